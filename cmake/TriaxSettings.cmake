@@ -1,0 +1,35 @@
+# What every target of triax is built with, and the libraries it stands on.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED)
+find_package(fmt REQUIRED)
+
+# A library for one folder: all its sources, linked to the folders on its left.
+function(triax_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  add_library(triax_${name} STATIC ${ARG_SOURCES})
+  add_library(triax::${name} ALIAS triax_${name})
+  target_include_directories(triax_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/triax>)
+  target_compile_features(triax_${name} PUBLIC cxx_std_20)
+  target_link_libraries(triax_${name} PUBLIC ${ARG_LINKS})
+  triax_warnings(triax_${name})
+endfunction()
+
+# Errors name places as the reader knows them: relative to the repository.
+function(triax_warnings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
+    -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+endfunction()

@@ -1,0 +1,18 @@
+#include "core/backend.h"
+
+#include "core/check.h"
+#include "core/cpu/levels.h"
+
+namespace triax {
+
+Backend::~Backend() = default;
+
+int64_t Attention::heads() const { return qkv.size(1) / (3 * head_dim); }
+
+Backend& backend(Device device) {
+  check_input(device.kind == Device::Kind::cpu, Exit::config,
+              "device: {} asked for; this build has cpu only", device);
+  return host::backend();
+}
+
+}  // namespace triax

@@ -1,0 +1,164 @@
+#pragma once
+#include <memory>
+
+#include "core/functors.h"
+#include "core/random.h"
+#include "core/tensor.h"
+
+namespace triax {
+
+/// What a kernel does to the values its output holds.
+enum class Write { set, add };
+
+/// c = a b, or c += a b; with `bias` c = a b + bias; with `before` also before = that, c =
+/// gelu(it). a [.., m, k], b [.., k, n], c [.., m, n]: any strides with a unit stride in one of the
+/// last two dims, equal batch dims (expand() stretches one). a and b of one float dtype; c of that
+/// dtype or of its accumulator's. Sums are made in f32 (f64 for f64). bias [n] and before [m, n]:
+/// like a.
+struct Matmul {
+  Tensor a, b, c;
+  Write write = Write::set;
+  Tensor bias = {}, before = {};
+};
+
+/// Layer norm over rows of x [rows, width]; without mean it is RMS norm (and has no beta).
+/// gamma, beta [width] as x; mean, rstd [rows] in x's accumulator dtype.
+struct Norm {
+  Tensor x, gamma, beta, mean, rstd;
+  double eps;
+};
+
+/// Packed queries, keys and values [tokens, heads * 3 * head_dim], head-major: for each head its
+/// query, key, value. Rows are whole sequences of `time` tokens. `mask` drops attention weights.
+struct Attention {
+  Tensor qkv;
+  int64_t time, head_dim;
+  random::Mask mask;
+  int64_t heads() const;
+};
+
+/// logits [rows, columns], a slice of the vocabulary starting at `first`; columns at and past
+/// `vocab` (counted from 0 of the whole vocabulary) are padding. targets [rows], i32 or i64, of the
+/// whole vocabulary; rows with `ignore` count nothing. Per row `stats` [rows, 4] (accumulator
+/// dtype) holds: largest logit, sum of exp(logit - largest), the target's logit (0 if another slice
+/// has it), sum of the logits. Slices are combined by the caller.
+struct CrossEntropy {
+  Tensor logits, targets;
+  int64_t first = 0, vocab = 0, ignore = -1;
+  double smoothing = 0;
+};
+
+/// Elements [begin, end) of a flat slot.
+struct Range {
+  int64_t begin, end;
+};
+
+/// One step over flat, contiguous buffers of equal length. grad is in the accumulator dtype and is
+/// multiplied by `grad_scale` first. weight f32, f64 (master undefined) or f16, bf16 (then `master`
+/// f32 is updated and weight is its cast). Weight decay applies in `decayed` only (sorted).
+struct OptimizerSlot {
+  Tensor weight, grad, master;
+  std::vector<Range> decayed;
+};
+/// Decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2). `step` counts from 1.
+struct AdamWStep {
+  double lr, beta1, beta2, eps, weight_decay, grad_scale;
+  int64_t step;
+};
+/// Momentum as in Sutskever et al. 2013, in PyTorch's form: v = momentum v + g; w -= lr v
+/// (Nesterov: w -= lr (g + momentum v)). `step` counts from 1; the first sets v = g.
+struct SgdStep {
+  double lr, momentum, weight_decay, grad_scale;
+  enum class Form { heavy_ball, nesterov } form;
+  int64_t step;
+};
+
+/// What a device must be able to do. The ops validate; kernels trust: tensors lie on this device,
+/// are contiguous unless said otherwise, have fitting shapes, and outputs never overlap inputs
+/// unless they are the same tensor in an elementwise kernel. "dtype" of a rule: all floats work.
+class Backend {
+ public:
+  virtual ~Backend();
+  virtual std::shared_ptr<Allocator> allocator() = 0;
+  /// Short text for start-up messages: which device, which instruction level.
+  virtual const char* name() const = 0;
+
+  // -- Movement. Any strides here.
+  virtual void copy(const Tensor& from, const Tensor& to) = 0;  ///< converts dtypes
+  virtual void fill(const Tensor& x, double value) = 0;
+  /// to += from; contiguous, float dtypes may differ.
+  virtual void accumulate(const Tensor& from, const Tensor& to) = 0;
+  /// y[.., i, ..] = x[.., index[i], ..] along `dim`; index [n], i32 or i64.
+  virtual void index_select(const Tensor& x, int dim, const Tensor& index, const Tensor& y) = 0;
+  /// dx[.., index[i], ..] += dy[.., i, ..].
+  virtual void index_add(const Tensor& dy, int dim, const Tensor& index, const Tensor& dx) = 0;
+  /// y[i][j] = x[i][index[i][j]] over rows of the last dim (torch.gather on the last dim).
+  virtual void gather(const Tensor& x, const Tensor& index, const Tensor& y) = 0;
+  virtual void scatter_add(const Tensor& dy, const Tensor& index, const Tensor& dx) = 0;
+
+  // -- Elementwise. a and b may have any strides (expanded to y's shape), the rest is contiguous.
+  virtual void unary(Unary op, const Tensor& x, const Tensor& y) = 0;
+  /// dx = dy * slope(x, y), or +=.
+  virtual void unary_backward(Unary op, const Tensor& x, const Tensor& y, const Tensor& dy,
+                              const Tensor& dx, Write write) = 0;
+  virtual void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y) = 0;
+  /// y = mask ? a : b; mask u8. All three inputs may be expanded.
+  virtual void where(const Tensor& mask, const Tensor& a, const Tensor& b, const Tensor& y) = 0;
+  /// y = x * mask over rows of [rows, width]; its own backward.
+  virtual void dropout(const Tensor& x, const random::Mask& mask, const Tensor& y) = 0;
+
+  // -- Reductions. y has x's rank; where its size is 1 and x's is not, that dim is reduced.
+  virtual void sum(const Tensor& x, const Tensor& y,
+                   Write write) = 0;  ///< y may be the accumulator
+  virtual void max(const Tensor& x, const Tensor& y) = 0;
+  /// out (f64 [2]) += {sum of squares, number of non-finite elements}.
+  virtual void squares(const Tensor& x, const Tensor& out) = 0;
+
+  // -- Products.
+  virtual void matmul(const Matmul& p) = 0;
+
+  // -- Rows: over the last dim of [rows, width].
+  virtual void softmax(const Tensor& x, const Tensor& y) = 0;
+  virtual void softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) = 0;
+  virtual void log_softmax(const Tensor& x, const Tensor& y) = 0;
+  virtual void log_softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) = 0;
+  virtual void norm(const Norm& n, const Tensor& y) = 0;
+  virtual void norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) = 0;
+  /// dgamma, dbeta in the accumulator dtype; dbeta undefined for RMS norm.
+  virtual void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& dgamma,
+                                     const Tensor& dbeta, Write write) = 0;
+
+  // -- Tokens.
+  /// y[i] = table[ids[i] - first], zeros where the table does not have that row. ids i32 or i64.
+  virtual void embedding(const Tensor& ids, const Tensor& table, int64_t first,
+                         const Tensor& y) = 0;
+  /// dtable[ids[i] - first] += dy[i], each row summed in the order of i. `set` zeroes it first.
+  virtual void embedding_backward(const Tensor& ids, const Tensor& dy, int64_t first,
+                                  const Tensor& dtable, Write write) = 0;
+  virtual void cross_entropy_stats(const CrossEntropy& c, const Tensor& stats) = 0;
+  /// losses [rows] from combined stats, accumulator dtype; 0 for ignored rows.
+  virtual void cross_entropy_losses(const CrossEntropy& c, const Tensor& stats,
+                                    const Tensor& losses) = 0;
+  /// dlogits = scale[0] * (softmax - smoothed target); may be c.logits itself. scale: accumulator.
+  virtual void cross_entropy_backward(const CrossEntropy& c, const Tensor& stats,
+                                      const Tensor& scale, const Tensor& dlogits) = 0;
+  /// y [tokens, heads * head_dim]; lse [tokens, heads]: log of the sum of exponentials of each
+  /// query's scaled scores (accumulator dtype).
+  virtual void causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) = 0;
+  virtual void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
+                                         const Tensor& dy, const Tensor& dqkv) = 0;
+
+  // -- Optimizer.
+  virtual void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v,
+                     const AdamWStep& o) = 0;
+  virtual void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) = 0;
+};
+
+/// The backend of a device; made at first use. Throws Error 78 if there is no such device.
+Backend& backend(Device device);
+inline Backend& backend(const Tensor& x) { return backend(x.device()); }
+
+/// Give up cached blocks that nobody uses (all devices, this thread's pool).
+void trim_memory();
+
+}  // namespace triax

@@ -1,0 +1,16 @@
+#pragma once
+#include "core/backend.h"
+
+namespace triax::host {
+
+/// What all instruction levels share.
+class Base : public Backend {
+ public:
+  ~Base() override;
+  std::shared_ptr<Allocator> allocator() override;
+};
+
+/// This thread's cache of blocks. Blocks freed on another thread come back to it.
+std::shared_ptr<Allocator> caching_allocator();
+
+}  // namespace triax::host

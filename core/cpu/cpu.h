@@ -1,0 +1,66 @@
+#pragma once
+#include "core/cpu/base.h"
+
+// TRIAX_LEVEL (baseline, avx2, avx512) is given by the build: every file of core/cpu that includes
+// this header is compiled once per instruction level, each into a namespace of its own, and
+// levels.cpp picks one when the program starts. Inside such a file
+//   * everything but the members of Cpu stands in an anonymous namespace;
+//   * no inline function or template of another header is left standing as a symbol of its own
+//     (tensors are taken by reference and only asked through tensor.h's out-of-line functions; no
+//     std:: containers): the linker could pick that copy for a machine without the instructions.
+// tests/core/levels_test.sh looks at the objects.
+
+namespace triax::host::TRIAX_LEVEL {
+
+class Cpu final : public Base {
+ public:
+  ~Cpu() override;
+  const char* name() const override;
+
+  void copy(const Tensor& from, const Tensor& to) override;
+  void fill(const Tensor& x, double value) override;
+  void accumulate(const Tensor& from, const Tensor& to) override;
+  void index_select(const Tensor& x, int dim, const Tensor& index, const Tensor& y) override;
+  void index_add(const Tensor& dy, int dim, const Tensor& index, const Tensor& dx) override;
+  void gather(const Tensor& x, const Tensor& index, const Tensor& y) override;
+  void scatter_add(const Tensor& dy, const Tensor& index, const Tensor& dx) override;
+
+  void unary(Unary op, const Tensor& x, const Tensor& y) override;
+  void unary_backward(Unary op, const Tensor& x, const Tensor& y, const Tensor& dy,
+                      const Tensor& dx, Write write) override;
+  void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y) override;
+  void where(const Tensor& mask, const Tensor& a, const Tensor& b, const Tensor& y) override;
+  void dropout(const Tensor& x, const random::Mask& mask, const Tensor& y) override;
+
+  void sum(const Tensor& x, const Tensor& y, Write write) override;
+  void max(const Tensor& x, const Tensor& y) override;
+  void squares(const Tensor& x, const Tensor& out) override;
+
+  void matmul(const Matmul& p) override;
+
+  void softmax(const Tensor& x, const Tensor& y) override;
+  void softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
+  void log_softmax(const Tensor& x, const Tensor& y) override;
+  void log_softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
+  void norm(const Norm& n, const Tensor& y) override;
+  void norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) override;
+  void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& dgamma,
+                             const Tensor& dbeta, Write write) override;
+
+  void embedding(const Tensor& ids, const Tensor& table, int64_t first, const Tensor& y) override;
+  void embedding_backward(const Tensor& ids, const Tensor& dy, int64_t first, const Tensor& dtable,
+                          Write write) override;
+  void cross_entropy_stats(const CrossEntropy& c, const Tensor& stats) override;
+  void cross_entropy_losses(const CrossEntropy& c, const Tensor& stats,
+                            const Tensor& losses) override;
+  void cross_entropy_backward(const CrossEntropy& c, const Tensor& stats, const Tensor& scale,
+                              const Tensor& dlogits) override;
+  void causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) override;
+  void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
+                                 const Tensor& dy, const Tensor& dqkv) override;
+
+  void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) override;
+  void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) override;
+};
+
+}  // namespace triax::host::TRIAX_LEVEL

@@ -1,0 +1,286 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "core/half.h"
+
+// Elementwise formulas, written once for every backend. Without branches, so that loops over them
+// vectorise, and without library calls in f32, so that an element's bits never depend on its place
+// in a buffer. To add one: write it here, put it into the list at the end, declare and define the
+// op in autograd/ops.h and autograd/ops/unary.cpp.
+
+namespace triax {
+
+namespace fn {
+
+TRIAX_HD float fma(float a, float b, float c) {
+#if defined(__FMA__) || defined(__CUDACC__)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+template <class T>
+TRIAX_HD T max(T a, T b) {
+  return a > b ? a : b;
+}
+template <class T>
+TRIAX_HD T min(T a, T b) {
+  return a < b ? a : b;
+}
+template <class T>
+TRIAX_HD T select(bool c, T a, T b) {
+  return c ? a : b;
+}
+
+/// e^x within 2 ulp; below -87.3 zero, above 88.7 infinity, NaN stays (Cephes' polynomial).
+TRIAX_HD float exp(float x) {
+  float c = select(x > 88.8f, 88.8f, select(x < -87.4f, -87.4f, x));
+  float shifted = fma(c, 1.44269504f, 12582912.f);  // 1.5 * 2^23: the sum is rounded to an integer
+  float n = shifted - 12582912.f;
+  float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, c));
+  float p = 1.9875691500e-4f;
+  p = fma(p, r, 1.3981999507e-3f);
+  p = fma(p, r, 8.3334519073e-3f);
+  p = fma(p, r, 4.1665795894e-2f);
+  p = fma(p, r, 1.6666665459e-1f);
+  p = fma(p, r, 5.0000001201e-1f);
+  p = fma(p, r * r, r) + 1.f;
+  // 2^n in two factors, since 2^128 is not finite.
+  int32_t i = int32_t(bit_cast<uint32_t>(shifted) - 0x4b400000u), half = i >> 1;
+  float y = p * bit_cast<float>((half + 127) << 23) * bit_cast<float>((i - half + 127) << 23);
+  y = select(x < -87.33654f, 0.f, y);
+  return select(x > 88.72283f, __builtin_inff(), select(x != x, x, y));
+}
+TRIAX_HD double exp(double x) { return __builtin_exp(x); }
+
+TRIAX_HD float tanh(float x) {
+  float a = __builtin_fabsf(x), z = x * x;
+  float p = -5.70498872745e-3f;
+  p = fma(p, z, 2.06390887954e-2f);
+  p = fma(p, z, -5.37397155531e-2f);
+  p = fma(p, z, 1.33314422036e-1f);
+  p = fma(p, z, -3.33332819422e-1f);
+  float small = fma(p * z, x, x);
+  float large = __builtin_copysignf(1.f - 2.f / (exp(2.f * a) + 1.f), x);
+  return select(a < 0.625f, small, large);
+}
+TRIAX_HD double tanh(double x) { return __builtin_tanh(x); }
+
+/// Absolute error below 3e-7 (Cephes below 1, Abramowitz and Stegun 7.1.26 above).
+TRIAX_HD float erf(float x) {
+  float a = __builtin_fabsf(x), z = x * x;
+  float p = 7.853861353153693e-5f;
+  p = fma(p, z, -8.010193625184903e-4f);
+  p = fma(p, z, 5.188327685732524e-3f);
+  p = fma(p, z, -2.685381193529856e-2f);
+  p = fma(p, z, 1.128358514861418e-1f);
+  p = fma(p, z, -3.761262582423300e-1f);
+  p = fma(p, z, 1.128379165726710f);
+  float t = 1.f / fma(0.3275911f, a, 1.f), q = 1.061405429f;
+  q = fma(q, t, -1.453152027f);
+  q = fma(q, t, 1.421413741f);
+  q = fma(q, t, -0.284496736f);
+  q = fma(q, t, 0.254829592f);
+  float large = __builtin_copysignf(1.f - q * t * exp(-z), x);
+  return select(a < 1.f, p * x, large);
+}
+TRIAX_HD double erf(double x) { return __builtin_erf(x); }
+
+TRIAX_HD float log(float x) { return __builtin_logf(x); }
+TRIAX_HD double log(double x) { return __builtin_log(x); }
+TRIAX_HD float sqrt(float x) { return __builtin_sqrtf(x); }
+TRIAX_HD double sqrt(double x) { return __builtin_sqrt(x); }
+template <class T>
+TRIAX_HD T sigmoid(T x) {
+  return T(1) / (T(1) + exp(-x));
+}
+
+}  // namespace fn
+
+/// Each has `forward(x)` and `slope(x, y)`, the derivative at x, where y = forward(x). `T` is float
+/// (also for f16 and bf16 tensors) or double.
+namespace functors {
+
+struct Neg {
+  template <class T>
+  TRIAX_HD static T forward(T x) {
+    return -x;
+  }
+  template <class T>
+  TRIAX_HD static T slope(T, T) {
+    return T(-1);
+  }
+};
+struct Exp {
+  template <class T>
+  TRIAX_HD static T forward(T x) {
+    return fn::exp(x);
+  }
+  template <class T>
+  TRIAX_HD static T slope(T, T y) {
+    return y;
+  }
+};
+struct Log {
+  template <class T>
+  TRIAX_HD static T forward(T x) {
+    return fn::log(x);
+  }
+  template <class T>
+  TRIAX_HD static T slope(T x, T) {
+    return T(1) / x;
+  }
+};
+struct Sqrt {
+  template <class T>
+  TRIAX_HD static T forward(T x) {
+    return fn::sqrt(x);
+  }
+  template <class T>
+  TRIAX_HD static T slope(T, T y) {
+    return T(0.5) / y;
+  }
+};
+struct Tanh {
+  template <class T>
+  TRIAX_HD static T forward(T x) {
+    return fn::tanh(x);
+  }
+  template <class T>
+  TRIAX_HD static T slope(T, T y) {
+    return T(1) - y * y;
+  }
+};
+struct Sigmoid {
+  template <class T>
+  TRIAX_HD static T forward(T x) {
+    return fn::sigmoid(x);
+  }
+  template <class T>
+  TRIAX_HD static T slope(T, T y) {
+    return y * (T(1) - y);
+  }
+};
+struct Relu {
+  template <class T>
+  TRIAX_HD static T forward(T x) {
+    return x > T(0) ? x : x != x ? x : T(0);
+  }
+  template <class T>
+  TRIAX_HD static T slope(T x, T) {
+    return x > T(0) ? T(1) : T(0);
+  }
+};
+/// Tanh form, as GPT-2 has it (Hendrycks and Gimpel, "Gaussian error linear units", 2016).
+struct Gelu {
+  template <class T>
+  TRIAX_HD static T inner(T x) {
+    return T(0.7978845608028654) * (x + T(0.044715) * x * x * x);
+  }
+  template <class T>
+  TRIAX_HD static T forward(T x) {
+    return x * fn::sigmoid(T(2) * inner(x));
+  }
+  template <class T>
+  TRIAX_HD static T slope(T x, T) {
+    T s = fn::sigmoid(T(2) * inner(x));  // (1 + tanh u) / 2
+    T du = T(0.7978845608028654) * (T(1) + T(0.134145) * x * x);
+    return s + x * T(2) * s * (T(1) - s) * du;
+  }
+};
+/// With the error function.
+struct GeluErf {
+  template <class T>
+  TRIAX_HD static T forward(T x) {
+    return T(0.5) * x * (T(1) + fn::erf(x * T(0.7071067811865476)));
+  }
+  template <class T>
+  TRIAX_HD static T slope(T x, T) {
+    return T(0.5) * (T(1) + fn::erf(x * T(0.7071067811865476))) +
+           x * T(0.3989422804014327) * fn::exp(T(-0.5) * x * x);
+  }
+};
+struct Silu {
+  template <class T>
+  TRIAX_HD static T forward(T x) {
+    return x * fn::sigmoid(x);
+  }
+  template <class T>
+  TRIAX_HD static T slope(T x, T) {
+    T s = fn::sigmoid(x);
+    return s * (T(1) + x * (T(1) - s));
+  }
+};
+
+template <class... F>
+struct List {
+  static constexpr int size = sizeof...(F);
+  template <class G>
+  static constexpr int index() {
+    int i = 0, found = -1;
+    ((__is_same(F, G) ? found = i++ : i++), ...);
+    return found;
+  }
+  /// Call `f.operator()<F>()` with the functor numbered `id`.
+  template <class Call>
+  TRIAX_HD static void visit(int id, Call&& call) {
+    int i = 0;
+    ((i++ == id ? call.template operator()<F>() : void()), ...);
+  }
+};
+
+using Unary = List<Neg, Exp, Log, Sqrt, Tanh, Sigmoid, Relu, Gelu, GeluErf, Silu>;
+
+/// Of two operands; the rules of their gradients stand with the ops.
+struct Add {
+  template <class T>
+  TRIAX_HD static T forward(T a, T b) {
+    return a + b;
+  }
+};
+struct Sub {
+  template <class T>
+  TRIAX_HD static T forward(T a, T b) {
+    return a - b;
+  }
+};
+struct Mul {
+  template <class T>
+  TRIAX_HD static T forward(T a, T b) {
+    return a * b;
+  }
+};
+struct Div {
+  template <class T>
+  TRIAX_HD static T forward(T a, T b) {
+    return a / b;
+  }
+};
+/// 1 where equal, else 0.
+struct Equal {
+  template <class T>
+  TRIAX_HD static T forward(T a, T b) {
+    return a == b ? T(1) : T(0);
+  }
+};
+
+using Binary = List<Add, Sub, Mul, Div, Equal>;
+
+}  // namespace functors
+
+/// A functor as a number, to pass through a virtual call.
+enum class Unary : int {};
+enum class Binary : int {};
+template <class F>
+constexpr Unary unary_id() {
+  static_assert(functors::Unary::index<F>() >= 0, "put the functor into functors::Unary");
+  return Unary(functors::Unary::index<F>());
+}
+template <class F>
+constexpr Binary binary_id() {
+  static_assert(functors::Binary::index<F>() >= 0, "put the functor into functors::Binary");
+  return Binary(functors::Binary::index<F>());
+}
+
+}  // namespace triax

@@ -1,0 +1,34 @@
+#include "core/memory.h"
+
+namespace triax::memory {
+namespace {
+
+thread_local std::shared_ptr<Counter> this_counter = std::make_shared<Counter>();
+thread_local Kind this_kind = activations;
+
+void raise(std::atomic<int64_t>& peak, int64_t value) {
+  int64_t seen = peak;
+  while (value > seen && !peak.compare_exchange_weak(seen, value)) {
+  }
+}
+
+}  // namespace
+
+void Counter::add(Kind kind, int64_t bytes) {
+  raise(peak_[kind], live_[kind] += bytes);
+  raise(peak_total_, live_total_ += bytes);
+}
+
+void Counter::reset_peaks() {
+  for (int k = 0; k < kinds; ++k) peak_[size_t(k)] = live_[size_t(k)].load();
+  peak_total_ = live_total_.load();
+}
+
+const std::shared_ptr<Counter>& counter() { return this_counter; }
+void set_counter(std::shared_ptr<Counter> c) { this_counter = std::move(c); }
+
+Scope::Scope(Kind kind) : outer_(this_kind) { this_kind = kind; }
+Scope::~Scope() { this_kind = outer_; }
+Kind current_kind() { return this_kind; }
+
+}  // namespace triax::memory

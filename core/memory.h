@@ -1,0 +1,47 @@
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace triax::memory {
+
+/// What bytes are for. `activations` is the default: whatever a step makes and drops.
+enum Kind { activations, parameters, gradients, optimizer, buffers };
+inline constexpr int kinds = 5;
+
+/// Bytes of tensor storage of one rank, live and at their highest. Safe to share between threads.
+class Counter {
+ public:
+  void add(Kind kind, int64_t bytes);
+  int64_t live(Kind kind) const { return live_[kind]; }
+  int64_t peak(Kind kind) const { return peak_[kind]; }
+  int64_t live() const { return live_total_; }
+  /// High-water of the sum over all kinds (not the sum of their peaks).
+  int64_t peak() const { return peak_total_; }
+  void reset_peaks();
+
+ private:
+  std::array<std::atomic<int64_t>, kinds> live_{}, peak_{};
+  std::atomic<int64_t> live_total_ = 0, peak_total_ = 0;
+};
+
+/// The counter of the calling rank. A rank is a thread, so this is per thread.
+const std::shared_ptr<Counter>& counter();
+/// Give this thread a counter of its own (a new rank) or share that of another thread.
+void set_counter(std::shared_ptr<Counter> c);
+
+/// Storage made on this thread while a Scope lives is counted as `kind`.
+class Scope {
+ public:
+  explicit Scope(Kind kind);
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  Kind outer_;
+};
+Kind current_kind();
+
+}  // namespace triax::memory

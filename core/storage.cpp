@@ -1,0 +1,54 @@
+#include "core/storage.h"
+
+#include "core/check.h"
+
+namespace triax {
+
+Allocator::~Allocator() = default;
+
+Storage::Storage(size_t bytes, Device device, std::shared_ptr<Allocator> allocator)
+    : bytes_(bytes),
+      device_(device),
+      kind_(memory::current_kind()),
+      allocator_(std::move(allocator)),
+      counter_(memory::counter()) {
+  restore();
+}
+
+Storage::~Storage() { release(); }
+
+void* Storage::data() const {
+  check(present_,
+        "storage: {} bytes on {} used while released; a ZeRO-3 weight outside its unit, or a "
+        "gradient bucket after its reduction?",
+        bytes_, device_);
+  return data_;
+}
+
+void Storage::release() {
+  if (!present_) return;
+  present_ = false;
+  if (data_) allocator_->deallocate(data_, bytes_);
+  data_ = nullptr;
+  counter_->add(kind_, -int64_t(bytes_));
+}
+
+void Storage::restore() {
+  if (present_) return;
+  if (bytes_ > 0) data_ = allocator_->allocate(bytes_);
+  present_ = true;
+  counter_->add(kind_, int64_t(bytes_));
+}
+
+std::shared_ptr<Storage> Storage::take() {
+  check(present_, "storage: take of {} bytes that are released", bytes_);
+  auto other = std::make_shared<Storage>(0, device_, allocator_);
+  std::swap(other->data_, data_);
+  other->bytes_ = bytes_;
+  other->kind_ = kind_;
+  other->counter_ = counter_;
+  present_ = false;
+  return other;
+}
+
+}  // namespace triax

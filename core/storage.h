@@ -1,0 +1,51 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+
+#include "core/device.h"
+#include "core/memory.h"
+
+namespace triax {
+
+/// Where bytes come from: the CPU's or a GPU's cache of blocks, or a communicator's shared arena.
+/// Safe to call from any thread.
+class Allocator {
+ public:
+  virtual ~Allocator();
+  /// At least 64-byte aligned, not initialised. Throws Error 71 when there is no memory left.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void deallocate(void* data, size_t bytes) noexcept = 0;
+};
+
+/// Bytes with an identity: they can go away and come back while tensors that view them live on.
+class Storage {
+ public:
+  Storage(size_t bytes, Device device, std::shared_ptr<Allocator> allocator);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  size_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+  bool present() const { return present_; }
+  /// Throws while released.
+  void* data() const;
+
+  /// Give the bytes back, keep the identity. Nothing if they are not there.
+  void release();
+  /// Fresh bytes, not initialised. Nothing if they are there.
+  void restore();
+  /// Move the bytes to a new storage; this one is released.
+  std::shared_ptr<Storage> take();
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_;
+  Device device_;
+  bool present_ = false;
+  memory::Kind kind_;
+  std::shared_ptr<Allocator> allocator_;
+  std::shared_ptr<memory::Counter> counter_;
+};
+
+}  // namespace triax

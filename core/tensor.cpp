@@ -1,0 +1,193 @@
+#include "core/tensor.h"
+
+#include <cstring>
+
+#include "core/backend.h"
+#include "core/check.h"
+
+namespace triax {
+
+struct Tensor::Impl {
+  std::shared_ptr<Storage> storage;
+  DType dtype;
+  Shape shape, strides;
+  int64_t offset;
+  int64_t numel;
+  bool contiguous;
+  std::shared_ptr<autograd::Meta> meta;
+};
+
+namespace {
+
+bool row_major(const Shape& shape, const Shape& strides) {
+  int64_t step = 1;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    if (shape[d] != 1 && strides[d] != step) return false;
+    step *= shape[d];
+  }
+  return true;
+}
+
+}  // namespace
+
+Tensor::Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape,
+               const Shape& strides, int64_t offset) {
+  int64_t n = shape.numel();
+  bool contiguous = n == 0 || row_major(shape, strides);
+  impl_ = std::make_shared<Impl>(
+      Impl{std::move(storage), dtype, shape, strides, offset, n, contiguous, nullptr});
+}
+
+const Shape& Tensor::shape() const {
+  check(defined(), "tensor: used while undefined");
+  return impl_->shape;
+}
+const Shape& Tensor::strides() const { return impl_->strides; }
+int64_t Tensor::size(int dim) const { return shape()[dim]; }
+int Tensor::rank() const { return shape().rank(); }
+int64_t Tensor::numel() const { return impl_->numel; }
+DType Tensor::dtype() const { return impl_->dtype; }
+Device Tensor::device() const { return impl_->storage->device(); }
+bool Tensor::is_contiguous() const { return impl_->contiguous; }
+size_t Tensor::bytes() const { return size_t(impl_->numel) * size_of(impl_->dtype); }
+int64_t Tensor::offset() const { return impl_->offset; }
+void* Tensor::data() const {
+  auto* first = static_cast<char*>(impl_->storage->data());
+  return first + impl_->offset * int64_t(size_of(impl_->dtype));
+}
+const std::shared_ptr<Storage>& Tensor::storage() const { return impl_->storage; }
+std::shared_ptr<autograd::Meta>& Tensor::meta() const { return impl_->meta; }
+bool Tensor::exclusive() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
+
+void Tensor::require(DType expected) const {
+  check(impl_->dtype == expected, "tensor: {} read as {}", describe(*this), expected);
+}
+
+Tensor Tensor::reshaped(const Shape& shape, const Shape& strides, int64_t offset) const {
+  check(!impl_->meta,
+        "tensor: a view of {}, which has a gradient history; use the free function of "
+        "autograd/ops.h, or detach() first",
+        describe(*this));
+  return Tensor(impl_->storage, impl_->dtype, shape, strides, offset);
+}
+
+Tensor Tensor::view(Shape to) const {
+  check(is_contiguous(), "view: {} is not contiguous; call contiguous() first", describe(*this));
+  int open = -1;
+  int64_t known = 1;
+  for (int d = 0; d < to.rank(); ++d) {
+    check(to[d] >= 0 || (to[d] == -1 && open < 0), "view: shape {}; at most one size may be -1",
+          to);
+    if (to[d] == -1) open = d;
+    else known *= to[d];
+  }
+  if (open >= 0 && known > 0) to[open] = numel() / known;
+  check(to.numel() == numel(), "view: {} elements of {} do not fill {}", numel(), shape(), to);
+  return reshaped(to, contiguous_strides(to), impl_->offset);
+}
+
+Tensor Tensor::transpose(int dim0, int dim1) const {
+  Shape s = shape(), t = strides();
+  std::swap(s[dim0], s[dim1]);
+  std::swap(t[dim0], t[dim1]);
+  return reshaped(s, t, impl_->offset);
+}
+
+Tensor Tensor::narrow(int dim, int64_t begin, int64_t length) const {
+  Shape s = shape();
+  check(begin >= 0 && length >= 0 && begin + length <= s[dim],
+        "narrow: [{}, {}) of dim {} of {}; expected a range within [0, {})", begin, begin + length,
+        dim, s, s[dim]);
+  s[dim] = length;
+  return reshaped(s, strides(), impl_->offset + begin * strides()[dim]);
+}
+
+Tensor Tensor::expand(const Shape& to) const {
+  check(broadcast("expand", shape(), to) == to, "expand: {} does not stretch to {}", shape(), to);
+  Shape t = to;
+  for (int d = 1; d <= to.rank(); ++d)
+    t[-d] = d <= rank() && size(-d) == to[-d] ? strides()[-d] : 0;
+  return reshaped(to, t, impl_->offset);
+}
+
+Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(*this); }
+
+Tensor Tensor::to(DType wanted) const {
+  if (wanted == dtype()) return *this;
+  Tensor y = empty(shape(), wanted, device());
+  copy_(y, *this);
+  return y;
+}
+
+Tensor Tensor::to(Device wanted) const {
+  if (wanted == device()) return *this;
+  Tensor y = empty(shape(), dtype(), wanted);
+  copy_(y, *this);
+  return y;
+}
+
+Tensor Tensor::detach() const {
+  if (!impl_->meta) return *this;
+  return Tensor(impl_->storage, impl_->dtype, impl_->shape, impl_->strides, impl_->offset);
+}
+
+double Tensor::item() const {
+  check(numel() == 1, "item: {} has {} elements; expected 1", describe(*this), numel());
+  Tensor one = detach().to(cpu).to(DType::f64);
+  return *one.data<double>();
+}
+
+void Tensor::copy_to_host(void* to) const {
+  Tensor from = detach().to(cpu).contiguous();
+  if (bytes()) std::memcpy(to, from.data(), bytes());
+}
+
+std::string describe(const Tensor& x) {
+  if (!x.defined()) return "an undefined tensor";
+  return fmt::format("{} {} on {}", x.shape(), x.dtype(), x.device());
+}
+
+Tensor empty(const Shape& shape, DType dtype, Device device) {
+  for (int64_t s : shape) check(s >= 0, "tensor: negative size in shape {}", shape);
+  auto storage = std::make_shared<Storage>(size_t(shape.numel()) * size_of(dtype), device,
+                                           backend(device).allocator());
+  return Tensor(std::move(storage), dtype, shape, contiguous_strides(shape));
+}
+Tensor empty_like(const Tensor& x) { return empty(x.shape(), x.dtype(), x.device()); }
+Tensor zeros(const Shape& shape, DType dtype, Device device) {
+  return full(shape, 0, dtype, device);
+}
+Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), x.dtype(), x.device()); }
+Tensor full(const Shape& shape, double value, DType dtype, Device device) {
+  Tensor x = empty(shape, dtype, device);
+  fill_(x, value);
+  return x;
+}
+Tensor clone(const Tensor& x) {
+  Tensor y = empty_like(x);
+  copy_(y, x);
+  return y;
+}
+
+Tensor from_bytes(const void* values, size_t count, const Shape& shape, DType dtype,
+                  Device device) {
+  check(int64_t(count) == shape.numel(), "from_host: {} values for shape {}; expected {}", count,
+        shape, shape.numel());
+  Tensor x = empty(shape, dtype, cpu);
+  if (count) std::memcpy(x.data(), values, x.bytes());
+  return x.to(device);
+}
+
+void copy_(const Tensor& to, const Tensor& from) {
+  check(to.shape() == from.shape(), "copy: from {} to {}; shapes must be equal", describe(from),
+        describe(to));
+  if (to.numel() == 0) return;
+  Device on = to.device().kind == Device::Kind::cpu ? from.device() : to.device();
+  backend(on).copy(from, to);  // a GPU's backend knows both sides
+}
+
+void fill_(const Tensor& x, double value) {
+  if (x.numel() > 0) backend(x).fill(x, value);
+}
+
+}  // namespace triax
