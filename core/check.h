@@ -10,24 +10,18 @@
 
 // Kept out of the headers that .cu files include: fmt 9 does not compile under nvcc 13.
 
-template <>
-struct fmt::formatter<triax::Shape> : fmt::formatter<std::string> {
-  template <class Context>
-  auto format(const triax::Shape& s, Context& c) const {
+template <> struct fmt::formatter<triax::Shape> : fmt::formatter<std::string> {
+  template <class Context> auto format(const triax::Shape& s, Context& c) const {
     return fmt::formatter<std::string>::format(triax::str(s), c);
   }
 };
-template <>
-struct fmt::formatter<triax::DType> : fmt::formatter<const char*> {
-  template <class Context>
-  auto format(triax::DType t, Context& c) const {
+template <> struct fmt::formatter<triax::DType> : fmt::formatter<const char*> {
+  template <class Context> auto format(triax::DType t, Context& c) const {
     return fmt::formatter<const char*>::format(triax::name(t), c);
   }
 };
-template <>
-struct fmt::formatter<triax::Device> : fmt::formatter<std::string> {
-  template <class Context>
-  auto format(triax::Device d, Context& c) const {
+template <> struct fmt::formatter<triax::Device> : fmt::formatter<std::string> {
+  template <class Context> auto format(triax::Device d, Context& c) const {
     return fmt::formatter<std::string>::format(triax::str(d), c);
   }
 };
@@ -35,8 +29,7 @@ struct fmt::formatter<triax::Device> : fmt::formatter<std::string> {
 namespace triax {
 
 /// A format string, checked at compile time, that remembers where it stands.
-template <class... Args>
-struct LocatedFormat {
+template <class... Args> struct LocatedFormat {
   template <class S>
   requires std::is_convertible_v<const S&, fmt::string_view>
   consteval LocatedFormat(const S& s, const char* from = __builtin_FILE(),

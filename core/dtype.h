@@ -24,19 +24,11 @@ constexpr bool is_index(DType t) { return t == DType::i32 || t == DType::i64; }
 
 /// What sums are made in, and what gradients of leaves are kept in: f64 for f64, f32 otherwise.
 constexpr DType accumulator(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
-template <class T>
-struct AccumulatorOf {
-  using type = float;
-};
-template <>
-struct AccumulatorOf<double> {
-  using type = double;
-};
-template <class T>
-using Accumulator = typename AccumulatorOf<T>::type;
+template <class T> struct AccumulatorOf { using type = float; };
+template <> struct AccumulatorOf<double> { using type = double; };
+template <class T> using Accumulator = typename AccumulatorOf<T>::type;
 
-template <class T>
-constexpr DType dtype_of() {
+template <class T> constexpr DType dtype_of() {
   if constexpr (__is_same(T, float)) return DType::f32;
   if constexpr (__is_same(T, double)) return DType::f64;
   if constexpr (__is_same(T, Half)) return DType::f16;
@@ -47,8 +39,7 @@ constexpr DType dtype_of() {
 }
 
 /// Call `f.operator()<T>()` with the C++ type of `t`. The op has already refused other dtypes.
-template <class F>
-TRIAX_HD decltype(auto) visit_float(DType t, F&& f) {
+template <class F> TRIAX_HD decltype(auto) visit_float(DType t, F&& f) {
   switch (t) {
     case DType::f64:
       return f.template operator()<double>();
@@ -60,12 +51,10 @@ TRIAX_HD decltype(auto) visit_float(DType t, F&& f) {
       return f.template operator()<float>();
   }
 }
-template <class F>
-TRIAX_HD decltype(auto) visit_index(DType t, F&& f) {
+template <class F> TRIAX_HD decltype(auto) visit_index(DType t, F&& f) {
   return t == DType::i64 ? f.template operator()<int64_t>() : f.template operator()<int32_t>();
 }
-template <class F>
-TRIAX_HD decltype(auto) visit(DType t, F&& f) {
+template <class F> TRIAX_HD decltype(auto) visit(DType t, F&& f) {
   switch (t) {
     case DType::i32:
       return f.template operator()<int32_t>();

@@ -20,18 +20,9 @@ TRIAX_HD float fma(float a, float b, float c) {
   return a * b + c;
 #endif
 }
-template <class T>
-TRIAX_HD T max(T a, T b) {
-  return a > b ? a : b;
-}
-template <class T>
-TRIAX_HD T min(T a, T b) {
-  return a < b ? a : b;
-}
-template <class T>
-TRIAX_HD T select(bool c, T a, T b) {
-  return c ? a : b;
-}
+template <class T> TRIAX_HD T max(T a, T b) { return a > b ? a : b; }
+template <class T> TRIAX_HD T min(T a, T b) { return a < b ? a : b; }
+template <class T> TRIAX_HD T select(bool c, T a, T b) { return c ? a : b; }
 
 /// e^x within 2 ulp; below -87.3 zero, above 88.7 infinity, NaN stays (Cephes' polynomial).
 TRIAX_HD float exp(float x) {
@@ -91,10 +82,7 @@ TRIAX_HD float log(float x) { return __builtin_logf(x); }
 TRIAX_HD double log(double x) { return __builtin_log(x); }
 TRIAX_HD float sqrt(float x) { return __builtin_sqrtf(x); }
 TRIAX_HD double sqrt(double x) { return __builtin_sqrt(x); }
-template <class T>
-TRIAX_HD T sigmoid(T x) {
-  return T(1) / (T(1) + exp(-x));
-}
+template <class T> TRIAX_HD T sigmoid(T x) { return T(1) / (T(1) + exp(-x)); }
 
 }  // namespace fn
 
@@ -103,87 +91,40 @@ TRIAX_HD T sigmoid(T x) {
 namespace functors {
 
 struct Neg {
-  template <class T>
-  TRIAX_HD static T forward(T x) {
-    return -x;
-  }
-  template <class T>
-  TRIAX_HD static T slope(T, T) {
-    return T(-1);
-  }
+  template <class T> TRIAX_HD static T forward(T x) { return -x; }
+  template <class T> TRIAX_HD static T slope(T, T) { return T(-1); }
 };
 struct Exp {
-  template <class T>
-  TRIAX_HD static T forward(T x) {
-    return fn::exp(x);
-  }
-  template <class T>
-  TRIAX_HD static T slope(T, T y) {
-    return y;
-  }
+  template <class T> TRIAX_HD static T forward(T x) { return fn::exp(x); }
+  template <class T> TRIAX_HD static T slope(T, T y) { return y; }
 };
 struct Log {
-  template <class T>
-  TRIAX_HD static T forward(T x) {
-    return fn::log(x);
-  }
-  template <class T>
-  TRIAX_HD static T slope(T x, T) {
-    return T(1) / x;
-  }
+  template <class T> TRIAX_HD static T forward(T x) { return fn::log(x); }
+  template <class T> TRIAX_HD static T slope(T x, T) { return T(1) / x; }
 };
 struct Sqrt {
-  template <class T>
-  TRIAX_HD static T forward(T x) {
-    return fn::sqrt(x);
-  }
-  template <class T>
-  TRIAX_HD static T slope(T, T y) {
-    return T(0.5) / y;
-  }
+  template <class T> TRIAX_HD static T forward(T x) { return fn::sqrt(x); }
+  template <class T> TRIAX_HD static T slope(T, T y) { return T(0.5) / y; }
 };
 struct Tanh {
-  template <class T>
-  TRIAX_HD static T forward(T x) {
-    return fn::tanh(x);
-  }
-  template <class T>
-  TRIAX_HD static T slope(T, T y) {
-    return T(1) - y * y;
-  }
+  template <class T> TRIAX_HD static T forward(T x) { return fn::tanh(x); }
+  template <class T> TRIAX_HD static T slope(T, T y) { return T(1) - y * y; }
 };
 struct Sigmoid {
-  template <class T>
-  TRIAX_HD static T forward(T x) {
-    return fn::sigmoid(x);
-  }
-  template <class T>
-  TRIAX_HD static T slope(T, T y) {
-    return y * (T(1) - y);
-  }
+  template <class T> TRIAX_HD static T forward(T x) { return fn::sigmoid(x); }
+  template <class T> TRIAX_HD static T slope(T, T y) { return y * (T(1) - y); }
 };
 struct Relu {
-  template <class T>
-  TRIAX_HD static T forward(T x) {
-    return x > T(0) ? x : x != x ? x : T(0);
-  }
-  template <class T>
-  TRIAX_HD static T slope(T x, T) {
-    return x > T(0) ? T(1) : T(0);
-  }
+  template <class T> TRIAX_HD static T forward(T x) { return x > T(0) ? x : x != x ? x : T(0); }
+  template <class T> TRIAX_HD static T slope(T x, T) { return x > T(0) ? T(1) : T(0); }
 };
 /// Tanh form, as GPT-2 has it (Hendrycks and Gimpel, "Gaussian error linear units", 2016).
 struct Gelu {
-  template <class T>
-  TRIAX_HD static T inner(T x) {
+  template <class T> TRIAX_HD static T inner(T x) {
     return T(0.7978845608028654) * (x + T(0.044715) * x * x * x);
   }
-  template <class T>
-  TRIAX_HD static T forward(T x) {
-    return x * fn::sigmoid(T(2) * inner(x));
-  }
-  template <class T>
-  TRIAX_HD static T slope(T x, T) {
+  template <class T> TRIAX_HD static T forward(T x) { return x * fn::sigmoid(T(2) * inner(x)); }
+  template <class T> TRIAX_HD static T slope(T x, T) {
     T s = fn::sigmoid(T(2) * inner(x));  // (1 + tanh u) / 2
     T du = T(0.7978845608028654) * (T(1) + T(0.134145) * x * x);
     return s + x * T(2) * s * (T(1) - s) * du;
@@ -191,40 +132,31 @@ struct Gelu {
 };
 /// With the error function.
 struct GeluErf {
-  template <class T>
-  TRIAX_HD static T forward(T x) {
+  template <class T> TRIAX_HD static T forward(T x) {
     return T(0.5) * x * (T(1) + fn::erf(x * T(0.7071067811865476)));
   }
-  template <class T>
-  TRIAX_HD static T slope(T x, T) {
+  template <class T> TRIAX_HD static T slope(T x, T) {
     return T(0.5) * (T(1) + fn::erf(x * T(0.7071067811865476))) +
            x * T(0.3989422804014327) * fn::exp(T(-0.5) * x * x);
   }
 };
 struct Silu {
-  template <class T>
-  TRIAX_HD static T forward(T x) {
-    return x * fn::sigmoid(x);
-  }
-  template <class T>
-  TRIAX_HD static T slope(T x, T) {
+  template <class T> TRIAX_HD static T forward(T x) { return x * fn::sigmoid(x); }
+  template <class T> TRIAX_HD static T slope(T x, T) {
     T s = fn::sigmoid(x);
     return s * (T(1) + x * (T(1) - s));
   }
 };
 
-template <class... F>
-struct List {
+template <class... F> struct List {
   static constexpr int size = sizeof...(F);
-  template <class G>
-  static constexpr int index() {
+  template <class G> static constexpr int index() {
     int i = 0, found = -1;
     ((__is_same(F, G) ? found = i++ : i++), ...);
     return found;
   }
   /// Call `f.operator()<F>()` with the functor numbered `id`.
-  template <class Call>
-  TRIAX_HD static void visit(int id, Call&& call) {
+  template <class Call> TRIAX_HD static void visit(int id, Call&& call) {
     int i = 0;
     ((i++ == id ? call.template operator()<F>() : void()), ...);
   }
@@ -234,35 +166,20 @@ using Unary = List<Neg, Exp, Log, Sqrt, Tanh, Sigmoid, Relu, Gelu, GeluErf, Silu
 
 /// Of two operands; the rules of their gradients stand with the ops.
 struct Add {
-  template <class T>
-  TRIAX_HD static T forward(T a, T b) {
-    return a + b;
-  }
+  template <class T> TRIAX_HD static T forward(T a, T b) { return a + b; }
 };
 struct Sub {
-  template <class T>
-  TRIAX_HD static T forward(T a, T b) {
-    return a - b;
-  }
+  template <class T> TRIAX_HD static T forward(T a, T b) { return a - b; }
 };
 struct Mul {
-  template <class T>
-  TRIAX_HD static T forward(T a, T b) {
-    return a * b;
-  }
+  template <class T> TRIAX_HD static T forward(T a, T b) { return a * b; }
 };
 struct Div {
-  template <class T>
-  TRIAX_HD static T forward(T a, T b) {
-    return a / b;
-  }
+  template <class T> TRIAX_HD static T forward(T a, T b) { return a / b; }
 };
 /// 1 where equal, else 0.
 struct Equal {
-  template <class T>
-  TRIAX_HD static T forward(T a, T b) {
-    return a == b ? T(1) : T(0);
-  }
+  template <class T> TRIAX_HD static T forward(T a, T b) { return a == b ? T(1) : T(0); }
 };
 
 using Binary = List<Add, Sub, Mul, Div, Equal>;
@@ -272,13 +189,11 @@ using Binary = List<Add, Sub, Mul, Div, Equal>;
 /// A functor as a number, to pass through a virtual call.
 enum class Unary : int {};
 enum class Binary : int {};
-template <class F>
-constexpr Unary unary_id() {
+template <class F> constexpr Unary unary_id() {
   static_assert(functors::Unary::index<F>() >= 0, "put the functor into functors::Unary");
   return Unary(functors::Unary::index<F>());
 }
-template <class F>
-constexpr Binary binary_id() {
+template <class F> constexpr Binary binary_id() {
   static_assert(functors::Binary::index<F>() >= 0, "put the functor into functors::Binary");
   return Binary(functors::Binary::index<F>());
 }

@@ -11,8 +11,7 @@
 
 namespace triax {
 
-template <class To, class From>
-TRIAX_HD To bit_cast(const From& from) {
+template <class To, class From> TRIAX_HD To bit_cast(const From& from) {
   static_assert(sizeof(To) == sizeof(From));
   To to;
   __builtin_memcpy(&to, &from, sizeof(To));

@@ -41,8 +41,7 @@ class Tensor {
   /// First element. On CUDA an address of device memory. Throws while the storage is released.
   void* data() const;
   /// The same, typed; throws if `T` is not the dtype.
-  template <class T>
-  T* data() const {
+  template <class T> T* data() const {
     require(dtype_of<T>());
     return static_cast<T*>(data());
   }
@@ -67,8 +66,7 @@ class Tensor {
   /// The one element, converted to double (of an i64 exact up to 2^53).
   double item() const;
   /// A copy in row-major order; `T` must be the dtype.
-  template <class T>
-  std::vector<T> to_host() const {
+  template <class T> std::vector<T> to_host() const {
     require(dtype_of<T>());
     std::vector<T> values(static_cast<size_t>(numel()));
     copy_to_host(values.data());
@@ -103,8 +101,7 @@ Tensor full(const Shape& shape, double value, DType dtype, Device device);
 Tensor clone(const Tensor& x);
 /// Copies `values`; there must be as many as `shape` has elements.
 Tensor from_bytes(const void* values, size_t count, const Shape& shape, DType dtype, Device device);
-template <class T>
-Tensor from_host(std::span<const T> values, const Shape& shape, Device device) {
+template <class T> Tensor from_host(std::span<const T> values, const Shape& shape, Device device) {
   return from_bytes(values.data(), values.size(), shape, dtype_of<T>(), device);
 }
 template <class T>

@@ -7,8 +7,7 @@ namespace {
 constexpr int64_t grain = 1 << 14;
 
 // Low-precision floats convert through f32, everything else directly.
-template <class To, class From>
-TRIAX_HD To convert(From x) {
+template <class To, class From> TRIAX_HD To convert(From x) {
   if constexpr (__is_same(To, From)) return x;
   else if constexpr (__is_same(From, Half) || __is_same(From, BFloat16))
     return convert<To>(float(x));
@@ -17,8 +16,7 @@ TRIAX_HD To convert(From x) {
 }
 
 // The last dim as the inner loop; the others counted through.
-template <class To, class From>
-void copy_strided(const Tensor& from, const Tensor& to) {
+template <class To, class From> void copy_strided(const Tensor& from, const Tensor& to) {
   const From* x = static_cast<const From*>(from.data());
   To* y = static_cast<To*>(to.data());
   if (from.is_contiguous() && to.is_contiguous()) {
@@ -51,8 +49,7 @@ void copy_strided(const Tensor& from, const Tensor& to) {
   });
 }
 
-template <class T>
-void fill_strided(const Tensor& x, double value) {
+template <class T> void fill_strided(const Tensor& x, double value) {
   T v = convert<T>(value), *first = static_cast<T*>(x.data());
   if (x.is_contiguous()) {
     parallel_for(x.numel(), grain, [=](int64_t begin, int64_t end) {

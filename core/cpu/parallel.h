@@ -8,8 +8,7 @@ namespace {
 /// Call f(begin, end) for pieces of [0, n) on this thread's OpenMP pool. Pieces are multiples of
 /// `grain` (but the last); one piece, and no threads, when n <= grain. The cut depends on n, grain
 /// and the number of threads only, so elementwise results never depend on it.
-template <class F>
-void parallel_for(int64_t n, int64_t grain, F f) {
+template <class F> void parallel_for(int64_t n, int64_t grain, F f) {
   int64_t pieces = (n + grain - 1) / grain;
   if (pieces <= 1) {
     if (n > 0) f(int64_t{0}, n);
