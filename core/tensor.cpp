@@ -127,7 +127,6 @@ Tensor Tensor::to(Device wanted) const {
 }
 
 Tensor Tensor::detach() const {
-  if (!impl_->meta) return *this;
   return Tensor(impl_->storage, impl_->dtype, impl_->shape, impl_->strides, impl_->offset);
 }
 

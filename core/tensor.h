@@ -60,7 +60,7 @@ class Tensor {
   /// This tensor if it fits, else a converted copy.
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
-  /// Same values and bytes, no history.
+  /// A new handle on the same bytes, without history.
   Tensor detach() const;
 
   /// The one element, converted to double (of an i64 exact up to 2^53).

@@ -1,0 +1,42 @@
+#pragma once
+#include <deque>
+#include <utility>
+
+#include "autograd/node.h"
+
+namespace triax {
+
+namespace autograd {
+
+class Pass;
+
+/// Weight gradients put off by a backward pass: the second half of a split backward (Qi et al.,
+/// "Zero bubble pipeline parallelism", 2023).
+class Later {
+ public:
+  /// Run what was put off, oldest first. Nothing if there is nothing.
+  void run();
+  bool empty() const { return jobs_.empty(); }
+
+ private:
+  friend class Pass;
+  std::shared_ptr<Pass> pass_;
+  std::deque<std::pair<std::shared_ptr<Node>, Tensor>> jobs_;
+};
+
+/// Call `f` at the end of the backward pass that is running on this thread.
+void after_backward(std::function<void()> f);
+
+}  // namespace autograd
+
+/// Collect dL/dx in every leaf x that y was computed from, given dy = dL/dy (1 if y has one
+/// element and dy is not given). Frees the graph on the way: a second backward over it throws.
+/// Called from inside a rule it joins the running pass. With `later`, weight gradients wait there.
+void backward(const Tensor& y, Tensor dy = {}, autograd::Later* later = nullptr);
+
+/// y = fn(x), keeping x only; backward runs fn again (Chen et al., "Training deep nets with
+/// sublinear memory cost", 2016). fn must be a pure function of x and of leaves. x may be
+/// undefined.
+Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x);
+
+}  // namespace triax

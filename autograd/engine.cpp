@@ -1,0 +1,208 @@
+#include "autograd/engine.h"
+
+#include <algorithm>
+
+#include "autograd/record.h"
+#include "core/check.h"
+
+namespace triax {
+namespace autograd {
+namespace {
+
+thread_local Pass* running = nullptr;
+
+void add_to(Tensor& held, const Tensor& part) {
+  if (!held.exclusive()) held = clone(held);
+  backend(held).accumulate(part, held);
+}
+
+}  // namespace
+
+void Pass::run(const std::shared_ptr<Node>& root, Tensor dy) {
+  Walk walk;
+  if (root->is_leaf) {  // an empty pipeline stage hands its input straight through
+    ++awaited_[root.get()];
+    Node identity("identity", dy, {root},
+                  [](const Tensor& g, Into&) { return Tensors{g.detach()}; });
+    return run_rule(identity, dy, walk);
+  }
+  count(*root, walk);
+  walk.grads[root.get()] = std::move(dy);
+  walk.ready.push(root);
+  while (!walk.ready.empty()) {
+    std::shared_ptr<Node> n = walk.ready.top();
+    walk.ready.pop();
+    Tensor g = std::exchange(walk.grads[n.get()], {});
+    run_rule(*n, g, walk);
+    if (!n->later) continue;
+    auto waits = [](auto& i) { return !i || i->is_leaf; };
+    if (later_ && std::all_of(n->later->inputs.begin(), n->later->inputs.end(), waits))
+      later_->jobs_.emplace_back(n->later, g);
+    else run_rule(*n->later, g, walk);
+  }
+}
+
+/// How many consumers will hand a part in, for every node that `root` reaches.
+void Pass::count(Node& root, Walk& walk) {
+  std::vector<Node*> stack{&root};
+  auto see = [&](const Node& n) {
+    check(!n.ran,
+          "backward: the graph below {} was already used and freed; run the forward again for a "
+          "second backward",
+          n.name);
+    for (auto& i : n.inputs) {
+      if (!i) continue;
+      if (i->is_leaf) ++awaited_[i.get()];
+      else if (walk.pending[i.get()]++ == 0) stack.push_back(i.get());
+    }
+  };
+  while (!stack.empty()) {
+    Node* n = stack.back();
+    stack.pop_back();
+    see(*n);
+    if (n->later) see(*n->later);
+  }
+}
+
+/// Run one rule and hand its results to the inputs. An undefined dy (no part of the loss came this
+/// way) passes through as undefined, so that nobody waits for it.
+void Pass::run_rule(Node& n, const Tensor& dy, Walk& walk) {
+  Into into = offer(n, walk);
+  Into given = into;
+  Tensors parts(n.inputs.size());
+  if (dy.defined()) {
+    Tensor g = dy.contiguous();
+    parts = n.rule(g, into);
+    check(parts.size() == n.inputs.size(), "{}: the rule returned {} gradients; expected {}",
+          n.name, parts.size(), n.inputs.size());
+  }
+  into.slots_.clear();
+  // The rule's captures go before its results are handed on: what only they held is then free, and
+  // a second backward is told apart.
+  n.rule = nullptr;
+  n.ran = true;
+  for (size_t i = 0; i < n.inputs.size(); ++i)
+    if (n.inputs[i]) collect(n, i, given.slots_[i], std::exchange(parts[i], {}), walk);
+  for (auto& input : n.inputs)
+    if (input) handed_in(input, walk);
+}
+
+/// A gradient is offered if nobody else can see it, or if it is a leaf's view of a bucket.
+Into Pass::offer(const Node& n, Walk& walk) {
+  Into into(n.inputs.size());
+  for (size_t i = 0; i < n.inputs.size(); ++i) {
+    Node* p = n.inputs[i].get();
+    if (!p) continue;
+    auto& slot = into.slots_[i];
+    slot.wanted = true;
+    auto same = [&](auto& earlier) { return earlier.get() == p; };
+    if (std::any_of(n.inputs.begin(), n.inputs.begin() + int64_t(i), same)) continue;
+    auto meta = p->leaf.lock();
+    if (p->is_leaf && !meta) {
+      slot.wanted = false;  // the leaf has died: nobody can ask for its gradient
+    } else if (meta && meta->in_place) {
+      if (!meta->grad.storage()->present()) {  // a bucket whose bytes were given to its reduction
+        meta->grad.storage()->restore();
+        meta->fresh = true;
+      }
+      slot.held = meta->grad;
+      slot.write = meta->fresh ? Write::set : Write::add;
+    } else {
+      Tensor& held = meta ? meta->grad : walk.grads[p];
+      if (held.defined() && held.exclusive()) slot.held = std::exchange(held, {});
+    }
+  }
+  return into;
+}
+
+/// Add `part` to what input `i` has collected; `offered` is what the rule may have written into.
+void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Walk& walk) {
+  const Node& p = *n.inputs[i];
+  if (part.defined())
+    check(part.shape() == p.shape, "{}: the rule returned a gradient {} for input {} of shape {}",
+          n.name, describe(part), i, p.shape);
+  auto meta = p.leaf.lock();
+  if (p.is_leaf && !meta) return;
+  if (meta && meta->in_place) {
+    if (!part.defined()) return;
+    if (!part.is(offered.held)) {
+      if (meta->fresh) copy_(meta->grad, part);
+      else backend(part).accumulate(part.contiguous(), meta->grad);
+    }
+    meta->fresh = false;
+    return;
+  }
+  Tensor& held = meta ? meta->grad : walk.grads[const_cast<Node*>(&p)];
+  Tensor mine = std::exchange(offered.held, {});
+  bool added = part.defined() && part.is(mine);
+  if (mine.defined()) {
+    if (!held.defined()) held = std::move(mine);  // put the offer back
+    else add_to(held, mine);                      // the same input twice
+  }
+  if (!part.defined() || added) return;
+  if (held.defined()) add_to(held, part.contiguous());
+  else held = part.to(p.dtype);
+}
+
+void Pass::handed_in(const std::shared_ptr<Node>& input, Walk& walk) {
+  if (!input->is_leaf) {
+    if (--walk.pending[input.get()] == 0) walk.ready.push(input);
+  } else if (--awaited_[input.get()] == 0) {
+    awaited_.erase(input.get());
+    if (auto meta = input->leaf.lock())
+      for (auto& hook : meta->on_grad) hook();
+  }
+}
+
+void Pass::run_later(Node& n, const Tensor& dy) {
+  Walk walk;
+  run_rule(n, dy, walk);
+}
+
+void Pass::finish() {
+  for (auto& f : std::exchange(ends_, {})) f();
+  if (later_) later_->pass_ = shared_from_this();
+  later_ = nullptr;
+}
+
+void Later::run() {
+  NoGrad guard;
+  while (!jobs_.empty()) {
+    auto [node, dy] = std::move(jobs_.front());
+    jobs_.pop_front();
+    pass_->run_later(*node, dy);
+  }
+  pass_ = nullptr;
+}
+
+void after_backward(std::function<void()> f) {
+  check(running != nullptr, "after_backward: no backward is running on this thread");
+  running->at_end(std::move(f));
+}
+
+}  // namespace autograd
+
+void backward(const Tensor& y, Tensor dy, autograd::Later* later) {
+  check(requires_grad(y), "backward: {} was not computed from a tensor that requires a gradient",
+        describe(y));
+  NoGrad guard;
+  if (!dy.defined()) {
+    check(y.numel() == 1, "backward: {} needs its gradient given; only one element stands for 1",
+          describe(y));
+    dy = full(y.shape(), 1, y.dtype(), y.device());
+  }
+  check(dy.shape() == y.shape() && dy.dtype() == y.dtype() && dy.device() == y.device(),
+        "backward: gradient {} for {}; expected the same shape, dtype and device", describe(dy),
+        describe(y));
+  using autograd::running;
+  if (running) return running->run(y.meta()->node, dy.detach());
+  auto pass = std::make_shared<autograd::Pass>(later);
+  struct Running {
+    explicit Running(autograd::Pass* p) { running = p; }
+    ~Running() { running = nullptr; }
+  } here(pass.get());
+  pass->run(y.meta()->node, dy.detach());
+  pass->finish();
+}
+
+}  // namespace triax

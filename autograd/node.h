@@ -1,0 +1,84 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/backend.h"
+#include "core/tensor.h"
+
+namespace triax::autograd {
+
+/// Where a rule puts the gradient of one input: `set` on fresh memory, or `add` onto what others
+/// have already collected there.
+struct Target {
+  Tensor grad;
+  Write write;
+};
+
+/// What a rule is offered: per input, the gradient already collected there. A rule may add into it
+/// and return it, which saves a tensor and a pass; a rule that ignores the offer is still right.
+class Into {
+ public:
+  explicit Into(size_t inputs) : slots_(inputs) {}
+  /// Does input `i` want a gradient at all?
+  bool wanted(size_t i) const { return slots_[i].wanted; }
+  /// Where to put the gradient of input `i`: the collected one if it may be changed and is of
+  /// `dtype`, else fresh memory. Return `.grad` from the rule.
+  Target at(size_t i, const Shape& shape, DType dtype, Device device) const;
+  Target at(size_t i, const Tensor& like) const {
+    return at(i, like.shape(), like.dtype(), like.device());
+  }
+
+ private:
+  friend class Pass;
+  struct Slot {
+    bool wanted = false;
+    Tensor held;
+    Write write = Write::add;
+  };
+  std::vector<Slot> slots_;
+};
+
+/// dL/dy -> one gradient per input; undefined = zero. dy is contiguous, of y's shape and dtype.
+using Rule = std::function<Tensors(const Tensor& dy, Into& into)>;
+
+struct Meta;
+
+/// One recorded operation, or (without a rule) a leaf.
+struct Node {
+  Node(const char* op, const Tensor& y, std::vector<std::shared_ptr<Node>> producers,
+       Rule backward);
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  const char* name;
+  uint64_t order;                             // of creation; a pass runs newest first
+  Shape shape;                                // of the output
+  DType dtype;                                // of the gradient: an op's output's, a leaf's sums'
+  std::vector<std::shared_ptr<Node>> inputs;  // producers of the inputs; null: no gradient wanted
+  Rule rule;
+  std::shared_ptr<Node> later = {};  // same dy, the part of the rule that only leaves wait for
+  std::weak_ptr<Meta> leaf = {};     // set on the node of a leaf
+  bool is_leaf = false;
+  bool ran = false;  // the rule is gone
+};
+
+/// What a tensor with a gradient carries.
+struct Meta {
+  std::shared_ptr<Node> node;
+  // Leaves only:
+  Tensor grad;
+  bool in_place = false;  // grad is a view somebody else owns (a bucket): always write into it
+  bool fresh = false;     // in_place: its values are left over, the first write sets
+  std::vector<std::function<void()>> on_grad;
+};
+
+/// Nodes alive in this process: tests assert that a step leaves none behind.
+int64_t live_nodes();
+
+/// Is recording on (on this thread)?
+bool recording();
+
+}  // namespace triax::autograd

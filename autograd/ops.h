@@ -1,0 +1,116 @@
+#pragma once
+#include <vector>
+
+#include "autograd/record.h"
+
+// THE list of differentiable ops. Unless said otherwise: float tensors of any strides, all of one
+// dtype and on one device (no promotion: cast is explicit), results contiguous and new; wrong
+// shapes, dtypes and devices throw Error 70. `dim` may be negative, counting from the end.
+
+namespace triax {
+
+using Dims = std::vector<int>;
+enum class Keep { no, yes };  ///< are reduced dims kept, with size 1?
+
+// -- Elementwise, two operands: shapes broadcast, gradients are summed back.
+Tensor operator+(const Tensor& a, const Tensor& b);
+Tensor operator-(const Tensor& a, const Tensor& b);
+Tensor operator*(const Tensor& a, const Tensor& b);
+Tensor operator/(const Tensor& a, const Tensor& b);
+Tensor operator+(const Tensor& a, double b);
+Tensor operator-(const Tensor& a, double b);
+Tensor operator*(const Tensor& a, double b);
+Tensor operator/(const Tensor& a, double b);
+Tensor operator*(double a, const Tensor& b);
+
+// -- Elementwise, one operand.
+Tensor operator-(const Tensor& x);
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor relu(const Tensor& x);  ///< slope 0 at 0
+/// x Phi(x) by the tanh formula, as GPT-2 has it (Hendrycks and Gimpel 2016, section 2).
+Tensor gelu(const Tensor& x);
+/// x Phi(x) with the error function.
+Tensor gelu_erf(const Tensor& x);
+Tensor silu(const Tensor& x);  ///< x sigmoid(x)
+
+/// mask ? a : b. mask u8; all three broadcast.
+Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b);
+/// x with `value` where mask (u8, broadcast to x's shape) is not 0.
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
+/// x [rows, width] with elements set to 0 where `mask` says so, the others times 1 / (1 - p)
+/// (Srivastava et al. 2014). mask.p 0 returns x. Throws unless 0 <= p < 1.
+Tensor dropout(const Tensor& x, const random::Mask& mask);
+/// Other dtype, float to float. The gradient comes back in x's dtype.
+Tensor cast(const Tensor& x, DType dtype);
+
+// -- Reductions over `dims` (none given: all). Sums are made in the accumulator dtype.
+Tensor sum(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);
+Tensor mean(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);
+/// Equal largest elements share the gradient.
+Tensor max(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);
+
+// -- Products.
+/// [.., m, k] x [.., k, n] -> [.., m, n]; batch dims broadcast.
+Tensor matmul(const Tensor& a, const Tensor& b);
+/// x w^T + b: x [rows, in], w [out, in], b [out] or undefined -> [rows, out].
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
+/// gelu(linear(x, w, b)) in one pass.
+Tensor linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b);
+
+// -- Shape. transpose, view, narrow and expand copy nothing; the result may be a strided view.
+Tensor transpose(const Tensor& x, int dim0, int dim1);
+/// One size may be -1. x must be contiguous.
+Tensor view(const Tensor& x, const Shape& shape);
+/// Elements [begin, begin + length) of `dim`.
+Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t length);
+/// Stretch sizes of 1 and add dims in front.
+Tensor expand(const Tensor& x, const Shape& shape);
+/// Along an existing dim; all other sizes equal.
+Tensor concat(const Tensors& xs, int dim);
+/// Along a new dim; all shapes equal.
+Tensor stack(const Tensors& xs, int dim);
+
+// -- Indexing. Index tensors are i32 or i64; values out of range throw, naming value and position.
+/// y[.., i, ..] = x[.., index[i], ..] along `dim`; index [n].
+Tensor index_select(const Tensor& x, int dim, const Tensor& index);
+/// y[i][j] = x[i][index[i][j]] on the last dim: x [.., n], index [.., m] -> [.., m].
+Tensor gather(const Tensor& x, const Tensor& index);
+/// Rows of `table` [vocabulary, width] for ids of any shape -> [ids.numel(), width].
+Tensor embedding(const Tensor& ids, const Tensor& table);
+
+// -- Rows: along the last dim.
+Tensor softmax(const Tensor& x);
+Tensor log_softmax(const Tensor& x);
+/// (x - mean) / sqrt(var + eps) * gamma + beta (Ba et al. 2016); gamma, beta [width].
+Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps = 1e-5);
+/// x / sqrt(mean(x^2) + eps) * gamma (Zhang and Sennrich 2019).
+Tensor rms_norm(const Tensor& x, const Tensor& gamma, double eps = 1e-5);
+
+// -- Attention and losses.
+/// softmax(q k^T / sqrt(head_dim)) v over earlier and same positions (Vaswani et al. 2017), without
+/// ever storing time x time (Dao et al. 2022). qkv [tokens, heads * 3 * head_dim], head-major: for
+/// each head its query, key and value; tokens are whole sequences of `time` rows, and heads follow
+/// from the width. `mask` drops attention weights: its columns count head * time + key.
+/// -> [tokens, heads * head_dim].
+struct AttentionShape {
+  int64_t time, head_dim;
+};
+Tensor causal_attention(const Tensor& qkv, AttentionShape shape, const random::Mask& mask = {});
+
+struct CrossEntropyOptions {
+  enum class Reduction { mean, sum } reduction = Reduction::mean;
+  int64_t ignore = -1;   ///< rows with this target count nothing
+  double smoothing = 0;  ///< label smoothing (Szegedy et al. 2016, section 7), in [0, 1)
+};
+/// Negative log-likelihood of targets [rows] (i32 or i64) under softmax(logits [rows, classes]),
+/// one element in the accumulator dtype. `mean` divides by the rows that count; 0 if none does.
+/// Backward writes the gradient over the logits if they were moved in and nobody else holds them.
+Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOptions& options = {});
+/// Mean of (x - y)^2.
+Tensor mse(const Tensor& x, const Tensor& y);
+
+}  // namespace triax

@@ -1,0 +1,94 @@
+#include "autograd/ops/common.h"
+
+namespace triax {
+
+using autograd::sum_to;
+
+namespace {
+
+/// Without history: `a op b`, broadcast.
+template <class Functor> Tensor apply(const char* name, const Tensor& a, const Tensor& b) {
+  Shape shape = broadcast(name, a.shape(), b.shape());
+  Tensor y = empty(shape, a.dtype(), a.device());
+  backend(a).binary(binary_id<Functor>(), a.detach().expand(shape), b.detach().expand(shape), y);
+  return y;
+}
+
+template <class Functor> Tensor checked(const char* name, const Tensor& a, const Tensor& b) {
+  autograd::check_float(name, a);
+  autograd::check_same(name, a, b);
+  return apply<Functor>(name, a, b);
+}
+
+Tensor mul(const Tensor& a, const Tensor& b) { return apply<functors::Mul>("mul", a, b); }
+Tensor div(const Tensor& a, const Tensor& b) { return apply<functors::Div>("div", a, b); }
+
+Tensor scalar(const Tensor& like, double value) {
+  check(like.defined(), "scalar: the other operand is undefined");
+  return full({}, value, like.dtype(), like.device());
+}
+
+}  // namespace
+
+Tensor autograd::sum_to(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  Shape kept = shape;
+  while (kept.rank() < x.rank()) kept.insert(0, 1);
+  Tensor y = empty(kept, x.dtype(), x.device());
+  backend(x).sum(x, y, Write::set);
+  return y.view(shape);
+}
+
+Tensor operator+(const Tensor& a, const Tensor& b) {
+  return record("add", checked<functors::Add>("add", a, b), {a, b},
+                [sa = a.shape(), sb = b.shape()](const Tensor& dy) {
+                  return Tensors{sum_to(dy, sa), sum_to(dy, sb)};
+                });
+}
+
+Tensor operator-(const Tensor& a, const Tensor& b) {
+  return record("sub", checked<functors::Sub>("sub", a, b), {a, b},
+                [sa = a.shape(), sb = b.shape()](const Tensor& dy, autograd::Into& into) {
+                  Tensor db = into.wanted(1) ? -sum_to(dy, sb) : Tensor();
+                  return Tensors{sum_to(dy, sa), db};
+                });
+}
+
+Tensor operator*(const Tensor& a, const Tensor& b) {
+  return record("mul", checked<functors::Mul>("mul", a, b), {a, b},
+                [x = a.detach(), z = b.detach()](const Tensor& dy, autograd::Into& into) {
+                  Tensors d(2);
+                  if (into.wanted(0)) d[0] = sum_to(mul(dy, z), x.shape());
+                  if (into.wanted(1)) d[1] = sum_to(mul(dy, x), z.shape());
+                  return d;
+                });
+}
+
+Tensor operator/(const Tensor& a, const Tensor& b) {
+  Tensor y = checked<functors::Div>("div", a, b);
+  return record(
+      "div", y, {a, b},
+      [y = y.detach(), sa = a.shape(), z = b.detach()](const Tensor& dy, autograd::Into& into) {
+        Tensors d(2);
+        Tensor part = div(dy, z);
+        if (into.wanted(0)) d[0] = sum_to(part, sa);
+        if (into.wanted(1)) d[1] = -sum_to(mul(part, y), z.shape());
+        return d;
+      });
+}
+
+Tensor operator+(const Tensor& a, double b) { return a + scalar(a, b); }
+Tensor operator-(const Tensor& a, double b) { return a - scalar(a, b); }
+Tensor operator*(const Tensor& a, double b) { return a * scalar(a, b); }
+Tensor operator/(const Tensor& a, double b) { return a / scalar(a, b); }
+Tensor operator*(double a, const Tensor& b) { return b * scalar(b, a); }
+
+Tensor mse(const Tensor& x, const Tensor& y) {
+  autograd::check_float("mse", x);
+  autograd::check_same("mse", x, y);
+  check(x.shape() == y.shape(), "mse: shapes {} and {}; expected equal ones", x.shape(), y.shape());
+  Tensor d = x - y;
+  return mean(d * d);
+}
+
+}  // namespace triax

@@ -1,0 +1,33 @@
+#pragma once
+#include "autograd/ops.h"
+#include "core/check.h"
+
+namespace triax::autograd {
+
+/// `x` is defined and a float tensor.
+inline void check_float(const char* op, const Tensor& x) {
+  check(x.defined() && is_float(x.dtype()), "{}: {}; expected a float tensor", op, describe(x));
+}
+/// `b` has the dtype and device of `a`.
+inline void check_same(const char* op, const Tensor& a, const Tensor& b) {
+  check(a.defined() && b.defined() && a.dtype() == b.dtype() && a.device() == b.device(),
+        "{}: {} with {}; expected one dtype and one device (cast and to() are explicit)", op,
+        describe(a), describe(b));
+}
+inline void check_index(const char* op, const Tensor& x, const Tensor& index) {
+  check(index.defined() && is_index(index.dtype()) && index.device() == x.device(),
+        "{}: index {}; expected i32 or i64 on {}", op, describe(index), x.device());
+}
+/// Every value lies in [0, limit) or equals `also`; names the first that does not.
+void check_range(const char* op, const Tensor& index, int64_t limit, int64_t also = 0);
+
+/// `x` summed down to `shape`, which broadcasts to x's shape. No history.
+Tensor sum_to(const Tensor& x, const Shape& shape);
+
+/// As a matrix [rows, last dim]: contiguous, no history.
+inline Tensor rows_of(const Tensor& x) {
+  int64_t width = x.rank() ? x.shape().back() : 1;
+  return x.contiguous().detach().view({width ? x.numel() / width : 0, width});
+}
+
+}  // namespace triax::autograd

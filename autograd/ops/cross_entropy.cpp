@@ -1,0 +1,60 @@
+#include "autograd/ops/common.h"
+
+namespace triax {
+namespace {
+
+int64_t count_targets(const Tensor& targets, int64_t ignore) {
+  Tensor host = targets.to(cpu);
+  int64_t counted = 0;
+  visit_index(host.dtype(), [&]<class I>() {
+    const I* t = host.data<I>();
+    for (int64_t i = 0; i < host.numel(); ++i) counted += t[i] != ignore;
+  });
+  return counted;
+}
+
+}  // namespace
+
+Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOptions& options) {
+  autograd::check_float("cross_entropy", logits);
+  autograd::check_index("cross_entropy", logits, targets);
+  check(logits.rank() == 2 && targets.shape() == Shape{logits.size(0)},
+        "cross_entropy: logits {} and targets {}; expected [rows, classes] and [rows]",
+        describe(logits), describe(targets));
+  check(options.smoothing >= 0 && options.smoothing < 1,
+        "cross_entropy: smoothing {}; expected 0 <= smoothing < 1", options.smoothing);
+  int64_t rows = logits.size(0), classes = logits.size(1);
+  check(options.ignore < 0 || options.ignore >= classes,
+        "cross_entropy: ignore {} is also a class; expected a value outside 0 to {}",
+        options.ignore, classes - 1);
+  autograd::check_range("cross_entropy", targets, classes, options.ignore);
+
+  CrossEntropy c{logits.contiguous().detach(),
+                 targets.contiguous(),
+                 0,
+                 classes,
+                 options.ignore,
+                 options.smoothing};
+  DType sums = accumulator(logits.dtype());
+  Tensor stats = empty({rows, 4}, sums, logits.device());
+  Tensor losses = empty({rows}, sums, logits.device()), loss = empty({1}, sums, logits.device());
+  Backend& on = backend(c.logits);
+  on.cross_entropy_stats(c, stats);
+  on.cross_entropy_losses(c, stats, losses);
+  on.sum(losses, loss, Write::set);
+  double scale = 1;
+  if (options.reduction == CrossEntropyOptions::Reduction::mean) {
+    int64_t counted = count_targets(c.targets, options.ignore);
+    scale = counted ? 1.0 / double(counted) : 0.0;
+    loss = loss * scale;
+  }
+  auto rule = [c, stats, scale](const Tensor& dy) {
+    // The logits are not needed again: if nobody else holds them, the gradient takes their place.
+    Tensor dlogits = c.logits.exclusive() ? c.logits : empty_like(c.logits);
+    backend(dy).cross_entropy_backward(c, stats, scale == 1 ? dy : dy * scale, dlogits);
+    return Tensors{dlogits};
+  };
+  return record("cross_entropy", loss.view({}), {std::move(logits)}, std::move(rule));
+}
+
+}  // namespace triax

@@ -1,0 +1,117 @@
+#include "autograd/ops/common.h"
+
+namespace triax {
+
+using autograd::Into;
+
+void autograd::check_range(const char* op, const Tensor& index, int64_t limit, int64_t also) {
+  // On a device the kernel reports through its error word instead.
+  if (index.device().kind != Device::Kind::cpu) return;
+  Tensor all = index.contiguous();
+  visit_index(all.dtype(), [&]<class I>() {
+    const I* values = all.data<I>();
+    for (int64_t i = 0; i < all.numel(); ++i)
+      check((values[i] >= 0 && values[i] < limit) || (also < 0 && values[i] == also),
+            "{}: value {} at position {}; expected 0 to {}", op, values[i], i, limit - 1);
+  });
+}
+
+Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b) {
+  autograd::check_float("where", a);
+  autograd::check_same("where", a, b);
+  check(mask.defined() && mask.dtype() == u8 && mask.device() == a.device(),
+        "where: mask {}; expected u8 on {}", describe(mask), a.device());
+  Shape s = broadcast("where", mask.shape(), broadcast("where", a.shape(), b.shape()));
+  Tensor y = empty(s, a.dtype(), a.device()), m = mask.detach().expand(s);
+  backend(a).where(m, a.detach().expand(s), b.detach().expand(s), y);
+  return record("where", y, {a, b},
+                [m, sa = a.shape(), sb = b.shape()](const Tensor& dy, Into& into) {
+                  Tensors d(2);
+                  Tensor none = zeros({}, dy.dtype(), dy.device()).expand(dy.shape());
+                  for (size_t i : {0, 1}) {
+                    if (!into.wanted(i)) continue;
+                    Tensor part = empty_like(dy);
+                    backend(dy).where(m, i == 0 ? dy : none, i == 0 ? none : dy, part);
+                    d[i] = autograd::sum_to(part, i == 0 ? sa : sb);
+                  }
+                  return d;
+                });
+}
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
+  autograd::check_float("masked_fill", x);
+  check(mask.defined() && broadcast("masked_fill", x.shape(), mask.shape()) == x.shape(),
+        "masked_fill: mask {} for {}; expected a shape that broadcasts to it", describe(mask),
+        describe(x));
+  return where(mask, full({}, value, x.dtype(), x.device()), x);
+}
+
+Tensor dropout(const Tensor& x, const random::Mask& mask) {
+  check(mask.p >= 0 && mask.p < 1, "dropout: p {}; expected 0 <= p < 1", mask.p);
+  if (mask.p == 0) return x;
+  autograd::check_float("dropout", x);
+  check(x.rank() == 2, "dropout: {}; expected [rows, width]", describe(x));
+  Tensor y = empty(x.shape(), x.dtype(), x.device());
+  backend(x).dropout(x.contiguous().detach(), mask, y);
+  return record("dropout", y, {x}, [mask](const Tensor& dy) {
+    Tensor dx = empty_like(dy);
+    backend(dy).dropout(dy, mask, dx);
+    return Tensors{dx};
+  });
+}
+
+Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
+  autograd::check_float("index_select", x);
+  autograd::check_index("index_select", x, index);
+  dim = x.shape().index(dim);
+  check(index.rank() == 1, "index_select: index {}; expected one dim", describe(index));
+  autograd::check_range("index_select", index, x.size(dim));
+  Shape s = x.shape();
+  s[dim] = index.numel();
+  Tensor y = empty(s, x.dtype(), x.device()), at = index.contiguous();
+  backend(x).index_select(x.contiguous().detach(), dim, at, y);
+  return record("index_select", y, {x}, [dim, at, s = x.shape()](const Tensor& dy) {
+    Tensor dx = zeros(s, dy.dtype(), dy.device());
+    backend(dy).index_add(dy, dim, at, dx);
+    return Tensors{dx};
+  });
+}
+
+Tensor gather(const Tensor& x, const Tensor& index) {
+  autograd::check_float("gather", x);
+  autograd::check_index("gather", x, index);
+  Shape s = index.shape(), head = x.shape();
+  check(x.rank() >= 1 && s.rank() == x.rank(), "gather: index {} for {}; expected one rank",
+        describe(index), describe(x));
+  head[-1] = s[-1];
+  check(head == s, "gather: index {} for {}; sizes may differ in the last dim only",
+        describe(index), describe(x));
+  autograd::check_range("gather", index, x.size(-1));
+  Tensor y = empty(s, x.dtype(), x.device()), at = autograd::rows_of(index);
+  backend(x).gather(autograd::rows_of(x), at, autograd::rows_of(y));
+  return record("gather", y, {x}, [at, sx = x.shape()](const Tensor& dy) {
+    Tensor dx = zeros(sx, dy.dtype(), dy.device());
+    backend(dy).scatter_add(autograd::rows_of(dy), at, autograd::rows_of(dx));
+    return Tensors{dx};
+  });
+}
+
+Tensor embedding(const Tensor& ids, const Tensor& table) {
+  autograd::check_float("embedding", table);
+  autograd::check_index("embedding", table, ids);
+  check(table.rank() == 2, "embedding: table {}; expected [vocabulary, width]", describe(table));
+  autograd::check_range("embedding", ids, table.size(0));
+  Tensor at = ids.contiguous(), t = table.contiguous().detach();
+  Tensor y = empty({ids.numel(), table.size(1)}, table.dtype(), table.device());
+  backend(t).embedding(at, t, 0, y);
+  auto table_rule = [at, s = table.shape(), sums = accumulator(t.dtype())](const Tensor& dy,
+                                                                           Into& into) {
+    auto [dtable, write] = into.at(0, s, sums, dy.device());
+    backend(dy).embedding_backward(at, dy, 0, dtable, write);
+    return Tensors{dtable};
+  };
+  return record(
+      "embedding", y, {}, [](const Tensor&, Into&) { return Tensors{}; }, {table}, table_rule);
+}
+
+}  // namespace triax

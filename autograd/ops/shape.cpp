@@ -1,0 +1,91 @@
+#include "autograd/ops/common.h"
+
+namespace triax {
+
+// Views share bytes with their input, so their gradients are views too, or are laid into zeros.
+
+Tensor transpose(const Tensor& x, int dim0, int dim1) {
+  return record("transpose", x.detach().transpose(dim0, dim1), {x},
+                [=](const Tensor& dy) { return Tensors{dy.transpose(dim0, dim1)}; });
+}
+
+Tensor view(const Tensor& x, const Shape& shape) {
+  return record("view", x.detach().view(shape), {x},
+                [s = x.shape()](const Tensor& dy) { return Tensors{dy.view(s)}; });
+}
+
+Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t length) {
+  Tensor y = x.detach().narrow(dim, begin, length);
+  return record("narrow", y, {x},
+                [=, s = x.shape(), dtype = x.dtype(), device = x.device()](const Tensor& dy) {
+                  Tensor dx = zeros(s, dtype, device);
+                  copy_(dx.narrow(dim, begin, length), dy);
+                  return Tensors{dx};
+                });
+}
+
+Tensor expand(const Tensor& x, const Shape& shape) {
+  return record("expand", x.detach().expand(shape), {x},
+                [s = x.shape()](const Tensor& dy) { return Tensors{autograd::sum_to(dy, s)}; });
+}
+
+Tensor concat(const Tensors& xs, int dim) {
+  check(!xs.empty(), "concat: no tensors; expected at least one");
+  Shape shape = xs[0].shape();
+  dim = shape.index(dim);
+  shape[dim] = 0;
+  for (auto& x : xs) {
+    autograd::check_float("concat", x);
+    autograd::check_same("concat", xs[0], x);
+    Shape like = x.shape();
+    check(like.rank() == shape.rank(), "concat: {} beside {}; expected one rank", like,
+          xs[0].shape());
+    int64_t length = like[dim];
+    like[dim] = shape[dim];
+    check(like == shape, "concat: {} beside {}; sizes may differ in dim {} only", x.shape(),
+          xs[0].shape(), dim);
+    shape[dim] += length;
+  }
+  Tensor y = empty(shape, xs[0].dtype(), xs[0].device());
+  std::vector<int64_t> lengths;
+  int64_t at = 0;
+  for (auto& x : xs) {
+    lengths.push_back(x.size(dim));
+    copy_(y.narrow(dim, at, lengths.back()), x.detach());
+    at += lengths.back();
+  }
+  return record("concat", y, xs, [dim, lengths](const Tensor& dy) {
+    Tensors parts;
+    int64_t begin = 0;
+    for (int64_t n : lengths) {
+      parts.push_back(dy.narrow(dim, begin, n));
+      begin += n;
+    }
+    return parts;
+  });
+}
+
+Tensor stack(const Tensors& xs, int dim) {
+  check(!xs.empty(), "stack: no tensors; expected at least one");
+  int rank = xs[0].rank() + 1, at = dim < 0 ? dim + rank : dim;
+  check(at >= 0 && at < rank, "stack: dim {} for tensors of shape {}; expected {} to {}", dim,
+        xs[0].shape(), -rank, rank - 1);
+  Tensors thick;
+  for (auto& x : xs) {
+    Shape s = x.shape();
+    s.insert(at, 1);
+    thick.push_back(view(x.is_contiguous() ? x : cast(x, x.dtype()), s));
+  }
+  return concat(thick, at);
+}
+
+Tensor cast(const Tensor& x, DType dtype) {
+  autograd::check_float("cast", x);
+  check(is_float(dtype), "cast: to {}; expected a float dtype", dtype);
+  Tensor y = empty(x.shape(), dtype, x.device());
+  copy_(y, x.detach());
+  return record("cast", y, {x},
+                [from = x.dtype()](const Tensor& dy) { return Tensors{dy.to(from)}; });
+}
+
+}  // namespace triax

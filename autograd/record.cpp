@@ -1,0 +1,142 @@
+#include "autograd/record.h"
+
+#include <atomic>
+
+#include "autograd/touched.h"
+#include "core/check.h"
+
+namespace triax {
+namespace autograd {
+namespace {
+
+std::atomic<int64_t> alive = 0;
+thread_local uint64_t created = 0;
+thread_local bool on = true;
+
+}  // namespace
+
+bool recording() { return on; }
+int64_t live_nodes() { return alive; }
+
+Node::Node(const char* op, const Tensor& y, std::vector<std::shared_ptr<Node>> producers,
+           Rule backward)
+    : name(op),
+      order(created++),
+      shape(y.shape()),
+      dtype(y.dtype()),
+      inputs(std::move(producers)),
+      rule(std::move(backward)) {
+  ++alive;
+}
+
+// A chain of nodes is taken apart in a loop: recursion would overflow the stack on deep graphs.
+Node::~Node() {
+  --alive;
+  std::vector<std::shared_ptr<Node>> doomed;
+  auto take = [&](Node& n) {
+    for (auto& i : n.inputs)
+      if (i.use_count() == 1) doomed.push_back(std::move(i));
+    n.inputs.clear();
+    if (n.later.use_count() == 1) doomed.push_back(std::move(n.later));
+  };
+  take(*this);
+  while (!doomed.empty()) {
+    std::shared_ptr<Node> n = std::move(doomed.back());
+    doomed.pop_back();
+    take(*n);
+  }
+}
+
+Target Into::at(size_t i, const Shape& shape, DType dtype, Device device) const {
+  const Slot& s = slots_[i];
+  if (s.held.defined() && s.held.dtype() == dtype && s.held.shape() == shape)
+    return {s.held, s.write};
+  return {empty(shape, dtype, device), Write::set};
+}
+
+}  // namespace autograd
+
+using autograd::Meta;
+using autograd::Node;
+
+namespace {
+
+Meta& leaf_meta(const char* what, const Tensor& x) {
+  check(requires_grad(x) && x.meta()->node->is_leaf,
+        "{}: {} is not a leaf; call require_grad on it first", what, describe(x));
+  return *x.meta();
+}
+
+std::vector<std::shared_ptr<Node>> producers(const Tensors& inputs) {
+  std::vector<std::shared_ptr<Node>> nodes;
+  nodes.reserve(inputs.size());
+  for (auto& t : inputs) nodes.push_back(requires_grad(t) ? t.meta()->node : nullptr);
+  return nodes;
+}
+
+}  // namespace
+
+Tensor& require_grad(Tensor& x) {
+  check(is_float(x.dtype()), "require_grad: {}; only float tensors have gradients", describe(x));
+  check(!requires_grad(x) || x.meta()->node->is_leaf,
+        "require_grad: {} was computed by {}; only a leaf can be made to require a gradient",
+        describe(x), x.meta() ? x.meta()->node->name : "");
+  if (requires_grad(x)) return x;
+  auto meta = std::make_shared<Meta>();
+  meta->node =
+      std::make_shared<Node>("leaf", x, std::vector<std::shared_ptr<Node>>{}, autograd::Rule{});
+  meta->node->is_leaf = true;
+  meta->node->dtype = accumulator(x.dtype());
+  meta->node->leaf = meta;
+  x.meta() = std::move(meta);
+  return x;
+}
+
+bool requires_grad(const Tensor& x) { return x.defined() && x.meta() != nullptr; }
+
+Tensor& grad(const Tensor& leaf) { return leaf_meta("grad", leaf).grad; }
+
+void on_grad(const Tensor& leaf, std::function<void()> hook) {
+  leaf_meta("on_grad", leaf).on_grad.push_back(std::move(hook));
+}
+
+void set_grad_view(const Tensor& leaf, const Tensor& view) {
+  Meta& meta = leaf_meta("set_grad_view", leaf);
+  check(view.shape() == leaf.shape() && view.dtype() == accumulator(leaf.dtype()),
+        "set_grad_view: {} for a leaf {}; expected the same shape and the accumulator dtype {}",
+        describe(view), describe(leaf), accumulator(leaf.dtype()));
+  meta.grad = view;
+  meta.in_place = true;
+  meta.fresh = true;
+}
+
+void set_fresh(const Tensor& leaf) { leaf_meta("set_fresh", leaf).fresh = true; }
+bool is_fresh(const Tensor& leaf) { return leaf_meta("is_fresh", leaf).fresh; }
+
+Recording::Recording(Mode mode) : outer_(autograd::on) { autograd::on = mode == on; }
+Recording::~Recording() { autograd::on = outer_; }
+
+Tensor record(const char* name, Tensor y, const Tensors& inputs, autograd::Rule rule,
+              const Tensors& leaves, autograd::Rule later) {
+  if (!autograd::on) {
+    autograd::note_touched(inputs);
+    autograd::note_touched(leaves);
+    return y;
+  }
+  bool wanted = false, shared = requires_grad(y);
+  for (auto* list : {&inputs, &leaves})
+    for (auto& t : *list) {
+      wanted |= requires_grad(t);
+      shared |= t.is(y);
+    }
+  if (!wanted) return y;
+  if (shared) y = y.detach();  // an identity: its output is another tensor than its input
+  auto meta = std::make_shared<Meta>();
+  meta->node = std::make_shared<Node>(name, y, producers(inputs), std::move(rule));
+  if (later)
+    meta->node->later = std::make_shared<Node>(name, y, producers(leaves), std::move(later));
+  y.meta() = std::move(meta);
+  return y;
+}
+
+}  // namespace triax

@@ -1,0 +1,61 @@
+#pragma once
+#include <concepts>
+
+#include "autograd/node.h"
+
+namespace triax {
+
+/// Make `x` a leaf: backward collects its gradient in grad(x), in the accumulator dtype.
+/// Float dtypes only. Returns x.
+Tensor& require_grad(Tensor& x);
+/// Is `x` a leaf, or computed from one while recording?
+bool requires_grad(const Tensor& x);
+/// The gradient collected in a leaf; undefined before the first backward. Assign {} to drop it.
+Tensor& grad(const Tensor& leaf);
+/// Call `hook` once per backward pass, as soon as the leaf's gradient is complete for that pass,
+/// however often it was used. Hooks fire in the same order on every rank.
+void on_grad(const Tensor& leaf, std::function<void()> hook);
+/// Let the leaf's gradient live in `view` (accumulator dtype, same shape), a piece of a larger
+/// buffer. Backward adds to it; after `fresh(leaf)` the first write sets instead.
+void set_grad_view(const Tensor& leaf, const Tensor& view);
+void set_fresh(const Tensor& leaf);
+bool is_fresh(const Tensor& leaf);
+
+/// Switches recording on or off on this thread, for as long as it lives.
+class Recording {
+ public:
+  enum Mode { off, on };
+  explicit Recording(Mode mode);
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+ private:
+  bool outer_;
+};
+/// While one lives, ops record nothing.
+struct NoGrad : Recording {
+  NoGrad() : Recording(off) {}
+};
+
+/// Give `y`, computed from `inputs`, its backward rule: this is all there is to a differentiable
+/// function. The rule must not capture y itself (capture y.detach()), else the node owns itself
+/// and never dies. Returns y, unchanged if no input wants a gradient.
+///
+/// `later` is the part of the rule that only weights wait for, over `leaves`: it runs right after
+/// `rule`, or later when the caller of backward puts it off (zero-bubble pipelines).
+Tensor record(const char* name, Tensor y, const Tensors& inputs, autograd::Rule rule,
+              const Tensors& leaves = {}, autograd::Rule later = {});
+
+/// The common case: a rule that does not look at what it is offered.
+template <class F>
+requires std::is_invocable_r_v<Tensors, F, const Tensor&> Tensor record(const char* name, Tensor y,
+                                                                        const Tensors& inputs,
+                                                                        F rule) {
+  return record(name, std::move(y), inputs,
+                autograd::Rule([rule = std::move(rule)](const Tensor& dy, autograd::Into&) {
+                  return rule(dy);
+                }));
+}
+
+}  // namespace triax
