@@ -1,0 +1,22 @@
+#pragma once
+#include "autograd/ops.h"
+#include "nn/module.h"
+
+namespace triax::nn {
+
+/// Rows of a table [rows, width], picked by ids -> [ids.numel(), width].
+class Embedding : public Module {
+ public:
+  Embedding(int64_t rows, int64_t width, double std = 0.02)
+      : table_(parameter(
+            {.name = "table", .full = {rows, width}, .init = {.std = std}, .decay = true})) {}
+
+  Tensor operator()(const Tensor& ids) const { return embedding(ids, table_); }
+  /// The table as the weight of an output projection (tied head): x [rows, width] -> logits.
+  Tensor project(const Tensor& x) const { return linear(x, table_); }
+
+ private:
+  Parameter& table_;
+};
+
+}  // namespace triax::nn

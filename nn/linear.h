@@ -1,0 +1,30 @@
+#pragma once
+#include "autograd/ops.h"
+#include "nn/module.h"
+
+namespace triax::nn {
+
+struct LinearOptions {
+  double std = 0.02;  ///< of the initial weight; the bias starts at 0
+  bool bias = true;
+};
+
+/// y = x w^T + b: x [rows, in] -> [rows, out]. Weight [out, in], bias [out].
+class Linear : public Module {
+ public:
+  Linear(int64_t in, int64_t out, const LinearOptions& o = {})
+      : weight_(parameter(
+            {.name = "weight", .full = {out, in}, .init = {.std = o.std}, .decay = true})),
+        bias_(o.bias ? &parameter({.name = "bias", .full = {out}}) : nullptr) {}
+
+  Tensor operator()(const Tensor& x) const { return linear(x, weight_, bias()); }
+  /// gelu(x w^T + b) in one pass; needs a bias.
+  Tensor gelu(const Tensor& x) const { return linear_gelu(x, weight_, bias()); }
+
+ private:
+  Tensor bias() const { return bias_ ? bias_->value : Tensor(); }
+  Parameter& weight_;
+  Parameter* bias_;
+};
+
+}  // namespace triax::nn

@@ -1,0 +1,61 @@
+#include "nn/module.h"
+
+#include "core/check.h"
+#include "core/random.h"
+
+namespace triax::nn {
+
+Module::~Module() = default;
+
+std::vector<Parameter*> Module::parameters() {
+  std::vector<Parameter*> all;
+  for (auto& p : own_) all.push_back(p.get());
+  for (auto& [name, m] : children_)
+    for (auto* p : m->parameters()) all.push_back(p);
+  return all;
+}
+
+void Module::bind(uint64_t seed) {
+  check(!bound_, "module: bind was called twice; names and random streams are fixed once");
+  bind(seed, "");
+}
+
+void Module::bind(uint64_t seed, const std::string& path) {
+  bound_ = true;
+  key_ = random::key(seed, path);
+  for (auto& p : own_) {
+    p->name = path + p->name;
+    p->key = random::key(seed, p->name);
+  }
+  for (auto& [name, m] : children_) m->bind(seed, path + name + ".");
+}
+
+void Module::materialize(Device device, DType dtype, uint64_t seed) {
+  bind(seed);
+  memory::Scope scope(memory::parameters);
+  for (auto* p : parameters()) {
+    p->value = empty(p->local(), dtype, device);
+    p->fill(p->value);
+    require_grad(p->value);
+  }
+}
+
+Parameter& Module::parameter(Parameter p) {
+  check_name(p.name);
+  own_.push_back(std::make_unique<Parameter>(std::move(p)));
+  return *own_.back();
+}
+
+void Module::adopt(std::string name, std::unique_ptr<Module> m) {
+  check_name(name);
+  children_.emplace_back(std::move(name), std::move(m));
+}
+
+void Module::check_name(const std::string& name) const {
+  check(!name.empty() && name.find('.') == std::string::npos,
+        "module: name '{}'; expected one without dots, not empty", name);
+  for (auto& p : own_) check(p->name != name, "module: two parameters named '{}'", name);
+  for (auto& c : children_) check(c.first != name, "module: two children named '{}'", name);
+}
+
+}  // namespace triax::nn

@@ -1,0 +1,59 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nn/parameter.h"
+
+namespace triax::nn {
+
+/// A named tree of parameters. A module owns its parameters and children by name and keeps plain
+/// references to them; what it computes is its call operator, of whatever form fits:
+///
+///   struct Mlp : nn::Module {
+///     nn::Linear& up = child<nn::Linear>("up", 2, 64);
+///     nn::Linear& down = child<nn::Linear>("down", 64, 1);
+///     Tensor operator()(const Tensor& x) const { return down(relu(up(x))); }
+///   };
+///
+/// Constructors allocate no tensors, so a rank can build the whole model and hold only its part.
+class Module {
+ public:
+  Module() = default;
+  virtual ~Module();
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  /// All parameters: own ones in order of declaration, then each child's.
+  std::vector<Parameter*> parameters();
+  /// Fix every full name and with it every random stream. Called once, on the root.
+  void bind(uint64_t seed);
+  /// bind, then allocate and initialise every parameter, each in memory of its own. (DataParallel
+  /// does the same into flat buckets.)
+  void materialize(Device device, DType dtype, uint64_t seed);
+  /// Key of this module's random stream (dropout), after bind.
+  uint64_t key() const { return key_; }
+
+ protected:
+  /// Throws if the name is taken or has a dot in it.
+  Parameter& parameter(Parameter p);
+  template <class M, class... Args> M& child(std::string name, Args&&... args) {
+    auto owned = std::make_unique<M>(std::forward<Args>(args)...);
+    M& m = *owned;
+    adopt(std::move(name), std::move(owned));
+    return m;
+  }
+
+ private:
+  void adopt(std::string name, std::unique_ptr<Module> m);
+  void check_name(const std::string& name) const;
+  void bind(uint64_t seed, const std::string& path);
+
+  uint64_t key_ = 0;
+  bool bound_ = false;
+  std::vector<std::unique_ptr<Parameter>> own_;
+  std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
+};
+
+}  // namespace triax::nn

@@ -1,0 +1,36 @@
+#include "nn/parameter.h"
+
+#include "core/check.h"
+#include "core/random.h"
+
+namespace triax::nn {
+
+Shape Parameter::local() const {
+  if (full.rank() == 0 || shard.length < 0) return full;
+  check(shard.begin >= 0 && shard.begin + shard.length <= full[shard.dim],
+        "parameter {}: slice [{}, {}) of dim {} of {}; expected a range inside it", name,
+        shard.begin, shard.begin + shard.length, shard.dim, full);
+  Shape s = full;
+  s[shard.dim] = shard.length;
+  return s;
+}
+
+void Parameter::fill(const Tensor& to) const {
+  Shape shape = local();
+  check(to.shape() == shape, "parameter {}: fill of {}; expected {}", name, describe(to), shape);
+  if (init.std == 0) return fill_(to, init.mean);
+  // A slice of `dim` is, for each index of the dims before it, one run of the full tensor.
+  int64_t inner = 1, whole = full.rank() ? full[shard.dim] : 1;
+  for (int d = shard.dim + 1; d < full.rank(); ++d) inner *= full[d];
+  int64_t run = (full.rank() ? shape[shard.dim] : 1) * inner;
+  Tensor host = empty(shape, f32, cpu);
+  float* values = host.data<float>();
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < host.numel(); ++i) {
+    int64_t in_full = i / run * whole * inner + shard.begin * inner + i % run;
+    values[i] = float(init.mean + init.std * random::normal(key, uint64_t(in_full)));
+  }
+  copy_(to, host.to(to.device()));
+}
+
+}  // namespace triax::nn

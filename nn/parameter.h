@@ -1,0 +1,44 @@
+#pragma once
+#include <string>
+
+#include "autograd/record.h"
+#include "core/tensor.h"
+
+namespace triax::nn {
+
+/// Which slice of the full parameter this rank holds: [begin, begin + length) of `dim`, or all of
+/// it. Written once, used for initialisation, checkpoints, the gradient norm and tensor-parallel
+/// reductions.
+struct Shard {
+  int dim = 0;
+  int64_t begin = 0;
+  int64_t length = -1;        ///< -1: to the end
+  bool replicated = false;    ///< other tensor-parallel ranks hold the same slice ...
+  bool partial = false;       ///< ... but see other tokens: gradients are still to be summed
+  bool first_replica = true;  ///< the one replica that counts in norms and checkpoints
+};
+
+/// Initial values: normal(mean, std), each a function of (seed, full name, position in the full
+/// tensor) alone, so they do not depend on the mesh. std 0 gives the constant `mean`.
+struct Init {
+  double mean = 0, std = 0;
+};
+
+/// One named parameter of a module: what it is, and (after materialize or DataParallel) its value.
+struct Parameter {
+  std::string name;  ///< within its module; after bind() the full path, `block0.qkv.weight`
+  Shape full;        ///< of the unpadded, unsliced tensor
+  Init init = {};
+  Shard shard = {};
+  bool decay = false;  ///< does weight decay apply? (matrices)
+  uint64_t key = 0;    ///< random stream, set by Module::bind
+  Tensor value = {};   ///< a leaf of shape local()
+
+  operator const Tensor&() const { return value; }
+  /// Shape of this rank's slice.
+  Shape local() const;
+  /// Write this rank's initial values into `to`, of shape local().
+  void fill(const Tensor& to) const;
+};
+
+}  // namespace triax::nn
