@@ -32,9 +32,10 @@ TRIAX_HD uint32_t word(uint64_t key, uint64_t row, uint64_t column) {
   return column & 2 ? high : low;
 }
 
-/// In (0, 1), a multiple of 2^-25.
+/// A word as a number in (0, 1), a multiple of 2^-24 plus 2^-25.
+TRIAX_HD float unit(uint32_t word) { return (float(int32_t(word >> 8)) + 0.5f) * 0x1p-24f; }
 TRIAX_HD float uniform(uint64_t key, uint64_t row, uint64_t column) {
-  return (float(word(key, row, column) >> 8) + 0.5f) * 0x1p-24f;
+  return unit(word(key, row, column));
 }
 
 /// Which elements a dropout keeps, as a function of where they stand in the whole training run, so

@@ -1,3 +1,4 @@
+#include "core/cpu/convert.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
 
@@ -5,15 +6,6 @@ namespace triax::host::TRIAX_LEVEL {
 namespace {
 
 constexpr int64_t grain = 1 << 14;
-
-// Low-precision floats convert through f32, everything else directly.
-template <class To, class From> TRIAX_HD To convert(From x) {
-  if constexpr (__is_same(To, From)) return x;
-  else if constexpr (__is_same(From, Half) || __is_same(From, BFloat16))
-    return convert<To>(float(x));
-  else if constexpr (__is_same(To, Half) || __is_same(To, BFloat16)) return To(float(x));
-  else return To(x);
-}
 
 // The last dim as the inner loop; the others counted through.
 template <class To, class From> void copy_strided(const Tensor& from, const Tensor& to) {
