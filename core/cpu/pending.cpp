@@ -34,7 +34,6 @@ void Cpu::dropout(const Tensor&, const random::Mask&, const Tensor&) {
 void Cpu::sum(const Tensor&, const Tensor&, Write) { throw Error(Exit::internal, "sum: pending"); }
 void Cpu::max(const Tensor&, const Tensor&) { throw Error(Exit::internal, "max: pending"); }
 void Cpu::squares(const Tensor&, const Tensor&) { throw Error(Exit::internal, "squares: pending"); }
-void Cpu::matmul(const Matmul&) { throw Error(Exit::internal, "matmul: pending"); }
 void Cpu::softmax(const Tensor&, const Tensor&) { throw Error(Exit::internal, "softmax: pending"); }
 void Cpu::softmax_backward(const Tensor&, const Tensor&, const Tensor&) {
   throw Error(Exit::internal, "softmax_backward: pending");
@@ -66,13 +65,6 @@ void Cpu::cross_entropy_losses(const CrossEntropy&, const Tensor&, const Tensor&
 }
 void Cpu::cross_entropy_backward(const CrossEntropy&, const Tensor&, const Tensor&, const Tensor&) {
   throw Error(Exit::internal, "cross_entropy_backward: pending");
-}
-void Cpu::causal_attention(const Attention&, const Tensor&, const Tensor&) {
-  throw Error(Exit::internal, "causal_attention: pending");
-}
-void Cpu::causal_attention_backward(const Attention&, const Tensor&, const Tensor&, const Tensor&,
-                                    const Tensor&) {
-  throw Error(Exit::internal, "causal_attention_backward: pending");
 }
 void Cpu::adamw(const OptimizerSlot&, const Tensor&, const Tensor&, const AdamWStep&) {
   throw Error(Exit::internal, "adamw: pending");
