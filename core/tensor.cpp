@@ -38,37 +38,39 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape
       Impl{std::move(storage), dtype, shape, strides, offset, n, contiguous, nullptr});
 }
 
-const Shape& Tensor::shape() const {
+Tensor::Impl& Tensor::impl() const {
   check(defined(), "tensor: used while undefined");
-  return impl_->shape;
+  return *impl_;
 }
-const Shape& Tensor::strides() const { return impl_->strides; }
+
+const Shape& Tensor::shape() const { return impl().shape; }
+const Shape& Tensor::strides() const { return impl().strides; }
 int64_t Tensor::size(int dim) const { return shape()[dim]; }
 int Tensor::rank() const { return shape().rank(); }
-int64_t Tensor::numel() const { return impl_->numel; }
-DType Tensor::dtype() const { return impl_->dtype; }
-Device Tensor::device() const { return impl_->storage->device(); }
-bool Tensor::is_contiguous() const { return impl_->contiguous; }
-size_t Tensor::bytes() const { return size_t(impl_->numel) * size_of(impl_->dtype); }
-int64_t Tensor::offset() const { return impl_->offset; }
+int64_t Tensor::numel() const { return impl().numel; }
+DType Tensor::dtype() const { return impl().dtype; }
+Device Tensor::device() const { return impl().storage->device(); }
+bool Tensor::is_contiguous() const { return impl().contiguous; }
+size_t Tensor::bytes() const { return size_t(impl().numel) * size_of(impl().dtype); }
+int64_t Tensor::offset() const { return impl().offset; }
 void* Tensor::data() const {
-  auto* first = static_cast<char*>(impl_->storage->data());
-  return first + impl_->offset * int64_t(size_of(impl_->dtype));
+  auto* first = static_cast<char*>(impl().storage->data());
+  return first + impl().offset * int64_t(size_of(impl().dtype));
 }
-const std::shared_ptr<Storage>& Tensor::storage() const { return impl_->storage; }
-std::shared_ptr<autograd::Meta>& Tensor::meta() const { return impl_->meta; }
-bool Tensor::exclusive() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
+const std::shared_ptr<Storage>& Tensor::storage() const { return impl().storage; }
+std::shared_ptr<autograd::Meta>& Tensor::meta() const { return impl().meta; }
+bool Tensor::exclusive() const { return impl_.use_count() == 1 && impl().storage.use_count() == 1; }
 
 void Tensor::require(DType expected) const {
-  check(impl_->dtype == expected, "tensor: {} read as {}", describe(*this), expected);
+  check(impl().dtype == expected, "tensor: {} read as {}", describe(*this), expected);
 }
 
 Tensor Tensor::reshaped(const Shape& shape, const Shape& strides, int64_t offset) const {
-  check(!impl_->meta,
+  check(!impl().meta,
         "tensor: a view of {}, which has a gradient history; use the free function of "
         "autograd/ops.h, or detach() first",
         describe(*this));
-  return Tensor(impl_->storage, impl_->dtype, shape, strides, offset);
+  return Tensor(impl().storage, impl().dtype, shape, strides, offset);
 }
 
 Tensor Tensor::view(Shape to) const {
@@ -83,14 +85,14 @@ Tensor Tensor::view(Shape to) const {
   }
   if (open >= 0 && known > 0) to[open] = numel() / known;
   check(to.numel() == numel(), "view: {} elements of {} do not fill {}", numel(), shape(), to);
-  return reshaped(to, contiguous_strides(to), impl_->offset);
+  return reshaped(to, contiguous_strides(to), impl().offset);
 }
 
 Tensor Tensor::transpose(int dim0, int dim1) const {
   Shape s = shape(), t = strides();
   std::swap(s[dim0], s[dim1]);
   std::swap(t[dim0], t[dim1]);
-  return reshaped(s, t, impl_->offset);
+  return reshaped(s, t, impl().offset);
 }
 
 Tensor Tensor::narrow(int dim, int64_t begin, int64_t length) const {
@@ -99,7 +101,7 @@ Tensor Tensor::narrow(int dim, int64_t begin, int64_t length) const {
         "narrow: [{}, {}) of dim {} of {}; expected a range within [0, {})", begin, begin + length,
         dim, s, s[dim]);
   s[dim] = length;
-  return reshaped(s, strides(), impl_->offset + begin * strides()[dim]);
+  return reshaped(s, strides(), impl().offset + begin * strides()[dim]);
 }
 
 Tensor Tensor::expand(const Shape& to) const {
@@ -107,7 +109,7 @@ Tensor Tensor::expand(const Shape& to) const {
   Shape t = to;
   for (int d = 1; d <= to.rank(); ++d)
     t[-d] = d <= rank() && size(-d) == to[-d] ? strides()[-d] : 0;
-  return reshaped(to, t, impl_->offset);
+  return reshaped(to, t, impl().offset);
 }
 
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(*this); }
@@ -127,7 +129,7 @@ Tensor Tensor::to(Device wanted) const {
 }
 
 Tensor Tensor::detach() const {
-  return Tensor(impl_->storage, impl_->dtype, impl_->shape, impl_->strides, impl_->offset);
+  return Tensor(impl().storage, impl().dtype, impl().shape, impl().strides, impl().offset);
 }
 
 double Tensor::item() const {

@@ -81,6 +81,7 @@ class Tensor {
 
  private:
   struct Impl;
+  Impl& impl() const;  // throws if undefined
   void require(DType) const;
   void copy_to_host(void* to) const;
   Tensor reshaped(const Shape& shape, const Shape& strides, int64_t offset) const;

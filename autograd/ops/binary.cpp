@@ -40,14 +40,15 @@ Tensor autograd::sum_to(const Tensor& x, const Shape& shape) {
 }
 
 Tensor operator+(const Tensor& a, const Tensor& b) {
-  return record("add", checked<functors::Add>("add", a, b), {a, b},
-                [sa = a.shape(), sb = b.shape()](const Tensor& dy) {
-                  return Tensors{sum_to(dy, sa), sum_to(dy, sb)};
-                });
+  Tensor y = checked<functors::Add>("add", a, b);
+  return record("add", y, {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy) {
+    return Tensors{sum_to(dy, sa), sum_to(dy, sb)};
+  });
 }
 
 Tensor operator-(const Tensor& a, const Tensor& b) {
-  return record("sub", checked<functors::Sub>("sub", a, b), {a, b},
+  Tensor y = checked<functors::Sub>("sub", a, b);
+  return record("sub", y, {a, b},
                 [sa = a.shape(), sb = b.shape()](const Tensor& dy, autograd::Into& into) {
                   Tensor db = into.wanted(1) ? -sum_to(dy, sb) : Tensor();
                   return Tensors{sum_to(dy, sa), db};
@@ -55,7 +56,8 @@ Tensor operator-(const Tensor& a, const Tensor& b) {
 }
 
 Tensor operator*(const Tensor& a, const Tensor& b) {
-  return record("mul", checked<functors::Mul>("mul", a, b), {a, b},
+  Tensor y = checked<functors::Mul>("mul", a, b);
+  return record("mul", y, {a, b},
                 [x = a.detach(), z = b.detach()](const Tensor& dy, autograd::Into& into) {
                   Tensors d(2);
                   if (into.wanted(0)) d[0] = sum_to(mul(dy, z), x.shape());

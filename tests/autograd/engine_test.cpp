@@ -1,0 +1,232 @@
+// The engine alone: graph shapes (plain, deferred, recomputed), hooks, offers, deep graphs, bucket
+// views. correctness 3, 34, 35, 39, 41.
+#include <functional>
+
+#include "autograd/backward.h"
+#include "autograd/ops.h"
+#include "tests/support/tensors.h"
+
+namespace triax {
+namespace {
+
+using test::expect_error;
+using test::expect_near;
+using test::filled;
+using test::values;
+
+class EngineTest : public ::testing::Test {
+ protected:
+  void TearDown() override { EXPECT_EQ(autograd::live_nodes(), 0); }
+};
+
+using Fn = std::function<Tensor(const Tensor& x, const Tensor& w)>;
+enum class Mode { plain, deferred, recomputed, into_views };
+
+/// d/dx and d/dw of sum(fn(x, w)^2) / 2 against central differences.
+void check_graph(const char* name, const Fn& fn, Mode mode) {
+  SCOPED_TRACE(std::string(name) + ", mode " + std::to_string(int(mode)));
+  Tensor x = filled({3, 4}, 1), w = filled({4, 4}, 2);
+  require_grad(x);
+  require_grad(w);
+  Tensor bucket = full({20}, 99, f64, cpu);  // left-over values: the first write must set
+  if (mode == Mode::into_views) set_grad_view(w, bucket.narrow(0, 4, 16).view({4, 4}));
+  int fired = 0;
+  on_grad(w, [&] { ++fired; });
+  auto value = [&] {
+    Tensor y = mode == Mode::recomputed ? recompute([&](const Tensor& t) { return fn(t, w); }, x)
+                                        : fn(x, w);
+    return 0.5 * sum(y * y);
+  };
+  autograd::Later later;
+  backward(value(), {}, mode == Mode::deferred ? &later : nullptr);
+  if (mode == Mode::deferred) {
+    EXPECT_EQ(fired, 0);
+    later.run();
+  }
+  EXPECT_EQ(fired, 1) << "on_grad must fire once, complete";
+  NoGrad guard;
+  for (auto* t : {&x, &w}) {
+    auto slopes = values(grad(*t));
+    double* at = t->data<double>();
+    for (int64_t i = 0; i < t->numel(); ++i) {
+      double old = at[i], h = 1e-6;
+      at[i] = old + h;
+      double up = value().item();
+      at[i] = old - h;
+      double down = value().item();
+      at[i] = old;
+      ASSERT_NEAR(slopes[size_t(i)], (up - down) / (2 * h), 1e-6) << (t == &x ? "x " : "w ") << i;
+    }
+  }
+}
+
+TEST_F(EngineTest, GraphShapes) {
+  auto piece = [](const Tensor& w) { return [w](const Tensor& t) { return linear(t, w); }; };
+  std::vector<std::pair<const char*, Fn>> graphs = {
+      {"linear", [](auto& x, auto& w) { return linear(x, w); }},
+      {"x + x", [](auto& x, auto& w) { return linear(x + x, w); }},
+      {"x * x", [](auto& x, auto& w) { return linear(x * x, w); }},
+      {"twice the weight", [](auto& x, auto& w) { return linear(linear(x, w), w); }},
+      {"weight beside itself", [](auto& x, auto& w) { return linear(x, w + w * w); }},
+      {"residual", [](auto& x, auto& w) { return x + linear(gelu(x), w); }},
+      {"residual norm",
+       [](auto& x, auto& w) {
+         Tensor g = view(narrow(w, 0, 0, 1), {4}), b = view(narrow(w, 0, 1, 1), {4});
+         Tensor h = x + linear(layer_norm(x, g, b), w);
+         return h + linear(layer_norm(h, g, b), w);
+       }},
+      {"diamond",
+       [](auto& x, auto& w) {
+         Tensor h = linear(x, w);
+         return gelu(h) + linear(h, w) + h;
+       }},
+      {"three branches",
+       [](auto& x, auto& w) {
+         Tensor h = gelu(x);
+         return linear(h, w) + linear(h, w) + linear(h + h, w);
+       }},
+      {"unused branch",
+       [](auto& x, auto& w) {
+         Tensor h = gelu(x), unused = linear(h, w) * 3.0;
+         return linear(h, w);
+       }},
+      {"weight computed by an op", [](auto& x, auto& w) { return linear(x, gelu(w)); }},
+      {"strided view",
+       [](auto& x, auto& w) {
+         return linear(transpose(narrow(linear(x, w), 1, 1, 3), 0, 1), narrow(w, 1, 0, 3));
+       }},
+      {"nested recomputation",
+       [=](auto& x, auto& w) {
+         return recompute([=](const Tensor& t) { return gelu(recompute(piece(w), t)); },
+                          linear(x, w));
+       }},
+      {"weight in two recomputed parts and outside",
+       [=](auto& x, auto& w) {
+         return linear(recompute(piece(w), gelu(recompute(piece(w), x))), w);
+       }},
+  };
+  for (auto& [name, fn] : graphs)
+    for (Mode mode : {Mode::plain, Mode::deferred, Mode::recomputed, Mode::into_views}) {
+      // A weight that is itself computed cannot wait: the pass needs its gradient at once.
+      bool computed = std::string(name).starts_with("weight ") &&
+                      std::string(name) != "weight in two recomputed parts and outside";
+      bool views = std::string(name) == "residual norm" || std::string(name) == "strided view";
+      if (mode == Mode::deferred && (computed || views)) continue;
+      check_graph(name, fn, mode);
+    }
+}
+
+TEST_F(EngineTest, GradientsAddUpOverPasses) {
+  Tensor w = filled({4, 4}, 2);
+  require_grad(w);
+  Tensor x = filled({3, 4}, 1);
+  backward(sum(linear(x, w)));
+  auto once = values(grad(w));
+  backward(sum(linear(x, w)));
+  auto twice = values(grad(w));
+  for (size_t i = 0; i < once.size(); ++i) EXPECT_DOUBLE_EQ(twice[i], 2 * once[i]);
+}
+
+TEST_F(EngineTest, AUsersGradientIsNeverWrittenInto) {
+  Tensor x = filled({2, 3}, 1), dy = filled({2, 3}, 2), before = clone(dy);
+  require_grad(x);
+  backward(x + x, dy);
+  test::expect_bitwise(dy, before);
+  expect_near(grad(x), values(dy + dy), 0);
+  Tensor held = grad(x), kept = clone(held);  // somebody holds the gradient: a second pass copies
+  backward(x + x, dy);
+  test::expect_bitwise(held, kept);
+}
+
+TEST_F(EngineTest, ABranchWithoutGradientDoesNotStopTheRest) {
+  Tensor x = filled({3}, 1);
+  require_grad(x);
+  Tensor h = x * 2.0;
+  Tensor dead = record("dead", clone(h.detach()), {h}, [](const Tensor&) { return Tensors{{}}; });
+  Tensor deeper =
+      record("deeper", clone(dead.detach()), {dead}, [](const Tensor&) { return Tensors{{}}; });
+  int fired = 0;
+  on_grad(x, [&] { ++fired; });
+  backward(sum(h + deeper));
+  EXPECT_EQ(fired, 1);
+  expect_near(grad(x), {2, 2, 2}, 0);
+}
+
+TEST_F(EngineTest, TenThousandDeep) {
+  Tensor x = filled({1}, 1);
+  require_grad(x);
+  Tensor y = x;
+  for (int i = 0; i < 10000; ++i) y = y + x;
+  backward(y);
+  EXPECT_EQ(grad(x).item(), 10001);
+  Tensor never = x;  // and destroyed without a backward
+  for (int i = 0; i < 200000; ++i) never = -never;
+}
+
+TEST_F(EngineTest, SecondBackwardIsRefused) {
+  Tensor x = filled({2}, 1);
+  require_grad(x);
+  Tensor h = exp(x), y = sum(h);
+  backward(y);
+  expect_error([&] { backward(y); }, {"backward", "already used"});
+  expect_error([&] { backward(sum(h * h)); }, {"exp", "already used"});
+}
+
+TEST_F(EngineTest, MisuseIsNamed) {
+  Tensor x = filled({2}, 1), plain = filled({2}, 2);
+  require_grad(x);
+  expect_error([&] { backward(plain); }, {"backward", "requires a gradient"});
+  expect_error([&] { backward(x * 2.0); }, {"backward", "one element"});
+  expect_error([&] { backward(x * 2.0, zeros({3}, f64, cpu)); }, {"[3]", "[2]"});
+  expect_error([&] { x.view({1, 2}); }, {"gradient history", "detach"});
+  expect_error([&] { grad(plain); }, {"not a leaf"});
+  Tensor index = zeros({2}, i32, cpu);
+  expect_error([&] { require_grad(index); }, {"require_grad", "i32"});
+  Tensor wrong = record("wrong", clone(x.detach()), {x}, [](const Tensor&) { return Tensors{}; });
+  expect_error([&] { backward(sum(wrong)); }, {"wrong", "0 gradients", "expected 1"});
+  Tensor shape = record("shape", clone(x.detach()), {x},
+                        [](const Tensor&) { return Tensors{zeros({3}, f64, cpu)}; });
+  expect_error([&] { backward(sum(shape)); }, {"shape", "[3]", "[2]"});
+}
+
+TEST_F(EngineTest, LowPrecisionLeavesCollectInF32) {
+  Tensor w = filled({4, 4}, 2, bf16), x = filled({3, 4}, 1, bf16);
+  require_grad(w);
+  backward(sum(linear(x, w)));
+  EXPECT_EQ(grad(w).dtype(), f32);
+  Tensor v = filled({3}, 1, f16);
+  require_grad(v);
+  backward(sum(v * v));
+  EXPECT_EQ(grad(v).dtype(), f32);
+}
+
+// A bucket whose bytes were handed to its reduction comes back fresh.
+TEST_F(EngineTest, ReleasedBucketViewComesBack) {
+  Tensor w = filled({4, 4}, 2), flat = zeros({20}, f64, cpu), x = filled({3, 4}, 1);
+  require_grad(w);
+  set_grad_view(w, flat.narrow(0, 4, 16).view({4, 4}));
+  backward(sum(linear(x, w)));
+  auto once = values(grad(w));
+  flat.storage()->release();
+  backward(sum(linear(x, w)));
+  EXPECT_EQ(values(grad(w)), once);
+  backward(sum(linear(x, w)));
+  EXPECT_NEAR(values(grad(w))[0], 2 * once[0], 1e-12);
+}
+
+TEST_F(EngineTest, LaterRunsAtTheEnd) {
+  Tensor x = filled({2}, 1);
+  require_grad(x);
+  std::vector<int> order;
+  Tensor h = record("late", clone(x.detach()), {x}, [&](const Tensor& dy) {
+    autograd::after_backward([&] { order.push_back(2); });
+    order.push_back(1);
+    return Tensors{dy};
+  });
+  backward(sum(h));
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+  expect_error([] { autograd::after_backward([] {}); }, {"no backward is running"});
+}
+
+}  // namespace
+}  // namespace triax

@@ -1,0 +1,272 @@
+// Every op: gradients against central differences in f64, and one error with its message.
+// Values against naive loops stand in tests/core, per kernel; here where an op adds to its kernel.
+#include "autograd/ops.h"
+
+#include "autograd/backward.h"
+#include "autograd/gradcheck.h"
+#include "tests/support/tensors.h"
+
+namespace triax {
+namespace {
+
+using test::expect_error;
+using test::expect_near;
+using test::filled;
+using test::values;
+
+Tensor ids(std::vector<int32_t> v) { return from_host(v, {int64_t(v.size())}, cpu); }
+Tensor positive(const Shape& s, uint64_t key) {
+  NoGrad guard;
+  Tensor x = filled(s, key);
+  return x * x + 0.3;
+}
+
+class OpsTest : public ::testing::Test {
+ protected:
+  // No graph outlives its test.
+  void TearDown() override { EXPECT_EQ(autograd::live_nodes(), 0); }
+};
+
+template <class F> void check_unary(const char* name, F op, bool positive_only = false) {
+  SCOPED_TRACE(name);
+  Tensor x = positive_only ? positive({3, 5}, 1) : filled({3, 5}, 1, f64, 1.0);
+  gradcheck([&](const Tensors& in) { return op(in[0]); }, {x});
+  gradcheck([&](const Tensors& in) { return op(transpose(in[0], 0, 1)); }, {x});  // strided
+  EXPECT_EQ(op(zeros({0, 3}, f32, cpu)).numel(), 0);
+}
+
+TEST_F(OpsTest, UnaryGradients) {
+  check_unary("neg", [](const Tensor& x) { return -x; });
+  check_unary("exp", [](const Tensor& x) { return exp(x); });
+  check_unary(
+      "log", [](const Tensor& x) { return log(x); }, true);
+  check_unary(
+      "sqrt", [](const Tensor& x) { return sqrt(x); }, true);
+  check_unary("tanh", [](const Tensor& x) { return tanh(x); });
+  check_unary("sigmoid", [](const Tensor& x) { return sigmoid(x); });
+  check_unary("relu", [](const Tensor& x) { return relu(x); });
+  check_unary("gelu", [](const Tensor& x) { return gelu(x); });
+  check_unary("gelu_erf", [](const Tensor& x) { return gelu_erf(x); });
+  check_unary("silu", [](const Tensor& x) { return silu(x); });
+}
+
+// Every functor in the list, also one that was added and forgotten above: its slope must be the
+// derivative of its forward.
+TEST_F(OpsTest, EveryFunctorHasItsDerivative) {
+  for (int i = 0; i < functors::Unary::size; ++i)
+    functors::Unary::visit(i, [&]<class F>() {
+      for (double x : {0.2, 0.9, 1.7}) {
+        double h = 1e-6, y = F::forward(x);
+        double expected = (F::forward(x + h) - F::forward(x - h)) / (2 * h);
+        EXPECT_NEAR(F::slope(x, y), expected, 1e-7 * (1 + std::abs(expected))) << i << " at " << x;
+      }
+    });
+}
+
+TEST_F(OpsTest, BinaryGradientsBroadcastBothWays) {
+  std::vector<std::pair<Shape, Shape>> shapes = {{{2, 3}, {2, 3}}, {{2, 3}, {3}},    {{2, 1}, {3}},
+                                                 {{3}, {2, 3}},    {{1, 3}, {2, 1}}, {{}, {2, 2}}};
+  for (auto& [sa, sb] : shapes) {
+    SCOPED_TRACE(str(sa) + " with " + str(sb));
+    Tensors in{filled(sa, 1), positive(sb, 2)};
+    gradcheck([](const Tensors& t) { return t[0] + t[1]; }, in);
+    gradcheck([](const Tensors& t) { return t[0] - t[1]; }, in);
+    gradcheck([](const Tensors& t) { return t[0] * t[1]; }, in);
+    gradcheck([](const Tensors& t) { return t[0] / t[1]; }, in);
+  }
+  gradcheck([](const Tensors& t) { return 2.0 * (t[0] + 1) / 3 - 0.5; }, {filled({4}, 3)});
+}
+
+TEST_F(OpsTest, BinaryRefusesWhatDoesNotFit) {
+  Tensor a = zeros({2, 3}, f32, cpu);
+  expect_error([&] { a + zeros({4}, f32, cpu); }, {"add", "[2, 3]", "[4]", "broadcast"});
+  expect_error([&] { a* zeros({3}, f64, cpu); }, {"mul", "f32", "f64", "expected one dtype"});
+  expect_error([&] { a / zeros({3}, i32, cpu); }, {"div", "i32"});
+  expect_error([&] { exp(zeros({3}, i32, cpu)); }, {"exp", "i32", "float"});
+  expect_error([&] { a + Tensor(); }, {"add", "undefined"});
+}
+
+TEST_F(OpsTest, WhereMaskedFillAndDropout) {
+  Tensor mask = from_host<uint8_t>(std::vector<uint8_t>{1, 0, 0, 1, 1, 0}, {2, 3}, cpu);
+  Tensor row = from_host<uint8_t>(std::vector<uint8_t>{1, 0, 1}, {3}, cpu);
+  gradcheck([&](const Tensors& t) { return where(mask, t[0], t[1]); },
+            {filled({2, 3}, 1), filled({3}, 2)});
+  gradcheck([&](const Tensors& t) { return masked_fill(t[0], row, 7); }, {filled({2, 3}, 1)});
+  expect_near(masked_fill(zeros({2, 3}, f32, cpu), row, 7), {7, 0, 7, 7, 0, 7}, 0);
+  gradcheck([&](const Tensors& t) { return dropout(t[0], {0.4f, 9, 5, 2}); }, {filled({4, 7}, 1)});
+  expect_error([&] { where(zeros({2}, f32, cpu), mask, mask); }, {"where", "u8"});
+  expect_error([&] { masked_fill(zeros({3}, f32, cpu), mask, 0); }, {"masked_fill", "[2, 3]"});
+  expect_error([&] { dropout(zeros({2, 2}, f32, cpu), {.p = 1.0f}); }, {"dropout", "p 1", "p < 1"});
+}
+
+TEST_F(OpsTest, Reductions) {
+  Tensor x = filled({2, 3, 4}, 1);
+  for (auto& dims : std::vector<Dims>{{}, {0}, {1}, {-1}, {0, 2}, {1, 2}}) {
+    gradcheck([&](const Tensors& t) { return sum(t[0], dims); }, {x});
+    gradcheck([&](const Tensors& t) { return mean(t[0], dims, Keep::yes); }, {x});
+    gradcheck([&](const Tensors& t) { return max(t[0], dims); }, {x});
+  }
+  EXPECT_EQ(sum(x, {1}).shape(), (Shape{2, 4}));
+  EXPECT_EQ(sum(x, {1}, Keep::yes).shape(), (Shape{2, 1, 4}));
+  EXPECT_EQ(sum(x).shape(), Shape{});
+  Tensor ties = from_host(std::vector<double>{3, 1, 3, 2}, {4}, cpu);
+  require_grad(ties);
+  backward(max(ties));
+  expect_near(grad(ties), {0.5, 0, 0.5, 0}, 0);
+  expect_error([&] { sum(x, {3}); }, {"dim 3", "[2, 3, 4]"});
+  expect_error([&] { sum(x, {1, -2}); }, {"sum", "named twice"});
+  expect_error([&] { mean(zeros({0}, f32, cpu)); }, {"mean", "no elements"});
+}
+
+TEST_F(OpsTest, Products) {
+  auto product = [](const Tensors& t) { return matmul(t[0], t[1]); };
+  gradcheck(product, {filled({3, 4}, 1), filled({4, 2}, 2)});
+  gradcheck(product, {filled({2, 3, 4}, 1), filled({2, 4, 2}, 2)});
+  gradcheck(product, {filled({2, 3, 4}, 1), filled({4, 2}, 2)});  // batch stretches
+  gradcheck(product, {filled({3, 4}, 1), filled({2, 1, 4, 2}, 2)});
+  gradcheck([](const Tensors& t) { return matmul(transpose(t[0], 0, 1), transpose(t[1], 0, 1)); },
+            {filled({4, 3}, 1), filled({2, 4}, 2)});
+  Tensors xwb{filled({5, 3}, 1), filled({4, 3}, 2), filled({4}, 3)};
+  gradcheck([](const Tensors& t) { return linear(t[0], t[1], t[2]); }, xwb);
+  gradcheck([](const Tensors& t) { return linear(t[0], t[1]); }, {xwb[0], xwb[1]});
+  gradcheck([](const Tensors& t) { return linear_gelu(t[0], t[1], t[2]); }, xwb);
+  expect_near(linear_gelu(xwb[0], xwb[1], xwb[2]), values(gelu(linear(xwb[0], xwb[1], xwb[2]))),
+              1e-12);
+  expect_error(
+      [] {
+        matmul(zeros({2, 3}, f32, cpu), zeros({2, 3}, f32, cpu));
+      },
+      {"matmul", "[2, 3] x [2, 3]"});
+  expect_error(
+      [] {
+        linear(zeros({2, 3}, f32, cpu), zeros({4, 2}, f32, cpu));
+      },
+      {"linear", "[2, 3]", "[4, 2]", "[out, in]"});
+  expect_error(
+      [] {
+        linear(zeros({2, 3}, f32, cpu), zeros({4, 3}, f32, cpu), zeros({3}, f32, cpu));
+      },
+      {"bias [3]", "expected [4]"});
+}
+
+TEST_F(OpsTest, Shapes) {
+  Tensor x = filled({2, 3, 4}, 1);
+  gradcheck([](const Tensors& t) { return transpose(t[0], 0, 2); }, {x});
+  gradcheck([](const Tensors& t) { return view(t[0], {6, -1}); }, {x});
+  gradcheck([](const Tensors& t) { return narrow(t[0], 1, 1, 2); }, {x});
+  gradcheck([](const Tensors& t) { return expand(t[0], {5, 2, 3}); }, {filled({2, 1}, 1)});
+  gradcheck(
+      [](const Tensors& t) {
+        return concat({t[0], t[1], t[0]}, 1);
+      },
+      {filled({2, 3}, 1), filled({2, 2}, 2)});
+  gradcheck(
+      [](const Tensors& t) {
+        return stack({t[0], transpose(t[1], 0, 1)}, 1);
+      },
+      {filled({2, 3}, 1), filled({3, 2}, 2)});
+  gradcheck([](const Tensors& t) { return cast(cast(t[0], f64), f64); }, {x});
+  EXPECT_EQ(cast(x, bf16).dtype(), bf16);
+  expect_error([&] { view(x, {5, 5}); }, {"view", "24 elements", "[5, 5]"});
+  expect_error([&] { view(transpose(x, 0, 1), {24}); }, {"view", "not contiguous"});
+  expect_error([&] { narrow(x, 1, 2, 2); }, {"narrow", "[2, 4)", "[0, 3)"});
+  expect_error([&] { concat({x, filled({2, 4}, 1)}, 0); }, {"concat", "[2, 4]"});
+  expect_error([&] { cast(x, i32); }, {"cast", "i32"});
+}
+
+TEST_F(OpsTest, Indexing) {
+  Tensor x = filled({3, 4}, 1);
+  gradcheck([](const Tensors& t) { return index_select(t[0], 1, ids({3, 0, 3})); }, {x});
+  gradcheck([](const Tensors& t) { return index_select(t[0], 0, ids({2, 2, 1, 0})); }, {x});
+  Tensor at = from_host(std::vector<int64_t>{1, 1, 0, 3, 2, 2}, {3, 2}, cpu);
+  gradcheck([&](const Tensors& t) { return gather(t[0], at); }, {x});
+  gradcheck([](const Tensors& t) { return embedding(ids({2, 0, 2, 1}), t[0]); }, {x});
+  expect_error(
+      [&] {
+        embedding(ids({0, 1, 3}), x);
+      },
+      {"embedding", "value 3 at position 2", "0 to 2"});
+  expect_error([&] { index_select(x, 1, ids({-1})); }, {"value -1 at position 0"});
+  expect_error(
+      [&] {
+        gather(x, from_host(std::vector<int32_t>{4, 0, 0}, {3, 1}, cpu));
+      },
+      {"value 4"});
+  expect_error([&] { embedding(zeros({2}, f32, cpu), x); }, {"index", "i32 or i64"});
+}
+
+TEST_F(OpsTest, RowsAndNorms) {
+  gradcheck([](const Tensors& t) { return softmax(t[0]); }, {filled({2, 3, 5}, 1)});
+  gradcheck([](const Tensors& t) { return log_softmax(t[0]); }, {filled({4, 5}, 1)});
+  Tensors norm{filled({4, 6}, 1), filled({6}, 2), filled({6}, 3)};
+  gradcheck([](const Tensors& t) { return layer_norm(t[0], t[1], t[2]); }, norm);
+  gradcheck([](const Tensors& t) { return rms_norm(t[0], t[1]); }, {norm[0], norm[1]});
+  // Onto a gradient that lies there already (the residual), and with one weight for both roles.
+  gradcheck([](const Tensors& t) { return t[0] + layer_norm(t[0], t[1], t[2]); }, norm);
+  gradcheck([](const Tensors& t) { return layer_norm(t[0], t[1], t[1]); }, {norm[0], norm[1]});
+  expect_error([&] { layer_norm(norm[0], filled({5}, 1), norm[2]); }, {"layer_norm", "[5]", "[6]"});
+  expect_error([&] { softmax(zeros({}, f32, cpu)); }, {"softmax", "at least one dim"});
+}
+
+TEST_F(OpsTest, Attention) {
+  auto run = [](random::Mask mask) {
+    return [mask](const Tensors& t) { return causal_attention(t[0], {5, 3}, mask); };
+  };
+  gradcheck(run({}), {filled({10, 2 * 3 * 3}, 1)});
+  gradcheck(run({.p = 0.3f, .key = 4, .row = 20, .column = 10}), {filled({10, 2 * 3 * 3}, 1)});
+  expect_error(
+      [] {
+        causal_attention(zeros({10, 18}, f32, cpu), {4, 3});
+      },
+      {"causal_attention", "time 4", "whole sequences"});
+}
+
+TEST_F(OpsTest, CrossEntropyAndMse) {
+  Tensor targets = ids({1, 4, 0, -1, 2});
+  for (double smoothing : {0.0, 0.1})
+    for (auto reduction :
+         {CrossEntropyOptions::Reduction::mean, CrossEntropyOptions::Reduction::sum})
+      gradcheck(
+          [&](const Tensors& t) {
+            return cross_entropy(t[0], targets, {.reduction = reduction, .smoothing = smoothing});
+          },
+          {filled({5, 6}, 1)});
+  gradcheck([](const Tensors& t) { return mse(t[0], t[1]); },
+            {filled({3, 2}, 1), filled({3, 2}, 2)});
+  Tensor none = cross_entropy(filled({2, 3}, 1), ids({-1, -1}));
+  EXPECT_EQ(none.item(), 0);
+  expect_error(
+      [] {
+        cross_entropy(filled({2, 3}, 1), ids({0, 3}));
+      },
+      {"cross_entropy", "value 3 at position 1", "0 to 2"});
+  expect_error([] { cross_entropy(filled({2, 3}, 1), ids({0})); }, {"cross_entropy", "[rows]"});
+  expect_error([] { cross_entropy(filled({2, 3}, 1), ids({0, 1}), {.ignore = 1}); }, {"ignore 1"});
+  expect_error([] { mse(zeros({2}, f32, cpu), zeros({3}, f32, cpu)); }, {"mse", "[2]", "[3]"});
+}
+
+// Moved-in logits are overwritten by their gradient; shared ones are left alone.
+TEST_F(OpsTest, CrossEntropyTakesLogitsByMove) {
+  Tensor x = filled({4, 8}, 1), t = ids({1, 2, 3, 4});
+  require_grad(x);
+  Tensor kept = x * 1.0, before = clone(kept.detach());
+  backward(cross_entropy(kept, t));
+  test::expect_bitwise(kept.detach(), before);
+  Tensor shared_grad = clone(grad(x));
+  grad(x) = {};
+  Tensor logits = x * 1.0;
+  const void* bytes = logits.data();
+  Tensor seen;
+  Tensor looked_at = record("look", logits.detach(), {logits}, [&](const Tensor& dy) {
+    seen = dy;
+    return Tensors{dy};
+  });
+  logits = {};
+  Tensor loss = cross_entropy(std::move(looked_at), t);
+  backward(loss);
+  EXPECT_EQ(seen.data(), bytes);
+  test::expect_bitwise(grad(x), shared_grad);
+}
+
+}  // namespace
+}  // namespace triax
