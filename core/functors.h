@@ -20,15 +20,25 @@ TRIAX_HD float fma(float a, float b, float c) {
   return a * b + c;
 #endif
 }
+TRIAX_HD double fma(double a, double b, double c) {
+#if defined(__FMA__) || defined(__CUDACC__)
+  return __builtin_fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+/// b where either is NaN.
 template <class T> TRIAX_HD T max(T a, T b) { return a > b ? a : b; }
 template <class T> TRIAX_HD T min(T a, T b) { return a < b ? a : b; }
 template <class T> TRIAX_HD T select(bool c, T a, T b) { return c ? a : b; }
 
-/// e^x within 2 ulp; below -87.3 zero, above 88.7 infinity, NaN stays (Cephes' polynomial).
+/// e^x within 2 ulp; below -87 zero, above 88.72 infinity, NaN stays (Cephes' polynomial).
 TRIAX_HD float exp(float x) {
-  float c = select(x > 88.8f, 88.8f, select(x < -87.4f, -87.4f, x));
-  float shifted = fma(c, 1.44269504f, 12582912.f);  // 1.5 * 2^23: the sum is rounded to an integer
-  float n = shifted - 12582912.f;
+  float c = min(89.f, max(-87.4f, x));  // in this order both let NaN through
+  // 1.5 * 2^23 rounds the sum to an integer n; 126 on top makes its low bits the exponent of
+  // 2^(n - 1), which is finite for n = 128, and 0 for n = -126.
+  float shifted = fma(c, 1.44269504f, 12583038.f);
+  float n = shifted - 12583038.f;
   float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, c));
   float p = 1.9875691500e-4f;
   p = fma(p, r, 1.3981999507e-3f);
@@ -37,11 +47,7 @@ TRIAX_HD float exp(float x) {
   p = fma(p, r, 1.6666665459e-1f);
   p = fma(p, r, 5.0000001201e-1f);
   p = fma(p, r * r, r) + 1.f;
-  // 2^n in two factors, since 2^128 is not finite.
-  int32_t i = int32_t(bit_cast<uint32_t>(shifted) - 0x4b400000u), half = i >> 1;
-  float y = p * bit_cast<float>((half + 127) << 23) * bit_cast<float>((i - half + 127) << 23);
-  y = select(x < -87.33654f, 0.f, y);
-  return select(x > 88.72283f, __builtin_inff(), select(x != x, x, y));
+  return p * bit_cast<float>(bit_cast<uint32_t>(shifted) << 23) * 2.f;
 }
 TRIAX_HD double exp(double x) { return __builtin_exp(x); }
 
@@ -78,7 +84,27 @@ TRIAX_HD float erf(float x) {
 }
 TRIAX_HD double erf(double x) { return __builtin_erf(x); }
 
-TRIAX_HD float log(float x) { return __builtin_logf(x); }
+/// ln x within 2 ulp (Cephes); subnormal x included, NaN below zero.
+TRIAX_HD float log(float x) {
+  bool small = x < 0x1p-126f;
+  uint32_t u = bit_cast<uint32_t>(small ? x * 0x1p23f : x) - 0x3f3504f3u;  // sqrt(1/2)
+  float e = float(int32_t(u) >> 23) - (small ? 23.f : 0.f);
+  float f = bit_cast<float>((u & 0x7fffffu) + 0x3f3504f3u) - 1.f, z = f * f;
+  float p = 7.0376836292e-2f;
+  p = fma(p, f, -1.1514610310e-1f);
+  p = fma(p, f, 1.1676998740e-1f);
+  p = fma(p, f, -1.2420140846e-1f);
+  p = fma(p, f, 1.4249322787e-1f);
+  p = fma(p, f, -1.6668057665e-1f);
+  p = fma(p, f, 2.0000714765e-1f);
+  p = fma(p, f, -2.4999993993e-1f);
+  p = fma(p, f, 3.3333331174e-1f);
+  float y = fma(e, -2.12194440e-4f, p * z * f);
+  y = fma(e, 0.693359375f, f + fma(-0.5f, z, y));
+  y = select(x < __builtin_inff(), y, x);  // infinity and NaN stay
+  y = select(x == 0.f, -__builtin_inff(), y);
+  return select(x < 0.f, __builtin_nanf(""), y);
+}
 TRIAX_HD double log(double x) { return __builtin_log(x); }
 TRIAX_HD float sqrt(float x) { return __builtin_sqrtf(x); }
 TRIAX_HD double sqrt(double x) { return __builtin_sqrt(x); }
@@ -120,14 +146,16 @@ struct Relu {
 };
 /// Tanh form, as GPT-2 has it (Hendrycks and Gimpel, "Gaussian error linear units", 2016).
 struct Gelu {
-  template <class T> TRIAX_HD static T inner(T x) {
-    return T(0.7978845608028654) * (x + T(0.044715) * x * x * x);
+  // With u = sqrt(2/pi) (x + 0.044715 x^3): (1 + tanh u) / 2 = 1 / (1 + e^-2u).
+  static constexpr double linear = 1.5957691216057308, cubic = 0.07135481282056944;  // of 2u
+  template <class T> TRIAX_HD static T decay(T x) {
+    return fn::exp(x * fn::fma(T(-cubic), x * x, T(-linear)));
   }
-  template <class T> TRIAX_HD static T forward(T x) { return x * fn::sigmoid(T(2) * inner(x)); }
+  template <class T> TRIAX_HD static T forward(T x) { return x / (T(1) + decay(x)); }
   template <class T> TRIAX_HD static T slope(T x, T) {
-    T s = fn::sigmoid(T(2) * inner(x));  // (1 + tanh u) / 2
-    T du = T(0.7978845608028654) * (T(1) + T(0.134145) * x * x);
-    return s + x * T(2) * s * (T(1) - s) * du;
+    T s = T(1) / (T(1) + decay(x));
+    T du = fn::fma(T(3 * cubic), x * x, T(linear));
+    return s * fn::fma(x * (T(1) - s), du, T(1));
   }
 };
 /// With the error function.
@@ -141,7 +169,7 @@ struct GeluErf {
   }
 };
 struct Silu {
-  template <class T> TRIAX_HD static T forward(T x) { return x * fn::sigmoid(x); }
+  template <class T> TRIAX_HD static T forward(T x) { return x / (T(1) + fn::exp(-x)); }
   template <class T> TRIAX_HD static T slope(T x, T) {
     T s = fn::sigmoid(x);
     return s * (T(1) + x * (T(1) - s));

@@ -18,15 +18,15 @@ template <class To, class From> TRIAX_HD To bit_cast(const From& from) {
   return to;
 }
 
-/// bfloat16: the upper half of an f32, rounded to nearest even. NaN stays NaN.
+/// bfloat16: the upper half of an f32, rounded to nearest even. NaN becomes 0x7fc0.
 struct BFloat16 {
   uint16_t bits;
 
   BFloat16() = default;
   TRIAX_HD explicit BFloat16(float x) {
     uint32_t u = bit_cast<uint32_t>(x);
-    uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    bits = uint16_t((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
+    uint32_t rounded = u + (0x7fffu + ((u >> 16) & 1u));
+    bits = uint16_t((x != x ? 0x7fc00000u : rounded) >> 16);
   }
   TRIAX_HD explicit operator float() const { return bit_cast<float>(uint32_t(bits) << 16); }
 };

@@ -1,62 +1,120 @@
 #include "core/cpu/convert.h"
 #include "core/cpu/cpu.h"
-#include "core/cpu/parallel.h"
+#include "core/cpu/loops.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
 constexpr int64_t grain = 1 << 14;
 
-// The last dim as the inner loop; the others counted through.
-template <class To, class From> void copy_strided(const Tensor& from, const Tensor& to) {
-  const From* x = static_cast<const From*>(from.data());
-  To* y = static_cast<To*>(to.data());
-  if (from.is_contiguous() && to.is_contiguous()) {
-    parallel_for(to.numel(), grain, [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = convert<To>(x[i]);
-    });
-    return;
+// Rows of one operand, columns of the other: in tiles, so that both sides use whole cache lines.
+constexpr int64_t tile = 32;
+
+template <class To, class From>
+void copy_run(const From* x, int64_t step_x, To* y, int64_t step_y, int64_t n) {
+  if (step_x == 1 && step_y == 1) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] = convert<To>(x[i]);
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i * step_y] = convert<To>(x[i * step_x]);
   }
-  int rank = to.rank();
-  int64_t size[Shape::max_rank + 1] = {1}, sx[Shape::max_rank + 1] = {},
-                                 sy[Shape::max_rank + 1] = {};
-  for (int d = 0; d < rank; ++d) {
-    size[d] = to.size(d);
-    sx[d] = from.strides()[d];
-    sy[d] = to.strides()[d];
+}
+
+// The dims of a copy, the one that `to` walks in the smallest steps last.
+struct Dims {
+  int order[Shape::max_rank];
+  int rank;
+};
+
+Dims by_stride(const Tensor& to) {
+  Dims dims{{}, 0};
+  for (int d = 0; d < to.rank(); ++d) {
+    if (to.size(d) == 1) continue;
+    int at = dims.rank++;
+    for (; at > 0 && to.strides()[dims.order[at - 1]] < to.strides()[d]; --at)
+      dims.order[at] = dims.order[at - 1];
+    dims.order[at] = d;
   }
-  int last = rank ? rank - 1 : 0;
-  int64_t inner = size[last], outer = inner ? to.numel() / inner : 0;
-  parallel_for(outer, grain / (inner + 1) + 1, [&](int64_t begin, int64_t end) {
-    for (int64_t o = begin; o < end; ++o) {
-      int64_t ax = 0, ay = 0, left = o;
-      for (int d = last - 1; d >= 0; --d) {
-        int64_t i = left % size[d];
-        left /= size[d];
-        ax += i * sx[d];
-        ay += i * sy[d];
-      }
-      for (int64_t i = 0; i < inner; ++i) y[ay + i * sy[last]] = convert<To>(x[ax + i * sx[last]]);
+  return dims;
+}
+
+// The dim that `from` walks in steps of 1, if that is a transpose worth tiling, else -1.
+int transposed_dim(const Tensor& from, const Dims& dims) {
+  if (dims.rank < 2 || from.strides()[dims.order[dims.rank - 1]] == 1) return -1;
+  for (int k = 0; k + 1 < dims.rank; ++k)
+    if (from.strides()[dims.order[k]] == 1 && from.size(dims.order[k]) > 1) return k;
+  return -1;
+}
+
+struct Side {
+  int64_t row, column;  // strides of the two dims of a tile
+};
+
+// One tile: read along x's rows into a block on the stack, written along y's.
+template <class To, class From>
+void copy_tile(const From* x, Side sx, To* y, Side sy, int64_t rows, int64_t columns) {
+  To block[tile][tile];
+  for (int64_t c = 0; c < columns; ++c)
+    for (int64_t r = 0; r < rows; ++r) block[r][c] = convert<To>(x[r * sx.row + c * sx.column]);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c) y[r * sy.row + c * sy.column] = block[r][c];
+}
+
+template <class To, class From>
+void copy_transposed(const Tensor& from, const Tensor& to, const Dims& dims, int unit) {
+  const From* x = values<const From>(from);
+  To* y = values<To>(to);
+  int row = dims.order[unit], column = dims.order[dims.rank - 1];
+  int64_t rows = to.size(row), columns = to.size(column);
+  Side sx{1, from.strides()[column]}, sy{to.strides()[row], to.strides()[column]};
+  int64_t down = (rows + tile - 1) / tile, across = (columns + tile - 1) / tile;
+  Loops<2> outer;
+  for (int k = 0; k + 1 < dims.rank; ++k)
+    if (k != unit)
+      outer.push(to.size(dims.order[k]),
+                 {from.strides()[dims.order[k]], to.strides()[dims.order[k]]});
+  outer.push(down, {tile * sx.row, tile * sy.row});
+  outer.push(across, {tile * sx.column, tile * sy.column});
+  int64_t tiles = outer.rows() * outer.inner();
+  parallel_for(tiles, grain / (tile * tile), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      int64_t at[2], run = t / outer.inner(), k = t % outer.inner();
+      outer.at(run, at);
+      int64_t left = t / across % down * tile, top = t % across * tile;
+      copy_tile(x + at[0] + k * outer.inner_stride(0), sx, y + at[1] + k * outer.inner_stride(1),
+                sy, fn::min(tile, rows - left), fn::min(tile, columns - top));
     }
   });
 }
 
+template <class To, class From> void copy_strided(const Tensor& from, const Tensor& to) {
+  Dims dims = by_stride(to);
+  int unit = transposed_dim(from, dims);
+  if (unit >= 0) return copy_transposed<To, From>(from, to, dims, unit);
+  Loops<2> loops;
+  for (int k = 0; k < dims.rank; ++k)
+    loops.push(to.size(dims.order[k]),
+               {from.strides()[dims.order[k]], to.strides()[dims.order[k]]});
+  const From* x = values<const From>(from);
+  To* y = values<To>(to);
+  int64_t step_x = loops.inner_stride(0), step_y = loops.inner_stride(1);
+  if (to.numel() == 0) return;
+  loops.run(
+      [=](const int64_t(&at)[2], int64_t n) { copy_run(x + at[0], step_x, y + at[1], step_y, n); });
+}
+
 template <class T> void fill_strided(const Tensor& x, double value) {
-  T v = convert<T>(value), *first = static_cast<T*>(x.data());
-  if (x.is_contiguous()) {
-    parallel_for(x.numel(), grain, [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) first[i] = v;
-    });
-    return;
-  }
-  for (int64_t o = 0; o < x.numel(); ++o) {
-    int64_t at = 0, left = o;
-    for (int d = x.rank() - 1; d >= 0; --d) {
-      at += left % x.size(d) * x.strides()[d];
-      left /= x.size(d);
-    }
-    first[at] = v;
-  }
+  T v = convert<T>(value), *first = values<T>(x);
+  Loops<1> loops;
+  for (int d = 0; d < x.rank(); ++d) loops.push(x.size(d), {x.strides()[d]});
+  int64_t step = loops.inner_stride(0);
+  loops.run([=](const int64_t(&at)[1], int64_t n) {
+    T* to = first + at[0];
+    if (step == 1)
+      for (int64_t i = 0; i < n; ++i) to[i] = v;
+    else
+      for (int64_t i = 0; i < n; ++i) to[i * step] = v;
+  });
 }
 
 }  // namespace
@@ -75,9 +133,10 @@ void Cpu::accumulate(const Tensor& from, const Tensor& to) {
   visit_float(to.dtype(), [&]<class To>() {
     visit_float(from.dtype(), [&]<class From>() {
       using A = Accumulator<To>;
-      const From* x = static_cast<const From*>(from.data());
-      To* y = static_cast<To*>(to.data());
+      const From* x = values<const From>(from);
+      To* y = values<To>(to);
       parallel_for(to.numel(), grain, [=](int64_t begin, int64_t end) {
+#pragma omp simd
         for (int64_t i = begin; i < end; ++i)
           y[i] = convert<To>(convert<A>(y[i]) + convert<A>(x[i]));
       });

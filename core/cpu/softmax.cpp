@@ -17,6 +17,12 @@ template <class F> void for_rows(const Tensor& x, F f) {
 template <class T> void softmax_row(const T* x, T* y, int64_t n) {
   using A = Accumulator<T>;
   A largest = max_of<A>(n, [=](int64_t i) { return load(x[i]); });
+  if constexpr (__is_same(T, A)) {  // exact enough to be kept in y
+    A scale = A(1) / sum_of<A>(n, [=](int64_t i) { return y[i] = fn::exp(x[i] - largest); });
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) y[i] *= scale;
+    return;
+  }
   A sum = sum_of<A>(n, [=](int64_t i) { return fn::exp(load(x[i]) - largest); });
   A scale = A(1) / sum;
 #pragma omp simd
