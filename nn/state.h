@@ -1,0 +1,71 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/files.h"
+#include "core/tensor.h"
+#include "nn/safetensors.h"
+
+namespace triax::nn {
+
+struct NamedTensor {
+  std::string name;
+  Tensor value;
+};
+
+/// Save tensors of any layout and device as a safetensors file: biggest elements first, then by
+/// name, so equal input gives equal bytes. An existing file is replaced in one step, and only once
+/// the new one is on the disk. Throws Error 73 or 74, and leaves nothing behind.
+void save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                  const Metadata& metadata = {}, const Files& files = disk());
+
+/// All tensors of a safetensors file, on the CPU, in the order of their bytes. Throws Error 65 for
+/// a damaged file, 66 if there is none, 74 if it cannot be read.
+std::vector<NamedTensor> load_tensors(const std::string& path, const Files& files = disk());
+
+/// What a written file holds, to recognise damage later (crc32c of core/checksum.h).
+struct Checksums {
+  uint64_t file_bytes = 0;
+  uint32_t header = 0;            ///< of the length and the JSON
+  std::vector<uint32_t> tensors;  ///< in the order of the tensors given
+};
+/// Write a safetensors file that does not exist yet, and sync it. `save_tensors` and checkpoints
+/// put the file in its place. Tensors go through the host's memory one at a time.
+Checksums write_tensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                        const Metadata& metadata, const Files& files);
+
+/// A safetensors file opened for reading. The constructor checks the whole header against the
+/// file's size; reading later allocates what is asked for, never more than the file holds.
+class TensorFile {
+ public:
+  explicit TensorFile(const std::string& path, const Files& files = disk(),
+                      Links links = Links::follow);
+
+  const std::string& path() const { return file_.path(); }
+  uint64_t file_bytes() const { return file_bytes_; }
+  const std::vector<TensorEntry>& entries() const { return header_.entries; }
+  const Metadata& metadata() const { return header_.metadata; }
+  /// Null if there is no such tensor.
+  const TensorEntry* find(const std::string& name) const;
+
+  /// A tensor by name; Error 65 if there is none.
+  Tensor read(const std::string& name) const;
+  /// Elements [begin, begin + length) of `dim`, reading no other bytes.
+  Tensor read(const std::string& name, int dim, int64_t begin, int64_t length) const;
+  /// Elements [begin, begin + count) in row-major order, into `to`.
+  void read_elements(const TensorEntry& entry, int64_t begin, int64_t count, void* to) const;
+
+  uint32_t header_checksum() const { return header_checksum_; }
+  uint32_t checksum(const TensorEntry& entry) const;
+
+ private:
+  const TensorEntry& at(const std::string& name) const;
+
+  File file_;
+  uint64_t file_bytes_ = 0, data_begin_ = 0;
+  uint32_t header_checksum_ = 0;
+  TensorHeader header_;
+  std::map<std::string, size_t> index_;
+};
+
+}  // namespace triax::nn

@@ -1,0 +1,68 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/files.h"
+#include "core/tensor.h"
+#include "nn/state.h"
+#include "parallel/checkpoint/coordinator.h"
+#include "parallel/checkpoint/manifest.h"
+
+namespace triax::parallel {
+
+/// A tensor that goes into a checkpoint, or that comes out of one: the same list serves both.
+struct Piece {
+  std::string name;  ///< logical, equal on every mesh: `blocks.0.up.weight`
+  std::string kind;  ///< what of it: empty for the parameter, `exp_avg`, `master`, ...
+  Part part;         ///< which elements `value` holds
+  Tensor value;      ///< of the part's shape (`held_shape`) or flat; any device
+};
+
+/// Throws Error 70 unless the piece's part is possible and its tensor fits it.
+void check_piece(const Piece& piece);
+
+/// Tensors in a checkpoint that no rank asks for.
+enum class Unclaimed { refuse, ignore };
+
+/// A checkpoint on disk whose every byte was checked when it was opened. One thread at a time.
+class Checkpoint {
+ public:
+  /// Collective. Rank 0 reads the manifest and compares the files' sizes, then the ranks share out
+  /// the files and compare all checksums. Every rank throws the same Error: 65 `checkpoint PATH is
+  /// damaged: FILE, tensor NAME, checksum differs`, 66 if there is none, 74 if it cannot be read.
+  static Checkpoint open(const std::string& path, Coordinator& ranks, const Files& files = disk());
+
+  const std::string& path() const { return path_; }
+  int64_t step() const { return manifest_.step; }
+  const CheckpointState& state() const { return manifest_.state; }
+  /// A value of the state; Error 65 if it is not there.
+  const std::string& state(const std::string& key) const;
+  const Manifest& manifest() const { return manifest_; }
+
+  /// Collective. Fill the values of all pieces. First everything is compared, on all ranks: every
+  /// piece is stored with that full shape and dtype, and (unless they are ignored) every stored
+  /// tensor is wanted by some rank. Error 65 then leaves every value as it was.
+  void load(const std::vector<Piece>& pieces, Unclaimed unclaimed = Unclaimed::refuse);
+
+  /// The elements of `part`, on the CPU, of shape `held_shape(part)`, put together from whatever
+  /// parts are stored. Error 65 if the tensor is not stored with that full shape.
+  Tensor read(const std::string& name, const Part& part, const std::string& kind = {});
+
+ private:
+  Checkpoint(std::string path, const Files& files, Manifest manifest);
+  void verify_sizes() const;
+  void verify_file(size_t index);
+  void check_compatible(const Piece& piece) const;
+  void check_claimed(const std::vector<Piece>& pieces, Coordinator& ranks) const;
+  const StoredTensor& at(const std::string& name, const std::string& kind, const Part&) const;
+  const nn::TensorFile& file(size_t index);
+
+  std::string path_;
+  const Files* files_;
+  Coordinator* ranks_ = nullptr;
+  Manifest manifest_;
+  std::vector<std::unique_ptr<nn::TensorFile>> open_files_;
+};
+
+}  // namespace triax::parallel

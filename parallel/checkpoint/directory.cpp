@@ -1,0 +1,129 @@
+#include "parallel/checkpoint/directory.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/check.h"
+
+namespace triax::parallel {
+
+namespace {
+
+constexpr std::string_view step_prefix = "step-", unfinished_mark = ".tmp-";
+
+// The N of `step-N`, none for any other name (`step-07` would not be found again by its number).
+std::optional<int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(step_prefix)) return {};
+  std::string_view digits = name.substr(step_prefix.size());
+  int64_t step = 0;
+  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  bool plain = error == std::errc() && end == digits.data() + digits.size() && step >= 0 &&
+               digits == std::to_string(step);
+  return plain ? std::optional(step) : std::nullopt;
+}
+
+bool is_leftover(std::string_view name) {
+  size_t mark = name.find(unfinished_mark);
+  return mark != name.npos && step_of(name.substr(0, mark)).has_value();
+}
+
+}  // namespace
+
+CheckpointDirectory::CheckpointDirectory(std::string path, Coordinator& ranks, const Files& files)
+    : path_(std::move(path)), ranks_(ranks), files_(files) {
+  while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+}
+
+std::string CheckpointDirectory::step_path(int64_t step) const {
+  return fmt::format("{}/{}{}", path_, step_prefix, step);
+}
+
+std::vector<int64_t> CheckpointDirectory::steps() const {
+  std::vector<int64_t> steps;
+  for (const std::string& name : files_.list(path_))
+    if (auto step = step_of(name); step && files_.is_directory(path_ + "/" + name))
+      steps.push_back(*step);
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::vector<int64_t> CheckpointDirectory::agreed_steps() {
+  std::string text = on_first(ranks_, [&] { return fmt::format("{}", fmt::join(steps(), " ")); });
+  std::vector<int64_t> agreed;
+  for (const char *at = text.data(), *end = at + text.size(); at < end; ++at)
+    at = std::from_chars(at, end, agreed.emplace_back()).ptr;
+  return agreed;
+}
+
+CheckpointDirectory::Search CheckpointDirectory::newest_good() {
+  std::vector<int64_t> candidates = agreed_steps();
+  Search search;
+  for (size_t i = candidates.size(); i-- > 0 && !search.good;) try {
+      search.good = Checkpoint::open(step_path(candidates[i]), ranks_, files_);
+    } catch (const Error& e) {
+      bool damaged = e.code() == Exit::data || e.code() == Exit::not_found;
+      if (!damaged) throw;  // a disk that cannot be read now says nothing about the checkpoint
+      if (search.damage.empty()) search.damage = e.what();
+    }
+  return search;
+}
+
+std::optional<Checkpoint> CheckpointDirectory::resume(const std::string& wish) {
+  std::string how = ranks_.broadcast(wish);
+  if (how != "auto" && how != "last-good") return Checkpoint::open(how, ranks_, files_);
+  auto [good, damage] = newest_good();
+  if (!good && damage.empty()) {
+    check_input(how == "auto", Exit::not_found, "checkpoint: there is none in {}", path_);
+    return {};
+  }
+  if (damage.empty() || (good && how == "last-good")) return std::move(good);
+  std::string advice =
+      good ? fmt::format(
+                 "Newest verified checkpoint: {}{}. Use --resume=last-good to continue "
+                 "from it.",
+                 step_prefix, good->step())
+           : fmt::format("No checkpoint in {} verifies.", path_);
+  fail(Exit::data, "{}\n  Nothing was loaded. {}", damage, advice);
+}
+
+void CheckpointDirectory::prune(int keep) {
+  check(keep >= 1, "checkpoint: prune keeps {}; expected at least 1", keep);
+  if (Search search = newest_good(); !search.good || !search.damage.empty()) return;
+  on_first(ranks_, [&] {
+    std::vector<int64_t> old = steps();
+    old.resize(old.size() - std::min(old.size(), size_t(keep)));
+    for (int64_t step : old) {
+      // Renamed first, so that dying half-way does not leave what looks like a damaged checkpoint.
+      std::string gone = step_path(step) + std::string(unfinished_mark) + unique_suffix();
+      files_.rename(step_path(step), gone);
+      files_.remove(gone);
+    }
+    return "";
+  });
+}
+
+void CheckpointDirectory::delete_leftovers() const {
+  for (const std::string& name : files_.list(path_))
+    if (is_leftover(name)) files_.remove(path_ + "/" + name);
+}
+
+void CheckpointDirectory::remove_leftovers() {
+  on_first(ranks_, [&] {
+    delete_leftovers();
+    return "";
+  });
+}
+
+// Rank 0: a fresh directory for the files of one attempt.
+std::string CheckpointDirectory::begin(int64_t step) const {
+  if (!files_.is_directory(path_)) {
+    files_.make_directory(path_);
+    files_.sync_directory(parent_directory(path_));
+  }
+  delete_leftovers();
+  std::string unfinished = step_path(step) + std::string(unfinished_mark) + unique_suffix();
+  files_.make_directory(unfinished);
+  return unfinished;
+}
+
+}  // namespace triax::parallel

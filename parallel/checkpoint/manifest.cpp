@@ -1,0 +1,241 @@
+#include "parallel/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/check.h"
+#include "core/checksum.h"
+#include "core/files.h"
+#include "nn/safetensors.h"
+
+namespace triax::parallel {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* format_name = "triax checkpoint";
+constexpr uint64_t format_version = 1;
+
+json to_json(const StoredPart& stored) {
+  const Part& p = stored.part;
+  json j = {{"file", stored.file}, {"tensor", stored.tensor}, {"crc32c", stored.crc32c}};
+  if (p.dim >= 0) j["slice"] = {p.dim, p.begin, p.length};
+  if (!is_whole_slice(p)) j["range"] = {p.flat_begin, p.flat_begin + count(p)};
+  return j;
+}
+
+// Typed access to JSON that nobody vouches for. Every miss is Error 65 with the place in words.
+class Reader {
+ public:
+  Reader(const json& value, const std::string& path, std::string what)
+      : value_(value), path_(path), what_(std::move(what)) {}
+
+  Reader at(const char* key) const {
+    require(value_.is_object() && value_.contains(key), fmt::format("has no {}", key));
+    return Reader(value_.at(key), path_, fmt::format("{} of {}", key, what_));
+  }
+  bool has(const char* key) const { return value_.is_object() && value_.contains(key); }
+  uint64_t number(uint64_t limit) const {
+    require(value_.is_number_unsigned() && value_.get<uint64_t>() <= limit,
+            fmt::format("is not a number from 0 to {}", limit));
+    return value_.get<uint64_t>();
+  }
+  int64_t size() const { return int64_t(number(uint64_t(INT64_MAX))); }
+  std::string text() const {
+    require(value_.is_string(), "is not a text");
+    return value_.get<std::string>();
+  }
+  std::vector<Reader> elements(size_t at_most) const {
+    require(value_.is_array() && value_.size() <= at_most,
+            fmt::format("is not an array of at most {}", at_most));
+    std::vector<Reader> all;
+    for (const json& e : value_)
+      all.emplace_back(e, path_, fmt::format("element {} of {}", all.size(), what_));
+    return all;
+  }
+  std::vector<int64_t> sizes(size_t at_most) const {
+    std::vector<int64_t> all;
+    for (const Reader& e : elements(at_most)) all.push_back(e.size());
+    return all;
+  }
+  std::map<std::string, Reader> members() const {
+    require(value_.is_object(), "is not an object");
+    std::map<std::string, Reader> all;
+    for (const auto& [key, e] : value_.items())
+      all.emplace(key, Reader(e, path_, fmt::format("{} of {}", printable(key), what_)));
+    return all;
+  }
+  void require(bool ok, const std::string& otherwise) const {
+    check_input(ok, Exit::data, "checkpoint {} is damaged: {}, {} {}", path_, manifest_name, what_,
+                otherwise);
+  }
+
+ private:
+  const json& value_;
+  const std::string& path_;
+  std::string what_;
+};
+
+// A document without repeated keys or deep nesting.
+json parse_strictly(const std::string& text, const std::string& path) {
+  constexpr int deepest = 8;
+  std::vector<std::set<std::string>> keys;
+  json document = json::parse(
+      text,
+      [&](int depth, json::parse_event_t event, json& parsed) {
+        check_input(depth <= deepest, Exit::data,
+                    "checkpoint {} is damaged: {}, nested deeper than {}", path, manifest_name,
+                    deepest);
+        if (event == json::parse_event_t::object_start) keys.emplace_back();
+        if (event == json::parse_event_t::object_end) keys.pop_back();
+        if (event == json::parse_event_t::key)
+          check_input(keys.back().insert(parsed.get<std::string>()).second, Exit::data,
+                      "checkpoint {} is damaged: {}, {} is given twice", path, manifest_name,
+                      printable(parsed.get<std::string>()));
+        return true;
+      },
+      /*allow_exceptions=*/false);
+  check_input(!document.is_discarded() && text.find('\0') == text.npos, Exit::data,
+              "checkpoint {} is damaged: {}, not JSON", path, manifest_name);
+  return document;
+}
+
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
+         name != manifest_name && name.find('/') == name.npos && name.find('\0') == name.npos;
+}
+
+Part read_part(const Reader& r, const Shape& full) {
+  Part p{.full = full};
+  if (r.has("slice")) {
+    auto slice = r.at("slice").sizes(3);
+    r.require(slice.size() == 3 && slice[0] < full.rank(), "has a wrong slice");
+    p.dim = int(slice[0]);
+    p.begin = slice[1];
+    p.length = slice[2];
+  }
+  if (r.has("range")) {
+    auto range = r.at("range").sizes(2);
+    r.require(range.size() == 2, "has a wrong range");
+    p.flat_begin = range[0];
+    p.flat_end = range[1];
+  }
+  r.require(problem(p).empty(), "is wrong: " + problem(p));
+  return p;
+}
+
+StoredTensor read_tensor(const Reader& r) {
+  StoredTensor t;
+  std::string dtype = r.at("dtype").text();
+  int known = 0;
+  while (known < dtype_count && dtype != name(DType(known))) ++known;
+  r.require(known < dtype_count, "has unknown dtype " + printable(dtype));
+  t.dtype = DType(known);
+  t.full = Shape(r.at("shape").sizes(Shape::max_rank));
+  r.require(nn::checked_bytes(t.dtype, t.full).has_value(), "overflows in size");
+  for (const Reader& part : r.at("parts").elements(SIZE_MAX))
+    t.parts.push_back({.file = size_t(part.at("file").number(UINT32_MAX)),
+                       .tensor = part.at("tensor").text(),
+                       .crc32c = uint32_t(part.at("crc32c").number(UINT32_MAX)),
+                       .part = read_part(part, t.full)});
+  return t;
+}
+
+void check_references(const Manifest& m, const std::string& path) {
+  std::set<std::string> files;
+  for (const StoredFile& f : m.files) {
+    check_input(is_plain_name(f.name), Exit::data,
+                "checkpoint {} is damaged: {}, file {}; expected a plain file name", path,
+                manifest_name, printable(f.name));
+    check_input(files.insert(f.name).second, Exit::data,
+                "checkpoint {} is damaged: {}, file {} is given twice", path, manifest_name,
+                f.name);
+  }
+  std::set<std::pair<size_t, std::string>> used;
+  std::vector<uint64_t> free;
+  for (const StoredFile& f : m.files) free.push_back(f.bytes);
+  for (const auto& [name, t] : m.tensors)
+    for (const StoredPart& p : t.parts) {
+      uint64_t bytes = uint64_t(count(p.part)) * size_of(t.dtype);
+      check_input(p.file < m.files.size() && used.insert({p.file, p.tensor}).second &&
+                      bytes <= free[p.file],
+                  Exit::data,
+                  "checkpoint {} is damaged: {}, tensor {} lies in file {}, {}, which does not "
+                  "exist, is used already or is too small",
+                  path, manifest_name, printable(name), p.file, printable(p.tensor));
+      free[p.file] -= bytes;
+    }
+}
+
+}  // namespace
+
+std::string logical_name(const std::string& name, const std::string& kind) {
+  check(name.find('@') == name.npos && kind.find('@') == kind.npos,
+        "checkpoint: tensor {}, kind {}: an @ is not possible in names", name, kind);
+  return kind.empty() ? name : name + "@" + kind;
+}
+
+std::string seal(const std::string& members) {
+  return fmt::format("{{\"crc32c\":\"{:08x}\",", crc32c(members.data(), members.size())) + members;
+}
+
+std::string to_text(const Manifest& m) {
+  json files = json::array(), tensors = json::object();
+  for (const StoredFile& f : m.files)
+    files.push_back({{"name", f.name}, {"bytes", f.bytes}, {"header_crc32c", f.header}});
+  for (const auto& [key, t] : m.tensors) {
+    json parts = json::array();
+    for (const StoredPart& p : t.parts) parts.push_back(to_json(p));
+    tensors[key] = {{"dtype", name(t.dtype)},
+                    {"shape", std::vector<int64_t>(t.full.begin(), t.full.end())},
+                    {"parts", std::move(parts)}};
+  }
+  json all = {
+      {"format", format_name}, {"version", format_version}, {"step", m.step},
+      {"state", m.state},      {"files", std::move(files)}, {"tensors", std::move(tensors)}};
+  try {
+    return seal(all.dump().substr(1));
+  } catch (const json::exception&) {
+    fail(Exit::internal, "checkpoint: a tensor's name or a state's value is not UTF-8");
+  }
+}
+
+Manifest parse_manifest(const std::string& text, const std::string& path) {
+  const size_t sealed = seal("").size();
+  check_input(text.size() >= sealed && text == seal(text.substr(sealed)), Exit::data,
+              "checkpoint {} is damaged: {}, checksum differs", path, manifest_name);
+  json document = parse_strictly(text, path);
+  Reader all(document, path, "the manifest");
+  std::string format = all.at("format").text();
+  uint64_t version = all.at("version").number(UINT32_MAX);
+  check_input(format == format_name && version == format_version, Exit::data,
+              "checkpoint {}: format {}, version {}; this build reads {}, version {}", path,
+              printable(format), version, format_name, format_version);
+
+  Manifest m;
+  m.step = all.at("step").size();
+  for (const auto& [key, value] : all.at("state").members()) m.state[key] = value.text();
+  for (const Reader& f : all.at("files").elements(SIZE_MAX))
+    m.files.push_back({.name = f.at("name").text(),
+                       .bytes = uint64_t(f.at("bytes").size()),
+                       .header = uint32_t(f.at("header_crc32c").number(UINT32_MAX))});
+  for (const auto& [key, t] : all.at("tensors").members()) m.tensors[key] = read_tensor(t);
+  check_references(m, path);
+  return m;
+}
+
+std::string incomplete(const Manifest& m) {
+  for (const auto& [name, t] : m.tensors) {
+    std::vector<Part> parts;
+    for (const StoredPart& p : t.parts) parts.push_back(p.part);
+    Tiling tiles = tiling(t.full, parts);
+    if (!tiles.exact)
+      return fmt::format("tensor {} {}, element {} is missing or stored twice", printable(name),
+                         t.full, tiles.at);
+  }
+  return "";
+}
+
+}  // namespace triax::parallel
