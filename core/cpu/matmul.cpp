@@ -1,64 +1,239 @@
 #include <omp.h>
+#include <unistd.h>
 
-#include "core/cpu/cpu.h"
+#include "core/cpu/gemm.h"
 #include "core/cpu/scratch.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-template <class T, class C>
-void product(const Matmul& p, const int64_t* at, int64_t row, Accumulator<T>* sums) {
-  using A = Accumulator<T>;
-  int r = p.c.rank();
-  int64_t n = p.c.size(-1), k = p.a.size(-1);
-  int64_t ka = p.a.strides()[r - 1], kb = p.b.strides()[r - 2], nb = p.b.strides()[r - 1],
-          nc = p.c.strides()[r - 1];
-  const T* a = static_cast<const T*>(p.a.data()) + at[0] + row * p.a.strides()[r - 2];
-  const T* b = static_cast<const T*>(p.b.data()) + at[1];
-  C* c = static_cast<C*>(p.c.data()) + at[2] + row * p.c.strides()[r - 2];
-  for (int64_t j = 0; j < n; ++j) sums[j] = 0;
-  for (int64_t i = 0; i < k; ++i) {
-    A x = A(a[i * ka]);
-    const T* y = b + i * kb;
-    if (nb == 1)
-      for (int64_t j = 0; j < n; ++j) sums[j] += x * A(y[j]);
-    else
-      for (int64_t j = 0; j < n; ++j) sums[j] += x * A(y[j * nb]);
+/// One matrix product of a batch: c [m, n] with strides, what is added to it, and gelu.
+template <class T, class C> struct Product {
+  Operand<T> a, b;
+  int64_t m, n, k;
+  C* c;
+  int64_t c_row, c_col;
+  Write write;
+  const T* bias;  // or null; element (i, j) at i * bias_row + j * bias_col
+  int64_t bias_row, bias_col;
+  T* before;  // or null
+  int64_t before_row, before_col;
+
+  /// The same product as c^T = b^T a^T.
+  Product transposed() const {
+    Product t = *this;
+    t.a = b, t.b = a, t.m = n, t.n = m;
+    t.c_row = c_col, t.c_col = c_row;
+    t.bias_row = bias_col, t.bias_col = bias_row;
+    t.before_row = before_col, t.before_col = before_row;
+    return t;
   }
-  if (p.write == Write::add)
-    for (int64_t j = 0; j < n; ++j) sums[j] += A(c[j * nc]);
-  if (p.bias.defined()) {
-    const T* bias = static_cast<const T*>(p.bias.data());
-    for (int64_t j = 0; j < n; ++j) sums[j] += A(bias[j]);
-  }
-  if (p.before.defined()) {
-    T* before = static_cast<T*>(p.before.data()) + row * p.before.strides()[0];
-    for (int64_t j = 0; j < n; ++j) {
-      before[j] = T(sums[j]);
-      sums[j] = functors::Gelu::forward(sums[j]);
-    }
-  }
-  for (int64_t j = 0; j < n; ++j) c[j * nc] = C(sums[j]);
+};
+
+/// Part of a product: rows [row, row + rows), columns [col, col + cols).
+struct Block {
+  int64_t row, col, rows, cols;
+};
+
+/// Columns packed at once: they stay in the second-level cache while the rows pass by.
+template <class A> int64_t columns_at_once() {
+  long level2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  int64_t panel_bytes = Tile<A>::depth * Tile<A>::cols * int64_t(sizeof(A));
+  int64_t panels = (level2 > 0 ? level2 : 1 << 19) * 5 / 8 / panel_bytes;
+  return (panels > 1 ? panels : 1) * Tile<A>::cols;
 }
 
-template <class T, class C> void products(const Matmul& p) {
-  int r = p.c.rank();
-  int64_t m = p.c.size(-2), n = p.c.size(-1), batches = 1;
-  for (int d = 0; d < r - 2; ++d) batches *= p.c.size(d);
+/// Makes blocks of c, on one thread.
+template <class T, class C> class Worker {
+ public:
   using A = Accumulator<T>;
-  Scratch<A> scratch(n * omp_get_max_threads());
-  A* room = scratch.data();
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < batches * m; ++i) {
-    int64_t at[3] = {}, left = i / m;
-    for (int d = r - 3; d >= 0; --d) {
-      int64_t x = left % p.c.size(d);
-      left /= p.c.size(d);
-      at[0] += x * p.a.strides()[d];
-      at[1] += x * p.b.strides()[d];
-      at[2] += x * p.c.strides()[d];
+  static constexpr int rows = Tile<A>::rows, cols = Tile<A>::cols;
+
+  /// Elements of working memory for blocks of at most this size.
+  static int64_t room(int64_t block_rows, int64_t block_cols, int64_t depth) {
+    int64_t d = depth < Tile<A>::depth ? depth : Tile<A>::depth;
+    int64_t sums = __is_same(A, C) ? 0 : round_up(block_rows, rows) * round_up(block_cols, cols);
+    return round_up(packed_size<A, rows>(rows, d), 16) +
+           round_up(packed_size<A, cols>(block_cols, d), 16) + (depth > d ? sums : 0);
+  }
+
+  /// `to`: working memory, 64-byte aligned.
+  Worker(const Product<T, C>& p, A* to) : p_(p), in_place_(__is_same(A, C) && p.c_col == 1) {
+    int64_t d = p.k < Tile<A>::depth ? p.k : Tile<A>::depth;
+    a_ = to;
+    b_ = a_ + round_up(packed_size<A, rows>(rows, d), 16);
+  }
+
+  void make(const Block& block) {
+    int64_t first = 0;
+    do pass(block, first);
+    while ((first += Tile<A>::depth) < p_.k);
+  }
+
+ private:
+  /// Add what depth [first, first + Tile::depth) gives.
+  void pass(const Block& block, int64_t first) {
+    depth_ = p_.k - first < Tile<A>::depth ? p_.k - first : Tile<A>::depth;
+    first_ = first == 0;
+    last_ = first + depth_ == p_.k;
+    if (in_place_) {
+      sums_ = reinterpret_cast<A*>(p_.c) + block.row * p_.c_row + block.col;
+      stride_ = p_.c_row;
+    } else {
+      sums_ = b_ + round_up(packed_size<A, cols>(block.cols, Tile<A>::depth), 16);
+      stride_ = round_up(block.cols, cols);
     }
-    product<T, C>(p, at, i % m, room + n * omp_get_thread_num());
+    pack<A, cols>(p_.b.at(block.col, first), block.cols, depth_, b_);
+    for (int64_t i = 0; i < block.rows; i += rows) {
+      int64_t height = block.rows - i < rows ? block.rows - i : rows;
+      pack<A, rows>(p_.a.at(block.row + i, first), height, depth_, a_);
+      for (int64_t j = 0; j < block.cols; j += cols) {
+        int64_t width = block.cols - j < cols ? block.cols - j : cols;
+        tile({block.row + i, block.col + j, height, width}, b_ + j * depth_,
+             sums_ + i * stride_ + j);
+      }
+    }
+  }
+
+  void tile(const Block& at, const A* b, A* sums) {
+    bool whole = at.rows == rows && at.cols == cols;
+    Write write = !first_ || (in_place_ && p_.write == Write::add) ? Write::add : Write::set;
+    if (in_place_)
+      for (int64_t r = 0; r < at.rows; ++r) __builtin_prefetch(sums + r * stride_, 1);
+    Sums<A> s = multiply<A>(a_, b, depth_);
+    bool plain = in_place_ ? whole && !(last_ && (p_.bias || p_.before)) : !last_;
+    if (plain) {
+      put<A>(s, sums, stride_, write);
+      return;
+    }
+    alignas(64) A part[rows * cols];
+    put<A>(s, part, cols, Write::set);
+    if (write == Write::add)
+      for (int64_t i = 0; i < at.rows; ++i)
+        for (int64_t j = 0; j < at.cols; ++j) part[i * cols + j] += sums[i * stride_ + j];
+    if (last_) {
+      finish(at, part);
+      return;
+    }
+    for (int64_t i = 0; i < at.rows; ++i)
+      for (int64_t j = 0; j < at.cols; ++j) sums[i * stride_ + j] = part[i * cols + j];
+  }
+
+  /// Old c (unless it is in the sums), bias and gelu; rounded once.
+  void finish(const Block& at, A* sums) {
+    for (int64_t i = 0; i < at.rows; ++i, sums += cols) {
+      int64_t r = at.row + i;
+      C* c = p_.c + r * p_.c_row + at.col * p_.c_col;
+      if (!in_place_ && p_.write == Write::add)
+        for (int64_t j = 0; j < at.cols; ++j) sums[j] += A(c[j * p_.c_col]);
+      if (p_.bias) {
+        const T* bias = p_.bias + r * p_.bias_row + at.col * p_.bias_col;
+        for (int64_t j = 0; j < at.cols; ++j) sums[j] += A(bias[j * p_.bias_col]);
+      }
+      if (p_.before) {
+        T* before = p_.before + r * p_.before_row + at.col * p_.before_col;
+        for (int64_t j = 0; j < at.cols; ++j) before[j * p_.before_col] = T(sums[j]);
+        for (int j = 0; j < cols; ++j) sums[j] = functors::Gelu::forward(sums[j]);
+      }
+      for (int64_t j = 0; j < at.cols; ++j) c[j * p_.c_col] = C(sums[j]);
+    }
+  }
+
+  const Product<T, C>& p_;
+  bool in_place_, first_ = false, last_ = false;
+  int64_t depth_ = 0, stride_ = 0;
+  A *a_, *b_, *sums_ = nullptr;
+};
+
+/// How c is cut among threads: into pieces of rows x columns, whole tiles each.
+struct Cut {
+  int64_t rows = 1, cols = 1;
+};
+
+/// The cut that costs the slowest thread least, counting per unit of depth a tile as its rows (two
+/// products a cycle), and a quarter of a cycle for each element packed.
+template <class A> Cut cut(int64_t m, int64_t n, int64_t threads) {
+  constexpr int64_t rows = Tile<A>::rows, cols = Tile<A>::cols;
+  int64_t high = (m + rows - 1) / rows, wide = (n + cols - 1) / cols, best = INT64_MAX;
+  Cut chosen;
+  for (int64_t r = 1; r <= threads; ++r) {
+    int64_t c = threads / r, h = (high + r - 1) / r, w = (wide + c - 1) / c;
+    int64_t cost = 4 * h * w * rows + h * rows + w * cols;
+    if (cost >= best) continue;
+    best = cost;
+    chosen = {r, c};
+  }
+  return chosen;
+}
+
+/// Piece i of `count` of the tiles of a length.
+struct Span {
+  int64_t begin, end;
+  Span(int64_t length, int64_t tile, int64_t count, int64_t i) {
+    int64_t tiles = (length + tile - 1) / tile;
+    begin = tiles * i / count * tile;
+    end = tiles * (i + 1) / count * tile;
+    if (end > length) end = length;
+  }
+};
+
+/// Matrix `i` of the batch.
+template <class T, class C> Product<T, C> product(const Matmul& p, int64_t i) {
+  int r = p.c.rank();
+  int64_t a = 0, b = 0, c = 0;
+  for (int d = r - 3; d >= 0; --d) {
+    int64_t at = i % p.c.size(d);
+    i /= p.c.size(d);
+    a += at * p.a.strides()[d];
+    b += at * p.b.strides()[d];
+    c += at * p.c.strides()[d];
+  }
+  Product<T, C> x{};
+  x.m = p.c.size(-2), x.n = p.c.size(-1), x.k = p.a.size(-1);
+  x.a = {static_cast<const T*>(p.a.data()) + a, p.a.strides()[r - 2], p.a.strides()[r - 1]};
+  x.b = {static_cast<const T*>(p.b.data()) + b, p.b.strides()[r - 1], p.b.strides()[r - 2]};
+  x.c = static_cast<C*>(p.c.data()) + c;
+  x.c_row = p.c.strides()[r - 2], x.c_col = p.c.strides()[r - 1];
+  x.write = p.write;
+  if (p.bias.defined()) {
+    x.bias = static_cast<const T*>(p.bias.data());
+    x.bias_col = p.bias.strides()[0];
+  }
+  if (p.before.defined()) {
+    x.before = static_cast<T*>(p.before.data());
+    x.before_row = p.before.strides()[0], x.before_col = p.before.strides()[1];
+  }
+  return x.c_row == 1 && x.c_col != 1 ? x.transposed() : x;
+}
+
+constexpr int64_t work_of_a_thread = 1 << 20;  // multiply-adds; starting a team costs microseconds
+
+template <class T, class C> void products(const Matmul& p) {
+  using A = Accumulator<T>;
+  if (p.c.numel() == 0) return;
+  Product<T, C> one = product<T, C>(p, 0);
+  int64_t batches = p.c.numel() / (one.m * one.n);
+  int64_t threads = fn::min<int64_t>(omp_get_max_threads(),
+                                     batches * one.m * one.n * one.k / work_of_a_thread + 1);
+  bool whole = batches % threads == 0 || batches >= 4 * threads;
+  Cut pieces = whole ? Cut{} : cut<A>(one.m, one.n, threads);
+  int64_t widest = fn::min(round_up(one.n, Tile<A>::cols), columns_at_once<A>());
+  int64_t each = round_up(Worker<T, C>::room(one.m, widest, one.k), 16);
+  Scratch<A> scratch(threads * each);
+  A* room = scratch.data();
+#pragma omp parallel num_threads(int(threads))
+  for (int64_t task = omp_get_thread_num(); task < batches * pieces.rows * pieces.cols;
+       task += omp_get_num_threads()) {
+    Product<T, C> x = product<T, C>(p, task / (pieces.rows * pieces.cols));
+    Worker<T, C> worker(x, room + each * omp_get_thread_num());
+    Span rows(x.m, Tile<A>::rows, pieces.rows, task / pieces.cols % pieces.rows);
+    Span cols(x.n, Tile<A>::cols, pieces.cols, task % pieces.cols);
+    int64_t parts = (cols.end - cols.begin + widest - 1) / widest;
+    for (int64_t i = 0; i < parts; ++i) {
+      Span part(cols.end - cols.begin, Tile<A>::cols, parts, i);
+      worker.make(
+          {rows.begin, cols.begin + part.begin, rows.end - rows.begin, part.end - part.begin});
+    }
   }
 }
 

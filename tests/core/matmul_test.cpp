@@ -1,0 +1,209 @@
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+
+#include "core/cpu/levels.h"
+#include "core/random.h"
+
+namespace triax {
+namespace {
+
+constexpr DType floats[] = {f32, f64, f16, bf16};
+
+double epsilon(DType t) {
+  return t == f64 ? 0x1p-52 : t == f32 ? 0x1p-23 : t == f16 ? 0x1p-10 : 0x1p-7;
+}
+
+Tensor values(const Shape& shape, DType dtype, uint64_t key) {
+  std::vector<double> v(static_cast<size_t>(shape.numel()));
+  for (size_t i = 0; i < v.size(); ++i) v[i] = 2.0 * random::uniform(key, i, 0) - 1.0;
+  return from_host(v, shape, cpu).to(dtype);
+}
+std::vector<double> doubles(const Tensor& x) { return x.to(f64).to_host<double>(); }
+
+enum Layout { plain, transposed, spaced };
+/// A view of `shape` over values laid out in one of three ways.
+Tensor laid_out(Shape shape, Layout layout, DType dtype, uint64_t key) {
+  int r = shape.rank();
+  if (layout == plain) return values(shape, dtype, key);
+  if (layout == transposed) {
+    std::swap(shape[r - 1], shape[r - 2]);
+    return values(shape, dtype, key).transpose(r - 1, r - 2);
+  }
+  int64_t width = shape[r - 1];
+  shape[r - 1] += 5;
+  return values(shape, dtype, key).narrow(r - 1, 3, width);
+}
+
+/// a b in double, from the operands' rounded values: [batches, m, n].
+std::vector<double> naive(const Tensor& a, const Tensor& b) {
+  int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
+  int64_t batches = 1;
+  for (int d = 0; d < a.rank() - 2; ++d) batches *= a.size(d);
+  std::vector<double> x = doubles(a), y = doubles(b), c(static_cast<size_t>(batches * m * n));
+  for (int64_t s = 0; s < batches; ++s)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t l = 0; l < k; ++l)
+        for (int64_t j = 0; j < n; ++j)
+          c[size_t((s * m + i) * n + j)] +=
+              x[size_t((s * m + i) * k + l)] * y[size_t((s * k + l) * n + j)];
+  return c;
+}
+
+void expect_near(const std::vector<double>& expected, const Tensor& actual, int64_t k) {
+  std::vector<double> got = doubles(actual);
+  ASSERT_EQ(expected.size(), got.size());
+  DType t = actual.dtype();
+  double sums = epsilon(accumulator(t)) * double(k + 4);
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(expected[i], got[i], sums + epsilon(t) * (1e-3 + std::abs(expected[i])))
+        << "element " << i << " of " << describe(actual);
+}
+
+/// Every level in turn.
+class MatmulTest : public testing::TestWithParam<std::string> {
+ protected:
+  Backend& backend_ = host::backend_of(GetParam());
+};
+
+TEST_P(MatmulTest, EveryDTypeLayoutAndResult) {
+  const int64_t m = 19, n = 37, k = 23;
+  for (DType dtype : floats)
+    for (Layout la : {plain, transposed, spaced})
+      for (Layout lb : {plain, transposed, spaced})
+        for (Layout lc : {plain, transposed, spaced})
+          for (DType out : {dtype, accumulator(dtype)})
+            for (Write write : {Write::set, Write::add}) {
+              SCOPED_TRACE(testing::Message() << name(dtype) << " to " << name(out) << " layouts "
+                                              << la << lb << lc << " add " << int(write));
+              Tensor a = laid_out({m, k}, la, dtype, 1), b = laid_out({k, n}, lb, dtype, 2);
+              Tensor c = laid_out({m, n}, lc, out, 3);
+              std::vector<double> expected = naive(a, b), old = doubles(c);
+              if (write == Write::add)
+                for (size_t i = 0; i < old.size(); ++i) expected[i] += old[i];
+              backend_.matmul({.a = a, .b = b, .c = c, .write = write});
+              ASSERT_NO_FATAL_FAILURE(expect_near(expected, c, k));
+            }
+}
+
+TEST_P(MatmulTest, WritesNothingBesideItsResult) {
+  Tensor wide = full({20, 50}, 7, f32, cpu);
+  backend_.matmul({.a = values({18, 9}, f32, 1),
+                   .b = values({9, 41}, f32, 2),
+                   .c = wide.narrow(0, 1, 18).narrow(1, 5, 41)});
+  std::vector<float> all = wide.to_host<float>();
+  for (int64_t i = 0; i < 20; ++i)
+    for (int64_t j = 0; j < 50; ++j)
+      if (i < 1 || i > 18 || j < 5 || j > 45)
+        ASSERT_EQ(all[size_t(i * 50 + j)], 7) << i << ' ' << j;
+}
+
+TEST_P(MatmulTest, OddSizes) {
+  const int64_t sizes[] = {1, 2, 3, 17, 33, 65, 127};
+  uint64_t key = 0;
+  for (int64_t m : sizes)
+    for (int64_t n : sizes)
+      for (int64_t k : sizes) {
+        SCOPED_TRACE(testing::Message() << m << ' ' << n << ' ' << k);
+        DType dtype = floats[key % 4];
+        Layout la = Layout(key / 4 % 3), lb = Layout(key / 12 % 3);
+        Tensor a = laid_out({m, k}, la, dtype, ++key), b = laid_out({k, n}, lb, dtype, ++key);
+        Tensor c = full({m, n}, NAN, dtype, cpu);  // `set` must not read what was there
+        backend_.matmul({.a = a, .b = b, .c = c});
+        ASSERT_NO_FATAL_FAILURE(expect_near(naive(a, b), c, k));
+      }
+}
+
+// Past every blocking constant: several blocks of rows, columns and depth, with remainders.
+TEST_P(MatmulTest, LargeSizes) {
+  for (Shape s : {Shape{301, 1100, 70}, Shape{1030, 40, 1100}, Shape{40, 1030, 1300}}) {
+    Tensor a = values({s[0], s[2]}, f32, 1), b = laid_out({s[2], s[1]}, transposed, f32, 2);
+    Tensor c = values({s[0], s[1]}, f32, 3);
+    std::vector<double> expected = naive(a, b), old = doubles(c);
+    for (size_t i = 0; i < old.size(); ++i) expected[i] += old[i];
+    backend_.matmul({.a = a, .b = b, .c = c, .write = Write::add});
+    ASSERT_NO_FATAL_FAILURE(expect_near(expected, c, s[2]));
+  }
+}
+
+TEST_P(MatmulTest, NothingToDoAndEmptySums) {
+  for (DType dtype : floats) {
+    Tensor c = full({3, 4}, 5, dtype, cpu);
+    Tensor a = empty({3, 0}, dtype, cpu), b = empty({0, 4}, dtype, cpu);
+    backend_.matmul({.a = a, .b = b, .c = c, .write = Write::add});
+    expect_near(std::vector<double>(12, 5), c, 0);
+    Tensor bias = full({4}, 2, dtype, cpu);
+    backend_.matmul({.a = a, .b = b, .c = c, .bias = bias});
+    expect_near(std::vector<double>(12, 2), c, 0);
+    backend_.matmul({.a = a, .b = b, .c = c});
+    expect_near(std::vector<double>(12, 0), c, 0);
+    for (Shape s : {Shape{0, 3, 4, 5}, Shape{2, 0, 4, 5}, Shape{2, 3, 4, 0}})
+      backend_.matmul({.a = empty({s[0], s[1], s[2]}, dtype, cpu),
+                       .b = empty({s[0], s[2], s[3]}, dtype, cpu),
+                       .c = empty({s[0], s[1], s[3]}, dtype, cpu)});
+  }
+}
+
+TEST_P(MatmulTest, Batches) {
+  for (DType dtype : floats) {
+    Tensor a = laid_out({2, 3, 5, 7}, transposed, dtype, 1);
+    Tensor b = laid_out({2, 3, 7, 6}, spaced, dtype, 2), c = empty({2, 3, 5, 6}, dtype, cpu);
+    backend_.matmul({.a = a, .b = b, .c = c});
+    ASSERT_NO_FATAL_FAILURE(expect_near(naive(a, b), c, 7));
+    // One operand for all, and heads that stand between the other dims.
+    Tensor one = values({7, 6}, dtype, 4).expand({2, 3, 7, 6});
+    Tensor heads = values({2, 5, 3, 7}, dtype, 5).transpose(1, 2);
+    Tensor into = empty({2, 5, 3, 6}, dtype, cpu).transpose(1, 2);
+    backend_.matmul({.a = heads, .b = one, .c = into});
+    ASSERT_NO_FATAL_FAILURE(expect_near(naive(heads, one), into, 7));
+    Tensor left = values({1, 3, 5, 7}, dtype, 6).expand({2, 3, 5, 7});
+    backend_.matmul({.a = left, .b = b, .c = c});
+    ASSERT_NO_FATAL_FAILURE(expect_near(naive(left, b), c, 7));
+  }
+}
+
+TEST_P(MatmulTest, BiasAndGelu) {
+  auto gelu = [](double x) {
+    return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+  };
+  for (DType dtype : floats)
+    for (DType out : {dtype, accumulator(dtype)})
+      for (Shape s : {Shape{33, 70, 45}, Shape{1, 3, 2}, Shape{29, 65, 700}}) {
+        SCOPED_TRACE(testing::Message() << name(dtype) << " to " << name(out) << ' ' << str(s));
+        Tensor a = values({s[0], s[2]}, dtype, 1), b = laid_out({s[2], s[1]}, transposed, dtype, 2);
+        Tensor bias = values({s[1]}, dtype, 3), c = empty({s[0], s[1]}, out, cpu);
+        std::vector<double> sum = naive(a, b), add = doubles(bias), y(sum.size());
+        for (size_t i = 0; i < sum.size(); ++i) y[i] = gelu(sum[i] += add[i % add.size()]);
+        backend_.matmul({.a = a, .b = b, .c = c, .bias = bias});
+        ASSERT_NO_FATAL_FAILURE(expect_near(sum, c, s[2]));
+        Tensor before = empty({s[0], s[1]}, dtype, cpu);
+        backend_.matmul({.a = a, .b = b, .c = c, .bias = bias, .before = before});
+        ASSERT_NO_FATAL_FAILURE(expect_near(sum, before, s[2]));
+        ASSERT_NO_FATAL_FAILURE(expect_near(y, c, s[2]));
+      }
+}
+
+// However many threads: the same sums in the same order.
+TEST_P(MatmulTest, ThreadsDoNotChangeABit) {
+  int before = omp_get_max_threads();
+  for (DType dtype : floats)
+    for (Shape s : {Shape{61, 130, 900}, Shape{300, 33, 40}, Shape{5, 700, 70}, Shape{1, 1, 999}}) {
+      Tensor a = values({s[0], s[2]}, dtype, 1), b = laid_out({s[2], s[1]}, transposed, dtype, 2);
+      std::vector<double> one;
+      for (int threads : {1, 2, 3, 5}) {
+        omp_set_num_threads(threads);
+        Tensor c = empty({s[0], s[1]}, accumulator(dtype), cpu);
+        backend_.matmul({.a = a, .b = b, .c = c});
+        if (threads == 1) one = doubles(c);
+        else EXPECT_EQ(one, doubles(c)) << threads << " threads, " << name(dtype) << str(s);
+      }
+      omp_set_num_threads(before);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, MatmulTest, testing::ValuesIn(host::levels()),
+                         [](auto& level) { return level.param; });
+
+}  // namespace
+}  // namespace triax
