@@ -1,0 +1,186 @@
+#include "parallel/comm/communicator.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "core/backend.h"
+#include "core/check.h"
+#include "parallel/comm/progress.h"
+
+namespace triax::parallel {
+namespace {
+
+void check_tensor(Call::Kind kind, const char* which, const Tensor& x) {
+  check(x.defined() && x.is_contiguous(), "{}: {} is {}; expected a contiguous tensor", name(kind),
+        which, x.defined() ? "not contiguous" : "undefined");
+}
+
+void check_slices(Call::Kind kind, const Tensor& all, const Tensor& mine, int size) {
+  check_tensor(kind, "all", all);
+  check(all.dtype() == mine.dtype() && all.device() == mine.device(),
+        "{}: all is {}, mine is {}; expected one dtype and device", name(kind), describe(all),
+        describe(mine));
+  check(all.numel() == size * mine.numel(),
+        "{}: all has {} elements, mine {}; expected all = {} ranks x mine", name(kind), all.numel(),
+        mine.numel(), size);
+}
+
+Call call_of(Call::Kind kind, const Tensor& x, Place place) {
+  return {.kind = kind, .dtype = x.dtype(), .numel = x.numel(), .place = place};
+}
+
+}  // namespace
+
+double Group::default_time_limit() {
+  const char* text = std::getenv("TRIAX_TIMEOUT");
+  if (!text) return 600;
+  char* end = nullptr;
+  double seconds = std::strtod(text, &end);
+  check_input(end != text && *end == 0 && seconds > 0, Exit::config,
+              "TRIAX_TIMEOUT: '{}'; expected a number of seconds above 0", text);
+  return seconds;
+}
+
+std::string Group::str() const { return fmt::format("{} {{{}}}", name, fmt::join(members, ", ")); }
+
+Communicator::Communicator(Group group) : group_(std::move(group)) {}
+Communicator::~Communicator() = default;
+
+void Communicator::check_usable() const {
+  if (fault_->error) std::rethrow_exception(fault_->error);
+}
+
+Work Communicator::begin(Transfer t, double bytes) {
+  check_usable();
+  int root = t.call.peer;
+  check(root >= -1 && root < size(), "{}: rank {} of {}; expected 0 to {}", name(t.call.kind), root,
+        group_.str(), size() - 1);
+  ledger_.add(t.call.kind, bytes);
+  for (Tensor* x : {&t.from, &t.to})
+    if (x->defined()) *x = x->detach();
+  if (size() == 1) return copy_alone(t);
+  return start(std::move(t));
+}
+
+Work Communicator::copy_alone(const Transfer& t) const {
+  bool moves = t.from.defined() && t.to.defined() && t.from.numel() > 0;
+  if (moves && t.from.data() != t.to.data()) copy_(t.to.view({-1}), t.from.view({-1}));
+  return {};
+}
+
+Work Communicator::all_reduce(const Tensor& x, ReduceOp op, Place place) {
+  check_tensor(Call::all_reduce, "x", x);
+  Call call = call_of(Call::all_reduce, x, place);
+  call.op = op;
+  return begin({call, x, x}, 2. * double(x.bytes()) * (size() - 1) / size());
+}
+
+Work Communicator::all_gather(const Tensor& mine, const Tensor& all, Place place) {
+  check_tensor(Call::all_gather, "mine", mine);
+  check_slices(Call::all_gather, all, mine, size());
+  return begin({call_of(Call::all_gather, mine, place), mine, all},
+               double(mine.bytes()) * (size() - 1));
+}
+
+Work Communicator::reduce_scatter(const Tensor& all, const Tensor& mine, ReduceOp op, Place place) {
+  check_tensor(Call::reduce_scatter, "mine", mine);
+  check_slices(Call::reduce_scatter, all, mine, size());
+  Call call = call_of(Call::reduce_scatter, mine, place);
+  call.op = op;
+  return begin({call, all, mine}, double(mine.bytes()) * (size() - 1));
+}
+
+Work Communicator::broadcast(const Tensor& x, int root, Place place) {
+  check_tensor(Call::broadcast, "x", x);
+  Call call = call_of(Call::broadcast, x, place);
+  call.peer = root;
+  bool mine = rank() == root;
+  return begin({call, mine ? x : Tensor(), mine ? Tensor() : x},
+               double(x.bytes()) * (size() - 1) / size());
+}
+
+Work Communicator::reduce(const Tensor& x, int root, ReduceOp op, Place place) {
+  check_tensor(Call::reduce, "x", x);
+  Call call = call_of(Call::reduce, x, place);
+  call.peer = root;
+  call.op = op;
+  return begin({call, x, rank() == root ? x : Tensor()}, double(x.bytes()) * (size() - 1) / size());
+}
+
+Work Communicator::gather(const Tensor& mine, const Tensor& all, int root, Place place) {
+  check_tensor(Call::gather, "mine", mine);
+  bool here = rank() == root;
+  if (here) check_slices(Call::gather, all, mine, size());
+  Call call = call_of(Call::gather, mine, place);
+  call.peer = root;
+  return begin({call, mine, here ? all : Tensor()}, here ? 0 : double(mine.bytes()));
+}
+
+Work Communicator::scatter(const Tensor& all, const Tensor& mine, int root, Place place) {
+  check_tensor(Call::scatter, "mine", mine);
+  bool here = rank() == root;
+  if (here) check_slices(Call::scatter, all, mine, size());
+  Call call = call_of(Call::scatter, mine, place);
+  call.peer = root;
+  return begin({call, here ? all : Tensor(), mine}, here ? double(mine.bytes()) * (size() - 1) : 0);
+}
+
+Work Communicator::send(const Tensor& x, int to, Place place) {
+  check_tensor(Call::send, "x", x);
+  check(to >= 0 && to != rank(), "send: to rank {} from {}; expected another rank", to, rank());
+  Call call = call_of(Call::send, x, place);
+  call.peer = to;
+  return begin({call, x, {}}, double(x.bytes()));
+}
+
+Work Communicator::recv(const Tensor& x, int from, Place place) {
+  check_tensor(Call::recv, "x", x);
+  check(from >= 0 && from != rank(), "recv: from rank {} at {}; expected another rank", from,
+        rank());
+  Call call = call_of(Call::recv, x, place);
+  call.peer = from;
+  return begin({call, {}, x}, 0);
+}
+
+void Communicator::barrier(Place place) {
+  begin({{.kind = Call::barrier, .place = place}, {}, {}}, 0).wait();
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key, std::string name,
+                                                  Place place) {
+  check(color >= 0, "split: color {}; expected at least 0", color);
+  Tensor mine = from_host(std::vector<int64_t>{color, key}, {2}, cpu);
+  Tensor all = triax::empty({size(), 2}, DType::i64, cpu);
+  begin({{.kind = Call::split, .dtype = DType::i64, .numel = 2, .place = place}, mine, all}, 0)
+      .wait();
+
+  struct Member {
+    int64_t key;
+    int rank;
+    auto operator<=>(const Member&) const = default;
+  };
+  std::vector<Member> chosen;
+  auto pairs = all.to_host<int64_t>();
+  for (int r = 0; r < size(); ++r)
+    if (pairs[size_t(2 * r)] == color) chosen.push_back({pairs[size_t(2 * r) + 1], r});
+  std::sort(chosen.begin(), chosen.end());
+
+  Group group{.name = std::move(name), .time_limit = group_.time_limit};
+  for (const Member& m : chosen) {
+    if (m.rank == rank()) group.rank = group.size();
+    group.members.push_back(group_.members[size_t(m.rank)]);
+  }
+  return start_split(std::move(group), splits_++, color);
+}
+
+std::shared_ptr<Allocator> Communicator::allocator() { return backend(cpu).allocator(); }
+
+Tensor Communicator::empty(const Shape& shape, DType dtype) {
+  auto bytes = size_t(shape.numel()) * size_of(dtype);
+  auto storage = std::make_shared<Storage>(bytes, cpu, allocator());
+  return Tensor(std::move(storage), dtype, shape, contiguous_strides(shape));
+}
+
+void poll() { Progress::of_this_thread().poll(); }
+
+}  // namespace triax::parallel

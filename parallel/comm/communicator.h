@@ -1,0 +1,111 @@
+#pragma once
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/comm/ledger.h"
+#include "parallel/comm/work.h"
+
+namespace triax::parallel {
+
+/// Which ranks form a communicator, and what it is called in messages.
+struct Group {
+  std::string name = "world";
+  std::vector<int> members;  ///< world ranks, by rank in this group
+  int rank = 0;              ///< mine
+  /// How long an operation may wait for its peers before it is Error 72. Default: the environment
+  /// variable TRIAX_TIMEOUT, else ten minutes.
+  double time_limit = default_time_limit();
+  static double default_time_limit();
+
+  int size() const { return int(members.size()); }
+  /// `tp {0, 1}`.
+  std::string str() const;
+};
+
+/// A fixed, ordered set of ranks that move tensors among themselves.
+///
+/// Every call is asynchronous: it returns at once, and its tensors must not be touched until
+/// `Work::wait()`. All ranks make the same collective calls in the same order; a call that differs
+/// is Error 76 naming both. Tensors are defined and contiguous, of any dtype, and of one dtype and
+/// size on all ranks. Sums are made in rank order, so results repeat bit for bit. A communicator of
+/// size 1 copies or does nothing. One rank is one thread: no call may come from two threads.
+class Communicator {
+ public:
+  virtual ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return group_.rank; }
+  int size() const { return group_.size(); }
+  const Group& group() const { return group_; }
+
+  /// x becomes the sum (max, min) of all ranks' x.
+  Work all_reduce(const Tensor& x, ReduceOp op = ReduceOp::sum, Place place = Place::here());
+  /// all = every rank's mine, by rank; all.numel() = size * mine.numel(). `mine` may be this
+  /// rank's slice of `all`.
+  Work all_gather(const Tensor& mine, const Tensor& all, Place place = Place::here());
+  /// mine = this rank's slice of the sum of all ranks' `all`; all.numel() = size * mine.numel().
+  /// `mine` may be this rank's slice of `all`, whose other values stay as they are.
+  Work reduce_scatter(const Tensor& all, const Tensor& mine, ReduceOp op = ReduceOp::sum,
+                      Place place = Place::here());
+  /// x becomes root's x.
+  Work broadcast(const Tensor& x, int root, Place place = Place::here());
+  /// On root x becomes the sum of all ranks' x; elsewhere it stays.
+  Work reduce(const Tensor& x, int root, ReduceOp op = ReduceOp::sum, Place place = Place::here());
+  /// On root all = every rank's mine, by rank; elsewhere `all` may be undefined.
+  Work gather(const Tensor& mine, const Tensor& all, int root, Place place = Place::here());
+  /// mine = this rank's slice of root's all; elsewhere `all` may be undefined.
+  Work scatter(const Tensor& all, const Tensor& mine, int root, Place place = Place::here());
+  /// To and from another rank. Operations between two ranks match in the order they are posted; a
+  /// send may finish only when its receive is posted.
+  Work send(const Tensor& x, int to, Place place = Place::here());
+  Work recv(const Tensor& x, int from, Place place = Place::here());
+  /// Returns when every rank has called it.
+  void barrier(Place place = Place::here());
+
+  /// Collective. One new communicator for each color (at least 0), ranks ordered by key, then by
+  /// rank here. `name` is for messages.
+  std::unique_ptr<Communicator> split(int color, int key, std::string name,
+                                      Place place = Place::here());
+
+  /// Memory in which this transport reduces without copies; else the CPU's own.
+  virtual std::shared_ptr<Allocator> allocator();
+  /// Contiguous, from `allocator()`, values not initialised.
+  Tensor empty(const Shape& shape, DType dtype);
+
+  /// What this rank asked of this communicator since the last reset.
+  const Ledger& ledger() const { return ledger_; }
+  void reset_ledger() { ledger_ = {}; }
+
+  /// Throws the error that made later calls impossible, if there is one.
+  void check_usable() const;
+
+ protected:
+  /// Shared by a communicator and its operations.
+  struct Fault {
+    std::exception_ptr error;
+  };
+  explicit Communicator(Group group);
+  std::shared_ptr<Fault> fault() const { return fault_; }
+
+ private:
+  Work begin(Transfer t, double bytes);
+  Work copy_alone(const Transfer& t) const;
+  virtual Work start(Transfer t) = 0;
+  /// `number` counts the splits of this communicator, `color` tells apart those made together.
+  virtual std::unique_ptr<Communicator> start_split(Group group, int number, int color) = 0;
+
+  Group group_;
+  Ledger ledger_;
+  std::shared_ptr<Fault> fault_ = std::make_shared<Fault>();
+  int splits_ = 0;
+};
+
+/// Advance what this thread has in flight on any communicator, without blocking. Called from
+/// gradient hooks, so that transfers go on while gradients are computed. Errors are kept for the
+/// wait.
+void poll();
+
+}  // namespace triax::parallel

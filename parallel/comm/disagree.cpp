@@ -1,0 +1,32 @@
+#include "parallel/comm/disagree.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace triax::parallel {
+
+Error disagreement(const Group& group, int64_t number, const Called& a, const Called& b) {
+  auto [x, y] = std::minmax(a, b, [](auto& l, auto& r) { return l.rank < r.rank; });
+  std::string text = fmt::format("ranks disagree, group {}", group.str());
+  text += number ? fmt::format(", call {}\n", number) : "\n";
+  for (const Called* c : {&x, &y})
+    text += fmt::format("  rank {}: {}\n", group.members[size_t(c->rank)], located(c->call));
+  if (number > 1) text += fmt::format("  Last call that matched: {}. ", number - 1);
+  else text += "  ";
+  return Error(Exit::mismatch, text + "No data of this call was used.",
+               fmt::format("{}:{}", a.call.place.file, a.call.place.line));
+}
+
+Error no_progress(const Group& group, const Call& call, const std::vector<int>& missing) {
+  std::vector<int> ranks;
+  for (int r : missing) ranks.push_back(group.members[size_t(r)]);
+  return Error(Exit::peer_lost,
+               fmt::format("{}: no progress in group {} for {} s; waiting for rank {}\n  called at "
+                           "{}:{}",
+                           describe(call), group.str(), group.time_limit, fmt::join(ranks, ", "),
+                           call.place.file, call.place.line),
+               fmt::format("{}:{}", call.place.file, call.place.line));
+}
+
+}  // namespace triax::parallel

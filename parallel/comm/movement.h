@@ -1,0 +1,27 @@
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "parallel/comm/call.h"
+
+namespace triax::parallel {
+
+/// The tensors of one collective, by rank, where all of them can be seen. Null where a rank brings
+/// or takes nothing (or where somebody else writes).
+struct Buffers {
+  std::vector<const std::byte*> from;
+  std::vector<std::byte*> to;
+};
+
+/// How much there is to do: a number of elements, each of which is one sum or one copy (to one or
+/// to all ranks), independent of the others.
+int64_t elements(const Call& call, int ranks);
+
+/// Do elements [begin, end) of it. Any rank can do any part, in any order, with the same result;
+/// this is what makes a collective need no thread of its own.
+void move(const Call& call, const Buffers& buffers, int64_t begin, int64_t end);
+
+/// Cut into pieces of about this many bytes when several ranks share the work.
+inline constexpr int64_t piece_bytes = 1 << 17;
+
+}  // namespace triax::parallel

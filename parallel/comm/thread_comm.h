@@ -1,0 +1,34 @@
+#pragma once
+#include <functional>
+
+#include "parallel/comm/communicator.h"
+
+namespace triax::parallel {
+
+struct Hub;
+
+/// Ranks are threads of one process. Peers work on each other's tensors directly, and whoever waits
+/// does what is left to be done, so a rank that computes holds nobody up once it has called. A send
+/// finishes only with its receive. An error on one rank ends the waits of all others at once.
+class ThreadComm final : public Communicator {
+ public:
+  /// Rank `group.rank` of a group whose members share `hub`.
+  ThreadComm(std::shared_ptr<Hub> hub, Group group);
+
+ private:
+  Work start(Transfer t) override;
+  std::unique_ptr<Communicator> start_split(Group group, int number, int color) override;
+  std::shared_ptr<Hub> hub_;
+  int64_t collectives_ = 0;
+};
+
+struct ThreadOptions {
+  double time_limit = Group::default_time_limit();  ///< seconds
+};
+
+/// Run `rank` on `ranks` threads, each with a memory counter and an OpenMP width of its own. Throws
+/// the first error after all have ended; what other ranks threw because of it is dropped.
+void run_ranks(int ranks, const std::function<void(Communicator& world)>& rank,
+               ThreadOptions options = {});
+
+}  // namespace triax::parallel

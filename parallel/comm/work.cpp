@@ -1,0 +1,56 @@
+#include "parallel/comm/work.h"
+
+#include "core/error.h"
+
+namespace triax::parallel {
+
+Operation::~Operation() = default;
+
+Work::Work(std::shared_ptr<Operation> operation)
+    : operation_(std::move(operation)), unwinding_(std::uncaught_exceptions()) {}
+
+Work& Work::operator=(Work&& other) noexcept {
+  if (this == &other) return *this;
+  finish();
+  operation_ = std::move(other.operation_);
+  unwinding_ = other.unwinding_;
+  return *this;
+}
+
+void Work::wait() {
+  if (!operation_) return;
+  auto operation = std::move(operation_);
+  operation_ = nullptr;
+  operation->wait();
+}
+
+bool Work::done() {
+  if (!operation_) return true;
+  try {
+    if (!operation_->advance()) return false;
+  } catch (...) {
+    operation_ = nullptr;
+    throw;
+  }
+  operation_ = nullptr;
+  return true;
+}
+
+void Work::finish() noexcept {
+  if (!operation_) return;
+  auto operation = std::move(operation_);
+  operation_ = nullptr;
+  if (std::uncaught_exceptions() > unwinding_) {
+    operation->abandon(std::make_exception_ptr(
+        Error(Exit::peer_lost,
+              "communicator: used after an error left one of its operations unfinished")));
+    return;
+  }
+  try {
+    operation->wait();
+  } catch (...) {
+    operation->abandon(std::current_exception());
+  }
+}
+
+}  // namespace triax::parallel

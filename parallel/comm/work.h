@@ -1,0 +1,50 @@
+#pragma once
+#include <exception>
+#include <memory>
+#include <utility>
+
+namespace triax::parallel {
+
+/// One operation in flight, as its transport sees it. It keeps its tensors alive. Used by the
+/// thread that started it.
+class Operation {
+ public:
+  virtual ~Operation();
+  /// Go on as far as possible without blocking; true when finished. Throws what ended it.
+  virtual bool advance() = 0;
+  /// Go on until finished.
+  virtual void wait() = 0;
+  /// Nobody will wait: keep the tensors as long as a peer may touch them, and let no later call
+  /// on this communicator begin, because of `error`.
+  virtual void abandon(std::exception_ptr error) noexcept = 0;
+};
+
+/// The handle of an operation in flight. Until `wait()` returned (or `done()` said true) the
+/// tensors belong to the operation; after it, code that follows on this thread may use them.
+///
+/// Destroyed in normal flow it waits; if that fails, the error is thrown by the next call on the
+/// communicator. Destroyed while an exception unwinds it does not wait, since the peers may never
+/// come: the communicator keeps the tensors and refuses later calls.
+class [[nodiscard]] Work {
+ public:
+  /// Finished.
+  Work() = default;
+  explicit Work(std::shared_ptr<Operation> operation);
+  Work(Work&& other) noexcept = default;
+  /// What this handle held before is waited for, as on destruction.
+  Work& operator=(Work&& other) noexcept;
+  ~Work() { finish(); }
+
+  /// Throws Error 72 (a peer was lost, or the time limit passed) or 76 (ranks called different
+  /// operations). Nothing if finished.
+  void wait();
+  /// Go on without blocking; true when finished. Throws like `wait()`.
+  bool done();
+
+ private:
+  void finish() noexcept;
+  std::shared_ptr<Operation> operation_;
+  int unwinding_ = 0;  // exceptions that were unwinding already when the operation started
+};
+
+}  // namespace triax::parallel

@@ -1,0 +1,214 @@
+#include "parallel/comm/thread_comm.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "core/check.h"
+#include "tests/parallel/collective_cases.h"
+
+namespace triax::parallel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point t) {
+  return std::chrono::duration<double>(Clock::now() - t).count();
+}
+
+struct Collectives : testing::TestWithParam<std::tuple<int, int>> {};
+
+TEST_P(Collectives, OnThreads) {
+  auto [number, ranks] = GetParam();
+  run_ranks(ranks, collective_cases()[size_t(number)].run);
+}
+
+INSTANTIATE_TEST_SUITE_P(ThreadComm, Collectives,
+                         testing::Combine(testing::Range(0, int(collective_cases().size())),
+                                          testing::Values(1, 2, 3, 4, 8)),
+                         [](const auto& i) {
+                           return fmt::format("{}_on_{}",
+                                              collective_cases()[size_t(std::get<0>(i.param))].name,
+                                              std::get<1>(i.param));
+                         });
+
+/// The error that ends `rank` on three ranks, and how long that took.
+Error error_of(const std::function<void(Communicator&)>& rank, ThreadOptions options = {}) {
+  auto start = Clock::now();
+  try {
+    run_ranks(3, rank, options);
+  } catch (const Error& e) {
+    EXPECT_LT(seconds_since(start), 1);
+    return e;
+  }
+  ADD_FAILURE() << "no error";
+  return {Exit::ok, ""};
+}
+
+void expect_text(const Error& e, std::initializer_list<const char*> parts) {
+  for (const char* part : parts)
+    EXPECT_NE(std::string(e.what()).find(part), std::string::npos)
+        << "'" << part << "' is not in: " << e.what();
+}
+
+TEST(ThreadComm, MismatchNamesBothCalls) {
+  struct Case {
+    const char* text;
+    std::function<void(Communicator&, const Tensor&)> call;
+  };
+  std::vector<Case> odd = {
+      {"all_reduce(max, f32[6])", [](auto& c, auto& x) { c.all_reduce(x, ReduceOp::max).wait(); }},
+      {"all_reduce(sum, f32[5])", [](auto& c, auto& x) { c.all_reduce(x.narrow(0, 0, 5)).wait(); }},
+      {"all_reduce(sum, i32[6])", [](auto& c, auto& x) { c.all_reduce(x.to(i32)).wait(); }},
+      {"broadcast(f32[6], root 1)", [](auto& c, auto& x) { c.broadcast(x, 1).wait(); }},
+      {"all_gather(f32[2])", [](auto& c, auto& x) { c.all_gather(x.narrow(0, 0, 2), x).wait(); }},
+      {"barrier()", [](auto& c, auto&) { c.barrier(); }},
+      {"split()", [](auto& c, auto&) { c.split(0, 0, "s"); }},
+  };
+  for (auto& o : odd) {
+    Error e = error_of([&](Communicator& c) {
+      Tensor x = zeros({6}, f32, cpu);
+      c.barrier();
+      if (c.rank() == 1) o.call(c, x);
+      else c.all_reduce(x).wait();
+    });
+    EXPECT_EQ(e.code(), Exit::mismatch);
+    expect_text(e, {"ranks disagree, group world {0, 1, 2}, call 2", "all_reduce(sum, f32[6])",
+                    "rank 1: ", o.text, "Last call that matched: 1",
+                    "tests/parallel/thread_comm_test.cpp:"});
+  }
+}
+
+TEST(ThreadComm, MismatchedMessage) {
+  Error e = error_of([](Communicator& c) {
+    if (c.rank() == 0) c.send(zeros({4}, f32, cpu), 2).wait();
+    if (c.rank() == 2) c.recv(zeros({4}, f16, cpu), 0).wait();
+  });
+  EXPECT_EQ(e.code(), Exit::mismatch);
+  expect_text(e, {"rank 0: send(f32[4], to 2)", "rank 2: recv(f16[4], from 0)"});
+}
+
+TEST(ThreadComm, FailingRankFailsAll) {
+  std::atomic<int> lost = 0;
+  Error e = error_of([&](Communicator& c) {
+    auto half = c.split(0, c.rank(), "half");
+    if (c.rank() == 1) fail(Exit::data, "the first error");
+    try {
+      if (c.rank()) half->barrier();
+      else c.recv(zeros({1}, f32, cpu), 1).wait();
+    } catch (const Error& peer) {
+      EXPECT_EQ(peer.code(), Exit::peer_lost);
+      expect_text(peer, {"rank 1 failed: the first error"});
+      ++lost;
+      throw;
+    }
+  });
+  EXPECT_EQ(e.code(), Exit::data);
+  EXPECT_STREQ(e.what(), "the first error");
+  EXPECT_EQ(lost, 2);
+}
+
+TEST(ThreadComm, RankThatReturnedIsNamed) {
+  Error e = error_of([&](Communicator& c) {
+    if (c.rank() != 2) c.barrier();
+  });
+  EXPECT_EQ(e.code(), Exit::mismatch);
+  expect_text(e, {"barrier()", "rank 2: returned"});
+}
+
+TEST(ThreadComm, MissingRankIsNamedAtTheTimeLimit) {
+  Error e = error_of(
+      [&](Communicator& c) {
+        if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        else c.all_reduce(zeros({4}, f32, cpu)).wait();
+      },
+      {.time_limit = 0.1});
+  EXPECT_EQ(e.code(), Exit::peer_lost);
+  expect_text(
+      e, {"all_reduce(sum, f32[4])", "for 0.1 s", "waiting for rank 1", "thread_comm_test.cpp"});
+}
+
+TEST(ThreadComm, UnwindingDoesNotWait) {
+  Error e = error_of([&](Communicator& c) {
+    if (c.rank() == 0) {
+      try {
+        Tensor x = zeros({1000}, f32, cpu);
+        Work w = c.all_reduce(x);  // the others never come
+        fail(Exit::io, "while in flight");
+      } catch (const Error& first) {
+        EXPECT_EQ(first.code(), Exit::io);
+        EXPECT_THROW(c.barrier(), Error);  // broken
+        throw;
+      }
+    }
+    Tensor x = zeros({1}, f32, cpu);
+    c.recv(x, (c.rank() + 1) % 3).wait();
+  });
+  EXPECT_EQ(e.code(), Exit::io);
+}
+
+TEST(ThreadComm, ErrorInADestructorIsThrownByTheNextCall) {
+  Error e = error_of([&](Communicator& c) {
+    if (c.rank() == 2) return;
+    { Work w = c.all_reduce(zeros({1}, f32, cpu)); }
+    c.barrier();
+  });
+  EXPECT_EQ(e.code(), Exit::mismatch);
+  expect_text(e, {"all_reduce", "rank 2: returned"});
+}
+
+TEST(ThreadComm, RefusesWhatDoesNotFit) {
+  run_ranks(2, [](Communicator& c) {
+    Tensor x = zeros({4, 6}, f32, cpu);
+    EXPECT_THROW((void)c.all_reduce(Tensor()), Error);
+    EXPECT_THROW((void)c.all_reduce(x.transpose(0, 1)), Error);
+    EXPECT_THROW((void)c.all_gather(x, x), Error);
+    EXPECT_THROW((void)c.reduce_scatter(x, zeros({12}, f16, cpu)), Error);
+    EXPECT_THROW((void)c.broadcast(x, 2), Error);
+    EXPECT_THROW((void)c.broadcast(x, -2), Error);
+    EXPECT_THROW((void)c.send(x, c.rank()), Error);
+    EXPECT_THROW((void)c.split(-1, 0, "s"), Error);
+    c.barrier();
+  });
+}
+
+/// After wait() nobody but the owner holds a tensor, though another rank is late to wait.
+TEST(ThreadComm, TensorsAreReleasedByWait) {
+  run_ranks(2, [](Communicator& c) {
+    Tensor x = zeros({1000}, f32, cpu);
+    Work w = c.all_reduce(x);
+    if (c.rank() == 0) {
+      w.wait();
+      EXPECT_TRUE(x.exclusive());
+    }
+    c.barrier();
+    w.wait();
+  });
+}
+
+/// A rank that computes holds nobody up once it has called.
+TEST(ThreadComm, WaiterDoesTheWork) {
+  run_ranks(2, [](Communicator& c) {
+    Tensor x = full({1 << 20}, 1, f32, cpu);
+    Work w = c.all_reduce(x);
+    Tensor flag = zeros({1}, i32, cpu);
+    if (c.rank() == 0) {
+      w.wait();
+      c.send(flag, 1).wait();
+    } else {
+      c.recv(flag, 0).wait();  // rank 0 is through before rank 1 looks at its own operation
+      EXPECT_TRUE(w.done());
+    }
+  });
+}
+
+TEST(ThreadComm, EveryRankCountsItsOwnMemory) {
+  run_ranks(2, [](Communicator& c) {
+    Tensor x = zeros({c.rank() ? 1000 : 10}, f32, cpu);
+    EXPECT_EQ(memory::counter()->live(), c.rank() ? 4000 : 40);
+    c.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace triax::parallel
