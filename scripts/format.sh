@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Formats every tracked C++ file as .clang-format says, with clang-format 14.
+#
+#   scripts/format.sh            change the files
+#   scripts/format.sh --check    change nothing, list the files that differ; exit status 1 if any
+
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+
+check=no
+case ${1:-} in
+  "") ;;
+  --check) check=yes ;;
+  -h | --help) usage scripts/format.sh && exit ;;
+  *) die "format: unknown option $1" "Options: --check, --help" ;;
+esac
+
+tool=
+for candidate in clang-format-14 clang-format; do
+  if have "$candidate" && "$candidate" --version | grep -q 'version 14\.'; then
+    tool=$candidate && break
+  fi
+done
+[ -n "$tool" ] || die "format: clang-format 14 is not there" "Install it: scripts/setup.sh --dev"
+
+mapfile -t files < <(git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
+if [ $check = no ]; then
+  "$tool" -i "${files[@]}"
+  exit
+fi
+
+say "format: ${#files[@]} files"
+differ=$("$tool" --dry-run -Werror "${files[@]}" 2>&1 | sed -n 's/^\(.*\):[0-9]*:[0-9]*: error: .*/\1/p' | sort -u)
+[ -z "$differ" ] || die "format: these files differ from .clang-format; the cure: scripts/format.sh" "$differ"
