@@ -44,13 +44,18 @@ void pack_scalar(Operand<T> x, int64_t count, int64_t depth, A* to) {
       to[k * panel + i] = i < count ? A(x.data[i * x.outer + k * x.inner]) : A(0);
 }
 
-/// Unit stride over rows: copies.
-template <class A, int panel, class T> void pack_rows(Operand<T> x, int64_t depth, A* to) {
+/// Unit stride over rows: copies, over `panels` neighbouring panels, since each k may be a page
+/// away.
+template <class A, int panel, class T>
+void pack_rows(Operand<T> x, int64_t panels, int64_t depth, A* to) {
   constexpr int whole = panel / lanes<A> * lanes<A>;
   for (int64_t k = 0; k < depth; ++k, to += panel) {
     const T* from = x.data + k * x.inner;
-    for (int i = 0; i < whole; i += lanes<A>) store<A>(to + i, load<A>(from + i));
-    for (int i = whole; i < panel; ++i) to[i] = A(from[i]);
+    for (int64_t p = 0; p < panels; ++p, from += panel) {
+      A* at = to + p * panel * depth;
+      for (int i = 0; i < whole; i += lanes<A>) store<A>(at + i, load<A>(from + i));
+      for (int i = whole; i < panel; ++i) at[i] = A(from[i]);
+    }
   }
 }
 
@@ -64,8 +69,10 @@ template <class A, int panel, class T> void pack_transposed(Operand<T> x, int64_
     for (int i = (panel - 1) / n * n; i >= 0; i -= n) {
       Vector<A> rows[n];
 #pragma GCC unroll 16
-      for (int r = 0; r < n; ++r)
+      for (int r = 0; r < n; ++r) {
+        if (i + r < panel) __builtin_prefetch(x.data + (i + r) * x.outer + k + 8 * n);
         rows[r] = i + r < panel ? load<A>(x.data + (i + r) * x.outer + k) : Vector<A>{};
+      }
       transpose<A>(rows);
 #pragma GCC unroll 16
       for (int r = 0; r < n; ++r) store<A>(to + (k + r) * panel + i, rows[r]);
@@ -73,16 +80,27 @@ template <class A, int panel, class T> void pack_transposed(Operand<T> x, int64_
   pack_scalar<A, panel>(x.at(0, squares), panel, depth - squares, to + squares * panel);
 }
 
+/// Panels packed and used together.
+constexpr int64_t together = 4;
+
 /// Pack `count` rows into panels of `panel`, each [depth][panel], the last filled up with zeros.
 template <class A, int panel, class T>
 void pack(Operand<T> x, int64_t count, int64_t depth, A* to) {
-  for (int64_t i = 0; i < count; i += panel, to += panel * depth) {
-    Operand<T> from = x.at(i, 0);
-    if (count - i < panel) pack_scalar<A, panel>(from, count - i, depth, to);
-    else if (x.outer == 1) pack_rows<A, panel>(from, depth, to);
-    else if (x.inner == 1) pack_transposed<A, panel>(from, depth, to);
-    else pack_scalar<A, panel>(from, panel, depth, to);
+  int64_t whole = count / panel;
+  if (x.outer == 1) {
+    for (int64_t p = 0; p < whole; p += together)
+      pack_rows<A, panel>(x.at(p * panel, 0), fn::min(together, whole - p), depth,
+                          to + p * panel * depth);
+  } else {
+    for (int64_t p = 0; p < whole; ++p) {
+      if (x.inner == 1)
+        pack_transposed<A, panel>(x.at(p * panel, 0), depth, to + p * panel * depth);
+      else pack_scalar<A, panel>(x.at(p * panel, 0), panel, depth, to + p * panel * depth);
+    }
   }
+  if (whole * panel < count)
+    pack_scalar<A, panel>(x.at(whole * panel, 0), count - whole * panel, depth,
+                          to + whole * panel * depth);
 }
 
 /// A tile of sums, in registers.

@@ -53,7 +53,7 @@ template <class T, class C> class Worker {
   static int64_t room(int64_t block_rows, int64_t block_cols, int64_t depth) {
     int64_t d = depth < Tile<A>::depth ? depth : Tile<A>::depth;
     int64_t sums = __is_same(A, C) ? 0 : round_up(block_rows, rows) * round_up(block_cols, cols);
-    return round_up(packed_size<A, rows>(rows, d), 16) +
+    return round_up(packed_size<A, rows>(together * rows, d), 16) +
            round_up(packed_size<A, cols>(block_cols, d), 16) + (depth > d ? sums : 0);
   }
 
@@ -61,7 +61,7 @@ template <class T, class C> class Worker {
   Worker(const Product<T, C>& p, A* to) : p_(p), in_place_(__is_same(A, C) && p.c_col == 1) {
     int64_t d = p.k < Tile<A>::depth ? p.k : Tile<A>::depth;
     a_ = to;
-    b_ = a_ + round_up(packed_size<A, rows>(rows, d), 16);
+    b_ = a_ + round_up(packed_size<A, rows>(together * rows, d), 16);
   }
 
   void make(const Block& block) {
@@ -84,23 +84,23 @@ template <class T, class C> class Worker {
       stride_ = round_up(block.cols, cols);
     }
     pack<A, cols>(p_.b.at(block.col, first), block.cols, depth_, b_);
-    for (int64_t i = 0; i < block.rows; i += rows) {
-      int64_t height = block.rows - i < rows ? block.rows - i : rows;
-      pack<A, rows>(p_.a.at(block.row + i, first), height, depth_, a_);
-      for (int64_t j = 0; j < block.cols; j += cols) {
-        int64_t width = block.cols - j < cols ? block.cols - j : cols;
-        tile({block.row + i, block.col + j, height, width}, b_ + j * depth_,
-             sums_ + i * stride_ + j);
-      }
+    for (int64_t i = 0; i < block.rows; i += together * rows) {
+      int64_t end = fn::min(block.rows, i + together * rows);
+      pack<A, rows>(p_.a.at(block.row + i, first), end - i, depth_, a_);
+      for (int64_t r = i; r < end; r += rows)
+        for (int64_t j = 0; j < block.cols; j += cols)
+          tile({block.row + r, block.col + j, fn::min<int64_t>(rows, end - r),
+                fn::min<int64_t>(cols, block.cols - j)},
+               a_ + (r - i) * depth_, b_ + j * depth_, sums_ + r * stride_ + j);
     }
   }
 
-  void tile(const Block& at, const A* b, A* sums) {
+  void tile(const Block& at, const A* a, const A* b, A* sums) {
     bool whole = at.rows == rows && at.cols == cols;
     Write write = !first_ || (in_place_ && p_.write == Write::add) ? Write::add : Write::set;
     if (in_place_)
       for (int64_t r = 0; r < at.rows; ++r) __builtin_prefetch(sums + r * stride_, 1);
-    Sums<A> s = multiply<A>(a_, b, depth_);
+    Sums<A> s = multiply<A>(a, b, depth_);
     bool plain = in_place_ ? whole && !(last_ && (p_.bias || p_.before)) : !last_;
     if (plain) {
       put<A>(s, sums, stride_, write);

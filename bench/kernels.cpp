@@ -1,0 +1,228 @@
+#include <benchmark/benchmark.h>
+#include <omp.h>
+
+#include <cstring>
+#include <vector>
+
+#include "core/backend.h"
+#include "core/cpu/onednn.h"
+#include "core/random.h"
+
+// What the CPU kernels reach: products and attention in GFLOP/s, beside oneDNN where it is built
+// in; memory-bound kernels in GB/s, beside memcpy. OMP_NUM_THREADS sets the threads. Machines are
+// noisy:
+//   bench_kernels --benchmark_repetitions=9 --benchmark_enable_random_interleaving=true
+namespace triax {
+namespace {
+
+Tensor values(const Shape& shape, DType dtype = f32) {
+  std::vector<float> v(static_cast<size_t>(shape.numel()));
+  for (size_t i = 0; i < v.size(); ++i) v[i] = 2 * random::uniform(1, i, 0) - 1;
+  return from_host(v, shape, cpu).to(dtype);
+}
+
+void count_flops(benchmark::State& state, double flops) {
+  state.counters["GFLOP/s"] = benchmark::Counter(
+      flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+}
+void count_bytes(benchmark::State& state, double bytes) {
+  state.counters["GB/s"] = benchmark::Counter(
+      bytes * 1e-9, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+}
+
+// -- Products.
+
+/// x [m, k] w^T, with w [n, k]; dy w, with w stored [k, n]; dy^T x, with dy [k, m], x [k, n].
+enum class Kind { forward, input_gradient, weight_gradient };
+
+Matmul product(Kind kind, int64_t m, int64_t n, int64_t k, DType dtype) {
+  Matmul p;
+  p.a =
+      kind == Kind::weight_gradient ? values({k, m}, dtype).transpose(0, 1) : values({m, k}, dtype);
+  p.b = kind == Kind::forward ? values({n, k}, dtype).transpose(0, 1) : values({k, n}, dtype);
+  p.c = empty({m, n}, kind == Kind::weight_gradient ? accumulator(dtype) : dtype, cpu);
+  return p;
+}
+
+void multiply(benchmark::State& state, const Matmul& p, bool library) {
+  if (library && !host::onednn::matmul(p)) {
+    state.SkipWithError("not available");
+    return;
+  }
+  for (auto _ : state) {
+    if (library) host::onednn::matmul(p);
+    else backend(cpu).matmul(p);
+  }
+  count_flops(state, 2.0 * double(p.c.size(0) * p.c.size(1) * p.a.size(1)));
+}
+
+struct Named {
+  Kind kind;
+  int64_t m, n, k;
+};
+
+// Of a GPT of width 384 on 1024 tokens, and of GPT-2 124M on 256.
+const Named products[] = {
+    {Kind::forward, 1024, 1152, 384},         {Kind::forward, 1024, 384, 384},
+    {Kind::forward, 1024, 1536, 384},         {Kind::forward, 1024, 384, 1536},
+    {Kind::input_gradient, 1024, 384, 1152},  {Kind::input_gradient, 1024, 384, 384},
+    {Kind::input_gradient, 1024, 384, 1536},  {Kind::input_gradient, 1024, 1536, 384},
+    {Kind::weight_gradient, 1152, 384, 1024}, {Kind::weight_gradient, 384, 384, 1024},
+    {Kind::weight_gradient, 1536, 384, 1024}, {Kind::weight_gradient, 384, 1536, 1024},
+    {Kind::forward, 256, 3072, 768},          {Kind::forward, 256, 768, 3072},
+    {Kind::input_gradient, 256, 768, 3072},   {Kind::weight_gradient, 3072, 768, 256},
+    {Kind::forward, 256, 50257, 768},
+};
+
+void register_products() {
+  const char* kinds[] = {"forward", "dx", "dw"};
+  for (DType dtype : {f32, bf16})
+    for (const Named& s : products)
+      for (bool library : {false, true}) {
+        std::string name = std::string("matmul/") + triax::name(dtype) + '/' + kinds[int(s.kind)] +
+                           '/' + std::to_string(s.m) + 'x' + std::to_string(s.n) + 'x' +
+                           std::to_string(s.k) + (library ? "/onednn" : "/triax");
+        benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+          multiply(state, product(s.kind, s.m, s.n, s.k, dtype), library);
+        })->UseRealTime();
+      }
+}
+
+// -- Attention: sequences x time x heads x head_dim; two products forward, five backward, half
+// each.
+
+void attention(benchmark::State& state, DType dtype, bool backward) {
+  int64_t sequences = state.range(0), time = state.range(1), heads = state.range(2),
+          dim = state.range(3), tokens = sequences * time;
+  Attention a{
+      .qkv = values({tokens, heads * 3 * dim}, dtype), .time = time, .head_dim = dim, .mask = {}};
+  Tensor y = empty({tokens, heads * dim}, dtype, cpu);
+  Tensor lse = empty({tokens, heads}, accumulator(dtype), cpu);
+  Tensor dy = values(y.shape(), dtype), dqkv = empty_like(a.qkv);
+  backend(cpu).causal_attention(a, y, lse);
+  for (auto _ : state) {
+    if (backward) backend(cpu).causal_attention_backward(a, y, lse, dy, dqkv);
+    else backend(cpu).causal_attention(a, y, lse);
+  }
+  count_flops(state, (backward ? 5.0 : 2.0) * double(tokens * (time + 1) * heads * dim));
+}
+void attention_forward(benchmark::State& state, DType dtype) { attention(state, dtype, false); }
+void attention_backward(benchmark::State& state, DType dtype) { attention(state, dtype, true); }
+BENCHMARK_CAPTURE(attention_forward, f32, f32)
+    ->Args({4, 256, 6, 64})
+    ->Args({4, 64, 12, 64})
+    ->Args({1, 1024, 12, 64})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(attention_backward, f32, f32)
+    ->Args({4, 256, 6, 64})
+    ->Args({4, 64, 12, 64})
+    ->Args({1, 1024, 12, 64})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(attention_forward, bf16, bf16)->Args({4, 256, 6, 64})->UseRealTime();
+BENCHMARK_CAPTURE(attention_backward, bf16, bf16)->Args({4, 256, 6, 64})->UseRealTime();
+
+// -- Bound by memory.
+
+constexpr int64_t tokens = 4096, width = 1536;
+
+void copy_of_memory(benchmark::State& state) {
+  Tensor x = values({tokens, width}), y = empty_like(x);
+  size_t part = x.bytes() / size_t(omp_get_max_threads());
+  for (auto _ : state)
+#pragma omp parallel
+    std::memcpy(static_cast<char*>(y.data()) + part * size_t(omp_get_thread_num()),
+                static_cast<char*>(x.data()) + part * size_t(omp_get_thread_num()), part);
+  count_bytes(state, 2.0 * double(x.bytes()));
+}
+BENCHMARK(copy_of_memory)->UseRealTime();
+
+void gelu(benchmark::State& state, DType dtype) {
+  Tensor x = values({tokens, width}, dtype), y = empty_like(x);
+  for (auto _ : state) backend(cpu).unary(unary_id<functors::Gelu>(), x, y);
+  count_bytes(state, 2.0 * double(x.bytes()));
+}
+BENCHMARK_CAPTURE(gelu, f32, f32)->UseRealTime();
+BENCHMARK_CAPTURE(gelu, bf16, bf16)->UseRealTime();
+
+void gelu_backward(benchmark::State& state, DType dtype) {
+  Tensor x = values({tokens, width}, dtype), dx = empty_like(x);
+  for (auto _ : state)
+    backend(cpu).unary_backward(unary_id<functors::Gelu>(), x, x, x, dx, Write::set);
+  count_bytes(state, 3.0 * double(x.bytes()));
+}
+BENCHMARK_CAPTURE(gelu_backward, f32, f32)->UseRealTime();
+BENCHMARK_CAPTURE(gelu_backward, bf16, bf16)->UseRealTime();
+
+Norm layer_norm(DType dtype) {
+  return {.x = values({tokens, width}, dtype),
+          .gamma = values({width}, dtype),
+          .beta = values({width}, dtype),
+          .mean = empty({tokens}, f32, cpu),
+          .rstd = empty({tokens}, f32, cpu),
+          .eps = 1e-5};
+}
+void norm(benchmark::State& state, DType dtype) {
+  Norm n = layer_norm(dtype);
+  Tensor y = empty_like(n.x);
+  for (auto _ : state) backend(cpu).norm(n, y);
+  count_bytes(state, 2.0 * double(n.x.bytes()));
+}
+BENCHMARK_CAPTURE(norm, f32, f32)->UseRealTime();
+BENCHMARK_CAPTURE(norm, bf16, bf16)->UseRealTime();
+
+void norm_backward(benchmark::State& state, DType dtype) {
+  Norm n = layer_norm(dtype);
+  Tensor dx = empty_like(n.x), dgamma = empty({width}, f32, cpu), dbeta = empty({width}, f32, cpu);
+  backend(cpu).norm(n, dx);
+  for (auto _ : state) {
+    backend(cpu).norm_backward(n, n.x, dx, Write::set);
+    backend(cpu).norm_backward_weights(n, n.x, dgamma, dbeta, Write::set);
+  }
+  count_bytes(state, 5.0 * double(n.x.bytes()));
+}
+BENCHMARK_CAPTURE(norm_backward, f32, f32)->UseRealTime();
+
+void cross_entropy(benchmark::State& state, DType dtype) {
+  const int64_t rows = 256, columns = 50257;
+  CrossEntropy c{.logits = values({rows, columns}, dtype),
+                 .targets = from_host(std::vector<int64_t>(rows, 7), {rows}, cpu),
+                 .vocab = columns};
+  Tensor stats = empty({rows, 4}, f32, cpu), losses = empty({rows}, f32, cpu);
+  Tensor scale = full({1}, 1, f32, cpu), dlogits = empty_like(c.logits);
+  for (auto _ : state) {
+    backend(cpu).cross_entropy_stats(c, stats);
+    backend(cpu).cross_entropy_losses(c, stats, losses);
+    backend(cpu).cross_entropy_backward(c, stats, scale, dlogits);
+  }
+  count_bytes(state, 3.0 * double(c.logits.bytes()));
+}
+BENCHMARK_CAPTURE(cross_entropy, f32, f32)->UseRealTime();
+BENCHMARK_CAPTURE(cross_entropy, bf16, bf16)->UseRealTime();
+
+void adamw(benchmark::State& state) {
+  const int64_t n = 8 << 20;
+  OptimizerSlot s{.weight = values({n}), .grad = values({n}), .master = {}, .decayed = {{0, n}}};
+  Tensor m = zeros({n}, f32, cpu), v = zeros({n}, f32, cpu);
+  AdamWStep step{.lr = 1e-6,
+                 .beta1 = 0.9,
+                 .beta2 = 0.999,
+                 .eps = 1e-8,
+                 .weight_decay = 0.1,
+                 .grad_scale = 1,
+                 .step = 1};
+  for (auto _ : state) backend(cpu).adamw(s, m, v, step);
+  count_bytes(state, 28.0 * double(n));
+}
+BENCHMARK(adamw)->UseRealTime();
+
+}  // namespace
+}  // namespace triax
+
+int main(int argc, char** argv) {
+  triax::register_products();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 64;
+  benchmark::AddCustomContext("backend", triax::backend(triax::cpu).name());
+  benchmark::AddCustomContext("threads", std::to_string(omp_get_max_threads()));
+  benchmark::RunSpecifiedBenchmarks();
+}
