@@ -1,0 +1,207 @@
+#include "parallel/checkpoint/directory.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "core/check.h"
+#include "tests/parallel/checkpoint/sharding.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/faulty_files.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/thread_ranks.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::expect_error;
+using test::FaultyFiles;
+using test::TemporaryDirectory;
+using test::ThreadRanks;
+
+std::vector<Piece> pieces(double value) {
+  return {{"w", "", {.full = {3}}, full({3}, value, f32, cpu)}};
+}
+double value_of(Checkpoint& checkpoint) {
+  return checkpoint.read("w", {.full = {3}, .flat_begin = 1, .flat_end = 2}).item();
+}
+
+// A run with checkpoints of steps 10, 20, ... that hold their own step.
+struct Run {
+  TemporaryDirectory dir;
+  Alone alone;
+  CheckpointDirectory all{dir.path(), alone};
+  explicit Run(int count) {
+    for (int i = 1; i <= count; ++i) all.save(10 * i, pieces(10 * i), {});
+  }
+  void damage(int64_t step) {
+    std::string file = dir / fmt::format("step-{}/rank0.safetensors", step);
+    std::string bytes = test::read_bytes(file);
+    bytes.back() ^= 1;
+    test::write_bytes(file, bytes);
+  }
+};
+
+TEST(CheckpointDirectory, AutoTakesTheNewestOrNone) {
+  Run run(0);
+  EXPECT_FALSE(run.all.resume("auto").has_value());
+  EXPECT_FALSE(CheckpointDirectory(run.dir / "not/there", run.alone).resume("auto").has_value());
+  expect_error(Exit::not_found, "there is none", [&] { run.all.resume("last-good"); });
+  run.all.save(9, pieces(9), {});
+  run.all.save(10, pieces(10), {});
+  auto newest = run.all.resume("auto");
+  EXPECT_EQ(newest->step(), 10);  // by number: as text, 9 would come last
+  EXPECT_EQ(value_of(*newest), 10);
+  EXPECT_EQ(run.all.resume(run.dir / "step-9")->step(), 9);
+  expect_error(Exit::not_found, "step-11", [&] { run.all.resume(run.dir / "step-11"); });
+}
+
+TEST(CheckpointDirectory, ADamagedNewestIsNamedWithAWayOut) {
+  Run run(3);
+  run.damage(30);
+  std::string path = run.dir.path();
+  expect_error(Exit::data,
+               "checkpoint " + path +
+                   "/step-30 is damaged: rank0.safetensors, tensor w, checksum differs\n"
+                   "  Nothing was loaded. Newest verified checkpoint: step-20. Use "
+                   "--resume=last-good to continue from it.",
+               [&] { run.all.resume("auto"); });
+  EXPECT_EQ(run.all.resume("last-good")->step(), 20);
+  std::filesystem::remove(path + "/step-20/manifest.json");
+  EXPECT_EQ(run.all.resume("last-good")->step(), 10);
+  run.damage(10);
+  for (const char* how : {"auto", "last-good"})
+    expect_error(Exit::data, "No checkpoint in " + path + " verifies.",
+                 [&] { run.all.resume(how); });
+}
+
+TEST(CheckpointDirectory, OtherNamesAreNotCheckpoints) {
+  Run run(1);
+  for (const char* name : {"step-", "step-x", "step-07", "step--5", "step-99999999999999999999",
+                           "step-70 ", "step-80.old"})
+    std::filesystem::create_directory(run.dir / name);
+  test::write_bytes(run.dir / "step-90", "a file");
+  std::filesystem::create_directory_symlink(run.dir / "step-10", run.dir / "step-95");
+  EXPECT_EQ(run.all.steps(), std::vector<int64_t>{10});
+  EXPECT_EQ(run.all.resume("auto")->step(), 10);
+}
+
+TEST(CheckpointDirectory, LeftoversOfDeadWritersAreIgnoredAndRemoved) {
+  Run run(1);
+  // Killed while writing a tensor, before the manifest, just before the rename.
+  std::filesystem::create_directories(run.dir / "step-20.tmp-1");
+  test::write_bytes(run.dir / "step-20.tmp-1/rank0.safetensors", "part");
+  std::filesystem::copy(run.dir / "step-10", run.dir / "step-30.tmp-2");
+  EXPECT_EQ(run.all.resume("auto")->step(), 10);
+  EXPECT_EQ(run.all.resume("last-good")->step(), 10);
+  EXPECT_EQ(disk().list(run.dir.path()).size(), 3u) << "a reader must not remove them";
+  std::filesystem::create_directory(run.dir / "notes.tmp-3");
+  run.all.save(20, pieces(20), {});
+  EXPECT_EQ(disk().list(run.dir.path()),
+            (std::vector<std::string>{"notes.tmp-3", "step-10", "step-20"}));
+  std::filesystem::create_directory(run.dir / "step-40.tmp-4");
+  run.all.remove_leftovers();
+  EXPECT_EQ(disk().list(run.dir.path()).size(), 3u);
+}
+
+TEST(CheckpointDirectory, SavingAStepAgainReplacesIt) {
+  Run run(2);
+  run.damage(20);
+  run.all.save(20, pieces(5), {});
+  auto newest = run.all.resume("auto");
+  EXPECT_EQ(value_of(*newest), 5);
+  EXPECT_EQ(disk().list(run.dir.path()).size(), 2u);
+}
+
+TEST(CheckpointDirectory, PruneKeepsTheNewestAndNeverTheOnlyGoodOne) {
+  Run run(5);
+  run.all.prune(3);
+  EXPECT_EQ(run.all.steps(), (std::vector<int64_t>{30, 40, 50}));
+  run.damage(50);
+  run.all.prune(1);
+  EXPECT_EQ(run.all.steps(), (std::vector<int64_t>{30, 40, 50}));
+  run.all.save(60, pieces(60), {});
+  run.all.prune(2);
+  EXPECT_EQ(run.all.steps(), (std::vector<int64_t>{50, 60}));
+  run.all.prune(7);
+  EXPECT_EQ(disk().list(run.dir.path()).size(), 2u);
+  expect_error(Exit::internal, "at least 1", [&] { run.all.prune(0); });
+}
+
+// One failing operation on one of two ranks, at every operation of a save in turn. `before` has
+// been saved already, and step 20 either exists (is replaced) or not.
+void fail_everywhere(int faulty_rank, int error, bool replace, std::vector<std::string>& seen) {
+  for (int at = 0;; ++at) {
+    Run run(replace ? 2 : 1);
+    std::filesystem::create_directory(run.dir / "step-15.tmp-dead");
+    FaultyFiles faulty(at, error);
+    auto thrown = ThreadRanks::run(2, [&](Coordinator& ranks) {
+      const Files& files = ranks.rank() == faulty_rank ? faulty : disk();
+      Part half{.full = {4}, .dim = 0, .begin = 2 * ranks.rank(), .length = 2};
+      CheckpointDirectory(run.dir.path(), ranks, files)
+          .save(20, {{"w", "", half, full({2}, 20, f32, cpu)}}, {});
+    });
+    if (faulty.failed().empty()) {
+      for (const auto& e : thrown) EXPECT_FALSE(e);
+      return;
+    }
+    seen.push_back(faulty.failed());
+    for (const auto& e : thrown) {
+      ASSERT_TRUE(e) << faulty.failed() << " failed and nobody noticed";
+      bool listing = faulty.failed() == "list";
+      Exit code = error == EIO || listing ? Exit::io : Exit::cannot_write;
+      expect_error(code, std::strerror(error), [&] { std::rethrow_exception(e); });
+      expect_error(code, faulty.failed_path(), [&] { std::rethrow_exception(e); });
+    }
+    auto steps = run.all.steps();
+    EXPECT_EQ(Checkpoint::open(run.dir / "step-10", run.alone).step(), 10) << faulty.failed();
+    for (int64_t step : steps)  // whatever has its name is whole, be it old or new
+      EXPECT_EQ(Checkpoint::open(run.dir / fmt::format("step-{}", step), run.alone).step(), step);
+    if (replace) EXPECT_EQ(steps.size(), 2u) << faulty.failed();
+    bool before_begin = std::filesystem::exists(run.dir / "step-15.tmp-dead");
+    EXPECT_EQ(disk().list(run.dir.path()).size(), steps.size() + before_begin) << faulty.failed();
+  }
+}
+
+TEST(CheckpointDirectory, AFailureAtAnyOperationKeepsWhatWasThere) {
+  for (int rank : {0, 1})
+    for (int error : {ENOSPC, EIO})
+      for (bool replace : {false, true}) {
+        std::vector<std::string> seen;
+        fail_everywhere(rank, error, replace, seen);
+        for (const char* operation : {"create", "write", "fsync"})
+          EXPECT_EQ(std::count(seen.begin(), seen.end(), operation) > 0, true) << operation;
+        EXPECT_EQ(std::count(seen.begin(), seen.end(), replace ? "exchange" : "rename to"),
+                  rank == 0);
+        EXPECT_GE(seen.size(), rank == 0 ? 15u : 4u);
+      }
+}
+
+TEST(CheckpointDirectory, AFailureWhilePruningOrReadingIsNotDamage) {
+  for (int at = 0;; ++at) {
+    Run run(3);
+    FaultyFiles faulty(at, EIO);
+    CheckpointDirectory all(run.dir.path(), run.alone, faulty);
+    bool failed = false;
+    try {
+      all.prune(1);
+    } catch (const Error& e) {
+      failed = true;
+      EXPECT_EQ(int(e.code()), int(Exit::io)) << e.what();
+    }
+    EXPECT_EQ(failed, !faulty.failed().empty());
+    run.all.remove_leftovers();
+    for (int64_t step : run.all.steps())
+      EXPECT_EQ(run.all.resume(run.dir / fmt::format("step-{}", step))->step(), step);
+    EXPECT_EQ(run.all.steps().back(), 30);
+    if (!failed) {
+      EXPECT_EQ(run.all.steps().size(), 1u);
+      break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace triax::parallel

@@ -1,0 +1,135 @@
+#include "parallel/checkpoint/manifest.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "core/check.h"
+#include "tests/support/expect_error.h"
+
+namespace triax::parallel {
+namespace {
+
+const Manifest example = {
+    .step = 12,
+    .state = {{"key", "value \"quoted\"\n"}},
+    .files = {{"rank0.safetensors", 200, 1}, {"rank1.safetensors", 300, 4'000'000'000}},
+    .tensors = {
+        {"w",
+         {f32,
+          {4, 6},
+          {{0, "w", 7, {.full = {4, 6}, .dim = 1, .begin = 0, .length = 2}},
+           {1, "w", 8, {.full = {4, 6}, .dim = 1, .begin = 2, .length = 4, .flat_end = 5}},
+           {1, "w#1", 9, {.full = {4, 6}, .dim = 1, .begin = 2, .length = 4, .flat_begin = 5}}}}},
+        {"w@m", {bf16, {}, {{0, "w@m", 10, {.full = {}}}}}}}};
+
+// The members of the example's JSON with one text replaced by another, sealed again.
+std::string edited(const std::string& from, const std::string& to) {
+  std::string text = to_text(example).substr(seal("").size());
+  size_t at = text.find(from);
+  EXPECT_NE(at, text.npos) << from << " in " << text;
+  return seal(text.replace(at, from.size(), to));
+}
+
+TEST(Manifest, RoundTrip) {
+  std::string text = to_text(example);
+  Manifest read = parse_manifest(text, "step-12");
+  EXPECT_EQ(to_text(read), text);
+  EXPECT_EQ(read.state, example.state);
+  EXPECT_EQ(read.tensors.at("w").parts[1].part.flat_end, 5);
+  EXPECT_EQ(incomplete(read), "");
+}
+
+TEST(Manifest, NamesWhatIsWrong) {
+  const std::vector<std::array<std::string, 3>> cases = {
+      {R"("step":12)", R"("step":-12)", "step of the manifest is not a number"},
+      {R"("step":12)", R"("step":1.5)", "step of the manifest is not a number"},
+      {R"("step":12)", R"("step":12,"step":12)", "step is given twice"},
+      {R"("step":12)", R"("stop":12)", "the manifest has no step"},
+      {R"("step":12)", R"("step":[[[[[[[[[[[]]]]]]]]]]])", "nested deeper than 8"},
+      {R"("step":12)", R"("step":12,)", "not JSON"},
+      {R"("version":1)", R"("version":2)",
+       "version 2; this build reads triax checkpoint, version 1"},
+      {R"("state":{)", R"("state":{"a":1,)", "a of state of the manifest is not a text"},
+      {"rank1.safetensors", "../rank1", "file ../rank1; expected a plain file name"},
+      {"rank1.safetensors", "a/b", "expected a plain file name"},
+      {"rank1.safetensors", "..", "expected a plain file name"},
+      {"rank1.safetensors", "", "expected a plain file name"},
+      {"rank1.safetensors", "manifest.json", "expected a plain file name"},
+      {"rank1.safetensors", "a\\u0000b", "expected a plain file name"},
+      {"rank1.safetensors", "rank0.safetensors", "file rank0.safetensors is given twice"},
+      {R"("dtype":"bf16")", R"("dtype":"f8")", "has unknown dtype f8"},
+      {R"("shape":[4,6])", R"("shape":[4,9223372036854775807])", "overflows in size"},
+      {R"("shape":[4,6])", R"("shape":[0,9223372036854775807])", "overflows in size"},
+      {R"("shape":[4,6])", R"("shape":[4,1,1,1,1,1,1,1,6])", "is not an array of at most 8"},
+      {R"("shape":[4,6])", R"("shape":[4,5])", "4 from 2 of dim 1 of [4, 5]"},
+      {R"("slice":[1,0,2])", R"("slice":[2,0,2])", "has a wrong slice"},
+      {R"("slice":[1,0,2])", R"("slice":[1,0])", "has a wrong slice"},
+      {R"("range":[5,16])", R"("range":[5,17])", "elements [5, 17) of 16"},
+      {R"("tensor":"w#1")", R"("tensor":"w")", "used already"},
+      {R"("file":0)", R"("file":2)", "does not exist"},
+      {R"("bytes":300)", R"("bytes":60)", "is too small"},
+      {R"("bytes":300)", R"("bytes":18446744073709551615)", "is not a number"},
+      {R"("crc32c":7)", R"("crc32c":4294967296)", "is not a number from 0 to 4294967295"},
+  };
+  for (const auto& [from, to, why] : cases) {
+    test::expect_error(Exit::data, why, [&] { parse_manifest(edited(from, to), "step-12"); });
+    test::expect_error(Exit::data, "step-12", [&] { parse_manifest(edited(from, to), "step-12"); });
+  }
+  for (const std::string& text : {std::string(), std::string("{}"), to_text(example) + " "})
+    test::expect_error(Exit::data, "manifest.json, checksum differs",
+                       [&] { parse_manifest(text, "step-12"); });
+}
+
+TEST(Manifest, HolesAndOverlapsAreNamed) {
+  Manifest hole = parse_manifest(edited(R"("range":[5,16])", R"("range":[6,16])"), "step-12");
+  EXPECT_EQ(incomplete(hole), "tensor w [4, 6], element 9 is missing or stored twice");
+  Manifest twice = parse_manifest(edited(R"("range":[5,16])", R"("range":[4,16])"), "step-12");
+  EXPECT_EQ(incomplete(twice), "tensor w [4, 6], element 8 is missing or stored twice");
+}
+
+// Random damage under a right checksum. TRIAX_FUZZ sets the count.
+TEST(Manifest, RandomManifestsAreReadOrRefused) {
+  const std::string good = to_text(example).substr(seal("").size());
+  const std::vector<std::string> words = {
+      "{", "}", "[",   "]",    ",",  ":",       "\"",  "0",
+      "9", "-", "1e9", "null", "[[", "\\u0000", "../", "99999999999999999999"};
+  const char* wish = std::getenv("TRIAX_FUZZ");
+  const int64_t count = wish ? std::atoll(wish) : 50'000;
+  std::mt19937_64 random(11);
+  auto below = [&](size_t n) { return size_t(random() % n); };
+  int64_t accepted = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    std::string text = good;
+    for (size_t edits = 1 + below(2); edits > 0; --edits) {
+      size_t at = below(text.size());
+      switch (below(4)) {
+        case 0:
+          text[at] = char(random());
+          break;
+        case 1:
+          text.erase(at, below(8));
+          break;
+        case 2:
+          text.insert(at, words[below(words.size())]);
+          break;
+        default:
+          while (text[at] < '0' || text[at] > '9') at = (at + 1) % text.size();
+          text[at] = char('0' + below(10));
+      }
+    }
+    try {
+      Manifest read = parse_manifest(seal(text), "step-12");
+      incomplete(read);
+      ++accepted;
+    } catch (const Error& e) {
+      ASSERT_EQ(int(e.code()), int(Exit::data)) << e.what();
+    }
+  }
+  EXPECT_GT(accepted, count / 100);
+  EXPECT_LT(accepted, count / 2);
+}
+
+}  // namespace
+}  // namespace triax::parallel
