@@ -147,7 +147,7 @@ struct Relu {
 /// Tanh form, as GPT-2 has it (Hendrycks and Gimpel, "Gaussian error linear units", 2016).
 struct Gelu {
   // With u = sqrt(2/pi) (x + 0.044715 x^3): (1 + tanh u) / 2 = 1 / (1 + e^-2u).
-  static constexpr double linear = 1.5957691216057308, cubic = 0.07135481282056944;  // of 2u
+  static constexpr double linear = 1.5957691216057308, cubic = 0.07135481627260025;  // of 2u
   template <class T> TRIAX_HD static T decay(T x) {
     return fn::exp(x * fn::fma(T(-cubic), x * x, T(-linear)));
   }
