@@ -32,8 +32,8 @@ TRIAX_HD uint32_t word(uint64_t key, uint64_t row, uint64_t column) {
   return column & 2 ? high : low;
 }
 
-/// A word as a number in (0, 1), a multiple of 2^-24 plus 2^-25.
-TRIAX_HD float unit(uint32_t word) { return (float(int32_t(word >> 8)) + 0.5f) * 0x1p-24f; }
+/// A word as a number in (0, 1): an odd multiple of 2^-24, so that no rounding reaches 1.
+TRIAX_HD float unit(uint32_t word) { return (float(int32_t(word >> 9)) + 0.5f) * 0x1p-23f; }
 TRIAX_HD float uniform(uint64_t key, uint64_t row, uint64_t column) {
   return unit(word(key, row, column));
 }

@@ -1,0 +1,124 @@
+#include "core/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "core/backend.h"
+#include "core/cpu/base.h"
+#include "core/error.h"
+
+namespace triax {
+namespace {
+
+// A counter of its own for the test, so that other tests' tensors do not matter.
+class Memory : public testing::Test {
+ protected:
+  Memory() { memory::set_counter(counter); }
+  ~Memory() override { memory::set_counter(outer); }
+  std::shared_ptr<memory::Counter> outer = memory::counter();
+  std::shared_ptr<memory::Counter> counter = std::make_shared<memory::Counter>();
+};
+
+TEST_F(Memory, CountsKindsAndPeaks) {
+  Tensor a = empty({10}, f32, cpu);
+  {
+    memory::Scope scope(memory::optimizer);
+    Tensor b = empty({100}, f64, cpu);
+    EXPECT_EQ(memory::current_kind(), memory::optimizer);
+    EXPECT_EQ(counter->live(memory::optimizer), 800);
+    EXPECT_EQ(counter->live(), 840);
+  }
+  EXPECT_EQ(memory::current_kind(), memory::activations);
+  EXPECT_EQ(counter->live(), 40);
+  EXPECT_EQ(counter->peak(), 840);
+  EXPECT_EQ(counter->peak(memory::optimizer), 800);
+  counter->reset_peaks();
+  EXPECT_EQ(counter->peak(), 40);
+  EXPECT_EQ(counter->peak(memory::optimizer), 0);
+}
+
+TEST_F(Memory, ReleasedStorageComesBackUnderTheSameIdentity) {
+  Tensor x = empty({1000}, f32, cpu), view = x.narrow(0, 10, 5);
+  x.storage()->release();
+  EXPECT_FALSE(x.storage()->present());
+  EXPECT_EQ(counter->live(), 0);
+  x.storage()->release();  // nothing
+  EXPECT_EQ(counter->live(), 0);
+  try {
+    view.data();
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("4000 bytes on cpu used while released"),
+              std::string::npos);
+  }
+  x.storage()->restore();
+  x.storage()->restore();  // nothing
+  EXPECT_EQ(counter->live(), 4000);
+  fill_(x, 3);
+  EXPECT_EQ(view.data<float>()[4], 3.f);
+}
+
+TEST_F(Memory, TakeMovesTheBytes) {
+  Tensor x = full({100}, 7, f32, cpu);
+  void* bytes = x.data();
+  std::shared_ptr<Storage> taken = x.storage()->take();
+  EXPECT_EQ(taken->data(), bytes);
+  EXPECT_EQ(taken->bytes(), 400u);
+  EXPECT_FALSE(x.storage()->present());
+  EXPECT_EQ(counter->live(), 400);
+  x.storage()->restore();
+  EXPECT_NE(x.data(), bytes);
+  EXPECT_EQ(counter->live(), 800);
+  taken.reset();
+  EXPECT_EQ(counter->live(), 400);
+  x.storage()->release();
+  EXPECT_THROW(x.storage()->take(), Error);
+}
+
+TEST(CachingAllocator, AlignsAndReuses) {
+  auto cache = host::caching_allocator();
+  for (size_t bytes : {1, 64, 65, 1000, 4097, 100000, 200000, 5000000}) {
+    void* a = cache->allocate(bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 64, 0u);
+    std::memset(a, 1, bytes);
+    void* other = cache->allocate(bytes);
+    EXPECT_NE(a, other);
+    cache->deallocate(a, bytes);
+    EXPECT_EQ(cache->allocate(bytes), a);  // also for a size of the same class
+    cache->deallocate(a, bytes);
+    cache->deallocate(other, bytes);
+  }
+  trim_memory();
+}
+
+TEST(CachingAllocator, BlocksFreedElsewhereReturnToTheirOwner) {
+  Tensor x = empty({12345}, f32, cpu);
+  void* bytes = x.data();
+  std::thread([&x] {
+    Tensor mine = std::move(x);
+    EXPECT_NE(host::caching_allocator(), nullptr);
+  }).join();
+  EXPECT_FALSE(x.defined());
+  EXPECT_EQ(empty({12345}, f32, cpu).data(), bytes);
+}
+
+TEST(CachingAllocator, BlocksOutliveTheThreadThatMadeThem) {
+  Tensor x;
+  std::thread([&x] { x = full({300000}, 5, f32, cpu); }).join();
+  EXPECT_EQ(x.data<float>()[299999], 5.f);
+}
+
+TEST(CachingAllocator, OutOfMemoryIsAnErrorOfItsOwn) {
+  try {
+    host::caching_allocator()->allocate(size_t{1} << 60);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::memory);
+    EXPECT_NE(std::string(e.what()).find("memory: no "), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace triax
