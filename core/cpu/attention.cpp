@@ -1,87 +1,62 @@
+#include "core/cpu/attention.h"
+
 #include <omp.h>
 
-#include "core/cpu/cpu.h"
 #include "core/cpu/scratch.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// One head of one sequence.
-template <class T> struct Head {
-  using A = Accumulator<T>;
-  const T *q, *k, *v;  // [time, head_dim], rows `stride` apart
-  int64_t time, dim, stride;
-  int64_t token, column;  // of row 0 in the tensor; of key 0 in the mask
-  random::Mask mask;
-  A scale;
-
-  Head(const Attention& a, int64_t sequence, int64_t head)
-      : time(a.time),
-        dim(a.head_dim),
-        stride(a.qkv.size(1)),
-        token(sequence * time),
-        column(head * time),
-        mask(a.mask),
-        scale(A(1) / fn::sqrt(A(dim))) {
-    q = static_cast<const T*>(a.qkv.data()) + token * stride + head * 3 * dim;
-    k = q + dim;
-    v = k + dim;
-  }
-  A score(int64_t i, int64_t j) const {
-    A sum = 0;
-    for (int64_t d = 0; d < dim; ++d) sum += A(q[i * stride + d]) * A(k[j * stride + d]);
-    return sum * scale;
-  }
-  A keep(int64_t i, int64_t j) const {
-    return mask.p > 0 ? A(mask.at(token + i, column + j)) : A(1);
-  }
+/// Working arrays of one thread.
+template <class A> struct Room : Layout {
+  static constexpr int rows = Tile<A>::rows, cols = Tile<A>::cols;
+  int64_t keys, values, queries, scores, out;
+  Room(int64_t time, int64_t dim)
+      : keys(take(packed_size<A, rows>(time, dim))),
+        values(take(packed_size<A, rows>(dim, time))),
+        queries(take(packed_size<A, cols>(cols, dim))),
+        scores(take(round_up(time, rows) * cols)),
+        out(take(round_up(dim, rows) * cols)) {}
 };
 
-template <class T, class A = Accumulator<T>>
-void forward(const Head<T>& h, T* y, int64_t y_stride, A* lse, int64_t heads, A* room) {
-  A *p = room, *sum_v = room + h.time;
-  for (int64_t i = 0; i < h.time; ++i) {
-    A largest = -__builtin_inff(), sum = 0;
-    for (int64_t j = 0; j <= i; ++j) {
-      p[j] = h.score(i, j);
-      largest = fn::max(largest, p[j]);
-    }
-    for (int64_t j = 0; j <= i; ++j) sum += p[j] = fn::exp(p[j] - largest);
-    for (int64_t d = 0; d < h.dim; ++d) sum_v[d] = 0;
-    for (int64_t j = 0; j <= i; ++j) {
-      A w = p[j] / sum * h.keep(i, j);
-      for (int64_t d = 0; d < h.dim; ++d) sum_v[d] += w * A(h.v[j * h.stride + d]);
-    }
-    for (int64_t d = 0; d < h.dim; ++d) y[i * y_stride + d] = T(sum_v[d]);
-    lse[i * heads] = largest + fn::log(sum);
-  }
+/// Scores [keys][queries] to unnormalised weights, in place; their sums, and log of them.
+template <class A, int n>
+void soften(A* scores, int64_t keys, int64_t first_query, A scale, A (&sum)[n], A (&lse)[n]) {
+  A largest[n];
+  for (int l = 0; l < n; ++l) largest[l] = -A(__builtin_inff()), sum[l] = 0;
+  for (int64_t j = first_query + 1; j < keys; ++j)  // keys that come after some of the queries
+    for (int l = 0; l < n; ++l)
+      if (first_query + l < j) scores[j * n + l] = -A(__builtin_inff());
+  for (int64_t j = 0; j < keys; ++j)
+    for (int l = 0; l < n; ++l) largest[l] = fn::max(largest[l], scores[j * n + l]);
+  for (int64_t j = 0; j < keys; ++j)
+    for (int l = 0; l < n; ++l)
+      sum[l] += scores[j * n + l] = fn::exp((scores[j * n + l] - largest[l]) * scale);
+  for (int l = 0; l < n; ++l) lse[l] = largest[l] * scale + fn::log(sum[l]);
 }
 
+/// The block of queries from `first` on; keys and values are packed.
 template <class T, class A = Accumulator<T>>
-void backward(const Head<T>& h, const T* y, const T* dy, const A* lse, int64_t heads, T* dq,
-              A* room) {
-  int64_t y_stride = heads * h.dim, n = h.time * h.dim;
-  A *gq = room, *gk = gq + n, *gv = gk + n;
-  for (int64_t i = 0; i < 3 * n; ++i) gq[i] = 0;
-  for (int64_t i = 0; i < h.time; ++i) {
-    const T *yi = y + i * y_stride, *dyi = dy + i * y_stride;
-    A delta = 0;
-    for (int64_t d = 0; d < h.dim; ++d) delta += A(yi[d]) * A(dyi[d]);
-    for (int64_t j = 0; j <= i; ++j) {
-      A p = fn::exp(h.score(i, j) - lse[i * heads]), keep = h.keep(i, j), dp = 0;
-      for (int64_t d = 0; d < h.dim; ++d) dp += A(dyi[d]) * A(h.v[j * h.stride + d]);
-      A ds = p * (dp * keep - delta) * h.scale;
-      for (int64_t d = 0; d < h.dim; ++d) {
-        gv[j * h.dim + d] += p * keep * A(dyi[d]);
-        gq[i * h.dim + d] += ds * A(h.k[j * h.stride + d]);
-        gk[j * h.dim + d] += ds * A(h.q[i * h.stride + d]);
-      }
+void attend(const Head<T>& h, int64_t first, A* memory, T* y, A* lse) {
+  constexpr int n = Tile<A>::cols;
+  Room<A> room(h.time, h.dim);
+  A *queries = memory + room.queries, *scores = memory + room.scores, *out = memory + room.out;
+  int64_t count = fn::min<int64_t>(n, h.time - first), keys = first + count;
+  pack<A, n>(Operand<T>{h.q + first * h.stride, h.stride, 1}, count, h.dim, queries);
+  multiply_panels<A>(memory + room.keys, keys, h.dim, queries, h.dim, scores);
+  A sum[n], logs[n];
+  soften(scores, keys, first, h.scale, sum, logs);
+  Factors<A> factors(h.mask, h.token + first, h.column);
+  if (factors.any())
+    for (int64_t j = 0; j < keys; ++j) {
+      A factor[n];
+      factors.of_key(j, factor);
+      for (int l = 0; l < n; ++l) scores[j * n + l] *= factor[l];
     }
-  }
-  for (int64_t i = 0; i < h.time; ++i)
-    for (int part = 0; part < 3; ++part)
-      for (int64_t d = 0; d < h.dim; ++d)
-        dq[i * h.stride + part * h.dim + d] = T(room[part * n + i * h.dim + d]);
+  multiply_panels<A>(memory + room.values, h.dim, h.time, scores, keys, out);
+  for (int l = 0; l < n; ++l) sum[l] = A(1) / sum[l];
+  write_queries<T>(out, h.dim, count, sum, y + h.y_offset() + first * h.y_stride(), h.y_stride());
+  for (int64_t l = 0; l < count; ++l) lse[(h.token + first + l) * h.heads + h.head] = logs[l];
 }
 
 }  // namespace
@@ -89,39 +64,27 @@ void backward(const Head<T>& h, const T* y, const T* dy, const A* lse, int64_t h
 void Cpu::causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) {
   visit_float(a.qkv.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    int64_t heads = a.heads(), tasks = a.qkv.size(0) / a.time * heads, each = a.time + a.head_dim;
-    Scratch<A> scratch(each * omp_get_max_threads());
-    A* room = scratch.data();
-    T* out = static_cast<T*>(y.data());
-    A* out_lse = static_cast<A*>(lse.data());
-#pragma omp parallel for schedule(static)
-    for (int64_t task = 0; task < tasks; ++task) {
-      int64_t head = task % heads;
-      Head<T> h(a, task / heads, head);
-      forward(h, out + h.token * heads * h.dim + head * h.dim, heads * h.dim,
-              out_lse + h.token * heads + head, heads, room + each * omp_get_thread_num());
-    }
-  });
-}
-
-void Cpu::causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
-                                    const Tensor& dy, const Tensor& dqkv) {
-  visit_float(a.qkv.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    int64_t heads = a.heads(), tasks = a.qkv.size(0) / a.time * heads,
-            each = 3 * a.time * a.head_dim;
-    Scratch<A> scratch(each * omp_get_max_threads());
-    A* room = scratch.data();
-    const T *out = static_cast<const T*>(y.data()), *g = static_cast<const T*>(dy.data());
-    T* dx = static_cast<T*>(dqkv.data());
-    const A* l = static_cast<const A*>(lse.data());
-#pragma omp parallel for schedule(static)
-    for (int64_t task = 0; task < tasks; ++task) {
-      int64_t head = task % heads;
-      Head<T> h(a, task / heads, head);
-      int64_t at = h.token * heads * h.dim + head * h.dim;
-      backward(h, out + at, g + at, l + h.token * heads + head, heads,
-               dx + h.token * h.stride + head * 3 * h.dim, room + each * omp_get_thread_num());
+    constexpr int n = Tile<A>::cols;
+    int64_t tokens = a.qkv.size(0), width = a.qkv.size(1), heads = a.heads(), dim = a.head_dim;
+    int64_t threads = omp_get_max_threads(), tasks = tokens / a.time * heads;
+    // With few heads the blocks of one are shared among threads, each of which packs it.
+    int64_t blocks = (a.time + n - 1) / n;
+    int64_t parts = tasks % threads == 0 || tasks > 4 * threads
+                        ? 1
+                        : fn::min(blocks, (4 * threads + tasks - 1) / tasks);
+    Room<A> room(a.time, dim);
+    Scratch<A> scratch(room.end * threads);
+    A* memory = scratch.data();
+    T* out = values<T>(y);
+    A* logs = values<A>(lse);
+#pragma omp parallel for schedule(dynamic) num_threads(int(threads))
+    for (int64_t task = 0; task < tasks * parts; ++task) {
+      A* mine = memory + room.end * omp_get_thread_num();
+      Head<T> h(a, width, task / parts / heads, task / parts % heads);
+      pack<A, Tile<A>::rows>(Operand<T>{h.k, h.stride, 1}, h.time, dim, mine + room.keys);
+      pack<A, Tile<A>::rows>(Operand<T>{h.v, 1, h.stride}, dim, h.time, mine + room.values);
+      for (int64_t block = task % parts; block < blocks; block += parts)
+        attend(h, block * n, mine, out, logs);
     }
   });
 }
