@@ -23,13 +23,16 @@ find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED)
 find_package(fmt REQUIRED)
 
-# A library for one folder: all its sources, linked to the folders on its left.
+# A library for one folder: its sources and public headers, linked to the folders on its left.
+# Headers are included as "core/tensor.h", from the repository as from an installed triax.
 function(triax_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
   add_library(triax_${name} STATIC ${ARG_SOURCES})
   add_library(triax::${name} ALIAS triax_${name})
-  target_include_directories(triax_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/triax>)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS *.h)
+  list(FILTER headers EXCLUDE REGEX "/core/(cpu|cuda)/")  # kernels: nobody else's business
+  target_sources(triax_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
+    FILES ${headers})
   target_compile_features(triax_${name} PUBLIC cxx_std_20)
   target_link_libraries(triax_${name} PUBLIC ${ARG_LINKS})
   triax_warnings(triax_${name})

@@ -59,9 +59,9 @@ if [ ${#missing[@]} -eq 0 ]; then
 fi
 [ $check = no ] || die "setup: missing: ${missing[*]}"
 
-id=unknown like=
-if [ -r /etc/os-release ]; then
-  id=$(. /etc/os-release && echo "${ID:-unknown}") like=$(. /etc/os-release && echo "${ID_LIKE:-}")
+os_release=${OS_RELEASE:-/etc/os-release} id=unknown like=
+if [ -r "$os_release" ]; then
+  id=$(. "$os_release" && echo "${ID:-unknown}") like=$(. "$os_release" && echo "${ID_LIKE:-}")
 fi
 case " $id $like " in
   *" debian "* | *" ubuntu "*) ;;

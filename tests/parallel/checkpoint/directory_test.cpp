@@ -29,11 +29,11 @@ double value_of(Checkpoint& checkpoint) {
 }
 
 // A run with checkpoints of steps 10, 20, ... that hold their own step.
-struct Run {
+struct TheRun {
   TemporaryDirectory dir;
   Alone alone;
   CheckpointDirectory all{dir.path(), alone};
-  explicit Run(int count) {
+  explicit TheRun(int count) {
     for (int i = 1; i <= count; ++i) all.save(10 * i, pieces(10 * i), {});
   }
   void damage(int64_t step) {
@@ -45,7 +45,7 @@ struct Run {
 };
 
 TEST(CheckpointDirectory, AutoTakesTheNewestOrNone) {
-  Run run(0);
+  TheRun run(0);
   EXPECT_FALSE(run.all.resume("auto").has_value());
   EXPECT_FALSE(CheckpointDirectory(run.dir / "not/there", run.alone).resume("auto").has_value());
   expect_error(Exit::not_found, "there is none", [&] { run.all.resume("last-good"); });
@@ -59,7 +59,7 @@ TEST(CheckpointDirectory, AutoTakesTheNewestOrNone) {
 }
 
 TEST(CheckpointDirectory, ADamagedNewestIsNamedWithAWayOut) {
-  Run run(3);
+  TheRun run(3);
   run.damage(30);
   std::string path = run.dir.path();
   expect_error(Exit::data,
@@ -78,7 +78,7 @@ TEST(CheckpointDirectory, ADamagedNewestIsNamedWithAWayOut) {
 }
 
 TEST(CheckpointDirectory, OtherNamesAreNotCheckpoints) {
-  Run run(1);
+  TheRun run(1);
   for (const char* name : {"step-", "step-x", "step-07", "step--5", "step-99999999999999999999",
                            "step-70 ", "step-80.old"})
     std::filesystem::create_directory(run.dir / name);
@@ -89,7 +89,7 @@ TEST(CheckpointDirectory, OtherNamesAreNotCheckpoints) {
 }
 
 TEST(CheckpointDirectory, LeftoversOfDeadWritersAreIgnoredAndRemoved) {
-  Run run(1);
+  TheRun run(1);
   // Killed while writing a tensor, before the manifest, just before the rename.
   std::filesystem::create_directories(run.dir / "step-20.tmp-1");
   test::write_bytes(run.dir / "step-20.tmp-1/rank0.safetensors", "part");
@@ -107,7 +107,7 @@ TEST(CheckpointDirectory, LeftoversOfDeadWritersAreIgnoredAndRemoved) {
 }
 
 TEST(CheckpointDirectory, SavingAStepAgainReplacesIt) {
-  Run run(2);
+  TheRun run(2);
   run.damage(20);
   run.all.save(20, pieces(5), {});
   auto newest = run.all.resume("auto");
@@ -116,7 +116,7 @@ TEST(CheckpointDirectory, SavingAStepAgainReplacesIt) {
 }
 
 TEST(CheckpointDirectory, PruneKeepsTheNewestAndNeverTheOnlyGoodOne) {
-  Run run(5);
+  TheRun run(5);
   run.all.prune(3);
   EXPECT_EQ(run.all.steps(), (std::vector<int64_t>{30, 40, 50}));
   run.damage(50);
@@ -134,7 +134,7 @@ TEST(CheckpointDirectory, PruneKeepsTheNewestAndNeverTheOnlyGoodOne) {
 // been saved already, and step 20 either exists (is replaced) or not.
 void fail_everywhere(int faulty_rank, int error, bool replace, std::vector<std::string>& seen) {
   for (int at = 0;; ++at) {
-    Run run(replace ? 2 : 1);
+    TheRun run(replace ? 2 : 1);
     std::filesystem::create_directory(run.dir / "step-15.tmp-dead");
     FaultyFiles faulty(at, error);
     auto thrown = ThreadRanks::run(2, [&](Coordinator& ranks) {
@@ -181,7 +181,7 @@ TEST(CheckpointDirectory, AFailureAtAnyOperationKeepsWhatWasThere) {
 
 TEST(CheckpointDirectory, AFailureWhilePruningOrReadingIsNotDamage) {
   for (int at = 0;; ++at) {
-    Run run(3);
+    TheRun run(3);
     FaultyFiles faulty(at, EIO);
     CheckpointDirectory all(run.dir.path(), run.alone, faulty);
     bool failed = false;

@@ -1,0 +1,46 @@
+# Installs the libraries, their headers and what find_package(triax) reads.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(libraries triax_core triax_autograd triax_nn triax_optim triax_parallel)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/triax)
+
+# Static libraries hand on what they link, so a user's project has to find it too.
+set(package_of_fmt fmt)
+set(package_of_Threads Threads)
+set(package_of_OpenMP OpenMP)
+set(package_of_MPI MPI)
+set(package_of_DNNL dnnl)
+set(package_of_nlohmann_json nlohmann_json)
+set(packages)
+foreach(library ${libraries})
+  get_target_property(links ${library} LINK_LIBRARIES)
+  foreach(link ${links})
+    if(link MATCHES "([A-Za-z_]+)::")
+      set(name ${CMAKE_MATCH_1})
+      if(NOT DEFINED package_of_${name})
+        message(FATAL_ERROR "${library} links ${link}; say in cmake/TriaxInstall.cmake which "
+                            "package brings ${name}::")
+      endif()
+      list(APPEND packages ${package_of_${name}})
+    endif()
+  endforeach()
+endforeach()
+list(REMOVE_DUPLICATES packages)
+list(TRANSFORM packages REPLACE "(.+)" "find_dependency(\\1)")
+list(JOIN packages "\n" TRIAX_DEPENDENCIES)
+
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/triaxConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/triaxConfig.cmake INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/triaxConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/triaxConfig.cmake ${PROJECT_BINARY_DIR}/triaxConfigVersion.cmake
+  DESTINATION ${package_dir})
+
+foreach(library ${libraries})
+  string(REPLACE "triax_" "" name ${library})
+  set_target_properties(${library} PROPERTIES EXPORT_NAME ${name})
+endforeach()
+install(TARGETS triax ${libraries} EXPORT triax
+  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/triax)
+install(EXPORT triax NAMESPACE triax:: FILE triaxTargets.cmake DESTINATION ${package_dir})

@@ -1,0 +1,136 @@
+"""The rules of the house that a search can check: who includes what, file sizes, macros.
+
+check.py REPOSITORY: prints every violation with file, line and cure; exit status 1 if there is any.
+"""
+
+import pathlib
+import re
+import sys
+
+# Each folder includes itself and what stands left of it. Tests and benchmarks include anything.
+FOLDERS = ["core", "autograd", "nn", "optim", "parallel", "examples"]
+FREE = ["tests", "bench"]
+
+# Headers with an owner: pattern of the included name -> patterns of the files that may include it.
+OWNED = {
+    r"core/cuda/.*": [r"core/cuda/.*", r"core/backend\.cpp", r"parallel/comm/nccl_comm\..*"],
+    r"core/cpu/.*": [r"core/cpu/.*", r"core/backend\.cpp", r"tests/.*", r"bench/.*"],
+    r"mpi\.h": [r"parallel/comm/mpi_.*", r"parallel/comm/world.*\.cpp", r"tests/.*", r"bench/.*"],
+    r"nccl\.h": [r"parallel/comm/nccl_comm\..*"],
+    r"cuda_runtime\.h": [r"core/cuda/.*", r"parallel/comm/nccl_comm\..*"],
+    r"omp\.h": [r"core/cpu/.*", r"parallel/comm/.*", r"tests/.*", r"bench/.*"],
+}
+
+# The one macro that writes code, and names that other people's headers look for.
+MACROS = ["TRIAX_HD", "OMPI_SKIP_MPICXX", "_GNU_SOURCE"]
+
+# What differs between builds is known in these files alone.
+SWITCHES = {"TRIAX_CUDA": [r"core/backend\.cpp"]}
+
+MAX_LINES = 400
+
+# What a newcomer reads, in this order.
+READING = [
+    "README.md",
+    "examples/linear_regression.cpp",
+    "core/tensor.h",
+    "autograd/ops/softmax.cpp",
+    "autograd/record.h",
+    "nn/module.h",
+    "parallel/comm/communicator.h",
+    "parallel/tensor/linear.h",
+    "examples/minigpt/train.cpp",
+]
+MAX_READING = 700
+
+SOURCES = (".h", ".cpp", ".cu", ".cuh")
+INCLUDE = re.compile(r'^\s*#\s*include\s*(<[^>]*>|"[^"]*")')
+DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)(\(?)")
+
+
+def matches(name, patterns):
+    return any(re.fullmatch(pattern, name) for pattern in patterns)
+
+
+def check_include(file, name, quoted, exists):
+    """Why may `file` not include `name`? None if it may."""
+    folder, target = file.split("/")[0], name.split("/")[0]
+    if quoted and not exists:
+        return f'there is no {name}; includes start at the repository, like "core/tensor.h"'
+    if folder in FOLDERS and target in FOLDERS + FREE:
+        if target in FREE:
+            return f"{folder} includes {target}; nothing but tests and bench may"
+        if FOLDERS.index(target) > FOLDERS.index(folder):
+            return f"{folder} stands left of {target} in {' <- '.join(FOLDERS)}"
+    for owned, owners in OWNED.items():
+        if re.fullmatch(owned, name) and not matches(file, owners):
+            return f"{name} belongs to {' '.join(owners)}"
+    return None
+
+
+def check_line(root, file, line):
+    """All that is wrong with one line of source."""
+    if include := INCLUDE.match(line):
+        quoted, name = include[1][0] == '"', include[1][1:-1]
+        if wrong := check_include(file, name, quoted, (root / name).is_file()):
+            yield f"include: {wrong}"
+    if define := DEFINE.match(line):
+        if define[2]:
+            yield f"macro: {define[1]} is function-like; write a function or a template"
+        elif define[1] not in MACROS:
+            yield f"macro: {define[1]}; write a constexpr value, or add it to MACROS if a header asks"
+    for switch, files in SWITCHES.items():
+        if re.search(rf"\b{switch}\b", line.split("//")[0]) and not matches(file, files):
+            yield f"switch: {switch} is known in {' '.join(files)} alone"
+
+
+def check_file(root, file):
+    lines = (root / file).read_text().splitlines()
+    if len(lines) > MAX_LINES:
+        yield f"{file}: {len(lines)} lines; {MAX_LINES} is the ceiling, so split it"
+    if file.endswith(SOURCES):
+        for number, line in enumerate(lines, 1):
+            for wrong in check_line(root, file, line):
+                yield f"{file}:{number}: {wrong}"
+
+
+def check_reading(root):
+    """The sum of the reading path, and a note on what of it does not exist yet."""
+    lengths = {name: len((root / name).read_text().splitlines())
+               for name in READING if (root / name).is_file()}
+    absent = [name for name in READING if name not in lengths]
+    total = sum(lengths.values())
+    note = f"reading path: {total} of {MAX_READING} lines"
+    if absent:
+        note += f"; not there yet: {' '.join(absent)}"
+    if total <= MAX_READING:
+        return note, []
+    table = "\n".join(f"  {count:4} {name}" for name, count in lengths.items())
+    return note, [f"{note}; shorten one of\n{table}"]
+
+
+def check(root):
+    """(files looked at, note on the reading path, violations)"""
+    root = pathlib.Path(root)
+    files = sorted(str(path.relative_to(root))
+                   for folder in FOLDERS + FREE
+                   for path in (root / folder).rglob("*")
+                   if path.suffix in SOURCES + (".py",))
+    note, violations = check_reading(root)
+    for file in files:
+        violations += check_file(root, file)
+    return files, note, violations
+
+
+def main():
+    files, note, violations = check(sys.argv[1])
+    for violation in violations:
+        print(violation)
+    if not files:
+        sys.exit(f"no sources under {sys.argv[1]}")
+    print(f"{len(files)} files, {len(violations)} violations; {note}")
+    sys.exit(1 if violations else 0)
+
+
+if __name__ == "__main__":
+    main()

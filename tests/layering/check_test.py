@@ -1,0 +1,82 @@
+"""Plants each kind of violation in a small tree and sees that check.py names it, and nothing else."""
+
+import pathlib
+import tempfile
+import unittest
+
+import check
+
+CLEAN = {
+    "core/half.h": "#define TRIAX_HD inline\n",
+    "core/tensor.h": '#include <vector>\n#include "core/half.h"\n',
+    "core/cpu/cpu.h": '#include <omp.h>\n#include "core/tensor.h"\n',
+    "core/backend.cpp": '#include "core/cpu/cpu.h"\n#if TRIAX_CUDA\n#include "core/cuda/cuda.h"\n#endif\n',
+    "core/cuda/cuda.h": "#include <cuda_runtime.h>\n",
+    "autograd/ops.h": '#include "core/tensor.h"\n',
+    "parallel/comm/mpi_comm.cpp": "#include <mpi.h>\n",
+    "parallel/comm/nccl_comm.cpp": "#include <cuda_runtime.h>\n#include <nccl.h>\n",
+    "examples/a.cpp": '#include "autograd/ops.h"\n',
+    "tests/core/a_test.cpp": '#include <omp.h>\n#include "core/cpu/cpu.h"\n',
+}
+
+
+class CheckTest(unittest.TestCase):
+    def violations(self, planted):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in {**CLEAN, **planted}.items():
+                path = pathlib.Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            return check.check(folder)[2]
+
+    def expect(self, name, text, *words):
+        violations = self.violations({name: text})
+        self.assertEqual(len(violations), 1, violations)
+        for word in (name, *words):
+            self.assertIn(word, violations[0])
+
+    def test_a_clean_tree_is_clean(self):
+        self.assertEqual(self.violations({}), [])
+
+    def test_folders_stand_in_a_line(self):
+        self.expect("core/b.cpp", '#include "autograd/ops.h"\n', ":1:", "core stands left of autograd")
+
+    def test_angle_brackets_do_not_hide_an_include(self):
+        self.expect("core/b.cpp", "#include <autograd/ops.h>\n", "core stands left of autograd")
+
+    def test_nothing_includes_tests(self):
+        planted = {"tests/a.h": "\n", "core/b.cpp": '#include "tests/a.h"\n'}
+        self.assertIn("core includes tests", "".join(self.violations(planted)))
+
+    def test_includes_start_at_the_repository(self):
+        self.expect("core/b.cpp", '#include "tensor.h"\n', "includes start at the repository")
+
+    def test_headers_with_an_owner(self):
+        self.expect("core/b.cpp", '#include "core/cuda/cuda.h"\n', "core/cuda/cuda.h belongs to")
+        self.expect("nn/b.cpp", '#include "core/cpu/cpu.h"\n', "core/cpu/cpu.h belongs to")
+        self.expect("parallel/comm/b.cpp", "#include <mpi.h>\n", "mpi.h belongs to")
+        self.expect("parallel/comm/b.cpp", "#include <nccl.h>\n", "nccl.h belongs to")
+        self.expect("core/cpu/b.cpp", "  #  include <cuda_runtime.h>\n", "cuda_runtime.h belongs")
+        self.expect("optim/b.cpp", "#include <omp.h>\n", "omp.h belongs to")
+
+    def test_macros(self):
+        self.expect("core/b.h", "#define MAX(a, b) a\n", "MAX is function-like")
+        self.expect("core/b.h", "\n#define LIMIT 3\n", ":2:", "LIMIT")
+        self.expect("tests/b.h", "# define TRIAX_HD(x) x\n", "function-like")
+
+    def test_build_switches(self):
+        self.expect("core/b.cpp", "#if TRIAX_CUDA\n", "TRIAX_CUDA is known in")
+
+    def test_long_files(self):
+        self.assertEqual(self.violations({"nn/b.cpp": "\n" * 400}), [])
+        self.expect("nn/b.cpp", "\n" * 401, "401 lines")
+
+    def test_a_long_reading_path(self):
+        planted = {"README.md": "\n" * 330, "nn/module.h": "\n" * 300, "core/tensor.h": "\n" * 70}
+        self.assertEqual(self.violations(planted), [])
+        planted["core/tensor.h"] += "\n"
+        self.assertIn("reading path: 701 of 700", "".join(self.violations(planted)))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,39 @@
+# Tests of the repository itself: its include rules, its package, its corpus, its scripts.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+
+add_test(NAME repository.layering
+  COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/layering/check.py ${PROJECT_SOURCE_DIR})
+add_test(NAME repository.layering_sees_violations
+  COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/layering/check_test.py)
+
+add_test(NAME repository.setup_script COMMAND ${Python3_EXECUTABLE}
+  ${CMAKE_CURRENT_LIST_DIR}/scripts/setup_test.py)
+
+add_test(NAME repository.corpus COMMAND ${Python3_EXECUTABLE}
+  ${CMAKE_CURRENT_LIST_DIR}/scripts/corpus_test.py
+  ${TRIAX_CORPUS} ${PROJECT_SOURCE_DIR})
+
+# A user's project against an installation, and with triax as a part of it (configured only:
+# building would compile everything once more).
+if(TRIAX_INSTALL)
+  set(prefix ${PROJECT_BINARY_DIR}/package/prefix)
+  set(consumer ${CMAKE_CURRENT_LIST_DIR}/package)
+  set(options -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCMAKE_BUILD_TYPE=${CMAKE_BUILD_TYPE})
+  if(TRIAX_SANITIZE)
+    string(REPLACE ";" "," sanitizers "${TRIAX_SANITIZE}")
+    list(APPEND options -DCMAKE_CXX_FLAGS=-fsanitize=${sanitizers})
+  endif()
+  add_test(NAME package.install
+    COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${prefix})
+  add_test(NAME package.consumer
+    COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${consumer} ${PROJECT_BINARY_DIR}/package/build
+      --build-generator ${CMAKE_GENERATOR} --build-options ${options} -DCMAKE_PREFIX_PATH=${prefix}
+      --test-command consumer)
+  add_test(NAME package.subproject
+    COMMAND ${CMAKE_COMMAND} -S ${consumer} -B ${PROJECT_BINARY_DIR}/package/subproject
+      -G ${CMAKE_GENERATOR} ${options} -DTRIAX_SOURCE=${PROJECT_SOURCE_DIR})
+  set_tests_properties(package.install PROPERTIES FIXTURES_SETUP package)
+  set_tests_properties(package.consumer PROPERTIES FIXTURES_REQUIRED package)
+  set_tests_properties(package.subproject PROPERTIES
+    FAIL_REGULAR_EXPRESSION "GTest;Error;Warning" )
+endif()

@@ -1,0 +1,130 @@
+"""scripts/setup.sh on machines that lack things, are not root or are of an unknown kind.
+
+The machine is a folder of stand-ins as the only PATH: apt-get, sudo and id write down how they were
+called, and the compiler knows which headers are missing. Nothing is installed.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+SETUP = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "setup.sh"
+TOOLS = ["bash", "dirname", "sed", "env", "mktemp", "rm", "tail"]
+PROGRAMS = ["cmake", "ninja", "git", "python3", "ccache", "mpicxx", "mpirun"]
+
+
+class Machine:
+    def __init__(self, folder, uid=0, sudo=True, os_release="ID=debian\n", apt=":"):
+        self.bin = pathlib.Path(folder) / "bin"
+        self.bin.mkdir()
+        self.calls = pathlib.Path(folder) / "calls"
+        self.calls.touch()
+        self.os_release = pathlib.Path(folder) / "os-release"
+        self.os_release.write_text(os_release)
+        for tool in TOOLS:
+            (self.bin / tool).symlink_to(shutil.which(tool))
+        for program in PROGRAMS:
+            self.stand_in(program, "exit 0")
+        # g++ -x c++ -E -include HEADER /dev/null: fails for the headers in the file `missing`.
+        self.missing = pathlib.Path(folder) / "missing"
+        self.missing.touch()
+        self.stand_in("g++", f'while read -r h; do [ "$h" != "$5" ] || exit 1; done <{self.missing}')
+        self.stand_in("id", f"echo {uid}")
+        # What is installed is there afterwards.
+        self.stand_in("apt-get", f'echo "apt-get $*" >>{self.calls}\n{apt}\n'
+                                 f'case "$*" in *install*) : >{self.missing} ;; esac')
+        if sudo:
+            self.stand_in("sudo", f'echo "sudo $*" >>{self.calls}\n"$@"')
+
+    def stand_in(self, name, body):
+        path = self.bin / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def setup(self, *options):
+        env = {"PATH": str(self.bin), "OS_RELEASE": str(self.os_release)}
+        result = subprocess.run([SETUP, *options], env=env, capture_output=True, text=True, cwd="/")
+        return result.returncode, result.stdout + result.stderr, self.calls.read_text().splitlines()
+
+
+class SetupTest(unittest.TestCase):
+    def machine(self, **how):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return Machine(folder.name, **how)
+
+    def test_does_nothing_when_everything_is_there(self):
+        status, said, calls = self.machine().setup()
+        self.assertEqual((status, calls), (0, []), said)
+
+    def test_installs_what_is_missing_and_nothing_else(self):
+        machine = self.machine()
+        machine.missing.write_text("fmt/format.h\ngtest/gtest.h\n")
+        status, said, calls = machine.setup()
+        self.assertEqual(status, 0, said)
+        self.assertEqual(calls, [
+            "apt-get -q update",
+            "apt-get -q -y --no-install-recommends install libfmt-dev libgtest-dev"])
+        self.assertIn("installing libfmt-dev libgtest-dev", said)
+        self.assertEqual(machine.setup()[2], calls)  # the second time: nothing
+
+    def test_asks_for_everything_without_a_compiler(self):
+        machine = self.machine(apt="exit 1")
+        (machine.bin / "g++").unlink()
+        _, said, _ = machine.setup()
+        self.assertIn("installing g++ libdnnl-dev libfmt-dev", said)
+
+    def test_uses_sudo_when_not_root(self):
+        machine = self.machine(uid=1000)
+        machine.missing.write_text("dnnl.hpp\n")
+        status, said, calls = machine.setup()
+        self.assertEqual(status, 0, said)
+        self.assertEqual(calls[0], "sudo env DEBIAN_FRONTEND=noninteractive apt-get -q update")
+
+    def test_without_root_and_sudo_says_what_to_run(self):
+        machine = self.machine(uid=1000, sudo=False)
+        machine.missing.write_text("dnnl.hpp\n")
+        status, said, calls = machine.setup()
+        self.assertEqual((status, calls), (1, []))
+        self.assertIn("apt-get -q -y --no-install-recommends install libdnnl-dev", said)
+
+    def test_stops_on_an_unknown_distribution_and_says_what_is_needed(self):
+        machine = self.machine(os_release="ID=arch\n")
+        machine.missing.write_text("dnnl.hpp\n")
+        status, said, calls = machine.setup()
+        self.assertEqual((status, calls), (1, []))
+        self.assertIn("this is arch", said)
+        self.assertIn("libdnnl-dev", said)
+
+    def test_an_unknown_distribution_with_everything_is_fine(self):
+        self.assertEqual(self.machine(os_release="ID=arch\n").setup()[0], 0)
+
+    def test_knows_relatives_of_debian(self):
+        machine = self.machine(os_release='ID=linuxmint\nID_LIKE="ubuntu debian"\n')
+        machine.missing.write_text("dnnl.hpp\n")
+        self.assertEqual(machine.setup()[0], 0)
+
+    def test_reports_when_apt_fails(self):
+        machine = self.machine(apt="echo E: no network; exit 100")
+        machine.missing.write_text("dnnl.hpp\n")
+        status, said, _ = machine.setup()
+        self.assertEqual(status, 1)
+        self.assertIn("E: no network", said)
+
+    def test_check_installs_nothing(self):
+        machine = self.machine()
+        machine.missing.write_text("dnnl.hpp\n")
+        status, said, calls = machine.setup("--check")
+        self.assertEqual((status, calls), (1, []))
+        self.assertIn("missing: libdnnl-dev", said)
+
+    def test_dev_adds_the_checkers(self):
+        _, said, calls = self.machine().setup("--dev")
+        self.assertIn("install clang-format-14 shellcheck", calls[-1], said)
+
+
+if __name__ == "__main__":
+    unittest.main()
