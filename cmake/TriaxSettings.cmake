@@ -40,6 +40,6 @@ endfunction()
 
 # Errors name places as the reader knows them: relative to the repository.
 function(triax_warnings target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Wno-restrict
     -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endfunction()

@@ -1,0 +1,88 @@
+#include "examples/minigpt/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/files.h"
+
+namespace triax::minigpt {
+
+namespace {
+
+// CLI11 splits the words and prints --help; values stay texts, so that flags and configuration
+// files are read, and refused, by the same code.
+struct Parser {
+  explicit Parser(const Verb& verb) : app(verb.what, "minigpt " + verb.name) {
+    app.set_help_flag("--help", "print this")->group("Run");
+    app.allow_extras();
+    app.get_formatter()->column_width(36);
+    for (const Flag& flag : verb.flags) {
+      std::string text = fmt::format("{} (default: {})", flag.help, default_of(flag));
+      app.add_option("--" + flag.name)
+          ->description(text)
+          ->type_name(flag.value)
+          ->group(flag.group)
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    }
+  }
+  CLI::App app;
+};
+
+[[noreturn]] void refuse_unknown(const Verb& verb, const std::string& word) {
+  if (!word.starts_with('-')) {
+    fail(Exit::usage, "minigpt {}: `{}` is no flag; flags are written --name VALUE", verb.name,
+         printable(word));
+  }
+  std::vector<std::string> names{"--help"};
+  for (const Flag& flag : verb.flags) names.push_back("--" + flag.name);
+  std::string name = word.substr(0, word.find('='));
+  fail(Exit::usage, "minigpt {}: unknown flag {}; the nearest is {}", verb.name, printable(name),
+       nearest(name, names));
+}
+
+}  // namespace
+
+bool parse(const Verb& verb, std::span<const std::string> words) {
+  Parser parser(verb);
+  try {
+    parser.app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::CallForHelp&) {
+    return false;
+  } catch (const CLI::ParseError& e) {
+    fail(Exit::usage, "minigpt {}: {}", verb.name, printable(e.what()));
+  }
+  auto unknown = parser.app.remaining();
+  if (!unknown.empty()) refuse_unknown(verb, unknown.front());
+
+  auto given = [&](const Flag& flag) { return parser.app.get_option("--" + flag.name); };
+  for (const Flag& flag : verb.flags) {
+    if (flag.name == "config" && *given(flag))
+      read_config(verb.flags, given(flag)->results().back());
+  }
+  for (const Flag& flag : verb.flags) {
+    if (*given(flag)) assign(flag, given(flag)->results().back(), {Exit::usage, "--" + flag.name});
+  }
+  return true;
+}
+
+std::string help(const Verb& verb) { return Parser(verb).app.help(); }
+
+std::string markdown(const Verb& verb) {
+  auto cell = [](std::string text) {
+    for (size_t at = 0; (at = text.find('|', at)) != text.npos; at += 2) text.insert(at, "\\");
+    return text;
+  };
+  std::string page = fmt::format("## minigpt {}\n\n{}\n", verb.name, verb.what), group;
+  for (const Flag& flag : verb.flags) {
+    if (flag.group != group) {
+      group = flag.group;
+      page += fmt::format("\n### {}\n\n| flag | meaning | default |\n|---|---|---|\n", group);
+    }
+    page += fmt::format("| `--{} {}` | {} | {} |\n", flag.name, cell(flag.value), cell(flag.help),
+                        cell(default_of(flag)));
+  }
+  return page;
+}
+
+}  // namespace triax::minigpt

@@ -1,0 +1,222 @@
+#include "examples/minigpt/config.h"
+
+#include <filesystem>
+
+#include "core/check.h"
+
+namespace triax::minigpt {
+
+namespace {
+
+constexpr double huge = 2147483647;  // products of two such sizes fit 64 bits
+
+constexpr const char* config_help = "TOML file whose keys are these flags; flags win over it";
+
+#ifdef TRIAX_CORPUS
+constexpr const char* corpus = TRIAX_CORPUS;
+#else
+constexpr const char* corpus = "";
+#endif
+
+Flags model_flags(ModelConfig& c) {
+  const char* group = "Model";
+  return {
+      {"layers", group, "N", "transformer blocks", &c.layers, {1, huge}},
+      {"heads", group, "N", "attention heads; must divide --width", &c.heads, {1, huge}},
+      {"width", group, "N", "numbers that describe a token", &c.width, {1, huge}},
+      {"context", group, "N", "tokens a position may look back on", &c.context, {1, huge}},
+      {"dropout", group, "X", "part of activations left out in training", &c.dropout, {0, 1, true}},
+      {"vocab",
+       group,
+       "N",
+       "rows of the embedding; at least the tokens of the tokenizer",
+       &c.vocab,
+       {0, huge},
+       {},
+       "as many as the tokenizer has"},
+  };
+}
+
+Flags data_flags(TrainConfig& c) {
+  const char* group = "Data";
+  return {
+      {"data",
+       group,
+       "FILE",
+       "text to train on, UTF-8",
+       &c.data,
+       {},
+       {},
+       "the corpus made from this repository's own sources"},
+      {"val-fraction",
+       group,
+       "X",
+       "part of the text, at its end, held out for validation",
+       &c.val_fraction,
+       {0, 1, true}},
+  };
+}
+
+Flags optimisation_flags(TrainConfig& c) {
+  const char* group = "Optimisation";
+  return {
+      {"steps", group, "N", "steps to train", &c.steps, {1}},
+      {"micro-batch",
+       group,
+       "N",
+       "sequences in one micro-batch of one replica",
+       &c.micro_batch,
+       {1, huge}},
+      {"global-batch",
+       group,
+       "N",
+       "sequences in one step over all replicas; gradients are accumulated over global / (micro x "
+       "dp) micro-batches",
+       &c.global_batch,
+       {0, huge},
+       {},
+       "micro-batch x dp"},
+      {"lr", group, "X", "learning rate of AdamW after warmup", &c.lr},
+      {"min-lr", group, "X", "learning rate at the end of the cosine", &c.min_lr},
+      {"warmup", group, "N", "steps in which the learning rate rises from 0", &c.warmup, {0}},
+      {"weight-decay", group, "X", "decay of matrices, times the learning rate", &c.weight_decay},
+      {"beta1", group, "X", "memory of the mean of gradients", &c.beta1, {0, 1, true}},
+      {"beta2", group, "X", "memory of the mean of squared gradients", &c.beta2, {0, 1, true}},
+      {"clip", group, "X", "largest norm of the gradient; 0: any", &c.clip},
+  };
+}
+
+Flags mesh_flags(TrainConfig& c) {
+  const char* group = "Mesh";
+  return {
+      {"dp", group, "N", "data-parallel replicas", &c.dp, {0, huge}, {}, "the ranks started"},
+      {"comm",
+       group,
+       "auto|mpi|threads",
+       "what ranks are: processes under mpirun or srun, or threads of this one; auto: mpi where a "
+       "launcher started us",
+       &c.comm,
+       {},
+       {"auto", "mpi", "threads"}},
+      {"ranks",
+       group,
+       "N",
+       "ranks to start as threads, with --comm threads",
+       &c.ranks,
+       {0, 4096},
+       {},
+       "1"},
+  };
+}
+
+Flags run_flags(TrainConfig& c) {
+  const char* group = "Run";
+  return {
+      {"config", group, "FILE", config_help, &c.config, {}, {}, "none", false},
+      {"out",
+       group,
+       "DIR",
+       "run directory: resolved configuration, metrics, checkpoints",
+       &c.out,
+       {},
+       {},
+       "runs/<date>-<name of the data>"},
+      {"metrics", group, "FILE", "one JSON object a step", &c.metrics, {}, {}, "OUT/metrics.jsonl"},
+      {"val-every", group, "N", "steps between validations; 0: only at the end", &c.val_every, {0}},
+      {"seed", group, "N", "of weights, dropout and the order of samples", &c.seed},
+      {"device", group, "cpu|cuda", "what tensors live on", &c.device, {}, {"cpu", "cuda"}},
+      {"precision",
+       group,
+       "fp32|bf16|fp16",
+       "of weights and activations",
+       &c.precision,
+       {},
+       {"fp32", "bf16", "fp16"}},
+  };
+}
+
+Flags checkpoint_flags(TrainConfig& c) {
+  const char* group = "Checkpoints";
+  return {
+      {"save-every",
+       group,
+       "N",
+       "steps between checkpoints; 0: only at the end",
+       &c.save_every,
+       {0}},
+      {"keep", group, "N", "checkpoints to keep", &c.keep, {1, huge}},
+      {"resume",
+       group,
+       "auto|last-good|PATH",
+       "continue from the latest checkpoint of the run directory (auto: if there is one), from the "
+       "latest undamaged one, or from this one",
+       &c.resume,
+       {},
+       {},
+       "start afresh"},
+  };
+}
+
+}  // namespace
+
+Verb train_verb(TrainConfig& c) {
+  Verb verb{"train", "Trains a transformer on the characters of a text.", {}};
+  for (Flags flags : {model_flags(c.model), data_flags(c), optimisation_flags(c), mesh_flags(c),
+                      run_flags(c), checkpoint_flags(c)}) {
+    verb.flags.insert(verb.flags.end(), flags.begin(), flags.end());
+  }
+  return verb;
+}
+
+Verb sample_verb(SampleConfig& c) {
+  const char* group = "Sampling";
+  Flags flags{
+      {"config", group, "FILE", config_help, &c.config, {}, {}, "none", false},
+      {"checkpoint",
+       group,
+       "DIR",
+       "checkpoint to read: RUN/step-N",
+       &c.checkpoint,
+       {},
+       {},
+       "none, must be given"},
+      {"prompt", group, "TEXT", "text to continue", &c.prompt, {}, {}, "a line break"},
+      {"tokens", group, "N", "tokens to write", &c.tokens, {0, huge}},
+      {"temperature", group, "X", "what logits are divided by; 0: always the most likely token",
+       &c.temperature},
+      {"top-k",
+       group,
+       "N",
+       "choose among the N most likely tokens; 0: among all",
+       &c.top_k,
+       {0, huge}},
+      {"seed", group, "N", "of the choices", &c.seed},
+  };
+  return {"sample", "Continues a text with a trained model.", std::move(flags)};
+}
+
+std::string flags_page() {
+  TrainConfig train;
+  SampleConfig sample;
+  return "# The flags of minigpt\n\nMade by `scripts/cli_docs.sh`; do not edit. Every flag is also "
+         "a key of the TOML file that\n`--config` names: `--micro-batch 8` is `micro-batch = 8`, "
+         "`--data FILE` is `data = \"FILE\"`.\n\n" +
+         markdown(train_verb(train)) + "\n" + markdown(sample_verb(sample));
+}
+
+void resolve(TrainConfig& c, int64_t ranks, const std::string& date) {
+  if (c.data.empty()) c.data = corpus;
+  if (c.dp == 0) c.dp = ranks;
+  if (c.global_batch == 0) c.global_batch = c.micro_batch * c.dp;
+  if (c.out.empty()) {
+    c.out = fmt::format("runs/{}-{}", date, std::filesystem::path(c.data).stem().string());
+  }
+  if (c.metrics.empty()) c.metrics = (std::filesystem::path(c.out) / "metrics.jsonl").string();
+}
+
+std::string to_toml(const TrainConfig& config) {
+  TrainConfig copy = config;  // the table holds pointers to what can be assigned
+  return to_toml(train_verb(copy).flags);
+}
+
+}  // namespace triax::minigpt

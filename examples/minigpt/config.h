@@ -1,0 +1,88 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "examples/minigpt/command_line.h"
+
+namespace triax::minigpt {
+
+/// The shape of the transformer.
+struct ModelConfig {
+  int64_t layers = 4;
+  int64_t heads = 4;
+  int64_t width = 128;
+  int64_t context = 64;  ///< tokens a position may look back on, itself included
+  double dropout = 0;
+  int64_t vocab = 0;  ///< 0: as many as the tokenizer has
+};
+
+/// Everything `minigpt train` can be told; train_verb() says what each member means.
+struct TrainConfig {
+  std::string config;  ///< the file that was read, if any; no key of its own
+  std::string data;    ///< empty: the corpus made when triax was built
+
+  ModelConfig model;
+
+  int64_t micro_batch = 12;
+  int64_t global_batch = 0;  ///< 0: micro_batch * dp
+  int64_t steps = 2000;
+  int64_t seed = 1;
+  double lr = 1e-3;
+  double min_lr = 1e-4;
+  int64_t warmup = 100;
+  double weight_decay = 0.1;
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double clip = 1;  ///< 0: no clipping
+
+  int64_t dp = 0;              ///< 0: the ranks started
+  std::string comm = "auto";   ///< auto, mpi, threads
+  int64_t ranks = 0;           ///< only with comm = threads; 0: one
+  std::string device = "cpu";  ///< cpu, cuda
+  std::string precision = "fp32";
+
+  std::string out;      ///< empty: runs/<date>-<name of the data>
+  std::string metrics;  ///< empty: OUT/metrics.jsonl
+  int64_t val_every = 250;
+  double val_fraction = 0.1;
+
+  int64_t save_every = 0;  ///< 0: only at the end
+  int64_t keep = 3;
+  std::string resume;  ///< empty: start afresh; else auto, last-good, or a checkpoint
+
+  /// Micro-batches of one replica in one step. Call after validate().
+  int64_t accumulation() const { return global_batch / (micro_batch * dp); }
+};
+
+/// Everything `minigpt sample` can be told.
+struct SampleConfig {
+  std::string config;
+  std::string checkpoint;
+  std::string prompt = "\n";
+  int64_t tokens = 200;
+  double temperature = 1;  ///< 0: always the most likely token
+  int64_t top_k = 0;       ///< 0: all
+  int64_t seed = 1;
+};
+
+/// The verbs, their flags bound to the members of `config` (they hold pointers into it): the one
+/// table that the command line, configuration files, --help and docs/cli.md are made from.
+Verb train_verb(TrainConfig& config);
+Verb sample_verb(SampleConfig& config);
+
+/// docs/cli.md: both verbs with the defaults of their flags, in Markdown.
+std::string flags_page();
+
+/// Fill in what follows from other values: data, global_batch, dp (from `ranks`, those started),
+/// out (with `date`, which must be the same on all ranks), metrics. Nothing that was given changes.
+void resolve(TrainConfig& config, int64_t ranks, const std::string& date);
+
+/// Refuse, before anything starts, what cannot be trained on `ranks` ranks. `config` is resolved.
+/// Throws Error 78 with what, why and the valid values.
+void validate(const TrainConfig& config, int64_t ranks);
+void validate(const SampleConfig& config);
+
+/// A configuration file that reads back as exactly this configuration.
+std::string to_toml(const TrainConfig& config);
+
+}  // namespace triax::minigpt

@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "core/check.h"
+#include "examples/minigpt/config.h"
+#include "examples/minigpt/launch.h"
+#include "examples/minigpt/sample.h"
+
+namespace triax::minigpt {
+
+namespace {
+
+constexpr const char* usage =
+    "Usage: minigpt VERB [FLAGS]\n"
+    "\n"
+    "  train   train a transformer on the characters of a text\n"
+    "  sample  let a trained one continue a text\n"
+    "  flags   print the table of all flags, in Markdown\n"
+    "\n"
+    "`minigpt VERB --help` says more.\n";
+
+int run(std::span<const std::string> words) {
+  if (words.empty()) {
+    std::fputs(usage, stderr);
+    return int(Exit::usage);
+  }
+  const std::string& verb = words.front();
+  auto rest = words.subspan(1);
+  if (verb == "--help") return std::fputs(usage, stdout), 0;
+  if (verb == "flags" && rest.empty()) return std::fputs(flags_page().c_str(), stdout), 0;
+  if (verb == "train") {
+    TrainConfig config;
+    Verb train_flags = train_verb(config);
+    if (parse(train_flags, rest)) return int(launch(config));
+    return std::fputs(help(train_flags).c_str(), stdout), 0;
+  }
+  if (verb == "sample") {
+    SampleConfig config;
+    Verb sample_flags = sample_verb(config);
+    if (parse(sample_flags, rest)) return validate(config), sample(config), 0;
+    return std::fputs(help(sample_flags).c_str(), stdout), 0;
+  }
+  const std::string verbs[] = {"train", "sample", "flags", "--help"};
+  fail(Exit::usage, "minigpt: unknown verb {}; the nearest is {}", verb, nearest(verb, verbs));
+}
+
+// One report, last on stderr.
+int report(Exit code, const std::string& what) {
+  fmt::print(stderr, "triax: error {}: {}\n", int(code), what);
+  return int(code);
+}
+
+}  // namespace
+
+}  // namespace triax::minigpt
+
+int main(int argc, char** argv) {
+  using namespace triax;
+  try {
+    std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    return minigpt::run(words);
+  } catch (const Error& e) {
+    return minigpt::report(e.code(), e.what());
+  } catch (const std::bad_alloc& e) {
+    return minigpt::report(Exit::memory, e.what());
+  } catch (const std::exception& e) {
+    return minigpt::report(Exit::internal, e.what());
+  }
+}

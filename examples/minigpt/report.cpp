@@ -1,0 +1,126 @@
+#include "examples/minigpt/report.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "core/memory.h"
+#include "examples/minigpt/stop_signal.h"
+
+namespace triax::minigpt {
+namespace {
+
+double seconds(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+/// Reads back exactly; null where it is no number.
+std::string exact(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
+
+std::string duration(double s) {
+  auto whole = int64_t(s + 0.5);
+  if (whole < 60) return fmt::format("{}s", whole);
+  if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+  return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
+}
+
+}  // namespace
+
+Totals add_up(parallel::Communicator& dp, const Totals& mine) {
+  auto peak = double(memory::counter()->peak());
+  Tensor sums = from_host(std::vector<double>{mine.loss, mine.tokens}, {2}, cpu);
+  Tensor tops = from_host(std::vector<double>{peak, double(StopSignal::seen())}, {2}, cpu);
+  auto a = dp.all_reduce(sums), b = dp.all_reduce(tops, parallel::ReduceOp::max);
+  a.wait();
+  b.wait();
+  auto s = sums.to_host<double>(), t = tops.to_host<double>();
+  return {.loss = s[0], .tokens = s[1], .memory_bytes = t[0], .stop = t[1] != 0};
+}
+
+void Report::describe(const std::string& mesh, const TextData& text,
+                      const Tokenizer& tokenizer) const {
+  if (!speaks_) return;
+  fmt::print(
+      "{}\n{}: {} training tokens, {} held out, {} characters, unigram entropy {:.4f} nats\n", mesh,
+      config_.data, text.train_tokens(), text.val_tokens(), tokenizer.size(),
+      text.unigram_entropy());
+}
+
+/// A resumed run repeats the steps after its checkpoint: their old lines go.
+void Report::keep_until(int64_t step) {
+  std::ifstream old(config_.metrics);
+  std::string line, kept;
+  while (step > 0 && std::getline(old, line)) {
+    auto record = nlohmann::json::parse(line, nullptr, false);
+    if (!record.is_object() || record.value("step", step + 1) > step) break;
+    kept += line + "\n";
+  }
+  file_.reset(std::fopen(config_.metrics.c_str(), "w"));
+  check_input(file_ != nullptr, Exit::cannot_write, "metrics: cannot write {}: {}", config_.metrics,
+              std::strerror(errno));
+  std::fputs(kept.c_str(), file_.get());
+}
+
+void Report::start(int64_t parameters, int64_t step) {
+  last_step_ = last_line_ = Clock::now();
+  if (!speaks_) return;
+  keep_until(step);
+  auto& m = config_.model;
+  fmt::print("{} layers, {} heads, width {}, context {}: {} parameters; {} tokens a step\n",
+             m.layers, m.heads, m.width, m.context, parameters, config_.global_batch * m.context);
+  fmt::print("run directory {}{}\n", config_.out,
+             step ? fmt::format(", resumed after step {}", step) : "");
+  std::fflush(stdout);
+}
+
+void Report::step(const StepRecord& r) {
+  auto now = Clock::now();
+  double took = seconds(now - last_step_);
+  last_step_ = now;
+  if (!speaks_) return;
+  std::string line = fmt::format(
+      R"({{"step":{},"loss":{},"grad_norm":{},"lr":{},"loss_scale":1,"skipped":false,"tokens":{},)"
+      R"("seconds":{},"tokens_per_second":{},"memory_bytes":{})",
+      r.step, exact(r.loss), exact(r.grad_norm), exact(r.lr), r.tokens, exact(took),
+      exact(double(r.tokens) / took), int64_t(r.memory_bytes));
+  if (r.val_loss) line += fmt::format(R"(,"val_loss":{})", exact(*r.val_loss));
+  line += "}\n";
+  bool written = std::fputs(line.c_str(), file_.get()) >= 0 && std::fflush(file_.get()) == 0;
+  check_input(written, Exit::cannot_write, "metrics: cannot write {}: {}", config_.metrics,
+              std::strerror(errno));
+  // Validation counts into its step's time, but not into the estimate of the time left.
+  if (!r.val_loss) mean_seconds_ = mean_seconds_ == 0 ? took : 0.95 * mean_seconds_ + 0.05 * took;
+  print(r, took);
+}
+
+/// About a line a second, and the ones nobody wants to miss.
+void Report::print(const StepRecord& r, double took) {
+  bool wanted = r.step == 1 || r.step == config_.steps || r.val_loss;
+  if (!wanted && seconds(last_step_ - last_line_) < 2) return;
+  last_line_ = last_step_;
+  double pace = mean_seconds_ > 0 ? mean_seconds_ : took;
+  std::string val = r.val_loss ? fmt::format("  val loss {:.4f}", *r.val_loss) : "";
+  fmt::print(
+      "step {:>{}}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6.0f} tokens/s  {} left{}\n",
+      r.step, std::to_string(config_.steps).size(), config_.steps, r.loss, r.grad_norm, r.lr,
+      double(r.tokens) / pace, duration(pace * double(config_.steps - r.step)), val);
+  std::fflush(stdout);
+}
+
+void Report::finish(int64_t step, bool stopped) {
+  if (!speaks_) return;
+  if (stopped)
+    fmt::print(
+        "stopped by a signal after step {}; checkpoint {}/step-{} is saved, go on with --out {} "
+        "--resume auto\n",
+        step, config_.out, step, config_.out);
+  else fmt::print("finished after step {}; checkpoint {}/step-{}\n", step, config_.out, step);
+  std::fflush(stdout);
+}
+
+}  // namespace triax::minigpt

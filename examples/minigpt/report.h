@@ -1,0 +1,58 @@
+#pragma once
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "examples/minigpt/config.h"
+#include "examples/minigpt/text_data.h"
+#include "parallel/comm/communicator.h"
+
+namespace triax::minigpt {
+
+/// What ranks add up after each step (and after a validation).
+struct Totals {
+  double loss = 0;  ///< summed over tokens
+  double tokens = 0;
+  double memory_bytes = 0;  ///< high-water of tensor memory, largest rank
+  bool stop = false;        ///< a rank was asked to stop
+};
+/// Collective: sums over the ranks of `dp`. Memory and stop are filled in here.
+Totals add_up(parallel::Communicator& dp, const Totals& mine);
+
+/// One line of metrics.jsonl; see docs/cli.md for the fields.
+struct StepRecord {
+  int64_t step = 0;
+  double loss = 0, grad_norm = 0, lr = 0;
+  int64_t tokens = 0;
+  double memory_bytes = 0;
+  std::optional<double> val_loss = {};
+};
+
+/// Prints progress and writes metrics.jsonl, with one voice: silent on all ranks but the first.
+class Report {
+ public:
+  /// `c` must outlive it.
+  enum class Voice { loud, silent };
+  Report(const TrainConfig& c, Voice voice) : config_(c), speaks_(voice == Voice::loud) {}
+  /// What is about to be trained, on what.
+  void describe(const std::string& mesh, const TextData& text, const Tokenizer& tokenizer) const;
+  /// `step`: the one that was resumed from, 0 for a fresh start. Later metrics are dropped.
+  void start(int64_t parameters, int64_t step);
+  void step(const StepRecord& r);
+  void finish(int64_t step, bool stopped);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void keep_until(int64_t step);
+  void print(const StepRecord& r, double seconds);
+
+  const TrainConfig& config_;
+  bool speaks_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_{nullptr, &std::fclose};
+  Clock::time_point last_step_, last_line_;
+  double mean_seconds_ = 0;
+};
+
+}  // namespace triax::minigpt

@@ -1,0 +1,82 @@
+#include "examples/minigpt/sample.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+#include "core/check.h"
+#include "examples/minigpt/model.h"
+#include "examples/minigpt/tokenizer.h"
+#include "parallel/checkpoint/directory.h"
+
+namespace triax::minigpt {
+namespace {
+
+/// The newest checkpoint of a run directory, or the one that is named.
+parallel::Checkpoint open(const std::string& path, parallel::Coordinator& alone) {
+  parallel::CheckpointDirectory run(path, alone);
+  if (run.steps().empty()) return parallel::Checkpoint::open(path, alone);
+  return *run.resume("auto");
+}
+
+int64_t number(const parallel::Checkpoint& c, const std::string& key) {
+  return std::stoll(c.state(key));
+}
+
+/// An index drawn from softmax(logits / temperature), among the `top_k` largest (0: all).
+/// Temperature 0 takes the largest.
+size_t draw(std::vector<double> logits, const SampleConfig& c, double uniform) {
+  auto largest = size_t(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  if (c.temperature == 0) return largest;
+  std::vector<size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  if (c.top_k > 0 && size_t(c.top_k) < order.size()) order.resize(size_t(c.top_k));
+  double total = 0, top = logits[largest];
+  for (size_t i : order) total += logits[i] = std::exp((logits[i] - top) / c.temperature);
+  double left = uniform * total;
+  for (size_t i : order)
+    if ((left -= logits[i]) <= 0) return i;
+  return order.back();
+}
+
+}  // namespace
+
+void sample(const SampleConfig& c) {
+  parallel::Alone alone;
+  parallel::Checkpoint checkpoint = open(c.checkpoint, alone);
+  auto tokenizer = Tokenizer::from_json(checkpoint.state("tokenizer"), checkpoint.path());
+  ModelConfig m{.layers = number(checkpoint, "layers"),
+                .heads = number(checkpoint, "heads"),
+                .width = number(checkpoint, "width"),
+                .context = number(checkpoint, "context"),
+                .vocab = number(checkpoint, "vocab")};
+  Gpt model(m);
+  model.materialize(cpu, f32, 0);
+  std::vector<parallel::Piece> weights;
+  for (auto* p : model.parameters())
+    weights.push_back({p->name, "", {.full = p->full}, p->value.detach()});
+  checkpoint.load(weights, parallel::Unclaimed::ignore);
+
+  NoGrad guard;
+  std::vector<int32_t> text = tokenizer.encode(c.prompt);
+  fmt::print("{}", c.prompt);
+  uint64_t key = random::key(c.seed, "sample");
+  for (int64_t i = 0; i < c.tokens; ++i) {
+    auto time = std::min(int64_t(text.size()), m.context);
+    std::vector<int32_t> window(text.end() - time, text.end());
+    Tensor logits = model.logits(from_host(window, {time}, cpu), time, nn::evaluation);
+    auto last = logits.narrow(0, time - 1, 1).narrow(1, 0, tokenizer.size()).to(f64);
+    auto next = draw(last.contiguous().to_host<double>(), c, random::uniform(key, uint64_t(i), 0));
+    text.push_back(int32_t(next));
+    fmt::print("{}", tokenizer.decode(std::span(text).last(1)));
+    std::fflush(stdout);
+  }
+  fmt::print("\n");
+}
+
+}  // namespace triax::minigpt

@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <vector>
+
+#include "core/check.h"
+#include "examples/minigpt/config.h"
+
+namespace triax::minigpt {
+
+namespace {
+
+// The divisors of n that lie nearest to `wanted`, at most `count`, ascending.
+std::vector<int64_t> nearest_divisors(int64_t n, int64_t wanted, size_t count) {
+  std::vector<int64_t> divisors;
+  for (int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    divisors.push_back(d);
+    if (d != n / d) divisors.push_back(n / d);
+  }
+  auto distance = [&](int64_t d) { return d > wanted ? d - wanted : wanted - d; };
+  std::sort(divisors.begin(), divisors.end(),
+            [&](int64_t a, int64_t b) { return distance(a) < distance(b); });
+  divisors.resize(std::min(divisors.size(), count));
+  std::sort(divisors.begin(), divisors.end());
+  return divisors;
+}
+
+void check_built(const TrainConfig& c) {
+  check_input(c.device == "cpu", Exit::config, "device={} is not in this build yet\n  Valid: cpu.",
+              c.device);
+  check_input(c.precision == "fp32", Exit::config,
+              "precision={} is not in this build yet\n  Valid: fp32.", c.precision);
+}
+
+void check_model(const ModelConfig& m) {
+  if (m.width % m.heads == 0) return;
+  fail(Exit::config,
+       "heads={} does not divide width={}\n"
+       "  Each head holds width/heads columns. Valid heads for this width{}: {}.",
+       m.heads, m.width, m.heads > 12 || m.width > 1000 ? ", nearest" : "",
+       fmt::join(nearest_divisors(m.width, m.heads, 12), ", "));
+}
+
+void check_mesh(const TrainConfig& c, int64_t ranks) {
+  check_input(c.ranks == 0 || c.comm == "threads", Exit::config,
+              "ranks={} with comm={}\n"
+              "  Only ranks that are threads are started by this program. Add --comm threads, or "
+              "leave --ranks\n  out and start processes: mpirun -np {} minigpt train ...",
+              c.ranks, c.comm, c.ranks);
+  check_input(c.dp == ranks, Exit::config,
+              "mesh: dp {} does not equal the {} rank{} started\n"
+              "  Each rank holds one replica of the model. Valid dp with {} rank{}: {}.\n"
+              "  For dp {}: mpirun -np {} minigpt train ..., or --comm threads --ranks {}",
+              c.dp, ranks, ranks == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s", ranks, c.dp, c.dp,
+              c.dp);
+}
+
+void check_batch(const TrainConfig& c) {
+  int64_t unit = c.micro_batch * c.dp, below = c.global_batch / unit * unit, above = below + unit;
+  if (c.global_batch % unit == 0) return;
+  fail(Exit::config,
+       "global-batch={} is not a multiple of micro-batch {} x dp {} = {}\n"
+       "  Every replica accumulates the same number of whole micro-batches. Nearest valid: {}.",
+       c.global_batch, c.micro_batch, c.dp, unit,
+       below == 0 ? fmt::format("{}", above) : fmt::format("{}, {}", below, above));
+}
+
+void check_rates(const TrainConfig& c) {
+  check_input(c.warmup <= c.steps, Exit::config,
+              "warmup={} is more than steps={}\n"
+              "  The learning rate would never reach --lr. Valid warmup: 0 to {}.",
+              c.warmup, c.steps, c.steps);
+  check_input(c.min_lr <= c.lr, Exit::config,
+              "min-lr={} is more than lr={}\n"
+              "  The learning rate falls from --lr to --min-lr. Valid min-lr: 0 to {}.",
+              c.min_lr, c.lr, c.lr);
+}
+
+}  // namespace
+
+void validate(const TrainConfig& config, int64_t ranks) {
+  TrainConfig copy = config;
+  for (const Flag& flag : train_verb(copy).flags) check_value(flag, {Exit::config, flag.name});
+  check_built(config);
+  check_model(config.model);
+  check_mesh(config, ranks);
+  check_batch(config);
+  check_rates(config);
+  check_input(!config.data.empty(), Exit::config,
+              "data is not given\n  This build made no corpus of its own. Add --data FILE.");
+}
+
+void validate(const SampleConfig& config) {
+  SampleConfig copy = config;
+  for (const Flag& flag : sample_verb(copy).flags) check_value(flag, {Exit::config, flag.name});
+  check_input(!config.checkpoint.empty(), Exit::config,
+              "checkpoint is not given\n  Add --checkpoint RUN/step-N.");
+}
+
+}  // namespace triax::minigpt
