@@ -72,7 +72,7 @@ void unwinding(World& world) {
          c = world.comm().recv(z, 0);
     fail(Exit::io, "while in flight");
   }
-  world.comm().barrier();
+  world.host().barrier();
 }
 
 int run(int argc, char** argv) {
