@@ -8,52 +8,79 @@
 namespace triax::parallel {
 namespace {
 
-struct Place3 {
-  int dp, pp, tp;
-};
-
-Place3 place_of(int rank, MeshShape s) {
-  return {rank / s.tp % s.dp, rank / (s.tp * s.dp), rank % s.tp};
+/// Up to three shapes with `ranks` ranks, those that keep most of what was asked first.
+std::vector<MeshShape> shapes_like(const MeshShape& wanted, int ranks) {
+  std::vector<MeshShape> shapes;
+  for (int tp = 1; tp <= ranks; ++tp)
+    for (int pp = 1; pp * tp <= ranks; ++pp)
+      if (ranks % (pp * tp) == 0) shapes.push_back({ranks / (pp * tp), pp, tp});
+  auto kept = [&](const MeshShape& s) {
+    return 4 * (s.tp == wanted.tp) + 4 * (s.pp == wanted.pp) + 4 * (s.dp == wanted.dp) +
+           2 * (wanted.tp % s.tp == 0) + 2 * (wanted.pp % s.pp == 0);
+  };
+  std::stable_sort(shapes.begin(), shapes.end(),
+                   [&](auto& a, auto& b) { return kept(a) > kept(b); });
+  shapes.resize(std::min<size_t>(shapes.size(), 3));
+  return shapes;
 }
 
-/// The groups of one axis: ranks that differ in nothing else.
-template <class Key> std::string groups(int ranks, MeshShape s, Key key) {
+/// `{0, 1} {2, 3}`: the ranks grouped by `color`, in order.
+template <class Color> std::string groups(const MeshShape& shape, Color color) {
+  constexpr size_t most = 8;
+  std::vector<std::vector<int>> members(static_cast<size_t>(shape.size()));
+  for (int r = 0; r < shape.size(); ++r) members[size_t(color(point_of(shape, r)))].push_back(r);
+  std::erase_if(members, [](auto& m) { return m.empty(); });
   std::string text;
-  std::vector<int> seen;
-  for (int r = 0; r < ranks; ++r) {
-    int color = key(place_of(r, s));
-    if (std::find(seen.begin(), seen.end(), color) != seen.end()) continue;
-    seen.push_back(color);
-    std::vector<int> members;
-    for (int other = r; other < ranks; ++other)
-      if (key(place_of(other, s)) == color) members.push_back(other);
-    text += fmt::format(" {{{}}}", fmt::join(members, ", "));
-  }
+  for (size_t g = 0; g < std::min(most, members.size()); ++g)
+    text += fmt::format(" {{{}}}", fmt::join(members[g], ", "));
+  if (members.size() > most) text += fmt::format(" and {} more", members.size() - most);
   return text;
 }
 
+int dp_color(const MeshShape& s, const MeshPoint& at) { return at.pp * s.tp + at.tp; }
+int pp_color(const MeshShape& s, const MeshPoint& at) { return at.dp * s.tp + at.tp; }
+int tp_color(const MeshShape& s, const MeshPoint& at) { return at.pp * s.dp + at.dp; }
+
 }  // namespace
 
-Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {
-  check_input(s.dp >= 1 && s.pp >= 1 && s.tp >= 1 && s.dp * s.pp * s.tp == world.size(),
-              Exit::config, "mesh: dp {} * pp {} * tp {} = {} does not equal the {} ranks started",
-              s.dp, s.pp, s.tp, s.dp * s.pp * s.tp, world.size());
-  Place3 me = place_of(world.rank(), s);
-  dp_ = world.split(me.pp * s.tp + me.tp, me.dp, "dp");
-  pp_ = world.split(me.dp * s.tp + me.tp, me.pp, "pp");
-  tp_ = world.split(me.pp * s.dp + me.dp, me.tp, "tp");
-  model_ = world.split(me.dp, me.pp * s.tp + me.tp, "model");
+int rank_of(const MeshShape& s, const MeshPoint& at) {
+  return (at.pp * s.dp + at.dp) * s.tp + at.tp;
+}
+MeshPoint point_of(const MeshShape& s, int rank) {
+  return {.dp = rank / s.tp % s.dp, .pp = rank / (s.tp * s.dp), .tp = rank % s.tp};
 }
 
-std::string Mesh::describe() const {
-  auto [dp, pp, tp] = shape_;
-  int n = world_.size();
+void check_shape(const MeshShape& s, int ranks) {
+  check_input(s.dp > 0 && s.pp > 0 && s.tp > 0, Exit::config,
+              "mesh: dp {}, pp {}, tp {}; each must be at least 1", s.dp, s.pp, s.tp);
+  int64_t product = int64_t{s.dp} * s.pp * s.tp;
+  if (product == ranks) return;
+  std::vector<std::string> instead;
+  for (const MeshShape& o : shapes_like(s, ranks))
+    instead.push_back(fmt::format("--dp {} --pp {} --tp {}", o.dp, o.pp, o.tp));
+  fail(Exit::config,
+       "mesh: dp {} * pp {} * tp {} = {} does not equal the {} ranks started\n"
+       "  With {} ranks try: {}",
+       s.dp, s.pp, s.tp, product, ranks, ranks, fmt::join(instead, ", or "));
+}
+
+Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {
+  check_shape(s, world.size());
+  MeshPoint at = point_of(s, world.rank());
+  tp_ = world.split(tp_color(s, at), at.tp, "tp");
+  dp_ = world.split(dp_color(s, at), at.dp, "dp");
+  pp_ = world.split(pp_color(s, at), at.pp, "pp");
+  model_ = world.split(at.dp, at.pp * s.tp + at.tp, "model");
+}
+
+std::string describe(const MeshShape& s) {
+  using At = const MeshPoint&;
   std::string text =
-      fmt::format("{} rank{}: dp {} x pp {} x tp {}", n, n == 1 ? "" : "s", dp, pp, tp);
-  MeshShape s = shape_;
-  if (dp > 1) text += "\n  dp" + groups(n, s, [&](Place3 p) { return p.pp * s.tp + p.tp; });
-  if (pp > 1) text += "\n  pp" + groups(n, s, [&](Place3 p) { return p.dp * s.tp + p.tp; });
-  if (tp > 1) text += "\n  tp" + groups(n, s, [&](Place3 p) { return p.pp * s.dp + p.dp; });
+      fmt::format("mesh: dp {} x pp {} x tp {} = {} ranks\n", s.dp, s.pp, s.tp, s.size());
+  text += "  tp   " + groups(s, [&](At at) { return tp_color(s, at); }) + "\n";
+  text += "  dp   " + groups(s, [&](At at) { return dp_color(s, at); }) + "\n";
+  text += "  pp   " + groups(s, [&](At at) { return pp_color(s, at); }) + "\n";
+  text += "  model" + groups(s, [&](At at) { return at.dp; }) + "\n";
   return text;
 }
 

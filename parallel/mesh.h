@@ -6,33 +6,52 @@
 
 namespace triax::parallel {
 
-/// Sizes of the axes: data, pipeline and tensor parallelism.
+/// How many ranks share the batch (dp), the layers (pp) and each layer (tp).
 struct MeshShape {
   int dp = 1, pp = 1, tp = 1;
+  int size() const { return dp * pp * tp; }
+  bool operator==(const MeshShape&) const = default;
 };
 
-/// The ranks as a three-dimensional grid: rank = (pp * DP + dp) * TP + tp, so that tp neighbours
-/// are closest and pp neighbours farthest (Narayanan et al., "Efficient large-scale language model
-/// training on GPU clusters", 2021, section 3).
+/// Where a rank stands on the mesh.
+struct MeshPoint {
+  int dp = 0, pp = 0, tp = 0;
+  bool operator==(const MeshPoint&) const = default;
+};
+
+/// rank = (pp * DP + dp) * TP + tp: tensor-parallel ranks, who talk most, are neighbours.
+int rank_of(const MeshShape& shape, const MeshPoint& at);
+MeshPoint point_of(const MeshShape& shape, int rank);
+
+/// The ranks of a world on three axes, with a communicator along each. Groups of one rank cost
+/// nothing, so code never asks whether an axis is used.
 class Mesh {
  public:
-  /// Collective. `world` must outlive it. Error 78 unless dp * pp * tp is the number of ranks.
+  /// Collective. Throws Error 78, naming shapes that would do, unless the shape has as many ranks
+  /// as the world. `world` must outlive the mesh.
   Mesh(Communicator& world, MeshShape shape);
 
-  Communicator& world() const { return world_; }
-  Communicator& dp() const { return *dp_; }        ///< replicas of this rank's part
-  Communicator& pp() const { return *pp_; }        ///< stages of this rank's replica
-  Communicator& tp() const { return *tp_; }        ///< slices of this rank's stage
-  Communicator& model() const { return *model_; }  ///< all parts of this rank's replica
-  MeshShape shape() const { return shape_; }
-
-  /// Which ranks form each group, a line an axis: `dp 2: {0, 1}`.
-  std::string describe() const;
+  const MeshShape& shape() const { return shape_; }
+  Communicator& world() { return world_; }
+  /// Same layers, same slice of them, other data.
+  Communicator& dp() { return *dp_; }
+  /// Same data and slice, other layers; rank is the stage.
+  Communicator& pp() { return *pp_; }
+  /// Same data and layers, other slice.
+  Communicator& tp() { return *tp_; }
+  /// All ranks of one replica of the model: pp x tp, ordered by stage.
+  Communicator& model() { return *model_; }
 
  private:
   Communicator& world_;
   MeshShape shape_;
   std::unique_ptr<Communicator> dp_, pp_, tp_, model_;
 };
+
+/// Throws Error 78 unless `shape` has `ranks` ranks.
+void check_shape(const MeshShape& shape, int ranks);
+
+/// Which ranks form each group, one line per axis.
+std::string describe(const MeshShape& shape);
 
 }  // namespace triax::parallel

@@ -16,8 +16,14 @@ std::string describe(const Call& c) {
   return text + ")";
 }
 
+std::string str(Place place) {
+  std::string_view file = place.file;
+  while (file.starts_with("../")) file.remove_prefix(3);  // as the compiler saw it
+  return fmt::format("{}:{}", file, place.line);
+}
+
 std::string located(const Call& c) {
-  return fmt::format("{}   {}:{}", describe(c), c.place.file, c.place.line);
+  return fmt::format("{}   {}", describe(c), str(c.place));
 }
 
 }  // namespace triax::parallel

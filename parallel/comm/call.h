@@ -62,7 +62,9 @@ constexpr std::string_view name(Call::Kind kind) {
 }
 /// `all_reduce(sum, f32[4096])`.
 std::string describe(const Call& call);
-/// The same, with file and line.
+/// `parallel/mesh.cpp:12`.
+std::string str(Place place);
+/// The call, with its place.
 std::string located(const Call& call);
 
 /// A call with its tensors, contiguous and checked. `from` and `to` are undefined on ranks that

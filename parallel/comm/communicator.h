@@ -83,12 +83,8 @@ class Communicator {
   void check_usable() const;
 
  protected:
-  /// Shared by a communicator and its operations.
-  struct Fault {
-    std::exception_ptr error;
-  };
   explicit Communicator(Group group);
-  std::shared_ptr<Fault> fault() const { return fault_; }
+  const std::shared_ptr<Fault>& fault() const { return fault_; }
 
  private:
   Work begin(Transfer t, double bytes);

@@ -15,7 +15,7 @@ Error disagreement(const Group& group, int64_t number, const Called& a, const Ca
   if (number > 1) text += fmt::format("  Last call that matched: {}. ", number - 1);
   else text += "  ";
   return Error(Exit::mismatch, text + "No data of this call was used.",
-               fmt::format("{}:{}", a.call.place.file, a.call.place.line));
+               str(a.call.place));
 }
 
 Error no_progress(const Group& group, const Call& call, const std::vector<int>& missing) {
@@ -25,8 +25,8 @@ Error no_progress(const Group& group, const Call& call, const std::vector<int>& 
                fmt::format("{}: no progress in group {} for {} s; waiting for rank {}\n  called at "
                            "{}:{}",
                            describe(call), group.str(), group.time_limit, fmt::join(ranks, ", "),
-                           call.place.file, call.place.line),
-               fmt::format("{}:{}", call.place.file, call.place.line));
+                           str(call.place)),
+               str(call.place));
 }
 
 }  // namespace triax::parallel

@@ -126,10 +126,35 @@ std::unique_ptr<Communicator> ThreadComm::start_split(Group g, int number, int c
   return std::make_unique<ThreadComm>(std::move(hub), std::move(g));
 }
 
-void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, ThreadOptions options) {
+namespace {
+
+Group world_group(int ranks, const ThreadOptions& options) {
   Group all{.name = "world", .members = std::vector<int>(size_t(ranks))};
   all.time_limit = options.time_limit;
   std::iota(all.members.begin(), all.members.end(), 0);
+  return all;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> single_rank(ThreadOptions options) {
+  Group all = world_group(1, options);
+  return std::make_unique<ThreadComm>(std::make_shared<Hub>(all, std::make_shared<Fate>(1)), all);
+}
+
+void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, ThreadOptions options) {
+  run_thread_ranks(
+      ranks,
+      [&](std::unique_ptr<Communicator> world) {
+        rank(*world);
+        world->check_usable();
+      },
+      options);
+}
+
+void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Communicator>)>& rank,
+                      ThreadOptions options) {
+  Group all = world_group(ranks, options);
   auto fate = std::make_shared<Fate>(ranks);
   auto hub = std::make_shared<Hub>(all, fate);
   fate->join(hub);
@@ -147,9 +172,7 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, Thread
     try {
       Group mine = all;
       mine.rank = r;
-      ThreadComm world(hub, mine);
-      rank(world);
-      world.check_usable();
+      rank(std::make_unique<ThreadComm>(hub, mine));
       return fate->end(r);
     } catch (const PeerFailed& e) {
       note(consequence);

@@ -30,5 +30,11 @@ struct ThreadOptions {
 /// the first error after all have ended; what other ranks threw because of it is dropped.
 void run_ranks(int ranks, const std::function<void(Communicator& world)>& rank,
                ThreadOptions options = {});
+/// `run_ranks`, for a rank that keeps its communicator.
+void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Communicator>)>& rank,
+                      ThreadOptions options = {});
+
+/// A world of one rank.
+std::unique_ptr<Communicator> single_rank(ThreadOptions options = {});
 
 }  // namespace triax::parallel

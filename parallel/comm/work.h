@@ -19,6 +19,11 @@ class Operation {
   virtual void abandon(std::exception_ptr error) noexcept = 0;
 };
 
+/// Why a communicator can no longer be used. Shared by it and its operations.
+struct Fault {
+  std::exception_ptr error;
+};
+
 /// The handle of an operation in flight. Until `wait()` returned (or `done()` said true) the
 /// tensors belong to the operation; after it, code that follows on this thread may use them.
 ///

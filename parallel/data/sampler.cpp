@@ -1,35 +1,39 @@
 #include "parallel/data/sampler.h"
 
-#include <utility>
-
 #include "core/check.h"
 #include "core/random.h"
 
 namespace triax::parallel {
+namespace {
 
-Sampler::Sampler(int64_t size, uint64_t seed) : size_(size), key_(random::key(seed, "sampler")) {
-  check(size >= 1, "sampler: {} samples; expected at least 1", size);
-  while ((int64_t{1} << (2 * half_bits_)) < size) ++half_bits_;
+constexpr uint64_t rounds = 8;  // small domains mix slowly; three would do for large ones
+
+}  // namespace
+
+Sampler::Sampler(int64_t dataset_size, uint64_t seed)
+    : size_(dataset_size), key_(random::key(seed, "sampler")) {
+  check_input(dataset_size >= 1, Exit::data, "sampler: {} samples; expected at least 1",
+              dataset_size);
+  while (2 * half_bits_ < 62 && (int64_t{1} << (2 * half_bits_)) < dataset_size) ++half_bits_;
+}
+
+uint64_t Sampler::permuted(uint64_t x, uint64_t epoch) const {
+  uint64_t mask = (uint64_t{1} << half_bits_) - 1, left = x >> half_bits_, right = x & mask;
+  for (uint64_t round = 0; round < rounds; ++round) {
+    uint64_t f = random::philox(key_, epoch, round << 32 | right).x;
+    uint64_t next = left ^ (f & mask);
+    left = right;
+    right = next;
+  }
+  return left << half_bits_ | right;
 }
 
 int64_t Sampler::at(int64_t consumed) const {
-  check(consumed >= 0, "sampler: position {}; expected 0 or more", consumed);
-  auto epoch = uint64_t(consumed / size_);
-  // The domain is below four times the size, so this ends after a few rounds on average.
-  int64_t index = consumed % size_;
-  do index = permuted(index, epoch);
-  while (index >= size_);
-  return index;
-}
-
-int64_t Sampler::permuted(int64_t index, uint64_t epoch) const {
-  uint64_t mask = (uint64_t{1} << half_bits_) - 1;
-  uint64_t left = uint64_t(index) >> half_bits_, right = uint64_t(index) & mask;
-  for (uint64_t round = 0; round < 4; ++round) {
-    uint64_t mixed = random::philox(key_, epoch * 4 + round, right).x & mask;
-    left = std::exchange(right, left ^ mixed);
-  }
-  return int64_t(left << half_bits_ | right);
+  check(consumed >= 0, "sampler: position {}; expected at least 0", consumed);
+  auto size = uint64_t(size_), epoch = uint64_t(consumed) / size, x = uint64_t(consumed) % size;
+  do x = permuted(x, epoch);
+  while (x >= size);
+  return int64_t(x);
 }
 
 }  // namespace triax::parallel

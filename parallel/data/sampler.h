@@ -3,19 +3,25 @@
 
 namespace triax::parallel {
 
-/// The order of samples as a pure function of (seed, samples consumed): the same on every mesh, for
-/// every micro-batch size, and after a resume. Each epoch is a new permutation, computed place by
-/// place: a Feistel network (Luby and Rackoff 1988) on the next power of four, whose values outside
-/// the data set are walked on (Black and Rogaway 2002).
+/// The order of samples as a pure function of (seed, samples consumed since the start of training):
+/// it depends on no mesh, micro-batch or accumulation, and a resumed run needs one number.
+///
+/// Each epoch is a new pseudo-random permutation: a Feistel network (Luby and Rackoff 1988) with
+/// Philox as its round function, on the smallest domain of an even number of bits that holds the
+/// dataset; values outside are mapped again until they fall inside (cycle walking, Black and
+/// Rogaway 2002). Nothing is stored.
 class Sampler {
  public:
-  /// `size`: samples in the data set, at least 1.
-  Sampler(int64_t size, uint64_t seed);
-  /// The sample at position `consumed` (from 0) since the start of training.
+  /// `dataset_size` at least 1, else Error 65.
+  Sampler(int64_t dataset_size, uint64_t seed);
+
+  int64_t dataset_size() const { return size_; }
+  /// Which sample, in [0, dataset_size), stands at position `consumed` >= 0. Every sample stands
+  /// once in each epoch: positions [e * dataset_size, (e + 1) * dataset_size).
   int64_t at(int64_t consumed) const;
 
  private:
-  int64_t permuted(int64_t index, uint64_t epoch) const;
+  uint64_t permuted(uint64_t x, uint64_t epoch) const;
   int64_t size_;
   uint64_t key_;
   int half_bits_ = 1;

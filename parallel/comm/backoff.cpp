@@ -1,0 +1,39 @@
+#include "parallel/comm/backoff.h"
+
+#include <sched.h>
+
+#include <thread>
+
+namespace triax::parallel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int spins = 2000, yields = 1000;
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+// A spinning rank keeps the one it waits for from running when there are more ranks than cores.
+Backoff::Backoff(bool crowded, double time_limit)
+    : limit_(Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                std::chrono::duration<double>(time_limit))),
+      count_(0),
+      spins_(crowded ? 0 : spins) {}
+
+bool Backoff::pause() {
+  ++count_;
+  if (count_ <= spins_) {
+    relax();
+    return true;
+  }
+  if (count_ <= spins_ + yields) sched_yield();
+  else std::this_thread::sleep_for(std::chrono::microseconds(50));
+  return count_ % 64 != 0 || Clock::now() < limit_;
+}
+
+}  // namespace triax::parallel

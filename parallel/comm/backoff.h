@@ -1,0 +1,21 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+
+namespace triax::parallel {
+
+/// How a rank waits for another process: spin a little while every rank has a core of its own,
+/// then let others run, then sleep. Never burns a core for long.
+class Backoff {
+ public:
+  Backoff(bool crowded, double time_limit);
+  /// False when the time limit has passed.
+  bool pause();
+
+ private:
+  std::chrono::steady_clock::time_point limit_;
+  int64_t count_;
+  int spins_;
+};
+
+}  // namespace triax::parallel

@@ -1,0 +1,127 @@
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+#include "core/check.h"
+#include "parallel/comm/cores.h"
+#include "parallel/comm/session.h"
+
+namespace triax::parallel {
+namespace {
+
+int number(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text ? std::atoi(text) : otherwise;
+}
+
+/// What many ranks find wrong at once is said once: rank 0 speaks at once, and has ended the others
+/// before they do.
+void wait_for_others_to_speak(int rank) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(400 * std::min(rank, 4)));
+}
+
+void print_report(const std::exception& e) {
+  std::fflush(stdout);
+  std::fputs(failure_report(e).c_str(), stderr);
+  std::fflush(stderr);
+}
+
+class Unknown final : public std::exception {
+  const char* what() const noexcept override { return "an exception that is no std::exception"; }
+};
+
+}  // namespace
+
+Announced announced_by_launcher() {
+  struct Launcher {
+    const char *size, *rank;
+  };
+  // SLURM_NTASKS also stands in a shell inside an allocation; the tasks of a step are meant here.
+  for (Launcher l :
+       {Launcher{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, Launcher{"PMI_SIZE", "PMI_RANK"},
+        Launcher{"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}})
+    if (int size = number(l.size, 1); size > 1) return {number(l.rank, 0), size, l.size};
+  return {};
+}
+
+void check_announced(int found) {
+  Announced a = announced_by_launcher();
+  check_input(a.size <= found, Exit::config,
+              "world: the launcher announced {} ranks ({}), but {} found each other\n"
+              "  Is triax built with the MPI of this launcher? Without MPI use --comm threads.",
+              a.size, a.variable, found);
+}
+
+World::World(int& argc, char**& argv, WorldOptions options)
+    : session_(std::make_unique<Session>(argc, argv)),
+      local_rank_(session_->local_rank()),
+      local_size_(session_->local_size()) {
+  int cores = usable_cores();
+  threads_ = set_rank_threads(cores, session_->sharing());
+  comm_ = session_->open(options, session_->sharing() * threads_ > cores);
+  host_ = comm_->split(0, comm_->rank(), "host");
+}
+
+World::World(std::unique_ptr<Communicator> comm, int threads)
+    : comm_(std::move(comm)),
+      host_(comm_->split(0, comm_->rank(), "host")),
+      local_rank_(comm_->rank()),
+      local_size_(comm_->size()),
+      threads_(threads) {}
+
+World::~World() {
+  host_ = nullptr;
+  // The end is collective; a rank that failed does not come to it.
+  if (session_ && !std::uncaught_exceptions()) session_->close(std::move(comm_));
+}
+
+void run_worlds(int ranks, const std::function<void(World&)>& rank, ThreadOptions options) {
+  run_thread_ranks(
+      ranks,
+      [&](std::unique_ptr<Communicator> comm) {
+        World world(std::move(comm), set_rank_threads(usable_cores(), ranks));
+        rank(world);
+        world.comm().check_usable();
+        world.host().check_usable();
+      },
+      options);
+}
+
+int exit_code(const std::exception& e) {
+  if (auto* error = dynamic_cast<const Error*>(&e)) return int(error->code());
+  return int(dynamic_cast<const std::bad_alloc*>(&e) ? Exit::memory : Exit::internal);
+}
+
+std::string failure_report(const std::exception& e) {
+  constexpr int most_lines = 12;
+  std::string text = fmt::format("triax: error {}: {}\n", exit_code(e), e.what());
+  auto* error = dynamic_cast<const Error*>(&e);
+  if (error && error->code() == Exit::internal && !error->place().empty())
+    text += fmt::format("  at {}\n", error->place());
+  size_t end = 0;
+  for (int line = 0; line < most_lines && end < text.size(); ++line) end = text.find('\n', end) + 1;
+  return text.substr(0, end);
+}
+
+int run_main(int argc, char** argv, const std::function<int(int, char**)>& body) {
+  std::unique_ptr<Session> session;
+  auto failed = [&](const std::exception& e) {
+    int rank = session ? session->rank() : announced_by_launcher().rank;
+    wait_for_others_to_speak(rank);
+    if (session || rank == 0) print_report(e);
+    if (session && session->size() > 1) session->abort(exit_code(e));
+    return exit_code(e);
+  };
+  try {
+    session = std::make_unique<Session>(argc, argv);
+    return body(argc, argv);
+  } catch (const std::exception& e) {
+    return failed(e);
+  } catch (...) {
+    return failed(Unknown());
+  }
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,46 @@
+#pragma once
+#include <memory>
+
+#include "parallel/comm/world.h"
+
+namespace triax::parallel {
+
+/// How this process was started: by a launcher with others, or alone. Made once; another one made
+/// while MPI runs only looks. world.cpp has it with MPI, world_without_mpi.cpp without.
+class Session {
+ public:
+  /// Throws Error 78 if the launcher announced more ranks than have found each other.
+  Session(int& argc, char**& argv);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
+  /// Ranks whose affinity masks overlap with this one's, itself included.
+  int sharing() const { return sharing_; }
+
+  /// Collective.
+  std::unique_ptr<Communicator> open(const WorldOptions& options, bool crowded);
+  /// Collective, after everything split from it.
+  void close(std::unique_ptr<Communicator> world);
+  /// End all ranks.
+  [[noreturn]] void abort(int code) noexcept;
+
+ private:
+  bool owns_ = false;
+  int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, sharing_ = 1;
+};
+
+/// What the launcher says in the environment; `size` 1 and `rank` 0 if it says nothing.
+struct Announced {
+  int rank = 0, size = 1;
+  const char* variable = "";  ///< that said the size
+};
+Announced announced_by_launcher();
+/// Throws Error 78 if more ranks were announced than `found`.
+void check_announced(int found);
+
+}  // namespace triax::parallel

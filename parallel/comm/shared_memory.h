@@ -1,0 +1,48 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "core/storage.h"
+
+namespace triax::parallel {
+
+/// Memory that the ranks of one host share: one segment for each, mapped by all. Pages are taken
+/// from the host when they are first handed out, so a large segment costs nothing by itself.
+class SharedMemory {
+ public:
+  /// A place in it, the same for all ranks. segment < 0: not in it.
+  struct Address {
+    int32_t segment = -1;
+    int64_t offset = 0;
+  };
+
+  /// `segments` by rank on this host, of `bytes` each; `mine` is this rank's.
+  SharedMemory(std::vector<std::byte*> segments, size_t bytes, int mine);
+
+  std::byte* at(Address a) const { return segments_[size_t(a.segment)] + a.offset; }
+  Address find(const void* data) const;
+
+  /// 64-byte aligned bytes of this rank's segment; null if there is no room, or the host has no
+  /// pages left.
+  void* allocate(size_t bytes);
+  void deallocate(void* data, size_t bytes) noexcept;
+  /// Bytes handed out.
+  size_t used() const;
+
+ private:
+  bool claim_pages(size_t end);
+  std::vector<std::byte*> segments_;
+  size_t bytes_;
+  int mine_;
+  mutable std::mutex mutex_;
+  std::map<size_t, size_t> free_;  // by offset: bytes
+  size_t claimed_ = 0, used_ = 0;
+};
+
+/// Tensors from this rank's segment, and from the CPU's own memory where there is no room.
+std::shared_ptr<Allocator> shared_allocator(std::shared_ptr<SharedMemory> memory);
+
+}  // namespace triax::parallel

@@ -1,0 +1,94 @@
+#include "parallel/mesh.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "parallel/comm/world.h"
+
+namespace triax::parallel {
+namespace {
+
+TEST(Mesh, RankAndPointAreInverse) {
+  MeshShape s{.dp = 2, .pp = 3, .tp = 4};
+  for (int r = 0; r < s.size(); ++r) EXPECT_EQ(rank_of(s, point_of(s, r)), r);
+  EXPECT_EQ(point_of(s, 1), (MeshPoint{.dp = 0, .pp = 0, .tp = 1}));
+  EXPECT_EQ(point_of(s, 4), (MeshPoint{.dp = 1, .pp = 0, .tp = 0}));
+  EXPECT_EQ(point_of(s, 8), (MeshPoint{.dp = 0, .pp = 1, .tp = 0}));
+}
+
+TEST(Mesh, GroupsJoinTheRightRanks) {
+  run_worlds(8, [](World& world) {
+    Mesh mesh(world.comm(), {.dp = 2, .pp = 2, .tp = 2});
+    MeshPoint at = point_of(mesh.shape(), world.rank());
+    EXPECT_EQ(mesh.dp().rank(), at.dp);
+    EXPECT_EQ(mesh.pp().rank(), at.pp);
+    EXPECT_EQ(mesh.tp().rank(), at.tp);
+    EXPECT_EQ(mesh.model().rank(), at.pp * 2 + at.tp);
+    auto sum = [](Communicator& c, int value) {
+      Tensor x = full({1}, value, i64, cpu);
+      c.all_reduce(x).wait();
+      return int(x.item());
+    };
+    int bit = 1 << world.rank();
+    auto expected = [&](auto same) {
+      int bits = 0;
+      for (int r = 0; r < 8; ++r) bits |= same(point_of(mesh.shape(), r)) << r;
+      return bits;
+    };
+    using P = MeshPoint;
+    EXPECT_EQ(sum(mesh.world(), bit), 255);
+    EXPECT_EQ(sum(mesh.tp(), bit), expected([&](P p) { return p.dp == at.dp && p.pp == at.pp; }));
+    EXPECT_EQ(sum(mesh.dp(), bit), expected([&](P p) { return p.tp == at.tp && p.pp == at.pp; }));
+    EXPECT_EQ(sum(mesh.pp(), bit), expected([&](P p) { return p.tp == at.tp && p.dp == at.dp; }));
+    EXPECT_EQ(sum(mesh.model(), bit), expected([&](P p) { return p.dp == at.dp; }));
+  });
+}
+
+TEST(Mesh, RefusesAnotherNumberOfRanks) {
+  try {
+    check_shape({.dp = 2, .pp = 2, .tp = 3}, 8);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::config);
+    EXPECT_STREQ(e.what(),
+                 "mesh: dp 2 * pp 2 * tp 3 = 12 does not equal the 8 ranks started\n"
+                 "  With 8 ranks try: --dp 4 --pp 2 --tp 1, or --dp 2 --pp 4 --tp 1, or "
+                 "--dp 2 --pp 2 --tp 2");
+  }
+  EXPECT_THROW(check_shape({.dp = 0, .pp = 2, .tp = 2}, 4), Error);
+  EXPECT_THROW(check_shape({.dp = 65536, .pp = 65536, .tp = 1}, 4), Error);
+  EXPECT_NO_THROW(check_shape({.dp = 2, .pp = 2, .tp = 2}, 8));
+}
+
+TEST(Mesh, DescribesItsGroups) {
+  EXPECT_EQ(describe(MeshShape{.dp = 2, .pp = 2, .tp = 2}),
+            "mesh: dp 2 x pp 2 x tp 2 = 8 ranks\n"
+            "  tp    {0, 1} {2, 3} {4, 5} {6, 7}\n"
+            "  dp    {0, 2} {1, 3} {4, 6} {5, 7}\n"
+            "  pp    {0, 4} {1, 5} {2, 6} {3, 7}\n"
+            "  model {0, 1, 4, 5} {2, 3, 6, 7}\n");
+}
+
+TEST(World, OfThreads) {
+  run_worlds(3, [](World& world) {
+    EXPECT_EQ(world.size(), 3);
+    EXPECT_EQ(world.local_rank(), world.rank());
+    EXPECT_EQ(world.host().group().name, "host");
+    world.host().barrier();
+  });
+}
+
+TEST(World, ReportHasTwelveLinesAtMost) {
+  std::string many = "first";
+  for (int i = 0; i < 20; ++i) many += "\n  line";
+  std::string text = failure_report(Error(Exit::config, many));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 12);
+  EXPECT_EQ(text.substr(0, 24), "triax: error 78: first\n ");
+  EXPECT_EQ(exit_code(std::bad_alloc()), 71);
+  EXPECT_EQ(exit_code(std::runtime_error("x")), 70);
+  EXPECT_EQ(failure_report(Error(Exit::internal, "x", "a.cpp:3")),
+            "triax: error 70: x\n  at a.cpp:3\n");
+}
+
+}  // namespace
+}  // namespace triax::parallel

@@ -1,0 +1,100 @@
+// Run under mpirun by tests/parallel/CMakeLists.txt: every collective case, or one way to fail.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "core/check.h"
+#include "parallel/comm/world.h"
+#include "tests/parallel/collective_cases.h"
+
+namespace triax::parallel {
+namespace {
+
+void all_cases(World& world) {
+  for (const CollectiveCase& c : collective_cases()) {
+    try {
+      c.run(world.comm());
+    } catch (const Error& e) {
+      throw Error(e.code(), c.name + ": " + e.what(), e.place());
+    }
+    world.host().barrier();
+  }
+  if (world.rank() == 0)
+    std::printf("%zu cases passed on %d ranks, %d threads each\n", collective_cases().size(),
+                world.size(), world.threads());
+}
+
+void mismatch(World& world) {
+  Tensor x = zeros({4096}, f32, cpu), y = zeros({8192}, f32, cpu);
+  world.comm().all_reduce(x).wait();
+  if (world.rank() == 1) world.comm().all_gather(x, zeros({world.size() * 4096}, f32, cpu)).wait();
+  else world.comm().all_reduce(y).wait();
+}
+
+void mismatched_message(World& world) {
+  Tensor x = zeros({64}, f32, cpu);
+  if (world.rank() == 0) world.comm().send(x, 1).wait();
+  if (world.rank() == 1) world.comm().recv(x.narrow(0, 0, 32), 0).wait();
+  world.comm().barrier();
+}
+
+void failing_rank(World& world) {
+  if (world.rank() == 1) fail(Exit::data, "the error of rank 1");
+  world.comm().all_reduce(zeros({4}, f32, cpu)).wait();
+}
+
+void common_error(World&) { fail(Exit::config, "the same on every rank\n  with a second line"); }
+
+void missing_rank(World& world) {
+  if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(30));
+  world.comm().all_reduce(zeros({4}, f32, cpu)).wait();
+}
+
+void killed_rank(World& world) {
+  if (world.rank() == 1) ::kill(::getpid(), SIGKILL);
+  world.comm().all_reduce(zeros({4}, f32, cpu)).wait();
+}
+
+void out_of_memory(World& world) {
+  if (world.rank() == 1) throw std::bad_alloc();
+  world.comm().barrier();
+}
+
+/// An error with transfers of every kind in flight.
+void unwinding(World& world) {
+  Tensor x = zeros({100'000}, f32, cpu), y = world.comm().empty({100'000}, f32), z = clone(x);
+  if (world.rank() == 1) {
+    Work a = world.comm().all_reduce(x), b = world.comm().all_reduce(y),
+         c = world.comm().recv(z, 0);
+    fail(Exit::io, "while in flight");
+  }
+  world.host().barrier();
+}
+
+int run(int argc, char** argv) {
+  const std::map<std::string, void (*)(World&)> modes{{"cases", all_cases},
+                                                      {"mismatch", mismatch},
+                                                      {"mismatched_message", mismatched_message},
+                                                      {"failing_rank", failing_rank},
+                                                      {"common_error", common_error},
+                                                      {"missing_rank", missing_rank},
+                                                      {"killed_rank", killed_rank},
+                                                      {"out_of_memory", out_of_memory},
+                                                      {"unwinding", unwinding}};
+  auto mode = modes.find(argc > 1 ? argv[1] : "");
+  check_input(mode != modes.end(), Exit::usage, "test_mpi: which mode?");
+  World world(argc, argv);
+  mode->second(world);
+  return 0;
+}
+
+}  // namespace
+}  // namespace triax::parallel
+
+int main(int argc, char** argv) {
+  return triax::parallel::run_main(argc, argv, triax::parallel::run);
+}
