@@ -10,21 +10,48 @@ namespace triax::minigpt {
 
 namespace {
 
+// Lines of at most 64 columns; words are never cut.
+std::string wrapped(const std::string& text) {
+  std::string lines;
+  size_t column = 0;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = std::min(text.find(' ', at), text.size());
+    bool breaks = column > 0 && column + 1 + end - at > 64;
+    if (column > 0) lines.push_back(breaks ? '\n' : ' ');
+    column = (breaks || column == 0 ? 0 : column + 1) + end - at;
+    lines.append(text, at, end - at);
+    at = end + 1;
+  }
+  return lines;
+}
+
+// `--name=` in two words: CLI11 takes it for a flag without value, not for one with an empty value.
+std::vector<std::string> split_empty(std::span<const std::string> words) {
+  std::vector<std::string> split;
+  for (const std::string& word : words) {
+    bool empty = word.starts_with("--") && word.find('=') == word.size() - 1;
+    split.push_back(empty ? word.substr(0, word.size() - 1) : word);
+    if (empty) split.emplace_back();
+  }
+  return split;
+}
+
 // CLI11 splits the words and prints --help; values stay texts, so that flags and configuration
 // files are read, and refused, by the same code.
 struct Parser {
   explicit Parser(const Verb& verb) : app(verb.what, "minigpt " + verb.name) {
-    app.set_help_flag("--help", "print this")->group("Run");
+    app.set_help_flag();
     app.allow_extras();
-    app.get_formatter()->column_width(36);
+    app.get_formatter()->column_width(34);
     for (const Flag& flag : verb.flags) {
       std::string text = fmt::format("{} (default: {})", flag.help, default_of(flag));
       app.add_option("--" + flag.name)
-          ->description(text)
+          ->description(wrapped(text))
           ->type_name(flag.value)
           ->group(flag.group)
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     }
+    app.set_help_flag("--help", "print this")->group("Run");
   }
   CLI::App app;
 };
@@ -46,9 +73,16 @@ struct Parser {
 bool parse(const Verb& verb, std::span<const std::string> words) {
   Parser parser(verb);
   try {
-    parser.app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    auto split = split_empty(words);
+    parser.app.parse(std::vector<std::string>(split.rbegin(), split.rend()));
   } catch (const CLI::CallForHelp&) {
     return false;
+  } catch (const CLI::ArgumentMismatch& e) {
+    std::string text = e.what(), flag = text.substr(0, text.find(':'));
+    fail(Exit::usage,
+         "minigpt {}: {} has no value; flags are written --name VALUE, or --name=VALUE "
+         "where the value begins with a dash",
+         verb.name, flag);
   } catch (const CLI::ParseError& e) {
     fail(Exit::usage, "minigpt {}: {}", verb.name, printable(e.what()));
   }
@@ -69,9 +103,13 @@ bool parse(const Verb& verb, std::span<const std::string> words) {
 std::string help(const Verb& verb) { return Parser(verb).app.help(); }
 
 std::string markdown(const Verb& verb) {
-  auto cell = [](std::string text) {
-    for (size_t at = 0; (at = text.find('|', at)) != text.npos; at += 2) text.insert(at, "\\");
-    return text;
+  auto cell = [](const std::string& text) {  // a bar would end the cell
+    std::string escaped;
+    for (char c : text) {
+      if (c == '|') escaped.push_back('\\');
+      escaped.push_back(c);
+    }
+    return escaped;
   };
   std::string page = fmt::format("## minigpt {}\n\n{}\n", verb.name, verb.what), group;
   for (const Flag& flag : verb.flags) {

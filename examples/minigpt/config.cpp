@@ -171,7 +171,6 @@ Verb train_verb(TrainConfig& c) {
 Verb sample_verb(SampleConfig& c) {
   const char* group = "Sampling";
   Flags flags{
-      {"config", group, "FILE", config_help, &c.config, {}, {}, "none", false},
       {"checkpoint",
        group,
        "DIR",
@@ -191,6 +190,7 @@ Verb sample_verb(SampleConfig& c) {
        &c.top_k,
        {0, huge}},
       {"seed", group, "N", "of the choices", &c.seed},
+      {"config", "Run", "FILE", config_help, &c.config, {}, {}, "none", false},
   };
   return {"sample", "Continues a text with a trained model.", std::move(flags)};
 }

@@ -63,6 +63,22 @@ std::string value_text(const Flag& flag) {
   return std::visit([](auto* field) { return fmt::format("{}", *field); }, flag.field);
 }
 
+// The distance of Levenshtein (1966), row by row.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      size_t substitute = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substitute, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
 }  // namespace
 
 void assign(const Flag& flag, const std::string& text, const Origin& origin) {
@@ -119,22 +135,6 @@ std::string literal(const Flag& flag) {
 
 std::string default_of(const Flag& flag) {
   return flag.shown.empty() ? value_text(flag) : flag.shown;
-}
-
-// The distance of Levenshtein (1966), row by row.
-static size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      size_t substitute = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substitute, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
 }
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {

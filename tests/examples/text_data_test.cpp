@@ -1,0 +1,107 @@
+#include "examples/minigpt/text_data.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/files.h"
+#include "tests/support/refused.h"
+
+namespace triax::minigpt {
+namespace {
+
+using test::refused;
+using Ids = std::vector<int32_t>;
+
+// Letter i of this text is token i.
+const std::string letters = "abcdefghijklmnopqrst";
+
+TextData cut(int64_t context, double val_fraction, const std::string& text = letters) {
+  Split split{.context = context, .val_fraction = val_fraction, .name = "some.txt"};
+  return TextData(text, Tokenizer::from_text(text), split);
+}
+
+TEST(TextData, HoldsOutTheEnd) {
+  auto data = cut(4, 0.35);
+  EXPECT_EQ(data.tokens(), 20);
+  EXPECT_EQ(data.train_tokens(), 13);
+  EXPECT_EQ(data.samples(), 9);
+  EXPECT_EQ(data.val_tokens(), 6);
+  EXPECT_EQ(data.val_windows(), 2);
+}
+
+TEST(TextData, BeginsAWindowAtEveryPosition) {
+  auto data = cut(4, 0.35);
+  const int64_t samples[] = {8, 0};
+  Batch b = data.batch(samples);
+  EXPECT_EQ(b.ids.shape(), Shape({8}));
+  EXPECT_EQ(b.ids.to_host<int32_t>(), (Ids{8, 9, 10, 11, 0, 1, 2, 3}));
+  // The last target is the last token to train on.
+  EXPECT_EQ(b.targets.to_host<int32_t>(), (Ids{9, 10, 11, 12, 1, 2, 3, 4}));
+  for (int64_t outside : {int64_t{-1}, data.samples()}) {
+    refused(Exit::internal, [&] { data.batch(std::span(&outside, 1)); });
+  }
+}
+
+TEST(TextData, ValidatesOnEveryHeldOutTokenOnce) {
+  auto data = cut(4, 0.35);  // held out: 13..19
+  Batch b = data.val_batch(0, 3);
+  EXPECT_EQ(b.ids.to_host<int32_t>(), (Ids{13, 14, 15, 16, 17, 18, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(b.targets.to_host<int32_t>(), (Ids{14, 15, 16, 17, 18, 19, -1, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(data.val_batch(1, 1).targets.to_host<int32_t>(), (Ids{18, 19, -1, -1}));
+  EXPECT_EQ(cut(3, 0.35).val_windows(), 2);  // six targets, no ragged window
+}
+
+TEST(TextData, MayHoldOutNothing) {
+  auto data = cut(19, 0);
+  EXPECT_EQ(data.samples(), 1);
+  EXPECT_EQ(data.val_tokens(), 0);
+  EXPECT_EQ(data.val_windows(), 0);
+}
+
+TEST(TextData, SaysHowMuchTextIsMissing) {
+  EXPECT_EQ(refused(Exit::data, [] { cut(20, 0); }),
+            "data: some.txt: 20 of its 20 tokens are to train on, too few for a window; context 20 "
+            "needs 21");
+  EXPECT_EQ(
+      refused(Exit::data, [] { cut(2, 0.05); }),
+      "data: some.txt: 1 of its 20 tokens are held out, too few to validate on; expected 2 or "
+      "more, or --val-fraction 0");
+}
+
+TEST(TextData, MeasuresTheEntropyOfTheWholeText) {
+  EXPECT_NEAR(cut(2, 0.5, "aaaaaabb").unigram_entropy(),
+              -(0.75 * std::log(0.75) + 0.25 * std::log(0.25)), 1e-12);
+  EXPECT_EQ(cut(2, 0, "aaaa").unigram_entropy(), 0);
+}
+
+TEST(TextData, RefusesFilesThatAreNoText) {
+  std::string dir = test::fresh_directory();
+  disk().write(dir + "/empty", "");
+  disk().write(dir + "/text", "a text");
+  EXPECT_EQ(read_text(dir + "/text"), "a text");
+  struct Case {
+    std::string path;
+    Exit code;
+  };
+  for (const Case& c : {Case{dir + "/absent", Exit::not_found}, Case{dir, Exit::data},
+                        Case{dir + "/empty", Exit::data}}) {
+    std::string text = refused(c.code, [&] { read_text(c.path); });
+    EXPECT_NE(text.find(c.path), std::string::npos) << text;
+  }
+  auto t = Tokenizer::from_text("ab");
+  refused(Exit::data, [&] { TextData("ab\xFF", t, {}); });
+}
+
+TEST(TextData, AllowsMoreRowsThanTokens) {
+  auto t = Tokenizer::from_text("abc");
+  EXPECT_EQ(vocabulary(0, t), 3);
+  EXPECT_EQ(vocabulary(3, t), 3);
+  EXPECT_EQ(vocabulary(8, t), 8);
+  EXPECT_NE(refused(Exit::config, [&] { vocabulary(2, t); })
+                .find("vocab=2 is less than the 3 characters"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace triax::minigpt

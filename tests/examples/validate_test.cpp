@@ -1,0 +1,117 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "examples/minigpt/config.h"
+#include "tests/support/refused.h"
+
+namespace triax::minigpt {
+namespace {
+
+using test::refused;
+
+// The message for a configuration that `change` was done to, on two ranks.
+std::string message(const std::function<void(TrainConfig&)>& change) {
+  TrainConfig c;
+  c.data = "some.txt";
+  change(c);
+  resolve(c, 2, "today");
+  return refused(Exit::config, [&] { validate(c, 2); });
+}
+
+TEST(Validate, ResolvesWhatFollows) {
+  TrainConfig c;
+  c.data = "texts/some.txt";
+  resolve(c, 2, "20250101-120000");
+  EXPECT_EQ(c.dp, 2);
+  EXPECT_EQ(c.global_batch, 2 * c.micro_batch);
+  EXPECT_EQ(c.accumulation(), 1);
+  EXPECT_EQ(c.out, "runs/20250101-120000-some");
+  EXPECT_EQ(c.metrics, "runs/20250101-120000-some/metrics.jsonl");
+  EXPECT_NO_THROW(validate(c, 2));
+
+  TrainConfig given;
+  given.data = "a";
+  given.out = "b";
+  given.metrics = "c";
+  given.dp = 3;
+  given.global_batch = 72;
+  TrainConfig resolved = given;
+  resolve(resolved, 3, "");
+  EXPECT_EQ(to_toml(resolved), to_toml(given));
+  EXPECT_EQ(resolved.accumulation(), 2);
+}
+
+TEST(Validate, RefusesHeadsThatDoNotDivideTheWidth) {
+  EXPECT_EQ(message([](auto& c) { c.model.heads = 3; }),
+            "heads=3 does not divide width=128\n  Each head holds width/heads columns. Valid heads "
+            "for this width: 1, 2, 4, 8, 16, 32, 64, 128.");
+  std::string many = message([](auto& c) { c.model.width = 5040, c.model.heads = 11; });
+  EXPECT_NE(many.find("nearest: 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16, 18."), many.npos) << many;
+}
+
+TEST(Validate, RefusesAMeshThatIsNotTheRanks) {
+  EXPECT_EQ(message([](auto& c) { c.dp = 3; }),
+            "mesh: dp 3 does not equal the 2 ranks started\n"
+            "  Each rank holds one replica of the model. Valid dp with 2 ranks: 2.\n"
+            "  For dp 3: mpirun -np 3 minigpt train ..., or --comm threads --ranks 3");
+  EXPECT_NE(message([](auto& c) { c.ranks = 2; }).find("ranks=2 with comm=auto"),
+            std::string::npos);
+}
+
+TEST(Validate, RefusesABatchThatIsNotWhole) {
+  EXPECT_EQ(message([](auto& c) { c.global_batch = 50; }),
+            "global-batch=50 is not a multiple of micro-batch 12 x dp 2 = 24\n  Every replica "
+            "accumulates the same number of whole micro-batches. Nearest valid: 48, 72.");
+  std::string less = message([](auto& c) { c.global_batch = 5; });
+  EXPECT_NE(less.find("Nearest valid: 24."), less.npos) << less;
+}
+
+TEST(Validate, RefusesRatesThatDoNotFit) {
+  EXPECT_EQ(message([](auto& c) { c.steps = 10; }),
+            "warmup=100 is more than steps=10\n"
+            "  The learning rate would never reach --lr. Valid warmup: 0 to 10.");
+  EXPECT_EQ(message([](auto& c) { c.lr = 1e-5; }),
+            "min-lr=0.0001 is more than lr=1e-05\n"
+            "  The learning rate falls from --lr to --min-lr. Valid min-lr: 0 to 1e-05.");
+}
+
+TEST(Validate, RefusesWhatIsNotBuilt) {
+  EXPECT_EQ(message([](auto& c) { c.device = "cuda"; }),
+            "device=cuda is not in this build yet\n  Valid: cpu.");
+  for (const char* precision : {"bf16", "fp16"}) {
+    EXPECT_EQ(message([&](auto& c) { c.precision = precision; }),
+              "precision=" + std::string(precision) + " is not in this build yet\n  Valid: fp32.");
+  }
+}
+
+TEST(Validate, RefusesValuesOutOfRange) {
+  EXPECT_EQ(message([](auto& c) { c.steps = 0; }),
+            "steps: `0`; expected a whole number, 1 or more");
+  const std::function<void(TrainConfig&)> changes[] = {
+      [](auto& c) { c.micro_batch = 0; },   [](auto& c) { c.global_batch = -24; },
+      [](auto& c) { c.model.context = 0; }, [](auto& c) { c.model.layers = 0; },
+      [](auto& c) { c.model.heads = 0; },   [](auto& c) { c.model.width = 0; },
+      [](auto& c) { c.model.dropout = 1; }, [](auto& c) { c.model.dropout = -0.1; },
+      [](auto& c) { c.beta1 = 1; },         [](auto& c) { c.beta2 = -0.5; },
+      [](auto& c) { c.val_fraction = 1; },  [](auto& c) { c.lr = -1; },
+      [](auto& c) { c.clip = -1; },         [](auto& c) { c.keep = 0; },
+      [](auto& c) { c.warmup = -1; },       [](auto& c) { c.comm = "nccl"; }};
+  for (const auto& change : changes) {
+    std::string text = message(change);
+    EXPECT_NE(text.find("; expected "), std::string::npos) << text;
+  }
+}
+
+TEST(Validate, SampleNeedsACheckpoint) {
+  SampleConfig c;
+  EXPECT_EQ(refused(Exit::config, [&] { validate(c); }),
+            "checkpoint is not given\n  Add --checkpoint RUN/step-N.");
+  c.checkpoint = "x";
+  EXPECT_NO_THROW(validate(c));
+  c.temperature = -1;
+  refused(Exit::config, [&] { validate(c); });
+}
+
+}  // namespace
+}  // namespace triax::minigpt
