@@ -129,7 +129,8 @@ TEST(CheckpointDirectory, ReplacesAlsoWhereExchangeIsNotSupported) {
   } files;
   SavedRun run(2);
   CheckpointDirectory(run.dir.path(), run.alone, files).save(20, pieces(5), {});
-  EXPECT_EQ(value_of(*run.all.resume("auto")), 5);
+  auto newest = run.all.resume("auto");
+  EXPECT_EQ(value_of(*newest), 5);
   EXPECT_EQ(disk().list(run.dir.path()).size(), 2u);
 }
 
