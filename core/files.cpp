@@ -133,11 +133,11 @@ void Files::rename(const std::string& from, const std::string& to) const {
 }
 
 void Files::exchange(const std::string& a, const std::string& b) const {
-  int done = attempt(*this, "exchange", b, For::writing, [&] {
-    int result = ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE);
-    return result < 0 && (errno == EINVAL || errno == ENOSYS) ? 1 : result;
-  });
-  if (done == 0) return;
+  int error = fault("exchange", b);
+  if (!error && ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) < 0)
+    error = errno;
+  if (!error) return;
+  if (error != EINVAL && error != ENOSYS) raise("exchange", b, error, For::writing);
   std::string aside = a + "-aside";  // network and overlay file systems
   rename(b, aside);
   rename(a, b);

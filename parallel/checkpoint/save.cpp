@@ -79,7 +79,7 @@ void CheckpointDirectory::save(int64_t step, const std::vector<Piece>& pieces,
       return "";
     });
   } catch (...) {
-    abandon(ranks_.rank() == 0 ? unfinished : unfinished + "/" + file_name);
+    if (ranks_.rank() == 0) abandon(unfinished);
     throw;
   }
 }
@@ -98,10 +98,11 @@ void CheckpointDirectory::publish(const std::string& unfinished, Manifest manife
   if (replaces) files_.remove(unfinished);
 }
 
-// After a failure, whose error says more than one of these could.
-void CheckpointDirectory::abandon(const std::string& path) const {
+// Rank 0, after a failure: all have met since, so nobody is writing (or ranks were lost, and what
+// stays behind is a leftover). That failure says more than one of these could.
+void CheckpointDirectory::abandon(const std::string& unfinished) const {
   try {
-    files_.remove(path);
+    files_.remove(unfinished);
   } catch (const Error&) {  // the next save tries again
   }
 }

@@ -1,4 +1,6 @@
 #pragma once
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -8,11 +10,14 @@
 
 namespace triax::test {
 
-/// An empty directory that goes away with the test.
+/// An empty directory that goes away with the test; in memory where that can be had, since these
+/// tests wait for the disk thousands of times.
 class TemporaryDirectory {
  public:
   TemporaryDirectory()
-      : path_(std::filesystem::temp_directory_path() / ("triax-test-" + unique_suffix())) {
+      : path_((::access("/dev/shm", W_OK) == 0 ? "/dev/shm"
+                                               : std::filesystem::temp_directory_path()) /
+              ("triax-test-" + unique_suffix())) {
     std::filesystem::create_directory(path_);
   }
   ~TemporaryDirectory() { std::filesystem::remove_all(path_); }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <numeric>
 
 #include "core/check.h"
 #include "tests/parallel/checkpoint/sharding.h"
@@ -145,7 +146,13 @@ TEST(Checkpoint, PiecesThatDoNotMakeAWholeAreNotSaved) {
   saves("ranks disagree about tensor embedding.weight", [](int rank, auto& p) {
     if (rank == 1) p[0].value = p[0].value.to(f16);
   });
-  saves("a state's value is not UTF-8", [](int, auto& p) { p[0].name = "\xff"; });
+  saves("a tensor's name or a metadata text is not UTF-8",
+        [](int, auto& p) { p[0].name = "\xff"; });
+  Alone alone;
+  expect_error(Exit::internal, "a state's value is not UTF-8", [&] {
+    CheckpointDirectory(dir.path(), alone).save(1, {}, {{"key", "\xff"}});
+  });
+  EXPECT_TRUE(disk().list(dir.path()).empty());
 }
 
 // --- damage ------------------------------------------------------------------------------------

@@ -1,10 +1,16 @@
 #include "parallel/checkpoint/directory.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <random>
 
 #include "core/check.h"
 #include "tests/parallel/checkpoint/sharding.h"
@@ -29,11 +35,11 @@ double value_of(Checkpoint& checkpoint) {
 }
 
 // A run with checkpoints of steps 10, 20, ... that hold their own step.
-struct TheRun {
+struct SavedRun {
   TemporaryDirectory dir;
   Alone alone;
   CheckpointDirectory all{dir.path(), alone};
-  explicit TheRun(int count) {
+  explicit SavedRun(int count) {
     for (int i = 1; i <= count; ++i) all.save(10 * i, pieces(10 * i), {});
   }
   void damage(int64_t step) {
@@ -45,7 +51,7 @@ struct TheRun {
 };
 
 TEST(CheckpointDirectory, AutoTakesTheNewestOrNone) {
-  TheRun run(0);
+  SavedRun run(0);
   EXPECT_FALSE(run.all.resume("auto").has_value());
   EXPECT_FALSE(CheckpointDirectory(run.dir / "not/there", run.alone).resume("auto").has_value());
   expect_error(Exit::not_found, "there is none", [&] { run.all.resume("last-good"); });
@@ -59,7 +65,7 @@ TEST(CheckpointDirectory, AutoTakesTheNewestOrNone) {
 }
 
 TEST(CheckpointDirectory, ADamagedNewestIsNamedWithAWayOut) {
-  TheRun run(3);
+  SavedRun run(3);
   run.damage(30);
   std::string path = run.dir.path();
   expect_error(Exit::data,
@@ -78,7 +84,7 @@ TEST(CheckpointDirectory, ADamagedNewestIsNamedWithAWayOut) {
 }
 
 TEST(CheckpointDirectory, OtherNamesAreNotCheckpoints) {
-  TheRun run(1);
+  SavedRun run(1);
   for (const char* name : {"step-", "step-x", "step-07", "step--5", "step-99999999999999999999",
                            "step-70 ", "step-80.old"})
     std::filesystem::create_directory(run.dir / name);
@@ -89,7 +95,7 @@ TEST(CheckpointDirectory, OtherNamesAreNotCheckpoints) {
 }
 
 TEST(CheckpointDirectory, LeftoversOfDeadWritersAreIgnoredAndRemoved) {
-  TheRun run(1);
+  SavedRun run(1);
   // Killed while writing a tensor, before the manifest, just before the rename.
   std::filesystem::create_directories(run.dir / "step-20.tmp-1");
   test::write_bytes(run.dir / "step-20.tmp-1/rank0.safetensors", "part");
@@ -107,7 +113,7 @@ TEST(CheckpointDirectory, LeftoversOfDeadWritersAreIgnoredAndRemoved) {
 }
 
 TEST(CheckpointDirectory, SavingAStepAgainReplacesIt) {
-  TheRun run(2);
+  SavedRun run(2);
   run.damage(20);
   run.all.save(20, pieces(5), {});
   auto newest = run.all.resume("auto");
@@ -115,8 +121,54 @@ TEST(CheckpointDirectory, SavingAStepAgainReplacesIt) {
   EXPECT_EQ(disk().list(run.dir.path()).size(), 2u);
 }
 
+TEST(CheckpointDirectory, ReplacesAlsoWhereExchangeIsNotSupported) {
+  struct NetworkFiles final : Files {
+    int fault(const char* operation, const std::string&) const override {
+      return std::strcmp(operation, "exchange") == 0 ? EINVAL : 0;
+    }
+  } files;
+  SavedRun run(2);
+  CheckpointDirectory(run.dir.path(), run.alone, files).save(20, pieces(5), {});
+  auto newest = run.all.resume("auto");
+  EXPECT_EQ(value_of(*newest), 5);
+  EXPECT_EQ(disk().list(run.dir.path()).size(), 2u);
+}
+
+// A writer that saves and prunes without end, killed at any moment, leaves a newest checkpoint that
+// verifies. TRIAX_KILLS sets the count.
+TEST(CheckpointDirectory, KilledAtAnyMomentTheNewestIsWhole) {
+  const char* wish = std::getenv("TRIAX_KILLS");
+  const int kills = wish ? std::atoi(wish) : 50;
+  std::mt19937 random(5);
+  SavedRun run(1);
+  int64_t newest = 10;
+  int leftovers = 0;
+  for (int i = 0; i < kills; ++i) {
+    auto large = pieces(1);
+    large.push_back({"x", "", {.full = {50'000}}, full({50'000}, 2, f32, cpu)});
+    pid_t writer = fork();
+    if (writer == 0) {
+      for (int64_t step = newest + 1;; ++step) {
+        run.all.save(step, large, {});
+        run.all.prune(2);
+      }
+    }
+    ASSERT_GT(writer, 0);
+    usleep(useconds_t(200 + random() % 5000));
+    kill(writer, SIGKILL);
+    waitpid(writer, nullptr, 0);
+    leftovers += disk().list(run.dir.path()).size() != run.all.steps().size();
+    auto found = run.all.resume("auto");
+    ASSERT_TRUE(found.has_value());
+    EXPECT_GE(found->step(), newest);
+    newest = found->step();
+  }
+  EXPECT_GT(newest, 10 + kills / 4);
+  EXPECT_GT(leftovers, 0) << "no kill fell into a save";
+}
+
 TEST(CheckpointDirectory, PruneKeepsTheNewestAndNeverTheOnlyGoodOne) {
-  TheRun run(5);
+  SavedRun run(5);
   run.all.prune(3);
   EXPECT_EQ(run.all.steps(), (std::vector<int64_t>{30, 40, 50}));
   run.damage(50);
@@ -134,7 +186,7 @@ TEST(CheckpointDirectory, PruneKeepsTheNewestAndNeverTheOnlyGoodOne) {
 // been saved already, and step 20 either exists (is replaced) or not.
 void fail_everywhere(int faulty_rank, int error, bool replace, std::vector<std::string>& seen) {
   for (int at = 0;; ++at) {
-    TheRun run(replace ? 2 : 1);
+    SavedRun run(replace ? 2 : 1);
     std::filesystem::create_directory(run.dir / "step-15.tmp-dead");
     FaultyFiles faulty(at, error);
     auto thrown = ThreadRanks::run(2, [&](Coordinator& ranks) {
@@ -159,7 +211,7 @@ void fail_everywhere(int faulty_rank, int error, bool replace, std::vector<std::
     EXPECT_EQ(Checkpoint::open(run.dir / "step-10", run.alone).step(), 10) << faulty.failed();
     for (int64_t step : steps)  // whatever has its name is whole, be it old or new
       EXPECT_EQ(Checkpoint::open(run.dir / fmt::format("step-{}", step), run.alone).step(), step);
-    if (replace) EXPECT_EQ(steps.size(), 2u) << faulty.failed();
+    EXPECT_GE(steps.size(), replace ? 2u : 1u) << faulty.failed();
     bool before_begin = std::filesystem::exists(run.dir / "step-15.tmp-dead");
     EXPECT_EQ(disk().list(run.dir.path()).size(), steps.size() + before_begin) << faulty.failed();
   }
@@ -181,7 +233,7 @@ TEST(CheckpointDirectory, AFailureAtAnyOperationKeepsWhatWasThere) {
 
 TEST(CheckpointDirectory, AFailureWhilePruningOrReadingIsNotDamage) {
   for (int at = 0;; ++at) {
-    TheRun run(3);
+    SavedRun run(3);
     FaultyFiles faulty(at, EIO);
     CheckpointDirectory all(run.dir.path(), run.alone, faulty);
     bool failed = false;

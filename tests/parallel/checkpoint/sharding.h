@@ -1,4 +1,6 @@
 #pragma once
+#include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <vector>
