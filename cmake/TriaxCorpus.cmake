@@ -19,4 +19,7 @@ file(GENERATE OUTPUT ${parts} CONTENT "${lines}\n")
 add_custom_command(OUTPUT ${TRIAX_CORPUS}
   COMMAND sh -c "xargs cat <$1 | LC_ALL=C tr -cd '\\11\\12\\40-\\176' >$2" sh ${parts} ${TRIAX_CORPUS}
   DEPENDS ${texts} ${parts} COMMENT "Making the corpus" VERBATIM)
-add_custom_target(corpus DEPENDS ${TRIAX_CORPUS})
+add_custom_target(corpus ALL DEPENDS ${TRIAX_CORPUS})
+if(TRIAX_INSTALL)
+  install(FILES ${TRIAX_CORPUS} DESTINATION share/triax)
+endif()

@@ -61,7 +61,8 @@ fi
 
 os_release=${OS_RELEASE:-/etc/os-release} id=unknown like=
 if [ -r "$os_release" ]; then
-  id=$(. "$os_release" && echo "${ID:-unknown}") like=$(. "$os_release" && echo "${ID_LIKE:-}")
+  # shellcheck source=/dev/null
+  read -r id like < <(. "$os_release" && echo "${ID:-unknown} ${ID_LIKE:-}")
 fi
 case " $id $like " in
   *" debian "* | *" ubuntu "*) ;;

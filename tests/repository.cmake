@@ -30,10 +30,10 @@ if(TRIAX_INSTALL)
       --build-generator ${CMAKE_GENERATOR} --build-options ${options} -DCMAKE_PREFIX_PATH=${prefix}
       --test-command consumer)
   add_test(NAME package.subproject
-    COMMAND ${CMAKE_COMMAND} -S ${consumer} -B ${PROJECT_BINARY_DIR}/package/subproject
-      -G ${CMAKE_GENERATOR} ${options} -DTRIAX_SOURCE=${PROJECT_SOURCE_DIR})
+    COMMAND ${CMAKE_COMMAND} --fresh -S ${consumer} -B ${PROJECT_BINARY_DIR}/package/subproject
+      -G ${CMAKE_GENERATOR} ${options} -DTRIAX_SOURCE=${PROJECT_SOURCE_DIR} -L)
   set_tests_properties(package.install PROPERTIES FIXTURES_SETUP package)
   set_tests_properties(package.consumer PROPERTIES FIXTURES_REQUIRED package)
   set_tests_properties(package.subproject PROPERTIES
-    FAIL_REGULAR_EXPRESSION "GTest;Error;Warning" )
+    FAIL_REGULAR_EXPRESSION "TRIAX_(TESTS|EXAMPLES|INSTALL):BOOL=ON")
 endif()

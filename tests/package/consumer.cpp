@@ -1,16 +1,35 @@
+// A program of a user of triax: fits y = 2x - 1. README.md shows its middle.
+#include <cmath>
 #include <cstdio>
 #include <vector>
 
 #include "autograd/backward.h"
 #include "autograd/ops.h"
-#include "core/tensor.h"
+#include "nn/linear.h"
 
-// d/dx of sum(x * x) at 3 is 6: headers, kernels and the engine of an installed triax at work.
+using namespace triax;
+
+struct Line : nn::Module {
+  nn::Linear& map = child<nn::Linear>("map", 1, 1);
+  Tensor operator()(const Tensor& x) const { return map(x); }
+};
+
 int main() {
-  triax::Tensor x = triax::from_host(std::vector<float>{1, 2, 3}, {3}, triax::Device{});
-  triax::require_grad(x);
-  triax::backward(triax::sum(x * x));
-  float slope = triax::grad(x).to_host<float>()[2];
-  std::printf("%g\n", slope);
-  return slope == 6 ? 0 : 1;
+  Tensor x = from_host(std::vector<float>{-2, -1, 0, 1, 2}, {5, 1}, cpu);
+  Tensor y = x * 2 - 1;
+
+  Line line;
+  line.materialize(cpu, DType::f32, /*seed=*/1);
+  for (int step = 0; step < 100; ++step) {
+    backward(mse(line(x), y));
+    for (nn::Parameter* p : line.parameters()) {
+      NoGrad plain;
+      copy_(p->value, p->value - 0.1 * grad(p->value));
+      grad(p->value) = {};
+    }
+  }
+
+  double weight = line.parameters()[0]->value.item(), bias = line.parameters()[1]->value.item();
+  std::printf("y = %.4f x + %.4f\n", weight, bias);
+  return std::abs(weight - 2) < 1e-4 && std::abs(bias + 1) < 1e-4 ? 0 : 1;
 }
