@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "core/cpu/gemm.h"
+#include "core/cpu/onednn.h"
 #include "core/cpu/scratch.h"
 
 namespace triax::host::TRIAX_LEVEL {
@@ -237,9 +238,23 @@ template <class T, class C> void products(const Matmul& p) {
   }
 }
 
+/// Whether oneDNN has made the product, but for gelu: only at the highest level, so that the others
+/// stay what they say, and where it has hardware that this file does not use.
+bool by_library(const Matmul& p) {
+  if (vector_bytes < 64 || !onednn::pays(p.a.dtype())) return false;
+  if (p.before.defined() && !(p.write == Write::set && p.before.dtype() == p.c.dtype() &&
+                              p.before.is_contiguous() && p.c.is_contiguous()))
+    return false;
+  return onednn::matmul(p);
+}
+
 }  // namespace
 
 void Cpu::matmul(const Matmul& p) {
+  if (by_library(p)) {
+    if (p.before.defined()) unary(unary_id<functors::Gelu>(), p.before, p.c);
+    return;
+  }
   visit_float(p.a.dtype(), [&]<class T>() {
     if (p.c.dtype() == p.a.dtype()) products<T, T>(p);
     else products<T, Accumulator<T>>(p);

@@ -52,11 +52,13 @@ Memory::desc describe_matrix(const Tensor& x) {
   return {sizes, type_of(x.dtype()), strides};
 }
 
+const Tensor& result(const Matmul& p) { return p.before.defined() ? p.before : p.c; }
+
 Prepared prepare(const Matmul& p) {
   Prepared r;
   r.a = describe_matrix(p.a);
   r.b = describe_matrix(p.b);
-  r.c = describe_matrix(p.c);
+  r.c = describe_matrix(result(p));
   if (p.bias.defined()) {
     Memory::dims sizes(size_t(p.c.rank()), 1), strides(size_t(p.c.rank()), p.bias.size(0));
     sizes.back() = p.bias.size(0);
@@ -85,9 +87,9 @@ Prepared prepare(const Matmul& p) {
 
 /// Everything a prepared product depends on; the library plans for a number of threads too.
 Key key_of(const Matmul& p) {
-  Key key{omp_get_max_threads(), int64_t(p.a.dtype()), int64_t(p.c.dtype()), int64_t(p.write),
+  Key key{omp_get_max_threads(), int64_t(p.a.dtype()), int64_t(result(p).dtype()), int64_t(p.write),
           p.bias.defined()};
-  for (const Tensor* x : {&p.a, &p.b, &p.c}) {
+  for (const Tensor* x : {&p.a, &p.b, &result(p)}) {
     key.insert(key.end(), x->shape().begin(), x->shape().end());
     key.insert(key.end(), x->strides().begin(), x->strides().end());
   }
@@ -119,8 +121,7 @@ bool pays(DType dtype) {
 }
 
 bool matmul(const Matmul& p) {
-  if (p.before.defined() || p.c.numel() == 0 || p.a.numel() == 0 || p.a.dtype() == f64)
-    return false;
+  if (p.c.numel() == 0 || p.a.numel() == 0 || p.a.dtype() == f64) return false;
   if (p.bias.defined() && p.bias.strides()[0] != 1) return false;
   const Prepared& r = prepared(p);
   if (!r.usable) return false;
@@ -128,7 +129,7 @@ bool matmul(const Matmul& p) {
   std::unordered_map<int, Memory> arguments{
       {DNNL_ARG_SRC, Memory(r.a, engine(), p.a.data())},
       {DNNL_ARG_WEIGHTS, Memory(r.b, engine(), p.b.data())},
-      {DNNL_ARG_DST, Memory(r.c, engine(), p.c.data())},
+      {DNNL_ARG_DST, Memory(r.c, engine(), result(p).data())},
       {DNNL_ARG_SCRATCHPAD, Memory(r.scratch, engine(), room.data())}};
   if (p.bias.defined()) arguments.emplace(DNNL_ARG_BIAS, Memory(r.bias, engine(), p.bias.data()));
   r.run.execute(stream(), arguments);

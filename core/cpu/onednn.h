@@ -9,8 +9,8 @@ namespace triax::host::onednn {
 /// here (AMX). False without the library.
 bool pays(DType dtype);
 
-/// `p` without `before`, made by the library: sums in f32, the same contract as Backend::matmul.
-/// False, and nothing done, if the library cannot.
+/// `p` by the library, with sums in f32, as Backend::matmul promises. With `before` only that is
+/// written; gelu of it is left to the caller. False, and nothing done, if the library cannot.
 bool matmul(const Matmul& p);
 
 }  // namespace triax::host::onednn

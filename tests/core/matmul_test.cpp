@@ -95,8 +95,9 @@ TEST_P(MatmulTest, WritesNothingBesideItsResult) {
   std::vector<float> all = wide.to_host<float>();
   for (int64_t i = 0; i < 20; ++i)
     for (int64_t j = 0; j < 50; ++j)
-      if (i < 1 || i > 18 || j < 5 || j > 45)
+      if (i < 1 || i > 18 || j < 5 || j > 45) {
         ASSERT_EQ(all[size_t(i * 50 + j)], 7) << i << ' ' << j;
+      }
 }
 
 TEST_P(MatmulTest, OddSizes) {
@@ -180,7 +181,11 @@ TEST_P(MatmulTest, BiasAndGelu) {
         Tensor before = empty({s[0], s[1]}, dtype, cpu);
         backend_.matmul({.a = a, .b = b, .c = c, .bias = bias, .before = before});
         ASSERT_NO_FATAL_FAILURE(expect_near(sum, before, s[2]));
-        ASSERT_NO_FATAL_FAILURE(expect_near(y, c, s[2]));
+        std::vector<double> got = doubles(c);
+        // Of the sums or of what is stored of them: gelu's slope stays below 1.13.
+        double sums = 2 * epsilon(accumulator(dtype)) * double(s[2] + 4);
+        for (size_t i = 0; i < y.size(); ++i)
+          ASSERT_NEAR(y[i], got[i], sums + 2.5 * epsilon(dtype) * (1e-3 + std::abs(sum[i])));
       }
 }
 
