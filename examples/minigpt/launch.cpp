@@ -5,18 +5,20 @@
 
 #include "examples/minigpt/stop_signal.h"
 #include "examples/minigpt/train.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/world.h"
 
 namespace triax::minigpt {
 
-Exit launch(const TrainConfig& config) {
+Exit launch(const TrainConfig& config, int argc, char** argv) {
   StopSignal stop;
-  std::atomic<Exit> result = Exit::ok;
-  parallel::run_ranks(int(std::max<int64_t>(1, config.ranks)), [&](parallel::Communicator& world) {
-    auto host = world.split(0, world.rank(), "host");
-    Exit mine = train(config, world, *host);
-    if (world.rank() == 0) result = mine;
-  });
+  std::atomic<Exit> result = Exit::ok;  // the same on all ranks
+  auto rank = [&](parallel::World& world) { result = train(config, world.comm(), world.host()); };
+  if (config.comm == "threads") {
+    parallel::run_worlds(int(std::max<int64_t>(1, config.ranks)), rank);
+  } else {
+    parallel::World world(argc, argv);
+    rank(world);
+  }
   return result;
 }
 

@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <exception>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -9,6 +7,7 @@
 #include "examples/minigpt/config.h"
 #include "examples/minigpt/launch.h"
 #include "examples/minigpt/sample.h"
+#include "parallel/comm/world.h"
 
 namespace triax::minigpt {
 
@@ -23,7 +22,9 @@ constexpr const char* usage =
     "\n"
     "`minigpt VERB --help` says more.\n";
 
-int run(std::span<const std::string> words) {
+int run(int argc, char** argv) {
+  std::vector<std::string> all(argv + std::min(argc, 1), argv + argc);
+  std::span<const std::string> words = all;
   if (words.empty()) {
     std::fputs(usage, stderr);
     return int(Exit::usage);
@@ -35,7 +36,7 @@ int run(std::span<const std::string> words) {
   if (verb == "train") {
     TrainConfig config;
     Verb train_flags = train_verb(config);
-    if (parse(train_flags, rest)) return int(launch(config));
+    if (parse(train_flags, rest)) return int(launch(config, argc, argv));
     return std::fputs(help(train_flags).c_str(), stdout), 0;
   }
   if (verb == "sample") {
@@ -48,26 +49,10 @@ int run(std::span<const std::string> words) {
   fail(Exit::usage, "minigpt: unknown verb {}; the nearest is {}", verb, nearest(verb, verbs));
 }
 
-// One report, last on stderr.
-int report(Exit code, const std::string& what) {
-  fmt::print(stderr, "triax: error {}: {}\n", int(code), what);
-  return int(code);
-}
-
 }  // namespace
 
 }  // namespace triax::minigpt
 
 int main(int argc, char** argv) {
-  using namespace triax;
-  try {
-    std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-    return minigpt::run(words);
-  } catch (const Error& e) {
-    return minigpt::report(e.code(), e.what());
-  } catch (const std::bad_alloc& e) {
-    return minigpt::report(Exit::memory, e.what());
-  } catch (const std::exception& e) {
-    return minigpt::report(Exit::internal, e.what());
-  }
+  return triax::parallel::run_main(argc, argv, triax::minigpt::run);
 }

@@ -155,7 +155,7 @@ Exit train(TrainConfig config, parallel::Communicator& world, parallel::Communic
   parallel::Mesh mesh(world, {.dp = int(config.dp)});
   RunDirectory directory(config, tokenizer, host);
   Report report(config, world.rank() == 0 ? Report::Voice::loud : Report::Voice::silent);
-  report.describe(mesh.describe(), data, tokenizer);
+  report.describe(describe(mesh.shape()), data, tokenizer);
   return Trainer(config, data, mesh).run(directory, report);
 }
 
