@@ -1,6 +1,6 @@
 # A text to train on that is always there: this repository's own sources, one after another, as
-# printable ASCII. The target `corpus` makes it; a program finds it at ../share/triax/corpus.txt from
-# where it lies itself, in the build directory as in an installation.
+# printable ASCII. The target `corpus` makes it, TRIAX_CORPUS is where; it lies at
+# ../share/triax/corpus.txt from the programs, in the build directory as in an installation.
 set(patterns)
 foreach(folder core autograd nn optim parallel examples tests bench docs scripts cmake)
   foreach(ending h cpp cu cuh md txt cmake sh py)

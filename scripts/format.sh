@@ -31,5 +31,6 @@ if [ $check = no ]; then
 fi
 
 say "format: ${#files[@]} files"
-differ=$("$tool" --dry-run -Werror "${files[@]}" 2>&1 | sed -n 's/^\(.*\):[0-9]*:[0-9]*: error: .*/\1/p' | sort -u)
-[ -z "$differ" ] || die "format: these files differ from .clang-format; the cure: scripts/format.sh" "$differ"
+said=$("$tool" --dry-run -Werror "${files[@]}" 2>&1) && exit
+differ=$(sed -n 's/^\(.*\):[0-9]*:[0-9]*: error: .*/\1/p' <<<"$said" | sort -u)
+die "format: these files differ from .clang-format; the cure: scripts/format.sh" "${differ:-$said}"
