@@ -107,7 +107,7 @@ TEST(Validate, SampleNeedsACheckpoint) {
   SampleConfig c;
   EXPECT_EQ(refused(Exit::config, [&] { validate(c); }),
             "checkpoint is not given\n  Add --checkpoint RUN/step-N.");
-  c.checkpoint = "x";
+  c.checkpoint = "runs/a/step-10";
   EXPECT_NO_THROW(validate(c));
   c.temperature = -1;
   refused(Exit::config, [&] { validate(c); });
