@@ -75,12 +75,13 @@ Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {
 
 std::string describe(const MeshShape& s) {
   using At = const MeshPoint&;
-  std::string text =
-      fmt::format("mesh: dp {} x pp {} x tp {} = {} ranks\n", s.dp, s.pp, s.tp, s.size());
-  text += "  tp   " + groups(s, [&](At at) { return tp_color(s, at); }) + "\n";
-  text += "  dp   " + groups(s, [&](At at) { return dp_color(s, at); }) + "\n";
-  text += "  pp   " + groups(s, [&](At at) { return pp_color(s, at); }) + "\n";
-  text += "  model" + groups(s, [&](At at) { return at.dp; }) + "\n";
+  std::string text = fmt::format("mesh: dp {} x pp {} x tp {} = {} rank{}\n", s.dp, s.pp, s.tp,
+                                 s.size(), s.size() == 1 ? "" : "s");
+  if (s.tp > 1) text += "  tp   " + groups(s, [&](At at) { return tp_color(s, at); }) + "\n";
+  if (s.dp > 1) text += "  dp   " + groups(s, [&](At at) { return dp_color(s, at); }) + "\n";
+  if (s.pp > 1) text += "  pp   " + groups(s, [&](At at) { return pp_color(s, at); }) + "\n";
+  if (s.dp > 1 && s.pp * s.tp > 1)
+    text += "  model" + groups(s, [&](At at) { return at.dp; }) + "\n";
   return text;
 }
 

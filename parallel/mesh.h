@@ -51,7 +51,7 @@ class Mesh {
 /// Throws Error 78 unless `shape` has `ranks` ranks.
 void check_shape(const MeshShape& shape, int ranks);
 
-/// Which ranks form each group, one line per axis.
+/// Which ranks form each group, one line per axis that has more than one.
 std::string describe(const MeshShape& shape);
 
 }  // namespace triax::parallel

@@ -45,10 +45,9 @@ Totals add_up(parallel::Communicator& dp, const Totals& mine) {
 void Report::describe(const std::string& mesh, const TextData& text,
                       const Tokenizer& tokenizer) const {
   if (!speaks_) return;
-  fmt::print(
-      "{}\n{}: {} training tokens, {} held out, {} characters, unigram entropy {:.4f} nats\n", mesh,
-      config_.data, text.train_tokens(), text.val_tokens(), tokenizer.size(),
-      text.unigram_entropy());
+  fmt::print("{}{}: {} training tokens, {} held out, {} characters, unigram entropy {:.4f} nats\n",
+             mesh, config_.data, text.train_tokens(), text.val_tokens(), tokenizer.size(),
+             text.unigram_entropy());
 }
 
 /// A resumed run repeats the steps after its checkpoint: their old lines go.

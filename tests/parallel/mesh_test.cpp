@@ -67,6 +67,8 @@ TEST(Mesh, DescribesItsGroups) {
             "  dp    {0, 2} {1, 3} {4, 6} {5, 7}\n"
             "  pp    {0, 4} {1, 5} {2, 6} {3, 7}\n"
             "  model {0, 1, 4, 5} {2, 3, 6, 7}\n");
+  EXPECT_EQ(describe(MeshShape{.dp = 2}), "mesh: dp 2 x pp 1 x tp 1 = 2 ranks\n  dp    {0, 1}\n");
+  EXPECT_EQ(describe(MeshShape{}), "mesh: dp 1 x pp 1 x tp 1 = 1 rank\n");
 }
 
 TEST(World, OfThreads) {
