@@ -40,7 +40,7 @@ fi
 
 cd -- "$caller" # paths among the arguments are the caller's
 say "train: two ranks, into $out"
-"${launch[@]}" "$minigpt" train "${ranks[@]}" --out "$out" --steps 300 "$@"
+"${launch[@]}" "$minigpt" train "${ranks[@]}" --out "$out" --steps 1200 "$@"
 
 checkpoint=$(find "$out" -maxdepth 1 -type d -name 'step-*' ! -name '*.tmp-*' | sort -V | tail -n 1)
 [ -n "$checkpoint" ] || die "train: no checkpoint in $out, so there is nothing to sample from"
