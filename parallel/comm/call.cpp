@@ -22,8 +22,6 @@ std::string str(Place place) {
   return fmt::format("{}:{}", file, place.line);
 }
 
-std::string located(const Call& c) {
-  return fmt::format("{}   {}", describe(c), str(c.place));
-}
+std::string located(const Call& c) { return fmt::format("{}   {}", describe(c), str(c.place)); }
 
 }  // namespace triax::parallel

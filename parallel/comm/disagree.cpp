@@ -14,8 +14,7 @@ Error disagreement(const Group& group, int64_t number, const Called& a, const Ca
     text += fmt::format("  rank {}: {}\n", group.members[size_t(c->rank)], located(c->call));
   if (number > 1) text += fmt::format("  Last call that matched: {}. ", number - 1);
   else text += "  ";
-  return Error(Exit::mismatch, text + "No data of this call was used.",
-               str(a.call.place));
+  return Error(Exit::mismatch, text + "No data of this call was used.", str(a.call.place));
 }
 
 Error no_progress(const Group& group, const Call& call, const std::vector<int>& missing) {
@@ -23,7 +22,7 @@ Error no_progress(const Group& group, const Call& call, const std::vector<int>& 
   for (int r : missing) ranks.push_back(group.members[size_t(r)]);
   return Error(Exit::peer_lost,
                fmt::format("{}: no progress in group {} for {} s; waiting for rank {}\n  called at "
-                           "{}:{}",
+                           "{}",
                            describe(call), group.str(), group.time_limit, fmt::join(ranks, ", "),
                            str(call.place)),
                str(call.place));

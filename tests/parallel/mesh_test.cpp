@@ -52,8 +52,8 @@ TEST(Mesh, RefusesAnotherNumberOfRanks) {
     EXPECT_EQ(e.code(), Exit::config);
     EXPECT_STREQ(e.what(),
                  "mesh: dp 2 * pp 2 * tp 3 = 12 does not equal the 8 ranks started\n"
-                 "  With 8 ranks try: --dp 4 --pp 2 --tp 1, or --dp 2 --pp 4 --tp 1, or "
-                 "--dp 2 --pp 2 --tp 2");
+                 "  With 8 ranks try: --dp 2 --pp 2 --tp 2, or --dp 4 --pp 2 --tp 1, or "
+                 "--dp 2 --pp 4 --tp 1");
   }
   EXPECT_THROW(check_shape({.dp = 0, .pp = 2, .tp = 2}, 4), Error);
   EXPECT_THROW(check_shape({.dp = 65536, .pp = 65536, .tp = 1}, 4), Error);
