@@ -75,6 +75,9 @@ class Communicator {
   /// Contiguous, from `allocator()`, values not initialised.
   Tensor empty(const Shape& shape, DType dtype);
 
+  /// What moves the bytes of collectives, for messages: `threads`, `shared memory`, `MPI`.
+  virtual const char* transport() const = 0;
+
   /// What this rank asked of this communicator since the last reset.
   const Ledger& ledger() const { return ledger_; }
   void reset_ledger() { ledger_ = {}; }

@@ -103,6 +103,7 @@ int64_t segment_bytes(int ranks) {
 
 void open_window(Resources& r) {
   constexpr int64_t least = 8 << 20;
+  constexpr size_t page = 4096;
   int n = 0, mine = 0;
   MPI_Comm_size(r.host, &n);
   MPI_Comm_rank(r.host, &mine);
@@ -124,9 +125,11 @@ void open_window(Resources& r) {
     int unit = 0;
     void* data = nullptr;
     check_mpi(MPI_Win_shared_query(r.window, p, &size, &unit, &data), "MPI_Win_shared_query");
-    segments.push_back(static_cast<std::byte*>(data));
+    // MPI keeps a few bytes for itself before the segment; pages begin at the same place for all.
+    auto at = reinterpret_cast<uintptr_t>(data);
+    segments.push_back(static_cast<std::byte*>(data) + ((at + page - 1) / page * page - at));
   }
-  r.memory = std::make_shared<SharedMemory>(std::move(segments), size_t(bytes), mine);
+  r.memory = std::make_shared<SharedMemory>(std::move(segments), size_t(bytes) - page, mine);
   r.allocator = shared_allocator(r.memory);
 }
 
@@ -146,6 +149,7 @@ class MpiComm final : public Communicator {
   std::shared_ptr<Allocator> allocator() override {
     return window_ ? resources_->allocator : Communicator::allocator();
   }
+  const char* transport() const override { return window_ ? "shared memory" : "MPI"; }
   std::shared_ptr<Resources> resources() { return resources_; }
 
  private:

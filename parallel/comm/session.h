@@ -30,7 +30,7 @@ class Session {
   [[noreturn]] void abort(int code) noexcept;
 
  private:
-  bool owns_ = false;
+  [[maybe_unused]] bool owns_ = false;  ///< ends MPI; nothing to end without it
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, sharing_ = 1;
 };
 

@@ -19,7 +19,7 @@ class SharedMemory {
     int64_t offset = 0;
   };
 
-  /// `segments` by rank on this host, of `bytes` each; `mine` is this rank's.
+  /// `segments` by rank on this host, of `bytes` each, on page boundaries; `mine` is this rank's.
   SharedMemory(std::vector<std::byte*> segments, size_t bytes, int mine);
 
   std::byte* at(Address a) const { return segments_[size_t(a.segment)] + a.offset; }

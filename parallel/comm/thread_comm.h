@@ -14,6 +14,7 @@ class ThreadComm final : public Communicator {
  public:
   /// Rank `group.rank` of a group whose members share `hub`.
   ThreadComm(std::shared_ptr<Hub> hub, Group group);
+  const char* transport() const override { return "threads"; }
 
  private:
   Work start(Transfer t) override;

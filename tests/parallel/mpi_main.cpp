@@ -24,8 +24,8 @@ void all_cases(World& world) {
     world.host().barrier();
   }
   if (world.rank() == 0)
-    std::printf("%zu cases passed on %d ranks, %d threads each\n", collective_cases().size(),
-                world.size(), world.threads());
+    std::printf("%zu cases passed on %d ranks over %s, %d threads each\n",
+                collective_cases().size(), world.size(), world.comm().transport(), world.threads());
 }
 
 void mismatch(World& world) {
