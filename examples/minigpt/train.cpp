@@ -37,7 +37,7 @@ class Trainer {
 
   /// The training loop. It has no branch on any parallel setting.
   Exit run(RunDirectory& directory, Report& report) {
-    int64_t step = directory.resume(data_, adam_);
+    int64_t step = directory.open(data_, adam_);
     report.start(data_.parameter_count(), step);
     bool stopping = false;
     while (step < config_.steps && !stopping) {
@@ -147,13 +147,13 @@ Exit train(TrainConfig config, parallel::Communicator& world, parallel::Communic
   validate(resolved(config, world.size(), "now"), world.size());  // before anything is sent
   config = resolved(config, world.size(), parallel::on_first(ranks, &timestamp));
   std::string text = read_text(config.data);
-  Tokenizer tokenizer = Tokenizer::from_text(text);
+  Tokenizer tokenizer = Tokenizer::from_text(text, "data: " + config.data);
   config.model.vocab = vocabulary(config.model.vocab, tokenizer);
   TextData data(
       text, tokenizer,
       {.context = config.model.context, .val_fraction = config.val_fraction, .name = config.data});
   parallel::Mesh mesh(world, {.dp = int(config.dp)});
-  RunDirectory directory(config, tokenizer, host);
+  RunDirectory directory(config, tokenizer, data, host);
   Report report(config, world.rank() == 0 ? Report::Voice::loud : Report::Voice::silent);
   report.describe(describe(mesh.shape()), data, tokenizer);
   return Trainer(config, data, mesh).run(directory, report);
