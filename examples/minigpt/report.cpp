@@ -1,10 +1,12 @@
 #include "examples/minigpt/report.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -50,19 +52,23 @@ void Report::describe(const std::string& mesh, const TextData& text,
              text.unigram_entropy());
 }
 
-/// A resumed run repeats the steps after its checkpoint: their old lines go.
+/// A resumed run repeats the steps after its checkpoint: their old lines go. The lines before stay
+/// as they are, so that dying here loses none.
 void Report::keep_until(int64_t step) {
-  std::ifstream old(config_.metrics);
-  std::string line, kept;
-  while (step > 0 && std::getline(old, line)) {
+  const std::string& path = config_.metrics;
+  file_.reset(std::fopen(path.c_str(), "a"));
+  check_input(file_ != nullptr, Exit::cannot_write, "metrics: cannot write {}: {}", path,
+              std::strerror(errno));
+  if (!std::filesystem::is_regular_file(path)) return;
+  std::ifstream old(path);
+  size_t kept = 0;
+  for (std::string line; step > 0 && std::getline(old, line) && !old.eof();) {
     auto record = nlohmann::json::parse(line, nullptr, false);
     if (!record.is_object() || record.value("step", step + 1) > step) break;
-    kept += line + "\n";
+    kept += line.size() + 1;
   }
-  file_.reset(std::fopen(config_.metrics.c_str(), "w"));
-  check_input(file_ != nullptr, Exit::cannot_write, "metrics: cannot write {}: {}", config_.metrics,
-              std::strerror(errno));
-  std::fputs(kept.c_str(), file_.get());
+  check_input(::ftruncate(::fileno(file_.get()), off_t(kept)) == 0, Exit::cannot_write,
+              "metrics: cannot shorten {}: {}", path, std::strerror(errno));
 }
 
 void Report::start(int64_t parameters, int64_t step) {

@@ -12,7 +12,8 @@ using parallel::Piece;
 /// What must be the same for a run to go on where a checkpoint left it: another value would train
 /// another model, or the same one on other data.
 std::vector<std::pair<std::string, std::string>> identity(const TrainConfig& c,
-                                                          const Tokenizer& tokenizer) {
+                                                          const Tokenizer& tokenizer,
+                                                          const TextData& text) {
   return {{"layers", std::to_string(c.model.layers)},
           {"heads", std::to_string(c.model.heads)},
           {"width", std::to_string(c.model.width)},
@@ -20,24 +21,15 @@ std::vector<std::pair<std::string, std::string>> identity(const TrainConfig& c,
           {"vocab", std::to_string(c.model.vocab)},
           {"seed", std::to_string(c.seed)},
           {"global_batch", std::to_string(c.global_batch)},
-          {"tokenizer_hash", tokenizer.hash()}};
+          {"tokenizer_hash", tokenizer.hash()},
+          {"text_hash", text.hash()}};
 }
 
 void replace_file(const std::string& path, const std::string& text) {
-  std::string unfinished = path + ".tmp-" + unique_suffix();
+  std::string unfinished = path + ".tmp";
+  disk().remove(unfinished);  // of a run that was killed
   disk().write(unfinished, text);
   disk().rename(unfinished, path);
-}
-
-/// Rank 0 makes the directory; all learn whether that went well.
-std::string make_directory(const TrainConfig& c, const Tokenizer& tokenizer,
-                           parallel::Coordinator& ranks) {
-  return parallel::on_first(ranks, [&] {
-    disk().make_directory(c.out);
-    replace_file(c.out + "/config.toml", to_toml(c));
-    replace_file(c.out + "/tokenizer.json", tokenizer.json());
-    return c.out;
-  });
 }
 
 }  // namespace
@@ -59,19 +51,26 @@ std::vector<Piece> pieces(parallel::DataParallel& data, const optim::AdamW& adam
   return all;
 }
 
-RunDirectory::RunDirectory(const TrainConfig& c, const Tokenizer& tokenizer,
+RunDirectory::RunDirectory(const TrainConfig& c, const Tokenizer& tokenizer, const TextData& text,
                            parallel::Communicator& host)
-    : config_(c),
-      tokenizer_(tokenizer),
-      ranks_(host),
-      checkpoints_(make_directory(c, tokenizer, ranks_), ranks_) {}
+    : config_(c), tokenizer_(tokenizer), text_(text), ranks_(host), checkpoints_(c.out, ranks_) {}
+
+int64_t RunDirectory::open(parallel::DataParallel& data, optim::AdamW& adam) {
+  int64_t step = config_.resume.empty() ? 0 : resume(data, adam);
+  parallel::on_first(ranks_, [&] {
+    disk().make_directory(config_.out);
+    replace_file(config_.out + "/config.toml", to_toml(config_));
+    replace_file(config_.out + "/tokenizer.json", tokenizer_.json());
+    return "";
+  });
+  checkpoints_.remove_leftovers();
+  return step;
+}
 
 int64_t RunDirectory::resume(parallel::DataParallel& data, optim::AdamW& adam) {
-  checkpoints_.remove_leftovers();
-  if (config_.resume.empty()) return 0;
   auto checkpoint = checkpoints_.resume(config_.resume);
   if (!checkpoint) return 0;
-  for (auto& [key, value] : identity(config_, tokenizer_))
+  for (auto& [key, value] : identity(config_, tokenizer_, text_))
     check_input(checkpoint->state(key) == value, Exit::config,
                 "checkpoint {} was trained with {} {}; this run asks for {}. Resume with the same, "
                 "or start a new run directory",
@@ -83,7 +82,7 @@ int64_t RunDirectory::resume(parallel::DataParallel& data, optim::AdamW& adam) {
 
 void RunDirectory::save(int64_t step, parallel::DataParallel& data, optim::AdamW& adam) {
   parallel::CheckpointState state;
-  for (auto& [key, value] : identity(config_, tokenizer_)) state[key] = value;
+  for (auto& [key, value] : identity(config_, tokenizer_, text_)) state[key] = value;
   state["config"] = to_toml(config_);
   state["tokenizer"] = tokenizer_.json();
   // Replicas are written once.

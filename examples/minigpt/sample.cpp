@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <numeric>
 
 #include "core/check.h"
+#include "core/files.h"
 #include "examples/minigpt/model.h"
 #include "examples/minigpt/tokenizer.h"
 #include "parallel/checkpoint/directory.h"
@@ -22,8 +24,15 @@ parallel::Checkpoint open(const std::string& path, parallel::Coordinator& alone)
   return *run.resume("auto");
 }
 
+/// A size of the model; the file is not to be trusted.
 int64_t number(const parallel::Checkpoint& c, const std::string& key) {
-  return std::stoll(c.state(key));
+  const std::string& text = c.state(key);
+  int64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  check_input(error == std::errc() && end == text.data() + text.size() && value >= 1, Exit::data,
+              "checkpoint {}: {} is `{}`; expected a whole number, 1 or more", c.path(), key,
+              printable(text));
+  return value;
 }
 
 /// An index drawn from softmax(logits / temperature), among the `top_k` largest (0: all).

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "core/checksum.h"
 #include "core/files.h"
 
 namespace triax::minigpt {
@@ -85,6 +86,11 @@ Batch TextData::val_batch(int64_t first, int64_t count) const {
     rows.targets.push_back(inside ? tokens_[at + 1] : ignored);
   }
   return rows.batch();
+}
+
+std::string TextData::hash() const {
+  size_t bytes = static_cast<size_t>(train_tokens_) * sizeof tokens_[0];
+  return fmt::format("{:08x}", crc32c(tokens_.data(), bytes));
 }
 
 double TextData::unigram_entropy() const {

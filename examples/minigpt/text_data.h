@@ -58,6 +58,8 @@ class TextData {
   /// windows behind the last have nothing else, so that all ranks can run equally many.
   Batch val_batch(int64_t first, int64_t count) const;
 
+  /// 8 hexadecimal digits, crc32c: equal for the same tokens to train on.
+  std::string hash() const;
   /// Entropy, in nats per token, of the token frequencies of the whole text: the loss of the best
   /// model that looks at no context.
   double unigram_entropy() const;

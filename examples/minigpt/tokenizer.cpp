@@ -24,14 +24,14 @@ std::vector<char32_t> code_points(std::string_view text, std::string_view name) 
 
 }  // namespace
 
-Tokenizer Tokenizer::from_text(std::string_view text) {
+Tokenizer Tokenizer::from_text(std::string_view text, const std::string& name) {
   std::vector<bool> seen(0x110000);
-  for (size_t at = 0; at < text.size();) seen[next_code_point(text, at, "tokenizer")] = true;
+  for (size_t at = 0; at < text.size();) seen[next_code_point(text, at, name)] = true;
   std::vector<char32_t> characters;
   for (size_t c = 0; c < seen.size(); ++c) {
     if (seen[c]) characters.push_back(static_cast<char32_t>(c));
   }
-  check_input(!characters.empty(), Exit::data, "tokenizer: the text is empty");
+  check_input(!characters.empty(), Exit::data, "{}: the text is empty", name);
   return Tokenizer(std::move(characters));
 }
 

@@ -10,8 +10,9 @@ namespace triax::minigpt {
 /// Characters to numbers: token i is the i-th of a sorted set of Unicode code points.
 class Tokenizer {
  public:
-  /// All characters of `text`, UTF-8. Throws Error 65 if it is empty or not UTF-8.
-  static Tokenizer from_text(std::string_view text);
+  /// All characters of `text`, UTF-8. `name` begins messages. Throws Error 65 if it is empty or not
+  /// UTF-8.
+  static Tokenizer from_text(std::string_view text, const std::string& name = "tokenizer");
   /// What json() gave; untrusted. `name` begins messages. Throws Error 65.
   static Tokenizer from_json(const std::string& json, const std::string& name);
   /// A file of save(). Throws Error 65 if it is damaged, 66 if it is not there.

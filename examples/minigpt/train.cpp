@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <ctime>
+#include <sstream>
 
 #include "autograd/backward.h"
 #include "core/check.h"
@@ -37,7 +38,7 @@ class Trainer {
 
   /// The training loop. It has no branch on any parallel setting.
   Exit run(RunDirectory& directory, Report& report) {
-    int64_t step = directory.resume(data_, adam_);
+    int64_t step = directory.open(data_, adam_);
     report.start(data_.parameter_count(), step);
     bool stopping = false;
     while (step < config_.steps && !stopping) {
@@ -140,6 +141,23 @@ TrainConfig resolved(TrainConfig c, int64_t ranks, const std::string& date) {
   return c;
 }
 
+/// Ranks that were told different things would train no model at all. Each brings all that it was
+/// told, line by line. Throws Error 78 on every rank with the first line that differs.
+void check_agreement(parallel::Coordinator& ranks, const std::string& mine) {
+  auto told = ranks.gather(mine);
+  parallel::on_first(ranks, [&] {
+    for (size_t r = 1; r < told.size(); ++r) {
+      std::istringstream first(told[0]), other(told[r]);
+      for (std::string a, b; std::getline(first, a) && std::getline(other, b);)
+        check_input(a == b, Exit::config,
+                    "ranks disagree about the run\n  rank 0: {}\n  rank {}: {}\n"
+                    "  Start every rank with the same flags, configuration and text.",
+                    a, r, b);
+    }
+    return "";
+  });
+}
+
 }  // namespace
 
 Exit train(TrainConfig config, parallel::Communicator& world, parallel::Communicator& host) {
@@ -147,13 +165,14 @@ Exit train(TrainConfig config, parallel::Communicator& world, parallel::Communic
   validate(resolved(config, world.size(), "now"), world.size());  // before anything is sent
   config = resolved(config, world.size(), parallel::on_first(ranks, &timestamp));
   std::string text = read_text(config.data);
-  Tokenizer tokenizer = Tokenizer::from_text(text);
+  Tokenizer tokenizer = Tokenizer::from_text(text, "data: " + config.data);
   config.model.vocab = vocabulary(config.model.vocab, tokenizer);
   TextData data(
       text, tokenizer,
       {.context = config.model.context, .val_fraction = config.val_fraction, .name = config.data});
+  check_agreement(ranks, to_toml(config) + "text_hash = " + data.hash() + "\n");
   parallel::Mesh mesh(world, {.dp = int(config.dp)});
-  RunDirectory directory(config, tokenizer, host);
+  RunDirectory directory(config, tokenizer, data, host);
   Report report(config, world.rank() == 0 ? Report::Voice::loud : Report::Voice::silent);
   report.describe(describe(mesh.shape()), data, tokenizer);
   return Trainer(config, data, mesh).run(directory, report);

@@ -1,0 +1,213 @@
+"""bad_input_test.py MINIGPT MPIRUN: what a user gets wrong ends with the right code and one report
+that says what, where and what to do; on any number of ranks, within three seconds.
+
+MPIRUN may be empty: then only one process is tried."""
+
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import time
+
+from minigpt_program import MODEL, Run, mpirun, some_text, wait_until, words
+
+minigpt, launcher = sys.argv[1], sys.argv[2]
+failures = []
+
+
+class Workshop:
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+        self.count = 0
+        self.write("text.txt", some_text())
+        self.write("empty.txt", "")
+        self.write("short.txt", "abcabc")
+        self.write("latin1.txt", b"caf\xe9 au lait " * 50)
+        self.write("cut_off.txt", "schön ".encode() * 50 + b"\xc3")
+        self.write("file", "in the way")
+        (self.path / "directory").mkdir()
+
+    def write(self, name, content):
+        path = self.path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def __call__(self, name):
+        return self.path / name
+
+    def train(self, **flags):
+        """A command line that would train, with changes."""
+        self.count += 1
+        defaults = dict(MODEL, data=self("text.txt"), steps=20, out=self(f"out{self.count}"))
+        return [minigpt, "train", *words(**(defaults | flags))]
+
+    def config(self, text):
+        self.count += 1
+        return self.train(config=self.write(f"config{self.count}.toml", text))
+
+
+def expect(shop, name, command, code, *parts, reports=1):
+    """Runs a command line; notes every way in which it does not end as it should."""
+    begun = time.monotonic()
+    problems = []
+    with Run([str(word) for word in command], shop("stderr.txt")) as job:
+        wait_until(lambda: job.process.poll() is not None, 20)
+        took = time.monotonic() - begun
+        got = job.process.poll()
+        error = job.stderr()
+        if not wait_until(lambda: not job.processes(), 1):
+            problems.append("processes were left behind")
+    if got != code:
+        problems.append(f"exit code {got}, expected {code}")
+    if took > 3:
+        problems.append(f"took {took:.1f} s")
+    problems += [f"no `{part}` in the report" for part in parts if str(part) not in error]
+    if (count := error.count("triax: error ")) != reports:
+        problems.append(f"{count} reports")
+    if command[0] == minigpt and len(error.splitlines()) > 12:
+        problems.append("more than 12 lines")
+    print(f"{'FAILED' if problems else 'ok'}  {name} ({took:.2f} s)", flush=True)
+    if problems:
+        failures.append(name)
+        print("   ", "; ".join(problems), "\n   ", " ".join(map(str, command)), "\n" + error, flush=True)
+
+
+def texts(shop):
+    def case(name, file, code, *parts):
+        expect(shop, name, shop.train(data=shop(file)), code, shop(file), *parts)
+
+    case("no such text", "nowhere.txt", 66, "No such file")
+    case("an empty text", "empty.txt", 65, "empty")
+    case("a text that is a directory", "directory", 65, "directory")
+    case("a text too short for a window", "short.txt", 65, "context 8 needs 9")
+    case("bytes that are no UTF-8", "latin1.txt", 65, "byte 4", "UTF-8")
+    case("a character cut off", "cut_off.txt", 65, "UTF-8")
+    expect(shop, "nothing held out of a short text", shop.train(context=700, val_fraction=0.0001), 65,
+           "held out", "--val-fraction 0")
+
+
+def command_lines(shop):
+    def case(name, code, *parts, **flags):
+        expect(shop, name, shop.train(**flags), code, *parts)
+
+    expect(shop, "no verb", [minigpt], 64, "Usage", reports=0)
+    expect(shop, "unknown verb", [minigpt, "tran"], 64, "unknown verb tran", "train")
+    case("unknown flag", 64, "unknown flag --widht", "nearest is --width", widht=3)
+    expect(shop, "a word that is no flag", shop.train() + ["32"], 64, "`32` is no flag")
+    expect(shop, "a flag without value", shop.train() + ["--seed"], 64, "--seed has no value")
+    case("a word for a number", 64, "--steps: `many`", "whole number", steps="many")
+    case("a fraction for a whole number", 64, "--steps: `1.5`", "whole number", steps="1.5")
+    case("a number too large", 64, "--width", "expected", width=10**30)
+    case("a number out of range", 64, "--dropout: `1`", "[0, 1)", dropout=1)
+    case("not a number", 64, "--lr", "expected a number", lr="nan")
+    case("a choice that is none", 64, "--comm", "auto, mpi, threads", comm="rdma")
+    case("heads do not divide the width", 78, "heads=3", "Valid heads", heads=3)
+    case("a batch that is not whole", 78, "global-batch=7", "Nearest valid: 6, 8", global_batch=7)
+    case("warmup longer than the run", 78, "warmup=30", "0 to 20", warmup=30)
+    case("min-lr above lr", 78, "min-lr=0.1", lr=0.01, min_lr=0.1)
+    case("more replicas than ranks", 78, "dp 3", "mpirun -np 3", "--ranks 3", dp=3)
+    case("ranks without threads", 78, "ranks=2", "--comm threads", ranks=2)
+    case("a mesh that is not the threads", 78, "dp 3", "2 ranks", comm="threads", ranks=2, dp=3)
+    case("a vocabulary too small", 78, "vocab=3", "Valid: ", vocab=3)
+    case("a device that is not built", 78, "device=cuda", device="cuda")
+
+
+def configurations(shop):
+    def case(name, text, code, *parts):
+        expect(shop, name, shop.config(text), code, *parts)
+
+    case("unknown key", "stepps = 3\n", 78, ".toml:1", "`stepps`", "nearest is `steps`")
+    case("text for a number", 'beta1 = "0.5"\n', 78, ".toml:1", "beta1", "number")
+    case("number for a text", "resume = 3\n", 78, ".toml:1", "resume")
+    case("value out of range", "seed = 1\nbeta1 = 2.0\n", 78, ".toml:2", "beta1", "[0, 1)")
+    case("no TOML", "seed : 3\n", 78, ".toml:1")
+    expect(shop, "no such configuration", shop.train(config=shop("no.toml")), 66, shop("no.toml"))
+    expect(shop, "a configuration that is a directory", shop.train(config=shop("directory")), 65,
+           shop("directory"))
+
+
+def outputs(shop):
+    def case(name, *parts, code=73, **flags):
+        expect(shop, name, shop.train(**flags), code, *parts)
+
+    case("a file in the way of the run directory", shop("file"), "Not a directory", out=shop("file/run"))
+    case("the run directory is a file", shop("file"), out=shop("file"))
+    case("a run directory where nobody can write", "/proc/triax", out="/proc/triax")
+    case("metrics onto a full disk", "/dev/full", "No space left", metrics="/dev/full")
+    case("metrics in no directory", shop("no/metrics"), "No such file", metrics=shop("no/metrics"))
+    case("metrics onto a directory", shop("directory"), "Is a directory", metrics=shop("directory"))
+    case("the same on two threads", "/dev/full", "No space left", metrics="/dev/full", comm="threads", ranks=2)
+
+
+def samples(shop):
+    run = shop("trained")
+    expect(shop, "training", shop.train(out=run), 0, reports=0)
+    checkpoint = run / "step-20"
+
+    def case(name, code, *parts, **flags):
+        expect(shop, name, [minigpt, "sample", *words(**(dict(checkpoint=checkpoint, prompt="the ") | flags))],
+               code, *parts, reports=int(code != 0))
+
+    def copy(name):
+        return pathlib.Path(shutil.copytree(checkpoint, shop(name)))
+
+    case("sampling", 0)
+    case("an unknown character", 65, "character", "not in the vocabulary", prompt="the Ω")
+    case("a prompt that is no UTF-8", 64, "UTF-8", prompt=os.fsdecode(b"\xff\xfe"))
+    case("no such checkpoint", 66, "nowhere", checkpoint=shop("nowhere"))
+    case("a directory without checkpoint", 66, "directory", checkpoint=shop("directory"))
+    case("no checkpoint given", 78, "checkpoint is not given", checkpoint="")
+    cut = copy("cut")
+    os.truncate(cut / "rank0.safetensors", 1000)
+    case("a cut checkpoint", 65, cut, "damaged", "rank0.safetensors", checkpoint=cut)
+    garbage = copy("garbage")
+    (garbage / "manifest.json").write_text("{}")
+    case("a manifest that is none", 65, garbage, "manifest.json", checkpoint=garbage)
+
+    # The files beside the checkpoints are for people: no run depends on them.
+    (run / "tokenizer.json").write_text("rubbish")
+    (run / "config.toml").write_text("rubbish")
+    case("sampling from a run with other files damaged", 0, checkpoint=run)
+    expect(shop, "resuming it", shop.train(out=run, resume="auto"), 0, reports=0)
+    case("sampling again", 0, checkpoint=run)
+    if (run / "tokenizer.json").read_text() == "rubbish":
+        failures.append("resuming wrote no new tokenizer.json")
+    expect(shop, "resuming with another seed", shop.train(out=run, resume="auto", seed=2), 78,
+           "seed 1", "asks for 2")
+
+
+def under_mpirun(shop):
+    def ranks(count, command):
+        return mpirun(launcher, count) + [str(word) for word in command]
+
+    def each(first, second):
+        """A rank of its own for each command line."""
+        return [*mpirun(launcher, 1), *map(str, first), ":", "-np", "1", *map(str, second)]
+
+    both = dict(out=shop("both"))
+    expect(shop, "mpirun: a mesh that is not the ranks", ranks(2, shop.train(dp=3)), 78, "dp 3")
+    expect(shop, "mpirun: unknown flag", ranks(2, shop.train(widht=3)), 64, "--widht")
+    expect(shop, "mpirun: unknown key", ranks(3, shop.config("stepps = 3\n")), 78, "`stepps`")
+    expect(shop, "mpirun: no such text", ranks(2, shop.train(data=shop("nowhere"))), 66, "nowhere")
+    expect(shop, "mpirun: a file in the way", ranks(2, shop.train(out=shop("file/run"))), 73, "Not a directory")
+    expect(shop, "mpirun: a full disk", ranks(2, shop.train(metrics="/dev/full")), 73, "/dev/full", "No space left")
+    expect(shop, "mpirun: one rank lacks the text",
+           each(shop.train(**both), shop.train(**both, data=shop("nowhere"))), 66, "nowhere")
+    expect(shop, "mpirun: one rank has a bad flag",
+           each(shop.train(**both), shop.train(**both, widht=3)), 64, "--widht")
+    expect(shop, "mpirun: ranks disagree about the learning rate",
+           each(shop.train(**both), shop.train(**both, lr=0.002)), 78, "rank 0: lr = 0.001", "rank 1: lr = 0.002")
+    shop.write("other.txt", some_text()[::-1])
+    expect(shop, "mpirun: ranks disagree about the text",
+           each(shop.train(**both), shop.train(**both, data=shop("other.txt"))), 78, "rank 1: data = ")
+
+
+with tempfile.TemporaryDirectory(prefix="triax-bad-") as path:
+    workshop = Workshop(path)
+    for group in (texts, command_lines, configurations, outputs, samples):
+        group(workshop)
+    if launcher:
+        under_mpirun(workshop)
+if failures:
+    sys.exit(f"{len(failures)} failed: " + "; ".join(failures))

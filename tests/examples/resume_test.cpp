@@ -1,0 +1,232 @@
+// A run that is saved and resumed is the run that never stopped, bit for bit: losses, gradient
+// norms, weights and optimizer state. correctness 31, 32.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "examples/minigpt/sample.h"
+#include "examples/minigpt/train.h"
+#include "parallel/comm/world.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace triax::minigpt {
+namespace {
+
+namespace fs = std::filesystem;
+using test::expect_error;
+using test::read_bytes;
+using test::TemporaryDirectory;
+using test::write_bytes;
+
+constexpr int64_t half = 6, whole = 2 * half;
+
+/// What training and sampling print; the log of a test does not need it.
+struct Quiet {
+  Quiet() { testing::internal::CaptureStdout(); }
+  ~Quiet() { testing::internal::GetCapturedStdout(); }
+};
+
+/// A text and the run directories of one test.
+class Resume : public testing::Test {
+ protected:
+  Resume() { write_bytes(text_, some_text(7)); }
+
+  static std::string some_text(int step) {
+    std::string text = "abcdefghijklm \n";
+    for (int i = 0; i < 500; ++i) text += char('a' + (i * i / 3 + i * step) % 13);
+    return text;
+  }
+
+  TrainConfig config(const std::string& run) const {
+    TrainConfig c{.data = text_};
+    c.model = {.layers = 2, .heads = 2, .width = 16, .context = 8, .dropout = 0.1};
+    c.micro_batch = 2;
+    c.global_batch = 8;
+    c.steps = whole;
+    c.warmup = 3;
+    c.val_every = 5;
+    c.save_every = half;
+    c.out = directory_ / run;
+    return c;
+  }
+
+  /// The run that `c` resumes: one that ended after its first half.
+  void start(const TrainConfig& c, const std::string& from) const {
+    fs::create_directories(c.out);
+    std::string name = fmt::format("/step-{}", half);
+    fs::copy(directory_ / from + name, c.out + name, fs::copy_options::recursive);
+    fs::copy(directory_ / from + "/metrics.jsonl", c.out + "/metrics.jsonl");
+  }
+
+  TemporaryDirectory directory_;
+  std::string text_ = directory_ / "text.txt";
+};
+
+Exit run(const TrainConfig& c, int ranks = 1) {
+  Quiet silence;
+  std::atomic<Exit> result = Exit::internal;
+  parallel::run_worlds(
+      ranks, [&](parallel::World& world) { result = train(c, world.comm(), world.host()); });
+  return result;
+}
+
+/// metrics.jsonl without what a clock says.
+std::vector<nlohmann::json> metrics(const TrainConfig& c) {
+  std::vector<nlohmann::json> records;
+  std::istringstream lines(read_bytes(c.out + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    records.push_back(nlohmann::json::parse(line));
+    for (const char* key : {"seconds", "tokens_per_second", "memory_bytes"})
+      records.back().erase(key);
+  }
+  return records;
+}
+
+/// The tensors of a checkpoint: weights and moments, with their names and places.
+std::string tensors(const TrainConfig& c, int64_t step = whole) {
+  std::string bytes = read_bytes(fmt::format("{}/step-{}/rank0.safetensors", c.out, step));
+  EXPECT_NE(bytes.find("tokens.table@v"), bytes.npos);
+  return bytes;
+}
+
+std::vector<std::string> names_in(const std::string& path) {
+  std::vector<std::string> names;
+  for (auto& entry : fs::recursive_directory_iterator(path)) names.push_back(entry.path().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void expect_bitwise_same(const TrainConfig& a, const TrainConfig& b) {
+  auto left = metrics(a), right = metrics(b);
+  ASSERT_EQ(left.size(), size_t(whole));
+  ASSERT_EQ(right.size(), size_t(whole));
+  for (size_t i = 0; i < size_t(whole); ++i) {
+    EXPECT_EQ(left[i]["step"], i + 1);  // each step once, in order
+    EXPECT_EQ(left[i], right[i]);
+  }
+  EXPECT_TRUE(tensors(a) == tensors(b)) << "the checkpoints of step " << whole << " differ";
+}
+
+TEST_F(Resume, IsBitwiseTheRunThatNeverStopped) {
+  for (int ranks : {1, 2})
+    for (int64_t micro : {8 / ranks, 4 / ranks}) {  // accumulation 1 and 2
+      SCOPED_TRACE(fmt::format("{} ranks, micro-batch {}", ranks, micro));
+      std::string name = fmt::format("{}-{}", ranks, micro);
+      TrainConfig straight = config("straight" + name), resumed = config("resumed" + name);
+      straight.micro_batch = resumed.micro_batch = micro;
+      EXPECT_EQ(run(straight, ranks), Exit::ok);
+      start(resumed, "straight" + name);
+      resumed.resume = "auto";
+      EXPECT_EQ(run(resumed, ranks), Exit::ok);
+      expect_bitwise_same(straight, resumed);
+      EXPECT_NE(tensors(straight, half), tensors(straight));
+    }
+}
+
+TEST_F(Resume, OnAnotherMeshFollowsTheSameCurve) {
+  TrainConfig one = config("one"), two = config("two");
+  run(one, 1);
+  start(two, "one");
+  two.resume = "auto";
+  run(two, 2);
+  auto a = metrics(one), b = metrics(two);
+  ASSERT_EQ(b.size(), size_t(whole));
+  for (size_t i = 0; i < size_t(whole); ++i) {
+    double loss = a[i]["loss"], norm = a[i]["grad_norm"];
+    EXPECT_NEAR(b[i]["loss"], loss, 1e-6 * loss) << "step " << i + 1;
+    EXPECT_NEAR(b[i]["grad_norm"], norm, 5e-5 * norm) << "step " << i + 1;
+    EXPECT_EQ(b[i]["lr"], a[i]["lr"]);
+  }
+}
+
+// Validation, saving, and a reader that samples from the run while it rests.
+TEST_F(Resume, LookingAtARunDoesNotChangeIt) {
+  TrainConfig busy = config("busy"), quiet = config("quiet"), sampled = config("sampled");
+  busy.val_every = 1;
+  busy.save_every = 1;
+  busy.keep = whole;
+  quiet.val_every = quiet.save_every = 0;
+  run(busy, 2);
+  run(quiet, 2);
+  auto a = metrics(busy), b = metrics(quiet);
+  for (auto* records : {&a, &b})
+    for (auto& record : *records) record.erase("val_loss");
+  EXPECT_EQ(a, b);
+  EXPECT_TRUE(tensors(busy) == tensors(quiet));
+
+  start(sampled, "busy");
+  auto before = names_in(sampled.out);
+  {
+    Quiet silence;
+    sample({.checkpoint = sampled.out, .prompt = "abc", .tokens = 20});
+  }
+  EXPECT_EQ(names_in(sampled.out), before);
+  sampled.resume = "auto";
+  run(sampled, 2);
+  EXPECT_TRUE(tensors(sampled) == tensors(busy));
+}
+
+// What a refused run must not do: touch the run that it was refused for.
+TEST_F(Resume, RefusesAnotherRunsCheckpointAndLeavesItAlone) {
+  TrainConfig straight = config("straight");
+  run(straight);
+  write_bytes(directory_ / "longer.txt", read_bytes(text_) + "abc");
+  write_bytes(directory_ / "wider.txt", read_bytes(text_) + "xyz");
+  struct Case {
+    std::function<void(TrainConfig&)> change;
+    const char* words;
+  };
+  const Case cases[] = {
+      {[](auto& c) { c.seed = 2; }, "was trained with seed 1; this run asks for 2"},
+      {[](auto& c) { c.model.width = 32; }, "was trained with width 16; this run asks for 32"},
+      {[](auto& c) { c.model.layers = 1; }, "was trained with layers 2; this run asks for 1"},
+      {[](auto& c) { c.model.heads = 1; }, "was trained with heads 2; this run asks for 1"},
+      {[](auto& c) { c.model.context = 4; }, "was trained with context 8; this run asks for 4"},
+      {[](auto& c) { c.global_batch = 4; }, "was trained with global_batch 8; this run asks for 4"},
+      {[](auto& c) { c.val_fraction = 0.2; }, "was trained with text_hash "},
+      {[&](auto& c) { c.data = directory_ / "longer.txt"; }, "was trained with text_hash "},
+      {[&](auto& c) { c.data = directory_ / "wider.txt"; }, "was trained with "}};
+  std::vector<std::string> bytes;
+  const std::string files[] = {"config.toml", "tokenizer.json", "metrics.jsonl"};
+  for (auto& file : files) bytes.push_back(read_bytes(straight.out + "/" + file));
+  auto before = names_in(straight.out);
+  for (auto& [change, words] : cases) {
+    SCOPED_TRACE(words);
+    TrainConfig other = straight;
+    other.resume = "auto";
+    change(other);
+    expect_error(Exit::config, words, [&] { run(other, 2); });
+    EXPECT_EQ(names_in(straight.out), before);
+    for (size_t i = 0; i < bytes.size(); ++i)
+      EXPECT_EQ(read_bytes(straight.out + "/" + files[i]), bytes[i]) << files[i];
+  }
+}
+
+TEST_F(Resume, KeepPrunesAllButTheNewest) {
+  TrainConfig c = config("run");
+  c.save_every = 2;
+  c.keep = 3;
+  run(c, 2);
+  for (int64_t step = 2; step <= whole; step += 2)
+    EXPECT_EQ(fs::exists(fmt::format("{}/step-{}", c.out, step)), step > whole - 6) << step;
+}
+
+TEST_F(Resume, NothingToResumeFrom) {
+  TrainConfig c = config("run");
+  c.resume = "last-good";
+  expect_error(Exit::not_found, "checkpoint: there is none in " + c.out, [&] { run(c); });
+  c.resume = c.out + "/step-3";
+  expect_error(Exit::not_found, c.resume, [&] { run(c); });
+  c.resume = "auto";  // starts afresh
+  EXPECT_EQ(run(c), Exit::ok);
+  EXPECT_EQ(run(c), Exit::ok);  // is finished: nothing is left to do
+  EXPECT_EQ(metrics(c).size(), size_t(whole));
+}
+
+}  // namespace
+}  // namespace triax::minigpt
