@@ -50,16 +50,19 @@ template <class T, class C> class Worker {
   using A = Accumulator<T>;
   static constexpr int rows = Tile<A>::rows, cols = Tile<A>::cols;
 
+  /// Whether sums between passes stand in c itself.
+  static bool in_place(const Product<T, C>& p) { return __is_same(A, C) && p.c_col == 1; }
+
   /// Elements of working memory for blocks of at most this size.
-  static int64_t room(int64_t block_rows, int64_t block_cols, int64_t depth) {
-    int64_t d = depth < Tile<A>::depth ? depth : Tile<A>::depth;
-    int64_t sums = __is_same(A, C) ? 0 : round_up(block_rows, rows) * round_up(block_cols, cols);
+  static int64_t room(const Product<T, C>& p, int64_t block_rows, int64_t block_cols) {
+    int64_t d = fn::min(p.k, Tile<A>::depth);
+    int64_t sums = round_up(block_rows, rows) * round_up(block_cols, cols);
     return round_up(packed_size<A, rows>(together * rows, d), 16) +
-           round_up(packed_size<A, cols>(block_cols, d), 16) + (depth > d ? sums : 0);
+           round_up(packed_size<A, cols>(block_cols, d), 16) + (p.k > d && !in_place(p) ? sums : 0);
   }
 
   /// `to`: working memory, 64-byte aligned.
-  Worker(const Product<T, C>& p, A* to) : p_(p), in_place_(__is_same(A, C) && p.c_col == 1) {
+  Worker(const Product<T, C>& p, A* to) : p_(p), in_place_(in_place(p)) {
     int64_t d = p.k < Tile<A>::depth ? p.k : Tile<A>::depth;
     a_ = to;
     b_ = a_ + round_up(packed_size<A, rows>(together * rows, d), 16);
@@ -218,8 +221,11 @@ template <class T, class C> void products(const Matmul& p) {
                                      batches * one.m * one.n * one.k / work_of_a_thread + 1);
   bool whole = batches % threads == 0 || batches >= 4 * threads;
   Cut pieces = whole ? Cut{} : cut<A>(one.m, one.n, threads);
+  // Sums in working memory are bounded, at the price of packing b again.
+  int64_t tallest =
+      Worker<T, C>::in_place(one) ? one.m : fn::min<int64_t>(one.m, 64 * Tile<A>::rows);
   int64_t widest = fn::min(round_up(one.n, Tile<A>::cols), columns_at_once<A>());
-  int64_t each = round_up(Worker<T, C>::room(one.m, widest, one.k), 16);
+  int64_t each = round_up(Worker<T, C>::room(one, tallest, widest), 16);
   Scratch<A> scratch(threads * each);
   A* room = scratch.data();
 #pragma omp parallel num_threads(int(threads))
@@ -229,11 +235,13 @@ template <class T, class C> void products(const Matmul& p) {
     Worker<T, C> worker(x, room + each * omp_get_thread_num());
     Span rows(x.m, Tile<A>::rows, pieces.rows, task / pieces.cols % pieces.rows);
     Span cols(x.n, Tile<A>::cols, pieces.cols, task % pieces.cols);
+    int64_t high = (rows.end - rows.begin + tallest - 1) / tallest;
     int64_t parts = (cols.end - cols.begin + widest - 1) / widest;
-    for (int64_t i = 0; i < parts; ++i) {
-      Span part(cols.end - cols.begin, Tile<A>::cols, parts, i);
-      worker.make(
-          {rows.begin, cols.begin + part.begin, rows.end - rows.begin, part.end - part.begin});
+    for (int64_t i = 0; i < parts * high; ++i) {
+      Span col(cols.end - cols.begin, Tile<A>::cols, parts, i / high);
+      Span row(rows.end - rows.begin, Tile<A>::rows, high, i % high);
+      worker.make({rows.begin + row.begin, cols.begin + col.begin, row.end - row.begin,
+                   col.end - col.begin});
     }
   }
 }

@@ -189,6 +189,14 @@ TEST_P(MatmulTest, BiasAndGelu) {
       }
 }
 
+// Past the rows and depth whose sums stand in working memory.
+TEST_P(MatmulTest, TallLowPrecision) {
+  Tensor a = values({1000, 390}, f16, 1), b = laid_out({390, 33}, transposed, f16, 2);
+  Tensor c = empty({1000, 33}, f16, cpu);
+  backend_.matmul({.a = a, .b = b, .c = c});
+  ASSERT_NO_FATAL_FAILURE(expect_near(naive(a, b), c, 390));
+}
+
 // However many threads: the same sums in the same order.
 TEST_P(MatmulTest, ThreadsDoNotChangeABit) {
   int before = omp_get_max_threads();
