@@ -138,7 +138,8 @@ def outputs(shop):
     case("metrics onto a full disk", "/dev/full", "No space left", metrics="/dev/full")
     case("metrics in no directory", shop("no/metrics"), "No such file", metrics=shop("no/metrics"))
     case("metrics onto a directory", shop("directory"), "Is a directory", metrics=shop("directory"))
-    case("the same on two threads", "/dev/full", "No space left", metrics="/dev/full", comm="threads", ranks=2)
+    case("the same on two threads", "/dev/full", "No space left", metrics="/dev/full",
+         comm="threads", ranks=2)
 
 
 def samples(shop):
@@ -147,8 +148,8 @@ def samples(shop):
     checkpoint = run / "step-20"
 
     def case(name, code, *parts, **flags):
-        expect(shop, name, [minigpt, "sample", *words(**(dict(checkpoint=checkpoint, prompt="the ") | flags))],
-               code, *parts, reports=int(code != 0))
+        flags = dict(checkpoint=checkpoint, prompt="the ") | flags
+        expect(shop, name, [minigpt, "sample", *words(**flags)], code, *parts, reports=int(code != 0))
 
     def copy(name):
         return pathlib.Path(shutil.copytree(checkpoint, shop(name)))
@@ -191,14 +192,17 @@ def under_mpirun(shop):
     expect(shop, "mpirun: unknown flag", ranks(2, shop.train(widht=3)), 64, "--widht")
     expect(shop, "mpirun: unknown key", ranks(3, shop.config("stepps = 3\n")), 78, "`stepps`")
     expect(shop, "mpirun: no such text", ranks(2, shop.train(data=shop("nowhere"))), 66, "nowhere")
-    expect(shop, "mpirun: a file in the way", ranks(2, shop.train(out=shop("file/run"))), 73, "Not a directory")
-    expect(shop, "mpirun: a full disk", ranks(2, shop.train(metrics="/dev/full")), 73, "/dev/full", "No space left")
+    expect(shop, "mpirun: a file in the way", ranks(2, shop.train(out=shop("file/run"))), 73,
+           "Not a directory")
+    expect(shop, "mpirun: a full disk", ranks(2, shop.train(metrics="/dev/full")), 73, "/dev/full",
+           "No space left")
     expect(shop, "mpirun: one rank lacks the text",
            each(shop.train(**both), shop.train(**both, data=shop("nowhere"))), 66, "nowhere")
     expect(shop, "mpirun: one rank has a bad flag",
            each(shop.train(**both), shop.train(**both, widht=3)), 64, "--widht")
     expect(shop, "mpirun: ranks disagree about the learning rate",
-           each(shop.train(**both), shop.train(**both, lr=0.002)), 78, "rank 0: lr = 0.001", "rank 1: lr = 0.002")
+           each(shop.train(**both), shop.train(**both, lr=0.002)), 78,
+           "rank 0: lr = 0.001", "rank 1: lr = 0.002")
     shop.write("other.txt", some_text()[::-1])
     expect(shop, "mpirun: ranks disagree about the text",
            each(shop.train(**both), shop.train(**both, data=shop("other.txt"))), 78, "rank 1: data = ")
