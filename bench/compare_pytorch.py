@@ -16,6 +16,7 @@ interpreter with torch; this one needs only the standard library.
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -111,7 +112,10 @@ class Comparison:
     def run_triax(self) -> Run:
         metrics = self.directory / "triax.jsonl"
         command = [str(self.a.triax), "train", *self.flags(metrics, self.steps)]
-        command += ["--out", str(self.directory / "triax"), *self.a.triax_flags.split()]
+        out = self.directory / "triax"
+        shutil.rmtree(out, ignore_errors=True)  # a new run wants a new directory
+        command += ["--out", str(out), "--warmup", "0", "--val-fraction", "0"]
+        command += self.a.triax_flags.split()
         return self.checked(Job(command, metrics, self.a.threads), self.steps)
 
     def run_torch(self, setting: Setting, steps: int) -> Run:

@@ -59,12 +59,23 @@ int64_t RunDirectory::open(parallel::DataParallel& data, optim::AdamW& adam) {
   int64_t step = config_.resume.empty() ? 0 : resume(data, adam);
   parallel::on_first(ranks_, [&] {
     disk().make_directory(config_.out);
+    refuse_newer_than(step);
     replace_file(config_.out + "/config.toml", to_toml(config_));
     replace_file(config_.out + "/tokenizer.json", tokenizer_.json());
     return "";
   });
   checkpoints_.remove_leftovers();
   return step;
+}
+
+/// A run that began below them would leave checkpoints of two histories side by side, and pruning
+/// and --resume auto would take the wrong ones. Only last-good may: what is newer is damaged.
+void RunDirectory::refuse_newer_than(int64_t step) const {
+  auto steps = checkpoints_.steps();
+  check_input(config_.resume == "last-good" || steps.empty() || steps.back() <= step, Exit::config,
+              "run directory {} holds step-{}, and this run would go on after step {}\n"
+              "  Continue with --resume auto, or choose another --out.",
+              config_.out, steps.empty() ? 0 : steps.back(), step);
 }
 
 int64_t RunDirectory::resume(parallel::DataParallel& data, optim::AdamW& adam) {

@@ -21,12 +21,14 @@ class RunDirectory {
   /// Collective. Load what --resume says into weights and optimizer, then make the directory
   /// `c.out` and write config.toml and tokenizer.json; the step it was saved at, 0 if training
   /// starts afresh. Throws the same Error on every rank: 78 if the checkpoint is of another model
-  /// or data order, 73 if it cannot write. A run that is refused changes nothing.
+  /// or data order or the directory holds a later one, 73 if it cannot write. A run that is refused
+  /// changes nothing.
   int64_t open(parallel::DataParallel& data, optim::AdamW& adam);
   /// Collective. Save a checkpoint, then drop all but the newest --keep.
   void save(int64_t step, parallel::DataParallel& data, optim::AdamW& adam);
 
  private:
+  void refuse_newer_than(int64_t step) const;
   int64_t resume(parallel::DataParallel& data, optim::AdamW& adam);
 
   const TrainConfig& config_;

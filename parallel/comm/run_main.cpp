@@ -1,7 +1,10 @@
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <string_view>
 #include <thread>
 
 #include "core/check.h"
@@ -44,6 +47,16 @@ Announced announced_by_launcher() {
         Launcher{"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}})
     if (int size = number(l.size, 1); size > 1) return {number(l.rank, 0), size, l.size};
   return {};
+}
+
+bool launched() {
+  // Open MPI, PMIx and PRRTE, PMI (MPICH, Intel MPI), Slurm, Flux, Cray PALS and ALPS, IBM JSM.
+  for (char** variable = environ; *variable; ++variable)
+    for (std::string_view prefix :
+         {"OMPI_COMM_", "PMIX_", "PRTE_", "PMI_", "HYDI_", "MPI_LOCAL", "SLURM_STEP",
+          "SLURM_PROCID", "FLUX_", "PALS_", "ALPS_", "JSM_"})
+      if (std::string_view(*variable).starts_with(prefix)) return true;
+  return false;
 }
 
 void check_announced(int found) {

@@ -30,7 +30,8 @@ class Session {
   [[noreturn]] void abort(int code) noexcept;
 
  private:
-  [[maybe_unused]] bool owns_ = false;  ///< ends MPI; nothing to end without it
+  [[maybe_unused]] bool alone_ = false;  ///< started by hand, without MPI
+  [[maybe_unused]] bool owns_ = false;   ///< ends MPI; nothing to end without it
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, sharing_ = 1;
 };
 
@@ -42,5 +43,8 @@ struct Announced {
 Announced announced_by_launcher();
 /// Throws Error 78 if more ranks were announced than `found`.
 void check_announced(int found);
+/// Does anything in the environment come from a launcher of parallel jobs? If not, this process was
+/// started by hand, and MPI, whose start takes about half a second, is left alone.
+bool launched();
 
 }  // namespace triax::parallel

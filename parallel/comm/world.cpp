@@ -39,7 +39,8 @@ int ranks_sharing_cores(MPI_Comm host, int ranks) {
 
 }  // namespace
 
-Session::Session(int& argc, char**& argv) {
+Session::Session(int& argc, char**& argv) : alone_(!running() && !launched()) {
+  if (alone_) return;
   if (!running()) {
     int given = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &given);
@@ -66,16 +67,19 @@ Session::~Session() {
 }
 
 std::unique_ptr<Communicator> Session::open(const WorldOptions& options, bool crowded) {
+  if (alone_) return single_rank({.time_limit = options.time_limit});
   MpiOptions o{.time_limit = options.time_limit};
   o.crowded = crowded;
   return mpi_world(o);
 }
 
-void Session::close(std::unique_ptr<Communicator> world) { close_mpi_world(std::move(world)); }
+void Session::close(std::unique_ptr<Communicator> world) {
+  if (!alone_) close_mpi_world(std::move(world));
+}
 
 void Session::abort(int code) noexcept {
   std::fflush(nullptr);
-  MPI_Abort(MPI_COMM_WORLD, code);
+  if (!alone_) MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);
 }
 

@@ -228,5 +228,15 @@ TEST_F(Resume, NothingToResumeFrom) {
   EXPECT_EQ(metrics(c).size(), size_t(whole));
 }
 
+TEST_F(Resume, AFreshStartDoesNotMixWithAnOldRun) {
+  TrainConfig c = config("run");
+  EXPECT_EQ(run(c), Exit::ok);
+  auto before = metrics(c);
+  expect_error(Exit::config, "holds step-", [&] { run(c); });
+  c.resume = c.out + "/step-6";  // goes back behind the newest
+  expect_error(Exit::config, "go on after step 6", [&] { run(c); });
+  EXPECT_EQ(metrics(c), before);
+}
+
 }  // namespace
 }  // namespace triax::minigpt
