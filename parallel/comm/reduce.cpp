@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 namespace triax::parallel {
 namespace {
@@ -26,6 +27,19 @@ template <ReduceOp op, class T, class W> TRIAX_HD W join(W a, W b) {
   else return less<T>(b, a) || b != b ? b : a;
 }
 
+/// Two sources and up to two destinations, which is what two ranks need, in one pass. Destinations
+/// may be sources element by element, hence the promise to the compiler.
+template <ReduceOp op, class T> void reduce_two(const T* a, const T* b, T* y, T* z, int64_t count) {
+  using W = typename WideOf<T>::type;
+  if (z) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) y[i] = z[i] = T(join<op, T>(W(a[i]), W(b[i])));
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) y[i] = T(join<op, T>(W(a[i]), W(b[i])));
+  }
+}
+
 // Blocks small enough to stay in the first cache while every source is added.
 constexpr int64_t block = 1024;
 
@@ -33,6 +47,15 @@ template <ReduceOp op, class T>
 void reduce_typed(std::span<const std::byte* const> from, std::span<std::byte* const> to,
                   int64_t count) {
   using W = typename WideOf<T>::type;
+  if (from.size() == 2 && to.size() <= 2) {
+    auto* first = reinterpret_cast<T*>(to.front());
+    auto* second = reinterpret_cast<T*>(to.size() == 2 ? to.back() : nullptr);
+    if (!first) std::swap(first, second);
+    if (first)
+      reduce_two<op, T>(reinterpret_cast<const T*>(from[0]), reinterpret_cast<const T*>(from[1]),
+                        first, second, count);
+    return;
+  }
   alignas(64) W sum[block];
   alignas(64) T out[block];
   for (int64_t begin = 0; begin < count; begin += block) {

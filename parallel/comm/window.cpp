@@ -82,10 +82,8 @@ class WindowOperation final : public Pending {
     a.from = find(transfer().from);
     a.to = find(transfer().to);
     a.direct = in_window(transfer().from) && in_window(transfer().to);
-    if (rank() == 0) {
-      c_.work(number_).next.store(0, std::memory_order_relaxed);
-      c_.work(number_).done.store(0, std::memory_order_relaxed);
-    }
+    next(rank()).store(0, std::memory_order_relaxed);
+    if (rank() == 0) c_.work(number_).done.store(0, std::memory_order_relaxed);
     mine_.announced.store(number_ + 1, publish);
     return true;
   }
@@ -148,14 +146,8 @@ class WindowOperation final : public Pending {
   }
 
   bool step_direct() {
-    auto& work = c_.work(number_);
-    auto take_pieces = [&] {
-      for (int64_t p; (p = work.next.fetch_add(1, std::memory_order_relaxed)) < pieces_;) {
-        move(call(), buffers_, p * piece_, std::min(elements_, (p + 1) * piece_));
-        work.done.fetch_add(1, std::memory_order_acq_rel);
-      }
-    };
-    if (work.next.load(std::memory_order_relaxed) < pieces_) {
+    auto& done = c_.work(number_).done;
+    if (!std::exchange(helped_, true)) {
       if (pieces_ >= 16 && omp_get_max_threads() > 1) {
 #pragma omp parallel
         take_pieces();
@@ -163,7 +155,23 @@ class WindowOperation final : public Pending {
         take_pieces();
       }
     }
-    return work.done.load(read) == pieces_;
+    return done.load(read) == pieces_;
+  }
+
+  std::atomic<int64_t>& next(int owner) { return c_.progress(owner)->next[number_ % c_.slots]; }
+
+  /// My share, then what others have not come to.
+  void take_pieces() {
+    int n = g_.group_.size();
+    for (int i = 0; i < n; ++i) {
+      int owner = (rank() + i) % n;
+      int64_t first = pieces_ * owner / n, last = pieces_ * (owner + 1) / n;
+      auto& taken = next(owner);
+      for (int64_t p; (p = first + taken.fetch_add(1, std::memory_order_relaxed)) < last;) {
+        move(call(), buffers_, p * piece_, std::min(elements_, (p + 1) * piece_));
+        c_.work(number_).done.fetch_add(1, std::memory_order_acq_rel);
+      }
+    }
   }
 
   int64_t round() const { return g_.rounds_ + round_; }
@@ -204,7 +212,7 @@ class WindowOperation final : public Pending {
   Buffers buffers_;
   int64_t elements_ = 0, piece_ = 1, pieces_ = 0;
   int64_t round_ = 0;
-  bool put_ = false, reduced_ = false;
+  bool put_ = false, reduced_ = false, helped_ = false;
 };
 
 std::shared_ptr<Pending> WindowGroup::operation(std::shared_ptr<Lane> lane, Transfer t) {

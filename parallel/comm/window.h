@@ -20,15 +20,18 @@ struct WindowControl {
     std::atomic<int64_t> finished;                ///< collectives
     std::atomic<int64_t> staged, reduced, taken;  ///< rounds through the staging buffers
     SharedMemory::Address stage;
+    /// By slot: this rank's share of the pieces of a collective that is done in place. Taken by its
+    /// owner first, by others when they have nothing else to do.
+    std::atomic<int64_t> next[slots];
   };
   struct Announcement {
     Record record;
     bool direct;  ///< its tensors lie in shared memory
     SharedMemory::Address from, to;
   };
-  /// Pieces of a collective whose tensors all lie in shared memory.
+  /// By slot: finished pieces.
   struct alignas(64) Work {
-    std::atomic<int64_t> next, done;
+    std::atomic<int64_t> done;
   };
 
   Progress* progress(int rank);
@@ -42,7 +45,7 @@ struct WindowControl {
 class WindowGroup {
  public:
   /// Bytes of one of the two staging buffers of a rank.
-  static constexpr size_t stage_bytes = size_t{1} << 18;
+  static constexpr size_t stage_bytes = size_t{1} << 19;
 
   /// `control` is zeroed memory of WindowControl::bytes(), seen by all; before anybody calls, every
   /// rank must have made its WindowGroup. Takes a stage from `memory`; see `usable()`.
