@@ -15,7 +15,9 @@ endif()
 set(TRIAX_SANITIZE "" CACHE STRING "Sanitizers for every target, such as address;undefined or thread")
 if(TRIAX_SANITIZE)
   string(REPLACE ";" "," sanitizers "${TRIAX_SANITIZE}")
-  add_compile_options(-fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  # Lines but no variables: at full optimisation and debug information the kernels take minutes each.
+  add_compile_options(-fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer
+    -O1 -g1)
   add_link_options(-fsanitize=${sanitizers})
 endif()
 
