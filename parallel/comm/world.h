@@ -17,9 +17,10 @@ struct WorldOptions {
 /// started, or the threads of `run_worlds`; a process started by hand is a world of one.
 class World {
  public:
-  /// Starts MPI if triax was built with it and a launcher is at work, and gives this rank its share of the host's cores as
-  /// OpenMP threads (unless OMP_NUM_THREADS is set). Collective. Throws Error 78 if a launcher
-  /// announced more ranks than there are. One at a time; argc and argv may lose MPI's arguments.
+  /// Starts MPI if triax was built with it and a launcher is at work, and gives this rank its share
+  /// of the host's cores as OpenMP threads (unless OMP_NUM_THREADS is set). Collective. Throws
+  /// Error 78 if a launcher announced more ranks than there are. One at a time; argc and argv may
+  /// lose MPI's arguments.
   World(int& argc, char**& argv, WorldOptions options = {});
   /// A rank that is a thread.
   explicit World(std::unique_ptr<Communicator> comm, int threads);
