@@ -19,10 +19,13 @@ template <class F, class T> void forward(const Tensor& x, const Tensor& y) {
   });
 }
 
-// A slope that does not use x (or y) never reads it: the load is dropped, and it may be undefined.
+// A slope may not use x (or y), which may then be undefined: dy stands in, a load the compiler
+// drops.
 template <class F, class T, Write write>
 void backward(const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& dx) {
-  const T *in = values<T>(x), *out = values<T>(y), *up = values<T>(dy);
+  const T* up = values<T>(dy);
+  const T* in = x.defined() ? values<T>(x) : up;
+  const T* out = y.defined() ? values<T>(y) : up;
   T* to = values<T>(dx);
   parallel_for(dx.numel(), grain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
