@@ -41,7 +41,7 @@ build() {
 run_tests() {
   local preset=$1
   shift
-  say "test: build/$preset"
+  say "test: $preset"
   if [ -t 1 ]; then
     ctest --preset "$preset" -j "$(cores)" --progress "$@"
   else
