@@ -1,0 +1,31 @@
+#pragma once
+#include <vector>
+
+#include "parallel/pipeline/schedule.h"
+
+namespace triax::parallel {
+
+/// What a schedule is for.
+enum class Pass { training, inference };
+
+/// What is known of a schedule that was found right.
+struct ScheduleFacts {
+  /// Per stage, the most activations (one micro-batch in one chunk) alive at once: each lives from
+  /// its forward to the end of its backward or backward_weight; in inference, during its forward.
+  std::vector<int> peak_live;
+};
+
+/// Proves, over the lists of all stages, that `schedule` is
+///
+/// * complete: every micro-batch passes every chunk of every stage once forward and, in training,
+///   once backward, whole or as input and then weight;
+/// * ordered: backward after forward, weight after input;
+/// * matched: what arrives on a link is what the receiver takes next, so that no micro-batch is
+///   taken for another;
+/// * free of deadlock, however little the transport buffers (`simulate`).
+///
+/// Throws Error 78 that names stage, position in its list, action and what was expected.
+ScheduleFacts check_schedule(const Schedule& schedule, const PipelineShape& shape,
+                             Pass pass = Pass::training);
+
+}  // namespace triax::parallel

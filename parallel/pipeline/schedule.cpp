@@ -1,0 +1,162 @@
+#include "parallel/pipeline/schedule.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/check.h"
+
+namespace triax::parallel {
+namespace {
+
+void check_arguments(const char* name, const PipelineShape& s, int stage) {
+  check_input(
+      s.stages > 0 && s.chunks > 0 && s.micros > 0, Exit::config,
+      "schedule {}: {} stages, {} chunks a stage, {} micro-batches; expected at least 1 each", name,
+      s.stages, s.chunks, s.micros);
+  check(stage >= 0 && stage < s.stages, "schedule {}: stage {}; expected 0 to {}", name, stage,
+        s.stages - 1);
+}
+
+void check_one_chunk(const char* name, const PipelineShape& s, const char* instead) {
+  check_input(s.chunks == 1, Exit::config,
+              "schedule {}: {} chunks a stage; expected 1, or --schedule {}", name, s.chunks,
+              instead);
+}
+
+/// Micro-batches go round the ring in groups. One smaller than the ring would come back before the
+/// others have passed, and can deadlock; so what remains makes the groups larger.
+int group_count(const PipelineShape& s) { return std::max(1, s.micros / s.stages); }
+
+/// Every chunk and micro-batch once, in the order in which the groups pass a stage.
+Actions passes(const PipelineShape& s, Action::Kind kind) {
+  Actions list;
+  auto groups = int64_t{group_count(s)};
+  auto start = [&](int64_t group) { return int(group * s.micros / groups); };
+  for (int64_t g = 0; g < groups; ++g)
+    for (int c = 0; c < s.chunks; ++c)
+      for (int m = start(g); m < start(g + 1); ++m)
+        list.push_back({kind, kind == Action::forward ? c : s.chunks - 1 - c, m});
+  return list;
+}
+
+/// `ahead` forwards, then a forward and a backward in turn, then what is left of the backwards.
+Actions alternate(const PipelineShape& s, int ahead) {
+  Actions forwards = passes(s, Action::forward), backwards = passes(s, Action::backward), list;
+  auto next = forwards.begin() + std::min<ptrdiff_t>(ahead, std::ssize(forwards));
+  list.assign(forwards.begin(), next);
+  for (const Action& b : backwards) {
+    if (next != forwards.end()) list.push_back(*next++);
+    list.push_back(b);
+  }
+  return list;
+}
+
+/// The neighbour that `action` receives from (step -1 for a forward) or sends to (+1).
+std::optional<Transfer> transfer(const PipelineShape& s, int stage, const Action& a, bool sends) {
+  if (a.kind == Action::backward_weight) return {};
+  bool up = a.kind == Action::forward;
+  int here = s.virtual_stage(stage, a.chunk), there = up == sends ? here + 1 : here - 1;
+  if (there < 0 || there >= s.virtual_stages()) return {};
+  return Transfer{.kind = up ? Transfer::activation : Transfer::gradient,
+                  .from = sends ? here : there,
+                  .to = sends ? there : here,
+                  .micro = a.micro};
+}
+
+struct Named {
+  const char* name;
+  Actions (*make)(const PipelineShape&, int);
+};
+constexpr Named named[] = {{"gpipe", gpipe},
+                           {"1f1b", one_f_one_b},
+                           {"interleaved", interleaved},
+                           {"zb-h1", zb_h1},
+                           {"zb-interleaved", zb_interleaved}};
+
+}  // namespace
+
+std::string str(const Action& a) {
+  constexpr const char* kinds[] = {"forward", "backward", "backward_input", "backward_weight"};
+  return fmt::format("{} of micro-batch {}, chunk {}", kinds[a.kind], a.micro, a.chunk);
+}
+
+Actions gpipe(const PipelineShape& s, int stage) {
+  check_arguments("gpipe", s, stage);
+  Actions list;
+  for (int c = 0; c < s.chunks; ++c)
+    for (int m = 0; m < s.micros; ++m) list.push_back({Action::forward, c, m});
+  for (int c = s.chunks - 1; c >= 0; --c)
+    for (int m = 0; m < s.micros; ++m) list.push_back({Action::backward, c, m});
+  return list;
+}
+
+Actions one_f_one_b(const PipelineShape& s, int stage) {
+  check_arguments("1f1b", s, stage);
+  check_one_chunk("1f1b", s, "interleaved");
+  return alternate(s, s.stages - stage - 1);
+}
+
+Actions interleaved(const PipelineShape& s, int stage) {
+  check_arguments("interleaved", s, stage);
+  int ahead = s.stages - stage - 1;  // stages that a forward has yet to pass before it turns
+  if (s.chunks == 1) return alternate(s, ahead);
+  int groups = group_count(s), largest = (s.micros + groups - 1) / groups;
+  return alternate(s, 2 * ahead + (s.chunks - 1) * largest);
+}
+
+Actions split_backward(const Actions& whole, int delay) {
+  check(delay >= 0, "split_backward: delay {}; expected at least 0", delay);
+  Actions list, weights;
+  ptrdiff_t done = 0;
+  for (const Action& a : whole) {
+    if (a.kind != Action::backward) {
+      list.push_back(a);
+      continue;
+    }
+    list.push_back({Action::backward_input, a.chunk, a.micro});
+    weights.push_back({Action::backward_weight, a.chunk, a.micro});
+    if (std::ssize(weights) - done > delay) list.push_back(weights[size_t(done++)]);
+  }
+  list.insert(list.end(), weights.begin() + done, weights.end());
+  return list;
+}
+
+Actions zb_h1(const PipelineShape& s, int stage) {
+  check_arguments("zb-h1", s, stage);
+  check_one_chunk("zb-h1", s, "zb-interleaved");
+  return split_backward(one_f_one_b(s, stage), stage);
+}
+
+Actions zb_interleaved(const PipelineShape& s, int stage) {
+  check_arguments("zb-interleaved", s, stage);
+  return split_backward(interleaved(s, stage), stage);
+}
+
+Actions forward_only(const PipelineShape& s, int stage) {
+  check_arguments("forward_only", s, stage);
+  return passes(s, Action::forward);
+}
+
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> list;
+  for (const Named& n : named) list.emplace_back(n.name);
+  return list;
+}
+
+Schedule schedule_named(const std::string& name) {
+  for (const Named& n : named)
+    if (n.name == name) return n.make;
+  fail(Exit::config, "schedule: unknown name `{}`; expected one of {}", name,
+       fmt::join(schedule_names(), ", "));
+}
+
+std::optional<Transfer> received_by(const PipelineShape& s, int stage, const Action& action) {
+  return transfer(s, stage, action, false);
+}
+std::optional<Transfer> sent_by(const PipelineShape& s, int stage, const Action& action) {
+  return transfer(s, stage, action, true);
+}
+
+int link_of(const PipelineShape& s, const Transfer& t) { return std::min(t.from, t.to) % s.stages; }
+
+}  // namespace triax::parallel
