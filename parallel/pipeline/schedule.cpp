@@ -8,19 +8,20 @@
 namespace triax::parallel {
 namespace {
 
-void check_arguments(const char* name, const PipelineShape& s, int stage) {
-  check_input(
-      s.stages > 0 && s.chunks > 0 && s.micros > 0, Exit::config,
-      "schedule {}: {} stages, {} chunks a stage, {} micro-batches; expected at least 1 each", name,
-      s.stages, s.chunks, s.micros);
-  check(stage >= 0 && stage < s.stages, "schedule {}: stage {}; expected 0 to {}", name, stage,
-        s.stages - 1);
+void check_shape(const char* who, const PipelineShape& s) {
+  check_input(s.stages > 0 && s.chunks > 0 && s.micros > 0, Exit::config,
+              "{}: {} stages, {} chunks a stage, {} micro-batches; expected at least 1 each", who,
+              s.stages, s.chunks, s.micros);
 }
 
-void check_one_chunk(const char* name, const PipelineShape& s, const char* instead) {
-  check_input(s.chunks == 1, Exit::config,
-              "schedule {}: {} chunks a stage; expected 1, or --schedule {}", name, s.chunks,
-              instead);
+void check_arguments(const char* who, const PipelineShape& s, int stage) {
+  check_shape(who, s);
+  check(stage >= 0 && stage < s.stages, "{}: stage {}; expected 0 to {}", who, stage, s.stages - 1);
+}
+
+void check_one_chunk(const char* who, const PipelineShape& s, const char* instead) {
+  check_input(s.chunks == 1, Exit::config, "{}: {} chunks a stage; expected 1, or --schedule {}",
+              who, s.chunks, instead);
 }
 
 /// Micro-batches go round the ring in groups. One smaller than the ring would come back before the
@@ -75,13 +76,23 @@ constexpr Named named[] = {{"gpipe", gpipe},
 
 }  // namespace
 
+const char* name(Action::Kind kind) {
+  constexpr const char* names[] = {"forward", "backward", "backward_input", "backward_weight"};
+  return names[kind];
+}
+
 std::string str(const Action& a) {
-  constexpr const char* kinds[] = {"forward", "backward", "backward_input", "backward_weight"};
-  return fmt::format("{} of micro-batch {}, chunk {}", kinds[a.kind], a.micro, a.chunk);
+  return fmt::format("{} of micro-batch {}, chunk {}", name(a.kind), a.micro, a.chunk);
+}
+
+std::string str(const Transfer& t) {
+  return fmt::format("{} of micro-batch {} from virtual stage {} to {}",
+                     t.kind == Transfer::activation ? "activation" : "gradient", t.micro, t.from,
+                     t.to);
 }
 
 Actions gpipe(const PipelineShape& s, int stage) {
-  check_arguments("gpipe", s, stage);
+  check_arguments("schedule gpipe", s, stage);
   Actions list;
   for (int c = 0; c < s.chunks; ++c)
     for (int m = 0; m < s.micros; ++m) list.push_back({Action::forward, c, m});
@@ -91,13 +102,13 @@ Actions gpipe(const PipelineShape& s, int stage) {
 }
 
 Actions one_f_one_b(const PipelineShape& s, int stage) {
-  check_arguments("1f1b", s, stage);
-  check_one_chunk("1f1b", s, "interleaved");
+  check_arguments("schedule 1f1b", s, stage);
+  check_one_chunk("schedule 1f1b", s, "interleaved");
   return alternate(s, s.stages - stage - 1);
 }
 
 Actions interleaved(const PipelineShape& s, int stage) {
-  check_arguments("interleaved", s, stage);
+  check_arguments("schedule interleaved", s, stage);
   int ahead = s.stages - stage - 1;  // stages that a forward has yet to pass before it turns
   if (s.chunks == 1) return alternate(s, ahead);
   int groups = group_count(s), largest = (s.micros + groups - 1) / groups;
@@ -122,19 +133,27 @@ Actions split_backward(const Actions& whole, int delay) {
 }
 
 Actions zb_h1(const PipelineShape& s, int stage) {
-  check_arguments("zb-h1", s, stage);
-  check_one_chunk("zb-h1", s, "zb-interleaved");
+  check_arguments("schedule zb-h1", s, stage);
+  check_one_chunk("schedule zb-h1", s, "zb-interleaved");
   return split_backward(one_f_one_b(s, stage), stage);
 }
 
 Actions zb_interleaved(const PipelineShape& s, int stage) {
-  check_arguments("zb-interleaved", s, stage);
+  check_arguments("schedule zb-interleaved", s, stage);
   return split_backward(interleaved(s, stage), stage);
 }
 
 Actions forward_only(const PipelineShape& s, int stage) {
-  check_arguments("forward_only", s, stage);
+  check_arguments("schedule forward-only", s, stage);
   return passes(s, Action::forward);
+}
+
+std::vector<Actions> lists_of(const Schedule& schedule, const PipelineShape& s) {
+  check(bool(schedule), "schedule: an empty function; expected one that makes lists");
+  check_shape("schedule", s);
+  std::vector<Actions> lists;
+  for (int stage = 0; stage < s.stages; ++stage) lists.push_back(schedule(s, stage));
+  return lists;
 }
 
 std::vector<std::string> schedule_names() {

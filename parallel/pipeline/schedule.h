@@ -21,6 +21,8 @@ struct Action {
 };
 using Actions = std::vector<Action>;
 
+/// `forward`, `backward`, `backward_input`, `backward_weight`.
+const char* name(Action::Kind kind);
 /// `forward of micro-batch 3, chunk 1`.
 std::string str(const Action& action);
 
@@ -65,6 +67,9 @@ Actions zb_interleaved(const PipelineShape& shape, int stage);
 /// No backward: validation and sampling.
 Actions forward_only(const PipelineShape& shape, int stage);
 
+/// The lists of all stages. Throws Error 78 unless the shape has at least one of each.
+std::vector<Actions> lists_of(const Schedule& schedule, const PipelineShape& shape);
+
 /// `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-interleaved`.
 std::vector<std::string> schedule_names();
 
@@ -77,8 +82,11 @@ struct Transfer {
   Kind kind = activation;
   int from = 0, to = 0;  ///< virtual stages
   int micro = 0;
-  bool operator==(const Transfer&) const = default;
+  auto operator<=>(const Transfer&) const = default;
 };
+
+/// `activation of micro-batch 3 from virtual stage 4 to 5`.
+std::string str(const Transfer& transfer);
 
 /// What `action` of `stage` needs before it starts, and what it hands on when it is done. Nothing
 /// at the ends of the model. On a ring of one stage the transfer stays in place.

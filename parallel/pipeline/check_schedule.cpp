@@ -1,0 +1,150 @@
+#include "parallel/pipeline/check_schedule.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "core/check.h"
+#include "parallel/pipeline/simulate.h"
+
+namespace triax::parallel {
+namespace {
+
+/// Follows one list, action by action.
+class Follower {
+ public:
+  Follower(const PipelineShape& shape, int stage, Pass pass)
+      : shape_(shape),
+        stage_(stage),
+        pass_(pass),
+        places_(size_t(shape.chunks) * size_t(shape.micros), Places{-1, -1, -1, -1}) {}
+
+  void take(const Action& a) {
+    check_exists(a);
+    check_order(a);
+    places(a)[a.kind] = position_++;
+    if (a.kind == Action::forward) peak_ = std::max(peak_, ++live_);
+    bool ends =
+        pass_ == Pass::inference || a.kind == Action::backward || a.kind == Action::backward_weight;
+    if (ends) --live_;
+  }
+
+  /// Returns the most activations alive at once.
+  int end() {
+    for (int chunk = 0; chunk < shape_.chunks; ++chunk)
+      for (int micro = 0; micro < shape_.micros; ++micro) {
+        auto has = [&](Action::Kind kind) { return places({kind, chunk, micro})[kind] >= 0; };
+        auto expect = [&](Action::Kind kind) {
+          check_input(has(kind), Exit::config,
+                      "schedule: stage {}, end of the list at position {}: no {}; expected it once",
+                      stage_, position_, str(Action{kind, chunk, micro}));
+        };
+        expect(Action::forward);
+        if (pass_ == Pass::inference) continue;
+        expect(has(Action::backward_input) ? Action::backward_weight : Action::backward);
+      }
+    return peak_;
+  }
+
+ private:
+  /// Where each kind of pass of one micro-batch through one chunk stands; -1: not yet.
+  using Places = std::array<int, 4>;
+
+  Places& places(const Action& a) {
+    return places_[size_t(a.chunk) * size_t(shape_.micros) + size_t(a.micro)];
+  }
+
+  template <class... Args>
+  void expect(bool ok, const Action& a, fmt::format_string<Args...> wrong, Args&&... args) const {
+    if (ok) return;
+    fail(Exit::config, "schedule: stage {}, position {}: {} {}", stage_, position_, str(a),
+         fmt::format(wrong, std::forward<Args>(args)...));
+  }
+
+  void check_exists(const Action& a) const {
+    expect(a.chunk >= 0 && a.chunk < shape_.chunks && a.micro >= 0 && a.micro < shape_.micros, a,
+           "does not exist; expected micro-batches 0 to {}, chunks 0 to {}", shape_.micros - 1,
+           shape_.chunks - 1);
+    expect(pass_ == Pass::training || a.kind == Action::forward, a,
+           "in inference; expected forwards alone");
+  }
+
+  void check_order(const Action& a) {
+    const Places& at = places(a);
+    expect(at[a.kind] < 0, a, "again; expected it once, at position {}", at[a.kind]);
+    if (a.kind == Action::forward) return;
+    auto other = a.kind == Action::backward ? Action::backward_input : Action::backward;
+    expect(at[other] < 0, a,
+           "after the {} at position {}; expected one whole backward, or its halves", name(other),
+           at[other]);
+    auto before = a.kind == Action::backward_weight ? Action::backward_input : Action::forward;
+    expect(at[before] >= 0, a, "before its {}; expected it after", name(before));
+  }
+
+  const PipelineShape shape_;
+  const int stage_;
+  const Pass pass_;
+  std::vector<Places> places_;
+  int position_ = 0, live_ = 0, peak_ = 0;
+};
+
+/// One end of a transfer: where in its list a stage sends or receives.
+struct End {
+  Transfer transfer;
+  int stage = 0, position = 0;
+};
+
+/// The sends and the receives on every channel, in the order of the lists.
+struct Traffic {
+  std::map<std::pair<int, Transfer::Kind>, std::vector<End>> sends, receives;
+
+  Traffic(const std::vector<Actions>& lists, const PipelineShape& shape) {
+    for (int stage = 0; stage < shape.stages; ++stage) {
+      const Actions& list = lists[size_t(stage)];
+      for (int i = 0; i < int(list.size()); ++i) {
+        const Action& a = list[size_t(i)];
+        if (auto t = received_by(shape, stage, a))
+          receives[{link_of(shape, *t), t->kind}].push_back({*t, stage, i});
+        if (auto t = sent_by(shape, stage, a))
+          sends[{link_of(shape, *t), t->kind}].push_back({*t, stage, i});
+      }
+    }
+  }
+};
+
+/// Both ends of every channel agree on the order. The lists are complete.
+void check_matched(const std::vector<Actions>& lists, const PipelineShape& shape) {
+  if (shape.stages == 1) return;  // nothing travels: what an action needs is found by its name
+  Traffic traffic(lists, shape);
+  for (const auto& [channel, receives] : traffic.receives) {
+    const std::vector<End>& sends = traffic.sends.at(channel);
+    for (size_t i = 0; i < receives.size(); ++i) {
+      const End &in = receives[i], &out = sends[i];
+      check_input(in.transfer == out.transfer, Exit::config,
+                  "schedule: stage {}, position {}: {} takes transfer {} from stage {} for the {}, "
+                  "but it is the {}, sent at position {}; expected receives in the order of sends",
+                  in.stage, in.position, str(lists[size_t(in.stage)][size_t(in.position)]), i,
+                  out.stage, str(in.transfer), str(out.transfer), out.position);
+    }
+  }
+}
+
+}  // namespace
+
+ScheduleFacts check_schedule(const Schedule& schedule, const PipelineShape& shape, Pass pass) {
+  std::vector<Actions> lists = lists_of(schedule, shape);
+  ScheduleFacts facts;
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    Follower follower(shape, stage, pass);
+    for (const Action& a : lists[size_t(stage)]) follower.take(a);
+    facts.peak_live.push_back(follower.end());
+  }
+  check_matched(lists, shape);
+  Simulation simulation = simulate(lists, shape);
+  check_input(!simulation.deadlock(), Exit::config,
+              "schedule: deadlock: {}; expected that some stage can always go on",
+              describe_deadlock(simulation, lists));
+  return facts;
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,116 @@
+#include "parallel/pipeline/partition.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/check.h"
+
+namespace triax::parallel {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double rounding = 1e-9;  // relative; sums of equal costs differ by less
+
+/// The best way to cut the first items into the first parts, for a rating that grows with parts.
+class Cutter {
+ public:
+  Cutter(const std::vector<double>& costs, int parts)
+      : items_(costs.size()), parts_(size_t(parts)) {
+    sums_.resize(items_ + 1);
+    std::partial_sum(costs.begin(), costs.end(), sums_.begin() + 1);
+    least_ = items_ >= parts_ ? 1 : 0;
+  }
+
+  /// `rate(so_far, cost)`: the rating of some parts and one more of that cost. Afterwards `counts`
+  /// are those of the lowest rating.
+  template <class Rate> double cut(Rate rate) {
+    best_.assign(parts_ + 1, std::vector<double>(items_ + 1, infinity));
+    from_.assign(parts_ + 1, std::vector<size_t>(items_ + 1, 0));
+    best_[0][0] = 0;
+    for (size_t part = 1; part <= parts_; ++part)
+      for (size_t end = 0; end <= items_; ++end)
+        for (size_t begin = 0; begin + least_ <= end; ++begin) {
+          double rating = rate(best_[part - 1][begin], sums_[end] - sums_[begin]);
+          // Equal ones: the earliest cut, which leaves most to this part.
+          if (rating < best_[part][end] * (1 - rounding)) {
+            best_[part][end] = rating;
+            from_[part][end] = begin;
+          }
+        }
+    return best_[parts_][items_];
+  }
+
+  std::vector<int64_t> counts() const {
+    std::vector<int64_t> counts(parts_);
+    size_t end = items_;
+    for (size_t part = parts_; part > 0; --part) {
+      counts[part - 1] = int64_t(end - from_[part][end]);
+      end = from_[part][end];
+    }
+    return counts;
+  }
+
+ private:
+  size_t items_, parts_, least_;
+  std::vector<double> sums_;               // of the first items
+  std::vector<std::vector<double>> best_;  // by parts, items
+  std::vector<std::vector<size_t>> from_;  // where the last of these parts begins
+};
+
+std::string list(const std::vector<int64_t>& counts) {
+  return fmt::format("{}", fmt::join(counts, ","));
+}
+
+/// Whole numbers not above `most`, separated by commas; nothing if `text` is something else.
+std::vector<int64_t> counts_in(const std::string& text, int64_t most) {
+  std::vector<int64_t> counts;
+  const char *at = text.data(), *end = at + text.size();
+  for (;; ++at) {
+    int64_t count = 0;
+    auto [after, error] = std::from_chars(at, end, count);
+    if (error != std::errc() || count < 0 || count > most) return {};
+    counts.push_back(count);
+    at = after;
+    if (at == end) return counts;
+    if (*at != ',') return {};
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> partition(const std::vector<double>& costs, int parts) {
+  check(parts >= 1, "partition: {} parts; expected at least 1", parts);
+  for (double c : costs)
+    check(std::isfinite(c) && c >= 0, "partition: cost {}; expected one from 0, finite", c);
+  Cutter cutter(costs, parts);
+  double largest = cutter.cut([](double so_far, double cost) { return std::max(so_far, cost); });
+  double most = largest * (1 + rounding);
+  cutter.cut(
+      [&](double so_far, double cost) { return cost > most ? infinity : so_far + cost * cost; });
+  return cutter.counts();
+}
+
+std::vector<int64_t> parse_placement(const std::string& text, const PipelineShape& shape,
+                                     int64_t blocks) {
+  int parts = shape.virtual_stages();
+  auto expect = [&](bool ok, const std::string& wrong) {
+    if (ok) return;
+    auto even = partition(std::vector<double>(size_t(blocks), 1.0), parts);
+    fail(Exit::config,
+         "placement: {}; expected {} counts ({} stages x {} chunks) that add up to {} blocks, such "
+         "as --placement {}",
+         wrong, parts, shape.stages, shape.chunks, blocks, list(even));
+  };
+  std::vector<int64_t> counts = counts_in(text, blocks);
+  expect(!counts.empty(),
+         fmt::format("`{}` is no list of whole numbers from 0 to {}", text, blocks));
+  expect(std::ssize(counts) == parts, fmt::format("{} has {} counts", text, counts.size()));
+  int64_t sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  expect(sum == blocks, fmt::format("{} adds up to {}", text, sum));
+  return counts;
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,24 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "parallel/pipeline/schedule.h"
+
+namespace triax::parallel {
+
+/// Cuts items of these costs, in their order, into `parts` pieces, and returns how many items each
+/// has. The dearest piece is as cheap as it can be; of the ways to do that, the one with the most
+/// even pieces (least sum of squares); of those, the one with more in later pieces, since early
+/// stages of a pipeline hold more activations. No piece is empty while there are enough items.
+/// By dynamic programming, in items^2 * parts steps. Throws unless parts >= 1 and each cost is
+/// finite and not negative.
+std::vector<int64_t> partition(const std::vector<double>& costs, int parts);
+
+/// The placement that a user gave as `3,3,2,4`: how many of the model's `blocks` each virtual stage
+/// holds, in order; none is allowed. Throws Error 78, with one that would do, unless there is one
+/// count per virtual stage and they add up.
+std::vector<int64_t> parse_placement(const std::string& text, const PipelineShape& shape,
+                                     int64_t blocks);
+
+}  // namespace triax::parallel

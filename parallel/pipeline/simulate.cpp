@@ -1,0 +1,200 @@
+#include "parallel/pipeline/simulate.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+
+#include "core/check.h"
+
+namespace triax::parallel {
+namespace {
+
+/// A send or a receive that a stage has started.
+struct Posted {
+  Transfer transfer;
+  bool sends = false;
+  double at = 0;
+};
+
+/// What one stage has started on one channel and is not done, and when the last one was.
+struct Queue {
+  std::deque<Posted> posted;
+  double free_from = 0;
+};
+
+struct Stage {
+  const Actions* list = nullptr;
+  size_t next = 0;
+  double clock = 0;
+  bool receiving = false;  // the receive of the next action is posted
+};
+
+class Ring {
+ public:
+  Ring(const std::vector<Actions>& lists, const PipelineShape& shape, const SimulationOptions& how)
+      : shape_(shape), how_(how) {
+    for (const Actions& list : lists) stages_.push_back({.list = &list});
+  }
+
+  /// The order in which stages advance does not matter: each waits for given transfers alone.
+  Simulation run() {
+    std::vector<std::vector<TimedAction>> ran(stages_.size());
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int s = 0; s < shape_.stages; ++s) moved |= advance(s, ran[size_t(s)]);
+      moved |= exchange();
+    }
+    return result(ran);
+  }
+
+ private:
+  int channel(const Transfer& t) const {
+    switch (how_.wiring) {
+      case Wiring::one:
+        return 0;
+      case Wiring::per_direction:
+        return t.kind;
+      case Wiring::per_link_and_direction:
+        break;
+    }
+    return 2 * link_of(shape_, t) + t.kind;
+  }
+
+  double duration(const Action& a) const {
+    const Durations& d = how_.durations;
+    switch (a.kind) {
+      case Action::forward:
+        return d.forward;
+      case Action::backward_input:
+        return d.backward_input;
+      case Action::backward_weight:
+        return d.backward_weight;
+      case Action::backward:
+        break;
+    }
+    return d.backward_input + d.backward_weight;
+  }
+
+  void post(int stage, const Posted& p) {
+    if (shape_.stages > 1) queues_[{channel(p.transfer), stage}].posted.push_back(p);
+    else if (p.sends) arrived_.emplace(p.transfer, p.at);  // stays in place
+  }
+
+  /// Runs actions of `stage` until one has to wait.
+  bool advance(int stage, std::vector<TimedAction>& ran) {
+    Stage& s = stages_[size_t(stage)];
+    bool moved = false;
+    for (; s.next < s.list->size(); ++s.next, moved = true) {
+      const Action& a = (*s.list)[s.next];
+      double begin = s.clock;
+      if (auto input = received_by(shape_, stage, a)) {
+        if (!s.receiving) post(stage, {*input, false, s.clock}), s.receiving = moved = true;
+        auto arrival = arrived_.find(*input);
+        if (arrival == arrived_.end()) return moved;
+        begin = std::max(begin, arrival->second);
+        arrived_.erase(arrival);
+        s.receiving = false;
+      }
+      s.clock = begin + duration(a);
+      ran.push_back({stage, a, begin, s.clock});
+      if (auto output = sent_by(shape_, stage, a)) post(stage, {*output, true, s.clock});
+    }
+    return moved;
+  }
+
+  /// Completes the transfers that both ends have come to.
+  bool exchange() {
+    bool moved = false;
+    for (auto& [key, queue] : queues_) {
+      while (!queue.posted.empty() && queue.posted.front().sends) {
+        const Posted& send = queue.posted.front();
+        auto peer = queues_.find({key.first, send.transfer.to % shape_.stages});
+        if (peer == queues_.end() || peer->second.posted.empty()) break;
+        const Posted& receive = peer->second.posted.front();
+        if (receive.sends || receive.transfer != send.transfer) break;
+        double start = std::max({send.at, receive.at, queue.free_from, peer->second.free_from});
+        arrived_.emplace(send.transfer, start + how_.durations.latency);
+        queue.free_from = peer->second.free_from = start;
+        queue.posted.pop_front();
+        peer->second.posted.pop_front();
+        moved = true;
+      }
+    }
+    return moved;
+  }
+
+  Simulation result(const std::vector<std::vector<TimedAction>>& ran) const {
+    Simulation all;
+    for (const auto& list : ran) {
+      all.actions.insert(all.actions.end(), list.begin(), list.end());
+      if (!list.empty()) all.time = std::max(all.time, list.back().end);
+    }
+    for (int stage = 0; stage < shape_.stages; ++stage) {
+      double busy = 0;
+      for (const TimedAction& a : ran[size_t(stage)]) busy += a.end - a.begin;
+      all.idle.push_back(all.time - busy);
+      if (auto wait = wait_of(stage)) all.waits.push_back(*wait);
+    }
+    return all;
+  }
+
+  std::optional<Wait> wait_of(int stage) const {
+    const Stage& s = stages_[size_t(stage)];
+    auto wait = [&](const Transfer& t, int end) {
+      return Wait{stage, int(s.next), t, end % shape_.stages};
+    };
+    if (s.next < s.list->size()) {
+      Transfer input = received_by(shape_, stage, (*s.list)[s.next]).value();
+      return wait(input, input.from);
+    }
+    for (const auto& [key, queue] : queues_)
+      if (key.second == stage && !queue.posted.empty())
+        return wait(queue.posted.front().transfer, queue.posted.front().transfer.to);
+    return {};
+  }
+
+  const PipelineShape& shape_;
+  const SimulationOptions& how_;
+  std::vector<Stage> stages_;
+  std::map<std::pair<int, int>, Queue> queues_;  // by channel and stage
+  std::multimap<Transfer, double> arrived_;      // and when; until the action that needs it begins
+};
+
+}  // namespace
+
+Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
+                    const SimulationOptions& options) {
+  check(std::ssize(lists) == shape.stages, "simulate: {} lists for {} stages; expected one each",
+        lists.size(), shape.stages);
+  return Ring(lists, shape, options).run();
+}
+
+std::string describe_deadlock(const Simulation& simulation, const std::vector<Actions>& lists) {
+  if (!simulation.deadlock()) return {};
+  std::map<int, Wait> by_stage;
+  for (const Wait& w : simulation.waits) by_stage.emplace(w.stage, w);
+  // Along the chain of waits until it closes; what leads into the circle is left out.
+  std::vector<Wait> chain;
+  std::set<int> seen;
+  int stage = simulation.waits.front().stage;
+  for (; by_stage.count(stage) && seen.insert(stage).second; stage = chain.back().on)
+    chain.push_back(by_stage.at(stage));
+  auto first = std::find_if(chain.begin(), chain.end(), [&](auto& w) { return w.stage == stage; });
+  if (first == chain.end()) first = chain.begin();
+
+  std::vector<std::string> waits;
+  for (auto w = first; w != chain.end(); ++w) {
+    const Actions& list = lists[size_t(w->stage)];
+    bool ended = size_t(w->position) == list.size();
+    waits.push_back(fmt::format(
+        "stage {}, {}, waits for stage {} to {} the {}", w->stage,
+        ended ? "at the end of its list"
+              : fmt::format("position {} ({})", w->position, str(list[size_t(w->position)])),
+        w->on, ended ? "take" : "send", str(w->transfer)));
+  }
+  if (!by_stage.count(stage)) waits.push_back(fmt::format("stage {} has ended", stage));
+  return fmt::format("{}", fmt::join(waits, "; "));
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,62 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "parallel/pipeline/schedule.h"
+
+namespace triax::parallel {
+
+/// How long things take, in any unit. A whole backward takes the sum of its halves.
+struct Durations {
+  double forward = 1, backward_input = 1, backward_weight = 1;  ///< of one chunk
+  double latency = 0;  ///< from the moment both ends are ready to the arrival
+};
+
+/// Which transfers share a channel. Those that a stage started on one channel take place in the
+/// order in which it started them.
+enum class Wiring {
+  per_link_and_direction,  ///< as `link_of` says: what the pipeline uses
+  per_direction,           ///< one for all activations, one for all gradients
+  one,
+};
+
+struct SimulationOptions {
+  Durations durations;
+  Wiring wiring = Wiring::per_link_and_direction;
+};
+
+struct TimedAction {
+  int stage = 0;
+  Action action;
+  double begin = 0, end = 0;
+};
+
+/// A stage that waits forever.
+struct Wait {
+  int stage = 0;
+  int position = 0;   ///< in its list; the length of the list: it waits for the end of its sends
+  Transfer transfer;  ///< that does not take place
+  int on = 0;         ///< the stage at the other end
+};
+
+struct Simulation {
+  std::vector<TimedAction> actions;  ///< that ran, stage by stage, in order
+  double time = 0;                   ///< when the last of them ended
+  std::vector<double> idle;          ///< per stage: `time` less what its actions took
+  std::vector<Wait> waits;           ///< by stage; empty unless there is a deadlock
+  bool deadlock() const { return !waits.empty(); }
+};
+
+/// Runs the lists of all stages without running anything, as the pipeline would over a transport
+/// that buffers nothing: a stage does one action at a time; a receive starts with its action and is
+/// waited for at once; a send starts when its action ends and is waited for after the list; it
+/// takes place only together with its receive. The lists may be wrong in any way, but for chunks
+/// and micro-batches that do not exist.
+Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
+                    const SimulationOptions& options = {});
+
+/// Who waits for whom, round the circle: `stage 0, position 3 (forward of ...) waits for ...`.
+/// Empty without a deadlock.
+std::string describe_deadlock(const Simulation& simulation, const std::vector<Actions>& lists);
+
+}  // namespace triax::parallel
