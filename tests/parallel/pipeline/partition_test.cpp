@@ -1,0 +1,128 @@
+#include "parallel/pipeline/partition.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+
+#include "tests/support/expect_error.h"
+
+namespace triax::parallel {
+namespace {
+
+using Counts = std::vector<int64_t>;
+using test::expect_error;
+
+std::vector<double> equal(int items, double cost = 1) {
+  return std::vector<double>(size_t(items), cost);
+}
+
+/// The largest piece, and how uneven they are.
+std::pair<double, double> rating(const std::vector<double>& costs, const Counts& counts) {
+  double largest = 0, squares = 0;
+  size_t item = 0;
+  for (int64_t count : counts) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += costs[item++];
+    largest = std::max(largest, sum);
+    squares += sum * sum;
+  }
+  return {largest, squares};
+}
+
+/// The best of all ways to cut, tried one by one.
+void try_all(const std::vector<double>& costs, size_t parts, int64_t left, Counts& counts,
+             std::pair<double, double>& best) {
+  if (counts.size() + 1 == parts) {
+    counts.push_back(left);
+    if (left > 0 || costs.size() < parts) best = std::min(best, rating(costs, counts));
+    counts.pop_back();
+    return;
+  }
+  for (int64_t c = costs.size() < parts ? 0 : 1; c <= left; ++c) {
+    counts.push_back(c);
+    try_all(costs, parts, left - c, counts, best);
+    counts.pop_back();
+  }
+}
+
+TEST(Partition, EqualCosts) {
+  EXPECT_EQ(partition(equal(12), 4), (Counts{3, 3, 3, 3}));
+  EXPECT_EQ(partition(equal(10), 4), (Counts{2, 2, 3, 3}));
+  EXPECT_EQ(partition(equal(11), 4), (Counts{2, 3, 3, 3}));
+  EXPECT_EQ(partition(equal(10, 0.1), 4), (Counts{2, 2, 3, 3}));  // sums that differ by rounding
+  EXPECT_EQ(partition(equal(100, 0.1), 8), (Counts{12, 12, 12, 12, 13, 13, 13, 13}));
+  EXPECT_EQ(partition(equal(5), 1), (Counts{5}));
+}
+
+TEST(Partition, HeavyEnds) {  // embedding, blocks, head
+  EXPECT_EQ(partition({2, 1, 1, 1, 1, 1, 1, 2}, 2), (Counts{4, 4}));
+  EXPECT_EQ(partition({0.1, 1, 1, 1, 1, 3}, 3), (Counts{3, 2, 1}));
+  EXPECT_EQ(partition({9, 1, 1, 1}, 3), (Counts{1, 1, 2}));  // even, although 9 rules
+}
+
+TEST(Partition, FewOrFreeItems) {
+  EXPECT_EQ(partition(equal(4), 4), (Counts{1, 1, 1, 1}));
+  Counts few = partition(equal(2), 4);
+  EXPECT_EQ(*std::max_element(few.begin(), few.end()), 1);
+  EXPECT_EQ(few[0] + few[1] + few[2] + few[3], 2);
+  EXPECT_EQ(partition({}, 3), (Counts{0, 0, 0}));
+  for (int64_t count : partition(equal(9, 0), 4)) EXPECT_GE(count, 1);
+  for (int64_t count : partition({5, 0, 0, 0}, 4)) EXPECT_EQ(count, 1);
+}
+
+TEST(Partition, IsTheBestOfAll) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<double> costs(random() % 9);
+    for (double& c : costs) c = double(random() % 7);
+    auto parts = 1 + random() % 5;
+    Counts counts = partition(costs, int(parts)), tried;
+    auto best = std::pair(std::numeric_limits<double>::infinity(), 0.0);
+    try_all(costs, parts, std::ssize(costs), tried, best);
+    EXPECT_EQ(rating(costs, counts), best) << testing::PrintToString(costs) << " in " << parts;
+    if (costs.size() >= parts) {
+      EXPECT_GE(*std::min_element(counts.begin(), counts.end()), 1);
+    }
+  }
+}
+
+TEST(Partition, RefusesWhatIsNoCost) {
+  expect_error(Exit::internal, "partition: 0 parts; expected at least 1", [] {
+    partition({1, 2}, 0);
+  });
+  expect_error(Exit::internal, "partition: cost -1; expected one from 0, finite", [] {
+    partition({1, -1}, 2);
+  });
+  expect_error(Exit::internal, "partition: cost inf; expected one from 0, finite",
+               [] { partition({std::numeric_limits<double>::infinity()}, 2); });
+}
+
+TEST(Placement, AsGiven) {
+  EXPECT_EQ(parse_placement("3,3,2,4", {.stages = 4}, 12), (Counts{3, 3, 2, 4}));
+  EXPECT_EQ(parse_placement("3,3,2,4", {.stages = 2, .chunks = 2}, 12), (Counts{3, 3, 2, 4}));
+  EXPECT_EQ(parse_placement("0,2", {.stages = 2}, 2), (Counts{0, 2}));
+  EXPECT_EQ(parse_placement("7", {}, 7), (Counts{7}));
+}
+
+TEST(Placement, RefusedWithOneThatWouldDo) {
+  PipelineShape four{.stages = 4}, chunked{.stages = 4, .chunks = 2};
+  auto refused = [](const std::string& text, const PipelineShape& s, const std::string& what) {
+    expect_error(Exit::config, what, [&] { parse_placement(text, s, 12); });
+  };
+  std::string rest =
+      "; expected 4 counts (4 stages x 1 chunks) that add up to 12 blocks, such as --placement "
+      "3,3,3,3";
+  refused("3,3,3", four, "placement: 3,3,3 has 3 counts" + rest);
+  refused("3,3,3,4", four, "placement: 3,3,3,4 adds up to 13" + rest);
+  for (std::string bad : {"", "3,3,x,3", "3,3,3,3,", ",3", "3;3", "-3,5,5,5", "1.5", "3, 3,3,3",
+                          "13,0,0,0", "99999999999999999999"})
+    refused(bad, four, "placement: `" + bad + "` is no list of whole numbers from 0 to 12" + rest);
+  refused("3,3,3,3", chunked,
+          "placement: 3,3,3,3 has 4 counts; expected 8 counts (4 stages x 2 chunks) that add up to "
+          "12 blocks, such as --placement 1,1,1,1,2,2,2,2");
+}
+
+}  // namespace
+}  // namespace triax::parallel

@@ -1,0 +1,152 @@
+#include "parallel/pipeline/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "parallel/pipeline/check_schedule.h"
+#include "tests/parallel/pipeline/schedules.h"
+#include "tests/support/expect_error.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::expect_error;
+using test::text;
+
+TEST(Schedule, ListsAsInThePapers) {
+  EXPECT_EQ(text(gpipe({.stages = 2, .micros = 3}, 1)), "F0.0 F0.1 F0.2 B0.0 B0.1 B0.2");
+  PipelineShape three{.stages = 3, .micros = 4};
+  EXPECT_EQ(text(one_f_one_b(three, 0)), "F0.0 F0.1 F0.2 B0.0 F0.3 B0.1 B0.2 B0.3");
+  EXPECT_EQ(text(one_f_one_b(three, 1)), "F0.0 F0.1 B0.0 F0.2 B0.1 F0.3 B0.2 B0.3");
+  EXPECT_EQ(text(one_f_one_b(three, 2)), "F0.0 B0.0 F0.1 B0.1 F0.2 B0.2 F0.3 B0.3");
+  EXPECT_EQ(text(zb_h1({.stages = 2, .micros = 2}, 0)), "F0.0 F0.1 I0.0 W0.0 I0.1 W0.1");
+  EXPECT_EQ(text(zb_h1({.stages = 2, .micros = 2}, 1)), "F0.0 I0.0 F0.1 I0.1 W0.0 W0.1");
+  EXPECT_EQ(text(interleaved({.stages = 2, .chunks = 2, .micros = 2}, 0)),
+            "F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1");
+  EXPECT_EQ(text(interleaved({.stages = 2, .chunks = 2, .micros = 2}, 1)),
+            "F0.0 F0.1 F1.0 B1.0 F1.1 B1.1 B0.0 B0.1");
+  EXPECT_EQ(text(forward_only({.stages = 2, .chunks = 2, .micros = 5}, 1)),
+            "F0.0 F0.1 F1.0 F1.1 F0.2 F0.3 F0.4 F1.2 F1.3 F1.4");
+}
+
+TEST(Schedule, OfOneStageAccumulatesGradients) {
+  PipelineShape one{.micros = 2};
+  EXPECT_EQ(text(one_f_one_b(one, 0)), "F0.0 B0.0 F0.1 B0.1");
+  EXPECT_EQ(text(zb_h1(one, 0)), "F0.0 I0.0 W0.0 F0.1 I0.1 W0.1");
+}
+
+TEST(Schedule, EveryOneIsRightOnEveryShape) {
+  for (const test::Case& c : test::cases()) {
+    SCOPED_TRACE(c.str());
+    ASSERT_NO_THROW(check_schedule(schedule_named(c.name), c.shape));
+  }
+}
+
+TEST(Schedule, ForwardOnlyIsRightOnEveryShape) {
+  for (const test::Case& c : test::cases()) {
+    SCOPED_TRACE(c.str());
+    ScheduleFacts facts;
+    ASSERT_NO_THROW(facts = check_schedule(forward_only, c.shape, Pass::inference));
+    for (int live : facts.peak_live) ASSERT_EQ(live, 1);
+  }
+}
+
+TEST(Schedule, LiveActivations) {
+  for (const test::Case& c : test::cases()) {
+    SCOPED_TRACE(c.str());
+    auto [stages, chunks, micros] = c.shape;
+    auto peak = check_schedule(schedule_named(c.name), c.shape).peak_live;
+    for (int s = 0; s < stages; ++s) {
+      int live = peak[size_t(s)];
+      int all = chunks * micros, ahead = stages - s - 1;
+      if (c.name == "gpipe") {
+        EXPECT_EQ(live, all);
+      }
+      if (c.name == "1f1b") {
+        EXPECT_EQ(live, std::min(ahead + 1, all));
+      }
+      if (c.name == "zb-h1") {
+        EXPECT_EQ(live, std::min(stages, all));
+      }
+      if (c.name == "interleaved" && chunks > 1 && micros % stages == 0) {
+        EXPECT_EQ(live, std::min(2 * ahead + (chunks - 1) * stages + 1, all));
+      }
+    }
+  }
+}
+
+TEST(Schedule, InterleavedOverOneChunkIsPlain) {
+  PipelineShape shape{.stages = 4, .micros = 10};
+  for (int s = 0; s < 4; ++s) {
+    EXPECT_EQ(interleaved(shape, s), one_f_one_b(shape, s));
+    EXPECT_EQ(zb_interleaved(shape, s), zb_h1(shape, s));
+  }
+}
+
+TEST(Schedule, SplitBackwardPutsOffOnlyWeights) {
+  Actions whole = one_f_one_b({.stages = 2, .micros = 3}, 0);
+  EXPECT_EQ(text(split_backward(whole, 0)), "F0.0 F0.1 I0.0 W0.0 F0.2 I0.1 W0.1 I0.2 W0.2");
+  EXPECT_EQ(text(split_backward(whole, 1)), "F0.0 F0.1 I0.0 F0.2 I0.1 W0.0 I0.2 W0.1 W0.2");
+  EXPECT_EQ(text(split_backward(whole, 99)), "F0.0 F0.1 I0.0 F0.2 I0.1 I0.2 W0.0 W0.1 W0.2");
+  expect_error(Exit::internal, "split_backward: delay -1; expected at least 0",
+               [&] { split_backward(whole, -1); });
+}
+
+TEST(Schedule, ByName) {
+  PipelineShape shape{.stages = 2, .micros = 3};
+  for (int s : {0, 1}) {
+    EXPECT_EQ(schedule_named("gpipe")(shape, s), gpipe(shape, s));
+    EXPECT_EQ(schedule_named("1f1b")(shape, s), one_f_one_b(shape, s));
+    EXPECT_EQ(schedule_named("zb-h1")(shape, s), zb_h1(shape, s));
+  }
+  PipelineShape chunked{.stages = 2, .chunks = 2, .micros = 3};
+  EXPECT_EQ(schedule_named("interleaved")(chunked, 1), interleaved(chunked, 1));
+  EXPECT_EQ(schedule_named("zb-interleaved")(chunked, 1), zb_interleaved(chunked, 1));
+  expect_error(Exit::config,
+               "schedule: unknown name `1F1B`; expected one of gpipe, 1f1b, interleaved, zb-h1, "
+               "zb-interleaved",
+               [] { schedule_named("1F1B"); });
+}
+
+TEST(Schedule, RefusesShapes) {
+  PipelineShape chunked{.stages = 2, .chunks = 2, .micros = 4};
+  expect_error(Exit::config,
+               "schedule 1f1b: 2 chunks a stage; expected 1, or --schedule interleaved",
+               [&] { one_f_one_b(chunked, 0); });
+  expect_error(Exit::config,
+               "schedule zb-h1: 2 chunks a stage; expected 1, or --schedule zb-interleaved",
+               [&] { zb_h1(chunked, 0); });
+  for (const std::string& name : schedule_names()) {
+    expect_error(Exit::config,
+                 "schedule " + name +
+                     ": 4 stages, 1 chunks a stage, 0 micro-batches; expected at least 1 each",
+                 [&] { schedule_named(name)({.stages = 4, .micros = 0}, 0); });
+    expect_error(Exit::internal, "schedule " + name + ": stage 4; expected 0 to 3",
+                 [&] { schedule_named(name)({.stages = 4, .micros = 8}, 4); });
+  }
+  expect_error(Exit::config, "schedule: 0 stages,", [] { lists_of(gpipe, {.stages = 0}); });
+  expect_error(Exit::internal, "schedule: an empty function", [] { lists_of({}, {}); });
+}
+
+TEST(Schedule, TransfersGoRoundTheRing) {
+  PipelineShape s{.stages = 3, .chunks = 2, .micros = 4};
+  Transfer up{.kind = Transfer::activation, .from = 2, .to = 3, .micro = 1};
+  Transfer down{.kind = Transfer::gradient, .from = 3, .to = 2, .micro = 1};
+  EXPECT_EQ(sent_by(s, 2, {Action::forward, 0, 1}), up);
+  EXPECT_EQ(received_by(s, 0, {Action::forward, 1, 1}), up);
+  EXPECT_EQ(sent_by(s, 0, {Action::backward, 1, 1}), down);
+  EXPECT_EQ(sent_by(s, 0, {Action::backward_input, 1, 1}), down);
+  EXPECT_EQ(received_by(s, 2, {Action::backward_input, 0, 1}), down);
+  EXPECT_EQ(link_of(s, up), 2);
+  EXPECT_EQ(link_of(s, down), 2);
+  EXPECT_EQ(str(up), "activation of micro-batch 1 from virtual stage 2 to 3");
+  for (Action::Kind kind : {Action::forward, Action::backward}) {  // the ends of the model
+    bool forward = kind == Action::forward;
+    EXPECT_EQ(received_by(s, forward ? 0 : 2, {kind, forward ? 0 : 1, 1}), std::nullopt);
+    EXPECT_EQ(sent_by(s, forward ? 2 : 0, {kind, forward ? 1 : 0, 1}), std::nullopt);
+  }
+  EXPECT_EQ(received_by(s, 1, {Action::backward_weight, 0, 1}), std::nullopt);
+  EXPECT_EQ(sent_by(s, 1, {Action::backward_weight, 0, 1}), std::nullopt);
+}
+
+}  // namespace
+}  // namespace triax::parallel

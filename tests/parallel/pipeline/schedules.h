@@ -1,0 +1,47 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "parallel/pipeline/schedule.h"
+
+namespace triax::test {
+
+using parallel::Action;
+using parallel::Actions;
+using parallel::PipelineShape;
+
+/// `F0.1` is the forward of micro-batch 1 through chunk 0; also B, I, W.
+inline std::string text(const Actions& list) {
+  std::string all;
+  for (const Action& a : list) {
+    if (!all.empty()) all += ' ';
+    all += "FBIW"[a.kind];
+    all += std::to_string(a.chunk) + "." + std::to_string(a.micro);
+  }
+  return all;
+}
+
+struct Case {
+  std::string name;
+  PipelineShape shape;
+  std::string str() const {
+    return name + " stages " + std::to_string(shape.stages) + " chunks " +
+           std::to_string(shape.chunks) + " micros " + std::to_string(shape.micros);
+  }
+};
+
+/// Every schedule on every shape it takes, with micro-batches fewer than, as many as, a multiple
+/// and no multiple of the stages.
+inline std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const std::string& name : parallel::schedule_names())
+    for (int stages : {1, 2, 3, 4, 5, 8})
+      for (int chunks : {1, 2, 3, 4}) {
+        if (chunks > 1 && (name == "1f1b" || name == "zb-h1")) continue;
+        for (int micros = 1; micros <= 24; ++micros)
+          all.push_back({name, {.stages = stages, .chunks = chunks, .micros = micros}});
+      }
+  return all;
+}
+
+}  // namespace triax::test

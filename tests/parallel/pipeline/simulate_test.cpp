@@ -1,0 +1,150 @@
+#include "parallel/pipeline/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/parallel/pipeline/schedules.h"
+#include "tests/support/expect_error.h"
+
+namespace triax::parallel {
+namespace {
+
+Simulation run(const Schedule& schedule, const PipelineShape& shape,
+               const SimulationOptions& options = {}) {
+  return simulate(lists_of(schedule, shape), shape, options);
+}
+
+/// Idle time of every stage, forward, input and weight of a whole stage taking 1 each.
+double bubble(const Schedule& schedule, const PipelineShape& shape) {
+  double part = 1.0 / shape.chunks;
+  Durations each{.forward = part, .backward_input = part, .backward_weight = part};
+  Simulation s = run(schedule, shape, {.durations = each});
+  for (double idle : s.idle) EXPECT_NEAR(idle, s.time - 3 * shape.micros, 1e-9);
+  return s.time - 3 * shape.micros;
+}
+
+TEST(Simulate, Bubbles) {
+  for (int p : {1, 2, 3, 4, 5, 8})
+    for (int rounds : {1, 2, 3, 5}) {
+      SCOPED_TRACE(testing::Message() << "stages " << p << " micros " << rounds * p);
+      PipelineShape plain{.stages = p, .micros = rounds * p}, chunked = plain;
+      chunked.chunks = 2;
+      EXPECT_DOUBLE_EQ(bubble(gpipe, plain), 3 * (p - 1));
+      EXPECT_DOUBLE_EQ(bubble(one_f_one_b, plain), 3 * (p - 1));
+      EXPECT_DOUBLE_EQ(bubble(zb_h1, plain), p - 1);
+      EXPECT_DOUBLE_EQ(bubble(interleaved, chunked), 1.5 * (p - 1));
+      EXPECT_DOUBLE_EQ(bubble(zb_interleaved, chunked), 0.5 * (p - 1));
+    }
+}
+
+TEST(Simulate, TwoStagesByHand) {
+  Simulation s = run(one_f_one_b, {.stages = 2, .micros = 1},
+                     {.durations = {.forward = 1, .backward_input = 2, .latency = 10}});
+  auto times = [&](size_t i) { return std::pair(s.actions[i].begin, s.actions[i].end); };
+  ASSERT_EQ(s.actions.size(), 4u);
+  EXPECT_EQ(times(0), std::pair(0., 1.));    // stage 0, forward
+  EXPECT_EQ(times(1), std::pair(25., 28.));  // stage 0, backward
+  EXPECT_EQ(times(2), std::pair(11., 12.));  // stage 1, forward
+  EXPECT_EQ(times(3), std::pair(12., 15.));  // stage 1, backward
+  EXPECT_EQ(s.time, 28);
+  EXPECT_EQ(s.idle, (std::vector<double>{24, 24}));
+  EXPECT_FALSE(s.deadlock());
+}
+
+/// An action begins when its stage is free and, if it receives, `latency` after both the stage and
+/// the sender were ready: no earlier, and no later.
+TEST(Simulate, ActionsBeginWhenTheyCan) {
+  for (double latency : {0.0, 0.25})
+    for (const test::Case& c : test::cases()) {
+      if (c.shape.stages == 1) continue;
+      SCOPED_TRACE(c.str());
+      Durations d{.forward = 1, .backward_input = 1.5, .backward_weight = 0.75, .latency = latency};
+      Simulation s = run(schedule_named(c.name), c.shape, {.durations = d});
+      std::map<Transfer, double> sent;
+      for (const TimedAction& a : s.actions)
+        if (auto t = sent_by(c.shape, a.stage, a.action)) sent[*t] = a.end;
+      std::vector<double> free(size_t(c.shape.stages));
+      for (const TimedAction& a : s.actions) {
+        double begin = free[size_t(a.stage)];
+        if (auto t = received_by(c.shape, a.stage, a.action))
+          begin = std::max(begin, sent.at(*t)) + latency;
+        ASSERT_DOUBLE_EQ(a.begin, begin);
+        free[size_t(a.stage)] = a.end;
+      }
+    }
+}
+
+/// How many of 120 shapes deadlock.
+int deadlocks(const Schedule& schedule, int chunks, Wiring wiring) {
+  int count = 0;
+  for (int stages : {2, 3, 4, 5, 8})
+    for (int micros = 1; micros <= 24; ++micros)
+      count += run(schedule, {stages, chunks, micros}, {.wiring = wiring}).deadlock();
+  return count;
+}
+
+/// The counts are those of another simulator, written in Python. They say why every link has a
+/// channel for either direction.
+TEST(Simulate, FewerChannelsDeadlock) {
+  for (const Schedule& plain : {Schedule(one_f_one_b), Schedule(zb_h1)}) {
+    EXPECT_EQ(deadlocks(plain, 1, Wiring::one), 115);
+    EXPECT_EQ(deadlocks(plain, 1, Wiring::per_direction), 0);
+    EXPECT_EQ(deadlocks(plain, 1, Wiring::per_link_and_direction), 0);
+  }
+  for (const Schedule& chunked : {Schedule(interleaved), Schedule(zb_interleaved)}) {
+    EXPECT_EQ(deadlocks(chunked, 2, Wiring::one), 115);
+    EXPECT_EQ(deadlocks(chunked, 2, Wiring::per_direction), 103);
+    EXPECT_EQ(deadlocks(chunked, 2, Wiring::per_link_and_direction), 0);
+  }
+}
+
+TEST(Simulate, SaysWhoWaitsForWhom) {
+  PipelineShape shape{.stages = 2, .micros = 2};
+  auto backward_first = [](const PipelineShape& s, int stage) {
+    Actions list = one_f_one_b(s, stage);
+    if (stage == 0) std::swap(list[1], list[2]);  // F0 B0 F1 B1
+    else std::swap(list[1], list[2]);             // F0 F1 B0 B1
+    return list;
+  };
+  auto lists = lists_of(backward_first, shape);
+  Simulation s = simulate(lists, shape);
+  ASSERT_EQ(s.waits.size(), 2u);
+  EXPECT_EQ(s.actions.size(), 2u);
+  EXPECT_EQ(s.waits[1].stage, 1);
+  EXPECT_EQ(s.waits[1].position, 1);
+  EXPECT_EQ(s.waits[1].on, 0);
+  EXPECT_EQ(s.waits[1].transfer, (Transfer{Transfer::activation, 0, 1, 1}));
+  EXPECT_EQ(
+      describe_deadlock(s, lists),
+      "stage 0, position 1 (backward of micro-batch 0, chunk 0), waits for stage 1 to send the "
+      "gradient of micro-batch 0 from virtual stage 1 to 0; "
+      "stage 1, position 1 (forward of micro-batch 1, chunk 0), waits for stage 0 to send the "
+      "activation of micro-batch 1 from virtual stage 0 to 1");
+}
+
+TEST(Simulate, SaysWhichSendNobodyTakes) {
+  PipelineShape shape{.stages = 2, .micros = 1};
+  std::vector<Actions> lists{{{Action::forward, 0, 0}}, {}};
+  Simulation s = simulate(lists, shape);
+  EXPECT_EQ(describe_deadlock(s, lists),
+            "stage 0, at the end of its list, waits for stage 1 to take the activation of "
+            "micro-batch 0 from virtual stage 0 to 1; stage 1 has ended");
+}
+
+TEST(Simulate, OneStageWaitsForItself) {
+  PipelineShape shape{.stages = 1, .chunks = 2, .micros = 1};
+  std::vector<Actions> lists{{{Action::forward, 1, 0}, {Action::forward, 0, 0}}};
+  EXPECT_EQ(
+      describe_deadlock(simulate(lists, shape), lists),
+      "stage 0, position 0 (forward of micro-batch 0, chunk 1), waits for stage 0 to send the "
+      "activation of micro-batch 0 from virtual stage 0 to 1");
+}
+
+TEST(Simulate, RefusesAnotherNumberOfLists) {
+  test::expect_error(Exit::internal, "simulate: 1 lists for 2 stages; expected one each",
+                     [] { simulate({{}}, {.stages = 2}); });
+}
+
+}  // namespace
+}  // namespace triax::parallel
