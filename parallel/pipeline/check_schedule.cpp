@@ -13,10 +13,10 @@ namespace {
 /// Follows one list, action by action.
 class Follower {
  public:
-  Follower(const PipelineShape& shape, int stage, Pass pass)
+  Follower(const PipelineShape& shape, int stage, Purpose purpose)
       : shape_(shape),
         stage_(stage),
-        pass_(pass),
+        purpose_(purpose),
         places_(size_t(shape.chunks) * size_t(shape.micros), Places{-1, -1, -1, -1}) {}
 
   void take(const Action& a) {
@@ -24,8 +24,8 @@ class Follower {
     check_order(a);
     places(a)[a.kind] = position_++;
     if (a.kind == Action::forward) peak_ = std::max(peak_, ++live_);
-    bool ends =
-        pass_ == Pass::inference || a.kind == Action::backward || a.kind == Action::backward_weight;
+    bool ends = purpose_ == Purpose::inference || a.kind == Action::backward ||
+                a.kind == Action::backward_weight;
     if (ends) --live_;
   }
 
@@ -40,7 +40,7 @@ class Follower {
                       stage_, position_, str(Action{kind, chunk, micro}));
         };
         expect(Action::forward);
-        if (pass_ == Pass::inference) continue;
+        if (purpose_ == Purpose::inference) continue;
         expect(has(Action::backward_input) ? Action::backward_weight : Action::backward);
       }
     return peak_;
@@ -65,7 +65,7 @@ class Follower {
     expect(a.chunk >= 0 && a.chunk < shape_.chunks && a.micro >= 0 && a.micro < shape_.micros, a,
            "does not exist; expected micro-batches 0 to {}, chunks 0 to {}", shape_.micros - 1,
            shape_.chunks - 1);
-    expect(pass_ == Pass::training || a.kind == Action::forward, a,
+    expect(purpose_ == Purpose::training || a.kind == Action::forward, a,
            "in inference; expected forwards alone");
   }
 
@@ -83,20 +83,20 @@ class Follower {
 
   const PipelineShape shape_;
   const int stage_;
-  const Pass pass_;
+  const Purpose purpose_;
   std::vector<Places> places_;
   int position_ = 0, live_ = 0, peak_ = 0;
 };
 
-/// One end of a transfer: where in its list a stage sends or receives.
+/// One end of a handover: where in its list a stage sends or receives.
 struct End {
-  Transfer transfer;
+  Handover handover;
   int stage = 0, position = 0;
 };
 
 /// The sends and the receives on every channel, in the order of the lists.
 struct Traffic {
-  std::map<std::pair<int, Transfer::Kind>, std::vector<End>> sends, receives;
+  std::map<std::pair<int, Handover::Kind>, std::vector<End>> sends, receives;
 
   Traffic(const std::vector<Actions>& lists, const PipelineShape& shape) {
     for (int stage = 0; stage < shape.stages; ++stage) {
@@ -120,22 +120,23 @@ void check_matched(const std::vector<Actions>& lists, const PipelineShape& shape
     const std::vector<End>& sends = traffic.sends.at(channel);
     for (size_t i = 0; i < receives.size(); ++i) {
       const End &in = receives[i], &out = sends[i];
-      check_input(in.transfer == out.transfer, Exit::config,
-                  "schedule: stage {}, position {}: {} takes transfer {} from stage {} for the {}, "
+      check_input(in.handover == out.handover, Exit::config,
+                  "schedule: stage {}, position {}: {} takes handover {} from stage {} for the {}, "
                   "but it is the {}, sent at position {}; expected receives in the order of sends",
                   in.stage, in.position, str(lists[size_t(in.stage)][size_t(in.position)]), i,
-                  out.stage, str(in.transfer), str(out.transfer), out.position);
+                  out.stage, str(in.handover), str(out.handover), out.position);
     }
   }
 }
 
 }  // namespace
 
-ScheduleFacts check_schedule(const Schedule& schedule, const PipelineShape& shape, Pass pass) {
+ScheduleFacts check_schedule(const Schedule& schedule, const PipelineShape& shape,
+                             Purpose purpose) {
   std::vector<Actions> lists = lists_of(schedule, shape);
   ScheduleFacts facts;
   for (int stage = 0; stage < shape.stages; ++stage) {
-    Follower follower(shape, stage, pass);
+    Follower follower(shape, stage, purpose);
     for (const Action& a : lists[size_t(stage)]) follower.take(a);
     facts.peak_live.push_back(follower.end());
   }

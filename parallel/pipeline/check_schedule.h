@@ -6,7 +6,7 @@
 namespace triax::parallel {
 
 /// What a schedule is for.
-enum class Pass { training, inference };
+enum class Purpose { training, inference };
 
 /// What is known of a schedule that was found right.
 struct ScheduleFacts {
@@ -26,6 +26,6 @@ struct ScheduleFacts {
 ///
 /// Throws Error 78 that names stage, position in its list, action and what was expected.
 ScheduleFacts check_schedule(const Schedule& schedule, const PipelineShape& shape,
-                             Pass pass = Pass::training);
+                             Purpose purpose = Purpose::training);
 
 }  // namespace triax::parallel

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/check.h"
+#include "core/files.h"
 
 namespace triax::parallel {
 namespace {
@@ -106,10 +107,11 @@ std::vector<int64_t> parse_placement(const std::string& text, const PipelineShap
   };
   std::vector<int64_t> counts = counts_in(text, blocks);
   expect(!counts.empty(),
-         fmt::format("`{}` is no list of whole numbers from 0 to {}", text, blocks));
-  expect(std::ssize(counts) == parts, fmt::format("{} has {} counts", text, counts.size()));
+         fmt::format("`{}` is no list of whole numbers from 0 to {}", printable(text), blocks));
+  expect(std::ssize(counts) == parts,
+         fmt::format("{} has {} counts", printable(text), counts.size()));
   int64_t sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-  expect(sum == blocks, fmt::format("{} adds up to {}", text, sum));
+  expect(sum == blocks, fmt::format("{} adds up to {}", printable(text), sum));
   return counts;
 }
 

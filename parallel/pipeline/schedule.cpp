@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/check.h"
+#include "core/files.h"
 
 namespace triax::parallel {
 namespace {
@@ -53,12 +54,12 @@ Actions alternate(const PipelineShape& s, int ahead) {
 }
 
 /// The neighbour that `action` receives from (step -1 for a forward) or sends to (+1).
-std::optional<Transfer> transfer(const PipelineShape& s, int stage, const Action& a, bool sends) {
+std::optional<Handover> handover(const PipelineShape& s, int stage, const Action& a, bool sends) {
   if (a.kind == Action::backward_weight) return {};
   bool up = a.kind == Action::forward;
   int here = s.virtual_stage(stage, a.chunk), there = up == sends ? here + 1 : here - 1;
   if (there < 0 || there >= s.virtual_stages()) return {};
-  return Transfer{.kind = up ? Transfer::activation : Transfer::gradient,
+  return Handover{.kind = up ? Handover::activation : Handover::gradient,
                   .from = sends ? here : there,
                   .to = sends ? there : here,
                   .micro = a.micro};
@@ -85,9 +86,9 @@ std::string str(const Action& a) {
   return fmt::format("{} of micro-batch {}, chunk {}", name(a.kind), a.micro, a.chunk);
 }
 
-std::string str(const Transfer& t) {
+std::string str(const Handover& t) {
   return fmt::format("{} of micro-batch {} from virtual stage {} to {}",
-                     t.kind == Transfer::activation ? "activation" : "gradient", t.micro, t.from,
+                     t.kind == Handover::activation ? "activation" : "gradient", t.micro, t.from,
                      t.to);
 }
 
@@ -165,17 +166,17 @@ std::vector<std::string> schedule_names() {
 Schedule schedule_named(const std::string& name) {
   for (const Named& n : named)
     if (n.name == name) return n.make;
-  fail(Exit::config, "schedule: unknown name `{}`; expected one of {}", name,
+  fail(Exit::config, "schedule: unknown name `{}`; expected one of {}", printable(name),
        fmt::join(schedule_names(), ", "));
 }
 
-std::optional<Transfer> received_by(const PipelineShape& s, int stage, const Action& action) {
-  return transfer(s, stage, action, false);
+std::optional<Handover> received_by(const PipelineShape& s, int stage, const Action& action) {
+  return handover(s, stage, action, false);
 }
-std::optional<Transfer> sent_by(const PipelineShape& s, int stage, const Action& action) {
-  return transfer(s, stage, action, true);
+std::optional<Handover> sent_by(const PipelineShape& s, int stage, const Action& action) {
+  return handover(s, stage, action, true);
 }
 
-int link_of(const PipelineShape& s, const Transfer& t) { return std::min(t.from, t.to) % s.stages; }
+int link_of(const PipelineShape& s, const Handover& t) { return std::min(t.from, t.to) % s.stages; }
 
 }  // namespace triax::parallel

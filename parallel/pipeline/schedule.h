@@ -77,25 +77,25 @@ std::vector<std::string> schedule_names();
 Schedule schedule_named(const std::string& name);
 
 /// What passes between neighbouring virtual stages.
-struct Transfer {
+struct Handover {
   enum Kind : uint8_t { activation, gradient };
   Kind kind = activation;
   int from = 0, to = 0;  ///< virtual stages
   int micro = 0;
-  auto operator<=>(const Transfer&) const = default;
+  auto operator<=>(const Handover&) const = default;
 };
 
 /// `activation of micro-batch 3 from virtual stage 4 to 5`.
-std::string str(const Transfer& transfer);
+std::string str(const Handover& handover);
 
 /// What `action` of `stage` needs before it starts, and what it hands on when it is done. Nothing
-/// at the ends of the model. On a ring of one stage the transfer stays in place.
-std::optional<Transfer> received_by(const PipelineShape& shape, int stage, const Action& action);
-std::optional<Transfer> sent_by(const PipelineShape& shape, int stage, const Action& action);
+/// at the ends of the model. On a ring of one stage it stays in place.
+std::optional<Handover> received_by(const PipelineShape& shape, int stage, const Action& action);
+std::optional<Handover> sent_by(const PipelineShape& shape, int stage, const Action& action);
 
 /// Link l of the ring joins stage l and stage (l + 1) % stages: activations pass it upwards,
 /// gradients downwards. Each link has a channel of its own for either direction: with fewer, a
 /// send waits behind another that cannot be received yet, and schedules deadlock.
-int link_of(const PipelineShape& shape, const Transfer& transfer);
+int link_of(const PipelineShape& shape, const Handover& handover);
 
 }  // namespace triax::parallel

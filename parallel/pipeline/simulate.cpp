@@ -12,7 +12,7 @@ namespace {
 
 /// A send or a receive that a stage has started.
 struct Posted {
-  Transfer transfer;
+  Handover handover;
   bool sends = false;
   double at = 0;
 };
@@ -37,7 +37,7 @@ class Ring {
     for (const Actions& list : lists) stages_.push_back({.list = &list});
   }
 
-  /// The order in which stages advance does not matter: each waits for given transfers alone.
+  /// The order in which stages advance does not matter: each waits for given handovers alone.
   Simulation run() {
     std::vector<std::vector<TimedAction>> ran(stages_.size());
     for (bool moved = true; moved;) {
@@ -49,7 +49,7 @@ class Ring {
   }
 
  private:
-  int channel(const Transfer& t) const {
+  int channel(const Handover& t) const {
     switch (how_.wiring) {
       case Wiring::one:
         return 0;
@@ -77,8 +77,8 @@ class Ring {
   }
 
   void post(int stage, const Posted& p) {
-    if (shape_.stages > 1) queues_[{channel(p.transfer), stage}].posted.push_back(p);
-    else if (p.sends) arrived_.emplace(p.transfer, p.at);  // stays in place
+    if (shape_.stages > 1) queues_[{channel(p.handover), stage}].posted.push_back(p);
+    else if (p.sends) arrived_.emplace(p.handover, p.at);  // stays in place
   }
 
   /// Runs actions of `stage` until one has to wait.
@@ -103,18 +103,18 @@ class Ring {
     return moved;
   }
 
-  /// Completes the transfers that both ends have come to.
+  /// Completes the handovers that both ends have come to.
   bool exchange() {
     bool moved = false;
     for (auto& [key, queue] : queues_) {
       while (!queue.posted.empty() && queue.posted.front().sends) {
         const Posted& send = queue.posted.front();
-        auto peer = queues_.find({key.first, send.transfer.to % shape_.stages});
+        auto peer = queues_.find({key.first, send.handover.to % shape_.stages});
         if (peer == queues_.end() || peer->second.posted.empty()) break;
         const Posted& receive = peer->second.posted.front();
-        if (receive.sends || receive.transfer != send.transfer) break;
+        if (receive.sends || receive.handover != send.handover) break;
         double start = std::max({send.at, receive.at, queue.free_from, peer->second.free_from});
-        arrived_.emplace(send.transfer, start + how_.durations.latency);
+        arrived_.emplace(send.handover, start + how_.durations.latency);
         queue.free_from = peer->second.free_from = start;
         queue.posted.pop_front();
         peer->second.posted.pop_front();
@@ -141,16 +141,16 @@ class Ring {
 
   std::optional<Wait> wait_of(int stage) const {
     const Stage& s = stages_[size_t(stage)];
-    auto wait = [&](const Transfer& t, int end) {
+    auto wait = [&](const Handover& t, int end) {
       return Wait{stage, int(s.next), t, end % shape_.stages};
     };
     if (s.next < s.list->size()) {
-      Transfer input = received_by(shape_, stage, (*s.list)[s.next]).value();
+      Handover input = received_by(shape_, stage, (*s.list)[s.next]).value();
       return wait(input, input.from);
     }
     for (const auto& [key, queue] : queues_)
       if (key.second == stage && !queue.posted.empty())
-        return wait(queue.posted.front().transfer, queue.posted.front().transfer.to);
+        return wait(queue.posted.front().handover, queue.posted.front().handover.to);
     return {};
   }
 
@@ -158,7 +158,7 @@ class Ring {
   const SimulationOptions& how_;
   std::vector<Stage> stages_;
   std::map<std::pair<int, int>, Queue> queues_;  // by channel and stage
-  std::multimap<Transfer, double> arrived_;      // and when; until the action that needs it begins
+  std::multimap<Handover, double> arrived_;      // and when; until the action that needs it begins
 };
 
 }  // namespace
@@ -191,7 +191,7 @@ std::string describe_deadlock(const Simulation& simulation, const std::vector<Ac
         "stage {}, {}, waits for stage {} to {} the {}", w->stage,
         ended ? "at the end of its list"
               : fmt::format("position {} ({})", w->position, str(list[size_t(w->position)])),
-        w->on, ended ? "take" : "send", str(w->transfer)));
+        w->on, ended ? "take" : "send", str(w->handover)));
   }
   if (!by_stage.count(stage)) waits.push_back(fmt::format("stage {} has ended", stage));
   return fmt::format("{}", fmt::join(waits, "; "));

@@ -12,7 +12,7 @@ struct Durations {
   double latency = 0;  ///< from the moment both ends are ready to the arrival
 };
 
-/// Which transfers share a channel. Those that a stage started on one channel take place in the
+/// Which handovers share a channel. Those that a stage started on one channel take place in the
 /// order in which it started them.
 enum class Wiring {
   per_link_and_direction,  ///< as `link_of` says: what the pipeline uses
@@ -35,7 +35,7 @@ struct TimedAction {
 struct Wait {
   int stage = 0;
   int position = 0;   ///< in its list; the length of the list: it waits for the end of its sends
-  Transfer transfer;  ///< that does not take place
+  Handover handover;  ///< that does not take place
   int on = 0;         ///< the stage at the other end
 };
 

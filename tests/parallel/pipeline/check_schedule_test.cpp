@@ -20,8 +20,9 @@ Schedule changed(const Schedule& schedule, int where, const std::function<void(A
   };
 }
 
-void expect_fault(const Schedule& schedule, const std::string& what, Pass pass = Pass::training) {
-  test::expect_error(Exit::config, what, [&] { check_schedule(schedule, shape, pass); });
+void expect_fault(const Schedule& schedule, const std::string& what,
+                  Purpose purpose = Purpose::training) {
+  test::expect_error(Exit::config, what, [&] { check_schedule(schedule, shape, purpose); });
 }
 
 // On stage 0: F0 F1 B0 F2 B1 B2; on stage 1: F0 B0 F1 B1 F2 B2.
@@ -71,7 +72,7 @@ TEST(CheckSchedule, WhatDoesNotExist) {
 
 TEST(CheckSchedule, OtherOrderOnOneSide) {
   expect_fault(changed(gpipe, 1, [](Actions& l) { std::swap(l[1], l[2]); }),
-               "schedule: stage 1, position 1: forward of micro-batch 2, chunk 0 takes transfer 1 "
+               "schedule: stage 1, position 1: forward of micro-batch 2, chunk 0 takes handover 1 "
                "from stage 0 for the activation of micro-batch 2 from virtual stage 0 to 1, but it "
                "is the activation of micro-batch 1 from virtual stage 0 to 1, sent at position 1; "
                "expected receives in the order of sends");
@@ -98,7 +99,7 @@ TEST(CheckSchedule, BackwardInInference) {
   expect_fault(one_f_one_b,
                "schedule: stage 0, position 2: backward of micro-batch 0, chunk 0 in inference; "
                "expected forwards alone",
-               Pass::inference);
+               Purpose::inference);
   expect_fault(forward_only, "schedule: stage 0, end of the list at position 3: no backward of");
 }
 

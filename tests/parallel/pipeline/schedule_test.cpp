@@ -45,7 +45,7 @@ TEST(Schedule, ForwardOnlyIsRightOnEveryShape) {
   for (const test::Case& c : test::cases()) {
     SCOPED_TRACE(c.str());
     ScheduleFacts facts;
-    ASSERT_NO_THROW(facts = check_schedule(forward_only, c.shape, Pass::inference));
+    ASSERT_NO_THROW(facts = check_schedule(forward_only, c.shape, Purpose::inference));
     for (int live : facts.peak_live) ASSERT_EQ(live, 1);
   }
 }
@@ -127,10 +127,10 @@ TEST(Schedule, RefusesShapes) {
   expect_error(Exit::internal, "schedule: an empty function", [] { lists_of({}, {}); });
 }
 
-TEST(Schedule, TransfersGoRoundTheRing) {
+TEST(Schedule, HandoversGoRoundTheRing) {
   PipelineShape s{.stages = 3, .chunks = 2, .micros = 4};
-  Transfer up{.kind = Transfer::activation, .from = 2, .to = 3, .micro = 1};
-  Transfer down{.kind = Transfer::gradient, .from = 3, .to = 2, .micro = 1};
+  Handover up{.kind = Handover::activation, .from = 2, .to = 3, .micro = 1};
+  Handover down{.kind = Handover::gradient, .from = 3, .to = 2, .micro = 1};
   EXPECT_EQ(sent_by(s, 2, {Action::forward, 0, 1}), up);
   EXPECT_EQ(received_by(s, 0, {Action::forward, 1, 1}), up);
   EXPECT_EQ(sent_by(s, 0, {Action::backward, 1, 1}), down);

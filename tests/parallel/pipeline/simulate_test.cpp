@@ -61,7 +61,7 @@ TEST(Simulate, ActionsBeginWhenTheyCan) {
       SCOPED_TRACE(c.str());
       Durations d{.forward = 1, .backward_input = 1.5, .backward_weight = 0.75, .latency = latency};
       Simulation s = run(schedule_named(c.name), c.shape, {.durations = d});
-      std::map<Transfer, double> sent;
+      std::map<Handover, double> sent;
       for (const TimedAction& a : s.actions)
         if (auto t = sent_by(c.shape, a.stage, a.action)) sent[*t] = a.end;
       std::vector<double> free(size_t(c.shape.stages));
@@ -114,7 +114,7 @@ TEST(Simulate, SaysWhoWaitsForWhom) {
   EXPECT_EQ(s.waits[1].stage, 1);
   EXPECT_EQ(s.waits[1].position, 1);
   EXPECT_EQ(s.waits[1].on, 0);
-  EXPECT_EQ(s.waits[1].transfer, (Transfer{Transfer::activation, 0, 1, 1}));
+  EXPECT_EQ(s.waits[1].handover, (Handover{Handover::activation, 0, 1, 1}));
   EXPECT_EQ(
       describe_deadlock(s, lists),
       "stage 0, position 1 (backward of micro-batch 0, chunk 0), waits for stage 1 to send the "
