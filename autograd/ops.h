@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <vector>
 
 #include "autograd/record.h"
@@ -79,8 +80,15 @@ Tensor stack(const Tensors& xs, int dim);
 Tensor index_select(const Tensor& x, int dim, const Tensor& index);
 /// y[i][j] = x[i][index[i][j]] on the last dim: x [.., n], index [.., m] -> [.., m].
 Tensor gather(const Tensor& x, const Tensor& index);
-/// Rows of `table` [vocabulary, width] for ids of any shape -> [ids.numel(), width].
-Tensor embedding(const Tensor& ids, const Tensor& table);
+/// The part of a vocabulary that a table or logits hold, when ranks share it. What lies behind the
+/// vocabulary's end is padding: never picked, never part of a softmax, without gradient.
+struct VocabularySlice {
+  int64_t first = 0;  ///< id of row or column 0
+  int64_t all = -1;   ///< ids of the whole vocabulary; -1: the slice is the whole
+};
+/// Rows of `table` [vocabulary, width] for ids of any shape -> [ids.numel(), width]. Ids of other
+/// slices give rows of zeros.
+Tensor embedding(const Tensor& ids, const Tensor& table, const VocabularySlice& slice = {});
 
 // -- Rows: along the last dim.
 Tensor softmax(const Tensor& x);
@@ -105,6 +113,9 @@ struct CrossEntropyOptions {
   enum class Reduction { mean, sum } reduction = Reduction::mean;
   int64_t ignore = -1;   ///< rows with this target count nothing
   double smoothing = 0;  ///< label smoothing (Szegedy et al. 2016, section 7), in [0, 1)
+  VocabularySlice slice = {};
+  /// Makes of the statistics of this slice's rows (core/backend.h) those of the whole vocabulary.
+  std::function<void(const Tensor& stats)> combine = {};
 };
 /// Negative log-likelihood of targets [rows] (i32 or i64) under softmax(logits [rows, classes]),
 /// one element in the accumulator dtype. `mean` divides by the rows that count; 0 if none does.

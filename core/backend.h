@@ -124,7 +124,8 @@ class Backend {
   virtual void log_softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) = 0;
   virtual void norm(const Norm& n, const Tensor& y) = 0;
   virtual void norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) = 0;
-  /// dgamma, dbeta in the accumulator dtype; dbeta undefined for RMS norm.
+  /// dgamma, dbeta in the accumulator dtype; dbeta undefined for RMS norm. Reads neither gamma nor
+  /// beta, which may be undefined.
   virtual void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& dgamma,
                                      const Tensor& dbeta, Write write) = 0;
 

@@ -7,6 +7,7 @@ namespace triax {
 /// Exit codes of every triax program (the numbers of BSD's sysexits where one fits).
 enum class Exit : int {
   ok = 0,
+  differs = 1,        ///< the two runs that were compared differ
   usage = 64,         ///< bad flag
   data = 65,          ///< damaged or incompatible input: checkpoint, data, tokenizer
   not_found = 66,     ///< input that does not exist

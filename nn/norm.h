@@ -4,13 +4,19 @@
 
 namespace triax::nn {
 
+struct NormOptions {
+  double eps = 1e-5;
+  Shard shard = {};  ///< whole; other tensor-parallel ranks may hold the same and see other rows
+};
+
 /// Layer norm over the last dim of [rows, width] with learned gamma (from 1) and beta (from 0).
 class LayerNorm : public Module {
  public:
-  explicit LayerNorm(int64_t width, double eps = 1e-5)
-      : eps_(eps),
-        gamma_(parameter({.name = "gamma", .full = {width}, .init = {.mean = 1}})),
-        beta_(parameter({.name = "beta", .full = {width}})) {}
+  explicit LayerNorm(int64_t width, const NormOptions& o = {})
+      : eps_(o.eps),
+        gamma_(
+            parameter({.name = "gamma", .full = {width}, .init = {.mean = 1}, .shard = o.shard})),
+        beta_(parameter({.name = "beta", .full = {width}, .shard = o.shard})) {}
   Tensor operator()(const Tensor& x) const { return layer_norm(x, gamma_, beta_, eps_); }
 
  private:
@@ -21,8 +27,10 @@ class LayerNorm : public Module {
 /// RMS norm over the last dim with learned gamma (from 1).
 class RmsNorm : public Module {
  public:
-  explicit RmsNorm(int64_t width, double eps = 1e-5)
-      : eps_(eps), gamma_(parameter({.name = "gamma", .full = {width}, .init = {.mean = 1}})) {}
+  explicit RmsNorm(int64_t width, const NormOptions& o = {})
+      : eps_(o.eps),
+        gamma_(
+            parameter({.name = "gamma", .full = {width}, .init = {.mean = 1}, .shard = o.shard})) {}
   Tensor operator()(const Tensor& x) const { return rms_norm(x, gamma_, eps_); }
 
  private:

@@ -5,7 +5,7 @@
 
 namespace triax::nn {
 
-Shape Parameter::local() const {
+Shape Parameter::slice() const {
   if (full.rank() == 0 || shard.length < 0) return full;
   check(shard.begin >= 0 && shard.begin + shard.length <= full[shard.dim],
         "parameter {}: slice [{}, {}) of dim {} of {}; expected a range inside it", name,
@@ -15,10 +15,30 @@ Shape Parameter::local() const {
   return s;
 }
 
+Shape Parameter::local() const {
+  Shape s = slice();
+  if (shard.padding == 0) return s;
+  check(s.rank() > 0 && shard.dim == 0 && shard.padding > 0,
+        "parameter {}: padding {} of dim {}; expected 0, or rows behind a slice of dim 0", name,
+        shard.padding, shard.dim);
+  s[0] += shard.padding;
+  return s;
+}
+
 void Parameter::fill(const Tensor& to) const {
-  Shape shape = local();
-  check(to.shape() == shape, "parameter {}: fill of {}; expected {}", name, describe(to), shape);
+  Shape shape = slice();
+  check(to.shape() == local(), "parameter {}: fill of {}; expected {}", name, describe(to),
+        local());
+  if (shard.padding > 0) {
+    fill_(to.narrow(0, shape[0], shard.padding), 0);
+    return fill_slice(to.narrow(0, 0, shape[0]));
+  }
+  fill_slice(to);
+}
+
+void Parameter::fill_slice(const Tensor& to) const {
   if (init.std == 0) return fill_(to, init.mean);
+  Shape shape = to.shape();
   // A slice of `dim` is, for each index of the dims before it, one run of the full tensor.
   int64_t inner = 1, whole = full.rank() ? full[shard.dim] : 1;
   for (int d = shard.dim + 1; d < full.rank(); ++d) inner *= full[d];

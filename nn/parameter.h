@@ -13,6 +13,7 @@ struct Shard {
   int dim = 0;
   int64_t begin = 0;
   int64_t length = -1;        ///< -1: to the end
+  int64_t padding = 0;        ///< rows behind the slice (dim 0 only): zero, never seeded or saved
   bool replicated = false;    ///< other tensor-parallel ranks hold the same slice ...
   bool partial = false;       ///< ... but see other tokens: gradients are still to be summed
   bool first_replica = true;  ///< the one replica that counts in norms and checkpoints
@@ -31,14 +32,20 @@ struct Parameter {
   Init init = {};
   Shard shard = {};
   bool decay = false;  ///< does weight decay apply? (matrices)
+  bool tied = false;   ///< used by the first and the last layer: a pipeline holds it at both ends
   uint64_t key = 0;    ///< random stream, set by Module::bind
   Tensor value = {};   ///< a leaf of shape local()
 
   operator const Tensor&() const { return value; }
   /// Shape of this rank's slice.
+  Shape slice() const;
+  /// Shape of what this rank stores: the slice, with its padding.
   Shape local() const;
   /// Write this rank's initial values into `to`, of shape local().
   void fill(const Tensor& to) const;
+
+ private:
+  void fill_slice(const Tensor& to) const;
 };
 
 }  // namespace triax::nn

@@ -55,13 +55,16 @@ void check_shape(const MeshShape& s, int ranks) {
               "mesh: dp {}, pp {}, tp {}; each must be at least 1", s.dp, s.pp, s.tp);
   int64_t product = int64_t{s.dp} * s.pp * s.tp;
   if (product == ranks) return;
-  std::vector<std::string> instead;
-  for (const MeshShape& o : shapes_like(s, ranks))
-    instead.push_back(fmt::format("--dp {} --pp {} --tp {}", o.dp, o.pp, o.tp));
-  fail(Exit::config,
-       "mesh: dp {} * pp {} * tp {} = {} does not equal the {} ranks started\n"
-       "  With {} ranks try: {}",
-       s.dp, s.pp, s.tp, product, ranks, ranks, fmt::join(instead, ", or "));
+  fail(Exit::config, "mesh: dp {} * pp {} * tp {} = {} does not equal the {} ranks started\n{}",
+       s.dp, s.pp, s.tp, product, ranks, shapes_that_fit(s, ranks));
+}
+
+std::string shapes_that_fit(const MeshShape& wanted, int ranks) {
+  std::vector<std::string> shapes;
+  for (const MeshShape& s : shapes_like(wanted, ranks))
+    shapes.push_back(fmt::format("--dp {} --pp {} --tp {}", s.dp, s.pp, s.tp));
+  return fmt::format("  With {} rank{} try: {}", ranks, ranks == 1 ? "" : "s",
+                     fmt::join(shapes, ", or "));
 }
 
 Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {
@@ -71,6 +74,8 @@ Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {
   dp_ = world.split(dp_color(s, at), at.dp, "dp");
   pp_ = world.split(pp_color(s, at), at.pp, "pp");
   model_ = world.split(at.dp, at.pp * s.tp + at.tp, "model");
+  bool end = at.pp == 0 || at.pp == s.pp - 1;
+  ends_ = pp_->split(end ? 0 : at.pp, at.pp, "ends");
 }
 
 std::string describe(const MeshShape& s) {

@@ -32,21 +32,27 @@ class Mesh {
   Mesh(Communicator& world, MeshShape shape);
 
   const MeshShape& shape() const { return shape_; }
-  Communicator& world() { return world_; }
+  Communicator& world() const { return world_; }
   /// Same layers, same slice of them, other data.
-  Communicator& dp() { return *dp_; }
+  Communicator& dp() const { return *dp_; }
   /// Same data and slice, other layers; rank is the stage.
-  Communicator& pp() { return *pp_; }
+  Communicator& pp() const { return *pp_; }
   /// Same data and layers, other slice.
-  Communicator& tp() { return *tp_; }
+  Communicator& tp() const { return *tp_; }
   /// All ranks of one replica of the model: pp x tp, ordered by stage.
-  Communicator& model() { return *model_; }
+  Communicator& model() const { return *model_; }
+  /// The first and the last stage of one replica and slice, who share tied parameters: of size 1
+  /// for stages between them, and where there is one stage.
+  Communicator& ends() const { return *ends_; }
 
  private:
   Communicator& world_;
   MeshShape shape_;
-  std::unique_ptr<Communicator> dp_, pp_, tp_, model_;
+  std::unique_ptr<Communicator> dp_, pp_, tp_, model_, ends_;
 };
+
+/// A line that names up to three shapes with `ranks` ranks, those most like `wanted` first.
+std::string shapes_that_fit(const MeshShape& wanted, int ranks);
 
 /// Throws Error 78 unless `shape` has `ranks` ranks.
 void check_shape(const MeshShape& shape, int ranks);

@@ -23,7 +23,8 @@ Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOpt
         describe(logits), describe(targets));
   check(options.smoothing >= 0 && options.smoothing < 1,
         "cross_entropy: smoothing {}; expected 0 <= smoothing < 1", options.smoothing);
-  int64_t rows = logits.size(0), classes = logits.size(1);
+  const VocabularySlice& slice = options.slice;
+  int64_t rows = logits.size(0), classes = slice.all < 0 ? logits.size(1) : slice.all;
   check(options.ignore < 0 || options.ignore >= classes,
         "cross_entropy: ignore {} is also a class; expected a value outside 0 to {}",
         options.ignore, classes - 1);
@@ -31,7 +32,7 @@ Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOpt
 
   CrossEntropy c{logits.contiguous().detach(),
                  targets.contiguous(),
-                 0,
+                 slice.first,
                  classes,
                  options.ignore,
                  options.smoothing};
@@ -40,6 +41,7 @@ Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOpt
   Tensor losses = empty({rows}, sums, logits.device()), loss = empty({1}, sums, logits.device());
   Backend& on = backend(c.logits);
   on.cross_entropy_stats(c, stats);
+  if (options.combine) options.combine(stats);
   on.cross_entropy_losses(c, stats, losses);
   on.sum(losses, loss, Write::set);
   double scale = 1;

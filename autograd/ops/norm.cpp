@@ -34,16 +34,20 @@ Tensor normalize(const char* name, const Tensor& input, const Tensor& gamma, con
     backend(n.x).norm_backward(n, rows_of(dy), rows_of(dx), write);
     return Tensors{dx};
   };
-  auto weight_rule = [n, sums](const Tensor& dy, Into& into) {
-    auto [dgamma, write] = into.at(0, n.gamma.shape(), sums, n.x.device());
+  // Without gamma and beta: put off, they may be gone (ZeRO-3).
+  Norm saved = n;
+  saved.gamma = saved.beta = {};
+  auto weight_rule = [n = saved, sums, shift = beta.defined()](const Tensor& dy, Into& into) {
+    Shape width{n.x.size(-1)};
+    auto [dgamma, write] = into.at(0, width, sums, n.x.device());
     Tensor dbeta;
-    if (n.beta.defined()) {
-      auto [held, mode] = into.at(1, n.beta.shape(), sums, n.x.device());
-      dbeta = mode == write ? held : empty(n.beta.shape(), sums, n.x.device());
+    if (shift) {
+      auto [held, mode] = into.at(1, width, sums, n.x.device());
+      dbeta = mode == write ? held : empty(width, sums, n.x.device());
       if (mode != write && write == Write::add) fill_(dbeta, 0);
     }
     backend(n.x).norm_backward_weights(n, rows_of(dy), dgamma, dbeta, write);
-    return n.beta.defined() ? Tensors{dgamma, dbeta} : Tensors{dgamma};
+    return shift ? Tensors{dgamma, dbeta} : Tensors{dgamma};
   };
   Tensors weights{gamma};
   if (beta.defined()) weights.push_back(beta);

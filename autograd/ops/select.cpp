@@ -96,18 +96,18 @@ Tensor gather(const Tensor& x, const Tensor& index) {
   });
 }
 
-Tensor embedding(const Tensor& ids, const Tensor& table) {
+Tensor embedding(const Tensor& ids, const Tensor& table, const VocabularySlice& slice) {
   autograd::check_float("embedding", table);
   autograd::check_index("embedding", table, ids);
   check(table.rank() == 2, "embedding: table {}; expected [vocabulary, width]", describe(table));
-  autograd::check_range("embedding", ids, table.size(0));
+  autograd::check_range("embedding", ids, slice.all < 0 ? table.size(0) : slice.all);
   Tensor at = ids.contiguous(), t = table.contiguous().detach();
   Tensor y = empty({ids.numel(), table.size(1)}, table.dtype(), table.device());
-  backend(t).embedding(at, t, 0, y);
-  auto table_rule = [at, s = table.shape(), sums = accumulator(t.dtype())](const Tensor& dy,
-                                                                           Into& into) {
+  backend(t).embedding(at, t, slice.first, y);
+  auto table_rule = [at, first = slice.first, s = table.shape(), sums = accumulator(t.dtype())](
+                        const Tensor& dy, Into& into) {
     auto [dtable, write] = into.at(0, s, sums, dy.device());
-    backend(dy).embedding_backward(at, dy, 0, dtable, write);
+    backend(dy).embedding_backward(at, dy, first, dtable, write);
     return Tensors{dtable};
   };
   return record(

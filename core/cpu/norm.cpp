@@ -21,7 +21,7 @@ template <class T> struct Rows {
         mean(values<A>(n.mean)),
         rstd(values<A>(n.rstd)),
         rows(n.rstd.numel()),
-        width(n.gamma.numel()) {}
+        width(n.x.size(-1)) {}
   int64_t grain() const { return (1 << 13) / (width + 1) + 1; }
   A mean_at(int64_t r) const { return mean ? mean[r] : A(0); }
 };

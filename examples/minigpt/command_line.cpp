@@ -45,9 +45,9 @@ struct Parser {
     app.get_formatter()->column_width(34);
     for (const Flag& flag : verb.flags) {
       std::string text = fmt::format("{} (default: {})", flag.help, default_of(flag));
-      app.add_option("--" + flag.name)
-          ->description(wrapped(text))
-          ->type_name(flag.value)
+      auto* option = is_switch(flag) ? app.add_flag("--" + flag.name)
+                                     : app.add_option("--" + flag.name)->type_name(flag.value);
+      option->description(wrapped(text))
           ->group(flag.group)
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     }
@@ -117,7 +117,8 @@ std::string markdown(const Verb& verb) {
       group = flag.group;
       page += fmt::format("\n### {}\n\n| flag | meaning | default |\n|---|---|---|\n", group);
     }
-    page += fmt::format("| `--{} {}` | {} | {} |\n", flag.name, cell(flag.value), cell(flag.help),
+    std::string value = flag.value.empty() ? "" : " " + cell(flag.value);
+    page += fmt::format("| `--{}{}` | {} | {} |\n", flag.name, value, cell(flag.help),
                         cell(default_of(flag)));
   }
   return page;

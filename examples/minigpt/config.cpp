@@ -1,8 +1,12 @@
 #include "examples/minigpt/config.h"
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "core/check.h"
+#include "core/files.h"
+#include "parallel/pipeline/schedule.h"
 
 namespace triax::minigpt {
 
@@ -86,10 +90,61 @@ Flags optimisation_flags(TrainConfig& c) {
   };
 }
 
-Flags mesh_flags(TrainConfig& c) {
+Flags mesh_flags(MeshConfig& c) {
   const char* group = "Mesh";
   return {
-      {"dp", group, "N", "data-parallel replicas", &c.dp, {0, huge}, {}, "the ranks started"},
+      {"dp",
+       group,
+       "N",
+       "data-parallel replicas",
+       &c.dp,
+       {0, huge},
+       {},
+       "what pp and tp leave of the ranks started"},
+      {"pp", group, "N", "pipeline stages that share the layers", &c.pp, {1, huge}},
+      {"tp",
+       group,
+       "N",
+       "tensor-parallel ranks that share each layer; must divide --heads",
+       &c.tp,
+       {1, huge}},
+      {"sequence-parallel", group, "", "between attention and MLP, share the token rows over tp",
+       &c.sequence_parallel},
+      {"zero",
+       group,
+       "0|1|2|3",
+       "what dp shares out (ZeRO): 1 optimizer state, 2 gradients too, 3 weights too",
+       &c.zero,
+       {0, 3}},
+      {"schedule",
+       group,
+       "NAME",
+       "order of micro-batches in the pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-interleaved",
+       &c.schedule,
+       {},
+       parallel::schedule_names()},
+      {"chunks",
+       group,
+       "N",
+       "pieces of the model on each stage, for the interleaved schedules",
+       &c.chunks,
+       {0, huge},
+       {},
+       "2 for them, else 1"},
+      {"placement",
+       group,
+       "N,N,..",
+       "blocks on each stage (and chunk), in order",
+       &c.placement,
+       {},
+       {},
+       "balanced by cost"},
+  };
+}
+
+Flags rank_flags(TrainConfig& c) {
+  const char* group = "Ranks";
+  return {
       {"comm",
        group,
        "auto|mpi|threads",
@@ -106,6 +161,7 @@ Flags mesh_flags(TrainConfig& c) {
        {0, 4096},
        {},
        "1"},
+      {"ledger", group, "", "print what was communicated and held in memory", &c.ledger},
   };
 }
 
@@ -161,8 +217,8 @@ Flags checkpoint_flags(TrainConfig& c) {
 
 Verb train_verb(TrainConfig& c) {
   Verb verb{"train", "Trains a transformer on the characters of a text.", {}};
-  for (Flags flags : {model_flags(c.model), data_flags(c), optimisation_flags(c), mesh_flags(c),
-                      run_flags(c), checkpoint_flags(c)}) {
+  for (Flags flags : {model_flags(c.model), data_flags(c), optimisation_flags(c),
+                      mesh_flags(c.mesh), rank_flags(c), run_flags(c), checkpoint_flags(c)}) {
     verb.flags.insert(verb.flags.end(), flags.begin(), flags.end());
   }
   return verb;
@@ -195,19 +251,63 @@ Verb sample_verb(SampleConfig& c) {
   return {"sample", "Continues a text with a trained model.", std::move(flags)};
 }
 
+Verb parity_verb(ParityConfig& c) {
+  TrainConfig& t = c.train;
+  t.model = {.layers = 4, .heads = 4, .width = 32, .context = 16, .dropout = 0.1};
+  t.micro_batch = 2;
+  t.global_batch = 16;
+  t.steps = 4;
+  t.warmup = 0;
+  t.comm = "threads";
+  Flags flags{{"mesh", "Mesh", "DPxPPxTP", "ranks on each axis", &c.mesh}};
+  for (auto& flag : mesh_flags(t.mesh))
+    if (flag.name != "dp" && flag.name != "pp" && flag.name != "tp") flags.push_back(flag);
+  auto config = [](const Flag& f) { return f.name == "config" || f.name == "seed"; };
+  for (const Flags& more :
+       {model_flags(t.model), data_flags(t), optimisation_flags(t), run_flags(t)})
+    for (auto& flag : more)
+      if (flag.group != std::string("Run") || config(flag)) flags.push_back(flag);
+  std::erase_if(flags, [](const Flag& f) { return f.name == "val-fraction"; });
+  return {"parity",
+          "Trains a small model on one rank and on a mesh of threads, and finds the first tensor "
+          "in which they differ.",
+          std::move(flags)};
+}
+
+TrainConfig resolved(const ParityConfig& c) {
+  TrainConfig t = c.train;
+  int64_t* sizes[] = {&t.mesh.dp, &t.mesh.pp, &t.mesh.tp};
+  std::string_view left = c.mesh;
+  for (int64_t* size : sizes) {
+    auto [end, error] = std::from_chars(left.data(), left.data() + left.size(), *size);
+    bool last = size == sizes[2], closed = end == left.data() + left.size();
+    check_input(error == std::errc() && *size >= 1 && *size <= 64 &&
+                    (last ? closed : !closed && *end == 'x'),
+                Exit::config, "mesh `{}`; expected dp x pp x tp, each from 1 to 64, like 2x2x2",
+                printable(c.mesh));
+    left = left.substr(size_t(end - left.data()) + (last ? 0 : 1));
+  }
+  t.ranks = t.mesh.dp * t.mesh.pp * t.mesh.tp;
+  return t;
+}
+
 std::string flags_page() {
   TrainConfig train;
   SampleConfig sample;
+  ParityConfig parity;
   return "# The flags of minigpt\n\nMade by `scripts/cli_docs.sh`; do not edit. Every flag is also "
          "a key of the TOML file that\n`--config` names: `--micro-batch 8` is `micro-batch = 8`, "
          "`--data FILE` is `data = \"FILE\"`.\n\n" +
-         markdown(train_verb(train)) + "\n" + markdown(sample_verb(sample));
+         markdown(train_verb(train)) + "\n" + markdown(sample_verb(sample)) + "\n" +
+         markdown(parity_verb(parity));
 }
 
 void resolve(TrainConfig& c, int64_t ranks, const std::string& date) {
   if (c.data.empty()) c.data = corpus;
-  if (c.dp == 0) c.dp = ranks;
-  if (c.global_batch == 0) c.global_batch = c.micro_batch * c.dp;
+  MeshConfig& m = c.mesh;
+  if (m.dp == 0) m.dp = std::max<int64_t>(1, ranks / (m.pp * m.tp));
+  if (m.chunks == 0) m.chunks = m.schedule.ends_with("interleaved") ? 2 : 1;
+  if (c.global_batch == 0) c.global_batch = c.micro_batch * m.dp;
   if (c.out.empty()) {
     c.out = fmt::format("runs/{}-{}", date, std::filesystem::path(c.data).stem().string());
   }

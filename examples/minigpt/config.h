@@ -16,6 +16,18 @@ struct ModelConfig {
   int64_t vocab = 0;  ///< 0: as many as the tokenizer has
 };
 
+/// How the ranks share the work.
+struct MeshConfig {
+  int64_t dp = 0;  ///< 0: what pp and tp leave of the ranks started
+  int64_t pp = 1;
+  int64_t tp = 1;
+  bool sequence_parallel = false;
+  int64_t zero = 0;
+  std::string schedule = "1f1b";
+  int64_t chunks = 0;     ///< of a stage; 0: 2 for the interleaved schedules, else 1
+  std::string placement;  ///< blocks per virtual stage; empty: balanced by cost
+};
+
 /// Everything `minigpt train` can be told; train_verb() says what each member means.
 struct TrainConfig {
   std::string config;  ///< the file that was read, if any; no key of its own
@@ -24,7 +36,7 @@ struct TrainConfig {
   ModelConfig model;
 
   int64_t micro_batch = 12;
-  int64_t global_batch = 0;  ///< 0: micro_batch * dp
+  int64_t global_batch = 0;  ///< 0: micro_batch * mesh.dp
   int64_t steps = 2000;
   int64_t seed = 1;
   double lr = 1e-3;
@@ -35,7 +47,7 @@ struct TrainConfig {
   double beta2 = 0.99;
   double clip = 1;  ///< 0: no clipping
 
-  int64_t dp = 0;              ///< 0: the ranks started
+  MeshConfig mesh;
   std::string comm = "auto";   ///< auto, mpi, threads
   int64_t ranks = 0;           ///< only with comm = threads; 0: one
   std::string device = "cpu";  ///< cpu, cuda
@@ -43,6 +55,7 @@ struct TrainConfig {
 
   std::string out;      ///< empty: runs/<date>-<name of the data>
   std::string metrics;  ///< empty: OUT/metrics.jsonl
+  bool ledger = false;
   int64_t val_every = 250;
   double val_fraction = 0.1;
 
@@ -51,7 +64,7 @@ struct TrainConfig {
   std::string resume;  ///< empty: start afresh; else auto, last-good, or a checkpoint
 
   /// Micro-batches of one replica in one step. Call after validate().
-  int64_t accumulation() const { return global_batch / (micro_batch * dp); }
+  int64_t accumulation() const { return global_batch / (micro_batch * mesh.dp); }
 };
 
 /// Everything `minigpt sample` can be told.
@@ -65,12 +78,22 @@ struct SampleConfig {
   int64_t seed = 1;
 };
 
+/// Everything `minigpt parity` can be told: which run to compare with the same on one rank.
+struct ParityConfig {
+  TrainConfig train;
+  std::string mesh = "2x2x2";  ///< dp x pp x tp
+};
+/// The run that is meant. Throws Error 78 for a mesh that is not three numbers.
+TrainConfig resolved(const ParityConfig& config);
+
 /// The verbs, their flags bound to the members of `config` (they hold pointers into it): the one
 /// table that the command line, configuration files, --help and docs/cli.md are made from.
 Verb train_verb(TrainConfig& config);
 Verb sample_verb(SampleConfig& config);
+/// Sets the defaults of `config` to a small model and few steps.
+Verb parity_verb(ParityConfig& config);
 
-/// docs/cli.md: both verbs with the defaults of their flags, in Markdown.
+/// docs/cli.md: all verbs with the defaults of their flags, in Markdown.
 std::string flags_page();
 
 /// Fill in what follows from other values: data, global_batch, dp (from `ranks`, those started),

@@ -22,6 +22,7 @@ bool is_whole(const Flag& flag) { return std::holds_alternative<int64_t*>(flag.f
 std::string expected(const Flag& flag) {
   if (!flag.choices.empty()) return fmt::format("one of: {}", fmt::join(flag.choices, ", "));
   if (is_text(flag)) return "a text in UTF-8";
+  if (is_switch(flag)) return "true or false";
   const char* kind = is_whole(flag) ? "a whole number" : "a number";
   auto bound = [](double x) { return std::abs(x) < 1e15 ? fmt::format("{:.15g}", x) : "2^63 - 1"; };
   const Range& r = flag.range;
@@ -55,6 +56,7 @@ bool allowed(const Flag& flag) {
   if (auto whole = std::get_if<int64_t*>(&flag.field)) {
     return static_cast<double>(**whole) >= r.min && static_cast<double>(**whole) <= r.max;
   }
+  if (is_switch(flag)) return true;
   double x = *std::get<double*>(flag.field);
   return std::isfinite(x) && x >= r.min && (r.open_max ? x < r.max : x <= r.max);
 }
@@ -84,6 +86,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 void assign(const Flag& flag, const std::string& text, const Origin& origin) {
   auto set = [&]<class T>(T* field) {
     if constexpr (std::is_same_v<T, std::string>) return *field = text, true;
+    else if constexpr (std::is_same_v<T, bool>)
+      return *field = text == "true", *field || text == "false";
     else return read_number(text, *field);
   };
   check_input(std::visit(set, flag.field) && allowed(flag), origin.code, "{}: `{}`; expected {}",
@@ -108,8 +112,10 @@ void read_config(const Flags& flags, const std::string& path) {
            printable(entry.key), nearest(entry.key, keys));
     }
     bool text = entry.kind == TomlEntry::Kind::text;
-    check_input(text == is_text(*flag), Exit::config, "{}:{}: {} is a {}; expected {}", path,
-                entry.line, entry.key, text ? "text in quotes" : "number", expected(*flag));
+    bool boolean = entry.kind == TomlEntry::Kind::boolean;
+    const char* what = text ? "a text in quotes" : boolean ? "true or false" : "a number";
+    check_input(text == is_text(*flag) && boolean == is_switch(*flag), Exit::config,
+                "{}:{}: {} is {}; expected {}", path, entry.line, entry.key, what, expected(*flag));
     assign(*flag, entry.value,
            {Exit::config, fmt::format("{}:{}: {}", path, entry.line, entry.key)});
   }
@@ -129,8 +135,8 @@ std::string to_toml(const Flags& flags) {
 std::string literal(const Flag& flag) {
   std::string text = value_text(flag);  // {} of a double: the shortest digits that read back
   if (is_text(flag)) return toml_string(text);
-  bool whole = text.find_first_of(".e") == text.npos;
-  return !is_whole(flag) && whole ? text + ".0" : text;
+  bool whole = text.find_first_of(".e") == text.npos, real = !is_whole(flag) && !is_switch(flag);
+  return real && whole ? text + ".0" : text;
 }
 
 std::string default_of(const Flag& flag) {

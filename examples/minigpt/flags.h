@@ -22,9 +22,10 @@ struct Range {
 struct Flag {
   std::string name;   ///< without dashes: `micro-batch`
   std::string group;  ///< heading in --help
-  std::string value;  ///< what stands for the value in --help: `N`
+  std::string value;  ///< what stands for the value in --help: `N`; empty for a bool
   std::string help;
-  std::variant<int64_t*, double*, std::string*> field;  ///< holds the default until assigned
+  /// Holds the default until assigned. A bool needs no value: its name alone means true.
+  std::variant<int64_t*, double*, std::string*, bool*> field;
   Range range = {};
   std::vector<std::string> choices = {};  ///< of a text; empty: any
   std::string shown = {};                 ///< the default in words, where the value does not say it
@@ -48,6 +49,9 @@ void check_value(const Flag& flag, const Origin& origin);
 void read_config(const Flags& flags, const std::string& path);
 /// A configuration file that read_config takes; texts and numbers read back exactly.
 std::string to_toml(const Flags& flags);
+
+/// Is its name alone a value?
+inline bool is_switch(const Flag& flag) { return std::holds_alternative<bool*>(flag.field); }
 
 /// The value as a configuration file has it.
 std::string literal(const Flag& flag);

@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "examples/minigpt/config.h"
 #include "examples/minigpt/launch.h"
+#include "examples/minigpt/parity.h"
 #include "examples/minigpt/sample.h"
 #include "parallel/comm/world.h"
 
@@ -18,6 +19,7 @@ constexpr const char* usage =
     "\n"
     "  train   train a transformer on the characters of a text\n"
     "  sample  let a trained one continue a text\n"
+    "  parity  compare a mesh with one rank, tensor by tensor\n"
     "  flags   print the table of all flags, in Markdown\n"
     "\n"
     "`minigpt VERB --help` says more.\n";
@@ -45,7 +47,13 @@ int run(int argc, char** argv) {
     if (parse(sample_flags, rest)) return validate(config), sample(config), 0;
     return std::fputs(help(sample_flags).c_str(), stdout), 0;
   }
-  const std::string verbs[] = {"train", "sample", "flags", "--help"};
+  if (verb == "parity") {
+    ParityConfig config;
+    Verb parity_flags = parity_verb(config);
+    if (parse(parity_flags, rest)) return int(parity(resolved(config)));
+    return std::fputs(help(parity_flags).c_str(), stdout), 0;
+  }
+  const std::string verbs[] = {"train", "sample", "parity", "flags", "--help"};
   fail(Exit::usage, "minigpt: unknown verb {}; the nearest is {}", verb, nearest(verb, verbs));
 }
 

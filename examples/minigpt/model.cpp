@@ -7,61 +7,125 @@
 namespace triax::minigpt {
 namespace {
 
+using parallel::ColumnLinear;
+using parallel::RowLinear;
+using parallel::TensorParallel;
+
 constexpr double weight_std = 0.02;
 
 // Every block adds twice to the residual stream: the sum keeps its variance (GPT-2, section 2.3).
 double residual_std(const ModelConfig& c) { return weight_std / std::sqrt(2.0 * double(c.layers)); }
 
+int64_t heads_of_rank(const ModelConfig& c, const TensorParallel& tp) {
+  check_input(c.heads % tp.size() == 0 && c.width % c.heads == 0, Exit::config,
+              "gpt: heads {} over {} tensor-parallel ranks, width {}; expected heads to be a "
+              "multiple of the ranks and to divide the width",
+              c.heads, tp.size(), c.width);
+  return c.heads / tp.size();
+}
+
+/// Serial number of the first of this rank's `rows` token rows outside the split stretches.
+int64_t first_token(const TensorParallel& tp, const nn::Batch& batch, int64_t rows) {
+  return batch.first == nn::evaluation ? nn::evaluation : batch.first + tp.first_row(rows);
+}
+
 }  // namespace
 
-Block::Block(const ModelConfig& c)
-    : head_dim_(c.width / c.heads),
-      norm1_(child<nn::LayerNorm>("norm1", c.width)),
-      norm2_(child<nn::LayerNorm>("norm2", c.width)),
-      qkv_(child<nn::Linear>("qkv", c.width, 3 * c.width)),
-      proj_(child<nn::Linear>("proj", c.width, c.width, nn::LinearOptions{.std = residual_std(c)})),
-      up_(child<nn::Linear>("up", c.width, 4 * c.width)),
-      down_(child<nn::Linear>("down", 4 * c.width, c.width,
-                              nn::LinearOptions{.std = residual_std(c)})),
+Block::Block(const ModelConfig& c, const TensorParallel& tp)
+    : tp_(tp),
+      heads_(heads_of_rank(c, tp)),
+      head_dim_(c.width / c.heads),
+      norm1_(child<nn::LayerNorm>("norm1", c.width, nn::NormOptions{.shard = tp.whole()})),
+      qkv_(child<ColumnLinear>("qkv", c.width, 3 * c.width, tp)),
+      proj_(child<RowLinear>("proj", c.width, c.width, tp,
+                             nn::LinearOptions{.std = residual_std(c)})),
+      norm2_(child<nn::LayerNorm>("norm2", c.width, nn::NormOptions{.shard = tp.whole()})),
+      up_(child<ColumnLinear>("up", c.width, 4 * c.width, tp)),
+      down_(child<RowLinear>("down", 4 * c.width, c.width, tp,
+                             nn::LinearOptions{.std = residual_std(c)})),
       attention_drop_(child<nn::Dropout>("attention_drop", c.dropout)),
       drop1_(child<nn::Dropout>("drop1", c.dropout)),
       drop2_(child<nn::Dropout>("drop2", c.dropout)) {}
 
-Tensor Block::operator()(const Tensor& x, int64_t time, int64_t first) const {
-  Tensor a = causal_attention(qkv_(norm1_(x)), {time, head_dim_}, attention_drop_.mask(first));
+Tensor Block::operator()(const Tensor& x, const nn::Batch& batch) const {
+  int64_t first = first_token(tp_, batch, x.size(0));
+  auto mask = attention_drop_.mask(batch.first, tp_.rank() * heads_ * batch.time);
+  Tensor a = causal_attention(qkv_(norm1_(x)), {batch.time, head_dim_}, mask);
   Tensor h = x + drop1_(proj_(a), first);
   return h + drop2_(down_(up_.gelu(norm2_(h))), first);
 }
 
-Gpt::Gpt(const ModelConfig& c)
-    : context_(c.context),
-      tokens_(child<nn::Embedding>("tokens", c.vocab, c.width, weight_std)),
-      positions_(child<nn::Embedding>("positions", c.context, c.width, weight_std)),
+Gpt::Gpt(const ModelConfig& c, const TensorParallel& tp)
+    : tp_(tp),
+      config_(c),
+      tokens_(child<parallel::VocabularyEmbedding>("tokens", c.vocab, c.width, tp,
+                                                   nn::EmbeddingOptions{.std = weight_std})),
+      positions_(
+          child<nn::Embedding>("positions", c.context, c.width,
+                               nn::EmbeddingOptions{.std = weight_std, .shard = tp.whole()})),
       drop_(child<nn::Dropout>("drop", c.dropout)),
       blocks_(add_blocks(c)),
-      final_norm_(child<nn::LayerNorm>("final_norm", c.width)) {}
+      final_norm_(
+          child<nn::LayerNorm>("final_norm", c.width, nn::NormOptions{.shard = tp.whole()})) {}
 
 std::vector<Block*> Gpt::add_blocks(const ModelConfig& c) {
   std::vector<Block*> blocks;
   for (int64_t i = 0; i < c.layers; ++i)
-    blocks.push_back(&child<Block>("block" + std::to_string(i), c));
+    blocks.push_back(&child<Block>("block" + std::to_string(i), c, tp_));
   return blocks;
 }
 
-Tensor Gpt::logits(const Tensor& ids, int64_t time, int64_t first) const {
-  check(time >= 1 && time <= context_ && ids.numel() % time == 0,
+// Costs are multiplications per token: 12 width^2 in a block's products and 2 width a key in its
+// attention, half of the keys being seen; the head's product. Looking a token up costs nothing.
+nn::Layers Gpt::layers() {
+  auto width = double(config_.width);
+  double block_cost = 12 * width * width + width * double(config_.context);
+  nn::Layers layers;
+  layers.push_back({"embedding",
+                    {&tokens_, &positions_},
+                    [this](const Tensor&, const nn::Batch& batch) { return embed(batch); },
+                    width});
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    layers.push_back({"block" + std::to_string(i),
+                      {blocks_[i]},
+                      [block = blocks_[i]](const Tensor& x, const nn::Batch& batch) {
+                        return (*block)(x, batch);
+                      },
+                      block_cost});
+  layers.push_back({"head",
+                    {&final_norm_, &tokens_},
+                    [this](const Tensor& x, const nn::Batch& batch) { return head(x, batch); },
+                    width * double(config_.vocab)});
+  return layers;
+}
+
+Tensor Gpt::operator()(const nn::Batch& batch) {
+  Tensor x;
+  for (auto& layer : layers()) x = layer.run(x, batch);
+  return x;
+}
+
+Tensor Gpt::embed(const nn::Batch& batch) const {
+  check(batch.time >= 1 && batch.time <= config_.context && batch.ids.numel() % batch.time == 0,
         "gpt: {} tokens in sequences of {}; expected whole sequences of 1 to {} tokens",
-        ids.numel(), time, context_);
-  Tensor x = drop_(tokens_(ids) + positions(ids.numel(), time), first);
-  for (Block* block : blocks_) x = (*block)(x, time, first);
-  return tokens_.project(final_norm_(x));
+        batch.ids.numel(), batch.time, config_.context);
+  Tensor x = tokens_(batch.ids) + positions(batch);
+  return drop_(x, first_token(tp_, batch, x.size(0)));
 }
 
 /// Rows 0 .. time - 1 of the position table, again for every sequence.
-Tensor Gpt::positions(int64_t tokens, int64_t time) const {
-  std::vector<int32_t> ids(static_cast<size_t>(tokens));
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(int64_t(i) % time);
-  return positions_(from_host(ids, {tokens}, cpu));
+Tensor Gpt::positions(const nn::Batch& batch) const {
+  int64_t rows = tp_.rows(batch.ids.numel()), first = tp_.first_row(rows);
+  std::vector<int32_t> ids(static_cast<size_t>(rows));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t((first + int64_t(i)) % batch.time);
+  return positions_(from_host(ids, {rows}, cpu));
+}
+
+Tensor Gpt::head(const Tensor& x, const nn::Batch& batch) const {
+  Tensor logits = tokens_.logits(final_norm_(x));
+  if (!batch.targets.defined()) return tokens_.whole(logits);
+  return tokens_.cross_entropy(std::move(logits), batch.targets,
+                               {.reduction = CrossEntropyOptions::Reduction::sum});
 }
 
 }  // namespace triax::minigpt

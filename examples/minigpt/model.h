@@ -4,40 +4,56 @@
 #include "examples/minigpt/config.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
-#include "nn/linear.h"
+#include "nn/layer.h"
 #include "nn/norm.h"
+#include "parallel/tensor/embedding.h"
+#include "parallel/tensor/linear.h"
 
 namespace triax::minigpt {
 
 /// Pre-norm transformer block (Radford et al., "Language models are unsupervised multitask
-/// learners", 2019): x + attention(norm(x)), then x + mlp(norm(x)). x [tokens, width].
+/// learners", 2019): x + attention(norm(x)), then x + mlp(norm(x)). Heads and the MLP's features
+/// are split over the tensor-parallel ranks. x [rows, width], as outside of TensorParallel.
 class Block : public nn::Module {
  public:
-  explicit Block(const ModelConfig& c);
-  /// Rows are whole sequences of `time` tokens. `first`: serial number, since the start of
-  /// training, of the token in row 0, or nn::evaluation.
-  Tensor operator()(const Tensor& x, int64_t time, int64_t first) const;
+  Block(const ModelConfig& c, const parallel::TensorParallel& tp);
+  Tensor operator()(const Tensor& x, const nn::Batch& batch) const;
 
  private:
-  int64_t head_dim_;
-  nn::LayerNorm &norm1_, &norm2_;
-  nn::Linear &qkv_, &proj_, &up_, &down_;
+  parallel::TensorParallel tp_;
+  int64_t heads_, head_dim_;  // heads: of this rank
+  nn::LayerNorm& norm1_;
+  parallel::ColumnLinear& qkv_;
+  parallel::RowLinear& proj_;
+  nn::LayerNorm& norm2_;
+  parallel::ColumnLinear& up_;
+  parallel::RowLinear& down_;
   nn::Dropout &attention_drop_, &drop1_, &drop2_;
 };
 
 /// A GPT with learned positions and the token table as its head.
 class Gpt : public nn::Module {
  public:
-  explicit Gpt(const ModelConfig& c);
-  /// ids [tokens], whole sequences of `time` <= context tokens each -> logits [tokens, vocab].
-  Tensor logits(const Tensor& ids, int64_t time, int64_t first) const;
+  /// Throws Error 78 unless the ranks of `tp` divide heads and width. The communicator behind it
+  /// must outlive the model.
+  Gpt(const ModelConfig& c, const parallel::TensorParallel& tp);
+
+  /// Embedding, blocks, head, in order. The last returns the sum of the cross-entropy over all
+  /// counted targets, [] ; without targets the logits [rows, vocab]. They refer to this model.
+  nn::Layers layers();
+  /// All layers in order, for a model that this rank holds whole.
+  Tensor operator()(const nn::Batch& batch);
 
  private:
+  Tensor embed(const nn::Batch& batch) const;
+  Tensor head(const Tensor& x, const nn::Batch& batch) const;
   std::vector<Block*> add_blocks(const ModelConfig& c);
-  Tensor positions(int64_t tokens, int64_t time) const;
+  Tensor positions(const nn::Batch& batch) const;
 
-  int64_t context_;
-  nn::Embedding &tokens_, &positions_;
+  parallel::TensorParallel tp_;
+  ModelConfig config_;
+  parallel::VocabularyEmbedding& tokens_;
+  nn::Embedding& positions_;
   nn::Dropout& drop_;
   std::vector<Block*> blocks_;
   nn::LayerNorm& final_norm_;

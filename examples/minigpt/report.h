@@ -13,13 +13,12 @@ namespace triax::minigpt {
 
 /// What ranks add up after each step (and after a validation).
 struct Totals {
-  double loss = 0;  ///< summed over tokens
-  double tokens = 0;
+  double loss = 0;          ///< the sum of the ranks' parts
   double memory_bytes = 0;  ///< high-water of tensor memory, largest rank
   bool stop = false;        ///< a rank was asked to stop
 };
-/// Collective: sums over the ranks of `dp`. Memory and stop are filled in here.
-Totals add_up(parallel::Communicator& dp, const Totals& mine);
+/// Collective over `world`.
+Totals add_up(parallel::Communicator& world, double loss);
 
 /// One line of metrics.jsonl; see docs/cli.md for the fields.
 struct StepRecord {

@@ -1,5 +1,7 @@
 #include "examples/minigpt/run_directory.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "core/files.h"
 
@@ -33,23 +35,6 @@ void replace_file(const std::string& path, const std::string& text) {
 }
 
 }  // namespace
-
-std::vector<Piece> pieces(parallel::DataParallel& data, const optim::AdamW& adam) {
-  std::vector<Piece> all;
-  auto add = [&](const Tensor& flat, const parallel::BucketPiece& at, const std::string& kind) {
-    auto& p = *at.parameter;
-    Part part{.full = p.full};
-    if (p.shard.length >= 0)
-      part.dim = p.shard.dim, part.begin = p.shard.begin, part.length = p.shard.length;
-    all.push_back({p.name, kind, part, flat.narrow(0, at.begin, at.length).view(p.local())});
-  };
-  auto slots = data.slots();
-  for (size_t i = 0; i < slots.size(); ++i)
-    for (auto& piece : data.layout()[i].pieces) add(slots[i].weight, piece, "");
-  for (auto& state : adam.state())
-    for (auto& piece : data.layout()[state.slot].pieces) add(state.value, piece, state.kind);
-  return all;
-}
 
 RunDirectory::RunDirectory(const TrainConfig& c, const Tokenizer& tokenizer, const TextData& text,
                            parallel::Communicator& host)
@@ -86,7 +71,8 @@ int64_t RunDirectory::resume(parallel::DataParallel& data, optim::AdamW& adam) {
                 "checkpoint {} was trained with {} {}; this run asks for {}. Resume with the same, "
                 "or start a new run directory",
                 checkpoint->path(), key, checkpoint->state(key), value);
-  checkpoint->load(pieces(data, adam));
+  checkpoint->load(pieces(data, adam, Holder::any));
+  data.publish();
   adam.set_steps(checkpoint->step());
   return checkpoint->step();
 }
@@ -96,9 +82,7 @@ void RunDirectory::save(int64_t step, parallel::DataParallel& data, optim::AdamW
   for (auto& [key, value] : identity(config_, tokenizer_, text_)) state[key] = value;
   state["config"] = to_toml(config_);
   state["tokenizer"] = tokenizer_.json();
-  // Replicas are written once.
-  auto mine = ranks_.rank() == 0 ? pieces(data, adam) : std::vector<Piece>();
-  checkpoints_.save(step, mine, state);
+  checkpoints_.save(step, pieces(data, adam, Holder::owner), state);
   checkpoints_.prune(int(config_.keep));
 }
 

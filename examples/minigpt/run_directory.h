@@ -2,11 +2,10 @@
 #include <string>
 
 #include "examples/minigpt/config.h"
+#include "examples/minigpt/pieces.h"
 #include "examples/minigpt/text_data.h"
-#include "optim/adamw.h"
 #include "parallel/checkpoint/directory.h"
 #include "parallel/checkpoint/over_communicator.h"
-#include "parallel/data/data_parallel.h"
 
 namespace triax::minigpt {
 
@@ -37,8 +36,5 @@ class RunDirectory {
   parallel::OverCommunicator ranks_;
   parallel::CheckpointDirectory checkpoints_;
 };
-
-/// Weights and optimizer state by logical name: what a checkpoint holds.
-std::vector<parallel::Piece> pieces(parallel::DataParallel& data, const optim::AdamW& adam);
 
 }  // namespace triax::minigpt

@@ -13,6 +13,7 @@
 #include "examples/minigpt/model.h"
 #include "examples/minigpt/tokenizer.h"
 #include "parallel/checkpoint/directory.h"
+#include "parallel/comm/thread_comm.h"
 
 namespace triax::minigpt {
 namespace {
@@ -64,7 +65,8 @@ void sample(const SampleConfig& c) {
                 .width = number(checkpoint, "width"),
                 .context = number(checkpoint, "context"),
                 .vocab = number(checkpoint, "vocab")};
-  Gpt model(m);
+  auto single = parallel::single_rank();
+  Gpt model(m, parallel::TensorParallel(*single));
   model.materialize(cpu, f32, 0);
   std::vector<parallel::Piece> weights;
   for (auto* p : model.parameters())
@@ -78,7 +80,7 @@ void sample(const SampleConfig& c) {
   for (int64_t i = 0; i < c.tokens; ++i) {
     auto time = std::min(int64_t(text.size()), m.context);
     std::vector<int32_t> window(text.end() - time, text.end());
-    Tensor logits = model.logits(from_host(window, {time}, cpu), time, nn::evaluation);
+    Tensor logits = model({from_host(window, {time}, cpu), {}, time, nn::evaluation});
     auto last = logits.narrow(0, time - 1, 1).narrow(1, 0, tokenizer.size()).to(f64);
     auto next = draw(last.contiguous().to_host<double>(), c, random::uniform(key, uint64_t(i), 0));
     text.push_back(int32_t(next));

@@ -17,9 +17,9 @@ constexpr int32_t ignored = -1;
 // Windows side by side, as ops take them.
 struct Rows {
   std::vector<int32_t> ids, targets;
-  Batch batch() const {
+  nn::Batch batch(int64_t time) const {
     Shape shape{static_cast<int64_t>(ids.size())};
-    return {.ids = from_host(ids, shape, cpu), .targets = from_host(targets, shape, cpu)};
+    return {from_host(ids, shape, cpu), from_host(targets, shape, cpu), time};
   }
 };
 
@@ -57,7 +57,7 @@ TextData::TextData(std::string_view text, const Tokenizer& tokenizer, const Spli
               split.name, held_out, tokens());
 }
 
-Batch TextData::batch(std::span<const int64_t> samples) const {
+nn::Batch TextData::batch(std::span<const int64_t> samples) const {
   Rows rows;
   for (int64_t sample : samples) {
     check(sample >= 0 && sample < this->samples(), "data: sample {}; expected 0 to {}", sample,
@@ -66,14 +66,14 @@ Batch TextData::batch(std::span<const int64_t> samples) const {
     rows.ids.insert(rows.ids.end(), start, start + context_);
     rows.targets.insert(rows.targets.end(), start + 1, start + 1 + context_);
   }
-  return rows.batch();
+  return rows.batch(context_);
 }
 
 int64_t TextData::val_tokens() const { return std::max<int64_t>(tokens() - train_tokens_ - 1, 0); }
 
 int64_t TextData::val_windows() const { return (val_tokens() + context_ - 1) / context_; }
 
-Batch TextData::val_batch(int64_t first, int64_t count) const {
+nn::Batch TextData::val_batch(int64_t first, int64_t count) const {
   check(first >= 0 && count >= 1,
         "data: validation windows from {}, {} of them; expected 0 or "
         "more, and at least 1",
@@ -85,7 +85,7 @@ Batch TextData::val_batch(int64_t first, int64_t count) const {
     rows.ids.push_back(inside ? tokens_[at] : 0);
     rows.targets.push_back(inside ? tokens_[at + 1] : ignored);
   }
-  return rows.batch();
+  return rows.batch(context_);
 }
 
 std::string TextData::hash() const {

@@ -5,17 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/tensor.h"
 #include "examples/minigpt/tokenizer.h"
+#include "nn/layer.h"
 
 namespace triax::minigpt {
-
-/// Token rows for one forward pass, row-major [sequences, context].
-struct Batch {
-  Tensor ids;         ///< [sequences * context] i32
-  Tensor targets;     ///< [sequences * context] i32; the token that follows, -1: counts nothing
-  int64_t first = 0;  ///< serial number of row 0 since the start of training; the trainer sets it
-};
 
 /// A text file, as UTF-8 bytes. Throws Error 66 if it is not there, 65 if it is a directory, empty
 /// or larger than 2 GiB.
@@ -48,7 +41,7 @@ class TextData {
   int64_t samples() const { return train_tokens_ - context_; }
   /// The windows of `samples`, in that order, on the cpu. Throws Error 70 for an index outside
   /// [0, samples()).
-  Batch batch(std::span<const int64_t> samples) const;
+  nn::Batch batch(std::span<const int64_t> samples) const;
 
   /// Targets in the held-out part: all its tokens but the first. 0 if nothing is held out.
   int64_t val_tokens() const;
@@ -56,7 +49,7 @@ class TextData {
   int64_t val_windows() const;
   /// Windows [first, first + count) of the held-out part. Places behind its end have target -1, and
   /// windows behind the last have nothing else, so that all ranks can run equally many.
-  Batch val_batch(int64_t first, int64_t count) const;
+  nn::Batch val_batch(int64_t first, int64_t count) const;
 
   /// 8 hexadecimal digits, crc32c: equal for the same tokens to train on.
   std::string hash() const;

@@ -41,7 +41,7 @@ class Line {
     entry.kind = TomlEntry::Kind::text;
     if (take('"')) entry.value = basic_string();
     else if (take('\'')) entry.value = literal_string();
-    else number(entry);
+    else if (!boolean(entry)) number(entry);
     if (!blank()) refuse("more text after the value");
   }
 
@@ -102,6 +102,17 @@ class Line {
     return value;
   }
 
+  bool boolean(TomlEntry& entry) {
+    for (const char* word : {"true", "false"})
+      if (text_.substr(at_).starts_with(word)) {
+        entry.kind = TomlEntry::Kind::boolean;
+        entry.value = word;
+        at_ += entry.value.size();
+        return true;
+      }
+    return false;
+  }
+
   // [+-] digits [. digits] [e [+-] digits], underscores between digits.
   void number(TomlEntry& entry) {
     entry.kind = TomlEntry::Kind::integer;
@@ -129,7 +140,7 @@ class Line {
     do {
       size_t start = at_;
       while (at_ < text_.size() && is_digit(text_[at_])) value.push_back(text_[at_++]);
-      if (start == at_) refuse("expected a value: a number, or a text in quotes");
+      if (start == at_) refuse("expected a value: a number, true, false, or a text in quotes");
     } while (take('_'));
   }
 

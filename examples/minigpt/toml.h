@@ -7,7 +7,7 @@ namespace triax::minigpt {
 
 /// One `key = value` of a flat TOML file.
 struct TomlEntry {
-  enum class Kind { text, integer, real };
+  enum class Kind { text, integer, real, boolean };
   std::string key;
   Kind kind;
   std::string value;  ///< a text without quotes and escapes; a number without underscores
@@ -15,7 +15,7 @@ struct TomlEntry {
 };
 
 /// Read the part of TOML 1.0 (https://toml.io/en/v1.0.0) that a flat configuration needs: bare
-/// keys, strings on one line, decimal integers, floats, comments. Tables, arrays, dates, booleans
+/// keys, strings on one line, decimal integers, floats, booleans, comments. Tables, arrays, dates
 /// and keys given twice are refused. `name` is the file's, for messages. Throws Error 78 with
 /// name and line.
 std::vector<TomlEntry> read_toml(std::string_view text, const std::string& name);

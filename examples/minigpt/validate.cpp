@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "core/check.h"
 #include "examples/minigpt/config.h"
+#include "parallel/mesh.h"
+#include "parallel/pipeline/partition.h"
 
 namespace triax::minigpt {
 
@@ -40,27 +43,58 @@ void check_model(const ModelConfig& m) {
        fmt::join(nearest_divisors(m.width, m.heads, 12), ", "));
 }
 
-void check_mesh(const TrainConfig& c, int64_t ranks) {
+void check_ranks(const TrainConfig& c, int64_t ranks) {
   check_input(c.ranks == 0 || c.comm == "threads", Exit::config,
               "ranks={} with comm={}\n"
               "  Only ranks that are threads are started by this program. Add --comm threads, or "
               "leave --ranks\n  out and start processes: mpirun -np {} minigpt train ...",
               c.ranks, c.comm, c.ranks);
-  check_input(c.dp == ranks, Exit::config,
-              "mesh: dp {} does not equal the {} rank{} started\n"
-              "  Each rank holds one replica of the model. Valid dp with {} rank{}: {}.\n"
-              "  For dp {}: mpirun -np {} minigpt train ..., or --comm threads --ranks {}",
-              c.dp, ranks, ranks == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s", ranks, c.dp, c.dp,
-              c.dp);
+  const MeshConfig& m = c.mesh;
+  int64_t product = m.dp * m.pp * m.tp;
+  check_input(
+      m.dp <= 1 << 20 && m.pp <= 1 << 20 && m.tp <= 1 << 20 && product == ranks, Exit::config,
+      "mesh: dp {} * pp {} * tp {} = {} does not equal the {} rank{} started\n{}\n"
+      "  For this mesh: mpirun -np {} minigpt train ..., or --comm threads --ranks {}",
+      m.dp, m.pp, m.tp, product, ranks, ranks == 1 ? "" : "s",
+      parallel::shapes_that_fit({int(m.dp), int(m.pp), int(m.tp)}, int(ranks)), product, product);
+}
+
+void check_tensor_parallel(const TrainConfig& c) {
+  int64_t tp = c.mesh.tp, rows = c.micro_batch * c.model.context;
+  if (c.model.heads % tp != 0)
+    fail(Exit::config,
+         "tp={} does not divide heads={}\n"
+         "  Each rank holds whole attention heads. Valid tp for these heads: {}.",
+         tp, c.model.heads, fmt::join(nearest_divisors(c.model.heads, tp, 12), ", "));
+  if (c.mesh.sequence_parallel && rows % tp != 0)
+    fail(Exit::config,
+         "sequence-parallel: tp={} does not divide micro-batch {} x context {} = {} token rows\n"
+         "  Each rank holds equally many rows. Valid tp for them: {}.",
+         tp, c.micro_batch, c.model.context, rows,
+         fmt::join(nearest_divisors(std::gcd(rows, c.model.heads), tp, 12), ", "));
+}
+
+void check_pipeline(const TrainConfig& c) {
+  const MeshConfig& m = c.mesh;
+  parallel::PipelineShape shape{int(m.pp), int(m.chunks), int(c.accumulation())};
+  parallel::schedule_named(m.schedule)(shape, 0);  // refuses chunks that it cannot have
+  int64_t pieces = m.pp * m.chunks;
+  if (!m.placement.empty()) parallel::parse_placement(m.placement, shape, c.model.layers);
+  else
+    check_input(pieces <= c.model.layers, Exit::config,
+                "pp={} x chunks={} = {} pieces of a model of {} blocks\n"
+                "  Each piece holds a block at least. Valid pp x chunks: 1 to {}.",
+                m.pp, m.chunks, pieces, c.model.layers, c.model.layers);
 }
 
 void check_batch(const TrainConfig& c) {
-  int64_t unit = c.micro_batch * c.dp, below = c.global_batch / unit * unit, above = below + unit;
+  int64_t unit = c.micro_batch * c.mesh.dp, below = c.global_batch / unit * unit,
+          above = below + unit;
   if (c.global_batch % unit == 0) return;
   fail(Exit::config,
        "global-batch={} is not a multiple of micro-batch {} x dp {} = {}\n"
        "  Every replica accumulates the same number of whole micro-batches. Nearest valid: {}.",
-       c.global_batch, c.micro_batch, c.dp, unit,
+       c.global_batch, c.micro_batch, c.mesh.dp, unit,
        below == 0 ? fmt::format("{}", above) : fmt::format("{}, {}", below, above));
 }
 
@@ -82,8 +116,10 @@ void validate(const TrainConfig& config, int64_t ranks) {
   for (const Flag& flag : train_verb(copy).flags) check_value(flag, {Exit::config, flag.name});
   check_built(config);
   check_model(config.model);
-  check_mesh(config, ranks);
+  check_ranks(config, ranks);
   check_batch(config);
+  check_tensor_parallel(config);
+  check_pipeline(config);
   check_rates(config);
   check_input(!config.data.empty(), Exit::config,
               "data is not given\n  This build made no corpus of its own. Add --data FILE.");

@@ -1,20 +1,78 @@
 #include "parallel/data/buckets.h"
 
-namespace triax::parallel {
+#include <algorithm>
 
-std::vector<BucketLayout> lay_out(const std::vector<nn::Parameter*>& parameters,
-                                  const BucketSizes& sizes) {
-  constexpr int64_t align = 16;  // one AVX-512 register of f32, one cache line
-  std::vector<BucketLayout> buckets;
-  for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
-    int64_t n = (*it)->local().numel(), padded = (n + align - 1) / align * align;
-    int64_t limit = buckets.size() <= 1 ? sizes.first : sizes.other;
-    if (buckets.empty() || (buckets.back().length > 0 && buckets.back().length + padded > limit))
-      buckets.emplace_back();
-    auto& b = buckets.back();
-    b.pieces.push_back({*it, b.length, n});
-    b.length += padded;
+namespace triax::parallel {
+namespace {
+
+constexpr int64_t align = 16;  // one AVX-512 register of f32, one cache line
+
+int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+bool contains(const std::vector<nn::Parameter*>& all, const nn::Parameter* p) {
+  return std::find(all.begin(), all.end(), p) != all.end();
+}
+
+std::vector<nn::Parameter*> parameters_of(const nn::Layer& layer) {
+  std::vector<nn::Parameter*> all;
+  for (auto* m : layer.uses)
+    for (auto* p : m->parameters())
+      if (!contains(all, p)) all.push_back(p);
+  return all;
+}
+
+int passes(const nn::Parameter* p, const std::vector<nn::Layers>& chunks) {
+  auto used = [&](const nn::Layers& chunk) {
+    return std::any_of(chunk.begin(), chunk.end(),
+                       [&](auto& layer) { return contains(parameters_of(layer), p); });
+  };
+  return int(std::count_if(chunks.begin(), chunks.end(), used));
+}
+
+}  // namespace
+
+std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layers>& chunks,
+                                  Grouping grouping) {
+  if (chunks.empty()) return {{.parameters = model.parameters()}};
+  std::vector<ParameterGroup> groups;
+  std::vector<nn::Parameter*> placed, tied;
+  auto place = [&](const nn::Layers& layers) {
+    ParameterGroup g{.whole = grouping == Grouping::by_layer};
+    for (auto& layer : layers)
+      for (auto* p : parameters_of(layer)) {
+        if (contains(placed, p)) continue;
+        placed.push_back(p);
+        (p->tied ? tied : g.parameters).push_back(p);
+      }
+    if (!g.parameters.empty()) groups.push_back(std::move(g));
+  };
+  for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk) {
+    if (grouping == Grouping::by_chunk) place(*chunk);
+    else
+      for (auto layer = chunk->rbegin(); layer != chunk->rend(); ++layer) place({*layer});
   }
+  for (auto* p : tied) groups.push_back({{p}, passes(p, chunks), true});
+  return groups;
+}
+
+std::vector<BucketLayout> lay_out(const std::vector<ParameterGroup>& groups,
+                                  const BucketSizes& sizes, int ranks) {
+  std::vector<BucketLayout> buckets;
+  for (auto& g : groups) {
+    bool open = false;
+    for (auto it = g.parameters.rbegin(); it != g.parameters.rend(); ++it) {
+      int64_t n = (*it)->local().numel(), padded = round_up(n, align);
+      int64_t limit = buckets.size() <= 1 ? sizes.first : sizes.other;
+      bool full =
+          open && !g.whole && buckets.back().length > 0 && buckets.back().length + padded > limit;
+      if (!open || full) buckets.push_back({.passes = g.passes});
+      open = true;
+      auto& b = buckets.back();
+      b.pieces.push_back({*it, b.length, n});
+      b.length += padded;
+    }
+  }
+  for (auto& b : buckets) b.length = round_up(b.length, align * ranks);
   return buckets;
 }
 

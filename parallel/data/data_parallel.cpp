@@ -1,55 +1,96 @@
 #include "parallel/data/data_parallel.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <numeric>
 
 #include "core/check.h"
+#include "parallel/data/bucket.h"
 
 namespace triax::parallel {
 
-struct DataParallel::Bucket {
-  std::vector<BucketPiece> pieces;
-  Tensor weight, grad;         // flat
-  std::vector<int64_t> fired;  // backward passes completed, per piece
-  Work reducing;
-};
+int64_t Bucket::complete() const { return *std::min_element(fired.begin(), fired.end()); }
+
+Range Bucket::mine(const BucketPiece& piece) const {
+  int64_t end = my_grad.numel();
+  return {std::clamp<int64_t>(piece.begin - my_first, 0, end),
+          std::clamp<int64_t>(piece.begin + piece.length - my_first, 0, end)};
+}
 
 DataParallel::DataParallel(nn::Module& model, Communicator& dp, const DataParallelOptions& options)
-    : dp_(dp), parameters_(model.parameters()), layout_(lay_out(parameters_, options.buckets)) {
-  model.bind(options.seed);
-  for (auto& bucket : layout_) add_bucket(bucket, options);
+    : dp_(dp), options_(options) {
+  check_input(options.zero != Zero::parameters, Exit::config,
+              "data parallel: ZeRO-3 gathers layer by layer; expected a model given as layers");
+  if (options.zero != Zero::off) groups_.norm = &dp;
+  std::vector<nn::Layers> whole;
+  build(model, whole);
+}
+
+DataParallel::DataParallel(nn::Module& model, std::vector<nn::Layers>& chunks, Mesh& mesh,
+                           const DataParallelOptions& options)
+    : dp_(mesh.dp()),
+      // Without ZeRO all dp ranks have the whole sums, and each replica adds up its own.
+      groups_{&mesh.tp(), &mesh.ends(), options.zero == Zero::off ? &mesh.model() : &mesh.world()},
+      options_(options) {
+  build(model, chunks);
 }
 
 DataParallel::~DataParallel() = default;
 
-void DataParallel::add_bucket(const BucketLayout& layout, const DataParallelOptions& options) {
-  auto b = std::make_unique<Bucket>();
-  b->pieces = layout.pieces;
-  b->fired.resize(layout.pieces.size());
+void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
+  declared_ = model.parameters();
+  model.bind(options_.seed);
+  bool layered = options_.zero == Zero::parameters;
+  auto groups = group(model, chunks, layered ? Grouping::by_layer : Grouping::by_chunk);
+  for (auto& l : lay_out(groups, options_.buckets, options_.zero == Zero::off ? 1 : dp_.size()))
+    add_bucket(l);
+  if (layered)
+    for (auto& chunk : chunks) surround(chunk);
+}
+
+/// Filled bucket by bucket, so that ZeRO-3 never holds the whole model.
+void DataParallel::add_bucket(const BucketLayout& layout) {
+  auto b = std::make_unique<Bucket>(layout);
+  int64_t slice = options_.zero == Zero::off ? layout.length : layout.length / dp_.size();
+  b->my_first = options_.zero == Zero::off ? 0 : dp_.rank() * slice;
   {
     memory::Scope scope(memory::parameters);
-    b->weight = zeros({layout.length}, options.dtype, cpu);
+    b->weight = dp_.empty({layout.length}, options_.dtype);
+    fill_(b->weight, 0);
+    for (auto& [p, begin, length] : layout.pieces)
+      p->fill(b->weight.narrow(0, begin, length).view(p->local()));
+    b->my_weight = b->weight.narrow(0, b->my_first, slice);
+    if (options_.zero == Zero::parameters) {
+      b->my_weight = clone(b->my_weight);
+      b->weight.storage()->release();
+    }
   }
   {
     memory::Scope scope(memory::gradients);
-    b->grad = dp_.empty({layout.length}, accumulator(options.dtype));
-    fill_(b->grad, 0);  // the padding stays zero for good
+    b->grad = dp_.empty({layout.length}, accumulator(options_.dtype));
+    if (releases_gradients()) {
+      b->grad.storage()->release();
+      b->my_grad = dp_.empty({slice}, b->grad.dtype());
+    } else {
+      fill_(b->grad, 0);  // the padding stays zero for good
+      b->my_grad = b->grad.narrow(0, b->my_first, slice);
+    }
   }
-  for (size_t i = 0; i < b->pieces.size(); ++i) {
-    auto& [p, begin, length] = b->pieces[i];
-    Shape shape = p->local();
-    p->value = b->weight.narrow(0, begin, length).view(shape);
-    p->fill(p->value);
-    require_grad(p->value);
-    set_grad_view(p->value, b->grad.narrow(0, begin, length).view(shape));
-    on_grad(p->value, [this, bucket = b.get(), i] {
-      ++bucket->fired[i];
-      launch_full();
-      poll();  // sums under way advance only when this rank looks after them
-    });
-  }
+  for (size_t i = 0; i < layout.pieces.size(); ++i) hook(*b, i);
   buckets_.push_back(std::move(b));
+}
+
+/// Value and gradient of a parameter become views of its bucket.
+void DataParallel::hook(Bucket& b, size_t piece) {
+  auto& [p, begin, length] = b.layout.pieces[piece];
+  p->value = b.weight.narrow(0, begin, length).view(p->local());
+  require_grad(p->value);
+  set_grad_view(p->value, b.grad.narrow(0, begin, length).view(p->local()));
+  on_grad(p->value, [this, bucket = &b, piece] {
+    ++bucket->fired[piece];
+    if (!releases_gradients()) launch_full();
+    else if (bucket->complete() > bucket->reductions) reduce(*bucket);
+    poll();  // sums under way advance only when this rank looks after them
+  });
 }
 
 void DataParallel::begin(int64_t micros) {
@@ -57,72 +98,153 @@ void DataParallel::begin(int64_t micros) {
   due_ = micros;
   launched_ = 0;
   for (auto& b : buckets_) {
+    b->due = micros * b->layout.passes;
+    b->reductions = 0;
     std::fill(b->fired.begin(), b->fired.end(), 0);
-    for (auto& piece : b->pieces) set_fresh(piece.parameter->value);
+    for (auto& piece : b->layout.pieces) set_fresh(piece.parameter->value);
   }
 }
 
 /// Buckets go in one fixed order, so that every rank's collectives match, whatever order their
 /// parameters happen to complete in.
 void DataParallel::launch_full() {
-  auto full = [&](const Bucket& b) {
-    return std::all_of(b.fired.begin(), b.fired.end(), [&](int64_t n) { return n >= due_; });
-  };
-  while (launched_ < buckets_.size() && full(*buckets_[launched_])) launch(*buckets_[launched_++]);
+  while (launched_ < buckets_.size() && buckets_[launched_]->complete() >= buckets_[launched_]->due)
+    reduce(*buckets_[launched_++]);
 }
 
-void DataParallel::launch(Bucket& b) {
-  for (auto& [p, begin, length] : b.pieces)
-    if (is_fresh(p->value)) fill_(b.grad.narrow(0, begin, length), 0);  // took no part
-  b.reducing = dp_.all_reduce(b.grad);
+void DataParallel::reduce(Bucket& b) {
+  memory::Scope scope(memory::gradients);
+  b.grad.storage()->restore();  // nobody may have written to it
+  zero_unwritten(b);
+  ++b.reductions;
+  if (options_.zero == Zero::off) {
+    b.reducing = dp_.all_reduce(b.grad);
+  } else if (options_.zero == Zero::optimizer) {
+    b.reducing = dp_.reduce_scatter(b.grad, b.my_grad);
+  } else {
+    if (in_flight_) settle(*in_flight_);
+    // The bytes move to the transfer; the next micro-batch finds an empty bucket.
+    b.sending = Tensor(b.grad.storage()->take(), b.grad.dtype(), b.grad.shape(), b.grad.strides());
+    for (auto& piece : b.layout.pieces) set_fresh(piece.parameter->value);
+    if (b.reductions > 1) b.arriving = dp_.empty(b.my_grad.shape(), b.my_grad.dtype());
+    b.reducing = dp_.reduce_scatter(b.sending, b.reductions > 1 ? b.arriving : b.my_grad);
+    in_flight_ = &b;
+  }
+}
+
+void DataParallel::settle(Bucket& b) {
+  b.reducing.wait();
+  if (b.arriving.defined()) backend(b.my_grad).accumulate(b.arriving, b.my_grad);
+  b.sending = b.arriving = {};
+  if (in_flight_ == &b) in_flight_ = nullptr;
+}
+
+/// Parameters that took no part, and (in bytes that are new) the padding.
+void DataParallel::zero_unwritten(Bucket& b) {
+  int64_t end = 0;
+  auto clear = [&](int64_t from, int64_t to) {
+    if (from < to) fill_(b.grad.narrow(0, from, to - from), 0);
+  };
+  for (auto& [p, begin, length] : b.layout.pieces) {
+    if (releases_gradients()) clear(end, begin);
+    end = begin + length;
+    if (is_fresh(p->value)) clear(begin, end);
+  }
+  if (releases_gradients()) clear(end, b.layout.length);
 }
 
 void DataParallel::finish() {
   check(due_ > 0, "data parallel: finish without begin");
-  while (launched_ < buckets_.size()) launch(*buckets_[launched_++]);
-  for (auto& b : buckets_) b->reducing.wait();
+  for (auto& b : buckets_)
+    while (b->reductions < (releases_gradients() ? b->due : 1)) reduce(*b);
+  for (auto& b : buckets_) settle(*b);
   due_ = 0;
+  launched_ = buckets_.size();
+  for (auto& b : buckets_)
+    if (options_.zero == Zero::parameters && b->users == 0) {  // gathered ahead, not used
+      b->gathering.wait();
+      b->weight.storage()->release();
+    }
+  sum_partial();
+  for (auto& b : buckets_)
+    if (groups_.ends && b->layout.pieces[0].parameter->tied)
+      groups_.ends->all_reduce(b->my_grad).wait();
 }
 
-DataParallel::Norm DataParallel::norm() const {
-  if (buckets_.empty()) return {0, 0};
-  Tensor out = zeros({2}, f64, buckets_[0]->grad.device());
-  for (auto& b : buckets_) backend(out).squares(b->grad, out);
-  auto sums = out.to(cpu).to_host<double>();
-  bool finite = sums[1] == 0;
-  return {finite ? std::sqrt(sums[0]) : std::numeric_limits<double>::infinity(), sums[1]};
+/// Sequence parallel: parameters outside the split stretches saw only this rank's rows.
+void DataParallel::sum_partial() {
+  if (!groups_.tp || groups_.tp->size() == 1) return;
+  Tensors parts;
+  int64_t total = 0;
+  for (auto& b : buckets_)
+    for (auto& piece : b->layout.pieces) {
+      Range r = b->mine(piece);
+      if (!piece.parameter->shard.partial || r.begin == r.end) continue;
+      parts.push_back(b->my_grad.narrow(0, r.begin, r.end - r.begin));
+      total += r.end - r.begin;
+    }
+  if (parts.empty()) return;
+  Tensor flat = groups_.tp->empty({total}, parts[0].dtype());
+  auto each = [&](auto f) {
+    int64_t at = 0;
+    for (auto& part : parts) {
+      f(part, flat.narrow(0, at, part.numel()));
+      at += part.numel();
+    }
+  };
+  each([](const Tensor& part, const Tensor& in_flat) { copy_(in_flat, part); });
+  groups_.tp->all_reduce(flat).wait();
+  each([](const Tensor& part, const Tensor& in_flat) { copy_(part, in_flat); });
 }
 
-std::string DataParallel::first_non_finite() const {
-  for (auto* p : parameters_) {
-    const Tensor& g = grad(p->value);
-    Tensor out = zeros({2}, f64, g.device());
-    backend(g).squares(g.detach(), out);
-    if (out.to(cpu).to_host<double>()[1] > 0) return p->name;
-  }
-  return {};
+void DataParallel::publish() {
+  if (options_.zero != Zero::optimizer && options_.zero != Zero::gradients) return;
+  std::vector<Work> gathers;
+  for (auto& b : buckets_) gathers.push_back(dp_.all_gather(b->my_weight, b->weight));
+  for (auto& g : gathers) g.wait();
 }
 
 std::vector<optim::Slot> DataParallel::slots() const {
   std::vector<optim::Slot> slots;
   for (auto& b : buckets_) {
-    optim::Slot s{b->weight, b->grad, {}};
-    for (auto& [p, begin, length] : b->pieces) {
-      if (!p->decay) continue;
+    optim::Slot s{b->my_weight, b->my_grad, {}};
+    for (auto& piece : b->layout.pieces) {
+      Range r = b->mine(piece);
+      if (!piece.parameter->decay || r.begin == r.end) continue;
       // Neighbours become one range; the padding between them is zero and stays zero.
-      if (!s.decayed.empty() && begin - s.decayed.back().end < 16)
-        s.decayed.back().end = begin + length;
-      else s.decayed.push_back({begin, begin + length});
+      if (!s.decayed.empty() && r.begin - s.decayed.back().end < 16) s.decayed.back().end = r.end;
+      else s.decayed.push_back(r);
     }
     slots.push_back(std::move(s));
   }
   return slots;
 }
 
+std::vector<SlotPiece> DataParallel::slot_pieces(size_t i) const {
+  std::vector<SlotPiece> pieces;
+  const Bucket& b = *buckets_[i];
+  for (auto& piece : b.layout.pieces) {
+    Range r = b.mine(piece);
+    if (r.begin < r.end)
+      pieces.push_back(
+          {piece.parameter, r.begin, r.begin + b.my_first - piece.begin, r.end - r.begin});
+  }
+  return pieces;
+}
+
 int64_t DataParallel::parameter_count() const {
-  int64_t n = 0;
-  for (auto* p : parameters_) n += p->local().numel();
-  return n;
+  return std::accumulate(declared_.begin(), declared_.end(), int64_t{0},
+                         [](int64_t n, auto* p) { return n + p->full.numel(); });
+}
+
+/// Of tensor-parallel replicas and of tied copies one counts. (Ranks of dp hold slices, or alike.)
+bool DataParallel::counts(const nn::Parameter& p) const {
+  bool copy = p.tied && groups_.ends && groups_.ends->rank() > 0;
+  return !copy && p.shard.first_replica;
+}
+
+bool DataParallel::owns(const nn::Parameter& p) const {
+  return counts(p) && (options_.zero != Zero::off || dp_.rank() == 0);
 }
 
 }  // namespace triax::parallel

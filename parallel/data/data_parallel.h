@@ -3,21 +3,42 @@
 #include <string>
 #include <vector>
 
-#include "nn/module.h"
+#include "nn/layer.h"
 #include "optim/slot.h"
-#include "parallel/comm/communicator.h"
 #include "parallel/data/buckets.h"
+#include "parallel/mesh.h"
 
 namespace triax::parallel {
+
+/// What the ranks of the dp axis share out instead of holding it all (Rajbhandari et al., "ZeRO",
+/// 2020, section 5). Each stage includes those before it.
+enum class Zero {
+  off,         ///< nothing: gradients are summed everywhere (DDP)
+  optimizer,   ///< 1: optimizer state; gradients are summed where they are used, weights gathered
+  gradients,   ///< 2: gradients, summed after each micro-batch and dropped elsewhere
+  parameters,  ///< 3: weights, gathered layer by layer when used and dropped
+};
 
 struct DataParallelOptions {
   DType dtype = f32;  ///< of the weights; gradients are f32 (f64 for f64)
   uint64_t seed = 0;
+  Zero zero = Zero::off;
   BucketSizes buckets = {};
+  enum class Prefetch { off, next } prefetch = Prefetch::next;  ///< of layers' weights (ZeRO-3)
 };
 
+/// A range of a parameter's slice that lies in an optimizer slot.
+struct SlotPiece {
+  nn::Parameter* parameter;
+  int64_t begin;   ///< in the slot, elements
+  int64_t first;   ///< in the parameter's local() shape, row-major
+  int64_t length;  ///< elements
+};
+
+struct Bucket;
+
 /// Owns a model's weights and gradients as flat buckets and sums the gradients over the ranks of
-/// `dp` while backward still runs. With one rank it is the plain model:
+/// the dp axis while backward still runs. With one rank it is the plain model:
 ///
 ///   DataParallel data(model, world, {.seed = 1});
 ///   optim::AdamW adam(data.slots(), {});
@@ -25,48 +46,82 @@ struct DataParallelOptions {
 ///   for (...) backward(loss, seed);  // seed scales: reductions are plain sums
 ///   data.finish();
 ///   adam.step(lr, optim::clip_factor(data.norm().value, 1.0));
+///   data.publish();
 class DataParallel {
  public:
-  /// Binds, allocates and initialises every parameter of `model`, alike on all ranks. Both
-  /// arguments must outlive it. Collective.
+  /// Binds, allocates and initialises every parameter of `model`, alike on all ranks, bucket by
+  /// bucket. Both must outlive it. Collective. ZeRO-3 needs layers: Error 78.
   DataParallel(nn::Module& model, Communicator& dp, const DataParallelOptions& options);
+  /// The same for the layers of `model` that this rank's pipeline stage holds, `chunks`. With
+  /// ZeRO-3 each layer's `run` gathers its weights first and releases them after. Collective.
+  DataParallel(nn::Module& model, std::vector<nn::Layers>& chunks, Mesh& mesh,
+               const DataParallelOptions& options);
   ~DataParallel();
 
   /// Before the first backward of a step: gradients start afresh, and each parameter will see
-  /// `micros` backward passes. A bucket is reduced as soon as all its parameters have had theirs,
-  /// always in the same order on every rank.
+  /// `micros` backward passes for each chunk that uses it. A bucket is reduced as soon as all its
+  /// parameters have had theirs: with `off` and `optimizer` always in the same order; with the
+  /// others after each pass, and then all ranks must use the same parameters in it.
   void begin(int64_t micros = 1);
-  /// After the last backward: reduces what did not fire (unused parameters count as zero) and waits
-  /// for all sums. Collective.
+  /// After the last backward: reduces what did not fire (unused parameters count as zero), waits
+  /// for all sums over dp, then sums what tensor-parallel ranks and the two ends of the pipeline
+  /// have only parts of. Collective.
   void finish();
+  /// After the optimizer's step: every rank gets the weights that others have updated. Collective.
+  void publish();
 
   struct Norm {
     double value;       ///< Euclidean, over each logical parameter once; infinity if not finite
-    double non_finite;  ///< elements that are inf or NaN, anywhere
+    double non_finite;  ///< elements that are inf or NaN, anywhere, also in replicas
   };
-  /// Of the summed gradient, after finish().
-  Norm norm() const;
-  /// The first parameter, in order of declaration, with a non-finite gradient; empty if none.
-  std::string first_non_finite() const;
+  /// Of the summed gradient of the whole model, after finish(). Collective, alike on all ranks.
+  Norm norm();
+  /// The first parameter, in order of declaration, with a non-finite gradient on any rank; empty if
+  /// none. Collective.
+  std::string first_non_finite();
 
-  /// What an optimizer updates: one slot per bucket.
+  /// What an optimizer updates: one slot per bucket, this rank's slice of it.
   std::vector<optim::Slot> slots() const;
-  /// The layout behind slots(): the same index, the same order of elements.
-  const std::vector<BucketLayout>& layout() const { return layout_; }
+  /// What lies in slot `i`, in order.
+  std::vector<SlotPiece> slot_pieces(size_t i) const;
+  /// Does this rank save what its slots hold of `p`? Of all replicas exactly one does.
+  bool owns(const nn::Parameter& p) const;
+  /// Elements of the whole model, each logical parameter once.
   int64_t parameter_count() const;
+  /// Every parameter this rank holds, whole slices: gathers what is released, for as long as the
+  /// returned handle lives. Collective.
+  std::shared_ptr<void> gather_all();
 
  private:
-  struct Bucket;
-  void add_bucket(const BucketLayout& layout, const DataParallelOptions& options);
+  /// Ranks that sum, beside dp: null for none.
+  struct Groups {
+    Communicator *tp = nullptr, *ends = nullptr, *norm = nullptr;
+  };
+  void build(nn::Module& model, std::vector<nn::Layers>& chunks);
+  void add_bucket(const BucketLayout& layout);
+  void hook(Bucket& b, size_t piece);
   void launch_full();
-  void launch(Bucket& b);
+  void reduce(Bucket& b);
+  void settle(Bucket& b);
+  void zero_unwritten(Bucket& b);
+  void sum_partial();
+  bool counts(const nn::Parameter& p) const;
+  bool releases_gradients() const { return options_.zero >= Zero::gradients; }
+  Bucket* holder(const nn::Parameter* p) const;
+
+  void surround(nn::Layers& chunk);
+  void start_gather(Bucket& b);
+  void acquire(Bucket& b);
+  void release(Bucket& b);
 
   Communicator& dp_;
-  std::vector<nn::Parameter*> parameters_;
-  std::vector<BucketLayout> layout_;
+  Groups groups_;
+  DataParallelOptions options_;
+  std::vector<nn::Parameter*> declared_;  // of the whole model
   std::vector<std::unique_ptr<Bucket>> buckets_;
-  int64_t due_ = 0;      // backward passes each parameter will see in this step
-  size_t launched_ = 0;  // buckets whose reduction has started, in order
+  Bucket* in_flight_ = nullptr;  // ZeRO-2/3: one reduction at a time, so that buckets can go
+  int64_t due_ = 0;              // micro-batches of this step; 0: none has begun
+  size_t launched_ = 0;          // buckets whose reduction has started, in order
 };
 
 }  // namespace triax::parallel

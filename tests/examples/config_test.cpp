@@ -60,9 +60,11 @@ TEST(Config, TakesTextsAsTheyAre) {
 void change(Flags flags) {
   int64_t n = 100;
   for (Flag& f : flags) {
-    if (auto whole = std::get_if<int64_t*>(&f.field)) **whole = n++;
+    if (auto whole = std::get_if<int64_t*>(&f.field))
+      **whole = f.range.max < double(n) ? int64_t(f.range.max) : n++;
     else if (auto real = std::get_if<double*>(&f.field))
       **real = 0.1 + 1.0 / static_cast<double>(++n);
+    else if (auto on = std::get_if<bool*>(&f.field)) **on = true;
     else if (!f.choices.empty()) **std::get_if<std::string*>(&f.field) = f.choices.back();
     else **std::get_if<std::string*>(&f.field) = "a \"b\"\\ é\n\t\x01#'=" + std::to_string(n++);
   }
@@ -99,9 +101,11 @@ TEST(Config, EveryFlagIsReadAndDocumented) {
   Verb verb = train_verb(config);
   std::string text = help(verb), page = flags_page();
   for (const Flag& f : verb.flags) {
-    EXPECT_NE(text.find("--" + f.name + " " + f.value), std::string::npos) << f.name;
+    std::string shown = is_switch(f) ? f.name : f.name + " " + f.value;
+    EXPECT_NE(text.find("--" + shown), std::string::npos) << f.name;
     EXPECT_NE(text.find(f.group + ":"), std::string::npos) << f.group;
-    EXPECT_NE(page.find("| `--" + f.name + " "), std::string::npos) << f.name;
+    EXPECT_NE(page.find("| `--" + f.name + (is_switch(f) ? "`" : " ")), std::string::npos)
+        << f.name;
   }
   EXPECT_NE(text.find("transformer blocks (default: 4)"), std::string::npos) << text;
   for (size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1) {
@@ -109,6 +113,16 @@ TEST(Config, EveryFlagIsReadAndDocumented) {
   }
   EXPECT_FALSE(parse(verb, Words{"--layers", "3", "--help"}));
   EXPECT_EQ(config.model.layers, empty.model.layers);
+}
+
+TEST(Config, SwitchesNeedNoValue) {
+  EXPECT_FALSE(train({}).ledger);
+  EXPECT_TRUE(train({"--ledger", "--seed", "3"}).ledger);
+  EXPECT_TRUE(train({"--ledger=true"}).ledger);
+  EXPECT_FALSE(train({"--ledger", "--ledger=false"}).ledger);
+  EXPECT_TRUE(train({"--config", file("sequence-parallel = true")}).mesh.sequence_parallel);
+  EXPECT_EQ(refused(Exit::usage, [] { train({"--ledger=7"}); }),
+            "--ledger: `7`; expected true or false");
 }
 
 TEST(Config, DocumentationIsUpToDate) {
@@ -123,7 +137,7 @@ TEST(Config, NamesTheNearestFlag) {
   EXPECT_EQ(unknown({"--micro_batch=3"}),
             "minigpt train: unknown flag --micro_batch; the nearest is --micro-batch");
   EXPECT_EQ(unknown({"-steps", "3"}), "minigpt train: unknown flag -steps; the nearest is --steps");
-  EXPECT_EQ(unknown({"--pp", "2"}), "minigpt train: unknown flag --pp; the nearest is --dp");
+  EXPECT_EQ(unknown({"--pq", "2"}), "minigpt train: unknown flag --pq; the nearest is --pp");
   EXPECT_EQ(unknown({"7"}), "minigpt train: `7` is no flag; flags are written --name VALUE");
   EXPECT_EQ(unknown({"--seed", "1", "--steps"}),
             "minigpt train: --steps has no value; flags are written --name VALUE, or --name=VALUE "
@@ -159,6 +173,8 @@ TEST(Config, RefusesBadFiles) {
   EXPECT_EQ(refused_file("layers = \"1\""),
             "run.toml:1: layers is a text in quotes; expected a whole number in [1, 2147483647]");
   EXPECT_EQ(refused_file("out = 1"), "run.toml:1: out is a number; expected a text in UTF-8");
+  EXPECT_EQ(refused_file("ledger = 1"), "run.toml:1: ledger is a number; expected true or false");
+  EXPECT_EQ(refused_file("lr = true").substr(0, 27), "run.toml:1: lr is true or f");
   EXPECT_EQ(refused_file("lr = 1\nlr = 2"), "run.toml:2: `lr` was given in line 1 already");
   const std::string malformed[] = {"[train]",
                                    "lr",
@@ -171,7 +187,7 @@ TEST(Config, RefusesBadFiles) {
                                    "lr = 1__0",
                                    "lr = nan",
                                    "lr = 1 2",
-                                   "lr = true",
+                                   "lr = truer",
                                    "lr = [1]",
                                    "out = \"a",
                                    "out = \"\\q\"",

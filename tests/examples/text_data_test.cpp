@@ -33,7 +33,7 @@ TEST(TextData, HoldsOutTheEnd) {
 TEST(TextData, BeginsAWindowAtEveryPosition) {
   auto data = cut(4, 0.35);
   const int64_t samples[] = {8, 0};
-  Batch b = data.batch(samples);
+  nn::Batch b = data.batch(samples);
   EXPECT_EQ(b.ids.shape(), Shape({8}));
   EXPECT_EQ(b.ids.to_host<int32_t>(), (Ids{8, 9, 10, 11, 0, 1, 2, 3}));
   // The last target is the last token to train on.
@@ -45,7 +45,7 @@ TEST(TextData, BeginsAWindowAtEveryPosition) {
 
 TEST(TextData, ValidatesOnEveryHeldOutTokenOnce) {
   auto data = cut(4, 0.35);  // held out: 13..19
-  Batch b = data.val_batch(0, 3);
+  nn::Batch b = data.val_batch(0, 3);
   EXPECT_EQ(b.ids.to_host<int32_t>(), (Ids{13, 14, 15, 16, 17, 18, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(b.targets.to_host<int32_t>(), (Ids{14, 15, 16, 17, 18, 19, -1, -1, -1, -1, -1, -1}));
   EXPECT_EQ(data.val_batch(1, 1).targets.to_host<int32_t>(), (Ids{18, 19, -1, -1}));

@@ -23,7 +23,7 @@ TEST(Validate, ResolvesWhatFollows) {
   TrainConfig c;
   c.data = "texts/some.txt";
   resolve(c, 2, "20250101-120000");
-  EXPECT_EQ(c.dp, 2);
+  EXPECT_EQ(c.mesh.dp, 2);
   EXPECT_EQ(c.global_batch, 2 * c.micro_batch);
   EXPECT_EQ(c.accumulation(), 1);
   EXPECT_EQ(c.out, "runs/20250101-120000-some");
@@ -34,7 +34,8 @@ TEST(Validate, ResolvesWhatFollows) {
   given.data = "a";
   given.out = "b";
   given.metrics = "c";
-  given.dp = 3;
+  given.mesh.dp = 3;
+  given.mesh.chunks = 1;
   given.global_batch = 72;
   TrainConfig resolved = given;
   resolve(resolved, 3, "");
@@ -51,10 +52,11 @@ TEST(Validate, RefusesHeadsThatDoNotDivideTheWidth) {
 }
 
 TEST(Validate, RefusesAMeshThatIsNotTheRanks) {
-  EXPECT_EQ(message([](auto& c) { c.dp = 3; }),
-            "mesh: dp 3 does not equal the 2 ranks started\n"
-            "  Each rank holds one replica of the model. Valid dp with 2 ranks: 2.\n"
-            "  For dp 3: mpirun -np 3 minigpt train ..., or --comm threads --ranks 3");
+  EXPECT_EQ(message([](auto& c) { c.mesh.dp = 3; }),
+            "mesh: dp 3 * pp 1 * tp 1 = 3 does not equal the 2 ranks started\n"
+            "  With 2 ranks try: --dp 2 --pp 1 --tp 1, or --dp 1 --pp 2 --tp 1, or --dp 1 --pp 1 "
+            "--tp 2\n"
+            "  For this mesh: mpirun -np 3 minigpt train ..., or --comm threads --ranks 3");
   EXPECT_NE(message([](auto& c) { c.ranks = 2; }).find("ranks=2 with comm=auto"),
             std::string::npos);
 }

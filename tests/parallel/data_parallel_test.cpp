@@ -123,7 +123,7 @@ TEST(DataParallelTest, AnyNumberOfRanksTrainsTheSameModel) {
 TEST(DataParallelTest, BucketsFollowReverseOrderAndSizes) {
   Net net;
   net.bind(1);
-  auto layout = lay_out(net.parameters(), {.first = 64, .other = 100});
+  auto layout = lay_out({{.parameters = net.parameters()}}, {.first = 64, .other = 100}, 1);
   EXPECT_EQ(layout[0].pieces[0].parameter->name, "out.bias");
   size_t count = 0;
   for (size_t b = 0; b < layout.size(); ++b) {

@@ -1,0 +1,112 @@
+#include "examples/minigpt/replica.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/check.h"
+#include "parallel/comm/thread_comm.h"
+#include "parallel/pipeline/partition.h"
+
+namespace triax::minigpt {
+namespace {
+
+parallel::PipelineShape shape_of(const TrainConfig& c) {
+  return {int(c.mesh.pp), int(c.mesh.chunks), int(c.accumulation())};
+}
+
+parallel::Boundary boundary(const TrainConfig& c, const parallel::TensorParallel& tp) {
+  return {{tp.rows(c.micro_batch * c.model.context), c.model.width}, f32};
+}
+
+nn::Layers observed(nn::Layers layers, const Observer& observer) {
+  if (observer)
+    for (auto& layer : layers)
+      layer.run = [layer, observer](const Tensor& x, const nn::Batch& batch) {
+        Tensor y = layer.run(x, batch);
+        observer(layer.name, y, batch);
+        return y;
+      };
+  return layers;
+}
+
+}  // namespace
+
+std::vector<int64_t> placement(const TrainConfig& c, const nn::Layers& layers) {
+  auto shape = shape_of(c);
+  if (!c.mesh.placement.empty()) {
+    auto counts = parallel::parse_placement(c.mesh.placement, shape, c.model.layers);
+    ++counts.front();  // the embedding
+    ++counts.back();   // the head
+    return counts;
+  }
+  std::vector<double> costs;
+  for (auto& layer : layers) costs.push_back(layer.cost);
+  return parallel::partition(costs, shape.virtual_stages());
+}
+
+Replica::Replica(const TrainConfig& c, parallel::Mesh& mesh, const Observer& observer)
+    : config_(c),
+      tp_(mesh.tp(), {.sequence = c.mesh.sequence_parallel}),
+      schedule_(parallel::schedule_named(c.mesh.schedule)),
+      model_(c.model, tp_),
+      chunks_(parallel::layers_of_stage(observed(model_.layers(), observer),
+                                        placement(c, model_.layers()), shape_of(c),
+                                        mesh.pp().rank())),
+      data_(model_, chunks_, mesh,
+            {.seed = uint64_t(c.seed), .zero = parallel::Zero(c.mesh.zero)}),
+      pipeline_(mesh, chunks_, boundary(c, tp_)) {}
+
+/// The ranks of a tensor-parallel group all see the loss; the first reports it.
+parallel::PipelineRun Replica::collect(double& loss, int64_t micros,
+                                       const std::function<nn::Batch(int64_t)>& batch) const {
+  return {.micros = int(micros),
+          .batch = [&batch](int m) { return batch(m); },
+          .output =
+              [&loss, this](int, const Tensor& sum) {
+                if (tp_.rank() == 0) loss += sum.item();
+              }};
+}
+
+double Replica::step(const std::function<nn::Batch(int64_t)>& batch, double seed) {
+  double loss = 0;
+  auto run = collect(loss, config_.accumulation(), batch);
+  run.seed = seed;
+  data_.begin(run.micros);
+  pipeline_.train(schedule_, run);
+  data_.finish();
+  return loss;
+}
+
+double Replica::evaluate(int64_t micros, const std::function<nn::Batch(int64_t)>& batch) {
+  double loss = 0;
+  pipeline_.infer(collect(loss, micros, batch));
+  return loss;
+}
+
+std::string describe_stages(const TrainConfig& c) {
+  auto alone = parallel::single_rank();
+  Gpt model(c.model, parallel::TensorParallel(*alone));
+  auto layers = model.layers();
+  auto counts = placement(c, layers);
+  std::string text;
+  for (int stage = 0; stage < c.mesh.pp; ++stage) {
+    std::set<nn::Parameter*> held;
+    std::vector<std::string> names;
+    for (auto& chunk : parallel::layers_of_stage(layers, counts, shape_of(c), stage))
+      for (auto& layer : chunk) {
+        names.push_back(layer.name);
+        for (auto* m : layer.uses)
+          for (auto* p : m->parameters()) held.insert(p);
+      }
+    double n = 0;
+    for (auto* p : held) n += double(p->full.numel());
+    auto share = [&](int64_t since) { return c.mesh.zero >= since ? double(c.mesh.dp) : 1.; };
+    double each = n / double(c.mesh.tp);
+    double bytes = each * (4 / share(3) + 4 / share(2) + 8 / share(1));
+    text += fmt::format("  stage {}  {:.0f} parameters, about {:.1f} MB a rank at rest: {}\n", stage,
+                        n, bytes / 1e6, fmt::join(names, " "));
+  }
+  return text;
+}
+
+}  // namespace triax::minigpt

@@ -1,0 +1,157 @@
+#include "parallel/pipeline/pipeline.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/check.h"
+#include "parallel/pipeline/check_schedule.h"
+
+namespace triax::parallel {
+
+std::vector<nn::Layers> layers_of_stage(const nn::Layers& model, const std::vector<int64_t>& counts,
+                                        const PipelineShape& shape, int stage) {
+  int64_t sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  check(std::ssize(counts) == shape.virtual_stages() && sum == std::ssize(model),
+        "pipeline: {} layers placed on {} virtual stages; expected {} layers on {}", sum,
+        counts.size(), model.size(), shape.virtual_stages());
+  std::vector<nn::Layers> chunks;
+  for (int c = 0; c < shape.chunks; ++c) {
+    auto v = shape.virtual_stage(stage, c);
+    auto begin = model.begin() + std::accumulate(counts.begin(), counts.begin() + v, int64_t{0});
+    chunks.emplace_back(begin, begin + counts[size_t(v)]);
+  }
+  return chunks;
+}
+
+Pipeline::Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const Boundary& boundary)
+    : stages_(mesh.pp().size()),
+      stage_(mesh.pp().rank()),
+      chunks_(std::move(chunks)),
+      boundary_(boundary) {
+  if (stages_ == 1) return;
+  agree(mesh.pp());
+  connect(mesh.pp());
+}
+
+Pipeline::~Pipeline() = default;
+
+/// A transfer that the two sides see differently would be found only when it happens.
+void Pipeline::agree(Communicator& ring) const {
+  std::vector<int64_t> mine(8, -1);
+  mine[0] = std::ssize(chunks_);
+  mine[1] = int64_t(boundary_.dtype);
+  for (int d = 0; d < std::min(boundary_.shape.rank(), 6); ++d)
+    mine[size_t(d) + 2] = boundary_.shape[d];
+  Tensor all = empty({stages_, 8}, DType::i64, cpu);
+  ring.all_gather(from_host(mine, {8}, cpu), all).wait();
+  auto told = all.to_host<int64_t>();
+  for (int s = 1; s < stages_; ++s)
+    check_input(std::equal(told.begin(), told.begin() + 8, told.begin() + 8 * s), Exit::config,
+                "pipeline: stage {} has {} chunks and sends {} elements a row, stage 0 has {} and "
+                "sends {}; expected the same chunks, shape and dtype on all stages",
+                s, told[size_t(8 * s)], told[size_t(8 * s + 3)], told[0], told[3]);
+}
+
+/// Link l joins stages l and l + 1 of the ring. A split gives each stage to one link only, so links
+/// are made in rounds: even ones, odd ones, and on an odd ring the last by itself.
+void Pipeline::connect(Communicator& ring) {
+  auto round_of = [&](int l) { return stages_ % 2 == 1 && l == stages_ - 1 ? 2 : l % 2; };
+  for (int round = 0; round < (stages_ % 2 == 1 ? 3 : 2); ++round)
+    for (bool up : {true, false}) {
+      int mine = -1;
+      for (int l : {stage_, (stage_ + stages_ - 1) % stages_})
+        if (round_of(l) == round) mine = l;
+      int color = mine >= 0 ? mine : stages_ + stage_;
+      int key = mine == stage_ ? 0 : 1;  // rank 0 is the lower end
+      auto comm = ring.split(color, key, fmt::format("link {} {}", mine, up ? "up" : "down"));
+      if (mine >= 0) (up ? links_[mine].up : links_[mine].down) = std::move(comm);
+    }
+}
+
+Communicator& Pipeline::channel(const PipelineShape& shape, const Handover& what) {
+  Link& link = links_.at(link_of(shape, what));
+  return what.kind == Handover::activation ? *link.up : *link.down;
+}
+
+void Pipeline::train(const Schedule& schedule, const PipelineRun& run) {
+  PipelineShape shape{stages_, int(chunks_.size()), run.micros};
+  auto known = std::find_if(checked_.begin(), checked_.end(),
+                            [&](auto& c) { return c.first == shape; });
+  if (known == checked_.end()) {
+    check_schedule(schedule, shape);
+    known = checked_.insert(checked_.end(), {shape, schedule(shape, stage_)});
+  }
+  execute(known->second, shape, run);
+}
+
+void Pipeline::infer(const PipelineRun& run) {
+  NoGrad guard;
+  PipelineShape shape{stages_, int(chunks_.size()), run.micros};
+  execute(forward_only(shape, stage_), shape, run);
+}
+
+void Pipeline::execute(const Actions& actions, const PipelineShape& shape, const PipelineRun& run) {
+  peak_live_ = 0;
+  for (const Action& a : actions) {
+    std::erase_if(sends_, [](Work& w) { return w.done(); });
+    if (a.kind == Action::forward) forward(a, shape, run);
+    else if (a.kind == Action::backward_weight) {
+      slots_.at({a.chunk, a.micro}).later.run();
+      slots_.erase({a.chunk, a.micro});
+    } else backward(a, shape, run);
+  }
+  for (Work& w : sends_) w.wait();
+  sends_.clear();
+}
+
+void Pipeline::forward(const Action& a, const PipelineShape& shape, const PipelineRun& run) {
+  bool records = autograd::recording();
+  Slot slot;
+  if (auto from = received_by(shape, stage_, a)) {
+    slot.x = receive(shape, *from);
+    if (records) require_grad(slot.x);
+  }
+  peak_live_ = std::max(peak_live_, int(slots_.size()) + 1);
+  nn::Batch batch = run.batch(a.micro);
+  slot.y = slot.x;
+  for (auto& layer : chunks_[size_t(a.chunk)]) slot.y = layer.run(slot.y, batch);
+  if (auto to = sent_by(shape, stage_, a)) send(shape, *to, slot.y.detach());
+  else if (run.output) run.output(a.micro, slot.y);
+  if (records) slots_[{a.chunk, a.micro}] = std::move(slot);
+}
+
+void Pipeline::backward(const Action& a, const PipelineShape& shape, const PipelineRun& run) {
+  Slot& slot = slots_.at({a.chunk, a.micro});
+  auto from = received_by(shape, stage_, a);
+  Tensor dy = from ? receive(shape, *from)
+                   : full(slot.y.shape(), run.seed, slot.y.dtype(), slot.y.device());
+  bool whole = a.kind == Action::backward;
+  triax::backward(slot.y, dy, whole ? nullptr : &slot.later);
+  if (auto to = sent_by(shape, stage_, a)) send(shape, *to, grad(slot.x).to(boundary_.dtype));
+  slot.x = slot.y = {};
+  if (whole) slots_.erase({a.chunk, a.micro});
+}
+
+/// Posted when needed: what arrives is what this stage's list takes next.
+Tensor Pipeline::receive(const PipelineShape& shape, const Handover& what) {
+  if (stages_ == 1) return in_place_.extract(what).mapped();
+  Communicator& from = channel(shape, what);
+  Tensor x = from.empty(boundary_.shape, boundary_.dtype);
+  from.recv(x, 1 - from.rank()).wait();
+  return x;
+}
+
+/// Not waited for before the end of the list, so the transfer goes on beside what comes next.
+void Pipeline::send(const PipelineShape& shape, const Handover& what, const Tensor& x) {
+  if (stages_ == 1) {
+    in_place_.emplace(what, x);
+    return;
+  }
+  check(x.shape() == boundary_.shape && x.dtype() == boundary_.dtype,
+        "pipeline: {} is {}; expected [{}] {} as agreed", str(what), describe(x),
+        str(boundary_.shape), boundary_.dtype);
+  Communicator& to = channel(shape, what);
+  sends_.push_back(to.send(x.contiguous(), 1 - to.rank()));
+}
+
+}  // namespace triax::parallel

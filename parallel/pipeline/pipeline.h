@@ -1,0 +1,89 @@
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "autograd/backward.h"
+#include "nn/layer.h"
+#include "parallel/mesh.h"
+#include "parallel/pipeline/schedule.h"
+
+namespace triax::parallel {
+
+/// The layers of one stage: chunk c is virtual stage c * stages + stage. `counts` says how many of
+/// the model's layers each virtual stage holds, in order. Throws unless there is one for each
+/// virtual stage and they add up.
+std::vector<nn::Layers> layers_of_stage(const nn::Layers& model, const std::vector<int64_t>& counts,
+                                        const PipelineShape& shape, int stage);
+
+/// What passes from one stage to the next.
+struct Boundary {
+  Shape shape;  ///< of one micro-batch's activation
+  DType dtype = f32;
+};
+
+/// Micro-batches to run through the pipeline.
+struct PipelineRun {
+  int micros = 1;
+  /// Micro-batch m of this replica, for any stage.
+  std::function<nn::Batch(int micro)> batch;
+  /// On the last stage: what the last layer returned.
+  std::function<void(int micro, const Tensor& y)> output;
+  double seed = 1;  ///< gradient of each element of y, in training
+};
+
+/// Runs this rank's list of actions over its chunks of the model. One executor for all schedules;
+/// it knows nothing of models or of data parallelism. A received activation is a leaf whose
+/// gradient goes back. With one stage it is gradient accumulation.
+class Pipeline {
+ public:
+  /// Collective over mesh.pp(). `mesh` must outlive it. Throws Error 78 if stages disagree about
+  /// chunks or boundary.
+  Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const Boundary& boundary);
+  ~Pipeline();
+
+  /// Forward and backward of every micro-batch, as `schedule` orders them; it is checked the first
+  /// time that it meets a number of micro-batches (`check_schedule`). Collective.
+  void train(const Schedule& schedule, const PipelineRun& run);
+  /// Forward only; records nothing. Collective.
+  void infer(const PipelineRun& run);
+
+  bool is_first() const { return stage_ == 0; }
+  /// Does this rank's `output` get called?
+  bool is_last() const { return stage_ == stages_ - 1; }
+  /// Most activations (one micro-batch in one chunk) this stage held at once in the last run.
+  int peak_live() const { return peak_live_; }
+
+ private:
+  struct Slot {  // a micro-batch in a chunk, from its forward to the end of its backward
+    Tensor x, y;
+    autograd::Later later;
+  };
+  using Key = std::pair<int, int>;  // chunk, micro-batch
+  /// One two-rank communicator for each link and direction.
+  struct Link {
+    std::unique_ptr<Communicator> up, down;
+  };
+
+  void connect(Communicator& ring);
+  void agree(Communicator& ring) const;
+  void execute(const Actions& actions, const PipelineShape& shape, const PipelineRun& run);
+  void forward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
+  void backward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
+  Tensor receive(const PipelineShape& shape, const Handover& what);
+  void send(const PipelineShape& shape, const Handover& what, const Tensor& x);
+  Communicator& channel(const PipelineShape& shape, const Handover& what);
+
+  int stages_, stage_;
+  std::vector<nn::Layers> chunks_;
+  Boundary boundary_;
+  std::map<int, Link> links_;  // by number, those that end here
+  std::vector<std::pair<PipelineShape, Actions>> checked_;
+  std::map<Key, Slot> slots_;
+  std::map<Handover, Tensor> in_place_;  // between chunks on a ring of one stage
+  std::vector<Work> sends_;
+  int peak_live_ = 0;
+};
+
+}  // namespace triax::parallel

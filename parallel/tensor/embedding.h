@@ -1,0 +1,45 @@
+#pragma once
+#include "autograd/ops.h"
+#include "nn/embedding.h"
+#include "parallel/tensor/tensor_parallel.h"
+
+namespace triax::parallel {
+
+/// A table [vocabulary, width] whose rows are split over the ranks, used to look tokens up and, if
+/// the head is tied to it, as the weight of the logits (Press and Wolf 2017). Any vocabulary will
+/// do: what the ranks do not divide is padded, and padding takes part in nothing.
+class VocabularyEmbedding : public nn::Module {
+ public:
+  VocabularyEmbedding(int64_t vocabulary, int64_t width, const TensorParallel& tp,
+                      const nn::EmbeddingOptions& o = {})
+      : tp_(tp),
+        slice_{.first = tp.vocabulary(vocabulary).begin, .all = vocabulary},
+        table_(parameter({.name = "table",
+                          .full = {vocabulary, width},
+                          .init = {.std = o.std},
+                          .shard = tp.vocabulary(vocabulary),
+                          .decay = true,
+                          .tied = true})) {}
+
+  /// ids [all rows], of the whole vocabulary -> [rows, width] as outside.
+  Tensor operator()(const Tensor& ids) const { return tp_.leave(embedding(ids, table_, slice_)); }
+  /// x as outside [rows, width] -> this rank's slice of the logits [all rows, slice].
+  Tensor logits(const Tensor& x) const { return linear(tp_.enter(x), table_); }
+  /// Cross-entropy of these logits; targets [all rows], of the whole vocabulary. Alike on all
+  /// ranks. As triax::cross_entropy otherwise, whose `slice` and `combine` are set here.
+  Tensor cross_entropy(Tensor logits, const Tensor& targets, CrossEntropyOptions o = {}) const {
+    o.slice = slice_;
+    o.combine = [tp = tp_](const Tensor& stats) { tp.combine(stats); };
+    return triax::cross_entropy(std::move(logits), targets, o);
+  }
+  /// Logits of all ranks, side by side without padding: [rows, vocabulary]. For sampling: no
+  /// gradient passes.
+  Tensor whole(const Tensor& logits) const { return tp_.join_columns(logits).narrow(1, 0, slice_.all); }
+
+ private:
+  TensorParallel tp_;
+  VocabularySlice slice_;
+  nn::Parameter& table_;
+};
+
+}  // namespace triax::parallel

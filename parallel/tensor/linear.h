@@ -1,0 +1,60 @@
+#pragma once
+#include "autograd/ops.h"
+#include "nn/linear.h"
+#include "parallel/tensor/tensor_parallel.h"
+
+namespace triax::parallel {
+
+/// y = x w^T + b with the rows of w [out, in] split: every rank makes out / tp of the features.
+/// The way into a split stretch: x as outside [rows, in] -> [all rows, out / tp].
+class ColumnLinear : public nn::Module {
+ public:
+  ColumnLinear(int64_t in, int64_t out, const TensorParallel& tp, const nn::LinearOptions& o = {})
+      : tp_(tp),
+        weight_(parameter({.name = "weight",
+                           .full = {out, in},
+                           .init = {.std = o.std},
+                           .shard = tp.shard(0, out),
+                           .decay = true})),
+        bias_(o.bias ? &parameter({.name = "bias", .full = {out}, .shard = tp.shard(0, out)})
+                     : nullptr) {}
+
+  Tensor operator()(const Tensor& x) const { return linear(tp_.enter(x), weight_, bias()); }
+  /// gelu(x w^T + b) in one pass; needs a bias.
+  Tensor gelu(const Tensor& x) const { return linear_gelu(tp_.enter(x), weight_, bias()); }
+
+ private:
+  Tensor bias() const { return bias_ ? bias_->value : Tensor(); }
+  TensorParallel tp_;
+  nn::Parameter& weight_;
+  nn::Parameter* bias_;
+};
+
+/// y = x w^T + b with the columns of w [out, in] split: every rank eats in / tp of the features and
+/// has a part of the sum. The way out: [all rows, in / tp] -> y as outside [rows, out].
+class RowLinear : public nn::Module {
+ public:
+  RowLinear(int64_t in, int64_t out, const TensorParallel& tp, const nn::LinearOptions& o = {})
+      : tp_(tp),
+        weight_(parameter({.name = "weight",
+                           .full = {out, in},
+                           .init = {.std = o.std},
+                           .shard = tp.shard(1, in),
+                           .decay = true})),
+        bias_(o.bias ? &parameter({.name = "bias", .full = {out}, .shard = tp.whole()})
+                     : nullptr) {}
+
+  /// The bias is added once, to the sum; where there is nothing to sum, inside the product.
+  Tensor operator()(const Tensor& x) const {
+    if (tp_.size() == 1) return linear(x, weight_, bias_ ? bias_->value : Tensor());
+    Tensor y = tp_.leave(linear(x, weight_));
+    return bias_ ? y + *bias_ : y;
+  }
+
+ private:
+  TensorParallel tp_;
+  nn::Parameter& weight_;
+  nn::Parameter* bias_;
+};
+
+}  // namespace triax::parallel

@@ -1,0 +1,117 @@
+#include "parallel/tensor/tensor_parallel.h"
+
+#include <algorithm>
+
+#include "autograd/ops.h"
+#include "core/check.h"
+
+namespace triax::parallel {
+
+nn::Shard TensorParallel::shard(int dim, int64_t length) const {
+  if (size() == 1) return {};
+  check_input(length % size() == 0, Exit::config,
+              "tensor parallel: {} ranks do not divide {} features; expected a multiple", size(),
+              length);
+  int64_t each = length / size();
+  return {.dim = dim, .begin = rank() * each, .length = each};
+}
+
+nn::Shard TensorParallel::vocabulary(int64_t rows) const {
+  if (size() == 1) return {};
+  int64_t each = (rows + size() - 1) / size();
+  int64_t begin = std::min(rows, rank() * each), length = std::min(each, rows - begin);
+  return {.begin = begin, .length = length, .padding = each - length};
+}
+
+nn::Shard TensorParallel::whole() const {
+  return {.replicated = size() > 1, .partial = sequence_, .first_replica = rank() == 0};
+}
+
+int64_t TensorParallel::rows(int64_t all) const {
+  if (!sequence_) return all;
+  check_input(all % size() == 0, Exit::config,
+              "sequence parallel: {} ranks do not divide {} token rows; expected a multiple",
+              size(), all);
+  return all / size();
+}
+
+Tensor TensorParallel::enter(const Tensor& x) const {
+  if (size() == 1) return x;
+  if (sequence_)
+    return record("enter", gathered(x), {x},
+                  [tp = *this](const Tensor& dy) { return Tensors{tp.sum_scattered(dy)}; });
+  return record("enter", x.detach(), {x},
+                [tp = *this](const Tensor& dy) { return Tensors{tp.summed(dy)}; });
+}
+
+Tensor TensorParallel::leave(Tensor x) const {
+  if (size() == 1) return x;
+  if (sequence_)
+    return record("leave", sum_scattered(x), {x},
+                  [tp = *this](const Tensor& dy) { return Tensors{tp.gathered(dy)}; });
+  Tensor y = x.exclusive() ? x.detach() : clone(x);
+  tp_->all_reduce(y).wait();
+  return record("leave", y, {x}, [](const Tensor& dy) { return Tensors{dy}; });
+}
+
+Tensor TensorParallel::scatter_rows(const Tensor& x) const {
+  if (!sequence_) return x;
+  return record("scatter_rows", mine(x), {x},
+                [tp = *this](const Tensor& dy) { return Tensors{tp.gathered(dy)}; });
+}
+
+Tensor TensorParallel::gather_rows(const Tensor& x) const {
+  if (!sequence_) return x;
+  return record("gather_rows", gathered(x), {x},
+                [tp = *this](const Tensor& dy) { return Tensors{tp.mine(dy)}; });
+}
+
+Tensor TensorParallel::summed(const Tensor& x) const {
+  Tensor y = tp_->empty(x.shape(), x.dtype());
+  copy_(y, x.detach());
+  tp_->all_reduce(y).wait();
+  return y;
+}
+
+Tensor TensorParallel::gathered(const Tensor& x) const {
+  Shape all = x.shape();
+  all[0] *= size();
+  Tensor y = tp_->empty(all, x.dtype());
+  tp_->all_gather(x.detach().contiguous(), y).wait();
+  return y;
+}
+
+Tensor TensorParallel::sum_scattered(const Tensor& x) const {
+  Shape mine = x.shape();
+  mine[0] = rows(mine[0]);
+  Tensor y = tp_->empty(mine, x.dtype());
+  tp_->reduce_scatter(x.detach().contiguous(), y).wait();
+  return y;
+}
+
+Tensor TensorParallel::mine(const Tensor& x) const {
+  int64_t n = rows(x.size(0));
+  return clone(x.detach().narrow(0, first_row(n), n));
+}
+
+Tensor TensorParallel::join_columns(const Tensor& x) const {
+  if (size() == 1) return x.detach();
+  Tensor all = gathered(x).view({size(), x.size(0), x.size(1)});
+  return all.transpose(0, 1).contiguous().view({x.size(0), size() * x.size(1)});
+}
+
+// The largest logit of a row is that of its slices; their sums of exponentials, each taken from its
+// own largest, are brought to it (Shoeybi et al. 2019, section 3, for the rest).
+void TensorParallel::combine(const Tensor& stats) const {
+  if (size() == 1) return;
+  NoGrad guard;
+  int64_t rows = stats.size(0);
+  Tensor all = tp_->empty({size(), rows, 4}, stats.dtype());
+  tp_->all_gather(stats, all).wait();
+  Tensor largest = all.narrow(2, 0, 1), exps = all.narrow(2, 1, 1);
+  Tensor top = max(largest, {0}, Keep::yes);  // [1, rows, 1]
+  Tensor sums = sum(concat({exps * exp(largest - top), all.narrow(2, 2, 2)}, 2), {0});
+  copy_(stats, concat({top.view({rows, 1}), sums}, 1));
+}
+
+}  // namespace triax::parallel

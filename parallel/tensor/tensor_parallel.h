@@ -1,0 +1,67 @@
+#pragma once
+#include "nn/parameter.h"
+#include "parallel/comm/communicator.h"
+
+namespace triax::parallel {
+
+struct TensorParallelOptions {
+  /// Outside `enter` and `leave`, hold only this rank's token rows (sequence parallelism:
+  /// Korthikanti et al., "Reducing activation recomputation", 2022, section 4.2.2).
+  bool sequence = false;
+};
+
+/// A stretch of a model whose matrices are split over the ranks of an axis (Shoeybi et al.,
+/// "Megatron-LM", 2019, section 3). Between `enter` and `leave` each rank works on all tokens with
+/// its slice of the features; outside, all ranks work alike on the same rows or, with `sequence`,
+/// on rows of their own. With one rank everything here is the identity. Cheap to copy.
+class TensorParallel {
+ public:
+  /// `tp` must outlive it.
+  explicit TensorParallel(Communicator& tp, const TensorParallelOptions& options = {})
+      : tp_(&tp), sequence_(options.sequence && tp.size() > 1) {}
+
+  int rank() const { return tp_->rank(); }
+  int size() const { return tp_->size(); }
+  bool sequence() const { return sequence_; }
+
+  // -- What this rank holds of a parameter.
+  /// An equal slice of a dim of `length`. Throws Error 78 unless the ranks divide it.
+  nn::Shard shard(int dim, int64_t length) const;
+  /// An equal slice of the rows of a vocabulary, padded where the ranks do not divide it.
+  nn::Shard vocabulary(int64_t rows) const;
+  /// All of it, used outside the stretch.
+  nn::Shard whole() const;
+
+  // -- The way in and out. x [rows, width]; each is its counterpart's backward.
+  /// Rows of this rank -> all rows; the parts that ranks have of the gradient are summed.
+  Tensor enter(const Tensor& x) const;
+  /// Parts of a sum -> the sum, its rows of this rank. Moved in, x gives its memory.
+  Tensor leave(Tensor x) const;
+  /// All rows, alike on all ranks -> rows of this rank. Throws Error 78 unless ranks divide them.
+  Tensor scatter_rows(const Tensor& x) const;
+  /// Rows of this rank -> all rows, used alike on all ranks.
+  Tensor gather_rows(const Tensor& x) const;
+
+  /// The columns [rows, columns] of all ranks side by side; no gradient passes.
+  Tensor join_columns(const Tensor& x) const;
+
+  /// How many of `all` rows this rank has outside. Throws Error 78 unless the ranks divide them.
+  int64_t rows(int64_t all) const;
+  /// Index of the first of this rank's `mine` rows among all rows.
+  int64_t first_row(int64_t mine) const { return sequence_ ? rank() * mine : 0; }
+
+  /// Makes of each rank's cross-entropy statistics [rows, 4] those of the whole vocabulary
+  /// (CrossEntropyOptions::combine).
+  void combine(const Tensor& stats) const;
+
+ private:
+  Tensor summed(const Tensor& x) const;
+  Tensor gathered(const Tensor& x) const;
+  Tensor sum_scattered(const Tensor& x) const;
+  Tensor mine(const Tensor& x) const;
+
+  Communicator* tp_;
+  bool sequence_;
+};
+
+}  // namespace triax::parallel
