@@ -54,33 +54,33 @@ TEST(CheckpointDirectory, AutoTakesTheNewestOrNone) {
   SavedRun run(0);
   EXPECT_FALSE(run.all.resume("auto").has_value());
   EXPECT_FALSE(CheckpointDirectory(run.dir / "not/there", run.alone).resume("auto").has_value());
-  expect_error(Exit::not_found, "there is none", [&] { run.all.resume("last-good"); });
+  expect_error([&] { run.all.resume("last-good"); }, {"there is none"}, Exit::not_found);
   run.all.save(9, pieces(9), {});
   run.all.save(10, pieces(10), {});
   auto newest = run.all.resume("auto");
   EXPECT_EQ(newest->step(), 10);  // by number: as text, 9 would come last
   EXPECT_EQ(value_of(*newest), 10);
   EXPECT_EQ(run.all.resume(run.dir / "step-9")->step(), 9);
-  expect_error(Exit::not_found, "step-11", [&] { run.all.resume(run.dir / "step-11"); });
+  expect_error([&] { run.all.resume(run.dir / "step-11"); }, {"step-11"}, Exit::not_found);
 }
 
 TEST(CheckpointDirectory, ADamagedNewestIsNamedWithAWayOut) {
   SavedRun run(3);
   run.damage(30);
   std::string path = run.dir.path();
-  expect_error(Exit::data,
-               "checkpoint " + path +
-                   "/step-30 is damaged: rank0.safetensors, tensor w, checksum differs\n"
-                   "  Nothing was loaded. Newest verified checkpoint: step-20. Use "
-                   "--resume=last-good to continue from it.",
-               [&] { run.all.resume("auto"); });
+  expect_error([&] { run.all.resume("auto"); },
+               {"checkpoint " + path +
+                "/step-30 is damaged: rank0.safetensors, tensor w, checksum differs\n"
+                "  Nothing was loaded. Newest verified checkpoint: step-20. Use "
+                "--resume=last-good to continue from it."},
+               Exit::data);
   EXPECT_EQ(run.all.resume("last-good")->step(), 20);
   std::filesystem::remove(path + "/step-20/manifest.json");
   EXPECT_EQ(run.all.resume("last-good")->step(), 10);
   run.damage(10);
   for (const char* how : {"auto", "last-good"})
-    expect_error(Exit::data, "No checkpoint in " + path + " verifies.",
-                 [&] { run.all.resume(how); });
+    expect_error([&] { run.all.resume(how); }, {"No checkpoint in " + path + " verifies."},
+                 Exit::data);
 }
 
 TEST(CheckpointDirectory, OtherNamesAreNotCheckpoints) {
@@ -179,7 +179,7 @@ TEST(CheckpointDirectory, PruneKeepsTheNewestAndNeverTheOnlyGoodOne) {
   EXPECT_EQ(run.all.steps(), (std::vector<int64_t>{50, 60}));
   run.all.prune(7);
   EXPECT_EQ(disk().list(run.dir.path()).size(), 2u);
-  expect_error(Exit::internal, "at least 1", [&] { run.all.prune(0); });
+  expect_error([&] { run.all.prune(0); }, {"at least 1"});
 }
 
 // One failing operation on one of two ranks, at every operation of a save in turn. `before` has
@@ -204,8 +204,8 @@ void fail_everywhere(int faulty_rank, int error, bool replace, std::vector<std::
       ASSERT_TRUE(e) << faulty.failed() << " failed and nobody noticed";
       bool listing = faulty.failed() == "list";
       Exit code = error == EIO || listing ? Exit::io : Exit::cannot_write;
-      expect_error(code, std::strerror(error), [&] { std::rethrow_exception(e); });
-      expect_error(code, faulty.failed_path(), [&] { std::rethrow_exception(e); });
+      expect_error([&] { std::rethrow_exception(e); }, {std::strerror(error)}, code);
+      expect_error([&] { std::rethrow_exception(e); }, {faulty.failed_path()}, code);
     }
     auto steps = run.all.steps();
     EXPECT_EQ(Checkpoint::open(run.dir / "step-10", run.alone).step(), 10) << faulty.failed();
