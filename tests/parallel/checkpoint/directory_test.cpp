@@ -1,16 +1,11 @@
 #include "parallel/checkpoint/directory.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <random>
 
 #include "core/check.h"
 #include "tests/parallel/checkpoint/sharding.h"
@@ -132,39 +127,6 @@ TEST(CheckpointDirectory, ReplacesAlsoWhereExchangeIsNotSupported) {
   auto newest = run.all.resume("auto");
   EXPECT_EQ(value_of(*newest), 5);
   EXPECT_EQ(disk().list(run.dir.path()).size(), 2u);
-}
-
-// A writer that saves and prunes without end, killed at any moment, leaves a newest checkpoint that
-// verifies. TRIAX_KILLS sets the count.
-TEST(CheckpointDirectory, KilledAtAnyMomentTheNewestIsWhole) {
-  const char* wish = std::getenv("TRIAX_KILLS");
-  const int kills = wish ? std::atoi(wish) : 50;
-  std::mt19937 random(5);
-  SavedRun run(1);
-  int64_t newest = 10;
-  int leftovers = 0;
-  for (int i = 0; i < kills; ++i) {
-    auto large = pieces(1);
-    large.push_back({"x", "", {.full = {50'000}}, full({50'000}, 2, f32, cpu)});
-    pid_t writer = fork();
-    if (writer == 0) {
-      for (int64_t step = newest + 1;; ++step) {
-        run.all.save(step, large, {});
-        run.all.prune(2);
-      }
-    }
-    ASSERT_GT(writer, 0);
-    usleep(useconds_t(200 + random() % 5000));
-    kill(writer, SIGKILL);
-    waitpid(writer, nullptr, 0);
-    leftovers += disk().list(run.dir.path()).size() != run.all.steps().size();
-    auto found = run.all.resume("auto");
-    ASSERT_TRUE(found.has_value());
-    EXPECT_GE(found->step(), newest);
-    newest = found->step();
-  }
-  EXPECT_GT(newest, 10 + kills / 4);
-  EXPECT_GT(leftovers, 0) << "no kill fell into a save";
 }
 
 TEST(CheckpointDirectory, PruneKeepsTheNewestAndNeverTheOnlyGoodOne) {
