@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
@@ -20,6 +21,25 @@ Memory::data_type type_of(DType t) {
          : t == f16  ? Memory::data_type::f16
                      : Memory::data_type::undef;
 }
+
+/// The library plans for omp_get_max_threads() and trusts that it gets them: in a parallel region,
+/// or with OMP_THREAD_LIMIT or OMP_DYNAMIC, it would leave out the work of the missing threads or
+/// wait for them without end. While this lives, max_threads is what there is to get.
+class Threads {
+ public:
+  Threads() {
+    omp_set_dynamic(0);
+    omp_set_num_threads(omp_in_parallel() ? 1 : std::min(before_, omp_get_thread_limit()));
+  }
+  ~Threads() {
+    omp_set_num_threads(before_);
+    omp_set_dynamic(dynamic_before_);
+  }
+  Threads(const Threads&) = delete;
+
+ private:
+  int before_ = omp_get_max_threads(), dynamic_before_ = omp_get_dynamic();
+};
 
 /// A prepared product and the shapes of its arguments.
 struct Prepared {
@@ -123,6 +143,7 @@ bool pays(DType dtype) {
 bool matmul(const Matmul& p) {
   if (p.c.numel() == 0 || p.a.numel() == 0 || p.a.dtype() == f64) return false;
   if (p.bias.defined() && p.bias.strides()[0] != 1) return false;
+  Threads threads;
   const Prepared& r = prepared(p);
   if (!r.usable) return false;
   Scratch<char> room(int64_t(r.scratch.get_size()));

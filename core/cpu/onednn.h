@@ -9,8 +9,10 @@ namespace triax::host::onednn {
 /// here (AMX). False without the library.
 bool pays(DType dtype);
 
-/// `p` by the library, with sums in f32, as Backend::matmul promises. With `before` only that is
-/// written; gelu of it is left to the caller. False, and nothing done, if the library cannot.
+/// `p` by the library, with sums in f32, as Backend::matmul promises; long sums of small products
+/// are cut among threads, so their bits repeat for an equal number of threads only. With `before`
+/// only that is written; gelu of it is left to the caller. False, and nothing done, if the library
+/// cannot.
 bool matmul(const Matmul& p);
 
 }  // namespace triax::host::onednn

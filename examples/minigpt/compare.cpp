@@ -24,7 +24,8 @@ std::string guess(const Assembled& right, const Assembled& other, const MeshConf
     square += double(right.values[i]) * right.values[i];
   }
   double factor = square > 0 ? both / square : 1;
-  const std::pair<const char*, int64_t> axes[] = {{"dp", mesh.dp}, {"tp", mesh.tp}, {"pp", mesh.pp}};
+  const std::pair<const char*, int64_t> axes[] = {
+      {"dp", mesh.dp}, {"tp", mesh.tp}, {"pp", mesh.pp}};
   for (auto [axis, size] : axes) {
     if (size == 1) continue;
     auto times = double(size);
@@ -50,9 +51,10 @@ class Comparison {
                                    const Assembled& right, const Assembled& other, double bound) {
     Difference d{step_, what, name, "", ""};
     if (other.values.size() != right.values.size() || other.missing() > 0) {
-      d.how_much = fmt::format("{} of its {} elements are on no rank",
-                               other.values.empty() ? int64_t(right.values.size()) : other.missing(),
-                               right.values.size());
+      d.how_much =
+          fmt::format("{} of its {} elements are on no rank",
+                      other.values.empty() ? int64_t(right.values.size()) : other.missing(),
+                      right.values.size());
       return d;
     }
     if (!other.conflict.empty()) {
@@ -76,9 +78,9 @@ class Comparison {
 
   std::optional<Difference> number(const char* what, double right, double other, double bound) {
     if (std::abs(right - other) <= bound * std::abs(right)) return {};
-    return Difference{step_, what, "",
-                      fmt::format("{:.9g}, expected {:.9g} within {:.0e} of it", other, right, bound),
-                      ""};
+    return Difference{
+        step_, what, "",
+        fmt::format("{:.9g}, expected {:.9g} within {:.0e} of it", other, right, bound), ""};
   }
 
  private:
@@ -105,7 +107,8 @@ std::optional<Difference> first_difference(const Trace& reference, const Trace& 
     Comparison c(mesh, step);
     for (auto& [name, whole] : right) {
       double top = largest({{name, whole}});
-      double bound = bounds.weight * top + (name.find('/') == name.npos ? extra : bounds.weight * top);
+      double bound =
+          bounds.weight * top + (name.find('/') == name.npos ? extra : bounds.weight * top);
       if (is_noise(name)) bound = std::max(bound, bounds.noise);
       if (auto d = c.tensor("weight", name, whole, find(other, name), bound)) return d;
     }

@@ -17,9 +17,7 @@ ParityBounds free_bounds(const TrainConfig& c) {
   return b;
 }
 
-ParityBounds led_bounds(const TrainConfig& c) {
-  return {.update = 0.02 * c.lr, .noise = c.lr};
-}
+ParityBounds led_bounds(const TrainConfig& c) { return {.update = 0.02 * c.lr, .noise = c.lr}; }
 
 double relative(double right, double other) { return std::abs(other - right) / std::abs(right); }
 
@@ -67,8 +65,9 @@ Exit parity(TrainConfig c) {
   TextData text(file, tokenizer, {.context = c.model.context, .name = c.data});
 
   const MeshConfig& m = c.mesh;
-  fmt::print("parity: dp {} x pp {} x tp {}, ZeRO {}, {}{} against one rank, {} steps\n", m.dp, m.pp,
-             m.tp, m.zero, m.schedule, m.sequence_parallel ? ", sequence parallel" : "", c.steps);
+  fmt::print("parity: dp {} x pp {} x tp {}, ZeRO {}, {}{} against one rank, {} steps\n", m.dp,
+             m.pp, m.tp, m.zero, m.schedule, m.sequence_parallel ? ", sequence parallel" : "",
+             c.steps);
   Names names = names_of(c.model);
   Trace reference = trace(reference_of(c), text), led = trace(c, text, &reference);
   auto difference = first_difference(reference, led, names, m, led_bounds(c));

@@ -52,7 +52,8 @@ std::vector<Piece> pieces(const parallel::DataParallel& data, const optim::AdamW
 std::vector<Piece> gradient_pieces(const parallel::DataParallel& data) {
   std::vector<Piece> all;
   auto slots = data.slots();
-  for (size_t i = 0; i < slots.size(); ++i) add(all, data, {i, slots[i].grad, "gradient"}, Holder::any);
+  for (size_t i = 0; i < slots.size(); ++i)
+    add(all, data, {i, slots[i].grad, "gradient"}, Holder::any);
   return all;
 }
 

@@ -52,8 +52,7 @@ Replica::Replica(const TrainConfig& c, parallel::Mesh& mesh, const Observer& obs
       chunks_(parallel::layers_of_stage(observed(model_.layers(), observer),
                                         placement(c, model_.layers()), shape_of(c),
                                         mesh.pp().rank())),
-      data_(model_, chunks_, mesh,
-            {.seed = uint64_t(c.seed), .zero = parallel::Zero(c.mesh.zero)}),
+      data_(model_, chunks_, mesh, {.seed = uint64_t(c.seed), .zero = parallel::Zero(c.mesh.zero)}),
       pipeline_(mesh, chunks_, boundary(c, tp_)) {}
 
 /// The ranks of a tensor-parallel group all see the loss; the first reports it.
@@ -103,8 +102,8 @@ std::string describe_stages(const TrainConfig& c) {
     auto share = [&](int64_t since) { return c.mesh.zero >= since ? double(c.mesh.dp) : 1.; };
     double each = n / double(c.mesh.tp);
     double bytes = each * (4 / share(3) + 4 / share(2) + 8 / share(1));
-    text += fmt::format("  stage {}  {:.0f} parameters, about {:.1f} MB a rank at rest: {}\n", stage,
-                        n, bytes / 1e6, fmt::join(names, " "));
+    text += fmt::format("  stage {}  {:.0f} parameters, about {:.1f} MB a rank at rest: {}\n",
+                        stage, n, bytes / 1e6, fmt::join(names, " "));
   }
   return text;
 }

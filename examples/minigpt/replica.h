@@ -21,8 +21,8 @@ class Replica {
   Replica(const TrainConfig& c, parallel::Mesh& mesh, const Observer& observer = {});
 
   /// Forward and backward of one step: `batch(m)` is micro-batch m of this replica, every gradient
-  /// is multiplied by `seed` and complete afterwards. Returns the sum of the loss over the tokens of
-  /// the micro-batches, on the one rank of the replica that reports it; 0 on others. Collective.
+  /// is multiplied by `seed` and complete afterwards. Returns the sum of the loss over the tokens
+  /// of the micro-batches, on the one rank of the replica that reports it; 0 on others. Collective.
   double step(const std::function<nn::Batch(int64_t micro)>& batch, double seed);
   /// The same without gradients, for any number of micro-batches.
   double evaluate(int64_t micros, const std::function<nn::Batch(int64_t micro)>& batch);

@@ -65,10 +65,8 @@ class Tracer {
         board_(board),
         order_(text.samples(), uint64_t(c.seed)),
         replica_(c, mesh, [this](auto& layer, auto& y, auto& batch) { observe(layer, y, batch); }),
-        adam_(replica_.data().slots(), {.beta1 = c.beta1,
-                                        .beta2 = c.beta2,
-                                        .eps = 1e-6,
-                                        .weight_decay = c.weight_decay}) {}
+        adam_(replica_.data().slots(),
+              {.beta1 = c.beta1, .beta2 = c.beta2, .eps = 1e-6, .weight_decay = c.weight_decay}) {}
 
   void run(const Trace* lead) {
     note_state(board_.trace.initial);
@@ -79,8 +77,7 @@ class Tracer {
     for (step_ = 0; step_ < config_.steps; ++step_) {
       if (lead) follow(step_ == 0 ? lead->initial : lead->steps[size_t(step_) - 1].state);
       double tokens = double(config_.global_batch * config_.model.context);
-      double loss =
-          replica_.step([&](int64_t micro) { return batch(micro); }, 1 / tokens) / tokens;
+      double loss = replica_.step([&](int64_t micro) { return batch(micro); }, 1 / tokens) / tokens;
       double norm = replica_.data().norm().value;
       note_gradients();
       {
@@ -124,7 +121,8 @@ class Tracer {
       bring(now().gradients[piece.name], piece.part, piece.value);
   }
 
-  /// Weights come from where layers read them, so that a stale copy shows; moments from their slots.
+  /// Weights come from where layers read them, so that a stale copy shows; moments from their
+  /// slots.
   void note_state(Wholes& to) {
     auto hold = replica_.data().gather_all();
     std::lock_guard guard(board_.lock);

@@ -58,10 +58,13 @@ void DataParallel::surround(nn::Layers& chunk) {
     chunk[i].run = [=, run = chunk[i].run](const Tensor& x, const nn::Batch& batch) {
       acquire_unit(i, +1);
       bool leads = !requires_grad(x);  // nothing will come back through x
-      Tensor y = run(leads ? x : record("gathered", x.detach(), {x}, [=](const Tensor& dy) {
-        release_unit(i);
-        return Tensors{dy};
-      }), batch);
+      Tensor y = run(leads ? x
+                           : record("gathered", x.detach(), {x},
+                                    [=](const Tensor& dy) {
+                                      release_unit(i);
+                                      return Tensors{dy};
+                                    }),
+                     batch);
       release_unit(i);
       return record("released", y.detach(), {y}, [=](const Tensor& dy) {
         acquire_unit(i, -1);

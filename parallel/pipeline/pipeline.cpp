@@ -75,8 +75,8 @@ Communicator& Pipeline::channel(const PipelineShape& shape, const Handover& what
 
 void Pipeline::train(const Schedule& schedule, const PipelineRun& run) {
   PipelineShape shape{stages_, int(chunks_.size()), run.micros};
-  auto known = std::find_if(checked_.begin(), checked_.end(),
-                            [&](auto& c) { return c.first == shape; });
+  auto known =
+      std::find_if(checked_.begin(), checked_.end(), [&](auto& c) { return c.first == shape; });
   if (known == checked_.end()) {
     check_schedule(schedule, shape);
     known = checked_.insert(checked_.end(), {shape, schedule(shape, stage_)});

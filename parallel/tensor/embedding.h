@@ -34,7 +34,9 @@ class VocabularyEmbedding : public nn::Module {
   }
   /// Logits of all ranks, side by side without padding: [rows, vocabulary]. For sampling: no
   /// gradient passes.
-  Tensor whole(const Tensor& logits) const { return tp_.join_columns(logits).narrow(1, 0, slice_.all); }
+  Tensor whole(const Tensor& logits) const {
+    return tp_.join_columns(logits).narrow(1, 0, slice_.all);
+  }
 
  private:
   TensorParallel tp_;

@@ -41,8 +41,8 @@ class RowLinear : public nn::Module {
                            .init = {.std = o.std},
                            .shard = tp.shard(1, in),
                            .decay = true})),
-        bias_(o.bias ? &parameter({.name = "bias", .full = {out}, .shard = tp.whole()})
-                     : nullptr) {}
+        bias_(o.bias ? &parameter({.name = "bias", .full = {out}, .shard = tp.whole()}) : nullptr) {
+  }
 
   /// The bias is added once, to the sum; where there is nothing to sum, inside the product.
   Tensor operator()(const Tensor& x) const {

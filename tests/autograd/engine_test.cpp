@@ -4,6 +4,7 @@
 
 #include "autograd/backward.h"
 #include "autograd/ops.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 
 namespace triax {

@@ -8,6 +8,7 @@
 #include "core/backend.h"
 #include "core/cpu/base.h"
 #include "core/error.h"
+#include "tests/support/expect_error.h"
 
 namespace triax {
 namespace {
@@ -46,13 +47,7 @@ TEST_F(Memory, ReleasedStorageComesBackUnderTheSameIdentity) {
   EXPECT_EQ(counter->live(), 0);
   x.storage()->release();  // nothing
   EXPECT_EQ(counter->live(), 0);
-  try {
-    view.data();
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("4000 bytes on cpu used while released"),
-              std::string::npos);
-  }
+  test::expect_error([&] { view.data(); }, {"4000 bytes on cpu used while released"});
   x.storage()->restore();
   x.storage()->restore();  // nothing
   EXPECT_EQ(counter->live(), 4000);
@@ -111,13 +106,8 @@ TEST(CachingAllocator, BlocksOutliveTheThreadThatMadeThem) {
 }
 
 TEST(CachingAllocator, OutOfMemoryIsAnErrorOfItsOwn) {
-  try {
-    host::caching_allocator()->allocate(size_t{1} << 60);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Exit::memory);
-    EXPECT_NE(std::string(e.what()).find("memory: no "), std::string::npos);
-  }
+  test::expect_error([] { host::caching_allocator()->allocate(size_t{1} << 60); }, {"memory: no "},
+                     Exit::memory);
 }
 
 }  // namespace

@@ -5,12 +5,14 @@
 #include <cmath>
 
 #include "core/files.h"
-#include "tests/support/refused.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
 
 namespace triax::minigpt {
 namespace {
 
-using test::refused;
+using test::error_of;
+using test::expect_error;
 using Words = std::vector<std::string>;
 
 TrainConfig train(const Words& words) {
@@ -19,21 +21,27 @@ TrainConfig train(const Words& words) {
   return c;
 }
 
-std::string file(const std::string& text) {
-  std::string path = test::fresh_directory() + "/run.toml";
-  disk().write(path, text);
-  return path;
-}
+class Config : public testing::Test {
+ protected:
+  // Writes a configuration file; where it is.
+  std::string file(const std::string& text) {
+    test::write_bytes(dir_ / "run.toml", text);
+    return dir_ / "run.toml";
+  }
 
-// What stands in the file, as an error about it says: without the directory.
-std::string refused_file(const std::string& text) {
-  std::string path = file(text);
-  std::string message = refused(Exit::config, [&] { train({"--config", path}); });
-  size_t at = message.find("run.toml");
-  return at == message.npos ? message : message.substr(at);
-}
+  // What stands in the file, as an error about it says: without the directory.
+  std::string refused_file(const std::string& text) {
+    std::string path = file(text);
+    std::string message = error_of([&] { train({"--config", path}); }, Exit::config);
+    size_t at = message.find("run.toml");
+    return at == message.npos ? message : message.substr(at);
+  }
 
-TEST(Config, TakesFlagThenFileThenDefault) {
+ private:
+  test::TemporaryDirectory dir_;
+};
+
+TEST_F(Config, TakesFlagThenFileThenDefault) {
   std::string path = file("layers = 2\nlr = 0.5\nheads = 1\n");
   TrainConfig c = train({"--layers", "3", "--config", path, "--heads=8", "--heads", "2"});
   EXPECT_EQ(c.model.layers, 3);
@@ -43,7 +51,17 @@ TEST(Config, TakesFlagThenFileThenDefault) {
   EXPECT_EQ(c.config, path);
 }
 
-TEST(Config, TakesTextsAsTheyAre) {
+TEST_F(Config, TheLastOfEqualFlagsWins) {
+  TrainConfig c = train({"--lr", "0.25", "--layers=7", "--out", "a", "--lr=0.5", "--out", "b",
+                         "--layers", "5", "--layers=3"});
+  EXPECT_EQ(c.lr, 0.5);
+  EXPECT_EQ(c.model.layers, 3);
+  EXPECT_EQ(c.out, "b");
+  // What was overruled is not even looked at.
+  EXPECT_EQ(train({"--layers=x", "--layers", "2"}).model.layers, 2);
+}
+
+TEST_F(Config, TakesTextsAsTheyAre) {
   for (const char* text :
        {"", " ", "a b", "[1,2]", "{}", "\"q\"", "-1", "-x", "--y", "a=b", "é\n"}) {
     SampleConfig c;
@@ -70,7 +88,7 @@ void change(Flags flags) {
   }
 }
 
-TEST(Config, EveryKeyReadsBackExactly) {
+TEST_F(Config, EveryKeyReadsBackExactly) {
   TrainConfig config;
   change(train_verb(config).flags);
   std::string toml = to_toml(config);
@@ -86,7 +104,7 @@ TEST(Config, EveryKeyReadsBackExactly) {
   EXPECT_EQ(to_toml(again), toml);
 }
 
-TEST(Config, NumbersReadBackExactly) {
+TEST_F(Config, NumbersReadBackExactly) {
   for (double x : {0.0, 1.0, 0.1, 1e-300, 5e-324, 1e22, 1.7976931348623157e308, 1.0 / 3}) {
     TrainConfig c;
     c.lr = x;
@@ -96,7 +114,7 @@ TEST(Config, NumbersReadBackExactly) {
             1.05);
 }
 
-TEST(Config, EveryFlagIsReadAndDocumented) {
+TEST_F(Config, EveryFlagIsReadAndDocumented) {
   TrainConfig config, empty;
   Verb verb = train_verb(config);
   std::string text = help(verb), page = flags_page();
@@ -115,23 +133,23 @@ TEST(Config, EveryFlagIsReadAndDocumented) {
   EXPECT_EQ(config.model.layers, empty.model.layers);
 }
 
-TEST(Config, SwitchesNeedNoValue) {
+TEST_F(Config, SwitchesNeedNoValue) {
   EXPECT_FALSE(train({}).ledger);
   EXPECT_TRUE(train({"--ledger", "--seed", "3"}).ledger);
   EXPECT_TRUE(train({"--ledger=true"}).ledger);
   EXPECT_FALSE(train({"--ledger", "--ledger=false"}).ledger);
   EXPECT_TRUE(train({"--config", file("sequence-parallel = true")}).mesh.sequence_parallel);
-  EXPECT_EQ(refused(Exit::usage, [] { train({"--ledger=7"}); }),
+  EXPECT_EQ(error_of([&] { train({"--ledger=7"}); }, Exit::usage),
             "--ledger: `7`; expected true or false");
 }
 
-TEST(Config, DocumentationIsUpToDate) {
+TEST_F(Config, DocumentationIsUpToDate) {
   EXPECT_EQ(disk().read(TRIAX_SOURCE_DIR "/docs/cli.md", 1 << 20), flags_page())
       << "run scripts/cli_docs.sh";
 }
 
-TEST(Config, NamesTheNearestFlag) {
-  auto unknown = [](const Words& words) { return refused(Exit::usage, [&] { train(words); }); };
+TEST_F(Config, NamesTheNearestFlag) {
+  auto unknown = [](const Words& words) { return error_of([&] { train(words); }, Exit::usage); };
   EXPECT_EQ(unknown({"--layer", "3"}),
             "minigpt train: unknown flag --layer; the nearest is --layers");
   EXPECT_EQ(unknown({"--micro_batch=3"}),
@@ -144,8 +162,8 @@ TEST(Config, NamesTheNearestFlag) {
             "where the value begins with a dash");
 }
 
-TEST(Config, NamesTheValidValues) {
-  auto bad = [](const std::string& word) { return refused(Exit::usage, [&] { train({word}); }); };
+TEST_F(Config, NamesTheValidValues) {
+  auto bad = [](const std::string& word) { return error_of([&] { train({word}); }, Exit::usage); };
   EXPECT_EQ(bad("--layers=x"), "--layers: `x`; expected a whole number in [1, 2147483647]");
   EXPECT_EQ(bad("--layers=0"), "--layers: `0`; expected a whole number in [1, 2147483647]");
   EXPECT_EQ(bad("--layers=2.5"), "--layers: `2.5`; expected a whole number in [1, 2147483647]");
@@ -161,7 +179,7 @@ TEST(Config, NamesTheValidValues) {
   EXPECT_EQ(bad("--out=a\xFF"), "--out: `a\xFF`; expected a text in UTF-8");
 }
 
-TEST(Config, RefusesBadFiles) {
+TEST_F(Config, RefusesBadFiles) {
   EXPECT_EQ(refused_file("a = 1"), "run.toml:1: unknown key `a`; the nearest is `lr`");
   EXPECT_EQ(refused_file("\n# x\nlayer = 1"),
             "run.toml:3: unknown key `layer`; the nearest is `layers`");
@@ -206,8 +224,8 @@ TEST(Config, RefusesBadFiles) {
   for (const std::string& text : malformed) {
     EXPECT_EQ(refused_file(text).substr(0, 11), "run.toml:1:") << text;
   }
-  refused(Exit::not_found, [] { train({"--config", "/no/such.toml"}); });
-  refused(Exit::data, [] { train({"--config", "/"}); });
+  expect_error([] { train({"--config", "/no/such.toml"}); }, {"/no/such.toml"}, Exit::not_found);
+  expect_error([] { train({"--config", "/"}); }, {"/", "not a plain file"}, Exit::data);
 }
 
 }  // namespace

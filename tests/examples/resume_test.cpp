@@ -200,7 +200,7 @@ TEST_F(Resume, RefusesAnotherRunsCheckpointAndLeavesItAlone) {
     TrainConfig other = straight;
     other.resume = "auto";
     change(other);
-    expect_error(Exit::config, words, [&] { run(other, 2); });
+    expect_error([&] { run(other, 2); }, {words}, Exit::config);
     EXPECT_EQ(names_in(straight.out), before);
     for (size_t i = 0; i < bytes.size(); ++i)
       EXPECT_EQ(read_bytes(straight.out + "/" + files[i]), bytes[i]) << files[i];
@@ -219,9 +219,9 @@ TEST_F(Resume, KeepPrunesAllButTheNewest) {
 TEST_F(Resume, NothingToResumeFrom) {
   TrainConfig c = config("run");
   c.resume = "last-good";
-  expect_error(Exit::not_found, "checkpoint: there is none in " + c.out, [&] { run(c); });
+  expect_error([&] { run(c); }, {"checkpoint: there is none in " + c.out}, Exit::not_found);
   c.resume = c.out + "/step-3";
-  expect_error(Exit::not_found, c.resume, [&] { run(c); });
+  expect_error([&] { run(c); }, {c.resume}, Exit::not_found);
   c.resume = "auto";  // starts afresh
   EXPECT_EQ(run(c), Exit::ok);
   EXPECT_EQ(run(c), Exit::ok);  // is finished: nothing is left to do
@@ -232,9 +232,9 @@ TEST_F(Resume, AFreshStartDoesNotMixWithAnOldRun) {
   TrainConfig c = config("run");
   EXPECT_EQ(run(c), Exit::ok);
   auto before = metrics(c);
-  expect_error(Exit::config, "holds step-", [&] { run(c); });
+  expect_error([&] { run(c); }, {"holds step-"}, Exit::config);
   c.resume = c.out + "/step-6";  // goes back behind the newest
-  expect_error(Exit::config, "go on after step 6", [&] { run(c); });
+  expect_error([&] { run(c); }, {"go on after step 6"}, Exit::config);
   EXPECT_EQ(metrics(c), before);
 }
 

@@ -27,10 +27,11 @@ TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
   };
   for (const char* key : {"layers", "heads", "width", "context", "vocab"})
     for (const char* value : {"many", "", "0", "-1", "1.5", "99999999999999999999"})
-      test::expect_error(Exit::data, fmt::format("{} is `{}`; expected a whole number", key, value),
-                         [&] { sample_with(key, value); });
-  test::expect_error(Exit::data, "not a JSON object", [&] { sample_with("tokenizer", "abc"); });
-  test::expect_error(Exit::data, "no tensor tokens.table", [&] { sample_with("width", "4"); });
+      test::expect_error([&] { sample_with(key, value); },
+                         {fmt::format("{} is `{}`; expected a whole number", key, value)},
+                         Exit::data);
+  test::expect_error([&] { sample_with("tokenizer", "abc"); }, {"not a JSON object"}, Exit::data);
+  test::expect_error([&] { sample_with("width", "4"); }, {"no tensor tokens.table"}, Exit::data);
 }
 
 }  // namespace

@@ -5,12 +5,14 @@
 #include <cmath>
 
 #include "core/files.h"
-#include "tests/support/refused.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
 
 namespace triax::minigpt {
 namespace {
 
-using test::refused;
+using test::error_of;
+using test::expect_error;
 using Ids = std::vector<int32_t>;
 
 // Letter i of this text is token i.
@@ -39,7 +41,7 @@ TEST(TextData, BeginsAWindowAtEveryPosition) {
   // The last target is the last token to train on.
   EXPECT_EQ(b.targets.to_host<int32_t>(), (Ids{9, 10, 11, 12, 1, 2, 3, 4}));
   for (int64_t outside : {int64_t{-1}, data.samples()}) {
-    refused(Exit::internal, [&] { data.batch(std::span(&outside, 1)); });
+    expect_error([&] { data.batch(std::span(&outside, 1)); }, {"data: sample", "expected"});
   }
 }
 
@@ -60,11 +62,11 @@ TEST(TextData, MayHoldOutNothing) {
 }
 
 TEST(TextData, SaysHowMuchTextIsMissing) {
-  EXPECT_EQ(refused(Exit::data, [] { cut(20, 0); }),
+  EXPECT_EQ(error_of([] { cut(20, 0); }, Exit::data),
             "data: some.txt: 20 of its 20 tokens are to train on, too few for a window; context 20 "
             "needs 21");
   EXPECT_EQ(
-      refused(Exit::data, [] { cut(2, 0.05); }),
+      error_of([] { cut(2, 0.05); }, Exit::data),
       "data: some.txt: 1 of its 20 tokens are held out, too few to validate on; expected 2 or "
       "more, or --val-fraction 0");
 }
@@ -76,21 +78,20 @@ TEST(TextData, MeasuresTheEntropyOfTheWholeText) {
 }
 
 TEST(TextData, RefusesFilesThatAreNoText) {
-  std::string dir = test::fresh_directory();
-  disk().write(dir + "/empty", "");
-  disk().write(dir + "/text", "a text");
-  EXPECT_EQ(read_text(dir + "/text"), "a text");
+  test::TemporaryDirectory dir;
+  disk().write(dir / "empty", "");
+  disk().write(dir / "text", "a text");
+  EXPECT_EQ(read_text(dir / "text"), "a text");
   struct Case {
     std::string path;
     Exit code;
   };
-  for (const Case& c : {Case{dir + "/absent", Exit::not_found}, Case{dir, Exit::data},
-                        Case{dir + "/empty", Exit::data}}) {
-    std::string text = refused(c.code, [&] { read_text(c.path); });
-    EXPECT_NE(text.find(c.path), std::string::npos) << text;
+  for (const Case& c : {Case{dir / "absent", Exit::not_found}, Case{dir.path(), Exit::data},
+                        Case{dir / "empty", Exit::data}}) {
+    expect_error([&] { read_text(c.path); }, {c.path}, c.code);
   }
   auto t = Tokenizer::from_text("ab");
-  refused(Exit::data, [&] { TextData("ab\xFF", t, {}); });
+  expect_error([&] { TextData("ab\xFF", t, {}); }, {"byte 2"}, Exit::data);
 }
 
 TEST(TextData, AllowsMoreRowsThanTokens) {
@@ -98,9 +99,7 @@ TEST(TextData, AllowsMoreRowsThanTokens) {
   EXPECT_EQ(vocabulary(0, t), 3);
   EXPECT_EQ(vocabulary(3, t), 3);
   EXPECT_EQ(vocabulary(8, t), 8);
-  EXPECT_NE(refused(Exit::config, [&] { vocabulary(2, t); })
-                .find("vocab=2 is less than the 3 characters"),
-            std::string::npos);
+  expect_error([&] { vocabulary(2, t); }, {"vocab=2 is less than the 3 characters"}, Exit::config);
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "core/files.h"
-#include "tests/support/refused.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
 
 namespace triax::minigpt {
 namespace {
 
-using test::refused;
+using test::error_of;
+using test::expect_error;
 
 std::string bytes(std::initializer_list<int> values) {
   std::string text;
@@ -35,12 +37,12 @@ TEST(Tokenizer, TextComesBack) {
 }
 
 TEST(Tokenizer, FileComesBack) {
-  std::string path = test::fresh_directory() + "/tokenizer.json";
+  test::TemporaryDirectory dir;
+  std::string path = dir / "tokenizer.json";
   auto t = Tokenizer::from_text("some text");
   t.save(path);
   EXPECT_EQ(Tokenizer::load(path).json(), t.json());
-  EXPECT_NE(refused(Exit::not_found, [&] { Tokenizer::load(path + "x"); }).find(path),
-            std::string::npos);
+  expect_error([&] { Tokenizer::load(path + "x"); }, {path}, Exit::not_found);
 }
 
 TEST(Tokenizer, HashIsFnv1aOfTheVocabulary) {
@@ -55,9 +57,9 @@ TEST(Tokenizer, HashIsFnv1aOfTheVocabulary) {
 
 TEST(Tokenizer, NamesTheUnknownCharacter) {
   auto t = Tokenizer::from_text("abc");
-  EXPECT_EQ(refused(Exit::data, [&] { t.encode("abc\n"); }),
+  EXPECT_EQ(error_of([&] { t.encode("abc\n"); }, Exit::data),
             "tokenizer: character '\\n' U+000A at byte 3 is not in the vocabulary of 3 characters");
-  EXPECT_EQ(refused(Exit::data, [&] { t.encode("a\u20AC"); }),
+  EXPECT_EQ(error_of([&] { t.encode("a\u20AC"); }, Exit::data),
             "tokenizer: character '\\u{20ac}' U+20AC at byte 1 is not in the vocabulary of 3 "
             "characters");
 }
@@ -66,7 +68,7 @@ TEST(Tokenizer, RefusesNumbersThatAreNoTokens) {
   auto t = Tokenizer::from_text("abc");
   for (int32_t token : {-1, 3}) {
     std::vector<int32_t> tokens{0, token};
-    EXPECT_EQ(refused(Exit::data, [&] { t.decode(tokens); }),
+    EXPECT_EQ(error_of([&] { t.decode(tokens); }, Exit::data),
               "tokenizer: " + std::to_string(token) + " is no token; expected 0 to 2");
   }
 }
@@ -91,12 +93,10 @@ TEST(Tokenizer, RefusesWhatIsNotUtf8) {
   };
   auto t = Tokenizer::from_text("ab");
   for (const Case& c : cases) {
-    std::string made = refused(Exit::data, [&] { Tokenizer::from_text(c.text); });
-    std::string encoded = refused(Exit::data, [&] { t.encode(c.text); });
-    EXPECT_NE(made.find(c.message), std::string::npos) << made;
-    EXPECT_NE(encoded.find("byte"), std::string::npos) << encoded;
+    expect_error([&] { Tokenizer::from_text(c.text); }, {c.message}, Exit::data);
+    expect_error([&] { t.encode(c.text); }, {"byte"}, Exit::data);
   }
-  refused(Exit::data, [] { Tokenizer::from_text(""); });
+  expect_error([] { Tokenizer::from_text(""); }, {"the text is empty"}, Exit::data);
 }
 
 TEST(Tokenizer, RefusesDamagedJson) {
@@ -125,8 +125,7 @@ TEST(Tokenizer, RefusesDamagedJson) {
       "{\"format\":" + format + ",\"version\":1}",
   };
   for (const std::string& json : damaged) {
-    std::string text = refused(Exit::data, [&] { Tokenizer::from_json(json, "run/t.json"); });
-    EXPECT_NE(text.find("run/t.json"), std::string::npos) << text;
+    expect_error([&] { Tokenizer::from_json(json, "run/t.json"); }, {"run/t.json"}, Exit::data);
   }
 }
 

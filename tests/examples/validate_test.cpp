@@ -3,12 +3,13 @@
 #include <functional>
 
 #include "examples/minigpt/config.h"
-#include "tests/support/refused.h"
+#include "tests/support/expect_error.h"
 
 namespace triax::minigpt {
 namespace {
 
-using test::refused;
+using test::error_of;
+using test::expect_error;
 
 // The message for a configuration that `change` was done to, on two ranks.
 std::string message(const std::function<void(TrainConfig&)>& change) {
@@ -16,7 +17,7 @@ std::string message(const std::function<void(TrainConfig&)>& change) {
   c.data = "some.txt";
   change(c);
   resolve(c, 2, "today");
-  return refused(Exit::config, [&] { validate(c, 2); });
+  return error_of([&] { validate(c, 2); }, Exit::config);
 }
 
 TEST(Validate, ResolvesWhatFollows) {
@@ -107,12 +108,12 @@ TEST(Validate, RefusesValuesOutOfRange) {
 
 TEST(Validate, SampleNeedsACheckpoint) {
   SampleConfig c;
-  EXPECT_EQ(refused(Exit::config, [&] { validate(c); }),
+  EXPECT_EQ(error_of([&] { validate(c); }, Exit::config),
             "checkpoint is not given\n  Add --checkpoint RUN/step-N.");
   c.checkpoint = "runs/a/step-10";
   EXPECT_NO_THROW(validate(c));
   c.temperature = -1;
-  refused(Exit::config, [&] { validate(c); });
+  expect_error([&] { validate(c); }, {"temperature", "-1", "expected"}, Exit::config);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "nn/embedding.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 
 namespace triax::nn {

@@ -63,7 +63,7 @@ TEST(Safetensors, NamesWhatIsWrong) {
       {std::string(1'000'000, '[').insert(0, "{\"x\":"), 0, "tensor x: an array where none"},
   };
   for (const Refused& c : cases)
-    test::expect_error(Exit::data, c.why, [&] { parse_header(c.json, c.data_bytes, "f"); });
+    test::expect_error([&] { parse_header(c.json, c.data_bytes, "f"); }, {c.why}, Exit::data);
 }
 
 TEST(Safetensors, AcceptsWhatTheFormatAllows) {
@@ -78,8 +78,8 @@ TEST(Safetensors, AcceptsWhatTheFormatAllows) {
 }
 
 TEST(Safetensors, ControlCharactersDoNotReachTheTerminal) {
-  test::expect_error(Exit::data, "tensor ?[31mred: null",
-                     [] { parse_header("{\"\\u001b[31mred\":null}", 0, "f"); });
+  test::expect_error([] { parse_header("{\"\\u001b[31mred\":null}", 0, "f"); },
+                     {"tensor ?[31mred: null"}, Exit::data);
 }
 
 // Random damage, mostly of the kind that keeps JSON alive. TRIAX_FUZZ sets the count.

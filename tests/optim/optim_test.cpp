@@ -1,6 +1,7 @@
 #include "optim/adamw.h"
 #include "optim/schedule.h"
 #include "optim/sgd.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 
 namespace triax::optim {

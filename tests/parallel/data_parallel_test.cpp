@@ -11,6 +11,7 @@
 #include "optim/adamw.h"
 #include "optim/schedule.h"
 #include "parallel/comm/thread_comm.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 
 namespace triax::parallel {

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "parallel/comm/world.h"
+#include "tests/support/expect_error.h"
 
 namespace triax::parallel {
 namespace {
@@ -45,16 +46,10 @@ TEST(Mesh, GroupsJoinTheRightRanks) {
 }
 
 TEST(Mesh, RefusesAnotherNumberOfRanks) {
-  try {
-    check_shape({.dp = 2, .pp = 2, .tp = 3}, 8);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Exit::config);
-    EXPECT_STREQ(e.what(),
-                 "mesh: dp 2 * pp 2 * tp 3 = 12 does not equal the 8 ranks started\n"
-                 "  With 8 ranks try: --dp 2 --pp 2 --tp 2, or --dp 4 --pp 2 --tp 1, or "
-                 "--dp 2 --pp 4 --tp 1");
-  }
+  EXPECT_EQ(test::error_of([] { check_shape({.dp = 2, .pp = 2, .tp = 3}, 8); }, Exit::config),
+            "mesh: dp 2 * pp 2 * tp 3 = 12 does not equal the 8 ranks started\n"
+            "  With 8 ranks try: --dp 2 --pp 2 --tp 2, or --dp 4 --pp 2 --tp 1, or "
+            "--dp 2 --pp 4 --tp 1");
   EXPECT_THROW(check_shape({.dp = 0, .pp = 2, .tp = 2}, 4), Error);
   EXPECT_THROW(check_shape({.dp = 65536, .pp = 65536, .tp = 1}, 4), Error);
   EXPECT_NO_THROW(check_shape({.dp = 2, .pp = 2, .tp = 2}, 8));

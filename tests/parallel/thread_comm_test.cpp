@@ -7,10 +7,12 @@
 
 #include "core/check.h"
 #include "tests/parallel/collective_cases.h"
+#include "tests/support/expect_error.h"
 
 namespace triax::parallel {
 namespace {
 
+using test::expect_error;
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
@@ -32,23 +34,16 @@ INSTANTIATE_TEST_SUITE_P(ThreadComm, Collectives,
                                               std::get<1>(i.param));
                          });
 
-/// The error that ends `rank` on three ranks, and how long that took.
-Error error_of(const std::function<void(Communicator&)>& rank, ThreadOptions options = {}) {
+/// What a rank does, and how the run of three of them must end: with an Error, within a second.
+struct Ending {
+  Exit code;
+  std::vector<std::string> parts;
+  ThreadOptions options = {};
+};
+void expect_end(const Ending& end, const std::function<void(Communicator&)>& rank) {
   auto start = Clock::now();
-  try {
-    run_ranks(3, rank, options);
-  } catch (const Error& e) {
-    EXPECT_LT(seconds_since(start), 1);
-    return e;
-  }
-  ADD_FAILURE() << "no error";
-  return {Exit::ok, ""};
-}
-
-void expect_text(const Error& e, std::initializer_list<const char*> parts) {
-  for (const char* part : parts)
-    EXPECT_NE(std::string(e.what()).find(part), std::string::npos)
-        << "'" << part << "' is not in: " << e.what();
+  expect_error([&] { run_ranks(3, rank, end.options); }, end.parts, end.code);
+  EXPECT_LT(seconds_since(start), 1);
 }
 
 TEST(ThreadComm, MismatchNamesBothCalls) {
@@ -66,70 +61,60 @@ TEST(ThreadComm, MismatchNamesBothCalls) {
       {"split()", [](auto& c, auto&) { c.split(0, 0, "s"); }},
   };
   for (auto& o : odd) {
-    Error e = error_of([&](Communicator& c) {
+    Ending end{
+        Exit::mismatch,
+        {"ranks disagree, group world {0, 1, 2}, call 2", "all_reduce(sum, f32[6])",
+         "rank 1: ", o.text, "Last call that matched: 1", "tests/parallel/thread_comm_test.cpp:"}};
+    expect_end(end, [&](Communicator& c) {
       Tensor x = zeros({6}, f32, cpu);
       c.barrier();
       if (c.rank() == 1) o.call(c, x);
       else c.all_reduce(x).wait();
     });
-    EXPECT_EQ(e.code(), Exit::mismatch);
-    expect_text(e, {"ranks disagree, group world {0, 1, 2}, call 2", "all_reduce(sum, f32[6])",
-                    "rank 1: ", o.text, "Last call that matched: 1",
-                    "tests/parallel/thread_comm_test.cpp:"});
   }
 }
 
 TEST(ThreadComm, MismatchedMessage) {
-  Error e = error_of([](Communicator& c) {
+  Ending end{Exit::mismatch, {"rank 0: send(f32[4], to 2)", "rank 2: recv(f16[4], from 0)"}};
+  expect_end(end, [](Communicator& c) {
     if (c.rank() == 0) c.send(zeros({4}, f32, cpu), 2).wait();
     if (c.rank() == 2) c.recv(zeros({4}, f16, cpu), 0).wait();
   });
-  EXPECT_EQ(e.code(), Exit::mismatch);
-  expect_text(e, {"rank 0: send(f32[4], to 2)", "rank 2: recv(f16[4], from 0)"});
 }
 
 TEST(ThreadComm, FailingRankFailsAll) {
   std::atomic<int> lost = 0;
-  Error e = error_of([&](Communicator& c) {
+  expect_end({Exit::data, {"the first error"}}, [&](Communicator& c) {
     auto half = c.split(0, c.rank(), "half");
     if (c.rank() == 1) fail(Exit::data, "the first error");
-    try {
+    auto meet_rank_1 = [&] {
       if (c.rank()) half->barrier();
       else c.recv(zeros({1}, f32, cpu), 1).wait();
-    } catch (const Error& peer) {
-      EXPECT_EQ(peer.code(), Exit::peer_lost);
-      expect_text(peer, {"rank 1 failed: the first error"});
-      ++lost;
-      throw;
-    }
+    };
+    expect_error(meet_rank_1, {"rank 1 failed: the first error"}, Exit::peer_lost);
+    ++lost;
   });
-  EXPECT_EQ(e.code(), Exit::data);
-  EXPECT_STREQ(e.what(), "the first error");
   EXPECT_EQ(lost, 2);
 }
 
 TEST(ThreadComm, RankThatReturnedIsNamed) {
-  Error e = error_of([&](Communicator& c) {
+  expect_end({Exit::mismatch, {"barrier()", "rank 2: returned"}}, [](Communicator& c) {
     if (c.rank() != 2) c.barrier();
   });
-  EXPECT_EQ(e.code(), Exit::mismatch);
-  expect_text(e, {"barrier()", "rank 2: returned"});
 }
 
 TEST(ThreadComm, MissingRankIsNamedAtTheTimeLimit) {
-  Error e = error_of(
-      [&](Communicator& c) {
-        if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        else c.all_reduce(zeros({4}, f32, cpu)).wait();
-      },
-      {.time_limit = 0.1});
-  EXPECT_EQ(e.code(), Exit::peer_lost);
-  expect_text(
-      e, {"all_reduce(sum, f32[4])", "for 0.1 s", "waiting for rank 1", "thread_comm_test.cpp"});
+  Ending end{Exit::peer_lost,
+             {"all_reduce(sum, f32[4])", "for 0.1 s", "waiting for rank 1", "thread_comm_test.cpp"},
+             {.time_limit = 0.1}};
+  expect_end(end, [](Communicator& c) {
+    if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    else c.all_reduce(zeros({4}, f32, cpu)).wait();
+  });
 }
 
 TEST(ThreadComm, UnwindingDoesNotWait) {
-  Error e = error_of([&](Communicator& c) {
+  expect_end({Exit::io, {"while in flight"}}, [](Communicator& c) {
     if (c.rank() == 0) {
       try {
         Tensor x = zeros({1000}, f32, cpu);
@@ -144,17 +129,14 @@ TEST(ThreadComm, UnwindingDoesNotWait) {
     Tensor x = zeros({1}, f32, cpu);
     c.recv(x, (c.rank() + 1) % 3).wait();
   });
-  EXPECT_EQ(e.code(), Exit::io);
 }
 
 TEST(ThreadComm, ErrorInADestructorIsThrownByTheNextCall) {
-  Error e = error_of([&](Communicator& c) {
+  expect_end({Exit::mismatch, {"all_reduce", "rank 2: returned"}}, [](Communicator& c) {
     if (c.rank() == 2) return;
     { Work w = c.all_reduce(zeros({1}, f32, cpu)); }
     c.barrier();
   });
-  EXPECT_EQ(e.code(), Exit::mismatch);
-  expect_text(e, {"all_reduce", "rank 2: returned"});
 }
 
 TEST(ThreadComm, RefusesWhatDoesNotFit) {

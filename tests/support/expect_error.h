@@ -1,23 +1,32 @@
 #pragma once
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 
 namespace triax::test {
 
-/// `work` throws an Error with this code whose text holds `part`.
-inline void expect_error(Exit code, const std::string& part, const std::function<void()>& work) {
+/// The whole text of the Error that `work` throws, which must have `code`; empty if it throws none,
+/// and then the test has failed.
+template <class F> std::string error_of(F work, Exit code = Exit::internal) {
   try {
     work();
-    ADD_FAILURE() << "no Error; expected one with: " << part;
   } catch (const Error& e) {
     EXPECT_EQ(int(e.code()), int(code)) << e.what();
-    EXPECT_NE(std::string(e.what()).find(part), std::string::npos)
-        << e.what() << "\n  does not hold: " << part;
+    return e.what();
   }
+  ADD_FAILURE() << "no Error; expected one with code " << int(code);
+  return {};
+}
+
+/// `work` throws an Error with `code` whose text holds every one of `parts`.
+template <class F>
+void expect_error(F work, const std::vector<std::string>& parts, Exit code = Exit::internal) {
+  std::string text = error_of(work, code);
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), text.npos) << "'" << text << "' does not hold '" << part << "'";
 }
 
 }  // namespace triax::test

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
 #include "core/random.h"
 #include "core/tensor.h"
 
@@ -34,21 +33,6 @@ inline void expect_near(const Tensor& got, const std::vector<double>& expected, 
 inline void expect_bitwise(const Tensor& a, const Tensor& b, const std::string& what = "") {
   ASSERT_EQ(a.shape(), b.shape()) << what;
   ASSERT_EQ(values(a), values(b)) << what;
-}
-
-/// `f` throws an Error whose text contains every one of `parts`, with exit code `code`.
-template <class F>
-void expect_error(F f, const std::vector<std::string>& parts, Exit code = Exit::internal) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(int(e.code()), int(code)) << e.what();
-    for (auto& part : parts)
-      EXPECT_NE(std::string(e.what()).find(part), std::string::npos)
-          << "'" << e.what() << "' does not say '" << part << "'";
-    return;
-  }
-  ADD_FAILURE() << "no error; expected one that says '" << (parts.empty() ? "" : parts[0]) << "'";
 }
 
 }  // namespace triax::test

@@ -83,7 +83,7 @@ TEST(Checkpoint, WhatDoesNotFitIsRefusedBeforeAnythingChanges) {
                      Exit code = Exit::data) {
     auto pieces = test::pieces_of({1, 1}, 0, false);
     edit(pieces);
-    expect_error(code, why, [&] { checkpoint->load(pieces); });
+    expect_error([&] { checkpoint->load(pieces); }, {why}, code);
     for (const Piece& p : pieces)
       EXPECT_TRUE(test::same_bytes(p.value, zeros_like(p.value))) << p.name << " after " << why;
   };
@@ -103,7 +103,7 @@ TEST(Checkpoint, WhatDoesNotFitIsRefusedBeforeAnythingChanges) {
   some.pop_back();
   checkpoint->load(some, Unclaimed::ignore);
   EXPECT_EQ(some[6].value.item(), test::logical_value(test::model[6]).item());
-  expect_error(Exit::data, "its state has no step", [&] { checkpoint->state("step"); });
+  expect_error([&] { checkpoint->state("step"); }, {"its state has no step"}, Exit::data);
 }
 
 TEST(Checkpoint, WhatOneRankMissesIsAnErrorOnAll) {
@@ -116,10 +116,12 @@ TEST(Checkpoint, WhatOneRankMissesIsAnErrorOnAll) {
     checkpoint->load(pieces);
   });
   for (const auto& e : thrown)
-    expect_error(Exit::data, "it has no tensor other", [&] {
-      ASSERT_TRUE(e);
-      std::rethrow_exception(e);
-    });
+    expect_error(
+        [&] {
+          ASSERT_TRUE(e);
+          std::rethrow_exception(e);
+        },
+        {"it has no tensor other"}, Exit::data);
 }
 
 TEST(Checkpoint, PiecesThatDoNotMakeAWholeAreNotSaved) {
@@ -131,10 +133,12 @@ TEST(Checkpoint, PiecesThatDoNotMakeAWholeAreNotSaved) {
       CheckpointDirectory(dir.path(), ranks).save(1, pieces, {});
     });
     for (const auto& e : thrown)
-      expect_error(Exit::internal, why, [&] {
-        ASSERT_TRUE(e);
-        std::rethrow_exception(e);
-      });
+      expect_error(
+          [&] {
+            ASSERT_TRUE(e);
+            std::rethrow_exception(e);
+          },
+          {why});
     EXPECT_TRUE(disk().list(dir.path()).empty()) << why;
   };
   saves("embedding.weight [11, 4], element 20 is missing or stored twice", [](int rank, auto& p) {
@@ -149,9 +153,11 @@ TEST(Checkpoint, PiecesThatDoNotMakeAWholeAreNotSaved) {
   saves("a tensor's name or a metadata text is not UTF-8",
         [](int, auto& p) { p[0].name = "\xff"; });
   Alone alone;
-  expect_error(Exit::internal, "a state's value is not UTF-8", [&] {
-    CheckpointDirectory(dir.path(), alone).save(1, {}, {{"key", "\xff"}});
-  });
+  expect_error(
+      [&] {
+        CheckpointDirectory(dir.path(), alone).save(1, {}, {{"key", "\xff"}});
+      },
+      {"a state's value is not UTF-8"});
   EXPECT_TRUE(disk().list(dir.path()).empty());
 }
 
@@ -182,9 +188,9 @@ TEST(CheckpointDamage, EveryBitFlipIsDetectedAndItsFileNamed) {
       test::write_bytes(file, bad);
       bool in_tensor = name != manifest_name && bit / 8 >= good.size() - 8;
       in_tensors += in_tensor;
-      expect_error(Exit::data,
-                   in_tensor ? fmt::format("{}, tensor w, checksum differs", name) : name,
-                   [&] { Checkpoint::open(small.path, small.alone); });
+      expect_error([&] { Checkpoint::open(small.path, small.alone); },
+                   {in_tensor ? fmt::format("{}, tensor w, checksum differs", name) : name},
+                   Exit::data);
     }
     test::write_bytes(file, good);
   }
@@ -199,13 +205,13 @@ TEST(CheckpointDamage, EveryTruncationIsDetectedAndItsFileNamed) {
     for (size_t bytes = 0; bytes <= good.size() + 1; ++bytes) {
       if (bytes == good.size()) continue;
       test::write_bytes(file, bytes < good.size() ? good.substr(0, bytes) : good + "x");
-      expect_error(Exit::data, name, [&] { Checkpoint::open(small.path, small.alone); });
+      expect_error([&] { Checkpoint::open(small.path, small.alone); }, {name}, Exit::data);
     }
     std::filesystem::remove(file);
-    expect_error(Exit::data, name, [&] { Checkpoint::open(small.path, small.alone); });
+    expect_error([&] { Checkpoint::open(small.path, small.alone); }, {name}, Exit::data);
     test::write_bytes(small.dir / "elsewhere", good);
     std::filesystem::create_symlink(small.dir / "elsewhere", file);
-    expect_error(Exit::data, name, [&] { Checkpoint::open(small.path, small.alone); });
+    expect_error([&] { Checkpoint::open(small.path, small.alone); }, {name}, Exit::data);
     std::filesystem::remove(file);
     test::write_bytes(file, good);
   }
@@ -218,14 +224,14 @@ TEST(CheckpointDamage, FilesOfAnotherCheckpointAreDetected) {
   std::filesystem::rename(a, small.dir / "swap");
   std::filesystem::rename(b, a);
   std::filesystem::rename(small.dir / "swap", b);
-  expect_error(Exit::data, "rank0.safetensors, tensor w, checksum differs",
-               [&] { Checkpoint::open(small.path, small.alone); });
+  expect_error([&] { Checkpoint::open(small.path, small.alone); },
+               {"rank0.safetensors, tensor w, checksum differs"}, Exit::data);
 }
 
 TEST(CheckpointDamage, NoCheckpointIsNotFound) {
   Small small;
-  expect_error(Exit::not_found, "no such directory",
-               [&] { Checkpoint::open(small.dir / "step-8", small.alone); });
+  expect_error([&] { Checkpoint::open(small.dir / "step-8", small.alone); }, {"no such directory"},
+               Exit::not_found);
 }
 
 }  // namespace

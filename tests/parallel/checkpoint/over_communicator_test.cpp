@@ -48,12 +48,15 @@ TEST(OverCommunicator, AnErrorOfOneRankReachesAll) {
   test::TemporaryDirectory dir;
   run_ranks(3, [&](Communicator& world) {
     OverCommunicator ranks(world);
-    test::expect_error(Exit::cannot_write, "rank 1 has no room", [&] {
-      together(ranks, [&] {
-        if (ranks.rank() > 0)
-          throw Error(Exit::cannot_write, "rank " + std::to_string(ranks.rank()) + " has no room");
-      });
-    });
+    test::expect_error(
+        [&] {
+          together(ranks, [&] {
+            if (ranks.rank() > 0)
+              throw Error(Exit::cannot_write,
+                          "rank " + std::to_string(ranks.rank()) + " has no room");
+          });
+        },
+        {"rank 1 has no room"}, Exit::cannot_write);
     EXPECT_EQ(ranks.broadcast("usable"), "usable");
   });
 }

@@ -97,14 +97,10 @@ TEST(Partition, IsTheBestOfAll) {
 }
 
 TEST(Partition, RefusesWhatIsNoCost) {
-  expect_error(Exit::internal, "partition: 0 parts; expected at least 1", [] {
-    partition({1, 2}, 0);
-  });
-  expect_error(Exit::internal, "partition: cost -1; expected one from 0, finite", [] {
-    partition({1, -1}, 2);
-  });
-  expect_error(Exit::internal, "partition: cost inf; expected one from 0, finite",
-               [] { partition({std::numeric_limits<double>::infinity()}, 2); });
+  expect_error([] { partition({1, 2}, 0); }, {"partition: 0 parts; expected at least 1"});
+  expect_error([] { partition({1, -1}, 2); }, {"partition: cost -1; expected one from 0, finite"});
+  expect_error([] { partition({std::numeric_limits<double>::infinity()}, 2); },
+               {"partition: cost inf; expected one from 0, finite"});
 }
 
 TEST(Placement, AsGiven) {
@@ -117,7 +113,7 @@ TEST(Placement, AsGiven) {
 TEST(Placement, RefusedWithOneThatWouldDo) {
   PipelineShape four{.stages = 4}, chunked{.stages = 4, .chunks = 2};
   auto refused = [](const std::string& text, const PipelineShape& s, const std::string& what) {
-    expect_error(Exit::config, what, [&] { parse_placement(text, s, 12); });
+    expect_error([&] { parse_placement(text, s, 12); }, {what}, Exit::config);
   };
   std::string rest =
       "; expected 4 counts (4 stages x 1 chunks) that add up to 12 blocks, such as --placement "

@@ -142,8 +142,8 @@ TEST(Simulate, OneStageWaitsForItself) {
 }
 
 TEST(Simulate, RefusesAnotherNumberOfLists) {
-  test::expect_error(Exit::internal, "simulate: 1 lists for 2 stages; expected one each",
-                     [] { simulate({{}}, {.stages = 2}); });
+  test::expect_error([] { simulate({{}}, {.stages = 2}); },
+                     {"simulate: 1 lists for 2 stages; expected one each"});
 }
 
 }  // namespace
