@@ -16,20 +16,20 @@
 # job that is as large, under srun for one, it only becomes PROGRAM. More: docs/launching.md
 
 set -euo pipefail
-shopt -s extglob
 caller=$PWD
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 cd -- "$caller"
+exec {stderr}>&2
 
 readonly usage_error=64 not_found=66 internal=70 peer_lost=72 stopped=75 bad_config=78
 
 # report CODE WHAT [LINE]...: the one report of a job that has none of its own, and the end.
 report() {
   local code=$1
-  printf 'triax: error %d: launch: %s\n' "$code" "$2" >&2
+  printf 'triax: error %d: launch: %s\n' "$code" "$2" >&"$stderr"
   shift 2
-  [ $# -eq 0 ] || printf '  %s\n' "$@" >&2
+  [ $# -eq 0 ] || printf '  %s\n' "$@" >&"$stderr"
   exit "$code"
 }
 
@@ -134,7 +134,7 @@ choose_options() {
   export TRIAX_ONE_REPORT=1 # every rank may speak at once: the first is shown
   local name
   for name in $(compgen -e); do
-    [[ $name != @(TRIAX|OMP)_* ]] || options+=(-x "$name")
+    [[ $name != TRIAX_* && $name != OMP_* ]] || options+=(-x "$name")
   done
 }
 
@@ -154,8 +154,9 @@ pass_on_stderr() {
     fi
     ((status == 0)) || [ -n "$line" ] || break
     # mpirun says so in the middle of a line.
-    line=${line/%mpirun: Forwarding signal +([0-9]) to job/}
-    if [[ $line =~ ^triax:\ error\ ([0-9]+): ]]; then
+    if [[ $line == *"mpirun: Forwarding signal "* ]]; then
+      printf '%s' "${line%mpirun: Forwarding signal *}" >&2
+    elif [[ $line =~ ^triax:\ error\ ([0-9]+): ]]; then
       patience=(-t 5) lines=1
       if ((kept == 0 || (kept == peer_lost && BASH_REMATCH[1] != peer_lost))); then
         kept=${BASH_REMATCH[1]}
@@ -171,6 +172,7 @@ pass_on_stderr() {
     fi
     ((status == 0)) || break
   done
+  kill -0 $$ 2>/dev/null || rm -rf "$files"
 }
 
 # mpirun is told to write what it has to say itself to a file: all of it is long, some of it is
@@ -295,5 +297,5 @@ trap 'on_signal 1' HUP
 trap 'on_signal 2' INT
 trap 'on_signal 15' TERM
 trap 'kill -USR1 "$job" 2>/dev/null || true; interrupted=yes' USR1
-wait_for_job
+wait_for_job 2>/dev/null # the shell's own word on a job that was killed
 verdict
