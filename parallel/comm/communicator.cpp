@@ -5,6 +5,7 @@
 
 #include "core/backend.h"
 #include "core/check.h"
+#include "parallel/comm/deadline.h"
 #include "parallel/comm/progress.h"
 
 namespace triax::parallel {
@@ -31,15 +32,7 @@ Call call_of(Call::Kind kind, const Tensor& x, Place place) {
 
 }  // namespace
 
-double Group::default_time_limit() {
-  const char* text = std::getenv("TRIAX_TIMEOUT");
-  if (!text) return 600;
-  char* end = nullptr;
-  double seconds = std::strtod(text, &end);
-  check_input(end != text && *end == 0 && seconds > 0, Exit::config,
-              "TRIAX_TIMEOUT: '{}'; expected a number of seconds above 0", text);
-  return seconds;
-}
+double Group::default_time_limit() { return seconds_from("TRIAX_TIMEOUT"); }
 
 std::string Group::str() const { return fmt::format("{} {{{}}}", name, fmt::join(members, ", ")); }
 

@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "parallel/comm/cores.h"
+#include "parallel/comm/deadline.h"
 #include "parallel/comm/exchange.h"
 #include "parallel/comm/window.h"
 
@@ -189,6 +190,7 @@ class MpiComm final : public Communicator {
   }
 
   std::unique_ptr<Communicator> start_split(Group g, int, int color) override {
+    Deadline deadline("split into " + g.name, resources_->options.time_limit);
     MPI_Comm comm = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split(comm_, color, g.rank, &comm), "MPI_Comm_split");
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
@@ -212,6 +214,7 @@ bool MpiOptions::default_synchronous_sends() {
 }
 
 std::unique_ptr<Communicator> mpi_world(MpiOptions options) {
+  Deadline deadline("start of the world", Deadline::of_start());
   auto r = std::make_shared<Resources>();
   r->options = options;
   MPI_Comm world = MPI_COMM_NULL;
@@ -243,6 +246,7 @@ void close_mpi_world(std::unique_ptr<Communicator> world) {
   check(comm != nullptr, "close_mpi_world: not a world of MPI");
   auto resources = comm->resources();
   Resources& r = *resources;
+  Deadline deadline("end of the world", r.options.time_limit);
   world.reset();
   r.allocator = nullptr;
   int alone = r.memory.use_count() <= 1;

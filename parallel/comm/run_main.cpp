@@ -19,16 +19,13 @@ int number(const char* variable, int otherwise) {
   return text ? std::atoi(text) : otherwise;
 }
 
+/// scripts/launch.sh sets it: of all reports that it gets it shows the first.
+bool every_rank_may_speak() { return number("TRIAX_ONE_REPORT", 0) != 0; }
+
 /// What many ranks find wrong at once is said once: rank 0 speaks at once, and has ended the others
 /// before they do.
 void wait_for_others_to_speak(int rank) {
   std::this_thread::sleep_for(std::chrono::milliseconds(400 * std::min(rank, 4)));
-}
-
-void print_report(const std::exception& e) {
-  std::fflush(stdout);
-  std::fputs(failure_report(e).c_str(), stderr);
-  std::fflush(stderr);
 }
 
 class Unknown final : public std::exception {
@@ -36,6 +33,13 @@ class Unknown final : public std::exception {
 };
 
 }  // namespace
+
+void say_failure(const std::exception& e, int rank) {
+  if (!every_rank_may_speak()) wait_for_others_to_speak(rank);
+  std::fflush(stdout);
+  std::fputs(failure_report(e).c_str(), stderr);
+  std::fflush(stderr);
+}
 
 Announced announced_by_launcher() {
   struct Launcher {
@@ -122,8 +126,9 @@ int run_main(int argc, char** argv, const std::function<int(int, char**)>& body)
   std::unique_ptr<Session> session;
   auto failed = [&](const std::exception& e) {
     int rank = session ? session->rank() : announced_by_launcher().rank;
-    wait_for_others_to_speak(rank);
-    if (session || rank == 0) print_report(e);
+    // Before ranks know each other only a configuration is wrong for all of them.
+    bool all_alike = !session && exit_code(e) == int(Exit::config);
+    if (!all_alike || rank == 0 || every_rank_may_speak()) say_failure(e, rank);
     if (session && session->size() > 1) session->abort(exit_code(e));
     return exit_code(e);
   };

@@ -9,7 +9,8 @@ namespace triax::parallel {
 /// while MPI runs only looks. world.cpp has it with MPI, world_without_mpi.cpp without.
 class Session {
  public:
-  /// Throws Error 78 if the launcher announced more ranks than have found each other.
+  /// Throws Error 78 if the launcher announced more ranks than have found each other. Ends the
+  /// process if they do not do so within TRIAX_START_TIMEOUT.
   Session(int& argc, char**& argv);
   ~Session();
   Session(const Session&) = delete;
@@ -32,8 +33,13 @@ class Session {
  private:
   [[maybe_unused]] bool alone_ = false;  ///< started by hand, without MPI
   [[maybe_unused]] bool owns_ = false;   ///< ends MPI; nothing to end without it
+  [[maybe_unused]] double time_limit_ = Group::default_time_limit();
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, sharing_ = 1;
 };
+
+/// Reports a failure of this rank (after time for ranks before it to have done so, unless the
+/// launcher picks the first report: TRIAX_ONE_REPORT).
+void say_failure(const std::exception& e, int rank);
 
 /// What the launcher says in the environment; `size` 1 and `rank` 0 if it says nothing.
 struct Announced {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "parallel/comm/deadline.h"
 #include "parallel/comm/mpi_comm.h"
 #include "parallel/comm/session.h"
 
@@ -41,6 +42,7 @@ int ranks_sharing_cores(MPI_Comm host, int ranks) {
 
 Session::Session(int& argc, char**& argv) : alone_(!running() && !launched()) {
   if (alone_) return;
+  Deadline deadline("start of MPI", Deadline::of_start());
   if (!running()) {
     int given = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &given);
@@ -63,7 +65,9 @@ Session::Session(int& argc, char**& argv) : alone_(!running() && !launched()) {
 }
 
 Session::~Session() {
-  if (owns_) MPI_Finalize();
+  if (!owns_) return;
+  Deadline deadline("end of MPI", time_limit_);
+  MPI_Finalize();
 }
 
 std::unique_ptr<Communicator> Session::open(const WorldOptions& options, bool crowded) {

@@ -1,0 +1,46 @@
+#include "parallel/comm/deadline.h"
+
+#include <chrono>
+#include <cstdlib>
+
+#include "core/check.h"
+#include "parallel/comm/session.h"
+
+namespace triax::parallel {
+
+double seconds_from(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (!text) return 600;
+  char* end = nullptr;
+  double seconds = std::strtod(text, &end);
+  check_input(end != text && *end == 0 && seconds > 0, Exit::config,
+              "{}: '{}'; expected a number of seconds above 0", variable, text);
+  return seconds;
+}
+
+Deadline::Deadline(std::string what, double seconds)
+    : watch_([this, what = std::move(what), seconds] {
+        std::unique_lock lock(mutex_);
+        auto limit = std::chrono::duration<double>(seconds);
+        if (changed_.wait_for(lock, limit, [this] { return over_; })) return;
+        Error late(Exit::peer_lost,
+                   fmt::format("{}: not all ranks came within {} s\n"
+                               "  One has ended early, hangs, or is on a host that cannot be "
+                               "reached.\n"
+                               "  TRIAX_START_TIMEOUT and TRIAX_TIMEOUT (seconds) set the limits "
+                               "at the start and later.",
+                               what, seconds));
+        say_failure(late, announced_by_launcher().rank);
+        std::_Exit(exit_code(late));
+      }) {}
+
+Deadline::~Deadline() {
+  {
+    std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_one();
+  watch_.join();
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,301 @@
+#!/usr/bin/env bash
+# Starts a triax program on many ranks, on this host or several, through mpirun.
+#
+#   scripts/launch.sh -n N [OPTIONS] [--] PROGRAM [ARGUMENTS]
+#
+#   -n N              ranks
+#   --hosts FILE      hosts, one a line: `NAME slots=RANKS`; default: this one, or what Slurm gave
+#   --threads N       OpenMP threads of each rank; default: OMP_NUM_THREADS, or its share of the cores
+#   --bind core|none  whether each rank stays on cores of its own; default: none
+#
+#   scripts/launch.sh -n 8 -- build/release/bin/minigpt train --out runs/mine
+#
+# What fails is reported once, last on stderr, in at most 12 lines; the exit status is the program's
+# own, 128 + n if a rank ended by signal n. SIGTERM, SIGINT and SIGHUP ask the program to stop (as
+# SIGUSR1 on every rank); the second one ends it at once. No process is left behind. As a rank of a
+# job that is as large, under srun for one, it only becomes PROGRAM. More: docs/launching.md
+
+set -euo pipefail
+caller=$PWD
+# shellcheck source=scripts/common.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+cd -- "$caller"
+exec {stderr}>&2
+
+readonly usage_error=64 not_found=66 internal=70 peer_lost=72 stopped=75 bad_config=78
+
+# report CODE WHAT [LINE]...: the one report of a job that has none of its own, and the end.
+report() {
+  local code=$1
+  printf 'triax: error %d: launch: %s\n' "$code" "$2" >&"$stderr"
+  shift 2
+  [ $# -eq 0 ] || printf '  %s\n' "$@" >&"$stderr"
+  exit "$code"
+}
+
+whole_number() { [[ $1 =~ ^[1-9][0-9]{0,5}$ ]]; }
+
+parse() {
+  while [ $# -gt 0 ]; do
+    case $1 in
+      -n | --hosts | --threads | --bind)
+        [ $# -ge 2 ] || report $usage_error "$1 has no value" "scripts/launch.sh --help says more." ;;&
+      -n) ranks=$2 ;;
+      --hosts) hosts=$2 ;;
+      --threads) threads=$2 ;;
+      --bind) bind=$2 ;;
+      -h | --help) usage scripts/launch.sh && exit ;;
+      --) shift && break ;;
+      -*) report $usage_error "unknown option $1" "Options: -n, --hosts, --threads, --bind, --help" \
+        "What is meant for the program stands behind its name." ;;
+      *) break ;;
+    esac
+    shift 2
+  done
+  command=("$@")
+}
+
+check() {
+  [ -z "$ranks" ] || whole_number "$ranks" ||
+    report $usage_error "-n $ranks; expected a number of ranks, 1 or more"
+  [ -z "$threads" ] || whole_number "$threads" ||
+    report $usage_error "--threads $threads; expected a number of threads, 1 or more"
+  [[ $bind =~ ^(core|none)$ ]] || report $usage_error "--bind $bind; expected core or none"
+  [ ${#command[@]} -gt 0 ] || report $usage_error "no program" \
+    "For example: scripts/launch.sh -n 8 -- build/release/bin/minigpt train"
+  local program=${command[0]} found
+  found=$(type -P -- "$program") || found=$program
+  [ -f "$found" ] || report $not_found "no such program: $program" \
+    "The build makes it: cmake --preset release && cmake --build --preset release"
+  [ -x "$found" ] || report $bad_config "$program cannot be executed"
+  [ -z "$hosts" ] || [ -r "$hosts" ] || report $not_found "--hosts $hosts: no such file" \
+    "It holds one host a line: NAME slots=RANKS"
+  have mpirun || report $not_found "there is no mpirun" "Install it: scripts/setup.sh" \
+    "Without MPI, ranks can be threads: minigpt train --comm threads --ranks ${ranks:-2}"
+}
+
+# Already a rank, started by srun, or by the mpirun of somebody who put this script behind it?
+become_a_rank() {
+  local size
+  for size in "${OMPI_COMM_WORLD_SIZE:-1}" "${PMI_SIZE:-1}" "${SLURM_STEP_NUM_TASKS:-1}"; do
+    [ "$size" = 1 ] && continue
+    [ "${ranks:-$size}" = "$size" ] || report $bad_config \
+      "-n $ranks, but this already is one of $size ranks that another launcher started" \
+      "Leave out -n, or start scripts/launch.sh by itself."
+    [ -z "$threads" ] || export OMP_NUM_THREADS=$threads
+    # shellcheck disable=SC2093
+    exec "${command[@]}"
+  done
+}
+
+# How many ranks the hosts have room for; nothing if a line leaves that to mpirun.
+slots_of_hosts() {
+  sed 's/#.*//' "$hosts" | awk '
+    NF && match($0, /[ \t]slots *= *[0-9]+/) { s = substr($0, RSTART, RLENGTH); sub(/.*= */, "", s); sum += s; next }
+    NF { open = 1 }
+    END { if (!open) print sum + 0 }'
+}
+
+# Sets `options` of mpirun, and the environment of all ranks.
+choose_options() {
+  options=(-np "$ranks")
+  [ "$(id -u)" -ne 0 ] || options+=(--allow-run-as-root)
+  local slots crowded=no
+  if [ -n "$hosts" ]; then
+    options+=(--hostfile "$hosts")
+    slots=$(slots_of_hosts)
+  elif [ -n "${SLURM_JOB_ID:-}" ]; then
+    slots= # mpirun asks Slurm
+  else
+    # nproc counts what this process may use, unless OpenMP's variables tell it otherwise.
+    local usable
+    usable=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+    slots=$(physical_cores)
+    ((slots > 0 && slots < usable)) || slots=$usable
+    # Elsewhere each rank takes its share of its own host's cores.
+    threads=${threads:-${OMP_NUM_THREADS:-$((usable > ranks ? usable / ranks : 1))}}
+    ((ranks * ${threads%%,*} <= usable)) || crowded=yes
+    [ "$bind" = none ] || ((ranks * ${threads%%,*} <= slots)) || report $bad_config \
+      "--bind core: $ranks ranks of $threads threads need more than the $slots cores there are" \
+      "Valid: fewer ranks or --threads, or --bind none"
+  fi
+  if [ -n "$slots" ] && ((ranks > slots)); then
+    options+=(--oversubscribe)
+    crowded=yes
+  fi
+  [ -z "$threads" ] || export OMP_NUM_THREADS=$threads
+  if [ $crowded = yes ]; then
+    options+=(--mca mpi_yield_when_idle 1)
+    export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+  fi
+  options+=(--bind-to "$bind")
+  [ "$bind" = none ] || ((${threads%%,*} <= 1)) || options+=(--map-by "slot:PE=${threads%%,*}")
+
+  export TRIAX_ONE_REPORT=1 # every rank may speak at once: the first is shown
+  local name
+  for name in $(compgen -e); do
+    [[ $name != TRIAX_* && $name != OMP_* ]] || options+=(-x "$name")
+  done
+}
+
+# What the ranks and mpirun write on stderr, but for reports: those wait for the end, and the first
+# one is it, unless it only is about a rank that was lost. A job that has failed has to be over
+# within seconds.
+pass_on_stderr() {
+  trap '' INT TERM HUP QUIT USR1
+  local line lines=0 kept=0 status=0 patience=()
+  while :; do
+    status=0
+    IFS= read -r "${patience[@]}" line || status=$?
+    if ((status > 128)); then
+      kill -KILL "$job" 2>/dev/null || true
+      patience=()
+      continue
+    fi
+    ((status == 0)) || [ -n "$line" ] || break
+    # mpirun says so in the middle of a line.
+    if [[ $line == *"mpirun: Forwarding signal "* ]]; then
+      printf '%s' "${line%mpirun: Forwarding signal *}" >&2
+    elif [[ $line =~ ^triax:\ error\ ([0-9]+): ]]; then
+      patience=(-t 5) lines=1
+      if ((kept == 0 || (kept == peer_lost && BASH_REMATCH[1] != peer_lost))); then
+        kept=${BASH_REMATCH[1]}
+        printf '%s\n' "$line" >"$files/report"
+      else
+        lines=12 # swallow it
+      fi
+    elif ((lines > 0)) && [[ $line == "  "* ]]; then
+      ((++lines > 12)) || printf '%s\n' "$line" >>"$files/report"
+    else
+      lines=0
+      [ -z "$line" ] && ((status != 0)) || printf '%s\n' "$line" >&2
+    fi
+    ((status == 0)) || break
+  done
+  kill -0 $$ 2>/dev/null || rm -rf "$files"
+}
+
+# mpirun is told to write what it has to say itself to a file: all of it is long, some of it is
+# needed below. It leads a session of its own, in which Ctrl-C does not reach it. If it, or this
+# script, is killed, setpriv sees to it that the ranks end as well.
+start() {
+  mkfifo "$files/stderr"
+  OPAL_OUTPUT_STDERR_FD=9 setsid setpriv --pdeathsig TERM mpirun "${options[@]}" \
+    -x OPAL_OUTPUT_STDERR_FD=2 setpriv --pdeathsig KILL "${command[@]}" \
+    <&0 2>"$files/stderr" 9>"$files/notes" &
+  job=$!
+  pass_on_stderr <"$files/stderr" &
+  filter=$!
+}
+
+# All of the job's session that lives.
+processes() {
+  local stat line fields
+  for stat in /proc/[0-9]*/stat; do
+    read -r line 2>/dev/null <"$stat" || continue # it has just ended
+    read -ra fields <<<"${line##*) }"             # state, parent, group, session
+    [[ ${fields[0]} == Z || ${fields[3]} != "$job" ]] || echo "$((${line%% *}))"
+  done
+} 2>/dev/null
+
+end_all() {
+  local left i
+  for ((i = 0; i < 100; ++i)); do
+    left=$(processes)
+    [ -n "$left" ] || break
+    # shellcheck disable=SC2086 # a list
+    kill -KILL $left 2>/dev/null || true
+    sleep 0.05
+  done
+}
+
+# on_signal NUMBER: the first one asks, the second one does not.
+on_signal() {
+  interrupted=yes
+  if [ "$asked" = 0 ]; then
+    asked=$1
+    kill -USR1 "$job" 2>/dev/null || true
+  else
+    end_all
+    report $((128 + $1)) "ended at once, by a second signal"
+  fi
+}
+
+# Sets `status`, what mpirun ended with.
+wait_for_job() {
+  local now
+  status=127
+  while :; do
+    interrupted=no now=0
+    wait "$job" || now=$?
+    ((now == 127)) || status=$now # 127: waited for already
+    [ $interrupted = yes ] || break
+  done
+  end_all
+  for ((now = 0; now < 40; ++now)); do
+    kill -0 "$filter" 2>/dev/null || break
+    sleep 0.05
+  done
+}
+
+# after_signal NUMBER WHO: what may have been the reason.
+after_signal() {
+  local why
+  if [ "$asked" != 0 ] && [ "$1" = 10 ]; then
+    report $((128 + asked)) "stopped by signal $asked, with nothing saved" \
+      "$2 did not listen to SIGUSR1: it had not begun to work, or it is no program that stops."
+  fi
+  case $1 in
+    9) why="Killed by somebody, or by the system for want of memory: dmesg tells." ;;
+    4 | 6 | 7 | 8 | 11) why="It crashed. Its stack may stand above." ;;
+    24 | 25) why="A limit of the shell was reached: ulimit -a shows them." ;;
+    *) why="Somebody sent it." ;;
+  esac
+  report $((128 + $1)) "$2 was ended by signal $1 ($(kill -l "$1"))" "$why" \
+    "All other ranks were ended. A training goes on from its newest checkpoint with --resume auto."
+}
+
+# Says what has to be said, and ends with the code of the program.
+verdict() {
+  local notes code
+  notes=$(tr -s '\n' ' ' <"$files/notes")
+  local rank='process rank ([0-9]+) with PID [0-9]+ on node ([^ ]+)'
+  if [ "$status" != 0 ] && [ -s "$files/report" ]; then
+    read -r _ _ code _ <"$files/report"
+    cat "$files/report" >&2
+    exit "${code%:}"
+  elif [[ $notes =~ $rank\ exited\ on\ signal\ ([0-9]+) ]]; then
+    after_signal "${BASH_REMATCH[3]}" "rank ${BASH_REMATCH[1]} on ${BASH_REMATCH[2]}"
+  elif [[ $notes =~ $rank\ exiting\ improperly ]]; then
+    report $peer_lost "rank ${BASH_REMATCH[1]} on ${BASH_REMATCH[2]} left in the middle, as if it had finished" \
+      "All other ranks were ended. Something in the program calls exit(0)."
+  elif [[ $notes =~ (not enough slots|unable to launch|failed to start|unable to reliably start|was made to bind|not able to launch) ]]; then
+    local said
+    mapfile -t said < <(grep -v '^-*$' "$files/notes" | head -n 6)
+    report $bad_config "mpirun could not start the job; it says:" "${said[@]}"
+  elif [ -z "$notes" ] && ((status > 128)); then
+    after_signal $((status - 128)) mpirun
+  elif [ "$status" = 0 ] && [[ $notes == *"MPI_ABORT was invoked"* ]]; then
+    report $internal "a rank called MPI_Abort with a code that reads as success"
+  elif [ "$status" != 0 ] && [ "$status" != $stopped ]; then
+    report "$status" "the program ended with exit code $status and without a report"
+  fi
+  exit "$status"
+}
+
+ranks='' hosts='' threads='' bind=none command=() options=()
+parse "$@"
+[ ${#command[@]} = 0 ] || become_a_rank
+check
+choose_options
+
+files=$(mktemp -d)
+trap 'rm -rf "$files"' EXIT
+job=0 filter=0 asked=0 interrupted=no status=0
+start
+trap 'on_signal 1' HUP
+trap 'on_signal 2' INT
+trap 'on_signal 15' TERM
+trap 'kill -USR1 "$job" 2>/dev/null || true; interrupted=yes' USR1
+wait_for_job 2>/dev/null # the shell's own word on a job that was killed
+verdict
