@@ -1,8 +1,8 @@
 #pragma once
 #include "core/backend.h"
 
-// The one place that knows oneDNN (2.6 and 3.x). Compiled once; without the library the functions
-// of onednn_absent.cpp stand here.
+// The one place that knows oneDNN (2.6 and 3.x, on OpenMP threads). Compiled once; without the
+// library the functions of onednn_absent.cpp stand here.
 namespace triax::host::onednn {
 
 /// Whether this machine multiplies matrices of `dtype` in hardware that only the library drives

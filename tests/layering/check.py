@@ -43,6 +43,9 @@ READING = [
 ]
 MAX_READING = 700
 
+# Functions that have to stay short: file, how their first line begins, lines of their body.
+SHORT = [("examples/minigpt/train.cpp", "Exit run(", 40)]  # the training loop
+
 SOURCES = (".h", ".cpp", ".cu", ".cuh")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(<[^>]*>|"[^"]*")')
 DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)(\(?)")
@@ -94,6 +97,23 @@ def check_file(root, file):
                 yield f"{file}:{number}: {wrong}"
 
 
+def check_functions(root):
+    for file, begins, limit in SHORT:
+        if not (root / file).is_file():
+            continue
+        # Up to the { that no ; stands before, then to the } below the first line's begin.
+        body = re.compile(rf"^( *){re.escape(begins)}[^;{{}}]*{{\n(.*?)^\1}}", re.M | re.S)
+        text = (root / file).read_text()
+        found = list(body.finditer(text))
+        if not found:
+            yield f"{file}: no body of `{begins}...`; if it was renamed, tell SHORT in check.py"
+        for function in found:
+            lines = function[2].count("\n")
+            if lines > limit:
+                number = text.count("\n", 0, function.start()) + 1
+                yield f"{file}:{number}: `{begins}...` has {lines} lines; {limit} is its ceiling"
+
+
 def check_reading(root):
     """The sum of the reading path, and a note on what of it does not exist yet."""
     lengths = {name: len((root / name).read_text().splitlines())
@@ -117,6 +137,7 @@ def check(root):
                    for path in (root / folder).rglob("*")
                    if path.suffix in SOURCES + (".py",))
     note, violations = check_reading(root)
+    violations += check_functions(root)
     for file in files:
         violations += check_file(root, file)
     return files, note, violations

@@ -71,6 +71,15 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(self.violations({"nn/b.cpp": "\n" * 400}), [])
         self.expect("nn/b.cpp", "\n" * 401, "401 lines")
 
+    def test_long_functions(self):
+        file, head = "examples/minigpt/train.cpp", "  Exit run(int a,\n           int b) {\n"
+        declared, after = "  Exit run(int a);\n", "  }\n" + "\n" * 50
+        self.assertEqual(self.violations({file: declared + head + "    f();\n" * 40 + after}), [])
+        self.expect(file, declared + head + "    f();\n" * 41 + after, ":2:", "41 lines; 40 is")
+        self.expect(file, "Exit run() {\n" + "  }\n" * 41 + "}\n", ":1:", "41 lines")
+        self.expect(file, "Exit go() {\n}\n", "no body of `Exit run(...`")
+        self.expect(file, declared, "no body of")
+
     def test_a_long_reading_path(self):
         planted = {"README.md": "\n" * 330, "nn/module.h": "\n" * 300, "core/tensor.h": "\n" * 70}
         self.assertEqual(self.violations(planted), [])
