@@ -184,10 +184,15 @@ Flags run_flags(TrainConfig& c) {
       {"precision",
        group,
        "fp32|bf16|fp16",
-       "of weights and activations",
+       "of weights and activations; gradients, sums and optimizer state are fp32 always",
        &c.precision,
        {},
        {"fp32", "bf16", "fp16"}},
+      {"loss-scale",
+       group,
+       "X",
+       "factor on the loss that keeps small fp16 gradients above zero; 0: found as training goes",
+       &c.loss_scale},
   };
 }
 
@@ -214,6 +219,10 @@ Flags checkpoint_flags(TrainConfig& c) {
 }
 
 }  // namespace
+
+DType dtype_of(const std::string& precision) {
+  return precision == "bf16" ? bf16 : precision == "fp16" ? f16 : f32;
+}
 
 Verb train_verb(TrainConfig& c) {
   Verb verb{"train", "Trains a transformer on the characters of a text.", {}};

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/dtype.h"
 #include "examples/minigpt/command_line.h"
 
 namespace triax::minigpt {
@@ -52,6 +53,7 @@ struct TrainConfig {
   int64_t ranks = 0;           ///< only with comm = threads; 0: one
   std::string device = "cpu";  ///< cpu, cuda
   std::string precision = "fp32";
+  double loss_scale = 0;  ///< fp16 only; 0: dynamic
 
   std::string out;      ///< empty: runs/<date>-<name of the data>
   std::string metrics;  ///< empty: OUT/metrics.jsonl
@@ -88,6 +90,9 @@ struct ParityConfig {
 };
 /// The run that is meant. Throws Error 78 for a mesh that is not three numbers.
 TrainConfig resolved(const ParityConfig& config);
+
+/// Of weights and activations: fp32, bf16, fp16.
+DType dtype_of(const std::string& precision);
 
 /// The verbs, their flags bound to the members of `config` (they hold pointers into it): the one
 /// table that the command line, configuration files, --help and docs/cli.md are made from.

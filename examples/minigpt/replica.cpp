@@ -15,12 +15,13 @@ parallel::PipelineShape shape_of(const TrainConfig& c) {
 }
 
 parallel::Boundary boundary(const TrainConfig& c, const parallel::TensorParallel& tp) {
-  return {{tp.rows(c.micro_batch * c.model.context), c.model.width}, f32};
+  return {{tp.rows(c.micro_batch * c.model.context), c.model.width}, dtype_of(c.precision)};
 }
 
 /// One sequence, as long as the context, on this mesh.
-TrainConfig sampled(const ModelConfig& model, const parallel::MeshShape& s) {
-  TrainConfig c{.model = model, .micro_batch = 1, .global_batch = s.dp};
+TrainConfig sampled(const ModelConfig& model, const std::string& precision,
+                    const parallel::MeshShape& s) {
+  TrainConfig c{.model = model, .micro_batch = 1, .global_batch = s.dp, .precision = precision};
   c.mesh = {.dp = s.dp, .pp = s.pp, .tp = s.tp, .chunks = 1};
   return c;
 }
@@ -54,8 +55,8 @@ std::vector<int64_t> placement(const TrainConfig& c, const nn::Layers& layers) {
 Replica::Replica(const TrainConfig& c, parallel::Mesh& mesh, const Observer& observer)
     : Replica(c, mesh, nn::Purpose::training, observer) {}
 
-Replica::Replica(const ModelConfig& model, parallel::Mesh& mesh)
-    : Replica(sampled(model, mesh.shape()), mesh, nn::Purpose::inference, {}) {}
+Replica::Replica(const ModelConfig& model, const std::string& precision, parallel::Mesh& mesh)
+    : Replica(sampled(model, precision, mesh.shape()), mesh, nn::Purpose::inference, {}) {}
 
 Replica::Replica(const TrainConfig& c, parallel::Mesh& mesh, nn::Purpose purpose,
                  const Observer& observer)
@@ -68,7 +69,7 @@ Replica::Replica(const TrainConfig& c, parallel::Mesh& mesh, nn::Purpose purpose
                                         placement(c, model_.layers()), shape_of(c),
                                         mesh.pp().rank())),
       data_(model_, chunks_, mesh,
-            {.seed = uint64_t(c.seed), .zero = parallel::Zero(c.mesh.zero), .purpose = purpose}),
+            {.dtype = dtype_of(c.precision), .seed = uint64_t(c.seed), .zero = parallel::Zero(c.mesh.zero), .purpose = purpose}),
       pipeline_(mesh, chunks_, boundary(c, tp_)) {}
 
 /// The ranks of a tensor-parallel group all see the loss; the first reports it.
@@ -100,7 +101,7 @@ double Replica::evaluate(int64_t micros, const std::function<nn::Batch(int64_t)>
 
 Tensor Replica::logits(const nn::Batch& batch) {
   int64_t rows = batch.ids.numel();
-  Tensor all = empty({rows, config_.model.vocab}, f32, cpu);
+  Tensor all = empty({rows, config_.model.vocab}, dtype_of(config_.precision), cpu);
   pipeline_.infer({.batch = [&](int) { return batch; },
                    .output = [&](int, const Tensor& y) { copy_(all, y.detach()); },
                    .rows = rows});
@@ -127,7 +128,8 @@ std::string describe_stages(const TrainConfig& c) {
     for (auto* p : held) n += double(p->full.numel());
     auto share = [&](int64_t since) { return c.mesh.zero >= since ? double(c.mesh.dp) : 1.; };
     double each = n / double(c.mesh.tp);
-    double bytes = each * (4 / share(3) + 4 / share(2) + 8 / share(1));
+    bool low = c.precision != "fp32";  // then weights take 2 bytes, and have masters
+    double bytes = each * ((low ? 2 : 4) / share(3) + 4 / share(2) + (low ? 12 : 8) / share(1));
     text += fmt::format("  stage {}  {:.0f} parameters, about {:.1f} MB a rank at rest: {}\n",
                         stage, n, bytes / 1e6, fmt::join(names, " "));
   }

@@ -20,7 +20,7 @@ class Replica {
   /// `c` is resolved and validated; `mesh` must outlive it. Collective.
   Replica(const TrainConfig& c, parallel::Mesh& mesh, const Observer& observer = {});
   /// For `logits` alone, with no gradients. Collective.
-  Replica(const ModelConfig& model, parallel::Mesh& mesh);
+  Replica(const ModelConfig& model, const std::string& precision, parallel::Mesh& mesh);
 
   /// Forward and backward of one step: `batch(m)` is micro-batch m of this replica, every gradient
   /// is multiplied by `seed` and complete afterwards. Returns the sum of the loss over the tokens

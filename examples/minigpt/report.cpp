@@ -89,9 +89,9 @@ void Report::step(const StepRecord& r) {
   last_step_ = now;
   if (!speaks_) return;
   std::string line = fmt::format(
-      R"({{"step":{},"loss":{},"grad_norm":{},"lr":{},"loss_scale":1,"skipped":false,"tokens":{},)"
+      R"({{"step":{},"loss":{},"grad_norm":{},"lr":{},"loss_scale":{},"skipped":{},"tokens":{},)"
       R"("seconds":{},"tokens_per_second":{},"memory_bytes":{})",
-      r.step, exact(r.loss), exact(r.grad_norm), exact(r.lr), r.tokens, exact(took),
+      r.step, exact(r.loss), exact(r.grad_norm), exact(r.lr), exact(r.loss_scale), r.skipped, r.tokens, exact(took),
       exact(double(r.tokens) / took), int64_t(r.memory_bytes));
   if (r.val_loss) line += fmt::format(R"(,"val_loss":{})", exact(*r.val_loss));
   line += "}\n";

@@ -26,6 +26,8 @@ struct StepRecord {
   double loss = 0, grad_norm = 0, lr = 0;
   int64_t tokens = 0;
   double memory_bytes = 0;
+  double loss_scale = 1;
+  bool skipped = false;  ///< a gradient was not finite: nothing was changed
   std::optional<double> val_loss = {};
 };
 

@@ -22,6 +22,7 @@ std::vector<std::pair<std::string, std::string>> identity(const TrainConfig& c,
           {"context", std::to_string(c.model.context)},
           {"vocab", std::to_string(c.model.vocab)},
           {"seed", std::to_string(c.seed)},
+          {"precision", c.precision},
           {"global_batch", std::to_string(c.global_batch)},
           {"tokenizer_hash", tokenizer.hash()},
           {"text_hash", text.hash()}};
@@ -73,7 +74,8 @@ int64_t RunDirectory::resume(parallel::DataParallel& data, optim::AdamW& adam) {
                 checkpoint->path(), key, checkpoint->state(key), value);
   checkpoint->load(pieces(data, adam, Holder::any));
   data.publish();
-  adam.set_steps(checkpoint->step());
+  adam.set_steps(std::stoll(checkpoint->state("updates")));
+  scaler.restore(checkpoint->state("loss_scaler"));
   return checkpoint->step();
 }
 
@@ -82,6 +84,8 @@ void RunDirectory::save(int64_t step, parallel::DataParallel& data, optim::AdamW
   for (auto& [key, value] : identity(config_, tokenizer_, text_)) state[key] = value;
   state["config"] = to_toml(config_);
   state["tokenizer"] = tokenizer_.json();
+  state["updates"] = std::to_string(adam.steps());  // fewer than steps if some were skipped
+  state["loss_scaler"] = scaler.state();
   checkpoints_.save(step, pieces(data, adam, Holder::owner), state);
   checkpoints_.prune(int(config_.keep));
 }

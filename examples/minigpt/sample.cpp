@@ -79,7 +79,7 @@ void sample(SampleConfig c, parallel::Communicator& world, parallel::Communicato
                 .context = number(checkpoint, "context"),
                 .vocab = number(checkpoint, "vocab")};
   parallel::Mesh mesh(world, {.pp = int(c.mesh.pp), .tp = int(c.mesh.tp)});
-  Replica replica(m, mesh);
+  Replica replica(m, checkpoint.state("precision"), mesh);
   checkpoint.load(weights(replica), parallel::Unclaimed::ignore);
 
   NoGrad guard;

@@ -30,8 +30,10 @@ std::vector<int64_t> nearest_divisors(int64_t n, int64_t wanted, size_t count) {
 void check_built(const TrainConfig& c) {
   check_input(c.device == "cpu", Exit::config, "device={} is not in this build yet\n  Valid: cpu.",
               c.device);
-  check_input(c.precision == "fp32", Exit::config,
-              "precision={} is not in this build yet\n  Valid: fp32.", c.precision);
+  check_input(c.precision == "fp16" || c.loss_scale == 0, Exit::config,
+              "loss-scale={} with precision={}\n  Only fp16 has gradients that need it. Leave it "
+              "out, or add --precision fp16.",
+              c.loss_scale, c.precision);
 }
 
 void check_model(const ModelConfig& m) {
