@@ -35,7 +35,7 @@ std::string guess(double factor, const MeshConfig& mesh) {
     if (mesh.dp == size) axes.push_back("dp");
     if (mesh.tp == size) axes.push_back("tp");
     if (mesh.pp == size) axes.push_back("pp");
-    auto which = fmt::join(axes, " or ");
+    std::string which = fmt::format("{}", fmt::join(axes, " or "));
     if (near(double(size)))
       return fmt::format("a factor of {}: summed once too often, or not averaged, over {}", size,
                          which);
