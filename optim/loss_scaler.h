@@ -6,10 +6,10 @@ namespace triax::optim {
 
 struct LossScaleOptions {
   enum class Kind { fixed, dynamic } kind = Kind::dynamic;
-  double initial = 65536;   ///< 2^16; a fixed scale keeps it
+  double initial = 65536;  ///< 2^16; a fixed scale keeps it
   double minimum = 1;
-  int64_t window = 1000;    ///< good steps in a row after which the scale doubles
-  int64_t hysteresis = 2;   ///< overflows that are borne before the scale halves; 1: none
+  int64_t window = 1000;   ///< good steps in a row after which the scale doubles
+  int64_t hysteresis = 2;  ///< overflows that are borne before the scale halves; 1: none
   /// When spent hysteresis comes back: as Megatron-LM does it, or as DeepSpeed does it with
   /// `consecutive_hysteresis`.
   enum class Refill { on_growth, on_good_step } refill = Refill::on_growth;

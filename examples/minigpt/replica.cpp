@@ -69,7 +69,10 @@ Replica::Replica(const TrainConfig& c, parallel::Mesh& mesh, nn::Purpose purpose
                                         placement(c, model_.layers()), shape_of(c),
                                         mesh.pp().rank())),
       data_(model_, chunks_, mesh,
-            {.dtype = dtype_of(c.precision), .seed = uint64_t(c.seed), .zero = parallel::Zero(c.mesh.zero), .purpose = purpose}),
+            {.dtype = dtype_of(c.precision),
+             .seed = uint64_t(c.seed),
+             .zero = parallel::Zero(c.mesh.zero),
+             .purpose = purpose}),
       pipeline_(mesh, chunks_, boundary(c, tp_)) {}
 
 /// The ranks of a tensor-parallel group all see the loss; the first reports it.

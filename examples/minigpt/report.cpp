@@ -91,8 +91,8 @@ void Report::step(const StepRecord& r) {
   std::string line = fmt::format(
       R"({{"step":{},"loss":{},"grad_norm":{},"lr":{},"loss_scale":{},"skipped":{},"tokens":{},)"
       R"("seconds":{},"tokens_per_second":{},"memory_bytes":{})",
-      r.step, exact(r.loss), exact(r.grad_norm), exact(r.lr), exact(r.loss_scale), r.skipped, r.tokens, exact(took),
-      exact(double(r.tokens) / took), int64_t(r.memory_bytes));
+      r.step, exact(r.loss), exact(r.grad_norm), exact(r.lr), exact(r.loss_scale), r.skipped,
+      r.tokens, exact(took), exact(double(r.tokens) / took), int64_t(r.memory_bytes));
   if (r.val_loss) line += fmt::format(R"(,"val_loss":{})", exact(*r.val_loss));
   line += "}\n";
   bool written = std::fputs(line.c_str(), file_.get()) >= 0 && std::fflush(file_.get()) == 0;

@@ -41,8 +41,9 @@ RunDirectory::RunDirectory(const TrainConfig& c, const Tokenizer& tokenizer, con
                            parallel::Communicator& host)
     : config_(c), tokenizer_(tokenizer), text_(text), ranks_(host), checkpoints_(c.out, ranks_) {}
 
-int64_t RunDirectory::open(parallel::DataParallel& data, optim::AdamW& adam) {
-  int64_t step = config_.resume.empty() ? 0 : resume(data, adam);
+int64_t RunDirectory::open(parallel::DataParallel& data, optim::AdamW& adam,
+                           optim::LossScaler& scaler) {
+  int64_t step = config_.resume.empty() ? 0 : resume(data, adam, scaler);
   parallel::on_first(ranks_, [&] {
     disk().make_directory(config_.out);
     refuse_newer_than(step);
@@ -64,7 +65,8 @@ void RunDirectory::refuse_newer_than(int64_t step) const {
               config_.out, steps.empty() ? 0 : steps.back(), step);
 }
 
-int64_t RunDirectory::resume(parallel::DataParallel& data, optim::AdamW& adam) {
+int64_t RunDirectory::resume(parallel::DataParallel& data, optim::AdamW& adam,
+                             optim::LossScaler& scaler) {
   auto checkpoint = checkpoints_.resume(config_.resume);
   if (!checkpoint) return 0;
   for (auto& [key, value] : identity(config_, tokenizer_, text_))
@@ -79,7 +81,8 @@ int64_t RunDirectory::resume(parallel::DataParallel& data, optim::AdamW& adam) {
   return checkpoint->step();
 }
 
-void RunDirectory::save(int64_t step, parallel::DataParallel& data, optim::AdamW& adam) {
+void RunDirectory::save(int64_t step, parallel::DataParallel& data, optim::AdamW& adam,
+                        optim::LossScaler& scaler) {
   parallel::CheckpointState state;
   for (auto& [key, value] : identity(config_, tokenizer_, text_)) state[key] = value;
   state["config"] = to_toml(config_);

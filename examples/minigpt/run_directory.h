@@ -4,6 +4,7 @@
 #include "examples/minigpt/config.h"
 #include "examples/minigpt/pieces.h"
 #include "examples/minigpt/text_data.h"
+#include "optim/loss_scaler.h"
 #include "parallel/checkpoint/directory.h"
 #include "parallel/checkpoint/over_communicator.h"
 
@@ -22,13 +23,14 @@ class RunDirectory {
   /// starts afresh. Throws the same Error on every rank: 78 if the checkpoint is of another model
   /// or data order or the directory holds a later one, 73 if it cannot write. A run that is refused
   /// changes nothing.
-  int64_t open(parallel::DataParallel& data, optim::AdamW& adam);
+  int64_t open(parallel::DataParallel& data, optim::AdamW& adam, optim::LossScaler& scaler);
   /// Collective. Save a checkpoint, then drop all but the newest --keep.
-  void save(int64_t step, parallel::DataParallel& data, optim::AdamW& adam);
+  void save(int64_t step, parallel::DataParallel& data, optim::AdamW& adam,
+            optim::LossScaler& scaler);
 
  private:
   void refuse_newer_than(int64_t step) const;
-  int64_t resume(parallel::DataParallel& data, optim::AdamW& adam);
+  int64_t resume(parallel::DataParallel& data, optim::AdamW& adam, optim::LossScaler& scaler);
 
   const TrainConfig& config_;
   const Tokenizer& tokenizer_;

@@ -16,6 +16,14 @@
 namespace triax::minigpt {
 namespace {
 
+optim::LossScaleOptions scaling(const TrainConfig& c) {
+  using Kind = optim::LossScaleOptions::Kind;
+  if (c.precision != "fp16") return {.kind = Kind::fixed, .initial = 1};
+  if (c.loss_scale > 0)
+    return {.kind = Kind::fixed, .initial = c.loss_scale, .minimum = c.loss_scale};
+  return {};
+}
+
 /// One rank's share of the model, its optimizer and its place in the data.
 class Trainer {
  public:
@@ -26,33 +34,31 @@ class Trainer {
         feed_(c, text, mesh.dp()),
         replica_(c, mesh),
         adam_(data().slots(), {.beta1 = c.beta1, .beta2 = c.beta2, .weight_decay = c.weight_decay}),
-        schedule_{.peak = c.lr, .low = c.min_lr, .warmup = c.warmup, .steps = c.steps} {}
+        schedule_{.peak = c.lr, .low = c.min_lr, .warmup = c.warmup, .steps = c.steps},
+        scaler_(scaling(c)) {}
 
   /// The training loop. It has no branch on any parallel setting.
   Exit run(RunDirectory& directory, Report& report) {
-    int64_t step = directory.open(data(), adam_);
+    int64_t step = directory.open(data(), adam_, scaler_);
     report.start(data().parameter_count(), step);
     bool stopping = false;
     while (step < config_.steps && !stopping) {
       ++step;
       double loss = replica_.step([&](int64_t micro) { return feed_.at(step, micro); },
-                                  1.0 / double(tokens_per_step()));
+                                  scaler_.scale() / double(tokens_per_step()));
       Totals totals = add_up(mesh_.world(), loss);
       StepRecord record{.step = step,
                         .loss = totals.loss / double(tokens_per_step()),
-                        .grad_norm = data().norm().value,
-                        .lr = schedule_.at(step),
+                        .lr = schedule_.at(adam_.steps() + 1),
                         .tokens = tokens_per_step(),
                         .memory_bytes = totals.memory_bytes};
-      check_finite(record);
-      adam_.step(record.lr, optim::clip_factor(record.grad_norm, config_.clip));
-      data().publish();
+      update(record);
       stopping = totals.stop;
       bool last = step == config_.steps || stopping;
       if (text_.val_tokens() > 0 && (due(config_.val_every, step) || last))
         record.val_loss = validate();
       report.step(record);
-      if (due(config_.save_every, step) || last) directory.save(step, data(), adam_);
+      if (due(config_.save_every, step) || last) directory.save(step, data(), adam_, scaler_);
     }
     report.finish(step, stopping);
     return stopping ? Exit::stopped : Exit::ok;
@@ -77,9 +83,30 @@ class Trainer {
     return add_up(mesh_.world(), mine).loss / double(text_.val_tokens());
   }
 
+  /// Change the weights, unless a gradient is not finite: then nothing changes but the loss scale.
+  void update(StepRecord& r) {
+    auto norm = data().norm();
+    r.loss_scale = scaler_.scale();
+    r.grad_norm = norm.value / r.loss_scale;
+    r.skipped = norm.non_finite > 0;
+    scaler_.update(r.skipped);
+    check_finite(r);
+    if (r.skipped) return;
+    adam_.step(r.lr, optim::clip_factor(r.grad_norm, config_.clip) / r.loss_scale);
+    data().publish();
+  }
+
   void check_finite(const StepRecord& r) {
     if (std::isfinite(r.loss) && std::isfinite(r.grad_norm)) return;
+    bool scaled = config_.precision == "fp16";
+    if (scaled && !scaler_.exhausted()) return;
     std::string where = data().first_non_finite();
+    check_input(
+        !scaled, Exit::non_finite,
+        "train: {} steps in a row overflowed, the last at step {} with loss scale {}, first "
+        "in {}; no weight was changed. Expected a finite gradient: try --loss-scale 0, or a "
+        "lower --lr",
+        scaler_.skips(), r.step, r.loss_scale, where);
     fail(Exit::non_finite,
          "train: loss {} and gradient norm {} at step {}, first in {}; no weight was changed. "
          "Expected finite ones: try a lower --lr, more --warmup, or --clip",
@@ -93,6 +120,7 @@ class Trainer {
   Replica replica_;
   optim::AdamW adam_;
   optim::Schedule schedule_;
+  optim::LossScaler scaler_;
 };
 
 }  // namespace

@@ -20,17 +20,14 @@ DataParallel::DataParallel(nn::Module& model, Communicator& dp, const DataParall
     : dp_(dp), options_(options) {
   check_input(options.zero != Zero::parameters, Exit::config,
               "data parallel: ZeRO-3 gathers layer by layer; expected a model given as layers");
-  if (options.zero != Zero::off) groups_.norm = &dp;
+  groups_.all = &dp;
   std::vector<nn::Layers> whole;
   build(model, whole);
 }
 
 DataParallel::DataParallel(nn::Module& model, std::vector<nn::Layers>& chunks, Mesh& mesh,
                            const DataParallelOptions& options)
-    : dp_(mesh.dp()),
-      // Without ZeRO all dp ranks have the whole sums, and each replica adds up its own.
-      groups_{&mesh.tp(), &mesh.ends(), options.zero == Zero::off ? &mesh.model() : &mesh.world()},
-      options_(options) {
+    : dp_(mesh.dp()), groups_{&mesh.tp(), &mesh.ends(), &mesh.world()}, options_(options) {
   build(model, chunks);
 }
 
@@ -240,14 +237,10 @@ int64_t DataParallel::parameter_count() const {
                          [](int64_t n, auto* p) { return n + p->full.numel(); });
 }
 
-/// Of tensor-parallel replicas and of tied copies one counts. (Ranks of dp hold slices, or alike.)
-bool DataParallel::counts(const nn::Parameter& p) const {
-  bool copy = p.tied && groups_.ends && groups_.ends->rank() > 0;
-  return !copy && p.shard.first_replica;
-}
-
+/// Of tensor-parallel replicas, of tied copies and, where nothing is sliced, of dp replicas one.
 bool DataParallel::owns(const nn::Parameter& p) const {
-  return counts(p) && (options_.zero != Zero::off || dp_.rank() == 0);
+  bool copy = p.tied && groups_.ends && groups_.ends->rank() > 0;
+  return !copy && p.shard.first_replica && (options_.zero != Zero::off || dp_.rank() == 0);
 }
 
 }  // namespace triax::parallel

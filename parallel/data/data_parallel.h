@@ -85,7 +85,8 @@ class DataParallel {
   std::vector<optim::Slot> slots() const;
   /// What lies in slot `i`, in order.
   std::vector<SlotPiece> slot_pieces(size_t i) const;
-  /// Does this rank save what its slots hold of `p`? Of all replicas exactly one does.
+  /// Is what this rank's slots hold of `p` counted in the norm and saved? Of all replicas exactly
+  /// one is.
   bool owns(const nn::Parameter& p) const;
   /// Elements of the whole model, each logical parameter once.
   int64_t parameter_count() const;
@@ -94,9 +95,9 @@ class DataParallel {
   std::shared_ptr<void> gather_all();
 
  private:
-  /// Ranks that sum, beside dp: null for none.
+  /// Ranks that sum, beside dp: null for none. All must agree whether a step is skipped.
   struct Groups {
-    Communicator *tp = nullptr, *ends = nullptr, *norm = nullptr;
+    Communicator *tp = nullptr, *ends = nullptr, *all = nullptr;
   };
   void build(nn::Module& model, std::vector<nn::Layers>& chunks);
   void add_bucket(const BucketLayout& layout);
@@ -106,7 +107,6 @@ class DataParallel {
   void settle(Bucket& b);
   void zero_unwritten(Bucket& b);
   void sum_partial();
-  bool counts(const nn::Parameter& p) const;
   bool releases_gradients() const { return options_.zero >= Zero::gradients; }
   Bucket* holder(const nn::Parameter* p) const;
 

@@ -17,11 +17,11 @@ DataParallel::Norm DataParallel::norm() {
       Range r = b->mine(piece);
       if (r.begin == r.end) continue;
       Tensor mine = b->my_grad.narrow(0, r.begin, r.end - r.begin);
-      backend(mine).squares(mine, counts(*piece.parameter) ? counted : rest);
+      backend(mine).squares(mine, owns(*piece.parameter) ? counted : rest);
     }
   auto own = counted.to(cpu).to_host<double>(), other = rest.to(cpu).to_host<double>();
   Tensor both = from_host(std::vector<double>{own[0], own[1] + other[1]}, {2}, cpu);
-  if (groups_.norm) groups_.norm->all_reduce(both).wait();
+  groups_.all->all_reduce(both).wait();
   auto sums = both.to_host<double>();
   bool finite = sums[1] == 0;
   return {finite ? std::sqrt(sums[0]) : std::numeric_limits<double>::infinity(), sums[1]};
@@ -39,7 +39,7 @@ std::string DataParallel::first_non_finite() {
       first = std::min(first, double(at));
     }
   Tensor index = from_host(std::vector<double>{first}, {1}, cpu);
-  if (groups_.norm) groups_.norm->all_reduce(index, ReduceOp::min).wait();
+  groups_.all->all_reduce(index, ReduceOp::min).wait();
   auto at = size_t(index.item());
   return at < declared_.size() ? declared_[at]->name : "";
 }

@@ -33,20 +33,17 @@ using Scales = std::vector<double>;
 TEST(LossScaler, AsMegatron) {
   LossScaleOptions o{.initial = 16, .minimum = 2, .window = 3, .hysteresis = 2};
   EXPECT_EQ(trace(o, "..."), (Scales{16, 16, 32}));
-  EXPECT_EQ(trace(o, "x.x.x"), (Scales{16, 16, 8, 8, 4}));    // spent for good
+  EXPECT_EQ(trace(o, "x.x.x"), (Scales{16, 16, 8, 8, 4}));                // spent for good
   EXPECT_EQ(trace(o, "xx...x.x"), (Scales{16, 8, 8, 8, 16, 16, 16, 8}));  // refilled by growth
-  EXPECT_EQ(trace(o, "..x..."), (Scales{16, 16, 16, 16, 16, 32}));  // the window starts again
-  EXPECT_EQ(trace(o, "xxxxx"), (Scales{16, 8, 4, 2, 2}));     // not below the minimum
+  EXPECT_EQ(trace(o, "..x..."), (Scales{16, 16, 16, 16, 16, 32}));        // the window starts again
+  EXPECT_EQ(trace(o, "xxxxx"), (Scales{16, 8, 4, 2, 2}));                 // not below the minimum
 }
 
 // From deepspeed/runtime/fp16/loss_scaler.py (DynamicLossScaler.update_scale) with
 // consecutive_hysteresis: any good step refills.
 TEST(LossScaler, AsDeepSpeedWithConsecutiveHysteresis) {
-  LossScaleOptions o{.initial = 16,
-                     .minimum = 2,
-                     .window = 3,
-                     .hysteresis = 2,
-                     .refill = Refill::on_good_step};
+  LossScaleOptions o{
+      .initial = 16, .minimum = 2, .window = 3, .hysteresis = 2, .refill = Refill::on_good_step};
   EXPECT_EQ(trace(o, "x.x.x"), (Scales{16, 16, 16, 16, 16}));
   EXPECT_EQ(trace(o, "xx.x"), (Scales{16, 8, 8, 8}));
   EXPECT_EQ(trace(o, "xxx"), (Scales{16, 8, 4}));
@@ -96,7 +93,8 @@ TEST(LossScaler, StateReadsBackExactly) {
 
 TEST(LossScaler, RefusesWhatIsNoState) {
   LossScaler s({});
-  for (const char* text : {"", "1 2 3", "1 2 3 4 5", "a 1 1 1", "-1 0 0 0", "inf 0 0 0", "1 -1 0 0"})
+  for (const char* text :
+       {"", "1 2 3", "1 2 3 4 5", "a 1 1 1", "-1 0 0 0", "inf 0 0 0", "1 -1 0 0"})
     test::expect_error([&] { s.restore(text); }, {"loss scaler: state `"}, Exit::data);
   test::expect_error([] { LossScaler({.initial = 0.5}); }, {"initial 0.5, minimum 1"});
 }
