@@ -217,9 +217,6 @@ def files(shop):
 
 def steps(shop):
     expect(shop, "a loss that is no number", 77, "no weight was changed", lr=1e30, min_lr=0, clip=0)
-    no_more = "import resource,sys; resource.prlimit(int(sys.argv[1]), resource.RLIMIT_AS, (1, 1))"
-    expect(shop, "one rank gets no more memory", 71, "memory", width=128, save_every=20,
-           act=lambda job: subprocess.run([sys.executable, "-c", no_more, str(job.rank(4))], check=True))
 
 
 def collectives(shop):
@@ -228,6 +225,7 @@ def collectives(shop):
 
     case("different collectives", "mismatch", 76, "ranks disagree", "rank 1: all_gather")
     case("an error while all wait", "failing_rank", 65, "the error of rank 1")
+    case("a rank gets no more memory", "no_more_memory", 71, "memory")
     case("an error on every rank", "common_error", 78, "the same on every rank", "  with a second line")
     case("an error with transfers in flight", "unwinding", 74, "while in flight")
 
