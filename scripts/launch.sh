@@ -128,7 +128,7 @@ choose_options() {
     options+=(--mca mpi_yield_when_idle 1)
     export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
   fi
-  options+=(--bind-to "$bind")
+  options+=(--bind-to "$bind" --mca odls_base_sigkill_timeout 0)
   [ "$bind" = none ] || ((${threads%%,*} <= 1)) || options+=(--map-by "slot:PE=${threads%%,*}")
 
   export TRIAX_ONE_REPORT=1 # every rank may speak at once: the first is shown

@@ -119,6 +119,19 @@ TEST_F(OpsTest, Reductions) {
   expect_error([&] { mean(zeros({0}, f32, cpu)); }, {"mean", "no elements"});
 }
 
+TEST_F(OpsTest, ReductionsOfViews) {
+  Tensor x = filled({4, 3, 2}, 1);
+  for (const Tensor& view : {transpose(x, 0, 2), narrow(x, 2, 1, 1), narrow(x, 0, 1, 2)})
+    for (auto& dims : std::vector<Dims>{{}, {0}, {1}, {-1}, {0, 2}}) {
+      Tensor whole = view.contiguous();
+      EXPECT_EQ(sum(view, dims).to_host<double>(), sum(whole, dims).to_host<double>());
+      EXPECT_EQ(mean(view, dims).to_host<double>(), mean(whole, dims).to_host<double>());
+      EXPECT_EQ(max(view, dims).to_host<double>(), max(whole, dims).to_host<double>());
+    }
+  gradcheck([](const Tensors& t) { return sum(transpose(t[0], 0, 2), {1}); }, {x});
+  gradcheck([](const Tensors& t) { return max(narrow(t[0], 2, 1, 1), {0}); }, {x});
+}
+
 TEST_F(OpsTest, Products) {
   auto product = [](const Tensors& t) { return matmul(t[0], t[1]); };
   gradcheck(product, {filled({3, 4}, 1), filled({4, 2}, 2)});

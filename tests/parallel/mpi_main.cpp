@@ -1,4 +1,5 @@
 // Run under mpirun by tests/parallel/CMakeLists.txt: every collective case, or one way to fail.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -64,6 +65,14 @@ void out_of_memory(World& world) {
   world.comm().barrier();
 }
 
+/// The system gives no more to rank 1.
+void no_more_memory(World& world) {
+  world.comm().barrier();
+  rlimit none{.rlim_cur = 1, .rlim_max = 1};
+  if (world.rank() == 1) ::setrlimit(RLIMIT_AS, &none), empty({1 << 26}, f32, cpu);
+  world.comm().all_reduce(zeros({4}, f32, cpu)).wait();
+}
+
 /// An error with transfers of every kind in flight.
 void unwinding(World& world) {
   Tensor x = zeros({100'000}, f32, cpu), y = world.comm().empty({100'000}, f32), z = clone(x);
@@ -84,6 +93,7 @@ int run(int argc, char** argv) {
                                                       {"missing_rank", missing_rank},
                                                       {"killed_rank", killed_rank},
                                                       {"out_of_memory", out_of_memory},
+                                                      {"no_more_memory", no_more_memory},
                                                       {"unwinding", unwinding}};
   auto mode = modes.find(argc > 1 ? argv[1] : "");
   check_input(mode != modes.end(), Exit::usage, "test_mpi: which mode?");
