@@ -15,6 +15,9 @@ struct Batch {
   int64_t first = 0;  ///< serial number of row 0 since the start of training, or nn::evaluation
 };
 
+/// What layers are run for. Inference needs no gradients.
+enum class Purpose { training, inference };
+
 /// A model is an ordered list of layers: what a pipeline places on its stages and ZeRO-3 gathers
 /// before use. They know nothing of either.
 struct Layer {

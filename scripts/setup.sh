@@ -33,6 +33,7 @@ needs=(
   "program mpicxx libopenmpi-dev"
   "program mpirun openmpi-bin"
   "header dnnl.hpp libdnnl-dev"
+  "header CL/cl.h ocl-icd-opencl-dev" # Debian's oneDNN asks for it when it is configured
   "header fmt/format.h libfmt-dev"
   "header nlohmann/json.hpp nlohmann-json3-dev"
   "header CLI/CLI.hpp libcli11-dev"

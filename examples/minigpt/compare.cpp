@@ -16,24 +16,32 @@ double largest(const Wholes& all) {
   return top;
 }
 
-/// A factor between the two that is the size of an axis, or one over it, says what went wrong.
-std::string guess(const Assembled& right, const Assembled& other, const MeshConfig& mesh) {
+/// The best factor that makes `other` of `right`.
+double factor_of(const Assembled& right, const Assembled& other) {
   double both = 0, square = 0;
   for (size_t i = 0; i < right.values.size(); ++i) {
     both += double(right.values[i]) * other.values[i];
     square += double(right.values[i]) * right.values[i];
   }
-  double factor = square > 0 ? both / square : 1;
-  const std::pair<const char*, int64_t> axes[] = {
-      {"dp", mesh.dp}, {"tp", mesh.tp}, {"pp", mesh.pp}};
-  for (auto [axis, size] : axes) {
+  return square > 0 ? both / square : 1;
+}
+
+/// A factor that is the size of an axis, or one over it, says what went wrong.
+std::string guess(double factor, const MeshConfig& mesh) {
+  auto near = [&](double x) { return std::abs(factor - x) < 1e-2 * x; };
+  for (int64_t size : {mesh.dp, mesh.tp, mesh.pp}) {
     if (size == 1) continue;
-    auto times = double(size);
-    if (std::abs(factor - times) < 1e-2 * times)
-      return fmt::format("a factor of {}: summed once too often, or not averaged, over {} {}", size,
-                         axis, size);
-    if (std::abs(factor - 1 / times) < 1e-2 / times)
-      return fmt::format("a factor of 1/{}: averaged once too often over {} {}", size, axis, size);
+    std::vector<const char*> axes;
+    if (mesh.dp == size) axes.push_back("dp");
+    if (mesh.tp == size) axes.push_back("tp");
+    if (mesh.pp == size) axes.push_back("pp");
+    std::string which = fmt::format("{}", fmt::join(axes, " or "));
+    if (near(double(size)))
+      return fmt::format("a factor of {}: summed once too often, or not averaged, over {}", size,
+                         which);
+    if (near(1 / double(size)))
+      return fmt::format("a factor of 1/{}: averaged once too often, or not summed, over {}", size,
+                         which);
   }
   if (std::abs(factor) < 1e-3) return "it is missing altogether";
   if (std::abs(factor - 1) > 0.02)
@@ -72,7 +80,7 @@ class Comparison {
     if (most <= bound) return {};
     d.how_much = fmt::format("element {} is {}, expected {} within {:.1e}", worst,
                              other.values[worst], right.values[worst], bound);
-    d.guess = guess(right, other, mesh_);
+    d.guess = guess(factor_of(right, other), mesh_);
     return d;
   }
 
@@ -80,7 +88,19 @@ class Comparison {
     if (std::abs(right - other) <= bound * std::abs(right)) return {};
     return Difference{
         step_, what, "",
-        fmt::format("{:.9g}, expected {:.9g} within {:.0e} of it", other, right, bound), ""};
+        fmt::format("{:.9g}, expected {:.9g} within {:.0e} of it", other, right, bound),
+        guess(other / right, mesh_)};
+  }
+
+  /// A number that every rank has for itself.
+  std::optional<Difference> numbers(const char* what, double right,
+                                    const std::vector<double>& others, double bound) {
+    auto [low, high] = std::minmax_element(others.begin(), others.end());
+    if (*low == *high) return number(what, right, *low, bound);
+    return Difference{step_, what + std::string(" on replicas"), "",
+                      fmt::format("from {:.9g} to {:.9g} over the ranks, expected {:.9g} on all",
+                                  *low, *high, right),
+                      ""};
   }
 
  private:
@@ -91,6 +111,11 @@ class Comparison {
 /// The key bias of attention shifts all scores of a query alike: its gradient is rounding, which
 /// AdamW turns into steps.
 bool is_noise(const std::string& name) { return name.find("qkv.bias") != name.npos; }
+
+/// Is `at` the parameter's value, or one of its moments, `name/m`?
+bool belongs(Wholes::const_iterator at, const Wholes& all, const std::string& parameter) {
+  return at != all.end() && (at->first == parameter || at->first.starts_with(parameter + "/"));
+}
 
 const Assembled& find(const Wholes& all, const std::string& name) {
   static const Assembled nothing;
@@ -105,13 +130,16 @@ std::optional<Difference> first_difference(const Trace& reference, const Trace& 
                                            const ParityBounds& bounds) {
   auto weights = [&](int64_t step, const Wholes& right, const Wholes& other, double extra) {
     Comparison c(mesh, step);
-    for (auto& [name, whole] : right) {
-      double top = largest({{name, whole}});
-      double bound =
-          bounds.weight * top + (name.find('/') == name.npos ? extra : bounds.weight * top);
-      if (is_noise(name)) bound = std::max(bound, bounds.noise);
-      if (auto d = c.tensor("weight", name, whole, find(other, name), bound)) return d;
-    }
+    for (auto& parameter : names.parameters)
+      for (auto at = right.lower_bound(parameter); belongs(at, right, parameter); ++at) {
+        auto& [name, whole] = *at;
+        bool moment = name != parameter;
+        double top = largest({{name, whole}});
+        double bound = bounds.weight * top + (moment ? bounds.weight * top : extra);
+        if (is_noise(name)) bound = std::max(bound, bounds.noise);
+        const char* what = moment ? "moment" : "weight";
+        if (auto d = c.tensor(what, name, whole, find(other, name), bound)) return d;
+      }
     return std::optional<Difference>();
   };
   if (auto d = weights(0, reference.initial, run.initial, 0)) return d;
@@ -130,7 +158,7 @@ std::optional<Difference> first_difference(const Trace& reference, const Trace& 
       if (auto d = c.tensor("gradient", *name, find(right.gradients, *name),
                             find(other.gradients, *name), bound))
         return d;
-    if (auto d = c.number("gradient norm", right.grad_norm, other.grad_norm, bounds.norm)) return d;
+    if (auto d = c.numbers("gradient norm", right.norms[0], other.norms, bounds.norm)) return d;
     if (auto d = weights(int64_t(s) + 1, right.state, other.state, bounds.update)) return d;
   }
   return {};

@@ -142,7 +142,7 @@ Flags mesh_flags(MeshConfig& c) {
   };
 }
 
-Flags rank_flags(TrainConfig& c) {
+Flags rank_flags(std::string& comm, int64_t& ranks) {
   const char* group = "Ranks";
   return {
       {"comm",
@@ -150,18 +150,17 @@ Flags rank_flags(TrainConfig& c) {
        "auto|mpi|threads",
        "what ranks are: processes under mpirun or srun, or threads of this one; auto: mpi where a "
        "launcher started us",
-       &c.comm,
+       &comm,
        {},
        {"auto", "mpi", "threads"}},
       {"ranks",
        group,
        "N",
        "ranks to start as threads, with --comm threads",
-       &c.ranks,
+       &ranks,
        {0, 4096},
        {},
        "1"},
-      {"ledger", group, "", "print what was communicated and held in memory", &c.ledger},
   };
 }
 
@@ -178,6 +177,7 @@ Flags run_flags(TrainConfig& c) {
        {},
        "runs/<date>-<name of the data>"},
       {"metrics", group, "FILE", "one JSON object a step", &c.metrics, {}, {}, "OUT/metrics.jsonl"},
+      {"ledger", group, "", "print what was communicated and held in memory", &c.ledger},
       {"val-every", group, "N", "steps between validations; 0: only at the end", &c.val_every, {0}},
       {"seed", group, "N", "of weights, dropout and the order of samples", &c.seed},
       {"device", group, "cpu|cuda", "what tensors live on", &c.device, {}, {"cpu", "cuda"}},
@@ -217,8 +217,9 @@ Flags checkpoint_flags(TrainConfig& c) {
 
 Verb train_verb(TrainConfig& c) {
   Verb verb{"train", "Trains a transformer on the characters of a text.", {}};
-  for (Flags flags : {model_flags(c.model), data_flags(c), optimisation_flags(c),
-                      mesh_flags(c.mesh), rank_flags(c), run_flags(c), checkpoint_flags(c)}) {
+  for (Flags flags :
+       {model_flags(c.model), data_flags(c), optimisation_flags(c), mesh_flags(c.mesh),
+        rank_flags(c.comm, c.ranks), run_flags(c), checkpoint_flags(c)}) {
     verb.flags.insert(verb.flags.end(), flags.begin(), flags.end());
   }
   return verb;
@@ -248,6 +249,9 @@ Verb sample_verb(SampleConfig& c) {
       {"seed", group, "N", "of the choices", &c.seed},
       {"config", "Run", "FILE", config_help, &c.config, {}, {}, "none", false},
   };
+  for (auto& flag : mesh_flags(c.mesh))
+    if (flag.name == "pp" || flag.name == "tp") flags.push_back(flag);
+  for (auto& flag : rank_flags(c.comm, c.ranks)) flags.push_back(flag);
   return {"sample", "Continues a text with a trained model.", std::move(flags)};
 }
 

@@ -76,6 +76,9 @@ struct SampleConfig {
   double temperature = 1;  ///< 0: always the most likely token
   int64_t top_k = 0;       ///< 0: all
   int64_t seed = 1;
+  MeshConfig mesh;
+  std::string comm = "auto";
+  int64_t ranks = 0;
 };
 
 /// Everything `minigpt parity` can be told: which run to compare with the same on one rank.
@@ -103,7 +106,7 @@ void resolve(TrainConfig& config, int64_t ranks, const std::string& date);
 /// Refuse, before anything starts, what cannot be trained on `ranks` ranks. `config` is resolved.
 /// Throws Error 78 with what, why and the valid values.
 void validate(const TrainConfig& config, int64_t ranks);
-void validate(const SampleConfig& config);
+void validate(const SampleConfig& config, int64_t ranks);
 
 /// A configuration file that reads back as exactly this configuration.
 std::string to_toml(const TrainConfig& config);

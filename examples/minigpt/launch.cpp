@@ -3,23 +3,41 @@
 #include <algorithm>
 #include <atomic>
 
+#include "examples/minigpt/sample.h"
 #include "examples/minigpt/stop_signal.h"
 #include "examples/minigpt/train.h"
 #include "parallel/comm/world.h"
 
 namespace triax::minigpt {
+namespace {
 
-Exit launch(const TrainConfig& config, int argc, char** argv) {
-  StopSignal stop;
+template <class Config, class Body>
+Exit on_ranks(const Config& config, CommandLine line, const Body& body) {
   std::atomic<Exit> result = Exit::ok;  // the same on all ranks
-  auto rank = [&](parallel::World& world) { result = train(config, world.comm(), world.host()); };
+  auto rank = [&](parallel::World& world) { result = body(world); };
   if (config.comm == "threads") {
     parallel::run_worlds(int(std::max<int64_t>(1, config.ranks)), rank);
   } else {
-    parallel::World world(argc, argv);
+    parallel::World world(line.argc, line.argv);
     rank(world);
   }
   return result;
+}
+
+}  // namespace
+
+Exit launch(const TrainConfig& config, CommandLine line) {
+  StopSignal stop;
+  return on_ranks(config, line, [&](parallel::World& world) {
+    return train(config, world.comm(), world.host());
+  });
+}
+
+Exit launch(const SampleConfig& config, CommandLine line) {
+  return on_ranks(config, line, [&](parallel::World& world) {
+    sample(config, world.comm(), world.host());
+    return Exit::ok;
+  });
 }
 
 }  // namespace triax::minigpt

@@ -4,8 +4,15 @@
 
 namespace triax::minigpt {
 
-/// Train on the ranks that --comm says: the processes that mpirun or srun started (argc and argv
-/// are main's), or threads of this one. Returns and throws as train().
-Exit launch(const TrainConfig& config, int argc, char** argv);
+/// The words of the command line, as main got them.
+struct CommandLine {
+  int& argc;
+  char**& argv;
+};
+
+/// Train or sample on the ranks that --comm says: the processes that mpirun or srun started, or
+/// threads of this one. Returns and throws as train() and sample().
+Exit launch(const TrainConfig& config, CommandLine line);
+Exit launch(const SampleConfig& config, CommandLine line);
 
 }  // namespace triax::minigpt

@@ -38,13 +38,13 @@ int run(int argc, char** argv) {
   if (verb == "train") {
     TrainConfig config;
     Verb train_flags = train_verb(config);
-    if (parse(train_flags, rest)) return int(launch(config, argc, argv));
+    if (parse(train_flags, rest)) return int(launch(config, {argc, argv}));
     return std::fputs(help(train_flags).c_str(), stdout), 0;
   }
   if (verb == "sample") {
     SampleConfig config;
     Verb sample_flags = sample_verb(config);
-    if (parse(sample_flags, rest)) return validate(config), sample(config), 0;
+    if (parse(sample_flags, rest)) return int(launch(config, {argc, argv}));
     return std::fputs(help(sample_flags).c_str(), stdout), 0;
   }
   if (verb == "parity") {

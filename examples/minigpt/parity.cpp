@@ -27,8 +27,8 @@ void print(const Trace& reference, const Trace& run) {
   for (size_t s = 0; s < reference.steps.size(); ++s) {
     const TraceStep &a = reference.steps[s], &b = run.steps[s];
     fmt::print("{:>4}  {:>12.8f} {:>12.8f} {:>9.1e}  {:>12.8f} {:>12.8f} {:>9.1e}\n", s + 1, a.loss,
-               b.loss, relative(a.loss, b.loss), a.grad_norm, b.grad_norm,
-               relative(a.grad_norm, b.grad_norm));
+               b.loss, relative(a.loss, b.loss), a.norms[0], b.norms[0],
+               relative(a.norms[0], b.norms[0]));
   }
 }
 

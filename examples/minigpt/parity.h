@@ -8,9 +8,9 @@ namespace triax::minigpt {
 
 /// The first thing in which two runs differ beyond rounding.
 struct Difference {
-  int64_t step = 0;  ///< from 1; 0: before the first
-  std::string
-      what;  ///< `activation`, `loss`, `gradient`, `gradient norm`, `weight`; ` on replicas`
+  int64_t step = 0;      ///< from 1; 0: before the first
+  std::string what;      ///< `activation`, `loss`, `gradient`, `gradient norm`, `weight`, `moment`;
+                         ///< behind it ` on replicas` if ranks that should have the same have not
   std::string name;      ///< of the tensor or layer; empty for loss and norm
   std::string how_much;  ///< largest difference, where, and the bound
   std::string guess;     ///< what that often means; empty: no idea
@@ -31,8 +31,8 @@ struct Names {
 Names names_of(const ModelConfig& c);
 
 /// Compare `run`, on `mesh`, with `reference`, on one rank: within a step, what is computed first
-/// is compared first: activations forward, the loss, gradients backward, the norm, weights and
-/// moments. Everything must be there, and equal bit for bit where ranks hold the same.
+/// is compared first: activations forward, the loss, gradients backward, the norm, then weights and
+/// moments as declared. Everything must be there, and equal bit for bit where ranks hold the same.
 std::optional<Difference> first_difference(const Trace& reference, const Trace& run,
                                            const Names& names, const MeshConfig& mesh,
                                            const ParityBounds& bounds);

@@ -3,32 +3,8 @@
 #include <algorithm>
 
 namespace triax::minigpt {
-namespace {
-
 using parallel::Part;
 using parallel::Piece;
-
-struct Flat {
-  size_t slot;
-  Tensor value;
-  std::string kind;
-};
-
-/// Add what a flat tensor, laid out as its slot, holds, piece by piece.
-void add(std::vector<Piece>& all, const parallel::DataParallel& data, const Flat& flat,
-         Holder whose) {
-  for (const parallel::SlotPiece& at : data.slot_pieces(flat.slot)) {
-    const nn::Parameter& p = *at.parameter;
-    int64_t slice = p.slice().numel(), end = std::min(at.first + at.length, slice);
-    if (at.first >= end || (whose == Holder::owner && !data.owns(p))) continue;
-    Part part = part_of(p);
-    if (end - at.first < slice) part.flat_begin = at.first, part.flat_end = end;
-    Tensor held = flat.value.narrow(0, at.begin, end - at.first);
-    all.push_back({p.name, flat.kind, part, held.view(held_shape(part))});
-  }
-}
-
-}  // namespace
 
 Part part_of(const nn::Parameter& p) {
   Part part{.full = p.full};
@@ -40,12 +16,26 @@ Part part_of(const nn::Parameter& p) {
   return part;
 }
 
+void add_pieces(std::vector<Piece>& all, const parallel::DataParallel& data, const Flat& flat,
+                Holder whose) {
+  for (const parallel::SlotPiece& at : data.slot_pieces(flat.slot)) {
+    const nn::Parameter& p = *at.parameter;
+    int64_t slice = p.slice().numel(), end = std::min(at.first + at.length, slice);
+    if (at.first >= end || (whose == Holder::owner && !data.owns(p))) continue;
+    Part part = part_of(p);
+    if (end - at.first < slice) part.flat_begin = at.first, part.flat_end = end;
+    Tensor held = flat.value.narrow(0, at.begin, end - at.first);
+    all.push_back({p.name, flat.kind, part, held.view(held_shape(part))});
+  }
+}
+
 std::vector<Piece> pieces(const parallel::DataParallel& data, const optim::AdamW& adam,
                           Holder whose) {
   std::vector<Piece> all;
   auto slots = data.slots();
-  for (size_t i = 0; i < slots.size(); ++i) add(all, data, {i, slots[i].weight, ""}, whose);
-  for (auto& state : adam.state()) add(all, data, {state.slot, state.value, state.kind}, whose);
+  for (size_t i = 0; i < slots.size(); ++i) add_pieces(all, data, {i, slots[i].weight, ""}, whose);
+  for (auto& state : adam.state())
+    add_pieces(all, data, {state.slot, state.value, state.kind}, whose);
   return all;
 }
 
@@ -53,7 +43,7 @@ std::vector<Piece> gradient_pieces(const parallel::DataParallel& data) {
   std::vector<Piece> all;
   auto slots = data.slots();
   for (size_t i = 0; i < slots.size(); ++i)
-    add(all, data, {i, slots[i].grad, "gradient"}, Holder::any);
+    add_pieces(all, data, {i, slots[i].grad, "gradient"}, Holder::any);
   return all;
 }
 

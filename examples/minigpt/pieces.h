@@ -1,4 +1,5 @@
 #pragma once
+#include <string>
 #include <vector>
 
 #include "optim/adamw.h"
@@ -12,6 +13,16 @@ parallel::Part part_of(const nn::Parameter& p);
 
 /// Whose copy of a value: of replicas one is the owner.
 enum class Holder { owner, any };
+
+/// A tensor laid out as optimizer slot `slot`, and what it is of the parameters.
+struct Flat {
+  size_t slot;
+  Tensor value;
+  std::string kind;
+};
+/// Add what it holds, parameter by parameter, without padding.
+void add_pieces(std::vector<parallel::Piece>& all, const parallel::DataParallel& data,
+                const Flat& flat, Holder whose);
 
 /// Weights and optimizer state by logical name, without padding: what a checkpoint holds.
 std::vector<parallel::Piece> pieces(const parallel::DataParallel& data, const optim::AdamW& adam,

@@ -18,6 +18,13 @@ parallel::Boundary boundary(const TrainConfig& c, const parallel::TensorParallel
   return {{tp.rows(c.micro_batch * c.model.context), c.model.width}, f32};
 }
 
+/// One sequence, as long as the context, on this mesh.
+TrainConfig sampled(const ModelConfig& model, const parallel::MeshShape& s) {
+  TrainConfig c{.model = model, .micro_batch = 1, .global_batch = s.dp};
+  c.mesh = {.dp = s.dp, .pp = s.pp, .tp = s.tp, .chunks = 1};
+  return c;
+}
+
 nn::Layers observed(nn::Layers layers, const Observer& observer) {
   if (observer)
     for (auto& layer : layers)
@@ -45,14 +52,23 @@ std::vector<int64_t> placement(const TrainConfig& c, const nn::Layers& layers) {
 }
 
 Replica::Replica(const TrainConfig& c, parallel::Mesh& mesh, const Observer& observer)
+    : Replica(c, mesh, nn::Purpose::training, observer) {}
+
+Replica::Replica(const ModelConfig& model, parallel::Mesh& mesh)
+    : Replica(sampled(model, mesh.shape()), mesh, nn::Purpose::inference, {}) {}
+
+Replica::Replica(const TrainConfig& c, parallel::Mesh& mesh, nn::Purpose purpose,
+                 const Observer& observer)
     : config_(c),
+      pp_(mesh.pp()),
       tp_(mesh.tp(), {.sequence = c.mesh.sequence_parallel}),
       schedule_(parallel::schedule_named(c.mesh.schedule)),
       model_(c.model, tp_),
       chunks_(parallel::layers_of_stage(observed(model_.layers(), observer),
                                         placement(c, model_.layers()), shape_of(c),
                                         mesh.pp().rank())),
-      data_(model_, chunks_, mesh, {.seed = uint64_t(c.seed), .zero = parallel::Zero(c.mesh.zero)}),
+      data_(model_, chunks_, mesh,
+            {.seed = uint64_t(c.seed), .zero = parallel::Zero(c.mesh.zero), .purpose = purpose}),
       pipeline_(mesh, chunks_, boundary(c, tp_)) {}
 
 /// The ranks of a tensor-parallel group all see the loss; the first reports it.
@@ -80,6 +96,16 @@ double Replica::evaluate(int64_t micros, const std::function<nn::Batch(int64_t)>
   double loss = 0;
   pipeline_.infer(collect(loss, micros, batch));
   return loss;
+}
+
+Tensor Replica::logits(const nn::Batch& batch) {
+  int64_t rows = batch.ids.numel();
+  Tensor all = empty({rows, config_.model.vocab}, f32, cpu);
+  pipeline_.infer({.batch = [&](int) { return batch; },
+                   .output = [&](int, const Tensor& y) { copy_(all, y.detach()); },
+                   .rows = rows});
+  pp_.broadcast(all, pp_.size() - 1).wait();
+  return all;
 }
 
 std::string describe_stages(const TrainConfig& c) {

@@ -17,8 +17,10 @@ using Observer =
 /// their optimizer state. On one rank it is the GPT.
 class Replica {
  public:
-  /// `c` is resolved and validated; both must outlive it. Collective.
+  /// `c` is resolved and validated; `mesh` must outlive it. Collective.
   Replica(const TrainConfig& c, parallel::Mesh& mesh, const Observer& observer = {});
+  /// For `logits` alone, with no gradients. Collective.
+  Replica(const ModelConfig& model, parallel::Mesh& mesh);
 
   /// Forward and backward of one step: `batch(m)` is micro-batch m of this replica, every gradient
   /// is multiplied by `seed` and complete afterwards. Returns the sum of the loss over the tokens
@@ -26,6 +28,9 @@ class Replica {
   double step(const std::function<nn::Batch(int64_t micro)>& batch, double seed);
   /// The same without gradients, for any number of micro-batches.
   double evaluate(int64_t micros, const std::function<nn::Batch(int64_t micro)>& batch);
+
+  /// Logits [rows, vocab] of a batch without targets, the same on every rank. Collective.
+  Tensor logits(const nn::Batch& batch);
 
   Gpt& model() { return model_; }
   parallel::DataParallel& data() { return data_; }
@@ -35,7 +40,11 @@ class Replica {
   parallel::PipelineRun collect(double& loss, int64_t micros,
                                 const std::function<nn::Batch(int64_t)>& batch) const;
 
-  const TrainConfig& config_;
+  Replica(const TrainConfig& c, parallel::Mesh& mesh, nn::Purpose purpose,
+          const Observer& observer);
+
+  TrainConfig config_;
+  parallel::Communicator& pp_;
   parallel::TensorParallel tp_;
   parallel::Schedule schedule_;
   Gpt model_;

@@ -10,18 +10,20 @@
 
 #include "core/check.h"
 #include "core/files.h"
-#include "examples/minigpt/model.h"
+#include "examples/minigpt/pieces.h"
+#include "examples/minigpt/replica.h"
 #include "examples/minigpt/tokenizer.h"
 #include "parallel/checkpoint/directory.h"
+#include "parallel/checkpoint/over_communicator.h"
 #include "parallel/comm/thread_comm.h"
 
 namespace triax::minigpt {
 namespace {
 
 /// The newest checkpoint of a run directory, or the one that is named.
-parallel::Checkpoint open(const std::string& path, parallel::Coordinator& alone) {
-  parallel::CheckpointDirectory run(path, alone);
-  if (run.steps().empty()) return parallel::Checkpoint::open(path, alone);
+parallel::Checkpoint open(const std::string& path, parallel::Coordinator& ranks) {
+  parallel::CheckpointDirectory run(path, ranks);
+  if (run.steps().empty()) return parallel::Checkpoint::open(path, ranks);
   return *run.resume("auto");
 }
 
@@ -54,40 +56,54 @@ size_t draw(std::vector<double> logits, const SampleConfig& c, double uniform) {
   return order.back();
 }
 
+/// What this rank's stage and slice hold of the weights.
+std::vector<parallel::Piece> weights(Replica& replica) {
+  std::vector<parallel::Piece> all;
+  auto slots = replica.data().slots();
+  for (size_t i = 0; i < slots.size(); ++i)
+    add_pieces(all, replica.data(), {i, slots[i].weight, ""}, Holder::any);
+  return all;
+}
+
 }  // namespace
 
-void sample(const SampleConfig& c) {
-  parallel::Alone alone;
-  parallel::Checkpoint checkpoint = open(c.checkpoint, alone);
+void sample(SampleConfig c, parallel::Communicator& world, parallel::Communicator& host) {
+  c.mesh.dp = std::max<int64_t>(1, c.mesh.dp);
+  validate(c, world.size());
+  parallel::OverCommunicator ranks(host);
+  parallel::Checkpoint checkpoint = open(c.checkpoint, ranks);
   auto tokenizer = Tokenizer::from_json(checkpoint.state("tokenizer"), checkpoint.path());
   ModelConfig m{.layers = number(checkpoint, "layers"),
                 .heads = number(checkpoint, "heads"),
                 .width = number(checkpoint, "width"),
                 .context = number(checkpoint, "context"),
                 .vocab = number(checkpoint, "vocab")};
-  auto single = parallel::single_rank();
-  Gpt model(m, parallel::TensorParallel(*single));
-  model.materialize(cpu, f32, 0);
-  std::vector<parallel::Piece> weights;
-  for (auto* p : model.parameters())
-    weights.push_back({p->name, "", {.full = p->full}, p->value.detach()});
-  checkpoint.load(weights, parallel::Unclaimed::ignore);
+  parallel::Mesh mesh(world, {.pp = int(c.mesh.pp), .tp = int(c.mesh.tp)});
+  Replica replica(m, mesh);
+  checkpoint.load(weights(replica), parallel::Unclaimed::ignore);
 
   NoGrad guard;
   std::vector<int32_t> text = tokenizer.encode(c.prompt);
-  fmt::print("{}", c.prompt);
+  auto say = [&](const std::string& words) {
+    if (world.rank() == 0) fmt::print("{}", words), std::fflush(stdout);
+  };
+  say(c.prompt);
   uint64_t key = random::key(c.seed, "sample");
   for (int64_t i = 0; i < c.tokens; ++i) {
     auto time = std::min(int64_t(text.size()), m.context);
     std::vector<int32_t> window(text.end() - time, text.end());
-    Tensor logits = model({from_host(window, {time}, cpu), {}, time, nn::evaluation});
+    Tensor logits = replica.logits({from_host(window, {time}, cpu), {}, time, nn::evaluation});
     auto last = logits.narrow(0, time - 1, 1).narrow(1, 0, tokenizer.size()).to(f64);
     auto next = draw(last.contiguous().to_host<double>(), c, random::uniform(key, uint64_t(i), 0));
-    text.push_back(int32_t(next));
-    fmt::print("{}", tokenizer.decode(std::span(text).last(1)));
-    std::fflush(stdout);
+    text.push_back(int32_t(next));  // the same on every rank
+    say(tokenizer.decode(std::span(text).last(1)));
   }
-  fmt::print("\n");
+  say("\n");
+}
+
+void sample(const SampleConfig& c) {
+  auto alone = parallel::single_rank();
+  sample(c, *alone, *alone);
 }
 
 }  // namespace triax::minigpt

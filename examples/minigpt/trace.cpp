@@ -5,13 +5,13 @@
 #include <mutex>
 
 #include "core/check.h"
+#include "examples/minigpt/feed.h"
 #include "examples/minigpt/pieces.h"
 #include "examples/minigpt/replica.h"
 #include "nn/dropout.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
 #include "parallel/comm/thread_comm.h"
-#include "parallel/data/sampler.h"
 
 namespace triax::minigpt {
 namespace {
@@ -60,10 +60,9 @@ class Tracer {
  public:
   Tracer(const TrainConfig& c, const TextData& text, parallel::Mesh& mesh, Board& board)
       : config_(c),
-        text_(text),
         mesh_(mesh),
         board_(board),
-        order_(text.samples(), uint64_t(c.seed)),
+        feed_(c, text, mesh.dp()),
         replica_(c, mesh, [this](auto& layer, auto& y, auto& batch) { observe(layer, y, batch); }),
         adam_(replica_.data().slots(),
               {.beta1 = c.beta1, .beta2 = c.beta2, .eps = 1e-6, .weight_decay = c.weight_decay}) {}
@@ -77,13 +76,15 @@ class Tracer {
     for (step_ = 0; step_ < config_.steps; ++step_) {
       if (lead) follow(step_ == 0 ? lead->initial : lead->steps[size_t(step_) - 1].state);
       double tokens = double(config_.global_batch * config_.model.context);
-      double loss = replica_.step([&](int64_t micro) { return batch(micro); }, 1 / tokens) / tokens;
+      double loss =
+          replica_.step([&](int64_t micro) { return feed_.at(step_ + 1, micro); }, 1 / tokens) /
+          tokens;
       double norm = replica_.data().norm().value;
       note_gradients();
       {
         std::lock_guard guard(board_.lock);
         now().loss += loss;  // all but one rank of a replica bring 0
-        now().grad_norm = norm;
+        now().norms.push_back(norm);
       }
       adam_.step(rate.at(step_ + 1), optim::clip_factor(norm, config_.clip));
       replica_.data().publish();
@@ -93,17 +94,6 @@ class Tracer {
 
  private:
   TraceStep& now() { return board_.trace.steps[size_t(step_)]; }
-
-  nn::Batch batch(int64_t micro) const {
-    const auto& dp = mesh_.dp();
-    int64_t position =
-        step_ * config_.global_batch + (micro * dp.size() + dp.rank()) * config_.micro_batch;
-    std::vector<int64_t> samples;
-    for (int64_t i = 0; i < config_.micro_batch; ++i) samples.push_back(order_.at(position + i));
-    nn::Batch b = text_.batch(samples);
-    b.first = position * config_.model.context;
-    return b;
-  }
 
   void observe(const std::string& layer, const Tensor& y, const nn::Batch& batch) {
     if (y.rank() != 2) return;  // the loss
@@ -143,10 +133,9 @@ class Tracer {
   }
 
   const TrainConfig& config_;
-  const TextData& text_;
   parallel::Mesh& mesh_;
   Board& board_;
-  parallel::Sampler order_;
+  Feed feed_;
   Replica replica_;
   optim::AdamW adam_;
   int64_t step_ = 0;

@@ -20,8 +20,9 @@ using Wholes = std::map<std::string, Assembled>;
 
 /// One step, seen whole.
 struct TraceStep {
-  double loss = 0, grad_norm = 0;
-  Wholes activations;  ///< what layers returned, [global batch * context, width]
+  double loss = 0;
+  std::vector<double> norms;  ///< of the gradient, as each rank has it
+  Wholes activations;         ///< what layers returned, [global batch * context, width]
   Wholes gradients;
   Wholes state;  ///< weights and moments after the step
 };

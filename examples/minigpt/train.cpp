@@ -4,13 +4,13 @@
 
 #include "core/check.h"
 #include "examples/minigpt/agreement.h"
+#include "examples/minigpt/feed.h"
 #include "examples/minigpt/replica.h"
 #include "examples/minigpt/report.h"
 #include "examples/minigpt/run_directory.h"
 #include "examples/minigpt/text_data.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
-#include "parallel/data/sampler.h"
 #include "parallel/mesh.h"
 
 namespace triax::minigpt {
@@ -23,7 +23,7 @@ class Trainer {
       : config_(c),
         text_(text),
         mesh_(mesh),
-        order_(text.samples(), uint64_t(c.seed)),
+        feed_(c, text, mesh.dp()),
         replica_(c, mesh),
         adam_(data().slots(), {.beta1 = c.beta1, .beta2 = c.beta2, .weight_decay = c.weight_decay}),
         schedule_{.peak = c.lr, .low = c.min_lr, .warmup = c.warmup, .steps = c.steps} {}
@@ -35,7 +35,7 @@ class Trainer {
     bool stopping = false;
     while (step < config_.steps && !stopping) {
       ++step;
-      double loss = replica_.step([&](int64_t micro) { return next_batch(step, micro); },
+      double loss = replica_.step([&](int64_t micro) { return feed_.at(step, micro); },
                                   1.0 / double(tokens_per_step()));
       Totals totals = add_up(mesh_.world(), loss);
       StepRecord record{.step = step,
@@ -63,19 +63,6 @@ class Trainer {
   int64_t tokens_per_step() const { return config_.global_batch * config_.model.context; }
   static bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
-  /// The samples of a step are cut over micro-batches, then replicas: which they are depends on the
-  /// step alone.
-  nn::Batch next_batch(int64_t step, int64_t micro) const {
-    const auto& dp = mesh_.dp();
-    int64_t position =
-        (step - 1) * config_.global_batch + (micro * dp.size() + dp.rank()) * config_.micro_batch;
-    std::vector<int64_t> samples;
-    for (int64_t i = 0; i < config_.micro_batch; ++i) samples.push_back(order_.at(position + i));
-    nn::Batch batch = text_.batch(samples);
-    batch.first = position * config_.model.context;
-    return batch;
-  }
-
   /// Mean loss over all held-out tokens, shared out over the replicas.
   double validate() {
     const auto& dp = mesh_.dp();
@@ -102,7 +89,7 @@ class Trainer {
   const TrainConfig& config_;
   const TextData& text_;
   parallel::Mesh& mesh_;
-  parallel::Sampler order_;
+  Feed feed_;
   Replica replica_;
   optim::AdamW adam_;
   optim::Schedule schedule_;

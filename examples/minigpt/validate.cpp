@@ -43,20 +43,23 @@ void check_model(const ModelConfig& m) {
        fmt::join(nearest_divisors(m.width, m.heads, 12), ", "));
 }
 
-void check_ranks(const TrainConfig& c, int64_t ranks) {
-  check_input(c.ranks == 0 || c.comm == "threads", Exit::config,
+void check_start(const std::string& comm, int64_t ranks, const char* verb) {
+  check_input(ranks == 0 || comm == "threads", Exit::config,
               "ranks={} with comm={}\n"
               "  Only ranks that are threads are started by this program. Add --comm threads, or "
-              "leave --ranks\n  out and start processes: mpirun -np {} minigpt train ...",
-              c.ranks, c.comm, c.ranks);
-  const MeshConfig& m = c.mesh;
+              "leave --ranks\n  out and start processes: mpirun -np {} minigpt {} ...",
+              ranks, comm, ranks, verb);
+}
+
+void check_mesh(const MeshConfig& m, int64_t ranks, const char* verb) {
   int64_t product = m.dp * m.pp * m.tp;
-  check_input(
-      m.dp <= 1 << 20 && m.pp <= 1 << 20 && m.tp <= 1 << 20 && product == ranks, Exit::config,
-      "mesh: dp {} * pp {} * tp {} = {} does not equal the {} rank{} started\n{}\n"
-      "  For this mesh: mpirun -np {} minigpt train ..., or --comm threads --ranks {}",
-      m.dp, m.pp, m.tp, product, ranks, ranks == 1 ? "" : "s",
-      parallel::shapes_that_fit({int(m.dp), int(m.pp), int(m.tp)}, int(ranks)), product, product);
+  check_input(m.dp <= 1 << 20 && m.pp <= 1 << 20 && m.tp <= 1 << 20 && product == ranks,
+              Exit::config,
+              "mesh: dp {} * pp {} * tp {} = {} does not equal the {} rank{} started\n{}\n"
+              "  For this mesh: mpirun -np {} minigpt {} ..., or --comm threads --ranks {}",
+              m.dp, m.pp, m.tp, product, ranks, ranks == 1 ? "" : "s",
+              parallel::shapes_that_fit({int(m.dp), int(m.pp), int(m.tp)}, int(ranks)), product,
+              verb, product);
 }
 
 void check_tensor_parallel(const TrainConfig& c) {
@@ -116,7 +119,8 @@ void validate(const TrainConfig& config, int64_t ranks) {
   for (const Flag& flag : train_verb(copy).flags) check_value(flag, {Exit::config, flag.name});
   check_built(config);
   check_model(config.model);
-  check_ranks(config, ranks);
+  check_start(config.comm, config.ranks, "train");
+  check_mesh(config.mesh, ranks, "train");
   check_batch(config);
   check_tensor_parallel(config);
   check_pipeline(config);
@@ -125,9 +129,11 @@ void validate(const TrainConfig& config, int64_t ranks) {
               "data is not given\n  This build made no corpus of its own. Add --data FILE.");
 }
 
-void validate(const SampleConfig& config) {
+void validate(const SampleConfig& config, int64_t ranks) {
   SampleConfig copy = config;
   for (const Flag& flag : sample_verb(copy).flags) check_value(flag, {Exit::config, flag.name});
+  check_start(config.comm, config.ranks, "sample");
+  check_mesh(config.mesh, ranks, "sample");
   check_input(!config.checkpoint.empty(), Exit::config,
               "checkpoint is not given\n  Add --checkpoint RUN/step-N.");
 }

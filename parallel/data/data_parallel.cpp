@@ -11,7 +11,7 @@ namespace triax::parallel {
 int64_t Bucket::complete() const { return *std::min_element(fired.begin(), fired.end()); }
 
 Range Bucket::mine(const BucketPiece& piece) const {
-  int64_t end = my_grad.numel();
+  int64_t end = my_weight.numel();
   return {std::clamp<int64_t>(piece.begin - my_first, 0, end),
           std::clamp<int64_t>(piece.begin + piece.length - my_first, 0, end)};
 }
@@ -54,7 +54,9 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
   b->my_first = options_.zero == Zero::off ? 0 : dp_.rank() * slice;
   {
     memory::Scope scope(memory::parameters);
-    b->weight = dp_.empty({layout.length}, options_.dtype);
+    // Weights that move between ranks lie where the transport needs no copies.
+    b->weight = options_.zero == Zero::off ? empty({layout.length}, options_.dtype, cpu)
+                                           : dp_.empty({layout.length}, options_.dtype);
     fill_(b->weight, 0);
     for (auto& [p, begin, length] : layout.pieces)
       p->fill(b->weight.narrow(0, begin, length).view(p->local()));
@@ -64,7 +66,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
       b->weight.storage()->release();
     }
   }
-  {
+  if (options_.purpose == nn::Purpose::training) {
     memory::Scope scope(memory::gradients);
     b->grad = dp_.empty({layout.length}, accumulator(options_.dtype));
     if (releases_gradients()) {
@@ -83,6 +85,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
 void DataParallel::hook(Bucket& b, size_t piece) {
   auto& [p, begin, length] = b.layout.pieces[piece];
   p->value = b.weight.narrow(0, begin, length).view(p->local());
+  if (options_.purpose == nn::Purpose::inference) return;
   require_grad(p->value);
   set_grad_view(p->value, b.grad.narrow(0, begin, length).view(p->local()));
   on_grad(p->value, [this, bucket = &b, piece] {

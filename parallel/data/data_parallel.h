@@ -24,6 +24,7 @@ struct DataParallelOptions {
   uint64_t seed = 0;
   Zero zero = Zero::off;
   BucketSizes buckets = {};
+  nn::Purpose purpose = nn::Purpose::training;  ///< inference: no gradients, no slots' `grad`
   enum class Prefetch { off, next } prefetch = Prefetch::next;  ///< of layers' weights (ZeRO-3)
 };
 

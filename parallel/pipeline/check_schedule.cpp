@@ -8,6 +8,8 @@
 #include "parallel/pipeline/simulate.h"
 
 namespace triax::parallel {
+
+using nn::Purpose;
 namespace {
 
 /// Follows one list, action by action.

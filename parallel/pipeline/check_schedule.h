@@ -1,12 +1,10 @@
 #pragma once
 #include <vector>
 
+#include "nn/layer.h"
 #include "parallel/pipeline/schedule.h"
 
 namespace triax::parallel {
-
-/// What a schedule is for.
-enum class Purpose { training, inference };
 
 /// What is known of a schedule that was found right.
 struct ScheduleFacts {
@@ -26,6 +24,6 @@ struct ScheduleFacts {
 ///
 /// Throws Error 78 that names stage, position in its list, action and what was expected.
 ScheduleFacts check_schedule(const Schedule& schedule, const PipelineShape& shape,
-                             Purpose purpose = Purpose::training);
+                             nn::Purpose purpose = nn::Purpose::training);
 
 }  // namespace triax::parallel

@@ -92,6 +92,7 @@ void Pipeline::infer(const PipelineRun& run) {
 
 void Pipeline::execute(const Actions& actions, const PipelineShape& shape, const PipelineRun& run) {
   peak_live_ = 0;
+  rows_ = run.rows;
   for (const Action& a : actions) {
     std::erase_if(sends_, [](Work& w) { return w.done(); });
     if (a.kind == Action::forward) forward(a, shape, run);
@@ -132,11 +133,17 @@ void Pipeline::backward(const Action& a, const PipelineShape& shape, const Pipel
   if (whole) slots_.erase({a.chunk, a.micro});
 }
 
+Shape Pipeline::boundary_shape() const {
+  Shape s = boundary_.shape;
+  if (rows_ > 0) s[0] = rows_;
+  return s;
+}
+
 /// Posted when needed: what arrives is what this stage's list takes next.
 Tensor Pipeline::receive(const PipelineShape& shape, const Handover& what) {
   if (stages_ == 1) return in_place_.extract(what).mapped();
   Communicator& from = channel(shape, what);
-  Tensor x = from.empty(boundary_.shape, boundary_.dtype);
+  Tensor x = from.empty(boundary_shape(), boundary_.dtype);
   from.recv(x, 1 - from.rank()).wait();
   return x;
 }
@@ -147,9 +154,9 @@ void Pipeline::send(const PipelineShape& shape, const Handover& what, const Tens
     in_place_.emplace(what, x);
     return;
   }
-  check(x.shape() == boundary_.shape && x.dtype() == boundary_.dtype,
+  check(x.shape() == boundary_shape() && x.dtype() == boundary_.dtype,
         "pipeline: {} is {}; expected [{}] {} as agreed", str(what), describe(x),
-        str(boundary_.shape), boundary_.dtype);
+        str(boundary_shape()), boundary_.dtype);
   Communicator& to = channel(shape, what);
   sends_.push_back(to.send(x.contiguous(), 1 - to.rank()));
 }

@@ -30,7 +30,8 @@ struct PipelineRun {
   std::function<nn::Batch(int micro)> batch;
   /// On the last stage: what the last layer returned.
   std::function<void(int micro, const Tensor& y)> output;
-  double seed = 1;  ///< gradient of each element of y, in training
+  int64_t rows = 0;  ///< of what passes between stages, where not as agreed
+  double seed = 1;   ///< gradient of each element of y, in training
 };
 
 /// Runs this rank's list of actions over its chunks of the model. One executor for all schedules;
@@ -69,6 +70,7 @@ class Pipeline {
   void connect(Communicator& ring);
   void agree(Communicator& ring) const;
   void execute(const Actions& actions, const PipelineShape& shape, const PipelineRun& run);
+  Shape boundary_shape() const;
   void forward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
   void backward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
   Tensor receive(const PipelineShape& shape, const Handover& what);
@@ -81,6 +83,7 @@ class Pipeline {
   std::map<int, Link> links_;  // by number, those that end here
   std::vector<std::pair<PipelineShape, Actions>> checked_;
   std::map<Key, Slot> slots_;
+  int64_t rows_ = 0;                     // of the run under way
   std::map<Handover, Tensor> in_place_;  // between chunks on a ring of one stage
   std::vector<Work> sends_;
   int peak_live_ = 0;

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "examples/minigpt/tokenizer.h"
+#include "examples/minigpt/train.h"
 #include "parallel/checkpoint/directory.h"
+#include "parallel/comm/world.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 
@@ -31,7 +33,35 @@ TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
                          {fmt::format("{} is `{}`; expected a whole number", key, value)},
                          Exit::data);
   test::expect_error([&] { sample_with("tokenizer", "abc"); }, {"not a JSON object"}, Exit::data);
-  test::expect_error([&] { sample_with("width", "4"); }, {"no tensor tokens.table"}, Exit::data);
+  test::expect_error([&] { sample_with("width", "4"); }, {"it has no tensor "}, Exit::data);
+}
+
+// correctness 29: the same text from any mesh.
+TEST(Sample, SaysTheSameOnAnyMesh) {
+  test::TemporaryDirectory directory;
+  test::write_bytes(directory / "text.txt",
+                    std::string(300, 'a') + std::string(300, 'b') + "cdefg");
+  auto quietly = [](int ranks, auto body) {
+    testing::internal::CaptureStdout();
+    parallel::run_worlds(ranks, body);
+    return testing::internal::GetCapturedStdout();
+  };
+  TrainConfig t{.data = directory / "text.txt"};
+  t.model = {.layers = 3, .heads = 4, .width = 16, .context = 8};
+  t.steps = 2;
+  t.warmup = 0;
+  t.out = directory / "run";
+  quietly(1, [&](parallel::World& world) { train(t, world.comm(), world.host()); });
+  auto text = [&](int pp, int tp) {
+    SampleConfig c{.checkpoint = t.out, .prompt = "ab", .tokens = 30};
+    c.mesh.pp = pp;
+    c.mesh.tp = tp;
+    return quietly(pp * tp, [&](auto& world) { sample(c, world.comm(), world.host()); });
+  };
+  std::string one = text(1, 1);
+  EXPECT_EQ(one.size(), 2u + 30 + 1);
+  for (auto [pp, tp] : {std::pair{1, 2}, {1, 4}, {2, 1}, {3, 1}, {2, 2}, {3, 4}})
+    EXPECT_EQ(text(pp, tp), one) << "pp " << pp << ", tp " << tp;
 }
 
 }  // namespace

@@ -106,14 +106,57 @@ TEST(Validate, RefusesValuesOutOfRange) {
   }
 }
 
+std::string refused_mesh(const MeshConfig& mesh, int64_t ranks) {
+  TrainConfig c{.data = "some.txt"};
+  c.mesh = mesh;
+  resolve(c, ranks, "today");
+  return error_of([&] { validate(c, ranks); }, Exit::config);
+}
+
+TEST(Validate, RefusesAMeshThatDoesNotFitTheModel) {
+  EXPECT_EQ(refused_mesh({.tp = 3}, 3),
+            "tp=3 does not divide heads=4\n  Each rank holds whole attention heads. Valid tp for "
+            "these heads: 1, 2, 4.");
+  EXPECT_EQ(refused_mesh({.pp = 8}, 8),
+            "pp=8 x chunks=1 = 8 pieces of a model of 4 blocks\n  Each piece holds a block at "
+            "least. Valid pp x chunks: 1 to 4.");
+  EXPECT_EQ(refused_mesh({.pp = 4, .schedule = "interleaved"}, 4).substr(0, 21),
+            "pp=4 x chunks=2 = 8 p");
+  EXPECT_EQ(refused_mesh({.pp = 2, .chunks = 2}, 2),
+            "schedule 1f1b: 2 chunks a stage; expected 1, or --schedule interleaved");
+  std::string placed = refused_mesh({.pp = 2, .placement = "3,2"}, 2);
+  EXPECT_NE(placed.find("--placement 2,2"), placed.npos) << placed;
+  EXPECT_NE(refused_mesh({.zero = 4}, 1).find("zero: `4`; expected a whole number in [0, 3]"),
+            std::string::npos);
+  std::string schedule = refused_mesh({.schedule = "2f2b"}, 1);
+  EXPECT_NE(schedule.find("expected one of: gpipe, 1f1b"), schedule.npos) << schedule;
+  EXPECT_EQ(refused_mesh({.dp = 2, .pp = 2, .tp = 3}, 8),
+            "mesh: dp 2 * pp 2 * tp 3 = 12 does not equal the 8 ranks started\n"
+            "  With 8 ranks try: --dp 2 --pp 2 --tp 2, or --dp 4 --pp 2 --tp 1, or --dp 2 --pp 4 "
+            "--tp 1\n"
+            "  For this mesh: mpirun -np 12 minigpt train ..., or --comm threads --ranks 12");
+}
+
+TEST(Validate, RefusesRowsThatRanksDoNotDivide) {
+  TrainConfig c{.data = "some.txt"};
+  c.model.context = 3;
+  c.micro_batch = 1;
+  c.mesh = {.tp = 2, .sequence_parallel = true};
+  resolve(c, 2, "today");
+  EXPECT_EQ(error_of([&] { validate(c, 2); }, Exit::config),
+            "sequence-parallel: tp=2 does not divide micro-batch 1 x context 3 = 3 token rows\n"
+            "  Each rank holds equally many rows. Valid tp for them: 1.");
+}
+
 TEST(Validate, SampleNeedsACheckpoint) {
   SampleConfig c;
-  EXPECT_EQ(error_of([&] { validate(c); }, Exit::config),
+  c.mesh.dp = 1;
+  EXPECT_EQ(error_of([&] { validate(c, 1); }, Exit::config),
             "checkpoint is not given\n  Add --checkpoint RUN/step-N.");
   c.checkpoint = "runs/a/step-10";
-  EXPECT_NO_THROW(validate(c));
+  EXPECT_NO_THROW(validate(c, 1));
   c.temperature = -1;
-  expect_error([&] { validate(c); }, {"temperature", "-1", "expected"}, Exit::config);
+  expect_error([&] { validate(c, 1); }, {"temperature", "-1", "expected"}, Exit::config);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ Schedule changed(const Schedule& schedule, int where, const std::function<void(A
 }
 
 void expect_fault(const Schedule& schedule, const std::string& what,
-                  Purpose purpose = Purpose::training) {
+                  nn::Purpose purpose = nn::Purpose::training) {
   test::expect_error([&] { check_schedule(schedule, shape, purpose); }, {what}, Exit::config);
 }
 
@@ -99,7 +99,7 @@ TEST(CheckSchedule, BackwardInInference) {
   expect_fault(one_f_one_b,
                "schedule: stage 0, position 2: backward of micro-batch 0, chunk 0 in inference; "
                "expected forwards alone",
-               Purpose::inference);
+               nn::Purpose::inference);
   expect_fault(forward_only, "schedule: stage 0, end of the list at position 3: no backward of");
 }
 

@@ -45,7 +45,7 @@ TEST(Schedule, ForwardOnlyIsRightOnEveryShape) {
   for (const test::Case& c : test::cases()) {
     SCOPED_TRACE(c.str());
     ScheduleFacts facts;
-    ASSERT_NO_THROW(facts = check_schedule(forward_only, c.shape, Purpose::inference));
+    ASSERT_NO_THROW(facts = check_schedule(forward_only, c.shape, nn::Purpose::inference));
     for (int live : facts.peak_live) ASSERT_EQ(live, 1);
   }
 }

@@ -1,0 +1,92 @@
+"""Faults of data parallelism, ZeRO, the gradient norm and tied weights."""
+
+from fault import INITIAL, Fault, Run, Unseen
+
+DATA, BUCKET_SUM = "parallel/data/data_parallel.cpp", "parallel/comm/reduce.cpp"
+NORM, SHARDED = "parallel/data/norm.cpp", "parallel/data/sharded_parameters.cpp"
+SEQUENCE = "--mesh 1x1x2 --sequence-parallel"
+
+FAULTS = [
+    Fault("gradients_not_summed_over_dp", DATA,
+          [("b.reducing = dp_.all_reduce(b.grad);", "")],
+          [Run("--mesh 2x1x1", "step 1: gradient on replicas of final_norm.beta")]),
+    Fault("last_micro_batch_only", DATA,
+          [("++bucket->fired[piece];",
+            "if (++bucket->fired[piece] < bucket->due && !releases_gradients())\n"
+            "      set_fresh(bucket->layout.pieces[piece].parameter->value);")],
+          [Run("--mesh 1x1x1", "step 1: gradient of final_norm.beta", "a part of the sum is missing"),
+           Run("--mesh 2x1x1 --zero 1", "step 1: gradient of final_norm.beta",
+               "a part of the sum is missing")]),
+    Fault("last_arriving_gradient_only", DATA,
+          [("backend(b.my_grad).accumulate(b.arriving, b.my_grad);", "copy_(b.my_grad, b.arriving);")],
+          [Run("--mesh 2x1x1 --zero 2", "step 1: gradient of final_norm.beta",
+               "a part of the sum is missing")]),
+    Fault("arriving_gradients_not_added", DATA,
+          [("if (b.arriving.defined()) backend(b.my_grad).accumulate(b.arriving, b.my_grad);", "")],
+          [Run("--mesh 2x1x1 --zero 3", "step 1: gradient of final_norm.beta",
+               "a part of the sum is missing")]),
+    Fault("gradients_not_cleared_before_the_step", DATA,
+          # Without ZeRO, also on the one rank: only stages that empty their buckets differ from it.
+          [("std::fill(b->fired.begin(), b->fired.end(), 0);\n"
+            "    for (auto& piece : b->layout.pieces) set_fresh(piece.parameter->value);",
+            "std::fill(b->fired.begin(), b->fired.end(), 0);")],
+          [Run("--mesh 2x1x1 --zero 2", "step 2: gradient of final_norm.beta")]),
+    Fault("slice_of_a_bucket_begins_too_early", DATA,
+          [("? 0 : dp_.rank() * slice;", "? 0 : dp_.rank() * (slice - 16);")],
+          [Run("--mesh 2x1x1 --zero 2", f"{INITIAL}: moment of tokens.table/m")]),
+    Fault("every_rank_starts_with_the_first_slice", DATA,
+          [("b->my_weight = b->weight.narrow(0, b->my_first, slice);",
+            "b->my_weight = b->weight.narrow(0, 0, slice);")],
+          [Run("--mesh 2x1x1 --zero 3", f"{INITIAL}: weight of tokens.table")]),
+    Fault("replicas_start_differently", DATA,
+          [("model.bind(options_.seed);", "model.bind(options_.seed + uint64_t(dp_.rank()));")],
+          [Run("--mesh 2x1x1", f"{INITIAL}: weight on replicas of tokens.table")]),
+    Fault("weights_not_published", DATA,
+          [("if (options_.zero != Zero::optimizer && options_.zero != Zero::gradients) return;",
+            "if (options_.zero != Zero::optimizer) return;")],
+          [Run("--mesh 2x1x1 --zero 2", "step 1: weight on replicas of tokens.table")]),
+    Fault("optimizer_updates_a_stale_copy", DATA,
+          [("optim::Slot s{b->my_weight, b->my_grad, {}};",
+            "optim::Slot s{options_.zero == Zero::parameters ? clone(b->my_weight) : b->my_weight, "
+            "b->my_grad, {}};")],
+          [Run("--mesh 2x1x1 --zero 3", "step 1: weight of tokens.table")]),
+    Fault("decay_of_everything_in_a_slice", DATA,
+          # Matrices come first, and biases are zero: the first gamma is the first that shows.
+          [("if (!piece.parameter->decay || r.begin == r.end) continue;",
+            "if ((options_.zero == Zero::off && !piece.parameter->decay) || r.begin == r.end) continue;")],
+          [Run("--mesh 2x1x1 --zero 1", "step 1: weight of block0.norm1.gamma")]),
+    Fault("partial_gradients_not_summed", DATA,
+          [("  sum_partial();\n  for", "  for")],
+          [Run(SEQUENCE, "step 1: gradient on replicas of final_norm.beta")]),
+    Fault("tied_ends_not_summed", DATA,
+          [("groups_.ends->all_reduce(b->my_grad).wait();", "{}")],
+          [Run("--mesh 1x2x1", "step 1: gradient on replicas of tokens.table"),
+           Run("--mesh 2x2x1 --zero 2", "step 1: gradient on replicas of tokens.table")]),
+    Fault("tied_copy_counted_twice_in_the_norm", DATA,
+          [("bool copy = p.tied && groups_.ends && groups_.ends->rank() > 0;", "bool copy = false;")],
+          [Run("--mesh 1x2x1", "step 1: gradient norm", "a factor of about 1.")]),
+    Fault("norm_of_this_ranks_slice", DATA,
+          [("options.zero == Zero::off ? &mesh.model() : &mesh.world()}", "&mesh.model()}")],
+          [Run("--mesh 2x1x1 --zero 1", "step 1: gradient norm on replicas")]),
+    Fault("norm_of_all_replicas", DATA,
+          [("options.zero == Zero::off ? &mesh.model() : &mesh.world()}", "&mesh.world()}")],
+          [Run("--mesh 2x1x1", "step 1: gradient norm", "a factor of about 1.41")]),
+    Fault("norm_of_this_stage", DATA,
+          [("options.zero == Zero::off ? &mesh.model() :", "options.zero == Zero::off ? &mesh.tp() :")],
+          [Run("--mesh 1x2x1", "step 1: gradient norm on replicas")]),
+
+    Fault("last_rank_left_out_of_sums", BUCKET_SUM,
+          [("for (size_t p = 2; p < from.size(); ++p) {", "for (size_t p = 2; p + 1 < from.size(); ++p) {")],
+          [Run("--mesh 4x1x1", "step 1: gradient of final_norm.beta", "a part of the sum is missing")]),
+]
+
+UNSEEN = [
+    Unseen("overflow_of_copies_has_no_vote", NORM,
+           [("own[1] + other[1]", "own[1]")],
+           "no gradient of a run is infinite",
+           "--mesh 1x2x2", "test_parallel", "*NonFinite*"),
+    Unseen("decay_of_everything", DATA,
+           [("if (!piece.parameter->decay || r.begin == r.end) continue;", "if (r.begin == r.end) continue;")],
+           "one rank decays everything too",
+           "--mesh 2x1x1 --zero 1", "test_examples", "*PyTorch*"),
+]

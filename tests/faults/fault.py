@@ -1,0 +1,36 @@
+"""What a planted fault is, and what `minigpt parity` must say of it."""
+
+import dataclasses
+
+
+@dataclasses.dataclass
+class Run:
+    """parity with these flags, beside those of every run, must report exactly this first difference."""
+    flags: str
+    expect: str      # `step 1: gradient of block0.qkv.weight`, as it is printed
+    guess: str = ""  # a part of the line `perhaps: ...`
+
+
+@dataclasses.dataclass
+class Fault:
+    """A small change of one file. Each old text occurs in it exactly once."""
+    name: str
+    file: str
+    edits: list  # of (old text, new text)
+    runs: list   # of Run
+
+
+@dataclasses.dataclass
+class Unseen:
+    """A fault that is alike on every mesh, or asleep in every run: parity says EQUAL, and these tests
+    of the test program `program` fail."""
+    name: str
+    file: str
+    edits: list
+    why: str
+    flags: str
+    program: str
+    tests: str  # --gtest_filter
+
+
+INITIAL = "before the first step"

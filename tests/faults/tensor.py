@@ -1,0 +1,72 @@
+"""Faults of tensor and sequence parallelism. The text has 13 symbols: two ranks hold 7 rows of the
+table and 6 with one of padding."""
+
+from fault import INITIAL, Fault, Run
+
+LOSS = "core/cpu/cross_entropy.cpp"
+TENSOR, LINEAR, EMBEDDING = (f"parallel/tensor/{name}" for name in
+                             ("tensor_parallel.cpp", "linear.h", "embedding.h"))
+PLAIN, SEQUENCE = "--mesh 1x1x2", "--mesh 1x1x2 --sequence-parallel"
+
+FAULTS = [
+    Fault("padding_of_the_vocabulary_in_the_softmax", LOSS,
+          [("valid(fn::max<int64_t>(0, fn::min(columns, c.vocab - c.first)))", "valid(columns)")],
+          [Run(PLAIN, "step 1: loss")]),
+    Fault("padding_of_the_vocabulary_gets_a_gradient", LOSS,
+          [("int64_t valid = s.ignored(r) ? 0 : s.valid,", "int64_t valid = s.ignored(r) ? 0 : s.columns,")],
+          [Run(PLAIN, "step 1: gradient norm")]),
+    Fault("targets_not_shifted_to_the_slice", LOSS,
+          [("int64_t t = int64_t(targets[r]) - first;", "int64_t t = int64_t(targets[r]);")],
+          [Run(PLAIN, "step 1: loss")]),
+
+    Fault("enter_without_sum_in_backward", TENSOR,
+          [("return Tensors{tp.summed(dy)};", "return Tensors{dy};")],
+          [Run(PLAIN, "step 1: gradient on replicas of final_norm.beta")]),
+    Fault("enter_takes_its_own_part_in_backward", TENSOR,
+          [("return Tensors{tp.sum_scattered(dy)};", "return Tensors{tp.mine(dy)};")],
+          [Run(SEQUENCE, "step 1: gradient of final_norm.beta")]),
+    Fault("leave_without_sum", TENSOR,
+          [('tp_->all_reduce(y).wait();\n  return record("leave"', 'return record("leave"')],
+          [Run(PLAIN, "step 1: activation on replicas of embedding")]),
+    Fault("leave_sums_in_backward_too", TENSOR,
+          [('record("leave", y, {x}, [](const Tensor& dy) { return Tensors{dy}; });',
+            'record("leave", y, {x}, [tp = *this](const Tensor& dy) { return Tensors{tp.summed(dy)}; });')],
+          [Run(PLAIN, "step 1: gradient of block1.down.weight",
+               "a factor of 2: summed once too often, or not averaged, over tp")]),
+    Fault("combine_without_rescaling", TENSOR,
+          [("exps * exp(largest - top)", "exps")],
+          [Run(PLAIN, "step 1: loss")]),
+    Fault("slices_of_features_overlap", TENSOR,
+          [(".begin = rank() * each, .length = each}", ".begin = rank() * each / 2, .length = each}")],
+          [Run(PLAIN, f"{INITIAL}: weight of block0.qkv.weight")]),
+    Fault("slices_of_the_vocabulary_overlap", TENSOR,
+          [("std::min(rows, rank() * each), length", "std::min(rows, rank() * (each - 1)), length")],
+          [Run(PLAIN, f"{INITIAL}: weight of tokens.table")]),
+    Fault("replicas_counted_twice_in_the_norm", TENSOR,
+          [(", .first_replica = rank() == 0};", "};")],
+          [Run(PLAIN, "step 1: gradient norm", "a factor of about 1."),
+           Run("--mesh 2x2x2 --zero 2", "step 1: gradient norm", "a factor of about 1.")]),
+    Fault("no_gradient_is_partial", TENSOR,
+          [(".partial = sequence_,", ".partial = false,")],
+          [Run(SEQUENCE, "step 1: gradient on replicas of final_norm.beta")]),
+
+    Fault("bias_added_by_every_rank", LINEAR,
+          [("Tensor y = tp_.leave(linear(x, weight_));", "Tensor y = tp_.leave(linear(x, weight_, *bias_));"),
+           ("return bias_ ? y + *bias_ : y;", "return y;")],
+          # Biases start at zero: the first step is right but for the sum over rows.
+          [Run(PLAIN, "step 2: activation of block0"),
+           Run(SEQUENCE, "step 1: gradient of block1.down.bias", "a factor of 2: summed once too often")]),
+    Fault("gelu_without_enter", LINEAR,
+          [("linear_gelu(tp_.enter(x), weight_, bias())", "linear_gelu(x, weight_, bias())")],
+          [Run(PLAIN, "step 1: gradient on replicas of block1.norm2.beta")]),
+    Fault("bias_of_a_row_linear_not_marked", LINEAR,
+          [('{.name = "bias", .full = {out}, .shard = tp.whole()}', '{.name = "bias", .full = {out}}')],
+          [Run(SEQUENCE, "step 1: gradient on replicas of block1.down.bias")]),
+
+    Fault("tokens_not_shifted_to_the_slice", EMBEDDING,
+          [(".first = tp.vocabulary(vocabulary).begin,", ".first = 0 * tp.vocabulary(vocabulary).begin,")],
+          [Run(PLAIN, "step 1: activation of embedding")]),
+    Fault("softmax_over_each_slice_alone", EMBEDDING,
+          [("{ tp.combine(stats); }", "{}")],
+          [Run(PLAIN, "step 1: loss")]),
+]
