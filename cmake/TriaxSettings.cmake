@@ -42,6 +42,6 @@ endfunction()
 
 # Errors name places as the reader knows them: relative to the repository.
 function(triax_warnings target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Wno-restrict
-    -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endfunction()

@@ -42,7 +42,8 @@ struct Case {
 class PyTorchTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(PyTorchTest, LogitsLossGradientsAndTenSteps) {
-  auto [dtype, tolerance] = GetParam();
+  const DType dtype = GetParam().dtype;
+  const double tolerance = GetParam().tolerance;
   parallel::run_ranks(1, [&](parallel::Communicator& world) {
     nn::TensorFile file(TRIAX_TEST_REFERENCE "/gpt.safetensors");
     auto number = [&](const char* key) { return std::stod(file.metadata().at(key)); };
