@@ -15,3 +15,5 @@ for name in gpipe 1f1b interleaved zb-h1 zb-interleaved; do
   "$program" --schedule "$name" --stages 4 --micros 8 --chunks $chunks --svg "$directory/$name.svg"
 done
 "$program" --mesh 2x2x2 --svg "$directory/mesh-2x2x2.svg"
+"$program" --zero 4 --svg "$directory/zero.svg"
+"$program" --tensor 2 --svg "$directory/tensor.svg"

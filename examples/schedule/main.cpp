@@ -1,7 +1,9 @@
-// Prints what every stage of a pipeline does when, or draws it, or a mesh of ranks:
+// Prints what every stage of a pipeline does when, or draws it, or other parts of parallelism:
 //   schedule --schedule zb-h1 --stages 4 --micros 8
 //   schedule --schedule interleaved --chunks 2 --stages 4 --micros 8 --svg interleaved.svg
 //   schedule --mesh 2x2x2 --svg mesh.svg
+//   schedule --zero 4 --svg zero.svg
+//   schedule --tensor 2 --svg tensor.svg
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -10,7 +12,9 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "examples/schedule/mesh_drawing.h"
+#include "examples/schedule/tensor_drawing.h"
 #include "examples/schedule/timeline.h"
+#include "examples/schedule/zero_drawing.h"
 #include "parallel/comm/world.h"
 
 namespace triax::schedule {
@@ -19,11 +23,15 @@ namespace {
 struct Flags {
   std::string schedule = "1f1b", mesh, svg;
   parallel::PipelineShape shape{.stages = 4, .chunks = 1, .micros = 8};
+  int zero = 0, tensor = 0;
 };
 
 /// False: help was asked for, and printed.
 bool parse(Flags& flags, int argc, char** argv) {
-  CLI::App app("Prints or draws a pipeline schedule, or a mesh of ranks.", "schedule");
+  CLI::App app(
+      "Prints or draws a pipeline schedule, a mesh, what ZeRO shares out, or a tensor-parallel "
+      "block.",
+      "schedule");
   auto option = [&](const char* name, auto& value, const std::string& help) {
     return app.add_option(name, value, help)
         ->capture_default_str()
@@ -35,6 +43,10 @@ bool parse(Flags& flags, int argc, char** argv) {
   option("--chunks", flags.shape.chunks, "chunks a stage")->check(CLI::Range(1, 26));
   option("--micros", flags.shape.micros, "micro-batches")->check(CLI::Range(1, 1000));
   option("--mesh", flags.mesh, "draw this mesh instead: DPxPPxTP, like 2x2x2");
+  option("--zero", flags.zero, "what this many ranks hold with ZeRO instead")
+      ->check(CLI::Range(1, 8));
+  option("--tensor", flags.tensor, "a transformer block on this many ranks instead")
+      ->check(CLI::Range(2, 4));
   option("--svg", flags.svg, "write the drawing to this file");
   try {
     app.parse(argc, argv);
@@ -68,7 +80,13 @@ int run(int argc, char** argv) {
   Flags flags;
   if (!parse(flags, argc, argv)) return 0;
   std::string text, drawing;
-  if (flags.mesh.empty()) {
+  if (flags.zero > 0) {
+    ZeroComparison zero = compare_zero(flags.zero);
+    text = as_text(zero), drawing = as_svg(zero);
+  } else if (flags.tensor > 0) {
+    auto plain = trace_block(flags.tensor, false), sequence = trace_block(flags.tensor, true);
+    text = as_text(plain) + "\n" + as_text(sequence), drawing = as_svg({plain, sequence});
+  } else if (flags.mesh.empty()) {
     Timeline timeline = make_timeline(flags.schedule, flags.shape);
     text = as_text(timeline), drawing = as_svg(timeline);
   } else {

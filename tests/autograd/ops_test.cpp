@@ -51,6 +51,45 @@ TEST_F(OpsTest, UnaryGradients) {
   check_unary("silu", [](const Tensor& x) { return silu(x); });
 }
 
+// Ops take any strides: of a view they make what they make of its copy.
+TEST_F(OpsTest, StridedInputsAreReadAsTheyAre) {
+  using Op = std::function<Tensor(const Tensor&)>;
+  NoGrad guard;
+  Tensor x = positive({4, 3, 6}, 7), at = zeros({4, 2, 3}, i32, cpu), mask = zeros({3}, u8, cpu);
+  Tensor w = filled({5, 3}, 8), row = filled({3}, 9);
+  const std::pair<const char*, Op> ops[] = {
+      {"sum", [](const Tensor& v) { return sum(v, {0}); }},
+      {"sum of the last", [](const Tensor& v) { return sum(v, {2}); }},
+      {"mean", [](const Tensor& v) { return mean(v, {1}, Keep::yes); }},
+      {"max", [](const Tensor& v) { return max(v, {0}); }},
+      {"max of all", [](const Tensor& v) { return max(v); }},
+      {"add", [&](const Tensor& v) { return v + row; }},
+      {"log", [](const Tensor& v) { return log(v); }},
+      {"cast", [](const Tensor& v) { return cast(v, f32); }},
+      {"masked_fill", [&](const Tensor& v) { return masked_fill(v, mask, 2); }},
+      {"softmax", [](const Tensor& v) { return softmax(v); }},
+      {"log_softmax", [](const Tensor& v) { return log_softmax(v); }},
+      {"concat",
+       [](const Tensor& v) {
+         return concat({v, v}, 1);
+       }},
+      {"index_select",
+       [](const Tensor& v) {
+         return index_select(v, 1, ids({1, 0}));
+       }},
+      {"gather", [&](const Tensor& v) { return gather(v, at); }},
+      {"rms_norm", [&](const Tensor& v) { return rms_norm(v, row); }},
+      {"mse", [](const Tensor& v) { return mse(v, v * 2); }},
+      {"matmul", [&](const Tensor& v) { return matmul(v, transpose(w, 0, 1)); }}};
+  for (auto& [name, op] : ops) {
+    SCOPED_TRACE(name);
+    for (const Tensor& view : {narrow(x, 2, 1, 3), transpose(narrow(x, 2, 2, 2), 1, 2)}) {
+      if (view.size(1) != at.size(1) && std::string(name) == "gather") continue;
+      test::expect_bitwise(op(view), op(view.contiguous()));
+    }
+  }
+}
+
 // Every functor in the list, also one that was added and forgotten above: its slope must be the
 // derivative of its forward.
 TEST_F(OpsTest, EveryFunctorHasItsDerivative) {

@@ -56,10 +56,22 @@ mesh: dp 1 x pp 2 x tp 1 = 2 ranks
   pp    {0, 1}
 END
 
+prints zero --zero 4 <<'END'
+4 ranks, f32, AdamW, 2 micro-batches a step
+
+ZeRO 0: each rank holds 16 bytes and sends 1.5 floats per parameter
+ZeRO 1: each rank holds 10 bytes and sends 1.5 floats per parameter
+ZeRO 2: each rank holds 7 bytes and sends 2.25 floats per parameter
+ZeRO 3: each rank holds 4 bytes and sends 4.5 floats per parameter
+END
+
 refuses 78 "schedule: unknown name \`1f2b\`; expected one of gpipe, 1f1b" --schedule 1f2b
 refuses 78 "schedule 1f1b: 2 chunks a stage; expected 1, or --schedule interleaved" --chunks 2
 refuses 64 "--micros" --micros 0
 refuses 64 "--stages" --stages many
+refuses 64 "--zero" --zero 9
+refuses 64 "--tensor" --tensor 1
+refuses 78 "tensor-parallel ranks" --tensor 3
 refuses 64 "--speed" --speed 9
 for mesh in 2x2 2x2x2x2 0x1x1 axbxc 99x99x99 2x2x2-; do
   refuses 64 "--mesh: \`$mesh\`; expected DPxPPxTP of at most 256 ranks, like 2x2x2" --mesh $mesh

@@ -1,24 +1,28 @@
-// A program of a user of triax: fits y = 2x - 1. README.md shows its middle.
+// A program of a user of triax: fits y = 2x - 1, with a layer that would be split over ranks.
 #include <cmath>
 #include <cstdio>
 #include <vector>
 
 #include "autograd/backward.h"
 #include "autograd/ops.h"
-#include "nn/linear.h"
+#include "parallel/comm/thread_comm.h"
+#include "parallel/tensor/linear.h"
 
 using namespace triax;
 
 struct Line : nn::Module {
-  nn::Linear& map = child<nn::Linear>("map", 1, 1);
+  explicit Line(const parallel::TensorParallel& tp)
+      : map(child<parallel::ColumnLinear>("map", 1, 1, tp)) {}
   Tensor operator()(const Tensor& x) const { return map(x); }
+  parallel::ColumnLinear& map;
 };
 
 int main() {
   Tensor x = from_host(std::vector<float>{-2, -1, 0, 1, 2}, {5, 1}, cpu);
   Tensor y = x * 2 - 1;
 
-  Line line;
+  auto alone = parallel::single_rank();
+  Line line{parallel::TensorParallel(*alone)};
   line.materialize(cpu, DType::f32, /*seed=*/1);
   for (int step = 0; step < 100; ++step) {
     backward(mse(line(x), y));
