@@ -75,6 +75,13 @@ FAULTS = [
           [("options.zero == Zero::off ? &mesh.model() :", "options.zero == Zero::off ? &mesh.tp() :")],
           [Run("--mesh 1x2x1", "step 1: gradient norm on replicas")]),
 
+    Fault("gathered_ahead_and_not_awaited", SHARDED,
+          # What the memory held before: on the first step that can be the right weights.
+          [("  start_gather(b);\n  b.gathering.wait();",
+            "  bool ahead = b.weight.storage()->present();\n  start_gather(b);\n"
+            "  if (!ahead) b.gathering.wait();")],
+          [Run("--mesh 2x1x1 --zero 3", "step [12]: activation (on replicas )?of block0")]),
+
     Fault("last_rank_left_out_of_sums", BUCKET_SUM,
           [("for (size_t p = 2; p < from.size(); ++p) {", "for (size_t p = 2; p + 1 < from.size(); ++p) {")],
           [Run("--mesh 4x1x1", "step 1: gradient of final_norm.beta", "a part of the sum is missing")]),
