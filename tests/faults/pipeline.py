@@ -33,5 +33,7 @@ FAULTS = [
           [("slots_.at({a.chunk, a.micro}).later.run();",
             "if (a.micro > 0) slots_.at({a.chunk, a.micro}).later.run();")],
           [Run(FLAGS + " --schedule zb-h1", "step 1: gradient of final_norm.beta",
-               "a part of the sum is missing")]),
+               "a part of the sum is missing"),
+           Run("--mesh 2x2x2 --zero 1 --sequence-parallel --schedule zb-h1",
+               "step 1: gradient of final_norm.beta", "a part of the sum is missing")]),
 ]

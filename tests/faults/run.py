@@ -99,36 +99,40 @@ class Copy:
         return done.returncode != 0 and "[  FAILED  ]" in done.stdout
 
 
-def wrong_with(copy, fault):
-    """What parity says otherwise than expected; empty if nothing."""
+def judge(copy, fault):
+    """What was seen of a fault, and what of it is not as expected."""
     copy.make("minigpt")
+    seen, problems = "", []
     for run in fault.runs:
         found, guess = copy.parity(run.flags)
+        seen = seen or found
         if not re.fullmatch(run.expect, found):
-            yield f"{run.flags}: {found}; expected {run.expect}"
+            problems.append(f"{run.flags}: {found}; expected {run.expect}")
         elif run.guess not in guess:
-            yield f"{run.flags}: perhaps {guess or 'nothing'}; expected {run.guess}"
+            problems.append(f"{run.flags}: perhaps {guess or 'nothing'}; expected {run.guess}")
+    return seen, problems
 
 
-def wrong_with_unseen(copy, fault):
+def judge_unseen(copy, fault):
     copy.make("minigpt")
+    problems = []
     found, _ = copy.parity(fault.flags)
     if found != EQUAL:
-        yield f"{fault.flags}: {found}; expected {EQUAL}, since {fault.why}"
+        problems.append(f"{fault.flags}: {found}; expected {EQUAL}, since {fault.why}")
     if not copy.tests_fail(fault.program, fault.tests):
-        yield f"{fault.program} {fault.tests} passes; expected a failure"
+        problems.append(f"{fault.program} {fault.tests} passes; expected a failure")
+    return f"{EQUAL}, but {fault.program} {fault.tests} fails", problems
 
 
-def plant(copy, fault, wrong):
-    """One line, more if it is not as expected."""
+def plant(copy, fault, judgement):
+    """One line, more if it is not as expected. True if it is."""
     began = time.monotonic()
     try:
         with copy.planted(fault):
-            problems = list(wrong(copy, fault))
+            seen, problems = judgement(copy, fault)
     except Broken as e:
-        problems = [str(e)]
-    verdict = "NOT AS EXPECTED" if problems else fault.runs[0].expect if wrong is wrong_with else (
-        f"unseen ({fault.why}), found by {fault.program} {fault.tests}")
+        seen, problems = "", [str(e)]
+    verdict = "NOT AS EXPECTED" if problems else seen
     print(f"{fault.name}: {verdict} ({time.monotonic() - began:.0f} s)", flush=True)
     for problem in problems:
         print(f"  {problem}", flush=True)
@@ -165,8 +169,8 @@ def main():
     copy.update()
     seen = [f for f in FAULTS if f.name in chosen]
     unseen = [f for f in UNSEEN if f.name in chosen]
-    named = sum(plant(copy, f, wrong_with) for f in seen)
-    held = sum(plant(copy, f, wrong_with_unseen) for f in unseen)
+    named = sum(plant(copy, f, judge) for f in seen)
+    held = sum(plant(copy, f, judge_unseen) for f in unseen)
     meshes = len(MESHES) if "meshes" in chosen else 0
     silent = try_meshes(copy) if meshes else 0
     print(f"{len(seen)} faults planted, {named} found and named as expected; {len(unseen)} unseen by "
