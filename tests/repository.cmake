@@ -13,6 +13,10 @@ add_test(NAME repository.corpus COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/corpus_test.py
   ${TRIAX_CORPUS} ${PROJECT_SOURCE_DIR})
 
+# The faults of scripts/faults.sh, which compiles each and is not a test, can still be planted.
+add_test(NAME repository.faults_can_be_planted
+  COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/faults/check.py ${PROJECT_SOURCE_DIR})
+
 # A user's project against an installation, and with triax as a part of it (configured only:
 # building would compile everything once more).
 if(TRIAX_INSTALL)

@@ -9,7 +9,8 @@ SEQUENCE = "--mesh 1x1x2 --sequence-parallel"
 FAULTS = [
     Fault("gradients_not_summed_over_dp", DATA,
           [("b.reducing = dp_.all_reduce(b.grad);", "")],
-          [Run("--mesh 2x1x1", "step 1: gradient on replicas of final_norm.beta")]),
+          [Run("--mesh 2x1x1", "step 1: gradient on replicas of final_norm.beta"),
+           Run("--mesh 2x2x2", "step 1: gradient on replicas of final_norm.beta")]),
     Fault("last_micro_batch_only", DATA,
           [("++bucket->fired[piece];",
             "if (++bucket->fired[piece] < bucket->due && !releases_gradients())\n"
@@ -24,6 +25,11 @@ FAULTS = [
     Fault("arriving_gradients_not_added", DATA,
           [("if (b.arriving.defined()) backend(b.my_grad).accumulate(b.arriving, b.my_grad);", "")],
           [Run("--mesh 2x1x1 --zero 3", "step 1: gradient of final_norm.beta",
+               "a part of the sum is missing")]),
+    Fault("first_micro_batch_lost", DATA,
+          [("if (b.reductions > 1) b.arriving", "if (b.reductions > 2) b.arriving"),
+           ("b.reductions > 1 ? b.arriving", "b.reductions > 2 ? b.arriving")],
+          [Run("--mesh 2x1x1 --zero 2 --micro-batch 1", "step 1: gradient of final_norm.beta",
                "a part of the sum is missing")]),
     Fault("gradients_not_cleared_before_the_step", DATA,
           # Without ZeRO, also on the one rank: only stages that empty their buckets differ from it.
@@ -44,12 +50,20 @@ FAULTS = [
     Fault("weights_not_published", DATA,
           [("if (options_.zero != Zero::optimizer && options_.zero != Zero::gradients) return;",
             "if (options_.zero != Zero::optimizer) return;")],
-          [Run("--mesh 2x1x1 --zero 2", "step 1: weight on replicas of tokens.table")]),
+          [Run("--mesh 2x1x1 --zero 2", "step 1: weight on replicas of tokens.table"),
+           Run("--mesh 2x2x2 --zero 2", "step 1: weight on replicas of tokens.table")]),
     Fault("optimizer_updates_a_stale_copy", DATA,
           [("optim::Slot s{b->my_weight, b->my_grad, {}};",
             "optim::Slot s{options_.zero == Zero::parameters ? clone(b->my_weight) : b->my_weight, "
             "b->my_grad, {}};")],
           [Run("--mesh 2x1x1 --zero 3", "step 1: weight of tokens.table")]),
+    Fault("stale_tied_copy", DATA,
+          [("  for (auto& b : buckets_) {\n    optim::Slot s{",
+            "  for (auto& b : buckets_) {\n"
+            "    if (b->layout.pieces[0].parameter->tied && groups_.ends && groups_.ends->rank() > 0) continue;\n"
+            "    optim::Slot s{")],
+          [Run("--mesh 1x2x1", "step 1: weight on replicas of tokens.table"),
+           Run("--mesh 2x2x2 --zero 1", "step 1: weight on replicas of tokens.table")]),
     Fault("decay_of_everything_in_a_slice", DATA,
           # Matrices come first, and biases are zero: the first gamma is the first that shows.
           [("if (!piece.parameter->decay || r.begin == r.end) continue;",
@@ -75,6 +89,13 @@ FAULTS = [
           [("options.zero == Zero::off ? &mesh.model() :", "options.zero == Zero::off ? &mesh.tp() :")],
           [Run("--mesh 1x2x1", "step 1: gradient norm on replicas")]),
 
+    Fault("gathered_ahead_and_not_awaited", SHARDED,
+          # What the memory held before: on the first step that can be the right weights.
+          [("  start_gather(b);\n  b.gathering.wait();",
+            "  bool ahead = b.weight.storage()->present();\n  start_gather(b);\n"
+            "  if (!ahead) b.gathering.wait();")],
+          [Run("--mesh 2x1x1 --zero 3", "step [12]: activation (on replicas )?of block0")]),
+
     Fault("last_rank_left_out_of_sums", BUCKET_SUM,
           [("for (size_t p = 2; p < from.size(); ++p) {", "for (size_t p = 2; p + 1 < from.size(); ++p) {")],
           [Run("--mesh 4x1x1", "step 1: gradient of final_norm.beta", "a part of the sum is missing")]),
@@ -84,7 +105,7 @@ UNSEEN = [
     Unseen("overflow_of_copies_has_no_vote", NORM,
            [("own[1] + other[1]", "own[1]")],
            "no gradient of a run is infinite",
-           "--mesh 1x2x2", "test_parallel", "*NonFinite*"),
+           "--mesh 1x2x2", "test_examples", "NonFinite.*"),
     Unseen("decay_of_everything", DATA,
            [("if (!piece.parameter->decay || r.begin == r.end) continue;", "if (r.begin == r.end) continue;")],
            "one rank decays everything too",

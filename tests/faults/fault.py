@@ -5,9 +5,9 @@ import dataclasses
 
 @dataclasses.dataclass
 class Run:
-    """parity with these flags, beside those of every run, must report exactly this first difference."""
+    """What parity with these flags, beside those of every run, must report as the first difference."""
     flags: str
-    expect: str      # `step 1: gradient of block0.qkv.weight`, as it is printed
+    expect: str      # `step 1: gradient of block0.qkv.weight`, as it is printed; a regular expression
     guess: str = ""  # a part of the line `perhaps: ...`
 
 

@@ -23,7 +23,7 @@ FAULTS = [
           [("grad(slot.x).to(boundary_.dtype)", "grad(slot.x).to(DType::bf16).to(boundary_.dtype)")],
           [Run(FLAGS, "step 1: gradient of block0.down.bias")]),
     Fault("gradient_not_sent", PIPELINE,
-          [("grad(slot.x).to(boundary_.dtype)", "zeros(boundary_.shape, boundary_.dtype)")],
+          [("grad(slot.x).to(boundary_.dtype)", "zeros(boundary_.shape, boundary_.dtype, cpu)")],
           [Run(FLAGS, "step 1: gradient of block0.down.bias", "it is missing altogether")]),
     Fault("seed_applied_on_every_stage", PIPELINE,
           [("#include <numeric>\n", '#include <numeric>\n\n#include "autograd/ops.h"\n'),
@@ -33,5 +33,7 @@ FAULTS = [
           [("slots_.at({a.chunk, a.micro}).later.run();",
             "if (a.micro > 0) slots_.at({a.chunk, a.micro}).later.run();")],
           [Run(FLAGS + " --schedule zb-h1", "step 1: gradient of final_norm.beta",
-               "a part of the sum is missing")]),
+               "a part of the sum is missing"),
+           Run("--mesh 2x2x2 --zero 1 --sequence-parallel --schedule zb-h1",
+               "step 1: gradient of final_norm.beta", "a part of the sum is missing")]),
 ]

@@ -1,0 +1,29 @@
+"""All faults, the flags of every run, and meshes on which parity must find nothing."""
+
+import data
+import minigpt
+import pipeline
+import tensor
+
+# Small, and a text of 13 symbols, which no even number of ranks divides.
+FLAGS = ("--steps 2 --layers 2 --heads 4 --width 32 --context 8 --dropout 0.1 --micro-batch 2 "
+         "--global-batch 8 --weight-decay 0.5")
+TEXT = "".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(600))
+
+# Faults of one file stand together, so that few files are compiled again for each.
+FAULTS = minigpt.FAULTS + tensor.FAULTS + data.FAULTS + pipeline.FAULTS
+UNSEEN = data.UNSEEN
+
+MESHES = [
+    "--mesh 1x1x1", "--mesh 1x1x1 --schedule zb-h1 --micro-batch 1",
+    "--mesh 2x1x1", "--mesh 4x1x1 --zero 1", "--mesh 2x1x1 --zero 2 --micro-batch 1",
+    "--mesh 4x1x1 --zero 3", "--mesh 3x1x1 --zero 3 --global-batch 12",
+    "--mesh 1x1x2", "--mesh 1x1x4 --sequence-parallel", "--mesh 1x1x2 --sequence-parallel --micro-batch 1",
+    "--mesh 1x2x1", "--mesh 1x2x1 --schedule gpipe", "--mesh 1x4x1 --layers 4 --schedule zb-h1",
+    "--mesh 1x2x1 --layers 4 --schedule interleaved", "--mesh 2x1x1 --layers 4 --schedule zb-interleaved",
+    "--mesh 1x2x1 --layers 3 --placement 3,0",
+    "--mesh 2x2x1 --zero 1", "--mesh 2x2x1 --zero 3 --schedule zb-h1", "--mesh 2x1x2 --zero 2",
+    "--mesh 2x1x2 --zero 3 --sequence-parallel", "--mesh 1x2x2 --sequence-parallel",
+    "--mesh 2x2x2", "--mesh 2x2x2 --zero 3 --sequence-parallel",
+    "--mesh 2x2x2 --zero 2 --sequence-parallel --layers 4 --schedule zb-interleaved",
+]
