@@ -219,6 +219,8 @@ Flags checkpoint_flags(TrainConfig& c) {
 }  // namespace
 
 DType dtype_of(const std::string& precision) {
+  check_input(precision == "fp32" || precision == "bf16" || precision == "fp16", Exit::data,
+              "precision is `{}`; expected fp32, bf16 or fp16", printable(precision));
   return precision == "bf16" ? bf16 : precision == "fp16" ? f16 : f32;
 }
 

@@ -91,7 +91,7 @@ struct ParityConfig {
 /// The run that is meant. Throws Error 78 for a mesh that is not three numbers.
 TrainConfig resolved(const ParityConfig& config);
 
-/// Of weights and activations: fp32, bf16, fp16.
+/// Of weights and activations: fp32, bf16, fp16. Throws Error 65 for another word.
 DType dtype_of(const std::string& precision);
 
 /// The verbs, their flags bound to the members of `config` (they hold pointers into it): the one

@@ -58,8 +58,9 @@ Tensor Block::operator()(const Tensor& x, const nn::Batch& batch) const {
 Gpt::Gpt(const ModelConfig& c, const TensorParallel& tp)
     : tp_(tp),
       config_(c),
-      tokens_(child<parallel::VocabularyEmbedding>("tokens", c.vocab, c.width, tp,
-                                                   nn::EmbeddingOptions{.std = weight_std})),
+      tokens_(child<parallel::VocabularyEmbedding>(
+          "tokens", c.vocab, c.width, tp,
+          parallel::VocabularyOptions{.std = weight_std, .tied = true})),
       positions_(
           child<nn::Embedding>("positions", c.context, c.width,
                                nn::EmbeddingOptions{.std = weight_std, .shard = tp.whole()})),

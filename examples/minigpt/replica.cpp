@@ -14,8 +14,10 @@ parallel::PipelineShape shape_of(const TrainConfig& c) {
   return {int(c.mesh.pp), int(c.mesh.chunks), int(c.accumulation())};
 }
 
-parallel::Boundary boundary(const TrainConfig& c, const parallel::TensorParallel& tp) {
-  return {{tp.rows(c.micro_batch * c.model.context), c.model.width}, dtype_of(c.precision)};
+parallel::PipelineOptions options(const TrainConfig& c, const parallel::TensorParallel& tp) {
+  return {.schedule = parallel::schedule_named(c.mesh.schedule),
+          .boundary = {tp.rows(c.micro_batch * c.model.context), c.model.width},
+          .dtype = dtype_of(c.precision)};
 }
 
 /// One sequence, as long as the context, on this mesh.
@@ -47,6 +49,10 @@ std::vector<int64_t> placement(const TrainConfig& c, const nn::Layers& layers) {
     ++counts.back();   // the head
     return counts;
   }
+  check_input(shape.virtual_stages() <= std::ssize(layers), Exit::config,
+              "pp={} x chunks={} = {} pieces of a model of {} layers\n"
+              "  Embedding, blocks and head are its layers. Valid pp x chunks: 1 to {}.",
+              c.mesh.pp, c.mesh.chunks, shape.virtual_stages(), layers.size(), layers.size());
   std::vector<double> costs;
   for (auto& layer : layers) costs.push_back(layer.cost);
   return parallel::partition(costs, shape.virtual_stages());
@@ -63,7 +69,6 @@ Replica::Replica(const TrainConfig& c, parallel::Mesh& mesh, nn::Purpose purpose
     : config_(c),
       pp_(mesh.pp()),
       tp_(mesh.tp(), {.sequence = c.mesh.sequence_parallel}),
-      schedule_(parallel::schedule_named(c.mesh.schedule)),
       model_(c.model, tp_),
       chunks_(parallel::layers_of_stage(observed(model_.layers(), observer),
                                         placement(c, model_.layers()), shape_of(c),
@@ -73,7 +78,7 @@ Replica::Replica(const TrainConfig& c, parallel::Mesh& mesh, nn::Purpose purpose
              .seed = uint64_t(c.seed),
              .zero = parallel::Zero(c.mesh.zero),
              .purpose = purpose}),
-      pipeline_(mesh, chunks_, boundary(c, tp_)) {}
+      pipeline_(mesh, chunks_, options(c, tp_)) {}
 
 /// The ranks of a tensor-parallel group all see the loss; the first reports it.
 parallel::PipelineRun Replica::collect(double& loss, int64_t micros,
@@ -91,7 +96,7 @@ double Replica::step(const std::function<nn::Batch(int64_t)>& batch, double seed
   auto run = collect(loss, config_.accumulation(), batch);
   run.seed = seed;
   data_.begin(run.micros);
-  pipeline_.train(schedule_, run);
+  pipeline_.train(run);
   data_.finish();
   return loss;
 }
@@ -107,7 +112,7 @@ Tensor Replica::logits(const nn::Batch& batch) {
   Tensor all = empty({rows, config_.model.vocab}, dtype_of(config_.precision), cpu);
   pipeline_.infer({.batch = [&](int) { return batch; },
                    .output = [&](int, const Tensor& y) { copy_(all, y.detach()); },
-                   .rows = rows});
+                   .rows = tp_.rows(rows)});
   pp_.broadcast(all, pp_.size() - 1).wait();
   return all;
 }

@@ -46,7 +46,6 @@ class Replica {
   TrainConfig config_;
   parallel::Communicator& pp_;
   parallel::TensorParallel tp_;
-  parallel::Schedule schedule_;
   Gpt model_;
   std::vector<nn::Layers> chunks_;
   parallel::DataParallel data_;

@@ -81,15 +81,14 @@ void check_tensor_parallel(const TrainConfig& c) {
 
 void check_pipeline(const TrainConfig& c) {
   const MeshConfig& m = c.mesh;
+  bool fits = m.chunks <= c.model.layers && m.pp * m.chunks <= c.model.layers;
+  check_input(fits || !m.placement.empty(), Exit::config,
+              "pp={} x chunks={} pieces of a model of {} blocks\n"
+              "  Each piece should have a block to do. Valid pp x chunks: 1 to {}.",
+              m.pp, m.chunks, c.model.layers, c.model.layers);
   parallel::PipelineShape shape{int(m.pp), int(m.chunks), int(c.accumulation())};
-  parallel::schedule_named(m.schedule)(shape, 0);  // refuses chunks that it cannot have
-  int64_t pieces = m.pp * m.chunks;
   if (!m.placement.empty()) parallel::parse_placement(m.placement, shape, c.model.layers);
-  else
-    check_input(pieces <= c.model.layers, Exit::config,
-                "pp={} x chunks={} = {} pieces of a model of {} blocks\n"
-                "  Each piece holds a block at least. Valid pp x chunks: 1 to {}.",
-                m.pp, m.chunks, pieces, c.model.layers, c.model.layers);
+  parallel::schedule_named(m.schedule)(shape, 0);  // refuses chunks that it cannot have
 }
 
 void check_batch(const TrainConfig& c) {
@@ -138,6 +137,8 @@ void validate(const SampleConfig& config, int64_t ranks) {
   check_mesh(config.mesh, ranks, "sample");
   check_input(!config.checkpoint.empty(), Exit::config,
               "checkpoint is not given\n  Add --checkpoint RUN/step-N.");
+  check_input(!config.prompt.empty(), Exit::config,
+              "prompt is empty\n  A model continues a text of one character at least.");
 }
 
 }  // namespace triax::minigpt

@@ -1,5 +1,6 @@
 #include "parallel/comm/deadline.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 
@@ -15,7 +16,7 @@ double seconds_from(const char* variable) {
   double seconds = std::strtod(text, &end);
   check_input(end != text && *end == 0 && seconds > 0, Exit::config,
               "{}: '{}'; expected a number of seconds above 0", variable, text);
-  return seconds;
+  return std::min(seconds, 1e9);  // a clock counts nanoseconds in 64 bits
 }
 
 Deadline::Deadline(std::string what, double seconds)

@@ -35,14 +35,14 @@ std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layer
                                   Grouping grouping) {
   if (chunks.empty()) return {{.parameters = model.parameters()}};
   std::vector<ParameterGroup> groups;
-  std::vector<nn::Parameter*> placed, tied;
+  std::vector<nn::Parameter*> placed, shared;
   auto place = [&](const nn::Layers& layers) {
     ParameterGroup g{.whole = grouping == Grouping::by_layer};
     for (auto& layer : layers)
       for (auto* p : parameters_of(layer)) {
         if (contains(placed, p)) continue;
         placed.push_back(p);
-        (p->tied ? tied : g.parameters).push_back(p);
+        (p->tied || passes(p, chunks) > 1 ? shared : g.parameters).push_back(p);
       }
     if (!g.parameters.empty()) groups.push_back(std::move(g));
   };
@@ -51,7 +51,9 @@ std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layer
     else
       for (auto layer = chunk->rbegin(); layer != chunk->rend(); ++layer) place({*layer});
   }
-  for (auto* p : tied) groups.push_back({{p}, passes(p, chunks), true});
+  // In order of declaration, the same at both ends of a pipeline.
+  for (auto* p : model.parameters())
+    if (contains(shared, p)) groups.push_back({{p}, passes(p, chunks), true});
   return groups;
 }
 

@@ -13,7 +13,8 @@ struct ParameterGroup {
 };
 
 /// How parameters are grouped. A tied parameter is alone, so that both ends of a pipeline cut it at
-/// the same places; chunks of a pipeline finish at different times and share nothing.
+/// the same places, and so is one that several chunks use; chunks of a pipeline finish at different
+/// times and share nothing else.
 enum class Grouping {
   by_chunk,  ///< reduced together: one group for each chunk
   by_layer   ///< gathered together: one group for each layer

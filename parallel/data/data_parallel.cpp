@@ -1,6 +1,7 @@
 #include "parallel/data/data_parallel.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "core/check.h"
@@ -29,6 +30,7 @@ DataParallel::DataParallel(nn::Module& model, std::vector<nn::Layers>& chunks, M
                            const DataParallelOptions& options)
     : dp_(mesh.dp()), groups_{&mesh.tp(), &mesh.ends(), &mesh.world()}, options_(options) {
   build(model, chunks);
+  check_held_once(mesh.pp());
 }
 
 DataParallel::~DataParallel() = default;
@@ -42,6 +44,25 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
     add_bucket(l);
   if (layered)
     for (auto& chunk : chunks) surround(chunk);
+}
+
+/// A parameter that two stages hold, and nobody sums, would become two.
+void DataParallel::check_held_once(Communicator& pp) const {
+  if (pp.size() == 1) return;
+  std::vector<int64_t> held;
+  for (auto* p : declared_) held.push_back(holder(p) ? int64_t{1} << pp.rank() : 0);
+  Tensor stages = from_host(held, {int64_t(held.size())}, cpu);
+  pp.all_reduce(stages).wait();
+  auto all = stages.to_host<int64_t>();
+  int64_t ends = int64_t{1} | int64_t{1} << (pp.size() - 1);
+  for (size_t i = 0; i < all.size(); ++i)
+    check_input(
+        std::has_single_bit(uint64_t(all[i])) ? !declared_[i]->tied
+                                              : declared_[i]->tied && all[i] == ends,
+        Exit::config,
+        "data parallel: {} ({}) is held by the stages with bits {:b}; expected one stage, or "
+        "the first and the last if it is tied",
+        declared_[i]->name, declared_[i]->tied ? "tied" : "not tied", all[i]);
 }
 
 /// Filled bucket by bucket, so that ZeRO-3 never holds the whole model.
@@ -59,7 +80,9 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
       p->fill(b->weight.narrow(0, begin, length).view(p->local()));
     b->my_weight = b->weight.narrow(0, b->my_first, slice);
     if (options_.zero == Zero::parameters) {
-      b->my_weight = clone(b->my_weight);
+      Tensor mine = dp_.empty({slice}, options_.dtype);
+      copy_(mine, b->my_weight);
+      b->my_weight = mine;
       b->weight.storage()->release();
     }
   }
@@ -86,6 +109,9 @@ void DataParallel::hook(Bucket& b, size_t piece) {
   require_grad(p->value);
   set_grad_view(p->value, b.grad.narrow(0, begin, length).view(p->local()));
   on_grad(p->value, [this, bucket = &b, piece] {
+    check(due_ > 0 && bucket->fired[piece] < bucket->due,
+          "data parallel: backward pass {} of {}; expected {}, as begin() was told",
+          bucket->fired[piece] + 1, bucket->layout.pieces[piece].parameter->name, bucket->due);
     ++bucket->fired[piece];
     if (!releases_gradients()) launch_full();
     else if (bucket->complete() > bucket->reductions) reduce(*bucket);
@@ -161,7 +187,11 @@ void DataParallel::finish() {
   due_ = 0;
   launched_ = buckets_.size();
   for (auto& b : buckets_)
-    if (options_.zero == Zero::parameters && b->users == 0) {  // gathered ahead, not used
+    if (options_.zero == Zero::parameters) {  // gathered ahead, not used
+      check(b->users == 0,
+            "data parallel: weights of {} are still in use at the end of a step; expected every "
+            "layer's output to depend on its input, and no handle of gather_all()",
+            b->layout.pieces[0].parameter->name);
       b->gathering.wait();
       b->weight.storage()->release();
     }

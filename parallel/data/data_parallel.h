@@ -24,7 +24,8 @@ struct DataParallelOptions {
   uint64_t seed = 0;
   Zero zero = Zero::off;
   BucketSizes buckets = {};
-  nn::Purpose purpose = nn::Purpose::training;  ///< inference: no gradients, no slots' `grad`
+  nn::Purpose purpose =
+      nn::Purpose::training;  ///< inference: weights alone; nothing of a step works
   enum class Prefetch { off, next } prefetch = Prefetch::next;  ///< of layers' weights (ZeRO-3)
 };
 
@@ -91,7 +92,7 @@ class DataParallel {
   /// Elements of the whole model, each logical parameter once.
   int64_t parameter_count() const;
   /// Every parameter this rank holds, whole slices: gathers what is released, for as long as the
-  /// returned handle lives. Collective.
+  /// returned handle lives, which is not beyond an optimizer's step. Collective.
   std::shared_ptr<void> gather_all();
 
  private:
@@ -100,6 +101,7 @@ class DataParallel {
     Communicator *tp = nullptr, *ends = nullptr, *all = nullptr;
   };
   void build(nn::Module& model, std::vector<nn::Layers>& chunks);
+  void check_held_once(Communicator& pp) const;
   void add_bucket(const BucketLayout& layout);
   void hook(Bucket& b, size_t piece);
   void launch_full();

@@ -57,6 +57,8 @@ void DataParallel::surround(nn::Layers& chunk) {
   for (size_t i = 0; i < chunk.size(); ++i)
     chunk[i].run = [=, run = chunk[i].run](const Tensor& x, const nn::Batch& batch) {
       acquire_unit(i, +1);
+      std::shared_ptr<void> forward(nullptr,
+                                    [=](void*) { release_unit(i); });  // also if run throws
       bool leads = !requires_grad(x);  // nothing will come back through x
       Tensor y = run(leads ? x
                            : record("gathered", x.detach(), {x},
@@ -65,7 +67,7 @@ void DataParallel::surround(nn::Layers& chunk) {
                                       return Tensors{dy};
                                     }),
                      batch);
-      release_unit(i);
+      forward.reset();
       return record("released", y.detach(), {y}, [=](const Tensor& dy) {
         acquire_unit(i, -1);
         if (leads) autograd::after_backward([=] { release_unit(i); });

@@ -23,11 +23,11 @@ std::vector<nn::Layers> layers_of_stage(const nn::Layers& model, const std::vect
   return chunks;
 }
 
-Pipeline::Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const Boundary& boundary)
+Pipeline::Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOptions& options)
     : stages_(mesh.pp().size()),
       stage_(mesh.pp().rank()),
       chunks_(std::move(chunks)),
-      boundary_(boundary) {
+      options_(options) {
   if (stages_ == 1) return;
   agree(mesh.pp());
   connect(mesh.pp());
@@ -39,24 +39,30 @@ Pipeline::~Pipeline() = default;
 void Pipeline::agree(Communicator& ring) const {
   std::vector<int64_t> mine(8, -1);
   mine[0] = std::ssize(chunks_);
-  mine[1] = int64_t(boundary_.dtype);
-  for (int d = 0; d < std::min(boundary_.shape.rank(), 6); ++d)
-    mine[size_t(d) + 2] = boundary_.shape[d];
+  mine[1] = int64_t(options_.dtype);
+  for (int d = 0; d < std::min(options_.boundary.rank(), 6); ++d)
+    mine[size_t(d) + 2] = options_.boundary[d];
   Tensor all = empty({stages_, 8}, DType::i64, cpu);
   ring.all_gather(from_host(mine, {8}, cpu), all).wait();
   auto told = all.to_host<int64_t>();
   for (int s = 1; s < stages_; ++s)
-    check_input(std::equal(told.begin(), told.begin() + 8, told.begin() + 8 * s), Exit::config,
-                "pipeline: stage {} has {} chunks and sends {} elements a row, stage 0 has {} and "
-                "sends {}; expected the same chunks, shape and dtype on all stages",
-                s, told[size_t(8 * s)], told[size_t(8 * s + 3)], told[0], told[3]);
+    check_input(
+        std::equal(told.begin(), told.begin() + 8, told.begin() + 8 * s), Exit::config,
+        "pipeline: chunks, dtype and boundary of stage {} are {}, of stage 0 {}; expected the "
+        "same on all stages",
+        s, fmt::join(told.begin() + 8 * s, told.begin() + 8 * s + 8, " "),
+        fmt::join(told.begin(), told.begin() + 8, " "));
 }
 
 /// Link l joins stages l and l + 1 of the ring. A split gives each stage to one link only, so links
 /// are made in rounds: even ones, odd ones, and on an odd ring the last by itself.
 void Pipeline::connect(Communicator& ring) {
-  auto round_of = [&](int l) { return stages_ % 2 == 1 && l == stages_ - 1 ? 2 : l % 2; };
-  for (int round = 0; round < (stages_ % 2 == 1 ? 3 : 2); ++round)
+  bool closed = chunks_.size() > 1;  // else nothing goes from the last stage to the first
+  auto round_of = [&](int l) {
+    if (l == stages_ - 1 && !closed) return -1;
+    return stages_ % 2 == 1 && l == stages_ - 1 ? 2 : l % 2;
+  };
+  for (int round = 0; round < (closed && stages_ % 2 == 1 ? 3 : 2); ++round)
     for (bool up : {true, false}) {
       int mine = -1;
       for (int l : {stage_, (stage_ + stages_ - 1) % stages_})
@@ -73,13 +79,13 @@ Communicator& Pipeline::channel(const PipelineShape& shape, const Handover& what
   return what.kind == Handover::activation ? *link.up : *link.down;
 }
 
-void Pipeline::train(const Schedule& schedule, const PipelineRun& run) {
+void Pipeline::train(const PipelineRun& run) {
   PipelineShape shape{stages_, int(chunks_.size()), run.micros};
   auto known =
       std::find_if(checked_.begin(), checked_.end(), [&](auto& c) { return c.first == shape; });
   if (known == checked_.end()) {
-    check_schedule(schedule, shape);
-    known = checked_.insert(checked_.end(), {shape, schedule(shape, stage_)});
+    check_schedule(options_.schedule, shape);
+    known = checked_.insert(checked_.end(), {shape, options_.schedule(shape, stage_)});
   }
   execute(known->second, shape, run);
 }
@@ -93,8 +99,10 @@ void Pipeline::infer(const PipelineRun& run) {
 void Pipeline::execute(const Actions& actions, const PipelineShape& shape, const PipelineRun& run) {
   peak_live_ = 0;
   rows_ = run.rows;
+  slots_.clear();  // of a run that failed
+  in_place_.clear();
   for (const Action& a : actions) {
-    std::erase_if(sends_, [](Work& w) { return w.done(); });
+    drop_finished_sends();
     if (a.kind == Action::forward) forward(a, shape, run);
     else if (a.kind == Action::backward_weight) {
       slots_.at({a.chunk, a.micro}).later.run();
@@ -103,6 +111,17 @@ void Pipeline::execute(const Actions& actions, const PipelineShape& shape, const
   }
   for (Work& w : sends_) w.wait();
   sends_.clear();
+}
+
+/// A first stage that only sends would run ahead of the others without end. No group of
+/// micro-batches of `forward_only` is as large as the bound, so that rings of several chunks go on
+/// too.
+void Pipeline::drop_finished_sends() {
+  std::erase_if(sends_, [](Work& w) { return w.done(); });
+  while (!autograd::recording() && std::ssize(sends_) >= 2 * stages_) {
+    sends_.front().wait();
+    sends_.erase(sends_.begin());
+  }
 }
 
 void Pipeline::forward(const Action& a, const PipelineShape& shape, const PipelineRun& run) {
@@ -115,7 +134,10 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
   peak_live_ = std::max(peak_live_, int(slots_.size()) + 1);
   nn::Batch batch = run.batch(a.micro);
   slot.y = slot.x;
-  for (auto& layer : chunks_[size_t(a.chunk)]) slot.y = layer.run(slot.y, batch);
+  for (auto& layer : chunks_[size_t(a.chunk)]) {
+    slot.y = layer.run(slot.y, batch);
+    poll();  // transfers under way advance only when this rank looks after them
+  }
   if (auto to = sent_by(shape, stage_, a)) send(shape, *to, slot.y.detach());
   else if (run.output) run.output(a.micro, slot.y);
   if (records) slots_[{a.chunk, a.micro}] = std::move(slot);
@@ -128,13 +150,13 @@ void Pipeline::backward(const Action& a, const PipelineShape& shape, const Pipel
                    : full(slot.y.shape(), run.seed, slot.y.dtype(), slot.y.device());
   bool whole = a.kind == Action::backward;
   triax::backward(slot.y, dy, whole ? nullptr : &slot.later);
-  if (auto to = sent_by(shape, stage_, a)) send(shape, *to, grad(slot.x).to(boundary_.dtype));
+  if (auto to = sent_by(shape, stage_, a)) send(shape, *to, grad(slot.x).to(options_.dtype));
   slot.x = slot.y = {};
   if (whole) slots_.erase({a.chunk, a.micro});
 }
 
 Shape Pipeline::boundary_shape() const {
-  Shape s = boundary_.shape;
+  Shape s = options_.boundary;
   if (rows_ > 0) s[0] = rows_;
   return s;
 }
@@ -143,7 +165,7 @@ Shape Pipeline::boundary_shape() const {
 Tensor Pipeline::receive(const PipelineShape& shape, const Handover& what) {
   if (stages_ == 1) return in_place_.extract(what).mapped();
   Communicator& from = channel(shape, what);
-  Tensor x = from.empty(boundary_shape(), boundary_.dtype);
+  Tensor x = from.empty(boundary_shape(), options_.dtype);
   from.recv(x, 1 - from.rank()).wait();
   return x;
 }
@@ -154,9 +176,9 @@ void Pipeline::send(const PipelineShape& shape, const Handover& what, const Tens
     in_place_.emplace(what, x);
     return;
   }
-  check(x.shape() == boundary_shape() && x.dtype() == boundary_.dtype,
+  check(x.shape() == boundary_shape() && x.dtype() == options_.dtype,
         "pipeline: {} is {}; expected [{}] {} as agreed", str(what), describe(x),
-        str(boundary_shape()), boundary_.dtype);
+        str(boundary_shape()), options_.dtype);
   Communicator& to = channel(shape, what);
   sends_.push_back(to.send(x.contiguous(), 1 - to.rank()));
 }

@@ -17,10 +17,10 @@ namespace triax::parallel {
 std::vector<nn::Layers> layers_of_stage(const nn::Layers& model, const std::vector<int64_t>& counts,
                                         const PipelineShape& shape, int stage);
 
-/// What passes from one stage to the next.
-struct Boundary {
-  Shape shape;  ///< of one micro-batch's activation
-  DType dtype = f32;
+struct PipelineOptions {
+  Schedule schedule = one_f_one_b;
+  Shape boundary;     ///< of one micro-batch's activation, where it passes from stage to stage
+  DType dtype = f32;  ///< of it
 };
 
 /// Micro-batches to run through the pipeline.
@@ -30,7 +30,7 @@ struct PipelineRun {
   std::function<nn::Batch(int micro)> batch;
   /// On the last stage: what the last layer returned.
   std::function<void(int micro, const Tensor& y)> output;
-  int64_t rows = 0;  ///< of what passes between stages, where not as agreed
+  int64_t rows = 0;  ///< size of dim 0 of the boundary in this run; 0: as agreed
   double seed = 1;   ///< gradient of each element of y, in training
 };
 
@@ -41,12 +41,12 @@ class Pipeline {
  public:
   /// Collective over mesh.pp(). `mesh` must outlive it. Throws Error 78 if stages disagree about
   /// chunks or boundary.
-  Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const Boundary& boundary);
+  Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOptions& options);
   ~Pipeline();
 
-  /// Forward and backward of every micro-batch, as `schedule` orders them; it is checked the first
-  /// time that it meets a number of micro-batches (`check_schedule`). Collective.
-  void train(const Schedule& schedule, const PipelineRun& run);
+  /// Forward and backward of every micro-batch, as the schedule orders them; it is checked the
+  /// first time that it meets a number of micro-batches (`check_schedule`). Collective.
+  void train(const PipelineRun& run);
   /// Forward only; records nothing. Collective.
   void infer(const PipelineRun& run);
 
@@ -70,6 +70,7 @@ class Pipeline {
   void connect(Communicator& ring);
   void agree(Communicator& ring) const;
   void execute(const Actions& actions, const PipelineShape& shape, const PipelineRun& run);
+  void drop_finished_sends();
   Shape boundary_shape() const;
   void forward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
   void backward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
@@ -79,7 +80,7 @@ class Pipeline {
 
   int stages_, stage_;
   std::vector<nn::Layers> chunks_;
-  Boundary boundary_;
+  PipelineOptions options_;
   std::map<int, Link> links_;  // by number, those that end here
   std::vector<std::pair<PipelineShape, Actions>> checked_;
   std::map<Key, Slot> slots_;

@@ -5,13 +5,18 @@
 
 namespace triax::parallel {
 
+struct VocabularyOptions {
+  double std = 0.02;  ///< of the initial table
+  bool tied = false;  ///< are `operator()` and `logits` used by the first and by the last layer?
+};
+
 /// A table [vocabulary, width] whose rows are split over the ranks, used to look tokens up and, if
 /// the head is tied to it, as the weight of the logits (Press and Wolf 2017). Any vocabulary will
 /// do: what the ranks do not divide is padded, and padding takes part in nothing.
 class VocabularyEmbedding : public nn::Module {
  public:
   VocabularyEmbedding(int64_t vocabulary, int64_t width, const TensorParallel& tp,
-                      const nn::EmbeddingOptions& o = {})
+                      const VocabularyOptions& o = {})
       : tp_(tp),
         slice_{.first = tp.vocabulary(vocabulary).begin, .all = vocabulary},
         table_(parameter({.name = "table",
@@ -19,7 +24,7 @@ class VocabularyEmbedding : public nn::Module {
                           .init = {.std = o.std},
                           .shard = tp.vocabulary(vocabulary),
                           .decay = true,
-                          .tied = true})) {}
+                          .tied = o.tied})) {}
 
   /// ids [all rows], of the whole vocabulary -> [rows, width] as outside.
   Tensor operator()(const Tensor& ids) const { return tp_.leave(embedding(ids, table_, slice_)); }

@@ -48,13 +48,11 @@ std::vector<nlohmann::json> run(TrainConfig c, const MeshConfig& mesh) {
   struct Release {
     ~Release() { testing::internal::GetCapturedStdout(); }
   } release;
-  parallel::run_worlds(int(mesh.dp * mesh.pp * mesh.tp), [&](parallel::World& world) {
-    train(c, world.comm(), world.host());
-  });
+  parallel::run_worlds(int(mesh.dp * mesh.pp * mesh.tp),
+                       [&](parallel::World& world) { train(c, world.comm(), world.host()); });
   std::vector<nlohmann::json> records;
   std::istringstream lines(test::read_bytes(c.out + "/metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);)
-    records.push_back(nlohmann::json::parse(line));
+  for (std::string line; std::getline(lines, line);) records.push_back(nlohmann::json::parse(line));
   return records;
 }
 
@@ -64,7 +62,9 @@ TEST(Precision, LowPrecisionTrainsAlikeOnAnyMesh) {
     // Eight bits of mantissa, or eleven: rounding of single activations, averaged over tokens.
     double bound = precision == std::string("bf16") ? 2e-3 : 3e-4;
     for (const MeshConfig& mesh :
-         {MeshConfig{.dp = 1}, {.dp = 4, .zero = 1}, {.dp = 2, .pp = 2, .tp = 2, .zero = 2},
+         {MeshConfig{.dp = 1},
+          {.dp = 4, .zero = 1},
+          {.dp = 2, .pp = 2, .tp = 2, .zero = 2},
           {.dp = 2, .pp = 2, .tp = 2, .sequence_parallel = true, .zero = 3, .schedule = "zb-h1"}}) {
       auto records = run(small(precision), mesh);
       ASSERT_EQ(records.size(), exact.size());

@@ -18,7 +18,8 @@ TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
   parallel::Alone alone;
   const parallel::CheckpointState good = {
       {"layers", "1"},  {"heads", "1"}, {"width", "4"},
-      {"context", "2"}, {"vocab", "3"}, {"tokenizer", Tokenizer::from_text("abc").json()}};
+      {"context", "2"}, {"vocab", "3"}, {"precision", "fp32"},
+      {"tokenizer", Tokenizer::from_text("abc").json()}};
   int64_t step = 0;
   auto sample_with = [&](const std::string& key, const std::string& value) {
     parallel::CheckpointState state = good;
@@ -32,6 +33,7 @@ TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
       test::expect_error([&] { sample_with(key, value); },
                          {fmt::format("{} is `{}`; expected a whole number", key, value)},
                          Exit::data);
+  test::expect_error([&] { sample_with("precision", "fp8"); }, {"precision is `fp8`"}, Exit::data);
   test::expect_error([&] { sample_with("tokenizer", "abc"); }, {"not a JSON object"}, Exit::data);
   test::expect_error([&] { sample_with("width", "4"); }, {"it has no tensor "}, Exit::data);
 }
