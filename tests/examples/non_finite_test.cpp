@@ -70,6 +70,7 @@ void expect_vote(const MeshConfig& shape) {
 TEST(NonFinite, IsSeenWhereverItIs) {
   expect_vote({.dp = 1, .pp = 2, .tp = 2});
   expect_vote({.dp = 1, .pp = 2, .tp = 2, .sequence_parallel = true, .zero = 3});
+  expect_vote({.dp = 2, .pp = 2});
   expect_vote({.dp = 2, .pp = 2, .zero = 1});
   expect_vote({.dp = 2, .pp = 2, .tp = 2, .zero = 2});
 }
