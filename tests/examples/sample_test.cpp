@@ -16,10 +16,13 @@ namespace {
 TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
   test::TemporaryDirectory directory;
   parallel::Alone alone;
-  const parallel::CheckpointState good = {
-      {"layers", "1"},  {"heads", "1"}, {"width", "4"},
-      {"context", "2"}, {"vocab", "3"}, {"precision", "fp32"},
-      {"tokenizer", Tokenizer::from_text("abc").json()}};
+  const parallel::CheckpointState good = {{"layers", "1"},
+                                          {"heads", "1"},
+                                          {"width", "4"},
+                                          {"context", "2"},
+                                          {"vocab", "3"},
+                                          {"precision", "fp32"},
+                                          {"tokenizer", Tokenizer::from_text("abc").json()}};
   int64_t step = 0;
   auto sample_with = [&](const std::string& key, const std::string& value) {
     parallel::CheckpointState state = good;
