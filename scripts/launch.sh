@@ -56,8 +56,9 @@ parse() {
 }
 
 check() {
-  [ -z "$ranks" ] || whole_number "$ranks" ||
-    report $usage_error "-n $ranks; expected a number of ranks, 1 or more"
+  [ -n "$ranks" ] || report $usage_error "how many ranks? -n is not given" \
+    "For example: scripts/launch.sh -n 8 -- build/release/bin/minigpt train"
+  whole_number "$ranks" || report $usage_error "-n $ranks; expected a number of ranks, 1 or more"
   [ -z "$threads" ] || whole_number "$threads" ||
     report $usage_error "--threads $threads; expected a number of threads, 1 or more"
   [[ $bind =~ ^(core|none)$ ]] || report $usage_error "--bind $bind; expected core or none"
@@ -71,7 +72,7 @@ check() {
   [ -z "$hosts" ] || [ -r "$hosts" ] || report $not_found "--hosts $hosts: no such file" \
     "It holds one host a line: NAME slots=RANKS"
   have mpirun || report $not_found "there is no mpirun" "Install it: scripts/setup.sh" \
-    "Without MPI, ranks can be threads: minigpt train --comm threads --ranks ${ranks:-2}"
+    "Without MPI, ranks can be threads: minigpt train --comm threads --ranks $ranks"
 }
 
 # Already a rank, started by srun, or by the mpirun of somebody who put this script behind it?
@@ -102,7 +103,9 @@ choose_options() {
   [ "$(id -u)" -ne 0 ] || options+=(--allow-run-as-root)
   local slots crowded=no
   if [ -n "$hosts" ]; then
-    options+=(--hostfile "$hosts")
+    # A host that cannot be reached any more is noticed within half a minute, on both sides.
+    options+=(--hostfile "$hosts" --mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5
+      --mca oob_tcp_keepalive_probes 3)
     slots=$(slots_of_hosts)
   elif [ -n "${SLURM_JOB_ID:-}" ]; then
     slots= # mpirun asks Slurm
@@ -210,6 +213,7 @@ end_all() {
 }
 
 # on_signal NUMBER: the first one asks, the second one does not.
+# shellcheck disable=SC2317 # traps call it
 on_signal() {
   interrupted=yes
   if [ "$asked" = 0 ]; then
@@ -269,7 +273,16 @@ verdict() {
   elif [[ $notes =~ $rank\ exiting\ improperly ]]; then
     report $peer_lost "rank ${BASH_REMATCH[1]} on ${BASH_REMATCH[2]} left in the middle, as if it had finished" \
       "All other ranks were ended. Something in the program calls exit(0)."
-  elif [[ $notes =~ (not enough slots|unable to launch|failed to start|unable to reliably start|was made to bind|not able to launch) ]]; then
+  elif [[ $notes =~ Remote\ daemon:.*\ on\ node\ ([^ ]+) ]]; then
+    report $peer_lost "host ${BASH_REMATCH[1]} was lost: mpirun has no connection to it any more" \
+      "All ranks were ended. A training goes on from its newest checkpoint with --resume auto."
+  elif [[ $notes == *"not enough slots"* ]]; then
+    report $bad_config "the hosts take fewer than $ranks ranks" \
+      "Write how many each one takes behind its name: slots=RANKS"
+  elif [[ $notes == *"unable to reliably start"* ]]; then
+    report $bad_config "mpirun could not start its daemon on every host" \
+      "What ssh says stands above. Each host must answer without a password: ssh HOST orted --version"
+  elif [[ $notes =~ (unable to launch|failed to start|was made to bind|not able to launch) ]]; then
     local said
     mapfile -t said < <(grep -v '^-*$' "$files/notes" | head -n 6)
     report $bad_config "mpirun could not start the job; it says:" "${said[@]}"
@@ -283,19 +296,24 @@ verdict() {
   exit "$status"
 }
 
-ranks='' hosts='' threads='' bind=none command=() options=()
-parse "$@"
-[ ${#command[@]} = 0 ] || become_a_rank
-check
-choose_options
+# As a function it is read as a whole: the file may change while the job runs.
+main() {
+  ranks='' hosts='' threads='' bind=none command=() options=()
+  parse "$@"
+  [ ${#command[@]} = 0 ] || become_a_rank
+  check
+  choose_options
 
-files=$(mktemp -d)
-trap 'rm -rf "$files"' EXIT
-job=0 filter=0 asked=0 interrupted=no status=0
-start
-trap 'on_signal 1' HUP
-trap 'on_signal 2' INT
-trap 'on_signal 15' TERM
-trap 'kill -USR1 "$job" 2>/dev/null || true; interrupted=yes' USR1
-wait_for_job 2>/dev/null # the shell's own word on a job that was killed
-verdict
+  files=$(mktemp -d)
+  trap 'rm -rf "$files"' EXIT
+  job=0 filter=0 asked=0 interrupted=no status=0
+  start
+  trap 'on_signal 1' HUP
+  trap 'on_signal 2' INT
+  trap 'on_signal 15' TERM
+  trap 'kill -USR1 "$job" 2>/dev/null || true; interrupted=yes' USR1
+  wait_for_job 2>/dev/null # the shell's own word on a job that was killed
+  verdict
+}
+
+main "$@"

@@ -31,9 +31,7 @@ minigpt=$root/build/release/bin/minigpt
 
 launch=() ranks=()
 if have mpirun; then
-  launch=(mpirun -np 2 --bind-to none)
-  [ "$(physical_cores)" -ge 2 ] || launch+=(--oversubscribe)
-  [ "$(id -u)" -ne 0 ] || launch+=(--allow-run-as-root)
+  launch=("$root/scripts/launch.sh" -n 2 --)
 else
   ranks=(--comm threads --ranks 2)
 fi

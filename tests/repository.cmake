@@ -8,6 +8,8 @@ add_test(NAME repository.layering_sees_violations
 
 add_test(NAME repository.setup_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/setup_test.py)
+add_test(NAME repository.launch_script COMMAND ${Python3_EXECUTABLE}
+  ${CMAKE_CURRENT_LIST_DIR}/scripts/launch_test.py)
 
 add_test(NAME repository.corpus COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/corpus_test.py

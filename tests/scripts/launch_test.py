@@ -1,0 +1,219 @@
+"""What scripts/launch.sh asks of mpirun and makes of what comes back.
+
+mpirun is a stand-in that notes how it was called and then does what a test wants. With the real one:
+tests/examples/launch_test.py.
+"""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "launch.sh"
+CORES = len(os.sched_getaffinity(0))
+LAUNCHER_VARIABLES = ("OMP_", "TRIAX_", "OMPI_", "PMI_", "SLURM_")
+
+
+class LaunchTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.mpirun(":")
+
+    def file(self, name, text, mode=0o644):
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+    def mpirun(self, body):
+        """Its own words go to file descriptor 9, as Open MPI's do when told so."""
+        self.file("mpirun", f'#!/bin/bash\nprintf "%s\\n" "$@" >{self.folder}/words\nenv >{self.folder}/env\n'
+                            f'[ "$OPAL_OUTPUT_STDERR_FD" = 9 ] || exit 99\n{body}\n', 0o755)
+
+    def launch(self, *words, **environment):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
+        clean.update(environment, PATH=f"{self.folder}:{os.environ['PATH']}")
+        done = subprocess.run([LAUNCH, *map(str, words)], env=clean, capture_output=True, text=True, timeout=30,
+                              cwd=self.folder)
+        self.output = done.stdout
+        return done.returncode, done.stderr
+
+    def words(self):
+        """How mpirun was called, as one line; and its environment."""
+        environment = (self.folder / "env").read_text().splitlines()
+        return (self.folder / "words").read_text().replace("\n", " "), environment
+
+    def refused(self, code, *parts, words=(), **environment):
+        status, error = self.launch(*words, **environment)
+        self.assertEqual(status, code, error)
+        self.assertTrue(error.startswith(f"triax: error {code}: launch: "), error)
+        for part in parts:
+            self.assertIn(str(part), error)
+        self.assertFalse((self.folder / "words").exists(), "mpirun was called")
+
+    def test_help(self):
+        status, error = self.launch("--help")
+        self.assertEqual((status, error), (0, ""))
+        for word in ("-n N", "--hosts FILE", "--threads N", "--bind core|none"):
+            self.assertIn(word, self.output)
+
+    def test_refuses_what_makes_no_sense(self):
+        run = ("--", "true")
+        self.refused(64, "--widht", "Options: -n", words=("-n", "2", "--widht", "3", *run))
+        for n in ("0", "-1", "two", "1.5", ""):
+            self.refused(64, "-n", words=("-n", n, *run))
+        self.refused(64, "-n has no value", words=("-n",))
+        self.refused(64, "how many ranks", words=run)
+        self.refused(64, "--threads 0", words=("-n", "2", "--threads", "0", *run))
+        self.refused(64, "--bind socket", "core or none", words=("-n", "2", "--bind", "socket", *run))
+        self.refused(64, "no program", words=("-n", "2"))
+        self.refused(66, "no such program: ./nowhere", words=("-n", "2", "--", "./nowhere"))
+        self.refused(66, "no such program", words=("-n", "2", "--", self.folder))
+        self.refused(78, "cannot be executed", words=("-n", "2", "--", self.file("data", "")))
+        self.refused(66, "no such file", "slots=", words=("-n", "2", "--hosts", "nowhere", *run))
+        self.refused(78, "--bind core: 4096 ranks", "Valid", words=("-n", "4096", "--bind", "core", *run))
+
+    def test_more_ranks_than_cores_share_them(self):
+        self.assertEqual(self.launch("-n", 4 * CORES, "true"), (0, ""))
+        words, environment = self.words()
+        self.assertIn(f"-np {4 * CORES} ", words)
+        self.assertIn("--oversubscribe", words)
+        self.assertIn("--mca mpi_yield_when_idle 1", words)
+        self.assertIn("--bind-to none", words)
+        self.assertIn("OMP_NUM_THREADS=1", environment)
+        self.assertIn("OMP_WAIT_POLICY=passive", environment)
+
+    def test_one_rank_takes_all_cores(self):
+        self.launch("-n", 1, "--", "true")
+        words, environment = self.words()
+        self.assertNotIn("--oversubscribe", words)
+        self.assertNotIn("yield", words)
+        self.assertIn(f"OMP_NUM_THREADS={CORES}", environment)
+        self.assertFalse(any(v.startswith("OMP_WAIT_POLICY") for v in environment))
+
+    def test_threads_are_the_callers_to_choose(self):
+        self.launch("-n", 1, "true", OMP_NUM_THREADS="7")
+        self.assertIn("OMP_NUM_THREADS=7", self.words()[1])
+        self.launch("-n", 1, "--threads", 5, "true", OMP_NUM_THREADS="7")
+        self.assertIn("OMP_NUM_THREADS=5", self.words()[1])
+
+    def test_binding_gives_a_rank_its_cores(self):
+        self.launch("-n", 1, "--threads", 1, "--bind", "core", "true")
+        self.assertIn("--bind-to core ", self.words()[0])
+        hosts = self.file("hosts", "a slots=8\n")
+        self.launch("-n", 2, "--threads", 3, "--bind", "core", "--hosts", hosts, "true")
+        self.assertIn("--map-by slot:PE=3 ", self.words()[0])
+
+    def test_hosts_say_how_many_ranks_fit(self):
+        hosts = self.file("hosts", "# two\na slots=4\n\nb  slots = 4  # big\n")
+        self.launch("-n", 8, "--hosts", hosts, "true", TRIAX_TIMEOUT="5", OMP_PLACES="cores", OTHER="x")
+        words, environment = self.words()
+        self.assertIn(f"--hostfile {hosts} ", words)
+        self.assertNotIn("--oversubscribe", words)
+        for variable in ("TRIAX_TIMEOUT", "OMP_PLACES", "TRIAX_ONE_REPORT"):
+            self.assertIn(f"-x {variable} ", words)
+        self.assertNotIn("OTHER", words)
+        self.assertFalse(any(v.startswith("OMP_NUM_THREADS") for v in environment))  # each host knows its own
+        self.launch("-n", 9, "--hosts", hosts, "true")
+        self.assertIn("--oversubscribe", self.words()[0])
+        open_end = self.file("hosts", "a slots=4\nb\n")
+        self.launch("-n", 9, "--hosts", open_end, "true")
+        self.assertNotIn("--oversubscribe", self.words()[0])
+
+    def test_a_rank_of_srun_becomes_the_program(self):
+        rank = dict(SLURM_STEP_NUM_TASKS="8", SLURM_PROCID="3")
+        shown = ("sh", "-c", "echo rank $SLURM_PROCID, $OMP_NUM_THREADS threads")
+        self.assertEqual(self.launch("-n", 8, "--threads", 2, "--", *shown, **rank), (0, ""))
+        self.assertEqual(self.output, "rank 3, 2 threads\n")
+        self.assertEqual(self.launch("--", *shown, **rank)[0], 0)
+        self.assertFalse((self.folder / "words").exists(), "mpirun was called")
+        self.refused(78, "-n 4", "8 ranks", words=("-n", "4", "--", "true"), **rank)
+        self.launch("-n", 2, "true", SLURM_JOB_ID="1", SLURM_STEP_NUM_TASKS="1")  # a shell in an allocation
+        self.assertIn("-np 2 ", self.words()[0])
+
+    def test_arguments_arrive_as_they_are(self):
+        odd = ["a b", "", "*", "-n", "--", "$HOME", "'"]
+        self.launch("-n", 1, "--", "true", *odd)
+        words = (self.folder / "words").read_text().split("\n")
+        self.assertEqual(words[-len(odd) - 2:], ["true", *odd, ""])
+
+    def test_passes_on_what_the_program_says(self):
+        self.mpirun("echo out; echo err >&2; printf 'no newline' >&2; cat")
+        self.assertEqual(self.launch("-n", 1, "true"), (0, "err\nno newline\n"))
+        self.assertEqual(self.output, "out\n")
+
+    def test_shows_one_report_last(self):
+        self.mpirun("""
+            printf 'triax: error 65: first\\n  its line\\n' >&2
+            printf 'noise\\ntriax: error 65: second\\n  another line\\nnoise\\n' >&2
+            echo 'MPI_ABORT was invoked on rank 0' >&9
+            exit 65""")
+        status, error = self.launch("-n", 2, "true")
+        self.assertEqual(status, 65)
+        self.assertEqual(error, "noise\nnoise\ntriax: error 65: first\n  its line\n")
+
+    def test_prefers_the_cause_to_what_came_of_it(self):
+        self.mpirun("""
+            printf 'triax: error 72: lost\\n  of it\\ntriax: error 66: no text\\n  its line\\n' >&2
+            printf 'triax: error 72: lost as well\\n' >&2; exit 72""")
+        self.assertEqual(self.launch("-n", 2, "true"), (66, "triax: error 66: no text\n  its line\n"))
+
+    def test_a_report_has_twelve_lines_at_most(self):
+        self.mpirun("echo 'triax: error 70: long' >&2; for i in {1..30}; do echo \"  $i\" >&2; done; exit 70")
+        status, error = self.launch("-n", 1, "true")
+        self.assertEqual((status, len(error.splitlines())), (70, 12))
+
+    def test_ends_a_job_that_does_not_end_after_its_report(self):
+        self.mpirun("echo 'triax: error 72: lost' >&2; sleep 60")
+        self.assertEqual(self.launch("-n", 1, "true"), (72, "triax: error 72: lost\n"))
+
+    def test_says_which_rank_a_signal_ended(self):
+        self.mpirun("echo 'mpirun noticed that process rank 3 with PID 0 on node alpha exited on signal 9 (Killed).' "
+                    ">&9; exit 137")
+        status, error = self.launch("-n", 4, "true")
+        self.assertEqual(status, 137)
+        self.assertIn("triax: error 137: launch: rank 3 on alpha was ended by signal 9 (KILL)", error)
+
+    def test_a_rank_that_leaves_early_is_lost(self):
+        self.mpirun("printf 'mpirun has exited due to process rank 1 with PID 0 on\\nnode beta exiting "
+                    "improperly. There are' >&9; exit 1")
+        status, error = self.launch("-n", 4, "true")
+        self.assertEqual(status, 72)
+        self.assertIn("rank 1 on beta", error)
+
+    def test_a_lost_host_is_named(self):
+        self.mpirun("printf 'ORTE has lost communication with a remote daemon.\\n\\n  HNP daemon   : [[1,0],0] on "
+                    "node alpha\\n  Remote daemon: [[1,0],1] on node beta\\n\\nThis is' >&9; exit 205")
+        status, error = self.launch("-n", 4, "true")
+        self.assertEqual(status, 72)
+        self.assertIn("host beta was lost", error)
+
+    def test_says_why_mpirun_did_not_start(self):
+        for said in ("not enough slots available", "unable to reliably start one or more daemons"):
+            self.mpirun(f"echo 'There are {said}' >&9; exit 1")
+            status, error = self.launch("-n", 4, "true")
+            self.assertEqual((status, len(error.splitlines())), (78, 2))
+        self.mpirun("printf -- '-----\\nA request was made to bind to\\n\\n  and\\n  so\\n  on\\n  for\\n"
+                    "  many\\n  lines\\n  more\\n-----\\n' >&9; exit 1")
+        status, error = self.launch("-n", 4, "true")
+        self.assertEqual(status, 78)
+        self.assertIn("  A request was made to bind to\n", error)
+        self.assertNotIn("-----", error)
+        self.assertLessEqual(len(error.splitlines()), 12)
+
+    def test_other_codes_pass(self):
+        for code in (1, 3, 200):
+            self.mpirun(f"echo 'Primary job terminated normally' >&9; exit {code}")
+            status, error = self.launch("-n", 1, "true")
+            self.assertEqual((status, len(error.splitlines())), (code, 1))
+        self.mpirun("exit 75")
+        self.assertEqual(self.launch("-n", 1, "true"), (75, ""))
+        self.mpirun("echo 'MPI_ABORT was invoked on rank 1 with errorcode 256.' >&9; exit 0")
+        self.assertEqual(self.launch("-n", 1, "true")[0], 70)
+
+
+if __name__ == "__main__":
+    unittest.main()
