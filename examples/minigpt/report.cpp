@@ -117,6 +117,10 @@ void Report::print(const StepRecord& r, double took) {
   std::fflush(stdout);
 }
 
+void Report::say(const std::string& text) const {
+  if (speaks_) fmt::print("{}", text);
+}
+
 void Report::finish(int64_t step, bool stopped) {
   if (!speaks_) return;
   if (stopped)

@@ -42,6 +42,7 @@ class Report {
   /// `step`: the one that was resumed from, 0 for a fresh start. Later metrics are dropped.
   void start(int64_t parameters, int64_t step);
   void step(const StepRecord& r);
+  void say(const std::string& text) const;
   void finish(int64_t step, bool stopped);
 
  private:

@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "examples/minigpt/agreement.h"
 #include "examples/minigpt/feed.h"
+#include "examples/minigpt/ledger.h"
 #include "examples/minigpt/replica.h"
 #include "examples/minigpt/report.h"
 #include "examples/minigpt/run_directory.h"
@@ -39,7 +40,8 @@ class Trainer {
 
   /// The training loop. It has no branch on any parallel setting.
   Exit run(RunDirectory& directory, Report& report) {
-    int64_t step = directory.open(data(), adam_, scaler_);
+    const int64_t from = directory.open(data(), adam_, scaler_);
+    int64_t step = from;
     report.start(data().parameter_count(), step);
     bool stopping = false;
     while (step < config_.steps && !stopping) {
@@ -60,6 +62,7 @@ class Trainer {
       report.step(record);
       if (due(config_.save_every, step) || last) directory.save(step, data(), adam_, scaler_);
     }
+    if (config_.ledger) report.say(describe_ledger(mesh_, replica_, step - from));
     report.finish(step, stopping);
     return stopping ? Exit::stopped : Exit::ok;
   }

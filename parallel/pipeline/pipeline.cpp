@@ -74,6 +74,14 @@ void Pipeline::connect(Communicator& ring) {
     }
 }
 
+std::vector<const Communicator*> Pipeline::links() const {
+  std::vector<const Communicator*> all;
+  for (auto& [number, link] : links_)
+    for (auto* comm : {link.up.get(), link.down.get()})
+      if (comm) all.push_back(comm);
+  return all;
+}
+
 Communicator& Pipeline::channel(const PipelineShape& shape, const Handover& what) {
   Link& link = links_.at(link_of(shape, what));
   return what.kind == Handover::activation ? *link.up : *link.down;

@@ -55,6 +55,8 @@ class Pipeline {
   bool is_last() const { return stage_ == stages_ - 1; }
   /// Most activations (one micro-batch in one chunk) this stage held at once in the last run.
   int peak_live() const { return peak_live_; }
+  /// The communicators of the ring that end here.
+  std::vector<const Communicator*> links() const;
 
  private:
   struct Slot {  // a micro-batch in a chunk, from its forward to the end of its backward

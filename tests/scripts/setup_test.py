@@ -75,7 +75,7 @@ class SetupTest(unittest.TestCase):
         machine = self.machine(apt="exit 1")
         (machine.bin / "g++").unlink()
         _, said, _ = machine.setup()
-        self.assertIn("installing g++ libdnnl-dev libfmt-dev", said)
+        self.assertIn("installing g++ libdnnl-dev ocl-icd-opencl-dev libfmt-dev", said)
 
     def test_uses_sudo_when_not_root(self):
         machine = self.machine(uid=1000)

@@ -1,0 +1,51 @@
+#include "examples/minigpt/ledger.h"
+
+#include "core/check.h"
+#include "core/memory.h"
+#include "parallel/checkpoint/over_communicator.h"
+
+namespace triax::minigpt {
+namespace {
+
+/// `  dp     all_reduce       1.0 calls    217856 bytes` for each collective that was called.
+std::string lines(const std::string& group, const parallel::Ledger& ledger, int64_t steps) {
+  std::string text;
+  for (int k = 0; k < parallel::Call::kinds; ++k) {
+    auto kind = parallel::Call::Kind(k);
+    const auto& line = ledger[kind];
+    if (line.calls == 0 || kind == parallel::Call::split) continue;
+    text += fmt::format("  {:<14} {:<14} {:>9.1f} calls {:>14.0f} bytes\n", group, name(kind),
+                        double(line.calls) / double(steps), line.bytes / double(steps));
+  }
+  return text;
+}
+
+std::string memory_line() {
+  const char* kinds[] = {"activations", "parameters", "gradients", "optimizer", "buffers"};
+  const auto& counter = *memory::counter();
+  std::string text = fmt::format("  peak {:.2f} MB:", double(counter.peak()) / 1e6);
+  for (int k = 0; k < memory::kinds; ++k)
+    text += fmt::format(" {} {:.2f}", kinds[k], double(counter.peak(memory::Kind(k))) / 1e6);
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string describe_ledger(const parallel::Mesh& mesh, const Replica& replica, int64_t steps) {
+  std::string mine;
+  steps = std::max<int64_t>(1, steps);
+  for (auto* group : {&mesh.dp(), &mesh.tp(), &mesh.ends(), &mesh.world()})
+    if (group->size() > 1) mine += lines(group->group().name, group->ledger(), steps);
+  for (auto* link : replica.pipeline().links())
+    mine += lines(link->group().name, link->ledger(), steps);
+  parallel::OverCommunicator ranks(mesh.world());
+  auto all = ranks.gather(mine + memory_line());
+  std::string text = "a step of one rank of each stage (bytes: those a ring would send)\n";
+  for (int stage = 0; stage < mesh.shape().pp && ranks.rank() == 0; ++stage) {
+    int rank = rank_of(mesh.shape(), {.pp = stage});
+    text += fmt::format("stage {}, rank {}\n{}", stage, rank, all[size_t(rank)]);
+  }
+  return text;
+}
+
+}  // namespace triax::minigpt
