@@ -28,6 +28,10 @@ Pipeline::Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOpt
       stage_(mesh.pp().rank()),
       chunks_(std::move(chunks)),
       options_(options) {
+  bool empty = chunks_.empty() || chunks_[0].empty();
+  check_input(stage_ > 0 || !empty, Exit::config,
+              "pipeline: the first stage has no layers; expected one at least, to make what the "
+              "next takes");
   if (stages_ == 1) return;
   agree(mesh.pp());
   connect(mesh.pp());
@@ -37,21 +41,20 @@ Pipeline::~Pipeline() = default;
 
 /// A transfer that the two sides see differently would be found only when it happens.
 void Pipeline::agree(Communicator& ring) const {
-  std::vector<int64_t> mine(8, -1);
-  mine[0] = std::ssize(chunks_);
-  mine[1] = int64_t(options_.dtype);
-  for (int d = 0; d < std::min(options_.boundary.rank(), 6); ++d)
-    mine[size_t(d) + 2] = options_.boundary[d];
-  Tensor all = empty({stages_, 8}, DType::i64, cpu);
-  ring.all_gather(from_host(mine, {8}, cpu), all).wait();
-  auto told = all.to_host<int64_t>();
+  std::string mine = fmt::format("{} chunk{} and sends {} {}", chunks_.size(),
+                                 chunks_.size() == 1 ? "" : "s", options_.boundary, options_.dtype);
+  constexpr int64_t room = 256;  // enough for the most dims that a shape can have
+  std::vector<uint8_t> text(mine.begin(), mine.end());
+  text.resize(room);
+  Tensor all = empty({stages_, room}, DType::u8, cpu);
+  ring.all_gather(from_host(text, {room}, cpu), all).wait();
+  auto told = all.to_host<uint8_t>();
+  auto of = [&](int stage) { return reinterpret_cast<const char*>(&told[size_t(stage * room)]); };
   for (int s = 1; s < stages_; ++s)
-    check_input(
-        std::equal(told.begin(), told.begin() + 8, told.begin() + 8 * s), Exit::config,
-        "pipeline: chunks, dtype and boundary of stage {} are {}, of stage 0 {}; expected the "
-        "same on all stages",
-        s, fmt::join(told.begin() + 8 * s, told.begin() + 8 * s + 8, " "),
-        fmt::join(told.begin(), told.begin() + 8, " "));
+    check_input(std::string_view(of(s)) == of(0), Exit::config,
+                "pipeline: stage {} has {}, stage 0 has {}; expected the same chunks, shape and "
+                "dtype on all stages",
+                s, of(s), of(0));
 }
 
 /// Link l joins stages l and l + 1 of the ring. A split gives each stage to one link only, so links
@@ -105,10 +108,10 @@ void Pipeline::infer(const PipelineRun& run) {
 }
 
 void Pipeline::execute(const Actions& actions, const PipelineShape& shape, const PipelineRun& run) {
+  slots_.clear();  // of a run that an error ended
+  in_place_.clear();
   peak_live_ = 0;
   rows_ = run.rows;
-  slots_.clear();  // of a run that failed
-  in_place_.clear();
   for (const Action& a : actions) {
     drop_finished_sends();
     if (a.kind == Action::forward) forward(a, shape, run);
@@ -146,7 +149,7 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
     slot.y = layer.run(slot.y, batch);
     poll();  // transfers under way advance only when this rank looks after them
   }
-  if (auto to = sent_by(shape, stage_, a)) send(shape, *to, slot.y.detach());
+  if (auto to = sent_by(shape, stage_, a)) send(shape, *to, slot.y);
   else if (run.output) run.output(a.micro, slot.y);
   if (records) slots_[{a.chunk, a.micro}] = std::move(slot);
 }
@@ -180,13 +183,13 @@ Tensor Pipeline::receive(const PipelineShape& shape, const Handover& what) {
 
 /// Not waited for before the end of the list, so the transfer goes on beside what comes next.
 void Pipeline::send(const PipelineShape& shape, const Handover& what, const Tensor& x) {
+  check(x.defined() && x.shape() == boundary_shape() && x.dtype() == options_.dtype,
+        "pipeline: {} is {}; expected {} {} as agreed", str(what), describe(x), boundary_shape(),
+        options_.dtype);
   if (stages_ == 1) {
-    in_place_.emplace(what, x);
+    in_place_.emplace(what, x.detach());
     return;
   }
-  check(x.shape() == boundary_shape() && x.dtype() == options_.dtype,
-        "pipeline: {} is {}; expected [{}] {} as agreed", str(what), describe(x),
-        str(boundary_shape()), options_.dtype);
   Communicator& to = channel(shape, what);
   sends_.push_back(to.send(x.contiguous(), 1 - to.rank()));
 }

@@ -40,7 +40,7 @@ struct PipelineRun {
 class Pipeline {
  public:
   /// Collective over mesh.pp(). `mesh` must outlive it. Throws Error 78 if stages disagree about
-  /// chunks or boundary.
+  /// chunks or boundary, or the first has no layers.
   Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOptions& options);
   ~Pipeline();
 

@@ -71,7 +71,8 @@ TEST(Sharding, SendsWhatTheClosedFormsSay) {
         one_step(
             c, [](auto&, auto&) {},
             [&](parallel::Mesh& mesh, Replica& replica) {
-              double n = elements(replica, c.mesh), m = double(micros), share = double(dp - 1) / double(dp);
+              double n = elements(replica, c.mesh), m = double(micros),
+                     share = double(dp - 1) / double(dp);
               double passes = zero <= 1 ? 2 : zero == 2 ? m + 1 : 3 * m;
               // The table is gathered for the embedding and again for the head.
               double again = zero == 3 ? 2 * m * tied_elements(c) : 0;
@@ -125,7 +126,8 @@ TEST(Sharding, DividesOptimizerGradientsAndParameters) {
                       slice + 2 * largest + largest / double(dp) + open);
           else EXPECT_EQ(double(held.peak(memory::gradients)), all);
         };
-        one_step(c, [](auto&, auto&) {}, at_rest);
+        one_step(
+            c, [](auto&, auto&) {}, at_rest);
       }
 }
 
