@@ -39,6 +39,8 @@ void say_failure(const std::exception& e, int rank) {
   std::fflush(stdout);
   std::fputs(failure_report(e).c_str(), stderr);
   std::fflush(stderr);
+  // Who fails with this rank, in a checkpoint for one, may still be removing its files.
+  if (every_rank_may_speak()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
 Announced announced_by_launcher() {
