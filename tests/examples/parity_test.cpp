@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "autograd/backward.h"
 #include "examples/minigpt/model.h"
 #include "optim/adamw.h"
@@ -127,6 +129,42 @@ TEST_F(Parity, OddSizes) {
     expect_equal({.dp = 2, .pp = 3, .zero = zero});
     expect_equal({.tp = 6, .sequence_parallel = zero > 0, .zero = zero});
     expect_equal({.dp = 2, .tp = 3, .sequence_parallel = true, .zero = zero});
+  }
+}
+
+// correctness 38: all flags at once, drawn by a seed. TRIAX_FUZZ sets how many draws.
+TEST_F(Parity, RandomCombinations) {
+  const char* wish = std::getenv("TRIAX_FUZZ");
+  const int draws = wish ? std::atoi(wish) : 20;
+  uint64_t key = random::key(2026, "parity"), at = 0;
+  auto draw = [&](std::vector<int64_t> values) {
+    return values[random::philox(key, at++, 0).x % values.size()];
+  };
+  for (int i = 0; i < draws; ++i) {
+    TrainConfig c = small();
+    int64_t tp = draw({1, 1, 2, 3}), pp = draw({1, 2, 3}), dp = draw({1, 2, 3});
+    if (dp * pp * tp > 12) dp = 1;
+    c.model.heads = tp * draw({1, 2});
+    c.model.width = c.model.heads * draw({4, 7, 10});
+    c.model.context = draw({6, 12});
+    c.model.layers = pp * draw({2, 3});
+    c.model.dropout = double(draw({0, 1, 3})) / 10;
+    c.model.vocab = draw({0, 14, 19, 32});
+    c.seed = i;
+    int64_t micro = draw({1, 2, 3}), accumulation = draw({1, 2, 3, 5});
+    c.global_batch = micro * accumulation * dp;
+    start(c);
+    auto names = parallel::schedule_names();
+    std::string schedule = names[size_t(draw({0, 1, 2, 3, 4}))];
+    bool chunked = schedule.ends_with("interleaved");
+    expect_equal({.dp = dp,
+                  .pp = pp,
+                  .tp = tp,
+                  .sequence_parallel = draw({0, 1}) == 1,
+                  .zero = draw({0, 1, 2, 3}),
+                  .schedule = schedule,
+                  .chunks = chunked ? draw({1, 2}) : 1},
+                 micro);
   }
 }
 

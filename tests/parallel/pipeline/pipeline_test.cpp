@@ -242,7 +242,9 @@ TEST(PipelineTest, StagesMustAgreeBeforeTheyStart) {
     std::vector<std::string> words;
   };
   const Case cases[] = {
-      {{.boundary = {rows, 5}, .dtype = f64}, 1, {"stage 1 has 1 chunk", "[3, 5] f64", "stage 0", "[3, 4] f64"}},
+      {{.boundary = {rows, 5}, .dtype = f64},
+       1,
+       {"stage 1 has 1 chunk", "[3, 5] f64", "stage 0", "[3, 4] f64"}},
       {{.boundary = {rows + 1, width}, .dtype = f64}, 1, {"[4, 4] f64", "[3, 4] f64"}},
       {{.boundary = {rows * width}, .dtype = f64}, 1, {"[12] f64", "[3, 4] f64"}},
       {{.boundary = {rows, width}, .dtype = f32}, 1, {"[3, 4] f32", "[3, 4] f64"}},
@@ -386,8 +388,7 @@ TEST(PipelineTest, StartsAfreshAfterAnError) {
   };
   Pipeline pipeline(mesh, chunks, with(interleaved));
   auto other = [](int m) { return batch(m + 2); };
-  expect_error([&] { pipeline.train({.micros = 3, .batch = other}); }, {"planted"},
-               Exit::usage);
+  expect_error([&] { pipeline.train({.micros = 3, .batch = other}); }, {"planted"}, Exit::usage);
   fail = false;
   Outcome got;
   auto output = [&](int m, const Tensor& y) { got.sums[m] = y.item(); };
