@@ -26,9 +26,7 @@ constexpr double seed = 0.25;
 const PipelineOptions boundary{.boundary = {rows, width}, .dtype = f64};
 
 PipelineOptions with(const Schedule& schedule) {
-  PipelineOptions o = boundary;
-  o.schedule = schedule;
-  return o;
+  return {.schedule = schedule, .boundary = boundary.boundary, .dtype = boundary.dtype};
 }
 
 /// Seven layers: a table, five products, and a number.
