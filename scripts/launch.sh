@@ -131,7 +131,7 @@ choose_options() {
     options+=(--mca mpi_yield_when_idle 1)
     export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
   fi
-  options+=(--bind-to "$bind" --mca odls_base_sigkill_timeout 0)
+  options+=(--bind-to "$bind")
   [ "$bind" = none ] || ((${threads%%,*} <= 1)) || options+=(--map-by "slot:PE=${threads%%,*}")
 
   export TRIAX_ONE_REPORT=1 # every rank may speak at once: the first is shown
@@ -142,40 +142,52 @@ choose_options() {
 }
 
 # What the ranks and mpirun write on stderr, but for reports: those wait for the end, and the first
-# one is it, unless it only is about a rank that was lost. A job that has failed has to be over
-# within seconds.
+# one is it, unless it only is about a rank that was lost.
 pass_on_stderr() {
   trap '' INT TERM HUP QUIT USR1
-  local line lines=0 kept=0 status=0 patience=()
+  local line part='' kept=0 lines=0 failed_at=-1 status
   while :; do
     status=0
-    IFS= read -r "${patience[@]}" line || status=$?
-    if ((status > 128)); then
-      kill -KILL "$job" 2>/dev/null || true
-      patience=()
+    IFS= read -r -t 1 line || status=$?
+    line=$part$line part=''
+    if ((status > 128)); then # nothing new for a second
+      part=$line
+      end_if_failed_long_ago
       continue
     fi
-    ((status == 0)) || [ -n "$line" ] || break
-    # mpirun says so in the middle of a line.
-    if [[ $line == *"mpirun: Forwarding signal "* ]]; then
-      printf '%s' "${line%mpirun: Forwarding signal *}" >&2
-    elif [[ $line =~ ^triax:\ error\ ([0-9]+): ]]; then
-      patience=(-t 5) lines=1
-      if ((kept == 0 || (kept == peer_lost && BASH_REMATCH[1] != peer_lost))); then
-        kept=${BASH_REMATCH[1]}
-        printf '%s\n' "$line" >"$files/report"
-      else
-        lines=12 # swallow it
-      fi
-    elif ((lines > 0)) && [[ $line == "  "* ]]; then
-      ((++lines > 12)) || printf '%s\n' "$line" >>"$files/report"
-    else
-      lines=0
-      [ -z "$line" ] && ((status != 0)) || printf '%s\n' "$line" >&2
-    fi
+    pass_on_line "$line" $status
     ((status == 0)) || break
   done
   kill -0 $$ 2>/dev/null || rm -rf "$files"
+}
+
+# pass_on_line LINE STATUS: status 1 is the end, perhaps behind a line without end.
+pass_on_line() {
+  local line=$1
+  if [[ $line == *"mpirun: Forwarding signal "* ]]; then # in the middle of a line
+    printf '%s' "${line%mpirun: Forwarding signal *}" >&2
+  elif [[ $line =~ ^triax:\ error\ ([0-9]+): ]]; then
+    lines=1
+    if ((kept == 0 || (kept == peer_lost && BASH_REMATCH[1] != peer_lost))); then
+      kept=${BASH_REMATCH[1]}
+      printf '%s\n' "$line" >"$files/report"
+    else
+      lines=12 # swallow it
+    fi
+  elif ((lines > 0)) && [[ $line == "  "* ]]; then
+    ((++lines > 12)) || printf '%s\n' "$line" >>"$files/report"
+  else
+    lines=0
+    [ -z "$line" ] && [ "$2" != 0 ] || printf '%s\n' "$line" >&2
+  fi
+}
+
+# mpirun may fail to end a job that it knows has failed: it has five seconds.
+end_if_failed_long_ago() {
+  local failed='Primary job|process rank|MPI_ABORT|Remote daemon'
+  [ -s "$files/report" ] || [[ $(<"$files/notes") =~ $failed ]] || return 0
+  ((failed_at >= 0)) || failed_at=$SECONDS
+  ((SECONDS - failed_at < 5)) || kill -KILL "$job" 2>/dev/null || true
 }
 
 # mpirun is told to write what it has to say itself to a file: all of it is long, some of it is
@@ -290,8 +302,15 @@ verdict() {
     after_signal $((status - 128)) mpirun
   elif [ "$status" = 0 ] && [[ $notes == *"MPI_ABORT was invoked"* ]]; then
     report $internal "a rank called MPI_Abort with a code that reads as success"
+  elif [ -z "$notes" ] && [ "$status" = 1 ]; then # of a program that ends with 1 it would tell
+    report $peer_lost "mpirun gave up without a word: a rank may have left before it met the others"
   elif [ "$status" != 0 ] && [ "$status" != $stopped ]; then
-    report "$status" "the program ended with exit code $status and without a report"
+    if [[ $notes =~ Exit\ code:\ +([0-9]+) ]]; then # of the first rank that failed
+      status=${BASH_REMATCH[1]}
+    elif ((status > 128 && status < 160)); then
+      after_signal $((status - 128)) "a rank"
+    fi
+    report "$status" "the job ended with exit code $status and without a report"
   fi
   exit "$status"
 }

@@ -168,8 +168,8 @@ def expect(shop, name, code, *parts, on=None, act=None, after=Workshop.started, 
 
 def before_mpi(shop):
     expect(shop, "a rank fails before it is the program", 3, "exit code 3", on=(5, "exit 3"))
-    expect(shop, "a rank is killed before it is the program", 137, "rank 5 on ", "signal 9", on=(5, "kill -9 $$"))
-    expect(shop, "a rank never becomes the program", 72, "start of MPI", on=(6, "exit 0"), waits=2,
+    expect(shop, "a rank is killed before it is the program", 137, "signal 9", on=(5, "kill -9 $$"))
+    expect(shop, "a rank never becomes the program", 72, on=(6, "exit 0"), waits=2,
            env=dict(TRIAX_START_TIMEOUT="2"))
     if not sanitized:
         expect(shop, "no memory to start MPI in", 72, "start of ", on=(3, "ulimit -v 200000"), waits=2,

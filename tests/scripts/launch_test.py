@@ -170,6 +170,14 @@ class LaunchTest(unittest.TestCase):
         self.mpirun("echo 'triax: error 72: lost' >&2; sleep 60")
         self.assertEqual(self.launch("-n", 1, "true"), (72, "triax: error 72: lost\n"))
 
+    def test_ends_a_job_that_mpirun_knows_has_failed(self):
+        self.mpirun("echo 'Primary job terminated normally, but 1 process returned' >&9; sleep 60")
+        self.assertEqual(self.launch("-n", 1, "true")[0], 137)
+
+    def test_a_line_may_take_its_time(self):
+        self.mpirun("printf 'first half' >&2; sleep 2.5; echo ', second' >&2")
+        self.assertEqual(self.launch("-n", 1, "true"), (0, "first half, second\n"))
+
     def test_says_which_rank_a_signal_ended(self):
         self.mpirun("echo 'mpirun noticed that process rank 3 with PID 0 on node alpha exited on signal 9 (Killed).' "
                     ">&9; exit 137")
@@ -205,10 +213,21 @@ class LaunchTest(unittest.TestCase):
         self.assertLessEqual(len(error.splitlines()), 12)
 
     def test_other_codes_pass(self):
+        self.mpirun("exit 1")
+        status, error = self.launch("-n", 1, "true")
+        self.assertEqual(status, 72)
+        self.assertIn("without a word", error)
+        self.mpirun("echo 'Primary job terminated normally' >&9; exit 139")
+        status, error = self.launch("-n", 1, "true")
+        self.assertEqual(status, 139)
+        self.assertIn("a rank was ended by signal 11 (SEGV)", error)
         for code in (1, 3, 200):
             self.mpirun(f"echo 'Primary job terminated normally' >&9; exit {code}")
             status, error = self.launch("-n", 1, "true")
             self.assertEqual((status, len(error.splitlines())), (code, 1))
+        self.mpirun("printf 'The first process to do so was:\\n  Process name: [[1,1],5]\\n  Exit code:    3' >&9; "
+                    "exit 141")  # another rank came to write into a pipe that was closed
+        self.assertEqual(self.launch("-n", 1, "true")[0], 3)
         self.mpirun("exit 75")
         self.assertEqual(self.launch("-n", 1, "true"), (75, ""))
         self.mpirun("echo 'MPI_ABORT was invoked on rank 1 with errorcode 256.' >&9; exit 0")
