@@ -123,7 +123,7 @@ class Comparison:
         command = [self.a.python, str(HERE / "train_pytorch.py"), *self.flags(metrics, steps)]
         if setting.mode == "compile":
             command.append("--compile")
-        job = Job(command, metrics, self.a.threads, self.mallocs[setting.malloc])
+        job = Job(command, metrics, self.a.threads, environment=self.mallocs[setting.malloc])
         return self.checked(job, steps)
 
     def checked(self, job: Job, steps: int) -> Run:

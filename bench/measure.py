@@ -18,7 +18,8 @@ class Job:
 
     command: list[str]
     metrics: Path
-    threads: int
+    threads: int  # of a process
+    cpus: int = 0  # that it may use with its children; 0: as many as threads
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -35,9 +36,9 @@ class Run:
 
 
 def run(job: Job) -> Run:
-    """Run to the end on the first `threads` CPUs. Raises RuntimeError with its last output if it
+    """Run to the end on the first CPUs. Raises RuntimeError with its last output if it
     fails, ValueError if its metrics are not those of equal steps."""
-    cpus = sorted(os.sched_getaffinity(0))[: job.threads]
+    cpus = sorted(os.sched_getaffinity(0))[: job.cpus or job.threads]
     job.metrics.unlink(missing_ok=True)
     log = job.metrics.with_suffix(".log")
     with log.open("w+") as output:
