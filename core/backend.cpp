@@ -2,6 +2,7 @@
 
 #include "core/check.h"
 #include "core/cpu/levels.h"
+#include "core/meta.h"
 
 namespace triax {
 
@@ -10,6 +11,7 @@ Backend::~Backend() = default;
 int64_t Attention::heads() const { return qkv.size(1) / (3 * head_dim); }
 
 Backend& backend(Device device) {
+  if (device == meta_device) return meta_backend();
   check_input(device.kind == Device::Kind::cpu, Exit::config,
               "device: {} asked for; this build has cpu only", device);
   return host::backend();

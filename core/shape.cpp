@@ -7,6 +7,7 @@
 namespace triax {
 
 std::string str(Device d) {
+  if (d == meta_device) return "meta";
   return d.kind == Device::Kind::cpu ? "cpu" : fmt::format("cuda:{}", d.index);
 }
 

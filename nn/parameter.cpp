@@ -1,5 +1,7 @@
 #include "nn/parameter.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "core/random.h"
 
@@ -43,14 +45,19 @@ void Parameter::fill_slice(const Tensor& to) const {
   int64_t inner = 1, whole = full.rank() ? full[shard.dim] : 1;
   for (int d = shard.dim + 1; d < full.rank(); ++d) inner *= full[d];
   int64_t run = (full.rank() ? shape[shard.dim] : 1) * inner;
-  Tensor host = empty(shape, f32, cpu);
-  float* values = host.data<float>();
+  // Piece by piece: a copy of the whole would take as much memory again.
+  Tensor flat = to.view({-1}), some = empty({std::min<int64_t>(flat.numel(), 8192)}, f32, cpu);
+  if (to.device() == meta_device) return;
+  float* values = some.data<float>();
+  for (int64_t first = 0; first < flat.numel(); first += some.numel()) {
+    int64_t n = std::min(some.numel(), flat.numel() - first);
 #pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < host.numel(); ++i) {
-    int64_t in_full = i / run * whole * inner + shard.begin * inner + i % run;
-    values[i] = float(init.mean + init.std * random::normal(key, uint64_t(in_full)));
+    for (int64_t i = 0; i < n; ++i) {
+      int64_t at = first + i, in_full = at / run * whole * inner + shard.begin * inner + at % run;
+      values[i] = float(init.mean + init.std * random::normal(key, uint64_t(in_full)));
+    }
+    copy_(flat.narrow(0, first, n), some.narrow(0, 0, n));
   }
-  copy_(to, host.to(to.device()));
 }
 
 }  // namespace triax::nn

@@ -37,9 +37,11 @@ template <class Color> std::string groups(const MeshShape& shape, Color color) {
   return text;
 }
 
-int dp_color(const MeshShape& s, const MeshPoint& at) { return at.pp * s.tp + at.tp; }
-int pp_color(const MeshShape& s, const MeshPoint& at) { return at.dp * s.tp + at.tp; }
-int tp_color(const MeshShape& s, const MeshPoint& at) { return at.pp * s.dp + at.dp; }
+using At = const MeshPoint&;
+
+int dp_color(const MeshShape& s, At at) { return at.pp * s.tp + at.tp; }
+int pp_color(const MeshShape& s, At at) { return at.dp * s.tp + at.tp; }
+int tp_color(const MeshShape& s, At at) { return at.pp * s.dp + at.dp; }
 
 }  // namespace
 
@@ -69,17 +71,19 @@ std::string shapes_that_fit(const MeshShape& wanted, int ranks) {
 
 Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {
   check_shape(s, world.size());
-  MeshPoint at = point_of(s, world.rank());
-  tp_ = world.split(tp_color(s, at), at.tp, "tp");
-  dp_ = world.split(dp_color(s, at), at.dp, "dp");
-  pp_ = world.split(pp_color(s, at), at.pp, "pp");
-  model_ = world.split(at.dp, at.pp * s.tp + at.tp, "model");
-  bool end = at.pp == 0 || at.pp == s.pp - 1;
-  ends_ = pp_->split(end ? 0 : at.pp, at.pp, "ends");
+  using Seat = Communicator::Seat;
+  auto split = [&](auto seat, const char* name) {
+    return world.split([&](int rank) { return seat(point_of(s, rank)); }, name);
+  };
+  tp_ = split([&](At at) { return Seat{tp_color(s, at), at.tp}; }, "tp");
+  dp_ = split([&](At at) { return Seat{dp_color(s, at), at.dp}; }, "dp");
+  pp_ = split([&](At at) { return Seat{pp_color(s, at), at.pp}; }, "pp");
+  model_ = split([&](At at) { return Seat{at.dp, at.pp * s.tp + at.tp}; }, "model");
+  auto end = [&](int stage) { return stage == 0 || stage == s.pp - 1; };
+  ends_ = pp_->split([&](int stage) { return Seat{end(stage) ? 0 : stage, stage}; }, "ends");
 }
 
 std::string describe(const MeshShape& s) {
-  using At = const MeshPoint&;
   std::string text = fmt::format("mesh: dp {} x pp {} x tp {} = {} rank{}\n", s.dp, s.pp, s.tp,
                                  s.size(), s.size() == 1 ? "" : "s");
   if (s.tp > 1) text += "  tp   " + groups(s, [&](At at) { return tp_color(s, at); }) + "\n";

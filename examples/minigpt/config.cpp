@@ -218,12 +218,6 @@ Flags checkpoint_flags(TrainConfig& c) {
 
 }  // namespace
 
-DType dtype_of(const std::string& precision) {
-  check_input(precision == "fp32" || precision == "bf16" || precision == "fp16", Exit::data,
-              "precision is `{}`; expected fp32, bf16 or fp16", printable(precision));
-  return precision == "bf16" ? bf16 : precision == "fp16" ? f16 : f32;
-}
-
 Verb train_verb(TrainConfig& c) {
   Verb verb{"train", "Trains a transformer on the characters of a text.", {}};
   for (Flags flags :
@@ -287,6 +281,39 @@ Verb parity_verb(ParityConfig& c) {
           std::move(flags)};
 }
 
+Verb plan_verb(PlanConfig& c) {
+  TrainConfig& t = c.train;
+  t.mesh.dp = t.mesh.pp = t.mesh.tp = 0;
+  t.mesh.zero = -1;
+  const char* group = "Plan";
+  Flags flags{
+      {"ranks", group, "N", "ranks to share out", &c.ranks, {0, 65536}, {}, "those of the mesh"},
+      {"hardware", group, "NAME", "what a rank is: cpu (one core), a100, h100, h200", &c.hardware},
+      {"memory", group, "SIZE", "of one rank, like 80GB", &c.memory, {}, {}, "the hardware's"},
+      {"node", group, "N", "ranks that are near each other", &c.node, {1, 65536}},
+      {"top", group, "N", "rows to print", &c.top, {1, huge}},
+      {"check", group, "", "train a step of the best on threads here, and compare the memory",
+       &c.check},
+  };
+  for (const Flags& more : {model_flags(t.model), data_flags(t), mesh_flags(t.mesh),
+                            optimisation_flags(t), run_flags(t)})
+    for (const Flag& flag : more) {
+      constexpr const char* axes[] = {"dp", "pp", "tp"};
+      constexpr const char* others[] = {"data", "micro-batch", "global-batch", "config",
+                                        "precision"};
+      auto is = [&](const char* name) { return flag.name == name; };
+      bool axis = std::any_of(std::begin(axes), std::end(axes), is), zero = is("zero");
+      if (flag.group != std::string("Model") && flag.group != std::string("Mesh") &&
+          std::none_of(std::begin(others), std::end(others), is))
+        continue;
+      flags.push_back(flag);
+      if (axis) flags.back().range.min = 0, flags.back().shown = "all that the ranks allow";
+      if (zero) flags.back().range.min = -1, flags.back().shown = "all";
+    }
+  return {"plan", "Says what each mesh would hold, and about how fast it would be.",
+          std::move(flags)};
+}
+
 TrainConfig resolved(const ParityConfig& c) {
   TrainConfig t = c.train;
   int64_t* sizes[] = {&t.mesh.dp, &t.mesh.pp, &t.mesh.tp};
@@ -308,11 +335,12 @@ std::string flags_page() {
   TrainConfig train;
   SampleConfig sample;
   ParityConfig parity;
+  PlanConfig plan;
   return "# The flags of minigpt\n\nMade by `scripts/cli_docs.sh`; do not edit. Every flag is also "
          "a key of the TOML file that\n`--config` names: `--micro-batch 8` is `micro-batch = 8`, "
          "`--data FILE` is `data = \"FILE\"`.\n\n" +
          markdown(train_verb(train)) + "\n" + markdown(sample_verb(sample)) + "\n" +
-         markdown(parity_verb(parity));
+         markdown(parity_verb(parity)) + "\n" + markdown(plan_verb(plan));
 }
 
 void resolve(TrainConfig& c, int64_t ranks, const std::string& date) {

@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <string>
 
-#include "core/dtype.h"
 #include "examples/minigpt/command_line.h"
 
 namespace triax::minigpt {
@@ -91,8 +90,17 @@ struct ParityConfig {
 /// The run that is meant. Throws Error 78 for a mesh that is not three numbers.
 TrainConfig resolved(const ParityConfig& config);
 
-/// Of weights and activations: fp32, bf16, fp16. Throws Error 65 for another word.
-DType dtype_of(const std::string& precision);
+/// Everything `minigpt plan` can be told. Sizes of the mesh that are 0, and a ZeRO stage of -1, are
+/// looked for.
+struct PlanConfig {
+  TrainConfig train;
+  int64_t ranks = 0;  ///< 0: those of the mesh
+  std::string hardware = "h100";
+  std::string memory;  ///< of a rank, like 80GB; empty: the hardware's
+  int64_t node = 8;    ///< ranks on one node
+  int64_t top = 20;    ///< rows to print
+  bool check = false;
+};
 
 /// The verbs, their flags bound to the members of `config` (they hold pointers into it): the one
 /// table that the command line, configuration files, --help and docs/cli.md are made from.
@@ -100,6 +108,9 @@ Verb train_verb(TrainConfig& config);
 Verb sample_verb(SampleConfig& config);
 /// Sets the defaults of `config` to a small model and few steps.
 Verb parity_verb(ParityConfig& config);
+
+/// Sets the mesh of `config` to one that is looked for.
+Verb plan_verb(PlanConfig& config);
 
 /// docs/cli.md: all verbs with the defaults of their flags, in Markdown.
 std::string flags_page();

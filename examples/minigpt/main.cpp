@@ -7,6 +7,7 @@
 #include "examples/minigpt/config.h"
 #include "examples/minigpt/launch.h"
 #include "examples/minigpt/parity.h"
+#include "examples/minigpt/plan.h"
 #include "examples/minigpt/sample.h"
 #include "parallel/comm/world.h"
 
@@ -20,6 +21,7 @@ constexpr const char* usage =
     "  train   train a transformer on the characters of a text\n"
     "  sample  let a trained one continue a text\n"
     "  parity  compare a mesh with one rank, tensor by tensor\n"
+    "  plan    say what each mesh would hold, and about how fast it would be\n"
     "  flags   print the table of all flags, in Markdown\n"
     "\n"
     "`minigpt VERB --help` says more.\n";
@@ -53,7 +55,13 @@ int run(int argc, char** argv) {
     if (parse(parity_flags, rest)) return int(parity(resolved(config)));
     return std::fputs(help(parity_flags).c_str(), stdout), 0;
   }
-  const std::string verbs[] = {"train", "sample", "parity", "flags", "--help"};
+  if (verb == "plan") {
+    PlanConfig config;
+    Verb plan_flags = plan_verb(config);
+    if (parse(plan_flags, rest)) return int(plan(config));
+    return std::fputs(help(plan_flags).c_str(), stdout), 0;
+  }
+  const std::string verbs[] = {"train", "sample", "parity", "plan", "flags", "--help"};
   fail(Exit::usage, "minigpt: unknown verb {}; the nearest is {}", verb, nearest(verb, verbs));
 }
 

@@ -119,7 +119,7 @@ Tensor Gpt::positions(const nn::Batch& batch) const {
   int64_t rows = tp_.rows(batch.ids.numel()), first = tp_.first_row(rows);
   std::vector<int32_t> ids(static_cast<size_t>(rows));
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t((first + int64_t(i)) % batch.time);
-  return positions_(from_host(ids, {rows}, cpu));
+  return positions_(from_host(ids, {rows}, batch.ids.device()));
 }
 
 Tensor Gpt::head(const Tensor& x, const nn::Batch& batch) const {

@@ -1,10 +1,9 @@
 #include "examples/minigpt/replica.h"
 
 #include <algorithm>
-#include <set>
 
 #include "core/check.h"
-#include "parallel/comm/thread_comm.h"
+#include "examples/minigpt/precision.h"
 #include "parallel/pipeline/partition.h"
 
 namespace triax::minigpt {
@@ -84,7 +83,12 @@ Replica::Replica(const TrainConfig& c, parallel::Mesh& mesh, nn::Purpose purpose
 parallel::PipelineRun Replica::collect(double& loss, int64_t micros,
                                        const std::function<nn::Batch(int64_t)>& batch) const {
   return {.micros = int(micros),
-          .batch = [&batch](int m) { return batch(m); },
+          .batch =
+              [&batch, device = pp_.device()](int m) {
+                nn::Batch b = batch(m);
+                b.ids = b.ids.to(device), b.targets = b.targets.to(device);
+                return b;
+              },
           .output =
               [&loss, this](int, const Tensor& sum) {
                 if (tp_.rank() == 0) loss += sum.item();
@@ -109,39 +113,12 @@ double Replica::evaluate(int64_t micros, const std::function<nn::Batch(int64_t)>
 
 Tensor Replica::logits(const nn::Batch& batch) {
   int64_t rows = batch.ids.numel();
-  Tensor all = empty({rows, config_.model.vocab}, dtype_of(config_.precision), cpu);
+  Tensor all = empty({rows, config_.model.vocab}, dtype_of(config_.precision), pp_.device());
   pipeline_.infer({.batch = [&](int) { return batch; },
                    .output = [&](int, const Tensor& y) { copy_(all, y.detach()); },
                    .rows = tp_.rows(rows)});
   pp_.broadcast(all, pp_.size() - 1).wait();
   return all;
-}
-
-std::string describe_stages(const TrainConfig& c) {
-  auto alone = parallel::single_rank();
-  Gpt model(c.model, parallel::TensorParallel(*alone));
-  auto layers = model.layers();
-  auto counts = placement(c, layers);
-  std::string text;
-  for (int stage = 0; stage < c.mesh.pp; ++stage) {
-    std::set<nn::Parameter*> held;
-    std::vector<std::string> names;
-    for (auto& chunk : parallel::layers_of_stage(layers, counts, shape_of(c), stage))
-      for (auto& layer : chunk) {
-        names.push_back(layer.name);
-        for (auto* m : layer.uses)
-          for (auto* p : m->parameters()) held.insert(p);
-      }
-    double n = 0;
-    for (auto* p : held) n += double(p->full.numel());
-    auto share = [&](int64_t since) { return c.mesh.zero >= since ? double(c.mesh.dp) : 1.; };
-    double each = n / double(c.mesh.tp);
-    bool low = c.precision != "fp32";  // then weights take 2 bytes, and have masters
-    double bytes = each * ((low ? 2 : 4) / share(3) + 4 / share(2) + (low ? 12 : 8) / share(1));
-    text += fmt::format("  stage {}  {:.0f} parameters, about {:.1f} MB a rank at rest: {}\n",
-                        stage, n, bytes / 1e6, fmt::join(names, " "));
-  }
-  return text;
 }
 
 }  // namespace triax::minigpt

@@ -35,6 +35,8 @@ class Replica {
   Gpt& model() { return model_; }
   parallel::DataParallel& data() { return data_; }
   const parallel::Pipeline& pipeline() const { return pipeline_; }
+  /// The layers of this rank's stage.
+  const std::vector<nn::Layers>& chunks() const { return chunks_; }
 
  private:
   parallel::PipelineRun collect(double& loss, int64_t micros,
@@ -55,8 +57,5 @@ class Replica {
 /// How many layers (embedding, blocks, head) each virtual stage holds: --placement, or balanced by
 /// cost.
 std::vector<int64_t> placement(const TrainConfig& c, const nn::Layers& layers);
-
-/// What each pipeline stage holds and about how many bytes a rank of it needs at rest, a line each.
-std::string describe_stages(const TrainConfig& c);
 
 }  // namespace triax::minigpt

@@ -6,6 +6,8 @@
 #include "examples/minigpt/agreement.h"
 #include "examples/minigpt/feed.h"
 #include "examples/minigpt/ledger.h"
+#include "examples/minigpt/precision.h"
+#include "examples/minigpt/rehearsal.h"
 #include "examples/minigpt/replica.h"
 #include "examples/minigpt/report.h"
 #include "examples/minigpt/run_directory.h"
@@ -16,14 +18,6 @@
 
 namespace triax::minigpt {
 namespace {
-
-optim::LossScaleOptions scaling(const TrainConfig& c) {
-  using Kind = optim::LossScaleOptions::Kind;
-  if (c.precision != "fp16") return {.kind = Kind::fixed, .initial = 1};
-  if (c.loss_scale > 0)
-    return {.kind = Kind::fixed, .initial = c.loss_scale, .minimum = c.loss_scale};
-  return {};
-}
 
 /// One rank's share of the model, its optimizer and its place in the data.
 class Trainer {
@@ -142,7 +136,8 @@ Exit train(TrainConfig config, parallel::Communicator& world, parallel::Communic
   parallel::Mesh mesh(world, {.dp = int(m.dp), .pp = int(m.pp), .tp = int(m.tp)});
   RunDirectory directory(config, tokenizer, data, host);
   Report report(config, world.rank() == 0 ? Report::Voice::loud : Report::Voice::silent);
-  report.describe(describe(mesh.shape()) + describe_stages(config), data, tokenizer);
+  std::string stages = world.rank() == 0 ? describe_stages(foresee(config)) : "";
+  report.describe(describe(mesh.shape()) + stages, data, tokenizer);
   return Trainer(config, data, mesh).run(directory, report);
 }
 

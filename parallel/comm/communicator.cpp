@@ -139,38 +139,45 @@ void Communicator::barrier(Place place) {
   begin({{.kind = Call::barrier, .place = place}, {}, {}}, 0).wait();
 }
 
-std::unique_ptr<Communicator> Communicator::split(int color, int key, std::string name,
-                                                  Place place) {
-  check(color >= 0, "split: color {}; expected at least 0", color);
-  Tensor mine = from_host(std::vector<int64_t>{color, key}, {2}, cpu);
-  Tensor all = triax::empty({size(), 2}, DType::i64, cpu);
+std::unique_ptr<Communicator> Communicator::split(const std::function<Seat(int)>& seat_of,
+                                                  std::string name, Place place) {
+  std::vector<int64_t> expected;
+  for (int r = 0; r < size(); ++r) {
+    auto [color, key] = seat_of(r);
+    check(color >= 0, "split: color {} of rank {}; expected at least 0", color, r);
+    expected.insert(expected.end(), {color, key});
+  }
+  const int64_t* own = &expected[size_t(2 * rank())];
+  // No rank needs to be told, but one that sees it otherwise would end in another group.
+  Tensor mine = from_host(std::vector<int64_t>{own[0], own[1]}, {2}, cpu);
+  Tensor all = from_host(expected, {size(), 2}, cpu);
   begin({{.kind = Call::split, .dtype = DType::i64, .numel = 2, .place = place}, mine, all}, 0)
       .wait();
+  auto told = all.to_host<int64_t>();
 
-  struct Member {
-    int64_t key;
-    int rank;
-    auto operator<=>(const Member&) const = default;
-  };
-  std::vector<Member> chosen;
-  auto pairs = all.to_host<int64_t>();
-  for (int r = 0; r < size(); ++r)
-    if (pairs[size_t(2 * r)] == color) chosen.push_back({pairs[size_t(2 * r) + 1], r});
+  std::vector<std::pair<int64_t, int>> chosen;  // key, rank
+  for (int r = 0; r < size(); ++r) {
+    auto at = size_t(2 * r);
+    check_input(told[at] == expected[at] && told[at + 1] == expected[at + 1], Exit::mismatch,
+                "split: rank {} of {} takes color {}, key {}; expected color {}, key {}", r,
+                group_.str(), told[at], told[at + 1], expected[at], expected[at + 1]);
+    if (told[at] == own[0]) chosen.push_back({told[at + 1], r});
+  }
   std::sort(chosen.begin(), chosen.end());
 
   Group group{.name = std::move(name), .time_limit = group_.time_limit};
-  for (const Member& m : chosen) {
-    if (m.rank == rank()) group.rank = group.size();
-    group.members.push_back(group_.members[size_t(m.rank)]);
+  for (auto [key, r] : chosen) {
+    if (r == rank()) group.rank = group.size();
+    group.members.push_back(group_.members[size_t(r)]);
   }
-  return start_split(std::move(group), splits_++, color);
+  return start_split(std::move(group), splits_++, int(own[0]));
 }
 
-std::shared_ptr<Allocator> Communicator::allocator() { return backend(cpu).allocator(); }
+std::shared_ptr<Allocator> Communicator::allocator() { return backend(device()).allocator(); }
 
 Tensor Communicator::empty(const Shape& shape, DType dtype) {
   auto bytes = size_t(shape.numel()) * size_of(dtype);
-  auto storage = std::make_shared<Storage>(bytes, cpu, allocator());
+  auto storage = std::make_shared<Storage>(bytes, device(), allocator());
   return Tensor(std::move(storage), dtype, shape, contiguous_strides(shape));
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -50,11 +51,16 @@ class Communicator {
   void barrier(Place place = Place::here());
 
   /// Collective. One new communicator for each color (at least 0), ranks ordered by key, then by
-  /// rank here. `name` is for messages.
-  std::unique_ptr<Communicator> split(int color, int key, std::string name,
-                                      Place place = Place::here());
+  /// rank here. `seat_of` tells every rank's seat, alike on all ranks; `name` is for messages.
+  struct Seat {
+    int color, key;
+  };
+  std::unique_ptr<Communicator> split(const std::function<Seat(int rank)>& seat_of,
+                                      std::string name, Place place = Place::here());
 
-  /// Memory in which this transport reduces without copies; else the CPU's own.
+  /// Where the tensors that this transport moves best live, and the memory there in which it
+  /// reduces without copies; else the CPU's own.
+  virtual Device device() const { return cpu; }
   virtual std::shared_ptr<Allocator> allocator();
   /// Contiguous, from `allocator()`, values not initialised.
   Tensor empty(const Shape& shape, DType dtype);

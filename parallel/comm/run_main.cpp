@@ -80,12 +80,16 @@ World::World(int& argc, char**& argv, WorldOptions options)
   int cores = usable_cores();
   threads_ = set_rank_threads(cores, session_->sharing());
   comm_ = session_->open(options, session_->sharing() * threads_ > cores);
-  host_ = comm_->split(0, comm_->rank(), "host");
+  host_ = comm_->split([](int r) { return Communicator::Seat{0, r}; }, "host");
 }
 
 World::World(std::unique_ptr<Communicator> comm, int threads)
     : comm_(std::move(comm)),
-      host_(comm_->split(0, comm_->rank(), "host")),
+      host_(comm_->split(
+          [](int r) {
+            return Communicator::Seat{0, r};
+          },
+          "host")),
       local_rank_(comm_->rank()),
       local_size_(comm_->size()),
       threads_(threads) {}

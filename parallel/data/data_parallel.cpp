@@ -48,7 +48,7 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
 
 /// A parameter that two stages hold, and nobody sums, would become two.
 void DataParallel::check_held_once(Communicator& pp) const {
-  if (pp.size() == 1) return;
+  if (pp.size() == 1 || pp.device() == meta_device) return;  // nobody to ask
   std::vector<int64_t> held;
   for (auto* p : declared_) held.push_back(holder(p) ? int64_t{1} << pp.rank() : 0);
   Tensor stages = from_host(held, {int64_t(held.size())}, cpu);
@@ -73,7 +73,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
   {
     memory::Scope scope(memory::parameters);
     // Weights that move between ranks lie where the transport needs no copies.
-    b->weight = options_.zero == Zero::off ? empty({layout.length}, options_.dtype, cpu)
+    b->weight = options_.zero == Zero::off ? empty({layout.length}, options_.dtype, dp_.device())
                                            : dp_.empty({layout.length}, options_.dtype);
     fill_(b->weight, 0);
     for (auto& [p, begin, length] : layout.pieces)

@@ -67,12 +67,17 @@ void Pipeline::connect(Communicator& ring) {
   };
   for (int round = 0; round < (closed && stages_ % 2 == 1 ? 3 : 2); ++round)
     for (bool up : {true, false}) {
-      int mine = -1;
-      for (int l : {stage_, (stage_ + stages_ - 1) % stages_})
-        if (round_of(l) == round) mine = l;
-      int color = mine >= 0 ? mine : stages_ + stage_;
-      int key = mine == stage_ ? 0 : 1;  // rank 0 is the lower end
-      auto comm = ring.split(color, key, fmt::format("link {} {}", mine, up ? "up" : "down"));
+      auto link_at = [&](int stage) {
+        int below = (stage + stages_ - 1) % stages_;
+        return round_of(stage) == round ? stage : round_of(below) == round ? below : -1;
+      };
+      int mine = link_at(stage_);
+      auto comm = ring.split(
+          [&](int stage) {
+            int l = link_at(stage);
+            return Communicator::Seat{l >= 0 ? l : stages_ + stage, l == stage ? 0 : 1};
+          },  // rank 0 is the lower end
+          fmt::format("link {} {}", mine, up ? "up" : "down"));
       if (mine >= 0) (up ? links_[mine].up : links_[mine].down) = std::move(comm);
     }
 }

@@ -1,5 +1,7 @@
 // fp16 and bf16 on any mesh; overflows are seen by all ranks, and change nothing.
 // correctness 12, 13, 18.
+#include "examples/minigpt/precision.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

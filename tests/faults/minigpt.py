@@ -57,9 +57,9 @@ FAULTS = [
           [Run(SEQUENCE, "step 1: activation of block0")]),
 
     Fault("shards_initialised_alike", "nn/parameter.cpp",
-          [("whole * inner + shard.begin * inner + i % run", "whole * inner + i % run")],
+          [("whole * inner + shard.begin * inner + at % run", "whole * inner + at % run")],
           [Run("--mesh 1x1x2", f"{INITIAL}: weight of tokens.table")]),
     Fault("columns_cut_as_rows", "nn/parameter.cpp",
-          [("i / run * whole * inner + shard.begin * inner + i % run", "shard.begin * inner + i")],
+          [("at / run * whole * inner + shard.begin * inner + at % run", "shard.begin * inner + at")],
           [Run("--mesh 1x1x2", f"{INITIAL}: weight of block0.proj.weight")]),
 ]

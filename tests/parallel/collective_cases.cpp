@@ -23,6 +23,8 @@ Tensor filled(int64_t n, DType dtype, const std::function<double(int64_t)>& f) {
   return from_host(v, {n}, cpu).to(dtype);
 }
 
+Communicator::Seat together(int rank) { return {0, rank}; }
+
 void expect(const char* what, const Tensor& x, const std::function<double(int64_t)>& f) {
   auto got = x.to(f64).to_host<double>();
   for (size_t i = 0; i < got.size(); ++i)
@@ -180,7 +182,7 @@ void many_out_of_order(Communicator& c) {
 
 /// Other ranks wait in another order, on two communicators: every wait advances everything.
 void two_communicators(Communicator& c) {
-  auto other = c.split(0, c.rank(), "other");
+  auto other = c.split(together, "other");
   for (int k = 0; k < 5; ++k) {
     Tensor x = filled(30'000, f32, [&](int64_t i) { return value(c.rank(), i, k); });
     Tensor y = filled(70'000, f32, [&](int64_t i) { return value(c.rank(), i, k + 1); });
@@ -193,7 +195,7 @@ void two_communicators(Communicator& c) {
 }
 
 void splits(Communicator& c) {
-  auto half = c.split(c.rank() % 2, -c.rank(), "half");
+  auto half = c.split([](int r) { return Communicator::Seat{r % 2, -r}; }, "half");
   int members = (c.size() + 1 - c.rank() % 2) / 2;
   check(half->size() == members, "split: {} ranks; expected {}", half->size(), members);
   check(half->rank() == members - 1 - c.rank() / 2, "split: rank {}, ordered by key", half->rank());
@@ -207,13 +209,13 @@ void splits(Communicator& c) {
     for (int r = c.rank() % 2; r < c.size(); r += 2) sum += double(i + r);
     return sum;
   });
-  auto alone = half->split(half->rank(), 0, "alone");
+  auto alone = half->split([](int r) { return Communicator::Seat{r, 0}; }, "alone");
   check(alone->size() == 1, "split: {} ranks; expected 1", alone->size());
   Tensor y = full({3}, 5, f32, cpu), z = zeros({3}, f32, cpu);
   alone->all_gather(y, z).wait();
   expect("all_gather alone", z, [](int64_t) { return 5.; });
   alone->barrier();
-  for (int k = 0; k < 10; ++k) c.split(0, c.rank(), "again")->barrier();
+  for (int k = 0; k < 10; ++k) c.split(together, "again")->barrier();
 }
 
 void point_to_point(Communicator& c) {

@@ -58,7 +58,10 @@ TEST(ThreadComm, MismatchNamesBothCalls) {
       {"broadcast(f32[6], root 1)", [](auto& c, auto& x) { c.broadcast(x, 1).wait(); }},
       {"all_gather(f32[2])", [](auto& c, auto& x) { c.all_gather(x.narrow(0, 0, 2), x).wait(); }},
       {"barrier()", [](auto& c, auto&) { c.barrier(); }},
-      {"split()", [](auto& c, auto&) { c.split(0, 0, "s"); }},
+      {"split()",
+       [](auto& c, auto&) {
+         c.split([](int r) { return Communicator::Seat{0, r}; }, "s");
+       }},
   };
   for (auto& o : odd) {
     Ending end{
@@ -85,7 +88,7 @@ TEST(ThreadComm, MismatchedMessage) {
 TEST(ThreadComm, FailingRankFailsAll) {
   std::atomic<int> lost = 0;
   expect_end({Exit::data, {"the first error"}}, [&](Communicator& c) {
-    auto half = c.split(0, c.rank(), "half");
+    auto half = c.split([](int r) { return Communicator::Seat{0, r}; }, "half");
     if (c.rank() == 1) fail(Exit::data, "the first error");
     auto meet_rank_1 = [&] {
       if (c.rank()) half->barrier();
@@ -139,6 +142,19 @@ TEST(ThreadComm, ErrorInADestructorIsThrownByTheNextCall) {
   });
 }
 
+TEST(ThreadComm, ARankThatSeesASplitDifferentlyEndsIt) {
+  using Seat = Communicator::Seat;
+  for (Seat wrong : {Seat{1, 2}, Seat{0, 7}})
+    test::expect_error(
+        [&] {
+          run_ranks(3, [&](Communicator& c) {
+            auto seat = [&](int r) { return c.rank() == 1 && r == 2 ? wrong : Seat{0, r}; };
+            c.split(seat, "parts")->barrier();
+          });
+        },
+        {"rank 2 of world", "color 0, key 2"}, Exit::mismatch);
+}
+
 TEST(ThreadComm, RefusesWhatDoesNotFit) {
   run_ranks(2, [](Communicator& c) {
     Tensor x = zeros({4, 6}, f32, cpu);
@@ -149,7 +165,7 @@ TEST(ThreadComm, RefusesWhatDoesNotFit) {
     EXPECT_THROW((void)c.broadcast(x, 2), Error);
     EXPECT_THROW((void)c.broadcast(x, -2), Error);
     EXPECT_THROW((void)c.send(x, c.rank()), Error);
-    EXPECT_THROW((void)c.split(-1, 0, "s"), Error);
+    EXPECT_THROW((void)c.split([](int r) { return Communicator::Seat{-1, r}; }, "s"), Error);
     c.barrier();
   });
 }

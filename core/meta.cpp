@@ -1,0 +1,134 @@
+#include "core/meta.h"
+
+#include <initializer_list>
+
+namespace triax {
+namespace {
+
+class Nowhere final : public Allocator {
+ public:
+  void* allocate(size_t) override { return &nothing_; }  // never read: no kernel runs here
+  void deallocate(void*, size_t) noexcept override {}
+
+ private:
+  alignas(64) char nothing_ = 0;
+};
+
+void move(std::initializer_list<Tensor> tensors) {
+  for (auto& t : tensors)
+    if (t.defined()) meta_work().bytes += double(t.bytes());
+}
+
+/// Half of time x time scores are seen; `products` such products a head.
+void attend(const Attention& a, double products) {
+  double tokens = double(a.qkv.size(0)), features = double(a.heads() * a.head_dim);
+  meta_work().products += products * tokens * double(a.time) * features;
+  move({a.qkv});
+}
+
+class MetaBackend final : public Backend {
+ public:
+  std::shared_ptr<Allocator> allocator() override { return nowhere_; }
+  const char* name() const override { return "meta"; }
+
+  void copy(const Tensor& from, const Tensor& to) override {
+    move({from, to});
+    if (to.device() == cpu) backend(cpu).fill(to, 0);
+  }
+  void fill(const Tensor& x, double) override { move({x}); }
+  void accumulate(const Tensor& from, const Tensor& to) override { move({from, to, to}); }
+  void index_select(const Tensor&, int, const Tensor&, const Tensor& y) override { move({y, y}); }
+  void index_add(const Tensor& dy, int, const Tensor&, const Tensor&) override {
+    move({dy, dy, dy});
+  }
+  void gather(const Tensor&, const Tensor& index, const Tensor& y) override { move({index, y, y}); }
+  void scatter_add(const Tensor& dy, const Tensor& index, const Tensor&) override {
+    move({index, dy, dy, dy});
+  }
+
+  void unary(Unary, const Tensor& x, const Tensor& y) override { move({x, y}); }
+  void unary_backward(Unary, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& dx,
+                      Write) override {
+    move({x, y, dy, dx});
+  }
+  void binary(Binary, const Tensor& a, const Tensor& b, const Tensor& y) override {
+    move({a, b, y});
+  }
+  void where(const Tensor& mask, const Tensor& a, const Tensor& b, const Tensor& y) override {
+    move({mask, a, b, y});
+  }
+  void dropout(const Tensor& x, const random::Mask&, const Tensor& y) override { move({x, y}); }
+
+  void sum(const Tensor& x, const Tensor& y, Write) override { move({x, y}); }
+  void max(const Tensor& x, const Tensor& y) override { move({x, y}); }
+  void squares(const Tensor& x, const Tensor&) override { move({x}); }
+
+  void matmul(const Matmul& p) override {
+    meta_work().products += 2 * double(p.c.numel()) * double(p.a.size(p.a.rank() - 1));
+  }
+
+  void softmax(const Tensor& x, const Tensor& y) override { move({x, y}); }
+  void softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override {
+    move({y, dy, dx});
+  }
+  void log_softmax(const Tensor& x, const Tensor& y) override { move({x, y}); }
+  void log_softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override {
+    move({y, dy, dx});
+  }
+  void norm(const Norm& n, const Tensor& y) override { move({n.x, y}); }
+  void norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write) override {
+    move({n.x, dy, dx});
+  }
+  void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor&, const Tensor&,
+                             Write) override {
+    move({n.x, dy});
+  }
+
+  void embedding(const Tensor&, const Tensor&, int64_t, const Tensor& y) override { move({y, y}); }
+  void embedding_backward(const Tensor&, const Tensor& dy, int64_t, const Tensor& dtable,
+                          Write write) override {
+    move({dy, dy, dy});
+    if (write == Write::set) move({dtable});
+  }
+  void cross_entropy_stats(const CrossEntropy& c, const Tensor&) override { move({c.logits}); }
+  void cross_entropy_losses(const CrossEntropy&, const Tensor& stats, const Tensor&) override {
+    move({stats});
+  }
+  void cross_entropy_backward(const CrossEntropy& c, const Tensor&, const Tensor&,
+                              const Tensor& dlogits) override {
+    move({c.logits, dlogits});
+  }
+  void causal_attention(const Attention& a, const Tensor& y, const Tensor&) override {
+    attend(a, 2);
+    move({y});
+  }
+  void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor&,
+                                 const Tensor& dy, const Tensor& dqkv) override {
+    attend(a, 5);  // the scores once more, and four gradients
+    move({y, dy, dqkv});
+  }
+
+  void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep&) override {
+    move({s.weight, s.weight, s.master, s.master, s.grad, m, m, v, v});
+  }
+  void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep&) override {
+    move({s.weight, s.weight, s.master, s.master, s.grad, velocity, velocity});
+  }
+
+ private:
+  std::shared_ptr<Allocator> nowhere_ = std::make_shared<Nowhere>();
+};
+
+}  // namespace
+
+KernelWork& meta_work() {
+  thread_local KernelWork work;
+  return work;
+}
+
+Backend& meta_backend() {
+  static MetaBackend instance;
+  return instance;
+}
+
+}  // namespace triax

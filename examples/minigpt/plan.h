@@ -1,0 +1,44 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "examples/minigpt/config.h"
+#include "examples/minigpt/hardware.h"
+#include "examples/minigpt/rehearsal.h"
+
+namespace triax::minigpt {
+
+/// Seconds of one step, by what they go to. Products reach `efficiency` of the peak, everything
+/// else the memory's bandwidth; transfers take their bytes over the link's and its latency.
+/// Collectives of tp are waited for. Those of dp go on beside the backward that they can start in:
+/// the last micro-batch's (ZeRO 0, 1), or all (2, 3); what is left over is counted. Stages idle as
+/// the simulated schedule says, for equal forward, input and weight times of the slowest stage.
+struct StepTime {
+  double compute = 0;  ///< of the slowest stage
+  double tensor = 0;   ///< its collectives of tp
+  double idle = 0;     ///< of a stage, in the pipeline
+  double data = 0;     ///< collectives of dp that nothing hides
+  double update = 0;   ///< optimizer, and gathering weights
+  double total() const { return compute + tensor + idle + data + update; }
+};
+inline constexpr double efficiency = 0.5;
+
+StepTime step_time(const TrainConfig& c, const std::vector<Demand>& stages, const Hardware& h,
+                   int node);
+
+/// One way to train, and what it takes.
+struct Plan {
+  TrainConfig config;
+  std::vector<Demand> stages;
+  StepTime time;
+  int64_t peak() const;  ///< of the rank that holds most
+};
+
+/// All meshes of `ranks` ranks and ZeRO stages that the model allows, where `c` leaves them open
+/// (0; zero: -1): those that fit, fastest first, then the others, smallest first.
+std::vector<Plan> plans(const PlanConfig& c);
+
+/// The verb: prints what fits and what does not. Throws Error 78 if nothing does.
+Exit plan(const PlanConfig& c);
+
+}  // namespace triax::minigpt

@@ -1,0 +1,25 @@
+#pragma once
+#include "parallel/comm/communicator.h"
+
+namespace triax::parallel {
+
+/// A rank whose peers are only imagined, on the meta device: transfers are noted in the ledger and
+/// finish at once; peers are taken to say what this rank says. Any rank of any mesh can so be run
+/// alone, to see what it would hold, compute and send.
+class MetaComm final : public Communicator {
+ public:
+  explicit MetaComm(Group group) : Communicator(std::move(group)) {}
+  /// Rank `rank` of a world of `ranks`.
+  MetaComm(int ranks, int rank);
+
+  Device device() const override { return meta_device; }
+  const char* transport() const override { return "nothing"; }
+
+ private:
+  Work start(Transfer t) override;
+  std::unique_ptr<Communicator> start_split(Group group, int, int) override {
+    return std::make_unique<MetaComm>(std::move(group));
+  }
+};
+
+}  // namespace triax::parallel

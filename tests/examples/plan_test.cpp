@@ -1,0 +1,108 @@
+// What a run will hold is foreseen by running it on a device that has no bytes.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "core/check.h"
+#include "examples/minigpt/rehearsal.h"
+#include "examples/minigpt/train.h"
+#include "parallel/comm/world.h"
+#include "tests/support/temporary_directory.h"
+
+namespace triax::minigpt {
+namespace {
+
+/// One of many small runs, drawn by a seed.
+TrainConfig drawn(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  auto one_of = [&](std::initializer_list<int64_t> of) {
+    return *(of.begin() + int64_t(random() % of.size()));
+  };
+  TrainConfig c{.model = {.layers = one_of({4, 5}),
+                          .heads = 4,
+                          .width = one_of({32, 48, 64}),
+                          .context = one_of({16, 32}),
+                          .dropout = one_of({0, 1}) ? 0.1 : 0,
+                          .vocab = one_of({61, 96, 500})}};
+  c.mesh = {.dp = one_of({1, 2, 3}), .pp = one_of({1, 2, 4}), .tp = one_of({1, 2})};
+  c.mesh.sequence_parallel = c.mesh.tp > 1 && one_of({0, 1});
+  c.mesh.zero = one_of({0, 1, 2, 3});
+  const char* schedules[] = {"gpipe", "1f1b", "zb-h1", "interleaved"};
+  c.mesh.schedule = schedules[c.mesh.pp == 2 ? one_of({0, 1, 2, 3}) : one_of({0, 1, 2})];
+  c.micro_batch = one_of({1, 2, 4});
+  c.global_batch = c.micro_batch * c.mesh.dp * one_of({1, 2, 4});
+  const char* precisions[] = {"fp32", "bf16", "fp16"};
+  c.precision = precisions[one_of({0, 1, 2})];
+  c.comm = "threads";
+  c.ranks = c.mesh.dp * c.mesh.pp * c.mesh.tp;
+  resolve(c, c.ranks, "plan");
+  validate(c, c.ranks);
+  return c;
+}
+
+TEST(Plan, ForeseesWhatEveryStageHolds) {
+  for (uint64_t seed = 1; seed <= 24; ++seed) {
+    TrainConfig c = drawn(seed);
+    auto foreseen = foresee(c), found = measure(c);
+    ASSERT_EQ(foreseen.size(), found.size());
+    for (size_t s = 0; s < found.size(); ++s) {
+      auto where = fmt::format("seed {}, stage {}:\n{}", seed, s, to_toml(c));
+      EXPECT_NEAR(double(foreseen[s].peak), double(found[s].peak), 0.05 * double(found[s].peak))
+          << where;
+      for (int k = 0; k < memory::kinds; ++k)
+        EXPECT_NEAR(double(foreseen[s].peaks[size_t(k)]), double(found[s].peaks[size_t(k)]),
+                    0.05 * double(found[s].peak))
+            << where << "kind " << k;
+      EXPECT_EQ(foreseen[s].tp.bytes, found[s].tp.bytes) << where;
+      EXPECT_EQ(foreseen[s].dp.bytes, found[s].dp.bytes) << where;
+      EXPECT_EQ(foreseen[s].links.bytes, found[s].links.bytes) << where;
+    }
+  }
+}
+
+TEST(Plan, ForeseesManyMicroBatchesFromAFew) {
+  TrainConfig c = drawn(1);
+  c.model.layers = 4, c.mesh = {.dp = 2, .pp = 2, .tp = 1, .chunks = 1};
+  c.micro_batch = 1;
+  for (const char* schedule : {"1f1b", "zb-h1", "gpipe"})
+    for (int64_t zero : {0, 3}) {
+      c.mesh.schedule = schedule, c.mesh.zero = zero;
+      c.global_batch = 2 * 40;
+      auto foreseen = foresee(c), found = measure(c);
+      for (size_t s = 0; s < found.size(); ++s) {
+        EXPECT_NEAR(double(foreseen[s].peak), double(found[s].peak), 0.01 * double(found[s].peak))
+            << schedule << " " << zero << " stage " << s;
+        EXPECT_NEAR(foreseen[s].dp.bytes, found[s].dp.bytes, 0.05 * found[s].dp.bytes);
+        EXPECT_EQ(foreseen[s].links.bytes, found[s].links.bytes);
+      }
+    }
+}
+
+/// What metrics.jsonl says of a real run, data, validation and all: the largest rank.
+int64_t reported(TrainConfig c) {
+  test::TemporaryDirectory directory;
+  c.data = directory / "text", c.out = directory / "run", c.metrics = directory / "metrics";
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += char('a' + (i * i / 3 + i * 7) % 23);
+  test::write_bytes(c.data, text);
+  testing::internal::CaptureStdout();
+  parallel::run_worlds(int(c.ranks),
+                       [&](parallel::World& world) { train(c, world.comm(), world.host()); });
+  testing::internal::GetCapturedStdout();
+  std::string metrics = test::read_bytes(c.metrics);
+  return nlohmann::json::parse(metrics.substr(metrics.rfind("{\"")))["memory_bytes"];
+}
+
+TEST(Plan, IsWhatTrainingReports) {
+  for (uint64_t seed = 1; seed <= 24; ++seed) {
+    TrainConfig c = drawn(seed);
+    c.steps = 3, c.warmup = 0, c.val_every = 1;
+    int64_t foreseen = 0, found = reported(c);
+    for (auto& stage : foresee(c)) foreseen = std::max(foreseen, stage.peak);
+    EXPECT_NEAR(double(foreseen), double(found), 0.05 * double(found)) << to_toml(c);
+  }
+}
+
+}  // namespace
+}  // namespace triax::minigpt
