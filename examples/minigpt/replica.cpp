@@ -95,11 +95,11 @@ parallel::PipelineRun Replica::collect(double& loss, int64_t micros,
               }};
 }
 
-double Replica::step(const std::function<nn::Batch(int64_t)>& batch, double seed) {
+double Replica::step(const std::function<nn::Batch(int64_t)>& batch, double seed, Watch watch) {
   double loss = 0;
   auto run = collect(loss, config_.accumulation(), batch);
   run.seed = seed;
-  data_.begin(run.micros);
+  data_.begin(run.micros, watch);
   pipeline_.train(run);
   data_.finish();
   return loss;

@@ -25,7 +25,9 @@ class Replica {
   /// Forward and backward of one step: `batch(m)` is micro-batch m of this replica, every gradient
   /// is multiplied by `seed` and complete afterwards. Returns the sum of the loss over the tokens
   /// of the micro-batches, on the one rank of the replica that reports it; 0 on others. Collective.
-  double step(const std::function<nn::Batch(int64_t micro)>& batch, double seed);
+  using Watch = parallel::DataParallel::Watch;
+  double step(const std::function<nn::Batch(int64_t micro)>& batch, double seed,
+              Watch watch = Watch::off);
   /// The same without gradients, for any number of micro-batches.
   double evaluate(int64_t micros, const std::function<nn::Batch(int64_t micro)>& batch);
 

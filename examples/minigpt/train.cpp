@@ -97,7 +97,7 @@ class Trainer {
     if (std::isfinite(r.loss) && std::isfinite(r.grad_norm)) return;
     bool scaled = config_.precision == "fp16";
     if (scaled && !scaler_.exhausted()) return;
-    std::string where = data().first_non_finite();
+    std::string where = data().first_non_finite().parameter;
     check_input(
         !scaled, Exit::non_finite,
         "train: {} steps in a row overflowed, the last at step {} with loss scale {}, first "

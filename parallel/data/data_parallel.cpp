@@ -113,16 +113,19 @@ void DataParallel::hook(Bucket& b, size_t piece) {
           "data parallel: backward pass {} of {}; expected {}, as begin() was told",
           bucket->fired[piece] + 1, bucket->layout.pieces[piece].parameter->name, bucket->due);
     ++bucket->fired[piece];
+    if (watch_ == Watch::on && !seen_) look_at(*bucket, piece);
     if (!releases_gradients()) launch_full();
     else if (bucket->complete() > bucket->reductions) reduce(*bucket);
     poll();  // sums under way advance only when this rank looks after them
   });
 }
 
-void DataParallel::begin(int64_t micros) {
+void DataParallel::begin(int64_t micros, Watch watch) {
   check(micros >= 1, "data parallel: begin with {} micro-batches; expected at least 1", micros);
   due_ = micros;
   launched_ = 0;
+  watch_ = watch;
+  seen_.reset();
   for (auto& b : buckets_) {
     b->due = micros * b->layout.passes;
     b->reductions = 0;

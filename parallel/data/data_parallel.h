@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,7 +65,9 @@ class DataParallel {
   /// `micros` backward passes for each chunk that uses it. A bucket is reduced as soon as all its
   /// parameters have had theirs: with `off` and `optimizer` always in the same order; with the
   /// others after each pass, and then all ranks must use the same parameters in it.
-  void begin(int64_t micros = 1);
+  /// With `Watch::on` every pass is looked at for first_non_finite(), which takes time.
+  enum class Watch { off, on };
+  void begin(int64_t micros = 1, Watch watch = Watch::off);
   /// After the last backward: reduces what did not fire (unused parameters count as zero), waits
   /// for all sums over dp, then sums what tensor-parallel ranks and the two ends of the pipeline
   /// have only parts of. Collective.
@@ -78,9 +81,15 @@ class DataParallel {
   };
   /// Of the summed gradient of the whole model, after finish(). Collective, alike on all ranks.
   Norm norm();
-  /// The first parameter, in order of declaration, with a non-finite gradient on any rank; empty if
-  /// none. Collective.
-  std::string first_non_finite();
+  struct NonFinite {
+    std::string parameter;  ///< empty: none
+    int rank = -1;          ///< of the world, that made it or (not watched) that holds it
+    int64_t micro = -1;     ///< its micro-batch of this step; -1: not watched
+  };
+  /// Where an inf or a NaN in a gradient comes from. Watched: the first micro-batch, the last
+  /// stage, the parameter whose gradient was complete first. Else the first parameter, in order of
+  /// declaration, whose sum is not finite. Collective, alike on all ranks.
+  NonFinite first_non_finite();
 
   /// What an optimizer updates: one slot per bucket, this rank's slice of it.
   std::vector<optim::Slot> slots() const;
@@ -104,6 +113,7 @@ class DataParallel {
   void check_held_once(Communicator& pp) const;
   void add_bucket(const BucketLayout& layout);
   void hook(Bucket& b, size_t piece);
+  void look_at(const Bucket& b, size_t piece);
   void launch_full();
   void reduce(Bucket& b);
   void settle(Bucket& b);
@@ -125,6 +135,12 @@ class DataParallel {
   Bucket* in_flight_ = nullptr;  // ZeRO-2/3: one reduction at a time, so that buckets can go
   int64_t due_ = 0;              // micro-batches of this step; 0: none has begun
   size_t launched_ = 0;          // buckets whose reduction has started, in order
+  Watch watch_ = Watch::off;
+  struct Seen {
+    size_t parameter;  // in declared_
+    int64_t micro;
+  };
+  std::optional<Seen> seen_;  // the first non-finite gradient of this rank, if watched
 };
 
 }  // namespace triax::parallel

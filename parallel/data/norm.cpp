@@ -27,21 +27,55 @@ DataParallel::Norm DataParallel::norm() {
   return {finite ? std::sqrt(sums[0]) : std::numeric_limits<double>::infinity(), sums[1]};
 }
 
-std::string DataParallel::first_non_finite() {
-  auto first = double(declared_.size());
-  for (auto& b : buckets_)
+namespace {
+
+double non_finite(const Tensor& x) {
+  Tensor out = zeros({2}, f64, x.device());
+  backend(x).squares(x, out);
+  return out.to(cpu).to_host<double>()[1];
+}
+
+double smallest(Communicator& all, double mine) {
+  Tensor x = from_host(std::vector<double>{mine}, {1}, cpu);
+  all.all_reduce(x, ReduceOp::min).wait();
+  return x.item();
+}
+
+}  // namespace
+
+/// Before the bucket is reduced: what this pass and those before it have brought here.
+void DataParallel::look_at(const Bucket& b, size_t piece) {
+  auto& [p, begin, length] = b.layout.pieces[piece];
+  if (non_finite(b.grad.narrow(0, begin, length)) == 0) return;
+  auto at = std::find(declared_.begin(), declared_.end(), p) - declared_.begin();
+  seen_ = {size_t(at), (b.fired[piece] - 1) / b.layout.passes};
+}
+
+DataParallel::NonFinite DataParallel::first_non_finite() {
+  Communicator& all = *groups_.all;
+  constexpr double none = std::numeric_limits<double>::infinity();
+  // Micro-batches in order, stages from the last: there a backward begins.
+  int64_t last_first = all.size() - 1 - all.rank();
+  double order = smallest(all, seen_ ? double(seen_->micro * all.size() + last_first) : none);
+  bool watched = order != none;
+  std::vector<size_t> bad;
+  if (watched && seen_ && double(seen_->micro * all.size() + last_first) == order)
+    bad.push_back(seen_->parameter);
+  for (size_t i = 0; !watched && i < declared_.size(); ++i) {
+    Bucket* b = holder(declared_[i]);
+    if (!b) continue;
     for (auto& piece : b->layout.pieces) {
       Range r = b->mine(piece);
-      Tensor out = zeros({2}, f64, b->my_grad.device());
-      backend(out).squares(b->my_grad.narrow(0, r.begin, r.end - r.begin), out);
-      if (out.to(cpu).to_host<double>()[1] == 0) continue;
-      auto at = std::find(declared_.begin(), declared_.end(), piece.parameter) - declared_.begin();
-      first = std::min(first, double(at));
+      if (piece.parameter == declared_[i] &&
+          non_finite(b->my_grad.narrow(0, r.begin, r.end - r.begin)) > 0)
+        bad.push_back(i);
     }
-  Tensor index = from_host(std::vector<double>{first}, {1}, cpu);
-  groups_.all->all_reduce(index, ReduceOp::min).wait();
-  auto at = size_t(index.item());
-  return at < declared_.size() ? declared_[at]->name : "";
+  }
+  double first = smallest(all, bad.empty() ? none : double(bad[0]));
+  if (first == none) return {};
+  double rank = smallest(all, !bad.empty() && double(bad[0]) == first ? all.rank() : none);
+  return {declared_[size_t(first)]->name, int(rank),
+          watched ? int64_t(order) / all.size() : int64_t{-1}};
 }
 
 }  // namespace triax::parallel

@@ -185,7 +185,7 @@ TEST(DataParallelTest, NonFiniteGradientsAreSeenEverywhere) {
     data.finish();
     EXPECT_GT(data.norm().non_finite, 0);
     EXPECT_TRUE(std::isinf(data.norm().value));
-    EXPECT_EQ(data.first_non_finite(), "in.weight");
+    EXPECT_EQ(data.first_non_finite().parameter, "in.weight");
   });
 }
 
