@@ -44,6 +44,27 @@ Totals add_up(parallel::Communicator& world, double loss) {
   return {.loss = sum.item(), .memory_bytes = t[0], .stop = t[1] != 0};
 }
 
+std::string describe(const parallel::DataParallel::NonFinite& found) {
+  if (found.parameter.empty()) return "";
+  std::string text = fmt::format("{} of rank {}", found.parameter, found.rank);
+  return found.micro < 0 ? text : text + fmt::format(", micro-batch {}", found.micro);
+}
+
+void check_finite(const StepRecord& r, const TrainConfig& c, const optim::LossScaler& scaler) {
+  if (std::isfinite(r.loss) && std::isfinite(r.grad_norm)) return;
+  bool scaled = c.precision == "fp16";
+  if (scaled && !scaler.exhausted()) return;
+  check_input(!scaled, Exit::non_finite,
+              "train: {} steps in a row overflowed, the last at step {} with loss scale {}, first "
+              "in {}; no "
+              "weight was changed. Expected a finite gradient: try --loss-scale 0, or a lower --lr",
+              scaler.skips(), r.step, r.loss_scale, r.overflow);
+  fail(Exit::non_finite,
+       "train: loss {} and gradient norm {} at step {}, first in {}; no weight was changed. "
+       "Expected finite ones: try a lower --lr, more --warmup, or --clip",
+       r.loss, r.grad_norm, r.step, r.overflow.empty() ? "the loss" : r.overflow);
+}
+
 void Report::describe(const std::string& mesh, const TextData& text,
                       const Tokenizer& tokenizer) const {
   if (!speaks_) return;
@@ -93,6 +114,7 @@ void Report::step(const StepRecord& r) {
       R"("seconds":{},"tokens_per_second":{},"memory_bytes":{})",
       r.step, exact(r.loss), exact(r.grad_norm), exact(r.lr), exact(r.loss_scale), r.skipped,
       r.tokens, exact(took), exact(double(r.tokens) / took), int64_t(r.memory_bytes));
+  if (!r.overflow.empty()) line += fmt::format(R"(,"overflow":"{}")", r.overflow);
   if (r.val_loss) line += fmt::format(R"(,"val_loss":{})", exact(*r.val_loss));
   line += "}\n";
   bool written = std::fputs(line.c_str(), file_.get()) >= 0 && std::fflush(file_.get()) == 0;
@@ -105,11 +127,13 @@ void Report::step(const StepRecord& r) {
 
 /// About a line a second, and the ones nobody wants to miss.
 void Report::print(const StepRecord& r, double took) {
-  bool wanted = r.step == 1 || r.step == config_.steps || r.val_loss;
+  bool wanted = r.step == 1 || r.step == config_.steps || r.val_loss || r.skipped;
   if (!wanted && seconds(last_step_ - last_line_) < 2) return;
   last_line_ = last_step_;
   double pace = mean_seconds_ > 0 ? mean_seconds_ : took;
   std::string val = r.val_loss ? fmt::format("  val loss {:.4f}", *r.val_loss) : "";
+  if (r.skipped)
+    val += fmt::format("  skipped: loss scale {:g} overflowed in {}", r.loss_scale, r.overflow);
   fmt::print(
       "step {:>{}}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6.0f} tokens/s  {} left{}\n",
       r.step, std::to_string(config_.steps).size(), config_.steps, r.loss, r.grad_norm, r.lr,

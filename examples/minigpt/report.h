@@ -7,7 +7,8 @@
 
 #include "examples/minigpt/config.h"
 #include "examples/minigpt/text_data.h"
-#include "parallel/comm/communicator.h"
+#include "optim/loss_scaler.h"
+#include "parallel/data/data_parallel.h"
 
 namespace triax::minigpt {
 
@@ -27,9 +28,15 @@ struct StepRecord {
   int64_t tokens = 0;
   double memory_bytes = 0;
   double loss_scale = 1;
-  bool skipped = false;  ///< a gradient was not finite: nothing was changed
+  bool skipped = false;       ///< a gradient was not finite: nothing was changed
+  std::string overflow = {};  ///< where the first inf or NaN of a skipped step came from
   std::optional<double> val_loss = {};
 };
+
+/// `block0.up.weight of rank 1, micro-batch 2`; empty for none.
+std::string describe(const parallel::DataParallel::NonFinite& found);
+/// Throws Error 77 if the step's loss or gradient is not finite and another loss scale cannot help.
+void check_finite(const StepRecord& r, const TrainConfig& c, const optim::LossScaler& scaler);
 
 /// Prints progress and writes metrics.jsonl, with one voice: silent on all ranks but the first.
 class Report {

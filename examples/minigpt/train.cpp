@@ -1,7 +1,5 @@
 #include "examples/minigpt/train.h"
 
-#include <cmath>
-
 #include "core/check.h"
 #include "examples/minigpt/agreement.h"
 #include "examples/minigpt/feed.h"
@@ -40,9 +38,7 @@ class Trainer {
     bool stopping = false;
     while (step < config_.steps && !stopping) {
       ++step;
-      double loss = replica_.step([&](int64_t micro) { return feed_.at(step, micro); },
-                                  scaler_.scale() / double(tokens_per_step()));
-      Totals totals = add_up(mesh_.world(), loss);
+      Totals totals = add_up(mesh_.world(), forward_backward(step));
       StepRecord record{.step = step,
                         .loss = totals.loss / double(tokens_per_step()),
                         .lr = schedule_.at(adam_.steps() + 1),
@@ -64,6 +60,10 @@ class Trainer {
  private:
   parallel::DataParallel& data() { return replica_.data(); }
   int64_t tokens_per_step() const { return config_.global_batch * config_.model.context; }
+  double forward_backward(int64_t step, Replica::Watch watch = Replica::Watch::off) {
+    return replica_.step([&](int64_t micro) { return feed_.at(step, micro); },
+                         scaler_.scale() / double(tokens_per_step()), watch);
+  }
   static bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
   /// Mean loss over all held-out tokens, shared out over the replicas.
@@ -86,28 +86,18 @@ class Trainer {
     r.loss_scale = scaler_.scale();
     r.grad_norm = norm.value / r.loss_scale;
     r.skipped = norm.non_finite > 0;
+    if (r.skipped) r.overflow = trace_overflow(r.step);
     scaler_.update(r.skipped);
-    check_finite(r);
+    check_finite(r, config_, scaler_);
     if (r.skipped) return;
     adam_.step(r.lr, optim::clip_factor(r.grad_norm, config_.clip) / r.loss_scale);
     data().publish();
   }
 
-  void check_finite(const StepRecord& r) {
-    if (std::isfinite(r.loss) && std::isfinite(r.grad_norm)) return;
-    bool scaled = config_.precision == "fp16";
-    if (scaled && !scaler_.exhausted()) return;
-    std::string where = data().first_non_finite().parameter;
-    check_input(
-        !scaled, Exit::non_finite,
-        "train: {} steps in a row overflowed, the last at step {} with loss scale {}, first "
-        "in {}; no weight was changed. Expected a finite gradient: try --loss-scale 0, or a "
-        "lower --lr",
-        scaler_.skips(), r.step, r.loss_scale, where);
-    fail(Exit::non_finite,
-         "train: loss {} and gradient norm {} at step {}, first in {}; no weight was changed. "
-         "Expected finite ones: try a lower --lr, more --warmup, or --clip",
-         r.loss, r.grad_norm, r.step, where.empty() ? "the loss" : where);
+  /// Runs the unchanged step once more, watched: where did the first inf or NaN come from?
+  std::string trace_overflow(int64_t step) {
+    forward_backward(step, Replica::Watch::on);
+    return describe(data().first_non_finite());
   }
 
   const TrainConfig& config_;
