@@ -194,6 +194,20 @@ Flags run_flags(TrainConfig& c) {
   };
 }
 
+constexpr const char* recomputations[] = {"off", "selective", "block", "block-split"};
+
+Flags memory_flags(TrainConfig& c) {
+  return {{"recompute",
+           "Memory",
+           "NAME",
+           "what backward makes again instead of keeping it: off, selective (what attention and "
+           "GELU return), block (all of a block but its input), block-split (and that is shared "
+           "out over tp)",
+           &c.recompute,
+           {},
+           {std::begin(recomputations), std::end(recomputations)}}};
+}
+
 Flags checkpoint_flags(TrainConfig& c) {
   const char* group = "Checkpoints";
   return {
@@ -224,11 +238,18 @@ DType dtype_of(const std::string& precision) {
   return precision == "bf16" ? bf16 : precision == "fp16" ? f16 : f32;
 }
 
+Recompute recompute_of(const std::string& name) {
+  auto* found = std::find(std::begin(recomputations), std::end(recomputations), name);
+  check_input(found != std::end(recomputations), Exit::config, "recompute is `{}`; expected {}",
+              printable(name), fmt::join(recomputations, ", "));
+  return Recompute(found - std::begin(recomputations));
+}
+
 Verb train_verb(TrainConfig& c) {
   Verb verb{"train", "Trains a transformer on the characters of a text.", {}};
   for (Flags flags :
        {model_flags(c.model), data_flags(c), optimisation_flags(c), mesh_flags(c.mesh),
-        rank_flags(c.comm, c.ranks), run_flags(c), checkpoint_flags(c)}) {
+        rank_flags(c.comm, c.ranks), run_flags(c), memory_flags(c), checkpoint_flags(c)}) {
     verb.flags.insert(verb.flags.end(), flags.begin(), flags.end());
   }
   return verb;
@@ -277,7 +298,7 @@ Verb parity_verb(ParityConfig& c) {
     if (flag.name != "dp" && flag.name != "pp" && flag.name != "tp") flags.push_back(flag);
   auto config = [](const Flag& f) { return f.name == "config" || f.name == "seed"; };
   for (const Flags& more :
-       {model_flags(t.model), data_flags(t), optimisation_flags(t), run_flags(t)})
+       {model_flags(t.model), data_flags(t), optimisation_flags(t), memory_flags(t), run_flags(t)})
     for (auto& flag : more)
       if (flag.group != std::string("Run") || config(flag)) flags.push_back(flag);
   std::erase_if(flags, [](const Flag& f) { return f.name == "val-fraction"; });

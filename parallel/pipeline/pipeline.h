@@ -60,7 +60,7 @@ class Pipeline {
 
  private:
   struct Slot {  // a micro-batch in a chunk, from its forward to the end of its backward
-    Tensor x, y;
+    Tensor x, y;  // without their values once forward is done
     autograd::Later later;
   };
   using Key = std::pair<int, int>;  // chunk, micro-batch
