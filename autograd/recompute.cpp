@@ -60,7 +60,7 @@ Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x
   bool packs = packing.pack && x.defined();
   if (packs) input = packing.pack(input);
   bool wanted = requires_grad(x), leaf = wanted && x.meta()->node->is_leaf;
-  auto rule = [=, unpack = packing.unpack, count = inputs.size()](const Tensor& dy) {
+  auto rule = [=, unpack = packing.unpack, count = inputs.size()](Tensor dy, autograd::Into&) {
     Tensors dx(count);  // the leaves' part comes out of the nested pass
     Tensor again = packs ? unpack(input, shape) : input.defined() ? input.detach() : input;
     Tensor y;
@@ -69,7 +69,7 @@ Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x
       if (wanted) again = stand_in(again, leaf, dx[0]);
       y = without_values(fn(again));
     }
-    backward(y, dy);
+    backward(y, std::move(dy));
     if (leaf) dx[0] = std::exchange(grad(again), {});
     return dx;
   };

@@ -49,7 +49,8 @@ Block::Block(const ModelConfig& c, const TensorParallel& tp)
 
 Tensor Block::operator()(const Tensor& x, const nn::Batch& batch, Recompute how) const {
   if (how < Recompute::block) return run(x, batch, how == Recompute::selective);
-  auto again = [this, batch](const Tensor& input) { return run(input, batch, false); };
+  nn::Batch place{.time = batch.time, .first = batch.first};  // the tokens need not be kept for it
+  auto again = [this, place](const Tensor& input) { return run(input, place, false); };
   return recompute(again, x, how == Recompute::block_split ? tp_.split() : Packing{});
 }
 
