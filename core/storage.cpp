@@ -52,11 +52,12 @@ std::shared_ptr<Storage> Storage::take() {
 }
 
 void Storage::take_from(Storage& other) {
-  check(!present_ && other.present_ && bytes_ == other.bytes_ && device_ == other.device_,
-        "storage: take_from: {} bytes ({}) from {} bytes ({}); expected equally many, here released "
-        "and there present",
-        bytes_, present_ ? "present" : "released", other.bytes_,
-        other.present_ ? "present" : "released");
+  check(
+      !present_ && other.present_ && bytes_ == other.bytes_ && device_ == other.device_,
+      "storage: take_from: {} bytes ({}) from {} bytes ({}); expected equally many, here released "
+      "and there present",
+      bytes_, present_ ? "present" : "released", other.bytes_,
+      other.present_ ? "present" : "released");
   std::swap(data_, other.data_);
   std::swap(allocator_, other.allocator_);
   other.present_ = false;

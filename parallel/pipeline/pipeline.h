@@ -59,7 +59,7 @@ class Pipeline {
   std::vector<const Communicator*> links() const;
 
  private:
-  struct Slot {  // a micro-batch in a chunk, from its forward to the end of its backward
+  struct Slot {   // a micro-batch in a chunk, from its forward to the end of its backward
     Tensor x, y;  // without their values once forward is done
     autograd::Later later;
   };

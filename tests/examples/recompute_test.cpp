@@ -8,6 +8,7 @@
 #include "examples/minigpt/replica.h"
 #include "examples/minigpt/trace.h"
 #include "parallel/comm/thread_comm.h"
+#include "tests/support/tensors.h"
 
 namespace triax::minigpt {
 namespace {
@@ -225,6 +226,30 @@ TEST(Recompute, KeepsLessOfEveryLiveMicroBatch) {
     double saved = 3 * (kept(wide(3, "fp32", "off"), {1, false}) -
                         kept(wide(3, "fp32", recompute), {1, false}));
     EXPECT_NEAR(off - each(recompute), saved, 0.05 * saved) << recompute;
+  }
+}
+
+// Inputs of the two norms and four products, 2 and 7 units, and gradients of their results, 2 and
+// 9; whatever was kept or made again in the first half. x is there already.
+TEST(Recompute, SplitBackwardHoldsWhatWeightGradientsNeed) {
+  for (const char* recompute : {"off", "selective", "block"}) {
+    TrainConfig c = wide(1, "fp32", recompute);
+    c.model.dropout = 0.1;
+    auto alone = parallel::single_rank();
+    Gpt model(c.model, parallel::TensorParallel(*alone));
+    model.materialize(cpu, f32, 1);
+    nn::Layer block = model.layers(recompute_of(recompute))[1];
+    nn::Batch batch{.time = c.model.context};
+    Tensor x = test::filled({int64_t(rows(c)), c.model.width}, 1, f32);
+    require_grad(x);
+    auto live = [] { return memory::counter()->live(); };
+    int64_t before = live();
+    Tensor y = without_values(block.run(x, batch));
+    autograd::Later later;
+    backward(y, full(y.shape(), 1, f32, cpu), &later);
+    grad(x) = {};
+    EXPECT_EQ(double(live() - before), 19 * whole(c) + 16 * rows(c)) << recompute;
+    later.run();
   }
 }
 
