@@ -34,9 +34,25 @@ void after_backward(std::function<void()> f);
 /// Called from inside a rule it joins the running pass. With `later`, weight gradients wait there.
 void backward(const Tensor& y, Tensor dy = {}, autograd::Later* later = nullptr);
 
+/// How `recompute` keeps its input: as it is, or packed (ranks that have the same input can keep a
+/// share each). `unpack` gives back x, of this shape, bit for bit.
+struct Packing {
+  std::function<Tensor(const Tensor& x)> pack = {};
+  std::function<Tensor(const Tensor& packed, const Shape& shape)> unpack = {};
+};
+
 /// y = fn(x), keeping x only; backward runs fn again (Chen et al., "Training deep nets with
 /// sublinear memory cost", 2016). fn must be a pure function of x and of leaves. x may be
-/// undefined.
-Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x);
+/// undefined. Gradients have the bits that they have without.
+Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x,
+                 const Packing& packing = {});
+
+/// y, which ops have computed from `made`: the bytes of `made` go now, and when backward reaches y
+/// they are made again by `again()`, which returns the same values. For what is cheap to make and
+/// large to keep. `made` is whole (no view) and nobody uses it but the graph between it and y.
+Tensor remake(const Tensor& y, const Tensor& made, std::function<Tensor()> again);
+
+/// All of `y` that a backward pass from it needs: shape, dtype and history, without the values.
+Tensor without_values(const Tensor& y);
 
 }  // namespace triax

@@ -33,8 +33,11 @@ void Pass::run(const std::shared_ptr<Node>& root, Tensor dy) {
     std::shared_ptr<Node> n = walk.ready.top();
     walk.ready.pop();
     Tensor g = std::exchange(walk.grads[n.get()], {});
+    if (!n->later) {
+      run_rule(*n, std::move(g), walk);
+      continue;
+    }
     run_rule(*n, g, walk);
-    if (!n->later) continue;
     auto waits = [](auto& i) { return !i || i->is_leaf; };
     if (later_ && std::all_of(n->later->inputs.begin(), n->later->inputs.end(), waits))
       later_->jobs_.emplace_back(n->later, g);
@@ -66,13 +69,13 @@ void Pass::count(Node& root, Walk& walk) {
 
 /// Run one rule and hand its results to the inputs. An undefined dy (no part of the loss came this
 /// way) passes through as undefined, so that nobody waits for it.
-void Pass::run_rule(Node& n, const Tensor& dy, Walk& walk) {
+void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
   Into into = offer(n, walk);
   Into given = into;
   Tensors parts(n.inputs.size());
   if (dy.defined()) {
-    Tensor g = dy.contiguous();
-    parts = n.rule(g, into);
+    dy = dy.contiguous();
+    parts = n.rule(std::move(dy), into);
     check(parts.size() == n.inputs.size(), "{}: the rule returned {} gradients; expected {}",
           n.name, parts.size(), n.inputs.size());
   }
@@ -195,13 +198,15 @@ void backward(const Tensor& y, Tensor dy, autograd::Later* later) {
         "backward: gradient {} for {}; expected the same shape, dtype and device", describe(dy),
         describe(y));
   using autograd::running;
-  if (running) return running->run(y.meta()->node, dy.detach());
+  Tensor given = dy.detach();
+  dy = {};  // if the caller has no handle either, it may be written into
+  if (running) return running->run(y.meta()->node, std::move(given));
   auto pass = std::make_shared<autograd::Pass>(later);
   struct Running {
     explicit Running(autograd::Pass* p) { running = p; }
     ~Running() { running = nullptr; }
   } here(pass.get());
-  pass->run(y.meta()->node, dy.detach());
+  pass->run(y.meta()->node, std::move(given));
   pass->finish();
 }
 

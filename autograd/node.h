@@ -40,8 +40,10 @@ class Into {
   std::vector<Slot> slots_;
 };
 
-/// dL/dy -> one gradient per input; undefined = zero. dy is contiguous, of y's shape and dtype.
-using Rule = std::function<Tensors(const Tensor& dy, Into& into)>;
+/// dL/dy -> one gradient per input; undefined = zero. dy is contiguous, of y's shape and dtype. A
+/// rule that takes it by value is its owner: mostly nobody else holds it, and it ends with the
+/// rule.
+using Rule = std::function<Tensors(Tensor dy, Into& into)>;
 
 struct Meta;
 

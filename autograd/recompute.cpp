@@ -3,6 +3,7 @@
 #include "autograd/backward.h"
 #include "autograd/record.h"
 #include "autograd/touched.h"
+#include "core/check.h"
 
 namespace triax {
 namespace autograd {
@@ -29,7 +30,23 @@ void note_touched(const Tensors& used) {
 
 }  // namespace autograd
 
-Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x) {
+namespace {
+
+/// A stand-in for x at the start of the second run. An intermediate's gradient is collected in its
+/// own dtype, a leaf's in the accumulator's: the stand-in does as x does, so that bits are equal.
+Tensor stand_in(Tensor x, bool leaf, Tensor& gradient) {
+  if (leaf) return require_grad(x);
+  Tensor anchor = empty({}, x.dtype(), x.device());
+  return record("input", x, {require_grad(anchor)}, [&gradient](const Tensor& dy) {
+    gradient = dy;
+    return Tensors{{}};
+  });
+}
+
+}  // namespace
+
+Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x,
+                 const Packing& packing) {
   if (!autograd::recording()) return fn(x);
   Tensor input = x.defined() ? x.detach() : x, result;
   Tensors inputs{x};  // the leaves are inputs too, so that the pass knows to wait for them
@@ -39,20 +56,45 @@ Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x
     result = fn(input);
     inputs.insert(inputs.end(), touched.leaves().begin(), touched.leaves().end());
   }
-  return record("recompute", result, inputs,
-                [fn, input, count = inputs.size(), wanted = requires_grad(x)](const Tensor& dy) {
-                  Tensors dx(count);  // the leaves' part comes out of the nested pass
-                  Tensor again = input.defined() ? input.detach() : input;
-                  if (wanted) require_grad(again);
-                  Tensor y;
-                  {
-                    Recording on(Recording::on);
-                    y = fn(again);
-                  }
-                  backward(y, dy);
-                  if (wanted) dx[0] = std::exchange(grad(again), {});
-                  return dx;
+  Shape shape = x.defined() ? x.shape() : Shape{};
+  bool packs = packing.pack && x.defined();
+  if (packs) input = packing.pack(input);
+  bool wanted = requires_grad(x), leaf = wanted && x.meta()->node->is_leaf;
+  auto rule = [=, unpack = packing.unpack, count = inputs.size()](Tensor dy, autograd::Into&) {
+    Tensors dx(count);  // the leaves' part comes out of the nested pass
+    Tensor again = packs ? unpack(input, shape) : input.defined() ? input.detach() : input;
+    Tensor y;
+    {
+      Recording on(Recording::on);
+      if (wanted) again = stand_in(again, leaf, dx[0]);
+      y = without_values(fn(again));
+    }
+    backward(y, std::move(dy));
+    if (leaf) dx[0] = std::exchange(grad(again), {});
+    return dx;
+  };
+  return record("recompute", result, inputs, rule);
+}
+
+Tensor remake(const Tensor& y, const Tensor& made, std::function<Tensor()> again) {
+  if (!autograd::recording() || !requires_grad(y)) return y;
+  check(made.bytes() == made.storage()->bytes(), "remake: {} is a part of {} bytes; expected all",
+        describe(made), made.storage()->bytes());
+  made.storage()->release();
+  return record("remake", y.detach(), {y},
+                [storage = made.storage(), again = std::move(again)](const Tensor& dy) {
+                  Tensor values = again();
+                  storage->take_from(*values.storage());
+                  return Tensors{dy};
                 });
+}
+
+Tensor without_values(const Tensor& y) {
+  auto none = std::make_shared<Storage>(0, y.device(), nullptr);
+  none->release();  // reading them is an error
+  Tensor stub(std::move(none), y.dtype(), y.shape(), contiguous_strides(y.shape()));
+  stub.meta() = y.meta();
+  return stub;
 }
 
 }  // namespace triax

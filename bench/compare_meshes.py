@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What a mesh costs: the same model, global batch and steps on meshes of this machine's cores.
+"""What a mesh, or recomputation, costs: the same model, global batch and steps on this machine's
+cores.
 
     python3 bench/compare_meshes.py --minigpt build/release/bin/minigpt
 
@@ -43,6 +44,8 @@ MESHES = (
     Mesh("pp 2, interleaved, 8", 2, "--pp 2 --schedule interleaved --micro-batch 1"),
     Mesh("pp 2, ZB-H1, 8", 2, "--pp 2 --schedule zb-h1 --micro-batch 1"),
     Mesh("one rank, 8 micro-batches", 1, "--micro-batch 1"),
+    Mesh("one rank, recompute selective", 1, "--micro-batch 4 --recompute selective"),
+    Mesh("one rank, recompute block", 1, "--micro-batch 4 --recompute block"),
 )
 
 

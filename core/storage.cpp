@@ -51,4 +51,19 @@ std::shared_ptr<Storage> Storage::take() {
   return other;
 }
 
+void Storage::take_from(Storage& other) {
+  check(
+      !present_ && other.present_ && bytes_ == other.bytes_ && device_ == other.device_,
+      "storage: take_from: {} bytes ({}) from {} bytes ({}); expected equally many, here released "
+      "and there present",
+      bytes_, present_ ? "present" : "released", other.bytes_,
+      other.present_ ? "present" : "released");
+  std::swap(data_, other.data_);
+  std::swap(allocator_, other.allocator_);
+  other.present_ = false;
+  other.counter_->add(other.kind_, -int64_t(bytes_));
+  present_ = true;
+  counter_->add(kind_, int64_t(bytes_));
+}
+
 }  // namespace triax

@@ -37,6 +37,9 @@ class Storage {
   void restore();
   /// Move the bytes to a new storage; this one is released.
   std::shared_ptr<Storage> take();
+  /// The reverse: the bytes of `other`, equally many, become those of this released storage, and
+  /// `other` is released.
+  void take_from(Storage& other);
 
  private:
   void* data_ = nullptr;

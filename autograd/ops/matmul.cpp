@@ -114,9 +114,10 @@ Tensor linear_gelu(const Tensor& input, const Tensor& weight, const Tensor& bias
       "linear", before, {input},
       [w](const Tensor& dy, Into& into) { return Tensors{input_gradient(dy, w, into)}; },
       {weight, bias}, weight_rule(x, w.size(0)));
-  return record("gelu", y, {h}, [h = h.detach(), y = y.detach()](const Tensor& dy, Into& into) {
+  // The slope needs h alone, so y goes as early as the op that takes it lets it.
+  return record("gelu", y, {h}, [h = h.detach()](const Tensor& dy, Into& into) {
     auto [dh, write] = into.at(0, h);
-    backend(h).unary_backward(unary_id<functors::Gelu>(), h, y, dy, dh, write);
+    backend(h).unary_backward(unary_id<functors::Gelu>(), h, h, dy, dh, write);
     return Tensors{dh};
   });
 }

@@ -3,29 +3,32 @@
 namespace triax {
 namespace {
 
-template <class Functor> Tensor unary(const char* name, const Tensor& input) {
+enum class Slope { of_x, of_y };  // of which of the two a functor's slope is a function
+
+template <class Functor, Slope slope> Tensor unary(const char* name, const Tensor& input) {
   autograd::check_float(name, input);
   constexpr Unary op = unary_id<Functor>();
   Tensor x = input.contiguous().detach(), y = empty_like(x);
   backend(x).unary(op, x, y);
-  return record(name, y, {input}, [x, y = y.detach()](const Tensor& dy, autograd::Into& into) {
-    auto [dx, write] = into.at(0, x);
-    backend(x).unary_backward(op, x, y, dy, dx, write);
+  Tensor kept = slope == Slope::of_x ? x : y.detach();
+  return record(name, y, {input}, [kept](const Tensor& dy, autograd::Into& into) {
+    auto [dx, write] = into.at(0, kept);
+    backend(kept).unary_backward(op, kept, kept, dy, dx, write);
     return Tensors{dx};
   });
 }
 
 }  // namespace
 
-Tensor operator-(const Tensor& x) { return unary<functors::Neg>("neg", x); }
-Tensor exp(const Tensor& x) { return unary<functors::Exp>("exp", x); }
-Tensor log(const Tensor& x) { return unary<functors::Log>("log", x); }
-Tensor sqrt(const Tensor& x) { return unary<functors::Sqrt>("sqrt", x); }
-Tensor tanh(const Tensor& x) { return unary<functors::Tanh>("tanh", x); }
-Tensor sigmoid(const Tensor& x) { return unary<functors::Sigmoid>("sigmoid", x); }
-Tensor relu(const Tensor& x) { return unary<functors::Relu>("relu", x); }
-Tensor gelu(const Tensor& x) { return unary<functors::Gelu>("gelu", x); }
-Tensor gelu_erf(const Tensor& x) { return unary<functors::GeluErf>("gelu_erf", x); }
-Tensor silu(const Tensor& x) { return unary<functors::Silu>("silu", x); }
+Tensor operator-(const Tensor& x) { return unary<functors::Neg, Slope::of_x>("neg", x); }
+Tensor exp(const Tensor& x) { return unary<functors::Exp, Slope::of_y>("exp", x); }
+Tensor log(const Tensor& x) { return unary<functors::Log, Slope::of_x>("log", x); }
+Tensor sqrt(const Tensor& x) { return unary<functors::Sqrt, Slope::of_y>("sqrt", x); }
+Tensor tanh(const Tensor& x) { return unary<functors::Tanh, Slope::of_y>("tanh", x); }
+Tensor sigmoid(const Tensor& x) { return unary<functors::Sigmoid, Slope::of_y>("sigmoid", x); }
+Tensor relu(const Tensor& x) { return unary<functors::Relu, Slope::of_x>("relu", x); }
+Tensor gelu(const Tensor& x) { return unary<functors::Gelu, Slope::of_x>("gelu", x); }
+Tensor gelu_erf(const Tensor& x) { return unary<functors::GeluErf, Slope::of_x>("gelu_erf", x); }
+Tensor silu(const Tensor& x) { return unary<functors::Silu, Slope::of_x>("silu", x); }
 
 }  // namespace triax

@@ -123,7 +123,7 @@ template <class T, class C> class Worker {
       for (int64_t j = 0; j < at.cols; ++j) sums[i * stride_ + j] = part[i * cols + j];
   }
 
-  /// Old c (unless it is in the sums), bias and gelu; rounded once.
+  /// Old c (unless it is in the sums), bias and gelu; rounded once, with gelu twice.
   void finish(const Block& at, A* sums) {
     for (int64_t i = 0; i < at.rows; ++i, sums += cols) {
       int64_t r = at.row + i;
@@ -137,7 +137,8 @@ template <class T, class C> class Worker {
       if (p_.before) {
         T* before = p_.before + r * p_.before_row + at.col * p_.before_col;
         for (int64_t j = 0; j < at.cols; ++j) before[j * p_.before_col] = T(sums[j]);
-        for (int j = 0; j < cols; ++j) sums[j] = functors::Gelu::forward(sums[j]);
+        // Of what is kept of them, so that gelu(before) gives these bits again.
+        for (int j = 0; j < cols; ++j) sums[j] = functors::Gelu::forward(A(T(sums[j])));
       }
       for (int64_t j = 0; j < at.cols; ++j) c[j * p_.c_col] = C(sums[j]);
     }

@@ -194,6 +194,20 @@ Flags run_flags(TrainConfig& c) {
   };
 }
 
+constexpr const char* recomputations[] = {"off", "selective", "block", "block-split"};
+
+Flags memory_flags(TrainConfig& c) {
+  return {{"recompute",
+           "Memory",
+           "NAME",
+           "what backward makes again instead of keeping it: off, selective (what attention and "
+           "GELU return), block (all of a block but its input), block-split (and that is shared "
+           "out over tp)",
+           &c.recompute,
+           {},
+           {std::begin(recomputations), std::end(recomputations)}}};
+}
+
 Flags checkpoint_flags(TrainConfig& c) {
   const char* group = "Checkpoints";
   return {
@@ -218,11 +232,18 @@ Flags checkpoint_flags(TrainConfig& c) {
 
 }  // namespace
 
+Recompute recompute_of(const std::string& name) {
+  auto* found = std::find(std::begin(recomputations), std::end(recomputations), name);
+  check_input(found != std::end(recomputations), Exit::config, "recompute is `{}`; expected {}",
+              printable(name), fmt::join(recomputations, ", "));
+  return Recompute(found - std::begin(recomputations));
+}
+
 Verb train_verb(TrainConfig& c) {
   Verb verb{"train", "Trains a transformer on the characters of a text.", {}};
   for (Flags flags :
        {model_flags(c.model), data_flags(c), optimisation_flags(c), mesh_flags(c.mesh),
-        rank_flags(c.comm, c.ranks), run_flags(c), checkpoint_flags(c)}) {
+        rank_flags(c.comm, c.ranks), run_flags(c), memory_flags(c), checkpoint_flags(c)}) {
     verb.flags.insert(verb.flags.end(), flags.begin(), flags.end());
   }
   return verb;
@@ -271,7 +292,7 @@ Verb parity_verb(ParityConfig& c) {
     if (flag.name != "dp" && flag.name != "pp" && flag.name != "tp") flags.push_back(flag);
   auto config = [](const Flag& f) { return f.name == "config" || f.name == "seed"; };
   for (const Flags& more :
-       {model_flags(t.model), data_flags(t), optimisation_flags(t), run_flags(t)})
+       {model_flags(t.model), data_flags(t), optimisation_flags(t), memory_flags(t), run_flags(t)})
     for (auto& flag : more)
       if (flag.group != std::string("Run") || config(flag)) flags.push_back(flag);
   std::erase_if(flags, [](const Flag& f) { return f.name == "val-fraction"; });
@@ -295,21 +316,17 @@ Verb plan_verb(PlanConfig& c) {
       {"check", group, "", "train a step of the best on threads here, and compare the memory",
        &c.check},
   };
-  for (const Flags& more : {model_flags(t.model), data_flags(t), mesh_flags(t.mesh),
-                            optimisation_flags(t), run_flags(t)})
-    for (const Flag& flag : more) {
-      constexpr const char* axes[] = {"dp", "pp", "tp"};
-      constexpr const char* others[] = {"data", "micro-batch", "global-batch", "config",
-                                        "precision"};
-      auto is = [&](const char* name) { return flag.name == name; };
-      bool axis = std::any_of(std::begin(axes), std::end(axes), is), zero = is("zero");
-      if (flag.group != std::string("Model") && flag.group != std::string("Mesh") &&
-          std::none_of(std::begin(others), std::end(others), is))
-        continue;
-      flags.push_back(flag);
-      if (axis) flags.back().range.min = 0, flags.back().shown = "all that the ranks allow";
-      if (zero) flags.back().range.min = -1, flags.back().shown = "all";
-    }
+  for (const Flags& whole : {model_flags(t.model), mesh_flags(t.mesh), memory_flags(t)})
+    flags.insert(flags.end(), whole.begin(), whole.end());
+  for (Flag& flag : flags) {
+    if (flag.name == "dp" || flag.name == "pp" || flag.name == "tp")
+      flag.range.min = 0, flag.shown = "all that the ranks allow";
+    if (flag.name == "zero") flag.range.min = -1, flag.shown = "all";
+  }
+  for (const Flags& some : {data_flags(t), optimisation_flags(t), run_flags(t)})
+    for (const Flag& flag : some)
+      for (const char* name : {"data", "micro-batch", "global-batch", "precision", "config"})
+        if (flag.name == name) flags.push_back(flag);
   return {"plan", "Says what each mesh would hold, and about how fast it would be.",
           std::move(flags)};
 }

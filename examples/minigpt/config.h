@@ -28,6 +28,14 @@ struct MeshConfig {
   std::string placement;  ///< blocks per virtual stage; empty: balanced by cost
 };
 
+/// What of a block is made again in backward instead of being kept.
+enum class Recompute {
+  off,
+  selective,   ///< what attention and GELU return (Korthikanti et al., 2022, section 5)
+  block,       ///< all of it but its input (Chen et al., 2016)
+  block_split  ///< and that input is shared out over the tensor-parallel ranks
+};
+
 /// Everything `minigpt train` can be told; train_verb() says what each member means.
 struct TrainConfig {
   std::string config;  ///< the file that was read, if any; no key of its own
@@ -53,6 +61,7 @@ struct TrainConfig {
   std::string device = "cpu";  ///< cpu, cuda
   std::string precision = "fp32";
   double loss_scale = 0;  ///< fp16 only; 0: dynamic
+  std::string recompute = "off";
 
   std::string out;      ///< empty: runs/<date>-<name of the data>
   std::string metrics;  ///< empty: OUT/metrics.jsonl
@@ -101,6 +110,9 @@ struct PlanConfig {
   int64_t top = 20;    ///< rows to print
   bool check = false;
 };
+
+/// off, selective, block, block-split. Throws Error 78 for another word.
+Recompute recompute_of(const std::string& name);
 
 /// The verbs, their flags bound to the members of `config` (they hold pointers into it): the one
 /// table that the command line, configuration files, --help and docs/cli.md are made from.

@@ -47,12 +47,33 @@ Block::Block(const ModelConfig& c, const TensorParallel& tp)
       drop1_(child<nn::Dropout>("drop1", c.dropout)),
       drop2_(child<nn::Dropout>("drop2", c.dropout)) {}
 
-Tensor Block::operator()(const Tensor& x, const nn::Batch& batch) const {
+Tensor Block::operator()(const Tensor& x, const nn::Batch& batch, Recompute how) const {
+  if (how < Recompute::block) return run(x, batch, how == Recompute::selective);
+  nn::Batch place{.time = batch.time, .first = batch.first};  // the tokens need not be kept for it
+  auto again = [this, place](const Tensor& input) { return run(input, place, false); };
+  return recompute(again, x, how == Recompute::block_split ? tp_.split() : Packing{});
+}
+
+Tensor Block::run(const Tensor& x, const nn::Batch& batch, bool remakes) const {
   int64_t first = first_token(tp_, batch, x.size(0));
+  Tensor h = x + drop1_(attend(norm1_(x), batch, remakes), first);
+  return h + drop2_(mlp(norm2_(h), remakes), first);
+}
+
+Tensor Block::attend(const Tensor& x, const nn::Batch& batch, bool remakes) const {
   auto mask = attention_drop_.mask(batch.first, tp_.rank() * heads_ * batch.time);
-  Tensor a = causal_attention(qkv_(norm1_(x)), {batch.time, head_dim_}, mask);
-  Tensor h = x + drop1_(proj_(a), first);
-  return h + drop2_(down_(up_.gelu(norm2_(h))), first);
+  Tensor qkv = qkv_(x);
+  auto of = [=, shape = AttentionShape{batch.time, head_dim_}](const Tensor& t) {
+    return causal_attention(t, shape, mask);
+  };
+  Tensor a = of(qkv), y = proj_(a);
+  return remakes ? remake(y, a, [of, kept = qkv.detach()] { return of(kept); }) : y;
+}
+
+Tensor Block::mlp(const Tensor& x, bool remakes) const {
+  if (!remakes) return down_(up_.gelu(x));
+  Tensor h = up_(x), g = gelu(h), y = down_(g);
+  return remake(y, g, [kept = h.detach()] { return gelu(kept); });
 }
 
 Gpt::Gpt(const ModelConfig& c, const TensorParallel& tp)
@@ -78,7 +99,10 @@ std::vector<Block*> Gpt::add_blocks(const ModelConfig& c) {
 
 // Costs are multiplications per token: 12 width^2 in a block's products and 2 width a key in its
 // attention, half of the keys being seen; the head's product. Looking a token up costs nothing.
-nn::Layers Gpt::layers() {
+//
+// Only blocks are recomputed. The embedding keeps no activation but its output, which is the first
+// block's input; the head's backward mostly follows its forward at once.
+nn::Layers Gpt::layers(Recompute how) {
   auto width = double(config_.width);
   double block_cost = 12 * width * width + width * double(config_.context);
   nn::Layers layers;
@@ -89,8 +113,8 @@ nn::Layers Gpt::layers() {
   for (size_t i = 0; i < blocks_.size(); ++i)
     layers.push_back({"block" + std::to_string(i),
                       {blocks_[i]},
-                      [block = blocks_[i]](const Tensor& x, const nn::Batch& batch) {
-                        return (*block)(x, batch);
+                      [block = blocks_[i], how](const Tensor& x, const nn::Batch& batch) {
+                        return (*block)(x, batch, how);
                       },
                       block_cost});
   layers.push_back({"head",

@@ -14,12 +14,26 @@ namespace triax::minigpt {
 /// Pre-norm transformer block (Radford et al., "Language models are unsupervised multitask
 /// learners", 2019): x + attention(norm(x)), then x + mlp(norm(x)). Heads and the MLP's features
 /// are split over the tensor-parallel ranks. x [rows, width], as outside of TensorParallel.
+///
+/// Bytes kept from forward to backward, of each of the rows R of a micro-batch, with width w,
+/// heads h, t tensor-parallel ranks and s bytes a number (f32: 4), R w s each:
+///   off          4 + 12/t: x, both norms' results, the sum between; and / t each: qkv 3,
+///                attention 1, before GELU 4, after it 4. (sequence parallel: 2 + 14/t)
+///   selective    4 + 7/t: without attention's result and GELU's (sequence parallel: 2 + 9/t)
+///   block        1: x (sequence parallel: 1/t)
+///   block_split  1/t
+/// and the statistics of the norms, 16 R (sequence parallel: 16 R/t), and of attention, 4 R h/t
+/// (not with block).
 class Block : public nn::Module {
  public:
   Block(const ModelConfig& c, const parallel::TensorParallel& tp);
-  Tensor operator()(const Tensor& x, const nn::Batch& batch) const;
+  Tensor operator()(const Tensor& x, const nn::Batch& batch, Recompute how) const;
 
  private:
+  Tensor run(const Tensor& x, const nn::Batch& batch, bool remakes) const;
+  Tensor attend(const Tensor& x, const nn::Batch& batch, bool remakes) const;
+  Tensor mlp(const Tensor& x, bool remakes) const;
+
   parallel::TensorParallel tp_;
   int64_t heads_, head_dim_;  // heads: of this rank
   nn::LayerNorm& norm1_;
@@ -40,7 +54,7 @@ class Gpt : public nn::Module {
 
   /// Embedding, blocks, head, in order. The last returns the sum of the cross-entropy over all
   /// counted targets, [] ; without targets the logits [rows, vocab]. They refer to this model.
-  nn::Layers layers();
+  nn::Layers layers(Recompute how = Recompute::off);
   /// All layers in order, for a model that this rank holds whole.
   Tensor operator()(const nn::Batch& batch);
 

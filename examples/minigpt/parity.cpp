@@ -43,6 +43,7 @@ void print(const Difference& d) {
 
 TrainConfig reference_of(TrainConfig c) {
   c.mesh = {.dp = 1, .chunks = 1};
+  c.recompute = "off";
   c.micro_batch = c.global_batch;
   return c;
 }
@@ -65,9 +66,10 @@ Exit parity(TrainConfig c) {
   TextData text(file, tokenizer, {.context = c.model.context, .name = c.data});
 
   const MeshConfig& m = c.mesh;
-  fmt::print("parity: dp {} x pp {} x tp {}, ZeRO {}, {}{} against one rank, {} steps\n", m.dp,
+  std::string recompute = c.recompute == "off" ? "" : ", recompute " + c.recompute;
+  fmt::print("parity: dp {} x pp {} x tp {}, ZeRO {}, {}{}{} against one rank, {} steps\n", m.dp,
              m.pp, m.tp, m.zero, m.schedule, m.sequence_parallel ? ", sequence parallel" : "",
-             c.steps);
+             recompute, c.steps);
   Names names = names_of(c.model);
   Trace reference = trace(reference_of(c), text), led = trace(c, text, &reference);
   auto difference = first_difference(reference, led, names, m, led_bounds(c));

@@ -69,9 +69,9 @@ Replica::Replica(const TrainConfig& c, parallel::Mesh& mesh, nn::Purpose purpose
       pp_(mesh.pp()),
       tp_(mesh.tp(), {.sequence = c.mesh.sequence_parallel}),
       model_(c.model, tp_),
-      chunks_(parallel::layers_of_stage(observed(model_.layers(), observer),
-                                        placement(c, model_.layers()), shape_of(c),
-                                        mesh.pp().rank())),
+      chunks_(
+          parallel::layers_of_stage(observed(model_.layers(recompute_of(c.recompute)), observer),
+                                    placement(c, model_.layers()), shape_of(c), mesh.pp().rank())),
       data_(model_, chunks_, mesh,
             {.dtype = dtype_of(c.precision),
              .seed = uint64_t(c.seed),

@@ -79,6 +79,15 @@ void check_tensor_parallel(const TrainConfig& c) {
          fmt::join(nearest_divisors(std::gcd(rows, c.model.heads), tp, 12), ", "));
 }
 
+void check_recompute(const TrainConfig& c) {
+  if (recompute_of(c.recompute) != Recompute::block_split) return;
+  check_input(c.mesh.tp > 1 && !c.mesh.sequence_parallel, Exit::config,
+              "recompute=block-split with {}\n  {}. Valid: off, selective, block.",
+              c.mesh.tp > 1 ? "sequence-parallel" : "tp=1",
+              c.mesh.tp > 1 ? "Each rank has only its rows of a block's input: they are shared out"
+                            : "There are no ranks to share a block's input out to");
+}
+
 void check_pipeline(const TrainConfig& c) {
   const MeshConfig& m = c.mesh;
   bool fits = m.chunks <= c.model.layers && m.pp * m.chunks <= c.model.layers;
@@ -124,6 +133,7 @@ void validate(const TrainConfig& config, int64_t ranks) {
   check_mesh(config.mesh, ranks, "train");
   check_batch(config);
   check_tensor_parallel(config);
+  check_recompute(config);
   check_pipeline(config);
   check_rates(config);
   check_input(!config.data.empty(), Exit::config,

@@ -156,7 +156,10 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
   }
   if (auto to = sent_by(shape, stage_, a)) send(shape, *to, slot.y);
   else if (run.output) run.output(a.micro, slot.y);
-  if (records) slots_[{a.chunk, a.micro}] = std::move(slot);
+  if (!records) return;
+  // What backward needs of the values the layers have kept, in whatever form.
+  if (slot.x.defined()) slot.x = without_values(slot.x);
+  slots_[{a.chunk, a.micro}] = {slot.x, without_values(slot.y), {}};
 }
 
 void Pipeline::backward(const Action& a, const PipelineShape& shape, const PipelineRun& run) {

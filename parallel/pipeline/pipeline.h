@@ -59,8 +59,8 @@ class Pipeline {
   std::vector<const Communicator*> links() const;
 
  private:
-  struct Slot {  // a micro-batch in a chunk, from its forward to the end of its backward
-    Tensor x, y;
+  struct Slot {   // a micro-batch in a chunk, from its forward to the end of its backward
+    Tensor x, y;  // without their values once forward is done
     autograd::Later later;
   };
   using Key = std::pair<int, int>;  // chunk, micro-batch

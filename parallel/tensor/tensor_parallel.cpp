@@ -94,6 +94,21 @@ Tensor TensorParallel::mine(const Tensor& x) const {
   return clone(x.detach().narrow(0, first_row(n), n));
 }
 
+Packing TensorParallel::split() const {
+  if (size() == 1 || sequence_) return {};
+  auto share = [tp = *this](const Tensor& x) {
+    int64_t n = x.numel() / tp.size();
+    check_input(n * tp.size() == x.numel(), Exit::config,
+                "recompute: {} ranks do not divide the {} elements of {}; expected a multiple",
+                tp.size(), x.numel(), describe(x));
+    return clone(x.contiguous().view({x.numel()}).narrow(0, tp.rank() * n, n));
+  };
+  auto whole = [tp = *this](const Tensor& packed, const Shape& shape) {
+    return tp.gathered(packed).view(shape);
+  };
+  return {share, whole};
+}
+
 Tensor TensorParallel::join_columns(const Tensor& x) const {
   if (size() == 1) return x.detach();
   Tensor all = gathered(x).view({size(), x.size(0), x.size(1)});

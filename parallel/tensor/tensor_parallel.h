@@ -1,4 +1,5 @@
 #pragma once
+#include "autograd/backward.h"
 #include "nn/parameter.h"
 #include "parallel/comm/communicator.h"
 
@@ -41,6 +42,12 @@ class TensorParallel {
   Tensor scatter_rows(const Tensor& x) const;
   /// Rows of this rank -> all rows, used alike on all ranks.
   Tensor gather_rows(const Tensor& x) const;
+
+  /// For recompute: of an input that all ranks have alike each keeps an equal share of the elements
+  /// (ZeRO-R's partitioned activations: Rajbhandari et al., "ZeRO", 2020, section 6.1), gathered in
+  /// backward. Throws Error 78 unless the ranks divide them. With `sequence` inputs are not alike
+  /// and shared out already: then, and with one rank, nothing is packed.
+  Packing split() const;
 
   /// The columns [rows, columns] of all ranks side by side; no gradient passes.
   Tensor join_columns(const Tensor& x) const;

@@ -21,7 +21,7 @@ class EngineTest : public ::testing::Test {
 };
 
 using Fn = std::function<Tensor(const Tensor& x, const Tensor& w)>;
-enum class Mode { plain, deferred, recomputed, into_views };
+enum class Mode { plain, deferred, recomputed, recomputed_deferred, into_views };
 
 /// d/dx and d/dw of sum(fn(x, w)^2) / 2 against central differences.
 void check_graph(const char* name, const Fn& fn, Mode mode) {
@@ -33,14 +33,15 @@ void check_graph(const char* name, const Fn& fn, Mode mode) {
   if (mode == Mode::into_views) set_grad_view(w, bucket.narrow(0, 4, 16).view({4, 4}));
   int fired = 0;
   on_grad(w, [&] { ++fired; });
+  bool deferred = mode == Mode::deferred || mode == Mode::recomputed_deferred;
+  bool recomputed = mode == Mode::recomputed || mode == Mode::recomputed_deferred;
   auto value = [&] {
-    Tensor y = mode == Mode::recomputed ? recompute([&](const Tensor& t) { return fn(t, w); }, x)
-                                        : fn(x, w);
+    Tensor y = recomputed ? recompute([&](const Tensor& t) { return fn(t, w); }, x) : fn(x, w);
     return 0.5 * sum(y * y);
   };
   autograd::Later later;
-  backward(value(), {}, mode == Mode::deferred ? &later : nullptr);
-  if (mode == Mode::deferred) {
+  backward(value(), {}, deferred ? &later : nullptr);
+  if (deferred) {
     EXPECT_EQ(fired, 0);
     later.run();
   }
@@ -107,12 +108,14 @@ TEST_F(EngineTest, GraphShapes) {
        }},
   };
   for (auto& [name, fn] : graphs)
-    for (Mode mode : {Mode::plain, Mode::deferred, Mode::recomputed, Mode::into_views}) {
+    for (Mode mode : {Mode::plain, Mode::deferred, Mode::recomputed, Mode::recomputed_deferred,
+                      Mode::into_views}) {
       // A weight that is itself computed cannot wait: the pass needs its gradient at once.
       bool computed = std::string(name).starts_with("weight ") &&
                       std::string(name) != "weight in two recomputed parts and outside";
       bool views = std::string(name) == "residual norm" || std::string(name) == "strided view";
-      if (mode == Mode::deferred && (computed || views)) continue;
+      bool deferred = mode == Mode::deferred || mode == Mode::recomputed_deferred;
+      if (deferred && (computed || views)) continue;
       check_graph(name, fn, mode);
     }
 }

@@ -53,10 +53,11 @@ class Parity : public testing::Test {
     TrainConfig c = base_;
     c.mesh = mesh;
     c.micro_batch = micro_batch;
+    c.recompute = recompute_;
     resolve(c, mesh.dp * mesh.pp * mesh.tp, "test");
-    SCOPED_TRACE(fmt::format("dp {} pp {} tp {}{}, zero {}, {}, {} chunks, micro-batch {}", mesh.dp,
-                             mesh.pp, mesh.tp, mesh.sequence_parallel ? " sequence" : "", mesh.zero,
-                             mesh.schedule, c.mesh.chunks, micro_batch));
+    SCOPED_TRACE(fmt::format("dp {} pp {} tp {}{}, zero {}, {}, {} chunks, micro-batch {}, {}",
+                             mesh.dp, mesh.pp, mesh.tp, mesh.sequence_parallel ? " sequence" : "",
+                             mesh.zero, mesh.schedule, c.mesh.chunks, micro_batch, recompute_));
     validate(c, mesh.dp * mesh.pp * mesh.tp);
     if (auto d = compare_with_reference(c, *text_, reference_))
       ADD_FAILURE() << "step " << d->step << ": " << d->what << " of " << d->name << ": "
@@ -65,6 +66,7 @@ class Parity : public testing::Test {
   }
 
   std::optional<TextData> text_;
+  std::string recompute_ = "off";  ///< of the meshes, never of the one rank
   TrainConfig base_;
   Trace reference_;
 };
@@ -116,6 +118,18 @@ TEST_F(Parity, AnyPlacement) {
   expect_equal({.pp = 2, .schedule = "interleaved", .chunks = 2, .placement = "0,2,0,2"});
 }
 
+TEST_F(Parity, AnyRecomputation) {
+  start(small());
+  for (const char* recompute : {"selective", "block", "block-split"}) {
+    recompute_ = recompute;
+    bool split = recompute_of(recompute_) == Recompute::block_split;
+    expect_equal({.dp = 2, .pp = 2, .tp = 2, .zero = 3, .schedule = "zb-h1"});
+    expect_equal({.dp = 3, .tp = 2, .sequence_parallel = !split, .zero = 2});
+    expect_equal({.pp = 2, .tp = split ? 2 : 1, .zero = 1, .schedule = "interleaved"});
+    expect_equal({.pp = 2, .tp = 4, .sequence_parallel = !split, .schedule = "zb-interleaved"});
+  }
+}
+
 // Parameters of sizes that nothing divides, and a vocabulary of 13 on 2, 3 and 6 slices.
 TEST_F(Parity, OddSizes) {
   TrainConfig c = small();
@@ -156,11 +170,14 @@ TEST_F(Parity, RandomCombinations) {
     start(c);
     auto names = parallel::schedule_names();
     std::string schedule = names[size_t(draw({0, 1, 2, 3, 4}))];
-    bool chunked = schedule.ends_with("interleaved");
+    bool chunked = schedule.ends_with("interleaved"), sequence = draw({0, 1}) == 1;
+    const char* recomputations[] = {"off", "selective", "block", "block-split"};
+    recompute_ = recomputations[draw(tp > 1 && !sequence ? std::vector<int64_t>{0, 1, 2, 3}
+                                                         : std::vector<int64_t>{0, 1, 2})];
     expect_equal({.dp = dp,
                   .pp = pp,
                   .tp = tp,
-                  .sequence_parallel = draw({0, 1}) == 1,
+                  .sequence_parallel = sequence,
                   .zero = draw({0, 1, 2, 3}),
                   .schedule = schedule,
                   .chunks = chunked ? draw({1, 2}) : 1},

@@ -128,11 +128,13 @@ TEST_F(Resume, IsBitwiseTheRunThatNeverStopped) {
     }
 }
 
+// And with recomputation, which a resumed run may choose anew.
 TEST_F(Resume, OnAnotherMeshFollowsTheSameCurve) {
   TrainConfig one = config("one"), two = config("two");
   run(one, 1);
   start(two, "one");
   two.resume = "auto";
+  two.recompute = "block";
   run(two, 2);
   auto a = metrics(one), b = metrics(two);
   ASSERT_EQ(b.size(), size_t(whole));

@@ -106,7 +106,7 @@ TEST(Sharding, DividesOptimizerGradientsAndParameters) {
       for (int64_t zero : {0, 1, 2, 3}) {
         TrainConfig c = config({.dp = dp, .pp = pp, .zero = zero}, 2);
         auto at_rest = [&](parallel::Mesh&, Replica& replica) {
-          SCOPED_TRACE(fmt::format("dp {}, pp {}, zero {}", dp, pp, zero));
+          SCOPED_TRACE(fmt::format("dp {}, pp {}, zero {}, {}", dp, pp, zero, c.recompute));
           const auto& held = *memory::counter();
           double all = 4 * elements(replica, c.mesh), slice = all / double(dp), largest = 0;
           for (auto& slot : replica.data().slots())
@@ -126,8 +126,11 @@ TEST(Sharding, DividesOptimizerGradientsAndParameters) {
                       slice + 2 * largest + largest / double(dp) + open);
           else EXPECT_EQ(double(held.peak(memory::gradients)), all);
         };
-        one_step(
-            c, [](auto&, auto&) {}, at_rest);
+        for (const char* recompute : {"off", "block"}) {
+          c.recompute = recompute;
+          one_step(
+              c, [](auto&, auto&) {}, at_rest);
+        }
       }
 }
 

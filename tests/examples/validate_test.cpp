@@ -87,6 +87,20 @@ TEST(Validate, RefusesWhatIsNotBuilt) {
             "out, or add --precision fp16.");
 }
 
+TEST(Validate, RefusesToShareOutWhatIsNotTheRanks) {
+  auto split = [](auto& c) { c.recompute = "block-split"; };
+  EXPECT_EQ(message(split),
+            "recompute=block-split with tp=1\n  There are no ranks to share a block's input out "
+            "to. Valid: off, selective, block.");
+  std::string rows =
+      message([&](auto& c) { split(c), c.mesh.tp = 2, c.mesh.sequence_parallel = true; });
+  EXPECT_NE(rows.find("block-split with sequence-parallel\n  Each rank has only its rows"),
+            rows.npos)
+      << rows;
+  EXPECT_EQ(error_of([] { recompute_of("all"); }, Exit::config),
+            "recompute is `all`; expected off, selective, block, block-split");
+}
+
 TEST(Validate, RefusesValuesOutOfRange) {
   EXPECT_EQ(message([](auto& c) { c.steps = 0; }),
             "steps: `0`; expected a whole number, 1 or more");

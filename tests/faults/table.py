@@ -3,6 +3,7 @@
 import data
 import minigpt
 import pipeline
+import recompute
 import tensor
 
 # Small, and a text of 13 symbols, which no even number of ranks divides.
@@ -11,7 +12,7 @@ FLAGS = ("--steps 2 --layers 2 --heads 4 --width 32 --context 8 --dropout 0.1 --
 TEXT = "".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(600))
 
 # Faults of one file stand together, so that few files are compiled again for each.
-FAULTS = minigpt.FAULTS + tensor.FAULTS + data.FAULTS + pipeline.FAULTS
+FAULTS = minigpt.FAULTS + recompute.FAULTS + tensor.FAULTS + data.FAULTS + pipeline.FAULTS
 UNSEEN = data.UNSEEN
 
 MESHES = [
@@ -26,4 +27,7 @@ MESHES = [
     "--mesh 2x1x2 --zero 3 --sequence-parallel", "--mesh 1x2x2 --sequence-parallel",
     "--mesh 2x2x2", "--mesh 2x2x2 --zero 3 --sequence-parallel",
     "--mesh 2x2x2 --zero 2 --sequence-parallel --layers 4 --schedule zb-interleaved",
+    "--mesh 2x2x1 --zero 2 --schedule gpipe --recompute block",
+    "--mesh 2x2x2 --zero 3 --schedule zb-h1 --recompute block-split",
+    "--mesh 2x2x2 --zero 3 --sequence-parallel --recompute selective",
 ]
