@@ -1,0 +1,184 @@
+// Transfers go on beside computation: over a link of known speed, with layers of known duration, a
+// step takes about the larger of the two, not their sum.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "autograd/backward.h"
+#include "parallel/data/data_parallel.h"
+#include "tests/support/link_comm.h"
+#include "tests/support/slow_layer.h"
+#include "tests/support/tensors.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::least;
+using test::run_linked_ranks;
+using test::seconds;
+using test::SlowModel;
+
+constexpr int layers = 6;
+constexpr int64_t elements = 1024;  // of each layer, in a bucket of its own
+
+/// No more than this times what theory says, for the link itself.
+constexpr double slack = 1.3;
+
+// -- The model itself.
+
+/// Seconds until two ranks have waited for `calls` sums of 1000 bytes, all posted at once.
+double time_of_sums(int calls, test::LinkSpeed speed, double late = 0) {
+  double time = 0;
+  run_linked_ranks(2, speed, [&](Communicator& world) {
+    Tensor x = full({250}, 1, f32, cpu), y = full({250}, 2, f32, cpu);
+    world.barrier();
+    double mine = seconds([&] {
+      if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::duration<double>(late));
+      std::vector<Work> works;
+      for (int i = 0; i < calls; ++i) works.push_back(world.all_reduce(i == 0 ? x : y));
+      for (Work& w : works) w.wait();
+    });
+    for (double v : test::values(x)) ASSERT_EQ(v, 2);
+    if (world.rank() == 0) time = mine;
+  });
+  return time;
+}
+
+TEST(LinkTest, TransfersTakeLatencyAndBytesOverBandwidth) {
+  auto expect = [](double expected, const std::function<double()>& measure) {
+    double got = least(expected * slack, measure);
+    EXPECT_GE(got, expected - 1e-6);
+    EXPECT_LE(got, expected * slack);
+  };
+  test::LinkSpeed slow{.latency = 0.02, .bandwidth = 1000 / 0.03};
+  expect(0.05, [&] { return time_of_sums(1, slow); });
+  expect(0.10, [&] { return time_of_sums(2, slow); });        // one behind the other
+  expect(0.11, [&] { return time_of_sums(1, slow, 0.06); });  // from when the last is there
+  EXPECT_LT(least(0.02, [] { return time_of_sums(2, {}); }), 0.02);
+}
+
+/// Groups have wires of their own, and what is under way on one of them holds nobody up.
+TEST(LinkTest, GroupsDoNotWaitForEachOther) {
+  auto measure = [] {
+    double time = 0;
+    run_linked_ranks(2, {.latency = 0.04}, [&](Communicator& world) {
+      auto seat = [](int r) { return Communicator::Seat{0, r}; };
+      auto up = world.split(seat, "up"), down = world.split(seat, "down");
+      Tensor mine = full({3}, world.rank(), f32, cpu), theirs = full({3}, -1, f32, cpu);
+      int rank = world.rank(), other = 1 - rank;
+      world.barrier();
+      double taken = seconds([&] {
+        Work to = (rank == 0 ? up : down)->send(mine, other);
+        Work from = (rank == 0 ? down : up)->recv(theirs, other);
+        EXPECT_FALSE(from.done());
+        from.wait();
+        to.wait();
+      });
+      EXPECT_EQ(theirs.narrow(0, 0, 1).item(), other);
+      if (rank == 0) time = taken;
+    });
+    return time;
+  };
+  double got = least(0.04 * slack, measure);
+  EXPECT_GE(got, 0.04 - 1e-6);
+  EXPECT_LE(got, 0.04 * slack);
+}
+
+// -- Gradients are summed while backward runs.
+
+/// What each layer's backward takes, and what the sum of its gradient does on the link.
+struct Pace {
+  double compute, link;
+};
+
+/// Bytes that a rank of two sends for a layer: an all-reduce, or a reduce-scatter.
+double bytes_of(Zero zero) { return 4 * elements * (zero == Zero::off ? 1 : 0.5); }
+
+double time_of_backward(const Pace& pace, Zero zero) {
+  double time = 0;
+  run_linked_ranks(2, {.bandwidth = bytes_of(zero) / pace.link}, [&](Communicator& world) {
+    SlowModel model(layers, {.weight = pace.compute}, elements);
+    DataParallel data(model, world, {.zero = zero, .buckets = {.first = 1, .other = 1}});
+    Tensor y = model();
+    world.barrier();
+    double mine = seconds([&] {
+      data.begin();
+      backward(y);
+      data.finish();
+    });
+    for (auto& slot : data.slots())
+      for (double g : test::values(slot.grad)) ASSERT_EQ(g, 2);
+    if (world.rank() == 0) time = mine;
+  });
+  return time;
+}
+
+// The first layer's computation and the last one's sum have nothing beside them.
+TEST(OverlapTest, AStepTakesTheLargerOfComputeAndLink) {
+  for (Zero zero : {Zero::off, Zero::optimizer, Zero::gradients})
+    for (auto& pace : {Pace{0.02, 0.02}, Pace{0.03, 0.015}, Pace{0.015, 0.03}}) {
+      double larger = std::max(pace.compute, pace.link), other = std::min(pace.compute, pace.link);
+      double expected = layers * larger + other, sum = layers * (larger + other);
+      double most = (expected + sum) / 2;  // 19 to 36 % more
+      double got = least(most, [&] { return time_of_backward(pace, zero); });
+      SCOPED_TRACE(fmt::format("ZeRO {}, a layer {} s, its sum {} s: {} s, one after the other {}",
+                               int(zero), pace.compute, pace.link, got, sum));
+      EXPECT_GE(got, expected * 0.98);
+      EXPECT_LE(got, most);
+    }
+}
+
+// -- ZeRO-3 gathers the weights of the next layer while one is at work.
+
+struct Gathering {
+  double forward, step;  ///< seconds
+};
+
+constexpr double work = 0.015, gather = 0.012;  // of one layer; its two gradients take `work` each
+
+Gathering time_of_gathering(DataParallelOptions::Prefetch prefetch) {
+  Gathering time{};
+  run_linked_ranks(2, {.bandwidth = bytes_of(Zero::parameters) / gather}, [&](Communicator& world) {
+    Mesh mesh(world, {.dp = 2});
+    SlowModel model(layers, {.forward = work, .input = work, .weight = work}, elements);
+    std::vector<nn::Layers> chunks{model.layers()};
+    DataParallel data(model, chunks, mesh, {.zero = Zero::parameters, .prefetch = prefetch});
+    Gathering mine{};
+    Tensor x;
+    world.barrier();
+    data.begin();
+    mine.forward = seconds([&] {
+      for (auto& layer : chunks[0]) x = layer.run(x, {});
+    });
+    mine.step = mine.forward + seconds([&] {
+                  backward(x);
+                  data.finish();
+                });
+    if (world.rank() == 0) time = mine;
+  });
+  return time;
+}
+
+TEST(OverlapTest, WeightsAreGatheredBesideTheLayerAtWork) {
+  using Prefetch = DataParallelOptions::Prefetch;
+  // Nothing is beside the first gathering of a pass, nor beside the last sum of gradients.
+  Gathering ahead{layers * work + gather, 3 * layers * work + 3 * gather};
+  // Sums of gradients go on beside the next layer, but its weights wait for them on the wire.
+  Gathering alone{layers * (work + gather), layers * (3 * work + 3 * gather)};
+  Gathering off = time_of_gathering(Prefetch::off);
+  EXPECT_GE(off.forward, alone.forward * 0.98);
+  EXPECT_GE(off.step, alone.step * 0.98);
+
+  Gathering most{(ahead.forward + alone.forward) / 2, (ahead.step + alone.step) / 2}, next{1, 1};
+  least(1, [&] {
+    Gathering g = time_of_gathering(Prefetch::next);
+    next = {std::min(next.forward, g.forward), std::min(next.step, g.step)};
+    return std::max(next.forward / most.forward, next.step / most.step);
+  });
+  EXPECT_GE(next.forward, ahead.forward * 0.98);
+  EXPECT_LE(next.forward, most.forward);
+  EXPECT_GE(next.step, ahead.step * 0.98);
+  EXPECT_LE(next.step, most.step);
+}
+
+}  // namespace
+}  // namespace triax::parallel

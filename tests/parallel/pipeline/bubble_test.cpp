@@ -1,0 +1,70 @@
+// The idle time of real stages, ranks on threads, is what theory says: simulate_test.cpp has the
+// same of lists alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "parallel/pipeline/pipeline.h"
+#include "tests/support/link_comm.h"
+#include "tests/support/slow_layer.h"
+
+namespace triax::parallel {
+namespace {
+
+constexpr double unit = 0.03;  // seconds that a stage takes for one forward
+
+/// Idle time of each stage from the common start to the common end of a step, in units. Forward,
+/// gradient of the input and gradient of the weights of a stage all take one.
+std::vector<double> idle(const Schedule& schedule, const PipelineShape& shape) {
+  std::vector<double> worked(static_cast<size_t>(shape.stages));
+  double time = 0;
+  std::mutex lock;
+  test::run_linked_ranks(shape.stages, {.latency = 1e-4}, [&](Communicator& world) {
+    Mesh mesh(world, {.pp = shape.stages});
+    double each = unit / shape.chunks;
+    test::SlowModel model(shape.virtual_stages(), {.forward = each, .input = each, .weight = each},
+                          1);
+    model.materialize(cpu, f32, 1);
+    std::vector<int64_t> counts(size_t(shape.virtual_stages()), 1);
+    Pipeline pipeline(mesh, layers_of_stage(model.layers(), counts, shape, world.rank()),
+                      {.schedule = schedule, .boundary = {1}});
+    world.barrier();
+    double mine = test::seconds([&] {
+      pipeline.train({.micros = shape.micros, .batch = [](int) { return nn::Batch{}; }});
+    });
+    std::lock_guard guard(lock);
+    worked[size_t(world.rank())] = model.worked();
+    time = std::max(time, mine);
+  });
+  for (double& w : worked) w = (time - w) / unit;
+  return worked;
+}
+
+/// The idle time of the stage that was idle longest, near `expected`.
+double bubble(const Schedule& schedule, const PipelineShape& shape, double expected) {
+  double most = 0.5 + 0.15 * expected;  // units of the machine's own
+  double got = test::least(expected + most, [&] {
+    auto of = idle(schedule, shape);
+    for (double units : of) EXPECT_GE(units, expected - 0.3);
+    return *std::max_element(of.begin(), of.end());
+  });
+  EXPECT_LE(got, expected + most);
+  return got;
+}
+
+TEST(BubbleTest, RealStagesAreIdleAsLongAsTheorySays) {
+  for (int p : {2, 4}) {
+    SCOPED_TRACE(testing::Message() << p << " stages");
+    PipelineShape plain{.stages = p, .micros = p}, chunked = plain;
+    chunked.chunks = 2;
+    double whole = bubble(one_f_one_b, plain, 3 * (p - 1));
+    double halves = bubble(interleaved, chunked, 1.5 * (p - 1));
+    double filled = bubble(zb_h1, plain, p - 1);
+    EXPECT_LT(halves, whole);
+    EXPECT_LT(filled, halves);
+  }
+}
+
+}  // namespace
+}  // namespace triax::parallel
