@@ -14,8 +14,11 @@ RANKS_SHARING_CORES = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_mpi_yield_w
 
 
 def words(**flags):
-    """--micro-batch 2 from micro_batch=2."""
-    return [part for name, value in flags.items() for part in ("--" + name.replace("_", "-"), str(value))]
+    """--micro-batch 2 from micro_batch=2, --ledger from ledger=True."""
+    parts = []
+    for name, value in flags.items():
+        parts += ["--" + name.replace("_", "-")] + ([] if value is True else [str(value)])
+    return parts
 
 
 def mpirun(path, ranks):
@@ -35,11 +38,12 @@ def some_text(characters=1600):
 class Run:
     """A program that was started in a session of its own; what is left of it ends with the `with` block."""
 
-    def __init__(self, command, stderr):
+    def __init__(self, command, stderr, **environment):
         self.stderr_path = stderr
         with open(stderr, "wb") as err:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                            stderr=err, env=RANKS_SHARING_CORES, start_new_session=True)
+                                            stderr=err, env=dict(RANKS_SHARING_CORES, **environment),
+                                            start_new_session=True)
 
     def __enter__(self):
         return self
