@@ -111,4 +111,13 @@ UNSEEN = [
            [("if (!piece.parameter->decay || r.begin == r.end) continue;", "if (r.begin == r.end) continue;")],
            "one rank decays everything too",
            "--mesh 2x1x1 --zero 1", "test_examples", "*PyTorch*"),
+    Unseen("sums_of_gradients_start_after_backward", DATA,
+           [("    if (!releases_gradients()) launch_full();\n"
+             "    else if (bucket->complete() > bucket->reductions) reduce(*bucket);\n", "")],
+           "what is late is right",
+           "--mesh 2x1x1", "test_parallel", "OverlapTest.AStep*"),
+    Unseen("weights_not_gathered_ahead", SHARDED,
+           [("bool ahead = options_.prefetch == DataParallelOptions::Prefetch::next;", "bool ahead = false;")],
+           "what is late is right",
+           "--mesh 2x1x1 --zero 3", "test_parallel", "OverlapTest.Weights*"),
 ]
