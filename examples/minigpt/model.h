@@ -18,8 +18,8 @@ namespace triax::minigpt {
 /// Bytes kept from forward to backward, of each of the rows R of a micro-batch, with width w,
 /// heads h, t tensor-parallel ranks and s bytes a number (f32: 4), R w s each:
 ///   off          4 + 12/t: x, both norms' results, the sum between; and / t each: qkv 3,
-///                attention 1, before GELU 4, after it 4. (sequence parallel: 2 + 14/t)
-///   selective    4 + 7/t: without attention's result and GELU's (sequence parallel: 2 + 9/t)
+///                attention 1, before GELU 4, after it 4. (sequence parallel: 16/t)
+///   selective    4 + 7/t: without attention's result and GELU's (sequence parallel: 11/t)
 ///   block        1: x (sequence parallel: 1/t)
 ///   block_split  1/t
 /// and the statistics of the norms, 16 R (sequence parallel: 16 R/t), and of attention, 4 R h/t

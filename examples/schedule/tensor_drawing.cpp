@@ -33,7 +33,7 @@ std::string asked(parallel::Communicator& comm, const std::function<void()>& f) 
   return text.substr(0, text.find(':'));
 }
 
-/// The collectives of enter and leave: found by calling them.
+/// The collectives of enter, leave and of a product between them: found by calling them.
 std::map<std::string, std::pair<std::string, std::string>> collectives(
     parallel::Communicator& comm, const parallel::TensorParallel& tp, const Shape& outside,
     const Shape& inside) {
@@ -44,6 +44,13 @@ std::map<std::string, std::pair<std::string, std::string>> collectives(
     auto forward = asked(comm, [&] { y = in ? tp.enter(x) : tp.leave(x); });
     auto back = asked(comm, [&] { backward(y, full(y.shape(), 1, f32, cpu)); });
     found[in ? "enter" : "leave"] = {forward, back};
+  }
+  if (tp.sequence()) {
+    Tensor x = full(outside, 1, f32, cpu);
+    require_grad(x);
+    Tensor y = tp.through(x, [](const Tensor& all) { return all * 2; });
+    auto back = asked(comm, [&] { backward(y, full(y.shape(), 1, f32, cpu)); });
+    found["remake"] = {"", back};  // before the backward of enter
   }
   return found;
 }

@@ -29,7 +29,9 @@ class VocabularyEmbedding : public nn::Module {
   /// ids [all rows], of the whole vocabulary -> [rows, width] as outside.
   Tensor operator()(const Tensor& ids) const { return tp_.leave(embedding(ids, table_, slice_)); }
   /// x as outside [rows, width] -> this rank's slice of the logits [all rows, slice].
-  Tensor logits(const Tensor& x) const { return linear(tp_.enter(x), table_); }
+  Tensor logits(const Tensor& x) const {
+    return tp_.through(x, [&](const Tensor& all) { return linear(all, table_); });
+  }
   /// Cross-entropy of these logits; targets [all rows], of the whole vocabulary. Alike on all
   /// ranks. As triax::cross_entropy otherwise, whose `slice` and `combine` are set here.
   Tensor cross_entropy(Tensor logits, const Tensor& targets, CrossEntropyOptions o = {}) const {

@@ -19,9 +19,13 @@ class ColumnLinear : public nn::Module {
         bias_(o.bias ? &parameter({.name = "bias", .full = {out}, .shard = tp.shard(0, out)})
                      : nullptr) {}
 
-  Tensor operator()(const Tensor& x) const { return linear(tp_.enter(x), weight_, bias()); }
+  Tensor operator()(const Tensor& x) const {
+    return tp_.through(x, [&](const Tensor& all) { return linear(all, weight_, bias()); });
+  }
   /// gelu(x w^T + b) in one pass; needs a bias.
-  Tensor gelu(const Tensor& x) const { return linear_gelu(tp_.enter(x), weight_, bias()); }
+  Tensor gelu(const Tensor& x) const {
+    return tp_.through(x, [&](const Tensor& all) { return linear_gelu(all, weight_, bias()); });
+  }
 
  private:
   Tensor bias() const { return bias_ ? bias_->value : Tensor(); }

@@ -44,6 +44,13 @@ Tensor TensorParallel::enter(const Tensor& x) const {
                 [tp = *this](const Tensor& dy) { return Tensors{tp.summed(dy)}; });
 }
 
+Tensor TensorParallel::through(const Tensor& x,
+                               const std::function<Tensor(const Tensor&)>& product) const {
+  Tensor all = enter(x), y = product(all);
+  if (!sequence_) return y;
+  return remake(y, all, [tp = *this, mine = x.detach()] { return tp.gathered(mine); });
+}
+
 Tensor TensorParallel::leave(Tensor x) const {
   if (size() == 1) return x;
   if (sequence_)

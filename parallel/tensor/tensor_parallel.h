@@ -1,4 +1,6 @@
 #pragma once
+#include <functional>
+
 #include "autograd/backward.h"
 #include "nn/parameter.h"
 #include "parallel/comm/communicator.h"
@@ -36,6 +38,9 @@ class TensorParallel {
   // -- The way in and out. x [rows, width]; each is its counterpart's backward.
   /// Rows of this rank -> all rows; the parts that ranks have of the gradient are summed.
   Tensor enter(const Tensor& x) const;
+  /// product(enter(x)), for a product that keeps its input for the gradient of its weight. With
+  /// `sequence` it keeps this rank's rows, and backward gathers the others again.
+  Tensor through(const Tensor& x, const std::function<Tensor(const Tensor&)>& product) const;
   /// Parts of a sum -> the sum, its rows of this rank. Moved in, x gives its memory.
   Tensor leave(Tensor x) const;
   /// All rows, alike on all ranks -> rows of this rank. Throws Error 78 unless ranks divide them.

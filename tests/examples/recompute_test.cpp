@@ -126,9 +126,9 @@ double kept(const TrainConfig& c, const Cut& cut) {
   double t = cut.tp;
   switch (recompute_of(c.recompute)) {
     case Recompute::off:
-      return whole(c) * (2 * own(cut) + 2 + 12 / t) + statistics(c, cut);
+      return whole(c) * (4 * own(cut) + 12 / t) + statistics(c, cut);
     case Recompute::selective:
-      return whole(c) * (2 * own(cut) + 2 + 7 / t) + statistics(c, cut);
+      return whole(c) * (4 * own(cut) + 7 / t) + statistics(c, cut);
     case Recompute::block:
       return whole(c) * own(cut);
     case Recompute::block_split:

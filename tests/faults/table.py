@@ -13,7 +13,7 @@ TEXT = "".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(600))
 
 # Faults of one file stand together, so that few files are compiled again for each.
 FAULTS = minigpt.FAULTS + recompute.FAULTS + tensor.FAULTS + data.FAULTS + pipeline.FAULTS
-UNSEEN = data.UNSEEN + pipeline.UNSEEN
+UNSEEN = tensor.UNSEEN + data.UNSEEN + pipeline.UNSEEN
 
 MESHES = [
     "--mesh 1x1x1", "--mesh 1x1x1 --schedule zb-h1 --micro-batch 1",

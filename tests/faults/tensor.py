@@ -1,7 +1,7 @@
 """Faults of tensor and sequence parallelism. The text has 13 symbols: two ranks hold 7 rows of the
 table and 6 with one of padding."""
 
-from fault import INITIAL, Fault, Run
+from fault import INITIAL, Fault, Run, Unseen
 
 LOSS = "core/cpu/cross_entropy.cpp"
 TENSOR, LINEAR, EMBEDDING = (f"parallel/tensor/{name}" for name in
@@ -26,6 +26,9 @@ FAULTS = [
     Fault("enter_takes_its_own_part_in_backward", TENSOR,
           [("return Tensors{tp.sum_scattered(dy)};", "return Tensors{tp.mine(dy)};")],
           [Run(SEQUENCE, "step 1: gradient of final_norm.beta")]),
+    Fault("other_rows_gathered_again", TENSOR,
+          [("return tp.gathered(mine); });", "return tp.gathered(mine * 0.5); });")],
+          [Run(SEQUENCE, "step 1: gradient of block1.up.weight", "a factor of 1/2")]),
     Fault("leave_without_sum", TENSOR,
           [('tp_->all_reduce(y).wait();\n  return record("leave"', 'return record("leave"')],
           [Run(PLAIN, "step 1: activation on replicas of embedding"),
@@ -62,7 +65,7 @@ FAULTS = [
           [Run(PLAIN, "step 2: activation of block0"),
            Run(SEQUENCE, "step 1: gradient of block1.down.bias", "a factor of 2: summed once too often")]),
     Fault("gelu_without_enter", LINEAR,
-          [("linear_gelu(tp_.enter(x), weight_, bias())", "linear_gelu(x, weight_, bias())")],
+          [("return linear_gelu(all, weight_, bias());", "return linear_gelu(x, weight_, bias());")],
           [Run(PLAIN, "step 1: gradient on replicas of block1.norm2.beta")]),
     Fault("bias_of_a_row_linear_not_marked", LINEAR,
           [('{.name = "bias", .full = {out}, .shard = tp.whole()}', '{.name = "bias", .full = {out}}')],
@@ -74,4 +77,11 @@ FAULTS = [
     Fault("softmax_over_each_slice_alone", EMBEDDING,
           [("{ tp.combine(stats); }", "{}")],
           [Run(PLAIN, "step 1: loss")]),
+]
+
+UNSEEN = [
+    Unseen("gathered_rows_kept", TENSOR,
+           [("  if (!sequence_) return y;\n", "  return y;\n")],
+           "what is kept is right",
+           SEQUENCE, "test_parallel", "TensorParallelTest.ProductsKeep*"),
 ]

@@ -112,6 +112,26 @@ TEST(TensorParallelTest, ValuesOnTheWays) {
   });
 }
 
+// What a product keeps for its backward is no more than what came in: not the gathered rows.
+TEST(TensorParallelTest, ProductsKeepRowsOfTheirRank) {
+  on_all([](Communicator&, const TensorParallel& tp) {
+    ColumnLinear layer(width, 24, tp);
+    layer.materialize(cpu, f64, 1);
+    Tensor x = filled({tp.rows(rows), width}, 1);
+    require_grad(x);
+    backward(sum(layer(x)));  // now all gradients are there
+    auto live = [] { return memory::counter()->live(memory::activations); };
+    int64_t before = live();
+    Tensor y = layer(x);
+    EXPECT_EQ(live() - before, int64_t(y.bytes()));
+    y = layer.gelu(x);
+    EXPECT_EQ(live() - before, 2 * int64_t(y.bytes())) << "its argument and its value";
+    backward(sum(y));
+    y = {};
+    EXPECT_EQ(live(), before);
+  });
+}
+
 // Statistics of the slices of a row become those of the row: also of a slice that is all padding.
 TEST(TensorParallelTest, CombinesStatisticsOfSlices) {
   on_all([](Communicator&, const TensorParallel& tp) {
