@@ -9,6 +9,7 @@ class Amx final : public Cpu {
   ~Amx() override;
   const char* name() const override;
 
+  void matmul(const Matmul& p) override;
   void causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) override;
   void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
                                  const Tensor& dy, const Tensor& dqkv) override;

@@ -49,6 +49,23 @@ struct Queries {
   const float* factors[side] = {};  // by key; null without dropout
 };
 
+/// Elements at even and at odd places, as f32.
+TRIAX_HD void split(__m512i row, Vector<float>& even, Vector<float>& odd) {
+  using Words = uint32_t __attribute__((vector_size(64)));
+  even = Vector<float>(Words(row) << 16);
+  odd = Vector<float>(Words(row) & 0xffff0000u);
+}
+
+TRIAX_HD float dot(const BFloat16* a, const BFloat16* b, int64_t n) {
+  Vector<float> sums{}, x[2], y[2];
+  for (int64_t i = 0; i < n; i += side) {
+    split(load_row(a + i, n - i), x[0], x[1]);
+    split(load_row(b + i, n - i), y[0], y[1]);
+    sums = fma(x[0], y[0], fma(x[1], y[1], sums));
+  }
+  return sum_of<float>(16, [&](int64_t l) { return sums[l]; });
+}
+
 /// One square: scores to weights (as right operand) and the gradient of weights to that of scores
 /// (as left and right operand). `diagonal`: where keys after the query are.
 TRIAX_HD void differentiate(const float* scores, const float* grads, const Queries& q,
@@ -93,8 +110,7 @@ void block(const Head16& h, const Gradients& g, int64_t first, char* m) {
   RowFactors factors(h, nullptr);
   for (int64_t i = 0; i < count; ++i) {
     q.lse[i] = g.lse[(h.token + first + i) * h.heads + h.head];
-    q.delta[i] = sum_of<float>(
-        h.dim, [=](int64_t d) { return float(y[i * s + d]) * float(dy[i * s + d]); });
+    q.delta[i] = dot(y + i * s, dy + i * s, h.dim);
     if (!factors.any()) continue;
     RowFactors row(h, at<float>(m, r.factors) + i * RowFactors::room(h.time));
     q.factors[i] = row.draw(first + i, squares * side);
