@@ -21,21 +21,66 @@ struct Room : Bytes {
         factors(array<float>(RowFactors::room(time))) {}
 };
 
-struct Row {
-  float largest, sum;
+/// A vector for each query, and what `combine` makes of each one's lanes.
+struct Partial {
+  Vector<float> of[side];
+  template <class F> TRIAX_HD void combine(F f, float (&to)[side]) {
+    for (int half = 0; half < 2; ++half) {
+      Vector<float> rows[16];
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) rows[i] = of[16 * half + i];
+      transpose<float>(rows);
+#pragma GCC unroll 4
+      for (int n = 8; n > 0; n /= 2)
+        for (int i = 0; i < n; ++i) rows[i] = f(rows[i], rows[i + n]);
+      store<float>(to + 16 * half, rows[0]);
+    }
+  }
 };
 
-/// Scores of one query, squares apart, to unnormalised weights, in place.
-TRIAX_HD Row soften(float* scores, int64_t squares, float scale) {
-  float most[side], sum[side];
-  for (int l = 0; l < side; ++l) most[l] = -__builtin_inff(), sum[l] = 0;
-  for (int64_t j = 0; j < squares; ++j)
-    for (int l = 0; l < side; ++l) most[l] = fn::max(scores[j * square + l], most[l]);
-  float largest = max_of<float>(side, [&](int64_t l) { return most[l]; });
-  for (int64_t j = 0; j < squares; ++j)
-    for (int l = 0; l < side; ++l)
-      sum[l] += scores[j * square + l] = fn::exp((scores[j * square + l] - largest) * scale);
-  return {largest, sum_of<float>(side, [&](int64_t l) { return sum[l]; })};
+/// What is known of each query of a block.
+struct Queries {
+  float largest[side], sum[side], inverse[side], lse[side];
+};
+
+/// Scores to unnormalised weights, as a left operand; keys after the last square's diagonal count
+/// nothing.
+Queries soften(float* scores, int64_t squares, float scale, int64_t first, RowFactors& factors,
+               BFloat16* weights) {
+  Queries q;
+  Partial most, sums;
+  for (int i = 0; i < side; ++i) {
+    float* row = scores + i * side;
+    for (int l = i + 1; l < side; ++l) row[(squares - 1) * square + l] = -__builtin_inff();
+    Vector<float> m = load<float>(row);
+    for (int64_t j = 0; j < squares; ++j)
+      for (int half = 0; half < 32; half += 16) {
+        Vector<float> s = load<float>(row + j * square + half);
+        m = s > m ? s : m;
+      }
+    most.of[i] = m;
+  }
+  most.combine([](Vector<float> a, Vector<float> b) { return a > b ? a : b; }, q.largest);
+  for (int i = 0; i < side; ++i) {
+    const float* factor = factors.any() ? factors.draw(first + i, squares * side) : nullptr;
+    float largest = q.largest[i], sum[side];
+    for (int l = 0; l < side; ++l) sum[l] = 0;
+    for (int64_t j = 0; j < squares; ++j) {
+      float *row = scores + j * square + i * side, w[side];
+      for (int l = 0; l < side; ++l) w[l] = fn::exp((row[l] - largest) * scale);
+      for (int l = 0; l < side; ++l) sum[l] += w[l];
+      if (factor)
+        for (int l = 0; l < side; ++l) w[l] *= factor[j * side + l];
+      store_row(weights + j * square + i * side, round_row(w), side);
+    }
+    sums.of[i] = load<float>(sum) + load<float>(sum + 16);
+  }
+  sums.combine([](Vector<float> a, Vector<float> b) { return a + b; }, q.sum);
+  for (int l = 0; l < side; ++l) {
+    q.lse[l] = q.largest[l] * scale + fn::log(q.sum[l]);
+    q.inverse[l] = 1.f / q.sum[l];
+  }
+  return q;
 }
 
 /// 32 queries from `first` on; keys and values are packed.
@@ -47,29 +92,16 @@ void attend(const Head16& h, int64_t first, char* m, BFloat16* y, float* lse) {
   auto *scores = at<float>(m, r.scores), *out = at<float>(m, r.out);
   pack_strips<Part::left>({h.q + first * h.stride, h.stride, 1}, count, h.dim, queries);
   for (int64_t j = 0; j < squares; ++j)
-    multiply_strips(queries, at<BFloat16>(m, r.keys) + j * strip, steps, scores + j * square, side,
-                    Write::set);
+    multiply_strips({queries}, at<BFloat16>(m, r.keys) + j * strip, steps, scores + j * square,
+                    side, Write::set);
   RowFactors factors(h, at<float>(m, r.factors));
-  float inverse[side];
-  for (int64_t i = 0; i < count; ++i) {
-    float* row = scores + i * side;
-    for (int64_t l = i + 1; l < side; ++l) row[(squares - 1) * square + l] = -__builtin_inff();
-    Row s = soften(row, squares, h.scale);
-    lse[(h.token + first + i) * h.heads + h.head] = s.largest * h.scale + fn::log(s.sum);
-    inverse[i] = 1.f / s.sum;
-    if (factors.any()) {
-      const float* factor = factors.draw(first + i, squares * side);
-      for (int64_t j = 0; j < squares; ++j)
-        for (int l = 0; l < side; ++l) row[j * square + l] *= factor[j * side + l];
-    }
-    for (int64_t j = 0; j < squares; ++j)
-      store_row(weights + j * square + i * side, round_row(row + j * square), side);
-  }
+  Queries q = soften(scores, squares, h.scale, first, factors, weights);
+  for (int64_t i = 0; i < count; ++i) lse[(h.token + first + i) * h.heads + h.head] = q.lse[i];
   BFloat16* to = y + h.y_offset() + first * h.y_stride();
   for (int64_t d = 0; d < h.dim; d += side) {
-    multiply_strips(weights, at<BFloat16>(m, r.values) + d * squares_in(h.time) * side, squares,
+    multiply_strips({weights}, at<BFloat16>(m, r.values) + d * squares_in(h.time) * side, squares,
                     out, side, Write::set);
-    write_square(out, inverse, count, h.dim - d, to + d, h.y_stride());
+    write_square(out, q.inverse, count, h.dim - d, to + d, h.y_stride());
   }
 }
 

@@ -129,22 +129,24 @@ void block(const Head16& h, const Gradients& g, int64_t first, char* m) {
        *scores_left = at<BFloat16>(m, r.scores_left);
   for (int64_t j = 0; j < squares; ++j) {
     bool diagonal = j + 1 == squares;
-    multiply_strips(queries, at<BFloat16>(m, r.keys) + j * strip, steps, weights, side, Write::set);
-    multiply_strips(grads, at<BFloat16>(m, r.values) + j * strip, steps, scores, side, Write::set);
+    multiply_strips({queries}, at<BFloat16>(m, r.keys) + j * strip, steps, weights, side,
+                    Write::set);
+    multiply_strips({grads}, at<BFloat16>(m, r.values) + j * strip, steps, scores, side,
+                    Write::set);
     differentiate(weights, scores, q, j * side, diagonal, h.scale, weights_right,
                   scores_left + j * square, scores_right);
     Write write = diagonal ? Write::set : Write::add;  // no query before this block sees these keys
     for (int64_t d = 0; d < steps; ++d) {
       int64_t sums = (d * squares_in(h.time) + j) * square;
-      multiply_strips(grads_by_dim + d * square, weights_right, 1, dv + sums, side, write);
-      multiply_strips(queries_by_dim + d * square, scores_right, 1, dk + sums, side, write);
+      multiply_strips({grads_by_dim + d * square}, weights_right, 1, dv + sums, side, write);
+      multiply_strips({queries_by_dim + d * square}, scores_right, 1, dk + sums, side, write);
     }
   }
   float one[side];
   for (float& x : one) x = 1;
   BFloat16* to = g.dqkv + (query - h.q) + h.token * h.stride + h.head * 3 * h.dim;
   for (int64_t d = 0; d < h.dim; d += side) {
-    multiply_strips(scores_left, at<BFloat16>(m, r.keys_by_dim) + d * squares_in(h.time) * side,
+    multiply_strips({scores_left}, at<BFloat16>(m, r.keys_by_dim) + d * squares_in(h.time) * side,
                     squares, scores, side, Write::set);
     write_square(scores, one, count, h.dim - d, to + d, h.stride);
   }

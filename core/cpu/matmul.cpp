@@ -121,8 +121,8 @@ template <class T, class C> class Worker {
   A *a_, *b_, *sums_ = nullptr;
 };
 
-/// A tile takes its rows (two products a cycle), packing a quarter of a cycle for each element; four
-/// times that.
+/// A tile takes its rows (two products a cycle), packing a quarter of a cycle for each element;
+/// four times that.
 template <class A> constexpr Costs costs() {
   constexpr int64_t rows = Tile<A>::rows, cols = Tile<A>::cols;
   return {rows, cols, 4 * rows, rows, cols};
