@@ -164,7 +164,7 @@ template <class T, class C> void products(const Matmul& p) {
   }
 }
 
-/// Whether oneDNN has made the product, but for gelu: only at the highest level, so that the others
+/// Whether oneDNN has made the product, but for gelu: only from AVX-512 up, so that lower levels
 /// stay what they say, and where it has hardware that this file does not use.
 bool by_library(const Matmul& p) {
   if (vector_bytes < 64 || !onednn::pays(p.a.dtype())) return false;
