@@ -14,7 +14,7 @@ enum class Write { set, add };
 /// gelu(it). a [.., m, k], b [.., k, n], c [.., m, n]: any strides with a unit stride in one of the
 /// last two dims, equal batch dims (expand() stretches one). a and b of one float dtype; c of that
 /// dtype or of its accumulator's. Sums are made in f32 (f64 for f64). bias [n] and before [m, n]:
-/// like a. Bits repeat; where a library multiplies (f16 in hardware), for an equal number of
+/// like a. Bits repeat; where a library multiplies (f16, bf16 with AMX), for an equal number of
 /// threads only.
 struct Matmul {
   Tensor a, b, c;
