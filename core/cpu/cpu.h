@@ -12,7 +12,7 @@
 
 namespace triax::host::TRIAX_LEVEL {
 
-class Cpu final : public Base {
+class Cpu : public Base {
  public:
   ~Cpu() override;
   const char* name() const override;

@@ -4,6 +4,11 @@
 #include <cstdlib>
 
 #include "core/check.h"
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 // One backend per instruction level, each made by a file compiled for that level (see cpu.h).
 namespace triax::host {
@@ -16,7 +21,8 @@ Backend& instance();
 }
 namespace avx512 {
 Backend& instance();
-}
+Backend& amx_instance();
+}  // namespace avx512
 #endif
 
 namespace {
@@ -26,6 +32,22 @@ struct Level {
   bool runs_here;
   Backend& (*instance)();
 };
+
+#if defined(__x86_64__)
+/// AMX tiles of bf16, once the kernel has granted this process their state (arch_prctl(2)).
+bool tiles_granted() {
+#if defined(__linux__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24, avx512_bf16 = 1u << 5;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & amx_bf16) || !(d & amx_tile)) return false;
+  if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & avx512_bf16)) return false;
+  constexpr long request_permission = 0x1023, tile_data = 18;
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+#endif
 
 // Feature bits, never the model number: virtual machines report odd ones.
 const std::vector<Level>& all_levels() {
@@ -38,6 +60,7 @@ const std::vector<Level>& all_levels() {
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     v.push_back({"avx2", avx2, &avx2::instance});
     v.push_back({"avx512", avx512, &avx512::instance});
+    v.push_back({"amx", avx512 && tiles_granted(), &avx512::amx_instance});
 #endif
     return v;
   }();

@@ -10,7 +10,8 @@ namespace triax::host {
 /// TRIAX_CPU_LEVEL forces one of levels(); a level the machine lacks is Error 78.
 Backend& backend();
 
-/// Names of the levels built in that run here, best last: `baseline`, `avx2`, `avx512`.
+/// Names of the levels built in that run here, best last: `baseline`, `avx2`, `avx512`,
+/// `amx` (avx512, but products of bf16 in tiles; on Linux).
 std::vector<std::string> levels();
 /// The backend of one level, for tests and benchmarks.
 Backend& backend_of(const std::string& level);

@@ -1,40 +1,12 @@
 #include <omp.h>
 #include <unistd.h>
 
-#include "core/cpu/gemm.h"
 #include "core/cpu/onednn.h"
+#include "core/cpu/products.h"
 #include "core/cpu/scratch.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {
-
-/// One matrix product of a batch: c [m, n] with strides, what is added to it, and gelu.
-template <class T, class C> struct Product {
-  Operand<T> a, b;
-  int64_t m, n, k;
-  C* c;
-  int64_t c_row, c_col;
-  Write write;
-  const T* bias;  // or null; element (i, j) at i * bias_row + j * bias_col
-  int64_t bias_row, bias_col;
-  T* before;  // or null
-  int64_t before_row, before_col;
-
-  /// The same product as c^T = b^T a^T.
-  Product transposed() const {
-    Product t = *this;
-    t.a = b, t.b = a, t.m = n, t.n = m;
-    t.c_row = c_col, t.c_col = c_row;
-    t.bias_row = bias_col, t.bias_col = bias_row;
-    t.before_row = before_col, t.before_col = before_row;
-    return t;
-  }
-};
-
-/// Part of a product: rows [row, row + rows), columns [col, col + cols).
-struct Block {
-  int64_t row, col, rows, cols;
-};
 
 /// Columns packed at once: they stay in the second-level cache while the rows pass by.
 template <class A> int64_t columns_at_once() {
@@ -150,65 +122,11 @@ template <class T, class C> class Worker {
   A *a_, *b_, *sums_ = nullptr;
 };
 
-/// How c is cut among threads: into pieces of rows x columns, whole tiles each.
-struct Cut {
-  int64_t rows = 1, cols = 1;
-};
-
-/// The cut that costs the slowest thread least, counting per unit of depth a tile as its rows (two
-/// products a cycle), and a quarter of a cycle for each element packed.
-template <class A> Cut cut(int64_t m, int64_t n, int64_t threads) {
+/// A tile takes its rows (two products a cycle), packing a quarter of a cycle for each element;
+/// four times that.
+template <class A> constexpr Costs costs() {
   constexpr int64_t rows = Tile<A>::rows, cols = Tile<A>::cols;
-  int64_t high = (m + rows - 1) / rows, wide = (n + cols - 1) / cols, best = INT64_MAX;
-  Cut chosen;
-  for (int64_t r = 1; r <= threads; ++r) {
-    int64_t c = threads / r, h = (high + r - 1) / r, w = (wide + c - 1) / c;
-    int64_t cost = 4 * h * w * rows + h * rows + w * cols;
-    if (cost >= best) continue;
-    best = cost;
-    chosen = {r, c};
-  }
-  return chosen;
-}
-
-/// Piece i of `count` of the tiles of a length.
-struct Span {
-  int64_t begin, end;
-  Span(int64_t length, int64_t tile, int64_t count, int64_t i) {
-    int64_t tiles = (length + tile - 1) / tile;
-    begin = tiles * i / count * tile;
-    end = tiles * (i + 1) / count * tile;
-    if (end > length) end = length;
-  }
-};
-
-/// Matrix `i` of the batch.
-template <class T, class C> Product<T, C> product(const Matmul& p, int64_t i) {
-  int r = p.c.rank();
-  int64_t a = 0, b = 0, c = 0;
-  for (int d = r - 3; d >= 0; --d) {
-    int64_t at = i % p.c.size(d);
-    i /= p.c.size(d);
-    a += at * p.a.strides()[d];
-    b += at * p.b.strides()[d];
-    c += at * p.c.strides()[d];
-  }
-  Product<T, C> x{};
-  x.m = p.c.size(-2), x.n = p.c.size(-1), x.k = p.a.size(-1);
-  x.a = {static_cast<const T*>(p.a.data()) + a, p.a.strides()[r - 2], p.a.strides()[r - 1]};
-  x.b = {static_cast<const T*>(p.b.data()) + b, p.b.strides()[r - 1], p.b.strides()[r - 2]};
-  x.c = static_cast<C*>(p.c.data()) + c;
-  x.c_row = p.c.strides()[r - 2], x.c_col = p.c.strides()[r - 1];
-  x.write = p.write;
-  if (p.bias.defined()) {
-    x.bias = static_cast<const T*>(p.bias.data());
-    x.bias_col = p.bias.strides()[0];
-  }
-  if (p.before.defined()) {
-    x.before = static_cast<T*>(p.before.data());
-    x.before_row = p.before.strides()[0], x.before_col = p.before.strides()[1];
-  }
-  return x.c_row == 1 && x.c_col != 1 ? x.transposed() : x;
+  return {rows, cols, 4 * rows, rows, cols};
 }
 
 constexpr int64_t work_of_a_thread = 1 << 20;  // multiply-adds; starting a team costs microseconds
@@ -221,7 +139,7 @@ template <class T, class C> void products(const Matmul& p) {
   int64_t threads = fn::min<int64_t>(omp_get_max_threads(),
                                      batches * one.m * one.n * one.k / work_of_a_thread + 1);
   bool whole = batches % threads == 0 || batches >= 4 * threads;
-  Cut pieces = whole ? Cut{} : cut<A>(one.m, one.n, threads);
+  Cut pieces = whole ? Cut{} : cut(one.m, one.n, threads, costs<A>());
   // Sums in working memory are bounded, at the price of packing b again.
   int64_t tallest =
       Worker<T, C>::in_place(one) ? one.m : fn::min<int64_t>(one.m, 64 * Tile<A>::rows);
@@ -247,7 +165,7 @@ template <class T, class C> void products(const Matmul& p) {
   }
 }
 
-/// Whether oneDNN has made the product, but for gelu: only at the highest level, so that the others
+/// Whether oneDNN has made the product, but for gelu: only from AVX-512 up, so that lower levels
 /// stay what they say, and where it has hardware that this file does not use.
 bool by_library(const Matmul& p) {
   if (vector_bytes < 64 || !onednn::pays(p.a.dtype())) return false;

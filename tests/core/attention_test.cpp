@@ -153,30 +153,33 @@ TEST_P(AttentionTest, LowPrecisionBackwardFollowsF64) {
 
 TEST_P(AttentionTest, ThreadsDoNotChangeABit) {
   int before = omp_get_max_threads();
-  for (Case c : {Case{1, 150, 1, 16}, Case{3, 40, 3, 8, 0.5f}}) {
-    Tensor qkv = tensor(values(c.tokens() * 3 * c.width(), 5, 2), c.tokens(), f32);
-    Tensor dy = tensor(values(c.tokens() * c.width(), 6), c.tokens(), f32);
-    omp_set_num_threads(1);
-    Tensors4 one = run(c, qkv, dy);
-    for (int threads : {2, 3, 7}) {
-      omp_set_num_threads(threads);
-      Tensors4 t = run(c, qkv, dy);
-      EXPECT_EQ(doubles(one.y), doubles(t.y));
-      EXPECT_EQ(doubles(one.lse), doubles(t.lse));
-      EXPECT_EQ(doubles(one.dqkv), doubles(t.dqkv));
+  for (DType dtype : {f32, bf16})
+    for (Case c : {Case{1, 150, 1, 16}, Case{3, 40, 3, 8, 0.5f}}) {
+      Tensor qkv = tensor(values(c.tokens() * 3 * c.width(), 5, 2), c.tokens(), dtype);
+      Tensor dy = tensor(values(c.tokens() * c.width(), 6), c.tokens(), dtype);
+      omp_set_num_threads(1);
+      Tensors4 one = run(c, qkv, dy);
+      for (int threads : {2, 3, 7}) {
+        omp_set_num_threads(threads);
+        Tensors4 t = run(c, qkv, dy);
+        EXPECT_EQ(doubles(one.y), doubles(t.y));
+        EXPECT_EQ(doubles(one.lse), doubles(t.lse));
+        EXPECT_EQ(doubles(one.dqkv), doubles(t.dqkv));
+      }
+      omp_set_num_threads(before);
     }
-    omp_set_num_threads(before);
-  }
 }
 
 // Scores far from zero neither overflow nor lose the largest weight.
 TEST_P(AttentionTest, LargeScores) {
   Case c{.sequences = 1, .time = 70, .heads = 1, .dim = 4};
-  Tensor qkv = tensor(values(c.tokens() * 12, 5, 60), c.tokens(), f32);
-  Tensor dy = tensor(values(c.tokens() * 4, 6), c.tokens(), f32);
-  Tensors4 t = run(c, qkv, dy), exact = run(c, qkv.to(f64), dy.to(f64));
-  expect_near(doubles(exact.y), t.y, 1e-3);
-  for (double v : doubles(t.dqkv)) ASSERT_TRUE(std::isfinite(v));
+  for (DType dtype : {f32, bf16}) {
+    Tensor qkv = tensor(values(c.tokens() * 12, 5, 60), c.tokens(), dtype);
+    Tensor dy = tensor(values(c.tokens() * 4, 6), c.tokens(), dtype);
+    Tensors4 t = run(c, qkv, dy), exact = run(c, qkv.to(f64), dy.to(f64));
+    expect_near(doubles(exact.y), t.y, dtype == f32 ? 1e-3 : 2 * epsilon(dtype));
+    for (double v : doubles(t.dqkv)) ASSERT_TRUE(std::isfinite(v));
+  }
 }
 
 TEST_P(AttentionTest, NoSequences) {

@@ -1,0 +1,139 @@
+#include "core/cpu/amx_attention.h"
+
+#include <omp.h>
+
+#include "core/cpu/amx.h"
+#include "core/cpu/scratch.h"
+
+namespace triax::host::TRIAX_LEVEL {
+namespace {
+
+/// Working arrays of one thread.
+struct Room : Bytes {
+  int64_t keys, values, queries, scores, weights, out, factors;
+  Room(int64_t time, int64_t dim)
+      : keys(array<BFloat16>(strips_size(time, dim))),
+        values(array<BFloat16>(strips_size(dim, time))),
+        queries(array<BFloat16>(strips_size(side, dim))),
+        scores(array<float>(squares_in(time) * square)),
+        weights(array<BFloat16>(squares_in(time) * square)),
+        out(array<float>(square)),
+        factors(array<float>(RowFactors::room(time))) {}
+};
+
+/// A vector for each query, and what `combine` makes of each one's lanes.
+struct Partial {
+  Vector<float> of[side];
+  template <class F> TRIAX_HD void combine(F f, float (&to)[side]) {
+    for (int half = 0; half < 2; ++half) {
+      Vector<float> rows[16];
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) rows[i] = of[16 * half + i];
+      transpose<float>(rows);
+#pragma GCC unroll 4
+      for (int n = 8; n > 0; n /= 2)
+        for (int i = 0; i < n; ++i) rows[i] = f(rows[i], rows[i + n]);
+      store<float>(to + 16 * half, rows[0]);
+    }
+  }
+};
+
+/// What is known of each query of a block.
+struct Queries {
+  float largest[side], sum[side], inverse[side], lse[side];
+};
+
+/// Scores to unnormalised weights, as a left operand; keys after the last square's diagonal count
+/// nothing.
+Queries soften(float* scores, int64_t squares, float scale, int64_t first, RowFactors& factors,
+               BFloat16* weights) {
+  Queries q;
+  Partial most, sums;
+  for (int i = 0; i < side; ++i) {
+    float* row = scores + i * side;
+    for (int l = i + 1; l < side; ++l) row[(squares - 1) * square + l] = -__builtin_inff();
+    Vector<float> m = load<float>(row);
+    for (int64_t j = 0; j < squares; ++j)
+      for (int half = 0; half < 32; half += 16) {
+        Vector<float> s = load<float>(row + j * square + half);
+        m = s > m ? s : m;
+      }
+    most.of[i] = m;
+  }
+  most.combine([](Vector<float> a, Vector<float> b) { return a > b ? a : b; }, q.largest);
+  for (int i = 0; i < side; ++i) {
+    const float* factor = factors.any() ? factors.draw(first + i, squares * side) : nullptr;
+    float largest = q.largest[i], sum[side];
+    for (int l = 0; l < side; ++l) sum[l] = 0;
+    for (int64_t j = 0; j < squares; ++j) {
+      float *row = scores + j * square + i * side, w[side];
+      for (int l = 0; l < side; ++l) w[l] = fn::exp((row[l] - largest) * scale);
+      for (int l = 0; l < side; ++l) sum[l] += w[l];
+      if (factor)
+        for (int l = 0; l < side; ++l) w[l] *= factor[j * side + l];
+      store_row(weights + j * square + i * side, round_row(w), side);
+    }
+    sums.of[i] = load<float>(sum) + load<float>(sum + 16);
+  }
+  sums.combine([](Vector<float> a, Vector<float> b) { return a + b; }, q.sum);
+  for (int l = 0; l < side; ++l) {
+    q.lse[l] = q.largest[l] * scale + fn::log(q.sum[l]);
+    q.inverse[l] = 1.f / q.sum[l];
+  }
+  return q;
+}
+
+/// 32 queries from `first` on; keys and values are packed.
+void attend(const Head16& h, int64_t first, char* m, BFloat16* y, float* lse) {
+  Room r(h.time, h.dim);
+  int64_t count = fn::min<int64_t>(side, h.time - first), squares = first / side + 1;
+  int64_t steps = squares_in(h.dim), strip = steps * square;
+  auto *queries = at<BFloat16>(m, r.queries), *weights = at<BFloat16>(m, r.weights);
+  auto *scores = at<float>(m, r.scores), *out = at<float>(m, r.out);
+  pack_strips<Part::left>({h.q + first * h.stride, h.stride, 1}, count, h.dim, queries);
+  for (int64_t j = 0; j < squares; ++j)
+    multiply_strips({queries}, at<BFloat16>(m, r.keys) + j * strip, steps, scores + j * square,
+                    side, Write::set);
+  RowFactors factors(h, at<float>(m, r.factors));
+  Queries q = soften(scores, squares, h.scale, first, factors, weights);
+  for (int64_t i = 0; i < count; ++i) lse[(h.token + first + i) * h.heads + h.head] = q.lse[i];
+  BFloat16* to = y + h.y_offset() + first * h.y_stride();
+  for (int64_t d = 0; d < h.dim; d += side) {
+    multiply_strips({weights}, at<BFloat16>(m, r.values) + d * squares_in(h.time) * side, squares,
+                    out, side, Write::set);
+    write_square(out, q.inverse, count, h.dim - d, to + d, h.y_stride());
+  }
+}
+
+}  // namespace
+
+void Amx::causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) {
+  if (a.qkv.dtype() != bf16) return Cpu::causal_attention(a, y, lse);
+  int64_t width = a.qkv.size(1), heads = a.heads(), dim = a.head_dim;
+  int64_t threads = omp_get_max_threads(), tasks = a.qkv.size(0) / a.time * heads;
+  // With few heads the blocks of one are shared among threads, each of which packs it.
+  int64_t blocks = squares_in(a.time);
+  int64_t parts = tasks % threads == 0 || tasks > 4 * threads
+                      ? 1
+                      : fn::min(blocks, (4 * threads + tasks - 1) / tasks);
+  Room room(a.time, dim);
+  Scratch<char> scratch(room.end * threads);
+  char* memory = scratch.data();
+  auto* out = values<BFloat16>(y);
+  auto* logs = values<float>(lse);
+#pragma omp parallel num_threads(int(threads))
+  {
+    Tiles tiles;
+    char* mine = memory + room.end * omp_get_thread_num();
+#pragma omp for schedule(dynamic)
+    for (int64_t task = 0; task < tasks * parts; ++task) {
+      Head16 h(a, width, task / parts / heads, task / parts % heads);
+      pack_strips<Part::right>({h.k, h.stride, 1}, h.time, dim, at<BFloat16>(mine, room.keys));
+      pack_strips<Part::right>({h.v, 1, h.stride}, dim, h.time, at<BFloat16>(mine, room.values));
+      for (int64_t block = task % parts; block < blocks; block += parts)
+        attend(h, block * side, mine, out, logs);
+    }
+  }
+}
+
+}  // namespace triax::host::TRIAX_LEVEL

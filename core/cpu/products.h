@@ -1,0 +1,102 @@
+#pragma once
+#include "core/cpu/gemm.h"
+
+// What Backend::matmul asks for, as matrices of a batch, and how one is cut among threads.
+namespace triax::host::TRIAX_LEVEL {
+namespace {
+
+/// One matrix product of a batch: c [m, n] with strides, what is added to it, and gelu.
+template <class T, class C> struct Product {
+  Operand<T> a, b;
+  int64_t m, n, k;
+  C* c;
+  int64_t c_row, c_col;
+  Write write;
+  const T* bias;  // or null; element (i, j) at i * bias_row + j * bias_col
+  int64_t bias_row, bias_col;
+  T* before;  // or null
+  int64_t before_row, before_col;
+
+  /// The same product as c^T = b^T a^T.
+  Product transposed() const {
+    Product t = *this;
+    t.a = b, t.b = a, t.m = n, t.n = m;
+    t.c_row = c_col, t.c_col = c_row;
+    t.bias_row = bias_col, t.bias_col = bias_row;
+    t.before_row = before_col, t.before_col = before_row;
+    return t;
+  }
+};
+
+/// Part of a product: rows [row, row + rows), columns [col, col + cols).
+struct Block {
+  int64_t row, col, rows, cols;
+};
+
+/// Matrix `i` of the batch.
+template <class T, class C> Product<T, C> product(const Matmul& p, int64_t i) {
+  int r = p.c.rank();
+  int64_t a = 0, b = 0, c = 0;
+  for (int d = r - 3; d >= 0; --d) {
+    int64_t at = i % p.c.size(d);
+    i /= p.c.size(d);
+    a += at * p.a.strides()[d];
+    b += at * p.b.strides()[d];
+    c += at * p.c.strides()[d];
+  }
+  Product<T, C> x{};
+  x.m = p.c.size(-2), x.n = p.c.size(-1), x.k = p.a.size(-1);
+  x.a = {static_cast<const T*>(p.a.data()) + a, p.a.strides()[r - 2], p.a.strides()[r - 1]};
+  x.b = {static_cast<const T*>(p.b.data()) + b, p.b.strides()[r - 1], p.b.strides()[r - 2]};
+  x.c = static_cast<C*>(p.c.data()) + c;
+  x.c_row = p.c.strides()[r - 2], x.c_col = p.c.strides()[r - 1];
+  x.write = p.write;
+  if (p.bias.defined()) {
+    x.bias = static_cast<const T*>(p.bias.data());
+    x.bias_col = p.bias.strides()[0];
+  }
+  if (p.before.defined()) {
+    x.before = static_cast<T*>(p.before.data());
+    x.before_row = p.before.strides()[0], x.before_col = p.before.strides()[1];
+  }
+  return x.c_row == 1 && x.c_col != 1 ? x.transposed() : x;
+}
+
+/// How c is cut among threads: into pieces of rows x columns, whole tiles each.
+struct Cut {
+  int64_t rows = 1, cols = 1;
+};
+
+/// What a tile of c costs per unit of depth, and packing a tile's rows of a or columns of b.
+struct Costs {
+  int64_t rows, cols, tile, pack_rows, pack_cols;
+};
+
+/// The cut that costs the slowest thread least.
+inline __attribute__((always_inline)) Cut cut(int64_t m, int64_t n, int64_t threads,
+                                              const Costs& k) {
+  int64_t high = (m + k.rows - 1) / k.rows, wide = (n + k.cols - 1) / k.cols, best = INT64_MAX;
+  Cut chosen;
+  for (int64_t r = 1; r <= threads; ++r) {
+    int64_t c = threads / r, h = (high + r - 1) / r, w = (wide + c - 1) / c;
+    int64_t cost = h * w * k.tile + h * k.pack_rows + w * k.pack_cols;
+    if (cost >= best) continue;
+    best = cost;
+    chosen = {r, c};
+  }
+  return chosen;
+}
+
+/// Piece i of `count` of the tiles of a length.
+struct Span {
+  int64_t begin, end;
+  Span(int64_t length, int64_t tile, int64_t count, int64_t i) {
+    int64_t tiles = (length + tile - 1) / tile;
+    begin = tiles * i / count * tile;
+    end = tiles * (i + 1) / count * tile;
+    if (end > length) end = length;
+  }
+};
+
+}  // namespace
+}  // namespace triax::host::TRIAX_LEVEL
