@@ -164,6 +164,16 @@ Flags rank_flags(std::string& comm, int64_t& ranks) {
   };
 }
 
+Flags memory_flags(TrainConfig& c) {
+  const char* group = "Memory";
+  return {
+      {"offload", group, "off|optimizer|DIR",
+       "where optimizer state is between steps: beside the weights, in the host's memory, or in "
+       "files in DIR that go when the run ends; the results are the same",
+       &c.offload},
+  };
+}
+
 Flags run_flags(TrainConfig& c) {
   const char* group = "Run";
   return {
@@ -222,7 +232,7 @@ Verb train_verb(TrainConfig& c) {
   Verb verb{"train", "Trains a transformer on the characters of a text.", {}};
   for (Flags flags :
        {model_flags(c.model), data_flags(c), optimisation_flags(c), mesh_flags(c.mesh),
-        rank_flags(c.comm, c.ranks), run_flags(c), checkpoint_flags(c)}) {
+        memory_flags(c), rank_flags(c.comm, c.ranks), run_flags(c), checkpoint_flags(c)}) {
     verb.flags.insert(verb.flags.end(), flags.begin(), flags.end());
   }
   return verb;
@@ -271,7 +281,7 @@ Verb parity_verb(ParityConfig& c) {
     if (flag.name != "dp" && flag.name != "pp" && flag.name != "tp") flags.push_back(flag);
   auto config = [](const Flag& f) { return f.name == "config" || f.name == "seed"; };
   for (const Flags& more :
-       {model_flags(t.model), data_flags(t), optimisation_flags(t), run_flags(t)})
+       {model_flags(t.model), data_flags(t), optimisation_flags(t), memory_flags(t), run_flags(t)})
     for (auto& flag : more)
       if (flag.group != std::string("Run") || config(flag)) flags.push_back(flag);
   std::erase_if(flags, [](const Flag& f) { return f.name == "val-fraction"; });
@@ -296,11 +306,11 @@ Verb plan_verb(PlanConfig& c) {
        &c.check},
   };
   for (const Flags& more : {model_flags(t.model), data_flags(t), mesh_flags(t.mesh),
-                            optimisation_flags(t), run_flags(t)})
+                            optimisation_flags(t), memory_flags(t), run_flags(t)})
     for (const Flag& flag : more) {
       constexpr const char* axes[] = {"dp", "pp", "tp"};
       constexpr const char* others[] = {"data", "micro-batch", "global-batch", "config",
-                                        "precision"};
+                                        "precision", "offload"};
       auto is = [&](const char* name) { return flag.name == name; };
       bool axis = std::any_of(std::begin(axes), std::end(axes), is), zero = is("zero");
       if (flag.group != std::string("Model") && flag.group != std::string("Mesh") &&

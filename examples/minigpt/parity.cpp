@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "core/check.h"
+#include "examples/minigpt/offload.h"
 
 namespace triax::minigpt {
 namespace {
@@ -44,6 +45,7 @@ void print(const Difference& d) {
 TrainConfig reference_of(TrainConfig c) {
   c.mesh = {.dp = 1, .chunks = 1};
   c.micro_batch = c.global_batch;
+  c.offload = "off";
   return c;
 }
 
@@ -59,6 +61,7 @@ Exit parity(TrainConfig c) {
   int64_t ranks = c.mesh.dp * c.mesh.pp * c.mesh.tp;
   resolve(c, ranks, "parity");
   validate(c, ranks);
+  check_offload(c);
   std::string file = read_text(c.data);
   Tokenizer tokenizer = Tokenizer::from_text(file, "data: " + c.data);
   c.model.vocab = vocabulary(c.model.vocab, tokenizer);

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "examples/minigpt/hardware.h"
+#include "examples/minigpt/offload.h"
 #include "examples/minigpt/replica.h"
 #include "optim/adamw.h"
 #include "parallel/comm/meta_comm.h"
@@ -48,7 +49,7 @@ class Rehearsal {
       : config_(c),
         mesh_(world, shape_of(c.mesh)),
         replica_(c, mesh_),
-        adam_(replica_.data().slots(), {}) {}
+        adam_(replica_.data().slots(), adam_options(c)) {}
 
   Demand run() {
     Demand d = step();
