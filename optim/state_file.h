@@ -37,6 +37,8 @@ class StateFile {
   StateFile(const StateFile&) = delete;
   StateFile& operator=(const StateFile&) = delete;
 
+  const std::string& directory() const { return directory_; }
+
   /// Begin to move bytes; the memory must stay until wait(ticket) has returned or this is gone.
   uint64_t read(uint64_t offset, void* to, size_t bytes);
   uint64_t write(uint64_t offset, const void* from, size_t bytes);

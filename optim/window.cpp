@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 
 #include "core/backend.h"
@@ -43,8 +44,9 @@ class Blocks final : public Allocator {
   std::vector<void*> free_;
 };
 
+/// With room for the stamp.
 size_t padded(size_t bytes) {
-  return (bytes + StateFile::block - 1) / StateFile::block * StateFile::block;
+  return (bytes + sizeof(uint64_t) + StateFile::block - 1) / StateFile::block * StateFile::block;
 }
 
 }  // namespace
@@ -106,7 +108,7 @@ void Window::bring(size_t i) {
   if (!r.storage->present()) {
     make_room();
     r.storage->restore();
-    if (r.stored && file_) r.ticket = file_->read(r.offset, r.storage->data(), r.storage->bytes());
+    if (r.stamp > 0 && file_) r.ticket = file_->read(r.offset, r.storage->data(), r.storage->bytes());
   }
   inside_.push_back(i);
 }
@@ -127,8 +129,10 @@ void Window::make_room() {
 void Window::write(Record& r) {
   if (!r.changed || r.holders > 0) return;
   r.changed = false;
-  r.stored = true;
-  if (file_) r.ticket = file_->write(r.offset, r.storage->data(), r.storage->bytes());
+  r.stamp = ++writes_;
+  if (!file_) return;
+  std::memcpy(stamp_of(r), &r.stamp, sizeof r.stamp);
+  r.ticket = file_->write(r.offset, r.storage->data(), r.storage->bytes());
 }
 
 void Window::settle(Record& r) {
@@ -136,6 +140,15 @@ void Window::settle(Record& r) {
   uint64_t ticket = *r.ticket;
   r.ticket.reset();
   file_->wait(ticket);
+  bool known = std::memcmp(stamp_of(r), &r.stamp, sizeof r.stamp) == 0;
+  check_input(known, Exit::io,
+              "offload: the {} bytes at byte {} of the file in {} are not those that were written; "
+              "expected that nothing else changes it",
+              r.storage->bytes(), r.offset, file_->directory());
+}
+
+char* Window::stamp_of(const Record& r) const {
+  return static_cast<char*>(r.storage->data()) + r.storage->bytes() - sizeof r.stamp;
 }
 
 }  // namespace triax::optim

@@ -12,7 +12,8 @@ namespace triax::optim {
 /// Records of optimizer state that lie in a file, of which a few are in memory at a time, counted
 /// as `buffers`; the file's bytes count as `offloaded`. A record is a storage: released while it is
 /// out. On the meta device there is no file, all else is the same. For one thread. Throws what
-/// StateFile throws; a write that fails shows at a later hold.
+/// StateFile throws; a write that fails shows at a later hold. Each record ends with a number of
+/// its own, so that zeros in place of what was lost are noticed: Error 74.
 class Window {
  public:
   /// `sizes`: bytes of each record. Its values are undefined until it was first held to write.
@@ -33,8 +34,8 @@ class Window {
   struct Record {
     std::shared_ptr<Storage> storage;
     uint64_t offset = 0;
-    bool stored = false;             // does the file have values?
-    bool changed = false;            // has memory other ones?
+    uint64_t stamp = 0;              // its last eight bytes in the file; 0: was never written
+    bool changed = false;            // has memory other values?
     int holders = 0;
     std::optional<uint64_t> ticket;  // of what is under way
   };
@@ -42,11 +43,13 @@ class Window {
   void make_room();
   void write(Record& r);
   void settle(Record& r);
+  char* stamp_of(const Record& r) const;
 
   std::vector<Record> records_;
   std::deque<size_t> inside_;  // those in memory, the one used longest ago first
   size_t most_;
   int64_t bytes_ = 0;
+  uint64_t writes_ = 0;
   std::shared_ptr<memory::Counter> counter_;
   std::unique_ptr<StateFile> file_;  // last: it waits, then records may go
 };
