@@ -43,6 +43,8 @@ MESHES = (
     Mesh("pp 2, interleaved, 8", 2, "--pp 2 --schedule interleaved --micro-batch 1"),
     Mesh("pp 2, ZB-H1, 8", 2, "--pp 2 --schedule zb-h1 --micro-batch 1"),
     Mesh("one rank, 8 micro-batches", 1, "--micro-batch 1"),
+    Mesh("one rank, optimizer offloaded", 1, "--micro-batch 4 --offload optimizer"),
+    Mesh("one rank, optimizer in files", 1, "--micro-batch 4 --offload FILES"),
 )
 
 
@@ -50,7 +52,8 @@ def run_mesh(a: argparse.Namespace, mesh: Mesh, directory: Path) -> Run:
     metrics, out = directory / "metrics.jsonl", directory / "run"
     shutil.rmtree(out, ignore_errors=True)
     launch = [str(ROOT / "scripts/launch.sh"), "-n", str(mesh.ranks)] if mesh.ranks > 1 else []
-    command = [*launch, str(a.minigpt), "train", *MODEL.split(), *mesh.flags.split()]
+    flags = [str(a.files or directory) if word == "FILES" else word for word in mesh.flags.split()]
+    command = [*launch, str(a.minigpt), "train", *MODEL.split(), *flags]
     command += ["--steps", str(a.steps), "--val-fraction", "0", "--data", str(a.data)]
     command += ["--out", str(out), "--metrics", str(metrics), *a.flags.split()]
     return run(Job(command, metrics, threads=1, cpus=mesh.ranks))
@@ -73,6 +76,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--only", default="", help="only meshes whose title contains this")
     add("--flags", default="", help="further flags of minigpt train, in one word")
     corpus = ROOT / "build/release/share/triax/corpus.txt"
+    add("--files", type=Path, help="where optimizer state in files is (a temporary directory)")
     add("--data", type=Path, default=corpus, help="a text file")
     a = parser.parse_args()
     for path in (a.minigpt, a.data):

@@ -46,9 +46,10 @@ void AdamW::cut(size_t index, const Slot& s) {
   int64_t all = s.weight.numel(), most = stays ? std::max<int64_t>(1, all) : to.chunk;
   for (int64_t begin = 0; begin < all; begin += most) {
     int64_t n = std::min(most, all - begin);
-    OptimizerSlot part{s.weight.narrow(0, begin, n), s.grad.narrow(0, begin, n), {},
-                       within(s.decayed, begin, begin + n)};
-    chunks_.push_back({index, begin, std::move(part), {}, {}});
+    OptimizerSlot part{.weight = s.weight.narrow(0, begin, n),
+                       .grad = s.grad.narrow(0, begin, n),
+                       .decayed = within(s.decayed, begin, begin + n)};
+    chunks_.push_back({.slot = index, .begin = begin, .part = std::move(part)});
   }
 }
 

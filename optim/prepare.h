@@ -5,7 +5,9 @@
 namespace triax::optim {
 
 /// Of a Slot or an OptimizerSlot: do low-precision weights need an f32 master?
-template <class Slot> bool needs_master(const Slot& s) { return s.weight.dtype() != s.grad.dtype(); }
+template <class Slot> bool needs_master(const Slot& s) {
+  return s.weight.dtype() != s.grad.dtype();
+}
 
 /// Throws Error 70 unless an optimizer can update the slot.
 inline void check_slot(const char* op, const Slot& s) {

@@ -101,7 +101,8 @@ void StateFile::finish_one() {
   if (result == -EINTR || result == -EAGAIN) return transfers_->start(t, ticket);
   size_t moved = result > 0 ? size_t(result) : 0;
   bool partly = moved > 0 && moved < t.bytes && moved % block == 0;
-  if (!partly && moved < t.bytes) fail_first(t.kind, result < 0 ? int(-result) : 0, t.offset + moved);
+  if (!partly && moved < t.bytes)
+    fail_first(t.kind, result < 0 ? int(-result) : 0, t.offset + moved);
   if (!partly) {
     under_way_.erase(ticket);
     return;

@@ -30,8 +30,7 @@ class ThreadTransfers final : public Transfers {
   using Job = std::pair<Transfer, uint64_t>;
 
   void serve() {
-    while (std::optional<Job> job = take(waiting_))
-      put(ended_, End{job->second, run(job->first)});
+    while (std::optional<Job> job = take(waiting_)) put(ended_, End{job->second, run(job->first)});
   }
 
   int64_t run(const Transfer& t) const {

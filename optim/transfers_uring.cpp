@@ -30,8 +30,10 @@ class Uring final : public Transfers {
   End next() override {
     io_uring_cqe* ended = nullptr;
     while (true) {
-      submit();  // what the kernel had no room for
-      if (io_uring_wait_cqe(&ring_, &ended) == 0) break;  // else a signal came between
+      submit();
+      bool all = io_uring_sq_ready(&ring_) == 0;  // else the kernel has no room: do not sleep
+      int error = all ? io_uring_wait_cqe(&ring_, &ended) : io_uring_peek_cqe(&ring_, &ended);
+      if (error == 0) break;  // else a signal came between, or nothing has ended
     }
     End end{io_uring_cqe_get_data64(ended), ended->res};
     io_uring_cqe_seen(&ring_, ended);

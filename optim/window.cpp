@@ -108,7 +108,8 @@ void Window::bring(size_t i) {
   if (!r.storage->present()) {
     make_room();
     r.storage->restore();
-    if (r.stamp > 0 && file_) r.ticket = file_->read(r.offset, r.storage->data(), r.storage->bytes());
+    if (r.stamp > 0 && file_)
+      r.ticket = file_->read(r.offset, r.storage->data(), r.storage->bytes());
   }
   inside_.push_back(i);
 }

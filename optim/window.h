@@ -26,16 +26,16 @@ class Window {
   /// Record i is in memory while the handle lives; storage(i)->hold() does the same. Throws Error
   /// 70 if the window is full of records that are held.
   std::shared_ptr<void> hold(size_t i, Access access);
-  /// The same, to write, for a pass over all records in order, again and again: starts to read those
-  /// that follow, and to write this one when the handle goes.
+  /// The same, to write, for a pass over all records in order, again and again: starts to read
+  /// those that follow, and to write this one when the handle goes.
   std::shared_ptr<void> pass(size_t i);
 
  private:
   struct Record {
     std::shared_ptr<Storage> storage;
     uint64_t offset = 0;
-    uint64_t stamp = 0;              // its last eight bytes in the file; 0: was never written
-    bool changed = false;            // has memory other values?
+    uint64_t stamp = 0;    // its last eight bytes in the file; 0: was never written
+    bool changed = false;  // has memory other values?
     int holders = 0;
     std::optional<uint64_t> ticket;  // of what is under way
   };

@@ -309,8 +309,8 @@ Verb plan_verb(PlanConfig& c) {
                             optimisation_flags(t), memory_flags(t), run_flags(t)})
     for (const Flag& flag : more) {
       constexpr const char* axes[] = {"dp", "pp", "tp"};
-      constexpr const char* others[] = {"data", "micro-batch", "global-batch", "config",
-                                        "precision", "offload"};
+      constexpr const char* others[] = {"data",   "micro-batch", "global-batch",
+                                        "config", "precision",   "offload"};
       auto is = [&](const char* name) { return flag.name == name; };
       bool axis = std::any_of(std::begin(axes), std::end(axes), is), zero = is("zero");
       if (flag.group != std::string("Model") && flag.group != std::string("Mesh") &&

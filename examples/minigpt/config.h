@@ -52,7 +52,7 @@ struct TrainConfig {
   int64_t ranks = 0;           ///< only with comm = threads; 0: one
   std::string device = "cpu";  ///< cpu, cuda
   std::string precision = "fp32";
-  double loss_scale = 0;  ///< fp16 only; 0: dynamic
+  double loss_scale = 0;        ///< fp16 only; 0: dynamic
   std::string offload = "off";  ///< of optimizer state: off, optimizer, or a directory
 
   std::string out;      ///< empty: runs/<date>-<name of the data>

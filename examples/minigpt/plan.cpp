@@ -152,11 +152,12 @@ void print_rows(const PlanConfig& c, std::span<const Plan> all) {
                                   [](auto& a, auto& b) { return a.peak < b.peak; });
     auto kind = [&](memory::Kind k) { return show_bytes(double(worst->peaks[k])); };
     fmt::print(
-        "{:>12} {:>4} | {:>10} {:>10} {:>10} {:>11} {:>10} {:>10} | {:>9} | {:>9.4g} {:>4.0f}%  {}\n",
+        "{:>12} {:>4} | {:>10} {:>10} {:>10} {:>11} {:>10} {:>10} | {:>9} | {:>9.4g} {:>4.0f}%  "
+        "{}\n",
         fmt::format("{} x {} x {}", m.dp, m.pp, m.tp), m.zero, kind(memory::parameters),
         kind(memory::gradients), kind(memory::optimizer), kind(memory::activations),
-        kind(memory::buffers), kind(memory::offloaded), show_bytes(double(worst->peak)), 1e3 * p.time.total(),
-        100 * p.time.idle / p.time.total(),
+        kind(memory::buffers), kind(memory::offloaded), show_bytes(double(worst->peak)),
+        1e3 * p.time.total(), 100 * p.time.idle / p.time.total(),
         double(worst->peak) <= budget(c) ? "fits" : "too large");
   }
 }

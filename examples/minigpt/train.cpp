@@ -13,7 +13,6 @@
 #include "examples/minigpt/report.h"
 #include "examples/minigpt/run_directory.h"
 #include "examples/minigpt/text_data.h"
-#include "optim/adamw.h"
 #include "optim/schedule.h"
 #include "parallel/mesh.h"
 

@@ -1,5 +1,7 @@
 // Training with optimizer state in the host's memory or in files is training without, on any mesh,
 // bit for bit, and its checkpoints are everyone's.
+#include "examples/minigpt/offload.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +9,6 @@
 #include <mutex>
 
 #include "examples/minigpt/feed.h"
-#include "examples/minigpt/offload.h"
 #include "examples/minigpt/pieces.h"
 #include "examples/minigpt/rehearsal.h"
 #include "examples/minigpt/replica.h"
@@ -165,7 +166,8 @@ TEST(Offloading, CheckpointsAreEveryones) {
 
 TEST(Offloading, IsForeseen) {
   TemporaryDirectory directory;
-  for (const std::string& offload : {std::string("off"), std::string("optimizer"), directory.path()})
+  for (const std::string& offload :
+       {std::string("off"), std::string("optimizer"), directory.path()})
     for (int64_t zero : {0, 1, 3}) {
       TrainConfig c = small({.dp = 2, .pp = 2, .zero = zero, .chunks = 1}, "bf16");
       c.offload = offload;

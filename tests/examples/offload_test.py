@@ -59,7 +59,7 @@ def trains_in_less_memory(shop):
 
 
 def survives_a_cut_file(shop):
-    model = dict(vocab=150000, run="cut", steps=100000, save_every=2)
+    model = dict(vocab=300000, run="cut", steps=100000, save_every=2, ranks=2, zero=1)
     with shop.start(offload=shop.files, **model) as job:
         assert wait_until(lambda: newest_step(shop.path / "cut") >= 2), job.stderr()
         os.truncate(shop.state_file(job), 0)
