@@ -46,6 +46,8 @@ MESHES = (
     Mesh("one rank, 8 micro-batches", 1, "--micro-batch 1"),
     Mesh("one rank, recompute selective", 1, "--micro-batch 4 --recompute selective"),
     Mesh("one rank, recompute block", 1, "--micro-batch 4 --recompute block"),
+    Mesh("one rank, optimizer offloaded", 1, "--micro-batch 4 --offload optimizer"),
+    Mesh("one rank, optimizer in files", 1, "--micro-batch 4 --offload FILES"),
 )
 
 
@@ -53,7 +55,8 @@ def run_mesh(a: argparse.Namespace, mesh: Mesh, directory: Path) -> Run:
     metrics, out = directory / "metrics.jsonl", directory / "run"
     shutil.rmtree(out, ignore_errors=True)
     launch = [str(ROOT / "scripts/launch.sh"), "-n", str(mesh.ranks)] if mesh.ranks > 1 else []
-    command = [*launch, str(a.minigpt), "train", *MODEL.split(), *mesh.flags.split()]
+    flags = [str(a.files or directory) if word == "FILES" else word for word in mesh.flags.split()]
+    command = [*launch, str(a.minigpt), "train", *MODEL.split(), *flags]
     command += ["--steps", str(a.steps), "--val-fraction", "0", "--data", str(a.data)]
     command += ["--out", str(out), "--metrics", str(metrics), *a.flags.split()]
     return run(Job(command, metrics, threads=1, cpus=mesh.ranks))
@@ -76,6 +79,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--only", default="", help="only meshes whose title contains this")
     add("--flags", default="", help="further flags of minigpt train, in one word")
     corpus = ROOT / "build/release/share/triax/corpus.txt"
+    add("--files", type=Path, help="where optimizer state in files is (a temporary directory)")
     add("--data", type=Path, default=corpus, help="a text file")
     a = parser.parse_args()
     for path in (a.minigpt, a.data):

@@ -14,8 +14,15 @@ void raise(std::atomic<int64_t>& peak, int64_t value) {
 
 }  // namespace
 
+const char* name(Kind kind) {
+  constexpr const char* names[] = {"activations", "parameters", "gradients",
+                                   "optimizer",   "buffers",    "offloaded"};
+  return names[kind];
+}
+
 void Counter::add(Kind kind, int64_t bytes) {
   raise(peak_[kind], live_[kind] += bytes);
+  if (kind == offloaded) return;
   raise(peak_total_, live_total_ += bytes);
 }
 

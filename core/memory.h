@@ -6,9 +6,11 @@
 
 namespace triax::memory {
 
-/// What bytes are for. `activations` is the default: whatever a step makes and drops.
-enum Kind { activations, parameters, gradients, optimizer, buffers };
-inline constexpr int kinds = 5;
+/// What bytes are for. `activations` is the default: whatever a step makes and drops. `offloaded`
+/// ones lie in the host's memory or in files by choice: they are no part of the totals below.
+enum Kind { activations, parameters, gradients, optimizer, buffers, offloaded };
+inline constexpr int kinds = 6;
+const char* name(Kind kind);
 
 /// Bytes of tensor storage of one rank, live and at their highest. Safe to share between threads.
 class Counter {
@@ -16,8 +18,9 @@ class Counter {
   void add(Kind kind, int64_t bytes);
   int64_t live(Kind kind) const { return live_[kind]; }
   int64_t peak(Kind kind) const { return peak_[kind]; }
+  /// Of all kinds but `offloaded`.
   int64_t live() const { return live_total_; }
-  /// High-water of the sum over all kinds (not the sum of their peaks).
+  /// High-water of live() (not the sum of their peaks).
   int64_t peak() const { return peak_total_; }
   void reset_peaks();
 

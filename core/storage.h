@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "core/device.h"
@@ -16,6 +17,9 @@ class Allocator {
   virtual void* allocate(size_t bytes) = 0;
   virtual void deallocate(void* data, size_t bytes) noexcept = 0;
 };
+
+/// What the bytes of a storage are held for.
+enum class Access { read, write };
 
 /// Bytes with an identity: they can go away and come back while tensors that view them live on.
 class Storage {
@@ -41,6 +45,13 @@ class Storage {
   /// `other` is released.
   void take_from(Storage& other);
 
+  /// Bytes that are elsewhere between uses (optim/window.h) are here for as long as the handle that
+  /// this returns lives; with `write` they are kept when they leave. Null for bytes that never
+  /// leave by themselves. Throws what reading them throws.
+  std::shared_ptr<void> hold(Access access) const { return hold_ ? hold_(access) : nullptr; }
+  /// Say how to bring them; an empty function: they stay as they are.
+  void set_hold(std::function<std::shared_ptr<void>(Access)> hold) { hold_ = std::move(hold); }
+
  private:
   void* data_ = nullptr;
   size_t bytes_;
@@ -48,6 +59,7 @@ class Storage {
   bool present_ = false;
   memory::Kind kind_;
   std::shared_ptr<Allocator> allocator_;
+  std::function<std::shared_ptr<void>(Access)> hold_;
   std::shared_ptr<memory::Counter> counter_;
 };
 

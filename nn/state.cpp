@@ -75,6 +75,7 @@ Checksums write_tensors(const std::string& path, const std::vector<NamedTensor>&
   File file = files.create(path);
   file.write(head.data(), head.size());
   for (size_t i : order) {
+    auto held = tensors[i].value.storage()->hold(Access::read);
     Tensor value = tensors[i].value.detach().to(cpu).contiguous();
     if (value.bytes() > 0) file.write(value.data(), value.bytes());
     sums.tensors[i] = value.bytes() > 0 ? crc32c(value.data(), value.bytes()) : 0;

@@ -1,36 +1,108 @@
 #include "optim/adamw.h"
 
+#include <algorithm>
+
 #include "optim/prepare.h"
+#include "optim/window.h"
 
 namespace triax::optim {
+namespace {
+
+/// Where offloaded state of these weights is. A device without bytes has a host without bytes.
+Device host_of(Device device) { return device == meta_device ? meta_device : cpu; }
+
+/// What of sorted ranges lies in [begin, end), counted from `begin`.
+std::vector<Range> within(const std::vector<Range>& all, int64_t begin, int64_t end) {
+  std::vector<Range> cut;
+  for (const Range& r : all) {
+    Range part{std::max(r.begin, begin) - begin, std::min(r.end, end) - begin};
+    if (part.begin < part.end) cut.push_back(part);
+  }
+  return cut;
+}
+
+}  // namespace
 
 AdamW::AdamW(const std::vector<Slot>& slots, const AdamWOptions& options) : options_(options) {
   auto in_unit = [](double x) { return x >= 0 && x < 1; };
   check(in_unit(options.beta1) && in_unit(options.beta2) && options.eps > 0,
         "adamw: beta1 {}, beta2 {}, eps {}; expected betas in [0, 1) and eps above 0",
         options.beta1, options.beta2, options.eps);
-  memory::Scope scope(memory::optimizer);
-  for (auto& s : slots) {
-    OptimizerSlot slot = prepare("adamw", s);
-    DType sums = accumulator(s.weight.dtype());
-    Device device = s.weight.device();
-    entries_.push_back({std::move(slot), zeros(s.weight.shape(), sums, device),
-                        zeros(s.weight.shape(), sums, device)});
+  check(options.offload.chunk > 0, "adamw: chunks of {} elements", options.offload.chunk);
+  for (size_t i = 0; i < slots.size(); ++i) cut(i, slots[i]);
+  if (options.offload.to == Offload::To::file) make_window();
+  for (size_t i = 0; i < chunks_.size(); ++i) make_state(i);
+}
+
+AdamW::~AdamW() = default;
+AdamW::AdamW(AdamW&&) noexcept = default;
+
+/// State that stays beside the weights is one chunk.
+void AdamW::cut(size_t index, const Slot& s) {
+  check_slot("adamw", s);
+  const Offload& to = options_.offload;
+  bool stays = to.to == Offload::To::off ||
+               (to.to == Offload::To::host && host_of(s.weight.device()) == s.weight.device());
+  int64_t all = s.weight.numel(), most = stays ? std::max<int64_t>(1, all) : to.chunk;
+  for (int64_t begin = 0; begin < all; begin += most) {
+    int64_t n = std::min(most, all - begin);
+    OptimizerSlot part{.weight = s.weight.narrow(0, begin, n),
+                       .grad = s.grad.narrow(0, begin, n),
+                       .decayed = within(s.decayed, begin, begin + n)};
+    chunks_.push_back({.slot = index, .begin = begin, .part = std::move(part)});
   }
+}
+
+void AdamW::make_window() {
+  std::vector<size_t> sizes;
+  for (const Chunk& c : chunks_)
+    sizes.push_back(c.part.grad.bytes() * (needs_master(c.part) ? 3 : 2));
+  Device device = chunks_.empty() ? cpu : host_of(chunks_.front().part.weight.device());
+  window_ = std::make_unique<Window>(options_.offload, device, sizes);
+}
+
+void AdamW::make_state(size_t i) {
+  Chunk& c = chunks_[i];
+  const Tensor &weight = c.part.weight, &grad = c.part.grad;
+  auto held = window_ ? window_->pass(i) : nullptr;
+  bool off = options_.offload.to == Offload::To::off;
+  memory::Scope scope(off ? memory::optimizer : memory::offloaded);
+  auto tensor = [&](int64_t position) {  // in its record, or by itself
+    if (window_)
+      return Tensor(window_->storage(i), grad.dtype(), grad.shape(), {1}, position * grad.numel());
+    return empty(grad.shape(), grad.dtype(), off ? grad.device() : host_of(grad.device()));
+  };
+  c.m = tensor(0), c.v = tensor(1);
+  fill_(c.m, 0), fill_(c.v, 0);
+  if (!needs_master(c.part)) return;
+  c.part.master = tensor(2);
+  copy_(c.part.master, weight);
 }
 
 void AdamW::step(double lr, double grad_scale) {
   AdamWStep o{lr,         options_.beta1, options_.beta2, options_.eps, options_.weight_decay,
               grad_scale, ++steps_};
-  for (auto& e : entries_) backend(e.m).adamw(e.slot, e.m, e.v, o);
+  memory::Scope scope(memory::buffers);  // for copies of what is on another device
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    auto held = window_ ? window_->pass(i) : nullptr;
+    update(chunks_[i], o);
+  }
+}
+
+void AdamW::update(const Chunk& c, const AdamWStep& o) {
+  OptimizerSlot part = c.part;
+  part.weight = part.weight.to(c.m.device());
+  part.grad = part.grad.to(c.m.device());
+  backend(c.m).adamw(part, c.m, c.v, o);
+  if (!part.weight.is(c.part.weight)) copy_(c.part.weight, part.weight);
 }
 
 std::vector<SlotState> AdamW::state() const {
   std::vector<SlotState> all;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    all.push_back({i, "m", entries_[i].m});
-    all.push_back({i, "v", entries_[i].v});
-    if (entries_[i].slot.master.defined()) all.push_back({i, "master", entries_[i].slot.master});
+  for (const Chunk& c : chunks_) {
+    all.push_back({c.slot, "m", c.m, c.begin});
+    all.push_back({c.slot, "v", c.v, c.begin});
+    if (c.part.master.defined()) all.push_back({c.slot, "master", c.part.master, c.begin});
   }
   return all;
 }

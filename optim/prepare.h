@@ -4,8 +4,13 @@
 
 namespace triax::optim {
 
-/// Check a slot and give low-precision weights their f32 master.
-inline OptimizerSlot prepare(const char* op, const Slot& s) {
+/// Of a Slot or an OptimizerSlot: do low-precision weights need an f32 master?
+template <class Slot> bool needs_master(const Slot& s) {
+  return s.weight.dtype() != s.grad.dtype();
+}
+
+/// Throws Error 70 unless an optimizer can update the slot.
+inline void check_slot(const char* op, const Slot& s) {
   check(s.weight.defined() && s.grad.defined() && s.weight.rank() == 1 &&
             s.grad.shape() == s.weight.shape() && s.weight.is_contiguous() &&
             s.grad.is_contiguous() && s.grad.dtype() == accumulator(s.weight.dtype()),
@@ -19,8 +24,13 @@ inline OptimizerSlot prepare(const char* op, const Slot& s) {
           r.begin, r.end, s.weight.numel());
     end = r.end;
   }
+}
+
+/// Check a slot and give low-precision weights their f32 master.
+inline OptimizerSlot prepare(const char* op, const Slot& s) {
+  check_slot(op, s);
   OptimizerSlot slot{s.weight, s.grad, {}, s.decayed};
-  if (s.weight.dtype() != s.grad.dtype()) slot.master = s.weight.to(s.grad.dtype());
+  if (needs_master(s)) slot.master = s.weight.to(s.grad.dtype());
   return slot;
 }
 

@@ -13,11 +13,13 @@ struct Slot {
 };
 
 /// One tensor of optimizer state: which slot it belongs to, what it is called (`m`, `v`, `master`),
-/// flat and of the slot's length.
+/// and the elements of the slot from `begin` on that it is of, flat. What is offloaded to files has
+/// to be held while it is used: value.storage()->hold(access).
 struct SlotState {
   size_t slot;
   const char* kind;
   Tensor value;
+  int64_t begin = 0;
 };
 
 }  // namespace triax::optim

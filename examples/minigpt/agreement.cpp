@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "core/check.h"
+#include "examples/minigpt/offload.h"
 
 namespace triax::minigpt {
 namespace {
@@ -23,6 +24,7 @@ void settle(TrainConfig& config, parallel::Coordinator& ranks) {
   TrainConfig trial = config;
   resolve(trial, ranks.size(), "now");
   validate(trial, ranks.size());
+  parallel::together(ranks, [&] { check_offload(trial); });
   resolve(config, ranks.size(), parallel::on_first(ranks, &timestamp));
 }
 

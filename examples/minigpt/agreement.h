@@ -7,7 +7,7 @@
 namespace triax::minigpt {
 
 /// Resolve and validate `config` for all ranks, before anything else is sent. Collective. Throws
-/// Error 78.
+/// Error 78, or for a directory to offload to that will not do 66 or 73.
 void settle(TrainConfig& config, parallel::Coordinator& ranks);
 
 /// Ranks that were told different things would train no model at all. Each brings all that it was

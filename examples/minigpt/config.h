@@ -62,6 +62,7 @@ struct TrainConfig {
   std::string precision = "fp32";
   double loss_scale = 0;  ///< fp16 only; 0: dynamic
   std::string recompute = "off";
+  std::string offload = "off";  ///< of optimizer state: off, optimizer, or a directory
 
   std::string out;      ///< empty: runs/<date>-<name of the data>
   std::string metrics;  ///< empty: OUT/metrics.jsonl

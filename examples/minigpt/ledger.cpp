@@ -21,11 +21,11 @@ std::string lines(const std::string& group, const parallel::Ledger& ledger, int6
 }
 
 std::string memory_line() {
-  const char* kinds[] = {"activations", "parameters", "gradients", "optimizer", "buffers"};
   const auto& counter = *memory::counter();
   std::string text = fmt::format("  peak {:.2f} MB:", double(counter.peak()) / 1e6);
   for (int k = 0; k < memory::kinds; ++k)
-    text += fmt::format(" {} {:.2f}", kinds[k], double(counter.peak(memory::Kind(k))) / 1e6);
+    text += fmt::format(" {} {:.2f}", memory::name(memory::Kind(k)),
+                        double(counter.peak(memory::Kind(k))) / 1e6);
   return text + "\n";
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "core/check.h"
+#include "examples/minigpt/offload.h"
 
 namespace triax::minigpt {
 namespace {
@@ -45,6 +46,7 @@ TrainConfig reference_of(TrainConfig c) {
   c.mesh = {.dp = 1, .chunks = 1};
   c.recompute = "off";
   c.micro_batch = c.global_batch;
+  c.offload = "off";
   return c;
 }
 
@@ -60,6 +62,7 @@ Exit parity(TrainConfig c) {
   int64_t ranks = c.mesh.dp * c.mesh.pp * c.mesh.tp;
   resolve(c, ranks, "parity");
   validate(c, ranks);
+  check_offload(c);
   std::string file = read_text(c.data);
   Tokenizer tokenizer = Tokenizer::from_text(file, "data: " + c.data);
   c.model.vocab = vocabulary(c.model.vocab, tokenizer);

@@ -14,11 +14,13 @@ parallel::Part part_of(const nn::Parameter& p);
 /// Whose copy of a value: of replicas one is the owner.
 enum class Holder { owner, any };
 
-/// A tensor laid out as optimizer slot `slot`, and what it is of the parameters.
+/// A tensor laid out as optimizer slot `slot` from element `begin` on, and what it is of the
+/// parameters.
 struct Flat {
   size_t slot;
   Tensor value;
   std::string kind;
+  int64_t begin = 0;
 };
 /// Add what it holds, parameter by parameter, without padding.
 void add_pieces(std::vector<parallel::Piece>& all, const parallel::DataParallel& data,

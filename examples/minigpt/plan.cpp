@@ -124,8 +124,6 @@ std::vector<TrainConfig> candidates(const PlanConfig& c) {
   return search.valid;
 }
 
-constexpr const char* kinds[] = {"activations", "parameters", "gradients", "optimizer", "buffers"};
-
 double budget(const PlanConfig& c) {
   return c.memory.empty() ? hardware_named(c.hardware).memory : bytes_of(c.memory);
 }
@@ -145,20 +143,21 @@ void print_head(const PlanConfig& c, const Plan& first) {
 }
 
 void print_rows(const PlanConfig& c, std::span<const Plan> all) {
-  fmt::print("\n{:>12} {:>4} | {:>10} {:>10} {:>10} {:>11} {:>10} | {:>9} | {:>9} {:>5}\n",
+  fmt::print("\n{:>12} {:>4} | {:>10} {:>10} {:>10} {:>11} {:>10} {:>10} | {:>9} | {:>9} {:>5}\n",
              "dp x pp x tp", "ZeRO", "parameters", "gradients", "optimizer", "activations",
-             "buffers", "peak", "ms a step", "idle");
+             "buffers", "offloaded", "peak", "ms a step", "idle");
   for (const Plan& p : all) {
     const MeshConfig& m = p.config.mesh;
     auto worst = std::max_element(p.stages.begin(), p.stages.end(),
                                   [](auto& a, auto& b) { return a.peak < b.peak; });
     auto kind = [&](memory::Kind k) { return show_bytes(double(worst->peaks[k])); };
     fmt::print(
-        "{:>12} {:>4} | {:>10} {:>10} {:>10} {:>11} {:>10} | {:>9} | {:>9.4g} {:>4.0f}%  {}\n",
+        "{:>12} {:>4} | {:>10} {:>10} {:>10} {:>11} {:>10} {:>10} | {:>9} | {:>9.4g} {:>4.0f}%  "
+        "{}\n",
         fmt::format("{} x {} x {}", m.dp, m.pp, m.tp), m.zero, kind(memory::parameters),
         kind(memory::gradients), kind(memory::optimizer), kind(memory::activations),
-        kind(memory::buffers), show_bytes(double(worst->peak)), 1e3 * p.time.total(),
-        100 * p.time.idle / p.time.total(),
+        kind(memory::buffers), kind(memory::offloaded), show_bytes(double(worst->peak)),
+        1e3 * p.time.total(), 100 * p.time.idle / p.time.total(),
         double(worst->peak) <= budget(c) ? "fits" : "too large");
   }
 }
@@ -167,11 +166,12 @@ void print_rows(const PlanConfig& c, std::span<const Plan> all) {
 std::string advice(const Plan& p) {
   auto worst = std::max_element(p.stages.begin(), p.stages.end(),
                                 [](auto& a, auto& b) { return a.peak < b.peak; });
-  auto at = std::max_element(worst->peaks.begin(), worst->peaks.end()) - worst->peaks.begin();
+  auto end = worst->peaks.begin() + memory::offloaded;  // the last kind, in no one's way
+  auto at = std::max_element(worst->peaks.begin(), end) - worst->peaks.begin();
   const char* cures[] = {"--recompute block, or a smaller --micro-batch",
                          "--zero 3, or more --pp or --tp", "--zero 2, or more --pp or --tp",
                          "--zero 1, or --offload", "a smaller --micro-batch"};
-  return fmt::format("Most of it is {}: try {}.", kinds[at], cures[at]);
+  return fmt::format("Most of it is {}: try {}.", memory::name(memory::Kind(at)), cures[at]);
 }
 
 /// Trains a step on a mesh of threads.

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "examples/minigpt/hardware.h"
+#include "examples/minigpt/offload.h"
 #include "examples/minigpt/replica.h"
 #include "optim/adamw.h"
 #include "parallel/comm/meta_comm.h"
@@ -48,7 +49,7 @@ class Rehearsal {
       : config_(c),
         mesh_(world, shape_of(c.mesh)),
         replica_(c, mesh_),
-        adam_(replica_.data().slots(), {}) {}
+        adam_(replica_.data().slots(), adam_options(c)) {}
 
   Demand run() {
     Demand d = step();
@@ -113,10 +114,10 @@ Demand rehearse(const TrainConfig& c, parallel::Communicator& world) {
 std::vector<Demand> foresee(const TrainConfig& c) {
   auto shape = shape_of(c.mesh);
   // Once the pipeline is full every further micro-batch is like those before it, but gpipe keeps
-  // them all.
+  // them all, with one stage too.
   TrainConfig few = c;
   int64_t full = 4 * c.mesh.pp * c.mesh.chunks;
-  bool steady = c.mesh.schedule != "gpipe" || c.mesh.pp == 1;
+  bool steady = c.mesh.schedule != "gpipe";
   if (steady && c.accumulation() > full) few.global_batch = full * c.micro_batch * c.mesh.dp;
   double times = double(c.accumulation()) / double(few.accumulation());
   std::vector<Demand> stages;

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "examples/minigpt/feed.h"
+#include "examples/minigpt/offload.h"
 #include "examples/minigpt/pieces.h"
 #include "examples/minigpt/replica.h"
 #include "nn/dropout.h"
@@ -64,8 +65,7 @@ class Tracer {
         board_(board),
         feed_(c, text, mesh.dp()),
         replica_(c, mesh, [this](auto& layer, auto& y, auto& batch) { observe(layer, y, batch); }),
-        adam_(replica_.data().slots(),
-              {.beta1 = c.beta1, .beta2 = c.beta2, .eps = 1e-6, .weight_decay = c.weight_decay}) {}
+        adam_(replica_.data().slots(), adam_options(c, 1e-6)) {}
 
   void run(const Trace* lead) {
     note_state(board_.trace.initial);
@@ -123,12 +123,17 @@ class Tracer {
       bring(to[p->name], part_of(*p), slice);
     }
     for (auto& piece : pieces(replica_.data(), adam_, Holder::any))
-      if (!piece.kind.empty()) bring(to[name_of(piece)], piece.part, piece.value);
+      if (!piece.kind.empty()) {
+        auto held = piece.value.storage()->hold(Access::read);
+        bring(to[name_of(piece)], piece.part, piece.value);
+      }
   }
 
   void follow(const Wholes& state) {
-    for (auto& piece : pieces(replica_.data(), adam_, Holder::any))
+    for (auto& piece : pieces(replica_.data(), adam_, Holder::any)) {
+      auto held = piece.value.storage()->hold(Access::write);
       take(piece, state.at(name_of(piece)));
+    }
     replica_.data().publish();
   }
 

@@ -4,13 +4,13 @@
 #include "examples/minigpt/agreement.h"
 #include "examples/minigpt/feed.h"
 #include "examples/minigpt/ledger.h"
+#include "examples/minigpt/offload.h"
 #include "examples/minigpt/precision.h"
 #include "examples/minigpt/rehearsal.h"
 #include "examples/minigpt/replica.h"
 #include "examples/minigpt/report.h"
 #include "examples/minigpt/run_directory.h"
 #include "examples/minigpt/text_data.h"
-#include "optim/adamw.h"
 #include "optim/schedule.h"
 #include "parallel/mesh.h"
 
@@ -26,7 +26,7 @@ class Trainer {
         mesh_(mesh),
         feed_(c, text, mesh.dp()),
         replica_(c, mesh),
-        adam_(data().slots(), {.beta1 = c.beta1, .beta2 = c.beta2, .weight_decay = c.weight_decay}),
+        adam_(data().slots(), adam_options(c)),
         schedule_{.peak = c.lr, .low = c.min_lr, .warmup = c.warmup, .steps = c.steps},
         scaler_(scaling(c)) {}
 

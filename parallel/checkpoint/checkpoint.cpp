@@ -175,8 +175,10 @@ void Checkpoint::load(const std::vector<Piece>& pieces, Unclaimed unclaimed) {
   });
   if (unclaimed == Unclaimed::refuse) check_claimed(pieces, *ranks_);
   together(*ranks_, [&] {
-    for (const Piece& p : pieces)
+    for (const Piece& p : pieces) {
+      auto held = p.value.storage()->hold(Access::write);
       copy_(p.value.detach(), read(p.name, p.part, p.kind).view(p.value.shape()));
+    }
   });
 }
 

@@ -16,7 +16,7 @@ struct Piece {
   std::string name;  ///< logical, equal on every mesh: `blocks.0.up.weight`
   std::string kind;  ///< what of it: empty for the parameter, `exp_avg`, `master`, ...
   Part part;         ///< which elements `value` holds
-  Tensor value;      ///< of the part's shape (`held_shape`) or flat; any device
+  Tensor value;      ///< of the part's shape (`held_shape`) or flat; any device, held one at a time
 };
 
 /// Throws Error 70 unless the piece's part is possible and its tensor fits it.

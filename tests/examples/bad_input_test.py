@@ -128,6 +128,24 @@ def configurations(shop):
            shop("directory"))
 
 
+def offloads(shop):
+    def case(name, directory, *parts, code=73, limit="", **flags):
+        command = shop.train(offload=directory, **flags)
+        if limit:  # what no file may exceed, in 512 bytes
+            command = ["sh", "-c", f'trap "" XFSZ; ulimit -f {limit}; exec "$@"', "sh", *command]
+        expect(shop, name, command, code, f"offload: {directory}", *parts, "expected")
+
+    case("offload into no directory", shop("nowhere"), "No such file", code=66)
+    case("offload into a file", shop("file"), "Not a directory")
+    case("offload where nobody can write", "/sys", "denied")
+    two = dict(comm="threads", ranks=2)
+    case("the same on two threads", shop("nowhere"), "No such file", code=66, **two)
+    case("offload onto a full disk", shop.path, "room for", limit=32)
+    case("the same on two threads", shop.path, "room for", limit=32, **two)
+    expect(shop, "parity that offloads into no directory",
+           [minigpt, "parity", "--offload", shop("nowhere")], 66, "No such file")
+
+
 def outputs(shop):
     def case(name, *parts, code=73, **flags):
         expect(shop, name, shop.train(**flags), code, *parts)
@@ -196,6 +214,8 @@ def under_mpirun(shop):
            "Not a directory")
     expect(shop, "mpirun: a full disk", ranks(2, shop.train(metrics="/dev/full")), 73, "/dev/full",
            "No space left")
+    expect(shop, "mpirun: one rank has no directory to offload to",
+           each(shop.train(**both), shop.train(**both, offload=shop("nowhere"))), 66, "nowhere")
     expect(shop, "mpirun: one rank lacks the text",
            each(shop.train(**both), shop.train(**both, data=shop("nowhere"))), 66, "nowhere")
     expect(shop, "mpirun: one rank has a bad flag",
@@ -210,7 +230,7 @@ def under_mpirun(shop):
 
 with tempfile.TemporaryDirectory(prefix="triax-bad-") as path:
     workshop = Workshop(path)
-    for group in (texts, command_lines, configurations, outputs, samples):
+    for group in (texts, command_lines, configurations, offloads, outputs, samples):
         group(workshop)
     if launcher:
         under_mpirun(workshop)

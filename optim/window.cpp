@@ -1,0 +1,155 @@
+#include "optim/window.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "core/backend.h"
+#include "core/check.h"
+
+namespace triax::optim {
+namespace {
+
+constexpr size_t ahead = 2;  // records that are read before their turn
+
+/// Aligned blocks of one size, used again and again.
+class Blocks final : public Allocator {
+ public:
+  explicit Blocks(size_t bytes) : bytes_(bytes) {}
+  ~Blocks() override {
+    for (void* block : free_) std::free(block);
+  }
+
+  void* allocate(size_t) override {
+    std::lock_guard guard(lock_);
+    if (free_.empty()) {
+      void* block = std::aligned_alloc(StateFile::block, bytes_);
+      check_input(block != nullptr, Exit::memory,
+                  "memory: no {} bytes left on the host for a chunk of optimizer state", bytes_);
+      return block;
+    }
+    void* block = free_.back();
+    free_.pop_back();
+    return block;
+  }
+  void deallocate(void* block, size_t) noexcept override {
+    std::lock_guard guard(lock_);
+    free_.push_back(block);
+  }
+
+ private:
+  size_t bytes_;
+  std::mutex lock_;
+  std::vector<void*> free_;
+};
+
+/// With room for the stamp.
+size_t padded(size_t bytes) {
+  return (bytes + sizeof(uint64_t) + StateFile::block - 1) / StateFile::block * StateFile::block;
+}
+
+}  // namespace
+
+Window::Window(const Offload& offload, Device device, const std::vector<size_t>& sizes)
+    : records_(sizes.size()), most_(offload.window), counter_(memory::counter()) {
+  check(most_ > ahead, "offload: a window of {} chunks; expected at least {}", most_, ahead + 1);
+  size_t largest = 0;
+  for (size_t bytes : sizes) largest = std::max(largest, padded(bytes));
+  bool real = device == cpu;
+  std::shared_ptr<Allocator> blocks =
+      real ? std::make_shared<Blocks>(largest) : backend(device).allocator();
+  memory::Scope scope(memory::buffers);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    Record& r = records_[i];
+    r.offset = uint64_t(bytes_);
+    r.storage = std::make_shared<Storage>(padded(sizes[i]), device, blocks);
+    r.storage->release();
+    r.storage->set_hold([this, i](Access access) { return hold(i, access); });
+    bytes_ += int64_t(padded(sizes[i]));
+  }
+  if (real)
+    file_ = std::make_unique<StateFile>(StateFileOptions{.directory = offload.directory,
+                                                         .bytes = uint64_t(bytes_),
+                                                         .most = unsigned(most_),
+                                                         .engine = offload.engine});
+  counter_->add(memory::offloaded, bytes_);
+}
+
+Window::~Window() {
+  for (Record& r : records_) r.storage->set_hold({});
+  if (bytes_ > 0) counter_->add(memory::offloaded, -bytes_);
+}
+
+std::shared_ptr<void> Window::hold(size_t i, Access access) {
+  bring(i);
+  Record& r = records_[i];
+  settle(r);
+  ++r.holders;
+  return {&r, [access](void* p) {
+            auto* held = static_cast<Record*>(p);
+            --held->holders;
+            held->changed |= access == Access::write;
+          }};
+}
+
+std::shared_ptr<void> Window::pass(size_t i) {
+  for (size_t k = 0; k <= ahead; ++k) bring((i + k) % records_.size());
+  auto held = hold(i, Access::write);
+  return {held.get(), [this, held](void* p) mutable {
+            held.reset();
+            write(*static_cast<Record*>(p));
+          }};
+}
+
+void Window::bring(size_t i) {
+  Record& r = records_[i];
+  std::erase(inside_, i);
+  if (!r.storage->present()) {
+    make_room();
+    r.storage->restore();
+    if (r.stamp > 0 && file_)
+      r.ticket = file_->read(r.offset, r.storage->data(), r.storage->bytes());
+  }
+  inside_.push_back(i);
+}
+
+void Window::make_room() {
+  while (inside_.size() >= most_) {
+    auto oldest = std::find_if(inside_.begin(), inside_.end(),
+                               [&](size_t i) { return records_[i].holders == 0; });
+    check(oldest != inside_.end(), "offload: all {} chunks of the window are held", most_);
+    Record& r = records_[*oldest];
+    write(r);
+    settle(r);
+    r.storage->release();
+    inside_.erase(oldest);
+  }
+}
+
+void Window::write(Record& r) {
+  if (!r.changed || r.holders > 0) return;
+  r.changed = false;
+  r.stamp = ++writes_;
+  if (!file_) return;
+  std::memcpy(stamp_of(r), &r.stamp, sizeof r.stamp);
+  r.ticket = file_->write(r.offset, r.storage->data(), r.storage->bytes());
+}
+
+void Window::settle(Record& r) {
+  if (!r.ticket) return;
+  uint64_t ticket = *r.ticket;
+  r.ticket.reset();
+  file_->wait(ticket);
+  bool known = std::memcmp(stamp_of(r), &r.stamp, sizeof r.stamp) == 0;
+  check_input(known, Exit::io,
+              "offload: the {} bytes at byte {} of the file in {} are not those that were written; "
+              "expected that nothing else changes it",
+              r.storage->bytes(), r.offset, file_->directory());
+}
+
+char* Window::stamp_of(const Record& r) const {
+  return static_cast<char*>(r.storage->data()) + r.storage->bytes() - sizeof r.stamp;
+}
+
+}  // namespace triax::optim

@@ -1,0 +1,89 @@
+"""offload_test.py MINIGPT MPIRUN: optimizer state in files, as a user has it: a model trains in memory
+that its optimizer state does not fit; a file that is cut ends the run and no checkpoint; nothing stays
+behind. MPIRUN is not used."""
+
+import os
+import pathlib
+import sys
+import tempfile
+
+from minigpt_program import Run, kill, newest_step, some_text, wait_until, words
+
+minigpt = sys.argv[1]
+# Few tokens and a large vocabulary: nearly all bytes are weights, gradients and optimizer state.
+MODEL = dict(layers=1, heads=1, width=16, context=8, micro_batch=1, warmup=0, val_fraction=0,
+             comm="threads")
+
+
+class Workshop:
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+        self.text, self.files = self.path / "text.txt", self.path / "files"
+        self.text.write_text(some_text())
+        self.files.mkdir()
+
+    def start(self, run, limit=0, **flags):
+        """`limit`: bytes of address space."""
+        flags = dict(MODEL, data=self.text, out=self.path / run) | flags
+        command = [minigpt, "train", *words(**flags)]
+        if limit:
+            command = ["sh", "-c", f'ulimit -v {limit // 1024}; exec "$@"', "sh", *command]
+        return Run(command, self.path / "stderr.txt")
+
+    def ends(self, code, *parts, run, **flags):
+        with self.start(run, **flags) as job:
+            got, error = job.finish(), job.stderr()
+        assert got == code, f"exit code {got}, expected {code}\n{error}"
+        for part in parts:
+            assert part in error, f"no `{part}` in\n{error}"
+        left = list(self.files.iterdir())
+        assert not left, f"left behind: {left}"
+
+    def state_file(self, job):
+        """Where /proc has the file of a running job, or None."""
+        for fd in pathlib.Path(f"/proc/{job.process.pid}/fd").iterdir():
+            if os.path.lexists(fd) and os.readlink(fd).startswith(f"{self.files}/triax-offload-"):
+                return fd
+        return None
+
+
+def trains_in_less_memory(shop):
+    """16 million parameters in bf16: 32 MB of weights, 64 of gradients, 192 of optimizer state."""
+    if os.environ.get("TRIAX_SANITIZED"):
+        return print("skipped  less memory: sanitizers need all of it", flush=True)
+    limit = dict(limit=385 * 1000 * 1000, precision="bf16", vocab=1000000, steps=1)
+    shop.ends(71, "memory: no ", run="off", offload="off", **limit)
+    shop.ends(0, run="small", offload=shop.files, **limit)
+    assert newest_step(shop.path / "small") == 1
+    print("ok  trains in less memory", flush=True)
+
+
+def survives_a_cut_file(shop):
+    model = dict(vocab=300000, run="cut", steps=100000, save_every=2, ranks=2, zero=1)
+    with shop.start(offload=shop.files, **model) as job:
+        assert wait_until(lambda: newest_step(shop.path / "cut") >= 2), job.stderr()
+        os.truncate(shop.state_file(job), 0)
+        got, error = job.finish(), job.stderr()
+    assert got == 74 and "offload: " in error, f"exit code {got}, expected 74\n{error}"
+    assert error.count("triax: error ") == 1, error
+    last = newest_step(shop.path / "cut")
+    model["steps"] = last + 1
+    shop.ends(0, offload="off", resume="auto", **model)
+    assert newest_step(shop.path / "cut") == last + 1
+    print("ok  survives a cut file", flush=True)
+
+
+def leaves_nothing_behind(shop):
+    with shop.start("killed", offload=shop.files, vocab=150000, steps=100000) as job:
+        assert wait_until(lambda: shop.state_file(job)), job.stderr()
+        assert not list(shop.files.iterdir())
+        kill(job.process.pid)
+        job.process.wait()
+    assert not list(shop.files.iterdir())
+    print("ok  leaves nothing behind", flush=True)
+
+
+with tempfile.TemporaryDirectory(prefix="triax-offload-test-") as path:
+    workshop = Workshop(path)
+    for group in (trains_in_less_memory, survives_a_cut_file, leaves_nothing_behind):
+        group(workshop)
