@@ -133,14 +133,18 @@ template <class C> class Worker {
         store<float>(row + 16 * half, v + bias[half]);
       }
       if (before) {
-        store_row(before + i * p_.before_row, round_row(row), side);
+        store_row(before, round_row(row), side);
+        // Of what is kept of them, so that gelu(before) gives these bits again.
+        for (int half = 0; half < 2; ++half)
+          store<float>(row + 16 * half, load<float>(before + 16 * half));
+        before += p_.before_row;
         for (int l = 0; l < side; ++l) row[l] = functors::Gelu::forward(row[l]);
       }
       store_part(row, side, c, 1);
     }
   }
 
-  /// Old c, bias and gelu; rounded once.
+  /// Old c, bias and gelu; rounded once, with gelu twice.
   void finish(const Block& at, const float* sums) {
     if (plain(at)) return finish_plain(at, sums);
     float old[side], bias[side];
@@ -163,7 +167,7 @@ template <class C> class Worker {
       if (p_.before) {
         BFloat16* before = p_.before + r * p_.before_row + at.col * p_.before_col;
         store_part(row, at.cols, before, p_.before_col);
-        for (int j = 0; j < side; ++j) row[j] = functors::Gelu::forward(row[j]);
+        for (int j = 0; j < side; ++j) row[j] = functors::Gelu::forward(float(BFloat16(row[j])));
       }
       store_part(row, at.cols, c, p_.c_col);
     }
