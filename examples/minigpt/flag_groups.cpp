@@ -193,7 +193,8 @@ Flags memory_flags(TrainConfig& c) {
        group,
        "NAME",
        "what backward makes again instead of keeping it: off, selective (what attention and GELU "
-       "return), block (all of a block but its input), block-split (and that is shared out over tp)",
+       "return), block (all of a block but its input), block-split (and that is shared out over "
+       "tp)",
        &c.recompute,
        {},
        {std::begin(recomputations), std::end(recomputations)}},
