@@ -146,6 +146,7 @@ void resolve(TrainConfig& c, int64_t ranks, const std::string& date) {
   MeshConfig& m = c.mesh;
   if (m.dp == 0) m.dp = std::max<int64_t>(1, ranks / (m.pp * m.tp));
   if (m.chunks == 0) m.chunks = m.schedule.ends_with("interleaved") ? 2 : 1;
+  if (c.warmup == unset) c.warmup = std::min<int64_t>(100, c.steps / 2);
   if (c.global_batch == 0) c.global_batch = c.micro_batch * m.dp;
   if (c.out.empty()) {
     c.out = fmt::format("runs/{}-{}", date, std::filesystem::path(c.data).stem().string());

@@ -16,6 +16,9 @@ struct ModelConfig {
   int64_t vocab = 0;  ///< 0: as many as the tokenizer has
 };
 
+/// A number whose 0 means something, and that resolve() is to choose.
+constexpr int64_t unset = INT64_MIN;
+
 /// How the ranks share the work.
 struct MeshConfig {
   int64_t dp = 0;  ///< 0: what pp and tp leave of the ranks started
@@ -49,7 +52,7 @@ struct TrainConfig {
   int64_t seed = 1;
   double lr = 1e-3;
   double min_lr = 1e-4;
-  int64_t warmup = 100;
+  int64_t warmup = unset;  ///< unset: 100, or half of fewer than 200 steps
   double weight_decay = 0.1;
   double beta1 = 0.9;
   double beta2 = 0.99;

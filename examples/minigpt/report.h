@@ -21,7 +21,7 @@ struct Totals {
 /// Collective over `world`.
 Totals add_up(parallel::Communicator& world, double loss);
 
-/// One line of metrics.jsonl; see docs/cli.md for the fields.
+/// One line of metrics.jsonl; see docs/runs.md for the fields.
 struct StepRecord {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0;

@@ -108,6 +108,7 @@ TEST_F(Config, NumbersReadBackExactly) {
   for (double x : {0.0, 1.0, 0.1, 1e-300, 5e-324, 1e22, 1.7976931348623157e308, 1.0 / 3}) {
     TrainConfig c;
     c.lr = x;
+    resolve(c, 1, "");
     EXPECT_EQ(train({"--config", file(to_toml(c))}).lr, x);
   }
   EXPECT_EQ(train({"--config", file("lr = 1_0.5e-1 # comment\nseed = 9223372036854775807")}).lr,

@@ -98,6 +98,17 @@ TEST(Precision, SkippedStepsChangeNothing) {
                      Exit::non_finite);
 }
 
+TEST(Precision, FieldsOfMetricsAreDocumented) {
+  TrainConfig c = small("fp16");
+  c.loss_scale = 1e12, c.val_fraction = 0.1, c.steps = 2;
+  std::string page = test::read_bytes(TRIAX_SOURCE_DIR "/docs/runs.md");
+  auto last = run(c, {.dp = 1}).back();
+  for (const char* sometimes : {"overflow", "val_loss"})
+    EXPECT_TRUE(last.contains(sometimes)) << sometimes;
+  for (auto& [name, value] : last.items())
+    EXPECT_NE(page.find("`" + name + "`"), page.npos) << name;
+}
+
 // An inf on any one rank, also where its element does not count, is seen by all.
 TEST(Precision, EveryRankVotes) {
   constexpr int ranks = 8;

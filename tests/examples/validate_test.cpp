@@ -25,6 +25,7 @@ TEST(Validate, ResolvesWhatFollows) {
   c.data = "texts/some.txt";
   resolve(c, 2, "20250101-120000");
   EXPECT_EQ(c.mesh.dp, 2);
+  EXPECT_EQ(c.warmup, 100);
   EXPECT_EQ(c.global_batch, 2 * c.micro_batch);
   EXPECT_EQ(c.accumulation(), 1);
   EXPECT_EQ(c.out, "runs/20250101-120000-some");
@@ -36,12 +37,17 @@ TEST(Validate, ResolvesWhatFollows) {
   given.out = "b";
   given.metrics = "c";
   given.mesh.dp = 3;
+  given.warmup = 0;
   given.mesh.chunks = 1;
   given.global_batch = 72;
   TrainConfig resolved = given;
   resolve(resolved, 3, "");
   EXPECT_EQ(to_toml(resolved), to_toml(given));
   EXPECT_EQ(resolved.accumulation(), 2);
+
+  TrainConfig few{.steps = 20};
+  resolve(few, 1, "");
+  EXPECT_EQ(few.warmup, 10);
 }
 
 TEST(Validate, RefusesHeadsThatDoNotDivideTheWidth) {
@@ -71,7 +77,7 @@ TEST(Validate, RefusesABatchThatIsNotWhole) {
 }
 
 TEST(Validate, RefusesRatesThatDoNotFit) {
-  EXPECT_EQ(message([](auto& c) { c.steps = 10; }),
+  EXPECT_EQ(message([](auto& c) { c.steps = 10, c.warmup = 100; }),
             "warmup=100 is more than steps=10\n"
             "  The learning rate would never reach --lr. Valid warmup: 0 to 10.");
   EXPECT_EQ(message([](auto& c) { c.lr = 1e-5; }),
