@@ -16,7 +16,7 @@ Tensor& grad(const Tensor& leaf);
 /// however often it was used. Hooks fire in the same order on every rank.
 void on_grad(const Tensor& leaf, std::function<void()> hook);
 /// Let the leaf's gradient live in `view` (accumulator dtype, same shape), a piece of a larger
-/// buffer. Backward adds to it; after `fresh(leaf)` the first write sets instead.
+/// buffer. Backward adds to it; after `set_fresh(leaf)` the first write sets instead.
 void set_grad_view(const Tensor& leaf, const Tensor& view);
 void set_fresh(const Tensor& leaf);
 bool is_fresh(const Tensor& leaf);

@@ -1,5 +1,6 @@
 #include "core/tensor.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/backend.h"
@@ -149,7 +150,14 @@ std::string describe(const Tensor& x) {
 }
 
 Tensor empty(const Shape& shape, DType dtype, Device device) {
-  for (int64_t s : shape) check(s >= 0, "tensor: negative size in shape {}", shape);
+  auto bytes = int64_t(size_of(dtype));
+  bool countable = true;
+  for (int64_t s : shape) {
+    check(s >= 0, "tensor: negative size in shape {}", shape);
+    countable &= !__builtin_mul_overflow(bytes, std::max<int64_t>(s, 1), &bytes);
+  }
+  check_input(countable, Exit::memory, "tensor: shape {} of {} has more bytes than can be counted",
+              shape, dtype);
   auto storage = std::make_shared<Storage>(size_t(shape.numel()) * size_of(dtype), device,
                                            backend(device).allocator());
   return Tensor(std::move(storage), dtype, shape, contiguous_strides(shape));

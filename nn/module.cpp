@@ -41,21 +41,21 @@ void Module::materialize(Device device, DType dtype, uint64_t seed) {
 }
 
 Parameter& Module::parameter(Parameter p) {
-  check_name(p.name);
+  take_name(p.name, "parameters");
   own_.push_back(std::make_unique<Parameter>(std::move(p)));
   return *own_.back();
 }
 
 void Module::adopt(std::string name, std::unique_ptr<Module> m) {
-  check_name(name);
+  take_name(name, "children");
   children_.emplace_back(std::move(name), std::move(m));
 }
 
-void Module::check_name(const std::string& name) const {
+void Module::take_name(const std::string& name, const char* kind) {
   check(!name.empty() && name.find('.') == std::string::npos,
         "module: name '{}'; expected one without dots, not empty", name);
-  for (auto& p : own_) check(p->name != name, "module: two parameters named '{}'", name);
-  for (auto& c : children_) check(c.first != name, "module: two children named '{}'", name);
+  check(names_.insert(fmt::format("{} {}", kind, name)).second, "module: two {} named '{}'", kind,
+        name);
 }
 
 }  // namespace triax::nn

@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,13 +48,14 @@ class Module {
 
  private:
   void adopt(std::string name, std::unique_ptr<Module> m);
-  void check_name(const std::string& name) const;
+  void take_name(const std::string& name, const char* kind);
   void bind(uint64_t seed, const std::string& path);
 
   uint64_t key_ = 0;
   bool bound_ = false;
   std::vector<std::unique_ptr<Parameter>> own_;
   std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
+  std::set<std::string> names_;
 };
 
 }  // namespace triax::nn

@@ -28,7 +28,8 @@ class AdamW {
   AdamW(AdamW&&) noexcept;
 
   /// One update with learning rate `lr`; gradients are multiplied by `grad_scale` (clipping).
-  /// Throws Error 74 when state cannot be read or written; then weights and state are lost.
+  /// Throws Error 74, on a full disk 73, when state cannot be read or written; then weights and
+  /// state are lost.
   void step(double lr, double grad_scale = 1);
 
   int64_t steps() const { return steps_; }

@@ -17,8 +17,10 @@ std::string reason(int error) { return std::generic_category().message(error); }
 
 bool no_room(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
 
-/// A new file without a name.
+/// A new file without a name; where the file system has none, one that loses its name at once.
 int open_nameless(const std::string& directory) {
+  if (int file = ::open(directory.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600); file >= 0)
+    return file;
   std::string path = directory + "/triax-offload-" + unique_suffix();
   int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   int error = errno;

@@ -1,5 +1,4 @@
 #pragma once
-#include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -21,11 +20,12 @@ struct StateFileOptions {
 };
 
 /// A file for one rank's optimizer state (Rajbhandari et al., "ZeRO-Infinity", 2021, section 5),
-/// read and written beside the thread that uses it. It has no name from its beginning, so that
-/// nothing stays behind however the program ends, and all its bytes are reserved then, so that a
-/// full disk shows at once. It goes past the page cache, which is memory too, where the file system
-/// allows that. Errors are `offload: ...` with the directory: 66 and 73 as above, 73 also where
-/// there is no room; wait() throws 74 when a transfer fails or the file is shorter than it was.
+/// read and written beside the thread that uses it. It has no name, so that nothing stays behind
+/// however the program ends, and all its bytes are reserved at its beginning, so that a full disk
+/// shows at once (unless the file system cannot reserve). It goes past the page cache, which is
+/// memory too, where the file system allows that. Errors are `offload: ...` with the directory: 66
+/// and 73 as above, 73 also where there is no room, then or while it is written; wait() throws 74
+/// when a transfer fails otherwise or the file is shorter than it was.
 class StateFile {
  public:
   /// Offsets, lengths and addresses are multiples of it.

@@ -82,6 +82,7 @@ Window::~Window() {
 }
 
 std::shared_ptr<void> Window::hold(size_t i, Access access) {
+  if (failure_) std::rethrow_exception(failure_);
   bring(i);
   Record& r = records_[i];
   settle(r);
@@ -98,7 +99,11 @@ std::shared_ptr<void> Window::pass(size_t i) {
   auto held = hold(i, Access::write);
   return {held.get(), [this, held](void* p) mutable {
             held.reset();
-            write(*static_cast<Record*>(p));
+            try {
+              write(*static_cast<Record*>(p));
+            } catch (...) {  // this may run while another error is on its way
+              failure_ = std::current_exception();
+            }
           }};
 }
 

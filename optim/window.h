@@ -1,5 +1,6 @@
 #pragma once
 #include <deque>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -23,8 +24,9 @@ class Window {
 
   const std::shared_ptr<Storage>& storage(size_t i) const { return records_[i].storage; }
 
-  /// Record i is in memory while the handle lives; storage(i)->hold() does the same. Throws Error
-  /// 70 if the window is full of records that are held.
+  /// Record i is in memory while the handle lives, which the window must outlive;
+  /// storage(i)->hold() does the same. Throws Error 70 if the window is full of records that are
+  /// held.
   std::shared_ptr<void> hold(size_t i, Access access);
   /// The same, to write, for a pass over all records in order, again and again: starts to read
   /// those that follow, and to write this one when the handle goes.
@@ -50,6 +52,7 @@ class Window {
   size_t most_;
   int64_t bytes_ = 0;
   uint64_t writes_ = 0;
+  std::exception_ptr failure_;  // of a write that nobody waited for
   std::shared_ptr<memory::Counter> counter_;
   std::unique_ptr<StateFile> file_;  // last: it waits, then records may go
 };

@@ -8,12 +8,15 @@
 namespace triax::parallel {
 namespace {
 
+using Fits = std::function<bool(const MeshShape&)>;
+
 /// Up to three shapes with `ranks` ranks, those that keep most of what was asked first.
-std::vector<MeshShape> shapes_like(const MeshShape& wanted, int ranks) {
+std::vector<MeshShape> shapes_like(const MeshShape& wanted, int ranks, const Fits& fits) {
   std::vector<MeshShape> shapes;
   for (int tp = 1; tp <= ranks; ++tp)
     for (int pp = 1; pp * tp <= ranks; ++pp)
       if (ranks % (pp * tp) == 0) shapes.push_back({ranks / (pp * tp), pp, tp});
+  if (fits) std::erase_if(shapes, [&](const MeshShape& s) { return !fits(s); });
   auto kept = [&](const MeshShape& s) {
     return 4 * (s.tp == wanted.tp) + 4 * (s.pp == wanted.pp) + 4 * (s.dp == wanted.dp) +
            2 * (wanted.tp % s.tp == 0) + 2 * (wanted.pp % s.pp == 0);
@@ -61,9 +64,9 @@ void check_shape(const MeshShape& s, int ranks) {
        s.dp, s.pp, s.tp, product, ranks, shapes_that_fit(s, ranks));
 }
 
-std::string shapes_that_fit(const MeshShape& wanted, int ranks) {
+std::string shapes_that_fit(const MeshShape& wanted, int ranks, const Fits& fits) {
   std::vector<std::string> shapes;
-  for (const MeshShape& s : shapes_like(wanted, ranks))
+  for (const MeshShape& s : shapes_like(wanted, ranks, fits))
     shapes.push_back(fmt::format("--dp {} --pp {} --tp {}", s.dp, s.pp, s.tp));
   return fmt::format("  With {} rank{} try: {}", ranks, ranks == 1 ? "" : "s",
                      fmt::join(shapes, ", or "));

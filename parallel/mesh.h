@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -51,8 +52,10 @@ class Mesh {
   std::unique_ptr<Communicator> dp_, pp_, tp_, model_, ends_;
 };
 
-/// A line that names up to three shapes with `ranks` ranks, those most like `wanted` first.
-std::string shapes_that_fit(const MeshShape& wanted, int ranks);
+/// A line that names up to three shapes with `ranks` ranks, those most like `wanted` first. `fits`:
+/// which may be named.
+std::string shapes_that_fit(const MeshShape& wanted, int ranks,
+                            const std::function<bool(const MeshShape&)>& fits = {});
 
 /// Throws Error 78 unless `shape` has `ranks` ranks.
 void check_shape(const MeshShape& shape, int ranks);

@@ -5,7 +5,8 @@
 #
 #   asan   address, undefined behaviour, leaks
 #   tsan   data races between ranks that are threads; one OpenMP thread each, because GCC's OpenMP
-#          library is invisible to it, and without the tests that start processes over MPI
+#          library is invisible to it, and without the tests that need more or start processes over
+#          MPI
 #
 # Both if none is named. One line of verdict each; the exit status is 0 only if all are clean.
 

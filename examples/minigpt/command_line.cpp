@@ -51,7 +51,7 @@ struct Parser {
           ->group(flag.group)
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     }
-    app.set_help_flag("--help", "print this")->group("Run");
+    app.set_help_flag("-h,--help", "print this")->group("Run");
   }
   CLI::App app;
 };

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "examples/minigpt/flag_groups.h"
+#include "examples/minigpt/hardware.h"
 
 namespace triax::minigpt {
 
@@ -90,7 +91,13 @@ Verb plan_verb(PlanConfig& c) {
   const char* group = "Plan";
   Flags flags{
       {"ranks", group, "N", "ranks to share out", &c.ranks, {0, 65536}, {}, "those of the mesh"},
-      {"hardware", group, "NAME", "what a rank is: cpu (one core), a100, h100, h200", &c.hardware},
+      {"hardware",
+       group,
+       "NAME",
+       "what a rank is: cpu (one core), a100, h100, h200",
+       &c.hardware,
+       {},
+       hardware_names()},
       {"memory", group, "SIZE", "of one rank, like 80GB", &c.memory, {}, {}, "the hardware's"},
       {"node", group, "N", "ranks that are near each other", &c.node, {1, 65536}},
       {"top", group, "N", "rows to print", &c.top, {1, huge}},

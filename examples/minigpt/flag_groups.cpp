@@ -187,9 +187,12 @@ Flags run_flags(TrainConfig& c) {
        &c.precision,
        {},
        {"fp32", "bf16", "fp16"}},
-      {"loss-scale", group, "X",
+      {"loss-scale",
+       group,
+       "X",
        "factor on the loss that keeps small fp16 gradients above zero; 0: found as training goes",
-       &c.loss_scale},
+       &c.loss_scale,
+       {0, 1e14}},
   };
 }
 

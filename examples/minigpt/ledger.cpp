@@ -22,11 +22,14 @@ std::string lines(const std::string& group, const parallel::Ledger& ledger, int6
 
 std::string memory_line() {
   const auto& counter = *memory::counter();
-  std::string text = fmt::format("  peak {:.2f} MB:", double(counter.peak()) / 1e6);
-  for (int k = 0; k < memory::kinds; ++k)
-    text += fmt::format(" {} {:.2f}", memory::name(memory::Kind(k)),
-                        double(counter.peak(memory::Kind(k))) / 1e6);
-  return text + "\n";
+  std::string peak = fmt::format("  peak {:.2f} MB:", double(counter.peak()) / 1e6);
+  std::string live = fmt::format("  live {:.2f} MB:", double(counter.live()) / 1e6);
+  for (int k = 0; k < memory::kinds; ++k) {
+    auto kind = memory::Kind(k);
+    peak += fmt::format(" {} {:.2f}", memory::name(kind), double(counter.peak(kind)) / 1e6);
+    live += fmt::format(" {} {:.2f}", memory::name(kind), double(counter.live(kind)) / 1e6);
+  }
+  return peak + "\n" + live + "\n";
 }
 
 }  // namespace

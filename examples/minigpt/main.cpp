@@ -35,7 +35,7 @@ int run(int argc, char** argv) {
   }
   const std::string& verb = words.front();
   auto rest = words.subspan(1);
-  if (verb == "--help") return std::fputs(usage, stdout), 0;
+  if (verb == "--help" || verb == "-h") return std::fputs(usage, stdout), 0;
   if (verb == "flags" && rest.empty()) return std::fputs(flags_page().c_str(), stdout), 0;
   if (verb == "train") {
     TrainConfig config;

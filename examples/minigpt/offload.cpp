@@ -1,5 +1,10 @@
 #include "examples/minigpt/offload.h"
 
+#include <filesystem>
+
+#include "core/check.h"
+#include "core/files.h"
+
 namespace triax::minigpt {
 namespace {
 
@@ -22,7 +27,13 @@ optim::AdamWOptions adam_options(const TrainConfig& c, double eps) {
 
 void check_offload(const TrainConfig& c) {
   auto offload = offload_of(c.offload);
-  if (offload.to == optim::Offload::To::file) optim::check_offload_directory(offload.directory);
+  if (offload.to != optim::Offload::To::file) return;
+  const std::string& name = offload.directory;
+  bool word = name.find('/') == name.npos && !std::filesystem::exists(name);
+  check_input(!word, Exit::not_found,
+              "offload: {}: No such file or directory; expected off, optimizer, or a directory",
+              printable(name));
+  optim::check_offload_directory(name);
 }
 
 }  // namespace triax::minigpt

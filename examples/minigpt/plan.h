@@ -31,12 +31,25 @@ struct Plan {
   TrainConfig config;
   std::vector<Demand> stages;
   StepTime time;
-  int64_t peak() const;  ///< of the rank that holds most
+
+  const Demand& fullest() const;  ///< of the stage whose ranks hold most
+  /// Bytes that such a rank needs of its memory: the peak of its tensors, and where that memory is
+  /// the host's what was offloaded into it.
+  double need(const Hardware& h) const;
 };
 
+struct Plans {
+  std::vector<Plan> all;
+  std::vector<std::string> refusals;  ///< why other meshes are none of this model's
+};
+
+/// Bytes that a rank may hold. Throws Error 78 for a text that is no size.
+double budget(const PlanConfig& c);
+
 /// All meshes of `ranks` ranks and ZeRO stages that the model allows, where `c` leaves them open
-/// (0; zero: -1): those that fit, fastest first, then the others, smallest first.
-std::vector<Plan> plans(const PlanConfig& c);
+/// (0; zero: -1): those that fit, fastest first, then the others, smallest first. Throws Error 78
+/// if there are none.
+Plans plans(const PlanConfig& c);
 
 /// The verb: prints what fits and what does not. Throws Error 78 if nothing does.
 Exit plan(const PlanConfig& c);

@@ -39,8 +39,14 @@ Ledger::Line operator-(const Ledger::Line& a, const Ledger::Line& b) {
   return {a.calls - b.calls, a.bytes - b.bytes};
 }
 
-Ledger::Line repeated(const Ledger::Line& a, double times) {
-  return {std::llround(double(a.calls) * times), a.bytes * times};
+/// What x is after growing `times` times as much as it has since `before`.
+KernelWork further(const KernelWork& x, const KernelWork& before, double times) {
+  KernelWork grown = x - before;
+  return {x.products + times * grown.products, x.bytes + times * grown.bytes};
+}
+Ledger::Line further(const Ledger::Line& x, const Ledger::Line& before, double times) {
+  Ledger::Line grown = x - before;
+  return {x.calls + std::llround(double(grown.calls) * times), x.bytes + grown.bytes * times};
 }
 
 class Rehearsal {
@@ -113,31 +119,51 @@ Demand rehearse(const TrainConfig& c, parallel::Communicator& world) {
 
 std::vector<Demand> foresee(const TrainConfig& c) {
   auto shape = shape_of(c.mesh);
-  // Once the pipeline is full every further micro-batch is like those before it, but gpipe keeps
-  // them all, with one stage too.
-  TrainConfig few = c;
-  int64_t full = 4 * c.mesh.pp * c.mesh.chunks;
-  bool steady = c.mesh.schedule != "gpipe";
-  if (steady && c.accumulation() > full) few.global_batch = full * c.micro_batch * c.mesh.dp;
-  double times = double(c.accumulation()) / double(few.accumulation());
+  // Once the pipeline is full every further micro-batch is like those before it: two rehearsals say
+  // what one adds. But gpipe keeps them all, with one stage too.
+  int64_t micros = c.accumulation(), full = 2 * c.mesh.pp, half = c.mesh.pp;
+  bool shorter = c.mesh.schedule != "gpipe" && micros > full + half;
+  auto stage_with = [&](int64_t of, int stage) {
+    TrainConfig few = c;
+    few.global_batch = of * c.micro_batch * c.mesh.dp;
+    parallel::MetaComm world(shape.size(), rank_of(shape, {.pp = stage}));
+    return rehearse(few, world);
+  };
   std::vector<Demand> stages;
   for (int stage = 0; stage < shape.pp; ++stage) {
-    parallel::MetaComm world(shape.size(), rank_of(shape, {.pp = stage}));
-    Demand d = rehearse(few, world);
-    d.backward = {d.backward.products * times, d.backward.bytes * times};
-    d.tp = repeated(d.tp, times), d.links = repeated(d.links, times);
-    if (c.mesh.zero >= 2) d.dp = repeated(d.dp, times);  // else once a step
+    Demand d = stage_with(shorter ? full : micros, stage);
+    if (shorter) {
+      Demand before = stage_with(half, stage);
+      double times = double(micros - full) / double(full - half);
+      d.backward = further(d.backward, before.backward, times);
+      d.tp = further(d.tp, before.tp, times);
+      d.dp = further(d.dp, before.dp, times);
+      d.links = further(d.links, before.links, times);
+    }
     stages.push_back(d);
   }
   return stages;
 }
 
-std::string describe_stages(const std::vector<Demand>& stages) {
+std::string preview(const TrainConfig& c) {
+  auto stages = foresee(c);
+  double largest = 0, all = 0, room = available_memory();
   std::string text;
-  for (size_t s = 0; s < stages.size(); ++s)
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const Demand& d = stages[s];
+    double bytes = double(d.peak + (c.offload == "optimizer" ? d.peaks[memory::offloaded] : 0));
+    largest = std::max(largest, bytes);
+    all += bytes * double(c.mesh.dp * c.mesh.tp);
     text += fmt::format("  stage {}  {} parameters, tensors of a rank at most {}: {}\n", s,
-                        stages[s].parameters, show_bytes(double(stages[s].peak)),
-                        fmt::join(stages[s].layers, " "));
+                        d.parameters, show_bytes(double(d.peak)), fmt::join(d.layers, " "));
+  }
+  bool here = c.comm == "threads";  // else who knows how many ranks share this machine
+  check_input(
+      room == 0 || (here ? all : largest) < room, Exit::memory,
+      "train: {} {} of tensors; this machine has {} free\n"
+      "  Try a smaller model or --micro-batch, --recompute block, --offload DIR, or --zero 3 "
+      "on more machines.",
+      here ? "all ranks hold" : "a rank holds", show_bytes(here ? all : largest), show_bytes(room));
   return text;
 }
 

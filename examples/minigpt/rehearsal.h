@@ -27,8 +27,9 @@ Demand rehearse(const TrainConfig& c, parallel::Communicator& world);
 
 /// The first rank of each stage, each alone on the meta device: ranks of a stage ask for the same.
 std::vector<Demand> foresee(const TrainConfig& c);
-/// A line for each: its layers, parameters and peak.
-std::string describe_stages(const std::vector<Demand>& stages);
+/// A line for each stage: its layers, parameters and peak. Throws Error 71 if this machine has less
+/// free memory than a rank of this run takes.
+std::string preview(const TrainConfig& c);
 /// The same, measured: trains two steps on a mesh of threads.
 std::vector<Demand> measure(const TrainConfig& c);
 

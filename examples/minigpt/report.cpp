@@ -56,9 +56,10 @@ void check_finite(const StepRecord& r, const TrainConfig& c, const optim::LossSc
   if (scaled && !scaler.exhausted()) return;
   check_input(!scaled, Exit::non_finite,
               "train: {} steps in a row overflowed, the last at step {} with loss scale {}, first "
-              "in {}; no "
-              "weight was changed. Expected a finite gradient: try --loss-scale 0, or a lower --lr",
-              scaler.skips(), r.step, r.loss_scale, r.overflow);
+              "in {}; no weight was changed. Expected a finite gradient: try {}a lower --lr, or "
+              "--precision bf16",
+              scaler.skips(), r.step, r.loss_scale, r.overflow,
+              c.loss_scale > 0 ? "--loss-scale 0, " : "");
   fail(Exit::non_finite,
        "train: loss {} and gradient norm {} at step {}, first in {}; no weight was changed. "
        "Expected finite ones: try a lower --lr, more --warmup, or --clip",

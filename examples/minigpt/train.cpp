@@ -126,7 +126,7 @@ Exit train(TrainConfig config, parallel::Communicator& world, parallel::Communic
   parallel::Mesh mesh(world, {.dp = int(m.dp), .pp = int(m.pp), .tp = int(m.tp)});
   RunDirectory directory(config, tokenizer, data, host);
   Report report(config, world.rank() == 0 ? Report::Voice::loud : Report::Voice::silent);
-  std::string stages = world.rank() == 0 ? describe_stages(foresee(config)) : "";
+  std::string stages = parallel::on_first(ranks, [&] { return preview(config); });
   report.describe(describe(mesh.shape()) + stages, data, tokenizer);
   return Trainer(config, data, mesh).run(directory, report);
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -37,6 +38,11 @@ void check_built(const TrainConfig& c) {
 }
 
 void check_model(const ModelConfig& m) {
+  double width = double(m.width), parameters = double(m.layers) * 12 * width * width;
+  check_input(parameters < 1e15, Exit::config,
+              "layers={} of width={} are {:.1e} parameters\n"
+              "  Expected fewer than 1e15 (12 x layers x width squared).",
+              m.layers, m.width, parameters);
   if (m.width % m.heads == 0) return;
   fail(Exit::config,
        "heads={} does not divide width={}\n"
@@ -53,15 +59,24 @@ void check_start(const std::string& comm, int64_t ranks, const char* verb) {
               ranks, comm, ranks, verb);
 }
 
-void check_mesh(const MeshConfig& m, int64_t ranks, const char* verb) {
+using Fits = std::function<bool(const parallel::MeshShape&)>;
+
+/// Which meshes the model can be shared out to.
+Fits model_fits(const TrainConfig& c) {
+  return [&c](const parallel::MeshShape& s) {
+    return c.model.heads % s.tp == 0 && s.pp * c.mesh.chunks <= c.model.layers;
+  };
+}
+
+void check_mesh(const MeshConfig& m, int64_t ranks, const char* verb, const Fits& fits = {}) {
   int64_t product = m.dp * m.pp * m.tp;
   check_input(m.dp <= 1 << 20 && m.pp <= 1 << 20 && m.tp <= 1 << 20 && product == ranks,
               Exit::config,
               "mesh: dp {} * pp {} * tp {} = {} does not equal the {} rank{} started\n{}\n"
               "  For this mesh: mpirun -np {} minigpt {} ..., or --comm threads --ranks {}",
               m.dp, m.pp, m.tp, product, ranks, ranks == 1 ? "" : "s",
-              parallel::shapes_that_fit({int(m.dp), int(m.pp), int(m.tp)}, int(ranks)), product,
-              verb, product);
+              parallel::shapes_that_fit({int(m.dp), int(m.pp), int(m.tp)}, int(ranks), fits),
+              product, verb, product);
 }
 
 void check_tensor_parallel(const TrainConfig& c) {
@@ -130,7 +145,7 @@ void validate(const TrainConfig& config, int64_t ranks) {
   check_built(config);
   check_model(config.model);
   check_start(config.comm, config.ranks, "train");
-  check_mesh(config.mesh, ranks, "train");
+  check_mesh(config.mesh, ranks, "train", model_fits(config));
   check_batch(config);
   check_tensor_parallel(config);
   check_recompute(config);

@@ -46,8 +46,9 @@ void Communicator::check_usable() const {
 Work Communicator::begin(Transfer t, double bytes) {
   check_usable();
   int root = t.call.peer;
-  check(root >= -1 && root < size(), "{}: rank {} of {}; expected 0 to {}", name(t.call.kind), root,
-        group_.str(), size() - 1);
+  if (root < -1 || root >= size())  // the text is long to make
+    fail(Exit::internal, "{}: rank {} of {}; expected 0 to {}", name(t.call.kind), root,
+         group_.str(), size() - 1);
   ledger_.add(t.call.kind, bytes);
   for (Tensor* x : {&t.from, &t.to})
     if (x->defined()) *x = x->detach();
@@ -158,9 +159,9 @@ std::unique_ptr<Communicator> Communicator::split(const std::function<Seat(int)>
   std::vector<std::pair<int64_t, int>> chosen;  // key, rank
   for (int r = 0; r < size(); ++r) {
     auto at = size_t(2 * r);
-    check_input(told[at] == expected[at] && told[at + 1] == expected[at + 1], Exit::mismatch,
-                "split: rank {} of {} takes color {}, key {}; expected color {}, key {}", r,
-                group_.str(), told[at], told[at + 1], expected[at], expected[at + 1]);
+    if (told[at] != expected[at] || told[at + 1] != expected[at + 1])
+      fail(Exit::mismatch, "split: rank {} of {} takes color {}, key {}; expected color {}, key {}",
+           r, group_.str(), told[at], told[at + 1], expected[at], expected[at + 1]);
     if (told[at] == own[0]) chosen.push_back({told[at + 1], r});
   }
   std::sort(chosen.begin(), chosen.end());

@@ -108,6 +108,13 @@ TEST(Tensor, ZeroSizes) {
   EXPECT_EQ(counting({5}).narrow(0, 5, 0).to(f16).numel(), 0);
 }
 
+TEST(Tensor, RefusesMoreBytesThanCanBeCounted) {
+  int64_t large = int64_t(1) << 32;
+  for (Shape shape : {Shape{large, large}, Shape{large, large / 8}, Shape{0, large, large}})
+    test::expect_error([&] { empty(shape, f32, cpu); }, {"tensor: shape [", "more bytes than can"},
+                       Exit::memory);
+}
+
 TEST(Tensor, CastsBetweenAllDtypes) {
   for (int from = 0; from < dtype_count; ++from)
     for (int to = 0; to < dtype_count; ++to) {

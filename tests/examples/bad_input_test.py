@@ -110,6 +110,13 @@ def command_lines(shop):
     case("more replicas than ranks", 78, "dp 3", "mpirun -np 3", "--ranks 3", dp=3)
     case("ranks without threads", 78, "ranks=2", "--comm threads", ranks=2)
     case("a mesh that is not the threads", 78, "dp 3", "2 ranks", comm="threads", ranks=2, dp=3)
+    case("a precision that is none", 64, "--precision: `fp8`", "fp32, bf16, fp16", precision="fp8")
+    case("a negative loss scale", 64, "--loss-scale: `-1`", "a number in [0, ", loss_scale=-1, precision="fp16")
+    case("a loss scale that is no number", 64, "--loss-scale", "expected a number", loss_scale="nan")
+    case("a loss scale for bf16", 78, "loss-scale=8", "Only fp16", loss_scale=8, precision="bf16")
+    case("a word for offload", 66, "offload: optimizr", "off, optimizer", offload="optimizr")
+    case("a model that nothing can hold", 78, "parameters", width=2 * 10**9, heads=2)
+    case("a model that this machine cannot hold", 71, "tensors", "--zero", width=2**20, heads=2)
     case("a vocabulary too small", 78, "vocab=3", "Valid: ", vocab=3)
     case("a device that is not built", 78, "device=cuda", device="cuda")
 
@@ -126,6 +133,21 @@ def configurations(shop):
     expect(shop, "no such configuration", shop.train(config=shop("no.toml")), 66, shop("no.toml"))
     expect(shop, "a configuration that is a directory", shop.train(config=shop("directory")), 65,
            shop("directory"))
+
+
+def plans(shop):
+    def case(name, code, *parts, **flags):
+        defaults = dict(MODEL, data=shop("text.txt"), ranks=4)
+        flags = {k: v for k, v in (defaults | flags).items() if k not in ("dropout", "warmup", "val_every")}
+        expect(shop, name, [minigpt, "plan", *words(**flags)], code, *parts)
+
+    case("a plan for memory that nothing fits", 78, "nothing fits in 1 KB", "needs", "try", memory="1KB")
+    case("memory without a unit", 78, "memory `80`", "like 80GB", memory="80")
+    case("memory in no unit", 78, "memory `80XB`", "like 80GB", memory="80XB")
+    case("hardware that is not known", 64, "--hardware: `b300`", "h200", hardware="b300")
+    case("ranks that are no mesh", 78, "7 ranks", "tp 3", ranks=7, tp=3)
+    case("heads that tp does not divide", 78, "tp=4 does not divide heads=2", ranks=4, tp=4, heads=2)
+    case("more stages than blocks", 78, "pp=64", "blocks", ranks=64, pp=64)
 
 
 def offloads(shop):
@@ -230,7 +252,7 @@ def under_mpirun(shop):
 
 with tempfile.TemporaryDirectory(prefix="triax-bad-") as path:
     workshop = Workshop(path)
-    for group in (texts, command_lines, configurations, offloads, outputs, samples):
+    for group in (texts, command_lines, configurations, plans, offloads, outputs, samples):
         group(workshop)
     if launcher:
         under_mpirun(workshop)

@@ -66,8 +66,8 @@ TEST(CheckpointDirectory, ADamagedNewestIsNamedWithAWayOut) {
   expect_error([&] { run.all.resume("auto"); },
                {"checkpoint " + path +
                 "/step-30 is damaged: rank0.safetensors, tensor w, checksum differs\n"
-                "  Nothing was loaded. Newest verified checkpoint: step-20. Use "
-                "--resume=last-good to continue from it."},
+                "  Nothing was loaded. Newest verified checkpoint: step-20. "
+                "Take it with --resume last-good, or by its path."},
                Exit::data);
   EXPECT_EQ(run.all.resume("last-good")->step(), 20);
   std::filesystem::remove(path + "/step-20/manifest.json");
