@@ -39,8 +39,9 @@ TrainConfig small(const std::string& precision) {
   return c;
 }
 
-/// Loss and norm of every step of a real run.
-std::vector<nlohmann::json> run(TrainConfig c, const MeshConfig& mesh) {
+/// Loss and norm of every step of a real run; `look` sees what it left in its directory.
+std::vector<nlohmann::json> run(TrainConfig c, const MeshConfig& mesh,
+                                const std::function<void(const std::string& out)>& look = {}) {
   test::TemporaryDirectory directory;
   c.data = directory / "text";
   c.out = directory / "run";
@@ -55,6 +56,7 @@ std::vector<nlohmann::json> run(TrainConfig c, const MeshConfig& mesh) {
   std::vector<nlohmann::json> records;
   std::istringstream lines(test::read_bytes(c.out + "/metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) records.push_back(nlohmann::json::parse(line));
+  if (look) look(c.out);
   return records;
 }
 
@@ -84,8 +86,18 @@ TEST(Precision, LowPrecisionTrainsAlikeOnAnyMesh) {
 TEST(Precision, SkippedStepsChangeNothing) {
   TrainConfig c = small("fp16");
   c.loss_scale = 1e12;
+  c.save_every = 1, c.keep = c.steps;
   for (const MeshConfig& mesh : {MeshConfig{.dp = 1}, {.dp = 2, .pp = 2, .tp = 2, .zero = 3}}) {
-    auto records = run(c, mesh);
+    auto records = run(c, mesh, [&](const std::string& out) {
+      for (int64_t rank = 0; rank < mesh.dp * mesh.pp * mesh.tp; ++rank) {
+        // Weights, masters and moments.
+        auto after = [&](int64_t step) {
+          return test::read_bytes(fmt::format("{}/step-{}/rank{}.safetensors", out, step, rank));
+        };
+        EXPECT_FALSE(after(1).empty());
+        EXPECT_TRUE(after(1) == after(c.steps)) << "rank " << rank;
+      }
+    });
     ASSERT_EQ(records.size(), size_t(c.steps));
     for (auto& r : records) {
       EXPECT_EQ(r["skipped"], true);
@@ -93,7 +105,7 @@ TEST(Precision, SkippedStepsChangeNothing) {
       EXPECT_EQ(r["lr"], records[0]["lr"]) << "the learning rate counts updates";
     }
   }
-  c.steps = 60;
+  c.steps = 60, c.save_every = 0;
   test::expect_error([&] { run(c, {.dp = 2}); }, {"50 steps in a row", "loss scale 1000000000000,"},
                      Exit::non_finite);
 }
