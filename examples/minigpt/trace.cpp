@@ -8,6 +8,7 @@
 #include "examples/minigpt/feed.h"
 #include "examples/minigpt/offload.h"
 #include "examples/minigpt/pieces.h"
+#include "examples/minigpt/precision.h"
 #include "examples/minigpt/replica.h"
 #include "nn/dropout.h"
 #include "optim/adamw.h"
@@ -76,17 +77,18 @@ class Tracer {
     for (step_ = 0; step_ < config_.steps; ++step_) {
       if (lead) follow(step_ == 0 ? lead->initial : lead->steps[size_t(step_) - 1].state);
       double tokens = double(config_.global_batch * config_.model.context);
+      double scale = scaling(config_).initial;
       double loss =
-          replica_.step([&](int64_t micro) { return feed_.at(step_ + 1, micro); }, 1 / tokens) /
+          replica_.step([&](int64_t micro) { return feed_.at(step_ + 1, micro); }, scale / tokens) /
           tokens;
-      double norm = replica_.data().norm().value;
+      double norm = replica_.data().norm().value / scale;
       note_gradients();
       {
         std::lock_guard guard(board_.lock);
         now().loss += loss;  // all but one rank of a replica bring 0
         now().norms.push_back(norm);
       }
-      adam_.step(rate.at(step_ + 1), optim::clip_factor(norm, config_.clip));
+      adam_.step(rate.at(step_ + 1), optim::clip_factor(norm, config_.clip) / scale);
       replica_.data().publish();
       note_state(now().state);
     }

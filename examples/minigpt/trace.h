@@ -23,8 +23,8 @@ struct TraceStep {
   double loss = 0;
   std::vector<double> norms;  ///< of the gradient, as each rank has it
   Wholes activations;         ///< what layers returned, [global batch * context, width]
-  Wholes gradients;
-  Wholes state;  ///< weights and moments after the step
+  Wholes gradients;           ///< times the first loss scale
+  Wholes state;               ///< weights and moments after the step
 };
 
 /// What a run did, from its first state on.

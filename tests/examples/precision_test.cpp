@@ -12,6 +12,7 @@
 #include "examples/minigpt/feed.h"
 #include "examples/minigpt/replica.h"
 #include "examples/minigpt/train.h"
+#include "nn/state.h"
 #include "optim/adamw.h"
 #include "parallel/comm/world.h"
 #include "tests/support/expect_error.h"
@@ -39,8 +40,9 @@ TrainConfig small(const std::string& precision) {
   return c;
 }
 
-/// Loss and norm of every step of a real run.
-std::vector<nlohmann::json> run(TrainConfig c, const MeshConfig& mesh) {
+/// Loss and norm of every step of a real run; `look` sees what it left in its directory.
+std::vector<nlohmann::json> run(TrainConfig c, const MeshConfig& mesh,
+                                const std::function<void(const std::string& out)>& look = {}) {
   test::TemporaryDirectory directory;
   c.data = directory / "text";
   c.out = directory / "run";
@@ -55,6 +57,7 @@ std::vector<nlohmann::json> run(TrainConfig c, const MeshConfig& mesh) {
   std::vector<nlohmann::json> records;
   std::istringstream lines(test::read_bytes(c.out + "/metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) records.push_back(nlohmann::json::parse(line));
+  if (look) look(c.out);
   return records;
 }
 
@@ -80,12 +83,33 @@ TEST(Precision, LowPrecisionTrainsAlikeOnAnyMesh) {
   }
 }
 
+/// Checkpoints of a rank after the first and the last of steps that are all skipped: the same
+/// weights and masters, none of them ever updated, and moments that are still zero.
+void expect_untrained(const std::function<std::string(int64_t step)>& file, int64_t steps) {
+  auto first = nn::load_tensors(file(1) + ".safetensors");
+  auto last = nn::load_tensors(file(steps) + ".safetensors");
+  ASSERT_EQ(first.size(), last.size());
+  for (size_t i = 0; i < first.size(); ++i) {
+    const auto& [name, value] = first[i];
+    test::expect_bitwise(last[i].value, value, name);
+    bool moment = name.ends_with("/m") || name.ends_with("/v");
+    for (double v : test::values(value))
+      EXPECT_TRUE(moment ? v == 0 : std::abs(v) <= 1) << name << ": " << v;
+  }
+}
+
 // A scale at which every step overflows changes nothing, however often; then it is given up.
 TEST(Precision, SkippedStepsChangeNothing) {
   TrainConfig c = small("fp16");
   c.loss_scale = 1e12;
+  c.save_every = 1, c.keep = c.steps;
   for (const MeshConfig& mesh : {MeshConfig{.dp = 1}, {.dp = 2, .pp = 2, .tp = 2, .zero = 3}}) {
-    auto records = run(c, mesh);
+    auto records = run(c, mesh, [&](const std::string& out) {
+      for (int64_t rank = 0; rank < mesh.dp * mesh.pp * mesh.tp; ++rank)
+        expect_untrained(
+            [&](int64_t step) { return fmt::format("{}/step-{}/rank{}", out, step, rank); },
+            c.steps);
+    });
     ASSERT_EQ(records.size(), size_t(c.steps));
     for (auto& r : records) {
       EXPECT_EQ(r["skipped"], true);
@@ -93,9 +117,21 @@ TEST(Precision, SkippedStepsChangeNothing) {
       EXPECT_EQ(r["lr"], records[0]["lr"]) << "the learning rate counts updates";
     }
   }
-  c.steps = 60;
+  c.steps = 60, c.save_every = 0;
   test::expect_error([&] { run(c, {.dp = 2}); }, {"50 steps in a row", "loss scale 1000000000000,"},
                      Exit::non_finite);
+}
+
+// correctness 11: what is logged is the norm of the unscaled gradient, before it is clipped.
+TEST(Precision, NormIsLoggedBeforeClipping) {
+  for (const char* precision : {"fp32", "fp16"}) {
+    TrainConfig c = small(precision);
+    c.steps = 2, c.clip = 0;
+    double whole = run(c, {.dp = 2})[0]["grad_norm"];
+    EXPECT_NEAR(whole, double(run(small("fp32"), {.dp = 1})[0]["grad_norm"]), 0.01 * whole);
+    c.clip = whole / 100;
+    EXPECT_EQ(run(c, {.dp = 2})[0]["grad_norm"], whole);
+  }
 }
 
 TEST(Precision, FieldsOfMetricsAreDocumented) {

@@ -3,7 +3,8 @@
 from fault import INITIAL, Fault, Run, Unseen
 
 DATA, BUCKET_SUM = "parallel/data/data_parallel.cpp", "parallel/comm/reduce.cpp"
-NORM, SHARDED = "parallel/data/norm.cpp", "parallel/data/sharded_parameters.cpp"
+BUCKETS, NORM = "parallel/data/buckets.cpp", "parallel/data/norm.cpp"
+SHARDED = "parallel/data/sharded_parameters.cpp"
 SEQUENCE = "--mesh 1x1x2 --sequence-parallel"
 
 FAULTS = [
@@ -11,6 +12,10 @@ FAULTS = [
           [("b.reducing = dp_.all_reduce(b.grad);", "")],
           [Run("--mesh 2x1x1", "step 1: gradient on replicas of final_norm.beta"),
            Run("--mesh 2x2x2", "step 1: gradient on replicas of final_norm.beta")]),
+    Fault("bucket_fires_before_its_last_micro_batch", DATA,
+          [("buckets_[launched_]->complete() >= buckets_[launched_]->due)",
+            "buckets_[launched_]->complete() + 1 >= buckets_[launched_]->due)")],
+          [Run("--mesh 2x1x1", "step 1: gradient (on replicas )?of .*")]),
     Fault("last_micro_batch_only", DATA,
           [("++bucket->fired[piece];",
             "if (++bucket->fired[piece] < bucket->due && !releases_gradients())\n"
@@ -90,6 +95,11 @@ FAULTS = [
           [("&mesh.ends(), &mesh.world()}", "&mesh.ends(), &mesh.dp()}")],
           [Run("--mesh 1x2x1", "step 1: gradient norm on replicas")]),
 
+    Fault("tied_weight_without_a_bucket_of_its_own", BUCKETS,
+          [("(p->tied || passes(p, chunks) > 1 ? shared", "(passes(p, chunks) > 1 ? shared")],
+          # On the first stage it is not the first of its bucket: only the last waits for the sum.
+          [Run("--mesh 2x2x1 --zero 1", r"exit status 72: .*no progress in group ends [\s\S]*")]),
+
     Fault("gathered_ahead_and_not_awaited", SHARDED,
           # What the memory held before: on the first step that can be the right weights.
           [("  start_gather(b);\n  b.gathering.wait();",
@@ -103,6 +113,32 @@ FAULTS = [
 ]
 
 UNSEEN = [
+    Unseen("unused_parameter_keeps_its_last_gradient", DATA,
+           [("    if (is_fresh(p->value)) clear(begin, end);\n", "")],
+           "every parameter of the GPT is used in every micro-batch",
+           "--mesh 2x1x1", "test_parallel", "DataParallelTest.AnyNumber*"),
+    Unseen("bucket_with_an_unused_parameter_not_reduced", DATA,
+           [("    while (b->reductions < (releases_gradients() ? b->due : 1)) reduce(*b);\n", "    {}\n")],
+           "every parameter of the GPT is used in every micro-batch",
+           "--mesh 2x1x1", "test_parallel", "DataParallelTest.OneRankWithoutData*"),
+    Unseen("gradients_all_reduced_where_a_slice_is_used", DATA,
+           [("dp_.reduce_scatter(b.grad, b.my_grad);", "dp_.all_reduce(b.grad);")],
+           "what is sent too much is right",
+           "--mesh 2x1x1 --zero 1", "test_examples", "Sharding.Sends*"),
+    Unseen("low_precision_weights_not_published", DATA,
+           [("if (options_.zero != Zero::optimizer && options_.zero != Zero::gradients) return;",
+             "if ((options_.zero != Zero::optimizer && options_.zero != Zero::gradients) ||\n"
+             "      options_.dtype != f32)\n    return;")],
+           "parity runs in fp32",
+           "--mesh 2x1x1 --zero 1", "test_examples", "Parity.RandomCombinations"),
+    Unseen("buckets_that_ranks_do_not_divide", BUCKETS,
+           [("b.length = round_up(b.length, align * ranks);", "b.length = round_up(b.length, align);")],
+           "two ranks divide every bucket",
+           "--mesh 2x1x1 --zero 2", "test_parallel", "OddParameters.*"),
+    Unseen("skipping_is_this_ranks_own_decision", NORM,
+           [("bool finite = sums[1] == 0;", "bool finite = (sums[1] = own[1] + other[1]) == 0;")],
+           "no gradient of a run is infinite",
+           "--mesh 1x1x2", "test_examples", "SkippedStep.*"),
     Unseen("overflow_of_copies_has_no_vote", NORM,
            [("own[1] + other[1]", "own[1]")],
            "no gradient of a run is infinite",

@@ -2,9 +2,11 @@
 
 import data
 import minigpt
+import ops
 import pipeline
 import recompute
 import tensor
+import training
 
 # Small, and a text of 13 symbols, which no even number of ranks divides.
 FLAGS = ("--steps 2 --layers 2 --heads 4 --width 32 --context 8 --dropout 0.1 --micro-batch 2 "
@@ -12,8 +14,9 @@ FLAGS = ("--steps 2 --layers 2 --heads 4 --width 32 --context 8 --dropout 0.1 --
 TEXT = "".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(600))
 
 # Faults of one file stand together, so that few files are compiled again for each.
-FAULTS = minigpt.FAULTS + recompute.FAULTS + tensor.FAULTS + data.FAULTS + pipeline.FAULTS
-UNSEEN = tensor.UNSEEN + data.UNSEEN + pipeline.UNSEEN
+FAULTS = (ops.FAULTS + minigpt.FAULTS + recompute.FAULTS + tensor.FAULTS + data.FAULTS
+          + pipeline.FAULTS)
+UNSEEN = ops.UNSEEN + training.UNSEEN + tensor.UNSEEN + data.UNSEEN + pipeline.UNSEEN
 
 MESHES = [
     "--mesh 1x1x1", "--mesh 1x1x1 --schedule zb-h1 --micro-batch 1",

@@ -80,6 +80,19 @@ FAULTS = [
 ]
 
 UNSEEN = [
+    Unseen("ignored_targets_in_the_loss", LOSS,
+           [("out[r] = s.ignored(r) ? A(0) : loss;", "out[r] = loss;")],
+           "no target of a run is ignored",
+           PLAIN, "test_examples", "RaggedTargets.*"),
+    Unseen("label_smoothing_over_a_slice", LOSS,
+           [("smooth * (lse - p[3] / vocab)", "smooth * (lse - p[3] / A(s.columns))"),
+            ("A smooth = A(c.smoothing), vocab = A(c.vocab);", "A smooth = A(c.smoothing);")],
+           "no run smooths labels",
+           PLAIN, "test_parallel", "TensorParallelTest.LayersAddUp*"),
+    Unseen("heads_that_ranks_do_not_divide", "examples/minigpt/validate.cpp",
+           [("if (c.model.heads % tp != 0)", "if (c.model.heads < tp)")],
+           "the heads of a run are divided",
+           PLAIN, "test_examples", "Validate.RefusesAMeshThatDoesNotFit*"),
     Unseen("gathered_rows_kept", TENSOR,
            [("  if (!sequence_) return y;\n", "  return y;\n")],
            "what is kept is right",

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "parallel/pipeline/pipeline.h"
+#include "parallel/pipeline/simulate.h"
 #include "tests/support/link_comm.h"
 #include "tests/support/slow_layer.h"
 
@@ -15,12 +16,14 @@ namespace {
 constexpr double unit = 0.03;  // seconds that a stage takes for one forward
 
 /// Idle time of each stage from the common start to the common end of a step, in units. Forward,
-/// gradient of the input and gradient of the weights of a stage all take one.
-std::vector<double> idle(const Schedule& schedule, const PipelineShape& shape) {
+/// gradient of the input and gradient of the weights of a stage all take one; `latency` is that of
+/// a handover, in units.
+std::vector<double> idle(const Schedule& schedule, const PipelineShape& shape,
+                         double latency = 0.003) {
   std::vector<double> worked(static_cast<size_t>(shape.stages));
   double time = 0;
   std::mutex lock;
-  test::run_linked_ranks(shape.stages, {.latency = 1e-4}, [&](Communicator& world) {
+  test::run_linked_ranks(shape.stages, {.latency = latency * unit}, [&](Communicator& world) {
     Mesh mesh(world, {.pp = shape.stages});
     double each = unit / shape.chunks;
     test::SlowModel model(shape.virtual_stages(), {.forward = each, .input = each, .weight = each},
@@ -63,6 +66,26 @@ TEST(BubbleTest, RealStagesAreIdleAsLongAsTheorySays) {
     double filled = bubble(zb_h1, plain, p - 1);
     EXPECT_LT(halves, whole);
     EXPECT_LT(filled, halves);
+  }
+}
+
+// A stage that sends computes meanwhile: if it waited, each micro-batch would cost half a unit
+// more.
+TEST(BubbleTest, SendsGoOnBesideComputation) {
+  constexpr double latency = 0.5;
+  PipelineShape shape{.stages = 2, .micros = 6};
+  for (auto& name : {"1f1b", "zb-h1"}) {
+    SCOPED_TRACE(name);
+    Schedule schedule = schedule_named(name);
+    auto theory = simulate(lists_of(schedule, shape), shape, {.durations = {.latency = latency}});
+    double expected = *std::max_element(theory.idle.begin(), theory.idle.end());
+    double most = expected + shape.micros * latency / 2;
+    double got = test::least(most, [&] {
+      auto of = idle(schedule, shape, latency);
+      for (size_t i = 0; i < of.size(); ++i) EXPECT_GE(of[i], theory.idle[i] - 0.3);
+      return *std::max_element(of.begin(), of.end());
+    });
+    EXPECT_LE(got, most) << "expected about " << expected;
   }
 }
 

@@ -1,0 +1,30 @@
+"""Faults of tensors, kernels and autograd. They are alike on one rank and on a mesh."""
+
+from fault import Fault, Run, Unseen
+
+ENGINE = "autograd/engine.cpp"
+WHY, FLAGS = "one rank has it too", "--mesh 2x1x1"
+
+FAULTS = [
+    Fault("hooks_fire_at_every_part", ENGINE,
+          [("} else if (--awaited_[input.get()] == 0) {\n    awaited_.erase(input.get());",
+            "} else {\n    if (--awaited_[input.get()] == 0) awaited_.erase(input.get());")],
+          # The table is used by the embedding and by the head: two parts of one gradient.
+          [Run("--mesh 2x1x1", r"exit status 70: .*backward pass 2 of tokens\.table; expected 1[\s\S]*")]),
+]
+
+UNSEEN = [
+    Unseen("gradient_of_a_norm_without_its_mean", "core/cpu/norm.cpp",
+           [("rstd * (g - a - (load(x[i]) - mean) * b)", "rstd * (g - A(0) * a - (load(x[i]) - mean) * b)")],
+           WHY, FLAGS, "test_autograd", "*RowsAndNorms*"),
+    Unseen("one_branch_of_a_diamond_lost", ENGINE,
+           [("  if (held.defined()) add_to(held, part.contiguous());\n  else held = part.to(p.dtype);",
+             "  held = part.to(p.dtype);")],
+           WHY, FLAGS, "test_autograd", "*GraphShapes*"),
+    Unseen("rules_outlive_their_backward", ENGINE,
+           [("  n.rule = nullptr;\n", "")],
+           WHY, FLAGS, "test_examples", "Sharding.SchedulesKeep*:Recompute.*"),
+    Unseen("ids_up_to_the_size_accepted", "autograd/ops/select.cpp",
+           [("values[i] < limit) ||", "values[i] <= limit) ||")],
+           "no token of a run is out of range", FLAGS, "test_autograd", "*Indexing*"),
+]

@@ -1,0 +1,33 @@
+"""Faults of the training step: clipping, and steps that are skipped."""
+
+from fault import Unseen
+
+TRAIN = "examples/minigpt/train.cpp"
+EVERYWHERE = "--mesh 2x1x1"
+
+UNSEEN = [
+    Unseen("gradients_below_the_limit_scaled_up", "optim/schedule.cpp",
+           [("std::min(1.0, limit / (norm + 1e-6))", "limit / (norm + 1e-6)")],
+           "one rank does it too",
+           EVERYWHERE, "test_optim", "OptimTest.Clipping"),
+    Unseen("norm_logged_after_clipping", TRAIN,
+           [("    data().publish();\n  }",
+             "    data().publish();\n"
+             "    r.grad_norm *= optim::clip_factor(r.grad_norm, config_.clip);\n  }")],
+           "parity has the norm from elsewhere",
+           EVERYWHERE, "test_examples", "Precision.NormIsLogged*"),
+    Unseen("skipped_step_moves_the_weights", TRAIN,
+           [("    if (r.skipped) return;\n",
+             "    if (r.skipped) {\n"
+             "      int64_t steps = adam_.steps();\n"
+             "      adam_.step(r.lr, 0);\n"
+             "      adam_.set_steps(steps);\n"
+             "      return;\n    }\n")],
+           "no step of a run is skipped",
+           EVERYWHERE, "test_examples", "Precision.SkippedSteps*"),
+    Unseen("weight_is_not_the_cast_of_its_master", "core/cpu/optimizer.cpp",
+           [("    v[i] = vi;\n    w[i] = wi;\n    if constexpr (!__is_same(T, A)) cast[i] = convert<T>(wi);",
+             "    v[i] = vi;\n    if constexpr (!__is_same(T, A)) cast[i] = convert<T>(w[i]);\n    w[i] = wi;")],
+           "parity runs in fp32",
+           EVERYWHERE, "test_examples", "Precision.WeightsAreTheCast*"),
+]
