@@ -20,7 +20,8 @@ void print_head(const PlanConfig& c, const Plan& first) {
              t.precision);
   int64_t ranks = t.mesh.dp * t.mesh.pp * t.mesh.tp;
   fmt::print(
-      "{} rank{}, {} a node, of {}: {} memory, {:.3g} TFLOP/s at {:.0f} %, {:.2f} TB/s; {:.0f} GB/s "
+      "{} rank{}, {} a node, of {}: {} memory, {:.3g} TFLOP/s at {:.0f} %, {:.2f} TB/s; {:.0f} "
+      "GB/s "
       "in a node, {:.0f} between\n",
       ranks, ranks == 1 ? "" : "s", c.node, h.name, show_bytes(budget(c)),
       (t.precision == "fp32" ? h.fp32 : h.low) / 1e12, 100 * efficiency, h.bandwidth / 1e12,
@@ -99,9 +100,10 @@ void check_against_run(const Plan& p) {
     fmt::print("{:>5}  {:>14} {:>14} {:>7.2f}%\n", s, p.stages[s].peak, found[s].peak,
                100 * (double(p.stages[s].peak) / double(found[s].peak) - 1));
   }
-  fmt::print("beside tensors ({} on all ranks): this process grew by {}, with libraries' own "
-             "memory, stacks, and what the allocator keeps\n",
-             show_bytes(tensors), show_bytes(resident_bytes() - before));
+  fmt::print(
+      "beside tensors ({} on all ranks): this process grew by {}, with libraries' own "
+      "memory, stacks, and what the allocator keeps\n",
+      show_bytes(tensors), show_bytes(resident_bytes() - before));
 }
 
 }  // namespace

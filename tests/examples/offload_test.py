@@ -42,7 +42,7 @@ class Workshop:
     def state_file(self, job):
         """Where /proc has the file of a running job, or None."""
         for fd in pathlib.Path(f"/proc/{job.process.pid}/fd").iterdir():
-            if os.path.lexists(fd) and os.readlink(fd).startswith(f"{self.files}/triax-offload-"):
+            if os.path.lexists(fd) and os.readlink(fd).startswith(f"{self.files}/"):
                 return fd
         return None
 

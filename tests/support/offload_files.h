@@ -13,7 +13,7 @@ inline int cut_offload_files(const std::string& directory, size_t bytes) {
   for (auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code gone;
     std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
-    if (target.find(directory + "/triax-offload-") != 0) continue;
+    if (target.find(directory + "/") != 0) continue;
     count += ::truncate(entry.path().c_str(), off_t(bytes)) == 0;
   }
   return count;
