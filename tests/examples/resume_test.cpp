@@ -128,6 +128,27 @@ TEST_F(Resume, IsBitwiseTheRunThatNeverStopped) {
     }
 }
 
+// One token a step has so large a gradient that the first loss scale of fp16 overflows.
+TEST_F(Resume, GoesOnWithTheLossScaleAndWithoutTheSkippedSteps) {
+  auto scaled = [&](const std::string& name) {
+    TrainConfig c = config(name);
+    c.precision = "fp16";
+    c.model.context = c.micro_batch = c.global_batch = 1;
+    return c;
+  };
+  TrainConfig straight = scaled("straight"), resumed = scaled("resumed");
+  EXPECT_EQ(run(straight), Exit::ok);
+  auto records = metrics(straight);
+  int skipped = 0;
+  for (size_t i = 0; i < size_t(half); ++i) skipped += records[i]["skipped"] == true;
+  EXPECT_GE(skipped, 2);
+  EXPECT_LT(records[half - 1]["loss_scale"], records[0]["loss_scale"]);
+  start(resumed, "straight");
+  resumed.resume = "auto";
+  EXPECT_EQ(run(resumed), Exit::ok);
+  expect_bitwise_same(straight, resumed);
+}
+
 // And with recomputation, which a resumed run may choose anew.
 TEST_F(Resume, OnAnotherMeshFollowsTheSameCurve) {
   TrainConfig one = config("one"), two = config("two");

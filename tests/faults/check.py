@@ -1,10 +1,12 @@
-"""check.py REPOSITORY: every text that a planted fault replaces is in its file, exactly once.
+"""check.py REPOSITORY: every text that a planted fault replaces is in its file, exactly once, and every
+test and fault that README.md names is there.
 
 A table whose faults cannot be planted any more shows nothing. Prints what does not fit; exit status 1
 if anything.
 """
 
 import pathlib
+import re
 import sys
 
 from table import FAULTS, MESHES, UNSEEN
@@ -24,8 +26,24 @@ def problems(root):
             text = text.replace(old, new)
 
 
+def misnamed(root):
+    page = pathlib.Path(__file__).with_name("README.md").read_text()
+    tests = "".join(path.read_text() for path in (root / "tests").rglob("*_test.cpp"))
+    known = set(re.findall(r"^TEST(?:_F|_P)?\((\w+), (\w+)\)", tests, re.MULTILINE))
+    faults = {fault.name for fault in FAULTS + UNSEEN}
+    for row in re.findall(r"^\| \d+ \|.*", page, re.MULTILINE):
+        number, _, held, planted = (cell.strip() for cell in row.strip("|").split("|"))
+        for name in re.findall(r"`(\w+)\.(\w+)`", held):
+            if name not in known:
+                yield f"README.md, {number}: no test {'.'.join(name)}"
+        for name in re.findall(r"`(\w+)`", planted):
+            if name not in faults:
+                yield f"README.md, {number}: no fault {name}"
+
+
 if __name__ == "__main__":
-    found = list(problems(pathlib.Path(sys.argv[1])))
+    root = pathlib.Path(sys.argv[1])
+    found = [*problems(root), *misnamed(root)]
     print("\n".join(found + [f"{len(FAULTS)} faults, {len(UNSEEN)} that parity cannot see, "
                              f"{len(MESHES)} meshes without a fault; {len(found)} do not fit"]))
     sys.exit(1 if found else 0)

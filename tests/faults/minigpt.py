@@ -21,6 +21,10 @@ FAULTS = [
           [("batch.first = position *", "batch.first = (step - 1) * config_.global_batch *")],
           [Run("--mesh 1x1x1", "step 1: activation of embedding")]),
 
+    Fault("tensor_parallel_ranks_see_other_batches", REPLICA,
+          [("[&batch, device = pp_.device()](int m)", "[&batch, device = pp_.device(), tp = tp_.rank(), micros](int m)"),
+           ("nn::Batch b = batch(m);", "nn::Batch b = batch((m + tp) % micros);")],
+          [Run("--mesh 1x1x2", "step 1: activation on replicas of embedding")]),
     Fault("gradient_not_averaged_over_dp", REPLICA,
           [("run.seed = seed;", "run.seed = seed * double(config_.mesh.dp);")],
           [Run("--mesh 2x1x1", "step 1: gradient of final_norm.beta",

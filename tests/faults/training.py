@@ -1,8 +1,8 @@
-"""Faults of the training step: clipping, and steps that are skipped."""
+"""Faults of the training step: clipping, the loss scale, steps that are skipped, and resuming."""
 
 from fault import Unseen
 
-TRAIN = "examples/minigpt/train.cpp"
+TRAIN, RUN = (f"examples/minigpt/{name}.cpp" for name in ("train", "run_directory"))
 EVERYWHERE = "--mesh 2x1x1"
 
 UNSEEN = [
@@ -25,6 +25,22 @@ UNSEEN = [
              "      return;\n    }\n")],
            "no step of a run is skipped",
            EVERYWHERE, "test_examples", "Precision.SkippedSteps*"),
+    Unseen("loss_scale_falls_too_fast", "optim/loss_scaler.cpp",
+           [("std::max(scale_ / 2, options_.minimum)", "std::max(scale_ / 4, options_.minimum)")],
+           "parity runs in fp32",
+           EVERYWHERE, "test_optim", "LossScaler.As*"),
+    Unseen("loss_scale_not_resumed", RUN,
+           [('  scaler.restore(checkpoint->state("loss_scaler"));\n', "")],
+           "parity does not resume",
+           EVERYWHERE, "test_examples", "Resume.*"),
+    Unseen("step_of_the_optimizer_not_resumed", RUN,
+           [('  adam.set_steps(std::stoll(checkpoint->state("updates")));\n', "")],
+           "parity does not resume",
+           EVERYWHERE, "test_examples", "Resume.*"),
+    Unseen("skipped_steps_resumed_as_updates", RUN,
+           [('std::stoll(checkpoint->state("updates"))', "checkpoint->step()")],
+           "parity does not resume",
+           EVERYWHERE, "test_examples", "Resume.*"),
     Unseen("weight_is_not_the_cast_of_its_master", "core/cpu/optimizer.cpp",
            [("    v[i] = vi;\n    w[i] = wi;\n    if constexpr (!__is_same(T, A)) cast[i] = convert<T>(wi);",
              "    v[i] = vi;\n    if constexpr (!__is_same(T, A)) cast[i] = convert<T>(w[i]);\n    w[i] = wi;")],

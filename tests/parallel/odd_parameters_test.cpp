@@ -20,10 +20,10 @@ using test::values;
 
 /// x [1] to what its three parameters make of it.
 struct Odd : nn::Module {
-  explicit Odd(int64_t size, bool decay)
-      : a(parameter({.name = "a", .full = {size}, .init = {.std = 0.5}, .decay = decay})),
+  explicit Odd(int64_t size)
+      : a(parameter({.name = "a", .full = {size}, .init = {.std = 0.5}, .decay = true})),
         one(parameter({.name = "one", .full = {1}, .init = {.std = 0.5}})),
-        b(parameter({.name = "b", .full = {size}, .init = {.std = 0.5}, .decay = !decay})) {}
+        b(parameter({.name = "b", .full = {size}, .init = {.std = 0.5}, .decay = true})) {}
   Tensor operator()(const Tensor& x) const {
     return x * one + (sum(tanh(a * x)) + sum(gelu(b * x))) * 0.1;
   }
@@ -31,11 +31,11 @@ struct Odd : nn::Module {
 };
 
 struct Model : nn::Module {
-  Odd& none = child<Odd>("none", 0, true);
-  Odd& single = child<Odd>("single", 1, true);
-  Odd& below = child<Odd>("below", 63, false);
-  Odd& above = child<Odd>("above", 65, true);
-  Odd& prime = child<Odd>("prime", 127, false);
+  Odd& none = child<Odd>("none", 0);
+  Odd& single = child<Odd>("single", 1);
+  Odd& below = child<Odd>("below", 63);
+  Odd& above = child<Odd>("above", 65);
+  Odd& prime = child<Odd>("prime", 127);
   nn::Layers layers() {
     nn::Layers all;
     for (Odd* m : {&none, &single, &below, &above, &prime})
