@@ -106,8 +106,11 @@ TEST(Plan, SortsByWhatFitsAndThenByTime) {
   EXPECT_GT(some.back().need(h), budget(c));
   for (size_t i = 1; i < some.size(); ++i) {
     const Plan &a = some[i - 1], &b = some[i];
-    if (a.need(h) > budget(c)) EXPECT_GE(b.need(h), a.need(h));
-    else if (b.need(h) <= budget(c)) EXPECT_LE(a.time.total(), b.time.total());
+    if (a.need(h) > budget(c)) {
+      EXPECT_GE(b.need(h), a.need(h));
+    } else if (b.need(h) <= budget(c)) {
+      EXPECT_LE(a.time.total(), b.time.total());
+    }
   }
   ASSERT_FALSE(refusals.empty());
   EXPECT_NE(refusals.front().find("pp=8 x chunks=1 pieces of a model of 4 blocks"),

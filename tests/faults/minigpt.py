@@ -57,7 +57,7 @@ FAULTS = [
             "attention_drop_.mask(batch.first, 0)")],
           [Run("--mesh 1x1x2", "step 1: activation of block0")]),
     Fault("dropout_mask_of_attention_by_outer_rows", MODEL,
-          [("attention_drop_.mask(batch.first,", "attention_drop_.mask(first,")],
+          [("attention_drop_.mask(batch.first,", "attention_drop_.mask(first_token(tp_, batch, x.size(0)),")],
           [Run(SEQUENCE, "step 1: activation of block0")]),
 
     Fault("shards_initialised_alike", "nn/parameter.cpp",
