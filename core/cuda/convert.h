@@ -1,0 +1,18 @@
+#pragma once
+#include "core/dtype.h"
+
+namespace triax::cuda::TRIAX_TARGET {
+
+/// Low-precision floats convert through f32, everything else directly.
+template <class To, class From> TRIAX_HD To convert(From x) {
+  if constexpr (__is_same(To, From)) return x;
+  else if constexpr (__is_same(From, Half) || __is_same(From, BFloat16))
+    return convert<To>(float(x));
+  else if constexpr (__is_same(To, Half) || __is_same(To, BFloat16)) return To(float(x));
+  else return To(x);
+}
+
+/// A stored float as its accumulator.
+template <class T> TRIAX_HD Accumulator<T> load(T x) { return convert<Accumulator<T>>(x); }
+
+}  // namespace triax::cuda::TRIAX_TARGET
