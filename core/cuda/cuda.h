@@ -1,4 +1,6 @@
 #pragma once
+#include <string>
+
 #include "core/backend.h"
 #include "core/cuda/launch.h"
 
@@ -62,6 +64,7 @@ class Cuda : public Backend {
   /// The calling thread's on this device, which becomes the current one.
   Stream stream() const;
   int index_;
+  std::string name_;
 };
 
 }  // namespace triax::cuda::TRIAX_TARGET

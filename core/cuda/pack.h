@@ -60,6 +60,7 @@ TRIAX_HD void map(const Thread& t, int64_t n, T* to, F f, const In*... in) {
     apply(load_pack<size>(in + p * size)...);
     store_pack(to + p * size, out);
   }
+#pragma unroll 1
   for (int64_t i = packs * size + t.global(); i < n; i += t.globals()) to[i] = f(in[i]...);
 }
 
