@@ -12,6 +12,13 @@ template <class To, class From> TRIAX_HD To convert(From x) {
   else return To(x);
 }
 
+/// What a kernel does to the values its output holds, as a template's argument: to = value, or
+/// to += value with the sum made in the accumulator.
+template <bool add, class T, class A> TRIAX_HD void put(T& to, A value) {
+  if constexpr (add) to = convert<T>(convert<A>(to) + value);
+  else to = convert<T>(value);
+}
+
 /// A stored float as its accumulator.
 template <class T> TRIAX_HD Accumulator<T> load(T x) { return convert<Accumulator<T>>(x); }
 

@@ -222,9 +222,9 @@ void exchange(void* value, size_t bytes, int from, int line) {
   running->wait(State::at_warp, line);
   std::memcpy(value, f.got, bytes);
 }
-void require_aligned(const void* address) {
-  check(reinterpret_cast<uintptr_t>(address) % 16 == 0,
-        "cuda emulation: 16 bytes at {}; expected a multiple of 16", address);
+void require_aligned(const void* address, size_t alignment) {
+  check(reinterpret_cast<uintptr_t>(address) % alignment == 0,
+        "cuda emulation: {} bytes at {}; expected a multiple of {}", alignment, address, alignment);
 }
 
 }  // namespace triax::cuda::emulation

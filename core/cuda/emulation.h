@@ -35,7 +35,7 @@ void sync(int line);
 void sync_warp(int line);
 /// `value` becomes that of lane `from`.
 void exchange(void* value, size_t bytes, int from, int line);
-/// Throws Error 70 unless `address` is a multiple of 16.
-void require_aligned(const void* address);
+/// Throws Error 70 unless `address` is a multiple of `alignment`.
+void require_aligned(const void* address, size_t alignment);
 
 }  // namespace triax::cuda::emulation

@@ -14,25 +14,6 @@ namespace {
 
 }  // namespace
 
-void Cuda::copy(const Tensor&, const Tensor&) { refuse("copy"); }
-void Cuda::fill(const Tensor&, double) { refuse("fill"); }
-void Cuda::accumulate(const Tensor&, const Tensor&) { refuse("accumulate"); }
-void Cuda::index_select(const Tensor&, int, const Tensor&, const Tensor&) {
-  refuse("index_select");
-}
-void Cuda::index_add(const Tensor&, int, const Tensor&, const Tensor&) { refuse("index_add"); }
-void Cuda::gather(const Tensor&, const Tensor&, const Tensor&) { refuse("gather"); }
-void Cuda::scatter_add(const Tensor&, const Tensor&, const Tensor&) { refuse("scatter_add"); }
-void Cuda::unary_backward(Unary, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                          Write) {
-  refuse("unary_backward");
-}
-void Cuda::binary(Binary, const Tensor&, const Tensor&, const Tensor&) { refuse("binary"); }
-void Cuda::where(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { refuse("where"); }
-void Cuda::dropout(const Tensor&, const random::Mask&, const Tensor&) { refuse("dropout"); }
-void Cuda::sum(const Tensor&, const Tensor&, Write) { refuse("sum"); }
-void Cuda::max(const Tensor&, const Tensor&) { refuse("max"); }
-void Cuda::squares(const Tensor&, const Tensor&) { refuse("squares"); }
 void Cuda::matmul(const Matmul&) { refuse("matmul"); }
 void Cuda::softmax_backward(const Tensor&, const Tensor&, const Tensor&) {
   refuse("softmax_backward");
@@ -69,9 +50,5 @@ void Cuda::causal_attention_backward(const Attention&, const Tensor&, const Tens
                                      const Tensor&) {
   refuse("causal_attention_backward");
 }
-void Cuda::adamw(const OptimizerSlot&, const Tensor&, const Tensor&, const AdamWStep&) {
-  refuse("adamw");
-}
-void Cuda::sgd(const OptimizerSlot&, const Tensor&, const SgdStep&) { refuse("sgd"); }
 
 }  // namespace triax::cuda::TRIAX_TARGET

@@ -5,10 +5,11 @@
 
 namespace triax::cuda::TRIAX_TARGET {
 
-/// `n` neighbouring elements in registers; a multiple of 16 bytes.
-template <class T, int n = 16 / int(sizeof(T))> struct alignas(16) Pack {
+/// `n` neighbouring elements in registers: a multiple of 16 bytes, or 8 beside wider ones.
+template <class T, int n = 16 / int(sizeof(T))>
+struct alignas(n * sizeof(T) % 16 == 0 ? 16 : 8) Pack {
   static constexpr int size = n;
-  static_assert(n * sizeof(T) % 16 == 0);
+  static_assert(n * sizeof(T) % 16 == 0 || n * sizeof(T) == 8);
   T at[n];
 };
 
@@ -17,26 +18,29 @@ template <class... T> TRIAX_HD bool packs_fit(const T*... address) {
   return ((reinterpret_cast<uintptr_t>(address) % 16 == 0) && ...);
 }
 
-/// `from` must be a multiple of 16 (packs_fit).
+/// `to` and `from` must be multiples of the pack's alignment (packs_fit).
+template <class P> TRIAX_HD void move_pack(void* to, const void* from) {
+#if defined(__CUDACC__)
+  if constexpr (sizeof(P) == 8) {
+    *static_cast<uint2*>(to) = *static_cast<const uint2*>(from);
+  } else {
+#pragma unroll
+    for (int i = 0; i < int(sizeof(P)) / 16; ++i)
+      static_cast<uint4*>(to)[i] = static_cast<const uint4*>(from)[i];
+  }
+#else
+  emulation::require_aligned(to, alignof(P));
+  emulation::require_aligned(from, alignof(P));
+  __builtin_memcpy(to, from, sizeof(P));
+#endif
+}
 template <int n, class T> TRIAX_HD Pack<T, n> load_pack(const T* from) {
   Pack<T, n> p;
-#if defined(__CUDACC__)
-  for (int i = 0; i < int(sizeof(p)) / 16; ++i)
-    reinterpret_cast<uint4*>(&p)[i] = reinterpret_cast<const uint4*>(from)[i];
-#else
-  emulation::require_aligned(from);
-  __builtin_memcpy(p.at, from, sizeof(p));
-#endif
+  move_pack<Pack<T, n>>(p.at, from);
   return p;
 }
 template <class T, int n> TRIAX_HD void store_pack(T* to, const Pack<T, n>& p) {
-#if defined(__CUDACC__)
-  for (int i = 0; i < int(sizeof(p)) / 16; ++i)
-    reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(&p)[i];
-#else
-  emulation::require_aligned(to);
-  __builtin_memcpy(to, p.at, sizeof(p));
-#endif
+  move_pack<Pack<T, n>>(to, p.at);
 }
 
 template <class... T> TRIAX_HD constexpr int pack_size() {

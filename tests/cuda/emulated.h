@@ -24,6 +24,14 @@ inline Tensor exact(const Tensor& x, int64_t skip = 0) {
   return copy;
 }
 
+/// Exact memory of x's shape that holds 7 everywhere.
+inline Tensor sevens(const Shape& shape, DType dtype, int64_t skip = 0) {
+  return exact(full(shape, 7, dtype, cpu), skip);
+}
+
+/// Sizes that are no multiples of a warp or a pack.
+inline const std::vector<int64_t> odd_sizes = {0, 1, 31, 33, 1000};
+
 /// f() makes new tensors and returns them; whatever the order of threads and blocks, the bits must
 /// be the same, and something must have been launched.
 template <class F> Tensors in_any_order(F f) {
@@ -51,6 +59,14 @@ class CudaKernels : public testing::TestWithParam<DType> {
   DType dtype = GetParam();
   DType sums = accumulator(dtype);
   double within = tolerance(dtype);
+
+  /// f(backend) makes new tensors: emulated, in any order, they equal the CPU's.
+  template <class F> void expect_equal(F f, double difference) {
+    Tensors got = in_any_order([&] { return f(static_cast<Backend&>(b)); }), expected = f(host);
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) expect_near(got[i], doubles(expected[i]), difference);
+  }
+  template <class F> void expect_equal(F f) { expect_equal(f, within); }
 };
 
 inline std::string name_of_dtype(const testing::TestParamInfo<DType>& info) {

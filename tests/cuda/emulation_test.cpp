@@ -80,7 +80,7 @@ template <Fault fault> struct Faulty {
       if (t.id < 16) t.shuffle_xor(t.id, 1);
       t.sync();
     } else {
-      cuda::emulation::require_aligned(reinterpret_cast<const void*>(uintptr_t(8)));
+      cuda::emulation::require_aligned(reinterpret_cast<const void*>(uintptr_t(8)), 16);
     }
   }
 };
