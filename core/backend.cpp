@@ -2,6 +2,9 @@
 
 #include "core/check.h"
 #include "core/cpu/levels.h"
+#if TRIAX_CUDA
+#include "core/cuda/devices.h"
+#endif
 #include "core/meta.h"
 
 namespace triax {
@@ -12,6 +15,9 @@ int64_t Attention::heads() const { return qkv.size(1) / (3 * head_dim); }
 
 Backend& backend(Device device) {
   if (device == meta_device) return meta_backend();
+#if TRIAX_CUDA
+  if (device.kind == Device::Kind::cuda) return cuda::backend_of(device.index);
+#endif
   check_input(device.kind == Device::Kind::cpu, Exit::config,
               "device: {} asked for; this build has cpu only", device);
   return host::backend();

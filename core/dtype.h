@@ -39,7 +39,8 @@ template <class T> constexpr DType dtype_of() {
 }
 
 /// Call `f.operator()<T>()` with the C++ type of `t`. The op has already refused other dtypes.
-template <class F> TRIAX_HD decltype(auto) visit_float(DType t, F&& f) {
+template <class F>
+inline __attribute__((always_inline)) decltype(auto) visit_float(DType t, F&& f) {
   switch (t) {
     case DType::f64:
       return f.template operator()<double>();
@@ -51,10 +52,11 @@ template <class F> TRIAX_HD decltype(auto) visit_float(DType t, F&& f) {
       return f.template operator()<float>();
   }
 }
-template <class F> TRIAX_HD decltype(auto) visit_index(DType t, F&& f) {
+template <class F>
+inline __attribute__((always_inline)) decltype(auto) visit_index(DType t, F&& f) {
   return t == DType::i64 ? f.template operator()<int64_t>() : f.template operator()<int32_t>();
 }
-template <class F> TRIAX_HD decltype(auto) visit(DType t, F&& f) {
+template <class F> inline __attribute__((always_inline)) decltype(auto) visit(DType t, F&& f) {
   switch (t) {
     case DType::i32:
       return f.template operator()<int32_t>();

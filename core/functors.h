@@ -184,7 +184,7 @@ template <class... F> struct List {
     return found;
   }
   /// Call `f.operator()<F>()` with the functor numbered `id`.
-  template <class Call> TRIAX_HD static void visit(int id, Call&& call) {
+  template <class Call> __attribute__((always_inline)) static void visit(int id, Call&& call) {
     int i = 0;
     ((i++ == id ? call.template operator()<F>() : void()), ...);
   }

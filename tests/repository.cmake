@@ -19,6 +19,14 @@ add_test(NAME repository.corpus COMMAND ${Python3_EXECUTABLE}
 add_test(NAME repository.faults_can_be_planted
   COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/faults/check.py ${PROJECT_SOURCE_DIR})
 
+# What no_spills.sh takes for a kernel that spills, and for one that may.
+foreach(argument f d)
+  add_test(NAME repository.spills_of_${argument}_kernels COMMAND
+    ${PROJECT_SOURCE_DIR}/cmake/no_spills.sh sh -c
+    "echo \"ptxas warning : Registers are spilled to local memory in function '_Z1kI${argument}EvT_', 8\" >&2")
+endforeach()
+set_tests_properties(repository.spills_of_f_kernels PROPERTIES WILL_FAIL TRUE)
+
 # A user's project against an installation, and with triax as a part of it (configured only:
 # building would compile everything once more).
 if(TRIAX_INSTALL)

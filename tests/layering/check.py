@@ -13,7 +13,8 @@ FREE = ["tests", "bench"]
 
 # Headers with an owner: pattern of the included name -> patterns of the files that may include it.
 OWNED = {
-    r"core/cuda/.*": [r"core/cuda/.*", r"core/backend\.cpp", r"parallel/comm/nccl_comm\..*"],
+    r"core/cuda/.*": [r"core/cuda/.*", r"core/backend\.cpp", r"parallel/comm/nccl_comm\..*",
+                       r"tests/.*"],
     r"core/cpu/.*": [r"core/cpu/.*", r"core/backend\.cpp", r"tests/.*", r"bench/.*"],
     r"mpi\.h": [r"parallel/comm/mpi_.*", r"parallel/comm/world.*\.cpp", r"tests/.*", r"bench/.*"],
     r"nccl\.h": [r"parallel/comm/nccl_comm\..*"],

@@ -1,0 +1,118 @@
+#include "core/cuda/context.h"
+
+#include <thread>
+#include <vector>
+
+#include "core/check.h"
+#include "core/cuda/devices.h"
+#include "core/cuda/status.h"
+
+namespace triax::cuda {
+
+namespace {
+
+class DeviceMemory final : public BlockSource {
+ public:
+  DeviceMemory(int device, std::shared_ptr<CUstream_st> stream)
+      : device_(device), stream_(std::move(stream)) {}
+
+  void* allocate(size_t bytes) override {
+    void* data = nullptr;
+    cudaError_t status = cudaMalloc(&data, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    require(status, "cudaMalloc");
+    return data;
+  }
+  void free(void* data) noexcept override { cudaFree(data); }  // waits for the device
+  std::shared_ptr<void> mark() noexcept override {
+    if (std::this_thread::get_id() == owner_) return nullptr;
+    try {
+      auto event = std::make_shared<Event>();
+      event->record(context(device_).stream());
+      return event;
+    } catch (const Error&) {
+      return nullptr;  // the device is lost, and its next call says so
+    }
+  }
+  void wait_for(const std::shared_ptr<void>& mark) override {
+    static_cast<Event*>(mark.get())->hold(stream_.get());
+  }
+
+ private:
+  int device_;
+  std::shared_ptr<CUstream_st> stream_;
+  std::thread::id owner_ = std::this_thread::get_id();
+};
+
+std::shared_ptr<CUstream_st> make_stream() {
+  cudaStream_t stream = nullptr;
+  require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return {stream, [](cudaStream_t s) { cudaStreamDestroy(s); }};
+}
+
+class PinnedAllocator final : public Allocator {
+ public:
+  void* allocate(size_t bytes) override {
+    void* data = nullptr;
+    require(cudaMallocHost(&data, bytes), "cudaMallocHost");
+    return data;
+  }
+  void deallocate(void* data, size_t) noexcept override { cudaFreeHost(data); }
+};
+
+thread_local std::vector<std::unique_ptr<Context>> contexts;
+
+}  // namespace
+
+Event::Event() {
+  cudaEvent_t event = nullptr;
+  require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  event_.reset(event);
+}
+void Event::record(cudaStream_t stream) {
+  require(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
+}
+void Event::hold(cudaStream_t stream) const {
+  require(cudaStreamWaitEvent(stream, event_.get(), 0), "cudaStreamWaitEvent");
+}
+bool Event::done() const {
+  cudaError_t status = cudaEventQuery(event_.get());
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  require(status, "cudaEventQuery");
+  return true;
+}
+void Event::wait() const { require(cudaEventSynchronize(event_.get()), "cudaEventSynchronize"); }
+
+Context::Context(int device)
+    : stream_(make_stream()),
+      pool_(std::make_shared<Pool>(std::make_unique<DeviceMemory>(device, stream_))) {}
+
+void Context::synchronize() const {
+  require(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+}
+
+Context& context(int index) {
+  size_t at = size_t(index);
+  if (at < contexts.size() && contexts[at]) [[likely]] {
+    require(cudaSetDevice(index), "cudaSetDevice");
+    return *contexts[at];
+  }
+  require_device(index);
+  require(cudaSetDevice(index), "cudaSetDevice");
+  if (contexts.size() <= at) contexts.resize(at + 1);
+  contexts[at] = std::make_unique<Context>(index);
+  return *contexts[at];
+}
+
+std::shared_ptr<Allocator> pinned_allocator() {
+  static const auto pinned = std::make_shared<PinnedAllocator>();
+  return pinned;
+}
+
+}  // namespace triax::cuda

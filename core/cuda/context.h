@@ -1,0 +1,53 @@
+#pragma once
+#include <cuda_runtime.h>
+
+#include <memory>
+
+#include "core/cuda/pool.h"
+
+namespace triax::cuda {
+
+struct DestroyEvent {
+  void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }
+};
+
+/// A point in a stream's work, without a time.
+class Event {
+ public:
+  /// On the current device.
+  Event();
+  /// Stands behind everything queued on `stream` so far.
+  void record(cudaStream_t stream);
+  /// `stream` goes on only after the recorded point; the host does not wait.
+  void hold(cudaStream_t stream) const;
+  /// Has the recorded point been reached?
+  bool done() const;
+  /// The host waits for it.
+  void wait() const;
+
+ private:
+  std::unique_ptr<CUevent_st, DestroyEvent> event_;
+};
+
+/// What one rank (a thread) has on one GPU: the stream its kernels run on and its cache of blocks.
+class Context {
+ public:
+  explicit Context(int device);
+  cudaStream_t stream() const { return stream_.get(); }
+  const std::shared_ptr<Pool>& pool() const { return pool_; }
+  /// The host waits for all that was queued. Throws Error 70 if a kernel failed.
+  void synchronize() const;
+
+ private:
+  std::shared_ptr<CUstream_st> stream_;
+  std::shared_ptr<Pool> pool_;
+};
+
+/// The calling thread's context on GPU `index`, made at first use; that device becomes the current
+/// one. Throws Error 78 if there is no such GPU.
+Context& context(int index);
+
+/// Host memory that a GPU can read and write without help of the CPU. Not cached.
+std::shared_ptr<Allocator> pinned_allocator();
+
+}  // namespace triax::cuda

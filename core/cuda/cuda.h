@@ -1,0 +1,70 @@
+#pragma once
+#include <string>
+
+#include "core/backend.h"
+#include "core/cuda/launch.h"
+
+namespace triax::cuda::TRIAX_TARGET {
+
+/// The kernels of core/cuda/kernels behind core/backend.h. As `emulated` they run on tensors in
+/// host memory, for tests.
+class Cuda : public Backend {
+ public:
+  explicit Cuda(int index);
+  ~Cuda() override;
+  std::shared_ptr<Allocator> allocator() override;
+  const char* name() const override;
+
+  void copy(const Tensor& from, const Tensor& to) override;
+  void fill(const Tensor& x, double value) override;
+  void accumulate(const Tensor& from, const Tensor& to) override;
+  void index_select(const Tensor& x, int dim, const Tensor& index, const Tensor& y) override;
+  void index_add(const Tensor& dy, int dim, const Tensor& index, const Tensor& dx) override;
+  void gather(const Tensor& x, const Tensor& index, const Tensor& y) override;
+  void scatter_add(const Tensor& dy, const Tensor& index, const Tensor& dx) override;
+
+  void unary(Unary op, const Tensor& x, const Tensor& y) override;
+  void unary_backward(Unary op, const Tensor& x, const Tensor& y, const Tensor& dy,
+                      const Tensor& dx, Write write) override;
+  void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y) override;
+  void where(const Tensor& mask, const Tensor& a, const Tensor& b, const Tensor& y) override;
+  void dropout(const Tensor& x, const random::Mask& mask, const Tensor& y) override;
+
+  void sum(const Tensor& x, const Tensor& y, Write write) override;
+  void max(const Tensor& x, const Tensor& y) override;
+  void squares(const Tensor& x, const Tensor& out) override;
+
+  void matmul(const Matmul& p) override;
+
+  void softmax(const Tensor& x, const Tensor& y) override;
+  void softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
+  void log_softmax(const Tensor& x, const Tensor& y) override;
+  void log_softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
+  void norm(const Norm& n, const Tensor& y) override;
+  void norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) override;
+  void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& dgamma,
+                             const Tensor& dbeta, Write write) override;
+
+  void embedding(const Tensor& ids, const Tensor& table, int64_t first, const Tensor& y) override;
+  void embedding_backward(const Tensor& ids, const Tensor& dy, int64_t first, const Tensor& dtable,
+                          Write write) override;
+  void cross_entropy_stats(const CrossEntropy& c, const Tensor& stats) override;
+  void cross_entropy_losses(const CrossEntropy& c, const Tensor& stats,
+                            const Tensor& losses) override;
+  void cross_entropy_backward(const CrossEntropy& c, const Tensor& stats, const Tensor& scale,
+                              const Tensor& dlogits) override;
+  void causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) override;
+  void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
+                                 const Tensor& dy, const Tensor& dqkv) override;
+
+  void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) override;
+  void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) override;
+
+ private:
+  /// The calling thread's on this device, which becomes the current one.
+  Stream stream() const;
+  int index_;
+  std::string name_;
+};
+
+}  // namespace triax::cuda::TRIAX_TARGET

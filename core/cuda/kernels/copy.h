@@ -1,0 +1,91 @@
+#pragma once
+#include "core/cuda/convert.h"
+#include "core/cuda/pack.h"
+
+namespace triax::cuda::TRIAX_TARGET {
+
+/// to[i] = from[i], converted.
+template <class To, class From> struct CopyRun {
+  static constexpr int threads = 256;
+  const From* from;
+  To* to;
+  int64_t n;
+
+  TRIAX_HD void operator()(const Thread& t) const {
+    map(
+        t, n, to, [](From v) { return convert<To>(v); }, from);
+  }
+};
+
+/// One element with any strides, of one dtype: offsets of to, from. T: an unsigned integer as
+/// large as an element.
+template <class T> struct CopyElement {
+  const T* from;
+  T* to;
+
+  TRIAX_HD void operator()(const int64_t (&at)[2]) const { to[at[0]] = from[at[1]]; }
+};
+
+/// The same from any dtype to any other; the source's is looked up, which spares 42 kernels.
+template <class To> struct ConvertElement {
+  const void* from;
+  DType dtype;
+  To* to;
+
+  template <class From> TRIAX_HD To read(int64_t at) const {
+    return convert<To>(static_cast<const From*>(from)[at]);
+  }
+  TRIAX_HD To read(int64_t at) const {
+    switch (dtype) {
+      case DType::f32:
+        return read<float>(at);
+      case DType::f64:
+        return read<double>(at);
+      case DType::f16:
+        return read<Half>(at);
+      case DType::bf16:
+        return read<BFloat16>(at);
+      case DType::i32:
+        return read<int32_t>(at);
+      case DType::i64:
+        return read<int64_t>(at);
+      default:
+        return read<uint8_t>(at);
+    }
+  }
+  TRIAX_HD void operator()(const int64_t (&at)[2]) const { to[at[0]] = read(at[1]); }
+};
+
+/// to[i] = value.
+template <class T> struct FillRun {
+  static constexpr int threads = 256;
+  T* to;
+  T value;
+  int64_t n;
+
+  TRIAX_HD void operator()(const Thread& t) const {
+    map(t, n, to, [v = value]() { return v; });
+  }
+};
+template <class T> struct FillElement {
+  T* to;
+  T value;
+
+  TRIAX_HD void operator()(const int64_t (&at)[1]) const { to[at[0]] = value; }
+};
+
+/// to[i] += from[i], the sum made in to's accumulator.
+template <class To, class From> struct Accumulate {
+  static constexpr int threads = 256;
+  const From* from;
+  To* to;
+  int64_t n;
+
+  TRIAX_HD void operator()(const Thread& t) const {
+    map(
+        t, n, to, [](To a, From b) { return convert<To>(load(a) + convert<Accumulator<To>>(b)); },
+        to, from);
+  }
+};
+
+}  // namespace triax::cuda::TRIAX_TARGET

@@ -1,0 +1,108 @@
+#pragma once
+#include "core/backend.h"
+#include "core/cuda/convert.h"
+#include "core/cuda/pack.h"
+
+namespace triax::cuda::TRIAX_TARGET {
+
+/// Which of the elements [begin, end) decay: those in one of the sorted ranges.
+struct Segment {
+  static constexpr int most = 200;  // 3.2 KB of a kernel's 4 KB of arguments
+  int64_t begin, end;
+  int count;
+  Range decayed[most];
+
+  /// The first range that ends behind `i`, or `count`.
+  TRIAX_HD int find(int64_t i) const {
+    int low = 0, high = count;
+    while (low < high) {
+      int middle = (low + high) / 2;
+      if (decayed[middle].end <= i) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+  /// Does `i` decay? `range`: find() of an element not behind it; moves on.
+  TRIAX_HD bool decays(int64_t i, int& range) const {
+    while (range < count && decayed[range].end <= i) ++range;
+    return range < count && decayed[range].begin <= i;
+  }
+};
+
+/// One pass over flat buffers: update(decays, gradient, weight, state...) changes weight and state
+/// of one element. `cast` is the weights' copy in a lower precision, null if there is none.
+template <class Update, class T> struct OptimizerStep {
+  static constexpr int threads = 256;
+  using A = Accumulator<T>;
+  static constexpr int size = 16 / int(sizeof(A));
+  static constexpr bool casts = !__is_same(T, A);
+  Segment segment;
+  Update update;
+  const A* gradient;
+  A* weight;
+  A* first;  ///< state; null if the update has none
+  A* second;
+  T* cast;
+
+  TRIAX_HD void pack(int64_t i) const {
+    Pack<A, size> g = load_pack<size>(gradient + i), w = load_pack<size>(weight + i), m, v;
+    Pack<T, size> c;
+    if (first) m = load_pack<size>(first + i);
+    if (second) v = load_pack<size>(second + i);
+    int range = segment.find(i);
+#pragma unroll
+    for (int k = 0; k < size; ++k) {
+      update(segment.decays(i + k, range), g.at[k], w.at[k], m.at[k], v.at[k]);
+      if constexpr (casts) c.at[k] = convert<T>(w.at[k]);
+    }
+    store_pack(weight + i, w);
+    if (first) store_pack(first + i, m);
+    if (second) store_pack(second + i, v);
+    if constexpr (casts) store_pack(cast + i, c);
+  }
+  TRIAX_HD void one(int64_t i) const {
+    int range = segment.find(i);
+    A none = 0, w = weight[i], m = first ? first[i] : none, v = second ? second[i] : none;
+    update(segment.decays(i, range), gradient[i], w, m, v);
+    weight[i] = w;
+    if (first) first[i] = m;
+    if (second) second[i] = v;
+    if constexpr (casts) cast[i] = convert<T>(w);
+  }
+  TRIAX_HD void operator()(const Thread& t) const {
+    int64_t begin = segment.begin, n = segment.end - begin;
+    bool fits = packs_fit(gradient + begin, weight + begin, cast) && begin % 16 == 0 &&
+                packs_fit(first, second);
+    int64_t packs = fits ? n / size : 0;
+#pragma unroll 1
+    for (int64_t p = t.global(); p < packs; p += t.globals()) pack(begin + p * size);
+#pragma unroll 1
+    for (int64_t i = packs * size + t.global(); i < n; i += t.globals()) one(begin + i);
+  }
+};
+
+template <class A> struct Adam {
+  A shrink, beta1, beta2, rest1, rest2, rate, root, eps, scale;
+
+  TRIAX_HD void operator()(bool decays, A g, A& w, A& m, A& v) const {
+    A d = g * scale;
+    m = beta1 * m + rest1 * d;
+    v = beta2 * v + rest2 * d * d;
+    w = w * (decays ? shrink : A(1)) - rate * m / (fn::sqrt(v) * root + eps);
+  }
+};
+
+template <class A> struct Sgd {
+  A lr, momentum, decay, scale;
+  bool remembers, starts, nesterov;
+
+  TRIAX_HD void operator()(bool decays, A g, A& w, A& velocity, A&) const {
+    A d = g * scale + (decays ? decay : A(0)) * w;
+    // The first velocity is the gradient, whatever stood there before (it may be NaN).
+    if (remembers) velocity = starts ? d : momentum * velocity + d;
+    A step = !remembers ? d : nesterov ? d + momentum * velocity : velocity;
+    w = w - lr * step;
+  }
+};
+
+}  // namespace triax::cuda::TRIAX_TARGET

@@ -1,0 +1,145 @@
+#pragma once
+#include "core/cuda/convert.h"
+#include "core/cuda/pack.h"
+#include "core/cuda/reduce_block.h"
+
+// Reductions are cut into pieces that depend on shapes alone; each piece is reduced by one block
+// or, of columns, one thread per column, and the pieces are joined in order.
+
+namespace triax::cuda::TRIAX_TARGET {
+
+/// NaN wins, as it does in a sum.
+struct MaxOrNan {
+  template <class A> TRIAX_HD static A identity() { return A(-__builtin_inf()); }
+  template <class A> TRIAX_HD A operator()(A a, A b) const { return b > a || b != b ? b : a; }
+};
+
+/// x [outer, reduced, inner] in `pieces` of the reduced dim.
+struct Extent {
+  int64_t outer, reduced, inner, pieces;
+
+  TRIAX_HD int64_t begin(int64_t piece) const { return reduced * piece / pieces; }
+};
+
+/// parts[outer, pieces] of x [outer, reduced]; a block each.
+template <class Op, class T> struct ReduceRows {
+  static constexpr int threads = 256;
+  using A = Accumulator<T>;
+  struct Shared {
+    Partials<A> partials;
+  };
+  const T* x;
+  A* parts;
+  Extent e;
+
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    int64_t outer = t.block.x / e.pieces, piece = t.block.x - outer * e.pieces;
+    const T *row = x + outer * e.reduced, *end = row + e.begin(piece + 1);
+    A value = Op::template identity<A>();
+    const T* from = row + e.begin(piece);
+    constexpr int size = 16 / int(sizeof(T));
+    if (packs_fit(from))
+      for (; from + size * t.threads <= end; from += size * t.threads) {
+        Pack<T> p = load_pack<size>(from + size * t.id);
+#pragma unroll
+        for (int k = 0; k < size; ++k) value = Op{}(value, load(p.at[k]));
+      }
+    for (from += t.id; from < end; from += t.threads) value = Op{}(value, load(*from));
+    value = reduce_block(t, value, Op{}, shared.partials);
+    if (t.id == 0) parts[t.block.x] = value;
+  }
+};
+
+/// parts[outer, pieces, inner]; a thread for each.
+template <class Op, class T> struct ReduceColumns {
+  static constexpr int threads = 128;
+  using A = Accumulator<T>;
+  const T* x;
+  A* parts;
+  Extent e;
+
+  TRIAX_HD void operator()(const Thread& t) const {
+    int64_t i = t.global();
+    if (i >= e.outer * e.pieces * e.inner) return;
+    int64_t row = i / e.inner, column = i - row * e.inner;
+    int64_t outer = row / e.pieces, piece = row - outer * e.pieces;
+    const T* from = x + outer * e.reduced * e.inner + column;
+    A value = Op::template identity<A>();
+    for (int64_t r = e.begin(piece); r < e.begin(piece + 1); ++r)
+      value = Op{}(value, load(from[r * e.inner]));
+    parts[i] = value;
+  }
+};
+
+/// y[outer, inner] = parts joined in order, or +=.
+template <class Op, class A, class U, bool add> struct JoinPieces {
+  static constexpr int threads = 128;
+  const A* parts;
+  U* y;
+  Extent e;
+
+  TRIAX_HD void operator()(const Thread& t) const {
+    int64_t i = t.global();
+    if (i >= e.outer * e.inner) return;
+    int64_t outer = i / e.inner, column = i - outer * e.inner;
+    const A* part = parts + outer * e.pieces * e.inner + column;
+    A value = Op::template identity<A>();
+    for (int64_t p = 0; p < e.pieces; ++p) value = Op{}(value, part[p * e.inner]);
+    put<add>(y[i], value);
+  }
+};
+
+/// parts[2 p], parts[2 p + 1] = sum of squares and number of non-finite elements of piece p.
+template <class T> struct SquaresOfPieces {
+  static constexpr int threads = 256;
+  static constexpr int64_t piece = 1 << 14;
+  struct Shared {
+    Partials<double> partials;
+  };
+  const T* x;
+  double* parts;
+  int64_t n;
+
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    double sum = 0, bad = 0;
+    int64_t begin = t.block.x * piece, end = begin + piece < n ? begin + piece : n;
+    for (int64_t i = begin + t.id; i < end; i += t.threads) {
+      double v = double(load(x[i]));
+      sum += v * v;
+      bad += v - v == 0 ? 0. : 1.;
+    }
+    sum = reduce_block(t, sum, Sum{}, shared.partials);
+    bad = reduce_block(t, bad, Sum{}, shared.partials);
+    if (t.id == 0) {
+      parts[2 * t.block.x] = sum;
+      parts[2 * t.block.x + 1] = bad;
+    }
+  }
+};
+
+/// out[0], out[1] += the sums of the pieces' two numbers; one block.
+struct JoinSquares {
+  static constexpr int threads = 256;
+  struct Shared {
+    Partials<double> partials;
+  };
+  const double* parts;
+  double* out;
+  int64_t pieces;
+
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    double sum = 0, bad = 0;
+    for (int64_t p = t.id; p < pieces; p += t.threads) {
+      sum += parts[2 * p];
+      bad += parts[2 * p + 1];
+    }
+    sum = reduce_block(t, sum, Sum{}, shared.partials);
+    bad = reduce_block(t, bad, Sum{}, shared.partials);
+    if (t.id == 0) {
+      out[0] += sum;
+      out[1] += bad;
+    }
+  }
+};
+
+}  // namespace triax::cuda::TRIAX_TARGET

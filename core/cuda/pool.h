@@ -1,0 +1,55 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "core/storage.h"
+
+namespace triax::cuda {
+
+/// Where a pool's blocks come from, and the queue of work that uses them.
+class BlockSource {
+ public:
+  virtual ~BlockSource();
+  /// At least 256-byte aligned; null where no memory is left.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void free(void* data) noexcept = 0;
+  /// Stands behind what the calling thread has queued so far; null if that is the pool's own queue.
+  virtual std::shared_ptr<void> mark() noexcept = 0;
+  /// The pool's own queue goes on only after `mark`.
+  virtual void wait_for(const std::shared_ptr<void>& mark) = 0;
+};
+
+/// A rank's cache of device memory, ordered on its stream: a block given back is handed out again
+/// without waiting, because what uses it next is queued behind what used it last. A steady step
+/// asks for the sizes of the step before and allocates nothing. Safe to call from any thread;
+/// allocate() is the owner's, who queues the work.
+class Pool final : public Allocator {
+ public:
+  explicit Pool(std::unique_ptr<BlockSource> source);
+  ~Pool() override;
+  /// 256-byte aligned. Throws Error 71, with who holds what, when there is no memory left even
+  /// after the unused blocks were given up.
+  void* allocate(size_t bytes) override;
+  void deallocate(void* data, size_t bytes) noexcept override;
+  /// Give up all blocks that nobody uses.
+  void trim();
+  /// Bytes of blocks that nobody uses.
+  size_t unused() const;
+
+ private:
+  struct Block {
+    void* data;
+    std::shared_ptr<void> after;  // a mark of another queue
+  };
+  bool take(size_t size, Block& block);
+
+  std::unique_ptr<BlockSource> source_;
+  mutable std::mutex mutex_;
+  std::unordered_map<size_t, std::vector<Block>> free_;
+  size_t unused_ = 0;
+};
+
+}  // namespace triax::cuda

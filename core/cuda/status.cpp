@@ -1,0 +1,37 @@
+#include "core/cuda/status.h"
+
+#include "core/check.h"
+#include "core/cuda/devices.h"
+
+namespace triax::cuda {
+
+void require(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) [[likely]]
+    return;
+  cudaGetLastError();  // or the next call would report it once more
+  fail(status == cudaErrorMemoryAllocation ? Exit::memory : Exit::internal, "cuda: {}: {} ({})",
+       call, cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+int device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
+}
+
+void require_device(int index) {
+  int count = 0;
+  cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    fail(Exit::config, "device: cuda:{} asked for, but no GPU was found: {}", index,
+         cudaGetErrorString(status));
+  }
+  check_input(count > 0, Exit::config, "device: cuda:{} asked for, but no GPU was found", index);
+  check_input(index >= 0 && index < count, Exit::config,
+              "device: cuda:{} asked for; this process sees {} GPU{}, numbered from 0", index,
+              count, count == 1 ? "" : "s");
+}
+
+}  // namespace triax::cuda

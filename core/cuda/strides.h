@@ -1,0 +1,76 @@
+#pragma once
+#include "core/cuda/thread.h"
+#include "core/tensor.h"
+
+namespace triax::cuda::TRIAX_TARGET {
+
+/// The dims that N strided operands are walked along together, as a kernel's argument. Sizes of 1
+/// are dropped, and neighbours that every operand allows to be merged are.
+template <int N> struct Strides {
+  int rank = 0;
+  int64_t numel = 1;
+  int64_t size[Shape::max_rank] = {};
+  int64_t stride[Shape::max_rank][N] = {};
+
+  /// Add an innermost dim.
+  void push(int64_t n, const int64_t (&by)[N]) {
+    numel *= n;
+    if (n == 1) return;
+    bool merges = rank > 0;
+    for (int k = 0; k < N; ++k) merges = merges && stride[rank - 1][k] == by[k] * n;
+    int d = merges ? rank - 1 : rank++;
+    size[d] = merges ? size[d] * n : n;
+    for (int k = 0; k < N; ++k) stride[d][k] = by[k];
+  }
+  /// One run of elements, side by side in every operand.
+  bool contiguous() const {
+    bool ones = rank <= 1;
+    for (int k = 0; k < N && rank == 1; ++k) ones = ones && stride[0][k] == 1;
+    return ones;
+  }
+  /// Offsets of the element numbered `i` in row-major order.
+  TRIAX_HD void at(int64_t i, int64_t (&offset)[N]) const {
+    for (int k = 0; k < N; ++k) offset[k] = 0;
+    for (int d = rank - 1; d >= 0; --d) {
+      int64_t rest = 0;  // divided in 32 bits where that does: in 64 it is slow
+      if (d > 0) rest = (i | size[d]) >> 32 ? i / size[d] : uint32_t(i) / uint32_t(size[d]);
+      int64_t here = d > 0 ? i - rest * size[d] : i;
+      for (int k = 0; k < N; ++k) offset[k] += here * stride[d][k];
+      i = rest;
+    }
+  }
+};
+
+/// Element stride of `x` along dim `d` of `rank`: dims in front of x's own, and dims of size 1
+/// that stand for a longer one, have stride 0.
+inline int64_t stride_of(const Tensor& x, int d, int rank, int64_t size) {
+  int own = d - (rank - x.rank());
+  return own < 0 || (x.size(own) == 1 && size != 1) ? 0 : x.strides()[own];
+}
+
+/// The dims of the first operand; the others are expanded to it.
+template <class... Rest>
+Strides<1 + sizeof...(Rest)> strides_of(const Tensor& y, const Rest&... x) {
+  Strides<1 + sizeof...(Rest)> s;
+  for (int d = 0, rank = y.rank(); d < rank; ++d)
+    s.push(y.size(d), {y.strides()[d], stride_of(x, d, rank, y.size(d))...});
+  return s;
+}
+
+/// body(offsets) for every element, shared among the threads of the launch.
+template <class Body, int N> struct EachElement {
+  static constexpr int threads = 256;
+  Strides<N> strides;
+  Body body;
+
+  TRIAX_HD void operator()(const Thread& t) const {
+#pragma unroll 1
+    for (int64_t i = t.global(); i < strides.numel; i += t.globals()) {
+      int64_t at[N];
+      strides.at(i, at);
+      body(at);
+    }
+  }
+};
+
+}  // namespace triax::cuda::TRIAX_TARGET

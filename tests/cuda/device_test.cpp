@@ -1,0 +1,19 @@
+#include <gtest/gtest.h>
+
+#include "core/backend.h"
+#include "tests/support/expect_error.h"
+
+namespace triax::test {
+namespace {
+
+TEST(CudaDevice, OneThatIsNotThereIsRefused) {
+  expect_error(
+      [] {
+        backend({Device::Kind::cuda, 99});
+      },
+      {"device: cuda:99 asked for"}, Exit::config);
+  expect_error([] { empty({2}, f32, {Device::Kind::cuda, 99}); }, {"cuda:99"}, Exit::config);
+}
+
+}  // namespace
+}  // namespace triax::test

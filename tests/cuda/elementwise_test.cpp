@@ -1,0 +1,121 @@
+#include "tests/cuda/emulated.h"
+
+namespace triax::test {
+namespace {
+
+class CudaElementwise : public CudaKernels {};
+INSTANTIATE_TEST_SUITE_P(Emulated, CudaElementwise, every_dtype(), name_of_dtype);
+
+TEST_P(CudaElementwise, Unary) {
+  for (int op = 0; op < functors::Unary::size; ++op)
+    for (int64_t n : odd_sizes)
+      for (int64_t skip : {0, 1}) {
+        SCOPED_TRACE(testing::Message() << "functor " << op << ", n " << n << ", skip " << skip);
+        Tensor x = exact(randn({n}, dtype, 7, 2), skip);
+        expect_equal([&](Backend& on) {
+          Tensor y = sevens({n}, dtype, skip);
+          on.unary(Unary(op), x, y);
+          return Tensors{y};
+        });
+      }
+}
+
+TEST_P(CudaElementwise, UnaryInPlace) {
+  Tensor x = randn({333}, dtype, 7);
+  expect_equal([&](Backend& on) {
+    Tensor z = exact(x);
+    on.unary(unary_id<functors::Tanh>(), z, z);
+    return Tensors{z};
+  });
+}
+
+TEST_P(CudaElementwise, UnaryBackward) {
+  for (int op = 0; op < functors::Unary::size; ++op)
+    for (int64_t n : odd_sizes)
+      for (Write write : {Write::set, Write::add}) {
+        SCOPED_TRACE(testing::Message() << "functor " << op << ", n " << n);
+        int64_t skip = n == 33;
+        Tensor x = exact(randn({n}, dtype, 7, 2), skip), y = exact(empty_like(x), skip);
+        Tensor dy = exact(randn({n}, dtype, 8), skip);
+        host.unary(Unary(op), x, y);
+        expect_equal(
+            [&](Backend& on) {
+              Tensor dx = sevens({n}, dtype, skip);
+              on.unary_backward(Unary(op), x, y, dy, dx, write);
+              return Tensors{dx};
+            },
+            3 * within);
+      }
+}
+
+TEST_P(CudaElementwise, SlopesReadOnlyWhatTheyUse) {
+  Tensor x = exact(randn({100}, dtype, 1)), dy = exact(randn({100}, dtype, 2));
+  expect_equal([&](Backend& on) {
+    Tensor of_x = sevens({100}, dtype), of_y = sevens({100}, dtype);
+    on.unary_backward(unary_id<functors::Gelu>(), x, {}, dy, of_x, Write::set);
+    on.unary_backward(unary_id<functors::Tanh>(), {}, x, dy, of_y, Write::set);
+    return Tensors{of_x, of_y};
+  });
+}
+
+struct Pair {
+  Tensor a, b;  // before they are expanded
+};
+
+std::vector<Pair> pairs(DType t) {
+  return {
+      {exact(randn({3, 5, 33}, t, 1)), exact(randn({3, 5, 33}, t, 2))},
+      {exact(randn({333}, t, 1), 1), exact(randn({333}, t, 2))},
+      {exact(randn({3, 5, 33}, t, 1)), exact(randn({33}, t, 2))},
+      {exact(randn({3, 5, 33}, t, 1)), exact(randn({3, 5, 1}, t, 2))},
+      {exact(randn({5, 1}, t, 1)), exact(randn({1, 33}, t, 2))},
+      {exact(randn({33, 5}, t, 1)).transpose(0, 1), exact(randn({5, 33}, t, 2))},
+      {exact(randn({4, 31, 8}, t, 1)).narrow(1, 3, 9), exact(randn({8, 9}, t, 2)).transpose(0, 1)},
+      {exact(randn({0, 4}, t, 1)), exact(randn({4}, t, 2))},
+      {exact(randn({}, t, 1)), exact(randn({}, t, 2))}};
+}
+
+TEST_P(CudaElementwise, BinaryExpandsItsOperands) {
+  for (const Pair& p : pairs(dtype))
+    for (int op = 0; op < functors::Binary::size; ++op) {
+      Tensor a = p.a, c = p.b;
+      Shape shape = broadcast("test", a.shape(), c.shape());
+      expect_equal([&](Backend& on) {
+        Tensor y = sevens(shape, dtype);
+        on.binary(Binary(op), a.expand(shape), c.expand(shape), y);
+        return Tensors{y};
+      });
+    }
+}
+
+TEST_P(CudaElementwise, WherePicks) {
+  Tensor mask = exact(empty({1, 7, 33}, u8, cpu));
+  for (int i = 0; i < 231; ++i) mask.data<uint8_t>()[i] = uint8_t(i % 3 == 0 ? 5 : 0);
+  Tensor a = exact(randn({4, 7, 33}, dtype, 1)), c = exact(randn({33}, dtype, 2));
+  Tensor all = exact(clone(mask.expand(a.shape()))), dense = exact(clone(c.expand(a.shape())));
+  expect_equal(
+      [&](Backend& on) {
+        Tensor y = sevens(a.shape(), dtype), z = sevens(a.shape(), dtype);
+        on.where(mask.expand(a.shape()), a, c.expand(a.shape()), y);
+        on.where(all, a, dense, z);
+        return Tensors{y, z};
+      },
+      0);
+}
+
+TEST_P(CudaElementwise, DropoutDropsWhatTheCpuDrops) {
+  for (int64_t column : {0, 1, 6, 255})
+    for (int64_t width : {1, 31, 300}) {
+      Tensor x = exact(randn({9, width}, dtype, 3));
+      expect_equal(
+          [&](Backend& on) {
+            Tensor y = sevens(x.shape(), dtype);
+            on.dropout(x, random::Mask{0.3f, 99, 12, column}, y);
+            return Tensors{y};
+          },
+          0);
+    }
+}
+
+}  // namespace
+}  // namespace triax::test

@@ -1,0 +1,86 @@
+#include "tests/cuda/emulated.h"
+
+namespace triax::test {
+namespace {
+
+class CudaOptimizer : public CudaKernels {
+ protected:
+  // A slot that both backends start from; f(backend, slot, m, v) makes a step of it.
+  template <class F> void expect_equal_steps(int64_t n, std::vector<Range> decayed, F f) {
+    SCOPED_TRACE(testing::Message() << n << " elements, " << decayed.size() << " ranges");
+    for (int64_t skip : {0, 1}) {
+      Tensor weight = randn({n}, sums, 1), gradient = exact(randn({n}, sums, 2), skip);
+      expect_equal(
+          [&](Backend& on) {
+            bool casts = dtype != sums;
+            OptimizerSlot s{exact(weight.to(dtype), skip), gradient, {}, decayed};
+            if (casts) s.master = exact(weight, skip);
+            Tensor m = exact(randn({n}, sums, 3), skip), v = sevens({n}, sums, skip);
+            f(on, s, m, v);
+            Tensors all{s.weight, m, v};
+            if (casts) all.push_back(s.master);
+            return all;
+          },
+          within);
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Emulated, CudaOptimizer, every_dtype(), name_of_dtype);
+
+// Every third element, from 5 on.
+std::vector<Range> many(int64_t n) {
+  std::vector<Range> ranges;
+  for (int64_t i = 5; i + 2 < n; i += 3) ranges.push_back({i, i + 2});
+  return ranges;
+}
+
+TEST_P(CudaOptimizer, AdamW) {
+  AdamWStep step{.lr = 0.1,
+                 .beta1 = 0.9,
+                 .beta2 = 0.95,
+                 .eps = 1e-8,
+                 .weight_decay = 0.1,
+                 .grad_scale = 0.5,
+                 .step = 3};
+  auto run = [&](Backend& on, const OptimizerSlot& s, const Tensor& m, const Tensor& v) {
+    on.adamw(s, m, v, step);
+  };
+  for (int64_t n : odd_sizes) {
+    expect_equal_steps(n, {}, run);
+    expect_equal_steps(n, {{0, n}}, run);
+    if (n > 30) expect_equal_steps(n, {{1, 9}, {17, 31}}, run);
+  }
+  for (int64_t n : {600, 1000, 5000}) expect_equal_steps(n, many(n), run);  // several launches
+  expect_equal_steps(
+      4000,
+      [] {  // with the longest last in a launch
+        std::vector<Range> ranges = many(605);
+        ranges.push_back({620, 3001});
+        ranges.push_back({3002, 3999});
+        return ranges;
+      }(),
+      run);
+}
+
+TEST_P(CudaOptimizer, Sgd) {
+  for (auto form : {SgdStep::Form::heavy_ball, SgdStep::Form::nesterov})
+    for (double momentum : {0., 0.9})
+      for (int64_t at : {1, 2}) {
+        SgdStep step{.lr = 0.1,
+                     .momentum = momentum,
+                     .weight_decay = 0.1,
+                     .grad_scale = 0.5,
+                     .form = form,
+                     .step = at};
+        for (int64_t n : odd_sizes)
+          expect_equal_steps(
+              n, {{n / 3, n / 2}},
+              [&](Backend& on, const OptimizerSlot& s, const Tensor& m, const Tensor&) {
+                if (at == 1) fill_(m, NAN);
+                on.sgd(s, momentum == 0 ? Tensor() : m, step);
+              });
+      }
+}
+
+}  // namespace
+}  // namespace triax::test
