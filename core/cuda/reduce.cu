@@ -43,8 +43,7 @@ Cut innermost(const Tensor& x, const Tensor& y, int rank) {
   return c;
 }
 
-// The innermost group first; the groups in front of it from the partial result. `kept`: elements
-// of y behind the dims still to look at.
+// The innermost group first; the groups in front of it from the partial result.
 template <class Op, bool add, class T, class U>
 void reduce_dims(const Queue& q, const Tensor& x, const Tensor& y, const T* from, Cut c) {
   using A = Accumulator<T>;

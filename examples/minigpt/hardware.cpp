@@ -34,8 +34,6 @@ bool same_word(std::string_view text, std::string_view word) {
 
 }  // namespace
 
-std::span<const Hardware> all_hardware() { return known; }
-
 std::vector<std::string> hardware_names() {
   std::vector<std::string> names;
   for (const Hardware& h : known) names.push_back(h.name);

@@ -1,5 +1,4 @@
 #pragma once
-#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +18,6 @@ struct Hardware {
 };
 
 /// `cpu` (one core with AVX-512 and AMX), `a100`, `h100`, `h200`.
-std::span<const Hardware> all_hardware();
 std::vector<std::string> hardware_names();
 /// Throws Error 78, naming those there are.
 const Hardware& hardware_named(const std::string& name);
