@@ -9,7 +9,11 @@
 
 namespace triax {
 
+Mark::~Mark() = default;
 Backend::~Backend() = default;
+std::shared_ptr<Allocator> Backend::host_allocator() { return allocator(); }
+void Backend::transfer(const Tensor& from, const Tensor& to) { copy(from, to); }
+std::unique_ptr<Mark> Backend::mark() { return nullptr; }
 
 int64_t Attention::heads() const { return qkv.size(1) / (3 * head_dim); }
 
@@ -18,9 +22,18 @@ Backend& backend(Device device) {
 #if TRIAX_CUDA
   if (device.kind == Device::Kind::cuda) return cuda::backend_of(device.index);
 #endif
-  check_input(device.kind == Device::Kind::cpu, Exit::config,
-              "device: {} asked for; this build has cpu only", device);
+  check_input(
+      device.kind == Device::Kind::cpu, Exit::config,
+      "device: {} asked for; this build has cpu only; configure with -DTRIAX_CUDA=ON for GPUs",
+      device);
   return host::backend();
+}
+
+void trim_memory() {
+  host::trim_memory();
+#if TRIAX_CUDA
+  cuda::trim_memory();
+#endif
 }
 
 }  // namespace triax

@@ -74,6 +74,15 @@ struct SgdStep {
   int64_t step;
 };
 
+/// A place in a device's queue of work.
+class Mark {
+ public:
+  virtual ~Mark();
+  virtual bool reached() const = 0;
+  /// The host waits. Throws Error 70 if work before it failed.
+  virtual void wait() const = 0;
+};
+
 /// What a device must be able to do. The ops validate; kernels trust: tensors lie on this device,
 /// are contiguous unless said otherwise, have fitting shapes, and outputs never overlap inputs
 /// unless they are the same tensor in an elementwise kernel. "dtype" of a rule: all floats work.
@@ -84,8 +93,20 @@ class Backend {
   /// Short text for start-up messages: which device, which instruction level.
   virtual const char* name() const = 0;
 
+  // -- Between host and device. What the device is given to do it may do later, in order; only
+  // these
+  //    and item(), to(cpu) and to_host() of a tensor let the host wait.
+  /// Host memory that the device reads and writes without help: tensors made of it are on `cpu`.
+  virtual std::shared_ptr<Allocator> host_allocator();
+  /// Queue a copy of bytes from or to such memory: contiguous, of one dtype and shape. The host may
+  /// touch neither until a mark() behind it is reached; the tensors may be dropped at once.
+  virtual void transfer(const Tensor& from, const Tensor& to);
+  /// Behind all that this thread has queued so far; null where nothing is ever queued.
+  virtual std::unique_ptr<Mark> mark();
+
   // -- Movement. Any strides here.
-  virtual void copy(const Tensor& from, const Tensor& to) = 0;  ///< converts dtypes
+  /// Converts dtypes. One side may be on another device: from.device() is the source's.
+  virtual void copy(const Tensor& from, const Tensor& to) = 0;
   virtual void fill(const Tensor& x, double value) = 0;
   /// to += from; contiguous, float dtypes may differ.
   virtual void accumulate(const Tensor& from, const Tensor& to) = 0;

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/cpu/base.h"
+#include "core/cpu/levels.h"
 
 namespace triax::host {
 namespace {
@@ -89,7 +90,6 @@ void* allocate_scratch(size_t bytes) { return bytes ? cache->allocate(bytes) : n
 void free_scratch(void* data, size_t bytes) noexcept {
   if (data) cache->deallocate(data, bytes);
 }
+void trim_memory() { cache->trim(); }
 
 }  // namespace triax::host
-
-void triax::trim_memory() { host::cache->trim(); }

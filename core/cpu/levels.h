@@ -16,4 +16,7 @@ std::vector<std::string> levels();
 /// The backend of one level, for tests and benchmarks.
 Backend& backend_of(const std::string& level);
 
+/// Give up what the calling thread's cache of blocks holds.
+void trim_memory();
+
 }  // namespace triax::host

@@ -40,6 +40,7 @@ class DeviceMemory final : public BlockSource {
   void wait_for(const std::shared_ptr<void>& mark) override {
     static_cast<Event*>(mark.get())->hold(stream_.get());
   }
+  const char* where() const override { return "the GPU"; }
 
  private:
   int device_;
@@ -53,14 +54,38 @@ std::shared_ptr<CUstream_st> make_stream() {
   return {stream, [](cudaStream_t s) { cudaStreamDestroy(s); }};
 }
 
-class PinnedAllocator final : public Allocator {
+class PinnedMemory final : public BlockSource {
  public:
+  explicit PinnedMemory(int device) : device_(device) {}
+
   void* allocate(size_t bytes) override {
     void* data = nullptr;
-    require(cudaMallocHost(&data, bytes), "cudaMallocHost");
+    cudaError_t status = cudaMallocHost(&data, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    require(status, "cudaMallocHost");
     return data;
   }
-  void deallocate(void* data, size_t) noexcept override { cudaFreeHost(data); }
+  void free(void* data) noexcept override { cudaFreeHost(data); }
+  std::shared_ptr<void> mark() noexcept override {
+    try {
+      auto event = std::make_shared<Event>();
+      event->record(context(device_).stream());
+      return event;
+    } catch (const Error&) {
+      return nullptr;
+    }
+  }
+  void wait_for(const std::shared_ptr<void>&) override {}
+  bool ready(const std::shared_ptr<void>& mark) const override {
+    return static_cast<Event*>(mark.get())->done();
+  }
+  const char* where() const override { return "the host that a GPU may read"; }
+
+ private:
+  int device_;
 };
 
 thread_local std::vector<std::unique_ptr<Context>> contexts;
@@ -91,7 +116,8 @@ void Event::wait() const { require(cudaEventSynchronize(event_.get()), "cudaEven
 
 Context::Context(int device)
     : stream_(make_stream()),
-      pool_(std::make_shared<Pool>(std::make_unique<DeviceMemory>(device, stream_))) {}
+      pool_(std::make_shared<Pool>(std::make_unique<DeviceMemory>(device, stream_))),
+      host_pool_(std::make_shared<Pool>(std::make_unique<PinnedMemory>(device))) {}
 
 void Context::synchronize() const {
   require(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
@@ -110,9 +136,12 @@ Context& context(int index) {
   return *contexts[at];
 }
 
-std::shared_ptr<Allocator> pinned_allocator() {
-  static const auto pinned = std::make_shared<PinnedAllocator>();
-  return pinned;
+void trim_memory() {
+  for (auto& context : contexts)
+    if (context) {
+      context->pool()->trim();
+      context->host_pool()->trim();
+    }
 }
 
 }  // namespace triax::cuda

@@ -29,25 +29,24 @@ class Event {
   std::unique_ptr<CUevent_st, DestroyEvent> event_;
 };
 
-/// What one rank (a thread) has on one GPU: the stream its kernels run on and its cache of blocks.
+/// What one rank (a thread) has on one GPU: the stream its kernels run on and its caches of blocks.
 class Context {
  public:
   explicit Context(int device);
   cudaStream_t stream() const { return stream_.get(); }
   const std::shared_ptr<Pool>& pool() const { return pool_; }
+  /// Pinned memory of the host, which the GPU reads and writes without help of the CPU.
+  const std::shared_ptr<Pool>& host_pool() const { return host_pool_; }
   /// The host waits for all that was queued. Throws Error 70 if a kernel failed.
   void synchronize() const;
 
  private:
   std::shared_ptr<CUstream_st> stream_;
-  std::shared_ptr<Pool> pool_;
+  std::shared_ptr<Pool> pool_, host_pool_;
 };
 
 /// The calling thread's context on GPU `index`, made at first use; that device becomes the current
 /// one. Throws Error 78 if there is no such GPU.
 Context& context(int index);
-
-/// Host memory that a GPU can read and write without help of the CPU. Not cached.
-std::shared_ptr<Allocator> pinned_allocator();
 
 }  // namespace triax::cuda

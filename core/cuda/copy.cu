@@ -30,7 +30,7 @@ template <class T> void copy_bits(Stream stream, const Tensor& from, const Tenso
 
 }  // namespace
 
-void Cuda::copy(const Tensor& from, const Tensor& to) {
+void Cuda::copy_here(const Tensor& from, const Tensor& to) {
   if (from.dtype() == to.dtype())
     return visit_bits(to.dtype(), [&]<class T>() { copy_bits<T>(stream(), from, to); });
   Strides<2> strides = by_stride(to, from);

@@ -14,6 +14,9 @@ class Cuda : public Backend {
   ~Cuda() override;
   std::shared_ptr<Allocator> allocator() override;
   const char* name() const override;
+  std::shared_ptr<Allocator> host_allocator() override;
+  void transfer(const Tensor& from, const Tensor& to) override;
+  std::unique_ptr<Mark> mark() override;
 
   void copy(const Tensor& from, const Tensor& to) override;
   void fill(const Tensor& x, double value) override;
@@ -63,6 +66,8 @@ class Cuda : public Backend {
  private:
   /// The calling thread's on this device, which becomes the current one.
   Stream stream() const;
+  /// copy() between tensors of this device.
+  void copy_here(const Tensor& from, const Tensor& to);
   int index_;
   std::string name_;
 };

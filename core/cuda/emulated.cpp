@@ -9,5 +9,11 @@ Cuda::~Cuda() = default;
 std::shared_ptr<Allocator> Cuda::allocator() { return backend(cpu).allocator(); }
 const char* Cuda::name() const { return name_.c_str(); }
 Stream Cuda::stream() const { return {}; }
+std::shared_ptr<Allocator> Cuda::host_allocator() { return allocator(); }
+void Cuda::copy(const Tensor& from, const Tensor& to) { copy_here(from, to); }
+void Cuda::transfer(const Tensor& from, const Tensor& to) { copy_here(from, to); }
+std::unique_ptr<Mark> Cuda::mark() { return nullptr; }
 
 }  // namespace triax::cuda::TRIAX_TARGET
+
+void triax::cuda::emulation::enqueue(Stream, std::function<void()> work) { work(); }

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "core/cuda/stream.h"
+
 /// CUDA's threads on the CPU, so that kernels are tested without a GPU: one fiber per thread of a
 /// block, blocks one after another. For tests only; launch.h leads here in files that g++ compiles.
 namespace triax::cuda::emulation {
@@ -16,6 +18,10 @@ void set_order(Order order);
 
 /// Launches on this host thread so far, to tell that a kernel ran at all.
 int64_t launches();
+
+/// Run `work` after all that was given to `stream` before: here at once (emulated.cpp), or by the
+/// CUDA runtime that tests stand in for.
+void enqueue(Stream stream, std::function<void()> work);
 
 /// A launch: `body` is one thread's run with the block's `shared` memory of `shared_bytes`, which
 /// holds 0xff (NaN, -1) when a block starts.

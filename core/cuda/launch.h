@@ -1,6 +1,8 @@
 #pragma once
 #include <type_traits>
+#include <utility>
 
+#include "core/cuda/stream.h"
 #include "core/cuda/thread.h"
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
@@ -54,8 +56,6 @@ template <class K> constexpr void check_kernel() {
 
 #if defined(__CUDACC__)
 
-using Stream = cudaStream_t;
-
 template <class K>
 __global__ void __launch_bounds__(K::threads) entry(const __grid_constant__ K kernel) {
   extern __shared__ __align__(16) char shared[];
@@ -76,22 +76,21 @@ template <class K> void launch(Stream stream, const Grid& grid, const K& kernel)
     require(cudaFuncSetAttribute(entry<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)),
             "cudaFuncSetAttribute");
   dim3 blocks(unsigned(grid.x), unsigned(grid.y), unsigned(grid.z));
-  entry<K><<<blocks, K::threads, bytes, stream>>>(kernel);
+  entry<K><<<blocks, K::threads, bytes, static_cast<cudaStream_t>(stream.handle)>>>(kernel);
   require(cudaGetLastError(), "kernel launch");
 }
 
 #else
 
-struct Stream {};
-
-template <class K> void launch(Stream, const Grid& grid, const K& kernel) {
+template <class K> void launch(Stream stream, const Grid& grid, const K& kernel) {
   check_kernel<K>();
-  auto body = [&](int id, const int64_t(&at)[3], [[maybe_unused]] void* shared) {
+  auto body = [grid, kernel](int id, const int64_t(&at)[3], [[maybe_unused]] void* shared) {
     Thread t{id, K::threads, {at[0], at[1], at[2]}, grid};
     if constexpr (Sharing<K>) kernel(t, *static_cast<typename K::Shared*>(shared));
     else kernel(t);
   };
-  emulation::run({grid.x, grid.y, grid.z, K::threads, shared_bytes<K>(), body});
+  emulation::Job job{grid.x, grid.y, grid.z, K::threads, shared_bytes<K>(), body};
+  emulation::enqueue(stream, [job = std::move(job)] { emulation::run(job); });
 }
 
 #endif

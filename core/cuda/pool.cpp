@@ -1,5 +1,6 @@
 #include "core/cuda/pool.h"
 
+#include <algorithm>
 #include <bit>
 #include <string>
 
@@ -34,7 +35,10 @@ Pool::~Pool() { trim(); }
 bool Pool::take(size_t size, Block& block) {
   std::lock_guard guard(mutex_);
   auto& blocks = free_[size];
-  if (blocks.empty()) return false;
+  auto ready = [&](const Block& b) { return !b.after || source_->ready(b.after); };
+  auto found = std::find_if(blocks.rbegin(), blocks.rend(), ready);  // the last is in caches
+  if (found == blocks.rend()) return false;
+  std::swap(*found, blocks.back());
   block = std::move(blocks.back());
   blocks.pop_back();
   unused_ -= size;
@@ -54,8 +58,8 @@ void* Pool::allocate(size_t bytes) {
     data = source_->allocate(size);
   }
   check_input(data != nullptr, Exit::memory,
-              "memory: no {} bytes left on the GPU; of this rank's tensors, on all devices:{}",
-              size, who_holds_what());
+              "memory: no {} bytes left on {}; of this rank's tensors, on all devices:{}", size,
+              source_->where(), who_holds_what());
   return data;
 }
 

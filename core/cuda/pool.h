@@ -20,10 +20,15 @@ class BlockSource {
   virtual std::shared_ptr<void> mark() noexcept = 0;
   /// The pool's own queue goes on only after `mark`.
   virtual void wait_for(const std::shared_ptr<void>& mark) = 0;
+  /// May a block behind `mark` be handed out? Where waiting would stop the host: only once reached.
+  virtual bool ready(const std::shared_ptr<void>&) const { return true; }
+  /// Whose memory this is, for messages.
+  virtual const char* where() const = 0;
 };
 
 /// A rank's cache of device memory, ordered on its stream: a block given back is handed out again
-/// without waiting, because what uses it next is queued behind what used it last. A steady step
+/// without waiting, because what uses it next is queued behind what used it last (or, of the host's
+/// memory, once the work that used it is done). A steady step
 /// asks for the sizes of the step before and allocates nothing. Safe to call from any thread;
 /// allocate() is the owner's, who queues the work.
 class Pool final : public Allocator {

@@ -16,6 +16,7 @@ class FakeDevice final : public cuda::BlockSource {
     size_t room = 1 << 20;
     std::unordered_map<void*, size_t> live = {};
     int allocated = 0, freed = 0, waited = 0;
+    bool ready = true;  // is every mark reached?
   };
   explicit FakeDevice(Log& log) : log_(log) {}
   void* allocate(size_t bytes) override {
@@ -36,6 +37,8 @@ class FakeDevice final : public cuda::BlockSource {
     return std::this_thread::get_id() == owner_ ? nullptr : std::make_shared<int>(1);
   }
   void wait_for(const std::shared_ptr<void>&) override { ++log_.waited; }
+  bool ready(const std::shared_ptr<void>&) const override { return log_.ready; }
+  const char* where() const override { return "the fake"; }
 
  private:
   Log& log_;
@@ -77,6 +80,20 @@ TEST(CudaPool, ABlockFreedOnAnotherThreadIsWaitedFor) {
   pool.deallocate(a, 4096);
 }
 
+TEST(CudaPool, ABlockThatIsNotReadyStaysWhereItIs) {
+  FakeDevice::Log log;
+  cuda::Pool pool(std::make_unique<FakeDevice>(log));
+  void* a = pool.allocate(4096);
+  std::thread([&] { pool.deallocate(a, 4096); }).join();
+  log.ready = false;
+  void* b = pool.allocate(4096);
+  EXPECT_NE(a, b);
+  log.ready = true;
+  EXPECT_EQ(pool.allocate(4096), a);
+  pool.deallocate(a, 4096);
+  pool.deallocate(b, 4096);
+}
+
 TEST(CudaPool, GivesUpUnusedBlocksBeforeItSaysThatMemoryIsOut) {
   FakeDevice::Log log;
   cuda::Pool pool(std::make_unique<FakeDevice>(log));
@@ -85,7 +102,7 @@ TEST(CudaPool, GivesUpUnusedBlocksBeforeItSaysThatMemoryIsOut) {
   EXPECT_EQ(log.freed, 1);
   memory::counter()->add(memory::optimizer, 600000);
   expect_error([&] { pool.allocate(600000); },
-               {"memory: no ", "left on the GPU", "optimizer", "600000 bytes"}, Exit::memory);
+               {"memory: no ", "left on the fake", "optimizer", "600000 bytes"}, Exit::memory);
   memory::counter()->add(memory::optimizer, -600000);
   pool.deallocate(a, 600000);
 }

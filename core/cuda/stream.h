@@ -1,0 +1,11 @@
+#pragma once
+
+namespace triax::cuda {
+
+/// Where kernels are queued: a cudaStream_t, for files that nvcc does not see too. Null in the
+/// emulation that has none.
+struct Stream {
+  void* handle = nullptr;
+};
+
+}  // namespace triax::cuda

@@ -1,0 +1,89 @@
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+#include "core/cuda/context.h"
+#include "core/cuda/cuda.h"
+#include "core/cuda/status.h"
+
+// Bytes between the host and a GPU, and between GPUs.
+
+namespace triax::cuda::TRIAX_TARGET {
+
+namespace {
+
+/// What crosses at once through pinned memory.
+constexpr size_t piece = size_t{8} << 20;
+
+class Pinned {
+ public:
+  Pinned(Pool& pool, size_t bytes) : pool_(pool), bytes_(bytes), data_(pool.allocate(bytes)) {}
+  ~Pinned() { pool_.deallocate(data_, bytes_); }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  Pool& pool_;
+  size_t bytes_;
+  void* data_;
+};
+
+void move(const Context& c, void* to, const void* from, size_t bytes) {
+  require(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c.stream()), "cudaMemcpyAsync");
+}
+
+// The host goes on at once: what it copied into pinned memory is safe from later changes.
+void to_device(const Context& c, char* to, const char* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += piece) {
+    size_t n = std::min(piece, bytes - at);
+    Pinned block(*c.host_pool(), n);
+    std::memcpy(block.data(), from + at, n);
+    move(c, to + at, block.data(), n);
+  }
+}
+
+void to_host(const Context& c, char* to, const char* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += piece) {
+    size_t n = std::min(piece, bytes - at);
+    Pinned block(*c.host_pool(), n);
+    move(c, block.data(), from + at, n);
+    c.synchronize();
+    std::memcpy(to + at, block.data(), n);
+  }
+}
+
+// Each device's stream goes on behind what the other had done with these bytes.
+void between(int to_index, const Tensor& from, const Tensor& to) {
+  Event written, read;
+  written.record(context(from.device().index).stream());
+  const Context& there = context(to_index);
+  written.hold(there.stream());
+  require(cudaMemcpyPeerAsync(to.data(), to_index, from.data(), from.device().index, from.bytes(),
+                              there.stream()),
+          "cudaMemcpyPeerAsync");
+  read.record(there.stream());
+  read.hold(context(from.device().index).stream());
+}
+
+}  // namespace
+
+void Cuda::copy(const Tensor& from, const Tensor& to) {
+  if (from.device() == to.device()) return copy_here(from, to);
+  if (!from.is_contiguous() || from.dtype() != to.dtype())
+    return copy(from.detach().to(to.dtype()).contiguous(), to);
+  if (!to.is_contiguous()) return copy_(to, from.detach().to(to.device()));
+  if (from.device() == cpu)
+    return to_device(context(index_), static_cast<char*>(to.data()),
+                     static_cast<const char*>(from.data()), from.bytes());
+  if (to.device() == cpu)
+    return to_host(context(index_), static_cast<char*>(to.data()),
+                   static_cast<const char*>(from.data()), from.bytes());
+  between(index_, from, to);
+}
+
+void Cuda::transfer(const Tensor& from, const Tensor& to) {
+  move(context(index_), to.data(), from.data(), from.bytes());
+}
+
+}  // namespace triax::cuda::TRIAX_TARGET

@@ -1,0 +1,111 @@
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "tests/gpu_on_cpu/runtime.h"
+
+// What the stand-in's files share.
+
+namespace triax::gpu_on_cpu {
+
+/// A place in a stream's work that others wait for.
+class Point {
+ public:
+  void reach();
+  bool reached() const;
+  void wait();
+  double at() const { return at_; }  ///< milliseconds, once reached
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool reached_ = false;
+  double at_ = 0;
+};
+
+/// Memory of one device, protected while nothing runs.
+class Memory {
+ public:
+  explicit Memory(size_t bytes);
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  void* allocate(size_t bytes);  ///< null if full
+  bool free(void* data);         ///< false if it is no block of this device
+  size_t unused() const;
+  bool holds(const void* data) const;
+  void protect(int how);  ///< as mprotect has it
+
+ private:
+  char* base_;
+  size_t bytes_;
+  mutable std::mutex mutex_;
+  std::map<size_t, size_t> used_;  // begin -> bytes
+};
+
+/// All devices' memory is open as long as one lives.
+class Running {
+ public:
+  Running();
+  ~Running();
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+};
+
+const Options& options();
+std::vector<std::unique_ptr<Memory>>& memories();
+extern std::atomic<int64_t> allocations, host_waits, works;  // NOLINT: what calls() returns
+
+/// Everything queued on any stream is done.
+void wait_for_all();
+
+/// The last error of the calling thread, as cudaGetLastError() has it.
+cudaError_t remember(cudaError_t status);
+/// Is a stream being captured that the calling thread began to capture?
+bool thread_captures();
+
+}  // namespace triax::gpu_on_cpu
+
+using triax::gpu_on_cpu::Point;
+
+struct CUgraph_st {
+  std::vector<std::function<void()>> works;
+  bool over = false;  // what was captured; streams that had joined notice at their next call
+};
+struct CUgraphExec_st {
+  std::vector<std::function<void()>> works;
+};
+struct CUevent_st {
+  std::mutex mutex;
+  std::shared_ptr<Point> point;            // of the last record; null before the first
+  std::shared_ptr<CUgraph_st> captured_in;  // recorded while capturing
+};
+/// A thread that works in order.
+struct CUstream_st {
+  explicit CUstream_st(int on);
+  ~CUstream_st();
+  void push(std::function<void()> work);
+  std::shared_ptr<Point> mark();
+  cudaError_t synchronize();
+
+  const int device;
+  // Null unless this is captured; touched by the host's thread that captures.
+  std::shared_ptr<CUgraph_st>& capture();
+  bool began = false;  // the capture, rather than joined it by an event
+  std::atomic<bool> failed = false;
+
+ private:
+  void work();
+
+  std::shared_ptr<CUgraph_st> capture_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool stop_ = false;
+  std::thread thread_;
+};

@@ -1,0 +1,58 @@
+#include "tests/gpu_on_cpu/device.h"
+
+using namespace triax::gpu_on_cpu;
+
+namespace {
+
+thread_local int captures = 0;
+
+}  // namespace
+
+bool triax::gpu_on_cpu::thread_captures() { return captures > 0; }
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream->capture()) return remember(cudaErrorIllegalState);
+  stream->capture() = std::make_shared<CUgraph_st>();
+  stream->began = true;
+  ++captures;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  if (!stream->capture()) return remember(cudaErrorIllegalState);
+  if (!stream->began) return remember(cudaErrorStreamCaptureUnmatched);
+  *graph = new CUgraph_st{std::move(stream->capture()->works), true};
+  stream->capture()->over = true;
+  --captures;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = capturing(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new CUgraphExec_st{graph->works};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  if (capturing(stream)) return remember(cudaErrorStreamCaptureUnsupported);
+  enqueue(stream, [exec] {
+    for (auto& work : exec->works) work();
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count) {
+  *count = graph->works.size();
+  return cudaSuccess;
+}

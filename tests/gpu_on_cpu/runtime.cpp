@@ -1,0 +1,169 @@
+#include "tests/gpu_on_cpu/runtime.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "tests/gpu_on_cpu/device.h"
+
+using namespace triax::gpu_on_cpu;
+
+namespace triax::gpu_on_cpu {
+
+namespace {
+
+thread_local int current = 0;
+thread_local cudaError_t last = cudaSuccess;
+
+Options from_environment() {
+  Options o;
+  if (const char* devices = std::getenv("GPU_ON_CPU_DEVICES")) o.devices = std::atoi(devices);
+  if (const char* bytes = std::getenv("GPU_ON_CPU_MEMORY"))
+    o.memory = size_t(std::atoll(bytes));
+  return o;
+}
+
+Options& settings() {
+  static Options o = from_environment();
+  return o;
+}
+
+}  // namespace
+
+std::atomic<int64_t> allocations = 0, host_waits = 0, works = 0;
+
+void configure(const Options& o) { settings() = o; }
+const Options& options() { return settings(); }
+Calls calls() { return {allocations, host_waits, works}; }
+
+std::vector<std::unique_ptr<Memory>>& memories() {
+  // Never freed: streams of threads that end late still use them.
+  static auto& all = *[] {
+    auto* made = new std::vector<std::unique_ptr<Memory>>;
+    for (int d = 0; d < options().devices; ++d)
+      made->push_back(std::make_unique<Memory>(options().memory));
+    return made;
+  }();
+  return all;
+}
+
+cudaError_t remember(cudaError_t status) {
+  if (status != cudaSuccess) last = status;
+  return status;
+}
+
+}  // namespace triax::gpu_on_cpu
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  if (options().devices <= 0) return remember(cudaErrorInsufficientDriver);  // 35, as without one
+  *count = options().devices;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= options().devices) return remember(cudaErrorInvalidDevice);
+  current = device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = current;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device < 0 || device >= options().devices) return remember(cudaErrorInvalidDevice);
+  *properties = {};
+  std::strcpy(properties->name, "GPU on CPU");
+  properties->totalGlobalMem = options().memory;
+  properties->major = 9;
+  properties->multiProcessorCount = 2;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor: return *value = 9, cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor: return *value = 0, cudaSuccess;
+    case cudaDevAttrMultiProcessorCount: return *value = 2, cudaSuccess;
+    default: return remember(cudaErrorInvalidValue);
+  }
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = device != peer;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+
+cudaError_t cudaGetLastError() {
+  cudaError_t status = last;
+  last = cudaSuccess;
+  return status;
+}
+cudaError_t cudaPeekAtLastError() { return last; }
+const char* cudaGetErrorString(cudaError_t status) {
+  switch (status) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient";
+    case cudaErrorLaunchFailure: return "unspecified launch failure";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    default: return "an error";
+  }
+}
+const char* cudaGetErrorName(cudaError_t status) {
+  switch (status) {
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
+    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    default: return "cudaError";
+  }
+}
+
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  if (thread_captures()) return remember(cudaErrorStreamCaptureUnsupported);
+  ++allocations;
+  *data = memories()[size_t(current)]->allocate(bytes);
+  return *data ? cudaSuccess : remember(cudaErrorMemoryAllocation);
+}
+cudaError_t cudaFree(void* data) {
+  if (thread_captures()) return remember(cudaErrorStreamCaptureUnsupported);
+  if (!data) return cudaSuccess;
+  wait_for_all();  // as on a GPU
+  for (auto& memory : memories())
+    if (memory->free(data)) return cudaSuccess;
+  return remember(cudaErrorInvalidValue);
+}
+cudaError_t cudaMallocHost(void** data, size_t bytes) {
+  ++allocations;
+  *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  return *data ? cudaSuccess : remember(cudaErrorMemoryAllocation);
+}
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  return cudaMallocHost(data, bytes);
+}
+cudaError_t cudaFreeHost(void* data) {
+  std::free(data);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* unused, size_t* total) {
+  *unused = memories()[size_t(current)]->unused();
+  *total = options().memory;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes,
+                                cudaStream_t stream) {
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  enqueue(stream, [=] { std::memset(to, value, bytes); });
+  return cudaSuccess;
+}

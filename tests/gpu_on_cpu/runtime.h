@@ -1,0 +1,42 @@
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+/// A GPU made of CPU threads, for tests: definitions of the functions of the CUDA runtime that
+/// triax calls, to be linked in place of libcudart. Kernels run in fibers (core/cuda/emulation.h).
+///
+/// A stream is a thread that takes its work in order, later than the host and at its own pace;
+/// events are the only order between streams. Device memory can be touched only while some stream
+/// works, so that a host that reads an address of it is stopped by the memory's protection. What is
+/// captured is kept and run again by every launch of the graph. What CUDA refuses while a stream
+/// captures is refused here.
+namespace triax::gpu_on_cpu {
+
+struct Options {
+  int devices = 2;
+  size_t memory = size_t{1} << 30;  ///< bytes of each
+  int delay = 20;                   ///< microseconds that a stream may idle before each work
+};
+/// Before the first call of CUDA. The program's default comes from GPU_ON_CPU_DEVICES and
+/// GPU_ON_CPU_MEMORY in the environment, if they are there.
+void configure(const Options& options);
+
+/// Append work to a stream, or to the graph that is being captured from it. What it throws becomes
+/// the stream's error: cudaErrorLaunchFailure in every later call.
+void enqueue(cudaStream_t stream, std::function<void()> work);
+/// Is the stream being captured?
+bool capturing(cudaStream_t stream);
+
+/// Calls so far, of all threads, to show what a steady step does not do.
+struct Calls {
+  int64_t allocations = 0;  ///< cudaMalloc and cudaMallocHost
+  int64_t host_waits = 0;   ///< the host waited for a stream, an event or the device
+  int64_t works = 0;        ///< kernels, copies and fills queued
+};
+Calls calls();
+
+}  // namespace triax::gpu_on_cpu

@@ -1,0 +1,203 @@
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <set>
+
+#include "core/cuda/emulation.h"
+#include "tests/gpu_on_cpu/device.h"
+
+using namespace triax::gpu_on_cpu;
+
+namespace triax::gpu_on_cpu {
+
+void Point::reach() {
+  std::lock_guard guard(mutex_);
+  at_ = std::chrono::duration<double, std::milli>(
+            std::chrono::steady_clock::now().time_since_epoch())
+            .count();
+  reached_ = true;
+  changed_.notify_all();
+}
+bool Point::reached() const {
+  std::lock_guard guard(mutex_);
+  return reached_;
+}
+void Point::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return reached_; });
+}
+
+void enqueue(cudaStream_t stream, std::function<void()> work) {
+  ++works;
+  if (stream->capture()) stream->capture()->works.push_back(std::move(work));
+  else stream->push(std::move(work));
+}
+
+bool capturing(cudaStream_t stream) { return stream->capture() != nullptr; }
+
+}  // namespace triax::gpu_on_cpu
+
+/// Kernels of launch.h.
+void triax::cuda::emulation::enqueue(Stream stream, std::function<void()> work) {
+  gpu_on_cpu::enqueue(static_cast<cudaStream_t>(stream.handle), std::move(work));
+}
+
+namespace {
+
+std::mutex streams_mutex;
+std::set<CUstream_st*> streams;
+
+}  // namespace
+
+void triax::gpu_on_cpu::wait_for_all() {
+  std::vector<std::shared_ptr<Point>> ends;
+  {
+    std::lock_guard guard(streams_mutex);
+    for (auto* stream : streams) ends.push_back(stream->mark());
+  }
+  for (auto& end : ends) end->wait();
+}
+
+CUstream_st::CUstream_st(int on) : device(on), thread_([this] { work(); }) {
+  std::lock_guard guard(streams_mutex);
+  streams.insert(this);
+}
+
+CUstream_st::~CUstream_st() {
+  {
+    std::lock_guard guard(streams_mutex);
+    streams.erase(this);
+  }
+  {
+    std::lock_guard guard(mutex_);
+    stop_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();  // what was queued is done first, as on a GPU
+}
+
+std::shared_ptr<CUgraph_st>& CUstream_st::capture() {
+  if (capture_ && capture_->over) capture_ = nullptr;
+  return capture_;
+}
+
+void CUstream_st::push(std::function<void()> work) {
+  std::lock_guard guard(mutex_);
+  queue_.push_back(std::move(work));
+  changed_.notify_all();
+}
+
+std::shared_ptr<Point> CUstream_st::mark() {
+  auto point = std::make_shared<Point>();
+  push([point] { point->reach(); });
+  return point;
+}
+
+cudaError_t CUstream_st::synchronize() {
+  mark()->wait();
+  return failed ? cudaErrorLaunchFailure : cudaSuccess;
+}
+
+void CUstream_st::work() {
+  std::minstd_rand dice(unsigned(device) + 1);
+  for (;;) {
+    std::function<void()> next;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      next = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    if (int most = options().delay)
+      std::this_thread::sleep_for(std::chrono::microseconds(dice() % unsigned(most)));
+    try {
+      Running open;
+      next();
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "gpu_on_cpu: %s\n", e.what());
+      failed = true;
+    }
+  }
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  int device = 0;
+  cudaGetDevice(&device);
+  *stream = new CUstream_st(device);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0, *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream->capture()) return remember(cudaErrorStreamCaptureUnsupported);
+  ++host_waits;
+  return remember(stream->synchronize());
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (stream->capture()) return remember(cudaErrorStreamCaptureUnsupported);
+  return stream->failed ? remember(cudaErrorLaunchFailure) : cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  std::lock_guard guard(event->mutex);
+  event->captured_in = stream->capture();
+  event->point = stream->capture() ? nullptr : stream->mark();
+  return cudaSuccess;
+}
+
+// A stream that waits for an event of a capture joins it, as in CUDA.
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  std::lock_guard guard(event->mutex);
+  if (event->captured_in) {
+    if (!stream->capture()) stream->capture() = event->captured_in, stream->began = false;
+    return stream->capture() == event->captured_in
+               ? cudaSuccess
+               : remember(cudaErrorStreamCaptureMerge);
+  }
+  if (!event->point) return cudaSuccess;
+  if (stream->capture()) return remember(cudaErrorStreamCaptureIsolation);
+  stream->push([point = event->point] { point->wait(); });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  std::lock_guard guard(event->mutex);
+  if (event->captured_in) return remember(cudaErrorCapturedEvent);
+  return !event->point || event->point->reached() ? cudaSuccess : remember(cudaErrorNotReady);
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  std::shared_ptr<Point> point;
+  {
+    std::lock_guard guard(event->mutex);
+    if (event->captured_in) return remember(cudaErrorCapturedEvent);
+    point = event->point;
+  }
+  ++host_waits;
+  if (point) point->wait();
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  if (!from->point || !to->point) return remember(cudaErrorInvalidResourceHandle);
+  if (!from->point->reached() || !to->point->reached()) return remember(cudaErrorNotReady);
+  *ms = float(to->point->at() - from->point->at());
+  return cudaSuccess;
+}
