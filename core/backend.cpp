@@ -14,6 +14,11 @@ Backend::~Backend() = default;
 std::shared_ptr<Allocator> Backend::host_allocator() { return allocator(); }
 void Backend::transfer(const Tensor& from, const Tensor& to) { copy(from, to); }
 std::unique_ptr<Mark> Backend::mark() { return nullptr; }
+void Backend::plan_update(const Tensor& wish, const Tensor& sums, const Tensor& plan) {
+  const double* sum = sums.data<double>();
+  auto& p = *static_cast<UpdatePlan*>(plan.data());
+  p = fn::plan_update(*static_cast<const UpdateWish*>(wish.data()), sum[0], sum[1], p);
+}
 
 int64_t Attention::heads() const { return qkv.size(1) / (3 * head_dim); }
 

@@ -4,6 +4,7 @@
 #include "core/functors.h"
 #include "core/random.h"
 #include "core/tensor.h"
+#include "core/update.h"
 
 namespace triax {
 
@@ -61,10 +62,12 @@ struct OptimizerSlot {
   Tensor weight, grad, master;
   std::vector<Range> decayed;
 };
-/// Decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2). `step` counts from 1.
+/// Decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2). `step` counts from 1. With a
+/// `plan` (an UpdatePlan on this device) its learning rate, step and scale count, not those here.
 struct AdamWStep {
   double lr, beta1, beta2, eps, weight_decay, grad_scale;
   int64_t step;
+  Tensor plan = {};
 };
 /// Momentum as in Sutskever et al. 2013, in PyTorch's form: v = momentum v + g; w -= lr v
 /// (Nesterov: w -= lr (g + momentum v)). `step` counts from 1; the first sets v = g.
@@ -172,6 +175,9 @@ class Backend {
                                          const Tensor& dy, const Tensor& dqkv) = 0;
 
   // -- Optimizer.
+  /// plan = fn::plan_update(wish, sums[0], sums[1], plan): an UpdateWish, f64 [2] and an
+  /// UpdatePlan.
+  virtual void plan_update(const Tensor& wish, const Tensor& sums, const Tensor& plan);
   virtual void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v,
                      const AdamWStep& o) = 0;
   virtual void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) = 0;

@@ -31,6 +31,9 @@ class AdamW {
   /// Throws Error 74, on a full disk 73, when state cannot be read or written; then weights and
   /// state are lost.
   void step(double lr, double grad_scale = 1);
+  /// The same as `plan` says, an UpdatePlan on the weights' device, which the host need not know
+  /// (core/update.h). Counts as a step, whether it happens or not: see set_steps().
+  void step(const Tensor& plan);
 
   int64_t steps() const { return steps_; }
   /// For checkpoints: set the step count, and copy into state() in place. The tensors must be held
@@ -48,6 +51,7 @@ class AdamW {
   void cut(size_t index, const Slot& s);
   void make_window();
   void make_state(size_t i);
+  void run(AdamWStep o);
   void update(const Chunk& c, const AdamWStep& o);
 
   AdamWOptions options_;

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "core/check.h"
+#include "core/update.h"
 
 namespace triax::optim {
 
@@ -20,8 +21,6 @@ double Schedule::at(int64_t step) const {
   return low + (peak - low) * share;
 }
 
-double clip_factor(double norm, double limit) {
-  return limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0;
-}
+double clip_factor(double norm, double limit) { return fn::clip_factor(norm, limit); }
 
 }  // namespace triax::optim

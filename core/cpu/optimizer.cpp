@@ -102,7 +102,13 @@ void sgd_run(const Weights<T>& weights, const A* g, A* velocity, int64_t begin, 
 
 }  // namespace
 
-void Cpu::adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) {
+void Cpu::adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& step) {
+  AdamWStep o = step;
+  if (o.plan.defined()) {
+    const auto& plan = *static_cast<const UpdatePlan*>(o.plan.data());
+    if (plan.happens == 0) return;
+    o.lr = plan.lr, o.step = int64_t(plan.step), o.grad_scale = plan.grad_scale;
+  }
   visit_float(s.weight.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     Weights<T> weights(s);

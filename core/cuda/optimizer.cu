@@ -24,12 +24,13 @@ template <class F> void for_segments(const OptimizerSlot& s, F f) {
 
 template <class T, class Update>
 void step(Stream stream, const OptimizerSlot& s, const Tensor& first, const Tensor& second,
-          const Update& update) {
+          const Update& update, const Update* decided = nullptr) {
   using A = Accumulator<T>;
   constexpr bool casts = !__is_same(T, A);
   for_segments(s, [&](const Segment& segment) {
     OptimizerStep<Update, T> kernel{segment,
                                     update,
+                                    decided,
                                     values<A>(s.grad),
                                     values<A>(casts ? s.master : s.weight),
                                     values<A>(first),
@@ -42,21 +43,20 @@ void step(Stream stream, const OptimizerSlot& s, const Tensor& first, const Tens
 }  // namespace
 
 void Cuda::adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) {
-  double rate = o.lr / (1 - __builtin_pow(o.beta1, double(o.step)));
-  double root = 1 / __builtin_sqrt(1 - __builtin_pow(o.beta2, double(o.step)));
+  AdamRates rates{o.beta1, o.beta2, o.eps, o.weight_decay};
+  UpdatePlan plan{o.lr, double(o.step), o.grad_scale, 1, 0};
   visit_float(s.weight.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    Adam<A> update{A(1 - o.lr * o.weight_decay),
-                   A(o.beta1),
-                   A(o.beta2),
-                   A(1 - o.beta1),
-                   A(1 - o.beta2),
-                   A(rate),
-                   A(root),
-                   A(o.eps),
-                   A(o.grad_scale)};
-    step<T>(stream(), s, m, v, update);
+    if (!o.plan.defined()) return step<T>(stream(), s, m, v, Adam<A>::of(rates, plan));
+    Scratch<Adam<A>> decided(allocator(), 1);
+    launch(stream(), {}, PrepareAdam<A>{rates, values<UpdatePlan>(o.plan), decided.data()});
+    step<T>(stream(), s, m, v, Adam<A>{}, decided.data());
   });
+}
+
+void Cuda::plan_update(const Tensor& wish, const Tensor& sums, const Tensor& plan) {
+  launch(stream(), {},
+         PlanUpdate{values<UpdateWish>(wish), values<double>(sums), values<UpdatePlan>(plan)});
 }
 
 void Cuda::sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) {

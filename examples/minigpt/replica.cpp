@@ -80,7 +80,7 @@ Replica::Replica(const TrainConfig& c, parallel::Mesh& mesh, nn::Purpose purpose
       pipeline_(mesh, chunks_, options(c, tp_)) {}
 
 /// The ranks of a tensor-parallel group all see the loss; the first reports it.
-parallel::PipelineRun Replica::collect(double& loss, int64_t micros,
+parallel::PipelineRun Replica::collect(const Tensor& loss, int64_t micros,
                                        const std::function<nn::Batch(int64_t)>& batch) const {
   return {.micros = int(micros),
           .batch =
@@ -90,13 +90,13 @@ parallel::PipelineRun Replica::collect(double& loss, int64_t micros,
                 return b;
               },
           .output =
-              [&loss, this](int, const Tensor& sum) {
-                if (tp_.rank() == 0) loss += sum.item();
+              [loss, this](int, const Tensor& sum) {
+                if (tp_.rank() == 0) backend(loss).accumulate(sum.detach().view({1}), loss);
               }};
 }
 
-double Replica::step(const std::function<nn::Batch(int64_t)>& batch, double seed, Watch watch) {
-  double loss = 0;
+Tensor Replica::step(const std::function<nn::Batch(int64_t)>& batch, double seed, Watch watch) {
+  Tensor loss = zeros({1}, f64, pp_.device());
   auto run = collect(loss, config_.accumulation(), batch);
   run.seed = seed;
   data_.begin(run.micros, watch);
@@ -105,8 +105,8 @@ double Replica::step(const std::function<nn::Batch(int64_t)>& batch, double seed
   return loss;
 }
 
-double Replica::evaluate(int64_t micros, const std::function<nn::Batch(int64_t)>& batch) {
-  double loss = 0;
+Tensor Replica::evaluate(int64_t micros, const std::function<nn::Batch(int64_t)>& batch) {
+  Tensor loss = zeros({1}, f64, pp_.device());
   pipeline_.infer(collect(loss, micros, batch));
   return loss;
 }

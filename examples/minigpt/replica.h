@@ -24,12 +24,13 @@ class Replica {
 
   /// Forward and backward of one step: `batch(m)` is micro-batch m of this replica, every gradient
   /// is multiplied by `seed` and complete afterwards. Returns the sum of the loss over the tokens
-  /// of the micro-batches, on the one rank of the replica that reports it; 0 on others. Collective.
+  /// of the micro-batches, f64 [1], on the one rank of the replica that reports it; 0 on others.
+  /// Collective.
   using Watch = parallel::DataParallel::Watch;
-  double step(const std::function<nn::Batch(int64_t micro)>& batch, double seed,
+  Tensor step(const std::function<nn::Batch(int64_t micro)>& batch, double seed,
               Watch watch = Watch::off);
   /// The same without gradients, for any number of micro-batches.
-  double evaluate(int64_t micros, const std::function<nn::Batch(int64_t micro)>& batch);
+  Tensor evaluate(int64_t micros, const std::function<nn::Batch(int64_t micro)>& batch);
 
   /// Logits [rows, vocab] of a batch without targets, the same on every rank. Collective.
   Tensor logits(const nn::Batch& batch);
@@ -41,7 +42,7 @@ class Replica {
   const std::vector<nn::Layers>& chunks() const { return chunks_; }
 
  private:
-  parallel::PipelineRun collect(double& loss, int64_t micros,
+  parallel::PipelineRun collect(const Tensor& loss, int64_t micros,
                                 const std::function<nn::Batch(int64_t)>& batch) const;
 
   Replica(const TrainConfig& c, parallel::Mesh& mesh, nn::Purpose purpose,

@@ -33,15 +33,30 @@ std::string duration(double s) {
 
 }  // namespace
 
-Totals add_up(parallel::Communicator& world, double loss) {
+namespace {
+
+/// {largest peak of tensor memory, was anybody asked to stop} of all ranks.
+Tensor highest(parallel::Communicator& world) {
   auto peak = double(memory::counter()->peak());
-  Tensor sum = full({1}, loss, f64, cpu);
-  Tensor tops = from_host(std::vector<double>{peak, double(StopSignal::seen())}, {2}, cpu);
-  auto a = world.all_reduce(sum), b = world.all_reduce(tops, parallel::ReduceOp::max);
-  a.wait();
-  b.wait();
-  auto t = tops.to_host<double>();
-  return {.loss = sum.item(), .memory_bytes = t[0], .stop = t[1] != 0};
+  Tensor tops =
+      from_host(std::vector<double>{peak, double(StopSignal::seen())}, {2}, world.device());
+  world.all_reduce(tops, parallel::ReduceOp::max).wait();
+  return tops;
+}
+
+const Tensor& added_up(parallel::Communicator& world, const Tensor& sums) {
+  world.all_reduce(sums).wait();
+  return sums;
+}
+
+}  // namespace
+
+TotalsToCome::TotalsToCome(parallel::Communicator& world, const Tensor& sums)
+    : sums_(added_up(world, sums)), tops_(highest(world)) {}
+
+Totals TotalsToCome::totals() const {
+  auto tops = tops_.values().to_host<double>();
+  return {.loss = sums()[0], .memory_bytes = tops[0], .stop = tops[1] != 0};
 }
 
 std::string describe(const parallel::DataParallel::NonFinite& found) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "core/host_copy.h"
 #include "examples/minigpt/config.h"
 #include "examples/minigpt/text_data.h"
 #include "optim/loss_scaler.h"
@@ -18,8 +19,19 @@ struct Totals {
   double memory_bytes = 0;  ///< high-water of tensor memory, largest rank
   bool stop = false;        ///< a rank was asked to stop
 };
-/// Collective over `world`.
-Totals add_up(parallel::Communicator& world, double loss);
+/// The same on their way: the device adds up, the host goes on.
+class TotalsToCome {
+ public:
+  /// `sums` f64: the loss first, and what else shall be added up; they become the sums of all
+  /// ranks. Collective over `world`.
+  TotalsToCome(parallel::Communicator& world, const Tensor& sums);
+  /// Both wait for them. `sums`: of all ranks, as many as were given.
+  Totals totals() const;
+  std::vector<double> sums() const { return sums_.values().to_host<double>(); }
+
+ private:
+  HostCopy sums_, tops_;
+};
 
 /// One line of metrics.jsonl; see docs/runs.md for the fields.
 struct StepRecord {

@@ -79,7 +79,8 @@ class Tracer {
       double tokens = double(config_.global_batch * config_.model.context);
       double scale = scaling(config_).initial;
       double loss =
-          replica_.step([&](int64_t micro) { return feed_.at(step_ + 1, micro); }, scale / tokens) /
+          replica_.step([&](int64_t micro) { return feed_.at(step_ + 1, micro); }, scale / tokens)
+              .item() /
           tokens;
       double norm = replica_.data().norm().value / scale;
       note_gradients();

@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,11 @@ class DataParallel {
   };
   /// Of the summed gradient of the whole model, after finish(). Collective, alike on all ranks.
   Norm norm();
+  /// The same without waiting for the device: adds this rank's part of {sum of squares, non-finite
+  /// elements} to `sums`, f64 [2]; added up over all ranks they are those of the whole model.
+  void add_squares(const Tensor& sums) const;
+  /// From those sums.
+  static Norm norm_of(std::span<const double> sums);
   struct NonFinite {
     std::string parameter;  ///< empty: none
     int rank = -1;          ///< of the world, that made it or (not watched) that holds it

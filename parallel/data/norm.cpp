@@ -9,20 +9,26 @@
 namespace triax::parallel {
 // One sum: squares of the elements that count here, and non-finite ones anywhere. The norm alone
 // would be no vote: an inf in a tied copy or a replica is not in it.
-DataParallel::Norm DataParallel::norm() {
-  Device device = buckets_.empty() ? cpu : buckets_[0]->my_grad.device();
-  Tensor counted = zeros({2}, f64, device), rest = zeros({2}, f64, device);
+void DataParallel::add_squares(const Tensor& sums) const {
+  Tensor rest = zeros({2}, f64, sums.device());
   for (auto& b : buckets_)
     for (auto& piece : b->layout.pieces) {
       Range r = b->mine(piece);
       if (r.begin == r.end) continue;
       Tensor mine = b->my_grad.narrow(0, r.begin, r.end - r.begin);
-      backend(mine).squares(mine, owns(*piece.parameter) ? counted : rest);
+      backend(mine).squares(mine, owns(*piece.parameter) ? sums : rest);
     }
-  auto own = counted.to(cpu).to_host<double>(), other = rest.to(cpu).to_host<double>();
-  Tensor both = from_host(std::vector<double>{own[0], own[1] + other[1]}, {2}, cpu);
+  backend(sums).accumulate(rest.narrow(0, 1, 1), sums.narrow(0, 1, 1));
+}
+
+DataParallel::Norm DataParallel::norm() {
+  Tensor both = zeros({2}, f64, dp_.device());
+  add_squares(both);
   groups_.all->all_reduce(both).wait();
-  auto sums = both.to_host<double>();
+  return norm_of(both.to_host<double>());
+}
+
+DataParallel::Norm DataParallel::norm_of(std::span<const double> sums) {
   bool finite = sums[1] == 0;
   return {finite ? std::sqrt(sums[0]) : std::numeric_limits<double>::infinity(), sums[1]};
 }

@@ -64,7 +64,8 @@ Result step(const Cut& cut) {
     }
     double count = sum_over(mesh.dp(), mine);
     EXPECT_EQ(count, 0 + 5 + 1 + 6 + 2 + 7 + 3 + 8);
-    double loss = replica.step([&](int64_t micro) { return batches[size_t(micro)]; }, 1 / count);
+    double loss =
+        replica.step([&](int64_t micro) { return batches[size_t(micro)]; }, 1 / count).item();
     loss = sum_over(world, loss) / count;
     double norm = replica.data().norm().value;
     if (world.rank() == 0) result = {loss, norm};

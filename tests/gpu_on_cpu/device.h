@@ -82,7 +82,7 @@ struct CUgraphExec_st {
 };
 struct CUevent_st {
   std::mutex mutex;
-  std::shared_ptr<Point> point;            // of the last record; null before the first
+  std::shared_ptr<Point> point;             // of the last record; null before the first
   std::shared_ptr<CUgraph_st> captured_in;  // recorded while capturing
 };
 /// A thread that works in order.

@@ -17,8 +17,7 @@ int running = 0;
 }  // namespace
 
 Memory::Memory(size_t bytes) : bytes_((bytes + page - 1) / page * page) {
-  void* at =
-      mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* at = mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) std::abort();
   base_ = static_cast<char*>(at);
 }

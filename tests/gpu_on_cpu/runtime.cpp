@@ -17,8 +17,7 @@ thread_local cudaError_t last = cudaSuccess;
 Options from_environment() {
   Options o;
   if (const char* devices = std::getenv("GPU_ON_CPU_DEVICES")) o.devices = std::atoi(devices);
-  if (const char* bytes = std::getenv("GPU_ON_CPU_MEMORY"))
-    o.memory = size_t(std::atoll(bytes));
+  if (const char* bytes = std::getenv("GPU_ON_CPU_MEMORY")) o.memory = size_t(std::atoll(bytes));
   return o;
 }
 
@@ -78,10 +77,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor: return *value = 9, cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor: return *value = 0, cudaSuccess;
-    case cudaDevAttrMultiProcessorCount: return *value = 2, cudaSuccess;
-    default: return remember(cudaErrorInvalidValue);
+    case cudaDevAttrComputeCapabilityMajor:
+      return *value = 9, cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      return *value = 0, cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+      return *value = 2, cudaSuccess;
+    default:
+      return remember(cudaErrorInvalidValue);
   }
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
@@ -103,22 +106,32 @@ cudaError_t cudaGetLastError() {
 cudaError_t cudaPeekAtLastError() { return last; }
 const char* cudaGetErrorString(cudaError_t status) {
   switch (status) {
-    case cudaSuccess: return "no error";
-    case cudaErrorMemoryAllocation: return "out of memory";
-    case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient";
-    case cudaErrorLaunchFailure: return "unspecified launch failure";
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInsufficientDriver:
+      return "CUDA driver version is insufficient";
+    case cudaErrorLaunchFailure:
+      return "unspecified launch failure";
     case cudaErrorStreamCaptureUnsupported:
       return "operation not permitted when stream is capturing";
-    default: return "an error";
+    default:
+      return "an error";
   }
 }
 const char* cudaGetErrorName(cudaError_t status) {
   switch (status) {
-    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-    case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
-    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
-    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
-    default: return "cudaError";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    default:
+      return "cudaError";
   }
 }
 

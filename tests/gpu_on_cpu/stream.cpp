@@ -12,9 +12,9 @@ namespace triax::gpu_on_cpu {
 
 void Point::reach() {
   std::lock_guard guard(mutex_);
-  at_ = std::chrono::duration<double, std::milli>(
-            std::chrono::steady_clock::now().time_since_epoch())
-            .count();
+  at_ =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
+          .count();
   reached_ = true;
   changed_.notify_all();
 }
@@ -170,9 +170,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   std::lock_guard guard(event->mutex);
   if (event->captured_in) {
     if (!stream->capture()) stream->capture() = event->captured_in, stream->began = false;
-    return stream->capture() == event->captured_in
-               ? cudaSuccess
-               : remember(cudaErrorStreamCaptureMerge);
+    return stream->capture() == event->captured_in ? cudaSuccess
+                                                   : remember(cudaErrorStreamCaptureMerge);
   }
   if (!event->point) return cudaSuccess;
   if (stream->capture()) return remember(cudaErrorStreamCaptureIsolation);

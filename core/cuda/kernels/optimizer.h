@@ -29,6 +29,10 @@ struct Segment {
   }
 };
 
+struct AdamRates {
+  double beta1, beta2, eps, weight_decay;
+};
+
 /// One pass over flat buffers: update(decays, gradient, weight, state...) changes weight and state
 /// of one element. `cast` is the weights' copy in a lower precision, null if there is none.
 template <class Update, class T> struct OptimizerStep {
@@ -37,14 +41,15 @@ template <class Update, class T> struct OptimizerStep {
   static constexpr int size = 16 / int(sizeof(A));
   static constexpr bool casts = !__is_same(T, A);
   Segment segment;
-  Update update;
+  Update given;
+  const Update* decided;  ///< by the device: counts instead; null if there is none
   const A* gradient;
   A* weight;
   A* first;  ///< state; null if the update has none
   A* second;
   T* cast;
 
-  TRIAX_HD void pack(int64_t i) const {
+  TRIAX_HD void pack(int64_t i, const Update& update) const {
     Pack<A, size> g = load_pack<size>(gradient + i), w = load_pack<size>(weight + i), m, v;
     Pack<T, size> c;
     if (first) m = load_pack<size>(first + i);
@@ -60,7 +65,7 @@ template <class Update, class T> struct OptimizerStep {
     if (second) store_pack(second + i, v);
     if constexpr (casts) store_pack(cast + i, c);
   }
-  TRIAX_HD void one(int64_t i) const {
+  TRIAX_HD void one(int64_t i, const Update& update) const {
     int range = segment.find(i);
     A none = 0, w = weight[i], m = first ? first[i] : none, v = second ? second[i] : none;
     update(segment.decays(i, range), gradient[i], w, m, v);
@@ -70,19 +75,49 @@ template <class Update, class T> struct OptimizerStep {
     if constexpr (casts) cast[i] = convert<T>(w);
   }
   TRIAX_HD void operator()(const Thread& t) const {
+    const Update update = decided ? *decided : given;
+    if (!update.happens) return;
     int64_t begin = segment.begin, n = segment.end - begin;
     bool fits = packs_fit(gradient + begin, weight + begin, cast) && begin % 16 == 0 &&
                 packs_fit(first, second);
     int64_t packs = fits ? n / size : 0;
 #pragma unroll 1
-    for (int64_t p = t.global(); p < packs; p += t.globals()) pack(begin + p * size);
+    for (int64_t p = t.global(); p < packs; p += t.globals()) pack(begin + p * size, update);
 #pragma unroll 1
-    for (int64_t i = packs * size + t.global(); i < n; i += t.globals()) one(begin + i);
+    for (int64_t i = packs * size + t.global(); i < n; i += t.globals()) one(begin + i, update);
+  }
+};
+
+/// An UpdatePlan from what the host wants and what the gradient is; one thread works.
+struct PlanUpdate {
+  static constexpr int threads = 32;
+  const UpdateWish* wish;
+  const double* sums;
+  UpdatePlan* plan;
+
+  TRIAX_HD void operator()(const Thread& t) const {
+    if (t.id == 0) *plan = fn::plan_update(*wish, sums[0], sums[1], *plan);
   }
 };
 
 template <class A> struct Adam {
   A shrink, beta1, beta2, rest1, rest2, rate, root, eps, scale;
+  bool happens;
+
+  TRIAX_HD static Adam of(const AdamRates& r, const UpdatePlan& p) {
+    double rate = p.lr / (1 - __builtin_pow(r.beta1, p.step));
+    double root = 1 / __builtin_sqrt(1 - __builtin_pow(r.beta2, p.step));
+    return {A(1 - p.lr * r.weight_decay),
+            A(r.beta1),
+            A(r.beta2),
+            A(1 - r.beta1),
+            A(1 - r.beta2),
+            A(rate),
+            A(root),
+            A(r.eps),
+            A(p.grad_scale),
+            p.happens != 0};
+  }
 
   TRIAX_HD void operator()(bool decays, A g, A& w, A& m, A& v) const {
     A d = g * scale;
@@ -92,7 +127,20 @@ template <class A> struct Adam {
   }
 };
 
+/// What every thread of a step needs, from what the device has decided; one thread works.
+template <class A> struct PrepareAdam {
+  static constexpr int threads = 32;
+  AdamRates rates;
+  const UpdatePlan* plan;
+  Adam<A>* to;
+
+  TRIAX_HD void operator()(const Thread& t) const {
+    if (t.id == 0) *to = Adam<A>::of(rates, *plan);
+  }
+};
+
 template <class A> struct Sgd {
+  static constexpr bool happens = true;
   A lr, momentum, decay, scale;
   bool remembers, starts, nesterov;
 

@@ -1,0 +1,58 @@
+#pragma once
+#include <cstddef>
+#include <span>
+
+#include "core/half.h"
+
+namespace triax {
+
+/// What an optimizer's step multiplies gradients by, and whether it happens at all, follows from
+/// the norm of the gradient, which a device knows before the host does.
+
+/// What the host wants of a step; as f64 in this order it is a tensor.
+struct UpdateWish {
+  double lr;
+  double step;        ///< counts from 1
+  double loss_scale;  ///< that gradients were multiplied by
+  double clip;        ///< largest norm; 0: any
+  double halts;       ///< not 0: after a gradient that is not finite no later step happens either
+  static constexpr int size = 5;
+};
+
+/// What becomes of it; as f64 in this order it is a tensor. All 0 before the first step.
+struct UpdatePlan {
+  double lr;
+  double step;
+  double grad_scale;
+  double happens;  ///< 0: nothing changes
+  double halted;   ///< not 0: nor in any later step
+  static constexpr int size = 5;
+};
+
+/// An UpdateWish or UpdatePlan's values, f64 [size].
+template <class T> std::span<const double> values_of(const T& x) {
+  return {reinterpret_cast<const double*>(&x), size_t(T::size)};
+}
+
+namespace fn {
+
+/// Factor that brings gradients of norm `norm` down to `limit`: limit / (norm + 1e-6) if that is
+/// below 1, else 1 (Pascanu et al. 2013). limit 0 switches clipping off.
+TRIAX_HD double clip_factor(double norm, double limit) {
+  double factor = limit / (norm + 1e-6);
+  return limit > 0 && factor < 1 ? factor : 1.;
+}
+
+/// `squares`: of the gradients, loss scale included; `non_finite`: elements that are inf or NaN.
+TRIAX_HD UpdatePlan plan_update(const UpdateWish& w, double squares, double non_finite,
+                                const UpdatePlan& before) {
+  bool finite = non_finite == 0;
+  double norm = finite ? __builtin_sqrt(squares) / w.loss_scale : 0;
+  bool halted = before.halted != 0 || (w.halts != 0 && !finite);
+  return {w.lr, w.step, clip_factor(norm, w.clip) / w.loss_scale, finite && !halted ? 1. : 0.,
+          halted ? 1. : 0.};
+}
+
+}  // namespace fn
+
+}  // namespace triax

@@ -1,0 +1,68 @@
+#pragma once
+#include <deque>
+#include <vector>
+
+#include "core/update.h"
+#include "examples/minigpt/feed.h"
+#include "examples/minigpt/replica.h"
+#include "examples/minigpt/report.h"
+#include "optim/adamw.h"
+#include "optim/loss_scaler.h"
+#include "optim/schedule.h"
+
+namespace triax::minigpt {
+
+/// One rank's share of the model, its optimizer and its place in the data, step by step.
+///
+/// A step is queued on the device, which decides by itself whether the gradient is finite and how
+/// far it is clipped; the host reads what came of it when the next step is queued already, so that
+/// the device never waits for the host. After a gradient that is not finite no queued step changes
+/// anything either; with a loss scale, which the next step needs, the host does not run ahead.
+class Stepper {
+ public:
+  /// All three must outlive it. Collective.
+  Stepper(const TrainConfig& c, const TextData& text, parallel::Mesh& mesh);
+
+  /// Queue step `step`: forward, backward and, unless a gradient is not finite, the update.
+  /// Collective.
+  void take(int64_t step);
+  /// Of the steps that were taken: all that may not be on their way any more, or (`all`) all of
+  /// them. Throws Error 77 for a step that diverged. Collective.
+  enum class Upto { lag, all };
+  std::vector<StepRecord> records(Upto upto);
+  /// Was a rank asked to stop, as far as records() told?
+  bool asked_to_stop() const { return stop_; }
+  /// Mean loss over all held-out tokens, shared out over the replicas. Collective.
+  double validate();
+
+  Replica& replica() { return replica_; }
+  parallel::DataParallel& data() { return replica_.data(); }
+  optim::AdamW& adam() { return adam_; }
+  optim::LossScaler& scaler() { return scaler_; }
+
+ private:
+  struct Pending {
+    int64_t step;
+    UpdateWish wish;
+    TotalsToCome totals;
+  };
+  Tensor forward_backward(int64_t step, Replica::Watch watch);
+  StepRecord record(const Pending& p);
+  std::string trace_overflow(int64_t step);
+  int64_t tokens_per_step() const { return config_.global_batch * config_.model.context; }
+
+  const TrainConfig& config_;
+  const TextData& text_;
+  parallel::Mesh& mesh_;
+  Feed feed_;
+  Replica replica_;
+  optim::AdamW adam_;
+  optim::Schedule schedule_;
+  optim::LossScaler scaler_;
+  Tensor plan_;                  // an UpdatePlan
+  size_t lag_;                   // steps that may be on their way
+  std::deque<Pending> pending_;  // taken, not yet recorded
+  bool stop_ = false;
+};
+
+}  // namespace triax::minigpt
