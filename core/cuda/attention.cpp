@@ -11,8 +11,7 @@ void Cuda::causal_attention(const Attention& a, const Tensor& y, const Tensor& l
 
 void Cuda::causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
                                      const Tensor& dy, const Tensor& dqkv) {
-  if (!fused_attention_backward(a, y, lse, dy, dqkv))
-    tiled_attention_backward(a, y, lse, dy, dqkv);
+  if (!fused_attention_backward(a, y, lse, dy, dqkv)) tiled_attention_backward(a, y, lse, dy, dqkv);
 }
 
 }  // namespace triax::cuda::TRIAX_TARGET

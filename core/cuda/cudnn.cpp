@@ -65,17 +65,22 @@ Library& library(int device) {
   return all[device];
 }
 
+bool environment_says(const char* variable, std::string_view value) {
+  const char* text = std::getenv(variable);
+  return text && text == value;
+}
 bool deterministic() {
-  static const bool asked = [] {
-    const char* text = std::getenv("TRIAX_DETERMINISTIC");
-    return text && std::string_view(text) == "1";
-  }();
+  static const bool asked = environment_says("TRIAX_DETERMINISTIC", "1");
   return asked;
+}
+bool switched_off() {
+  static const bool off = environment_says("TRIAX_CUDNN", "0");
+  return off;
 }
 
 bool usable(const Attention& a, const std::vector<Tensor>& tensors) {
   if (a.qkv.dtype() != f16 && a.qkv.dtype() != bf16) return false;
-  if (a.mask.p > 0 || a.qkv.numel() == 0) return false;
+  if (switched_off() || a.mask.p > 0 || a.qkv.numel() == 0) return false;
   if (a.qkv.numel() > std::numeric_limits<int32_t>::max()) return false;
   for (const Tensor& x : tensors)
     if (reinterpret_cast<uintptr_t>(x.data()) % 16 != 0) return false;
@@ -167,11 +172,10 @@ bool fused_attention_backward(const Attention& a, const Tensor& y, const Tensor&
     backend(device).copy(by_sequence(lse, shape), turned(statistics));
   }
   Constants constants{1 / std::sqrt(float(a.head_dim))};
-  std::vector<dnn::Place> places{
-      {dnn::output, y.data()},           {dnn::doutput, dy.data()},
-      {dnn::lse, statistics.data()},     {dnn::delta, delta.data()},
-      {dnn::scale, &constants.scale},    {dnn::one, &constants.one},
-      {dnn::masked, &constants.masked}};
+  std::vector<dnn::Place> places{{dnn::output, y.data()},         {dnn::doutput, dy.data()},
+                                 {dnn::lse, statistics.data()},   {dnn::delta, delta.data()},
+                                 {dnn::scale, &constants.scale},  {dnn::one, &constants.one},
+                                 {dnn::masked, &constants.masked}};
   if (shape.pass == Pass::backward) {
     dq_sum = scratch({shape.batch, shape.heads, shape.time, shape.head_dim}, f32, device);
     places.push_back({dnn::dquery_sum, dq_sum.data()});

@@ -49,8 +49,8 @@ bool is_supported(const AttentionShape& shape, size_t version);
 Graph attention_forward(const AttentionShape& shape, bool packed_statistics);
 
 /// Its gradient, from the statistics; 22 ops. The sums over keys of the query's gradient are made
-/// with atomics, in no fixed order, unless deterministic, which takes 2 bytes of workspace for every
-/// pair of tokens.
+/// with atomics, in no fixed order, unless deterministic, which takes 2 bytes of workspace for
+/// every pair of tokens.
 Graph attention_backward(const AttentionShape& shape, bool packed_statistics);
 
 }  // namespace triax::cuda::dnn

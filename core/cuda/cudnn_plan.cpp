@@ -90,7 +90,7 @@ Plan::Plan(Graph graph, std::vector<Descriptor> engines, Descriptor plan)
 
 std::unique_ptr<Plan> Plan::make(Graph graph, const Descriptor* gpu, std::string& refusal) {
   std::vector<Descriptor> engines = graph.engines(gpu, refusal);
-  cudnnStatus_t failure = CUDNN_STATUS_SUCCESS;
+  std::string failure;
   for (const Descriptor& engine : engines) {
     Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan.refer(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
@@ -98,10 +98,9 @@ std::unique_ptr<Plan> Plan::make(Graph graph, const Descriptor* gpu, std::string
     cudnnStatus_t status = plan.try_finalize();
     if (status == CUDNN_STATUS_SUCCESS)
       return std::unique_ptr<Plan>(new Plan(std::move(graph), std::move(engines), std::move(plan)));
-    refusal = describe(status);
-    if (!is_refusal(status)) failure = status;
+    (is_refusal(status) ? refusal : failure) = describe(status);
   }
-  require(failure, "cudnnBackendFinalize");
+  check(failure.empty(), "cuda: cudnnBackendFinalize of an execution plan: {}", failure);
   return nullptr;
 }
 
