@@ -5,10 +5,11 @@
 namespace triax::cuda::TRIAX_TARGET {
 
 /// Backend::causal_attention by cuDNN's fused kernels. False, and nothing done, if it is not for
-/// them: dtypes other than f16 and bf16, head_dim no multiple of 8 or above 256, a mask that drops
-/// weights, 2^31 elements or more, addresses that are no multiple of 16, a version before 9.10.2,
-/// whatever the library refuses, and everything where the environment has TRIAX_CUDNN=0. Plans are
-/// made once for every shape, thread and GPU, in fractions of a second.
+/// them: dtypes other than f16 and bf16, head_dim no multiple of 8 or above 256, time no multiple
+/// of 64 (of 128 for the backward, up to version 9.15), a mask that drops weights, 2^31 elements or
+/// more, addresses that are no multiple of 16, a version before 9.10.2, whatever the library
+/// refuses, and everything where the environment has TRIAX_CUDNN=0. Plans are made once for every
+/// shape, thread and GPU, which compiles.
 bool fused_attention(const Attention& a, const Tensor& y, const Tensor& lse);
 
 /// Backend::causal_attention_backward likewise, whoever made y and lse. Bits repeat only where the

@@ -32,6 +32,7 @@ bool statistics_packed(Pass pass, size_t version) {
 bool is_supported(const AttentionShape& s, size_t version) {
   if (version < 91002 || version >= 100000) return false;
   if (s.head_dim % 8 != 0 || s.head_dim > 256) return false;
+  if (s.time % 64 != 0) return false;
   return s.pass == Pass::forward || s.time % 128 == 0 || version > 91500;
 }
 

@@ -40,8 +40,9 @@ enum AttentionArgument : int64_t {
 /// statistics: it writes them as they are from 9.12 on, and reads them so from 9.26 on.
 bool statistics_packed(AttentionShape::Pass pass, size_t version);
 
-/// Whether version `version` can be trusted with `shape`. Before 9.10.2 it has errors; up to 9.15
-/// the backward needs whole blocks of 128 tokens.
+/// Whether version `version` is to be asked for `shape`. Before 9.10.2 it has errors; up to 9.15
+/// the backward needs whole blocks of 128 tokens. Lengths are multiples of 64: text that grows
+/// token by token would have every one of its lengths planned and compiled.
 bool is_supported(const AttentionShape& shape, size_t version);
 
 /// y = softmax(scale q k^T, causal) v and its statistics; 14 ops, which the library fuses (Dao,

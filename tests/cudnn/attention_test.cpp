@@ -101,11 +101,12 @@ TEST(CudnnAttentionVersions, ThoseWithErrorsAreNotUsed) {
   for (size_t version : {8905, 90000, 91000, 91001, 100000})
     EXPECT_FALSE(supported(64, 1024, Pass::forward, version)) << version;
   EXPECT_TRUE(supported(64, 1024, Pass::forward, 91002));
-  EXPECT_TRUE(supported(64, 1000, Pass::forward, 91002));
+  EXPECT_TRUE(supported(64, 960, Pass::forward, 91002));
   EXPECT_TRUE(supported(64, 1024, Pass::backward, 91500));
-  EXPECT_FALSE(supported(64, 1000, Pass::backward, 91500));
-  EXPECT_FALSE(supported(64, 1000, Pass::deterministic_backward, 91500));
-  EXPECT_TRUE(supported(64, 1000, Pass::backward, 91600));
+  EXPECT_FALSE(supported(64, 960, Pass::backward, 91500));
+  EXPECT_FALSE(supported(64, 960, Pass::deterministic_backward, 91500));
+  EXPECT_TRUE(supported(64, 960, Pass::backward, 91600));
+  EXPECT_FALSE(supported(64, 1000, Pass::forward, 91900));
   EXPECT_FALSE(supported(100, 1024, Pass::forward, 91900));
   EXPECT_FALSE(supported(264, 1024, Pass::forward, 91900));
 }
