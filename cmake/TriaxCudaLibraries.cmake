@@ -6,10 +6,7 @@
 # triax, whose users link what it links.
 set(triax_wheels "")
 execute_process(COMMAND python3 -c "import nvidia; print(*nvidia.__path__, sep=';')"
-  OUTPUT_VARIABLE triax_wheels OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE status)
-if(NOT status EQUAL 0)
-  set(triax_wheels "")
-endif()
+  OUTPUT_VARIABLE triax_wheels OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 
 # A header and a library that lie together: target, HEADER, NAMES, and FOLDERS of python's nvidia.
 function(triax_find_cuda_library target)
@@ -17,23 +14,25 @@ function(triax_find_cuda_library target)
   if(TARGET ${target})
     return()
   endif()
-  find_path(include ${ARG_HEADER} HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_CACHE)
-  find_library(library NAMES ${ARG_NAMES} HINTS ${CUDAToolkit_LIBRARY_DIR} NO_CACHE)
+  set(triax_header NOTFOUND)  # what is set is not looked for
+  set(triax_library NOTFOUND)
+  find_path(triax_header ${ARG_HEADER} HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_CACHE)
+  find_library(triax_library NAMES ${ARG_NAMES} HINTS ${CUDAToolkit_LIBRARY_DIR} NO_CACHE)
   foreach(wheel ${triax_wheels})
     foreach(folder ${ARG_FOLDERS})
-      if(NOT include OR NOT library)
-        unset(include)
-        unset(library)
-        find_path(include ${ARG_HEADER} PATHS ${wheel}/${folder}/include NO_CACHE NO_DEFAULT_PATH)
-        find_library(library NAMES ${ARG_NAMES} PATHS ${wheel}/${folder}/lib NO_CACHE
+      if(NOT triax_header OR NOT triax_library)
+        set(triax_header NOTFOUND)
+        set(triax_library NOTFOUND)
+        find_path(triax_header ${ARG_HEADER} PATHS ${wheel}/${folder}/include NO_CACHE NO_DEFAULT_PATH)
+        find_library(triax_library NAMES ${ARG_NAMES} PATHS ${wheel}/${folder}/lib NO_CACHE
                      NO_DEFAULT_PATH)
       endif()
     endforeach()
   endforeach()
-  if(include AND library)
+  if(triax_header AND triax_library)
     add_library(${target} SHARED IMPORTED GLOBAL)
-    set_target_properties(${target} PROPERTIES IMPORTED_LOCATION ${library}
-      INTERFACE_INCLUDE_DIRECTORIES "${include};${CUDAToolkit_INCLUDE_DIRS}")
+    set_target_properties(${target} PROPERTIES IMPORTED_LOCATION ${triax_library}
+      INTERFACE_INCLUDE_DIRECTORIES "${triax_header};${CUDAToolkit_INCLUDE_DIRS}")
   endif()
 endfunction()
 
