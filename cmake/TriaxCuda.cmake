@@ -1,6 +1,10 @@
-# CUDA: found and used if it is there. Leaves triax_has_cuda.
+# CUDA: found and used if it is there. Leaves triax_has_cuda, triax_has_cudnn and triax_has_nccl.
 set(TRIAX_CUDA AUTO CACHE STRING "Kernels for NVIDIA GPUs: ON, OFF or AUTO (if nvcc is found)")
+set(TRIAX_CUDNN AUTO CACHE STRING "Attention through cuDNN: ON, OFF or AUTO (if found)")
+set(TRIAX_NCCL AUTO CACHE STRING "Ranks on GPUs over NCCL: ON, OFF or AUTO (if found)")
 set(triax_has_cuda OFF)
+set(triax_has_cudnn OFF)
+set(triax_has_nccl OFF)
 if(TRIAX_CUDA AND NOT TRIAX_SANITIZE)  # the kernels themselves run under sanitizers in tests/cuda
   find_program(TRIAX_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
   mark_as_advanced(TRIAX_NVCC)
@@ -38,6 +42,41 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 knows nvcc up to C++1
   list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
 endif()
 find_package(CUDAToolkit REQUIRED)
+include(TriaxCudaLibraries)
+if(NOT TARGET CUDA::cublasLt)
+  message(FATAL_ERROR "nvcc is here, but cuBLASLt (cublasLt.h, libcublasLt) was not found: see "
+                      "docs/gpu.md, or build without CUDA: -DTRIAX_CUDA=OFF")
+endif()
+# Whether the library `name` of at least version `oldest` is there and wanted; for the message.
+function(triax_use_cuda_library name oldest)
+  string(TOUPPER ${name} upper)
+  set(version ${TRIAX_${upper}_VERSION})
+  set(has OFF)
+  set(says "${version}")
+  if(NOT TRIAX_${upper})
+    set(says off)
+  elseif(NOT version)
+    set(says no)
+  elseif(version VERSION_LESS oldest)
+    set(says "${version} (not used: ${oldest} is needed)")
+  else()
+    set(has ON)
+  endif()
+  if(TRIAX_${upper} AND NOT TRIAX_${upper} STREQUAL "AUTO" AND NOT has)
+    message(FATAL_ERROR "TRIAX_${upper} is ${TRIAX_${upper}}, but ${name}, ${oldest} or later, was "
+                        "not found: ${says}; see docs/gpu.md")
+  endif()
+  set(triax_has_${name} ${has} PARENT_SCOPE)
+  set(triax_says_${name} "${says}" PARENT_SCOPE)
+endfunction()
+triax_use_cuda_library(cudnn 9.10)
+triax_use_cuda_library(nccl 2.28)
+list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+[a-z]?).*" "sm_\\1"
+     OUTPUT_VARIABLE architectures)
+list(JOIN architectures ", " architectures)
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" version "${CMAKE_CUDA_COMPILER_VERSION}")
+message(STATUS "CUDA: nvcc ${version}; cuBLASLt yes, cuDNN ${triax_says_cudnn}, "
+               "NCCL ${triax_says_nccl}; ${architectures}")
 set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CURRENT_LIST_DIR}/no_spills.sh ${CCACHE})
 if(NOT CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CURRENT_LIST_DIR}/no_spills.sh)

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Installs what triax needs and this machine lacks. Nothing missing: nothing is done.
 #
-#   scripts/setup.sh [--dev] [--check]
+#   scripts/setup.sh [--dev] [--cuda] [--check]
 #
 #   --dev     also what the checks need: clang-format 14, shellcheck
+#   --cuda    also what building for NVIDIA GPUs needs: CUDA's compiler and runtime, cuBLAS, cuDNN 9,
+#             NCCL (docs/gpu.md), from NVIDIA's apt repository, which has to be configured
 #   --check   say what is missing, install nothing; exit status 1 if anything is
 #
 # Knows Debian 12, Ubuntu 24.04 and what is built on them (through apt, as root or with sudo).
@@ -12,13 +14,14 @@ set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
-dev=no check=no
+dev=no cuda=no check=no
 for arg in "$@"; do
   case $arg in
     --dev) dev=yes ;;
+    --cuda) cuda=yes ;;
     --check) check=yes ;;
     -h | --help) usage scripts/setup.sh && exit ;;
-    *) die "setup: unknown option $arg" "Options: --dev, --check, --help" ;;
+    *) die "setup: unknown option $arg" "Options: --dev, --cuda, --check, --help" ;;
   esac
 done
 
@@ -43,8 +46,31 @@ needs=(
 )
 [ $dev = no ] || needs+=("program clang-format-14 clang-format-14" "program shellcheck shellcheck")
 
+# Where CUDA may lie: a toolkit, and the packages of python's pip.
+toolkit=${CUDA_HOME:-/usr/local/cuda} release=13-0 includes=()
+if [ $cuda = yes ]; then
+  nvcc=$(command -v nvcc || echo "$toolkit/bin/nvcc")
+  if [ -x "$nvcc" ]; then # what is added has to fit
+    release=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1-\2/p')
+  fi
+  needs+=(
+    "nvcc nvcc cuda-nvcc-$release"
+    "cuda cuda_runtime.h cuda-cudart-dev-$release"
+    "cuda cublasLt.h libcublas-dev-$release"
+    "cuda cudnn.h libcudnn9-dev-cuda-${release%-*}"
+    "cuda nccl.h libnccl-dev"
+  )
+  for folder in "$toolkit" $(python3 -c 'if True:
+      import glob, nvidia
+      print(*(f for path in nvidia.__path__ for f in glob.glob(path + "/*")))' 2>/dev/null); do
+    includes+=("-I$folder/include")
+  done
+fi
+
 present() {
   case $1 in
+    nvcc) have nvcc || [ -x "$toolkit/bin/nvcc" ] ;;
+    cuda) have g++ && g++ -x c++ -E -include "$2" "${includes[@]}" /dev/null >/dev/null 2>&1 ;;
     program) have "$2" ;;
     header) have g++ && g++ -x c++ -E -include "$2" /dev/null >/dev/null 2>&1 ;;
   esac
@@ -83,8 +109,23 @@ fi
 say "setup: installing ${missing[*]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-{ "${as_root[@]}" apt-get -q update && "${as_root[@]}" "${install[@]}"; } >"$log" 2>&1 ||
-  { tail -n 20 "$log" >&2; die "setup: apt-get could not install: ${missing[*]}"; }
+quietly() {
+  "${as_root[@]}" "$@" >"$log" 2>&1 ||
+    { tail -n 20 "$log" >&2; die "setup: apt-get could not install: ${missing[*]}"; }
+}
+quietly apt-get -q update
+for need in "${needs[@]}"; do
+  read -r kind what package <<<"$need"
+  case $kind in
+    nvcc | cuda) ;;
+    *) continue ;;
+  esac
+  present "$kind" "$what" || apt-cache show "$package" >/dev/null 2>&1 ||
+    die "setup: apt knows no $package; NVIDIA's repository is not configured, or has another release" \
+      "How to: https://docs.nvidia.com/cuda/cuda-installation-guide-linux (\"Network Repo\")" \
+      "Nothing was installed. Missing: ${missing[*]}"
+done
+quietly "${install[@]}"
 
 for need in "${needs[@]}"; do
   read -r kind what package <<<"$need"

@@ -43,11 +43,11 @@ void Cuda::cross_entropy_backward(const CrossEntropy&, const Tensor&, const Tens
                                   const Tensor&) {
   refuse("cross_entropy_backward");
 }
-void Cuda::causal_attention(const Attention&, const Tensor&, const Tensor&) {
+void Cuda::tiled_attention(const Attention&, const Tensor&, const Tensor&) {
   refuse("causal_attention");
 }
-void Cuda::causal_attention_backward(const Attention&, const Tensor&, const Tensor&, const Tensor&,
-                                     const Tensor&) {
+void Cuda::tiled_attention_backward(const Attention&, const Tensor&, const Tensor&, const Tensor&,
+                                    const Tensor&) {
   refuse("causal_attention_backward");
 }
 

@@ -17,6 +17,7 @@ OWNED = {
                        r"tests/.*"],
     r"core/cpu/.*": [r"core/cpu/.*", r"core/backend\.cpp", r"tests/.*", r"bench/.*"],
     r"mpi\.h": [r"parallel/comm/mpi_.*", r"parallel/comm/world.*\.cpp", r"tests/.*", r"bench/.*"],
+    r"cudnn\.h": [r"core/cuda/cudnn.*", r"tests/cudnn/.*"],
     r"nccl\.h": [r"parallel/comm/nccl_comm\..*", r"tests/gpu_on_cpu/.*"],
     r"cuda_runtime\.h": [r"core/cuda/.*", r"parallel/comm/nccl_comm\..*", r"tests/gpu_on_cpu/.*"],
     r"omp\.h": [r"core/cpu/.*", r"parallel/comm/.*", r"tests/.*", r"bench/.*"],

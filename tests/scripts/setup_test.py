@@ -45,7 +45,8 @@ class Machine:
         path.chmod(0o755)
 
     def setup(self, *options):
-        env = {"PATH": str(self.bin), "OS_RELEASE": str(self.os_release)}
+        env = {"PATH": str(self.bin), "OS_RELEASE": str(self.os_release),
+               "CUDA_HOME": str(self.bin / "no-toolkit")}
         result = subprocess.run([SETUP, *options], env=env, capture_output=True, text=True, cwd="/")
         return result.returncode, result.stdout + result.stderr, self.calls.read_text().splitlines()
 
@@ -120,6 +121,39 @@ class SetupTest(unittest.TestCase):
         status, said, calls = machine.setup("--check")
         self.assertEqual((status, calls), (1, []))
         self.assertIn("missing: libdnnl-dev", said)
+
+    def cuda_machine(self, known="exit 0", nvcc="13.0"):
+        machine = self.machine()
+        machine.stand_in("apt-cache", known)
+        if nvcc:
+            machine.stand_in("nvcc", f"echo Cuda compilation tools, release {nvcc}, V{nvcc}.88")
+        return machine
+
+    def test_cuda_with_everything_there(self):
+        status, said, calls = self.cuda_machine().setup("--cuda", "--check")
+        self.assertEqual((status, calls), (0, []), said)
+
+    def test_cuda_names_what_is_missing(self):
+        machine = self.cuda_machine()
+        machine.missing.write_text("cudnn.h\nnccl.h\n")
+        status, said, calls = machine.setup("--cuda", "--check")
+        self.assertEqual((status, calls), (1, []))
+        self.assertIn("missing: libcudnn9-dev-cuda-13 libnccl-dev", said)
+        self.assertEqual(machine.setup("--check")[0], 0)  # not asked for
+
+    def test_cuda_fits_the_compiler_that_is_there(self):
+        machine = self.cuda_machine(nvcc="12.8")
+        machine.missing.write_text("cublasLt.h\ncudnn.h\n")
+        _, said, calls = machine.setup("--cuda")
+        self.assertIn("install libcublas-dev-12-8 libcudnn9-dev-cuda-12", calls[-1], said)
+
+    def test_cuda_without_nvidias_repository_installs_nothing(self):
+        machine = self.cuda_machine(known="exit 1")
+        machine.missing.write_text("nccl.h\nfmt/format.h\n")
+        status, said, calls = machine.setup("--cuda")
+        self.assertEqual((status, calls), (1, ["apt-get -q update"]))
+        self.assertIn("apt knows no libnccl-dev; NVIDIA's repository is not configured", said)
+        self.assertIn("Missing: libfmt-dev libnccl-dev", said)
 
     def test_dev_adds_the_checkers(self):
         _, said, calls = self.machine().setup("--dev")

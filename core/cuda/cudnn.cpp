@@ -1,0 +1,190 @@
+#include "core/cuda/cudnn.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "core/cuda/context.h"
+#include "core/cuda/cudnn_attention.h"
+
+namespace triax::cuda {
+namespace {
+
+using dnn::AttentionShape;
+using Pass = AttentionShape::Pass;
+
+struct DestroyHandle {
+  void operator()(cudnnHandle_t handle) const noexcept { cudnnDestroy(handle); }
+};
+
+/// What one thread has of the library on one GPU.
+class Library {
+ public:
+  Library() {
+    cudnnHandle_t handle = nullptr;
+    dnn::require(cudnnCreate(&handle), "cudnnCreate");
+    handle_.reset(handle);
+  }
+  /// Its work is queued on `stream`.
+  cudnnHandle_t on(cudaStream_t stream) {
+    if (stream != stream_) dnn::require(cudnnSetStream(handle_.get(), stream), "cudnnSetStream");
+    stream_ = stream;
+    return handle_.get();
+  }
+  /// Null if the library refuses, which it is asked only once.
+  const dnn::Plan* plan(const AttentionShape& shape) {
+    constexpr size_t kept = 256;
+    auto found = plans_.find(shape);
+    if (found != plans_.end()) return found->second.get();
+    if (plans_.size() >= kept) plans_.clear();
+    return plans_.emplace(shape, make(shape)).first->second.get();
+  }
+
+ private:
+  static std::unique_ptr<dnn::Plan> make(const AttentionShape& shape) {
+    size_t version = cudnnGetVersion();
+    if (!dnn::is_supported(shape, version)) return nullptr;
+    bool packed = dnn::statistics_packed(shape.pass, version);
+    std::string refusal;
+    return dnn::Plan::make(shape.pass == Pass::forward ? dnn::attention_forward(shape, packed)
+                                                       : dnn::attention_backward(shape, packed),
+                           /*gpu=*/nullptr, refusal);
+  }
+
+  std::unique_ptr<cudnnContext, DestroyHandle> handle_;
+  cudaStream_t stream_ = nullptr;  // the one that a new handle has
+  std::map<AttentionShape, std::unique_ptr<dnn::Plan>> plans_;
+};
+
+/// After context(): its streams outlive the handles.
+Library& library(int device) {
+  thread_local std::map<int, Library> all;
+  return all[device];
+}
+
+bool environment_says(const char* variable, std::string_view value) {
+  const char* text = std::getenv(variable);
+  return text && text == value;
+}
+bool deterministic() {
+  static const bool asked = environment_says("TRIAX_DETERMINISTIC", "1");
+  return asked;
+}
+bool switched_off() {
+  static const bool off = environment_says("TRIAX_CUDNN", "0");
+  return off;
+}
+
+bool usable(const Attention& a, const std::vector<Tensor>& tensors) {
+  if (a.qkv.dtype() != f16 && a.qkv.dtype() != bf16) return false;
+  if (switched_off() || a.mask.p > 0 || a.qkv.numel() == 0) return false;
+  if (a.qkv.numel() > std::numeric_limits<int32_t>::max()) return false;
+  for (const Tensor& x : tensors)
+    if (reinterpret_cast<uintptr_t>(x.data()) % 16 != 0) return false;
+  return true;
+}
+
+AttentionShape shape_of(const Attention& a, Pass pass) {
+  return {a.qkv.size(0) / a.time,
+          a.heads(),
+          a.time,
+          a.head_dim,
+          a.qkv.dtype() == f16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16,
+          pass};
+}
+
+/// Where query, key (+ 1) and value (+ 2) lie in qkv.
+void add_qkv(const Attention& a, const Tensor& qkv, int64_t id, std::vector<dnn::Place>& places) {
+  char* data = static_cast<char*>(qkv.data());
+  int64_t bytes = a.head_dim * int64_t(size_of(qkv.dtype()));
+  for (int64_t i = 0; i < 3; ++i) places.push_back({id + i, data + i * bytes});
+}
+
+/// Values that the library reads from the host when an execution begins.
+struct Constants {
+  float scale, masked = -std::numeric_limits<float>::infinity(), one = 1;
+};
+
+/// Memory of this file's own, which like that of kernels (tensors.h) counts as nobody's.
+Tensor scratch(const Shape& shape, DType dtype, Device device) {
+  struct Uncounted {
+    std::shared_ptr<memory::Counter> before = memory::counter();
+    Uncounted() { memory::set_counter(std::make_shared<memory::Counter>()); }
+    ~Uncounted() { memory::set_counter(before); }
+  } uncounted;
+  return empty(shape, dtype, device);
+}
+
+/// [batch, heads, time] as the library has it, seen as [tokens, heads] is: [batch, time, heads].
+Tensor turned(const Tensor& statistics) { return statistics.transpose(1, 2); }
+Tensor by_sequence(const Tensor& lse, const AttentionShape& s) {
+  return lse.view({s.batch, s.time, s.heads});
+}
+
+void execute(const dnn::Plan& plan, Device device, std::span<const dnn::Place> places) {
+  Tensor workspace = scratch({int64_t(plan.workspace())}, u8, device);
+  cudaStream_t stream = context(device.index).stream();
+  plan.execute(library(device.index).on(stream), places, workspace.data());
+}
+
+}  // namespace
+
+namespace TRIAX_TARGET {
+
+bool fused_attention(const Attention& a, const Tensor& y, const Tensor& lse) {
+  if (!usable(a, {a.qkv, y, lse})) return false;
+  Device device = a.qkv.device();
+  context(device.index);
+  AttentionShape shape = shape_of(a, Pass::forward);
+  const dnn::Plan* plan = library(device.index).plan(shape);
+  if (!plan) return false;
+
+  bool packed = dnn::statistics_packed(shape.pass, cudnnGetVersion());
+  Tensor statistics = packed ? scratch({shape.batch, shape.heads, shape.time}, f32, device) : lse;
+  Constants constants{1 / std::sqrt(float(a.head_dim))};
+  std::vector<dnn::Place> places{{dnn::output, y.data()},
+                                 {dnn::lse, statistics.data()},
+                                 {dnn::scale, &constants.scale},
+                                 {dnn::masked, &constants.masked}};
+  add_qkv(a, a.qkv, dnn::query, places);
+  execute(*plan, device, places);
+  if (packed) backend(device).copy(turned(statistics), by_sequence(lse, shape));
+  return true;
+}
+
+bool fused_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
+                              const Tensor& dy, const Tensor& dqkv) {
+  if (!usable(a, {a.qkv, y, lse, dy, dqkv})) return false;
+  Device device = a.qkv.device();
+  context(device.index);
+  AttentionShape shape =
+      shape_of(a, deterministic() ? Pass::deterministic_backward : Pass::backward);
+  const dnn::Plan* plan = library(device.index).plan(shape);
+  if (!plan) return false;
+
+  Shape per_row{shape.batch, shape.heads, shape.time};
+  Tensor statistics = lse, delta = scratch(per_row, f32, device), dq_sum;
+  if (dnn::statistics_packed(shape.pass, cudnnGetVersion())) {
+    statistics = scratch(per_row, f32, device);
+    backend(device).copy(by_sequence(lse, shape), turned(statistics));
+  }
+  Constants constants{1 / std::sqrt(float(a.head_dim))};
+  std::vector<dnn::Place> places{{dnn::output, y.data()},         {dnn::doutput, dy.data()},
+                                 {dnn::lse, statistics.data()},   {dnn::delta, delta.data()},
+                                 {dnn::scale, &constants.scale},  {dnn::one, &constants.one},
+                                 {dnn::masked, &constants.masked}};
+  if (shape.pass == Pass::backward) {
+    dq_sum = scratch({shape.batch, shape.heads, shape.time, shape.head_dim}, f32, device);
+    places.push_back({dnn::dquery_sum, dq_sum.data()});
+  }
+  add_qkv(a, a.qkv, dnn::query, places);
+  add_qkv(a, dqkv, dnn::dquery, places);
+  execute(*plan, device, places);
+  return true;
+}
+
+}  // namespace TRIAX_TARGET
+}  // namespace triax::cuda

@@ -1,0 +1,104 @@
+#include "core/cuda/cudnn_attention.h"
+
+namespace triax::cuda::dnn {
+namespace {
+
+using Pass = AttentionShape::Pass;
+
+/// Sizes and strides of everything, as (batch, head, row, column).
+struct Layout {
+  explicit Layout(const AttentionShape& s, bool packed_statistics)
+      : type(s.type),
+        rows{s.batch, s.heads, s.time, s.head_dim},
+        turned{s.batch, s.heads, s.head_dim, s.time},
+        per_row{s.batch, s.heads, s.time, 1},
+        in_qkv{s.time * s.heads * 3 * s.head_dim, 3 * s.head_dim, s.heads * 3 * s.head_dim, 1},
+        in_qkv_turned{in_qkv[0], in_qkv[1], in_qkv[3], in_qkv[2]},
+        in_y{s.time * s.heads * s.head_dim, s.head_dim, s.heads * s.head_dim, 1},
+        packed{s.heads * s.time * s.head_dim, s.time * s.head_dim, s.head_dim, 1},
+        packed_per_row{s.heads * s.time, s.time, 1, 1},
+        in_lse{packed_statistics ? packed_per_row : Sizes{s.time * s.heads, 1, s.heads, 1}} {}
+  cudnnDataType_t type;
+  Sizes rows, turned, per_row;  // sizes
+  Sizes in_qkv, in_qkv_turned, in_y, packed, packed_per_row, in_lse;
+};
+
+}  // namespace
+
+bool statistics_packed(Pass pass, size_t version) {
+  return version < (pass == Pass::forward ? 91200 : 92600);
+}
+
+bool is_supported(const AttentionShape& s, size_t version) {
+  if (version < 91002 || version >= 100000) return false;
+  if (s.head_dim % 8 != 0 || s.head_dim > 256) return false;
+  if (s.time % 64 != 0) return false;
+  return s.pass == Pass::forward || s.time % 128 == 0 || version > 91500;
+}
+
+Graph attention_forward(const AttentionShape& shape, bool packed_statistics) {
+  Graph g;
+  Layout at(shape, packed_statistics);
+  Value q = g.argument(query, at.rows, at.in_qkv, at.type);
+  Value kT = g.argument(key, at.turned, at.in_qkv_turned, at.type);
+  Value v = g.argument(value, at.rows, at.in_qkv, at.type);
+  Value y = g.argument(output, at.rows, at.in_y, at.type);
+  Value statistics = g.argument(lse, at.per_row, at.in_lse, CUDNN_DATA_FLOAT);
+
+  Value scores = g.pointwise(CUDNN_POINTWISE_MUL, g.matmul(q, kT), g.scalar(scale));
+  scores = g.lower_triangle(scores, g.scalar(masked));
+  Value largest = g.reduce(CUDNN_REDUCE_TENSOR_MAX, scores);
+  Value weights = g.pointwise(CUDNN_POINTWISE_SUB, scores, largest);
+  weights = g.pointwise(CUDNN_POINTWISE_EXP, weights);
+  Value sum = g.reduce(CUDNN_REDUCE_TENSOR_ADD, weights);
+  Value log = g.pointwise(CUDNN_POINTWISE_LOG, sum);
+  g.add({.mode = CUDNN_POINTWISE_ADD, .x = largest, .b = &log, .y = statistics});
+  Value p = g.temporary(weights.sizes, at.type);
+  g.add({.mode = CUDNN_POINTWISE_DIV, .x = weights, .b = &sum, .y = p});
+  g.matmul(p, v, y);
+  return g;
+}
+
+Graph attention_backward(const AttentionShape& shape, bool packed_statistics) {
+  Graph g;
+  Layout at(shape, packed_statistics);
+  Value q = g.argument(query, at.rows, at.in_qkv, at.type);
+  Value kT = g.argument(key, at.turned, at.in_qkv_turned, at.type);
+  Value vT = g.argument(value, at.turned, at.in_qkv_turned, at.type);
+  Value y = g.argument(output, at.rows, at.in_y, at.type);
+  Value dy = g.argument(doutput, at.rows, at.in_y, at.type);
+  Value statistics = g.argument(lse, at.per_row, at.in_lse, CUDNN_DATA_FLOAT);
+  Value dq = g.argument(dquery, at.rows, at.in_qkv, at.type);
+  Value dk = g.argument(dkey, at.rows, at.in_qkv, at.type);
+  Value dv = g.argument(dvalue, at.rows, at.in_qkv, at.type);
+  Value by_scale = g.scalar(scale), by_one = g.scalar(one);
+
+  // rowsum(dy * y), stored for all blocks of keys
+  Value products = g.pointwise(CUDNN_POINTWISE_MUL, dy, y);
+  Value sums = g.reduce(CUDNN_REDUCE_TENSOR_ADD, products);
+  Value row_sums = g.argument(delta, at.per_row, at.packed_per_row, CUDNN_DATA_FLOAT);
+  g.add({.mode = CUDNN_POINTWISE_MUL, .x = sums, .b = &by_one, .y = row_sums});
+
+  // p = exp(scale q k^T - lse), dv = p^T dy
+  Value scores = g.pointwise(CUDNN_POINTWISE_MUL, g.matmul(q, kT), by_scale);
+  scores = g.pointwise(CUDNN_POINTWISE_SUB, scores, statistics);
+  scores = g.lower_triangle(scores, g.scalar(masked));
+  Value p = g.pointwise(CUDNN_POINTWISE_EXP, scores);
+  g.matmul(g.transpose(p, at.type), dy, dv);
+
+  // ds = scale p (dy v^T - delta), dk = ds^T q, dq = ds k
+  Value dp = g.pointwise(CUDNN_POINTWISE_SUB, g.matmul(dy, vT), row_sums);
+  Value ds = g.pointwise(CUDNN_POINTWISE_MUL, g.pointwise(CUDNN_POINTWISE_MUL, dp, p), by_scale);
+  g.matmul(g.transpose(ds, at.type), q, dk);
+  Value k = g.transpose(kT, at.type);
+  if (shape.pass == Pass::deterministic_backward) {
+    g.matmul(ds, k, dq);
+  } else {
+    Value dq_sum = g.argument(dquery_sum, at.rows, at.packed, CUDNN_DATA_FLOAT);
+    g.matmul(ds, k, dq_sum);
+    g.add({.mode = CUDNN_POINTWISE_IDENTITY, .x = dq_sum, .y = dq});
+  }
+  return g;
+}
+
+}  // namespace triax::cuda::dnn

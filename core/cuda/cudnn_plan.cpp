@@ -1,0 +1,119 @@
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/cuda/cudnn_graph.h"
+
+namespace triax::cuda::dnn {
+
+std::string describe(cudnnStatus_t status) {
+  char details[1024] = "";
+  cudnnGetLastErrorString(details, sizeof details);
+  std::string text = cudnnGetErrorString(status);
+  return *details ? text + ": " + details : text;
+}
+
+void require(cudnnStatus_t status, const char* call) {
+  if (status == CUDNN_STATUS_SUCCESS) [[likely]]
+    return;
+  bool memory = status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+                status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+  fail(memory ? Exit::memory : Exit::internal, "cuda: {}: {}", call, describe(status));
+}
+
+bool is_refusal(cudnnStatus_t status) { return status >= 2000 && status < 4000; }
+
+Descriptor::Descriptor(cudnnBackendDescriptorType_t type) {
+  cudnnBackendDescriptor_t made = nullptr;
+  require(cudnnBackendCreateDescriptor(type, &made), "cudnnBackendCreateDescriptor");
+  descriptor_.reset(made);
+}
+Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                            int64_t count, const void* values) {
+  require(cudnnBackendSetAttribute(get(), name, type, count, values), "cudnnBackendSetAttribute");
+  return *this;
+}
+Descriptor& Descriptor::refer(cudnnBackendAttributeName_t name, const Descriptor& to) {
+  return refer(name, std::span(&to, 1));
+}
+Descriptor& Descriptor::refer(cudnnBackendAttributeName_t name, std::span<const Descriptor> to) {
+  std::vector<cudnnBackendDescriptor_t> others;
+  for (const Descriptor& d : to) others.push_back(d.get());
+  return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, int64_t(others.size()), others.data());
+}
+int64_t Descriptor::number(cudnnBackendAttributeName_t name) const {
+  int64_t count = 0, value = 0;
+  require(cudnnBackendGetAttribute(get(), name, CUDNN_TYPE_INT64, 1, &count, &value),
+          "cudnnBackendGetAttribute");
+  return value;
+}
+cudnnStatus_t Descriptor::try_finalize() { return cudnnBackendFinalize(get()); }
+void Descriptor::finalize() { require(try_finalize(), "cudnnBackendFinalize"); }
+
+std::vector<Descriptor> Graph::engines(const Descriptor* gpu, std::string& refusal) {
+  whole_ = std::make_unique<Descriptor>(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  whole_->refer(CUDNN_ATTR_OPERATIONGRAPH_OPS, ops_);
+  Descriptor search(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  cudnnStatus_t status = whole_->try_finalize();
+  if (status == CUDNN_STATUS_SUCCESS) {
+    search.refer(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, *whole_);
+    search.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A);
+    if (gpu) search.refer(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *gpu);
+    status = search.try_finalize();
+  }
+  if (status != CUDNN_STATUS_SUCCESS) {
+    if (!is_refusal(status)) require(status, "cudnnBackendFinalize");
+    refusal = describe(status);
+    return {};
+  }
+  int64_t count = 0;
+  require(cudnnBackendGetAttribute(search.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
+          "cudnnBackendGetAttribute");
+  std::vector<Descriptor> found;
+  std::vector<cudnnBackendDescriptor_t> filled;
+  for (int64_t i = 0; i < count; ++i)
+    filled.push_back(found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
+  if (count > 0)
+    require(cudnnBackendGetAttribute(search.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, filled.data()),
+            "cudnnBackendGetAttribute");
+  found.erase(found.begin() + count, found.end());
+  if (found.empty()) refusal = "no engine for this graph";
+  return found;
+}
+
+Plan::Plan(Graph graph, std::vector<Descriptor> engines, Descriptor plan)
+    : graph_(std::move(graph)),
+      engines_(std::move(engines)),
+      plan_(std::move(plan)),
+      workspace_(size_t(plan_.number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE))) {}
+
+std::unique_ptr<Plan> Plan::make(Graph graph, const Descriptor* gpu, std::string& refusal) {
+  std::vector<Descriptor> engines = graph.engines(gpu, refusal);
+  std::string failure;
+  for (const Descriptor& engine : engines) {
+    Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    plan.refer(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
+    if (gpu) plan.refer(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *gpu);
+    cudnnStatus_t status = plan.try_finalize();
+    if (status == CUDNN_STATUS_SUCCESS)
+      return std::unique_ptr<Plan>(new Plan(std::move(graph), std::move(engines), std::move(plan)));
+    (is_refusal(status) ? refusal : failure) = describe(status);
+  }
+  check(failure.empty(), "cuda: cudnnBackendFinalize of an execution plan: {}", failure);
+  return nullptr;
+}
+
+void Plan::execute(cudnnHandle_t handle, std::span<const Place> places, void* workspace) const {
+  std::vector<int64_t> ids;
+  std::vector<void*> addresses;
+  for (const Place& p : places) ids.push_back(p.id), addresses.push_back(p.address);
+  Descriptor arguments(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  arguments.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span<const int64_t>(ids));
+  arguments.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, std::span<void* const>(addresses));
+  arguments.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace);
+  arguments.finalize();
+  require(cudnnBackendExecute(handle, plan_.get(), arguments.get()), "cudnnBackendExecute");
+}
+
+}  // namespace triax::cuda::dnn

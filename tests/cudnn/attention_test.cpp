@@ -1,0 +1,115 @@
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "core/cuda/cudnn_attention.h"
+#include "core/error.h"
+
+// What cuDNN says to the graphs of core/cuda/cudnn_attention.cpp, without a GPU: it chooses engines
+// and compiles for the properties of a GPU that h200.json and a100.json describe. They hold what
+// cudaGetDeviceProperties reports, under the names of the library's own serialisation of a
+// CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR. The library loads the driver, for which the toolkit's stub
+// will do until compiled code is to be loaded.
+
+namespace triax::test {
+namespace {
+
+using namespace cuda::dnn;
+using Pass = AttentionShape::Pass;
+
+Descriptor read_gpu(const std::string& name) {
+  std::ifstream in(std::string(TRIAX_TEST_GPUS) + "/" + name + ".json");
+  std::string json{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_FALSE(json.empty()) << name;
+  Descriptor gpu(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  gpu.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, std::span<const char>(json)).finalize();
+  return gpu;
+}
+
+Graph graph_of(const AttentionShape& s, bool packed) {
+  return s.pass == Pass::forward ? attention_forward(s, packed) : attention_backward(s, packed);
+}
+
+AttentionShape shape_of(int64_t head_dim, cudnnDataType_t type, int64_t time, Pass pass) {
+  return {.batch = 4, .heads = 12, .time = time, .head_dim = head_dim, .type = type, .pass = pass};
+}
+
+class CudnnAttention : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL))
+      GTEST_SKIP() << "no driver and no stub of it: " << dlerror();
+  }
+};
+
+TEST_P(CudnnAttention, IsAccepted) {
+  Descriptor gpu = read_gpu(GetParam());
+  for (Pass pass : {Pass::forward, Pass::backward, Pass::deterministic_backward})
+    for (cudnnDataType_t type : {CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16})
+      for (int64_t head_dim : {64, 80, 128})
+        for (int64_t time : {1024, 777})
+          for (bool packed : {false, true}) {
+            std::string refusal;
+            Graph graph = graph_of(shape_of(head_dim, type, time, pass), packed);
+            EXPECT_FALSE(graph.engines(&gpu, refusal).empty())
+                << "pass " << int(pass) << ", dtype " << type << ", head_dim " << head_dim
+                << ", time " << time << ", packed statistics " << packed << ": " << refusal;
+          }
+}
+
+TEST_P(CudnnAttention, CompilesUpToTheDriver) {
+  Descriptor gpu = read_gpu(GetParam());
+  for (Pass pass : {Pass::forward, Pass::backward}) {
+    AttentionShape shape = shape_of(64, CUDNN_DATA_BFLOAT16, 1024, pass);
+    std::string refusal;
+    try {
+      Graph graph = graph_of(shape, statistics_packed(pass, cudnnGetVersion()));
+      EXPECT_TRUE(Plan::make(std::move(graph), &gpu, refusal)) << refusal;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("cuLibraryLoad"), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST_P(CudnnAttention, IsRefusedWithAReason) {
+  Descriptor gpu = read_gpu(GetParam());
+  for (Pass pass : {Pass::forward, Pass::backward}) {
+    std::string refusal;
+    Graph graph = graph_of(shape_of(100, CUDNN_DATA_HALF, 1024, pass), /*packed=*/true);
+    EXPECT_EQ(Plan::make(std::move(graph), &gpu, refusal), nullptr);
+    EXPECT_NE(refusal, "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, CudnnAttention, testing::Values("h200", "a100"),
+                         [](const auto& gpu) { return std::string(gpu.param); });
+
+TEST(CudnnAttentionVersions, StatisticsAreWrittenAsAskedForBeforeTheyAreReadSo) {
+  EXPECT_TRUE(statistics_packed(Pass::forward, 91100));
+  EXPECT_FALSE(statistics_packed(Pass::forward, 91200));
+  EXPECT_TRUE(statistics_packed(Pass::backward, 92500));
+  EXPECT_TRUE(statistics_packed(Pass::deterministic_backward, 92500));
+  EXPECT_FALSE(statistics_packed(Pass::backward, 92600));
+}
+
+TEST(CudnnAttentionVersions, ThoseWithErrorsAreNotUsed) {
+  auto supported = [](int64_t head_dim, int64_t time, Pass pass, size_t version) {
+    return is_supported(shape_of(head_dim, CUDNN_DATA_HALF, time, pass), version);
+  };
+  for (size_t version : {8905, 90000, 91000, 91001, 100000})
+    EXPECT_FALSE(supported(64, 1024, Pass::forward, version)) << version;
+  EXPECT_TRUE(supported(64, 1024, Pass::forward, 91002));
+  EXPECT_TRUE(supported(64, 960, Pass::forward, 91002));
+  EXPECT_TRUE(supported(64, 1024, Pass::backward, 91500));
+  EXPECT_FALSE(supported(64, 960, Pass::backward, 91500));
+  EXPECT_FALSE(supported(64, 960, Pass::deterministic_backward, 91500));
+  EXPECT_TRUE(supported(64, 960, Pass::backward, 91600));
+  EXPECT_FALSE(supported(64, 1000, Pass::forward, 91900));
+  EXPECT_FALSE(supported(100, 1024, Pass::forward, 91900));
+  EXPECT_FALSE(supported(264, 1024, Pass::forward, 91900));
+}
+
+}  // namespace
+}  // namespace triax::test
