@@ -181,15 +181,20 @@ class Blas {
   bool multiply(const ColumnProduct& p, const Addresses& at, const Context& on) {
     auto found = plans_.find(p);
     if (found != plans_.end()) [[likely]] {
-      if (found->second.choice.possible) run(found->second, p, at, on);
-      return found->second.choice.possible;
+      const Plan& plan = found->second;
+      if (plan.choice.possible) require(queue(plan, p, at, on), "cublasLtMatmul");
+      return plan.choice.possible;
     }
     Plan plan(p);
     point(plan, at);  // the library looks at their alignment
     plan.choice =
         decisions().of({device_, p}, on.stream(), [&] { return choose(plan, p, at, on); });
+    if (plan.choice.possible) {
+      cublasStatus_t status = queue(plan, p, at, on);
+      if (status == CUBLAS_STATUS_NOT_SUPPORTED) plan.choice.possible = false;  // after all
+      else require(status, "cublasLtMatmul");
+    }
     bool possible = plan.choice.possible;
-    if (possible) run(plan, p, at, on);
     if (plans_.size() >= kept) plans_.clear();
     if (!is_captured(on.stream())) plans_.emplace(p, std::move(plan));
     return possible;
@@ -210,10 +215,6 @@ class Blas {
                           plan.b.get(), p.add ? alpha : nothing, at.d, plan.d.get(), at.d,
                           plan.d.get(), &plan.choice.algorithm,
                           workspace(plan.choice.workspace, on), plan.choice.workspace, on.stream());
-  }
-
-  void run(const Plan& plan, const ColumnProduct& p, const Addresses& at, const Context& on) {
-    require(queue(plan, p, at, on), "cublasLtMatmul");
   }
 
   /// The fastest, or the first where nothing is timed.

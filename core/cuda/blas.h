@@ -16,8 +16,9 @@ struct Columns {
 };
 
 /// d = a b, or d += a b, with a [m, k], b [k, n], d [m, n], in a batch; with `bias` [m] that is
-/// added to every column. With `gelu` what stands before it, rounded, goes to `before` and
-/// d = gelu(it before it is rounded), in the tanh form. All that an algorithm's choice depends on.
+/// added to every column; it lies at a multiple of 16 bytes. With `gelu` what stands before it,
+/// rounded, goes to `before` and d = gelu(it before it is rounded), in the tanh form. All that an
+/// algorithm's choice depends on.
 struct ColumnProduct {
   int64_t m, n, k;
   int64_t batches = 1;
@@ -25,7 +26,6 @@ struct ColumnProduct {
   DType in, out;  ///< of a and b; of d, bias, before
   bool add = false, bias = false, gelu = false;
   Columns before = {};
-  int bias_alignment = 16;
   bool timed = false;  ///< Tuning::timed
   auto operator<=>(const ColumnProduct&) const = default;
 };

@@ -79,9 +79,9 @@ bool add_epilogue(const Matmul& p, bool swapped, Plain& x) {
   if (!p.bias.defined() && !p.before.defined()) return true;
   if (!swapped || p.a.dtype() == f64 || p.c.dtype() != p.a.dtype()) return false;
   if (p.bias.defined()) {
-    if (p.bias.strides()[0] != 1 && p.bias.size(0) != 1) return false;
+    bool side_by_side = p.bias.strides()[0] == 1 || p.bias.size(0) == 1;
+    if (!side_by_side || alignment(p.bias) < 16) return false;
     x.product.bias = true;
-    x.product.bias_alignment = alignment(p.bias);
     x.at.bias = p.bias.data();
   }
   if (p.before.defined()) {
@@ -89,8 +89,7 @@ bool add_epilogue(const Matmul& p, bool swapped, Plain& x) {
     if (p.a.dtype() == f32 || p.write == Write::add || !before.in_columns()) return false;
     x.product.gelu = true;
     x.product.before = before.columns();
-    x.product.before.alignment = alignment(p.before);
-    if (x.product.before.ld % 8 != 0 || x.product.before.alignment < 16) return false;
+    if (x.product.before.ld % 8 != 0 || alignment(p.before) < 16) return false;
     x.at.before = p.before.data();
   }
   return true;
@@ -196,7 +195,8 @@ bool gelu_inside(Backend& on, int index, const Matmul& p, const Plain& x) {
   static Decisions<std::pair<int, ColumnProduct>, bool> decisions;
   cudaStream_t stream = context(index).stream();
   return decisions.of({index, x.product}, stream, [&] {
-    if (is_captured(stream) || !multiply_all(index, x)) return false;
+    if (is_captured(stream)) return false;  // nothing may be tried
+    if (!multiply_all(index, x)) return false;
     if (!x.product.timed) return true;
     float inside = time_of(stream, [&] { return multiply_all(index, x); });
     return inside <= time_of(stream, [&] { return multiply_then_gelu(on, p), true; });

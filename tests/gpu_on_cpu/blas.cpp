@@ -42,9 +42,11 @@ template <class T> cublasStatus_t store(T& to, const void* from, size_t bytes) {
 
 /// `mutex` must be held.
 cublasStatus_t refusal(const Operation& o, Matrices& x) {
-  if (cublasStatus_t s = check(o, x)) return s;
+  cublasStatus_t status = check(o, x);
   bool refused = o.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !habits.knows_epilogues;
-  return refused ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+  if (status == CUBLAS_STATUS_SUCCESS && refused) status = CUBLAS_STATUS_NOT_SUPPORTED;
+  counts.invalid += status == CUBLAS_STATUS_INVALID_VALUE;
+  return status;
 }
 
 template <class T> T* as(void* opaque) { return static_cast<T*>(opaque); }

@@ -6,8 +6,9 @@ namespace triax::gpu_on_cpu {
 
 /// What the stand-in for cuBLASLt was asked for so far, by all threads.
 struct BlasCounts {
-  int64_t heuristics = 0;              ///< lists of algorithms
-  std::array<int64_t, 3> products{};   ///< queued, by algorithm
+  int64_t invalid = 0;                ///< products that make no sense, rather than unsupported ones
+  int64_t heuristics = 0;             ///< lists of algorithms
+  std::array<int64_t, 3> products{};  ///< queued, by algorithm
   std::array<int64_t, 4> epilogues{};  ///< queued without, with bias, gelu, both
   int64_t total() const { return products[0] + products[1] + products[2]; }
 };
