@@ -211,10 +211,12 @@ class Blas {
     const void* alpha = wide ? static_cast<const void*>(&one64) : &one;
     const void* nothing = wide ? static_cast<const void*>(&zero64) : &zero;
     point(plan, at);
-    return cublasLtMatmul(handle_.get(), plan.call.get(), alpha, at.a, plan.a.get(), at.b,
-                          plan.b.get(), p.add ? alpha : nothing, at.d, plan.d.get(), at.d,
-                          plan.d.get(), &plan.choice.algorithm,
-                          workspace(plan.choice.workspace, on), plan.choice.workspace, on.stream());
+    cublasStatus_t status = cublasLtMatmul(
+        handle_.get(), plan.call.get(), alpha, at.a, plan.a.get(), at.b, plan.b.get(),
+        p.add ? alpha : nothing, at.d, plan.d.get(), at.d, plan.d.get(), &plan.choice.algorithm,
+        workspace(plan.choice.workspace, on), plan.choice.workspace, on.stream());
+    if (status != CUBLAS_STATUS_SUCCESS) cudaGetLastError();  // or the next launch would report it
+    return status;
   }
 
   /// The fastest, or the first where nothing is timed.
