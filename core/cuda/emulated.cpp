@@ -1,6 +1,6 @@
 #include "core/cuda/cuda.h"
 
-// The emulated device: tensors in host memory, no streams.
+// The emulated device: tensors in host memory, no streams, no libraries.
 
 namespace triax::cuda::TRIAX_TARGET {
 
@@ -13,6 +13,7 @@ std::shared_ptr<Allocator> Cuda::host_allocator() { return allocator(); }
 void Cuda::copy(const Tensor& from, const Tensor& to) { copy_here(from, to); }
 void Cuda::transfer(const Tensor& from, const Tensor& to) { copy_here(from, to); }
 std::unique_ptr<Mark> Cuda::mark() { return nullptr; }
+void Cuda::matmul(const Matmul& p) { backend(cpu).matmul(p); }
 
 }  // namespace triax::cuda::TRIAX_TARGET
 

@@ -14,7 +14,6 @@ namespace {
 
 }  // namespace
 
-void Cuda::matmul(const Matmul&) { refuse("matmul"); }
 void Cuda::softmax_backward(const Tensor&, const Tensor&, const Tensor&) {
   refuse("softmax_backward");
 }

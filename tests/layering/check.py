@@ -20,6 +20,7 @@ OWNED = {
     r"cudnn\.h": [r"core/cuda/cudnn.*", r"tests/cudnn/.*"],
     r"nccl\.h": [r"parallel/comm/nccl_comm\..*", r"tests/gpu_on_cpu/.*"],
     r"cuda_runtime\.h": [r"core/cuda/.*", r"parallel/comm/nccl_comm\..*", r"tests/gpu_on_cpu/.*"],
+    r"cublasLt\.h": [r"core/cuda/.*", r"tests/gpu_on_cpu/.*"],
     r"omp\.h": [r"core/cpu/.*", r"parallel/comm/.*", r"tests/.*", r"bench/.*"],
 }
 

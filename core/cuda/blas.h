@@ -1,0 +1,53 @@
+#pragma once
+#include <compare>
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace triax::cuda {
+
+/// How a matrix of a product lies in memory, in cuBLASLt's words: columns one after another.
+struct Columns {
+  int64_t ld = 1;           ///< elements from a column to the next
+  int64_t step = 0;         ///< elements to the next matrix of the batch; 0: the same one
+  bool transposed = false;  ///< what lies there is the matrix's transpose
+  int alignment = 16;       ///< bytes that its address is a multiple of, up to 16
+  auto operator<=>(const Columns&) const = default;
+};
+
+/// d = a b, or d += a b, with a [m, k], b [k, n], d [m, n], in a batch; with `bias` [m] that is
+/// added to every column; it lies at a multiple of 16 bytes. With `gelu` what stands before it,
+/// rounded, goes to `before` and d = gelu(it before it is rounded), in the tanh form. All that an
+/// algorithm's choice depends on.
+struct ColumnProduct {
+  int64_t m, n, k;
+  int64_t batches = 1;
+  Columns a, b, d;
+  DType in, out;  ///< of a and b; of d, bias, before
+  bool add = false, bias = false, gelu = false;
+  Columns before = {};
+  bool timed = false;  ///< Tuning::timed
+  auto operator<=>(const ColumnProduct&) const = default;
+};
+
+/// Where its matrices are; bias and before may be null where they are not used.
+struct Addresses {
+  const void *a, *b;
+  void* d;
+  const void* bias = nullptr;
+  void* before = nullptr;
+};
+
+/// Queue a product on the calling thread's stream of GPU `index`. False, and nothing was done, if
+/// cuBLASLt cannot multiply such matrices or has no such epilogue. Algorithms are chosen when a
+/// product comes up for the first time, alike in all threads of the process (devices.h: Tuning).
+/// No size may be 0. Sums are made and kept in f32 (f64 for f64), without TF32.
+bool multiply(int index, const ColumnProduct& p, const Addresses& at);
+
+/// Bytes, up to 16, that all numbers are multiples of whose bits `addresses` has.
+inline int alignment_of(uintptr_t addresses) {
+  addresses |= 16;
+  return int(addresses & (~addresses + 1));
+}
+
+}  // namespace triax::cuda

@@ -1,0 +1,234 @@
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/check.h"
+#include "core/cuda/blas.h"
+#include "core/cuda/context.h"
+#include "core/cuda/cuda.h"
+#include "core/cuda/devices.h"
+#include "core/cuda/strides.h"
+#include "core/cuda/tuning.h"
+
+// Products by cuBLASLt, which thinks in columns: a row-major c [m, n] is its c^T [n, m] = b^T a^T,
+// and a bias over n stands along the columns, as its epilogue wants it. What the library has no
+// epilogue for is done by other kernels before or after the product.
+
+namespace triax::cuda::TRIAX_TARGET {
+namespace {
+
+/// A matrix as sizes and strides.
+struct Matrix {
+  int64_t rows, cols, row, col;
+
+  explicit Matrix(const Tensor& x)
+      : rows(x.size(-2)), cols(x.size(-1)), row(x.strides()[-2]), col(x.strides()[-1]) {}
+  Matrix transposed() const {
+    Matrix t = *this;
+    std::swap(t.rows, t.cols);
+    std::swap(t.row, t.col);
+    return t;
+  }
+  /// Whole columns one after another. Strides of sizes of 1 mean nothing.
+  bool in_columns() const { return (rows == 1 || row == 1) && (cols == 1 || col >= rows); }
+  bool readable() const { return in_columns() || transposed().in_columns(); }
+  Columns columns() const { return {.ld = cols == 1 ? rows : col}; }
+  /// Columns of this or of its transpose, whichever are longer.
+  Columns either() const {
+    Matrix t = transposed();
+    if (!t.in_columns() || (in_columns() && rows >= cols)) return columns();
+    Columns c = t.columns();
+    c.transposed = true;
+    return c;
+  }
+};
+
+bool readable(const Tensor& x) { return Matrix(x).readable(); }
+
+/// A Matmul in the library's words: one strided batch for every element of `outer`.
+struct Plain {
+  ColumnProduct product;
+  Addresses at;
+  Strides<3> outer;  // of the library's a, b and d
+};
+
+/// The longest of the batch's dims becomes the library's, all others are walked.
+void split_batch(const Strides<3>& batch, Plain& x) {
+  int longest = 0;
+  for (int d = 1; d < batch.rank; ++d)
+    if (batch.size[d] > batch.size[longest]) longest = d;
+  for (int d = 0; d < batch.rank; ++d)
+    if (d != longest) x.outer.push(batch.size[d], batch.stride[d]);
+  if (batch.rank == 0) return;
+  x.product.batches = batch.size[longest];
+  x.product.a.step = batch.stride[longest][0];
+  x.product.b.step = batch.stride[longest][1];
+  x.product.d.step = batch.stride[longest][2];
+}
+
+/// Of every matrix of a batch.
+int alignment(const Tensor& x) {
+  uintptr_t bits = reinterpret_cast<uintptr_t>(x.data());
+  for (int d = 0; d < x.rank() - 2; ++d)
+    if (x.size(d) > 1) bits |= uintptr_t(x.strides()[d]) * size_of(x.dtype());
+  return alignment_of(bits);
+}
+
+/// Adds what comes after the product; false if the library has no such epilogue.
+bool add_epilogue(const Matmul& p, bool swapped, Plain& x) {
+  if (!p.bias.defined() && !p.before.defined()) return true;
+  if (!swapped || p.a.dtype() == f64 || p.c.dtype() != p.a.dtype()) return false;
+  if (p.bias.defined()) {
+    bool side_by_side = p.bias.strides()[0] == 1 || p.bias.size(0) == 1;
+    if (!side_by_side || alignment(p.bias) < 16) return false;
+    x.product.bias = true;
+    x.at.bias = p.bias.data();
+  }
+  if (p.before.defined()) {
+    Matrix before = Matrix(p.before).transposed();
+    if (p.a.dtype() == f32 || p.write == Write::add || !before.in_columns()) return false;
+    x.product.gelu = true;
+    x.product.before = before.columns();
+    if (x.product.before.ld % 8 != 0 || alignment(p.before) < 16) return false;
+    x.at.before = p.before.data();
+  }
+  return true;
+}
+
+/// Nothing if the library cannot do all of it at once. a and b must be readable.
+std::optional<Plain> translate(const Matmul& p) {
+  Matrix c(p.c), d = c.transposed();
+  bool swapped = d.in_columns();
+  if (!swapped) d = c;
+  check(d.in_columns(), "matmul: result {} with strides {}; expected whole rows or columns",
+        p.c.shape(), p.c.strides());
+  const Tensor &left = swapped ? p.b : p.a, &right = swapped ? p.a : p.b;
+  Matrix a(left), b(right);
+  if (swapped) a = a.transposed(), b = b.transposed();
+
+  Plain x{.product = {.m = d.rows,
+                      .n = d.cols,
+                      .k = a.cols,
+                      .a = a.either(),
+                      .b = b.either(),
+                      .d = d.columns(),
+                      .in = p.a.dtype(),
+                      .out = p.c.dtype(),
+                      .add = p.write == Write::add,
+                      .timed = tuning_of(p.a.dtype()) == Tuning::timed},
+          .at = {left.data(), right.data(), p.c.data()},
+          .outer = {}};
+  x.product.a.alignment = alignment(left);
+  x.product.b.alignment = alignment(right);
+  x.product.d.alignment = alignment(p.c);
+  Strides<3> batch;
+  for (int i = 0; i < p.c.rank() - 2; ++i)
+    batch.push(p.c.size(i), {left.strides()[i], right.strides()[i], p.c.strides()[i]});
+  split_batch(batch, x);
+  if (!add_epilogue(p, swapped, x)) return {};
+  return x;
+}
+
+/// False, and nothing was done, if the library refuses.
+bool multiply_all(int index, const Plain& x) {
+  constexpr int64_t most = 65535;  // matrices at once; a grid's z ends there
+  size_t in = size_of(x.product.in), out = size_of(x.product.out);
+  for (int64_t i = 0; i < x.outer.numel; ++i) {
+    int64_t at[3];
+    x.outer.at(i, at);
+    for (int64_t first = 0; first < x.product.batches; first += most) {
+      ColumnProduct part = x.product;
+      part.batches = std::min(most, x.product.batches - first);
+      auto offset = [&](int of, int64_t step, size_t size) {
+        return (at[of] + first * step) * int64_t(size);
+      };
+      Addresses to = x.at;
+      to.a = static_cast<const char*>(to.a) + offset(0, part.a.step, in);
+      to.b = static_cast<const char*>(to.b) + offset(1, part.b.step, in);
+      to.d = static_cast<char*>(to.d) + offset(2, part.d.step, out);
+      if (!multiply(index, part, to)) return false;
+    }
+  }
+  return true;
+}
+
+Tensor room(const Tensor& like, DType dtype) { return empty(like.shape(), dtype, like.device()); }
+
+/// The bias first, then the product added to it: rounded once.
+void multiply_after_bias(Backend& on, const Matmul& p) {
+  Tensor bias = p.bias.detach().expand(p.c.shape());
+  if (p.write == Write::set) {
+    on.copy(bias, p.c);
+    return on.matmul({p.a, p.b, p.c, Write::add});
+  }
+  Tensor sums = room(p.c, accumulator(p.c.dtype()));
+  on.copy(bias, sums);
+  on.matmul({p.a, p.b, sums, Write::add});
+  Tensor c = p.c.is_contiguous() ? p.c : room(p.c, p.c.dtype());
+  if (!c.is(p.c)) on.copy(p.c, c);
+  on.accumulate(sums, c);
+  if (!c.is(p.c)) on.copy(c, p.c);
+}
+
+/// gelu of what is kept of the sums.
+void multiply_then_gelu(Backend& on, const Matmul& p) {
+  constexpr Unary gelu = unary_id<functors::Gelu>();
+  if (p.write == Write::add) {
+    Tensor sums = room(p.c, accumulator(p.c.dtype()));
+    on.copy(p.c, sums);
+    on.matmul({p.a, p.b, sums, Write::add, p.bias});
+    on.copy(sums, p.before);
+  } else {
+    on.matmul({p.a, p.b, p.before, Write::set, p.bias});
+  }
+  if (p.before.dtype() == p.c.dtype() && p.before.is_contiguous() && p.c.is_contiguous())
+    return on.unary(gelu, p.before, p.c);
+  Tensor x = room(p.c, p.c.dtype());
+  on.copy(p.before, x);
+  on.unary(gelu, x, x);
+  on.copy(x, p.c);
+}
+
+/// Whether gelu inside of the product is possible, and faster than after it where that is timed.
+/// Inside it takes the sums before they are rounded, so its bits are others.
+bool gelu_inside(Backend& on, int index, const Matmul& p, const Plain& x) {
+  static Decisions<std::pair<int, ColumnProduct>, bool> decisions;
+  cudaStream_t stream = context(index).stream();
+  return decisions.of({index, x.product}, stream, [&] {
+    if (is_captured(stream)) return false;  // nothing may be tried
+    if (!multiply_all(index, x)) return false;
+    if (!x.product.timed) return true;
+    float inside = time_of(stream, [&] { return multiply_all(index, x); });
+    return inside <= time_of(stream, [&] { return multiply_then_gelu(on, p), true; });
+  });
+}
+
+}  // namespace
+
+void Cuda::matmul(const Matmul& p) {
+  if (p.c.numel() == 0) return;
+  if (!readable(p.a) || !readable(p.b)) {  // neither rows nor columns are apart from each other
+    Matmul copies = p;
+    for (Tensor* x : {&copies.a, &copies.b})
+      if (!readable(*x)) {
+        Tensor whole = room(*x, x->dtype());
+        copy(*x, whole);
+        *x = whole;
+      }
+    return matmul(copies);
+  }
+  bool empty_sum = p.a.size(-1) == 0;
+  std::optional<Plain> at_once = empty_sum ? std::nullopt : translate(p);
+  if (p.before.defined()) {
+    if (!at_once || !gelu_inside(*this, index_, p, *at_once)) return multiply_then_gelu(*this, p);
+    multiply_all(index_, *at_once);
+    return;
+  }
+  if (at_once && multiply_all(index_, *at_once)) return;
+  if (p.bias.defined()) return multiply_after_bias(*this, p);
+  check(empty_sum, "matmul: cuBLASLt multiplies no {} by {} with strides {} and {} into {}",
+        describe(p.a), describe(p.b), p.a.strides(), p.b.strides(), describe(p.c));
+  if (p.write == Write::set) fill(p.c, 0);
+}
+
+}  // namespace triax::cuda::TRIAX_TARGET

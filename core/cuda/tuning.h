@@ -1,0 +1,47 @@
+#pragma once
+#include <cuda_runtime.h>
+
+#include <functional>
+#include <map>
+#include <mutex>
+
+namespace triax::cuda {
+
+/// Is what `stream` is given being written into a graph instead of run?
+bool is_captured(cudaStream_t stream);
+/// The host waits for `stream`.
+void drain(cudaStream_t stream);
+
+/// Milliseconds that run() takes on `stream`, which must be idle; infinity if it returns false:
+/// it could not be queued.
+float time_of(cudaStream_t stream, const std::function<bool()>& run);
+
+/// What was decided once for all threads of the process, so that equal work is done alike.
+template <class Key, class Value> class Decisions {
+ public:
+  /// What make() said when `key` came up for the first time; it may measure on `stream`. While the
+  /// stream is captured nothing is measured (is_captured) and nothing is remembered.
+  template <class Make> Value of(const Key& key, cudaStream_t stream, Make make) {
+    if (const Value* known = find(key)) return *known;
+    if (is_captured(stream)) return make();
+    // Before the lock: what is queued may wait for other threads' work, and they for the lock.
+    drain(stream);
+    std::lock_guard guard(deciding_);
+    if (const Value* known = find(key)) return *known;  // meanwhile, by another thread
+    Value value = make();
+    std::lock_guard writing(map_);
+    return known_.emplace(key, std::move(value)).first->second;
+  }
+
+ private:
+  const Value* find(const Key& key) {
+    std::lock_guard guard(map_);
+    auto found = known_.find(key);
+    return found == known_.end() ? nullptr : &found->second;  // nodes of a map stay where they are
+  }
+
+  std::mutex deciding_, map_;
+  std::map<Key, Value> known_;
+};
+
+}  // namespace triax::cuda

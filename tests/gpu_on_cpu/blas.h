@@ -1,0 +1,26 @@
+#pragma once
+#include <array>
+#include <cstdint>
+
+namespace triax::gpu_on_cpu {
+
+/// What the stand-in for cuBLASLt was asked for so far, by all threads.
+struct BlasCounts {
+  int64_t invalid = 0;                ///< products that make no sense, rather than unsupported ones
+  int64_t heuristics = 0;             ///< lists of algorithms
+  std::array<int64_t, 3> products{};  ///< queued, by algorithm
+  std::array<int64_t, 4> epilogues{};  ///< queued without, with bias, gelu, both
+  int64_t total() const { return products[0] + products[1] + products[2]; }
+};
+BlasCounts blas_counts();
+
+/// How it behaves from now on.
+struct BlasHabits {
+  std::array<double, 3> ms{};   ///< what each algorithm takes on top
+  double gelu_ms = 0;           ///< and gelu inside of a product
+  bool knows_epilogues = true;  ///< else it refuses them all
+  int fails = -1;               ///< the algorithm that is listed, but cannot be queued
+};
+void set_blas_habits(const BlasHabits& habits);
+
+}  // namespace triax::gpu_on_cpu
