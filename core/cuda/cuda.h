@@ -68,6 +68,10 @@ class Cuda : public Backend {
   Stream stream() const;
   /// copy() between tensors of this device.
   void copy_here(const Tensor& from, const Tensor& to);
+  /// triax's own kernels: heads of up to 256 elements, any dtype, with dropout.
+  void tiled_attention(const Attention& a, const Tensor& y, const Tensor& lse);
+  void tiled_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
+                                const Tensor& dy, const Tensor& dqkv);
   int index_;
   std::string name_;
 };
