@@ -37,9 +37,12 @@ class CudaAttention : public CudaKernels {
 INSTANTIATE_TEST_SUITE_P(Emulated, CudaAttention, every_dtype(), name_of_dtype);
 
 TEST_P(CudaAttention, EqualsTheCpu) {
-  for (int64_t time : {1, 31, 33})
-    for (int64_t dim : {1, 8, 33, 64})
-      expect_the_cpus({.sequences = 2, .time = time, .heads = 2, .dim = dim});
+  expect_the_cpus({.sequences = 2, .time = 1, .heads = 2, .dim = 1});
+  expect_the_cpus({.sequences = 1, .time = 1, .heads = 2, .dim = 64});
+  expect_the_cpus({.sequences = 2, .time = 31, .heads = 1, .dim = 8});
+  expect_the_cpus({.sequences = 1, .time = 31, .heads = 2, .dim = 33});
+  expect_the_cpus({.sequences = 1, .time = 33, .heads = 2, .dim = 1});
+  expect_the_cpus({.sequences = 2, .time = 33, .heads = 2, .dim = 64});
 }
 
 TEST_P(CudaAttention, WideHeads) {
@@ -49,8 +52,8 @@ TEST_P(CudaAttention, WideHeads) {
 }
 
 TEST_P(CudaAttention, SeveralBlocks) {
-  expect_the_cpus({.sequences = 1, .time = 100, .heads = 2, .dim = 8});
-  expect_the_cpus({.sequences = 1, .time = 130, .heads = 1, .dim = 33});
+  expect_the_cpus({.sequences = 1, .time = 100, .heads = 2, .dim = 64});
+  expect_the_cpus({.sequences = 1, .time = 129, .heads = 1, .dim = 33});
 }
 
 TEST_P(CudaAttention, DropsWhatTheCpuDrops) {
@@ -72,7 +75,7 @@ TEST_P(CudaAttention, LargeScores) {
         on.causal_attention({qkv, 70, 4, {}}, y, lse);
         return Tensors{y, lse};
       },
-      1000 * tolerance(sums));
+      std::max(within, 1000 * tolerance(sums)));
 }
 
 TEST_P(CudaAttention, NoSequences) {

@@ -114,6 +114,7 @@ template <class T, int width> struct AttentionBackwardKeys {
     alignas(16) typename Tile::Vectors keys, values, queries, grads;
     alignas(16) typename Tile::Scores scores;  // [key][query]
     typename Tile::Kept kept;
+    A lse[rows], delta[rows];
   };
   AttentionGradients<T> g;
 
@@ -127,13 +128,11 @@ template <class T, int width> struct AttentionBackwardKeys {
 #pragma unroll
     for (int j = 0; j < each; ++j) {
       int query = Tile::lane(t) + Tile::across * j;
-      bool there = query < queries.count;
-      A lse = there ? g.lse[g.heads.place(queries, query)] : A(0);
-      A delta = there ? g.delta[g.heads.place(queries, query)] : A(0);
+      A lse = s.lse[query], delta = s.delta[query];
 #pragma unroll
       for (int i = 0; i < each; ++i) {
         int key = Tile::row(t) + i;
-        bool seen = there && (keys.first < queries.first || key <= query);
+        bool seen = query < queries.count && (keys.first < queries.first || key <= query);
         AttentionWeight<A> weight(seen, weights[i][j] * g.heads.scale, lse);
         A factor = dropout.factor(s.kept, query, key);
         weights[i][j] = weight.value * factor;
@@ -159,6 +158,11 @@ template <class T, int width> struct AttentionBackwardKeys {
       load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.qkv, 0, queries), s.queries);
       load_tile<Tile>(t, g.heads, g.heads.matrix(g.dy, queries), s.grads);
       AttentionDropout<Tile, T>(g.heads, queries, keys).draw(t, s.kept);
+      if (t.id < rows) {
+        bool there = t.id < queries.count;
+        s.lse[t.id] = there ? g.lse[g.heads.place(queries, t.id)] : A(0);
+        s.delta[t.id] = there ? g.delta[g.heads.place(queries, t.id)] : A(0);
+      }
       t.sync();
       add_queries(t, keys, queries, dk, dv, s);
       t.sync();
