@@ -72,6 +72,7 @@ std::vector<Pair> pairs(DType t) {
       {exact(randn({33, 5}, t, 1)).transpose(0, 1), exact(randn({5, 33}, t, 2))},
       {exact(randn({3, 5, 32}, t, 1)), exact(randn({32}, t, 2))},
       {exact(randn({5, 16}, t, 1)), exact(randn({5, 1}, t, 2))},
+      {exact(randn({5, 33}, t, 1)).narrow(1, 0, 32), exact(randn({32}, t, 2))},
       {exact(randn({}, t, 1)), exact(randn({3, 64}, t, 2))},
       {exact(randn({5, 3, 16}, t, 1)).transpose(0, 1), exact(randn({5, 16}, t, 2), 1)},
       {exact(randn({5, 3, 16}, t, 1)).transpose(0, 1), exact(randn({5, 16}, t, 2))},
