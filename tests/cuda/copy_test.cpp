@@ -44,7 +44,7 @@ TEST_P(CudaCopy, FollowsAnyStrides) {
 }
 
 TEST_P(CudaCopy, TransposesThroughTiles) {
-  for (auto [rows, columns] : {std::pair(8, 8), {31, 33}, {100, 70}, {32, 64}})
+  for (auto [rows, columns] : {std::pair(8, 8), {31, 33}, {100, 70}})
     for (int64_t batch : {1, 3}) {
       SCOPED_TRACE(testing::Message() << batch << " x " << rows << " x " << columns);
       Tensor x = exact(randn({batch, rows, columns}, dtype, 1), 1);
