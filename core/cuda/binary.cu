@@ -12,6 +12,9 @@ void Cuda::binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y) 
     functors::Binary::visit(int(op), [&]<class F>() {
       if (strides.contiguous())
         launch_map(stream(), n, pack_size<T>(), BinaryForward<F, T>{pa, pb, to, n});
+      else if (strides.packs(pack_size<T>()) && packs_fit(pa, pb, to))
+        launch_each(stream(), strides.in_packs(pack_size<T>()),
+                    BinaryPack<F, T>{pa, pb, to, strides.repeats(1), strides.repeats(2)});
       else launch_each(stream(), strides, BinaryElement<F, T>{pa, pb, to});
     });
   });
@@ -26,6 +29,10 @@ void Cuda::where(const Tensor& mask, const Tensor& a, const Tensor& b, const Ten
     T* to = values<T>(y);
     if (strides.contiguous())
       launch_map(stream(), n, pack_size<uint8_t>(), WhereForward<T>{m, pa, pb, to, n});
+    else if (strides.packs(pack_size<uint8_t>()) && packs_fit(m, pa, pb, to))
+      launch_each(
+          stream(), strides.in_packs(pack_size<uint8_t>()),
+          WherePack<T>{m, pa, pb, to, strides.repeats(1), strides.repeats(2), strides.repeats(3)});
     else launch_each(stream(), strides, WhereElement<T>{m, pa, pb, to});
   });
 }
@@ -34,7 +41,9 @@ void Cuda::dropout(const Tensor& x, const random::Mask& mask, const Tensor& y) {
   Rows r = rows_of(y);
   int64_t groups = ((mask.column & 3) + r.width + 3) / 4;
   visit_float(y.dtype(), [&]<class T>() {
-    Dropout<T> kernel{values<T>(x), values<T>(y), mask, r.rows, r.width, groups};
+    bool packed = r.width % 4 == 0 && (mask.column & 3) == 0;
+    packed = packed && packs_fit(values<T>(x), values<T>(y));
+    Dropout<T> kernel{values<T>(x), values<T>(y), mask, r.rows, r.width, groups, packed};
     launch_map(stream(), r.rows * groups, 1, kernel);
   });
 }

@@ -19,12 +19,36 @@ Strides<2> by_stride(const Tensor& to, const Tensor& from) {
   return s;
 }
 
+// The dim in which `from` has neighbours, if that is not the last one, in which `to` has them, and
+// both are long enough for tiles; else -1.
+int transposed_dim(const Strides<2>& s) {
+  constexpr int64_t least = 8;
+  int last = s.rank - 1;
+  if (last < 1 || s.stride[last][0] != 1 || s.size[last] < least) return -1;
+  for (int d = 0; d < last; ++d)
+    if (s.stride[d][1] == 1 && s.size[d] >= least) return d;
+  return -1;
+}
+
+template <class T>
+void copy_transposed(Stream stream, const Strides<2>& s, int dim, const T* from, T* to) {
+  int last = s.rank - 1;
+  Strides<2> others;
+  for (int d = 0; d < last; ++d)
+    if (d != dim) others.push(s.size[d], s.stride[d]);
+  CopyTransposed<T> kernel{
+      from, to, s.size[dim], s.size[last], s.stride[dim][0], s.stride[last][1], others};
+  if (kernel.blocks() > 0) launch(stream, {kernel.blocks()}, kernel);
+}
+
 template <class T> void copy_bits(Stream stream, const Tensor& from, const Tensor& to) {
   Strides<2> strides = by_stride(to, from);
   const T* x = values<T>(from);
   T* y = values<T>(to);
+  int dim = transposed_dim(strides);
   if (strides.contiguous())
     launch_map(stream, strides.numel, pack_size<T>(), CopyRun<T, T>{x, y, strides.numel});
+  else if (dim >= 0) copy_transposed(stream, strides, dim, x, y);
   else launch_each(stream, strides, CopyElement<T>{x, y});
 }
 

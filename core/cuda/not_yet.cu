@@ -42,12 +42,5 @@ void Cuda::cross_entropy_backward(const CrossEntropy&, const Tensor&, const Tens
                                   const Tensor&) {
   refuse("cross_entropy_backward");
 }
-void Cuda::tiled_attention(const Attention&, const Tensor&, const Tensor&) {
-  refuse("causal_attention");
-}
-void Cuda::tiled_attention_backward(const Attention&, const Tensor&, const Tensor&, const Tensor&,
-                                    const Tensor&) {
-  refuse("causal_attention_backward");
-}
 
 }  // namespace triax::cuda::TRIAX_TARGET

@@ -28,6 +28,28 @@ template <int N> struct Strides {
     for (int k = 0; k < N && rank == 1; ++k) ones = ones && stride[0][k] == 1;
     return ones;
   }
+  /// Can the innermost dim be walked in packs of `size`? In every operand its elements lie side by
+  /// side, with packs that start at multiples of `size`, or are one that is repeated (stride 0).
+  bool packs(int packed) const {
+    bool fit = rank > 0 && size[rank - 1] % packed == 0;
+    for (int k = 0; k < N && fit; ++k) {
+      bool repeated = stride[rank - 1][k] == 0;
+      fit = repeated || stride[rank - 1][k] == 1;
+      for (int d = 0; d < rank - 1; ++d) fit = fit && (repeated || stride[d][k] % packed == 0);
+    }
+    return fit;
+  }
+  /// The same, with a pack in the place of an element.
+  Strides in_packs(int packed) const {
+    Strides s = *this;
+    s.numel /= packed;
+    s.size[rank - 1] /= packed;
+    for (int k = 0; k < N; ++k) s.stride[rank - 1][k] *= packed;
+    return s;
+  }
+  /// Is one element of operand k repeated along the innermost dim?
+  bool repeats(int k) const { return stride[rank - 1][k] == 0; }
+
   /// Offsets of the element numbered `i` in row-major order.
   TRIAX_HD void at(int64_t i, int64_t (&offset)[N]) const {
     for (int k = 0; k < N; ++k) offset[k] = 0;

@@ -43,6 +43,26 @@ TEST_P(CudaCopy, FollowsAnyStrides) {
         0);
 }
 
+TEST_P(CudaCopy, TransposesThroughTiles) {
+  for (auto [rows, columns] : {std::pair(8, 8), {31, 33}, {100, 70}})
+    for (int64_t batch : {1, 3}) {
+      SCOPED_TRACE(testing::Message() << batch << " x " << rows << " x " << columns);
+      Tensor x = exact(randn({batch, rows, columns}, dtype, 1), 1);
+      Tensor wide = exact(randn({rows, batch, columns}, dtype, 2));
+      expect_equal(
+          [&](Backend& on) {
+            Tensor turned = sevens({batch, columns, rows}, dtype);
+            Tensor part = sevens({batch, columns + 2, rows}, dtype, 1);
+            Tensor all = sevens({columns, batch, rows}, dtype);
+            on.copy(x.transpose(1, 2), turned);
+            on.copy(x.transpose(1, 2), part.narrow(1, 1, columns));
+            on.copy(wide.transpose(0, 2), all);
+            return Tensors{turned, part, all};
+          },
+          0);
+    }
+}
+
 TEST_P(CudaCopy, Fills) {
   for (DType t : dtypes)
     for (int64_t n : odd_sizes)

@@ -70,6 +70,12 @@ std::vector<Pair> pairs(DType t) {
       {exact(randn({3, 5, 33}, t, 1)), exact(randn({3, 5, 1}, t, 2))},
       {exact(randn({5, 1}, t, 1)), exact(randn({1, 33}, t, 2))},
       {exact(randn({33, 5}, t, 1)).transpose(0, 1), exact(randn({5, 33}, t, 2))},
+      {exact(randn({3, 5, 32}, t, 1)), exact(randn({32}, t, 2))},
+      {exact(randn({5, 16}, t, 1)), exact(randn({5, 1}, t, 2))},
+      {exact(randn({5, 33}, t, 1)).narrow(1, 0, 32), exact(randn({32}, t, 2))},
+      {exact(randn({}, t, 1)), exact(randn({3, 64}, t, 2))},
+      {exact(randn({5, 3, 16}, t, 1)).transpose(0, 1), exact(randn({5, 16}, t, 2), 1)},
+      {exact(randn({5, 3, 16}, t, 1)).transpose(0, 1), exact(randn({5, 16}, t, 2))},
       {exact(randn({4, 31, 8}, t, 1)).narrow(1, 3, 9), exact(randn({8, 9}, t, 2)).transpose(0, 1)},
       {exact(randn({0, 4}, t, 1)), exact(randn({4}, t, 2))},
       {exact(randn({}, t, 1)), exact(randn({}, t, 2))}};
@@ -98,6 +104,22 @@ TEST_P(CudaElementwise, WherePicks) {
         Tensor y = sevens(a.shape(), dtype), z = sevens(a.shape(), dtype);
         on.where(mask.expand(a.shape()), a, c.expand(a.shape()), y);
         on.where(all, a, dense, z);
+        return Tensors{y, z};
+      },
+      0);
+}
+
+TEST_P(CudaElementwise, WherePicksInPacks) {
+  Tensor mask = exact(empty({1, 7, 32}, u8, cpu)), of_rows = exact(empty({7, 1}, u8, cpu));
+  for (int i = 0; i < 224; ++i) mask.data<uint8_t>()[i] = uint8_t(i % 3 == 0 ? 5 : 0);
+  for (int i = 0; i < 7; ++i) of_rows.data<uint8_t>()[i] = uint8_t(i % 2);
+  Tensor a = exact(randn({4, 7, 32}, dtype, 1)), c = exact(randn({32}, dtype, 2));
+  Tensor one = exact(randn({}, dtype, 3));
+  expect_equal(
+      [&](Backend& on) {
+        Tensor y = sevens(a.shape(), dtype), z = sevens(a.shape(), dtype);
+        on.where(mask.expand(a.shape()), one.expand(a.shape()), a, y);
+        on.where(of_rows.expand(a.shape()), a, c.expand(a.shape()), z);
         return Tensors{y, z};
       },
       0);

@@ -1,6 +1,7 @@
 #pragma once
 #include "core/cuda/convert.h"
 #include "core/cuda/pack.h"
+#include "core/cuda/strides.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 
@@ -24,6 +25,37 @@ template <class T> struct CopyElement {
   T* to;
 
   TRIAX_HD void operator()(const int64_t (&at)[2]) const { to[at[0]] = from[at[1]]; }
+};
+
+/// The same where `to` has neighbours in one dim, of `columns` elements, and `from` in another, of
+/// `rows`: through tiles in shared memory, so that both are walked along neighbours. A block each.
+template <class T> struct CopyTransposed {
+  static constexpr int threads = 256, tile = 32;
+  struct Shared {
+    T at[tile][tile + 1];  // [column][row]; one more, for columns in different banks
+  };
+  const T* from;
+  T* to;
+  int64_t rows, columns;
+  int64_t row_of_to, column_of_from;  // strides; the other two are 1
+  Strides<2> others;                  // all other dims
+
+  TRIAX_HD static int64_t tiles(int64_t n) { return (n + tile - 1) / tile; }
+  int64_t blocks() const { return tiles(rows) * tiles(columns) * others.numel; }
+
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    int64_t rest = t.block.x / tiles(columns), other = rest / tiles(rows), at[2];
+    int64_t column = (t.block.x - rest * tiles(columns)) * tile;
+    int64_t row = (rest - other * tiles(rows)) * tile;
+    others.at(other, at);
+    for (int c = t.warp(); c < tile; c += t.warps())
+      if (column + c < columns && row + t.lane() < rows)
+        shared.at[c][t.lane()] = from[at[1] + row + t.lane() + (column + c) * column_of_from];
+    t.sync();
+    for (int r = t.warp(); r < tile; r += t.warps())
+      if (column + t.lane() < columns && row + r < rows)
+        to[at[0] + (row + r) * row_of_to + column + t.lane()] = shared.at[t.lane()][r];
+  }
 };
 
 /// The same from any dtype to any other; the source's is looked up, which spares 42 kernels.

@@ -1,0 +1,17 @@
+#include "core/cuda/attention.h"
+#include "core/cuda/kernels/attention.h"
+
+namespace triax::cuda::TRIAX_TARGET {
+
+void Cuda::tiled_attention(const Attention& a, const Tensor& y, const Tensor& lse) {
+  visit_float(a.qkv.dtype(), [&]<class T>() {
+    visit_head_width(a.head_dim, [&]<int width>() {
+      using Kernel = AttentionForward<T, width>;
+      Kernel kernel{attention_heads<T>(a, y), values<T>(y), values<Accumulator<T>>(lse)};
+      int64_t blocks = attention_blocks(kernel.heads, a.qkv.size(0), Kernel::rows);
+      if (blocks > 0) launch(stream(), {blocks}, kernel);
+    });
+  });
+}
+
+}  // namespace triax::cuda::TRIAX_TARGET

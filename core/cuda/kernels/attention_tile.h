@@ -1,0 +1,240 @@
+#pragma once
+#include "core/cuda/convert.h"
+#include "core/cuda/pack.h"
+#include "core/cuda/reduce_block.h"
+#include "core/functors.h"
+#include "core/random.h"
+
+// What the kernels of causal attention share. A block of 16 x 16 threads works on square tiles of
+// scores: a thread makes those of `each` neighbouring rows with every 16th column, and of the
+// products of these scores with another tile the same rows and every 16th pack of columns. So what
+// is known of a row stays within half a warp.
+
+namespace triax::cuda::TRIAX_TARGET {
+
+/// Sizes for heads up to `width` in the accumulator A.
+template <class A_, int width_> struct AttentionTile {
+  using A = A_;
+  static constexpr int width = width_, across = 16, threads = across * across;
+  static constexpr int size = 16 / int(sizeof(A));  // of a pack
+  // Rows, of queries or of keys: as many as let four tiles lie in shared memory.
+  static constexpr int fitting = (1 << 15) / (width * int(sizeof(A)));
+  static constexpr int rows = fitting * int(sizeof(A)) < 256 ? fitting : 256 / int(sizeof(A));
+  static constexpr int each = rows / across, columns = width / across;  // of a thread
+  static_assert(each >= 1 && columns % size == 0);
+
+  // In shared memory. With a pack more than needed neighbouring rows start in other banks.
+  using Vectors = A[rows][width + size];
+  using Scores = A[rows][rows + size];
+  using Kept = uint8_t[rows][rows / 4 + 4];
+  // Of a thread.
+  using Square = A[each][each];
+  using Products = A[each][columns];
+
+  TRIAX_HD static int lane(const Thread& t) { return t.id % across; }
+  TRIAX_HD static int row(const Thread& t) { return t.id / across * each; }  ///< its first
+};
+
+/// Rows [first, first + count) of one head of one sequence.
+struct AttentionRows {
+  int64_t sequence, head, first;
+  int count;
+};
+
+/// Their memory in one tensor.
+template <class T> struct AttentionMatrix {
+  T* at;
+  int64_t stride;
+  int count;
+};
+
+/// The arguments that all kernels have.
+template <class T> struct AttentionHeads {
+  const T* qkv;  // [tokens, heads, 3, dim]
+  int64_t time, heads;
+  int dim;
+  bool packed;  // all rows of all tensors start at multiples of 16 bytes
+  Accumulator<T> scale;
+  random::Mask mask;
+
+  TRIAX_HD int64_t blocks(int rows) const { return (time + rows - 1) / rows; }
+  /// `number` counts heads, and these in sequences.
+  TRIAX_HD AttentionRows rows_of(int64_t number, int64_t first, int rows) const {
+    int64_t left = time - first;
+    return {number / heads, number % heads, first, left < rows ? int(left) : rows};
+  }
+  /// Where a [tokens, heads] tensor has what belongs to a row.
+  TRIAX_HD int64_t place(const AttentionRows& r, int row) const {
+    return (r.sequence * time + r.first + row) * heads + r.head;
+  }
+  /// In [tokens, heads, dim].
+  template <class U> TRIAX_HD AttentionMatrix<U> matrix(U* y, const AttentionRows& r) const {
+    return {y + place(r, 0) * dim, heads * dim, r.count};
+  }
+  /// In [tokens, heads, 3, dim]: queries (part 0), keys (1) or values (2).
+  template <class U>
+  TRIAX_HD AttentionMatrix<U> matrix(U* x, int part, const AttentionRows& r) const {
+    return {x + (place(r, 0) * 3 + part) * dim, heads * 3 * dim, r.count};
+  }
+};
+
+/// tile = rows of `from`, and zeros behind the last row and column.
+template <class Tile, class T>
+TRIAX_HD void load_tile(const Thread& t, const AttentionHeads<T>& heads,
+                        const AttentionMatrix<const T>& from, typename Tile::Vectors& tile) {
+  using A = typename Tile::A;
+  if (heads.packed) {
+    constexpr int size = 16 / int(sizeof(T)), packs = Tile::width / size;
+    constexpr int step = Tile::threads / packs;
+    int column = t.id % packs * size;
+    const T* at = from.at + t.id / packs * from.stride + column;
+#pragma unroll 2
+    for (int row = t.id / packs; row < Tile::rows; row += step, at += step * from.stride) {
+      Pack<T, size> narrow;
+      Pack<A, size> wide;
+      bool there = row < from.count && column < heads.dim;
+      if (there) narrow = load_pack<size>(at);
+#pragma unroll
+      for (int k = 0; k < size; ++k) wide.at[k] = there ? load(narrow.at[k]) : A(0);
+      store_pack(&tile[row][column], wide);
+    }
+  } else {
+#pragma unroll 1
+    for (int i = t.id; i < Tile::rows * Tile::width; i += Tile::threads) {
+      int row = i / Tile::width, column = i % Tile::width;
+      bool there = row < from.count && column < heads.dim;
+      tile[row][column] = there ? load(from.at[row * from.stride + column]) : A(0);
+    }
+  }
+}
+
+/// The thread's rows and columns of `to`.
+template <class Tile, class T>
+TRIAX_HD void store_tile(const Thread& t, const AttentionHeads<T>& heads,
+                         const typename Tile::Products& from, const AttentionMatrix<T>& to) {
+  constexpr int size = Tile::size;
+#pragma unroll
+  for (int i = 0; i < Tile::each; ++i)
+#pragma unroll
+    for (int g = 0; g < Tile::columns; g += size) {
+      int row = Tile::row(t) + i, column = g * Tile::across + Tile::lane(t) * size;
+      if (row >= to.count || column >= heads.dim) continue;
+      Pack<T, size> out;
+#pragma unroll
+      for (int k = 0; k < size; ++k) out.at[k] = convert<T>(from[i][g + k]);
+      T* at = to.at + row * to.stride + column;
+      if (heads.packed) {
+        store_pack(at, out);
+      } else {
+#pragma unroll
+        for (int k = 0; k < size; ++k)
+          if (column + k < heads.dim) at[k] = out.at[k];
+      }
+    }
+}
+
+/// out[i][j] = a[the thread's row i] . b[its column j], of the first `dim` elements.
+template <class Tile>
+TRIAX_HD void multiply_rows(const Thread& t, int dim, const typename Tile::Vectors& a,
+                            const typename Tile::Vectors& b, typename Tile::Square& out) {
+  constexpr int size = Tile::size, each = Tile::each;
+#pragma unroll
+  for (int i = 0; i < each; ++i)
+#pragma unroll
+    for (int j = 0; j < each; ++j) out[i][j] = 0;
+#pragma unroll 1
+  for (int d = 0; d < dim; d += size) {
+    Pack<typename Tile::A> left[each];
+#pragma unroll
+    for (int i = 0; i < each; ++i) left[i] = load_pack<size>(&a[Tile::row(t) + i][d]);
+#pragma unroll
+    for (int j = 0; j < each; ++j) {
+      auto right = load_pack<size>(&b[Tile::lane(t) + Tile::across * j][d]);
+#pragma unroll
+      for (int k = 0; k < size; ++k)
+#pragma unroll
+        for (int i = 0; i < each; ++i) out[i][j] = fn::fma(left[i].at[k], right.at[k], out[i][j]);
+    }
+  }
+}
+
+/// out[i] += sum over rows k of b: scores[the thread's row i][k] * b[k], the thread's columns.
+template <class Tile>
+TRIAX_HD void add_products(const Thread& t, const typename Tile::Scores& scores,
+                           const typename Tile::Vectors& b, typename Tile::Products& out) {
+  constexpr int size = Tile::size;
+#pragma unroll 1
+  for (int row = 0; row < Tile::rows; row += size) {
+    Pack<typename Tile::A> left[Tile::each];
+#pragma unroll
+    for (int i = 0; i < Tile::each; ++i) left[i] = load_pack<size>(&scores[Tile::row(t) + i][row]);
+#pragma unroll
+    for (int k = 0; k < size; ++k)
+#pragma unroll
+      for (int g = 0; g < Tile::columns; g += size) {
+        auto right = load_pack<size>(&b[row + k][g * Tile::across + Tile::lane(t) * size]);
+#pragma unroll
+        for (int i = 0; i < Tile::each; ++i)
+#pragma unroll
+          for (int l = 0; l < size; ++l)
+            out[i][g + l] = fn::fma(left[i].at[k], right.at[l], out[i][g + l]);
+      }
+  }
+}
+
+/// The thread's scores to shared memory, for add_products() by its own half of a warp.
+template <class Tile>
+TRIAX_HD void share_scores(const Thread& t, const typename Tile::Square& from,
+                           typename Tile::Scores& to) {
+#pragma unroll
+  for (int i = 0; i < Tile::each; ++i)
+#pragma unroll
+    for (int j = 0; j < Tile::each; ++j)
+      to[Tile::row(t) + i][Tile::lane(t) + Tile::across * j] = from[i][j];
+  t.sync_warp();
+}
+
+/// op over the 16 threads that share rows; all of them have it.
+template <class A, class Op> TRIAX_HD A reduce_half_warp(const Thread& t, A value, Op op) {
+#pragma unroll
+  for (int mask = 8; mask > 0; mask /= 2) value = op(value, t.shuffle_xor(value, mask));
+  return value;
+}
+
+/// Which weights of one tile dropout keeps: a bit for each, four to a Philox call and a byte.
+template <class Tile, class T> class AttentionDropout {
+ public:
+  TRIAX_HD AttentionDropout(const AttentionHeads<T>& heads, const AttentionRows& queries,
+                            const AttentionRows& keys)
+      : mask_(heads.mask),
+        row_(uint64_t(heads.mask.row + queries.sequence * heads.time + queries.first)),
+        column_(uint64_t(heads.mask.column + keys.head * heads.time + keys.first)) {}
+  TRIAX_HD bool any() const { return mask_.p > 0; }
+
+  /// By all threads; a sync() later kept() may be read.
+  TRIAX_HD void draw(const Thread& t, typename Tile::Kept& kept) const {
+    constexpr int groups = Tile::rows / 4 + 1;
+    if (!any()) return;
+#pragma unroll 1
+    for (int i = t.id; i < Tile::rows * groups; i += Tile::threads) {
+      int row = i / groups, group = i % groups;
+      random::Words w =
+          random::philox(mask_.key, row_ + uint64_t(row), column_ / 4 + uint64_t(group));
+      kept[row][group] = uint8_t(bit(w.x) | bit(w.y) << 1 | bit(w.z) << 2 | bit(w.w) << 3);
+    }
+  }
+  /// What the weight of a tile's query and key is multiplied by.
+  TRIAX_HD typename Tile::A factor(const typename Tile::Kept& kept, int query, int key) const {
+    using A = typename Tile::A;
+    if (!any()) return A(1);
+    int at = key + int(column_ & 3);
+    return kept[query][at / 4] >> (at & 3) & 1 ? A(1.f / (1.f - mask_.p)) : A(0);
+  }
+
+ private:
+  TRIAX_HD int bit(uint32_t word) const { return random::unit(word) < mask_.p ? 0 : 1; }
+  random::Mask mask_;
+  uint64_t row_, column_;
+};
+
+}  // namespace triax::cuda::TRIAX_TARGET
