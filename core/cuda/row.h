@@ -1,4 +1,6 @@
 #pragma once
+#include <type_traits>
+
 #include "core/cuda/convert.h"
 #include "core/cuda/pack.h"
 #include "core/cuda/reduce_block.h"
@@ -17,7 +19,17 @@ template <int size, class T> TRIAX_HD auto read_chunk(const T* from) {
   else return Chunk<T, 1>{{*from}};
 }
 template <class T, int n> TRIAX_HD void write_chunk(T* to, const Pack<T, n>& x) {
+#if defined(__CUDA_ARCH__)  // by name: of a plain store the compiler may make four small ones
+  using Part = std::conditional_t<sizeof(x) == 8, uint2, uint4>;
+  struct Parts {
+    Part at[sizeof(x) / sizeof(Part)];
+  } parts = bit_cast<Parts>(x);
+#pragma unroll
+  for (size_t i = 0; i < sizeof(x) / sizeof(Part); ++i)
+    __stwb(reinterpret_cast<Part*>(to) + i, parts.at[i]);
+#else
   store_pack(to, x);
+#endif
 }
 template <class T> TRIAX_HD void write_chunk(T* to, const Chunk<T, 1>& x) { *to = x.at[0]; }
 

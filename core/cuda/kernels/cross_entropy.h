@@ -26,7 +26,7 @@ template <class A> struct OnlineExps {
   template <class T, int n> TRIAX_HD void add(const T (&x)[n]) {
     A most = largest;
 #pragma unroll
-    for (int k = 0; k < n; ++k) most = fn::max(load(x[k]), most);
+    for (int k = 0; k < n; ++k) most = larger(load(x[k]), most);
     if (most > largest) {
       sum *= fast_exp(largest - most);
       largest = most;
@@ -108,18 +108,15 @@ template <class T, class I, int threads_> struct CrossEntropyBackward {
     T* d = dlogits + r * n;
     int64_t valid = targets.ignored(r) ? 0 : targets.valid;
     A largest = stats[4 * r], inverse = A(1) / stats[4 * r + 1], by = *scale;
-    auto gradient = [=, this](T logit, A less) {
-      return convert<T>(by * (fast_exp(load(logit) - largest) * inverse - less));
-    };
     bool packs = (reinterpret_cast<uintptr_t>(x) - reinterpret_cast<uintptr_t>(d)) % 16 == 0;
     walk_row(t, x, valid, packs, [&](int64_t i, const auto& part) {
       auto out = part;
+      int here = uint64_t(target - i) < uint64_t(part.size) ? int(target - i) : -1;
 #pragma unroll
-      for (int k = 0; k < part.size; ++k) out.at[k] = gradient(part.at[k], off);
-      if (uint64_t(target - i) < uint64_t(part.size))
-#pragma unroll
-        for (int k = 0; k < part.size; ++k)
-          if (i + k == target) out.at[k] = gradient(part.at[k], on);
+      for (int k = 0; k < part.size; ++k) {
+        A less = k == here ? on : off;
+        out.at[k] = convert<T>(by * (fast_exp(load(part.at[k]) - largest) * inverse - less));
+      }
       write_chunk(d + i, out);
     });
     walk_row(t, d + valid, n - valid, true, [&](int64_t i, const auto& part) {

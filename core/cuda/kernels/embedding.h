@@ -123,7 +123,7 @@ struct FindRows {
 template <class T, class U, int size> struct SumTokens {
   static constexpr int threads = 256, warps = threads / 32, columns = 32 * size;
   using A = Accumulator<T>;
-  static constexpr int deep = 256 / (int(sizeof(T)) * size) < 32 ? 16 : 32;
+  static constexpr int deep = size * sizeof(T) == 16 ? 8 : 12;  // what registers have room for
   const Key* keys;
   const int64_t* begins;
   const T* dy;

@@ -32,7 +32,7 @@ template <class T, class Layout> struct SoftmaxForward {
     A largest = Max::identity<A>(), sum = 0;
     row.each([&](int64_t, auto& in) {
 #pragma unroll
-      for (int k = 0; k < In::size; ++k) largest = fn::max(load(in[0].at[k]), largest);
+      for (int k = 0; k < In::size; ++k) largest = larger(load(in[0].at[k]), largest);
     });
     largest = Layout::reduce(t, largest, Max{}, shared.partials);
     row.each([&](int64_t, auto& in) {
