@@ -29,9 +29,9 @@ template <class P> TRIAX_HD void move_pack(void* to, const void* from) {
       static_cast<uint4*>(to)[i] = static_cast<const uint4*>(from)[i];
   }
 #else
+  __builtin_memcpy(to, from, sizeof(P));
   emulation::require_aligned(to, alignof(P));
   emulation::require_aligned(from, alignof(P));
-  __builtin_memcpy(to, from, sizeof(P));
 #endif
 }
 template <int n, class T> TRIAX_HD Pack<T, n> load_pack(const T* from) {

@@ -7,6 +7,10 @@ namespace triax::cuda::TRIAX_TARGET {
 /// Shared memory of reduce_block().
 template <class A> struct Partials { A of_warp[32]; };
 
+/// NaN is passed over. On a GPU one instruction, which a > b ? a : b is not.
+TRIAX_HD float larger(float a, float b) { return __builtin_fmaxf(a, b); }
+TRIAX_HD double larger(double a, double b) { return __builtin_fmax(a, b); }
+
 struct Sum {
   template <class A> TRIAX_HD static A identity() { return A(0); }
   template <class A> TRIAX_HD A operator()(A a, A b) const { return a + b; }
@@ -14,7 +18,7 @@ struct Sum {
 /// NaN is passed over.
 struct Max {
   template <class A> TRIAX_HD static A identity() { return A(-__builtin_inf()); }
-  template <class A> TRIAX_HD A operator()(A a, A b) const { return a > b ? a : b; }
+  template <class A> TRIAX_HD A operator()(A a, A b) const { return larger(a, b); }
 };
 
 /// op over the 32 values of a warp; every lane has it. The tree is the same on every lane, so

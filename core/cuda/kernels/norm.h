@@ -1,0 +1,193 @@
+#pragma once
+#include "core/backend.h"
+#include "core/cuda/row.h"
+
+namespace triax::cuda::TRIAX_TARGET {
+
+/// y = (x - mean) * rstd * gamma + beta over rows of [rows, width]. Mean first, then the squares
+/// around it: E[x^2] - E[x]^2 would cancel. `mean` and `beta` may be null (RMS norm).
+template <class T, class Layout> struct NormForward {
+  static constexpr int threads = Layout::threads;
+  using A = Accumulator<T>;
+  using In = Row<T, Layout, 1>;
+  struct Shared {
+    Partials<A> partials;
+  };
+  const T *x, *gamma, *beta;
+  A *mean, *rstd;
+  T* y;
+  int64_t rows, width;
+  A eps;
+
+  TRIAX_HD A mean_of(const Thread& t, const In& row, Shared& shared) const {
+    A sum = 0;
+    row.each([&](int64_t, auto& in) {
+#pragma unroll
+      for (int k = 0; k < In::size; ++k) sum += load(in[0].at[k]);
+    });
+    return Layout::reduce(t, sum, Sum{}, shared.partials) / A(width);
+  }
+  TRIAX_HD A rstd_of(const Thread& t, const In& row, A middle, Shared& shared) const {
+    A squares = 0;
+    row.each([&](int64_t, auto& in) {
+#pragma unroll
+      for (int k = 0; k < In::size; ++k) {
+        A d = load(in[0].at[k]) - middle;
+        squares = fn::fma(d, d, squares);
+      }
+    });
+    squares = Layout::reduce(t, squares, Sum{}, shared.partials);
+    return A(1) / fn::sqrt(squares / A(width) + eps);
+  }
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    int64_t r = Layout::row(t);
+    if (r >= rows) return;  // a whole warp, and then none of its block waits
+    In row(t, width, x);
+    A middle = mean ? mean_of(t, row, shared) : A(0);
+    A scale = rstd_of(t, row, middle, shared);
+    if (row.rank == 0) {
+      if (mean) mean[r] = middle;
+      rstd[r] = scale;
+    }
+    T* to = y + r * width;
+    row.each([&](int64_t i, auto& in) {
+      typename In::Part out, g = read_chunk<In::size>(gamma + i), b;
+      if (beta) b = read_chunk<In::size>(beta + i);
+#pragma unroll
+      for (int k = 0; k < In::size; ++k) {
+        A v = (load(in[0].at[k]) - middle) * scale * load(g.at[k]);
+        out.at[k] = convert<T>(beta ? v + load(b.at[k]) : v);
+      }
+      write_chunk(to + i, out);
+    });
+  }
+};
+
+/// dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) with g = gamma * dy, or +=; RMS norm (`mean`
+/// null) lacks mean(g).
+template <class T, class Layout> struct NormBackward {
+  static constexpr int threads = Layout::threads;
+  using A = Accumulator<T>;
+  using In = Row<T, Layout, 2>;
+  struct Shared {
+    Partials<A> partials;
+  };
+  const T *x, *gamma, *dy;
+  const A *mean, *rstd;
+  T* dx;
+  int64_t rows, width;
+  Write write;
+
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    int64_t r = Layout::row(t);
+    if (r >= rows) return;  // a whole warp, and then none of its block waits
+    In row(t, width, x, dy);
+    A middle = mean ? mean[r] : A(0), scale = rstd[r], sum = 0, dot = 0;
+    row.each([&](int64_t i, auto& in) {
+      typename In::Part factor = read_chunk<In::size>(gamma + i);
+#pragma unroll
+      for (int k = 0; k < In::size; ++k) {
+        A g = load(factor.at[k]) * load(in[1].at[k]);
+        sum += g;
+        dot = fn::fma(g, load(in[0].at[k]) - middle, dot);
+      }
+    });
+    sum = mean ? Layout::reduce(t, sum, Sum{}, shared.partials) : A(0);
+    dot = Layout::reduce(t, dot, Sum{}, shared.partials);
+    A a = sum / A(width), b = dot * scale * scale / A(width);
+    T* to = dx + r * width;
+    row.each([&](int64_t i, auto& in) {
+      typename In::Part factor = read_chunk<In::size>(gamma + i), out;
+      if (write == Write::add) out = read_chunk<In::size>(to + i);
+#pragma unroll
+      for (int k = 0; k < In::size; ++k) {
+        A g = load(factor.at[k]) * load(in[1].at[k]);
+        A d = scale * (g - a - (load(in[0].at[k]) - middle) * b);
+        if (write == Write::add) d += load(out.at[k]);
+        out.at[k] = convert<T>(d);
+      }
+      write_chunk(to + i, out);
+    });
+  }
+};
+
+/// parts[2, pieces, width] = sums of dy * xhat and of dy over pieces of the rows. A block for each
+/// piece of 32 threads' columns; its warps take rows in turn and are joined in order.
+template <class T, int size> struct NormWeightPieces {
+  static constexpr int threads = 256, warps = threads / 32, columns = 32 * size;
+  using A = Accumulator<T>;
+  struct Shared {
+    A sums[warps][2][columns];
+  };
+  const T *x, *dy;
+  const A *mean, *rstd;
+  A* parts;
+  int64_t rows, width, pieces;
+
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    int64_t groups = (width + columns - 1) / columns, piece = t.block.x / groups;
+    int64_t first = (t.block.x - piece * groups) * columns, column = first + t.lane() * size;
+    int64_t begin = rows * piece / pieces, end = rows * (piece + 1) / pieces;
+    A dgamma[size], dbeta[size];
+#pragma unroll
+    for (int k = 0; k < size; ++k) dgamma[k] = dbeta[k] = 0;
+    if (column < width)
+#pragma unroll 4
+      for (int64_t r = begin + t.warp(); r < end; r += warps) {
+        auto in = read_chunk<size>(x + r * width + column);
+        auto up = read_chunk<size>(dy + r * width + column);
+        A middle = mean ? mean[r] : A(0), scale = rstd[r];
+#pragma unroll
+        for (int k = 0; k < size; ++k) {
+          dgamma[k] += load(up.at[k]) * ((load(in.at[k]) - middle) * scale);
+          dbeta[k] += load(up.at[k]);
+        }
+      }
+#pragma unroll
+    for (int k = 0; k < size; ++k) {  // transposed, so that neighbours lie in different banks
+      shared.sums[t.warp()][0][k * 32 + t.lane()] = dgamma[k];
+      shared.sums[t.warp()][1][k * 32 + t.lane()] = dbeta[k];
+    }
+    t.sync();
+    for (int i = t.id; i < 2 * columns; i += t.threads) {
+      int which = i / columns, c = i % columns;
+      A sum = 0;
+#pragma unroll
+      for (int w = 0; w < warps; ++w) sum += shared.sums[w][which][c % size * 32 + c / size];
+      if (first + c < width) parts[(which * pieces + piece) * width + first + c] = sum;
+    }
+  }
+};
+
+/// dgamma, dbeta [width] = the sums of their pieces, or +=. A block for 32 columns of one; its
+/// warps take pieces in turn and are joined in order.
+template <class A, class U> struct JoinNormWeights {
+  static constexpr int threads = 256, warps = threads / 32;
+  struct Shared {
+    A sums[warps][32];
+  };
+  const A* parts;
+  U *dgamma, *dbeta;
+  int64_t width, pieces;
+  Write write;
+
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    int64_t column = t.block.x * 32 + t.lane();
+    const A* from = parts + t.block.y * pieces * width + column;
+    A sum = 0;
+    if (column < width)
+#pragma unroll 4
+      for (int64_t p = t.warp(); p < pieces; p += warps) sum += from[p * width];
+    shared.sums[t.warp()][t.lane()] = sum;
+    t.sync();
+    if (t.warp() > 0 || column >= width) return;
+    sum = 0;
+#pragma unroll
+    for (int w = 0; w < warps; ++w) sum += shared.sums[w][t.lane()];
+    U& to = (t.block.y == 0 ? dgamma : dbeta)[column];
+    if (write == Write::add) put<true>(to, sum);
+    else put<false>(to, sum);
+  }
+};
+
+}  // namespace triax::cuda::TRIAX_TARGET

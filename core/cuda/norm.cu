@@ -1,0 +1,79 @@
+#include "core/cuda/kernels/norm.h"
+#include "core/cuda/tensors.h"
+
+namespace triax::cuda::TRIAX_TARGET {
+namespace {
+
+struct Queue {
+  Stream stream;
+  std::shared_ptr<Allocator> memory;
+};
+
+// As many pieces as make a few blocks for every processor of a large GPU, of 32 rows at least.
+int64_t pieces_of(int64_t rows, int64_t groups) {
+  return fn::max<int64_t>(1, fn::min((rows + 31) / 32, (1056 + groups - 1) / groups));
+}
+
+template <class T, class U, int size>
+void weights(const Queue& q, const Norm& n, const Tensor& dy, U* dgamma, U* dbeta, Write write) {
+  using A = Accumulator<T>;
+  using Pieces = NormWeightPieces<T, size>;
+  int64_t rows = n.rstd.numel(), width = n.x.size(-1);
+  if (width == 0) return;
+  int64_t groups = (width + Pieces::columns - 1) / Pieces::columns;
+  int64_t pieces = pieces_of(rows, groups);
+  Scratch<A> parts(q.memory, 2 * pieces * width);
+  launch(q.stream, {groups * pieces},
+         Pieces{values<T>(n.x), values<T>(dy), values<A>(n.mean), values<A>(n.rstd), parts.data(),
+                rows, width, pieces});
+  launch(q.stream, {(width + 31) / 32, dbeta ? 2 : 1},
+         JoinNormWeights<A, U>{parts.data(), dgamma, dbeta, width, pieces, write});
+}
+
+}  // namespace
+
+void Cuda::norm(const Norm& n, const Tensor& y) {
+  int64_t rows = n.rstd.numel(), width = n.x.size(-1);
+  if (rows == 0) return;
+  visit_float(y.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const T *x = values<T>(n.x), *gamma = values<T>(n.gamma), *beta = values<T>(n.beta);
+    T* to = values<T>(y);
+    visit_layout<T>(width, rows_aligned(width, x, gamma, beta, to), [&]<class Layout>() {
+      launch(stream(), Layout::grid(rows),
+             NormForward<T, Layout>{x, gamma, beta, values<A>(n.mean), values<A>(n.rstd), to, rows,
+                                    width, A(n.eps)});
+    });
+  });
+}
+
+void Cuda::norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) {
+  int64_t rows = n.rstd.numel(), width = n.x.size(-1);
+  if (rows == 0) return;
+  visit_float(dx.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const T *x = values<T>(n.x), *gamma = values<T>(n.gamma), *up = values<T>(dy);
+    T* to = values<T>(dx);
+    visit_layout<T>(width, rows_aligned(width, x, gamma, up, to), [&]<class Layout>() {
+      launch(stream(), Layout::grid(rows),
+             NormBackward<T, Layout>{x, gamma, up, values<A>(n.mean), values<A>(n.rstd), to, rows,
+                                     width, write});
+    });
+  });
+}
+
+void Cuda::norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& dgamma,
+                                 const Tensor& dbeta, Write write) {
+  Queue q{stream(), allocator()};
+  visit_float(dy.dtype(), [&]<class T>() {
+    visit_sum<T>(dgamma.dtype(), [&]<class U>() {
+      constexpr int size = pack_size<T>();
+      U *to_gamma = values<U>(dgamma), *to_beta = values<U>(dbeta);
+      bool aligned = rows_aligned(n.x.size(-1), values<const T>(n.x), values<const T>(dy));
+      if (aligned) weights<T, U, size>(q, n, dy, to_gamma, to_beta, write);
+      else weights<T, U, 1>(q, n, dy, to_gamma, to_beta, write);
+    });
+  });
+}
+
+}  // namespace triax::cuda::TRIAX_TARGET

@@ -1,0 +1,79 @@
+#include "tests/cuda/emulated.h"
+
+namespace triax::test {
+namespace {
+
+class CudaEmbedding : public CudaKernels {
+ protected:
+  // The sums are made in the same order: no bit may differ.
+  void expect_equal_sums(const Tensor& ids, int64_t first, const Shape& table, int64_t skip) {
+    SCOPED_TRACE(testing::Message() << ids.numel() << " tokens to " << str(table) << ", skip "
+                                    << skip << ", first " << first);
+    Tensor dy = exact(randn({ids.numel(), table[1]}, dtype, 2), skip);
+    std::vector<DType> tables = {sums};
+    if (dtype != sums) tables.push_back(dtype);
+    for (DType to : tables)
+      expect_equal(
+          [&](Backend& on) {
+            Tensor set = sevens(table, to, skip), added = exact(randn(table, to, 3), skip);
+            on.embedding_backward(ids, dy, first, set, Write::set);
+            on.embedding_backward(ids, dy, first, added, Write::add);
+            return Tensors{set, added};
+          },
+          0);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Emulated, CudaEmbedding, every_dtype(), name_of_dtype);
+
+// Numbers below `bound`, many of them equal.
+Tensor some_ids(int64_t n, int64_t bound, DType dtype) {
+  Tensor x = empty({n}, i64, cpu);
+  for (int64_t i = 0; i < n; ++i) x.data<int64_t>()[i] = (i * i + i / 3) % bound;
+  return exact(x.to(dtype));
+}
+
+TEST_P(CudaEmbedding, OfASlice) {
+  const int64_t first = 10, rows = 20;
+  for (int64_t tokens : odd_sizes)
+    for (int64_t width : {0, 1, 31, 33, 264, 1000})
+      for (int64_t skip : {0, 1}) {
+        if (tokens == 1000 ? width != 33 : width == 1000 && tokens != 33) continue;
+        Tensor table = exact(randn({rows, width}, dtype, 1), skip);
+        Tensor ids = some_ids(tokens, 40, skip ? i32 : i64);
+        expect_equal(
+            [&](Backend& on) {
+              Tensor y = sevens({tokens, width}, dtype, skip);
+              on.embedding(ids, table, first, y);
+              return Tensors{y};
+            },
+            0);
+      }
+}
+
+TEST_P(CudaEmbedding, BackwardOfASlice) {
+  for (int64_t tokens : odd_sizes)
+    for (int64_t width : {1, 31, 33, 132})
+      for (int64_t skip : {0, 1}) {
+        if (tokens == 1000 && width % 33) continue;
+        expect_equal_sums(some_ids(tokens, 40, skip ? i32 : i64), 10, {20, width}, skip);
+      }
+}
+
+TEST_P(CudaEmbedding, BackwardOfManyTokens) {  // tiles are merged, once and twice
+  expect_equal_sums(some_ids(3000, 700, i64), 0, {700, 4}, 0);
+  expect_equal_sums(some_ids(9001, 900, i32), 100, {300, 4}, 0);
+}
+
+TEST_P(CudaEmbedding, BackwardOfOneRow) {  // as many tokens as a warp has under way, and more
+  for (int64_t tokens : {32, 37, 200}) expect_equal_sums(some_ids(tokens, 1, i64), 0, {3, 33}, 0);
+}
+
+TEST_P(CudaEmbedding, BackwardIntoNothing) {
+  b.embedding_backward(some_ids(5, 3, i64), randn({5, 4}, dtype, 1), 0, empty({0, 4}, dtype, cpu),
+                       Write::set);
+  b.embedding_backward(some_ids(5, 3, i64), empty({5, 0}, dtype, cpu), 0, empty({3, 0}, dtype, cpu),
+                       Write::set);
+}
+
+}  // namespace
+}  // namespace triax::test

@@ -1,0 +1,127 @@
+#include "tests/cuda/emulated.h"
+
+namespace triax::test {
+namespace {
+
+struct Case {
+  Shape shape;  // [rows, width]
+  int64_t skip;
+  bool layer;  // else RMS norm
+};
+
+class CudaNorm : public CudaKernels {
+ protected:
+  // x around 1.5, a gamma and, for layer norm, a beta. The statistics are `f`'s to make.
+  Norm inputs(const Case& c) {
+    Tensor x = randn(c.shape, f64, 1);
+    for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] += 1.5;
+    Shape width{c.shape[-1]};
+    Norm n{exact(x.to(dtype), c.skip), exact(randn(width, dtype, 2), c.skip), {}, {}, {}, 1e-5};
+    if (c.layer) n.beta = exact(randn(width, dtype, 3), c.skip);
+    return n;
+  }
+  void add_statistics(Norm& n, const Case& c) {
+    n.rstd = sevens({c.shape[0]}, sums);
+    if (c.layer) n.mean = sevens({c.shape[0]}, sums);
+  }
+  // The same with the CPU's statistics.
+  Norm known(const Case& c) {
+    Norm n = inputs(c);
+    add_statistics(n, c);
+    host.norm(n, empty(c.shape, dtype, cpu));
+    return n;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Emulated, CudaNorm, every_dtype(), name_of_dtype);
+
+// f(case): of every way that a row is held: in a warp's registers or a block's, or in memory.
+template <class F> void each_case(F f) {
+  std::vector<Shape> shapes = {{0, 8}, {9, 768}, {3, 2056}};
+  for (int64_t width : {1031, 5000, 8192, 33000}) shapes.push_back({1, width});
+  for (int64_t n : odd_sizes) {
+    if (n > 1) shapes.push_back({5, n});  // of a width of 1 nothing is left but rounding
+    shapes.push_back({n > 100 ? 41 : n, 33});
+  }
+  for (const Shape& shape : shapes)
+    for (int64_t skip : {0, 1})
+      for (bool layer : {true, false}) {
+        if (shape[-1] >= 1000 && layer == (skip == 1)) continue;
+        SCOPED_TRACE(str(shape) + (skip ? ", not aligned" : "") + (layer ? ", layer" : ", rms"));
+        f(Case{shape, skip, layer});
+      }
+}
+
+TEST_P(CudaNorm, Forward) {
+  each_case([&](const Case& c) {
+    Norm n = inputs(c);
+    expect_equal([&](Backend& on) {
+      add_statistics(n, c);
+      Tensor y = sevens(c.shape, dtype, c.skip);
+      on.norm(n, y);
+      Tensors all{y, n.rstd};
+      if (c.layer) all.push_back(n.mean);
+      return all;
+    });
+  });
+}
+
+TEST_P(CudaNorm, Backward) {
+  each_case([&](const Case& c) {
+    Norm n = known(c);
+    Tensor dy = exact(randn(c.shape, dtype, 4), c.skip);
+    expect_equal(
+        [&](Backend& on) {
+          Tensor dx = sevens(c.shape, dtype, c.skip), more = sevens(c.shape, dtype, c.skip);
+          on.norm_backward(n, dy, dx, Write::set);
+          on.norm_backward(n, dy, more, Write::add);
+          return Tensors{dx, more};
+        },
+        2 * within);
+  });
+}
+
+TEST_P(CudaNorm, OneElementPerRow) {  // which is its own mean
+  Case c{{5, 1}, 0, true};
+  Norm n = inputs(c);
+  Tensors y = in_any_order([&] {
+    add_statistics(n, c);
+    Tensor out = sevens(c.shape, dtype);
+    b.norm(n, out);
+    return Tensors{out, n.mean};
+  });
+  expect_near(y[0], doubles(n.beta.expand({5, 1})), within);
+  expect_near(y[1], doubles(n.x), within);
+}
+
+TEST_P(CudaNorm, BackwardOfWeights) {
+  std::vector<Shape> shapes = {{0, 8}, {1, 1031}, {5, 1000}, {300, 264}};  // pieces and groups
+  for (int64_t n : odd_sizes) shapes.push_back({fn::min<int64_t>(n, 200), 33});
+  for (const Shape& shape : shapes)
+    for (int64_t skip : {0, 1})
+      for (bool layer : {true, false})
+        for (Write write : {Write::set, Write::add}) {
+          SCOPED_TRACE(str(shape) + (skip ? ", not aligned" : "") + (layer ? ", layer" : ", rms"));
+          Norm n = known({shape, skip, layer});
+          n.gamma = n.beta = {};
+          Tensor dy = exact(randn(shape, dtype, 4), skip);
+          DType to = write == Write::set ? dtype : sums;
+          Shape width{shape[-1]};
+          expect_equal(
+              [&](Backend& on) {
+                Tensor dgamma = sevens(width, to), dbeta = layer ? sevens(width, to) : Tensor();
+                on.norm_backward_weights(n, dy, dgamma, dbeta, write);
+                return layer ? Tensors{dgamma, dbeta} : Tensors{dgamma};
+              },
+              tolerance(to) + 20 * tolerance(sums));
+        }
+}
+
+TEST_P(CudaNorm, OfAWidthOfZero) {
+  Norm n{empty({3, 0}, dtype, cpu), empty({0}, dtype, cpu), {}, {}, sevens({3}, sums), 1e-5};
+  b.norm(n, empty({3, 0}, dtype, cpu));
+  b.norm_backward(n, n.x, empty({3, 0}, dtype, cpu), Write::set);
+  b.norm_backward_weights(n, n.x, empty({0}, sums, cpu), {}, Write::set);
+}
+
+}  // namespace
+}  // namespace triax::test
