@@ -63,7 +63,7 @@ void between(int to_index, const Tensor& from, const Tensor& to) {
                               there.stream()),
           "cudaMemcpyPeerAsync");
   read.record(there.stream());
-  // read.hold(context(from.device().index).stream());
+  read.hold(context(from.device().index).stream());
 }
 
 }  // namespace
