@@ -10,10 +10,14 @@
 namespace triax {
 
 Mark::~Mark() = default;
+Graph::~Graph() = default;
 Backend::~Backend() = default;
 std::shared_ptr<Allocator> Backend::host_allocator() { return allocator(); }
 void Backend::transfer(const Tensor& from, const Tensor& to) { copy(from, to); }
 std::unique_ptr<Mark> Backend::mark() { return nullptr; }
+std::unique_ptr<Graph> Backend::capture(const std::function<void()>&) {
+  fail(Exit::config, "graph: {} has none; expected a GPU", name());
+}
 void Backend::plan_update(const Tensor& wish, const Tensor& sums, const Tensor& plan) {
   const double* sum = sums.data<double>();
   auto& p = *static_cast<UpdatePlan*>(plan.data());

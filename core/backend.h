@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 
 #include "core/functors.h"
@@ -86,6 +87,14 @@ class Mark {
   virtual void wait() const = 0;
 };
 
+/// Work that was captured once and is queued at one stroke.
+class Graph {
+ public:
+  virtual ~Graph();
+  /// Queue it. The rows of every dropout mask stand `rows` further on than when it was captured.
+  virtual void launch(int64_t rows) = 0;
+};
+
 /// What a device must be able to do. The ops validate; kernels trust: tensors lie on this device,
 /// are contiguous unless said otherwise, have fitting shapes, and outputs never overlap inputs
 /// unless they are the same tensor in an elementwise kernel. "dtype" of a rule: all floats work.
@@ -106,6 +115,12 @@ class Backend {
   virtual void transfer(const Tensor& from, const Tensor& to);
   /// Behind all that this thread has queued so far; null where nothing is ever queued.
   virtual std::unique_ptr<Mark> mark();
+  /// What `work` queues from this thread is not done but kept, with the addresses and numbers that
+  /// it was given: tensors made before it are read and written again by every launch(), those made
+  /// in it must live as long as the graph. It must not wait for the device or copy from the host,
+  /// and should have run once as it is. Throws Error 70 if it cannot be captured, 78 on devices
+  /// without graphs.
+  virtual std::unique_ptr<Graph> capture(const std::function<void()>& work);
 
   // -- Movement. Any strides here.
   /// Converts dtypes. One side may be on another device: from.device() is the source's.

@@ -10,7 +10,7 @@ void Cuda::tiled_attention_backward(const Attention& a, const Tensor& y, const T
     visit_head_width(a.head_dim, [&]<int width>() {
       using Queries = AttentionBackwardQueries<T, width>;
       Scratch<A> delta(allocator(), lse.numel());
-      AttentionGradients<T> gradients{attention_heads<T>(a, y, dy, dqkv),
+      AttentionGradients<T> gradients{attention_heads<T>(a, shifted_rows(), y, dy, dqkv),
                                       values<T>(y),
                                       values<T>(dy),
                                       values<A>(lse),

@@ -43,7 +43,8 @@ void Cuda::dropout(const Tensor& x, const random::Mask& mask, const Tensor& y) {
   visit_float(y.dtype(), [&]<class T>() {
     bool packed = r.width % 4 == 0 && (mask.column & 3) == 0;
     packed = packed && packs_fit(values<T>(x), values<T>(y));
-    Dropout<T> kernel{values<T>(x), values<T>(y), mask, r.rows, r.width, groups, packed};
+    Dropout<T> kernel{values<T>(x), values<T>(y), mask,   shifted_rows(),
+                      r.rows,       r.width,      groups, packed};
     launch_map(stream(), r.rows * groups, 1, kernel);
   });
 }

@@ -37,12 +37,16 @@ class Context {
   const std::shared_ptr<Pool>& pool() const { return pool_; }
   /// Pinned memory of the host, which the GPU reads and writes without help of the CPU.
   const std::shared_ptr<Pool>& host_pool() const { return host_pool_; }
+  /// While a graph is captured: where its masks find their shift. Else null.
+  const int64_t* shifted_rows() const { return shifted_rows_; }
+  void set_shifted_rows(const int64_t* rows) { shifted_rows_ = rows; }
   /// The host waits for all that was queued. Throws Error 70 if a kernel failed.
   void synchronize() const;
 
  private:
   std::shared_ptr<CUstream_st> stream_;
   std::shared_ptr<Pool> pool_, host_pool_;
+  const int64_t* shifted_rows_ = nullptr;
 };
 
 /// The calling thread's context on GPU `index`, made at first use; that device becomes the current

@@ -17,6 +17,7 @@ class Cuda : public Backend {
   std::shared_ptr<Allocator> host_allocator() override;
   void transfer(const Tensor& from, const Tensor& to) override;
   std::unique_ptr<Mark> mark() override;
+  std::unique_ptr<Graph> capture(const std::function<void()>& work) override;
 
   void copy(const Tensor& from, const Tensor& to) override;
   void fill(const Tensor& x, double value) override;
@@ -67,6 +68,8 @@ class Cuda : public Backend {
  private:
   /// The calling thread's on this device, which becomes the current one.
   Stream stream() const;
+  /// What to add to the rows of masks while a graph is captured, in device memory; else null.
+  const int64_t* shifted_rows() const;
   /// copy() between tensors of this device.
   void copy_here(const Tensor& from, const Tensor& to);
   /// triax's own kernels: heads of up to 256 elements, any dtype, with dropout.

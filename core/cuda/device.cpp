@@ -39,6 +39,8 @@ const char* Cuda::name() const { return name_.c_str(); }
 Stream Cuda::stream() const { return Stream{context(index_).stream()}; }
 std::unique_ptr<Mark> Cuda::mark() { return std::make_unique<EventMark>(context(index_).stream()); }
 
+const int64_t* Cuda::shifted_rows() const { return context(index_).shifted_rows(); }
+
 }  // namespace TRIAX_TARGET
 
 Backend& backend_of(int index) {

@@ -13,6 +13,10 @@ std::shared_ptr<Allocator> Cuda::host_allocator() { return allocator(); }
 void Cuda::copy(const Tensor& from, const Tensor& to) { copy_here(from, to); }
 void Cuda::transfer(const Tensor& from, const Tensor& to) { copy_here(from, to); }
 std::unique_ptr<Mark> Cuda::mark() { return nullptr; }
+std::unique_ptr<Graph> Cuda::capture(const std::function<void()>& work) {
+  return Backend::capture(work);
+}
+const int64_t* Cuda::shifted_rows() const { return nullptr; }
 void Cuda::matmul(const Matmul& p) { backend(cpu).matmul(p); }
 
 }  // namespace triax::cuda::TRIAX_TARGET

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "core/check.h"
 
@@ -78,6 +79,23 @@ void Pool::trim() {
     blocks.clear();
   }
   unused_ = 0;
+}
+
+std::shared_ptr<void> Pool::set_aside() {
+  std::lock_guard guard(mutex_);
+  using Blocks = std::unordered_map<size_t, std::vector<Block>>;
+  auto give_back = [pool = shared_from_this()](Blocks* blocks) {
+    std::lock_guard again(pool->mutex_);
+    for (auto& [size, some] : *blocks)
+      for (Block& block : some) {
+        pool->free_[size].push_back(std::move(block));
+        pool->unused_ += size;
+      }
+    delete blocks;
+  };
+  std::shared_ptr<Blocks> aside(new Blocks(std::exchange(free_, {})), give_back);
+  unused_ = 0;
+  return aside;
 }
 
 size_t Pool::unused() const {

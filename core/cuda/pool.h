@@ -31,7 +31,7 @@ class BlockSource {
 /// memory, once the work that used it is done). A steady step
 /// asks for the sizes of the step before and allocates nothing. Safe to call from any thread;
 /// allocate() is the owner's, who queues the work.
-class Pool final : public Allocator {
+class Pool final : public Allocator, public std::enable_shared_from_this<Pool> {
  public:
   explicit Pool(std::unique_ptr<BlockSource> source);
   ~Pool() override;
@@ -41,6 +41,9 @@ class Pool final : public Allocator {
   void deallocate(void* data, size_t bytes) noexcept override;
   /// Give up all blocks that nobody uses.
   void trim();
+  /// Takes the blocks that nobody uses out of the pool for as long as the handle lives: a graph
+  /// goes on writing to those that were used when it was captured.
+  std::shared_ptr<void> set_aside();
   /// Bytes of blocks that nobody uses.
   size_t unused() const;
 

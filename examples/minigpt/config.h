@@ -62,6 +62,7 @@ struct TrainConfig {
   std::string comm = "auto";   ///< auto, mpi, threads
   int64_t ranks = 0;           ///< only with comm = threads; 0: one
   std::string device = "cpu";  ///< cpu, cuda
+  bool graph = false;
   std::string precision = "fp32";
   double loss_scale = 0;  ///< fp16 only; 0: dynamic
   std::string recompute = "off";

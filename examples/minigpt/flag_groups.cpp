@@ -180,6 +180,7 @@ Flags run_flags(TrainConfig& c) {
       {"val-every", group, "N", "steps between validations; 0: only at the end", &c.val_every, {0}},
       {"seed", group, "N", "of weights, dropout and the order of samples", &c.seed},
       {"device", group, "cpu|cuda", "what tensors live on", &c.device, {}, {"cpu", "cuda"}},
+      {"graph", group, "", "queue each step at one stroke, as a CUDA graph", &c.graph},
       {"precision",
        group,
        "fp32|bf16|fp16",

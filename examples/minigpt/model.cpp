@@ -141,9 +141,16 @@ Tensor Gpt::embed(const nn::Batch& batch) const {
 /// Rows 0 .. time - 1 of the position table, again for every sequence.
 Tensor Gpt::positions(const nn::Batch& batch) const {
   int64_t rows = tp_.rows(batch.ids.numel()), first = tp_.first_row(rows);
-  std::vector<int32_t> ids(static_cast<size_t>(rows));
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t((first + int64_t(i)) % batch.time);
-  return positions_(from_host(ids, {rows}, batch.ids.device()));
+  auto& [known, time] = position_ids_;  // alike in every step
+  if (!known.defined() || known.size(0) != rows || time != batch.time ||
+      known.device() != batch.ids.device()) {
+    std::vector<int32_t> ids(static_cast<size_t>(rows));
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t((first + int64_t(i)) % batch.time);
+    memory::Scope scope(memory::buffers);
+    known = from_host(ids, {rows}, batch.ids.device());
+    time = batch.time;
+  }
+  return positions_(known);
 }
 
 Tensor Gpt::head(const Tensor& x, const nn::Batch& batch) const {

@@ -68,6 +68,7 @@ class Gpt : public nn::Module {
   ModelConfig config_;
   parallel::VocabularyEmbedding& tokens_;
   nn::Embedding& positions_;
+  mutable std::pair<Tensor, int64_t> position_ids_;  // of the last batch, and its time
   nn::Dropout& drop_;
   std::vector<Block*> blocks_;
   nn::LayerNorm& final_norm_;

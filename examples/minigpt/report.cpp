@@ -44,15 +44,10 @@ Tensor highest(parallel::Communicator& world) {
   return tops;
 }
 
-const Tensor& added_up(parallel::Communicator& world, const Tensor& sums) {
-  world.all_reduce(sums).wait();
-  return sums;
-}
-
 }  // namespace
 
 TotalsToCome::TotalsToCome(parallel::Communicator& world, const Tensor& sums)
-    : sums_(added_up(world, sums)), tops_(highest(world)) {}
+    : sums_(sums), tops_(highest(world)) {}
 
 Totals TotalsToCome::totals() const {
   auto tops = tops_.values().to_host<double>();

@@ -19,13 +19,12 @@ struct Totals {
   double memory_bytes = 0;  ///< high-water of tensor memory, largest rank
   bool stop = false;        ///< a rank was asked to stop
 };
-/// The same on their way: the device adds up, the host goes on.
+/// The same on their way to the host, which goes on.
 class TotalsToCome {
  public:
-  /// `sums` f64: the loss first, and what else shall be added up; they become the sums of all
-  /// ranks. Collective over `world`.
+  /// `sums` f64 of all ranks: the loss first. Collective over `world`.
   TotalsToCome(parallel::Communicator& world, const Tensor& sums);
-  /// Both wait for them. `sums`: of all ranks, as many as were given.
+  /// Both wait for them.
   Totals totals() const;
   std::vector<double> sums() const { return sums_.values().to_host<double>(); }
 

@@ -14,30 +14,68 @@ Stepper::Stepper(const TrainConfig& c, const TextData& text, parallel::Mesh& mes
       adam_(data().slots(), adam_options(c)),
       schedule_{.peak = c.lr, .low = c.min_lr, .warmup = c.warmup, .steps = c.steps},
       scaler_(scaling(c)),
-      plan_(zeros({UpdatePlan::size}, f64, mesh.world().device())),
+      wish_(zeros({UpdateWish::size}, f64, mesh.world().device())),
+      sums_(zeros({3}, f64, wish_.device())),
+      plan_(zeros({UpdatePlan::size}, f64, wish_.device())),
       lag_(plan_.device() == cpu || c.precision == "fp16" ? 0 : 1) {}
 
-Tensor Stepper::forward_backward(int64_t step, Replica::Watch watch) {
-  return replica_.step([&](int64_t micro) { return feed_.at(step, micro); },
-                       scaler_.scale() / double(tokens_per_step()), watch);
+Stepper::Batches Stepper::batches_of(int64_t step) const {
+  return [this, step](int64_t micro) { return feed_.at(step, micro); };
+}
+
+Tensor Stepper::forward_backward(const Batches& batches, Replica::Watch watch) {
+  return replica_.step(batches, scaler_.scale() / double(tokens_per_step()), watch);
 }
 
 void Stepper::take(int64_t step) {
-  Tensor loss = forward_backward(step, Replica::Watch::off);
-  Tensor sums = zeros({3}, f64, plan_.device());  // loss, squares, non-finite
-  copy_(sums.narrow(0, 0, 1), loss);
-  data().add_squares(sums.narrow(0, 1, 2));
-  TotalsToCome totals(mesh_.world(), sums);
   UpdateWish wish{.lr = schedule_.at(adam_.steps() + 1),
                   .step = double(adam_.steps() + 1),
                   .loss_scale = scaler_.scale(),
                   .clip = config_.clip,
                   .halts = config_.precision == "fp16" ? 0. : 1.};
-  Tensor wished = from_host(values_of(wish), {UpdateWish::size}, plan_.device());
-  backend(plan_).plan_update(wished, sums.narrow(0, 1, 2), plan_);
+  copy_(wish_, from_host(values_of(wish), wish_.shape(), cpu));
+  if (config_.graph && taken_ >= 2) queue_graph(step);
+  else queue(batches_of(step));
+  ++taken_;
+  pending_.push_back({step, wish, TotalsToCome(mesh_.world(), sums_)});
+}
+
+/// All that a device does in a step.
+void Stepper::queue(const Batches& batches) {
+  Tensor loss = forward_backward(batches, Replica::Watch::off);
+  fill_(sums_, 0);
+  copy_(sums_.narrow(0, 0, 1), loss);
+  Tensor squares = sums_.narrow(0, 1, 2);
+  data().add_squares(squares);
+  mesh_.world().all_reduce(sums_).wait();
+  backend(plan_).plan_update(wish_, squares, plan_);
   adam_.step(plan_);
   data().publish();
-  pending_.push_back({step, wish, std::move(totals)});
+}
+
+void Stepper::queue_graph(int64_t step) {
+  int64_t updates = adam_.steps();
+  if (!captured_ || captured_->loss_scale != scaler_.scale()) capture(step);
+  for (size_t m = 0; m < captured_->batches.size(); ++m) {
+    nn::Batch now = feed_.at(step, int64_t(m));
+    copy_(captured_->batches[m].ids, now.ids);
+    copy_(captured_->batches[m].targets, now.targets);
+  }
+  captured_->graph->launch((step - captured_->step) * tokens_per_step());
+  adam_.set_steps(updates + 1);
+}
+
+void Stepper::capture(int64_t step) {
+  captured_.reset();
+  Captured c{.step = step, .loss_scale = scaler_.scale()};
+  for (int64_t m = 0; m < config_.accumulation(); ++m) {
+    nn::Batch b = feed_.at(step, m);
+    b.ids = b.ids.to(plan_.device()), b.targets = b.targets.to(plan_.device());
+    c.batches.push_back(b);
+  }
+  auto fixed = [&c](int64_t micro) { return c.batches[size_t(micro)]; };
+  c.graph = backend(plan_).capture([&] { queue(fixed); });
+  captured_ = std::move(c);
 }
 
 std::vector<StepRecord> Stepper::records(Upto upto) {
@@ -71,7 +109,7 @@ StepRecord Stepper::record(const Pending& p) {
 
 /// Runs the unchanged step once more, watched: where did the first inf or NaN come from?
 std::string Stepper::trace_overflow(int64_t step) {
-  forward_backward(step, Replica::Watch::on);
+  forward_backward(batches_of(step), Replica::Watch::on);
   return describe(data().first_non_finite());
 }
 
@@ -85,6 +123,7 @@ double Stepper::validate() {
     return b;
   };
   Tensor mine = replica_.evaluate((text_.val_windows() + each - 1) / each, batch);
+  mesh_.world().all_reduce(mine).wait();
   return TotalsToCome(mesh_.world(), mine).totals().loss / double(text_.val_tokens());
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 #include <deque>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/update.h"
@@ -18,6 +20,9 @@ namespace triax::minigpt {
 /// far it is clipped; the host reads what came of it when the next step is queued already, so that
 /// the device never waits for the host. After a gradient that is not finite no queued step changes
 /// anything either; with a loss scale, which the next step needs, the host does not run ahead.
+///
+/// With --graph the third step is captured as a graph, which all later ones launch: on a new loss
+/// scale it is captured anew.
 class Stepper {
  public:
   /// All three must outlive it. Collective.
@@ -46,7 +51,12 @@ class Stepper {
     UpdateWish wish;
     TotalsToCome totals;
   };
-  Tensor forward_backward(int64_t step, Replica::Watch watch);
+  using Batches = std::function<nn::Batch(int64_t micro)>;
+  Tensor forward_backward(const Batches& batches, Replica::Watch watch);
+  Batches batches_of(int64_t step) const;
+  void queue(const Batches& batches);
+  void queue_graph(int64_t step);
+  void capture(int64_t step);
   StepRecord record(const Pending& p);
   std::string trace_overflow(int64_t step);
   int64_t tokens_per_step() const { return config_.global_batch * config_.model.context; }
@@ -59,10 +69,20 @@ class Stepper {
   optim::AdamW adam_;
   optim::Schedule schedule_;
   optim::LossScaler scaler_;
-  Tensor plan_;                  // an UpdatePlan
+  Tensor wish_, sums_, plan_;    // UpdateWish; loss, squares, non-finite; UpdatePlan
   size_t lag_;                   // steps that may be on their way
   std::deque<Pending> pending_;  // taken, not yet recorded
   bool stop_ = false;
+
+  /// With --graph: one step, captured, on batches that lie where it reads them.
+  struct Captured {
+    int64_t step;
+    double loss_scale;
+    std::vector<nn::Batch> batches;
+    std::unique_ptr<Graph> graph;
+  };
+  std::optional<Captured> captured_;
+  int64_t taken_ = 0;  // steps since the start of this process
 };
 
 }  // namespace triax::minigpt

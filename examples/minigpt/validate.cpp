@@ -37,6 +37,23 @@ void check_built(const TrainConfig& c) {
               c.loss_scale, c.precision);
 }
 
+/// What a captured step cannot hold: the host's part of it, and layers that wait for each other.
+void check_graph(const TrainConfig& c, int64_t ranks) {
+  if (!c.graph) return;
+  auto without = [](bool fine, const std::string& flag, const char* why) {
+    check_input(fine, Exit::config, "graph with {}\n  {}. Leave --graph out, or change that.", flag,
+                why);
+  };
+  without(c.device != "cpu", "device=cpu", "Only GPUs have graphs");
+  without(ranks == 1 || c.comm == "nccl", "comm=" + c.comm,
+          "Ranks that meet on the host stop the device in every step");
+  without(c.mesh.pp == 1, fmt::format("pp={}", c.mesh.pp), "Stages wait for each other");
+  without(c.mesh.zero < 3, fmt::format("zero={}", c.mesh.zero),
+          "ZeRO-3 gives weights back and gets others");
+  without(c.offload == "off", "offload=" + c.offload, "The host updates the weights");
+  without(!c.ledger, "ledger", "It counts what the host asks for, which is once");
+}
+
 void check_model(const ModelConfig& m) {
   double width = double(m.width), parameters = double(m.layers) * 12 * width * width;
   check_input(parameters < 1e15, Exit::config,
@@ -143,6 +160,7 @@ void validate(const TrainConfig& config, int64_t ranks) {
   TrainConfig copy = config;
   for (const Flag& flag : train_verb(copy).flags) check_value(flag, {Exit::config, flag.name});
   check_built(config);
+  check_graph(config, ranks);
   check_model(config.model);
   check_start(config.comm, config.ranks, "train");
   check_mesh(config.mesh, ranks, "train", model_fits(config));

@@ -56,6 +56,7 @@ template <class T> struct AttentionHeads {
   bool packed;  // all rows of all tensors start at multiples of 16 bytes
   Accumulator<T> scale;
   random::Mask mask;
+  const int64_t* shift;  // of the mask's rows; null: none
 
   TRIAX_HD int64_t blocks(int rows) const { return (time + rows - 1) / rows; }
   /// `number` counts heads, and these in sequences.
@@ -207,7 +208,7 @@ template <class Tile, class T> class AttentionDropout {
   TRIAX_HD AttentionDropout(const AttentionHeads<T>& heads, const AttentionRows& queries,
                             const AttentionRows& keys)
       : mask_(heads.mask),
-        row_(uint64_t(heads.mask.row + queries.sequence * heads.time + queries.first)),
+        row_(uint64_t(heads.mask.row + (heads.shift ? *heads.shift : 0) + queries.sequence * heads.time + queries.first)),
         column_(uint64_t(heads.mask.column + keys.head * heads.time + keys.first)) {}
   TRIAX_HD bool any() const { return mask_.p > 0; }
 

@@ -107,15 +107,17 @@ template <class T> struct Dropout {
   const T* x;
   T* y;
   random::Mask mask;
+  const int64_t* shift;  ///< of the mask's rows; null: none
   int64_t rows, width, groups;
   bool packed;
 
   TRIAX_HD void operator()(const Thread& t) const {
+    int64_t first = mask.row + (shift ? *shift : 0);
     int64_t skip = mask.column & 3;  // columns of a row's first group in front of the row
     for (int64_t i = t.global(); i < rows * groups; i += t.globals()) {
       int64_t r = i / groups, g = i - r * groups;
       random::Words w =
-          random::philox(mask.key, uint64_t(mask.row + r), uint64_t(mask.column) / 4 + uint64_t(g));
+          random::philox(mask.key, uint64_t(first + r), uint64_t(mask.column) / 4 + uint64_t(g));
       uint32_t words[4] = {w.x, w.y, w.z, w.w};
       if (packed) {
         Pack<T, 4> p = load_pack<4>(x + 4 * i);
