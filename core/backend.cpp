@@ -5,6 +5,7 @@
 #if TRIAX_CUDA
 #include "core/cuda/devices.h"
 #endif
+#include "core/gpus.h"
 #include "core/meta.h"
 
 namespace triax {
@@ -36,6 +37,14 @@ Backend& backend(Device device) {
       "device: {} asked for; this build has cpu only; configure with -DTRIAX_CUDA=ON for GPUs",
       device);
   return host::backend();
+}
+
+int gpu_count() {
+#if TRIAX_CUDA
+  return cuda::device_count();
+#else
+  return 0;
+#endif
 }
 
 void trim_memory() {

@@ -23,9 +23,9 @@ constexpr const char* corpus = "";
 
 Verb train_verb(TrainConfig& c) {
   Verb verb{"train", "Trains a transformer on the characters of a text.", {}};
-  for (Flags flags :
-       {model_flags(c.model), data_flags(c), optimisation_flags(c), mesh_flags(c.mesh),
-        rank_flags(c.comm, c.ranks), run_flags(c), memory_flags(c), checkpoint_flags(c)}) {
+  for (Flags flags : {model_flags(c.model), data_flags(c), optimisation_flags(c),
+                      mesh_flags(c.mesh), rank_flags(c.comm, c.ranks, c.device), run_flags(c),
+                      memory_flags(c), checkpoint_flags(c)}) {
     verb.flags.insert(verb.flags.end(), flags.begin(), flags.end());
   }
   return verb;
@@ -57,7 +57,7 @@ Verb sample_verb(SampleConfig& c) {
   };
   for (auto& flag : mesh_flags(c.mesh))
     if (flag.name == "pp" || flag.name == "tp") flags.push_back(flag);
-  for (auto& flag : rank_flags(c.comm, c.ranks)) flags.push_back(flag);
+  for (auto& flag : rank_flags(c.comm, c.ranks, c.device)) flags.push_back(flag);
   return {"sample", "Continues a text with a trained model.", std::move(flags)};
 }
 

@@ -59,9 +59,9 @@ struct TrainConfig {
   double clip = 1;  ///< 0: no clipping
 
   MeshConfig mesh;
-  std::string comm = "auto";   ///< auto, mpi, threads
+  std::string comm = "auto";   ///< auto, nccl, mpi, threads
   int64_t ranks = 0;           ///< only with comm = threads; 0: one
-  std::string device = "cpu";  ///< cpu, cuda
+  std::string device = "cpu";  ///< cpu, cuda, cuda:N
   bool graph = false;
   std::string precision = "fp32";
   double loss_scale = 0;  ///< fp16 only; 0: dynamic
@@ -94,6 +94,7 @@ struct SampleConfig {
   MeshConfig mesh;
   std::string comm = "auto";
   int64_t ranks = 0;
+  std::string device = "cpu";
 };
 
 /// Everything `minigpt parity` can be told: which run to compare with the same on one rank.

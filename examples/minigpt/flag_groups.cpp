@@ -141,17 +141,20 @@ Flags mesh_flags(MeshConfig& c) {
   };
 }
 
-Flags rank_flags(std::string& comm, int64_t& ranks) {
+Flags rank_flags(std::string& comm, int64_t& ranks, std::string& device) {
   const char* group = "Ranks";
   return {
       {"comm",
        group,
-       "auto|mpi|threads",
-       "what ranks are: processes under mpirun or srun, or threads of this one; auto: mpi where a "
-       "launcher started us",
+       "auto|nccl|mpi|threads",
+       "what ranks are, processes under mpirun or srun or threads of this one, and what moves "
+       "their "
+       "tensors; auto: nccl where every rank has a GPU of its own, else mpi where a launcher "
+       "started "
+       "us",
        &comm,
        {},
-       {"auto", "mpi", "threads"}},
+       {"auto", "nccl", "mpi", "threads"}},
       {"ranks",
        group,
        "N",
@@ -160,6 +163,9 @@ Flags rank_flags(std::string& comm, int64_t& ranks) {
        {0, 4096},
        {},
        "1"},
+      {"device", group, "cpu|cuda|cuda:N",
+       "what tensors live on; cuda: on each host its first rank takes GPU 0, the next GPU 1, ..",
+       &device},
   };
 }
 
@@ -179,7 +185,6 @@ Flags run_flags(TrainConfig& c) {
       {"ledger", group, "", "print what was communicated and held in memory", &c.ledger},
       {"val-every", group, "N", "steps between validations; 0: only at the end", &c.val_every, {0}},
       {"seed", group, "N", "of weights, dropout and the order of samples", &c.seed},
-      {"device", group, "cpu|cuda", "what tensors live on", &c.device, {}, {"cpu", "cuda"}},
       {"graph", group, "", "queue each step at one stroke, as a CUDA graph", &c.graph},
       {"precision",
        group,

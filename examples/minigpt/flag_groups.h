@@ -16,7 +16,7 @@ Flags model_flags(ModelConfig& c);
 Flags data_flags(TrainConfig& c);
 Flags optimisation_flags(TrainConfig& c);
 Flags mesh_flags(MeshConfig& c);
-Flags rank_flags(std::string& comm, int64_t& ranks);
+Flags rank_flags(std::string& comm, int64_t& ranks, std::string& device);
 Flags run_flags(TrainConfig& c);
 Flags memory_flags(TrainConfig& c);
 Flags checkpoint_flags(TrainConfig& c);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "examples/minigpt/devices.h"
 #include "examples/minigpt/sample.h"
 #include "examples/minigpt/stop_signal.h"
 #include "examples/minigpt/train.h"
@@ -11,14 +12,21 @@
 namespace triax::minigpt {
 namespace {
 
+parallel::WorldOptions world_options(const std::string& comm, const std::string& device) {
+  using enum parallel::GpuTransport;
+  auto transport = comm == "auto" ? automatic : comm == "nccl" ? nccl : host;
+  return {.device = device_named(device), .gpu_transport = transport};
+}
+
 template <class Config, class Body>
 Exit on_ranks(const Config& config, CommandLine line, const Body& body) {
   std::atomic<Exit> result = Exit::ok;  // the same on all ranks
   auto rank = [&](parallel::World& world) { result = body(world); };
+  auto options = world_options(config.comm, config.device);
   if (config.comm == "threads") {
-    parallel::run_worlds(int(std::max<int64_t>(1, config.ranks)), rank);
+    parallel::run_worlds(int(std::max<int64_t>(1, config.ranks)), rank, options);
   } else {
-    parallel::World world(line.argc, line.argv);
+    parallel::World world(line.argc, line.argv, options);
     rank(world);
   }
   return result;

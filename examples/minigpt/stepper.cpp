@@ -1,5 +1,9 @@
 #include "examples/minigpt/stepper.h"
 
+#include <string_view>
+
+#include "core/check.h"
+
 #include "examples/minigpt/offload.h"
 #include "examples/minigpt/precision.h"
 
@@ -17,7 +21,14 @@ Stepper::Stepper(const TrainConfig& c, const TextData& text, parallel::Mesh& mes
       wish_(zeros({UpdateWish::size}, f64, mesh.world().device())),
       sums_(zeros({3}, f64, wish_.device())),
       plan_(zeros({UpdatePlan::size}, f64, wish_.device())),
-      lag_(plan_.device() == cpu || c.precision == "fp16" ? 0 : 1) {}
+      lag_(plan_.device() == cpu || c.precision == "fp16" ? 0 : 1) {
+  const auto& world = mesh.world();
+  check_input(!c.graph || world.size() == 1 || world.transport() == std::string_view("NCCL"),
+              Exit::config,
+              "graph with {} ranks over {}\n  They meet on the host, which a captured step cannot "
+              "do. Leave --graph out, or give every rank a GPU of its own and --comm nccl.",
+              world.size(), world.transport());
+}
 
 Stepper::Batches Stepper::batches_of(int64_t step) const {
   return [this, step](int64_t micro) { return feed_.at(step, micro); };

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "examples/minigpt/config.h"
+#include "examples/minigpt/devices.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/partition.h"
 
@@ -29,8 +30,6 @@ std::vector<int64_t> nearest_divisors(int64_t n, int64_t wanted, size_t count) {
 }
 
 void check_built(const TrainConfig& c) {
-  check_input(c.device == "cpu", Exit::config, "device={} is not in this build yet\n  Valid: cpu.",
-              c.device);
   check_input(c.precision == "fp16" || c.loss_scale == 0, Exit::config,
               "loss-scale={} with precision={}\n  Only fp16 has gradients that need it. Leave it "
               "out, or add --precision fp16.",
@@ -38,15 +37,13 @@ void check_built(const TrainConfig& c) {
 }
 
 /// What a captured step cannot hold: the host's part of it, and layers that wait for each other.
-void check_graph(const TrainConfig& c, int64_t ranks) {
+void check_graph(const TrainConfig& c) {
   if (!c.graph) return;
   auto without = [](bool fine, const std::string& flag, const char* why) {
     check_input(fine, Exit::config, "graph with {}\n  {}. Leave --graph out, or change that.", flag,
                 why);
   };
   without(c.device != "cpu", "device=cpu", "Only GPUs have graphs");
-  without(ranks == 1 || c.comm == "nccl", "comm=" + c.comm,
-          "Ranks that meet on the host stop the device in every step");
   without(c.mesh.pp == 1, fmt::format("pp={}", c.mesh.pp), "Stages wait for each other");
   without(c.mesh.zero < 3, fmt::format("zero={}", c.mesh.zero),
           "ZeRO-3 gives weights back and gets others");
@@ -68,7 +65,12 @@ void check_model(const ModelConfig& m) {
        fmt::join(nearest_divisors(m.width, m.heads, 12), ", "));
 }
 
-void check_start(const std::string& comm, int64_t ranks, const char* verb) {
+void check_start(const std::string& comm, int64_t ranks, const char* verb,
+                 const std::string& device) {
+  device_named(device);
+  check_input(comm != "nccl" || device != "cpu", Exit::config,
+              "comm=nccl with device=cpu\n"
+              "  NCCL moves tensors of GPUs. Add --device cuda, or leave --comm out.");
   check_input(ranks == 0 || comm == "threads", Exit::config,
               "ranks={} with comm={}\n"
               "  Only ranks that are threads are started by this program. Add --comm threads, or "
@@ -160,9 +162,9 @@ void validate(const TrainConfig& config, int64_t ranks) {
   TrainConfig copy = config;
   for (const Flag& flag : train_verb(copy).flags) check_value(flag, {Exit::config, flag.name});
   check_built(config);
-  check_graph(config, ranks);
+  check_graph(config);
   check_model(config.model);
-  check_start(config.comm, config.ranks, "train");
+  check_start(config.comm, config.ranks, "train", config.device);
   check_mesh(config.mesh, ranks, "train", model_fits(config));
   check_batch(config);
   check_tensor_parallel(config);
@@ -176,7 +178,7 @@ void validate(const TrainConfig& config, int64_t ranks) {
 void validate(const SampleConfig& config, int64_t ranks) {
   SampleConfig copy = config;
   for (const Flag& flag : sample_verb(copy).flags) check_value(flag, {Exit::config, flag.name});
-  check_start(config.comm, config.ranks, "sample");
+  check_start(config.comm, config.ranks, "sample", config.device);
   check_mesh(config.mesh, ranks, "sample");
   check_input(!config.checkpoint.empty(), Exit::config,
               "checkpoint is not given\n  Add --checkpoint RUN/step-N.");

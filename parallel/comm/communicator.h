@@ -14,8 +14,8 @@ namespace triax::parallel {
 /// Every call is asynchronous: it returns at once, and its tensors must not be touched until
 /// `Work::wait()`. All ranks make the same collective calls in the same order; a call that differs
 /// is Error 76 naming both. Tensors are defined and contiguous, of any dtype, and of one dtype and
-/// size on all ranks. Sums are made in rank order, so results repeat bit for bit. A communicator of
-/// size 1 copies or does nothing. One rank is one thread: no call may come from two threads.
+/// size on all ranks. Sums are made in rank order (not by NCCL), so results repeat bit for bit. A
+/// communicator of size 1 copies or does nothing. One rank is one thread, which makes every call.
 class Communicator {
  public:
   virtual ~Communicator();
@@ -65,7 +65,7 @@ class Communicator {
   /// Contiguous, from `allocator()`, values not initialised.
   Tensor empty(const Shape& shape, DType dtype);
 
-  /// What moves the bytes of collectives, for messages: `threads`, `shared memory`, `MPI`.
+  /// What moves the bytes of collectives, for messages: `threads`, `shared memory`, `NCCL`.
   virtual const char* transport() const = 0;
 
   /// What this rank asked of this communicator since the last reset.
@@ -80,6 +80,7 @@ class Communicator {
   const std::shared_ptr<Fault>& fault() const { return fault_; }
 
  private:
+  friend class DeviceComm;
   Work begin(Transfer t, double bytes);
   Work copy_alone(const Transfer& t) const;
   virtual Work start(Transfer t) = 0;

@@ -18,4 +18,8 @@ void Progress::poll() {
   for (size_t i = 0; i < engines_.size(); ++i) engines_[i]->advance();
 }
 
+void Progress::settle() {
+  for (size_t i = 0; i < engines_.size(); ++i) engines_[i]->settle();
+}
+
 }  // namespace triax::parallel

@@ -9,6 +9,9 @@ class Engine {
   virtual ~Engine();
   /// Go on as far as possible without blocking. Keeps errors for those who wait.
   virtual void advance() noexcept = 0;
+  /// This rank is about to block: let nothing that peers may wait for depend on a later `advance`,
+  /// if only this rank's own device is to be waited for. Keeps errors likewise.
+  virtual void settle() noexcept {}
 };
 
 /// The engines of one rank (one thread) that have something in flight. Whoever waits for one
@@ -20,6 +23,7 @@ class Progress {
   void add(Engine& engine);
   void remove(Engine& engine);
   void poll();
+  void settle();
 
  private:
   std::vector<Engine*> engines_;

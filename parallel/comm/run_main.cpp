@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "core/check.h"
-#include "parallel/comm/cores.h"
 #include "parallel/comm/session.h"
 
 namespace triax::parallel {
@@ -71,45 +70,6 @@ void check_announced(int found) {
               "world: the launcher announced {} ranks ({}), but {} found each other\n"
               "  Is triax built with the MPI of this launcher? Without MPI use --comm threads.",
               a.size, a.variable, found);
-}
-
-World::World(int& argc, char**& argv, WorldOptions options)
-    : session_(std::make_unique<Session>(argc, argv)),
-      local_rank_(session_->local_rank()),
-      local_size_(session_->local_size()) {
-  int cores = usable_cores();
-  threads_ = set_rank_threads(cores, session_->sharing());
-  comm_ = session_->open(options, session_->sharing() * threads_ > cores);
-  host_ = comm_->split([](int r) { return Communicator::Seat{0, r}; }, "host");
-}
-
-World::World(std::unique_ptr<Communicator> comm, int threads)
-    : comm_(std::move(comm)),
-      host_(comm_->split(
-          [](int r) {
-            return Communicator::Seat{0, r};
-          },
-          "host")),
-      local_rank_(comm_->rank()),
-      local_size_(comm_->size()),
-      threads_(threads) {}
-
-World::~World() {
-  host_ = nullptr;
-  // The end is collective; a rank that failed does not come to it.
-  if (session_ && !std::uncaught_exceptions()) session_->close(std::move(comm_));
-}
-
-void run_worlds(int ranks, const std::function<void(World&)>& rank, ThreadOptions options) {
-  run_thread_ranks(
-      ranks,
-      [&](std::unique_ptr<Communicator> comm) {
-        World world(std::move(comm), set_rank_threads(usable_cores(), ranks));
-        rank(world);
-        world.comm().check_usable();
-        world.host().check_usable();
-      },
-      options);
 }
 
 int exit_code(const std::exception& e) {

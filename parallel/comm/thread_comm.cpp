@@ -9,6 +9,7 @@
 #include "parallel/comm/cores.h"
 #include "parallel/comm/disagree.h"
 #include "parallel/comm/meeting.h"
+#include "parallel/comm/progress.h"
 
 namespace triax::parallel {
 namespace {
@@ -47,6 +48,7 @@ class ThreadOperation final : public Operation {
   }
 
   void wait() override {
+    Progress::of_this_thread().settle();
     auto limit = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                     std::chrono::duration<double>(p_.hub->group.time_limit));
     std::unique_lock lock(p_.hub->mutex);

@@ -102,7 +102,7 @@ def command_lines(shop):
     case("a number too large", 64, "--width", "expected", width=10**30)
     case("a number out of range", 64, "--dropout: `1`", "[0, 1)", dropout=1)
     case("not a number", 64, "--lr", "expected a number", lr="nan")
-    case("a choice that is none", 64, "--comm", "auto, mpi, threads", comm="rdma")
+    case("a choice that is none", 64, "--comm", "auto, nccl, mpi, threads", comm="rdma")
     case("heads do not divide the width", 78, "heads=3", "Valid heads", heads=3)
     case("a batch that is not whole", 78, "global-batch=7", "Nearest valid: 6, 8", global_batch=7)
     case("warmup longer than the run", 78, "warmup=30", "0 to 20", warmup=30)

@@ -176,7 +176,7 @@ TEST_F(Config, NamesTheValidValues) {
   EXPECT_EQ(bad("--lr=nan"), "--lr: `nan`; expected a number, 0 or more");
   EXPECT_EQ(bad("--lr=inf"), "--lr: `inf`; expected a number, 0 or more");
   EXPECT_EQ(bad("--lr=1e-3x"), "--lr: `1e-3x`; expected a number, 0 or more");
-  EXPECT_EQ(bad("--comm=nccl"), "--comm: `nccl`; expected one of: auto, mpi, threads");
+  EXPECT_EQ(bad("--comm=rdma"), "--comm: `rdma`; expected one of: auto, nccl, mpi, threads");
   EXPECT_EQ(bad("--out=a\xFF"), "--out: `a\xFF`; expected a text in UTF-8");
 }
 

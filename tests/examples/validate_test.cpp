@@ -88,6 +88,11 @@ TEST(Validate, RefusesRatesThatDoNotFit) {
 TEST(Validate, RefusesWhatIsNotBuilt) {
   EXPECT_EQ(message([](auto& c) { c.device = "cuda"; }),
             "device=cuda is not in this build yet\n  Valid: cpu.");
+  EXPECT_EQ(message([](auto& c) { c.device = "gpu"; }),
+            "device `gpu`\n  Valid: cpu, cuda, and cuda:N for GPU N, from 0.");
+  EXPECT_EQ(message([](auto& c) { c.comm = "nccl"; }),
+            "comm=nccl with device=cpu\n"
+            "  NCCL moves tensors of GPUs. Add --device cuda, or leave --comm out.");
   EXPECT_EQ(message([](auto& c) { c.precision = "bf16", c.loss_scale = 8; }),
             "loss-scale=8 with precision=bf16\n  Only fp16 has gradients that need it. Leave it "
             "out, or add --precision fp16.");
@@ -118,7 +123,7 @@ TEST(Validate, RefusesValuesOutOfRange) {
       [](auto& c) { c.beta1 = 1; },         [](auto& c) { c.beta2 = -0.5; },
       [](auto& c) { c.val_fraction = 1; },  [](auto& c) { c.lr = -1; },
       [](auto& c) { c.clip = -1; },         [](auto& c) { c.keep = 0; },
-      [](auto& c) { c.warmup = -1; },       [](auto& c) { c.comm = "nccl"; }};
+      [](auto& c) { c.warmup = -1; },       [](auto& c) { c.comm = "rdma"; }};
   for (const auto& change : changes) {
     std::string text = message(change);
     EXPECT_NE(text.find("; expected "), std::string::npos) << text;

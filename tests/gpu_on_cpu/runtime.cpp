@@ -70,6 +70,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= options().devices) return remember(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "GPU on CPU");
+  properties->uuid.bytes[0] = char(device + 1);
   properties->totalGlobalMem = options().memory;
   properties->major = 9;
   properties->multiProcessorCount = 2;

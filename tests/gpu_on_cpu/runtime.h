@@ -17,7 +17,7 @@
 namespace triax::gpu_on_cpu {
 
 struct Options {
-  int devices = 2;
+  int devices = 4;
   size_t memory = size_t{1} << 30;  ///< bytes of each
   int delay = 20;                   ///< microseconds that a stream may idle before each work
 };

@@ -82,7 +82,7 @@ TEST(GpuOnCpu, AnIndexTooLargeIsNamed) {
       [] {
         empty({1}, f32, {Device::Kind::cuda, 7});
       },
-      {"cuda:7 asked for; this process sees 2 GPUs"}, Exit::config);
+      {"cuda:7 asked for; this process sees 4 GPUs"}, Exit::config);
 }
 
 TEST(GpuOnCpuDeathTest, TheHostCannotTouchDeviceMemory) {

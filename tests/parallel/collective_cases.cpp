@@ -17,16 +17,18 @@ constexpr int64_t sizes[] = {0, 1, 3, 64, 1000, 40'009};  // the last for one dt
 /// and bf16 included, for up to 8 ranks).
 double value(int rank, int64_t i, int salt = 0) { return double((rank * 7 + i * 3 + salt) % 13); }
 
-Tensor filled(int64_t n, DType dtype, const std::function<double(int64_t)>& f) {
+/// Where the communicator's tensors live.
+Tensor filled(const Communicator& c, int64_t n, DType dtype,
+              const std::function<double(int64_t)>& f) {
   std::vector<double> v(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) v[size_t(i)] = f(i);
-  return from_host(v, {n}, cpu).to(dtype);
+  return from_host(v, {n}, cpu).to(dtype).to(c.device());
 }
 
 Communicator::Seat together(int rank) { return {0, rank}; }
 
 void expect(const char* what, const Tensor& x, const std::function<double(int64_t)>& f) {
-  auto got = x.to(f64).to_host<double>();
+  auto got = x.to(cpu).to(f64).to_host<double>();
   for (size_t i = 0; i < got.size(); ++i)
     check(got[i] == f(int64_t(i)), "{}: element {} of {} is {}; expected {}", what, i, describe(x),
           got[i], f(int64_t(i)));
@@ -50,7 +52,7 @@ void for_all(const std::function<void(DType, int64_t)>& f) {
 void all_reduce(Communicator& c) {
   for (ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min})
     for_all([&](DType t, int64_t n) {
-      Tensor x = filled(n, t, [&](int64_t i) { return value(c.rank(), i); });
+      Tensor x = filled(c, n, t, [&](int64_t i) { return value(c.rank(), i); });
       c.all_reduce(x, op).wait();
       expect("all_reduce", x, [&](int64_t i) { return combined(op, c.size(), i); });
     });
@@ -59,7 +61,7 @@ void all_reduce(Communicator& c) {
 void all_reduce_in_own_memory(Communicator& c) {
   for_all([&](DType t, int64_t n) {
     Tensor x = c.empty({n}, t);
-    copy_(x, filled(n, t, [&](int64_t i) { return value(c.rank(), i); }));
+    copy_(x, filled(c, n, t, [&](int64_t i) { return value(c.rank(), i); }));
     c.all_reduce(x).wait();
     expect("all_reduce", x, [&](int64_t i) { return combined(ReduceOp::sum, c.size(), i); });
   });
@@ -68,7 +70,7 @@ void all_reduce_in_own_memory(Communicator& c) {
 /// Half of the ranks bring memory of the communicator, half bring their own.
 void all_reduce_mixed_memory(Communicator& c) {
   for (int64_t n : sizes) {
-    Tensor mine = filled(n, f32, [&](int64_t i) { return value(c.rank(), i); });
+    Tensor mine = filled(c, n, f32, [&](int64_t i) { return value(c.rank(), i); });
     Tensor x = c.rank() % 2 ? c.empty({n}, f32) : mine;
     if (c.rank() % 2) copy_(x, mine);
     c.all_reduce(x).wait();
@@ -79,7 +81,7 @@ void all_reduce_mixed_memory(Communicator& c) {
 void all_gather(Communicator& c) {
   for_all([&](DType t, int64_t n) {
     auto right = [&](int64_t i) { return value(int(i / n), i % n); };
-    Tensor mine = filled(n, t, [&](int64_t i) { return value(c.rank(), i); });
+    Tensor mine = filled(c, n, t, [&](int64_t i) { return value(c.rank(), i); });
     Tensor all = c.empty({c.size() * n}, t);
     fill_(all, 99);
     c.all_gather(mine, all).wait();
@@ -95,8 +97,8 @@ void all_gather(Communicator& c) {
 void reduce_scatter(Communicator& c) {
   for_all([&](DType t, int64_t n) {
     auto right = [&](int64_t i) { return combined(ReduceOp::sum, c.size(), c.rank() * n + i); };
-    Tensor all = filled(c.size() * n, t, [&](int64_t i) { return value(c.rank(), i); });
-    Tensor mine = zeros({n}, t, cpu);
+    Tensor all = filled(c, c.size() * n, t, [&](int64_t i) { return value(c.rank(), i); });
+    Tensor mine = zeros({n}, t, c.device());
     c.reduce_scatter(all, mine).wait();
     expect("reduce_scatter", mine, right);
     expect("reduce_scatter's input", all, [&](int64_t i) { return value(c.rank(), i); });
@@ -111,7 +113,7 @@ void rooted(Communicator& c) {
     for_all([&](DType t, int64_t n) {
       bool here = c.rank() == root;
       auto make = [&](int64_t count) {
-        return filled(count, t, [&](int64_t i) { return value(c.rank(), i); });
+        return filled(c, count, t, [&](int64_t i) { return value(c.rank(), i); });
       };
       Tensor x = make(n);
       c.broadcast(x, root).wait();
@@ -121,10 +123,10 @@ void rooted(Communicator& c) {
       expect("reduce", y, [&](int64_t i) {
         return here ? combined(ReduceOp::sum, c.size(), i) : value(c.rank(), i);
       });
-      Tensor all = here ? zeros({n * c.size()}, t, cpu) : Tensor();
+      Tensor all = here ? zeros({n * c.size()}, t, c.device()) : Tensor();
       c.gather(make(n), all, root).wait();
       if (here) expect("gather", all, [&](int64_t i) { return value(int(i / n), i % n); });
-      Tensor mine = zeros({n}, t, cpu);
+      Tensor mine = zeros({n}, t, c.device());
       c.scatter(here ? make(n * c.size()) : Tensor(), mine, root).wait();
       expect("scatter", mine, [&](int64_t i) { return value(root, c.rank() * n + i); });
     });
@@ -136,14 +138,17 @@ void rank_order(Communicator& c) {
   for (int64_t n : {int64_t{1}, int64_t{1000}, int64_t{50'001}})
     for (DType t : {f32, f16, bf16}) {
       auto rounded = [&](int r) {
-        return filled(n, f32, [&](int64_t i) { return term(r, i); }).to(t).to(f32).to_host<float>();
+        return filled(c, n, f32, [&](int64_t i) { return term(r, i); })
+            .to(t)
+            .to(f32)
+            .to_host<float>();
       };
       std::vector<float> sum = rounded(0);
       for (int r = 1; r < c.size(); ++r) {
         auto v = rounded(r);
         for (size_t i = 0; i < v.size(); ++i) sum[i] += v[i];
       }
-      Tensor x = filled(n, f32, [&](int64_t i) { return term(c.rank(), i); }).to(t);
+      Tensor x = filled(c, n, f32, [&](int64_t i) { return term(c.rank(), i); }).to(t);
       c.all_reduce(x).wait();
       auto want = from_host(sum, {n}, cpu).to(t).to(f32).to_host<float>();
       auto got = x.to(f32).to_host<float>();
@@ -153,7 +158,7 @@ void rank_order(Communicator& c) {
 }
 
 void nan_wins(Communicator& c) {
-  Tensor x = filled(5, f32, [&](int64_t i) {
+  Tensor x = filled(c, 5, f32, [&](int64_t i) {
     return i == 2 && c.rank() == c.size() - 1 ? std::numeric_limits<double>::quiet_NaN() : 1;
   });
   for (ReduceOp op : {ReduceOp::max, ReduceOp::min, ReduceOp::sum}) {
@@ -169,8 +174,8 @@ void many_out_of_order(Communicator& c) {
   std::vector<Work> works;
   for (int k = 0; k < 60; ++k) {
     int64_t n = k % 3 == 0 ? 40'000 : 10 + k;
-    xs.push_back(k % 2 ? c.empty({n}, f32) : zeros({n}, f32, cpu));
-    copy_(xs.back(), filled(n, f32, [&](int64_t i) { return value(c.rank(), i, k); }));
+    xs.push_back(k % 2 ? c.empty({n}, f32) : zeros({n}, f32, c.device()));
+    copy_(xs.back(), filled(c, n, f32, [&](int64_t i) { return value(c.rank(), i, k); }));
     works.push_back(c.all_reduce(xs.back()));
   }
   for (int k = 59; k >= 0; --k) {
@@ -184,8 +189,8 @@ void many_out_of_order(Communicator& c) {
 void two_communicators(Communicator& c) {
   auto other = c.split(together, "other");
   for (int k = 0; k < 5; ++k) {
-    Tensor x = filled(30'000, f32, [&](int64_t i) { return value(c.rank(), i, k); });
-    Tensor y = filled(70'000, f32, [&](int64_t i) { return value(c.rank(), i, k + 1); });
+    Tensor x = filled(c, 30'000, f32, [&](int64_t i) { return value(c.rank(), i, k); });
+    Tensor y = filled(c, 70'000, f32, [&](int64_t i) { return value(c.rank(), i, k + 1); });
     Work a = c.all_reduce(x), b = other->all_reduce(y);
     if (c.rank() % 2) a.wait(), b.wait();
     else b.wait(), a.wait();
@@ -202,7 +207,7 @@ void splits(Communicator& c) {
   for (int r = 0; r < half->size(); ++r)
     check(half->group().members[size_t(half->size() - 1 - r)] == 2 * r + c.rank() % 2,
           "split: members of {}", half->group().str());
-  Tensor x = filled(100, i64, [&](int64_t i) { return i + c.rank(); });
+  Tensor x = filled(c, 100, i64, [&](int64_t i) { return i + c.rank(); });
   half->all_reduce(x).wait();
   expect("all_reduce in a half", x, [&](int64_t i) {
     double sum = 0;
@@ -211,7 +216,7 @@ void splits(Communicator& c) {
   });
   auto alone = half->split([](int r) { return Communicator::Seat{r, 0}; }, "alone");
   check(alone->size() == 1, "split: {} ranks; expected 1", alone->size());
-  Tensor y = full({3}, 5, f32, cpu), z = zeros({3}, f32, cpu);
+  Tensor y = full({3}, 5, f32, c.device()), z = zeros({3}, f32, c.device());
   alone->all_gather(y, z).wait();
   expect("all_gather alone", z, [](int64_t) { return 5.; });
   alone->barrier();
@@ -223,8 +228,8 @@ void point_to_point(Communicator& c) {
   int next = (c.rank() + 1) % c.size(), last = (c.rank() + c.size() - 1) % c.size();
   // Rendezvous sends: in a ring somebody has to begin with receiving.
   for_all([&](DType t, int64_t n) {
-    Tensor out = filled(n, t, [&](int64_t i) { return value(c.rank(), i); });
-    Tensor in = zeros({n}, t, cpu);
+    Tensor out = filled(c, n, t, [&](int64_t i) { return value(c.rank(), i); });
+    Tensor in = zeros({n}, t, c.device());
     if (c.rank() == 0) {
       c.recv(in, last).wait();
       c.send(out, next).wait();
@@ -239,7 +244,8 @@ void point_to_point(Communicator& c) {
   std::vector<Tensor> xs;
   std::vector<Work> works;
   for (int k = 0; k < 20; ++k) {
-    xs.push_back(c.rank() ? zeros({100 + k}, i32, cpu) : full({100 + k}, k, i32, cpu));
+    xs.push_back(c.rank() ? zeros({100 + k}, i32, c.device())
+                          : full({100 + k}, k, i32, c.device()));
     works.push_back(c.rank() ? c.recv(xs.back(), 0) : c.send(xs.back(), 1));
   }
   for (int k = 19; k >= 0; --k) {
@@ -252,7 +258,7 @@ void repeatable(Communicator& c) {
   std::vector<float> first;
   for (int k = 0; k < 3; ++k) {
     Tensor x =
-        filled(200'001, f32, [&](int64_t i) { return std::sin(double(i) * (c.rank() + 1)); });
+        filled(c, 200'001, f32, [&](int64_t i) { return std::sin(double(i) * (c.rank() + 1)); });
     c.all_reduce(x).wait();
     auto v = x.to_host<float>();
     if (k == 0) first = v;
@@ -261,14 +267,14 @@ void repeatable(Communicator& c) {
 }
 
 void done_and_poll(Communicator& c) {
-  Tensor x = filled(300'000, f32, [&](int64_t i) { return value(c.rank(), i); });
+  Tensor x = filled(c, 300'000, f32, [&](int64_t i) { return value(c.rank(), i); });
   Work w = c.all_reduce(x);
   while (!w.done()) poll();
   check(w.done(), "done: false after true");
   w.wait();
   expect("all_reduce", x, [&](int64_t i) { return combined(ReduceOp::sum, c.size(), i); });
   {
-    Tensor y = full({1000}, 1, f32, cpu);
+    Tensor y = full({1000}, 1, f32, c.device());
     { Work unnamed = c.all_reduce(y); }  // waits when destroyed
     expect("after the destructor", y, [&](int64_t) { return double(c.size()); });
   }
@@ -277,7 +283,7 @@ void done_and_poll(Communicator& c) {
 void ledger(Communicator& c) {
   c.reset_ledger();
   double n = c.size();
-  Tensor x = zeros({int64_t(6 * n)}, f32, cpu), mine = zeros({6}, f32, cpu);
+  Tensor x = zeros({int64_t(6 * n)}, f32, c.device()), mine = zeros({6}, f32, c.device());
   c.all_reduce(x).wait();
   c.all_gather(mine, x).wait();
   c.reduce_scatter(x, mine).wait();

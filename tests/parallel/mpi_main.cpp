@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <thread>
@@ -97,7 +98,10 @@ int run(int argc, char** argv) {
                                                       {"unwinding", unwinding}};
   auto mode = modes.find(argc > 1 ? argv[1] : "");
   check_input(mode != modes.end(), Exit::usage, "test_mpi: which mode?");
-  World world(argc, argv);
+  // test_mpi MODE [N]: tensors on GPU N.
+  WorldOptions options;
+  if (argc > 2) options.device = {Device::Kind::cuda, std::atoi(argv[2])};
+  World world(argc, argv, options);
   mode->second(world);
   return 0;
 }

@@ -1,0 +1,45 @@
+#pragma once
+#include <functional>
+
+#include "core/error.h"
+#include "parallel/comm/communicator.h"
+
+namespace triax::parallel {
+
+struct NcclOptions {
+  /// Called by a thread that watches what is in flight, when a transfer failed or made no progress
+  /// for the group's time limit. Empty: report it and end this process (the launcher ends the
+  /// others), for what follows on the GPU would compute with values that never came. If the
+  /// function returns, all communicators of this world are aborted, and this rank's next call or
+  /// wait throws the error.
+  std::function<void(const Error&)> lost = {};
+};
+
+/// Was triax built with NCCL?
+bool has_nccl();
+
+/// Collective over `world`. Why its ranks cannot use NCCL for tensors on their `device`, with the
+/// cure; empty if they can. Alike on all ranks.
+std::string nccl_obstacle(Communicator& world, Device device);
+
+/// Collective. Tensors on `device` are moved by NCCL, on a stream for each communicator: after what
+/// this thread's compute stream held when the call was made. `wait()` lets the compute stream go on
+/// only after it; the CPU never waits. Others, barriers and splits go through `world`. Throws Error
+/// 78 with the obstacle if there is one.
+///
+/// Sums are NCCL's: not in rank order, of f16 and bf16 rounded at each addition. The max or min of
+/// floats may lose a NaN. NCCL does not compare what ranks call; a call that differs makes no
+/// progress.
+///
+/// **Order of launches.** Communicators of one GPU run side by side, and a kernel of NCCL holds its
+/// place on the GPU until its peers have come. So any two ranks that share two communicators make
+/// their collective calls on them in one order, though they never wait for each other at a call.
+/// Programs in which each rank's calls depend on the mesh alone do so. Messages between two ranks
+/// go over two communicators, one for each direction (parallel/pipeline), and may pass each other:
+/// NCCL starts what one GPU was given in the order of this rank's calls
+/// (NCCL_LAUNCH_ORDER_IMPLICIT, which is set unless the environment has it), and waits for the
+/// start of the one before only.
+std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, Device device,
+                                         NcclOptions options = {});
+
+}  // namespace triax::parallel

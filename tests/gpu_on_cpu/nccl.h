@@ -1,0 +1,41 @@
+#pragma once
+#include <nccl.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+/// NCCL made of CPU threads, for tests: definitions of its functions that triax calls, for ranks
+/// that are threads of one process. A transfer stands in its stream until all its ranks' streams
+/// have come to it. As with communicators that do not block, a call may only have begun when it
+/// returns: nothing is in the stream until the communicator was asked and said that it is done.
+namespace triax::gpu_on_cpu::nccl {
+
+/// What a rank asked of NCCL.
+struct Called {
+  std::string function, comm;
+  int rank, size;  ///< of the communicator
+  int world_rank;  ///< of the communicator that it was split from in the end
+  size_t count = 0;
+  int peer = -1;  ///< root, or the other side of a message
+  bool operator==(const Called&) const = default;
+};
+
+/// In the order in which each rank called.
+std::vector<Called> calls();
+
+/// What the library does from now on.
+struct Behaviour {
+  int version = NCCL_VERSION_CODE;
+  bool hang = false;                 ///< transfers that start never end
+  ncclResult_t fails = ncclSuccess;  ///< what communicators say has happened meanwhile
+};
+/// Also forgets calls().
+void behave(const Behaviour& behaviour);
+
+/// Communicators that were made, and neither destroyed nor aborted.
+int alive();
+/// Communicators that were aborted, since behave().
+int aborted();
+
+}  // namespace triax::gpu_on_cpu::nccl
