@@ -39,6 +39,7 @@ class Context {
   const std::shared_ptr<Pool>& host_pool() const { return host_pool_; }
   /// While a graph is captured: where its masks find their shift. Else null.
   const int64_t* shifted_rows() const { return shifted_rows_; }
+  bool capturing() const { return shifted_rows_ != nullptr; }
   void set_shifted_rows(const int64_t* rows) { shifted_rows_ = rows; }
   /// The host waits for all that was queued. Throws Error 70 if a kernel failed.
   void synchronize() const;

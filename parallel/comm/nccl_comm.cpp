@@ -74,7 +74,7 @@ class NcclOperation final : public Operation {
 
   bool advance() override {
     rank_->watch.check();
-    return done_->done();
+    return !cuda::context(rank_->device).capturing() && done_->done();
   }
   void wait() override {
     rank_->watch.check();
@@ -124,7 +124,9 @@ class NcclComm final : public DeviceComm {
     handle_->run(name(call.kind).data(), ask_nccl);
     auto done = rank_->event();
     done->record(handle_->stream());
-    rank_->watch.watch(call, ++calls_, handle_, done);
+    ++calls_;  // what is captured is watched by what is queued behind its launch
+    if (!cuda::context(rank_->device).capturing())
+      rank_->watch.watch(call, calls_, handle_, done);
     return done;
   }
 
