@@ -108,11 +108,12 @@ def describe(found: dict[str, object]) -> str:
 def run_case(a: argparse.Namespace, name: str, results: dict, directory: Path) -> None:
     """Every side once a round. One that fails is noted and left out from then on."""
     case = CASES[name]
-    entry = {"model": case.model, "batch": case.batch, "sides": {str(s): [] for s in case.sides}}
+    sides = [s for s in case.sides if s.program == "triax" or not a.without_pytorch]
+    entry = {"model": case.model, "batch": case.batch, "sides": {str(s): [] for s in sides}}
     results["cases"][name] = entry
     failed = set()
     for i in range(min(a.rounds or case.rounds, 9)):
-        for side in case.sides:
+        for side in sides:
             if side in failed:
                 continue
             try:
@@ -136,6 +137,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--cases", default=",".join(FIRST), help=f"of {', '.join(CASES)}")
     add("--rounds", type=int, default=0, help="default: the case's")
     add("--steps", type=int, default=30, help=f"measured, after {WARMUP}")
+    add("--without-pytorch", action="store_true", help="triax alone: no comparison")
     add("--tiny", action="store_true", help="a model of no interest, to try this script")
     a = parser.parse_args()
     a.cases = a.cases.split(",")

@@ -1,7 +1,13 @@
-"""What the figures of compare_gpu.py and cuda_kernels have to reach."""
+"""What the figures of compare_gpu.py and bench_cuda_kernels have to reach.
 
+    python3 bench/gpu_goals.py ceilings.jsonl       of the latter; exit status 1 if one is missed
+"""
+
+import json
 import statistics
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 # GPT-2 124M at T 1024 on an H200 at its measured ceilings (790 TFLOP/s of bf16 products, 4.3 TB/s of
 # copies), nothing between kernels: faster is not possible, there or on an older GPU.
@@ -94,3 +100,22 @@ def kernel_goals(kernels: list[dict]) -> list[Goal]:
             what = f"{kernel['name']}: share of copy"
             found += at_least(what, kernel.get("share_of_copy"), 0.85, ".2f")
     return found
+
+
+def read_kernels(path: Path) -> list[dict]:
+    """bench_cuda_kernels' lines about kernels."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [row for row in rows if "name" in row]
+
+
+def main(path: str) -> int:
+    found = kernel_goals(read_kernels(Path(path)))
+    for goal in found:
+        print(f"  goal: {goal.what}: {goal.found} (at {goal.bound}): {'met' if goal.met else 'MISSED'}")
+    if not found:
+        print("  no kernel that has a goal was measured")
+    return 0 if found and all(goal.met for goal in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
