@@ -105,7 +105,10 @@ def loss_line(loss: dict | None) -> str:
 
 
 def markdown(results: dict) -> str:
-    parts = [[name, p["result"], str(p["seconds"])] for name, p in results["parts"].items()]
+    parts = [
+        [name, p["result"].replace("-", " "), str(p["seconds"]), p.get("why", "")]
+        for name, p in results["parts"].items()
+    ]
     goal_rows = [
         [g["what"], g["found"], "at " + g["bound"], "met" if g["met"] else "**missed**"]
         for g in results["goals"]
@@ -117,7 +120,7 @@ def markdown(results: dict) -> str:
         table("goal|found|bound|", goal_rows),
         loss_line(results["loss"]),
         table("kernel|ms, median and quartiles|rate|of a copy", list(map(kernel_row, results["kernels"]))),
-        table("part|result|seconds", parts),
+        table("part|result|seconds|why", parts),
     ]
     return "\n".join(piece for piece in pieces if piece)
 

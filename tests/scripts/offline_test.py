@@ -11,7 +11,7 @@ SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 DOWNLOAD = 'while [ "$1" != download ]; do shift; done; shift; for n in "$@"; do echo "$n" >"${n}_1_amd64.deb"; done'
 UNPACK = """
 name=$(cat "$2") && mkdir -p "$3/usr/bin" "$3/usr/lib/some" && touch "$3/usr/$name"
-case $name in openmpi-bin) touch "$3/usr/bin/mpirun.openmpi" ;; libopenmpi3*) touch "$3/usr/lib/some/libmpi.so.40" ;; esac
+case $name in openmpi-bin) cp "$0" "$3/usr/bin/mpirun.openmpi" ;; libopenmpi3*) touch "$3/usr/lib/some/libmpi.so.40" ;; esac
 """
 
 
@@ -50,6 +50,7 @@ class OfflineTest(unittest.TestCase):
         for line in (f"OPAL_PREFIX={prefix}/usr", f"LD_LIBRARY_PATH={prefix}/usr/lib/some:{prefix}/lib/some:/mine",
                      f"CMAKE_PREFIX_PATH={prefix}/usr:{prefix}/usr/lib/some"):
             self.assertIn(line, done.stdout.splitlines(), done.stderr)
+        self.assertEqual(done.stdout.splitlines()[-1], f"{prefix}/usr/bin/mpirun")
         self.assertEqual(set(names) - set(os.listdir(f"{prefix}/usr")), set())
 
     def test_another_release_has_other_names(self):
