@@ -88,9 +88,9 @@ class Bench {
   }
 
   std::string only_;
-  TimedEvent begin_, end_;
   Tensor flushed_ = empty({64 << 20}, f32, gpu);  // 256 MiB: more than any cache holds
-  double copy_ = 0;                               // bytes a ms
+  TimedEvent begin_, end_;
+  double copy_ = 0;  // bytes a ms
 };
 
 /// Numbers around 0, made on the host for a part and repeated: values do not matter, but zeros
