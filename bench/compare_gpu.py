@@ -86,7 +86,7 @@ def measure(a: argparse.Namespace, case: Case, side: Side, directory: Path) -> d
         done = run(job)
     expected = (work.steps, work.batch * work.context)
     if (len(done.seconds), done.tokens) != expected:
-        raise RuntimeError(f"{side}: {len(done.seconds)} steps of {done.tokens}; expected {expected}")
+        raise RuntimeError(f"{len(done.seconds)} steps of {done.tokens}; expected {expected}")
     ms = sorted(1e3 * seconds for seconds in done.seconds[WARMUP:])
     middle = statistics.median(ms)
     found = {"ms": middle, "ms_low": ms[len(ms) // 4], "ms_high": ms[3 * len(ms) // 4]}

@@ -4,7 +4,8 @@
     python3 bench/compare_loss.py --minigpt build/release/bin/minigpt --data FILE --out loss.json
 
 minigpt's first weights (in bf16 and fp16 the masters: what was rounded once) are taken from the
-checkpoint of a step with learning rate 0. Exit status 1 if the two losses of any step are further apart than --within.
+checkpoint of a step with learning rate 0. Exit status 1 if the two losses of any step are further
+apart than --within.
 """
 
 import argparse
@@ -14,15 +15,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gpu_jobs import CONTEXT, MODELS, TINY, VOCAB, Work, add_arguments, pytorch_job, triax_job
+from gpu_jobs import CONTEXT, MODELS, TINY, VOCAB, Work, add_arguments
+from gpu_jobs import pytorch_job, triax_job, whole_triax_job
 from measure import run
 
 
 def first_weights(a: argparse.Namespace, work: Work, directory: Path) -> Path:
     """The checkpoint of a run that has changed nothing."""
     still = dataclasses.replace(work, steps=1, lr=0)
-    job = triax_job(a, still, directory)
-    run(dataclasses.replace(job, until=0))
+    run(whole_triax_job(a, still, directory))
     kept = directory / "first"
     (directory / "triax" / "step-1").rename(kept)
     return kept
@@ -33,7 +34,8 @@ def losses(a: argparse.Namespace, work: Work, directory: Path) -> tuple[list[flo
     ours = run(triax_job(a, work, directory))
     theirs = run(pytorch_job(a, work, directory, "--checkpoint", str(weights), "--same-order"))
     if not len(ours.losses) == len(theirs.losses) == work.steps:
-        raise ValueError(f"{len(ours.losses)} and {len(theirs.losses)} steps; expected {work.steps}")
+        found = f"{len(ours.losses)} and {len(theirs.losses)}"
+        raise ValueError(f"{found} steps; expected {work.steps}")
     return ours.losses, theirs.losses
 
 
@@ -65,7 +67,8 @@ def main() -> int:
     result = {"model": a.model, "batch": a.batch, "precision": a.precision, "within": a.within}
     result |= {"largest": max(apart), "triax": ours, "pytorch": theirs, "good": good}
     a.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"largest distance {max(apart):.5f}; at most {a.within} is allowed: {'ok' if good else 'FAILED'}")
+    verdict = "ok" if good else "FAILED"
+    print(f"largest distance {max(apart):.5f}; at most {a.within} is allowed: {verdict}")
     return 0 if good else 1
 
 

@@ -9,8 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-# GPT-2 124M at T 1024 on an H200 at its measured ceilings (790 TFLOP/s of bf16 products, 4.3 TB/s of
-# copies), nothing between kernels: faster is not possible, there or on an older GPU.
+# GPT-2 124M at T 1024 on an H200 at its ceilings (790 TFLOP/s of bf16 products, 4.3 TB/s of copies),
+# nothing between kernels: faster is not possible, there or on an older GPU.
 CEILING = 745_000
 
 
@@ -55,7 +55,7 @@ def at_least(what: str, found: float | None, bound: float, form: str) -> list[Go
 
 
 def peaks(results: dict, kind: str, side: str) -> float | None:
-    """The least over rounds of a side's peak memory in B 64, in GiB: of `tensors` or of the `device`."""
+    """The least over rounds of a side's peak in B 64, in GiB: of `tensors` or of the `device`."""
     runs = results["cases"].get("b64", {}).get("sides", {}).get(side, [])
     if kind == "tensors":
         found = [run["tensor_bytes"] / 2**30 for run in runs]
@@ -111,7 +111,8 @@ def read_kernels(path: Path) -> list[dict]:
 def main(path: str) -> int:
     found = kernel_goals(read_kernels(Path(path)))
     for goal in found:
-        print(f"  goal: {goal.what}: {goal.found} (at {goal.bound}): {'met' if goal.met else 'MISSED'}")
+        verdict = "met" if goal.met else "MISSED"
+        print(f"  goal: {goal.what}: {goal.found} (at {goal.bound}): {verdict}")
     if not found:
         print("  no kernel that has a goal was measured")
     return 0 if found and all(goal.met for goal in found) else 1

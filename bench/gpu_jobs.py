@@ -1,6 +1,7 @@
 """GPT-2's sizes, and how minigpt and PyTorch are started on them, on a GPU."""
 
 import argparse
+import dataclasses
 import shutil
 import sys
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ CONTEXT = 1024
 # 50,257 rounded up to a multiple of 128, for both sides: rows of odd length slow products down.
 VOCAB = 50304
 BETA2 = 0.95  # as in reference_gpt.py
+# Steps of triax behind those that count: the lines of its last ones come all at once.
+SPARE = 10
 
 
 @dataclass(frozen=True)
@@ -46,21 +49,27 @@ class Work:
     def flags(self, a: argparse.Namespace, metrics: Path) -> list[str]:
         m = self.model
         flags = {"layers": m.layers, "heads": m.heads, "width": m.width, "context": self.context}
-        flags |= {"vocab": self.vocab, "micro-batch": self.batch, "steps": self.steps, "dropout": 0}
-        flags |= {"precision": self.precision, "lr": self.lr, "weight-decay": 0.1, "clip": 1}
-        flags |= {"seed": 1, "data": a.data, "metrics": metrics, "device": a.device}
+        flags |= {"vocab": self.vocab, "micro-batch": self.batch, "steps": self.steps}
+        flags |= {"dropout": 0, "precision": self.precision, "lr": self.lr, "weight-decay": 0.1}
+        flags |= {"clip": 1, "seed": 1, "data": a.data, "metrics": metrics, "device": a.device}
         return [text for name, value in flags.items() for text in (f"--{name}", str(value))]
 
 
 def triax_job(a: argparse.Namespace, work: Work, directory: Path, *more: str) -> Job:
-    """Killed once all steps are measured: the checkpoint at the end is not."""
+    """Killed once all steps are measured: what it does at its end is not."""
+    job = whole_triax_job(a, dataclasses.replace(work, steps=work.steps + SPARE), directory, *more)
+    return dataclasses.replace(job, until=work.steps)
+
+
+def whole_triax_job(a: argparse.Namespace, work: Work, directory: Path, *more: str) -> Job:
+    """Goes on to its end, and leaves a checkpoint."""
     out, metrics = directory / "triax", directory / "triax.jsonl"
     shutil.rmtree(out, ignore_errors=True)  # a new run wants a new directory
     command = [str(a.minigpt), "train", *work.flags(a, metrics), "--out", str(out)]
     command += ["--warmup", "0", "--min-lr", str(work.lr), "--beta2", str(BETA2)]
     command += ["--val-fraction", "0", *more]
     paths = {"LD_LIBRARY_PATH": a.libraries} if a.libraries else {}
-    return Job(command, metrics, a.threads, until=work.steps, environment=paths)
+    return Job(command, metrics, a.threads, environment=paths)
 
 
 def pytorch_job(a: argparse.Namespace, work: Work, directory: Path, *more: str) -> Job:

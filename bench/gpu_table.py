@@ -81,7 +81,8 @@ def speed_rows(found: dict) -> list[list[str]]:
 
 
 def kernel_row(kernel: dict) -> list[str]:
-    rate = f"{kernel['tflops']:.0f} TFLOP/s" if "tflops" in kernel else f"{kernel['gb_s']:,.0f} GB/s"
+    flops = "tflops" in kernel
+    rate = f"{kernel['tflops']:.0f} TFLOP/s" if flops else f"{kernel['gb_s']:,.0f} GB/s"
     share = kernel.get("share_of_copy")
     ms = f"{kernel['ms']:.3f} ({kernel['ms_low']:.3f}-{kernel['ms_high']:.3f})"
     return [kernel["name"], ms, rate, f"{100 * share:.0f} %" if share else ""]
@@ -98,8 +99,8 @@ def loss_line(loss: dict | None) -> str:
     if not loss:
         return ""
     return (
-        f"Loss of {loss['model']} over {len(loss['triax'])} steps in {loss['precision']} from the same "
-        f"weights on the same batches: at most {loss['largest']:.4f} from PyTorch's, from "
+        f"Loss of {loss['model']} over {len(loss['triax'])} steps in {loss['precision']} from the "
+        f"same weights on the same batches: at most {loss['largest']:.4f} from PyTorch's, from "
         f"{loss['triax'][0]:.4f} to {loss['triax'][-1]:.4f}.\n"
     )
 
@@ -113,13 +114,14 @@ def markdown(results: dict) -> str:
         [g["what"], g["found"], "at " + g["bound"], "met" if g["met"] else "**missed**"]
         for g in results["goals"]
     ]
+    kernels = "kernel|ms, median and quartiles|rate|of a copy"
     speeds = "model|B|what|runs|tokens/s|ms|times torch.compile|tensors, GiB|device, GiB|SM MHz"
     pieces = [
         device_line(results["device"]),
         table(speeds, [row for found in results["speeds"] for row in speed_rows(found)]),
         table("goal|found|bound|", goal_rows),
         loss_line(results["loss"]),
-        table("kernel|ms, median and quartiles|rate|of a copy", list(map(kernel_row, results["kernels"]))),
+        table(kernels, [kernel_row(kernel) for kernel in results["kernels"]]),
         table("part|result|seconds|why", parts),
     ]
     return "\n".join(piece for piece in pieces if piece)

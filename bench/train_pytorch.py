@@ -39,7 +39,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--clip", type=float, default=1.0)
     parser.add_argument("--compile", action="store_true", help="torch.compile forward and loss")
     parser.add_argument("--compile-mode", default="default", help="torch.compile's mode")
-    parser.add_argument("--checkpoint", type=Path, help="start from the weights of this one of minigpt")
+    parser.add_argument("--checkpoint", type=Path, help="of minigpt, to start from its weights")
     parser.add_argument("--same-order", action="store_true", help="of samples as in minigpt")
     return parser.parse_args()
 
@@ -81,10 +81,9 @@ class GpuClock:
 
 class Step(NamedTuple):
     number: int
-    loss: Tensor
-    norm: Tensor
     begin: object  # of the clock
     end: object
+    figures: Tensor  # [2] on the host, there once `end` is reached: loss, gradient norm
 
 
 class Batches:
@@ -120,6 +119,7 @@ def train(a: argparse.Namespace, data: Tensor) -> None:
     scaler = torch.amp.GradScaler("cuda" if on_gpu else "cpu", enabled=a.precision == "fp16")
     clock, delay = (GpuClock(), 1) if on_gpu else (HostClock(), 0)
     batches, waiting = Batches(a, data), deque()
+    figures = torch.empty(a.steps, 2, pin_memory=on_gpu)  # item() would wait for all that is queued
 
     def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
         narrow = AUTOCAST.get(a.precision)
@@ -138,8 +138,10 @@ def train(a: argparse.Namespace, data: Tensor) -> None:
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad(set_to_none=True)
+            row = figures[number - 1]
+            row.copy_(torch.stack((loss.detach(), norm)), non_blocking=True)
             end = clock.now()
-            waiting.append(Step(number, loss.detach(), norm, begin, end))
+            waiting.append(Step(number, begin, end, row))
             if len(waiting) > delay:
                 write(metrics, waiting.popleft(), clock, a)
             begin = end if on_gpu else clock.now()
@@ -150,7 +152,8 @@ def train(a: argparse.Namespace, data: Tensor) -> None:
 def write(metrics, step: Step, clock, a: argparse.Namespace) -> None:
     """One line; waits for the step."""
     seconds, tokens = clock.seconds(step.begin, step.end), a.micro_batch * a.context
-    row = {"step": step.number, "loss": step.loss.item(), "grad_norm": step.norm.item()}
+    loss, norm = step.figures.tolist()
+    row = {"step": step.number, "loss": loss, "grad_norm": norm}
     row |= {"tokens": tokens, "seconds": seconds, "tokens_per_second": tokens / seconds}
     if a.device != "cpu":
         row["memory_bytes"] = torch.cuda.max_memory_allocated()
