@@ -18,7 +18,7 @@ def read_weights(checkpoint: Path) -> dict[str, Tensor]:
     for name in (name for name in tensors if "@" not in name):
         entry = tensors.get(name + "@master", tensors[name])
         if len(entry["parts"]) != 1 or entry["dtype"] != "f32":
-            raise ValueError(f"{checkpoint}: {name}: not one part in f32; expected a run of one rank")
+            raise ValueError(f"{checkpoint}: {name}: not one f32 part; expected a run of one rank")
         part = entry["parts"][0]
         weights[name] = read_tensor(files[part["file"]], part["tensor"]).view(entry["shape"])
     return weights
