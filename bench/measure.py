@@ -20,6 +20,7 @@ class Job:
     metrics: Path
     threads: int  # of a process
     cpus: int = 0  # that it may use with its children; 0: as many as threads
+    until: int = 0  # lines of metrics after which it is killed: what follows is not measured
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -29,6 +30,7 @@ class Run:
     losses: list[float]
     tokens: int  # of one step
     peak_rss: int  # bytes, VmHWM of the process without its children
+    tensor_bytes: int  # the most that the metrics say was held by tensors; 0 if they do not say
     stdout: str
 
     def tokens_per_second(self, warmup: int) -> float:
@@ -50,24 +52,30 @@ def run(job: Job) -> Run:
             preexec_fn=lambda: os.sched_setaffinity(0, cpus),
         )
         try:
-            peak = watch_peak(child)
+            peak = watch(child, job)
         finally:
             if child.poll() is None:
                 child.kill()
                 child.wait()
         output.seek(0)
         text = output.read()
-    if child.returncode != 0:
+    if child.returncode != 0 and not (job.until and lines_of(job.metrics) >= job.until):
         shown = " ".join(job.command)
         raise RuntimeError(f"{shown}\nfailed with exit code {child.returncode}:\n{text[-3000:]}")
-    rows = [json.loads(line) for line in job.metrics.read_text().splitlines()]
+    rows = [json.loads(line) for line in job.metrics.read_text().splitlines()[: job.until or None]]
     if len({row["tokens"] for row in rows}) != 1:
         raise ValueError(f"{job.metrics}: steps of unequal numbers of tokens, or no steps")
     seconds, losses = [row["seconds"] for row in rows], [row["loss"] for row in rows]
-    return Run(seconds, losses, rows[0]["tokens"], peak, text)
+    tensors = max(row.get("memory_bytes", 0) for row in rows)
+    return Run(seconds, losses, rows[0]["tokens"], peak, tensors, text)
 
 
-def watch_peak(child: subprocess.Popen) -> int:
+def lines_of(path: Path) -> int:
+    """Complete ones."""
+    return path.read_bytes().count(b"\n") if path.is_file() else 0
+
+
+def watch(child: subprocess.Popen, job: Job) -> int:
     """Wait for the end; VmHWM only grows, so that asking often misses at most the last moment.
     (getrusage would also count what the parent was before exec, and compilers it starts.)"""
     peak = 0
@@ -78,6 +86,8 @@ def watch_peak(child: subprocess.Popen) -> int:
             break  # it has just ended
         if "VmHWM:" in status:
             peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
+        if job.until and lines_of(job.metrics) >= job.until:
+            child.kill()
         time.sleep(0.02)
     child.wait()
     return peak

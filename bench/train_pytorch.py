@@ -2,19 +2,26 @@
 """Train the model of reference_gpt.py in PyTorch, with minigpt's flags and minigpt's metrics file.
 
 The work of a step is that of `minigpt train`: one batch of random windows, forward, backward,
-gradient norm and clipping, AdamW, and reading back loss and norm. bf16 is autocast over float32
-weights. On success the last line of stdout is one JSON object of facts about PyTorch.
+gradient norm and clipping, AdamW, and reading back loss and norm. bf16 and fp16 are autocast over
+float32 weights, fp16 with GradScaler. On a GPU nothing waits for a step before the next one is
+queued, and seconds are those between CUDA events. On success the last line of stdout is one JSON
+object of facts about PyTorch.
 """
 
 import argparse
 import json
 import time
+from collections import deque
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from minigpt_run import Sampler, read_weights
 from reference_gpt import Config, Gpt, adamw
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -24,12 +31,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--metrics", type=Path, required=True)
-    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda:N")
+    parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="fp32")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--weight-decay", type=float, default=0.1)
     parser.add_argument("--clip", type=float, default=1.0)
     parser.add_argument("--compile", action="store_true", help="torch.compile forward and loss")
+    parser.add_argument("--compile-mode", default="default", help="torch.compile's mode")
+    parser.add_argument("--checkpoint", type=Path, help="of minigpt, to start from its weights")
+    parser.add_argument("--same-order", action="store_true", help="of samples as in minigpt")
     return parser.parse_args()
 
 
@@ -49,37 +60,115 @@ def resident_peak() -> int:
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
+class HostClock:
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def seconds(self, begin: float, end: float) -> float:
+        return end - begin
+
+
+class GpuClock:
+    def now(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3
+
+
+class Step(NamedTuple):
+    number: int
+    begin: object  # of the clock
+    end: object
+    figures: Tensor  # [2] on the host, there once `end` is reached: loss, gradient norm
+
+
+class Batches:
+    """Random windows of the text, on the device."""
+
+    def __init__(self, a: argparse.Namespace, data: Tensor):
+        self.count, self.device = a.micro_batch, torch.device(a.device)
+        self.samples = len(data) - a.context
+        self.data = data.to(self.device)
+        self.window = torch.arange(a.context + 1, device=self.device)
+        self.order = Sampler(self.samples, a.seed) if a.same_order else None
+
+    def at(self, step: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets [batch, time] of a step, from 1."""
+        if self.order:
+            first = (step - 1) * self.count
+            starts = torch.tensor([self.order.at(first + i) for i in range(self.count)])
+        else:
+            starts = torch.randint(self.samples, (self.count,))
+        if self.device.type == "cuda":
+            starts = starts.pin_memory()
+        windows = self.data[starts.to(self.device, non_blocking=True)[:, None] + self.window]
+        return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+
+
 def train(a: argparse.Namespace, data: Tensor) -> None:
-    config = Config(a.layers, a.heads, a.width, a.context, a.vocab, a.dropout)
-    model = Gpt(config)
+    on_gpu = a.device != "cpu"
+    model = Gpt(Config(a.layers, a.heads, a.width, a.context, a.vocab, a.dropout))
+    if a.checkpoint:
+        model.load_state_dict(read_weights(a.checkpoint))
+    model.to(a.device)
     optimizer = adamw(model, a.lr, a.weight_decay, fused=True)
+    scaler = torch.amp.GradScaler("cuda" if on_gpu else "cpu", enabled=a.precision == "fp16")
+    clock, delay = (GpuClock(), 1) if on_gpu else (HostClock(), 0)
+    batches, waiting = Batches(a, data), deque()
+    figures = torch.empty(a.steps, 2, pin_memory=on_gpu)  # item() would wait for all that is queued
 
     def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16, enabled=a.precision == "bf16"):
+        narrow = AUTOCAST.get(a.precision)
+        kind = "cuda" if on_gpu else "cpu"
+        with torch.autocast(kind, narrow or torch.bfloat16, enabled=narrow is not None):
             return model.loss(inputs, targets)
 
-    compute = torch.compile(loss_of) if a.compile else loss_of
-    tokens = a.micro_batch * a.context
+    compute = torch.compile(loss_of, mode=a.compile_mode) if a.compile else loss_of
     with a.metrics.open("w") as metrics:
-        for step in range(1, a.steps + 1):
-            begin = time.perf_counter()
-            starts = torch.randint(len(data) - a.context, (a.micro_batch,)).tolist()
-            windows = torch.stack([data[s : s + a.context + 1] for s in starts])
-            loss = compute(windows[:, :-1].contiguous(), windows[:, 1:].contiguous())
-            loss.backward()
+        begin = clock.now()
+        for number in range(1, a.steps + 1):
+            loss = compute(*batches.at(number))
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), a.clip)
-            optimizer.step()
+            scaler.step(optimizer)
+            scaler.update()
             optimizer.zero_grad(set_to_none=True)
-            row = {"step": step, "loss": loss.item(), "grad_norm": norm.item()}
-            seconds = time.perf_counter() - begin
-            row |= {"tokens": tokens, "seconds": seconds, "tokens_per_second": tokens / seconds}
-            metrics.write(json.dumps(row) + "\n")
+            row = figures[number - 1]
+            row.copy_(torch.stack((loss.detach(), norm)), non_blocking=True)
+            end = clock.now()
+            waiting.append(Step(number, begin, end, row))
+            if len(waiting) > delay:
+                write(metrics, waiting.popleft(), clock, a)
+            begin = end if on_gpu else clock.now()
+        while waiting:
+            write(metrics, waiting.popleft(), clock, a)
+
+
+def write(metrics, step: Step, clock, a: argparse.Namespace) -> None:
+    """One line; waits for the step."""
+    seconds, tokens = clock.seconds(step.begin, step.end), a.micro_batch * a.context
+    loss, norm = step.figures.tolist()
+    row = {"step": step.number, "loss": loss, "grad_norm": norm}
+    row |= {"tokens": tokens, "seconds": seconds, "tokens_per_second": tokens / seconds}
+    if a.device != "cpu":
+        row["memory_bytes"] = torch.cuda.max_memory_allocated()
+    metrics.write(json.dumps(row) + "\n")
+    metrics.flush()
 
 
 def main() -> None:
     a = parse_arguments()
     imported = resident_peak()
     torch.manual_seed(a.seed)
+    if a.device != "cpu":
+        torch.cuda.set_device(a.device)
+        if a.precision != "fp32":
+            torch.set_float32_matmul_precision("high")
     train(a, read_characters(a.data, a.vocab))
     facts = {
         "torch": torch.__version__,
@@ -87,6 +176,14 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "rss_after_import": imported,
     }
+    if a.device != "cpu":
+        facts |= {
+            "gpu": torch.cuda.get_device_name(),
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version(),
+            "peak_allocated": torch.cuda.max_memory_allocated(),
+            "peak_reserved": torch.cuda.max_memory_reserved(),
+        }
     print(json.dumps(facts))
 
 

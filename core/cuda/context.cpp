@@ -11,6 +11,18 @@ namespace triax::cuda {
 
 namespace {
 
+/// Lets this thread allocate while its stream is captured, which is no part of the graph.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 class DeviceMemory final : public BlockSource {
  public:
   DeviceMemory(int device, std::shared_ptr<CUstream_st> stream)
@@ -18,6 +30,7 @@ class DeviceMemory final : public BlockSource {
 
   void* allocate(size_t bytes) override {
     void* data = nullptr;
+    RelaxedCapture relaxed;
     cudaError_t status = cudaMalloc(&data, bytes);
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();

@@ -77,6 +77,8 @@ Verb parity_verb(ParityConfig& c) {
        {model_flags(t.model), data_flags(t), optimisation_flags(t), memory_flags(t), run_flags(t)})
     for (auto& flag : more)
       if (flag.group != std::string("Run") || config(flag)) flags.push_back(flag);
+  for (auto& flag : rank_flags(t.comm, t.ranks, t.device))
+    if (flag.name == "device") flags.push_back(flag);
   std::erase_if(flags, [](const Flag& f) { return f.name == "val-fraction"; });
   return {"parity",
           "Trains a small model on one rank and on a mesh of threads, and finds the first tensor "

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "core/check.h"
+#include "examples/minigpt/devices.h"
 #include "examples/minigpt/feed.h"
 #include "examples/minigpt/offload.h"
 #include "examples/minigpt/pieces.h"
@@ -13,7 +14,7 @@
 #include "nn/dropout.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/world.h"
 
 namespace triax::minigpt {
 namespace {
@@ -157,10 +158,11 @@ Trace trace(const TrainConfig& c, const TextData& text, const Trace* lead) {
   Board board;
   board.trace.steps.resize(size_t(c.steps));
   const MeshConfig& m = c.mesh;
-  parallel::run_ranks(int(m.dp * m.pp * m.tp), [&](parallel::Communicator& world) {
-    parallel::Mesh mesh(world, {.dp = int(m.dp), .pp = int(m.pp), .tp = int(m.tp)});
+  auto rank = [&](parallel::World& world) {
+    parallel::Mesh mesh(world.comm(), {.dp = int(m.dp), .pp = int(m.pp), .tp = int(m.tp)});
     Tracer(c, text, mesh, board).run(lead);
-  });
+  };
+  parallel::run_worlds(int(m.dp * m.pp * m.tp), rank, {.device = device_named(c.device)});
   return std::move(board.trace);
 }
 

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "tests/gpu_on_cpu/device.h"
 
 using namespace triax::gpu_on_cpu;
@@ -5,10 +7,18 @@ using namespace triax::gpu_on_cpu;
 namespace {
 
 thread_local int captures = 0;
+thread_local cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
 
 }  // namespace
 
-bool triax::gpu_on_cpu::thread_captures() { return captures > 0; }
+bool triax::gpu_on_cpu::thread_captures() {
+  return captures > 0 && mode != cudaStreamCaptureModeRelaxed;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* other) {
+  std::swap(mode, *other);
+  return cudaSuccess;
+}
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream->capture()) return remember(cudaErrorIllegalState);

@@ -14,13 +14,14 @@ FREE = ["tests", "bench"]
 # Headers with an owner: pattern of the included name -> patterns of the files that may include it.
 OWNED = {
     r"core/cuda/.*": [r"core/cuda/.*", r"core/backend\.cpp", r"parallel/comm/nccl_\w+\..*",
-                       r"tests/.*"],
+                       r"tests/.*", r"bench/.*"],
     r"core/cpu/.*": [r"core/cpu/.*", r"core/backend\.cpp", r"tests/.*", r"bench/.*"],
     r"mpi\.h": [r"parallel/comm/mpi_.*", r"parallel/comm/world.*\.cpp", r"tests/.*", r"bench/.*"],
     r"cudnn\.h": [r"core/cuda/cudnn.*", r"tests/cudnn/.*"],
     r"cublasLt\.h": [r"core/cuda/.*", r"tests/gpu_on_cpu/.*"],
     r"nccl\.h": [r"parallel/comm/nccl_\w+\..*", r"tests/gpu_on_cpu/.*"],
-    r"cuda_runtime\.h": [r"core/cuda/.*", r"parallel/comm/nccl_\w+\..*", r"tests/gpu_on_cpu/.*"],
+    r"cuda_runtime\.h": [r"core/cuda/.*", r"parallel/comm/nccl_\w+\..*", r"tests/gpu_on_cpu/.*",
+                          r"bench/.*"],
     r"omp\.h": [r"core/cpu/.*", r"parallel/comm/.*", r"tests/.*", r"bench/.*"],
 }
 
