@@ -7,7 +7,8 @@ void Cuda::tiled_attention(const Attention& a, const Tensor& y, const Tensor& ls
   visit_float(a.qkv.dtype(), [&]<class T>() {
     visit_head_width(a.head_dim, [&]<int width>() {
       using Kernel = AttentionForward<T, width>;
-      Kernel kernel{attention_heads<T>(a, shifted_rows(), y), values<T>(y), values<Accumulator<T>>(lse)};
+      Kernel kernel{attention_heads<T>(a, shifted_rows(), y), values<T>(y),
+                    values<Accumulator<T>>(lse)};
       int64_t blocks = attention_blocks(kernel.heads, a.qkv.size(0), Kernel::rows);
       if (blocks > 0) launch(stream(), {blocks}, kernel);
     });

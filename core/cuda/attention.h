@@ -21,21 +21,17 @@ template <class F> void visit_head_width(int64_t head_dim, F&& f) {
   else f.template operator()<256>();
 }
 
-/// `shift`: of the mask's rows, on the device, or null; `others`: all tensors beside qkv that have rows of heads.
+/// `shift`: of the mask's rows, on the device, or null; `others`: all tensors beside qkv that have
+/// rows of heads.
 template <class T, class... Others>
 AttentionHeads<T> attention_heads(const Attention& a, const int64_t* shift,
                                   const Others&... others) {
   using A = Accumulator<T>;
   bool packed = a.head_dim * int64_t(sizeof(T)) % 16 == 0 &&
                 packs_fit(values<T>(a.qkv), values<T>(others)...);
-  return {values<T>(a.qkv),
-          a.time,
-          a.heads(),
-          int(a.head_dim),
-          packed,
-          A(1) / fn::sqrt(A(a.head_dim)),
-          a.mask,
-          shift};
+  return {values<T>(a.qkv), a.time, a.heads(),
+          int(a.head_dim),  packed, A(1) / fn::sqrt(A(a.head_dim)),
+          a.mask,           shift};
 }
 
 /// A block for every `rows` rows of every head of every sequence; 0 if there are none.

@@ -35,8 +35,10 @@ void move(const Context& c, void* to, const void* from, size_t bytes) {
 
 // The host goes on at once: what it copied into pinned memory is safe from later changes.
 void to_device(const Context& c, char* to, const char* from, size_t bytes) {
-  check(!c.capturing(), "cuda: {} bytes of the host's are copied in a step that is captured as a "
-        "graph, which would read them again; expected a tensor made before", bytes);
+  check(!c.capturing(),
+        "cuda: {} bytes of the host's are copied in a step that is captured as a "
+        "graph, which would read them again; expected a tensor made before",
+        bytes);
   for (size_t at = 0; at < bytes; at += piece) {
     size_t n = std::min(piece, bytes - at);
     Pinned block(*c.host_pool(), n);

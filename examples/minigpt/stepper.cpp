@@ -3,7 +3,6 @@
 #include <string_view>
 
 #include "core/check.h"
-
 #include "examples/minigpt/offload.h"
 #include "examples/minigpt/precision.h"
 

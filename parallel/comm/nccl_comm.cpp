@@ -125,8 +125,7 @@ class NcclComm final : public DeviceComm {
     auto done = rank_->event();
     done->record(handle_->stream());
     ++calls_;  // what is captured is watched by what is queued behind its launch
-    if (!cuda::context(rank_->device).capturing())
-      rank_->watch.watch(call, calls_, handle_, done);
+    if (!cuda::context(rank_->device).capturing()) rank_->watch.watch(call, calls_, handle_, done);
     return done;
   }
 

@@ -208,7 +208,8 @@ template <class Tile, class T> class AttentionDropout {
   TRIAX_HD AttentionDropout(const AttentionHeads<T>& heads, const AttentionRows& queries,
                             const AttentionRows& keys)
       : mask_(heads.mask),
-        row_(uint64_t(heads.mask.row + (heads.shift ? *heads.shift : 0) + queries.sequence * heads.time + queries.first)),
+        row_(uint64_t(heads.mask.row + (heads.shift ? *heads.shift : 0) +
+                      queries.sequence * heads.time + queries.first)),
         column_(uint64_t(heads.mask.column + keys.head * heads.time + keys.first)) {}
   TRIAX_HD bool any() const { return mask_.p > 0; }
 
