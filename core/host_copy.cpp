@@ -14,6 +14,7 @@ HostCopy::~HostCopy() = default;
 
 const Tensor& HostCopy::values() const {
   if (mark_) mark_->wait();
+  mark_ = nullptr;
   return values_;
 }
 

@@ -19,7 +19,7 @@ class HostCopy {
 
  private:
   Tensor values_;
-  std::unique_ptr<Mark> mark_;  ///< none: they are there
+  mutable std::unique_ptr<Mark> mark_;  ///< none: they are there
 };
 
 }  // namespace triax

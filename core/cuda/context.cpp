@@ -132,6 +132,8 @@ Context::Context(int device)
       pool_(std::make_shared<Pool>(std::make_unique<DeviceMemory>(device, stream_))),
       host_pool_(std::make_shared<Pool>(std::make_unique<PinnedMemory>(device))) {}
 
+Context::~Context() { cudaStreamSynchronize(stream()); }
+
 void Context::synchronize() const {
   require(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
 }

@@ -33,6 +33,10 @@ class Event {
 class Context {
  public:
   explicit Context(int device);
+  /// Waits for all that was queued: it may use what the pools hold.
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
   cudaStream_t stream() const { return stream_.get(); }
   const std::shared_ptr<Pool>& pool() const { return pool_; }
   /// Pinned memory of the host, which the GPU reads and writes without help of the CPU.

@@ -86,7 +86,7 @@ Outcome run(const Job& job) {
     for (int64_t step = 0; step < c.steps; ++step) {
       double scale = c.precision != "fp16" ? 1 : step == 1 ? 1e30 : 1024;
       double loss =
-          replica.step([&](int64_t micro) { return feed.at(step + 1, micro); }, scale / 64);
+          replica.step([&](int64_t micro) { return feed.at(step + 1, micro); }, scale / 64).item();
       auto norm = replica.data().norm();
       bool skip = norm.non_finite > 0;
       if (!skip) {

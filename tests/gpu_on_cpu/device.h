@@ -59,7 +59,7 @@ class Running {
 
 const Options& options();
 std::vector<std::unique_ptr<Memory>>& memories();
-extern std::atomic<int64_t> allocations, host_waits, works;  // NOLINT: what calls() returns
+extern std::atomic<int64_t> allocations, pinned, host_waits, works;  // NOLINT: what calls() returns
 
 /// Everything queued on any stream is done.
 void wait_for_all();

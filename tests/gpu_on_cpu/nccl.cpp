@@ -35,12 +35,13 @@ struct Request {
   void* to;
 };
 
-/// One collective of a clique, or one message (sender 0, receiver 1).
+/// One collective of a clique, or one message (sender 0, receiver 1). A graph comes to it again with
+/// every launch.
 struct Meeting {
   explicit Meeting(int parties) : requests(size_t(parties)), here(size_t(parties)) {}
   std::vector<Request> requests;
   std::vector<char> here;
-  bool done = false;
+  int64_t rounds = 0;  // done
 };
 
 /// The ranks of one communicator.
@@ -126,7 +127,10 @@ void finish(Clique& clique, Meeting& meeting) {
     for (Member* m : clique.members)
       if (m) m->error = ncclInvalidUsage;
   }
-  meeting.done = fits;
+  if (fits) {
+    ++meeting.rounds;
+    std::ranges::fill(meeting.here, false);
+  }
   changed.notify_all();
 }
 
@@ -141,6 +145,8 @@ void take_part(const std::shared_ptr<Member>& m, const std::vector<Part>& parts)
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return !behaviour.hang || m->aborted; });
   if (m->aborted) return;
+  std::vector<int64_t> before;
+  for (const Part& p : parts) before.push_back(p.meeting->rounds);
   for (const Part& p : parts) {
     p.meeting->requests[size_t(p.party)] = p.request;
     p.meeting->here[size_t(p.party)] = true;
@@ -148,7 +154,9 @@ void take_part(const std::shared_ptr<Member>& m, const std::vector<Part>& parts)
       finish(*m->clique, *p.meeting);
   }
   changed.wait(lock, [&] {
-    return m->aborted || std::ranges::all_of(parts, [](auto& p) { return p.meeting->done; });
+    size_t done = 0;
+    while (done < parts.size() && parts[done].meeting->rounds > before[done]) ++done;
+    return m->aborted || done == parts.size();
   });
   if (m->aborted)  // what others find of this rank's memory is gone
     for (const Part& p : parts) p.meeting->here[size_t(p.party)] = false;

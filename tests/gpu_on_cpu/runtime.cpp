@@ -28,11 +28,11 @@ Options& settings() {
 
 }  // namespace
 
-std::atomic<int64_t> allocations = 0, host_waits = 0, works = 0;
+std::atomic<int64_t> allocations = 0, pinned = 0, host_waits = 0, works = 0;
 
 void configure(const Options& o) { settings() = o; }
 const Options& options() { return settings(); }
-Calls calls() { return {allocations, host_waits, works}; }
+Calls calls() { return {allocations, pinned, host_waits, works}; }
 
 std::vector<std::unique_ptr<Memory>>& memories() {
   // Never freed: streams of threads that end late still use them.
@@ -151,7 +151,7 @@ cudaError_t cudaFree(void* data) {
   return remember(cudaErrorInvalidValue);
 }
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
-  ++allocations;
+  ++pinned;
   *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   return *data ? cudaSuccess : remember(cudaErrorMemoryAllocation);
 }

@@ -33,7 +33,8 @@ bool capturing(cudaStream_t stream);
 
 /// Calls so far, of all threads, to show what a steady step does not do.
 struct Calls {
-  int64_t allocations = 0;  ///< cudaMalloc and cudaMallocHost
+  int64_t allocations = 0;  ///< of device memory
+  int64_t pinned = 0;       ///< of pinned memory
   int64_t host_waits = 0;   ///< the host waited for a stream, an event or the device
   int64_t works = 0;        ///< kernels, copies and fills queued
 };
