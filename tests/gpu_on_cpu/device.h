@@ -48,7 +48,7 @@ class Memory {
   std::map<size_t, size_t> used_;  // begin -> bytes
 };
 
-/// All devices' memory is open as long as one lives.
+/// All devices' memory is open as long as one lives, and after it until close_memory().
 class Running {
  public:
   Running();
@@ -56,6 +56,9 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 };
+
+/// Called where the host has waited, unless something runs.
+void close_memory();
 
 const Options& options();
 std::vector<std::unique_ptr<Memory>>& memories();

@@ -13,6 +13,7 @@ constexpr size_t alignment = 256;
 
 std::mutex running_mutex;
 int running = 0;
+bool open = false;
 
 }  // namespace
 
@@ -63,11 +64,20 @@ void protect(int how) {
 
 Running::Running() {
   std::lock_guard guard(running_mutex);
-  if (running++ == 0) protect(PROT_READ | PROT_WRITE);
+  ++running;
+  if (!open) protect(PROT_READ | PROT_WRITE);
+  open = true;
 }
 Running::~Running() {
   std::lock_guard guard(running_mutex);
-  if (--running == 0) protect(PROT_NONE);
+  --running;
+}
+
+void close_memory() {
+  std::lock_guard guard(running_mutex);
+  if (running > 0 || !open) return;
+  protect(PROT_NONE);
+  open = false;
 }
 
 void Memory::protect(int how) {

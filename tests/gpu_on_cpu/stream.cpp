@@ -141,7 +141,9 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (stream->capture()) return remember(cudaErrorStreamCaptureUnsupported);
   ++host_waits;
-  return remember(stream->synchronize());
+  cudaError_t status = stream->synchronize();
+  close_memory();
+  return remember(status);
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (stream->capture()) return remember(cudaErrorStreamCaptureUnsupported);
@@ -192,6 +194,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   }
   ++host_waits;
   if (point) point->wait();
+  close_memory();
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
