@@ -55,8 +55,8 @@ struct Fiber {
 thread_local Order order = Order::forward;
 thread_local int64_t launched = 0;
 
-// One launch's fibers. The scheduler is the host thread's own stack. Threads that do not wait run one
-// after another on one stack.
+// One launch's fibers. The scheduler is the host thread's own stack. Threads that do not wait run
+// one after another on one stack.
 class Block {
  public:
   explicit Block(const Job& job) : job_(job), fibers_(size_t(job.threads)), turns_(fibers_.size()) {

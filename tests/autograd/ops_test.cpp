@@ -56,7 +56,8 @@ TEST_F(OpsTest, UnaryGradients) {
 TEST_F(OpsTest, StridedInputsAreReadAsTheyAre) {
   using Op = std::function<Tensor(const Tensor&)>;
   NoGrad guard;
-  Tensor x = positive({4, 3, 6}, 7), at = zeros({4, 2, 3}, i32, test_device()), mask = zeros({3}, u8, test_device());
+  Tensor x = positive({4, 3, 6}, 7), at = zeros({4, 2, 3}, i32, test_device()),
+         mask = zeros({3}, u8, test_device());
   Tensor w = filled({5, 3}, 8), row = filled({3}, 9);
   const std::pair<const char*, Op> ops[] = {
       {"sum", [](const Tensor& v) { return sum(v, {0}); }},
@@ -121,7 +122,8 @@ TEST_F(OpsTest, BinaryGradientsBroadcastBothWays) {
 TEST_F(OpsTest, BinaryRefusesWhatDoesNotFit) {
   Tensor a = zeros({2, 3}, f32, test_device());
   expect_error([&] { a + zeros({4}, f32, test_device()); }, {"add", "[2, 3]", "[4]", "broadcast"});
-  expect_error([&] { a* zeros({3}, f64, test_device()); }, {"mul", "f32", "f64", "expected one dtype"});
+  expect_error([&] { a* zeros({3}, f64, test_device()); },
+               {"mul", "f32", "f64", "expected one dtype"});
   expect_error([&] { a / zeros({3}, i32, test_device()); }, {"div", "i32"});
   expect_error([&] { exp(zeros({3}, i32, test_device())); }, {"exp", "i32", "float"});
   expect_error([&] { a + Tensor(); }, {"add", "undefined"});
@@ -136,8 +138,13 @@ TEST_F(OpsTest, WhereMaskedFillAndDropout) {
   expect_near(masked_fill(zeros({2, 3}, f32, test_device()), row, 7), {7, 0, 7, 7, 0, 7}, 0);
   gradcheck([&](const Tensors& t) { return dropout(t[0], {0.4f, 9, 5, 2}); }, {filled({4, 7}, 1)});
   expect_error([&] { where(zeros({2}, f32, test_device()), mask, mask); }, {"where", "u8"});
-  expect_error([&] { masked_fill(zeros({3}, f32, test_device()), mask, 0); }, {"masked_fill", "[2, 3]"});
-  expect_error([&] { dropout(zeros({2, 2}, f32, test_device()), {.p = 1.0f}); }, {"dropout", "p 1", "p < 1"});
+  expect_error([&] { masked_fill(zeros({3}, f32, test_device()), mask, 0); },
+               {"masked_fill", "[2, 3]"});
+  expect_error(
+      [&] {
+        dropout(zeros({2, 2}, f32, test_device()), {.p = 1.0f});
+      },
+      {"dropout", "p 1", "p < 1"});
 }
 
 TEST_F(OpsTest, Reductions) {
@@ -198,7 +205,8 @@ TEST_F(OpsTest, Products) {
       {"linear", "[2, 3]", "[4, 2]", "[out, in]"});
   expect_error(
       [] {
-        linear(zeros({2, 3}, f32, test_device()), zeros({4, 3}, f32, test_device()), zeros({3}, f32, test_device()));
+        linear(zeros({2, 3}, f32, test_device()), zeros({4, 3}, f32, test_device()),
+               zeros({3}, f32, test_device()));
       },
       {"bias [3]", "expected [4]"});
 }
@@ -241,8 +249,7 @@ TEST_F(OpsTest, Indexing) {
           embedding(ids({0, 1, 3}), x);
         },
         {"embedding", "value 3 at position 2", "0 to 2"});
-  else
-    expect_near(narrow(embedding(ids({0, 1, 3}), x), 0, 2, 1), {0, 0, 0, 0}, 0);
+  else expect_near(narrow(embedding(ids({0, 1, 3}), x), 0, 2, 1), {0, 0, 0, 0}, 0);
   expect_error([&] { index_select(x, 1, ids({-1})); }, {"value -1 at position 0"});
   expect_error(
       [&] {
@@ -300,7 +307,8 @@ TEST_F(OpsTest, CrossEntropyAndMse) {
         {"cross_entropy", "value 3 at position 1", "0 to 2"});
   expect_error([] { cross_entropy(filled({2, 3}, 1), ids({0})); }, {"cross_entropy", "[rows]"});
   expect_error([] { cross_entropy(filled({2, 3}, 1), ids({0, 1}), {.ignore = 1}); }, {"ignore 1"});
-  expect_error([] { mse(zeros({2}, f32, test_device()), zeros({3}, f32, test_device())); }, {"mse", "[2]", "[3]"});
+  expect_error([] { mse(zeros({2}, f32, test_device()), zeros({3}, f32, test_device())); },
+               {"mse", "[2]", "[3]"});
 }
 
 // Moved-in logits are overwritten by their gradient; shared ones are left alone.

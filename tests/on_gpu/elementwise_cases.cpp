@@ -145,8 +145,11 @@ void squares(On& on) {
 }  // namespace
 
 std::vector<Case> movement_cases() {
-  return {{"copy", 0, copies},         {"fill", 0, fills},     {"accumulate", 1, accumulates},
-          {"index_select", 0, selects}, {"gather", 0, gathers}};
+  return {{"copy", 0, copies},
+          {"fill", 0, fills},
+          {"accumulate", 1, accumulates},
+          {"index_select", 0, selects},
+          {"gather", 0, gathers}};
 }
 
 std::vector<Case> elementwise_cases() {

@@ -45,7 +45,7 @@ class On {
     return x;
   }
 
-  /// The outputs so far, once there are 7s around all of them.
+  /// The outputs so far, if there are still 7s around all of them; else the test has failed.
   Tensors finish() const {
     Tensors all;
     for (const Output& o : outputs_) {
@@ -78,6 +78,7 @@ struct Case {
   double within;  ///< multiplies tolerance() of an output's dtype
   std::function<void(On& on)> run;
 };
+inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 /// One below, one above a warp's size, and many packs with a tail.
 inline const std::vector<int64_t> sizes = {1, 33, 1000};

@@ -112,7 +112,11 @@ TEST(OptimTest, Clipping) {
 
 TEST(OptimTest, SlotsAreChecked) {
   Tensor w = zeros({4}, f32, test_device());
-  expect_error([&] { AdamW a({{w, zeros({5}, f32, test_device()), {}}}, {}); }, {"adamw", "[4]", "[5]"});
+  expect_error(
+      [&] {
+        AdamW a({{w, zeros({5}, f32, test_device()), {}}}, {});
+      },
+      {"adamw", "[4]", "[5]"});
   expect_error([&] { Sgd s({{w, zeros({4}, f64, test_device()), {}}}); }, {"sgd", "accumulator"});
   expect_error([&] { AdamW a({{w, clone(w), {{2, 5}}}}, {}); }, {"[2, 5)", "slot of 4"});
   expect_error([&] { AdamW a({{w, clone(w), {}}}, {.beta1 = 1}); }, {"beta1 1"});
