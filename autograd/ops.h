@@ -76,6 +76,8 @@ Tensor concat(const Tensors& xs, int dim);
 Tensor stack(const Tensors& xs, int dim);
 
 // -- Indexing. Index tensors are i32 or i64; values out of range throw, naming value and position.
+// Of a GPU's index that lets the host wait, so there embedding and cross_entropy do not look: such
+// an id has a row of zeros, the logit of such a target counts as 0.
 /// y[.., i, ..] = x[.., index[i], ..] along `dim`; index [n].
 Tensor index_select(const Tensor& x, int dim, const Tensor& index);
 /// y[i][j] = x[i][index[i][j]] on the last dim: x [.., n], index [.., m] -> [.., m].

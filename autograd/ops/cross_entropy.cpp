@@ -28,7 +28,8 @@ Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOpt
   check(options.ignore < 0 || options.ignore >= classes,
         "cross_entropy: ignore {} is also a class; expected a value outside 0 to {}",
         options.ignore, classes - 1);
-  autograd::check_range("cross_entropy", targets, classes, options.ignore);
+  if (targets.device() == cpu)
+    autograd::check_range("cross_entropy", targets, classes, options.ignore);
 
   CrossEntropy c{logits.contiguous().detach(),
                  targets.contiguous(),

@@ -1,8 +1,10 @@
 #include "core/cuda/emulation.h"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -18,32 +20,51 @@ extern "C" __attribute__((weak)) void __sanitizer_start_switch_fiber(void** fake
                                                                      size_t bytes);
 extern "C" __attribute__((weak)) void __sanitizer_finish_switch_fiber(void* fake, const void** from,
                                                                       size_t* bytes);
+extern "C" __attribute__((weak)) void __asan_unpoison_memory_region(const void* at, size_t bytes);
 
 namespace triax::cuda::emulation {
 
 namespace {
 
-enum class State { ready, at_block, at_warp, done };
+enum class State { fresh, ready, at_block, at_warp, done };
 
+constexpr size_t stack_bytes = 128 << 10;
+
+using Stack = std::unique_ptr<char[]>;
+// What threads of a kernel have left, for the next.
+thread_local std::vector<Stack> stacks;
+
+Stack take_stack() {
+  if (stacks.empty()) return Stack(new char[stack_bytes]);
+  Stack stack = std::move(stacks.back());
+  stacks.pop_back();
+  if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(stack.get(), stack_bytes);
+  return stack;
+}
+
+/// A thread of the kernel; on a stack of its own if it has to wait for others.
 struct Fiber {
-  ucontext_t context;
-  std::unique_ptr<char[]> stack;
-  State state = State::ready;
+  jmp_buf place;  // where it goes on
+  Stack stack;
+  State state = State::fresh;
   int line = 0;             // where it waits
   char offered[8], got[8];  // of exchange()
   int from = 0;
 };
 
-constexpr size_t stack_bytes = 128 << 10;
 thread_local Order order = Order::forward;
 thread_local int64_t launched = 0;
 
-// One launch's fibers. The scheduler is the host thread's own stack.
+// One launch's fibers. The scheduler is the host thread's own stack. Threads that do not wait run
+// one after another on one stack.
 class Block {
  public:
   explicit Block(const Job& job) : job_(job), fibers_(size_t(job.threads)), turns_(fibers_.size()) {
-    for (Fiber& f : fibers_) f.stack.reset(new char[stack_bytes]);
     std::iota(turns_.begin(), turns_.end(), 0);
+  }
+  ~Block() {
+    for (Fiber& f : fibers_)
+      if (f.stack) stacks.push_back(std::move(f.stack));
   }
   void run(const int64_t (&at)[3], void* shared, std::minstd_rand& dice);
   void wait(State state, int line);
@@ -51,7 +72,9 @@ class Block {
 
  private:
   static void enter();
-  void start(int id);
+  void run_threads();
+  bool next_is_fresh();
+  [[noreturn]] void start(Fiber& f);
   void resume(int id);
   bool release(size_t begin, size_t end, State waiting);
   [[noreturn]] void hangs() const;
@@ -60,10 +83,11 @@ class Block {
   const Job& job_;
   std::vector<Fiber> fibers_;
   std::vector<int> turns_;
-  ucontext_t scheduler_;
+  jmp_buf scheduler_;
   const int64_t (*at_)[3] = nullptr;
   void* shared_ = nullptr;
   int current_ = 0;
+  size_t turn_ = 0;  // whose it is
   std::exception_ptr error_;
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_stack_ = nullptr;
@@ -82,32 +106,60 @@ void reach_stack(void* fake, const void** from, size_t* bytes) {
 void Block::enter() {
   Block& block = *running;
   reach_stack(nullptr, &block.scheduler_stack_, &block.scheduler_stack_bytes_);
-  try {
-    block.job_.body(block.current_, *block.at_, block.shared_);
-  } catch (...) {
-    block.error_ = std::current_exception();
-  }
-  block.current().state = State::done;
+  block.run_threads();
   leave_stack(nullptr, block.scheduler_stack_, block.scheduler_stack_bytes_);  // for good
-  setcontext(&block.scheduler_);
+  _longjmp(block.scheduler_, 1);
 }
 
-void Block::start(int id) {
-  Fiber& f = fibers_[size_t(id)];
+// The current thread, and those behind it as long as none had to wait before.
+void Block::run_threads() {
+  try {
+    do {
+      job_.body(current_, *at_, shared_);
+      current().state = State::done;
+    } while (next_is_fresh());
+  } catch (...) {
+    current().state = State::done;
+    error_ = std::current_exception();
+  }
+}
+
+bool Block::next_is_fresh() {
+  if (turn_ + 1 >= turns_.size()) return false;
+  Fiber& next = fibers_[size_t(turns_[turn_ + 1])];
+  if (next.state != State::fresh) return false;
+  // It waits, if it does, on this stack.
+  std::swap(next.stack, current().stack);
+  current_ = turns_[++turn_];
+  next.state = State::ready;
+  return true;
+}
+
+// On a new stack; from then on by jumps, which leave the signals' mask alone and so need no system
+// call.
+void Block::start(Fiber& f) {
   f.state = State::ready;
-  getcontext(&f.context);
-  f.context.uc_stack.ss_sp = f.stack.get();
-  f.context.uc_stack.ss_size = stack_bytes;
-  f.context.uc_link = nullptr;
-  makecontext(&f.context, &Block::enter, 0);
+  ucontext_t context;
+  getcontext(&context);
+  context.uc_stack.ss_sp = f.stack.get();
+  context.uc_stack.ss_size = stack_bytes;
+  context.uc_link = nullptr;
+  makecontext(&context, &Block::enter, 0);
+  setcontext(&context);
+  std::abort();
 }
 
 void Block::resume(int id) {
   current_ = id;
   Fiber& f = fibers_[size_t(id)];
+  if (f.state == State::fresh) f.stack = take_stack();
   leave_stack(&scheduler_fake_stack_, f.stack.get(), stack_bytes);
-  swapcontext(&scheduler_, &f.context);
+  if (_setjmp(scheduler_) == 0) {
+    if (f.state == State::fresh) start(f);
+    _longjmp(f.place, 1);
+  }
   reach_stack(scheduler_fake_stack_, nullptr, nullptr);
+  if (Fiber& last = current(); last.state == State::done) stacks.push_back(std::move(last.stack));
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
@@ -115,9 +167,9 @@ void Block::wait(State state, int line) {
   Fiber& f = current();
   f.state = state;
   f.line = line;
-  void* fake = nullptr;
-  leave_stack(&fake, scheduler_stack_, scheduler_stack_bytes_);
-  swapcontext(&f.context, &scheduler_);
+  void* volatile fake = nullptr;
+  leave_stack(const_cast<void**>(&fake), scheduler_stack_, scheduler_stack_bytes_);
+  if (_setjmp(f.place) == 0) _longjmp(scheduler_, 1);
   reach_stack(fake, &scheduler_stack_, &scheduler_stack_bytes_);
 }
 
@@ -159,13 +211,15 @@ void Block::hangs() const {
 void Block::run(const int64_t (&at)[3], void* shared, std::minstd_rand& dice) {
   at_ = &at;
   shared_ = shared;
-  for (int id = 0; id < job_.threads; ++id) start(id);
+  for (Fiber& f : fibers_) f.state = State::fresh;
   size_t n = fibers_.size();
   for (;;) {
     if (order == Order::reversed) std::sort(turns_.begin(), turns_.end(), std::greater<>());
     if (order == Order::shuffled) std::shuffle(turns_.begin(), turns_.end(), dice);
-    for (int id : turns_)
-      if (fibers_[size_t(id)].state == State::ready) resume(id);
+    for (turn_ = 0; turn_ < n; ++turn_) {
+      State state = fibers_[size_t(turns_[turn_])].state;
+      if (state == State::fresh || state == State::ready) resume(turns_[turn_]);
+    }
     if (std::all_of(fibers_.begin(), fibers_.end(),
                     [](const Fiber& f) { return f.state == State::done; }))
       return;

@@ -12,6 +12,7 @@ namespace {
 
 using test::expect_bitwise;
 using test::filled;
+using test::test_device;
 
 class Recomputed : public ::testing::Test {
  protected:
@@ -131,7 +132,7 @@ TEST_F(Recomputed, AStubHasHistoryAndNoValues) {
   y = {};
   EXPECT_EQ(memory::counter()->live(), before);
   test::expect_error([&] { stub.data(); }, {"used while released"});
-  backward(stub, full({4, 4}, 3, f64, cpu));
+  backward(stub, full({4, 4}, 3, f64, test_device()));
   test::expect_near(grad(x), std::vector<double>(16, 6.0), 0);
 }
 

@@ -92,7 +92,8 @@ struct CUevent_st {
 struct CUstream_st {
   explicit CUstream_st(int on);
   ~CUstream_st();
-  void push(std::function<void()> work);
+  enum class Memory { untouched, used };
+  void push(std::function<void()> work, Memory memory = Memory::used);
   std::shared_ptr<Point> mark();
   cudaError_t synchronize();
 
@@ -108,7 +109,13 @@ struct CUstream_st {
   std::shared_ptr<CUgraph_st> capture_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;
+  struct Work {
+    std::function<void()> run;
+    Memory memory;
+    bool last;  // none waits behind it
+  };
+  Work next();
+  std::deque<Work> queue_;
   bool stop_ = false;
   std::thread thread_;
 };

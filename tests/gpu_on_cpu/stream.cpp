@@ -1,5 +1,6 @@
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -81,15 +82,15 @@ std::shared_ptr<CUgraph_st>& CUstream_st::capture() {
   return capture_;
 }
 
-void CUstream_st::push(std::function<void()> work) {
+void CUstream_st::push(std::function<void()> work, Memory memory) {
   std::lock_guard guard(mutex_);
-  queue_.push_back(std::move(work));
+  queue_.push_back({std::move(work), memory, false});
   changed_.notify_all();
 }
 
 std::shared_ptr<Point> CUstream_st::mark() {
   auto point = std::make_shared<Point>();
-  push([point] { point->reach(); });
+  push([point] { point->reach(); }, Memory::untouched);
   return point;
 }
 
@@ -98,26 +99,32 @@ cudaError_t CUstream_st::synchronize() {
   return failed ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
+// Nothing to run: the stream is about to end.
+CUstream_st::Work CUstream_st::next() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+  if (queue_.empty()) return {};
+  Work work = std::move(queue_.front());
+  queue_.pop_front();
+  work.last = queue_.empty();
+  return work;
+}
+
 void CUstream_st::work() {
   std::minstd_rand dice(unsigned(device) + 1);
-  for (;;) {
-    std::function<void()> next;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      next = std::move(queue_.front());
-      queue_.pop_front();
-    }
+  std::optional<Running> open;  // as long as there is work: opening takes long
+  for (Work work = next(); work.run; work = next()) {
     if (int most = options().delay)
       std::this_thread::sleep_for(std::chrono::microseconds(dice() % unsigned(most)));
+    if (work.memory == Memory::used && !open) open.emplace();
+    if (work.memory == Memory::untouched && work.last) open.reset();  // before the host goes on
     try {
-      Running open;
-      next();
+      work.run();
     } catch (const std::exception& e) {
       std::fprintf(stderr, "gpu_on_cpu: %s\n", e.what());
       failed = true;
     }
+    if (work.last) open.reset();
   }
 }
 
@@ -177,7 +184,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   }
   if (!event->point) return cudaSuccess;
   if (stream->capture()) return remember(cudaErrorStreamCaptureIsolation);
-  stream->push([point = event->point] { point->wait(); });
+  stream->push([point = event->point] { point->wait(); }, CUstream_st::Memory::untouched);
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {

@@ -11,6 +11,7 @@ namespace triax::nn {
 namespace {
 
 using test::expect_error;
+using test::test_device;
 using test::values;
 
 struct Pair : Module {
@@ -24,7 +25,7 @@ struct Net : Module {
 
 TEST(ModuleTest, NamesFollowTheTree) {
   Net net;
-  net.materialize(cpu, f32, 1);
+  net.materialize(test_device(), f32, 1);
   std::vector<std::string> names;
   for (auto* p : net.parameters()) names.push_back(p->name);
   EXPECT_EQ(names, (std::vector<std::string>{"norm.gamma", "norm.beta", "pair.up.weight",
@@ -37,7 +38,7 @@ TEST(ModuleTest, ConstructionAllocatesNothing) {
   int64_t before = memory::counter()->live();
   Net net;
   EXPECT_EQ(memory::counter()->live(), before);
-  net.materialize(cpu, f32, 1);
+  net.materialize(test_device(), f32, 1);
   EXPECT_EQ(memory::counter()->live(memory::parameters), 4 * (3 + 3 + 12 + 4 + 8));
 }
 
@@ -61,9 +62,9 @@ TEST(ModuleTest, NamesAreUniqueAndBindIsOnce) {
 // Two models with the same names start alike; another seed or another name starts otherwise.
 TEST(ModuleTest, InitialValuesDependOnSeedAndName) {
   Linear a(5, 7), b(5, 7), c(5, 7);
-  a.materialize(cpu, f32, 1);
-  b.materialize(cpu, f32, 1);
-  c.materialize(cpu, f32, 2);
+  a.materialize(test_device(), f32, 1);
+  b.materialize(test_device(), f32, 1);
+  c.materialize(test_device(), f32, 2);
   EXPECT_EQ(values(a.parameters()[0]->value), values(b.parameters()[0]->value));
   EXPECT_NE(values(a.parameters()[0]->value), values(c.parameters()[0]->value));
 }
@@ -72,13 +73,13 @@ TEST(ModuleTest, InitialValuesDependOnSeedAndName) {
 TEST(ModuleTest, ASliceIsAPieceOfTheFullTensor) {
   Parameter full{.name = "w", .full = {6, 4, 5}, .init = {.mean = 0.5, .std = 2}};
   full.key = random::key(3, "w");
-  Tensor whole = empty(full.full, f64, cpu);
+  Tensor whole = empty(full.full, f64, test_device());
   full.fill(whole);
   for (int dim : {0, 1, 2})
     for (int64_t begin : {0, 1, 3}) {
       Parameter part = full;
       part.shard = {.dim = dim, .begin = begin, .length = full.full[dim] - begin - (begin > 0)};
-      Tensor slice = empty(part.local(), f64, cpu);
+      Tensor slice = empty(part.local(), f64, test_device());
       part.fill(slice);
       EXPECT_EQ(values(slice), values(whole.narrow(dim, begin, part.shard.length))) << dim;
     }
@@ -90,7 +91,7 @@ TEST(ModuleTest, ASliceIsAPieceOfTheFullTensor) {
 TEST(ModuleTest, InitialValuesHaveTheStatedMoments) {
   Parameter p{.name = "w", .full = {400, 500}, .init = {.mean = 1, .std = 0.5}};
   p.key = random::key(1, "w");
-  Tensor x = empty(p.full, f32, cpu);
+  Tensor x = empty(p.full, f32, test_device());
   p.fill(x);
   double mean = 0, square = 0;
   for (double v : values(x)) mean += v;
@@ -107,7 +108,7 @@ TEST(ModuleTest, DropoutFollowsSeedNameAndToken) {
   };
   Two m;
   m.bind(7);
-  Tensor ones = full({8, 16}, 1, f32, cpu);
+  Tensor ones = full({8, 16}, 1, f32, test_device());
   auto all = values(m.a(ones, 100));
   EXPECT_EQ(values(m.a(ones.narrow(0, 0, 3), 105)),
             std::vector<double>(all.begin() + 5 * 16, all.end()));  // a slice of the rows
@@ -115,7 +116,7 @@ TEST(ModuleTest, DropoutFollowsSeedNameAndToken) {
   EXPECT_NE(values(m.b(ones, 100)), all);                           // another name
   EXPECT_EQ(values(m.a(ones, evaluation)), values(ones));
   double kept = 0;
-  for (double v : values(m.a(full({100, 100}, 1, f32, cpu), 0))) kept += v;
+  for (double v : values(m.a(full({100, 100}, 1, f32, test_device()), 0))) kept += v;
   EXPECT_NEAR(kept / 10000, 1, 0.05);
 }
 

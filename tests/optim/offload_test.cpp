@@ -16,6 +16,7 @@ using test::expect_bitwise;
 using test::expect_error;
 using test::filled;
 using test::TemporaryDirectory;
+using test::test_device;
 using Engine = StateFileOptions::Engine;
 
 /// Chunks that do not divide the slots, a window smaller than their number.
@@ -30,8 +31,10 @@ Offload to_file(const TemporaryDirectory& directory, Engine engine = Engine::fas
 /// Two slots, one of them smaller than a chunk, and ranges that decay across chunks.
 struct Model {
   explicit Model(DType t)
-      : slots{{filled({1234}, 1, t), zeros({1234}, accumulator(t), cpu), {{0, 50}, {90, 310}}},
-              {filled({67}, 2, t), zeros({67}, accumulator(t), cpu), {{60, 67}}}} {}
+      : slots{{filled({1234}, 1, t),
+               zeros({1234}, accumulator(t), test_device()),
+               {{0, 50}, {90, 310}}},
+              {filled({67}, 2, t), zeros({67}, accumulator(t), test_device()), {{60, 67}}}} {}
 
   void train(AdamW& adam, int steps, uint64_t first = 1) {
     for (int i = 0; i < steps; ++i) {

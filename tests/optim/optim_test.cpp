@@ -9,6 +9,7 @@ namespace {
 
 using test::expect_error;
 using test::filled;
+using test::test_device;
 using test::values;
 
 // The published algorithm, one element at a time.
@@ -27,7 +28,7 @@ TEST(OptimTest, AdamWFollowsTheAlgorithm) {
   const int64_t n = 67;
   AdamWOptions o{.beta1 = 0.8, .beta2 = 0.9, .eps = 1e-8, .weight_decay = 0.1};
   std::vector<Range> decayed{{3, 20}, {40, 67}};
-  Tensor w = filled({n}, 1), g = zeros({n}, f64, cpu);
+  Tensor w = filled({n}, 1), g = zeros({n}, f64, test_device());
   std::vector<Naive> naive;
   for (double x : values(w)) naive.push_back({x});
   AdamW adam({{w, g, decayed}}, o);
@@ -49,7 +50,7 @@ TEST(OptimTest, AdamWFollowsTheAlgorithm) {
 // The low-precision weight is exactly the cast of its master, which moves by less than one ulp.
 TEST(OptimTest, LowPrecisionWeightsHaveAMaster) {
   for (DType t : {bf16, f16}) {
-    Tensor w = full({33}, 1, t, cpu), g = full({33}, 1, f32, cpu);
+    Tensor w = full({33}, 1, t, test_device()), g = full({33}, 1, f32, test_device());
     AdamW adam({{w, g, {}}}, {});
     Tensor master = adam.state()[2].value;
     for (int i = 0; i < 40; ++i) adam.step(1e-4);
@@ -110,9 +111,13 @@ TEST(OptimTest, Clipping) {
 }
 
 TEST(OptimTest, SlotsAreChecked) {
-  Tensor w = zeros({4}, f32, cpu);
-  expect_error([&] { AdamW a({{w, zeros({5}, f32, cpu), {}}}, {}); }, {"adamw", "[4]", "[5]"});
-  expect_error([&] { Sgd s({{w, zeros({4}, f64, cpu), {}}}); }, {"sgd", "accumulator"});
+  Tensor w = zeros({4}, f32, test_device());
+  expect_error(
+      [&] {
+        AdamW a({{w, zeros({5}, f32, test_device()), {}}}, {});
+      },
+      {"adamw", "[4]", "[5]"});
+  expect_error([&] { Sgd s({{w, zeros({4}, f64, test_device()), {}}}); }, {"sgd", "accumulator"});
   expect_error([&] { AdamW a({{w, clone(w), {{2, 5}}}}, {}); }, {"[2, 5)", "slot of 4"});
   expect_error([&] { AdamW a({{w, clone(w), {}}}, {.beta1 = 1}); }, {"beta1 1"});
 }

@@ -7,14 +7,15 @@
 
 #include "core/random.h"
 #include "core/tensor.h"
+#include "tests/support/device.h"
 
 namespace triax::test {
 
-/// Normal values times `scale`, a function of `key` and position.
+/// Normal values times `scale`, a function of `key` and position, on test_device().
 inline Tensor filled(const Shape& shape, uint64_t key, DType dtype = f64, double scale = 0.5) {
   std::vector<double> v(static_cast<size_t>(shape.numel()));
   for (size_t i = 0; i < v.size(); ++i) v[i] = scale * random::normal(key, i);
-  return from_host(v, shape, cpu).to(dtype);
+  return from_host(v, shape, cpu).to(dtype).to(test_device());
 }
 
 /// All elements as doubles, row-major.

@@ -1,0 +1,106 @@
+#include "core/update.h"
+#include "tests/on_gpu/on.h"
+
+namespace triax::test {
+namespace {
+
+void embeddings(On& on) {
+  for (int64_t n : sizes)
+    for (DType index : {i32, i64}) {
+      Tensor ids = on.ids({n}, 60, index), table = on.in({30, 48}, 1), dy = on.in({n, 48}, 2);
+      on.backend.embedding(ids, table, 10, on.out({n, 48}));
+      for (Write write : {Write::set, Write::add}) {
+        on.backend.embedding_backward(ids, dy, 10, on.out({30, 48}), write);
+        on.backend.embedding_backward(ids, dy, 10, on.out({30, 48}, on.sums), write);
+      }
+    }
+}
+
+// A whole vocabulary with padding behind it, and a slice of a larger one.
+void cross_entropies(On& on) {
+  for (int64_t n : {8, 33, 1000, 5000})
+    for (int64_t first : {0, 3}) {
+      int64_t rows = n > 1000 ? 5 : 33;
+      CrossEntropy c{.logits = on.in({rows, n}, 1, 3),
+                     .targets = on.ids({rows}, n - 1, first ? i64 : i32),
+                     .first = first,
+                     .vocab = first + n - 2,
+                     .ignore = 2,
+                     .smoothing = first ? 0.1 : 0};
+      Tensor stats = on.out({rows, 4}, on.sums), scale = on.in({1}, 2, on.sums);
+      on.backend.cross_entropy_stats(c, stats);
+      on.backend.cross_entropy_losses(c, stats, on.out({rows}, on.sums));
+      on.backend.cross_entropy_backward(c, stats, scale, on.out({rows, n}));
+      c.logits = on.state(c.logits);
+      on.backend.cross_entropy_backward(c, stats, scale, c.logits);
+    }
+}
+
+void attentions(On& on) {
+  for (int64_t time : {1, 33, 128})
+    for (int64_t head : {5, 64})
+      for (float p : {0.f, 0.2f}) {
+        if (time == 33 && head == 64) continue;
+        const int64_t tokens = 2 * time, heads = 3;
+        Attention a{on.in({tokens, heads * 3 * head}, 1), time, head, {p, 5, 100, 7}};
+        Tensor y = on.out({tokens, heads * head}), lse = on.out({tokens, heads}, on.sums);
+        on.backend.causal_attention(a, y, lse);
+        on.backend.causal_attention_backward(a, y, lse, on.in({tokens, heads * head}, 2),
+                                             on.out({tokens, heads * 3 * head}));
+      }
+}
+
+/// A slot of `n` elements; its weight, and master if it has one, are outputs.
+OptimizerSlot slot(On& on, int64_t n) {
+  Tensor start = on.in({n}, 1, on.sums);
+  OptimizerSlot s{on.state(start.to(on.dtype)), on.in({n}, 2, on.sums), {}, {}};
+  if (on.dtype != on.sums) s.master = on.state(start);
+  if (n > 10) s.decayed = {{0, 2}, {5, n / 2}, {n - 3, n}};
+  return s;
+}
+
+void adamw(On& on) {
+  for (int64_t n : sizes) {
+    OptimizerSlot s = slot(on, n);
+    Tensor m = on.state(zeros({n}, on.sums, on.device)), v = on.state(zeros_like(m));
+    for (int64_t step = 1; step <= 3; ++step)
+      on.backend.adamw(s, m, v, {1e-2, 0.9, 0.99, 1e-8, 0.1, 0.5, step});
+  }
+}
+
+// Planned on the device: the third step does not happen, since a gradient is not finite.
+void planned(On& on) {
+  OptimizerSlot s = slot(on, 1000);
+  Tensor m = on.state(zeros({1000}, on.sums, on.device)), v = on.state(zeros_like(m));
+  Tensor plan = on.state(zeros({UpdatePlan::size}, f64, on.device));
+  for (double step : {1., 2., 3., 4.}) {
+    UpdateWish wish{1e-2, step, 8, 1, 0};
+    Tensor sums = zeros({2}, f64, on.device);
+    on.backend.squares(s.grad, sums);
+    if (step == 3) fill_(sums.narrow(0, 1, 1), 1);
+    on.backend.plan_update(from_host(values_of(wish), {UpdateWish::size}, on.device), sums, plan);
+    on.backend.adamw(s, m, v,
+                     {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .plan = plan});
+  }
+}
+
+void sgd(On& on) {
+  for (int64_t n : sizes)
+    for (double momentum : {0., 0.9})
+      for (auto form : {SgdStep::Form::heavy_ball, SgdStep::Form::nesterov}) {
+        OptimizerSlot s = slot(on, n);
+        Tensor velocity = full({n}, NAN, on.sums, on.device);  // the first step must not read it
+        for (int64_t step = 1; step <= 3; ++step)
+          on.backend.sgd(s, velocity, {1e-2, momentum, 0.1, 0.5, form, step});
+      }
+}
+
+}  // namespace
+
+std::vector<Case> token_cases() {
+  return {{"embedding", 1, embeddings},     {"cross_entropy", 10, cross_entropies},
+          {"attention", 10, attentions},    {"adamw", 3, adamw},
+          {"adamw_as_planned", 3, planned}, {"sgd", 3, sgd}};
+}
+
+}  // namespace triax::test
