@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/record.h"
+#include "core/profile.h"
 #include "core/check.h"
 
 namespace triax {
@@ -75,6 +76,7 @@ void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
   Tensors parts(n.inputs.size());
   if (dy.defined()) {
     dy = dy.contiguous();
+    ProfileRange range(n.name);
     parts = n.rule(std::move(dy), into);
     check(parts.size() == n.inputs.size(), "{}: the rule returned {} gradients; expected {}",
           n.name, parts.size(), n.inputs.size());

@@ -7,6 +7,7 @@
 #endif
 #include "core/gpus.h"
 #include "core/meta.h"
+#include "core/profile.h"
 
 namespace triax {
 
@@ -46,6 +47,16 @@ int gpu_count() {
   return 0;
 #endif
 }
+
+#if TRIAX_CUDA
+void set_gpu_bits(GpuBits bits) { cuda::set_bits(bits); }
+ProfileRange::ProfileRange(const char* name) { cuda::begin_range(name); }
+ProfileRange::~ProfileRange() { cuda::end_range(); }
+#else
+void set_gpu_bits(GpuBits) {}
+ProfileRange::ProfileRange(const char*) {}
+ProfileRange::~ProfileRange() {}
+#endif
 
 void trim_memory() {
   host::trim_memory();

@@ -5,4 +5,11 @@ namespace triax {
 /// GPUs that this process may use; 0 in a build without CUDA and where there is no driver.
 int gpu_count();
 
+/// Whether the bits of results on GPUs repeat from run to run on the same kind of GPU, or kernels
+/// are picked and made for speed alone: algorithms of f16 and bf16 products by timing them, sums in
+/// the backward of attention by atomics.
+enum class GpuBits { repeat, may_differ };
+/// Of this process; `repeat` unless set. Before its first tensor on a GPU.
+void set_gpu_bits(GpuBits bits);
+
 }  // namespace triax

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/profile.h"
 #include "optim/prepare.h"
 #include "optim/window.h"
 
@@ -83,6 +84,7 @@ void AdamW::step(double lr, double grad_scale) { run({.lr = lr, .grad_scale = gr
 void AdamW::step(const Tensor& plan) { run({.plan = plan}); }
 
 void AdamW::run(AdamWStep o) {
+  ProfileRange range("adamw");
   o.beta1 = options_.beta1, o.beta2 = options_.beta2;
   o.eps = options_.eps, o.weight_decay = options_.weight_decay;
   o.step = ++steps_;

@@ -111,7 +111,7 @@ part_meshes() {
 
 part_speed() { beside_pytorch speed.json; }
 part_large() { beside_pytorch large.json --cases 350M,774M,1.5B; }
-part_batches() { beside_pytorch batches.json --cases b64-fp16,b32-all,b4-all; }
+part_batches() { beside_pytorch batches.json --cases b64-repeating,b64-fp16,b32-all,b4-all; }
 
 part_ceilings() {
   needs_program bench_cuda_kernels

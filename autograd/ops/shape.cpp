@@ -88,4 +88,11 @@ Tensor cast(const Tensor& x, DType dtype) {
                 [from = x.dtype()](const Tensor& dy) { return Tensors{dy.to(from)}; });
 }
 
+Tensor move_to(const Tensor& x, Device device) {
+  check(x.defined(), "move_to: {}; expected a tensor", describe(x));
+  if (x.device() == device) return x;
+  return record("move_to", x.detach().to(device), {x},
+                [from = x.device()](const Tensor& dy) { return Tensors{dy.to(from)}; });
+}
+
 }  // namespace triax

@@ -9,6 +9,7 @@
 
 #include "core/cuda/context.h"
 #include "core/cuda/cudnn_attention.h"
+#include "core/cuda/devices.h"
 
 namespace triax::cuda {
 namespace {
@@ -69,10 +70,7 @@ bool environment_says(const char* variable, std::string_view value) {
   const char* text = std::getenv(variable);
   return text && text == value;
 }
-bool deterministic() {
-  static const bool asked = environment_says("TRIAX_DETERMINISTIC", "1");
-  return asked;
-}
+bool deterministic() { return bits() == GpuBits::repeat; }
 bool switched_off() {
   static const bool off = environment_says("TRIAX_CUDNN", "0");
   return off;

@@ -12,9 +12,9 @@ namespace triax::cuda::TRIAX_TARGET {
 /// shape, thread and GPU, which compiles.
 bool fused_attention(const Attention& a, const Tensor& y, const Tensor& lse);
 
-/// Backend::causal_attention_backward likewise, whoever made y and lse. Bits repeat only where the
-/// environment has TRIAX_DETERMINISTIC=1, at the cost of 2 bytes of workspace for every pair of
-/// tokens of a sequence and head.
+/// Backend::causal_attention_backward likewise, whoever made y and lse. With
+/// GpuBits::repeat (core/gpus.h) it needs 2 bytes of workspace for every pair of tokens of a
+/// sequence and head.
 bool fused_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
                               const Tensor& dy, const Tensor& dqkv);
 

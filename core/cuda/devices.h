@@ -1,5 +1,6 @@
 #pragma once
 #include "core/backend.h"
+#include "core/gpus.h"
 
 namespace triax::cuda {
 
@@ -12,6 +13,10 @@ void require_device(int index);
 /// The backend of GPU `index`, made at first use. Throws Error 78 if there is no such GPU.
 Backend& backend_of(int index);
 
+/// See core/profile.h.
+void begin_range(const char* name);
+void end_range();
+
 /// Give up the blocks that the calling thread has cached on its GPUs.
 void trim_memory();
 
@@ -21,9 +26,12 @@ enum class Tuning {
   timed       ///< the fastest of the best few, measured when a shape comes up for the first time;
               ///< another run may choose otherwise, and then sums are made in another order
 };
-/// For products of `dtype`, in the whole process. f16 and bf16, where speed is asked for, are timed
-/// unless something else was set; f32 and f64, where runs are compared, are not.
+/// For products of `dtype`, in the whole process; heuristic unless set.
 void set_tuning(DType dtype, Tuning tuning);
 Tuning tuning_of(DType dtype);
+
+/// See core/gpus.h: sets the tuning of f16 and bf16 too.
+void set_bits(GpuBits bits);
+GpuBits bits();
 
 }  // namespace triax::cuda

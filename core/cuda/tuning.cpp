@@ -14,9 +14,11 @@ namespace {
 
 std::atomic<Tuning>& tuning_for(DType dtype) {
   using enum Tuning;
-  static std::atomic<Tuning> of[] = {heuristic, heuristic, timed, timed};  // f32, f64, f16, bf16
+  static std::atomic<Tuning> of[] = {heuristic, heuristic, heuristic, heuristic};
   return of[int(dtype)];
 }
+
+std::atomic<GpuBits> wanted_bits = GpuBits::repeat;
 
 class Stopwatch {
  public:
@@ -45,6 +47,13 @@ class Stopwatch {
 
 void set_tuning(DType dtype, Tuning tuning) { tuning_for(dtype) = tuning; }
 Tuning tuning_of(DType dtype) { return tuning_for(dtype); }
+
+void set_bits(GpuBits bits) {
+  wanted_bits = bits;
+  for (DType half : {f16, bf16})
+    set_tuning(half, bits == GpuBits::repeat ? Tuning::heuristic : Tuning::timed);
+}
+GpuBits bits() { return wanted_bits; }
 
 bool is_captured(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

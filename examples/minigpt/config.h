@@ -63,6 +63,7 @@ struct TrainConfig {
   int64_t ranks = 0;           ///< only with comm = threads; 0: one
   std::string device = "cpu";  ///< cpu, cuda, cuda:N
   bool graph = false;
+  bool nondeterministic = false;
   std::string precision = "fp32";
   double loss_scale = 0;  ///< fp16 only; 0: dynamic
   std::string recompute = "off";

@@ -186,6 +186,10 @@ Flags run_flags(TrainConfig& c) {
       {"val-every", group, "N", "steps between validations; 0: only at the end", &c.val_every, {0}},
       {"seed", group, "N", "of weights, dropout and the order of samples", &c.seed},
       {"graph", group, "", "queue each step at one stroke, as a CUDA graph", &c.graph},
+      {"nondeterministic", group, "",
+       "on GPUs: kernels chosen by timing them and sums by atomics, faster, and other bits in every "
+       "run",
+       &c.nondeterministic},
       {"precision",
        group,
        "fp32|bf16|fp16",

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "core/check.h"
+#include "core/profile.h"
 #include "examples/minigpt/offload.h"
 #include "examples/minigpt/precision.h"
 
@@ -52,6 +53,7 @@ void Stepper::take(int64_t step) {
 
 /// All that a device does in a step.
 void Stepper::queue(const Batches& batches) {
+  ProfileRange range("step");
   Tensor loss = forward_backward(batches, Replica::Watch::off);
   fill_(sums_, 0);
   copy_(sums_.narrow(0, 0, 1), loss);

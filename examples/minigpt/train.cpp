@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/check.h"
+#include "core/gpus.h"
 #include "examples/minigpt/agreement.h"
 #include "examples/minigpt/ledger.h"
 #include "examples/minigpt/rehearsal.h"
@@ -48,6 +49,7 @@ Exit run(const TrainConfig& c, const TextData& text, parallel::Mesh& mesh, RunDi
 Exit train(TrainConfig config, parallel::Communicator& world, parallel::Communicator& host) {
   parallel::OverCommunicator ranks(host);
   settle(config, ranks);
+  if (config.nondeterministic) set_gpu_bits(GpuBits::may_differ);
   std::string text = read_text(config.data);
   Tokenizer tokenizer = Tokenizer::from_text(text, "data: " + config.data);
   config.model.vocab = vocabulary(config.model.vocab, tokenizer);

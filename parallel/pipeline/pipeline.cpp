@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/check.h"
+#include "core/profile.h"
 #include "parallel/pipeline/check_schedule.h"
 
 namespace triax::parallel {
@@ -151,6 +152,7 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
   nn::Batch batch = run.batch(a.micro);
   slot.y = slot.x;
   for (auto& layer : chunks_[size_t(a.chunk)]) {
+    ProfileRange range(layer.name.c_str());
     slot.y = layer.run(slot.y, batch);
     poll();  // transfers under way advance only when this rank looks after them
   }

@@ -1,4 +1,6 @@
 // Between GPUs, where there are two.
+#include "autograd/backward.h"
+#include "autograd/ops.h"
 #include "core/cuda/devices.h"
 #include "tests/core/kernels.h"
 #include "tests/support/device.h"
@@ -33,6 +35,27 @@ TEST_F(Peers, TheSourceIsReadBeforeItChanges) {
     x = {};
     Tensor z = full({1 << 20}, -2, f32, one);  // the block that x had
     EXPECT_EQ(y.narrow(0, y.numel() - 1, 1).item(), round);
+  }
+}
+
+/// Two layers and a loss; the second layer is on `second`. Returns {loss, gradients}.
+Tensors two_layers(Device first, Device second) {
+  Tensor x = randn({33, 8}, f32, 1, 2), targets = full({33}, 3, i32, cpu).to(second);
+  Tensor w1 = randn({16, 8}, f32, 3, 4).to(first), w2 = randn({5, 16}, f32, 5, 6).to(second);
+  Tensor input = x.to(first);
+  for (Tensor* leaf : {&input, &w1, &w2}) require_grad(*leaf);
+  Tensor h = gelu(linear(input, w1, {}));
+  Tensor loss = cross_entropy(linear(move_to(h, second), w2, {}), targets);
+  backward(loss);
+  return {loss.detach().to(cpu), grad(input).to(cpu), grad(w1).to(cpu), grad(w2).to(cpu)};
+}
+
+TEST_F(Peers, LayersOnTwoGpusAreOneModel) {
+  Tensors expected = two_layers(cpu, cpu);
+  for (auto [first, second] : {std::pair(one, one), std::pair(one, other), std::pair(cpu, other)}) {
+    SCOPED_TRACE(str(first) + " " + str(second));
+    Tensors got = two_layers(first, second);
+    for (size_t i = 0; i < got.size(); ++i) expect_near(got[i], doubles(expected[i]), 1e-5);
   }
 }
 
