@@ -80,8 +80,8 @@ struct Case {
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-/// One below, one above a warp's size, and many packs with a tail.
-inline const std::vector<int64_t> sizes = {1, 33, 1000};
+/// Nothing, one, more than a warp, and many packs with a tail.
+inline const std::vector<int64_t> sizes = {0, 1, 33, 1000};
 
 std::vector<Case> movement_cases();
 std::vector<Case> elementwise_cases();

@@ -35,5 +35,28 @@ TEST_P(OnGpu, DoesWhatTheCpuDoes) {
   }
 }
 
+// Memory that a GPU reads and writes without the host's help, as offloading and metrics use it.
+TEST(OnGpuHostMemory, IsReadAndWrittenInOrder) {
+  Backend& gpu = backend(test_device());
+  auto on_host = [&](int64_t n) {
+    auto bytes = std::make_shared<Storage>(size_t(n) * 4, cpu, gpu.host_allocator());
+    return Tensor(bytes, f32, {n}, {1});
+  };
+  for (int64_t n : {1, 33, 1 << 20}) {
+    Tensor from = on_host(n), to = on_host(n), x = empty({n}, f32, test_device());
+    for (int round = 0; round < 3; ++round) {
+      fill_(from, round);
+      gpu.transfer(from, x);
+      gpu.unary(unary_id<functors::Neg>(), x, x);
+      gpu.transfer(x, to);
+      if (auto mark = gpu.mark()) {
+        mark->wait();
+        EXPECT_TRUE(mark->reached());
+      }
+      expect_near(to, std::vector<double>(size_t(n), -round), 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace triax::test
