@@ -87,7 +87,11 @@ TEST_F(OpsTest, StridedInputsAreReadAsTheyAre) {
     SCOPED_TRACE(name);
     for (const Tensor& view : {narrow(x, 2, 1, 3), transpose(narrow(x, 2, 2, 2), 1, 2)}) {
       if (view.size(1) != at.size(1) && std::string(name) == "gather") continue;
-      test::expect_bitwise(op(view), op(view.contiguous()));
+      Tensor of_view = op(view), of_copy = op(view.contiguous());
+      // cuBLASLt may add up other layouts in another order.
+      if (test::on_gpu() && std::string(name) == "matmul")
+        expect_near(of_view, values(of_copy), 1e-12);
+      else test::expect_bitwise(of_view, of_copy);
     }
   }
 }

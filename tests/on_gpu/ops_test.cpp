@@ -30,8 +30,9 @@ TEST_P(OnGpu, DoesWhatTheCpuDoes) {
   ASSERT_FALSE(got.empty());
   for (size_t i = 0; i < got.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "output " << i << ", " << str(got[i].shape()));
-    expect_near(got[i], doubles(expected[i]), op.within * tolerance(got[i].dtype()));
-    EXPECT_TRUE(same_bits(got[i].to(cpu), repeated[i].to(cpu))) << "of two runs differ";
+    expect_near(got[i], doubles(expected[i]), op.within * allowed(got[i].dtype(), dtype));
+    bool repeats = op.bits == Bits::repeat || !on_real_gpu();
+    EXPECT_TRUE(!repeats || same_bits(got[i].to(cpu), repeated[i].to(cpu))) << "two runs differ";
   }
 }
 

@@ -36,18 +36,30 @@ void cross_entropies(On& on) {
     }
 }
 
-void attentions(On& on) {
+/// run(attention, y, lse) for several shapes, with and without dropout.
+template <class F> void attend(On& on, F run) {
   for (int64_t time : {1, 33, 128})
     for (int64_t head : {5, 64})
       for (float p : {0.f, 0.2f}) {
         if (time == 33 && head == 64) continue;
         const int64_t tokens = 2 * time, heads = 3;
         Attention a{on.in({tokens, heads * 3 * head}, 1), time, head, {p, 5, 100, 7}};
-        Tensor y = on.out({tokens, heads * head}), lse = on.out({tokens, heads}, on.sums);
-        on.backend.causal_attention(a, y, lse);
-        on.backend.causal_attention_backward(a, y, lse, on.in({tokens, heads * head}, 2),
-                                             on.out({tokens, heads * 3 * head}));
+        run(a, Shape{tokens, heads * head}, Shape{tokens, heads});
       }
+}
+
+void attentions(On& on) {
+  attend(on, [&](const Attention& a, const Shape& y, const Shape& lse) {
+    on.backend.causal_attention(a, on.out(y), on.out(lse, on.sums));
+  });
+}
+
+void attentions_backward(On& on) {
+  attend(on, [&](const Attention& a, const Shape& shape, const Shape& of_lse) {
+    Tensor y = empty(shape, on.dtype, on.device), lse = empty(of_lse, on.sums, on.device);
+    on.backend.causal_attention(a, y, lse);
+    on.backend.causal_attention_backward(a, y, lse, on.in(shape, 2), on.out(a.qkv.shape()));
+  });
 }
 
 /// A slot of `n` elements; its weight, and master if it has one, are outputs.
@@ -98,9 +110,13 @@ void sgd(On& on) {
 }  // namespace
 
 std::vector<Case> token_cases() {
-  return {{"embedding", 1, embeddings},     {"cross_entropy", 10, cross_entropies},
-          {"attention", 10, attentions},    {"adamw", 3, adamw},
-          {"adamw_as_planned", 3, planned}, {"sgd", 3, sgd}};
+  return {{"embedding", 1, embeddings},
+          {"cross_entropy", 10, cross_entropies},
+          {"attention", 10, attentions},
+          {"attention_backward", 10, attentions_backward, Bits::vary},
+          {"adamw", 3, adamw},
+          {"adamw_as_planned", 3, planned},
+          {"sgd", 3, sgd}};
 }
 
 }  // namespace triax::test
