@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "autograd/record.h"
-#include "core/profile.h"
 #include "core/check.h"
+#include "core/profile.h"
 
 namespace triax {
 namespace autograd {

@@ -47,8 +47,8 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 Tensor dropout(const Tensor& x, const random::Mask& mask);
 /// Other dtype, float to float. The gradient comes back in x's dtype.
 Tensor cast(const Tensor& x, DType dtype);
-/// Its values on another device, so that layers of one process can be on several. The gradient comes
-/// back to x's. x itself if it is there already.
+/// Its values on another device, so that layers of one process can be on several. The gradient
+/// comes back to x's. x itself if it is there already.
 Tensor move_to(const Tensor& x, Device device);
 
 // -- Reductions over `dims` (none given: all). Sums are made in the accumulator dtype.

@@ -187,7 +187,8 @@ Flags run_flags(TrainConfig& c) {
       {"seed", group, "N", "of weights, dropout and the order of samples", &c.seed},
       {"graph", group, "", "queue each step at one stroke, as a CUDA graph", &c.graph},
       {"nondeterministic", group, "",
-       "on GPUs: kernels chosen by timing them and sums by atomics, faster, and other bits in every "
+       "on GPUs: kernels chosen by timing them and sums by atomics, faster, and other bits in "
+       "every "
        "run",
        &c.nondeterministic},
       {"precision",

@@ -146,8 +146,11 @@ Tensor Gpt::positions(const nn::Batch& batch) const {
       known.device() != batch.ids.device()) {
     std::vector<int32_t> ids(static_cast<size_t>(rows));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t((first + int64_t(i)) % batch.time);
-    memory::Scope scope(memory::buffers);
-    known = from_host(ids, {rows}, batch.ids.device());
+    {
+      memory::Scope scope(memory::buffers);
+      known = empty({rows}, i32, batch.ids.device());
+    }
+    copy_(known, from_host(ids, {rows}, cpu));
     time = batch.time;
   }
   return positions_(known);

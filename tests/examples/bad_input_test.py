@@ -118,7 +118,9 @@ def command_lines(shop):
     case("a model that nothing can hold", 78, "parameters", width=2 * 10**9, heads=2)
     case("a model that this machine cannot hold", 71, "tensors", "--zero", width=2**20, heads=2)
     case("a vocabulary too small", 78, "vocab=3", "Valid: ", vocab=3)
-    case("a device that is not built", 78, "device=cuda", device="cuda")
+    case("a GPU that is not there", 78, "cuda:63 asked for", device="cuda:63")
+    case("a device that is none", 78, "device `gpu`", "cuda:N", device="gpu")
+    case("a graph on a CPU", 78, "graph with device=cpu", graph=True)
 
 
 def configurations(shop):

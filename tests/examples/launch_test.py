@@ -17,7 +17,7 @@ import tempfile
 import time
 import uuid
 
-from minigpt_program import kill, some_text, wait_until, words
+from minigpt_program import kill, least_address_space, some_text, wait_until, words
 
 minigpt, _, test_mpi = sys.argv[1:4]
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "scripts/launch.sh"
@@ -173,7 +173,8 @@ def before_mpi(shop):
     expect(shop, "a rank never becomes the program", 72, on=(6, "exit 0"), waits=2,
            env=dict(TRIAX_START_TIMEOUT="2"))
     if not sanitized:
-        expect(shop, "no memory to start MPI in", 72, "start of ", on=(3, "ulimit -v 200000"), waits=2,
+        little = f"ulimit -v {least_address_space(minigpt) + 130000}"
+        expect(shop, "no memory to start MPI in", 72, "start of ", on=(3, little), waits=2,
                env=dict(TRIAX_START_TIMEOUT="2"))
 
 

@@ -13,6 +13,19 @@ MODEL = dict(layers=1, heads=2, width=16, context=8, dropout=0.1, micro_batch=2,
 RANKS_SHARING_CORES = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_mpi_yield_when_idle="1")
 
 
+def least_address_space(program):
+    """KiB that the program needs to start: those of its libraries, which are many with CUDA's."""
+    too_little, enough = 1000, 1 << 24
+    while enough - too_little > 1000:
+        middle = (too_little + enough) // 2
+        command = ["sh", "-c", f'ulimit -v {middle}; exec "$@"', "sh", program, "--help"]
+        if subprocess.run(command, capture_output=True).returncode == 0:
+            enough = middle
+        else:
+            too_little = middle
+    return enough
+
+
 def words(**flags):
     """--micro-batch 2 from micro_batch=2, --ledger from ledger=True."""
     parts = []

@@ -7,7 +7,8 @@ import pathlib
 import sys
 import tempfile
 
-from minigpt_program import Run, kill, newest_step, some_text, wait_until, words
+from minigpt_program import (Run, kill, least_address_space, newest_step, some_text, wait_until,
+                             words)
 
 minigpt = sys.argv[1]
 # Few tokens and a large vocabulary: nearly all bytes are weights, gradients and optimizer state.
@@ -23,11 +24,12 @@ class Workshop:
         self.files.mkdir()
 
     def start(self, run, limit=0, **flags):
-        """`limit`: bytes of address space."""
+        """`limit`: bytes of address space beside the libraries'."""
         flags = dict(MODEL, data=self.text, out=self.path / run) | flags
         command = [minigpt, "train", *words(**flags)]
         if limit:
-            command = ["sh", "-c", f'ulimit -v {limit // 1024}; exec "$@"', "sh", *command]
+            space = least_address_space(minigpt) + limit // 1024
+            command = ["sh", "-c", f'ulimit -v {space}; exec "$@"', "sh", *command]
         return Run(command, self.path / "stderr.txt")
 
     def ends(self, code, *parts, run, **flags):
@@ -52,7 +54,7 @@ def trains_in_less_memory(shop):
     than the limit."""
     if os.environ.get("TRIAX_SANITIZED"):
         return print("skipped  less memory: sanitizers need all of it", flush=True)
-    limit = dict(limit=553 * 1000 * 1000, precision="bf16", layers=4, heads=16, width=1024, steps=1)
+    limit = dict(limit=480 * 1000 * 1000, precision="bf16", layers=4, heads=16, width=1024, steps=1)
     shop.ends(71, "memory: no ", run="off", offload="off", **limit)
     shop.ends(0, run="small", offload=shop.files, **limit)
     assert newest_step(shop.path / "small") == 1

@@ -86,8 +86,11 @@ TEST(Validate, RefusesRatesThatDoNotFit) {
 }
 
 TEST(Validate, RefusesWhatIsNotBuilt) {
-  EXPECT_EQ(message([](auto& c) { c.device = "cuda"; }),
-            "device=cuda is not in this build yet\n  Valid: cpu.");
+  EXPECT_EQ(message([](auto& c) { c.graph = true; }),
+            "graph with device=cpu\n  Only GPUs have graphs. Leave --graph out, or change that.");
+  EXPECT_EQ(message([](auto& c) { c.graph = true, c.device = "cuda", c.mesh.zero = 3; }),
+            "graph with zero=3\n  ZeRO-3 gives weights back and gets others. Leave --graph out, or "
+            "change that.");
   EXPECT_EQ(message([](auto& c) { c.device = "gpu"; }),
             "device `gpu`\n  Valid: cpu, cuda, and cuda:N for GPU N, from 0.");
   EXPECT_EQ(message([](auto& c) { c.comm = "nccl"; }),

@@ -36,10 +36,11 @@ FAULTS = [
            Run("--mesh 2x1x1", "step 1: gradient of final_norm.beta",
                "a factor of 1/2: averaged once too often, or not summed, over dp")]),
     Fault("loss_of_every_tensor_parallel_rank", REPLICA,
-          [("if (tp_.rank() == 0) loss += sum.item();", "loss += sum.item();")],
+          [("if (tp_.rank() == 0) backend(loss)", "backend(loss)")],
           [Run("--mesh 1x1x2", "step 1: loss", "a factor of 2: summed once too often")]),
     Fault("loss_of_the_last_micro_batch_only", REPLICA,
-          [("if (tp_.rank() == 0) loss += sum.item();", "if (tp_.rank() == 0) loss = sum.item();")],
+          [("backend(loss).accumulate(sum.detach().view({1}), loss);",
+            "copy_(loss, sum.detach().view({1}));")],
           [Run("--mesh 1x1x1", "step 1: loss", "a part of the sum is missing")]),
 
     Fault("norm_that_sees_its_own_rows_not_marked", MODEL,

@@ -35,8 +35,8 @@ struct Request {
   void* to;
 };
 
-/// One collective of a clique, or one message (sender 0, receiver 1). A graph comes to it again with
-/// every launch.
+/// One collective of a clique, or one message (sender 0, receiver 1). A graph comes to it again
+/// with every launch.
 struct Meeting {
   explicit Meeting(int parties) : requests(size_t(parties)), here(size_t(parties)) {}
   std::vector<Request> requests;
@@ -127,10 +127,8 @@ void finish(Clique& clique, Meeting& meeting) {
     for (Member* m : clique.members)
       if (m) m->error = ncclInvalidUsage;
   }
-  if (fits) {
-    ++meeting.rounds;
-    std::ranges::fill(meeting.here, false);
-  }
+  meeting.rounds += fits;
+  std::ranges::fill(meeting.here, false);
   changed.notify_all();
 }
 
@@ -145,8 +143,9 @@ void take_part(const std::shared_ptr<Member>& m, const std::vector<Part>& parts)
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return !behaviour.hang || m->aborted; });
   if (m->aborted) return;
-  std::vector<int64_t> before;
-  for (const Part& p : parts) before.push_back(p.meeting->rounds);
+  auto rounds = [](const Part& p) { return p.meeting->rounds; };
+  std::vector<int64_t> before(parts.size());
+  std::ranges::transform(parts, before.begin(), rounds);
   for (const Part& p : parts) {
     p.meeting->requests[size_t(p.party)] = p.request;
     p.meeting->here[size_t(p.party)] = true;
@@ -154,9 +153,7 @@ void take_part(const std::shared_ptr<Member>& m, const std::vector<Part>& parts)
       finish(*m->clique, *p.meeting);
   }
   changed.wait(lock, [&] {
-    size_t done = 0;
-    while (done < parts.size() && parts[done].meeting->rounds > before[done]) ++done;
-    return m->aborted || done == parts.size();
+    return m->aborted || std::ranges::equal(before, parts, std::less{}, {}, rounds);
   });
   if (m->aborted)  // what others find of this rank's memory is gone
     for (const Part& p : parts) p.meeting->here[size_t(p.party)] = false;
@@ -285,10 +282,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 const char* ncclGetErrorString(ncclResult_t result) {
-  return result == ncclRemoteError    ? "remote process exited or there was a network error"
-         : result == ncclInvalidUsage ? "invalid usage"
-         : result == ncclSystemError  ? "unhandled system error"
-                                      : "an error";
+  return result == ncclRemoteError ? "remote process exited or there was a network error"
+                                   : "invalid usage";
 }
 const char* ncclGetLastError(ncclComm_t) { return ""; }
 
@@ -358,10 +353,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclGroupStart() {
-  ++group_depth;
-  return ncclSuccess;
-}
+ncclResult_t ncclGroupStart() { return ++group_depth, ncclSuccess; }
 ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0) return ncclSuccess;
   std::lock_guard guard(mutex);

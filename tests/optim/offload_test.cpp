@@ -175,7 +175,10 @@ TEST(Offload, ACutFileEndsTheStep) {
     ASSERT_EQ(test::cut_offload_files(directory.path(), 4096), 1);
     auto text = test::error_of([&] { model.train(adam, 2); }, Exit::io);
     EXPECT_NE(text.find("offload: "), text.npos) << text;
-    EXPECT_NE(text.find("ends there"), text.npos) << text;
+    // A write still under way makes the file longer again, with zeros in it.
+    EXPECT_TRUE(text.find("ends there") != text.npos ||
+                text.find("not those that were written") != text.npos)
+        << text;
     expect_error([&] { model.train(adam, 1); }, {"offload: "}, Exit::io);
     expect_error([&] { (void)adam.state()[8].value.storage()->hold(Access::read); }, {"offload: "},
                  Exit::io);
