@@ -4,7 +4,6 @@
 #include <ucontext.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -26,6 +25,24 @@ namespace triax::cuda::emulation {
 
 namespace {
 
+// Where a stack was left. By jumps a switch needs no system call, as it does where the signals'
+// mask goes along; but AddressSanitizer would take a jump for the end of a stack.
+#if defined(__SANITIZE_ADDRESS__) || defined(__clang__)
+using Place = ucontext_t;
+void go(Place& from, Place& to) { swapcontext(&from, &to); }
+void begin(Place& from, ucontext_t& stack) { swapcontext(&from, &stack); }
+#else
+struct Place {
+  jmp_buf at;
+};
+void go(Place& from, Place& to) {
+  if (_setjmp(from.at) == 0) _longjmp(to.at, 1);
+}
+void begin(Place& from, ucontext_t& stack) {
+  if (_setjmp(from.at) == 0) setcontext(&stack);
+}
+#endif
+
 enum class State { fresh, ready, at_block, at_warp, done };
 
 constexpr size_t stack_bytes = 128 << 10;
@@ -44,7 +61,7 @@ Stack take_stack() {
 
 /// A thread of the kernel; on a stack of its own if it has to wait for others.
 struct Fiber {
-  jmp_buf place;  // where it goes on
+  Place place;  // where it goes on
   Stack stack;
   State state = State::fresh;
   int line = 0;             // where it waits
@@ -74,7 +91,7 @@ class Block {
   static void enter();
   void run_threads();
   bool next_is_fresh();
-  [[noreturn]] void start(Fiber& f);
+  void start(Fiber& f);
   void resume(int id);
   bool release(size_t begin, size_t end, State waiting);
   [[noreturn]] void hangs() const;
@@ -83,7 +100,7 @@ class Block {
   const Job& job_;
   std::vector<Fiber> fibers_;
   std::vector<int> turns_;
-  jmp_buf scheduler_;
+  Place scheduler_;
   const int64_t (*at_)[3] = nullptr;
   void* shared_ = nullptr;
   int current_ = 0;
@@ -108,7 +125,7 @@ void Block::enter() {
   reach_stack(nullptr, &block.scheduler_stack_, &block.scheduler_stack_bytes_);
   block.run_threads();
   leave_stack(nullptr, block.scheduler_stack_, block.scheduler_stack_bytes_);  // for good
-  _longjmp(block.scheduler_, 1);
+  go(block.current().place, block.scheduler_);
 }
 
 // The current thread, and those behind it as long as none had to wait before.
@@ -135,8 +152,6 @@ bool Block::next_is_fresh() {
   return true;
 }
 
-// On a new stack; from then on by jumps, which leave the signals' mask alone and so need no system
-// call.
 void Block::start(Fiber& f) {
   f.state = State::ready;
   ucontext_t context;
@@ -145,8 +160,7 @@ void Block::start(Fiber& f) {
   context.uc_stack.ss_size = stack_bytes;
   context.uc_link = nullptr;
   makecontext(&context, &Block::enter, 0);
-  setcontext(&context);
-  std::abort();
+  begin(scheduler_, context);
 }
 
 void Block::resume(int id) {
@@ -154,10 +168,8 @@ void Block::resume(int id) {
   Fiber& f = fibers_[size_t(id)];
   if (f.state == State::fresh) f.stack = take_stack();
   leave_stack(&scheduler_fake_stack_, f.stack.get(), stack_bytes);
-  if (_setjmp(scheduler_) == 0) {
-    if (f.state == State::fresh) start(f);
-    _longjmp(f.place, 1);
-  }
+  if (f.state == State::fresh) start(f);
+  else go(scheduler_, f.place);
   reach_stack(scheduler_fake_stack_, nullptr, nullptr);
   if (Fiber& last = current(); last.state == State::done) stacks.push_back(std::move(last.stack));
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
@@ -167,9 +179,9 @@ void Block::wait(State state, int line) {
   Fiber& f = current();
   f.state = state;
   f.line = line;
-  void* volatile fake = nullptr;
-  leave_stack(const_cast<void**>(&fake), scheduler_stack_, scheduler_stack_bytes_);
-  if (_setjmp(f.place) == 0) _longjmp(scheduler_, 1);
+  void* fake = nullptr;
+  leave_stack(&fake, scheduler_stack_, scheduler_stack_bytes_);
+  go(f.place, scheduler_);
   reach_stack(fake, &scheduler_stack_, &scheduler_stack_bytes_);
 }
 
