@@ -22,12 +22,15 @@ TEST_P(CudaSoftmax, OfRows) {
     for (int64_t skip : {0, 1}) {
       SCOPED_TRACE(str(shape) + (skip ? ", not aligned" : ""));
       Tensor x = exact(randn(shape, dtype, 3, 4), skip);
-      expect_equal([&](Backend& on) {
-        Tensor p = sevens(shape, dtype, skip), l = sevens(shape, dtype, skip);
-        on.softmax(x, p);
-        on.log_softmax(x, l);
-        return Tensors{p, l};
-      });
+      expect_equal(
+          [&](Backend& on) {
+            Tensor p = sevens(shape, dtype, skip), l = sevens(shape, dtype, skip);
+            on.softmax(x, p);
+            on.log_softmax(x, l);
+            return Tensors{p, l};
+          },
+          // The CPU's sum over a long row, where it is not made in lanes, is less exact.
+          shape[-1] > 10000 ? 3 * within : within);
     }
 }
 

@@ -32,8 +32,8 @@ inline Device test_device() {
 /// Is it a GPU, if only one made of CPU threads?
 inline bool on_gpu() { return test_device().kind == Device::Kind::cuda; }
 inline bool on_real_gpu() {
-  return on_gpu() && std::string_view(backend(test_device()).name()).find("on CPU") ==
-                         std::string_view::npos;
+  return on_gpu() &&
+         std::string_view(backend(test_device()).name()).find("on CPU") == std::string_view::npos;
 }
 
 }  // namespace triax::test
