@@ -18,7 +18,7 @@ OWNED = {
     r"core/cpu/.*": [r"core/cpu/.*", r"core/backend\.cpp", r"tests/.*", r"bench/.*"],
     r"mpi\.h": [r"parallel/comm/mpi_.*", r"parallel/comm/world.*\.cpp", r"tests/.*", r"bench/.*"],
     r"cudnn\.h": [r"core/cuda/cudnn.*", r"tests/cudnn/.*"],
-    r"cublasLt\.h": [r"core/cuda/.*", r"tests/gpu_on_cpu/.*"],
+    r"cublasLt\.h": [r"core/cuda/.*", r"tests/gpu_on_cpu/.*", r"tests/cudnn/.*"],
     r"nccl\.h": [r"parallel/comm/nccl_\w+\..*", r"tests/gpu_on_cpu/.*"],
     r"cuda_runtime\.h": [r"core/cuda/.*", r"parallel/comm/nccl_\w+\..*", r"tests/gpu_on_cpu/.*",
                           r"bench/.*"],
