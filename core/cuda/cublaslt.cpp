@@ -3,8 +3,8 @@
 
 #include "core/check.h"
 
-// cuBLASLt is loaded when a GPU first multiplies: linked, its 200 MB of relocations and a tenth of a
-// second would be the price of every start, also on CPUs. These functions stand in its place.
+// cuBLASLt is loaded when a GPU first multiplies: linked, its 200 MB of relocations and a tenth of
+// a second would be the price of every start, also on CPUs. These functions stand in its place.
 
 namespace {
 
@@ -48,8 +48,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
                               const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
                               const void* c, cublasLtMatrixLayout_t c_layout, void* d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm,
-                              void* workspace, size_t bytes, cudaStream_t stream) {
+                              cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t bytes,
+                              cudaStream_t stream) {
   return theirs<&cublasLtMatmul>(__func__, handle, product, alpha, a, a_layout, b, b_layout, beta,
                                  c, c_layout, d, d_layout, algorithm, workspace, bytes, stream);
 }
@@ -57,8 +58,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
-                                              cublasLtMatmulHeuristicResult_t found[],
-                                              int* count) {
+                                              cublasLtMatmulHeuristicResult_t found[], int* count) {
   return theirs<&cublasLtMatmulAlgoGetHeuristic>(__func__, handle, product, a, b, c, d, preference,
                                                  wanted, found, count);
 }
