@@ -1,6 +1,11 @@
 #include "examples/minigpt/stop_signal.h"
 
+#include <chrono>
 #include <csignal>
+#include <exception>
+#include <thread>
+
+#include "parallel/comm/session.h"
 
 namespace triax::minigpt {
 namespace {
@@ -24,7 +29,11 @@ StopSignal::StopSignal() {
 }
 StopSignal::~StopSignal() {
   for (int s : signals) std::signal(s, SIG_DFL);
+  bool ended = came == SIGTERM && std::uncaught_exceptions() > 0 && parallel::launched();
   came = 0;
+  // The launcher ends all ranks because another one has failed and said so: it kills a second after
+  // a SIGTERM that was only noted here, and this rank has nothing to add.
+  if (ended) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
 }
 bool StopSignal::seen() { return came != 0; }
 
