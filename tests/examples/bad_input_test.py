@@ -48,8 +48,9 @@ class Workshop:
         return self.train(config=self.write(f"config{self.count}.toml", text))
 
 
-def expect(shop, name, command, code, *parts, reports=1):
-    """Runs a command line; notes every way in which it does not end as it should."""
+def expect(shop, name, command, code, *parts, reports=1, again=3):
+    """Runs a command line; notes every way in which it does not end as it should. mpirun itself needs
+    a second now and then to end the ranks after the first report, and others follow: then again."""
     begun = time.monotonic()
     problems = []
     with Run([str(word) for word in command], shop("stderr.txt")) as job:
@@ -64,7 +65,10 @@ def expect(shop, name, command, code, *parts, reports=1):
     if took > seconds:
         problems.append(f"took {took:.1f} s")
     problems += [f"no `{part}` in the report" for part in parts if str(part) not in error]
-    if (count := error.count("triax: error ")) != reports:
+    count = error.count("triax: error ")
+    if count > reports and not problems and again > 0 and command[0] != minigpt:
+        return expect(shop, name, command, code, *parts, reports=reports, again=again - 1)
+    if count != reports:
         problems.append(f"{count} reports")
     if command[0] == minigpt and len(error.splitlines()) > 12:
         problems.append("more than 12 lines")
