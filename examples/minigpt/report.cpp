@@ -31,10 +31,6 @@ std::string duration(double s) {
   return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
 }
 
-}  // namespace
-
-namespace {
-
 /// {largest peak of tensor memory, was anybody asked to stop} of all ranks.
 Tensor highest(parallel::Communicator& world) {
   auto peak = double(memory::counter()->peak());
