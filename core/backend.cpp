@@ -21,9 +21,9 @@ std::unique_ptr<Graph> Backend::capture(const std::function<void()>&) {
   fail(Exit::config, "graph: {} has none; expected a GPU", name());
 }
 void Backend::plan_update(const Tensor& wish, const Tensor& sums, const Tensor& plan) {
-  const double* sum = sums.data<double>();
   auto& p = *static_cast<UpdatePlan*>(plan.data());
-  p = fn::plan_update(*static_cast<const UpdateWish*>(wish.data()), sum[0], sum[1], p);
+  p = fn::plan_update(*static_cast<const UpdateWish*>(wish.data()),
+                      *static_cast<const UpdateSums*>(sums.data()), p);
 }
 
 int64_t Attention::heads() const { return qkv.size(1) / (3 * head_dim); }

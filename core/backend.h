@@ -190,8 +190,7 @@ class Backend {
                                          const Tensor& dy, const Tensor& dqkv) = 0;
 
   // -- Optimizer.
-  /// plan = fn::plan_update(wish, sums[0], sums[1], plan): an UpdateWish, f64 [2] and an
-  /// UpdatePlan.
+  /// plan = fn::plan_update(wish, sums, plan): an UpdateWish, UpdateSums and an UpdatePlan.
   virtual void plan_update(const Tensor& wish, const Tensor& sums, const Tensor& plan);
   virtual void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v,
                      const AdamWStep& o) = 0;

@@ -7,7 +7,7 @@
 namespace triax {
 
 /// What an optimizer's step multiplies gradients by, and whether it happens at all, follows from
-/// the norm of the gradient, which a device knows before the host does.
+/// the loss and the norm of its gradient, which a device knows before the host does.
 
 /// What the host wants of a step; as f64 in this order it is a tensor.
 struct UpdateWish {
@@ -15,8 +15,17 @@ struct UpdateWish {
   double step;        ///< counts from 1
   double loss_scale;  ///< that gradients were multiplied by
   double clip;        ///< largest norm; 0: any
-  double halts;       ///< not 0: after a gradient that is not finite no later step happens either
+  double halts;       ///< not 0: after sums that are not finite no later step happens either
   static constexpr int size = 5;
+};
+
+/// What a step came to, added up over all ranks; as f64 in this order it is a tensor.
+struct UpdateSums {
+  double loss;
+  double squares;     ///< of the gradients, loss scale included
+  double non_finite;  ///< elements of gradients that are inf or NaN
+  static constexpr int size = 3;
+  TRIAX_HD bool finite() const { return loss - loss == 0 && non_finite == 0; }
 };
 
 /// What becomes of it; as f64 in this order it is a tensor. All 0 before the first step.
@@ -29,7 +38,7 @@ struct UpdatePlan {
   static constexpr int size = 5;
 };
 
-/// An UpdateWish or UpdatePlan's values, f64 [size].
+/// The values of one of these, f64 [size].
 template <class T> std::span<const double> values_of(const T& x) {
   return {reinterpret_cast<const double*>(&x), size_t(T::size)};
 }
@@ -43,11 +52,10 @@ TRIAX_HD double clip_factor(double norm, double limit) {
   return limit > 0 && factor < 1 ? factor : 1.;
 }
 
-/// `squares`: of the gradients, loss scale included; `non_finite`: elements that are inf or NaN.
-TRIAX_HD UpdatePlan plan_update(const UpdateWish& w, double squares, double non_finite,
+TRIAX_HD UpdatePlan plan_update(const UpdateWish& w, const UpdateSums& sums,
                                 const UpdatePlan& before) {
-  bool finite = non_finite == 0;
-  double norm = finite ? __builtin_sqrt(squares) / w.loss_scale : 0;
+  bool finite = sums.finite();
+  double norm = finite ? __builtin_sqrt(sums.squares) / w.loss_scale : 0;
   bool halted = before.halted != 0 || (w.halts != 0 && !finite);
   return {w.lr, w.step, clip_factor(norm, w.clip) / w.loss_scale, finite && !halted ? 1. : 0.,
           halted ? 1. : 0.};

@@ -56,7 +56,7 @@ void Cuda::adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const
 
 void Cuda::plan_update(const Tensor& wish, const Tensor& sums, const Tensor& plan) {
   launch(stream(), {},
-         PlanUpdate{values<UpdateWish>(wish), values<double>(sums), values<UpdatePlan>(plan)});
+         PlanUpdate{values<UpdateWish>(wish), values<UpdateSums>(sums), values<UpdatePlan>(plan)});
 }
 
 void Cuda::sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) {

@@ -39,7 +39,7 @@ struct StepRecord {
   int64_t tokens = 0;
   double memory_bytes = 0;
   double loss_scale = 1;
-  bool skipped = false;       ///< a gradient was not finite: nothing was changed
+  bool skipped = false;       ///< the loss or a gradient was not finite: nothing was changed
   std::string overflow = {};  ///< where the first inf or NaN of a skipped step came from
   std::optional<double> val_loss = {};
 };

@@ -19,7 +19,7 @@ Stepper::Stepper(const TrainConfig& c, const TextData& text, parallel::Mesh& mes
       schedule_{.peak = c.lr, .low = c.min_lr, .warmup = c.warmup, .steps = c.steps},
       scaler_(scaling(c)),
       wish_(zeros({UpdateWish::size}, f64, mesh.world().device())),
-      sums_(zeros({3}, f64, wish_.device())),
+      sums_(zeros({UpdateSums::size}, f64, wish_.device())),
       plan_(zeros({UpdatePlan::size}, f64, wish_.device())),
       lag_(plan_.device() == cpu || c.precision == "fp16" ? 0 : 1) {
   const auto& world = mesh.world();
@@ -57,10 +57,9 @@ void Stepper::queue(const Batches& batches) {
   Tensor loss = forward_backward(batches, Replica::Watch::off);
   fill_(sums_, 0);
   copy_(sums_.narrow(0, 0, 1), loss);
-  Tensor squares = sums_.narrow(0, 1, 2);
-  data().add_squares(squares);
+  data().add_squares(sums_.narrow(0, 1, 2));
   mesh_.world().all_reduce(sums_).wait();
-  backend(plan_).plan_update(wish_, squares, plan_);
+  backend(plan_).plan_update(wish_, sums_, plan_);
   adam_.step(plan_);
   data().publish();
 }
@@ -98,17 +97,18 @@ std::vector<StepRecord> Stepper::records(Upto upto) {
 }
 
 StepRecord Stepper::record(const Pending& p) {
-  auto sums = p.totals.sums();
-  auto norm = parallel::DataParallel::norm_of(std::span(sums).subspan(1));
+  auto values = p.totals.sums();
+  UpdateSums sums{.loss = values[0], .squares = values[1], .non_finite = values[2]};
+  auto norm = parallel::DataParallel::norm_of(std::span(values).subspan(1));
   Totals totals = p.totals.totals();
   StepRecord r{.step = p.step,
-               .loss = totals.loss / double(tokens_per_step()),
+               .loss = sums.loss / double(tokens_per_step()),
                .grad_norm = norm.value / p.wish.loss_scale,
                .lr = p.wish.lr,
                .tokens = tokens_per_step(),
                .memory_bytes = totals.memory_bytes,
                .loss_scale = p.wish.loss_scale,
-               .skipped = norm.non_finite > 0};
+               .skipped = !sums.finite()};
   if (r.skipped) {
     adam_.set_steps(adam_.steps() - 1);
     r.overflow = trace_overflow(r.step);

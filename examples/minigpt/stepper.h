@@ -16,9 +16,9 @@ namespace triax::minigpt {
 
 /// One rank's share of the model, its optimizer and its place in the data, step by step.
 ///
-/// A step is queued on the device, which decides by itself whether the gradient is finite and how
-/// far it is clipped; the host reads what came of it when the next step is queued already, so that
-/// the device never waits for the host. After a gradient that is not finite no queued step changes
+/// A step is queued on the device, which decides by itself whether loss and gradient are finite and
+/// how far it is clipped; the host reads what came of it when the next step is queued already, so
+/// that the device never waits for the host. After one that is not finite no queued step changes
 /// anything either; with a loss scale, which the next step needs, the host does not run ahead.
 ///
 /// With --graph the third step is captured as a graph, which all later ones launch: on a new loss
@@ -28,7 +28,7 @@ class Stepper {
   /// All three must outlive it. Collective.
   Stepper(const TrainConfig& c, const TextData& text, parallel::Mesh& mesh);
 
-  /// Queue step `step`: forward, backward and, unless a gradient is not finite, the update.
+  /// Queue step `step`: forward, backward and, if loss and gradient are finite, the update.
   /// Collective.
   void take(int64_t step);
   /// Of the steps that were taken: all that may not be on their way any more, or (`all`) all of
@@ -69,7 +69,7 @@ class Stepper {
   optim::AdamW adam_;
   optim::Schedule schedule_;
   optim::LossScaler scaler_;
-  Tensor wish_, sums_, plan_;    // UpdateWish; loss, squares, non-finite; UpdatePlan
+  Tensor wish_, sums_, plan_;    // UpdateWish, UpdateSums, UpdatePlan
   size_t lag_;                   // steps that may be on their way
   std::deque<Pending> pending_;  // taken, not yet recorded
   bool stop_ = false;

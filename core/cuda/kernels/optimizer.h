@@ -88,15 +88,15 @@ template <class Update, class T> struct OptimizerStep {
   }
 };
 
-/// An UpdatePlan from what the host wants and what the gradient is; one thread works.
+/// An UpdatePlan from what the host wants and what the step came to; one thread works.
 struct PlanUpdate {
   static constexpr int threads = 32;
   const UpdateWish* wish;
-  const double* sums;
+  const UpdateSums* sums;
   UpdatePlan* plan;
 
   TRIAX_HD void operator()(const Thread& t) const {
-    if (t.id == 0) *plan = fn::plan_update(*wish, sums[0], sums[1], *plan);
+    if (t.id == 0) *plan = fn::plan_update(*wish, *sums, *plan);
   }
 };
 
