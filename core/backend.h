@@ -11,6 +11,11 @@ namespace triax {
 
 /// What a kernel does to the values its output holds.
 enum class Write { set, add };
+/// Call `f.operator()<write>()`.
+template <class F> inline __attribute__((always_inline)) void visit_write(Write write, F&& f) {
+  if (write == Write::add) f.template operator()<Write::add>();
+  else f.template operator()<Write::set>();
+}
 
 /// c = a b, or c += a b; with `bias` c = a b + bias; with `before` also before = that, c =
 /// gelu(it). a [.., m, k], b [.., k, n], c [.., m, n]: any strides with a unit stride in one of the
@@ -106,8 +111,7 @@ class Backend {
   virtual const char* name() const = 0;
 
   // -- Between host and device. What the device is given to do it may do later, in order; only
-  // these
-  //    and item(), to(cpu) and to_host() of a tensor let the host wait.
+  //    these and item(), to(cpu) and to_host() of a tensor let the host wait.
   /// Host memory that the device reads and writes without help: tensors made of it are on `cpu`.
   virtual std::shared_ptr<Allocator> host_allocator();
   /// Queue a copy of bytes from or to such memory: contiguous, of one dtype and shape. The host may
@@ -148,8 +152,8 @@ class Backend {
   virtual void dropout(const Tensor& x, const random::Mask& mask, const Tensor& y) = 0;
 
   // -- Reductions. y has x's rank; where its size is 1 and x's is not, that dim is reduced.
-  virtual void sum(const Tensor& x, const Tensor& y,
-                   Write write) = 0;  ///< y may be the accumulator
+  /// y may be of the accumulator dtype.
+  virtual void sum(const Tensor& x, const Tensor& y, Write write) = 0;
   virtual void max(const Tensor& x, const Tensor& y) = 0;
   /// out (f64 [2]) += {sum of squares, number of non-finite elements}.
   virtual void squares(const Tensor& x, const Tensor& out) = 0;

@@ -52,6 +52,24 @@ inline __attribute__((always_inline)) decltype(auto) visit_float(DType t, F&& f)
       return f.template operator()<float>();
   }
 }
+/// Call `f.operator()<U>()` with T's accumulator or T, whichever `t` is.
+template <class T, class F> inline __attribute__((always_inline)) void visit_sum(DType t, F&& f) {
+  if (t == dtype_of<Accumulator<T>>()) f.template operator()<Accumulator<T>>();
+  else f.template operator()<T>();
+}
+/// Call `f.operator()<U>()` with an unsigned integer as large as an element: for moving bytes.
+template <class F> inline __attribute__((always_inline)) void visit_bits(DType t, F&& f) {
+  switch (size_of(t)) {
+    case 1:
+      return f.template operator()<uint8_t>();
+    case 2:
+      return f.template operator()<uint16_t>();
+    case 4:
+      return f.template operator()<uint32_t>();
+    default:
+      return f.template operator()<uint64_t>();
+  }
+}
 template <class F>
 inline __attribute__((always_inline)) decltype(auto) visit_index(DType t, F&& f) {
   return t == DType::i64 ? f.template operator()<int64_t>() : f.template operator()<int32_t>();

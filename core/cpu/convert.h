@@ -28,31 +28,5 @@ template <class T> TRIAX_HD T* values(const Tensor& x) {
   return x.defined() ? static_cast<T*>(x.data()) : nullptr;
 }
 
-/// Call `f.operator()<write>()`.
-template <class F> TRIAX_HD void visit_write(Write write, F&& f) {
-  if (write == Write::add) f.template operator()<Write::add>();
-  else f.template operator()<Write::set>();
-}
-
-/// Call `f.operator()<U>()` with T's accumulator or T, whichever `t` is.
-template <class T, class F> TRIAX_HD void visit_sum(DType t, F&& f) {
-  if (t == dtype_of<Accumulator<T>>()) f.template operator()<Accumulator<T>>();
-  else f.template operator()<T>();
-}
-
-/// Call `f.operator()<U>()` with an unsigned integer as large as an element: for moving bytes.
-template <class F> TRIAX_HD void visit_bits(DType t, F&& f) {
-  switch (size_of(t)) {
-    case 1:
-      return f.template operator()<uint8_t>();
-    case 2:
-      return f.template operator()<uint16_t>();
-    case 4:
-      return f.template operator()<uint32_t>();
-    default:
-      return f.template operator()<uint64_t>();
-  }
-}
-
 }  // namespace
 }  // namespace triax::host

@@ -3,6 +3,7 @@
 #include "core/cpu/parallel.h"
 #include "core/cpu/row.h"
 #include "core/cpu/scratch.h"
+#include "core/reduction.h"
 
 // Sums are cut into pieces that depend on shapes alone and combined in order: the bits of a result
 // do not depend on the number of threads.
@@ -30,11 +31,6 @@ struct Max {
     for (int64_t i = 0; i < n; ++i) nan |= term(i) != term(i);
     return nan ? A(__builtin_nan("")) : m;
   }
-};
-
-// x [outer, reduced, inner] -> y [outer, inner].
-struct Extent {
-  int64_t outer, reduced, inner;
 };
 
 template <class Op, class T, class A> void row_piece(const T* x, int64_t n, A* to) {
@@ -76,33 +72,12 @@ template <class Op, class T, class U, Write write> void reduce(const T* x, const
     }
 }
 
-// Where the innermost group of neighbouring reduced dims lies, and what remains in front of it.
-struct Cut {
-  Extent extent;
-  int front;     // dims in front of the group
-  bool reduces;  // some of those are reduced too
-};
-
-Cut innermost(const Tensor& x, const Tensor& y, int rank) {
-  auto reduced = [&](int d) { return y.size(d) == 1 && x.size(d) != 1; };
-  Cut c{{1, 1, 1}, rank, false};
-  int d = rank - 1;
-  for (; d >= 0 && !reduced(d); --d) c.extent.inner *= x.size(d);
-  for (; d >= 0 && (reduced(d) || x.size(d) == 1); --d) c.extent.reduced *= x.size(d);
-  c.front = d + 1;
-  for (; d >= 0; --d) {
-    c.extent.outer *= x.size(d);
-    c.reduces = c.reduces || reduced(d);
-  }
-  return c;
-}
-
 // The innermost group first; the groups in front of it from the partial result. `kept`: elements
 // of y behind the dims still to look at.
 template <class Op, class T, class U, Write write>
 void reduce_dims(const Tensor& x, const Tensor& y, const T* from, int rank, int64_t kept) {
   using A = Accumulator<T>;
-  Cut c = innermost(x, y, rank);
+  ReductionCut c = innermost(x, y, rank);
   c.extent.inner *= kept;
   U* to = values<U>(y);
   if (!c.reduces) return reduce<Op, T, U, write>(from, c.extent, to);

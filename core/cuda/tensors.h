@@ -22,32 +22,6 @@ inline Rows rows_of(const Tensor& x) {
   return {width ? x.numel() / width : 0, width};
 }
 
-/// Call `f.operator()<write>()`.
-template <class F> void visit_write(Write write, F&& f) {
-  if (write == Write::add) f.template operator()<Write::add>();
-  else f.template operator()<Write::set>();
-}
-
-/// Call `f.operator()<U>()` with T's accumulator or T, whichever `t` is.
-template <class T, class F> void visit_sum(DType t, F&& f) {
-  if (t == dtype_of<Accumulator<T>>()) f.template operator()<Accumulator<T>>();
-  else f.template operator()<T>();
-}
-
-/// Call `f.operator()<U>()` with an unsigned integer as large as an element: for moving bytes.
-template <class F> void visit_bits(DType t, F&& f) {
-  switch (size_of(t)) {
-    case 1:
-      return f.template operator()<uint8_t>();
-    case 2:
-      return f.template operator()<uint16_t>();
-    case 4:
-      return f.template operator()<uint32_t>();
-    default:
-      return f.template operator()<uint64_t>();
-  }
-}
-
 /// Launch a kernel that walks [0, n) with map() in packs of `size`. Nothing if n is 0.
 template <class K> void launch_map(Stream stream, int64_t n, int size, const K& kernel) {
   if (n > 0) launch(stream, {map_blocks(n, size, K::threads)}, kernel);

@@ -2,6 +2,7 @@
 #include "core/cuda/convert.h"
 #include "core/cuda/pack.h"
 #include "core/cuda/reduce_block.h"
+#include "core/reduction.h"
 
 // Reductions are cut into pieces that depend on shapes alone; each piece is reduced by one block
 // or, of columns, one thread per column, and the pieces are joined in order.
@@ -14,9 +15,9 @@ struct MaxOrNan {
   template <class A> TRIAX_HD A operator()(A a, A b) const { return b > a || b != b ? b : a; }
 };
 
-/// x [outer, reduced, inner] in `pieces` of the reduced dim.
-struct Extent {
-  int64_t outer, reduced, inner, pieces;
+/// An extent in `pieces` of the reduced dim.
+struct Pieces : Extent {
+  int64_t pieces;
 
   TRIAX_HD int64_t begin(int64_t piece) const { return reduced * piece / pieces; }
 };
@@ -30,7 +31,7 @@ template <class Op, class T> struct ReduceRows {
   };
   const T* x;
   A* parts;
-  Extent e;
+  Pieces e;
 
   TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
     int64_t outer = t.block.x / e.pieces, piece = t.block.x - outer * e.pieces;
@@ -56,7 +57,7 @@ template <class Op, class T> struct ReduceColumns {
   using A = Accumulator<T>;
   const T* x;
   A* parts;
-  Extent e;
+  Pieces e;
 
   TRIAX_HD void operator()(const Thread& t) const {
     int64_t i = t.global();
@@ -76,7 +77,7 @@ template <class Op, class A, class U, bool add> struct JoinPieces {
   static constexpr int threads = 128;
   const A* parts;
   U* y;
-  Extent e;
+  Pieces e;
 
   TRIAX_HD void operator()(const Thread& t) const {
     int64_t i = t.global();
