@@ -7,8 +7,10 @@
 
 #include "examples/minigpt/stepper.h"
 #include "parallel/comm/world.h"
+#include "parallel/pipeline/schedule.h"
 #include "tests/gpu_on_cpu/runtime.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
 
 namespace triax::minigpt {
 namespace {
@@ -31,7 +33,7 @@ TrainConfig config(const MeshConfig& mesh) {
   c.model = {.layers = 2, .heads = 2, .width = 8, .context = 8, .dropout = 0.1, .vocab = 16};
   c.mesh = mesh;
   c.mesh.dp = std::max<int64_t>(1, mesh.dp);
-  c.mesh.chunks = 1;
+  c.mesh.chunks = c.mesh.schedule.ends_with("interleaved") ? 2 : 1;
   c.micro_batch = 1;
   c.global_batch = 4;
   c.steps = steps;
@@ -112,6 +114,62 @@ TEST(TrainOnGpu, InOtherPrecisions) {
     c.mesh.dp = 2;
     expect_equal(train(c, own_gpu, GpuTransport::nccl), expected, 1e-3);
   }
+}
+
+/// Any mesh with any schedule, on a shared GPU and with GPUs over NCCL.
+void expect_equal_on_gpus(const TrainConfig& c, const std::vector<StepRecord>& expected,
+                          double within = 1e-6) {
+  const MeshConfig& m = c.mesh;
+  SCOPED_TRACE(fmt::format("dp {} pp {} tp {} zero {} {}", m.dp, m.pp, m.tp, m.zero, m.schedule));
+  expect_equal(train(c, one_gpu), expected, within);
+  expect_equal(train(c, own_gpu, GpuTransport::nccl), expected, within);
+}
+
+TEST(TrainOnGpu, EverySchedule) {
+  TrainConfig deep = config({});
+  deep.model.layers = 4;
+  auto expected = train(deep, cpu);
+  for (const std::string& schedule : parallel::schedule_names()) {
+    deep.mesh = config({.pp = 2, .schedule = schedule}).mesh;
+    expect_equal_on_gpus(deep, expected);
+  }
+  deep.mesh = config({.dp = 2, .pp = 2, .zero = 2, .schedule = "zb-h1"}).mesh;
+  expect_equal_on_gpus(deep, expected);
+  deep.mesh = config({.pp = 2, .tp = 2, .sequence_parallel = true, .schedule = "interleaved"}).mesh;
+  expect_equal_on_gpus(deep, expected);
+}
+
+TEST(TrainOnGpu, Recomputation) {
+  for (const char* recompute : {"selective", "block", "block-split"}) {
+    SCOPED_TRACE(recompute);
+    for (const MeshConfig& mesh : {MeshConfig{.dp = 1}, MeshConfig{.dp = 2, .zero = 3},
+                                   MeshConfig{.pp = 2, .tp = 2, .sequence_parallel = true}}) {
+      if (mesh.tp == 1 && recompute == std::string("block-split")) continue;
+      TrainConfig c = config(mesh);
+      c.recompute = recompute;
+      expect_equal_on_gpus(c, on_one_cpu());
+    }
+  }
+}
+
+TEST(TrainOnGpu, OffloadedState) {
+  for (const char* precision : {"fp32", "bf16", "fp16"}) {
+    SCOPED_TRACE(precision);
+    TrainConfig c = config({});
+    c.precision = precision;
+    auto expected = train(c, cpu);
+    bool narrow = c.precision != "fp32";
+    c.offload = "optimizer";
+    for (const MeshConfig& mesh : {MeshConfig{.dp = 1}, MeshConfig{.dp = 2, .zero = 1},
+                                   MeshConfig{.dp = 2, .zero = 3}, MeshConfig{.pp = 2}}) {
+      c.mesh = config(mesh).mesh;
+      expect_equal_on_gpus(c, expected, narrow ? 1e-3 : 1e-6);
+    }
+  }
+  test::TemporaryDirectory directory;
+  TrainConfig c = config({.dp = 2, .zero = 2});
+  c.offload = directory.path();
+  expect_equal_on_gpus(c, on_one_cpu());
 }
 
 /// A captured step has the bits of one that is queued: with dropout, clipping, a changing rate,
