@@ -70,6 +70,7 @@ struct Node {
 /// What a tensor with a gradient carries.
 struct Meta {
   std::shared_ptr<Node> node;
+  Tensor gelu_of = {};  // what an op's output is the gelu of; its history is the node's first input
   // Leaves only:
   Tensor grad;
   bool in_place = false;  // grad is a view somebody else owns (a bucket): always write into it

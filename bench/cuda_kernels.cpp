@@ -112,7 +112,7 @@ Tensor values(const Shape& shape, DType dtype = bf16) {
 
 /// x [m, k] w^T, with w [n, k]; dy w, with w stored [k, n]; dy^T x, with dy [k, m], x [k, n], f32.
 enum class Kind { forward, input_gradient, weight_gradient };
-enum class Epilogue { none, bias, gelu };
+enum class Epilogue { none, bias, gelu, slope, sums };
 
 struct Product {
   const char* name;
@@ -125,13 +125,15 @@ Matmul operands(const Product& s, Epilogue epilogue) {
   p.a = s.kind == Kind::weight_gradient ? values({s.k, s.m}).transpose(0, 1) : values({s.m, s.k});
   p.b = s.kind == Kind::forward ? values({s.n, s.k}).transpose(0, 1) : values({s.k, s.n});
   p.c = empty({s.m, s.n}, s.kind == Kind::weight_gradient ? f32 : bf16, gpu);
-  if (epilogue != Epilogue::none) p.bias = values({s.n});
+  if (epilogue == Epilogue::bias || epilogue == Epilogue::gelu) p.bias = values({s.n});
   if (epilogue == Epilogue::gelu) p.before = empty({s.m, s.n}, bf16, gpu);
+  if (epilogue == Epilogue::slope) p.gelu_of = values({s.m, s.n});
+  if (epilogue == Epilogue::sums) p.row_sums = empty({s.m}, f32, gpu);
   return p;
 }
 
 void product(Bench& bench, const Product& s, Epilogue epilogue) {
-  const char* endings[] = {"", "+bias", "+bias+gelu"};
+  const char* endings[] = {"", "+bias", "+bias+gelu", "*slope", "+sums"};
   std::string name =
       fmt::format("matmul/{}{}/{}x{}x{}", s.name, endings[int(epilogue)], s.m, s.n, s.k);
   std::shared_ptr<Matmul> p;  // made only if it is wanted
@@ -153,8 +155,10 @@ void products(Bench& bench) {
     product(bench, s, Epilogue::bias);
     product(bench, {"dx", Kind::input_gradient, s.m, s.k, s.n}, Epilogue::none);
     product(bench, {"dw", Kind::weight_gradient, s.n, s.k, s.m}, Epilogue::none);
+    product(bench, {"dw", Kind::weight_gradient, s.n, s.k, s.m}, Epilogue::sums);
   }
   product(bench, forward[2], Epilogue::gelu);
+  product(bench, {"dx", Kind::input_gradient, tokens, 4 * width, width}, Epilogue::slope);
   product(bench, {"head", fwd, tokens, vocab, width}, Epilogue::none);
   product(bench, {"dx", Kind::input_gradient, tokens, width, vocab}, Epilogue::none);
   product(bench, {"dw", Kind::weight_gradient, vocab, width, tokens}, Epilogue::none);

@@ -23,10 +23,17 @@ template <class F> inline __attribute__((always_inline)) void visit_write(Write 
 /// dtype or of its accumulator's. Sums are made in f32 (f64 for f64). bias [n] and before [m, n]:
 /// like a. Bits repeat; where a library multiplies (f16, bf16 with AMX), for an equal number of
 /// threads only.
+///
+/// For backward, without bias, before and batch dims: with `gelu_of` [m, n] c = or += a b times
+/// gelu's slope there, gelu_of and c contiguous and like a; with `row_sums` [m], contiguous and
+/// like c, also row_sums = or += the sums of a's rows, a the transpose of a contiguous matrix.
 struct Matmul {
   Tensor a, b, c;
   Write write = Write::set;
   Tensor bias = {}, before = {};
+  Tensor gelu_of = {}, row_sums = {};
+  /// Is there anything of backward?
+  bool goes_back() const { return gelu_of.defined() || row_sums.defined(); }
 };
 
 /// Layer norm over rows of x [rows, width]; without mean it is RMS norm (and has no beta).
@@ -200,6 +207,9 @@ class Backend {
                      const AdamWStep& o) = 0;
   virtual void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) = 0;
 };
+
+/// A product of backward by others: without gelu_of and row_sums, unary_backward() and sum().
+void matmul_in_steps(Backend& on, const Matmul& p);
 
 /// The backend of a device; made at first use. Throws Error 78 if there is no such device.
 Backend& backend(Device device);

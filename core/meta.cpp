@@ -64,6 +64,7 @@ class MetaBackend final : public Backend {
   void squares(const Tensor& x, const Tensor&) override { move({x}); }
 
   void matmul(const Matmul& p) override {
+    if (p.goes_back()) return matmul_in_steps(*this, p);
     meta_work().products += 2 * double(p.c.numel()) * double(p.a.size(p.a.rank() - 1));
   }
 

@@ -55,27 +55,34 @@ void check_linear(const char* op, const Tensor& x, const Tensor& w, const Tensor
 /// dw += dy^T x and db += column sums of dy: what only the weights wait for.
 autograd::Rule weight_rule(const Tensor& x, int64_t out) {
   return [x, out](const Tensor& dy, Into& into) {
-    Tensors d(2);
     DType sums = accumulator(x.dtype());
-    if (into.wanted(0)) {
-      auto [dw, write] = into.at(0, {out, x.size(1)}, sums, x.device());
-      backend(x).matmul({dy.transpose(0, 1), x, dw, write});
-      d[0] = dw;
-    }
-    if (into.wanted(1)) {
-      auto [db, write] = into.at(1, {out}, sums, x.device());
-      backend(x).sum(dy, db.view({1, out}), write);
-      d[1] = db;
-    }
-    return d;
+    autograd::Target dw{}, db{};
+    if (into.wanted(0)) dw = into.at(0, {out, x.size(1)}, sums, x.device());
+    if (into.wanted(1)) db = into.at(1, {out}, sums, x.device());
+    bool together = dw.grad.defined() && db.grad.defined() && dw.write == db.write;
+    Tensor row_sums = together ? db.grad : Tensor();
+    if (dw.grad.defined())
+      backend(x).matmul(
+          {.a = dy.transpose(0, 1), .b = x, .c = dw.grad, .write = dw.write, .row_sums = row_sums});
+    if (db.grad.defined() && !together) backend(x).sum(dy, db.grad.view({1, out}), db.write);
+    return Tensors{dw.grad, db.grad};
   };
 }
 
-Tensor input_gradient(const Tensor& dy, const Tensor& w, Into& into) {
-  if (!into.wanted(0)) return {};
-  auto [dx, write] = into.at(0, {dy.size(0), w.size(1)}, w.dtype(), w.device());
-  backend(w).matmul({dy, w, dx, write});
-  return dx;
+/// y = f(x), a product with w [out, in]: x's gradient, or, where x is known to be gelu of
+/// something, that one's.
+Tensor record_product(Tensor y, const Tensor& input, const Tensor& w, const Tensors& leaves,
+                      const Tensor& x) {
+  Tensor h = autograd::gelu_input(input);
+  auto rule = [w, h = h.defined() ? h.detach() : h](const Tensor& dy, Into& into) {
+    if (!into.wanted(0)) return Tensors{{}};
+    auto [dx, write] = into.at(0, {dy.size(0), w.size(1)}, w.dtype(), w.device());
+    backend(w).matmul({.a = dy, .b = w, .c = dx, .write = write, .gelu_of = h});
+    return Tensors{dx};
+  };
+  bool behind_gelu = h.defined();
+  return record(behind_gelu ? "gelu_linear" : "linear", std::move(y), {behind_gelu ? h : input},
+                std::move(rule), leaves, weight_rule(x, w.size(0)));
 }
 
 }  // namespace
@@ -97,29 +104,24 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device());
   backend(x).matmul({x, w.transpose(0, 1), y, Write::set, bias});
-  return record(
-      "linear", y, {input},
-      [w](const Tensor& dy, Into& into) { return Tensors{input_gradient(dy, w, into)}; },
-      {weight, bias}, weight_rule(x, w.size(0)));
+  return record_product(y, input, w, {weight, bias}, x);
 }
 
 Tensor linear_gelu(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   check_linear("linear_gelu", input, weight, bias);
-  // Two nodes, so that each of the two weight-gradient halves sees the gradient it needs: the
-  // activation's slope is applied once, then both rules of the product run on the result.
+  // Two nodes, so that both rules of the product see the gradient in front of the activation. The
+  // next product mostly applies the slope itself, and then the second node is for nobody.
   Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device()), before = empty_like(y);
   backend(x).matmul({x, w.transpose(0, 1), y, Write::set, bias, before});
-  Tensor h = record(
-      "linear", before, {input},
-      [w](const Tensor& dy, Into& into) { return Tensors{input_gradient(dy, w, into)}; },
-      {weight, bias}, weight_rule(x, w.size(0)));
+  Tensor h = record_product(before, input, w, {weight, bias}, x);
   // The slope needs h alone, so y goes as early as the op that takes it lets it.
-  return record("gelu", y, {h}, [h = h.detach()](const Tensor& dy, Into& into) {
+  auto slope = [h = h.detach()](const Tensor& dy, Into& into) {
     auto [dh, write] = into.at(0, h);
     backend(h).unary_backward(unary_id<functors::Gelu>(), h, h, dy, dh, write);
     return Tensors{dh};
-  });
+  };
+  return autograd::note_gelu(record("gelu", y, {h}, slope), h);
 }
 
 }  // namespace triax

@@ -215,7 +215,7 @@ template <class C> void products(const Matmul& p) {
 }  // namespace
 
 void Amx::matmul(const Matmul& p) {
-  if (p.a.dtype() != bf16) return Cpu::matmul(p);
+  if (p.a.dtype() != bf16 || p.goes_back()) return Cpu::matmul(p);
   if (p.c.dtype() == bf16) products<BFloat16>(p);
   else products<float>(p);
 }

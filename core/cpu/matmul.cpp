@@ -178,6 +178,7 @@ bool by_library(const Matmul& p) {
 }  // namespace
 
 void Cpu::matmul(const Matmul& p) {
+  if (p.goes_back()) return matmul_in_steps(*this, p);
   if (by_library(p)) {
     if (p.before.defined()) unary(unary_id<functors::Gelu>(), p.before, p.c);
     return;

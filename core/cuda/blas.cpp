@@ -72,6 +72,23 @@ Layout layout(const Columns& x, DType dtype, int64_t rows, int64_t cols, int64_t
   return l;
 }
 
+cublasLtEpilogue_t epilogue_of(Epilogue e) {
+  switch (e) {
+    case Epilogue::bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::gelu:
+      return CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::bias_gelu:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::slope:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::sums:
+      return CUBLASLT_EPILOGUE_BGRADB;
+    default:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
 Description description(const ColumnProduct& p) {
   bool wide = p.in == f64;
   cublasLtMatmulDesc_t made = nullptr;
@@ -81,11 +98,8 @@ Description description(const ColumnProduct& p) {
   Description d(made);
   set(d, CUBLASLT_MATMUL_DESC_TRANSA, int32_t(p.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
   set(d, CUBLASLT_MATMUL_DESC_TRANSB, int32_t(p.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
-  if (p.gelu)
-    set(d, CUBLASLT_MATMUL_DESC_EPILOGUE,
-        uint32_t(p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX));
-  else if (p.bias) set(d, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(CUBLASLT_EPILOGUE_BIAS));
-  if (p.gelu) set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.before.ld);
+  set(d, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(epilogue_of(p.epilogue)));
+  if (p.aux_ld) set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.aux_ld);
   return d;
 }
 
@@ -112,7 +126,7 @@ struct Plan {
 
 void point(const Plan& plan, const Addresses& at) {
   if (at.bias) set(plan.call, CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias);
-  if (at.before) set(plan.call, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at.before);
+  if (at.aux) set(plan.call, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at.aux);
 }
 
 Preference preference(const ColumnProduct& p) {

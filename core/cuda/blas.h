@@ -15,27 +15,31 @@ struct Columns {
   auto operator<=>(const Columns&) const = default;
 };
 
-/// d = a b, or d += a b, with a [m, k], b [k, n], d [m, n], in a batch; with `bias` [m] that is
-/// added to every column; it lies at a multiple of 16 bytes. With `gelu` what stands before it,
-/// rounded, goes to `before` and d = gelu(it before it is rounded), in the tanh form. All that an
-/// algorithm's choice depends on.
+/// What comes after a product, inside of it. `bias` [m] is added to every column. gelu, in the tanh
+/// form: what stands before it, rounded, goes to `aux`, and d = gelu(it before it is rounded).
+/// slope: d is multiplied by gelu's slope at `aux`. sums: the sums of b's columns go to `bias` [n].
+enum class Epilogue { none, bias, gelu, bias_gelu, slope, sums };
+
+/// d = a b, or d += a b, with a [m, k], b [k, n], d [m, n], in a batch. All that an algorithm's
+/// choice depends on. bias and aux lie at multiples of 16 bytes.
 struct ColumnProduct {
   int64_t m, n, k;
   int64_t batches = 1;
   Columns a, b, d;
-  DType in, out;  ///< of a and b; of d, bias, before
-  bool add = false, bias = false, gelu = false;
-  Columns before = {};
+  DType in, out;  ///< of a and b; of d, bias, aux
+  bool add = false;
+  Epilogue epilogue = Epilogue::none;
+  int64_t aux_ld = 0;
   bool timed = false;  ///< Tuning::timed
   auto operator<=>(const ColumnProduct&) const = default;
 };
 
-/// Where its matrices are; bias and before may be null where they are not used.
+/// Where its matrices are; bias and aux may be null where they are not used.
 struct Addresses {
   const void *a, *b;
   void* d;
   const void* bias = nullptr;
-  void* before = nullptr;
+  void* aux = nullptr;
 };
 
 /// Queue a product on the calling thread's stream of GPU `index`. False, and nothing was done, if

@@ -74,23 +74,42 @@ int alignment(const Tensor& x) {
   return alignment_of(bits);
 }
 
+/// Can the library read or write `x`, a row of numbers, beside the product?
+bool beside(const Tensor& x) {
+  return (x.strides()[0] == 1 || x.size(0) == 1) && alignment(x) >= 16;
+}
+
+/// The same for a matrix like c, and in columns; 0 if not, else elements from one to the next.
+int64_t aux_ld(const Tensor& x) {
+  Matrix columns = Matrix(x).transposed();
+  int64_t ld = columns.in_columns() ? columns.columns().ld : 0;
+  return ld % 8 == 0 && alignment(x) >= 16 ? ld : 0;
+}
+
 /// Adds what comes after the product; false if the library has no such epilogue.
 bool add_epilogue(const Matmul& p, bool swapped, Plain& x) {
-  if (!p.bias.defined() && !p.before.defined()) return true;
-  if (!swapped || p.a.dtype() == f64 || p.c.dtype() != p.a.dtype()) return false;
-  if (p.bias.defined()) {
-    bool side_by_side = p.bias.strides()[0] == 1 || p.bias.size(0) == 1;
-    if (!side_by_side || alignment(p.bias) < 16) return false;
-    x.product.bias = true;
-    x.at.bias = p.bias.data();
+  using enum Epilogue;
+  const Tensor& aux = p.before.defined() ? p.before : p.gelu_of;
+  const Tensor& row = p.bias.defined() ? p.bias : p.row_sums;
+  if (!aux.defined() && !row.defined()) return true;
+  if (!swapped || p.a.dtype() == f64) return false;
+  if (p.row_sums.defined()) {
+    if (aux.defined() || !beside(row)) return false;
+    x.product.epilogue = sums;
+    x.at.bias = row.data();
+    return true;
   }
-  if (p.before.defined()) {
-    Matrix before = Matrix(p.before).transposed();
-    if (p.a.dtype() == f32 || p.write == Write::add || !before.in_columns()) return false;
-    x.product.gelu = true;
-    x.product.before = before.columns();
-    if (x.product.before.ld % 8 != 0 || alignment(p.before) < 16) return false;
-    x.at.before = p.before.data();
+  if (p.c.dtype() != p.a.dtype()) return false;
+  if (row.defined()) {
+    if (!beside(row)) return false;
+    x.product.epilogue = bias;
+    x.at.bias = row.data();
+  }
+  if (aux.defined()) {
+    x.product.aux_ld = aux_ld(aux);
+    if (p.a.dtype() == f32 || p.write == Write::add || x.product.aux_ld == 0) return false;
+    x.product.epilogue = p.gelu_of.defined() ? slope : row.defined() ? bias_gelu : gelu;
+    x.at.aux = aux.data();
   }
   return true;
 }
@@ -189,18 +208,46 @@ void multiply_then_gelu(Backend& on, const Matmul& p) {
   on.copy(x, p.c);
 }
 
-/// Whether gelu inside of the product is possible, and faster than after it where that is timed.
-/// Inside it takes the sums before they are rounded, so its bits are others.
-bool gelu_inside(Backend& on, int index, const Matmul& p, const Plain& x) {
+/// By other kernels, what comes after the product.
+void multiply_in_steps(Backend& on, const Matmul& p) {
+  if (p.goes_back()) return matmul_in_steps(on, p);
+  multiply_then_gelu(on, p);
+}
+
+/// The same product somewhere else, as often as one likes.
+Matmul trial_of(Matmul p) {
+  if (p.write == Write::add) {
+    p.c = room(p.c, p.c.dtype());
+    if (p.row_sums.defined()) p.row_sums = room(p.row_sums, p.row_sums.dtype());
+  }
+  return p;
+}
+
+/// Whether what comes after the product is possible inside of it, and faster than after it where
+/// that is timed. Inside it takes the sums before they are rounded, so its bits are others.
+bool pays_inside(Backend& on, int index, const Matmul& p, const Plain& x) {
   static Decisions<std::pair<int, ColumnProduct>, bool> decisions;
   cudaStream_t stream = context(index).stream();
   return decisions.of({index, x.product}, stream, [&] {
     if (is_captured(stream)) return false;  // nothing may be tried
-    if (!multiply_all(index, x)) return false;
+    Matmul trial = trial_of(p);
+    std::optional<Plain> at_once = translate(trial);
+    if (!at_once || !multiply_all(index, *at_once)) return false;
     if (!x.product.timed) return true;
-    float inside = time_of(stream, [&] { return multiply_all(index, x); });
-    return inside <= time_of(stream, [&] { return multiply_then_gelu(on, p), true; });
+    float inside = time_of(stream, [&] { return multiply_all(index, *at_once); });
+    return inside <= time_of(stream, [&] { return multiply_in_steps(on, trial), true; });
   });
+}
+
+/// With all that comes after it inside of it, or not.
+void multiply_and_more(Backend& on, int index, const Matmul& p, bool empty_sum) {
+  Matmul inside = p;
+  bool adds = p.row_sums.defined() && p.write == Write::add;  // the library only stores sums
+  if (adds) inside.row_sums = room(p.row_sums, p.row_sums.dtype());
+  std::optional<Plain> x = empty_sum ? std::nullopt : translate(inside);
+  if (!x || !pays_inside(on, index, inside, *x) || !multiply_all(index, *x))
+    return multiply_in_steps(on, p);
+  if (adds) on.accumulate(inside.row_sums, p.row_sums);
 }
 
 }  // namespace
@@ -218,12 +265,8 @@ void Cuda::matmul(const Matmul& p) {
     return matmul(copies);
   }
   bool empty_sum = p.a.size(-1) == 0;
+  if (p.before.defined() || p.goes_back()) return multiply_and_more(*this, index_, p, empty_sum);
   std::optional<Plain> at_once = empty_sum ? std::nullopt : translate(p);
-  if (p.before.defined()) {
-    if (!at_once || !gelu_inside(*this, index_, p, *at_once)) return multiply_then_gelu(*this, p);
-    multiply_all(index_, *at_once);
-    return;
-  }
   if (at_once && multiply_all(index_, *at_once)) return;
   if (p.bias.defined()) return multiply_after_bias(*this, p);
   check(empty_sum, "matmul: cuBLASLt multiplies no {} by {} with strides {} and {} into {}",

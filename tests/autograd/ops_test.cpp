@@ -197,6 +197,23 @@ TEST_F(OpsTest, Products) {
   gradcheck([](const Tensors& t) { return linear_gelu(t[0], t[1], t[2]); }, xwb);
   expect_near(linear_gelu(xwb[0], xwb[1], xwb[2]), values(gelu(linear(xwb[0], xwb[1], xwb[2]))),
               1e-12);
+  // A product behind gelu takes the slope into its own rule: alone, beside others that use gelu's
+  // output or what it was made of, behind a leaf, and behind another such product.
+  Tensors two{filled({5, 3}, 1), filled({4, 3}, 2), filled({4}, 3), filled({2, 4}, 4),
+              filled({2}, 5)};
+  gradcheck([](const Tensors& t) { return linear(linear_gelu(t[0], t[1], t[2]), t[3], t[4]); },
+            two);
+  gradcheck(
+      [](const Tensors& t) {
+        Tensor h = linear(t[0], t[1], t[2]), y = gelu(h);
+        return sum(linear(y, t[3], t[4])) + sum(y * y) + sum(linear(y, t[1])) + sum(h * h);
+      },
+      {filled({5, 3}, 1), filled({3, 3}, 2), filled({3}, 3), filled({2, 3}, 4), filled({2}, 5)});
+  gradcheck([](const Tensors& t) { return linear(gelu(t[0]), t[1]); }, {xwb[0], xwb[1]});
+  gradcheck([](const Tensors& t) { return linear(gelu(transpose(t[0], 0, 1)), t[1]); },
+            {filled({3, 5}, 1), xwb[1]});
+  gradcheck([](const Tensors& t) { return linear_gelu(linear_gelu(t[0], t[1], t[2]), t[3], t[4]); },
+            two);
   expect_error(
       [] {
         matmul(zeros({2, 3}, f32, test_device()), zeros({2, 3}, f32, test_device()));

@@ -197,6 +197,40 @@ TEST_P(MatmulTest, BiasAndGelu) {
       }
 }
 
+// A linear layer's backward: dx = dy w times gelu's slope, and dw = dy^T x with dy's column sums.
+TEST_P(MatmulTest, SlopesAndSums) {
+  auto slope = [](double x) {
+    double c = 0.7978845608028654, t = std::tanh(c * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
+  };
+  for (DType dtype : floats)
+    for (Write write : {Write::set, Write::add}) {
+      SCOPED_TRACE(testing::Message() << name(dtype) << ", add " << int(write));
+      Tensor dy = values({33, 45}, dtype, 1), w = values({45, 70}, dtype, 2);
+      Tensor h = values({33, 70}, dtype, 3), dx = values({33, 70}, dtype, 4);
+      std::vector<double> expected = naive(dy, w), old = doubles(dx), at = doubles(h);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        expected[i] *= slope(at[i]);
+        if (write == Write::add) expected[i] += old[i];
+      }
+      backend_.matmul({.a = dy, .b = w, .c = dx, .write = write, .gelu_of = h});
+      std::vector<double> got = doubles(dx);
+      // The product is rounded before it meets the slope, which stays below 1.13.
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(expected[i], got[i], 8 * epsilon(dtype) * (1 + std::abs(expected[i]))) << i;
+
+      Tensor a = dy.transpose(0, 1), dw = values({45, 70}, accumulator(dtype), 5);
+      Tensor db = values({45}, accumulator(dtype), 6), ones = full({33, 1}, 1, dtype, cpu);
+      std::vector<double> products = naive(a, h), sums = naive(a, ones);
+      std::vector<double> old_dw = doubles(dw), old_db = doubles(db);
+      for (size_t i = 0; i < products.size() && write == Write::add; ++i) products[i] += old_dw[i];
+      for (size_t i = 0; i < sums.size() && write == Write::add; ++i) sums[i] += old_db[i];
+      backend_.matmul({.a = a, .b = h, .c = dw, .write = write, .row_sums = db});
+      ASSERT_NO_FATAL_FAILURE(expect_near(products, dw, 33));
+      ASSERT_NO_FATAL_FAILURE(expect_near(sums, db, 33));
+    }
+}
+
 // Past the rows and depth whose sums stand in working memory.
 TEST_P(MatmulTest, TallLowPrecision) {
   Tensor a = values({1000, 390}, f16, 1), b = laid_out({390, 33}, transposed, f16, 2);

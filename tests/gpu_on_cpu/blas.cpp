@@ -258,9 +258,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     std::lock_guard guard(mutex);
     if (cublasStatus_t s = refusal(job.o, job.x)) return s;
     if (int(algo.id) == habits.fails) return CUBLAS_STATUS_NOT_SUPPORTED;
-    ms = habits.ms[algo.id] + (job.o.has_gelu() ? habits.gelu_ms : 0);
+    bool more = job.o.has_gelu() || job.o.has_slope() || job.o.has_sums();
+    ms = habits.ms[algo.id] + (more ? habits.more_ms : 0);
     ++counts.products[size_t(algo.id)];
-    ++counts.epilogues[size_t(job.o.has_bias() + 2 * job.o.has_gelu())];
+    ++counts.epilogues[size_t(job.o.has_bias() + 2 * job.o.has_gelu() + 4 * job.o.has_slope() +
+                              5 * job.o.has_sums())];
   }
   enqueue(stream, [=] {
     if (algo.workspace) std::memset(workspace, 0xff, algo.workspace);

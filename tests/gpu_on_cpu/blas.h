@@ -9,7 +9,7 @@ struct BlasCounts {
   int64_t invalid = 0;                ///< products that make no sense, rather than unsupported ones
   int64_t heuristics = 0;             ///< lists of algorithms
   std::array<int64_t, 3> products{};  ///< queued, by algorithm
-  std::array<int64_t, 4> epilogues{};  ///< queued without, with bias, gelu, both
+  std::array<int64_t, 6> epilogues{};  ///< queued, in the order of cuda::Epilogue
   int64_t total() const { return products[0] + products[1] + products[2]; }
 };
 BlasCounts blas_counts();
@@ -17,7 +17,7 @@ BlasCounts blas_counts();
 /// How it behaves from now on.
 struct BlasHabits {
   std::array<double, 3> ms{};   ///< what each algorithm takes on top
-  double gelu_ms = 0;           ///< and gelu inside of a product
+  double more_ms = 0;           ///< and gelu, its slope or sums inside of a product
   bool knows_epilogues = true;  ///< else it refuses them all
   int fails = -1;               ///< the algorithm that is listed, but cannot be queued
 };

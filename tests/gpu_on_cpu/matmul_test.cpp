@@ -1,81 +1,12 @@
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <thread>
 
 #include "core/cuda/context.h"
-#include "core/cuda/devices.h"
-#include "tests/core/kernels.h"
-#include "tests/gpu_on_cpu/blas.h"
+#include "tests/gpu_on_cpu/products.h"
 #include "tests/support/expect_error.h"
 
 namespace triax::test {
 namespace {
-
-using cuda::Tuning;
-using gpu_on_cpu::blas_counts;
-using gpu_on_cpu::BlasCounts;
-using gpu_on_cpu::BlasHabits;
-
-constexpr Device gpu{Device::Kind::cuda, 0};
-constexpr DType floats[] = {f32, f64, f16, bf16};
-
-enum Layout { plain, transposed, spaced };
-const auto layouts = {plain, transposed, spaced};
-
-/// Random values of `shape`, the last two dims laid out in one of three ways.
-Tensor laid_out(Shape shape, Layout layout, DType dtype, uint64_t seed, Device on) {
-  int r = shape.rank();
-  if (layout == plain) return randn(shape, dtype, seed).to(on);
-  if (layout == transposed) {
-    std::swap(shape[r - 1], shape[r - 2]);
-    return randn(shape, dtype, seed).to(on).transpose(r - 1, r - 2);
-  }
-  int64_t width = shape[r - 1];
-  shape[r - 1] += 5;
-  return randn(shape, dtype, seed).to(on).narrow(r - 1, 3, width);
-}
-
-class CudaMatmul : public testing::Test {
- protected:
-  CudaMatmul() {
-    gpu_on_cpu::set_blas_habits({});
-    for (DType t : floats) cuda::set_tuning(t, Tuning::heuristic);
-  }
-
-  ~CudaMatmul() override { EXPECT_EQ(blas_counts().invalid, invalid_); }
-
-  /// f(device) returns what it made there: on the GPU that it made on the CPU.
-  template <class F> void expect_equal(F f) {
-    Tensors got = f(gpu), expected = f(cpu);
-    for (size_t i = 0; i < got.size(); ++i) {
-      SCOPED_TRACE(testing::Message() << "output " << i);
-      Tensor x = got[i].contiguous().to(cpu);
-      expect_near(x, doubles(expected[i]), 4 * tolerance(x.dtype()));
-    }
-  }
-
-  /// A product of plain matrices that no other test has.
-  Tensor multiply(int64_t m, int64_t n, int64_t k, DType dtype = bf16, Write write = Write::set) {
-    Tensor a = randn({m, k}, dtype, 1).to(gpu), b = randn({k, n}, dtype, 2).to(gpu);
-    Tensor c = full({m, n}, 1, f32, gpu);
-    backend(gpu).matmul({a, b, c, write});
-    return c.to(cpu);
-  }
-  /// What run() asked of the library.
-  template <class F> static BlasCounts asked(F run) {
-    BlasCounts before = blas_counts();
-    run();
-    BlasCounts after = blas_counts();
-    after.heuristics -= before.heuristics;
-    for (size_t i = 0; i < 3; ++i) after.products[i] -= before.products[i];
-    for (size_t i = 0; i < 4; ++i) after.epilogues[i] -= before.epilogues[i];
-    return after;
-  }
-
- private:
-  int64_t invalid_ = blas_counts().invalid;
-};
 
 TEST_F(CudaMatmul, OddSizes) {
   const int64_t sizes[] = {0, 1, 31, 33, 100};
@@ -151,6 +82,7 @@ TEST_F(CudaMatmul, Batches) {
 }
 
 // Rows and matrices that are one and the same, as sum's gradient has them.
+
 TEST_F(CudaMatmul, StretchedMatrices) {
   for (DType dtype : floats)
     expect_equal([&](Device on) {
@@ -161,89 +93,6 @@ TEST_F(CudaMatmul, StretchedMatrices) {
       backend(on).matmul({b.transpose(0, 1), b, d});
       return Tensors{c, d};
     });
-}
-
-TEST_F(CudaMatmul, Bias) {
-  struct Lies {
-    int64_t step, skip;  // elements between two of the bias, and in front of it
-  };
-  for (DType dtype : floats)
-    for (DType out : {dtype, accumulator(dtype)})
-      for (Layout lc : layouts)
-        for (Write write : {Write::set, Write::add})
-          for (Lies lies : {Lies{1, 0}, {2, 0}, {2, 1}, {1, 1}}) {
-            int64_t k = lies.step == 2 && lies.skip ? 0 : 45;
-            SCOPED_TRACE(testing::Message() << name(dtype) << " to " << name(out) << ", result "
-                                            << lc << ", k " << k << ", step " << lies.step
-                                            << ", skip " << lies.skip << ", add " << int(write));
-            expect_equal([&](Device on) {
-              Tensor a = randn({33, k}, dtype, 1).to(on);
-              Tensor b = laid_out({k, 70}, transposed, dtype, 2, on);
-              Tensor values = randn({141}, dtype, 3).to(on), c = laid_out({33, 70}, lc, out, 4, on);
-              Tensor bias(values.storage(), dtype, {70}, {lies.step}, lies.skip);
-              backend(on).matmul({a, b, c, write, bias});
-              return Tensors{c};
-            });
-            if (HasFailure()) return;
-          }
-}
-
-TEST_F(CudaMatmul, BiasAndGelu) {
-  for (DType dtype : floats)
-    for (DType out : {dtype, accumulator(dtype)})
-      for (Write write : {Write::set, Write::add})
-        for (bool with_bias : {true, false})
-          for (int64_t n : {64, 70})  // rows of `before` that are whole packs, and others
-            for (Layout layout : {plain, spaced}) {
-              SCOPED_TRACE(testing::Message()
-                           << name(dtype) << " to " << name(out) << ", n " << n << ", layout "
-                           << layout << ", bias " << with_bias << ", add " << int(write));
-              expect_equal([&](Device on) {
-                Tensor a = randn({33, 45}, dtype, 1).to(on);
-                Tensor b = laid_out({45, n}, transposed, dtype, 2, on);
-                Tensor bias = with_bias ? randn({n}, dtype, 3).to(on) : Tensor{};
-                Tensor c = laid_out({33, n}, layout, out, 4, on);
-                Tensor before = laid_out({33, n}, layout, dtype, 5, on);
-                backend(on).matmul({a, b, c, write, bias, before});
-                return Tensors{c, before};
-              });
-              if (HasFailure()) return;
-            }
-}
-
-TEST_F(CudaMatmul, LeavesEpiloguesToTheLibraryWhereItCan) {
-  auto epilogues = [&](DType dtype, int64_t n, bool gelu) {
-    Tensor a = randn({32, 48}, dtype, 1).to(gpu), b = randn({48, n}, dtype, 2).to(gpu);
-    Tensor bias = randn({n}, dtype, 3).to(gpu), c = empty({32, n}, dtype, gpu);
-    Tensor before = gelu ? empty_like(c) : Tensor{};
-    backend(gpu).matmul({a, b, c, Write::set, bias, before});  // decides
-    return asked([&] { backend(gpu).matmul({a, b, c, Write::set, bias, before}); }).epilogues;
-  };
-  using Counts = std::array<int64_t, 4>;  // none, bias, gelu, both
-  EXPECT_EQ(epilogues(bf16, 64, false), (Counts{0, 1, 0, 0}));
-  EXPECT_EQ(epilogues(f32, 64, false), (Counts{0, 1, 0, 0}));
-  EXPECT_EQ(epilogues(f64, 64, false), (Counts{1, 0, 0, 0}));
-  EXPECT_EQ(epilogues(bf16, 64, true), (Counts{0, 0, 0, 1}));
-  EXPECT_EQ(epilogues(f16, 64, true), (Counts{0, 0, 0, 1}));
-  EXPECT_EQ(epilogues(bf16, 68, true), (Counts{0, 1, 0, 0}));  // rows of `before` are no packs
-  EXPECT_EQ(epilogues(f32, 64, true), (Counts{0, 1, 0, 0}));
-}
-
-TEST_F(CudaMatmul, DoesItselfWhatTheLibraryRefuses) {
-  gpu_on_cpu::set_blas_habits({.knows_epilogues = false});
-  for (DType dtype : floats) {
-    BlasCounts counts = asked([&] {
-      expect_equal([&](Device on) {
-        Tensor a = randn({24, 40}, dtype, 1).to(on), b = randn({40, 56}, dtype, 2).to(on);
-        Tensor bias = randn({56}, dtype, 3).to(on), c = empty({24, 56}, dtype, on);
-        Tensor d = empty_like(c), before = empty_like(c);
-        backend(on).matmul({a, b, c, Write::set, bias});
-        backend(on).matmul({a, b, d, Write::set, bias, before});
-        return Tensors{c, d, before};
-      });
-    });
-    EXPECT_EQ(counts.epilogues, (std::array<int64_t, 4>{counts.total(), 0, 0, 0}));
-  }
 }
 
 TEST_F(CudaMatmul, AsksOnceForAShape) {
@@ -310,20 +159,6 @@ TEST_F(CudaMatmul, WhatTheLibraryCannotMultiplyIsAnError) {
   for (int i = 0; i < 2; ++i)
     expect_error([&] { multiply(64, 64, 48); },
                  {"cuBLASLt multiplies no [64, 48] bf16 on cuda:0 by [48, 64] bf16 on cuda:0"});
-}
-
-TEST_F(CudaMatmul, GeluInsideOnlyWhereThatIsFaster) {
-  cuda::set_tuning(bf16, Tuning::timed);
-  for (bool slow : {true, false}) {
-    int64_t n = slow ? 32 : 40;
-    gpu_on_cpu::set_blas_habits({.gelu_ms = slow ? 50. : 0.});
-    Tensor a = randn({16, 24}, bf16, 1).to(gpu), b = randn({24, n}, bf16, 2).to(gpu);
-    Tensor c = empty({16, n}, bf16, gpu), before = empty_like(c);
-    backend(gpu).matmul({a, b, c, Write::set, {}, before});
-    BlasCounts counts = asked([&] { backend(gpu).matmul({a, b, c, Write::set, {}, before}); });
-    EXPECT_EQ(counts.epilogues[2], slow ? 0 : 1);
-    EXPECT_EQ(counts.total(), 1);
-  }
 }
 
 TEST_F(CudaMatmul, MeasuresNothingWhileCaptured) {

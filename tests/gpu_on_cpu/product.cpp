@@ -31,15 +31,19 @@ cublasStatus_t check_epilogue(const Operation& o, const Matrices& x) {
     case CUBLASLT_EPILOGUE_BIAS:
     case CUBLASLT_EPILOGUE_GELU_AUX:
     case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+    case CUBLASLT_EPILOGUE_DGELU:
+    case CUBLASLT_EPILOGUE_BGRADB:
       break;
     default:
       return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   if (x.d.type == CUDA_R_64F) return CUBLAS_STATUS_NOT_SUPPORTED;
   // Of 16 bytes: less, and some algorithms of A100 fail when they run.
-  if (o.has_bias() && (!o.bias || uintptr_t(o.bias) % 16 != 0)) return CUBLAS_STATUS_INVALID_VALUE;
-  if (o.has_gelu() && (!o.aux || uintptr_t(o.aux) % 16 != 0 || o.aux_ld % 8 != 0 ||
-                       o.aux_ld < int64_t(x.m) || x.d.batches > 1))
+  if ((o.has_bias() || o.has_sums()) && (!o.bias || uintptr_t(o.bias) % 16 != 0))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if ((o.has_gelu() || o.has_slope()) &&
+      (!o.aux || uintptr_t(o.aux) % 16 != 0 || o.aux_ld % 8 != 0 || o.aux_ld < int64_t(x.m) ||
+       x.d.batches > 1))
     return CUBLAS_STATUS_INVALID_VALUE;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -92,6 +96,11 @@ template <class A> void multiply_in(const Job& job) {
     std::vector<A> b = columns<A>(job.b, x.b, job.o.transb == CUBLAS_OP_T, batch);
     for (int64_t j = 0; j < n; ++j) {
       std::vector<A> sums(static_cast<size_t>(m));
+      if (job.o.has_sums()) {  // stored, whatever beta is
+        A column = 0;
+        for (int64_t l = 0; l < k; ++l) column += b[size_t(j * k + l)];
+        write(const_cast<void*>(job.o.bias), x.d.type, j, column);
+      }
       for (int64_t l = 0; l < k; ++l)
         for (int64_t i = 0; i < m; ++i)
           sums[size_t(i)] += a[size_t(l * m + i)] * b[size_t(j * k + l)];
@@ -103,6 +112,10 @@ template <class A> void multiply_in(const Job& job) {
         if (job.o.has_gelu()) {
           write(job.o.aux, x.d.type, j * job.o.aux_ld + i, sum);
           sum = functors::Gelu::forward(sum);
+        }
+        if (job.o.has_slope()) {
+          A at = A(read(job.o.aux, x.d.type, j * job.o.aux_ld + i));
+          sum *= functors::Gelu::slope(at, at);
         }
         write(job.d, x.d.type, batch * x.d.step + j * x.d.ld + i, sum);
       }

@@ -19,6 +19,8 @@ struct Operation {
 
   bool has_bias() const { return epilogue & CUBLASLT_EPILOGUE_BIAS; }
   bool has_gelu() const { return epilogue & CUBLASLT_EPILOGUE_GELU; }
+  bool has_slope() const { return epilogue == CUBLASLT_EPILOGUE_DGELU; }
+  bool has_sums() const { return epilogue == CUBLASLT_EPILOGUE_BGRADB; }
 };
 
 struct Layout {

@@ -36,6 +36,20 @@ void epilogues(On& on) {
   }
 }
 
+// A linear layer's two products, of which the first has gelu in front.
+void backward_products(On& on) {
+  for (int64_t n : {1, 33, 64, 1000})
+    for (Write write : {Write::set, Write::add}) {
+      Tensor dy = on.in({33, 64}, 1, 0.3), w = on.in({64, n}, 2, 0.3), h = on.in({33, n}, 3);
+      on.backend.matmul({.a = dy, .b = w, .c = on.out({33, n}), .write = write, .gelu_of = h});
+      on.backend.matmul({.a = dy.transpose(0, 1),
+                         .b = h,
+                         .c = on.out({64, n}, on.sums),
+                         .write = write,
+                         .row_sums = on.out({64}, on.sums)});
+    }
+}
+
 void softmaxes(On& on) {
   for (int64_t n : {1, 33, 1000, 5000}) {
     Tensor x = on.in({5, n}, 1, 4), dy = on.in({5, n}, 2);
@@ -71,6 +85,7 @@ std::vector<Case> row_cases() {
   return {{"matmul", 10, products},
           {"matmul_of_batches", 10, batches},
           {"matmul_with_epilogues", 4, epilogues},
+          {"matmul_of_backward", 4, backward_products},
           {"softmax", 10, softmaxes},
           {"norm", 10, norms}};
 }
