@@ -60,10 +60,15 @@ int gpu_count() {
 }
 
 #if TRIAX_CUDA
+size_t gpu_memory(int index) { return cuda::free_memory(index); }
 void set_gpu_bits(GpuBits bits) { cuda::set_bits(bits); }
 ProfileRange::ProfileRange(const char* name) { cuda::begin_range(name); }
 ProfileRange::~ProfileRange() { cuda::end_range(); }
 #else
+size_t gpu_memory(int index) {
+  backend({Device::Kind::cuda, index});  // throws
+  return 0;
+}
 void set_gpu_bits(GpuBits) {}
 ProfileRange::ProfileRange(const char*) {}
 ProfileRange::~ProfileRange() {}

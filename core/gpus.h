@@ -1,9 +1,12 @@
 #pragma once
+#include <cstddef>
 
 namespace triax {
 
 /// GPUs that this process may use; 0 in a build without CUDA and where there is no driver.
 int gpu_count();
+/// Bytes of GPU `index`'s memory that nobody uses. Throws Error 78 if there is no such GPU.
+size_t gpu_memory(int index);
 
 /// Whether the bits of results on GPUs repeat from run to run on the same kind of GPU, or kernels
 /// are picked and made for speed alone: algorithms of f16 and bf16 products by timing them, sums in

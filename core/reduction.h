@@ -20,7 +20,7 @@ struct ReductionCut {
 
 /// Of the first `rank` dims of x. A dim is reduced where y's size is 1 and x's is not.
 inline __attribute__((always_inline)) ReductionCut innermost(const Tensor& x, const Tensor& y,
-                                                            int rank) {
+                                                             int rank) {
   ReductionCut c{{}, rank};
   int d = rank - 1;
   for (; d >= 0 && (y.size(d) != 1 || x.size(d) == 1); --d) c.extent.inner *= x.size(d);

@@ -10,6 +10,9 @@ int device_count();
 /// Throws Error 78 unless there is a GPU `index`.
 void require_device(int index);
 
+/// Bytes of its memory that nobody uses. Throws Error 78 if there is no such GPU.
+size_t free_memory(int index);
+
 /// The backend of GPU `index`, made at first use. Throws Error 78 if there is no such GPU.
 Backend& backend_of(int index);
 

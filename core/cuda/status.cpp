@@ -20,6 +20,14 @@ int device_count() {
   return 0;
 }
 
+size_t free_memory(int index) {
+  require_device(index);
+  require(cudaSetDevice(index), "cudaSetDevice");
+  size_t unused = 0, total = 0;
+  require(cudaMemGetInfo(&unused, &total), "cudaMemGetInfo");
+  return unused;
+}
+
 void require_device(int index) {
   int count = 0;
   cudaError_t status = cudaGetDeviceCount(&count);

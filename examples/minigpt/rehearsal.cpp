@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/check.h"
+#include "core/gpus.h"
 #include "examples/minigpt/hardware.h"
 #include "examples/minigpt/offload.h"
 #include "examples/minigpt/replica.h"
@@ -145,25 +146,28 @@ std::vector<Demand> foresee(const TrainConfig& c) {
   return stages;
 }
 
-std::string preview(const TrainConfig& c) {
+std::string preview(const TrainConfig& c, Device device) {
+  bool on_gpu = device.kind == Device::Kind::cuda;
   auto stages = foresee(c);
-  double largest = 0, all = 0, room = available_memory();
+  double largest = 0, all = 0;
+  double room = on_gpu ? double(gpu_memory(device.index)) : available_memory();
+  bool beside = c.offload == "optimizer" && !on_gpu;  // what is offloaded is in the same memory
   std::string text;
   for (size_t s = 0; s < stages.size(); ++s) {
     const Demand& d = stages[s];
-    double bytes = double(d.peak + (c.offload == "optimizer" ? d.peaks[memory::offloaded] : 0));
+    double bytes = double(d.peak + (beside ? d.peaks[memory::offloaded] : 0));
     largest = std::max(largest, bytes);
     all += bytes * double(c.mesh.dp * c.mesh.tp);
     text += fmt::format("  stage {}  {} parameters, tensors of a rank at most {}: {}\n", s,
                         d.parameters, show_bytes(double(d.peak)), fmt::join(d.layers, " "));
   }
-  bool here = c.comm == "threads";  // else who knows how many ranks share this machine
-  check_input(
-      room == 0 || (here ? all : largest) < room, Exit::memory,
-      "train: {} {} of tensors; this machine has {} free\n"
-      "  Try a smaller model or --micro-batch, --recompute block, --offload DIR, or --zero 3 "
-      "on more machines.",
-      here ? "all ranks hold" : "a rank holds", show_bytes(here ? all : largest), show_bytes(room));
+  // Else who knows how many ranks share this machine, or this GPU.
+  bool shared = c.comm == "threads" && c.device != "cuda";
+  check_input(room == 0 || (shared ? all : largest) < room, Exit::memory,
+              "train: {} {} of tensors; {} has {} free\n  {}",
+              shared ? "all ranks hold" : "a rank holds", show_bytes(shared ? all : largest),
+              on_gpu ? fmt::format("cuda:{}", device.index) : "this machine", show_bytes(room),
+              less_memory);
   return text;
 }
 

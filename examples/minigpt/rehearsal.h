@@ -27,9 +27,13 @@ Demand rehearse(const TrainConfig& c, parallel::Communicator& world);
 
 /// The first rank of each stage, each alone on the meta device: ranks of a stage ask for the same.
 std::vector<Demand> foresee(const TrainConfig& c);
-/// A line for each stage: its layers, parameters and peak. Throws Error 71 if this machine has less
-/// free memory than a rank of this run takes.
-std::string preview(const TrainConfig& c);
+/// A line for each stage: its layers, parameters and peak. Throws Error 71 if there is less free
+/// memory than ranks of this run take on their `device`, which stands for all of them.
+std::string preview(const TrainConfig& c, Device device);
+/// What to do then.
+inline constexpr const char* less_memory =
+    "Try a smaller model or --micro-batch, --recompute block, --offload DIR, or --zero 3 on more "
+    "machines.";
 /// The same, measured: trains two steps on a mesh of threads.
 std::vector<Demand> measure(const TrainConfig& c);
 

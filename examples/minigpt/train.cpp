@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/check.h"
+#include "core/error.h"
 #include "core/gpus.h"
 #include "examples/minigpt/agreement.h"
 #include "examples/minigpt/ledger.h"
@@ -61,9 +62,14 @@ Exit train(TrainConfig config, parallel::Communicator& world, parallel::Communic
   parallel::Mesh mesh(world, {.dp = int(m.dp), .pp = int(m.pp), .tp = int(m.tp)});
   RunDirectory directory(config, tokenizer, data, host);
   Report report(config, world.rank() == 0 ? Report::Voice::loud : Report::Voice::silent);
-  std::string stages = parallel::on_first(ranks, [&] { return preview(config); });
+  std::string stages = parallel::on_first(ranks, [&] { return preview(config, world.device()); });
   report.describe(describe(mesh.shape()) + stages, data, tokenizer);
-  return run(config, data, mesh, directory, report);
+  try {
+    return run(config, data, mesh, directory, report);
+  } catch (const Error& e) {
+    if (e.code() != Exit::memory) throw;
+    throw Error(e.code(), fmt::format("{}\n  {}", e.what(), less_memory), e.place());
+  }
 }
 
 }  // namespace triax::minigpt

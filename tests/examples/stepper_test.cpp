@@ -60,8 +60,8 @@ void expect_unchanged(const MeshConfig& shape, const std::string& precision) {
     if (world.rank() == 0) spoil_target(stepper, target);
     auto before = weights(stepper);
     stepper.take(1);
-    std::string error = test::error_of([&] { (void)stepper.records(Stepper::Upto::all); },
-                                       Exit::non_finite);
+    std::string error =
+        test::error_of([&] { (void)stepper.records(Stepper::Upto::all); }, Exit::non_finite);
     EXPECT_NE(error.find("first in the loss; no weight was changed"), error.npos) << error;
     EXPECT_TRUE(std::isfinite(stepper.data().norm().value));
     EXPECT_TRUE(weights(stepper) == before);
