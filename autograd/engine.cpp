@@ -146,7 +146,7 @@ void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Wa
   }
   if (!part.defined() || added) return;
   if (held.defined()) add_to(held, part.contiguous());
-  else held = part.to(p.dtype);
+  else held = part.to(p.dtype).contiguous();  // later parts are added to it
 }
 
 void Pass::handed_in(const std::shared_ptr<Node>& input, Walk& walk) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "autograd/backward.h"
+#include "autograd/gelu.h"
 #include "autograd/record.h"
 #include "autograd/touched.h"
 #include "core/check.h"
@@ -78,6 +79,10 @@ Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x
 
 Tensor remake(const Tensor& y, const Tensor& made, std::function<Tensor()> again) {
   if (!autograd::recording() || !requires_grad(y)) return y;
+  // Below the activation, whose slope the next product may apply; but that reads x.
+  Tensor x = autograd::gelu_input(y);
+  if (x.defined() && x.storage() != made.storage())
+    return autograd::record_gelu(y.detach(), remake(x, made, std::move(again)), x.detach());
   check(made.bytes() == made.storage()->bytes(), "remake: {} is a part of {} bytes; expected all",
         describe(made), made.storage()->bytes());
   made.storage()->release();

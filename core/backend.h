@@ -149,7 +149,7 @@ class Backend {
 
   // -- Elementwise. a and b may have any strides (expanded to y's shape), the rest is contiguous.
   virtual void unary(Unary op, const Tensor& x, const Tensor& y) = 0;
-  /// dx = dy * slope(x, y), or +=.
+  /// dx = dy * slope(x, y), or +=; set may be where dy is.
   virtual void unary_backward(Unary op, const Tensor& x, const Tensor& y, const Tensor& dy,
                               const Tensor& dx, Write write) = 0;
   virtual void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y) = 0;
@@ -208,7 +208,7 @@ class Backend {
   virtual void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) = 0;
 };
 
-/// A product of backward by others: without gelu_of and row_sums, unary_backward() and sum().
+/// A product that goes back, by members that do one thing each: sum(), matmul(), unary_backward().
 void matmul_in_steps(Backend& on, const Matmul& p);
 
 /// The backend of a device; made at first use. Throws Error 78 if there is no such device.

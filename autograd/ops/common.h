@@ -24,12 +24,6 @@ void check_range(const char* op, const Tensor& index, int64_t limit, int64_t als
 /// `x` summed down to `shape`, which broadcasts to x's shape. No history.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
-/// Note that `y`, just recorded, is gelu(x), x its first input: a product of y takes the slope into
-/// its own rule. Returns y.
-Tensor note_gelu(Tensor y, const Tensor& x);
-/// That x, with its history; undefined if y is not known to be gelu of anything.
-Tensor gelu_input(const Tensor& y);
-
 /// As a matrix [rows, last dim]: contiguous, no history.
 inline Tensor rows_of(const Tensor& x) {
   int64_t width = x.rank() ? x.shape().back() : 1;

@@ -1,3 +1,4 @@
+#include "autograd/gelu.h"
 #include "autograd/ops/common.h"
 
 namespace triax {
@@ -109,19 +110,13 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
 
 Tensor linear_gelu(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   check_linear("linear_gelu", input, weight, bias);
-  // Two nodes, so that both rules of the product see the gradient in front of the activation. The
-  // next product mostly applies the slope itself, and then the second node is for nobody.
+  // Two nodes, so that both rules of the product see the gradient in front of the activation. Where
+  // the next op is a product, that applies the slope, and the second node is for nobody.
   Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device()), before = empty_like(y);
   backend(x).matmul({x, w.transpose(0, 1), y, Write::set, bias, before});
   Tensor h = record_product(before, input, w, {weight, bias}, x);
-  // The slope needs h alone, so y goes as early as the op that takes it lets it.
-  auto slope = [h = h.detach()](const Tensor& dy, Into& into) {
-    auto [dh, write] = into.at(0, h);
-    backend(h).unary_backward(unary_id<functors::Gelu>(), h, h, dy, dh, write);
-    return Tensors{dh};
-  };
-  return autograd::note_gelu(record("gelu", y, {h}, slope), h);
+  return autograd::record_gelu(y, h, h.detach());
 }
 
 }  // namespace triax

@@ -1,3 +1,4 @@
+#include "autograd/gelu.h"
 #include "autograd/ops/common.h"
 
 namespace triax {
@@ -20,24 +21,6 @@ template <class Functor, Slope slope> Tensor unary(const char* name, const Tenso
 
 }  // namespace
 
-namespace autograd {
-
-Tensor note_gelu(Tensor y, const Tensor& x) {
-  if (requires_grad(y)) y.meta()->gelu_of = x.contiguous().detach();
-  return y;
-}
-
-Tensor gelu_input(const Tensor& y) {
-  if (!requires_grad(y) || !y.meta()->gelu_of.defined()) return {};
-  Tensor x = y.meta()->gelu_of.detach();
-  auto meta = std::make_shared<Meta>();
-  meta->node = y.meta()->node->inputs[0];
-  x.meta() = std::move(meta);
-  return x;
-}
-
-}  // namespace autograd
-
 Tensor operator-(const Tensor& x) { return unary<functors::Neg, Slope::of_x>("neg", x); }
 Tensor exp(const Tensor& x) { return unary<functors::Exp, Slope::of_y>("exp", x); }
 Tensor log(const Tensor& x) { return unary<functors::Log, Slope::of_x>("log", x); }
@@ -45,8 +28,11 @@ Tensor sqrt(const Tensor& x) { return unary<functors::Sqrt, Slope::of_y>("sqrt",
 Tensor tanh(const Tensor& x) { return unary<functors::Tanh, Slope::of_y>("tanh", x); }
 Tensor sigmoid(const Tensor& x) { return unary<functors::Sigmoid, Slope::of_y>("sigmoid", x); }
 Tensor relu(const Tensor& x) { return unary<functors::Relu, Slope::of_x>("relu", x); }
-Tensor gelu(const Tensor& x) {
-  return autograd::note_gelu(unary<functors::Gelu, Slope::of_x>("gelu", x), x);
+Tensor gelu(const Tensor& input) {
+  autograd::check_float("gelu", input);
+  Tensor x = input.contiguous().detach(), y = empty_like(x);
+  backend(x).unary(unary_id<functors::Gelu>(), x, y);
+  return autograd::record_gelu(y, input, x);
 }
 Tensor gelu_erf(const Tensor& x) { return unary<functors::GeluErf, Slope::of_x>("gelu_erf", x); }
 Tensor silu(const Tensor& x) { return unary<functors::Silu, Slope::of_x>("silu", x); }

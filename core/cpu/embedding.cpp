@@ -47,6 +47,7 @@ void sum_row(const Uses& uses, int64_t row, const T* dy, U* to, int64_t width) {
 }  // namespace
 
 void Cpu::embedding(const Tensor& ids, const Tensor& table, int64_t first, const Tensor& y) {
+  if (y.numel() == 0) return;
   int64_t width = table.size(1), rows = table.size(0), tokens = ids.numel();
   visit_bits(y.dtype(), [&]<class T>() {
     visit_index(ids.dtype(), [&]<class I>() {

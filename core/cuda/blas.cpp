@@ -80,9 +80,9 @@ cublasLtEpilogue_t epilogue_of(Epilogue e) {
       return CUBLASLT_EPILOGUE_GELU_AUX;
     case Epilogue::bias_gelu:
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case Epilogue::slope:
+    case Epilogue::dgelu:
       return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::sums:
+    case Epilogue::bgrad:
       return CUBLASLT_EPILOGUE_BGRADB;
     default:
       return CUBLASLT_EPILOGUE_DEFAULT;

@@ -17,8 +17,9 @@ struct Columns {
 
 /// What comes after a product, inside of it. `bias` [m] is added to every column. gelu, in the tanh
 /// form: what stands before it, rounded, goes to `aux`, and d = gelu(it before it is rounded).
-/// slope: d is multiplied by gelu's slope at `aux`. sums: the sums of b's columns go to `bias` [n].
-enum class Epilogue { none, bias, gelu, bias_gelu, slope, sums };
+/// dgelu: d is multiplied by gelu's slope at `aux`. bgrad: the sums of b's columns go to `bias`
+/// [n].
+enum class Epilogue { none, bias, gelu, bias_gelu, dgelu, bgrad };
 
 /// d = a b, or d += a b, with a [m, k], b [k, n], d [m, n], in a batch. All that an algorithm's
 /// choice depends on. bias and aux lie at multiples of 16 bytes.

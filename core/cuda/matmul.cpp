@@ -95,7 +95,7 @@ bool add_epilogue(const Matmul& p, bool swapped, Plain& x) {
   if (!swapped || p.a.dtype() == f64) return false;
   if (p.row_sums.defined()) {
     if (aux.defined() || !beside(row)) return false;
-    x.product.epilogue = sums;
+    x.product.epilogue = bgrad;
     x.at.bias = row.data();
     return true;
   }
@@ -108,7 +108,7 @@ bool add_epilogue(const Matmul& p, bool swapped, Plain& x) {
   if (aux.defined()) {
     x.product.aux_ld = aux_ld(aux);
     if (p.a.dtype() == f32 || p.write == Write::add || x.product.aux_ld == 0) return false;
-    x.product.epilogue = p.gelu_of.defined() ? slope : row.defined() ? bias_gelu : gelu;
+    x.product.epilogue = p.gelu_of.defined() ? dgelu : row.defined() ? bias_gelu : gelu;
     x.at.aux = aux.data();
   }
   return true;
@@ -208,52 +208,66 @@ void multiply_then_gelu(Backend& on, const Matmul& p) {
   on.copy(x, p.c);
 }
 
-/// By other kernels, what comes after the product.
-void multiply_in_steps(Backend& on, const Matmul& p) {
+/// What comes after the product by other kernels.
+void multiply_outside(Backend& on, const Matmul& p) {
   if (p.goes_back()) return matmul_in_steps(on, p);
   multiply_then_gelu(on, p);
 }
 
-/// The same product somewhere else, as often as one likes.
-Matmul trial_of(Matmul p) {
-  if (p.write == Write::add) {
-    p.c = room(p.c, p.c.dtype());
-    if (p.row_sums.defined()) p.row_sums = room(p.row_sums, p.row_sums.dtype());
-  }
-  return p;
+/// What comes after it inside of the product. False, and nothing was done, if the library refuses.
+bool multiply_inside(Backend& on, int index, const Matmul& p, Plain x) {
+  bool adds = p.row_sums.defined() && p.write == Write::add;  // the library only stores sums
+  Tensor sums = adds ? room(p.row_sums, p.row_sums.dtype()) : p.row_sums;
+  if (sums.defined()) x.at.bias = sums.data();
+  if (!multiply_all(index, x)) return false;
+  if (adds) on.accumulate(sums, p.row_sums);
+  return true;
 }
 
-/// Whether what comes after the product is possible inside of it, and faster than after it where
-/// that is timed. Inside it takes the sums before they are rounded, so its bits are others.
+/// Is it faster inside, by the clock? Tried where it may be written often.
+bool faster_inside(Backend& on, int index, Matmul trial) {
+  cudaStream_t stream = context(index).stream();
+  if (trial.write == Write::add) {
+    trial.c = room(trial.c, trial.c.dtype());
+    if (trial.row_sums.defined()) trial.row_sums = room(trial.row_sums, trial.row_sums.dtype());
+  }
+  std::optional<Plain> x = translate(trial);
+  if (!x) return false;
+  float inside = time_of(stream, [&] { return multiply_inside(on, index, trial, *x); });
+  return inside < time_of(
+                      stream, [&] { return multiply_outside(on, trial), true; });
+}
+
+/// Whether what comes after the product is done inside of it: where nothing is timed, if possible,
+/// but for sums, which slow some products down. Inside it takes the product before it is rounded,
+/// so its bits are others.
 bool pays_inside(Backend& on, int index, const Matmul& p, const Plain& x) {
   static Decisions<std::pair<int, ColumnProduct>, bool> decisions;
   cudaStream_t stream = context(index).stream();
+  if (!x.product.timed) return x.product.epilogue != Epilogue::bgrad;
   return decisions.of({index, x.product}, stream, [&] {
     if (is_captured(stream)) return false;  // nothing may be tried
-    Matmul trial = trial_of(p);
-    std::optional<Plain> at_once = translate(trial);
-    if (!at_once || !multiply_all(index, *at_once)) return false;
-    if (!x.product.timed) return true;
-    float inside = time_of(stream, [&] { return multiply_all(index, *at_once); });
-    return inside <= time_of(stream, [&] { return multiply_in_steps(on, trial), true; });
+    try {
+      return faster_inside(on, index, p);
+    } catch (const Error& e) {
+      if (e.code() == Exit::memory) return false;  // no room to try it
+      throw;
+    }
   });
 }
 
-/// With all that comes after it inside of it, or not.
-void multiply_and_more(Backend& on, int index, const Matmul& p, bool empty_sum) {
-  Matmul inside = p;
-  bool adds = p.row_sums.defined() && p.write == Write::add;  // the library only stores sums
-  if (adds) inside.row_sums = room(p.row_sums, p.row_sums.dtype());
-  std::optional<Plain> x = empty_sum ? std::nullopt : translate(inside);
-  if (!x || !pays_inside(on, index, inside, *x) || !multiply_all(index, *x))
-    return multiply_in_steps(on, p);
-  if (adds) on.accumulate(inside.row_sums, p.row_sums);
+/// With all that comes after it.
+void multiply_and_more(Backend& on, int index, const Matmul& p) {
+  bool nothing = p.c.numel() == 0 || p.a.size(-1) == 0;
+  std::optional<Plain> x = nothing ? std::nullopt : translate(p);
+  if (x && pays_inside(on, index, p, *x) && multiply_inside(on, index, p, *x)) return;
+  multiply_outside(on, p);
 }
 
 }  // namespace
 
 void Cuda::matmul(const Matmul& p) {
-  if (p.c.numel() == 0) return;
+  if (p.c.numel() == 0 && !p.row_sums.defined()) return;
   if (!readable(p.a) || !readable(p.b)) {  // neither rows nor columns are apart from each other
     Matmul copies = p;
     for (Tensor* x : {&copies.a, &copies.b})
@@ -264,8 +278,8 @@ void Cuda::matmul(const Matmul& p) {
       }
     return matmul(copies);
   }
+  if (p.before.defined() || p.goes_back()) return multiply_and_more(*this, index_, p);
   bool empty_sum = p.a.size(-1) == 0;
-  if (p.before.defined() || p.goes_back()) return multiply_and_more(*this, index_, p, empty_sum);
   std::optional<Plain> at_once = empty_sum ? std::nullopt : translate(p);
   if (at_once && multiply_all(index_, *at_once)) return;
   if (p.bias.defined()) return multiply_after_bias(*this, p);

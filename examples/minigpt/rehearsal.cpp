@@ -149,6 +149,9 @@ std::vector<Demand> foresee(const TrainConfig& c) {
 std::string preview(const TrainConfig& c, Device device) {
   bool on_gpu = device.kind == Device::Kind::cuda;
   auto stages = foresee(c);
+  // Of how many ranks the memory is; over MPI who knows how many share this machine, or this GPU.
+  int64_t sharing = c.comm != "threads" ? 1 : c.mesh.dp * c.mesh.pp * c.mesh.tp;
+  if (c.device == "cuda") sharing = (sharing + gpu_count() - 1) / gpu_count();
   double largest = 0, all = 0;
   double room = on_gpu ? double(gpu_memory(device.index)) : available_memory();
   bool beside = c.offload == "optimizer" && !on_gpu;  // what is offloaded is in the same memory
@@ -161,13 +164,12 @@ std::string preview(const TrainConfig& c, Device device) {
     text += fmt::format("  stage {}  {} parameters, tensors of a rank at most {}: {}\n", s,
                         d.parameters, show_bytes(double(d.peak)), fmt::join(d.layers, " "));
   }
-  // Else who knows how many ranks share this machine, or this GPU.
-  bool shared = c.comm == "threads" && c.device != "cuda";
-  check_input(room == 0 || (shared ? all : largest) < room, Exit::memory,
-              "train: {} {} of tensors; {} has {} free\n  {}",
-              shared ? "all ranks hold" : "a rank holds", show_bytes(shared ? all : largest),
-              on_gpu ? fmt::format("cuda:{}", device.index) : "this machine", show_bytes(room),
-              less_memory);
+  double needed = std::min(all, largest * double(sharing));
+  check_input(room == 0 || needed < room, Exit::memory,
+              "train: {} hold{} {} of tensors; {} has {} free\n  {}",
+              sharing == 1 ? "a rank" : fmt::format("{} ranks", sharing), sharing == 1 ? "s" : "",
+              show_bytes(needed), on_gpu ? fmt::format("cuda:{}", device.index) : "this machine",
+              show_bytes(room), less_memory);
   return text;
 }
 

@@ -69,7 +69,7 @@ void check_finite(const StepRecord& r, const TrainConfig& c, const optim::LossSc
   fail(Exit::non_finite,
        "train: loss {} and gradient norm {} at step {}, first in {}; no weight was changed. "
        "Expected finite ones: try a lower --lr, more --warmup, or --clip",
-       r.loss, r.grad_norm, r.step, r.overflow.empty() ? "the loss" : r.overflow);
+       r.loss, r.grad_norm, r.step, r.overflow);
 }
 
 void Report::describe(const std::string& mesh, const TextData& text,

@@ -112,6 +112,7 @@ StepRecord Stepper::record(const Pending& p) {
   if (r.skipped) {
     adam_.set_steps(adam_.steps() - 1);
     r.overflow = trace_overflow(r.step);
+    if (r.overflow.empty()) r.overflow = "the loss";
   }
   scaler_.update(r.skipped);
   check_finite(r, config_, scaler_);

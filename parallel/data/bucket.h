@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <vector>
 
 #include "parallel/comm/communicator.h"
@@ -27,6 +28,9 @@ struct Bucket {
   int64_t complete() const;
   /// The range of a piece that lies in this rank's slice, from the slice's first element.
   Range mine(const BucketPiece& piece) const;
+  /// What of the slice belongs to such parameters. Neighbours are one range, with the padding
+  /// between them, which is zero and stays zero.
+  std::vector<Range> mine(const std::function<bool(const nn::Parameter&)>& such) const;
 };
 
 }  // namespace triax::parallel

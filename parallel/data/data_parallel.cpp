@@ -17,6 +17,20 @@ Range Bucket::mine(const BucketPiece& piece) const {
           std::clamp<int64_t>(piece.begin + piece.length - my_first, 0, end)};
 }
 
+std::vector<Range> Bucket::mine(const std::function<bool(const nn::Parameter&)>& such) const {
+  std::vector<Range> ranges;
+  bool joins = false;  // is the piece before one of them?
+  for (auto& piece : layout.pieces) {
+    Range r = mine(piece);
+    if (r.begin == r.end) continue;
+    bool counts = such(*piece.parameter);
+    if (counts && joins) ranges.back().end = r.end;
+    else if (counts) ranges.push_back(r);
+    joins = counts;
+  }
+  return ranges;
+}
+
 DataParallel::DataParallel(nn::Module& model, Communicator& dp, const DataParallelOptions& options)
     : dp_(dp), options_(options) {
   check_input(options.zero != Zero::parameters, Exit::config,
@@ -240,15 +254,8 @@ void DataParallel::publish() {
 std::vector<optim::Slot> DataParallel::slots() const {
   std::vector<optim::Slot> slots;
   for (auto& b : buckets_) {
-    optim::Slot s{b->my_weight, b->my_grad, {}};
-    for (auto& piece : b->layout.pieces) {
-      Range r = b->mine(piece);
-      if (!piece.parameter->decay || r.begin == r.end) continue;
-      // Neighbours become one range; the padding between them is zero and stays zero.
-      if (!s.decayed.empty() && r.begin - s.decayed.back().end < 16) s.decayed.back().end = r.end;
-      else s.decayed.push_back(r);
-    }
-    slots.push_back(std::move(s));
+    auto decayed = b->mine([](const nn::Parameter& p) { return p.decay; });
+    slots.push_back({b->my_weight, b->my_grad, std::move(decayed)});
   }
   return slots;
 }

@@ -11,27 +11,13 @@ namespace triax::parallel {
 // One sum: squares of the elements that count here, and non-finite ones anywhere. The norm alone
 // would be no vote: an inf in a tied copy or a replica is not in it.
 void DataParallel::add_squares(const Tensor& sums) const {
-  struct Stretch {
-    Range range;
-    bool counts;
-  };
   Tensor rest = zeros({2}, f64, sums.device());
-  for (auto& b : buckets_) {
-    std::vector<Stretch> stretches;  // of neighbours that count alike
-    for (auto& piece : b->layout.pieces) {
-      Range r = b->mine(piece);
-      if (r.begin == r.end) continue;
-      bool counts = owns(*piece.parameter);
-      // The padding between neighbours is zero and stays zero.
-      if (!stretches.empty() && stretches.back().counts == counts)
-        stretches.back().range.end = r.end;
-      else stretches.push_back({r, counts});
-    }
-    for (auto& [r, counts] : stretches) {
-      Tensor mine = b->my_grad.narrow(0, r.begin, r.end - r.begin);
-      backend(mine).squares(mine, counts ? sums : rest);
-    }
-  }
+  for (auto& b : buckets_)
+    for (bool owned : {true, false})
+      for (const Range& r : b->mine([&](auto& p) { return owns(p) == owned; })) {
+        Tensor mine = b->my_grad.narrow(0, r.begin, r.end - r.begin);
+        backend(mine).squares(mine, owned ? sums : rest);
+      }
   backend(sums).accumulate(rest.narrow(0, 1, 1), sums.narrow(0, 1, 1));
 }
 

@@ -94,6 +94,16 @@ TEST_F(EngineTest, GraphShapes) {
          Tensor h = gelu(x), unused = linear(h, w) * 3.0;
          return linear(h, w);
        }},
+      {"weight behind a transpose, and gelu of it",
+       [](auto& x, auto& w) {
+         Tensor y = linear(x, gelu(w));
+         return linear(y, transpose(w, 0, 1));
+       }},
+      {"weight made of a transpose, whose input has a gelu too",
+       [](auto& x, auto& w) {
+         Tensor h = linear(x, w), z = linear(gelu(h), w);
+         return linear(z, matmul(transpose(h, 0, 1), x));
+       }},
       {"weight computed by an op", [](auto& x, auto& w) { return linear(x, gelu(w)); }},
       {"strided view",
        [](auto& x, auto& w) {

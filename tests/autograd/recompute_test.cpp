@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "autograd/backward.h"
+#include "autograd/gelu.h"
 #include "autograd/ops.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
@@ -90,6 +91,28 @@ TEST_F(Recomputed, RemakesWhatWasDropped) {
   for (DType dtype : {f32, bf16, f16})
     for (bool leaf : {true, false})
       expect_equal(gradients(plain, dtype, leaf), gradients(remaking, dtype, leaf), name(dtype));
+}
+
+// What a product in front of GELU reads is dropped, and GELU's slope is still the next product's;
+// or what GELU itself reads.
+TEST_F(Recomputed, RemakesInFrontOfGelu) {
+  Part plain = [](auto& x, auto& w) { return linear(linear_gelu(x + x, w, {}), w); };
+  Part product = [](auto& x, auto& w) {
+    Tensor all = x + x;
+    Tensor y = remake(linear_gelu(all, w, {}), all, [kept = x.detach()] { return kept + kept; });
+    EXPECT_TRUE(!requires_grad(y) || autograd::gelu_input(y).defined());
+    EXPECT_EQ(all.storage()->present(), !requires_grad(y));
+    return linear(y, w);
+  };
+  Part input = [](auto& x, auto& w) {
+    Tensor h = linear(x + x, w);
+    return linear(remake(gelu(h), h, [=] { return linear((x + x).detach(), w.detach()); }), w);
+  };
+  for (DType dtype : {f32, bf16, f16})
+    for (bool leaf : {true, false}) {
+      expect_equal(gradients(plain, dtype, leaf), gradients(product, dtype, leaf), name(dtype));
+      expect_equal(gradients(plain, dtype, leaf), gradients(input, dtype, leaf), name(dtype));
+    }
 }
 
 TEST_F(Recomputed, RemadeBytesAreGoneBetweenForwardAndBackward) {

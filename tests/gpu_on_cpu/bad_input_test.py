@@ -56,9 +56,11 @@ def everything(folder):
     case("more than the GPU holds", dict(memory=1 << 20), dict(width=256), 71, "a rank holds", "cuda:0 has 1.05 MB free",
          "--micro-batch")
     case("more than it holds for two", dict(memory=5 << 20), dict(two, device="cuda:0", width=128), 71,
-         "all ranks hold", "--zero 3")
+         "2 ranks hold", "--zero 3")
+    case("more than one of two holds for four", dict(memory=5 << 20, count=2), dict(two, ranks=4, width=128), 71,
+         "2 ranks hold", "cuda:0 has")
     # What kernels need beside tensors is not foreseen: then there is a table of who holds what.
-    case("no room for a workspace", dict(memory=7 << 19), dict(width=128), 71, "memory: no", "bytes left on the GPU",
+    case("no room for a workspace", dict(memory=3_420_000), dict(width=128), 71, "memory: no", "bytes left on the GPU",
          "parameters  ", "gradients  ", "optimizer  ", "--micro-batch")
     if launcher:
         case("more ranks than GPUs with NCCL", {}, dict(comm="nccl"), 78, "ranks 0 and 1 have the same GPU",

@@ -1,4 +1,5 @@
 // What comes after a product: inside of it by the library, or by other kernels.
+#include "core/error.h"
 #include "tests/gpu_on_cpu/products.h"
 
 namespace triax::test {
@@ -88,27 +89,36 @@ struct Backward {
   }
 };
 
-TEST_F(CudaEpilogues, SlopesAndSums) {
-  for (DType dtype : floats)
-    for (Write write : {Write::set, Write::add})
-      for (int64_t rows : {0, 1, 33, 64})
-        for (int64_t n : {64, 70}) {
-          SCOPED_TRACE(testing::Message() << name(dtype) << ", rows " << rows << ", n " << n
-                                          << ", add " << int(write));
-          expect_equal([&](Device on) {
-            Backward of(rows, n, dtype, on);
-            Tensor dx = randn({rows, n}, dtype, 5).to(on);
-            Tensor dw = randn({48, n}, accumulator(dtype), 6).to(on);
-            Tensor db = randn({48}, accumulator(dtype), 7).to(on);
-            of.input(dx, write);
-            of.weights(dw, db, write);
-            return Tensors{dx, dw, db};
-          });
-          if (HasFailure()) return;
-        }
+/// Products are timed, and those with more inside are the fastest.
+void make_inside_faster() {
+  for (DType t : floats) cuda::set_tuning(t, Tuning::timed);
+  gpu_on_cpu::set_blas_habits({.ms = {2, 2, 2}, .more_ms = -2});
 }
 
-TEST_F(CudaEpilogues, LeavesSlopesAndSumsToTheLibraryWhereItCan) {
+TEST_F(CudaEpilogues, SlopesAndSums) {
+  for (bool timed : {false, true}) {
+    if (timed) make_inside_faster();
+    for (DType dtype : floats)
+      for (Write write : {Write::set, Write::add})
+        for (int64_t rows : {0, 1, 33, 64})
+          for (int64_t n : {0, 64, 70}) {
+            SCOPED_TRACE(testing::Message() << name(dtype) << ", rows " << rows << ", n " << n
+                                            << ", add " << int(write) << ", timed " << timed);
+            expect_equal([&](Device on) {
+              Backward of(rows, n, dtype, on);
+              Tensor dx = randn({rows, n}, dtype, 5).to(on);
+              Tensor dw = randn({48, n}, accumulator(dtype), 6).to(on);
+              Tensor db = randn({48}, accumulator(dtype), 7).to(on);
+              of.input(dx, write);
+              of.weights(dw, db, write);
+              return Tensors{dx, dw, db};
+            });
+            if (HasFailure()) return;
+          }
+  }
+}
+
+TEST_F(CudaEpilogues, LeavesSlopesAndSumsToTheLibraryWhereThatPays) {
   auto epilogues = [&](DType dtype, int64_t n, Write write) {
     Backward of(32, n, dtype, gpu);
     Tensor dx = zeros({32, n}, dtype, gpu), dw = zeros({48, n}, accumulator(dtype), gpu);
@@ -117,12 +127,41 @@ TEST_F(CudaEpilogues, LeavesSlopesAndSumsToTheLibraryWhereItCan) {
     run();  // decides
     return asked(run).epilogues;
   };
+  EXPECT_EQ(epilogues(bf16, 64, Write::set), (Counts{1, 0, 0, 0, 1}));  // sums only by the clock
+  make_inside_faster();
   EXPECT_EQ(epilogues(bf16, 64, Write::set), (Counts{0, 0, 0, 0, 1, 1}));
   EXPECT_EQ(epilogues(f16, 64, Write::set), (Counts{0, 0, 0, 0, 1, 1}));
   EXPECT_EQ(epilogues(bf16, 64, Write::add), (Counts{1, 0, 0, 0, 0, 1}));  // dx += is another op
   EXPECT_EQ(epilogues(bf16, 68, Write::set), (Counts{1, 0, 0, 0, 0, 1}));  // rows are no packs
   EXPECT_EQ(epilogues(f32, 64, Write::set), (Counts{1, 0, 0, 0, 0, 1}));
   EXPECT_EQ(epilogues(f64, 64, Write::set), (Counts{2}));
+}
+
+/// All memory but pieces of less than `least` bytes.
+Tensors hoard(int64_t least) {
+  Tensors all;
+  for (int64_t bytes = int64_t{1} << 30; bytes >= least;) try {
+      all.push_back(empty({bytes}, u8, gpu));
+    } catch (const Error&) {
+      bytes /= 2;
+    }
+  return all;
+}
+
+TEST_F(CudaEpilogues, WithoutRoomToTryTheyStayOutside) {
+  make_inside_faster();
+  Tensor dy = randn({8, 1000}, bf16, 1).to(gpu), x = randn({8, 1008}, bf16, 2).to(gpu);
+  Tensor dw = full({1000, 1008}, 0, f32, gpu), db = full({1000}, 0, f32, gpu);
+  auto run = [&] {
+    backend(gpu).matmul(
+        {.a = dy.transpose(0, 1), .b = x, .c = dw, .write = Write::add, .row_sums = db});
+  };
+  {
+    Tensors hoarded = hoard(1 << 20);
+    run();
+  }
+  trim_memory();
+  EXPECT_EQ(asked(run).epilogues, (Counts{1}));
 }
 
 TEST_F(CudaEpilogues, DoesItselfWhatTheLibraryRefuses) {
@@ -150,7 +189,7 @@ TEST_F(CudaEpilogues, MoreInsideOnlyWhereThatIsFaster) {
   cuda::set_tuning(bf16, Tuning::timed);
   for (bool slow : {true, false}) {
     int64_t n = slow ? 32 : 40;
-    gpu_on_cpu::set_blas_habits({.more_ms = slow ? 50. : 0.});
+    gpu_on_cpu::set_blas_habits({.ms = {20, 20, 20}, .more_ms = slow ? 20. : -20.});
     Tensor a = randn({16, 24}, bf16, 1).to(gpu), b = randn({24, n}, bf16, 2).to(gpu);
     Tensor c = empty({16, n}, bf16, gpu), before = empty_like(c);
     backend(gpu).matmul({a, b, c, Write::set, {}, before});
