@@ -55,7 +55,6 @@ class Case:
 CASES = {
     "b64": Case("124M", 64, 3, (TRIAX, TRIAX16, EAGER, COMPILED)),
     "b4-graph": Case("124M", 4, 3, (TRIAX, GRAPH)),
-    "b32": Case("124M", 32, 1, (TRIAX, EAGER, COMPILED)),
     # what else is asked for, of less value
     "b64-repeating": Case("124M", 64, 3, (TRIAX, REPEATING)),
     "b64-fp16": Case("124M", 64, 3, (TRIAX16, EAGER16, COMPILED16)),
@@ -65,7 +64,7 @@ CASES = {
     "774M": Case("774M", 16, 1, (TRIAX, COMPILED)),
     "1.5B": Case("1.5B", 8, 1, (TRIAX, COMPILED)),
 }
-FIRST = ("b64", "b4-graph", "b32")
+FIRST = ("b64", "b4-graph")
 
 
 def work_of(a: argparse.Namespace, case: Case, side: Side) -> Work:

@@ -129,8 +129,8 @@ class Backend {
   /// What `work` queues from this thread is not done but kept, with the addresses and numbers that
   /// it was given: tensors made before it are read and written again by every launch(), those made
   /// in it must live as long as the graph. It must not wait for the device or copy from the host,
-  /// and should have run once as it is. Throws Error 70 if it cannot be captured, 78 on devices
-  /// without graphs.
+  /// and should have run once as it is. The graph must go before the communicators whose transfers
+  /// it holds. Throws Error 70 if it cannot be captured, 78 on devices without graphs.
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& work);
 
   // -- Movement. Any strides here.

@@ -31,7 +31,7 @@ readonly parts=(
   "speed      300 first GPT-2 124M beside PyTorch, eager and compiled, and what it must reach"
   "ceilings    45 first what products, attention and each kernel reach, beside a copy"
   "loss        70 first 50 steps from PyTorch's weights: the same loss in bf16"
-  "sanitize   600 more compute-sanitizer, memcheck and racecheck, over the tests of kernels"
+  "sanitize   600 more compute-sanitizer, memcheck and racecheck, over triax's own kernels"
   "large      500 more GPT-2 350M, 774M and 1.5B once, beside torch.compile"
   "batches   1800 more 124M at B 64, 32 and 4 in bf16 and fp16, beside PyTorch"
   "nccl       120 more ranks with a GPU each over NCCL reproduce one"

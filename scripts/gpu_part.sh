@@ -131,10 +131,11 @@ part_sanitize() {
   needs_program test_on_gpu
   sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer) ||
     why_not "there is no compute-sanitizer" "scripts/gpu_check.sh --only sanitize"
+  # Of triax's own kernels: what the libraries' do among themselves looks like races.
   for tool in memcheck racecheck; do
     say "$tool"
-    with_libraries env TRIAX_TEST_DEVICE=cuda:0 "$sanitizer" --tool "$tool" --error-exitcode 9 \
-      "$build/bin/test_on_gpu" --gtest_brief=1 --gtest_filter=-Large.*
+    with_libraries env TRIAX_TEST_DEVICE=cuda:0 TRIAX_CUDNN=0 "$sanitizer" --tool "$tool" --error-exitcode 9 \
+      "$build/bin/test_on_gpu" --gtest_brief=1 --gtest_filter='Op/*:-*matmul*'
   done
 }
 

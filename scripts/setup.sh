@@ -58,6 +58,7 @@ if [ $cuda = yes ]; then
     "cuda cuda_runtime.h cuda-cudart-dev-$release"
     "cuda cublasLt.h libcublas-dev-$release"
     "cuda cudnn.h libcudnn9-dev-cuda-${release%-*}"
+    "cuda nvrtc.h cuda-nvrtc-dev-$release" # cuDNN compiles with it
     "cuda nccl.h libnccl-dev"
   )
   for folder in "$toolkit" $(python3 -c 'if True:

@@ -30,6 +30,7 @@ class DeviceMemory final : public BlockSource {
 
   void* allocate(size_t bytes) override {
     void* data = nullptr;
+    require(cudaSetDevice(device_), "cudaSetDevice");
     RelaxedCapture relaxed;
     cudaError_t status = cudaMalloc(&data, bytes);
     if (status == cudaErrorMemoryAllocation) {
@@ -40,11 +41,14 @@ class DeviceMemory final : public BlockSource {
     return data;
   }
   void free(void* data) noexcept override { cudaFree(data); }  // waits for the device
+  // The graph's work may use what is free now.
+  bool may_free() const override { return !context(device_).capturing(); }
   std::shared_ptr<void> mark() noexcept override {
     if (std::this_thread::get_id() == owner_) return nullptr;
     try {
+      cudaStream_t stream = context(device_).stream();  // makes the device current, for the event
       auto event = std::make_shared<Event>();
-      event->record(context(device_).stream());
+      event->record(stream);
       return event;
     } catch (const Error&) {
       return nullptr;  // the device is lost, and its next call says so
@@ -73,6 +77,7 @@ class PinnedMemory final : public BlockSource {
 
   void* allocate(size_t bytes) override {
     void* data = nullptr;
+    check(!context(device_).capturing(), "cuda: a step that is captured asks for pinned memory");
     cudaError_t status = cudaMallocHost(&data, bytes);
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();
@@ -84,8 +89,9 @@ class PinnedMemory final : public BlockSource {
   void free(void* data) noexcept override { cudaFreeHost(data); }
   std::shared_ptr<void> mark() noexcept override {
     try {
+      cudaStream_t stream = context(device_).stream();  // makes the device current, for the event
       auto event = std::make_shared<Event>();
-      event->record(context(device_).stream());
+      event->record(stream);
       return event;
     } catch (const Error&) {
       return nullptr;

@@ -1,9 +1,13 @@
 #include "core/cuda/cudnn.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
@@ -50,9 +54,22 @@ class Library {
     if (!dnn::is_supported(shape, version)) return nullptr;
     bool packed = dnn::statistics_packed(shape.pass, version);
     std::string refusal;
-    return dnn::Plan::make(shape.pass == Pass::forward ? dnn::attention_forward(shape, packed)
-                                                       : dnn::attention_backward(shape, packed),
-                           /*gpu=*/nullptr, refusal);
+    auto plan =
+        dnn::Plan::make(shape.pass == Pass::forward ? dnn::attention_forward(shape, packed)
+                                                    : dnn::attention_backward(shape, packed),
+                        /*gpu=*/nullptr, refusal);
+    if (!plan) say(shape, refusal);
+    return plan;
+  }
+  /// Once in a process: what follows is slower than it looks.
+  static void say(const AttentionShape& s, const std::string& refusal) {
+    static std::once_flag said;
+    std::call_once(said, [&] {
+      fmt::print(stderr,
+                 "triax: attention of {} heads of {}, {} tokens, is left to triax's own kernels: "
+                 "cuDNN refuses it: {}\n",
+                 s.heads, s.head_dim, s.time, refusal);
+    });
   }
 
   std::unique_ptr<cudnnContext, DestroyHandle> handle_;

@@ -5,11 +5,28 @@
 
 namespace triax::cuda::dnn {
 
+namespace {
+
+/// The library is there, but not all of it, or it does not fit the driver or CUDA's runtime.
+bool is_installation(cudnnStatus_t status) {
+  return status == CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDA_DRIVER ||
+         status == CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDART ||
+         status == CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING ||
+         status == CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE;
+}
+
+}  // namespace
+
 std::string describe(cudnnStatus_t status) {
   char details[1024] = "";
   cudnnGetLastErrorString(details, sizeof details);
   std::string text = cudnnGetErrorString(status);
-  return *details ? text + ": " + details : text;
+  if (*details) text += std::string(": ") + details;
+  if (is_installation(status))
+    text +=
+        "\n  Install what cuDNN needs (docs/gpu.md), or put TRIAX_CUDNN=0 into the environment: "
+        "triax's own kernels are slower.";
+  return text;
 }
 
 void require(cudnnStatus_t status, const char* call) {
@@ -20,7 +37,9 @@ void require(cudnnStatus_t status, const char* call) {
   fail(memory ? Exit::memory : Exit::internal, "cuda: {}: {}", call, describe(status));
 }
 
-bool is_refusal(cudnnStatus_t status) { return status >= 2000 && status < 4000; }
+bool is_refusal(cudnnStatus_t status) {
+  return status >= 2000 && status < 4000 && !is_installation(status);
+}
 
 Descriptor::Descriptor(cudnnBackendDescriptorType_t type) {
   cudnnBackendDescriptor_t made = nullptr;

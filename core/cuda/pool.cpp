@@ -54,7 +54,7 @@ void* Pool::allocate(size_t bytes) {
     return block.data;
   }
   void* data = source_->allocate(size);
-  if (!data) {
+  if (!data && source_->may_free()) {
     trim();
     data = source_->allocate(size);
   }

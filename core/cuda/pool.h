@@ -16,6 +16,8 @@ class BlockSource {
   /// At least 256-byte aligned; null where no memory is left.
   virtual void* allocate(size_t bytes) = 0;
   virtual void free(void* data) noexcept = 0;
+  /// May blocks be freed now?
+  virtual bool may_free() const { return true; }
   /// Stands behind what the calling thread has queued so far; null if that is the pool's own queue.
   virtual std::shared_ptr<void> mark() noexcept = 0;
   /// The pool's own queue goes on only after `mark`.

@@ -59,15 +59,17 @@ void to_host(const Context& c, char* to, const char* from, size_t bytes) {
 
 // Each device's stream goes on behind what the other had done with these bytes.
 void between(int to_index, const Tensor& from, const Tensor& to) {
-  Event written, read;
-  written.record(context(from.device().index).stream());
+  const Context& here = context(from.device().index);
+  Event written;  // an event belongs to the device that is current when it is made
+  written.record(here.stream());
   const Context& there = context(to_index);
   written.hold(there.stream());
   require(cudaMemcpyPeerAsync(to.data(), to_index, from.data(), from.device().index, from.bytes(),
                               there.stream()),
           "cudaMemcpyPeerAsync");
+  Event read;
   read.record(there.stream());
-  read.hold(context(from.device().index).stream());
+  read.hold(here.stream());
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ std::string nccl_obstacle(Communicator& world, Device device);
 
 /// Collective. Tensors on `device` are moved by NCCL, on a stream for each communicator: after what
 /// this thread's compute stream held when the call was made. `wait()` lets the compute stream go on
-/// only after it; the CPU never waits. Others, barriers and splits go through `world`. Throws Error
-/// 78 with the obstacle if there is one.
+/// only after it; the CPU waits until NCCL has queued a transfer, never for the transfer. Others,
+/// barriers and splits go through `world`. Throws Error 78 with the obstacle if there is one.
 ///
 /// Sums are NCCL's: not in rank order, of f16 and bf16 rounded at each addition. The max or min of
 /// floats may lose a NaN. NCCL does not compare what ranks call; a call that differs makes no

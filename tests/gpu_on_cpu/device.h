@@ -64,11 +64,13 @@ const Options& options();
 std::vector<std::unique_ptr<Memory>>& memories();
 extern std::atomic<int64_t> allocations, pinned, host_waits, works;  // NOLINT: what calls() returns
 
-/// Everything queued on any stream is done.
-void wait_for_all();
+/// Everything queued on any stream of a device is done.
+void wait_for_device(int device);
 
 /// The last error of the calling thread, as cudaGetLastError() has it.
 cudaError_t remember(cudaError_t status);
+/// Of the calling thread.
+int current_device();
 /// Is a stream being captured that the calling thread began to capture?
 bool thread_captures();
 
@@ -84,9 +86,10 @@ struct CUgraphExec_st {
   std::vector<std::function<void()>> works;
 };
 struct CUevent_st {
-  std::mutex mutex;
-  std::shared_ptr<Point> point;             // of the last record; null before the first
-  std::shared_ptr<CUgraph_st> captured_in;  // recorded while capturing
+  const int device;  // the current one when it was made
+  std::mutex mutex = {};
+  std::shared_ptr<Point> point = {};             // of the last record; null before the first
+  std::shared_ptr<CUgraph_st> captured_in = {};  // recorded while capturing
 };
 /// A thread that works in order.
 struct CUstream_st {

@@ -32,6 +32,7 @@ std::atomic<int64_t> allocations = 0, pinned = 0, host_waits = 0, works = 0;
 
 void configure(const Options& o) { settings() = o; }
 const Options& options() { return settings(); }
+int current_device() { return current; }
 Calls calls() { return {allocations, pinned, host_waits, works}; }
 
 std::vector<std::unique_ptr<Memory>>& memories() {
@@ -145,12 +146,16 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
 cudaError_t cudaFree(void* data) {
   if (thread_captures()) return remember(cudaErrorStreamCaptureUnsupported);
   if (!data) return cudaSuccess;
-  wait_for_all();  // as on a GPU
-  for (auto& memory : memories())
-    if (memory->free(data)) return cudaSuccess;
+  for (size_t device = 0; device < memories().size(); ++device) {
+    Memory& memory = *memories()[device];
+    if (!memory.holds(data)) continue;
+    wait_for_device(int(device));  // as on a GPU
+    return memory.free(data) ? cudaSuccess : remember(cudaErrorInvalidValue);
+  }
   return remember(cudaErrorInvalidValue);
 }
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
+  if (thread_captures()) return remember(cudaErrorStreamCaptureUnsupported);
   ++pinned;
   *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   return *data ? cudaSuccess : remember(cudaErrorMemoryAllocation);

@@ -40,7 +40,11 @@ bool capturing(cudaStream_t stream) { return stream->capture() != nullptr; }
 
 /// Kernels of launch.h.
 void triax::cuda::emulation::enqueue(Stream stream, std::function<void()> work) {
-  gpu_on_cpu::enqueue(static_cast<cudaStream_t>(stream.handle), std::move(work));
+  auto* to = static_cast<cudaStream_t>(stream.handle);
+  if (to->device == current_device()) return gpu_on_cpu::enqueue(to, std::move(work));
+  std::fprintf(stderr, "gpu_on_cpu: a kernel for GPU %d while %d is current\n", to->device,
+               current_device());
+  to->failed = true;
 }
 
 namespace {
@@ -50,11 +54,12 @@ std::set<CUstream_st*> streams;
 
 }  // namespace
 
-void triax::gpu_on_cpu::wait_for_all() {
+void triax::gpu_on_cpu::wait_for_device(int device) {
   std::vector<std::shared_ptr<Point>> ends;
   {
     std::lock_guard guard(streams_mutex);
-    for (auto* stream : streams) ends.push_back(stream->mark());
+    for (auto* stream : streams)
+      if (stream->device == device) ends.push_back(stream->mark());
   }
   for (auto& end : ends) end->wait();
 }
@@ -141,6 +146,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   return cudaSuccess;
 }
+cudaError_t cudaDeviceSynchronize() {
+  if (thread_captures()) return remember(cudaErrorStreamCaptureUnsupported);
+  ++host_waits;
+  wait_for_device(current_device());
+  close_memory();
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0, *greatest = -5;
   return cudaSuccess;
@@ -158,7 +170,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st;
+  *event = new CUevent_st{current_device()};
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
@@ -168,6 +180,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event->device != stream->device) return remember(cudaErrorInvalidResourceHandle);
   std::lock_guard guard(event->mutex);
   event->captured_in = stream->capture();
   event->point = stream->capture() ? nullptr : stream->mark();
@@ -188,6 +201,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (thread_captures()) return remember(cudaErrorStreamCaptureUnsupported);
   std::lock_guard guard(event->mutex);
   if (event->captured_in) return remember(cudaErrorCapturedEvent);
   return !event->point || event->point->reached() ? cudaSuccess : remember(cudaErrorNotReady);
