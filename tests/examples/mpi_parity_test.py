@@ -1,5 +1,5 @@
-"""mpi_parity_test.py MINIGPT MPIRUN: processes train on this repository's own text what one does, under plain
-mpirun and under scripts/launch.sh: the same loss, within 1e-6 of it, in every one of 50 steps."""
+"""mpi_parity_test.py MINIGPT MPIRUN: processes train what one does, under plain mpirun and under
+scripts/launch.sh: the same loss, within 1e-6 of it, in every one of 50 steps."""
 
 import os
 import pathlib
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-from minigpt_program import Run, metrics, mpirun, words
+from minigpt_program import Run, metrics, mpirun, some_text, words
 
 minigpt, launcher = sys.argv[1], sys.argv[2]
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "scripts/launch.sh"
@@ -33,8 +33,12 @@ def no_buffering():
 
 
 def train(path, command, flags, environment={}):
+    # A text without rare characters: Adam's first update of a row is little more than its gradient's signs,
+    # and where that is near 0 they are a matter of rounding, which the norm of later steps shows.
+    text = path / "text.txt"
+    text.write_text(some_text(20000))
     run = path / "-".join(f"{k}{v}" for k, v in flags.items())
-    command = [*command, minigpt, "train", *words(**(MODEL | flags), out=run)]
+    command = [*command, minigpt, "train", *words(**(MODEL | flags), data=text, out=run)]
     with Run(command, path / "stderr.txt", TRIAX_TIMEOUT="30", **environment) as job:
         assert job.finish() == 0, f"{flags}:\n{job.stderr()}"
     records = metrics(run)
@@ -50,7 +54,7 @@ def compare(what, records, one):
     for ours, expected in zip(records, one):
         at = f"{what}, step {expected['step']}"
         assert_close(ours["loss"], expected["loss"], 1e-6, f"{at}: loss")
-        assert_close(ours["grad_norm"], expected["grad_norm"], 5e-5, f"{at}: gradient norm")
+        assert_close(ours["grad_norm"], expected["grad_norm"], 2e-6, f"{at}: gradient norm")
         assert ours["lr"] == expected["lr"] and ours["tokens"] == expected["tokens"], at
         assert ("val_loss" in ours) == ("val_loss" in expected), at
         if "val_loss" in ours:
