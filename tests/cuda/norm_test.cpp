@@ -63,7 +63,7 @@ TEST_P(CudaNorm, Forward) {
           if (c.layer) all.push_back(n.mean);
           return all;
         },
-        2 * within);
+        (c.shape[-1] > 10000 ? 5 : 1) * within);  // the CPU's sums, where they are no vectors
   });
 }
 
