@@ -5,9 +5,11 @@
 
 #include <algorithm>
 
+#include "core/gpus.h"
 #include "examples/minigpt/stepper.h"
 #include "parallel/comm/world.h"
 #include "parallel/pipeline/schedule.h"
+#include "tests/gpu_on_cpu/blas.h"
 #include "tests/gpu_on_cpu/runtime.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
@@ -170,6 +172,34 @@ TEST(TrainOnGpu, OffloadedState) {
   TrainConfig c = config({.dp = 2, .zero = 2});
   c.offload = directory.path();
   expect_equal_on_gpus(c, on_one_cpu());
+}
+
+/// Products are timed, and those with GELU's slope or sums of a bias inside are the fastest: in the
+/// first micro-batch, which sets, in later ones, which add, and in captured steps.
+TEST(TrainOnGpu, TimedProducts) {
+  set_gpu_bits(GpuBits::may_differ);
+  gpu_on_cpu::set_blas_habits({.ms = {1, 1, 1}, .more_ms = -1});
+  for (const char* precision : {"bf16", "fp16"}) {
+    SCOPED_TRACE(precision);
+    TrainConfig c = config({});
+    c.precision = precision;
+    auto expected = train(c, cpu);
+    auto before = gpu_on_cpu::blas_counts().epilogues;
+    for (bool graph : {false, true}) {
+      c.graph = graph;
+      expect_equal(train(c, one_gpu), expected, 1e-3);
+    }
+    auto after = gpu_on_cpu::blas_counts().epilogues;
+    EXPECT_GT(after[4], before[4]) << "slopes";
+    EXPECT_GT(after[5], before[5]) << "sums";
+    c.graph = false;
+    c.mesh = config({.tp = 2, .sequence_parallel = true}).mesh;
+    expect_equal(train(c, own_gpu, GpuTransport::nccl), expected, 1e-3);
+    c.mesh = config({.dp = 2, .pp = 2, .zero = 2, .schedule = "zb-h1"}).mesh;
+    expect_equal(train(c, one_gpu), expected, 1e-3);
+  }
+  gpu_on_cpu::set_blas_habits({});
+  set_gpu_bits(GpuBits::repeat);
 }
 
 /// A captured step has the bits of one that is queued: with dropout, clipping, a changing rate,
