@@ -32,7 +32,7 @@ Deadline::Deadline(std::string what, double seconds)
                                "  TRIAX_START_TIMEOUT and TRIAX_TIMEOUT (seconds) set the limits "
                                "at the start and later.",
                                what, seconds));
-        say_failure(late, announced_by_launcher().rank);
+        report_failure(late, announced_by_launcher().rank);
         std::_Exit(exit_code(late));
       }) {}
 

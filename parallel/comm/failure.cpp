@@ -25,7 +25,7 @@ bool every_rank_may_speak() {
   return text && std::atoi(text) != 0;
 }
 
-void say_failure(const std::exception& e, int rank) {
+void report_failure(const std::exception& e, int rank) {
   if (!every_rank_may_speak()) wait_for_others_to_speak(rank);
   std::fflush(stdout);
   std::fputs(failure_report(e).c_str(), stderr);
