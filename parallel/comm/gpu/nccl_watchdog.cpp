@@ -58,7 +58,7 @@ void NcclWatchdog::watch(const Call& call, int64_t number, std::shared_ptr<NcclH
   auto queue =
       std::find_if(queues_.begin(), queues_.end(), [&](auto& l) { return l.front().comm == comm; });
   if (queue == queues_.end()) queue = queues_.insert(queue, std::deque<InFlight>());
-  queue->push_back({call, number, std::move(comm), std::move(done), Clock::now()});
+  queue->push_back({call, number, std::move(comm), std::move(done), clock_.seconds()});
   if (queues_.size() == 1 && queue->size() == 1) changed_.notify_one();
 }
 
@@ -90,7 +90,7 @@ void NcclWatchdog::retire(std::deque<InFlight>& queue) {
     InFlight& first = queue.front();
     if (!first.done->done()) return look(first);
     queue.pop_front();
-    if (!queue.empty()) queue.front().since = std::max(queue.front().since, Clock::now());
+    if (!queue.empty()) queue.front().since = std::max(queue.front().since, clock_.seconds());
   }
 }
 
@@ -99,8 +99,7 @@ void NcclWatchdog::look(InFlight& f) {
   ncclResult_t result = f.comm->async_error();
   if (result != ncclSuccess && result != ncclInProgress)
     throw failed(nccl_error(result, "asynchronous", nullptr), group, f.call);
-  std::chrono::duration<double> waited = Clock::now() - f.since;
-  if (waited.count() > group.time_limit) throw stuck(group, f.call, f.number);
+  if (clock_.seconds() - f.since > group.time_limit) throw stuck(group, f.call, f.number);
 }
 
 /// Whoever waits for the GPU goes on when the communicators are aborted, and must find the error.

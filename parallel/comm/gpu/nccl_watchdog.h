@@ -7,6 +7,7 @@
 
 #include "parallel/comm/call.h"
 #include "parallel/comm/gpu/nccl_handle.h"
+#include "parallel/comm/wait_clock.h"
 
 // What one rank has in flight over NCCL. Not for users; see nccl_comm.h.
 namespace triax::parallel {
@@ -32,13 +33,12 @@ class NcclWatchdog {
   void check() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct InFlight {
     Call call;
     int64_t number;
     std::shared_ptr<NcclHandle> comm;
     std::shared_ptr<cuda::Event> done;
-    Clock::time_point since;
+    double since;  // on the clock
   };
   void run(int device);
   void look(InFlight& f);
@@ -47,6 +47,7 @@ class NcclWatchdog {
 
   std::function<void(const Error&)> lost_;
   mutable std::mutex mutex_;
+  WaitClock clock_;
   std::condition_variable changed_;
   std::vector<std::deque<InFlight>> queues_;  // one for each communicator with something in flight
   std::vector<std::weak_ptr<NcclHandle>> comms_;

@@ -1,6 +1,5 @@
 #include "parallel/comm/threads/thread_comm.h"
 
-#include <chrono>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -10,11 +9,10 @@
 #include "parallel/comm/disagree.h"
 #include "parallel/comm/progress.h"
 #include "parallel/comm/threads/thread_group.h"
+#include "parallel/comm/wait_clock.h"
 
 namespace triax::parallel {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// Thrown where the reason lies with another rank.
 class PeerFailed final : public Error {
@@ -49,13 +47,13 @@ class ThreadOperation final : public Operation {
 
   void wait() override {
     Progress::of_this_thread().settle();
-    auto limit = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                    std::chrono::duration<double>(p_.peers->group.time_limit));
+    WaitClock waited;
     std::unique_lock lock(p_.peers->mutex);
     while (!everybody_came()) {
       throw_if_hopeless();
-      if (p_.peers->changed.wait_until(lock, limit) == std::cv_status::timeout && !everybody_came())
+      if (waited.seconds() >= p_.peers->group.time_limit)
         throw no_progress(p_.peers->group, p_.call, missing());
+      p_.peers->changed.wait_for(lock, WaitClock::between_looks);
     }
     lock.unlock();
     help();
