@@ -166,6 +166,8 @@ pass_on_line() {
   local line=$1
   if [[ $line == *"mpirun: Forwarding signal "* ]]; then # in the middle of a line
     printf '%s' "${line%mpirun: Forwarding signal *}" >&2
+  elif [[ $line =~ ^\[warn\]\ Epoll\ (ADD|MOD|DEL)\([0-9]+\)\ on\ fd\ [0-9]+\ failed ]]; then
+    : # libevent inside Open MPI, about pipes that close while a job ends
   elif [[ $line =~ ^triax:\ error\ ([0-9]+): ]]; then
     lines=1
     if ((kept == 0 || (kept == peer_lost && BASH_REMATCH[1] != peer_lost))); then
@@ -233,7 +235,8 @@ on_signal() {
     kill -USR1 "$job" 2>/dev/null || true
   else
     end_all
-    report $((128 + $1)) "ended at once, by a second signal"
+    report $((128 + $1)) "ended at once, by a second signal" \
+      "A training goes on from its newest checkpoint with --resume auto."
   fi
 }
 

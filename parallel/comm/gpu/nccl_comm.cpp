@@ -226,6 +226,11 @@ std::string version_text(int code) {
 
 bool has_nccl() { return true; }
 
+void prepare_nccl() {
+  constexpr const char* order = "NCCL_LAUNCH_ORDER_IMPLICIT";
+  if (!std::getenv(order)) ::setenv(order, "1", 0);
+}
+
 std::string nccl_obstacle(Communicator& world, Device device) {
   int version = 0, driver = 0;
   cuda::require(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
@@ -256,7 +261,6 @@ std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, De
                                          NcclOptions options) {
   std::string obstacle = nccl_obstacle(*world, device);
   check_input(obstacle.empty(), Exit::config, "{}", obstacle);
-  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
   cuda::context(device.index);
   ncclUniqueId id{};
   if (world->rank() == 0)

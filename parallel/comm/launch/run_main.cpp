@@ -1,3 +1,5 @@
+#include <csignal>
+
 #include "core/error.h"
 #include "parallel/comm/failure.h"
 #include "parallel/comm/launch/session.h"
@@ -13,6 +15,8 @@ class Unknown final : public std::exception {
 }  // namespace
 
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body) {
+  // A write beyond `ulimit -f` then fails with EFBIG, which can be reported.
+  std::signal(SIGXFSZ, SIG_IGN);
   std::unique_ptr<Session> session;
   auto failed = [&](const std::exception& e) {
     int rank = session ? session->rank() : announced_by_launcher().rank;
