@@ -31,7 +31,7 @@ class AdamW {
   /// Throws Error 74, on a full disk 73, when state cannot be read or written; then weights and
   /// state are lost.
   void step(double lr, double grad_scale = 1);
-  /// The same as `plan` says, an UpdatePlan on the weights' device, which the host need not know
+  /// The same as `plan` says, a StepDecision on the weights' device, which the host need not know
   /// (core/update.h). Counts as a step, whether it happens or not: see set_steps().
   void step(const Tensor& plan);
 
