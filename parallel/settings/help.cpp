@@ -1,0 +1,88 @@
+#include <algorithm>
+
+#include "core/check.h"
+#include "parallel/settings/command_line.h"
+#include "parallel/settings/terminal.h"
+
+namespace triax::parallel {
+
+namespace {
+
+// Two columns: terms, and what they mean.
+class Table {
+ public:
+  explicit Table(int columns)
+      : columns_(std::max(columns, 40)), at_(std::min(34, columns_ * 2 / 5)) {}
+
+  std::string row(const std::string& term, const std::string& meaning) const {
+    std::string line = "  " + wrapped(term, columns_, 2);
+    int written = int(line.size() - (line.rfind('\n') + 1));
+    bool fits = written + 2 <= at_;
+    line += fits ? "" : "\n";
+    line.append(size_t(fits ? at_ - written : at_), ' ');
+    return line + wrapped(meaning, columns_, at_) + "\n";
+  }
+  // A command line; a shell takes it back from several lines.
+  std::string command(const std::string& words) const {
+    std::string lines = wrapped(words, columns_ - 2, 4);
+    for (size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 3) lines.insert(at, " \\");
+    return "    " + lines + "\n";
+  }
+
+ private:
+  int columns_, at_;
+};
+
+std::string flag_of(const Setting& s) {
+  return fmt::format("--{}{}{}", s.name, s.value.empty() ? "" : " ", s.value);
+}
+
+// A bar would end the cell.
+std::string cell(const std::string& text) {
+  std::string escaped;
+  for (char c : text) {
+    if (c == '|') escaped.push_back('\\');
+    escaped.push_back(c);
+  }
+  return escaped;
+}
+
+}  // namespace
+
+std::string help(const std::string& program, const Verb& verb, int columns) {
+  Table table(columns);
+  std::string name = verb.name.empty() ? "" : " " + verb.name, group;
+  std::string page = fmt::format("Usage: {}{} [-h] [FLAGS]\n\n{}\n", program, name,
+                                 wrapped(verb.what, std::max(columns, 40)));
+  if (!verb.examples.empty()) page += "\nExamples:\n";
+  for (const std::string& example : verb.examples) page += table.command(example);
+  for (const Setting& s : verb.settings) {
+    if (s.group != group) page += fmt::format("\n{}:\n", s.group);
+    group = s.group;
+    page += table.row(flag_of(s), fmt::format("{} (default: {})", s.help, default_of(s)));
+  }
+  return page + "\n" + table.row("-h, --help", "print this help");
+}
+
+std::string help(const CommandLine& line, int columns) {
+  Table table(columns);
+  std::string page = fmt::format("Usage: {} VERB [FLAGS]\n\n", line.program);
+  for (const Verb& verb : line.verbs) page += table.row(verb.name, verb.what);
+  return page + "\n" + table.row("VERB --help", "print the flags of a verb, as `help VERB` does") +
+         table.row("--version", "print the version");
+}
+
+std::string markdown(const std::string& program, const Verb& verb) {
+  std::string name = verb.name.empty() ? "" : " " + verb.name, group;
+  std::string page = fmt::format("## {}{}\n\n{}\n", program, name, verb.what);
+  for (const Setting& s : verb.settings) {
+    if (s.group != group)
+      page += fmt::format("\n### {}\n\n| flag | meaning | default |\n|---|---|---|\n", s.group);
+    group = s.group;
+    page +=
+        fmt::format("| `{}` | {} | {} |\n", cell(flag_of(s)), cell(s.help), cell(default_of(s)));
+  }
+  return page;
+}
+
+}  // namespace triax::parallel
