@@ -15,7 +15,7 @@
 #include "examples/schedule/tensor_drawing.h"
 #include "examples/schedule/timeline.h"
 #include "examples/schedule/zero_drawing.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/world.h"
 
 namespace triax::schedule {
 namespace {

@@ -9,7 +9,7 @@
 #include "autograd/record.h"
 #include "examples/minigpt/model.h"
 #include "examples/schedule/svg.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 
 namespace triax::schedule {
 namespace {

@@ -11,7 +11,7 @@
 #include "examples/schedule/svg.h"
 #include "nn/linear.h"
 #include "optim/adamw.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 
 namespace triax::schedule {
 namespace {
