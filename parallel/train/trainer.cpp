@@ -136,7 +136,6 @@ void Trainer::save() {
   check(directory_.has_value(), "trainer: save without a run directory; expected options.out");
   directory_->save(done_, step_);
   std::string path = fmt::format("{}/step-{}", directory_->path(), done_);
-  if (first()) StopSignal::set_farewell(farewell().c_str());
   call(&Callbacks::checkpoint, path);
 }
 
