@@ -72,7 +72,7 @@ std::string text_of(const toml::node& value) {
   if (auto* text = value.as_string()) return text->get();
   if (auto* whole = value.as_integer()) return std::to_string(whole->get());
   if (auto* boolean = value.as_boolean()) return boolean->get() ? "true" : "false";
-  return real(value.as_floating_point()->get());
+  return toml_real(value.as_floating_point()->get());
 }
 
 }  // namespace

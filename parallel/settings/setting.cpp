@@ -112,8 +112,8 @@ void check_values(const Settings& settings) {
 }
 
 std::string literal(const Setting& s) {
-  if (auto* number = std::get_if<double*>(&s.field)) return real(**number);
-  return is_text(s) ? quoted(value_text(s)) : value_text(s);
+  if (auto* number = std::get_if<double*>(&s.field)) return toml_real(**number);
+  return is_text(s) ? toml_string(value_text(s)) : value_text(s);
 }
 
 std::string default_of(const Setting& s) { return s.shown.empty() ? value_text(s) : s.shown; }
