@@ -56,8 +56,8 @@ const Setting& setting_of(const Entry& entry, const Settings& settings, const st
 }
 
 const char* kind_of(const toml::node& value) {
-  if (value.is_string()) return "a text in quotes";
-  if (value.is_boolean()) return "true or false";
+  if (value.is_string()) return "a string";
+  if (value.is_boolean()) return "a boolean";
   if (value.is_number()) return "a number";
   return value.is_table() ? "a table" : value.is_array() ? "an array" : "a date or time";
 }

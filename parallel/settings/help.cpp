@@ -53,7 +53,7 @@ std::string cell(const std::string& text) {
 
 std::string help(const std::string& program, const Verb& verb, int columns) {
   columns = std::max(columns, narrowest);
-  size_t longest = 0;
+  size_t longest = std::string_view("-h, --help").size();
   for (const Setting& s : verb.settings) longest = std::max(longest, flag_of(s).size());
   Table table(columns, longest);
   std::string page =

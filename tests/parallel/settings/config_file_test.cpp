@@ -105,12 +105,12 @@ TEST_F(ConfigFile, RefusesBadKeysAndValues) {
   EXPECT_EQ(refused("layers = 1.0"),
             "run.toml:1: layers: `1.0`; expected a whole number in [1, 2147483647]");
   EXPECT_EQ(refused("layers = \"1\""),
-            "run.toml:1: layers is a text in quotes; expected a whole number in [1, 2147483647]");
-  EXPECT_EQ(refused("text = 1"), "run.toml:1: text is a number; expected a text in UTF-8");
+            "run.toml:1: layers is a string; expected a whole number in [1, 2147483647]");
+  EXPECT_EQ(refused("text = 1"), "run.toml:1: text is a number; expected UTF-8 text");
   EXPECT_EQ(refused("precision = 16"),
             "run.toml:1: precision is a number; expected one of: fp32, bf16");
   EXPECT_EQ(refused("graph = 1"), "run.toml:1: graph is a number; expected true or false");
-  EXPECT_EQ(refused("lr = true"), "run.toml:1: lr is true or false; expected a number, 0 or more");
+  EXPECT_EQ(refused("lr = true"), "run.toml:1: lr is a boolean; expected a number, 0 or more");
   EXPECT_EQ(refused("lr = [1]"), "run.toml:1: lr is an array; expected a number, 0 or more");
   EXPECT_EQ(refused("lr = nan"), "run.toml:1: lr: `nan`; expected a number, 0 or more");
   EXPECT_EQ(refused("text = \"\\u0000\"").substr(0, 16), "run.toml:1: text");

@@ -8,9 +8,9 @@
 namespace triax::parallel {
 namespace {
 
-const std::vector<std::string> names{"width",        "steps", "micro-batch",
-                                     "global-batch", "lr",    "sequence-parallel",
-                                     "pp",           "tp",    "save-every"};
+const std::vector<std::string> names{
+    "width", "steps", "micro-batch", "global-batch", "lr", "sequence-parallel",
+    "pp",    "tp",    "save-every",  "out"};
 
 TEST(Hints, NearestNeedsFewEdits) {
   EXPECT_EQ(nearest("--widht", names), "width");
@@ -18,7 +18,7 @@ TEST(Hints, NearestNeedsFewEdits) {
   EXPECT_EQ(nearest("--Steps", names), "steps");
   EXPECT_EQ(nearest("pq", names), "pp");
   EXPECT_EQ(nearest("sequence-paralel", names), "sequence-parallel");
-  for (const char* far : {"a", "xyz", "--momentum", "betas", "--", "", "fsdp"})
+  for (const char* far : {"a", "xyz", "--momentum", "bat", "betas", "--", "", "fsdp"})
     EXPECT_EQ(nearest(far, names), "") << far;
 }
 

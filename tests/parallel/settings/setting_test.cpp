@@ -34,7 +34,7 @@ TEST(Setting, NamesTheValidValues) {
   EXPECT_EQ(bad("--lr=1e-3x"), "--lr: `1e-3x`; expected a number, 0 or more");
   EXPECT_EQ(bad("--comm=rdma"), "--comm: `rdma`; expected one of: auto, mpi, threads");
   EXPECT_EQ(bad("--precision=fp64"), "--precision: `fp64`; expected one of: fp32, bf16");
-  EXPECT_EQ(bad("--text=a\xFF"), "--text: `a\xFF`; expected a text in UTF-8");
+  EXPECT_EQ(bad("--text=a\xFF"), "--text: `a\xFF`; expected UTF-8 text");
   EXPECT_EQ(bad("--graph=7"), "--graph: `7`; expected true or false");
 }
 
@@ -58,7 +58,7 @@ TEST(Setting, ValuesSetInCodeAreChecked) {
   o.precision = Precision::fp64;
   EXPECT_EQ(error_of([&] { check_values(settings_of(o)); }, Exit::config),
             "layers: `0`; expected a whole number in [1, 2147483647]\n"
-            "  precision: `a value without name`; expected one of: fp32, bf16\n"
+            "  precision: `an unnamed value`; expected one of: fp32, bf16\n"
             "  seed: `9223372036854775808`; expected a whole number, 0 or more");
 }
 
