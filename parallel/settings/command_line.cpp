@@ -22,10 +22,6 @@ bool is_flag(const std::string& word) {
          (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])));
 }
 
-std::string title(const std::string& program, const Verb& verb) {
-  return verb.name.empty() ? program : program + " " + verb.name;
-}
-
 // Takes a command line apart; values stay texts, so that flags and configuration files are read,
 // and refused, by the same code.
 class Splitter {
@@ -38,10 +34,12 @@ class Splitter {
     std::map<const Setting*, std::string> given;
     for (size_t i = 0; i < words.size(); ++i) {
       size_t equals = words[i].find('=');
+      bool more = i + 1 < words.size();
       const Setting& s = setting_of(words[i].substr(0, equals));
       if (equals != std::string::npos) given[&s] = words[i].substr(equals + 1);
-      else if (is_switch(s)) given[&s] = "true";
-      else if (i + 1 < words.size() && !is_flag(words[i + 1])) given[&s] = words[++i];
+      else if (is_switch(s) && !(more && one_of(words[i + 1], {"true", "false"})))
+        given[&s] = "true";
+      else if (more && !is_flag(words[i + 1])) given[&s] = words[++i];
       else
         fail(Exit::usage,
              "{}: --{} has no value; flags are written --name VALUE, or --name=VALUE where the "
@@ -85,6 +83,10 @@ const Verb& verb_of(const CommandLine& line, const std::string& word) {
 }
 
 }  // namespace
+
+std::string title(const std::string& program, const Verb& verb) {
+  return verb.name.empty() ? program : program + " " + verb.name;
+}
 
 bool parse(const std::string& program, const Verb& verb, std::span<const std::string> words) {
   for (const std::string& word : words)

@@ -56,8 +56,8 @@ const Setting& setting_of(const Entry& entry, const Settings& settings, const st
 }
 
 const char* kind_of(const toml::node& value) {
-  if (value.is_string()) return "a text in quotes";
-  if (value.is_boolean()) return "true or false";
+  if (value.is_string()) return "a string";
+  if (value.is_boolean()) return "a boolean";
   if (value.is_number()) return "a number";
   return value.is_table() ? "a table" : value.is_array() ? "an array" : "a date or time";
 }
@@ -72,7 +72,7 @@ std::string text_of(const toml::node& value) {
   if (auto* text = value.as_string()) return text->get();
   if (auto* whole = value.as_integer()) return std::to_string(whole->get());
   if (auto* boolean = value.as_boolean()) return boolean->get() ? "true" : "false";
-  return real(value.as_floating_point()->get());
+  return toml_real(value.as_floating_point()->get());
 }
 
 }  // namespace

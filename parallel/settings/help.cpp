@@ -8,11 +8,13 @@ namespace triax::parallel {
 
 namespace {
 
-// Two columns: terms, and what they mean.
+constexpr int narrowest = 40;
+
+// Two columns: terms, of which the longest has `longest` characters, and what they mean.
 class Table {
  public:
-  explicit Table(int columns)
-      : columns_(std::max(columns, 40)), at_(std::min(34, columns_ * 2 / 5)) {}
+  Table(int columns, size_t longest)
+      : columns_(columns), at_(std::min({int(longest) + 4, 34, columns * 2 / 5})) {}
 
   std::string row(const std::string& term, const std::string& meaning) const {
     std::string line = "  " + wrapped(term, columns_, 2);
@@ -24,7 +26,7 @@ class Table {
   }
   // A command line; a shell takes it back from several lines.
   std::string command(const std::string& words) const {
-    std::string lines = wrapped(words, columns_ - 2, 4);
+    std::string lines = wrapped(words, columns_ - 2, 6);
     for (size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 3) lines.insert(at, " \\");
     return "    " + lines + "\n";
   }
@@ -50,31 +52,39 @@ std::string cell(const std::string& text) {
 }  // namespace
 
 std::string help(const std::string& program, const Verb& verb, int columns) {
-  Table table(columns);
-  std::string name = verb.name.empty() ? "" : " " + verb.name, group;
-  std::string page = fmt::format("Usage: {}{} [-h] [FLAGS]\n\n{}\n", program, name,
-                                 wrapped(verb.what, std::max(columns, 40)));
+  columns = std::max(columns, narrowest);
+  size_t longest = std::string_view("-h, --help").size();
+  for (const Setting& s : verb.settings) longest = std::max(longest, flag_of(s).size());
+  Table table(columns, longest);
+  std::string page =
+      fmt::format("Usage: {}\n\n{}\n", wrapped(title(program, verb) + " [-h] [FLAGS]", columns, 7),
+                  wrapped(verb.what, columns));
   if (!verb.examples.empty()) page += "\nExamples:\n";
   for (const std::string& example : verb.examples) page += table.command(example);
+  std::string group;
   for (const Setting& s : verb.settings) {
     if (s.group != group) page += fmt::format("\n{}:\n", s.group);
     group = s.group;
-    page += table.row(flag_of(s), fmt::format("{} (default: {})", s.help, default_of(s)));
+    page += table.row(flag_of(s), fmt::format("{} (default:\t{})", s.help, default_of(s)));
   }
   return page + "\n" + table.row("-h, --help", "print this help");
 }
 
 std::string help(const CommandLine& line, int columns) {
-  Table table(columns);
-  std::string page = fmt::format("Usage: {} VERB [FLAGS]\n\n", line.program);
+  columns = std::max(columns, narrowest);
+  std::string page =
+      fmt::format("Usage: {}\n\n", wrapped(line.program + " VERB [FLAGS]", columns, 7));
+  const std::string ask = "VERB --help";
+  size_t longest = ask.size();
+  for (const Verb& verb : line.verbs) longest = std::max(longest, verb.name.size());
+  Table table(columns, longest);
   for (const Verb& verb : line.verbs) page += table.row(verb.name, verb.what);
-  return page + "\n" + table.row("VERB --help", "print the flags of a verb, as `help VERB` does") +
+  return page + "\n" + table.row(ask, "print the flags of a verb, as `help VERB` does") +
          table.row("--version", "print the version");
 }
 
 std::string markdown(const std::string& program, const Verb& verb) {
-  std::string name = verb.name.empty() ? "" : " " + verb.name, group;
-  std::string page = fmt::format("## {}{}\n\n{}\n", program, name, verb.what);
+  std::string page = fmt::format("## {}\n\n{}\n", title(program, verb), verb.what), group;
   for (const Setting& s : verb.settings) {
     if (s.group != group)
       page += fmt::format("\n### {}\n\n| flag | meaning | default |\n|---|---|---|\n", s.group);

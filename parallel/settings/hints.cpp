@@ -11,105 +11,53 @@ namespace triax::parallel {
 
 namespace {
 
-// What people type who know other programs (nanoGPT, Hugging Face, Megatron-LM, DeepSpeed, vLLM),
-// and the name that may stand for it here. A hint is given only if that name exists.
-struct Synonym {
-  std::string_view typed, name, note = "";
+// What is called otherwise in nanoGPT, Hugging Face, Megatron-LM, DeepSpeed and vLLM. A hint is
+// given only if the name exists in the program.
+struct Synonyms {
+  std::string_view name, typed, note = "";
 };
-constexpr Synonym synonyms[] = {
-    {"batch-size", "micro-batch", " (per replica)"},
-    {"batch-size", "global-batch"},
-    {"batch", "micro-batch", " (per replica)"},
-    {"batch", "global-batch"},
-    {"per-device-train-batch-size", "micro-batch"},
-    {"micro-batch-size", "micro-batch"},
-    {"train-micro-batch-size-per-gpu", "micro-batch"},
-    {"global-batch-size", "global-batch"},
-    {"train-batch-size", "global-batch"},
-    {"gradient-accumulation-steps", "global-batch"},
-    {"learning-rate", "lr"},
-    {"min-learning-rate", "min-lr"},
-    {"warmup-steps", "warmup"},
-    {"warmup-iters", "warmup"},
-    {"lr-warmup-iters", "warmup"},
-    {"wd", "weight-decay"},
-    {"adam-beta1", "beta1"},
-    {"adam-beta2", "beta2"},
-    {"grad-clip", "clip"},
-    {"clip-grad", "clip"},
-    {"max-grad-norm", "clip"},
-    {"max-steps", "steps"},
-    {"max-iters", "steps"},
-    {"train-iters", "steps"},
-    {"iters", "steps"},
-    {"epochs", "steps"},
-    {"num-epochs", "steps"},
-    {"num-layers", "layers"},
-    {"n-layer", "layers"},
-    {"n-layers", "layers"},
-    {"num-attention-heads", "heads"},
-    {"num-heads", "heads"},
-    {"n-head", "heads"},
-    {"n-heads", "heads"},
-    {"hidden-size", "width"},
-    {"embedding-size", "width"},
-    {"d-model", "width"},
-    {"n-embd", "width"},
-    {"dim", "width"},
-    {"block-size", "context"},
-    {"seq-len", "context"},
-    {"seq-length", "context"},
-    {"sequence-length", "context"},
-    {"context-length", "context"},
-    {"max-position-embeddings", "context"},
-    {"vocab-size", "vocab"},
-    {"dataset", "data"},
-    {"data-path", "data"},
-    {"data-dir", "data"},
-    {"out-dir", "out"},
-    {"output", "out"},
-    {"output-dir", "out"},
-    {"save", "out"},
-    {"load", "resume"},
-    {"resume-from-checkpoint", "resume"},
-    {"save-interval", "save-every"},
-    {"save-steps", "save-every"},
-    {"eval-every", "val-every"},
-    {"eval-interval", "val-every"},
-    {"eval-steps", "val-every"},
-    {"dtype", "precision"},
-    {"bf16", "precision", " bf16"},
-    {"fp16", "precision", " fp16"},
-    {"data-parallel-size", "dp"},
-    {"pipeline-parallel-size", "pp"},
-    {"pipeline-model-parallel-size", "pp"},
-    {"tensor-parallel-size", "tp"},
-    {"tensor-model-parallel-size", "tp"},
-    {"zero-stage", "zero"},
-    {"activation-checkpointing", "recompute"},
-    {"gradient-checkpointing", "recompute"},
-    {"recompute-granularity", "recompute"},
-    {"backend", "comm"},
-    {"distributed-backend", "comm"},
-    {"world-size", "ranks"},
-    {"nproc", "ranks"},
-    {"nproc-per-node", "ranks"},
-    {"num-gpus", "ranks"},
-    {"ngpus", "ranks"},
-    {"gpus-per-node", "node"},
-    {"cuda-graph", "graph"},
-    {"max-new-tokens", "tokens"},
-    {"max-tokens", "tokens"},
-    {"temp", "temperature"},
-    {"ckpt", "checkpoint"},
-    {"model", "checkpoint"},
-    {"generate", "sample"},
-    {"inference", "sample"},
-    {"infer", "sample"},
-    {"pretrain", "train"},
-    {"fit", "train"},
-    {"estimate", "plan"},
+constexpr Synonyms synonyms[] = {
+    {"micro-batch", "batch batch-size", " (per replica)"},
+    {"micro-batch", "micro-batch-size per-device-train-batch-size train-micro-batch-size-per-gpu"},
+    {"global-batch", "batch batch-size global-batch-size train-batch-size"},
+    {"global-batch", "gradient-accumulation-steps"},
+    {"lr", "learning-rate"},
+    {"min-lr", "min-learning-rate"},
+    {"warmup", "warmup-steps warmup-iters lr-warmup-iters"},
+    {"weight-decay", "wd"},
+    {"beta1", "adam-beta1"},
+    {"beta2", "adam-beta2"},
+    {"clip", "grad-clip clip-grad max-grad-norm gradient-clipping"},
+    {"steps", "max-steps max-iters train-iters iters iterations epochs num-epochs"},
+    {"layers", "num-layers n-layers n-layer depth"},
+    {"heads", "num-heads n-heads n-head num-attention-heads"},
+    {"width", "d-model hidden-size embedding-size n-embd embed-dim dim"},
+    {"context", "context-length seq-len seq-length sequence-length block-size"},
+    {"vocab", "vocab-size"},
+    {"data", "dataset data-path data-dir"},
+    {"out", "out-dir output output-dir save"},
+    {"resume", "load resume-from resume-from-checkpoint"},
+    {"save-every", "save-interval save-steps"},
+    {"val-every", "eval-every eval-interval eval-steps"},
+    {"precision", "dtype bf16 fp16 fp32 mixed-precision"},
+    {"dp", "data-parallel data-parallel-size"},
+    {"pp", "pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size"},
+    {"tp", "tensor-parallel tensor-parallel-size tensor-model-parallel-size"},
+    {"zero", "zero-stage"},
+    {"recompute", "activation-checkpointing gradient-checkpointing recompute-granularity"},
+    {"comm", "backend distributed-backend"},
+    {"ranks", "world-size nproc nproc-per-node num-gpus ngpus"},
+    {"graph", "cuda-graph cuda-graphs"},
+    {"tokens", "max-tokens max-new-tokens"},
+    {"temperature", "temp"},
+    {"checkpoint", "ckpt ckpt-path"},
+    {"sample", "generate inference infer"},
+    {"train", "pretrain fit"},
 };
+
+bool holds_word(std::string_view words, std::string_view word) {
+  return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
+}
 
 // The distance of Levenshtein (1966), row by row.
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -155,8 +103,8 @@ std::string hint(std::string_view typed, std::span<const std::string> names, con
   auto written = [&](std::string_view name) { return fmt::format(fmt::runtime(around), name); };
   std::string word = normal(typed);
   std::vector<std::string> meant;
-  for (const Synonym& s : synonyms)
-    if (s.typed == word && std::find(names.begin(), names.end(), s.name) != names.end())
+  for (const Synonyms& s : synonyms)
+    if (holds_word(s.typed, word) && std::find(names.begin(), names.end(), s.name) != names.end())
       meant.push_back(fmt::format("{}{}", written(s.name), s.note));
   if (!meant.empty()) return fmt::format("; use {}", fmt::join(meant, " or "));
   std::string near = nearest(word, names);

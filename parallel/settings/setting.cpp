@@ -59,7 +59,7 @@ bool read(const Setting& s, const std::string& text) {
 std::string value_text(const Setting& s) {
   auto text = [&]<class T>(const T& field) -> std::string {
     if constexpr (std::is_same_v<T, Choice>)
-      return field.get() < field.names.size() ? field.names[field.get()] : "a value without name";
+      return field.get() < field.names.size() ? field.names[field.get()] : "an unnamed value";
     else return fmt::format("{}", *field);  // of a double: the shortest digits that read back
   };
   return std::visit(text, s.field);
@@ -88,7 +88,7 @@ std::string expected(const Setting& s) {
   auto* named = std::get_if<Choice>(&s.field);
   const auto& names = named ? named->names : s.choices;
   if (!names.empty()) return fmt::format("one of: {}", fmt::join(names, ", "));
-  if (is_text(s)) return "a text in UTF-8";
+  if (is_text(s)) return "UTF-8 text";
   if (is_switch(s)) return "true or false";
   const char* kind = std::holds_alternative<double*>(s.field) ? "a number" : "a whole number";
   auto bound = [](double x) {
@@ -112,8 +112,8 @@ void check_values(const Settings& settings) {
 }
 
 std::string literal(const Setting& s) {
-  if (auto* number = std::get_if<double*>(&s.field)) return real(**number);
-  return is_text(s) ? quoted(value_text(s)) : value_text(s);
+  if (auto* number = std::get_if<double*>(&s.field)) return toml_real(**number);
+  return is_text(s) ? toml_string(value_text(s)) : value_text(s);
 }
 
 std::string default_of(const Setting& s) { return s.shown.empty() ? value_text(s) : s.shown; }

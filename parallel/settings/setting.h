@@ -55,11 +55,11 @@ struct Setting {
   /// Holds the default until assigned. A uint64_t is at most 2^63 - 1, TOML's largest integer.
   std::variant<int64_t*, int*, double*, uint64_t*, std::string*, bool*, Choice> field;
   Range range = {};
-  std::vector<std::string> choices = {};  ///< of a text; empty: any
+  std::vector<std::string> choices = {};  ///< of a string; empty: any
   std::string shown = {};                 ///< the default in words, where the value does not say it
   bool key = true;                        ///< may stand in a configuration file
   OnResume on_resume = OnResume::refuse;
-  /// Follows from other settings while it is unset, that is: an empty text, or `range.min`.
+  /// Follows from other settings while it is unset, that is: an empty string, or `range.min`.
   bool derived = false;
   bool saved = true;  ///< false: to_toml leaves it out, as it names this run (`out`, `resume`)
 };
@@ -78,7 +78,7 @@ void check_values(const Settings& settings);
 
 /// Is the field a bool, so that its name alone is a value?
 inline bool is_switch(const Setting& s) { return std::holds_alternative<bool*>(s.field); }
-/// Is the value written as a text?
+/// Is the value written as a string?
 bool is_text(const Setting& setting);
 /// Is it derived, and was it not given?
 bool is_unset(const Setting& setting);

@@ -60,6 +60,7 @@ std::string wrapped(std::string_view text, int columns, int indent) {
     lines += word;
     used += columns_of(word);
   }
+  std::replace(lines.begin(), lines.end(), '\t', ' ');
   return lines;
 }
 

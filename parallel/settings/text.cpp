@@ -22,7 +22,7 @@ bool is_plain_text(std::string_view text) {
   return true;
 }
 
-std::string quoted(std::string_view text) {
+std::string toml_string(std::string_view text) {
   std::string quoted = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') quoted += {'\\', c};
@@ -33,7 +33,7 @@ std::string quoted(std::string_view text) {
   return quoted + '"';
 }
 
-std::string real(double number) {
+std::string toml_real(double number) {
   std::string digits = fmt::format("{}", number);
   bool integral = digits.find_first_of(".en") == digits.npos;  // 3, but not 0.3, 1e+30 or inf
   return integral ? digits + ".0" : digits;

@@ -8,9 +8,9 @@ namespace triax::parallel {
 bool is_plain_text(std::string_view text);
 
 /// UTF-8 text as a TOML basic string, with its quotes.
-std::string quoted(std::string_view text);
+std::string toml_string(std::string_view text);
 
 /// A number as a TOML float: the shortest digits that read back to the same bits.
-std::string real(double number);
+std::string toml_real(double number);
 
 }  // namespace triax::parallel
