@@ -41,7 +41,10 @@ class Replica {
   /// The layers of this rank's stage.
   const std::vector<nn::Layers>& chunks() const { return chunks_; }
   /// All of the model's, those that other stages hold without value.
-  std::vector<nn::Parameter*> parameters() const { return model_->parameters(); }
+  std::vector<const nn::Parameter*> parameters() const {
+    auto all = model_->parameters();
+    return {all.begin(), all.end()};
+  }
 
  private:
   nn::Layers prepared(const LayerObserver& observer) const;
