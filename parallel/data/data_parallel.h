@@ -129,9 +129,9 @@ class DataParallel {
   Bucket* holder(const nn::Parameter* p) const;
 
   void surround(nn::Layers& chunk);
-  void start_gather(Bucket& b);
-  void acquire(Bucket& b);
-  void release(Bucket& b);
+  void start_gather(Bucket& b) const;
+  void acquire(Bucket& b) const;
+  void release(Bucket& b) const;
 
   Communicator& dp_;
   Groups groups_;
