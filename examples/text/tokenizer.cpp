@@ -1,13 +1,13 @@
-#include "examples/minigpt/tokenizer.h"
+#include "examples/text/tokenizer.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
 #include "core/files.h"
-#include "examples/minigpt/utf8.h"
+#include "examples/text/utf8.h"
 
-namespace triax::minigpt {
+namespace triax::text {
 
 namespace {
 
@@ -110,4 +110,4 @@ std::string Tokenizer::hash() const {
   return fmt::format("{:016x}", hash);
 }
 
-}  // namespace triax::minigpt
+}  // namespace triax::text

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace triax::minigpt {
+namespace triax::text {
 
 /// Characters to numbers: token i is the i-th of a sorted set of Unicode code points.
 class Tokenizer {
@@ -37,4 +37,4 @@ class Tokenizer {
   std::vector<char32_t> characters_;  // ascending
 };
 
-}  // namespace triax::minigpt
+}  // namespace triax::text

@@ -1,8 +1,8 @@
-#include "examples/minigpt/utf8.h"
+#include "examples/text/utf8.h"
 
 #include "core/check.h"
 
-namespace triax::minigpt {
+namespace triax::text {
 
 char32_t next_code_point(std::string_view text, size_t& at, std::string_view name) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -53,4 +53,4 @@ std::string describe(char32_t c) {
   return fmt::format("'{}' U+{:04X}", shown, unsigned(c));
 }
 
-}  // namespace triax::minigpt
+}  // namespace triax::text
