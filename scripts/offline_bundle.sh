@@ -25,6 +25,7 @@ packages=(
   libgtest-dev libgmock-dev libbenchmark-dev "libbenchmark1debian|libbenchmark1.8.3"
   libdnnl-dev "libdnnl2|libdnnl3" ocl-icd-opencl-dev ocl-icd-libopencl1 opencl-c-headers
   opencl-clhpp-headers
+  jargon-text
   libfmt-dev "libfmt9|libfmt10" nlohmann-json3-dev libcli11-dev liburing-dev liburing2
 )
 
@@ -38,7 +39,10 @@ known() {
 }
 
 main() {
-  case ${1:-} in -h | --help) usage scripts/offline_bundle.sh && exit ;; esac
+  case ${1:-} in
+    -h | --help) usage scripts/offline_bundle.sh && exit ;;
+    -*) die "offline_bundle: unknown option $1" "Options: --help" ;;
+  esac
   [ $# -le 1 ] || die "offline_bundle: one FILE at most; got $*"
   have apt-get || die "offline_bundle: there is no apt-get here; expected Debian or Ubuntu"
   local file=${1:-$root/build/offline.tar} names=() all

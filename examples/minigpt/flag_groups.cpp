@@ -43,7 +43,7 @@ Flags data_flags(TrainConfig& c) {
        &c.data,
        {},
        {},
-       "the corpus made from this repository's own sources"},
+       "the Jargon File, or this repository's own sources"},
       {"val-fraction",
        group,
        "X",
