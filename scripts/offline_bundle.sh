@@ -19,13 +19,13 @@ caller=$PWD
 
 # Other names of a package in other releases stand behind |.
 packages=(
+  jargon-text
   openmpi-bin openmpi-common "libopenmpi3|libopenmpi3t64" libopenmpi-dev
   "libhwloc15" "libevent-core-2.1-7|libevent-core-2.1-7t64"
   "libevent-pthreads-2.1-7|libevent-pthreads-2.1-7t64" "libpmix2|libpmix2t64" libmunge2 libnuma1 libudev1
   libgtest-dev libgmock-dev libbenchmark-dev "libbenchmark1debian|libbenchmark1.8.3"
   libdnnl-dev "libdnnl2|libdnnl3" ocl-icd-opencl-dev ocl-icd-libopencl1 opencl-c-headers
   opencl-clhpp-headers
-  jargon-text
   libfmt-dev "libfmt9|libfmt10" nlohmann-json3-dev libcli11-dev liburing-dev liburing2
 )
 
