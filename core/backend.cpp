@@ -20,10 +20,10 @@ std::unique_ptr<Mark> Backend::mark() { return nullptr; }
 std::unique_ptr<Graph> Backend::capture(const std::function<void()>&) {
   fail(Exit::config, "graph: {} has none; expected a GPU", name());
 }
-void Backend::plan_update(const Tensor& wish, const Tensor& sums, const Tensor& plan) {
-  auto& p = *static_cast<UpdatePlan*>(plan.data());
-  p = fn::plan_update(*static_cast<const UpdateWish*>(wish.data()),
-                      *static_cast<const UpdateSums*>(sums.data()), p);
+void Backend::decide_step(const Tensor& request, const Tensor& totals, const Tensor& decision) {
+  auto& p = *static_cast<StepDecision*>(decision.data());
+  p = fn::decide_step(*static_cast<const StepRequest*>(request.data()),
+                      *static_cast<const StepTotals*>(totals.data()), p);
 }
 
 void matmul_in_steps(Backend& on, const Matmul& p) {

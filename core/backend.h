@@ -76,7 +76,7 @@ struct OptimizerSlot {
   std::vector<Range> decayed;
 };
 /// Decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2). `step` counts from 1. With a
-/// `plan` (an UpdatePlan on this device) its learning rate, step and scale count, not those here.
+/// `plan` (a StepDecision on this device) its learning rate, step and scale count, not those here.
 struct AdamWStep {
   double lr, beta1, beta2, eps, weight_decay, grad_scale;
   int64_t step;
@@ -201,8 +201,9 @@ class Backend {
                                          const Tensor& dy, const Tensor& dqkv) = 0;
 
   // -- Optimizer.
-  /// plan = fn::plan_update(wish, sums, plan): an UpdateWish, UpdateSums and an UpdatePlan.
-  virtual void plan_update(const Tensor& wish, const Tensor& sums, const Tensor& plan);
+  /// decision = fn::decide_step(request, totals, decision): a StepRequest, StepTotals and a
+  /// StepDecision.
+  virtual void decide_step(const Tensor& request, const Tensor& totals, const Tensor& decision);
   virtual void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v,
                      const AdamWStep& o) = 0;
   virtual void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) = 0;

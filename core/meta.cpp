@@ -15,6 +15,7 @@ class Nowhere final : public Allocator {
 };
 
 void move(std::initializer_list<Tensor> tensors) {
+  ++meta_work().kernels;
   for (auto& t : tensors)
     if (t.defined()) meta_work().bytes += double(t.bytes());
 }
@@ -109,7 +110,7 @@ class MetaBackend final : public Backend {
     move({y, dy, dqkv});
   }
 
-  void plan_update(const Tensor&, const Tensor&, const Tensor&) override {}
+  void decide_step(const Tensor&, const Tensor&, const Tensor&) override {}
   void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep&) override {
     move({s.weight, s.weight, s.master, s.master, s.grad, m, m, v, v});
   }

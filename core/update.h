@@ -10,17 +10,17 @@ namespace triax {
 /// the loss and the norm of its gradient, which a device knows before the host does.
 
 /// What the host wants of a step; as f64 in this order it is a tensor.
-struct UpdateWish {
+struct StepRequest {
   double lr;
   double step;        ///< counts from 1
   double loss_scale;  ///< that gradients were multiplied by
   double clip;        ///< largest norm; 0: any
-  double halts;       ///< not 0: after sums that are not finite no later step happens either
+  double halts;       ///< not 0: after totals that are not finite no later step happens either
   static constexpr int size = 5;
 };
 
 /// What a step came to, added up over all ranks; as f64 in this order it is a tensor.
-struct UpdateSums {
+struct StepTotals {
   double loss;
   double squares;     ///< of the gradients, loss scale included
   double non_finite;  ///< elements of gradients that are inf or NaN
@@ -29,7 +29,7 @@ struct UpdateSums {
 };
 
 /// What becomes of it; as f64 in this order it is a tensor. All 0 before the first step.
-struct UpdatePlan {
+struct StepDecision {
   double lr;
   double step;
   double grad_scale;
@@ -52,12 +52,12 @@ TRIAX_HD double clip_factor(double norm, double limit) {
   return limit > 0 && factor < 1 ? factor : 1.;
 }
 
-TRIAX_HD UpdatePlan plan_update(const UpdateWish& w, const UpdateSums& sums,
-                                const UpdatePlan& before) {
-  bool finite = sums.finite();
-  double norm = finite ? __builtin_sqrt(sums.squares) / w.loss_scale : 0;
-  bool halted = before.halted != 0 || (w.halts != 0 && !finite);
-  return {w.lr, w.step, clip_factor(norm, w.clip) / w.loss_scale, finite && !halted ? 1. : 0.,
+TRIAX_HD StepDecision decide_step(const StepRequest& r, const StepTotals& totals,
+                                  const StepDecision& before) {
+  bool finite = totals.finite();
+  double norm = finite ? __builtin_sqrt(totals.squares) / r.loss_scale : 0;
+  bool halted = before.halted != 0 || (r.halts != 0 && !finite);
+  return {r.lr, r.step, clip_factor(norm, r.clip) / r.loss_scale, finite && !halted ? 1. : 0.,
           halted ? 1. : 0.};
 }
 

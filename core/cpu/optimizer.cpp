@@ -36,16 +36,16 @@ template <class T> struct Weights {
 template <class A> struct Adam {
   A shrink, beta1, beta2, rest1, rest2, rate, root, eps, scale;
 
-  Adam(const AdamWStep& o, const UpdatePlan& plan, double decay)
-      : shrink(A(1 - plan.lr * decay)),
+  Adam(const AdamWStep& o, const StepDecision& decision, double decay)
+      : shrink(A(1 - decision.lr * decay)),
         beta1(A(o.beta1)),
         beta2(A(o.beta2)),
         rest1(A(1 - o.beta1)),
         rest2(A(1 - o.beta2)),
-        rate(A(plan.lr / (1 - __builtin_pow(o.beta1, plan.step)))),
-        root(A(1 / __builtin_sqrt(1 - __builtin_pow(o.beta2, plan.step)))),
+        rate(A(decision.lr / (1 - __builtin_pow(o.beta1, decision.step)))),
+        root(A(1 / __builtin_sqrt(1 - __builtin_pow(o.beta2, decision.step)))),
         eps(A(o.eps)),
-        scale(A(plan.grad_scale)) {}
+        scale(A(decision.grad_scale)) {}
 };
 
 // One pass: w, m, v are read and written, g is read: 28 bytes of an f32 parameter.
@@ -103,15 +103,15 @@ void sgd_run(const Weights<T>& weights, const A* g, A* velocity, int64_t begin, 
 }  // namespace
 
 void Cpu::adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) {
-  UpdatePlan plan{o.lr, double(o.step), o.grad_scale, 1, 0};
-  if (o.plan.defined()) plan = *static_cast<const UpdatePlan*>(o.plan.data());
-  if (plan.happens == 0) return;
+  StepDecision decision{o.lr, double(o.step), o.grad_scale, 1, 0};
+  if (o.plan.defined()) decision = *static_cast<const StepDecision*>(o.plan.data());
+  if (decision.happens == 0) return;
   visit_float(s.weight.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     Weights<T> weights(s);
     const A* g = values<A>(s.grad);
     A *pm = values<A>(m), *pv = values<A>(v);
-    Adam<A> plain(o, plan, 0), decaying(o, plan, o.weight_decay);
+    Adam<A> plain(o, decision, 0), decaying(o, decision, o.weight_decay);
     for_segments(s, [&](int64_t begin, int64_t end, bool decays) {
       adam_run(weights, g, pm, pv, begin, end, decays ? decaying : plain);
     });

@@ -61,7 +61,7 @@ class Cuda : public Backend {
   void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
                                  const Tensor& dy, const Tensor& dqkv) override;
 
-  void plan_update(const Tensor& wish, const Tensor& sums, const Tensor& plan) override;
+  void decide_step(const Tensor& request, const Tensor& totals, const Tensor& decision) override;
   void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) override;
   void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) override;
 

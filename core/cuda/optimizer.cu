@@ -44,19 +44,20 @@ void step(Stream stream, const OptimizerSlot& s, const Tensor& first, const Tens
 
 void Cuda::adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) {
   AdamRates rates{o.beta1, o.beta2, o.eps, o.weight_decay};
-  UpdatePlan plan{o.lr, double(o.step), o.grad_scale, 1, 0};
+  StepDecision decision{o.lr, double(o.step), o.grad_scale, 1, 0};
   visit_float(s.weight.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    if (!o.plan.defined()) return step<T>(stream(), s, m, v, Adam<A>::of(rates, plan));
+    if (!o.plan.defined()) return step<T>(stream(), s, m, v, Adam<A>::of(rates, decision));
     Scratch<Adam<A>> decided(allocator(), 1);
-    launch(stream(), {}, PrepareAdam<A>{rates, values<UpdatePlan>(o.plan), decided.data()});
+    launch(stream(), {}, PrepareAdam<A>{rates, values<StepDecision>(o.plan), decided.data()});
     step<T>(stream(), s, m, v, Adam<A>{}, decided.data());
   });
 }
 
-void Cuda::plan_update(const Tensor& wish, const Tensor& sums, const Tensor& plan) {
+void Cuda::decide_step(const Tensor& request, const Tensor& totals, const Tensor& decision) {
   launch(stream(), {},
-         PlanUpdate{values<UpdateWish>(wish), values<UpdateSums>(sums), values<UpdatePlan>(plan)});
+         DecideStep{values<StepRequest>(request), values<StepTotals>(totals),
+                    values<StepDecision>(decision)});
 }
 
 void Cuda::sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) {

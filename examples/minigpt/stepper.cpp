@@ -18,10 +18,10 @@ Stepper::Stepper(const TrainConfig& c, const TextData& text, parallel::Mesh& mes
       adam_(data().slots(), adam_options(c)),
       schedule_{.peak = c.lr, .low = c.min_lr, .warmup = c.warmup, .steps = c.steps},
       scaler_(scaling(c)),
-      wish_(zeros({UpdateWish::size}, f64, mesh.world().device())),
-      sums_(zeros({UpdateSums::size}, f64, wish_.device())),
-      plan_(zeros({UpdatePlan::size}, f64, wish_.device())),
-      lag_(plan_.device() == cpu || c.precision == "fp16" ? 0 : 1) {
+      request_(zeros({StepRequest::size}, f64, mesh.world().device())),
+      totals_(zeros({StepTotals::size}, f64, request_.device())),
+      decision_(zeros({StepDecision::size}, f64, request_.device())),
+      lag_(decision_.device() == cpu || c.precision == "fp16" ? 0 : 1) {
   const auto& world = mesh.world();
   check_input(!c.graph || world.size() == 1 || world.transport() == std::string_view("NCCL"),
               Exit::config,
@@ -39,28 +39,28 @@ Tensor Stepper::forward_backward(const Batches& batches, Replica::Watch watch) {
 }
 
 void Stepper::take(int64_t step) {
-  UpdateWish wish{.lr = schedule_.at(adam_.steps() + 1),
-                  .step = double(adam_.steps() + 1),
-                  .loss_scale = scaler_.scale(),
-                  .clip = config_.clip,
-                  .halts = config_.precision == "fp16" ? 0. : 1.};
-  copy_(wish_, from_host(values_of(wish), wish_.shape(), cpu));
+  StepRequest request{.lr = schedule_.at(adam_.steps() + 1),
+                      .step = double(adam_.steps() + 1),
+                      .loss_scale = scaler_.scale(),
+                      .clip = config_.clip,
+                      .halts = config_.precision == "fp16" ? 0. : 1.};
+  copy_(request_, from_host(values_of(request), request_.shape(), cpu));
   if (config_.graph && taken_ >= 2) queue_graph(step);
   else queue(batches_of(step));
   ++taken_;
-  pending_.push_back({step, wish, TotalsToCome(mesh_.world(), sums_)});
+  pending_.push_back({step, request, TotalsToCome(mesh_.world(), totals_)});
 }
 
 /// All that a device does in a step.
 void Stepper::queue(const Batches& batches) {
   ProfileRange range("step");
   Tensor loss = forward_backward(batches, Replica::Watch::off);
-  fill_(sums_, 0);
-  copy_(sums_.narrow(0, 0, 1), loss);
-  data().add_squares(sums_.narrow(0, 1, 2));
-  mesh_.world().all_reduce(sums_).wait();
-  backend(plan_).plan_update(wish_, sums_, plan_);
-  adam_.step(plan_);
+  fill_(totals_, 0);
+  copy_(totals_.narrow(0, 0, 1), loss);
+  data().add_squares(totals_.narrow(0, 1, 2));
+  mesh_.world().all_reduce(totals_).wait();
+  backend(decision_).decide_step(request_, totals_, decision_);
+  adam_.step(decision_);
   data().publish();
 }
 
@@ -81,11 +81,11 @@ void Stepper::capture(int64_t step) {
   Captured c{.step = step, .loss_scale = scaler_.scale()};
   for (int64_t m = 0; m < config_.accumulation(); ++m) {
     nn::Batch b = feed_.at(step, m);
-    b.ids = b.ids.to(plan_.device()), b.targets = b.targets.to(plan_.device());
+    b.ids = b.ids.to(decision_.device()), b.targets = b.targets.to(decision_.device());
     c.batches.push_back(b);
   }
   auto fixed = [&c](int64_t micro) { return c.batches[size_t(micro)]; };
-  c.graph = backend(plan_).capture([&] { queue(fixed); });
+  c.graph = backend(decision_).capture([&] { queue(fixed); });
   captured_ = std::move(c);
 }
 
@@ -98,16 +98,16 @@ std::vector<StepRecord> Stepper::records(Upto upto) {
 
 StepRecord Stepper::record(const Pending& p) {
   auto values = p.totals.sums();
-  UpdateSums sums{.loss = values[0], .squares = values[1], .non_finite = values[2]};
+  StepTotals sums{.loss = values[0], .squares = values[1], .non_finite = values[2]};
   auto norm = parallel::DataParallel::norm_of(std::span(values).subspan(1));
   Totals totals = p.totals.totals();
   StepRecord r{.step = p.step,
                .loss = sums.loss / double(tokens_per_step()),
-               .grad_norm = norm.value / p.wish.loss_scale,
-               .lr = p.wish.lr,
+               .grad_norm = norm.value / p.request.loss_scale,
+               .lr = p.request.lr,
                .tokens = tokens_per_step(),
                .memory_bytes = totals.memory_bytes,
-               .loss_scale = p.wish.loss_scale,
+               .loss_scale = p.request.loss_scale,
                .skipped = !sums.finite()};
   if (r.skipped) {
     adam_.set_steps(adam_.steps() - 1);

@@ -48,7 +48,7 @@ class Stepper {
  private:
   struct Pending {
     int64_t step;
-    UpdateWish wish;
+    StepRequest request;
     TotalsToCome totals;
   };
   using Batches = std::function<nn::Batch(int64_t micro)>;
@@ -69,9 +69,9 @@ class Stepper {
   optim::AdamW adam_;
   optim::Schedule schedule_;
   optim::LossScaler scaler_;
-  Tensor wish_, sums_, plan_;    // UpdateWish, UpdateSums, UpdatePlan
-  size_t lag_;                   // steps that may be on their way
-  std::deque<Pending> pending_;  // taken, not yet recorded
+  Tensor request_, totals_, decision_;  // StepRequest, StepTotals, StepDecision
+  size_t lag_;                          // steps that may be on their way
+  std::deque<Pending> pending_;         // taken, not yet recorded
   bool stop_ = false;
 
   /// With --graph: one step, captured, on batches that lie where it reads them.

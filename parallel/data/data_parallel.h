@@ -108,7 +108,7 @@ class DataParallel {
   int64_t parameter_count() const;
   /// Every parameter this rank holds, whole slices: gathers what is released, for as long as the
   /// returned handle lives, which is not beyond an optimizer's step. Collective.
-  std::shared_ptr<void> gather_all();
+  std::shared_ptr<void> gather_all() const;
 
  private:
   /// Ranks that sum, beside dp: null for none. All must agree whether a step is skipped.

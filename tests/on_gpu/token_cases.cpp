@@ -85,16 +85,17 @@ void adamw(On& on) {
 void planned(On& on) {
   OptimizerSlot s = slot(on, 1000);
   Tensor m = on.state(zeros({1000}, on.sums, on.device)), v = on.state(zeros_like(m));
-  Tensor plan = on.state(zeros({UpdatePlan::size}, f64, on.device));
+  Tensor decision = on.state(zeros({StepDecision::size}, f64, on.device));
   for (double step : {1., 2., 3., 4., 5.}) {
-    UpdateWish wish{1e-2, step, 8, 1, 0};
-    Tensor sums = zeros({UpdateSums::size}, f64, on.device);
-    on.backend.squares(s.grad, sums.narrow(0, 1, 2));
-    if (step == 3) fill_(sums.narrow(0, 2, 1), 1);
-    if (step == 4) fill_(sums.narrow(0, 0, 1), NAN);
-    on.backend.plan_update(from_host(values_of(wish), {UpdateWish::size}, on.device), sums, plan);
-    on.backend.adamw(s, m, v,
-                     {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .plan = plan});
+    StepRequest request{1e-2, step, 8, 1, 0};
+    Tensor totals = zeros({StepTotals::size}, f64, on.device);
+    on.backend.squares(s.grad, totals.narrow(0, 1, 2));
+    if (step == 3) fill_(totals.narrow(0, 2, 1), 1);
+    if (step == 4) fill_(totals.narrow(0, 0, 1), NAN);
+    on.backend.decide_step(from_host(values_of(request), {StepRequest::size}, on.device), totals,
+                           decision);
+    on.backend.adamw(
+        s, m, v, {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .plan = decision});
   }
 }
 

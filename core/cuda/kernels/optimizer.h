@@ -88,15 +88,15 @@ template <class Update, class T> struct OptimizerStep {
   }
 };
 
-/// An UpdatePlan from what the host wants and what the step came to; one thread works.
-struct PlanUpdate {
+/// A StepDecision from what the host wants and what the step came to; one thread works.
+struct DecideStep {
   static constexpr int threads = 32;
-  const UpdateWish* wish;
-  const UpdateSums* sums;
-  UpdatePlan* plan;
+  const StepRequest* request;
+  const StepTotals* totals;
+  StepDecision* decision;
 
   TRIAX_HD void operator()(const Thread& t) const {
-    if (t.id == 0) *plan = fn::plan_update(*wish, *sums, *plan);
+    if (t.id == 0) *decision = fn::decide_step(*request, *totals, *decision);
   }
 };
 
@@ -104,7 +104,7 @@ template <class A> struct Adam {
   A shrink, beta1, beta2, rest1, rest2, rate, root, eps, scale;
   bool happens;
 
-  TRIAX_HD static Adam of(const AdamRates& r, const UpdatePlan& p) {
+  TRIAX_HD static Adam of(const AdamRates& r, const StepDecision& p) {
     double rate = p.lr / (1 - __builtin_pow(r.beta1, p.step));
     double root = 1 / __builtin_sqrt(1 - __builtin_pow(r.beta2, p.step));
     return {A(1 - p.lr * r.weight_decay),
@@ -131,11 +131,11 @@ template <class A> struct Adam {
 template <class A> struct PrepareAdam {
   static constexpr int threads = 32;
   AdamRates rates;
-  const UpdatePlan* plan;
+  const StepDecision* decision;
   Adam<A>* to;
 
   TRIAX_HD void operator()(const Thread& t) const {
-    if (t.id == 0) *to = Adam<A>::of(rates, *plan);
+    if (t.id == 0) *to = Adam<A>::of(rates, *decision);
   }
 };
 
