@@ -8,6 +8,7 @@
 #include "core/gpus.h"
 #include "parallel/comm/launch/devices.h"
 #include "parallel/comm/launch/stop_signal.h"
+#include "parallel/comm/launcher.h"
 #include "parallel/comm/together.h"
 #include "parallel/parity/parity.h"
 #include "parallel/pipeline/timeline.h"
@@ -160,6 +161,7 @@ void on_ranks(const LaunchOptions& o, int& argc, char**& argv,
               const std::function<void(World&)>& body) {
   check_launch(o);
   if (o.comm == "threads") {
+    check_not_launched();
     run_worlds(int(std::max<int64_t>(1, o.ranks)), body, world_options(o));
   } else {
     World world(argc, argv, world_options(o));
