@@ -62,6 +62,15 @@ if(TRIAX_INSTALL)
   add_test(NAME package.minigpt COMMAND ${prefix}/bin/minigpt train --help)
   set_tests_properties(package.launcher package.minigpt PROPERTIES FIXTURES_REQUIRED package)
   set_tests_properties(package.consumer PROPERTIES FIXTURES_REQUIRED package FIXTURES_SETUP consumer)
+  set(llama ${PROJECT_BINARY_DIR}/package/build/train_llama)
+  add_test(NAME package.llama_trains COMMAND sh -c
+    "rm -rf ${prefix}/run && ${llama} train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2 --zero 1 \
+     --out ${prefix}/run && test -s ${prefix}/run/metrics.jsonl && test -d ${prefix}/run/step-10 && \
+     ${llama} train --comm threads --ranks 2 --pp 2 --steps 12 --out ${prefix}/run --resume auto")
+  add_test(NAME package.llama_parity
+    COMMAND ${llama} parity --mesh 2x2x2 --zero 3 --steps 2 --sequence-parallel)
+  set_tests_properties(package.llama_trains package.llama_parity PROPERTIES
+    FIXTURES_REQUIRED consumer PROCESSORS 2)
   if(NOT TRIAX_SANITIZE)
     add_test(NAME package.headers
       COMMAND ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR}/package/build --target headers)
