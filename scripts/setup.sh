@@ -42,7 +42,6 @@ needs=(
   "header CLI/CLI.hpp libcli11-dev"
   "header gtest/gtest.h libgtest-dev"
   "header benchmark/benchmark.h libbenchmark-dev"
-  "header liburing.h liburing-dev"
 )
 [ $dev = no ] || needs+=("program clang-format-14 clang-format-14" "program shellcheck shellcheck")
 
