@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/world.h"
 
 namespace {
 

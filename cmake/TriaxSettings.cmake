@@ -32,7 +32,7 @@ function(triax_library name)
   add_library(triax_${name} STATIC ${ARG_SOURCES})
   add_library(triax::${name} ALIAS triax_${name})
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS *.h)
-  list(FILTER headers EXCLUDE REGEX "/core/(cpu|cuda)/|/comm/nccl_(handle|watch)")  # nobody else's business
+  list(FILTER headers EXCLUDE REGEX "/core/(cpu|cuda)/|/comm/gpu/nccl_(handle|watch)")  # nobody else's business
   target_sources(triax_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
     FILES ${headers})
   target_compile_features(triax_${name} PUBLIC cxx_std_20)

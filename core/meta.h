@@ -7,6 +7,7 @@ namespace triax {
 struct KernelWork {
   double products = 0;  ///< FLOP in matrix products and attention: two for each multiply-add
   double bytes = 0;     ///< read and written by all other kernels, were nothing kept in a cache
+  int64_t kernels = 0;  ///< asked for
 };
 
 /// Of this thread, since it was last set.

@@ -5,7 +5,7 @@
 #include "autograd/backward.h"
 #include "nn/linear.h"
 #include "optim/sgd.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/world.h"
 #include "parallel/data/data_parallel.h"
 
 using namespace triax;

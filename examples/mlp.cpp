@@ -9,7 +9,7 @@
 #include "nn/linear.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/world.h"
 #include "parallel/data/data_parallel.h"
 
 using namespace triax;

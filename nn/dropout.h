@@ -1,11 +1,9 @@
 #pragma once
 #include "autograd/ops.h"
+#include "nn/batch.h"
 #include "nn/module.h"
 
 namespace triax::nn {
-
-/// In place of a row's serial number: keep every element (evaluation).
-inline constexpr int64_t evaluation = -1;
 
 /// A random stream named after its place in the model. Which elements it drops depends on (seed,
 /// name, token since the start of training, feature), never on the mesh.

@@ -80,14 +80,14 @@ void AdamW::make_state(size_t i) {
   copy_(c.part.master, weight);
 }
 
-void AdamW::step(double lr, double grad_scale) { run({.lr = lr, .grad_scale = grad_scale}); }
-void AdamW::step(const Tensor& plan) { run({.plan = plan}); }
+void AdamW::update(const StepDecision& d) { run({.lr = d.lr, .grad_scale = d.grad_scale}); }
+void AdamW::apply(const Tensor& decision) { run({.plan = decision}); }
 
 void AdamW::run(AdamWStep o) {
   ProfileRange range("adamw");
   o.beta1 = options_.beta1, o.beta2 = options_.beta2;
   o.eps = options_.eps, o.weight_decay = options_.weight_decay;
-  o.step = ++steps_;
+  o.step = steps();
   memory::Scope scope(memory::buffers);  // for copies of what is on another device
   if (o.plan.defined() && !chunks_.empty()) o.plan = o.plan.to(chunks_.front().m.device());
   for (size_t i = 0; i < chunks_.size(); ++i) {

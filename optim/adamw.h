@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "optim/offload.h"
-#include "optim/slot.h"
+#include "optim/optimizer.h"
 
 namespace triax::optim {
 
@@ -21,25 +21,12 @@ struct AdamWOptions {
 /// No update runs during backward: clipping and the decision to skip need all gradients first. With
 /// a file, chunks are read ahead and written behind; the last writes, and the reads of the first
 /// chunks of the next step, go on after step() has returned.
-class AdamW {
+class AdamW final : public Optimizer {
  public:
   AdamW(const std::vector<Slot>& slots, const AdamWOptions& options);
-  ~AdamW();
+  ~AdamW() override;
   AdamW(AdamW&&) noexcept;
-
-  /// One update with learning rate `lr`; gradients are multiplied by `grad_scale` (clipping).
-  /// Throws Error 74, on a full disk 73, when state cannot be read or written; then weights and
-  /// state are lost.
-  void step(double lr, double grad_scale = 1);
-  /// The same as `plan` says, a StepDecision on the weights' device, which the host need not know
-  /// (core/update.h). Counts as a step, whether it happens or not: see set_steps().
-  void step(const Tensor& plan);
-
-  int64_t steps() const { return steps_; }
-  /// For checkpoints: set the step count, and copy into state() in place. The tensors must be held
-  /// while used, and not after this is gone.
-  void set_steps(int64_t steps) { steps_ = steps; }
-  std::vector<SlotState> state() const;
+  std::vector<SlotState> state() const override;
 
  private:
   struct Chunk {
@@ -51,12 +38,15 @@ class AdamW {
   void cut(size_t index, const Slot& s);
   void make_window();
   void make_state(size_t i);
+  /// Both throw Error 74, on a full disk 73, when state cannot be read or written; then weights and
+  /// state are lost.
+  void update(const StepDecision& decision) override;
+  void apply(const Tensor& decision) override;
   void run(AdamWStep o);
   void update(const Chunk& c, const AdamWStep& o);
 
   AdamWOptions options_;
   std::vector<Chunk> chunks_;
-  int64_t steps_ = 0;
   std::unique_ptr<Window> window_;  // last: it waits for the chunks it moves
 };
 

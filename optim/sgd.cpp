@@ -15,8 +15,8 @@ Sgd::Sgd(const std::vector<Slot>& slots, const SgdOptions& options) : options_(o
   }
 }
 
-void Sgd::step(double lr, double grad_scale) {
-  SgdStep o{lr, options_.momentum, options_.weight_decay, grad_scale, options_.form, ++steps_};
+void Sgd::update(const StepDecision& d) {
+  SgdStep o{d.lr, options_.momentum, options_.weight_decay, d.grad_scale, options_.form, steps()};
   for (auto& e : entries_) backend(e.slot.weight).sgd(e.slot, e.velocity, o);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "optim/slot.h"
+#include "optim/optimizer.h"
 
 namespace triax::optim {
 
@@ -10,25 +10,19 @@ struct SgdOptions {
 
 /// Gradient descent, with momentum (Sutskever et al. 2013) and L2 weight decay added to the
 /// gradient, over flat slots.
-class Sgd {
+class Sgd final : public Optimizer {
  public:
   Sgd(const std::vector<Slot>& slots, const SgdOptions& options = {});
-
-  /// One update with learning rate `lr`; gradients are multiplied by `grad_scale` (clipping).
-  void step(double lr, double grad_scale = 1);
-
-  int64_t steps() const { return steps_; }
-  void set_steps(int64_t steps) { steps_ = steps; }
-  std::vector<SlotState> state() const;
+  std::vector<SlotState> state() const override;
 
  private:
+  void update(const StepDecision& decision) override;
   struct Entry {
     OptimizerSlot slot;
     Tensor velocity;  // undefined without momentum
   };
   std::vector<Entry> entries_;
   SgdOptions options_;
-  int64_t steps_ = 0;
 };
 
 }  // namespace triax::optim

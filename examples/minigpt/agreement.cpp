@@ -20,7 +20,7 @@ std::string timestamp() {
 
 }  // namespace
 
-void settle(TrainConfig& config, parallel::Coordinator& ranks) {
+void settle(TrainConfig& config, parallel::Communicator& ranks) {
   TrainConfig trial = config;
   resolve(trial, ranks.size(), "now");
   validate(trial, ranks.size());
@@ -28,8 +28,8 @@ void settle(TrainConfig& config, parallel::Coordinator& ranks) {
   resolve(config, ranks.size(), parallel::on_first(ranks, &timestamp));
 }
 
-void check_agreement(parallel::Coordinator& ranks, const std::string& mine) {
-  auto told = ranks.gather(mine);
+void check_agreement(parallel::Communicator& ranks, const std::string& mine) {
+  auto told = parallel::gather_text(ranks, mine);
   parallel::on_first(ranks, [&] {
     for (size_t r = 1; r < told.size(); ++r) {
       std::istringstream first(told[0]), other(told[r]);

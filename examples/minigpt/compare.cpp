@@ -4,7 +4,7 @@
 #include "core/check.h"
 #include "examples/minigpt/model.h"
 #include "examples/minigpt/parity.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 
 namespace triax::minigpt {
 namespace {

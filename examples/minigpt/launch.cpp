@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <atomic>
 
-#include "examples/minigpt/devices.h"
 #include "examples/minigpt/sample.h"
-#include "examples/minigpt/stop_signal.h"
 #include "examples/minigpt/train.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/devices.h"
+#include "parallel/comm/launch/stop_signal.h"
+#include "parallel/comm/launch/world.h"
 
 namespace triax::minigpt {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 parallel::WorldOptions world_options(const std::string& comm, const std::string& device) {
   using enum parallel::GpuTransport;
   auto transport = comm == "auto" ? automatic : comm == "nccl" ? nccl : host;
-  return {.device = device_named(device), .gpu_transport = transport};
+  return {.device = parallel::device_named(device), .gpu_transport = transport};
 }
 
 template <class Config, class Body>
@@ -35,7 +35,7 @@ Exit on_ranks(const Config& config, CommandLine line, const Body& body) {
 }  // namespace
 
 Exit launch(const TrainConfig& config, CommandLine line) {
-  StopSignal stop;
+  parallel::StopSignal stop;
   return on_ranks(config, line, [&](parallel::World& world) {
     return train(config, world.comm(), world.host());
   });

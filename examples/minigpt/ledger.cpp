@@ -2,7 +2,7 @@
 
 #include "core/check.h"
 #include "core/memory.h"
-#include "parallel/checkpoint/over_communicator.h"
+#include "parallel/comm/together.h"
 
 namespace triax::minigpt {
 namespace {
@@ -41,10 +41,9 @@ std::string describe_ledger(const parallel::Mesh& mesh, const Replica& replica, 
     if (group->size() > 1) mine += lines(group->group().name, group->ledger(), steps);
   for (auto* link : replica.pipeline().links())
     mine += lines(link->group().name, link->ledger(), steps);
-  parallel::OverCommunicator ranks(mesh.world());
-  auto all = ranks.gather(mine + memory_line());
+  auto all = parallel::gather_text(mesh.world(), mine + memory_line());
   std::string text = "a step of one rank of each stage (bytes: those a ring would send)\n";
-  for (int stage = 0; stage < mesh.shape().pp && ranks.rank() == 0; ++stage) {
+  for (int stage = 0; stage < mesh.shape().pp && mesh.world().rank() == 0; ++stage) {
     int rank = rank_of(mesh.shape(), {.pp = stage});
     text += fmt::format("stage {}, rank {}\n{}", stage, rank, all[size_t(rank)]);
   }

@@ -9,7 +9,7 @@
 #include "examples/minigpt/parity.h"
 #include "examples/minigpt/plan.h"
 #include "examples/minigpt/sample.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/world.h"
 
 namespace triax::minigpt {
 

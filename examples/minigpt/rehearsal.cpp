@@ -10,7 +10,7 @@
 #include "examples/minigpt/replica.h"
 #include "optim/adamw.h"
 #include "parallel/comm/meta_comm.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 
 namespace triax::minigpt {
 namespace {

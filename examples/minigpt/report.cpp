@@ -12,7 +12,7 @@
 
 #include "core/check.h"
 #include "core/memory.h"
-#include "examples/minigpt/stop_signal.h"
+#include "parallel/comm/launch/stop_signal.h"
 
 namespace triax::minigpt {
 namespace {
@@ -34,8 +34,8 @@ std::string duration(double s) {
 /// {largest peak of tensor memory, was anybody asked to stop} of all ranks.
 Tensor highest(parallel::Communicator& world) {
   auto peak = double(memory::counter()->peak());
-  Tensor tops =
-      from_host(std::vector<double>{peak, double(StopSignal::seen())}, {2}, world.device());
+  Tensor tops = from_host(std::vector<double>{peak, double(parallel::StopSignal::seen())}, {2},
+                          world.device());
   world.all_reduce(tops, parallel::ReduceOp::max).wait();
   return tops;
 }

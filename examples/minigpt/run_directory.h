@@ -6,7 +6,7 @@
 #include "examples/minigpt/text_data.h"
 #include "optim/loss_scaler.h"
 #include "parallel/checkpoint/directory.h"
-#include "parallel/checkpoint/over_communicator.h"
+#include "parallel/comm/together.h"
 
 namespace triax::minigpt {
 
@@ -35,7 +35,7 @@ class RunDirectory {
   const TrainConfig& config_;
   const Tokenizer& tokenizer_;
   const TextData& text_;
-  parallel::OverCommunicator ranks_;
+  parallel::Communicator& ranks_;
   parallel::CheckpointDirectory checkpoints_;
 };
 

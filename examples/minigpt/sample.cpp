@@ -14,14 +14,14 @@
 #include "examples/minigpt/replica.h"
 #include "examples/minigpt/tokenizer.h"
 #include "parallel/checkpoint/directory.h"
-#include "parallel/checkpoint/over_communicator.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
+#include "parallel/comm/together.h"
 
 namespace triax::minigpt {
 namespace {
 
 /// The newest checkpoint of a run directory, or the one that is named.
-parallel::Checkpoint open(const std::string& path, parallel::Coordinator& ranks) {
+parallel::Checkpoint open(const std::string& path, parallel::Communicator& ranks) {
   parallel::CheckpointDirectory run(path, ranks);
   if (run.steps().empty()) return parallel::Checkpoint::open(path, ranks);
   return *run.resume("auto");
@@ -70,8 +70,7 @@ std::vector<parallel::Piece> weights(Replica& replica) {
 void sample(SampleConfig c, parallel::Communicator& world, parallel::Communicator& host) {
   c.mesh.dp = std::max<int64_t>(1, c.mesh.dp);
   validate(c, world.size());
-  parallel::OverCommunicator ranks(host);
-  parallel::Checkpoint checkpoint = open(c.checkpoint, ranks);
+  parallel::Checkpoint checkpoint = open(c.checkpoint, host);
   auto tokenizer = Tokenizer::from_json(checkpoint.state("tokenizer"), checkpoint.path());
   ModelConfig m{.layers = number(checkpoint, "layers"),
                 .heads = number(checkpoint, "heads"),

@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "core/check.h"
-#include "examples/minigpt/devices.h"
 #include "examples/minigpt/feed.h"
 #include "examples/minigpt/offload.h"
 #include "examples/minigpt/pieces.h"
@@ -14,7 +13,8 @@
 #include "nn/dropout.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/devices.h"
+#include "parallel/comm/launch/world.h"
 
 namespace triax::minigpt {
 namespace {
@@ -162,7 +162,7 @@ Trace trace(const TrainConfig& c, const TextData& text, const Trace* lead) {
     parallel::Mesh mesh(world.comm(), {.dp = int(m.dp), .pp = int(m.pp), .tp = int(m.tp)});
     Tracer(c, text, mesh, board).run(lead);
   };
-  parallel::run_worlds(int(m.dp * m.pp * m.tp), rank, {.device = device_named(c.device)});
+  parallel::run_worlds(int(m.dp * m.pp * m.tp), rank, {.device = parallel::device_named(c.device)});
   return std::move(board.trace);
 }
 

@@ -48,8 +48,7 @@ Exit run(const TrainConfig& c, const TextData& text, parallel::Mesh& mesh, RunDi
 }  // namespace
 
 Exit train(TrainConfig config, parallel::Communicator& world, parallel::Communicator& host) {
-  parallel::OverCommunicator ranks(host);
-  settle(config, ranks);
+  settle(config, host);
   if (config.nondeterministic) set_gpu_bits(GpuBits::may_differ);
   std::string text = read_text(config.data);
   Tokenizer tokenizer = Tokenizer::from_text(text, "data: " + config.data);
@@ -57,12 +56,12 @@ Exit train(TrainConfig config, parallel::Communicator& world, parallel::Communic
   TextData data(
       text, tokenizer,
       {.context = config.model.context, .val_fraction = config.val_fraction, .name = config.data});
-  check_agreement(ranks, to_toml(config) + "text_hash = " + data.hash() + "\n");
+  check_agreement(host, to_toml(config) + "text_hash = " + data.hash() + "\n");
   const MeshConfig& m = config.mesh;
   parallel::Mesh mesh(world, {.dp = int(m.dp), .pp = int(m.pp), .tp = int(m.tp)});
   RunDirectory directory(config, tokenizer, data, host);
   Report report(config, world.rank() == 0 ? Report::Voice::loud : Report::Voice::silent);
-  std::string stages = parallel::on_first(ranks, [&] { return preview(config, world.device()); });
+  std::string stages = parallel::on_first(host, [&] { return preview(config, world.device()); });
   report.describe(describe(mesh.shape()) + stages, data, tokenizer);
   try {
     return run(config, data, mesh, directory, report);

@@ -5,7 +5,7 @@
 
 #include "core/check.h"
 #include "examples/minigpt/config.h"
-#include "examples/minigpt/devices.h"
+#include "parallel/comm/launch/devices.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/partition.h"
 
@@ -67,7 +67,7 @@ void check_model(const ModelConfig& m) {
 
 void check_start(const std::string& comm, int64_t ranks, const char* verb,
                  const std::string& device) {
-  device_named(device);
+  parallel::device_named(device);
   check_input(comm != "nccl" || device != "cpu", Exit::config,
               "comm=nccl with device=cpu\n"
               "  NCCL moves tensors of GPUs. Add --device cuda, or leave --comm out.");

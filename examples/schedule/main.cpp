@@ -1,9 +1,7 @@
-// Prints what every stage of a pipeline does when, or draws it, or other parts of parallelism:
-//   schedule --schedule zb-h1 --stages 4 --micros 8
-//   schedule --schedule interleaved --chunks 2 --stages 4 --micros 8 --svg interleaved.svg
-//   schedule --mesh 2x2x2 --svg mesh.svg
-//   schedule --zero 4 --svg zero.svg
-//   schedule --tensor 2 --svg tensor.svg
+// Prints a pipeline schedule, or a few numbers of another kind of parallelism, as text or as the
+// JSON that scripts/draw.py draws:
+//   schedule --schedule interleaved --chunks 2 --stages 4 --micros 8
+//   schedule --mesh 2x2x2 --json | scripts/draw.py --svg mesh.svg
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,27 +9,27 @@
 
 #include "core/check.h"
 #include "core/files.h"
-#include "examples/schedule/mesh_drawing.h"
-#include "examples/schedule/tensor_drawing.h"
-#include "examples/schedule/timeline.h"
-#include "examples/schedule/zero_drawing.h"
+#include "examples/schedule/measure.h"
 #include "parallel/comm/world.h"
+#include "parallel/mesh.h"
+#include "parallel/pipeline/timeline.h"
 
 namespace triax::schedule {
 namespace {
 
+using json = nlohmann::ordered_json;
+
 struct Flags {
-  std::string schedule = "1f1b", mesh, svg;
+  std::string schedule = "1f1b", mesh;
   parallel::PipelineShape shape{.stages = 4, .chunks = 1, .micros = 8};
-  int zero = 0, tensor = 0;
+  int zero = 0, tensor = 0, columns = 100;
+  bool json = false;
 };
 
 /// False: help was asked for, and printed.
 bool parse(Flags& flags, int argc, char** argv) {
-  CLI::App app(
-      "Prints or draws a pipeline schedule, a mesh, what ZeRO shares out, or a tensor-parallel "
-      "block.",
-      "schedule");
+  CLI::App app("Prints a pipeline schedule, a mesh, or what ZeRO and tensor parallelism do.",
+               "schedule");
   auto option = [&](const char* name, auto& value, const std::string& help) {
     return app.add_option(name, value, help)
         ->capture_default_str()
@@ -39,15 +37,16 @@ bool parse(Flags& flags, int argc, char** argv) {
   };
   option("--schedule", flags.schedule,
          fmt::format("one of: {}", fmt::join(parallel::schedule_names(), ", ")));
-  option("--stages", flags.shape.stages, "stages of the pipeline")->check(CLI::Range(1, 64));
-  option("--chunks", flags.shape.chunks, "chunks a stage")->check(CLI::Range(1, 26));
+  option("--stages", flags.shape.stages, "pipeline stages")->check(CLI::Range(1, 64));
+  option("--chunks", flags.shape.chunks, "model chunks per stage")->check(CLI::Range(1, 26));
   option("--micros", flags.shape.micros, "micro-batches")->check(CLI::Range(1, 1000));
-  option("--mesh", flags.mesh, "draw this mesh instead: DPxPPxTP, like 2x2x2");
-  option("--zero", flags.zero, "what this many ranks hold with ZeRO instead")
+  option("--mesh", flags.mesh, "instead: the groups of this mesh, DPxPPxTP, like 2x2x2");
+  option("--zero", flags.zero, "instead: bytes held and sent with ZeRO on this many ranks")
       ->check(CLI::Range(1, 8));
-  option("--tensor", flags.tensor, "a transformer block on this many ranks instead")
+  option("--tensor", flags.tensor, "instead: collectives of tensor-parallel layers on 2 or 4 ranks")
       ->check(CLI::Range(2, 4));
-  option("--svg", flags.svg, "write the drawing to this file");
+  option("--columns", flags.columns, "wrap text at this width")->check(CLI::Range(1, 100000));
+  app.add_flag("--json", flags.json, "print JSON, which scripts/draw.py draws");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -68,33 +67,33 @@ parallel::MeshShape mesh_of(const std::string& text) {
   return s;
 }
 
-/// The file appears whole or not at all, in the place of one that was there.
-void write(const std::string& path, const std::string& text) {
-  std::string unfinished = path + ".tmp";
-  disk().remove(unfinished);  // of a run that was killed
-  disk().write(unfinished, text);
-  disk().rename(unfinished, path);
+/// `ranks`: the [dp, pp, tp] of each.
+json describe_points(const parallel::MeshShape& s) {
+  json ranks = json::array();
+  for (int rank = 0; rank < s.size(); ++rank) {
+    auto at = point_of(s, rank);
+    ranks.push_back({at.dp, at.pp, at.tp});
+  }
+  return {{"dp", s.dp}, {"pp", s.pp}, {"tp", s.tp}, {"ranks", ranks}};
 }
 
 int run(int argc, char** argv) {
   Flags flags;
   if (!parse(flags, argc, argv)) return 0;
-  std::string text, drawing;
+  std::string text;
   if (flags.zero > 0) {
-    ZeroComparison zero = compare_zero(flags.zero);
-    text = as_text(zero), drawing = as_svg(zero);
+    text = json{{"zero", measure_zero(flags.zero)}}.dump(flags.json ? -1 : 2);
   } else if (flags.tensor > 0) {
-    auto plain = trace_block(flags.tensor, false), sequence = trace_block(flags.tensor, true);
-    text = as_text(plain) + "\n" + as_text(sequence), drawing = as_svg({plain, sequence});
-  } else if (flags.mesh.empty()) {
-    Timeline timeline = make_timeline(flags.schedule, flags.shape);
-    text = as_text(timeline), drawing = as_svg(timeline);
+    text = json{{"tensor", measure_tensor(flags.tensor)}}.dump(flags.json ? -1 : 2);
+  } else if (!flags.mesh.empty()) {
+    auto mesh = mesh_of(flags.mesh);
+    text = flags.json ? json{{"mesh", describe_points(mesh)}}.dump() : describe(mesh);
   } else {
-    parallel::MeshShape mesh = mesh_of(flags.mesh);
-    text = describe(mesh), drawing = as_svg(mesh);
+    auto t = parallel::make_timeline(flags.schedule, parallel::schedule_named(flags.schedule),
+                                     flags.shape);
+    text = flags.json ? timeline_json(t) : timeline_text(t, flags.columns);
   }
-  if (flags.svg.empty()) std::fputs(text.c_str(), stdout);
-  else write(flags.svg, drawing);
+  std::puts(text.substr(0, text.find_last_not_of('\n') + 1).c_str());
   return 0;
 }
 

@@ -62,7 +62,7 @@ Checkpoint::Checkpoint(std::string path, const Files& files, Manifest manifest)
       manifest_(std::move(manifest)),
       open_files_(manifest_.files.size()) {}
 
-Checkpoint Checkpoint::open(const std::string& path, Coordinator& ranks, const Files& files) {
+Checkpoint Checkpoint::open(const std::string& path, Communicator& ranks, const Files& files) {
   std::string text = on_first(ranks, [&] {
     check_input(!files.list(path).empty(), Exit::not_found,
                 "checkpoint {}: no such directory, or it is empty", path);
@@ -150,10 +150,10 @@ void Checkpoint::check_compatible(const Piece& p) const {
               stored.dtype, p.value.dtype());
 }
 
-void Checkpoint::check_claimed(const std::vector<Piece>& pieces, Coordinator& ranks) const {
+void Checkpoint::check_claimed(const std::vector<Piece>& pieces, Communicator& ranks) const {
   std::string mine;
   for (const Piece& p : pieces) mine += logical_name(p.name, p.kind) + '\n';
-  auto wanted = ranks.gather(mine);
+  auto wanted = gather_text(ranks, mine);
   together(ranks, [&] {
     std::set<std::string> names;
     for (const std::string& text : wanted)

@@ -6,8 +6,8 @@
 #include "core/files.h"
 #include "core/tensor.h"
 #include "nn/state.h"
-#include "parallel/checkpoint/coordinator.h"
 #include "parallel/checkpoint/manifest.h"
+#include "parallel/comm/together.h"
 
 namespace triax::parallel {
 
@@ -31,7 +31,7 @@ class Checkpoint {
   /// Collective. Rank 0 reads the manifest and compares the files' sizes, then the ranks share out
   /// the files and compare all checksums. Every rank throws the same Error: 65 `checkpoint PATH is
   /// damaged: FILE, tensor NAME, checksum differs`, 66 if there is none, 74 if it cannot be read.
-  static Checkpoint open(const std::string& path, Coordinator& ranks, const Files& files = disk());
+  static Checkpoint open(const std::string& path, Communicator& ranks, const Files& files = disk());
 
   const std::string& path() const { return path_; }
   int64_t step() const { return manifest_.step; }
@@ -54,13 +54,13 @@ class Checkpoint {
   void verify_sizes() const;
   void verify_file(size_t index);
   void check_compatible(const Piece& piece) const;
-  void check_claimed(const std::vector<Piece>& pieces, Coordinator& ranks) const;
+  void check_claimed(const std::vector<Piece>& pieces, Communicator& ranks) const;
   const StoredTensor& at(const std::string& name, const std::string& kind, const Part&) const;
   const nn::TensorFile& file(size_t index);
 
   std::string path_;
   const Files* files_;
-  Coordinator* ranks_ = nullptr;
+  Communicator* ranks_ = nullptr;
   Manifest manifest_;
   std::vector<std::unique_ptr<nn::TensorFile>> open_files_;
 };

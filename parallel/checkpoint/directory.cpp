@@ -29,7 +29,7 @@ bool is_leftover(std::string_view name) {
 
 }  // namespace
 
-CheckpointDirectory::CheckpointDirectory(std::string path, Coordinator& ranks, const Files& files)
+CheckpointDirectory::CheckpointDirectory(std::string path, Communicator& ranks, const Files& files)
     : path_(std::move(path)), ranks_(ranks), files_(files) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
 }
@@ -69,7 +69,7 @@ CheckpointDirectory::Search CheckpointDirectory::newest_good() {
 }
 
 std::optional<Checkpoint> CheckpointDirectory::resume(const std::string& wish) {
-  std::string how = ranks_.broadcast(wish);
+  std::string how = broadcast_text(ranks_, wish);
   if (how != "auto" && how != "last-good") return Checkpoint::open(how, ranks_, files_);
   auto [good, damage] = newest_good();
   if (!good && damage.empty()) {

@@ -15,7 +15,7 @@ namespace triax::parallel {
 /// running job. Collective calls throw the same Error on every rank.
 class CheckpointDirectory {
  public:
-  CheckpointDirectory(std::string path, Coordinator& ranks, const Files& files = disk());
+  CheckpointDirectory(std::string path, Communicator& ranks, const Files& files = disk());
 
   const std::string& path() const { return path_; }
   /// Steps with a checkpoint, ascending, damaged ones included. Not collective.
@@ -53,7 +53,7 @@ class CheckpointDirectory {
   void delete_leftovers() const;
 
   std::string path_;
-  Coordinator& ranks_;
+  Communicator& ranks_;
   const Files& files_;
 };
 

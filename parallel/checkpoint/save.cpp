@@ -69,7 +69,7 @@ void CheckpointDirectory::save(int64_t step, const std::vector<Piece>& pieces,
   try {
     std::string mine;
     together(ranks_, [&] { mine = to_text(write_pieces(unfinished, file_name, pieces, files_)); });
-    auto reports = ranks_.gather(mine);
+    auto reports = gather_text(ranks_, mine);
     on_first(ranks_, [&] {
       Manifest all;
       for (const std::string& report : reports) merge(all, parse_manifest(report, unfinished));

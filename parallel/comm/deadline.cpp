@@ -5,7 +5,8 @@
 #include <cstdlib>
 
 #include "core/check.h"
-#include "parallel/comm/session.h"
+#include "parallel/comm/failure.h"
+#include "parallel/comm/launcher.h"
 
 namespace triax::parallel {
 

@@ -108,7 +108,7 @@ class DataParallel {
   int64_t parameter_count() const;
   /// Every parameter this rank holds, whole slices: gathers what is released, for as long as the
   /// returned handle lives, which is not beyond an optimizer's step. Collective.
-  std::shared_ptr<void> gather_all();
+  std::shared_ptr<void> gather_all() const;
 
  private:
   /// Ranks that sum, beside dp: null for none. All must agree whether a step is skipped.
@@ -129,9 +129,9 @@ class DataParallel {
   Bucket* holder(const nn::Parameter* p) const;
 
   void surround(nn::Layers& chunk);
-  void start_gather(Bucket& b);
-  void acquire(Bucket& b);
-  void release(Bucket& b);
+  void start_gather(Bucket& b) const;
+  void acquire(Bucket& b) const;
+  void release(Bucket& b) const;
 
   Communicator& dp_;
   Groups groups_;

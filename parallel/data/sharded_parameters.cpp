@@ -15,19 +15,19 @@ Bucket* DataParallel::holder(const nn::Parameter* p) const {
   return nullptr;
 }
 
-void DataParallel::start_gather(Bucket& b) {
+void DataParallel::start_gather(Bucket& b) const {
   if (b.weight.storage()->present()) return;
   b.weight.storage()->restore();
   b.gathering = dp_.all_gather(b.my_weight, b.weight);
 }
 
-void DataParallel::acquire(Bucket& b) {
+void DataParallel::acquire(Bucket& b) const {
   ++b.users;
   start_gather(b);
   b.gathering.wait();
 }
 
-void DataParallel::release(Bucket& b) {
+void DataParallel::release(Bucket& b) const {
   if (--b.users == 0) b.weight.storage()->release();
 }
 
@@ -76,12 +76,12 @@ void DataParallel::surround(nn::Layers& chunk) {
     };
 }
 
-std::shared_ptr<void> DataParallel::gather_all() {
+std::shared_ptr<void> DataParallel::gather_all() const {
   if (options_.zero != Zero::parameters) return nullptr;
   for (auto& b : buckets_) acquire(*b);
-  return {this, [](DataParallel* d) {
-            for (auto& b : d->buckets_) d->release(*b);
-          }};
+  return std::shared_ptr<void>(nullptr, [this](void*) {
+    for (auto& b : buckets_) release(*b);
+  });
 }
 
 }  // namespace triax::parallel

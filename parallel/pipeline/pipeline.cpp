@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/profile.h"
+#include "parallel/comm/together.h"
 #include "parallel/pipeline/check_schedule.h"
 
 namespace triax::parallel {
@@ -33,6 +34,10 @@ Pipeline::Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOpt
   check_input(stage_ > 0 || !empty, Exit::config,
               "pipeline: the first stage has no layers; expected one at least, to make what the "
               "next takes");
+  int cuts = PipelineShape{stages_, int(chunks_.size())}.virtual_stages() - 1;
+  check(cuts == 0 || options_.boundaries.size() == 1 || std::ssize(options_.boundaries) == cuts,
+        "pipeline: {} boundaries; expected one, or one for each of the {} cuts",
+        options_.boundaries.size(), cuts);
   if (stages_ == 1) return;
   agree(mesh.pp());
   connect(mesh.pp());
@@ -42,20 +47,17 @@ Pipeline::~Pipeline() = default;
 
 /// A transfer that the two sides see differently would be found only when it happens.
 void Pipeline::agree(Communicator& ring) const {
-  std::string mine = fmt::format("{} chunk{} and sends {} {}", chunks_.size(),
-                                 chunks_.size() == 1 ? "" : "s", options_.boundary, options_.dtype);
-  constexpr int64_t room = 256;  // enough for the most dims that a shape can have
-  std::vector<uint8_t> text(mine.begin(), mine.end());
-  text.resize(room);
-  Tensor all = empty({stages_, room}, DType::u8, cpu);
-  ring.all_gather(from_host(text, {room}, cpu), all).wait();
-  auto told = all.to_host<uint8_t>();
-  auto of = [&](int stage) { return reinterpret_cast<const char*>(&told[size_t(stage * room)]); };
-  for (int s = 1; s < stages_; ++s)
-    check_input(std::string_view(of(s)) == of(0), Exit::config,
-                "pipeline: stage {} has {}, stage 0 has {}; expected the same chunks, shape and "
-                "dtype on all stages",
-                s, of(s), of(0));
+  std::string mine = fmt::format("{} chunk{} and sends", chunks_.size(), chunks_.size() == 1 ? "" : "s");
+  for (auto& b : options_.boundaries) mine += fmt::format(" {} {}", b.shape, b.dtype);
+  auto told = gather_text(ring, mine);
+  on_first(ring, [&] {
+    for (size_t s = 1; s < told.size(); ++s)
+      check_input(told[s] == told[0], Exit::config,
+                  "pipeline: stage {} has {}, stage 0 has {}; expected the same chunks, shapes and "
+                  "dtypes on all stages",
+                  s, told[s], told[0]);
+    return "";
+  });
 }
 
 /// Link l joins stages l and l + 1 of the ring. A split gives each stage to one link only, so links
@@ -116,8 +118,8 @@ void Pipeline::infer(const PipelineRun& run) {
 void Pipeline::execute(const Actions& actions, const PipelineShape& shape, const PipelineRun& run) {
   slots_.clear();  // of a run that an error ended
   in_place_.clear();
-  peak_live_ = 0;
-  rows_ = run.rows;
+  if (autograd::recording()) peak_live_ = 0;  // of training alone
+  boundaries_ = run.boundaries.empty() ? options_.boundaries : run.boundaries;
   for (const Action& a : actions) {
     drop_finished_sends();
     if (a.kind == Action::forward) forward(a, shape, run);
@@ -149,9 +151,11 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
     if (records) require_grad(slot.x);
   }
   peak_live_ = std::max(peak_live_, int(slots_.size()) + 1);
-  nn::Batch batch = run.batch(a.micro);
+  auto& layers = chunks_[size_t(a.chunk)];
+  bool reads = std::any_of(layers.begin(), layers.end(), [](auto& l) { return l.reads_batch; });
+  nn::Batch batch = reads ? run.batch(a.micro) : nn::Batch();
   slot.y = slot.x;
-  for (auto& layer : chunks_[size_t(a.chunk)]) {
+  for (auto& layer : layers) {
     ProfileRange range(layer.name.c_str());
     slot.y = layer.run(slot.y, batch);
     poll();  // transfers under way advance only when this rank looks after them
@@ -171,31 +175,30 @@ void Pipeline::backward(const Action& a, const PipelineShape& shape, const Pipel
                    : full(slot.y.shape(), run.seed, slot.y.dtype(), slot.y.device());
   bool whole = a.kind == Action::backward;
   triax::backward(slot.y, dy, whole ? nullptr : &slot.later);
-  if (auto to = sent_by(shape, stage_, a)) send(shape, *to, grad(slot.x).to(options_.dtype));
+  if (auto to = sent_by(shape, stage_, a)) send(shape, *to, grad(slot.x).to(boundary(*to).dtype));
   slot.x = slot.y = {};
   if (whole) slots_.erase({a.chunk, a.micro});
 }
 
-Shape Pipeline::boundary_shape() const {
-  Shape s = options_.boundary;
-  if (rows_ > 0) s[0] = rows_;
-  return s;
+const Boundary& Pipeline::boundary(const Handover& what) const {
+  return boundaries_[boundaries_.size() == 1 ? 0 : size_t(std::min(what.from, what.to))];
 }
 
 /// Posted when needed: what arrives is what this stage's list takes next.
 Tensor Pipeline::receive(const PipelineShape& shape, const Handover& what) {
   if (stages_ == 1) return in_place_.extract(what).mapped();
   Communicator& from = channel(shape, what);
-  Tensor x = from.empty(boundary_shape(), options_.dtype);
+  const Boundary& b = boundary(what);
+  Tensor x = from.empty(b.shape, b.dtype);
   from.recv(x, 1 - from.rank()).wait();
   return x;
 }
 
 /// Not waited for before the end of the list, so the transfer goes on beside what comes next.
 void Pipeline::send(const PipelineShape& shape, const Handover& what, const Tensor& x) {
-  check(x.defined() && x.shape() == boundary_shape() && x.dtype() == options_.dtype,
-        "pipeline: {} is {}; expected {} {} as agreed", str(what), describe(x), boundary_shape(),
-        options_.dtype);
+  const Boundary& b = boundary(what);
+  check(x.defined() && x.shape() == b.shape && x.dtype() == b.dtype,
+        "pipeline: {} is {}; expected {} {} as agreed", str(what), describe(x), b.shape, b.dtype);
   if (stages_ == 1) {
     in_place_.emplace(what, x.detach());
     return;

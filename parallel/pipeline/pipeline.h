@@ -17,21 +17,29 @@ namespace triax::parallel {
 std::vector<nn::Layers> layers_of_stage(const nn::Layers& model, const std::vector<int64_t>& counts,
                                         const PipelineShape& shape, int stage);
 
+/// One micro-batch's activation where it passes from one virtual stage to the next.
+struct Boundary {
+  Shape shape;
+  DType dtype = f32;
+  bool operator==(const Boundary&) const = default;
+};
+/// By cut, in order; a single one stands for all cuts.
+using Boundaries = std::vector<Boundary>;
+
 struct PipelineOptions {
   Schedule schedule = one_f_one_b;
-  Shape boundary;     ///< of one micro-batch's activation, where it passes from stage to stage
-  DType dtype = f32;  ///< of it
+  Boundaries boundaries;
 };
 
 /// Micro-batches to run through the pipeline.
 struct PipelineRun {
   int micros = 1;
-  /// Micro-batch m of this replica, for any stage.
+  /// Micro-batch m of this replica. Asked for where a layer reads it.
   std::function<nn::Batch(int micro)> batch;
   /// On the last stage: what the last layer returned.
   std::function<void(int micro, const Tensor& y)> output;
-  int64_t rows = 0;  ///< size of dim 0 of the boundary in this run; 0: as agreed
-  double seed = 1;   ///< gradient of each element of y, in training
+  double seed = 1;             ///< gradient of each element of y, in training
+  Boundaries boundaries = {};  ///< of this run; empty: as agreed
 };
 
 /// Runs this rank's list of actions over its chunks of the model. One executor for all schedules;
@@ -40,7 +48,7 @@ struct PipelineRun {
 class Pipeline {
  public:
   /// Collective over mesh.pp(). `mesh` must outlive it. Throws Error 78 if stages disagree about
-  /// chunks or boundary, or the first has no layers.
+  /// chunks or boundaries, or the first has no layers.
   Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOptions& options);
   ~Pipeline();
 
@@ -73,7 +81,7 @@ class Pipeline {
   void agree(Communicator& ring) const;
   void execute(const Actions& actions, const PipelineShape& shape, const PipelineRun& run);
   void drop_finished_sends();
-  Shape boundary_shape() const;
+  const Boundary& boundary(const Handover& what) const;
   void forward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
   void backward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
   Tensor receive(const PipelineShape& shape, const Handover& what);
@@ -86,7 +94,7 @@ class Pipeline {
   std::map<int, Link> links_;  // by number, those that end here
   std::vector<std::pair<PipelineShape, Actions>> checked_;
   std::map<Key, Slot> slots_;
-  int64_t rows_ = 0;                     // of the run under way
+  Boundaries boundaries_;                // of the run under way
   std::map<Handover, Tensor> in_place_;  // between chunks on a ring of one stage
   std::vector<Work> sends_;
   int peak_live_ = 0;

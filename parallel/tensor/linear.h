@@ -5,19 +5,26 @@
 
 namespace triax::parallel {
 
+struct SplitLinearOptions {
+  double std = 0.02;  ///< of the initial weight; the bias starts at 0
+  bool bias = true;
+  int64_t unit = 1;  ///< split features that belong together: tp never cuts, say, a head
+};
+
 /// y = x w^T + b with the rows of w [out, in] split: every rank makes out / tp of the features.
 /// The way into a split stretch: x as outside [rows, in] -> [all rows, out / tp].
 class ColumnLinear : public nn::Module {
  public:
-  ColumnLinear(int64_t in, int64_t out, const TensorParallel& tp, const nn::LinearOptions& o = {})
+  ColumnLinear(int64_t in, int64_t out, const TensorParallel& tp, const SplitLinearOptions& o = {})
       : tp_(tp),
         weight_(parameter({.name = "weight",
                            .full = {out, in},
                            .init = {.std = o.std},
-                           .shard = tp.shard(0, out),
+                           .shard = tp.shard(0, out, o.unit),
                            .decay = true})),
-        bias_(o.bias ? &parameter({.name = "bias", .full = {out}, .shard = tp.shard(0, out)})
-                     : nullptr) {}
+        bias_(o.bias
+                  ? &parameter({.name = "bias", .full = {out}, .shard = tp.shard(0, out, o.unit)})
+                  : nullptr) {}
 
   Tensor operator()(const Tensor& x) const {
     return tp_.through(x, [&](const Tensor& all) { return linear(all, weight_, bias()); });
@@ -38,12 +45,12 @@ class ColumnLinear : public nn::Module {
 /// has a part of the sum. The way out: [all rows, in / tp] -> y as outside [rows, out].
 class RowLinear : public nn::Module {
  public:
-  RowLinear(int64_t in, int64_t out, const TensorParallel& tp, const nn::LinearOptions& o = {})
+  RowLinear(int64_t in, int64_t out, const TensorParallel& tp, const SplitLinearOptions& o = {})
       : tp_(tp),
         weight_(parameter({.name = "weight",
                            .full = {out, in},
                            .init = {.std = o.std},
-                           .shard = tp.shard(1, in),
+                           .shard = tp.shard(1, in, o.unit),
                            .decay = true})),
         bias_(o.bias ? &parameter({.name = "bias", .full = {out}, .shard = tp.whole()}) : nullptr) {
   }

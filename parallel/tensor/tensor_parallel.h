@@ -28,8 +28,10 @@ class TensorParallel {
   bool sequence() const { return sequence_; }
 
   // -- What this rank holds of a parameter.
-  /// An equal slice of a dim of `length`. Throws Error 78 unless the ranks divide it.
-  nn::Shard shard(int dim, int64_t length) const;
+  /// An equal slice of a dim of `length`, which never cuts a `unit`: as many elements as belong
+  /// together, such as those of an attention head. Throws Error 78 with the valid tp unless every
+  /// rank gets equally many units.
+  nn::Shard shard(int dim, int64_t length, int64_t unit = 1) const;
   /// An equal slice of the rows of a vocabulary, padded where the ranks do not divide it.
   nn::Shard vocabulary(int64_t rows) const;
   /// All of it, used outside the stretch.

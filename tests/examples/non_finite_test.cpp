@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "examples/minigpt/replica.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 
 namespace triax::minigpt {
 namespace {

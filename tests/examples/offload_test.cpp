@@ -14,8 +14,8 @@
 #include "examples/minigpt/replica.h"
 #include "optim/schedule.h"
 #include "parallel/checkpoint/directory.h"
-#include "parallel/checkpoint/over_communicator.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
+#include "parallel/comm/together.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 
@@ -71,14 +71,13 @@ Outcome run(const Job& job) {
   std::mutex lock;
   parallel::run_ranks(int(m.dp * m.pp * m.tp), [&](parallel::Communicator& world) {
     parallel::Mesh mesh(world, {.dp = int(m.dp), .pp = int(m.pp), .tp = int(m.tp)});
-    parallel::OverCommunicator ranks(world);
     Replica replica(c, mesh);
     Feed feed(c, text, mesh.dp());
     optim::AdamWOptions options = adam_options(c);
     options.offload = job.offload;
     optim::AdamW adam(replica.data().slots(), options);
     if (!job.load.empty()) {
-      auto checkpoint = parallel::CheckpointDirectory(job.load, ranks).resume("auto");
+      auto checkpoint = parallel::CheckpointDirectory(job.load, world).resume("auto");
       checkpoint->load(pieces(replica.data(), adam, Holder::any));
       replica.data().publish();
       adam.set_steps(std::stoll(checkpoint->state("updates")));
@@ -98,7 +97,7 @@ Outcome run(const Job& job) {
       all.skipped[size_t(step)] = skip;
     }
     if (!job.save.empty())
-      parallel::CheckpointDirectory(job.save, ranks)
+      parallel::CheckpointDirectory(job.save, world)
           .save(c.steps, pieces(replica.data(), adam, Holder::owner),
                 {{"updates", std::to_string(adam.steps())}});
     std::lock_guard guard(lock);

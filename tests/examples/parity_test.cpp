@@ -13,7 +13,7 @@
 #include "autograd/backward.h"
 #include "examples/minigpt/model.h"
 #include "optim/adamw.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 #include "parallel/data/data_parallel.h"
 #include "parallel/pipeline/schedule.h"
 #include "tests/support/tensors.h"

@@ -9,7 +9,7 @@
 #include "core/check.h"
 #include "examples/minigpt/rehearsal.h"
 #include "examples/minigpt/train.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/world.h"
 #include "tests/support/temporary_directory.h"
 
 namespace triax::minigpt {

@@ -16,7 +16,7 @@
 #include "examples/minigpt/train.h"
 #include "nn/state.h"
 #include "optim/adamw.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/world.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tensors.h"

@@ -5,7 +5,7 @@
 #include "nn/state.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 #include "parallel/data/data_parallel.h"
 #include "tests/support/tensors.h"
 

@@ -9,7 +9,7 @@
 #include "examples/minigpt/precision.h"
 #include "examples/minigpt/replica.h"
 #include "examples/minigpt/trace.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 #include "tests/support/tensors.h"
 
 namespace triax::minigpt {

@@ -10,7 +10,7 @@
 
 #include "examples/minigpt/sample.h"
 #include "examples/minigpt/train.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/world.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 

@@ -5,7 +5,7 @@
 #include "examples/minigpt/tokenizer.h"
 #include "examples/minigpt/train.h"
 #include "parallel/checkpoint/directory.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/world.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 
@@ -15,7 +15,7 @@ namespace {
 // Checksums keep out accidents; what somebody wrote on purpose must end with an error too.
 TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
   test::TemporaryDirectory directory;
-  parallel::Alone alone;
+  auto alone = parallel::single_rank();
   const parallel::CheckpointState good = {{"layers", "1"},
                                           {"heads", "1"},
                                           {"width", "4"},
@@ -27,7 +27,7 @@ TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
   auto sample_with = [&](const std::string& key, const std::string& value) {
     parallel::CheckpointState state = good;
     state[key] = value;
-    parallel::CheckpointDirectory(directory.path(), alone)
+    parallel::CheckpointDirectory(directory.path(), *alone)
         .save(++step, {{"x", "", {.full = {1}}, zeros({1}, f32, cpu)}}, state);
     sample({.checkpoint = fmt::format("{}/step-{}", directory.path(), step), .prompt = "a"});
   };

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "core/check.h"
-#include "parallel/comm/nccl_comm.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/gpu/nccl_comm.h"
+#include "parallel/comm/launch/world.h"
 #include "tests/gpu_on_cpu/gate.h"
 #include "tests/gpu_on_cpu/runtime.h"
 #include "tests/parallel/collective_cases.h"

@@ -7,7 +7,7 @@
 
 #include "core/gpus.h"
 #include "examples/minigpt/stepper.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/world.h"
 #include "parallel/pipeline/schedule.h"
 #include "tests/gpu_on_cpu/blas.h"
 #include "tests/gpu_on_cpu/runtime.h"

@@ -11,17 +11,38 @@ import sys
 FOLDERS = ["core", "autograd", "nn", "optim", "parallel", "examples"]
 FREE = ["tests", "bench"]
 
+# Within a folder: each line of names includes itself and the lines above it; names on one line do
+# not include each other. A name covers its folder, or its files: `parallel/mesh` is mesh.h too.
+# What is in the folder and has no name belongs to the first line, which is written as the folder.
+INSIDE = {
+    "parallel/comm": [
+        ["parallel/comm"],
+        ["parallel/comm/threads", "parallel/comm/processes", "parallel/comm/gpu"],
+        ["parallel/comm/launch"],
+    ],
+    "parallel": [
+        ["parallel/comm"],
+        ["parallel/mesh"],
+        ["parallel/tensor", "parallel/data", "parallel/pipeline", "parallel/checkpoint",
+         "parallel/settings"],
+        ["parallel/train"],
+        ["parallel/plan", "parallel/parity"],
+        ["parallel/program"],
+    ],
+}
+
 # Headers with an owner: pattern of the included name -> patterns of the files that may include it.
 OWNED = {
-    r"core/cuda/.*": [r"core/cuda/.*", r"core/backend\.cpp", r"parallel/comm/nccl_\w+\..*",
+    r"core/cuda/.*": [r"core/cuda/.*", r"core/backend\.cpp", r"parallel/comm/gpu/nccl_\w+\..*",
                        r"tests/.*", r"bench/.*"],
     r"core/cpu/.*": [r"core/cpu/.*", r"core/backend\.cpp", r"tests/.*", r"bench/.*"],
-    r"mpi\.h": [r"parallel/comm/mpi_.*", r"parallel/comm/world.*\.cpp", r"tests/.*", r"bench/.*"],
+    r"mpi\.h": [r"parallel/comm/processes/mpi_.*", r"parallel/comm/launch/session\.cpp", r"tests/.*",
+                 r"bench/.*"],
     r"cudnn\.h": [r"core/cuda/cudnn.*", r"tests/cudnn/.*"],
     r"cublasLt\.h": [r"core/cuda/.*", r"tests/gpu_on_cpu/.*", r"tests/cudnn/.*"],
-    r"nccl\.h": [r"parallel/comm/nccl_\w+\..*", r"tests/gpu_on_cpu/.*"],
-    r"cuda_runtime\.h": [r"core/cuda/.*", r"parallel/comm/nccl_\w+\..*", r"tests/gpu_on_cpu/.*",
-                          r"bench/.*"],
+    r"nccl\.h": [r"parallel/comm/gpu/nccl_\w+\..*", r"tests/gpu_on_cpu/.*"],
+    r"cuda_runtime\.h": [r"core/cuda/.*", r"parallel/comm/gpu/nccl_\w+\..*",
+                          r"tests/gpu_on_cpu/.*", r"bench/.*"],
     r"omp\.h": [r"core/cpu/.*", r"parallel/comm/.*", r"tests/.*", r"bench/.*"],
 }
 
@@ -59,6 +80,33 @@ def matches(name, patterns):
     return any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
+def within(file, name):
+    return file == name or file.startswith((name + "/", name + "."))
+
+
+def place(file, lines):
+    """(line, name) of the longest name that covers the file; None if there is none."""
+    found = [(len(name), line, name)
+             for line, names in enumerate(lines) for name in names if within(file, name)]
+    return max(found)[1:] if found else None
+
+
+def check_order(file, name):
+    """Why may `file` not include `name`, which is in the same folder of INSIDE? None if it may."""
+    for folder, lines in INSIDE.items():
+        if not (within(file, folder) and within(name, folder)):
+            continue
+        here, there = place(file, lines), place(name, lines)
+        if not here or not there:
+            unknown = name if here else file
+            return f"{unknown} has no place in INSIDE of check.py"
+        if there[0] > here[0] or (there[0] == here[0] and there[1] != here[1]):
+            order = " <- ".join("{" + ", ".join(names) + "}" if names[1:] else names[0]
+                                for names in lines)
+            return f"{here[1]} may not include {there[1]}: {order}"
+    return None
+
+
 def check_include(file, name, quoted, exists):
     """Why may `file` not include `name`? None if it may."""
     folder, target = file.split("/")[0], name.split("/")[0]
@@ -69,6 +117,8 @@ def check_include(file, name, quoted, exists):
             return f"{folder} includes {target}; nothing but tests and bench may"
         if FOLDERS.index(target) > FOLDERS.index(folder):
             return f"{folder} stands left of {target} in {' <- '.join(FOLDERS)}"
+    if wrong := check_order(file, name):
+        return wrong
     for owned, owners in OWNED.items():
         if re.fullmatch(owned, name) and not matches(file, owners):
             return f"{name} belongs to {' '.join(owners)}"

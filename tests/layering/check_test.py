@@ -13,8 +13,13 @@ CLEAN = {
     "core/backend.cpp": '#include "core/cpu/cpu.h"\n#if TRIAX_CUDA\n#include "core/cuda/cuda.h"\n#endif\n',
     "core/cuda/cuda.h": "#include <cuda_runtime.h>\n",
     "autograd/ops.h": '#include "core/tensor.h"\n',
-    "parallel/comm/mpi_comm.cpp": "#include <mpi.h>\n",
-    "parallel/comm/nccl_comm.cpp": "#include <cuda_runtime.h>\n#include <nccl.h>\n",
+    "parallel/comm/processes/mpi_comm.cpp": "#include <mpi.h>\n",
+    "parallel/comm/gpu/nccl_comm.cpp": "#include <cuda_runtime.h>\n#include <nccl.h>\n",
+    "parallel/comm/group.h": "\n",
+    "parallel/comm/launch/world.h": '#include "parallel/comm/group.h"\n',
+    "parallel/mesh.h": '#include "parallel/comm/launch/world.h"\n',
+    "parallel/data/bucket.h": '#include "parallel/mesh.h"\n',
+    "parallel/train/step.h": '#include "parallel/data/bucket.h"\n',
     "examples/a.cpp": '#include "autograd/ops.h"\n',
     "tests/core/a_test.cpp": '#include <omp.h>\n#include "core/cpu/cpu.h"\n',
 }
@@ -40,6 +45,30 @@ class CheckTest(unittest.TestCase):
 
     def test_folders_stand_in_a_line(self):
         self.expect("core/b.cpp", '#include "autograd/ops.h"\n', ":1:", "core stands left of autograd")
+
+    def test_folders_inside_parallel_stand_in_a_line(self):
+        self.expect("parallel/comm/b.cpp", '#include "parallel/mesh.h"\n',
+                    ":1:", "parallel/comm may not include parallel/mesh")
+        self.expect("parallel/mesh.cpp", '#include "parallel/data/bucket.h"\n',
+                    "parallel/mesh may not include parallel/data")
+        self.expect("parallel/data/b.cpp", '#include "parallel/train/step.h"\n',
+                    "parallel/data may not include parallel/train")
+
+    def test_siblings_inside_parallel_do_not_include_each_other(self):
+        self.expect("parallel/pipeline/b.cpp", '#include "parallel/data/bucket.h"\n',
+                    "parallel/pipeline may not include parallel/data")
+        self.assertEqual(self.violations(
+            {"parallel/data/b.cpp": '#include "parallel/data/bucket.h"\n'}), [])
+
+    def test_folders_inside_comm_stand_in_a_line(self):
+        self.expect("parallel/comm/b.cpp", '#include "parallel/comm/launch/world.h"\n',
+                    "parallel/comm may not include parallel/comm/launch")
+        self.expect("parallel/comm/gpu/b.cpp", '#include "parallel/comm/launch/world.h"\n',
+                    "parallel/comm/gpu may not include parallel/comm/launch")
+
+    def test_every_file_inside_parallel_has_a_place(self):
+        self.expect("parallel/new/b.cpp", '#include "parallel/mesh.h"\n',
+                    "parallel/new/b.cpp has no place")
 
     def test_angle_brackets_do_not_hide_an_include(self):
         self.expect("core/b.cpp", "#include <autograd/ops.h>\n", "core stands left of autograd")

@@ -5,7 +5,7 @@
 
 #include "autograd/backward.h"
 #include "autograd/ops.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 #include "parallel/tensor/linear.h"
 
 using namespace triax;

@@ -10,7 +10,7 @@
 #include "nn/norm.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 

@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/failure.h"
+#include "parallel/comm/launch/world.h"
 #include "tests/support/expect_error.h"
 
 namespace triax::parallel {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "core/check.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/world.h"
 #include "tests/parallel/collective_cases.h"
 
 namespace triax::parallel {

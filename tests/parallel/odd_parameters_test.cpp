@@ -9,7 +9,7 @@
 #include "autograd/backward.h"
 #include "autograd/ops.h"
 #include "optim/adamw.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 #include "parallel/data/data_parallel.h"
 #include "tests/support/tensors.h"
 

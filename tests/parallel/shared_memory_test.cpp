@@ -1,4 +1,4 @@
-#include "parallel/comm/shared_memory.h"
+#include "parallel/comm/processes/shared_memory.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 
 #include <gtest/gtest.h>
 

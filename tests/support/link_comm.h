@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/check.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 
 namespace triax::test {
 

@@ -17,7 +17,7 @@ namespace {
 using test::Cut;
 using test::expect_error;
 using test::TemporaryDirectory;
-using test::ThreadRanks;
+using test::thrown_by_ranks;
 
 void expect_no_errors(const std::vector<std::exception_ptr>& thrown) {
   for (const auto& e : thrown)
@@ -29,7 +29,7 @@ void expect_no_errors(const std::vector<std::exception_ptr>& thrown) {
 }
 
 void save(const std::string& path, const Cut& cut, int64_t step) {
-  expect_no_errors(ThreadRanks::run(cut.ranks(), [&](Coordinator& ranks) {
+  expect_no_errors(thrown_by_ranks(cut.ranks(), [&](Communicator& ranks) {
     CheckpointDirectory(path, ranks)
         .save(step, test::pieces_of(cut, ranks.rank(), true),
               {{"scale", "0x1p+16"}, {"config", "tp = \"2\"\n"}});
@@ -42,7 +42,7 @@ TEST(Checkpoint, AnyCutLoadsWhatAnyOtherSaved) {
     TemporaryDirectory dir;
     save(dir.path(), from, 400);
     for (const Cut& to : cuts)
-      expect_no_errors(ThreadRanks::run(to.ranks(), [&](Coordinator& ranks) {
+      expect_no_errors(thrown_by_ranks(to.ranks(), [&](Communicator& ranks) {
         auto checkpoint = CheckpointDirectory(dir.path(), ranks).resume("auto");
         auto loaded = test::pieces_of(to, ranks.rank(), false);
         checkpoint->load(loaded);
@@ -60,11 +60,11 @@ TEST(Checkpoint, AnyCutLoadsWhatAnyOtherSaved) {
 
 TEST(Checkpoint, LargeTensorsAreReadInWindows) {
   TemporaryDirectory dir;
-  Alone alone;
+  auto alone = single_rank();
   std::vector<float> values(700 * 3001);
   std::iota(values.begin(), values.end(), 0.f);
   Tensor x = from_host(values, {700, 3001}, cpu);
-  CheckpointDirectory all(dir.path(), alone);
+  CheckpointDirectory all(dir.path(), *alone);
   all.save(1, {{"x", "", {.full = x.shape()}, x}}, {});
   auto checkpoint = all.resume("auto");
   Tensor columns = checkpoint->read("x", {.full = x.shape(), .dim = 1, .begin = 17, .length = 900});
@@ -77,8 +77,8 @@ TEST(Checkpoint, LargeTensorsAreReadInWindows) {
 TEST(Checkpoint, WhatDoesNotFitIsRefusedBeforeAnythingChanges) {
   TemporaryDirectory dir;
   save(dir.path(), {2, 2}, 1);
-  Alone alone;
-  auto checkpoint = CheckpointDirectory(dir.path(), alone).resume("auto");
+  auto alone = single_rank();
+  auto checkpoint = CheckpointDirectory(dir.path(), *alone).resume("auto");
   auto refuses = [&](const std::string& why, const std::function<void(std::vector<Piece>&)>& edit,
                      Exit code = Exit::data) {
     auto pieces = test::pieces_of({1, 1}, 0, false);
@@ -109,7 +109,7 @@ TEST(Checkpoint, WhatDoesNotFitIsRefusedBeforeAnythingChanges) {
 TEST(Checkpoint, WhatOneRankMissesIsAnErrorOnAll) {
   TemporaryDirectory dir;
   save(dir.path(), {1, 1}, 1);
-  auto thrown = ThreadRanks::run(3, [&](Coordinator& ranks) {
+  auto thrown = thrown_by_ranks(3, [&](Communicator& ranks) {
     auto checkpoint = CheckpointDirectory(dir.path(), ranks).resume("auto");
     auto pieces = test::pieces_of({1, 3}, ranks.rank(), false);
     if (ranks.rank() == 2) pieces.back().name = "other";
@@ -127,7 +127,7 @@ TEST(Checkpoint, WhatOneRankMissesIsAnErrorOnAll) {
 TEST(Checkpoint, PiecesThatDoNotMakeAWholeAreNotSaved) {
   TemporaryDirectory dir;
   auto saves = [&](const std::string& why, std::function<void(int, std::vector<Piece>&)> edit) {
-    auto thrown = ThreadRanks::run(2, [&](Coordinator& ranks) {
+    auto thrown = thrown_by_ranks(2, [&](Communicator& ranks) {
       auto pieces = test::pieces_of({2, 1}, ranks.rank(), true);
       edit(ranks.rank(), pieces);
       CheckpointDirectory(dir.path(), ranks).save(1, pieces, {});
@@ -152,10 +152,10 @@ TEST(Checkpoint, PiecesThatDoNotMakeAWholeAreNotSaved) {
   });
   saves("a tensor's name or a metadata text is not UTF-8",
         [](int, auto& p) { p[0].name = "\xff"; });
-  Alone alone;
+  auto alone = single_rank();
   expect_error(
       [&] {
-        CheckpointDirectory(dir.path(), alone).save(1, {}, {{"key", "\xff"}});
+        CheckpointDirectory(dir.path(), *alone).save(1, {}, {{"key", "\xff"}});
       },
       {"a state's value is not UTF-8"});
   EXPECT_TRUE(disk().list(dir.path()).empty());
@@ -166,9 +166,10 @@ TEST(Checkpoint, PiecesThatDoNotMakeAWholeAreNotSaved) {
 struct Small {
   TemporaryDirectory dir;
   std::string path = dir / "step-7";
-  Alone alone;
+  std::unique_ptr<Communicator> one = single_rank();
+  Communicator& alone = *one;
   Small() {
-    auto thrown = ThreadRanks::run(2, [&](Coordinator& ranks) {
+    auto thrown = thrown_by_ranks(2, [&](Communicator& ranks) {
       Tensor w = full({2}, ranks.rank() + 1.5, f32, cpu);
       Part part{.full = {4}, .dim = 0, .begin = 2 * ranks.rank(), .length = 2};
       CheckpointDirectory(dir.path(), ranks).save(7, {{"w", "", part, w}}, {{"key", "value"}});

@@ -20,7 +20,7 @@ namespace {
 using test::expect_error;
 using test::FaultyFiles;
 using test::TemporaryDirectory;
-using test::ThreadRanks;
+using test::thrown_by_ranks;
 
 std::vector<Piece> pieces(double value) {
   return {{"w", "", {.full = {3}}, full({3}, value, f32, cpu)}};
@@ -32,7 +32,8 @@ double value_of(Checkpoint& checkpoint) {
 // A run with checkpoints of steps 10, 20, ... that hold their own step.
 struct SavedRun {
   TemporaryDirectory dir;
-  Alone alone;
+  std::unique_ptr<Communicator> one = single_rank();
+  Communicator& alone = *one;
   CheckpointDirectory all{dir.path(), alone};
   explicit SavedRun(int count) {
     for (int i = 1; i <= count; ++i) all.save(10 * i, pieces(10 * i), {});
@@ -151,7 +152,7 @@ void fail_everywhere(int faulty_rank, int error, bool replace, std::vector<std::
     SavedRun run(replace ? 2 : 1);
     std::filesystem::create_directory(run.dir / "step-15.tmp-dead");
     FaultyFiles faulty(at, error);
-    auto thrown = ThreadRanks::run(2, [&](Coordinator& ranks) {
+    auto thrown = thrown_by_ranks(2, [&](Communicator& ranks) {
       const Files& files = ranks.rank() == faulty_rank ? faulty : disk();
       Part half{.full = {4}, .dim = 0, .begin = 2 * ranks.rank(), .length = 2};
       CheckpointDirectory(run.dir.path(), ranks, files)

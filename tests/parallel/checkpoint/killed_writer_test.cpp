@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "parallel/checkpoint/directory.h"
+#include "parallel/comm/threads/thread_comm.h"
 #include "tests/support/temporary_directory.h"
 
 namespace triax::parallel {
@@ -67,8 +68,8 @@ TEST(KilledWriter, LeavesTheNewestWhole) {
   using Clock = std::chrono::steady_clock;
   std::mt19937 random(5);
   test::TemporaryDirectory dir;
-  Alone alone;
-  CheckpointDirectory all(dir.path(), alone);
+  auto alone = single_rank();
+  CheckpointDirectory all(dir.path(), *alone);
   int64_t newest = 0;
   int leftovers = 0;
   for (int i = 0; i < kills; ++i) {

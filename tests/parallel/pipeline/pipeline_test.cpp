@@ -9,7 +9,7 @@
 
 #include "nn/embedding.h"
 #include "nn/linear.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 #include "parallel/pipeline/check_schedule.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"

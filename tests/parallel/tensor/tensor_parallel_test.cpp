@@ -9,7 +9,7 @@
 #include "autograd/backward.h"
 #include "core/backend.h"
 #include "nn/norm.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 #include "parallel/tensor/embedding.h"
 #include "parallel/tensor/linear.h"
 #include "tests/support/expect_error.h"

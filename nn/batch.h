@@ -1,0 +1,28 @@
+#pragma once
+#include "core/tensor.h"
+
+namespace triax::nn {
+
+/// In place of a serial number: evaluation, which drops nothing out.
+inline constexpr int64_t evaluation = -1;
+
+/// One micro-batch, as every layer of a model sees it. Nothing here assumes text.
+struct Batch {
+  Tensor input;       ///< any dtype; dim 0 counts samples
+  Tensor target;      ///< dim 0 counts samples; undefined: the model is asked for its prediction
+  int64_t first = 0;  ///< serial number of sample 0 since the start of training, or evaluation
+};
+
+/// `batch` on `device`.
+inline Batch to(const Batch& batch, Device device) {
+  auto move = [&](const Tensor& x) { return x.defined() ? x.to(device) : x; };
+  return {move(batch.input), move(batch.target), batch.first};
+}
+
+/// Serial number of the first of a rank's rows, where a sample has `rows_each` rows and the rank's
+/// first row is `first_row` of its micro-batch: what dropout is keyed by.
+inline int64_t serial_of_row(const Batch& batch, int64_t rows_each, int64_t first_row = 0) {
+  return batch.first == evaluation ? evaluation : batch.first * rows_each + first_row;
+}
+
+}  // namespace triax::nn

@@ -1,0 +1,19 @@
+#include "core/check.h"
+#include "parallel/comm/gpu/nccl_comm.h"
+
+// A build without NCCL.
+
+namespace triax::parallel {
+
+bool has_nccl() { return false; }
+
+std::string nccl_obstacle(Communicator&, Device) {
+  return "nccl: this build has none\n  Use --comm mpi, or build triax where NCCL and CUDA are.";
+}
+
+std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, Device device,
+                                         NcclOptions) {
+  fail(Exit::config, "{}", nccl_obstacle(*world, device));
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,274 @@
+#include "parallel/comm/gpu/nccl_comm.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+
+#include "core/backend.h"
+#include "core/check.h"
+#include "core/cuda/status.h"
+#include "parallel/comm/failure.h"
+#include "parallel/comm/gpu/device_comm.h"
+#include "parallel/comm/gpu/nccl_watch.h"
+#include "parallel/comm/launcher.h"
+
+namespace triax::parallel {
+namespace {
+
+constexpr int oldest = 22800;  // orders launches of communicators on streams of their own
+static_assert(NCCL_VERSION_CODE >= oldest, "triax needs NCCL 2.28 or later");
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return ncclFloat32;
+    case DType::f16:
+      return ncclFloat16;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f64:
+      return ncclFloat64;
+    case DType::i32:
+      return ncclInt32;
+    case DType::i64:
+      return ncclInt64;
+    case DType::u8:
+      return ncclUint8;
+  }
+  fail(Exit::internal, "nccl: unknown dtype");
+}
+
+ncclRedOp_t op_of(ReduceOp op) {
+  return op == ReduceOp::sum ? ncclSum : op == ReduceOp::max ? ncclMax : ncclMin;
+}
+
+/// What one rank has, on all its communicators.
+struct NcclRank {
+  NcclRank(int on, std::function<void(const Error&)> lost)
+      : device(on), watch(on, std::move(lost)) {}
+
+  /// An event that nobody looks at any more, or a new one.
+  std::shared_ptr<cuda::Event> event() {
+    if (events.empty() || events.front().use_count() > 1)
+      events.push_front(std::make_shared<cuda::Event>());
+    events.push_back(std::move(events.front()));
+    events.pop_front();
+    return events.back();
+  }
+
+  int device;
+  NcclWatch watch;
+  std::deque<std::shared_ptr<cuda::Event>> events;  ///< those used last at the end
+  std::vector<Transfer> abandoned;  ///< their tensors, until all communicators are gone
+};
+
+class NcclOperation final : public Operation {
+ public:
+  NcclOperation(Transfer t, std::shared_ptr<NcclRank> rank, std::shared_ptr<cuda::Event> done,
+                std::shared_ptr<Fault> fault)
+      : transfer_(std::move(t)),
+        rank_(std::move(rank)),
+        done_(std::move(done)),
+        fault_(std::move(fault)) {}
+
+  bool advance() override {
+    rank_->watch.check();
+    return !cuda::context(rank_->device).capturing() && done_->done();
+  }
+  void wait() override {
+    rank_->watch.check();
+    done_->hold(cuda::context(rank_->device).stream());
+  }
+  void abandon(std::exception_ptr error) noexcept override {
+    if (!fault_->error) fault_->error = error;
+    rank_->abandoned.push_back(std::move(transfer_));
+  }
+
+ private:
+  Transfer transfer_;
+  std::shared_ptr<NcclRank> rank_;
+  std::shared_ptr<cuda::Event> done_;
+  std::shared_ptr<Fault> fault_;
+};
+
+class NcclComm final : public DeviceComm {
+ public:
+  NcclComm(std::unique_ptr<Communicator> on, std::shared_ptr<NcclRank> rank,
+           std::shared_ptr<NcclHandle> handle)
+      : DeviceComm(std::move(on), {Device::Kind::cuda, rank->device}),
+        rank_(std::move(rank)),
+        handle_(std::move(handle)) {
+    rank_->watch.add(handle_);
+    if (size() == 2) connect();
+  }
+  ~NcclComm() override {
+    if (fault()->error) handle_->abort();
+    handle_->close();
+  }
+  const char* transport() const override { return "NCCL"; }
+
+ private:
+  Work start_on_device(Transfer t) override {
+    rank_->watch.check();
+    if (t.call.numel == 0) return {};
+    auto done = queue(t.call, [&](ncclComm_t comm) { return ask(t, comm); });
+    return Work(std::make_shared<NcclOperation>(std::move(t), rank_, std::move(done), fault()));
+  }
+
+  /// After what the compute stream holds now.
+  std::shared_ptr<cuda::Event> queue(const Call& call,
+                                     const std::function<ncclResult_t(ncclComm_t)>& ask_nccl) {
+    ready_.record(cuda::context(rank_->device).stream());
+    ready_.hold(handle_->stream());
+    handle_->run(name(call.kind).data(), ask_nccl);
+    auto done = rank_->event();
+    done->record(handle_->stream());
+    ++calls_;  // what is captured is watched by what is queued behind its launch
+    if (!cuda::context(rank_->device).capturing()) rank_->watch.watch(call, calls_, handle_, done);
+    return done;
+  }
+
+  ncclResult_t ask(const Transfer& t, ncclComm_t comm) const {
+    const Call& c = t.call;
+    const void* from = t.from.defined() ? t.from.data() : nullptr;
+    void* to = t.to.defined() ? t.to.data() : nullptr;
+    auto n = size_t(c.numel);
+    ncclDataType_t type = type_of(c.dtype);
+    cudaStream_t stream = handle_->stream();
+    switch (c.kind) {
+      case Call::all_reduce:
+        return ncclAllReduce(from, to, n, type, op_of(c.op), comm, stream);
+      case Call::all_gather:
+        return ncclAllGather(from, to, n, type, comm, stream);
+      case Call::reduce_scatter:
+        return ncclReduceScatter(from, to, n, type, op_of(c.op), comm, stream);
+      case Call::broadcast:
+        return ncclBroadcast(from ? from : to, to ? to : const_cast<void*>(from), n, type, c.peer,
+                             comm, stream);
+      case Call::reduce:
+        return ncclReduce(from, to, n, type, op_of(c.op), c.peer, comm, stream);
+      case Call::gather:
+        return ncclGather(from, to, n, type, c.peer, comm, stream);
+      case Call::scatter:
+        return ncclScatter(from, to, n, type, c.peer, comm, stream);
+      case Call::send:
+        return ncclSend(from, n, type, c.peer, comm, stream);
+      case Call::recv:
+        return ncclRecv(to, n, type, c.peer, comm, stream);
+      case Call::barrier:
+      case Call::split:
+        break;  // never of tensors on a GPU
+    }
+    return ncclInvalidUsage;
+  }
+
+  /// NCCL connects two ranks at their first message and lets neither go on before. A pipeline's
+  /// stages come to their first messages in different orders, so that is done here, where both are.
+  void connect() {
+    Tensor bytes = empty({2}, u8);
+    Call call{.kind = Call::split, .numel = 1, .place = Place::here()};
+    auto done = queue(call, [&](ncclComm_t comm) {
+      auto* data = static_cast<char*>(bytes.data());
+      ncclResult_t first = ncclGroupStart();
+      if (first == ncclSuccess)
+        first = ncclSend(data, 1, ncclUint8, 1 - rank(), comm, handle_->stream());
+      if (first == ncclSuccess || first == ncclInProgress)
+        first = ncclRecv(data + 1, 1, ncclUint8, 1 - rank(), comm, handle_->stream());
+      ncclResult_t end = ncclGroupEnd();
+      return first == ncclSuccess || first == ncclInProgress ? end : first;
+    });
+    done->hold(cuda::context(rank_->device).stream());
+  }
+
+  std::unique_ptr<Communicator> on(std::unique_ptr<Communicator> part, int color) override {
+    int nccl_color = part->size() > 1 ? color : NCCL_SPLIT_NOCOLOR;
+    auto handle = std::make_shared<NcclHandle>(part->group(), *handle_, nccl_color);
+    return std::make_unique<NcclComm>(std::move(part), rank_, std::move(handle));
+  }
+
+  std::shared_ptr<NcclRank> rank_;
+  std::shared_ptr<NcclHandle> handle_;
+  cuda::Event ready_;
+  int64_t calls_ = 0;
+};
+
+/// A name of this GPU that no other has, on any host.
+struct GpuName {
+  char uuid[16];
+  bool operator==(const GpuName&) const = default;
+};
+
+std::vector<GpuName> gpus_of(Communicator& world, int device) {
+  cudaDeviceProp properties;
+  cuda::require(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  Tensor mine = triax::empty({sizeof(GpuName)}, u8, cpu);
+  std::memcpy(mine.data(), properties.uuid.bytes, sizeof(GpuName));
+  Tensor all = triax::empty({world.size() * int64_t(sizeof(GpuName))}, u8, cpu);
+  world.all_gather(mine, all).wait();
+  std::vector<GpuName> names(static_cast<size_t>(world.size()));
+  std::memcpy(names.data(), all.data(), all.bytes());
+  return names;
+}
+
+void end_process(const Error& error) {
+  say_failure(error, announced_by_launcher().rank);
+  std::_Exit(int(error.code()));
+}
+
+std::string version_text(int code) {
+  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
+}
+
+}  // namespace
+
+bool has_nccl() { return true; }
+
+std::string nccl_obstacle(Communicator& world, Device device) {
+  int version = 0, driver = 0;
+  cuda::require(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  if (std::min(driver, CUDART_VERSION) < 12030)  // NCCL would let communicators wait for each other
+    return fmt::format(
+        "nccl: the driver is one for CUDA {}.{}; 12.3 or later is needed\n"
+        "  Update it, or use --comm mpi.",
+        driver / 1000, driver % 1000 / 10);
+  ncclGetVersion(&version);
+  if (version < oldest)
+    return fmt::format(
+        "nccl: version {} was found; 2.28 or later is needed\n"
+        "  Put the directory of another libnccl.so.2 first in LD_LIBRARY_PATH, or use --comm mpi.",
+        version_text(version));
+  auto names = gpus_of(world, device.index);
+  for (size_t a = 0; a < names.size(); ++a)
+    for (size_t b = a + 1; b < names.size(); ++b)
+      if (names[a] == names[b])
+        return fmt::format(
+            "nccl: ranks {} and {} have the same GPU; NCCL needs one for each rank\n"
+            "  Start no more ranks on a host than it has GPUs (with --device cuda each takes its "
+            "own),\n  or use --comm mpi, which lets ranks share a GPU.",
+            a, b);
+  return {};
+}
+
+std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, Device device,
+                                         NcclOptions options) {
+  std::string obstacle = nccl_obstacle(*world, device);
+  check_input(obstacle.empty(), Exit::config, "{}", obstacle);
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+  cuda::context(device.index);
+  ncclUniqueId id{};
+  if (world->rank() == 0)
+    if (ncclResult_t made = ncclGetUniqueId(&id); made != ncclSuccess)
+      throw nccl_error(made, "ncclGetUniqueId", nullptr);
+  Tensor bytes = triax::empty({sizeof id}, u8, cpu);
+  std::memcpy(bytes.data(), &id, sizeof id);
+  world->broadcast(bytes, 0).wait();
+  std::memcpy(&id, bytes.data(), sizeof id);
+  auto rank = std::make_shared<NcclRank>(device.index,
+                                         options.lost ? std::move(options.lost) : end_process);
+  auto handle = std::make_shared<NcclHandle>(world->group(), id);
+  return std::make_unique<NcclComm>(std::move(world), std::move(rank), std::move(handle));
+}
+
+}  // namespace triax::parallel

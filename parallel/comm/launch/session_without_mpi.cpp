@@ -1,0 +1,23 @@
+#include <cstdio>
+#include <cstdlib>
+
+#include "parallel/comm/launch/session.h"
+#include "parallel/comm/launcher.h"
+
+namespace triax::parallel {
+
+Session::Session(int&, char**&) { check_announced(1); }
+Session::~Session() = default;
+
+std::unique_ptr<Communicator> Session::open(const WorldOptions& options, bool) {
+  return single_rank({.time_limit = options.time_limit});
+}
+
+void Session::close(std::unique_ptr<Communicator>) {}
+
+void Session::abort(int code) noexcept {
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
+}  // namespace triax::parallel

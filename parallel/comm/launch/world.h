@@ -1,0 +1,70 @@
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "parallel/comm/communicator.h"
+#include "parallel/comm/threads/thread_comm.h"
+
+namespace triax::parallel {
+
+class Session;
+
+/// What moves tensors of GPUs between ranks: NCCL, or the host's transport by way of the host's
+/// memory. `automatic`: NCCL if triax was built with it, there are several ranks, and each has a
+/// GPU of its own.
+enum class GpuTransport { automatic, nccl, host };
+
+struct WorldOptions {
+  double time_limit = Group::default_time_limit();  ///< seconds
+  /// Where tensors live that `comm()` moves. Of GPU `own_gpu`: the one whose number is the rank's
+  /// among the ranks of its host, modulo the GPUs that this process may use.
+  Device device = cpu;
+  GpuTransport gpu_transport = GpuTransport::automatic;
+  static constexpr int own_gpu = -1;
+};
+
+/// All ranks of a run, as one of them sees it. Ranks are the processes that mpirun or srun
+/// started, or the threads of `run_worlds`; a process started by hand is a world of one.
+class World {
+ public:
+  /// Starts MPI if triax was built with it and a launcher is at work, and gives this rank its share
+  /// of the host's cores as OpenMP threads (unless OMP_NUM_THREADS is set). Collective. Throws
+  /// Error 78 if a launcher announced more ranks than there are, or the GPUs are not there or not
+  /// enough for the transport asked for. One at a time; argc and argv may lose MPI's arguments.
+  World(int& argc, char**& argv, WorldOptions options = {});
+  /// A rank that is a thread.
+  World(std::unique_ptr<Communicator> comm, int threads, WorldOptions options = {});
+  /// Collective, in normal flow. Communicators split from it must be gone.
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  /// The data plane, for tensors on its `device()` and on the CPU.
+  Communicator& comm() { return *comm_; }
+  /// A communicator apart, of the CPU, for hashes of configurations, errors, barriers around files.
+  Communicator& host() { return *host_; }
+  int rank() const { return comm_->rank(); }
+  int size() const { return comm_->size(); }
+  /// Among the ranks of this host.
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
+  /// OpenMP threads of this rank.
+  int threads() const { return threads_; }
+
+ private:
+  void bind(const WorldOptions& options);
+  std::unique_ptr<Session> session_;  ///< none: a thread
+  std::unique_ptr<Communicator> comm_, host_;
+  int local_rank_ = 0, local_size_ = 1, threads_ = 1;
+};
+
+/// Run `rank` on `ranks` threads of this process, each with a World. As `run_ranks`.
+void run_worlds(int ranks, const std::function<void(World& world)>& rank,
+                WorldOptions options = {});
+
+/// A whole program: runs `body`, and returns what `main` should. An exception of `body` becomes
+/// its exit code (Error::code; 71 out of memory; 70 others) and one report, last on stderr, from
+/// the rank that failed first; all other ranks are ended and stay silent.
+int run_main(int argc, char** argv, const std::function<int(int argc, char** argv)>& body);
+
+}  // namespace triax::parallel

@@ -1,0 +1,250 @@
+#include "parallel/comm/processes/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+#include "parallel/comm/disagree.h"
+#include "parallel/comm/processes/record.h"
+#include "parallel/comm/reduce.h"
+
+namespace triax::parallel {
+namespace {
+
+constexpr int record_tag = 1, message_record_tag = 2, message_tag = 3, first_collective_tag = 16;
+constexpr size_t chunk_bytes = size_t{1} << 22;
+
+struct Part {
+  std::byte* data;
+  size_t bytes;
+};
+
+/// Transfers in flight, with whom.
+class Flights {
+ public:
+  explicit Flights(Wire& wire) : wire_(wire) {}
+  void send(Part p, int to, int tag) {
+    if (p.bytes) open_.push_back({wire_.send(p.data, p.bytes, to, tag), to});
+  }
+  void receive(Part p, int from, int tag) {
+    if (p.bytes) open_.push_back({wire_.receive(p.data, p.bytes, from, tag), from});
+  }
+  bool landed() {
+    std::erase_if(open_, [&](const Open& o) { return wire_.finished(o.ticket); });
+    return open_.empty();
+  }
+  std::vector<int> peers() const {
+    std::vector<int> ranks;
+    for (const Open& o : open_) ranks.push_back(o.peer);
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    return ranks;
+  }
+
+ private:
+  struct Open {
+    Wire::Ticket ticket;
+    int peer;
+  };
+  Wire& wire_;
+  std::vector<Open> open_;
+};
+
+/// Each rank sends its record to the next one, so that a disagreement is seen by those on both
+/// sides of it. Data of a call that differs has another tag and is never taken for this call's.
+class Exchange final : public Pending {
+ public:
+  Exchange(std::shared_ptr<Lane> lane, Transfer t, Wire& wire, int64_t number)
+      : Pending(lane, std::move(t)),
+        group_(lane->group()),
+        n_(group_.size()),
+        me_(group_.rank),
+        number_(number),
+        size_(size_of(call().dtype)),
+        mine_bytes_(size_t(call().numel) * size_),
+        records_(wire),
+        data_(wire) {
+    size_t h = 1469598103934665603ull;
+    for (int64_t v : {number, int64_t(call().kind), int64_t(call().op), int64_t(call().dtype),
+                      int64_t(call().peer), call().numel})
+      h = (h ^ size_t(v)) * 1099511628211ull;
+    tag_ = first_collective_tag + int((h >> 32) % 32000);  // MPI promises tags up to 32767
+  }
+
+  bool step() override {
+    if (!begun_) begin();
+    if (!compared_ && records_.landed()) compare();
+    while (!moved_ && data_.landed()) moved_ = !next_round(round_++);
+    return compared_ && moved_;
+  }
+
+  std::vector<int> missing() const override { return compared_ ? data_.peers() : records_.peers(); }
+
+ private:
+  int left() const { return (me_ + n_ - 1) % n_; }
+
+  void begin() {
+    begun_ = true;
+    mine_ = Record::of(call());
+    records_.send({reinterpret_cast<std::byte*>(&mine_), sizeof mine_}, (me_ + 1) % n_, record_tag);
+    records_.receive({reinterpret_cast<std::byte*>(&left_), sizeof left_}, left(), record_tag);
+  }
+
+  void compare() {
+    Call other = left_.call();
+    if (!other.matches(call()))
+      throw disagreement(group_, number_ + 1, {left(), other}, {me_, call()});
+    compared_ = true;
+  }
+
+  /// Post the transfers of one round, after those of the one before have landed. False at the end.
+  bool next_round(int64_t round) {
+    if (call().kind == Call::barrier) return meet(round);
+    bool sums = call().kind == Call::all_reduce || call().kind == Call::reduce ||
+                call().kind == Call::reduce_scatter;
+    chunk_ = chunk_bytes / (to_slices() ? size_t(n_) : 1) / 64 * 64;
+    size_t per_chunk = sums ? 2 : 1;
+    begin_ = size_t(round) / per_chunk * chunk_;
+    bool second = size_t(round) % per_chunk == 1;
+    if (begin_ >= mine_bytes_) return false;
+    bytes_ = std::min(chunk_, mine_bytes_ - begin_);
+    if (!sums) copy_out();
+    else if (!second) spread();
+    else collect();
+    return true;
+  }
+
+  /// After round k everybody knows of 2^k ranks (Hensgen, Finkel and Manber 1988).
+  bool meet(int64_t round) {
+    int64_t step = int64_t{1} << round;
+    if (step >= n_) return false;
+    data_.send({&token_, 1}, int((me_ + step) % n_), tag_);
+    data_.receive({&token_, 1}, int((me_ + n_ - step % n_) % n_), tag_);
+    return true;
+  }
+
+  bool to_slices() const { return call().kind == Call::reduce_scatter; }
+
+  /// Which bytes of the input rank r sums in this chunk.
+  Part slice(std::byte* x, int r) const {
+    if (to_slices()) return {x + size_t(r) * mine_bytes_ + begin_, bytes_};
+    size_t count = bytes_ / size_, n = size_t(n_);
+    size_t first = count * size_t(r) / n, last = count * size_t(r + 1) / n;
+    return {x + begin_ + first * size_, (last - first) * size_};
+  }
+
+  void spread() {
+    size_t mine = slice(from(), me_).bytes;
+    scratch_.resize(mine * size_t(n_));
+    for (int r = 0; r < n_; ++r) {
+      if (r == me_) continue;
+      data_.send(slice(from(), r), r, tag_);
+      data_.receive({scratch_.data() + size_t(r) * mine, mine}, r, tag_);
+    }
+  }
+
+  void collect() {
+    Part mine = slice(from(), me_);
+    std::vector<const std::byte*> parts;
+    for (int r = 0; r < n_; ++r)
+      parts.push_back(r == me_ ? mine.data : scratch_.data() + size_t(r) * mine.bytes);
+    std::byte* sum = to_slices() ? to() + begin_
+                     : to()      ? slice(to(), me_).data
+                                 : scratch_.data() + size_t(me_) * mine.bytes;
+    reduce(call().op, call().dtype, parts, {&sum, 1}, int64_t(mine.bytes / size_));
+    if (to_slices()) return;
+    for (int r = 0; r < n_; ++r) {
+      if (r == me_) continue;
+      if (call().peer < 0 || call().peer == r) data_.send({sum, mine.bytes}, r, tag_);
+      if (to()) data_.receive(slice(to(), r), r, tag_);
+    }
+  }
+
+  void copy_out() {
+    int root = call().peer;
+    auto piece = [&](std::byte* x, int slice_of) {
+      return Part{x + size_t(slice_of) * mine_bytes_ + begin_, bytes_};
+    };
+    bool in_slices = call().kind == Call::scatter, whole = call().kind == Call::broadcast;
+    for (int r = 0; r < n_; ++r) {
+      bool takes = root < 0 || (call().kind == Call::gather ? r == root : r != root);
+      bool brings = root < 0 || (call().kind == Call::gather ? r != root : r == root);
+      bool i_take = root < 0 || (call().kind == Call::gather ? me_ == root : me_ != root);
+      bool i_bring = root < 0 || (call().kind == Call::gather ? me_ != root : me_ == root);
+      if (r == me_) copy_own(piece, in_slices, whole);
+      else {
+        if (i_bring && takes) data_.send(piece(from(), in_slices ? r : 0), r, tag_);
+        if (i_take && brings) data_.receive(piece(to(), in_slices || whole ? 0 : r), r, tag_);
+      }
+    }
+  }
+
+  template <class Piece> void copy_own(const Piece& piece, bool in_slices, bool whole) {
+    if (whole || !from() || !to()) return;
+    Part x = piece(from(), in_slices ? me_ : 0), y = piece(to(), in_slices ? 0 : me_);
+    if (x.data != y.data) std::memcpy(y.data, x.data, x.bytes);
+  }
+
+  const Group& group_;
+  int n_, me_, tag_;
+  int64_t number_, round_ = 0;
+  size_t size_, mine_bytes_, chunk_ = 0, begin_ = 0, bytes_ = 0;
+  Record mine_, left_;
+  Flights records_, data_;
+  std::vector<std::byte> scratch_;
+  std::byte token_{};
+  bool begun_ = false, compared_ = false, moved_ = false;
+};
+
+class Message final : public Pending {
+ public:
+  Message(std::shared_ptr<Lane> lane, Transfer t, Wire& wire)
+      : Pending(lane, std::move(t)), group_(lane->group()), record_flight_(wire), data_(wire) {
+    Part record{reinterpret_cast<std::byte*>(&record_), sizeof record_};
+    if (sends()) {
+      record_ = Record::of(call());
+      record_flight_.send(record, call().peer, message_record_tag);
+      data_.send({from(), transfer().from.bytes()}, call().peer, message_tag);
+    } else {
+      record_flight_.receive(record, call().peer, message_record_tag);
+      data_.receive({to(), transfer().to.bytes()}, call().peer, message_tag);
+    }
+  }
+
+  bool step() override {
+    if (!compared_ && record_flight_.landed()) compare();
+    return compared_ && data_.landed();
+  }
+
+  std::vector<int> missing() const override { return {call().peer}; }
+
+ private:
+  bool sends() const { return call().kind == Call::send; }
+
+  void compare() {
+    Call other = record_.call();
+    if (!sends() && (other.dtype != call().dtype || other.numel != call().numel))
+      throw disagreement(group_, 0, {call().peer, other}, {group_.rank, call()});
+    compared_ = true;
+  }
+
+  const Group& group_;
+  Record record_;
+  Flights record_flight_, data_;
+  bool compared_ = false;
+};
+
+}  // namespace
+
+Wire::~Wire() = default;
+
+std::shared_ptr<Pending> exchange(std::shared_ptr<Lane> lane, Transfer t, Wire& wire,
+                                  int64_t number) {
+  return std::make_shared<Exchange>(std::move(lane), std::move(t), wire, number);
+}
+
+std::shared_ptr<Pending> message(std::shared_ptr<Lane> lane, Transfer t, Wire& wire) {
+  return std::make_shared<Message>(std::move(lane), std::move(t), wire);
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,260 @@
+#include "parallel/comm/processes/mpi_comm.h"
+
+#include <mpi.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+#include "core/check.h"
+#include "parallel/comm/cores.h"
+#include "parallel/comm/deadline.h"
+#include "parallel/comm/processes/exchange.h"
+#include "parallel/comm/processes/window.h"
+
+namespace triax::parallel {
+namespace {
+
+void check_mpi(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  fail(Exit::peer_lost, "MPI: {} failed: {}", what, std::string(text, size_t(length)));
+}
+
+bool environment_says(const char* variable, const char* value) {
+  const char* text = std::getenv(variable);
+  return text && !std::strcmp(text, value);
+}
+
+class MpiWire final : public Wire {
+ public:
+  MpiWire(MPI_Comm comm, bool synchronous) : comm_(comm), synchronous_(synchronous) {}
+
+  Ticket send(const void* data, size_t bytes, int to, int tag) override {
+    Ticket t = open();
+    auto post = synchronous_ ? MPI_Issend : MPI_Isend;
+    for (size_t at = 0; at < bytes; at += limit)
+      check_mpi(post(static_cast<const char*>(data) + at, int(std::min(limit, bytes - at)),
+                     MPI_BYTE, to, tag, comm_, &requests_[size_t(t)].emplace_back()),
+                "send");
+    return t;
+  }
+
+  Ticket receive(void* data, size_t bytes, int from, int tag) override {
+    Ticket t = open();
+    for (size_t at = 0; at < bytes; at += limit)
+      check_mpi(MPI_Irecv(static_cast<char*>(data) + at, int(std::min(limit, bytes - at)), MPI_BYTE,
+                          from, tag, comm_, &requests_[size_t(t)].emplace_back()),
+                "receive");
+    return t;
+  }
+
+  bool finished(Ticket t) override {
+    auto& r = requests_[size_t(t)];
+    int all = 0;
+    check_mpi(MPI_Testall(int(r.size()), r.data(), &all, MPI_STATUSES_IGNORE), "transfer");
+    if (!all) return false;
+    r.clear();
+    closed_.push_back(t);
+    return true;
+  }
+
+ private:
+  static constexpr size_t limit = size_t{1} << 30;  // MPI counts in int
+  Ticket open() {
+    if (closed_.empty()) {
+      requests_.emplace_back();
+      return Ticket(requests_.size() - 1);
+    }
+    Ticket t = closed_.back();
+    closed_.pop_back();
+    return t;
+  }
+
+  MPI_Comm comm_;
+  bool synchronous_;
+  std::vector<std::vector<MPI_Request>> requests_;
+  std::vector<Ticket> closed_;
+};
+
+/// What MPI holds for a world. Communicators and the window can only be freed by all ranks
+/// together, so they all wait for the orderly end.
+struct Resources {
+  MpiOptions options;
+  std::vector<MPI_Comm> comms;  ///< in the order made
+  MPI_Comm host = MPI_COMM_NULL;
+  MPI_Win window = MPI_WIN_NULL;
+  std::shared_ptr<SharedMemory> memory;  ///< none: between hosts always
+  std::shared_ptr<Allocator> allocator;  ///< of that memory
+  std::vector<int> host_rank;            ///< by world rank; -1 on another host
+};
+
+/// Room for one rank's segment. Only pages that are used count, so ask for plenty; but Open MPI
+/// refuses (loudly) what the file system could not hold.
+int64_t segment_bytes(int ranks) {
+  struct statvfs fs;
+  if (statvfs("/dev/shm", &fs) != 0) return 0;
+  int64_t free = int64_t(fs.f_bavail) * int64_t(fs.f_frsize);
+  return std::min<int64_t>(free / 10 * 9 / ranks, int64_t{64} << 30) >> 21 << 21;
+}
+
+void open_window(Resources& r) {
+  constexpr int64_t least = 8 << 20;
+  constexpr size_t page = 4096;
+  int n = 0, mine = 0;
+  MPI_Comm_size(r.host, &n);
+  MPI_Comm_rank(r.host, &mine);
+  int64_t bytes = n > 1 && n <= WindowControl::max_ranks && r.options.window ? segment_bytes(n) : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_INT64_T, MPI_MIN, r.host);
+  if (bytes < least) return;
+  MPI_Info info;
+  MPI_Info_create(&info);
+  MPI_Info_set(info, "alloc_shared_noncontig", "true");  // every segment on pages of its own
+  void* base = nullptr;
+  int failed =
+      MPI_Win_allocate_shared(MPI_Aint(bytes), 1, info, r.host, &base, &r.window) != MPI_SUCCESS;
+  MPI_Info_free(&info);
+  MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, r.host);
+  if (failed) return;
+  std::vector<std::byte*> segments;
+  for (int p = 0; p < n; ++p) {
+    MPI_Aint size = 0;
+    int unit = 0;
+    void* data = nullptr;
+    check_mpi(MPI_Win_shared_query(r.window, p, &size, &unit, &data), "MPI_Win_shared_query");
+    // MPI keeps a few bytes for itself before the segment; pages begin at the same place for all.
+    auto at = reinterpret_cast<uintptr_t>(data);
+    segments.push_back(static_cast<std::byte*>(data) + ((at + page - 1) / page * page - at));
+  }
+  r.memory = std::make_shared<SharedMemory>(std::move(segments), size_t(bytes) - page, mine);
+  r.allocator = shared_allocator(r.memory);
+}
+
+class MpiComm final : public Communicator {
+ public:
+  MpiComm(std::shared_ptr<Resources> resources, MPI_Comm comm, Group g)
+      : Communicator(std::move(g)),
+        resources_(std::move(resources)),
+        comm_(comm),
+        lane_(std::make_shared<Lane>(group(), fault(), resources_->options.crowded)),
+        wire_(std::make_shared<MpiWire>(comm, resources_->options.synchronous_sends)) {
+    open_window_group();
+    lane_->keep(wire_);
+    lane_->keep(window_);
+  }
+
+  std::shared_ptr<Allocator> allocator() override {
+    return window_ ? resources_->allocator : Communicator::allocator();
+  }
+  const char* transport() const override { return window_ ? "shared memory" : "MPI"; }
+  std::shared_ptr<Resources> resources() { return resources_; }
+
+ private:
+  void open_window_group() {
+    bool one_host = resources_->memory && size() > 1;
+    for (int r : group().members) one_host = one_host && resources_->host_rank[size_t(r)] >= 0;
+    int everywhere = one_host;
+    MPI_Allreduce(MPI_IN_PLACE, &everywhere, 1, MPI_INT, MPI_MIN, comm_);
+    if (!everywhere) return;
+    SharedMemory& memory = *resources_->memory;
+    SharedMemory::Address where;
+    if (rank() == 0)
+      if (void* data = memory.allocate(WindowControl::bytes(size()))) {
+        std::memset(data, 0, WindowControl::bytes(size()));
+        where = memory.find(data);
+      }
+    MPI_Bcast(&where, sizeof where, MPI_BYTE, 0, comm_);
+    int usable = where.segment >= 0;
+    if (usable) {
+      auto* control = reinterpret_cast<WindowControl*>(memory.at(where));
+      window_ = std::make_shared<WindowGroup>(resources_->memory, control, group());
+      usable = window_->usable();
+    }
+    MPI_Allreduce(MPI_IN_PLACE, &usable, 1, MPI_INT, MPI_MIN, comm_);  // and all have made theirs
+    if (!usable) window_ = nullptr;
+  }
+
+  Work start(Transfer t) override {
+    for (const Tensor* x : {&t.from, &t.to})
+      check(!x->defined() || x->device() == cpu, "{}: {}; expected a tensor on the cpu",
+            name(t.call.kind), triax::describe(*x));
+    if (t.call.kind == Call::send || t.call.kind == Call::recv)
+      return lane_->add_message(message(lane_, std::move(t), *wire_));
+    int64_t number = collectives_++;
+    return lane_->add_collective(window_ ? window_->operation(lane_, std::move(t))
+                                         : exchange(lane_, std::move(t), *wire_, number));
+  }
+
+  std::unique_ptr<Communicator> start_split(Group g, int, int color) override {
+    Deadline deadline("split into " + g.name, resources_->options.time_limit);
+    MPI_Comm comm = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(comm_, color, g.rank, &comm), "MPI_Comm_split");
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    resources_->comms.push_back(comm);
+    return std::make_unique<MpiComm>(resources_, comm, std::move(g));
+  }
+
+  std::shared_ptr<Resources> resources_;
+  MPI_Comm comm_;
+  std::shared_ptr<Lane> lane_;
+  std::shared_ptr<MpiWire> wire_;
+  std::shared_ptr<WindowGroup> window_;
+  int64_t collectives_ = 0;
+};
+
+}  // namespace
+
+bool MpiOptions::default_window() { return !environment_says("TRIAX_WINDOW", "off"); }
+bool MpiOptions::default_synchronous_sends() {
+  return environment_says("TRIAX_SYNCHRONOUS_SENDS", "on");
+}
+
+std::unique_ptr<Communicator> mpi_world(MpiOptions options) {
+  Deadline deadline("start of the world", Deadline::of_start());
+  auto r = std::make_shared<Resources>();
+  r->options = options;
+  MPI_Comm world = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+  r->comms.push_back(world);
+  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &r->host),
+            "MPI_Comm_split_type");
+  MPI_Comm_set_errhandler(r->host, MPI_ERRORS_RETURN);
+
+  Group g{.name = "world", .time_limit = options.time_limit};
+  int size = 0, on_host = 0;
+  MPI_Comm_rank(world, &g.rank);
+  MPI_Comm_size(world, &size);
+  MPI_Comm_size(r->host, &on_host);
+  g.members.resize(size_t(size));
+  std::iota(g.members.begin(), g.members.end(), 0);
+
+  std::vector<int> ranks_here(static_cast<size_t>(on_host));
+  MPI_Allgather(&g.rank, 1, MPI_INT, ranks_here.data(), 1, MPI_INT, r->host);
+  r->host_rank.assign(size_t(size), -1);
+  for (int p = 0; p < on_host; ++p) r->host_rank[size_t(ranks_here[size_t(p)])] = p;
+  open_window(*r);
+  return std::make_unique<MpiComm>(r, world, std::move(g));
+}
+
+void close_mpi_world(std::unique_ptr<Communicator> world) {
+  auto* comm = dynamic_cast<MpiComm*>(world.get());
+  check(comm != nullptr, "close_mpi_world: not a world of MPI");
+  auto resources = comm->resources();
+  Resources& r = *resources;
+  Deadline deadline("end of the world", r.options.time_limit);
+  world.reset();
+  r.allocator = nullptr;
+  int alone = r.memory.use_count() <= 1;
+  MPI_Allreduce(MPI_IN_PLACE, &alone, 1, MPI_INT, MPI_MIN, r.comms[0]);
+  if (alone && r.window != MPI_WIN_NULL) MPI_Win_free(&r.window);
+  for (auto it = r.comms.rbegin(); it != r.comms.rend(); ++it) MPI_Comm_free(&*it);
+  r.comms.clear();
+  if (r.host != MPI_COMM_NULL) MPI_Comm_free(&r.host);
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,92 @@
+#include "parallel/comm/processes/staging.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "parallel/comm/reduce.h"
+
+namespace triax::parallel {
+namespace {
+
+/// Kinds whose input is one slice for each rank.
+bool brings_slices(Call::Kind k) { return k == Call::reduce_scatter || k == Call::scatter; }
+
+}  // namespace
+
+Staging::Staging(const Call& call, int rank, int ranks, size_t buffer_bytes)
+    : call_(call),
+      rank_(rank),
+      ranks_(ranks),
+      size_(size_of(call.dtype)),
+      mine_bytes_(size_t(call.numel) * size_),
+      round_bytes_(buffer_bytes / (brings_slices(call.kind) ? size_t(ranks) : 1) / 64 * 64),
+      rounds_(int64_t((mine_bytes_ + round_bytes_ - 1) / round_bytes_)),
+      reduces_first_(call.kind == Call::all_reduce && ranks > 2 && mine_bytes_ > 4096) {}
+
+Staging::Part Staging::part(int64_t round) const {
+  size_t begin = size_t(round) * round_bytes_;
+  return {begin, std::min(round_bytes_, mine_bytes_ - begin)};
+}
+
+Staging::Part Staging::slice(Part p, int rank) const {
+  size_t count = p.bytes / size_, n = size_t(ranks_), r = size_t(rank);
+  size_t begin = count * r / n, end = count * (r + 1) / n;
+  return {begin * size_, (end - begin) * size_};
+}
+
+void Staging::put(int64_t round, const std::byte* from, std::byte* buffer) const {
+  Part p = part(round);
+  int slices = brings_slices(call_.kind) ? ranks_ : 1;
+  for (int s = 0; s < slices; ++s)
+    std::memcpy(buffer + size_t(s) * p.bytes, from + size_t(s) * mine_bytes_ + p.begin, p.bytes);
+}
+
+void Staging::reduce_slice(int64_t round, const std::vector<std::byte*>& buffers) const {
+  Part s = slice(part(round), rank_);
+  std::vector<const std::byte*> from;
+  for (auto* b : buffers) from.push_back(b + s.begin);
+  std::byte* to = buffers[size_t(rank_)] + s.begin;
+  reduce(call_.op, call_.dtype, from, {&to, 1}, int64_t(s.bytes / size_));
+}
+
+void Staging::take(int64_t round, const std::vector<std::byte*>& buffers, std::byte* to) const {
+  Part p = part(round);
+  const std::byte* root = call_.peer >= 0 ? buffers[size_t(call_.peer)] : nullptr;
+  auto sum = [&](size_t at) {
+    std::vector<const std::byte*> from;
+    for (auto* b : buffers) from.push_back(b + at);
+    std::byte* y = to + p.begin;
+    reduce(call_.op, call_.dtype, from, {&y, 1}, int64_t(p.bytes / size_));
+  };
+  switch (call_.kind) {
+    case Call::all_reduce:
+      if (!reduces_first_) return sum(0);
+      for (int r = 0; r < ranks_; ++r) {
+        Part s = slice(p, r);
+        std::memcpy(to + p.begin + s.begin, buffers[size_t(r)] + s.begin, s.bytes);
+      }
+      return;
+    case Call::reduce:
+      return sum(0);
+    case Call::reduce_scatter:
+      return sum(size_t(rank_) * p.bytes);
+    case Call::all_gather:
+    case Call::split:
+    case Call::gather:
+      for (size_t r = 0; r < buffers.size(); ++r)
+        std::memcpy(to + r * mine_bytes_ + p.begin, buffers[r], p.bytes);
+      return;
+    case Call::broadcast:
+      std::memcpy(to + p.begin, root, p.bytes);
+      return;
+    case Call::scatter:
+      std::memcpy(to + p.begin, root + size_t(rank_) * p.bytes, p.bytes);
+      return;
+    case Call::barrier:
+    case Call::send:
+    case Call::recv:
+      return;
+  }
+}
+
+}  // namespace triax::parallel

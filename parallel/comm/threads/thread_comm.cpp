@@ -1,0 +1,197 @@
+#include "parallel/comm/threads/thread_comm.h"
+
+#include <chrono>
+#include <numeric>
+#include <optional>
+#include <thread>
+
+#include "core/check.h"
+#include "parallel/comm/cores.h"
+#include "parallel/comm/disagree.h"
+#include "parallel/comm/progress.h"
+#include "parallel/comm/threads/meeting.h"
+
+namespace triax::parallel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Thrown where the reason lies with another rank.
+class PeerFailed final : public Error {
+ public:
+  using Error::Error;
+};
+
+class ThreadOperation final : public Operation {
+ public:
+  struct Parts {
+    std::shared_ptr<Hub> hub;
+    int rank;  ///< in the group
+    Call call;
+    std::shared_ptr<Meeting> meeting;  ///< of a collective
+    std::shared_ptr<Message> message;  ///< or of a send or recv
+  };
+  ThreadOperation(Parts parts, std::function<void(std::exception_ptr)> spoil)
+      : p_(std::move(parts)), spoil_(std::move(spoil)) {}
+
+  bool advance() override {
+    std::unique_lock lock(p_.hub->mutex);
+    if (!met()) {
+      throw_if_hopeless();
+      return false;
+    }
+    lock.unlock();
+    help();
+    if (!p_.meeting->finished()) return false;
+    leave();
+    return true;
+  }
+
+  void wait() override {
+    Progress::of_this_thread().settle();
+    auto limit = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                    std::chrono::duration<double>(p_.hub->group.time_limit));
+    std::unique_lock lock(p_.hub->mutex);
+    while (!met()) {
+      throw_if_hopeless();
+      if (p_.hub->changed.wait_until(lock, limit) == std::cv_status::timeout && !met())
+        throw no_progress(p_.hub->group, p_.call, missing());
+    }
+    lock.unlock();
+    help();
+    if (!p_.meeting->finished()) {  // others are still at their last pieces; they do not block
+      lock.lock();
+      p_.hub->changed.wait(lock, [&] { return p_.meeting->finished(); });
+    }
+    leave();
+  }
+
+  void abandon(std::exception_ptr error) noexcept override {
+    spoil_(error);
+    p_.hub->fate->fail(fmt::format("rank {} left {} unfinished", world_rank(), describe(p_.call)));
+  }
+
+ private:
+  int world_rank() const { return p_.hub->group.members[size_t(p_.rank)]; }
+
+  /// Under the lock: everybody is here.
+  bool met() {
+    if (p_.message) p_.meeting = p_.message->meeting;
+    if (p_.meeting && p_.meeting->mismatch) throw Error(*p_.meeting->mismatch);
+    return p_.meeting && p_.meeting->ready();
+  }
+
+  std::vector<int> missing() const {
+    if (p_.message) return {p_.call.peer};
+    return {p_.meeting->missing.begin(), p_.meeting->missing.end()};
+  }
+
+  void throw_if_hopeless() const {
+    Fate& fate = *p_.hub->fate;
+    if (fate.failed())
+      throw PeerFailed(Exit::peer_lost, fmt::format("{}: {}", describe(p_.call), fate.why()));
+    for (int r : missing())
+      if (int world = p_.hub->group.members[size_t(r)]; fate.ended(world))
+        throw Error(Exit::mismatch,
+                    fmt::format("ranks disagree, group {}\n  rank {}: {}\n  rank {}: returned",
+                                p_.hub->group.str(), world_rank(), located(p_.call), world));
+  }
+
+  void help() {
+    if (p_.meeting->help()) p_.hub->notify();
+  }
+
+  void leave() {
+    p_.meeting->leave(p_.message ? (p_.call.kind == Call::recv) : p_.rank);
+    p_.message = nullptr;
+  }
+
+  Parts p_;
+  std::function<void(std::exception_ptr)> spoil_;
+};
+
+}  // namespace
+
+ThreadComm::ThreadComm(std::shared_ptr<Hub> hub, Group group)
+    : Communicator(std::move(group)), hub_(std::move(hub)) {}
+
+Work ThreadComm::start(Transfer t) {
+  ThreadOperation::Parts parts{hub_, rank(), t.call, nullptr, nullptr};
+  if (t.call.kind == Call::send || t.call.kind == Call::recv) parts.message = hub_->post(rank(), t);
+  else parts.meeting = hub_->meet(rank(), collectives_++, t);
+  return Work(std::make_shared<ThreadOperation>(
+      std::move(parts), [f = fault()](std::exception_ptr error) { f->error = error; }));
+}
+
+std::unique_ptr<Communicator> ThreadComm::start_split(Group g, int number, int color) {
+  auto hub = hub_->child(g, number, color);
+  return std::make_unique<ThreadComm>(std::move(hub), std::move(g));
+}
+
+namespace {
+
+Group world_group(int ranks, const ThreadOptions& options) {
+  Group all{.name = "world", .members = std::vector<int>(size_t(ranks))};
+  all.time_limit = options.time_limit;
+  std::iota(all.members.begin(), all.members.end(), 0);
+  return all;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> single_rank(ThreadOptions options) {
+  Group all = world_group(1, options);
+  return std::make_unique<ThreadComm>(std::make_shared<Hub>(all, std::make_shared<Fate>(1)), all);
+}
+
+void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, ThreadOptions options) {
+  run_thread_ranks(
+      ranks,
+      [&](std::unique_ptr<Communicator> world) {
+        rank(*world);
+        world->check_usable();
+      },
+      options);
+}
+
+void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Communicator>)>& rank,
+                      ThreadOptions options) {
+  Group all = world_group(ranks, options);
+  auto fate = std::make_shared<Fate>(ranks);
+  auto hub = std::make_shared<Hub>(all, fate);
+  fate->join(hub);
+
+  std::mutex mutex;
+  std::exception_ptr first, consequence;
+  auto run = [&](int r) {
+    memory::set_counter(std::make_shared<memory::Counter>());
+    set_rank_threads(usable_cores(), ranks);
+    std::string why;
+    auto note = [&](std::exception_ptr& place) {
+      std::lock_guard guard(mutex);
+      if (!place) place = std::current_exception();
+    };
+    try {
+      Group mine = all;
+      mine.rank = r;
+      rank(std::make_unique<ThreadComm>(hub, mine));
+      return fate->end(r);
+    } catch (const PeerFailed& e) {
+      note(consequence);
+      why = e.what();
+    } catch (const std::exception& e) {
+      note(first);
+      why = e.what();
+    } catch (...) {
+      note(first);
+      why = "an exception of unknown type";
+    }
+    fate->fail(fmt::format("rank {} failed: {}", r, why));
+  };
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) threads.emplace_back(run, r);
+  for (auto& t : threads) t.join();
+  if (first || consequence) std::rethrow_exception(first ? first : consequence);
+}
+
+}  // namespace triax::parallel

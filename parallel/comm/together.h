@@ -1,0 +1,25 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "parallel/comm/communicator.h"
+
+// Texts and errors among ranks, as u8 tensors on the CPU. All calls are collective, and return only
+// after every rank has made them.
+namespace triax::parallel {
+
+/// Rank 0's text, on every rank.
+std::string broadcast_text(Communicator& ranks, const std::string& text);
+
+/// On rank 0 the texts of all ranks, in their order; empty elsewhere.
+std::vector<std::string> gather_text(Communicator& ranks, const std::string& text);
+
+/// Do `work`, then wait for all: a barrier that carries success or failure. If the work failed on
+/// any rank, every rank throws the Error of the lowest one that failed.
+void together(Communicator& ranks, const std::function<void()>& work);
+
+/// `together` for what only rank 0 does; every rank gets the text it returns.
+std::string on_first(Communicator& ranks, const std::function<std::string()>& work);
+
+}  // namespace triax::parallel

@@ -1,0 +1,203 @@
+#include "parallel/parity/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/check.h"
+
+namespace triax::parallel {
+namespace {
+
+double largest(const Wholes& all) {
+  double top = 0;
+  for (auto& [name, whole] : all)
+    for (float v : whole.values) top = std::max(top, std::abs(double(v)));
+  return top;
+}
+
+/// The best factor that makes `other` of `right`.
+double factor_of(const Assembled& right, const Assembled& other) {
+  double both = 0, square = 0;
+  for (size_t i = 0; i < right.values.size(); ++i) {
+    both += double(right.values[i]) * other.values[i];
+    square += double(right.values[i]) * right.values[i];
+  }
+  return square > 0 ? both / square : 1;
+}
+
+/// A factor that is the size of an axis, or one over it, says what went wrong.
+std::string guess(double factor, const MeshShape& mesh) {
+  auto near = [&](double x) { return std::abs(factor - x) < 1e-2 * x; };
+  for (int size : {mesh.dp, mesh.tp, mesh.pp}) {
+    if (size == 1) continue;
+    std::vector<const char*> axes;
+    if (mesh.dp == size) axes.push_back("dp");
+    if (mesh.tp == size) axes.push_back("tp");
+    if (mesh.pp == size) axes.push_back("pp");
+    std::string which = fmt::format("{}", fmt::join(axes, " or "));
+    if (near(double(size)))
+      return fmt::format("a factor of {}: summed once too often, or not averaged, over {}", size,
+                         which);
+    if (near(1 / double(size)))
+      return fmt::format("a factor of 1/{}: averaged once too often, or not summed, over {}", size,
+                         which);
+  }
+  if (std::abs(factor) < 1e-3) return "it is missing altogether";
+  if (std::abs(factor - 1) > 0.02)
+    return fmt::format("a factor of about {:.3g}: a part of the sum is missing or counted twice",
+                       factor);
+  return "";
+}
+
+class Comparison {
+ public:
+  Comparison(const MeshShape& mesh, int64_t step) : mesh_(mesh), step_(step) {}
+
+  /// One tensor against another, within `bound`.
+  std::optional<Difference> tensor(const char* what, const std::string& name,
+                                   const Assembled& right, const Assembled& other,
+                                   const std::function<double(size_t)>& bound) {
+    Difference d{step_, what, name, "", ""};
+    if (other.values.size() != right.values.size() || other.missing() > 0) {
+      d.how_much =
+          fmt::format("{} of its {} elements are on no rank",
+                      other.values.empty() ? int64_t(right.values.size()) : other.missing(),
+                      right.values.size());
+      return d;
+    }
+    if (!other.conflict.empty()) {
+      d.what += " on replicas";
+      d.how_much = "ranks that hold the same differ at " + other.conflict;
+      return d;
+    }
+    size_t worst = 0;
+    double most = -1;  // beyond its bound
+    for (size_t i = 0; i < right.values.size(); ++i) {
+      double gap = std::abs(double(right.values[i]) - other.values[i]) - bound(i);
+      if (!(gap <= most)) most = gap, worst = i;
+      if (std::isnan(gap)) break;
+    }
+    if (most <= 0) return {};
+    d.how_much = fmt::format("element {} is {}, expected {} within {:.1e}", worst,
+                             other.values[worst], right.values[worst], bound(worst));
+    d.guess = guess(factor_of(right, other), mesh_);
+    return d;
+  }
+
+  std::optional<Difference> number(const char* what, double right, double other, double bound) {
+    if (std::abs(right - other) <= bound * std::abs(right)) return {};
+    return Difference{
+        step_, what, "",
+        fmt::format("{:.9g}, expected {:.9g} within {:.0e} of it", other, right, bound),
+        guess(other / right, mesh_)};
+  }
+
+  /// A number that every rank has for itself.
+  std::optional<Difference> numbers(const char* what, double right,
+                                    const std::vector<double>& others, double bound) {
+    auto [low, high] = std::minmax_element(others.begin(), others.end());
+    if (*low == *high) return number(what, right, *low, bound);
+    return Difference{step_, what + std::string(" on replicas"), "",
+                      fmt::format("from {:.9g} to {:.9g} over the ranks, expected {:.9g} on all",
+                                  *low, *high, right),
+                      ""};
+  }
+
+ private:
+  const MeshShape& mesh_;
+  int64_t step_;
+};
+
+/// Is `at` the parameter's value, or one of its moments, `name/m`?
+bool belongs(Wholes::const_iterator at, const Wholes& all, const std::string& parameter) {
+  return at != all.end() && (at->first == parameter || at->first.starts_with(parameter + "/"));
+}
+
+const Assembled& find(const Wholes& all, const std::string& name) {
+  static const Assembled nothing;
+  auto found = all.find(name);
+  return found == all.end() ? nothing : found->second;
+}
+
+/// Two traces, step by step.
+class Runs {
+ public:
+  Runs(const Trace& reference, const Trace& run, const MeshShape& mesh, const ParityBounds& bounds)
+      : reference_(reference), run_(run), mesh_(mesh), bounds_(bounds) {}
+
+  std::optional<Difference> first() {
+    if (auto d = state(0, reference_.initial, run_.initial)) return d;
+    for (size_t s = 0; s < reference_.steps.size(); ++s)
+      if (auto d = step(int64_t(s) + 1, reference_.steps[s], run_.steps[s])) return d;
+    return {};
+  }
+
+ private:
+  std::optional<Difference> step(int64_t number, const TraceStep& right, const TraceStep& other) {
+    Comparison c(mesh_, number);
+    if (right.skipped != other.skipped)
+      return Difference{number, "skipped step", "",
+                        fmt::format("{}, expected {}", other.skipped, right.skipped), ""};
+    if (right.skipped) return state(number, right.state, other.state);
+    for (auto& name : reference_.layers) {
+      if (!right.activations.contains(name)) continue;  // the loss
+      auto& whole = right.activations.at(name);
+      double bound = bounds_.activation * largest({{name, whole}});
+      if (auto d = c.tensor("activation", name, whole, find(other.activations, name),
+                            [=](size_t) { return bound; }))
+        return d;
+    }
+    if (auto d = c.number("loss", right.loss, other.loss, bounds_.loss)) return d;
+    double bound = bounds_.gradient * largest(right.gradients);
+    auto& names = reference_.parameters;
+    for (auto name = names.rbegin(); name != names.rend(); ++name)
+      if (auto d = c.tensor("gradient", *name, find(right.gradients, *name),
+                            find(other.gradients, *name), [=](size_t) { return bound; }))
+        return d;
+    if (auto d = c.numbers("gradient norm", right.norms[0], other.norms, bounds_.norm)) return d;
+    note_noise(right.gradients, bound);
+    return state(number, right.state, other.state);
+  }
+
+  /// Elements whose gradient was rounding in some step so far.
+  void note_noise(const Wholes& gradients, double bound) {
+    for (auto& [name, whole] : gradients)
+      for (size_t i = 0; i < whole.values.size(); ++i)
+        if (whole.values[i] != 0 && std::abs(double(whole.values[i])) <= bound)
+          noisy_[name].insert(i);
+  }
+
+  std::optional<Difference> state(int64_t number, const Wholes& right, const Wholes& other) {
+    Comparison c(mesh_, number);
+    double extra = number == 0 ? 0 : bounds_.update;
+    for (auto& parameter : reference_.parameters)
+      for (auto at = right.lower_bound(parameter); belongs(at, right, parameter); ++at) {
+        auto& [name, whole] = *at;
+        bool weight = name == parameter || name.ends_with("/master");
+        double top = bounds_.weight * largest({{name, whole}});
+        auto& noise = noisy_[parameter];
+        auto bound = [&](size_t i) {
+          if (!weight) return 2 * top;
+          return std::max(top + extra, noise.contains(i) ? bounds_.noise : 0);
+        };
+        if (auto d = c.tensor(weight ? "weight" : "moment", name, whole, find(other, name), bound))
+          return d;
+      }
+    return {};
+  }
+
+  const Trace &reference_, &run_;
+  const MeshShape& mesh_;
+  const ParityBounds& bounds_;
+  std::map<std::string, std::set<size_t>> noisy_;
+};
+
+}  // namespace
+
+std::optional<Difference> first_difference(const Trace& reference, const Trace& run,
+                                           const MeshShape& mesh, const ParityBounds& bounds) {
+  return Runs(reference, run, mesh, bounds).first();
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,117 @@
+#include "parallel/parity/parity.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "core/check.h"
+
+namespace triax::parallel {
+namespace {
+
+/// Half the distance between 1 and the next number.
+double roundoff(DType dtype) { return dtype == bf16 ? 0x1p-9 : dtype == f16 ? 0x1p-12 : 0; }
+
+/// Sums in another order are rounded to the activations' dtype at other places. The factors hold
+/// what was measured (docs/parallelism.md, "Parity") with room to spare.
+ParityBounds led_bounds(const TrainOptions& o) {
+  double u = roundoff(o.step.dtype), rate = o.lr.peak;
+  ParityBounds b{.update = 0.02 * rate, .noise = 2 * rate};
+  if (u == 0) return b;
+  b.activation = 16 * u, b.gradient = 32 * u, b.loss = 4 * u, b.norm = 16 * u, b.weight = 32 * u;
+  b.update = rate;
+  return b;
+}
+
+/// Steps of a free run drift apart by rounding alone, a little more each step.
+ParityBounds free_bounds(const TrainOptions& o) {
+  ParityBounds b = led_bounds(o);
+  double u = roundoff(o.step.dtype), rate = o.lr.peak, steps = double(o.steps);
+  b.noise = 2 * rate * steps;
+  if (u == 0) {
+    b.gradient = b.activation = b.weight = 2e-4;
+    b.update = 0.1 * rate;
+    return b;
+  }
+  b.activation = b.gradient = b.weight = 64 * u;
+  b.loss = 8 * u, b.norm = 32 * u;
+  b.update = 2 * rate * steps;
+  return b;
+}
+
+double relative(double right, double other) { return std::abs(other - right) / std::abs(right); }
+
+void print(const Trace& reference, const Trace& run) {
+  fmt::print("step {:>11} {:>11} {:>8} {:>11} {:>11} {:>8}\n", "loss: 1", "mesh", "apart",
+             "norm: 1", "mesh", "apart");
+  for (size_t s = 0; s < reference.steps.size(); ++s) {
+    const TraceStep &a = reference.steps[s], &b = run.steps[s];
+    fmt::print("{:>4} {:>11.8f} {:>11.8f} {:>8.1e} {:>11.7f} {:>11.7f} {:>8.1e}{}\n", s + 1, a.loss,
+               b.loss, relative(a.loss, b.loss), a.norms[0], b.norms[0],
+               relative(a.norms[0], b.norms[0]), a.skipped ? " skipped" : "");
+  }
+}
+
+void print(const Difference& d) {
+  std::string when = d.step == 0 ? "before the first step" : fmt::format("at step {}", d.step);
+  fmt::print("DIFFERENT {}: {}{}{}\n  {}\n", when, d.what, d.name.empty() ? "" : " of ", d.name,
+             d.how_much);
+  if (!d.guess.empty()) fmt::print("  perhaps: {}\n", d.guess);
+}
+
+std::string title(const StepOptions& s) {
+  const char* names[] = {"", ", recompute selective", ", recompute block", ", recompute block-split"};
+  return fmt::format("dp {} x pp {} x tp {}, ZeRO {}, {}{}{}{}", s.mesh.dp, s.mesh.pp, s.mesh.tp,
+                     int(s.zero), s.schedule, s.sequence_parallel ? ", sequence parallel" : "",
+                     names[int(s.recompute)],
+                     s.dtype == f32 ? "" : fmt::format(", {}", s.dtype));
+}
+
+}  // namespace
+
+TrainOptions reference_of(TrainOptions o) {
+  StepOptions& s = o.step;
+  s.mesh = {};
+  s.chunks = 1;
+  s.schedule = "1f1b";
+  s.placement = "";
+  s.zero = Zero::off;
+  s.sequence_parallel = false;
+  s.recompute = Recompute::off;
+  s.micro_batch = s.global_batch;
+  s.offload = "off";
+  o.workers = 0;
+  return o;
+}
+
+std::optional<Difference> compare_with_reference(const Task& task, const TrainOptions& o,
+                                                 const Trace& reference) {
+  const MeshShape& mesh = o.step.mesh;
+  if (auto d = first_difference(reference, trace(task, o, &reference), mesh, led_bounds(o)))
+    return d;
+  return first_difference(reference, trace(task, o), mesh, free_bounds(o));
+}
+
+Exit parity(const Task& task, TrainOptions o) {
+  resolve(o, o.step.mesh.size());
+  fmt::print("parity: {} against one rank, {} steps\n", title(o.step), o.steps);
+  std::fflush(stdout);
+  Trace reference = trace(task, reference_of(o)), led = trace(task, o, &reference);
+  auto difference = first_difference(reference, led, o.step.mesh, led_bounds(o));
+  print(reference, led);
+  if (!difference) {
+    fmt::print("led by the reference: equal. Running free:\n");
+    std::fflush(stdout);
+    Trace run = trace(task, o);
+    difference = first_difference(reference, run, o.step.mesh, free_bounds(o));
+    print(reference, run);
+  }
+  if (!difference) {
+    fmt::print("EQUAL: loss, norm, {} activations, {} gradients and weights of every step\n",
+               reference.steps.front().activations.size(), reference.parameters.size());
+    return Exit::ok;
+  }
+  print(*difference);
+  return Exit::differs;
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,179 @@
+#include "parallel/parity/trace.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+
+#include "core/check.h"
+#include "parallel/comm/launch/devices.h"
+#include "parallel/train/trainer.h"
+
+namespace triax::parallel {
+namespace {
+
+void put(Assembled& whole, size_t at, float v) {
+  bool same = std::bit_cast<uint32_t>(whole.values[at]) == std::bit_cast<uint32_t>(v);
+  if (whole.known[at] && !same && whole.conflict.empty())
+    whole.conflict = fmt::format("element {}: {} and {}", at, whole.values[at], v);
+  whole.known[at] = true;
+  whole.values[at] = v;
+}
+
+std::vector<float> on_host(const Tensor& x) {
+  return x.detach().contiguous().to(f32).to_host<float>();
+}
+
+void bring(Assembled& whole, const Part& part, const Tensor& value) {
+  whole.values.resize(size_t(part.full.numel()));
+  whole.known.resize(whole.values.size());
+  auto mine = on_host(value);
+  for_each_overlap({.full = part.full}, part, [&](const Overlap& run) {
+    for (int64_t i = 0; i < run.count; ++i)
+      put(whole, size_t(run.to + i), mine[size_t(run.from + i)]);
+  });
+}
+
+/// `value` lies at `begin` in a whole of shape `full`; what of it lies outside is padding.
+void bring_at(Assembled& whole, const Shape& full, const Shape& begin, const Tensor& value) {
+  whole.values.resize(size_t(full.numel()));
+  whole.known.resize(whole.values.size());
+  auto mine = on_host(value);
+  for (size_t i = 0; i < mine.size(); ++i) {
+    int64_t rest = int64_t(i), at = 0, stride = 1;
+    bool inside = true;
+    for (int d = value.rank() - 1; d >= 0; --d) {
+      int64_t index = begin[d] + rest % value.size(d);
+      inside = inside && index < full[d];
+      at += index * stride;
+      rest /= value.size(d), stride *= full[d];
+    }
+    if (inside) put(whole, size_t(at), mine[i]);
+  }
+}
+
+/// The part of a whole tensor that a piece holds, written into the piece.
+void take(const Piece& piece, const Assembled& whole) {
+  std::vector<float> mine(size_t(piece.value.numel()));
+  for_each_overlap(piece.part, {.full = piece.part.full}, [&](const Overlap& run) {
+    std::copy_n(whole.values.begin() + run.from, run.count, mine.begin() + run.to);
+  });
+  copy_(piece.value, from_host(mine, piece.value.shape(), cpu));
+}
+
+/// Where all ranks of a trace write, one at a time.
+struct Board {
+  std::mutex lock;
+  Trace trace;
+};
+
+/// The facts of one rank: how much a whole micro-batch is.
+Facts one_rank(const Task& task, const TrainOptions& o) {
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < o.step.micro_batch; ++i) indices.push_back(i % task.samples->count());
+  return probe(task.build, task.samples->batch(indices), {.dtype = o.step.dtype});
+}
+
+/// One rank of a trace: a trainer, watched.
+class Watcher {
+ public:
+  Watcher(const Task& task, const TrainOptions& o, World& world, Board& board)
+      : board_(board),
+        trainer_(task, o, world,
+                 {.layer = [this](auto& name, auto& y, auto& b) { layer(name, y, b); },
+                  .gradients = [this](const Step& s) { gradients(s); }}),
+        one_rank_(one_rank(task, trainer_.options())) {}
+
+  void run(const Trace* lead) {
+    if (trainer_.first()) name_all();
+    note_state(board_.trace.initial);
+    for (size_t s = 0; s < board_.trace.steps.size(); ++s) {
+      if (lead) follow(s == 0 ? lead->initial : lead->steps[s - 1].state);
+      StepResult r = trainer_.step();
+      {
+        std::lock_guard guard(board_.lock);
+        TraceStep& step = board_.trace.steps[s];
+        if (trainer_.first()) step.loss = r.loss, step.skipped = r.skipped;
+        step.norms.push_back(r.grad_norm);
+      }
+      note_state(board_.trace.steps[s].state);
+    }
+  }
+
+ private:
+  TraceStep& now() { return board_.trace.steps[size_t(trainer_.done() - 1)]; }
+
+  void name_all() {
+    for (auto& l : one_rank_.layers()) board_.trace.layers.push_back(l.name);
+    for (auto* p : trainer_.update().replica().parameters())
+      board_.trace.parameters.push_back(p->name);
+  }
+
+  /// Where this rank's part of what a layer returned lies follows from the shapes: what one rank
+  /// would return of this micro-batch, and what this one did.
+  void layer(const std::string& name, const Tensor& y, const nn::Batch& batch) {
+    Shape whole = one_rank_.of(name).out.shape, begin = whole;
+    if (y.numel() == 1 || y.rank() != whole.rank()) return;  // the loss
+    auto& o = trainer_.options().step;
+    for (int d = 0; d < y.rank(); ++d)
+      begin[d] = y.size(d) == whole[d] ? 0 : trainer_.update().mesh().tp().rank() * y.size(d);
+    int64_t rows = whole[0] / o.micro_batch;  // of a sample
+    begin[0] += rows * (batch.first - (trainer_.done() - 1) * o.global_batch);
+    whole[0] = rows * o.global_batch;
+    std::lock_guard guard(board_.lock);
+    bring_at(now().activations[name], whole, begin, y);
+  }
+
+  void gradients(const Step& s) {
+    std::lock_guard guard(board_.lock);
+    for (auto& piece : gradient_pieces(s.replica().data()))
+      bring(now().gradients[piece.name], piece.part, piece.value);
+  }
+
+  /// Weights come from where layers read them, so that a stale copy shows; moments from their
+  /// slots.
+  void note_state(Wholes& to) {
+    const Step& step = trainer_.update();
+    auto hold = step.replica().data().gather_all();
+    std::lock_guard guard(board_.lock);
+    for (auto* p : step.replica().parameters()) {
+      if (!p->value.defined()) continue;
+      Tensor slice = p->value.detach();
+      if (p->shard.padding > 0) slice = slice.narrow(0, 0, p->slice()[0]);
+      bring(to[p->name], part_of(*p), slice);
+    }
+    for (auto& piece : step.pieces(Holder::any))
+      if (!piece.kind.empty()) {
+        auto held = piece.value.storage()->hold(Access::read);
+        bring(to[name_of(piece)], piece.part, piece.value);
+      }
+  }
+
+  void follow(const Wholes& state) {
+    trainer_.restore([&](auto& pieces) {
+      for (auto& piece : pieces) {
+        auto held = piece.value.storage()->hold(Access::write);
+        take(piece, state.at(name_of(piece)));
+      }
+    });
+  }
+
+  Board& board_;
+  Trainer trainer_;
+  Facts one_rank_;
+};
+
+}  // namespace
+
+int64_t Assembled::missing() const { return std::count(known.begin(), known.end(), false); }
+
+Trace trace(const Task& task, TrainOptions o, const Trace* lead) {
+  o.out = o.resume = o.metrics = "";
+  o.step.adamw.eps = std::max(o.step.adamw.eps, 1e-6);  // rounding of gradients near 0 stays small
+  Board board;
+  board.trace.steps.resize(size_t(o.steps));
+  auto rank = [&](World& world) { Watcher(task, o, world, board).run(lead); };
+  run_worlds(o.step.mesh.size(), rank, {.device = device_named(o.launch.device)});
+  return std::move(board.trace);
+}
+
+}  // namespace triax::parallel

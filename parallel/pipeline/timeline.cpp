@@ -1,0 +1,133 @@
+#include "parallel/pipeline/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "parallel/pipeline/check_schedule.h"
+
+namespace triax::parallel {
+namespace {
+
+constexpr const char* letters = "FBIW";  // by Action::Kind
+constexpr const char* meanings[] = {"forward", "backward", "backward of the input",
+                                    "backward of the weights"};
+
+std::string label_of(const Action& a, const PipelineShape& shape) {
+  std::string label = fmt::format("{}{}", letters[a.kind], a.micro);
+  if (shape.chunks > 1)
+    label += a.chunk < 26 ? std::string(1, char('a' + a.chunk)) : fmt::format(".{}", a.chunk);
+  return label;
+}
+
+/// All stages' rows from the first cell to the last, and how wide a cell is.
+struct Grid {
+  size_t cell = 0;
+  double unit = 0;  // time of a cell
+  std::vector<std::string> rows;
+};
+
+Grid draw(const Timeline& t) {
+  Grid g;
+  for (const TimedAction& a : t.simulation.actions) {
+    g.cell = std::max(g.cell, label_of(a.action, t.shape).size() + 1);
+    double takes = a.end - a.begin;
+    if (takes > 0 && (g.unit == 0 || takes < g.unit)) g.unit = takes;
+  }
+  if (g.unit == 0) g.unit = 1;
+  auto at = [&](double time) { return g.cell * size_t(std::lround(time / g.unit)); };
+  std::string idle = "." + std::string(g.cell - 1, ' '), row;
+  while (row.size() < at(t.simulation.time)) row += idle;
+  g.rows.assign(size_t(t.shape.stages), row);
+  for (const auto& [stage, action, begin, end] : t.simulation.actions) {
+    std::string label = label_of(action, t.shape);
+    size_t from = at(begin), length = at(end) - from;
+    if (length > g.cell) label.resize(length - 1, '-');
+    label.resize(length, ' ');
+    g.rows[size_t(stage)].replace(from, length, label);
+  }
+  return g;
+}
+
+std::string plural(int count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+double Timeline::bubble() const {
+  return *std::max_element(simulation.idle.begin(), simulation.idle.end());
+}
+
+Timeline make_timeline(const std::string& name, const Schedule& schedule,
+                       const PipelineShape& shape, const Durations& per_stage) {
+  Timeline t{.name = name, .shape = shape};
+  t.peak_live = check_schedule(schedule, shape).peak_live;
+  Durations each = per_stage;
+  for (double* takes : {&each.forward, &each.backward_input, &each.backward_weight})
+    *takes /= shape.chunks;
+  t.simulation = simulate(lists_of(schedule, shape), shape, {.durations = each});
+  for (const TimedAction& a : t.simulation.actions)
+    if (auto sent = sent_by(shape, a.stage, a.action)) t.handovers.push_back(*sent);
+  return t;
+}
+
+std::string timeline_text(const Timeline& t, int columns) {
+  std::string chunks = t.shape.chunks > 1 ? " of " + plural(t.shape.chunks, "chunk") : "";
+  std::string text =
+      fmt::format("{}: {}{}, {} micro-batch{}\n", t.name, plural(t.shape.stages, "stage"), chunks,
+                  t.shape.micros, t.shape.micros == 1 ? "" : "es");
+  Grid g = draw(t);
+  constexpr size_t margin = 16;  // of `stage 63  live  `
+  size_t fits = size_t(std::max(columns, 0));
+  size_t wide = std::max<size_t>(1, (std::max(fits, margin) - margin) / g.cell) * g.cell;
+  for (size_t at = 0; at < g.rows[0].size(); at += wide) {
+    text += fmt::format("\n{:>14}  time {:g}\n", "live", double(at / g.cell) * g.unit);
+    for (size_t s = 0; s < g.rows.size(); ++s) {
+      std::string row = g.rows[s].substr(at, wide);
+      row.erase(row.find_last_not_of(' ') + 1);
+      text += fmt::format("stage {:<3}{:>5}  {}\n", s, t.peak_live[s], row);
+    }
+  }
+  double time = t.simulation.time;
+  text +=
+      fmt::format("\nbubble {:g} of {:g} ({:.0f}%)\n", t.bubble(), time, 100 * t.bubble() / time);
+  std::set<Action::Kind> kinds;
+  for (const TimedAction& a : t.simulation.actions) kinds.insert(a.action.kind);
+  for (Action::Kind kind : kinds) text += fmt::format("{} {}, ", letters[kind], meanings[kind]);
+  return text + fmt::format(". idle\nlive: most activations{} held at once\n",
+                            t.shape.chunks > 1 ? ", each of one chunk," : "");
+}
+
+std::string timeline_json(const Timeline& t) {
+  using json = nlohmann::ordered_json;
+  json actions = json::array(), handovers = json::array();
+  for (const auto& [stage, a, begin, end] : t.simulation.actions)
+    actions.push_back({{"stage", stage},
+                       {"kind", name(a.kind)},
+                       {"chunk", a.chunk},
+                       {"micro", a.micro},
+                       {"begin", begin},
+                       {"end", end}});
+  for (const Handover& h : t.handovers)
+    handovers.push_back({{"kind", h.kind == Handover::activation ? "activation" : "gradient"},
+                         {"micro", h.micro},
+                         {"from", h.from},
+                         {"to", h.to}});
+  json all{{"name", t.name},
+           {"stages", t.shape.stages},
+           {"chunks", t.shape.chunks},
+           {"micros", t.shape.micros},
+           {"time", t.simulation.time},
+           {"bubble", t.bubble()},
+           {"idle", t.simulation.idle},
+           {"peak_live", t.peak_live}};
+  all["actions"] = std::move(actions);
+  all["handovers"] = std::move(handovers);
+  return all.dump();
+}
+
+}  // namespace triax::parallel

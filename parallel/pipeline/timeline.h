@@ -1,0 +1,34 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "parallel/pipeline/simulate.h"
+
+namespace triax::parallel {
+
+/// What every stage of a pipeline does when: a schedule that was checked, and its simulation.
+struct Timeline {
+  std::string name;  ///< of the schedule
+  PipelineShape shape;
+  Simulation simulation;
+  std::vector<int> peak_live;       ///< per stage, as in ScheduleFacts
+  std::vector<Handover> handovers;  ///< in the order of the actions that send them
+  double bubble() const;            ///< idle time of the stage that is idle longest
+};
+
+/// Any schedule can be shown; `name` is its title. `per_stage`: how long one micro-batch takes
+/// through a whole stage, that is, through all its chunks. Throws Error 78 as `check_schedule`.
+Timeline make_timeline(const std::string& name, const Schedule& schedule,
+                       const PipelineShape& shape, const Durations& per_stage = {});
+
+/// For a terminal: a row per stage, in which `F3b` is the forward of micro-batch 3 through chunk b.
+/// Rows longer than `columns` are continued in further blocks of rows. The shortest action takes
+/// one cell.
+std::string timeline_text(const Timeline& timeline, int columns = 100);
+
+/// One JSON object: the fields of Timeline, `time`, `bubble` and `idle`. Each of `actions` has
+/// `stage`, `kind` (`name(Action::Kind)`), `chunk`, `micro`, `begin`, `end`; each of `handovers`
+/// has `kind` (`activation`, `gradient`), `micro` and the virtual stages `from` and `to`.
+std::string timeline_json(const Timeline& timeline);
+
+}  // namespace triax::parallel

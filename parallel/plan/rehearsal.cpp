@@ -1,0 +1,172 @@
+#include "parallel/plan/rehearsal.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/check.h"
+#include "core/gpus.h"
+#include "parallel/comm/meta_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
+#include "parallel/plan/hardware.h"
+#include "parallel/train/step.h"
+
+namespace triax::parallel {
+namespace {
+
+/// Storage made on this thread is counted apart while it lives.
+class OwnCounter {
+ public:
+  OwnCounter() : outer_(memory::counter()) {
+    memory::set_counter(std::make_shared<memory::Counter>());
+  }
+  ~OwnCounter() { memory::set_counter(outer_); }
+  OwnCounter(const OwnCounter&) = delete;
+  OwnCounter& operator=(const OwnCounter&) = delete;
+
+ private:
+  std::shared_ptr<memory::Counter> outer_;
+};
+
+KernelWork operator-(const KernelWork& a, const KernelWork& b) {
+  return {a.products - b.products, a.bytes - b.bytes, a.kernels - b.kernels};
+}
+Ledger::Line operator-(const Ledger::Line& a, const Ledger::Line& b) {
+  return {a.calls - b.calls, a.bytes - b.bytes};
+}
+
+/// What x is after growing `times` times as much as it has since `before`.
+KernelWork further(const KernelWork& x, const KernelWork& before, double times) {
+  KernelWork grown = x - before;
+  return {x.products + times * grown.products, x.bytes + times * grown.bytes,
+          x.kernels + std::llround(double(grown.kernels) * times)};
+}
+Ledger::Line further(const Ledger::Line& x, const Ledger::Line& before, double times) {
+  Ledger::Line grown = x - before;
+  return {x.calls + std::llround(double(grown.calls) * times), x.bytes + grown.bytes * times};
+}
+
+/// The same shapes on the meta device, for a world that is there.
+nn::Batch on(Device device, const nn::Batch& b) {
+  if (device != meta_device) return nn::to(b, device);
+  return {empty(b.input.shape(), b.input.dtype(), meta_device),
+          empty(b.target.shape(), b.target.dtype(), meta_device), b.first};
+}
+
+/// What a rank asked for so far, of `Demand` what grows.
+Demand so_far(const Step& step) {
+  const Mesh& mesh = step.mesh();
+  Demand d{.backward = meta_work(),
+           .tp = mesh.tp().ledger().total(),
+           .dp = mesh.dp().ledger().total()};
+  for (auto* link : step.replica().pipeline().links()) {
+    auto line = link->ledger().total();
+    d.links.calls += line.calls, d.links.bytes += line.bytes;
+  }
+  return d;
+}
+
+}  // namespace
+
+Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
+                Communicator& world) {
+  OwnCounter counter;
+  Mesh mesh(world, o.mesh);
+  Demand middle;
+  Step step(mesh, build, o, probe(build, like, probe_options(o)),
+            {.gradients = [&](const Step& s) { middle = so_far(s); }});
+  nn::Batch batch = on(world.device(), like);
+  Demand before = so_far(step);
+  step.take({.batches = [&](int64_t) { return batch; }});
+  Demand after = so_far(step), d{.peak = memory::counter()->peak()};
+  d.backward = middle.backward - before.backward;
+  d.update = after.backward - middle.backward;
+  d.tp = after.tp - before.tp;
+  d.dp = middle.dp - before.dp;
+  d.links = after.links - before.links;
+  d.publish = after.dp - middle.dp;
+  for (int k = 0; k < memory::kinds; ++k)
+    d.peaks[size_t(k)] = memory::counter()->peak(memory::Kind(k));
+  std::set<nn::Parameter*> held;
+  for (auto& chunk : step.replica().chunks())
+    for (auto& layer : chunk) {
+      d.layers.push_back(layer.name);
+      for (auto* m : layer.uses)
+        for (auto* p : m->parameters()) held.insert(p);
+    }
+  for (auto* p : held) d.parameters += p->full.numel();
+  return d;
+}
+
+std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const StepOptions& o) {
+  // Once the pipeline is full every further micro-batch is like those before it: two rehearsals say
+  // what one adds. But gpipe keeps them all, with one stage too.
+  int64_t micros = o.accumulation(), full = 2 * o.mesh.pp, half = o.mesh.pp;
+  bool shorter = o.schedule != "gpipe" && micros > full + half;
+  auto stage_with = [&](int64_t of, int stage) {
+    StepOptions few = o;
+    few.global_batch = of * o.micro_batch * o.mesh.dp;
+    MetaComm world(o.mesh.size(), rank_of(o.mesh, {.pp = stage}));
+    return rehearse(build, like, few, world);
+  };
+  std::vector<Demand> stages;
+  for (int stage = 0; stage < o.mesh.pp; ++stage) {
+    Demand d = stage_with(shorter ? full : micros, stage);
+    if (shorter) {
+      Demand before = stage_with(half, stage);
+      double times = double(micros - full) / double(full - half);
+      d.backward = further(d.backward, before.backward, times);
+      d.tp = further(d.tp, before.tp, times);
+      d.dp = further(d.dp, before.dp, times);
+      d.links = further(d.links, before.links, times);
+    }
+    stages.push_back(d);
+  }
+  return stages;
+}
+
+std::vector<Demand> measure(const Build& build, const nn::Batch& like, const StepOptions& o) {
+  std::vector<Demand> stages(size_t(o.mesh.pp));
+  run_ranks(o.mesh.size(), [&](Communicator& world) {
+    Demand mine = rehearse(build, like, o, world);
+    auto at = point_of(o.mesh, world.rank());
+    if (at.dp == 0 && at.tp == 0) stages[size_t(at.pp)] = mine;
+  });
+  return stages;
+}
+
+nn::Batch batch_like(const Task& task, int64_t samples) {
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
+  return task.samples->batch(indices);
+}
+
+std::string preview(const Task& task, const TrainOptions& o, const World& world) {
+  const MeshShape& mesh = o.step.mesh;
+  Device device = const_cast<World&>(world).comm().device();
+  bool on_gpu = device.kind == Device::Kind::cuda;
+  auto stages = foresee(task.build, batch_like(task, o.step.micro_batch), o.step);
+  int64_t sharing = world.local_size();  // ranks that this memory is for
+  if (on_gpu) sharing = o.launch.device == "cuda" ? (sharing + gpu_count() - 1) / gpu_count() : sharing;
+  double largest = 0, all = 0;
+  double room = on_gpu ? double(gpu_memory(device.index)) : available_memory();
+  bool beside = o.step.offload == "optimizer" && !on_gpu;  // what is offloaded is in the same memory
+  std::string text;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const Demand& d = stages[s];
+    double bytes = double(d.peak + (beside ? d.peaks[memory::offloaded] : 0));
+    largest = std::max(largest, bytes);
+    all += bytes * double(mesh.dp * mesh.tp);
+    text += fmt::format("  stage {}  {} parameters, tensors of a rank at most {}: {}\n", s,
+                        d.parameters, show_bytes(double(d.peak)), fmt::join(d.layers, " "));
+  }
+  double needed = std::min(all, largest * double(sharing));
+  check_input(room == 0 || needed < room, Exit::memory,
+              "train: {} hold{} {} of tensors; {} has {} free\n  {}",
+              sharing == 1 ? "a rank" : fmt::format("{} ranks", sharing), sharing == 1 ? "s" : "",
+              show_bytes(needed), on_gpu ? fmt::format("cuda:{}", device.index) : "this machine",
+              show_bytes(room), less_memory);
+  return text;
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,47 @@
+#pragma once
+#include <array>
+#include <string>
+#include <vector>
+
+#include "core/memory.h"
+#include "core/meta.h"
+#include "parallel/comm/launch/world.h"
+#include "parallel/train/options.h"
+#include "parallel/train/task.h"
+
+namespace triax::parallel {
+
+/// What one rank holds, computes and sends.
+struct Demand {
+  int64_t peak = 0;        ///< bytes of tensors, at their highest
+  int64_t parameters = 0;  ///< elements of this rank's stage, all its ranks together
+  std::vector<std::string> layers = {};
+  std::array<int64_t, memory::kinds> peaks{};  ///< of each kind
+  KernelWork backward, update;                 ///< of one step: up to the gradients, after
+  Ledger::Line tp, dp, links;                  ///< of one step
+  Ledger::Line publish;                        ///< of weights over dp, after the update
+};
+
+/// Runs one Step of `o`, resolved and checked, on batches like `like`. On a world of MetaComm
+/// nothing is computed and the answer is there at once; on any other it is what the run measured (no
+/// work). Collective.
+Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
+                Communicator& world);
+
+/// The first rank of each stage, each alone on the meta device: ranks of a stage ask for the same.
+std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const StepOptions& o);
+/// The same, measured: runs one step on a mesh of threads.
+std::vector<Demand> measure(const Build& build, const nn::Batch& like, const StepOptions& o);
+
+/// A line for each stage: its layers, parameters and peak. Throws Error 71 if there is less free
+/// memory than the ranks on this machine (or GPU) take, which stands for all machines.
+std::string preview(const Task& task, const TrainOptions& o, const World& world);
+/// What to do then.
+inline constexpr const char* less_memory =
+    "Try a smaller model or --micro-batch, --recompute block, --offload DIR, or --zero 3 on more "
+    "machines.";
+
+/// A micro-batch of the task, of its shape and of values that are there.
+nn::Batch batch_like(const Task& task, int64_t samples);
+
+}  // namespace triax::parallel

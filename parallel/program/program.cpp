@@ -1,0 +1,166 @@
+#include "parallel/program/program.h"
+
+#include <atomic>
+#include <cstdio>
+#include <ctime>
+
+#include "core/check.h"
+#include "core/gpus.h"
+#include "parallel/comm/launch/devices.h"
+#include "parallel/comm/launch/stop_signal.h"
+#include "parallel/comm/together.h"
+#include "parallel/parity/parity.h"
+#include "parallel/program/verbs.h"
+#include "parallel/settings/terminal.h"
+#include "parallel/train/agreement.h"
+
+namespace triax::parallel {
+namespace {
+
+std::string timestamp() {
+  std::time_t now = std::time(nullptr);
+  std::tm local{};
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", ::localtime_r(&now, &local));
+  return text;
+}
+
+WorldOptions world_options(const LaunchOptions& o) {
+  using enum GpuTransport;
+  auto transport = o.comm == "auto" ? automatic : o.comm == "nccl" ? nccl : host;
+  return {.device = device_named(o.device), .gpu_transport = transport};
+}
+
+void check_launch(const LaunchOptions& o) {
+  (void)device_named(o.device);
+  check_input(o.comm != "nccl" || o.device != "cpu", Exit::config,
+              "comm=nccl with device=cpu\n"
+              "  NCCL moves tensors of GPUs. Add --device cuda, or leave --comm out.");
+  check_input(o.ranks == 0 || o.comm == "threads", Exit::config,
+              "ranks={} with comm={}\n"
+              "  Only ranks that are threads are started by this program. Add --comm threads, or "
+              "leave --ranks\n  out and start processes: mpirun -np {} with the same command",
+              o.ranks, o.comm, o.ranks);
+}
+
+/// The program with the options of one call: verbs read into these.
+class Program {
+ public:
+  explicit Program(ProgramOptions& o) : own_(o), train_(o.train), parity_(o.train) {
+    plan_.train = o.train;
+    plan_.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
+    if (o.parity_defaults) o.parity_defaults(parity_);
+  }
+
+  int run(int argc, char** argv) {
+    CommandLine line{own_.name, "triax 0.1.0, build " + build_id(),
+                     {train_verb(train_, own_), parity_verb(parity_, mesh_, own_),
+                      plan_verb(plan_, own_), schedule_verb(schedule_, train_.step.schedules),
+                      {"flags", "Prints the table of all flags, in Markdown.", {}, {}}}};
+    for (auto& verb : own_.verbs) line.verbs.insert(line.verbs.begin() + 1, verb.verb);
+    std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    Request request = parse(line, words, terminal_columns());
+    if (!request.verb) {
+      std::fputs(request.text.c_str(), request.code == Exit::ok ? stdout : stderr);
+      return int(request.code);
+    }
+    const std::string& name = request.verb->name;
+    if (name == "train") return int(train(argc, argv));
+    if (name == "parity") return int(parity());
+    if (name == "plan") return int(parallel::plan(own_.task(), plan_));
+    if (name == "schedule") return schedule();
+    if (name == "flags") return flags(line);
+    for (auto& verb : own_.verbs)
+      if (verb.verb.name == name) return verb.run(argc, argv);
+    return int(Exit::usage);
+  }
+
+ private:
+  Exit train(int argc, char** argv) {
+    StopSignal stop;
+    check_launch(train_.launch);
+    if (train_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
+    std::string config = to_toml(train_verb(train_, own_).settings);  // before anything is derived
+    std::atomic<Exit> result = Exit::ok;  // the same on all ranks
+    on_ranks(train_.launch, argc, argv, [&](World& world) {
+      Task task;
+      together(world.host(), [&] { task = own_.task(); });
+      task.settings = own_.settings;
+      task.config = config;
+      result = train(task, world);
+    });
+    return result;
+  }
+
+  Exit train(const Task& task, World& world) {
+    TrainOptions o = settle(task, train_, world);
+    if (o.out.empty())
+      o.out = on_first(world.host(), [&] { return "runs/" + timestamp() + "-" + own_.name; });
+    std::string stages = on_first(world.host(), [&] { return preview(task, o, world); });
+    if (world.rank() == 0)
+      std::fputs((describe(o.step.mesh) + stages + task.description).c_str(), stdout);
+    try {
+      Trainer trainer(task, o, world);
+      if (own_.prepare) own_.prepare(trainer);
+      return trainer.run();
+    } catch (const Error& e) {
+      if (e.code() != Exit::memory) throw;
+      throw Error(e.code(), fmt::format("{}\n  {}", e.what(), less_memory), e.place());
+    }
+  }
+
+  Exit parity() {
+    parity_.step.mesh = mesh_of(mesh_);
+    resolve(parity_, parity_.step.mesh.size());
+    check_options(parity_, parity_.step.mesh.size());
+    return parallel::parity(own_.task(), parity_);
+  }
+
+  int schedule();
+
+  int flags(const CommandLine& line) const {
+    std::string page =
+        fmt::format("# The flags of {}\n\nMade by `scripts/cli_docs.sh`; do not edit. Every flag is "
+                    "also a key of the TOML file that\n`--config` names: `--micro-batch 8` is "
+                    "`micro-batch = 8`, `--data FILE` is `data = \"FILE\"`.\n",
+                    own_.name);
+    for (auto& verb : line.verbs)
+      if (!verb.settings.empty()) page += "\n" + markdown(own_.name, verb);
+    std::fputs(page.c_str(), stdout);
+    return 0;
+  }
+
+  ProgramOptions& own_;
+  TrainOptions train_, parity_;
+  PlanOptions plan_;
+  ScheduleOptions schedule_;
+  std::string mesh_ = "2x2x2";
+};
+
+int Program::schedule() {
+  if (schedule_.shape.chunks == 0)
+    schedule_.shape.chunks = schedule_.schedule.ends_with("interleaved") ? 2 : 1;
+  fmt::print("{}\n", schedule_.schedule);
+  return 0;
+}
+
+}  // namespace
+
+void on_ranks(const LaunchOptions& o, int& argc, char**& argv,
+              const std::function<void(World&)>& body) {
+  check_launch(o);
+  if (o.comm == "threads") {
+    run_worlds(int(std::max<int64_t>(1, o.ranks)), body, world_options(o));
+  } else {
+    World world(argc, argv, world_options(o));
+    body(world);
+  }
+}
+
+int program(int argc, char** argv, ProgramOptions options) {
+  return run_main(argc, argv, [&](int argc, char** argv) {
+    return Program(options).run(argc, argv);
+  });
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,43 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "parallel/comm/launch/world.h"
+#include "parallel/settings/command_line.h"
+#include "parallel/train/options.h"
+#include "parallel/train/task.h"
+#include "parallel/train/trainer.h"
+
+namespace triax::parallel {
+
+/// A verb of the program's own: what it can be told, and what it does then. Returns the exit code.
+struct OwnVerb {
+  Verb verb;
+  std::function<int(int argc, char** argv)> run;
+};
+
+/// What makes a program of a model and its data.
+struct ProgramOptions {
+  std::string name;                 ///< of the executable
+  std::string what;                 ///< one sentence for --help
+  TrainOptions train = {};          ///< defaults; schedules of the program's own are added here
+  Settings settings = {};           ///< options of the model and the data, bound to the program's
+  /// The task, once all options are read. On every rank, or once for ranks that are threads.
+  std::function<Task()> task;
+  std::function<void(Trainer&)> prepare = {};  ///< on every rank before training: callbacks
+  /// Smaller defaults for `parity`, which trains the task many times.
+  std::function<void(TrainOptions&)> parity_defaults = {};
+  std::vector<OwnVerb> verbs = {};
+};
+
+/// A whole program, for main to return: `train`, `parity`, `plan`, `schedule` and `flags` of the
+/// task, on the processes that mpirun or srun started or on threads of this one, with flags,
+/// configuration files, checkpoints, metrics and signals. Errors become exit codes and one report.
+int program(int argc, char** argv, ProgramOptions options);
+
+/// Ranks as --comm says: processes, or threads of this process. `body` on each.
+void on_ranks(const LaunchOptions& o, int& argc, char**& argv,
+              const std::function<void(World&)>& body);
+
+}  // namespace triax::parallel

@@ -1,0 +1,117 @@
+#include "parallel/settings/command_line.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "parallel/settings/hints.h"
+
+namespace triax::parallel {
+
+namespace {
+
+bool one_of(const std::string& word, std::initializer_list<const char*> words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// -1 and - are values, -x and --x are flags.
+bool is_flag(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' &&
+         (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])));
+}
+
+// Takes a command line apart; values stay texts, so that flags and configuration files are read,
+// and refused, by the same code.
+class Splitter {
+ public:
+  Splitter(std::string name, const Settings& settings)
+      : name_(std::move(name)), settings_(settings) {}
+
+  /// The last value given for each setting.
+  std::map<const Setting*, std::string> values(std::span<const std::string> words) const {
+    std::map<const Setting*, std::string> given;
+    for (size_t i = 0; i < words.size(); ++i) {
+      size_t equals = words[i].find('=');
+      bool more = i + 1 < words.size();
+      const Setting& s = setting_of(words[i].substr(0, equals));
+      if (equals != std::string::npos) given[&s] = words[i].substr(equals + 1);
+      else if (is_switch(s) && !(more && one_of(words[i + 1], {"true", "false"})))
+        given[&s] = "true";
+      else if (more && !is_flag(words[i + 1])) given[&s] = words[++i];
+      else
+        fail(Exit::usage,
+             "{}: --{} has no value; flags are written --name VALUE, or --name=VALUE where the "
+             "value begins with a dash",
+             name_, s.name);
+    }
+    return given;
+  }
+
+ private:
+  const Setting& setting_of(const std::string& flag) const {
+    if (!flag.starts_with('-'))
+      fail(Exit::usage, "{}: `{}` is no flag; flags are written --name VALUE", name_,
+           printable(flag));
+    std::vector<std::string> names{"help"};
+    for (const Setting& s : settings_) {
+      if (flag == "--" + s.name) return s;
+      names.push_back(s.name);
+    }
+    std::string meant = hint(flag, names, "--{}");
+    if (meant.empty()) meant = fmt::format("; `{} --help` lists all flags", name_);
+    fail(Exit::usage, "{}: unknown flag {}{}", name_, printable(flag), meant);
+  }
+
+  std::string name_;
+  const Settings& settings_;
+};
+
+[[noreturn]] void refuse_verb(const CommandLine& line, const std::string& word) {
+  std::vector<std::string> names{"help"};
+  for (const Verb& verb : line.verbs) names.push_back(verb.name);
+  std::string meant = hint(word, names, "{}");
+  if (meant.empty()) meant = fmt::format("; `{} --help` lists all verbs", line.program);
+  fail(Exit::usage, "{}: unknown verb {}{}", line.program, printable(word), meant);
+}
+
+const Verb& verb_of(const CommandLine& line, const std::string& word) {
+  for (const Verb& verb : line.verbs)
+    if (verb.name == word) return verb;
+  refuse_verb(line, word);
+}
+
+}  // namespace
+
+std::string title(const std::string& program, const Verb& verb) {
+  return verb.name.empty() ? program : program + " " + verb.name;
+}
+
+bool parse(const std::string& program, const Verb& verb, std::span<const std::string> words) {
+  for (const std::string& word : words)
+    if (one_of(word, {"--help", "-h"})) return false;
+  auto given = Splitter(title(program, verb), verb.settings).values(words);
+  for (const auto& [setting, value] : given)
+    if (setting->name == "config") read_config(verb.settings, value);
+  for (const Setting& s : verb.settings)
+    if (given.contains(&s)) assign(s, given.at(&s), {Exit::usage, "--" + s.name});
+  return true;
+}
+
+Request parse(const CommandLine& line, std::span<const std::string> words, int columns) {
+  if (words.empty()) return {.text = help(line, columns), .code = Exit::usage};
+  const std::string& first = words.front();
+  auto rest = words.subspan(1);
+  if (one_of(first, {"--version", "-v", "-V"}))
+    return {.text = fmt::format("{} {}\n", line.program, line.version)};
+  if (one_of(first, {"help", "--help", "-h"})) {
+    if (rest.empty()) return {.text = help(line, columns)};
+    return {.text = help(line.program, verb_of(line, rest.front()), columns)};
+  }
+  const Verb& verb = verb_of(line, first);
+  if (parse(line.program, verb, rest)) return {.verb = &verb};
+  return {.text = help(line.program, verb, columns)};
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,51 @@
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "parallel/settings/setting.h"
+
+namespace triax::parallel {
+
+/// What a program can do: the word after its name, and the flags that follow.
+struct Verb {
+  std::string name;  ///< empty: of a program without verbs
+  std::string what;  ///< one sentence for --help
+  Settings settings;
+  std::vector<std::string> examples = {};  ///< whole command lines
+};
+
+/// A program of several verbs.
+struct CommandLine {
+  std::string program;
+  std::string version;
+  std::vector<Verb> verbs;
+};
+
+/// What the words of a command line ask for: a verb, or else a text to print.
+struct Request {
+  const Verb* verb = nullptr;
+  std::string text = {};
+  Exit code = Exit::ok;  ///< of a program that has printed the text
+};
+
+/// Assigns the words after the verb, and before them the file that the setting `config` names: a
+/// flag wins over the file, the last of a repeated flag over the others. Returns false, with
+/// nothing assigned, if --help was among them. Throws Error 64 for a bad flag; for the file as
+/// read_config does.
+bool parse(const std::string& program, const Verb& verb, std::span<const std::string> words);
+/// The same for the words after the program's name: `VERB FLAGS`, `help [VERB]`, `--version`. No
+/// words at all ask for the list of verbs, with code 64. `columns` are those of texts.
+Request parse(const CommandLine& line, std::span<const std::string> words, int columns);
+
+/// `program verb`, or the program alone if it has no verbs.
+std::string title(const std::string& program, const Verb& verb);
+/// What --help prints: flags by group, with their values as defaults, in lines of at most `columns`
+/// columns; fewer than 40 count as 40.
+std::string help(const std::string& program, const Verb& verb, int columns);
+/// The list of verbs.
+std::string help(const CommandLine& line, int columns);
+/// The flags of a verb in Markdown.
+std::string markdown(const std::string& program, const Verb& verb);
+
+}  // namespace triax::parallel

@@ -1,0 +1,111 @@
+#include <toml++/toml.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "parallel/settings/hints.h"
+#include "parallel/settings/setting.h"
+#include "parallel/settings/text.h"
+
+namespace triax::parallel {
+
+namespace {
+
+constexpr uint64_t largest_file = 1 << 20;
+
+// One `key = value` of a file.
+struct Entry {
+  unsigned line;  ///< from 1
+  std::string key;
+  const toml::node* value;
+};
+
+std::string line_of(std::string_view text, unsigned line) {
+  for (; line > 1; --line) text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  text = text.substr(0, text.find('\n'));
+  return std::string(text.substr(0, text.find('\r')));
+}
+
+toml::table parse_file(const std::string& text, const std::string& path) try {
+  return toml::parse(text);
+} catch (const toml::parse_error& e) {
+  unsigned line = std::max(e.source().begin.line, 1u);
+  fail(Exit::config, "{}:{}: {}; the line is `{}`", path, line,
+       printable(std::string(e.description())), printable(line_of(text, line)));
+}
+
+// In the order of the file, so that the first mistake is the one reported.
+std::vector<Entry> entries_of(const toml::table& table) {
+  std::vector<Entry> entries;
+  for (auto&& [key, value] : table)
+    entries.push_back({key.source().begin.line, std::string(key.str()), &value});
+  std::sort(entries.begin(), entries.end(), [](auto& a, auto& b) { return a.line < b.line; });
+  return entries;
+}
+
+const Setting& setting_of(const Entry& entry, const Settings& settings, const std::string& path) {
+  std::vector<std::string> keys;
+  for (const Setting& s : settings) {
+    if (s.key && s.name == entry.key) return s;
+    if (s.key) keys.push_back(s.name);
+  }
+  std::string meant = hint(entry.key, keys, "`{}`");
+  if (meant.empty()) meant = "; keys are the flags that --help lists, without dashes";
+  fail(Exit::config, "{}:{}: unknown key `{}`{}", path, entry.line, printable(entry.key), meant);
+}
+
+const char* kind_of(const toml::node& value) {
+  if (value.is_string()) return "a string";
+  if (value.is_boolean()) return "a boolean";
+  if (value.is_number()) return "a number";
+  return value.is_table() ? "a table" : value.is_array() ? "an array" : "a date or time";
+}
+
+bool fits(const Setting& s, const toml::node& value) {
+  if (is_switch(s)) return value.is_boolean();
+  return is_text(s) ? value.is_string() : value.is_number();
+}
+
+// As on a command line; texts are read, and refused, by the same code.
+std::string text_of(const toml::node& value) {
+  if (auto* text = value.as_string()) return text->get();
+  if (auto* whole = value.as_integer()) return std::to_string(whole->get());
+  if (auto* boolean = value.as_boolean()) return boolean->get() ? "true" : "false";
+  return toml_real(value.as_floating_point()->get());
+}
+
+}  // namespace
+
+std::string to_toml(const Settings& settings) {
+  std::string toml, group;
+  for (const Setting& s : settings) {
+    if (!s.key || !s.saved || is_unset(s)) continue;
+    if (s.group != group) toml += fmt::format("{}# {}\n", toml.empty() ? "" : "\n", s.group);
+    group = s.group;
+    toml += fmt::format("{} = {}\n", s.name, literal(s));
+  }
+  return toml;
+}
+
+void read_config(const Settings& settings, const std::string& path) {
+  std::string text = disk().read(path, largest_file);
+  size_t first = text.find_first_not_of(" \t\r\n");
+  check_input(first == text.npos || text[first] != '{', Exit::config,
+              "{}:{}: this is JSON; expected TOML: lines `key = value`, whose keys are the flags "
+              "that --help lists, without dashes",
+              path,
+              1 + std::count(text.begin(), text.begin() + std::min(first, text.size()), '\n'));
+  toml::table table = parse_file(text, path);
+  for (const Entry& entry : entries_of(table)) {
+    std::string where = fmt::format("{}:{}: {}", path, entry.line, printable(entry.key));
+    check_input(!entry.value->is_table(), Exit::config,
+                "{} is a table; expected lines `key = value` without tables", where);
+    const Setting& s = setting_of(entry, settings, path);
+    check_input(fits(s, *entry.value), Exit::config, "{} is {}; expected {}", where,
+                kind_of(*entry.value), expected(s));
+    assign(s, text_of(*entry.value), {Exit::config, where});
+  }
+}
+
+}  // namespace triax::parallel

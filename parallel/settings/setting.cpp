@@ -1,0 +1,121 @@
+#include "parallel/settings/setting.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "parallel/settings/text.h"
+
+namespace triax::parallel {
+
+namespace {
+
+constexpr double int64_limit = 9223372036854775808.0;  // 2^63
+
+bool one_of(const std::string& text, const std::vector<std::string>& names) {
+  return std::find(names.begin(), names.end(), text) != names.end();
+}
+
+bool in_range(double x, const Range& r) {
+  return std::isfinite(x) && x >= r.min && (r.open_max ? x < r.max : x <= r.max);
+}
+
+bool allowed(const Setting& s) {
+  auto valid = [&]<class T>(const T& field) {
+    if constexpr (std::is_same_v<T, Choice>) return field.get() < field.names.size();
+    else if constexpr (std::is_same_v<T, bool*>) return true;
+    else if constexpr (std::is_same_v<T, std::string*>)
+      return is_plain_text(*field) && (s.choices.empty() || one_of(*field, s.choices));
+    else if constexpr (std::is_same_v<T, uint64_t*>)
+      return *field <= uint64_t{INT64_MAX} && in_range(double(*field), s.range);
+    else return in_range(double(*field), s.range);
+  };
+  return is_unset(s) || std::visit(valid, s.field);
+}
+
+// False for text of another type; whether the value is allowed is not asked.
+bool read(const Setting& s, const std::string& text) {
+  auto set = [&]<class T>(const T& field) {
+    if constexpr (std::is_same_v<T, Choice>) {
+      auto name = std::find(field.names.begin(), field.names.end(), text);
+      if (name == field.names.end()) return false;
+      field.set(size_t(name - field.names.begin()));
+      return true;
+    } else if constexpr (std::is_same_v<T, std::string*>) {
+      return *field = text, true;
+    } else if constexpr (std::is_same_v<T, bool*>) {
+      return *field = text == "true", *field || text == "false";
+    } else {
+      const char* last = text.data() + text.size();
+      auto [end, error] = std::from_chars(text.data(), last, *field);
+      return error == std::errc() && end == last;
+    }
+  };
+  return std::visit(set, s.field);
+}
+
+std::string value_text(const Setting& s) {
+  auto text = [&]<class T>(const T& field) -> std::string {
+    if constexpr (std::is_same_v<T, Choice>)
+      return field.get() < field.names.size() ? field.names[field.get()] : "an unnamed value";
+    else return fmt::format("{}", *field);  // of a double: the shortest digits that read back
+  };
+  return std::visit(text, s.field);
+}
+
+std::string refusal(const Setting& s, const std::string& where, const std::string& value) {
+  return fmt::format("{}: `{}`; expected {}", where, printable(value), expected(s));
+}
+
+}  // namespace
+
+bool is_text(const Setting& s) {
+  return std::holds_alternative<std::string*>(s.field) || std::holds_alternative<Choice>(s.field);
+}
+
+bool is_unset(const Setting& s) {
+  auto unset = [&]<class T>(const T& field) {
+    if constexpr (std::is_same_v<T, std::string*>) return field->empty();
+    else if constexpr (std::is_same_v<T, Choice> || std::is_same_v<T, bool*>) return false;
+    else return double(*field) == s.range.min;
+  };
+  return s.derived && std::visit(unset, s.field);
+}
+
+std::string expected(const Setting& s) {
+  auto* named = std::get_if<Choice>(&s.field);
+  const auto& names = named ? named->names : s.choices;
+  if (!names.empty()) return fmt::format("one of: {}", fmt::join(names, ", "));
+  if (is_text(s)) return "UTF-8 text";
+  if (is_switch(s)) return "true or false";
+  const char* kind = std::holds_alternative<double*>(s.field) ? "a number" : "a whole number";
+  auto bound = [](double x) {
+    return x < int64_limit ? fmt::format("{:.15g}", x) : std::string("2^63 - 1");
+  };
+  Range r = s.range;
+  if (std::holds_alternative<int*>(s.field)) r.max = std::min(r.max, double(INT32_MAX));
+  if (std::isinf(r.max)) return fmt::format("{}, {} or more", kind, bound(r.min));
+  return fmt::format("{} in [{}, {}{}", kind, bound(r.min), bound(r.max), r.open_max ? ")" : "]");
+}
+
+void assign(const Setting& s, const std::string& text, const Origin& origin) {
+  if (!read(s, text) || !allowed(s)) fail(origin.code, "{}", refusal(s, origin.where, text));
+}
+
+void check_values(const Settings& settings) {
+  std::vector<std::string> refused;
+  for (const Setting& s : settings)
+    if (!allowed(s)) refused.push_back(refusal(s, s.name, value_text(s)));
+  check_input(refused.empty(), Exit::config, "{}", fmt::join(refused, "\n  "));
+}
+
+std::string literal(const Setting& s) {
+  if (auto* number = std::get_if<double*>(&s.field)) return toml_real(**number);
+  return is_text(s) ? toml_string(value_text(s)) : value_text(s);
+}
+
+std::string default_of(const Setting& s) { return s.shown.empty() ? value_text(s) : s.shown; }
+
+}  // namespace triax::parallel

@@ -1,0 +1,101 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/error.h"
+
+namespace triax::parallel {
+
+/// What a changed value means for a run that resumes a checkpoint.
+enum class OnResume {
+  refuse,  ///< another model or other data
+  say,     ///< worth a line in the log
+  free     ///< nothing
+};
+
+/// What a number may be; it is finite in any case.
+struct Range {
+  double min = 0;
+  double max = std::numeric_limits<double>::infinity();
+  bool open_max = false;  ///< `max` itself is not allowed
+};
+
+/// A field of any type with named values; made by choice().
+struct Choice {
+  std::vector<std::string> names;
+  std::function<void(size_t)> set;  ///< assigns the value of names[i]
+  std::function<size_t()> get;      ///< names.size() if the value has no name
+};
+
+/// A field and the names of its values: choice(dtype, {{"fp32", f32}, {"bf16", bf16}}).
+template <class T> Choice choice(T& field, std::vector<std::pair<std::string, T>> values) {
+  Choice made;
+  for (const auto& [name, value] : values) made.names.push_back(name);
+  made.set = [&field, values](size_t i) { field = values[i].second; };
+  made.get = [&field, values] {
+    size_t i = 0;
+    while (i < values.size() && !(values[i].second == field)) ++i;
+    return i;
+  };
+  return made;
+}
+
+/// One option of a program: a flag of its command line and a key of its configuration files. It
+/// points into the program's options, which outlive it.
+struct Setting {
+  std::string name;   ///< without dashes: `micro-batch`
+  std::string group;  ///< heading in --help
+  std::string value;  ///< what stands for the value in --help: `N`; empty for a bool
+  std::string help;   ///< one line
+  /// Holds the default until assigned. A uint64_t is at most 2^63 - 1, TOML's largest integer.
+  std::variant<int64_t*, int*, double*, uint64_t*, std::string*, bool*, Choice> field;
+  Range range = {};
+  std::vector<std::string> choices = {};  ///< of a string; empty: any
+  std::string shown = {};                 ///< the default in words, where the value does not say it
+  bool key = true;                        ///< may stand in a configuration file
+  OnResume on_resume = OnResume::refuse;
+  /// Follows from other settings while it is unset, that is: an empty string, or `range.min`.
+  bool derived = false;
+  bool saved = true;  ///< false: to_toml leaves it out, as it names this run (`out`, `resume`)
+};
+using Settings = std::vector<Setting>;
+
+/// Where a value comes from: what begins a message about it, and the code it is refused with.
+struct Origin {
+  Exit code;
+  std::string where;
+};
+
+/// Reads the value from text. Throws `origin.code`, naming the valid values.
+void assign(const Setting& setting, const std::string& text, const Origin& origin);
+/// Throws Error 78 naming each setting whose value is not allowed: for options set in code.
+void check_values(const Settings& settings);
+
+/// Is the field a bool, so that its name alone is a value?
+inline bool is_switch(const Setting& s) { return std::holds_alternative<bool*>(s.field); }
+/// Is the value written as a string?
+bool is_text(const Setting& setting);
+/// Is it derived, and was it not given?
+bool is_unset(const Setting& setting);
+
+/// The valid values in words: `a whole number in [1, 8]`.
+std::string expected(const Setting& setting);
+/// The value as a configuration file has it.
+std::string literal(const Setting& setting);
+/// The value as a reader wants it: `shown` if there is one.
+std::string default_of(const Setting& setting);
+
+/// A configuration file in TOML from which read_config reads the same values, to the bit. What is
+/// unset or not `saved` is left out. Call it before derived settings are filled in: then nothing
+/// that follows from other settings is pinned for the run that reads the file.
+std::string to_toml(const Settings& settings);
+/// Assigns what a configuration file gives. Throws Error 78 with file and line for a bad key or
+/// value, 66 if there is no such file, 65 if it is no plain file or larger than 1 MiB.
+void read_config(const Settings& settings, const std::string& path);
+
+}  // namespace triax::parallel

@@ -1,0 +1,67 @@
+#include "parallel/settings/terminal.h"
+
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+namespace triax::parallel {
+
+namespace {
+
+bool begins_character(char c) { return (c & 0xC0) != 0x80; }  // of UTF-8
+
+int columns_of(std::string_view text) {
+  return int(std::count_if(text.begin(), text.end(), begins_character));
+}
+
+// The bytes of the first `columns` characters.
+size_t bytes_of(std::string_view text, int columns) {
+  size_t at = 0;
+  while (at < text.size() && (columns > 0 || !begins_character(text[at])))
+    columns -= begins_character(text[at++]);
+  return at;
+}
+
+}  // namespace
+
+int terminal_columns(int descriptor) {
+  int columns = 0;
+  if (const char* variable = std::getenv("COLUMNS")) {
+    std::string_view text = variable;
+    std::from_chars(text.data(), text.data() + text.size(), columns);
+  }
+  winsize size{};
+  if (columns <= 0 && ioctl(descriptor, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+  return columns > 0 ? columns : 80;
+}
+
+std::string wrapped(std::string_view text, int columns, int indent) {
+  std::string lines;
+  int room = std::max(columns - indent, 1), used = 0;
+  auto break_line = [&] {
+    lines += '\n' + std::string(size_t(indent), ' ');
+    used = 0;
+  };
+  for (size_t at = 0; at < text.size();) {
+    size_t end = std::min(text.find_first_of(" \n", at), text.size());
+    std::string_view word = text.substr(at, end - at);
+    at = end + 1;
+    if (word.empty()) continue;
+    if (used > 0 && used + 1 + columns_of(word) > room) break_line();
+    else if (used > 0) lines += ' ', ++used;
+    while (columns_of(word) > room) {
+      size_t cut = bytes_of(word, room);
+      lines += word.substr(0, cut);
+      word.remove_prefix(cut);
+      break_line();
+    }
+    lines += word;
+    used += columns_of(word);
+  }
+  std::replace(lines.begin(), lines.end(), '\t', ' ');
+  return lines;
+}
+
+}  // namespace triax::parallel

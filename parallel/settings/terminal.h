@@ -1,0 +1,16 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace triax::parallel {
+
+/// Columns of the terminal that `descriptor` writes to: $COLUMNS, else what the terminal reports,
+/// else 80.
+int terminal_columns(int descriptor = 1);
+
+/// Text in lines of at most `columns` columns, broken at spaces and line breaks, not at tabs, which
+/// become spaces; a longer word is cut. The first line continues one on which `indent` columns are
+/// taken, the others are indented.
+std::string wrapped(std::string_view text, int columns, int indent = 0);
+
+}  // namespace triax::parallel

@@ -1,0 +1,62 @@
+#include "parallel/train/feed.h"
+
+#include "core/check.h"
+
+namespace triax::parallel {
+namespace {
+
+nn::Batch checked(nn::Batch b, int64_t samples) {
+  auto right = [&](const Tensor& x) {
+    return x.defined() && x.device() == cpu && x.rank() >= 1 && x.size(0) == samples;
+  };
+  check(right(b.input) && right(b.target),
+        "samples: a batch of {} has input {} and target {}; expected dim 0 of both to count them, "
+        "on the CPU",
+        samples, b.input.defined() ? describe(b.input) : "none",
+        b.target.defined() ? describe(b.target) : "none");
+  return b;
+}
+
+}  // namespace
+
+Feed::Feed(std::shared_ptr<const nn::Samples> samples, uint64_t seed, const Place& place)
+    : samples_(std::move(samples)), order_(samples_->count(), seed), place_(place) {}
+
+nn::Batch Feed::at(int64_t step, int64_t micro) const {
+  int64_t position = (step - 1) * place_.global_batch + offset(micro);
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < place_.micro_batch; ++i) indices.push_back(order_.at(position + i));
+  nn::Batch batch = checked(samples_->batch(indices), place_.micro_batch);
+  batch.first = position;
+  return batch;
+}
+
+double Feed::weight(int64_t step) const {
+  double sum = 0;
+  for (int64_t i = 0; i < place_.global_batch; ++i)
+    sum += samples_->weight(order_.at((step - 1) * place_.global_batch + i));
+  check(sum > 0, "samples: no target of step {} counts; expected weights above 0", step);
+  return sum;
+}
+
+nn::Batch Feed::in_order(int64_t micro) const {
+  std::vector<int64_t> indices;
+  for (int64_t i = offset(micro); i < offset(micro) + place_.micro_batch; ++i)
+    indices.push_back(i < samples_->count() ? i : -1);
+  nn::Batch batch = checked(samples_->batch(indices), place_.micro_batch);
+  batch.first = nn::evaluation;
+  return batch;
+}
+
+int64_t Feed::micros_in_order() const {
+  int64_t each = place_.micro_batch * place_.replicas;
+  return (samples_->count() + each - 1) / each;
+}
+
+double Feed::weight_in_order() const {
+  double sum = 0;
+  for (int64_t i = 0; i < samples_->count(); ++i) sum += samples_->weight(i);
+  return sum;
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,41 @@
+#pragma once
+#include <memory>
+
+#include "nn/samples.h"
+#include "parallel/data/sampler.h"
+
+namespace triax::parallel {
+
+/// Which samples a rank gets. The samples of a step are cut over micro-batches, then replicas: which
+/// they are depends on the step alone, not on the mesh.
+class Feed {
+ public:
+  struct Place {
+    int64_t micro_batch = 1, global_batch = 1;
+    int replica = 0, replicas = 1;
+    int64_t micros() const { return global_batch / (micro_batch * replicas); }
+  };
+  Feed(std::shared_ptr<const nn::Samples> samples, uint64_t seed, const Place& place);
+
+  /// Micro-batch `micro`, from 0, of this replica in `step`, from 1; on the CPU.
+  nn::Batch at(int64_t step, int64_t micro) const;
+  /// Targets that count in all of `step`, over all replicas.
+  double weight(int64_t step) const;
+
+  /// The same for a pass over all samples in their order; blanks fill up the last micro-batches.
+  nn::Batch in_order(int64_t micro) const;
+  int64_t micros_in_order() const;
+  double weight_in_order() const;
+
+  const Place& place() const { return place_; }
+
+ private:
+  int64_t offset(int64_t micro) const {
+    return (micro * place_.replicas + place_.replica) * place_.micro_batch;
+  }
+  std::shared_ptr<const nn::Samples> samples_;
+  Sampler order_;
+  Place place_;
+};
+
+}  // namespace triax::parallel

@@ -1,0 +1,164 @@
+#include "parallel/train/options.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "parallel/pipeline/partition.h"
+
+namespace triax::parallel {
+namespace {
+
+optim::Offload offload_of(const std::string& text) {
+  using To = optim::Offload::To;
+  if (text == "off") return {};
+  if (text == "optimizer") return {.to = To::host};
+  return {.to = To::file, .directory = text};
+}
+
+void check_offload(const std::string& text) {
+  auto offload = offload_of(text);
+  if (offload.to != optim::Offload::To::file) return;
+  bool word = text.find('/') == text.npos && !std::filesystem::exists(text);
+  check_input(!word, Exit::not_found,
+              "offload: {}: No such file or directory; expected off, optimizer, or a directory",
+              printable(text));
+  optim::check_offload_directory(text);
+}
+
+/// What a captured step cannot contain: the host's part of it, and layers that wait for each other.
+void check_graph(const TrainOptions& o) {
+  const StepOptions& s = o.step;
+  if (!s.graph) return;
+  auto without = [](bool fine, const std::string& flag, const char* why) {
+    check_input(fine, Exit::config, "graph with {}\n  {}. Leave --graph out, or change that.", flag,
+                why);
+  };
+  without(o.launch.device != "cpu", "device=cpu", "Only GPUs have graphs");
+  without(s.mesh.pp == 1, fmt::format("pp={}", s.mesh.pp), "Pipeline stages wait for each other");
+  without(s.zero < Zero::parameters, fmt::format("zero={}", int(s.zero)),
+          "ZeRO-3 frees weights and gathers them again");
+  without(s.offload == "off", "offload=" + s.offload, "The host updates the weights");
+  without(!s.optimizer, "an optimizer of the program's own", "It may need the host");
+  without(!o.ledger, "ledger", "It counts what the host asks for, which is once");
+}
+
+void check_mesh(const MeshShape& m, int64_t ranks,
+                const std::function<bool(const MeshShape&)>& fits) {
+  bool sane = m.dp >= 1 && m.pp >= 1 && m.tp >= 1 && m.dp <= 1 << 20 && m.pp <= 1 << 20 &&
+              m.tp <= 1 << 20;
+  int64_t product = sane ? int64_t(m.dp) * m.pp * m.tp : 0;
+  check_input(sane && product == ranks, Exit::config,
+              "mesh: dp {} * pp {} * tp {} = {} does not equal the {} rank{} started\n{}\n"
+              "  For this mesh: mpirun -np {} with the same command, or --comm threads --ranks {}",
+              m.dp, m.pp, m.tp, product, ranks, ranks == 1 ? "" : "s",
+              shapes_that_fit(m, int(ranks), fits), product, product);
+}
+
+void check_batch(const StepOptions& o) {
+  int64_t unit = o.micro_batch * o.mesh.dp;
+  check_input(unit > 0 && o.global_batch > 0, Exit::config,
+              "micro-batch={}, global-batch={}; expected at least 1", o.micro_batch,
+              o.global_batch);
+  if (o.global_batch % unit == 0) return;
+  int64_t below = o.global_batch / unit * unit, above = below + unit;
+  fail(Exit::config,
+       "global-batch={} is not a multiple of micro-batch {} x dp {} = {}\n"
+       "  Every replica accumulates the same number of whole micro-batches. Nearest valid: {}.",
+       o.global_batch, o.micro_batch, o.mesh.dp, unit,
+       below == 0 ? fmt::format("{}", above) : fmt::format("{}, {}", below, above));
+}
+
+void check_recompute(const StepOptions& o) {
+  if (o.recompute != Recompute::block_split) return;
+  check_input(o.mesh.tp > 1 && !o.sequence_parallel, Exit::config,
+              "recompute=block-split with {}\n  {}. Valid: off, selective, block.",
+              o.mesh.tp > 1 ? "sequence-parallel" : "tp=1",
+              o.mesh.tp > 1 ? "Each rank has only its rows of a block's input: they are sharded already"
+                            : "There are no ranks to shard a block's input over");
+}
+
+void check_schedule_name(const StepOptions& o) {
+  auto found = o.schedules.find(o.schedule);
+  if (found == o.schedules.end()) {
+    std::vector<std::string> names;
+    for (auto& [name, schedule] : o.schedules) names.push_back(name);
+    fail(Exit::config, "schedule `{}`; expected one of: {}", printable(o.schedule),
+         fmt::join(names, ", "));
+  }
+  found->second(o.pipeline(), 0);  // refuses chunks that it cannot have
+}
+
+void check_rates(const TrainOptions& o) {
+  check_input(o.steps >= 0 && o.lr.warmup <= o.steps, Exit::config,
+              "warmup={} is more than steps={}\n"
+              "  The learning rate would never reach --lr. Valid warmup: 0 to {}.",
+              o.lr.warmup, o.steps, o.steps);
+  check_input(o.lr.low <= o.lr.peak, Exit::config,
+              "min-lr={} is more than lr={}\n"
+              "  The learning rate falls from --lr to --min-lr. Valid min-lr: 0 to {}.",
+              o.lr.low, o.lr.peak, o.lr.peak);
+}
+
+}  // namespace
+
+Schedules built_in_schedules() {
+  Schedules all;
+  for (auto& name : schedule_names()) all[name] = schedule_named(name);
+  return all;
+}
+
+optim::LossScaleOptions StepOptions::scaling() const {
+  using Kind = optim::LossScaleOptions::Kind;
+  if (dtype != f16) return {.kind = Kind::fixed, .initial = 1};
+  if (loss_scale > 0) return {.kind = Kind::fixed, .initial = loss_scale, .minimum = loss_scale};
+  return {};
+}
+
+optim::MakeOptimizer StepOptions::make_optimizer() const {
+  if (optimizer) return optimizer;
+  optim::AdamWOptions with = adamw;
+  with.offload = offload_of(offload);
+  return [with](const std::vector<optim::Slot>& slots) {
+    return std::make_unique<optim::AdamW>(slots, with);
+  };
+}
+
+void resolve(TrainOptions& o, int64_t ranks) {
+  StepOptions& s = o.step;
+  if (s.mesh.dp == 0) s.mesh.dp = int(std::max<int64_t>(1, ranks / (s.mesh.pp * s.mesh.tp)));
+  if (s.chunks == 0) s.chunks = s.schedule.ends_with("interleaved") ? 2 : 1;
+  if (s.global_batch == 0) s.global_batch = s.micro_batch * s.mesh.dp;
+  if (o.lr.warmup < 0) o.lr.warmup = std::min<int64_t>(100, o.steps / 2);
+  o.lr.steps = std::max<int64_t>(1, o.steps);
+}
+
+void check_options(const TrainOptions& o, int64_t ranks,
+                   const std::function<bool(const MeshShape&)>& fits) {
+  const StepOptions& s = o.step;
+  check_input(s.dtype == f16 || s.loss_scale == 0, Exit::config,
+              "loss-scale={} with precision={}\n  Only fp16 has gradients that need it. Leave it "
+              "out, or add --precision fp16.",
+              s.loss_scale, s.dtype == bf16 ? "bf16" : "fp32");
+  check_graph(o);
+  check_mesh(s.mesh, ranks, fits);
+  check_batch(s);
+  check_recompute(s);
+  check_schedule_name(s);
+  check_rates(o);
+  check_offload(s.offload);
+}
+
+std::vector<int64_t> placement_of(const std::string& text, const PipelineShape& shape,
+                                  int64_t layers) {
+  int64_t sum = 0;
+  for (size_t at = 0; at < text.size(); at = std::min(text.find(',', at), text.size() - 1) + 1)
+    sum += std::min<int64_t>(std::atoll(text.c_str() + at), layers);
+  bool whole = sum == layers;  // else without the ends
+  auto counts = parse_placement(text, shape, whole ? layers : layers - 2);
+  if (!whole) ++counts.front(), ++counts.back();
+  return counts;
+}
+
+}  // namespace triax::parallel

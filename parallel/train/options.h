@@ -1,0 +1,96 @@
+#pragma once
+#include <map>
+#include <string>
+
+#include "optim/adamw.h"
+#include "optim/loss_scaler.h"
+#include "optim/schedule.h"
+#include "parallel/data/data_parallel.h"
+#include "parallel/mesh.h"
+#include "parallel/pipeline/schedule.h"
+
+namespace triax::parallel {
+
+/// What backward computes again instead of keeping it from forward.
+enum class Recompute {
+  off,
+  selective,   ///< what layers offer as nn::Layer::selective (Korthikanti et al., 2022, section 5)
+  block,       ///< every layer but the first and last: only its input is kept (Chen et al., 2016)
+  block_split  ///< as block, with the kept input sharded over the tensor-parallel ranks
+};
+
+using Schedules = std::map<std::string, Schedule>;
+/// Those of parallel/pipeline/schedule.h by name. A program adds its own.
+Schedules built_in_schedules();
+
+/// What one training step is made of: model replica, mesh, batch, precision, optimizer.
+struct StepOptions {
+  MeshShape mesh = {.dp = 0};      ///< dp 0: what pp and tp leave of the ranks
+  bool sequence_parallel = false;  ///< shard token rows over tp outside of split stretches
+  Zero zero = Zero::off;
+  std::string schedule = "1f1b";
+  Schedules schedules = built_in_schedules();
+  int chunks = 0;         ///< of a pipeline stage; 0: 2 for the interleaved schedules, else 1
+  std::string placement;  ///< layers on each virtual stage, `3,3,2`; empty: balanced by cost
+  int64_t micro_batch = 12;  ///< samples in a micro-batch of one replica
+  int64_t global_batch = 0;  ///< samples in a step over all replicas; 0: micro_batch * dp
+  DType dtype = f32;         ///< of weights and activations
+  double loss_scale = 0;     ///< f16 only; 0: dynamic
+  Recompute recompute = Recompute::off;
+  int64_t seed = 1;  ///< of weights, dropout and the order of samples
+  double clip = 1;   ///< largest gradient norm; 0: no clipping
+  optim::AdamWOptions adamw = {.beta2 = 0.99};
+  std::string offload = "off";         ///< of AdamW's state: off, optimizer (host memory), or a directory
+  optim::MakeOptimizer optimizer = {};  ///< another optimizer in AdamW's place
+  bool graph = false;                   ///< capture the step as a CUDA graph and replay it
+  nn::Purpose purpose = nn::Purpose::training;
+
+  /// Micro-batches of one replica in one step. Call when resolved.
+  int64_t accumulation() const { return global_batch / (micro_batch * mesh.dp); }
+  PipelineShape pipeline() const { return {mesh.pp, chunks, int(accumulation())}; }
+  optim::LossScaleOptions scaling() const;
+  optim::MakeOptimizer make_optimizer() const;
+};
+
+/// How ranks run and communicate.
+struct LaunchOptions {
+  std::string comm = "auto";   ///< auto, nccl, mpi, threads
+  int64_t ranks = 0;           ///< only with comm = threads; 0: one
+  std::string device = "cpu";  ///< cpu, cuda, cuda:N
+  bool nondeterministic = false;
+};
+
+/// A training run.
+struct TrainOptions {
+  StepOptions step = {};
+  LaunchOptions launch = {};
+  int64_t steps = 2000;
+  /// Warm-up -1: 100 steps, or half of fewer than 200; its steps follow `steps`.
+  optim::Schedule lr = {.peak = 1e-3, .low = 1e-4, .warmup = -1, .steps = 0};
+  int64_t val_every = 250;  ///< steps between validations; 0: only at the end
+  int64_t save_every = 0;   ///< steps between checkpoints; 0: only at the end
+  int64_t keep = 3;         ///< checkpoints
+  int workers = 0;          ///< threads that load data ahead of the step; 0: none
+  std::string config;       ///< the file that was read, if any
+  std::string out;          ///< run directory; empty: none is written
+  std::string metrics;      ///< empty: OUT/metrics.jsonl
+  std::string resume;       ///< empty: start afresh; else auto, last-good, or a checkpoint
+  bool ledger = false;      ///< print what was communicated and held in memory
+};
+
+/// Fill in what follows from other values: dp (from `ranks`), chunks, global_batch, warm-up.
+/// Nothing that was given changes.
+void resolve(TrainOptions& o, int64_t ranks);
+
+/// Refuse, before anything starts, what no model could be trained with on `ranks` ranks. `o` is
+/// resolved; `fits` says which meshes may be suggested. Throws Error 78 with what, why and the
+/// valid values; for a directory to offload to that will not do 66 or 73.
+void check_options(const TrainOptions& o, int64_t ranks,
+                   const std::function<bool(const MeshShape&)>& fits = {});
+
+/// Layers of each virtual stage, as --placement says it: counts that add up to `layers`, or to two
+/// fewer, when the first and the last layer go with the ends. Throws Error 78.
+std::vector<int64_t> placement_of(const std::string& text, const PipelineShape& shape,
+                                  int64_t layers);
+
+}  // namespace triax::parallel

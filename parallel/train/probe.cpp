@@ -1,0 +1,123 @@
+#include "parallel/train/probe.h"
+
+#include <algorithm>
+#include <set>
+
+#include "autograd/backward.h"
+#include "core/check.h"
+#include "parallel/comm/meta_comm.h"
+
+namespace triax::parallel {
+namespace {
+
+KernelWork operator-(const KernelWork& a, const KernelWork& b) {
+  return {a.products - b.products, a.bytes - b.bytes, a.kernels - b.kernels};
+}
+
+/// A micro-batch like `b` on the meta device: shapes without values.
+nn::Batch on_meta(nn::Batch b) {
+  auto shape_of = [](const Tensor& x) {
+    return x.defined() ? empty(x.shape(), x.dtype(), meta_device) : x;
+  };
+  b.input = shape_of(b.input), b.target = shape_of(b.target);
+  return b;
+}
+
+/// Without it every rank would train a whole of its own on its own rows, or never sum gradients.
+void check_shards(nn::Module& model, const TensorParallel& tp) {
+  if (tp.size() == 1) return;
+  for (auto* p : model.parameters()) {
+    bool sliced = p->shard.length >= 0;
+    check_input(sliced || (p->shard.replicated && p->shard.partial == tp.sequence()), Exit::config,
+                "parameter {}: all {} tensor-parallel ranks hold the whole of it, and it does not "
+                "say so; its gradient would be wrong\n"
+                "  Make its layer with .shard = tp.whole(), or take the layer of parallel/tensor.",
+                p->name, tp.size());
+  }
+}
+
+/// After a backward over all layers.
+void check_gradients(nn::Sequence& model) {
+  std::set<nn::Parameter*> used;
+  for (auto& layer : model.layers())
+    for (auto* module : layer.uses)
+      for (auto* p : module->parameters()) used.insert(p);
+  for (auto* p : model.parameters()) {
+    check_input(used.contains(p), Exit::config,
+                "parameter {}: no layer of the model uses it; expected its module in an add()",
+                p->name);
+    check_input(grad(p->value).defined(), Exit::config,
+                "parameter {}: no gradient reaches it; expected its layer to use it in what it "
+                "returns",
+                p->name);
+  }
+}
+
+/// Name and full shape, a line each.
+std::string list(nn::Module& model) {
+  std::string all;
+  for (auto* p : model.parameters()) all += fmt::format("{} {}\n", p->name, p->full);
+  return all;
+}
+
+}  // namespace
+
+double LayerFacts::cost(double flop_per_byte, double kernel_cost) const {
+  return (forward.products + backward.products) / flop_per_byte + forward.bytes + backward.bytes +
+         kernel_cost * double(kernels);
+}
+
+int64_t Facts::rows_of_sample() const {
+  int64_t rows = layers_.front().out.shape.rank() > 0 ? layers_.front().out.shape[0] : 0;
+  for (size_t i = 1; i + 1 < layers_.size(); ++i)
+    if (layers_[i].out.shape.rank() == 0 || layers_[i].out.shape[0] != rows) return 0;
+  return rows * (options_.sequence_parallel ? options_.tp : 1) / std::max<int64_t>(1, samples_);
+}
+
+const LayerFacts& Facts::of(const std::string& layer) const {
+  auto found = std::find_if(layers_.begin(), layers_.end(),
+                            [&](auto& f) { return f.name == layer; });
+  check(found != layers_.end(), "probe: no layer {}", layer);
+  return *found;
+}
+
+Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
+  MetaComm ranks(o.tp, 0);
+  TensorParallel tp(ranks, {.sequence = o.sequence_parallel});
+  auto model = build(tp);
+  model->materialize(meta_device, o.dtype, 0);
+  check_shards(*model, tp);
+  nn::Batch batch = on_meta(like);
+  Facts facts;
+  facts.options_ = o;
+  facts.samples_ = like.input.size(0);
+  facts.parameters_ = list(*model);
+  check_input(!model->layers().empty(), Exit::config, "model: it has no layers; expected add()");
+  Tensor x;
+  for (auto& layer : model->layers()) {
+    if (x.defined()) require_grad(x = x.detach());
+    try {
+      KernelWork start = meta_work();
+      Tensor y = layer.run(x, batch);
+      KernelWork middle = meta_work();
+      if (requires_grad(y)) backward(without_values(y), zeros(y.shape(), y.dtype(), y.device()));
+      KernelWork end = meta_work();
+      facts.layers_.push_back({layer.name, middle - start, end - middle, end.kernels - start.kernels,
+                               {y.shape(), y.dtype()}});
+      x = y;
+    } catch (const Error& e) {
+      std::string with = x.defined() ? " of " + describe(x) : "";
+      auto code = e.code() == Exit::internal ? Exit::config : e.code();
+      throw Error(code, fmt::format("layer {}{}: {}", layer.name, with, e.what()), e.place());
+    }
+  }
+  if (like.target.defined()) {
+    check_input(x.numel() == 1, Exit::config,
+                "model: its last layer, {}, returns {}; expected the sum of the loss, one element",
+                facts.layers_.back().name, describe(x));
+    check_gradients(*model);
+  }
+  return facts;
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,64 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/meta.h"
+#include "nn/sequence.h"
+#include "parallel/pipeline/pipeline.h"
+#include "parallel/tensor/tensor_parallel.h"
+
+namespace triax::parallel {
+
+/// Makes the model that one rank of a tensor-parallel group holds. Pure: called for the probe and
+/// again for the run.
+using Build = std::function<std::unique_ptr<nn::Sequence>(const TensorParallel& tp)>;
+
+/// What one micro-batch means to a layer.
+struct LayerFacts {
+  std::string name;
+  KernelWork forward, backward;
+  int64_t kernels = 0;  ///< launched in both
+  Boundary out;         ///< what it returns
+  /// Relative time of forward and backward. `kernel_cost` and `flop_per_byte` convert a kernel
+  /// launch and FLOP to bytes moved in the same time.
+  double cost(double flop_per_byte = 8, double kernel_cost = 2000) const;
+};
+
+struct ProbeOptions {
+  int tp = 1;
+  bool sequence_parallel = false;
+  DType dtype = f32;
+  bool operator==(const ProbeOptions&) const = default;
+};
+
+/// A model as one pass of its layers on the meta device has shown it. Only probe() makes them, so
+/// that whoever has facts has passed its checks.
+class Facts {
+ public:
+  const std::vector<LayerFacts>& layers() const { return layers_; }
+  const ProbeOptions& options() const { return options_; }
+  int64_t samples() const { return samples_; }
+  /// Rows that the first layer makes of a sample, over all ranks; 0 if layers differ in that.
+  int64_t rows_of_sample() const;
+  /// Full shapes of all parameters in order of declaration, a line each.
+  const std::string& parameters() const { return parameters_; }
+  const LayerFacts& of(const std::string& layer) const;
+
+ private:
+  friend Facts probe(const Build&, const nn::Batch&, const ProbeOptions&);
+  std::vector<LayerFacts> layers_;
+  ProbeOptions options_;
+  int64_t samples_ = 0;
+  std::string parameters_;
+};
+
+/// Runs every layer forward and backward on the meta device, which computes nothing: the work of
+/// each, and the shape and dtype at every cut. `like`: any micro-batch. Throws Error 78, with the
+/// name of layer or parameter, for a model that tensor parallelism would train wrong (a parameter
+/// that does not say what ranks hold of it), for parameters that no layer uses or no gradient
+/// reaches, and for a last layer that returns no loss.
+Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& options);
+
+}  // namespace triax::parallel

@@ -1,0 +1,142 @@
+#include "parallel/train/replica.h"
+
+#include <algorithm>
+
+#include "autograd/backward.h"
+#include "core/check.h"
+#include "parallel/pipeline/partition.h"
+
+namespace triax::parallel {
+namespace {
+
+/// The shape and dtype at every cut between virtual stages.
+Boundaries boundaries(const Facts& facts, const std::vector<int64_t>& counts) {
+  Boundaries all;
+  int64_t end = 0;
+  for (int64_t count : counts) {
+    end += count;
+    all.push_back(end > 0 ? facts.layers()[size_t(end - 1)].out : Boundary{});
+  }
+  all.pop_back();
+  return all;
+}
+
+nn::Layer::Run recomputed(nn::Layer::Run plain, const Packing& packing) {
+  return [plain = std::move(plain), packing](const Tensor& x, const nn::Batch& batch) {
+    return recompute([plain, batch](const Tensor& input) { return plain(input, batch); }, x,
+                     packing);
+  };
+}
+
+nn::Layer::Run observed(const nn::Layer& layer, const LayerObserver& observer) {
+  return [plain = layer.run, name = layer.name, observer](const Tensor& x, const nn::Batch& batch) {
+    Tensor y = plain(x, batch);
+    observer(name, y, batch);
+    return y;
+  };
+}
+
+}  // namespace
+
+ProbeOptions probe_options(const StepOptions& o) {
+  return {.tp = o.mesh.tp, .sequence_parallel = o.sequence_parallel, .dtype = o.dtype};
+}
+
+std::vector<int64_t> place(const Facts& facts, const StepOptions& o) {
+  auto layers = std::ssize(facts.layers());
+  auto shape = o.pipeline();
+  if (!o.placement.empty()) return placement_of(o.placement, shape, layers);
+  check_input(shape.virtual_stages() <= layers, Exit::config,
+              "pp={} x chunks={} = {} virtual stages of a model of {} layers\n"
+              "  Every virtual stage needs a layer. Valid pp x chunks: 1 to {}.",
+              o.mesh.pp, o.chunks, shape.virtual_stages(), layers, layers);
+  std::vector<double> costs;
+  for (auto& layer : facts.layers()) costs.push_back(layer.cost());
+  return partition(costs, shape.virtual_stages());
+}
+
+Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts,
+                 const LayerObserver& observer)
+    : options_(o),
+      mesh_(mesh),
+      build_(build),
+      tp_(mesh.tp(), {.sequence = o.sequence_parallel}),
+      facts_(std::move(facts)),
+      counts_(place(facts_, o)),
+      model_(build(tp_)),
+      chunks_(layers_of_stage(prepared(observer), counts_, o.pipeline(), mesh.pp().rank())),
+      data_(*model_, chunks_, mesh,
+            {.dtype = o.dtype, .seed = uint64_t(o.seed), .zero = o.zero, .purpose = o.purpose}),
+      pipeline_(mesh, chunks_,
+                {.schedule = o.schedules.at(o.schedule), .boundaries = boundaries(facts_, counts_)}) {
+  check(facts_.options() == probe_options(o), "replica: facts of another mesh or precision");
+}
+
+/// The layers as this run wants them. The first keeps no activation but its output, which is the
+/// second's input; the last's backward mostly follows its forward at once: neither is recomputed.
+nn::Layers Replica::prepared(const LayerObserver& observer) const {
+  nn::Layers layers = model_->layers();
+  bool selects = false;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    auto& layer = layers[i];
+    if (options_.recompute == Recompute::selective && layer.selective)
+      layer.run = layer.selective, selects = true;
+    if (options_.recompute >= Recompute::block && i > 0 && i + 1 < layers.size())
+      layer.run = recomputed(layer.run,
+                             options_.recompute == Recompute::block_split ? tp_.split() : Packing{});
+    if (!observer) continue;
+    layer.run = observed(layer, observer);
+    layer.reads_batch = true;  // which batch it is tells the observer where rows belong
+  }
+  check_input(options_.recompute != Recompute::selective || selects, Exit::config,
+              "recompute=selective with a model whose layers offer nothing to select\n"
+              "  Valid: off, block, block-split.");
+  return layers;
+}
+
+/// The ranks of a tensor-parallel group all see the loss; the first reports it.
+PipelineRun Replica::collect(const Tensor& loss, int64_t micros, const Batches& batches) const {
+  return {.micros = int(micros),
+          .batch = [&batches, device = loss.device()](
+                       int micro) { return nn::to(batches(micro), device); },
+          .output =
+              [loss, this](int, const Tensor& sum) {
+                if (tp_.rank() == 0) backend(loss).accumulate(sum.detach().view({1}), loss);
+              }};
+}
+
+Tensor Replica::forward_backward(const Batches& batches, double seed, Watch watch) {
+  Tensor loss = zeros({1}, f64, mesh_.world().device());
+  auto run = collect(loss, options_.accumulation(), batches);
+  run.seed = seed;
+  data_.begin(run.micros, watch);
+  pipeline_.train(run);
+  data_.finish();
+  return loss;
+}
+
+Tensor Replica::evaluate(const Batches& batches, int64_t micros) {
+  Tensor loss = zeros({1}, f64, mesh_.world().device());
+  pipeline_.infer(collect(loss, micros, batches));
+  return loss;
+}
+
+Tensor Replica::predict(const nn::Batch& batch) {
+  Tensor y;
+  PipelineRun run{.batch = [&](int) { return nn::to(batch, mesh_.world().device()); },
+                  .output = [&](int, const Tensor& last) { y = last.detach(); }};
+  if (mesh_.pp().size() == 1) {
+    pipeline_.infer(run);
+    return y;
+  }
+  Facts facts = probe(build_, batch, probe_options(options_));
+  run.boundaries = boundaries(facts, counts_);
+  pipeline_.infer(run);
+  Boundary last = facts.layers().back().out;
+  Tensor all = empty(last.shape, last.dtype, mesh_.world().device());
+  if (y.defined()) copy_(all, y);
+  mesh_.pp().broadcast(all, mesh_.pp().size() - 1).wait();
+  return all;
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,71 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "parallel/train/options.h"
+#include "parallel/train/probe.h"
+
+namespace triax::parallel {
+
+/// Micro-batch `micro`, from 0, of this replica in some step.
+using Batches = std::function<nn::Batch(int64_t micro)>;
+/// Sees what each layer returned, as this rank has it.
+using LayerObserver =
+    std::function<void(const std::string& layer, const Tensor& y, const nn::Batch& batch)>;
+
+/// This rank's share of a model on a mesh: the layers of its stage, its slice of each, its slice of
+/// their optimizer state. On one rank it is the model.
+class Replica {
+ public:
+  /// `o` is resolved and checked; `mesh` must outlive it. `facts` are of a micro-batch on this
+  /// mesh. Collective. Throws Error 78 for a model that does not fit the mesh.
+  Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts,
+          const LayerObserver& observer = {});
+
+  /// Forward and backward of one step's micro-batches: every gradient is multiplied by `seed` and
+  /// complete afterwards. Returns the sum of the loss over this replica's targets, f64 [1], on the
+  /// one rank of the replica that reports it; 0 on others. Collective.
+  using Watch = DataParallel::Watch;
+  Tensor forward_backward(const Batches& batches, double seed, Watch watch = Watch::off);
+  /// The same without gradients, for any number of micro-batches.
+  Tensor evaluate(const Batches& batches, int64_t micros);
+  /// What the last layer returns of a batch without target, the same on every rank. Collective.
+  Tensor predict(const nn::Batch& batch);
+
+  DataParallel& data() { return data_; }
+  const DataParallel& data() const { return data_; }
+  const Pipeline& pipeline() const { return pipeline_; }
+  const Facts& facts() const { return facts_; }
+  /// Layers of each virtual stage.
+  const std::vector<int64_t>& placement() const { return counts_; }
+  /// The layers of this rank's stage.
+  const std::vector<nn::Layers>& chunks() const { return chunks_; }
+  /// All of the model's, those that other stages hold without value.
+  std::vector<const nn::Parameter*> parameters() const {
+    auto all = model_->parameters();
+    return {all.begin(), all.end()};
+  }
+
+ private:
+  nn::Layers prepared(const LayerObserver& observer) const;
+  PipelineRun collect(const Tensor& loss, int64_t micros, const Batches& batches) const;
+
+  StepOptions options_;
+  Mesh& mesh_;
+  Build build_;
+  TensorParallel tp_;
+  Facts facts_;
+  std::vector<int64_t> counts_;
+  std::unique_ptr<nn::Sequence> model_;
+  std::vector<nn::Layers> chunks_;
+  DataParallel data_;
+  Pipeline pipeline_;
+};
+
+/// How many layers each virtual stage holds: --placement, or balanced by cost. Throws Error 78.
+std::vector<int64_t> place(const Facts& facts, const StepOptions& o);
+
+/// What the probe of a run with these options is asked for.
+ProbeOptions probe_options(const StepOptions& o);
+
+}  // namespace triax::parallel

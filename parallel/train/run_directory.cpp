@@ -1,0 +1,118 @@
+#include "parallel/train/run_directory.h"
+
+#include <map>
+#include <sstream>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "parallel/comm/together.h"
+#include "parallel/train/train_settings.h"
+
+namespace triax::parallel {
+namespace {
+
+void replace_file(const std::string& path, const std::string& text) {
+  std::string unfinished = path + ".tmp";
+  disk().remove(unfinished);  // of a run that was killed
+  disk().write(unfinished, text);
+  disk().rename(unfinished, path);
+}
+
+std::string to_lines(const std::map<std::string, std::string>& values) {
+  std::string lines;
+  for (auto& [name, value] : values) lines += name + " = " + value + "\n";
+  return lines;
+}
+
+std::map<std::string, std::string> from_lines(const std::string& lines) {
+  std::map<std::string, std::string> values;
+  std::istringstream in(lines);
+  for (std::string line; std::getline(in, line);)
+    if (size_t at = line.find(" = "); at != line.npos)
+      values[line.substr(0, at)] = line.substr(at + 3);
+  return values;
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(const Contents& contents, Communicator& host)
+    : contents_(contents), ranks_(host), checkpoints_(contents.options.out, host) {}
+
+void RunDirectory::lock() {
+  if (!lock_) lock_ = std::make_unique<RunLock>(path());
+}
+
+int64_t RunDirectory::open(Step& step) {
+  on_first(ranks_, [&] {
+    if (disk().is_directory(path())) lock();
+    return "";
+  });
+  int64_t number = contents_.options.resume.empty() ? 0 : resume(step);
+  on_first(ranks_, [&] {
+    refuse_newer_than(number);
+    disk().make_directory(path());
+    lock();
+    replace_file(path() + "/config.toml", contents_.task.config);
+    for (auto& [name, text] : contents_.task.attachments)
+      replace_file(path() + "/" + name + ".json", text);
+    return "";
+  });
+  checkpoints_.remove_leftovers();
+  return number;
+}
+
+/// A run that began below them would leave checkpoints of two histories side by side, and pruning
+/// and --resume auto would take the wrong ones. Only last-good may: what is newer is damaged.
+void RunDirectory::refuse_newer_than(int64_t number) const {
+  auto steps = checkpoints_.steps();
+  check_input(contents_.options.resume == "last-good" || steps.empty() || steps.back() <= number,
+              Exit::config,
+              "run directory {} holds step-{}, and this run would go on after step {}\n"
+              "  Continue with --resume auto, or choose another --out.",
+              path(), steps.empty() ? 0 : steps.back(), number);
+}
+
+/// Another model or other data would be another run; what else changed is worth saying.
+void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
+  auto before = from_lines(checkpoint.state("settings"));
+  auto differs = [&](const std::string& name, const std::string& now) {
+    auto known = before.find(name);
+    return known != before.end() && known->second != now;
+  };
+  for (auto& [name, now] : identity_of(contents_.task))
+    check_input(!differs(name, now), Exit::config,
+                "checkpoint {} was trained with other {} ({}); this run has {}. Resume with the "
+                "same data, or start a new run directory",
+                checkpoint.path(), name, before[name], now);
+  changes_.clear();
+  for (auto& s : contents_.settings) {
+    std::string now = literal(s);
+    if (s.on_resume == OnResume::free || !differs(s.name, now)) continue;
+    check_input(s.on_resume == OnResume::say, Exit::config,
+                "checkpoint {} was trained with {} {}; this run asks for {}. Resume with the same, "
+                "or start a new run directory",
+                checkpoint.path(), s.name, before[s.name], now);
+    changes_.push_back(fmt::format("{} was {}, now {}", s.name, before[s.name], now));
+  }
+}
+
+int64_t RunDirectory::resume(Step& step) {
+  auto checkpoint = checkpoints_.resume(contents_.options.resume);
+  if (!checkpoint) return 0;
+  check_same_run(*checkpoint);
+  step.restore([&](auto& pieces) { checkpoint->load(pieces); }, checkpoint->state());
+  return checkpoint->step();
+}
+
+void RunDirectory::save(int64_t number, const Step& step) {
+  CheckpointState state = step.state();
+  auto settings = values_of(contents_.settings);
+  settings.merge(identity_of(contents_.task));
+  state["settings"] = to_lines(settings);
+  state["config"] = contents_.task.config;
+  for (auto& [name, text] : contents_.task.attachments) state[name] = text;
+  checkpoints_.save(number, step.pieces(Holder::owner), state);
+  checkpoints_.prune(int(contents_.options.keep));
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,53 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/checkpoint/directory.h"
+#include "parallel/settings/setting.h"
+#include "parallel/train/options.h"
+#include "parallel/train/run_lock.h"
+#include "parallel/train/step.h"
+#include "parallel/train/task.h"
+
+namespace triax::parallel {
+
+/// The files of one run: configuration, attachments and checkpoints `step-N`. One job at a time may
+/// write to it.
+class RunDirectory {
+ public:
+  /// What the run is made of; `settings` are all of it, resolved. All must outlive the directory.
+  struct Contents {
+    const Task& task;
+    const TrainOptions& options;
+    const Settings& settings;
+  };
+  /// Touches nothing yet. Collective.
+  RunDirectory(const Contents& contents, Communicator& host);
+
+  const std::string& path() const { return checkpoints_.path(); }
+  /// Collective. Loads what `resume` says into `step`, then makes the directory and writes
+  /// config.toml and the attachments. Returns the step of the checkpoint, 0 if training starts
+  /// afresh. Throws the same Error on every rank: 78 if the checkpoint is of another model or data,
+  /// if the directory holds a later one or another job holds the directory; 73 if it cannot be
+  /// written. A run that is refused changes nothing.
+  int64_t open(Step& step);
+  /// Settings that the checkpoint was made with another value of, a line each; after open().
+  const std::vector<std::string>& changes() const { return changes_; }
+  /// Collective. Saves a checkpoint, then drops all but the newest `keep`.
+  void save(int64_t number, const Step& step);
+
+ private:
+  void lock();
+  void refuse_newer_than(int64_t step) const;
+  int64_t resume(Step& step);
+  void check_same_run(const Checkpoint& checkpoint);
+
+  Contents contents_;
+  Communicator& ranks_;
+  CheckpointDirectory checkpoints_;
+  std::unique_ptr<RunLock> lock_;  // on rank 0
+  std::vector<std::string> changes_;
+};
+
+}  // namespace triax::parallel

@@ -1,0 +1,68 @@
+#include "parallel/train/state.h"
+
+#include <algorithm>
+
+namespace triax::parallel {
+namespace {
+
+/// A tensor laid out as optimizer slot `slot` from element `begin` on, and what it is of the
+/// parameters.
+struct Flat {
+  size_t slot;
+  Tensor value;
+  std::string kind;
+  int64_t begin = 0;
+};
+
+/// Add what it holds, parameter by parameter, without padding.
+void add_pieces(std::vector<Piece>& all, const DataParallel& data, const Flat& flat,
+                Holder whose) {
+  for (const SlotPiece& at : data.slot_pieces(flat.slot)) {
+    const nn::Parameter& p = *at.parameter;
+    // What both have of the slot, from `from` to `to`; in the parameter's slice `shift` further on.
+    int64_t from = std::max(at.begin, flat.begin), shift = at.first - at.begin;
+    int64_t to = std::min(at.begin + at.length, flat.begin + flat.value.numel());
+    int64_t slice = p.slice().numel(), first = from + shift, end = std::min(to + shift, slice);
+    if (first >= end || (whose == Holder::owner && !data.owns(p))) continue;
+    Part part = part_of(p);
+    if (end - first < slice) part.flat_begin = first, part.flat_end = end;
+    Tensor held = flat.value.narrow(0, from - flat.begin, end - first);
+    all.push_back({p.name, flat.kind, part, held.view(held_shape(part))});
+  }
+}
+
+}  // namespace
+
+Part part_of(const nn::Parameter& p) {
+  Part part{.full = p.full};
+  if (p.shard.length >= 0) {
+    part.dim = p.shard.dim;
+    part.begin = p.shard.begin;
+    part.length = p.shard.length;
+  }
+  return part;
+}
+
+std::vector<Piece> pieces(const DataParallel& data, const optim::Optimizer& optimizer,
+                          Holder whose) {
+  std::vector<Piece> all;
+  auto slots = data.slots();
+  for (size_t i = 0; i < slots.size(); ++i) add_pieces(all, data, {i, slots[i].weight, ""}, whose);
+  for (auto& state : optimizer.state())
+    add_pieces(all, data, {state.slot, state.value, state.kind, state.begin}, whose);
+  return all;
+}
+
+std::vector<Piece> gradient_pieces(const DataParallel& data) {
+  std::vector<Piece> all;
+  auto slots = data.slots();
+  for (size_t i = 0; i < slots.size(); ++i)
+    add_pieces(all, data, {i, slots[i].grad, "gradient"}, Holder::any);
+  return all;
+}
+
+std::string name_of(const Piece& piece) {
+  return piece.kind.empty() ? piece.name : piece.name + "/" + piece.kind;
+}
+
+}  // namespace triax::parallel

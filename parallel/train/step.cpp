@@ -1,0 +1,183 @@
+#include "parallel/train/step.h"
+
+#include <cmath>
+#include <string_view>
+
+#include "core/check.h"
+#include "core/memory.h"
+#include "core/profile.h"
+#include "parallel/comm/launch/stop_signal.h"
+
+namespace triax::parallel {
+
+Step::Step(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts,
+           StepObserver observer)
+    : options_(o),
+      observer_(std::move(observer)),
+      mesh_(mesh),
+      replica_(mesh, build, o, std::move(facts), observer_.layer),
+      optimizer_(o.make_optimizer()(replica_.data().slots())),
+      scaler_(o.scaling()),
+      request_(zeros({StepRequest::size}, f64, mesh.world().device())),
+      totals_(zeros({StepTotals::size}, f64, request_.device())),
+      decision_(zeros({StepDecision::size}, f64, request_.device())),
+      lag_(request_.device().kind != Device::Kind::cuda || o.dtype == f16 ? 0 : 1) {
+  if (o.graph) check_graph();
+}
+
+void Step::check_graph() const {
+  const auto& world = mesh_.world();
+  check_input(world.size() == 1 || world.transport() == std::string_view("NCCL"), Exit::config,
+              "graph with {} ranks over {}\n  They meet on the host, which a captured step cannot "
+              "do. Leave --graph out, or give every rank a GPU of its own and --comm nccl.",
+              world.size(), world.transport());
+  check_input(replica_.facts().rows_of_sample() > 0, Exit::config,
+              "graph with a model whose layers have different numbers of rows\n  A replayed step "
+              "moves all dropout masks by one number of rows. Leave --graph out.");
+}
+
+void Step::take(const StepInput& input) {
+  StepRequest request{.lr = input.lr,
+                      .step = double(optimizer_->steps() + 1),
+                      .loss_scale = scaler_.scale(),
+                      .clip = options_.clip,
+                      .halts = options_.dtype == f16 ? 0. : 1.};
+  copy_(request_, from_host(values_of(request), request_.shape(), cpu));
+  if (options_.graph && taken_ >= 2) replay(input);
+  else queue(input);
+  ++taken_;
+  pending_.push_back({input, request, HostCopy(totals_), HostCopy(tops())});
+}
+
+/// All that a device does in a step, in order.
+void Step::queue(const StepInput& input) {
+  ProfileRange range("step");
+  Tensor loss = replica_.forward_backward(input.batches, seed(input));
+  fill_(totals_, 0);
+  copy_(totals_.narrow(0, 0, 1), loss);
+  replica_.data().add_squares(totals_.narrow(0, 1, 2));
+  mesh_.world().all_reduce(totals_).wait();
+  if (observer_.gradients) observer_.gradients(*this);
+  backend(decision_).decide_step(request_, totals_, decision_);
+  optimizer_->step(decision_);
+  replica_.data().publish();
+}
+
+/// Launches the captured step on the batches of this one.
+void Step::replay(const StepInput& input) {
+  int64_t updates = optimizer_->steps();
+  if (!captured_ || captured_->loss_scale != scaler_.scale() || captured_->weight != input.weight)
+    capture(input);
+  for (size_t m = 0; m < captured_->batches.size(); ++m) {
+    nn::Batch now = input.batches(int64_t(m));
+    copy_(captured_->batches[m].input, now.input);
+    copy_(captured_->batches[m].target, now.target);
+  }
+  int64_t rows = options_.global_batch * replica_.facts().rows_of_sample();
+  captured_->graph->launch((input.number - captured_->step) * rows);
+  optimizer_->set_steps(updates + 1);
+}
+
+void Step::capture(const StepInput& input) {
+  captured_.reset();
+  Captured c{.step = input.number, .loss_scale = scaler_.scale(), .weight = input.weight};
+  for (int64_t m = 0; m < options_.accumulation(); ++m)
+    c.batches.push_back(nn::to(input.batches(m), decision_.device()));
+  StepInput fixed = input;
+  fixed.batches = [&c](int64_t micro) { return c.batches[size_t(micro)]; };
+  c.graph = backend(decision_).capture([&] { queue(fixed); });
+  captured_ = std::move(c);
+}
+
+/// {largest peak of tensor memory, was anybody asked to stop} of all ranks.
+Tensor Step::tops() const {
+  auto peak = double(memory::counter()->peak());
+  Tensor tops = from_host(std::vector<double>{peak, double(StopSignal::seen())}, {2},
+                          mesh_.world().device());
+  mesh_.world().all_reduce(tops, ReduceOp::max).wait();
+  return tops;
+}
+
+std::vector<StepResult> Step::results(Upto upto) {
+  std::vector<StepResult> all;
+  for (; pending_.size() > (upto == Upto::all ? 0 : lag_); pending_.pop_front())
+    all.push_back(result(pending_.front()));
+  return all;
+}
+
+StepResult Step::result(const Pending& p) {
+  auto v = p.totals.values().to_host<double>();
+  auto tops = p.tops.values().to_host<double>();
+  StepTotals totals{.loss = v[0], .squares = v[1], .non_finite = v[2]};
+  auto norm = DataParallel::norm_of(std::span(v).subspan(1));
+  StepResult r{.step = p.input.number,
+               .loss = totals.loss / p.input.weight,
+               .grad_norm = norm.value / p.request.loss_scale,
+               .lr = p.request.lr,
+               .weight = p.input.weight,
+               .loss_scale = p.request.loss_scale,
+               .memory_bytes = tops[0],
+               .skipped = !totals.finite()};
+  stop_ |= tops[1] != 0;
+  if (r.skipped) {
+    optimizer_->set_steps(optimizer_->steps() - 1);
+    r.overflow = trace_overflow(p.input);
+    if (r.overflow.empty()) r.overflow = "the loss";
+  }
+  scaler_.update(r.skipped);
+  check_finite(r);
+  return r;
+}
+
+/// Runs the unchanged step once more, watched: where did the first inf or NaN come from?
+std::string Step::trace_overflow(const StepInput& input) {
+  replica_.forward_backward(input.batches, seed(input), Replica::Watch::on);
+  return describe(replica_.data().first_non_finite());
+}
+
+void Step::check_finite(const StepResult& r) const {
+  if (!r.skipped && std::isfinite(r.loss) && std::isfinite(r.grad_norm)) return;
+  bool scaled = options_.dtype == f16;
+  if (scaled && !scaler_.exhausted()) return;
+  check_input(!scaled, Exit::non_finite,
+              "train: {} steps in a row overflowed, the last at step {} with loss scale {}, first "
+              "in {}; no weight was changed. Expected a finite gradient: try {}a lower --lr, or "
+              "--precision bf16",
+              scaler_.skips(), r.step, r.loss_scale, r.overflow,
+              options_.loss_scale > 0 ? "--loss-scale 0, " : "");
+  fail(Exit::non_finite,
+       "train: loss {} and gradient norm {} at step {}, first in {}; no weight was changed. "
+       "Expected finite ones: try a lower --lr, more --warmup, or --clip",
+       r.loss, r.grad_norm, r.step, r.overflow);
+}
+
+double Step::evaluate(const Batches& batches, int64_t micros) {
+  Tensor mine = replica_.evaluate(batches, micros);
+  mesh_.world().all_reduce(mine).wait();
+  return mine.item();
+}
+
+std::vector<Piece> Step::pieces(Holder whose) const {
+  return parallel::pieces(replica_.data(), *optimizer_, whose);
+}
+
+CheckpointState Step::state() const {
+  return {{"updates", std::to_string(optimizer_->steps())},  // fewer than steps if some were skipped
+          {"loss_scaler", scaler_.state()}};
+}
+
+void Step::restore(const std::function<void(const std::vector<Piece>&)>& fill,
+                   const CheckpointState& state) {
+  fill(pieces(Holder::any));
+  replica_.data().publish();
+  optimizer_->set_steps(std::stoll(state.at("updates")));
+  scaler_.restore(state.at("loss_scaler"));
+}
+
+std::string describe(const DataParallel::NonFinite& found) {
+  if (found.parameter.empty()) return "";
+  std::string text = fmt::format("{} of rank {}", found.parameter, found.rank);
+  return found.micro < 0 ? text : text + fmt::format(", micro-batch {}", found.micro);
+}
+
+}  // namespace triax::parallel

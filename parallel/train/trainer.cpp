@@ -1,0 +1,226 @@
+#include "parallel/train/trainer.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/check.h"
+#include "parallel/comm/launch/stop_signal.h"
+#include "parallel/comm/together.h"
+#include "parallel/train/agreement.h"
+#include "parallel/train/ledger.h"
+#include "parallel/train/train_settings.h"
+
+namespace triax::parallel {
+namespace {
+
+/// The first micro-batch of a data set, or any of its shape.
+nn::Batch any_batch(const Task& task, int64_t samples) {
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
+  return task.samples->batch(indices);
+}
+
+/// May the model be sharded like this? A probe says it.
+bool fits(const Task& task, const StepOptions& o, const MeshShape& shape) {
+  try {
+    StepOptions on = o;
+    on.mesh = shape;
+    Facts facts = probe(task.build, any_batch(task, o.micro_batch), probe_options(on));
+    return shape.pp * o.chunks <= std::ssize(facts.layers());
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+Settings settings_of(TrainOptions& o, const Task& task) {
+  Settings all = train_settings(o);
+  all.insert(all.end(), task.settings.begin(), task.settings.end());
+  return all;
+}
+
+Facts facts_of(const Task& task, const StepOptions& o) {
+  return probe(task.build, any_batch(task, o.micro_batch), probe_options(o));
+}
+
+}  // namespace
+
+TrainOptions settle(const Task& task, const TrainOptions& given, World& world) {
+  TrainOptions o = given;
+  Communicator& ranks = world.host();
+  Facts facts;
+  together(ranks, [&] {
+    resolve(o, world.size());
+    check_values(settings_of(o, task));
+    check_options(o, world.size(), [&](const MeshShape& s) { return fits(task, o.step, s); });
+    facts = facts_of(task, o.step);
+  });
+  auto told = values_of(settings_of(o, task));
+  told.merge(identity_of(task));
+  told["parameters"] = facts.parameters();
+  told["program (build id)"] = build_id();
+  check_agreement(ranks, told);
+  return o;
+}
+
+Trainer::Trainer(const Task& task, const TrainOptions& o, World& world, StepObserver observer)
+    : task_(task),
+      world_(world),
+      options_(settle(task, o, world)),
+      settings_(settings_of(options_, task)),
+      mesh_(world.comm(), options_.step.mesh),
+      feed_(task.samples, uint64_t(options_.step.seed), place()),
+      loader_(feed_, options_.workers),
+      step_(mesh_, task.build, options_.step, facts_of(task, options_.step), std::move(observer)),
+      progress_(world.rank() == 0 ? Progress::Voice::loud : Progress::Voice::silent, options_.steps,
+                task.unit) {
+  if (!options_.out.empty()) open();
+  else check_input(options_.resume.empty(), Exit::config, "trainer: resume={} without a run "
+                   "directory; expected options.out", options_.resume);
+}
+
+void Trainer::open() {
+  directory_.emplace(RunDirectory::Contents{task_, options_, settings_}, world_.host());
+  done_ = directory_->open(step_);
+  auto own = (std::filesystem::path(options_.out) / "metrics.jsonl").string();
+  if (options_.metrics.empty()) options_.metrics = own;
+  using Owner = Metrics::Place::Owner;
+  Owner owner = options_.metrics == own ? Owner::this_run : Owner::unknown;
+  on_first(world_.host(), [&] {
+    metrics_.emplace(Metrics::Place{options_.metrics, task_.unit, owner}, done_);
+    return "";
+  });
+}
+
+void Trainer::on(Callbacks c, On where) {
+  if (where == On::all || first()) callbacks_.push_back(std::move(c));
+}
+
+Feed::Place Trainer::place() const {
+  return {options_.step.micro_batch, options_.step.global_batch, mesh_.dp().rank(),
+          mesh_.dp().size()};
+}
+
+void Trainer::take() {
+  int64_t number = ++done_;
+  step_.take({.number = number,
+              .batches = [this, number](int64_t micro) { return loader_.at(number, micro); },
+              .weight = feed_.weight(number),
+              .lr = options_.lr.at(step_.updates() + 1)});
+}
+
+StepResult Trainer::step() {
+  take();
+  return step_.results(Step::Upto::all).back();
+}
+
+/// In slices, between which ranks ask each other whether to stop: a whole pass may take minutes.
+std::optional<double> Trainer::validate() {
+  check(task_.held_out != nullptr, "trainer: validate without held-out samples");
+  Feed all(task_.held_out, 0, place());
+  int64_t micros = all.micros_in_order(), slice = std::max(8, 2 * mesh_.pp().size());
+  double sum = 0;
+  for (int64_t done = 0; done < micros; done += slice) {
+    Tensor stop = from_host(std::vector<double>{double(StopSignal::seen())}, {1}, cpu);
+    world_.host().all_reduce(stop, ReduceOp::max).wait();
+    if (stop.item() != 0) return {};
+    int64_t now = std::min(slice, micros - done);
+    sum += step_.evaluate([&](int64_t micro) { return all.in_order(done + micro); }, now);
+    progress_.validating(done + now, micros);
+  }
+  double loss = sum / all.weight_in_order();
+  call(&Callbacks::validation, loss);
+  return loss;
+}
+
+void Trainer::save() {
+  check(directory_.has_value(), "trainer: save without a run directory; expected options.out");
+  directory_->save(done_, step_);
+  std::string path = fmt::format("{}/step-{}", directory_->path(), done_);
+  call(&Callbacks::checkpoint, path);
+}
+
+/// What a user who does not wait for the end is told.
+std::string Trainer::farewell() const {
+  return fmt::format("stopped at once; the newest checkpoint is {}/step-{}: go on with --out {} "
+                     "--resume auto\n",
+                     options_.out, done_, options_.out);
+}
+
+void Trainer::report(StepRecord& record) {
+  auto now = std::chrono::steady_clock::now();
+  record.seconds = std::chrono::duration<double>(now - last_step_).count();
+  last_step_ = now;
+  if (metrics_) metrics_->write(record);
+  progress_.step(record);
+  call(&Callbacks::step, record);
+}
+
+Exit Trainer::run() {
+  try {
+    return train();
+  } catch (const std::exception& e) {
+    call(&Callbacks::error, e);
+    throw;
+  }
+}
+
+/// The training loop. It has no branch on any parallel setting.
+Exit Trainer::train() {
+  const int64_t from = done_, steps = options_.steps;
+  auto due = [&](int64_t every) { return every > 0 && done_ % every == 0; };
+  progress_.say(describe_start());
+  call(&Callbacks::start);
+  last_step_ = std::chrono::steady_clock::now();
+  bool stopping = false;
+  while (done_ < steps && !stopping) {
+    take();
+    bool known = due(options_.val_every) || due(options_.save_every) || done_ == steps;
+    auto results = step_.results(known ? Step::Upto::all : Step::Upto::lag);
+    stopping = step_.asked_to_stop();
+    bool last = done_ == steps || stopping;
+    if (last) std::ranges::move(step_.results(Step::Upto::all), std::back_inserter(results));
+    std::vector<StepRecord> records(results.size());
+    std::ranges::transform(results, records.begin(), [](auto& r) { return StepRecord{r}; });
+    if (task_.held_out && !stopping && (due(options_.val_every) || last)) {
+      records.back().val_loss = validate();
+      stopping = !records.back().val_loss;
+    }
+    for (auto& r : records) report(r);
+    if (directory_ && (due(options_.save_every) || last || stopping)) save();
+  }
+  if (options_.ledger) {
+    std::string text = describe_ledger(mesh_, step_.replica().pipeline(), done_ - from);
+    progress_.say(text);
+  }
+  progress_.say(describe_end(from, stopping));
+  call(&Callbacks::end);
+  return stopping ? Exit::stopped : Exit::ok;
+}
+
+std::string Trainer::describe_start() const {
+  std::string text = fmt::format("{} parameters; {} samples a step; {} steps\n",
+                                 step_.replica().data().parameter_count(),
+                                 options_.step.global_batch, options_.steps);
+  if (directory_) {
+    text += fmt::format("run directory {}{}\n", options_.out,
+                        done_ > 0 ? fmt::format(", resumed after step {}", done_) : "");
+    for (auto& change : directory_->changes())
+      text += fmt::format("changed since the checkpoint: {}\n", change);
+  }
+  return text;
+}
+
+std::string Trainer::describe_end(int64_t from, bool stopped) const {
+  if (stopped)
+    return fmt::format("stopped by a signal after step {}{}\n", done_,
+                       directory_ ? fmt::format("; checkpoint {}/step-{} is saved, go on with "
+                                                "--out {} --resume auto",
+                                                options_.out, done_, options_.out)
+                                  : "");
+  if (from == done_)
+    return fmt::format("already at step {}: nothing to do; raise --steps to train on\n", done_);
+  return fmt::format("finished after step {}{}\n", done_,
+                     directory_ ? fmt::format("; checkpoint {}/step-{}", options_.out, done_) : "");
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,102 @@
+#pragma once
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/comm/launch/world.h"
+#include "parallel/train/loader.h"
+#include "parallel/train/metrics.h"
+#include "parallel/train/progress.h"
+#include "parallel/train/run_directory.h"
+#include "parallel/train/task.h"
+
+namespace triax::parallel {
+
+class Trainer;
+
+/// Called at the usual places of a run. Any may be empty.
+struct Callbacks {
+  std::function<void(Trainer&)> start = {}, end = {};
+  std::function<void(Trainer&, const StepRecord&)> step = {};
+  std::function<void(Trainer&, double loss)> validation = {};
+  std::function<void(Trainer&, const std::string& path)> checkpoint = {};
+  std::function<void(Trainer&, const std::exception&)> error = {};
+};
+/// On which ranks: what communicates has to be called on all.
+enum class On { all, first };
+
+/// Trains a task on this rank's share of a mesh: data, steps, validation, metrics, progress,
+/// checkpoints, resume and signals. Everything is collective.
+///
+///   World world(argc, argv);
+///   Trainer trainer(task, options, world);
+///   return int(trainer.run());
+class Trainer {
+ public:
+  /// Resumes if `o.resume` says so. `task` and `world` must outlive it. Throws Error 78 on all ranks
+  /// if the options do not fit the ranks or the model, or ranks were told different things.
+  Trainer(const Task& task, const TrainOptions& o, World& world, StepObserver observer = {});
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  void on(Callbacks c, On where = On::first);
+
+  /// Until `o.steps` are done or a signal asks to stop: then a checkpoint is saved first. Returns
+  /// ok or stopped. Throws Error.
+  Exit run();
+
+  /// One step, its result waited for.
+  StepResult step();
+  /// Mean loss over all held-out targets; nothing if a rank was asked to stop meanwhile.
+  std::optional<double> validate();
+  /// Saves a checkpoint into the run directory.
+  void save();
+
+  /// Steps done since the start of training, in this process or before.
+  int64_t done() const { return done_; }
+  bool first() const { return world_.rank() == 0; }
+  const TrainOptions& options() const { return options_; }
+  const Step& update() const { return step_; }
+  const Feed& feed() const { return feed_; }
+  /// For parity: `fill` writes weights and optimizer state, as Step::restore.
+  void restore(const std::function<void(const std::vector<Piece>&)>& fill) {
+    step_.restore(fill, step_.state());
+  }
+
+ private:
+  void open();
+  Exit train();
+  void take();
+  void report(StepRecord& record);
+  std::string describe_start() const;
+  std::string describe_end(int64_t from, bool stopped) const;
+  std::string farewell() const;
+  Feed::Place place() const;
+  template <class Member, class... Args> void call(Member member, const Args&... args) {
+    for (auto& c : callbacks_)
+      if (c.*member) (c.*member)(*this, args...);
+  }
+
+  const Task& task_;
+  World& world_;
+  TrainOptions options_;
+  Settings settings_;  // of options_, and the task's
+  Mesh mesh_;
+  Feed feed_;
+  Loader loader_;
+  Step step_;
+  Progress progress_;
+  std::optional<RunDirectory> directory_;
+  std::optional<Metrics> metrics_;  // on rank 0
+  std::vector<Callbacks> callbacks_;
+  int64_t done_ = 0;
+  std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
+};
+
+/// Options resolved for the ranks of `world`, and checked: alike on all ranks, and such that the
+/// task's model can be trained with them. Collective. Throws Error 78 on all ranks.
+TrainOptions settle(const Task& task, const TrainOptions& o, World& world);
+
+}  // namespace triax::parallel

@@ -1,0 +1,355 @@
+#!/usr/bin/env python3
+"""Draws what the example program `schedule` prints as JSON: an SVG for light and dark pages.
+
+build/release/bin/schedule --schedule zb-h1 --json | scripts/draw.py --svg zb-h1.svg
+scripts/draw.py 1f1b.json zb-h1.json --svg both.svg     several schedules, on one time axis
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+from html import escape
+
+FONT = "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
+# Name: on a light page, on a dark one.
+COLORS = {
+    "paper": ("#ffffff", "#0d1117"), "ink": ("#24292f", "#e6edf3"), "grey": ("#57606a", "#9198a1"),
+    "line": ("#8c959f", "#6e7681"), "empty": ("#e9ecef", "#2d333b"), "band": ("#f4f6f8", "#161b22"),
+    "blue": ("#a9d2ff", "#1f5a99"), "green": ("#a8e0b4", "#27703c"), "amber": ("#ffdc96", "#85610f"),
+    "pink": ("#f6cfe2", "#85406a"), "violet": ("#ddd4fb", "#5a4a99"), "cyan": ("#bdeaec", "#1d6a70"),
+    "sand": ("#eed8c3", "#755539"), "olive": ("#dfe4a6", "#5f661f"), "pale": ("#dcebfb", "#1b3350"),
+}
+GROUPS = ["blue", "amber", "green", "pink", "violet", "cyan", "sand", "olive"]
+
+
+def num(x):
+    return f"{round(x, 2):g}"
+
+
+class Svg:
+    """Pixels, y downwards; what is added later lies above. Colors are names in COLORS."""
+
+    def __init__(self):
+        self.shapes, self.used = [], {("fill", "paper")}
+
+    def color(self, kind, name):
+        self.used.add((kind, name))
+        return f"{kind[0]}-{name}"
+
+    def box(self, x, y, width, height, fill=None, stroke=None, round=0, dashed=False):
+        names = [self.color(kind, name) for kind, name in (("fill", fill), ("stroke", stroke)) if name]
+        extra = ("" if fill else ' fill="none"') + (f' rx="{num(round)}"' if round else "")
+        extra += ' stroke-dasharray="5 4"' if dashed else ""
+        self.shapes.append(f'<rect x="{num(x)}" y="{num(y)}" width="{num(width)}" '
+                           f'height="{num(height)}" class="{" ".join(names)}"{extra}/>')
+
+    def path(self, points, head=False):
+        """A line through points; with `head` an arrow, whose last stretch is level."""
+        (x, y) = points[-1]
+        line = "L".join(f"{num(a)} {num(b)}" for a, b in points[:-1] + [(x - 6 * head, y)])
+        self.shapes.append(f'<path d="M{line}" class="{self.color("stroke", "line")}" fill="none"/>')
+        if head:
+            self.shapes.append(f'<path d="M{num(x)} {num(y)}l-7 3.5v-7z" '
+                               f'class="{self.color("fill", "line")}"/>')
+
+    def text(self, x, y, text, size=12, color="ink", anchor="start", bold=False):
+        extra = f' text-anchor="{anchor}"' if anchor != "start" else ""
+        extra += ' font-weight="600"' if bold else ""
+        self.shapes.append(f'<text x="{num(x)}" y="{num(y)}" font-size="{num(size)}" '
+                           f'class="{self.color("fill", color)}"{extra}>{escape(text)}</text>')
+
+    def str(self, width, height):
+        def rules(mode):
+            return "".join(f".{kind[0]}-{name}{{{kind}:{COLORS[name][mode]}}}"
+                           for kind, name in sorted(self.used))
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{num(width)}" height="{num(height)}" '
+                f'viewBox="0 0 {num(width)} {num(height)}" font-family="{FONT}">\n'
+                f"<style>{rules(0)}\n@media (prefers-color-scheme: dark){{{rules(1)}}}</style>\n"
+                '<rect width="100%" height="100%" class="f-paper"/>\n'
+                + "\n".join(self.shapes) + "\n</svg>\n")
+
+
+def width_of(text, size=12):
+    """About, in pixels: what shows the drawing chooses the font."""
+    return 0.56 * size * len(text)
+
+
+# -- Pipelines
+
+KINDS = {"forward": ("forward", "blue"), "backward": ("backward", "green"),
+         "backward_input": ("backward of the input", "green"),
+         "backward_weight": ("backward of the weights", "amber")}
+
+
+def idle_times(actions, until):
+    """(begin, end) of what lies between the actions of a stage."""
+    at = 0
+    for a in actions:
+        if a["begin"] - at > 1e-9:
+            yield at, a["begin"]
+        at = a["end"]
+    if until - at > 1e-9:
+        yield at, until
+
+
+def draw_stage(svg, t, stage, left, y, scale, lane):
+    """A lane for each chunk, chunk 0 on top. Returns the foot."""
+    height = lane * t["chunks"]
+    actions = [a for a in t["actions"] if a["stage"] == stage]
+    svg.text(16, y + height / 2 + 4, f"stage {stage}")
+    for begin, end in idle_times(actions, t["time"]):
+        svg.box(left + scale * begin, y, scale * (end - begin), height, "empty")
+    for a in actions:
+        x, wide, top = left + scale * a["begin"], scale * (a["end"] - a["begin"]), y + lane * a["chunk"]
+        svg.box(x + 0.5, top + 0.5, wide - 1, lane - 1, KINDS[a["kind"]][1], round=2)
+        number = str(a["micro"])
+        size = min(12, (wide - 4) / (0.6 * len(number)))  # what fits
+        if size >= 6:
+            svg.text(x + wide / 2, top + lane / 2 + 4, number, size, anchor="middle")
+    return y + height
+
+
+def draw_timelines(timelines):
+    svg, left, scale, y = Svg(), 74, 28, 26
+    longest = max(t["time"] for t in timelines)
+    right = left + scale * longest
+    column = max(right, left + 420) + 14
+    for t in timelines:
+        chunks = f" of {t['chunks']} chunks" if t["chunks"] > 1 else ""
+        svg.text(16, y, t["name"], 16, bold=True)
+        stages = f"{t['stages']} stage" + "s" * (t["stages"] > 1)
+        micros = f"{t['micros']} micro-batch" + "es" * (t["micros"] > 1)
+        svg.text(16, y + 20, f"{stages}{chunks}, {micros}; bubble "
+                 f"{t['bubble']:g} of {t['time']:g} ({100 * t['bubble'] / t['time']:.0f}%)", color="grey")
+        svg.text(column, y + 20, "live", color="grey")
+        y += 34
+        for stage in range(t["stages"]):
+            foot = draw_stage(svg, t, stage, left, y, scale, 30 if t["chunks"] == 1 else 19)
+            svg.text(column, (y + foot) / 2 + 4, str(t["peak_live"][stage]), bold=True)
+            y = foot + 6
+        y += 34
+    axis = y - 30
+    svg.path([(left, axis), (right, axis)])
+    for time in range(0, int(longest) + 1, 5):
+        svg.path([(left + scale * time, axis), (left + scale * time, axis + 5)])
+        svg.text(left + scale * time, axis + 18, str(time), 11, "grey", "middle")
+    svg.text(column, axis + 4, "time", color="grey")
+    return svg.str(max(column + 44, 720), draw_legend(svg, timelines, left, axis + 46))
+
+
+def draw_legend(svg, timelines, x, y):
+    present = {a["kind"] for t in timelines for a in t["actions"]}
+    entries = {}  # color: meaning
+    for kind, (word, color) in KINDS.items():
+        if kind in present:
+            entries[color] = f"{entries[color]} or {word}" if color in entries else word
+    for color, word in [*entries.items(), ("empty", "idle")]:
+        svg.box(x, y - 10, 14, 12, color, round=2)
+        svg.text(x + 20, y, word)
+        x += 44 + width_of(word)
+    lines = ["number: micro-batch; live: most activations held at once; time 1: the forward of one "
+             "micro-batch through a stage"]
+    if any(t["chunks"] > 1 for t in timelines):
+        lines.append("lanes of a stage, from the top: chunk 0, chunk 1, ...")
+    for line in lines:
+        y += 19
+        svg.text(74, y, line, 11, "grey")
+    return y + 16
+
+
+# -- Meshes
+
+
+def draw_mesh(m):
+    svg, left, top, wide, high, gap, pad = Svg(), 100, 74, 132, 46, 8, 12
+    across, tall = wide + 2 * pad + 56, m["tp"] * (high + gap) - gap + 2 * pad
+    ranks = {tuple(at): rank for rank, at in enumerate(m["ranks"])}
+    svg.text(16, 28, f"mesh dp {m['dp']} x pp {m['pp']} x tp {m['tp']}", 16, bold=True)
+    for pp in range(m["pp"]):
+        svg.text(left + pp * across + wide / 2 + pad, top - 12, f"pipeline stage {pp}", anchor="middle")
+    for (dp, pp, tp), rank in sorted(ranks.items()):
+        x, y = left + pp * across, top + dp * (tall + 20)
+        if pp == tp == 0:
+            svg.text(16, y + tall / 2 + 4, f"replica {dp}")
+        if tp == 0 and m["tp"] > 1:
+            svg.box(x, y, wide + 2 * pad, tall, stroke="line", round=8, dashed=True)
+        x, y = x + pad, y + pad + tp * (high + gap)
+        svg.box(x, y, wide, high, GROUPS[(pp * m["tp"] + tp) % len(GROUPS)], "line", round=4)
+        svg.text(x + wide / 2, y + 20, f"rank {rank}", 14, anchor="middle", bold=True)
+        svg.text(x + wide / 2, y + 37, f"dp {dp}  pp {pp}  tp {tp}", 11, anchor="middle")
+        if pp + 1 < m["pp"]:
+            svg.path([(x + wide, y + high / 2), (x + across, y + high / 2)], head=True)
+    notes = [("frame", "tp", "tensor parallel: a slice of every matrix of the same layers"),
+             ("color", "dp", "data parallel: same weights, other data; gradients are all-reduced"),
+             ("arrow", "pp", "pipeline parallel: other layers; activations forward, gradients back")]
+    y = top + m["dp"] * (tall + 20) + 18
+    for sign, axis, meaning in notes:
+        if m[axis] > 1:
+            svg.text(16, y, sign, bold=True)
+            svg.text(left, y, meaning)
+            y += 20
+    y += 8
+    end = left + 440
+    # The ranks of a group agree in these coordinates, (dp, pp, tp).
+    for axis, same in (("tp", (0, 1)), ("dp", (1, 2)), ("pp", (0, 2)), ("model", (0,))):
+        groups = {}
+        for rank, at in enumerate(m["ranks"]):
+            groups.setdefault(tuple(at[i] for i in same), []).append(str(rank))
+        if 1 < len(next(iter(groups.values()))) < len(ranks) or m.get(axis, 1) > 1:
+            shown = [f"{{{', '.join(group)}}}" for group in groups.values()]
+            line = " ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
+            svg.text(16, y, axis, color="grey")
+            svg.text(left, y, line, color="grey")
+            y, end = y + 18, max(end, left + width_of(line))
+    return svg.str(max(left + m["pp"] * across - 40, end + 16), y)
+
+
+# -- ZeRO
+
+
+def draw_zero(z):
+    svg, ranks, full = Svg(), z["ranks"], z["stages"][0]
+    left, bar, between, per_byte, y = 96, 13, 18, 128 / full["optimizer"], 86
+    rows = [("weights", "blue"), ("gradients", "amber"), ("optimizer", "green")]
+    sharded = ["nothing", "optimizer state", "optimizer state and gradients",
+               "optimizer state, gradients and weights"]
+    svg.text(16, 28, "What each rank holds between two steps", 16, bold=True)
+    svg.text(16, 48, f"{ranks} ranks, f32, AdamW, {z['micros']} micro-batches per step; bars to scale",
+             color="grey")
+    for zero, held in enumerate(z["stages"]):
+        total, n = sum(held[kind] for kind, _ in rows), z["parameters"]
+        svg.text(16, y, f"ZeRO {zero}", bold=True)
+        svg.text(left, y, f"sharded: {sharded[zero]}", bold=True)
+        svg.text(left, y + 17, f"per parameter each rank holds {total / n:g} bytes and sends "
+                 f"{held['sent'] / 4 / n:g} floats", color="grey")
+        y += 26
+        for kind, color in rows:
+            svg.text(16, y + 11, kind, 11, "grey")
+            for rank in range(ranks):
+                x, whole, mine = left + rank * (128 + between), full[kind] * per_byte, held[kind] * per_byte
+                svg.box(x, y, whole, bar, "empty")
+                # Where it holds a part, the part that the ranks before it do not hold.
+                svg.box(x + (whole - mine) * rank / max(ranks - 1, 1), y, mine, bar, color)
+            y += bar + 3
+        for rank in range(ranks):
+            svg.text(left + rank * (128 + between), y + 10, f"rank {rank}", 11, "grey")
+        y += 46
+    svg.text(left, y - 8, "grey: held by other ranks", 11, "grey")
+    return svg.str(max(left + ranks * (128 + between), left + 440), y + 8)
+
+
+# -- Tensor parallelism
+
+# A block of this size: rows are tokens. Widths of the ops' outputs are those of all ranks together.
+TOKENS, WIDTH = 8, 32
+# Part of the block, op, width, split over the ranks?, weight: full shape and the dim that is split.
+BLOCK = [
+    ("", "input", WIDTH, False, None),
+    ("Attention", "layer norm", WIDTH, False, None),
+    ("Attention", "enter", WIDTH, None, None),
+    ("Attention", "qkv: ColumnLinear", 3 * WIDTH, True, ((3 * WIDTH, WIDTH), 0)),
+    ("Attention", "attention, own heads", WIDTH, True, None),
+    ("Attention", "projection: RowLinear", WIDTH, "sum", ((WIDTH, WIDTH), 1)),
+    ("Attention", "leave", WIDTH, False, None),
+    ("", "add bias, residual", WIDTH, False, None),
+    ("MLP", "layer norm", WIDTH, False, None),
+    ("MLP", "enter", WIDTH, None, None),
+    ("MLP", "up: ColumnLinear", 4 * WIDTH, True, ((4 * WIDTH, WIDTH), 0)),
+    ("MLP", "gelu", 4 * WIDTH, True, None),
+    ("MLP", "down: RowLinear", WIDTH, "sum", ((WIDTH, 4 * WIDTH), 1)),
+    ("MLP", "leave", WIDTH, False, None),
+    ("", "add bias, residual", WIDTH, False, None),
+]
+STEP, COLUMN_TOP = 37, 96
+
+
+def draw_bands(svg, left, right):
+    for part in ("Attention", "MLP"):
+        rows = [i for i, op in enumerate(BLOCK) if op[0] == part]
+        top = COLUMN_TOP + STEP * rows[0] - STEP / 2
+        svg.box(left, top + 1, right - left, STEP * len(rows) - 2, "band", round=6)
+        svg.text(left + 8, top + 16, part, 13, bold=True)
+
+
+def draw_ranks(svg, t, sequence, left):
+    """The outputs of the block's ops on every rank, and the collectives, top to bottom."""
+    ranks, calls = t["ranks"], t["sequence" if sequence else "tensor"]
+    column = 4 * WIDTH / ranks + 12
+    note = left + ranks * column
+    svg.text(left, 56, "with sequence parallelism" if sequence else "tensor parallelism", 14, bold=True)
+    for rank in range(ranks):
+        svg.text(left + rank * column, 74, f"rank {rank}", color="grey")
+    for i, (_, op, width, split, _) in enumerate(BLOCK):
+        y = COLUMN_TOP + STEP * i
+        rows = TOKENS // ranks if sequence and split is False else TOKENS
+        wide = width // ranks if split is True else width
+        for rank in range(ranks):
+            color = (GROUPS[1 + rank] if split else
+                     "pale" if split is None or not sequence else GROUPS[(5 + rank) % 8])
+            svg.box(left + rank * column, y - rows * 1.3, wide, rows * 2.6, color, "line", round=2)
+        made = calls["column"] if op == "enter" else calls["row"] if op == "leave" else {}
+        lines = [f"{way}: {' + '.join(made[way])}" for way in ("forward", "backward") if made.get(way)]
+        svg.text(note, y + 4, f"[{rows}, {wide}]", 11)
+        for number, line in enumerate(lines):
+            svg.text(note + 46, y + 11 - 7 * len(lines) + 14 * number, line, 11)
+
+
+def draw_tensor(t):
+    svg, names, ranks = Svg(), 126, t["ranks"]
+    across = 4 * WIDTH + 12 * ranks
+    first = names + 162
+    second = first + across + 184
+    right = second + across + 282
+    svg.text(16, 28, f"A transformer block on {ranks} ranks", 16, bold=True)
+    draw_bands(svg, 34, right - 12)
+    for i, (_, op, _, _, weight) in enumerate(BLOCK):
+        y = COLUMN_TOP + STEP * i
+        svg.text(names, y + (-1 if weight else 4), op, bold=op in ("enter", "leave"))
+        if weight:
+            full, dim = weight
+            local = [size // ranks if d == dim else size for d, size in enumerate(full)]
+            svg.text(names, y + 12, f"weight {local} of {list(full)}", 11, "grey")
+    joins = [i for i, op in enumerate(BLOCK) if not op[0]]
+    for begin, end in zip(joins, joins[1:]):
+        y, foot = COLUMN_TOP + STEP * begin, COLUMN_TOP + STEP * end
+        svg.path([(names - 6, y + 3), (24, y + 3), (24, foot - 3), (names - 6, foot - 3)], head=True)
+    draw_ranks(svg, t, False, first)
+    draw_ranks(svg, t, True, second)
+    y = COLUMN_TOP + STEP * len(BLOCK) + 4
+    svg.text(34, y, "box: the output that a rank holds, [tokens, features], to scale; pale blue: the same "
+             "on all ranks; yellow, green: a slice of the features,", 11, "grey")
+    svg.text(34, y + 16, "or after RowLinear a part of the sum; cyan, brown: a slice of the tokens; forward, "
+             "backward: the collectives of either pass", 11, "grey")
+    return svg.str(right, y + 32)
+
+
+def draw(inputs):
+    for key, one in (("mesh", draw_mesh), ("zero", draw_zero), ("tensor", draw_tensor)):
+        if key in inputs[0]:
+            return one(inputs[0][key])
+    return draw_timelines(inputs)
+
+
+def main():
+    about, examples = __doc__.split("\n\n")
+    parser = argparse.ArgumentParser(description=about, epilog=examples,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("json", nargs="*", help="files of JSON; none: standard input")
+    parser.add_argument("--svg", help="write the drawing to this file; else to standard output")
+    args = parser.parse_args()
+    try:
+        texts = [pathlib.Path(file).read_text() for file in args.json] or [sys.stdin.read()]
+        drawing = draw([json.loads(text) for text in texts])
+        if args.svg:
+            pathlib.Path(args.svg).write_text(drawing)
+        else:
+            sys.stdout.write(drawing)
+    except OSError as e:
+        sys.exit(f"draw.py: {e.filename}: {e.strerror}")
+    except (ValueError, KeyError, TypeError) as e:
+        sys.exit(f"draw.py: {e!r}; expected what `schedule --json` prints")
+
+
+if __name__ == "__main__":
+    main()

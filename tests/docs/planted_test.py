@@ -1,0 +1,76 @@
+"""planted_test.py COMPILER [FLAGS]: docs_test.py finds a mistake of each kind, and none in a right page."""
+
+import pathlib
+import sys
+import tempfile
+
+import docs_test
+import pages
+
+CLI = "# Flags\n\n## minigpt train\n\n| `--steps N` | steps |\n"
+QUOTED = "int twice(int x) {  // there\n  return 2 * x;\n}\n"
+
+
+def cpp(text, directive=""):
+    comment = f"<!-- test: {directive} -->\n" if directive else ""
+    return f"{comment}```cpp\n{text}\n```\n"
+
+
+# What a page says, and the message that it gets; None for a page that is right.
+CASES = [
+    (cpp("int whole() { return 1; }"), None),
+    (cpp("int whole() { return missing; }"), "page.md:2: does not compile"),
+    (cpp("#include <vector>\nreturn n + int(std::vector<int>().size());", "wrap (int n)"), "return"),
+    (cpp("#include <vector>\nn += int(std::vector<int>().size());", "wrap (int n)"), None),
+    (cpp("m += 1;", "wrap (int n)"), "page.md:3: does not compile"),
+    (cpp("int twice(int x) {  // here\n\n}", "quotes core/twice.h"), None),
+    (cpp("int twice(int x) {  // here\n}", "quotes core/twice.h"), "does not have these lines here"),
+    (cpp("}\n\nint twice(int x) {", "quotes core/twice.h"), "does not have these lines here:\nint"),
+    (cpp("}", "quotes core/thrice.h"), "quotes core/thrice.h, which is not there"),
+    (cpp("anything at all", "skip because it is pseudocode"), None),
+    (cpp("anything at all", "skip"), "skipped without a reason"),
+    (cpp("int x;", "guess"), "`guess`; expected prints, quotes, wrap or skip"),
+    (cpp("int main() {}", "prints 7"), "is not built"),
+    ("# A heading, or two\n[here](#a-heading-or-two) [code](../core/twice.h)\n", None),
+    ("# A heading\n[here](#another)\n", "page.md:2: links to #another; page.md has no such heading"),
+    ("[there](there.md)\n", "page.md:1: links to there.md, which is not there"),
+    ("`core/twice.h`, `core/<name>.h` and `core/*.h`\n", None),
+    ("text\n`core/thrice.h`\n", "page.md:2: there is no core/thrice.h"),
+    ("```\ncore/run.sh --fast\n```\n", "page.md:2: there is no core/run.sh"),
+    ("`build/release/bin/tool`\n", None),
+    ("`build/release/bin/fool`\n", "page.md:1: no CMakeLists.txt builds fool"),
+    ("`minigpt train --steps 3`\n", None),
+    ("```\nminigpt train \\\n  --stpes 3\n```\n", "page.md:2: minigpt train has no --stpes"),
+]
+
+
+def found_in(text, compiler):
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        files = {"docs/page.md": text, "docs/cli.md": CLI, "core/twice.h": QUOTED,
+                 "core/tensor.h": "namespace triax {}\n",
+                 "core/CMakeLists.txt": "add_executable(tool tool.cpp)\n"}
+        for name, content in files.items():
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_text(content)
+        return list(docs_test.problems(root, root, compiler))
+
+
+def test_programs():
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder) / "page_1"
+        program.write_text("#!/bin/sh\necho 7\n")
+        program.chmod(0o755)
+        block = pages.Block("page.md", 1, 3, "cpp", "prints", "7", "")
+        assert not docs_test.printed(block, program.parent)
+        block.rest = "8"
+        assert "prints `7`" in docs_test.printed(block, program.parent)[0]
+
+
+if __name__ == "__main__":
+    for text, message in CASES:
+        found = found_in(text, sys.argv[1:])
+        right = not found if message is None else len(found) == 1 and message in found[0]
+        assert right, f"{text}\nfound {found}; expected {message}"
+    test_programs()
+    print(f"{len(CASES)} pages as expected")

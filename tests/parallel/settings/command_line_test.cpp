@@ -1,0 +1,171 @@
+#include "parallel/settings/command_line.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "parallel/settings/terminal.h"
+#include "tests/parallel/settings/options.h"
+#include "tests/support/expect_error.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::error_of;
+using test::Options;
+using test::read;
+using test::settings_of;
+using test::verb_of;
+using Words = std::vector<std::string>;
+
+std::string refused(const Words& words) {
+  return error_of([&] { read(words); }, Exit::usage);
+}
+
+// The longest line, in characters.
+int widest(const std::string& text) {
+  int most = 0, now = 0;
+  for (char c : text) {
+    now = c == '\n' ? 0 : now + ((c & 0xC0) != 0x80);
+    most = std::max(most, now);
+  }
+  return most;
+}
+
+TEST(CommandLine, TheLastOfEqualFlagsWins) {
+  Options o = read({"--lr", "0.25", "--layers=7", "--text", "a", "--lr=0.5", "--text", "b",
+                    "--layers", "5", "--layers=3"});
+  EXPECT_EQ(o.lr, 0.5);
+  EXPECT_EQ(o.layers, 3);
+  EXPECT_EQ(o.text, "b");
+  // What was overruled is not even looked at.
+  EXPECT_EQ(read({"--layers=x", "--layers", "2"}).layers, 2);
+}
+
+TEST(CommandLine, TakesTextsAsTheyAre) {
+  for (const char* text : {"", " ", "a b", "[1,2]", "{}", "\"q\"", "-1", "-x", "--y", "a=b", "é\n"})
+    EXPECT_EQ(read({std::string("--text=") + text}).text, text);
+  for (const char* text : {"", " ", "-", "-1", "a=b"})
+    EXPECT_EQ(read({"--text", text, "--layers", "2"}).text, text);
+}
+
+TEST(CommandLine, SwitchesNeedNoValue) {
+  EXPECT_FALSE(read({}).graph);
+  EXPECT_TRUE(read({"--graph", "--seed", "3"}).graph);
+  EXPECT_TRUE(read({"--graph=true"}).graph);
+  EXPECT_FALSE(read({"--graph", "--graph=false"}).graph);
+  EXPECT_FALSE(read({"--graph", "--graph", "false", "--seed", "3"}).graph);
+}
+
+TEST(CommandLine, HelpAssignsNothing) {
+  Options o;
+  EXPECT_FALSE(parse("program", verb_of(o), Words{"--layers", "3", "--help"}));
+  EXPECT_FALSE(parse("program", verb_of(o), Words{"-h", "--nonsense"}));
+  EXPECT_EQ(o.layers, 4);
+}
+
+TEST(CommandLine, SaysWhichFlagWasMeant) {
+  EXPECT_EQ(refused({"--layer", "3"}),
+            "program train: unknown flag --layer; the nearest is --layers");
+  EXPECT_EQ(refused({"-layers", "3"}),
+            "program train: unknown flag -layers; the nearest is --layers");
+  EXPECT_EQ(refused({"--learning_rate=3"}),
+            "program train: unknown flag --learning_rate; use --lr");
+  EXPECT_EQ(refused({"--momentum=0.9"}),
+            "program train: unknown flag --momentum; `program train --help` lists all flags");
+  EXPECT_EQ(refused({"7"}), "program train: `7` is no flag; flags are written --name VALUE");
+  EXPECT_EQ(refused({"--seed", "1", "--lr"}),
+            "program train: --lr has no value; flags are written --name VALUE, or --name=VALUE "
+            "where the value begins with a dash");
+  EXPECT_EQ(refused({"--lr", "--seed", "1"}).substr(0, 33), "program train: --lr has no value;");
+}
+
+TEST(CommandLine, FindsTheVerb) {
+  Options train, sample;
+  CommandLine line{"program", "1.2", {verb_of(train), {"sample", "Continues a text.", {}}}};
+  Request request = parse(line, Words{"train", "--layers", "2"}, 80);
+  ASSERT_EQ(request.verb, &line.verbs[0]);
+  EXPECT_EQ(train.layers, 2);
+  for (const char* word : {"--version", "-v", "-V"})
+    EXPECT_EQ(parse(line, Words{word}, 80).text, "program 1.2\n");
+  EXPECT_EQ(parse(line, {}, 80).code, Exit::usage);
+  EXPECT_EQ(parse(line, {}, 80).text, help(line, 80));
+  for (const char* word : {"help", "--help", "-h"})
+    EXPECT_EQ(parse(line, Words{word}, 80).text, help(line, 80));
+  std::string page = help("program", line.verbs[0], 80);
+  for (const Words& words : {Words{"help", "train"}, {"train", "-h"}, {"train", "--help"}}) {
+    EXPECT_EQ(parse(line, words, 80).text, page);
+    EXPECT_EQ(parse(line, words, 80).verb, nullptr);
+  }
+  auto refused_verb = [&](const char* verb) {
+    return error_of([&] { parse(line, Words{verb}, 80); }, Exit::usage);
+  };
+  EXPECT_EQ(refused_verb("tran"), "program: unknown verb tran; the nearest is train");
+  EXPECT_EQ(refused_verb("generate"), "program: unknown verb generate; use sample");
+  EXPECT_EQ(refused_verb("bake"), "program: unknown verb bake; `program --help` lists all verbs");
+}
+
+TEST(CommandLine, EveryFlagIsDocumented) {
+  Options o;
+  Verb verb = verb_of(o);
+  std::string text = help("program", verb, 100), page = markdown("program", verb);
+  for (const Setting& s : verb.settings) {
+    std::string shown = is_switch(s) ? s.name : s.name + " " + s.value;
+    EXPECT_NE(text.find("  --" + shown), text.npos) << s.name;
+    EXPECT_NE(text.find("\n" + s.group + ":\n"), text.npos) << s.group;
+    EXPECT_NE(page.find("| `--" + s.name + (is_switch(s) ? "`" : " ")), page.npos) << s.name;
+  }
+  EXPECT_NE(text.find("transformer blocks (default: 4)"), text.npos) << text;
+  EXPECT_EQ(text.find("Usage: program train [-h] [FLAGS]\n"), 0u);
+  EXPECT_NE(page.find("| `--comm auto\\|mpi\\|threads` | how ranks communicate | auto |"),
+            page.npos)
+      << page;
+}
+
+TEST(CommandLine, HelpKeepsToTheTerminal) {
+  Options o;
+  o.text = std::string(70, 'x');
+  CommandLine line{"program", "1", {verb_of(o)}};
+  for (int columns : {40, 60, 80, 120}) {
+    EXPECT_LE(widest(help("program", line.verbs[0], columns)), columns);
+    EXPECT_LE(widest(help(line, columns)), columns);
+  }
+  std::string narrow = help("program", line.verbs[0], 60);
+  EXPECT_NE(narrow.find("\n  --graph               capture the step as a CUDA graph and\n"
+                        "                        replay it (default: false)\n"),
+            narrow.npos)
+      << narrow;
+  EXPECT_NE(narrow.find("\n  --comm auto|mpi|threads\n"
+                        "                        how ranks communicate\n"
+                        "                        (default: auto)\n"),
+            narrow.npos)
+      << narrow;
+  // A shell takes the example back.
+  EXPECT_NE(narrow.find("    program train --layers 2 --lr 0.01 --precision bf16 \\\n      --comm"),
+            narrow.npos)
+      << narrow;
+}
+
+TEST(Terminal, WrapsAtWordsAndCutsLongOnes) {
+  EXPECT_EQ(wrapped("", 10), "");
+  EXPECT_EQ(wrapped("one two  three\nfour", 9), "one two\nthree\nfour");
+  EXPECT_EQ(wrapped("one two three", 9, 4), "one\n    two\n    three");
+  EXPECT_EQ(wrapped("a bcdefgh i", 3), "a\nbcd\nefg\nh i");
+  EXPECT_EQ(wrapped("äöü äöü äöü", 7), "äöü äöü\näöü");
+  EXPECT_EQ(wrapped("äöüä", 3), "äöü\nä");
+  EXPECT_EQ(wrapped("one two\tthree", 9), "one\ntwo three");
+}
+
+TEST(Terminal, ColumnsComeFromTheEnvironmentFirst) {
+  setenv("COLUMNS", "61", 1);
+  EXPECT_EQ(terminal_columns(-1), 61);
+  for (const char* text : {"wide", "-3", "0"}) {
+    setenv("COLUMNS", text, 1);
+    EXPECT_EQ(terminal_columns(-1), 80) << text;  // no terminal either
+  }
+  unsetenv("COLUMNS");
+  EXPECT_EQ(terminal_columns(-1), 80);
+}
+
+}  // namespace
+}  // namespace triax::parallel

@@ -1,0 +1,85 @@
+#include "parallel/settings/setting.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "parallel/settings/text.h"
+#include "tests/parallel/settings/options.h"
+#include "tests/support/expect_error.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::error_of;
+using test::Options;
+using test::Precision;
+using test::read;
+using test::settings_of;
+
+TEST(Setting, NamesTheValidValues) {
+  auto bad = [](const std::string& word) { return error_of([&] { read({word}); }, Exit::usage); };
+  EXPECT_EQ(bad("--layers=x"), "--layers: `x`; expected a whole number in [1, 2147483647]");
+  EXPECT_EQ(bad("--layers=0"), "--layers: `0`; expected a whole number in [1, 2147483647]");
+  EXPECT_EQ(bad("--layers=2.5"), "--layers: `2.5`; expected a whole number in [1, 2147483647]");
+  EXPECT_EQ(bad("--layers="), "--layers: ``; expected a whole number in [1, 2147483647]");
+  EXPECT_EQ(bad("--workers=3000000000"),
+            "--workers: `3000000000`; expected a whole number in [0, 2147483647]");
+  EXPECT_EQ(bad("--seed=99999999999999999999"),
+            "--seed: `99999999999999999999`; expected a whole number, 0 or more");
+  EXPECT_EQ(bad("--seed=-1"), "--seed: `-1`; expected a whole number, 0 or more");
+  EXPECT_EQ(bad("--dropout=1"), "--dropout: `1`; expected a number in [0, 1)");
+  EXPECT_EQ(bad("--lr=nan"), "--lr: `nan`; expected a number, 0 or more");
+  EXPECT_EQ(bad("--lr=inf"), "--lr: `inf`; expected a number, 0 or more");
+  EXPECT_EQ(bad("--lr=1e-3x"), "--lr: `1e-3x`; expected a number, 0 or more");
+  EXPECT_EQ(bad("--comm=rdma"), "--comm: `rdma`; expected one of: auto, mpi, threads");
+  EXPECT_EQ(bad("--precision=fp64"), "--precision: `fp64`; expected one of: fp32, bf16");
+  EXPECT_EQ(bad("--text=a\xFF"), "--text: `a\xFF`; expected UTF-8 text");
+  EXPECT_EQ(bad("--graph=7"), "--graph: `7`; expected true or false");
+}
+
+TEST(Setting, ReadsEveryType) {
+  Options o = read({"--layers=7", "--workers=3", "--seed=9223372036854775807", "--lr=1e-4",
+                    "--text=é", "--precision=bf16", "--graph"});
+  EXPECT_EQ(o.layers, 7);
+  EXPECT_EQ(o.workers, 3);
+  EXPECT_EQ(o.seed, uint64_t{9223372036854775807});
+  EXPECT_EQ(o.lr, 1e-4);
+  EXPECT_EQ(o.text, "é");
+  EXPECT_EQ(o.precision, Precision::bf16);
+  EXPECT_TRUE(o.graph);
+}
+
+TEST(Setting, ValuesSetInCodeAreChecked) {
+  Options o;
+  check_values(settings_of(o));
+  o.layers = 0;
+  o.seed = uint64_t{1} << 63;  // TOML has no such integer
+  o.precision = Precision::fp64;
+  EXPECT_EQ(error_of([&] { check_values(settings_of(o)); }, Exit::config),
+            "layers: `0`; expected a whole number in [1, 2147483647]\n"
+            "  precision: `an unnamed value`; expected one of: fp32, bf16\n"
+            "  seed: `9223372036854775808`; expected a whole number, 0 or more");
+}
+
+TEST(Setting, SaysDefaultsInWords) {
+  Options o;
+  std::map<std::string, std::string> defaults;
+  for (const Setting& s : settings_of(o)) defaults[s.name] = default_of(s);
+  EXPECT_EQ(defaults["dp"], "ranks / (pp x tp)");
+  EXPECT_EQ(defaults["precision"], "fp32");
+  EXPECT_EQ(defaults["lr"], "0.001");
+}
+
+TEST(PlainText, IsUtf8WithoutNul) {
+  for (const char* text : {"", "a\n\t", "é", "€", "😀", "\xED\x9F\xBF", "\xF4\x8F\xBF\xBF"})
+    EXPECT_TRUE(is_plain_text(text)) << text;
+  for (const char* text :
+       {"\x80", "\xC0\xAF", "\xC1\xBF", "\xC3", "\xC3(", "\xE0\x9F\xBF", "\xE2\x82", "\xED\xA0\x80",
+        "\xF0\x8F\xBF\xBF", "\xF0\x9F\x98", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF"})
+    EXPECT_FALSE(is_plain_text(text)) << text;
+  EXPECT_FALSE(is_plain_text(std::string_view("a\0b", 3)));
+}
+
+}  // namespace
+}  // namespace triax::parallel

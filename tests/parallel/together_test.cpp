@@ -1,0 +1,48 @@
+#include "parallel/comm/together.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "parallel/comm/threads/thread_comm.h"
+#include "tests/support/expect_error.h"
+
+namespace triax::parallel {
+namespace {
+
+TEST(Together, CarriesTextsOfAnyLength) {
+  run_ranks(3, [](Communicator& ranks) {
+    for (size_t unit : {0, 1, 1000}) {
+      std::string mine(unit * size_t(ranks.rank() + 1), char('a' + ranks.rank()));
+      auto all = gather_text(ranks, mine);
+      ASSERT_EQ(all.size(), ranks.rank() == 0 ? 3u : 0u);
+      for (size_t r = 0; r < all.size(); ++r)
+        EXPECT_EQ(all[r], std::string(unit * (r + 1), char('a' + int(r))));
+      EXPECT_EQ(broadcast_text(ranks, mine), std::string(unit, 'a'));
+    }
+  });
+}
+
+TEST(Together, AGroupOfOneKeepsItsTexts) {
+  auto alone = single_rank();
+  EXPECT_EQ(broadcast_text(*alone, "text"), "text");
+  EXPECT_EQ(gather_text(*alone, ""), std::vector<std::string>{""});
+  EXPECT_EQ(on_first(*alone, [] { return "done"; }), "done");
+}
+
+TEST(Together, AnErrorOfOneRankReachesAll) {
+  run_ranks(3, [&](Communicator& ranks) {
+    test::expect_error(
+        [&] {
+          together(ranks, [&] {
+            if (ranks.rank() > 0)
+              throw Error(Exit::cannot_write,
+                          "rank " + std::to_string(ranks.rank()) + " has no room");
+          });
+        },
+        {"rank 1 has no room"}, Exit::cannot_write);
+    EXPECT_EQ(broadcast_text(ranks, "usable"), "usable");
+  });
+}
+
+}  // namespace
+}  // namespace triax::parallel
