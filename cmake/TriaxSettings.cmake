@@ -32,7 +32,12 @@ function(triax_library name)
   add_library(triax_${name} STATIC ${ARG_SOURCES})
   add_library(triax::${name} ALIAS triax_${name})
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS *.h)
-  list(FILTER headers EXCLUDE REGEX "/core/(cpu|cuda)/|/comm/gpu/nccl_(handle|watch)")  # nobody else's business
+  # Of the backends and of what moves the bytes of each kind of communicator nothing is installed
+  # but the communicators themselves.
+  set(internal ${headers})
+  list(FILTER internal INCLUDE REGEX "/core/(cpu|cuda)/|/comm/(threads|processes|gpu)/")
+  list(FILTER internal EXCLUDE REGEX "/comm/.*_comm\\.h$")
+  list(REMOVE_ITEM headers ${internal} "")
   target_sources(triax_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
     FILES ${headers})
   target_compile_features(triax_${name} PUBLIC cxx_std_20)

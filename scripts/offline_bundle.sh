@@ -19,6 +19,7 @@ caller=$PWD
 
 # Other names of a package in other releases stand behind |.
 packages=(
+  jargon-text
   openmpi-bin openmpi-common "libopenmpi3|libopenmpi3t64" libopenmpi-dev
   "libhwloc15" "libevent-core-2.1-7|libevent-core-2.1-7t64"
   "libevent-pthreads-2.1-7|libevent-pthreads-2.1-7t64" "libpmix2|libpmix2t64" libmunge2 libnuma1 libudev1
@@ -38,7 +39,10 @@ known() {
 }
 
 main() {
-  case ${1:-} in -h | --help) usage scripts/offline_bundle.sh && exit ;; esac
+  case ${1:-} in
+    -h | --help) usage scripts/offline_bundle.sh && exit ;;
+    -*) die "offline_bundle: unknown option $1" "Options: --help" ;;
+  esac
   [ $# -le 1 ] || die "offline_bundle: one FILE at most; got $*"
   have apt-get || die "offline_bundle: there is no apt-get here; expected Debian or Ubuntu"
   local file=${1:-$root/build/offline.tar} names=() all

@@ -8,6 +8,7 @@
 #include "parallel/comm/launch/devices.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/launch/world.h"
+#include "parallel/comm/launcher.h"
 
 namespace triax::minigpt {
 namespace {
@@ -24,6 +25,7 @@ Exit on_ranks(const Config& config, CommandLine line, const Body& body) {
   auto rank = [&](parallel::World& world) { result = body(world); };
   auto options = world_options(config.comm, config.device);
   if (config.comm == "threads") {
+    parallel::check_not_launched();
     parallel::run_worlds(int(std::max<int64_t>(1, config.ranks)), rank, options);
   } else {
     parallel::World world(line.argc, line.argv, options);

@@ -1,13 +1,13 @@
 #pragma once
-#include <cstdint>
+#include <utility>
 
 #include "examples/minigpt/config.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
-#include "nn/layer.h"
-#include "nn/norm.h"
+#include "nn/sequence.h"
 #include "parallel/tensor/embedding.h"
 #include "parallel/tensor/linear.h"
+#include "parallel/tensor/norm.h"
 
 namespace triax::minigpt {
 
@@ -27,51 +27,47 @@ namespace triax::minigpt {
 class Block : public nn::Module {
  public:
   Block(const ModelConfig& c, const parallel::TensorParallel& tp);
-  Tensor operator()(const Tensor& x, const nn::Batch& batch, Recompute how) const;
+  Tensor operator()(const Tensor& x, const nn::Batch& batch) const { return run(x, batch, Keep::all); }
+  /// Keeps neither what attention nor what GELU returns.
+  Tensor selective(const Tensor& x, const nn::Batch& batch) const {
+    return run(x, batch, Keep::less);
+  }
 
  private:
-  Tensor run(const Tensor& x, const nn::Batch& batch, bool remakes) const;
-  Tensor attend(const Tensor& x, const nn::Batch& batch, bool remakes) const;
-  Tensor mlp(const Tensor& x, bool remakes) const;
+  enum class Keep { all, less };
+  Tensor run(const Tensor& x, const nn::Batch& batch, Keep keep) const;
+  Tensor attend(const Tensor& x, const nn::Batch& batch, Keep keep) const;
+  Tensor mlp(const Tensor& x, Keep keep) const;
 
   parallel::TensorParallel tp_;
   int64_t heads_, head_dim_;  // heads: of this rank
-  nn::LayerNorm& norm1_;
+  parallel::LayerNorm& norm1_;
   parallel::ColumnLinear& qkv_;
   parallel::RowLinear& proj_;
-  nn::LayerNorm& norm2_;
+  parallel::LayerNorm& norm2_;
   parallel::ColumnLinear& up_;
   parallel::RowLinear& down_;
   nn::Dropout &attention_drop_, &drop1_, &drop2_;
 };
 
-/// A GPT with learned positions and the token table as its head.
-class Gpt : public nn::Module {
+/// A GPT with learned positions and the token table as its head. Layers: `embedding`, `block0` ...,
+/// `head`. Input and target [sequences, tokens] i32, of 1 to `context` tokens.
+class Gpt : public nn::Sequence {
  public:
-  /// Throws Error 78 unless the ranks of `tp` divide heads and width. The communicator behind it
-  /// must outlive the model.
+  /// Throws Error 78 unless the ranks of `tp` divide the heads, and heads the width. The
+  /// communicator behind it must outlive the model.
   Gpt(const ModelConfig& c, const parallel::TensorParallel& tp);
-
-  /// Embedding, blocks, head, in order. The last returns the sum of the cross-entropy over all
-  /// counted targets, [] ; without targets the logits [rows, vocab]. They refer to this model.
-  nn::Layers layers(Recompute how = Recompute::off);
-  /// All layers in order, for a model that this rank holds whole.
-  Tensor operator()(const nn::Batch& batch);
 
  private:
   Tensor embed(const nn::Batch& batch) const;
-  Tensor head(const Tensor& x, const nn::Batch& batch) const;
-  std::vector<Block*> add_blocks(const ModelConfig& c);
   Tensor positions(const nn::Batch& batch) const;
 
   parallel::TensorParallel tp_;
   ModelConfig config_;
   parallel::VocabularyEmbedding& tokens_;
   nn::Embedding& positions_;
-  mutable std::pair<Tensor, int64_t> position_ids_;  // of the last batch, and its time
+  mutable std::pair<Tensor, int64_t> position_ids_;  // of the last batch, and its tokens
   nn::Dropout& drop_;
-  std::vector<Block*> blocks_;
-  nn::LayerNorm& final_norm_;
 };
 
 }  // namespace triax::minigpt

@@ -10,12 +10,11 @@
 
 #include "core/check.h"
 #include "core/files.h"
-#include "examples/minigpt/pieces.h"
-#include "examples/minigpt/replica.h"
-#include "examples/minigpt/tokenizer.h"
-#include "parallel/checkpoint/directory.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/comm/together.h"
+#include "examples/minigpt/model.h"
+#include "examples/text/tokenizer.h"
+#include "parallel/comm/launch/world.h"
+#include "parallel/train/replica.h"
+#include "parallel/train/run_directory.h"
 
 namespace triax::minigpt {
 namespace {
@@ -27,15 +26,31 @@ parallel::Checkpoint open(const std::string& path, parallel::Communicator& ranks
   return *run.resume("auto");
 }
 
-/// A size of the model; the file is not to be trusted.
-int64_t number(const parallel::Checkpoint& c, const std::string& key) {
-  const std::string& text = c.state(key);
+/// A setting of the run that saved it; the file is not to be trusted.
+int64_t number(const parallel::Checkpoint& c, const std::string& name, int64_t least = 1) {
+  std::string text = parallel::saved_settings(c)[name];
   int64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  check_input(error == std::errc() && end == text.data() + text.size() && value >= 1, Exit::data,
-              "checkpoint {}: {} is `{}`; expected a whole number, 1 or more", c.path(), key,
-              printable(text));
+  check_input(error == std::errc() && end == text.data() + text.size() && value >= least,
+              Exit::data, "checkpoint {}: {} is `{}`; expected a whole number, {} or more",
+              c.path(), name, printable(text), least);
   return value;
+}
+
+DType precision(const parallel::Checkpoint& c) {
+  std::string text = parallel::saved_settings(c)["precision"];
+  for (auto [name, dtype] : {std::pair{"\"fp32\"", f32}, {"\"bf16\"", bf16}, {"\"fp16\"", f16}})
+    if (text == name) return dtype;
+  fail(Exit::data, "checkpoint {}: precision is `{}`; expected fp32, bf16 or fp16", c.path(),
+       printable(text));
+}
+
+void check_sample(const SampleConfig& c, int ranks) {
+  check_input(!c.checkpoint.empty(), Exit::config,
+              "checkpoint is not given\n  Add --checkpoint RUN/step-N.");
+  check_input(!c.prompt.empty(), Exit::config,
+              "prompt is empty\n  A model continues a text of one character at least.");
+  parallel::check_shape({.pp = c.pp, .tp = c.tp}, ranks);
 }
 
 /// An index drawn from softmax(logits / temperature), among the `top_k` largest (0: all).
@@ -56,30 +71,24 @@ size_t draw(std::vector<double> logits, const SampleConfig& c, double uniform) {
   return order.back();
 }
 
-/// What this rank's stage and slice hold of the weights.
-std::vector<parallel::Piece> weights(Replica& replica) {
-  std::vector<parallel::Piece> all;
-  auto slots = replica.data().slots();
-  for (size_t i = 0; i < slots.size(); ++i)
-    add_pieces(all, replica.data(), {i, slots[i].weight, ""}, Holder::any);
-  return all;
-}
-
 }  // namespace
 
-void sample(SampleConfig c, parallel::Communicator& world, parallel::Communicator& host) {
-  c.mesh.dp = std::max<int64_t>(1, c.mesh.dp);
-  validate(c, world.size());
-  parallel::Checkpoint checkpoint = open(c.checkpoint, host);
-  auto tokenizer = Tokenizer::from_json(checkpoint.state("tokenizer"), checkpoint.path());
+void sample(const SampleConfig& c, parallel::World& world) {
+  check_sample(c, world.size());
+  parallel::Checkpoint checkpoint = open(c.checkpoint, world.host());
+  auto tokenizer = text::Tokenizer::from_json(checkpoint.state("tokenizer"), checkpoint.path());
   ModelConfig m{.layers = number(checkpoint, "layers"),
                 .heads = number(checkpoint, "heads"),
                 .width = number(checkpoint, "width"),
                 .context = number(checkpoint, "context"),
-                .vocab = number(checkpoint, "vocab")};
-  parallel::Mesh mesh(world, {.pp = int(c.mesh.pp), .tp = int(c.mesh.tp)});
-  Replica replica(m, checkpoint.state("precision"), mesh);
-  checkpoint.load(weights(replica), parallel::Unclaimed::ignore);
+                .vocab = text::vocabulary(number(checkpoint, "vocab", 0), tokenizer)};
+  parallel::Mesh mesh(world.comm(), {.pp = c.pp, .tp = c.tp});
+  parallel::Build build = [m](auto& tp) { return std::make_unique<Gpt>(m, tp); };
+  auto options = parallel::inference_options(mesh.shape(), precision(checkpoint));
+  nn::Batch one{.input = zeros({1, m.context}, i32, cpu), .first = nn::evaluation};
+  parallel::Replica model(mesh, build, options,
+                          parallel::probe(build, one, parallel::probe_options(options)));
+  model.load(checkpoint);
 
   NoGrad guard;
   std::vector<int32_t> text = tokenizer.encode(c.prompt);
@@ -87,22 +96,17 @@ void sample(SampleConfig c, parallel::Communicator& world, parallel::Communicato
     if (world.rank() == 0) fmt::print("{}", words), std::fflush(stdout);
   };
   say(c.prompt);
-  uint64_t key = random::key(c.seed, "sample");
+  uint64_t key = random::key(uint64_t(c.seed), "sample");
   for (int64_t i = 0; i < c.tokens; ++i) {
     auto time = std::min(int64_t(text.size()), m.context);
     std::vector<int32_t> window(text.end() - time, text.end());
-    Tensor logits = replica.logits({from_host(window, {time}, cpu), {}, time, nn::evaluation});
+    Tensor logits = model.predict({.input = from_host(window, {1, time}, cpu), .first = nn::evaluation});
     auto last = logits.narrow(0, time - 1, 1).narrow(1, 0, tokenizer.size()).to(f64);
     auto next = draw(last.contiguous().to_host<double>(), c, random::uniform(key, uint64_t(i), 0));
     text.push_back(int32_t(next));  // the same on every rank
     say(tokenizer.decode(std::span(text).last(1)));
   }
   say("\n");
-}
-
-void sample(const SampleConfig& c) {
-  auto alone = parallel::single_rank();
-  sample(c, *alone, *alone);
 }
 
 }  // namespace triax::minigpt

@@ -10,7 +10,7 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "examples/schedule/measure.h"
-#include "parallel/comm/world.h"
+#include "parallel/comm/launch/world.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/timeline.h"
 

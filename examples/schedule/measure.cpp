@@ -6,7 +6,7 @@
 #include "autograd/record.h"
 #include "nn/linear.h"
 #include "optim/adamw.h"
-#include "parallel/comm/thread_comm.h"
+#include "parallel/comm/threads/thread_comm.h"
 #include "parallel/data/data_parallel.h"
 #include "parallel/tensor/linear.h"
 
@@ -42,7 +42,7 @@ json train(parallel::Communicator& world, parallel::Zero zero) {
   data.begin(micros);
   for (int m = 0; m < micros; ++m) {
     Tensor x;
-    for (auto& layer : chunks[0]) x = layer.run(x, {.time = 1});
+    for (auto& layer : chunks[0]) x = layer.run(x, {});
     backward_of(x);
   }
   data.finish();

@@ -8,8 +8,10 @@
 #include "core/gpus.h"
 #include "parallel/comm/launch/devices.h"
 #include "parallel/comm/launch/stop_signal.h"
+#include "parallel/comm/launcher.h"
 #include "parallel/comm/together.h"
 #include "parallel/parity/parity.h"
+#include "parallel/pipeline/timeline.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/agreement.h"
@@ -49,10 +51,11 @@ class Program {
   explicit Program(ProgramOptions& o) : own_(o), train_(o.train), parity_(o.train) {
     plan_.train = o.train;
     plan_.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
-    if (o.parity_defaults) o.parity_defaults(parity_);
   }
 
   int run(int argc, char** argv) {
+    bool smaller = argc > 1 && argv[1] == std::string_view("parity");
+    if (smaller && own_.parity_defaults) own_.parity_defaults(parity_);
     CommandLine line{own_.name, "triax 0.1.0, build " + build_id(),
                      {train_verb(train_, own_), parity_verb(parity_, mesh_, own_),
                       plan_verb(plan_, own_), schedule_verb(schedule_, train_.step.schedules),
@@ -118,14 +121,19 @@ class Program {
 
   int schedule();
 
-  int flags(const CommandLine& line) const {
+  int flags(const CommandLine& line) {
     std::string page =
         fmt::format("# The flags of {}\n\nMade by `scripts/cli_docs.sh`; do not edit. Every flag is "
                     "also a key of the TOML file that\n`--config` names: `--micro-batch 8` is "
                     "`micro-batch = 8`, `--data FILE` is `data = \"FILE\"`.\n",
                     own_.name);
-    for (auto& verb : line.verbs)
+    auto add = [&](const Verb& verb) {
       if (!verb.settings.empty()) page += "\n" + markdown(own_.name, verb);
+    };
+    for (auto& verb : line.verbs)
+      if (verb.name != "parity") add(verb);
+    if (own_.parity_defaults) own_.parity_defaults(parity_);
+    add(parity_verb(parity_, mesh_, own_));
     std::fputs(page.c_str(), stdout);
     return 0;
   }
@@ -138,9 +146,12 @@ class Program {
 };
 
 int Program::schedule() {
-  if (schedule_.shape.chunks == 0)
-    schedule_.shape.chunks = schedule_.schedule.ends_with("interleaved") ? 2 : 1;
-  fmt::print("{}\n", schedule_.schedule);
+  PipelineShape& shape = schedule_.shape;
+  if (shape.chunks == 0) shape.chunks = schedule_.schedule.ends_with("interleaved") ? 2 : 1;
+  auto timeline = make_timeline(schedule_.schedule,
+                                train_.step.schedules.at(schedule_.schedule), shape);
+  fmt::print("{}\n", schedule_.json ? timeline_json(timeline)
+                                    : timeline_text(timeline, terminal_columns()));
   return 0;
 }
 
@@ -150,6 +161,7 @@ void on_ranks(const LaunchOptions& o, int& argc, char**& argv,
               const std::function<void(World&)>& body) {
   check_launch(o);
   if (o.comm == "threads") {
+    check_not_launched();
     run_worlds(int(std::max<int64_t>(1, o.ranks)), body, world_options(o));
   } else {
     World world(argc, argv, world_options(o));

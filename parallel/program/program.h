@@ -26,7 +26,8 @@ struct ProgramOptions {
   /// The task, once all options are read. On every rank, or once for ranks that are threads.
   std::function<Task()> task;
   std::function<void(Trainer&)> prepare = {};  ///< on every rank before training: callbacks
-  /// Smaller defaults for `parity`, which trains the task many times.
+  /// Smaller defaults for `parity`, which trains the task several times: called before its flags
+  /// are read.
   std::function<void(TrainOptions&)> parity_defaults = {};
   std::vector<OwnVerb> verbs = {};
 };

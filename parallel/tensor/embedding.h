@@ -1,5 +1,6 @@
 #pragma once
 #include "autograd/ops.h"
+#include "nn/batch.h"
 #include "nn/embedding.h"
 #include "parallel/tensor/tensor_parallel.h"
 
@@ -39,6 +40,14 @@ class VocabularyEmbedding : public nn::Module {
     o.combine = [tp = tp_](const Tensor& stats) { tp.combine(stats); };
     return triax::cross_entropy(std::move(logits), targets, o);
   }
+  /// What a last layer returns of x as outside [rows, width]: the sum of the cross-entropy over all
+  /// targets that are not -1, one element; without target the whole logits [rows, vocabulary].
+  Tensor loss(const Tensor& x, const Tensor& target) const {
+    Tensor mine = logits(x);
+    if (!target.defined()) return whole(mine);
+    return cross_entropy(std::move(mine), target.view({target.numel()}),
+                         {.reduction = CrossEntropyOptions::Reduction::sum});
+  }
   /// Logits of all ranks, side by side without padding: [rows, vocabulary]. For sampling: no
   /// gradient passes.
   Tensor whole(const Tensor& logits) const {
@@ -49,6 +58,22 @@ class VocabularyEmbedding : public nn::Module {
   TensorParallel tp_;
   VocabularySlice slice_;
   nn::Parameter& table_;
+};
+
+/// First layer of a language model: rows of a table for ids of any shape.
+struct TokenLayer : VocabularyEmbedding {
+  using VocabularyEmbedding::VocabularyEmbedding;
+  Tensor operator()(const nn::Batch& batch) const {
+    return VocabularyEmbedding::operator()(batch.input);
+  }
+};
+
+/// Last layer of a classifier, with the classes split over the ranks. x [rows, width].
+struct ClassHead : VocabularyEmbedding {
+  using VocabularyEmbedding::VocabularyEmbedding;
+  Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
+    return loss(x, batch.target);
+  }
 };
 
 }  // namespace triax::parallel

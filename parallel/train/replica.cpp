@@ -5,6 +5,7 @@
 #include "autograd/backward.h"
 #include "core/check.h"
 #include "parallel/pipeline/partition.h"
+#include "parallel/train/state.h"
 
 namespace triax::parallel {
 namespace {
@@ -40,6 +41,15 @@ nn::Layer::Run observed(const nn::Layer& layer, const LayerObserver& observer) {
 
 ProbeOptions probe_options(const StepOptions& o) {
   return {.tp = o.mesh.tp, .sequence_parallel = o.sequence_parallel, .dtype = o.dtype};
+}
+
+StepOptions inference_options(const MeshShape& mesh, DType dtype) {
+  return {.mesh = mesh,
+          .chunks = 1,
+          .micro_batch = 1,
+          .global_batch = mesh.dp,
+          .dtype = dtype,
+          .purpose = nn::Purpose::inference};
 }
 
 std::vector<int64_t> place(const Facts& facts, const StepOptions& o) {
@@ -119,6 +129,10 @@ Tensor Replica::evaluate(const Batches& batches, int64_t micros) {
   Tensor loss = zeros({1}, f64, mesh_.world().device());
   pipeline_.infer(collect(loss, micros, batches));
   return loss;
+}
+
+void Replica::load(Checkpoint& checkpoint) {
+  checkpoint.load(weight_pieces(data_, Holder::any), Unclaimed::ignore);
 }
 
 Tensor Replica::predict(const nn::Batch& batch) {

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/checkpoint/checkpoint.h"
 #include "parallel/train/options.h"
 #include "parallel/train/probe.h"
 
@@ -31,6 +32,9 @@ class Replica {
   Tensor evaluate(const Batches& batches, int64_t micros);
   /// What the last layer returns of a batch without target, the same on every rank. Collective.
   Tensor predict(const nn::Batch& batch);
+
+  /// Weights of a checkpoint of any mesh. Throws Error 65.
+  void load(Checkpoint& checkpoint);
 
   DataParallel& data() { return data_; }
   const DataParallel& data() const { return data_; }
@@ -64,6 +68,9 @@ class Replica {
 
 /// How many layers each virtual stage holds: --placement, or balanced by cost. Throws Error 78.
 std::vector<int64_t> place(const Facts& facts, const StepOptions& o);
+
+/// Of a replica that predicts and never trains: weights alone, one micro-batch of one sample.
+StepOptions inference_options(const MeshShape& mesh, DType dtype);
 
 /// What the probe of a run with these options is asked for.
 ProbeOptions probe_options(const StepOptions& o);

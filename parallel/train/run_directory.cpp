@@ -1,6 +1,5 @@
 #include "parallel/train/run_directory.h"
 
-#include <map>
 #include <sstream>
 
 #include "core/check.h"
@@ -34,6 +33,10 @@ std::map<std::string, std::string> from_lines(const std::string& lines) {
 }
 
 }  // namespace
+
+std::map<std::string, std::string> saved_settings(const Checkpoint& checkpoint) {
+  return from_lines(checkpoint.state("settings"));
+}
 
 RunDirectory::RunDirectory(const Contents& contents, Communicator& host)
     : contents_(contents), ranks_(host), checkpoints_(contents.options.out, host) {}
@@ -74,7 +77,7 @@ void RunDirectory::refuse_newer_than(int64_t number) const {
 
 /// Another model or other data would be another run; what else changed is worth saying.
 void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
-  auto before = from_lines(checkpoint.state("settings"));
+  auto before = saved_settings(checkpoint);
   auto differs = [&](const std::string& name, const std::string& now) {
     auto known = before.find(name);
     return known != before.end() && known->second != now;

@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,5 +50,8 @@ class RunDirectory {
   std::unique_ptr<RunLock> lock_;  // on rank 0
   std::vector<std::string> changes_;
 };
+
+/// The settings of the run that saved a checkpoint: literals by name. Throws Error 65.
+std::map<std::string, std::string> saved_settings(const Checkpoint& checkpoint);
 
 }  // namespace triax::parallel

@@ -43,11 +43,16 @@ Part part_of(const nn::Parameter& p) {
   return part;
 }
 
-std::vector<Piece> pieces(const DataParallel& data, const optim::Optimizer& optimizer,
-                          Holder whose) {
+std::vector<Piece> weight_pieces(const DataParallel& data, Holder whose) {
   std::vector<Piece> all;
   auto slots = data.slots();
   for (size_t i = 0; i < slots.size(); ++i) add_pieces(all, data, {i, slots[i].weight, ""}, whose);
+  return all;
+}
+
+std::vector<Piece> pieces(const DataParallel& data, const optim::Optimizer& optimizer,
+                          Holder whose) {
+  std::vector<Piece> all = weight_pieces(data, whose);
   for (auto& state : optimizer.state())
     add_pieces(all, data, {state.slot, state.value, state.kind, state.begin}, whose);
   return all;

@@ -17,6 +17,8 @@ enum class Holder { owner, any };
 /// Weights and optimizer state by logical name, without padding: what a checkpoint holds.
 std::vector<Piece> pieces(const DataParallel& data, const optim::Optimizer& optimizer,
                           Holder whose);
+/// The weights alone: what inference needs.
+std::vector<Piece> weight_pieces(const DataParallel& data, Holder whose);
 /// The gradients alone, after finish().
 std::vector<Piece> gradient_pieces(const DataParallel& data);
 

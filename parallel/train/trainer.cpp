@@ -136,6 +136,7 @@ void Trainer::save() {
   check(directory_.has_value(), "trainer: save without a run directory; expected options.out");
   directory_->save(done_, step_);
   std::string path = fmt::format("{}/step-{}", directory_->path(), done_);
+  if (first()) StopSignal::set_farewell(farewell());
   call(&Callbacks::checkpoint, path);
 }
 

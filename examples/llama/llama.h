@@ -1,0 +1,91 @@
+#pragma once
+#include <cmath>
+
+#include "examples/llama/rotary.h"
+#include "nn/sequence.h"
+#include "parallel/tensor/embedding.h"
+#include "parallel/tensor/linear.h"
+#include "parallel/tensor/norm.h"
+
+struct LlamaConfig {
+  int64_t layers = 4, width = 128, heads = 8, kv_heads = 4, hidden = 344, context = 64;
+  int64_t vocab = 0;
+};
+
+/// Pre-norm block of Llama 2 (Touvron et al., 2023): x + attention(norm(x)), then x + swiglu(norm(x)),
+/// with grouped queries. Key-value heads and MLP features are split over the tensor-parallel ranks.
+/// x [rows, width].
+class LlamaBlock : public triax::nn::Module {
+  using Tensor = triax::Tensor;
+  using ColumnLinear = triax::parallel::ColumnLinear;
+  using RowLinear = triax::parallel::RowLinear;
+  using RmsNorm = triax::parallel::RmsNorm;
+  using Linear = triax::parallel::SplitLinearOptions;
+
+ public:
+  LlamaBlock(const LlamaConfig& c, const triax::parallel::TensorParallel& tp)
+      : head_dim_(c.width / c.heads),
+        group_(c.heads / c.kv_heads),
+        kv_heads_(c.kv_heads / tp.size()),
+        rotary_(c.context, head_dim_),
+        norm1_(child<RmsNorm>("norm1", c.width, tp)),
+        // features [key-value head][its queries, key, value][head_dim]
+        qkv_(child<ColumnLinear>("qkv", c.width, (c.heads + 2 * c.kv_heads) * head_dim_, tp,
+                                 Linear{.bias = false, .unit = (group_ + 2) * head_dim_})),
+        out_(child<RowLinear>("out", c.width, c.width, tp,
+                              Linear{residual_std(c), false, group_ * head_dim_})),
+        norm2_(child<RmsNorm>("norm2", c.width, tp)),
+        // features gate 0, up 0, gate 1, up 1, ...
+        gate_up_(child<ColumnLinear>("gate_up", c.width, 2 * c.hidden, tp,
+                                     Linear{.bias = false, .unit = 2})),
+        down_(child<RowLinear>("down", c.hidden, c.width, tp, Linear{residual_std(c), false})) {}
+
+  Tensor operator()(const Tensor& x, const triax::nn::Batch& batch) const {
+    Tensor h = x + attend(norm1_(x), batch.input.size(1));
+    return h + mlp(norm2_(h));
+  }
+
+ private:
+  static double residual_std(const LlamaConfig& c) {
+    return 0.02 / std::sqrt(2.0 * double(c.layers));
+  }
+
+  Tensor attend(const Tensor& x, int64_t tokens) const {
+    Tensor p = qkv_(x);
+    int64_t rows = p.size(0), sequences = rows / tokens;
+    p = view(p, {sequences, tokens, kv_heads_, group_ + 2, head_dim_});
+    Tensor qk = rotary_(narrow(p, 3, 0, group_ + 1)), v = narrow(p, 3, group_ + 1, 1);
+    triax::Shape full{sequences, tokens, kv_heads_, group_, head_dim_};
+    Tensor q = narrow(qk, 3, 0, group_), k = expand(narrow(qk, 3, group_, 1), full);
+    Tensor packed = triax::stack({q, k, expand(v, full)}, 4);  // [.., heads of a group, 3, head_dim]
+    packed = view(packed, {rows, kv_heads_ * group_ * 3 * head_dim_});
+    return out_(causal_attention(packed, {tokens, head_dim_}));
+  }
+
+  Tensor mlp(const Tensor& x) const {
+    Tensor p = gate_up_(x);
+    p = view(p, {p.size(0), p.size(1) / 2, 2});
+    Tensor gate = narrow(p, 2, 0, 1), up = narrow(p, 2, 1, 1);
+    return down_(view(silu(gate) * up, {p.size(0), p.size(1)}));
+  }
+
+  int64_t head_dim_, group_, kv_heads_;  // kv_heads_: of this rank
+  Rotary rotary_;
+  RmsNorm& norm1_;
+  ColumnLinear& qkv_;
+  RowLinear& out_;
+  RmsNorm& norm2_;
+  ColumnLinear& gate_up_;
+  RowLinear& down_;
+};
+
+/// Layers `tokens`, `block0` ..., `norm`, `head`. Input and target [sequences, tokens] i32.
+class Llama : public triax::nn::Sequence {
+ public:
+  Llama(const LlamaConfig& c, const triax::parallel::TensorParallel& tp) {
+    add<triax::parallel::TokenLayer>("tokens", c.vocab, c.width, tp);
+    for (int64_t i = 0; i < c.layers; ++i) add<LlamaBlock>("block" + std::to_string(i), c, tp);
+    add<triax::parallel::RmsNorm>("norm", c.width, tp);
+    add<triax::parallel::ClassHead>("head", c.vocab, c.width, tp);
+  }
+};

@@ -1,0 +1,32 @@
+// A Llama on any mesh: llama train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2 --zero 1
+#include "examples/llama/llama.h"
+#include "examples/llama/schedules.h"
+#include "examples/text/text_data.h"
+#include "parallel/program/program.h"
+
+using namespace triax;
+
+int main(int argc, char** argv) {
+  LlamaConfig c;
+  text::TextOptions data;
+  parallel::TrainOptions train{.lr = {.peak = 2e-3, .low = 2e-4, .warmup = -1, .steps = 0}};
+  train.step.schedules["eager-1f1b"] = eager_1f1b;
+  parallel::Settings settings = text::text_settings(data);
+  for (auto [name, field] : {std::pair{"layers", &c.layers}, {"width", &c.width}, {"heads", &c.heads},
+                             {"kv-heads", &c.kv_heads}, {"hidden", &c.hidden}, {"context", &c.context}})
+    settings.push_back({.name = name, .group = "Model", .value = "N", .help = "of the Llama",
+                        .field = field, .range = {1, 1 << 20}});
+  auto task = [&] {
+    auto text = text::read(data, c.context);
+    LlamaConfig model = c;
+    model.vocab = text.tokenizer.size();
+    parallel::Task task = text.task(text::file_of(data));
+    task.build = [model](auto& tp) { return std::make_unique<Llama>(model, tp); };
+    return task;
+  };
+  return parallel::program(argc, argv, {.name = "llama",
+                                        .what = "Trains a Llama on the characters of a text.",
+                                        .train = train,
+                                        .settings = settings,
+                                        .task = task});
+}

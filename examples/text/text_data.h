@@ -1,0 +1,98 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "examples/text/tokenizer.h"
+#include "nn/samples.h"
+#include "parallel/settings/setting.h"
+#include "parallel/train/task.h"
+
+namespace triax::text {
+
+/// A text file, as UTF-8 bytes. Throws Error 66 if it is not there, 65 if it is a directory, empty
+/// or larger than 2 GiB.
+std::string read_text(const std::string& path);
+
+/// Rows of the embedding: `asked` (--vocab), or the tokenizer's size if that is 0. More rows than
+/// tokens are allowed, fewer are Error 78.
+int64_t vocabulary(int64_t asked, const Tokenizer& tokenizer);
+
+/// Windows of `context` tokens of a range of a text; the target of a token is the one that follows.
+class Windows : public nn::Samples {
+ public:
+  using Tokens = std::shared_ptr<const std::vector<int32_t>>;
+  /// Windows begin `stride` apart. Stride 1: one begins at every position of [begin, end) that has a
+  /// whole one. Stride `context`: they cover the range once, the last may be ragged (target -1).
+  struct Range {
+    int64_t begin, end, context, stride = 1;
+  };
+  Windows(Tokens tokens, const Range& range) : tokens_(std::move(tokens)), range_(range) {}
+
+  int64_t count() const override;
+  /// input and target [samples, context] i32.
+  nn::Batch batch(std::span<const int64_t> indices) const override;
+  double weight(int64_t index) const override;
+  std::string identity() const override;
+
+ private:
+  Tokens tokens_;
+  Range range_;
+};
+
+/// How a text is cut.
+struct Split {
+  int64_t context = 1;      ///< tokens in a window, >= 1
+  double val_fraction = 0;  ///< of the text, its last part, held out; in [0, 1)
+  std::string name = {};    ///< begins messages: the path
+};
+
+/// An encoded text: the first part to train on, the last part held out.
+class TextData {
+ public:
+  /// Throws Error 65 if the text is not UTF-8, has a character that `tokenizer` lacks, or is too
+  /// short for a window in each part.
+  TextData(std::string_view text, const Tokenizer& tokenizer, const Split& split);
+
+  int64_t tokens() const { return std::ssize(*tokens_); }
+  int64_t train_tokens() const { return train_tokens_; }
+  /// Targets in the held-out part: all its tokens but the first. 0 if nothing is held out.
+  int64_t val_tokens() const;
+
+  std::shared_ptr<const Windows> train_samples() const;
+  /// None if nothing is held out.
+  std::shared_ptr<const Windows> val_samples() const;
+
+  /// Entropy, in nats per token, of the token frequencies of the whole text: the loss of the best
+  /// model that looks at no context.
+  double unigram_entropy() const;
+
+ private:
+  Windows::Tokens tokens_;
+  int64_t train_tokens_ = 0;
+  int64_t context_ = 1;
+};
+
+/// The text that a program trains on.
+struct TextOptions {
+  std::string data;  ///< empty: the corpus made when triax was built
+  double val_fraction = 0.1;
+};
+/// `--data`, `--val-fraction`.
+parallel::Settings text_settings(TextOptions& o);
+
+/// A text file read for training.
+struct Text {
+  Tokenizer tokenizer;
+  TextData data;
+  /// All of a task but the model: samples, unit, description, the tokenizer as attachment.
+  parallel::Task task(const std::string& name) const;
+};
+/// Throws Error 78 if no file is given and there is no corpus.
+Text read(const TextOptions& o, int64_t context);
+/// The file that `o` means, for messages.
+std::string file_of(const TextOptions& o);
+
+}  // namespace triax::text

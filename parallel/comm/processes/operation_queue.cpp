@@ -1,0 +1,89 @@
+#include "parallel/comm/processes/operation_queue.h"
+
+#include "core/check.h"
+#include "parallel/comm/backoff.h"
+#include "parallel/comm/disagree.h"
+
+namespace triax::parallel {
+
+QueuedOperation::QueuedOperation(std::shared_ptr<OperationQueue> queue, Transfer t)
+    : queue_(std::move(queue)), transfer_(std::move(t)) {}
+
+bool QueuedOperation::advance() {
+  if (!finished_) Progress::of_this_thread().poll();
+  if (error_) std::rethrow_exception(error_);
+  if (!finished_ && queue_->error()) std::rethrow_exception(queue_->error());
+  if (!finished_) return false;
+  transfer_.from = transfer_.to = {};
+  return true;
+}
+
+void QueuedOperation::wait() {
+  Backoff backoff(queue_->crowded(), queue_->group().time_limit);
+  while (!advance())
+    if (!backoff.pause()) {
+      Error error = no_progress(queue_->group(), call(), missing());
+      queue_->spoil(std::make_exception_ptr(error));
+      throw error;
+    }
+}
+
+void QueuedOperation::abandon(std::exception_ptr error) noexcept { queue_->spoil(error); }
+
+OperationQueue::~OperationQueue() {
+  if (registered_) Progress::of_this_thread().remove(*this);
+}
+
+Work OperationQueue::add_collective(std::shared_ptr<QueuedOperation> p) {
+  collectives_.push_back(p);
+  return started(p);
+}
+
+Work OperationQueue::add_message(std::shared_ptr<QueuedOperation> p) {
+  messages_.push_back(p);
+  return started(p);
+}
+
+Work OperationQueue::started(const std::shared_ptr<QueuedOperation>& p) {
+  if (!std::exchange(registered_, true)) Progress::of_this_thread().add(*this);
+  advance();
+  return Work(p);
+}
+
+void OperationQueue::spoil(std::exception_ptr error) noexcept {
+  if (!fault_->error) fault_->error = error;
+}
+
+bool OperationQueue::run(QueuedOperation& p) noexcept {
+  try {
+    return p.finished_ = p.step();
+  } catch (...) {
+    p.error_ = std::current_exception();
+    return false;
+  }
+}
+
+void OperationQueue::advance() noexcept {
+  if (fault_->error) return;
+  try {
+    for (auto& p : collectives_)
+      if (!p->announced_ && !(p->announced_ = p->announce())) break;
+  } catch (...) {
+    return spoil(std::current_exception());
+  }
+  while (!collectives_.empty() && collectives_.front()->announced_) {
+    auto p = collectives_.front();  // may be the last handle but one
+    if (!run(*p)) {
+      if (p->error_) spoil(p->error_);
+      break;
+    }
+    collectives_.pop_front();
+  }
+  std::erase_if(messages_, [&](auto& p) {
+    bool finished = run(*p);
+    if (p->error_) spoil(p->error_);
+    return finished;
+  });
+}
+
+}  // namespace triax::parallel
