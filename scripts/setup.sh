@@ -44,7 +44,6 @@ needs=(
   "header toml++/toml.h libtomlplusplus-dev"
   "header gtest/gtest.h libgtest-dev"
   "header benchmark/benchmark.h libbenchmark-dev"
-  "header liburing.h liburing-dev"
 )
 [ $dev = no ] || needs+=("program clang-format-14 clang-format-14" "program shellcheck shellcheck")
 
