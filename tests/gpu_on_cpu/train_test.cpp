@@ -41,8 +41,7 @@ struct Share {
 };
 
 struct Run {
-  ModelConfig model{
-      .layers = 2, .heads = 2, .width = 8, .context = 8, .dropout = 0.1, .vocab = 16};
+  ModelConfig model{.layers = 2, .heads = 2, .width = 8, .context = 8, .dropout = 0.1, .vocab = 16};
   parallel::StepOptions step = {.micro_batch = 1, .global_batch = 4, .clip = 0.5};
   int64_t steps = triax::minigpt::steps;
 
@@ -138,15 +137,13 @@ TEST(TrainOnGpu, RanksThatShareIt) {
     SCOPED_TRACE(fmt::format("zero {}", zero));
     expect_equal(train(config({.dp = 2, .zero = zero}), one_gpu), on_one_cpu(), 1e-6);
   }
-  expect_equal(train(config({.pp = 2, .tp = 2, .sequence = true}), one_gpu), on_one_cpu(),
-               1e-6);
+  expect_equal(train(config({.pp = 2, .tp = 2, .sequence = true}), one_gpu), on_one_cpu(), 1e-6);
 }
 
 TEST(TrainOnGpu, RanksWithGpusOfTheirOwn) {
   for (const Share& mesh :
        {Share{.dp = 2}, Share{.dp = 2, .zero = 1}, Share{.dp = 2, .zero = 3},
-        Share{.tp = 2, .sequence = true}, Share{.pp = 2},
-        Share{.dp = 2, .tp = 2, .zero = 2}}) {
+        Share{.tp = 2, .sequence = true}, Share{.pp = 2}, Share{.dp = 2, .tp = 2, .zero = 2}}) {
     SCOPED_TRACE(fmt::format("dp {} pp {} tp {} zero {}", mesh.dp, mesh.pp, mesh.tp, mesh.zero));
     expect_equal(train(config(mesh), own_gpu, GpuTransport::nccl), on_one_cpu(), 1e-6);
   }
@@ -192,8 +189,8 @@ TEST(TrainOnGpu, Recomputation) {
   using enum parallel::Recompute;
   for (parallel::Recompute recompute : {selective, block, block_split}) {
     SCOPED_TRACE(int(recompute));
-    for (const Share& mesh : {Share{.dp = 1}, Share{.dp = 2, .zero = 3},
-                                   Share{.pp = 2, .tp = 2, .sequence = true}}) {
+    for (const Share& mesh :
+         {Share{.dp = 1}, Share{.dp = 2, .zero = 3}, Share{.pp = 2, .tp = 2, .sequence = true}}) {
       if (mesh.tp == 1 && recompute == block_split) continue;
       Run c = config(mesh);
       c.step.recompute = recompute;
@@ -210,8 +207,8 @@ TEST(TrainOnGpu, OffloadedState) {
     auto expected = train(c, cpu);
     bool narrow = dtype != f32;
     c.step.offload = "optimizer";
-    for (const Share& mesh : {Share{.dp = 1}, Share{.dp = 2, .zero = 1},
-                                   Share{.dp = 2, .zero = 3}, Share{.pp = 2}}) {
+    for (const Share& mesh :
+         {Share{.dp = 1}, Share{.dp = 2, .zero = 1}, Share{.dp = 2, .zero = 3}, Share{.pp = 2}}) {
       c.share(mesh);
       expect_equal_on_gpus(c, expected, narrow ? 1e-3 : 1e-6);
     }
