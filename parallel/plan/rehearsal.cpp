@@ -134,12 +134,6 @@ std::vector<Demand> measure(const Build& build, const nn::Batch& like, const Ste
   return stages;
 }
 
-nn::Batch batch_like(const Task& task, int64_t samples) {
-  std::vector<int64_t> indices;
-  for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
-  return task.samples->batch(indices);
-}
-
 std::string preview(const Task& task, const TrainOptions& o, const World& world) {
   const MeshShape& mesh = o.step.mesh;
   Device device = const_cast<World&>(world).comm().device();

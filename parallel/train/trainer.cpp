@@ -13,11 +13,8 @@
 namespace triax::parallel {
 namespace {
 
-/// The first micro-batch of a data set, or any of its shape.
-nn::Batch any_batch(const Task& task, int64_t samples) {
-  std::vector<int64_t> indices;
-  for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
-  return task.samples->batch(indices);
+Facts facts_of(const Task& task, const StepOptions& o) {
+  return probe(task.build, batch_like(task, o.micro_batch), probe_options(o));
 }
 
 /// May the model be sharded like this? A probe says it.
@@ -25,8 +22,7 @@ bool fits(const Task& task, const StepOptions& o, const MeshShape& shape) {
   try {
     StepOptions on = o;
     on.mesh = shape;
-    Facts facts = probe(task.build, any_batch(task, o.micro_batch), probe_options(on));
-    return shape.pp * o.chunks <= std::ssize(facts.layers());
+    return shape.pp * o.chunks <= std::ssize(facts_of(task, on).layers());
   } catch (const Error&) {
     return false;
   }
@@ -36,10 +32,6 @@ Settings settings_of(TrainOptions& o, const Task& task) {
   Settings all = train_settings(o);
   all.insert(all.end(), task.settings.begin(), task.settings.end());
   return all;
-}
-
-Facts facts_of(const Task& task, const StepOptions& o) {
-  return probe(task.build, any_batch(task, o.micro_batch), probe_options(o));
 }
 
 }  // namespace
