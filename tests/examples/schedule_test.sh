@@ -87,7 +87,7 @@ refuses 64 "--micros" --micros 0
 refuses 64 "--stages" --stages many
 refuses 64 "--zero" --zero 9
 refuses 64 "--tensor" --tensor 1
-refuses 78 "3 ranks do not divide 4 features" --tensor 3
+refuses 78 "tp=3 does not divide 4 features" --tensor 3
 refuses 64 "--speed" --speed 9
 for mesh in 2x2 2x2x2x2 0x1x1 axbxc 99x99x99 2x2x2-; do
   refuses 78 "mesh \`$mesh\`; expected dp x pp x tp" --mesh $mesh
