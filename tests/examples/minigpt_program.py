@@ -136,8 +136,11 @@ def tensors(run, step):
     return {file.name: file.read_bytes() for file in files}
 
 
-def assert_same_run(run, reference, steps):
+def assert_same_run(run, reference, steps, not_validated=0):
+    """Metrics and last checkpoints are alike, but for the validation of one step."""
     ours, expected = metrics(run), metrics(reference)
+    if not_validated:
+        expected[not_validated - 1].pop("val_loss", None)
     assert [r["step"] for r in expected] == list(range(1, steps + 1))
     assert [r["step"] for r in ours] == list(range(1, steps + 1)), "a step is missing or there twice"
     for a, b in zip(ours, expected):
