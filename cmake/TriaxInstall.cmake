@@ -1,4 +1,5 @@
-# Installs the libraries, their headers and what find_package(triax) reads.
+# Installs the libraries, their headers, what find_package(triax) reads, the launcher and the pages.
+# The programs are installed by examples/, the corpus by TriaxCorpus.cmake.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -54,3 +55,8 @@ endforeach()
 install(TARGETS triax ${libraries} EXPORT triax
   FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/triax)
 install(EXPORT triax NAMESPACE triax:: FILE triaxTargets.cmake DESTINATION ${package_dir})
+
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/launch.sh DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE
+  DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -32,7 +32,12 @@ function(triax_library name)
   add_library(triax_${name} STATIC ${ARG_SOURCES})
   add_library(triax::${name} ALIAS triax_${name})
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS *.h)
-  list(FILTER headers EXCLUDE REGEX "/core/(cpu|cuda)/|/comm/gpu/nccl_(handle|watch)")  # nobody else's business
+  # Of the backends and of what moves the bytes of each kind of communicator nothing is installed
+  # but the communicators themselves.
+  set(internal ${headers})
+  list(FILTER internal INCLUDE REGEX "/core/(cpu|cuda)/|/comm/(threads|processes|gpu)/")
+  list(FILTER internal EXCLUDE REGEX "/comm/.*_comm\\.h$")
+  list(REMOVE_ITEM headers ${internal} "")
   target_sources(triax_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
     FILES ${headers})
   target_compile_features(triax_${name} PUBLIC cxx_std_20)
@@ -40,8 +45,15 @@ function(triax_library name)
   triax_warnings(triax_${name})
 endfunction()
 
-# Errors name places as the reader knows them: relative to the repository.
+# Errors name places as the reader knows them: relative to the repository, also where ccache names a
+# source as the compiler's working directory sees it (CCACHE_BASEDIR).
 function(triax_warnings target)
+  set(works_in ${CMAKE_CURRENT_BINARY_DIR})
+  if(CMAKE_GENERATOR MATCHES "Ninja")
+    set(works_in ${CMAKE_BINARY_DIR})
+  endif()
+  cmake_path(RELATIVE_PATH PROJECT_SOURCE_DIR BASE_DIRECTORY ${works_in} OUTPUT_VARIABLE from_there)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=
+    -fmacro-prefix-map=${from_there}/=)
 endfunction()

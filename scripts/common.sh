@@ -22,30 +22,92 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 cores() { nproc 2>/dev/null || echo 2; }
 
-# What mpirun counts as slots: cores, not hardware threads.
-physical_cores() { lscpu -p=core,socket 2>/dev/null | grep -v '^#' | sort -u | wc -l; }
+# span SECONDS: for people to read.
+span() { if [ "$1" -lt 60 ]; then echo "$1 s"; else echo "$(($1 / 60)) min $(($1 % 60)) s"; fi; }
 
-# Configure and build one preset; silent unless something is wrong, a moving line on a terminal.
-build() {
-  local preset=$1 log=build/$1/configure.log quiet=()
-  shift
-  mkdir -p "build/$preset"
-  say "configure: build/$preset"
-  cmake --preset "$preset" >"$log" 2>&1 || { cat "$log" >&2; die "cmake could not configure build/$preset"; }
-  say "build: build/$preset"
-  [ -t 1 ] || quiet=(-- --quiet)
-  cmake --build --preset "$preset" "$@" "${quiet[@]}"
+# A line where the moving line is, if there is one.
+overwrite() { if [ -t 1 ]; then printf '\r\033[K%s%s' "$1" "${2-$'\n'}"; else printf '%s\n' "$1"; fi; }
+
+# progress WHAT: ninja's or ctest's lines, with those of what went well replaced by how far it is:
+# one moving line on a terminal, else a line every `progress_every` seconds, also while nothing ends.
+progress_every=15
+progress() {
+  local what=$1 line='' piece done=0 total=0 next=$progress_every start=$SECONDS now
+  while true; do
+    if IFS= read -r -t 1 piece; then
+      line+=$piece
+      # [12/289] Building ..., and  12/900 Test  #4: name ...   Passed    0.02 sec
+      if [[ $line =~ ^(\[| *)([0-9]+)/([0-9]+)(\]| Test +#) ]]; then
+        done=${BASH_REMATCH[2]} total=${BASH_REMATCH[3]}
+        [[ $line == \[* || $line == *' Passed '* ]] || overwrite "$line"
+      elif [[ ! $line =~ ^\ +Start\ +[0-9]+: && $line != "ninja: no work to do." ]]; then
+        overwrite "$line"
+      fi
+      line=
+    elif [ $? -gt 128 ]; then
+      line+=$piece # a second has passed
+    else
+      break
+    fi
+    now=$((SECONDS - start))
+    if [ "$done" -gt 0 ] && { [ -t 1 ] || [ $now -ge $next ]; }; then
+      overwrite "    $what: $((100 * done / total))% ($done of $total), \
+about $(span $((now * (total - done) / done))) left" ""
+      next=$((now + progress_every))
+    elif [ $now -ge $next ]; then
+      overwrite "    $what: begun $(span $now) ago" ""
+      next=$((now + progress_every))
+    fi
+  done
+  [ -z "$line" ] || overwrite "$line"
+  [ "$done" = 0 ] || overwrite "    $what: $done of $total in $(span $((SECONDS - start)))"
 }
 
-# Run the tests of one preset; on a terminal one moving line, else only what failed and the sums.
+gpu_answers() {
+  nvidia-smi -L 2>/dev/null | grep -q '^GPU' || compgen -G '/dev/nvidia[0-9]*' >/dev/null
+}
+
+# cuda_choice DIRECTORY: the option of CMake for kernels for GPUs, which take most of a build. Without
+# a GPU only a build directory that has them keeps them.
+cuda_choice() {
+  local nvcc=${CUDA_HOME:-/usr/local/cuda}/bin/nvcc
+  if [ -n "${TRIAX_CUDA:-}" ]; then
+    echo "-DTRIAX_CUDA=$TRIAX_CUDA"
+  elif gpu_answers; then
+    echo -DTRIAX_CUDA=AUTO
+  elif ! grep -qs '^TRIAX_CUDA:[A-Z]*=\(AUTO\|ON\)' "$1/CMakeCache.txt"; then
+    echo -DTRIAX_CUDA=OFF
+    { have nvcc || [ -x "$nvcc" ]; } &&
+      say "CUDA: no GPU answers, so its kernels are not compiled; TRIAX_CUDA=ON in the environment does" >&2
+  fi
+  return 0
+}
+
+# configure PRESET: silent unless something is wrong.
+configure() {
+  local preset=$1 directory=build/$1 log=build/$1/configure.log choice=
+  mkdir -p "$directory"
+  say "configure: $directory"
+  [ "$preset" != release ] || choice=$(cuda_choice "$directory")
+  cmake --preset "$preset" ${choice:+"$choice"} >"$log" 2>&1 ||
+    { cat "$log" >&2; die "cmake could not configure $directory"; }
+}
+
+# compile PRESET [OPTIONS OF cmake --build]
+compile() {
+  local preset=$1
+  shift
+  say "build: build/$preset"
+  NINJA_STATUS='[%f/%t] ' cmake --build --preset "$preset" "$@" | progress build
+}
+
+# build PRESET [OPTIONS OF cmake --build]: configures first.
+build() { configure "$1" && compile "$@"; }
+
+# run_tests PRESET [CTEST OPTIONS]: prints what failed, and the sums.
 run_tests() {
   local preset=$1
   shift
   say "test: $preset"
-  if [ -t 1 ]; then
-    ctest --preset "$preset" -j "$(cores)" --progress "$@"
-  else
-    ctest --preset "$preset" -j "$(cores)" "$@" |
-      awk '!/^ *(Start +[0-9]+:|[0-9]+\/[0-9]+ Test .* Passed )/ { print; fflush() }'
-  fi
+  ctest --preset "$preset" -j "$(cores)" "$@" | progress test
 }

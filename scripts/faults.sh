@@ -16,6 +16,12 @@ set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
-case ${1:-} in -h | --help) usage scripts/faults.sh && exit ;; esac
+for arg in "$@"; do
+  case $arg in
+    -h | --help) usage scripts/faults.sh && exit ;;
+    --list | --from) ;;
+    -*) die "faults: unknown option $arg" "Options: --list, --from NAME, --help" ;;
+  esac
+done
 
 PYTHONDONTWRITEBYTECODE=1 exec python3 tests/faults/run.py . build/faults "$@"

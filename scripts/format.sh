@@ -9,12 +9,13 @@ set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 check=no
-case ${1:-} in
-  "") ;;
-  --check) check=yes ;;
-  -h | --help) usage scripts/format.sh && exit ;;
-  *) die "format: unknown option $1" "Options: --check, --help" ;;
-esac
+for arg in "$@"; do
+  case $arg in
+    --check) check=yes ;;
+    -h | --help) usage scripts/format.sh && exit ;;
+    *) die "format: unknown option $arg" "Options: --check, --help" ;;
+  esac
+done
 
 tool=
 for candidate in clang-format-14 clang-format; do

@@ -55,7 +55,8 @@ parse() {
       --all) all=yes && shift && continue ;;
       --list) printf '%s\n' "${parts[@]}" && exit ;;
       -h | --help) usage scripts/gpu_check.sh && exit ;;
-      *) die "gpu_check: unknown option $1" "scripts/gpu_check.sh --help says more." ;;
+      *) die "gpu_check: unknown option $1" "Options: --out, --only, --skip, --all, --limit, --bundle," \
+        "--build, --python, --list, --help" ;;
     esac
     shift 2
   done

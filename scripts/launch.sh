@@ -15,11 +15,8 @@
 # SIGUSR1 on every rank); the second one ends it at once. No process is left behind. As a rank of a
 # job that is as large, under srun for one, it only becomes PROGRAM. More: docs/launching.md
 
+# Needs no other file: it is also installed, beside the programs.
 set -euo pipefail
-caller=$PWD
-# shellcheck source=scripts/common.sh
-. "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
-cd -- "$caller"
 exec {stderr}>&2
 
 readonly usage_error=64 not_found=66 internal=70 peer_lost=72 stopped=75 bad_config=78
@@ -33,6 +30,14 @@ report() {
   exit "$code"
 }
 
+# The comment at the top is the help.
+usage() { sed -n '2,/^$/ { s/^# \{0,1\}//; p; }' "${BASH_SOURCE[0]}"; }
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# What mpirun counts as slots: cores, not hardware threads.
+physical_cores() { lscpu -p=core,socket 2>/dev/null | grep -v '^#' | sort -u | wc -l; }
+
 whole_number() { [[ $1 =~ ^[1-9][0-9]{0,5}$ ]]; }
 
 parse() {
@@ -44,7 +49,7 @@ parse() {
       --hosts) hosts=$2 ;;
       --threads) threads=$2 ;;
       --bind) bind=$2 ;;
-      -h | --help) usage scripts/launch.sh && exit ;;
+      -h | --help) usage && exit ;;
       --) shift && break ;;
       -*) report $usage_error "unknown option $1" "Options: -n, --hosts, --threads, --bind, --help" \
         "What is meant for the program stands behind its name." ;;
@@ -166,6 +171,8 @@ pass_on_line() {
   local line=$1
   if [[ $line == *"mpirun: Forwarding signal "* ]]; then # in the middle of a line
     printf '%s' "${line%mpirun: Forwarding signal *}" >&2
+  elif [[ $line =~ ^\[warn\]\ Epoll\ (ADD|MOD|DEL)\([0-9]+\)\ on\ fd\ [0-9]+\ failed ]]; then
+    : # libevent inside Open MPI, about pipes that close while a job ends
   elif [[ $line =~ ^triax:\ error\ ([0-9]+): ]]; then
     lines=1
     if ((kept == 0 || (kept == peer_lost && BASH_REMATCH[1] != peer_lost))); then
@@ -233,7 +240,8 @@ on_signal() {
     kill -USR1 "$job" 2>/dev/null || true
   else
     end_all
-    report $((128 + $1)) "ended at once, by a second signal"
+    report $((128 + $1)) "ended at once, by a second signal" \
+      "A training goes on from its newest checkpoint with --resume auto."
   fi
 }
 

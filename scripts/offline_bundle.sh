@@ -4,7 +4,7 @@
 #   scripts/offline_bundle.sh [FILE]     default: build/offline.tar
 #
 # That machine has CUDA's toolkit, a C++ compiler, CMake, ninja and Python with PyTorch; it lacks Open
-# MPI, GoogleTest, Google Benchmark, oneDNN, fmt, nlohmann-json, CLI11, toml++ and liburing. It has
+# MPI, GoogleTest, Google Benchmark, oneDNN, fmt, nlohmann-json, CLI11 and toml++. It has
 # the same release of Debian or Ubuntu as this one. There nobody has to be root:
 #
 #   tar -xf offline.tar && eval "$(offline/unpack.sh PREFIX)"
@@ -19,13 +19,14 @@ caller=$PWD
 
 # Other names of a package in other releases stand behind |.
 packages=(
+  jargon-text
   openmpi-bin openmpi-common "libopenmpi3|libopenmpi3t64" libopenmpi-dev
   "libhwloc15" "libevent-core-2.1-7|libevent-core-2.1-7t64"
   "libevent-pthreads-2.1-7|libevent-pthreads-2.1-7t64" "libpmix2|libpmix2t64" libmunge2 libnuma1 libudev1
   libgtest-dev libgmock-dev libbenchmark-dev "libbenchmark1debian|libbenchmark1.8.3"
   libdnnl-dev "libdnnl2|libdnnl3" ocl-icd-opencl-dev ocl-icd-libopencl1 opencl-c-headers
   opencl-clhpp-headers
-  libfmt-dev "libfmt9|libfmt10" nlohmann-json3-dev libcli11-dev libtomlplusplus-dev liburing-dev liburing2
+  libfmt-dev "libfmt9|libfmt10" nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
 )
 
 # known NAMES: the first of NAME|NAME.. that apt can download.
@@ -38,7 +39,10 @@ known() {
 }
 
 main() {
-  case ${1:-} in -h | --help) usage scripts/offline_bundle.sh && exit ;; esac
+  case ${1:-} in
+    -h | --help) usage scripts/offline_bundle.sh && exit ;;
+    -*) die "offline_bundle: unknown option $1" "Options: --help" ;;
+  esac
   [ $# -le 1 ] || die "offline_bundle: one FILE at most; got $*"
   have apt-get || die "offline_bundle: there is no apt-get here; expected Debian or Ubuntu"
   local file=${1:-$root/build/offline.tar} names=() all

@@ -20,7 +20,7 @@ while [ $# -gt 0 ]; do
     asan | tsan) presets+=("$1") ;;
     -h | --help) usage scripts/sanitize.sh && exit ;;
     --) shift && break ;;
-    *) die "sanitize: unknown argument $1" "Known: asan, tsan, -- CTEST OPTIONS" ;;
+    *) die "sanitize: unknown option $1" "Options: asan, tsan, --help, -- CTEST OPTIONS" ;;
   esac
   shift
 done

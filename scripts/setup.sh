@@ -8,6 +8,7 @@
 #             NCCL (docs/gpu.md), from NVIDIA's apt repository, which has to be configured
 #   --check   say what is missing, install nothing; exit status 1 if anything is
 #
+# A text to train on, the package jargon-text, is installed if that can be done without a question.
 # Knows Debian 12, Ubuntu 24.04 and what is built on them (through apt, as root or with sudo).
 
 set -euo pipefail
@@ -43,7 +44,6 @@ needs=(
   "header toml++/toml.h libtomlplusplus-dev"
   "header gtest/gtest.h libgtest-dev"
   "header benchmark/benchmark.h libbenchmark-dev"
-  "header liburing.h liburing-dev"
 )
 [ $dev = no ] || needs+=("program clang-format-14 clang-format-14" "program shellcheck shellcheck")
 
@@ -83,7 +83,22 @@ for need in "${needs[@]}"; do
   read -r kind what package <<<"$need"
   present "$kind" "$what" || missing+=("$package")
 done
+
+# The text is no reason to stop: without it one trains on this repository's sources.
+docs=${DOCS:-/usr/share/doc}
+add_text() {
+  [ ! -e "$docs/jargon-text/jargon.txt.gz" ] || return 0
+  [ $check = no ] && have apt-get && apt-cache show jargon-text >/dev/null 2>&1 || return 0
+  local install=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y --reinstall install jargon-text
+    # Containers are told to leave documentation out, which is what this package is.
+    -o "Dpkg::Options::=--path-include=/usr/share/doc/jargon-text/*")
+  [ "$(id -u)" -eq 0 ] || install=(sudo -n "${install[@]}")
+  say "setup: installing jargon-text, a text to train on"
+  "${install[@]}" >/dev/null 2>&1 || say "setup: jargon-text could not be installed; going on without it"
+}
+
 if [ ${#missing[@]} -eq 0 ]; then
+  add_text
   say "setup: everything is there"
   exit
 fi
@@ -133,3 +148,4 @@ for need in "${needs[@]}"; do
   read -r kind what package <<<"$need"
   present "$kind" "$what" || die "setup: $package is installed, yet $what is not found"
 done
+add_text

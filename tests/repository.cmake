@@ -10,18 +10,30 @@ add_test(NAME repository.setup_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/setup_test.py)
 add_test(NAME repository.launch_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/launch_test.py)
-foreach(script gpu_check gpu_goals offline)
+foreach(script common gpu_check gpu_goals offline)
   add_test(NAME repository.${script}_script COMMAND ${Python3_EXECUTABLE}
     ${CMAKE_CURRENT_LIST_DIR}/scripts/${script}_test.py)
 endforeach()
 
+set(triax_jargon_found)
+if(triax_jargon)
+  set(triax_jargon_found ${triax_jargon})
+endif()
 add_test(NAME repository.corpus COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/corpus_test.py
-  ${TRIAX_CORPUS} ${PROJECT_SOURCE_DIR})
+  ${TRIAX_CORPUS} ${PROJECT_SOURCE_DIR} ${triax_jargon_found})
 
 # The faults of scripts/faults.sh, which compiles each and is not a test, can still be planted.
 add_test(NAME repository.faults_can_be_planted
   COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/faults/check.py ${PROJECT_SOURCE_DIR})
+
+# The recipes of CONTRIBUTING.md, applied to a copy of the repository.
+if(NOT TRIAX_SANITIZE)
+  add_test(NAME repository.recipes COMMAND ${Python3_EXECUTABLE}
+    ${CMAKE_CURRENT_LIST_DIR}/recipes/recipes_test.py ${PROJECT_SOURCE_DIR}
+    ${PROJECT_BINARY_DIR}/recipes ${CMAKE_CXX_COMPILER})
+  set_tests_properties(repository.recipes PROPERTIES PROCESSORS 2 TIMEOUT 1200)
+endif()
 
 # What no_spills.sh takes for a kernel that spills, and for one that may.
 foreach(argument f d)
@@ -41,6 +53,9 @@ if(TRIAX_INSTALL)
     string(REPLACE ";" "," sanitizers "${TRIAX_SANITIZE}")
     list(APPEND options -DCMAKE_CXX_FLAGS=-fsanitize=${sanitizers})
   endif()
+  if(CCACHE)
+    list(APPEND options -DCMAKE_CXX_COMPILER_LAUNCHER=${CCACHE})
+  endif()
   add_test(NAME package.install
     COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${prefix})
   add_test(NAME package.consumer
@@ -51,7 +66,24 @@ if(TRIAX_INSTALL)
     COMMAND ${CMAKE_COMMAND} --fresh -S ${consumer} -B ${PROJECT_BINARY_DIR}/package/subproject
       -G ${CMAKE_GENERATOR} ${options} -DTRIAX_SOURCE=${PROJECT_SOURCE_DIR} -L)
   set_tests_properties(package.install PROPERTIES FIXTURES_SETUP package)
-  set_tests_properties(package.consumer PROPERTIES FIXTURES_REQUIRED package)
+  add_test(NAME package.launcher COMMAND ${prefix}/bin/launch.sh --help)
+  add_test(NAME package.minigpt COMMAND ${prefix}/bin/minigpt train --help)
+  set_tests_properties(package.launcher package.minigpt PROPERTIES FIXTURES_REQUIRED package)
+  set_tests_properties(package.consumer PROPERTIES FIXTURES_REQUIRED package FIXTURES_SETUP consumer)
+  set(llama ${PROJECT_BINARY_DIR}/package/build/train_llama)
+  add_test(NAME package.llama_trains COMMAND sh -c
+    "rm -rf ${prefix}/run && ${llama} train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2 --zero 1 \
+     --out ${prefix}/run && test -s ${prefix}/run/metrics.jsonl && test -d ${prefix}/run/step-10 && \
+     ${llama} train --comm threads --ranks 2 --pp 2 --steps 12 --out ${prefix}/run --resume auto")
+  add_test(NAME package.llama_parity
+    COMMAND ${llama} parity --mesh 2x2x2 --zero 3 --steps 2 --sequence-parallel)
+  set_tests_properties(package.llama_trains package.llama_parity PROPERTIES
+    FIXTURES_REQUIRED consumer PROCESSORS 2)
+  if(NOT TRIAX_SANITIZE)
+    add_test(NAME package.headers
+      COMMAND ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR}/package/build --target headers)
+    set_tests_properties(package.headers PROPERTIES FIXTURES_REQUIRED consumer PROCESSORS 2 TIMEOUT 300)
+  endif()
   set_tests_properties(package.subproject PROPERTIES
     FAIL_REGULAR_EXPRESSION "TRIAX_(TESTS|EXAMPLES|INSTALL):BOOL=ON")
 endif()

@@ -19,7 +19,7 @@ void set_order(Order order);
 /// Launches on this host thread so far, to tell that a kernel ran at all.
 int64_t launches();
 
-/// Run `work` after all that was given to `stream` before: here at once (emulated.cpp), or by the
+/// Run `work` after all that was given to `stream` before: here at once (tests/cuda/emulation), or by the
 /// CUDA runtime that tests stand in for.
 void enqueue(Stream stream, std::function<void()> work);
 

@@ -78,9 +78,19 @@ void CheckpointDirectory::save(int64_t step, const std::vector<Piece>& pieces,
       publish(unfinished, std::move(all));
       return "";
     });
-  } catch (...) {
+  } catch (const Error& e) {
     if (ranks_.rank() == 0) abandon(unfinished);
+    if (e.code() != Exit::peer_lost) wait_for_all();
     throw;
+  }
+}
+
+// After a failure that all ranks throw: one that then ends its process, and with it the job, must
+// not do so while rank 0 still removes files.
+void CheckpointDirectory::wait_for_all() {
+  try {
+    ranks_.barrier();
+  } catch (const Error&) {  // the failure itself says more
   }
 }
 

@@ -2,12 +2,12 @@
 
 #include <sched.h>
 
+#include <chrono>
 #include <thread>
 
 namespace triax::parallel {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr int spins = 2000, yields = 1000;
 
 void relax() {
@@ -20,10 +20,7 @@ void relax() {
 
 // A spinning rank keeps the one it waits for from running when there are more ranks than cores.
 Backoff::Backoff(bool crowded, double time_limit)
-    : limit_(Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                std::chrono::duration<double>(time_limit))),
-      count_(0),
-      spins_(crowded ? 0 : spins) {}
+    : time_limit_(time_limit), count_(0), spins_(crowded ? 0 : spins) {}
 
 bool Backoff::pause() {
   ++count_;
@@ -33,7 +30,7 @@ bool Backoff::pause() {
   }
   if (count_ <= spins_ + yields) sched_yield();
   else std::this_thread::sleep_for(std::chrono::microseconds(50));
-  return count_ % 64 != 0 || Clock::now() < limit_;
+  return count_ % 64 != 0 || waited_.seconds() < time_limit_;
 }
 
 }  // namespace triax::parallel

@@ -1,6 +1,7 @@
 #pragma once
-#include <chrono>
 #include <cstdint>
+
+#include "parallel/comm/wait_clock.h"
 
 namespace triax::parallel {
 
@@ -9,11 +10,12 @@ namespace triax::parallel {
 class Backoff {
  public:
   Backoff(bool crowded, double time_limit);
-  /// False when the time limit has passed.
+  /// False when the time limit has passed; time in which the process was suspended does not count.
   bool pause();
 
  private:
-  std::chrono::steady_clock::time_point limit_;
+  WaitClock waited_;
+  double time_limit_;
   int64_t count_;
   int spins_;
 };

@@ -1,12 +1,12 @@
 #include "parallel/comm/deadline.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 
 #include "core/check.h"
 #include "parallel/comm/failure.h"
 #include "parallel/comm/launcher.h"
+#include "parallel/comm/wait_clock.h"
 
 namespace triax::parallel {
 
@@ -23,8 +23,8 @@ double seconds_from(const char* variable) {
 Deadline::Deadline(std::string what, double seconds)
     : watch_([this, what = std::move(what), seconds] {
         std::unique_lock lock(mutex_);
-        auto limit = std::chrono::duration<double>(seconds);
-        if (changed_.wait_for(lock, limit, [this] { return over_; })) return;
+        for (WaitClock waited; waited.seconds() < seconds;)
+          if (changed_.wait_for(lock, WaitClock::between_looks, [this] { return over_; })) return;
         Error late(Exit::peer_lost,
                    fmt::format("{}: not all ranks came within {} s\n"
                                "  One has ended early, hangs, or is on a host that cannot be "
@@ -32,7 +32,7 @@ Deadline::Deadline(std::string what, double seconds)
                                "  TRIAX_START_TIMEOUT and TRIAX_TIMEOUT (seconds) set the limits "
                                "at the start and later.",
                                what, seconds));
-        say_failure(late, announced_by_launcher().rank);
+        report_failure(late, announced_by_launcher().rank);
         std::_Exit(exit_code(late));
       }) {}
 

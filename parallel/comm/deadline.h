@@ -11,8 +11,9 @@ namespace triax::parallel {
 double seconds_from(const char* variable);
 
 /// Put around a call into MPI that waits for other ranks and cannot be interrupted: if it lives
-/// longer than `seconds`, this process ends with a report and code 72, and the launcher ends the
-/// others. `what`, for the report, says what the ranks were to do together.
+/// longer than `seconds` in which it was not suspended, this process ends with a report and code
+/// 72, and the launcher ends the others. `what`, for the report, says what the ranks were to do
+/// together.
 class Deadline {
  public:
   Deadline(std::string what, double seconds);

@@ -12,10 +12,12 @@
 namespace triax::parallel {
 namespace {
 
-/// What many ranks find wrong at once is said once: rank 0 speaks at once, and has ended the others
-/// before they do.
-void wait_for_others_to_speak(int rank) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(400 * std::min(rank, 4)));
+/// What many ranks find wrong at once is reported once: rank 0 reports at once and ends the job,
+/// which reaches the others before their turn. After a failure ranks have no other way to agree:
+/// their communicators can no longer be used.
+void wait_for_turn(int rank) {
+  constexpr auto turn = std::chrono::milliseconds(400);  // mpirun ends a job in about 300 ms
+  std::this_thread::sleep_for(turn * std::min(rank, 4));
 }
 
 }  // namespace
@@ -25,13 +27,11 @@ bool every_rank_may_speak() {
   return text && std::atoi(text) != 0;
 }
 
-void say_failure(const std::exception& e, int rank) {
-  if (!every_rank_may_speak()) wait_for_others_to_speak(rank);
+void report_failure(const std::exception& e, int rank) {
+  if (!every_rank_may_speak()) wait_for_turn(rank);
   std::fflush(stdout);
   std::fputs(failure_report(e).c_str(), stderr);
   std::fflush(stderr);
-  // Who fails with this rank, in a checkpoint for one, may still be removing its files.
-  if (every_rank_may_speak()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
 int exit_code(const std::exception& e) {

@@ -12,7 +12,7 @@ std::string failure_report(const std::exception& e);
 
 /// Reports a failure of this rank (after time for ranks before it to have done so, unless the
 /// launcher picks the first report: TRIAX_ONE_REPORT).
-void say_failure(const std::exception& e, int rank);
+void report_failure(const std::exception& e, int rank);
 
 /// scripts/launch.sh sets TRIAX_ONE_REPORT: of all reports that it gets it shows the first.
 bool every_rank_may_speak();

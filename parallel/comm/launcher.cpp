@@ -47,4 +47,13 @@ void check_announced(int found) {
               a.size, a.variable, found);
 }
 
+void check_not_launched() {
+  Announced a = announced_by_launcher();
+  check_input(a.size == 1, Exit::config,
+              "ranks are to be threads of one process, but a launcher started {} processes ({})\n"
+              "  Each of them would run the whole job. Start the program by itself, or leave out "
+              "--comm threads.",
+              a.size, a.variable);
+}
+
 }  // namespace triax::parallel

@@ -1,7 +1,6 @@
 #include "parallel/data/data_parallel.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 
 #include "core/check.h"
@@ -50,6 +49,8 @@ DataParallel::DataParallel(nn::Module& model, std::vector<nn::Layers>& chunks, M
 DataParallel::~DataParallel() = default;
 
 void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
+  check_input(options_.zero >= Zero::off && options_.zero <= Zero::parameters, Exit::config,
+              "data parallel: ZeRO stage {}; expected 0, 1, 2 or 3", int(options_.zero));
   declared_ = model.parameters();
   model.bind(options_.seed);
   bool layered = options_.zero == Zero::parameters;
@@ -60,23 +61,37 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
     for (auto& chunk : chunks) surround(chunk);
 }
 
+namespace {
+
+/// `stages 0, 3`.
+std::string named(const std::vector<int>& stages) {
+  if (stages.empty()) return "no stage";
+  return fmt::format("stage{} {}", stages.size() > 1 ? "s" : "", fmt::join(stages, ", "));
+}
+
+}  // namespace
+
 /// A parameter that two stages hold, and nobody sums, would become two.
 void DataParallel::check_held_once(Communicator& pp) const {
   if (pp.size() == 1 || pp.device() == meta_device) return;  // nobody to ask
-  std::vector<int64_t> held;
-  for (auto* p : declared_) held.push_back(holder(p) ? int64_t{1} << pp.rank() : 0);
-  Tensor stages = from_host(held, {int64_t(held.size())}, cpu);
-  pp.all_reduce(stages).wait();
-  auto all = stages.to_host<int64_t>();
-  int64_t ends = int64_t{1} | int64_t{1} << (pp.size() - 1);
-  for (size_t i = 0; i < all.size(); ++i)
-    check_input(
-        std::has_single_bit(uint64_t(all[i])) ? !declared_[i]->tied
-                                              : declared_[i]->tied && all[i] == ends,
-        Exit::config,
-        "data parallel: {} ({}) is held by the stages with bits {:b}; expected one stage, or "
-        "the first and the last if it is tied",
-        declared_[i]->name, declared_[i]->tied ? "tied" : "not tied", all[i]);
+  std::vector<uint8_t> held;
+  for (auto* p : declared_) held.push_back(holder(p) != nullptr);
+  auto count = int64_t(held.size());
+  Tensor mine = from_host(held, {count}, cpu), all = empty({pp.size(), count}, u8, cpu);
+  pp.all_gather(mine, all).wait();
+  auto held_by = all.to_host<uint8_t>();  // [stage, parameter]
+  for (size_t i = 0; i < declared_.size(); ++i) {
+    std::vector<int> stages;
+    for (int s = 0; s < pp.size(); ++s)
+      if (held_by[size_t(s) * declared_.size() + i]) stages.push_back(s);
+    const nn::Parameter& p = *declared_[i];
+    bool right = p.tied ? stages == std::vector{0, pp.size() - 1} : stages.size() == 1;
+    if (!right)
+      fail(Exit::config,
+           "data parallel: {} ({}) is held by {}; expected one stage, or the first and the last "
+           "if it is tied",
+           p.name, p.tied ? "tied" : "not tied", named(stages));
+  }
 }
 
 /// Filled bucket by bucket, so that ZeRO-3 never holds the whole model.

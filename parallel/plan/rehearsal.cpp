@@ -56,9 +56,8 @@ nn::Batch on(Device device, const nn::Batch& b) {
 /// What a rank asked for so far, of `Demand` what grows.
 Demand so_far(const Step& step) {
   const Mesh& mesh = step.mesh();
-  Demand d{.backward = meta_work(),
-           .tp = mesh.tp().ledger().total(),
-           .dp = mesh.dp().ledger().total()};
+  Demand d{
+      .backward = meta_work(), .tp = mesh.tp().ledger().total(), .dp = mesh.dp().ledger().total()};
   for (auto* link : step.replica().pipeline().links()) {
     auto line = link->ledger().total();
     d.links.calls += line.calls, d.links.bytes += line.bytes;
@@ -147,10 +146,12 @@ std::string preview(const Task& task, const TrainOptions& o, const World& world)
   bool on_gpu = device.kind == Device::Kind::cuda;
   auto stages = foresee(task.build, batch_like(task, o.step.micro_batch), o.step);
   int64_t sharing = world.local_size();  // ranks that this memory is for
-  if (on_gpu) sharing = o.launch.device == "cuda" ? (sharing + gpu_count() - 1) / gpu_count() : sharing;
+  if (on_gpu)
+    sharing = o.launch.device == "cuda" ? (sharing + gpu_count() - 1) / gpu_count() : sharing;
   double largest = 0, all = 0;
   double room = on_gpu ? double(gpu_memory(device.index)) : available_memory();
-  bool beside = o.step.offload == "optimizer" && !on_gpu;  // what is offloaded is in the same memory
+  bool beside =
+      o.step.offload == "optimizer" && !on_gpu;  // what is offloaded is in the same memory
   std::string text;
   for (size_t s = 0; s < stages.size(); ++s) {
     const Demand& d = stages[s];

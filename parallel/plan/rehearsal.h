@@ -23,8 +23,8 @@ struct Demand {
 };
 
 /// Runs one Step of `o`, resolved and checked, on batches like `like`. On a world of MetaComm
-/// nothing is computed and the answer is there at once; on any other it is what the run measured (no
-/// work). Collective.
+/// nothing is computed and the answer is there at once; on any other it is what the run measured
+/// (no work). Collective.
 Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
                 Communicator& world);
 

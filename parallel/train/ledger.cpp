@@ -39,8 +39,7 @@ std::string describe_ledger(const Mesh& mesh, const Pipeline& pipeline, int64_t 
   steps = std::max<int64_t>(1, steps);
   for (auto* group : {&mesh.dp(), &mesh.tp(), &mesh.ends(), &mesh.world()})
     if (group->size() > 1) mine += lines(group->group().name, group->ledger(), steps);
-  for (auto* link : pipeline.links())
-    mine += lines(link->group().name, link->ledger(), steps);
+  for (auto* link : pipeline.links()) mine += lines(link->group().name, link->ledger(), steps);
   auto all = gather_text(mesh.world(), mine + memory_line());
   std::string text = "a step of one rank of each stage (bytes: those a ring would send)\n";
   for (int stage = 0; stage < mesh.shape().pp && mesh.world().rank() == 0; ++stage) {

@@ -74,8 +74,11 @@ Trainer::Trainer(const Task& task, const TrainOptions& o, World& world, StepObse
       progress_(world.rank() == 0 ? Progress::Voice::loud : Progress::Voice::silent, options_.steps,
                 task.unit) {
   if (!options_.out.empty()) open();
-  else check_input(options_.resume.empty(), Exit::config, "trainer: resume={} without a run "
-                   "directory; expected options.out", options_.resume);
+  else
+    check_input(options_.resume.empty(), Exit::config,
+                "trainer: resume={} without a run "
+                "directory; expected options.out",
+                options_.resume);
 }
 
 void Trainer::open() {
@@ -136,14 +139,16 @@ void Trainer::save() {
   check(directory_.has_value(), "trainer: save without a run directory; expected options.out");
   directory_->save(done_, step_);
   std::string path = fmt::format("{}/step-{}", directory_->path(), done_);
+  if (first()) StopSignal::set_farewell(farewell());
   call(&Callbacks::checkpoint, path);
 }
 
 /// What a user who does not wait for the end is told.
 std::string Trainer::farewell() const {
-  return fmt::format("stopped at once; the newest checkpoint is {}/step-{}: go on with --out {} "
-                     "--resume auto\n",
-                     options_.out, done_, options_.out);
+  return fmt::format(
+      "stopped at once; the newest checkpoint is {}/step-{}: go on with --out {} "
+      "--resume auto\n",
+      options_.out, done_, options_.out);
 }
 
 void Trainer::report(StepRecord& record) {

@@ -87,9 +87,9 @@ TEST(Sharding, SchedulesKeepWhatTheorySays) {
     TrainConfig c = config({.dp = 1, .pp = pp, .schedule = schedule}, micros);
     one_step(
         c,
-        [&, &most = live](parallel::Mesh& mesh, Replica& replica) {
+        [&, name = schedule, &most = live](parallel::Mesh& mesh, Replica& replica) {
           EXPECT_EQ(replica.pipeline().peak_live(), most[size_t(mesh.pp().rank())])
-              << schedule << " on stage " << mesh.pp().rank();
+              << name << " on stage " << mesh.pp().rank();
         },
         [](auto&, auto&) {});
   }

@@ -41,6 +41,7 @@ void run(const Run& r, const std::function<void(Communicator&)>& rank) {
     std::lock_guard guard(mutex);
     if (r.lost) r.lost->push_back(error);
   };
+  prepare_nccl();
   run_thread_ranks(r.ranks,
                    [&](std::unique_ptr<Communicator> threads) {
                      Device mine = gpu(threads->rank());

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "parallel/comm/failure.h"
 #include "parallel/comm/launch/world.h"
+#include "parallel/comm/launcher.h"
 #include "tests/support/expect_error.h"
 
 namespace triax::parallel {
@@ -74,6 +75,18 @@ TEST(World, OfThreads) {
     EXPECT_EQ(world.host().group().name, "host");
     world.host().barrier();
   });
+}
+
+/// Launchers tell each process how many they started.
+TEST(World, ThreadsUnderALauncherOfSeveralProcessesAreRefused) {
+  const char* outside = std::getenv("PMI_SIZE");
+  std::string before = outside ? outside : "";
+  ::setenv("PMI_SIZE", "2", 1);
+  test::expect_error([] { check_not_launched(); }, {"a launcher started 2 processes (PMI_SIZE)"},
+                     Exit::config);
+  ::setenv("PMI_SIZE", "1", 1);
+  check_not_launched();
+  outside ? ::setenv("PMI_SIZE", before.c_str(), 1) : ::unsetenv("PMI_SIZE");
 }
 
 TEST(World, ReportHasTwelveLinesAtMost) {

@@ -41,6 +41,11 @@ for window in on off; do
   expect failing_rank 65 "triax: error 65: the error of rank 1"
   expect common_error 78 "triax: error 78: the same on every rank" "  with a second line"
   TRIAX_TIMEOUT=0.5 expect missing_rank 72 "all_reduce(sum, f32[4])" "waiting for rank 1"
+  # Time in which ranks were suspended does not count.
+  output=$(TRIAX_TIMEOUT=0.7 "${mpirun[@]}" "$program" suspended 2>&1) && [[ $output == *"went on"* ]] || {
+    printf 'FAILED suspended:\n%s\n' "$output"
+    failed=1
+  }
   expect killed_rank 137
   expect out_of_memory 71 "triax: error 71: "
   expect unwinding 74 "triax: error 74: while in flight"

@@ -56,6 +56,28 @@ void missing_rank(World& world) {
   world.comm().all_reduce(zeros({4}, f32, cpu)).wait();
 }
 
+/// The other ranks are stopped, longer than the time limit, while they wait for rank 1.
+void suspended(World& world) {
+  Tensor mine = full({1}, double(::getpid()), i64, cpu), all = zeros({world.size()}, i64, cpu);
+  world.comm().all_gather(mine, all).wait();
+  if (world.rank() == 1) {
+    using std::this_thread::sleep_for;
+    auto send = [&](int signal) {
+      for (int64_t process : all.to_host<int64_t>())
+        if (process != ::getpid()) ::kill(pid_t(process), signal);
+    };
+    sleep_for(std::chrono::milliseconds(200));
+    send(SIGSTOP);
+    sleep_for(std::chrono::milliseconds(1500));
+    send(SIGCONT);
+    sleep_for(std::chrono::milliseconds(100));
+  }
+  Tensor x = full({4}, 1, f32, cpu);
+  world.comm().all_reduce(x).wait();
+  check(x.to_host<float>()[0] == float(world.size()), "a wrong sum");
+  if (world.rank() == 0) std::puts("went on");
+}
+
 void killed_rank(World& world) {
   if (world.rank() == 1) ::kill(::getpid(), SIGKILL);
   world.comm().all_reduce(zeros({4}, f32, cpu)).wait();
@@ -92,6 +114,7 @@ int run(int argc, char** argv) {
                                                       {"failing_rank", failing_rank},
                                                       {"common_error", common_error},
                                                       {"missing_rank", missing_rank},
+                                                      {"suspended", suspended},
                                                       {"killed_rank", killed_rank},
                                                       {"out_of_memory", out_of_memory},
                                                       {"no_more_memory", no_more_memory},

@@ -199,6 +199,12 @@ class LaunchTest(unittest.TestCase):
         self.assertEqual(status, 72)
         self.assertIn("host beta was lost", error)
 
+    def test_warnings_of_mpiruns_libraries_are_not_passed_on(self):
+        self.mpirun("echo '[warn] Epoll MOD(1) on fd 26 failed.  Old events were 6; read change was 2 (del); write "
+                    "change was 0 (none); close change was 0 (none): Bad file descriptor' >&2; "
+                    "echo '[warn] of the program' >&2; exit 75")
+        self.assertEqual(self.launch("-n", 2, "true"), (75, "[warn] of the program\n"))
+
     def test_says_why_mpirun_did_not_start(self):
         for said in ("not enough slots available", "unable to reliably start one or more daemons"):
             self.mpirun(f"echo 'There are {said}' >&9; exit 1")

@@ -22,6 +22,10 @@ class Machine:
         self.bin.mkdir()
         self.calls = pathlib.Path(folder) / "calls"
         self.calls.touch()
+        self.docs = pathlib.Path(folder) / "doc"
+        self.text = self.docs / "jargon-text/jargon.txt.gz"
+        self.text.parent.mkdir(parents=True)
+        self.text.touch()
         self.os_release = pathlib.Path(folder) / "os-release"
         self.os_release.write_text(os_release)
         for tool in TOOLS:
@@ -45,7 +49,7 @@ class Machine:
         path.chmod(0o755)
 
     def setup(self, *options):
-        env = {"PATH": str(self.bin), "OS_RELEASE": str(self.os_release),
+        env = {"PATH": str(self.bin), "OS_RELEASE": str(self.os_release), "DOCS": str(self.docs),
                "CUDA_HOME": str(self.bin / "no-toolkit")}
         result = subprocess.run([SETUP, *options], env=env, capture_output=True, text=True, cwd="/")
         return result.returncode, result.stdout + result.stderr, self.calls.read_text().splitlines()
@@ -154,6 +158,36 @@ class SetupTest(unittest.TestCase):
         self.assertEqual((status, calls), (1, ["apt-get -q update"]))
         self.assertIn("apt knows no libnccl-dev; NVIDIA's repository is not configured", said)
         self.assertIn("Missing: libfmt-dev libnccl-dev", said)
+
+    def textless(self, known="exit 0", **how):
+        machine = self.machine(**how)
+        machine.text.unlink()
+        machine.stand_in("apt-cache", known)
+        return machine
+
+    def test_installs_the_text_also_where_documentation_is_left_out(self):
+        status, said, calls = self.textless().setup()
+        self.assertEqual(status, 0, said)
+        self.assertEqual(calls, ["apt-get -q -y --reinstall install jargon-text "
+                                 "-o Dpkg::Options::=--path-include=/usr/share/doc/jargon-text/*"])
+
+    def test_the_text_comes_after_what_is_missing(self):
+        machine = self.textless()
+        machine.missing.write_text("dnnl.hpp\n")
+        calls = machine.setup()[2]
+        self.assertIn("install libdnnl-dev", calls[1])
+        self.assertIn("jargon-text", calls[2])
+
+    def test_goes_on_without_the_text(self):
+        status, said, calls = self.textless(apt="exit 100").setup()
+        self.assertEqual((status, len(calls)), (0, 1), said)
+        self.assertIn("going on without it", said)
+        self.assertEqual(self.textless(known="exit 100").setup()[::2], (0, []))
+        self.assertEqual(self.textless().setup("--check")[::2], (0, []))
+
+    def test_asks_no_password_for_the_text(self):
+        self.assertIn("sudo -n env", self.textless(uid=1000).setup()[2][0])
+        self.assertEqual(self.textless(uid=1000, sudo=False).setup()[::2], (0, []))
 
     def test_dev_adds_the_checkers(self):
         _, said, calls = self.machine().setup("--dev")

@@ -23,13 +23,13 @@ struct Staged {
 
 /// The transfers of one communicator, which start in the order of the calls, each when its input
 /// is on the host.
-class Line final : public Engine {
+class StagingQueue final : public Engine {
  public:
-  Line(Device device, std::shared_ptr<Fault> fault, StartOnHost start)
+  StagingQueue(Device device, std::shared_ptr<Fault> fault, StartOnHost start)
       : backend_(backend(device)), fault_(std::move(fault)), start_(std::move(start)) {
     Progress::of_this_thread().add(*this);
   }
-  ~Line() override { Progress::of_this_thread().remove(*this); }
+  ~StagingQueue() override { Progress::of_this_thread().remove(*this); }
 
   std::shared_ptr<Staged> add(Transfer t) {
     auto s = std::make_shared<Staged>(Staged{.gpu = std::move(t)});
@@ -117,30 +117,30 @@ class Line final : public Engine {
 
 class StagedOperation final : public Operation {
  public:
-  StagedOperation(std::shared_ptr<Line> line, std::shared_ptr<Staged> staged,
+  StagedOperation(std::shared_ptr<StagingQueue> queue, std::shared_ptr<Staged> staged,
                   std::shared_ptr<Fault> fault)
-      : line_(std::move(line)), staged_(std::move(staged)), fault_(std::move(fault)) {}
+      : queue_(std::move(queue)), staged_(std::move(staged)), fault_(std::move(fault)) {}
 
   bool advance() override {
     Progress::of_this_thread().poll();
     if (staged_->error) std::rethrow_exception(staged_->error);
     if (!staged_->started || !staged_->work.done()) return false;
-    line_->bring_back(*staged_);
+    queue_->bring_back(*staged_);
     return true;
   }
   void wait() override {
     Progress::of_this_thread().settle();
     if (staged_->error) std::rethrow_exception(staged_->error);
     staged_->work.wait();
-    line_->bring_back(*staged_);
+    queue_->bring_back(*staged_);
   }
   void abandon(std::exception_ptr error) noexcept override {
     if (!fault_->error) fault_->error = error;
-    line_->abandon(*staged_);  // its work goes with it, and abandons what it has on the host
+    queue_->abandon(*staged_);  // its work goes with it, and abandons what it has on the host
   }
 
  private:
-  std::shared_ptr<Line> line_;
+  std::shared_ptr<StagingQueue> queue_;
   std::shared_ptr<Staged> staged_;
   std::shared_ptr<Fault> fault_;
 };
@@ -149,27 +149,27 @@ class HostStaged final : public DeviceComm {
  public:
   HostStaged(std::unique_ptr<Communicator> on, Device device)
       : DeviceComm(std::move(on), device),
-        line_(std::make_shared<Line>(device, fault(),
-                                     [this](Transfer t) { return start_on_host(std::move(t)); })) {
+        queue_(std::make_shared<StagingQueue>(
+            device, fault(), [this](Transfer t) { return start_on_host(std::move(t)); })) {
     transport_ = fmt::format("{} by way of the host", host().transport());
   }
   ~HostStaged() override {
-    if (!std::uncaught_exceptions()) line_->settle();
-    line_->close();
+    if (!std::uncaught_exceptions()) queue_->settle();
+    queue_->close();
   }
   const char* transport() const override { return transport_.c_str(); }
 
  private:
   Work start_on_device(Transfer t) override {
-    auto staged = line_->add(std::move(t));
-    return Work(std::make_shared<StagedOperation>(line_, std::move(staged), fault()));
+    auto staged = queue_->add(std::move(t));
+    return Work(std::make_shared<StagedOperation>(queue_, std::move(staged), fault()));
   }
-  void keep_order() override { line_->settle(); }
+  void keep_order() override { queue_->settle(); }
   std::unique_ptr<Communicator> on(std::unique_ptr<Communicator> part, int) override {
     return staged_on_host(std::move(part), device());
   }
 
-  std::shared_ptr<Line> line_;
+  std::shared_ptr<StagingQueue> queue_;
   std::string transport_;
 };
 

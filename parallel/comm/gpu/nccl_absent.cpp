@@ -6,6 +6,7 @@
 namespace triax::parallel {
 
 bool has_nccl() { return false; }
+void prepare_nccl() {}
 
 std::string nccl_obstacle(Communicator&, Device) {
   return "nccl: this build has none\n  Use --comm mpi, or build triax where NCCL and CUDA are.";

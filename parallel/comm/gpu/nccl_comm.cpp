@@ -11,7 +11,7 @@
 #include "core/cuda/status.h"
 #include "parallel/comm/failure.h"
 #include "parallel/comm/gpu/device_comm.h"
-#include "parallel/comm/gpu/nccl_watch.h"
+#include "parallel/comm/gpu/nccl_watchdog.h"
 #include "parallel/comm/launcher.h"
 
 namespace triax::parallel {
@@ -47,7 +47,7 @@ ncclRedOp_t op_of(ReduceOp op) {
 /// What one rank has, on all its communicators.
 struct NcclRank {
   NcclRank(int on, std::function<void(const Error&)> lost)
-      : device(on), watch(on, std::move(lost)) {}
+      : device(on), watchdog(on, std::move(lost)) {}
 
   /// An event that nobody looks at any more, or a new one.
   std::shared_ptr<cuda::Event> event() {
@@ -59,7 +59,7 @@ struct NcclRank {
   }
 
   int device;
-  NcclWatch watch;
+  NcclWatchdog watchdog;
   std::deque<std::shared_ptr<cuda::Event>> events;  ///< those used last at the end
   std::vector<Transfer> abandoned;  ///< their tensors, until all communicators are gone
 };
@@ -74,11 +74,11 @@ class NcclOperation final : public Operation {
         fault_(std::move(fault)) {}
 
   bool advance() override {
-    rank_->watch.check();
+    rank_->watchdog.check();
     return !cuda::context(rank_->device).capturing() && done_->done();
   }
   void wait() override {
-    rank_->watch.check();
+    rank_->watchdog.check();
     done_->hold(cuda::context(rank_->device).stream());
   }
   void abandon(std::exception_ptr error) noexcept override {
@@ -100,7 +100,7 @@ class NcclComm final : public DeviceComm {
       : DeviceComm(std::move(on), {Device::Kind::cuda, rank->device}),
         rank_(std::move(rank)),
         handle_(std::move(handle)) {
-    rank_->watch.add(handle_);
+    rank_->watchdog.add(handle_);
     if (size() == 2) connect();
   }
   ~NcclComm() override {
@@ -111,7 +111,7 @@ class NcclComm final : public DeviceComm {
 
  private:
   Work start_on_device(Transfer t) override {
-    rank_->watch.check();
+    rank_->watchdog.check();
     if (t.call.numel == 0) return {};
     auto done = queue(t.call, [&](ncclComm_t comm) { return ask(t, comm); });
     return Work(std::make_shared<NcclOperation>(std::move(t), rank_, std::move(done), fault()));
@@ -126,7 +126,8 @@ class NcclComm final : public DeviceComm {
     auto done = rank_->event();
     done->record(handle_->stream());
     ++calls_;  // what is captured is watched by what is queued behind its launch
-    if (!cuda::context(rank_->device).capturing()) rank_->watch.watch(call, calls_, handle_, done);
+    if (!cuda::context(rank_->device).capturing())
+      rank_->watchdog.watch(call, calls_, handle_, done);
     return done;
   }
 
@@ -213,7 +214,7 @@ std::vector<GpuName> gpus_of(Communicator& world, int device) {
 }
 
 void end_process(const Error& error) {
-  say_failure(error, announced_by_launcher().rank);
+  report_failure(error, announced_by_launcher().rank);
   std::_Exit(int(error.code()));
 }
 
@@ -224,6 +225,11 @@ std::string version_text(int code) {
 }  // namespace
 
 bool has_nccl() { return true; }
+
+void prepare_nccl() {
+  constexpr const char* order = "NCCL_LAUNCH_ORDER_IMPLICIT";
+  if (!std::getenv(order)) ::setenv(order, "1", 0);
+}
 
 std::string nccl_obstacle(Communicator& world, Device device) {
   int version = 0, driver = 0;
@@ -255,7 +261,6 @@ std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, De
                                          NcclOptions options) {
   std::string obstacle = nccl_obstacle(*world, device);
   check_input(obstacle.empty(), Exit::config, "{}", obstacle);
-  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
   cuda::context(device.index);
   ncclUniqueId id{};
   if (world->rank() == 0)

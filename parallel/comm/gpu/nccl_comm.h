@@ -18,6 +18,11 @@ struct NcclOptions {
 /// Was triax built with NCCL?
 bool has_nccl();
 
+/// Sets what NCCL reads from the environment, unless it is set. Changing the environment is safe
+/// only while the process has one thread, so this comes first: `run_main`, a World of processes and
+/// `run_worlds` call it.
+void prepare_nccl();
+
 /// Collective over `world`. Why its ranks cannot use NCCL for tensors on their `device`, with the
 /// cure; empty if they can. Alike on all ranks.
 std::string nccl_obstacle(Communicator& world, Device device);
@@ -37,7 +42,7 @@ std::string nccl_obstacle(Communicator& world, Device device);
 /// Programs in which each rank's calls depend on the mesh alone do so. Messages between two ranks
 /// go over two communicators, one for each direction (parallel/pipeline), and may pass each other:
 /// NCCL starts what one GPU was given in the order of this rank's calls
-/// (NCCL_LAUNCH_ORDER_IMPLICIT, which is set unless the environment has it), and waits for the
+/// (NCCL_LAUNCH_ORDER_IMPLICIT, which `prepare_nccl` sets), and waits for the
 /// start of the one before only.
 std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, Device device,
                                          NcclOptions options = {});

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "parallel/comm/deadline.h"
+#include "parallel/comm/gpu/nccl_comm.h"
 #include "parallel/comm/launch/world.h"
 #include "parallel/comm/launcher.h"
 #include "parallel/comm/processes/mpi_comm.h"
@@ -42,6 +43,7 @@ int ranks_sharing_cores(MPI_Comm host, int ranks) {
 }  // namespace
 
 Session::Session(int& argc, char**& argv) : alone_(!running() && !launched()) {
+  prepare_nccl();
   if (alone_) return;
   Deadline deadline("start of MPI", Deadline::of_start());
   if (!running()) {

@@ -1,12 +1,16 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "parallel/comm/gpu/nccl_comm.h"
 #include "parallel/comm/launch/session.h"
 #include "parallel/comm/launcher.h"
 
 namespace triax::parallel {
 
-Session::Session(int&, char**&) { check_announced(1); }
+Session::Session(int&, char**&) {
+  prepare_nccl();
+  check_announced(1);
+}
 Session::~Session() = default;
 
 std::unique_ptr<Communicator> Session::open(const WorldOptions& options, bool) {

@@ -1,8 +1,12 @@
 #include "parallel/comm/launch/stop_signal.h"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <exception>
+#include <mutex>
 #include <thread>
 
 #include "parallel/comm/launcher.h"
@@ -10,31 +14,59 @@
 namespace triax::parallel {
 namespace {
 
-volatile std::sig_atomic_t came = 0;
 constexpr int signals[] = {SIGTERM, SIGINT, SIGUSR1};
+
+// What a signal handler may touch: lock-free atomics, and bytes that nobody is writing.
+std::atomic<int> came = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
+
+struct Farewell {
+  char text[StopSignal::max_farewell + 1];
+  size_t length;
+};
+/// One is shown while the other is written. The handler ends the process, so it needs the shown one
+/// for the time of one write(2): less than a run takes from one farewell to the next but one.
+Farewell farewells[2];
+std::atomic<const Farewell*> farewell = nullptr;
+static_assert(std::atomic<const Farewell*>::is_always_lock_free);
+std::mutex writing;
 
 /// Who presses Ctrl-C twice does not want to wait. Launchers may send the others more than once.
 void note(int signal) {
-  if (came == SIGINT && signal == SIGINT) {
-    std::signal(signal, SIG_DFL);
-    std::raise(signal);
-  }
-  came = signal;
+  if (came.exchange(signal) != SIGINT || signal != SIGINT) return;
+  if (const Farewell* last = farewell.load()) [[maybe_unused]]
+    auto written = ::write(STDERR_FILENO, last->text, last->length);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
 }
+
+/// Open MPI and others kill a second after a SIGTERM.
+constexpr auto until_killed = std::chrono::milliseconds(1200);
 
 }  // namespace
 
 StopSignal::StopSignal() {
   for (int s : signals) std::signal(s, &note);
 }
+
 StopSignal::~StopSignal() {
   for (int s : signals) std::signal(s, SIG_DFL);
-  bool ended = came == SIGTERM && std::uncaught_exceptions() > 0 && launched();
+  bool told_to_end = came == SIGTERM && std::uncaught_exceptions() > 0 && launched();
   came = 0;
-  // The launcher ends all ranks because another one has failed and said so: it kills a second after
-  // a SIGTERM that was only noted here, and this rank has nothing to add.
-  if (ended) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  farewell = nullptr;
+  // A launcher sends SIGTERM to all ranks when one has failed, which has reported it. What this
+  // rank throws then is a consequence, and no rank can tell it from an error of its own but by
+  // this: it is killed before it could report it.
+  if (told_to_end) std::this_thread::sleep_for(until_killed);
 }
+
 bool StopSignal::seen() { return came != 0; }
+
+void StopSignal::set_farewell(const std::string& text) {
+  std::lock_guard guard(writing);
+  Farewell& next = farewell.load() == &farewells[0] ? farewells[1] : farewells[0];
+  next.length = text.copy(next.text, max_farewell);
+  farewell = &next;
+}
 
 }  // namespace triax::parallel

@@ -1,17 +1,25 @@
 #pragma once
+#include <cstddef>
+#include <string>
 
 namespace triax::parallel {
 
 /// While it lives, SIGTERM, SIGINT and SIGUSR1 ask the run to stop after its step, with a
-/// checkpoint. One at a time.
+/// checkpoint: they set a flag and nothing else. A second SIGINT ends the process at once. One at a
+/// time.
 class StopSignal {
  public:
   StopSignal();
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
-  /// Has one come, to this process?
+  /// Has one come, to this process? From any thread.
   static bool seen();
+
+  static constexpr size_t max_farewell = 1023;  ///< bytes; what is longer is cut
+  /// What a second SIGINT writes to stderr before it ends the process, until the next call: the
+  /// newest checkpoint, for one. Empty: nothing. Called by the one rank that speaks for all.
+  static void set_farewell(const std::string& text);
 };
 
 }  // namespace triax::parallel

@@ -60,6 +60,7 @@ World::~World() {
 }
 
 void run_worlds(int ranks, const std::function<void(World&)>& rank, WorldOptions options) {
+  prepare_nccl();
   run_thread_ranks(ranks,
                    [&](std::unique_ptr<Communicator> comm) {
                      World world(std::move(comm), set_rank_threads(usable_cores(), ranks), options);

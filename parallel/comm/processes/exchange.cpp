@@ -5,13 +5,13 @@
 
 #include "core/check.h"
 #include "parallel/comm/disagree.h"
-#include "parallel/comm/processes/record.h"
+#include "parallel/comm/processes/packed_call.h"
 #include "parallel/comm/reduce.h"
 
 namespace triax::parallel {
 namespace {
 
-constexpr int record_tag = 1, message_record_tag = 2, message_tag = 3, first_collective_tag = 16;
+constexpr int call_tag = 1, message_call_tag = 2, message_tag = 3, first_collective_tag = 16;
 constexpr size_t chunk_bytes = size_t{1} << 22;
 
 struct Part {
@@ -20,17 +20,17 @@ struct Part {
 };
 
 /// Transfers in flight, with whom.
-class Flights {
+class Requests {
  public:
-  explicit Flights(Wire& wire) : wire_(wire) {}
+  explicit Requests(PointToPoint& p2p) : p2p_(p2p) {}
   void send(Part p, int to, int tag) {
-    if (p.bytes) open_.push_back({wire_.send(p.data, p.bytes, to, tag), to});
+    if (p.bytes) open_.push_back({p2p_.send(p.data, p.bytes, to, tag), to});
   }
   void receive(Part p, int from, int tag) {
-    if (p.bytes) open_.push_back({wire_.receive(p.data, p.bytes, from, tag), from});
+    if (p.bytes) open_.push_back({p2p_.receive(p.data, p.bytes, from, tag), from});
   }
-  bool landed() {
-    std::erase_if(open_, [&](const Open& o) { return wire_.finished(o.ticket); });
+  bool finished() {
+    std::erase_if(open_, [&](const Open& o) { return p2p_.finished(o.request); });
     return open_.empty();
   }
   std::vector<int> peers() const {
@@ -43,27 +43,27 @@ class Flights {
 
  private:
   struct Open {
-    Wire::Ticket ticket;
+    PointToPoint::Request request;
     int peer;
   };
-  Wire& wire_;
+  PointToPoint& p2p_;
   std::vector<Open> open_;
 };
 
-/// Each rank sends its record to the next one, so that a disagreement is seen by those on both
+/// Each rank sends its call to the next one, so that a disagreement is seen by those on both
 /// sides of it. Data of a call that differs has another tag and is never taken for this call's.
-class Exchange final : public Pending {
+class Exchange final : public QueuedOperation {
  public:
-  Exchange(std::shared_ptr<Lane> lane, Transfer t, Wire& wire, int64_t number)
-      : Pending(lane, std::move(t)),
-        group_(lane->group()),
+  Exchange(std::shared_ptr<OperationQueue> queue, Transfer t, PointToPoint& p2p, int64_t number)
+      : QueuedOperation(queue, std::move(t)),
+        group_(queue->group()),
         n_(group_.size()),
         me_(group_.rank),
         number_(number),
         size_(size_of(call().dtype)),
         mine_bytes_(size_t(call().numel) * size_),
-        records_(wire),
-        data_(wire) {
+        calls_(p2p),
+        data_(p2p) {
     size_t h = 1469598103934665603ull;
     for (int64_t v : {number, int64_t(call().kind), int64_t(call().op), int64_t(call().dtype),
                       int64_t(call().peer), call().numel})
@@ -73,21 +73,21 @@ class Exchange final : public Pending {
 
   bool step() override {
     if (!begun_) begin();
-    if (!compared_ && records_.landed()) compare();
-    while (!moved_ && data_.landed()) moved_ = !next_round(round_++);
+    if (!compared_ && calls_.finished()) compare();
+    while (!moved_ && data_.finished()) moved_ = !next_round(round_++);
     return compared_ && moved_;
   }
 
-  std::vector<int> missing() const override { return compared_ ? data_.peers() : records_.peers(); }
+  std::vector<int> missing() const override { return compared_ ? data_.peers() : calls_.peers(); }
 
  private:
   int left() const { return (me_ + n_ - 1) % n_; }
 
   void begin() {
     begun_ = true;
-    mine_ = Record::of(call());
-    records_.send({reinterpret_cast<std::byte*>(&mine_), sizeof mine_}, (me_ + 1) % n_, record_tag);
-    records_.receive({reinterpret_cast<std::byte*>(&left_), sizeof left_}, left(), record_tag);
+    mine_ = PackedCall::of(call());
+    calls_.send({reinterpret_cast<std::byte*>(&mine_), sizeof mine_}, (me_ + 1) % n_, call_tag);
+    calls_.receive({reinterpret_cast<std::byte*>(&left_), sizeof left_}, left(), call_tag);
   }
 
   void compare() {
@@ -97,7 +97,7 @@ class Exchange final : public Pending {
     compared_ = true;
   }
 
-  /// Post the transfers of one round, after those of the one before have landed. False at the end.
+  /// Post the transfers of one round, after those of the one before are over. False at the end.
   bool next_round(int64_t round) {
     if (call().kind == Call::barrier) return meet(round);
     bool sums = call().kind == Call::all_reduce || call().kind == Call::reduce ||
@@ -189,31 +189,34 @@ class Exchange final : public Pending {
   int n_, me_, tag_;
   int64_t number_, round_ = 0;
   size_t size_, mine_bytes_, chunk_ = 0, begin_ = 0, bytes_ = 0;
-  Record mine_, left_;
-  Flights records_, data_;
+  PackedCall mine_, left_;
+  Requests calls_, data_;
   std::vector<std::byte> scratch_;
   std::byte token_{};
   bool begun_ = false, compared_ = false, moved_ = false;
 };
 
-class Message final : public Pending {
+class Message final : public QueuedOperation {
  public:
-  Message(std::shared_ptr<Lane> lane, Transfer t, Wire& wire)
-      : Pending(lane, std::move(t)), group_(lane->group()), record_flight_(wire), data_(wire) {
-    Part record{reinterpret_cast<std::byte*>(&record_), sizeof record_};
+  Message(std::shared_ptr<OperationQueue> queue, Transfer t, PointToPoint& p2p)
+      : QueuedOperation(queue, std::move(t)),
+        group_(queue->group()),
+        call_requests_(p2p),
+        data_(p2p) {
+    Part packed{reinterpret_cast<std::byte*>(&call_of_sender_), sizeof call_of_sender_};
     if (sends()) {
-      record_ = Record::of(call());
-      record_flight_.send(record, call().peer, message_record_tag);
+      call_of_sender_ = PackedCall::of(call());
+      call_requests_.send(packed, call().peer, message_call_tag);
       data_.send({from(), transfer().from.bytes()}, call().peer, message_tag);
     } else {
-      record_flight_.receive(record, call().peer, message_record_tag);
+      call_requests_.receive(packed, call().peer, message_call_tag);
       data_.receive({to(), transfer().to.bytes()}, call().peer, message_tag);
     }
   }
 
   bool step() override {
-    if (!compared_ && record_flight_.landed()) compare();
-    return compared_ && data_.landed();
+    if (!compared_ && call_requests_.finished()) compare();
+    return compared_ && data_.finished();
   }
 
   std::vector<int> missing() const override { return {call().peer}; }
@@ -222,29 +225,30 @@ class Message final : public Pending {
   bool sends() const { return call().kind == Call::send; }
 
   void compare() {
-    Call other = record_.call();
+    Call other = call_of_sender_.call();
     if (!sends() && (other.dtype != call().dtype || other.numel != call().numel))
       throw disagreement(group_, 0, {call().peer, other}, {group_.rank, call()});
     compared_ = true;
   }
 
   const Group& group_;
-  Record record_;
-  Flights record_flight_, data_;
+  PackedCall call_of_sender_;
+  Requests call_requests_, data_;
   bool compared_ = false;
 };
 
 }  // namespace
 
-Wire::~Wire() = default;
+PointToPoint::~PointToPoint() = default;
 
-std::shared_ptr<Pending> exchange(std::shared_ptr<Lane> lane, Transfer t, Wire& wire,
-                                  int64_t number) {
-  return std::make_shared<Exchange>(std::move(lane), std::move(t), wire, number);
+std::shared_ptr<QueuedOperation> exchange(std::shared_ptr<OperationQueue> queue, Transfer t,
+                                          PointToPoint& p2p, int64_t number) {
+  return std::make_shared<Exchange>(std::move(queue), std::move(t), p2p, number);
 }
 
-std::shared_ptr<Pending> message(std::shared_ptr<Lane> lane, Transfer t, Wire& wire) {
-  return std::make_shared<Message>(std::move(lane), std::move(t), wire);
+std::shared_ptr<QueuedOperation> message(std::shared_ptr<OperationQueue> queue, Transfer t,
+                                         PointToPoint& p2p) {
+  return std::make_shared<Message>(std::move(queue), std::move(t), p2p);
 }
 
 }  // namespace triax::parallel

@@ -30,12 +30,12 @@ bool environment_says(const char* variable, const char* value) {
   return text && !std::strcmp(text, value);
 }
 
-class MpiWire final : public Wire {
+class MpiPointToPoint final : public PointToPoint {
  public:
-  MpiWire(MPI_Comm comm, bool synchronous) : comm_(comm), synchronous_(synchronous) {}
+  MpiPointToPoint(MPI_Comm comm, bool synchronous) : comm_(comm), synchronous_(synchronous) {}
 
-  Ticket send(const void* data, size_t bytes, int to, int tag) override {
-    Ticket t = open();
+  Request send(const void* data, size_t bytes, int to, int tag) override {
+    Request t = open();
     auto post = synchronous_ ? MPI_Issend : MPI_Isend;
     for (size_t at = 0; at < bytes; at += limit)
       check_mpi(post(static_cast<const char*>(data) + at, int(std::min(limit, bytes - at)),
@@ -44,8 +44,8 @@ class MpiWire final : public Wire {
     return t;
   }
 
-  Ticket receive(void* data, size_t bytes, int from, int tag) override {
-    Ticket t = open();
+  Request receive(void* data, size_t bytes, int from, int tag) override {
+    Request t = open();
     for (size_t at = 0; at < bytes; at += limit)
       check_mpi(MPI_Irecv(static_cast<char*>(data) + at, int(std::min(limit, bytes - at)), MPI_BYTE,
                           from, tag, comm_, &requests_[size_t(t)].emplace_back()),
@@ -53,7 +53,7 @@ class MpiWire final : public Wire {
     return t;
   }
 
-  bool finished(Ticket t) override {
+  bool finished(Request t) override {
     auto& r = requests_[size_t(t)];
     int all = 0;
     check_mpi(MPI_Testall(int(r.size()), r.data(), &all, MPI_STATUSES_IGNORE), "transfer");
@@ -65,12 +65,12 @@ class MpiWire final : public Wire {
 
  private:
   static constexpr size_t limit = size_t{1} << 30;  // MPI counts in int
-  Ticket open() {
+  Request open() {
     if (closed_.empty()) {
       requests_.emplace_back();
-      return Ticket(requests_.size() - 1);
+      return Request(requests_.size() - 1);
     }
-    Ticket t = closed_.back();
+    Request t = closed_.back();
     closed_.pop_back();
     return t;
   }
@@ -78,7 +78,7 @@ class MpiWire final : public Wire {
   MPI_Comm comm_;
   bool synchronous_;
   std::vector<std::vector<MPI_Request>> requests_;
-  std::vector<Ticket> closed_;
+  std::vector<Request> closed_;
 };
 
 /// What MPI holds for a world. Communicators and the window can only be freed by all ranks
@@ -140,11 +140,11 @@ class MpiComm final : public Communicator {
       : Communicator(std::move(g)),
         resources_(std::move(resources)),
         comm_(comm),
-        lane_(std::make_shared<Lane>(group(), fault(), resources_->options.crowded)),
-        wire_(std::make_shared<MpiWire>(comm, resources_->options.synchronous_sends)) {
+        queue_(std::make_shared<OperationQueue>(group(), fault(), resources_->options.crowded)),
+        p2p_(std::make_shared<MpiPointToPoint>(comm, resources_->options.synchronous_sends)) {
     open_window_group();
-    lane_->keep(wire_);
-    lane_->keep(window_);
+    queue_->keep(p2p_);
+    queue_->keep(window_);
   }
 
   std::shared_ptr<Allocator> allocator() override {
@@ -183,10 +183,10 @@ class MpiComm final : public Communicator {
       check(!x->defined() || x->device() == cpu, "{}: {}; expected a tensor on the cpu",
             name(t.call.kind), triax::describe(*x));
     if (t.call.kind == Call::send || t.call.kind == Call::recv)
-      return lane_->add_message(message(lane_, std::move(t), *wire_));
+      return queue_->add_message(message(queue_, std::move(t), *p2p_));
     int64_t number = collectives_++;
-    return lane_->add_collective(window_ ? window_->operation(lane_, std::move(t))
-                                         : exchange(lane_, std::move(t), *wire_, number));
+    return queue_->add_collective(window_ ? window_->operation(queue_, std::move(t))
+                                          : exchange(queue_, std::move(t), *p2p_, number));
   }
 
   std::unique_ptr<Communicator> start_split(Group g, int, int color) override {
@@ -200,8 +200,8 @@ class MpiComm final : public Communicator {
 
   std::shared_ptr<Resources> resources_;
   MPI_Comm comm_;
-  std::shared_ptr<Lane> lane_;
-  std::shared_ptr<MpiWire> wire_;
+  std::shared_ptr<OperationQueue> queue_;
+  std::shared_ptr<MpiPointToPoint> p2p_;
   std::shared_ptr<WindowGroup> window_;
   int64_t collectives_ = 0;
 };

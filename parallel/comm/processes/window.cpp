@@ -64,10 +64,10 @@ std::byte* WindowGroup::stage(int rank, int64_t round) const {
 
 /// Announced by all, compared, and then either done in place, in pieces that anybody can take, or
 /// round by round through the staging buffers.
-class WindowOperation final : public Pending {
+class WindowOperation final : public QueuedOperation {
  public:
-  WindowOperation(std::shared_ptr<Lane> lane, Transfer t, WindowGroup& group)
-      : Pending(std::move(lane), std::move(t)),
+  WindowOperation(std::shared_ptr<OperationQueue> queue, Transfer t, WindowGroup& group)
+      : QueuedOperation(std::move(queue), std::move(t)),
         g_(group),
         c_(*group.control_),
         mine_(*c_.progress(group.group_.rank)),
@@ -78,7 +78,7 @@ class WindowOperation final : public Pending {
     // The slot is free when everybody is through with what it held.
     if (!g_.all_reached(&WindowControl::Progress::finished, number_ - c_.slots + 1)) return false;
     auto& a = c_.announcement(number_, rank());
-    a.record = Record::of(call());
+    a.call = PackedCall::of(call());
     a.from = find(transfer().from);
     a.to = find(transfer().to);
     a.direct = in_window(transfer().from) && in_window(transfer().to);
@@ -123,7 +123,7 @@ class WindowOperation final : public Pending {
 
   void compare() const {
     for (int r = 0; r < g_.group_.size(); ++r) {
-      Call other = c_.announcement(number_, r).record.call();
+      Call other = c_.announcement(number_, r).call.call();
       if (!other.matches(call()))
         throw disagreement(g_.group_, number_ + 1, {rank(), call()}, {r, other});
     }
@@ -215,8 +215,9 @@ class WindowOperation final : public Pending {
   bool put_ = false, reduced_ = false, helped_ = false;
 };
 
-std::shared_ptr<Pending> WindowGroup::operation(std::shared_ptr<Lane> lane, Transfer t) {
-  return std::make_shared<WindowOperation>(std::move(lane), std::move(t), *this);
+std::shared_ptr<QueuedOperation> WindowGroup::operation(std::shared_ptr<OperationQueue> queue,
+                                                        Transfer t) {
+  return std::make_shared<WindowOperation>(std::move(queue), std::move(t), *this);
 }
 
 }  // namespace triax::parallel

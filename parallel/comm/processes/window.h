@@ -2,8 +2,8 @@
 #include <atomic>
 #include <vector>
 
-#include "parallel/comm/processes/lane.h"
-#include "parallel/comm/processes/record.h"
+#include "parallel/comm/processes/operation_queue.h"
+#include "parallel/comm/processes/packed_call.h"
 #include "parallel/comm/processes/shared_memory.h"
 
 // Collectives among the processes of one host, through memory that all of them see. No MPI here.
@@ -25,7 +25,7 @@ struct WindowControl {
     std::atomic<int64_t> next[slots];
   };
   struct Announcement {
-    Record record;
+    PackedCall call;
     bool direct;  ///< its tensors lie in shared memory
     SharedMemory::Address from, to;
   };
@@ -55,7 +55,7 @@ class WindowGroup {
   WindowGroup& operator=(const WindowGroup&) = delete;
   bool usable() const { return stage_ != nullptr; }
 
-  std::shared_ptr<Pending> operation(std::shared_ptr<Lane> lane, Transfer t);
+  std::shared_ptr<QueuedOperation> operation(std::shared_ptr<OperationQueue> queue, Transfer t);
 
  private:
   friend class WindowOperation;

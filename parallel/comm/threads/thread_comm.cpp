@@ -1,6 +1,5 @@
 #include "parallel/comm/threads/thread_comm.h"
 
-#include <chrono>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -9,12 +8,11 @@
 #include "parallel/comm/cores.h"
 #include "parallel/comm/disagree.h"
 #include "parallel/comm/progress.h"
-#include "parallel/comm/threads/meeting.h"
+#include "parallel/comm/threads/thread_group.h"
+#include "parallel/comm/wait_clock.h"
 
 namespace triax::parallel {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// Thrown where the reason lies with another rank.
 class PeerFailed final : public Error {
@@ -25,84 +23,85 @@ class PeerFailed final : public Error {
 class ThreadOperation final : public Operation {
  public:
   struct Parts {
-    std::shared_ptr<Hub> hub;
+    std::shared_ptr<ThreadGroup> peers;
     int rank;  ///< in the group
     Call call;
-    std::shared_ptr<Meeting> meeting;  ///< of a collective
-    std::shared_ptr<Message> message;  ///< or of a send or recv
+    std::shared_ptr<Rendezvous> rendezvous;  ///< of a collective
+    std::shared_ptr<PostedMessage> message;  ///< or of a send or recv
   };
   ThreadOperation(Parts parts, std::function<void(std::exception_ptr)> spoil)
       : p_(std::move(parts)), spoil_(std::move(spoil)) {}
 
   bool advance() override {
-    std::unique_lock lock(p_.hub->mutex);
-    if (!met()) {
+    std::unique_lock lock(p_.peers->mutex);
+    if (!everybody_came()) {
       throw_if_hopeless();
       return false;
     }
     lock.unlock();
     help();
-    if (!p_.meeting->finished()) return false;
+    if (!p_.rendezvous->finished()) return false;
     leave();
     return true;
   }
 
   void wait() override {
     Progress::of_this_thread().settle();
-    auto limit = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                    std::chrono::duration<double>(p_.hub->group.time_limit));
-    std::unique_lock lock(p_.hub->mutex);
-    while (!met()) {
+    WaitClock waited;
+    std::unique_lock lock(p_.peers->mutex);
+    while (!everybody_came()) {
       throw_if_hopeless();
-      if (p_.hub->changed.wait_until(lock, limit) == std::cv_status::timeout && !met())
-        throw no_progress(p_.hub->group, p_.call, missing());
+      if (waited.seconds() >= p_.peers->group.time_limit)
+        throw no_progress(p_.peers->group, p_.call, missing());
+      p_.peers->changed.wait_for(lock, WaitClock::between_looks);
     }
     lock.unlock();
     help();
-    if (!p_.meeting->finished()) {  // others are still at their last pieces; they do not block
+    if (!p_.rendezvous->finished()) {  // others are still at their last pieces; they do not block
       lock.lock();
-      p_.hub->changed.wait(lock, [&] { return p_.meeting->finished(); });
+      p_.peers->changed.wait(lock, [&] { return p_.rendezvous->finished(); });
     }
     leave();
   }
 
   void abandon(std::exception_ptr error) noexcept override {
     spoil_(error);
-    p_.hub->fate->fail(fmt::format("rank {} left {} unfinished", world_rank(), describe(p_.call)));
+    p_.peers->status->fail(
+        fmt::format("rank {} left {} unfinished", world_rank(), describe(p_.call)));
   }
 
  private:
-  int world_rank() const { return p_.hub->group.members[size_t(p_.rank)]; }
+  int world_rank() const { return p_.peers->group.members[size_t(p_.rank)]; }
 
   /// Under the lock: everybody is here.
-  bool met() {
-    if (p_.message) p_.meeting = p_.message->meeting;
-    if (p_.meeting && p_.meeting->mismatch) throw Error(*p_.meeting->mismatch);
-    return p_.meeting && p_.meeting->ready();
+  bool everybody_came() {
+    if (p_.message) p_.rendezvous = p_.message->rendezvous;
+    if (p_.rendezvous && p_.rendezvous->mismatch) throw Error(*p_.rendezvous->mismatch);
+    return p_.rendezvous && p_.rendezvous->ready();
   }
 
   std::vector<int> missing() const {
     if (p_.message) return {p_.call.peer};
-    return {p_.meeting->missing.begin(), p_.meeting->missing.end()};
+    return {p_.rendezvous->missing.begin(), p_.rendezvous->missing.end()};
   }
 
   void throw_if_hopeless() const {
-    Fate& fate = *p_.hub->fate;
-    if (fate.failed())
-      throw PeerFailed(Exit::peer_lost, fmt::format("{}: {}", describe(p_.call), fate.why()));
+    RankStatus& status = *p_.peers->status;
+    if (status.failed())
+      throw PeerFailed(Exit::peer_lost, fmt::format("{}: {}", describe(p_.call), status.why()));
     for (int r : missing())
-      if (int world = p_.hub->group.members[size_t(r)]; fate.ended(world))
+      if (int world = p_.peers->group.members[size_t(r)]; status.ended(world))
         throw Error(Exit::mismatch,
                     fmt::format("ranks disagree, group {}\n  rank {}: {}\n  rank {}: returned",
-                                p_.hub->group.str(), world_rank(), located(p_.call), world));
+                                p_.peers->group.str(), world_rank(), located(p_.call), world));
   }
 
   void help() {
-    if (p_.meeting->help()) p_.hub->notify();
+    if (p_.rendezvous->help()) p_.peers->notify();
   }
 
   void leave() {
-    p_.meeting->leave(p_.message ? (p_.call.kind == Call::recv) : p_.rank);
+    p_.rendezvous->leave(p_.message ? (p_.call.kind == Call::recv) : p_.rank);
     p_.message = nullptr;
   }
 
@@ -112,20 +111,21 @@ class ThreadOperation final : public Operation {
 
 }  // namespace
 
-ThreadComm::ThreadComm(std::shared_ptr<Hub> hub, Group group)
-    : Communicator(std::move(group)), hub_(std::move(hub)) {}
+ThreadComm::ThreadComm(std::shared_ptr<ThreadGroup> peers, Group group)
+    : Communicator(std::move(group)), peers_(std::move(peers)) {}
 
 Work ThreadComm::start(Transfer t) {
-  ThreadOperation::Parts parts{hub_, rank(), t.call, nullptr, nullptr};
-  if (t.call.kind == Call::send || t.call.kind == Call::recv) parts.message = hub_->post(rank(), t);
-  else parts.meeting = hub_->meet(rank(), collectives_++, t);
+  ThreadOperation::Parts parts{peers_, rank(), t.call, nullptr, nullptr};
+  if (t.call.kind == Call::send || t.call.kind == Call::recv)
+    parts.message = peers_->post(rank(), t);
+  else parts.rendezvous = peers_->enter(rank(), collectives_++, t);
   return Work(std::make_shared<ThreadOperation>(
       std::move(parts), [f = fault()](std::exception_ptr error) { f->error = error; }));
 }
 
 std::unique_ptr<Communicator> ThreadComm::start_split(Group g, int number, int color) {
-  auto hub = hub_->child(g, number, color);
-  return std::make_unique<ThreadComm>(std::move(hub), std::move(g));
+  auto peers = peers_->child(g, number, color);
+  return std::make_unique<ThreadComm>(std::move(peers), std::move(g));
 }
 
 namespace {
@@ -141,7 +141,8 @@ Group world_group(int ranks, const ThreadOptions& options) {
 
 std::unique_ptr<Communicator> single_rank(ThreadOptions options) {
   Group all = world_group(1, options);
-  return std::make_unique<ThreadComm>(std::make_shared<Hub>(all, std::make_shared<Fate>(1)), all);
+  return std::make_unique<ThreadComm>(
+      std::make_shared<ThreadGroup>(all, std::make_shared<RankStatus>(1)), all);
 }
 
 void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, ThreadOptions options) {
@@ -157,9 +158,9 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, Thread
 void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Communicator>)>& rank,
                       ThreadOptions options) {
   Group all = world_group(ranks, options);
-  auto fate = std::make_shared<Fate>(ranks);
-  auto hub = std::make_shared<Hub>(all, fate);
-  fate->join(hub);
+  auto status = std::make_shared<RankStatus>(ranks);
+  auto peers = std::make_shared<ThreadGroup>(all, status);
+  status->add(peers);
 
   std::mutex mutex;
   std::exception_ptr first, consequence;
@@ -174,8 +175,8 @@ void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Commun
     try {
       Group mine = all;
       mine.rank = r;
-      rank(std::make_unique<ThreadComm>(hub, mine));
-      return fate->end(r);
+      rank(std::make_unique<ThreadComm>(peers, mine));
+      return status->end(r);
     } catch (const PeerFailed& e) {
       note(consequence);
       why = e.what();
@@ -186,7 +187,7 @@ void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Commun
       note(first);
       why = "an exception of unknown type";
     }
-    fate->fail(fmt::format("rank {} failed: {}", r, why));
+    status->fail(fmt::format("rank {} failed: {}", r, why));
   };
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) threads.emplace_back(run, r);

@@ -5,21 +5,21 @@
 
 namespace triax::parallel {
 
-struct Hub;
+struct ThreadGroup;
 
 /// Ranks are threads of one process. Peers work on each other's tensors directly, and whoever waits
 /// does what is left to be done, so a rank that computes holds nobody up once it has called. A send
 /// finishes only with its receive. An error on one rank ends the waits of all others at once.
 class ThreadComm final : public Communicator {
  public:
-  /// Rank `group.rank` of a group whose members share `hub`.
-  ThreadComm(std::shared_ptr<Hub> hub, Group group);
+  /// Rank `group.rank` of a group whose members share `peers`.
+  ThreadComm(std::shared_ptr<ThreadGroup> peers, Group group);
   const char* transport() const override { return "threads"; }
 
  private:
   Work start(Transfer t) override;
   std::unique_ptr<Communicator> start_split(Group group, int number, int color) override;
-  std::shared_ptr<Hub> hub_;
+  std::shared_ptr<ThreadGroup> peers_;
   int64_t collectives_ = 0;
 };
 

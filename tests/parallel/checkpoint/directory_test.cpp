@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "core/check.h"
 #include "tests/parallel/checkpoint/sharding.h"
@@ -192,6 +194,33 @@ TEST(CheckpointDirectory, AFailureAtAnyOperationKeepsWhatWasThere) {
                   rank == 0);
         EXPECT_GE(seen.size(), rank == 0 ? 15u : 4u);
       }
+}
+
+/// The disk is full for rank 1, and removing takes its time.
+struct FullAndSlow final : Files {
+  int fault(const char* operation, const std::string& path) const override {
+    std::string_view what = operation;
+    if (what == "remove") std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    return what == "write" && path.find("rank1") != path.npos ? ENOSPC : 0;
+  }
+};
+
+// A rank that throws may end its process, and all others with it.
+TEST(CheckpointDirectory, NoRankThrowsBeforeTheFilesOfItsFailureAreGone) {
+  TemporaryDirectory dir;
+  FullAndSlow files;
+  auto thrown = thrown_by_ranks(2, [&](Communicator& ranks) {
+    Part half{.full = {4}, .dim = 0, .begin = 2 * ranks.rank(), .length = 2};
+    try {
+      CheckpointDirectory(dir.path(), ranks, files)
+          .save(20, {{"w", "", half, full({2}, 20, f32, cpu)}}, {});
+    } catch (const Error&) {
+      EXPECT_TRUE(disk().list(dir.path()).empty()) << "seen by rank " << ranks.rank();
+      throw;
+    }
+  });
+  for (const auto& e : thrown)
+    expect_error([&] { std::rethrow_exception(e); }, {"rank1"}, Exit::cannot_write);
 }
 
 TEST(CheckpointDirectory, AFailureWhilePruningOrReadingIsNotDamage) {

@@ -1,4 +1,4 @@
-#include "parallel/comm/processes/lane.h"
+#include "parallel/comm/processes/operation_queue.h"
 
 #include "core/check.h"
 #include "parallel/comm/backoff.h"
@@ -6,55 +6,55 @@
 
 namespace triax::parallel {
 
-Pending::Pending(std::shared_ptr<Lane> lane, Transfer t)
-    : lane_(std::move(lane)), transfer_(std::move(t)) {}
+QueuedOperation::QueuedOperation(std::shared_ptr<OperationQueue> queue, Transfer t)
+    : queue_(std::move(queue)), transfer_(std::move(t)) {}
 
-bool Pending::advance() {
+bool QueuedOperation::advance() {
   if (!finished_) Progress::of_this_thread().poll();
   if (error_) std::rethrow_exception(error_);
-  if (!finished_ && lane_->error()) std::rethrow_exception(lane_->error());
+  if (!finished_ && queue_->error()) std::rethrow_exception(queue_->error());
   if (!finished_) return false;
   transfer_.from = transfer_.to = {};
   return true;
 }
 
-void Pending::wait() {
-  Backoff backoff(lane_->crowded(), lane_->group().time_limit);
+void QueuedOperation::wait() {
+  Backoff backoff(queue_->crowded(), queue_->group().time_limit);
   while (!advance())
     if (!backoff.pause()) {
-      Error error = no_progress(lane_->group(), call(), missing());
-      lane_->spoil(std::make_exception_ptr(error));
+      Error error = no_progress(queue_->group(), call(), missing());
+      queue_->spoil(std::make_exception_ptr(error));
       throw error;
     }
 }
 
-void Pending::abandon(std::exception_ptr error) noexcept { lane_->spoil(error); }
+void QueuedOperation::abandon(std::exception_ptr error) noexcept { queue_->spoil(error); }
 
-Lane::~Lane() {
+OperationQueue::~OperationQueue() {
   if (registered_) Progress::of_this_thread().remove(*this);
 }
 
-Work Lane::add_collective(std::shared_ptr<Pending> p) {
+Work OperationQueue::add_collective(std::shared_ptr<QueuedOperation> p) {
   collectives_.push_back(p);
   return started(p);
 }
 
-Work Lane::add_message(std::shared_ptr<Pending> p) {
+Work OperationQueue::add_message(std::shared_ptr<QueuedOperation> p) {
   messages_.push_back(p);
   return started(p);
 }
 
-Work Lane::started(const std::shared_ptr<Pending>& p) {
+Work OperationQueue::started(const std::shared_ptr<QueuedOperation>& p) {
   if (!std::exchange(registered_, true)) Progress::of_this_thread().add(*this);
   advance();
   return Work(p);
 }
 
-void Lane::spoil(std::exception_ptr error) noexcept {
+void OperationQueue::spoil(std::exception_ptr error) noexcept {
   if (!fault_->error) fault_->error = error;
 }
 
-bool Lane::run(Pending& p) noexcept {
+bool OperationQueue::run(QueuedOperation& p) noexcept {
   try {
     return p.finished_ = p.step();
   } catch (...) {
@@ -63,7 +63,7 @@ bool Lane::run(Pending& p) noexcept {
   }
 }
 
-void Lane::advance() noexcept {
+void OperationQueue::advance() noexcept {
   if (fault_->error) return;
   try {
     for (auto& p : collectives_)

@@ -1,4 +1,4 @@
-#include "parallel/comm/gpu/nccl_watch.h"
+#include "parallel/comm/gpu/nccl_watchdog.h"
 
 #include <algorithm>
 
@@ -34,10 +34,10 @@ Error failed(const Error& why, const Group& group, const Call& call) {
 
 }  // namespace
 
-NcclWatch::NcclWatch(int device, std::function<void(const Error&)> lost)
+NcclWatchdog::NcclWatchdog(int device, std::function<void(const Error&)> lost)
     : lost_(std::move(lost)), thread_([this, device] { run(device); }) {}
 
-NcclWatch::~NcclWatch() {
+NcclWatchdog::~NcclWatchdog() {
   {
     std::lock_guard guard(mutex_);
     over_ = true;
@@ -46,38 +46,38 @@ NcclWatch::~NcclWatch() {
   thread_.join();
 }
 
-void NcclWatch::add(std::weak_ptr<NcclHandle> comm) {
+void NcclWatchdog::add(std::weak_ptr<NcclHandle> comm) {
   std::lock_guard guard(mutex_);
   std::erase_if(comms_, [](auto& c) { return c.expired(); });
   comms_.push_back(std::move(comm));
 }
 
-void NcclWatch::watch(const Call& call, int64_t number, std::shared_ptr<NcclHandle> comm,
-                      std::shared_ptr<cuda::Event> done) {
+void NcclWatchdog::watch(const Call& call, int64_t number, std::shared_ptr<NcclHandle> comm,
+                         std::shared_ptr<cuda::Event> done) {
   std::lock_guard guard(mutex_);
-  auto line =
-      std::find_if(lines_.begin(), lines_.end(), [&](auto& l) { return l.front().comm == comm; });
-  if (line == lines_.end()) line = lines_.insert(line, std::deque<Flight>());
-  line->push_back({call, number, std::move(comm), std::move(done), Clock::now()});
-  if (lines_.size() == 1 && line->size() == 1) changed_.notify_one();
+  auto queue =
+      std::find_if(queues_.begin(), queues_.end(), [&](auto& l) { return l.front().comm == comm; });
+  if (queue == queues_.end()) queue = queues_.insert(queue, std::deque<InFlight>());
+  queue->push_back({call, number, std::move(comm), std::move(done), clock_.seconds()});
+  if (queues_.size() == 1 && queue->size() == 1) changed_.notify_one();
 }
 
-void NcclWatch::check() const {
+void NcclWatchdog::check() const {
   if (!ended_) [[likely]]
     return;
   std::lock_guard guard(mutex_);
   throw Error(*error_);
 }
 
-void NcclWatch::run(int device) {
+void NcclWatchdog::run(int device) {
   std::unique_lock lock(mutex_);
   try {
     cuda::require(cudaSetDevice(device), "cudaSetDevice");
     while (!over_ && !ended_) {
-      if (lines_.empty()) changed_.wait(lock, [&] { return over_ || !lines_.empty(); });
+      if (queues_.empty()) changed_.wait(lock, [&] { return over_ || !queues_.empty(); });
       else changed_.wait_for(lock, between_looks, [&] { return over_; });
-      for (auto& line : lines_) retire(line);
-      std::erase_if(lines_, [](auto& line) { return line.empty(); });
+      for (auto& queue : queues_) retire(queue);
+      std::erase_if(queues_, [](auto& queue) { return queue.empty(); });
     }
   } catch (const Error& e) {
     end(e, lock);
@@ -85,26 +85,25 @@ void NcclWatch::run(int device) {
 }
 
 /// Forgets what is over.
-void NcclWatch::retire(std::deque<Flight>& line) {
-  while (!line.empty()) {
-    Flight& first = line.front();
+void NcclWatchdog::retire(std::deque<InFlight>& queue) {
+  while (!queue.empty()) {
+    InFlight& first = queue.front();
     if (!first.done->done()) return look(first);
-    line.pop_front();
-    if (!line.empty()) line.front().since = std::max(line.front().since, Clock::now());
+    queue.pop_front();
+    if (!queue.empty()) queue.front().since = std::max(queue.front().since, clock_.seconds());
   }
 }
 
-void NcclWatch::look(Flight& f) {
+void NcclWatchdog::look(InFlight& f) {
   const Group& group = f.comm->group();
   ncclResult_t result = f.comm->async_error();
   if (result != ncclSuccess && result != ncclInProgress)
     throw failed(nccl_error(result, "asynchronous", nullptr), group, f.call);
-  std::chrono::duration<double> waited = Clock::now() - f.since;
-  if (waited.count() > group.time_limit) throw stuck(group, f.call, f.number);
+  if (clock_.seconds() - f.since > group.time_limit) throw stuck(group, f.call, f.number);
 }
 
 /// Whoever waits for the GPU goes on when the communicators are aborted, and must find the error.
-void NcclWatch::end(const Error& error, std::unique_lock<std::mutex>& lock) {
+void NcclWatchdog::end(const Error& error, std::unique_lock<std::mutex>& lock) {
   error_ = std::make_unique<Error>(error);
   ended_ = true;
   auto comms = comms_;
@@ -113,7 +112,7 @@ void NcclWatch::end(const Error& error, std::unique_lock<std::mutex>& lock) {
   for (auto& weak : comms)
     if (auto comm = weak.lock()) comm->abort();
   lock.lock();
-  lines_.clear();
+  queues_.clear();
 }
 
 }  // namespace triax::parallel

@@ -8,12 +8,12 @@
 // What operations between processes have in common. Not for users.
 namespace triax::parallel {
 
-class Lane;
+class OperationQueue;
 
 /// An operation that goes on in steps, whenever its rank looks after it.
-class Pending : public Operation {
+class QueuedOperation : public Operation {
  public:
-  Pending(std::shared_ptr<Lane> lane, Transfer t);
+  QueuedOperation(std::shared_ptr<OperationQueue> queue, Transfer t);
   bool advance() final;
   void wait() final;
   void abandon(std::exception_ptr error) noexcept final;
@@ -32,45 +32,45 @@ class Pending : public Operation {
   const Transfer& transfer() const { return transfer_; }
 
  private:
-  friend class Lane;
+  friend class OperationQueue;
   static std::byte* bytes_of(const Tensor& x) {
     return x.defined() ? static_cast<std::byte*>(x.data()) : nullptr;
   }
-  std::shared_ptr<Lane> lane_;
+  std::shared_ptr<OperationQueue> queue_;
   Transfer transfer_;
   bool announced_ = false, finished_ = false;
   std::exception_ptr error_;
 };
 
 /// What one rank has in flight on one communicator: collectives, one after the other, and messages,
-/// side by side. Operations keep the lane alive until they are finished; one that was abandoned
+/// side by side. Operations keep the queue alive until they are finished; one that was abandoned
 /// keeps it, and its tensors, for good, since a peer may still touch them.
-class Lane final : public Engine {
+class OperationQueue final : public Engine {
  public:
   /// `crowded`: ranks that wait must let others run at once.
-  Lane(Group group, std::shared_ptr<Fault> fault, bool crowded)
+  OperationQueue(Group group, std::shared_ptr<Fault> fault, bool crowded)
       : group_(std::move(group)), fault_(std::move(fault)), crowded_(crowded) {}
-  ~Lane() override;
+  ~OperationQueue() override;
 
   const Group& group() const { return group_; }
   bool crowded() const { return crowded_; }
-  Work add_collective(std::shared_ptr<Pending> p);
-  Work add_message(std::shared_ptr<Pending> p);
+  Work add_collective(std::shared_ptr<QueuedOperation> p);
+  Work add_message(std::shared_ptr<QueuedOperation> p);
   void advance() noexcept override;
   /// No later operation can run.
   void spoil(std::exception_ptr error) noexcept;
   std::exception_ptr error() const { return fault_->error; }
-  /// What operations use lives as long as the lane.
+  /// What operations use lives as long as the queue.
   void keep(std::shared_ptr<const void> used) { kept_.push_back(std::move(used)); }
 
  private:
-  Work started(const std::shared_ptr<Pending>& p);
-  static bool run(Pending& p) noexcept;
+  Work started(const std::shared_ptr<QueuedOperation>& p);
+  static bool run(QueuedOperation& p) noexcept;
   Group group_;
   std::shared_ptr<Fault> fault_;
   bool crowded_, registered_ = false;
-  std::deque<std::shared_ptr<Pending>> collectives_;
-  std::vector<std::shared_ptr<Pending>> messages_;
+  std::deque<std::shared_ptr<QueuedOperation>> collectives_;
+  std::vector<std::shared_ptr<QueuedOperation>> messages_;
   std::vector<std::shared_ptr<const void>> kept_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "parallel/comm/call.h"
 #include "parallel/comm/gpu/nccl_handle.h"
+#include "parallel/comm/wait_clock.h"
 
 // What one rank has in flight over NCCL. Not for users; see nccl_comm.h.
 namespace triax::parallel {
@@ -15,13 +16,13 @@ namespace triax::parallel {
 /// waits for ever, and says what went wrong only if asked. The first transfer that fails, or that
 /// has made no progress for its group's time limit since it was started and the one before it on
 /// its communicator was over, ends them all.
-class NcclWatch {
+class NcclWatchdog {
  public:
   /// `device`: the GPU of the transfers. `lost` as NcclOptions has it.
-  NcclWatch(int device, std::function<void(const Error&)> lost);
-  ~NcclWatch();
-  NcclWatch(const NcclWatch&) = delete;
-  NcclWatch& operator=(const NcclWatch&) = delete;
+  NcclWatchdog(int device, std::function<void(const Error&)> lost);
+  ~NcclWatchdog();
+  NcclWatchdog(const NcclWatchdog&) = delete;
+  NcclWatchdog& operator=(const NcclWatchdog&) = delete;
 
   /// To be aborted with the others.
   void add(std::weak_ptr<NcclHandle> comm);
@@ -32,23 +33,23 @@ class NcclWatch {
   void check() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-  struct Flight {
+  struct InFlight {
     Call call;
     int64_t number;
     std::shared_ptr<NcclHandle> comm;
     std::shared_ptr<cuda::Event> done;
-    Clock::time_point since;
+    double since;  // on the clock
   };
   void run(int device);
-  void look(Flight& f);
-  void retire(std::deque<Flight>& line);
+  void look(InFlight& f);
+  void retire(std::deque<InFlight>& queue);
   void end(const Error& error, std::unique_lock<std::mutex>& lock);
 
   std::function<void(const Error&)> lost_;
   mutable std::mutex mutex_;
+  WaitClock clock_;
   std::condition_variable changed_;
-  std::vector<std::deque<Flight>> lines_;  // one for each communicator with something in flight
+  std::vector<std::deque<InFlight>> queues_;  // one for each communicator with something in flight
   std::vector<std::weak_ptr<NcclHandle>> comms_;
   std::unique_ptr<Error> error_;
   std::atomic<bool> ended_ = false;

@@ -1,0 +1,74 @@
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "parallel/comm/communicator.h"
+#include "parallel/comm/threads/rendezvous.h"
+
+// What the ranks of one process share. Not for users; see thread_comm.h.
+namespace triax::parallel {
+
+struct ThreadGroup;
+
+/// Which ranks of the process have returned or failed, which ends the waits of the others.
+class RankStatus {
+ public:
+  explicit RankStatus(int ranks) : ended_(size_t(ranks)) {}
+  /// A rank failed: every wait that can no longer succeed ends with `why`. The first counts.
+  void fail(const std::string& why);
+  /// A rank returned; it will not come to any rendezvous.
+  void end(int rank);
+  bool failed() const { return failed_; }
+  bool ended(int rank) const { return ended_[size_t(rank)]; }
+  std::string why();
+  /// A group whose waits are woken.
+  void add(const std::shared_ptr<ThreadGroup>& group);
+
+ private:
+  void wake();
+  std::mutex mutex_;
+  std::atomic<bool> failed_ = false;
+  std::vector<std::atomic<bool>> ended_;
+  std::string why_;
+  std::vector<std::weak_ptr<ThreadGroup>> groups_;
+};
+
+/// A send or receive that waits for its other side.
+struct PostedMessage {
+  Call call;
+  Transfer transfer;
+  std::shared_ptr<Rendezvous> rendezvous;  ///< once matched
+};
+
+/// What the ranks of one group share.
+struct ThreadGroup {
+  ThreadGroup(Group g, std::shared_ptr<RankStatus> s) : group(std::move(g)), status(std::move(s)) {}
+  const Group group;  ///< its `rank` means nothing
+  const std::shared_ptr<RankStatus> status;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<int64_t, std::shared_ptr<Rendezvous>> collectives;           ///< not yet complete
+  std::map<int, std::vector<std::shared_ptr<PostedMessage>>> messages;  ///< by rank, as posted
+  struct Child {
+    std::shared_ptr<ThreadGroup> group;
+    int left;  ///< members that have not come for it
+  };
+  std::map<std::pair<int, int>, Child> children;  ///< by number of the split and color
+
+  /// Collective number `number` of `rank`.
+  std::shared_ptr<Rendezvous> enter(int rank, int64_t number, const Transfer& t);
+  /// Sends and receives match in posting order, as a stream of NCCL does it: only the oldest of a
+  /// rank can match, and a send is done when its receive is.
+  std::shared_ptr<PostedMessage> post(int rank, const Transfer& t);
+  std::shared_ptr<ThreadGroup> child(const Group& g, int number, int color);
+  void notify();
+
+ private:
+  void match();
+};
+
+}  // namespace triax::parallel

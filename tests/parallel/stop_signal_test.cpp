@@ -1,0 +1,94 @@
+#include "parallel/comm/launch/stop_signal.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+#include <string>
+#include <thread>
+
+namespace triax::parallel {
+namespace {
+
+struct End {
+  int status;
+  std::string said;  ///< on stderr
+};
+
+/// How a process that does `body` ends.
+End end_of(const std::function<void()>& body) {
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    body();
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  End end{};
+  char part[256];
+  for (ssize_t n; (n = ::read(ends[0], part, sizeof part)) > 0;) end.said.append(part, size_t(n));
+  ::close(ends[0]);
+  ::waitpid(child, &end.status, 0);
+  return end;
+}
+
+TEST(StopSignal, OnlyAsksAndEveryThreadSeesIt) {
+  for (int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+    StopSignal stop;
+    EXPECT_FALSE(StopSignal::seen());
+    std::raise(signal);
+    std::thread([] { EXPECT_TRUE(StopSignal::seen()); }).join();
+  }
+  EXPECT_FALSE(StopSignal::seen());
+}
+
+TEST(StopSignal, TheSecondCtrlCSaysTheFarewellAndEnds) {
+  auto interrupted_twice = [](const std::string& farewell) {
+    return end_of([&] {
+      StopSignal stop;
+      StopSignal::set_farewell("an older one");
+      StopSignal::set_farewell(farewell);
+      std::raise(SIGINT);
+      if (!StopSignal::seen()) ::_exit(3);
+      std::raise(SIGINT);
+    });
+  };
+  End end = interrupted_twice("stopped; newest checkpoint: runs/a/step-30\n");
+  EXPECT_TRUE(WIFSIGNALED(end.status));
+  EXPECT_EQ(WTERMSIG(end.status), SIGINT);
+  EXPECT_EQ(end.said, "stopped; newest checkpoint: runs/a/step-30\n");
+  EXPECT_EQ(interrupted_twice("").said, "");
+  EXPECT_EQ(interrupted_twice(std::string(100'000, 'x')).said.size(), StopSignal::max_farewell);
+}
+
+TEST(StopSignal, AFarewellIsForgottenWithIt) {
+  {
+    StopSignal stop;
+    StopSignal::set_farewell("of a run that is over\n");
+  }
+  End end = end_of([] {
+    StopSignal stop;
+    std::raise(SIGINT);
+    std::raise(SIGINT);
+  });
+  EXPECT_EQ(end.said, "");
+}
+
+TEST(StopSignal, AnotherSignalBetweenDoesNotCountAsTheSecond) {
+  End end = end_of([] {
+    StopSignal stop;
+    StopSignal::set_farewell("too early\n");
+    for (int signal : {SIGTERM, SIGINT, SIGTERM, SIGUSR1, SIGUSR1}) std::raise(signal);
+    ::_exit(StopSignal::seen() ? 5 : 4);
+  });
+  EXPECT_TRUE(WIFEXITED(end.status));
+  EXPECT_EQ(WEXITSTATUS(end.status), 5);
+  EXPECT_EQ(end.said, "");
+}
+
+}  // namespace
+}  // namespace triax::parallel

@@ -1,0 +1,97 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "core/random.h"
+#include "nn/norm.h"
+#include "parallel/tensor/embedding.h"
+#include "parallel/tensor/linear.h"
+#include "parallel/tensor/norm.h"
+#include "parallel/train/trainer.h"
+
+/// @file A small classifier and its data, for tests of the trainer.
+namespace triax::test {
+
+/// 16 random features; the class is a function of them.
+struct Noise : nn::Samples {
+  explicit Noise(int64_t count = 256, uint64_t key = 3) : count_(count), key_(key) {}
+  int64_t count() const override { return count_; }
+  nn::Batch batch(std::span<const int64_t> indices) const override {
+    std::vector<float> x;
+    std::vector<int32_t> y;
+    for (int64_t i : indices) {
+      for (uint64_t k = 0; k < 16; ++k)
+        x.push_back(i < 0 ? 0 : float(random::uniform(key_, uint64_t(i), k) - 0.5));
+      y.push_back(i < 0 ? -1 : int32_t(i % 4));
+    }
+    int64_t n = std::ssize(y);
+    return {from_host(x, {n, 16}, cpu), from_host(y, {n}, cpu)};
+  }
+  std::string identity() const override { return fmt::format("noise {} {}", count_, key_); }
+  int64_t count_;
+  uint64_t key_;
+};
+
+struct Rows : nn::Module {  // of this rank
+  explicit Rows(const parallel::TensorParallel& tp) : tp(tp) {}
+  Tensor operator()(const Tensor& x) const { return tp.scatter_rows(x); }
+  parallel::TensorParallel tp;
+};
+
+/// norm(x) + down(relu(up(x))).
+struct Block : nn::Module {
+  explicit Block(const parallel::TensorParallel& tp)
+      : norm(child<parallel::LayerNorm>("norm", 16, tp)),
+        up(child<parallel::ColumnLinear>("up", 16, 32, tp, Split{.std = 0.3})),
+        down(child<parallel::RowLinear>("down", 32, 16, tp, Split{.std = 0.3})) {}
+  Tensor operator()(const Tensor& x) const { return x + down(relu(up(norm(x)))); }
+  using Split = parallel::SplitLinearOptions;
+  parallel::LayerNorm& norm;
+  parallel::ColumnLinear& up;
+  parallel::RowLinear& down;
+};
+
+/// Layers rows, block0, block1, head.
+struct TinyNet : nn::Sequence {
+  explicit TinyNet(const parallel::TensorParallel& tp) {
+    add<Rows>("rows", tp);
+    add<Block>("block0", tp);
+    add<Block>("block1", tp);
+    add<parallel::ClassHead>("head", 4, 16, tp, parallel::VocabularyOptions{.std = 0.3});
+  }
+};
+
+template <class Model = TinyNet> parallel::Task task_of() {
+  return {.build = [](auto& tp) { return std::make_unique<Model>(tp); },
+          .samples = std::make_shared<Noise>(),
+          .held_out = std::make_shared<Noise>(50, 4)};
+}
+
+/// Micro-batches of 8 in a batch of 16.
+inline parallel::TrainOptions tiny_options(parallel::MeshShape mesh = {}) {
+  parallel::TrainOptions o{.steps = 3};
+  o.step.mesh = mesh;
+  o.step.micro_batch = mesh.dp > 1 ? 16 / mesh.dp : 8;
+  o.step.global_batch = 16;
+  return o;
+}
+
+/// What comes of training a few steps, with options that `change` may make others on a rank: empty,
+/// or code and text of the Error.
+inline std::string outcome(
+    const parallel::Task& task, const parallel::TrainOptions& o,
+    const std::function<void(parallel::TrainOptions&, int rank)>& change = {}) {
+  try {
+    parallel::run_worlds(o.step.mesh.size(), [&](parallel::World& world) {
+      parallel::TrainOptions mine = o;
+      if (change) change(mine, world.rank());
+      parallel::Trainer trainer(task, mine, world);
+      for (int i = 0; i < 2; ++i) trainer.step();
+    });
+    return "";
+  } catch (const Error& e) {
+    return fmt::format("{}: {}", int(e.code()), e.what());
+  }
+}
+
+}  // namespace triax::test
