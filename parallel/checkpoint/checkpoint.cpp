@@ -69,8 +69,8 @@ Checkpoint Checkpoint::open(const std::string& path, Communicator& ranks, const 
     check_input(!names.empty(), Exit::not_found, "checkpoint {}: no such directory, or it is empty",
                 path);
     check_input(std::ranges::count(names, manifest_name) > 0, Exit::data,
-                "checkpoint {}: this is not a checkpoint: it has no {}\n  Expected RUN/step-N.", path,
-                manifest_name);
+                "checkpoint {}: this is not a checkpoint: it has no {}\n  Expected RUN/step-N.",
+                path, manifest_name);
     std::string manifest;
     as_damage(path, [&] {
       manifest = files.read(path + "/" + manifest_name, max_manifest_bytes, Links::refuse);
