@@ -51,11 +51,11 @@ def some_text(characters=1600):
 class Run:
     """A program that was started in a session of its own; what is left of it ends with the `with` block."""
 
-    def __init__(self, command, stderr, **environment):
+    def __init__(self, command, stderr, stdout=os.devnull, **environment):
         self.stderr_path = stderr
-        with open(stderr, "wb") as err:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                            stderr=err, env=dict(RANKS_SHARING_CORES, **environment),
+        with open(stderr, "wb") as err, open(stdout, "wb") as out:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                            env=dict(RANKS_SHARING_CORES, **environment),
                                             start_new_session=True)
 
     def __enter__(self):
