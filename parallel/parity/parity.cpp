@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "core/check.h"
+#include "parallel/settings/terminal.h"
 
 namespace triax::parallel {
 namespace {
@@ -41,14 +42,18 @@ ParityBounds free_bounds(const TrainOptions& o) {
 
 double relative(double right, double other) { return std::abs(other - right) / std::abs(right); }
 
+/// On a narrow terminal without the mesh's numbers.
 void print(const Trace& reference, const Trace& run) {
-  fmt::print("step {:>11} {:>11} {:>8} {:>11} {:>11} {:>8}\n", "loss: 1", "mesh", "apart",
-             "norm: 1", "mesh", "apart");
+  bool wide = terminal_columns() >= 80;
+  auto mesh = [&](const std::string& cell) { return wide ? fmt::format(" {:>11}", cell) : ""; };
+  fmt::print("step {:>11}{} {:>8} {:>11}{} {:>8}\n", "loss: 1", mesh("mesh"), "apart", "norm: 1",
+             mesh("mesh"), "apart");
   for (size_t s = 0; s < reference.steps.size(); ++s) {
     const TraceStep &a = reference.steps[s], &b = run.steps[s];
-    fmt::print("{:>4} {:>11.8f} {:>11.8f} {:>8.1e} {:>11.7f} {:>11.7f} {:>8.1e}{}\n", s + 1, a.loss,
-               b.loss, relative(a.loss, b.loss), a.norms[0], b.norms[0],
-               relative(a.norms[0], b.norms[0]), a.skipped ? " skipped" : "");
+    fmt::print("{:>4} {:>11.8f}{} {:>8.1e} {:>11.7f}{} {:>8.1e}{}\n", s + 1, a.loss,
+               mesh(fmt::format("{:.8f}", b.loss)), relative(a.loss, b.loss), a.norms[0],
+               mesh(fmt::format("{:.7f}", b.norms[0])), relative(a.norms[0], b.norms[0]),
+               a.skipped ? " skipped" : "");
   }
 }
 
@@ -94,7 +99,10 @@ std::optional<Difference> compare_with_reference(const Task& task, const TrainOp
 
 Exit parity(const Task& task, TrainOptions o) {
   resolve(o, o.step.mesh.size());
-  fmt::print("parity: {} against one rank, {} steps\n", title(o.step), o.steps);
+  int columns = terminal_columns();
+  fmt::print("{}",
+             folded(fmt::format("parity: {} against one rank, {} steps", title(o.step), o.steps),
+                    columns));
   std::fflush(stdout);
   Trace reference = trace(task, reference_of(o)), led = trace(task, o, &reference);
   auto difference = first_difference(reference, led, o.step.mesh, led_bounds(o));
@@ -107,8 +115,10 @@ Exit parity(const Task& task, TrainOptions o) {
     print(reference, run);
   }
   if (!difference) {
-    fmt::print("EQUAL: loss, norm, {} activations, {} gradients and weights of every step\n",
-               reference.steps.front().activations.size(), reference.parameters.size());
+    auto equal =
+        fmt::format("EQUAL: loss, norm, {} activations, {} gradients and weights of every step",
+                    reference.steps.front().activations.size(), reference.parameters.size());
+    fmt::print("{}", folded(equal, columns));
     return Exit::ok;
   }
   print(*difference);

@@ -25,14 +25,13 @@ void print_head(const Task& task, const PlanOptions& o, const Plan& first) {
   std::string text = task.description;
   text += fmt::format("model: {} layers, {} parameters, {}; {} samples a step\n", layers,
                       parameters, precision(s.dtype), s.global_batch);
-  text += wrapped(
-      fmt::format("{} rank{}, {} per node, of {}: {} memory, {:.3g} TFLOP/s at {:.0f} %, {:.2f} "
-                  "TB/s; {:.0f} GB/s within a node, {:.0f} GB/s between nodes",
-                  ranks, ranks == 1 ? "" : "s", o.per_node, h.name, show_bytes(budget(o)),
-                  (s.dtype == f32 ? h.fp32 : h.low) / 1e12, 100 * efficiency, h.bandwidth / 1e12,
-                  h.link / 1e9, h.network / 1e9),
-      terminal_columns());
-  std::fputs((text + "\n").c_str(), stdout);
+  text += fmt::format(
+      "{} rank{}, {} per node, of {}: {} memory, {:.3g} TFLOP/s at {:.0f} %, {:.2f} "
+      "TB/s; {:.0f} GB/s within a node, {:.0f} GB/s between nodes",
+      ranks, ranks == 1 ? "" : "s", o.per_node, h.name, show_bytes(budget(o)),
+      (s.dtype == f32 ? h.fp32 : h.low) / 1e12, 100 * efficiency, h.bandwidth / 1e12, h.link / 1e9,
+      h.network / 1e9);
+  std::fputs(folded(text, terminal_columns()).c_str(), stdout);
 }
 
 /// What most of a rank's memory is taken by.
@@ -41,11 +40,13 @@ memory::Kind largest(const Demand& d) {
   return memory::Kind(std::max_element(d.peaks.begin(), end) - d.peaks.begin());
 }
 
+/// At most 14 columns, or 32 if there is room.
 std::string verdict(const Plan& p, const PlanOptions& o) {
+  bool room = terminal_columns() >= 80;
   double over = p.need(hardware_named(o.hardware)) - budget(o);
-  if (over <= 0) return fmt::format("fits, {} free", show_bytes(-over));
-  return fmt::format("{} too large, mostly {}", show_bytes(over),
-                     memory::name(largest(p.fullest())));
+  if (over <= 0) return fmt::format("{}{} free", room ? "fits, " : "", show_bytes(-over));
+  std::string most = memory::name(largest(p.fullest()));
+  return fmt::format("{} over{}", show_bytes(over), room ? ", mostly " + most : "");
 }
 
 /// `12.3 ms`, `1.2 s`.
@@ -57,7 +58,7 @@ std::string show_time(double seconds) {
 /// zero in all rows.
 void print_rows(const PlanOptions& o, std::span<const Plan> all) {
   std::vector<memory::Kind> kinds;
-  int room = terminal_columns() - 70;
+  int room = terminal_columns() - 78;
   for (int k = 0; k < memory::kinds; ++k) {
     bool used = std::any_of(all.begin(), all.end(),
                             [&](auto& p) { return p.fullest().peaks[size_t(k)] > 0; });

@@ -103,8 +103,8 @@ class Program {
     if (o.out.empty())
       o.out = on_first(world.host(), [&] { return "runs/" + timestamp() + "-" + own_.name; });
     std::string stages = on_first(world.host(), [&] { return preview(task, o, world); });
-    if (world.rank() == 0)
-      std::fputs((describe(o.step.mesh) + stages + task.description).c_str(), stdout);
+    std::string start = describe(o.step.mesh) + stages + task.description;
+    if (world.rank() == 0) std::fputs(folded(start, terminal_columns()).c_str(), stdout);
     try {
       Trainer trainer(task, o, world);
       if (own_.prepare) own_.prepare(trainer);
@@ -153,8 +153,9 @@ int Program::schedule() {
   if (shape.chunks == 0) shape.chunks = schedule_.schedule.ends_with("interleaved") ? 2 : 1;
   auto timeline =
       make_timeline(schedule_.schedule, train_.step.schedules.at(schedule_.schedule), shape);
-  fmt::print("{}\n", schedule_.json ? timeline_json(timeline)
-                                    : timeline_text(timeline, terminal_columns()));
+  int columns = terminal_columns();
+  fmt::print("{}", schedule_.json ? timeline_json(timeline) + "\n"
+                                  : folded(timeline_text(timeline, columns) + "\n", columns));
   return 0;
 }
 

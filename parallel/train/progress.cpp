@@ -37,7 +37,7 @@ Progress::Progress(Voice voice, int64_t steps, std::string unit)
 
 void Progress::say(const std::string& text) const {
   if (!speaks_) return;
-  std::fputs(text.c_str(), stdout);
+  std::fputs(folded(text, columns_).c_str(), stdout);
   std::fflush(stdout);
 }
 

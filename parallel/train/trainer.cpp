@@ -84,6 +84,7 @@ void Trainer::open() {
     metrics_.emplace(Metrics::Place{options_.metrics, task_.unit, owner}, done_);
     return "";
   });
+  directory_->write_configuration();
 }
 
 void Trainer::on(Callbacks c, On where) {
