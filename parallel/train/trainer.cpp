@@ -65,26 +65,31 @@ Trainer::Trainer(const Task& task, const TrainOptions& o, World& world, StepObse
       step_(mesh_, task.build, options_.step, facts_of(task, options_.step), std::move(observer)),
       progress_(world.rank() == 0 ? Progress::Voice::loud : Progress::Voice::silent, options_.steps,
                 task.unit) {
-  if (!options_.out.empty()) open();
+  if (!options_.out.empty()) open_directory();
   else
     check_input(options_.resume.empty(), Exit::config,
-                "trainer: resume={} without a run "
-                "directory; expected options.out",
+                "trainer: resume={} without a run directory; expected options.out",
                 options_.resume);
+  open_metrics();
 }
 
-void Trainer::open() {
+void Trainer::open_directory() {
   directory_.emplace(RunDirectory::Contents{task_, options_, settings_}, world_.host());
   done_ = directory_->open(step_);
-  auto own = (std::filesystem::path(options_.out) / "metrics.jsonl").string();
+}
+
+/// A file in the run directory, unless the options name another.
+void Trainer::open_metrics() {
+  std::string own =
+      directory_ ? (std::filesystem::path(options_.out) / "metrics.jsonl").string() : "";
   if (options_.metrics.empty()) options_.metrics = own;
+  if (options_.metrics.empty()) return;
   using Owner = Metrics::Place::Owner;
   Owner owner = options_.metrics == own ? Owner::this_run : Owner::unknown;
   on_first(world_.host(), [&] {
     metrics_.emplace(Metrics::Place{options_.metrics, task_.unit, owner}, done_);
     return "";
   });
-  directory_->write_configuration();
 }
 
 void Trainer::on(Callbacks c, On where) {
