@@ -98,7 +98,7 @@ TEST(FeedTest, InOrderCoversAllSamplesOnce) {
       }
       auto blanks = std::erase(seen, -1);
       EXPECT_EQ(int64_t(blanks), 4 * replicas * micros - n);
-      EXPECT_EQ(int64_t(seen.size()), n);
+      ASSERT_EQ(int64_t(seen.size()), n);
       std::set<int64_t> different(seen.begin(), seen.end());
       EXPECT_EQ(int64_t(different.size()), n);
       EXPECT_EQ(*different.begin(), 0);

@@ -76,24 +76,22 @@ TEST(LoaderTest, ReadsBatchesOfAStepAgain) {
   expect_batches({{5, 2}, {5, 0}, {5, 2}, {5, 1}, {4, 2}, {5, 2}, {4, 2}, {5, 0}});
 }
 
-// In ahead: `workers` and two more, and no batch is made twice.
+// Ahead: `workers` and two more.
 TEST(LoaderTest, MakesEachBatchOnceAndNotTooManyAhead) {
   auto samples = std::make_shared<Slow>(31);
   Feed feed(samples, 5, place);
-  {
-    Loader loader(feed, 2);
-    for (int64_t step = 1; step <= 10; ++step)
-      for (int64_t turn = 0; turn < 2; ++turn)
-        for (int64_t micro = 0; micro < place.micros(); ++micro) loader.at(step, micro);
-    auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (samples->asked < 30 + 4 && std::chrono::steady_clock::now() < end)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_EQ(samples->asked, 30 + 4);
-  }
+  Loader loader(feed, 2);
+  for (int64_t step = 1; step <= 10; ++step)
+    for (int64_t turn = 0; turn < 2; ++turn)
+      for (int64_t micro = 0; micro < place.micros(); ++micro) loader.at(step, micro);
+  auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (samples->asked < 30 + 4 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(samples->asked, 30 + 4);
 }
 
-/// Fails from a position on.
+/// Fails where sample 13 is among them.
 struct Failing : Numbers {
   using Numbers::Numbers;
   nn::Batch batch(std::span<const int64_t> indices) const override {
@@ -126,7 +124,7 @@ TEST(LoaderTest, WhatSamplesThrowArrivesWithItsBatch) {
         for (int again = 0; again < 2; ++again)
           expect_error(ask, {"planted: sample 13"}, Exit::data);
       }
-    EXPECT_EQ(failed, 2);  // 60 of the order: sample 13 stands in it once each 31
+    EXPECT_EQ(failed, 2);  // once in each of two epochs
   }
 }
 
