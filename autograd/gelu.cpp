@@ -6,7 +6,7 @@ Tensor record_gelu(Tensor y, const Tensor& x, const Tensor& kept) {
   // The slope needs x alone, so y goes as early as the op that takes it lets it.
   y = record("gelu", std::move(y), {x}, [kept](const Tensor& dy, Into& into) {
     auto [dx, write] = into.at(0, kept);
-    backend(kept).unary_backward(unary_id<functors::Gelu>(), kept, kept, dy, dx, write);
+    backend(kept).unary_backward(Unary::gelu, kept, kept, dy, dx, write);
     return Tensors{dx};
   });
   if (requires_grad(y)) y.meta()->gelu_of = kept;

@@ -73,9 +73,10 @@ Tensor view(const Tensor& x, const Shape& shape);
 Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t length);
 /// Stretch sizes of 1 and add dims in front.
 Tensor expand(const Tensor& x, const Shape& shape);
-/// Along an existing dim; all other sizes equal.
+/// Along an existing dim; all other sizes equal. A braced list has no type by which a call outside
+/// of namespace triax could find this: concat(Tensors{a, b}, 0), or `using triax::concat`.
 Tensor concat(const Tensors& xs, int dim);
-/// Along a new dim; all shapes equal.
+/// Along a new dim; all shapes equal. Called as concat() is.
 Tensor stack(const Tensors& xs, int dim);
 
 // -- Indexing. Index tensors are i32 or i64; values out of range throw, naming value and position.

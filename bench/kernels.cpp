@@ -138,7 +138,7 @@ BENCHMARK(copy_of_memory)->UseRealTime();
 
 void gelu(benchmark::State& state, DType dtype) {
   Tensor x = values({tokens, width}, dtype), y = empty_like(x);
-  for (auto _ : state) backend(cpu).unary(unary_id<functors::Gelu>(), x, y);
+  for (auto _ : state) backend(cpu).unary(Unary::gelu, x, y);
   count_bytes(state, 2.0 * double(x.bytes()));
 }
 BENCHMARK_CAPTURE(gelu, f32, f32)->UseRealTime();
@@ -146,8 +146,7 @@ BENCHMARK_CAPTURE(gelu, bf16, bf16)->UseRealTime();
 
 void gelu_backward(benchmark::State& state, DType dtype) {
   Tensor x = values({tokens, width}, dtype), dx = empty_like(x);
-  for (auto _ : state)
-    backend(cpu).unary_backward(unary_id<functors::Gelu>(), x, x, x, dx, Write::set);
+  for (auto _ : state) backend(cpu).unary_backward(Unary::gelu, x, x, x, dx, Write::set);
   count_bytes(state, 3.0 * double(x.bytes()));
 }
 BENCHMARK_CAPTURE(gelu_backward, f32, f32)->UseRealTime();

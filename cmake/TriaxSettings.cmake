@@ -45,8 +45,15 @@ function(triax_library name)
   triax_warnings(triax_${name})
 endfunction()
 
-# Errors name places as the reader knows them: relative to the repository.
+# Errors name places as the reader knows them: relative to the repository, also where ccache names a
+# source as the compiler's working directory sees it (CCACHE_BASEDIR).
 function(triax_warnings target)
+  set(works_in ${CMAKE_CURRENT_BINARY_DIR})
+  if(CMAKE_GENERATOR MATCHES "Ninja")
+    set(works_in ${CMAKE_BINARY_DIR})
+  endif()
+  cmake_path(RELATIVE_PATH PROJECT_SOURCE_DIR BASE_DIRECTORY ${works_in} OUTPUT_VARIABLE from_there)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=
+    -fmacro-prefix-map=${from_there}/=)
 endfunction()

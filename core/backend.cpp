@@ -27,14 +27,13 @@ void Backend::decide_step(const Tensor& request, const Tensor& totals, const Ten
 }
 
 void matmul_in_steps(Backend& on, const Matmul& p) {
-  constexpr Unary gelu = unary_id<functors::Gelu>();
   if (p.row_sums.defined())
     on.sum(p.a.transpose(0, 1), p.row_sums.view({1, p.row_sums.size(0)}), p.write);
   if (!p.gelu_of.defined()) return on.matmul({p.a, p.b, p.c, p.write});
   bool adds = p.write == Write::add;
   Tensor product = adds ? empty_like(p.c) : p.c;
   on.matmul({p.a, p.b, product});
-  on.unary_backward(gelu, p.gelu_of, p.gelu_of, product, p.c, p.write);
+  on.unary_backward(Unary::gelu, p.gelu_of, p.gelu_of, product, p.c, p.write);
 }
 
 int64_t Attention::heads() const { return qkv.size(1) / (3 * head_dim); }

@@ -2,7 +2,7 @@
 #include <functional>
 #include <memory>
 
-#include "core/functors.h"
+#include "core/functors/list.h"
 #include "core/random.h"
 #include "core/tensor.h"
 #include "core/update.h"

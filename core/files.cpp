@@ -178,7 +178,8 @@ std::vector<std::string> Files::list(const std::string& path) const {
   fs::directory_iterator entry(path, error), end;
   for (; !error && entry != end; entry.increment(error))
     names.push_back(entry->path().filename().string());
-  if (error && error.value() != ENOENT) raise("list", path, error.value(), For::reading);
+  bool missing = error.value() == ENOENT || error.value() == ENOTDIR;
+  if (error && !missing) raise("list", path, error.value(), For::reading);
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -63,7 +63,7 @@ class Files {
 
   /// Is there a directory (not a link to one)?
   bool is_directory(const std::string& path) const;
-  /// Names in a directory, sorted; none if the directory does not exist.
+  /// Names in a directory, sorted; none if there is no directory of that name.
   std::vector<std::string> list(const std::string& path) const;
 
   /// Asked before every operation: the errno it shall fail with, 0 to let it run.

@@ -21,7 +21,8 @@ struct Points : nn::Samples {
     std::vector<float> points;
     std::vector<int32_t> sectors;
     for (int64_t i : indices) {
-      double turn = random::uniform(key_, uint64_t(i), 0), radius = 1 + random::uniform(key_, uint64_t(i), 1);
+      double turn = random::uniform(key_, uint64_t(i), 0),
+             radius = 1 + random::uniform(key_, uint64_t(i), 1);
       double angle = 2 * std::numbers::pi * turn;
       points.push_back(float(radius * std::cos(angle)));
       points.push_back(float(radius * std::sin(angle)));
@@ -36,14 +37,19 @@ struct Points : nn::Samples {
 };
 
 struct Up : nn::Module {  // into the stretch that tensor-parallel ranks split
-  explicit Up(const TensorParallel& tp) : tp(tp), linear(child<parallel::ColumnLinear>("linear", 2, 64, tp, parallel::SplitLinearOptions{.std = 0.5})) {}
+  explicit Up(const TensorParallel& tp)
+      : tp(tp),
+        linear(child<parallel::ColumnLinear>("linear", 2, 64, tp,
+                                             parallel::SplitLinearOptions{.std = 0.5})) {}
   Tensor operator()(const Tensor& x) const { return relu(linear(tp.scatter_rows(x))); }
   TensorParallel tp;
   parallel::ColumnLinear& linear;
 };
 
 struct Down : nn::Module {  // and out of it
-  explicit Down(const TensorParallel& tp) : linear(child<parallel::RowLinear>("linear", 64, 32, tp, parallel::SplitLinearOptions{.std = 0.2})) {}
+  explicit Down(const TensorParallel& tp)
+      : linear(child<parallel::RowLinear>("linear", 64, 32, tp,
+                                          parallel::SplitLinearOptions{.std = 0.2})) {}
   Tensor operator()(const Tensor& x) const { return relu(linear(x)); }
   parallel::RowLinear& linear;
 };
@@ -62,8 +68,9 @@ int main(int argc, char** argv) {
   parallel::Task task{.build = [](auto& tp) { return std::make_unique<Mlp>(tp); },
                       .samples = std::make_shared<Points>(4000, 1),
                       .held_out = std::make_shared<Points>(500, 2)};
-  return parallel::program(argc, argv, {.name = "mesh_mlp",
-                                        .what = "Trains a classifier of points.",
-                                        .train = train,
-                                        .task = [&] { return task; }});
+  return parallel::program(
+      argc, argv,
+      {.name = "mesh_mlp", .what = "Trains a classifier of points.", .train = train, .task = [&] {
+         return task;
+       }});
 }

@@ -14,8 +14,11 @@ struct LinearOptions {
 class Linear : public Module {
  public:
   Linear(int64_t in, int64_t out, const LinearOptions& o = {})
-      : weight_(parameter(
-            {.name = "weight", .full = {out, in}, .init = {.std = o.std}, .shard = o.shard, .decay = true})),
+      : weight_(parameter({.name = "weight",
+                           .full = {out, in},
+                           .init = {.std = o.std},
+                           .shard = o.shard,
+                           .decay = true})),
         bias_(o.bias ? &parameter({.name = "bias", .full = {out}, .shard = o.shard}) : nullptr) {}
 
   Tensor operator()(const Tensor& x) const { return linear(x, weight_, bias()); }

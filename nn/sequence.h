@@ -13,8 +13,8 @@ namespace triax::nn {
 ///     Mlp() { add<Hidden>("up", 32, 64), add<Hidden>("down", 64, 10), add<Loss>("loss"); }
 ///   };
 ///
-/// A layer's call operator has one of the forms (x, batch), (batch), (x). The first layer's x is the
-/// batch's input. The last layer returns the sum of the loss over all targets that count, one
+/// A layer's call operator has one of the forms (x, batch), (batch), (x). The first layer's x is
+/// the batch's input. The last layer returns the sum of the loss over all targets that count, one
 /// element, or, of a batch without target, the prediction.
 class Sequence : public Module {
  public:
@@ -50,8 +50,10 @@ class Sequence : public Module {
 
  private:
   template <class L>
-  static constexpr bool of_input_alone = !requires(L& l, const Tensor& x, const Batch& b) { l(x, b); } &&
-                                         !requires(L& l, const Batch& b) { l(b); };
+  static constexpr bool of_input_alone = !requires(L & l, const Tensor& x, const Batch& b) {
+    l(x, b);
+  }
+  &&!requires(L & l, const Batch& b) { l(b); };
   template <class L> static Tensor call(L& layer, const Tensor& x, const Batch& batch) {
     if constexpr (requires { layer(x, batch); }) return layer(x, batch);
     else if constexpr (requires { layer(batch); }) return layer(batch);

@@ -49,7 +49,8 @@ void LossScaler::restore(const std::string& state) {
   check_input(whole && std::isfinite(scale) && scale > 0 && good >= 0 && left >= 0 && skips >= 0,
               Exit::data, "loss scaler: state `{}`; expected scale, good steps, hysteresis, skips",
               state);
-  if (options_.kind == LossScaleOptions::Kind::dynamic) scale_ = scale;  // a fixed one was asked for
+  if (options_.kind == LossScaleOptions::Kind::dynamic)
+    scale_ = scale;  // a fixed one was asked for
   good_ = good, left_ = left, skips_ = skips;
   exhausted_ = false;
 }

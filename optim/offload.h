@@ -1,7 +1,7 @@
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <string>
-
-#include "optim/state_file.h"
 
 namespace triax::optim {
 
@@ -9,7 +9,7 @@ namespace triax::optim {
 /// "ZeRO-Offload", 2021; Rajbhandari et al., "ZeRO-Infinity", 2021).
 struct Offload {
   /// `off`: where the weights are. `host`: in the host's memory. `file`: in a file of this rank in
-  /// `directory` (StateFile says what is refused).
+  /// `directory` (check_offload_directory() says what is refused).
   enum class To { off, host, file } to = To::off;
   std::string directory = {};
   /// What is updated at once, in elements, where the state is not where the weights are. With a
@@ -17,7 +17,10 @@ struct Offload {
   /// master: 8 or 12 bytes) = 12.6 or 18.9 MB, whatever the model's size.
   int64_t chunk = int64_t(1) << 18;
   size_t window = 6;
-  StateFileOptions::Engine engine = StateFileOptions::Engine::fastest;
 };
+
+/// Throws unless new files can be made in `directory`: Error 66 if there is none, 73 if it is no
+/// directory or cannot be written.
+void check_offload_directory(const std::string& directory);
 
 }  // namespace triax::optim

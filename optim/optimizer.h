@@ -14,8 +14,8 @@ namespace triax::optim {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// One update as `decision` says, a StepDecision on the weights' device (core/update.h). Counts as
-  /// a step, whether it happens or not: see set_steps().
+  /// One update as `decision` says, a StepDecision on the weights' device (core/update.h). Counts
+  /// as a step, whether it happens or not: see set_steps().
   void step(const Tensor& decision) {
     ++steps_;
     apply(decision);

@@ -6,9 +6,11 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "core/check.h"
 #include "core/files.h"
+#include "optim/offload.h"
 
 namespace triax::optim {
 namespace {
@@ -57,22 +59,24 @@ StateFile::Descriptor::~Descriptor() {
   if (value >= 0) ::close(value);
 }
 
-StateFile::StateFile(const StateFileOptions& o) : directory_(o.directory) {
+StateFile::StateFile(std::string directory, uint64_t bytes) : directory_(std::move(directory)) {
   check_offload_directory(directory_);
   file_.value = open_nameless(directory_);
-  int error = o.bytes > 0 ? reserve(file_.value, o.bytes) : 0;
+  int error = bytes > 0 ? reserve(file_.value, bytes) : 0;
   check_input(error == 0, no_room(error) ? Exit::cannot_write : Exit::io,
               "offload: {}: {}; expected room for {} bytes of optimizer state", directory_,
-              reason(error), o.bytes);
+              reason(error), bytes);
   ::fcntl(file_.value, F_SETFL, O_DIRECT);  // if it cannot be, through the page cache
-  using Engine = StateFileOptions::Engine;
-  if (o.engine != Engine::thread) transfers_ = uring_transfers(file_.value, o.most);
-  check(transfers_ || o.engine != Engine::uring, "offload: io_uring is not to be had here");
-  if (!transfers_) transfers_ = thread_transfers(file_.value);
+  thread_ = std::thread([this] { serve(); });
 }
 
 StateFile::~StateFile() {
-  while (!under_way_.empty()) finish_one();
+  {
+    std::lock_guard guard(lock_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
 }
 
 uint64_t StateFile::read(uint64_t offset, void* to, size_t bytes) {
@@ -85,42 +89,56 @@ uint64_t StateFile::write(uint64_t offset, const void* from, size_t bytes) {
 }
 
 uint64_t StateFile::start(const Transfer& t) {
-  under_way_[++last_] = t;
-  transfers_->start(t, last_);
-  return last_;
+  std::lock_guard guard(lock_);
+  waiting_.push_back(t);
+  changed_.notify_all();
+  return ++started_;
 }
 
 void StateFile::wait(uint64_t ticket) {
-  while (under_way_.contains(ticket)) finish_one();
-  if (failure_) throw Error(Exit(failure_->code), failure_->text);
+  std::unique_lock guard(lock_);
+  changed_.wait(guard, [&] { return ended_ >= ticket; });
+  if (failure_) throw *failure_;
+}
+
+/// The thread: all that was started, also what nobody waits for.
+void StateFile::serve() {
+  std::unique_lock guard(lock_);
+  while (true) {
+    changed_.wait(guard, [&] { return closing_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    Transfer t = waiting_.front();
+    waiting_.pop_front();
+    guard.unlock();
+    std::optional<Error> failure = run(t);
+    guard.lock();
+    if (!failure_) failure_ = std::move(failure);
+    ++ended_;
+    changed_.notify_all();
+  }
 }
 
 /// Of a transfer that moved only a part the rest is asked for again: if the file or the disk has
 /// ended, that tells.
-void StateFile::finish_one() {
-  auto [ticket, result] = transfers_->next();
-  Transfer& t = under_way_.at(ticket);
-  if (result == -EINTR || result == -EAGAIN) return transfers_->start(t, ticket);
-  size_t moved = result > 0 ? size_t(result) : 0;
-  bool partly = moved > 0 && moved < t.bytes && moved % block == 0;
-  if (!partly && moved < t.bytes)
-    fail_first(t.kind, result < 0 ? int(-result) : 0, t.offset + moved);
-  if (!partly) {
-    under_way_.erase(ticket);
-    return;
+std::optional<Error> StateFile::run(Transfer t) const {
+  while (t.bytes > 0) {
+    auto at = off_t(t.offset);
+    ssize_t moved = t.kind == Transfer::Kind::read ? ::pread(file_.value, t.data, t.bytes, at)
+                                                   : ::pwrite(file_.value, t.data, t.bytes, at);
+    if (moved < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (moved < 0) return failed(t, errno);
+    t.offset += uint64_t(moved), t.data += moved, t.bytes -= size_t(moved);
+    if (t.bytes > 0 && (moved == 0 || size_t(moved) % block != 0)) return failed(t, 0);
   }
-  t.offset += moved, t.data += moved, t.bytes -= moved;
-  transfers_->start(t, ticket);
+  return std::nullopt;
 }
 
-void StateFile::fail_first(Transfer::Kind kind, int error, uint64_t at) {
-  if (failure_) return;
-  bool reading = kind == Transfer::Kind::read;
-  failure_ = std::make_unique<Failure>(
-      int(no_room(error) ? Exit::cannot_write : Exit::io),
-      fmt::format("offload: {} the file in {} at byte {}: {}; expected it as long as it was made",
-                  reading ? "read" : "write", directory_, at,
-                  error == 0 ? "it ends there" : reason(error)));
+Error StateFile::failed(const Transfer& t, int error) const {
+  return Error(no_room(error) ? Exit::cannot_write : Exit::io,
+               fmt::format("offload: {} the file in {} at byte {}: {}; expected it as long as it "
+                           "was made",
+                           t.kind == Transfer::Kind::read ? "read" : "write", directory_, t.offset,
+                           error == 0 ? "it ends there" : reason(error)));
 }
 
 }  // namespace triax::optim

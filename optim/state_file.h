@@ -1,37 +1,31 @@
 #pragma once
-#include <memory>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
 #include <string>
-#include <unordered_map>
+#include <thread>
 
-#include "optim/transfers.h"
+#include "core/error.h"
 
 namespace triax::optim {
 
-/// Throws unless new files can be made in `directory`: Error 66 if there is none, 73 if it is no
-/// directory or cannot be written.
-void check_offload_directory(const std::string& directory);
-
-struct StateFileOptions {
-  std::string directory;
-  uint64_t bytes;
-  unsigned most = 8;  ///< transfers under way at once
-  /// `fastest`: io_uring where the kernel allows it, else a thread.
-  enum class Engine { fastest, uring, thread } engine = Engine::fastest;
-};
-
 /// A file for one rank's optimizer state (Rajbhandari et al., "ZeRO-Infinity", 2021, section 5),
-/// read and written beside the thread that uses it. It has no name, so that nothing stays behind
-/// however the program ends, and all its bytes are reserved at its beginning, so that a full disk
-/// shows at once (unless the file system cannot reserve). It goes past the page cache, which is
-/// memory too, where the file system allows that. Errors are `offload: ...` with the directory: 66
-/// and 73 as above, 73 also where there is no room, then or while it is written; wait() throws 74
-/// when a transfer fails otherwise or the file is shorter than it was.
+/// read and written by a thread of its own, in the order of the calls, while the caller computes.
+/// It has no name, so that nothing stays behind however the program ends, and all its bytes are
+/// reserved at its beginning, so that a full disk shows at once (unless the file system cannot
+/// reserve). It goes past the page cache, which is memory too, where the file system allows that.
+/// Errors are `offload: ...` with the directory: what check_offload_directory() refuses, 73 also
+/// where there is no room, then or while it is written; wait() throws 74 when a transfer fails
+/// otherwise or the file is shorter than it was.
 class StateFile {
  public:
   /// Offsets, lengths and addresses are multiples of it.
   static constexpr size_t block = 4096;
 
-  explicit StateFile(const StateFileOptions& options);
+  StateFile(std::string directory, uint64_t bytes);
   /// Waits for all that is under way.
   ~StateFile();
   StateFile(const StateFile&) = delete;
@@ -46,23 +40,29 @@ class StateFile {
   void wait(uint64_t ticket);
 
  private:
+  struct Transfer {
+    enum class Kind { read, write } kind;
+    uint64_t offset;
+    std::byte* data;
+    size_t bytes;
+  };
   uint64_t start(const Transfer& t);
-  void finish_one();
-  void fail_first(Transfer::Kind kind, int error, uint64_t at);
+  void serve();
+  std::optional<Error> run(Transfer t) const;
+  Error failed(const Transfer& t, int error) const;
 
   std::string directory_;
   struct Descriptor {
     int value = -1;
     ~Descriptor();
   } file_;
-  std::unique_ptr<Transfers> transfers_;
-  std::unordered_map<uint64_t, Transfer> under_way_;  // what is left of each, by ticket
-  uint64_t last_ = 0;
-  struct Failure {
-    int code;
-    std::string text;
-  };
-  std::unique_ptr<Failure> failure_;
+  std::mutex lock_;  // of what stands below
+  std::condition_variable changed_;
+  std::deque<Transfer> waiting_;
+  uint64_t started_ = 0, ended_ = 0;  // tickets
+  bool closing_ = false;
+  std::optional<Error> failure_;
+  std::thread thread_;  // last: it uses all of the above
 };
 
 }  // namespace triax::optim

@@ -68,11 +68,7 @@ Window::Window(const Offload& offload, Device device, const std::vector<size_t>&
     r.storage->set_hold([this, i](Access access) { return hold(i, access); });
     bytes_ += int64_t(padded(sizes[i]));
   }
-  if (real)
-    file_ = std::make_unique<StateFile>(StateFileOptions{.directory = offload.directory,
-                                                         .bytes = uint64_t(bytes_),
-                                                         .most = unsigned(most_),
-                                                         .engine = offload.engine});
+  if (real) file_ = std::make_unique<StateFile>(offload.directory, uint64_t(bytes_));
   counter_->add(memory::offloaded, bytes_);
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/storage.h"
 #include "optim/offload.h"
+#include "optim/state_file.h"
 
 namespace triax::optim {
 

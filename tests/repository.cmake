@@ -27,6 +27,14 @@ add_test(NAME repository.corpus COMMAND ${Python3_EXECUTABLE}
 add_test(NAME repository.faults_can_be_planted
   COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/faults/check.py ${PROJECT_SOURCE_DIR})
 
+# The recipes of CONTRIBUTING.md, applied to a copy of the repository.
+if(NOT TRIAX_SANITIZE)
+  add_test(NAME repository.recipes COMMAND ${Python3_EXECUTABLE}
+    ${CMAKE_CURRENT_LIST_DIR}/recipes/recipes_test.py ${PROJECT_SOURCE_DIR}
+    ${PROJECT_BINARY_DIR}/recipes ${CMAKE_CXX_COMPILER})
+  set_tests_properties(repository.recipes PROPERTIES PROCESSORS 2 TIMEOUT 1200)
+endif()
+
 # What no_spills.sh takes for a kernel that spills, and for one that may.
 foreach(argument f d)
   add_test(NAME repository.spills_of_${argument}_kernels COMMAND

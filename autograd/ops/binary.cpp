@@ -1,3 +1,5 @@
+#include "core/functors/binary.h"
+
 #include "autograd/ops/common.h"
 
 namespace triax {
@@ -7,21 +9,21 @@ using autograd::sum_to;
 namespace {
 
 /// Without history: `a op b`, broadcast.
-template <class Functor> Tensor apply(const char* name, const Tensor& a, const Tensor& b) {
-  Shape shape = broadcast(name, a.shape(), b.shape());
+template <class Functor> Tensor apply(const Tensor& a, const Tensor& b) {
+  Shape shape = broadcast(Functor::name, a.shape(), b.shape());
   Tensor y = empty(shape, a.dtype(), a.device());
   backend(a).binary(binary_id<Functor>(), a.detach().expand(shape), b.detach().expand(shape), y);
   return y;
 }
 
-template <class Functor> Tensor checked(const char* name, const Tensor& a, const Tensor& b) {
-  autograd::check_float(name, a);
-  autograd::check_same(name, a, b);
-  return apply<Functor>(name, a, b);
+template <class Functor> Tensor checked(const Tensor& a, const Tensor& b) {
+  autograd::check_float(Functor::name, a);
+  autograd::check_same(Functor::name, a, b);
+  return apply<Functor>(a, b);
 }
 
-Tensor mul(const Tensor& a, const Tensor& b) { return apply<functors::Mul>("mul", a, b); }
-Tensor div(const Tensor& a, const Tensor& b) { return apply<functors::Div>("div", a, b); }
+Tensor mul(const Tensor& a, const Tensor& b) { return apply<functors::Mul>(a, b); }
+Tensor div(const Tensor& a, const Tensor& b) { return apply<functors::Div>(a, b); }
 
 Tensor scalar(const Tensor& like, double value) {
   check(like.defined(), "scalar: the other operand is undefined");
@@ -40,14 +42,14 @@ Tensor autograd::sum_to(const Tensor& x, const Shape& shape) {
 }
 
 Tensor operator+(const Tensor& a, const Tensor& b) {
-  Tensor y = checked<functors::Add>("add", a, b);
+  Tensor y = checked<functors::Add>(a, b);
   return record("add", y, {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy) {
     return Tensors{sum_to(dy, sa), sum_to(dy, sb)};
   });
 }
 
 Tensor operator-(const Tensor& a, const Tensor& b) {
-  Tensor y = checked<functors::Sub>("sub", a, b);
+  Tensor y = checked<functors::Sub>(a, b);
   return record("sub", y, {a, b},
                 [sa = a.shape(), sb = b.shape()](const Tensor& dy, autograd::Into& into) {
                   Tensor db = into.wanted(1) ? -sum_to(dy, sb) : Tensor();
@@ -56,7 +58,7 @@ Tensor operator-(const Tensor& a, const Tensor& b) {
 }
 
 Tensor operator*(const Tensor& a, const Tensor& b) {
-  Tensor y = checked<functors::Mul>("mul", a, b);
+  Tensor y = checked<functors::Mul>(a, b);
   return record("mul", y, {a, b},
                 [x = a.detach(), z = b.detach()](const Tensor& dy, autograd::Into& into) {
                   Tensors d(2);
@@ -67,7 +69,7 @@ Tensor operator*(const Tensor& a, const Tensor& b) {
 }
 
 Tensor operator/(const Tensor& a, const Tensor& b) {
-  Tensor y = checked<functors::Div>("div", a, b);
+  Tensor y = checked<functors::Div>(a, b);
   return record(
       "div", y, {a, b},
       [y = y.detach(), sa = a.shape(), z = b.detach()](const Tensor& dy, autograd::Into& into) {

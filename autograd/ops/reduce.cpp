@@ -1,4 +1,5 @@
 #include "autograd/ops/common.h"
+#include "core/functors/binary.h"
 
 namespace triax {
 namespace {

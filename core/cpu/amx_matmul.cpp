@@ -5,6 +5,7 @@
 #include "core/cpu/products.h"
 #include "core/cpu/scratch.h"
 #include "core/cpu/tiles.h"
+#include "core/functors/gelu.h"
 
 // Products of bf16. Strips of b (32 columns) are packed one at a time and stay in the first-level
 // cache while the strips of a block of rows, in the second, pass by. A sum of f32 is what it was

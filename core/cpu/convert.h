@@ -1,5 +1,6 @@
 #pragma once
 #include "core/backend.h"
+#include "core/math.h"
 
 // Helpers for the files compiled per instruction level: everything internal to the file.
 namespace triax::host {

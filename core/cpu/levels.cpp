@@ -15,7 +15,7 @@ namespace triax::host {
 namespace baseline {
 Backend& instance();
 }
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(TRIAX_CPU_BASELINE)
 namespace avx2 {
 Backend& instance();
 }
@@ -33,7 +33,7 @@ struct Level {
   Backend& (*instance)();
 };
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(TRIAX_CPU_BASELINE)
 /// AMX tiles of bf16, once the kernel has granted this process their state (arch_prctl(2)).
 bool tiles_granted() {
 #if defined(__linux__)
@@ -53,7 +53,7 @@ bool tiles_granted() {
 const std::vector<Level>& all_levels() {
   static const std::vector<Level> all = [] {
     std::vector<Level> v{{"baseline", true, &baseline::instance}};
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(TRIAX_CPU_BASELINE)
     __builtin_cpu_init();
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

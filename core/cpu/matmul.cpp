@@ -4,6 +4,7 @@
 #include "core/cpu/onednn.h"
 #include "core/cpu/products.h"
 #include "core/cpu/scratch.h"
+#include "core/functors/gelu.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {
@@ -180,7 +181,7 @@ bool by_library(const Matmul& p) {
 void Cpu::matmul(const Matmul& p) {
   if (p.goes_back()) return matmul_in_steps(*this, p);
   if (by_library(p)) {
-    if (p.before.defined()) unary(unary_id<functors::Gelu>(), p.before, p.c);
+    if (p.before.defined()) unary(Unary::gelu, p.before, p.c);
     return;
   }
   visit_float(p.a.dtype(), [&]<class T>() {

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/functors.h"
+#include "core/math.h"
 
 // Helpers for the files compiled per instruction level: everything internal to the file.
 namespace triax::host {

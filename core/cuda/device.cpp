@@ -6,7 +6,7 @@
 #include "core/cuda/devices.h"
 #include "core/cuda/status.h"
 
-// What a Cuda is on a GPU; emulated.cpp has what it is without one.
+// What a Cuda is on a GPU; tests/cuda/emulation has what it is without one.
 
 namespace triax::cuda {
 
@@ -44,14 +44,16 @@ const int64_t* Cuda::shifted_rows() const { return context(index_).shifted_rows(
 }  // namespace TRIAX_TARGET
 
 Backend& backend_of(int index) {
-  static std::mutex mutex;
-  static std::vector<std::unique_ptr<TRIAX_TARGET::Cuda>> backends;
-  require_device(index);
-  std::lock_guard guard(mutex);
-  if (backends.size() <= size_t(index)) backends.resize(size_t(index) + 1);
-  auto& backend = backends[size_t(index)];
-  if (!backend) backend = std::make_unique<TRIAX_TARGET::Cuda>(index);
-  return *backend;
+  struct Gpu {
+    std::once_flag made;
+    std::unique_ptr<TRIAX_TARGET::Cuda> backend;
+  };
+  // Every op passes here: CUDA is asked once, and a lock is taken once for each GPU.
+  static std::vector<Gpu> gpus{size_t(device_count())};
+  if (index < 0 || size_t(index) >= gpus.size()) require_device(index);  // throws, with the reason
+  Gpu& gpu = gpus.at(size_t(index));
+  std::call_once(gpu.made, [&] { gpu.backend = std::make_unique<TRIAX_TARGET::Cuda>(index); });
+  return *gpu.backend;
 }
 
 }  // namespace triax::cuda

@@ -191,7 +191,6 @@ void multiply_after_bias(Backend& on, const Matmul& p) {
 
 /// gelu of what is kept of the sums.
 void multiply_then_gelu(Backend& on, const Matmul& p) {
-  constexpr Unary gelu = unary_id<functors::Gelu>();
   if (p.write == Write::add) {
     Tensor sums = room(p.c, accumulator(p.c.dtype()));
     on.copy(p.c, sums);
@@ -201,10 +200,10 @@ void multiply_then_gelu(Backend& on, const Matmul& p) {
     on.matmul({p.a, p.b, p.before, Write::set, p.bias});
   }
   if (p.before.dtype() == p.c.dtype() && p.before.is_contiguous() && p.c.is_contiguous())
-    return on.unary(gelu, p.before, p.c);
+    return on.unary(Unary::gelu, p.before, p.c);
   Tensor x = room(p.c, p.c.dtype());
   on.copy(p.before, x);
-  on.unary(gelu, x, x);
+  on.unary(Unary::gelu, x, x);
   on.copy(x, p.c);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 #include "core/cuda/thread.h"
-#include "core/functors.h"
+#include "core/math.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

@@ -12,9 +12,9 @@ struct LlamaConfig {
   int64_t vocab = 0;
 };
 
-/// Pre-norm block of Llama 2 (Touvron et al., 2023): x + attention(norm(x)), then x + swiglu(norm(x)),
-/// with grouped queries. Key-value heads and MLP features are split over the tensor-parallel ranks.
-/// x [rows, width].
+/// Pre-norm block of Llama 2 (Touvron et al., 2023): x + attention(norm(x)), then x +
+/// swiglu(norm(x)), with grouped queries. Key-value heads and MLP features are split over the
+/// tensor-parallel ranks. x [rows, width].
 class LlamaBlock : public triax::nn::Module {
   using Tensor = triax::Tensor;
   using ColumnLinear = triax::parallel::ColumnLinear;
@@ -57,7 +57,8 @@ class LlamaBlock : public triax::nn::Module {
     Tensor qk = rotary_(narrow(p, 3, 0, group_ + 1)), v = narrow(p, 3, group_ + 1, 1);
     triax::Shape full{sequences, tokens, kv_heads_, group_, head_dim_};
     Tensor q = narrow(qk, 3, 0, group_), k = expand(narrow(qk, 3, group_, 1), full);
-    Tensor packed = triax::stack({q, k, expand(v, full)}, 4);  // [.., heads of a group, 3, head_dim]
+    Tensor packed =
+        triax::stack({q, k, expand(v, full)}, 4);  // [.., heads of a group, 3, head_dim]
     packed = view(packed, {rows, kv_heads_ * group_ * 3 * head_dim_});
     return out_(causal_attention(packed, {tokens, head_dim_}));
   }

@@ -11,11 +11,14 @@ int main(int argc, char** argv) {
   text::TextOptions data;
   parallel::TrainOptions train{.lr = {.peak = 2e-3, .low = 2e-4, .warmup = -1, .steps = 0}};
   train.step.schedules["eager-1f1b"] = eager_1f1b;
-  parallel::Settings settings = text::text_settings(data);
-  for (auto [name, field] : {std::pair{"layers", &c.layers}, {"width", &c.width}, {"heads", &c.heads},
-                             {"kv-heads", &c.kv_heads}, {"hidden", &c.hidden}, {"context", &c.context}})
-    settings.push_back({.name = name, .group = "Model", .value = "N", .help = "of the Llama",
-                        .field = field, .range = {1, 1 << 20}});
+  parallel::SettingGroup settings("Model");
+  settings.add("layers", "N", "transformer blocks", &c.layers)
+      .add("width", "N", "embedding size (d_model)", &c.width)
+      .add("heads", "N", "query heads", &c.heads)
+      .add("kv-heads", "N", "key-value heads", &c.kv_heads)
+      .add("hidden", "N", "features of the MLP", &c.hidden)
+      .add("context", "N", "context length in tokens", &c.context)
+      .add(text::text_settings(data));
   auto task = [&] {
     auto text = text::read(data, c.context);
     LlamaConfig model = c;
@@ -24,9 +27,10 @@ int main(int argc, char** argv) {
     task.build = [model](auto& tp) { return std::make_unique<Llama>(model, tp); };
     return task;
   };
-  return parallel::program(argc, argv, {.name = "llama",
-                                        .what = "Trains a Llama on the characters of a text.",
-                                        .train = train,
-                                        .settings = settings,
-                                        .task = task});
+  return parallel::program(argc, argv,
+                           {.name = "llama",
+                            .what = "Trains a Llama on the characters of a text.",
+                            .train = train,
+                            .settings = settings,
+                            .task = task});
 }

@@ -46,23 +46,17 @@ void check_model(const ModelConfig& m) {
 }
 
 parallel::Settings settings(Config& c) {
-  const char* group = "Model";
+  parallel::SettingGroup group("Model");
   ModelConfig& m = c.model;
-  parallel::Settings all{
-      {.name = "layers", .group = group, .value = "N", .help = "transformer blocks",
-       .field = &m.layers, .range = {1, huge}},
-      {.name = "heads", .group = group, .value = "N", .help = "attention heads", .field = &m.heads,
-       .range = {1, huge}},
-      {.name = "width", .group = group, .value = "N", .help = "embedding size (d_model)",
-       .field = &m.width, .range = {1, huge}},
-      {.name = "context", .group = group, .value = "N", .help = "context length in tokens",
-       .field = &m.context, .range = {1, huge}},
-      {.name = "dropout", .group = group, .value = "P", .help = "dropout probability",
-       .field = &m.dropout, .range = {0, 1, true}, .on_resume = OnResume::say},
-      {.name = "vocab", .group = group, .value = "N", .help = "rows of the embedding table",
-       .field = &m.vocab, .range = {0, huge}, .shown = "the tokenizer's", .derived = true}};
-  for (auto& s : text::text_settings(c.text)) all.push_back(s);
-  return all;
+  return group.add("layers", "N", "transformer blocks", &m.layers, {.range = {1, huge}})
+      .add("heads", "N", "attention heads", &m.heads, {.range = {1, huge}})
+      .add("width", "N", "embedding size (d_model)", &m.width, {.range = {1, huge}})
+      .add("context", "N", "context length in tokens", &m.context, {.range = {1, huge}})
+      .add("dropout", "P", "dropout probability", &m.dropout,
+           {.range = {0, 1, true}, .on_resume = OnResume::say})
+      .add("vocab", "N", "rows of the embedding table", &m.vocab,
+           {.range = {0, huge}, .shown = "the tokenizer's", .derived = true})
+      .add(text::text_settings(c.text));
 }
 
 parallel::Task task(const Config& c) {
@@ -72,39 +66,37 @@ parallel::Task task(const Config& c) {
   model.vocab = text::vocabulary(model.vocab, text.tokenizer);
   parallel::Task task = text.task(text::file_of(c.text));
   task.build = [model](auto& tp) { return std::make_unique<Gpt>(model, tp); };
-  task.description += fmt::format("{} blocks, {} heads, width {}, context {}, vocabulary {}\n",
-                                  model.layers, model.heads, model.width, model.context,
-                                  model.vocab);
+  task.description +=
+      fmt::format("{} blocks, {} heads, width {}, context {}, vocabulary {}\n", model.layers,
+                  model.heads, model.width, model.context, model.vocab);
   return task;
 }
 
 parallel::Verb sample_verb(SampleConfig& c) {
-  const char* group = "Sampling";
-  parallel::Settings all{
-      {.name = "checkpoint", .group = group, .value = "DIR",
-       .help = "checkpoint RUN/step-N, or a run directory, whose newest is taken",
-       .field = &c.checkpoint, .shown = "none, must be given"},
-      {.name = "prompt", .group = group, .value = "TEXT", .help = "text to continue",
-       .field = &c.prompt, .shown = "a line break"},
-      {.name = "tokens", .group = group, .value = "N", .help = "tokens to generate",
-       .field = &c.tokens, .range = {0, huge}},
-      {.name = "temperature", .group = group, .value = "X",
-       .help = "divides the logits; 0: always the most likely token", .field = &c.temperature},
-      {.name = "top-k", .group = group, .value = "N",
-       .help = "sample among the N most likely tokens; 0: among all", .field = &c.top_k,
-       .range = {0, huge}},
-      {.name = "seed", .group = group, .value = "N", .help = "random seed of the choices",
-       .field = &c.seed},
-      {.name = "config", .group = "Run", .value = "FILE",
-       .help = "TOML file whose keys are these flags; flags win over it", .field = &c.config,
-       .shown = "none", .key = false},
-      {.name = "pp", .group = "Mesh", .value = "N", .help = "pipeline stages", .field = &c.pp,
-       .range = {1, huge}},
-      {.name = "tp", .group = "Mesh", .value = "N",
-       .help = "tensor-parallel ranks that split each layer", .field = &c.tp, .range = {1, huge}}};
+  parallel::SettingGroup group("Sampling");
+  group
+      .add("checkpoint", "DIR", "checkpoint RUN/step-N, or a run directory, whose newest is taken",
+           &c.checkpoint, {.shown = "none, must be given"})
+      .add("prompt", "TEXT", "text to continue", &c.prompt, {.shown = "a line break"})
+      .add("tokens", "N", "tokens to generate", &c.tokens, {.range = {0, huge}})
+      .add("temperature", "X", "divides the logits; 0: always the most likely token",
+           &c.temperature)
+      .add("top-k", "N", "sample among the N most likely tokens; 0: among all", &c.top_k,
+           {.range = {0, huge}})
+      .add("seed", "N", "random seed of the choices", &c.seed)
+      .add(parallel::SettingGroup("Run").add(
+          "config", "FILE", "TOML file whose keys are these flags; flags win over it", &c.config,
+          {.shown = "none", .key = false}))
+      .add(parallel::SettingGroup("Mesh")
+               .add("pp", "N", "pipeline stages", &c.pp, {.range = {1, huge}})
+               .add("tp", "N", "tensor-parallel ranks that split each layer", &c.tp,
+                    {.range = {1, huge}}));
+  parallel::Settings all = group;
   for (auto& s : parallel::launch_settings(c.launch))
     if (s.name != "nondeterministic") all.push_back(s);
-  return {"sample", "Continues a text with a trained model.", all,
+  return {"sample",
+          "Continues a text with a trained model.",
+          all,
           {"minigpt sample --checkpoint runs/mine --prompt \"Once \" --tokens 100"}};
 }
 

@@ -27,7 +27,9 @@ namespace triax::minigpt {
 class Block : public nn::Module {
  public:
   Block(const ModelConfig& c, const parallel::TensorParallel& tp);
-  Tensor operator()(const Tensor& x, const nn::Batch& batch) const { return run(x, batch, Keep::all); }
+  Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
+    return run(x, batch, Keep::all);
+  }
   /// Keeps neither what attention nor what GELU returns.
   Tensor selective(const Tensor& x, const nn::Batch& batch) const {
     return run(x, batch, Keep::less);

@@ -100,7 +100,8 @@ void sample(const SampleConfig& c, parallel::World& world) {
   for (int64_t i = 0; i < c.tokens; ++i) {
     auto time = std::min(int64_t(text.size()), m.context);
     std::vector<int32_t> window(text.end() - time, text.end());
-    Tensor logits = model.predict({.input = from_host(window, {1, time}, cpu), .first = nn::evaluation});
+    Tensor logits =
+        model.predict({.input = from_host(window, {1, time}, cpu), .first = nn::evaluation});
     auto last = logits.narrow(0, time - 1, 1).narrow(1, 0, tokenizer.size()).to(f64);
     auto next = draw(last.contiguous().to_host<double>(), c, random::uniform(key, uint64_t(i), 0));
     text.push_back(int32_t(next));  // the same on every rank

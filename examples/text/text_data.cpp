@@ -115,12 +115,13 @@ double TextData::unigram_entropy() const {
 
 parallel::Settings text_settings(TextOptions& o) {
   using parallel::OnResume;
-  return {{.name = "data", .group = "Data", .value = "FILE", .help = "text file, UTF-8",
-           .field = &o.data, .shown = "the corpus that was built with triax",
-           .on_resume = OnResume::free, .derived = true},
-          {.name = "val-fraction", .group = "Data", .value = "X",
-           .help = "last part of the text, held out for validation", .field = &o.val_fraction,
-           .range = {0, 1, true}}};
+  return parallel::SettingGroup("Data")
+      .add("data", "FILE", "text file, UTF-8", &o.data,
+           {.shown = "the corpus that was built with triax",
+            .on_resume = OnResume::free,
+            .derived = true})
+      .add("val-fraction", "X", "last part of the text, held out for validation", &o.val_fraction,
+           {.range = {0, 1, true}});
 }
 
 std::string file_of(const TextOptions& o) { return o.data.empty() ? corpus : o.data; }

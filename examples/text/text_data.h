@@ -24,8 +24,8 @@ int64_t vocabulary(int64_t asked, const Tokenizer& tokenizer);
 class Windows : public nn::Samples {
  public:
   using Tokens = std::shared_ptr<const std::vector<int32_t>>;
-  /// Windows begin `stride` apart. Stride 1: one begins at every position of [begin, end) that has a
-  /// whole one. Stride `context`: they cover the range once, the last may be ragged (target -1).
+  /// Windows begin `stride` apart. Stride 1: one begins at every position of [begin, end) that has
+  /// a whole one. Stride `context`: they cover the range once, the last may be ragged (target -1).
   struct Range {
     int64_t begin, end, context, stride = 1;
   };

@@ -1,5 +1,6 @@
 #include "parallel/checkpoint/checkpoint.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -64,8 +65,12 @@ Checkpoint::Checkpoint(std::string path, const Files& files, Manifest manifest)
 
 Checkpoint Checkpoint::open(const std::string& path, Communicator& ranks, const Files& files) {
   std::string text = on_first(ranks, [&] {
-    check_input(!files.list(path).empty(), Exit::not_found,
-                "checkpoint {}: no such directory, or it is empty", path);
+    auto names = files.list(path);
+    check_input(!names.empty(), Exit::not_found, "checkpoint {}: no such directory, or it is empty",
+                path);
+    check_input(std::ranges::count(names, manifest_name) > 0, Exit::data,
+                "checkpoint {}: this is not a checkpoint: it has no {}\n  Expected RUN/step-N.",
+                path, manifest_name);
     std::string manifest;
     as_damage(path, [&] {
       manifest = files.read(path + "/" + manifest_name, max_manifest_bytes, Links::refuse);

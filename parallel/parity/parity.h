@@ -12,10 +12,10 @@ TrainOptions reference_of(TrainOptions o);
 std::optional<Difference> compare_with_reference(const Task& task, const TrainOptions& o,
                                                  const Trace& reference);
 
-/// Trains `task` on one rank and on the mesh of `o` for `o.steps` steps, with ranks that are threads
-/// of this process; prints loss and norm of every step and the first difference: activations of
-/// every layer, loss, gradients, norm, weights, optimizer state. Returns ok or differs. Throws
-/// Error.
+/// Trains `task` on one rank and on the mesh of `o` for `o.steps` steps, with ranks that are
+/// threads of this process; prints loss and norm of every step and the first difference:
+/// activations of every layer, loss, gradients, norm, weights, optimizer state. Returns ok or
+/// differs. Throws Error.
 Exit parity(const Task& task, TrainOptions o);
 
 }  // namespace triax::parallel

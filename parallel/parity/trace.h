@@ -36,8 +36,8 @@ struct Trace {
 };
 
 /// Trains `task` on the mesh of `o`, whose ranks are threads of this process, for `o.steps` steps,
-/// and notes everything. With `lead`, every step starts from the state that `lead` had before it, so
-/// that what differs differs because of this step.
+/// and notes everything. With `lead`, every step starts from the state that `lead` had before it,
+/// so that what differs differs because of this step.
 Trace trace(const Task& task, TrainOptions o, const Trace* lead = nullptr);
 
 }  // namespace triax::parallel

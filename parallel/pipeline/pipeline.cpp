@@ -47,7 +47,8 @@ Pipeline::~Pipeline() = default;
 
 /// A transfer that the two sides see differently would be found only when it happens.
 void Pipeline::agree(Communicator& ring) const {
-  std::string mine = fmt::format("{} chunk{} and sends", chunks_.size(), chunks_.size() == 1 ? "" : "s");
+  std::string mine =
+      fmt::format("{} chunk{} and sends", chunks_.size(), chunks_.size() == 1 ? "" : "s");
   for (auto& b : options_.boundaries) mine += fmt::format(" {} {}", b.shape, b.dtype);
   auto told = gather_text(ring, mine);
   on_first(ring, [&] {

@@ -124,8 +124,7 @@ StepTime step_time(const StepOptions& o, const std::vector<Demand>& stages, cons
     if (t.total() > slowest.total()) slowest = t;
     double hidden = 2. / 3 * t.total() / (o.zero >= Zero::gradients ? 1 : double(o.accumulation()));
     most.data = std::max(most.data, std::max(0., seconds(d.dp, dp, h) - hidden));
-    most.update =
-        std::max(most.update, seconds(d.update, o.dtype, h) + seconds(d.publish, dp, h));
+    most.update = std::max(most.update, seconds(d.update, o.dtype, h) + seconds(d.publish, dp, h));
   }
   slowest.idle = with_waits(o, slowest.total(), h) - slowest.total();
   slowest.data = most.data;

@@ -32,10 +32,10 @@ struct PlanOptions {
   int zero = -1;
   int64_t ranks = 0;  ///< 0: those of the mesh
   std::string hardware = "h100";
-  std::string memory;     ///< of a rank, like 80GB; empty: the hardware's
-  int64_t per_node = 8;   ///< ranks of one node
-  int64_t top = 20;       ///< rows to print
-  bool check = false;     ///< measure a step of the best on threads
+  std::string memory;    ///< of a rank, like 80GB; empty: the hardware's
+  int64_t per_node = 8;  ///< ranks of one node
+  int64_t top = 20;      ///< rows to print
+  bool check = false;    ///< measure a step of the best on threads
 };
 
 /// One way to train, and what it takes.

@@ -23,16 +23,15 @@ void print_head(const Task& task, const PlanOptions& o, const Plan& first) {
   size_t layers = 0;
   for (auto& d : first.stages) parameters += d.parameters, layers += d.layers.size();
   std::string text = task.description;
-  text += fmt::format("model: {} layers, {} parameters, {}; {} samples a step\n", layers, parameters,
-                      precision(s.dtype), s.global_batch);
-  text += wrapped(
-      fmt::format("{} rank{}, {} per node, of {}: {} memory, {:.3g} TFLOP/s at {:.0f} %, {:.2f} "
-                  "TB/s; {:.0f} GB/s within a node, {:.0f} GB/s between nodes",
-                  ranks, ranks == 1 ? "" : "s", o.per_node, h.name, show_bytes(budget(o)),
-                  (s.dtype == f32 ? h.fp32 : h.low) / 1e12, 100 * efficiency, h.bandwidth / 1e12,
-                  h.link / 1e9, h.network / 1e9),
-      terminal_columns());
-  std::fputs((text + "\n").c_str(), stdout);
+  text += fmt::format("model: {} layers, {} parameters, {}; {} samples a step\n", layers,
+                      parameters, precision(s.dtype), s.global_batch);
+  text += fmt::format(
+      "{} rank{}, {} per node, of {}: {} memory, {:.3g} TFLOP/s at {:.0f} %, {:.2f} "
+      "TB/s; {:.0f} GB/s within a node, {:.0f} GB/s between nodes",
+      ranks, ranks == 1 ? "" : "s", o.per_node, h.name, show_bytes(budget(o)),
+      (s.dtype == f32 ? h.fp32 : h.low) / 1e12, 100 * efficiency, h.bandwidth / 1e12, h.link / 1e9,
+      h.network / 1e9);
+  std::fputs(folded(text, terminal_columns()).c_str(), stdout);
 }
 
 /// What most of a rank's memory is taken by.
@@ -41,11 +40,13 @@ memory::Kind largest(const Demand& d) {
   return memory::Kind(std::max_element(d.peaks.begin(), end) - d.peaks.begin());
 }
 
+/// At most 14 columns, or 32 if there is room.
 std::string verdict(const Plan& p, const PlanOptions& o) {
+  bool room = terminal_columns() >= 80;
   double over = p.need(hardware_named(o.hardware)) - budget(o);
-  if (over <= 0) return fmt::format("fits, {} free", show_bytes(-over));
-  return fmt::format("{} too large, mostly {}", show_bytes(over),
-                     memory::name(largest(p.fullest())));
+  if (over <= 0) return fmt::format("{}{} free", room ? "fits, " : "", show_bytes(-over));
+  std::string most = memory::name(largest(p.fullest()));
+  return fmt::format("{} over{}", show_bytes(over), room ? ", mostly " + most : "");
 }
 
 /// `12.3 ms`, `1.2 s`.
@@ -57,23 +58,23 @@ std::string show_time(double seconds) {
 /// zero in all rows.
 void print_rows(const PlanOptions& o, std::span<const Plan> all) {
   std::vector<memory::Kind> kinds;
-  int room = terminal_columns() - 70;
+  int room = terminal_columns() - 78;
   for (int k = 0; k < memory::kinds; ++k) {
     bool used = std::any_of(all.begin(), all.end(),
                             [&](auto& p) { return p.fullest().peaks[size_t(k)] > 0; });
     if (used && (room -= 12) >= 0) kinds.push_back(memory::Kind(k));
   }
-  std::string head = fmt::format("\n{:>12} {:>4} {:>9} {:>9} {:>5}", "dp x pp x tp", "ZeRO", "a step",
-                                 "peak", "idle");
+  std::string head = fmt::format("\n{:>12} {:>4} {:>9} {:>9} {:>5}", "dp x pp x tp", "ZeRO",
+                                 "a step", "peak", "idle");
   for (auto k : kinds) head += fmt::format(" {:>11}", memory::name(k));
   fmt::print("{}\n", head);
   for (const Plan& p : all) {
     const StepOptions& s = p.options.step;
     const Demand& d = p.fullest();
-    std::string row = fmt::format(
-        "{:>12} {:>4} {:>9} {:>9} {:>4.0f}%",
-        fmt::format("{} x {} x {}", s.mesh.dp, s.mesh.pp, s.mesh.tp), int(s.zero),
-        show_time(p.time.total()), show_bytes(double(d.peak)), 100 * p.time.idle / p.time.total());
+    std::string row = fmt::format("{:>12} {:>4} {:>9} {:>9} {:>4.0f}%",
+                                  fmt::format("{} x {} x {}", s.mesh.dp, s.mesh.pp, s.mesh.tp),
+                                  int(s.zero), show_time(p.time.total()),
+                                  show_bytes(double(d.peak)), 100 * p.time.idle / p.time.total());
     for (auto k : kinds) row += fmt::format(" {:>11}", show_bytes(double(d.peaks[size_t(k)])));
     fmt::print("{}  {}\n", row, verdict(p, o));
   }
@@ -121,9 +122,10 @@ void check_against_run(const Task& task, const Plan& p) {
     fmt::print("{:>5}  {:>14} {:>14} {:>7.2f}%\n", i, p.stages[i].peak, found[i].peak,
                100 * (double(p.stages[i].peak) / double(found[i].peak) - 1));
   }
-  fmt::print("tensors of all ranks: {}; the process grew by {}, with libraries' own memory,\n"
-             "stacks, and what the allocator keeps\n",
-             show_bytes(tensors), show_bytes(resident_bytes() - before));
+  fmt::print(
+      "tensors of all ranks: {}; the process grew by {}, with libraries' own memory,\n"
+      "stacks, and what the allocator keeps\n",
+      show_bytes(tensors), show_bytes(resident_bytes() - before));
 }
 
 }  // namespace

@@ -43,9 +43,8 @@ nn::Batch on(Device device, const nn::Batch& b) {
 /// What a rank asked for so far, of `Demand` what grows.
 Demand so_far(const Step& step) {
   const Mesh& mesh = step.mesh();
-  Demand d{.backward = meta_work(),
-           .tp = mesh.tp().ledger().total(),
-           .dp = mesh.dp().ledger().total()};
+  Demand d{
+      .backward = meta_work(), .tp = mesh.tp().ledger().total(), .dp = mesh.dp().ledger().total()};
   for (auto* link : step.replica().pipeline().links()) {
     auto line = link->ledger().total();
     d.links.calls += line.calls, d.links.bytes += line.bytes;
@@ -122,22 +121,18 @@ std::vector<Demand> measure(const Build& build, const nn::Batch& like, const Ste
   return stages;
 }
 
-nn::Batch batch_like(const Task& task, int64_t samples) {
-  std::vector<int64_t> indices;
-  for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
-  return task.samples->batch(indices);
-}
-
 std::string preview(const Task& task, const TrainOptions& o, const World& world) {
   const MeshShape& mesh = o.step.mesh;
   Device device = const_cast<World&>(world).comm().device();
   bool on_gpu = device.kind == Device::Kind::cuda;
   auto stages = foresee(task.build, batch_like(task, o.step.micro_batch), o.step);
   int64_t sharing = world.local_size();  // ranks that this memory is for
-  if (on_gpu) sharing = o.launch.device == "cuda" ? (sharing + gpu_count() - 1) / gpu_count() : sharing;
+  if (on_gpu)
+    sharing = o.launch.device == "cuda" ? (sharing + gpu_count() - 1) / gpu_count() : sharing;
   double largest = 0, all = 0;
   double room = on_gpu ? double(gpu_memory(device.index)) : available_memory();
-  bool beside = o.step.offload == "optimizer" && !on_gpu;  // what is offloaded is in the same memory
+  bool beside =
+      o.step.offload == "optimizer" && !on_gpu;  // what is offloaded is in the same memory
   std::string text;
   for (size_t s = 0; s < stages.size(); ++s) {
     const Demand& d = stages[s];

@@ -23,8 +23,8 @@ struct Demand {
 };
 
 /// Runs one Step of `o`, resolved and checked, on batches like `like`. On a world of MetaComm
-/// nothing is computed and the answer is there at once; on any other it is what the run measured (no
-/// work). Collective.
+/// nothing is computed and the answer is there at once; on any other it is what the run measured
+/// (no work). Collective.
 Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
                 Communicator& world);
 
@@ -40,8 +40,5 @@ std::string preview(const Task& task, const TrainOptions& o, const World& world)
 inline constexpr const char* less_memory =
     "Try a smaller model or --micro-batch, --recompute block, --offload DIR, or --zero 3 on more "
     "machines.";
-
-/// A micro-batch of the task, of its shape and of values that are there.
-nn::Batch batch_like(const Task& task, int64_t samples);
 
 }  // namespace triax::parallel

@@ -56,9 +56,12 @@ class Program {
   int run(int argc, char** argv) {
     bool smaller = argc > 1 && argv[1] == std::string_view("parity");
     if (smaller && own_.parity_defaults) own_.parity_defaults(parity_);
-    CommandLine line{own_.name, "triax 0.1.0, build " + build_id(),
-                     {train_verb(train_, own_), parity_verb(parity_, mesh_, own_),
-                      plan_verb(plan_, own_), schedule_verb(schedule_, train_.step.schedules),
+    CommandLine line{own_.name,
+                     "triax 0.1.0, build " + build_id(),
+                     {train_verb(train_, own_),
+                      parity_verb(parity_, mesh_, own_),
+                      plan_verb(plan_, own_),
+                      schedule_verb(schedule_, train_.step.schedules),
                       {"flags", "Prints the table of all flags, in Markdown.", {}, {}}}};
     for (auto& verb : own_.verbs) line.verbs.insert(line.verbs.begin() + 1, verb.verb);
     std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
@@ -84,7 +87,7 @@ class Program {
     check_launch(train_.launch);
     if (train_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
     std::string config = to_toml(train_verb(train_, own_).settings);  // before anything is derived
-    std::atomic<Exit> result = Exit::ok;  // the same on all ranks
+    std::atomic<Exit> result = Exit::ok;                              // the same on all ranks
     on_ranks(train_.launch, argc, argv, [&](World& world) {
       Task task;
       together(world.host(), [&] { task = own_.task(); });
@@ -100,8 +103,8 @@ class Program {
     if (o.out.empty())
       o.out = on_first(world.host(), [&] { return "runs/" + timestamp() + "-" + own_.name; });
     std::string stages = on_first(world.host(), [&] { return preview(task, o, world); });
-    if (world.rank() == 0)
-      std::fputs((describe(o.step.mesh) + stages + task.description).c_str(), stdout);
+    std::string start = describe(o.step.mesh) + stages + task.description;
+    if (world.rank() == 0) std::fputs(folded(start, terminal_columns()).c_str(), stdout);
     try {
       Trainer trainer(task, o, world);
       if (own_.prepare) own_.prepare(trainer);
@@ -122,11 +125,11 @@ class Program {
   int schedule();
 
   int flags(const CommandLine& line) {
-    std::string page =
-        fmt::format("# The flags of {}\n\nMade by `scripts/cli_docs.sh`; do not edit. Every flag is "
-                    "also a key of the TOML file that\n`--config` names: `--micro-batch 8` is "
-                    "`micro-batch = 8`, `--data FILE` is `data = \"FILE\"`.\n",
-                    own_.name);
+    std::string page = fmt::format(
+        "# The flags of {}\n\nMade by `scripts/cli_docs.sh`; do not edit. Every flag is "
+        "also a key of the TOML file that\n`--config` names: `--micro-batch 8` is "
+        "`micro-batch = 8`, `--data FILE` is `data = \"FILE\"`.\n",
+        own_.name);
     auto add = [&](const Verb& verb) {
       if (!verb.settings.empty()) page += "\n" + markdown(own_.name, verb);
     };
@@ -148,10 +151,11 @@ class Program {
 int Program::schedule() {
   PipelineShape& shape = schedule_.shape;
   if (shape.chunks == 0) shape.chunks = schedule_.schedule.ends_with("interleaved") ? 2 : 1;
-  auto timeline = make_timeline(schedule_.schedule,
-                                train_.step.schedules.at(schedule_.schedule), shape);
-  fmt::print("{}\n", schedule_.json ? timeline_json(timeline)
-                                    : timeline_text(timeline, terminal_columns()));
+  auto timeline =
+      make_timeline(schedule_.schedule, train_.step.schedules.at(schedule_.schedule), shape);
+  int columns = terminal_columns();
+  fmt::print("{}", schedule_.json ? timeline_json(timeline) + "\n"
+                                  : folded(timeline_text(timeline, columns) + "\n", columns));
   return 0;
 }
 
@@ -170,9 +174,8 @@ void on_ranks(const LaunchOptions& o, int& argc, char**& argv,
 }
 
 int program(int argc, char** argv, ProgramOptions options) {
-  return run_main(argc, argv, [&](int argc, char** argv) {
-    return Program(options).run(argc, argv);
-  });
+  return run_main(argc, argv,
+                  [&](int argc, char** argv) { return Program(options).run(argc, argv); });
 }
 
 }  // namespace triax::parallel

@@ -19,10 +19,10 @@ struct OwnVerb {
 
 /// What makes a program of a model and its data.
 struct ProgramOptions {
-  std::string name;                 ///< of the executable
-  std::string what;                 ///< one sentence for --help
-  TrainOptions train = {};          ///< defaults; schedules of the program's own are added here
-  Settings settings = {};           ///< options of the model and the data, bound to the program's
+  std::string name;         ///< of the executable
+  std::string what;         ///< one sentence for --help
+  TrainOptions train = {};  ///< defaults; schedules of the program's own are added here
+  Settings settings = {};   ///< options of the model and the data, bound to the program's
   /// The task, once all options are read. On every rank, or once for ranks that are threads.
   std::function<Task()> task;
   std::function<void(Trainer&)> prepare = {};  ///< on every rank before training: callbacks

@@ -33,25 +33,23 @@ Settings without(Settings all, std::initializer_list<const char*> names) {
 }  // namespace
 
 Verb train_verb(TrainOptions& o, const ProgramOptions& p) {
-  return {"train", p.what,
-          joined({p.settings, optimizer_settings(o), mesh_settings(o.step),
-                  launch_settings(o.launch), run_settings(o), memory_settings(o.step),
-                  checkpoint_settings(o)}),
-          {p.name + " train --steps 500",
-           p.name + " train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2",
-           "mpirun -np 4 " + p.name + " train --tp 2 --zero 1"}};
+  return {
+      "train",
+      p.what,
+      joined({p.settings, optimizer_settings(o), mesh_settings(o.step), launch_settings(o.launch),
+              run_settings(o), memory_settings(o.step), checkpoint_settings(o)}),
+      {p.name + " train --steps 500",
+       p.name + " train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2",
+       "mpirun -np 4 " + p.name + " train --tp 2 --zero 1"}};
 }
 
 Verb parity_verb(TrainOptions& o, std::string& mesh, const ProgramOptions& p) {
-  Setting ranks{.name = "mesh", .group = "Mesh", .value = "DPxPPxTP",
-                .help = "ranks on each axis, which are threads", .field = &mesh};
+  SettingGroup ranks("Mesh");
+  ranks.add("mesh", "DPxPPxTP", "ranks on each axis, which are threads", &mesh);
   return {"parity",
           "Trains on one rank and on a mesh of threads, and finds the first tensor that differs.",
-          joined({p.settings,
-                  {ranks},
-                  without(mesh_settings(o.step), {"dp", "pp", "tp"}),
-                  optimizer_settings(o),
-                  memory_settings(o.step),
+          joined({p.settings, ranks, without(mesh_settings(o.step), {"dp", "pp", "tp"}),
+                  optimizer_settings(o), memory_settings(o.step),
                   only(run_settings(o), {"config", "seed", "precision", "loss-scale", "workers"}),
                   only(launch_settings(o.launch), {"device"})}),
           {p.name + " parity --mesh 2x2x2 --zero 3 --schedule zb-h1",
@@ -59,54 +57,43 @@ Verb parity_verb(TrainOptions& o, std::string& mesh, const ProgramOptions& p) {
 }
 
 Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
-  const char* group = "Plan";
-  Settings own{
-      {.name = "ranks", .group = group, .value = "N", .help = "ranks to plan for",
-       .field = &o.ranks, .range = {0, 65536}, .shown = "those of the mesh"},
-      {.name = "hardware", .group = group, .value = "NAME",
-       .help = "what a rank runs on: cpu (one core), a100, h100, h200", .field = &o.hardware,
-       .choices = hardware_names()},
-      {.name = "memory", .group = group, .value = "SIZE", .help = "of one rank, like 80GB",
-       .field = &o.memory, .shown = "the hardware's"},
-      {.name = "node", .group = group, .value = "N", .help = "ranks (GPUs) per node",
-       .field = &o.per_node, .range = {1, 65536}},
-      {.name = "top", .group = group, .value = "N", .help = "rows to print", .field = &o.top,
-       .range = {1, huge}},
-      {.name = "check", .group = group,
-       .help = "measure the best plan: run one step on threads here and compare memory",
-       .field = &o.check},
-      {.name = "zero", .group = "Mesh", .value = "0|1|2|3",
-       .help = "ZeRO stage: what dp shards; 1 optimizer state, 2 gradients too, 3 weights too",
-       .field = &o.zero, .range = {-1, 3}, .shown = "all are tried"},
-  };
+  SettingGroup own("Plan"), zero("Mesh");
+  own.add("ranks", "N", "ranks to plan for", &o.ranks,
+          {.range = {0, 65536}, .shown = "those of the mesh"})
+      .add("hardware", "NAME", "what a rank runs on: cpu (one core), a100, h100, h200", &o.hardware,
+           {.choices = hardware_names()})
+      .add("memory", "SIZE", "of one rank, like 80GB", &o.memory, {.shown = "the hardware's"})
+      .add("node", "N", "ranks (GPUs) per node", &o.per_node, {.range = {1, 65536}})
+      .add("top", "N", "rows to print", &o.top, {.range = {1, huge}})
+      .add("check", "", "measure the best plan: run one step on threads here and compare memory",
+           &o.check);
+  zero.add("zero", "0|1|2|3",
+           "ZeRO stage: what dp shards; 1 optimizer state, 2 gradients too, 3 weights too", &o.zero,
+           {.range = {-1, 3}, .shown = "all are tried"});
   Settings mesh = without(mesh_settings(o.train.step), {"zero"});
   for (Setting& s : mesh)
     if (s.name == "dp" || s.name == "pp" || s.name == "tp")
       s.range.min = 0, s.shown = "all that the ranks allow";
   Settings batch = only(optimizer_settings(o.train), {"micro-batch", "global-batch"});
   batch.back().shown = "micro-batch x ranks";
-  return {"plan", "Predicts memory and time of a step for every mesh that the ranks allow.",
-          joined({own, p.settings, mesh, memory_settings(o.train.step), batch,
+  return {"plan",
+          "Predicts memory and time of a step for every mesh that the ranks allow.",
+          joined({own, zero, p.settings, mesh, memory_settings(o.train.step), batch,
                   only(run_settings(o.train), {"precision", "config"})}),
           {p.name + " plan --ranks 64 --hardware h100 --precision bf16 --global-batch 512"}};
 }
 
 Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
-  const char* group = "Schedule";
+  SettingGroup group("Schedule");
   std::vector<std::string> names;
   for (auto& [name, schedule] : schedules) names.push_back(name);
   return {"schedule", "Shows what every pipeline stage does when.",
-          {{.name = "schedule", .group = group, .value = "NAME", .help = "which",
-            .field = &o.schedule, .choices = names},
-           {.name = "pp", .group = group, .value = "N", .help = "pipeline stages",
-            .field = &o.shape.stages, .range = {1, 1024}},
-           {.name = "chunks", .group = group, .value = "N", .help = "model chunks on each stage",
-            .field = &o.shape.chunks, .range = {0, 64}, .shown = "2 if interleaved, else 1"},
-           {.name = "micros", .group = group, .value = "N", .help = "micro-batches",
-            .field = &o.shape.micros, .range = {1, 4096}},
-           {.name = "json", .group = group, .help = "print JSON for scripts/draw.py",
-            .field = &o.json}},
-          {}};
+          group.add("schedule", "NAME", "which", &o.schedule, {.choices = names})
+              .add("pp", "N", "pipeline stages", &o.shape.stages, {.range = {1, 1024}})
+              .add("chunks", "N", "model chunks on each stage", &o.shape.chunks,
+                   {.range = {0, 64}, .shown = "2 if interleaved, else 1"})
+              .add("micros", "N", "micro-batches", &o.shape.micros, {.range = {1, 4096}})
+              .add("json", "", "print JSON for scripts/draw.py", &o.json)};
 }
 
 MeshShape mesh_of(const std::string& text) {
@@ -122,6 +109,8 @@ MeshShape mesh_of(const std::string& text) {
                 printable(text));
     left = left.substr(size_t(end - left.data()) + (last ? 0 : 1));
   }
+  check_input(shape.size() <= 4096, Exit::config,
+              "mesh `{}`; expected dp x pp x tp of at most 4096 ranks", printable(text));
   return shape;
 }
 

@@ -65,6 +65,36 @@ struct Setting {
 };
 using Settings = std::vector<Setting>;
 
+/// What most settings need not say.
+struct SettingTraits {
+  Range range = {};
+  std::vector<std::string> choices = {};
+  std::string shown = {};
+  OnResume on_resume = OnResume::refuse;
+  bool derived = false, saved = true, key = true;
+};
+/// Settings under one heading of --help, one call each.
+class SettingGroup {
+ public:
+  explicit SettingGroup(std::string heading) : heading_(std::move(heading)) {}
+  SettingGroup& add(std::string name, std::string value, std::string help,
+                    decltype(Setting::field) field, const SettingTraits& t = {}) {
+    all_.push_back({std::move(name), heading_, std::move(value), std::move(help), std::move(field),
+                    t.range, t.choices, t.shown, t.key, t.on_resume, t.derived, t.saved});
+    return *this;
+  }
+  /// Settings of another heading.
+  SettingGroup& add(const Settings& more) {
+    all_.insert(all_.end(), more.begin(), more.end());
+    return *this;
+  }
+  operator const Settings&() const { return all_; }
+
+ private:
+  std::string heading_;
+  Settings all_;
+};
+
 /// Where a value comes from: what begins a message about it, and the code it is refused with.
 struct Origin {
   Exit code;

@@ -64,4 +64,24 @@ std::string wrapped(std::string_view text, int columns, int indent) {
   return lines;
 }
 
+std::string folded(std::string_view text, int columns) {
+  std::string lines;
+  while (!text.empty()) {
+    size_t end = std::min(text.find('\n'), text.size());
+    std::string line(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    size_t indent = std::min(line.find_first_not_of(' '), line.size()) + 2;
+    while (columns_of(line) > columns) {
+      size_t cut = line.rfind(' ', bytes_of(line, columns));
+      if (cut == line.npos || cut < indent) cut = line.find(' ', indent);
+      if (cut == line.npos) break;
+      lines += line.substr(0, cut) + '\n';
+      line = std::string(indent, ' ') +
+             line.substr(std::min(line.find_first_not_of(' ', cut), line.size()));
+    }
+    lines += line + '\n';
+  }
+  return lines;
+}
+
 }  // namespace triax::parallel

@@ -13,4 +13,8 @@ int terminal_columns(int descriptor = 1);
 /// taken, the others are indented.
 std::string wrapped(std::string_view text, int columns, int indent = 0);
 
+/// Whole lines of text, those of more than `columns` columns broken at spaces; what follows is
+/// indented by two columns more. Other lines, and words of any length, stay as they are.
+std::string folded(std::string_view text, int columns);
+
 }  // namespace triax::parallel

@@ -71,9 +71,7 @@ struct TokenLayer : VocabularyEmbedding {
 /// Last layer of a classifier, with the classes split over the ranks. x [rows, width].
 struct ClassHead : VocabularyEmbedding {
   using VocabularyEmbedding::VocabularyEmbedding;
-  Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
-    return loss(x, batch.target);
-  }
+  Tensor operator()(const Tensor& x, const nn::Batch& batch) const { return loss(x, batch.target); }
 };
 
 }  // namespace triax::parallel

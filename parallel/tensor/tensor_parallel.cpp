@@ -8,14 +8,16 @@
 namespace triax::parallel {
 
 nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
-  check(unit >= 1 && length % unit == 0, "tensor parallel: {} features in units of {}; expected a multiple", length, unit);
+  check(unit >= 1 && length % unit == 0,
+        "tensor parallel: {} features in units of {}; expected a multiple", length, unit);
   if (size() == 1) return {};
   int64_t units = length / unit;
   if (units % size() != 0) {
     std::vector<int64_t> valid;
     for (int64_t n = 1; n <= units && valid.size() < 12; ++n)
       if (units % n == 0) valid.push_back(n);
-    std::string what = unit == 1 ? "features" : fmt::format("units of {} features, such as heads", unit);
+    std::string what =
+        unit == 1 ? "features" : fmt::format("units of {} features, such as heads", unit);
     fail(Exit::config, "tensor parallel: tp={} does not divide {} {}\n  Valid tp for them: {}.",
          size(), units, what, fmt::join(valid, ", "));
   }

@@ -6,8 +6,8 @@
 
 namespace triax::parallel {
 
-/// Which samples a rank gets. The samples of a step are cut over micro-batches, then replicas: which
-/// they are depends on the step alone, not on the mesh.
+/// Which samples a rank gets. The samples of a step are cut over micro-batches, then replicas:
+/// which they are depends on the step alone, not on the mesh.
 class Feed {
  public:
   struct Place {

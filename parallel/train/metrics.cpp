@@ -39,8 +39,8 @@ void Metrics::keep_until(int64_t step) const {
   int64_t number = 0;
   for (std::string line; step > 0 && std::getline(old, line) && !old.eof();) {
     auto record = nlohmann::json::parse(line, nullptr, false);
-    bool whole = record.is_object() && record.contains("step") &&
-                 record["step"].is_number_integer();
+    bool whole =
+        record.is_object() && record.contains("step") && record["step"].is_number_integer();
     check_input(whole, Exit::data,
                 "metrics: {}:{} is no record of a step; expected a JSON object with an integer "
                 "`step`\n  Move the file away, or choose another --metrics.",

@@ -19,9 +19,9 @@ struct StepRecord {
 class Metrics {
  public:
   /// `unit`: what a step's weight counts. `owned`: the file lies in this run's own directory. Keeps
-  /// the lines of steps up to `step`, the one that was resumed from (0: a fresh start). Throws Error
-  /// 65, naming file and line, for a file that is none of metrics, 78 for a file of another run,
-  /// 73 if it cannot be written.
+  /// the lines of steps up to `step`, the one that was resumed from (0: a fresh start). Throws
+  /// Error 65, naming file and line, for a file that is none of metrics, 78 for a file of another
+  /// run, 73 if it cannot be written.
   struct Place {
     std::string path, unit;
     enum class Owner { this_run, unknown } owner = Owner::unknown;

@@ -46,8 +46,8 @@ void check_graph(const TrainOptions& o) {
 
 void check_mesh(const MeshShape& m, int64_t ranks,
                 const std::function<bool(const MeshShape&)>& fits) {
-  bool sane = m.dp >= 1 && m.pp >= 1 && m.tp >= 1 && m.dp <= 1 << 20 && m.pp <= 1 << 20 &&
-              m.tp <= 1 << 20;
+  bool sane =
+      m.dp >= 1 && m.pp >= 1 && m.tp >= 1 && m.dp <= 1 << 20 && m.pp <= 1 << 20 && m.tp <= 1 << 20;
   int64_t product = sane ? int64_t(m.dp) * m.pp * m.tp : 0;
   check_input(sane && product == ranks, Exit::config,
               "mesh: dp {} * pp {} * tp {} = {} does not equal the {} rank{} started\n{}\n"
@@ -75,8 +75,9 @@ void check_recompute(const StepOptions& o) {
   check_input(o.mesh.tp > 1 && !o.sequence_parallel, Exit::config,
               "recompute=block-split with {}\n  {}. Valid: off, selective, block.",
               o.mesh.tp > 1 ? "sequence-parallel" : "tp=1",
-              o.mesh.tp > 1 ? "Each rank has only its rows of a block's input: they are sharded already"
-                            : "There are no ranks to shard a block's input over");
+              o.mesh.tp > 1
+                  ? "Each rank has only its rows of a block's input: they are sharded already"
+                  : "There are no ranks to shard a block's input over");
 }
 
 void check_schedule_name(const StepOptions& o) {

@@ -30,8 +30,8 @@ struct StepOptions {
   Zero zero = Zero::off;
   std::string schedule = "1f1b";
   Schedules schedules = built_in_schedules();
-  int chunks = 0;         ///< of a pipeline stage; 0: 2 for the interleaved schedules, else 1
-  std::string placement;  ///< layers on each virtual stage, `3,3,2`; empty: balanced by cost
+  int chunks = 0;            ///< of a pipeline stage; 0: 2 for the interleaved schedules, else 1
+  std::string placement;     ///< layers on each virtual stage, `3,3,2`; empty: balanced by cost
   int64_t micro_batch = 12;  ///< samples in a micro-batch of one replica
   int64_t global_batch = 0;  ///< samples in a step over all replicas; 0: micro_batch * dp
   DType dtype = f32;         ///< of weights and activations
@@ -40,7 +40,7 @@ struct StepOptions {
   int64_t seed = 1;  ///< of weights, dropout and the order of samples
   double clip = 1;   ///< largest gradient norm; 0: no clipping
   optim::AdamWOptions adamw = {.beta2 = 0.99};
-  std::string offload = "off";         ///< of AdamW's state: off, optimizer (host memory), or a directory
+  std::string offload = "off";  ///< of AdamW's state: off, optimizer (host memory), or a directory
   optim::MakeOptimizer optimizer = {};  ///< another optimizer in AdamW's place
   bool graph = false;                   ///< capture the step as a CUDA graph and replay it
   nn::Purpose purpose = nn::Purpose::training;

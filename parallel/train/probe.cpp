@@ -76,8 +76,8 @@ int64_t Facts::rows_of_sample() const {
 }
 
 const LayerFacts& Facts::of(const std::string& layer) const {
-  auto found = std::find_if(layers_.begin(), layers_.end(),
-                            [&](auto& f) { return f.name == layer; });
+  auto found =
+      std::find_if(layers_.begin(), layers_.end(), [&](auto& f) { return f.name == layer; });
   check(found != layers_.end(), "probe: no layer {}", layer);
   return *found;
 }
@@ -104,7 +104,10 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
       KernelWork middle = meta_work();
       if (requires_grad(y)) backward(without_values(y), zeros(y.shape(), y.dtype(), y.device()));
       KernelWork end = meta_work();
-      facts.layers_.push_back({layer.name, middle - start, end - middle, end.kernels - start.kernels,
+      facts.layers_.push_back({layer.name,
+                               middle - start,
+                               end - middle,
+                               end.kernels - start.kernels,
                                {y.shape(), y.dtype()}});
       x = y;
     } catch (const Error& e) {

@@ -37,30 +37,31 @@ Progress::Progress(Voice voice, int64_t steps, std::string unit)
 
 void Progress::say(const std::string& text) const {
   if (!speaks_) return;
-  std::fputs(text.c_str(), stdout);
+  std::fputs(folded(text, columns_).c_str(), stdout);
   std::fflush(stdout);
 }
 
 void Progress::step(const StepRecord& record) {
   const StepResult& r = record.result;
   double took = record.seconds;  // a validation is no part of the estimate of the time left
-  if (!record.val_loss) mean_seconds_ = mean_seconds_ == 0 ? took : 0.95 * mean_seconds_ + 0.05 * took;
+  if (!record.val_loss)
+    mean_seconds_ = mean_seconds_ == 0 ? took : 0.95 * mean_seconds_ + 0.05 * took;
   bool wanted = r.step == 1 || r.step == steps_ || record.val_loss || r.skipped;
   auto now = Clock::now();
   if (!speaks_ || (!wanted && now - last_line_ < std::chrono::seconds(2))) return;
   last_line_ = now;
   double pace = mean_seconds_ > 0 ? mean_seconds_ : took;
-  std::string skipped = r.skipped ? fmt::format("skipped: loss scale {:g} overflowed in {}",
-                                                r.loss_scale, r.overflow)
-                                  : "";
+  std::string skipped =
+      r.skipped ? fmt::format("skipped: loss scale {:g} overflowed in {}", r.loss_scale, r.overflow)
+                : "";
   std::string val = record.val_loss ? fmt::format("val loss {:.4f}", *record.val_loss) : "";
-  std::string line = fitted(
-      {fmt::format("step {:>{}}/{}", r.step, std::to_string(steps_).size(), steps_),
-       fmt::format("loss {:.4f}", r.loss), val,
-       fmt::format("{:>6.0f} {}/s", r.weight / pace, unit_),
-       fmt::format("{} left", duration(pace * double(steps_ - r.step))),
-       fmt::format("norm {:.3f}", r.grad_norm), fmt::format("lr {:.1e}", r.lr)},
-      columns_);
+  std::string line =
+      fitted({fmt::format("step {:>{}}/{}", r.step, std::to_string(steps_).size(), steps_),
+              fmt::format("loss {:.4f}", r.loss), val,
+              fmt::format("{:>6.0f} {}/s", r.weight / pace, unit_),
+              fmt::format("{} left", duration(pace * double(steps_ - r.step))),
+              fmt::format("norm {:.3f}", r.grad_norm), fmt::format("lr {:.1e}", r.lr)},
+             columns_);
   say(line + "\n" + (skipped.empty() ? "" : "  " + skipped + "\n"));
 }
 

@@ -77,8 +77,9 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
       chunks_(layers_of_stage(prepared(observer), counts_, o.pipeline(), mesh.pp().rank())),
       data_(*model_, chunks_, mesh,
             {.dtype = o.dtype, .seed = uint64_t(o.seed), .zero = o.zero, .purpose = o.purpose}),
-      pipeline_(mesh, chunks_,
-                {.schedule = o.schedules.at(o.schedule), .boundaries = boundaries(facts_, counts_)}) {
+      pipeline_(
+          mesh, chunks_,
+          {.schedule = o.schedules.at(o.schedule), .boundaries = boundaries(facts_, counts_)}) {
   check(facts_.options() == probe_options(o), "replica: facts of another mesh or precision");
 }
 
@@ -92,8 +93,8 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
     if (options_.recompute == Recompute::selective && layer.selective)
       layer.run = layer.selective, selects = true;
     if (options_.recompute >= Recompute::block && i > 0 && i + 1 < layers.size())
-      layer.run = recomputed(layer.run,
-                             options_.recompute == Recompute::block_split ? tp_.split() : Packing{});
+      layer.run = recomputed(
+          layer.run, options_.recompute == Recompute::block_split ? tp_.split() : Packing{});
     if (!observer) continue;
     layer.run = observed(layer, observer);
     layer.reads_batch = true;  // which batch it is tells the observer where rows belong
@@ -107,8 +108,8 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
 /// The ranks of a tensor-parallel group all see the loss; the first reports it.
 PipelineRun Replica::collect(const Tensor& loss, int64_t micros, const Batches& batches) const {
   return {.micros = int(micros),
-          .batch = [&batches, device = loss.device()](
-                       int micro) { return nn::to(batches(micro), device); },
+          .batch = [&batches,
+                    device = loss.device()](int micro) { return nn::to(batches(micro), device); },
           .output =
               [loss, this](int, const Tensor& sum) {
                 if (tp_.rank() == 0) backend(loss).accumulate(sum.detach().view({1}), loss);

@@ -55,13 +55,19 @@ int64_t RunDirectory::open(Step& step) {
     refuse_newer_than(number);
     disk().make_directory(path());
     lock();
+    return "";
+  });
+  checkpoints_.remove_leftovers();
+  return number;
+}
+
+void RunDirectory::write_configuration() {
+  on_first(ranks_, [&] {
     replace_file(path() + "/config.toml", contents_.task.config);
     for (auto& [name, text] : contents_.task.attachments)
       replace_file(path() + "/" + name + ".json", text);
     return "";
   });
-  checkpoints_.remove_leftovers();
-  return number;
 }
 
 /// A run that began below them would leave checkpoints of two histories side by side, and pruning

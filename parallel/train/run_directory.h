@@ -27,12 +27,14 @@ class RunDirectory {
   RunDirectory(const Contents& contents, Communicator& host);
 
   const std::string& path() const { return checkpoints_.path(); }
-  /// Collective. Loads what `resume` says into `step`, then makes the directory and writes
-  /// config.toml and the attachments. Returns the step of the checkpoint, 0 if training starts
-  /// afresh. Throws the same Error on every rank: 78 if the checkpoint is of another model or data,
-  /// if the directory holds a later one or another job holds the directory; 73 if it cannot be
-  /// written. A run that is refused changes nothing.
+  /// Collective. Loads what `resume` says into `step`, then makes the directory. Returns the step
+  /// of the checkpoint, 0 if training starts afresh. Throws the same Error on every rank: 78 if the
+  /// checkpoint is of another model or data, if the directory holds a later one or another job
+  /// holds the directory; 73 if it cannot be written. A run that is refused changes nothing.
   int64_t open(Step& step);
+  /// Collective, after open(), once nothing can refuse the run any more: config.toml and the
+  /// attachments.
+  void write_configuration();
   /// Settings that the checkpoint was made with another value of, a line each; after open().
   const std::vector<std::string>& changes() const { return changes_; }
   /// Collective. Saves a checkpoint, then drops all but the newest `keep`.

@@ -10,8 +10,7 @@
 
 namespace triax::parallel {
 
-Step::Step(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts,
-           StepObserver observer)
+Step::Step(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts, StepObserver observer)
     : options_(o),
       observer_(std::move(observer)),
       mesh_(mesh),
@@ -92,8 +91,8 @@ void Step::capture(const StepInput& input) {
 /// {largest peak of tensor memory, was anybody asked to stop} of all ranks.
 Tensor Step::tops() const {
   auto peak = double(memory::counter()->peak());
-  Tensor tops = from_host(std::vector<double>{peak, double(StopSignal::seen())}, {2},
-                          mesh_.world().device());
+  Tensor tops =
+      from_host(std::vector<double>{peak, double(StopSignal::seen())}, {2}, mesh_.world().device());
   mesh_.world().all_reduce(tops, ReduceOp::max).wait();
   return tops;
 }
@@ -162,8 +161,9 @@ std::vector<Piece> Step::pieces(Holder whose) const {
 }
 
 CheckpointState Step::state() const {
-  return {{"updates", std::to_string(optimizer_->steps())},  // fewer than steps if some were skipped
-          {"loss_scaler", scaler_.state()}};
+  return {
+      {"updates", std::to_string(optimizer_->steps())},  // fewer than steps if some were skipped
+      {"loss_scaler", scaler_.state()}};
 }
 
 void Step::restore(const std::function<void(const std::vector<Piece>&)>& fill,

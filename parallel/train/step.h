@@ -46,8 +46,9 @@ struct StepObserver {
 ///
 /// A step is queued on the device, which decides by itself whether loss and gradient are finite and
 /// how far it is clipped; the host reads the result when the next step is queued already, so that
-/// the device never waits for the host. After one that is not finite no queued step changes anything
-/// either; with a dynamic loss scale, which the next step needs, the host does not run ahead.
+/// the device never waits for the host. After one that is not finite no queued step changes
+/// anything either; with a dynamic loss scale, which the next step needs, the host does not run
+/// ahead.
 class Step {
  public:
   /// `o` is resolved and checked; `mesh` must outlive it. Collective, as everything below.

@@ -11,8 +11,8 @@ namespace triax::parallel {
 constexpr double huge = 2147483647;
 
 /// @file Every option of a training run, once: flags of the command line, keys of configuration
-/// files, what ranks must agree on and what a resumed run may not change are all made of these. They
-/// write to the options that are passed, which outlive them.
+/// files, what ranks must agree on and what a resumed run may not change are all made of these.
+/// They write to the options that are passed, which outlive them.
 
 Settings optimizer_settings(TrainOptions& o);
 Settings mesh_settings(StepOptions& o);

@@ -13,11 +13,8 @@
 namespace triax::parallel {
 namespace {
 
-/// The first micro-batch of a data set, or any of its shape.
-nn::Batch any_batch(const Task& task, int64_t samples) {
-  std::vector<int64_t> indices;
-  for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
-  return task.samples->batch(indices);
+Facts facts_of(const Task& task, const StepOptions& o) {
+  return probe(task.build, batch_like(task, o.micro_batch), probe_options(o));
 }
 
 /// May the model be sharded like this? A probe says it.
@@ -25,8 +22,7 @@ bool fits(const Task& task, const StepOptions& o, const MeshShape& shape) {
   try {
     StepOptions on = o;
     on.mesh = shape;
-    Facts facts = probe(task.build, any_batch(task, o.micro_batch), probe_options(on));
-    return shape.pp * o.chunks <= std::ssize(facts.layers());
+    return shape.pp * o.chunks <= std::ssize(facts_of(task, on).layers());
   } catch (const Error&) {
     return false;
   }
@@ -36,10 +32,6 @@ Settings settings_of(TrainOptions& o, const Task& task) {
   Settings all = train_settings(o);
   all.insert(all.end(), task.settings.begin(), task.settings.end());
   return all;
-}
-
-Facts facts_of(const Task& task, const StepOptions& o) {
-  return probe(task.build, any_batch(task, o.micro_batch), probe_options(o));
 }
 
 }  // namespace
@@ -74,8 +66,11 @@ Trainer::Trainer(const Task& task, const TrainOptions& o, World& world, StepObse
       progress_(world.rank() == 0 ? Progress::Voice::loud : Progress::Voice::silent, options_.steps,
                 task.unit) {
   if (!options_.out.empty()) open();
-  else check_input(options_.resume.empty(), Exit::config, "trainer: resume={} without a run "
-                   "directory; expected options.out", options_.resume);
+  else
+    check_input(options_.resume.empty(), Exit::config,
+                "trainer: resume={} without a run "
+                "directory; expected options.out",
+                options_.resume);
 }
 
 void Trainer::open() {
@@ -89,6 +84,7 @@ void Trainer::open() {
     metrics_.emplace(Metrics::Place{options_.metrics, task_.unit, owner}, done_);
     return "";
   });
+  directory_->write_configuration();
 }
 
 void Trainer::on(Callbacks c, On where) {
@@ -142,9 +138,10 @@ void Trainer::save() {
 
 /// What a user who does not wait for the end is told.
 std::string Trainer::farewell() const {
-  return fmt::format("stopped at once; the newest checkpoint is {}/step-{}: go on with --out {} "
-                     "--resume auto\n",
-                     options_.out, done_, options_.out);
+  return fmt::format(
+      "stopped at once; the newest checkpoint is {}/step-{}: go on with --out {} "
+      "--resume auto\n",
+      options_.out, done_, options_.out);
 }
 
 void Trainer::report(StepRecord& record) {

@@ -35,8 +35,8 @@ enum class On { all, first };
 ///   return int(trainer.run());
 class Trainer {
  public:
-  /// Resumes if `o.resume` says so. `task` and `world` must outlive it. Throws Error 78 on all ranks
-  /// if the options do not fit the ranks or the model, or ranks were told different things.
+  /// Resumes if `o.resume` says so. `task` and `world` must outlive it. Throws Error 78 on all
+  /// ranks if the options do not fit the ranks or the model, or ranks were told different things.
   Trainer(const Task& task, const TrainOptions& o, World& world, StepObserver observer = {});
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

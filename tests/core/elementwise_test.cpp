@@ -1,3 +1,5 @@
+#include "core/functors/binary.h"
+#include "core/functors/unary.h"
 #include "tests/core/kernels.h"
 
 namespace triax::test {
@@ -20,19 +22,24 @@ struct Case {
   double (*f)(double);
   bool positive;  // defined for positive numbers only
 };
+template <class F> Case of(double (*f)(double), bool positive = false) {
+  return {F::name, unary_id<F>(), f, positive};
+}
 
 std::vector<Case> cases() {
   using namespace functors;
-  return {{"neg", unary_id<Neg>(), [](double x) { return -x; }, false},
-          {"exp", unary_id<Exp>(), [](double x) { return std::exp(x); }, false},
-          {"log", unary_id<Log>(), [](double x) { return std::log(x); }, true},
-          {"sqrt", unary_id<Sqrt>(), [](double x) { return std::sqrt(x); }, true},
-          {"tanh", unary_id<Tanh>(), [](double x) { return std::tanh(x); }, false},
-          {"sigmoid", unary_id<Sigmoid>(), sigmoid, false},
-          {"relu", unary_id<Relu>(), [](double x) { return x > 0 ? x : 0; }, false},
-          {"gelu", unary_id<Gelu>(), gelu, false},
-          {"gelu_erf", unary_id<GeluErf>(), gelu_erf, false},
-          {"silu", unary_id<Silu>(), silu, false}};
+  return {
+      of<Neg>([](double x) { return -x; }),
+      of<Exp>([](double x) { return std::exp(x); }),
+      of<Log>([](double x) { return std::log(x); }, true),
+      of<Sqrt>([](double x) { return std::sqrt(x); }, true),
+      of<Tanh>([](double x) { return std::tanh(x); }),
+      of<Sigmoid>(sigmoid),
+      of<Relu>([](double x) { return x > 0 ? x : 0; }),
+      of<Gelu>(gelu),
+      of<GeluErf>(gelu_erf),
+      of<Silu>(silu),
+  };
 }
 
 Tensor input(const Case& c, int64_t n, DType dtype) {

@@ -1,3 +1,4 @@
+#include "core/functors/unary.h"
 #include "tests/core/kernels.h"
 
 namespace triax::test {
@@ -65,14 +66,18 @@ TEST(Functors, ErfIsNearAndOdd) {
   }
 }
 
-TEST(Functors, EverySlopeAgreesWithItsFormula) {
-  for (int id = 0; id < functors::Unary::size; ++id)
-    functors::Unary::visit(id, [&]<class F>() {
-      for (double x : {0.3, 0.9, 1.7, 4.}) {
-        double slope = (F::forward(x + 1e-6) - F::forward(x - 1e-6)) / 2e-6;
-        EXPECT_NEAR(F::slope(x, F::forward(x)), slope, 1e-8) << "functor " << id << " at " << x;
-      }
-    });
+template <class F> class Slope : public testing::Test {};
+struct FunctorName {
+  template <class F> static std::string GetName(int) { return F::name; }
+};
+TYPED_TEST_SUITE(Slope, functors::Unary::in<testing::Types>, FunctorName);
+
+TYPED_TEST(Slope, IsTheDerivative) {
+  using F = TypeParam;
+  for (double x : {0.2, 0.9, 1.7, 4.}) {
+    double slope = (F::forward(x + 1e-6) - F::forward(x - 1e-6)) / 2e-6;
+    EXPECT_NEAR(F::slope(x, F::forward(x)), slope, 1e-7 * (1 + std::fabs(slope))) << "at " << x;
+  }
 }
 
 // What a pattern of 1 + exponent + mantissa bits means, by the definition.

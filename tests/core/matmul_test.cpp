@@ -192,7 +192,7 @@ TEST_P(MatmulTest, BiasAndGelu) {
           ASSERT_NEAR(y[i], got[i], sums + 2.5 * epsilon(dtype) * (1e-3 + std::abs(sum[i])));
         if (out != dtype) continue;
         Tensor again = empty(c.shape(), dtype, cpu);  // as recomputation does
-        backend_.unary(unary_id<functors::Gelu>(), before, again);
+        backend_.unary(Unary::gelu, before, again);
         ASSERT_EQ(doubles(again), got);
       }
 }

@@ -44,8 +44,9 @@ TEST_P(CudaCopy, FollowsAnyStrides) {
 }
 
 TEST_P(CudaCopy, TransposesThroughTiles) {
-  for (auto [rows, columns] : {std::pair(8, 8), {31, 33}, {100, 70}})
+  for (auto& size : {std::pair(8, 8), {31, 33}, {100, 70}})
     for (int64_t batch : {1, 3}) {
+      int64_t rows = size.first, columns = size.second;
       SCOPED_TRACE(testing::Message() << batch << " x " << rows << " x " << columns);
       Tensor x = exact(randn({batch, rows, columns}, dtype, 1), 1);
       Tensor wide = exact(randn({rows, batch, columns}, dtype, 2));

@@ -1,3 +1,5 @@
+#include "core/functors/binary.h"
+#include "core/functors/unary.h"
 #include "tests/cuda/emulated.h"
 
 namespace triax::test {
@@ -10,7 +12,8 @@ TEST_P(CudaElementwise, Unary) {
   for (int op = 0; op < functors::Unary::size; ++op)
     for (int64_t n : odd_sizes)
       for (int64_t skip : {0, 1}) {
-        SCOPED_TRACE(testing::Message() << "functor " << op << ", n " << n << ", skip " << skip);
+        SCOPED_TRACE(testing::Message()
+                     << functors::Unary::names[op] << ", n " << n << ", skip " << skip);
         Tensor x = exact(randn({n}, dtype, 7, 2), skip);
         expect_equal([&](Backend& on) {
           Tensor y = sevens({n}, dtype, skip);
@@ -33,7 +36,7 @@ TEST_P(CudaElementwise, UnaryBackward) {
   for (int op = 0; op < functors::Unary::size; ++op)
     for (int64_t n : odd_sizes)
       for (Write write : {Write::set, Write::add}) {
-        SCOPED_TRACE(testing::Message() << "functor " << op << ", n " << n);
+        SCOPED_TRACE(testing::Message() << functors::Unary::names[op] << ", n " << n);
         int64_t skip = n == 33;
         Tensor x = exact(randn({n}, dtype, 7, 2), skip), y = exact(empty_like(x), skip);
         Tensor dy = exact(randn({n}, dtype, 8), skip);
@@ -84,6 +87,7 @@ std::vector<Pair> pairs(DType t) {
 TEST_P(CudaElementwise, BinaryExpandsItsOperands) {
   for (const Pair& p : pairs(dtype))
     for (int op = 0; op < functors::Binary::size; ++op) {
+      SCOPED_TRACE(functors::Binary::names[op]);
       Tensor a = p.a, c = p.b;
       Shape shape = broadcast("test", a.shape(), c.shape());
       expect_equal([&](Backend& on) {

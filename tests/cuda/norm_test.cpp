@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/cuda/emulated.h"
 
 namespace triax::test {
@@ -97,7 +99,7 @@ TEST_P(CudaNorm, OneElementPerRow) {  // which is its own mean
 
 TEST_P(CudaNorm, BackwardOfWeights) {
   std::vector<Shape> shapes = {{0, 8}, {1, 1031}, {5, 1000}, {300, 264}};  // pieces and groups
-  for (int64_t n : odd_sizes) shapes.push_back({fn::min<int64_t>(n, 200), 33});
+  for (int64_t n : odd_sizes) shapes.push_back({std::min<int64_t>(n, 200), 33});
   for (const Shape& shape : shapes)
     for (int64_t skip : {0, 1})
       for (bool layer : {true, false})

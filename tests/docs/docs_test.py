@@ -8,6 +8,7 @@ compiles. An HTML comment in the line before a C++ block says what it is:
                                           left out, and comments may differ
     <!-- test: wrap (PARAMETERS) -->      the body of a function with them; #include lines go above it
     <!-- test: skip because REASON -->    not compiled
+    <!-- test: recipe -->                 applied, built and run by tests/recipes/recipes_test.py
 
 Without one it is a translation unit. `docs_test.py --programs REPOSITORY FOLDER` writes the sources
 of the programs into FOLDER and prints their names. In a path, <name> stands for any name.
@@ -69,7 +70,7 @@ def quoted(block, root):
 
 def wrong_blocks(root, page, programs, compiler):
     for block in pages.blocks(root, page):
-        if block.language != "cpp":
+        if block.language != "cpp" or block.what == "recipe":
             continue
         if block.what == "quotes":
             yield from quoted(block, root)
@@ -80,7 +81,7 @@ def wrong_blocks(root, page, programs, compiler):
             wrong = compiled(block, root, compiler)
             yield from wrong or (printed(block, programs) if block.what == "prints" else [])
         else:
-            yield f"{block.place}: `{block.what}`; expected prints, quotes, wrap or skip"
+            yield f"{block.place}: `{block.what}`; expected prints, quotes, recipe, wrap or skip"
 
 
 def wrong_links(root, page):
@@ -97,8 +98,11 @@ def wrong_paths(root, page):
     folders = [p.name for p in root.iterdir() if p.is_dir() and p.name not in pages.NOT_SOURCES]
     targets = set(re.findall(r"\w+", "".join(p.read_text() for p in [
         *root.glob("*/CMakeLists.txt"), *root.glob("tests/*/CMakeLists.txt")])))
+    new = re.findall(r"^New file `([^`]+)`:$", (root / page).read_text(), re.M)  # by a recipe
     for number, text in pages.code(root, page):
         for word in text.split():
+            if word in new:
+                continue
             path = re.sub(r"<\w+>", "*", word.strip("()',:;").rstrip("."))
             if path.split("/")[0] in folders and "/" in path and not any(root.glob(path.rstrip("/"))):
                 yield f"{page}:{number}: there is no {path}"

@@ -29,7 +29,7 @@ CASES = [
     (cpp("}", "quotes core/thrice.h"), "quotes core/thrice.h, which is not there"),
     (cpp("anything at all", "skip because it is pseudocode"), None),
     (cpp("anything at all", "skip"), "skipped without a reason"),
-    (cpp("int x;", "guess"), "`guess`; expected prints, quotes, wrap or skip"),
+    (cpp("int x;", "guess"), "`guess`; expected prints, quotes, recipe, wrap or skip"),
     (cpp("int main() {}", "prints 7"), "is not built"),
     ("# A heading, or two\n[here](#a-heading-or-two) [code](../core/twice.h)\n", None),
     ("# A heading\n[here](#another)\n", "page.md:2: links to #another; page.md has no such heading"),

@@ -88,9 +88,9 @@ TEST(Sharding, SchedulesKeepWhatTheorySays) {
     Job c = small_job({.dp = 1, .pp = pp, .schedule = schedule}, micros);
     one_step(
         c,
-        [&, &most = live](parallel::Mesh& mesh, const parallel::Replica& replica) {
+        [&, name = schedule, &most = live](parallel::Mesh& mesh, const parallel::Replica& replica) {
           EXPECT_EQ(replica.pipeline().peak_live(), most[size_t(mesh.pp().rank())])
-              << schedule << " on stage " << mesh.pp().rank();
+              << name << " on stage " << mesh.pp().rank();
         },
         [](auto&, auto&) {});
   }

@@ -62,7 +62,8 @@ void close_memory();
 
 const Options& options();
 std::vector<std::unique_ptr<Memory>>& memories();
-extern std::atomic<int64_t> allocations, pinned, host_waits, works;  // NOLINT: what calls() returns
+extern std::atomic<int64_t> allocations, pinned, host_waits, works,
+    questions;  // NOLINT: what calls() returns
 
 /// Everything queued on any stream of a device is done.
 void wait_for_device(int device);

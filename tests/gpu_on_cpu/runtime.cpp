@@ -28,12 +28,12 @@ Options& settings() {
 
 }  // namespace
 
-std::atomic<int64_t> allocations = 0, pinned = 0, host_waits = 0, works = 0;
+std::atomic<int64_t> allocations = 0, pinned = 0, host_waits = 0, works = 0, questions = 0;
 
 void configure(const Options& o) { settings() = o; }
 const Options& options() { return settings(); }
 int current_device() { return current; }
-Calls calls() { return {allocations, pinned, host_waits, works}; }
+Calls calls() { return {allocations, pinned, host_waits, works, questions}; }
 
 std::vector<std::unique_ptr<Memory>>& memories() {
   // Never freed: streams of threads that end late still use them.
@@ -54,6 +54,7 @@ cudaError_t remember(cudaError_t status) {
 }  // namespace triax::gpu_on_cpu
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  ++questions;
   if (options().devices <= 0) return remember(cudaErrorInsufficientDriver);  // 35, as without one
   *count = options().devices;
   return cudaSuccess;

@@ -37,6 +37,7 @@ struct Calls {
   int64_t pinned = 0;       ///< of pinned memory
   int64_t host_waits = 0;   ///< the host waited for a stream, an event or the device
   int64_t works = 0;        ///< kernels, copies and fills queued
+  int64_t questions = 0;    ///< how many devices there are
 };
 Calls calls();
 

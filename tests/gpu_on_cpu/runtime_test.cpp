@@ -58,6 +58,7 @@ TEST(GpuOnCpu, ASteadyStepAllocatesNothingAndDoesNotWait) {
   EXPECT_EQ(after.allocations, before.allocations);
   EXPECT_LE(after.pinned - before.pinned, 4);  // as many ids as are on their way
   EXPECT_EQ(after.host_waits, before.host_waits);
+  EXPECT_EQ(after.questions, before.questions);
   EXPECT_GT(after.works, before.works);
 }
 

@@ -1,3 +1,5 @@
+#include "core/functors/binary.h"
+#include "core/functors/unary.h"
 #include "tests/on_gpu/on.h"
 
 namespace triax::test {

@@ -1,4 +1,5 @@
 // Every member of Backend, on the device under test against the CPU, in every float dtype.
+#include "core/functors/unary.h"
 #include "tests/on_gpu/on.h"
 
 namespace triax::test {

@@ -17,15 +17,10 @@ using test::expect_error;
 using test::filled;
 using test::TemporaryDirectory;
 using test::test_device;
-using Engine = StateFileOptions::Engine;
 
 /// Chunks that do not divide the slots, a window smaller than their number.
-Offload to_file(const TemporaryDirectory& directory, Engine engine = Engine::fastest) {
-  return {.to = Offload::To::file,
-          .directory = directory.path(),
-          .chunk = 100,
-          .window = 3,
-          .engine = engine};
+Offload to_file(const TemporaryDirectory& directory) {
+  return {.to = Offload::To::file, .directory = directory.path(), .chunk = 100, .window = 3};
 }
 
 /// Two slots, one of them smaller than a chunk, and ranges that decay across chunks.
@@ -70,9 +65,7 @@ void expect_same(const Model& a, const AdamW& adam_a, const Model& b, const Adam
 
 TEST(Offload, HasTheSameBits) {
   TemporaryDirectory directory;
-  const Offload places[] = {{.to = Offload::To::host, .chunk = 100},
-                            to_file(directory),
-                            to_file(directory, Engine::thread)};
+  const Offload places[] = {{.to = Offload::To::host, .chunk = 100}, to_file(directory)};
   for (DType t : {f32, bf16, f16})
     for (const Offload& place : places) {
       Model right(t), model(t);
@@ -169,21 +162,19 @@ TEST(Offload, StateOutlivesItsOptimizerOut) {
 TEST(Offload, ACutFileEndsTheStep) {
   if (test::on_gpu()) GTEST_SKIP() << "of the file alone";
   TemporaryDirectory directory;
-  for (Engine engine : {Engine::fastest, Engine::thread}) {
-    Model model(f32);
-    AdamW adam(model.slots, {.offload = to_file(directory, engine)});
-    model.train(adam, 2);
-    ASSERT_EQ(test::cut_offload_files(directory.path(), 4096), 1);
-    auto text = test::error_of([&] { model.train(adam, 2); }, Exit::io);
-    EXPECT_NE(text.find("offload: "), text.npos) << text;
-    // A write still under way makes the file longer again, with zeros in it.
-    EXPECT_TRUE(text.find("ends there") != text.npos ||
-                text.find("not those that were written") != text.npos)
-        << text;
-    expect_error([&] { model.train(adam, 1); }, {"offload: "}, Exit::io);
-    expect_error([&] { (void)adam.state()[8].value.storage()->hold(Access::read); }, {"offload: "},
-                 Exit::io);
-  }
+  Model model(f32);
+  AdamW adam(model.slots, {.offload = to_file(directory)});
+  model.train(adam, 2);
+  ASSERT_EQ(test::cut_offload_files(directory.path(), 4096), 1);
+  auto text = test::error_of([&] { model.train(adam, 2); }, Exit::io);
+  EXPECT_NE(text.find("offload: "), text.npos) << text;
+  // A write still under way makes the file longer again, with zeros in it.
+  EXPECT_TRUE(text.find("ends there") != text.npos ||
+              text.find("not those that were written") != text.npos)
+      << text;
+  expect_error([&] { model.train(adam, 1); }, {"offload: "}, Exit::io);
+  expect_error([&] { (void)adam.state()[8].value.storage()->hold(Access::read); }, {"offload: "},
+               Exit::io);
 }
 
 // Written to beyond its end, a file that was cut is as long as before, with zeros in it.

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "optim/offload.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/offload_files.h"
 #include "tests/support/temporary_directory.h"
@@ -19,7 +20,6 @@ namespace {
 
 using test::expect_error;
 using test::TemporaryDirectory;
-using Engine = StateFileOptions::Engine;
 constexpr size_t block = StateFile::block;
 
 /// Memory that a file can read into.
@@ -35,26 +35,15 @@ class Buffer {
   std::unique_ptr<char, decltype(&std::free)> data_;
 };
 
-class StateFileTest : public testing::TestWithParam<Engine> {
+class StateFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    if (GetParam() != Engine::uring) return;
-    try {
-      StateFile file(options(block));
-    } catch (const Error& e) {
-      GTEST_SKIP() << e.what();
-    }
-  }
-  StateFileOptions options(uint64_t bytes) const {
-    return {.directory = directory_.path(), .bytes = bytes, .most = 4, .engine = GetParam()};
-  }
   TemporaryDirectory directory_;
 };
 
-// Many more transfers than may be under way at once, waited for in another order.
-TEST_P(StateFileTest, KeepsWhatIsWritten) {
+// Waited for in another order than they were started.
+TEST_F(StateFileTest, KeepsWhatIsWritten) {
   constexpr size_t records = 40, bytes = 3 * block;
-  StateFile file(options(records * bytes));
+  StateFile file(directory_.path(), records * bytes);
   std::vector<Buffer> buffers;
   for (size_t i = 0; i < 4; ++i) buffers.emplace_back(bytes);
   for (size_t i = 0; i < records; i += 4) {
@@ -72,26 +61,26 @@ TEST_P(StateFileTest, KeepsWhatIsWritten) {
   }
 }
 
-TEST_P(StateFileTest, HasNoNameAndIsZeroAtFirst) {
-  StateFile file(options(2 * block));
+TEST_F(StateFileTest, HasNoNameAndIsZeroAtFirst) {
+  StateFile file(directory_.path(), 2 * block);
   EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
   Buffer b(block, 7);
   file.wait(file.read(block, b.data(), block));
   EXPECT_EQ(std::string(b.data(), block), std::string(block, '\0'));
 }
 
-TEST_P(StateFileTest, WaitsForWhatIsUnderWay) {
+TEST_F(StateFileTest, WaitsForWhatIsUnderWay) {
   Buffer b(64 * block, 1);
   for (int i = 0; i < 20; ++i) {
-    StateFile file(options(64 * block));
+    StateFile file(directory_.path(), 64 * block);
     file.write(0, b.data(), 64 * block);
     file.read(32 * block, b.data(), block);
   }
 }
 
-TEST_P(StateFileTest, NoticesThatItWasCut) {
+TEST_F(StateFileTest, NoticesThatItWasCut) {
   for (size_t left : {size_t(0), block, 2 * block, 2 * block + 17}) {
-    StateFile file(options(8 * block));
+    StateFile file(directory_.path(), 8 * block);
     Buffer b(4 * block);
     file.wait(file.read(0, b.data(), 4 * block));
     ASSERT_EQ(test::cut_offload_files(directory_.path(), left), 1);
@@ -102,9 +91,6 @@ TEST_P(StateFileTest, NoticesThatItWasCut) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Engines, StateFileTest, testing::Values(Engine::uring, Engine::thread),
-                         [](auto& p) { return p.param == Engine::uring ? "uring" : "thread"; });
-
 TEST(StateFileErrors, ADirectoryThatWillNotDo) {
   TemporaryDirectory directory;
   test::write_bytes(directory / "file", "in the way");
@@ -113,8 +99,7 @@ TEST(StateFileErrors, ADirectoryThatWillNotDo) {
   auto refused = [](const std::string& path, const char* why, Exit code) {
     expect_error([&] { check_offload_directory(path); }, {"offload: " + path, why, "expected"},
                  code);
-    expect_error([&] { StateFile file({.directory = path, .bytes = block}); },
-                 {"offload: " + path, why, "expected"}, code);
+    expect_error([&] { StateFile file(path, block); }, {"offload: " + path, why, "expected"}, code);
   };
   refused(directory / "nowhere", "No such file", Exit::not_found);
   refused(directory / "file", "Not a directory", Exit::cannot_write);
@@ -146,8 +131,8 @@ class FileLimit {
 TEST(StateFileErrors, ADiskWithoutRoomShowsAtOnce) {
   TemporaryDirectory directory;
   FileLimit limit(16 * block);
-  StateFile fits({.directory = directory.path(), .bytes = 16 * block});
-  expect_error([&] { StateFile file({.directory = directory.path(), .bytes = 17 * block}); },
+  StateFile fits(directory.path(), 16 * block);
+  expect_error([&] { StateFile file(directory.path(), 17 * block); },
                {"offload: " + directory.path(), "expected room for 69632 bytes"},
                Exit::cannot_write);
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));

@@ -24,13 +24,21 @@ struct Letters : nn::Samples {
 };
 
 int main(int argc, char** argv) {
-  LlamaConfig c{.layers = 2, .width = 32, .heads = 4, .kv_heads = 2, .hidden = 48, .context = 32, .vocab = 27};
+  LlamaConfig c{.layers = 2,
+                .width = 32,
+                .heads = 4,
+                .kv_heads = 2,
+                .hidden = 48,
+                .context = 32,
+                .vocab = 27};
   parallel::TrainOptions train{.steps = 10};
   train.step.micro_batch = 2, train.step.global_batch = 8;
   parallel::Task task{.build = [c](auto& tp) { return std::make_unique<Llama>(c, tp); },
                       .samples = std::make_shared<Letters>(),
                       .held_out = std::make_shared<Letters>(),
                       .unit = "letters"};
-  return parallel::program(argc, argv, {.name = "train_llama", .what = "Trains a Llama.",
-                                        .train = train, .task = [&] { return task; }});
+  return parallel::program(
+      argc, argv, {.name = "train_llama", .what = "Trains a Llama.", .train = train, .task = [&] {
+                     return task;
+                   }});
 }

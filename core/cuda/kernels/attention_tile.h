@@ -2,7 +2,7 @@
 #include "core/cuda/convert.h"
 #include "core/cuda/pack.h"
 #include "core/cuda/reduce_block.h"
-#include "core/functors.h"
+#include "core/math.h"
 #include "core/random.h"
 
 // What the kernels of causal attention share. A block of 16 x 16 threads works on square tiles of

@@ -1,7 +1,7 @@
 #pragma once
 #include "core/cuda/convert.h"
 #include "core/cuda/pack.h"
-#include "core/functors.h"
+#include "core/functors/binary.h"
 #include "core/random.h"
 
 namespace triax::cuda::TRIAX_TARGET {

@@ -1,5 +1,6 @@
-// Parity of models that the library has never seen: an MLP whose stages differ, with every ZeRO stage,
-// schedule and precision, and with callbacks, an optimizer and a schedule of the program's own.
+// Parity of models that the library has never seen: an MLP whose stages differ, with every ZeRO
+// stage, schedule and precision, and with callbacks, an optimizer and a schedule of the program's
+// own.
 #include "parallel/parity/parity.h"
 
 #include <gtest/gtest.h>

@@ -154,6 +154,12 @@ TEST(Terminal, WrapsAtWordsAndCutsLongOnes) {
   EXPECT_EQ(wrapped("äöü äöü äöü", 7), "äöü äöü\näöü");
   EXPECT_EQ(wrapped("äöüä", 3), "äöü\nä");
   EXPECT_EQ(wrapped("one two\tthree", 9), "one\ntwo three");
+  EXPECT_EQ(folded("", 9), "");
+  EXPECT_EQ(folded("a  b\n\n c d\n", 9), "a  b\n\n c d\n");
+  EXPECT_EQ(folded("  one  two  three four\nfive\n", 11),
+            "  one  two\n    three\n    four\nfive\n");
+  EXPECT_EQ(folded("one two-hundred /and/a/path x\n", 9),
+            "one\n  two-hundred\n  /and/a/path\n  x\n");
 }
 
 TEST(Terminal, ColumnsComeFromTheEnvironmentFirst) {

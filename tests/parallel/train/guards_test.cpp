@@ -77,7 +77,8 @@ TrainOptions sequence_parallel() {
 TEST(Guards, TheRightModelTrains) { EXPECT_EQ(outcome(task_of<Right>(), sequence_parallel()), ""); }
 
 TEST(Guards, NormThatDoesNotSayWhatRanksHold) {
-  EXPECT_TRUE(refused(outcome(task_of<Net<nn::RmsNorm, ClassHead>>(), sequence_parallel()), "parameter norm.gamma: all 2 tensor-parallel ranks hold the whole",
+  EXPECT_TRUE(refused(outcome(task_of<Net<nn::RmsNorm, ClassHead>>(), sequence_parallel()),
+                      "parameter norm.gamma: all 2 tensor-parallel ranks hold the whole",
                       ".shard = tp.whole()"));
 }
 
@@ -106,7 +107,9 @@ std::string outcome_of_tasks(const std::function<Task(int rank)>& task) {
 }
 
 TEST(Guards, RanksWithOtherModelsOrData) {
-  EXPECT_TRUE(refused(outcome_of_tasks([](int rank) { return rank ? task_of<Right>() : task_of(); }), "ranks disagree", "rank 1: "));
+  EXPECT_TRUE(
+      refused(outcome_of_tasks([](int rank) { return rank ? task_of<Right>() : task_of(); }),
+              "ranks disagree", "rank 1: "));
   auto other_samples = [](int rank) {
     Task task = task_of();
     if (rank == 1) task.samples = std::make_shared<test::Noise>(256, 9);
@@ -118,25 +121,31 @@ TEST(Guards, RanksWithOtherModelsOrData) {
     if (rank == 1) task.held_out = nullptr;
     return task;
   };
-  EXPECT_TRUE(refused(outcome_of_tasks(other_held_out), "held-out samples = noise 50 4", "held-out samples = none"));
+  EXPECT_TRUE(refused(outcome_of_tasks(other_held_out), "held-out samples = noise 50 4",
+                      "held-out samples = none"));
 }
 
 TEST(Guards, SlicesThatCutAHead) {
   EXPECT_EQ(outcome(task_of<Heads>(), tiny_options({.tp = 3})), "");
-  EXPECT_TRUE(refused(outcome(task_of<Heads>(), tiny_options({.tp = 2})), "tp=2 does not divide 3", "Valid tp for them: 1, 3"));
+  EXPECT_TRUE(refused(outcome(task_of<Heads>(), tiny_options({.tp = 2})), "tp=2 does not divide 3",
+                      "Valid tp for them: 1, 3"));
 }
 
 TEST(Guards, StagesWithoutLayersAndParametersOfNoLayer) {
-  EXPECT_TRUE(refused(outcome(task_of<Right>(), tiny_options({.pp = 4})), "pp=4 x chunks=1 = 4 virtual stages of a model of 3 layers", "1 to 3"));
+  EXPECT_TRUE(refused(outcome(task_of<Right>(), tiny_options({.pp = 4})),
+                      "pp=4 x chunks=1 = 4 virtual stages of a model of 3 layers", "1 to 3"));
   auto placed = tiny_options({.pp = 2});
   placed.step.placement = "0,3";
   EXPECT_TRUE(refused(outcome(task_of<Right>(), placed), "first stage", "layers"));
-  EXPECT_TRUE(refused(outcome(task_of<Stranger>(), tiny_options()), "parameter norm.gamma: no layer of the model uses it", "add()"));
+  EXPECT_TRUE(refused(outcome(task_of<Stranger>(), tiny_options()),
+                      "parameter norm.gamma: no layer of the model uses it", "add()"));
 }
 
 TEST(Guards, LayersThatNoGradientReaches) {
-  EXPECT_TRUE(refused(outcome(task_of<Net<Detaches, ClassHead>>(), tiny_options()), "parameter norm.norm.gamma: no gradient reaches it", "returns"));
-  EXPECT_TRUE(refused(outcome(task_of<Net<RmsNorm, Logits>>(), tiny_options()), "its last layer, head, returns", "sum of the loss"));
+  EXPECT_TRUE(refused(outcome(task_of<Net<Detaches, ClassHead>>(), tiny_options()),
+                      "parameter norm.norm.gamma: no gradient reaches it", "returns"));
+  EXPECT_TRUE(refused(outcome(task_of<Net<RmsNorm, Logits>>(), tiny_options()),
+                      "its last layer, head, returns", "sum of the loss"));
 }
 
 // The mean in place of the sum: every replica would divide by its own micro-batch, then by the
@@ -149,10 +158,18 @@ TEST(Guards, ParityFindsAMeanInPlaceOfASum) {
 }
 
 // Nobody can update weights, or forget to publish them: all that a trainer shows is const.
-template <class S> concept can_begin = requires(S& s) { s.replica().data().begin(1); };
-template <class S> concept can_publish = requires(S& s) { s.replica().data().publish(); };
 template <class S>
-concept can_take = requires(S& s) { s.take(StepInput{}); };
+concept can_begin = requires(S& s) {
+  s.replica().data().begin(1);
+};
+template <class S>
+concept can_publish = requires(S& s) {
+  s.replica().data().publish();
+};
+template <class S>
+concept can_take = requires(S& s) {
+  s.take(StepInput{});
+};
 using Shown = decltype(std::declval<Trainer&>().update());
 static_assert(!can_begin<Shown> && !can_publish<Shown> && !can_take<Shown>);
 

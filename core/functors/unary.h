@@ -1,0 +1,77 @@
+#pragma once
+#include "core/functors/gelu.h"
+#include "core/functors/list.h"
+
+namespace triax {
+
+/// Elementwise formulas of one operand, written once for every backend, with what core/math.h has.
+/// Each has the op's `name`, `forward(x)` and `slope(x, y)`, the derivative at x, where y =
+/// forward(x); CONTRIBUTING.md adds one. `T` is float (also for f16 and bf16 tensors) or double.
+namespace functors {
+
+struct Neg {
+  static constexpr const char* name = "neg";
+  template <class T> TRIAX_HD static T forward(T x) { return -x; }
+  template <class T> TRIAX_HD static T slope(T, T) { return T(-1); }
+};
+struct Exp {
+  static constexpr const char* name = "exp";
+  template <class T> TRIAX_HD static T forward(T x) { return fn::exp(x); }
+  template <class T> TRIAX_HD static T slope(T, T y) { return y; }
+};
+struct Log {
+  static constexpr const char* name = "log";
+  template <class T> TRIAX_HD static T forward(T x) { return fn::log(x); }
+  template <class T> TRIAX_HD static T slope(T x, T) { return T(1) / x; }
+};
+struct Sqrt {
+  static constexpr const char* name = "sqrt";
+  template <class T> TRIAX_HD static T forward(T x) { return fn::sqrt(x); }
+  template <class T> TRIAX_HD static T slope(T, T y) { return T(0.5) / y; }
+};
+struct Tanh {
+  static constexpr const char* name = "tanh";
+  template <class T> TRIAX_HD static T forward(T x) { return fn::tanh(x); }
+  template <class T> TRIAX_HD static T slope(T, T y) { return T(1) - y * y; }
+};
+struct Sigmoid {
+  static constexpr const char* name = "sigmoid";
+  template <class T> TRIAX_HD static T forward(T x) { return fn::sigmoid(x); }
+  template <class T> TRIAX_HD static T slope(T, T y) { return y * (T(1) - y); }
+};
+struct Relu {
+  static constexpr const char* name = "relu";
+  template <class T> TRIAX_HD static T forward(T x) { return x > T(0) ? x : x != x ? x : T(0); }
+  template <class T> TRIAX_HD static T slope(T x, T) { return x > T(0) ? T(1) : T(0); }
+};
+/// With the error function.
+struct GeluErf {
+  static constexpr const char* name = "gelu_erf";
+  template <class T> TRIAX_HD static T forward(T x) {
+    return T(0.5) * x * (T(1) + fn::erf(x * T(0.7071067811865476)));
+  }
+  template <class T> TRIAX_HD static T slope(T x, T) {
+    return T(0.5) * (T(1) + fn::erf(x * T(0.7071067811865476))) +
+           x * T(0.3989422804014327) * fn::exp(T(-0.5) * x * x);
+  }
+};
+struct Silu {
+  static constexpr const char* name = "silu";
+  template <class T> TRIAX_HD static T forward(T x) { return x / (T(1) + fn::exp(-x)); }
+  template <class T> TRIAX_HD static T slope(T x, T) {
+    T s = fn::sigmoid(x);
+    return s * (T(1) + x * (T(1) - s));
+  }
+};
+
+using Unary = List<Gelu, GeluErf, Neg, Exp, Log, Sqrt, Tanh, Sigmoid, Relu, Silu>;
+
+}  // namespace functors
+
+template <class F> constexpr Unary unary_id() {
+  static_assert(functors::Unary::index<F>() >= 0, "put the functor into functors::Unary");
+  return Unary(functors::Unary::index<F>());
+}
+static_assert(unary_id<functors::Gelu>() == Unary::gelu);
+
+}  // namespace triax
