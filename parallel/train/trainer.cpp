@@ -71,6 +71,7 @@ Trainer::Trainer(const Task& task, const TrainOptions& o, World& world, StepObse
                 "trainer: resume={} without a run directory; expected options.out",
                 options_.resume);
   open_metrics();
+  if (directory_) directory_->write_configuration();
 }
 
 void Trainer::open_directory() {

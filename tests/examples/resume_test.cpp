@@ -233,6 +233,9 @@ TEST_F(Resume, RefusesAnotherRunsCheckpointAndLeavesItAlone) {
   run(straight);
   write_bytes(directory_ / "longer.txt", read_bytes(text_) + "abc");
   write_bytes(directory_ / "wider.txt", read_bytes(text_) + "xyz");
+  std::string upper = read_bytes(text_);  // whose tokens are the same
+  for (char& c : upper) c = char(std::toupper(c));
+  write_bytes(directory_ / "upper.txt", upper);
   struct Case {
     std::function<void(Job&)> change;
     const char* words;
@@ -248,7 +251,8 @@ TEST_F(Resume, RefusesAnotherRunsCheckpointAndLeavesItAlone) {
       {[](auto& c) { c.text.val_fraction = 0.2; },
        "was trained with val-fraction 0.1; this run asks for 0.2"},
       {[&](auto& c) { c.text.data = directory_ / "longer.txt"; }, "was trained with other "},
-      {[&](auto& c) { c.text.data = directory_ / "wider.txt"; }, "was trained with "}};
+      {[&](auto& c) { c.text.data = directory_ / "wider.txt"; }, "was trained with "},
+      {[&](auto& c) { c.text.data = directory_ / "upper.txt"; }, "was trained with other "}};
   std::vector<std::string> bytes;
   const std::string files[] = {"config.toml", "tokenizer.json", "metrics.jsonl"};
   for (auto& file : files) bytes.push_back(read_bytes(straight.train.out + "/" + file));

@@ -87,7 +87,9 @@ TEST(TextData, KnowsItselfFromOtherData) {
   std::string mine = cut(4, 0.35).train_samples()->identity(), other = letters;
   EXPECT_EQ(cut(4, 0.35).train_samples()->identity(), mine);
   std::swap(other[2], other[3]);
-  for (auto& changed : {cut(5, 0.35), cut(4, 0.3), cut(4, 0.35, other)})
+  std::string upper;  // of which all tokens are the same
+  for (char c : letters) upper += char(c - 'a' + 'A');
+  for (auto& changed : {cut(5, 0.35), cut(4, 0.3), cut(4, 0.35, other), cut(4, 0.35, upper)})
     EXPECT_NE(changed.train_samples()->identity(), mine);
   EXPECT_NE(cut(4, 0.35).val_samples()->identity(), mine);
 }
