@@ -4,7 +4,7 @@
 #   scripts/offline_bundle.sh [FILE]     default: build/offline.tar
 #
 # That machine has CUDA's toolkit, a C++ compiler, CMake, ninja and Python with PyTorch; it lacks Open
-# MPI, GoogleTest, Google Benchmark, oneDNN, fmt, nlohmann-json, CLI11 and toml++. It has
+# MPI, GoogleTest, Google Benchmark, oneDNN, fmt, nlohmann-json and toml++. It has
 # the same release of Debian or Ubuntu as this one. There nobody has to be root:
 #
 #   tar -xf offline.tar && eval "$(offline/unpack.sh PREFIX)"
@@ -26,7 +26,7 @@ packages=(
   libgtest-dev libgmock-dev libbenchmark-dev "libbenchmark1debian|libbenchmark1.8.3"
   libdnnl-dev "libdnnl2|libdnnl3" ocl-icd-opencl-dev ocl-icd-libopencl1 opencl-c-headers
   opencl-clhpp-headers
-  libfmt-dev "libfmt9|libfmt10" nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
+  libfmt-dev "libfmt9|libfmt10" nlohmann-json3-dev libtomlplusplus-dev
 )
 
 # known NAMES: the first of NAME|NAME.. that apt can download.

@@ -40,7 +40,6 @@ needs=(
   "header CL/cl.h ocl-icd-opencl-dev" # Debian's oneDNN asks for it when it is configured
   "header fmt/format.h libfmt-dev"
   "header nlohmann/json.hpp nlohmann-json3-dev"
-  "header CLI/CLI.hpp libcli11-dev"
   "header toml++/toml.h libtomlplusplus-dev"
   "header gtest/gtest.h libgtest-dev"
   "header benchmark/benchmark.h libbenchmark-dev"

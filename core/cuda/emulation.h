@@ -19,8 +19,8 @@ void set_order(Order order);
 /// Launches on this host thread so far, to tell that a kernel ran at all.
 int64_t launches();
 
-/// Run `work` after all that was given to `stream` before: here at once (tests/cuda/emulation), or by the
-/// CUDA runtime that tests stand in for.
+/// Run `work` after all that was given to `stream` before: here at once (tests/cuda/emulation), or
+/// by the CUDA runtime that tests stand in for.
 void enqueue(Stream stream, std::function<void()> work);
 
 /// A launch: `body` is one thread's run with the block's `shared` memory of `shared_bytes`, which

@@ -65,12 +65,14 @@ double Windows::weight(int64_t index) const {
 
 std::string Windows::identity() const {
   auto bytes = size_t(range_.end - range_.begin) * sizeof(int32_t);
-  return fmt::format("{} tokens, crc32c {:08x}, windows of {} every {}", range_.end - range_.begin,
-                     crc32c(tokens_->data() + range_.begin, bytes), range_.context, range_.stride);
+  return fmt::format("{} tokens, crc32c {:08x}, vocabulary {}, windows of {} every {}",
+                     range_.end - range_.begin, crc32c(tokens_->data() + range_.begin, bytes),
+                     vocabulary_, range_.context, range_.stride);
 }
 
 TextData::TextData(std::string_view text, const Tokenizer& tokenizer, const Split& split)
     : tokens_(std::make_shared<std::vector<int32_t>>(tokenizer.encode(text))),
+      vocabulary_(tokenizer.hash()),
       context_(split.context) {
   check(context_ >= 1 && split.val_fraction >= 0 && split.val_fraction < 1,
         "data: context {}, val_fraction {}; expected at least 1, and [0, 1)", context_,
@@ -90,12 +92,13 @@ TextData::TextData(std::string_view text, const Tokenizer& tokenizer, const Spli
 int64_t TextData::val_tokens() const { return std::max<int64_t>(tokens() - train_tokens_ - 1, 0); }
 
 std::shared_ptr<const Windows> TextData::train_samples() const {
-  return std::make_shared<Windows>(tokens_, Windows::Range{0, train_tokens_, context_});
+  return std::make_shared<Windows>(tokens_, vocabulary_,
+                                   Windows::Range{0, train_tokens_, context_});
 }
 
 std::shared_ptr<const Windows> TextData::val_samples() const {
   if (val_tokens() == 0) return nullptr;
-  return std::make_shared<Windows>(tokens_,
+  return std::make_shared<Windows>(tokens_, vocabulary_,
                                    Windows::Range{train_tokens_, tokens(), context_, context_});
 }
 

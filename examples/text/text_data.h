@@ -29,7 +29,9 @@ class Windows : public nn::Samples {
   struct Range {
     int64_t begin, end, context, stride = 1;
   };
-  Windows(Tokens tokens, const Range& range) : tokens_(std::move(tokens)), range_(range) {}
+  /// `vocabulary`: Tokenizer::hash() of what the tokens stand for.
+  Windows(Tokens tokens, std::string vocabulary, const Range& range)
+      : tokens_(std::move(tokens)), vocabulary_(std::move(vocabulary)), range_(range) {}
 
   int64_t count() const override;
   /// input and target [samples, context] i32.
@@ -39,6 +41,7 @@ class Windows : public nn::Samples {
 
  private:
   Tokens tokens_;
+  std::string vocabulary_;
   Range range_;
 };
 
@@ -71,6 +74,7 @@ class TextData {
 
  private:
   Windows::Tokens tokens_;
+  std::string vocabulary_;
   int64_t train_tokens_ = 0;
   int64_t context_ = 1;
 };

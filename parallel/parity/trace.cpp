@@ -66,13 +66,6 @@ struct Board {
   Trace trace;
 };
 
-/// The facts of one rank: how much a whole micro-batch is.
-Facts one_rank(const Task& task, const TrainOptions& o) {
-  std::vector<int64_t> indices;
-  for (int64_t i = 0; i < o.step.micro_batch; ++i) indices.push_back(i % task.samples->count());
-  return probe(task.build, task.samples->batch(indices), {.dtype = o.step.dtype});
-}
-
 /// One rank of a trace: a trainer, watched.
 class Watcher {
  public:
@@ -81,7 +74,8 @@ class Watcher {
         trainer_(task, o, world,
                  {.layer = [this](auto& name, auto& y, auto& b) { layer(name, y, b); },
                   .gradients = [this](const Step& s) { gradients(s); }}),
-        one_rank_(one_rank(task, trainer_.options())) {}
+        one_rank_(probe(task.build, batch_like(task, trainer_.options().step.micro_batch),
+                        {.dtype = trainer_.options().step.dtype})) {}
 
   void run(const Trace* lead) {
     if (trainer_.first()) name_all();

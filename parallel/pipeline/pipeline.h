@@ -61,7 +61,8 @@ class Pipeline {
   bool is_first() const { return stage_ == 0; }
   /// Does this rank's `output` get called?
   bool is_last() const { return stage_ == stages_ - 1; }
-  /// Most activations (one micro-batch in one chunk) this stage held at once in the last run.
+  /// Most activations (one micro-batch in one chunk) this stage held at once in the last
+  /// training run.
   int peak_live() const { return peak_live_; }
   /// The communicators of the ring that end here.
   std::vector<const Communicator*> links() const;

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/gpus.h"
+#include "core/own_counter.h"
 #include "parallel/comm/meta_comm.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/plan/hardware.h"
@@ -13,20 +14,6 @@
 
 namespace triax::parallel {
 namespace {
-
-/// Storage made on this thread is counted apart while it lives.
-class OwnCounter {
- public:
-  OwnCounter() : outer_(memory::counter()) {
-    memory::set_counter(std::make_shared<memory::Counter>());
-  }
-  ~OwnCounter() { memory::set_counter(outer_); }
-  OwnCounter(const OwnCounter&) = delete;
-  OwnCounter& operator=(const OwnCounter&) = delete;
-
- private:
-  std::shared_ptr<memory::Counter> outer_;
-};
 
 KernelWork operator-(const KernelWork& a, const KernelWork& b) {
   return {a.products - b.products, a.bytes - b.bytes, a.kernels - b.kernels};
@@ -69,7 +56,7 @@ Demand so_far(const Step& step) {
 
 Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
                 Communicator& world) {
-  OwnCounter counter;
+  memory::OwnCounter counter;
   Mesh mesh(world, o.mesh);
   Demand middle;
   Step step(mesh, build, o, probe(build, like, probe_options(o)),
@@ -132,12 +119,6 @@ std::vector<Demand> measure(const Build& build, const nn::Batch& like, const Ste
     if (at.dp == 0 && at.tp == 0) stages[size_t(at.pp)] = mine;
   });
   return stages;
-}
-
-nn::Batch batch_like(const Task& task, int64_t samples) {
-  std::vector<int64_t> indices;
-  for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
-  return task.samples->batch(indices);
 }
 
 std::string preview(const Task& task, const TrainOptions& o, const World& world) {

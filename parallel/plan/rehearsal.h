@@ -41,7 +41,4 @@ inline constexpr const char* less_memory =
     "Try a smaller model or --micro-batch, --recompute block, --offload DIR, or --zero 3 on more "
     "machines.";
 
-/// A micro-batch of the task, of its shape and of values that are there.
-nn::Batch batch_like(const Task& task, int64_t samples);
-
 }  // namespace triax::parallel

@@ -109,6 +109,8 @@ MeshShape mesh_of(const std::string& text) {
                 printable(text));
     left = left.substr(size_t(end - left.data()) + (last ? 0 : 1));
   }
+  check_input(shape.size() <= 4096, Exit::config,
+              "mesh `{}`; expected dp x pp x tp of at most 4096 ranks", printable(text));
   return shape;
 }
 

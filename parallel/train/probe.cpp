@@ -5,6 +5,7 @@
 
 #include "autograd/backward.h"
 #include "core/check.h"
+#include "core/own_counter.h"
 #include "parallel/comm/meta_comm.h"
 
 namespace triax::parallel {
@@ -82,6 +83,7 @@ const LayerFacts& Facts::of(const std::string& layer) const {
 }
 
 Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
+  memory::OwnCounter counter;  // or its peak, of the whole model, would be the run's
   MetaComm ranks(o.tp, 0);
   TensorParallel tp(ranks, {.sequence = o.sequence_parallel});
   auto model = build(tp);

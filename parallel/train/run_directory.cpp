@@ -81,18 +81,14 @@ void RunDirectory::refuse_newer_than(int64_t number) const {
               path(), steps.empty() ? 0 : steps.back(), number);
 }
 
-/// Another model or other data would be another run; what else changed is worth saying.
+/// Another model or other data would be another run; what else changed is worth saying. Settings
+/// first: data may differ because of one, which says more.
 void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
   auto before = saved_settings(checkpoint);
   auto differs = [&](const std::string& name, const std::string& now) {
     auto known = before.find(name);
     return known != before.end() && known->second != now;
   };
-  for (auto& [name, now] : identity_of(contents_.task))
-    check_input(!differs(name, now), Exit::config,
-                "checkpoint {} was trained with other {} ({}); this run has {}. Resume with the "
-                "same data, or start a new run directory",
-                checkpoint.path(), name, before[name], now);
   changes_.clear();
   for (auto& s : contents_.settings) {
     std::string now = literal(s);
@@ -103,6 +99,11 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
                 checkpoint.path(), s.name, before[s.name], now);
     changes_.push_back(fmt::format("{} was {}, now {}", s.name, before[s.name], now));
   }
+  for (auto& [name, now] : identity_of(contents_.task))
+    check_input(!differs(name, now), Exit::config,
+                "checkpoint {} was trained with other {} ({}); this run has {}. Resume with the "
+                "same data, or start a new run directory",
+                checkpoint.path(), name, before[name], now);
 }
 
 int64_t RunDirectory::resume(Step& step) {

@@ -2,6 +2,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "nn/samples.h"
 #include "parallel/settings/setting.h"
@@ -22,6 +23,13 @@ struct Task {
   Settings settings = {};   ///< options of the model and the data
   std::string config = {};  ///< a configuration file that repeats the run
 };
+
+/// A micro-batch as the task's are: its shapes, and values that are there.
+inline nn::Batch batch_like(const Task& task, int64_t samples) {
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
+  return task.samples->batch(indices);
+}
 
 /// What decides which model is trained on which data, beside the settings.
 inline std::map<std::string, std::string> identity_of(const Task& task) {

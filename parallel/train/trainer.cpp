@@ -13,11 +13,8 @@
 namespace triax::parallel {
 namespace {
 
-/// The first micro-batch of a data set, or any of its shape.
-nn::Batch any_batch(const Task& task, int64_t samples) {
-  std::vector<int64_t> indices;
-  for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
-  return task.samples->batch(indices);
+Facts facts_of(const Task& task, const StepOptions& o) {
+  return probe(task.build, batch_like(task, o.micro_batch), probe_options(o));
 }
 
 /// May the model be sharded like this? A probe says it.
@@ -25,8 +22,7 @@ bool fits(const Task& task, const StepOptions& o, const MeshShape& shape) {
   try {
     StepOptions on = o;
     on.mesh = shape;
-    Facts facts = probe(task.build, any_batch(task, o.micro_batch), probe_options(on));
-    return shape.pp * o.chunks <= std::ssize(facts.layers());
+    return shape.pp * o.chunks <= std::ssize(facts_of(task, on).layers());
   } catch (const Error&) {
     return false;
   }
@@ -36,10 +32,6 @@ Settings settings_of(TrainOptions& o, const Task& task) {
   Settings all = train_settings(o);
   all.insert(all.end(), task.settings.begin(), task.settings.end());
   return all;
-}
-
-Facts facts_of(const Task& task, const StepOptions& o) {
-  return probe(task.build, any_batch(task, o.micro_batch), probe_options(o));
 }
 
 }  // namespace
@@ -73,26 +65,32 @@ Trainer::Trainer(const Task& task, const TrainOptions& o, World& world, StepObse
       step_(mesh_, task.build, options_.step, facts_of(task, options_.step), std::move(observer)),
       progress_(world.rank() == 0 ? Progress::Voice::loud : Progress::Voice::silent, options_.steps,
                 task.unit) {
-  if (!options_.out.empty()) open();
+  if (!options_.out.empty()) open_directory();
   else
     check_input(options_.resume.empty(), Exit::config,
-                "trainer: resume={} without a run "
-                "directory; expected options.out",
+                "trainer: resume={} without a run directory; expected options.out",
                 options_.resume);
+  open_metrics();
+  if (directory_) directory_->write_configuration();
 }
 
-void Trainer::open() {
+void Trainer::open_directory() {
   directory_.emplace(RunDirectory::Contents{task_, options_, settings_}, world_.host());
   done_ = directory_->open(step_);
-  auto own = (std::filesystem::path(options_.out) / "metrics.jsonl").string();
+}
+
+/// A file in the run directory, unless the options name another.
+void Trainer::open_metrics() {
+  std::string own =
+      directory_ ? (std::filesystem::path(options_.out) / "metrics.jsonl").string() : "";
   if (options_.metrics.empty()) options_.metrics = own;
+  if (options_.metrics.empty()) return;
   using Owner = Metrics::Place::Owner;
   Owner owner = options_.metrics == own ? Owner::this_run : Owner::unknown;
   on_first(world_.host(), [&] {
     metrics_.emplace(Metrics::Place{options_.metrics, task_.unit, owner}, done_);
     return "";
   });
-  directory_->write_configuration();
 }
 
 void Trainer::on(Callbacks c, On where) {

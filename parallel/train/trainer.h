@@ -66,7 +66,8 @@ class Trainer {
   }
 
  private:
-  void open();
+  void open_directory();
+  void open_metrics();
   Exit train();
   void take();
   void report(StepRecord& record);

@@ -7,22 +7,33 @@
 #include <cmath>
 #include <limits>
 
-#include "examples/minigpt/replica.h"
-#include "parallel/comm/threads/thread_comm.h"
+#include "tests/examples/minigpt_run.h"
 
 namespace triax::minigpt {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-TrainConfig tiny(const MeshConfig& mesh) {
-  TrainConfig c;
+Job tiny(const Layout& layout, int64_t micros) {
+  Job c;
   c.model = {.layers = 2, .heads = 2, .width = 8, .context = 4, .vocab = 5};
-  c.micro_batch = 1;
-  c.mesh = mesh;
-  c.data = "text";
-  resolve(c, mesh.dp * mesh.pp * mesh.tp, "test");
+  c.set(layout);
+  c.step().micro_batch = 1;
+  c.step().global_batch = micros * layout.dp;
   return c;
+}
+
+/// One sequence of zeros.
+nn::Batch zero_tokens(const Job& c, int64_t first) {
+  Tensor tokens = zeros({1, c.model.context}, i32, cpu);
+  return {tokens, tokens, first};
+}
+
+parallel::Replica replica_of(const Job& c, parallel::Mesh& mesh,
+                             const parallel::LayerObserver& observer = {}) {
+  auto build = build_of(c.model);
+  return {mesh, build, c.step(), probe(build, zero_tokens(c, 0), probe_options(c.step())),
+          observer};
 }
 
 /// The first element that this rank's slots hold of the gradient of `name`; undefined: none.
@@ -34,16 +45,13 @@ Tensor first_element(const parallel::DataParallel& data, const std::string& name
   return {};
 }
 
-void expect_vote(const MeshConfig& shape) {
-  SCOPED_TRACE(fmt::format("dp {} pp {} tp {}, zero {}", shape.dp, shape.pp, shape.tp, shape.zero));
-  TrainConfig c = tiny(shape);
-  const MeshConfig& m = c.mesh;
-  parallel::run_ranks(int(m.dp * m.pp * m.tp), [&](parallel::Communicator& world) {
-    parallel::Mesh mesh(world, {.dp = int(m.dp), .pp = int(m.pp), .tp = int(m.tp)});
-    Replica replica(c, mesh);
-    Tensor ids = zeros({c.model.context}, i32, cpu);
-    auto batch = [&](int64_t) { return nn::Batch{ids, ids, c.model.context, nn::evaluation}; };
-    replica.step(batch, 1);
+void expect_vote(const Layout& layout) {
+  SCOPED_TRACE(describe(layout));
+  Job c = tiny(layout, 1);
+  on_mesh(layout.mesh(), [&](parallel::Mesh& mesh) {
+    auto& world = mesh.world();
+    auto replica = replica_of(c, mesh);
+    replica.forward_backward([&](int64_t) { return zero_tokens(c, nn::evaluation); }, 1);
     auto& data = replica.data();
     double healthy = data.norm().value;
     EXPECT_TRUE(std::isfinite(healthy));
@@ -66,7 +74,7 @@ void expect_vote(const MeshConfig& shape) {
         EXPECT_EQ(found.micro, -1);
         if (there.defined()) fill_(there, before);
       }
-    EXPECT_GE(held, 5 * int(m.tp));
+    EXPECT_GE(held, 5 * layout.tp);
   });
 }
 
@@ -80,26 +88,20 @@ TEST(NonFinite, IsSeenWhereverItIs) {
 
 /// One activation gradient of one micro-batch at one place of the mesh becomes infinite: watched,
 /// the step says where.
-void expect_found(const MeshConfig& shape) {
-  SCOPED_TRACE(fmt::format("dp {} pp {} tp {}, zero {}, {}", shape.dp, shape.pp, shape.tp,
-                           shape.zero, shape.schedule));
-  TrainConfig c = tiny(shape);
-  c.global_batch = 3 * c.mesh.dp;
-  const MeshConfig& m = c.mesh;
-  int ranks = int(m.dp * m.pp * m.tp);
-  for (int rank = 0; rank < ranks; ++rank)
+void expect_found(const Layout& layout) {
+  SCOPED_TRACE(describe(layout));
+  Job c = tiny(layout, 3);
+  for (int rank = 0; rank < layout.ranks(); ++rank)
     for (int64_t micro : {0, 2})
-      parallel::run_ranks(ranks, [&](parallel::Communicator& world) {
-        parallel::Mesh mesh(world, {.dp = int(m.dp), .pp = int(m.pp), .tp = int(m.tp)});
+      on_mesh(layout.mesh(), [&](parallel::Mesh& mesh) {
         auto plant = [&](const std::string& layer, const Tensor& y, const nn::Batch& batch) {
           if (layer != "block0" && layer != "block1") return;
-          if (world.rank() == rank && batch.first == micro)
+          if (mesh.world().rank() == rank && batch.first == micro)
             fill_(y.detach().narrow(0, 0, 1), infinity);
         };
-        Replica replica(c, mesh, plant);
-        Tensor ids = zeros({c.model.context}, i32, cpu);
-        auto batch = [&](int64_t at) { return nn::Batch{ids, ids, c.model.context, at}; };
-        replica.step(batch, 1, Replica::Watch::on);
+        auto replica = replica_of(c, mesh, plant);
+        replica.forward_backward([&](int64_t at) { return zero_tokens(c, at); }, 1,
+                                 parallel::Replica::Watch::on);
         auto found = replica.data().first_non_finite();
         EXPECT_EQ(found.micro, micro) << "rank " << rank;
         EXPECT_FALSE(found.parameter.empty()) << "rank " << rank << ", micro-batch " << micro;

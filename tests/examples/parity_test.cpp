@@ -1,8 +1,6 @@
 // Any mesh trains the same GPT: loss, gradient norm, every activation, gradient, weight and moment
 // of every step equal those of one rank, with dropout; replicas are equal bit for bit.
 // correctness: the one big test, and 1-10, 16-18, 21-25, 29, 42.
-#include "examples/minigpt/parity.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,62 +9,56 @@
 #include <cstdlib>
 
 #include "autograd/backward.h"
-#include "examples/minigpt/model.h"
 #include "optim/adamw.h"
-#include "parallel/comm/threads/thread_comm.h"
 #include "parallel/data/data_parallel.h"
 #include "parallel/pipeline/schedule.h"
+#include "tests/examples/minigpt_run.h"
 #include "tests/support/tensors.h"
 
 namespace triax::minigpt {
 namespace {
 
+using parallel::Recompute;
+using parallel::Trace;
+using parallel::TraceStep;
+using parallel::Wholes;
 using test::values;
 
-std::string some_text() {
+std::string other_text() {
   std::string text;
   for (int i = 0; i < 600; ++i) text += char('a' + (i * i / 3 + i / 5) % 13);
   return text;
 }
 
-TrainConfig small() {
-  TrainConfig c{.data = "text"};
+Job small() {
+  Job c;
   c.model = {.layers = 4, .heads = 4, .width = 32, .context = 8, .dropout = 0.1};
-  c.micro_batch = 2;
-  c.global_batch = 12;
-  c.steps = 3;
-  c.warmup = 0;
+  c.step().micro_batch = 2;
+  c.step().global_batch = 12;
+  c.train.steps = 3;
+  c.train.lr.warmup = 0;
   return c;
 }
 
 /// The one rank that a mesh is compared with, made once for a whole set of meshes.
 class Parity : public testing::Test {
  protected:
-  void start(TrainConfig c) {
-    Tokenizer tokenizer = Tokenizer::from_text(some_text(), "text");
-    c.model.vocab = vocabulary(c.model.vocab, tokenizer);
-    text_.emplace(some_text(), tokenizer, Split{.context = c.model.context, .name = "text"});
+  void start(const Job& c) {
+    task_ = task_of(c, other_text());
     base_ = c;
-    reference_ = trace(reference_of(c), *text_);
+    reference_ = trace(task_, reference_of(c.train));
     ASSERT_EQ(autograd::live_nodes(), 0);
   }
-  void expect_equal(MeshConfig mesh, int64_t micro_batch = 2) {
-    mesh.dp = std::max<int64_t>(1, mesh.dp);
-    TrainConfig c = base_;
-    c.mesh = mesh;
-    c.micro_batch = micro_batch;
-    c.recompute = recompute_;
-    c.offload = offload_;
-    resolve(c, mesh.dp * mesh.pp * mesh.tp, "test");
-    SCOPED_TRACE(
-        fmt::format("dp {} pp {} tp {}{}, zero {}, {}, {} chunks, placement {}, "
-                    "micro-batch {}, {}, {}, offload {}",
-                    mesh.dp, mesh.pp, mesh.tp, mesh.sequence_parallel ? " sequence" : "", mesh.zero,
-                    mesh.schedule, c.mesh.chunks, mesh.placement, micro_batch, recompute_,
-                    c.precision, c.offload));
-    validate(c, mesh.dp * mesh.pp * mesh.tp);
-    if (c.precision != "fp32") expect_alike(c);
-    else if (auto d = compare_with_reference(c, *text_, reference_))
+  void expect_equal(const Layout& layout, int64_t micro_batch = 2) {
+    Job c = base_;
+    c.set(layout);
+    c.step().micro_batch = micro_batch;
+    c.step().recompute = recompute_;
+    c.step().offload = offload_;
+    SCOPED_TRACE(fmt::format("{}, micro-batch {}, recompute {}, {}, offload {}", describe(layout),
+                             micro_batch, int(recompute_), c.step().dtype, offload_));
+    if (c.step().dtype != f32) expect_alike(c);
+    else if (auto d = compare_with_reference(task_, c.train, reference_))
       ADD_FAILURE() << "step " << d->step << ": " << d->what << " of " << d->name << ": "
                     << d->how_much << " (" << d->guess << ")";
     EXPECT_EQ(autograd::live_nodes(), 0);
@@ -74,11 +66,12 @@ class Parity : public testing::Test {
 
   /// In low precision: loss, norm and gradients as one rank's within rounding of single
   /// activations; replicas still have the same bits.
-  void expect_alike(const TrainConfig& c) {
-    double bound = c.precision == "bf16" ? 2e-3 : 3e-4;
-    Trace run = trace(c, *text_);
+  void expect_alike(const Job& c) {
+    double bound = c.step().dtype == bf16 ? 2e-3 : 3e-4;
+    Trace run = trace(task_, c.train);
     for (size_t s = 0; s < run.steps.size(); ++s) {
       const TraceStep &right = reference_.steps[s], &step = run.steps[s];
+      ASSERT_EQ(step.skipped, right.skipped) << "step " << s + 1;
       EXPECT_NEAR(step.loss, right.loss, bound * right.loss) << "step " << s + 1;
       for (double norm : step.norms) {
         EXPECT_NEAR(norm, right.norms[0], 20 * bound * right.norms[0]) << "step " << s + 1;
@@ -112,32 +105,33 @@ class Parity : public testing::Test {
     }
   }
 
-  std::optional<TextData> text_;
-  std::string recompute_ = "off", offload_ = "off";  ///< of the meshes, never of the one rank
-  TrainConfig base_;
+  parallel::Task task_;
+  Recompute recompute_ = Recompute::off;  ///< of the meshes, never of the one rank
+  std::string offload_ = "off";           ///< likewise
+  Job base_;
   Trace reference_;
 };
 
 TEST_F(Parity, AnyCutOfTheBatch) {
   start(small());
-  for (auto [dp, micro] : std::vector<std::pair<int64_t, int64_t>>{
+  for (auto [dp, micro] : std::vector<std::pair<int, int64_t>>{
            {1, 12}, {1, 1}, {2, 6}, {2, 3}, {2, 1}, {3, 2}, {4, 3}, {4, 1}, {6, 2}})
     expect_equal({.dp = dp}, micro);
 }
 
 TEST_F(Parity, AnyMeshWithAnyZero) {
   start(small());
-  for (auto [dp, pp, tp] : std::vector<std::array<int64_t, 3>>{{2, 1, 1},
-                                                               {3, 1, 1},
-                                                               {1, 2, 1},
-                                                               {1, 4, 1},
-                                                               {1, 1, 2},
-                                                               {1, 1, 4},
-                                                               {2, 2, 1},
-                                                               {2, 1, 2},
-                                                               {1, 2, 2},
-                                                               {2, 2, 2}})
-    for (int64_t zero : {0, 1, 2, 3})
+  for (auto [dp, pp, tp] : std::vector<std::array<int, 3>>{{2, 1, 1},
+                                                           {3, 1, 1},
+                                                           {1, 2, 1},
+                                                           {1, 4, 1},
+                                                           {1, 1, 2},
+                                                           {1, 1, 4},
+                                                           {2, 2, 1},
+                                                           {2, 1, 2},
+                                                           {1, 2, 2},
+                                                           {2, 2, 2}})
+    for (int zero : {0, 1, 2, 3})
       expect_equal({.dp = dp,
                     .pp = pp,
                     .tp = tp,
@@ -149,8 +143,8 @@ TEST_F(Parity, AnyMeshWithAnyZero) {
 TEST_F(Parity, AnySchedule) {
   start(small());
   for (auto& schedule : parallel::schedule_names())
-    for (int64_t pp : {1, 2})
-      for (int64_t zero : {0, 1, 2, 3}) {
+    for (int pp : {1, 2})
+      for (int zero : {0, 1, 2, 3}) {
         expect_equal({.dp = 2, .pp = pp, .zero = zero, .schedule = schedule}, 1);
         expect_equal(
             {.pp = pp, .tp = 2, .sequence_parallel = true, .zero = zero, .schedule = schedule});
@@ -160,16 +154,15 @@ TEST_F(Parity, AnySchedule) {
 TEST_F(Parity, AnyPlacement) {
   start(small());
   for (auto* placement : {"1,3", "4,0", "0,4"})
-    for (int64_t zero : {0, 3})
-      expect_equal({.dp = 2, .pp = 2, .zero = zero, .placement = placement});
+    for (int zero : {0, 3}) expect_equal({.dp = 2, .pp = 2, .zero = zero, .placement = placement});
   expect_equal({.pp = 2, .schedule = "interleaved", .chunks = 2, .placement = "0,2,0,2"});
 }
 
 TEST_F(Parity, AnyRecomputation) {
   start(small());
-  for (const char* recompute : {"selective", "block", "block-split"}) {
+  for (auto recompute : {Recompute::selective, Recompute::block, Recompute::block_split}) {
     recompute_ = recompute;
-    bool split = recompute_of(recompute_) == Recompute::block_split;
+    bool split = recompute_ == Recompute::block_split;
     expect_equal({.dp = 2, .pp = 2, .tp = 2, .zero = 3, .schedule = "zb-h1"});
     expect_equal({.dp = 3, .tp = 2, .sequence_parallel = !split, .zero = 2});
     expect_equal({.pp = 2, .tp = split ? 2 : 1, .zero = 1, .schedule = "interleaved"});
@@ -179,13 +172,13 @@ TEST_F(Parity, AnyRecomputation) {
 
 // Parameters of sizes that nothing divides, and a vocabulary of 13 on 2, 3 and 6 slices.
 TEST_F(Parity, OddSizes) {
-  TrainConfig c = small();
+  Job c = small();
   c.model.layers = 3;
   c.model.heads = 6;
   c.model.width = 6 * 7;
   c.model.context = 6;
   start(c);
-  for (int64_t zero : {0, 1, 2, 3}) {
+  for (int zero : {0, 1, 2, 3}) {
     expect_equal({.dp = 3, .zero = zero}, 4);
     expect_equal({.dp = 2, .pp = 3, .zero = zero});
     expect_equal({.tp = 6, .sequence_parallel = zero > 0, .zero = zero});
@@ -198,12 +191,12 @@ TEST_F(Parity, RandomCombinations) {
   const char* wish = std::getenv("TRIAX_FUZZ");
   const int draws = wish ? std::atoi(wish) : 20;
   uint64_t key = random::key(2026, "parity"), at = 0;
-  auto draw = [&](std::vector<int64_t> values) {
+  auto draw = [&](std::vector<int> values) {
     return values[random::philox(key, at++, 0).x % values.size()];
   };
   for (int i = 0; i < draws; ++i) {
-    TrainConfig c = small();
-    int64_t tp = draw({1, 1, 2, 3}), pp = draw({1, 2, 3}), dp = draw({1, 2, 3});
+    Job c = small();
+    int tp = draw({1, 1, 2, 3}), pp = draw({1, 2, 3}), dp = draw({1, 2, 3});
     if (dp * pp * tp > 12) dp = 1;
     c.model.heads = tp * draw({1, 2});
     c.model.width = c.model.heads * draw({4, 7, 10});
@@ -211,24 +204,23 @@ TEST_F(Parity, RandomCombinations) {
     c.model.layers = pp * draw({2, 3});
     c.model.dropout = double(draw({0, 1, 3})) / 10;
     c.model.vocab = draw({0, 14, 19, 32});
-    c.seed = i;
-    c.precision = std::array{"fp32", "fp32", "bf16", "fp16"}[size_t(draw({0, 1, 2, 3}))];
-    int64_t micro = draw({1, 2, 3}), accumulation = draw({1, 2, 3, 5});
-    c.global_batch = micro * accumulation * dp;
+    c.step().seed = i;
+    c.step().dtype = std::array{f32, f32, bf16, f16}[size_t(draw({0, 1, 2, 3}))];
+    int micro = draw({1, 2, 3}), accumulation = draw({1, 2, 3, 5});
+    c.step().global_batch = micro * accumulation * dp;
     start(c);
     auto names = parallel::schedule_names();
     std::string schedule = names[size_t(draw({0, 1, 2, 3, 4}))];
     bool chunked = schedule.ends_with("interleaved"), sequence = draw({0, 1}) == 1;
-    const char* recomputations[] = {"off", "selective", "block", "block-split"};
-    recompute_ = recomputations[draw(tp > 1 && !sequence ? std::vector<int64_t>{0, 1, 2, 3}
-                                                         : std::vector<int64_t>{0, 1, 2})];
+    recompute_ = Recompute(
+        draw(tp > 1 && !sequence ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0, 1, 2}));
     offload_ = draw({0, 1}) ? "optimizer" : "off";
-    int64_t chunks = chunked ? draw({1, 2}) : 1;
+    int chunks = chunked ? draw({1, 2}) : 1;
     // Sometimes any number of blocks on each stage, none too.
     std::string placement;
     if (draw({0, 1, 2, 3}) == 0) {
-      std::vector<int64_t> stages, counts(size_t(pp * chunks));
-      for (int64_t v = 0; v < pp * chunks; ++v) stages.push_back(v);
+      std::vector<int> stages, counts(size_t(pp * chunks));
+      for (int v = 0; v < pp * chunks; ++v) stages.push_back(v);
       for (int64_t layer = 0; layer < c.model.layers; ++layer) ++counts[size_t(draw(stages))];
       placement = fmt::format("{}", fmt::join(counts, ","));
     }
@@ -251,10 +243,10 @@ TEST(Dropout, IsAtWorkAndChangesWithTheStep) {
   Gpt model(m, parallel::TensorParallel(*alone));
   model.materialize(cpu, f32, 1);
   NoGrad guard;
-  Tensor ids = zeros({8}, i32, cpu);
-  auto at = [&](int64_t first) { return values(model({ids, {}, 4, first})); };
-  EXPECT_NE(at(0), at(8));
-  EXPECT_EQ(at(8), at(8));
+  Tensor ids = zeros({2, 4}, i32, cpu);
+  auto at = [&](int64_t first) { return values(model({ids, {}, first})); };
+  EXPECT_NE(at(0), at(2));
+  EXPECT_EQ(at(2), at(2));
   EXPECT_NE(at(0), at(nn::evaluation));
 }
 
@@ -269,8 +261,8 @@ TEST(Memory, IsConstantFromTheThirdStepOn) {
     for (int step = 0; step < 8; ++step) {
       memory::counter()->reset_peaks();
       data.begin();
-      Tensor ids = zeros({16}, i32, cpu);
-      backward(model({ids, ids, 8, step * 16}));
+      Tensor ids = zeros({2, 8}, i32, cpu);
+      backward(model({ids, ids, step * 2}));
       data.finish();
       adam.step(1e-3);
       EXPECT_EQ(autograd::live_nodes(), int64_t(model.parameters().size()));  // the leaves

@@ -1,59 +1,72 @@
 // What a run will hold is foreseen by running it on a device that has no bytes.
-#include "examples/minigpt/plan.h"
+#include "parallel/plan/plan.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "core/check.h"
-#include "examples/minigpt/rehearsal.h"
-#include "examples/minigpt/train.h"
-#include "parallel/comm/launch/world.h"
+#include "parallel/train/train_settings.h"
+#include "tests/examples/minigpt_run.h"
 #include "tests/support/temporary_directory.h"
 
 namespace triax::minigpt {
 namespace {
 
+using parallel::Demand;
+using parallel::Plan;
+using parallel::PlanOptions;
+
 /// One of many small runs, drawn by a seed.
-TrainConfig drawn(uint64_t seed) {
+Job drawn(uint64_t seed) {
   std::mt19937_64 random(seed);
-  auto one_of = [&](std::initializer_list<int64_t> of) {
+  auto one_of = [&](std::initializer_list<int> of) {
     return *(of.begin() + int64_t(random() % of.size()));
   };
-  TrainConfig c{.model = {.layers = one_of({8, 9}),
-                          .heads = 4,
-                          .width = one_of({32, 48, 64}),
-                          .context = one_of({16, 32}),
-                          .dropout = one_of({0, 1}) ? 0.1 : 0,
-                          .vocab = one_of({61, 96, 500})}};
-  c.mesh = {.dp = one_of({1, 2, 3}), .pp = one_of({1, 2, 4}), .tp = one_of({1, 2})};
-  c.mesh.sequence_parallel = c.mesh.tp > 1 && one_of({0, 1});
-  c.mesh.zero = one_of({0, 1, 2, 3});
+  Job c;
+  c.model = {.layers = one_of({8, 9}),
+             .heads = 4,
+             .width = one_of({32, 48, 64}),
+             .context = one_of({16, 32}),
+             .dropout = one_of({0, 1}) ? 0.1 : 0,
+             .vocab = one_of({61, 96, 500})};
+  Layout layout{.dp = one_of({1, 2, 3}), .pp = one_of({1, 2, 4}), .tp = one_of({1, 2})};
+  layout.sequence_parallel = layout.tp > 1 && one_of({0, 1});
+  layout.zero = one_of({0, 1, 2, 3});
   const char* schedules[] = {"gpipe", "1f1b", "zb-h1", "interleaved"};
-  c.mesh.schedule = schedules[c.mesh.pp == 2 ? one_of({0, 1, 2, 3}) : one_of({0, 1, 2})];
-  c.micro_batch = one_of({1, 2});
-  c.global_batch = c.micro_batch * c.mesh.dp * one_of({1, 2, 4});
-  const char* precisions[] = {"fp32", "bf16", "fp16"};
-  c.precision = precisions[one_of({0, 1, 2})];
-  bool split = c.mesh.tp > 1 && !c.mesh.sequence_parallel;
-  const char* remade[] = {"off", "selective", "block", "block-split"};
-  c.recompute = remade[split ? one_of({0, 1, 2, 3}) : one_of({0, 1, 2})];
-  c.offload = one_of({0, 0, 0, 1}) ? "optimizer" : "off";
-  c.comm = "threads";
-  c.ranks = c.mesh.dp * c.mesh.pp * c.mesh.tp;
-  resolve(c, c.ranks, "plan");
-  validate(c, c.ranks);
+  layout.schedule = schedules[layout.pp == 2 ? one_of({0, 1, 2, 3}) : one_of({0, 1, 2})];
+  c.set(layout);
+  c.step().micro_batch = one_of({1, 2});
+  c.step().global_batch = c.step().micro_batch * layout.dp * one_of({1, 2, 4});
+  c.step().dtype = std::array{f32, bf16, f16}[size_t(one_of({0, 1, 2}))];
+  bool split = layout.tp > 1 && !layout.sequence_parallel;
+  c.step().recompute = parallel::Recompute(split ? one_of({0, 1, 2, 3}) : one_of({0, 1, 2}));
+  c.step().offload = one_of({0, 0, 0, 1}) ? "optimizer" : "off";
+  resolve(c.train, c.ranks());
+  check_options(c.train, c.ranks());
   return c;
+}
+
+std::string describe(Job c) {
+  return to_toml(settings(c)) + to_toml(parallel::train_settings(c.train));
+}
+
+std::vector<Demand> foreseen_of(const Job& c) {
+  auto task = task_of(c);
+  return foresee(task.build, batch_like(task, c.step().micro_batch), c.step());
+}
+std::vector<Demand> measured(const Job& c) {
+  auto task = task_of(c);
+  return measure(task.build, batch_like(task, c.step().micro_batch), c.step());
 }
 
 TEST(Plan, ForeseesWhatEveryStageHolds) {
   for (uint64_t seed = 1; seed <= 24; ++seed) {
-    TrainConfig c = drawn(seed);
-    auto foreseen = foresee(c), found = measure(c);
+    Job c = drawn(seed);
+    auto foreseen = foreseen_of(c), found = measured(c);
     ASSERT_EQ(foreseen.size(), found.size());
     for (size_t s = 0; s < found.size(); ++s) {
-      auto where = fmt::format("seed {}, stage {}:\n{}", seed, s, to_toml(c));
+      auto where = fmt::format("seed {}, stage {}:\n{}", seed, s, describe(c));
       EXPECT_NEAR(double(foreseen[s].peak), double(found[s].peak), 0.05 * double(found[s].peak))
           << where;
       for (int k = 0; k < memory::kinds; ++k)
@@ -68,17 +81,17 @@ TEST(Plan, ForeseesWhatEveryStageHolds) {
 }
 
 TEST(Plan, ForeseesManyMicroBatchesFromAFew) {
-  TrainConfig c = drawn(1);
-  c.micro_batch = 1, c.global_batch = 2 * 40;
+  Job c = drawn(1);
+  c.step().micro_batch = 1, c.step().global_batch = 2 * 40;
   for (const char* schedule : {"1f1b", "zb-h1", "gpipe", "interleaved", "zb-interleaved"})
-    for (int64_t pp : {1, 2, 4}) {
+    for (int pp : {1, 2, 4}) {
       bool parts =
           schedule == std::string("interleaved") || schedule == std::string("zb-interleaved");
       if (parts && pp == 1) continue;
-      int64_t zero = pp == 1 ? 0 : 3, chunks = parts ? 2 : 1;
+      int zero = pp == 1 ? 0 : 3, chunks = parts ? 2 : 1;
       c.model.layers = pp * chunks;
-      c.mesh = {.dp = 2, .pp = pp, .tp = 1, .zero = zero, .schedule = schedule, .chunks = chunks};
-      auto foreseen = foresee(c), found = measure(c);
+      c.set({.dp = 2, .pp = pp, .zero = zero, .schedule = schedule, .chunks = chunks});
+      auto foreseen = foreseen_of(c), found = measured(c);
       for (size_t s = 0; s < found.size(); ++s) {
         EXPECT_NEAR(double(foreseen[s].peak), double(found[s].peak), 0.05 * double(found[s].peak))
             << schedule << " of " << pp << ", stage " << s;
@@ -89,18 +102,26 @@ TEST(Plan, ForeseesManyMicroBatchesFromAFew) {
     }
 }
 
+/// All meshes.
+PlanOptions any_mesh() {
+  PlanOptions o;
+  o.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
+  return o;
+}
+
 TEST(Plan, SortsByWhatFitsAndThenByTime) {
-  PlanConfig c;
-  plan_verb(c);  // its defaults: all meshes
-  c.ranks = 8, c.train.model = {.layers = 4, .heads = 4, .width = 256, .context = 64, .vocab = 96};
-  c.train.data = "text";
-  auto whole = plans(c).all;
+  PlanOptions c = any_mesh();
+  c.ranks = 8;
+  Job job;
+  job.model = {.layers = 4, .heads = 4, .width = 256, .context = 64, .vocab = 96};
+  auto task = task_of(job);
+  auto whole = plans(task, c).all;
   ASSERT_GT(whole.size(), size_t(20));
-  const Hardware& h = hardware_named(c.hardware);
+  const parallel::Hardware& h = parallel::hardware_named(c.hardware);
   double least = whole.front().need(h), most = 0;
   for (auto& p : whole) least = std::min(least, p.need(h)), most = std::max(most, p.need(h));
   c.memory = fmt::format("{}B", int64_t((least + most) / 2));
-  auto [some, refusals] = plans(c);
+  auto [some, refusals] = plans(task, c);
   ASSERT_EQ(some.size(), whole.size());
   EXPECT_LE(some.front().need(h), budget(c));
   EXPECT_GT(some.back().need(h), budget(c));
@@ -113,46 +134,44 @@ TEST(Plan, SortsByWhatFitsAndThenByTime) {
     }
   }
   ASSERT_FALSE(refusals.empty());
-  EXPECT_NE(refusals.front().find("pp=8 x chunks=1 pieces of a model of 4 blocks"),
+  EXPECT_NE(refusals.front().find("pp=8 x chunks=1 = 8 virtual stages of a model of 6 layers"),
             std::string::npos)
       << refusals.front();
 }
 
 // Where the host's memory is the only one, what is offloaded into it needs room too.
 TEST(Plan, OffloadedStateNeedsTheHostsRoom) {
-  PlanConfig c;
-  plan_verb(c);
-  c.train.model = {.layers = 2, .heads = 2, .width = 64, .context = 16, .vocab = 96};
-  c.train.data = "text", c.train.offload = "optimizer";
-  Plan p = plans(c).all.front();
+  PlanOptions c = any_mesh();
+  c.train.step.offload = "optimizer";
+  Job job;
+  job.model = {.layers = 2, .heads = 2, .width = 64, .context = 16, .vocab = 96};
+  Plan p = plans(task_of(job), c).all.front();
   int64_t offloaded = p.fullest().peaks[memory::offloaded];
   ASSERT_GT(offloaded, 0);
-  EXPECT_EQ(p.need(hardware_named("h100")), double(p.fullest().peak));
-  EXPECT_EQ(p.need(hardware_named("cpu")), double(p.fullest().peak + offloaded));
+  EXPECT_EQ(p.need(parallel::hardware_named("h100")), double(p.fullest().peak));
+  EXPECT_EQ(p.need(parallel::hardware_named("cpu")), double(p.fullest().peak + offloaded));
 }
 
 /// What metrics.jsonl says of a real run, data, validation and all: the largest rank.
-int64_t reported(TrainConfig c) {
+int64_t reported(Job c) {
   test::TemporaryDirectory directory;
-  c.data = directory / "text", c.out = directory / "run", c.metrics = directory / "metrics";
+  c.text.data = directory / "text";
+  c.train.out = directory / "run", c.train.metrics = directory / "metrics";
   std::string text;
   for (int i = 0; i < 3000; ++i) text += char('a' + (i * i / 3 + i * 7) % 23);
-  test::write_bytes(c.data, text);
-  testing::internal::CaptureStdout();
-  parallel::run_worlds(int(c.ranks),
-                       [&](parallel::World& world) { train(c, world.comm(), world.host()); });
-  testing::internal::GetCapturedStdout();
-  std::string metrics = test::read_bytes(c.metrics);
+  test::write_bytes(c.text.data, text);
+  train(c, c.ranks());
+  std::string metrics = test::read_bytes(c.train.metrics);
   return nlohmann::json::parse(metrics.substr(metrics.rfind("{\"")))["memory_bytes"];
 }
 
 TEST(Plan, IsWhatTrainingReports) {
   for (uint64_t seed = 1; seed <= 24; ++seed) {
-    TrainConfig c = drawn(seed);
-    c.steps = 3, c.warmup = 0, c.val_every = 1;
+    Job c = drawn(seed);
+    c.train.steps = 3, c.train.lr.warmup = 0, c.train.val_every = 1;
     int64_t foreseen = 0, found = reported(c);
-    for (auto& stage : foresee(c)) foreseen = std::max(foreseen, stage.peak);
-    EXPECT_NEAR(double(foreseen), double(found), 0.05 * double(found)) << to_toml(c);
+    for (auto& stage : foreseen_of(c)) foreseen = std::max(foreseen, stage.peak);
+    EXPECT_NEAR(double(foreseen), double(found), 0.05 * double(found)) << describe(c);
   }
 }
 

@@ -1,7 +1,5 @@
 // fp16 and bf16 on any mesh; overflows are seen by all ranks, and change nothing.
 // correctness 12, 13, 18.
-#include "examples/minigpt/precision.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,12 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "examples/minigpt/feed.h"
-#include "examples/minigpt/replica.h"
-#include "examples/minigpt/train.h"
 #include "nn/state.h"
-#include "optim/adamw.h"
-#include "parallel/comm/launch/world.h"
+#include "tests/examples/minigpt_run.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tensors.h"
@@ -24,61 +18,50 @@
 namespace triax::minigpt {
 namespace {
 
-std::string some_text() {
-  std::string text;
-  for (int i = 0; i < 600; ++i) text += char('a' + (i * i / 3 + i * 7) % 13);
-  return text;
-}
-
-TrainConfig small(const std::string& precision) {
-  TrainConfig c{.data = "text"};
+Job small(DType dtype) {
+  Job c;
   c.model = {.layers = 4, .heads = 2, .width = 16, .context = 8, .dropout = 0.1, .vocab = 13};
-  c.micro_batch = 2;
-  c.global_batch = 8;
-  c.steps = 12;
-  c.warmup = 0;
-  c.val_fraction = 0;
-  c.precision = precision;
+  c.text.val_fraction = 0;
+  c.step().micro_batch = 2;
+  c.step().global_batch = 8;
+  c.step().dtype = dtype;
+  c.train.steps = 12;
+  c.train.lr.warmup = 0;
   return c;
 }
 
 /// Loss and norm of every step of a real run; `look` sees what it left in its directory.
-std::vector<nlohmann::json> run(TrainConfig c, const MeshConfig& mesh,
+std::vector<nlohmann::json> run(Job c, const Layout& layout,
                                 const std::function<void(const std::string& out)>& look = {}) {
   test::TemporaryDirectory directory;
-  c.data = directory / "text";
-  c.out = directory / "run";
-  c.mesh = mesh;
-  test::write_bytes(c.data, some_text());
-  testing::internal::CaptureStdout();
-  struct Release {
-    ~Release() { testing::internal::GetCapturedStdout(); }
-  } release;
-  parallel::run_worlds(int(mesh.dp * mesh.pp * mesh.tp),
-                       [&](parallel::World& world) { train(c, world.comm(), world.host()); });
+  c.text.data = directory / "text";
+  c.train.out = directory / "run";
+  c.set(layout);
+  test::write_bytes(c.text.data, some_text());
+  train(c, layout.ranks());
   std::vector<nlohmann::json> records;
-  std::istringstream lines(test::read_bytes(c.out + "/metrics.jsonl"));
+  std::istringstream lines(test::read_bytes(c.train.out + "/metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) records.push_back(nlohmann::json::parse(line));
-  if (look) look(c.out);
+  if (look) look(c.train.out);
   return records;
 }
 
 TEST(Precision, LowPrecisionTrainsAlikeOnAnyMesh) {
-  auto exact = run(small("fp32"), {.dp = 1});
-  for (const char* precision : {"bf16", "fp16"}) {
+  auto exact = run(small(f32), {.dp = 1});
+  for (DType dtype : {bf16, f16}) {
     // Eight bits of mantissa, or eleven: rounding of single activations, averaged over tokens.
-    double bound = precision == std::string("bf16") ? 2e-3 : 3e-4;
-    for (const MeshConfig& mesh :
-         {MeshConfig{.dp = 1},
+    double bound = dtype == bf16 ? 2e-3 : 3e-4;
+    for (const Layout& layout :
+         {Layout{.dp = 1},
           {.dp = 4, .zero = 1},
           {.dp = 2, .pp = 2, .tp = 2, .zero = 2},
           {.dp = 2, .pp = 2, .tp = 2, .sequence_parallel = true, .zero = 3, .schedule = "zb-h1"}}) {
-      auto records = run(small(precision), mesh);
+      auto records = run(small(dtype), layout);
       ASSERT_EQ(records.size(), exact.size());
       for (size_t i = 0; i < exact.size(); ++i) {
         double loss = exact[i]["loss"], norm = exact[i]["grad_norm"];
-        EXPECT_NEAR(double(records[i]["loss"]), loss, bound * loss) << precision << i;
-        EXPECT_NEAR(double(records[i]["grad_norm"]), norm, 20 * bound * norm) << precision << i;
+        EXPECT_NEAR(double(records[i]["loss"]), loss, bound * loss) << name(dtype) << i;
+        EXPECT_NEAR(double(records[i]["grad_norm"]), norm, 20 * bound * norm) << name(dtype) << i;
         EXPECT_EQ(records[i]["skipped"], false);
       }
     }
@@ -105,43 +88,43 @@ void expect_untrained(const std::function<std::string(int64_t step)>& file, int6
 
 // A scale at which every step overflows changes nothing, however often; then it is given up.
 TEST(Precision, SkippedStepsChangeNothing) {
-  TrainConfig c = small("fp16");
-  c.loss_scale = 1e12;
-  c.save_every = 1, c.keep = c.steps;
-  for (const MeshConfig& mesh : {MeshConfig{.dp = 1}, {.dp = 2, .pp = 2, .tp = 2, .zero = 3}}) {
-    auto records = run(c, mesh, [&](const std::string& out) {
-      for (int64_t rank = 0; rank < mesh.dp * mesh.pp * mesh.tp; ++rank)
+  Job c = small(f16);
+  c.step().loss_scale = 1e12;
+  c.train.save_every = 1, c.train.keep = c.train.steps;
+  for (const Layout& layout : {Layout{.dp = 1}, {.dp = 2, .pp = 2, .tp = 2, .zero = 3}}) {
+    auto records = run(c, layout, [&](const std::string& out) {
+      for (int rank = 0; rank < layout.ranks(); ++rank)
         expect_untrained(
             [&](int64_t step) { return fmt::format("{}/step-{}/rank{}", out, step, rank); },
-            c.steps);
+            c.train.steps);
     });
-    ASSERT_EQ(records.size(), size_t(c.steps));
+    ASSERT_EQ(records.size(), size_t(c.train.steps));
     for (auto& r : records) {
       EXPECT_EQ(r["skipped"], true);
       EXPECT_TRUE(r["grad_norm"].is_null());
       EXPECT_EQ(r["lr"], records[0]["lr"]) << "the learning rate counts updates";
     }
   }
-  c.steps = 60, c.save_every = 0;
+  c.train.steps = 60, c.train.save_every = 0;
   test::expect_error([&] { run(c, {.dp = 2}); }, {"50 steps in a row", "loss scale 1000000000000,"},
                      Exit::non_finite);
 }
 
 // correctness 11: what is logged is the norm of the unscaled gradient, before it is clipped.
 TEST(Precision, NormIsLoggedBeforeClipping) {
-  for (const char* precision : {"fp32", "fp16"}) {
-    TrainConfig c = small(precision);
-    c.steps = 2, c.clip = 0;
+  for (DType dtype : {f32, f16}) {
+    Job c = small(dtype);
+    c.train.steps = 2, c.step().clip = 0;
     double whole = run(c, {.dp = 2})[0]["grad_norm"];
-    EXPECT_NEAR(whole, double(run(small("fp32"), {.dp = 1})[0]["grad_norm"]), 0.01 * whole);
-    c.clip = whole / 100;
+    EXPECT_NEAR(whole, double(run(small(f32), {.dp = 1})[0]["grad_norm"]), 0.01 * whole);
+    c.step().clip = whole / 100;
     EXPECT_EQ(run(c, {.dp = 2})[0]["grad_norm"], whole);
   }
 }
 
 TEST(Precision, FieldsOfMetricsAreDocumented) {
-  TrainConfig c = small("fp16");
-  c.loss_scale = 1e12, c.val_fraction = 0.1, c.steps = 2;
+  Job c = small(f16);
+  c.step().loss_scale = 1e12, c.text.val_fraction = 0.1, c.train.steps = 2;
   std::string page = test::read_bytes(TRIAX_SOURCE_DIR "/docs/runs.md");
   auto last = run(c, {.dp = 1}).back();
   for (const char* sometimes : {"overflow", "val_loss"})
@@ -152,21 +135,19 @@ TEST(Precision, FieldsOfMetricsAreDocumented) {
 
 // An inf on any one rank, also where its element does not count, is seen by all.
 TEST(Precision, EveryRankVotes) {
-  constexpr int ranks = 8;
-  TrainConfig c = small("fp32");
-  Tokenizer tokenizer = Tokenizer::from_text(some_text(), "text");
-  TextData text(some_text(), tokenizer, {.context = c.model.context, .name = "text"});
-  for (int64_t zero : {0, 1, 2, 3}) {
-    c.mesh = {.dp = 2, .pp = 2, .tp = 2, .sequence_parallel = true, .zero = zero, .chunks = 1};
-    parallel::run_ranks(ranks, [&](parallel::Communicator& world) {
-      parallel::Mesh mesh(world, {.dp = 2, .pp = 2, .tp = 2});
-      Replica replica(c, mesh);
-      Feed feed(c, text, mesh.dp());
-      replica.step([&](int64_t micro) { return feed.at(1, micro); }, 1);
+  Job c = small(f32);
+  for (int zero : {0, 1, 2, 3}) {
+    c.set({.dp = 2, .pp = 2, .tp = 2, .sequence_parallel = true, .zero = zero});
+    parallel::Task task = task_of(c);
+    on_mesh(c.step().mesh, [&](parallel::Mesh& mesh) {
+      auto& world = mesh.world();
+      parallel::Replica replica(mesh, task.build, c.step(), facts_of(task, c.step()));
+      auto feed = feed_of(task, c.step(), mesh);
+      replica.forward_backward([&](int64_t micro) { return feed.at(1, micro); }, 1);
       auto& data = replica.data();
       EXPECT_EQ(data.norm().non_finite, 0);
       auto slots = data.slots();
-      for (int rank = 0; rank < ranks; ++rank)
+      for (int rank = 0; rank < world.size(); ++rank)
         for (int64_t at : {0, -1}) {
           // Slots may be fewer on another stage; the first and the last piece exist on each.
           size_t slot = at == 0 ? 0 : slots.size() - 1;
@@ -189,25 +170,30 @@ TEST(Precision, EveryRankVotes) {
 }
 
 TEST(Precision, WeightsAreTheCastOfTheirMasters) {
-  Tokenizer tokenizer = Tokenizer::from_text(some_text(), "text");
-  for (const char* precision : {"bf16", "fp16"})
-    for (int64_t zero : {0, 1, 2, 3}) {
-      TrainConfig c = small(precision);
-      TextData text(some_text(), tokenizer, {.context = c.model.context, .name = "text"});
-      c.mesh = {.dp = 2, .tp = 2, .zero = zero, .chunks = 1};
-      parallel::run_ranks(4, [&](parallel::Communicator& world) {
-        parallel::Mesh mesh(world, {.dp = 2, .tp = 2});
-        Replica replica(c, mesh);
-        Feed feed(c, text, mesh.dp());
-        optim::AdamW adam(replica.data().slots(), {});
-        for (int64_t step = 1; step <= 3; ++step) {
-          replica.step([&](int64_t micro) { return feed.at(step, micro); }, 1e-2);
-          adam.step(1e-3);
-          replica.data().publish();
-          auto slots = replica.data().slots();
-          for (auto& s : adam.state())
-            if (s.kind == std::string("master"))
-              test::expect_bitwise(slots[s.slot].weight, s.value.to(dtype_of(precision)));
+  for (DType dtype : {bf16, f16})
+    for (int zero : {0, 1, 2, 3}) {
+      Job c = small(dtype);
+      c.set({.dp = 2, .tp = 2, .zero = zero});
+      parallel::Task task = task_of(c);
+      on_mesh(c.step().mesh, [&](parallel::Mesh& mesh) {
+        parallel::Step step(mesh, task.build, c.step(), facts_of(task, c.step()));
+        auto feed = feed_of(task, c.step(), mesh);
+        for (int64_t number = 1; number <= 3; ++number) {
+          step.take({.number = number,
+                     .batches = [&](int64_t micro) { return feed.at(number, micro); },
+                     .weight = feed.weight(number),
+                     .lr = 1e-3});
+          EXPECT_FALSE(step.results(parallel::Step::Upto::all).back().skipped);
+          std::map<std::string, Tensor> weights;
+          int64_t masters = 0;
+          auto pieces = step.pieces(parallel::Holder::any);
+          for (auto& p : pieces)
+            if (p.kind.empty()) weights[p.name] = p.value;
+          for (auto& p : pieces)
+            if (p.kind == "master")
+              test::expect_bitwise(weights.at(p.name), p.value.to(dtype), p.name), ++masters;
+          EXPECT_GT(masters, 0);
+          EXPECT_EQ(masters, std::ssize(weights));
         }
       });
     }

@@ -13,81 +13,62 @@ namespace {
 constexpr int64_t sequences = 8;
 
 /// Of sequence s of the step, the first 5 s mod 9 targets count: of the first none, of others all.
-nn::Batch ragged(nn::Batch batch) {
-  auto targets = batch.targets.to_host<int32_t>();
-  for (size_t i = 0; i < targets.size(); ++i) {
-    int64_t token = batch.first + int64_t(i), s = token / batch.time;
-    if (token % batch.time >= 5 * s % 9) targets[i] = -1;
+class Ragged : public nn::Samples {
+ public:
+  explicit Ragged(std::shared_ptr<const nn::Samples> whole) : whole_(std::move(whole)) {}
+  int64_t count() const override { return sequences; }
+  nn::Batch batch(std::span<const int64_t> indices) const override {
+    nn::Batch b = whole_->batch(indices);
+    auto targets = b.target.to_host<int32_t>();
+    int64_t time = b.target.size(1);
+    for (size_t i = 0; i < targets.size(); ++i)
+      if (int64_t(i) % time >= int64_t(weight(indices[i / size_t(time)]))) targets[i] = -1;
+    b.target = from_host(targets, b.target.shape(), cpu);
+    return b;
   }
-  batch.targets = from_host(targets, batch.targets.shape(), cpu);
-  return batch;
-}
+  double weight(int64_t s) const override { return double(5 * s % 9); }
+  std::string identity() const override { return "ragged " + whole_->identity(); }
 
-double counted(const nn::Batch& batch) {
-  auto targets = batch.targets.to_host<int32_t>();
-  return double(std::count_if(targets.begin(), targets.end(), [](int t) { return t != -1; }));
-}
-
-double sum_over(parallel::Communicator& ranks, double mine) {
-  Tensor sum = full({1}, mine, f64, cpu);
-  ranks.all_reduce(sum).wait();
-  return sum.item();
-}
-
-struct Result {
-  double loss = 0, norm = 0;
+ private:
+  std::shared_ptr<const nn::Samples> whole_;
 };
+
 struct Cut {
-  MeshConfig mesh;
+  Layout layout;
   int64_t micro_batch;
 };
 
-Result step(const Cut& cut) {
-  const MeshConfig& m = cut.mesh;
-  TrainConfig c = config(m, 1);
+parallel::StepResult step(const Cut& cut) {
+  Job c = small_job(cut.layout, 1);
   c.model.width = 16;
   c.model.dropout = 0.1;
-  c.micro_batch = cut.micro_batch;
-  c.global_batch = sequences;
-  TextData text(some_text(), Tokenizer::from_text(some_text(), "text"),
-                {.context = c.model.context, .name = "text"});
-  Result result;
-  parallel::run_ranks(int(m.dp * m.pp * m.tp), [&](parallel::Communicator& world) {
-    parallel::Mesh mesh(world, {.dp = int(m.dp), .pp = int(m.pp), .tp = int(m.tp)});
-    Replica replica(c, mesh);
-    Feed feed(c, text, mesh.dp());
-    std::vector<nn::Batch> batches;
-    double mine = 0;
-    for (int64_t micro = 0; micro < c.accumulation(); ++micro) {
-      batches.push_back(ragged(feed.at(1, micro)));
-      mine += counted(batches.back());
-    }
-    double count = sum_over(mesh.dp(), mine);
-    EXPECT_EQ(count, 0 + 5 + 1 + 6 + 2 + 7 + 3 + 8);
-    double loss =
-        replica.step([&](int64_t micro) { return batches[size_t(micro)]; }, 1 / count).item();
-    loss = sum_over(world, loss) / count;
-    double norm = replica.data().norm().value;
-    if (world.rank() == 0) result = {loss, norm};
+  c.step().micro_batch = cut.micro_batch;
+  c.step().global_batch = sequences;
+  parallel::Task task = task_of(c);
+  task.samples = std::make_shared<Ragged>(task.samples);
+  parallel::StepResult result;
+  parallel::run_worlds(c.ranks(), [&](parallel::World& world) {
+    auto mine = parallel::Trainer(task, c.train, world).step();
+    if (world.rank() == 0) result = mine;
   });
+  EXPECT_EQ(result.weight, 0 + 5 + 1 + 6 + 2 + 7 + 3 + 8);
   return result;
 }
 
 TEST(RaggedTargets, CountTheSameHoweverTheBatchIsCut) {
-  Result one = step({{.dp = 1}, sequences});
+  auto one = step({{.dp = 1}, sequences});
   EXPECT_NEAR(one.loss, std::log(64), 0.5);
-  EXPECT_GT(one.norm, 0.01);
+  EXPECT_GT(one.grad_norm, 0.01);
   for (const Cut& cut : {Cut{{.dp = 1}, 1},
                          {{.dp = 2}, 4},
                          {{.dp = 2}, 1},
                          {{.dp = 4, .zero = 2}, 1},
                          {{.dp = 2, .pp = 2, .schedule = "zb-h1"}, 2},
                          {{.dp = 2, .pp = 2, .tp = 2, .sequence_parallel = true, .zero = 3}, 2}}) {
-    Result other = step(cut);
-    SCOPED_TRACE(fmt::format("dp {} pp {} tp {}, micro-batch {}", cut.mesh.dp, cut.mesh.pp,
-                             cut.mesh.tp, cut.micro_batch));
+    auto other = step(cut);
+    SCOPED_TRACE(fmt::format("{}, micro-batch {}", describe(cut.layout), cut.micro_batch));
     EXPECT_NEAR(other.loss, one.loss, 1e-6 * one.loss);
-    EXPECT_NEAR(other.norm, one.norm, 5e-5 * one.norm);
+    EXPECT_NEAR(other.grad_norm, one.grad_norm, 5e-5 * one.grad_norm);
   }
 }
 

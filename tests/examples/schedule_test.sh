@@ -81,16 +81,16 @@ prints tensor --tensor 2 --json <<'END'
 {"tensor":{"ranks":2,"tensor":{"column":{"forward":[],"backward":["all_reduce"]},"row":{"forward":["all_reduce"],"backward":[]}},"sequence":{"column":{"forward":["all_gather"],"backward":["all_gather","reduce_scatter"]},"row":{"forward":["reduce_scatter"],"backward":["all_gather"]}}}}
 END
 
-refuses 78 "schedule: unknown name \`1f2b\`; expected one of gpipe, 1f1b" --schedule 1f2b
+refuses 64 "--schedule: \`1f2b\`; expected one of: gpipe, 1f1b" --schedule 1f2b
 refuses 78 "schedule 1f1b: 2 chunks a stage; expected 1, or --schedule interleaved" --chunks 2
 refuses 64 "--micros" --micros 0
 refuses 64 "--stages" --stages many
 refuses 64 "--zero" --zero 9
 refuses 64 "--tensor" --tensor 1
-refuses 78 "3 ranks do not divide 4 features" --tensor 3
+refuses 78 "tp=3 does not divide 4 features" --tensor 3
 refuses 64 "--speed" --speed 9
 for mesh in 2x2 2x2x2x2 0x1x1 axbxc 99x99x99 2x2x2-; do
-  refuses 64 "--mesh: \`$mesh\`; expected DPxPPxTP of at most 256 ranks, like 2x2x2" --mesh $mesh
+  refuses 78 "mesh \`$mesh\`; expected dp x pp x tp" --mesh $mesh
 done
 
 # The drawings: as in docs/drawings, well-formed, and one box for each action.

@@ -11,27 +11,27 @@ namespace triax::minigpt {
 namespace {
 
 /// Elements of this rank's stage and slice, with the padding of buckets.
-double elements(Replica& replica, const MeshConfig& m) {
+double elements(const parallel::Replica& replica, const Job& c) {
   double n = 0;
   for (auto& slot : replica.data().slots()) n += double(slot.weight.numel());
-  return m.zero == 0 ? n : n * double(m.dp);
+  return c.step().zero == parallel::Zero::off ? n : n * double(c.step().mesh.dp);
 }
 
 /// Of the token table, which with one stage is used at both ends; padded as a bucket.
-double tied_elements(const TrainConfig& c) {
-  int64_t n = c.model.vocab * c.model.width, unit = 16 * c.mesh.dp;
+double tied_elements(const Job& c) {
+  int64_t n = c.model.vocab * c.model.width, unit = 16 * c.step().mesh.dp;
   return double((n + unit - 1) / unit * unit);
 }
 
 TEST(Sharding, SendsWhatTheClosedFormsSay) {
-  for (int64_t dp : {2, 3, 4})
-    for (int64_t zero : {0, 1, 2, 3})
+  for (int dp : {2, 3, 4})
+    for (int zero : {0, 1, 2, 3})
       for (int64_t micros : {1, 2, 4}) {
-        TrainConfig c = config({.dp = dp, .zero = zero}, micros);
+        Job c = small_job({.dp = dp, .zero = zero}, micros);
         one_step(
             c, [](auto&, auto&) {},
-            [&](parallel::Mesh& mesh, Replica& replica) {
-              double n = elements(replica, c.mesh), m = double(micros),
+            [&](parallel::Mesh& mesh, const parallel::Replica& replica) {
+              double n = elements(replica, c), m = double(micros),
                      share = double(dp - 1) / double(dp);
               double passes = zero <= 1 ? 2 : zero == 2 ? m + 1 : 3 * m;
               // The table is gathered for the embedding and again for the head.
@@ -43,14 +43,15 @@ TEST(Sharding, SendsWhatTheClosedFormsSay) {
 }
 
 TEST(Sharding, DividesOptimizerGradientsAndParameters) {
-  for (int64_t dp : {2, 4})
-    for (int64_t pp : {1, 2})
-      for (int64_t zero : {0, 1, 2, 3}) {
-        TrainConfig c = config({.dp = dp, .pp = pp, .zero = zero}, 2);
-        auto at_rest = [&](parallel::Mesh&, Replica& replica) {
-          SCOPED_TRACE(fmt::format("dp {}, pp {}, zero {}, {}", dp, pp, zero, c.recompute));
+  for (int dp : {2, 4})
+    for (int pp : {1, 2})
+      for (int zero : {0, 1, 2, 3}) {
+        Job c = small_job({.dp = dp, .pp = pp, .zero = zero}, 2);
+        auto at_rest = [&](parallel::Mesh&, const parallel::Replica& replica) {
+          SCOPED_TRACE(fmt::format("dp {}, pp {}, zero {}, recompute {}", dp, pp, zero,
+                                   int(c.step().recompute)));
           const auto& held = *memory::counter();
-          double all = 4 * elements(replica, c.mesh), slice = all / double(dp), largest = 0;
+          double all = 4 * elements(replica, c), slice = all / double(dp), largest = 0;
           for (auto& slot : replica.data().slots())
             largest = std::max(largest, 4.0 * double(slot.weight.numel() * (zero ? dp : 1)));
           auto share = [&](int64_t since) { return zero >= since ? slice : all; };
@@ -68,8 +69,8 @@ TEST(Sharding, DividesOptimizerGradientsAndParameters) {
                       slice + 2 * largest + largest / double(dp) + open);
           else EXPECT_EQ(double(held.peak(memory::gradients)), all);
         };
-        for (const char* recompute : {"off", "block"}) {
-          c.recompute = recompute;
+        for (auto recompute : {parallel::Recompute::off, parallel::Recompute::block}) {
+          c.step().recompute = recompute;
           one_step(
               c, [](auto&, auto&) {}, at_rest);
         }
@@ -77,17 +78,17 @@ TEST(Sharding, DividesOptimizerGradientsAndParameters) {
 }
 
 TEST(Sharding, SchedulesKeepWhatTheorySays) {
-  constexpr int64_t micros = 6, pp = 4;
+  constexpr int micros = 6, pp = 4;
   struct Expected {
     const char* schedule;
     std::vector<int> live;
   };
   for (auto& [schedule, live] :
        {Expected{"gpipe", {6, 6, 6, 6}}, {"1f1b", {4, 3, 2, 1}}, {"zb-h1", {4, 4, 4, 4}}}) {
-    TrainConfig c = config({.dp = 1, .pp = pp, .schedule = schedule}, micros);
+    Job c = small_job({.dp = 1, .pp = pp, .schedule = schedule}, micros);
     one_step(
         c,
-        [&, name = schedule, &most = live](parallel::Mesh& mesh, Replica& replica) {
+        [&, name = schedule, &most = live](parallel::Mesh& mesh, const parallel::Replica& replica) {
           EXPECT_EQ(replica.pipeline().peak_live(), most[size_t(mesh.pp().rank())])
               << name << " on stage " << mesh.pp().rank();
         },

@@ -5,8 +5,8 @@
 
 #include <limits>
 
-#include "examples/minigpt/offload.h"
-#include "examples/minigpt/precision.h"
+#include "optim/adamw.h"
+#include "optim/loss_scaler.h"
 #include "optim/schedule.h"
 #include "tests/examples/one_step.h"
 #include "tests/support/tensors.h"
@@ -17,19 +17,18 @@ namespace {
 /// A rank as `minigpt train` runs it, in fp16: model, optimizer and loss scale.
 class Rank {
  public:
-  Rank(const TrainConfig& c, const TextData& text, parallel::Mesh& mesh)
-      : tokens_(double(c.global_batch * c.model.context)),
-        clip_(c.clip),
-        feed_(c, text, mesh.dp()),
-        replica_(c, mesh),
-        adam_(data().slots(), adam_options(c)),
+  Rank(const parallel::Task& task, const parallel::StepOptions& o, parallel::Mesh& mesh)
+      : clip_(o.clip),
+        feed_(feed_of(task, o, mesh)),
+        replica_(mesh, task.build, o, facts_of(task, o)),
+        adam_(data().slots(), o.adamw),
         scaler_({.hysteresis = 1}) {}
 
   /// One step; with `spoil`, one element of this rank's gradient is infinite before the ranks ask
   /// each other. Was it skipped?
   bool step(int64_t number, bool spoil) {
-    replica_.step([&](int64_t micro) { return feed_.at(number, micro); },
-                  scaler_.scale() / tokens_);
+    replica_.forward_backward([&](int64_t micro) { return feed_.at(number, micro); },
+                              scaler_.scale() / feed_.weight(number));
     if (spoil) fill_(some_element(), std::numeric_limits<double>::infinity());
     auto norm = data().norm();
     bool skip = norm.non_finite > 0;
@@ -46,7 +45,7 @@ class Rank {
   std::vector<std::vector<double>> state() {
     auto hold = data().gather_all();
     std::vector<std::vector<double>> all;
-    for (auto* p : replica_.model().parameters())
+    for (auto* p : replica_.parameters())
       if (p->value.defined()) all.push_back(test::values(p->value));
     for (auto& slot : data().slots()) all.push_back(test::values(slot.weight));
     for (auto& s : adam_.state()) all.push_back(test::values(s.value));
@@ -65,29 +64,27 @@ class Rank {
     return zeros({1}, f32, cpu);
   }
 
-  double tokens_, clip_;
-  Feed feed_;
-  Replica replica_;
+  double clip_;
+  parallel::Feed feed_;
+  parallel::Replica replica_;
   optim::AdamW adam_;
   optim::LossScaler scaler_;
 };
 
-void expect_skips(int64_t zero, bool sequence_parallel) {
+void expect_skips(int zero, bool sequence_parallel) {
   SCOPED_TRACE(fmt::format("zero {}", zero));
-  TrainConfig c = config({.dp = 2, .pp = 2, .tp = 2, .sequence_parallel = sequence_parallel}, 2);
-  c.mesh.zero = zero;
+  Job c = small_job(
+      {.dp = 2, .pp = 2, .tp = 2, .sequence_parallel = sequence_parallel, .zero = zero}, 2);
   c.model.width = 16;
   c.model.dropout = 0.1;
-  c.precision = "fp16";
-  TextData text(some_text(), Tokenizer::from_text(some_text(), "text"),
-                {.context = c.model.context, .name = "text"});
-  constexpr int ranks = 8;
-  parallel::run_ranks(ranks, [&](parallel::Communicator& world) {
-    parallel::Mesh mesh(world, {.dp = 2, .pp = 2, .tp = 2});
-    Rank rank(c, text, mesh);
+  c.step().dtype = f16;
+  parallel::Task task = task_of(c);
+  on_mesh(c.step().mesh, [&](parallel::Mesh& mesh) {
+    auto& world = mesh.world();
+    Rank rank(task, c.step(), mesh);
     int64_t number = 0;
     EXPECT_FALSE(rank.step(++number, false));  // moments are not zero any more
-    for (int bad = 0; bad < ranks; ++bad) {
+    for (int bad = 0; bad < world.size(); ++bad) {
       std::string where = fmt::format("inf on rank {}, seen by rank {}", bad, world.rank());
       auto before = rank.state();
       double scale = rank.scale();

@@ -1,4 +1,4 @@
-#include "examples/minigpt/text_data.h"
+#include "examples/text/text_data.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 
-namespace triax::minigpt {
+namespace triax::text {
 namespace {
 
 using test::error_of;
@@ -23,42 +23,47 @@ TextData cut(int64_t context, double val_fraction, const std::string& text = let
   return TextData(text, Tokenizer::from_text(text), split);
 }
 
+nn::Batch batch(const Windows& windows, const std::vector<int64_t>& indices) {
+  return windows.batch(indices);
+}
+
 TEST(TextData, HoldsOutTheEnd) {
   auto data = cut(4, 0.35);
   EXPECT_EQ(data.tokens(), 20);
   EXPECT_EQ(data.train_tokens(), 13);
-  EXPECT_EQ(data.samples(), 9);
+  EXPECT_EQ(data.train_samples()->count(), 9);
   EXPECT_EQ(data.val_tokens(), 6);
-  EXPECT_EQ(data.val_windows(), 2);
+  EXPECT_EQ(data.val_samples()->count(), 2);
 }
 
 TEST(TextData, BeginsAWindowAtEveryPosition) {
-  auto data = cut(4, 0.35);
-  const int64_t samples[] = {8, 0};
-  nn::Batch b = data.batch(samples);
-  EXPECT_EQ(b.ids.shape(), Shape({8}));
-  EXPECT_EQ(b.ids.to_host<int32_t>(), (Ids{8, 9, 10, 11, 0, 1, 2, 3}));
+  auto windows = cut(4, 0.35).train_samples();
+  nn::Batch b = batch(*windows, {8, 0});
+  EXPECT_EQ(b.input.shape(), Shape({2, 4}));
+  EXPECT_EQ(b.input.to_host<int32_t>(), (Ids{8, 9, 10, 11, 0, 1, 2, 3}));
   // The last target is the last token to train on.
-  EXPECT_EQ(b.targets.to_host<int32_t>(), (Ids{9, 10, 11, 12, 1, 2, 3, 4}));
-  for (int64_t outside : {int64_t{-1}, data.samples()}) {
-    expect_error([&] { data.batch(std::span(&outside, 1)); }, {"data: sample", "expected"});
-  }
+  EXPECT_EQ(b.target.to_host<int32_t>(), (Ids{9, 10, 11, 12, 1, 2, 3, 4}));
+  for (int64_t i : {0, 8}) EXPECT_EQ(windows->weight(i), 4);
+  for (int64_t outside : {int64_t{-2}, windows->count()})
+    expect_error([&] { batch(*windows, {outside}); }, {"data: sample", "expected"});
 }
 
 TEST(TextData, ValidatesOnEveryHeldOutTokenOnce) {
-  auto data = cut(4, 0.35);  // held out: 13..19
-  nn::Batch b = data.val_batch(0, 3);
-  EXPECT_EQ(b.ids.to_host<int32_t>(), (Ids{13, 14, 15, 16, 17, 18, 0, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(b.targets.to_host<int32_t>(), (Ids{14, 15, 16, 17, 18, 19, -1, -1, -1, -1, -1, -1}));
-  EXPECT_EQ(data.val_batch(1, 1).targets.to_host<int32_t>(), (Ids{18, 19, -1, -1}));
-  EXPECT_EQ(cut(3, 0.35).val_windows(), 2);  // six targets, no ragged window
+  auto windows = cut(4, 0.35).val_samples();  // held out: 13..19
+  nn::Batch b = batch(*windows, {0, 1, -1});  // and a blank
+  EXPECT_EQ(b.input.to_host<int32_t>(), (Ids{13, 14, 15, 16, 17, 18, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(b.target.to_host<int32_t>(), (Ids{14, 15, 16, 17, 18, 19, -1, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(batch(*windows, {1}).target.to_host<int32_t>(), (Ids{18, 19, -1, -1}));
+  EXPECT_EQ(windows->weight(0), 4);
+  EXPECT_EQ(windows->weight(1), 2);
+  EXPECT_EQ(cut(3, 0.35).val_samples()->count(), 2);  // six targets, no ragged window
 }
 
 TEST(TextData, MayHoldOutNothing) {
   auto data = cut(19, 0);
-  EXPECT_EQ(data.samples(), 1);
+  EXPECT_EQ(data.train_samples()->count(), 1);
   EXPECT_EQ(data.val_tokens(), 0);
-  EXPECT_EQ(data.val_windows(), 0);
+  EXPECT_EQ(data.val_samples(), nullptr);
 }
 
 TEST(TextData, SaysHowMuchTextIsMissing) {
@@ -75,6 +80,18 @@ TEST(TextData, MeasuresTheEntropyOfTheWholeText) {
   EXPECT_NEAR(cut(2, 0.5, "aaaaaabb").unigram_entropy(),
               -(0.75 * std::log(0.75) + 0.25 * std::log(0.25)), 1e-12);
   EXPECT_EQ(cut(2, 0, "aaaa").unigram_entropy(), 0);
+}
+
+// A resumed run must be told that its data is another.
+TEST(TextData, KnowsItselfFromOtherData) {
+  std::string mine = cut(4, 0.35).train_samples()->identity(), other = letters;
+  EXPECT_EQ(cut(4, 0.35).train_samples()->identity(), mine);
+  std::swap(other[2], other[3]);
+  std::string upper;  // of which all tokens are the same
+  for (char c : letters) upper += char(c - 'a' + 'A');
+  for (auto& changed : {cut(5, 0.35), cut(4, 0.3), cut(4, 0.35, other), cut(4, 0.35, upper)})
+    EXPECT_NE(changed.train_samples()->identity(), mine);
+  EXPECT_NE(cut(4, 0.35).val_samples()->identity(), mine);
 }
 
 TEST(TextData, RefusesFilesThatAreNoText) {
@@ -103,4 +120,4 @@ TEST(TextData, AllowsMoreRowsThanTokens) {
 }
 
 }  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::text

@@ -1,4 +1,4 @@
-#include "examples/minigpt/tokenizer.h"
+#include "examples/text/tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 
-namespace triax::minigpt {
+namespace triax::text {
 namespace {
 
 using test::error_of;
@@ -130,4 +130,4 @@ TEST(Tokenizer, RefusesDamagedJson) {
 }
 
 }  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::text

@@ -26,10 +26,8 @@ struct Held {
   double blocks = 0, embedding = 0, head = 0;
 };
 
-Held held(const TrainConfig& c, parallel::Mesh& mesh) {
-  auto alone = parallel::single_rank();
-  Gpt model(c.model, parallel::TensorParallel(*alone));
-  auto counts = placement(c, model.layers());
+Held held(const parallel::Replica& replica, const parallel::Mesh& mesh) {
+  auto& counts = replica.placement();
   auto stage = size_t(mesh.pp().rank());
   Held h{double(counts[stage])};
   if (stage == 0) --h.blocks, h.embedding = 1;
@@ -44,18 +42,19 @@ double whole(const ModelConfig& m, const Held& h) {
   return h.blocks * 6 * width + h.head * 2 * width + h.embedding * double(m.context) * width;
 }
 
-void check_tensor_parallel(const TrainConfig& c) {
-  double n = double(c.mesh.tp), share = (n - 1) / n, micros = double(c.accumulation());
-  double rows = double(c.micro_batch * c.model.context), all = rows * double(c.model.width);
-  auto look = [&](parallel::Mesh& mesh, Replica&) {
-    SCOPED_TRACE(fmt::format("tp {}, pp {}, stage {}", n, c.mesh.pp, mesh.pp().rank()));
-    Held h = held(c, mesh);
+void check_tensor_parallel(const Job& c) {
+  double n = double(c.step().mesh.tp), share = (n - 1) / n,
+         micros = double(c.step().accumulation());
+  double rows = double(c.step().micro_batch * c.model.context), all = rows * double(c.model.width);
+  auto look = [&](parallel::Mesh& mesh, const parallel::Replica& replica) {
+    SCOPED_TRACE(fmt::format("tp {}, pp {}, stage {}", n, mesh.pp().size(), mesh.pp().rank()));
+    Held h = held(replica, mesh);
     // Two ways in and two out a block, each passed forward and backward; the embedding has a way
     // out, whose backward is one only where rows are split; the head a way in, whose forward is.
     double ways = micros * (4 * h.blocks + h.embedding + h.head);
     Sent statistics{micros * h.head, micros * h.head * 4 * 4 * rows * (n - 1)};
     const parallel::Ledger& ledger = mesh.tp().ledger();
-    if (!c.mesh.sequence_parallel) {
+    if (!c.step().sequence_parallel) {
       expect(ledger, Call::all_reduce, {ways, ways * 4 * 2 * share * all});
       expect(ledger, Call::all_gather, statistics);
       expect(ledger, Call::reduce_scatter, {});
@@ -74,35 +73,38 @@ void check_tensor_parallel(const TrainConfig& c) {
 }
 
 TEST(Volumes, TensorParallel) {
-  for (int64_t tp : {2, 4})
-    for (int64_t pp : {1, 2})
+  for (int tp : {2, 4})
+    for (int pp : {1, 2})
       for (int64_t micros : {1, 3})
         for (bool sequence : {false, true})
           check_tensor_parallel(
-              config({.dp = 1, .pp = pp, .tp = tp, .sequence_parallel = sequence}, micros));
+              small_job({.dp = 1, .pp = pp, .tp = tp, .sequence_parallel = sequence}, micros));
 }
 
 TEST(Volumes, NoRanksToShareWithCostNothing) {
   one_step(
-      config({.dp = 1, .pp = 2, .tp = 1, .sequence_parallel = true}, 2),
-      [](parallel::Mesh& mesh, Replica&) { EXPECT_EQ(mesh.tp().ledger().total().bytes, 0); },
+      small_job({.dp = 1, .pp = 2, .tp = 1, .sequence_parallel = true}, 2),
+      [](parallel::Mesh& mesh, const parallel::Replica&) {
+        EXPECT_EQ(mesh.tp().ledger().total().bytes, 0);
+      },
       [](auto&, auto&) {});
 }
 
-void check_pipeline(const TrainConfig& c) {
-  double micros = double(c.accumulation()), chunks = double(c.mesh.chunks);
-  double rows = double(c.micro_batch * c.model.context);
-  if (c.mesh.sequence_parallel) rows /= double(c.mesh.tp);
-  auto look = [&](parallel::Mesh& mesh, Replica& replica) {
+void check_pipeline(const Job& c) {
+  double micros = double(c.step().accumulation()), chunks = double(c.step().chunks);
+  double rows = double(c.step().micro_batch * c.model.context);
+  if (c.step().sequence_parallel) rows /= double(c.step().mesh.tp);
+  auto look = [&](parallel::Mesh& mesh, const parallel::Replica& replica) {
     Sent sent;
     for (auto* link : replica.pipeline().links()) {
       sent.bytes += link->ledger().total().bytes;
       sent.calls += double(link->ledger()[Call::send].calls);
     }
     // A gradient back to every piece but the first, an activation on from every one but the last.
-    bool end = mesh.pp().rank() == 0 || mesh.pp().rank() == c.mesh.pp - 1;
+    bool end = mesh.pp().rank() == 0 || mesh.pp().rank() == mesh.pp().size() - 1;
     double expected = (2 * chunks - (end ? 1 : 0)) * micros;
-    SCOPED_TRACE(fmt::format("pp {}, {}, stage {}", c.mesh.pp, c.mesh.schedule, mesh.pp().rank()));
+    SCOPED_TRACE(
+        fmt::format("pp {}, {}, stage {}", mesh.pp().size(), c.step().schedule, mesh.pp().rank()));
     EXPECT_EQ(sent.calls, expected);
     EXPECT_EQ(sent.bytes, expected * rows * double(c.model.width) * 4);
     EXPECT_EQ(mesh.pp().ledger().total().bytes, 0);
@@ -111,25 +113,25 @@ void check_pipeline(const TrainConfig& c) {
 }
 
 TEST(Volumes, PipelinesSendOneActivationAndOneGradientAMicroBatchAndPiece) {
-  for (int64_t tp : {1, 2})
+  for (int tp : {1, 2})
     for (bool sequence : {false, true}) {
-      check_pipeline(config({.dp = 1, .pp = 2, .tp = tp, .sequence_parallel = sequence}, 3));
-      check_pipeline(config({.dp = 1, .pp = 3, .tp = tp, .sequence_parallel = sequence}, 3));
+      check_pipeline(small_job({.dp = 1, .pp = 2, .tp = tp, .sequence_parallel = sequence}, 3));
+      check_pipeline(small_job({.dp = 1, .pp = 3, .tp = tp, .sequence_parallel = sequence}, 3));
     }
-  check_pipeline(config({.dp = 1, .pp = 4, .tp = 1, .schedule = "zb-h1"}, 4));
-  check_pipeline(config({.dp = 1, .pp = 2, .tp = 1, .schedule = "interleaved", .chunks = 2}, 3));
+  check_pipeline(small_job({.dp = 1, .pp = 4, .tp = 1, .schedule = "zb-h1"}, 4));
+  check_pipeline(small_job({.dp = 1, .pp = 2, .tp = 1, .schedule = "interleaved", .chunks = 2}, 3));
 }
 
 // The first and the last stage sum the gradient of the table that they both hold, once a step; with
 // ZeRO each rank of dp its slice.
 TEST(Volumes, TiedEndsAreSummedOnce) {
-  for (int64_t dp : {1, 2})
-    for (int64_t tp : {1, 2})
-      for (int64_t zero : {0, 1, 2, 3}) {
-        TrainConfig c = config({.dp = dp, .pp = 3, .tp = tp, .zero = zero}, 2);
+  for (int dp : {1, 2})
+    for (int tp : {1, 2})
+      for (int zero : {0, 1, 2, 3}) {
+        Job c = small_job({.dp = dp, .pp = 3, .tp = tp, .zero = zero}, 2);
         double table = double(c.model.vocab * c.model.width) / double(tp);
         double summed = zero > 0 ? table / double(dp) : table;
-        auto look = [&](parallel::Mesh& mesh, Replica&) {
+        auto look = [&](parallel::Mesh& mesh, const parallel::Replica&) {
           SCOPED_TRACE(
               fmt::format("dp {}, tp {}, ZeRO {}, stage {}", dp, tp, zero, mesh.pp().rank()));
           bool end = mesh.pp().rank() != 1;

@@ -6,9 +6,10 @@
 #include <algorithm>
 
 #include "core/gpus.h"
-#include "examples/minigpt/stepper.h"
-#include "parallel/comm/launch/world.h"
-#include "parallel/pipeline/schedule.h"
+#include "examples/minigpt/config.h"
+#include "examples/minigpt/model.h"
+#include "parallel/train/feed.h"
+#include "parallel/train/step.h"
 #include "tests/gpu_on_cpu/blas.h"
 #include "tests/gpu_on_cpu/runtime.h"
 #include "tests/support/expect_error.h"
@@ -18,6 +19,7 @@ namespace triax::minigpt {
 namespace {
 
 using parallel::GpuTransport;
+using parallel::StepResult;
 using parallel::WorldOptions;
 
 constexpr int64_t steps = 4;
@@ -30,43 +32,86 @@ std::string some_text() {
   return text;
 }
 
-TrainConfig config(const MeshConfig& mesh) {
-  TrainConfig c{.data = "text"};
-  c.model = {.layers = 2, .heads = 2, .width = 8, .context = 8, .dropout = 0.1, .vocab = 16};
-  c.mesh = mesh;
-  c.mesh.dp = std::max<int64_t>(1, mesh.dp);
-  c.mesh.chunks = c.mesh.schedule.ends_with("interleaved") ? 2 : 1;
-  c.micro_batch = 1;
-  c.global_batch = 4;
-  c.steps = steps;
-  c.warmup = 2;
-  c.clip = 0.5;
+/// How the ranks share the work.
+struct Share {
+  int dp = 1, pp = 1, tp = 1;
+  bool sequence = false;
+  int zero = 0;
+  std::string schedule = "1f1b";
+};
+
+struct Run {
+  ModelConfig model{.layers = 2, .heads = 2, .width = 8, .context = 8, .dropout = 0.1, .vocab = 16};
+  parallel::StepOptions step = {.micro_batch = 1, .global_batch = 4, .clip = 0.5};
+  int64_t steps = triax::minigpt::steps;
+
+  void share(const Share& s) {
+    step.mesh = {s.dp, s.pp, s.tp};
+    step.sequence_parallel = s.sequence;
+    step.zero = parallel::Zero(s.zero);
+    step.schedule = s.schedule;
+    step.chunks = s.schedule.ends_with("interleaved") ? 2 : 1;
+  }
+};
+
+Run config(const Share& share) {
+  Run c;
+  c.share(share);
   return c;
 }
 
+/// The steps of one rank.
+class Steps {
+ public:
+  Steps(const Run& c, parallel::World& world)
+      : mesh_(world.comm(), c.step.mesh),
+        feed_(samples(c), uint64_t(c.step.seed),
+              {c.step.micro_batch, c.step.global_batch, mesh_.dp().rank(), mesh_.dp().size()}),
+        rate_{.peak = 1e-3, .low = 1e-4, .warmup = 2, .steps = c.steps},
+        step_(mesh_, build(c), c.step,
+              parallel::probe(build(c), feed_.at(1, 0), parallel::probe_options(c.step))) {}
+
+  void take(int64_t number) {
+    step_.take({.number = number,
+                .batches = [this, number](int64_t micro) { return feed_.at(number, micro); },
+                .weight = feed_.weight(number),
+                .lr = rate_.at(step_.updates() + 1)});
+  }
+  std::vector<StepResult> results(parallel::Step::Upto upto) { return step_.results(upto); }
+
+ private:
+  static parallel::Build build(const Run& c) {
+    return [model = c.model](auto& tp) { return std::make_unique<Gpt>(model, tp); };
+  }
+  static std::shared_ptr<const nn::Samples> samples(const Run& c) {
+    auto tokenizer = text::Tokenizer::from_text(some_text(), "text");
+    text::TextData data(some_text(), tokenizer, {.context = c.model.context, .name = "text"});
+    return data.train_samples();
+  }
+  parallel::Mesh mesh_;
+  parallel::Feed feed_;
+  optim::Schedule rate_;
+  parallel::Step step_;
+};
+
 /// What the first rank recorded.
-std::vector<StepRecord> train(const TrainConfig& c, Device device,
+std::vector<StepResult> train(const Run& c, Device device,
                               GpuTransport transport = GpuTransport::host) {
-  TextData text(some_text(), Tokenizer::from_text(some_text(), "text"),
-                {.context = c.model.context, .name = "text"});
-  std::vector<StepRecord> records;
-  const MeshConfig& m = c.mesh;
+  std::vector<StepResult> results;
   auto rank = [&](parallel::World& world) {
-    parallel::Mesh mesh(world.comm(), {.dp = int(m.dp), .pp = int(m.pp), .tp = int(m.tp)});
-    Stepper stepper(c, text, mesh);
+    Steps all(c, world);
     for (int64_t step = 1; step <= c.steps; ++step) {
-      stepper.take(step);
-      auto upto = step == c.steps ? Stepper::Upto::all : Stepper::Upto::lag;
-      for (auto& r : stepper.records(upto))
-        if (world.rank() == 0) records.push_back(r);
+      all.take(step);
+      auto upto = step == c.steps ? parallel::Step::Upto::all : parallel::Step::Upto::lag;
+      for (auto& r : all.results(upto))
+        if (world.rank() == 0) results.push_back(r);
     }
   };
-  parallel::run_worlds(int(m.dp * m.pp * m.tp), rank,
-                       {.device = device, .gpu_transport = transport});
-  return records;
+  parallel::run_worlds(c.step.mesh.size(), rank, {.device = device, .gpu_transport = transport});
+  return results;
 }
 
-void expect_equal(const std::vector<StepRecord>& got, const std::vector<StepRecord>& expected,
+void expect_equal(const std::vector<StepResult>& got, const std::vector<StepResult>& expected,
                   double within) {
   ASSERT_EQ(got.size(), size_t(steps));
   ASSERT_EQ(expected.size(), size_t(steps));
@@ -80,7 +125,7 @@ void expect_equal(const std::vector<StepRecord>& got, const std::vector<StepReco
   }
 }
 
-const std::vector<StepRecord>& on_one_cpu() {
+const std::vector<StepResult>& on_one_cpu() {
   static const auto records = train(config({}), cpu);
   return records;
 }
@@ -88,89 +133,89 @@ const std::vector<StepRecord>& on_one_cpu() {
 TEST(TrainOnGpu, OneRank) { expect_equal(train(config({}), one_gpu), on_one_cpu(), 1e-6); }
 
 TEST(TrainOnGpu, RanksThatShareIt) {
-  for (int64_t zero : {0, 1, 2, 3}) {
+  for (int zero : {0, 1, 2, 3}) {
     SCOPED_TRACE(fmt::format("zero {}", zero));
     expect_equal(train(config({.dp = 2, .zero = zero}), one_gpu), on_one_cpu(), 1e-6);
   }
-  expect_equal(train(config({.pp = 2, .tp = 2, .sequence_parallel = true}), one_gpu), on_one_cpu(),
-               1e-6);
+  expect_equal(train(config({.pp = 2, .tp = 2, .sequence = true}), one_gpu), on_one_cpu(), 1e-6);
 }
 
 TEST(TrainOnGpu, RanksWithGpusOfTheirOwn) {
-  for (const MeshConfig& mesh :
-       {MeshConfig{.dp = 2}, MeshConfig{.dp = 2, .zero = 1}, MeshConfig{.dp = 2, .zero = 3},
-        MeshConfig{.tp = 2, .sequence_parallel = true}, MeshConfig{.pp = 2},
-        MeshConfig{.dp = 2, .tp = 2, .zero = 2}}) {
+  for (const Share& mesh :
+       {Share{.dp = 2}, Share{.dp = 2, .zero = 1}, Share{.dp = 2, .zero = 3},
+        Share{.tp = 2, .sequence = true}, Share{.pp = 2}, Share{.dp = 2, .tp = 2, .zero = 2}}) {
     SCOPED_TRACE(fmt::format("dp {} pp {} tp {} zero {}", mesh.dp, mesh.pp, mesh.tp, mesh.zero));
     expect_equal(train(config(mesh), own_gpu, GpuTransport::nccl), on_one_cpu(), 1e-6);
   }
 }
 
 TEST(TrainOnGpu, InOtherPrecisions) {
-  for (const char* precision : {"bf16", "fp16"}) {
-    SCOPED_TRACE(precision);
-    TrainConfig c = config({});
-    c.precision = precision;
+  for (DType dtype : {bf16, f16}) {
+    SCOPED_TRACE(name(dtype));
+    Run c = config({});
+    c.step.dtype = dtype;
     auto expected = train(c, cpu);
     expect_equal(train(c, one_gpu), expected, 1e-3);
-    c.mesh.dp = 2;
+    c.share({.dp = 2});
     expect_equal(train(c, own_gpu, GpuTransport::nccl), expected, 1e-3);
   }
 }
 
 /// Any mesh with any schedule, on a shared GPU and with GPUs over NCCL.
-void expect_equal_on_gpus(const TrainConfig& c, const std::vector<StepRecord>& expected,
+void expect_equal_on_gpus(const Run& c, const std::vector<StepResult>& expected,
                           double within = 1e-6) {
-  const MeshConfig& m = c.mesh;
-  SCOPED_TRACE(fmt::format("dp {} pp {} tp {} zero {} {}", m.dp, m.pp, m.tp, m.zero, m.schedule));
+  const auto& m = c.step.mesh;
+  SCOPED_TRACE(fmt::format("dp {} pp {} tp {} zero {} {}", m.dp, m.pp, m.tp, int(c.step.zero),
+                           c.step.schedule));
   expect_equal(train(c, one_gpu), expected, within);
   expect_equal(train(c, own_gpu, GpuTransport::nccl), expected, within);
 }
 
 TEST(TrainOnGpu, EverySchedule) {
-  TrainConfig deep = config({});
+  Run deep = config({});
   deep.model.layers = 4;
   auto expected = train(deep, cpu);
   for (const std::string& schedule : parallel::schedule_names()) {
-    deep.mesh = config({.pp = 2, .schedule = schedule}).mesh;
+    deep.share({.pp = 2, .schedule = schedule});
     expect_equal_on_gpus(deep, expected);
   }
-  deep.mesh = config({.dp = 2, .pp = 2, .zero = 2, .schedule = "zb-h1"}).mesh;
+  deep.share({.dp = 2, .pp = 2, .zero = 2, .schedule = "zb-h1"});
   expect_equal_on_gpus(deep, expected);
-  deep.mesh = config({.pp = 2, .tp = 2, .sequence_parallel = true, .schedule = "interleaved"}).mesh;
+  deep.share({.pp = 2, .tp = 2, .sequence = true, .schedule = "interleaved"});
   expect_equal_on_gpus(deep, expected);
 }
 
 TEST(TrainOnGpu, Recomputation) {
-  for (const char* recompute : {"selective", "block", "block-split"}) {
-    SCOPED_TRACE(recompute);
-    for (const MeshConfig& mesh : {MeshConfig{.dp = 1}, MeshConfig{.dp = 2, .zero = 3},
-                                   MeshConfig{.pp = 2, .tp = 2, .sequence_parallel = true}}) {
-      if (mesh.tp == 1 && recompute == std::string("block-split")) continue;
-      TrainConfig c = config(mesh);
-      c.recompute = recompute;
+  using enum parallel::Recompute;
+  for (parallel::Recompute recompute : {selective, block, block_split}) {
+    SCOPED_TRACE(int(recompute));
+    for (const Share& mesh :
+         {Share{.dp = 1}, Share{.dp = 2, .zero = 3}, Share{.pp = 2, .tp = 2, .sequence = true}}) {
+      if (mesh.tp == 1 && recompute == block_split) continue;
+      Run c = config(mesh);
+      c.step.recompute = recompute;
       expect_equal_on_gpus(c, on_one_cpu());
     }
   }
 }
 
 TEST(TrainOnGpu, OffloadedState) {
-  for (const char* precision : {"fp32", "bf16", "fp16"}) {
-    SCOPED_TRACE(precision);
-    TrainConfig c = config({});
-    c.precision = precision;
+  for (DType dtype : {f32, bf16, f16}) {
+    SCOPED_TRACE(name(dtype));
+    Run c = config({});
+    c.step.dtype = dtype;
     auto expected = train(c, cpu);
-    bool narrow = c.precision != "fp32";
-    c.offload = "optimizer";
-    for (const MeshConfig& mesh : {MeshConfig{.dp = 1}, MeshConfig{.dp = 2, .zero = 1},
-                                   MeshConfig{.dp = 2, .zero = 3}, MeshConfig{.pp = 2}}) {
-      c.mesh = config(mesh).mesh;
+    bool narrow = dtype != f32;
+    c.step.offload = "optimizer";
+    for (const Share& mesh :
+         {Share{.dp = 1}, Share{.dp = 2, .zero = 1}, Share{.dp = 2, .zero = 3}, Share{.pp = 2}}) {
+      c.share(mesh);
       expect_equal_on_gpus(c, expected, narrow ? 1e-3 : 1e-6);
     }
   }
   test::TemporaryDirectory directory;
-  TrainConfig c = config({.dp = 2, .zero = 2});
-  c.offload = directory.path();
+  Run c = config({.dp = 2, .zero = 2});
+  c.step.offload = directory.path();
   expect_equal_on_gpus(c, on_one_cpu());
 }
 
@@ -179,23 +224,23 @@ TEST(TrainOnGpu, OffloadedState) {
 TEST(TrainOnGpu, TimedProducts) {
   set_gpu_bits(GpuBits::may_differ);
   gpu_on_cpu::set_blas_habits({.ms = {1, 1, 1}, .more_ms = -1});
-  for (const char* precision : {"bf16", "fp16"}) {
-    SCOPED_TRACE(precision);
-    TrainConfig c = config({});
-    c.precision = precision;
+  for (DType dtype : {bf16, f16}) {
+    SCOPED_TRACE(name(dtype));
+    Run c = config({});
+    c.step.dtype = dtype;
     auto expected = train(c, cpu);
     auto before = gpu_on_cpu::blas_counts().epilogues;
     for (bool graph : {false, true}) {
-      c.graph = graph;
+      c.step.graph = graph;
       expect_equal(train(c, one_gpu), expected, 1e-3);
     }
     auto after = gpu_on_cpu::blas_counts().epilogues;
     EXPECT_GT(after[4], before[4]) << "slopes";
     EXPECT_GT(after[5], before[5]) << "sums";
-    c.graph = false;
-    c.mesh = config({.tp = 2, .sequence_parallel = true}).mesh;
+    c.step.graph = false;
+    c.share({.tp = 2, .sequence = true});
     expect_equal(train(c, own_gpu, GpuTransport::nccl), expected, 1e-3);
-    c.mesh = config({.dp = 2, .pp = 2, .zero = 2, .schedule = "zb-h1"}).mesh;
+    c.share({.dp = 2, .pp = 2, .zero = 2, .schedule = "zb-h1"});
     expect_equal(train(c, one_gpu), expected, 1e-3);
   }
   gpu_on_cpu::set_blas_habits({});
@@ -204,10 +249,10 @@ TEST(TrainOnGpu, TimedProducts) {
 
 /// A captured step has the bits of one that is queued: with dropout, clipping, a changing rate,
 /// accumulation, and a loss scale that falls.
-void expect_same_bits(TrainConfig c, Device device, GpuTransport transport) {
+void expect_same_bits(Run c, Device device, GpuTransport transport) {
   c.steps = 5;
   auto queued = train(c, device, transport);
-  c.graph = true;
+  c.step.graph = true;
   auto captured = train(c, device, transport);
   ASSERT_EQ(queued.size(), size_t(c.steps));
   ASSERT_EQ(captured.size(), size_t(c.steps));
@@ -226,30 +271,26 @@ TEST(TrainOnGpu, CapturedSteps) {
 }
 
 TEST(TrainOnGpu, CapturedStepsInFp16) {
-  TrainConfig c = config({});
-  c.precision = "fp16";
+  Run c = config({});
+  c.step.dtype = f16;
   expect_same_bits(c, one_gpu, GpuTransport::host);
 }
 
 TEST(TrainOnGpu, RanksThatMeetOnTheHostCannotBeCaptured) {
-  TrainConfig c = config({.dp = 2});
-  c.graph = true;
+  Run c = config({.dp = 2});
+  c.step.graph = true;
   test::expect_error([&] { train(c, one_gpu); }, {"graph with 2 ranks over", "--comm nccl"},
                      Exit::config);
 }
 
 TEST(TrainOnGpu, AStepNeitherAllocatesNorWaits) {
-  TextData text(some_text(), Tokenizer::from_text(some_text(), "text"),
-                {.context = 8, .name = "text"});
   auto rank = [&](parallel::World& world) {
-    parallel::Mesh mesh(world.comm(), {.dp = 1});
-    TrainConfig c = config({});
-    Stepper stepper(c, text, mesh);
+    Steps all(config({}), world);
     gpu_on_cpu::Calls before;
     for (int64_t step = 1; step <= 8; ++step) {
       if (step == 6) before = gpu_on_cpu::calls();
-      stepper.take(step);
-      (void)stepper.records(Stepper::Upto::lag);
+      all.take(step);
+      (void)all.results(parallel::Step::Upto::lag);
     }
     auto after = gpu_on_cpu::calls();
     EXPECT_EQ(after.allocations, before.allocations);

@@ -40,7 +40,7 @@ struct Model : nn::Module {
     nn::Layers all;
     for (Odd* m : {&none, &single, &below, &above, &prime})
       all.push_back({"odd", {m}, [m](const Tensor& x, const nn::Batch& batch) {
-                       return (*m)(x.defined() ? x : batch.ids);
+                       return (*m)(x.defined() ? x : batch.input);
                      }});
     return all;
   }
@@ -69,7 +69,7 @@ Result train(int ranks, Zero zero, const BucketSizes& buckets) {
       data.begin(batch / ranks);
       for (int64_t at = world.rank(); at < batch; at += ranks) {
         Tensor x;
-        for (auto& layer : chunks[0]) x = layer.run(x, {.ids = samples.narrow(0, at, 1)});
+        for (auto& layer : chunks[0]) x = layer.run(x, {.input = samples.narrow(0, at, 1)});
         backward(x, full({1}, 1.0 / batch, f32, cpu));
       }
       data.finish();

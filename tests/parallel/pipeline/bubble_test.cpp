@@ -31,7 +31,7 @@ std::vector<double> idle(const Schedule& schedule, const PipelineShape& shape,
     model.materialize(cpu, f32, 1);
     std::vector<int64_t> counts(size_t(shape.virtual_stages()), 1);
     Pipeline pipeline(mesh, layers_of_stage(model.layers(), counts, shape, world.rank()),
-                      {.schedule = schedule, .boundary = {1}});
+                      {.schedule = schedule, .boundaries = {{.shape = {1}}}});
     world.barrier();
     double mine = test::seconds([&] {
       pipeline.train({.micros = shape.micros, .batch = [](int) { return nn::Batch{}; }});

@@ -161,9 +161,9 @@ struct Net : nn::Module {
   ColumnLinear& up = child<ColumnLinear>("up", width, 24, tp);
   RowLinear& down = child<RowLinear>("down", 24, width, tp);
   ColumnLinear& up_plain =
-      child<ColumnLinear>("up_plain", width, 12, tp, nn::LinearOptions{.bias = false});
+      child<ColumnLinear>("up_plain", width, 12, tp, SplitLinearOptions{.bias = false});
   RowLinear& down_plain =
-      child<RowLinear>("down_plain", 12, width, tp, nn::LinearOptions{.bias = false});
+      child<RowLinear>("down_plain", 12, width, tp, SplitLinearOptions{.bias = false});
 
   Tensor logits(const Tensor& ids) const {
     Tensor x = table(ids);
@@ -327,9 +327,10 @@ TEST(TensorParallelTest, RefusesWhatItCannotSplit) {
   run_ranks(4, [](Communicator& comm) {
     TensorParallel tp(comm), sequence(comm, {.sequence = true});
     expect_error([&] { ColumnLinear(8, 10, tp); },
-                 {"tensor parallel: 4 ranks do not divide 10 features; expected a multiple"},
+                 {"tensor parallel: tp=4 does not divide 10 features\n"
+                  "  Valid tp for them: 1, 2, 5, 10."},
                  Exit::config);
-    expect_error([&] { RowLinear(6, 8, tp); }, {"4 ranks do not divide 6 features"}, Exit::config);
+    expect_error([&] { RowLinear(6, 8, tp); }, {"tp=4 does not divide 6 features"}, Exit::config);
     const char* words = "sequence parallel: 4 ranks do not divide 10 token rows";
     expect_error([&] { sequence.scatter_rows(filled({10, 2}, 1)); }, {words}, Exit::config);
     expect_error([&] { sequence.leave(filled({10, 2}, 1)); }, {words}, Exit::config);

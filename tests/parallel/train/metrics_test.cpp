@@ -1,0 +1,144 @@
+// metrics.jsonl: what its lines hold, and which lines of an older run stay.
+#include "parallel/train/metrics.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::expect_error;
+using test::read_bytes;
+using test::TemporaryDirectory;
+using test::write_bytes;
+using Owner = Metrics::Place::Owner;
+
+StepRecord record(int64_t step) {
+  StepRecord r{.result = {.step = step, .loss = 0.1, .grad_norm = 1e-300, .lr = 1. / 3},
+               .seconds = 0.5};
+  r.result.weight = 48, r.result.loss_scale = 65536, r.result.memory_bytes = 1e10;
+  return r;
+}
+
+struct MetricsTest : testing::Test {
+  TemporaryDirectory dir;
+  std::string path = dir / "metrics.jsonl";
+
+  Metrics open(int64_t step, Owner owner = Owner::this_run) const {
+    return Metrics({.path = path, .unit = "tokens", .owner = owner}, step);
+  }
+  void write(int64_t from, int64_t to, Owner owner = Owner::this_run) const {
+    Metrics m = open(from - 1, owner);
+    for (int64_t step = from; step <= to; ++step) m.write(record(step));
+  }
+  std::vector<nlohmann::json> lines() const {
+    std::vector<nlohmann::json> all;
+    std::istringstream text(read_bytes(path));
+    for (std::string line; std::getline(text, line);) all.push_back(nlohmann::json::parse(line));
+    return all;
+  }
+  std::vector<int64_t> steps() const {
+    std::vector<int64_t> all;
+    for (auto& line : lines()) all.push_back(line["step"]);
+    return all;
+  }
+  using Steps = std::vector<int64_t>;
+};
+
+TEST_F(MetricsTest, NumbersReadBackExactly) {
+  Metrics m = open(0);
+  StepRecord skipped = record(2);
+  skipped.result.loss = NAN, skipped.result.grad_norm = INFINITY, skipped.result.skipped = true;
+  skipped.result.overflow = "block0.up.weight of rank 1";
+  skipped.val_loss = 0.3;
+  m.write(record(1));
+  m.write(skipped);
+  auto all = lines();  // a line is there as soon as it is written
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0], (nlohmann::json{{"step", 1},
+                                    {"loss", 0.1},
+                                    {"grad_norm", 1e-300},
+                                    {"lr", 1. / 3},
+                                    {"loss_scale", 65536},
+                                    {"skipped", false},
+                                    {"tokens", 48},
+                                    {"seconds", 0.5},
+                                    {"tokens_per_second", 96},
+                                    {"memory_bytes", 10000000000}}));
+  EXPECT_TRUE(all[1]["loss"].is_null() && all[1]["grad_norm"].is_null());
+  EXPECT_EQ(all[1]["skipped"], true);
+  EXPECT_EQ(all[1]["overflow"], "block0.up.weight of rank 1");
+  EXPECT_EQ(all[1]["val_loss"], 0.3);
+}
+
+TEST_F(MetricsTest, AResumedRunRepeatsTheStepsAfterItsCheckpoint) {
+  write(1, 5);
+  std::string before = read_bytes(path);
+  { Metrics m = open(3, Owner::unknown); }
+  EXPECT_EQ(steps(), (Steps{1, 2, 3}));
+  EXPECT_EQ(before.find(read_bytes(path)), 0u) << "lines before stay as they are";
+  write(4, 6, Owner::unknown);
+  EXPECT_EQ(steps(), (Steps{1, 2, 3, 4, 5, 6}));
+  { Metrics m = open(6); }
+  EXPECT_EQ(steps(), (Steps{1, 2, 3, 4, 5, 6}));
+}
+
+// A run that died in the middle of a line, and one that starts again in its own directory.
+TEST_F(MetricsTest, HalfALineGoesAndAFreshStartEmptiesItsOwnFile) {
+  write(1, 3);
+  std::string whole = read_bytes(path);
+  write_bytes(path, whole.substr(0, whole.size() - 9));
+  { Metrics m = open(7); }
+  EXPECT_EQ(steps(), (Steps{1, 2}));
+  { Metrics m = open(0); }
+  EXPECT_EQ(read_bytes(path), "");
+  write(1, 1, Owner::unknown);  // an empty file is nobody's
+  EXPECT_EQ(steps(), Steps{1});
+}
+
+TEST_F(MetricsTest, AnotherRunsFileIsNotTouched) {
+  write(1, 5);
+  std::string before = read_bytes(path);
+  expect_error([&] { open(0, Owner::unknown); },
+               {"metrics: " + path + " exists, and this run starts afresh",
+                "move it away, or choose another --metrics"},
+               Exit::config);
+  EXPECT_EQ(read_bytes(path), before);
+}
+
+TEST_F(MetricsTest, ALineThatIsNoStepIsNamed) {
+  write(1, 2);
+  const std::string good = read_bytes(path);
+  for (const char* line : {"", "notes", "[3]", "3", "{}", R"({"loss":1})", R"({"step":"3"})",
+                           R"({"step":2.5})", R"({"step":null})", R"({"step":3)"}) {
+    SCOPED_TRACE(line);
+    std::string bad = good + line + "\n" + R"({"step":4})" + "\n";
+    write_bytes(path, bad);
+    for (Owner owner : {Owner::this_run, Owner::unknown})
+      expect_error([&] { open(9, owner); },
+                   {"metrics: " + path + ":3 is no record of a step",
+                    "expected a JSON object with an integer `step`"},
+                   Exit::data);
+    EXPECT_EQ(read_bytes(path), bad) << "and nothing is lost";
+    { Metrics m = open(0); }  // a fresh start of this run reads no line
+    EXPECT_EQ(read_bytes(path), "");
+  }
+}
+
+TEST_F(MetricsTest, AFileThatCannotBeWrittenIsNamed) {
+  expect_error([&] { Metrics({.path = dir / "none/m", .unit = "samples"}, 0); },
+               {"metrics: cannot write " + (dir / "none/m")}, Exit::cannot_write);
+  Metrics full({.path = "/dev/full", .unit = "samples"}, 0);
+  expect_error([&] { full.write(record(1)); }, {"metrics: cannot write /dev/full"},
+               Exit::cannot_write);
+}
+
+}  // namespace
+}  // namespace triax::parallel

@@ -1,0 +1,165 @@
+// Options that no model could be trained with, and what follows from those that are given.
+#include "parallel/train/options.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "parallel/program/program.h"
+#include "parallel/train/train_settings.h"
+#include "tests/support/expect_error.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::error_of;
+using test::expect_error;
+
+/// The message for options that `change` was done to, on two ranks.
+std::string message(const std::function<void(TrainOptions&)>& change) {
+  TrainOptions o;
+  change(o);
+  resolve(o, 2);
+  return error_of([&] { check_options(o, 2); }, Exit::config);
+}
+
+TEST(Options, ResolveWhatFollows) {
+  TrainOptions o;
+  resolve(o, 2);
+  EXPECT_EQ(o.step.mesh, (MeshShape{.dp = 2}));
+  EXPECT_EQ(o.step.chunks, 1);
+  EXPECT_EQ(o.step.global_batch, 2 * o.step.micro_batch);
+  EXPECT_EQ(o.step.accumulation(), 1);
+  EXPECT_EQ(o.lr.warmup, 100);
+  EXPECT_EQ(o.lr.steps, o.steps);
+  EXPECT_NO_THROW(check_options(o, 2));
+
+  TrainOptions few{.steps = 20}, chunked;
+  resolve(few, 1);
+  EXPECT_EQ(few.lr.warmup, 10);
+  chunked.step.schedule = "zb-interleaved";
+  resolve(chunked, 1);
+  EXPECT_EQ(chunked.step.chunks, 2);
+}
+
+TEST(Options, ResolveChangesNothingThatWasGiven) {
+  TrainOptions given{.steps = 7};
+  given.step.mesh.dp = 3;
+  given.step.chunks = 1;
+  given.step.global_batch = 72;
+  given.lr.warmup = 0;
+  TrainOptions resolved = given;
+  resolve(resolved, 3);
+  EXPECT_EQ(values_of(train_settings(resolved)), values_of(train_settings(given)));
+  EXPECT_EQ(resolved.step.accumulation(), 2);
+}
+
+TEST(Options, MeshThatIsNotTheRanks) {
+  EXPECT_EQ(message([](auto& o) { o.step.mesh.dp = 3; }),
+            "mesh: dp 3 * pp 1 * tp 1 = 3 does not equal the 2 ranks started\n"
+            "  With 2 ranks try: --dp 2 --pp 1 --tp 1, or --dp 1 --pp 2 --tp 1, or --dp 1 --pp 1 "
+            "--tp 2\n"
+            "  For this mesh: mpirun -np 3 with the same command, or --comm threads --ranks 3");
+}
+
+TEST(Options, BatchThatIsNotWhole) {
+  EXPECT_EQ(message([](auto& o) { o.step.global_batch = 50; }),
+            "global-batch=50 is not a multiple of micro-batch 12 x dp 2 = 24\n  Every replica "
+            "accumulates the same number of whole micro-batches. Nearest valid: 48, 72.");
+  std::string less = message([](auto& o) { o.step.global_batch = 5; });
+  EXPECT_NE(less.find("Nearest valid: 24."), less.npos) << less;
+}
+
+TEST(Options, RatesThatDoNotFit) {
+  EXPECT_EQ(message([](auto& o) { o.steps = 10, o.lr.warmup = 100; }),
+            "warmup=100 is more than steps=10\n"
+            "  The learning rate would never reach --lr. Valid warmup: 0 to 10.");
+  EXPECT_EQ(message([](auto& o) { o.lr.peak = 1e-5; }),
+            "min-lr=0.0001 is more than lr=1e-05\n"
+            "  The learning rate falls from --lr to --min-lr. Valid min-lr: 0 to 1e-05.");
+}
+
+TEST(Options, GraphOfWhatCannotBeCaptured) {
+  auto with = [](const std::function<void(TrainOptions&)>& change) {
+    return message([&](auto& o) {
+      o.step.graph = true, o.launch.device = "cuda";
+      change(o);
+    });
+  };
+  EXPECT_EQ(with([](auto& o) { o.launch.device = "cpu"; }),
+            "graph with device=cpu\n  Only GPUs have graphs. Leave --graph out, or change that.");
+  EXPECT_EQ(with([](auto& o) { o.step.zero = Zero::parameters; }),
+            "graph with zero=3\n  ZeRO-3 frees weights and gathers them again. Leave --graph out, "
+            "or change that.");
+  EXPECT_EQ(with([](auto& o) { o.step.mesh = {.dp = 1, .pp = 2}; }).substr(0, 15),
+            "graph with pp=2");
+  EXPECT_EQ(with([](auto& o) { o.step.offload = "optimizer"; }).substr(0, 28),
+            "graph with offload=optimizer");
+  EXPECT_EQ(with([](auto& o) { o.ledger = true; }).substr(0, 17), "graph with ledger");
+}
+
+TEST(Options, LossScaleOfAPrecisionWithoutOne) {
+  EXPECT_EQ(message([](auto& o) { o.step.dtype = bf16, o.step.loss_scale = 8; }),
+            "loss-scale=8 with precision=bf16\n  Only fp16 has gradients that need it. Leave it "
+            "out, or add --precision fp16.");
+}
+
+TEST(Options, BlockSplitWithoutRanksToShardOver) {
+  auto split = [](auto& o) { o.step.recompute = Recompute::block_split; };
+  EXPECT_EQ(message(split),
+            "recompute=block-split with tp=1\n  There are no ranks to shard a block's input over. "
+            "Valid: off, selective, block.");
+  std::string rows =
+      message([&](auto& o) { split(o), o.step.mesh.tp = 2, o.step.sequence_parallel = true; });
+  EXPECT_NE(rows.find("block-split with sequence-parallel\n  Each rank has only its rows"),
+            rows.npos)
+      << rows;
+}
+
+TEST(Options, ScheduleThatIsNotThere) {
+  EXPECT_EQ(message([](auto& o) { o.step.schedule = "2f2b"; }),
+            "schedule `2f2b`; expected one of: 1f1b, gpipe, interleaved, zb-h1, zb-interleaved");
+  EXPECT_EQ(message([](auto& o) { o.step.mesh = {.dp = 1, .pp = 2}, o.step.chunks = 2; }),
+            "schedule 1f1b: 2 chunks a stage; expected 1, or --schedule interleaved");
+}
+
+TEST(Options, DirectoryToOffloadTo) {
+  auto offload = [](const std::string& to, Exit code) {
+    TrainOptions o;
+    o.step.offload = to;
+    resolve(o, 1);
+    return error_of([&] { check_options(o, 1); }, code);
+  };
+  EXPECT_EQ(offload("optimizr", Exit::not_found),
+            "offload: optimizr: No such file or directory; expected off, optimizer, or a "
+            "directory");
+  offload("/nowhere/at/all", Exit::not_found);
+}
+
+TEST(Options, PlacementOfAllLayersOrOfThoseBetweenTheEnds) {
+  PipelineShape two{.stages = 2, .chunks = 1, .micros = 1};
+  EXPECT_EQ(placement_of("2,4", two, 6), (std::vector<int64_t>{2, 4}));
+  EXPECT_EQ(placement_of("1,3", two, 6), (std::vector<int64_t>{2, 4}));
+  EXPECT_EQ(placement_of("0,4", two, 6), (std::vector<int64_t>{1, 5}));
+  for (const char* wrong : {"3,2", "4", "1,1,2", "-1,5", "x", ","})
+    expect_error([&] { placement_of(wrong, two, 6); }, {"placement: ", "--placement 2,2"},
+                 Exit::config);
+}
+
+// Refused before a rank is started.
+TEST(Options, RanksThatCannotBeStarted) {
+  auto refused = [](const LaunchOptions& o) {
+    int argc = 0;
+    char** argv = nullptr;
+    return error_of([&] { on_ranks(o, argc, argv, [](World&) { FAIL(); }); }, Exit::config);
+  };
+  EXPECT_EQ(refused({.device = "gpu"}),
+            "device `gpu`\n  Valid: cpu, cuda, and cuda:N for GPU N, from 0.");
+  EXPECT_EQ(refused({.comm = "nccl"}),
+            "comm=nccl with device=cpu\n"
+            "  NCCL moves tensors of GPUs. Add --device cuda, or leave --comm out.");
+  EXPECT_EQ(refused({.ranks = 2}).substr(0, 22), "ranks=2 with comm=auto");
+}
+
+}  // namespace
+}  // namespace triax::parallel

@@ -1,0 +1,164 @@
+// The trainer over a model of a test's own: callbacks, validation, checkpoints, resume.
+#include "parallel/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <mutex>
+
+#include "core/files.h"
+#include "optim/sgd.h"
+#include "parallel/comm/launch/stop_signal.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_task.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::task_of;
+using test::tiny_options;
+
+/// Losses of the steps that `o` trains, as the first rank has them; `with` sees the trainer first.
+std::vector<double> train(const Task& task, const TrainOptions& o, Exit* end = nullptr,
+                          const std::function<void(Trainer&)>& with = {}) {
+  std::vector<double> losses;
+  run_worlds(o.step.mesh.size(), [&](World& world) {
+    Trainer trainer(task, o, world);
+    trainer.on({.step = [&](Trainer&, const StepRecord& r) { losses.push_back(r.result.loss); }});
+    if (with) with(trainer);
+    Exit code = trainer.run();
+    if (world.rank() == 0 && end) *end = code;
+  });
+  return losses;
+}
+
+TEST(Trainer, CallsBackOnTheFirstRankOrOnAll) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options({.dp = 2});
+  o.out = directory.path() + "/run", o.val_every = 2, o.save_every = 2, o.steps = 4;
+  std::mutex lock;
+  std::map<std::string, int> all, first;
+  train(task_of(), o, nullptr, [&](Trainer& t) {
+    for (auto [counts, where] : {std::pair{&all, On::all}, {&first, On::first}}) {
+      auto count = [&lock, counts](const char* what) {
+        std::lock_guard guard(lock);
+        ++(*counts)[what];
+      };
+      t.on({.start = [=](Trainer&) { count("start"); },
+            .end = [=](Trainer&) { count("end"); },
+            .step = [=](Trainer&, const StepRecord&) { count("step"); },
+            .validation = [=](Trainer&, double) { count("validation"); },
+            .checkpoint = [=](Trainer&, const std::string&) { count("checkpoint"); }},
+           where);
+    }
+  });
+  std::map<std::string, int> once{
+      {"start", 1}, {"end", 1}, {"step", 4}, {"validation", 2}, {"checkpoint", 2}};
+  EXPECT_EQ(first, once);
+  for (auto& [what, count] : once) EXPECT_EQ(all[what], 2 * count) << what;
+}
+
+TEST(Trainer, ErrorsReachTheCallback) {
+  std::string seen;
+  auto o = tiny_options();
+  test::expect_error(
+      [&] {
+        train(task_of(), o, nullptr, [&](Trainer& t) {
+          t.on({.step = [](Trainer&, const StepRecord&) { fail(Exit::data, "on purpose"); },
+                .error = [&](Trainer&, const std::exception& e) { seen = e.what(); }});
+        });
+      },
+      {"on purpose"}, Exit::data);
+  EXPECT_EQ(seen, "on purpose");
+}
+
+TEST(Trainer, ValidationIsAMeanOverAllHeldOutTargets) {
+  auto at = [](MeshShape mesh) {
+    double loss = 0;
+    auto o = tiny_options(mesh);
+    o.step.micro_batch = 4;  // 50 samples: blanks fill up the last
+    run_worlds(mesh.size(), [&](World& world) {
+      Trainer trainer(task_of(), o, world);
+      auto value = trainer.validate();
+      if (world.rank() == 0) loss = *value;
+    });
+    return loss;
+  };
+  double one = at({});
+  EXPECT_GT(one, 0.5);
+  for (MeshShape mesh : {MeshShape{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 1}})
+    EXPECT_NEAR(at(mesh), one, 1e-6);
+}
+
+TEST(Trainer, ResumesOnAnotherMeshWithAnOptimizerOfTheProgramsOwn) {
+  test::TemporaryDirectory directory;
+  auto options = [&](MeshShape mesh, int64_t steps, const std::string& out) {
+    auto o = tiny_options(mesh);
+    o.step.micro_batch = 4, o.steps = steps, o.out = directory.path() + "/" + out;
+    o.lr = {.decay = optim::Schedule::Decay::constant, .peak = 0.05, .warmup = 0, .steps = 0};
+    o.step.optimizer = [](const std::vector<optim::Slot>& slots) {
+      return std::make_unique<optim::Sgd>(slots, optim::SgdOptions{.momentum = 0.9});
+    };
+    return o;
+  };
+  auto straight = train(task_of(), options({}, 6, "straight"));
+  auto half = train(task_of(), options({.dp = 2}, 3, "halves"));
+  auto second = options({.pp = 2, .tp = 2}, 6, "halves");
+  second.resume = "auto", second.step.zero = Zero::optimizer;
+  auto rest = train(task_of(), second);
+  half.insert(half.end(), rest.begin(), rest.end());
+  ASSERT_EQ(half.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(half[i], straight[i], 1e-5) << i;
+}
+
+TEST(Trainer, AFinishedRunSaysWhatToDo) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options();
+  o.out = directory.path() + "/run";
+  train(task_of(), o);
+  o.resume = "auto";
+  testing::internal::CaptureStdout();
+  EXPECT_TRUE(train(task_of(), o).empty());
+  std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_NE(said.find("already at step 3: nothing to do; raise --steps"), said.npos) << said;
+}
+
+TEST(Trainer, ASignalSavesFirstAndSkipsValidation) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options();
+  o.out = directory.path() + "/run", o.steps = 100;
+  int validations = 0;
+  Exit end = Exit::ok;
+  StopSignal stop;
+  train(task_of(), o, &end, [&](Trainer& t) {
+    t.on({.step = [](Trainer& t, const StepRecord&) { if (t.done() == 2) std::raise(SIGTERM); },
+          .validation = [&](Trainer&, double) { ++validations; }});
+  });
+  EXPECT_EQ(end, Exit::stopped);
+  EXPECT_EQ(validations, 0);
+  EXPECT_TRUE(disk().is_directory(o.out + "/step-3"));
+}
+
+TEST(Trainer, OtherDataOrSettingsAreRefusedOrSaidOnResume) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options();
+  o.out = directory.path() + "/run";
+  train(task_of(), o);
+  o.resume = "auto", o.steps = 5;
+  Task other = task_of();
+  other.held_out = std::make_shared<test::Noise>(50, 5);
+  test::expect_error([&] { train(other, o); }, {"other held-out samples", "noise 50 4", "noise 50 5"},
+                     Exit::config);
+  TrainOptions seed = o;
+  seed.step.seed = 2;
+  test::expect_error([&] { train(task_of(), seed); }, {"with seed 1", "asks for 2"}, Exit::config);
+  o.step.clip = 0.5;
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(train(task_of(), o).size(), 2u);
+  std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_NE(said.find("changed since the checkpoint: clip was 1.0, now 0.5"), said.npos) << said;
+}
+
+}  // namespace
+}  // namespace triax::parallel
