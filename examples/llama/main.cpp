@@ -24,9 +24,9 @@ int main(int argc, char** argv) {
     auto text = text::read(data, c.context);
     LlamaConfig model = c;
     model.vocab = text.tokenizer.size();
-    parallel::Task task = text.task(text::file_of(data));
-    task.build = [model](auto& tp) { return std::make_unique<Llama>(model, tp); };
-    return task;
+    parallel::Task made = text.task(text::file_of(data));
+    made.build = [model](auto& tp) { return std::make_unique<Llama>(model, tp); };
+    return made;
   };
   return parallel::program(argc, argv,
                            {.name = "llama",

@@ -2,6 +2,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/check.h"
 #include "core/random.h"
 #include "nn/norm.h"
 #include "parallel/tensor/embedding.h"
