@@ -54,6 +54,6 @@ function(triax_warnings target)
   endif()
   cmake_path(RELATIVE_PATH PROJECT_SOURCE_DIR BASE_DIRECTORY ${works_in} OUTPUT_VARIABLE from_there)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
-    "$<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-maybe-uninitialized>" -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=
     -fmacro-prefix-map=${from_there}/=)
 endfunction()
