@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Compares meshes with one rank, tensor by tensor, with all flags drawn at random.
 #
-#   scripts/fuzz.sh [N]
+#   scripts/fuzz.sh [N [SEED]]
 #
-#   N   draws, 200 if not given; the tests make 20 of them
+#   N      draws, 200 if not given; the tests make 20 of their own
+#   SEED   others for each, 1 if not given
 
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -12,8 +13,8 @@ set -euo pipefail
 case ${1:-200} in
   -h | --help) usage scripts/fuzz.sh && exit ;;
   -*) die "fuzz: unknown option $1" "Options: --help; N, a number of draws" ;;
-  *[!0-9]*) die "fuzz: $1 is no number of draws" ;;
+  *[!0-9]* | "") die "fuzz: $1 is no number of draws" ;;
 esac
 scripts/setup.sh
-build release --target test_examples
-TRIAX_FUZZ=${1:-200} build/release/bin/test_examples --gtest_filter=Parity.RandomCombinations
+build release --target minigpt
+PYTHONDONTWRITEBYTECODE=1 exec python3 tests/examples/fuzz.py build/release/bin/minigpt "${1:-200}" "${2:-1}"

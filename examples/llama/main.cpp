@@ -9,7 +9,8 @@ using namespace triax;
 int main(int argc, char** argv) {
   LlamaConfig c;
   text::TextOptions data;
-  parallel::TrainOptions train{.lr = {.peak = 2e-3, .low = 2e-4, .warmup = -1, .steps = 0}};
+  parallel::TrainOptions train;
+  train.lr.peak = 2e-3, train.lr.low = 2e-4;
   train.step.schedules["eager-1f1b"] = eager_1f1b;
   parallel::SettingGroup settings("Model");
   settings.add("layers", "N", "transformer blocks", &c.layers)

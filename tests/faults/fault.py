@@ -23,14 +23,14 @@ class Fault:
 @dataclasses.dataclass
 class Unseen:
     """A fault that is alike on every mesh, or asleep in every run: parity says EQUAL, and these tests
-    of the test program `program` fail."""
+    of the test program `program` fail; of a Python program in tests/examples, these functions."""
     name: str
     file: str
     edits: list
     why: str
     flags: str
     program: str
-    tests: str  # --gtest_filter
+    tests: str  # --gtest_filter, or names of functions
 
 
 INITIAL = "before the first step"

@@ -1,32 +1,44 @@
-"""Faults in how minigpt feeds, cuts and adds up.
+"""Faults in how a model is fed, cut and added up.
 
-The order in which parity looks (examples/minigpt/compare.cpp): initial weights and moments as
+The order in which parity looks (parallel/parity/compare.cpp): initial weights and moments as
 declared; then per step activations forward, the loss, gradients from final_norm.beta back to
 tokens.table, the norm, and weights and moments as declared, tokens.table first.
 """
 
 from fault import INITIAL, Fault, Run
 
-FEED, REPLICA, MODEL = (f"examples/minigpt/{name}.cpp" for name in ("feed", "replica", "model"))
+FEED, REPLICA = (f"parallel/train/{name}.cpp" for name in ("feed", "replica"))
+MODEL = "examples/minigpt/model.cpp"
 SEQUENCE = "--mesh 1x1x2 --sequence-parallel"
 
 FAULTS = [
     Fault("order_of_samples_per_replica", FEED,
-          [("uint64_t(c.seed)) {}", "uint64_t(c.seed + dp.rank())) {}")],
+          [("order_(samples_->count(), seed)", "order_(samples_->count(), seed + uint64_t(place.replica))")],
           [Run("--mesh 2x1x1", "step 1: activation of embedding")]),
-    Fault("replicas_see_the_same_samples", FEED,
-          [("(micro * dp_.size() + dp_.rank()) *", "micro * dp_.size() *")],
+    Fault("replicas_see_the_same_samples", "parallel/train/feed.h",
+          [("(micro * place_.replicas + place_.replica) *", "micro * place_.replicas *")],
           [Run("--mesh 2x1x1", "step 1: activation of embedding")]),
     Fault("serial_number_not_advanced_per_micro_batch", FEED,
-          [("batch.first = position *", "batch.first = (step - 1) * config_.global_batch *")],
+          [("batch.first = position;", "batch.first = (step - 1) * place_.global_batch;")],
           [Run("--mesh 1x1x1", "step 1: activation of embedding")]),
+    Fault("steps_overlap", FEED,
+          # The reference has all of a step in one micro-batch.
+          [("order_.at(position + i)",
+            "order_.at(position - (step - 1) * (place_.global_batch - place_.micro_batch) + i)")],
+          [Run("--mesh 2x1x1", "step 2: activation of embedding")]),
+    Fault("step_weighed_by_this_replica_alone", FEED,
+          [("i < place_.global_batch; ++i)\n    sum +=", "i < place_.global_batch / place_.replicas; ++i)\n    sum +=")],
+          [Run("--mesh 2x1x1", "step 1: loss", "a factor of 2: summed once too often")]),
+    Fault("loader_repeats_the_first_micro_batch", "parallel/train/loader.cpp",
+          [("feed_.at(number / micros, number % micros)", "feed_.at(number / micros, 0)")],
+          [Run("--mesh 2x1x1 --workers 2", "step 1: activation of embedding")]),
 
     Fault("tensor_parallel_ranks_see_other_batches", REPLICA,
-          [("[&batch, device = pp_.device()](int m)", "[&batch, device = pp_.device(), tp = tp_.rank(), micros](int m)"),
-           ("nn::Batch b = batch(m);", "nn::Batch b = batch((m + tp) % micros);")],
+          [("device = loss.device()](int micro)", "device = loss.device(), tp = tp_.rank(), micros](int micro)"),
+           ("nn::to(batches(micro), device)", "nn::to(batches((micro + tp) % micros), device)")],
           [Run("--mesh 1x1x2", "step 1: activation on replicas of embedding")]),
     Fault("gradient_not_averaged_over_dp", REPLICA,
-          [("run.seed = seed;", "run.seed = seed * double(config_.mesh.dp);")],
+          [("run.seed = seed;", "run.seed = seed * double(options_.mesh.dp);")],
           [Run("--mesh 2x1x1", "step 1: gradient of final_norm.beta",
                "a factor of 2: summed once too often, or not averaged, over dp"),
            Run("--mesh 4x1x2", "step 1: gradient of final_norm.beta", "a factor of 4")]),
@@ -43,22 +55,24 @@ FAULTS = [
             "copy_(loss, sum.detach().view({1}));")],
           [Run("--mesh 1x1x1", "step 1: loss", "a part of the sum is missing")]),
 
-    Fault("norm_that_sees_its_own_rows_not_marked", MODEL,
-          [('"norm2", c.width, nn::NormOptions{.shard = tp.whole()}', '"norm2", c.width')],
-          [Run(SEQUENCE, "step 1: gradient on replicas of block1.norm2.beta")]),
+    Fault("norm_that_sees_its_own_rows_not_marked", "parallel/tensor/norm.h",
+          [("nn::LayerNorm(width, nn::NormOptions{.shard = tp.whole()}) {}",
+            "nn::LayerNorm(width, nn::NormOptions{}) { (void)tp; }")],
+          # The probe refuses it before training.
+          [Run(SEQUENCE, r"exit status 78: .*block0\.norm1\.gamma[\s\S]*")]),
     Fault("positions_of_the_first_ranks_rows", MODEL,
-          [("rows = tp_.rows(batch.ids.numel()), first = tp_.first_row(rows);",
-            "rows = tp_.rows(batch.ids.numel()), first = 0;")],
+          [("rows = tp_.rows(batch.input.numel()), first = tp_.first_row(rows);",
+            "rows = tp_.rows(batch.input.numel()), first = 0;")],
           [Run(SEQUENCE + " --micro-batch 1", "step 1: activation of embedding")]),
     Fault("dropout_mask_of_the_first_ranks_rows", MODEL,
-          [("batch.first + tp.first_row(rows);", "batch.first + 0 * tp.first_row(rows);")],
+          [("tokens_of(batch), tp.first_row(rows)", "tokens_of(batch), 0 * tp.first_row(rows)")],
           [Run(SEQUENCE, "step 1: activation of embedding")]),
     Fault("dropout_mask_of_the_first_ranks_heads", MODEL,
-          [("attention_drop_.mask(batch.first, tp_.rank() * heads_ * batch.time)",
-            "attention_drop_.mask(batch.first, 0)")],
+          [("serial_of_row(batch, time), tp_.rank() * heads_ * time)", "serial_of_row(batch, time), 0)")],
           [Run("--mesh 1x1x2", "step 1: activation of block0")]),
     Fault("dropout_mask_of_attention_by_outer_rows", MODEL,
-          [("attention_drop_.mask(batch.first,", "attention_drop_.mask(first_token(tp_, batch, x.size(0)),")],
+          [("attention_drop_.mask(nn::serial_of_row(batch, time),",
+            "attention_drop_.mask(first_token(tp_, batch, x.size(0)),")],
           [Run(SEQUENCE, "step 1: activation of block0")]),
 
     Fault("shards_initialised_alike", "nn/parameter.cpp",

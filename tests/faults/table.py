@@ -15,7 +15,7 @@ TEXT = "".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(600))
 
 # Faults of one file stand together, so that few files are compiled again for each.
 FAULTS = (ops.FAULTS + minigpt.FAULTS + recompute.FAULTS + tensor.FAULTS + data.FAULTS
-          + pipeline.FAULTS)
+          + pipeline.FAULTS + training.FAULTS)
 UNSEEN = ops.UNSEEN + training.UNSEEN + tensor.UNSEEN + data.UNSEEN + pipeline.UNSEEN
 
 MESHES = [
