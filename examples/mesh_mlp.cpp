@@ -36,11 +36,12 @@ struct Points : nn::Samples {
   uint64_t key_;
 };
 
+using Split = parallel::SplitLinearOptions;
+
 struct Up : nn::Module {  // into the stretch that tensor-parallel ranks split
-  explicit Up(const TensorParallel& tp)
-      : tp(tp),
-        linear(child<parallel::ColumnLinear>("linear", 2, 64, tp,
-                                             parallel::SplitLinearOptions{.std = 0.5})) {}
+  explicit Up(const TensorParallel& ranks)
+      : tp(ranks),
+        linear(child<parallel::ColumnLinear>("linear", 2, 64, ranks, Split{.std = 0.5})) {}
   Tensor operator()(const Tensor& x) const { return relu(linear(tp.scatter_rows(x))); }
   TensorParallel tp;
   parallel::ColumnLinear& linear;
@@ -48,8 +49,7 @@ struct Up : nn::Module {  // into the stretch that tensor-parallel ranks split
 
 struct Down : nn::Module {  // and out of it
   explicit Down(const TensorParallel& tp)
-      : linear(child<parallel::RowLinear>("linear", 64, 32, tp,
-                                          parallel::SplitLinearOptions{.std = 0.2})) {}
+      : linear(child<parallel::RowLinear>("linear", 64, 32, tp, Split{.std = 0.2})) {}
   Tensor operator()(const Tensor& x) const { return relu(linear(x)); }
   parallel::RowLinear& linear;
 };
@@ -63,7 +63,8 @@ struct Mlp : nn::Sequence {
 };
 
 int main(int argc, char** argv) {
-  parallel::TrainOptions train{.steps = 200, .lr = {.peak = 1e-2, .warmup = -1, .steps = 0}};
+  parallel::TrainOptions train;
+  train.steps = 200, train.lr.peak = 1e-2;
   train.step.micro_batch = 8, train.step.global_batch = 64;
   parallel::Task task{.build = [](auto& tp) { return std::make_unique<Mlp>(tp); },
                       .samples = std::make_shared<Points>(4000, 1),

@@ -9,7 +9,8 @@ using namespace triax;
 int main(int argc, char** argv) {
   LlamaConfig c;
   text::TextOptions data;
-  parallel::TrainOptions train{.lr = {.peak = 2e-3, .low = 2e-4, .warmup = -1, .steps = 0}};
+  parallel::TrainOptions train;
+  train.lr.peak = 2e-3, train.lr.low = 2e-4;
   train.step.schedules["eager-1f1b"] = eager_1f1b;
   parallel::SettingGroup settings("Model");
   settings.add("layers", "N", "transformer blocks", &c.layers)
@@ -23,9 +24,9 @@ int main(int argc, char** argv) {
     auto text = text::read(data, c.context);
     LlamaConfig model = c;
     model.vocab = text.tokenizer.size();
-    parallel::Task task = text.task(text::file_of(data));
-    task.build = [model](auto& tp) { return std::make_unique<Llama>(model, tp); };
-    return task;
+    parallel::Task made = text.task(text::file_of(data));
+    made.build = [model](auto& tp) { return std::make_unique<Llama>(model, tp); };
+    return made;
   };
   return parallel::program(argc, argv,
                            {.name = "llama",

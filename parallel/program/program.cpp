@@ -175,7 +175,7 @@ void on_ranks(const LaunchOptions& o, int& argc, char**& argv,
 
 int program(int argc, char** argv, ProgramOptions options) {
   return run_main(argc, argv,
-                  [&](int argc, char** argv) { return Program(options).run(argc, argv); });
+                  [&](int count, char** words) { return Program(options).run(count, words); });
 }
 
 }  // namespace triax::parallel

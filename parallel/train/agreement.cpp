@@ -37,8 +37,8 @@ std::string build_id() {
       const auto& segment = info->dlpi_phdr[i];
       if (segment.p_type != PT_NOTE) continue;
       auto* at = reinterpret_cast<const char*>(info->dlpi_addr + segment.p_vaddr);
-      auto& id = *static_cast<std::string*>(found);
-      if (id.empty()) id = build_id_in(at, at + segment.p_memsz);
+      auto& text = *static_cast<std::string*>(found);
+      if (text.empty()) text = build_id_in(at, at + segment.p_memsz);
     }
     return 1;
   };

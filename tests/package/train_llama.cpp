@@ -31,7 +31,8 @@ int main(int argc, char** argv) {
                 .hidden = 48,
                 .context = 32,
                 .vocab = 27};
-  parallel::TrainOptions train{.steps = 10};
+  parallel::TrainOptions train;
+  train.steps = 10;
   train.step.micro_batch = 2, train.step.global_batch = 8;
   parallel::Task task{.build = [c](auto& tp) { return std::make_unique<Llama>(c, tp); },
                       .samples = std::make_shared<Letters>(),

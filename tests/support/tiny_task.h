@@ -2,6 +2,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/check.h"
 #include "core/random.h"
 #include "nn/norm.h"
 #include "parallel/tensor/embedding.h"
@@ -33,7 +34,7 @@ struct Noise : nn::Samples {
 };
 
 struct Rows : nn::Module {  // of this rank
-  explicit Rows(const parallel::TensorParallel& tp) : tp(tp) {}
+  explicit Rows(const parallel::TensorParallel& ranks) : tp(ranks) {}
   Tensor operator()(const Tensor& x) const { return tp.scatter_rows(x); }
   parallel::TensorParallel tp;
 };
@@ -69,7 +70,8 @@ template <class Model = TinyNet> parallel::Task task_of() {
 
 /// Micro-batches of 8 in a batch of 16.
 inline parallel::TrainOptions tiny_options(parallel::MeshShape mesh = {}) {
-  parallel::TrainOptions o{.steps = 3};
+  parallel::TrainOptions o;
+  o.steps = 3;
   o.step.mesh = mesh;
   o.step.micro_batch = mesh.dp > 1 ? 16 / mesh.dp : 8;
   o.step.global_batch = 16;

@@ -132,7 +132,10 @@ TEST(Trainer, ASignalSavesFirstAndSkipsValidation) {
   Exit end = Exit::ok;
   StopSignal stop;
   train(task_of(), o, &end, [&](Trainer& t) {
-    t.on({.step = [](Trainer& t, const StepRecord&) { if (t.done() == 2) std::raise(SIGTERM); },
+    t.on({.step =
+              [](Trainer& t, const StepRecord&) {
+                if (t.done() == 2) std::raise(SIGTERM);
+              },
           .validation = [&](Trainer&, double) { ++validations; }});
   });
   EXPECT_EQ(end, Exit::stopped);
@@ -148,8 +151,8 @@ TEST(Trainer, OtherDataOrSettingsAreRefusedOrSaidOnResume) {
   o.resume = "auto", o.steps = 5;
   Task other = task_of();
   other.held_out = std::make_shared<test::Noise>(50, 5);
-  test::expect_error([&] { train(other, o); }, {"other held-out samples", "noise 50 4", "noise 50 5"},
-                     Exit::config);
+  test::expect_error([&] { train(other, o); },
+                     {"other held-out samples", "noise 50 4", "noise 50 5"}, Exit::config);
   TrainOptions seed = o;
   seed.step.seed = 2;
   test::expect_error([&] { train(task_of(), seed); }, {"with seed 1", "asks for 2"}, Exit::config);
