@@ -132,7 +132,7 @@ def other_data(shop):
     before = files(run)
     shop.ends(78, "other held-out samples", "start a new run directory", out=run, resume="auto", steps=25,
               data=shop / "other.txt")
-    shop.ends(78, "other held-out samples", out=run, resume="auto", steps=25, val_fraction=0.2)
+    shop.ends(78, "with val-fraction 0.1", out=run, resume="auto", steps=25, val_fraction=0.2)
     assert files(run) == before, "what was refused changed the run"
     # Where the text lies is no matter.
     (shop / "moved.txt").write_text(shop.text.read_text())

@@ -33,7 +33,7 @@ UNSEEN = [
     Unseen("a_loss_that_is_not_finite_updates", "core/backend.cpp",
            [("*static_cast<const StepTotals*>(totals.data()), p);",
              "{0, totals.data<double>()[1], totals.data<double>()[2]}, p);")],
-           "every loss of a run is finite", FLAGS, "test_examples", "Stepper.*"),
+           "every loss of a run is finite", FLAGS, "test_examples", "Step.*"),
     Unseen("rules_outlive_their_backward", ENGINE,
            [("  n.rule = nullptr;\n", "")],
            WHY, FLAGS, "test_examples", "Sharding.SchedulesKeep*:Recompute.*"),
