@@ -8,14 +8,17 @@ inline constexpr int64_t evaluation = -1;
 
 /// One micro-batch, as every layer of a model sees it. Nothing here assumes text.
 struct Batch {
-  Tensor input;       ///< any dtype; dim 0 counts samples
+  Tensor input;       ///< any dtype; dim 0 counts samples. The step casts floating-point ones.
   Tensor target;      ///< dim 0 counts samples; undefined: the model is asked for its prediction
   int64_t first = 0;  ///< serial number of sample 0 since the start of training, or evaluation
 };
 
-/// `batch` on `device`.
-inline Batch to(const Batch& batch, Device device) {
-  auto move = [&](const Tensor& x) { return x.defined() ? x.to(device) : x; };
+/// `batch` on `device`, with what is floating-point in `dtype`: the model's precision.
+inline Batch to(const Batch& batch, Device device, DType dtype) {
+  auto move = [&](const Tensor& x) {
+    if (!x.defined()) return x;
+    return is_float(x.dtype()) ? x.to(dtype).to(device) : x.to(device);
+  };
   return {move(batch.input), move(batch.target), batch.first};
 }
 

@@ -175,7 +175,8 @@ void Pipeline::backward(const Action& a, const PipelineShape& shape, const Pipel
   Tensor dy = from ? receive(shape, *from)
                    : full(slot.y.shape(), run.seed, slot.y.dtype(), slot.y.device());
   bool whole = a.kind == Action::backward;
-  triax::backward(slot.y, dy, whole ? nullptr : &slot.later);
+  // A first stage without parameters, which only prepares its input, has nothing to do.
+  if (requires_grad(slot.y)) triax::backward(slot.y, dy, whole ? nullptr : &slot.later);
   if (auto to = sent_by(shape, stage_, a)) send(shape, *to, grad(slot.x).to(boundary(*to).dtype));
   slot.x = slot.y = {};
   if (whole) slots_.erase({a.chunk, a.micro});

@@ -15,10 +15,11 @@ KernelWork operator-(const KernelWork& a, const KernelWork& b) {
   return {a.products - b.products, a.bytes - b.bytes, a.kernels - b.kernels};
 }
 
-/// A micro-batch like `b` on the meta device: shapes without values.
-nn::Batch on_meta(nn::Batch b) {
-  auto shape_of = [](const Tensor& x) {
-    return x.defined() ? empty(x.shape(), x.dtype(), meta_device) : x;
+/// A micro-batch like `b` on the meta device, as a step gives it to layers: shapes without values.
+nn::Batch on_meta(nn::Batch b, DType dtype) {
+  auto shape_of = [&](const Tensor& x) {
+    if (!x.defined()) return x;
+    return empty(x.shape(), is_float(x.dtype()) ? dtype : x.dtype(), meta_device);
   };
   b.input = shape_of(b.input), b.target = shape_of(b.target);
   return b;
@@ -89,7 +90,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   auto model = build(tp);
   model->materialize(meta_device, o.dtype, 0);
   check_shards(*model, tp);
-  nn::Batch batch = on_meta(like);
+  nn::Batch batch = on_meta(like, o.dtype);
   Facts facts;
   facts.options_ = o;
   facts.samples_ = like.input.size(0);

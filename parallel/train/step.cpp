@@ -68,7 +68,7 @@ void Step::replay(const StepInput& input) {
   if (!captured_ || captured_->loss_scale != scaler_.scale() || captured_->weight != input.weight)
     capture(input);
   for (size_t m = 0; m < captured_->batches.size(); ++m) {
-    nn::Batch now = input.batches(int64_t(m));
+    nn::Batch now = nn::to(input.batches(int64_t(m)), cpu, options_.dtype);
     copy_(captured_->batches[m].input, now.input);
     copy_(captured_->batches[m].target, now.target);
   }
@@ -81,7 +81,7 @@ void Step::capture(const StepInput& input) {
   captured_.reset();
   Captured c{.step = input.number, .loss_scale = scaler_.scale(), .weight = input.weight};
   for (int64_t m = 0; m < options_.accumulation(); ++m)
-    c.batches.push_back(nn::to(input.batches(m), decision_.device()));
+    c.batches.push_back(nn::to(input.batches(m), decision_.device(), options_.dtype));
   StepInput fixed = input;
   fixed.batches = [&c](int64_t micro) { return c.batches[size_t(micro)]; };
   c.graph = backend(decision_).capture([&] { queue(fixed); });

@@ -54,17 +54,17 @@ TrainOptions settle(const Task& task, const TrainOptions& given, World& world) {
   return o;
 }
 
-Trainer::Trainer(const Task& task, const TrainOptions& o, World& world, StepObserver observer)
-    : task_(task),
+Trainer::Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer)
+    : task_(std::move(task)),
       world_(world),
-      options_(settle(task, o, world)),
-      settings_(settings_of(options_, task)),
+      options_(settle(task_, o, world)),
+      settings_(settings_of(options_, task_)),
       mesh_(world.comm(), options_.step.mesh),
-      feed_(task.samples, uint64_t(options_.step.seed), place()),
+      feed_(task_.samples, uint64_t(options_.step.seed), place()),
       loader_(feed_, options_.workers),
-      step_(mesh_, task.build, options_.step, facts_of(task, options_.step), std::move(observer)),
+      step_(mesh_, task_.build, options_.step, facts_of(task_, options_.step), std::move(observer)),
       progress_(world.rank() == 0 ? Progress::Voice::loud : Progress::Voice::silent, options_.steps,
-                task.unit) {
+                task_.unit) {
   if (!options_.out.empty()) open_directory();
   else
     check_input(options_.resume.empty(), Exit::config,

@@ -35,9 +35,9 @@ enum class On { all, first };
 ///   return int(trainer.run());
 class Trainer {
  public:
-  /// Resumes if `o.resume` says so. `task` and `world` must outlive it. Throws Error 78 on all
+  /// Resumes if `o.resume` says so. `world` must outlive it. Throws Error 78 on all
   /// ranks if the options do not fit the ranks or the model, or ranks were told different things.
-  Trainer(const Task& task, const TrainOptions& o, World& world, StepObserver observer = {});
+  Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer = {});
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
@@ -80,7 +80,7 @@ class Trainer {
       if (c.*member) (c.*member)(*this, args...);
   }
 
-  const Task& task_;
+  Task task_;
   World& world_;
   TrainOptions options_;
   Settings settings_;  // of options_, and the task's
