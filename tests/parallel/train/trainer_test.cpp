@@ -6,6 +6,7 @@
 #include <csignal>
 #include <mutex>
 
+#include "core/check.h"
 #include "core/files.h"
 #include "optim/sgd.h"
 #include "parallel/comm/launch/stop_signal.h"
