@@ -53,9 +53,10 @@ TEST(Probe, CountsTheWorkOfProducts) {
 
 // It runs the whole model on a device without bytes: a rank that has a quarter of it holds less.
 TEST(Probe, IsNoMemoryOfTheRank) {
+  nn::Batch batch = batch_like(test::task_of(), 8);
   memory::counter()->reset_peaks();
   int64_t live = memory::counter()->live();
-  facts_of(build_of<Funnel>());
+  probe(build_of<Funnel>(), batch, {});
   EXPECT_EQ(memory::counter()->peak(), live);
 }
 

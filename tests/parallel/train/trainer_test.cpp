@@ -133,8 +133,8 @@ TEST(Trainer, ASignalSavesFirstAndSkipsValidation) {
   StopSignal stop;
   train(task_of(), o, &end, [&](Trainer& t) {
     t.on({.step =
-              [](Trainer& t, const StepRecord&) {
-                if (t.done() == 2) std::raise(SIGTERM);
+              [](Trainer& own, const StepRecord&) {
+                if (own.done() == 2) std::raise(SIGTERM);
               },
           .validation = [&](Trainer&, double) { ++validations; }});
   });
