@@ -13,7 +13,7 @@ set -euo pipefail
 case ${1:-200} in
   -h | --help) usage scripts/fuzz.sh && exit ;;
   -*) die "fuzz: unknown option $1" "Options: --help; N, a number of draws" ;;
-  *[!0-9]* | "") die "fuzz: $1 is no number of draws" ;;
+  *[!0-9]*) die "fuzz: $1 is no number of draws" ;;
 esac
 scripts/setup.sh
 build release --target minigpt
