@@ -23,6 +23,12 @@ using Schedules = std::map<std::string, Schedule>;
 /// Those of parallel/pipeline/schedule.h by name. A program adds its own.
 Schedules built_in_schedules();
 
+inline optim::AdamWOptions adamw_defaults() {
+  optim::AdamWOptions o;  // not by name: g++ 12 would warn of the rest in every user
+  o.beta2 = 0.99;
+  return o;
+}
+
 /// What one training step is made of: model replica, mesh, batch, precision, optimizer.
 struct StepOptions {
   MeshShape mesh = {.dp = 0};      ///< dp 0: what pp and tp leave of the ranks
@@ -39,7 +45,7 @@ struct StepOptions {
   Recompute recompute = Recompute::off;
   int64_t seed = 1;  ///< of weights, dropout and the order of samples
   double clip = 1;   ///< largest gradient norm; 0: no clipping
-  optim::AdamWOptions adamw = {.beta2 = 0.99};
+  optim::AdamWOptions adamw = adamw_defaults();
   std::string offload = "off";  ///< of AdamW's state: off, optimizer (host memory), or a directory
   optim::MakeOptimizer optimizer = {};  ///< another optimizer in AdamW's place
   bool graph = false;                   ///< capture the step as a CUDA graph and replay it

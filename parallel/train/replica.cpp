@@ -108,8 +108,8 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
 /// The ranks of a tensor-parallel group all see the loss; the first reports it.
 PipelineRun Replica::collect(const Tensor& loss, int64_t micros, const Batches& batches) const {
   return {.micros = int(micros),
-          .batch = [&batches,
-                    device = loss.device(), dtype = options_.dtype](int micro) { return nn::to(batches(micro), device, dtype); },
+          .batch = [&batches, device = loss.device(), dtype = options_.dtype](
+                       int micro) { return nn::to(batches(micro), device, dtype); },
           .output =
               [loss, this](int, const Tensor& sum) {
                 if (tp_.rank() == 0) backend(loss).accumulate(sum.detach().view({1}), loss);
@@ -138,8 +138,9 @@ void Replica::load(Checkpoint& checkpoint) {
 
 Tensor Replica::predict(const nn::Batch& batch) {
   Tensor y;
-  PipelineRun run{.batch = [&](int) { return nn::to(batch, mesh_.world().device(), options_.dtype); },
-                  .output = [&](int, const Tensor& last) { y = last.detach(); }};
+  PipelineRun run{
+      .batch = [&](int) { return nn::to(batch, mesh_.world().device(), options_.dtype); },
+      .output = [&](int, const Tensor& last) { y = last.detach(); }};
   if (mesh_.pp().size() == 1) {
     pipeline_.infer(run);
     return y;
