@@ -75,7 +75,7 @@ std::string folded(std::string_view text, int columns) {
       size_t cut = line.rfind(' ', bytes_of(line, columns));
       if (cut == line.npos || cut < indent) cut = line.find(' ', indent);
       if (cut == line.npos) break;
-      lines += line.substr(0, cut) + '\n';
+      lines += line.substr(0, line.find_last_not_of(' ', cut) + 1) + '\n';
       line = std::string(indent, ' ') +
              line.substr(std::min(line.find_first_not_of(' ', cut), line.size()));
     }
