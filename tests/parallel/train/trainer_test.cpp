@@ -79,8 +79,9 @@ TEST(Trainer, ValidationIsAMeanOverAllHeldOutTargets) {
     double loss = 0;
     auto o = tiny_options(mesh);
     o.step.micro_batch = 4;  // 50 samples: blanks fill up the last
+    Task task = task_of();
     run_worlds(mesh.size(), [&](World& world) {
-      Trainer trainer(task_of(), o, world);
+      Trainer trainer(task, o, world);
       auto value = trainer.validate();
       if (world.rank() == 0) loss = *value;
     });
