@@ -113,6 +113,8 @@ class Watcher {
     int64_t rows = whole[0] / o.micro_batch;  // of a sample
     begin[0] += rows * (batch.first - (trainer_.done() - 1) * o.global_batch);
     whole[0] = rows * o.global_batch;
+    check(begin[0] >= 0 && begin[0] < whole[0], "trace: row {} of layer {}; expected 0 to {}",
+          begin[0], name, whole[0] - 1);
     std::lock_guard guard(board_.lock);
     bring_at(now().activations[name], whole, begin, y);
   }
