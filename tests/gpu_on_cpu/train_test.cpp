@@ -40,7 +40,7 @@ struct Share {
   std::string schedule = "1f1b";
 };
 
-struct Run {
+struct Job {
   ModelConfig model{.layers = 2, .heads = 2, .width = 8, .context = 8, .dropout = 0.1, .vocab = 16};
   parallel::StepOptions step = {.micro_batch = 1, .global_batch = 4, .clip = 0.5};
   int64_t steps = triax::minigpt::steps;
@@ -54,8 +54,8 @@ struct Run {
   }
 };
 
-Run config(const Share& share) {
-  Run c;
+Job config(const Share& share) {
+  Job c;
   c.share(share);
   return c;
 }
@@ -63,7 +63,7 @@ Run config(const Share& share) {
 /// The steps of one rank.
 class Steps {
  public:
-  Steps(const Run& c, parallel::World& world)
+  Steps(const Job& c, parallel::World& world)
       : mesh_(world.comm(), c.step.mesh),
         feed_(samples(c), uint64_t(c.step.seed),
               {c.step.micro_batch, c.step.global_batch, mesh_.dp().rank(), mesh_.dp().size()}),
@@ -80,10 +80,10 @@ class Steps {
   std::vector<StepResult> results(parallel::Step::Upto upto) { return step_.results(upto); }
 
  private:
-  static parallel::Build build(const Run& c) {
+  static parallel::Build build(const Job& c) {
     return [model = c.model](auto& tp) { return std::make_unique<Gpt>(model, tp); };
   }
-  static std::shared_ptr<const nn::Samples> samples(const Run& c) {
+  static std::shared_ptr<const nn::Samples> samples(const Job& c) {
     auto tokenizer = text::Tokenizer::from_text(some_text(), "text");
     text::TextData data(some_text(), tokenizer, {.context = c.model.context, .name = "text"});
     return data.train_samples();
@@ -95,7 +95,7 @@ class Steps {
 };
 
 /// What the first rank recorded.
-std::vector<StepResult> train(const Run& c, Device device,
+std::vector<StepResult> train(const Job& c, Device device,
                               GpuTransport transport = GpuTransport::host) {
   std::vector<StepResult> results;
   auto rank = [&](parallel::World& world) {
@@ -152,7 +152,7 @@ TEST(TrainOnGpu, RanksWithGpusOfTheirOwn) {
 TEST(TrainOnGpu, InOtherPrecisions) {
   for (DType dtype : {bf16, f16}) {
     SCOPED_TRACE(name(dtype));
-    Run c = config({});
+    Job c = config({});
     c.step.dtype = dtype;
     auto expected = train(c, cpu);
     expect_equal(train(c, one_gpu), expected, 1e-3);
@@ -162,7 +162,7 @@ TEST(TrainOnGpu, InOtherPrecisions) {
 }
 
 /// Any mesh with any schedule, on a shared GPU and with GPUs over NCCL.
-void expect_equal_on_gpus(const Run& c, const std::vector<StepResult>& expected,
+void expect_equal_on_gpus(const Job& c, const std::vector<StepResult>& expected,
                           double within = 1e-6) {
   const auto& m = c.step.mesh;
   SCOPED_TRACE(fmt::format("dp {} pp {} tp {} zero {} {}", m.dp, m.pp, m.tp, int(c.step.zero),
@@ -172,7 +172,7 @@ void expect_equal_on_gpus(const Run& c, const std::vector<StepResult>& expected,
 }
 
 TEST(TrainOnGpu, EverySchedule) {
-  Run deep = config({});
+  Job deep = config({});
   deep.model.layers = 4;
   auto expected = train(deep, cpu);
   for (const std::string& schedule : parallel::schedule_names()) {
@@ -192,7 +192,7 @@ TEST(TrainOnGpu, Recomputation) {
     for (const Share& mesh :
          {Share{.dp = 1}, Share{.dp = 2, .zero = 3}, Share{.pp = 2, .tp = 2, .sequence = true}}) {
       if (mesh.tp == 1 && recompute == block_split) continue;
-      Run c = config(mesh);
+      Job c = config(mesh);
       c.step.recompute = recompute;
       expect_equal_on_gpus(c, on_one_cpu());
     }
@@ -202,7 +202,7 @@ TEST(TrainOnGpu, Recomputation) {
 TEST(TrainOnGpu, OffloadedState) {
   for (DType dtype : {f32, bf16, f16}) {
     SCOPED_TRACE(name(dtype));
-    Run c = config({});
+    Job c = config({});
     c.step.dtype = dtype;
     auto expected = train(c, cpu);
     bool narrow = dtype != f32;
@@ -214,7 +214,7 @@ TEST(TrainOnGpu, OffloadedState) {
     }
   }
   test::TemporaryDirectory directory;
-  Run c = config({.dp = 2, .zero = 2});
+  Job c = config({.dp = 2, .zero = 2});
   c.step.offload = directory.path();
   expect_equal_on_gpus(c, on_one_cpu());
 }
@@ -226,7 +226,7 @@ TEST(TrainOnGpu, TimedProducts) {
   gpu_on_cpu::set_blas_habits({.ms = {1, 1, 1}, .more_ms = -1});
   for (DType dtype : {bf16, f16}) {
     SCOPED_TRACE(name(dtype));
-    Run c = config({});
+    Job c = config({});
     c.step.dtype = dtype;
     auto expected = train(c, cpu);
     auto before = gpu_on_cpu::blas_counts().epilogues;
@@ -249,7 +249,7 @@ TEST(TrainOnGpu, TimedProducts) {
 
 /// A captured step has the bits of one that is queued: with dropout, clipping, a changing rate,
 /// accumulation, and a loss scale that falls.
-void expect_same_bits(Run c, Device device, GpuTransport transport) {
+void expect_same_bits(Job c, Device device, GpuTransport transport) {
   c.steps = 5;
   auto queued = train(c, device, transport);
   c.step.graph = true;
@@ -271,13 +271,13 @@ TEST(TrainOnGpu, CapturedSteps) {
 }
 
 TEST(TrainOnGpu, CapturedStepsInFp16) {
-  Run c = config({});
+  Job c = config({});
   c.step.dtype = f16;
   expect_same_bits(c, one_gpu, GpuTransport::host);
 }
 
 TEST(TrainOnGpu, RanksThatMeetOnTheHostCannotBeCaptured) {
-  Run c = config({.dp = 2});
+  Job c = config({.dp = 2});
   c.step.graph = true;
   test::expect_error([&] { train(c, one_gpu); }, {"graph with 2 ranks over", "--comm nccl"},
                      Exit::config);
