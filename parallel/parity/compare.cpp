@@ -175,7 +175,7 @@ class Runs {
       for (auto at = right.lower_bound(parameter); belongs(at, right, parameter); ++at) {
         auto& [name, whole] = *at;
         bool weight = name == parameter || name.ends_with("/master");
-        double top = bounds_.weight * largest({{name, whole}});
+        double top = (weight ? bounds_.weight : bounds_.gradient) * largest({{name, whole}});
         auto& noise = noisy_[parameter];
         auto bound = [&](size_t i) {
           if (!weight) return 2 * top;

@@ -17,8 +17,8 @@ struct Difference {
   std::string guess;     ///< what that often means; empty: no idea
 };
 
-/// What rounding may do. Loss, norm, weights: relative to their own; gradients and activations: to
-/// the largest of their kind in the step.
+/// What rounding may do. Loss, norm, weights: relative to their own; gradients, moments and
+/// activations: to the largest of their kind.
 struct ParityBounds {
   double loss = 1e-6, norm = 5e-5, gradient = 1e-5, activation = 1e-5, weight = 1e-5;
   double update = 0;  ///< absolute: what rounding makes of an update, in proportion to the rate

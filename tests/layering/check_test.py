@@ -101,19 +101,22 @@ class CheckTest(unittest.TestCase):
         self.expect("nn/b.cpp", "\n" * 401, "401 lines")
 
     def test_long_functions(self):
-        file, head = "examples/minigpt/train.cpp", "  Exit run(int a,\n           int b) {\n"
-        declared, after = "  Exit run(int a);\n", "  }\n" + "\n" * 50
+        file, head = "parallel/train/trainer.cpp", "  Exit Trainer::train(int a,\n           int b) {\n"
+        declared, after = "  Exit Trainer::train(int a);\n", "  }\n" + "\n" * 50
         self.assertEqual(self.violations({file: declared + head + "    f();\n" * 40 + after}), [])
         self.expect(file, declared + head + "    f();\n" * 41 + after, ":2:", "41 lines; 40 is")
-        self.expect(file, "Exit run() {\n" + "  }\n" * 41 + "}\n", ":1:", "41 lines")
-        self.expect(file, "Exit go() {\n}\n", "no body of `Exit run(...`")
+        self.expect(file, "Exit Trainer::train() {\n" + "  }\n" * 41 + "}\n", ":1:", "41 lines")
+        self.expect(file, "Exit go() {\n}\n", "no body of `Exit Trainer::train(...`")
         self.expect(file, declared, "no body of")
 
     def test_a_long_reading_path(self):
-        planted = {"README.md": "\n" * 330, "nn/module.h": "\n" * 300, "core/tensor.h": "\n" * 70}
+        planted = {"README.md": "\n" * 400, "autograd/engine.cpp": "\n" * 400,
+                   "parallel/train/step.cpp": "\n" * 400, "parallel/train/trainer.h": "\n" * 400,
+                   "parallel/train/replica.cpp": "\n" * 400, "nn/module.h": "\n" * 300,
+                   "core/tensor.h": "\n" * 200}
         self.assertEqual(self.violations(planted), [])
         planted["core/tensor.h"] += "\n"
-        self.assertIn("reading path: 701 of 700", "".join(self.violations(planted)))
+        self.assertIn("reading path: 2501 of 2500", "".join(self.violations(planted)))
 
 
 if __name__ == "__main__":
