@@ -109,9 +109,14 @@ class Comparison {
   int64_t step_;
 };
 
-/// Is `at` the parameter's value, or one of its moments, `name/m`?
-bool belongs(Wholes::const_iterator at, const Wholes& all, const std::string& parameter) {
-  return at != all.end() && (at->first == parameter || at->first.starts_with(parameter + "/"));
+/// The names in `all` of a parameter's value and of its optimizer state, `name/m`.
+std::vector<std::string> names_of(const Wholes& all, const std::string& parameter) {
+  std::vector<std::string> names;
+  if (all.contains(parameter)) names.push_back(parameter);
+  std::string prefix = parameter + "/";
+  for (auto at = all.lower_bound(prefix); at != all.end() && at->first.starts_with(prefix); ++at)
+    names.push_back(at->first);
+  return names;
 }
 
 const Assembled& find(const Wholes& all, const std::string& name) {
@@ -172,8 +177,8 @@ class Runs {
     Comparison c(mesh_, number);
     double extra = number == 0 ? 0 : bounds_.update;
     for (auto& parameter : reference_.parameters)
-      for (auto at = right.lower_bound(parameter); belongs(at, right, parameter); ++at) {
-        auto& [name, whole] = *at;
+      for (auto& name : names_of(right, parameter)) {
+        auto& whole = right.at(name);
         bool weight = name == parameter || name.ends_with("/master");
         double top = (weight ? bounds_.weight : bounds_.gradient) * largest({{name, whole}});
         auto& noise = noisy_[parameter];

@@ -22,6 +22,7 @@ void put(Assembled& whole, size_t at, float v) {
 std::vector<float> on_host(const Tensor& x) {
   return x.detach().contiguous().to(f32).to_host<float>();
 }
+Tensor on_cpu(const Tensor& x) { return x.detach().contiguous().to(cpu); }
 
 void bring(Assembled& whole, const Part& part, const Tensor& value) {
   whole.values.resize(size_t(part.full.numel()));
@@ -115,14 +116,15 @@ class Watcher {
     whole[0] = rows * o.global_batch;
     check(begin[0] >= 0 && begin[0] < whole[0], "trace: row {} of layer {}; expected 0 to {}",
           begin[0], name, whole[0] - 1);
+    Tensor held = on_cpu(y);
     std::lock_guard guard(board_.lock);
-    bring_at(now().activations[name], whole, begin, y);
+    bring_at(now().activations[name], whole, begin, held);
   }
 
   void gradients(const Step& s) {
-    std::lock_guard guard(board_.lock);
-    for (auto& piece : gradient_pieces(s.replica().data()))
-      bring(now().gradients[piece.name], piece.part, piece.value);
+    auto all = gradient_pieces(s.replica().data());
+    for (auto& piece : all) piece.kind.clear(), piece.value = on_cpu(piece.value);
+    bring_all(all, now().gradients);
   }
 
   /// Weights come from where layers read them, so that a stale copy shows; moments from their
@@ -130,18 +132,26 @@ class Watcher {
   void note_state(Wholes& to) {
     const Step& step = trainer_.update();
     auto hold = step.replica().data().gather_all();
-    std::lock_guard guard(board_.lock);
+    std::vector<Piece> all;
     for (auto* p : step.replica().parameters()) {
       if (!p->value.defined()) continue;
       Tensor slice = p->value.detach();
       if (p->shard.padding > 0) slice = slice.narrow(0, 0, p->slice()[0]);
-      bring(to[p->name], part_of(*p), slice);
+      all.push_back({p->name, "", part_of(*p), on_cpu(slice)});
     }
     for (auto& piece : step.pieces(Holder::any))
       if (!piece.kind.empty()) {
         auto held = piece.value.storage()->hold(Access::read);
-        bring(to[name_of(piece)], piece.part, piece.value);
+        all.push_back({piece.name, piece.kind, piece.part, clone(on_cpu(piece.value))});
       }
+    bring_all(all, to);
+  }
+
+  /// Values are on the CPU before the lock is taken: a rank that waited for its device while it
+  /// holds it would keep others from queueing what the device waits for.
+  void bring_all(const std::vector<Piece>& pieces, Wholes& to) {
+    std::lock_guard guard(board_.lock);
+    for (auto& piece : pieces) bring(to[name_of(piece)], piece.part, piece.value);
   }
 
   void follow(const Wholes& state) {

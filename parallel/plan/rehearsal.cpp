@@ -59,7 +59,9 @@ Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
   memory::OwnCounter counter;
   Mesh mesh(world, o.mesh);
   Demand middle;
-  Step step(mesh, build, o, probe(build, like, probe_options(o)),
+  StepOptions once = o;
+  once.graph = false;  // one step, which is never captured
+  Step step(mesh, build, once, probe(build, like, probe_options(o)),
             {.gradients = [&](const Step& s) { middle = so_far(s); }});
   nn::Batch batch = on(world.device(), like);
   Demand before = so_far(step);
@@ -88,7 +90,10 @@ std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const Ste
   // Once the pipeline is full every further micro-batch is like those before it: two rehearsals say
   // what one adds. But gpipe keeps them all, with one stage too.
   int64_t micros = o.accumulation(), full = 2 * o.mesh.pp, half = o.mesh.pp;
-  bool shorter = o.schedule != "gpipe" && micros > full + half;
+  // Of a program's own schedule nobody knows.
+  auto names = schedule_names();
+  bool steady = o.schedule != "gpipe" && std::count(names.begin(), names.end(), o.schedule) > 0;
+  bool shorter = steady && micros > full + half;
   auto stage_with = [&](int64_t of, int stage) {
     StepOptions few = o;
     few.global_batch = of * o.micro_batch * o.mesh.dp;

@@ -51,6 +51,7 @@ class Program {
   explicit Program(ProgramOptions& o) : own_(o), train_(o.train), parity_(o.train) {
     plan_.train = o.train;
     plan_.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
+    plan_.train.step.micro_batch = 1;  // divides every batch
   }
 
   int run(int argc, char** argv) {

@@ -56,6 +56,7 @@ int64_t Feed::micros_in_order() const {
 double Feed::weight_in_order() const {
   double sum = 0;
   for (int64_t i = 0; i < samples_->count(); ++i) sum += samples_->weight(i);
+  check(sum > 0, "samples: no held-out target counts; expected weights above 0");
   return sum;
 }
 

@@ -128,7 +128,8 @@ optim::MakeOptimizer StepOptions::make_optimizer() const {
 
 void resolve(TrainOptions& o, int64_t ranks) {
   StepOptions& s = o.step;
-  if (s.mesh.dp == 0) s.mesh.dp = int(std::max<int64_t>(1, ranks / (s.mesh.pp * s.mesh.tp)));
+  int64_t others = int64_t(s.mesh.pp) * s.mesh.tp;
+  if (s.mesh.dp == 0) s.mesh.dp = int(std::max<int64_t>(1, others > 0 ? ranks / others : 1));
   if (s.chunks == 0) s.chunks = s.schedule.ends_with("interleaved") ? 2 : 1;
   if (s.global_batch == 0) s.global_batch = s.micro_batch * s.mesh.dp;
   if (o.lr.warmup < 0) o.lr.warmup = std::min<int64_t>(100, o.steps / 2);

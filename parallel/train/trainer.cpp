@@ -28,6 +28,12 @@ bool fits(const Task& task, const StepOptions& o, const MeshShape& shape) {
   }
 }
 
+std::vector<StepRecord> records_of(const std::vector<StepResult>& results) {
+  std::vector<StepRecord> records;
+  for (auto& r : results) records.push_back({r});
+  return records;
+}
+
 Settings settings_of(TrainOptions& o, const Task& task) {
   Settings all = train_settings(o);
   all.insert(all.end(), task.settings.begin(), task.settings.end());
@@ -120,7 +126,7 @@ std::optional<double> Trainer::validate() {
   check(task_.held_out != nullptr, "trainer: validate without held-out samples");
   Feed all(task_.held_out, 0, place());
   int64_t micros = all.micros_in_order(), slice = std::max(8, 2 * mesh_.pp().size());
-  double sum = 0;
+  double sum = 0, weight = all.weight_in_order();
   for (int64_t done = 0; done < micros; done += slice) {
     Tensor stop = from_host(std::vector<double>{double(StopSignal::seen())}, {1}, cpu);
     world_.host().all_reduce(stop, ReduceOp::max).wait();
@@ -129,7 +135,7 @@ std::optional<double> Trainer::validate() {
     sum += step_.evaluate([&](int64_t micro) { return all.in_order(done + micro); }, now);
     progress_.validating(done + now, micros);
   }
-  double loss = sum / all.weight_in_order();
+  double loss = sum / weight;
   call(&Callbacks::validation, loss);
   return loss;
 }
@@ -178,13 +184,16 @@ Exit Trainer::train() {
   bool stopping = false;
   while (done_ < steps && !stopping) {
     take();
-    bool known = due(options_.val_every) || due(options_.save_every) || done_ == steps;
-    auto results = step_.results(known ? Step::Upto::all : Step::Upto::lag);
+    auto records = records_of(step_.results(Step::Upto::lag));
     stopping = step_.asked_to_stop();
     bool last = done_ == steps || stopping;
-    if (last) std::ranges::move(step_.results(Step::Upto::all), std::back_inserter(results));
-    std::vector<StepRecord> records(results.size());
-    std::ranges::transform(results, records.begin(), [](auto& r) { return StepRecord{r}; });
+    bool known = due(options_.val_every) || due(options_.save_every) || last;
+    if (known && (records.empty() || records.back().result.step < done_)) {
+      for (auto& r : records) report(r);
+      records = records_of(step_.results(Step::Upto::all));
+      stopping = step_.asked_to_stop();
+      last = last || stopping;
+    }
     if (task_.held_out && !stopping && (due(options_.val_every) || last)) {
       records.back().val_loss = validate();
       stopping = !records.back().val_loss;
