@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "tests/parallel/train/numbers.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
 namespace {
@@ -106,6 +107,14 @@ TEST(FeedTest, InOrderCoversAllSamplesOnce) {
     }
   Feed last = feed({.micro_batch = 4, .replica = 1, .replicas = 2}, 6);
   EXPECT_EQ(numbers(last.in_order(0)), (Indices{4, 5, -1, -1}));
+}
+
+TEST(FeedTest, HeldOutSamplesThatCountNothingAreRefused) {
+  struct Nothing : test::Noise {
+    double weight(int64_t) const override { return 0; }
+  };
+  Feed feed(std::make_shared<Nothing>(), 0, {.micro_batch = 2, .global_batch = 2});
+  test::expect_error([&] { feed.weight_in_order(); }, {"no held-out target counts"});
 }
 
 TEST(FeedTest, ABatchOfAnotherSizeIsRefused) {

@@ -54,6 +54,13 @@ TEST(Options, ResolveChangesNothingThatWasGiven) {
   EXPECT_EQ(resolved.step.accumulation(), 2);
 }
 
+TEST(Options, SizesWhoseProductOverflows) {
+  TrainOptions o;
+  o.step.mesh = {.dp = 0, .pp = 65536, .tp = 65536};
+  resolve(o, 2);
+  EXPECT_EQ(o.step.mesh.dp, 1);
+}
+
 TEST(Options, MeshThatIsNotTheRanks) {
   EXPECT_EQ(message([](auto& o) { o.step.mesh.dp = 3; }),
             "mesh: dp 3 * pp 1 * tp 1 = 3 does not equal the 2 ranks started\n"
