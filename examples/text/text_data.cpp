@@ -141,7 +141,7 @@ parallel::Task Text::task(const std::string& name) const {
   return {.samples = data.train_samples(),
           .held_out = data.val_samples(),
           .unit = "tokens",
-          .description = fmt::format("{}: {} training tokens, {} held out, {} characters,\n"
+          .description = fmt::format("{}: {} training tokens, {} held out, {} characters, "
                                      "unigram entropy {:.4f} nats\n",
                                      name, data.train_tokens(), data.val_tokens(), tokenizer.size(),
                                      data.unigram_entropy()),
