@@ -5,11 +5,9 @@
 #include <vector>
 
 #include "core/backend.h"
-#include "core/cpu/onednn.h"
 #include "core/random.h"
 
-// What the CPU kernels reach: products and attention in GFLOP/s, beside oneDNN where it is built
-// in; memory-bound kernels in GB/s, beside memcpy. OMP_NUM_THREADS sets the threads. Machines are
+// What the CPU kernels reach: products and attention in GFLOP/s; memory-bound kernels in GB/s, beside memcpy. OMP_NUM_THREADS sets the threads. Machines are
 // noisy:
 //   bench_kernels --benchmark_repetitions=9 --benchmark_enable_random_interleaving=true
 namespace triax {
@@ -44,15 +42,8 @@ Matmul product(Kind kind, int64_t m, int64_t n, int64_t k, DType dtype) {
   return p;
 }
 
-void multiply(benchmark::State& state, const Matmul& p, bool library) {
-  if (library && !host::onednn::matmul(p)) {
-    state.SkipWithError("not available");
-    return;
-  }
-  for (auto _ : state) {
-    if (library) host::onednn::matmul(p);
-    else backend(cpu).matmul(p);
-  }
+void multiply(benchmark::State& state, const Matmul& p) {
+  for (auto _ : state) backend(cpu).matmul(p);
   count_flops(state, 2.0 * double(p.c.size(0) * p.c.size(1) * p.a.size(1)));
 }
 
@@ -77,15 +68,14 @@ const Named products[] = {
 void register_products() {
   const char* kinds[] = {"forward", "dx", "dw"};
   for (DType dtype : {f32, bf16})
-    for (const Named& s : products)
-      for (bool library : {false, true}) {
-        std::string name = std::string("matmul/") + triax::name(dtype) + '/' + kinds[int(s.kind)] +
-                           '/' + std::to_string(s.m) + 'x' + std::to_string(s.n) + 'x' +
-                           std::to_string(s.k) + (library ? "/onednn" : "/triax");
-        benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-          multiply(state, product(s.kind, s.m, s.n, s.k, dtype), library);
-        })->UseRealTime();
-      }
+    for (const Named& s : products) {
+      std::string name = std::string("matmul/") + triax::name(dtype) + '/' + kinds[int(s.kind)] +
+                         '/' + std::to_string(s.m) + 'x' + std::to_string(s.n) + 'x' +
+                         std::to_string(s.k);
+      benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+        multiply(state, product(s.kind, s.m, s.n, s.k, dtype));
+      })->UseRealTime();
+    }
 }
 
 // -- Attention: sequences x time x heads x head_dim; two products forward, five backward, half

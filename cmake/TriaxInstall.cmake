@@ -11,7 +11,6 @@ set(package_of_fmt fmt)
 set(package_of_Threads Threads)
 set(package_of_OpenMP OpenMP)
 set(package_of_MPI MPI)
-set(package_of_DNNL dnnl)
 set(package_of_CUDA CUDAToolkit)
 set(package_of_triax CUDAToolkit)  # triax::cudnn, triax::nccl: TriaxCudaLibraries.cmake
 set(package_of_nlohmann_json nlohmann_json)

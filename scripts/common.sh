@@ -83,13 +83,14 @@ cuda_choice() {
   return 0
 }
 
-# configure PRESET: silent unless something is wrong.
+# configure PRESET [OPTIONS OF cmake]: silent unless something is wrong.
 configure() {
   local preset=$1 directory=build/$1 log=build/$1/configure.log choice=
+  shift
   mkdir -p "$directory"
   say "configure: $directory"
   [ "$preset" != release ] || choice=$(cuda_choice "$directory")
-  cmake --preset "$preset" ${choice:+"$choice"} >"$log" 2>&1 ||
+  cmake --preset "$preset" ${choice:+"$choice"} "$@" >"$log" 2>&1 ||
     { cat "$log" >&2; die "cmake could not configure $directory"; }
 }
 

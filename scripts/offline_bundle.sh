@@ -4,8 +4,8 @@
 #   scripts/offline_bundle.sh [FILE]     default: build/offline.tar
 #
 # That machine has CUDA's toolkit, a C++ compiler, CMake, ninja and Python with PyTorch; it lacks Open
-# MPI, GoogleTest, Google Benchmark, oneDNN, fmt, nlohmann-json and toml++. It has
-# the same release of Debian or Ubuntu as this one. There nobody has to be root:
+# MPI, GoogleTest, Google Benchmark, fmt, nlohmann-json and toml++. It has the same
+# release of Debian or Ubuntu as this one. There nobody has to be root:
 #
 #   tar -xf offline.tar && eval "$(offline/unpack.sh PREFIX)"
 #
@@ -24,8 +24,6 @@ packages=(
   "libhwloc15" "libevent-core-2.1-7|libevent-core-2.1-7t64"
   "libevent-pthreads-2.1-7|libevent-pthreads-2.1-7t64" "libpmix2|libpmix2t64" libmunge2 libnuma1 libudev1
   libgtest-dev libgmock-dev libbenchmark-dev "libbenchmark1debian|libbenchmark1.8.3"
-  libdnnl-dev "libdnnl2|libdnnl3" ocl-icd-opencl-dev ocl-icd-libopencl1 opencl-c-headers
-  opencl-clhpp-headers
   libfmt-dev "libfmt9|libfmt10" nlohmann-json3-dev libtomlplusplus-dev
 )
 

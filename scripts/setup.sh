@@ -36,8 +36,6 @@ needs=(
   "program ccache ccache"
   "program mpicxx libopenmpi-dev"
   "program mpirun openmpi-bin"
-  "header dnnl.hpp libdnnl-dev"
-  "header CL/cl.h ocl-icd-opencl-dev" # Debian's oneDNN asks for it when it is configured
   "header fmt/format.h libfmt-dev"
   "header nlohmann/json.hpp nlohmann-json3-dev"
   "header toml++/toml.h libtomlplusplus-dev"

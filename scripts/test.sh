@@ -35,7 +35,8 @@ done
 
 scripts/setup.sh
 if [ -z "$quick" ]; then
-  build release
+  configure release -DTRIAX_CPU_LEVELS=all
+  compile release
   run_tests release "${options[@]}"
   exit
 fi

@@ -31,7 +31,10 @@ for arg in "$@"; do
 done
 
 scripts/setup.sh
-build release --target minigpt
+native=() # the first build is for this machine alone, in half of the time; scripts/test.sh builds the rest
+[ -e build/release/CMakeCache.txt ] || native=(-DTRIAX_CPU_LEVELS=native)
+configure release "${native[@]}"
+compile release --target minigpt
 minigpt=$root/build/release/bin/minigpt
 
 launch=() ranks=()

@@ -10,8 +10,14 @@ constexpr int64_t grain = 1 << 14;
 // Rows of one operand, columns of the other: in tiles, so that both sides use whole cache lines.
 constexpr int64_t tile = 32;
 
+// A run of n elements, `step` apart, converted. The walk over runs knows no types, so it is
+// compiled once and not for every pair of dtypes.
+using Run = void (*)(const char* x, int64_t step_x, char* y, int64_t step_y, int64_t n);
+
 template <class To, class From>
-void copy_run(const From* x, int64_t step_x, To* y, int64_t step_y, int64_t n) {
+void copy_run(const char* from, int64_t step_x, char* to, int64_t step_y, int64_t n) {
+  const From* x = reinterpret_cast<const From*>(from);
+  To* y = reinterpret_cast<To*>(to);
   if (step_x == 1 && step_y == 1) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] = convert<To>(x[i]);
@@ -51,19 +57,19 @@ struct Side {
 };
 
 // One tile: read along x's rows into a block on the stack, written along y's.
-template <class To, class From>
-void copy_tile(const From* x, Side sx, To* y, Side sy, int64_t rows, int64_t columns) {
-  To block[tile][tile];
+template <class T>
+void copy_tile(const T* x, Side sx, T* y, Side sy, int64_t rows, int64_t columns) {
+  T block[tile][tile];
   for (int64_t c = 0; c < columns; ++c)
-    for (int64_t r = 0; r < rows; ++r) block[r][c] = convert<To>(x[r * sx.row + c * sx.column]);
+    for (int64_t r = 0; r < rows; ++r) block[r][c] = x[r * sx.row + c * sx.column];
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < columns; ++c) y[r * sy.row + c * sy.column] = block[r][c];
 }
 
-template <class To, class From>
+template <class T>
 void copy_transposed(const Tensor& from, const Tensor& to, const Dims& dims, int unit) {
-  const From* x = values<const From>(from);
-  To* y = values<To>(to);
+  const T* x = values<const T>(from);
+  T* y = values<T>(to);
   int row = dims.order[unit], column = dims.order[dims.rank - 1];
   int64_t rows = to.size(row), columns = to.size(column);
   Side sx{1, from.strides()[column]}, sy{to.strides()[row], to.strides()[column]};
@@ -87,20 +93,19 @@ void copy_transposed(const Tensor& from, const Tensor& to, const Dims& dims, int
   });
 }
 
-template <class To, class From> void copy_strided(const Tensor& from, const Tensor& to) {
-  Dims dims = by_stride(to);
-  int unit = transposed_dim(from, dims);
-  if (unit >= 0) return copy_transposed<To, From>(from, to, dims, unit);
+void copy_in_runs(const Tensor& from, const Tensor& to, const Dims& dims, Run run) {
   Loops<2> loops;
   for (int k = 0; k < dims.rank; ++k)
     loops.push(to.size(dims.order[k]),
                {from.strides()[dims.order[k]], to.strides()[dims.order[k]]});
-  const From* x = values<const From>(from);
-  To* y = values<To>(to);
-  int64_t step_x = loops.inner_stride(0), step_y = loops.inner_stride(1);
   if (to.numel() == 0) return;
-  loops.run(
-      [=](const int64_t(&at)[2], int64_t n) { copy_run(x + at[0], step_x, y + at[1], step_y, n); });
+  const char* x = values<const char>(from);
+  char* y = values<char>(to);
+  int64_t step_x = loops.inner_stride(0), size_x = int64_t(size_of(from.dtype()));
+  int64_t step_y = loops.inner_stride(1), size_y = int64_t(size_of(to.dtype()));
+  loops.run([=](const int64_t(&at)[2], int64_t n) {
+    run(x + at[0] * size_x, step_x, y + at[1] * size_y, step_y, n);
+  });
 }
 
 template <class T> void fill_strided(const Tensor& x, double value) {
@@ -120,8 +125,17 @@ template <class T> void fill_strided(const Tensor& x, double value) {
 }  // namespace
 
 void Cpu::copy(const Tensor& from, const Tensor& to) {
-  visit(to.dtype(), [&]<class To>() {
-    visit(from.dtype(), [&]<class From>() { copy_strided<To, From>(from, to); });
+  Dims dims = by_stride(to);
+  if (from.dtype() != to.dtype())
+    return visit(to.dtype(), [&]<class To>() {
+      visit(from.dtype(), [&]<class From>() {
+        if constexpr (!__is_same(To, From)) copy_in_runs(from, to, dims, copy_run<To, From>);
+      });
+    });
+  int unit = transposed_dim(from, dims);
+  visit_bits(to.dtype(), [&]<class T>() {
+    if (unit >= 0) copy_transposed<T>(from, to, dims, unit);
+    else copy_in_runs(from, to, dims, copy_run<T, T>);
   });
 }
 

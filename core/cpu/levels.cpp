@@ -10,12 +10,12 @@
 #include <unistd.h>
 #endif
 
-// One backend per instruction level, each made by a file compiled for that level (see cpu.h).
+// One backend per instruction level, each made by a file compiled for that level (see cpu.h). CMake
+// says which there are: TRIAX_CPU_LEVELS.
 namespace triax::host {
 namespace baseline {
 Backend& instance();
 }
-#if defined(__x86_64__) && !defined(TRIAX_CPU_BASELINE)
 namespace avx2 {
 Backend& instance();
 }
@@ -23,7 +23,6 @@ namespace avx512 {
 Backend& instance();
 Backend& amx_instance();
 }  // namespace avx512
-#endif
 
 namespace {
 
@@ -33,7 +32,7 @@ struct Level {
   Backend& (*instance)();
 };
 
-#if defined(__x86_64__) && !defined(TRIAX_CPU_BASELINE)
+#ifdef TRIAX_HAS_AMX
 /// AMX tiles of bf16, once the kernel has granted this process their state (arch_prctl(2)).
 bool tiles_granted() {
 #if defined(__linux__)
@@ -52,14 +51,24 @@ bool tiles_granted() {
 // Feature bits, never the model number: virtual machines report odd ones.
 const std::vector<Level>& all_levels() {
   static const std::vector<Level> all = [] {
-    std::vector<Level> v{{"baseline", true, &baseline::instance}};
-#if defined(__x86_64__) && !defined(TRIAX_CPU_BASELINE)
+    std::vector<Level> v;
+#ifdef TRIAX_HAS_BASELINE
+    v.push_back({"baseline", true, &baseline::instance});
+#endif
+#ifdef __x86_64__
     __builtin_cpu_init();
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    [[maybe_unused]] bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    [[maybe_unused]] bool avx512 =
+        avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+#ifdef TRIAX_HAS_AVX2
     v.push_back({"avx2", avx2, &avx2::instance});
+#endif
+#ifdef TRIAX_HAS_AVX512
     v.push_back({"avx512", avx512, &avx512::instance});
+#endif
+#ifdef TRIAX_HAS_AMX
     v.push_back({"amx", avx512 && tiles_granted(), &avx512::amx_instance});
 #endif
     return v;
@@ -85,6 +94,9 @@ Backend& backend_of(const std::string& name) {
 
 Backend& backend() {
   static Backend& chosen = [&]() -> Backend& {
+    check_input(!levels().empty(), Exit::config,
+                "cpu: this program has no kernels for this machine's instructions\n"
+                "  Build it with -DTRIAX_CPU_LEVELS=native here, or with all.");
     const char* forced = std::getenv("TRIAX_CPU_LEVEL");
     return backend_of(forced ? forced : levels().back());
   }();

@@ -1,7 +1,6 @@
 #include <omp.h>
 #include <unistd.h>
 
-#include "core/cpu/onednn.h"
 #include "core/cpu/products.h"
 #include "core/cpu/scratch.h"
 #include "core/functors/gelu.h"
@@ -166,24 +165,10 @@ template <class T, class C> void products(const Matmul& p) {
   }
 }
 
-/// Whether oneDNN has made the product, but for gelu: only from AVX-512 up, so that lower levels
-/// stay what they say, and where it has hardware that this file does not use.
-bool by_library(const Matmul& p) {
-  if (vector_bytes < 64 || !onednn::pays(p.a.dtype())) return false;
-  if (p.before.defined() && !(p.write == Write::set && p.before.dtype() == p.c.dtype() &&
-                              p.before.is_contiguous() && p.c.is_contiguous()))
-    return false;
-  return onednn::matmul(p);
-}
-
 }  // namespace
 
 void Cpu::matmul(const Matmul& p) {
   if (p.goes_back()) return matmul_in_steps(*this, p);
-  if (by_library(p)) {
-    if (p.before.defined()) unary(Unary::gelu, p.before, p.c);
-    return;
-  }
   visit_float(p.a.dtype(), [&]<class T>() {
     if (p.c.dtype() == p.a.dtype()) products<T, T>(p);
     else products<T, Accumulator<T>>(p);

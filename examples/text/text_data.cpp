@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "core/check.h"
 #include "core/checksum.h"
@@ -14,11 +15,12 @@ namespace {
 constexpr uint64_t largest_file = uint64_t{2} << 30;
 constexpr int32_t ignored = -1;
 
-#ifdef TRIAX_CORPUS
-constexpr const char* corpus = TRIAX_CORPUS;
-#else
-constexpr const char* corpus = "";
-#endif
+/// In a build directory as in an installation; empty if there is none.
+std::string corpus_beside_program() {
+  auto program = std::filesystem::read_symlink("/proc/self/exe");
+  auto path = program.parent_path().parent_path() / "share/triax/corpus.txt";
+  return std::filesystem::exists(path) ? path.string() : "";
+}
 
 }  // namespace
 
@@ -117,19 +119,19 @@ parallel::Settings text_settings(TextOptions& o) {
   using parallel::OnResume;
   return parallel::SettingGroup("Data")
       .add("data", "FILE", "text file, UTF-8", &o.data,
-           {.shown = "the corpus that was built with triax",
+           {.shown = "the corpus that comes with triax",
             .on_resume = OnResume::free,
             .derived = true})
       .add("val-fraction", "X", "last part of the text, held out for validation", &o.val_fraction,
            {.range = {0, 1, true}});
 }
 
-std::string file_of(const TextOptions& o) { return o.data.empty() ? corpus : o.data; }
+std::string file_of(const TextOptions& o) { return o.data.empty() ? corpus_beside_program() : o.data; }
 
 Text read(const TextOptions& o, int64_t context) {
   std::string path = file_of(o);
   check_input(!path.empty(), Exit::config,
-              "data is not given\n  This build made no corpus of its own. Add --data FILE.");
+              "data is not given\n  There is no ../share/triax/corpus.txt beside this program. Add --data FILE.");
   std::string text = read_text(path);
   auto tokenizer = Tokenizer::from_text(text, "data: " + path);
   TextData data(text, tokenizer,

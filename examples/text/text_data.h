@@ -81,7 +81,7 @@ class TextData {
 
 /// The text that a program trains on.
 struct TextOptions {
-  std::string data;  ///< empty: the corpus made when triax was built
+  std::string data;  ///< empty: ../share/triax/corpus.txt beside the program
   double val_fraction = 0.1;
 };
 /// `--data`, `--val-fraction`.

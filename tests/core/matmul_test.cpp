@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/cpu/levels.h"
-#include "core/cpu/onednn.h"
 #include "core/random.h"
 
 namespace triax {
@@ -276,12 +275,10 @@ class MatmulThreads : public MatmulTest {
   int before_ = omp_get_max_threads();
 };
 
-// However many threads: the same sums in the same order. A library promises less.
+// However many threads: the same sums in the same order.
 TEST_P(MatmulThreads, DoNotChangeABit) {
   for (DType dtype : floats)
     for (const Shape& s : shapes_) {
-      bool by_library = GetParam() == "avx512" || (GetParam() == "amx" && dtype != bf16);
-      if (by_library && host::onednn::pays(dtype)) continue;
       omp_set_num_threads(1);
       std::vector<double> one = product(dtype, s);
       for (int threads : {2, 3, 5}) {

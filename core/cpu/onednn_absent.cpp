@@ -1,8 +1,0 @@
-#include "core/cpu/onednn.h"
-
-namespace triax::host::onednn {
-
-bool pays(DType) { return false; }
-bool matmul(const Matmul&) { return false; }
-
-}  // namespace triax::host::onednn
