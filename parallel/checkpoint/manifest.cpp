@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/checksum.h"
 #include "core/files.h"
+#include "nn/json_reader.h"
 #include "nn/safetensors.h"
 
 namespace triax::parallel {
@@ -14,6 +15,7 @@ namespace triax::parallel {
 namespace {
 
 using nlohmann::json;
+using Reader = nn::JsonReader;
 
 constexpr const char* format_name = "triax checkpoint";
 constexpr uint64_t format_version = 1;
@@ -24,82 +26,6 @@ json to_json(const StoredPart& stored) {
   if (p.dim >= 0) j["slice"] = {p.dim, p.begin, p.length};
   if (!is_whole_slice(p)) j["range"] = {p.flat_begin, p.flat_begin + count(p)};
   return j;
-}
-
-// Typed access to JSON that nobody vouches for. Every miss is Error 65 with the place in words.
-class Reader {
- public:
-  Reader(const json& value, const std::string& path, std::string what)
-      : value_(value), path_(path), what_(std::move(what)) {}
-
-  Reader at(const char* key) const {
-    require(value_.is_object() && value_.contains(key), fmt::format("has no {}", key));
-    return Reader(value_.at(key), path_, fmt::format("{} of {}", key, what_));
-  }
-  bool has(const char* key) const { return value_.is_object() && value_.contains(key); }
-  uint64_t number(uint64_t limit) const {
-    require(value_.is_number_unsigned() && value_.get<uint64_t>() <= limit,
-            fmt::format("is not a number from 0 to {}", limit));
-    return value_.get<uint64_t>();
-  }
-  int64_t size() const { return int64_t(number(uint64_t(INT64_MAX))); }
-  std::string text() const {
-    require(value_.is_string(), "is not a text");
-    return value_.get<std::string>();
-  }
-  std::vector<Reader> elements(size_t at_most) const {
-    require(value_.is_array() && value_.size() <= at_most,
-            fmt::format("is not an array of at most {}", at_most));
-    std::vector<Reader> all;
-    for (const json& e : value_)
-      all.emplace_back(e, path_, fmt::format("element {} of {}", all.size(), what_));
-    return all;
-  }
-  std::vector<int64_t> sizes(size_t at_most) const {
-    std::vector<int64_t> all;
-    for (const Reader& e : elements(at_most)) all.push_back(e.size());
-    return all;
-  }
-  std::map<std::string, Reader> members() const {
-    require(value_.is_object(), "is not an object");
-    std::map<std::string, Reader> all;
-    for (const auto& [key, e] : value_.items())
-      all.emplace(key, Reader(e, path_, fmt::format("{} of {}", printable(key), what_)));
-    return all;
-  }
-  void require(bool ok, const std::string& otherwise) const {
-    check_input(ok, Exit::data, "checkpoint {} is damaged: {}, {} {}", path_, manifest_name, what_,
-                otherwise);
-  }
-
- private:
-  const json& value_;
-  const std::string& path_;
-  std::string what_;
-};
-
-// A document without repeated keys or deep nesting.
-json parse_strictly(const std::string& text, const std::string& path) {
-  constexpr int deepest = 8;
-  std::vector<std::set<std::string>> keys;
-  json document = json::parse(
-      text,
-      [&](int depth, json::parse_event_t event, json& parsed) {
-        check_input(depth <= deepest, Exit::data,
-                    "checkpoint {} is damaged: {}, nested deeper than {}", path, manifest_name,
-                    deepest);
-        if (event == json::parse_event_t::object_start) keys.emplace_back();
-        if (event == json::parse_event_t::object_end) keys.pop_back();
-        if (event == json::parse_event_t::key)
-          check_input(keys.back().insert(parsed.get<std::string>()).second, Exit::data,
-                      "checkpoint {} is damaged: {}, {} is given twice", path, manifest_name,
-                      printable(parsed.get<std::string>()));
-        return true;
-      },
-      /*allow_exceptions=*/false);
-  check_input(!document.is_discarded() && text.find('\0') == text.npos, Exit::data,
-              "checkpoint {} is damaged: {}, not JSON", path, manifest_name);
-  return document;
 }
 
 bool is_plain_name(const std::string& name) {
@@ -206,8 +132,9 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
   const size_t sealed = seal("").size();
   check_input(text.size() >= sealed && text == seal(text.substr(sealed)), Exit::data,
               "checkpoint {} is damaged: {}, checksum differs", path, manifest_name);
-  json document = parse_strictly(text, path);
-  Reader all(document, path, "the manifest");
+  constexpr int deepest = 8;
+  Reader all(text, fmt::format("checkpoint {} is damaged: {}", path, manifest_name), "the manifest",
+             deepest);
   std::string format = all.at("format").text();
   uint64_t version = all.at("version").number(UINT32_MAX);
   check_input(format == format_name && version == format_version, Exit::data,

@@ -32,8 +32,8 @@ struct Stage {
 
 class Ring {
  public:
-  Ring(const std::vector<Actions>& lists, const PipelineShape& shape, const SimulationOptions& how)
-      : shape_(shape), how_(how) {
+  Ring(const std::vector<Actions>& lists, const PipelineShape& shape, const Durations& durations)
+      : shape_(shape), durations_(durations) {
     for (const Actions& list : lists) stages_.push_back({.list = &list});
   }
 
@@ -49,20 +49,10 @@ class Ring {
   }
 
  private:
-  int channel(const Handover& t) const {
-    switch (how_.wiring) {
-      case Wiring::one:
-        return 0;
-      case Wiring::per_direction:
-        return t.kind;
-      case Wiring::per_link_and_direction:
-        break;
-    }
-    return 2 * link_of(shape_, t) + t.kind;
-  }
+  int channel(const Handover& t) const { return 2 * link_of(shape_, t) + t.kind; }
 
   double duration(const Action& a) const {
-    const Durations& d = how_.durations;
+    const Durations& d = durations_;
     switch (a.kind) {
       case Action::forward:
         return d.forward;
@@ -114,7 +104,7 @@ class Ring {
         const Posted& receive = peer->second.posted.front();
         if (receive.sends || receive.handover != send.handover) break;
         double start = std::max({send.at, receive.at, queue.free_from, peer->second.free_from});
-        arrived_.emplace(send.handover, start + how_.durations.latency);
+        arrived_.emplace(send.handover, start + durations_.latency);
         queue.free_from = peer->second.free_from = start;
         queue.posted.pop_front();
         peer->second.posted.pop_front();
@@ -155,7 +145,7 @@ class Ring {
   }
 
   const PipelineShape& shape_;
-  const SimulationOptions& how_;
+  const Durations& durations_;
   std::vector<Stage> stages_;
   std::map<std::pair<int, int>, Queue> queues_;  // by channel and stage
   std::multimap<Handover, double> arrived_;      // and when; until the action that needs it begins
@@ -164,10 +154,10 @@ class Ring {
 }  // namespace
 
 Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
-                    const SimulationOptions& options) {
+                    const Durations& durations) {
   check(std::ssize(lists) == shape.stages, "simulate: {} lists for {} stages; expected one each",
         lists.size(), shape.stages);
-  return Ring(lists, shape, options).run();
+  return Ring(lists, shape, durations).run();
 }
 
 std::string describe_deadlock(const Simulation& simulation, const std::vector<Actions>& lists) {

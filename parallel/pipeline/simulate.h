@@ -12,19 +12,6 @@ struct Durations {
   double latency = 0;  ///< from the moment both ends are ready to the arrival
 };
 
-/// Which handovers share a channel. Those that a stage started on one channel take place in the
-/// order in which it started them.
-enum class Wiring {
-  per_link_and_direction,  ///< as `link_of` says: what the pipeline uses
-  per_direction,           ///< one for all activations, one for all gradients
-  one,
-};
-
-struct SimulationOptions {
-  Durations durations;
-  Wiring wiring = Wiring::per_link_and_direction;
-};
-
 struct TimedAction {
   int stage = 0;
   Action action;
@@ -50,10 +37,11 @@ struct Simulation {
 /// Runs the lists of all stages without running anything, as the pipeline would over a transport
 /// that buffers nothing: a stage does one action at a time; a receive starts with its action and is
 /// waited for at once; a send starts when its action ends and is waited for after the list; it
-/// takes place only together with its receive. The lists may be wrong in any way, but for chunks
-/// and micro-batches that do not exist.
+/// takes place only together with its receive. Sends of one link and direction take place in the
+/// order in which they start. The lists may be wrong in any way, but for chunks and micro-batches
+/// that do not exist.
 Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
-                    const SimulationOptions& options = {});
+                    const Durations& durations = {});
 
 /// Who waits for whom, round the circle: `stage 0, position 3 (forward of ...) waits for ...`.
 /// Empty without a deadlock.

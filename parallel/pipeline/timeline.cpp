@@ -69,7 +69,7 @@ Timeline make_timeline(const std::string& name, const Schedule& schedule,
   Durations each = per_stage;
   for (double* takes : {&each.forward, &each.backward_input, &each.backward_weight})
     *takes /= shape.chunks;
-  t.simulation = simulate(lists_of(schedule, shape), shape, {.durations = each});
+  t.simulation = simulate(lists_of(schedule, shape), shape, each);
   for (const TimedAction& a : t.simulation.actions)
     if (auto sent = sent_by(shape, a.stage, a.action)) t.handovers.push_back(*sent);
   return t;

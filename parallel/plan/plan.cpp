@@ -35,10 +35,10 @@ double with_waits(const StepOptions& o, double busy, const Hardware& h) {
   for (int s = 0; s < shape.stages; ++s) lists.push_back(o.schedules.at(o.schedule)(shape, s));
   double each = busy / double(3 * shape.micros * shape.chunks);
   return simulate(lists, shape,
-                  {.durations = {.forward = each,
-                                 .backward_input = each,
-                                 .backward_weight = each,
-                                 .latency = h.latency}})
+                  {.forward = each,
+                   .backward_input = each,
+                   .backward_weight = each,
+                   .latency = h.latency})
       .time;
 }
 

@@ -77,7 +77,7 @@ TEST(BubbleTest, SendsGoOnBesideComputation) {
   for (auto& name : {"1f1b", "zb-h1"}) {
     SCOPED_TRACE(name);
     Schedule schedule = schedule_named(name);
-    auto theory = simulate(lists_of(schedule, shape), shape, {.durations = {.latency = latency}});
+    auto theory = simulate(lists_of(schedule, shape), shape, {.latency = latency});
     double expected = *std::max_element(theory.idle.begin(), theory.idle.end());
     double most = expected + shape.micros * latency / 2;
     double got = test::least(most, [&] {

@@ -11,15 +11,15 @@ namespace triax::parallel {
 namespace {
 
 Simulation run(const Schedule& schedule, const PipelineShape& shape,
-               const SimulationOptions& options = {}) {
-  return simulate(lists_of(schedule, shape), shape, options);
+               const Durations& durations = {}) {
+  return simulate(lists_of(schedule, shape), shape, durations);
 }
 
 /// Idle time of every stage, forward, input and weight of a whole stage taking 1 each.
 double bubble(const Schedule& schedule, const PipelineShape& shape) {
   double part = 1.0 / shape.chunks;
   Durations each{.forward = part, .backward_input = part, .backward_weight = part};
-  Simulation s = run(schedule, shape, {.durations = each});
+  Simulation s = run(schedule, shape, each);
   for (double idle : s.idle) EXPECT_NEAR(idle, s.time - 3 * shape.micros, 1e-9);
   return s.time - 3 * shape.micros;
 }
@@ -40,7 +40,7 @@ TEST(Simulate, Bubbles) {
 
 TEST(Simulate, TwoStagesByHand) {
   Simulation s = run(one_f_one_b, {.stages = 2, .micros = 1},
-                     {.durations = {.forward = 1, .backward_input = 2, .latency = 10}});
+                     {.forward = 1, .backward_input = 2, .latency = 10});
   auto times = [&](size_t i) { return std::pair(s.actions[i].begin, s.actions[i].end); };
   ASSERT_EQ(s.actions.size(), 4u);
   EXPECT_EQ(times(0), std::pair(0., 1.));    // stage 0, forward
@@ -60,7 +60,7 @@ TEST(Simulate, ActionsBeginWhenTheyCan) {
       if (c.shape.stages == 1) continue;
       SCOPED_TRACE(c.str());
       Durations d{.forward = 1, .backward_input = 1.5, .backward_weight = 0.75, .latency = latency};
-      Simulation s = run(schedule_named(c.name), c.shape, {.durations = d});
+      Simulation s = run(schedule_named(c.name), c.shape, d);
       std::map<Handover, double> sent;
       for (const TimedAction& a : s.actions)
         if (auto t = sent_by(c.shape, a.stage, a.action)) sent[*t] = a.end;
@@ -73,30 +73,6 @@ TEST(Simulate, ActionsBeginWhenTheyCan) {
         free[size_t(a.stage)] = a.end;
       }
     }
-}
-
-/// How many of 120 shapes deadlock.
-int deadlocks(const Schedule& schedule, int chunks, Wiring wiring) {
-  int count = 0;
-  for (int stages : {2, 3, 4, 5, 8})
-    for (int micros = 1; micros <= 24; ++micros)
-      count += run(schedule, {stages, chunks, micros}, {.wiring = wiring}).deadlock();
-  return count;
-}
-
-/// The counts are those of another simulator, written in Python. They say why every link has a
-/// channel for either direction.
-TEST(Simulate, FewerChannelsDeadlock) {
-  for (const Schedule& plain : {Schedule(one_f_one_b), Schedule(zb_h1)}) {
-    EXPECT_EQ(deadlocks(plain, 1, Wiring::one), 115);
-    EXPECT_EQ(deadlocks(plain, 1, Wiring::per_direction), 0);
-    EXPECT_EQ(deadlocks(plain, 1, Wiring::per_link_and_direction), 0);
-  }
-  for (const Schedule& chunked : {Schedule(interleaved), Schedule(zb_interleaved)}) {
-    EXPECT_EQ(deadlocks(chunked, 2, Wiring::one), 115);
-    EXPECT_EQ(deadlocks(chunked, 2, Wiring::per_direction), 103);
-    EXPECT_EQ(deadlocks(chunked, 2, Wiring::per_link_and_direction), 0);
-  }
 }
 
 TEST(Simulate, SaysWhoWaitsForWhom) {

@@ -30,8 +30,7 @@ TEST(Timeline, JsonSaysWhatTheSimulatorSays) {
                     {.forward = 2, .backward_input = 3, .backward_weight = 1, .latency = 0.25})));
   Simulation simulated =
       simulate(lists_of(zb_interleaved, shape), shape,
-               {.durations = {
-                    .forward = 1, .backward_input = 1.5, .backward_weight = 0.5, .latency = 0.25}});
+               {.forward = 1, .backward_input = 1.5, .backward_weight = 0.5, .latency = 0.25});
 
   ASSERT_EQ(all["actions"].size(), simulated.actions.size());
   for (size_t i = 0; i < simulated.actions.size(); ++i) {

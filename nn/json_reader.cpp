@@ -1,0 +1,81 @@
+#include "nn/json_reader.h"
+
+#include <set>
+
+#include "core/files.h"
+
+namespace triax::nn {
+namespace {
+
+using nlohmann::json;
+
+json parse(std::string_view text, const std::string& source, int deepest) {
+  // The parser takes a zero byte for the end of the text, and skips a byte order mark.
+  check_input(text.starts_with('{'), Exit::data, "{} does not start with an open brace", source);
+  check_input(text.find('\0') == text.npos, Exit::data, "{} holds a zero byte", source);
+  std::vector<std::set<std::string>> keys;
+  auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    check_input(depth <= deepest, Exit::data, "{}, nested deeper than {}", source, deepest);
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key)
+      check_input(keys.back().insert(parsed.get<std::string>()).second, Exit::data,
+                  "{}, {} is given twice", source, printable(parsed.get<std::string>()));
+    return true;
+  };
+  try {
+    return json::parse(text, watch);
+  } catch (const json::parse_error& e) {
+    fail(Exit::data, "{}, not JSON at byte {}", source, e.byte);
+  } catch (const json::exception&) {
+    fail(Exit::data, "{}, a number is out of range", source);
+  }
+}
+
+}  // namespace
+
+JsonReader::JsonReader(std::string_view text, std::string source, std::string what, int deepest)
+    : what_(std::move(what)) {
+  json root = parse(text, source, deepest);
+  document_ = std::make_shared<Document>(Document{std::move(source), std::move(root)});
+  value_ = &document_->root;
+}
+
+JsonReader JsonReader::at(const char* key) const {
+  require(has(key), fmt::format("has no {}", key));
+  return inner(value_->at(key), key);
+}
+
+uint64_t JsonReader::number(uint64_t limit) const {
+  require(value_->is_number_unsigned() && value_->get<uint64_t>() <= limit,
+          fmt::format("is not a number from 0 to {}", limit));
+  return value_->get<uint64_t>();
+}
+
+std::string JsonReader::text() const {
+  require(value_->is_string(), "is not a text");
+  return value_->get<std::string>();
+}
+
+std::vector<JsonReader> JsonReader::elements(size_t at_most) const {
+  require(value_->is_array() && value_->size() <= at_most,
+          fmt::format("is not an array of at most {}", at_most));
+  std::vector<JsonReader> all;
+  for (const json& e : *value_) all.push_back(inner(e, fmt::format("element {}", all.size())));
+  return all;
+}
+
+std::vector<int64_t> JsonReader::sizes(size_t at_most) const {
+  std::vector<int64_t> all;
+  for (const JsonReader& e : elements(at_most)) all.push_back(e.size());
+  return all;
+}
+
+std::map<std::string, JsonReader> JsonReader::members() const {
+  require(value_->is_object(), "is not an object");
+  std::map<std::string, JsonReader> all;
+  for (const auto& [key, e] : value_->items()) all.emplace(key, inner(e, printable(key)));
+  return all;
+}
+
+}  // namespace triax::nn

@@ -1,0 +1,52 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/check.h"
+
+namespace triax::nn {
+
+/// Typed access to JSON that nobody vouches for. Whatever is not as asked for is Error 65, which
+/// names the source and the place: `SOURCE, shape of w is not an array of at most 8`.
+class JsonReader {
+ public:
+  /// Reads a document without repeated keys, zero bytes, or nesting deeper than `deepest`. `what`
+  /// names it in messages.
+  JsonReader(std::string_view text, std::string source, std::string what, int deepest);
+
+  bool has(const char* key) const { return value_->is_object() && value_->contains(key); }
+  JsonReader at(const char* key) const;
+  uint64_t number(uint64_t limit = uint64_t(INT64_MAX)) const;
+  int64_t size() const { return int64_t(number()); }
+  std::string text() const;
+  std::vector<JsonReader> elements(size_t at_most) const;
+  std::vector<int64_t> sizes(size_t at_most) const;
+  std::map<std::string, JsonReader> members() const;
+  /// Throws `SOURCE, PLACE otherwise` unless `ok`.
+  void require(bool ok, const std::string& otherwise) const {
+    check_input(ok, Exit::data, "{}, {} {}", document_->source, what_, otherwise);
+  }
+
+ private:
+  struct Document {
+    std::string source;
+    nlohmann::json root;
+  };
+  JsonReader(std::shared_ptr<const Document> document, const nlohmann::json& value,
+             std::string what)
+      : document_(std::move(document)), value_(&value), what_(std::move(what)) {}
+  JsonReader inner(const nlohmann::json& value, const std::string& name) const {
+    return {document_, value, name + " of " + what_};
+  }
+
+  std::shared_ptr<const Document> document_;
+  const nlohmann::json* value_;
+  std::string what_;
+};
+
+}  // namespace triax::nn
