@@ -1,6 +1,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <vector>
 
 #include "nn/batch.h"
 
@@ -21,6 +22,22 @@ class Samples {
   virtual double weight(int64_t /*index*/) const { return 1; }
   /// Tells this data set from others: a hash of all that is in it (core/checksum.h).
   virtual std::string identity() const = 0;
+};
+
+/// Two tensors on the CPU as a data set: sample i is row i of both, as in PyTorch's TensorDataset.
+class TensorSamples : public Samples {
+ public:
+  /// input [samples, ..], any dtype; target [samples, ..], i32 or i64, of which -1 counts nothing:
+  /// classes or tokens. A blank has input 0 and target -1.
+  TensorSamples(const Tensor& input, const Tensor& target);
+  int64_t count() const override { return input_.size(0); }
+  Batch batch(std::span<const int64_t> indices) const override;
+  double weight(int64_t index) const override { return weights_[size_t(index)]; }
+  std::string identity() const override;
+
+ private:
+  Tensor input_, target_;
+  std::vector<double> weights_;
 };
 
 }  // namespace triax::nn

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "tests/examples/one_step.h"
 
@@ -12,26 +13,18 @@ namespace {
 
 constexpr int64_t sequences = 8;
 
-/// Of sequence s of the step, the first 5 s mod 9 targets count: of the first none, of others all.
-class Ragged : public nn::Samples {
- public:
-  explicit Ragged(std::shared_ptr<const nn::Samples> whole) : whole_(std::move(whole)) {}
-  int64_t count() const override { return sequences; }
-  nn::Batch batch(std::span<const int64_t> indices) const override {
-    nn::Batch b = whole_->batch(indices);
-    auto targets = b.target.to_host<int32_t>();
-    int64_t time = b.target.size(1);
-    for (size_t i = 0; i < targets.size(); ++i)
-      if (int64_t(i) % time >= int64_t(weight(indices[i / size_t(time)]))) targets[i] = -1;
-    b.target = from_host(targets, b.target.shape(), cpu);
-    return b;
-  }
-  double weight(int64_t s) const override { return double(5 * s % 9); }
-  std::string identity() const override { return "ragged " + whole_->identity(); }
-
- private:
-  std::shared_ptr<const nn::Samples> whole_;
-};
+/// The first sequences of `whole`. Of sequence s the first 5 s mod 9 targets count: of the first
+/// none, of others all.
+std::shared_ptr<nn::Samples> ragged(const nn::Samples& whole) {
+  std::vector<int64_t> first(sequences);
+  std::iota(first.begin(), first.end(), 0);
+  nn::Batch b = whole.batch(first);
+  auto targets = b.target.to_host<int32_t>();
+  int64_t time = b.target.size(1);
+  for (int64_t i = 0; i < std::ssize(targets); ++i)
+    if (i % time >= 5 * (i / time) % 9) targets[size_t(i)] = -1;
+  return std::make_shared<nn::TensorSamples>(b.input, from_host(targets, b.target.shape(), cpu));
+}
 
 struct Cut {
   Layout layout;
@@ -45,7 +38,7 @@ parallel::StepResult step(const Cut& cut) {
   c.step().micro_batch = cut.micro_batch;
   c.step().global_batch = sequences;
   parallel::Task task = task_of(c);
-  task.samples = std::make_shared<Ragged>(task.samples);
+  task.samples = ragged(*task.samples);
   parallel::StepResult result;
   parallel::run_worlds(c.ranks(), [&](parallel::World& world) {
     auto mine = parallel::Trainer(task, c.train, world).step();

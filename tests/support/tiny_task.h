@@ -16,24 +16,17 @@
 namespace triax::test {
 
 /// 16 random features; the class is a function of them.
-struct Noise : nn::Samples {
-  explicit Noise(int64_t count = 256, uint64_t key = 3) : count_(count), key_(key) {}
-  int64_t count() const override { return count_; }
-  nn::Batch batch(std::span<const int64_t> indices) const override {
-    std::vector<float> x;
-    std::vector<int32_t> y;
-    for (int64_t i : indices) {
-      for (uint64_t k = 0; k < 16; ++k)
-        x.push_back(i < 0 ? 0 : float(random::uniform(key_, uint64_t(i), k) - 0.5));
-      y.push_back(i < 0 ? -1 : int32_t(i % 4));
-    }
-    int64_t n = std::ssize(y);
-    return {from_host(x, {n, 16}, cpu), from_host(y, {n}, cpu)};
+inline std::shared_ptr<nn::Samples> noise(int64_t count = 256, uint64_t key = 3) {
+  std::vector<float> x;
+  std::vector<int32_t> y;
+  for (int64_t i = 0; i < count; ++i) {
+    for (uint64_t k = 0; k < 16; ++k)
+      x.push_back(float(random::uniform(key, uint64_t(i), k) - 0.5));
+    y.push_back(int32_t(i % 4));
   }
-  std::string identity() const override { return fmt::format("noise {} {}", count_, key_); }
-  int64_t count_;
-  uint64_t key_;
-};
+  return std::make_shared<nn::TensorSamples>(from_host(x, {count, 16}, cpu),
+                                             from_host(y, {count}, cpu));
+}
 
 struct Rows : nn::Module {  // of this rank
   explicit Rows(const parallel::TensorParallel& ranks) : tp(ranks) {}
@@ -66,8 +59,8 @@ struct TinyNet : nn::Sequence {
 
 template <class Model = TinyNet> parallel::Task task_of() {
   return {.build = [](auto& tp) { return std::make_unique<Model>(tp); },
-          .samples = std::make_shared<Noise>(),
-          .held_out = std::make_shared<Noise>(50, 4)};
+          .samples = noise(),
+          .held_out = noise(50, 4)};
 }
 
 /// Micro-batches of 8 in a batch of 16.

@@ -110,10 +110,9 @@ TEST(FeedTest, InOrderCoversAllSamplesOnce) {
 }
 
 TEST(FeedTest, HeldOutSamplesThatCountNothingAreRefused) {
-  struct Nothing : test::Noise {
-    double weight(int64_t) const override { return 0; }
-  };
-  Feed feed(std::make_shared<Nothing>(), 0, {.micro_batch = 2, .global_batch = 2});
+  auto nothing =
+      std::make_shared<nn::TensorSamples>(zeros({2, 1}, f32, cpu), full({2}, -1, i32, cpu));
+  Feed feed(nothing, 0, {.micro_batch = 2, .global_batch = 2});
   test::expect_error([&] { feed.weight_in_order(); }, {"no held-out target counts"});
 }
 

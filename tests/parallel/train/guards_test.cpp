@@ -112,16 +112,17 @@ TEST(Guards, RanksWithOtherModelsOrData) {
               "ranks disagree", "rank 1: "));
   auto other_samples = [](int rank) {
     Task task = task_of();
-    if (rank == 1) task.samples = std::make_shared<test::Noise>(256, 9);
+    if (rank == 1) task.samples = test::noise(256, 9);
     return task;
   };
-  EXPECT_TRUE(refused(outcome_of_tasks(other_samples), "samples = noise 256 3", "noise 256 9"));
+  EXPECT_TRUE(refused(outcome_of_tasks(other_samples), "samples = " + test::noise()->identity(),
+                      test::noise(256, 9)->identity()));
   auto other_held_out = [](int rank) {
     Task task = task_of();
     if (rank == 1) task.held_out = nullptr;
     return task;
   };
-  EXPECT_TRUE(refused(outcome_of_tasks(other_held_out), "held-out samples = noise 50 4",
+  EXPECT_TRUE(refused(outcome_of_tasks(other_held_out), "held-out samples = input [50, 16]",
                       "held-out samples = none"));
 }
 

@@ -152,9 +152,11 @@ TEST(Trainer, OtherDataOrSettingsAreRefusedOrSaidOnResume) {
   train(task_of(), o);
   o.resume = "auto", o.steps = 5;
   Task other = task_of();
-  other.held_out = std::make_shared<test::Noise>(50, 5);
-  test::expect_error([&] { train(other, o); },
-                     {"other held-out samples", "noise 50 4", "noise 50 5"}, Exit::config);
+  other.held_out = test::noise(50, 5);
+  test::expect_error(
+      [&] { train(other, o); },
+      {"other held-out samples", test::noise(50, 4)->identity(), other.held_out->identity()},
+      Exit::config);
   TrainOptions seed = o;
   seed.step.seed = 2;
   test::expect_error([&] { train(task_of(), seed); }, {"with seed 1", "asks for 2"}, Exit::config);

@@ -1,0 +1,51 @@
+"""meshes_test.py PROGRAM: `parity` of llama or mesh_mlp says EQUAL on meshes of threads with every ZeRO stage and every
+pipeline schedule, the program's own too; settings that cannot work are refused."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from minigpt_program import some_text
+
+program = pathlib.Path(sys.argv[1])
+flags = "--steps 2 --micro-batch 1 --global-batch 12"
+schedules = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved"]
+if program.name == "llama":
+    flags += " --layers 2 --width 16 --heads 4 --kv-heads 2 --hidden 24 --context 8 --data text.txt"
+    schedules.append("eager-1f1b")  # which the program registers
+
+equal = [f"--mesh {mesh} --zero {zero}" for mesh in ("2x1x1", "3x1x1", "1x1x2", "2x1x2") for zero in range(4)]
+for number, schedule in enumerate(schedules):  # each mesh with another ZeRO stage
+    equal += [f"--mesh {mesh} --schedule {schedule} --zero {(number + place) % 4}"
+              for place, mesh in enumerate(["1x2x1", "2x2x1", "1x2x2", "2x2x2"])]
+    equal += [f"--mesh 2x2x2 --schedule {schedule} --zero 3 --sequence-parallel --micro-batch 2 --global-batch 8"]
+equal += [f"--mesh 2x2x2 --zero {zero} --precision {precision}" for zero in (1, 3) for precision in ("bf16", "fp16")]
+equal += ["--mesh 2x2x1 --zero 2 --micro-batch 6",  # no accumulation
+          "--mesh 2x1x2 --zero 1 --recompute block",
+          "--mesh 1x2x2 --zero 3 --recompute block-split --schedule zb-h1",
+          "--mesh 1x4x1 --schedule zb-h1 --offload optimizer --workers 2"]
+refused = {"--mesh 5x1x1": "is not a multiple of micro-batch 1 x dp 5",
+           "--mesh 1x1x3": "tp=3 does not divide",
+           "--mesh 1x2x1 --schedule interleaved --chunks 4": "Every virtual stage needs a layer",
+           "--mesh 2x1x2 --recompute selective": "Valid: off, block, block-split"}
+
+
+def parity(more, folder):
+    """Exit code, and all that was printed."""
+    done = subprocess.run([program.resolve(), "parity", *flags.split(), *more.split()], cwd=folder, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
+                          env=dict(os.environ, OMP_NUM_THREADS="1", COLUMNS="200"))
+    return done.returncode, done.stdout
+
+
+failures = 0
+with tempfile.TemporaryDirectory(prefix="triax-meshes-") as folder:
+    (pathlib.Path(folder) / "text.txt").write_text(some_text())
+    for more, code, part in [(row, 0, "\nEQUAL: ") for row in equal] + [(row, 78, refused[row]) for row in refused]:
+        got, said = parity(more, folder)
+        right = got == code and part in said
+        print(f"{'ok' if right else 'FAILED'}  {more}" + ("" if right else f"\nexit code {got}:\n{said}"), flush=True)
+        failures += not right
+sys.exit(f"{failures} failed" if failures else 0)
