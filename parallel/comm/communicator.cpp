@@ -5,8 +5,8 @@
 
 #include "core/backend.h"
 #include "core/check.h"
-#include "parallel/comm/deadline.h"
-#include "parallel/comm/progress.h"
+#include "parallel/comm/wait.h"
+#include "parallel/comm/work.h"
 
 namespace triax::parallel {
 namespace {
@@ -31,10 +31,6 @@ Call call_of(Call::Kind kind, const Tensor& x, Place place) {
 }
 
 }  // namespace
-
-double Group::default_time_limit() { return seconds_from("TRIAX_TIMEOUT"); }
-
-std::string Group::str() const { return fmt::format("{} {{{}}}", name, fmt::join(members, ", ")); }
 
 Communicator::Communicator(Group group) : group_(std::move(group)) {}
 Communicator::~Communicator() = default;
@@ -182,6 +178,6 @@ Tensor Communicator::empty(const Shape& shape, DType dtype) {
   return Tensor(std::move(storage), dtype, shape, contiguous_strides(shape));
 }
 
-void poll() { Progress::of_this_thread().poll(); }
+void poll() { Engines::of_this_thread().poll(); }
 
 }  // namespace triax::parallel

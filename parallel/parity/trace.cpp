@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "core/check.h"
-#include "parallel/comm/launch/devices.h"
+#include "parallel/comm/launch/world.h"
 #include "parallel/train/trainer.h"
 
 namespace triax::parallel {

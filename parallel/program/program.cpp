@@ -6,9 +6,9 @@
 
 #include "core/check.h"
 #include "core/gpus.h"
-#include "parallel/comm/launch/devices.h"
 #include "parallel/comm/launch/stop_signal.h"
-#include "parallel/comm/launcher.h"
+#include "parallel/comm/launch/world.h"
+#include "parallel/comm/process.h"
 #include "parallel/comm/together.h"
 #include "parallel/parity/parity.h"
 #include "parallel/pipeline/timeline.h"

@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "parallel/comm/failure.h"
 #include "parallel/comm/launch/world.h"
-#include "parallel/comm/launcher.h"
+#include "parallel/comm/process.h"
 #include "tests/support/expect_error.h"
 
 namespace triax::parallel {

@@ -7,7 +7,7 @@
 
 #include "parallel/comm/call.h"
 #include "parallel/comm/gpu/nccl_handle.h"
-#include "parallel/comm/wait_clock.h"
+#include "parallel/comm/wait.h"
 
 // What one rank has in flight over NCCL. Not for users; see nccl_comm.h.
 namespace triax::parallel {

@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "core/check.h"
-#include "parallel/comm/disagree.h"
-#include "parallel/comm/processes/packed_call.h"
-#include "parallel/comm/reduce.h"
+#include "parallel/comm/group.h"
+#include "parallel/comm/movement.h"
+#include "parallel/comm/processes/operation_queue.h"
 
 namespace triax::parallel {
 namespace {

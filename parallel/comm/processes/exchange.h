@@ -1,9 +1,23 @@
 #pragma once
+#include <cstddef>
+
 #include "parallel/comm/processes/operation_queue.h"
-#include "parallel/comm/processes/point_to_point.h"
 
 // Operations among processes that share no memory. No MPI here.
 namespace triax::parallel {
+
+/// Bytes between two processes of a group, without blocking. Messages of one sender and tag arrive
+/// in the order sent; the receiver knows the size, a longer message is an error.
+class PointToPoint {
+ public:
+  virtual ~PointToPoint();
+  /// A transfer that has begun; given back by `finished`.
+  using Request = int;
+  virtual Request send(const void* data, size_t bytes, int to, int tag) = 0;
+  virtual Request receive(void* data, size_t bytes, int from, int tag) = 0;
+  /// True once, when it is over; the request means nothing after. Throws Error 72 if it failed.
+  virtual bool finished(Request request) = 0;
+};
 
 /// A collective in which every rank sums its slice of what all ranks send it, in rank order, and
 /// sends the sum to all: the same bits as any other transport, in all dtypes. Sent in chunks.

@@ -9,10 +9,10 @@
 #include <numeric>
 
 #include "core/check.h"
-#include "parallel/comm/cores.h"
-#include "parallel/comm/deadline.h"
+#include "parallel/comm/process.h"
 #include "parallel/comm/processes/exchange.h"
 #include "parallel/comm/processes/window.h"
+#include "parallel/comm/wait.h"
 
 namespace triax::parallel {
 namespace {

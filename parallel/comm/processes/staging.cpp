@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "parallel/comm/reduce.h"
+#include "parallel/comm/movement.h"
 
 namespace triax::parallel {
 namespace {

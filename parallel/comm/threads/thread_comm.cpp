@@ -5,11 +5,11 @@
 #include <thread>
 
 #include "core/check.h"
-#include "parallel/comm/cores.h"
-#include "parallel/comm/disagree.h"
-#include "parallel/comm/progress.h"
+#include "parallel/comm/group.h"
+#include "parallel/comm/process.h"
 #include "parallel/comm/threads/thread_group.h"
-#include "parallel/comm/wait_clock.h"
+#include "parallel/comm/wait.h"
+#include "parallel/comm/work.h"
 
 namespace triax::parallel {
 namespace {
@@ -46,7 +46,7 @@ class ThreadOperation final : public Operation {
   }
 
   void wait() override {
-    Progress::of_this_thread().settle();
+    Engines::of_this_thread().settle();
     WaitClock waited;
     std::unique_lock lock(p_.peers->mutex);
     while (!everybody_came()) {
