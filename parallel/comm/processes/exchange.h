@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <functional>
 
 #include "parallel/comm/processes/operation_queue.h"
 
@@ -11,12 +12,10 @@ namespace triax::parallel {
 class PointToPoint {
  public:
   virtual ~PointToPoint();
-  /// A transfer that has begun; given back by `finished`.
-  using Request = int;
+  /// Of a transfer that has begun: asks whether it is over. Throws Error 72 if it failed.
+  using Request = std::function<bool()>;
   virtual Request send(const void* data, size_t bytes, int to, int tag) = 0;
   virtual Request receive(void* data, size_t bytes, int from, int tag) = 0;
-  /// True once, when it is over; the request means nothing after. Throws Error 72 if it failed.
-  virtual bool finished(Request request) = 0;
 };
 
 /// A collective in which every rank sums its slice of what all ranks send it, in rank order, and
