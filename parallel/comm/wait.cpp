@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 
 #include "core/check.h"
@@ -49,10 +51,14 @@ double seconds_from(const char* variable) {
 }
 
 Deadline::Deadline(std::string what, double seconds)
-    : watch_([this, what = std::move(what), seconds] {
-        std::unique_lock lock(mutex_);
-        for (WaitClock waited; waited.seconds() < seconds;)
-          if (changed_.wait_for(lock, WaitClock::between_looks, [this] { return over_; })) return;
+    : watch_([what = std::move(what), seconds](const std::stop_token& over) {
+        std::mutex mutex;
+        std::condition_variable_any changed;  // by `over`
+        std::unique_lock lock(mutex);
+        for (WaitClock waited; waited.seconds() < seconds;) {
+          changed.wait_for(lock, over, WaitClock::between_looks, [] { return false; });
+          if (over.stop_requested()) return;
+        }
         Error late(Exit::peer_lost,
                    fmt::format("{}: not all ranks came within {} s\n"
                                "  One has ended early, hangs, or is on a host that cannot be "
@@ -63,14 +69,5 @@ Deadline::Deadline(std::string what, double seconds)
         report_failure(late, announced_by_launcher().rank);
         std::_Exit(exit_code(late));
       }) {}
-
-Deadline::~Deadline() {
-  {
-    std::lock_guard lock(mutex_);
-    over_ = true;
-  }
-  changed_.notify_one();
-  watch_.join();
-}
 
 }  // namespace triax::parallel

@@ -1,9 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -59,18 +57,11 @@ double seconds_from(const char* variable);
 class Deadline {
  public:
   Deadline(std::string what, double seconds);
-  ~Deadline();
-  Deadline(const Deadline&) = delete;
-  Deadline& operator=(const Deadline&) = delete;
-
   /// How long all ranks may take to find each other: TRIAX_START_TIMEOUT.
   static double of_start() { return seconds_from("TRIAX_START_TIMEOUT"); }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool over_ = false;
-  std::thread watch_;
+  std::jthread watch_;
 };
 
 }  // namespace triax::parallel

@@ -6,15 +6,6 @@ Loader::Loader(const Feed& feed, int workers) : feed_(feed), counter_(memory::co
   for (int i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
 }
 
-Loader::~Loader() {
-  {
-    std::lock_guard guard(lock_);
-    stop_ = true;
-  }
-  wanted_.notify_all();
-  for (auto& w : workers_) w.join();
-}
-
 nn::Batch Loader::at(int64_t step, int64_t micro) {
   if (workers_.empty()) return feed_.at(step, micro);
   int64_t micros = feed_.place().micros(), number = step * micros + micro;
@@ -33,11 +24,11 @@ nn::Batch Loader::at(int64_t step, int64_t micro) {
 }
 
 void Loader::work() {
+  std::stop_token stop = stop_.get_token();
   memory::set_counter(counter_);
   std::unique_lock guard(lock_);
   while (true) {
-    wanted_.wait(guard, [&] { return stop_ || next_ < end_; });
-    if (stop_) return;
+    if (!wanted_.wait(guard, stop, [&] { return next_ < end_; }) || stop.stop_requested()) return;
     int64_t number = next_++, micros = feed_.place().micros();
     guard.unlock();
     Made made{.done = true};
