@@ -48,7 +48,8 @@ std::vector<int64_t> CheckpointDirectory::steps() const {
 }
 
 std::vector<int64_t> CheckpointDirectory::agreed_steps() {
-  std::string text = on_first(ranks_, [&] { return fmt::format("{}", fmt::join(steps(), " ")); });
+  std::string text =
+      text_of_first(ranks_, [&] { return fmt::format("{}", fmt::join(steps(), " ")); });
   std::vector<int64_t> agreed;
   for (const char *at = text.data(), *end = at + text.size(); at < end; ++at)
     at = std::from_chars(at, end, agreed.emplace_back()).ptr;
@@ -98,7 +99,6 @@ void CheckpointDirectory::prune(int keep) {
       files_.rename(step_path(step), gone);
       files_.remove(gone);
     }
-    return "";
   });
 }
 
@@ -108,10 +108,7 @@ void CheckpointDirectory::delete_leftovers() const {
 }
 
 void CheckpointDirectory::remove_leftovers() {
-  on_first(ranks_, [&] {
-    delete_leftovers();
-    return "";
-  });
+  on_first(ranks_, [&] { delete_leftovers(); });
 }
 
 // Rank 0: a fresh directory for the files of one attempt.

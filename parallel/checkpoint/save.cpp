@@ -64,7 +64,7 @@ void merge(Manifest& all, const Manifest& one) {
 void CheckpointDirectory::save(int64_t step, const std::vector<Piece>& pieces,
                                const CheckpointState& state) {
   check(step >= 0, "checkpoint: step {}", step);
-  std::string unfinished = on_first(ranks_, [&] { return begin(step); });
+  std::string unfinished = text_of_first(ranks_, [&] { return begin(step); });
   std::string file_name = fmt::format("rank{}.safetensors", ranks_.rank());
   try {
     std::string mine;
@@ -76,7 +76,6 @@ void CheckpointDirectory::save(int64_t step, const std::vector<Piece>& pieces,
       all.step = step;
       all.state = state;
       publish(unfinished, std::move(all));
-      return "";
     });
   } catch (const Error& e) {
     if (ranks_.rank() == 0) abandon(unfinished);

@@ -102,8 +102,8 @@ class Program {
   Exit train(const Task& task, World& world) {
     TrainOptions o = settle(task, train_, world);
     if (o.out.empty())
-      o.out = on_first(world.host(), [&] { return "runs/" + timestamp() + "-" + own_.name; });
-    std::string stages = on_first(world.host(), [&] { return preview(task, o, world); });
+      o.out = text_of_first(world.host(), [&] { return "runs/" + timestamp() + "-" + own_.name; });
+    std::string stages = text_of_first(world.host(), [&] { return preview(task, o, world); });
     std::string start = describe(o.step.mesh) + stages + task.description;
     if (world.rank() == 0) std::fputs(folded(start, terminal_columns()).c_str(), stdout);
     try {

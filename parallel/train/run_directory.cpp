@@ -48,14 +48,12 @@ void RunDirectory::lock() {
 int64_t RunDirectory::open(Step& step) {
   on_first(ranks_, [&] {
     if (disk().is_directory(path())) lock();
-    return "";
   });
   int64_t number = contents_.options.resume.empty() ? 0 : resume(step);
   on_first(ranks_, [&] {
     refuse_newer_than(number);
     disk().make_directory(path());
     lock();
-    return "";
   });
   checkpoints_.remove_leftovers();
   return number;
@@ -66,7 +64,6 @@ void RunDirectory::write_configuration() {
     replace_file(path() + "/config.toml", contents_.task.config);
     for (auto& [name, text] : contents_.task.attachments)
       replace_file(path() + "/" + name + ".json", text);
-    return "";
   });
 }
 

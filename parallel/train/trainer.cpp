@@ -95,7 +95,6 @@ void Trainer::open_metrics() {
   Owner owner = options_.metrics == own ? Owner::this_run : Owner::unknown;
   on_first(world_.host(), [&] {
     metrics_.emplace(Metrics::Place{options_.metrics, task_.unit, owner}, done_);
-    return "";
   });
 }
 
