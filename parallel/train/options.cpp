@@ -82,12 +82,8 @@ void check_recompute(const StepOptions& o) {
 
 void check_schedule_name(const StepOptions& o) {
   auto found = o.schedules.find(o.schedule);
-  if (found == o.schedules.end()) {
-    std::vector<std::string> names;
-    for (auto& [name, schedule] : o.schedules) names.push_back(name);
-    fail(Exit::config, "schedule `{}`; expected one of: {}", printable(o.schedule),
-         fmt::join(names, ", "));
-  }
+  check_input(found != o.schedules.end(), Exit::config, "schedule `{}`; expected one of: {}",
+              printable(o.schedule), fmt::join(names_of(o.schedules), ", "));
   found->second(o.pipeline(), 0);  // refuses chunks that it cannot have
 }
 
@@ -108,6 +104,12 @@ Schedules built_in_schedules() {
   Schedules all;
   for (auto& name : schedule_names()) all[name] = schedule_named(name);
   return all;
+}
+
+std::vector<std::string> names_of(const Schedules& schedules) {
+  std::vector<std::string> names;
+  for (auto& [name, schedule] : schedules) names.push_back(name);
+  return names;
 }
 
 optim::LossScaleOptions StepOptions::scaling() const {

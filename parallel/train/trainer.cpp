@@ -35,9 +35,7 @@ std::vector<StepRecord> records_of(const std::vector<StepResult>& results) {
 }
 
 Settings settings_of(TrainOptions& o, const Task& task) {
-  Settings all = train_settings(o);
-  all.insert(all.end(), task.settings.begin(), task.settings.end());
-  return all;
+  return joined({train_settings(o), task.settings});
 }
 
 }  // namespace
