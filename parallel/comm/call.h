@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "core/tensor.h"
-#include "parallel/comm/call.h"
 
 namespace triax::parallel {
 

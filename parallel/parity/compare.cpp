@@ -1,10 +1,9 @@
-#include "parallel/parity/compare.h"
-
 #include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "core/check.h"
+#include "parallel/parity/parity.h"
 
 namespace triax::parallel {
 namespace {
