@@ -1,6 +1,7 @@
 #include "parallel/train/run_directory.h"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -18,12 +19,10 @@ namespace triax::parallel {
 namespace {
 
 std::string holder() {
-  char host[256] = "?", when[64] = "";
+  char host[256] = "?";
   ::gethostname(host, sizeof host - 1);
-  std::time_t now = std::time(nullptr);
-  std::tm local{};
-  std::strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", ::localtime_r(&now, &local));
-  return fmt::format("process {} on {} since {}", ::getpid(), host, when);
+  return fmt::format("process {} on {} since {:%Y-%m-%d %H:%M:%S}", ::getpid(), host,
+                     fmt::localtime(std::time(nullptr)));
 }
 
 std::string read_all(int descriptor) {

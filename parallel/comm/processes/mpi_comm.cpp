@@ -31,7 +31,7 @@ bool environment_says(const char* variable, const char* value) {
 
 class MpiPointToPoint final : public PointToPoint {
  public:
-  MpiPointToPoint(MPI_Comm comm, bool synchronous) : comm_(comm), synchronous_(synchronous) {}
+  explicit MpiPointToPoint(MPI_Comm comm) : comm_(comm) {}
 
   Request send(const void* data, size_t bytes, int to, int tag) override {
     auto post = synchronous_ ? MPI_Issend : MPI_Isend;
@@ -62,7 +62,7 @@ class MpiPointToPoint final : public PointToPoint {
   }
 
   MPI_Comm comm_;
-  bool synchronous_;
+  bool synchronous_ = environment_says("TRIAX_SYNCHRONOUS_SENDS", "on");
 };
 
 /// What MPI holds for a world. Communicators and the window can only be freed by all ranks
@@ -92,7 +92,8 @@ void open_window(Resources& r) {
   int n = 0, mine = 0;
   MPI_Comm_size(r.host, &n);
   MPI_Comm_rank(r.host, &mine);
-  int64_t bytes = n > 1 && n <= WindowControl::max_ranks && r.options.window ? segment_bytes(n) : 0;
+  bool wanted = n > 1 && n <= WindowControl::max_ranks && !environment_says("TRIAX_WINDOW", "off");
+  int64_t bytes = wanted ? segment_bytes(n) : 0;
   MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_INT64_T, MPI_MIN, r.host);
   if (bytes < least) return;
   MPI_Info info;
@@ -125,7 +126,7 @@ class MpiComm final : public Communicator {
         resources_(std::move(resources)),
         comm_(comm),
         queue_(std::make_shared<OperationQueue>(group(), fault(), resources_->options.crowded)),
-        p2p_(std::make_shared<MpiPointToPoint>(comm, resources_->options.synchronous_sends)) {
+        p2p_(std::make_shared<MpiPointToPoint>(comm)) {
     open_window_group();
     queue_->keep(p2p_);
     queue_->keep(window_);
@@ -191,11 +192,6 @@ class MpiComm final : public Communicator {
 };
 
 }  // namespace
-
-bool MpiOptions::default_window() { return !environment_says("TRIAX_WINDOW", "off"); }
-bool MpiOptions::default_synchronous_sends() {
-  return environment_says("TRIAX_SYNCHRONOUS_SENDS", "on");
-}
 
 std::unique_ptr<Communicator> mpi_world(MpiOptions options) {
   Deadline deadline("start of the world", Deadline::of_start());
