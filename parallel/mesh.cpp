@@ -55,21 +55,22 @@ MeshPoint point_of(const MeshShape& s, int rank) {
   return {.dp = rank / s.tp % s.dp, .pp = rank / (s.tp * s.dp), .tp = rank % s.tp};
 }
 
-void check_shape(const MeshShape& s, int ranks) {
+void check_shape(const MeshShape& s, int ranks, const Fits& fits) {
   check_input(s.dp > 0 && s.pp > 0 && s.tp > 0, Exit::config,
               "mesh: dp {}, pp {}, tp {}; each must be at least 1", s.dp, s.pp, s.tp);
-  int64_t product = int64_t{s.dp} * s.pp * s.tp;
+  bool sane = std::max({s.dp, s.pp, s.tp}) <= 1 << 20;  // else the product may overflow
+  int64_t product = sane ? int64_t{s.dp} * s.pp * s.tp : 0;
   if (product == ranks) return;
-  fail(Exit::config, "mesh: dp {} * pp {} * tp {} = {} does not equal the {} ranks started\n{}",
-       s.dp, s.pp, s.tp, product, ranks, shapes_that_fit(s, ranks));
-}
-
-std::string shapes_that_fit(const MeshShape& wanted, int ranks, const Fits& fits) {
-  std::vector<std::string> shapes;
-  for (const MeshShape& s : shapes_like(wanted, ranks, fits))
-    shapes.push_back(fmt::format("--dp {} --pp {} --tp {}", s.dp, s.pp, s.tp));
-  return fmt::format("  With {} rank{} try: {}", ranks, ranks == 1 ? "" : "s",
-                     fmt::join(shapes, ", or "));
+  std::vector<std::string> others;
+  for (const MeshShape& o : shapes_like(s, ranks, fits))
+    others.push_back(fmt::format("--dp {} --pp {} --tp {}", o.dp, o.pp, o.tp));
+  const char* plural = ranks == 1 ? "" : "s";
+  fail(Exit::config,
+       "mesh: dp {} * pp {} * tp {} = {} does not equal the {} rank{} started\n"
+       "  With {} rank{} try: {}\n"
+       "  For this mesh: mpirun -np {} with the same command, or --comm threads --ranks {}",
+       s.dp, s.pp, s.tp, product, ranks, plural, ranks, plural, fmt::join(others, ", or "), product,
+       product);
 }
 
 Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {

@@ -52,13 +52,10 @@ class Mesh {
   std::unique_ptr<Communicator> dp_, pp_, tp_, model_, ends_;
 };
 
-/// A line that names up to three shapes with `ranks` ranks, those most like `wanted` first. `fits`:
-/// which may be named.
-std::string shapes_that_fit(const MeshShape& wanted, int ranks,
-                            const std::function<bool(const MeshShape&)>& fits = {});
-
-/// Throws Error 78 unless `shape` has `ranks` ranks.
-void check_shape(const MeshShape& shape, int ranks);
+/// Throws Error 78 unless `shape` has `ranks` ranks, naming up to three shapes that have, those
+/// most like it first. `fits`: which may be named.
+void check_shape(const MeshShape& shape, int ranks,
+                 const std::function<bool(const MeshShape&)>& fits = {});
 
 /// Which ranks form each group, one line per axis that has more than one.
 std::string describe(const MeshShape& shape);

@@ -91,12 +91,9 @@ parallel::Verb sample_verb(SampleConfig& c) {
                .add("pp", "N", "pipeline stages", &c.pp, {.range = {1, huge}})
                .add("tp", "N", "tensor-parallel ranks that split each layer", &c.tp,
                     {.range = {1, huge}}));
-  parallel::Settings all = group;
-  for (auto& s : parallel::launch_settings(c.launch))
-    if (s.name != "nondeterministic") all.push_back(s);
   return {"sample",
           "Continues a text with a trained model.",
-          all,
+          joined({group, without(parallel::launch_settings(c.launch), {"nondeterministic"})}),
           {"minigpt sample --checkpoint runs/mine --prompt \"Once \" --tokens 100"}};
 }
 

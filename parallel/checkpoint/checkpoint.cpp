@@ -64,7 +64,7 @@ Checkpoint::Checkpoint(std::string path, const Files& files, Manifest manifest)
       open_files_(manifest_.files.size()) {}
 
 Checkpoint Checkpoint::open(const std::string& path, Communicator& ranks, const Files& files) {
-  std::string text = on_first(ranks, [&] {
+  std::string text = text_of_first(ranks, [&] {
     auto names = files.list(path);
     check_input(!names.empty(), Exit::not_found, "checkpoint {}: no such directory, or it is empty",
                 path);

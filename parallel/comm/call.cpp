@@ -24,4 +24,13 @@ std::string str(Place place) {
 
 std::string located(const Call& c) { return fmt::format("{}   {}", describe(c), str(c.place)); }
 
+Ledger::Line Ledger::total() const {
+  Line sum;
+  for (const Line& line : lines_) {
+    sum.calls += line.calls;
+    sum.bytes += line.bytes;
+  }
+  return sum;
+}
+
 }  // namespace triax::parallel

@@ -5,8 +5,8 @@
 
 #include "core/backend.h"
 #include "core/check.h"
-#include "parallel/comm/deadline.h"
-#include "parallel/comm/progress.h"
+#include "parallel/comm/wait.h"
+#include "parallel/comm/work.h"
 
 namespace triax::parallel {
 namespace {
@@ -26,15 +26,15 @@ void check_slices(Call::Kind kind, const Tensor& all, const Tensor& mine, int si
         mine.numel(), size);
 }
 
-Call call_of(Call::Kind kind, const Tensor& x, Place place) {
-  return {.kind = kind, .dtype = x.dtype(), .numel = x.numel(), .place = place};
+/// The call with what it says of its tensor, `which` in messages.
+Call call_on(const char* which, const Tensor& x, Call call) {
+  check_tensor(call.kind, which, x);
+  call.dtype = x.dtype();
+  call.numel = x.numel();
+  return call;
 }
 
 }  // namespace
-
-double Group::default_time_limit() { return seconds_from("TRIAX_TIMEOUT"); }
-
-std::string Group::str() const { return fmt::format("{} {{{}}}", name, fmt::join(members, ", ")); }
 
 Communicator::Communicator(Group group) : group_(std::move(group)) {}
 Communicator::~Communicator() = default;
@@ -63,76 +63,58 @@ Work Communicator::copy_alone(const Transfer& t) const {
 }
 
 Work Communicator::all_reduce(const Tensor& x, ReduceOp op, Place place) {
-  check_tensor(Call::all_reduce, "x", x);
-  Call call = call_of(Call::all_reduce, x, place);
-  call.op = op;
+  Call call = call_on("x", x, {.kind = Call::all_reduce, .op = op, .place = place});
   return begin({call, x, x}, 2. * double(x.bytes()) * (size() - 1) / size());
 }
 
 Work Communicator::all_gather(const Tensor& mine, const Tensor& all, Place place) {
-  check_tensor(Call::all_gather, "mine", mine);
-  check_slices(Call::all_gather, all, mine, size());
-  return begin({call_of(Call::all_gather, mine, place), mine, all},
-               double(mine.bytes()) * (size() - 1));
+  Call call = call_on("mine", mine, {.kind = Call::all_gather, .place = place});
+  check_slices(call.kind, all, mine, size());
+  return begin({call, mine, all}, double(mine.bytes()) * (size() - 1));
 }
 
 Work Communicator::reduce_scatter(const Tensor& all, const Tensor& mine, ReduceOp op, Place place) {
-  check_tensor(Call::reduce_scatter, "mine", mine);
-  check_slices(Call::reduce_scatter, all, mine, size());
-  Call call = call_of(Call::reduce_scatter, mine, place);
-  call.op = op;
+  Call call = call_on("mine", mine, {.kind = Call::reduce_scatter, .op = op, .place = place});
+  check_slices(call.kind, all, mine, size());
   return begin({call, all, mine}, double(mine.bytes()) * (size() - 1));
 }
 
 Work Communicator::broadcast(const Tensor& x, int root, Place place) {
-  check_tensor(Call::broadcast, "x", x);
-  Call call = call_of(Call::broadcast, x, place);
-  call.peer = root;
+  Call call = call_on("x", x, {.kind = Call::broadcast, .peer = root, .place = place});
   bool mine = rank() == root;
   return begin({call, mine ? x : Tensor(), mine ? Tensor() : x},
                double(x.bytes()) * (size() - 1) / size());
 }
 
 Work Communicator::reduce(const Tensor& x, int root, ReduceOp op, Place place) {
-  check_tensor(Call::reduce, "x", x);
-  Call call = call_of(Call::reduce, x, place);
-  call.peer = root;
-  call.op = op;
+  Call call = call_on("x", x, {.kind = Call::reduce, .op = op, .peer = root, .place = place});
   return begin({call, x, rank() == root ? x : Tensor()}, double(x.bytes()) * (size() - 1) / size());
 }
 
 Work Communicator::gather(const Tensor& mine, const Tensor& all, int root, Place place) {
-  check_tensor(Call::gather, "mine", mine);
+  Call call = call_on("mine", mine, {.kind = Call::gather, .peer = root, .place = place});
   bool here = rank() == root;
-  if (here) check_slices(Call::gather, all, mine, size());
-  Call call = call_of(Call::gather, mine, place);
-  call.peer = root;
+  if (here) check_slices(call.kind, all, mine, size());
   return begin({call, mine, here ? all : Tensor()}, here ? 0 : double(mine.bytes()));
 }
 
 Work Communicator::scatter(const Tensor& all, const Tensor& mine, int root, Place place) {
-  check_tensor(Call::scatter, "mine", mine);
+  Call call = call_on("mine", mine, {.kind = Call::scatter, .peer = root, .place = place});
   bool here = rank() == root;
-  if (here) check_slices(Call::scatter, all, mine, size());
-  Call call = call_of(Call::scatter, mine, place);
-  call.peer = root;
+  if (here) check_slices(call.kind, all, mine, size());
   return begin({call, here ? all : Tensor(), mine}, here ? double(mine.bytes()) * (size() - 1) : 0);
 }
 
 Work Communicator::send(const Tensor& x, int to, Place place) {
-  check_tensor(Call::send, "x", x);
+  Call call = call_on("x", x, {.kind = Call::send, .peer = to, .place = place});
   check(to >= 0 && to != rank(), "send: to rank {} from {}; expected another rank", to, rank());
-  Call call = call_of(Call::send, x, place);
-  call.peer = to;
   return begin({call, x, {}}, double(x.bytes()));
 }
 
 Work Communicator::recv(const Tensor& x, int from, Place place) {
-  check_tensor(Call::recv, "x", x);
+  Call call = call_on("x", x, {.kind = Call::recv, .peer = from, .place = place});
   check(from >= 0 && from != rank(), "recv: from rank {} at {}; expected another rank", from,
         rank());
-  Call call = call_of(Call::recv, x, place);
-  call.peer = from;
   return begin({call, {}, x}, 0);
 }
 
@@ -182,6 +164,6 @@ Tensor Communicator::empty(const Shape& shape, DType dtype) {
   return Tensor(std::move(storage), dtype, shape, contiguous_strides(shape));
 }
 
-void poll() { Progress::of_this_thread().poll(); }
+void poll() { Engines::of_this_thread().poll(); }
 
 }  // namespace triax::parallel

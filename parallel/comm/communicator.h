@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
+#include "parallel/comm/call.h"
 #include "parallel/comm/group.h"
-#include "parallel/comm/ledger.h"
 #include "parallel/comm/work.h"
 
 namespace triax::parallel {

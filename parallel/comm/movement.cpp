@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "parallel/comm/reduce.h"
-
 namespace triax::parallel {
 namespace {
 

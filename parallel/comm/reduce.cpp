@@ -1,9 +1,9 @@
-#include "parallel/comm/reduce.h"
-
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <utility>
+
+#include "parallel/comm/movement.h"
 
 namespace triax::parallel {
 namespace {

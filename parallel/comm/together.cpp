@@ -73,11 +73,15 @@ void together(Communicator& ranks, const std::function<void()>& work) {
               first.substr(code_end + 1, place_end - code_end - 1));
 }
 
-std::string on_first(Communicator& ranks, const std::function<std::string()>& work) {
-  std::string text;
+void on_first(Communicator& ranks, const std::function<void()>& work) {
   together(ranks, [&] {
-    if (ranks.rank() == 0) text = work();
+    if (ranks.rank() == 0) work();
   });
+}
+
+std::string text_of_first(Communicator& ranks, const std::function<std::string()>& work) {
+  std::string text;
+  on_first(ranks, [&] { text = work(); });
   return broadcast_text(ranks, text);
 }
 

@@ -19,7 +19,9 @@ std::vector<std::string> gather_text(Communicator& ranks, const std::string& tex
 /// any rank, every rank throws the Error of the lowest one that failed.
 void together(Communicator& ranks, const std::function<void()>& work);
 
-/// `together` for what only rank 0 does; every rank gets the text it returns.
-std::string on_first(Communicator& ranks, const std::function<std::string()>& work);
+/// `together` for what only rank 0 does.
+void on_first(Communicator& ranks, const std::function<void()>& work);
+/// The same; every rank gets the text that rank 0's work returns.
+std::string text_of_first(Communicator& ranks, const std::function<std::string()>& work);
 
 }  // namespace triax::parallel

@@ -1,5 +1,7 @@
 #include "parallel/comm/work.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace triax::parallel {
@@ -51,6 +53,24 @@ void Work::finish() noexcept {
   } catch (...) {
     operation->abandon(std::current_exception());
   }
+}
+
+Engine::~Engine() = default;
+
+Engines& Engines::of_this_thread() {
+  thread_local Engines engines;
+  return engines;
+}
+
+void Engines::add(Engine& engine) { engines_.push_back(&engine); }
+void Engines::remove(Engine& engine) { std::erase(engines_, &engine); }
+
+void Engines::poll() {
+  for (size_t i = 0; i < engines_.size(); ++i) engines_[i]->advance();
+}
+
+void Engines::settle() {
+  for (size_t i = 0; i < engines_.size(); ++i) engines_[i]->settle();
 }
 
 }  // namespace triax::parallel

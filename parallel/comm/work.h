@@ -2,6 +2,7 @@
 #include <exception>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace triax::parallel {
 
@@ -50,6 +51,32 @@ class [[nodiscard]] Work {
   void finish() noexcept;
   std::shared_ptr<Operation> operation_;
   int unwinding_ = 0;  // exceptions that were unwinding already when the operation started
+};
+
+/// Something that moves on only when its rank looks after it.
+class Engine {
+ public:
+  virtual ~Engine();
+  /// Go on as far as possible without blocking. Keeps errors for those who wait.
+  virtual void advance() noexcept = 0;
+  /// This rank is about to block: let nothing that peers may wait for depend on a later `advance`,
+  /// if only this rank's own device is to be waited for. Keeps errors likewise.
+  virtual void settle() noexcept {}
+};
+
+/// The engines of one rank (one thread) that have something in flight. Whoever waits for one
+/// operation advances them all: a peer may need this rank's part in another before it comes to
+/// this one.
+class Engines {
+ public:
+  static Engines& of_this_thread();
+  void add(Engine& engine);
+  void remove(Engine& engine);
+  void poll();
+  void settle();
+
+ private:
+  std::vector<Engine*> engines_;
 };
 
 }  // namespace triax::parallel

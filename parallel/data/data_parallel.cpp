@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "core/check.h"
-#include "parallel/data/bucket.h"
+#include "parallel/data/buckets.h"
 
 namespace triax::parallel {
 

@@ -3,7 +3,7 @@
 
 #include "autograd/backward.h"
 #include "core/check.h"
-#include "parallel/data/bucket.h"
+#include "parallel/data/buckets.h"
 #include "parallel/data/data_parallel.h"
 
 namespace triax::parallel {

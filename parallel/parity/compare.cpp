@@ -1,10 +1,9 @@
-#include "parallel/parity/compare.h"
-
 #include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "core/check.h"
+#include "parallel/parity/parity.h"
 
 namespace triax::parallel {
 namespace {
@@ -50,9 +49,62 @@ std::string guess(double factor, const MeshShape& mesh) {
   return "";
 }
 
-class Comparison {
+/// The names in `all` of a parameter's value and of its optimizer state, `name/m`.
+std::vector<std::string> names_of(const Wholes& all, const std::string& parameter) {
+  std::vector<std::string> names;
+  if (all.contains(parameter)) names.push_back(parameter);
+  std::string prefix = parameter + "/";
+  for (auto at = all.lower_bound(prefix); at != all.end() && at->first.starts_with(prefix); ++at)
+    names.push_back(at->first);
+  return names;
+}
+
+const Assembled& find(const Wholes& all, const std::string& name) {
+  static const Assembled nothing;
+  auto found = all.find(name);
+  return found == all.end() ? nothing : found->second;
+}
+
+/// Two traces, step by step.
+class Runs {
  public:
-  Comparison(const MeshShape& mesh, int64_t step) : mesh_(mesh), step_(step) {}
+  Runs(const Trace& reference, const Trace& run, const MeshShape& mesh, const ParityBounds& bounds)
+      : reference_(reference), run_(run), mesh_(mesh), bounds_(bounds) {}
+
+  std::optional<Difference> first() {
+    if (auto d = state(reference_.initial, run_.initial)) return d;
+    while (step_ < std::ssize(reference_.steps)) {
+      auto s = size_t(step_++);
+      if (auto d = step(reference_.steps[s], run_.steps[s])) return d;
+    }
+    return {};
+  }
+
+ private:
+  std::optional<Difference> step(const TraceStep& right, const TraceStep& other) {
+    if (right.skipped != other.skipped)
+      return Difference{step_, "skipped step", "",
+                        fmt::format("{}, expected {}", other.skipped, right.skipped), ""};
+    if (right.skipped) return state(right.state, other.state);
+    for (auto& name : reference_.layers) {
+      if (!right.activations.contains(name)) continue;  // the loss
+      auto& whole = right.activations.at(name);
+      double bound = bounds_.activation * largest({{name, whole}});
+      if (auto d = tensor("activation", name, whole, find(other.activations, name),
+                          [=](size_t) { return bound; }))
+        return d;
+    }
+    if (auto d = number("loss", right.loss, other.loss, bounds_.loss)) return d;
+    double bound = bounds_.gradient * largest(right.gradients);
+    auto& names = reference_.parameters;
+    for (auto name = names.rbegin(); name != names.rend(); ++name)
+      if (auto d = tensor("gradient", *name, find(right.gradients, *name),
+                          find(other.gradients, *name), [=](size_t) { return bound; }))
+        return d;
+    if (auto d = numbers("gradient norm", right.norms[0], other.norms, bounds_.norm)) return d;
+    note_noise(right.gradients, bound);
+    return state(right.state, other.state);
+  }
 
   /// One tensor against another, within `bound`.
   std::optional<Difference> tensor(const char* what, const std::string& name,
@@ -104,67 +156,6 @@ class Comparison {
                       ""};
   }
 
- private:
-  const MeshShape& mesh_;
-  int64_t step_;
-};
-
-/// The names in `all` of a parameter's value and of its optimizer state, `name/m`.
-std::vector<std::string> names_of(const Wholes& all, const std::string& parameter) {
-  std::vector<std::string> names;
-  if (all.contains(parameter)) names.push_back(parameter);
-  std::string prefix = parameter + "/";
-  for (auto at = all.lower_bound(prefix); at != all.end() && at->first.starts_with(prefix); ++at)
-    names.push_back(at->first);
-  return names;
-}
-
-const Assembled& find(const Wholes& all, const std::string& name) {
-  static const Assembled nothing;
-  auto found = all.find(name);
-  return found == all.end() ? nothing : found->second;
-}
-
-/// Two traces, step by step.
-class Runs {
- public:
-  Runs(const Trace& reference, const Trace& run, const MeshShape& mesh, const ParityBounds& bounds)
-      : reference_(reference), run_(run), mesh_(mesh), bounds_(bounds) {}
-
-  std::optional<Difference> first() {
-    if (auto d = state(0, reference_.initial, run_.initial)) return d;
-    for (size_t s = 0; s < reference_.steps.size(); ++s)
-      if (auto d = step(int64_t(s) + 1, reference_.steps[s], run_.steps[s])) return d;
-    return {};
-  }
-
- private:
-  std::optional<Difference> step(int64_t number, const TraceStep& right, const TraceStep& other) {
-    Comparison c(mesh_, number);
-    if (right.skipped != other.skipped)
-      return Difference{number, "skipped step", "",
-                        fmt::format("{}, expected {}", other.skipped, right.skipped), ""};
-    if (right.skipped) return state(number, right.state, other.state);
-    for (auto& name : reference_.layers) {
-      if (!right.activations.contains(name)) continue;  // the loss
-      auto& whole = right.activations.at(name);
-      double bound = bounds_.activation * largest({{name, whole}});
-      if (auto d = c.tensor("activation", name, whole, find(other.activations, name),
-                            [=](size_t) { return bound; }))
-        return d;
-    }
-    if (auto d = c.number("loss", right.loss, other.loss, bounds_.loss)) return d;
-    double bound = bounds_.gradient * largest(right.gradients);
-    auto& names = reference_.parameters;
-    for (auto name = names.rbegin(); name != names.rend(); ++name)
-      if (auto d = c.tensor("gradient", *name, find(right.gradients, *name),
-                            find(other.gradients, *name), [=](size_t) { return bound; }))
-        return d;
-    if (auto d = c.numbers("gradient norm", right.norms[0], other.norms, bounds_.norm)) return d;
-    note_noise(right.gradients, bound);
-    return state(number, right.state, other.state);
-  }
-
   /// Elements whose gradient was rounding in some step so far.
   void note_noise(const Wholes& gradients, double bound) {
     for (auto& [name, whole] : gradients)
@@ -173,9 +164,8 @@ class Runs {
           noisy_[name].insert(i);
   }
 
-  std::optional<Difference> state(int64_t number, const Wholes& right, const Wholes& other) {
-    Comparison c(mesh_, number);
-    double extra = number == 0 ? 0 : bounds_.update;
+  std::optional<Difference> state(const Wholes& right, const Wholes& other) {
+    double extra = step_ == 0 ? 0 : bounds_.update;
     for (auto& parameter : reference_.parameters)
       for (auto& name : names_of(right, parameter)) {
         auto& whole = right.at(name);
@@ -186,7 +176,7 @@ class Runs {
           if (!weight) return 2 * top;
           return std::max(top + extra, noise.contains(i) ? bounds_.noise : 0);
         };
-        if (auto d = c.tensor(weight ? "weight" : "moment", name, whole, find(other, name), bound))
+        if (auto d = tensor(weight ? "weight" : "moment", name, whole, find(other, name), bound))
           return d;
       }
     return {};
@@ -195,6 +185,7 @@ class Runs {
   const Trace &reference_, &run_;
   const MeshShape& mesh_;
   const ParityBounds& bounds_;
+  int64_t step_ = 0;  // from 1; 0: before the first
   std::map<std::string, std::set<size_t>> noisy_;
 };
 

@@ -1,7 +1,72 @@
 #pragma once
-#include "parallel/parity/compare.h"
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/mesh.h"
+#include "parallel/train/options.h"
+#include "parallel/train/task.h"
 
 namespace triax::parallel {
+
+/// A full tensor put together from the ranks that hold pieces of it.
+struct Assembled {
+  std::vector<float> values;
+  std::vector<bool> known;  ///< per element: has a rank brought it?
+  std::string conflict;     ///< where two ranks brought different bits; empty: nowhere
+  int64_t missing() const;
+};
+/// By name: `block0.qkv.weight`, `block0.qkv.weight/m`, or of a layer.
+using Wholes = std::map<std::string, Assembled>;
+
+/// One step, seen whole.
+struct TraceStep {
+  double loss = 0;
+  std::vector<double> norms;  ///< of the gradient, as each rank has it
+  bool skipped = false;
+  Wholes activations;  ///< what layers returned, the micro-batches of all replicas along dim 0
+  Wholes gradients;    ///< times the loss scale
+  Wholes state;        ///< weights and optimizer state after the step
+};
+
+/// What a run did, from its first state on.
+struct Trace {
+  std::vector<std::string> layers, parameters;  ///< in the order of computation, of declaration
+  Wholes initial;
+  std::vector<TraceStep> steps;
+};
+
+/// Trains `task` on the mesh of `o`, whose ranks are threads of this process, for `o.steps` steps,
+/// and notes everything. With `lead`, every step starts from the state that `lead` had before it,
+/// so that what differs differs because of this step.
+Trace trace(const Task& task, TrainOptions o, const Trace* lead = nullptr);
+
+/// The first thing in which two runs differ beyond rounding.
+struct Difference {
+  int64_t step = 0;      ///< from 1; 0: before the first
+  std::string what;      ///< `activation`, `loss`, `gradient`, `gradient norm`, `weight`, `moment`;
+                         ///< behind it ` on replicas` if ranks that should have the same have not
+  std::string name;      ///< of the tensor or layer; empty for loss and norm
+  std::string how_much;  ///< largest difference, where, and the bound
+  std::string guess;     ///< what that often means; empty: no idea
+};
+
+/// What rounding may do. Loss, norm, weights: relative to their own; gradients, moments and
+/// activations: to the largest of their kind.
+struct ParityBounds {
+  double loss = 1e-6, norm = 5e-5, gradient = 1e-5, activation = 1e-5, weight = 1e-5;
+  double update = 0;  ///< absolute: what rounding makes of an update, in proportion to the rate
+  /// Absolute: of weights whose gradient is rounding alone (such as key biases, whose true gradient
+  /// is 0), which AdamW turns into whole updates.
+  double noise = 0;
+};
+
+/// Compares `run`, on `mesh`, with `reference`, on one rank: within a step, what is computed first
+/// is compared first: activations forward, the loss, gradients backward, the norm, then weights and
+/// moments as declared. Everything must be there, and equal bit for bit where ranks hold the same.
+std::optional<Difference> first_difference(const Trace& reference, const Trace& run,
+                                           const MeshShape& mesh, const ParityBounds& bounds);
 
 /// The same model and data on one rank: one micro-batch, no recomputation, nothing sharded.
 TrainOptions reference_of(TrainOptions o);

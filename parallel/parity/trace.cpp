@@ -1,11 +1,10 @@
-#include "parallel/parity/trace.h"
-
 #include <algorithm>
 #include <bit>
 #include <mutex>
 
 #include "core/check.h"
-#include "parallel/comm/launch/devices.h"
+#include "parallel/comm/launch/world.h"
+#include "parallel/parity/parity.h"
 #include "parallel/train/trainer.h"
 
 namespace triax::parallel {

@@ -57,7 +57,6 @@ void Pipeline::agree(Communicator& ring) const {
                   "pipeline: stage {} has {}, stage 0 has {}; expected the same chunks, shapes and "
                   "dtypes on all stages",
                   s, told[s], told[0]);
-    return "";
   });
 }
 

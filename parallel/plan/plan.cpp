@@ -98,20 +98,6 @@ Search candidates(const Task& task, const PlanOptions& o) {
   return search;
 }
 
-/// A line every five seconds of a long search; nobody waits in silence.
-class Waiting {
- public:
-  void step(size_t done, size_t all) {
-    auto now = std::chrono::steady_clock::now();
-    if (now - last_ < std::chrono::seconds(5)) return;
-    last_ = now;
-    fmt::print(stderr, "plan: {} of {} meshes, {} %\n", done, all, 100 * done / all);
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
 }  // namespace
 
 StepTime step_time(const StepOptions& o, const std::vector<Demand>& stages, const Hardware& h,
@@ -152,12 +138,16 @@ Plans plans(const Task& task, const PlanOptions& o) {
   double most = budget(o);
   Search search = candidates(task, o);
   Plans found{{}, search.refusals};
-  Waiting waiting;
+  auto last_line = std::chrono::steady_clock::now();  // of a long search: nobody waits in silence
   for (const TrainOptions& t : search.valid) {
     Plan p{t, foresee(task.build, batch_like(task, t.step.micro_batch), t.step), {}};
     p.time = step_time(t.step, p.stages, h, int(o.per_node));
     found.all.push_back(std::move(p));
-    waiting.step(found.all.size(), search.valid.size());
+    size_t done = found.all.size(), all = search.valid.size();
+    auto now = std::chrono::steady_clock::now();
+    if (now - last_line < std::chrono::seconds(5)) continue;
+    last_line = now;
+    fmt::print(stderr, "plan: {} of {} meshes, {} %\n", done, all, 100 * done / all);
   }
   std::stable_sort(found.all.begin(), found.all.end(), [&](const Plan& a, const Plan& b) {
     bool a_fits = a.need(h) <= most, b_fits = b.need(h) <= most;

@@ -15,9 +15,6 @@
 namespace triax::parallel {
 namespace {
 
-KernelWork operator-(const KernelWork& a, const KernelWork& b) {
-  return {a.products - b.products, a.bytes - b.bytes, a.kernels - b.kernels};
-}
 Ledger::Line operator-(const Ledger::Line& a, const Ledger::Line& b) {
   return {a.calls - b.calls, a.bytes - b.bytes};
 }

@@ -1,14 +1,16 @@
 #include "parallel/program/program.h"
 
+#include <fmt/chrono.h>
+
 #include <atomic>
 #include <cstdio>
 #include <ctime>
 
 #include "core/check.h"
 #include "core/gpus.h"
-#include "parallel/comm/launch/devices.h"
 #include "parallel/comm/launch/stop_signal.h"
-#include "parallel/comm/launcher.h"
+#include "parallel/comm/launch/world.h"
+#include "parallel/comm/process.h"
 #include "parallel/comm/together.h"
 #include "parallel/parity/parity.h"
 #include "parallel/pipeline/timeline.h"
@@ -18,14 +20,6 @@
 
 namespace triax::parallel {
 namespace {
-
-std::string timestamp() {
-  std::time_t now = std::time(nullptr);
-  std::tm local{};
-  char text[32];
-  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", ::localtime_r(&now, &local));
-  return text;
-}
 
 WorldOptions world_options(const LaunchOptions& o) {
   using enum GpuTransport;
@@ -102,8 +96,11 @@ class Program {
   Exit train(const Task& task, World& world) {
     TrainOptions o = settle(task, train_, world);
     if (o.out.empty())
-      o.out = on_first(world.host(), [&] { return "runs/" + timestamp() + "-" + own_.name; });
-    std::string stages = on_first(world.host(), [&] { return preview(task, o, world); });
+      o.out = text_of_first(world.host(), [&] {
+        return fmt::format("runs/{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)),
+                           own_.name);
+      });
+    std::string stages = text_of_first(world.host(), [&] { return preview(task, o, world); });
     std::string start = describe(o.step.mesh) + stages + task.description;
     if (world.rank() == 0) std::fputs(folded(start, terminal_columns()).c_str(), stdout);
     try {

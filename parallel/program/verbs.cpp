@@ -8,39 +8,14 @@
 #include "parallel/train/train_settings.h"
 
 namespace triax::parallel {
-namespace {
-
-Settings joined(std::initializer_list<Settings> lists) {
-  Settings all;
-  for (auto& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
-}
-
-Settings only(Settings all, std::initializer_list<const char*> names) {
-  std::erase_if(all, [&](const Setting& s) {
-    return std::none_of(names.begin(), names.end(), [&](auto* name) { return s.name == name; });
-  });
-  return all;
-}
-
-Settings without(Settings all, std::initializer_list<const char*> names) {
-  std::erase_if(all, [&](const Setting& s) {
-    return std::any_of(names.begin(), names.end(), [&](auto* name) { return s.name == name; });
-  });
-  return all;
-}
-
-}  // namespace
 
 Verb train_verb(TrainOptions& o, const ProgramOptions& p) {
-  return {
-      "train",
-      p.what,
-      joined({p.settings, optimizer_settings(o), mesh_settings(o.step), launch_settings(o.launch),
-              run_settings(o), memory_settings(o.step), checkpoint_settings(o)}),
-      {p.name + " train --steps 500",
-       p.name + " train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2",
-       "mpirun -np 4 " + p.name + " train --tp 2 --zero 1"}};
+  return {"train",
+          p.what,
+          joined({p.settings, train_settings(o)}),
+          {p.name + " train --steps 500",
+           p.name + " train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2",
+           "mpirun -np 4 " + p.name + " train --tp 2 --zero 1"}};
 }
 
 Verb parity_verb(TrainOptions& o, std::string& mesh, const ProgramOptions& p) {
@@ -85,10 +60,8 @@ Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
 
 Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
   SettingGroup group("Schedule");
-  std::vector<std::string> names;
-  for (auto& [name, schedule] : schedules) names.push_back(name);
   return {"schedule", "Shows what every pipeline stage does when.",
-          group.add("schedule", "NAME", "which", &o.schedule, {.choices = names})
+          group.add("schedule", "NAME", "which", &o.schedule, {.choices = names_of(schedules)})
               .add("pp", "N", "pipeline stages", &o.shape.stages, {.range = {1, 1024}})
               .add("chunks", "N", "model chunks on each stage", &o.shape.chunks,
                    {.range = {0, 64}, .shown = "2 if interleaved, else 1"})

@@ -22,64 +22,50 @@ bool is_flag(const std::string& word) {
          (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])));
 }
 
-// Takes a command line apart; values stay texts, so that flags and configuration files are read,
-// and refused, by the same code.
-class Splitter {
- public:
-  Splitter(std::string name, const Settings& settings)
-      : name_(std::move(name)), settings_(settings) {}
-
-  /// The last value given for each setting.
-  std::map<const Setting*, std::string> values(std::span<const std::string> words) const {
-    std::map<const Setting*, std::string> given;
-    for (size_t i = 0; i < words.size(); ++i) {
-      size_t equals = words[i].find('=');
-      bool more = i + 1 < words.size();
-      const Setting& s = setting_of(words[i].substr(0, equals));
-      if (equals != std::string::npos) given[&s] = words[i].substr(equals + 1);
-      else if (is_switch(s) && !(more && one_of(words[i + 1], {"true", "false"})))
-        given[&s] = "true";
-      else if (more && !is_flag(words[i + 1])) given[&s] = words[++i];
-      else
-        fail(Exit::usage,
-             "{}: --{} has no value; flags are written --name VALUE, or --name=VALUE where the "
-             "value begins with a dash",
-             name_, s.name);
-    }
-    return given;
-  }
-
- private:
-  const Setting& setting_of(const std::string& flag) const {
-    if (!flag.starts_with('-'))
-      fail(Exit::usage, "{}: `{}` is no flag; flags are written --name VALUE", name_,
-           printable(flag));
-    std::vector<std::string> names{"help"};
-    for (const Setting& s : settings_) {
-      if (flag == "--" + s.name) return s;
-      names.push_back(s.name);
-    }
-    std::string meant = hint(flag, names, "--{}");
-    if (meant.empty()) meant = fmt::format("; `{} --help` lists all flags", name_);
-    fail(Exit::usage, "{}: unknown flag {}{}", name_, printable(flag), meant);
-  }
-
-  std::string name_;
-  const Settings& settings_;
-};
-
-[[noreturn]] void refuse_verb(const CommandLine& line, const std::string& word) {
+const Setting& setting_of(const std::string& name, const Settings& settings,
+                          const std::string& flag) {
+  if (!flag.starts_with('-'))
+    fail(Exit::usage, "{}: `{}` is no flag; flags are written --name VALUE", name, printable(flag));
   std::vector<std::string> names{"help"};
-  for (const Verb& verb : line.verbs) names.push_back(verb.name);
-  std::string meant = hint(word, names, "{}");
-  if (meant.empty()) meant = fmt::format("; `{} --help` lists all verbs", line.program);
-  fail(Exit::usage, "{}: unknown verb {}{}", line.program, printable(word), meant);
+  for (const Setting& s : settings) {
+    if (flag == "--" + s.name) return s;
+    names.push_back(s.name);
+  }
+  std::string meant = hint(flag, names, "--{}");
+  if (meant.empty()) meant = fmt::format("; `{} --help` lists all flags", name);
+  fail(Exit::usage, "{}: unknown flag {}{}", name, printable(flag), meant);
+}
+
+// The last value given for each setting. Values stay texts, so that flags and configuration files
+// are read, and refused, by the same code.
+std::map<const Setting*, std::string> values_in(std::span<const std::string> words,
+                                                const std::string& name, const Settings& settings) {
+  std::map<const Setting*, std::string> given;
+  for (size_t i = 0; i < words.size(); ++i) {
+    size_t equals = words[i].find('=');
+    bool more = i + 1 < words.size();
+    const Setting& s = setting_of(name, settings, words[i].substr(0, equals));
+    if (equals != std::string::npos) given[&s] = words[i].substr(equals + 1);
+    else if (is_switch(s) && !(more && one_of(words[i + 1], {"true", "false"}))) given[&s] = "true";
+    else if (more && !is_flag(words[i + 1])) given[&s] = words[++i];
+    else
+      fail(Exit::usage,
+           "{}: --{} has no value; flags are written --name VALUE, or --name=VALUE where the "
+           "value begins with a dash",
+           name, s.name);
+  }
+  return given;
 }
 
 const Verb& verb_of(const CommandLine& line, const std::string& word) {
-  for (const Verb& verb : line.verbs)
+  std::vector<std::string> names{"help"};
+  for (const Verb& verb : line.verbs) {
     if (verb.name == word) return verb;
-  refuse_verb(line, word);
+    names.push_back(verb.name);
+  }
+  std::string meant = hint(word, names, "{}");
+  if (meant.empty()) meant = fmt::format("; `{} --help` lists all verbs", line.program);
+  fail(Exit::usage, "{}: unknown verb {}{}", line.program, printable(word), meant);
 }
 
 }  // namespace
@@ -91,7 +77,7 @@ std::string title(const std::string& program, const Verb& verb) {
 bool parse(const std::string& program, const Verb& verb, std::span<const std::string> words) {
   for (const std::string& word : words)
     if (one_of(word, {"--help", "-h"})) return false;
-  auto given = Splitter(title(program, verb), verb.settings).values(words);
+  auto given = values_in(words, title(program, verb), verb.settings);
   for (const auto& [setting, value] : given)
     if (setting->name == "config") read_config(verb.settings, value);
   for (const Setting& s : verb.settings)

@@ -6,7 +6,6 @@
 #include "core/files.h"
 #include "parallel/settings/hints.h"
 #include "parallel/settings/setting.h"
-#include "parallel/settings/text.h"
 
 namespace triax::parallel {
 

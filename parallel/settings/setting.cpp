@@ -6,7 +6,6 @@
 
 #include "core/check.h"
 #include "core/files.h"
-#include "parallel/settings/text.h"
 
 namespace triax::parallel {
 
@@ -65,11 +64,57 @@ std::string value_text(const Setting& s) {
   return std::visit(text, s.field);
 }
 
+/// UTF-8 text as a TOML basic string, with its quotes.
+std::string toml_string(std::string_view text) {
+  std::string quoted = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') quoted += {'\\', c};
+    else if (c == '\n') quoted += "\\n";
+    else if ((c >= 0 && c < 0x20) || c == 0x7F) quoted += fmt::format("\\u{:04x}", int(c));
+    else quoted.push_back(c);
+  }
+  return quoted + '"';
+}
+
 std::string refusal(const Setting& s, const std::string& where, const std::string& value) {
   return fmt::format("{}: `{}`; expected {}", where, printable(value), expected(s));
 }
 
 }  // namespace
+
+Settings joined(std::initializer_list<Settings> lists) {
+  Settings all;
+  for (const Settings& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+Settings only(Settings all, std::initializer_list<std::string_view> names) {
+  std::erase_if(all, [&](const Setting& s) { return std::ranges::count(names, s.name) == 0; });
+  return all;
+}
+
+Settings without(Settings all, std::initializer_list<std::string_view> names) {
+  std::erase_if(all, [&](const Setting& s) { return std::ranges::count(names, s.name) > 0; });
+  return all;
+}
+
+bool is_plain_text(std::string_view text) {
+  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (size_t at = 0; at < text.size();) {
+    unsigned lead = byte(at);
+    size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (lead == 0 || lead > 0xF4 || length == 0 || at + length > text.size()) return false;
+    for (size_t i = at + 1; i < at + length; ++i)
+      if ((byte(i) & 0xC0) != 0x80) return false;
+    // The second byte tells overlong forms, surrogates and values past U+10FFFF from the others.
+    unsigned second = length > 1 ? byte(at + 1) : 0;
+    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
+        (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F))
+      return false;
+    at += length;
+  }
+  return true;
+}
 
 bool is_text(const Setting& s) {
   return std::holds_alternative<std::string*>(s.field) || std::holds_alternative<Choice>(s.field);
@@ -109,6 +154,12 @@ void check_values(const Settings& settings) {
   for (const Setting& s : settings)
     if (!allowed(s)) refused.push_back(refusal(s, s.name, value_text(s)));
   check_input(refused.empty(), Exit::config, "{}", fmt::join(refused, "\n  "));
+}
+
+std::string toml_real(double number) {
+  std::string digits = fmt::format("{}", number);
+  bool integral = digits.find_first_of(".en") == digits.npos;  // 3, but not 0.3, 1e+30 or inf
+  return integral ? digits + ".0" : digits;
 }
 
 std::string literal(const Setting& s) {

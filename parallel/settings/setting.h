@@ -1,8 +1,11 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -45,42 +48,40 @@ template <class T> Choice choice(T& field, std::vector<std::pair<std::string, T>
   return made;
 }
 
+/// What most settings need not say.
+struct SettingTraits {
+  Range range = {};
+  std::vector<std::string> choices = {};  ///< of a string; empty: any
+  std::string shown = {};                 ///< the default in words, where the value does not say it
+  std::optional<OnResume> on_resume = {};  ///< not given: as the group has it
+  /// Follows from other settings while it is unset, that is: an empty string, or `range.min`.
+  bool derived = false;
+  bool saved = true;  ///< false: to_toml leaves it out, as it names this run (`out`, `resume`)
+  bool key = true;    ///< may stand in a configuration file
+};
+
 /// One option of a program: a flag of its command line and a key of its configuration files. It
 /// points into the program's options, which outlive it.
-struct Setting {
+struct Setting : SettingTraits {
   std::string name;   ///< without dashes: `micro-batch`
   std::string group;  ///< heading in --help
   std::string value;  ///< what stands for the value in --help: `N`; empty for a bool
   std::string help;   ///< one line
   /// Holds the default until assigned. A uint64_t is at most 2^63 - 1, TOML's largest integer.
   std::variant<int64_t*, int*, double*, uint64_t*, std::string*, bool*, Choice> field;
-  Range range = {};
-  std::vector<std::string> choices = {};  ///< of a string; empty: any
-  std::string shown = {};                 ///< the default in words, where the value does not say it
-  bool key = true;                        ///< may stand in a configuration file
-  OnResume on_resume = OnResume::refuse;
-  /// Follows from other settings while it is unset, that is: an empty string, or `range.min`.
-  bool derived = false;
-  bool saved = true;  ///< false: to_toml leaves it out, as it names this run (`out`, `resume`)
 };
 using Settings = std::vector<Setting>;
 
-/// What most settings need not say.
-struct SettingTraits {
-  Range range = {};
-  std::vector<std::string> choices = {};
-  std::string shown = {};
-  OnResume on_resume = OnResume::refuse;
-  bool derived = false, saved = true, key = true;
-};
 /// Settings under one heading of --help, one call each.
 class SettingGroup {
  public:
-  explicit SettingGroup(std::string heading) : heading_(std::move(heading)) {}
+  explicit SettingGroup(std::string heading, OnResume on_resume = OnResume::refuse)
+      : heading_(std::move(heading)), on_resume_(on_resume) {}
   SettingGroup& add(std::string name, std::string value, std::string help,
-                    decltype(Setting::field) field, const SettingTraits& t = {}) {
-    all_.push_back({std::move(name), heading_, std::move(value), std::move(help), std::move(field),
-                    t.range, t.choices, t.shown, t.key, t.on_resume, t.derived, t.saved});
+                    decltype(Setting::field) field, SettingTraits traits = {}) {
+    if (!traits.on_resume) traits.on_resume = on_resume_;
+    all_.push_back({std::move(traits), std::move(name), heading_, std::move(value), std::move(help),
+                    std::move(field)});
     return *this;
   }
   /// Settings of another heading.
@@ -92,8 +93,15 @@ class SettingGroup {
 
  private:
   std::string heading_;
+  OnResume on_resume_;
   Settings all_;
 };
+
+/// One list after the other.
+Settings joined(std::initializer_list<Settings> lists);
+/// Those of these names, or all but those.
+Settings only(Settings all, std::initializer_list<std::string_view> names);
+Settings without(Settings all, std::initializer_list<std::string_view> names);
 
 /// Where a value comes from: what begins a message about it, and the code it is refused with.
 struct Origin {
@@ -117,6 +125,10 @@ bool is_unset(const Setting& setting);
 std::string expected(const Setting& setting);
 /// The value as a configuration file has it.
 std::string literal(const Setting& setting);
+/// A number as a TOML float: the shortest digits that read back to the same bits.
+std::string toml_real(double number);
+/// Is it UTF-8 (The Unicode Standard, table 3-7: no overlong forms, no surrogates) without NUL?
+bool is_plain_text(std::string_view text);
 /// The value as a reader wants it: `shown` if there is one.
 std::string default_of(const Setting& setting);
 

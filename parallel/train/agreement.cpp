@@ -64,7 +64,6 @@ void check_agreement(Communicator& ranks, const std::map<std::string, std::strin
            "  Start every rank with the same program, flags, configuration and data.",
            a, r, b);
     }
-    return "";
   });
 }
 

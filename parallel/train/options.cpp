@@ -44,18 +44,6 @@ void check_graph(const TrainOptions& o) {
   without(!o.ledger, "ledger", "It counts what the host asks for, which is once");
 }
 
-void check_mesh(const MeshShape& m, int64_t ranks,
-                const std::function<bool(const MeshShape&)>& fits) {
-  bool sane =
-      m.dp >= 1 && m.pp >= 1 && m.tp >= 1 && m.dp <= 1 << 20 && m.pp <= 1 << 20 && m.tp <= 1 << 20;
-  int64_t product = sane ? int64_t(m.dp) * m.pp * m.tp : 0;
-  check_input(sane && product == ranks, Exit::config,
-              "mesh: dp {} * pp {} * tp {} = {} does not equal the {} rank{} started\n{}\n"
-              "  For this mesh: mpirun -np {} with the same command, or --comm threads --ranks {}",
-              m.dp, m.pp, m.tp, product, ranks, ranks == 1 ? "" : "s",
-              shapes_that_fit(m, int(ranks), fits), product, product);
-}
-
 void check_batch(const StepOptions& o) {
   int64_t unit = o.micro_batch * o.mesh.dp;
   check_input(unit > 0 && o.global_batch > 0, Exit::config,
@@ -82,12 +70,8 @@ void check_recompute(const StepOptions& o) {
 
 void check_schedule_name(const StepOptions& o) {
   auto found = o.schedules.find(o.schedule);
-  if (found == o.schedules.end()) {
-    std::vector<std::string> names;
-    for (auto& [name, schedule] : o.schedules) names.push_back(name);
-    fail(Exit::config, "schedule `{}`; expected one of: {}", printable(o.schedule),
-         fmt::join(names, ", "));
-  }
+  check_input(found != o.schedules.end(), Exit::config, "schedule `{}`; expected one of: {}",
+              printable(o.schedule), fmt::join(names_of(o.schedules), ", "));
   found->second(o.pipeline(), 0);  // refuses chunks that it cannot have
 }
 
@@ -108,6 +92,12 @@ Schedules built_in_schedules() {
   Schedules all;
   for (auto& name : schedule_names()) all[name] = schedule_named(name);
   return all;
+}
+
+std::vector<std::string> names_of(const Schedules& schedules) {
+  std::vector<std::string> names;
+  for (auto& [name, schedule] : schedules) names.push_back(name);
+  return names;
 }
 
 optim::LossScaleOptions StepOptions::scaling() const {
@@ -144,7 +134,7 @@ void check_options(const TrainOptions& o, int64_t ranks,
               "out, or add --precision fp16.",
               s.loss_scale, s.dtype == bf16 ? "bf16" : "fp32");
   check_graph(o);
-  check_mesh(s.mesh, ranks, fits);
+  check_shape(s.mesh, int(ranks), fits);
   check_batch(s);
   check_recompute(s);
   check_schedule_name(s);

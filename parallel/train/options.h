@@ -1,6 +1,7 @@
 #pragma once
 #include <map>
 #include <string>
+#include <vector>
 
 #include "optim/adamw.h"
 #include "optim/loss_scaler.h"
@@ -22,6 +23,7 @@ enum class Recompute {
 using Schedules = std::map<std::string, Schedule>;
 /// Those of parallel/pipeline/schedule.h by name. A program adds its own.
 Schedules built_in_schedules();
+std::vector<std::string> names_of(const Schedules& schedules);
 
 inline optim::AdamWOptions adamw_defaults() {
   optim::AdamWOptions o;  // not by name: g++ 12 would warn of the rest in every user

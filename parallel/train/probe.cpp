@@ -11,10 +11,6 @@
 namespace triax::parallel {
 namespace {
 
-KernelWork operator-(const KernelWork& a, const KernelWork& b) {
-  return {a.products - b.products, a.bytes - b.bytes, a.kernels - b.kernels};
-}
-
 /// A micro-batch like `b` on the meta device, as a step gives it to layers: shapes without values.
 nn::Batch on_meta(nn::Batch b, DType dtype) {
   auto shape_of = [&](const Tensor& x) {
@@ -63,6 +59,10 @@ std::string list(nn::Module& model) {
 }
 
 }  // namespace
+
+KernelWork operator-(const KernelWork& a, const KernelWork& b) {
+  return {a.products - b.products, a.bytes - b.bytes, a.kernels - b.kernels};
+}
 
 double LayerFacts::cost(double flop_per_byte, double kernel_cost) const {
   return (forward.products + backward.products) / flop_per_byte + forward.bytes + backward.bytes +

@@ -15,6 +15,9 @@ namespace triax::parallel {
 /// again for the run.
 using Build = std::function<std::unique_ptr<nn::Sequence>(const TensorParallel& tp)>;
 
+/// Work between two looks at meta_work().
+KernelWork operator-(const KernelWork& end, const KernelWork& start);
+
 /// What one micro-batch means to a layer.
 struct LayerFacts {
   std::string name;

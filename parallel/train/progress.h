@@ -2,6 +2,7 @@
 #include <chrono>
 #include <string>
 
+#include "parallel/pipeline/pipeline.h"
 #include "parallel/train/metrics.h"
 
 namespace triax::parallel {
@@ -31,5 +32,10 @@ class Progress {
 
 /// `42s`, `3m07s`, `2h15m`.
 std::string duration(double seconds);
+
+/// What one rank of each pipeline stage asked of its groups since the start, per step (validations
+/// included), and the peak of each kind of tensor memory. Collective over `mesh.world()`; the text
+/// is whole on rank 0.
+std::string describe_ledger(const Mesh& mesh, const Pipeline& pipeline, int64_t steps);
 
 }  // namespace triax::parallel

@@ -1,5 +1,13 @@
 #include "parallel/train/run_directory.h"
 
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
 #include <sstream>
 
 #include "core/check.h"
@@ -8,6 +16,47 @@
 #include "parallel/train/train_settings.h"
 
 namespace triax::parallel {
+namespace {
+
+std::string holder() {
+  char host[256] = "?";
+  ::gethostname(host, sizeof host - 1);
+  return fmt::format("process {} on {} since {:%Y-%m-%d %H:%M:%S}", ::getpid(), host,
+                     fmt::localtime(std::time(nullptr)));
+}
+
+std::string read_all(int descriptor) {
+  char text[512] = "";
+  auto n = ::pread(descriptor, text, sizeof text - 1, 0);
+  return n > 0 ? std::string(text, size_t(n)) : "a job that is starting";
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::string& directory) {
+  std::string path = directory + "/lock";
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  check_input(descriptor_ >= 0, Exit::cannot_write, "run directory: cannot write {}: {}", path,
+              std::strerror(errno));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    std::string who = read_all(descriptor_);
+    ::close(descriptor_);
+    fail(Exit::config,
+         "run directory {} is in use by {}\n  Wait for it, stop it, or choose another --out. "
+         "Nothing was changed.",
+         directory, who);
+  }  // a file system without locks: nothing to hold, training goes on
+  std::string who = holder();
+  bool written = ::ftruncate(descriptor_, 0) == 0 &&
+                 ::pwrite(descriptor_, who.data(), who.size(), 0) == ssize_t(who.size());
+  if (written) return;
+  int error = errno;
+  ::close(descriptor_);
+  fail(Exit::cannot_write, "run directory: cannot write {}: {}", path, std::strerror(error));
+}
+
+RunLock::~RunLock() { ::close(descriptor_); }
+
 namespace {
 
 void replace_file(const std::string& path, const std::string& text) {
@@ -48,14 +97,12 @@ void RunDirectory::lock() {
 int64_t RunDirectory::open(Step& step) {
   on_first(ranks_, [&] {
     if (disk().is_directory(path())) lock();
-    return "";
   });
   int64_t number = contents_.options.resume.empty() ? 0 : resume(step);
   on_first(ranks_, [&] {
     refuse_newer_than(number);
     disk().make_directory(path());
     lock();
-    return "";
   });
   checkpoints_.remove_leftovers();
   return number;
@@ -66,7 +113,6 @@ void RunDirectory::write_configuration() {
     replace_file(path() + "/config.toml", contents_.task.config);
     for (auto& [name, text] : contents_.task.attachments)
       replace_file(path() + "/" + name + ".json", text);
-    return "";
   });
 }
 

@@ -1,116 +1,104 @@
 #include "parallel/train/train_settings.h"
 
+#include "core/check.h"
+
 namespace triax::parallel {
-namespace {
-
-constexpr auto say = OnResume::say, free = OnResume::free;
-
-}  // namespace
 
 Settings optimizer_settings(TrainOptions& o) {
-  SettingGroup group("Batch and optimizer");
+  SettingGroup group("Batch and optimizer", OnResume::say);
   StepOptions& s = o.step;
-  return group.add("steps", "N", "training steps", &o.steps, {.on_resume = say})
+  return group.add("steps", "N", "training steps", &o.steps)
       .add("micro-batch", "N", "samples in one micro-batch of one replica", &s.micro_batch,
-           {.range = {1, huge}, .on_resume = free})
+           {.range = {1, huge}, .on_resume = OnResume::free})
       .add("global-batch", "N",
            "samples in one step over all replicas; gradients are accumulated over global / (micro "
            "x dp) micro-batches",
-           &s.global_batch, {.range = {0, huge}, .shown = "micro-batch x dp", .derived = true})
-      .add("lr", "X", "learning rate after warm-up", &o.lr.peak, {.on_resume = say})
-      .add("min-lr", "X", "learning rate at the end of the cosine schedule", &o.lr.low,
-           {.on_resume = say})
-      .add("warmup", "N", "steps of linear learning-rate warm-up from 0", &o.lr.warmup,
-           {.range = {-1},
-            .shown = "100, or half of fewer than 200 steps",
-            .on_resume = say,
+           &s.global_batch,
+           {.range = {0, huge},
+            .shown = "micro-batch x dp",
+            .on_resume = OnResume::refuse,
             .derived = true})
-      .add("weight-decay", "X", "AdamW weight decay, of matrices only", &s.adamw.weight_decay,
-           {.on_resume = say})
-      .add("beta1", "X", "AdamW beta1", &s.adamw.beta1, {.range = {0, 1, true}, .on_resume = say})
-      .add("beta2", "X", "AdamW beta2", &s.adamw.beta2, {.range = {0, 1, true}, .on_resume = say})
-      .add("clip", "X", "gradient clipping: largest norm of the gradient; 0: none", &s.clip,
-           {.on_resume = say});
+      .add("lr", "X", "learning rate after warm-up", &o.lr.peak)
+      .add("min-lr", "X", "learning rate at the end of the cosine schedule", &o.lr.low)
+      .add("warmup", "N", "steps of linear learning-rate warm-up from 0", &o.lr.warmup,
+           {.range = {-1}, .shown = "100, or half of fewer than 200 steps", .derived = true})
+      .add("weight-decay", "X", "AdamW weight decay, of matrices only", &s.adamw.weight_decay)
+      .add("beta1", "X", "AdamW beta1", &s.adamw.beta1, {.range = {0, 1, true}})
+      .add("beta2", "X", "AdamW beta2", &s.adamw.beta2, {.range = {0, 1, true}})
+      .add("clip", "X", "gradient clipping: largest norm of the gradient; 0: none", &s.clip);
 }
 
 Settings mesh_settings(StepOptions& s) {
-  SettingGroup group("Mesh");
-  std::vector<std::string> names;
-  std::string list;
-  for (auto& [name, schedule] : s.schedules)
-    names.push_back(name), list += (list.empty() ? "" : ", ") + name;
+  SettingGroup group("Mesh", OnResume::free);
+  auto names = names_of(s.schedules);
   return group
       .add("dp", "N", "data-parallel replicas", &s.mesh.dp,
            {.range = {0, huge},
             .shown = "what pp and tp leave of the ranks started",
-            .on_resume = free,
             .derived = true})
-      .add("pp", "N", "pipeline stages", &s.mesh.pp, {.range = {1, huge}, .on_resume = free})
+      .add("pp", "N", "pipeline stages", &s.mesh.pp, {.range = {1, huge}})
       .add("tp", "N", "tensor-parallel ranks that split each layer", &s.mesh.tp,
-           {.range = {1, huge}, .on_resume = free})
+           {.range = {1, huge}})
       .add("sequence-parallel", "",
            "shard the rows outside of split layers over tp (sequence parallelism)",
-           &s.sequence_parallel, {.on_resume = free})
+           &s.sequence_parallel)
       .add("zero", "0|1|2|3",
            "ZeRO stage: what dp shards; 1 optimizer state, 2 gradients too, 3 weights too",
            choice(s.zero, {{"0", Zero::off},
                            {"1", Zero::optimizer},
                            {"2", Zero::gradients},
-                           {"3", Zero::parameters}}),
-           {.on_resume = free})
-      .add("schedule", "NAME", "pipeline schedule: " + list, &s.schedule,
-           {.choices = names, .on_resume = free})
+                           {"3", Zero::parameters}}))
+      .add("schedule", "NAME", fmt::format("pipeline schedule: {}", fmt::join(names, ", ")),
+           &s.schedule, {.choices = names})
       .add("chunks", "N", "model chunks on each stage, for the interleaved schedules", &s.chunks,
-           {.range = {0, huge}, .shown = "2 for them, else 1", .on_resume = free, .derived = true})
+           {.range = {0, huge}, .shown = "2 for them, else 1", .derived = true})
       .add("placement", "N,N,..", "blocks (or all layers) on each stage and chunk, in order",
-           &s.placement, {.shown = "balanced by cost", .on_resume = free, .derived = true});
+           &s.placement, {.shown = "balanced by cost", .derived = true});
 }
 
 Settings launch_settings(LaunchOptions& o) {
-  SettingGroup group("Ranks");
+  SettingGroup group("Ranks", OnResume::free);
   return group
       .add("comm", "auto|nccl|mpi|threads",
            "how ranks run and communicate: MPI processes, NCCL, or threads of this process; auto: "
            "nccl where every rank has a GPU of its own, else mpi under a launcher",
-           &o.comm, {.choices = {"auto", "nccl", "mpi", "threads"}, .on_resume = free})
+           &o.comm, {.choices = {"auto", "nccl", "mpi", "threads"}})
       .add("ranks", "N", "ranks to start as threads, with --comm threads", &o.ranks,
-           {.range = {0, 4096}, .shown = "1", .on_resume = free, .derived = true})
+           {.range = {0, 4096}, .shown = "1", .derived = true})
       .add("device", "cpu|cuda|cuda:N",
-           "device of all tensors; cuda: one GPU per rank of a host, in order", &o.device,
-           {.on_resume = free})
+           "device of all tensors; cuda: one GPU per rank of a host, in order", &o.device)
       .add("nondeterministic", "",
            "on GPUs: atomics and kernels chosen by timing; faster, but not bitwise reproducible",
-           &o.nondeterministic, {.on_resume = free});
+           &o.nondeterministic);
 }
 
 Settings run_settings(TrainOptions& o) {
-  SettingGroup group("Run");
+  SettingGroup group("Run", OnResume::free);
   StepOptions& s = o.step;
   return group
       .add("config", "FILE", "TOML file whose keys are these flags; flags win over it", &o.config,
-           {.shown = "none", .on_resume = free, .saved = false, .key = false})
+           {.shown = "none", .saved = false, .key = false})
       .add("out", "DIR", "run directory: configuration, metrics, checkpoints", &o.out,
-           {.shown = "runs/<date>-<name>", .on_resume = free, .derived = true, .saved = false})
+           {.shown = "runs/<date>-<name>", .derived = true, .saved = false})
       .add("metrics", "FILE", "one JSON object per step", &o.metrics,
-           {.shown = "OUT/metrics.jsonl", .on_resume = free, .derived = true, .saved = false})
-      .add("ledger", "", "print communication volume and memory by kind at the end", &o.ledger,
-           {.on_resume = free})
-      .add("val-every", "N", "steps between validations; 0: only at the end", &o.val_every,
-           {.on_resume = free})
+           {.shown = "OUT/metrics.jsonl", .derived = true, .saved = false})
+      .add("ledger", "", "print communication volume and memory by kind at the end", &o.ledger)
+      .add("val-every", "N", "steps between validations; 0: only at the end", &o.val_every)
       .add("workers", "N", "threads per rank that load batches ahead of the step; 0: none",
-           &o.workers, {.range = {0, 64}, .on_resume = free})
-      .add("seed", "N", "of weights, dropout and the order of samples", &s.seed)
-      .add("graph", "", "capture the step as a CUDA graph and replay it", &s.graph,
-           {.on_resume = free})
+           &o.workers, {.range = {0, 64}})
+      .add("seed", "N", "of weights, dropout and the order of samples", &s.seed,
+           {.on_resume = OnResume::refuse})
+      .add("graph", "", "capture the step as a CUDA graph and replay it", &s.graph)
       .add("precision", "fp32|bf16|fp16",
            "of weights and activations; gradients, reductions and optimizer state stay fp32",
-           choice(s.dtype, {{"fp32", f32}, {"bf16", bf16}, {"fp16", f16}}))
+           choice(s.dtype, {{"fp32", f32}, {"bf16", bf16}, {"fp16", f16}}),
+           {.on_resume = OnResume::refuse})
       .add("loss-scale", "X", "fp16 loss scale; 0: dynamic", &s.loss_scale,
-           {.range = {0, 1e14}, .on_resume = say});
+           {.range = {0, 1e14}, .on_resume = OnResume::say});
 }
 
 Settings memory_settings(StepOptions& s) {
-  SettingGroup group("Memory");
+  SettingGroup group("Memory", OnResume::free);
   return group
       .add("recompute", "NAME",
            "activation recomputation: off, selective (attention and activation function), block "
@@ -119,33 +107,27 @@ Settings memory_settings(StepOptions& s) {
            choice(s.recompute, {{"off", Recompute::off},
                                 {"selective", Recompute::selective},
                                 {"block", Recompute::block},
-                                {"block-split", Recompute::block_split}}),
-           {.on_resume = free})
+                                {"block-split", Recompute::block_split}}))
       .add("offload", "off|optimizer|DIR",
            "where optimizer state is kept between steps: with the weights, in host memory, or in "
            "files in DIR that are removed when the run ends; results are the same",
-           &s.offload, {.on_resume = free});
+           &s.offload);
 }
 
 Settings checkpoint_settings(TrainOptions& o) {
-  SettingGroup group("Checkpoints");
+  SettingGroup group("Checkpoints", OnResume::free);
   return group
-      .add("save-every", "N", "steps between checkpoints; 0: only at the end", &o.save_every,
-           {.on_resume = free})
-      .add("keep", "N", "checkpoints to keep", &o.keep, {.range = {1, huge}, .on_resume = free})
+      .add("save-every", "N", "steps between checkpoints; 0: only at the end", &o.save_every)
+      .add("keep", "N", "checkpoints to keep", &o.keep, {.range = {1, huge}})
       .add("resume", "auto|last-good|PATH",
            "continue from the newest checkpoint of the run directory (auto: if there is one), from "
            "the newest undamaged one, or from the given one",
-           &o.resume,
-           {.shown = "start afresh", .on_resume = free, .derived = true, .saved = false});
+           &o.resume, {.shown = "start afresh", .derived = true, .saved = false});
 }
 
 Settings train_settings(TrainOptions& o) {
-  Settings all;
-  for (Settings some : {optimizer_settings(o), mesh_settings(o.step), launch_settings(o.launch),
-                        run_settings(o), memory_settings(o.step), checkpoint_settings(o)})
-    all.insert(all.end(), some.begin(), some.end());
-  return all;
+  return joined({optimizer_settings(o), mesh_settings(o.step), launch_settings(o.launch),
+                 run_settings(o), memory_settings(o.step), checkpoint_settings(o)});
 }
 
 std::map<std::string, std::string> values_of(const Settings& settings) {

@@ -7,7 +7,7 @@
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/agreement.h"
-#include "parallel/train/ledger.h"
+#include "parallel/train/progress.h"
 #include "parallel/train/train_settings.h"
 
 namespace triax::parallel {
@@ -35,9 +35,7 @@ std::vector<StepRecord> records_of(const std::vector<StepResult>& results) {
 }
 
 Settings settings_of(TrainOptions& o, const Task& task) {
-  Settings all = train_settings(o);
-  all.insert(all.end(), task.settings.begin(), task.settings.end());
-  return all;
+  return joined({train_settings(o), task.settings});
 }
 
 }  // namespace
@@ -95,7 +93,6 @@ void Trainer::open_metrics() {
   Owner owner = options_.metrics == own ? Owner::this_run : Owner::unknown;
   on_first(world_.host(), [&] {
     metrics_.emplace(Metrics::Place{options_.metrics, task_.unit, owner}, done_);
-    return "";
   });
 }
 

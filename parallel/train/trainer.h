@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "parallel/comm/launch/world.h"
-#include "parallel/train/loader.h"
+#include "parallel/train/feed.h"
 #include "parallel/train/metrics.h"
 #include "parallel/train/progress.h"
 #include "parallel/train/run_directory.h"

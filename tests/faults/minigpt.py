@@ -29,7 +29,7 @@ FAULTS = [
     Fault("step_weighed_by_this_replica_alone", FEED,
           [("i < place_.global_batch; ++i)\n    sum +=", "i < place_.global_batch / place_.replicas; ++i)\n    sum +=")],
           [Run("--mesh 2x1x1", "step 1: loss", "a factor of 2: summed once too often")]),
-    Fault("loader_repeats_the_first_micro_batch", "parallel/train/loader.cpp",
+    Fault("loader_repeats_the_first_micro_batch", "parallel/train/feed.cpp",
           [("feed_.at(number / micros, number % micros)", "feed_.at(number / micros, 0)")],
           [Run("--mesh 2x1x1 --workers 2", "step 1: activation of embedding")]),
 

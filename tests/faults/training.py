@@ -84,7 +84,7 @@ UNSEEN = [
            [("task.held_out ? task.held_out->identity()", 'task.held_out ? "some"')],
            "parity does not resume",
            EVERYWHERE, RUN_TEST, "other_data"),
-    Unseen("run_directory_not_locked", "parallel/train/run_lock.cpp",
+    Unseen("run_directory_not_locked", "parallel/train/run_directory.cpp",
            [("::flock(descriptor_, LOCK_EX | LOCK_NB)", "::flock(descriptor_, LOCK_UN)")],
            "parity has no run directory",
            EVERYWHERE, RUN_TEST, "two_starts"),

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "core/check.h"
-#include "parallel/comm/gpu/host_staged.h"
+#include "parallel/comm/gpu/device_comm.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "tests/gpu_on_cpu/gate.h"
 #include "tests/parallel/collective_cases.h"

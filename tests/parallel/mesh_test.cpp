@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "parallel/comm/failure.h"
 #include "parallel/comm/launch/world.h"
-#include "parallel/comm/launcher.h"
+#include "parallel/comm/process.h"
 #include "tests/support/expect_error.h"
 
 namespace triax::parallel {
@@ -51,7 +50,8 @@ TEST(Mesh, RefusesAnotherNumberOfRanks) {
   EXPECT_EQ(test::error_of([] { check_shape({.dp = 2, .pp = 2, .tp = 3}, 8); }, Exit::config),
             "mesh: dp 2 * pp 2 * tp 3 = 12 does not equal the 8 ranks started\n"
             "  With 8 ranks try: --dp 2 --pp 2 --tp 2, or --dp 4 --pp 2 --tp 1, or "
-            "--dp 2 --pp 4 --tp 1");
+            "--dp 2 --pp 4 --tp 1\n"
+            "  For this mesh: mpirun -np 12 with the same command, or --comm threads --ranks 12");
   EXPECT_THROW(check_shape({.dp = 0, .pp = 2, .tp = 2}, 4), Error);
   EXPECT_THROW(check_shape({.dp = 65536, .pp = 65536, .tp = 1}, 4), Error);
   EXPECT_NO_THROW(check_shape({.dp = 2, .pp = 2, .tp = 2}, 8));

@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <thread>
 
-#include "parallel/comm/deadline.h"
 #include "parallel/comm/threads/thread_comm.h"
+#include "parallel/comm/wait.h"
 #include "tests/support/expect_error.h"
 
 namespace triax::parallel {

@@ -26,7 +26,7 @@ TEST(Together, AGroupOfOneKeepsItsTexts) {
   auto alone = single_rank();
   EXPECT_EQ(broadcast_text(*alone, "text"), "text");
   EXPECT_EQ(gather_text(*alone, ""), std::vector<std::string>{""});
-  EXPECT_EQ(on_first(*alone, [] { return "done"; }), "done");
+  EXPECT_EQ(text_of_first(*alone, [] { return "done"; }), "done");
 }
 
 TEST(Together, AnErrorOfOneRankReachesAll) {

@@ -1,11 +1,9 @@
-#include "parallel/comm/gpu/host_staged.h"
-
 #include <deque>
 
 #include "core/backend.h"
 #include "core/check.h"
 #include "parallel/comm/gpu/device_comm.h"
-#include "parallel/comm/progress.h"
+#include "parallel/comm/work.h"
 
 namespace triax::parallel {
 namespace {
@@ -27,9 +25,9 @@ class StagingQueue final : public Engine {
  public:
   StagingQueue(Device device, std::shared_ptr<Fault> fault, StartOnHost start)
       : backend_(backend(device)), fault_(std::move(fault)), start_(std::move(start)) {
-    Progress::of_this_thread().add(*this);
+    Engines::of_this_thread().add(*this);
   }
-  ~StagingQueue() override { Progress::of_this_thread().remove(*this); }
+  ~StagingQueue() override { Engines::of_this_thread().remove(*this); }
 
   std::shared_ptr<Staged> add(Transfer t) {
     auto s = std::make_shared<Staged>(Staged{.gpu = std::move(t)});
@@ -122,14 +120,14 @@ class StagedOperation final : public Operation {
       : queue_(std::move(queue)), staged_(std::move(staged)), fault_(std::move(fault)) {}
 
   bool advance() override {
-    Progress::of_this_thread().poll();
+    Engines::of_this_thread().poll();
     if (staged_->error) std::rethrow_exception(staged_->error);
     if (!staged_->started || !staged_->work.done()) return false;
     queue_->bring_back(*staged_);
     return true;
   }
   void wait() override {
-    Progress::of_this_thread().settle();
+    Engines::of_this_thread().settle();
     if (staged_->error) std::rethrow_exception(staged_->error);
     staged_->work.wait();
     queue_->bring_back(*staged_);

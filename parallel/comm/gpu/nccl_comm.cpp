@@ -9,10 +9,9 @@
 #include "core/backend.h"
 #include "core/check.h"
 #include "core/cuda/status.h"
-#include "parallel/comm/failure.h"
 #include "parallel/comm/gpu/device_comm.h"
 #include "parallel/comm/gpu/nccl_watchdog.h"
-#include "parallel/comm/launcher.h"
+#include "parallel/comm/process.h"
 
 namespace triax::parallel {
 namespace {

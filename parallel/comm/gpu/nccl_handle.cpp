@@ -4,8 +4,7 @@
 
 #include "core/check.h"
 #include "core/cuda/status.h"
-#include "parallel/comm/backoff.h"
-#include "parallel/comm/deadline.h"
+#include "parallel/comm/wait.h"
 
 namespace triax::parallel {
 namespace {

@@ -35,16 +35,8 @@ Error failed(const Error& why, const Group& group, const Call& call) {
 }  // namespace
 
 NcclWatchdog::NcclWatchdog(int device, std::function<void(const Error&)> lost)
-    : lost_(std::move(lost)), thread_([this, device] { run(device); }) {}
-
-NcclWatchdog::~NcclWatchdog() {
-  {
-    std::lock_guard guard(mutex_);
-    over_ = true;
-  }
-  changed_.notify_one();
-  thread_.join();
-}
+    : lost_(std::move(lost)),
+      thread_([this, device](const std::stop_token& over) { run(device, over); }) {}
 
 void NcclWatchdog::add(std::weak_ptr<NcclHandle> comm) {
   std::lock_guard guard(mutex_);
@@ -69,13 +61,13 @@ void NcclWatchdog::check() const {
   throw Error(*error_);
 }
 
-void NcclWatchdog::run(int device) {
+void NcclWatchdog::run(int device, const std::stop_token& over) {
   std::unique_lock lock(mutex_);
   try {
     cuda::require(cudaSetDevice(device), "cudaSetDevice");
-    while (!over_ && !ended_) {
-      if (queues_.empty()) changed_.wait(lock, [&] { return over_ || !queues_.empty(); });
-      else changed_.wait_for(lock, between_looks, [&] { return over_; });
+    while (!over.stop_requested() && !ended_) {
+      if (queues_.empty()) changed_.wait(lock, over, [&] { return !queues_.empty(); });
+      else changed_.wait_for(lock, over, between_looks, [] { return false; });
       for (auto& queue : queues_) retire(queue);
       std::erase_if(queues_, [](auto& queue) { return queue.empty(); });
     }

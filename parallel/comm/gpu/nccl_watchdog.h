@@ -7,7 +7,7 @@
 
 #include "parallel/comm/call.h"
 #include "parallel/comm/gpu/nccl_handle.h"
-#include "parallel/comm/wait_clock.h"
+#include "parallel/comm/wait.h"
 
 // What one rank has in flight over NCCL. Not for users; see nccl_comm.h.
 namespace triax::parallel {
@@ -20,9 +20,6 @@ class NcclWatchdog {
  public:
   /// `device`: the GPU of the transfers. `lost` as NcclOptions has it.
   NcclWatchdog(int device, std::function<void(const Error&)> lost);
-  ~NcclWatchdog();
-  NcclWatchdog(const NcclWatchdog&) = delete;
-  NcclWatchdog& operator=(const NcclWatchdog&) = delete;
 
   /// To be aborted with the others.
   void add(std::weak_ptr<NcclHandle> comm);
@@ -40,7 +37,7 @@ class NcclWatchdog {
     std::shared_ptr<cuda::Event> done;
     double since;  // on the clock
   };
-  void run(int device);
+  void run(int device, const std::stop_token& over);
   void look(InFlight& f);
   void retire(std::deque<InFlight>& queue);
   void end(const Error& error, std::unique_lock<std::mutex>& lock);
@@ -48,13 +45,12 @@ class NcclWatchdog {
   std::function<void(const Error&)> lost_;
   mutable std::mutex mutex_;
   WaitClock clock_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::vector<std::deque<InFlight>> queues_;  // one for each communicator with something in flight
   std::vector<std::weak_ptr<NcclHandle>> comms_;
   std::unique_ptr<Error> error_;
   std::atomic<bool> ended_ = false;
-  bool over_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace triax::parallel

@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <vector>
 
-#include "parallel/comm/deadline.h"
 #include "parallel/comm/gpu/nccl_comm.h"
 #include "parallel/comm/launch/world.h"
-#include "parallel/comm/launcher.h"
+#include "parallel/comm/process.h"
 #include "parallel/comm/processes/mpi_comm.h"
+#include "parallel/comm/wait.h"
 
 namespace triax::parallel {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "parallel/comm/gpu/nccl_comm.h"
 #include "parallel/comm/launch/session.h"
-#include "parallel/comm/launcher.h"
+#include "parallel/comm/process.h"
 
 namespace triax::parallel {
 

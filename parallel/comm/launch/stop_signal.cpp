@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "parallel/comm/launcher.h"
+#include "parallel/comm/process.h"
 
 namespace triax::parallel {
 namespace {

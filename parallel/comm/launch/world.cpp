@@ -1,14 +1,20 @@
+#include "parallel/comm/launch/world.h"
+
 #include <algorithm>
+#include <charconv>
+#include <csignal>
 #include <exception>
+#include <stdexcept>
+#include <string_view>
 
 #include "core/backend.h"
 #include "core/check.h"
+#include "core/files.h"
 #include "core/gpus.h"
-#include "parallel/comm/cores.h"
 #include "parallel/comm/gpu/device_comm.h"
-#include "parallel/comm/gpu/host_staged.h"
 #include "parallel/comm/gpu/nccl_comm.h"
 #include "parallel/comm/launch/session.h"
+#include "parallel/comm/process.h"
 
 // A World, whatever started its ranks.
 
@@ -69,6 +75,42 @@ void run_worlds(int ranks, const std::function<void(World&)>& rank, WorldOptions
                      world.host().check_usable();
                    },
                    {.time_limit = options.time_limit});
+}
+
+Device device_named(const std::string& text) {
+  if (text == "cpu") return cpu;
+  if (text == "cuda") return {Device::Kind::cuda, WorldOptions::own_gpu};
+  std::string_view digits = text;
+  if (int index = -1; digits.starts_with("cuda:")) {
+    digits.remove_prefix(5);
+    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    if (error == std::errc() && end == digits.data() + digits.size() && index >= 0)
+      return {Device::Kind::cuda, index};
+  }
+  fail(Exit::config, "device `{}`\n  Valid: cpu, cuda, and cuda:N for GPU N, from 0.",
+       printable(text));
+}
+
+int run_main(int argc, char** argv, const std::function<int(int, char**)>& body) {
+  // A write beyond `ulimit -f` then fails with EFBIG, which can be reported.
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::unique_ptr<Session> session;
+  auto failed = [&](const std::exception& e) {
+    int rank = session ? session->rank() : announced_by_launcher().rank;
+    // Before ranks know each other only a configuration is wrong for all of them.
+    bool all_alike = !session && exit_code(e) == int(Exit::config);
+    if (!all_alike || rank == 0 || every_rank_may_speak()) report_failure(e, rank);
+    if (session && session->size() > 1) session->abort(exit_code(e));
+    return exit_code(e);
+  };
+  try {
+    session = std::make_unique<Session>(argc, argv);
+    return body(argc, argv);
+  } catch (const std::exception& e) {
+    return failed(e);
+  } catch (...) {
+    return failed(std::runtime_error("an exception that is no std::exception"));
+  }
 }
 
 }  // namespace triax::parallel

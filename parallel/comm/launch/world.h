@@ -1,7 +1,9 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <string>
 
+#include "core/device.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/threads/thread_comm.h"
 
@@ -66,5 +68,9 @@ void run_worlds(int ranks, const std::function<void(World& world)>& rank,
 /// its exit code (Error::code; 71 out of memory; 70 others) and one report, last on stderr, from
 /// the rank that failed first; all other ranks are ended and stay silent.
 int run_main(int argc, char** argv, const std::function<int(int argc, char** argv)>& body);
+
+/// `cpu`, `cuda:N`, or `cuda`, which is a GPU of each rank's own (WorldOptions::own_gpu). Throws
+/// Error 78 for another text.
+Device device_named(const std::string& text);
 
 }  // namespace triax::parallel

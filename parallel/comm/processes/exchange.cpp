@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "core/check.h"
-#include "parallel/comm/disagree.h"
-#include "parallel/comm/processes/packed_call.h"
-#include "parallel/comm/reduce.h"
+#include "parallel/comm/group.h"
+#include "parallel/comm/movement.h"
+#include "parallel/comm/processes/operation_queue.h"
 
 namespace triax::parallel {
 namespace {
@@ -30,7 +30,7 @@ class Requests {
     if (p.bytes) open_.push_back({p2p_.receive(p.data, p.bytes, from, tag), from});
   }
   bool finished() {
-    std::erase_if(open_, [&](const Open& o) { return p2p_.finished(o.request); });
+    std::erase_if(open_, [](const Open& o) { return o.over(); });
     return open_.empty();
   }
   std::vector<int> peers() const {
@@ -43,7 +43,7 @@ class Requests {
 
  private:
   struct Open {
-    PointToPoint::Request request;
+    PointToPoint::Request over;
     int peer;
   };
   PointToPoint& p2p_;
@@ -166,20 +166,14 @@ class Exchange final : public QueuedOperation {
       return Part{x + size_t(slice_of) * mine_bytes_ + begin_, bytes_};
     };
     bool in_slices = call().kind == Call::scatter, whole = call().kind == Call::broadcast;
+    bool gathers = call().kind == Call::gather;
+    auto takes = [&](int r) { return root < 0 || (r == root) == gathers; };
+    auto brings = [&](int r) { return root < 0 || (r == root) != gathers; };
     for (int r = 0; r < n_; ++r) {
-      bool takes = root < 0 || (call().kind == Call::gather ? r == root : r != root);
-      bool brings = root < 0 || (call().kind == Call::gather ? r != root : r == root);
-      bool i_take = root < 0 || (call().kind == Call::gather ? me_ == root : me_ != root);
-      bool i_bring = root < 0 || (call().kind == Call::gather ? me_ != root : me_ == root);
-      if (r == me_) copy_own(piece, in_slices, whole);
-      else {
-        if (i_bring && takes) data_.send(piece(from(), in_slices ? r : 0), r, tag_);
-        if (i_take && brings) data_.receive(piece(to(), in_slices || whole ? 0 : r), r, tag_);
-      }
+      if (r == me_) continue;
+      if (brings(me_) && takes(r)) data_.send(piece(from(), in_slices ? r : 0), r, tag_);
+      if (takes(me_) && brings(r)) data_.receive(piece(to(), in_slices || whole ? 0 : r), r, tag_);
     }
-  }
-
-  template <class Piece> void copy_own(const Piece& piece, bool in_slices, bool whole) {
     if (whole || !from() || !to()) return;
     Part x = piece(from(), in_slices ? me_ : 0), y = piece(to(), in_slices ? 0 : me_);
     if (x.data != y.data) std::memcpy(y.data, x.data, x.bytes);

@@ -1,9 +1,22 @@
 #pragma once
+#include <cstddef>
+#include <functional>
+
 #include "parallel/comm/processes/operation_queue.h"
-#include "parallel/comm/processes/point_to_point.h"
 
 // Operations among processes that share no memory. No MPI here.
 namespace triax::parallel {
+
+/// Bytes between two processes of a group, without blocking. Messages of one sender and tag arrive
+/// in the order sent; the receiver knows the size, a longer message is an error.
+class PointToPoint {
+ public:
+  virtual ~PointToPoint();
+  /// Of a transfer that has begun: asks whether it is over. Throws Error 72 if it failed.
+  using Request = std::function<bool()>;
+  virtual Request send(const void* data, size_t bytes, int to, int tag) = 0;
+  virtual Request receive(void* data, size_t bytes, int from, int tag) = 0;
+};
 
 /// A collective in which every rank sums its slice of what all ranks send it, in rank order, and
 /// sends the sum to all: the same bits as any other transport, in all dtypes. Sent in chunks.

@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 
 #include "core/check.h"
-#include "parallel/comm/cores.h"
-#include "parallel/comm/deadline.h"
+#include "parallel/comm/process.h"
 #include "parallel/comm/processes/exchange.h"
 #include "parallel/comm/processes/window.h"
+#include "parallel/comm/wait.h"
 
 namespace triax::parallel {
 namespace {
@@ -32,53 +31,38 @@ bool environment_says(const char* variable, const char* value) {
 
 class MpiPointToPoint final : public PointToPoint {
  public:
-  MpiPointToPoint(MPI_Comm comm, bool synchronous) : comm_(comm), synchronous_(synchronous) {}
+  explicit MpiPointToPoint(MPI_Comm comm) : comm_(comm) {}
 
   Request send(const void* data, size_t bytes, int to, int tag) override {
-    Request t = open();
     auto post = synchronous_ ? MPI_Issend : MPI_Isend;
-    for (size_t at = 0; at < bytes; at += limit)
-      check_mpi(post(static_cast<const char*>(data) + at, int(std::min(limit, bytes - at)),
-                     MPI_BYTE, to, tag, comm_, &requests_[size_t(t)].emplace_back()),
-                "send");
-    return t;
+    return in_parts(bytes, "send", [&](size_t at, int count, MPI_Request* request) {
+      return post(static_cast<const char*>(data) + at, count, MPI_BYTE, to, tag, comm_, request);
+    });
   }
 
   Request receive(void* data, size_t bytes, int from, int tag) override {
-    Request t = open();
-    for (size_t at = 0; at < bytes; at += limit)
-      check_mpi(MPI_Irecv(static_cast<char*>(data) + at, int(std::min(limit, bytes - at)), MPI_BYTE,
-                          from, tag, comm_, &requests_[size_t(t)].emplace_back()),
-                "receive");
-    return t;
-  }
-
-  bool finished(Request t) override {
-    auto& r = requests_[size_t(t)];
-    int all = 0;
-    check_mpi(MPI_Testall(int(r.size()), r.data(), &all, MPI_STATUSES_IGNORE), "transfer");
-    if (!all) return false;
-    r.clear();
-    closed_.push_back(t);
-    return true;
+    return in_parts(bytes, "receive", [&](size_t at, int count, MPI_Request* request) {
+      return MPI_Irecv(static_cast<char*>(data) + at, count, MPI_BYTE, from, tag, comm_, request);
+    });
   }
 
  private:
-  static constexpr size_t limit = size_t{1} << 30;  // MPI counts in int
-  Request open() {
-    if (closed_.empty()) {
-      requests_.emplace_back();
-      return Request(requests_.size() - 1);
-    }
-    Request t = closed_.back();
-    closed_.pop_back();
-    return t;
+  /// MPI counts in int.
+  template <class Post> static Request in_parts(size_t bytes, const char* what, Post post) {
+    constexpr size_t limit = size_t{1} << 30;
+    std::vector<MPI_Request> parts;
+    for (size_t at = 0; at < bytes; at += limit)
+      check_mpi(post(at, int(std::min(limit, bytes - at)), &parts.emplace_back()), what);
+    return [parts = std::move(parts)]() mutable {
+      int all = 0;
+      check_mpi(MPI_Testall(int(parts.size()), parts.data(), &all, MPI_STATUSES_IGNORE),
+                "transfer");
+      return all != 0;
+    };
   }
 
   MPI_Comm comm_;
-  bool synchronous_;
-  std::vector<std::vector<MPI_Request>> requests_;
-  std::vector<Request> closed_;
+  bool synchronous_ = environment_says("TRIAX_SYNCHRONOUS_SENDS", "on");
 };
 
 /// What MPI holds for a world. Communicators and the window can only be freed by all ranks
@@ -108,7 +92,8 @@ void open_window(Resources& r) {
   int n = 0, mine = 0;
   MPI_Comm_size(r.host, &n);
   MPI_Comm_rank(r.host, &mine);
-  int64_t bytes = n > 1 && n <= WindowControl::max_ranks && r.options.window ? segment_bytes(n) : 0;
+  bool wanted = n > 1 && n <= WindowControl::max_ranks && !environment_says("TRIAX_WINDOW", "off");
+  int64_t bytes = wanted ? segment_bytes(n) : 0;
   MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_INT64_T, MPI_MIN, r.host);
   if (bytes < least) return;
   MPI_Info info;
@@ -141,7 +126,7 @@ class MpiComm final : public Communicator {
         resources_(std::move(resources)),
         comm_(comm),
         queue_(std::make_shared<OperationQueue>(group(), fault(), resources_->options.crowded)),
-        p2p_(std::make_shared<MpiPointToPoint>(comm, resources_->options.synchronous_sends)) {
+        p2p_(std::make_shared<MpiPointToPoint>(comm)) {
     open_window_group();
     queue_->keep(p2p_);
     queue_->keep(window_);
@@ -208,11 +193,6 @@ class MpiComm final : public Communicator {
 
 }  // namespace
 
-bool MpiOptions::default_window() { return !environment_says("TRIAX_WINDOW", "off"); }
-bool MpiOptions::default_synchronous_sends() {
-  return environment_says("TRIAX_SYNCHRONOUS_SENDS", "on");
-}
-
 std::unique_ptr<Communicator> mpi_world(MpiOptions options) {
   Deadline deadline("start of the world", Deadline::of_start());
   auto r = std::make_shared<Resources>();
@@ -225,20 +205,16 @@ std::unique_ptr<Communicator> mpi_world(MpiOptions options) {
             "MPI_Comm_split_type");
   MPI_Comm_set_errhandler(r->host, MPI_ERRORS_RETURN);
 
-  Group g{.name = "world", .time_limit = options.time_limit};
-  int size = 0, on_host = 0;
-  MPI_Comm_rank(world, &g.rank);
+  int rank = 0, size = 0, on_host = 0;
+  MPI_Comm_rank(world, &rank);
   MPI_Comm_size(world, &size);
   MPI_Comm_size(r->host, &on_host);
-  g.members.resize(size_t(size));
-  std::iota(g.members.begin(), g.members.end(), 0);
-
   std::vector<int> ranks_here(static_cast<size_t>(on_host));
-  MPI_Allgather(&g.rank, 1, MPI_INT, ranks_here.data(), 1, MPI_INT, r->host);
+  MPI_Allgather(&rank, 1, MPI_INT, ranks_here.data(), 1, MPI_INT, r->host);
   r->host_rank.assign(size_t(size), -1);
   for (int p = 0; p < on_host; ++p) r->host_rank[size_t(ranks_here[size_t(p)])] = p;
   open_window(*r);
-  return std::make_unique<MpiComm>(r, world, std::move(g));
+  return std::make_unique<MpiComm>(r, world, Group::world(size, rank, options.time_limit));
 }
 
 void close_mpi_world(std::unique_ptr<Communicator> world) {

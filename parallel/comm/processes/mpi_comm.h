@@ -5,14 +5,8 @@ namespace triax::parallel {
 
 struct MpiOptions {
   double time_limit = Group::default_time_limit();  ///< seconds
-  /// Use shared memory within a host. The environment variable TRIAX_WINDOW=off turns it off.
-  bool window = default_window();
-  /// Sends finish only when received. For tests; also TRIAX_SYNCHRONOUS_SENDS=on.
-  bool synchronous_sends = default_synchronous_sends();
   /// More ranks and threads than cores: waiting ranks let others run at once.
   bool crowded = false;
-  static bool default_window();
-  static bool default_synchronous_sends();
 };
 
 /// All processes that MPI started. MPI must be initialised, and `close_mpi_world` be called before
@@ -21,7 +15,8 @@ struct MpiOptions {
 /// Ranks of one host move tensors through shared memory: those from `allocator()` in place, by
 /// whichever rank waits first; others through small buffers. Between hosts, and where shared memory
 /// cannot be had, they exchange slices over MPI. Every wait of a rank advances all it has in
-/// flight.
+/// flight. For tests the environment variable TRIAX_WINDOW=off turns shared memory off, and with
+/// TRIAX_SYNCHRONOUS_SENDS=on sends finish only when received.
 std::unique_ptr<Communicator> mpi_world(MpiOptions options = {});
 
 /// Collective. Frees what MPI holds for `world` and all that was split from it. Their shared

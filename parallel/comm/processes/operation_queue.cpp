@@ -1,8 +1,8 @@
 #include "parallel/comm/processes/operation_queue.h"
 
 #include "core/check.h"
-#include "parallel/comm/backoff.h"
-#include "parallel/comm/disagree.h"
+#include "parallel/comm/group.h"
+#include "parallel/comm/wait.h"
 
 namespace triax::parallel {
 
@@ -10,7 +10,7 @@ QueuedOperation::QueuedOperation(std::shared_ptr<OperationQueue> queue, Transfer
     : queue_(std::move(queue)), transfer_(std::move(t)) {}
 
 bool QueuedOperation::advance() {
-  if (!finished_) Progress::of_this_thread().poll();
+  if (!finished_) Engines::of_this_thread().poll();
   if (error_) std::rethrow_exception(error_);
   if (!finished_ && queue_->error()) std::rethrow_exception(queue_->error());
   if (!finished_) return false;
@@ -31,7 +31,7 @@ void QueuedOperation::wait() {
 void QueuedOperation::abandon(std::exception_ptr error) noexcept { queue_->spoil(error); }
 
 OperationQueue::~OperationQueue() {
-  if (registered_) Progress::of_this_thread().remove(*this);
+  if (registered_) Engines::of_this_thread().remove(*this);
 }
 
 Work OperationQueue::add_collective(std::shared_ptr<QueuedOperation> p) {
@@ -45,7 +45,7 @@ Work OperationQueue::add_message(std::shared_ptr<QueuedOperation> p) {
 }
 
 Work OperationQueue::started(const std::shared_ptr<QueuedOperation>& p) {
-  if (!std::exchange(registered_, true)) Progress::of_this_thread().add(*this);
+  if (!std::exchange(registered_, true)) Engines::of_this_thread().add(*this);
   advance();
   return Work(p);
 }

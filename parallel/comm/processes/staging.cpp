@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "parallel/comm/reduce.h"
+#include "parallel/comm/movement.h"
 
 namespace triax::parallel {
 namespace {
@@ -51,42 +51,22 @@ void Staging::reduce_slice(int64_t round, const std::vector<std::byte*>& buffers
 
 void Staging::take(int64_t round, const std::vector<std::byte*>& buffers, std::byte* to) const {
   Part p = part(round);
-  const std::byte* root = call_.peer >= 0 ? buffers[size_t(call_.peer)] : nullptr;
-  auto sum = [&](size_t at) {
-    std::vector<const std::byte*> from;
-    for (auto* b : buffers) from.push_back(b + at);
-    std::byte* y = to + p.begin;
-    reduce(call_.op, call_.dtype, from, {&y, 1}, int64_t(p.bytes / size_));
-  };
-  switch (call_.kind) {
-    case Call::all_reduce:
-      if (!reduces_first_) return sum(0);
-      for (int r = 0; r < ranks_; ++r) {
-        Part s = slice(p, r);
-        std::memcpy(to + p.begin + s.begin, buffers[size_t(r)] + s.begin, s.bytes);
-      }
-      return;
-    case Call::reduce:
-      return sum(0);
-    case Call::reduce_scatter:
-      return sum(size_t(rank_) * p.bytes);
-    case Call::all_gather:
-    case Call::split:
-    case Call::gather:
-      for (size_t r = 0; r < buffers.size(); ++r)
-        std::memcpy(to + r * mine_bytes_ + p.begin, buffers[r], p.bytes);
-      return;
-    case Call::broadcast:
-      std::memcpy(to + p.begin, root, p.bytes);
-      return;
-    case Call::scatter:
-      std::memcpy(to + p.begin, root + size_t(rank_) * p.bytes, p.bytes);
-      return;
-    case Call::barrier:
-    case Call::send:
-    case Call::recv:
-      return;
+  bool joins =
+      call_.kind == Call::all_gather || call_.kind == Call::split || call_.kind == Call::gather;
+  if (joins || reduces_first_) {  // of each rank what it has, or has summed, for all
+    for (int r = 0; r < ranks_; ++r) {
+      Part s = joins ? Part{0, p.bytes} : slice(p, r);
+      size_t first = joins ? size_t(r) * mine_bytes_ : 0;
+      std::memcpy(to + first + p.begin + s.begin, buffers[size_t(r)] + s.begin, s.bytes);
+    }
+    return;
   }
+  // The buffers are the tensors of a smaller call, of which this rank takes its own result alone.
+  Call small = call_;
+  small.numel = int64_t(p.bytes / size_);
+  Buffers all{{buffers.begin(), buffers.end()}, std::vector<std::byte*>(buffers.size())};
+  all.to[size_t(rank_)] = to + p.begin;
+  move(small, all, 0, elements(small, ranks_));
 }
 
 }  // namespace triax::parallel

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "parallel/comm/disagree.h"
+#include "parallel/comm/group.h"
 #include "parallel/comm/movement.h"
 #include "parallel/comm/processes/staging.h"
 

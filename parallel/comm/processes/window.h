@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "parallel/comm/processes/operation_queue.h"
-#include "parallel/comm/processes/packed_call.h"
 #include "parallel/comm/processes/shared_memory.h"
 
 // Collectives among the processes of one host, through memory that all of them see. No MPI here.

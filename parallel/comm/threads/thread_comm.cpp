@@ -1,15 +1,14 @@
 #include "parallel/comm/threads/thread_comm.h"
 
-#include <numeric>
 #include <optional>
 #include <thread>
 
 #include "core/check.h"
-#include "parallel/comm/cores.h"
-#include "parallel/comm/disagree.h"
-#include "parallel/comm/progress.h"
+#include "parallel/comm/group.h"
+#include "parallel/comm/process.h"
 #include "parallel/comm/threads/thread_group.h"
-#include "parallel/comm/wait_clock.h"
+#include "parallel/comm/wait.h"
+#include "parallel/comm/work.h"
 
 namespace triax::parallel {
 namespace {
@@ -28,9 +27,9 @@ class ThreadOperation final : public Operation {
     Call call;
     std::shared_ptr<Rendezvous> rendezvous;  ///< of a collective
     std::shared_ptr<PostedMessage> message;  ///< or of a send or recv
+    std::shared_ptr<Fault> fault;
   };
-  ThreadOperation(Parts parts, std::function<void(std::exception_ptr)> spoil)
-      : p_(std::move(parts)), spoil_(std::move(spoil)) {}
+  explicit ThreadOperation(Parts parts) : p_(std::move(parts)) {}
 
   bool advance() override {
     std::unique_lock lock(p_.peers->mutex);
@@ -46,7 +45,7 @@ class ThreadOperation final : public Operation {
   }
 
   void wait() override {
-    Progress::of_this_thread().settle();
+    Engines::of_this_thread().settle();
     WaitClock waited;
     std::unique_lock lock(p_.peers->mutex);
     while (!everybody_came()) {
@@ -65,7 +64,7 @@ class ThreadOperation final : public Operation {
   }
 
   void abandon(std::exception_ptr error) noexcept override {
-    spoil_(error);
+    p_.fault->error = error;
     p_.peers->status->fail(
         fmt::format("rank {} left {} unfinished", world_rank(), describe(p_.call)));
   }
@@ -106,7 +105,6 @@ class ThreadOperation final : public Operation {
   }
 
   Parts p_;
-  std::function<void(std::exception_ptr)> spoil_;
 };
 
 }  // namespace
@@ -115,12 +113,11 @@ ThreadComm::ThreadComm(std::shared_ptr<ThreadGroup> peers, Group group)
     : Communicator(std::move(group)), peers_(std::move(peers)) {}
 
 Work ThreadComm::start(Transfer t) {
-  ThreadOperation::Parts parts{peers_, rank(), t.call, nullptr, nullptr};
+  ThreadOperation::Parts parts{peers_, rank(), t.call, nullptr, nullptr, fault()};
   if (t.call.kind == Call::send || t.call.kind == Call::recv)
     parts.message = peers_->post(rank(), t);
   else parts.rendezvous = peers_->enter(rank(), collectives_++, t);
-  return Work(std::make_shared<ThreadOperation>(
-      std::move(parts), [f = fault()](std::exception_ptr error) { f->error = error; }));
+  return Work(std::make_shared<ThreadOperation>(std::move(parts)));
 }
 
 std::unique_ptr<Communicator> ThreadComm::start_split(Group g, int number, int color) {
@@ -128,19 +125,8 @@ std::unique_ptr<Communicator> ThreadComm::start_split(Group g, int number, int c
   return std::make_unique<ThreadComm>(std::move(peers), std::move(g));
 }
 
-namespace {
-
-Group world_group(int ranks, const ThreadOptions& options) {
-  Group all{.name = "world", .members = std::vector<int>(size_t(ranks))};
-  all.time_limit = options.time_limit;
-  std::iota(all.members.begin(), all.members.end(), 0);
-  return all;
-}
-
-}  // namespace
-
 std::unique_ptr<Communicator> single_rank(ThreadOptions options) {
-  Group all = world_group(1, options);
+  Group all = Group::world(1, 0, options.time_limit);
   return std::make_unique<ThreadComm>(
       std::make_shared<ThreadGroup>(all, std::make_shared<RankStatus>(1)), all);
 }
@@ -157,7 +143,7 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, Thread
 
 void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Communicator>)>& rank,
                       ThreadOptions options) {
-  Group all = world_group(ranks, options);
+  Group all = Group::world(ranks, 0, options.time_limit);
   auto status = std::make_shared<RankStatus>(ranks);
   auto peers = std::make_shared<ThreadGroup>(all, status);
   status->add(peers);

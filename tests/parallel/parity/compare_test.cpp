@@ -1,7 +1,7 @@
 // What two traces have in common, name by name.
-#include "parallel/parity/compare.h"
-
 #include <gtest/gtest.h>
+
+#include "parallel/parity/parity.h"
 
 namespace triax::parallel {
 namespace {

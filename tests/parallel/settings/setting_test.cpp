@@ -4,7 +4,6 @@
 
 #include <map>
 
-#include "parallel/settings/text.h"
 #include "tests/parallel/settings/options.h"
 #include "tests/support/expect_error.h"
 

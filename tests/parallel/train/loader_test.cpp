@@ -1,13 +1,12 @@
 // Batches made ahead by any number of threads are those of the feed, in whatever order they are
 // asked for.
-#include "parallel/train/loader.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
 
 #include "core/check.h"
+#include "parallel/train/feed.h"
 #include "tests/parallel/train/numbers.h"
 #include "tests/support/expect_error.h"
 

@@ -1,6 +1,4 @@
 // One job at a time writes to a run directory.
-#include "parallel/train/run_lock.h"
-
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "parallel/train/run_directory.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 

@@ -1,10 +1,22 @@
-#include "parallel/comm/disagree.h"
+#include "parallel/comm/group.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/check.h"
+#include "parallel/comm/wait.h"
 
 namespace triax::parallel {
+
+Group Group::world(int ranks, int rank, double time_limit) {
+  Group all{.members = std::vector<int>(size_t(ranks)), .rank = rank, .time_limit = time_limit};
+  std::iota(all.members.begin(), all.members.end(), 0);
+  return all;
+}
+
+double Group::default_time_limit() { return seconds_from("TRIAX_TIMEOUT"); }
+
+std::string Group::str() const { return fmt::format("{} {{{}}}", name, fmt::join(members, ", ")); }
 
 Error disagreement(const Group& group, int64_t number, const Called& a, const Called& b) {
   auto [x, y] = std::minmax(a, b, [](auto& l, auto& r) { return l.rank < r.rank; });

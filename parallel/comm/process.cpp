@@ -1,0 +1,117 @@
+#include "parallel/comm/process.h"
+
+#include <omp.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <string_view>
+#include <thread>
+
+#include "core/check.h"
+
+namespace triax::parallel {
+namespace {
+
+int number(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text ? std::atoi(text) : otherwise;
+}
+
+}  // namespace
+
+Announced announced_by_launcher() {
+  struct Launcher {
+    const char *size, *rank;
+  };
+  // SLURM_NTASKS also stands in a shell inside an allocation; the tasks of a step are meant here.
+  for (Launcher l :
+       {Launcher{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, Launcher{"PMI_SIZE", "PMI_RANK"},
+        Launcher{"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}})
+    if (int size = number(l.size, 1); size > 1) return {number(l.rank, 0), size, l.size};
+  return {};
+}
+
+bool launched() {
+  // Open MPI, PMIx and PRRTE, PMI (MPICH, Intel MPI), Slurm, Flux, Cray PALS and ALPS, IBM JSM.
+  for (char** variable = environ; *variable; ++variable)
+    for (std::string_view prefix :
+         {"OMPI_COMM_", "PMIX_", "PRTE_", "PMI_", "HYDI_", "MPI_LOCAL", "SLURM_STEP",
+          "SLURM_PROCID", "FLUX_", "PALS_", "ALPS_", "JSM_"})
+      if (std::string_view(*variable).starts_with(prefix)) return true;
+  return false;
+}
+
+void check_announced(int found) {
+  Announced a = announced_by_launcher();
+  check_input(a.size <= found, Exit::config,
+              "world: the launcher announced {} ranks ({}), but {} found each other\n"
+              "  Is triax built with the MPI of this launcher? Without MPI use --comm threads.",
+              a.size, a.variable, found);
+}
+
+void check_not_launched() {
+  Announced a = announced_by_launcher();
+  check_input(a.size == 1, Exit::config,
+              "ranks are to be threads of one process, but a launcher started {} processes ({})\n"
+              "  Each of them would run the whole job. Start the program by itself, or leave out "
+              "--comm threads.",
+              a.size, a.variable);
+}
+
+int usable_cores() {
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof mask, &mask) == 0) return std::max(1, CPU_COUNT(&mask));
+  return std::max(1, int(std::thread::hardware_concurrency()));
+}
+
+int set_rank_threads(int cores, int ranks) {
+  if (!std::getenv("OMP_NUM_THREADS")) omp_set_num_threads(std::max(1, cores / ranks));
+  return omp_get_max_threads();
+}
+
+namespace {
+
+/// What many ranks find wrong at once is reported once: rank 0 reports at once and ends the job,
+/// which reaches the others before their turn. After a failure ranks have no other way to agree:
+/// their communicators can no longer be used.
+void wait_for_turn(int rank) {
+  constexpr auto turn = std::chrono::milliseconds(400);  // mpirun ends a job in about 300 ms
+  std::this_thread::sleep_for(turn * std::min(rank, 4));
+}
+
+}  // namespace
+
+bool every_rank_may_speak() {
+  const char* text = std::getenv("TRIAX_ONE_REPORT");
+  return text && std::atoi(text) != 0;
+}
+
+void report_failure(const std::exception& e, int rank) {
+  if (!every_rank_may_speak()) wait_for_turn(rank);
+  std::fflush(stdout);
+  std::fputs(failure_report(e).c_str(), stderr);
+  std::fflush(stderr);
+}
+
+int exit_code(const std::exception& e) {
+  if (auto* error = dynamic_cast<const Error*>(&e)) return int(error->code());
+  return int(dynamic_cast<const std::bad_alloc*>(&e) ? Exit::memory : Exit::internal);
+}
+
+std::string failure_report(const std::exception& e) {
+  constexpr int most_lines = 12;
+  std::string text = fmt::format("triax: error {}: {}\n", exit_code(e), e.what());
+  auto* error = dynamic_cast<const Error*>(&e);
+  if (error && error->code() == Exit::internal && !error->place().empty())
+    text += fmt::format("  at {}\n", error->place());
+  size_t end = 0;
+  for (int line = 0; line < most_lines && end < text.size(); ++line) end = text.find('\n', end) + 1;
+  return text.substr(0, end);
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,46 @@
+#pragma once
+#include <exception>
+#include <string>
+
+// This process: its launcher, its share of the cores, and how it reports a failure.
+namespace triax::parallel {
+
+/// How many ranks the launcher started; `size` 1 and `rank` 0 if it says nothing.
+struct Announced {
+  int rank = 0, size = 1;
+  const char* variable = "";  ///< that said the size
+};
+Announced announced_by_launcher();
+
+/// Throws Error 78 if more ranks were announced than `found`.
+void check_announced(int found);
+
+/// Throws Error 78 if a launcher started several processes: each would start the threads of a whole
+/// job of its own. For programs whose ranks are threads.
+void check_not_launched();
+
+/// Does anything in the environment come from a launcher of parallel jobs? If not, this process was
+/// started by hand, and MPI, whose start takes about half a second, is left alone.
+bool launched();
+
+/// Cores this process may run on (its affinity mask, which launchers narrow).
+int usable_cores();
+
+/// Give the calling thread, one of `ranks` that share this process's or host's `cores`, its share
+/// of OpenMP threads, unless OMP_NUM_THREADS is set. Returns the number.
+int set_rank_threads(int cores, int ranks);
+
+/// The exit code of an exception: Error::code, 71 out of memory, 70 others.
+int exit_code(const std::exception& e);
+
+/// The report: `triax: error 78: ...`, at most 12 lines.
+std::string failure_report(const std::exception& e);
+
+/// Reports a failure of this rank (after time for ranks before it to have done so, unless the
+/// launcher picks the first report: TRIAX_ONE_REPORT).
+void report_failure(const std::exception& e, int rank);
+
+/// scripts/launch.sh sets TRIAX_ONE_REPORT: of all reports that it gets it shows the first.
+bool every_rank_may_speak();
+
+}  // namespace triax::parallel
