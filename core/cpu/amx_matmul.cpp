@@ -110,7 +110,7 @@ template <class C> class Worker {
         return;
       }
     multiply_strips(a, b_, steps, sums, side, first > 0 ? Write::add : Write::set);
-    if (last) finish(at, sums);
+    if (last) plain(at) ? finish<true>(at, sums) : finish<false>(at, sums);
   }
 
   /// Whether everything around a square lies in rows.
@@ -120,57 +120,32 @@ template <class C> class Worker {
            (!p_.before || p_.before_col == 1);
   }
 
-  void finish_plain(const Block& at, const float* sums) {
-    C* c = p_.c + at.row * p_.c_row + at.col;
-    BFloat16* before = p_.before ? p_.before + at.row * p_.before_row + at.col : nullptr;
-    Vector<float> bias[2] = {};
-    for (int half = 0; half < 2 && p_.bias; ++half)
-      bias[half] = load<float>(p_.bias + at.col + 16 * half);
-    for (int i = 0; i < side; ++i, sums += side, c += p_.c_row) {
-      float row[side];
-      for (int half = 0; half < 2; ++half) {
-        Vector<float> v = load<float>(sums + 16 * half);
-        if (p_.write == Write::add) v += load<float>(c + 16 * half);
-        store<float>(row + 16 * half, v + bias[half]);
-      }
-      if (before) {
-        store_row(before, round_row(row), side);
-        // Of what is kept of them, so that gelu(before) gives these bits again.
-        for (int half = 0; half < 2; ++half)
-          store<float>(row + 16 * half, load<float>(before + 16 * half));
-        before += p_.before_row;
-        for (int l = 0; l < side; ++l) row[l] = functors::Gelu::forward(row[l]);
-      }
-      store_part(row, side, c, 1);
-    }
-  }
-
-  /// Old c, bias and gelu; rounded once, with gelu twice.
-  void finish(const Block& at, const float* sums) {
-    if (plain(at)) return finish_plain(at, sums);
-    float old[side], bias[side];
-    if (p_.bias && p_.bias_row == 0)
-      load_part(p_.bias + at.col * p_.bias_col, p_.bias_col, at.cols, bias);
-    for (int64_t i = 0; i < at.rows; ++i, sums += side) {
-      int64_t r = at.row + i;
-      C* c = p_.c + r * p_.c_row + at.col * p_.c_col;
-      float row[side];
+  /// Old c, bias and gelu; rounded once, with gelu twice. Of a `whole` square in rows sizes and
+  /// strides are constants, and so its loops are vectors.
+  template <bool whole> void finish(const Block& at, const float* sums) {
+    const int64_t cols = whole ? side : at.cols, c_col = whole ? 1 : p_.c_col;
+    const int64_t bias_col = whole ? 1 : p_.bias_col, before_col = whole ? 1 : p_.before_col;
+    float old[side], bias[side], row[side];
+    auto load_bias = [&](int64_t r) {
+      load_part(p_.bias + r * p_.bias_row + at.col * bias_col, bias_col, cols, bias);
+    };
+    if (p_.bias && p_.bias_row == 0) load_bias(0);
+    for (int64_t r = at.row; r < at.row + (whole ? side : at.rows); ++r, sums += side) {
+      C* c = p_.c + r * p_.c_row + at.col * c_col;
       for (int j = 0; j < side; ++j) row[j] = sums[j];
       if (p_.write == Write::add) {
-        load_part(c, p_.c_col, at.cols, old);
-        for (int64_t j = 0; j < at.cols; ++j) row[j] += old[j];
+        load_part(c, c_col, cols, old);
+        for (int64_t j = 0; j < cols; ++j) row[j] += old[j];
       }
       if (p_.bias) {
-        if (p_.bias_row != 0)
-          load_part(p_.bias + r * p_.bias_row + at.col * p_.bias_col, p_.bias_col, at.cols, bias);
-        for (int64_t j = 0; j < at.cols; ++j) row[j] += bias[j];
+        if (p_.bias_row != 0) load_bias(r);
+        for (int64_t j = 0; j < cols; ++j) row[j] += bias[j];
       }
-      if (p_.before) {
-        BFloat16* before = p_.before + r * p_.before_row + at.col * p_.before_col;
-        store_part(row, at.cols, before, p_.before_col);
+      if (p_.before) {  // gelu of what is kept of them, so that gelu(before) gives these bits again
+        store_part(row, cols, p_.before + r * p_.before_row + at.col * before_col, before_col);
         for (int j = 0; j < side; ++j) row[j] = functors::Gelu::forward(float(BFloat16(row[j])));
       }
-      store_part(row, at.cols, c, p_.c_col);
+      store_part(row, cols, c, c_col);
     }
   }
 
