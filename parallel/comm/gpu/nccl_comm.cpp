@@ -10,7 +10,7 @@
 #include "core/check.h"
 #include "core/cuda/status.h"
 #include "parallel/comm/gpu/device_comm.h"
-#include "parallel/comm/gpu/nccl_watchdog.h"
+#include "parallel/comm/gpu/nccl_handle.h"
 #include "parallel/comm/process.h"
 
 namespace triax::parallel {
