@@ -7,7 +7,7 @@
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/agreement.h"
-#include "parallel/train/progress.h"
+#include "parallel/train/report.h"
 #include "parallel/train/train_settings.h"
 
 namespace triax::parallel {

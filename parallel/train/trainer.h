@@ -7,8 +7,7 @@
 
 #include "parallel/comm/launch/world.h"
 #include "parallel/train/feed.h"
-#include "parallel/train/metrics.h"
-#include "parallel/train/progress.h"
+#include "parallel/train/report.h"
 #include "parallel/train/run_directory.h"
 #include "parallel/train/task.h"
 
