@@ -15,10 +15,6 @@
 namespace triax::parallel {
 namespace {
 
-Ledger::Line operator-(const Ledger::Line& a, const Ledger::Line& b) {
-  return {a.calls - b.calls, a.bytes - b.bytes};
-}
-
 /// What x is after growing `times` times as much as it has since `before`.
 KernelWork further(const KernelWork& x, const KernelWork& before, double times) {
   KernelWork grown = x - before;
