@@ -1,5 +1,3 @@
-#include "parallel/plan/hardware.h"
-
 #include <strings.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/files.h"
+#include "parallel/plan/plan.h"
 
 namespace triax::parallel {
 namespace {

@@ -9,7 +9,7 @@
 #include "core/own_counter.h"
 #include "parallel/comm/meta_comm.h"
 #include "parallel/comm/threads/thread_comm.h"
-#include "parallel/plan/hardware.h"
+#include "parallel/plan/plan.h"
 #include "parallel/train/step.h"
 
 namespace triax::parallel {

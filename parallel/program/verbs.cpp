@@ -1,6 +1,5 @@
 #include "parallel/program/verbs.h"
 
-#include <algorithm>
 #include <charconv>
 
 #include "core/check.h"

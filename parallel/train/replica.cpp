@@ -1,7 +1,5 @@
 #include "parallel/train/replica.h"
 
-#include <algorithm>
-
 #include "autograd/backward.h"
 #include "core/check.h"
 #include "parallel/pipeline/partition.h"

@@ -1,6 +1,5 @@
 #include "parallel/comm/processes/operation_queue.h"
 
-#include "core/check.h"
 #include "parallel/comm/group.h"
 #include "parallel/comm/wait.h"
 
