@@ -5,7 +5,7 @@
 #include "core/check.h"
 #include "examples/minigpt/model.h"
 #include "examples/minigpt/sample.h"
-#include "parallel/train/train_settings.h"
+#include "parallel/train/options.h"
 
 namespace triax::minigpt {
 namespace {

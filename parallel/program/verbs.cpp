@@ -4,7 +4,7 @@
 
 #include "core/check.h"
 #include "core/files.h"
-#include "parallel/train/train_settings.h"
+#include "parallel/train/options.h"
 
 namespace triax::parallel {
 

@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 #include "core/files.h"
-#include "parallel/settings/hints.h"
+#include "parallel/settings/setting.h"
 #include "parallel/settings/terminal.h"
 
 namespace triax::parallel {

@@ -3,7 +3,6 @@
 #include "autograd/backward.h"
 #include "core/check.h"
 #include "parallel/pipeline/partition.h"
-#include "parallel/train/state.h"
 
 namespace triax::parallel {
 namespace {

@@ -13,7 +13,7 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "parallel/comm/together.h"
-#include "parallel/train/train_settings.h"
+#include "parallel/train/options.h"
 
 namespace triax::parallel {
 namespace {

@@ -65,7 +65,6 @@ class Trainer {
   }
 
  private:
-  void open_directory();
   void open_metrics();
   Exit train();
   void take();
