@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "parallel/comm/group.h"
 #include "parallel/comm/movement.h"
