@@ -5,7 +5,7 @@
 #include "core/check.h"
 #include "examples/minigpt/model.h"
 #include "examples/minigpt/sample.h"
-#include "parallel/train/train_settings.h"
+#include "parallel/train/options.h"
 
 namespace triax::minigpt {
 namespace {
@@ -91,10 +91,11 @@ parallel::Verb sample_verb(SampleConfig& c) {
                .add("pp", "N", "pipeline stages", &c.pp, {.range = {1, huge}})
                .add("tp", "N", "tensor-parallel ranks that split each layer", &c.tp,
                     {.range = {1, huge}}));
-  return {"sample",
-          "Continues a text with a trained model.",
-          joined({group, without(parallel::launch_settings(c.launch), {"nondeterministic"})}),
-          {"minigpt sample --checkpoint runs/mine --prompt \"Once \" --tokens 100"}};
+  return {
+      "sample",
+      "Continues a text with a trained model.",
+      parallel::joined({group, without(parallel::launch_settings(c.launch), {"nondeterministic"})}),
+      {"minigpt sample --checkpoint runs/mine --prompt \"Once \" --tokens 100"}};
 }
 
 parallel::ProgramOptions program_options(Config& c, SampleConfig& s) {

@@ -1,6 +1,5 @@
 #include "parallel/checkpoint/manifest.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 

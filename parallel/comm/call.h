@@ -84,6 +84,9 @@ class Ledger {
   struct Line {
     int64_t calls = 0;
     double bytes = 0;
+    Line operator-(const Line& before) const {
+      return {calls - before.calls, bytes - before.bytes};
+    }
   };
   const Line& operator[](Call::Kind kind) const { return lines_[kind]; }
   Line total() const;

@@ -1,7 +1,6 @@
 #include "parallel/comm/communicator.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "core/backend.h"
 #include "core/check.h"

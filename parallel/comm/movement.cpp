@@ -2,8 +2,98 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 namespace triax::parallel {
+namespace {
+
+// Integers are summed without sign, where overflow is defined; halves in f32.
+template <class T> struct WideOf { using type = std::make_unsigned_t<T>; };
+template <> struct WideOf<float> { using type = float; };
+template <> struct WideOf<double> { using type = double; };
+template <> struct WideOf<Half> { using type = float; };
+template <> struct WideOf<BFloat16> { using type = float; };
+
+// Comparisons need the sign back.
+template <class T, class W> TRIAX_HD bool less(W a, W b) {
+  if constexpr (std::is_integral_v<T>) return T(a) < T(b);
+  else return a < b;
+}
+
+template <ReduceOp op, class T, class W> TRIAX_HD W join(W a, W b) {
+  if constexpr (op == ReduceOp::sum) return W(a + b);
+  else if constexpr (op == ReduceOp::max) return less<T>(a, b) || b != b ? b : a;
+  else return less<T>(b, a) || b != b ? b : a;
+}
+
+/// Two sources and up to two destinations, which is what two ranks need, in one pass. Destinations
+/// may be sources element by element, hence the promise to the compiler.
+template <ReduceOp op, class T> void reduce_two(const T* a, const T* b, T* y, T* z, int64_t count) {
+  using W = typename WideOf<T>::type;
+  if (z) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) y[i] = z[i] = T(join<op, T>(W(a[i]), W(b[i])));
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) y[i] = T(join<op, T>(W(a[i]), W(b[i])));
+  }
+}
+
+// Blocks small enough to stay in the first cache while every source is added.
+constexpr int64_t block = 1024;
+
+template <ReduceOp op, class T>
+void reduce_typed(std::span<const std::byte* const> from, std::span<std::byte* const> to,
+                  int64_t count) {
+  using W = typename WideOf<T>::type;
+  if (from.size() == 2 && to.size() <= 2) {
+    auto* first = reinterpret_cast<T*>(to.front());
+    auto* second = reinterpret_cast<T*>(to.size() == 2 ? to.back() : nullptr);
+    if (!first) std::swap(first, second);
+    if (first)
+      reduce_two<op, T>(reinterpret_cast<const T*>(from[0]), reinterpret_cast<const T*>(from[1]),
+                        first, second, count);
+    return;
+  }
+  alignas(64) W sum[block];
+  alignas(64) T out[block];
+  for (int64_t begin = 0; begin < count; begin += block) {
+    int64_t n = std::min(block, count - begin);
+    auto source = [&](size_t p) { return reinterpret_cast<const T*>(from[p]) + begin; };
+    const T* a = source(0);
+    const T* b = source(1);
+    for (int64_t i = 0; i < n; ++i) sum[i] = join<op, T>(W(a[i]), W(b[i]));
+    for (size_t p = 2; p < from.size(); ++p) {
+      const T* c = source(p);
+      for (int64_t i = 0; i < n; ++i) sum[i] = join<op, T>(sum[i], W(c[i]));
+    }
+    const void* result = sum;
+    if constexpr (!std::is_same_v<T, W> && !std::is_integral_v<T>) {
+      for (int64_t i = 0; i < n; ++i) out[i] = T(sum[i]);
+      result = out;
+    }
+    for (std::byte* y : to)
+      if (y) std::memcpy(y + size_t(begin) * sizeof(T), result, size_t(n) * sizeof(T));
+  }
+}
+
+}  // namespace
+
+void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> from,
+            std::span<std::byte* const> to, int64_t count) {
+  visit(dtype, [&]<class T>() {
+    switch (op) {
+      case ReduceOp::sum:
+        return reduce_typed<ReduceOp::sum, T>(from, to, count);
+      case ReduceOp::max:
+        return reduce_typed<ReduceOp::max, T>(from, to, count);
+      case ReduceOp::min:
+        return reduce_typed<ReduceOp::min, T>(from, to, count);
+    }
+  });
+}
+
 namespace {
 
 using From = std::vector<const std::byte*>;

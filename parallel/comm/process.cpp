@@ -86,10 +86,7 @@ void wait_for_turn(int rank) {
 
 }  // namespace
 
-bool every_rank_may_speak() {
-  const char* text = std::getenv("TRIAX_ONE_REPORT");
-  return text && std::atoi(text) != 0;
-}
+bool every_rank_may_speak() { return number("TRIAX_ONE_REPORT", 0) != 0; }
 
 void report_failure(const std::exception& e, int rank) {
   if (!every_rank_may_speak()) wait_for_turn(rank);

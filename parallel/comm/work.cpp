@@ -1,7 +1,5 @@
 #include "parallel/comm/work.h"
 
-#include <algorithm>
-
 #include "core/error.h"
 
 namespace triax::parallel {

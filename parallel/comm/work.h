@@ -1,7 +1,6 @@
 #pragma once
 #include <exception>
 #include <memory>
-#include <utility>
 #include <vector>
 
 namespace triax::parallel {

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 
-#include "core/check.h"
 #include "parallel/data/buckets.h"
 #include "parallel/data/data_parallel.h"
 

@@ -92,11 +92,14 @@ TrainOptions reference_of(TrainOptions o) {
 }
 
 std::optional<Difference> compare_with_reference(const Task& task, const TrainOptions& o,
-                                                 const Trace& reference) {
-  const MeshShape& mesh = o.step.mesh;
-  if (auto d = first_difference(reference, trace(task, o, &reference), mesh, led_bounds(o)))
-    return d;
-  return first_difference(reference, trace(task, o), mesh, free_bounds(o));
+                                                 const Trace& reference, const SeeRun& see) {
+  for (bool led : {true, false}) {
+    Trace run = trace(task, o, led ? &reference : nullptr);
+    auto d = first_difference(reference, run, o.step.mesh, led ? led_bounds(o) : free_bounds(o));
+    if (see) see(run, led && !d);
+    if (d) return d;
+  }
+  return {};
 }
 
 Exit parity(const Task& task, TrainOptions o) {
@@ -106,16 +109,12 @@ Exit parity(const Task& task, TrainOptions o) {
              folded(fmt::format("parity: {} against one rank, {} steps", title(o.step), o.steps),
                     columns));
   std::fflush(stdout);
-  Trace reference = trace(task, reference_of(o)), led = trace(task, o, &reference);
-  auto difference = first_difference(reference, led, o.step.mesh, led_bounds(o));
-  print(reference, led);
-  if (!difference) {
-    fmt::print("led by the reference: equal. Running free:\n");
-    std::fflush(stdout);
-    Trace run = trace(task, o);
-    difference = first_difference(reference, run, o.step.mesh, free_bounds(o));
+  Trace reference = trace(task, reference_of(o));
+  auto difference = compare_with_reference(task, o, reference, [&](const Trace& run, bool another) {
     print(reference, run);
-  }
+    if (another) fmt::print("led by the reference: equal. Running free:\n");
+    std::fflush(stdout);
+  });
   if (!difference) {
     auto equal =
         fmt::format("EQUAL: loss, norm, {} activations, {} gradients and weights of every step",

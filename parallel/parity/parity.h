@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -71,11 +72,13 @@ std::optional<Difference> first_difference(const Trace& reference, const Trace& 
 /// The same model and data on one rank: one micro-batch, no recomputation, nothing sharded.
 TrainOptions reference_of(TrainOptions o);
 
+/// Sees a run when it is over; does `another` come?
+using SeeRun = std::function<void(const Trace& run, bool another)>;
 /// Both comparisons of a mesh with `reference`, a trace of reference_of(o): led by the reference,
 /// within tight bounds; then running free, where rounding may drift, but where what a step leaves
 /// behind counts (a forgotten publish shows here alone).
 std::optional<Difference> compare_with_reference(const Task& task, const TrainOptions& o,
-                                                 const Trace& reference);
+                                                 const Trace& reference, const SeeRun& see = {});
 
 /// Trains `task` on one rank and on the mesh of `o` for `o.steps` steps, with ranks that are
 /// threads of this process; prints loss and norm of every step and the first difference:

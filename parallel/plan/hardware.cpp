@@ -1,12 +1,12 @@
-#include "parallel/plan/hardware.h"
+#include <strings.h>
 
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <string_view>
 
 #include "core/check.h"
 #include "core/files.h"
+#include "parallel/plan/plan.h"
 
 namespace triax::parallel {
 namespace {
@@ -24,13 +24,6 @@ struct Unit {
   double bytes;
 };
 constexpr Unit units[] = {{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}};
-
-/// Whether `text` is the word, in any case and after any spaces.
-bool same_word(std::string_view text, std::string_view word) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  auto upper = [](char c) { return c >= 'a' && c <= 'z' ? char(c - 'a' + 'A') : c; };
-  return std::ranges::equal(text, word, {}, upper, upper);
-}
 
 }  // namespace
 
@@ -59,9 +52,10 @@ double bytes_of(const std::string& text) {
   double value = 0;
   const char* last = text.data() + text.size();
   auto [end, error] = std::from_chars(text.data(), last, value);
+  while (end < last && *end == ' ') ++end;
   if (error == std::errc() && value > 0)
     for (const Unit& unit : units)
-      if (same_word({end, last}, unit.name) && value * unit.bytes < 1e18) return value * unit.bytes;
+      if (::strcasecmp(end, unit.name) == 0 && value * unit.bytes < 1e18) return value * unit.bytes;
   fail(Exit::config, "memory `{}`\n  Expected a number and a unit: B, KB, MB, GB or TB, like 80GB.",
        printable(text));
 }

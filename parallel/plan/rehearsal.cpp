@@ -9,15 +9,11 @@
 #include "core/own_counter.h"
 #include "parallel/comm/meta_comm.h"
 #include "parallel/comm/threads/thread_comm.h"
-#include "parallel/plan/hardware.h"
+#include "parallel/plan/plan.h"
 #include "parallel/train/step.h"
 
 namespace triax::parallel {
 namespace {
-
-Ledger::Line operator-(const Ledger::Line& a, const Ledger::Line& b) {
-  return {a.calls - b.calls, a.bytes - b.bytes};
-}
 
 /// What x is after growing `times` times as much as it has since `before`.
 KernelWork further(const KernelWork& x, const KernelWork& before, double times) {

@@ -1,11 +1,10 @@
 #include "parallel/program/verbs.h"
 
-#include <algorithm>
 #include <charconv>
 
 #include "core/check.h"
 #include "core/files.h"
-#include "parallel/train/train_settings.h"
+#include "parallel/train/options.h"
 
 namespace triax::parallel {
 

@@ -38,8 +38,6 @@ bool parse(const std::string& program, const Verb& verb, std::span<const std::st
 /// words at all ask for the list of verbs, with code 64. `columns` are those of texts.
 Request parse(const CommandLine& line, std::span<const std::string> words, int columns);
 
-/// `program verb`, or the program alone if it has no verbs.
-std::string title(const std::string& program, const Verb& verb);
 /// What --help prints: flags by group, with their values as defaults, in lines of at most `columns`
 /// columns; fewer than 40 count as 40.
 std::string help(const std::string& program, const Verb& verb, int columns);

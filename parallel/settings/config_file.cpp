@@ -4,7 +4,6 @@
 
 #include "core/check.h"
 #include "core/files.h"
-#include "parallel/settings/hints.h"
 #include "parallel/settings/setting.h"
 
 namespace triax::parallel {

@@ -1,11 +1,10 @@
-#include "parallel/settings/hints.h"
-
 #include <algorithm>
 #include <cctype>
 #include <numeric>
 #include <vector>
 
 #include "core/check.h"
+#include "parallel/settings/setting.h"
 
 namespace triax::parallel {
 

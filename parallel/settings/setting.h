@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -139,5 +140,13 @@ std::string to_toml(const Settings& settings);
 /// Assigns what a configuration file gives. Throws Error 78 with file and line for a bad key or
 /// value, 66 if there is no such file, 65 if it is no plain file or larger than 1 MiB.
 void read_config(const Settings& settings, const std::string& path);
+
+/// The name that a misspelt word is probably meant for: few edits away, or longer; empty if none.
+std::string nearest(std::string_view word, std::span<const std::string> names);
+
+/// What a message says about a word that is none of `names`: `; use --lr` for --learning-rate, `;
+/// the nearest is --width` for --widht; empty if nothing comes to mind. `around` is how names are
+/// written, such as `--{}`.
+std::string hint(std::string_view word, std::span<const std::string> names, const char* around);
 
 }  // namespace triax::parallel

@@ -9,6 +9,7 @@
 #include "parallel/data/data_parallel.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/schedule.h"
+#include "parallel/settings/setting.h"
 
 namespace triax::parallel {
 
@@ -85,6 +86,24 @@ struct TrainOptions {
   std::string resume;       ///< empty: start afresh; else auto, last-good, or a checkpoint
   bool ledger = false;      ///< print what was communicated and held in memory
 };
+
+/// The largest size of anything: products of two such sizes fit 64 bits.
+constexpr double huge = 2147483647;
+
+/// Every option of a training run, once: flags of the command line, keys of configuration files,
+/// what ranks must agree on and what a resumed run may not change are all made of these. They write
+/// to the options that are passed, which outlive them.
+Settings optimizer_settings(TrainOptions& o);
+Settings mesh_settings(StepOptions& o);
+Settings launch_settings(LaunchOptions& o);
+Settings run_settings(TrainOptions& o);
+Settings memory_settings(StepOptions& o);
+Settings checkpoint_settings(TrainOptions& o);
+/// All of the above.
+Settings train_settings(TrainOptions& o);
+
+/// `name = literal` of every setting, resolved ones included, by name.
+std::map<std::string, std::string> values_of(const Settings& settings);
 
 /// Fill in what follows from other values: dp (from `ranks`), chunks, global_batch, warm-up.
 /// Nothing that was given changes.

@@ -51,20 +51,15 @@ void check_gradients(nn::Sequence& model) {
   }
 }
 
-/// Name and full shape, a line each.
-std::string list(nn::Module& model) {
-  std::string all;
-  for (auto* p : model.parameters()) all += fmt::format("{} {}\n", p->name, p->full);
-  return all;
-}
-
 }  // namespace
 
 KernelWork operator-(const KernelWork& a, const KernelWork& b) {
   return {a.products - b.products, a.bytes - b.bytes, a.kernels - b.kernels};
 }
 
-double LayerFacts::cost(double flop_per_byte, double kernel_cost) const {
+double LayerFacts::cost() const {
+  // FLOP and a kernel launch as bytes moved in the same time.
+  constexpr double flop_per_byte = 8, kernel_cost = 2000;
   return (forward.products + backward.products) / flop_per_byte + forward.bytes + backward.bytes +
          kernel_cost * double(kernels);
 }
@@ -94,7 +89,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   Facts facts;
   facts.options_ = o;
   facts.samples_ = like.input.size(0);
-  facts.parameters_ = list(*model);
+  for (auto* p : model->parameters()) facts.parameters_ += fmt::format("{} {}\n", p->name, p->full);
   check_input(!model->layers().empty(), Exit::config, "model: it has no layers; expected add()");
   Tensor x;
   for (auto& layer : model->layers()) {

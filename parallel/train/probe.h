@@ -24,9 +24,8 @@ struct LayerFacts {
   KernelWork forward, backward;
   int64_t kernels = 0;  ///< launched in both
   Boundary out;         ///< what it returns
-  /// Relative time of forward and backward. `kernel_cost` and `flop_per_byte` convert a kernel
-  /// launch and FLOP to bytes moved in the same time.
-  double cost(double flop_per_byte = 8, double kernel_cost = 2000) const;
+  /// Relative time of forward and backward.
+  double cost() const;
 };
 
 struct ProbeOptions {

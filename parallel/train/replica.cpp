@@ -1,11 +1,8 @@
 #include "parallel/train/replica.h"
 
-#include <algorithm>
-
 #include "autograd/backward.h"
 #include "core/check.h"
 #include "parallel/pipeline/partition.h"
-#include "parallel/train/state.h"
 
 namespace triax::parallel {
 namespace {

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "optim/optimizer.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/train/options.h"
 #include "parallel/train/probe.h"
@@ -65,6 +66,23 @@ class Replica {
   DataParallel data_;
   Pipeline pipeline_;
 };
+
+/// Which elements of the whole parameter this rank's tensor-parallel slice is.
+Part part_of(const nn::Parameter& p);
+
+/// Whose copy of a value: of replicas one is the owner.
+enum class Holder { owner, any };
+
+/// Weights and optimizer state by logical name, without padding: what a checkpoint holds.
+std::vector<Piece> pieces(const DataParallel& data, const optim::Optimizer& optimizer,
+                          Holder whose);
+/// The weights alone: what inference needs.
+std::vector<Piece> weight_pieces(const DataParallel& data, Holder whose);
+/// The gradients alone, after finish().
+std::vector<Piece> gradient_pieces(const DataParallel& data);
+
+/// `block0.up.weight`, or `block0.up.weight/m` of an optimizer's state.
+std::string name_of(const Piece& piece);
 
 /// How many layers each virtual stage holds: --placement, or balanced by cost. Throws Error 78.
 std::vector<int64_t> place(const Facts& facts, const StepOptions& o);

@@ -1,11 +1,11 @@
 #include "parallel/train/run_directory.h"
 
-#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <sstream>
@@ -13,7 +13,7 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "parallel/comm/together.h"
-#include "parallel/train/train_settings.h"
+#include "parallel/train/options.h"
 
 namespace triax::parallel {
 namespace {
@@ -33,29 +33,24 @@ std::string read_all(int descriptor) {
 
 }  // namespace
 
-RunLock::RunLock(const std::string& directory) {
-  std::string path = directory + "/lock";
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  check_input(descriptor_ >= 0, Exit::cannot_write, "run directory: cannot write {}: {}", path,
-              std::strerror(errno));
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    std::string who = read_all(descriptor_);
-    ::close(descriptor_);
+RunLock::RunLock(const std::string& directory)
+    : file_(std::fopen((directory + "/lock").c_str(), "a+e"), &std::fclose) {
+  auto check_written = [&](bool written) {
+    check_input(written, Exit::cannot_write, "run directory: cannot write {}/lock: {}", directory,
+                std::strerror(errno));
+  };
+  check_written(file_ != nullptr);
+  int descriptor = ::fileno(file_.get());
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     fail(Exit::config,
          "run directory {} is in use by {}\n  Wait for it, stop it, or choose another --out. "
          "Nothing was changed.",
-         directory, who);
-  }  // a file system without locks: nothing to hold, training goes on
+         directory, read_all(descriptor));
+  // On a file system without locks there is nothing to hold, and training goes on.
   std::string who = holder();
-  bool written = ::ftruncate(descriptor_, 0) == 0 &&
-                 ::pwrite(descriptor_, who.data(), who.size(), 0) == ssize_t(who.size());
-  if (written) return;
-  int error = errno;
-  ::close(descriptor_);
-  fail(Exit::cannot_write, "run directory: cannot write {}: {}", path, std::strerror(error));
+  check_written(::ftruncate(descriptor, 0) == 0 &&
+                ::pwrite(descriptor, who.data(), who.size(), 0) == ssize_t(who.size()));
 }
-
-RunLock::~RunLock() { ::close(descriptor_); }
 
 namespace {
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,12 +19,9 @@ class RunLock {
  public:
   /// Throws Error 78, with who holds it, if another job does; 73 if the file cannot be written.
   explicit RunLock(const std::string& directory);
-  ~RunLock();
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
 
  private:
-  int descriptor_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 
 /// The files of one run: configuration, attachments and checkpoints `step-N`. One job at a time may

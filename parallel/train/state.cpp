@@ -1,6 +1,6 @@
-#include "parallel/train/state.h"
-
 #include <algorithm>
+
+#include "parallel/train/replica.h"
 
 namespace triax::parallel {
 namespace {

@@ -9,7 +9,6 @@
 #include "core/update.h"
 #include "optim/loss_scaler.h"
 #include "parallel/train/replica.h"
-#include "parallel/train/state.h"
 
 namespace triax::parallel {
 

@@ -1,6 +1,5 @@
-#include "parallel/train/train_settings.h"
-
 #include "core/check.h"
+#include "parallel/train/options.h"
 
 namespace triax::parallel {
 

@@ -7,8 +7,8 @@
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/agreement.h"
-#include "parallel/train/progress.h"
-#include "parallel/train/train_settings.h"
+#include "parallel/train/options.h"
+#include "parallel/train/report.h"
 
 namespace triax::parallel {
 namespace {
@@ -69,18 +69,14 @@ Trainer::Trainer(Task task, const TrainOptions& o, World& world, StepObserver ob
       step_(mesh_, task_.build, options_.step, facts_of(task_, options_.step), std::move(observer)),
       progress_(world.rank() == 0 ? Progress::Voice::loud : Progress::Voice::silent, options_.steps,
                 task_.unit) {
-  if (!options_.out.empty()) open_directory();
-  else
-    check_input(options_.resume.empty(), Exit::config,
-                "trainer: resume={} without a run directory; expected options.out",
-                options_.resume);
+  check_input(options_.resume.empty() || !options_.out.empty(), Exit::config,
+              "trainer: resume={} without a run directory; expected options.out", options_.resume);
+  if (!options_.out.empty()) {
+    directory_.emplace(RunDirectory::Contents{task_, options_, settings_}, world_.host());
+    done_ = directory_->open(step_);
+  }
   open_metrics();
   if (directory_) directory_->write_configuration();
-}
-
-void Trainer::open_directory() {
-  directory_.emplace(RunDirectory::Contents{task_, options_, settings_}, world_.host());
-  done_ = directory_->open(step_);
 }
 
 /// A file in the run directory, unless the options name another.

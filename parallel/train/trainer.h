@@ -7,8 +7,7 @@
 
 #include "parallel/comm/launch/world.h"
 #include "parallel/train/feed.h"
-#include "parallel/train/metrics.h"
-#include "parallel/train/progress.h"
+#include "parallel/train/report.h"
 #include "parallel/train/run_directory.h"
 #include "parallel/train/task.h"
 
@@ -66,7 +65,6 @@ class Trainer {
   }
 
  private:
-  void open_directory();
   void open_metrics();
   Exit train();
   void take();

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "parallel/train/train_settings.h"
+#include "parallel/train/options.h"
 #include "tests/examples/minigpt_run.h"
 #include "tests/support/temporary_directory.h"
 

@@ -2,7 +2,7 @@
 #include <functional>
 
 #include "examples/minigpt/sample.h"
-#include "parallel/train/train_settings.h"
+#include "parallel/train/options.h"
 #include "tests/examples/minigpt_run.h"
 #include "tests/support/expect_error.h"
 

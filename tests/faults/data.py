@@ -2,7 +2,7 @@
 
 from fault import INITIAL, Fault, Run, Unseen
 
-DATA, BUCKET_SUM = "parallel/data/data_parallel.cpp", "parallel/comm/reduce.cpp"
+DATA, BUCKET_SUM = "parallel/data/data_parallel.cpp", "parallel/comm/movement.cpp"
 BUCKETS, NORM = "parallel/data/buckets.cpp", "parallel/data/norm.cpp"
 SHARDED = "parallel/data/sharded_parameters.cpp"
 SEQUENCE = "--mesh 1x1x2 --sequence-parallel"

@@ -85,7 +85,7 @@ UNSEEN = [
            "parity does not resume",
            EVERYWHERE, RUN_TEST, "other_data"),
     Unseen("run_directory_not_locked", "parallel/train/run_directory.cpp",
-           [("::flock(descriptor_, LOCK_EX | LOCK_NB)", "::flock(descriptor_, LOCK_UN)")],
+           [("::flock(descriptor, LOCK_EX | LOCK_NB)", "::flock(descriptor, LOCK_UN)")],
            "parity has no run directory",
            EVERYWHERE, RUN_TEST, "two_starts"),
     Unseen("changed_settings_not_said", "parallel/train/run_directory.cpp",

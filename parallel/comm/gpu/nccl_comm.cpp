@@ -1,16 +1,14 @@
 #include "parallel/comm/gpu/nccl_comm.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 
-#include "core/backend.h"
 #include "core/check.h"
 #include "core/cuda/status.h"
 #include "parallel/comm/gpu/device_comm.h"
-#include "parallel/comm/gpu/nccl_watchdog.h"
+#include "parallel/comm/gpu/nccl_handle.h"
 #include "parallel/comm/process.h"
 
 namespace triax::parallel {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/check.h"
 #include "parallel/comm/group.h"
 #include "parallel/comm/movement.h"
 #include "parallel/comm/processes/operation_queue.h"

@@ -1,6 +1,7 @@
 #include "parallel/comm/processes/operation_queue.h"
 
-#include "core/check.h"
+#include <utility>
+
 #include "parallel/comm/group.h"
 #include "parallel/comm/wait.h"
 

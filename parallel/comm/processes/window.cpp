@@ -3,8 +3,8 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <utility>
 
-#include "core/check.h"
 #include "parallel/comm/group.h"
 #include "parallel/comm/movement.h"
 #include "parallel/comm/processes/staging.h"
@@ -40,10 +40,7 @@ WindowGroup::WindowGroup(std::shared_ptr<SharedMemory> memory, WindowControl* co
       group_(std::move(group)),
       stage_(memory_->allocate(2 * stage_bytes)) {
   if (group_.rank == 0) control_->ranks = group_.size();
-  auto* mine = reinterpret_cast<WindowControl::Progress*>(reinterpret_cast<std::byte*>(control_) +
-                                                          header_bytes) +
-               group_.rank;
-  if (stage_) mine->stage = memory_->find(stage_);
+  if (stage_) control_->progress(group_.rank)->stage = memory_->find(stage_);
 }
 
 // A peer may still be taking from this stage; then it stays taken.

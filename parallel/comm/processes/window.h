@@ -1,6 +1,5 @@
 #pragma once
 #include <atomic>
-#include <vector>
 
 #include "parallel/comm/processes/operation_queue.h"
 #include "parallel/comm/processes/shared_memory.h"

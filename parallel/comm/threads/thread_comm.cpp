@@ -1,6 +1,5 @@
 #include "parallel/comm/threads/thread_comm.h"
 
-#include <optional>
 #include <thread>
 
 #include "core/check.h"

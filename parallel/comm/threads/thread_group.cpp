@@ -1,6 +1,7 @@
 #include "parallel/comm/threads/thread_group.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "parallel/comm/group.h"
 

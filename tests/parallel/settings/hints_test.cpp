@@ -1,9 +1,9 @@
-#include "parallel/settings/hints.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
+
+#include "parallel/settings/setting.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,6 +1,4 @@
 // metrics.jsonl: what its lines hold, and which lines of an older run stay.
-#include "parallel/train/metrics.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -8,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "parallel/train/report.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 

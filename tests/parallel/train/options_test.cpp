@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "parallel/program/program.h"
-#include "parallel/train/train_settings.h"
 #include "tests/support/expect_error.h"
 
 namespace triax::parallel {
