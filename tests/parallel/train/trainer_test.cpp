@@ -42,7 +42,7 @@ TEST(Trainer, CallsBackOnTheFirstRankOrOnAll) {
   std::map<std::string, int> all, first;
   train(task_of(), o, nullptr, [&](Trainer& t) {
     for (auto [counts, where] : {std::pair{&all, On::all}, {&first, On::first}}) {
-      auto count = [&lock, counts](const char* what) {
+      auto count = [&lock, counts = counts](const char* what) {
         std::lock_guard guard(lock);
         ++(*counts)[what];
       };
