@@ -161,17 +161,6 @@ std::vector<Choice> candidates(cublasLtHandle_t handle, const Plan& plan, const 
   return all;
 }
 
-/// Of the thread's cache of blocks.
-struct GiveBack {
-  std::shared_ptr<Pool> pool;
-  size_t bytes;
-  void operator()(void* data) const noexcept { pool->deallocate(data, bytes); }
-};
-using Memory = std::unique_ptr<void, GiveBack>;
-Memory memory(size_t bytes, const Context& on) {
-  return {on.pool()->allocate(bytes), GiveBack{on.pool(), bytes}};
-}
-
 struct Key {
   int device;
   ColumnProduct product;
@@ -239,11 +228,11 @@ class Blas {
     if (all.empty()) return {};
     if (all.size() == 1 || is_captured(on.stream())) return all[0];
     // A result that is written anew may be written often; one that is added to is left alone.
-    Memory scratch;
+    Block scratch;
     if (p.add) {
       int64_t span = (p.batches - 1) * p.d.step + (p.n - 1) * p.d.ld + p.m;
       try {
-        scratch = memory(size_t(span) * size_of(p.out), on);
+        scratch = borrow(on.pool(), size_t(span) * size_of(p.out));
       } catch (const Error& e) {
         if (e.code() == Exit::memory) return all[0];
         throw;
@@ -264,13 +253,13 @@ class Blas {
   /// One for all products of the thread, because they come one after another.
   void* workspace(size_t bytes, const Context& on) {
     if (bytes == 0) return nullptr;
-    if (!workspace_) workspace_ = memory(workspace_bytes, on);
+    if (!workspace_) workspace_ = borrow(on.pool(), workspace_bytes);
     return workspace_.get();
   }
 
   int device_;
   Handle handle_;
-  Memory workspace_;
+  Block workspace_;
   std::map<ColumnProduct, Plan> plans_;
 };
 

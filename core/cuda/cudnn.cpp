@@ -14,6 +14,7 @@
 #include "core/cuda/context.h"
 #include "core/cuda/cudnn_attention.h"
 #include "core/cuda/devices.h"
+#include "core/own_counter.h"
 
 namespace triax::cuda {
 namespace {
@@ -125,11 +126,7 @@ struct Constants {
 
 /// Memory of this file's own, which like that of kernels (tensors.h) counts as nobody's.
 Tensor scratch(const Shape& shape, DType dtype, Device device) {
-  struct Uncounted {
-    std::shared_ptr<memory::Counter> before = memory::counter();
-    Uncounted() { memory::set_counter(std::make_shared<memory::Counter>()); }
-    ~Uncounted() { memory::set_counter(before); }
-  } uncounted;
+  memory::OwnCounter uncounted;
   return empty(shape, dtype, device);
 }
 

@@ -62,4 +62,15 @@ class Pool final : public Allocator, public std::enable_shared_from_this<Pool> {
   size_t unused_ = 0;
 };
 
+/// A block of a pool, given back when it dies.
+struct GiveBack {
+  std::shared_ptr<Pool> pool = {};
+  size_t bytes = 0;
+  void operator()(void* data) const noexcept { pool->deallocate(data, bytes); }
+};
+using Block = std::unique_ptr<void, GiveBack>;
+inline Block borrow(const std::shared_ptr<Pool>& pool, size_t bytes) {
+  return {pool->allocate(bytes), GiveBack{pool, bytes}};
+}
+
 }  // namespace triax::cuda

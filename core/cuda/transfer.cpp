@@ -15,20 +15,6 @@ namespace {
 /// What crosses at once through pinned memory.
 constexpr size_t piece = size_t{8} << 20;
 
-class Pinned {
- public:
-  Pinned(Pool& pool, size_t bytes) : pool_(pool), bytes_(bytes), data_(pool.allocate(bytes)) {}
-  ~Pinned() { pool_.deallocate(data_, bytes_); }
-  Pinned(const Pinned&) = delete;
-  Pinned& operator=(const Pinned&) = delete;
-  void* data() const { return data_; }
-
- private:
-  Pool& pool_;
-  size_t bytes_;
-  void* data_;
-};
-
 void move(const Context& c, void* to, const void* from, size_t bytes) {
   require(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c.stream()), "cudaMemcpyAsync");
 }
@@ -41,19 +27,19 @@ void to_device(const Context& c, char* to, const char* from, size_t bytes) {
         bytes);
   for (size_t at = 0; at < bytes; at += piece) {
     size_t n = std::min(piece, bytes - at);
-    Pinned block(*c.host_pool(), n);
-    std::memcpy(block.data(), from + at, n);
-    move(c, to + at, block.data(), n);
+    Block block = borrow(c.host_pool(), n);
+    std::memcpy(block.get(), from + at, n);
+    move(c, to + at, block.get(), n);
   }
 }
 
 void to_host(const Context& c, char* to, const char* from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += piece) {
     size_t n = std::min(piece, bytes - at);
-    Pinned block(*c.host_pool(), n);
-    move(c, block.data(), from + at, n);
+    Block block = borrow(c.host_pool(), n);
+    move(c, block.get(), from + at, n);
     c.synchronize();
-    std::memcpy(to + at, block.data(), n);
+    std::memcpy(to + at, block.get(), n);
   }
 }
 
