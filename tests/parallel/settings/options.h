@@ -24,44 +24,25 @@ struct Options {
 inline parallel::Settings settings_of(Options& o) {
   auto precision =
       parallel::choice(o.precision, {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}});
-  return {
-      {"layers", "Model", "N", "transformer blocks", &o.layers, {1, 2147483647}},
-      {"dropout", "Model", "X", "dropout probability", &o.dropout, {0, 1, true}},
-      {.name = "dp",
-       .group = "Mesh",
-       .value = "N",
-       .help = "data-parallel replicas",
-       .field = &o.dp,
-       .shown = "ranks / (pp x tp)",
-       .derived = true},
-      {.name = "comm",
-       .group = "Run",
-       .value = "auto|mpi|threads",
-       .help = "how ranks communicate",
-       .field = &o.comm,
-       .choices = {"auto", "mpi", "threads"}},
-      {"precision", "Run", "fp32|bf16", "dtype of weights and activations", precision},
-      {"lr", "Run", "X", "peak learning rate", &o.lr},
-      {"workers", "Run", "N", "threads that read the data", &o.workers},
-      {"seed", "Run", "N", "seed of the random numbers", &o.seed},
-      {"text", "Run", "TEXT", "text to continue", &o.text},
-      {"graph", "Run", "", "capture the step as a CUDA graph and replay it", &o.graph},
-      {.name = "out",
-       .group = "Run",
-       .value = "DIR",
-       .help = "run directory",
-       .field = &o.out,
-       .shown = "runs/<date>",
-       .derived = true,
-       .saved = false},
-      {.name = "config",
-       .group = "Run",
-       .value = "FILE",
-       .help = "TOML file whose keys are these flags",
-       .field = &o.config,
-       .shown = "none",
-       .key = false},
-  };
+  using parallel::SettingGroup;
+  SettingGroup model("Model"), mesh("Mesh"), run("Run");
+  model.add("layers", "N", "transformer blocks", &o.layers, {.range = {1, 2147483647}})
+      .add("dropout", "X", "dropout probability", &o.dropout, {.range = {0, 1, true}});
+  mesh.add("dp", "N", "data-parallel replicas", &o.dp,
+           {.shown = "ranks / (pp x tp)", .derived = true});
+  run.add("comm", "auto|mpi|threads", "how ranks communicate", &o.comm,
+          {.choices = {"auto", "mpi", "threads"}})
+      .add("precision", "fp32|bf16", "dtype of weights and activations", precision)
+      .add("lr", "X", "peak learning rate", &o.lr)
+      .add("workers", "N", "threads that read the data", &o.workers)
+      .add("seed", "N", "seed of the random numbers", &o.seed)
+      .add("text", "TEXT", "text to continue", &o.text)
+      .add("graph", "", "capture the step as a CUDA graph and replay it", &o.graph)
+      .add("out", "DIR", "run directory", &o.out,
+           {.shown = "runs/<date>", .derived = true, .saved = false})
+      .add("config", "FILE", "TOML file whose keys are these flags", &o.config,
+           {.shown = "none", .key = false});
+  return parallel::joined({model, mesh, run});
 }
 
 inline parallel::Verb verb_of(Options& o) {
