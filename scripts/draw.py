@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Draws what the example program `schedule` prints as JSON: an SVG for light and dark pages.
+"""Draws the JSON of `minigpt schedule` and of bench/figures.cpp: an SVG for light and dark pages.
 
-build/release/bin/schedule --schedule zb-h1 --json | scripts/draw.py --svg zb-h1.svg
+build/release/bin/minigpt schedule --schedule zb-h1 --json | scripts/draw.py --svg zb-h1.svg
+build/release/bin/figures mesh 2x2x2 | scripts/draw.py --svg mesh.svg
 scripts/draw.py 1f1b.json zb-h1.json --svg both.svg     several schedules, on one time axis
 """
 
@@ -348,7 +349,7 @@ def main():
     except OSError as e:
         sys.exit(f"draw.py: {e.filename}: {e.strerror}")
     except (ValueError, KeyError, TypeError) as e:
-        sys.exit(f"draw.py: {e!r}; expected what `schedule --json` prints")
+        sys.exit(f"draw.py: {e!r}; expected the JSON of `minigpt schedule` or `figures`")
 
 
 if __name__ == "__main__":

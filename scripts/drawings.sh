@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes docs/drawings: scripts/draw.py draws what the example program `schedule` prints.
+# Makes docs/drawings: scripts/draw.py draws what `minigpt schedule` and bench/figures.cpp print.
 #
-#   scripts/drawings.sh [SCHEDULE] [DIRECTORY]   default: build/release/bin/schedule docs/drawings
+#   scripts/drawings.sh [PROGRAMS] [DIRECTORY]   default: build/release/bin docs/drawings
 
 set -euo pipefail
 caller=$PWD
@@ -11,9 +11,12 @@ caller=$PWD
 case ${1:-} in -h | --help) usage scripts/drawings.sh && exit ;; esac
 
 cd -- "$caller" # the arguments are the caller's paths
-program=${1:-$root/build/release/bin/schedule}
+programs=${1:-$root/build/release/bin}
 directory=${2:-$root/docs/drawings}
-[ -x "$program" ] || die "no program $program; build it: cmake --build --preset release --target schedule"
+for name in minigpt figures; do
+  [ -x "$programs/$name" ] ||
+    die "no program $programs/$name; build it: cmake --build --preset release --target $name"
+done
 mkdir -p "$directory"
 
 draw() { "$root/scripts/draw.py" --svg "$directory/$1.svg" "${@:2}"; }
@@ -21,12 +24,10 @@ draw() { "$root/scripts/draw.py" --svg "$directory/$1.svg" "${@:2}"; }
 json=$(mktemp -d)
 trap 'rm -r "$json"' EXIT
 for name in gpipe 1f1b interleaved zb-h1 zb-interleaved; do
-  chunks=1
-  [[ $name == *interleaved ]] && chunks=2
-  "$program" --schedule "$name" --stages 4 --micros 8 --chunks $chunks --json >"$json/$name"
+  "$programs/minigpt" schedule --schedule "$name" --pp 4 --micros 8 --json >"$json/$name"
   draw "$name" "$json/$name"
 done
 draw compare "$json"/{1f1b,interleaved,zb-h1,zb-interleaved}
-"$program" --mesh 2x2x2 --json | draw mesh-2x2x2
-"$program" --zero 4 --json | draw zero
-"$program" --tensor 2 --json | draw tensor
+"$programs/figures" mesh 2x2x2 | draw mesh-2x2x2
+"$programs/figures" zero 4 | draw zero
+"$programs/figures" tensor 2 | draw tensor

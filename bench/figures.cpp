@@ -1,0 +1,141 @@
+// Measures, on ranks that are threads, the figures that scripts/draw.py draws. Prints JSON:
+//   figures mesh 2x2x2    coordinates of the ranks of a mesh
+//   figures zero 4        bytes that a rank holds and sends with ZeRO 0 to 3
+//   figures tensor 2      collectives that tensor-parallel layers call
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "autograd/backward.h"
+#include "autograd/ops.h"
+#include "autograd/record.h"
+#include "core/check.h"
+#include "nn/linear.h"
+#include "parallel/comm/launch/world.h"
+#include "parallel/program/verbs.h"
+#include "parallel/tensor/linear.h"
+#include "parallel/train/step.h"
+
+namespace {
+
+using namespace triax;
+using namespace triax::parallel;
+using json = nlohmann::ordered_json;
+
+/// `ranks`: the [dp, pp, tp] of each.
+json mesh_figures(const MeshShape& s) {
+  json ranks = json::array();
+  for (int rank = 0; rank < s.size(); ++rank) {
+    auto at = point_of(s, rank);
+    ranks.push_back({at.dp, at.pp, at.tp});
+  }
+  return {{"dp", s.dp}, {"pp", s.pp}, {"tp", s.tp}, {"ranks", ranks}};
+}
+
+constexpr int64_t width = 64;  // of a layer: its elements divide among 8 ranks without padding
+constexpr int depth = 4, micros = 2;
+
+struct Stack : nn::Sequence {
+  Stack() {
+    for (int i = 0; i < depth; ++i)
+      add<nn::Linear>(fmt::format("layer{}", i), width, width, nn::LinearOptions{.bias = false});
+    add("sum", {}, [](const Tensor& x, const nn::Batch&) { return sum(x); });
+  }
+};
+
+/// After a step: the bytes that a rank holds of each kind, and those that it sent over dp.
+json one_step(Communicator& world, Zero zero) {
+  Mesh mesh(world, {.dp = world.size()});
+  StepOptions o;
+  o.mesh = mesh.shape(), o.zero = zero, o.chunks = 1;
+  o.micro_batch = 1, o.global_batch = micros * world.size();
+  Build build = [](auto&) { return std::make_unique<Stack>(); };
+  nn::Batch batch{full({1, width}, 1, f32, cpu), zeros({1}, f32, cpu)};
+  Step step(mesh, build, o, probe(build, batch, probe_options(o)));
+  mesh.dp().reset_ledger();
+  step.take({.batches = [&](int64_t) { return batch; }});
+  auto& memory = *memory::counter();
+  return {{"weights", memory.live(memory::parameters)},
+          {"gradients", memory.live(memory::gradients)},
+          {"optimizer", memory.live(memory::optimizer)},
+          {"sent", mesh.dp().ledger().total().bytes}};
+}
+
+json zero_figures(int ranks) {
+  json stages = json::array();
+  for (int zero = 0; zero < 4; ++zero) {
+    json held;
+    run_ranks(ranks, [&](Communicator& world) {
+      json mine = one_step(world, Zero(zero));
+      if (world.rank() == 0) held = std::move(mine);  // all ranks hold as much
+    });
+    stages.push_back(std::move(held));
+  }
+  return {{"ranks", ranks},
+          {"micros", micros},
+          {"parameters", depth * width * width},
+          {"stages", stages}};
+}
+
+/// Names of the collectives that `f` calls.
+template <class F> json collectives(Communicator& comm, F&& f) {
+  json names = json::array();
+  comm.reset_ledger();
+  f();
+  for (int kind = 0; kind < Call::kinds; ++kind)
+    if (comm.ledger()[Call::Kind(kind)].calls) names.push_back(name(Call::Kind(kind)));
+  return names;
+}
+
+/// `x`: what this rank has of the input.
+template <class Layer> json collectives_of(Layer& layer, Communicator& comm, Tensor x) {
+  layer.materialize(cpu, f32, 1);
+  require_grad(x);
+  Tensor y;
+  json forward = collectives(comm, [&] { y = layer(x); });
+  auto go_back = [&] { backward(y, full(y.shape(), 1, f32, cpu)); };
+  return {{"forward", forward}, {"backward", collectives(comm, go_back)}};
+}
+
+/// Of ColumnLinear and RowLinear, for tensor and for sequence parallelism.
+json tensor_figures(int ranks) {
+  json found{{"ranks", ranks}};
+  run_ranks(ranks, [&](Communicator& world) {
+    for (bool sequence : {false, true}) {
+      TensorParallel tp(world, {.sequence = sequence});
+      constexpr int64_t rows = 8, features = 4;
+      Tensor outside = full({tp.rows(rows), features}, 1, f32, cpu);
+      Tensor inside = full({rows, features / tp.size()}, 1, f32, cpu);
+      ColumnLinear column(features, features, tp);
+      RowLinear row(features, features, tp);
+      json both{{"column", collectives_of(column, world, outside)},
+                {"row", collectives_of(row, world, inside)}};
+      if (world.rank() == 0) found[sequence ? "sequence" : "tensor"] = std::move(both);
+    }
+  });
+  return found;
+}
+
+int ranks_of(const std::string& text) {
+  int ranks = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  check_input(error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= 8,
+              Exit::usage, "figures: `{}` ranks; expected 1 to 8", printable(text));
+  return ranks;
+}
+
+int run(int argc, char** argv) {
+  std::string what = argc == 3 ? argv[1] : "";
+  json figures;
+  if (what == "mesh") figures = mesh_figures(mesh_of(argv[2]));
+  else if (what == "zero") figures = zero_figures(ranks_of(argv[2]));
+  else if (what == "tensor") figures = tensor_figures(ranks_of(argv[2]));
+  else fail(Exit::usage, "figures: expected mesh DPxPPxTP, zero RANKS or tensor RANKS");
+  fmt::print("{}\n", json{{what, figures}}.dump());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_main(argc, argv, run); }
