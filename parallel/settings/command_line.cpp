@@ -12,9 +12,8 @@
 namespace triax::parallel {
 namespace {
 
-/// `program verb`, or the program alone if it has no verbs.
 std::string title(const std::string& program, const Verb& verb) {
-  return verb.name.empty() ? program : program + " " + verb.name;
+  return program + " " + verb.name;
 }
 
 bool one_of(const std::string& word, std::initializer_list<const char*> words) {

@@ -9,7 +9,7 @@ namespace triax::parallel {
 
 /// What a program can do: the word after its name, and the flags that follow.
 struct Verb {
-  std::string name;  ///< empty: of a program without verbs
+  std::string name;
   std::string what;  ///< one sentence for --help
   Settings settings;
   std::vector<std::string> examples = {};  ///< whole command lines
