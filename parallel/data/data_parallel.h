@@ -85,6 +85,10 @@ class DataParallel {
   /// The same without waiting for the device: adds this rank's part of {sum of squares, non-finite
   /// elements} to `sums`, f64 [2]; added up over all ranks they are those of the whole model.
   void add_squares(const Tensor& sums) const;
+  /// After finish(): compares the gradients of parameters that all tensor-parallel ranks hold and
+  /// use alike. Throws Error 78, naming the first that differs, because a rank saw only a part of
+  /// what it should. Waits for the device. Collective.
+  void check_replicas() const;
   /// From those sums.
   static Norm norm_of(std::span<const double> sums);
   struct NonFinite {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/check.h"
 #include "parallel/data/buckets.h"
 #include "parallel/data/data_parallel.h"
 
@@ -18,6 +19,34 @@ void DataParallel::add_squares(const Tensor& sums) const {
         backend(mine).squares(mine, owned ? sums : rest);
       }
   backend(sums).accumulate(rest.narrow(0, 1, 1), sums.narrow(0, 1, 1));
+}
+
+void DataParallel::check_replicas() const {
+  if (!groups_.tp || groups_.tp->size() == 1) return;
+  Tensor squares = zeros({std::ssize(declared_), 2}, f64, groups_.tp->device());
+  for (size_t i = 0; i < declared_.size(); ++i) {
+    Bucket* b = holder(declared_[i]);
+    if (!b || !declared_[i]->shard.replicated || declared_[i]->shard.partial) continue;
+    for (auto& piece : b->layout.pieces)
+      if (piece.parameter == declared_[i]) {
+        Range r = b->mine(piece);
+        Tensor mine = b->my_grad.narrow(0, r.begin, r.end - r.begin);
+        backend(mine).squares(mine, squares.narrow(0, int64_t(i), 1).view({2}));
+      }
+  }
+  Tensor largest = clone(squares), smallest = clone(squares);
+  groups_.tp->all_reduce(largest, ReduceOp::max).wait();
+  groups_.tp->all_reduce(smallest, ReduceOp::min).wait();
+  auto high = largest.to_host<double>(), low = smallest.to_host<double>();
+  constexpr double rounding = 1e-6;
+  for (size_t i = 0; i < declared_.size(); ++i)
+    check_input(
+        !(high[2 * i] - low[2 * i] > rounding * high[2 * i]), Exit::config,
+        "train: the gradient of {} differs between tensor-parallel ranks: its norm is {} to "
+        "{}; expected that all compute it alike\n  Its layer or one behind it lacks enter, "
+        "through or leave (parallel/tensor), or {} is used between them, where a rank sees "
+        "only a part.",
+        declared_[i]->name, std::sqrt(low[2 * i]), std::sqrt(high[2 * i]), declared_[i]->name);
 }
 
 DataParallel::Norm DataParallel::norm() {

@@ -1,6 +1,7 @@
 #include "parallel/train/report.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,7 +35,7 @@ Metrics::Metrics(const Place& place, int64_t step)
 
 /// A resumed run repeats the steps after its checkpoint: their old lines go. The lines before stay
 /// as they are, so that dying here loses none.
-void Metrics::keep_until(int64_t step) const {
+void Metrics::keep_until(int64_t step) {
   bool empty = std::filesystem::file_size(place_.path) == 0;
   check_input(empty || step > 0 || place_.owner == Place::Owner::this_run, Exit::config,
               "metrics: {} exists, and this run starts afresh\n  It may be another run's: move it "
@@ -54,6 +55,7 @@ void Metrics::keep_until(int64_t step) const {
     if (record["step"].get<int64_t>() > step) break;
     kept += line.size() + 1;
     ++number;
+    lacks_validation_ = !record.contains("val_loss");
   }
   check_input(::ftruncate(::fileno(file_.get()), off_t(kept)) == 0, Exit::cannot_write,
               "metrics: cannot shorten {}: {}", place_.path, std::strerror(errno));
@@ -69,7 +71,20 @@ void Metrics::write(const StepRecord& record) {
       int64_t(r.memory_bytes));
   if (!r.overflow.empty()) line += fmt::format(R"(,"overflow":"{}")", r.overflow);
   if (record.val_loss) line += fmt::format(R"(,"val_loss":{})", exact(*record.val_loss));
-  line += "}\n";
+  put(line + "}\n");
+}
+
+void Metrics::add_validation(double loss) {
+  constexpr off_t end = 2;  // of the record: a brace and a line break
+  struct stat status {};
+  bool shorter = ::fstat(::fileno(file_.get()), &status) == 0 &&
+                 ::ftruncate(::fileno(file_.get()), status.st_size - end) == 0;
+  check_input(shorter, Exit::cannot_write, "metrics: cannot shorten {}: {}", place_.path,
+              std::strerror(errno));
+  put(fmt::format(",\"val_loss\":{}}}\n", exact(loss)));
+}
+
+void Metrics::put(const std::string& line) {
   bool written = std::fputs(line.c_str(), file_.get()) >= 0 && std::fflush(file_.get()) == 0;
   check_input(written, Exit::cannot_write, "metrics: cannot write {}: {}", place_.path,
               std::strerror(errno));

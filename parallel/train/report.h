@@ -31,11 +31,16 @@ class Metrics {
   };
   Metrics(const Place& place, int64_t step);
   void write(const StepRecord& record);
+  /// Has the last record that was kept no validation loss? Adds it.
+  bool lacks_validation() const { return lacks_validation_; }
+  void add_validation(double loss);
 
  private:
-  void keep_until(int64_t step) const;
+  void keep_until(int64_t step);
+  void put(const std::string& text);
   Place place_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  bool lacks_validation_ = false;
 };
 
 /// What a user sees of a run on the terminal. Silent on all ranks but the first.

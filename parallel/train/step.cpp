@@ -57,6 +57,7 @@ void Step::queue(const StepInput& input) {
   replica_.data().add_squares(totals_.narrow(0, 1, 2));
   mesh_.world().all_reduce(totals_).wait();
   if (observer_.gradients) observer_.gradients(*this);
+  else if (taken_ == 0) replica_.data().check_replicas();
   backend(decision_).decide_step(request_, totals_, decision_);
   optimizer_->step(decision_);
   replica_.data().publish();

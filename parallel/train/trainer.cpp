@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "core/check.h"
+#include "core/checksum.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/agreement.h"
@@ -38,20 +39,47 @@ Settings settings_of(TrainOptions& o, const Task& task) {
   return joined({train_settings(o), task.settings});
 }
 
+std::string digest(const nn::Batch& batch) {
+  std::string text;
+  for (const Tensor& x : {batch.input.contiguous(), batch.target.contiguous()})
+    text += fmt::format("{} crc32c {:08x} ", describe(x), crc32c(x.data(), x.bytes()));
+  return text;
+}
+
+/// The data themselves, whose identity may be a mere name: ranks that see others would train on
+/// the inputs of one sample and the targets of another.
+std::map<std::string, std::string> data_of(const Task& task, int64_t samples) {
+  std::string first = digest(batch_like(task, samples)), again = digest(batch_like(task, samples));
+  check_input(
+      first == again, Exit::config,
+      "samples: asked twice for samples 0 to {}, batch() gives {}and then {}\n"
+      "  A batch must be a function of its indices alone. Draw what is random in a sample by "
+      "its index: random::uniform(key, index, n).",
+      samples - 1, first, again);
+  double weight = 0;
+  for (int64_t i = 0; i < samples; ++i) weight += task.samples->weight(i % task.samples->count());
+  return {{"the first batch", fmt::format("{}weight {}", first, weight)},
+          {"the number of samples", fmt::format("{}, held out {}", task.samples->count(),
+                                                task.held_out ? task.held_out->count() : 0)}};
+}
+
 }  // namespace
 
 TrainOptions settle(const Task& task, const TrainOptions& given, World& world) {
   TrainOptions o = given;
   Communicator& ranks = world.host();
   Facts facts;
+  std::map<std::string, std::string> data;
   together(ranks, [&] {
     resolve(o, world.size());
     check_values(settings_of(o, task));
     check_options(o, world.size(), [&](const MeshShape& s) { return fits(task, o.step, s); });
     facts = facts_of(task, o.step);
+    data = data_of(task, o.step.micro_batch);
   });
   auto told = values_of(settings_of(o, task));
   told.merge(identity_of(task));
+  told.merge(data);
   told["parameters"] = facts.parameters();
   told["program (build id)"] = build_id();
   check_agreement(ranks, told);
@@ -120,6 +148,7 @@ std::optional<double> Trainer::validate() {
   Feed all(task_.held_out, 0, place());
   int64_t micros = all.micros_in_order(), slice = std::max(8, 2 * mesh_.pp().size());
   double sum = 0, weight = all.weight_in_order();
+  if (!blanks_seen_) check_blanks();
   for (int64_t done = 0; done < micros; done += slice) {
     Tensor stop = from_host(std::vector<double>{double(StopSignal::seen())}, {1}, cpu);
     world_.host().all_reduce(stop, ReduceOp::max).wait();
@@ -130,6 +159,32 @@ std::optional<double> Trainer::validate() {
   }
   double loss = sum / weight;
   call(&Callbacks::validation, loss);
+  return loss;
+}
+
+/// What fills up the last batch must not count, or the loss would depend on the mesh.
+void Trainer::check_blanks() {
+  std::vector<int64_t> blanks(size_t(options_.step.micro_batch), -1);
+  double loss = step_.evaluate([&](int64_t) { return task_.held_out->batch(blanks); }, 1);
+  check_input(loss == 0, Exit::config,
+              "samples: a batch of blanks (index -1) of the held-out samples has loss {}; expected "
+              "0\n  Give a blank targets that the loss ignores, such as -1 for cross_entropy.",
+              loss);
+  blanks_seen_ = true;
+}
+
+bool Trainer::lacks_validation() {
+  return text_of_first(world_.host(), [&] {
+           return metrics_ && metrics_->lacks_validation() ? "yes" : "";
+         }) == "yes";
+}
+
+/// A run that was asked to stop while it validated lacks the loss of its last step. Nothing if it
+/// is asked again.
+std::optional<double> Trainer::make_up_validation() {
+  auto loss = validate();
+  if (loss && metrics_) metrics_->add_validation(*loss);
+  if (loss) progress_.say(fmt::format("step {}  val loss {:.4f}\n", done_, *loss));
   return loss;
 }
 
@@ -174,7 +229,8 @@ Exit Trainer::train() {
   progress_.say(describe_start());
   call(&Callbacks::start);
   last_step_ = std::chrono::steady_clock::now();
-  bool stopping = false;
+  auto validates = [&] { return task_.held_out && (due(options_.val_every) || done_ == steps); };
+  bool stopping = from > 0 && validates() && lacks_validation() && !make_up_validation();
   while (done_ < steps && !stopping) {
     take();
     auto records = records_of(step_.results(Step::Upto::lag));

@@ -68,6 +68,9 @@ class Trainer {
   void open_metrics();
   Exit train();
   void take();
+  void check_blanks();
+  bool lacks_validation();
+  std::optional<double> make_up_validation();
   void report(StepRecord& record);
   std::string describe_start() const;
   std::string describe_end(int64_t from, bool stopped) const;
@@ -91,6 +94,7 @@ class Trainer {
   std::optional<Metrics> metrics_;  // on rank 0
   std::vector<Callbacks> callbacks_;
   int64_t done_ = 0;
+  bool blanks_seen_ = false;  // and found to count nothing
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
 };
 

@@ -1,6 +1,8 @@
 // What may not train a wrong model in silence: each mistake is refused, with its text.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "parallel/parity/parity.h"
 #include "tests/support/tiny_task.h"
 
@@ -106,6 +108,16 @@ std::string outcome_of_tasks(const std::function<Task(int rank)>& task) {
   }
 }
 
+/// A whole run of a task.
+std::string outcome_of_runs(const std::function<Task()>& task, const TrainOptions& o) {
+  try {
+    run_worlds(o.step.mesh.size(), [&](World& world) { Trainer(task(), o, world).run(); });
+    return "";
+  } catch (const Error& e) {
+    return fmt::format("{}: {}", int(e.code()), e.what());
+  }
+}
+
 TEST(Guards, RanksWithOtherModelsOrData) {
   EXPECT_TRUE(
       refused(outcome_of_tasks([](int rank) { return rank ? task_of<Right>() : task_of(); }),
@@ -124,6 +136,95 @@ TEST(Guards, RanksWithOtherModelsOrData) {
   };
   EXPECT_TRUE(refused(outcome_of_tasks(other_held_out), "held-out samples = input [50, 16]",
                       "held-out samples = none"));
+}
+
+/// noise() under the name it has, with what `change` makes of its batches and weights.
+struct Changed : nn::Samples {
+  std::function<nn::Batch(std::span<const int64_t>)> make = [](auto indices) {
+    return test::noise(256)->batch(indices);
+  };
+  double each = 1;
+  int64_t count() const override { return 256; }
+  nn::Batch batch(std::span<const int64_t> indices) const override { return make(indices); }
+  double weight(int64_t) const override { return each; }
+  std::string identity() const override { return "noise"; }
+};
+
+TEST(Guards, RanksThatSeeOtherDataUnderOneName) {
+  auto of = [](int rank, bool weights) {
+    Task task = task_of();
+    auto mine = std::make_shared<Changed>();
+    if (weights) mine->each = 1 + rank;
+    else mine->make = [rank](auto i) { return test::noise(256, uint64_t(rank))->batch(i); };
+    task.samples = mine;
+    return task;
+  };
+  for (bool weights : {true, false})
+    EXPECT_TRUE(refused(outcome_of_tasks([&](int rank) { return of(rank, weights); }),
+                        "ranks disagree", "the first batch = "));
+}
+
+TEST(Guards, BatchesThatAreNoFunctionOfTheirIndices) {
+  auto calls = std::make_shared<std::atomic<uint64_t>>(0);
+  auto augmented = std::make_shared<Changed>();
+  augmented->make = [calls](auto i) { return test::noise(256, ++*calls)->batch(i); };
+  Task task = task_of();
+  task.samples = augmented;
+  EXPECT_TRUE(refused(outcome(task, tiny_options()), "asked twice for samples 0 to 7",
+                      "A batch must be a function of its indices alone"));
+}
+
+TEST(Guards, BlanksThatCount) {
+  auto no_blanks = std::make_shared<Changed>();
+  no_blanks->make = [](auto indices) {
+    std::vector<int64_t> known;
+    for (int64_t i : indices) known.push_back(std::max<int64_t>(i, 0));
+    return test::noise(256)->batch(known);
+  };
+  auto o = tiny_options({.dp = 2});
+  EXPECT_TRUE(refused(outcome_of_runs(
+                          [&] {
+                            Task task = task_of();
+                            task.held_out = no_blanks;
+                            return task;
+                          },
+                          o),
+                      "a batch of blanks (index -1)", "expected 0"));
+}
+
+/// Lacks one end of a stretch that ranks split, or uses a whole parameter inside of it.
+template <int mistake> struct Open : nn::Module {
+  explicit Open(const TensorParallel& ranks)
+      : tp(ranks),
+        norm(child<LayerNorm>("norm", 16, ranks)),
+        up(parameter({"up", {32, 16}, {.std = 0.3}, tp.shard(0, 32)})),
+        down(parameter({"down", {16, 32}, {.std = 0.3}, tp.shard(1, 32)})),
+        scale(parameter({"scale", {1}, {.mean = 1}, tp.whole()})) {}
+  Tensor operator()(const Tensor& x) const {
+    Tensor in = mistake == 1 ? norm(x) : tp.enter(norm(x));
+    Tensor h = relu(linear(in, up.value, {}));
+    if (mistake == 2) h = h * scale.value;
+    Tensor out = linear(h, down.value, {});
+    if (mistake != 3) out = tp.leave(out);
+    return x + (mistake == 2 ? out : out * scale.value);
+  }
+  TensorParallel tp;
+  LayerNorm& norm;
+  nn::Parameter &up, &down, &scale;
+};
+template <int mistake> struct OpenNet : nn::Sequence {
+  explicit OpenNet(const TensorParallel& tp) {
+    add<Open<mistake>>("open", tp);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+TEST(Guards, SplitStretchesThatAreNotClosed) {
+  auto tp = tiny_options({.tp = 2});
+  EXPECT_EQ(outcome(task_of<OpenNet<0>>(), tp), "");
+  EXPECT_TRUE(refused(outcome(task_of<OpenNet<1>>(), tp), "the gradient of open.norm.", "enter"));
+  EXPECT_TRUE(refused(outcome(task_of<OpenNet<2>>(), tp), "the gradient of open.scale", "part"));
+  EXPECT_TRUE(refused(outcome(task_of<OpenNet<3>>(), tp), "the gradient of open.", "leave"));
 }
 
 TEST(Guards, SlicesThatCutAHead) {
