@@ -40,19 +40,21 @@ Settings settings_of(TrainOptions& o, const Task& task) {
 
 }  // namespace
 
-TrainOptions settle(const Task& task, const TrainOptions& given, World& world) {
+TrainOptions settle(Task& task, const TrainOptions& given, World& world) {
   TrainOptions o = given;
   Communicator& ranks = world.host();
   Facts facts;
   together(ranks, [&] {
+    check_task(task);
     resolve(o, world.size());
     check_values(settings_of(o, task));
     check_options(o, world.size(), [&](const MeshShape& s) { return fits(task, o.step, s); });
     facts = facts_of(task, o.step);
+    task.identity = identity_of(task);
   });
   auto told = values_of(settings_of(o, task));
   told.merge(identity_of(task));
-  told["parameters"] = facts.parameters();
+  told["shapes of parameters"] = facts.parameters();
   told["program (build id)"] = build_id();
   check_agreement(ranks, told);
   return o;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <csignal>
 #include <mutex>
 
@@ -71,7 +72,7 @@ TEST(Trainer, ErrorsReachTheCallback) {
         });
       },
       {"on purpose"}, Exit::data);
-  EXPECT_EQ(seen, "on purpose");
+  EXPECT_EQ(seen, "callback after step 1: on purpose");
 }
 
 TEST(Trainer, ValidationIsAMeanOverAllHeldOutTargets) {
@@ -165,6 +166,40 @@ TEST(Trainer, OtherDataOrSettingsAreRefusedOrSaidOnResume) {
   EXPECT_EQ(train(task_of(), o).size(), 2u);
   std::string said = testing::internal::GetCapturedStdout();
   EXPECT_NE(said.find("changed since the checkpoint: clip was 1.0, now 0.5"), said.npos) << said;
+}
+
+/// Counts how often it is asked who it is.
+struct Asked : nn::TensorSamples {
+  using TensorSamples::TensorSamples;
+  std::string identity() const override {
+    ++times;
+    return TensorSamples::identity();
+  }
+  mutable std::atomic<int> times = 0;
+};
+
+// A flag may be named as the data are; they are compared all the same. All of them is read once.
+TEST(Trainer, TheDataAreComparedUnderANameOfTheirOwnAndReadOnce) {
+  test::TemporaryDirectory directory;
+  int64_t samples = 1;
+  auto task = [&](float value) {
+    Task made = task_of();
+    auto asked = std::make_shared<Asked>(full({40, 16}, value, f32, cpu), zeros({40}, i32, cpu));
+    made.samples = asked;
+    made.settings = SettingGroup("Own")
+                        .add("samples", "N", "as the data are called", &samples)
+                        .add("parameters", "N", "as the model's are", &samples);
+    return std::pair(made, asked);
+  };
+  auto o = tiny_options();
+  o.out = directory.path() + "/run", o.save_every = 1;
+  auto [first, asked] = task(1);
+  train(first, o);
+  EXPECT_EQ(asked->times, 1);
+  o.resume = "auto", o.steps = 5;
+  auto [other, again] = task(2);
+  test::expect_error([&, task = other] { train(task, o); },
+                     {"other training samples", again->identity()}, Exit::config);
 }
 
 }  // namespace
