@@ -1,5 +1,8 @@
 #include "nn/module.h"
 
+#include <algorithm>
+#include <cctype>
+
 #include "core/check.h"
 #include "core/random.h"
 
@@ -51,9 +54,14 @@ void Module::adopt(std::string name, std::unique_ptr<Module> m) {
   children_.emplace_back(std::move(name), std::move(m));
 }
 
+void Module::check_name(const std::string& name) {
+  bool plain = std::ranges::all_of(
+      name, [](unsigned char c) { return c < 0x80 && (std::isalnum(c) || c == '_' || c == '-'); });
+  check(plain && !name.empty(), "module: name '{}'; expected letters, digits, `_` and `-`", name);
+}
+
 void Module::take_name(const std::string& name, const char* kind) {
-  check(!name.empty() && name.find('.') == std::string::npos,
-        "module: name '{}'; expected one without dots, not empty", name);
+  check_name(name);
   check(names_.insert(fmt::format("{} {}", kind, name)).second, "module: two {} named '{}'", kind,
         name);
 }

@@ -37,7 +37,9 @@ class Module {
   uint64_t key() const { return key_; }
 
  protected:
-  /// Throws if the name is taken or has a dot in it.
+  /// Throws unless the name is of letters, digits, `_` and `-`.
+  static void check_name(const std::string& name);
+  /// Throws if the name is taken.
   Parameter& parameter(Parameter p);
   template <class M, class... Args> M& child(std::string name, Args&&... args) {
     auto owned = std::make_unique<M>(std::forward<Args>(args)...);

@@ -44,6 +44,7 @@ class Sequence : public Module {
   }
   /// A layer over children that exist: tied tables, functions without parameters.
   Layer& add(std::string name, std::vector<Module*> uses, Layer::Run run) {
+    check_name(name);
     layers_.push_back({std::move(name), std::move(uses), std::move(run)});
     return layers_.back();
   }

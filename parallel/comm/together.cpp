@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <typeinfo>
 
 #include "core/check.h"
 
@@ -83,6 +84,15 @@ std::string text_of_first(Communicator& ranks, const std::function<std::string()
   std::string text;
   on_first(ranks, [&] { text = work(); });
   return broadcast_text(ranks, text);
+}
+
+void rethrow_from(const std::string& place) try { throw; } catch (const Error& e) {
+  if (typeid(e) != typeid(Error)) throw;  // told apart by its type
+  throw Error(e.code(), fmt::format("{}: {}", place, e.what()), e.place());
+} catch (const std::bad_alloc&) {
+  throw;
+} catch (const std::exception& e) {
+  throw Error(Exit::internal, fmt::format("{}: {}", place, e.what()));
 }
 
 }  // namespace triax::parallel

@@ -24,4 +24,9 @@ void on_first(Communicator& ranks, const std::function<void()>& work);
 /// The same; every rank gets the text that rank 0's work returns.
 std::string text_of_first(Communicator& ranks, const std::function<std::string()>& work);
 
+/// In a catch (...): throws on what was caught, with `place` in front of its text. An Error keeps
+/// its code, another std::exception becomes Error 70. Out of memory, the loss of a peer and what is
+/// no std::exception stay as they are.
+[[noreturn]] void rethrow_from(const std::string& place);
+
 }  // namespace triax::parallel

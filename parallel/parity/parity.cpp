@@ -102,7 +102,11 @@ std::optional<Difference> compare_with_reference(const Task& task, const TrainOp
   return {};
 }
 
-Exit parity(const Task& task, TrainOptions o) {
+Exit parity(const Task& given, TrainOptions o) {
+  check_input(o.steps >= 1, Exit::config, "parity: steps={}; expected 1 or more", o.steps);
+  check_task(given);
+  Task task = given;
+  task.identity = identity_of(given);  // read once for all ranks and runs
   resolve(o, o.step.mesh.size());
   int columns = terminal_columns();
   fmt::print("{}",

@@ -134,6 +134,7 @@ double budget(const PlanOptions& o) {
 }
 
 Plans plans(const Task& task, const PlanOptions& o) {
+  check_task(task);
   const Hardware& h = hardware_named(o.hardware);
   double most = budget(o);
   Search search = candidates(task, o);

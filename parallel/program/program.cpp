@@ -93,7 +93,7 @@ class Program {
     return result;
   }
 
-  Exit train(const Task& task, World& world) {
+  Exit train(Task& task, World& world) {
     TrainOptions o = settle(task, train_, world);
     if (o.out.empty())
       o.out = text_of_first(world.host(), [&] {

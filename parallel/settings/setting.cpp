@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include "core/check.h"
 #include "core/files.h"
@@ -11,6 +12,7 @@ namespace triax::parallel {
 
 namespace {
 
+constexpr auto name_letters = "abcdefghijklmnopqrstuvwxyz0123456789-";
 constexpr double int64_limit = 9223372036854775808.0;  // 2^63
 
 bool one_of(const std::string& text, const std::vector<std::string>& names) {
@@ -85,6 +87,14 @@ std::string refusal(const Setting& s, const std::string& where, const std::strin
 Settings joined(std::initializer_list<Settings> lists) {
   Settings all;
   for (const Settings& list : lists) all.insert(all.end(), list.begin(), list.end());
+  std::set<std::string> names = {"help"};
+  for (const Setting& s : all) {
+    check_input(!s.name.empty() && s.name.find_first_not_of(name_letters) == s.name.npos,
+                Exit::config, "flag --{}: expected a name of a-z, 0-9 and -", printable(s.name));
+    check_input(names.insert(s.name).second, Exit::config,
+                "flag --{}: every program has it, or it was added twice; choose another name",
+                s.name);
+  }
   return all;
 }
 

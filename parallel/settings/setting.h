@@ -98,7 +98,7 @@ class SettingGroup {
   Settings all_;
 };
 
-/// One list after the other.
+/// One list after the other. Throws Error 78 for a name that is no flag or there twice.
 Settings joined(std::initializer_list<Settings> lists);
 /// Those of these names, or all but those.
 Settings only(Settings all, std::initializer_list<std::string_view> names);

@@ -1,6 +1,9 @@
 #include "parallel/train/feed.h"
 
+#include <cmath>
+
 #include "core/check.h"
+#include "parallel/comm/together.h"
 
 namespace triax::parallel {
 namespace {
@@ -10,11 +13,33 @@ nn::Batch checked(nn::Batch b, int64_t samples) {
     return x.defined() && x.device() == cpu && x.rank() >= 1 && x.size(0) == samples;
   };
   check(right(b.input) && right(b.target),
-        "samples: a batch of {} has input {} and target {}; expected dim 0 of both to count them, "
+        "a batch of {} has input {} and target {}; expected dim 0 of both to count them, "
         "on the CPU",
         samples, b.input.defined() ? describe(b.input) : "none",
         b.target.defined() ? describe(b.target) : "none");
   return b;
+}
+
+/// `of`: the step, or validation.
+nn::Batch batch_of(const nn::Samples& samples, const std::vector<int64_t>& indices,
+                   const std::string& of) {
+  constexpr size_t shown = 8;
+  try {
+    return checked(samples.batch(indices), std::ssize(indices));
+  } catch (...) {
+    std::span first(indices.data(), std::min(shown, indices.size()));
+    rethrow_from(fmt::format("samples: batch of {}, indices {}{}", of, fmt::join(first, ", "),
+                             indices.size() > shown ? ", .." : ""));
+  }
+}
+
+double weight_of(const nn::Samples& samples, int64_t index) try {
+  double weight = samples.weight(index);
+  check_input(weight >= 0 && std::isfinite(weight), Exit::data,
+              "it is {}; expected a finite number of targets, 0 or more", weight);
+  return weight;
+} catch (...) {
+  rethrow_from(fmt::format("samples: weight of sample {}", index));
 }
 
 }  // namespace
@@ -26,7 +51,7 @@ nn::Batch Feed::at(int64_t step, int64_t micro) const {
   int64_t position = (step - 1) * place_.global_batch + offset(micro);
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < place_.micro_batch; ++i) indices.push_back(order_.at(position + i));
-  nn::Batch batch = checked(samples_->batch(indices), place_.micro_batch);
+  nn::Batch batch = batch_of(*samples_, indices, fmt::format("step {}", step));
   batch.first = position;
   return batch;
 }
@@ -34,8 +59,11 @@ nn::Batch Feed::at(int64_t step, int64_t micro) const {
 double Feed::weight(int64_t step) const {
   double sum = 0;
   for (int64_t i = 0; i < place_.global_batch; ++i)
-    sum += samples_->weight(order_.at((step - 1) * place_.global_batch + i));
-  check(sum > 0, "samples: no target of step {} counts; expected weights above 0", step);
+    sum += weight_of(*samples_, order_.at((step - 1) * place_.global_batch + i));
+  check_input(sum > 0, Exit::data,
+              "samples: no target of step {} counts: its {} samples have weight 0\n"
+              "  Leave samples without targets out of the data, or raise --global-batch.",
+              step, place_.global_batch);
   return sum;
 }
 
@@ -43,7 +71,7 @@ nn::Batch Feed::in_order(int64_t micro) const {
   std::vector<int64_t> indices;
   for (int64_t i = offset(micro); i < offset(micro) + place_.micro_batch; ++i)
     indices.push_back(i < samples_->count() ? i : -1);
-  nn::Batch batch = checked(samples_->batch(indices), place_.micro_batch);
+  nn::Batch batch = batch_of(*samples_, indices, "validation");
   batch.first = nn::evaluation;
   return batch;
 }
@@ -55,8 +83,10 @@ int64_t Feed::micros_in_order() const {
 
 double Feed::weight_in_order() const {
   double sum = 0;
-  for (int64_t i = 0; i < samples_->count(); ++i) sum += samples_->weight(i);
-  check(sum > 0, "samples: no held-out target counts; expected weights above 0");
+  for (int64_t i = 0; i < samples_->count(); ++i) sum += weight_of(*samples_, i);
+  check_input(sum > 0, Exit::data,
+              "samples: no held-out target counts: all samples have weight 0\n"
+              "  Hold out others, or train without validation.");
   return sum;
 }
 

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/own_counter.h"
 #include "parallel/comm/meta_comm.h"
+#include "parallel/comm/together.h"
 
 namespace triax::parallel {
 namespace {
@@ -53,6 +54,14 @@ void check_gradients(nn::Sequence& model) {
 
 }  // namespace
 
+std::unique_ptr<nn::Sequence> model_of(const Build& build, const TensorParallel& tp) try {
+  auto model = build(tp);
+  check_input(model != nullptr, Exit::config, "it returned no model; expected a Sequence");
+  return model;
+} catch (...) {
+  rethrow_from("build");
+}
+
 KernelWork operator-(const KernelWork& a, const KernelWork& b) {
   return {a.products - b.products, a.bytes - b.bytes, a.kernels - b.kernels};
 }
@@ -82,7 +91,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   memory::OwnCounter counter;  // or its peak, of the whole model, would be the run's
   MetaComm ranks(o.tp, 0);
   TensorParallel tp(ranks, {.sequence = o.sequence_parallel});
-  auto model = build(tp);
+  auto model = model_of(build, tp);
   model->materialize(meta_device, o.dtype, 0);
   check_shards(*model, tp);
   nn::Batch batch = on_meta(like, o.dtype);
@@ -110,6 +119,8 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
       std::string with = x.defined() ? " of " + describe(x) : "";
       auto code = e.code() == Exit::internal ? Exit::config : e.code();
       throw Error(code, fmt::format("layer {}{}: {}", layer.name, with, e.what()), e.place());
+    } catch (...) {
+      rethrow_from("layer " + layer.name);
     }
   }
   if (like.target.defined()) {

@@ -2,6 +2,7 @@
 
 #include "autograd/backward.h"
 #include "core/check.h"
+#include "parallel/comm/together.h"
 #include "parallel/pipeline/partition.h"
 
 namespace triax::parallel {
@@ -17,6 +18,17 @@ Boundaries boundaries(const Facts& facts, const std::vector<int64_t>& counts) {
   }
   all.pop_back();
   return all;
+}
+
+/// Says in which layer something was thrown.
+nn::Layer::Run named(const nn::Layer& layer) {
+  return [plain = layer.run, name = layer.name](const Tensor& x, const nn::Batch& batch) {
+    try {
+      return plain(x, batch);
+    } catch (...) {
+      rethrow_from("layer " + name);
+    }
+  };
 }
 
 nn::Layer::Run recomputed(nn::Layer::Run plain, const Packing& packing) {
@@ -70,7 +82,7 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
       tp_(mesh.tp(), {.sequence = o.sequence_parallel}),
       facts_(std::move(facts)),
       counts_(place(facts_, o)),
-      model_(build(tp_)),
+      model_(model_of(build, tp_)),
       chunks_(layers_of_stage(prepared(observer), counts_, o.pipeline(), mesh.pp().rank())),
       data_(*model_, chunks_, mesh,
             {.dtype = o.dtype, .seed = uint64_t(o.seed), .zero = o.zero, .purpose = o.purpose}),
@@ -89,6 +101,7 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
     auto& layer = layers[i];
     if (options_.recompute == Recompute::selective && layer.selective)
       layer.run = layer.selective, selects = true;
+    layer.run = named(layer);
     if (options_.recompute >= Recompute::block && i > 0 && i + 1 < layers.size())
       layer.run = recomputed(
           layer.run, options_.recompute == Recompute::block_split ? tp_.split() : Packing{});

@@ -24,6 +24,11 @@ namespace {
 /// Reads back exactly; null where it is no number.
 std::string exact(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
 
+/// A JSON string.
+std::string json_text(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace
 
 Metrics::Metrics(const Place& place, int64_t step)
@@ -64,12 +69,13 @@ void Metrics::keep_until(int64_t step) {
 void Metrics::write(const StepRecord& record) {
   const StepResult& r = record.result;
   std::string line = fmt::format(
-      R"({{"step":{},"loss":{},"grad_norm":{},"lr":{},"loss_scale":{},"skipped":{},"{}":{},)"
-      R"("seconds":{},"{}_per_second":{},"memory_bytes":{})",
+      R"({{"step":{},"loss":{},"grad_norm":{},"lr":{},"loss_scale":{},"skipped":{},{}:{},)"
+      R"("seconds":{},{}:{},"memory_bytes":{})",
       r.step, exact(r.loss), exact(r.grad_norm), exact(r.lr), exact(r.loss_scale), r.skipped,
-      place_.unit, r.weight, exact(record.seconds), place_.unit, exact(r.weight / record.seconds),
+      json_text(place_.unit), r.weight, exact(record.seconds),
+      json_text(place_.unit + "_per_second"), exact(r.weight / record.seconds),
       int64_t(r.memory_bytes));
-  if (!r.overflow.empty()) line += fmt::format(R"(,"overflow":"{}")", r.overflow);
+  if (!r.overflow.empty()) line += fmt::format(R"(,"overflow":{})", json_text(r.overflow));
   if (record.val_loss) line += fmt::format(R"(,"val_loss":{})", exact(*record.val_loss));
   put(line + "}\n");
 }

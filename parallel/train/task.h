@@ -20,21 +20,20 @@ struct Task {
   std::string description = {};                 ///< lines printed before training
   /// Texts that every checkpoint carries along, and files NAME.json of the run directory.
   std::map<std::string, std::string> attachments = {};
-  Settings settings = {};   ///< options of the model and the data
-  std::string config = {};  ///< a configuration file that repeats the run
+  Settings settings = {};                            ///< options of the model and the data
+  std::string config = {};                           ///< a configuration file that repeats the run
+  std::map<std::string, std::string> identity = {};  ///< identity_of, once it was asked for
 };
 
-/// A micro-batch as the task's are: its shapes, and values that are there.
-inline nn::Batch batch_like(const Task& task, int64_t samples) {
-  std::vector<int64_t> indices;
-  for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
-  return task.samples->batch(indices);
-}
+/// Throws Error 78 for a task that lacks something or whose names are taken, 65 for one without
+/// samples.
+void check_task(const Task& task);
 
-/// What decides which model is trained on which data, beside the settings.
-inline std::map<std::string, std::string> identity_of(const Task& task) {
-  return {{"samples", task.samples->identity()},
-          {"held-out samples", task.held_out ? task.held_out->identity() : "none"}};
-}
+/// A micro-batch as the task's are: its shapes, and values that are there.
+nn::Batch batch_like(const Task& task, int64_t samples);
+
+/// What decides which model is trained on which data, beside the settings: under names that no flag
+/// can have. Reads all data unless `task.identity` is there.
+std::map<std::string, std::string> identity_of(const Task& task);
 
 }  // namespace triax::parallel

@@ -65,22 +65,24 @@ std::map<std::string, std::string> data_of(const Task& task, int64_t samples) {
 
 }  // namespace
 
-TrainOptions settle(const Task& task, const TrainOptions& given, World& world) {
+TrainOptions settle(Task& task, const TrainOptions& given, World& world) {
   TrainOptions o = given;
   Communicator& ranks = world.host();
   Facts facts;
   std::map<std::string, std::string> data;
   together(ranks, [&] {
+    check_task(task);
     resolve(o, world.size());
     check_values(settings_of(o, task));
     check_options(o, world.size(), [&](const MeshShape& s) { return fits(task, o.step, s); });
     facts = facts_of(task, o.step);
+    task.identity = identity_of(task);
     data = data_of(task, o.step.micro_batch);
   });
   auto told = values_of(settings_of(o, task));
   told.merge(identity_of(task));
   told.merge(data);
-  told["parameters"] = facts.parameters();
+  told["shapes of parameters"] = facts.parameters();
   told["program (build id)"] = build_id();
   check_agreement(ranks, told);
   return o;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "parallel/comm/launch/world.h"
+#include "parallel/comm/together.h"
 #include "parallel/train/feed.h"
 #include "parallel/train/report.h"
 #include "parallel/train/run_directory.h"
@@ -77,8 +78,11 @@ class Trainer {
   std::string farewell() const;
   Feed::Place place() const;
   template <class Member, class... Args> void call(Member member, const Args&... args) {
-    for (auto& c : callbacks_)
-      if (c.*member) (c.*member)(*this, args...);
+    for (auto& c : callbacks_) try {
+        if (c.*member) (c.*member)(*this, args...);
+      } catch (...) {
+        rethrow_from("callback after step " + std::to_string(done_));
+      }
   }
 
   Task task_;
@@ -99,7 +103,8 @@ class Trainer {
 };
 
 /// Options resolved for the ranks of `world`, and checked: alike on all ranks, and such that the
-/// task's model can be trained with them. Collective. Throws Error 78 on all ranks.
-TrainOptions settle(const Task& task, const TrainOptions& o, World& world);
+/// task's model can be trained with them. The task, checked too, keeps its identity. Collective.
+/// Throws Error 78 on all ranks, 65 for data.
+TrainOptions settle(Task& task, const TrainOptions& o, World& world);
 
 }  // namespace triax::parallel

@@ -246,8 +246,15 @@ def validation(shop):
     assert abs(losses[0] - losses[1]) < 1e-6 * losses[0], losses
 
 
+def closed_stdout(shop):
+    """What is printed lands in no file of the run."""
+    run = shop / "closed"
+    shop.ends(0, command=["bash", "-c", 'exec "$0" "$@" >&-', *shop.command(out=run)])
+    assert "step" not in (run / "lock").read_text(), (run / "lock").read_text()
+
+
 TESTS = [configuration_of_another_run, two_starts, stops, other_data, changes, metrics_that_are_none,
-         nothing_left_to_do, skipped_steps, slices, validation]
+         nothing_left_to_do, skipped_steps, slices, validation, closed_stdout]
 with tempfile.TemporaryDirectory(prefix="triax-run-") as path:
     workshop = Workshop(path)
     for test in TESTS:

@@ -49,11 +49,14 @@ TEST(ModuleTest, NamesAreUniqueAndBindIsOnce) {
       parameter({.name = "w", .full = {1}});
     }
   };
-  struct Dotted : Module {
-    Dotted() { child<Linear>("a.b", 1, 1); }
+  struct Named : Module {
+    explicit Named(const char* name) { child<Linear>(name, 1, 1); }
   };
   expect_error([] { Twice t; }, {"two parameters named 'w'"});
-  expect_error([] { Dotted d; }, {"'a.b'", "without dots"});
+  for (const char* name : {"a.b", "a@b", "a\"b", "a/b", "a b", "", "\xC3\xA9"})
+    expect_error([&] { Named n(name); },
+                 {fmt::format("'{}'", name), "expected letters, digits, `_` and `-`"});
+  Named plain("A_b-9");
   Net net;
   net.bind(1);
   expect_error([&] { net.bind(1); }, {"bind was called twice"});

@@ -2,6 +2,7 @@
 #include "nn/sequence.h"
 
 #include "nn/linear.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 
 namespace triax::nn {
@@ -117,6 +118,15 @@ TEST(SequenceTest, LayersAreChildrenByName) {
   EXPECT_EQ(names, (std::vector<std::string>{"up.weight", "up.bias", "down.weight"}));
   EXPECT_EQ(model.layers()[1].name, "down");
   EXPECT_EQ(model.layers()[1].uses, std::vector<Module*>{&model.down});
+}
+
+TEST(SequenceTest, LayersWithoutAChildHavePlainNamesToo) {
+  struct Named : Sequence {
+    Named() {
+      add("a@b", {}, [](const Tensor& x, const Batch&) { return x; });
+    }
+  };
+  test::expect_error([] { Named n; }, {"'a@b'", "expected letters, digits, `_` and `-`"});
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "parallel/comm/launch/world.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <charconv>
 #include <csignal>
@@ -91,7 +93,20 @@ Device device_named(const std::string& text) {
        printable(text));
 }
 
+namespace {
+
+/// Else a file that is opened takes the number of a stream that is closed, and what is printed
+/// lands in it.
+void open_closed_streams() {
+  for (int stream : {0, 1, 2})
+    if (::fcntl(stream, F_GETFD) < 0)
+      (void)!::open("/dev/null", O_RDWR);  // the lowest that is free
+}
+
+}  // namespace
+
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body) {
+  open_closed_streams();
   // A write beyond `ulimit -f` then fails with EFBIG, which can be reported.
   std::signal(SIGXFSZ, SIG_IGN);
   std::unique_ptr<Session> session;

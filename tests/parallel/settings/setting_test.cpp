@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "core/check.h"
 #include "tests/parallel/settings/options.h"
 #include "tests/support/expect_error.h"
 
@@ -35,6 +36,24 @@ TEST(Setting, NamesTheValidValues) {
   EXPECT_EQ(bad("--precision=fp64"), "--precision: `fp64`; expected one of: fp32, bf16");
   EXPECT_EQ(bad("--text=a\xFF"), "--text: `a\xFF`; expected UTF-8 text");
   EXPECT_EQ(bad("--graph=7"), "--graph: `7`; expected true or false");
+}
+
+TEST(Setting, JoinedNamesAreFlagsAndUnique) {
+  auto joins = [](const char* name) {
+    double x = 0;
+    Settings own = SettingGroup("Own").add(name, "X", "of the program", &x);
+    joined({own, SettingGroup("Built in").add("lr", "X", "learning rate", &x)});
+  };
+  joins("lr2");
+  for (const char* taken : {"lr", "help"})
+    EXPECT_EQ(error_of([&] { joins(taken); }, Exit::config),
+              fmt::format("flag --{}: every program has it, or it was added twice; choose another "
+                          "name",
+                          taken));
+  for (const char* name : {"", "a b", "a=b", "Samples", "\xC3\xA9", "a_b"})
+    EXPECT_NE(error_of([&] { joins(name); }, Exit::config).find("expected a name of a-z, 0-9"),
+              std::string::npos)
+        << name;
 }
 
 TEST(Setting, ReadsEveryType) {

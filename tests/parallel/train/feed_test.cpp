@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "core/check.h"
@@ -76,7 +77,42 @@ TEST(FeedTest, WeightsAreThoseOfAllReplicas) {
     double weight(int64_t) const override { return 0; }
   };
   Feed none(std::make_shared<Weightless>(4), seed, {.micro_batch = 2, .global_batch = 2});
-  expect_error([&] { none.weight(5); }, {"samples: no target of step 5 counts"});
+  expect_error([&] { none.weight(5); },
+               {"samples: no target of step 5 counts: its 2 samples have weight 0",
+                "Leave samples without targets out of the data, or raise --global-batch"},
+               Exit::data);
+}
+
+TEST(FeedTest, WhatSamplesThrowSaysWhereAndOtherWeightsAreRefused) {
+  struct Broken : Numbers {
+    using Numbers::Numbers;
+    nn::Batch batch(std::span<const int64_t>) const override {
+      throw std::runtime_error("my file broke");
+    }
+    double weight(int64_t i) const override {
+      if (i >= 0) throw std::runtime_error("my file broke");
+      return 1;
+    }
+  };
+  Feed::Place place{.micro_batch = 9, .global_batch = 9};
+  Feed broken(std::make_shared<Broken>(3), seed, place);
+  expect_error([&] { broken.at(3, 0); },
+               {"samples: batch of step 3, indices ", ", ..: my file broke"});
+  expect_error([&] { broken.in_order(0); },
+               {"samples: batch of validation, indices 0, 1, 2, -1, -1, -1, -1, -1, ..: my file"});
+  expect_error([&] { broken.weight_in_order(); }, {"samples: weight of sample 0: my file broke"});
+  struct Weighs : Numbers {
+    using Numbers::Numbers;
+    double weight(int64_t) const override { return weighs; }
+    double weighs = -1;
+  };
+  auto samples = std::make_shared<Weighs>(1);
+  Feed one(samples, seed, {});
+  for (double bad : {-1., double(NAN), double(INFINITY)}) {
+    samples->weighs = bad;
+    expect_error([&] { one.weight(1); }, {"samples: weight of sample 0: it is ", "0 or more"},
+                 Exit::data);
+  }
 }
 
 // Every sample once and in order; the last micro-batches are filled up with blanks.
@@ -113,7 +149,7 @@ TEST(FeedTest, HeldOutSamplesThatCountNothingAreRefused) {
   auto nothing =
       std::make_shared<nn::TensorSamples>(zeros({2, 1}, f32, cpu), full({2}, -1, i32, cpu));
   Feed feed(nothing, 0, {.micro_batch = 2, .global_batch = 2});
-  test::expect_error([&] { feed.weight_in_order(); }, {"no held-out target counts"});
+  test::expect_error([&] { feed.weight_in_order(); }, {"no held-out target counts"}, Exit::data);
 }
 
 TEST(FeedTest, ABatchOfAnotherSizeIsRefused) {
@@ -134,7 +170,8 @@ TEST(FeedTest, ABatchOfAnotherSizeIsRefused) {
   Feed::Place place{.micro_batch = 3, .global_batch = 3};
   Feed more(std::make_shared<OneMore>(5), seed, place);
   expect_error([&] { more.at(1, 0); },
-               {"samples: a batch of 3 has input", "target [4]", "expected dim 0 of both"});
+               {"samples: batch of step 1, indices ", ": a batch of 3 has input", "target [4]",
+                "expected dim 0 of both"});
   expect_error([&] { more.in_order(0); }, {"target [4]"});
   Feed none(std::make_shared<WithoutTarget>(5), seed, place);
   expect_error([&] { none.at(1, 0); }, {"and target none"});

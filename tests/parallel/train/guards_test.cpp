@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "parallel/parity/parity.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
@@ -28,6 +29,7 @@ template <class Norm, class Head> struct Net : nn::Sequence {
     add<test::Rows>("rows", tp);
     if constexpr (std::is_constructible_v<Norm, int64_t, const TensorParallel&>)
       add<Norm>("norm", 16, tp);
+    else if constexpr (std::is_default_constructible_v<Norm>) add<Norm>("norm");
     else add<Norm>("norm", 16);
     add<Head>("head", 4, 16, tp);
   }
@@ -248,6 +250,79 @@ TEST(Guards, LayersThatNoGradientReaches) {
                       "parameter norm.norm.gamma: no gradient reaches it", "returns"));
   EXPECT_TRUE(refused(outcome(task_of<Net<RmsNorm, Logits>>(), tiny_options()),
                       "its last layer, head, returns", "sum of the loss"));
+}
+
+TEST(Guards, TasksThatLackSomething) {
+  struct Empty : nn::Samples {
+    int64_t count() const override { return 0; }
+    nn::Batch batch(std::span<const int64_t>) const override { return {}; }
+    std::string identity() const override { return "empty"; }
+  };
+  auto with = [](auto change) {
+    Task task = task_of();
+    change(task);
+    return task;
+  };
+  auto o = tiny_options();
+  auto none = with([](Task& t) { t.samples = nullptr; });
+  EXPECT_TRUE(refused(outcome(none, o), "task: no samples", "expected data to train on"));
+  auto no_build = with([](Task& t) { t.build = nullptr; });
+  EXPECT_TRUE(refused(outcome(no_build, o), "task: no build", "makes the model"));
+  auto null = with([](Task& t) { t.build = [](auto&) { return nullptr; }; });
+  EXPECT_TRUE(refused(outcome(null, o), "build: it returned no model", "Sequence"));
+  auto empty = with([](Task& t) { t.samples = std::make_shared<Empty>(); });
+  EXPECT_EQ(outcome(empty, o),
+            "65: samples: count() of the training ones is 0; expected 1 or more");
+  auto empty_end = with([](Task& t) { t.held_out = std::make_shared<Empty>(); });
+  EXPECT_EQ(outcome(empty_end, o),
+            "65: samples: count() of the held-out ones is 0; expected 1 or more");
+  auto parity_of = [&](const Task& task) { parity(task, o); };
+  for (auto& task : {none, no_build, null})
+    test::expect_error([&] { parity_of(task); }, {"expected"}, Exit::config);
+  test::expect_error([&] { parity_of(empty); }, {"samples: count()"}, Exit::data);
+  o.steps = 0;
+  test::expect_error([&] { parity_of(task_of()); }, {"parity: steps=0; expected 1 or more"},
+                     Exit::config);
+}
+
+TEST(Guards, NamesOfTheTrainersOwn) {
+  Task task = task_of();
+  for (const char* unit : {"", "loss", "seconds", "val_loss"}) {
+    task.unit = unit;
+    EXPECT_TRUE(refused(outcome(task, tiny_options()), fmt::format("task: unit `{}`", unit),
+                        "no key of metrics.jsonl"));
+  }
+  task.unit = "frames of \"film\"";
+  EXPECT_EQ(outcome(task, tiny_options()), "");
+  for (const char* name : {"settings", "config", "updates", "loss_scaler", "a/b", "", "a b"}) {
+    task.attachments = {{name, "{}"}};
+    EXPECT_TRUE(refused(outcome(task, tiny_options()), fmt::format("task: attachment `{}`", name),
+                        "expected a name of letters"));
+  }
+  task.attachments = {{"tokenizer-2", "{}"}};
+  EXPECT_EQ(outcome(task, tiny_options()), "");
+  double lr = 0;
+  task.settings = SettingGroup("Own").add("lr", "X", "of the program's own", &lr);
+  EXPECT_TRUE(refused(outcome(task, tiny_options()), "flag --lr", "choose another name"));
+}
+
+TEST(Guards, WhatLayersAndBuildThrowSaysWhere) {
+  struct Breaks : nn::Module {
+    Tensor operator()(const Tensor& x) const {
+      if (x.device() != meta_device) throw std::runtime_error("my layer broke");
+      return x;
+    }
+  };
+  EXPECT_EQ(outcome(task_of<Net<Breaks, ClassHead>>(), tiny_options()),
+            "70: layer norm: my layer broke");
+  struct BreaksAtOnce : nn::Module {
+    Tensor operator()(const Tensor&) const { throw std::runtime_error("my layer broke"); }
+  };
+  EXPECT_EQ(outcome(task_of<Net<BreaksAtOnce, ClassHead>>(), tiny_options()),
+            "70: layer norm: my layer broke");
+  Task task = task_of();
+  task.build = [](auto&) -> std::unique_ptr<nn::Sequence> { throw std::runtime_error("broke"); };
+  EXPECT_EQ(outcome(task, tiny_options()), "70: build: broke");
 }
 
 // The mean in place of the sum: every replica would divide by its own micro-batch, then by the

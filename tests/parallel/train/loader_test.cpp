@@ -121,7 +121,7 @@ TEST(LoaderTest, WhatSamplesThrowArrivesWithItsBatch) {
           continue;
         }
         for (int again = 0; again < 2; ++again)
-          expect_error(ask, {"planted: sample 13"}, Exit::data);
+          expect_error(ask, {"samples: batch of step ", "13", ": planted: sample 13"}, Exit::data);
       }
     EXPECT_EQ(failed, 2);  // once in each of two epochs
   }

@@ -77,6 +77,15 @@ TEST_F(MetricsTest, NumbersReadBackExactly) {
   EXPECT_EQ(all[1]["val_loss"], 0.3);
 }
 
+TEST_F(MetricsTest, NamesAreEscaped) {
+  StepRecord r = record(1);
+  r.result.overflow = "a \"b\" \\ c";
+  Metrics({.path = path, .unit = "\"frames\"", .owner = Owner::this_run}, 0).write(r);
+  EXPECT_EQ(lines().at(0)["\"frames\""], 48);
+  EXPECT_EQ(lines().at(0)["\"frames\"_per_second"], 96);
+  EXPECT_EQ(lines().at(0)["overflow"], r.result.overflow);
+}
+
 TEST_F(MetricsTest, AResumedRunRepeatsTheStepsAfterItsCheckpoint) {
   write(1, 5);
   std::string before = read_bytes(path);

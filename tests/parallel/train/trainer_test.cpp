@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <csignal>
 #include <mutex>
 
@@ -71,7 +72,7 @@ TEST(Trainer, ErrorsReachTheCallback) {
         });
       },
       {"on purpose"}, Exit::data);
-  EXPECT_EQ(seen, "on purpose");
+  EXPECT_EQ(seen, "callback after step 1: on purpose");
 }
 
 TEST(Trainer, ValidationIsAMeanOverAllHeldOutTargets) {
@@ -126,6 +127,47 @@ TEST(Trainer, AFinishedRunSaysWhatToDo) {
   EXPECT_NE(said.find("already at step 3: nothing to do; raise --steps"), said.npos) << said;
 }
 
+/// noise(), which asks for a stop when a blank is wanted for the first time: as validation begins.
+struct Stops : nn::Samples {
+  std::shared_ptr<nn::Samples> all = test::noise(50, 4);
+  mutable bool asked = false;
+  int64_t count() const override { return all->count(); }
+  nn::Batch batch(std::span<const int64_t> indices) const override {
+    if (indices[0] < 0 && !asked) asked = true, std::raise(SIGTERM);
+    return all->batch(indices);
+  }
+  std::string identity() const override { return all->identity(); }
+};
+
+TEST(Trainer, AValidationThatWasStoppedIsMadeUp) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options();
+  o.out = directory.path() + "/run";
+  auto last_record = [&] {
+    std::string all = disk().read(o.out + "/metrics.jsonl", 1 << 20);
+    return all.substr(all.find_last_of('{'));
+  };
+  Task task = task_of();
+  Exit end = Exit::ok;
+  {
+    StopSignal stop;
+    task.held_out = std::make_shared<Stops>();
+    train(task, o, &end);
+  }
+  EXPECT_EQ(end, Exit::stopped);
+  std::string before = last_record();
+  EXPECT_EQ(before.find("val_loss"), before.npos) << before;
+  task.held_out = test::noise(50, 4);
+  o.resume = "auto";
+  train(task, o, &end);
+  EXPECT_EQ(end, Exit::ok);
+  EXPECT_TRUE(last_record().starts_with(before.substr(0, before.size() - 2) + ",\"val_loss\":"))
+      << last_record();
+  std::string once = last_record();
+  train(task, o, &end);  // nothing is missing any more
+  EXPECT_EQ(last_record(), once);
+}
+
 TEST(Trainer, ASignalSavesFirstAndSkipsValidation) {
   test::TemporaryDirectory directory;
   auto o = tiny_options();
@@ -165,6 +207,40 @@ TEST(Trainer, OtherDataOrSettingsAreRefusedOrSaidOnResume) {
   EXPECT_EQ(train(task_of(), o).size(), 2u);
   std::string said = testing::internal::GetCapturedStdout();
   EXPECT_NE(said.find("changed since the checkpoint: clip was 1.0, now 0.5"), said.npos) << said;
+}
+
+/// Counts how often it is asked who it is.
+struct Asked : nn::TensorSamples {
+  using TensorSamples::TensorSamples;
+  std::string identity() const override {
+    ++times;
+    return TensorSamples::identity();
+  }
+  mutable std::atomic<int> times = 0;
+};
+
+// A flag may be named as the data are; they are compared all the same. All of them is read once.
+TEST(Trainer, TheDataAreComparedUnderANameOfTheirOwnAndReadOnce) {
+  test::TemporaryDirectory directory;
+  int64_t samples = 1;
+  auto task = [&](float value) {
+    Task made = task_of();
+    auto asked = std::make_shared<Asked>(full({40, 16}, value, f32, cpu), zeros({40}, i32, cpu));
+    made.samples = asked;
+    made.settings = SettingGroup("Own")
+                        .add("samples", "N", "as the data are called", &samples)
+                        .add("parameters", "N", "as the model's are", &samples);
+    return std::pair(made, asked);
+  };
+  auto o = tiny_options();
+  o.out = directory.path() + "/run", o.save_every = 1;
+  auto [first, asked] = task(1);
+  train(first, o);
+  EXPECT_EQ(asked->times, 1);
+  o.resume = "auto", o.steps = 5;
+  auto [other, again] = task(2);
+  test::expect_error([&, task = other] { train(task, o); },
+                     {"other training samples", again->identity()}, Exit::config);
 }
 
 }  // namespace

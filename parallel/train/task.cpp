@@ -1,0 +1,59 @@
+#include "parallel/train/task.h"
+
+#include <set>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "parallel/comm/together.h"
+
+namespace triax::parallel {
+namespace {
+
+/// Keys of a line of metrics.jsonl (report.cpp).
+const std::set<std::string> metrics_keys = {"step",       "loss",    "grad_norm", "lr",
+                                            "loss_scale", "skipped", "seconds",   "memory_bytes",
+                                            "overflow",   "val_loss"};
+/// Texts that a checkpoint has of its own (run_directory.cpp, step.cpp).
+const std::set<std::string> checkpoint_texts = {"settings", "config", "updates", "loss_scaler"};
+constexpr auto letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+
+void check_count(const nn::Samples& samples, const char* whose) {
+  check_input(samples.count() >= 1, Exit::data,
+              "samples: count() of the {} ones is {}; expected 1 or more", whose, samples.count());
+}
+
+}  // namespace
+
+void check_task(const Task& task) {
+  check_input(task.build != nullptr, Exit::config, "task: no build; expected what makes the model");
+  check_input(task.samples != nullptr, Exit::config, "task: no samples; expected data to train on");
+  check_count(*task.samples, "training");
+  if (task.held_out) check_count(*task.held_out, "held-out");
+  check_input(!task.unit.empty() && !metrics_keys.contains(task.unit), Exit::config,
+              "task: unit `{}`; expected a name that is no key of metrics.jsonl: not {}", task.unit,
+              fmt::join(metrics_keys, ", "));
+  for (auto& [name, text] : task.attachments)
+    check_input(!name.empty() && name.find_first_not_of(letters) == name.npos &&
+                    !checkpoint_texts.contains(name),
+                Exit::config,
+                "task: attachment `{}`; expected a name of letters, digits, `_` and `-`, not {}",
+                printable(name), fmt::join(checkpoint_texts, ", "));
+}
+
+nn::Batch batch_like(const Task& task, int64_t samples) {
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
+  try {
+    return task.samples->batch(indices);
+  } catch (...) {
+    rethrow_from(fmt::format("samples: batch of the first {} samples", samples));
+  }
+}
+
+std::map<std::string, std::string> identity_of(const Task& task) {
+  if (!task.identity.empty()) return task.identity;
+  return {{"training samples", task.samples->identity()},
+          {"held-out samples", task.held_out ? task.held_out->identity() : "none"}};
+}
+
+}  // namespace triax::parallel
