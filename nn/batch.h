@@ -6,9 +6,10 @@ namespace triax::nn {
 /// In place of a serial number: evaluation, which drops nothing out.
 inline constexpr int64_t evaluation = -1;
 
-/// One micro-batch, as every layer of a model sees it. Nothing here assumes text.
+/// One micro-batch, as every layer of a model sees it. Nothing here assumes text. In bf16
+/// and fp16 the step casts a floating-point input or target to that dtype.
 struct Batch {
-  Tensor input;       ///< any dtype; dim 0 counts samples. The step casts floating-point ones.
+  Tensor input;       ///< any dtype; dim 0 counts samples
   Tensor target;      ///< dim 0 counts samples; undefined: the model is asked for its prediction
   int64_t first = 0;  ///< serial number of sample 0 since the start of training, or evaluation
 };

@@ -16,7 +16,7 @@ class Samples {
   virtual int64_t count() const = 0;
   /// These samples as a batch on the CPU; dim 0 of input and target counts them. Index -1 is a
   /// blank that fills up the last batch of a validation: its targets are such that the loss ignores
-  /// them.
+  /// them. With pipeline parallelism all batches must have one shape: pad them.
   virtual Batch batch(std::span<const int64_t> indices) const = 0;
   /// Targets of a sample that count. The loss, a sum, is divided by their number over all replicas.
   virtual double weight(int64_t /*index*/) const { return 1; }

@@ -198,8 +198,10 @@ Tensor Pipeline::receive(const PipelineShape& shape, const Handover& what) {
 /// Not waited for before the end of the list, so the transfer goes on beside what comes next.
 void Pipeline::send(const PipelineShape& shape, const Handover& what, const Tensor& x) {
   const Boundary& b = boundary(what);
-  check(x.defined() && x.shape() == b.shape && x.dtype() == b.dtype,
-        "pipeline: {} is {}; expected {} {} as agreed", str(what), describe(x), b.shape, b.dtype);
+  check_input(x.defined() && x.shape() == b.shape && x.dtype() == b.dtype, Exit::data,
+              "pipeline: {} is {}; expected {} {} as agreed\n  With pipeline parallelism all "
+              "batches must have one shape: pad the samples to it.",
+              str(what), describe(x), b.shape, b.dtype);
   if (stages_ == 1) {
     in_place_.emplace(what, x.detach());
     return;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "autograd/backward.h"
 #include "core/check.h"
@@ -35,21 +36,57 @@ void check_shards(nn::Module& model, const TensorParallel& tp) {
   }
 }
 
+using Parameters = std::set<nn::Parameter*>;
+
+Parameters used_by(const nn::Layer& layer) {
+  Parameters used;
+  for (auto* module : layer.uses)
+    for (auto* p : module->parameters()) used.insert(p);
+  return used;
+}
+
+/// Moves what the backward of `layer` has reached to `reached`. A layer that is alone on its stage,
+/// or with ZeRO-3, has only the parameters of `uses`.
+void check_uses(const nn::Layer& layer, nn::Module& model, Parameters& reached) {
+  Parameters used = used_by(layer);
+  for (auto* p : model.parameters()) {
+    if (!std::exchange(grad(p->value), {}).defined()) continue;
+    check_input(used.contains(p), Exit::config,
+                "it uses parameter {}; expected its module in the layer's `uses`, the list in "
+                "add(\"{}\", {{...}}, ...)",
+                p->name, layer.name);
+    reached.insert(p);
+  }
+}
+
 /// After a backward over all layers.
-void check_gradients(nn::Sequence& model) {
-  std::set<nn::Parameter*> used;
-  for (auto& layer : model.layers())
-    for (auto* module : layer.uses)
-      for (auto* p : module->parameters()) used.insert(p);
+void check_gradients(nn::Sequence& model, const Parameters& reached) {
+  Parameters used;
+  for (auto& layer : model.layers()) used.merge(used_by(layer));
   for (auto* p : model.parameters()) {
     check_input(used.contains(p), Exit::config,
                 "parameter {}: no layer of the model uses it; expected its module in an add()",
                 p->name);
-    check_input(grad(p->value).defined(), Exit::config,
+    check_input(reached.contains(p), Exit::config,
                 "parameter {}: no gradient reaches it; expected its layer to use it in what it "
                 "returns",
                 p->name);
   }
+}
+
+/// Sequence parallelism sums the ranks' gradients, so parameters must see each rank's own rows. The
+/// last of `layers` is as `alone`, the same model's with tp=1, if every rank has all rows.
+void check_rows(const std::vector<LayerFacts>& layers, const std::vector<LayerFacts>& alone,
+                int tp) {
+  size_t at = layers.size() - 1;
+  auto whole = [&](size_t i) {
+    return i < alone.size() && layers[i].out.shape == alone[i].out.shape;
+  };
+  check_input(!whole(at) || (at > 0 && !whole(at - 1)), Exit::config,
+              "sequence-parallel, and each of the {} ranks has all rows of {}; its gradients would "
+              "be {} times too large\n  Begin the model with tp.scatter_rows(x) or "
+              "parallel::TokenLayer, or leave --sequence-parallel out.",
+              tp, layers[at].out.shape, tp);
 }
 
 }  // namespace
@@ -100,9 +137,19 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   facts.samples_ = like.input.size(0);
   for (auto* p : model->parameters()) facts.parameters_ += fmt::format("{} {}\n", p->name, p->full);
   check_input(!model->layers().empty(), Exit::config, "model: it has no layers; expected add()");
+  bool trains = like.target.defined();
+  std::vector<LayerFacts> alone;
+  if (trains && tp.sequence()) alone = probe(build, like, {.dtype = o.dtype}).layers_;
+  Parameters reached;
   Tensor x;
   for (auto& layer : model->layers()) {
-    if (x.defined()) require_grad(x = x.detach());
+    if (x.defined()) {
+      check_input(is_float(x.dtype()), Exit::config,
+                  "layer {}: it returns {}; expected a floating-point activation, for a gradient\n"
+                  "  A layer reads integers, such as ids, from batch.input.",
+                  facts.layers_.back().name, describe(x));
+      require_grad(x = x.detach());
+    }
     try {
       KernelWork start = meta_work();
       Tensor y = layer.run(x, batch);
@@ -114,6 +161,12 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
                                end - middle,
                                end.kernels - start.kernels,
                                {y.shape(), y.dtype()}});
+      bool last = &layer == &model->layers().back(), no_loss = last && y.numel() != 1;
+      check_input(!trains || reached.empty() || no_loss || grad(x).defined(), Exit::config,
+                  "no gradient reaches its input, so the layers before it would not be trained; "
+                  "expected what it returns to depend on x, without detach()");
+      check_uses(layer, *model, reached);
+      if (!last && !used_by(layer).empty()) check_rows(facts.layers_, alone, o.tp);
       x = y;
     } catch (const Error& e) {
       std::string with = x.defined() ? " of " + describe(x) : "";
@@ -123,11 +176,11 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
       rethrow_from("layer " + layer.name);
     }
   }
-  if (like.target.defined()) {
+  if (trains) {
     check_input(x.numel() == 1, Exit::config,
                 "model: its last layer, {}, returns {}; expected the sum of the loss, one element",
                 facts.layers_.back().name, describe(x));
-    check_gradients(*model);
+    check_gradients(*model, reached);
   }
   return facts;
 }

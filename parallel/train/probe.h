@@ -62,8 +62,10 @@ class Facts {
 /// Runs every layer forward and backward on the meta device, which computes nothing: the work of
 /// each, and the shape and dtype at every cut. `like`: any micro-batch. Throws Error 78, with the
 /// name of layer or parameter, for a model that tensor parallelism would train wrong (a parameter
-/// that does not say what ranks hold of it), for parameters that no layer uses or no gradient
-/// reaches, and for a last layer that returns no loss.
+/// that does not say what ranks hold of it, sequence parallelism with all rows on every rank), for
+/// parameters that no layer uses or no gradient reaches or that a layer's `uses` lacks, for a layer
+/// that returns integers or passes no gradient to those before it, and for a last layer that
+/// returns no loss.
 Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& options);
 
 }  // namespace triax::parallel

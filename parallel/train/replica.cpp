@@ -46,6 +46,18 @@ nn::Layer::Run observed(const nn::Layer& layer, const LayerObserver& observer) {
   };
 }
 
+/// Each rank keeps an equal share of the elements of a recomputed layer's input.
+void check_split(const Facts& facts, const StepOptions& o) {
+  if (o.recompute != Recompute::block_split) return;
+  for (size_t i = 1; i + 1 < facts.layers().size(); ++i) {
+    const Shape& in = facts.layers()[i - 1].out.shape;
+    check_input(in.numel() % o.mesh.tp == 0, Exit::config,
+                "layer {}: recompute=block-split: tp={} does not divide the {} elements of its "
+                "input {}\n  Take another --micro-batch or --tp, or --recompute block.",
+                facts.layers()[i].name, o.mesh.tp, in.numel(), in);
+  }
+}
+
 }  // namespace
 
 ProbeOptions probe_options(const StepOptions& o) {
@@ -62,6 +74,7 @@ StepOptions inference_options(const MeshShape& mesh, DType dtype) {
 }
 
 std::vector<int64_t> place(const Facts& facts, const StepOptions& o) {
+  check_split(facts, o);
   auto layers = std::ssize(facts.layers());
   auto shape = o.pipeline();
   if (!o.placement.empty()) return placement_of(o.placement, shape, layers);

@@ -84,7 +84,8 @@ std::vector<Piece> gradient_pieces(const DataParallel& data);
 /// `block0.up.weight`, or `block0.up.weight/m` of an optimizer's state.
 std::string name_of(const Piece& piece);
 
-/// How many layers each virtual stage holds: --placement, or balanced by cost. Throws Error 78.
+/// How many layers each virtual stage holds: --placement, or balanced by cost. Throws Error 78,
+/// also where block-split cannot shard a layer's input.
 std::vector<int64_t> place(const Facts& facts, const StepOptions& o);
 
 /// Of a replica that predicts and never trains: weights alone, one micro-batch of one sample.

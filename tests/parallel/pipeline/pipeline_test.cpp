@@ -280,7 +280,7 @@ void expect_refused(int at, const Tensor& y, const std::string& words) {
       Pipeline(mesh, chunks, options).train({.micros = 2, .batch = batch});
     });
   };
-  expect_error(work, {words});
+  expect_error(work, {words, "all batches must have one shape: pad"}, Exit::data);
 }
 
 TEST(PipelineTest, WhatIsSentHasTheAgreedShapeAndDtype) {

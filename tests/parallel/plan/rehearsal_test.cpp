@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "parallel/plan/plan.h"
 #include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
@@ -34,6 +35,25 @@ TEST(Rehearsal, AScheduleOfTheProgramsOwnIsRunWhole) {
   auto whole = foreseen(o);
   o.schedules["mine"] = gpipe, o.schedule = "mine";
   EXPECT_EQ(foreseen(o).at(0).peak, whole.at(0).peak);
+}
+
+struct Whole : nn::Sequence {  // fits any tp
+  explicit Whole(const TensorParallel& tp) {
+    for (auto* name : {"a", "b"})
+      add<nn::Linear>(name, 16, 16, nn::LinearOptions{.shard = tp.whole()});
+    add<ClassHead>("head", 4, 16, tp);
+  }
+};
+
+TEST(Plan, LeavesOutWhereRanksCannotShareWhatBlockSplitKeeps) {
+  PlanOptions o{.zero = 0, .ranks = 6};
+  o.train.step.mesh = {.dp = 0, .pp = 1, .tp = 0};
+  o.train.step.micro_batch = 1, o.train.step.recompute = Recompute::block_split;
+  Plans found = plans(test::task_of<Whole>(), o);
+  ASSERT_EQ(found.all.size(), 1u);
+  EXPECT_EQ(found.all[0].options.step.mesh.tp, 2);
+  EXPECT_EQ(found.refusals[1].find("layer b: recompute=block-split: tp=3"), 0u)
+      << found.refusals[1];
 }
 
 }  // namespace

@@ -72,6 +72,31 @@ struct Heads : nn::Sequence {
   }
 };
 
+/// A norm, with a function before and after it.
+struct Mixed : nn::Sequence {
+  using Run = std::function<Tensor(const Mixed&, const Tensor&, const nn::Batch&)>;
+  Mixed(const TensorParallel& tp, const Run& first, const Run& middle)
+      : norm(child<RmsNorm>("norm", 16, tp)) {
+    for (auto& [name, uses, run] : std::vector<std::tuple<std::string, bool, Run>>{
+             {"first", false, first}, {"norm", true, normed}, {"middle", false, middle}})
+      add(name, uses ? std::vector<nn::Module*>{&norm} : std::vector<nn::Module*>{},
+          [this, run = run](auto& x, auto& batch) { return run(*this, x, batch); });
+    add<ClassHead>("head", 4, 16, tp);
+  }
+  static Tensor input(const Mixed&, const Tensor&, const nn::Batch& b) { return b.input; }
+  static Tensor same(const Mixed&, const Tensor& x, const nn::Batch&) { return x; }
+  static Tensor normed(const Mixed& m, const Tensor& x, const nn::Batch&) { return m.norm(x); }
+  RmsNorm& norm;
+};
+
+/// What comes of training such a model.
+std::string outcome_of(const Mixed::Run& first, const Mixed::Run& middle,
+                       const TrainOptions& o = tiny_options()) {
+  Task task = task_of();
+  task.build = [&](auto& tp) { return std::make_unique<Mixed>(tp, first, middle); };
+  return outcome(task, o);
+}
+
 TrainOptions sequence_parallel() {
   auto o = tiny_options({.tp = 2});
   o.step.sequence_parallel = true;
@@ -323,6 +348,35 @@ TEST(Guards, WhatLayersAndBuildThrowSaysWhere) {
   Task task = task_of();
   task.build = [](auto&) -> std::unique_ptr<nn::Sequence> { throw std::runtime_error("broke"); };
   EXPECT_EQ(outcome(task, tiny_options()), "70: build: broke");
+}
+
+TEST(Guards, LayersThatCutOffThoseBefore) {
+  auto detach = [](auto&, auto& x, auto&) { return x.detach(); };
+  EXPECT_EQ(outcome_of(Mixed::input, Mixed::same), "");
+  for (const Mixed::Run& middle : {Mixed::Run(detach), Mixed::Run(Mixed::input)})
+    EXPECT_TRUE(refused(outcome_of(Mixed::input, middle), "layer middle of [8, 16]",
+                        "no gradient reaches its input"));
+}
+
+TEST(Guards, LayersThatReturnIntegers) {
+  auto classes = [](auto&, auto&, auto& batch) { return batch.target; };
+  EXPECT_TRUE(refused(outcome_of(classes, Mixed::same), "layer first: it returns [8] i32",
+                      "expected a floating-point activation"));
+}
+
+TEST(Guards, ModulesThatUsesLacks) {
+  EXPECT_TRUE(refused(outcome_of(Mixed::input, Mixed::normed),
+                      "layer middle of [8, 16] f32 on meta: it uses parameter norm.gamma",
+                      "add(\"middle\", {...}, ...)"));
+}
+
+TEST(Guards, SequenceParallelWithAllRowsOnEveryRank) {
+  auto rows = sequence_parallel();
+  EXPECT_TRUE(
+      refused(outcome_of(Mixed::input, Mixed::same, rows),
+              "layer norm of [8, 16] f32 on meta: sequence-parallel, and each of the 2 ranks",
+              "tp.scatter_rows(x)"));
+  EXPECT_EQ(outcome_of(Mixed::input, Mixed::same, tiny_options({.tp = 2})), "");
 }
 
 // The mean in place of the sum: every replica would divide by its own micro-batch, then by the

@@ -5,6 +5,7 @@
 
 #include "core/memory.h"
 #include "parallel/train/replica.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
@@ -65,6 +66,15 @@ TEST(Probe, StagesAreBalancedByIt) {
   o.mesh = {.pp = 2}, o.chunks = 1, o.micro_batch = o.global_batch = 8;
   auto counts = place(facts_of(build_of<Funnel>()), o);
   EXPECT_EQ(counts, (std::vector<int64_t>{2, 3}));  // the widest layer is the second
+}
+
+TEST(Probe, NamesTheLayerWhoseInputCannotBeSharded) {
+  StepOptions o;
+  o.mesh = {.tp = 3}, o.recompute = Recompute::block_split;
+  test::expect_error([&] { place(facts_of(build_of<test::TinyNet>()), o); },
+                     {"layer block0: recompute=block-split: tp=3 does not divide the 128 elements",
+                      "--micro-batch"},
+                     Exit::config);
 }
 
 TEST(Probe, NamesTheLayerThatCannotRun) {
