@@ -50,10 +50,12 @@ nn::Batch batch_like(const Task& task, int64_t samples) {
   }
 }
 
-std::map<std::string, std::string> identity_of(const Task& task) {
+std::map<std::string, std::string> identity_of(const Task& task) try {
   if (!task.identity.empty()) return task.identity;
   return {{"training samples", task.samples->identity()},
           {"held-out samples", task.held_out ? task.held_out->identity() : "none"}};
+} catch (...) {
+  rethrow_from("samples: identity");
 }
 
 }  // namespace triax::parallel

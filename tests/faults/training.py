@@ -80,7 +80,7 @@ UNSEEN = [
            [("if (told[r] == told[0]) continue;", "if (told[r] == told[0] || r > 0) continue;")],
            "the ranks of a run were told the same",
            EVERYWHERE, "test_parallel", "Guards.RanksThatWereToldDifferentThings"),
-    Unseen("held_out_data_not_identified", "parallel/train/task.h",
+    Unseen("held_out_data_not_identified", "parallel/train/task.cpp",
            [("task.held_out ? task.held_out->identity()", 'task.held_out ? "some"')],
            "parity does not resume",
            EVERYWHERE, RUN_TEST, "other_data"),

@@ -348,6 +348,13 @@ TEST(Guards, WhatLayersAndBuildThrowSaysWhere) {
   Task task = task_of();
   task.build = [](auto&) -> std::unique_ptr<nn::Sequence> { throw std::runtime_error("broke"); };
   EXPECT_EQ(outcome(task, tiny_options()), "70: build: broke");
+  struct Unknown : nn::TensorSamples {
+    using TensorSamples::TensorSamples;
+    std::string identity() const override { throw std::runtime_error("broke"); }
+  };
+  task = task_of();
+  task.held_out = std::make_shared<Unknown>(zeros({4, 16}, f32, cpu), zeros({4}, i32, cpu));
+  EXPECT_EQ(outcome(task, tiny_options()), "70: samples: identity: broke");
 }
 
 TEST(Guards, LayersThatCutOffThoseBefore) {
