@@ -7,8 +7,8 @@
 #include "core/backend.h"
 #include "core/random.h"
 
-// What the CPU kernels reach: products and attention in GFLOP/s; memory-bound kernels in GB/s, beside memcpy. OMP_NUM_THREADS sets the threads. Machines are
-// noisy:
+// What the CPU kernels reach: products and attention in GFLOP/s; memory-bound kernels in GB/s,
+// beside memcpy. OMP_NUM_THREADS sets the threads. Machines are noisy:
 //   bench_kernels --benchmark_repetitions=9 --benchmark_enable_random_interleaving=true
 namespace triax {
 namespace {

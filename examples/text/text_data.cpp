@@ -126,12 +126,15 @@ parallel::Settings text_settings(TextOptions& o) {
            {.range = {0, 1, true}});
 }
 
-std::string file_of(const TextOptions& o) { return o.data.empty() ? corpus_beside_program() : o.data; }
+std::string file_of(const TextOptions& o) {
+  return o.data.empty() ? corpus_beside_program() : o.data;
+}
 
 Text read(const TextOptions& o, int64_t context) {
   std::string path = file_of(o);
   check_input(!path.empty(), Exit::config,
-              "data is not given\n  There is no ../share/triax/corpus.txt beside this program. Add --data FILE.");
+              "data is not given\n  There is no ../share/triax/corpus.txt beside this program. Add "
+              "--data FILE.");
   std::string text = read_text(path);
   auto tokenizer = Tokenizer::from_text(text, "data: " + path);
   TextData data(text, tokenizer,

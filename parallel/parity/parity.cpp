@@ -32,7 +32,8 @@ ParityBounds free_bounds(const TrainOptions& o) {
   double u = roundoff(o.step.dtype), rate = o.lr.peak, steps = double(o.steps);
   b.noise = 2 * rate * steps;
   if (u == 0) {
-    b.gradient = b.activation = b.weight = 2e-4;
+    b.gradient = b.activation = b.weight = b.norm = 2e-4;
+    b.loss = 2e-5;
     b.update = 0.1 * rate;
     return b;
   }

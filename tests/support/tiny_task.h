@@ -1,5 +1,6 @@
 #pragma once
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <memory>
 #include <vector>
@@ -89,6 +90,15 @@ inline std::string outcome(
   } catch (const Error& e) {
     return fmt::format("{}: {}", int(e.code()), e.what());
   }
+}
+
+/// Is `outcome` Error 78 with a text that holds both parts?
+inline testing::AssertionResult refused(const std::string& outcome, const std::string& a,
+                                        const std::string& b) {
+  bool right = outcome.starts_with("78: ") && outcome.find(a) != outcome.npos &&
+               outcome.find(b) != outcome.npos;
+  return (right ? testing::AssertionSuccess() : testing::AssertionFailure())
+         << "`" << outcome << "`; expected 78 with `" << a << "` and `" << b << "`";
 }
 
 }  // namespace triax::test

@@ -1,0 +1,129 @@
+// Ranks that were told different things, or see other data, may not train on in silence.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/support/tiny_task.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::outcome;
+using test::refused;
+using test::task_of;
+using test::tiny_options;
+
+struct OneLayer : nn::Sequence {
+  explicit OneLayer(const TensorParallel& tp) { add<ClassHead>("head", 4, 16, tp); }
+};
+
+TEST(Guards, RanksThatWereToldDifferentThings) {
+  auto dp = tiny_options({.dp = 2});
+  auto seed = [](auto& o, int rank) { o.step.seed = 1 + rank; };
+  EXPECT_TRUE(refused(outcome(task_of(), dp, seed), "rank 0: seed = 1", "rank 1: seed = 2"));
+  auto micro = [](auto& o, int rank) { o.step.micro_batch = rank ? 4 : 8; };
+  EXPECT_TRUE(refused(outcome(task_of(), dp, micro), "micro-batch = 8", "micro-batch = 4"));
+  auto dtype = [](auto& o, int rank) { o.step.dtype = rank ? bf16 : f32; };
+  EXPECT_TRUE(refused(outcome(task_of(), dp, dtype), "\"fp32\"", "rank 1: precision = \"bf16\""));
+}
+
+/// Every rank brings a task of its own.
+std::string outcome_of_tasks(const std::function<Task(int rank)>& task) {
+  try {
+    run_worlds(2, [&](World& world) {
+      Task mine = task(world.rank());
+      Trainer trainer(mine, tiny_options({.dp = 2}), world);
+      trainer.step();
+    });
+    return "";
+  } catch (const Error& e) {
+    return fmt::format("{}: {}", int(e.code()), e.what());
+  }
+}
+
+/// A whole run of a task.
+std::string outcome_of_runs(const std::function<Task()>& task, const TrainOptions& o) {
+  try {
+    run_worlds(o.step.mesh.size(), [&](World& world) { Trainer(task(), o, world).run(); });
+    return "";
+  } catch (const Error& e) {
+    return fmt::format("{}: {}", int(e.code()), e.what());
+  }
+}
+
+TEST(Guards, RanksWithOtherModelsOrData) {
+  EXPECT_TRUE(
+      refused(outcome_of_tasks([](int rank) { return rank ? task_of<OneLayer>() : task_of(); }),
+              "ranks disagree", "rank 1: "));
+  auto other_samples = [](int rank) {
+    Task task = task_of();
+    if (rank == 1) task.samples = test::noise(256, 9);
+    return task;
+  };
+  EXPECT_TRUE(refused(outcome_of_tasks(other_samples), "samples = " + test::noise()->identity(),
+                      test::noise(256, 9)->identity()));
+  auto other_held_out = [](int rank) {
+    Task task = task_of();
+    if (rank == 1) task.held_out = nullptr;
+    return task;
+  };
+  EXPECT_TRUE(refused(outcome_of_tasks(other_held_out), "held-out samples = input [50, 16]",
+                      "held-out samples = none"));
+}
+
+/// noise() under the name it has, with what `change` makes of its batches and weights.
+struct Changed : nn::Samples {
+  std::function<nn::Batch(std::span<const int64_t>)> make = [](auto indices) {
+    return test::noise(256)->batch(indices);
+  };
+  double each = 1;
+  int64_t count() const override { return 256; }
+  nn::Batch batch(std::span<const int64_t> indices) const override { return make(indices); }
+  double weight(int64_t) const override { return each; }
+  std::string identity() const override { return "noise"; }
+};
+
+TEST(Guards, RanksThatSeeOtherDataUnderOneName) {
+  auto of = [](int rank, bool weights) {
+    Task task = task_of();
+    auto mine = std::make_shared<Changed>();
+    if (weights) mine->each = 1 + rank;
+    else mine->make = [rank](auto i) { return test::noise(256, uint64_t(rank))->batch(i); };
+    task.samples = mine;
+    return task;
+  };
+  for (bool weights : {true, false})
+    EXPECT_TRUE(refused(outcome_of_tasks([&](int rank) { return of(rank, weights); }),
+                        "ranks disagree", "the first batch = "));
+}
+
+TEST(Guards, BatchesThatAreNoFunctionOfTheirIndices) {
+  auto calls = std::make_shared<std::atomic<uint64_t>>(0);
+  auto augmented = std::make_shared<Changed>();
+  augmented->make = [calls](auto i) { return test::noise(256, ++*calls)->batch(i); };
+  Task task = task_of();
+  task.samples = augmented;
+  EXPECT_TRUE(refused(outcome(task, tiny_options()), "asked twice for samples 0 to 7",
+                      "A batch must be a function of its indices alone"));
+}
+
+TEST(Guards, BlanksThatCount) {
+  auto no_blanks = std::make_shared<Changed>();
+  no_blanks->make = [](auto indices) {
+    std::vector<int64_t> known;
+    for (int64_t i : indices) known.push_back(std::max<int64_t>(i, 0));
+    return test::noise(256)->batch(known);
+  };
+  auto o = tiny_options({.dp = 2});
+  EXPECT_TRUE(refused(outcome_of_runs(
+                          [&] {
+                            Task task = task_of();
+                            task.held_out = no_blanks;
+                            return task;
+                          },
+                          o),
+                      "a batch of blanks (index -1)", "expected 0"));
+}
+
+}  // namespace
+}  // namespace triax::parallel
