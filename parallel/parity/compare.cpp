@@ -15,16 +15,6 @@ double largest(const Wholes& all) {
   return top;
 }
 
-/// The largest element of all moments of one kind, `/m`: those of one parameter alone may be what
-/// cancelling left of them.
-double largest_like(const Wholes& all, const std::string& moment) {
-  double top = 0;
-  for (auto& [name, whole] : all)
-    if (name.ends_with(moment.substr(moment.rfind('/'))))
-      top = std::max(top, largest({{name, whole}}));
-  return top;
-}
-
 /// The best factor that makes `other` of `right`.
 double factor_of(const Assembled& right, const Assembled& other) {
   double both = 0, square = 0;
@@ -176,12 +166,19 @@ class Runs {
 
   std::optional<Difference> state(const Wholes& right, const Wholes& other) {
     double extra = step_ == 0 ? 0 : bounds_.update;
+    // The moments of one parameter alone may be what cancelling left of them.
+    auto kind_of = [](const std::string& name) { return name.substr(name.rfind('/') + 1); };
+    std::map<std::string, double> moments;
+    for (auto& [name, whole] : right) {
+      double& top = moments[kind_of(name)];
+      top = std::max(top, largest({{name, whole}}));
+    }
     for (auto& parameter : reference_.parameters)
       for (auto& name : names_of(right, parameter)) {
         auto& whole = right.at(name);
         bool weight = name == parameter || name.ends_with("/master");
         double top = weight ? bounds_.weight * largest({{name, whole}})
-                            : bounds_.gradient * largest_like(right, name);
+                            : bounds_.gradient * moments[kind_of(name)];
         auto& noise = noisy_[parameter];
         auto bound = [&](size_t i) {
           if (!weight) return 2 * top;
