@@ -58,9 +58,9 @@ std::map<std::string, std::string> data_of(const Task& task, int64_t samples) {
       samples - 1, first, again);
   double weight = 0;
   for (int64_t i = 0; i < samples; ++i) weight += task.samples->weight(i % task.samples->count());
-  return {{"the first batch", fmt::format("{}weight {}", first, weight)},
-          {"the number of samples", fmt::format("{}, held out {}", task.samples->count(),
-                                                task.held_out ? task.held_out->count() : 0)}};
+  return {{"values of the first batch", fmt::format("{}weight {}", first, weight)},
+          {"volume of data", fmt::format("{} samples, {} held out", task.samples->count(),
+                                         task.held_out ? task.held_out->count() : 0)}};
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ TEST(Guards, RanksThatSeeOtherDataUnderOneName) {
   };
   for (bool weights : {true, false})
     EXPECT_TRUE(refused(outcome_of_tasks([&](int rank) { return of(rank, weights); }),
-                        "ranks disagree", "the first batch = "));
+                        "ranks disagree", "values of the first batch = "));
 }
 
 TEST(Guards, BatchesThatAreNoFunctionOfTheirIndices) {
