@@ -93,8 +93,10 @@ void check_rows(const std::vector<LayerFacts>& layers, const std::vector<LayerFa
 
 std::unique_ptr<nn::Sequence> model_of(const Build& build, const TensorParallel& tp) try {
   auto model = build(tp);
-  check_input(model != nullptr, Exit::config, "it returned no model; expected a Sequence");
+  check_input(model != nullptr, Exit::config, "build: it returned no model; expected a Sequence");
   return model;
+} catch (const Error&) {
+  throw;  // names its place
 } catch (...) {
   rethrow_from("build");
 }
