@@ -1,4 +1,6 @@
 #pragma once
+#include <limits>
+
 #include "core/math.h"
 
 // Helpers for the files compiled per instruction level: everything internal to the file.
@@ -45,7 +47,13 @@ template <class A, class F> TRIAX_HD A max_of(int64_t n, F term) {
     m1 = fn::max(A(term(i + h)), m1);
   }
   if (n % 2) m0 = fn::max(A(term(n - 1)), m0);
-  return fn::max(m0, m1);
+  A top = fn::max(m0, m1);
+  constexpr A lowest = std::numeric_limits<A>::lowest();
+  if (top == lowest) {  // clang's reduction begins there, also where all terms are -inf
+    top = A(-__builtin_inf());
+    for (int64_t i = 0; i < n; ++i) top = fn::max(A(term(i)), top);
+  }
+  return top;
 }
 
 }  // namespace
