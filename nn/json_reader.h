@@ -11,8 +11,8 @@
 
 namespace triax::nn {
 
-/// Typed access to JSON that nobody vouches for. Whatever is not as asked for is Error 65, which
-/// names the source and the place: `SOURCE, shape of w is not an array of at most 8`.
+/// Checked access to untrusted JSON. A value of another type or size is Error 65, which names the
+/// source and the place: `SOURCE, shape of w is not an array of at most 8`.
 class JsonReader {
  public:
   /// Reads a document without repeated keys, zero bytes, or nesting deeper than `deepest`. `what`

@@ -120,8 +120,8 @@ template <class C> class Worker {
            (!p_.before || p_.before_col == 1);
   }
 
-  /// Old c, bias and gelu; rounded once, with gelu twice. Of a `whole` square in rows sizes and
-  /// strides are constants, and so its loops are vectors.
+  /// Adds old c and bias, applies gelu; rounded once, with gelu twice. For a `whole` square of
+  /// contiguous rows, sizes and strides are compile-time constants, so that the loops vectorise.
   template <bool whole> void finish(const Block& at, const float* sums) {
     const int64_t cols = whole ? side : at.cols, c_col = whole ? 1 : p_.c_col;
     const int64_t bias_col = whole ? 1 : p_.bias_col, before_col = whole ? 1 : p_.before_col;
@@ -141,7 +141,7 @@ template <class C> class Worker {
         if (p_.bias_row != 0) load_bias(r);
         for (int64_t j = 0; j < cols; ++j) row[j] += bias[j];
       }
-      if (p_.before) {  // gelu of what is kept of them, so that gelu(before) gives these bits again
+      if (p_.before) {  // gelu of the rounded values, so that gelu(before) gives the same bits
         store_part(row, cols, p_.before + r * p_.before_row + at.col * before_col, before_col);
         for (int j = 0; j < side; ++j) row[j] = functors::Gelu::forward(float(BFloat16(row[j])));
       }

@@ -10,7 +10,7 @@ constexpr int64_t grain = 1 << 14;
 // Rows of one operand, columns of the other: in tiles, so that both sides use whole cache lines.
 constexpr int64_t tile = 32;
 
-// A run of n elements, `step` apart, converted. The walk over runs knows no types, so it is
+// Converts a run of n elements, `step` apart. The loop over runs is type-erased, so that it is
 // compiled once and not for every pair of dtypes.
 using Run = void (*)(const char* x, int64_t step_x, char* y, int64_t step_y, int64_t n);
 

@@ -88,23 +88,24 @@ class Program {
       together(world.host(), [&] { task = own_.task(); });
       task.settings = own_.settings;
       task.config = config;
-      result = train(task, world);
+      result = train(std::move(task), world);
     });
     return result;
   }
 
-  Exit train(Task& task, World& world) {
-    TrainOptions o = settle(task, train_, world);
+  Exit train(Task given, World& world) {
+    Settled run = settle(std::move(given), train_, world);
+    TrainOptions& o = run.options;
     if (o.out.empty())
       o.out = text_of_first(world.host(), [&] {
         return fmt::format("runs/{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)),
                            own_.name);
       });
-    std::string stages = text_of_first(world.host(), [&] { return preview(task, o, world); });
-    std::string start = describe(o.step.mesh) + stages + task.description;
+    std::string stages = text_of_first(world.host(), [&] { return preview(run.task, o, world); });
+    std::string start = describe(o.step.mesh) + stages + run.task.description;
     if (world.rank() == 0) std::fputs(folded(start, terminal_columns()).c_str(), stdout);
     try {
-      Trainer trainer(task, o, world);
+      Trainer trainer(std::move(run), world);
       if (own_.prepare) own_.prepare(trainer);
       return trainer.run();
     } catch (const Error& e) {

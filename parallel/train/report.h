@@ -31,7 +31,7 @@ class Metrics {
   };
   Metrics(const Place& place, int64_t step);
   void write(const StepRecord& record);
-  /// Has the last record that was kept no validation loss? Adds it.
+  /// Whether the last record of the resumed run has no validation loss; add_validation adds one.
   bool lacks_validation() const { return lacks_validation_; }
   void add_validation(double loss);
 

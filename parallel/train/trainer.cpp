@@ -46,8 +46,8 @@ std::string digest(const nn::Batch& batch) {
   return text;
 }
 
-/// The data themselves, whose identity may be a mere name: ranks that see others would train on
-/// the inputs of one sample and the targets of another.
+/// A fingerprint of the samples themselves, because `identity()` may be only a name. Ranks that
+/// read different samples would train on the inputs of one and the targets of another.
 std::map<std::string, std::string> data_of(const Task& task, int64_t samples) {
   std::string first = digest(batch_like(task, samples)), again = digest(batch_like(task, samples));
   check_input(
@@ -65,10 +65,12 @@ std::map<std::string, std::string> data_of(const Task& task, int64_t samples) {
 
 }  // namespace
 
-TrainOptions settle(Task& task, const TrainOptions& given, World& world) {
-  TrainOptions o = given;
+Settled settle(Task given, const TrainOptions& options, World& world) {
+  Settled run{std::move(given), options, {}};
+  Task& task = run.task;
+  TrainOptions& o = run.options;
+  Facts& facts = run.facts;
   Communicator& ranks = world.host();
-  Facts facts;
   std::map<std::string, std::string> data;
   together(ranks, [&] {
     check_task(task);
@@ -85,18 +87,21 @@ TrainOptions settle(Task& task, const TrainOptions& given, World& world) {
   told["shapes of parameters"] = facts.parameters();
   told["program (build id)"] = build_id();
   check_agreement(ranks, told);
-  return o;
+  return run;
 }
 
 Trainer::Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer)
-    : task_(std::move(task)),
+    : Trainer(settle(std::move(task), o, world), world, std::move(observer)) {}
+
+Trainer::Trainer(Settled run, World& world, StepObserver observer)
+    : task_(std::move(run.task)),
       world_(world),
-      options_(settle(task_, o, world)),
+      options_(std::move(run.options)),
       settings_(settings_of(options_, task_)),
       mesh_(world.comm(), options_.step.mesh),
       feed_(task_.samples, uint64_t(options_.step.seed), place()),
       loader_(feed_, options_.workers),
-      step_(mesh_, task_.build, options_.step, facts_of(task_, options_.step), std::move(observer)),
+      step_(mesh_, task_.build, options_.step, std::move(run.facts), std::move(observer)),
       progress_(world.rank() == 0 ? Progress::Voice::loud : Progress::Voice::silent, options_.steps,
                 task_.unit) {
   check_input(options_.resume.empty() || !options_.out.empty(), Exit::config,
@@ -164,7 +169,7 @@ std::optional<double> Trainer::validate() {
   return loss;
 }
 
-/// What fills up the last batch must not count, or the loss would depend on the mesh.
+/// Blanks pad the last batch. Their loss must be 0, or the mean would depend on the mesh.
 void Trainer::check_blanks() {
   std::vector<int64_t> blanks(size_t(options_.step.micro_batch), -1);
   double loss = step_.evaluate([&](int64_t) { return task_.held_out->batch(blanks); }, 1);
@@ -181,8 +186,8 @@ bool Trainer::lacks_validation() {
          }) == "yes";
 }
 
-/// A run that was asked to stop while it validated lacks the loss of its last step. Nothing if it
-/// is asked again.
+/// Repeats the validation that the last run was stopped in, and adds its loss to the metrics of the
+/// last step. Returns nothing if this run is asked to stop, too.
 std::optional<double> Trainer::make_up_validation() {
   auto loss = validate();
   if (loss && metrics_) metrics_->add_validation(*loss);

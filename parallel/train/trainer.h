@@ -16,6 +16,17 @@ namespace triax::parallel {
 
 class Trainer;
 
+/// A run that every rank agrees on.
+struct Settled {
+  Task task;
+  TrainOptions options;  ///< resolved
+  Facts facts;           ///< of the model
+};
+/// Resolves the options for the ranks of `world` and checks that ranks agree about them and the
+/// data, and that the task's model can be trained with them. Collective. Throws Error 78 on all
+/// ranks, 65 for a task without samples.
+Settled settle(Task task, const TrainOptions& o, World& world);
+
 /// Called at the usual places of a run. Any may be empty.
 struct Callbacks {
   std::function<void(Trainer&)> start = {}, end = {};
@@ -38,6 +49,8 @@ class Trainer {
   /// Resumes if `o.resume` says so. `world` must outlive it. Throws Error 78 on all
   /// ranks if the options do not fit the ranks or the model, or ranks were told different things.
   Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer = {});
+  /// The same for a run that is settled already.
+  Trainer(Settled run, World& world, StepObserver observer = {});
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
@@ -101,10 +114,5 @@ class Trainer {
   bool blanks_seen_ = false;  // and found to count nothing
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
 };
-
-/// Options resolved for the ranks of `world`, and checked: alike on all ranks, and such that the
-/// task's model can be trained with them. The task, checked too, keeps its identity. Collective.
-/// Throws Error 78 on all ranks, 65 for data.
-TrainOptions settle(Task& task, const TrainOptions& o, World& world);
 
 }  // namespace triax::parallel
