@@ -60,7 +60,7 @@ void Metrics::keep_until(int64_t step) {
     if (record["step"].get<int64_t>() > step) break;
     kept += line.size() + 1;
     ++number;
-    lacks_validation_ = !record.contains("val_loss");
+    lacks_validation_ = record["step"].get<int64_t>() == step && !record.contains("val_loss");
   }
   check_input(::ftruncate(::fileno(file_.get()), off_t(kept)) == 0, Exit::cannot_write,
               "metrics: cannot shorten {}: {}", place_.path, std::strerror(errno));
