@@ -35,7 +35,7 @@ function(triax_library name)
   # Of the backends and of what moves the bytes of each kind of communicator nothing is installed
   # but the communicators themselves.
   set(internal ${headers})
-  list(FILTER internal INCLUDE REGEX "/core/(cpu|cuda)/|/nn/json_reader|/comm/(threads|processes|gpu)/")
+  list(FILTER internal INCLUDE REGEX "/core/(cpu|cuda)/|/nn/json|/comm/(threads|processes|gpu)/")
   list(FILTER internal EXCLUDE REGEX "/comm/.*_comm\\.h$")
   list(REMOVE_ITEM headers ${internal} "")
   target_sources(triax_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}

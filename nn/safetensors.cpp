@@ -1,18 +1,15 @@
 #include "nn/safetensors.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/check.h"
 #include "core/files.h"
-#include "nn/json_reader.h"
+#include "nn/json.h"
 
 namespace triax::nn {
 
 namespace {
-
-using nlohmann::json;
 
 constexpr const char* metadata_name = "__metadata__";
 constexpr const char* codes[dtype_count] = {"F32", "F64", "F16", "BF16", "I32", "I64", "U8"};
@@ -82,18 +79,16 @@ TensorHeader parse_header(std::string_view text, uint64_t data_bytes, const std:
 std::string format_header(const TensorHeader& header) {
   std::vector<std::string> members;
   std::set<std::string> taken = {metadata_name};
-  try {
-    if (!header.metadata.empty())
-      members.push_back("\"__metadata__\":" + json(header.metadata).dump());
-    for (const TensorEntry& e : header.entries) {
-      check(taken.insert(e.name).second,
-            "safetensors: a tensor named {}, which is taken or reserved", printable(e.name));
-      members.push_back(fmt::format(
-          R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", json(e.name).dump(),
-          codes[int(e.dtype)], fmt::join(e.shape.begin(), e.shape.end(), ","), e.begin, e.end));
-    }
-  } catch (const json::exception&) {
-    fail(Exit::internal, "safetensors: a tensor's name or a metadata text is not UTF-8");
+  for (const auto& [key, word] : header.metadata)
+    members.push_back(quoted(key) + ":" + quoted(word));
+  if (!members.empty())
+    members = {fmt::format("{}:{{{}}}", quoted(metadata_name), fmt::join(members, ","))};
+  for (const TensorEntry& e : header.entries) {
+    check(taken.insert(e.name).second, "safetensors: a tensor named {}, which is taken or reserved",
+          printable(e.name));
+    members.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                                  quoted(e.name), codes[int(e.dtype)],
+                                  fmt::join(e.shape.begin(), e.shape.end(), ","), e.begin, e.end));
   }
   std::string text = fmt::format("{{{}}}", fmt::join(members, ","));
   text.resize((text.size() + 7) / 8 * 8, ' ');

@@ -1,11 +1,11 @@
 #include "examples/text/tokenizer.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "core/check.h"
 #include "core/files.h"
 #include "examples/text/utf8.h"
+#include "nn/json.h"
 
 namespace triax::text {
 
@@ -63,28 +63,15 @@ std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
 std::string Tokenizer::json() const {
   std::string characters;
   for (char32_t c : characters_) append_utf8(characters, c);
-  nlohmann::ordered_json root;
-  root["format"] = format;
-  root["version"] = version;
-  root["characters"] = characters;
-  return root.dump(2) + "\n";
+  return fmt::format("{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"characters\": {}\n}}\n",
+                     format, version, nn::quoted(characters));
 }
 
 Tokenizer Tokenizer::from_json(const std::string& json, const std::string& name) {
-  auto root = nlohmann::json::parse(json, nullptr, false);
-  check_input(root.is_object(), Exit::data, "tokenizer: {}: not a JSON object", name);
-  auto has = [&](const char* key, const nlohmann::json& expected) {
-    auto found = root.find(key);
-    check_input(found != root.end() && *found == expected, Exit::data,
-                "tokenizer: {}: `{}` is not {}; expected a tokenizer of triax, version {}", name,
-                key, expected.dump(), version);
-  };
-  has("format", format);
-  has("version", version);
-  auto found = root.find("characters");
-  check_input(found != root.end() && found->is_string(), Exit::data,
-              "tokenizer: {}: no text `characters`", name);
-  auto characters = code_points(found->get_ref<const std::string&>(), name);
+  nn::JsonReader root(json, "tokenizer: " + name, "the file", 1);
+  root.require(root.at("format").text() == format && root.at("version").number() == version,
+               fmt::format("is of another format; expected {}, version {}", format, version));
+  auto characters = code_points(root.at("characters").text(), name);
   check_input(!characters.empty(), Exit::data, "tokenizer: {}: `characters` is empty", name);
   for (size_t i = 1; i < characters.size(); ++i) {
     check_input(characters[i - 1] < characters[i], Exit::data,

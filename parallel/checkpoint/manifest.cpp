@@ -1,30 +1,37 @@
 #include "parallel/checkpoint/manifest.h"
 
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/check.h"
 #include "core/checksum.h"
 #include "core/files.h"
-#include "nn/json_reader.h"
+#include "nn/json.h"
 #include "nn/safetensors.h"
 
 namespace triax::parallel {
 
 namespace {
 
-using nlohmann::json;
 using Reader = nn::JsonReader;
 
 constexpr const char* format_name = "triax checkpoint";
 constexpr uint64_t format_version = 1;
 
-json to_json(const StoredPart& stored) {
+std::string to_json(const StoredPart& stored) {
   const Part& p = stored.part;
-  json j = {{"file", stored.file}, {"tensor", stored.tensor}, {"crc32c", stored.crc32c}};
-  if (p.dim >= 0) j["slice"] = {p.dim, p.begin, p.length};
-  if (!is_whole_slice(p)) j["range"] = {p.flat_begin, p.flat_begin + count(p)};
-  return j;
+  std::string j = fmt::format(R"({{"file":{},"tensor":{},"crc32c":{})", stored.file,
+                              nn::quoted(stored.tensor), stored.crc32c);
+  if (p.dim >= 0) j += fmt::format(R"(,"slice":[{},{},{}])", p.dim, p.begin, p.length);
+  if (!is_whole_slice(p))
+    j += fmt::format(R"(,"range":[{},{}])", p.flat_begin, p.flat_begin + count(p));
+  return j + "}";
+}
+
+std::string to_json(const StoredTensor& t) {
+  std::vector<std::string> parts;
+  for (const StoredPart& p : t.parts) parts.push_back(to_json(p));
+  return fmt::format(R"({{"dtype":"{}","shape":[{}],"parts":[{}]}})", name(t.dtype),
+                     fmt::join(t.full.begin(), t.full.end(), ","), fmt::join(parts, ","));
 }
 
 bool is_plain_name(const std::string& name) {
@@ -107,24 +114,17 @@ std::string seal(const std::string& members) {
 }
 
 std::string to_text(const Manifest& m) {
-  json files = json::array(), tensors = json::object();
+  std::vector<std::string> state, files, tensors;
+  for (const auto& [key, value] : m.state)
+    state.push_back(nn::quoted(key) + ":" + nn::quoted(value));
   for (const StoredFile& f : m.files)
-    files.push_back({{"name", f.name}, {"bytes", f.bytes}, {"header_crc32c", f.header}});
-  for (const auto& [key, t] : m.tensors) {
-    json parts = json::array();
-    for (const StoredPart& p : t.parts) parts.push_back(to_json(p));
-    tensors[key] = {{"dtype", name(t.dtype)},
-                    {"shape", std::vector<int64_t>(t.full.begin(), t.full.end())},
-                    {"parts", std::move(parts)}};
-  }
-  json all = {
-      {"format", format_name}, {"version", format_version}, {"step", m.step},
-      {"state", m.state},      {"files", std::move(files)}, {"tensors", std::move(tensors)}};
-  try {
-    return seal(all.dump().substr(1));
-  } catch (const json::exception&) {
-    fail(Exit::internal, "checkpoint: a tensor's name or a state's value is not UTF-8");
-  }
+    files.push_back(fmt::format(R"({{"name":{},"bytes":{},"header_crc32c":{}}})",
+                                nn::quoted(f.name), f.bytes, f.header));
+  for (const auto& [key, t] : m.tensors) tensors.push_back(nn::quoted(key) + ":" + to_json(t));
+  return seal(fmt::format(
+      R"("format":"{}","version":{},"step":{},"state":{{{}}},"files":[{}],"tensors":{{{}}}}})",
+      format_name, format_version, m.step, fmt::join(state, ","), fmt::join(files, ","),
+      fmt::join(tensors, ",")));
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& path) {

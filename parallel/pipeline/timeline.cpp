@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "nn/json.h"
 #include "parallel/pipeline/check_schedule.h"
 
 namespace triax::parallel {
@@ -103,31 +103,21 @@ std::string timeline_text(const Timeline& t, int columns) {
 }
 
 std::string timeline_json(const Timeline& t) {
-  using json = nlohmann::ordered_json;
-  json actions = json::array(), handovers = json::array();
+  std::vector<std::string> actions, handovers;
   for (const auto& [stage, a, begin, end] : t.simulation.actions)
-    actions.push_back({{"stage", stage},
-                       {"kind", name(a.kind)},
-                       {"chunk", a.chunk},
-                       {"micro", a.micro},
-                       {"begin", begin},
-                       {"end", end}});
+    actions.push_back(
+        fmt::format(R"({{"stage":{},"kind":"{}","chunk":{},"micro":{},"begin":{},"end":{}}})",
+                    stage, name(a.kind), a.chunk, a.micro, begin, end));
   for (const Handover& h : t.handovers)
-    handovers.push_back({{"kind", h.kind == Handover::activation ? "activation" : "gradient"},
-                         {"micro", h.micro},
-                         {"from", h.from},
-                         {"to", h.to}});
-  json all{{"name", t.name},
-           {"stages", t.shape.stages},
-           {"chunks", t.shape.chunks},
-           {"micros", t.shape.micros},
-           {"time", t.simulation.time},
-           {"bubble", t.bubble()},
-           {"idle", t.simulation.idle},
-           {"peak_live", t.peak_live}};
-  all["actions"] = std::move(actions);
-  all["handovers"] = std::move(handovers);
-  return all.dump();
+    handovers.push_back(fmt::format(R"({{"kind":"{}","micro":{},"from":{},"to":{}}})",
+                                    h.kind == Handover::activation ? "activation" : "gradient",
+                                    h.micro, h.from, h.to));
+  return fmt::format(
+      R"({{"name":{},"stages":{},"chunks":{},"micros":{},"time":{},"bubble":{},"idle":[{}],)"
+      R"("peak_live":[{}],"actions":[{}],"handovers":[{}]}})",
+      nn::quoted(t.name), t.shape.stages, t.shape.chunks, t.shape.micros, t.simulation.time,
+      t.bubble(), fmt::join(t.simulation.idle, ","), fmt::join(t.peak_live, ","),
+      fmt::join(actions, ","), fmt::join(handovers, ","));
 }
 
 }  // namespace triax::parallel

@@ -10,11 +10,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "core/check.h"
 #include "core/memory.h"
+#include "nn/json.h"
 #include "parallel/comm/together.h"
 #include "parallel/settings/terminal.h"
 
@@ -24,9 +24,15 @@ namespace {
 /// Reads back exactly; null where it is no number.
 std::string exact(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
 
-/// A JSON string.
-std::string json_text(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+struct Kept {
+  int64_t step;
+  bool validated;
+};
+Kept read(const std::string& line, const std::string& where) try {
+  nn::JsonReader record(line, where, "the record of a step", 1);
+  return {record.at("step").size(), record.has("val_loss")};
+} catch (const Error& e) {
+  fail(e.code(), "{}\n  Move the file away, or choose another --metrics.", e.what());
 }
 
 }  // namespace
@@ -50,17 +56,10 @@ void Metrics::keep_until(int64_t step) {
   size_t kept = 0;
   int64_t number = 0;
   for (std::string line; step > 0 && std::getline(old, line) && !old.eof();) {
-    auto record = nlohmann::json::parse(line, nullptr, false);
-    bool whole =
-        record.is_object() && record.contains("step") && record["step"].is_number_integer();
-    check_input(whole, Exit::data,
-                "metrics: {}:{} is no record of a step; expected a JSON object with an integer "
-                "`step`\n  Move the file away, or choose another --metrics.",
-                place_.path, number + 1);
-    if (record["step"].get<int64_t>() > step) break;
+    Kept record = read(line, fmt::format("metrics: {}:{}", place_.path, ++number));
+    if (record.step > step) break;
     kept += line.size() + 1;
-    ++number;
-    lacks_validation_ = record["step"].get<int64_t>() == step && !record.contains("val_loss");
+    lacks_validation_ = record.step == step && !record.validated;
   }
   check_input(::ftruncate(::fileno(file_.get()), off_t(kept)) == 0, Exit::cannot_write,
               "metrics: cannot shorten {}: {}", place_.path, std::strerror(errno));
@@ -72,10 +71,10 @@ void Metrics::write(const StepRecord& record) {
       R"({{"step":{},"loss":{},"grad_norm":{},"lr":{},"loss_scale":{},"skipped":{},{}:{},)"
       R"("seconds":{},{}:{},"memory_bytes":{})",
       r.step, exact(r.loss), exact(r.grad_norm), exact(r.lr), exact(r.loss_scale), r.skipped,
-      json_text(place_.unit), r.weight, exact(record.seconds),
-      json_text(place_.unit + "_per_second"), exact(r.weight / record.seconds),
+      nn::quoted(place_.unit), r.weight, exact(record.seconds),
+      nn::quoted(place_.unit + "_per_second"), exact(r.weight / record.seconds),
       int64_t(r.memory_bytes));
-  if (!r.overflow.empty()) line += fmt::format(R"(,"overflow":{})", json_text(r.overflow));
+  if (!r.overflow.empty()) line += fmt::format(R"(,"overflow":{})", nn::quoted(r.overflow));
   if (record.val_loss) line += fmt::format(R"(,"val_loss":{})", exact(*record.val_loss));
   put(line + "}\n");
 }

@@ -5,6 +5,10 @@ from fault import INITIAL, Fault, Run, Unseen
 DATA, BUCKET_SUM = "parallel/data/data_parallel.cpp", "parallel/comm/movement.cpp"
 BUCKETS, NORM = "parallel/data/buckets.cpp", "parallel/data/norm.cpp"
 SHARDED = "parallel/data/sharded_parameters.cpp"
+STEP = "parallel/train/step.cpp"
+VOTE = "mesh_.world().all_reduce(totals_).wait();"  # {loss, squares, non-finite}
+VOTE_IN = ("mesh_.world().all_reduce(totals_.narrow(0, 0, 1)).wait();\n"
+           "  mesh_.%s().all_reduce(totals_.narrow(0, 1, 2)).wait();")
 SEQUENCE = "--mesh 1x1x2 --sequence-parallel"
 
 FAULTS = [
@@ -82,15 +86,15 @@ FAULTS = [
     Fault("tied_copy_counted_twice_in_the_norm", DATA,
           [("bool copy = p.tied && groups_.ends && groups_.ends->rank() > 0;", "bool copy = false;")],
           [Run("--mesh 1x2x1", "step 1: gradient norm", "a factor of about 1.")]),
-    Fault("norm_of_this_ranks_slice", DATA,
-          [("&mesh.ends(), &mesh.world()}", "&mesh.ends(), &mesh.model()}")],
+    Fault("norm_of_this_ranks_slice", STEP,
+          [(VOTE, VOTE_IN % "model")],
           [Run("--mesh 2x1x1 --zero 1", "step 1: gradient norm on replicas")]),
     Fault("norm_of_all_replicas", DATA,
           [("p.shard.first_replica && (options_.zero != Zero::off || dp_.rank() == 0);",
             "p.shard.first_replica;")],
           [Run("--mesh 2x1x1", "step 1: gradient norm", "a factor of about 1.41")]),
-    Fault("norm_of_this_stage", DATA,
-          [("&mesh.ends(), &mesh.world()}", "&mesh.ends(), &mesh.dp()}")],
+    Fault("norm_of_this_stage", STEP,
+          [(VOTE, VOTE_IN % "dp")],
           [Run("--mesh 1x2x1", "step 1: gradient norm on replicas")]),
 
     Fault("tied_weight_without_a_bucket_of_its_own", BUCKETS,
@@ -107,7 +111,7 @@ FAULTS = [
 
     Fault("last_rank_left_out_of_sums", BUCKET_SUM,
           [("for (size_t p = 2; p < from.size(); ++p) {", "for (size_t p = 2; p + 1 < from.size(); ++p) {")],
-          [Run("--mesh 4x1x1", "step 1: gradient of final_norm.beta", "a part of the sum is missing")]),
+          [Run("--mesh 4x1x1", "step 1: loss", "a part of the sum is missing")]),
 ]
 
 UNSEEN = [

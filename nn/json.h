@@ -2,14 +2,15 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/check.h"
-
 namespace triax::nn {
+
+/// `text` as a JSON string, in quotes. Error 70 if it is not UTF-8.
+std::string quoted(std::string_view text);
 
 /// Checked access to untrusted JSON. A value of another type or size is Error 65, which names the
 /// source and the place: `SOURCE, shape of w is not an array of at most 8`.
@@ -19,7 +20,7 @@ class JsonReader {
   /// names it in messages.
   JsonReader(std::string_view text, std::string source, std::string what, int deepest);
 
-  bool has(const char* key) const { return value_->is_object() && value_->contains(key); }
+  bool has(const char* key) const;
   JsonReader at(const char* key) const;
   uint64_t number(uint64_t limit = uint64_t(INT64_MAX)) const;
   int64_t size() const { return int64_t(number()); }
@@ -28,21 +29,11 @@ class JsonReader {
   std::vector<int64_t> sizes(size_t at_most) const;
   std::map<std::string, JsonReader> members() const;
   /// Throws `SOURCE, PLACE otherwise` unless `ok`.
-  void require(bool ok, const std::string& otherwise) const {
-    check_input(ok, Exit::data, "{}, {} {}", document_->source, what_, otherwise);
-  }
+  void require(bool ok, const std::string& otherwise) const;
 
  private:
-  struct Document {
-    std::string source;
-    nlohmann::json root;
-  };
-  JsonReader(std::shared_ptr<const Document> document, const nlohmann::json& value,
-             std::string what)
-      : document_(std::move(document)), value_(&value), what_(std::move(what)) {}
-  JsonReader inner(const nlohmann::json& value, const std::string& name) const {
-    return {document_, value, name + " of " + what_};
-  }
+  struct Document;
+  JsonReader inner(const nlohmann::json& value, const std::string& name) const;
 
   std::shared_ptr<const Document> document_;
   const nlohmann::json* value_;

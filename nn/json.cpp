@@ -1,7 +1,9 @@
-#include "nn/json_reader.h"
+#include "nn/json.h"
 
+#include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/check.h"
 #include "core/files.h"
 
 namespace triax::nn {
@@ -34,12 +36,38 @@ json parse(std::string_view text, const std::string& source, int deepest) {
 
 }  // namespace
 
+std::string quoted(std::string_view text) {
+  try {
+    return json(text).dump();
+  } catch (const json::exception&) {
+    fail(Exit::internal, "json: {} is not UTF-8", printable(std::string(text)));
+  }
+}
+
+struct JsonReader::Document {
+  std::string source;
+  json root;
+};
+
 JsonReader::JsonReader(std::string_view text, std::string source, std::string what, int deepest)
     : what_(std::move(what)) {
   json root = parse(text, source, deepest);
   document_ = std::make_shared<Document>(Document{std::move(source), std::move(root)});
   value_ = &document_->root;
 }
+
+void JsonReader::require(bool ok, const std::string& otherwise) const {
+  check_input(ok, Exit::data, "{}, {} {}", document_->source, what_, otherwise);
+}
+
+JsonReader JsonReader::inner(const json& value, const std::string& name) const {
+  JsonReader r = *this;
+  r.value_ = &value;
+  r.what_ = name + " of " + what_;
+  return r;
+}
+
+bool JsonReader::has(const char* key) const { return value_->is_object() && value_->contains(key); }
 
 JsonReader JsonReader::at(const char* key) const {
   require(has(key), fmt::format("has no {}", key));
