@@ -91,7 +91,10 @@ bool every_rank_may_speak() { return number("TRIAX_ONE_REPORT", 0) != 0; }
 void report_failure(const std::exception& e, int rank) {
   if (!every_rank_may_speak()) wait_for_turn(rank);
   std::fflush(stdout);
-  std::fputs(failure_report(e).c_str(), stderr);
+  std::string text = failure_report(e);
+  if (int ranks = announced_by_launcher().size; ranks > 1 && exit_code(e) != int(Exit::config))
+    text += fmt::format("  on rank {} of {}\n", rank, ranks);
+  std::fputs(text.c_str(), stderr);
   std::fflush(stderr);
 }
 

@@ -20,7 +20,8 @@ nn::Batch checked(nn::Batch b, int64_t samples) {
   return b;
 }
 
-/// `of`: the step, or validation.
+}  // namespace
+
 nn::Batch batch_of(const nn::Samples& samples, const std::vector<int64_t>& indices,
                    const std::string& of) {
   constexpr size_t shown = 8;
@@ -32,6 +33,8 @@ nn::Batch batch_of(const nn::Samples& samples, const std::vector<int64_t>& indic
                              indices.size() > shown ? ", .." : ""));
   }
 }
+
+namespace {
 
 double weight_of(const nn::Samples& samples, int64_t index) try {
   double weight = samples.weight(index);

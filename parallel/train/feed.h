@@ -13,6 +13,11 @@
 
 namespace triax::parallel {
 
+/// The batch of these samples. Its tensors must be on the CPU with a dim 0 that counts the samples:
+/// else Error 70. Whatever goes wrong names `of` (the step, or validation) and the indices.
+nn::Batch batch_of(const nn::Samples& samples, const std::vector<int64_t>& indices,
+                   const std::string& of);
+
 /// Which samples a rank gets. The samples of a step are cut over micro-batches, then replicas:
 /// which they are depends on the step alone, not on the mesh.
 class Feed {

@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "parallel/comm/together.h"
+#include "parallel/train/feed.h"
 
 namespace triax::parallel {
 namespace {
@@ -43,11 +44,7 @@ void check_task(const Task& task) {
 nn::Batch batch_like(const Task& task, int64_t samples) {
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
-  try {
-    return task.samples->batch(indices);
-  } catch (...) {
-    rethrow_from(fmt::format("samples: batch of the first {} samples", samples));
-  }
+  return batch_of(*task.samples, indices, "the probe");
 }
 
 std::map<std::string, std::string> identity_of(const Task& task) try {

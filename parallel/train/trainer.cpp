@@ -1,6 +1,7 @@
 #include "parallel/train/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "core/check.h"
@@ -165,6 +166,10 @@ std::optional<double> Trainer::validate() {
     progress_.validating(done + now, micros);
   }
   double loss = sum / weight;
+  check_input(std::isfinite(loss), Exit::non_finite,
+              "validation: loss {} after step {}, whose training loss is finite; expected a finite "
+              "one\n  Look for inf and NaN in the held-out samples.",
+              loss, done_);
   call(&Callbacks::validation, loss);
   return loss;
 }

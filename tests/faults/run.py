@@ -51,7 +51,7 @@ class Copy:
         self.text.write_text(TEXT)
         if not (self.build / "build.ninja").is_file():
             self.command(["cmake", "-S", self.tree, "-B", self.build, "-G", "Ninja",
-                          "-DCMAKE_BUILD_TYPE=Release"])
+                          "-DCMAKE_BUILD_TYPE=Release", "-DTRIAX_CUDA=OFF"])
 
     def command(self, words, **options):
         done = subprocess.run(words, capture_output=True, text=True, env=self.environment, **options)

@@ -94,11 +94,11 @@ inline std::string outcome(
 
 /// Is `outcome` Error 78 with a text that holds both parts?
 inline testing::AssertionResult refused(const std::string& outcome, const std::string& a,
-                                        const std::string& b) {
-  bool right = outcome.starts_with("78: ") && outcome.find(a) != outcome.npos &&
+                                        const std::string& b, int code = 78) {
+  bool right = outcome.starts_with(fmt::format("{}: ", code)) && outcome.find(a) != outcome.npos &&
                outcome.find(b) != outcome.npos;
   return (right ? testing::AssertionSuccess() : testing::AssertionFailure())
-         << "`" << outcome << "`; expected 78 with `" << a << "` and `" << b << "`";
+         << "`" << outcome << "`; expected " << code << " with `" << a << "` and `" << b << "`";
 }
 
 }  // namespace triax::test

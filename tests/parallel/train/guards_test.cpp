@@ -192,6 +192,26 @@ TEST(Guards, TasksThatLackSomething) {
                      Exit::config);
 }
 
+TEST(Guards, SamplesThatAreNotWhatTheyPromise) {
+  struct First : nn::TensorSamples {  // one sample, however many are asked for
+    using TensorSamples::TensorSamples;
+    nn::Batch batch(std::span<const int64_t> all) const override {
+      return TensorSamples::batch(all.first(1));
+    }
+  };
+  Task task = task_of();
+  task.samples = std::make_shared<First>(zeros({4, 16}, f32, cpu), zeros({4}, i32, cpu));
+  EXPECT_TRUE(refused(outcome(task, tiny_options()), "samples: batch of the probe, indices 0",
+                      "expected dim 0 of both to count them, on the CPU", 70));
+  task = task_of();
+  Tensor nan = full({4, 16}, double(NAN), f32, cpu);
+  task.held_out = std::make_shared<nn::TensorSamples>(nan, zeros({4}, i32, cpu));
+  test::expect_error(
+      [&] { run_worlds(1, [&](World& w) { Trainer(task, tiny_options(), w).run(); }); },
+      {"validation: loss nan after step 3", "Look for inf and NaN in the held-out samples"},
+      Exit::non_finite);
+}
+
 TEST(Guards, NamesOfTheTrainersOwn) {
   Task task = task_of();
   for (const char* unit : {"", "loss", "seconds", "val_loss"}) {
