@@ -75,9 +75,7 @@ Session::~Session() {
 
 std::unique_ptr<Communicator> Session::open(const WorldOptions& options, bool crowded) {
   if (alone_) return single_rank({.time_limit = options.time_limit});
-  MpiOptions o{.time_limit = options.time_limit};
-  o.crowded = crowded;
-  return mpi_world(o);
+  return mpi_world({.time_limit = options.time_limit, .crowded = crowded});
 }
 
 void Session::close(std::unique_ptr<Communicator> world) {
