@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "core/check.h"
-#include "parallel/data/buckets.h"
 
 namespace triax::parallel {
 

@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "core/check.h"
-#include "parallel/data/buckets.h"
 #include "parallel/data/data_parallel.h"
 
 namespace triax::parallel {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "parallel/comm/gpu/nccl_comm.h"
-#include "parallel/comm/launch/world.h"
 #include "parallel/comm/process.h"
 #include "parallel/comm/processes/mpi_comm.h"
 #include "parallel/comm/wait.h"

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "parallel/comm/group.h"
 #include "parallel/comm/wait.h"
 
 namespace triax::parallel {

@@ -3,11 +3,9 @@
 #include <thread>
 
 #include "core/check.h"
-#include "parallel/comm/group.h"
 #include "parallel/comm/process.h"
 #include "parallel/comm/threads/thread_group.h"
 #include "parallel/comm/wait.h"
-#include "parallel/comm/work.h"
 
 namespace triax::parallel {
 namespace {
