@@ -20,9 +20,6 @@ class Embedding : public Module {
                           .decay = true})) {}
 
   Tensor operator()(const Tensor& ids) const { return embedding(ids, table_); }
-  /// The table as the weight of an output projection: x [rows, width] -> logits. For a model whose
-  /// first and last layers stand on one stage; across stages parallel::VocabularyEmbedding is tied.
-  Tensor project(const Tensor& x) const { return linear(x, table_); }
 
  private:
   Parameter& table_;

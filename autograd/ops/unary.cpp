@@ -14,6 +14,7 @@ template <class Functor, Slope slope> Tensor unary(const Tensor& input) {
   constexpr Unary op = unary_id<Functor>();
   Tensor x = input.contiguous().detach(), y = empty_like(x);
   backend(x).unary(op, x, y);
+  if constexpr (op == Unary::gelu) return autograd::record_gelu(y, input, x);
   Tensor kept = slope == Slope::of_x ? x : y.detach();
   return record(name, y, {input}, [kept](const Tensor& dy, autograd::Into& into) {
     auto [dx, write] = into.at(0, kept);
@@ -31,12 +32,7 @@ Tensor sqrt(const Tensor& x) { return unary<functors::Sqrt, Slope::of_y>(x); }
 Tensor tanh(const Tensor& x) { return unary<functors::Tanh, Slope::of_y>(x); }
 Tensor sigmoid(const Tensor& x) { return unary<functors::Sigmoid, Slope::of_y>(x); }
 Tensor relu(const Tensor& x) { return unary<functors::Relu, Slope::of_x>(x); }
-Tensor gelu(const Tensor& input) {
-  autograd::check_float("gelu", input);
-  Tensor x = input.contiguous().detach(), y = empty_like(x);
-  backend(x).unary(Unary::gelu, x, y);
-  return autograd::record_gelu(y, input, x);
-}
+Tensor gelu(const Tensor& x) { return unary<functors::Gelu, Slope::of_x>(x); }
 Tensor gelu_erf(const Tensor& x) { return unary<functors::GeluErf, Slope::of_x>(x); }
 Tensor silu(const Tensor& x) { return unary<functors::Silu, Slope::of_x>(x); }
 

@@ -12,7 +12,6 @@
 #include "core/files.h"
 #include "examples/minigpt/model.h"
 #include "examples/text/tokenizer.h"
-#include "parallel/comm/launch/world.h"
 #include "parallel/train/replica.h"
 #include "parallel/train/run_directory.h"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/files.h"
 #include "examples/text/utf8.h"
 #include "nn/json.h"
 
@@ -13,8 +12,6 @@ namespace {
 
 constexpr const char* format = "triax-characters";
 constexpr int version = 1;
-// Every code point, written as two \uXXXX, is 13 MB.
-constexpr uint64_t largest_file = uint64_t{16} << 20;
 
 std::vector<char32_t> code_points(std::string_view text, std::string_view name) {
   std::vector<char32_t> points;
@@ -80,12 +77,6 @@ Tokenizer Tokenizer::from_json(const std::string& json, const std::string& name)
   }
   return Tokenizer(std::move(characters));
 }
-
-Tokenizer Tokenizer::load(const std::string& path) {
-  return from_json(disk().read(path, largest_file), path);
-}
-
-void Tokenizer::save(const std::string& path) const { disk().write(path, json()); }
 
 std::string Tokenizer::hash() const {
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a, over four bytes a character, little end first

@@ -15,8 +15,6 @@ class Tokenizer {
   static Tokenizer from_text(std::string_view text, const std::string& name = "tokenizer");
   /// What json() gave; untrusted. `name` begins messages. Throws Error 65.
   static Tokenizer from_json(const std::string& json, const std::string& name);
-  /// A file of save(). Throws Error 65 if it is damaged, 66 if it is not there.
-  static Tokenizer load(const std::string& path);
 
   /// Number of tokens.
   int64_t size() const { return static_cast<int64_t>(characters_.size()); }
@@ -27,8 +25,6 @@ class Tokenizer {
   std::string decode(std::span<const int32_t> tokens) const;
 
   std::string json() const;
-  /// Writes json() to a new file; throws Error 73 or 74.
-  void save(const std::string& path) const;
   /// 16 hexadecimal digits, FNV-1a over the code points: equal for equal vocabularies.
   std::string hash() const;
 

@@ -38,7 +38,6 @@ class Checkpoint {
   const CheckpointState& state() const { return manifest_.state; }
   /// A value of the state; Error 65 if it is not there.
   const std::string& state(const std::string& key) const;
-  const Manifest& manifest() const { return manifest_; }
 
   /// Collective. Fill the values of all pieces. First everything is compared, on all ranks: every
   /// piece is stored with that full shape and dtype, and (unless they are ignored) every stored

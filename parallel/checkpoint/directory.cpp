@@ -27,6 +27,59 @@ bool is_leftover(std::string_view name) {
   return mark != name.npos && step_of(name.substr(0, mark)).has_value();
 }
 
+// Parts of a tensor come together.
+void add(Manifest& to, const std::string& name, const StoredTensor& tensor) {
+  StoredTensor& all =
+      to.tensors.try_emplace(name, StoredTensor{tensor.dtype, tensor.full, {}}).first->second;
+  check(all.dtype == tensor.dtype && all.full == tensor.full,
+        "checkpoint: pieces disagree about tensor {}: {} {} and {} {}", name, all.dtype, all.full,
+        tensor.dtype, tensor.full);
+  all.parts.insert(all.parts.end(), tensor.parts.begin(), tensor.parts.end());
+}
+
+// Write this rank's file; a manifest that knows only this file. No pieces, no file.
+Manifest write_pieces(const std::string& directory, const std::string& file_name,
+                      const std::vector<Piece>& pieces, const Files& files) {
+  Manifest mine;
+  if (pieces.empty()) return mine;
+  std::vector<nn::NamedTensor> tensors;
+  std::set<std::string> taken;
+  for (const Piece& p : pieces) {
+    check_piece(p);
+    std::string name = logical_name(p.name, p.kind), unique = name;
+    for (int i = 1; !taken.insert(unique).second; ++i) unique = fmt::format("{}#{}", name, i);
+    Tensor value = p.value.detach();
+    if (value.shape() != held_shape(p.part)) value = value.contiguous().view(held_shape(p.part));
+    tensors.push_back({unique, value});
+  }
+  nn::Checksums sums = nn::write_tensors(directory + "/" + file_name, tensors, {}, files);
+  mine.files.push_back({.name = file_name, .bytes = sums.file_bytes, .header = sums.header});
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& p = pieces[i];
+    StoredTensor stored{
+        p.value.dtype(), p.part.full, {{0, tensors[i].name, sums.tensors[i], p.part}}};
+    add(mine, logical_name(p.name, p.kind), stored);
+  }
+  return mine;
+}
+
+void merge(Manifest& all, Manifest one) {
+  size_t first_file = all.files.size();
+  all.files.insert(all.files.end(), one.files.begin(), one.files.end());
+  for (auto& [name, tensor] : one.tensors) {
+    for (StoredPart& part : tensor.parts) part.file += first_file;
+    add(all, name, tensor);
+  }
+}
+
+// After a failure, which says more than another one could.
+template <class Work> void without_errors(Work work) {
+  try {
+    work();
+  } catch (const Error&) {
+  }
+}
+
 }  // namespace
 
 CheckpointDirectory::CheckpointDirectory(std::string path, Communicator& ranks, const Files& files)
@@ -123,60 +176,6 @@ std::string CheckpointDirectory::begin(int64_t step) const {
   return unfinished;
 }
 
-namespace {
-
-// Write this rank's file; a manifest that knows only this file. No pieces, no file.
-Manifest write_pieces(const std::string& directory, const std::string& file_name,
-                      const std::vector<Piece>& pieces, const Files& files) {
-  Manifest mine;
-  if (pieces.empty()) return mine;
-  std::vector<nn::NamedTensor> tensors;
-  std::set<std::string> taken;
-  for (const Piece& p : pieces) {
-    check_piece(p);
-    std::string name = logical_name(p.name, p.kind), unique = name;
-    for (int i = 1; !taken.insert(unique).second; ++i) unique = fmt::format("{}#{}", name, i);
-    Tensor value = p.value.detach();
-    if (value.shape() != held_shape(p.part)) value = value.contiguous().view(held_shape(p.part));
-    tensors.push_back({unique, value});
-  }
-  nn::Checksums sums = nn::write_tensors(directory + "/" + file_name, tensors, {}, files);
-  mine.files.push_back({.name = file_name, .bytes = sums.file_bytes, .header = sums.header});
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const Piece& p = pieces[i];
-    auto& stored = mine.tensors[logical_name(p.name, p.kind)];
-    check(stored.parts.empty() || (stored.dtype == p.value.dtype() && stored.full == p.part.full),
-          "checkpoint: two pieces of tensor {} differ in dtype or full shape", p.name);
-    stored.dtype = p.value.dtype();
-    stored.full = p.part.full;
-    stored.parts.push_back(
-        {.file = 0, .tensor = tensors[i].name, .crc32c = sums.tensors[i], .part = p.part});
-  }
-  return mine;
-}
-
-void merge(Manifest& all, const Manifest& one) {
-  size_t first_file = all.files.size();
-  all.files.insert(all.files.end(), one.files.begin(), one.files.end());
-  for (const auto& [name, tensor] : one.tensors) {
-    auto [known, fresh] = all.tensors.try_emplace(name);
-    StoredTensor& merged = known->second;
-    if (fresh) {
-      merged.dtype = tensor.dtype;
-      merged.full = tensor.full;
-    }
-    check(merged.dtype == tensor.dtype && merged.full == tensor.full,
-          "checkpoint: ranks disagree about tensor {}: {} {} and {} {}", name, merged.dtype,
-          merged.full, tensor.dtype, tensor.full);
-    for (StoredPart part : tensor.parts) {
-      part.file += first_file;
-      merged.parts.push_back(std::move(part));
-    }
-  }
-}
-
-}  // namespace
-
 // Every rank writes, all meet, rank 0 publishes.
 void CheckpointDirectory::save(int64_t step, const std::vector<Piece>& pieces,
                                const CheckpointState& state) {
@@ -195,18 +194,12 @@ void CheckpointDirectory::save(int64_t step, const std::vector<Piece>& pieces,
       publish(unfinished, std::move(all));
     });
   } catch (const Error& e) {
-    if (ranks_.rank() == 0) abandon(unfinished);
-    if (e.code() != Exit::peer_lost) wait_for_all();
+    // All have met since, so nobody is writing; or ranks were lost, and what stays behind is a
+    // leftover, which the next save removes.
+    if (ranks_.rank() == 0) without_errors([&] { files_.remove(unfinished); });
+    // A rank that now ends its process, and with it the job, must not do so before that is done.
+    if (e.code() != Exit::peer_lost) without_errors([&] { ranks_.barrier(); });
     throw;
-  }
-}
-
-// After a failure that all ranks throw: one that then ends its process, and with it the job, must
-// not do so while rank 0 still removes files.
-void CheckpointDirectory::wait_for_all() {
-  try {
-    ranks_.barrier();
-  } catch (const Error&) {  // the failure itself says more
   }
 }
 
@@ -222,15 +215,6 @@ void CheckpointDirectory::publish(const std::string& unfinished, Manifest manife
   else files_.rename(unfinished, named);
   files_.sync_directory(path_);
   if (replaces) files_.remove(unfinished);
-}
-
-// Rank 0, after a failure: all have met since, so nobody is writing (or ranks were lost, and what
-// stays behind is a leftover). That failure says more than one of these could.
-void CheckpointDirectory::abandon(const std::string& unfinished) const {
-  try {
-    files_.remove(unfinished);
-  } catch (const Error&) {  // the next save tries again
-  }
 }
 
 }  // namespace triax::parallel

@@ -49,8 +49,6 @@ class CheckpointDirectory {
   std::string step_path(int64_t step) const;
   std::string begin(int64_t step) const;
   void publish(const std::string& unfinished, Manifest manifest) const;
-  void abandon(const std::string& unfinished) const;
-  void wait_for_all();
   void delete_leftovers() const;
 
   std::string path_;

@@ -45,6 +45,8 @@ struct Call {
   int64_t numel = 0;  ///< elements of the smaller tensor: `mine`, or x
   Place place = {"", 0};
 
+  /// Between two ranks, not a collective.
+  bool is_message() const { return kind == send || kind == recv; }
   /// Whether two ranks of one collective call the same.
   bool matches(const Call& o) const {
     return kind == o.kind && op == o.op && dtype == o.dtype && peer == o.peer && numel == o.numel;

@@ -4,8 +4,6 @@
 
 #include "core/backend.h"
 #include "core/check.h"
-#include "parallel/comm/wait.h"
-#include "parallel/comm/work.h"
 
 namespace triax::parallel {
 namespace {

@@ -22,6 +22,14 @@ int number(const char* variable, int otherwise) {
   return text ? std::atoi(text) : otherwise;
 }
 
+/// What many ranks find wrong at once is reported once: rank 0 reports at once and ends the job,
+/// which reaches the others before their turn. After a failure ranks have no other way to agree:
+/// their communicators can no longer be used.
+void wait_for_turn(int rank) {
+  constexpr auto turn = std::chrono::milliseconds(400);  // mpirun ends a job in about 300 ms
+  std::this_thread::sleep_for(turn * std::min(rank, 4));
+}
+
 }  // namespace
 
 Announced announced_by_launcher() {
@@ -73,18 +81,6 @@ int set_rank_threads(int cores, int ranks) {
   if (!std::getenv("OMP_NUM_THREADS")) omp_set_num_threads(std::max(1, cores / ranks));
   return omp_get_max_threads();
 }
-
-namespace {
-
-/// What many ranks find wrong at once is reported once: rank 0 reports at once and ends the job,
-/// which reaches the others before their turn. After a failure ranks have no other way to agree:
-/// their communicators can no longer be used.
-void wait_for_turn(int rank) {
-  constexpr auto turn = std::chrono::milliseconds(400);  // mpirun ends a job in about 300 ms
-  std::this_thread::sleep_for(turn * std::min(rank, 4));
-}
-
-}  // namespace
 
 bool every_rank_may_speak() { return number("TRIAX_ONE_REPORT", 0) != 0; }
 

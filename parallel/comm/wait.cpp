@@ -2,12 +2,9 @@
 
 #include <sched.h>
 
-#include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
-#include <thread>
 
 #include "core/check.h"
 #include "parallel/comm/process.h"

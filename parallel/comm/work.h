@@ -1,6 +1,7 @@
 #pragma once
 #include <exception>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace triax::parallel {
@@ -22,6 +23,10 @@ class Operation {
 /// Why a communicator can no longer be used. Shared by it and its operations.
 struct Fault {
   std::exception_ptr error;
+  /// The first one counts.
+  void note(std::exception_ptr why) noexcept {
+    if (!error) error = std::move(why);
+  }
 };
 
 /// The handle of an operation in flight. Until `wait()` returned (or `done()` said true) the

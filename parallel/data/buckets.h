@@ -25,18 +25,19 @@ enum class Grouping {
 std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layers>& chunks,
                                   Grouping grouping);
 
-/// Where a parameter lies in a flat bucket, in elements.
-struct BucketPiece {
+/// Elements of a parameter that lie in a flat bucket or optimizer slot.
+struct FlatPiece {
   nn::Parameter* parameter;
-  int64_t begin;
+  int64_t begin;  ///< in the flat tensor
   int64_t length;
+  int64_t first = 0;  ///< in the parameter's local() shape, row-major
 };
 
 /// Parameters that are reduced together.
 struct BucketLayout {
-  std::vector<BucketPiece> pieces;
-  int64_t length = 0;  ///< with the padding between and behind pieces
-  int passes = 1;      ///< of their group
+  std::vector<FlatPiece> pieces;  ///< whole parameters
+  int64_t length = 0;             ///< with the padding between and behind pieces
+  int passes = 1;                 ///< of their group
 };
 
 struct BucketSizes {
@@ -72,7 +73,7 @@ struct Bucket {
   /// Passes that all pieces have completed.
   int64_t complete() const;
   /// The range of a piece that lies in this rank's slice, from the slice's first element.
-  Range mine(const BucketPiece& piece) const;
+  Range mine(const FlatPiece& piece) const;
   /// What of the slice belongs to such parameters. Neighbours are one range, with the padding
   /// between them, which is zero and stays zero.
   std::vector<Range> mine(const std::function<bool(const nn::Parameter&)>& such) const;

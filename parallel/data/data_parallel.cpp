@@ -4,13 +4,12 @@
 #include <numeric>
 
 #include "core/check.h"
-#include "parallel/data/buckets.h"
 
 namespace triax::parallel {
 
 int64_t Bucket::complete() const { return *std::min_element(fired.begin(), fired.end()); }
 
-Range Bucket::mine(const BucketPiece& piece) const {
+Range Bucket::mine(const FlatPiece& piece) const {
   int64_t end = my_weight.numel();
   return {std::clamp<int64_t>(piece.begin - my_first, 0, end),
           std::clamp<int64_t>(piece.begin + piece.length - my_first, 0, end)};
@@ -105,7 +104,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
     b->weight = options_.zero == Zero::off ? empty({layout.length}, options_.dtype, dp_.device())
                                            : dp_.empty({layout.length}, options_.dtype);
     fill_(b->weight, 0);
-    for (auto& [p, begin, length] : layout.pieces)
+    for (auto& [p, begin, length, first] : layout.pieces)
       p->fill(b->weight.narrow(0, begin, length).view(p->local()));
     b->my_weight = b->weight.narrow(0, b->my_first, slice);
     if (options_.zero == Zero::parameters) {
@@ -132,7 +131,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
 
 /// Value and gradient of a parameter become views of its bucket.
 void DataParallel::hook(Bucket& b, size_t piece) {
-  auto& [p, begin, length] = b.layout.pieces[piece];
+  auto& [p, begin, length, first] = b.layout.pieces[piece];
   p->value = b.weight.narrow(0, begin, length).view(p->local());
   if (options_.purpose == nn::Purpose::inference) return;
   require_grad(p->value);
@@ -203,7 +202,7 @@ void DataParallel::zero_unwritten(Bucket& b) {
   auto clear = [&](int64_t from, int64_t to) {
     if (from < to) fill_(b.grad.narrow(0, from, to - from), 0);
   };
-  for (auto& [p, begin, length] : b.layout.pieces) {
+  for (auto& [p, begin, length, first] : b.layout.pieces) {
     if (releases_gradients()) clear(end, begin);
     end = begin + length;
     if (is_fresh(p->value)) clear(begin, end);
@@ -275,14 +274,14 @@ std::vector<optim::Slot> DataParallel::slots() const {
   return slots;
 }
 
-std::vector<SlotPiece> DataParallel::slot_pieces(size_t i) const {
-  std::vector<SlotPiece> pieces;
+std::vector<FlatPiece> DataParallel::slot_pieces(size_t i) const {
+  std::vector<FlatPiece> pieces;
   const Bucket& b = *buckets_[i];
   for (auto& piece : b.layout.pieces) {
     Range r = b.mine(piece);
     if (r.begin < r.end)
       pieces.push_back(
-          {piece.parameter, r.begin, r.begin + b.my_first - piece.begin, r.end - r.begin});
+          {piece.parameter, r.begin, r.end - r.begin, r.begin + b.my_first - piece.begin});
   }
   return pieces;
 }

@@ -31,16 +31,6 @@ struct DataParallelOptions {
   enum class Prefetch { off, next } prefetch = Prefetch::next;  ///< of layers' weights (ZeRO-3)
 };
 
-/// A range of a parameter's slice that lies in an optimizer slot.
-struct SlotPiece {
-  nn::Parameter* parameter;
-  int64_t begin;   ///< in the slot, elements
-  int64_t first;   ///< in the parameter's local() shape, row-major
-  int64_t length;  ///< elements
-};
-
-struct Bucket;
-
 /// Owns a model's weights and gradients as flat buckets and sums the gradients over the ranks of
 /// the dp axis while backward still runs. With one rank it is the plain model:
 ///
@@ -104,7 +94,7 @@ class DataParallel {
   /// What an optimizer updates: one slot per bucket, this rank's slice of it.
   std::vector<optim::Slot> slots() const;
   /// What lies in slot `i`, in order.
-  std::vector<SlotPiece> slot_pieces(size_t i) const;
+  std::vector<FlatPiece> slot_pieces(size_t i) const;
   /// Is what this rank's slots hold of `p` counted in the norm and saved? Of all replicas exactly
   /// one is.
   bool owns(const nn::Parameter& p) const;

@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "core/check.h"
-#include "parallel/data/buckets.h"
 #include "parallel/data/data_parallel.h"
 
 namespace triax::parallel {
@@ -79,7 +78,7 @@ double smallest(Communicator& all, double mine) {
 
 /// Before the bucket is reduced: what this pass and those before it have brought here.
 void DataParallel::look_at(const Bucket& b, size_t piece) {
-  auto& [p, begin, length] = b.layout.pieces[piece];
+  auto& [p, begin, length, first] = b.layout.pieces[piece];
   if (non_finite(b.grad.narrow(0, begin, length)) == 0) return;
   auto at = std::find(declared_.begin(), declared_.end(), p) - declared_.begin();
   seen_ = {size_t(at), (b.fired[piece] - 1) / b.layout.passes};

@@ -4,11 +4,6 @@
 #include "core/random.h"
 
 namespace triax::parallel {
-namespace {
-
-constexpr uint64_t rounds = 8;  // small domains mix slowly; three would do for large ones
-
-}  // namespace
 
 Sampler::Sampler(int64_t dataset_size, uint64_t seed)
     : size_(dataset_size), key_(random::key(seed, "sampler")) {
@@ -18,6 +13,7 @@ Sampler::Sampler(int64_t dataset_size, uint64_t seed)
 }
 
 uint64_t Sampler::permuted(uint64_t x, uint64_t epoch) const {
+  constexpr uint64_t rounds = 8;  // small domains mix slowly; three would do for large ones
   uint64_t mask = (uint64_t{1} << half_bits_) - 1, left = x >> half_bits_, right = x & mask;
   for (uint64_t round = 0; round < rounds; ++round) {
     uint64_t f = random::philox(key_, epoch, round << 32 | right).x;

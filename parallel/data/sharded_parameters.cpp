@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "autograd/backward.h"
-#include "parallel/data/buckets.h"
 #include "parallel/data/data_parallel.h"
 
 namespace triax::parallel {

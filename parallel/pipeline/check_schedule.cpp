@@ -133,21 +133,21 @@ void check_matched(const std::vector<Actions>& lists, const PipelineShape& shape
 
 }  // namespace
 
-ScheduleFacts check_schedule(const Schedule& schedule, const PipelineShape& shape,
-                             Purpose purpose) {
+std::vector<int> check_schedule(const Schedule& schedule, const PipelineShape& shape,
+                                Purpose purpose) {
   std::vector<Actions> lists = lists_of(schedule, shape);
-  ScheduleFacts facts;
+  std::vector<int> peak_live;
   for (int stage = 0; stage < shape.stages; ++stage) {
     Follower follower(shape, stage, purpose);
     for (const Action& a : lists[size_t(stage)]) follower.take(a);
-    facts.peak_live.push_back(follower.end());
+    peak_live.push_back(follower.end());
   }
   check_matched(lists, shape);
   Simulation simulation = simulate(lists, shape);
   check_input(!simulation.deadlock(), Exit::config,
               "schedule: deadlock: {}; expected that some stage can always go on",
               describe_deadlock(simulation, lists));
-  return facts;
+  return peak_live;
 }
 
 }  // namespace triax::parallel

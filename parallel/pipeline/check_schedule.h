@@ -6,13 +6,6 @@
 
 namespace triax::parallel {
 
-/// What is known of a schedule that was found right.
-struct ScheduleFacts {
-  /// Per stage, the most activations (one micro-batch in one chunk) alive at once: each lives from
-  /// its forward to the end of its backward or backward_weight; in inference, during its forward.
-  std::vector<int> peak_live;
-};
-
 /// Proves, over the lists of all stages, that `schedule` is
 ///
 /// * complete: every micro-batch passes every chunk of every stage once forward and, in training,
@@ -22,8 +15,11 @@ struct ScheduleFacts {
 ///   taken for another;
 /// * free of deadlock, however little the transport buffers (`simulate`).
 ///
-/// Throws Error 78 that names stage, position in its list, action and what was expected.
-ScheduleFacts check_schedule(const Schedule& schedule, const PipelineShape& shape,
-                             nn::Purpose purpose = nn::Purpose::training);
+/// Throws Error 78 that names stage, position in its list, action and what was expected. Returns
+/// the peak, per stage: the most activations (one micro-batch in one chunk) alive at once. Each
+/// lives from its forward to the end of its backward or backward_weight; in inference, during its
+/// forward.
+std::vector<int> check_schedule(const Schedule& schedule, const PipelineShape& shape,
+                                nn::Purpose purpose = nn::Purpose::training);
 
 }  // namespace triax::parallel

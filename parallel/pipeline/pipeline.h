@@ -58,7 +58,6 @@ class Pipeline {
   /// Forward only; records nothing. Collective.
   void infer(const PipelineRun& run);
 
-  bool is_first() const { return stage_ == 0; }
   /// Does this rank's `output` get called?
   bool is_last() const { return stage_ == stages_ - 1; }
   /// Most activations (one micro-batch in one chunk) this stage held at once in the last

@@ -53,17 +53,9 @@ class Ring {
 
   double duration(const Action& a) const {
     const Durations& d = durations_;
-    switch (a.kind) {
-      case Action::forward:
-        return d.forward;
-      case Action::backward_input:
-        return d.backward_input;
-      case Action::backward_weight:
-        return d.backward_weight;
-      case Action::backward:
-        break;
-    }
-    return d.backward_input + d.backward_weight;
+    const double by_kind[] = {d.forward, d.backward_input + d.backward_weight, d.backward_input,
+                              d.backward_weight};
+    return by_kind[a.kind];
   }
 
   void post(int stage, const Posted& p) {

@@ -65,7 +65,7 @@ double Timeline::bubble() const {
 Timeline make_timeline(const std::string& name, const Schedule& schedule,
                        const PipelineShape& shape, const Durations& per_stage) {
   Timeline t{.name = name, .shape = shape};
-  t.peak_live = check_schedule(schedule, shape).peak_live;
+  t.peak_live = check_schedule(schedule, shape);
   Durations each = per_stage;
   for (double* takes : {&each.forward, &each.backward_input, &each.backward_weight})
     *takes /= shape.chunks;

@@ -11,7 +11,7 @@ struct Timeline {
   std::string name;  ///< of the schedule
   PipelineShape shape;
   Simulation simulation;
-  std::vector<int> peak_live;       ///< per stage, as in ScheduleFacts
+  std::vector<int> peak_live;       ///< per stage, as check_schedule() returns it
   std::vector<Handover> handovers;  ///< in the order of the actions that send them
   double bubble() const;            ///< idle time of the stage that is idle longest
 };

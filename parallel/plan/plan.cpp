@@ -1,7 +1,5 @@
 #include "parallel/plan/plan.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -6,7 +6,6 @@
 
 #include "core/check.h"
 #include "core/files.h"
-#include "parallel/settings/setting.h"
 #include "parallel/settings/terminal.h"
 
 namespace triax::parallel {

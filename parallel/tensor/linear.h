@@ -13,32 +13,22 @@ struct SplitLinearOptions {
 
 /// y = x w^T + b with the rows of w [out, in] split: every rank makes out / tp of the features.
 /// The way into a split stretch: x as outside [rows, in] -> [all rows, out / tp].
-class ColumnLinear : public nn::Module {
+class ColumnLinear : public nn::Linear {
  public:
   ColumnLinear(int64_t in, int64_t out, const TensorParallel& tp, const SplitLinearOptions& o = {})
-      : tp_(tp),
-        weight_(parameter({.name = "weight",
-                           .full = {out, in},
-                           .init = {.std = o.std},
-                           .shard = tp.shard(0, out, o.unit),
-                           .decay = true})),
-        bias_(o.bias
-                  ? &parameter({.name = "bias", .full = {out}, .shard = tp.shard(0, out, o.unit)})
-                  : nullptr) {}
+      : nn::Linear(in, out, {.std = o.std, .bias = o.bias, .shard = tp.shard(0, out, o.unit)}),
+        tp_(tp) {}
 
   Tensor operator()(const Tensor& x) const {
-    return tp_.through(x, [&](const Tensor& all) { return linear(all, weight_, bias()); });
+    return tp_.through(x, [&](const Tensor& all) { return nn::Linear::operator()(all); });
   }
   /// gelu(x w^T + b) in one pass; needs a bias.
   Tensor gelu(const Tensor& x) const {
-    return tp_.through(x, [&](const Tensor& all) { return linear_gelu(all, weight_, bias()); });
+    return tp_.through(x, [&](const Tensor& all) { return nn::Linear::gelu(all); });
   }
 
  private:
-  Tensor bias() const { return bias_ ? bias_->value : Tensor(); }
   TensorParallel tp_;
-  nn::Parameter& weight_;
-  nn::Parameter* bias_;
 };
 
 /// y = x w^T + b with the columns of w [out, in] split: every rank eats in / tp of the features and

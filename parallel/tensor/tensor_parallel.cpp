@@ -46,11 +46,9 @@ int64_t TensorParallel::rows(int64_t all) const {
 
 Tensor TensorParallel::enter(const Tensor& x) const {
   if (size() == 1) return x;
-  if (sequence_)
-    return record("enter", gathered(x), {x},
-                  [tp = *this](const Tensor& dy) { return Tensors{tp.sum_scattered(dy)}; });
-  return record("enter", x.detach(), {x},
-                [tp = *this](const Tensor& dy) { return Tensors{tp.summed(dy)}; });
+  return record("enter", sequence_ ? gathered(x) : x.detach(), {x}, [tp = *this](const Tensor& dy) {
+    return Tensors{tp.sequence_ ? tp.sum_scattered(dy) : tp.summed(dy)};
+  });
 }
 
 Tensor TensorParallel::through(const Tensor& x,

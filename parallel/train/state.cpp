@@ -16,7 +16,7 @@ struct Flat {
 
 /// Add what it holds, parameter by parameter, without padding.
 void add_pieces(std::vector<Piece>& all, const DataParallel& data, const Flat& flat, Holder whose) {
-  for (const SlotPiece& at : data.slot_pieces(flat.slot)) {
+  for (const FlatPiece& at : data.slot_pieces(flat.slot)) {
     const nn::Parameter& p = *at.parameter;
     // What both have of the slot, from `from` to `to`; in the parameter's slice `shift` further on.
     int64_t from = std::max(at.begin, flat.begin), shift = at.first - at.begin;

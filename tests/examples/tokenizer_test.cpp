@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/files.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/temporary_directory.h"
 
 namespace triax::text {
 namespace {
@@ -34,15 +32,6 @@ TEST(Tokenizer, TextComesBack) {
   auto again = Tokenizer::from_json(t.json(), "x");
   EXPECT_EQ(again.decode(t.encode(text)), text);
   EXPECT_EQ(again.hash(), t.hash());
-}
-
-TEST(Tokenizer, FileComesBack) {
-  test::TemporaryDirectory dir;
-  std::string path = dir / "tokenizer.json";
-  auto t = Tokenizer::from_text("some text");
-  t.save(path);
-  EXPECT_EQ(Tokenizer::load(path).json(), t.json());
-  expect_error([&] { Tokenizer::load(path + "x"); }, {path}, Exit::not_found);
 }
 
 TEST(Tokenizer, HashIsFnv1aOfTheVocabulary) {

@@ -4,7 +4,6 @@
 
 #include "core/backend.h"
 #include "core/check.h"
-#include "parallel/comm/work.h"
 
 namespace triax::parallel {
 
@@ -136,7 +135,7 @@ class StagingQueue final : public Engine {
   }
   void fail(Staged& s) noexcept {
     s.error = std::current_exception();
-    if (!fault_->error) fault_->error = s.error;
+    fault_->note(s.error);
   }
 
   Backend& backend_;
@@ -165,7 +164,7 @@ class StagedOperation final : public Operation {
     queue_->bring_back(*staged_);
   }
   void abandon(std::exception_ptr error) noexcept override {
-    if (!fault_->error) fault_->error = error;
+    fault_->note(error);
     queue_->abandon(*staged_);  // its work goes with it, and abandons what it has on the host
   }
 

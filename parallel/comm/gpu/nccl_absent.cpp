@@ -5,7 +5,6 @@
 
 namespace triax::parallel {
 
-bool has_nccl() { return false; }
 void prepare_nccl() {}
 
 std::string nccl_obstacle(Communicator&, Device) {

@@ -10,6 +10,7 @@
 #include "parallel/comm/gpu/device_comm.h"
 #include "parallel/comm/gpu/nccl_handle.h"
 #include "parallel/comm/process.h"
+#include "parallel/comm/together.h"
 
 namespace triax::parallel {
 namespace {
@@ -18,23 +19,9 @@ constexpr int oldest = 22800;  // orders launches of communicators on streams of
 static_assert(NCCL_VERSION_CODE >= oldest, "triax needs NCCL 2.28 or later");
 
 ncclDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return ncclFloat32;
-    case DType::f16:
-      return ncclFloat16;
-    case DType::bf16:
-      return ncclBfloat16;
-    case DType::f64:
-      return ncclFloat64;
-    case DType::i32:
-      return ncclInt32;
-    case DType::i64:
-      return ncclInt64;
-    case DType::u8:
-      return ncclUint8;
-  }
-  fail(Exit::internal, "nccl: unknown dtype");
+  constexpr ncclDataType_t types[dtype_count] = {
+      ncclFloat32, ncclFloat64, ncclFloat16, ncclBfloat16, ncclInt32, ncclInt64, ncclUint8};
+  return types[int(dtype)];
 }
 
 ncclRedOp_t op_of(ReduceOp op) {
@@ -79,7 +66,7 @@ class NcclOperation final : public Operation {
     done_->hold(cuda::context(rank_->device).stream());
   }
   void abandon(std::exception_ptr error) noexcept override {
-    if (!fault_->error) fault_->error = error;
+    fault_->note(error);
     rank_->abandoned.push_back(std::move(transfer_));
   }
 
@@ -193,21 +180,10 @@ class NcclComm final : public DeviceComm {
 };
 
 /// A name of this GPU that no other has, on any host.
-struct GpuName {
-  char uuid[16];
-  bool operator==(const GpuName&) const = default;
-};
-
-std::vector<GpuName> gpus_of(Communicator& world, int device) {
+std::string name_of_gpu(int device) {
   cudaDeviceProp properties;
   cuda::require(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-  Tensor mine = triax::empty({sizeof(GpuName)}, u8, cpu);
-  std::memcpy(mine.data(), properties.uuid.bytes, sizeof(GpuName));
-  Tensor all = triax::empty({world.size() * int64_t(sizeof(GpuName))}, u8, cpu);
-  world.all_gather(mine, all).wait();
-  std::vector<GpuName> names(static_cast<size_t>(world.size()));
-  std::memcpy(names.data(), all.data(), all.bytes());
-  return names;
+  return {properties.uuid.bytes, sizeof properties.uuid.bytes};
 }
 
 void end_process(const Error& error) {
@@ -220,8 +196,6 @@ std::string version_text(int code) {
 }
 
 }  // namespace
-
-bool has_nccl() { return true; }
 
 void prepare_nccl() {
   constexpr const char* order = "NCCL_LAUNCH_ORDER_IMPLICIT";
@@ -242,16 +216,18 @@ std::string nccl_obstacle(Communicator& world, Device device) {
         "nccl: version {} was found; 2.28 or later is needed\n"
         "  Put the directory of another libnccl.so.2 first in LD_LIBRARY_PATH, or use --comm mpi.",
         version_text(version));
-  auto names = gpus_of(world, device.index);
-  for (size_t a = 0; a < names.size(); ++a)
-    for (size_t b = a + 1; b < names.size(); ++b)
-      if (names[a] == names[b])
-        return fmt::format(
-            "nccl: ranks {} and {} have the same GPU; NCCL needs one for each rank\n"
-            "  Start no more ranks on a host than it has GPUs (with --device cuda each takes its "
-            "own),\n  or use --comm mpi, which lets ranks share a GPU.",
-            a, b);
-  return {};
+  auto names = gather_text(world, name_of_gpu(device.index));
+  return text_of_first(world, [&]() -> std::string {
+    for (size_t a = 0; a < names.size(); ++a)
+      for (size_t b = a + 1; b < names.size(); ++b)
+        if (names[a] == names[b])
+          return fmt::format(
+              "nccl: ranks {} and {} have the same GPU; NCCL needs one for each rank\n"
+              "  Start no more ranks on a host than it has GPUs (with --device cuda each takes its "
+              "own),\n  or use --comm mpi, which lets ranks share a GPU.",
+              a, b);
+    return {};
+  });
 }
 
 std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, Device device,
@@ -263,9 +239,7 @@ std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, De
   if (world->rank() == 0)
     if (ncclResult_t made = ncclGetUniqueId(&id); made != ncclSuccess)
       throw nccl_error(made, "ncclGetUniqueId", nullptr);
-  Tensor bytes = triax::empty({sizeof id}, u8, cpu);
-  std::memcpy(bytes.data(), &id, sizeof id);
-  world->broadcast(bytes, 0).wait();
+  std::string bytes = broadcast_text(*world, {reinterpret_cast<char*>(&id), sizeof id});
   std::memcpy(&id, bytes.data(), sizeof id);
   auto rank = std::make_shared<NcclRank>(device.index,
                                          options.lost ? std::move(options.lost) : end_process);

@@ -15,9 +15,6 @@ struct NcclOptions {
   std::function<void(const Error&)> lost = {};
 };
 
-/// Was triax built with NCCL?
-bool has_nccl();
-
 /// Sets what NCCL reads from the environment, unless it is set. Changing the environment is safe
 /// only while the process has one thread, so this comes first: `run_main`, a World of processes and
 /// `run_worlds` call it.

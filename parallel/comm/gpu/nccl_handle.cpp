@@ -5,7 +5,6 @@
 
 #include "core/check.h"
 #include "core/cuda/status.h"
-#include "parallel/comm/wait.h"
 
 namespace triax::parallel {
 namespace {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "parallel/comm/gpu/nccl_comm.h"
-#include "parallel/comm/launch/world.h"
 #include "parallel/comm/process.h"
 #include "parallel/comm/processes/mpi_comm.h"
 #include "parallel/comm/wait.h"
@@ -75,9 +74,7 @@ Session::~Session() {
 
 std::unique_ptr<Communicator> Session::open(const WorldOptions& options, bool crowded) {
   if (alone_) return single_rank({.time_limit = options.time_limit});
-  MpiOptions o{.time_limit = options.time_limit};
-  o.crowded = crowded;
-  return mpi_world(o);
+  return mpi_world({.time_limit = options.time_limit, .crowded = crowded});
 }
 
 void Session::close(std::unique_ptr<Communicator> world) {

@@ -23,7 +23,17 @@
 namespace triax::parallel {
 namespace {
 
-Communicator::Seat everybody(int rank) { return {0, rank}; }
+std::unique_ptr<Communicator> host_plane(Communicator& comm) {
+  return comm.split([](int rank) { return Communicator::Seat{0, rank}; }, "host");
+}
+
+/// Else a file that is opened takes the number of a stream that is closed, and what is printed
+/// lands in it.
+void open_closed_streams() {
+  for (int stream : {0, 1, 2})
+    if (::fcntl(stream, F_GETFD) < 0)
+      (void)!::open("/dev/null", O_RDWR);  // the lowest that is free
+}
 
 }  // namespace
 
@@ -34,13 +44,13 @@ World::World(int& argc, char**& argv, WorldOptions options)
   int cores = usable_cores();
   threads_ = set_rank_threads(cores, session_->sharing());
   comm_ = session_->open(options, session_->sharing() * threads_ > cores);
-  host_ = comm_->split(everybody, "host");
+  host_ = host_plane(*comm_);
   bind(options);
 }
 
 World::World(std::unique_ptr<Communicator> comm, int threads, WorldOptions options)
     : comm_(std::move(comm)),
-      host_(comm_->split(everybody, "host")),
+      host_(host_plane(*comm_)),
       local_rank_(comm_->rank()),
       local_size_(comm_->size()),
       threads_(threads) {
@@ -92,18 +102,6 @@ Device device_named(const std::string& text) {
   fail(Exit::config, "device `{}`\n  Valid: cpu, cuda, and cuda:N for GPU N, from 0.",
        printable(text));
 }
-
-namespace {
-
-/// Else a file that is opened takes the number of a stream that is closed, and what is printed
-/// lands in it.
-void open_closed_streams() {
-  for (int stream : {0, 1, 2})
-    if (::fcntl(stream, F_GETFD) < 0)
-      (void)!::open("/dev/null", O_RDWR);  // the lowest that is free
-}
-
-}  // namespace
 
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body) {
   open_closed_streams();

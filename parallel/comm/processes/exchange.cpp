@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "parallel/comm/group.h"
 #include "parallel/comm/movement.h"
-#include "parallel/comm/processes/operation_queue.h"
 
 namespace triax::parallel {
 namespace {

@@ -167,11 +167,10 @@ class MpiComm final : public Communicator {
     for (const Tensor* x : {&t.from, &t.to})
       check(!x->defined() || x->device() == cpu, "{}: {}; expected a tensor on the cpu",
             name(t.call.kind), triax::describe(*x));
-    if (t.call.kind == Call::send || t.call.kind == Call::recv)
-      return queue_->add_message(message(queue_, std::move(t), *p2p_));
+    if (t.call.is_message()) return queue_->add(message(queue_, std::move(t), *p2p_));
     int64_t number = collectives_++;
-    return queue_->add_collective(window_ ? window_->operation(queue_, std::move(t))
-                                          : exchange(queue_, std::move(t), *p2p_, number));
+    return queue_->add(window_ ? window_->operation(queue_, std::move(t))
+                               : exchange(queue_, std::move(t), *p2p_, number));
   }
 
   std::unique_ptr<Communicator> start_split(Group g, int, int color) override {

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "parallel/comm/group.h"
 #include "parallel/comm/wait.h"
 
 namespace triax::parallel {
@@ -13,7 +12,7 @@ QueuedOperation::QueuedOperation(std::shared_ptr<OperationQueue> queue, Transfer
 bool QueuedOperation::advance() {
   if (!finished_) Engines::of_this_thread().poll();
   if (error_) std::rethrow_exception(error_);
-  if (!finished_ && queue_->error()) std::rethrow_exception(queue_->error());
+  if (auto error = queue_->fault().error; !finished_ && error) std::rethrow_exception(error);
   if (!finished_) return false;
   transfer_.from = transfer_.to = {};
   return true;
@@ -24,35 +23,23 @@ void QueuedOperation::wait() {
   while (!advance())
     if (!backoff.pause()) {
       Error error = no_progress(queue_->group(), call(), missing());
-      queue_->spoil(std::make_exception_ptr(error));
+      queue_->fault().note(std::make_exception_ptr(error));
       throw error;
     }
 }
 
-void QueuedOperation::abandon(std::exception_ptr error) noexcept { queue_->spoil(error); }
+void QueuedOperation::abandon(std::exception_ptr error) noexcept { queue_->fault().note(error); }
 
 OperationQueue::~OperationQueue() {
   if (registered_) Engines::of_this_thread().remove(*this);
 }
 
-Work OperationQueue::add_collective(std::shared_ptr<QueuedOperation> p) {
-  collectives_.push_back(p);
-  return started(p);
-}
-
-Work OperationQueue::add_message(std::shared_ptr<QueuedOperation> p) {
-  messages_.push_back(p);
-  return started(p);
-}
-
-Work OperationQueue::started(const std::shared_ptr<QueuedOperation>& p) {
+Work OperationQueue::add(std::shared_ptr<QueuedOperation> p) {
+  if (p->call().is_message()) messages_.push_back(p);
+  else collectives_.push_back(p);
   if (!std::exchange(registered_, true)) Engines::of_this_thread().add(*this);
   advance();
   return Work(p);
-}
-
-void OperationQueue::spoil(std::exception_ptr error) noexcept {
-  if (!fault_->error) fault_->error = error;
 }
 
 bool OperationQueue::run(QueuedOperation& p) noexcept {
@@ -70,19 +57,19 @@ void OperationQueue::advance() noexcept {
     for (auto& p : collectives_)
       if (!p->announced_ && !(p->announced_ = p->announce())) break;
   } catch (...) {
-    return spoil(std::current_exception());
+    return fault_->note(std::current_exception());
   }
   while (!collectives_.empty() && collectives_.front()->announced_) {
     auto p = collectives_.front();  // may be the last handle but one
     if (!run(*p)) {
-      if (p->error_) spoil(p->error_);
+      if (p->error_) fault_->note(p->error_);
       break;
     }
     collectives_.pop_front();
   }
   std::erase_if(messages_, [&](auto& p) {
     bool finished = run(*p);
-    if (p->error_) spoil(p->error_);
+    if (p->error_) fault_->note(p->error_);
     return finished;
   });
 }

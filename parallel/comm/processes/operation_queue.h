@@ -74,17 +74,13 @@ class OperationQueue final : public Engine {
 
   const Group& group() const { return group_; }
   bool crowded() const { return crowded_; }
-  Work add_collective(std::shared_ptr<QueuedOperation> p);
-  Work add_message(std::shared_ptr<QueuedOperation> p);
+  Work add(std::shared_ptr<QueuedOperation> p);
   void advance() noexcept override;
-  /// No later operation can run.
-  void spoil(std::exception_ptr error) noexcept;
-  std::exception_ptr error() const { return fault_->error; }
+  Fault& fault() { return *fault_; }
   /// What operations use lives as long as the queue.
   void keep(std::shared_ptr<const void> used) { kept_.push_back(std::move(used)); }
 
  private:
-  Work started(const std::shared_ptr<QueuedOperation>& p);
   static bool run(QueuedOperation& p) noexcept;
   Group group_;
   std::shared_ptr<Fault> fault_;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "parallel/comm/group.h"
 #include "parallel/comm/movement.h"
 #include "parallel/comm/processes/staging.h"
 

@@ -3,11 +3,9 @@
 #include <thread>
 
 #include "core/check.h"
-#include "parallel/comm/group.h"
 #include "parallel/comm/process.h"
 #include "parallel/comm/threads/thread_group.h"
 #include "parallel/comm/wait.h"
-#include "parallel/comm/work.h"
 
 namespace triax::parallel {
 namespace {
@@ -63,7 +61,7 @@ class ThreadOperation final : public Operation {
   }
 
   void abandon(std::exception_ptr error) noexcept override {
-    p_.fault->error = error;
+    p_.fault->note(error);
     p_.peers->status->fail(
         fmt::format("rank {} left {} unfinished", world_rank(), describe(p_.call)));
   }
@@ -113,8 +111,7 @@ ThreadComm::ThreadComm(std::shared_ptr<ThreadGroup> peers, Group group)
 
 Work ThreadComm::start(Transfer t) {
   ThreadOperation::Parts parts{peers_, rank(), t.call, nullptr, nullptr, fault()};
-  if (t.call.kind == Call::send || t.call.kind == Call::recv)
-    parts.message = peers_->post(rank(), t);
+  if (t.call.is_message()) parts.message = peers_->post(rank(), t);
   else parts.rendezvous = peers_->enter(rank(), collectives_++, t);
   return Work(std::make_shared<ThreadOperation>(std::move(parts)));
 }

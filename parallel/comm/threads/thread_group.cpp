@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "parallel/comm/group.h"
-
 namespace triax::parallel {
 
 Rendezvous::Rendezvous(const Call& c, int ranks) : call(c), held_(size_t(ranks)) {

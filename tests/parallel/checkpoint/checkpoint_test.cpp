@@ -147,7 +147,7 @@ TEST(Checkpoint, PiecesThatDoNotMakeAWholeAreNotSaved) {
   saves("element 20 is missing or stored twice", [](int rank, auto& p) {
     if (rank == 1) p.push_back(p[0]);
   });
-  saves("ranks disagree about tensor embedding.weight", [](int rank, auto& p) {
+  saves("pieces disagree about tensor embedding.weight", [](int rank, auto& p) {
     if (rank == 1) p[0].value = p[0].value.to(f16);
   });
   saves("\\xff is not UTF-8", [](int, auto& p) { p[0].name = "\xff"; });

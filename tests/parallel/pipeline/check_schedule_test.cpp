@@ -165,7 +165,7 @@ TEST(CheckSchedule, SmallLastGroup) {
 
 TEST(CheckSchedule, StatesLiveActivations) {
   using Peak = std::vector<int>;
-  auto peak = [](const Schedule& s, PipelineShape p) { return check_schedule(s, p).peak_live; };
+  auto peak = [](const Schedule& s, PipelineShape p) { return check_schedule(s, p); };
   EXPECT_EQ(peak(one_f_one_b, {.stages = 4, .micros = 8}), (Peak{4, 3, 2, 1}));
   EXPECT_EQ(peak(zb_h1, {.stages = 4, .micros = 8}), (Peak{4, 4, 4, 4}));
   EXPECT_EQ(peak(gpipe, {.stages = 2, .micros = 8}), (Peak{8, 8}));
