@@ -38,6 +38,9 @@ Tensor gelu(const Tensor& x);
 Tensor gelu_erf(const Tensor& x);
 Tensor silu(const Tensor& x);  ///< x sigmoid(x)
 
+/// silu(gate) * up, of equal shapes (Shazeer, "GLU variants improve Transformer", 2020).
+Tensor swiglu(const Tensor& gate, const Tensor& up);
+
 /// mask ? a : b. mask u8; all three broadcast.
 Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b);
 /// x with `value` where mask (u8, broadcast to x's shape) is not 0.
@@ -71,6 +74,9 @@ Tensor transpose(const Tensor& x, int dim0, int dim1);
 Tensor view(const Tensor& x, const Shape& shape);
 /// Elements [begin, begin + length) of `dim`.
 Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t length);
+/// Views of neighbouring parts of `dim`, whose lengths add up to its size. Backward lays their
+/// gradients into one tensor.
+Tensors split(const Tensor& x, int dim, const std::vector<int64_t>& lengths);
 /// Stretch sizes of 1 and add dims in front.
 Tensor expand(const Tensor& x, const Shape& shape);
 /// Along an existing dim; all other sizes equal. A braced list has no type by which a call outside
@@ -114,6 +120,14 @@ struct AttentionShape {
   int64_t time, head_dim;
 };
 Tensor causal_attention(const Tensor& qkv, AttentionShape shape, const random::Mask& mask = {});
+
+/// Rotary position embedding (Su et al. 2021): x [tokens, .., head_dim] with up to 4 dims, whole
+/// sequences of `time` tokens; table as nn::RotaryTable makes it.
+struct RotaryShape {
+  int64_t time;
+  Rotary::Pairs pairs = Rotary::Pairs::halves;
+};
+Tensor rotary(const Tensor& x, const Tensor& table, const RotaryShape& shape);
 
 struct CrossEntropyOptions {
   enum class Reduction { mean, sum } reduction = Reduction::mean;

@@ -52,6 +52,20 @@ struct Attention {
   int64_t heads() const;
 };
 
+/// Rotary position embedding (Su et al. 2021, section 3.4) of x [tokens, groups, heads, head_dim],
+/// any strides but 1 of the last dim. Each pair of features turns by an angle that its token's
+/// position and its place in the head give; token t stands at position t % time. `table` f32
+/// [positions, head_dim], contiguous: the cosines of the head_dim / 2 angles, then their sines.
+struct Rotary {
+  Tensor x, table;
+  int64_t time;
+  enum class Pairs {
+    halves,     ///< feature i with i + head_dim / 2, as Llama and GPT-NeoX have them
+    neighbours  ///< 2 i with 2 i + 1, as in the paper and GPT-J
+  } pairs = Pairs::halves;
+  enum class Turn { forth, back } turn = Turn::forth;  ///< back: the gradient of forth
+};
+
 /// logits [rows, columns], a slice of the vocabulary starting at `first`; columns at and past
 /// `vocab` (counted from 0 of the whole vocabulary) are padding. targets [rows], i32 or i64, of the
 /// whole vocabulary; rows with `ignore` count nothing. Per row `stats` [rows, 4] (accumulator
@@ -199,6 +213,9 @@ class Backend {
   virtual void causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) = 0;
   virtual void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
                                          const Tensor& dy, const Tensor& dqkv) = 0;
+
+  /// y contiguous, of x's shape and dtype.
+  virtual void rotary(const Rotary& r, const Tensor& y) = 0;
 
   // -- Optimizer.
   /// decision = fn::decide_step(request, totals, decision): a StepRequest, StepTotals and a

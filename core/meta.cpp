@@ -110,6 +110,8 @@ class MetaBackend final : public Backend {
     move({y, dy, dqkv});
   }
 
+  void rotary(const Rotary& r, const Tensor& y) override { move({r.x, y}); }
+
   void decide_step(const Tensor&, const Tensor&, const Tensor&) override {}
   void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep&) override {
     move({s.weight, s.weight, s.master, s.master, s.grad, m, m, v, v});

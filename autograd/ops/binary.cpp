@@ -81,6 +81,19 @@ Tensor operator/(const Tensor& a, const Tensor& b) {
       });
 }
 
+Tensor swiglu(const Tensor& gate, const Tensor& up) {
+  check(gate.shape() == up.shape(), "swiglu: shapes {} and {}; expected equal ones", gate.shape(),
+        up.shape());
+  Tensor y = checked<functors::Swiglu>(gate, up);
+  return record("swiglu", y, {gate, up},
+                [g = gate.detach(), u = up.detach()](const Tensor& dy, autograd::Into& into) {
+                  Tensors d(2);
+                  if (into.wanted(0)) d[0] = apply<functors::SiluSlope>(g, mul(dy, u));
+                  if (into.wanted(1)) d[1] = apply<functors::Swiglu>(g, dy);
+                  return d;
+                });
+}
+
 Tensor operator+(const Tensor& a, double b) { return a + scalar(a, b); }
 Tensor operator-(const Tensor& a, double b) { return a - scalar(a, b); }
 Tensor operator*(const Tensor& a, double b) { return a * scalar(a, b); }

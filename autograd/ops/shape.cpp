@@ -1,4 +1,5 @@
 #include "autograd/ops/common.h"
+#include "core/functors/binary.h"
 
 namespace triax {
 
@@ -17,11 +18,27 @@ Tensor view(const Tensor& x, const Shape& shape) {
 Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t length) {
   Tensor y = x.detach().narrow(dim, begin, length);
   return record("narrow", y, {x},
-                [=, s = x.shape(), dtype = x.dtype(), device = x.device()](const Tensor& dy) {
-                  Tensor dx = zeros(s, dtype, device);
-                  copy_(dx.narrow(dim, begin, length), dy);
+                [=, s = x.shape(), dtype = x.dtype(), device = x.device()](const Tensor& dy,
+                                                                            autograd::Into& into) {
+                  auto [dx, write] = into.at(0, s, dtype, device);
+                  if (write == Write::set) fill_(dx, 0);
+                  Tensor part = dx.narrow(dim, begin, length);  // the others add theirs to dx, too
+                  if (write == Write::set) copy_(part, dy);
+                  else backend(part).binary(binary_id<functors::Add>(), part, dy, part);
                   return Tensors{dx};
                 });
+}
+
+Tensors split(const Tensor& x, int dim, const std::vector<int64_t>& lengths) {
+  int64_t at = 0;
+  Tensors parts;
+  for (int64_t n : lengths) {
+    parts.push_back(narrow(x, dim, at, n));
+    at += n;
+  }
+  check(at == x.size(dim), "split: lengths {} of dim {} of {}; expected a sum of {}",
+        fmt::join(lengths, ", "), dim, describe(x), x.size(dim));
+  return parts;
 }
 
 Tensor expand(const Tensor& x, const Shape& shape) {

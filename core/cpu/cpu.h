@@ -58,6 +58,7 @@ class Cpu : public Base {
   void causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) override;
   void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
                                  const Tensor& dy, const Tensor& dqkv) override;
+  void rotary(const Rotary& r, const Tensor& y) override;
 
   void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) override;
   void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) override;

@@ -62,6 +62,8 @@ class Cuda : public Backend {
                                  const Tensor& dy, const Tensor& dqkv) override;
 
   void decide_step(const Tensor& request, const Tensor& totals, const Tensor& decision) override;
+  void rotary(const Rotary& r, const Tensor& y) override;
+
   void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) override;
   void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) override;
 

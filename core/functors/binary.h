@@ -1,5 +1,6 @@
 #pragma once
 #include "core/functors/list.h"
+#include "core/functors/silu.h"
 #include "core/half.h"
 
 namespace triax {
@@ -28,8 +29,18 @@ struct Equal {
   static constexpr const char* name = "equal";
   template <class T> TRIAX_HD static T forward(T a, T b) { return a == b ? T(1) : T(0); }
 };
+/// The gate of a SwiGLU (Shazeer, "GLU variants improve Transformer", 2020): silu(gate) times b.
+struct Swiglu {
+  static constexpr const char* name = "swiglu";
+  template <class T> TRIAX_HD static T forward(T gate, T b) { return Silu::forward(gate) * b; }
+};
+/// b times the slope of silu.
+struct SiluSlope {
+  static constexpr const char* name = "silu_slope";
+  template <class T> TRIAX_HD static T forward(T x, T b) { return b * Silu::slope(x, T(0)); }
+};
 
-using Binary = List<Add, Sub, Mul, Div, Equal>;
+using Binary = List<Add, Sub, Mul, Div, Equal, Swiglu, SiluSlope>;
 
 }  // namespace functors
 

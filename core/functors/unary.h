@@ -1,6 +1,7 @@
 #pragma once
 #include "core/functors/gelu.h"
 #include "core/functors/list.h"
+#include "core/functors/silu.h"
 
 namespace triax {
 
@@ -53,14 +54,6 @@ struct GeluErf {
   template <class T> TRIAX_HD static T slope(T x, T) {
     return T(0.5) * (T(1) + fn::erf(x * T(0.7071067811865476))) +
            x * T(0.3989422804014327) * fn::exp(T(-0.5) * x * x);
-  }
-};
-struct Silu {
-  static constexpr const char* name = "silu";
-  template <class T> TRIAX_HD static T forward(T x) { return x / (T(1) + fn::exp(-x)); }
-  template <class T> TRIAX_HD static T slope(T x, T) {
-    T s = fn::sigmoid(x);
-    return s * (T(1) + x * (T(1) - s));
   }
 };
 
