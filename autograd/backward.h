@@ -16,7 +16,6 @@ class Later {
  public:
   /// Run what was put off, oldest first. Nothing if there is nothing.
   void run();
-  bool empty() const { return jobs_.empty(); }
 
  private:
   friend class Pass;

@@ -40,12 +40,14 @@ template <class... Args> struct LocatedFormat {
   int line;
 };
 
+/// Out of line, since a check is compiled at thousands of places.
+[[noreturn]] void throw_error(Exit code, std::string&& what, const char* file, int line);
+
 /// Throw an Error with `code`.
 template <class... Args>
 [[noreturn]] void fail(Exit code, LocatedFormat<std::type_identity_t<Args>...> what,
                        Args&&... args) {
-  throw Error(code, fmt::format(what.text, std::forward<Args>(args)...),
-              fmt::format("{}:{}", what.file, what.line));
+  throw_error(code, fmt::vformat(what.text, fmt::make_format_args(args...)), what.file, what.line);
 }
 
 /// Throw an Error unless `ok`. `check` is for misuse by the caller (code 70), `check_input` for

@@ -8,8 +8,6 @@
 
 namespace triax::nn {
 
-Module::~Module() = default;
-
 std::vector<Parameter*> Module::parameters() {
   std::vector<Parameter*> all;
   for (auto& p : own_) all.push_back(p.get());
@@ -47,11 +45,6 @@ Parameter& Module::parameter(Parameter p) {
   take_name(p.name, "parameters");
   own_.push_back(std::make_unique<Parameter>(std::move(p)));
   return *own_.back();
-}
-
-void Module::adopt(std::string name, std::unique_ptr<Module> m) {
-  take_name(name, "children");
-  children_.emplace_back(std::move(name), std::move(m));
 }
 
 void Module::check_name(const std::string& name) {

@@ -22,7 +22,7 @@ namespace triax::nn {
 class Module {
  public:
   Module() = default;
-  virtual ~Module();
+  virtual ~Module() = default;
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
@@ -44,12 +44,12 @@ class Module {
   template <class M, class... Args> M& child(std::string name, Args&&... args) {
     auto owned = std::make_unique<M>(std::forward<Args>(args)...);
     M& m = *owned;
-    adopt(std::move(name), std::move(owned));
+    take_name(name, "children");
+    children_.emplace_back(std::move(name), std::move(owned));
     return m;
   }
 
  private:
-  void adopt(std::string name, std::unique_ptr<Module> m);
   void take_name(const std::string& name, const char* kind);
   void bind(uint64_t seed, const std::string& path);
 

@@ -26,26 +26,6 @@ std::vector<size_t> file_order(const std::vector<NamedTensor>& tensors) {
   return order;
 }
 
-// Removes a file again unless it was kept.
-class Temporary {
- public:
-  Temporary(const Files& files, std::string path) : files_(files), path_(std::move(path)) {}
-  ~Temporary() {
-    if (kept_) return;
-    try {
-      files_.remove(path_);
-    } catch (const Error&) {  // the error that brought us here says more
-    }
-  }
-  Temporary(const Temporary&) = delete;
-  void keep() { kept_ = true; }
-
- private:
-  const Files& files_;
-  std::string path_;
-  bool kept_ = false;
-};
-
 }  // namespace
 
 Checksums write_tensors(const std::string& path, const std::vector<NamedTensor>& tensors,
@@ -87,10 +67,16 @@ Checksums write_tensors(const std::string& path, const std::vector<NamedTensor>&
 void save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                   const Metadata& metadata, const Files& files) {
   std::string unfinished = path + ".tmp-" + unique_suffix();
-  Temporary temporary(files, unfinished);
-  write_tensors(unfinished, tensors, metadata, files);
-  files.rename(unfinished, path);
-  temporary.keep();
+  try {
+    write_tensors(unfinished, tensors, metadata, files);
+    files.rename(unfinished, path);
+  } catch (...) {
+    try {
+      files.remove(unfinished);
+    } catch (const Error&) {  // the error that brought us here says more
+    }
+    throw;
+  }
   files.sync_directory(parent_directory(path));
 }
 
@@ -144,28 +130,6 @@ Tensor TensorFile::read(const std::string& name) const {
   const TensorEntry& entry = at(name);
   Tensor x = empty(entry.shape, entry.dtype, cpu);
   if (x.numel() > 0) read_elements(entry, 0, x.numel(), x.data());
-  return x;
-}
-
-Tensor TensorFile::read(const std::string& name, int dim, int64_t begin, int64_t length) const {
-  const TensorEntry& entry = at(name);
-  Shape shape = entry.shape;
-  dim = shape.index(dim);
-  check(begin >= 0 && length >= 0 && begin <= shape[dim] - length,
-        "safetensors: {}, tensor {}: [{}, {}) of dim {} of {}", path(), printable(name), begin,
-        begin + length, dim, entry.shape);
-  int64_t row = entry.shape[dim];
-  shape[dim] = length;
-  Tensor x = empty(shape, entry.dtype, cpu);
-  if (x.numel() == 0) return x;
-
-  // As [outer, row, inner], a slice is one run of length * inner elements per outer index.
-  int64_t inner = contiguous_strides(entry.shape)[dim], outer = entry.shape.numel() / row / inner;
-  auto* to = static_cast<char*>(x.data());
-  for (int64_t o = 0; o < outer; ++o) {
-    read_elements(entry, (o * row + begin) * inner, length * inner, to);
-    to += size_t(length * inner) * size_of(entry.dtype);
-  }
   return x;
 }
 

@@ -51,8 +51,6 @@ class TensorFile {
 
   /// A tensor by name; Error 65 if there is none.
   Tensor read(const std::string& name) const;
-  /// Elements [begin, begin + length) of `dim`, reading no other bytes.
-  Tensor read(const std::string& name, int dim, int64_t begin, int64_t length) const;
   /// Elements [begin, begin + count) in row-major order, into `to`.
   void read_elements(const TensorEntry& entry, int64_t begin, int64_t count, void* to) const;
 

@@ -36,7 +36,6 @@ AdamW::AdamW(const std::vector<Slot>& slots, const AdamWOptions& options) : opti
 }
 
 AdamW::~AdamW() = default;
-AdamW::AdamW(AdamW&&) noexcept = default;
 
 /// State that stays beside the weights is one chunk.
 void AdamW::cut(size_t index, const Slot& s) {
@@ -92,16 +91,13 @@ void AdamW::run(AdamWStep o) {
   if (o.plan.defined() && !chunks_.empty()) o.plan = o.plan.to(chunks_.front().m.device());
   for (size_t i = 0; i < chunks_.size(); ++i) {
     auto held = window_ ? window_->pass(i) : nullptr;
-    update(chunks_[i], o);
+    const Chunk& c = chunks_[i];
+    OptimizerSlot part = c.part;
+    part.weight = part.weight.to(c.m.device());
+    part.grad = part.grad.to(c.m.device());
+    backend(c.m).adamw(part, c.m, c.v, o);
+    if (!part.weight.is(c.part.weight)) copy_(c.part.weight, part.weight);
   }
-}
-
-void AdamW::update(const Chunk& c, const AdamWStep& o) {
-  OptimizerSlot part = c.part;
-  part.weight = part.weight.to(c.m.device());
-  part.grad = part.grad.to(c.m.device());
-  backend(c.m).adamw(part, c.m, c.v, o);
-  if (!part.weight.is(c.part.weight)) copy_(c.part.weight, part.weight);
 }
 
 std::vector<SlotState> AdamW::state() const {

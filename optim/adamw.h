@@ -25,7 +25,6 @@ class AdamW final : public Optimizer {
  public:
   AdamW(const std::vector<Slot>& slots, const AdamWOptions& options);
   ~AdamW() override;
-  AdamW(AdamW&&) noexcept;
   std::vector<SlotState> state() const override;
 
  private:
@@ -43,7 +42,6 @@ class AdamW final : public Optimizer {
   void update(const StepDecision& decision) override;
   void apply(const Tensor& decision) override;
   void run(AdamWStep o);
-  void update(const Chunk& c, const AdamWStep& o);
 
   AdamWOptions options_;
   std::vector<Chunk> chunks_;

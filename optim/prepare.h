@@ -26,12 +26,4 @@ inline void check_slot(const char* op, const Slot& s) {
   }
 }
 
-/// Check a slot and give low-precision weights their f32 master.
-inline OptimizerSlot prepare(const char* op, const Slot& s) {
-  check_slot(op, s);
-  OptimizerSlot slot{s.weight, s.grad, {}, s.decayed};
-  if (needs_master(s)) slot.master = s.weight.to(s.grad.dtype());
-  return slot;
-}
-
 }  // namespace triax::optim

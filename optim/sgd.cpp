@@ -9,7 +9,9 @@ Sgd::Sgd(const std::vector<Slot>& slots, const SgdOptions& options) : options_(o
         options.momentum);
   memory::Scope scope(memory::optimizer);
   for (auto& s : slots) {
-    Entry e{prepare("sgd", s), {}};
+    check_slot("sgd", s);
+    Entry e{{s.weight, s.grad, {}, s.decayed}, {}};
+    if (needs_master(s)) e.slot.master = s.weight.to(s.grad.dtype());
     if (options.momentum > 0) e.velocity = zeros_like(s.grad);
     entries_.push_back(std::move(e));
   }

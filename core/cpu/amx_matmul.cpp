@@ -1,7 +1,7 @@
 #include <omp.h>
 
+#include "core/convert.h"
 #include "core/cpu/amx.h"
-#include "core/cpu/convert.h"
 #include "core/cpu/products.h"
 #include "core/cpu/scratch.h"
 #include "core/cpu/tiles.h"

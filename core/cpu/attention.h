@@ -1,5 +1,5 @@
 #pragma once
-#include "core/cpu/convert.h"
+#include "core/convert.h"
 #include "core/cpu/gemm.h"
 
 // What forward and backward of causal attention share. A block of queries (one tile's columns)

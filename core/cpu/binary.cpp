@@ -1,71 +1,53 @@
 #include "core/functors/binary.h"
 
-#include "core/cpu/convert.h"
+#include "core/convert.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/loops.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-// y of y's shape from a and b, expanded to it.
-template <class T> struct Operands {
-  const T *a, *b;
-  T* y;
-  int64_t step_a, step_b;
-};
+/// y[i] of N inputs' elements i, all neighbours.
+template <int N> using Formula = void (*)(const void* const (&in)[N], void* out, int64_t n);
 
-template <class F, class T> void binary_row(const Operands<T>& o, int64_t n) {
-  auto loop = [&](auto at_a, auto at_b) __attribute__((always_inline)) {
-    const T *a = o.a, *b = o.b;
-    T* y = o.y;
+template <class F, class T> void binary_run(const void* const (&in)[2], void* out, int64_t n) {
+  const T *a = static_cast<const T*>(in[0]), *b = static_cast<const T*>(in[1]);
+  T* y = static_cast<T*>(out);
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i)
-      y[i] = convert<T>(F::forward(load(a[at_a(i)]), load(b[at_b(i)])));
-  };
-  auto one = [](int64_t i) { return i; };
-  auto zero = [](int64_t) { return int64_t{0}; };
-  if (o.step_a == 1 && o.step_b == 1) loop(one, one);
-  else if (o.step_a == 1 && o.step_b == 0) loop(one, zero);
-  else if (o.step_a == 0 && o.step_b == 1) loop(zero, one);
-  else
-    loop([s = o.step_a](int64_t i) { return i * s; }, [s = o.step_b](int64_t i) { return i * s; });
+  for (int64_t i = 0; i < n; ++i) y[i] = convert<T>(F::forward(load(a[i]), load(b[i])));
 }
 
-template <class F, class T> void binary_all(const Tensor& a, const Tensor& b, const Tensor& y) {
-  Loops<3> loops;
-  for (int d = 0, rank = y.rank(); d < rank; ++d) {
-    int64_t size = y.size(d);
-    loops.push(size, {stride_of(a, d, rank, size), stride_of(b, d, rank, size), y.strides()[d]});
-  }
-  const T *pa = values<T>(a), *pb = values<T>(b);
-  T* py = values<T>(y);
-  loops.run([&](const int64_t(&at)[3], int64_t n) {
-    Operands<T> o{pa + at[0], pb + at[1], py + at[2], loops.inner_stride(0), loops.inner_stride(1)};
-    binary_row<F>(o, n);
-  });
+template <class T> void where_run(const void* const (&in)[3], void* out, int64_t n) {
+  const uint8_t* m = static_cast<const uint8_t*>(in[0]);
+  const T *a = static_cast<const T*>(in[1]), *b = static_cast<const T*>(in[2]);
+  T* y = static_cast<T*>(out);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] = fn::select(m[i] != 0, a[i], b[i]);
 }
 
-template <class T>
-void where_all(const Tensor& mask, const Tensor& a, const Tensor& b, const Tensor& y) {
-  Loops<4> loops;
-  for (int d = 0, rank = y.rank(); d < rank; ++d) {
-    int64_t size = y.size(d);
-    loops.push(size, {stride_of(mask, d, rank, size), stride_of(a, d, rank, size),
-                      stride_of(b, d, rank, size), y.strides()[d]});
-  }
-  const uint8_t* pm = values<uint8_t>(mask);
-  const T *pa = values<T>(a), *pb = values<T>(b);
-  T* py = values<T>(y);
-  loops.run([&](const int64_t(&at)[4], int64_t n) {
-    const uint8_t* m = pm + at[0];
-    const T *x = pa + at[1], *z = pb + at[2];
-    T* to = py + at[3];
-    int64_t sm = loops.inner_stride(0), sx = loops.inner_stride(1), sz = loops.inner_stride(2);
-    if (sm == 1 && sx == 1 && sz == 1) {
-#pragma omp simd
-      for (int64_t i = 0; i < n; ++i) to[i] = fn::select(m[i] != 0, x[i], z[i]);
-    } else {
-      for (int64_t i = 0; i < n; ++i) to[i] = fn::select(m[i * sm] != 0, x[i * sx], z[i * sz]);
+/// y, which is contiguous, from inputs that are expanded to it.
+template <class... In>
+void elementwise(Formula<sizeof...(In)> formula, const Tensor& y, const In&... x) {
+  constexpr int N = sizeof...(In);
+  Strides<1 + N> s = strides_of(y, x...);
+  char *out = values<char>(y), *first[N] = {values<char>(x)...};
+  DType dtype[N] = {x.dtype()...};
+  int64_t size = int64_t(size_of(y.dtype())), most = s.inner();
+  for (int k = 0; k < N; ++k)
+    if (s.step(1 + k) != 1) most = block;
+  for_runs(s, [&](const int64_t(&at)[1 + N], int64_t n) {
+    Block together[N];
+    const void* in[N];
+    for (int64_t i = 0; i < n; i += most) {
+      int64_t count = fn::min(most, n - i);
+      for (int k = 0; k < N; ++k) {
+        int64_t step = s.step(1 + k);
+        char* from = first[k] + (at[1 + k] + i * step) * int64_t(size_of(dtype[k]));
+        in[k] = step == 1 ? from : together[k].at;
+        if (step != 1 && (step != 0 || i == 0))
+          copy_run(dtype[k], {from, step}, {together[k].at, 1}, count);
+      }
+      formula(in, out + (at[0] + i) * size, count);
     }
   });
 }
@@ -73,13 +55,15 @@ void where_all(const Tensor& mask, const Tensor& a, const Tensor& b, const Tenso
 }  // namespace
 
 void Cpu::binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y) {
+  Formula<2> formula = nullptr;
   visit_float(y.dtype(), [&]<class T>() {
-    functors::Binary::visit(int(op), [&]<class F>() { binary_all<F, T>(a, b, y); });
+    functors::Binary::visit(int(op), [&]<class F>() { formula = binary_run<F, T>; });
   });
+  elementwise(formula, y, a, b);
 }
 
 void Cpu::where(const Tensor& mask, const Tensor& a, const Tensor& b, const Tensor& y) {
-  visit_bits(y.dtype(), [&]<class T>() { where_all<T>(mask, a, b, y); });
+  visit_bits(y.dtype(), [&]<class T>() { elementwise(where_run<T>, y, mask, a, b); });
 }
 
 }  // namespace triax::host::TRIAX_LEVEL

@@ -1,4 +1,4 @@
-#include "core/cpu/convert.h"
+#include "core/convert.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/loops.h"
 
@@ -9,48 +9,6 @@ constexpr int64_t grain = 1 << 14;
 
 // Rows of one operand, columns of the other: in tiles, so that both sides use whole cache lines.
 constexpr int64_t tile = 32;
-
-// Converts a run of n elements, `step` apart. The loop over runs is type-erased, so that it is
-// compiled once and not for every pair of dtypes.
-using Run = void (*)(const char* x, int64_t step_x, char* y, int64_t step_y, int64_t n);
-
-template <class To, class From>
-void copy_run(const char* from, int64_t step_x, char* to, int64_t step_y, int64_t n) {
-  const From* x = reinterpret_cast<const From*>(from);
-  To* y = reinterpret_cast<To*>(to);
-  if (step_x == 1 && step_y == 1) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = convert<To>(x[i]);
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i * step_y] = convert<To>(x[i * step_x]);
-  }
-}
-
-// The dims of a copy, the one that `to` walks in the smallest steps last.
-struct Dims {
-  int order[Shape::max_rank];
-  int rank;
-};
-
-Dims by_stride(const Tensor& to) {
-  Dims dims{{}, 0};
-  for (int d = 0; d < to.rank(); ++d) {
-    if (to.size(d) == 1) continue;
-    int at = dims.rank++;
-    for (; at > 0 && to.strides()[dims.order[at - 1]] < to.strides()[d]; --at)
-      dims.order[at] = dims.order[at - 1];
-    dims.order[at] = d;
-  }
-  return dims;
-}
-
-// The dim that `from` walks in steps of 1, if that is a transpose worth tiling, else -1.
-int transposed_dim(const Tensor& from, const Dims& dims) {
-  if (dims.rank < 2 || from.strides()[dims.order[dims.rank - 1]] == 1) return -1;
-  for (int k = 0; k + 1 < dims.rank; ++k)
-    if (from.strides()[dims.order[k]] == 1 && from.size(dims.order[k]) > 1) return k;
-  return -1;
-}
 
 struct Side {
   int64_t row, column;  // strides of the two dims of a tile
@@ -66,93 +24,92 @@ void copy_tile(const T* x, Side sx, T* y, Side sy, int64_t rows, int64_t columns
     for (int64_t c = 0; c < columns; ++c) y[r * sy.row + c * sy.column] = block[r][c];
 }
 
-template <class T>
-void copy_transposed(const Tensor& from, const Tensor& to, const Dims& dims, int unit) {
-  const T* x = values<const T>(from);
-  T* y = values<T>(to);
-  int row = dims.order[unit], column = dims.order[dims.rank - 1];
-  int64_t rows = to.size(row), columns = to.size(column);
-  Side sx{1, from.strides()[column]}, sy{to.strides()[row], to.strides()[column]};
+// Through tiles, with `unit` the dim in which `from` has neighbours.
+template <class T> void copy_transposed(const T* x, T* y, const Strides<2>& s, int unit) {
+  int last = s.rank - 1;
+  int64_t rows = s.size[unit], columns = s.size[last];
+  Side sy{s.stride[unit][0], s.stride[last][0]}, sx{1, s.stride[last][1]};
   int64_t down = (rows + tile - 1) / tile, across = (columns + tile - 1) / tile;
-  Loops<2> outer;
-  for (int k = 0; k + 1 < dims.rank; ++k)
-    if (k != unit)
-      outer.push(to.size(dims.order[k]),
-                 {from.strides()[dims.order[k]], to.strides()[dims.order[k]]});
-  outer.push(down, {tile * sx.row, tile * sy.row});
-  outer.push(across, {tile * sx.column, tile * sy.column});
-  int64_t tiles = outer.rows() * outer.inner();
-  parallel_for(tiles, grain / (tile * tile), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      int64_t at[2], run = t / outer.inner(), k = t % outer.inner();
-      outer.at(run, at);
-      int64_t left = t / across % down * tile, top = t % across * tile;
-      copy_tile(x + at[0] + k * outer.inner_stride(0), sx, y + at[1] + k * outer.inner_stride(1),
-                sy, fn::min(tile, rows - left), fn::min(tile, columns - top));
+  Strides<2> others;
+  for (int d = 0; d < last; ++d)
+    if (d != unit) others.push(s.size[d], s.stride[d]);
+  parallel_for(others.numel * down * across, grain / (tile * tile),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t t = begin; t < end; ++t) {
+                   int64_t at[2], r = t / across % down * tile, c = t % across * tile;
+                   others.at(t / across / down, at);
+                   copy_tile(x + at[1] + r * sx.row + c * sx.column, sx,
+                             y + at[0] + r * sy.row + c * sy.column, sy, fn::min(tile, rows - r),
+                             fn::min(tile, columns - c));
+                 }
+               });
+}
+
+/// Converts n neighbours.
+using Convert = void (*)(const char* from, char* to, int64_t n);
+
+template <class To, class From> void convert_run(const char* from, char* to, int64_t n) {
+  const From* x = reinterpret_cast<const From*>(from);
+  To* y = reinterpret_cast<To*>(to);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] = convert<To>(x[i]);
+}
+
+// In runs; without `convert` the dtypes are the same.
+void copy_in_runs(const Tensor& from, const Tensor& to, const Strides<2>& s, Convert convert) {
+  DType dtype_x = from.dtype(), dtype_y = to.dtype();
+  char *x = values<char>(from), *y = values<char>(to);
+  int64_t size_x = int64_t(size_of(dtype_x)), size_y = int64_t(size_of(dtype_y));
+  int64_t step_x = s.step(1), step_y = s.step(0);
+  for_runs(s, [=](const int64_t(&at)[2], int64_t n) {
+    Run in{x + at[1] * size_x, step_x}, out{y + at[0] * size_y, step_y};
+    if (!convert) return copy_run(dtype_x, in, out, n);
+    if (step_x == 1 && step_y == 1) return convert(in.at, out.at, n);
+    Block read, converted;
+    for (int64_t i = 0; i < n; i += block) {
+      int64_t count = fn::min(block, n - i);
+      copy_run(dtype_x, {in.at + i * step_x * size_x, step_x}, {read.at, 1}, count);
+      convert(read.at, converted.at, count);
+      copy_run(dtype_y, {converted.at, 1}, {out.at + i * step_y * size_y, step_y}, count);
     }
-  });
-}
-
-void copy_in_runs(const Tensor& from, const Tensor& to, const Dims& dims, Run run) {
-  Loops<2> loops;
-  for (int k = 0; k < dims.rank; ++k)
-    loops.push(to.size(dims.order[k]),
-               {from.strides()[dims.order[k]], to.strides()[dims.order[k]]});
-  if (to.numel() == 0) return;
-  const char* x = values<const char>(from);
-  char* y = values<char>(to);
-  int64_t step_x = loops.inner_stride(0), size_x = int64_t(size_of(from.dtype()));
-  int64_t step_y = loops.inner_stride(1), size_y = int64_t(size_of(to.dtype()));
-  loops.run([=](const int64_t(&at)[2], int64_t n) {
-    run(x + at[0] * size_x, step_x, y + at[1] * size_y, step_y, n);
-  });
-}
-
-template <class T> void fill_strided(const Tensor& x, double value) {
-  T v = convert<T>(value), *first = values<T>(x);
-  Loops<1> loops;
-  for (int d = 0; d < x.rank(); ++d) loops.push(x.size(d), {x.strides()[d]});
-  int64_t step = loops.inner_stride(0);
-  loops.run([=](const int64_t(&at)[1], int64_t n) {
-    T* to = first + at[0];
-    if (step == 1)
-      for (int64_t i = 0; i < n; ++i) to[i] = v;
-    else
-      for (int64_t i = 0; i < n; ++i) to[i * step] = v;
   });
 }
 
 }  // namespace
 
 void Cpu::copy(const Tensor& from, const Tensor& to) {
-  Dims dims = by_stride(to);
+  Strides<2> s = copy_strides(to, from);
   if (from.dtype() != to.dtype())
     return visit(to.dtype(), [&]<class To>() {
       visit(from.dtype(), [&]<class From>() {
-        if constexpr (!__is_same(To, From)) copy_in_runs(from, to, dims, copy_run<To, From>);
+        if constexpr (!__is_same(To, From)) copy_in_runs(from, to, s, convert_run<To, From>);
       });
     });
-  int unit = transposed_dim(from, dims);
-  visit_bits(to.dtype(), [&]<class T>() {
-    if (unit >= 0) copy_transposed<T>(from, to, dims, unit);
-    else copy_in_runs(from, to, dims, copy_run<T, T>);
-  });
+  int unit = transposed_dim(s, 2);
+  if (unit < 0) return copy_in_runs(from, to, s, nullptr);
+  visit_bits(to.dtype(),
+             [&]<class T>() { copy_transposed(values<const T>(from), values<T>(to), s, unit); });
 }
 
 void Cpu::fill(const Tensor& x, double value) {
-  visit(x.dtype(), [&]<class T>() { fill_strided<T>(x, value); });
+  Block one;
+  visit(x.dtype(), [&]<class T>() { *reinterpret_cast<T*>(one.at) = convert<T>(value); });
+  DType dtype = x.dtype();
+  char* to = values<char>(x);
+  Strides<1> s = strides_of(x);
+  for_runs(s, [&](const int64_t(&at)[1], int64_t n) {
+    copy_run(dtype, {one.at, 0}, {to + at[0] * int64_t(size_of(dtype)), s.step(0)}, n);
+  });
 }
 
 void Cpu::accumulate(const Tensor& from, const Tensor& to) {
   visit_float(to.dtype(), [&]<class To>() {
     visit_float(from.dtype(), [&]<class From>() {
-      using A = Accumulator<To>;
       const From* x = values<const From>(from);
       To* y = values<To>(to);
       parallel_for(to.numel(), grain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
-        for (int64_t i = begin; i < end; ++i)
-          y[i] = convert<To>(convert<A>(y[i]) + convert<A>(x[i]));
+        for (int64_t i = begin; i < end; ++i) put<Write::add>(y[i], convert<Accumulator<To>>(x[i]));
       });
     });
   });

@@ -1,36 +1,23 @@
-#include "core/cpu/convert.h"
+#include "core/convert.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/row.h"
+#include "core/indices.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
 // A CrossEntropy as pointers and numbers.
-template <class T, class I> struct Slice {
+template <class T> struct Slice : Targets {
   const T* logits;
-  const I* targets;
-  int64_t rows, columns, valid;  // `valid`: columns that are no padding
-  int64_t first, ignore;
+  int64_t rows;
 
   explicit Slice(const CrossEntropy& c)
-      : logits(values<const T>(c.logits)),
-        targets(values<const I>(c.targets)),
-        rows(c.targets.numel()),
-        columns(c.logits.size(-1)),
-        valid(fn::max<int64_t>(0, fn::min(columns, c.vocab - c.first))),
-        first(c.first),
-        ignore(c.ignore) {}
+      : Targets(targets_of(c)), logits(values<const T>(c.logits)), rows(c.targets.numel()) {}
   int64_t grain() const { return (1 << 13) / (columns + 1) + 1; }
-  bool ignored(int64_t r) const { return int64_t(targets[r]) == ignore; }
-  /// The target's column here, or -1.
-  int64_t target(int64_t r) const {
-    int64_t t = int64_t(targets[r]) - first;
-    return t >= 0 && t < valid && !ignored(r) ? t : -1;
-  }
 };
 
-template <class T, class I, class A> void stats_row(const Slice<T, I>& s, int64_t r, A* out) {
+template <class T, class A> void stats_row(const Slice<T>& s, int64_t r, A* out) {
   const T* x = s.logits + r * s.columns;
   A largest = max_of<A>(s.valid, [=](int64_t i) { return load(x[i]); });
   A exps, sum;
@@ -40,7 +27,7 @@ template <class T, class I, class A> void stats_row(const Slice<T, I>& s, int64_
     l += v;
   };
   sums_of(s.valid, term, exps, sum);
-  int64_t t = s.target(r);
+  int64_t t = s.column(r);
   out[0] = largest;
   out[1] = exps;
   out[2] = t >= 0 ? load(x[t]) : A(0);
@@ -51,12 +38,11 @@ template <class A> struct Coefficients {
   A scale, on, off;  // on, off: what smoothing makes of the target's 1 and of the others' 0
 };
 
-template <class T, class I, class A>
-void backward_row(const Slice<T, I>& s, int64_t r, const A* stats, const Coefficients<A>& k,
-                  T* to) {
+template <class T, class A>
+void backward_row(const Slice<T>& s, int64_t r, const A* stats, const Coefficients<A>& k, T* to) {
   const T* x = s.logits + r * s.columns;
   T* d = to + r * s.columns;
-  int64_t valid = s.ignored(r) ? 0 : s.valid, t = s.target(r);
+  int64_t valid = s.ignored(r) ? 0 : s.valid, t = s.column(r);
   A largest = stats[0], scale = k.scale, inverse = A(1) / stats[1], off = k.off;
   A at_target = t >= 0 ? load(x[t]) : A(0);  // read now: d may be x
 #pragma omp simd
@@ -66,18 +52,11 @@ void backward_row(const Slice<T, I>& s, int64_t r, const A* stats, const Coeffic
   if (t >= 0) d[t] = convert<T>(scale * (fn::exp(at_target - largest) * inverse - k.on));
 }
 
-// f.operator()<T, I>().
-template <class F> void visit_both(const CrossEntropy& c, F f) {
-  visit_float(c.logits.dtype(), [&]<class T>() {
-    visit_index(c.targets.dtype(), [&]<class I>() { f.template operator()<T, I>(); });
-  });
-}
-
 }  // namespace
 
 void Cpu::cross_entropy_stats(const CrossEntropy& c, const Tensor& stats) {
-  visit_both(c, [&]<class T, class I>() {
-    Slice<T, I> s(c);
+  visit_float(c.logits.dtype(), [&]<class T>() {
+    Slice<T> s(c);
     auto* out = values<Accumulator<T>>(stats);
     parallel_for(s.rows, s.grain(), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) stats_row(s, r, out + 4 * r);
@@ -86,9 +65,9 @@ void Cpu::cross_entropy_stats(const CrossEntropy& c, const Tensor& stats) {
 }
 
 void Cpu::cross_entropy_losses(const CrossEntropy& c, const Tensor& stats, const Tensor& losses) {
-  visit_both(c, [&]<class T, class I>() {
+  visit_float(c.logits.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    Slice<T, I> s(c);
+    Slice<T> s(c);
     const A* in = values<A>(stats);
     A* out = values<A>(losses);
     A smooth = A(c.smoothing), vocab = A(c.vocab);
@@ -103,9 +82,9 @@ void Cpu::cross_entropy_losses(const CrossEntropy& c, const Tensor& stats, const
 
 void Cpu::cross_entropy_backward(const CrossEntropy& c, const Tensor& stats, const Tensor& scale,
                                  const Tensor& dlogits) {
-  visit_both(c, [&]<class T, class I>() {
+  visit_float(c.logits.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    Slice<T, I> s(c);
+    Slice<T> s(c);
     const A* in = values<A>(stats);
     T* to = values<T>(dlogits);
     double off = c.smoothing / double(c.vocab);

@@ -1,8 +1,9 @@
-#include "core/cpu/convert.h"
+#include "core/convert.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/row.h"
 #include "core/cpu/scratch.h"
+#include "core/indices.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {
@@ -15,11 +16,11 @@ struct Uses {
   const int64_t *head, *next;  // -1 ends a list
 };
 
-template <class I>
-void link(const I* ids, int64_t tokens, int64_t first, int64_t rows, int64_t* head, int64_t* next) {
+void link(const Indices& ids, int64_t tokens, int64_t first, int64_t rows, int64_t* head,
+          int64_t* next) {
   for (int64_t r = 0; r < rows; ++r) head[r] = -1;
   for (int64_t i = tokens - 1; i >= 0; --i) {
-    int64_t r = int64_t(ids[i]) - first;
+    int64_t r = ids[i] - first;
     if (r < 0 || r >= rows) continue;
     next[i] = head[r];
     head[r] = i;
@@ -49,20 +50,16 @@ void sum_row(const Uses& uses, int64_t row, const T* dy, U* to, int64_t width) {
 void Cpu::embedding(const Tensor& ids, const Tensor& table, int64_t first, const Tensor& y) {
   if (y.numel() == 0) return;
   int64_t width = table.size(1), rows = table.size(0), tokens = ids.numel();
-  visit_bits(y.dtype(), [&]<class T>() {
-    visit_index(ids.dtype(), [&]<class I>() {
-      const I* id = values<I>(ids);
-      const T* from = values<T>(table);
-      T* to = values<T>(y);
-      parallel_for(tokens, (1 << 13) / (width + 1) + 1, [=](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          int64_t r = int64_t(id[i]) - first;
-          size_t bytes = size_t(width) * sizeof(T);
-          if (r < 0 || r >= rows) __builtin_memset(to + i * width, 0, bytes);
-          else __builtin_memcpy(to + i * width, from + r * width, bytes);
-        }
-      });
-    });
+  size_t bytes = size_t(width) * size_of(y.dtype());
+  Indices id = indices_of(ids);
+  const char* from = values<char>(table);
+  char* to = values<char>(y);
+  parallel_for(tokens, (1 << 13) / (width + 1) + 1, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t r = id[i] - first;
+      if (r < 0 || r >= rows) __builtin_memset(to + size_t(i) * bytes, 0, bytes);
+      else __builtin_memcpy(to + size_t(i) * bytes, from + size_t(r) * bytes, bytes);
+    }
   });
 }
 
@@ -71,9 +68,7 @@ void Cpu::embedding_backward(const Tensor& ids, const Tensor& dy, int64_t first,
   int64_t width = dtable.size(1), rows = dtable.size(0), tokens = ids.numel();
   Scratch<int64_t> scratch(rows + tokens);
   Uses uses{scratch.data(), scratch.data() + rows};
-  visit_index(ids.dtype(), [&]<class I>() {
-    link(values<const I>(ids), tokens, first, rows, scratch.data(), scratch.data() + rows);
-  });
+  link(indices_of(ids), tokens, first, rows, scratch.data(), scratch.data() + rows);
   visit_float(dy.dtype(), [&]<class T>() {
     visit_sum<T>(dtable.dtype(), [&]<class U>() {
       visit_write(write, [&]<Write w>() {

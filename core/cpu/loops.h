@@ -1,73 +1,58 @@
 #pragma once
 #include "core/cpu/parallel.h"
-#include "core/tensor.h"
+#include "core/math.h"
+#include "core/strides.h"
 
 // Helpers for the files compiled per instruction level: everything internal to the file.
 namespace triax::host {
 namespace {
 
-/// The dims that N strided operands are walked along together. Sizes of 1 are dropped and
-/// neighbours that every operand allows to be merged are, so that the last dim is long.
-template <int N> class Loops {
- public:
-  /// Add an innermost dim.
-  void push(int64_t size, const int64_t (&stride)[N]) {
-    numel_ *= size;
-    if (size == 1) return;
-    bool merges = rank_ > 0;
-    for (int k = 0; k < N; ++k) merges = merges && stride_[rank_ - 1][k] == stride[k] * size;
-    int d = merges ? rank_ - 1 : rank_++;
-    size_[d] = merges ? size_[d] * size : size;
-    for (int k = 0; k < N; ++k) stride_[d][k] = stride[k];
-  }
-
-  int64_t inner() const { return rank_ ? size_[rank_ - 1] : 1; }
-  int64_t inner_stride(int k) const { return rank_ ? stride_[rank_ - 1][k] : 0; }
-  /// Runs of the innermost dim.
-  int64_t rows() const { return numel_ ? numel_ / inner() : 0; }
-
-  /// Where each operand's row begins.
-  TRIAX_HD void at(int64_t row, int64_t (&offset)[N]) const {
-    for (int k = 0; k < N; ++k) offset[k] = 0;
-    for (int d = rank_ - 2; d >= 0; --d) {
-      int64_t i = d ? row % size_[d] : row;
-      if (d) row /= size_[d];
-      for (int k = 0; k < N; ++k) offset[k] += i * stride_[d][k];
+/// f(offset, n) for runs of n elements of the innermost dim, in parallel: from each operand's
+/// offset on, s.step() apart.
+template <int N, class F> void for_runs(const Strides<N>& s, F f) {
+  constexpr int64_t grain = 1 << 14;
+  if (s.numel == 0) return;
+  Strides<N> rows = s.outer();
+  int64_t n = s.inner(), piece = fn::min(n, grain), pieces = (n + piece - 1) / piece;
+  parallel_for(rows.numel * pieces, grain / piece, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      int64_t row = pieces == 1 ? p : p / pieces, first = (p - row * pieces) * piece;
+      int64_t offset[N];
+      rows.at(row, offset);
+      for (int k = 0; k < N; ++k) offset[k] += first * s.step(k);
+      f(offset, fn::min(piece, n - first));
     }
-  }
-
-  /// f(offset, n) for pieces of rows, in parallel: n elements from each operand's offset on,
-  /// inner_stride() apart.
-  template <class F> void run(F f) const {
-    constexpr int64_t grain = 1 << 14;
-    int64_t n = inner(), block = n < grain ? n : grain;
-    if (numel_ == 0) return;
-    int64_t blocks = (n + block - 1) / block;
-    parallel_for(rows() * blocks, grain / block, [&](int64_t begin, int64_t end) {
-      for (int64_t p = begin; p < end; ++p) {
-        int64_t row = blocks == 1 ? p : p / blocks, first = (p - row * blocks) * block;
-        int64_t offset[N];
-        at(row, offset);
-        for (int k = 0; k < N; ++k) offset[k] += first * inner_stride(k);
-        f(offset, n - first < block ? n - first : block);
-      }
-    });
-  }
-
- private:
-  int rank_ = 0;
-  int64_t numel_ = 1;
-  int64_t size_[Shape::max_rank] = {};
-  int64_t stride_[Shape::max_rank][N] = {};
-};
-
-/// Element stride of `x` along dim `d` of `rank`: dims in front of x's own, and dims of size 1
-/// that stand for a longer one, have stride 0.
-inline __attribute__((always_inline)) int64_t stride_of(const Tensor& x, int d, int rank,
-                                                        int64_t size) {
-  int own = d - (rank - x.rank());
-  return own < 0 || (x.size(own) == 1 && size != 1) ? 0 : x.strides()[own];
+  });
 }
+
+/// A run of elements, `step` of them apart.
+struct Run {
+  char* at;
+  int64_t step;
+};
+/// n elements of one dtype.
+inline void copy_run(DType dtype, Run from, Run to, int64_t n) {
+  visit_bits(dtype, [=]<class T>() {
+    const T* x = reinterpret_cast<const T*>(from.at);
+    T* y = reinterpret_cast<T*>(to.at);
+    if (from.step == 1 && to.step == 1) {
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) y[i] = x[i];
+    } else if (from.step == 0 && to.step == 1) {
+      T value = *x;
+      for (int64_t i = 0; i < n; ++i) y[i] = value;
+    } else {
+      for (int64_t i = 0; i < n; ++i) y[i * to.step] = x[i * from.step];
+    }
+  });
+}
+
+/// Elements that lie apart are brought together on the stack, so many at a time: the loops that
+/// compute are compiled for neighbours alone.
+constexpr int64_t block = 512;
+struct Block {
+  alignas(64) char at[block * 8];
+};
 
 }  // namespace
 }  // namespace triax::host

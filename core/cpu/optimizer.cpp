@@ -1,4 +1,6 @@
-#include "core/cpu/convert.h"
+#include "core/functors/optimizer.h"
+
+#include "core/convert.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
 
@@ -33,71 +35,30 @@ template <class T> struct Weights {
         cast(__is_same(A, T) ? nullptr : values<T>(s.weight)) {}
 };
 
-template <class A> struct Adam {
-  A shrink, beta1, beta2, rest1, rest2, rate, root, eps, scale;
+// Buffers like `weights.exact`; as many as the update has.
+template <class A> struct States { A *first = nullptr, *second = nullptr; };
 
-  Adam(const AdamWStep& o, const StepDecision& decision, double decay)
-      : shrink(A(1 - decision.lr * decay)),
-        beta1(A(o.beta1)),
-        beta2(A(o.beta2)),
-        rest1(A(1 - o.beta1)),
-        rest2(A(1 - o.beta2)),
-        rate(A(decision.lr / (1 - __builtin_pow(o.beta1, decision.step)))),
-        root(A(1 / __builtin_sqrt(1 - __builtin_pow(o.beta2, decision.step)))),
-        eps(A(o.eps)),
-        scale(A(decision.grad_scale)) {}
-};
-
-// One pass: w, m, v are read and written, g is read: 28 bytes of an f32 parameter.
-template <class T, class A>
-void adam_run(const Weights<T>& weights, const A* g, A* m, A* v, int64_t begin, int64_t end,
-              const Adam<A>& k) {
-  A* w = weights.exact;
-  T* cast = weights.cast;
-  const Adam<A> a = k;  // a copy nothing can alias
+// One pass: AdamW reads and writes w, m, v and reads g: 28 bytes of an f32 parameter.
+template <int states, class T, class A, class Update>
+void update_all(const OptimizerSlot& s, const States<A>& state, const Update& given) {
+  Weights<T> weights(s);
+  const A* g = values<A>(s.grad);
+  for_segments(s, [=](int64_t begin, int64_t end, bool decays) {
+    A *w = weights.exact, *first = state.first, *second = state.second;
+    T* cast = weights.cast;
+    const Update update = given;  // a copy nothing can alias
 #pragma omp simd
-  for (int64_t i = begin; i < end; ++i) {
-    A d = g[i] * a.scale;
-    A mi = a.beta1 * m[i] + a.rest1 * d, vi = a.beta2 * v[i] + a.rest2 * d * d;
-    A wi = w[i] * a.shrink - a.rate * mi / (fn::sqrt(vi) * a.root + a.eps);
-    m[i] = mi;
-    v[i] = vi;
-    w[i] = wi;
-    if constexpr (!__is_same(T, A)) cast[i] = convert<T>(wi);
-  }
-}
-
-template <class A> struct Sgd {
-  A lr, momentum, decay, scale;
-  bool first, nesterov;
-};
-
-template <class T, class A>
-void sgd_run(const Weights<T>& weights, const A* g, A* velocity, int64_t begin, int64_t end,
-             const Sgd<A>& k) {
-  A* w = weights.exact;
-  T* cast = weights.cast;
-  const Sgd<A> s = k;
-  auto update = [=](int64_t i, A step) __attribute__((always_inline)) {
-    A wi = w[i] - s.lr * step;
-    w[i] = wi;
-    if constexpr (!__is_same(T, A)) cast[i] = convert<T>(wi);
-  };
-  if (!velocity) {
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) update(i, g[i] * s.scale + s.decay * w[i]);
-    return;
-  }
-  // The first velocity is the gradient, whatever stood there before (it may be NaN).
-  A keep = s.first ? A(0) : s.momentum, look = s.nesterov ? s.momentum : A(1);
-  bool first = s.first, nesterov = s.nesterov;
-#pragma omp simd
-  for (int64_t i = begin; i < end; ++i) {
-    A d = g[i] * s.scale + s.decay * w[i];
-    A vi = fn::select(first, d, keep * velocity[i] + d);
-    velocity[i] = vi;
-    update(i, fn::select(nesterov, d + look * vi, vi));
-  }
+    for (int64_t i = begin; i < end; ++i) {
+      A wi = w[i], mi = 0, vi = 0;
+      if constexpr (states > 0) mi = first[i];
+      if constexpr (states > 1) vi = second[i];
+      update(decays, g[i], wi, mi, vi);
+      if constexpr (states > 0) first[i] = mi;
+      if constexpr (states > 1) second[i] = vi;
+      w[i] = wi;
+      if constexpr (!__is_same(T, A)) cast[i] = convert<T>(wi);
+    }
+  });
 }
 
 }  // namespace
@@ -108,29 +69,17 @@ void Cpu::adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const 
   if (decision.happens == 0) return;
   visit_float(s.weight.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    Weights<T> weights(s);
-    const A* g = values<A>(s.grad);
-    A *pm = values<A>(m), *pv = values<A>(v);
-    Adam<A> plain(o, decision, 0), decaying(o, decision, o.weight_decay);
-    for_segments(s, [&](int64_t begin, int64_t end, bool decays) {
-      adam_run(weights, g, pm, pv, begin, end, decays ? decaying : plain);
-    });
+    auto update = functors::Adam<A>::of({o.beta1, o.beta2, o.eps, o.weight_decay}, decision);
+    update_all<2, T>(s, States<A>{values<A>(m), values<A>(v)}, update);
   });
 }
 
 void Cpu::sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) {
   visit_float(s.weight.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    Weights<T> weights(s);
-    const A* g = values<A>(s.grad);
-    A* v = o.momentum == 0 ? nullptr : values<A>(velocity);
-    Sgd<A> plain{A(o.lr),         A(o.momentum), A(0),
-                 A(o.grad_scale), o.step == 1,   o.form == SgdStep::Form::nesterov};
-    Sgd<A> decaying = plain;
-    decaying.decay = A(o.weight_decay);
-    for_segments(s, [&](int64_t begin, int64_t end, bool decays) {
-      sgd_run(weights, g, v, begin, end, decays ? decaying : plain);
-    });
+    functors::Sgd<A> update(o);
+    if (update.remembers) update_all<1, T>(s, States<A>{values<A>(velocity)}, update);
+    else update_all<0, T>(s, States<A>{}, update);
   });
 }
 

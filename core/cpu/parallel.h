@@ -5,17 +5,24 @@
 namespace triax::host {
 namespace {
 
+/// f(begin, end), compiled once for all places that call it. f by value: nothing else can change
+/// it.
+template <class F> __attribute__((noinline)) void do_piece(F f, int64_t begin, int64_t end) {
+  f(begin, end);
+}
+
 /// Call f(begin, end) for pieces of [0, n) on this thread's OpenMP pool. Pieces are multiples of
 /// `grain` (but the last); one piece, and no threads, when n <= grain. The cut depends on n, grain
 /// and the number of threads only, so elementwise results never depend on it.
 template <class F> void parallel_for(int64_t n, int64_t grain, F f) {
   int64_t pieces = (n + grain - 1) / grain;
   if (pieces <= 1) {
-    if (n > 0) f(int64_t{0}, n);
+    if (n > 0) do_piece(f, 0, n);
     return;
   }
 #pragma omp parallel for schedule(static)
-  for (int64_t p = 0; p < pieces; ++p) f(p * grain, p + 1 == pieces ? n : (p + 1) * grain);
+  for (int64_t p = 0; p < pieces; ++p)
+    do_piece(f, p * grain, p + 1 == pieces ? n : (p + 1) * grain);
 }
 
 }  // namespace

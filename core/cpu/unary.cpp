@@ -1,6 +1,6 @@
 #include "core/functors/unary.h"
 
-#include "core/cpu/convert.h"
+#include "core/convert.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
 

@@ -23,36 +23,46 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+/// By cudaMalloc or cudaMallocHost; null where no memory is left.
+void* allocate_by(cudaError_t (*allocate)(void**, size_t), const char* call, size_t bytes) {
+  void* data = nullptr;
+  cudaError_t status = allocate(&data, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // or the next call would report it once more
+    return nullptr;
+  }
+  require(status, call);
+  return data;
+}
+
+/// Behind what the calling thread has queued on GPU `device`; null if the device is lost, which its
+/// next call says.
+std::shared_ptr<void> event_behind(int device) noexcept {
+  try {
+    cudaStream_t stream = context(device).stream();  // makes the device current, for the event
+    auto event = std::make_shared<Event>();
+    event->record(stream);
+    return event;
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
 class DeviceMemory final : public BlockSource {
  public:
   DeviceMemory(int device, std::shared_ptr<CUstream_st> stream)
       : device_(device), stream_(std::move(stream)) {}
 
   void* allocate(size_t bytes) override {
-    void* data = nullptr;
     require(cudaSetDevice(device_), "cudaSetDevice");
     RelaxedCapture relaxed;
-    cudaError_t status = cudaMalloc(&data, bytes);
-    if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();
-      return nullptr;
-    }
-    require(status, "cudaMalloc");
-    return data;
+    return allocate_by(cudaMalloc, "cudaMalloc", bytes);
   }
   void free(void* data) noexcept override { cudaFree(data); }  // waits for the device
   // The graph's work may use what is free now.
   bool may_free() const override { return !context(device_).capturing(); }
   std::shared_ptr<void> mark() noexcept override {
-    if (std::this_thread::get_id() == owner_) return nullptr;
-    try {
-      cudaStream_t stream = context(device_).stream();  // makes the device current, for the event
-      auto event = std::make_shared<Event>();
-      event->record(stream);
-      return event;
-    } catch (const Error&) {
-      return nullptr;  // the device is lost, and its next call says so
-    }
+    return std::this_thread::get_id() == owner_ ? nullptr : event_behind(device_);
   }
   void wait_for(const std::shared_ptr<void>& mark) override {
     static_cast<Event*>(mark.get())->hold(stream_.get());
@@ -76,27 +86,11 @@ class PinnedMemory final : public BlockSource {
   explicit PinnedMemory(int device) : device_(device) {}
 
   void* allocate(size_t bytes) override {
-    void* data = nullptr;
     check(!context(device_).capturing(), "cuda: a step that is captured asks for pinned memory");
-    cudaError_t status = cudaMallocHost(&data, bytes);
-    if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();
-      return nullptr;
-    }
-    require(status, "cudaMallocHost");
-    return data;
+    return allocate_by(cudaMallocHost, "cudaMallocHost", bytes);
   }
   void free(void* data) noexcept override { cudaFreeHost(data); }
-  std::shared_ptr<void> mark() noexcept override {
-    try {
-      cudaStream_t stream = context(device_).stream();  // makes the device current, for the event
-      auto event = std::make_shared<Event>();
-      event->record(stream);
-      return event;
-    } catch (const Error&) {
-      return nullptr;
-    }
-  }
+  std::shared_ptr<void> mark() noexcept override { return event_behind(device_); }
   void wait_for(const std::shared_ptr<void>&) override {}
   bool ready(const std::shared_ptr<void>& mark) const override {
     return static_cast<Event*>(mark.get())->done();

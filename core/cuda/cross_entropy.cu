@@ -4,17 +4,6 @@
 namespace triax::cuda::TRIAX_TARGET {
 namespace {
 
-// f.operator()<T, I>(targets).
-template <class F> void visit_both(const CrossEntropy& c, F f) {
-  visit_float(c.logits.dtype(), [&]<class T>() {
-    visit_index(c.targets.dtype(), [&]<class I>() {
-      int64_t columns = c.logits.size(-1);
-      int64_t valid = fn::max<int64_t>(0, fn::min(columns, c.vocab - c.first));
-      f.template operator()<T, I>(
-          Targets<I>{values<I>(c.targets), columns, valid, c.first, c.ignore});
-    });
-  });
-}
 // f.operator()<threads>(): of the block for a row.
 template <class F> void visit_threads(int64_t columns, F f) {
   if (columns <= 2048) f.template operator()<128>();
@@ -25,11 +14,12 @@ template <class F> void visit_threads(int64_t columns, F f) {
 
 void Cuda::cross_entropy_stats(const CrossEntropy& c, const Tensor& stats) {
   if (c.targets.numel() == 0) return;
-  visit_both(c, [&]<class T, class I>(const Targets<I>& targets) {
+  Targets targets = targets_of(c);
+  visit_float(c.logits.dtype(), [&]<class T>() {
     visit_threads(targets.columns, [&]<int threads>() {
       launch(stream(), {c.targets.numel()},
-             CrossEntropyStats<T, I, threads>{values<T>(c.logits), targets,
-                                              values<Accumulator<T>>(stats)});
+             CrossEntropyStats<T, threads>{values<T>(c.logits), targets,
+                                           values<Accumulator<T>>(stats)});
     });
   });
 }
@@ -37,25 +27,27 @@ void Cuda::cross_entropy_stats(const CrossEntropy& c, const Tensor& stats) {
 void Cuda::cross_entropy_losses(const CrossEntropy& c, const Tensor& stats, const Tensor& losses) {
   int64_t rows = c.targets.numel();
   if (rows == 0) return;
-  visit_both(c, [&]<class T, class I>(const Targets<I>& targets) {
+  Targets targets = targets_of(c);
+  visit_float(c.logits.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     launch(stream(), {(rows + 255) / 256},
-           CrossEntropyLosses<A, I>{values<A>(stats), targets, values<A>(losses), rows,
-                                    A(c.smoothing), A(c.vocab)});
+           CrossEntropyLosses<A>{values<A>(stats), targets, values<A>(losses), rows, A(c.smoothing),
+                                 A(c.vocab)});
   });
 }
 
 void Cuda::cross_entropy_backward(const CrossEntropy& c, const Tensor& stats, const Tensor& scale,
                                   const Tensor& dlogits) {
   if (c.targets.numel() == 0) return;
-  visit_both(c, [&]<class T, class I>(const Targets<I>& targets) {
+  Targets targets = targets_of(c);
+  visit_float(c.logits.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     double off = c.smoothing / double(c.vocab);
     visit_threads(targets.columns, [&]<int threads>() {
       launch(stream(), {c.targets.numel()},
-             CrossEntropyBackward<T, I, threads>{values<T>(c.logits), targets, values<A>(stats),
-                                                 values<A>(scale), values<T>(dlogits),
-                                                 A(1 - c.smoothing + off), A(off)});
+             CrossEntropyBackward<T, threads>{values<T>(c.logits), targets, values<A>(stats),
+                                              values<A>(scale), values<T>(dlogits),
+                                              A(1 - c.smoothing + off), A(off)});
     });
   });
 }

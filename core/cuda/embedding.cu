@@ -10,7 +10,7 @@ namespace {
 int64_t blocks_for(int64_t n, int64_t each) { return (n + each - 1) / each; }
 
 // The ids' keys, sorted; `keys` and `spare` have room for one each per token.
-template <class I> const Key* sort_tokens(Stream stream, const SortTiles<I>& tiles, Key* spare) {
+const Key* sort_tokens(Stream stream, const SortTiles& tiles, Key* spare) {
   int64_t n = tiles.tokens;
   Key *now = tiles.keys, *other = spare;
   if (n > 0) launch(stream, {blocks_for(n, tiles.tile)}, tiles);
@@ -43,14 +43,12 @@ void Cuda::embedding(const Tensor& ids, const Tensor& table, int64_t first, cons
   int64_t rows = table.size(0), width = table.size(1), tokens = ids.numel();
   if (tokens == 0) return;
   visit_bits(y.dtype(), [&]<class T>() {
-    visit_index(ids.dtype(), [&]<class I>() {
-      using Forward = EmbeddingForward<T, I>;
-      const T* from = values<T>(table);
-      T* to = values<T>(y);
-      bool packs = rows_aligned(width, from, to);
-      launch(stream(), {blocks_for(tokens, Forward::warps)},
-             Forward{values<I>(ids), from, to, tokens, rows, width, first, packs});
-    });
+    using Forward = EmbeddingForward<T>;
+    const T* from = values<T>(table);
+    T* to = values<T>(y);
+    bool packs = rows_aligned(width, from, to);
+    launch(stream(), {blocks_for(tokens, Forward::warps)},
+           Forward{indices_of(ids), from, to, tokens, rows, width, first, packs});
   });
 }
 
@@ -63,10 +61,8 @@ void Cuda::embedding_backward(const Tensor& ids, const Tensor& dy, int64_t first
                                   std::to_string(rows) + " rows; expected below 2^32 and 2^31");
   Scratch<Key> keys(allocator(), tokens), spare(allocator(), tokens);
   Scratch<int64_t> begins(allocator(), rows + 1);
-  const Key* sorted = visit_index(ids.dtype(), [&]<class I>() {
-    SortTiles<I> tiles{values<I>(ids), keys.data(), tokens, rows, first};
-    return sort_tokens(stream(), tiles, spare.data());
-  });
+  SortTiles tiles{indices_of(ids), keys.data(), tokens, rows, first};
+  const Key* sorted = sort_tokens(stream(), tiles, spare.data());
   launch(stream(), {blocks_for(rows + 1, FindRows::threads)},
          FindRows{sorted, begins.data(), tokens, rows});
   Uses uses{sorted, begins.data()};

@@ -14,10 +14,8 @@ void pick(Stream stream, const Tensor& x, int dim, const Tensor& index, const Te
     int64_t of_index = rows ? index.strides()[d] : d == dim ? index.strides()[0] : 0;
     strides.push(y.size(d), {y.strides()[d], own, of_index});
   }
-  visit_index(index.dtype(), [&]<class I>() {
-    launch_each(stream, strides,
-                PickElement<T, I>{values<T>(x), values<I>(index), values<T>(y), x.strides()[dim]});
-  });
+  launch_each(stream, strides,
+              PickElement<T>{values<T>(x), indices_of(index), values<T>(y), x.strides()[dim]});
 }
 
 // dx, dy and index walked along all dims of dy but `dim`.
@@ -31,12 +29,9 @@ void add(Stream stream, const Tensor& dy, int dim, const Tensor& index, const Te
   int64_t step_index = index.strides()[rows ? dim : 0];
   visit_float(dy.dtype(), [&]<class T>() {
     visit_sum<T>(dx.dtype(), [&]<class U>() {
-      visit_index(index.dtype(), [&]<class I>() {
-        AddPicked<U, T, I> body{values<U>(dx), values<T>(dy),     values<I>(index),
-                                dy.size(dim),  dx.strides()[dim], dy.strides()[dim],
-                                step_index};
-        launch_each(stream, strides, body);
-      });
+      AddPicked<U, T> body{values<U>(dx),     values<T>(dy),     indices_of(index), dy.size(dim),
+                           dx.strides()[dim], dy.strides()[dim], step_index};
+      launch_each(stream, strides, body);
     });
   });
 }

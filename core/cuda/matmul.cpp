@@ -7,8 +7,8 @@
 #include "core/cuda/context.h"
 #include "core/cuda/cuda.h"
 #include "core/cuda/devices.h"
-#include "core/cuda/strides.h"
 #include "core/cuda/tuning.h"
+#include "core/strides.h"
 
 // Products by cuBLASLt, which thinks in columns: a row-major c [m, n] is its c^T [n, m] = b^T a^T,
 // and a bias over n stands along the columns, as its epilogue wants it. What the library has no

@@ -4,11 +4,6 @@
 namespace triax::cuda::TRIAX_TARGET {
 namespace {
 
-struct Queue {
-  Stream stream;
-  std::shared_ptr<Allocator> memory;
-};
-
 // As many pieces as make a few blocks for every processor of a large GPU, of 32 rows at least.
 int64_t pieces_of(int64_t rows, int64_t groups) {
   return fn::max<int64_t>(1, fn::min((rows + 31) / 32, (1056 + groups - 1) / groups));

@@ -43,14 +43,15 @@ void step(Stream stream, const OptimizerSlot& s, const Tensor& first, const Tens
 }  // namespace
 
 void Cuda::adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) {
-  AdamRates rates{o.beta1, o.beta2, o.eps, o.weight_decay};
+  functors::AdamRates rates{o.beta1, o.beta2, o.eps, o.weight_decay};
   StepDecision decision{o.lr, double(o.step), o.grad_scale, 1, 0};
   visit_float(s.weight.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    if (!o.plan.defined()) return step<T>(stream(), s, m, v, Adam<A>::of(rates, decision));
-    Scratch<Adam<A>> decided(allocator(), 1);
-    launch(stream(), {}, PrepareAdam<A>{rates, values<StepDecision>(o.plan), decided.data()});
-    step<T>(stream(), s, m, v, Adam<A>{}, decided.data());
+    using Adam = functors::Adam<Accumulator<T>>;
+    if (!o.plan.defined()) return step<T>(stream(), s, m, v, Adam::of(rates, decision));
+    Scratch<Adam> decided(allocator(), 1);
+    launch(stream(), {},
+           PrepareAdam<Accumulator<T>>{rates, values<StepDecision>(o.plan), decided.data()});
+    step<T>(stream(), s, m, v, Adam{}, decided.data());
   });
 }
 
@@ -61,17 +62,9 @@ void Cuda::decide_step(const Tensor& request, const Tensor& totals, const Tensor
 }
 
 void Cuda::sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) {
-  bool remembers = o.momentum != 0;
   visit_float(s.weight.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    Sgd<A> update{A(o.lr),
-                  A(o.momentum),
-                  A(o.weight_decay),
-                  A(o.grad_scale),
-                  remembers,
-                  o.step == 1,
-                  o.form == SgdStep::Form::nesterov};
-    step<T>(stream(), s, remembers ? velocity : Tensor(), {}, update);
+    functors::Sgd<Accumulator<T>> update(o);
+    step<T>(stream(), s, update.remembers ? velocity : Tensor(), {}, update);
   });
 }
 

@@ -4,12 +4,7 @@
 namespace triax::cuda::TRIAX_TARGET {
 namespace {
 
-struct Queue {
-  Stream stream;
-  std::shared_ptr<Allocator> memory;
-};
-
-template <class Op, bool add, class T, class U>
+template <class Op, Write write, class T, class U>
 void reduce(const Queue& q, const T* x, const Extent& extent, U* y) {
   using A = Accumulator<T>;
   int64_t outputs = extent.outer * extent.inner;
@@ -20,19 +15,19 @@ void reduce(const Queue& q, const T* x, const Extent& extent, U* y) {
   if (e.inner == 1) launch(q.stream, {e.outer * e.pieces}, ReduceRows<Op, T>{x, parts.data(), e});
   else
     launch(q.stream, {(outputs * e.pieces + 127) / 128}, ReduceColumns<Op, T>{x, parts.data(), e});
-  launch(q.stream, {(outputs + 127) / 128}, JoinPieces<Op, A, U, add>{parts.data(), y, e});
+  launch(q.stream, {(outputs + 127) / 128}, JoinPieces<Op, A, U, write>{parts.data(), y, e});
 }
 
 // The innermost group first; the groups in front of it from the partial result.
-template <class Op, bool add, class T, class U>
+template <class Op, Write write, class T, class U>
 void reduce_dims(const Queue& q, const Tensor& x, const Tensor& y, const T* from, ReductionCut c) {
   using A = Accumulator<T>;
-  if (!c.reduces) return reduce<Op, add>(q, from, c.extent, values<U>(y));
+  if (!c.reduces) return reduce<Op, write>(q, from, c.extent, values<U>(y));
   Scratch<A> partial(q.memory, c.extent.outer * c.extent.inner);
-  reduce<Op, false>(q, from, c.extent, partial.data());
+  reduce<Op, Write::set>(q, from, c.extent, partial.data());
   ReductionCut next = innermost(x, y, c.front);
   next.extent.inner *= c.extent.inner;
-  reduce_dims<Op, add, A, U>(q, x, y, partial.data(), next);
+  reduce_dims<Op, write, A, U>(q, x, y, partial.data(), next);
 }
 
 }  // namespace
@@ -42,7 +37,7 @@ void Cuda::sum(const Tensor& x, const Tensor& y, Write write) {
   visit_float(x.dtype(), [&]<class T>() {
     visit_sum<T>(y.dtype(), [&]<class U>() {
       visit_write(write, [&]<Write w>() {
-        reduce_dims<Sum, w == Write::add, T, U>(q, x, y, values<T>(x), innermost(x, y, x.rank()));
+        reduce_dims<Sum, w, T, U>(q, x, y, values<T>(x), innermost(x, y, x.rank()));
       });
     });
   });
@@ -51,7 +46,7 @@ void Cuda::sum(const Tensor& x, const Tensor& y, Write write) {
 void Cuda::max(const Tensor& x, const Tensor& y) {
   Queue q{stream(), allocator()};
   visit_float(x.dtype(), [&]<class T>() {
-    reduce_dims<MaxOrNan, false, T, T>(q, x, y, values<T>(x), innermost(x, y, x.rank()));
+    reduce_dims<MaxOrNan, Write::set, T, T>(q, x, y, values<T>(x), innermost(x, y, x.rank()));
   });
 }
 
@@ -59,10 +54,10 @@ void Cuda::squares(const Tensor& x, const Tensor& out) {
   int64_t n = x.numel();
   if (n == 0) return;
   visit_float(x.dtype(), [&]<class T>() {
-    using Squares = SquaresOfPieces<T>;
-    int64_t pieces = (n + Squares::piece - 1) / Squares::piece;
+    constexpr int64_t piece = SquaresOfPieces<T>::piece;
+    int64_t pieces = (n + piece - 1) / piece;
     Scratch<double> parts(allocator(), 2 * pieces);
-    launch(stream(), {pieces}, Squares{values<T>(x), parts.data(), n});
+    launch(stream(), {pieces}, SquaresOfPieces<T>{values<T>(x), parts.data(), n});
     launch(stream(), {}, JoinSquares{parts.data(), values<double>(out), pieces});
   });
 }

@@ -1,17 +1,16 @@
 #pragma once
-#include "core/cuda/convert.h"
 #include "core/cuda/cuda.h"
-#include "core/cuda/pack.h"
-#include "core/cuda/strides.h"
+#include "core/cuda/kernels/elementwise.h"
 
 // Helpers for the host's side of kernels.
 
 namespace triax::cuda::TRIAX_TARGET {
 
-/// The first element, or null if `x` is undefined.
-template <class T> T* values(const Tensor& x) {
-  return x.defined() ? static_cast<T*>(x.data()) : nullptr;
-}
+/// Where a kernel is queued, and what its scratch memory comes from.
+struct Queue {
+  Stream stream;
+  std::shared_ptr<Allocator> memory;
+};
 
 /// Sizes of the last dim and of all others together.
 struct Rows {
@@ -31,6 +30,31 @@ template <class K> void launch_map(Stream stream, int64_t n, int size, const K& 
 template <class Body, int N>
 void launch_each(Stream stream, const Strides<N>& strides, const Body& body) {
   launch_map(stream, strides.numel, 1, EachElement<Body, N>{strides, body});
+}
+
+/// Of an elementwise kernel that makes elements T of elements In.
+template <class T, class... In, class F, class... X>
+Operands<F, T, In...> operands(const F& f, const Tensor& y, const X&... x) {
+  static_assert(sizeof...(In) == sizeof...(X));
+  return {f, {values<void>(y), values<void>(x)...}};
+}
+/// All elements of y; everything is contiguous.
+template <class O> void launch_run(Stream stream, const Tensor& y, const O& o) {
+  launch_map(stream, y.numel(), O::pack, ElementwiseRun<O>{o, y.numel()});
+}
+/// With any strides.
+template <class O> void launch_strided(Stream stream, const Strides<O::count>& s, const O& o) {
+  if (s.contiguous()) launch_map(stream, s.numel, O::pack, ElementwiseRun<O>{o, s.numel});
+  else launch_each(stream, s, ElementwiseOne<O>{o});
+}
+/// With any strides, and in packs where inputs are rows or are repeated along them.
+template <class O> void launch_broadcast(Stream stream, const Strides<O::count>& s, const O& o) {
+  bool fit = !s.contiguous() && s.packs(O::pack);
+  for (void* at : o.at) fit = fit && packs_fit(at);
+  if (!fit) return launch_strided(stream, s, o);
+  ElementwisePack<O> body{o, {}};
+  for (int k = 0; k < O::count; ++k) body.repeats[k] = s.step(k) == 0;
+  launch_each(stream, s.in_packs(O::pack), body);
 }
 
 /// A kernel's own memory, of the calling thread's cache of blocks; not initialised.

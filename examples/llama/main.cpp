@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     auto text = text::read(data, c.context);
     LlamaConfig model = c;
     model.vocab = text.tokenizer.size();
-    parallel::Task made = text.task(text::file_of(data));
+    parallel::Task made = text.task();
     made.build = [model](auto& tp) { return std::make_unique<Llama>(model, tp); };
     return made;
   };

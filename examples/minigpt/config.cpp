@@ -64,7 +64,7 @@ parallel::Task task(const Config& c) {
   auto text = text::read(c.text, c.model.context);
   ModelConfig model = c.model;
   model.vocab = text::vocabulary(model.vocab, text.tokenizer);
-  parallel::Task task = text.task(text::file_of(c.text));
+  parallel::Task task = text.task();
   task.build = [model](auto& tp) { return std::make_unique<Gpt>(model, tp); };
   task.description +=
       fmt::format("{} blocks, {} heads, width {}, context {}, vocabulary {}\n", model.layers,

@@ -24,12 +24,6 @@ std::string corpus_beside_program() {
 
 }  // namespace
 
-std::string read_text(const std::string& path) {
-  std::string text = disk().read(path, largest_file);
-  check_input(!text.empty(), Exit::data, "data: {} is empty; expected a text", path);
-  return text;
-}
-
 int64_t vocabulary(int64_t asked, const Tokenizer& tokenizer) {
   check_input(asked == 0 || asked >= tokenizer.size(), Exit::config,
               "vocab={} is less than the {} characters of the tokenizer\n"
@@ -126,23 +120,20 @@ parallel::Settings text_settings(TextOptions& o) {
            {.range = {0, 1, true}});
 }
 
-std::string file_of(const TextOptions& o) {
-  return o.data.empty() ? corpus_beside_program() : o.data;
-}
-
 Text read(const TextOptions& o, int64_t context) {
-  std::string path = file_of(o);
+  std::string path = o.data.empty() ? corpus_beside_program() : o.data;
   check_input(!path.empty(), Exit::config,
               "data is not given\n  There is no ../share/triax/corpus.txt beside this program. Add "
               "--data FILE.");
-  std::string text = read_text(path);
+  std::string text = disk().read(path, largest_file);
+  check_input(!text.empty(), Exit::data, "data: {} is empty; expected a text", path);
   auto tokenizer = Tokenizer::from_text(text, "data: " + path);
   TextData data(text, tokenizer,
                 {.context = context, .val_fraction = o.val_fraction, .name = path});
-  return {std::move(tokenizer), std::move(data)};
+  return {std::move(tokenizer), std::move(data), path};
 }
 
-parallel::Task Text::task(const std::string& name) const {
+parallel::Task Text::task() const {
   return {.samples = data.train_samples(),
           .held_out = data.val_samples(),
           .unit = "tokens",

@@ -12,10 +12,6 @@
 
 namespace triax::text {
 
-/// A text file, as UTF-8 bytes. Throws Error 66 if it is not there, 65 if it is a directory, empty
-/// or larger than 2 GiB.
-std::string read_text(const std::string& path);
-
 /// Rows of the embedding: `asked` (--vocab), or the tokenizer's size if that is 0. More rows than
 /// tokens are allowed, fewer are Error 78.
 int64_t vocabulary(int64_t asked, const Tokenizer& tokenizer);
@@ -91,12 +87,12 @@ parallel::Settings text_settings(TextOptions& o);
 struct Text {
   Tokenizer tokenizer;
   TextData data;
+  std::string name;  ///< the file, for messages
   /// All of a task but the model: samples, unit, description, the tokenizer as attachment.
-  parallel::Task task(const std::string& name) const;
+  parallel::Task task() const;
 };
-/// Throws Error 78 if no file is given and there is no corpus.
+/// Throws Error 78 if no file is given and there is no corpus, 66 if the file is not there, 65 if
+/// it is a directory, empty or larger than 2 GiB, and what TextData throws.
 Text read(const TextOptions& o, int64_t context);
-/// The file that `o` means, for messages.
-std::string file_of(const TextOptions& o);
 
 }  // namespace triax::text

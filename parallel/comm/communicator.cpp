@@ -33,9 +33,6 @@ Call call_on(const char* which, const Tensor& x, Call call) {
 
 }  // namespace
 
-Communicator::Communicator(Group group) : group_(std::move(group)) {}
-Communicator::~Communicator() = default;
-
 void Communicator::check_usable() const {
   if (fault_->error) std::rethrow_exception(fault_->error);
 }

@@ -18,7 +18,7 @@ namespace triax::parallel {
 /// communicator of size 1 copies or does nothing. One rank is one thread, which makes every call.
 class Communicator {
  public:
-  virtual ~Communicator();
+  virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -76,7 +76,7 @@ class Communicator {
   void check_usable() const;
 
  protected:
-  explicit Communicator(Group group);
+  explicit Communicator(Group group) : group_(std::move(group)) {}
   const std::shared_ptr<Fault>& fault() const { return fault_; }
 
  private:

@@ -4,8 +4,6 @@
 
 namespace triax::parallel {
 
-Operation::~Operation() = default;
-
 Work::Work(std::shared_ptr<Operation> operation)
     : operation_(std::move(operation)), unwinding_(std::uncaught_exceptions()) {}
 
@@ -18,28 +16,19 @@ Work& Work::operator=(Work&& other) noexcept {
 }
 
 void Work::wait() {
-  if (!operation_) return;
-  auto operation = std::move(operation_);
-  operation_ = nullptr;
-  operation->wait();
+  if (auto operation = std::exchange(operation_, nullptr)) operation->wait();
 }
 
 bool Work::done() {
-  if (!operation_) return true;
-  try {
-    if (!operation_->advance()) return false;
-  } catch (...) {
-    operation_ = nullptr;
-    throw;
-  }
-  operation_ = nullptr;
-  return true;
+  auto operation = std::exchange(operation_, nullptr);
+  if (!operation || operation->advance()) return true;
+  operation_ = std::move(operation);
+  return false;
 }
 
 void Work::finish() noexcept {
-  if (!operation_) return;
-  auto operation = std::move(operation_);
-  operation_ = nullptr;
+  auto operation = std::exchange(operation_, nullptr);
+  if (!operation) return;
   if (std::uncaught_exceptions() > unwinding_) {
     operation->abandon(std::make_exception_ptr(
         Error(Exit::peer_lost,
@@ -52,8 +41,6 @@ void Work::finish() noexcept {
     operation->abandon(std::current_exception());
   }
 }
-
-Engine::~Engine() = default;
 
 Engines& Engines::of_this_thread() {
   thread_local Engines engines;

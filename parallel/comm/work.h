@@ -10,7 +10,7 @@ namespace triax::parallel {
 /// thread that started it.
 class Operation {
  public:
-  virtual ~Operation();
+  virtual ~Operation() = default;
   /// Go on as far as possible without blocking; true when finished. Throws what ended it.
   virtual bool advance() = 0;
   /// Go on until finished.
@@ -60,7 +60,7 @@ class [[nodiscard]] Work {
 /// Something that moves on only when its rank looks after it.
 class Engine {
  public:
-  virtual ~Engine();
+  virtual ~Engine() = default;
   /// Go on as far as possible without blocking. Keeps errors for those who wait.
   virtual void advance() noexcept = 0;
   /// This rank is about to block: let nothing that peers may wait for depend on a later `advance`,

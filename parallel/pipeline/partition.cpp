@@ -61,10 +61,6 @@ class Cutter {
   std::vector<std::vector<size_t>> from_;  // where the last of these parts begins
 };
 
-std::string list(const std::vector<int64_t>& counts) {
-  return fmt::format("{}", fmt::join(counts, ","));
-}
-
 /// Whole numbers not above `most`, separated by commas; nothing if `text` is something else.
 std::vector<int64_t> counts_in(const std::string& text, int64_t most) {
   std::vector<int64_t> counts;
@@ -103,7 +99,7 @@ std::vector<int64_t> parse_placement(const std::string& text, const PipelineShap
     fail(Exit::config,
          "placement: {}; expected {} counts ({} stages x {} chunks) that add up to {} blocks, such "
          "as --placement {}",
-         wrong, parts, shape.stages, shape.chunks, blocks, list(even));
+         wrong, parts, shape.stages, shape.chunks, blocks, fmt::join(even, ","));
   };
   std::vector<int64_t> counts = counts_in(text, blocks);
   expect(!counts.empty(),

@@ -43,8 +43,6 @@ Pipeline::Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOpt
   connect(mesh.pp());
 }
 
-Pipeline::~Pipeline() = default;
-
 /// A transfer that the two sides see differently would be found only when it happens.
 void Pipeline::agree(Communicator& ring) const {
   std::string mine =

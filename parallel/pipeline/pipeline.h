@@ -50,7 +50,6 @@ class Pipeline {
   /// Collective over mesh.pp(). `mesh` must outlive it. Throws Error 78 if stages disagree about
   /// chunks or boundaries, or the first has no layers.
   Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOptions& options);
-  ~Pipeline();
 
   /// Forward and backward of every micro-batch, as the schedule orders them; it is checked the
   /// first time that it meets a number of micro-batches (`check_schedule`). Collective.

@@ -15,10 +15,6 @@ namespace {
 constexpr auto name_letters = "abcdefghijklmnopqrstuvwxyz0123456789-";
 constexpr double int64_limit = 9223372036854775808.0;  // 2^63
 
-bool one_of(const std::string& text, const std::vector<std::string>& names) {
-  return std::find(names.begin(), names.end(), text) != names.end();
-}
-
 bool in_range(double x, const Range& r) {
   return std::isfinite(x) && x >= r.min && (r.open_max ? x < r.max : x <= r.max);
 }
@@ -28,7 +24,8 @@ bool allowed(const Setting& s) {
     if constexpr (std::is_same_v<T, Choice>) return field.get() < field.names.size();
     else if constexpr (std::is_same_v<T, bool*>) return true;
     else if constexpr (std::is_same_v<T, std::string*>)
-      return is_plain_text(*field) && (s.choices.empty() || one_of(*field, s.choices));
+      return is_plain_text(*field) &&
+             (s.choices.empty() || std::ranges::count(s.choices, *field) > 0);
     else if constexpr (std::is_same_v<T, uint64_t*>)
       return *field <= uint64_t{INT64_MAX} && in_range(double(*field), s.range);
     else return in_range(double(*field), s.range);

@@ -98,14 +98,14 @@ TEST(TextData, RefusesFilesThatAreNoText) {
   test::TemporaryDirectory dir;
   disk().write(dir / "empty", "");
   disk().write(dir / "text", "a text");
-  EXPECT_EQ(read_text(dir / "text"), "a text");
+  EXPECT_EQ(read({.data = dir / "text", .val_fraction = 0}, 1).data.tokens(), 6);
   struct Case {
     std::string path;
     Exit code;
   };
   for (const Case& c : {Case{dir / "absent", Exit::not_found}, Case{dir.path(), Exit::data},
                         Case{dir / "empty", Exit::data}}) {
-    expect_error([&] { read_text(c.path); }, {c.path}, c.code);
+    expect_error([&] { read({.data = c.path}, 1); }, {c.path}, c.code);
   }
   auto t = Tokenizer::from_text("ab");
   expect_error([&] { TextData("ab\xFF", t, {}); }, {"byte 2"}, Exit::data);

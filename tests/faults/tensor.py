@@ -4,6 +4,7 @@ table and 6 with one of padding."""
 from fault import INITIAL, Fault, Run, Unseen
 
 LOSS = "core/cpu/cross_entropy.cpp"
+TARGETS = "core/indices.h"
 TENSOR, LINEAR, EMBEDDING = (f"parallel/tensor/{name}" for name in
                              ("tensor_parallel.cpp", "linear.h", "embedding.h"))
 PLAIN, SEQUENCE = "--mesh 1x1x2", "--mesh 1x1x2 --sequence-parallel"
@@ -11,14 +12,15 @@ PLAIN, SEQUENCE = "--mesh 1x1x2", "--mesh 1x1x2 --sequence-parallel"
 WHOLE = r"exit status 78: .*parameter %s: all 2 tensor-parallel ranks hold the whole of it[\s\S]*"
 
 FAULTS = [
-    Fault("padding_of_the_vocabulary_in_the_softmax", LOSS,
-          [("valid(fn::max<int64_t>(0, fn::min(columns, c.vocab - c.first)))", "valid(columns)")],
+    Fault("padding_of_the_vocabulary_in_the_softmax", TARGETS,
+          [("int64_t valid = known < 0 ? 0 : known < columns ? known : columns;",
+            "int64_t valid = columns; (void)known;")],
           [Run(PLAIN, "step 1: loss")]),
     Fault("padding_of_the_vocabulary_gets_a_gradient", LOSS,
           [("int64_t valid = s.ignored(r) ? 0 : s.valid,", "int64_t valid = s.ignored(r) ? 0 : s.columns,")],
           [Run(PLAIN, "step 1: gradient norm")]),
-    Fault("targets_not_shifted_to_the_slice", LOSS,
-          [("int64_t t = int64_t(targets[r]) - first;", "int64_t t = int64_t(targets[r]);")],
+    Fault("targets_not_shifted_to_the_slice", TARGETS,
+          [("int64_t c = ids[r] - first;", "int64_t c = ids[r];")],
           [Run(PLAIN, "step 1: loss")]),
 
     Fault("enter_without_sum_in_backward", TENSOR,

@@ -48,8 +48,8 @@ UNSEEN = [
            "no step of a run is skipped",
            EVERYWHERE, RUN_TEST, "skipped_steps"),
     Unseen("weight_is_not_the_cast_of_its_master", "core/cpu/optimizer.cpp",
-           [("    v[i] = vi;\n    w[i] = wi;\n    if constexpr (!__is_same(T, A)) cast[i] = convert<T>(wi);",
-             "    v[i] = vi;\n    if constexpr (!__is_same(T, A)) cast[i] = convert<T>(w[i]);\n    w[i] = wi;")],
+           [("      w[i] = wi;\n      if constexpr (!__is_same(T, A)) cast[i] = convert<T>(wi);",
+             "      if constexpr (!__is_same(T, A)) cast[i] = convert<T>(w[i]);\n      w[i] = wi;")],
            "parity runs in fp32",
            EVERYWHERE, "test_examples", "Precision.WeightsAreTheCast*"),
 

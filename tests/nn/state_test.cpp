@@ -104,20 +104,6 @@ TEST(State, AnyLayoutIsSavedRowMajor) {
   TensorFile file(dir / "a");
   EXPECT_EQ(bytes_of(file.read("t")), bytes_of(x.transpose(0, 1)));
   EXPECT_EQ(bytes_of(file.read("n")), bytes_of(x.narrow(1, 1, 2)));
-}
-
-TEST(State, SlicesOfEveryDim) {
-  TemporaryDirectory dir;
-  Tensor x = counting({3, 4, 5}, i32);
-  save_tensors(dir / "a", {{"other", counting({7}, f64)}, {"x", x}});
-  TensorFile file(dir / "a");
-  for (int dim = 0; dim < 3; ++dim)
-    for (int64_t begin = 0; begin <= x.size(dim); ++begin)
-      for (int64_t length = 0; begin + length <= x.size(dim); ++length) {
-        Tensor slice = file.read("x", dim, begin, length);
-        EXPECT_EQ(bytes_of(slice), bytes_of(x.narrow(dim, begin, length)));
-      }
-  expect_error([&] { file.read("x", 1, 3, 2); }, {"[3, 5) of dim 1"});
   expect_error([&] { file.read("y"); }, {"no tensor y"}, Exit::data);
 }
 

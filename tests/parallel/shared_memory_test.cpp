@@ -36,7 +36,7 @@ TEST_F(SharedMemoryTest, HandsOutMySegment) {
   EXPECT_EQ(memory->find(segments[0] + 7).segment, 0);
   int elsewhere = 0;
   EXPECT_EQ(memory->find(&elsewhere).segment, -1);
-  EXPECT_EQ(memory->used(), 1024u + (3u << 20));
+  EXPECT_EQ(b - a, 1024);
 }
 
 TEST_F(SharedMemoryTest, FreedBlocksJoinAgain) {
@@ -44,7 +44,6 @@ TEST_F(SharedMemoryTest, FreedBlocksJoinAgain) {
   while (void* p = memory->allocate(1 << 20)) blocks.push_back(p);
   EXPECT_EQ(blocks.size(), 8u);
   for (size_t i : {0, 2, 4, 6, 1, 5, 3, 7}) memory->deallocate(blocks[i], 1 << 20);
-  EXPECT_EQ(memory->used(), 0u);
   void* all = memory->allocate(bytes);
   EXPECT_EQ(all, segments[1]);
   EXPECT_EQ(memory->allocate(1), nullptr);
@@ -58,7 +57,7 @@ TEST_F(SharedMemoryTest, TensorsThatDoNotFitComeFromTheCpu) {
   EXPECT_EQ(memory->find(small).segment, 1);
   allocator->deallocate(large, 2 * bytes);
   allocator->deallocate(small, 100);
-  EXPECT_EQ(memory->used(), 0u);
+  EXPECT_EQ(memory->allocate(bytes), segments[1]) << "all is free again";
 }
 
 /// A page that the host cannot give is noticed before anybody touches it.

@@ -6,97 +6,13 @@
 
 namespace triax::cuda::TRIAX_TARGET {
 
-/// y[i] = F(a[i], b[i]).
 template <class F, class T> struct BinaryForward {
-  static constexpr int threads = 256;
-  const T *a, *b;
-  T* y;
-  int64_t n;
-
-  TRIAX_HD void operator()(const Thread& t) const {
-    map(
-        t, n, y, [](T u, T v) { return convert<T>(F::forward(load(u), load(v))); }, a, b);
-  }
+  TRIAX_HD T operator()(T a, T b) const { return convert<T>(F::forward(load(a), load(b))); }
 };
 
-/// One element of the same with any strides: offsets of y, a, b.
-template <class F, class T> struct BinaryElement {
-  const T *a, *b;
-  T* y;
-
-  TRIAX_HD void operator()(const int64_t (&at)[3]) const {
-    y[at[0]] = convert<T>(F::forward(load(a[at[1]]), load(b[at[2]])));
-  }
-};
-
-/// `size` neighbours, or so many times the first one.
-template <int size, class T> TRIAX_HD Pack<T, size> pack_or_repeat(const T* from, bool repeats) {
-  if (!repeats) return load_pack<size>(from);
-  Pack<T, size> p;
-  T first = *from;
-#pragma unroll
-  for (int k = 0; k < size; ++k) p.at[k] = first;
-  return p;
-}
-
-/// A pack of rows whose operands may be rows, or one element per row or of all.
-template <class F, class T> struct BinaryPack {
-  static constexpr int size = pack_size<T>();
-  const T *a, *b;
-  T* y;
-  bool repeats_a, repeats_b;
-
-  TRIAX_HD void operator()(const int64_t (&at)[3]) const {
-    auto u = pack_or_repeat<size>(a + at[1], repeats_a);
-    auto v = pack_or_repeat<size>(b + at[2], repeats_b);
-    Pack<T, size> out;
-#pragma unroll
-    for (int k = 0; k < size; ++k) out.at[k] = convert<T>(F::forward(load(u.at[k]), load(v.at[k])));
-    store_pack(y + at[0], out);
-  }
-};
-
-/// y[i] = mask[i] ? a[i] : b[i]. T: an unsigned integer as large as an element.
+/// T: an unsigned integer as large as an element.
 template <class T> struct WhereForward {
-  static constexpr int threads = 256;
-  const uint8_t* mask;
-  const T *a, *b;
-  T* y;
-  int64_t n;
-
-  TRIAX_HD void operator()(const Thread& t) const {
-    map(
-        t, n, y, [](uint8_t m, T u, T v) { return m != 0 ? u : v; }, mask, a, b);
-  }
-};
-
-/// The same with any strides: offsets of y, mask, a, b.
-template <class T> struct WhereElement {
-  const uint8_t* mask;
-  const T *a, *b;
-  T* y;
-
-  TRIAX_HD void operator()(const int64_t (&at)[4]) const {
-    y[at[0]] = mask[at[1]] != 0 ? a[at[2]] : b[at[3]];
-  }
-};
-
-/// A pack of rows, as BinaryPack has them.
-template <class T> struct WherePack {
-  static constexpr int size = pack_size<uint8_t>();
-  const uint8_t* mask;
-  const T *a, *b;
-  T* y;
-  bool repeats_mask, repeats_a, repeats_b;
-
-  TRIAX_HD void operator()(const int64_t (&at)[4]) const {
-    auto m = pack_or_repeat<size>(mask + at[1], repeats_mask);
-    auto u = pack_or_repeat<size>(a + at[2], repeats_a);
-    auto v = pack_or_repeat<size>(b + at[3], repeats_b);
-#pragma unroll
-    for (int k = 0; k < size; ++k) u.at[k] = m.at[k] != 0 ? u.at[k] : v.at[k];
-    store_pack(y + at[0], u);
-  }
+  TRIAX_HD T operator()(uint8_t mask, T a, T b) const { return mask != 0 ? a : b; }
 };
 
 /// y = x * mask over [rows, width]. Four neighbouring columns share one Philox call, so a thread

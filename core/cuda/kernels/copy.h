@@ -1,34 +1,29 @@
 #pragma once
 #include "core/cuda/convert.h"
 #include "core/cuda/pack.h"
-#include "core/cuda/strides.h"
+#include "core/strides.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 
-/// to[i] = from[i], converted.
-template <class To, class From> struct CopyRun {
-  static constexpr int threads = 256;
-  const From* from;
-  To* to;
-  int64_t n;
+template <class To, class From> struct Convert {
+  TRIAX_HD To operator()(From x) const { return convert<To>(x); }
+};
 
-  TRIAX_HD void operator()(const Thread& t) const {
-    map(
-        t, n, to, [](From v) { return convert<To>(v); }, from);
+/// to += from, the sum made in to's accumulator.
+template <class To, class From> struct Accumulate {
+  TRIAX_HD To operator()(To to, From from) const {
+    return convert<To>(load(to) + convert<Accumulator<To>>(from));
   }
 };
 
-/// One element with any strides, of one dtype: offsets of to, from. T: an unsigned integer as
-/// large as an element.
-template <class T> struct CopyElement {
-  const T* from;
-  T* to;
-
-  TRIAX_HD void operator()(const int64_t (&at)[2]) const { to[at[0]] = from[at[1]]; }
+template <class T> struct Fill {
+  T value;
+  TRIAX_HD T operator()() const { return value; }
 };
 
-/// The same where `to` has neighbours in one dim, of `columns` elements, and `from` in another, of
-/// `rows`: through tiles in shared memory, so that both are walked along neighbours. A block each.
+/// A copy of one dtype where `to` has neighbours in one dim, of `columns` elements, and `from` in
+/// another, of `rows`: through tiles in shared memory, so that both are walked along neighbours. A
+/// block each.
 template <class T> struct CopyTransposed {
   static constexpr int threads = 256, tile = 32;
   struct Shared {
@@ -58,7 +53,8 @@ template <class T> struct CopyTransposed {
   }
 };
 
-/// The same from any dtype to any other; the source's is looked up, which spares 42 kernels.
+/// One element, with any strides, from any dtype to any other: offsets of to, from. The source's is
+/// looked up, which spares 42 kernels.
 template <class To> struct ConvertElement {
   const void* from;
   DType dtype;
@@ -86,38 +82,6 @@ template <class To> struct ConvertElement {
     }
   }
   TRIAX_HD void operator()(const int64_t (&at)[2]) const { to[at[0]] = read(at[1]); }
-};
-
-/// to[i] = value.
-template <class T> struct FillRun {
-  static constexpr int threads = 256;
-  T* to;
-  T value;
-  int64_t n;
-
-  TRIAX_HD void operator()(const Thread& t) const {
-    map(t, n, to, [v = value]() { return v; });
-  }
-};
-template <class T> struct FillElement {
-  T* to;
-  T value;
-
-  TRIAX_HD void operator()(const int64_t (&at)[1]) const { to[at[0]] = value; }
-};
-
-/// to[i] += from[i], the sum made in to's accumulator.
-template <class To, class From> struct Accumulate {
-  static constexpr int threads = 256;
-  const From* from;
-  To* to;
-  int64_t n;
-
-  TRIAX_HD void operator()(const Thread& t) const {
-    map(
-        t, n, to, [](To a, From b) { return convert<To>(load(a) + convert<Accumulator<To>>(b)); },
-        to, from);
-  }
 };
 
 }  // namespace triax::cuda::TRIAX_TARGET

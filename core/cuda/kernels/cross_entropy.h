@@ -1,21 +1,8 @@
 #pragma once
 #include "core/cuda/row.h"
+#include "core/indices.h"
 
 namespace triax::cuda::TRIAX_TARGET {
-
-/// The targets of rows, and the slice of the vocabulary that the logits are.
-template <class I> struct Targets {
-  const I* ids;
-  int64_t columns, valid;  ///< `valid`: columns that are no padding
-  int64_t first, ignore;
-
-  TRIAX_HD bool ignored(int64_t r) const { return int64_t(ids[r]) == ignore; }
-  /// The target's column here, or -1.
-  TRIAX_HD int64_t column(int64_t r) const {
-    int64_t c = int64_t(ids[r]) - first;
-    return c >= 0 && c < valid && !ignored(r) ? c : -1;
-  }
-};
 
 /// The largest of a stream of numbers and the sum of their e^(x - largest), in one pass.
 template <class A> struct OnlineExps {
@@ -38,14 +25,12 @@ template <class A> struct OnlineExps {
 };
 
 /// stats[r] of logits; a block per row, which is read once.
-template <class T, class I, int threads_> struct CrossEntropyStats {
+template <class T, int threads_> struct CrossEntropyStats {
   static constexpr int threads = threads_;
   using A = Accumulator<T>;
-  struct Shared {
-    Partials<A> partials;
-  };
+  using Shared = Partials<A>;
   const T* logits;
-  Targets<I> targets;
+  Targets targets;
   A* stats;
 
   TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
@@ -58,11 +43,11 @@ template <class T, class I, int threads_> struct CrossEntropyStats {
 #pragma unroll
       for (int k = 0; k < part.size; ++k) all += load(part.at[k]);
     });
-    A largest = reduce_block(t, exps.largest, Max{}, shared.partials);
+    A largest = reduce_block(t, exps.largest, Max{}, shared);
     bool nothing = largest == Max::identity<A>();  // or only -inf: then 0 / 0
     A mine = nothing ? exps.sum : exps.sum * fast_exp(exps.largest - largest);
-    A sum = reduce_block(t, mine, Sum{}, shared.partials);
-    all = reduce_block(t, all, Sum{}, shared.partials);
+    A sum = reduce_block(t, mine, Sum{}, shared);
+    all = reduce_block(t, all, Sum{}, shared);
     if (t.id > 0) return;
     int64_t c = targets.column(r);
     A* out = stats + 4 * r;
@@ -74,10 +59,10 @@ template <class T, class I, int threads_> struct CrossEntropyStats {
 };
 
 /// losses[r] from combined stats; a thread per row.
-template <class A, class I> struct CrossEntropyLosses {
+template <class A> struct CrossEntropyLosses {
   static constexpr int threads = 256;
   const A* stats;
-  Targets<I> targets;
+  Targets targets;
   A* losses;
   int64_t rows;
   A smoothing, vocab;
@@ -93,11 +78,11 @@ template <class A, class I> struct CrossEntropyLosses {
 };
 
 /// dlogits, which may be the logits; a block per row, which is read and written once.
-template <class T, class I, int threads_> struct CrossEntropyBackward {
+template <class T, int threads_> struct CrossEntropyBackward {
   static constexpr int threads = threads_;
   using A = Accumulator<T>;
   const T* logits;
-  Targets<I> targets;
+  Targets targets;
   const A *stats, *scale;
   T* dlogits;
   A on, off;  ///< what smoothing makes of the target's 1 and of the others' 0

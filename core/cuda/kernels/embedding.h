@@ -1,14 +1,15 @@
 #pragma once
 #include "core/backend.h"
 #include "core/cuda/row.h"
+#include "core/indices.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 
 /// y[i] = table[ids[i] - first], zeros where the table has no such row; a warp per token. T: an
 /// unsigned integer as large as an element.
-template <class T, class I> struct EmbeddingForward {
+template <class T> struct EmbeddingForward {
   static constexpr int threads = 256, warps = threads / 32;
-  const I* ids;
+  Indices ids;
   const T* table;
   T* y;
   int64_t tokens, rows, width, first;
@@ -24,7 +25,7 @@ template <class T, class I> struct EmbeddingForward {
   TRIAX_HD void operator()(const Thread& t) const {
     int64_t i = t.block.x * warps + t.warp();
     if (i >= tokens) return;
-    int64_t r = int64_t(ids[i]) - first;
+    int64_t r = ids[i] - first;
     const T* from = r >= 0 && r < rows ? table + r * width : nullptr;
     if (packs) copy<pack_size<T>()>(t, from, y + i * width);
     else copy<1>(t, from, y + i * width);
@@ -65,19 +66,19 @@ TRIAX_HD int64_t merged_place(const Key* keys, int64_t n, int64_t run, int64_t i
 }
 
 /// keys of ids, sorted in tiles. Those that the table has no row for come last.
-template <class I> struct SortTiles {
+struct SortTiles {
   static constexpr int threads = 256, tile = 1024;
   struct Shared {
     Key keys[2][tile];
   };
-  const I* ids;
+  Indices ids;
   Key* keys;
   int64_t tokens, rows, first;
 
   TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
     int64_t begin = t.block.x * tile, n = fn::min<int64_t>(tile, tokens - begin);
     for (int64_t i = t.id; i < n; i += t.threads) {
-      int64_t r = int64_t(ids[begin + i]) - first;
+      int64_t r = ids[begin + i] - first;
       shared.keys[0][i] = key_of(r >= 0 && r < rows ? r : rows, begin + i);
     }
     t.sync();
@@ -154,8 +155,8 @@ template <class T, class U, int size> struct SumTokens {
     if (write == Write::add) out = read_chunk<size>(to);
 #pragma unroll
     for (int c = 0; c < size; ++c)
-      if (write == Write::add) put<true>(out.at[c], sum[c]);
-      else put<false>(out.at[c], sum[c]);
+      if (write == Write::add) put<Write::add>(out.at[c], sum[c]);
+      else put<Write::set>(out.at[c], sum[c]);
     write_chunk(to, out);
   }
   TRIAX_HD void operator()(const Thread& t) const {

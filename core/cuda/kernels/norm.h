@@ -10,9 +10,7 @@ template <class T, class Layout> struct NormForward {
   static constexpr int threads = Layout::threads;
   using A = Accumulator<T>;
   using In = Row<T, Layout, 1>;
-  struct Shared {
-    Partials<A> partials;
-  };
+  using Shared = Partials<A>;
   const T *x, *gamma, *beta;
   A *mean, *rstd;
   T* y;
@@ -25,7 +23,7 @@ template <class T, class Layout> struct NormForward {
 #pragma unroll
       for (int k = 0; k < In::size; ++k) sum += load(in[0].at[k]);
     });
-    return Layout::reduce(t, sum, Sum{}, shared.partials) / A(width);
+    return Layout::reduce(t, sum, Sum{}, shared) / A(width);
   }
   TRIAX_HD A rstd_of(const Thread& t, const In& row, A middle, Shared& shared) const {
     A squares = 0;
@@ -36,7 +34,7 @@ template <class T, class Layout> struct NormForward {
         squares = fn::fma(d, d, squares);
       }
     });
-    squares = Layout::reduce(t, squares, Sum{}, shared.partials);
+    squares = Layout::reduce(t, squares, Sum{}, shared);
     return A(1) / fn::sqrt(squares / A(width) + eps);
   }
   TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
@@ -69,9 +67,7 @@ template <class T, class Layout> struct NormBackward {
   static constexpr int threads = Layout::threads;
   using A = Accumulator<T>;
   using In = Row<T, Layout, 2>;
-  struct Shared {
-    Partials<A> partials;
-  };
+  using Shared = Partials<A>;
   const T *x, *gamma, *dy;
   const A *mean, *rstd;
   T* dx;
@@ -92,8 +88,8 @@ template <class T, class Layout> struct NormBackward {
         dot = fn::fma(g, load(in[0].at[k]) - middle, dot);
       }
     });
-    sum = mean ? Layout::reduce(t, sum, Sum{}, shared.partials) : A(0);
-    dot = Layout::reduce(t, dot, Sum{}, shared.partials);
+    sum = mean ? Layout::reduce(t, sum, Sum{}, shared) : A(0);
+    dot = Layout::reduce(t, dot, Sum{}, shared);
     A a = sum / A(width), b = dot * scale * scale / A(width);
     T* to = dx + r * width;
     row.each([&](int64_t i, auto& in) {
@@ -185,8 +181,8 @@ template <class A, class U> struct JoinNormWeights {
 #pragma unroll
     for (int w = 0; w < warps; ++w) sum += shared.sums[w][t.lane()];
     U& to = (t.block.y == 0 ? dgamma : dbeta)[column];
-    if (write == Write::add) put<true>(to, sum);
-    else put<false>(to, sum);
+    if (write == Write::add) put<Write::add>(to, sum);
+    else put<Write::set>(to, sum);
   }
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-#include "core/backend.h"
 #include "core/cuda/convert.h"
 #include "core/cuda/pack.h"
+#include "core/functors/optimizer.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 
@@ -27,10 +27,6 @@ struct Segment {
     while (range < count && decayed[range].end <= i) ++range;
     return range < count && decayed[range].begin <= i;
   }
-};
-
-struct AdamRates {
-  double beta1, beta2, eps, weight_decay;
 };
 
 /// One pass over flat buffers: update(decays, gradient, weight, state...) changes weight and state
@@ -100,56 +96,15 @@ struct DecideStep {
   }
 };
 
-template <class A> struct Adam {
-  A shrink, beta1, beta2, rest1, rest2, rate, root, eps, scale;
-  bool happens;
-
-  TRIAX_HD static Adam of(const AdamRates& r, const StepDecision& p) {
-    double rate = p.lr / (1 - __builtin_pow(r.beta1, p.step));
-    double root = 1 / __builtin_sqrt(1 - __builtin_pow(r.beta2, p.step));
-    return {A(1 - p.lr * r.weight_decay),
-            A(r.beta1),
-            A(r.beta2),
-            A(1 - r.beta1),
-            A(1 - r.beta2),
-            A(rate),
-            A(root),
-            A(r.eps),
-            A(p.grad_scale),
-            p.happens != 0};
-  }
-
-  TRIAX_HD void operator()(bool decays, A g, A& w, A& m, A& v) const {
-    A d = g * scale;
-    m = beta1 * m + rest1 * d;
-    v = beta2 * v + rest2 * d * d;
-    w = w * (decays ? shrink : A(1)) - rate * m / (fn::sqrt(v) * root + eps);
-  }
-};
-
 /// What every thread of a step needs, from what the device has decided; one thread works.
 template <class A> struct PrepareAdam {
   static constexpr int threads = 32;
-  AdamRates rates;
+  functors::AdamRates rates;
   const StepDecision* decision;
-  Adam<A>* to;
+  functors::Adam<A>* to;
 
   TRIAX_HD void operator()(const Thread& t) const {
-    if (t.id == 0) *to = Adam<A>::of(rates, *decision);
-  }
-};
-
-template <class A> struct Sgd {
-  static constexpr bool happens = true;
-  A lr, momentum, decay, scale;
-  bool remembers, starts, nesterov;
-
-  TRIAX_HD void operator()(bool decays, A g, A& w, A& velocity, A&) const {
-    A d = g * scale + (decays ? decay : A(0)) * w;
-    // The first velocity is the gradient, whatever stood there before (it may be NaN).
-    if (remembers) velocity = starts ? d : momentum * velocity + d;
-    A step = !remembers ? d : nesterov ? d + momentum * velocity : velocity;
-    w = w - lr * step;
+    if (t.id == 0) *to = functors::Adam<A>::of(rates, *decision);
   }
 };
 

@@ -26,9 +26,7 @@ struct Pieces : Extent {
 template <class Op, class T> struct ReduceRows {
   static constexpr int threads = 256;
   using A = Accumulator<T>;
-  struct Shared {
-    Partials<A> partials;
-  };
+  using Shared = Partials<A>;
   const T* x;
   A* parts;
   Pieces e;
@@ -46,7 +44,7 @@ template <class Op, class T> struct ReduceRows {
         for (int k = 0; k < size; ++k) value = Op{}(value, load(p.at[k]));
       }
     for (from += t.id; from < end; from += t.threads) value = Op{}(value, load(*from));
-    value = reduce_block(t, value, Op{}, shared.partials);
+    value = reduce_block(t, value, Op{}, shared);
     if (t.id == 0) parts[t.block.x] = value;
   }
 };
@@ -73,7 +71,7 @@ template <class Op, class T> struct ReduceColumns {
 };
 
 /// y[outer, inner] = parts joined in order, or +=.
-template <class Op, class A, class U, bool add> struct JoinPieces {
+template <class Op, class A, class U, Write write> struct JoinPieces {
   static constexpr int threads = 128;
   const A* parts;
   U* y;
@@ -86,60 +84,61 @@ template <class Op, class A, class U, bool add> struct JoinPieces {
     const A* part = parts + outer * e.pieces * e.inner + column;
     A value = Op::template identity<A>();
     for (int64_t p = 0; p < e.pieces; ++p) value = Op{}(value, part[p * e.inner]);
-    put<add>(y[i], value);
+    put<write>(y[i], value);
   }
 };
 
-/// parts[2 p], parts[2 p + 1] = sum of squares and number of non-finite elements of piece p.
+/// A sum of squares and a number of non-finite elements.
+struct Squares {
+  double sum = 0, bad = 0;
+
+  /// Of all threads of the block, in its first one: to = or += the total.
+  template <Write write>
+  TRIAX_HD void total(const Thread& t, Partials<double>& partials, double* to) const {
+    double all = reduce_block(t, sum, Sum{}, partials);
+    double all_bad = reduce_block(t, bad, Sum{}, partials);
+    if (t.id > 0) return;
+    put<write>(to[0], all);
+    put<write>(to[1], all_bad);
+  }
+};
+
+/// parts[p] of piece p.
 template <class T> struct SquaresOfPieces {
   static constexpr int threads = 256;
   static constexpr int64_t piece = 1 << 14;
-  struct Shared {
-    Partials<double> partials;
-  };
+  using Shared = Partials<double>;
   const T* x;
   double* parts;
   int64_t n;
 
   TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
-    double sum = 0, bad = 0;
+    Squares mine;
     int64_t begin = t.block.x * piece, end = begin + piece < n ? begin + piece : n;
     for (int64_t i = begin + t.id; i < end; i += t.threads) {
       double v = double(load(x[i]));
-      sum += v * v;
-      bad += v - v == 0 ? 0. : 1.;
+      mine.sum += v * v;
+      mine.bad += v - v == 0 ? 0. : 1.;
     }
-    sum = reduce_block(t, sum, Sum{}, shared.partials);
-    bad = reduce_block(t, bad, Sum{}, shared.partials);
-    if (t.id == 0) {
-      parts[2 * t.block.x] = sum;
-      parts[2 * t.block.x + 1] = bad;
-    }
+    mine.total<Write::set>(t, shared, parts + 2 * t.block.x);
   }
 };
 
-/// out[0], out[1] += the sums of the pieces' two numbers; one block.
+/// out += the sums of the pieces; one block.
 struct JoinSquares {
   static constexpr int threads = 256;
-  struct Shared {
-    Partials<double> partials;
-  };
+  using Shared = Partials<double>;
   const double* parts;
   double* out;
   int64_t pieces;
 
   TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
-    double sum = 0, bad = 0;
+    Squares mine;
     for (int64_t p = t.id; p < pieces; p += t.threads) {
-      sum += parts[2 * p];
-      bad += parts[2 * p + 1];
+      mine.sum += parts[2 * p];
+      mine.bad += parts[2 * p + 1];
     }
-    sum = reduce_block(t, sum, Sum{}, shared.partials);
-    bad = reduce_block(t, bad, Sum{}, shared.partials);
-    if (t.id == 0) {
-      out[0] += sum;
-      out[1] += bad;
-    }
+    mine.total<Write::add>(t, shared, out);
   }
 };
 

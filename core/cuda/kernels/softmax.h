@@ -10,9 +10,7 @@ template <class T, class Layout> struct SoftmaxForward {
   static constexpr int threads = Layout::threads;
   using A = Accumulator<T>;
   using In = Row<T, Layout, 1>;
-  struct Shared {
-    Partials<A> partials;
-  };
+  using Shared = Partials<A>;
   const T* x;
   T* y;
   int64_t rows, width;
@@ -34,12 +32,12 @@ template <class T, class Layout> struct SoftmaxForward {
 #pragma unroll
       for (int k = 0; k < In::size; ++k) largest = larger(load(in[0].at[k]), largest);
     });
-    largest = Layout::reduce(t, largest, Max{}, shared.partials);
+    largest = Layout::reduce(t, largest, Max{}, shared);
     row.each([&](int64_t, auto& in) {
 #pragma unroll
       for (int k = 0; k < In::size; ++k) sum += fast_exp(load(in[0].at[k]) - largest);
     });
-    sum = Layout::reduce(t, sum, Sum{}, shared.partials);
+    sum = Layout::reduce(t, sum, Sum{}, shared);
     T* to = y + Layout::row(t) * width;
     if (of == SoftmaxOf::logarithm) {
       A log_sum = fn::log(sum);
@@ -56,9 +54,7 @@ template <class T, class Layout> struct SoftmaxBackward {
   static constexpr int threads = Layout::threads;
   using A = Accumulator<T>;
   using In = Row<T, Layout, 2>;
-  struct Shared {
-    Partials<A> partials;
-  };
+  using Shared = Partials<A>;
   const T *y, *dy;
   T* dx;
   int64_t rows, width;
@@ -74,7 +70,7 @@ template <class T, class Layout> struct SoftmaxBackward {
       for (int k = 0; k < In::size; ++k)
         sum += (logarithm ? A(1) : load(in[0].at[k])) * load(in[1].at[k]);
     });
-    sum = Layout::reduce(t, sum, Sum{}, shared.partials);
+    sum = Layout::reduce(t, sum, Sum{}, shared);
     T* to = dx + Layout::row(t) * width;
     row.each([&](int64_t i, auto& in) {
       typename In::Part out;

@@ -191,10 +191,6 @@ void end_process(const Error& error) {
   std::_Exit(int(error.code()));
 }
 
-std::string version_text(int code) {
-  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
-}
-
 }  // namespace
 
 void prepare_nccl() {
@@ -213,9 +209,9 @@ std::string nccl_obstacle(Communicator& world, Device device) {
   ncclGetVersion(&version);
   if (version < oldest)
     return fmt::format(
-        "nccl: version {} was found; 2.28 or later is needed\n"
+        "nccl: version {}.{}.{} was found; 2.28 or later is needed\n"
         "  Put the directory of another libnccl.so.2 first in LD_LIBRARY_PATH, or use --comm mpi.",
-        version_text(version));
+        version / 10000, version / 100 % 100, version % 100);
   auto names = gather_text(world, name_of_gpu(device.index));
   return text_of_first(world, [&]() -> std::string {
     for (size_t a = 0; a < names.size(); ++a)

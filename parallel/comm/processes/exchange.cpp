@@ -230,8 +230,6 @@ class Message final : public QueuedOperation {
 
 }  // namespace
 
-PointToPoint::~PointToPoint() = default;
-
 std::shared_ptr<QueuedOperation> exchange(std::shared_ptr<OperationQueue> queue, Transfer t,
                                           PointToPoint& p2p, int64_t number) {
   return std::make_shared<Exchange>(std::move(queue), std::move(t), p2p, number);

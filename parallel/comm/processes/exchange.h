@@ -11,7 +11,7 @@ namespace triax::parallel {
 /// in the order sent; the receiver knows the size, a longer message is an error.
 class PointToPoint {
  public:
-  virtual ~PointToPoint();
+  virtual ~PointToPoint() = default;
   /// Of a transfer that has begun: asks whether it is over. Throws Error 72 if it failed.
   using Request = std::function<bool()>;
   virtual Request send(const void* data, size_t bytes, int to, int tag) = 0;

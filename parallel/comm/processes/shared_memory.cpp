@@ -55,7 +55,6 @@ void* SharedMemory::allocate(size_t bytes) {
   auto [begin, size] = *room;
   free_.erase(room);
   if (size > bytes) free_[begin + bytes] = size - bytes;
-  used_ += bytes;
   return segments_[size_t(mine_)] + begin;
 }
 
@@ -63,7 +62,6 @@ void SharedMemory::deallocate(void* data, size_t bytes) noexcept {
   std::lock_guard guard(mutex_);
   auto begin = size_t(static_cast<std::byte*>(data) - segments_[size_t(mine_)]);
   size_t size = rounded(std::max<size_t>(bytes, 1), 64);
-  used_ -= size;
   auto next = free_.lower_bound(begin);
   if (next != free_.end() && next->first == begin + size) {
     size += next->second;
@@ -75,11 +73,6 @@ void SharedMemory::deallocate(void* data, size_t bytes) noexcept {
       return;
     }
   free_[begin] = size;
-}
-
-size_t SharedMemory::used() const {
-  std::lock_guard guard(mutex_);
-  return used_;
 }
 
 // Touching a page that the host cannot give ends the process; asking for it does not.

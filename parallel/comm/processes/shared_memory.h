@@ -28,17 +28,15 @@ class SharedMemory {
   /// pages left.
   void* allocate(size_t bytes);
   void deallocate(void* data, size_t bytes) noexcept;
-  /// Bytes handed out.
-  size_t used() const;
 
  private:
   bool claim_pages(size_t end);
   std::vector<std::byte*> segments_;
   size_t bytes_;
   int mine_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::map<size_t, size_t> free_;  // by offset: bytes
-  size_t claimed_ = 0, used_ = 0;
+  size_t claimed_ = 0;
 };
 
 /// Tensors from this rank's segment, and from the CPU's own memory where there is no room.

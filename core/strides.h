@@ -1,11 +1,13 @@
 #pragma once
-#include "core/cuda/thread.h"
 #include "core/tensor.h"
 
-namespace triax::cuda::TRIAX_TARGET {
+// How several strided operands are walked together: for all backends. Always inlined, so that files
+// compiled for different instruction levels share no copy.
 
-/// The dims that N strided operands are walked along together, as a kernel's argument. Sizes of 1
-/// are dropped, and neighbours that every operand allows to be merged are.
+namespace triax {
+
+/// The dims that N strided operands are walked along together; may be a kernel's argument. Sizes of
+/// 1 are dropped, and neighbours that every operand allows to be merged are.
 template <int N> struct Strides {
   int rank = 0;
   int64_t numel = 1;
@@ -13,7 +15,7 @@ template <int N> struct Strides {
   int64_t stride[Shape::max_rank][N] = {};
 
   /// Add an innermost dim.
-  void push(int64_t n, const int64_t (&by)[N]) {
+  TRIAX_HD void push(int64_t n, const int64_t (&by)[N]) {
     numel *= n;
     if (n == 1) return;
     bool merges = rank > 0;
@@ -23,14 +25,14 @@ template <int N> struct Strides {
     for (int k = 0; k < N; ++k) stride[d][k] = by[k];
   }
   /// One run of elements, side by side in every operand.
-  bool contiguous() const {
+  TRIAX_HD bool contiguous() const {
     bool ones = rank <= 1;
     for (int k = 0; k < N && rank == 1; ++k) ones = ones && stride[0][k] == 1;
     return ones;
   }
   /// Can the innermost dim be walked in packs of `size`? In every operand its elements lie side by
   /// side, with packs that start at multiples of `size`, or are one that is repeated (stride 0).
-  bool packs(int packed) const {
+  TRIAX_HD bool packs(int packed) const {
     bool fit = rank > 0 && size[rank - 1] % packed == 0;
     for (int k = 0; k < N && fit; ++k) {
       bool repeated = stride[rank - 1][k] == 0;
@@ -40,15 +42,23 @@ template <int N> struct Strides {
     return fit;
   }
   /// The same, with a pack in the place of an element.
-  Strides in_packs(int packed) const {
+  TRIAX_HD Strides in_packs(int packed) const {
     Strides s = *this;
     s.numel /= packed;
     s.size[rank - 1] /= packed;
     for (int k = 0; k < N; ++k) s.stride[rank - 1][k] *= packed;
     return s;
   }
-  /// Is one element of operand k repeated along the innermost dim?
-  bool repeats(int k) const { return stride[rank - 1][k] == 0; }
+  /// Elements of the innermost dim.
+  TRIAX_HD int64_t inner() const { return rank ? size[rank - 1] : 1; }
+  /// The same without the innermost dim.
+  TRIAX_HD Strides outer() const {
+    Strides s = *this;
+    if (rank) s.numel = numel ? numel / size[--s.rank] : 0;
+    return s;
+  }
+  /// Operand k's stride of the innermost dim; 0 if one element is repeated along it.
+  TRIAX_HD int64_t step(int k) const { return rank ? stride[rank - 1][k] : 0; }
 
   /// Offsets of the element numbered `i` in row-major order.
   TRIAX_HD void at(int64_t i, int64_t (&offset)[N]) const {
@@ -65,34 +75,45 @@ template <int N> struct Strides {
 
 /// Element stride of `x` along dim `d` of `rank`: dims in front of x's own, and dims of size 1
 /// that stand for a longer one, have stride 0.
-inline int64_t stride_of(const Tensor& x, int d, int rank, int64_t size) {
+inline __attribute__((always_inline)) int64_t stride_of(const Tensor& x, int d, int rank,
+                                                        int64_t size) {
   int own = d - (rank - x.rank());
   return own < 0 || (x.size(own) == 1 && size != 1) ? 0 : x.strides()[own];
 }
 
 /// The dims of the first operand; the others are expanded to it.
 template <class... Rest>
-Strides<1 + sizeof...(Rest)> strides_of(const Tensor& y, const Rest&... x) {
+inline __attribute__((always_inline)) Strides<1 + sizeof...(Rest)> strides_of(const Tensor& y,
+                                                                              const Rest&... x) {
   Strides<1 + sizeof...(Rest)> s;
   for (int d = 0, rank = y.rank(); d < rank; ++d)
     s.push(y.size(d), {y.strides()[d], stride_of(x, d, rank, y.size(d))...});
   return s;
 }
 
-/// body(offsets) for every element, shared among the threads of the launch.
-template <class Body, int N> struct EachElement {
-  static constexpr int threads = 256;
-  Strides<N> strides;
-  Body body;
-
-  TRIAX_HD void operator()(const Thread& t) const {
-#pragma unroll 1
-    for (int64_t i = t.global(); i < strides.numel; i += t.globals()) {
-      int64_t at[N];
-      strides.at(i, at);
-      body(at);
-    }
+/// The dims of a copy, the one that `to` walks in the smallest steps last.
+inline __attribute__((always_inline)) Strides<2> copy_strides(const Tensor& to,
+                                                              const Tensor& from) {
+  int order[Shape::max_rank], rank = 0;
+  for (int d = 0; d < to.rank(); ++d) {
+    int at = rank++;
+    for (; at > 0 && to.strides()[order[at - 1]] < to.strides()[d]; --at) order[at] = order[at - 1];
+    order[at] = d;
   }
-};
+  Strides<2> s;
+  for (int k = 0; k < rank; ++k)
+    s.push(to.size(order[k]), {to.strides()[order[k]], from.strides()[order[k]]});
+  return s;
+}
 
-}  // namespace triax::cuda::TRIAX_TARGET
+/// The dim in which the second operand has neighbours, if that is not the last one and both are of
+/// `least` elements or more; else -1. So a copy is a transpose worth doing in tiles.
+inline __attribute__((always_inline)) int transposed_dim(const Strides<2>& s, int64_t least) {
+  int last = s.rank - 1;
+  if (last < 1 || s.step(1) == 1 || s.size[last] < least) return -1;
+  for (int d = 0; d < last; ++d)
+    if (s.stride[d][1] == 1 && s.size[d] >= least) return d;
+  return -1;
+}
+
+}  // namespace triax
