@@ -224,6 +224,13 @@ TEST_F(OpsTest, Shapes) {
   gradcheck([](const Tensors& t) { return transpose(t[0], 0, 2); }, {x});
   gradcheck([](const Tensors& t) { return view(t[0], {6, -1}); }, {x});
   gradcheck([](const Tensors& t) { return narrow(t[0], 1, 1, 2); }, {x});
+  gradcheck(
+      [](const Tensors& t) {
+        Tensors s = split(t[0], -1, {1, 0, 3});
+        return concat({s[2] * s[2], s[0], s[2], t[0]}, -1);
+      },
+      {x});
+  expect_error([&] { split(x, 1, {1, 1}); }, {"split: lengths 1, 1 of dim 1", "a sum of 3"});
   gradcheck([](const Tensors& t) { return expand(t[0], {5, 2, 3}); }, {filled({2, 1}, 1)});
   gradcheck(
       [](const Tensors& t) {
@@ -242,6 +249,19 @@ TEST_F(OpsTest, Shapes) {
   expect_error([&] { narrow(x, 1, 2, 2); }, {"narrow", "[2, 4)", "[0, 3)"});
   expect_error([&] { concat({x, filled({2, 4}, 1)}, 0); }, {"concat", "[2, 4]"});
   expect_error([&] { cast(x, i32); }, {"cast", "i32"});
+}
+
+TEST_F(OpsTest, SwigluIsSiluTimesTheOther) {
+  Tensor both = filled({3, 8}, 1, f64, 1.0);
+  auto op = [](const Tensors& t) {
+    Tensors s = split(t[0], 1, {4, 4});
+    return swiglu(s[0], s[1]);
+  };
+  gradcheck(op, {both});
+  NoGrad guard;
+  Tensors s = split(both, 1, {4, 4});
+  expect_near(op({both}), values(silu(s[0]) * s[1]), 1e-14);
+  expect_error([&] { swiglu(both, s[0]); }, {"swiglu: shapes [3, 8] and [3, 4]"});
 }
 
 TEST_F(OpsTest, Indexing) {

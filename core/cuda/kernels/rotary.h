@@ -1,7 +1,7 @@
 #pragma once
 #include "core/backend.h"
 #include "core/cuda/convert.h"
-#include "core/cuda/strides.h"
+#include "core/strides.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 
