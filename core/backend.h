@@ -43,14 +43,8 @@ struct Norm {
   double eps;
 };
 
-/// Packed queries, keys and values [tokens, heads * 3 * head_dim], head-major: for each head its
-/// query, key, value. Rows are whole sequences of `time` tokens. `mask` drops attention weights.
-struct Attention {
-  Tensor qkv;
-  int64_t time, head_dim;
-  random::Mask mask;
-  int64_t heads() const;
-};
+struct Attention;  // core/attention.h
+struct Qkv;
 
 /// logits [rows, columns], a slice of the vocabulary starting at `first`; columns at and past
 /// `vocab` (counted from 0 of the whole vocabulary) are padding. targets [rows], i32 or i64, of the
@@ -196,9 +190,10 @@ class Backend {
                                       const Tensor& scale, const Tensor& dlogits) = 0;
   /// y [tokens, heads * head_dim]; lse [tokens, heads]: log of the sum of exponentials of each
   /// query's scaled scores (accumulator dtype).
-  virtual void causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) = 0;
-  virtual void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
-                                         const Tensor& dy, const Tensor& dqkv) = 0;
+  virtual void attention(const Attention& a, const Tensor& y, const Tensor& lse) = 0;
+  /// Writes every element of d.
+  virtual void attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
+                                  const Tensor& dy, const Qkv& d) = 0;
 
   // -- Optimizer.
   /// decision = fn::decide_step(request, totals, decision): a StepRequest, StepTotals and a

@@ -52,15 +52,13 @@ class LlamaBlock : public triax::nn::Module {
 
   Tensor attend(const Tensor& x, int64_t tokens) const {
     Tensor p = qkv_(x);
-    int64_t rows = p.size(0), sequences = rows / tokens;
-    p = view(p, {sequences, tokens, kv_heads_, group_ + 2, head_dim_});
-    Tensor qk = rotary_(narrow(p, 3, 0, group_ + 1)), v = narrow(p, 3, group_ + 1, 1);
-    triax::Shape full{sequences, tokens, kv_heads_, group_, head_dim_};
-    Tensor q = narrow(qk, 3, 0, group_), k = expand(narrow(qk, 3, group_, 1), full);
-    Tensor packed =
-        triax::stack({q, k, expand(v, full)}, 4);  // [.., heads of a group, 3, head_dim]
-    packed = view(packed, {rows, kv_heads_ * group_ * 3 * head_dim_});
-    return out_(causal_attention(packed, {tokens, head_dim_}));
+    int64_t rows = p.size(0);
+    p = view(p, {rows / tokens, tokens, kv_heads_, group_ + 2, head_dim_});
+    Tensor qk =
+        view(rotary_(narrow(p, 3, 0, group_ + 1)), {rows, kv_heads_, group_ + 1, head_dim_});
+    Tensor q = narrow(qk, 2, 0, group_), k = narrow(qk, 2, group_, 1);
+    Tensor v = narrow(view(p, {rows, kv_heads_, group_ + 2, head_dim_}), 2, group_ + 1, 1);
+    return out_(attention(q, k, v, {.time = tokens}));
   }
 
   Tensor mlp(const Tensor& x) const {
