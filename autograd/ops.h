@@ -111,15 +111,24 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, doub
 Tensor rms_norm(const Tensor& x, const Tensor& gamma, double eps = 1e-5);
 
 // -- Attention and losses.
-/// softmax(q k^T / sqrt(head_dim)) v over earlier and same positions (Vaswani et al. 2017), without
-/// ever storing time x time (Dao et al. 2022). qkv [tokens, heads * 3 * head_dim], head-major: for
-/// each head its query, key and value; tokens are whole sequences of `time` rows, and heads follow
-/// from the width. `mask` drops attention weights: its columns count head * time + key.
-/// -> [tokens, heads * head_dim].
+/// Tokens are whole sequences of `time` queries and of `key_time` keys.
 struct AttentionShape {
-  int64_t time, head_dim;
+  int64_t time;
+  int64_t key_time = 0;  ///< 0: time; another length is cross attention
+  bool causal = true;    ///< no query sees a later key; the last query stands at the last key
+  int64_t window = 0;    ///< causal: a query sees the last `window` keys, its own too; 0: all
 };
-Tensor causal_attention(const Tensor& qkv, AttentionShape shape, const random::Mask& mask = {});
+/// softmax(q k^T / sqrt(head_dim)) v (Vaswani et al. 2017) -> [tokens, heads * head_dim], without
+/// ever storing time x time (Dao et al. 2022). q [tokens, heads, head_dim], k and v [key tokens,
+/// kv_heads, head_dim]; query head h reads key-value head h / (heads / kv_heads). Or q [tokens,
+/// kv_heads, group, head_dim] and k, v [key tokens, kv_heads, 1, head_dim], as narrow() takes them
+/// from a projection. Views are read where they lie if their last stride is 1. `mask` drops
+/// weights: its columns count head * key_time + key.
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape,
+                 const random::Mask& mask = {});
+/// The same for one projection qkv [tokens, kv_heads, group + 2, head_dim]: of each key-value head
+/// the queries that read it, its key and its value. The gradient is one tensor too.
+Tensor attention(const Tensor& qkv, const AttentionShape& shape, const random::Mask& mask = {});
 
 /// Rotary position embedding (Su et al. 2021): x [tokens, .., head_dim] with up to 4 dims, whole
 /// sequences of `time` tokens; table as nn::RotaryTable makes it.

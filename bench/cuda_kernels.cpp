@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/attention.h"
 #include "core/backend.h"
 #include "core/check.h"
 #include "core/cuda/context.h"
@@ -167,15 +168,16 @@ void products(Bench& bench) {
 // -- Attention: two products forward and five backward of half a square each.
 
 void attention(Bench& bench) {
-  Attention a{.qkv = values({tokens, 3 * width}), .time = time, .head_dim = head_dim, .mask = {}};
+  Tensor qkv = values({tokens, heads, 3, head_dim}), dqkv = empty_like(qkv);
+  Attention a{unpack(qkv), time, Band::causal(time, time)};
   Tensor y = empty({tokens, width}, bf16, gpu), lse = empty({tokens, heads}, f32, gpu);
-  Tensor dy = values({tokens, width}), dqkv = empty_like(a.qkv);
+  Tensor dy = values({tokens, width});
   double product = double(tokens) * double(time) * double(width);
   bench.run("attention/forward", {.flops = 2 * product},
-            [&] { backend(gpu).causal_attention(a, y, lse); });
-  backend(gpu).causal_attention(a, y, lse);
+            [&] { backend(gpu).attention(a, y, lse); });
+  backend(gpu).attention(a, y, lse);
   bench.run("attention/backward", {.flops = 5 * product},
-            [&] { backend(gpu).causal_attention_backward(a, y, lse, dy, dqkv); });
+            [&] { backend(gpu).attention_backward(a, y, lse, dy, unpack(dqkv)); });
 }
 
 // -- Bound by memory. Bytes are those that have to be read and written once.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/attention.h"
 #include "core/backend.h"
 #include "core/random.h"
 
@@ -78,38 +79,55 @@ void register_products() {
     }
 }
 
-// -- Attention: sequences x time x heads x head_dim; two products forward, five backward, half
-// each.
+// -- Causal attention: sequences x time x heads x head_dim; two products forward, five backward,
+// half each.
 
-void attention(benchmark::State& state, DType dtype, bool backward) {
+/// Views of one projection.
+Qkv packed(int64_t tokens, int64_t heads, int64_t dim, DType dtype) {
+  return unpack(values({tokens, heads, 3, dim}, dtype));
+}
+Qkv apart(int64_t tokens, int64_t heads, int64_t dim, DType dtype) {
+  Shape one{tokens, heads, 1, dim};
+  return {values(one, dtype), values(one, dtype), values(one, dtype)};
+}
+/// Three queries read one key.
+Qkv grouped(int64_t tokens, int64_t heads, int64_t dim, DType dtype) {
+  return unpack(values({tokens, heads / 3, 5, dim}, dtype));
+}
+
+using Make = Qkv (*)(int64_t tokens, int64_t heads, int64_t dim, DType dtype);
+
+void attention(benchmark::State& state, DType dtype, Make make, bool backward) {
   int64_t sequences = state.range(0), time = state.range(1), heads = state.range(2),
           dim = state.range(3), tokens = sequences * time;
-  Attention a{
-      .qkv = values({tokens, heads * 3 * dim}, dtype), .time = time, .head_dim = dim, .mask = {}};
+  Attention a{make(tokens, heads, dim, dtype), time, Band::causal(time, time)};
+  Qkv d = make(tokens, heads, dim, dtype);
   Tensor y = empty({tokens, heads * dim}, dtype, cpu);
-  Tensor lse = empty({tokens, heads}, accumulator(dtype), cpu);
-  Tensor dy = values(y.shape(), dtype), dqkv = empty_like(a.qkv);
-  backend(cpu).causal_attention(a, y, lse);
+  Tensor lse = empty({tokens, heads}, accumulator(dtype), cpu), dy = values(y.shape(), dtype);
+  backend(cpu).attention(a, y, lse);
   for (auto _ : state) {
-    if (backward) backend(cpu).causal_attention_backward(a, y, lse, dy, dqkv);
-    else backend(cpu).causal_attention(a, y, lse);
+    if (backward) backend(cpu).attention_backward(a, y, lse, dy, d);
+    else backend(cpu).attention(a, y, lse);
   }
   count_flops(state, (backward ? 5.0 : 2.0) * double(tokens * (time + 1) * heads * dim));
 }
-void attention_forward(benchmark::State& state, DType dtype) { attention(state, dtype, false); }
-void attention_backward(benchmark::State& state, DType dtype) { attention(state, dtype, true); }
-BENCHMARK_CAPTURE(attention_forward, f32, f32)
-    ->Args({4, 256, 6, 64})
-    ->Args({4, 64, 12, 64})
-    ->Args({1, 1024, 12, 64})
-    ->UseRealTime();
-BENCHMARK_CAPTURE(attention_backward, f32, f32)
-    ->Args({4, 256, 6, 64})
-    ->Args({4, 64, 12, 64})
-    ->Args({1, 1024, 12, 64})
-    ->UseRealTime();
-BENCHMARK_CAPTURE(attention_forward, bf16, bf16)->Args({4, 256, 6, 64})->UseRealTime();
-BENCHMARK_CAPTURE(attention_backward, bf16, bf16)->Args({4, 256, 6, 64})->UseRealTime();
+void attention_forward(benchmark::State& state, DType dtype, Make make) {
+  attention(state, dtype, make, false);
+}
+void attention_backward(benchmark::State& state, DType dtype, Make make) {
+  attention(state, dtype, make, true);
+}
+void with_sizes(benchmark::internal::Benchmark* b) {
+  b->Args({4, 256, 6, 64})->Args({4, 64, 12, 64})->Args({1, 1024, 12, 64})->UseRealTime();
+}
+BENCHMARK_CAPTURE(attention_forward, f32, f32, packed)->Apply(with_sizes);
+BENCHMARK_CAPTURE(attention_backward, f32, f32, packed)->Apply(with_sizes);
+BENCHMARK_CAPTURE(attention_forward, bf16, bf16, packed)->Apply(with_sizes);
+BENCHMARK_CAPTURE(attention_backward, bf16, bf16, packed)->Apply(with_sizes);
+BENCHMARK_CAPTURE(attention_forward, bf16_apart, bf16, apart)->Apply(with_sizes);
+BENCHMARK_CAPTURE(attention_backward, bf16_apart, bf16, apart)->Apply(with_sizes);
+BENCHMARK_CAPTURE(attention_forward, bf16_grouped, bf16, grouped)->Apply(with_sizes);
+BENCHMARK_CAPTURE(attention_backward, bf16_grouped, bf16, grouped)->Apply(with_sizes);
 
 // -- Bound by memory.
 

@@ -36,8 +36,6 @@ void matmul_in_steps(Backend& on, const Matmul& p) {
   on.unary_backward(Unary::gelu, p.gelu_of, p.gelu_of, product, p.c, p.write);
 }
 
-int64_t Attention::heads() const { return qkv.size(1) / (3 * head_dim); }
-
 Backend& backend(Device device) {
   if (device == meta_device) return meta_backend();
 #if TRIAX_CUDA

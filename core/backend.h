@@ -43,14 +43,8 @@ struct Norm {
   double eps;
 };
 
-/// Packed queries, keys and values [tokens, heads * 3 * head_dim], head-major: for each head its
-/// query, key, value. Rows are whole sequences of `time` tokens. `mask` drops attention weights.
-struct Attention {
-  Tensor qkv;
-  int64_t time, head_dim;
-  random::Mask mask;
-  int64_t heads() const;
-};
+struct Attention;  // core/attention.h
+struct Qkv;
 
 /// Rotary position embedding (Su et al. 2021, section 3.4) of x [tokens, groups, heads, head_dim],
 /// any strides but 1 of the last dim. Each pair of features turns by an angle that its token's
@@ -210,9 +204,10 @@ class Backend {
                                       const Tensor& scale, const Tensor& dlogits) = 0;
   /// y [tokens, heads * head_dim]; lse [tokens, heads]: log of the sum of exponentials of each
   /// query's scaled scores (accumulator dtype).
-  virtual void causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) = 0;
-  virtual void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
-                                         const Tensor& dy, const Tensor& dqkv) = 0;
+  virtual void attention(const Attention& a, const Tensor& y, const Tensor& lse) = 0;
+  /// Writes every element of d.
+  virtual void attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
+                                  const Tensor& dy, const Qkv& d) = 0;
 
   /// y contiguous, of x's shape and dtype.
   virtual void rotary(const Rotary& r, const Tensor& y) = 0;

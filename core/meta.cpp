@@ -2,6 +2,8 @@
 
 #include <initializer_list>
 
+#include "core/attention.h"
+
 namespace triax {
 namespace {
 
@@ -20,11 +22,13 @@ void move(std::initializer_list<Tensor> tensors) {
     if (t.defined()) meta_work().bytes += double(t.bytes());
 }
 
-/// Half of time x time scores are seen; `products` such products a head.
+/// `products` such products a head, of the scores that are seen.
 void attend(const Attention& a, double products) {
-  double tokens = double(a.qkv.size(0)), features = double(a.heads() * a.head_dim);
-  meta_work().products += products * tokens * double(a.time) * features;
-  move({a.qkv});
+  double seen = 0;
+  for (int64_t i = 0; i < a.time; ++i) seen += double(a.band.end(i) - a.band.begin(i));
+  double features = double(a.sequences() * a.heads() * a.head_dim());
+  meta_work().products += products * 2 * seen * features;
+  move({a.in.q, a.in.k, a.in.v});
 }
 
 class MetaBackend final : public Backend {
@@ -100,14 +104,14 @@ class MetaBackend final : public Backend {
                               const Tensor& dlogits) override {
     move({c.logits, dlogits});
   }
-  void causal_attention(const Attention& a, const Tensor& y, const Tensor&) override {
+  void attention(const Attention& a, const Tensor& y, const Tensor&) override {
     attend(a, 2);
     move({y});
   }
-  void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor&,
-                                 const Tensor& dy, const Tensor& dqkv) override {
+  void attention_backward(const Attention& a, const Tensor& y, const Tensor&, const Tensor& dy,
+                          const Qkv& d) override {
     attend(a, 5);  // the scores once more, and four gradients
-    move({y, dy, dqkv});
+    move({y, dy, d.q, d.k, d.v});
   }
 
   void rotary(const Rotary& r, const Tensor& y) override { move({r.x, y}); }

@@ -11,9 +11,9 @@ class Amx final : public Cpu {
   const char* name() const override;
 
   void matmul(const Matmul& p) override;
-  void causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) override;
-  void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
-                                 const Tensor& dy, const Tensor& dqkv) override;
+  void attention(const Attention& a, const Tensor& y, const Tensor& lse) override;
+  void attention_backward(const Attention& a, const Tensor& y, const Tensor& lse, const Tensor& dy,
+                          const Qkv& d) override;
 };
 
 }  // namespace triax::host::TRIAX_LEVEL

@@ -11,7 +11,7 @@ namespace {
 /// Working arrays of one thread.
 struct Room : Bytes {
   int64_t keys, values, queries, scores, weights, out, factors;
-  Room(int64_t time, int64_t dim)
+  Room(int64_t time, int64_t dim)  // time: of keys
       : keys(array<BFloat16>(strips_size(time, dim))),
         values(array<BFloat16>(strips_size(dim, time))),
         queries(array<BFloat16>(strips_size(side, dim))),
@@ -43,15 +43,13 @@ struct Queries {
   float largest[side], sum[side], inverse[side], lse[side];
 };
 
-/// Scores to unnormalised weights, as a left operand; keys after the last square's diagonal count
-/// nothing.
-Queries soften(float* scores, int64_t squares, float scale, int64_t first, RowFactors& factors,
-               BFloat16* weights) {
+/// Scores to unnormalised weights, as a left operand.
+Queries soften(float* scores, const Block& b, float scale, RowFactors& factors, BFloat16* weights) {
+  int64_t squares = squares_in(b.end - b.begin);
   Queries q;
   Partial most, sums;
   for (int i = 0; i < side; ++i) {
     float* row = scores + i * side;
-    for (int l = i + 1; l < side; ++l) row[(squares - 1) * square + l] = -__builtin_inff();
     Vector<float> m = load<float>(row);
     for (int64_t j = 0; j < squares; ++j)
       for (int half = 0; half < 32; half += 16) {
@@ -62,7 +60,7 @@ Queries soften(float* scores, int64_t squares, float scale, int64_t first, RowFa
   }
   most.combine([](Vector<float> a, Vector<float> b) { return a > b ? a : b; }, q.largest);
   for (int i = 0; i < side; ++i) {
-    const float* factor = factors.any() ? factors.draw(first + i, squares * side) : nullptr;
+    const float* factor = factors.any() ? factors.draw(b.first + i, b) : nullptr;
     float largest = q.largest[i], sum[side];
     for (int l = 0; l < side; ++l) sum[l] = 0;
     for (int64_t j = 0; j < squares; ++j) {
@@ -85,38 +83,41 @@ Queries soften(float* scores, int64_t squares, float scale, int64_t first, RowFa
 
 /// 32 queries from `first` on; keys and values are packed.
 void attend(const Head16& h, int64_t first, char* m, BFloat16* y, float* lse) {
-  Room r(h.time, h.dim);
-  int64_t count = fn::min<int64_t>(side, h.time - first), squares = first / side + 1;
-  int64_t steps = squares_in(h.dim), strip = steps * square;
+  Room r(h.band.keys, h.dim);
+  Block b(h, first, side, side);
+  int64_t steps = squares_in(h.dim), all = squares_in(h.band.keys);
   auto *queries = at<BFloat16>(m, r.queries), *weights = at<BFloat16>(m, r.weights);
   auto *scores = at<float>(m, r.scores), *out = at<float>(m, r.out);
-  pack_strips<Part::left>({h.q + first * h.stride, h.stride, 1}, count, h.dim, queries);
-  for (int64_t j = 0; j < squares; ++j)
-    multiply_strips({queries}, at<BFloat16>(m, r.keys) + j * strip, steps, scores + j * square,
-                    side, Write::set);
+  pack_strips<Part::left>(h.q.by_row(first), b.count, h.dim, queries);
+  for (int64_t key = b.begin; key < b.end; key += side) {
+    auto* keys = at<BFloat16>(m, r.keys) + key * steps * side;
+    float* to = scores + (key - b.begin) * side;
+    multiply_strips({queries}, keys, steps, to, side, Write::set);
+    hide(h.band, first, key, to);
+  }
   RowFactors factors(h, at<float>(m, r.factors));
-  Queries q = soften(scores, squares, h.scale, first, factors, weights);
-  for (int64_t i = 0; i < count; ++i) lse[(h.token + first + i) * h.heads + h.head] = q.lse[i];
-  BFloat16* to = y + h.y_offset() + first * h.y_stride();
+  Queries q = soften(scores, b, h.scale, factors, weights);
+  for (int64_t i = 0; i < b.count; ++i) lse[h.place(first + i)] = q.lse[i];
+  BFloat16* to = y + h.place(first) * h.dim;
   for (int64_t d = 0; d < h.dim; d += side) {
-    multiply_strips({weights}, at<BFloat16>(m, r.values) + d * squares_in(h.time) * side, squares,
-                    out, side, Write::set);
-    write_square(out, q.inverse, count, h.dim - d, to + d, h.y_stride());
+    auto* values = at<BFloat16>(m, r.values) + (d * all + b.begin) * side;
+    multiply_strips({weights}, values, squares_in(b.end - b.begin), out, side, Write::set);
+    write_square(out, q.inverse, b.count, h.dim - d, to + d, h.y_stride());
   }
 }
 
 }  // namespace
 
-void Amx::causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) {
-  if (a.qkv.dtype() != bf16) return Cpu::causal_attention(a, y, lse);
-  int64_t width = a.qkv.size(1), heads = a.heads(), dim = a.head_dim;
-  int64_t threads = omp_get_max_threads(), tasks = a.qkv.size(0) / a.time * heads;
-  // With few heads the blocks of one are shared among threads, each of which packs it.
+void Amx::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
+  if (a.in.q.dtype() != bf16) return Cpu::attention(a, y, lse);
+  int64_t threads = omp_get_max_threads(), kv_heads = a.kv_heads(), group = a.group();
+  int64_t tasks = a.sequences() * kv_heads, keys = a.band.keys, dim = a.head_dim();
+  // With few heads the blocks of a group are shared among threads, each of which packs its keys.
   int64_t blocks = squares_in(a.time);
   int64_t parts = tasks % threads == 0 || tasks > 4 * threads
                       ? 1
-                      : fn::min(blocks, (4 * threads + tasks - 1) / tasks);
-  Room room(a.time, dim);
+                      : fn::min(group * blocks, (4 * threads + tasks - 1) / tasks);
+  Room room(keys, dim);
   Scratch<char> scratch(room.end * threads);
   char* memory = scratch.data();
   auto* out = values<BFloat16>(y);
@@ -127,11 +128,12 @@ void Amx::causal_attention(const Attention& a, const Tensor& y, const Tensor& ls
     char* mine = memory + room.end * omp_get_thread_num();
 #pragma omp for schedule(dynamic)
     for (int64_t task = 0; task < tasks * parts; ++task) {
-      Head16 h(a, width, task / parts / heads, task / parts % heads);
-      pack_strips<Part::right>({h.k, h.stride, 1}, h.time, dim, at<BFloat16>(mine, room.keys));
-      pack_strips<Part::right>({h.v, 1, h.stride}, dim, h.time, at<BFloat16>(mine, room.values));
-      for (int64_t block = task % parts; block < blocks; block += parts)
-        attend(h, block * side, mine, out, logs);
+      int64_t sequence = task / parts / kv_heads, head = task / parts % kv_heads * group;
+      Head16 h(a, sequence, head);
+      pack_strips<Part::right>(h.k.by_row(), keys, dim, at<BFloat16>(mine, room.keys));
+      pack_strips<Part::right>(h.v.by_dim(), dim, keys, at<BFloat16>(mine, room.values));
+      for (int64_t block = task % parts; block < group * blocks; block += parts)
+        attend(Head16(a, sequence, head + block / blocks), block % blocks * side, mine, out, logs);
     }
   }
 }

@@ -3,7 +3,7 @@
 #include "core/cpu/row.h"
 #include "core/cpu/tiles.h"
 
-// What forward and backward of causal attention in tiles share: 32 queries meet 32 keys at a time,
+// What forward and backward of attention in tiles share: 32 queries meet 32 keys at a time,
 // scores [query][key] are f32, weights and gradients of scores are rounded to bf16 for the products
 // they enter.
 namespace triax::host::TRIAX_LEVEL {
@@ -27,17 +27,14 @@ class RowFactors {
  public:
   /// Floats of working memory for `keys` keys.
   static int64_t room(int64_t keys) { return round_up(keys, side) + 8; }
-  RowFactors(const Head16& h, float* memory) : mask_(h.mask), memory_(memory) {
-    mask_.row += h.token;
-    mask_.column += h.column;
-  }
+  RowFactors(const Head16& h, float* memory) : mask_(h.mask), memory_(memory) {}
   bool any() const { return mask_.p > 0; }
 
-  /// What mask.at gives for keys [0, keys) of the head's query `query`.
-  const float* draw(int64_t query, int64_t keys) {
-    uint64_t column = uint64_t(mask_.column), row = uint64_t(mask_.row + query), key = mask_.key;
-    uint64_t group = column / 4, skip = column % 4;
-    int64_t groups = (int64_t(skip) + keys + 3) / 4;
+  /// What mask.at gives for the head's query `query` and the keys of the block's squares.
+  const float* draw(int64_t query, const Block& b) {
+    uint64_t column = uint64_t(mask_.column + b.begin), row = uint64_t(mask_.row + query);
+    uint64_t key = mask_.key, group = column / 4, skip = column % 4;
+    int64_t groups = (int64_t(skip) + round_up(b.end - b.begin, side) + 3) / 4;
     float p = mask_.p, kept = 1.f / (1.f - p), *to = memory_;
 #pragma omp simd
     for (int64_t g = 0; g < groups; ++g) {
@@ -54,6 +51,17 @@ class RowFactors {
   random::Mask mask_;
   float* memory_;
 };
+
+/// Scores [query][key] of one square, of queries from `query` and keys from `key` on: to -infinity
+/// where the key is not seen.
+inline void hide(const Band& band, int64_t query, int64_t key, float* scores) {
+  if (band.begin(query + side - 1) <= key && band.end(query) >= key + side) return;
+  for (int i = 0; i < side; ++i, scores += side) {
+    int from = int(band.begin(query + i) - key), to = int(band.end(query + i) - key);
+    for (int l = 0; l < side; ++l)
+      scores[l] = fn::select(l >= from && l < to, scores[l], -__builtin_inff());
+  }
+}
 
 /// to[i][j] = from[i][j] * factor[i], in part of a square of sums.
 inline __attribute__((always_inline)) void write_square(const float* from, const float* factor,

@@ -19,7 +19,7 @@ struct Room : Bytes {
   int64_t scores_left;                   // squares of a block of queries
   int64_t dk, dv;                        // sums [dims][keys] of squares
   int64_t factors;
-  Room(int64_t time, int64_t dim)
+  Room(int64_t time, int64_t dim)  // time: of keys
       : keys(array<BFloat16>(strips_size(time, dim))),
         values(array<BFloat16>(strips_size(time, dim))),
         keys_by_dim(array<BFloat16>(strips_size(dim, time))),
@@ -40,13 +40,13 @@ struct Room : Bytes {
 struct Gradients {
   const BFloat16 *y, *dy;  // [tokens, heads * dim]
   const float* lse;        // [tokens, heads]
-  BFloat16* dqkv;          // [tokens, heads * 3 * dim]
+  const Qkv& d;
 };
 
 /// What is known of each query of a block.
 struct Queries {
   float lse[side] = {}, delta[side] = {};
-  const float* factors[side] = {};  // by key; null without dropout
+  const float* factors[side] = {};  // from the block's first key on; null without dropout
 };
 
 /// Elements at even and at odd places, as f32.
@@ -67,19 +67,17 @@ TRIAX_HD float dot(const BFloat16* a, const BFloat16* b, int64_t n) {
 }
 
 /// One square: scores to weights (as right operand) and the gradient of weights to that of scores
-/// (as left and right operand). `diagonal`: where keys after the query are.
-TRIAX_HD void differentiate(const float* scores, const float* grads, const Queries& q,
-                            int64_t first_key, bool diagonal, float scale, BFloat16* weights,
-                            BFloat16* left, BFloat16* right) {
+/// (as left and right operand). `key`: the square's first, from the block's first on.
+TRIAX_HD void differentiate(const float* scores, const float* grads, const Queries& q, int64_t key,
+                            float scale, BFloat16* weights, BFloat16* left, BFloat16* right) {
   for (int i = 0; i < side; i += 2) {
     __m512i rounded[2], rounded_grad[2];
     for (int k = 0; k < 2; ++k) {
       const float *s = scores + (i + k) * side, *dp = grads + (i + k) * side;
       float w[side], g[side], lse = q.lse[i + k], delta = q.delta[i + k];
-      int last = diagonal ? i + k : side;
-      for (int l = 0; l < side; ++l) w[l] = fn::select(l > last, 0.f, fn::exp(s[l] * scale - lse));
+      for (int l = 0; l < side; ++l) w[l] = fn::exp(s[l] * scale - lse);
       if (q.factors[i + k]) {
-        const float* factor = q.factors[i + k] + first_key;
+        const float* factor = q.factors[i + k] + key;
         for (int l = 0; l < side; ++l) g[l] = w[l] * (dp[l] * factor[l] - delta) * scale;
         for (int l = 0; l < side; ++l) w[l] *= factor[l];
       } else {
@@ -99,94 +97,110 @@ TRIAX_HD void differentiate(const float* scores, const float* grads, const Queri
   }
 }
 
-/// One block of queries: its dq, and its part of dk and dv.
-void block(const Head16& h, const Gradients& g, int64_t first, char* m) {
-  Room r(h.time, h.dim);
-  int64_t count = fn::min<int64_t>(side, h.time - first), squares = first / side + 1;
-  int64_t s = h.y_stride(), steps = squares_in(h.dim), strip = steps * square;
-  const BFloat16 *query = h.q + first * h.stride, *y = g.y + h.y_offset() + first * s,
-                 *dy = g.dy + h.y_offset() + first * s;
+/// What is known of the queries of a block.
+Queries know(const Head16& h, const Gradients& g, const Block& b, float* memory) {
   Queries q;
-  RowFactors factors(h, nullptr);
-  for (int64_t i = 0; i < count; ++i) {
-    q.lse[i] = g.lse[(h.token + first + i) * h.heads + h.head];
-    q.delta[i] = dot(y + i * s, dy + i * s, h.dim);
-    if (!factors.any()) continue;
-    RowFactors row(h, at<float>(m, r.factors) + i * RowFactors::room(h.time));
-    q.factors[i] = row.draw(first + i, squares * side);
+  int64_t room = RowFactors::room(h.band.keys);
+  for (int64_t i = 0; i < b.count; ++i) {
+    int64_t place = h.place(b.first + i);
+    q.lse[i] = g.lse[place];
+    q.delta[i] = dot(g.y + place * h.dim, g.dy + place * h.dim, h.dim);
+    RowFactors row(h, memory + i * room);
+    if (row.any()) q.factors[i] = row.draw(b.first + i, b);
   }
+  return q;
+}
+
+/// One block of queries: its dq, and its part of dk and dv, which squares of keys before `begun`
+/// have already.
+void differentiate_block(const Head16& h, const Gradients& g, const Block& b, int64_t begun,
+                         char* m) {
+  Room r(h.band.keys, h.dim);
+  int64_t steps = squares_in(h.dim), all = squares_in(h.band.keys);
+  Queries q = know(h, g, b, at<float>(m, r.factors));
   auto *queries = at<BFloat16>(m, r.queries), *grads = at<BFloat16>(m, r.grads);
   auto *queries_by_dim = at<BFloat16>(m, r.queries_by_dim),
        *grads_by_dim = at<BFloat16>(m, r.grads_by_dim);
-  pack_strips<Part::left>({query, h.stride, 1}, count, h.dim, queries);
-  pack_strips<Part::left>({dy, s, 1}, count, h.dim, grads);
-  pack_strips<Part::left>({query, 1, h.stride}, h.dim, count, queries_by_dim);
-  pack_strips<Part::left>({dy, 1, s}, h.dim, count, grads_by_dim);
+  const BFloat16* dy = g.dy + h.place(b.first) * h.dim;
+  pack_strips<Part::left>(h.q.by_row(b.first), b.count, h.dim, queries);
+  pack_strips<Part::left>({dy, h.y_stride(), 1}, b.count, h.dim, grads);
+  pack_strips<Part::left>(h.q.by_dim(b.first), h.dim, b.count, queries_by_dim);
+  pack_strips<Part::left>({dy, 1, h.y_stride()}, h.dim, b.count, grads_by_dim);
   auto *weights = at<float>(m, r.weights), *scores = at<float>(m, r.scores);
   auto *dk = at<float>(m, r.dk), *dv = at<float>(m, r.dv);
   auto *weights_right = at<BFloat16>(m, r.weights_right),
        *scores_right = at<BFloat16>(m, r.scores_right),
        *scores_left = at<BFloat16>(m, r.scores_left);
-  for (int64_t j = 0; j < squares; ++j) {
-    bool diagonal = j + 1 == squares;
-    multiply_strips({queries}, at<BFloat16>(m, r.keys) + j * strip, steps, weights, side,
-                    Write::set);
-    multiply_strips({grads}, at<BFloat16>(m, r.values) + j * strip, steps, scores, side,
-                    Write::set);
-    differentiate(weights, scores, q, j * side, diagonal, h.scale, weights_right,
-                  scores_left + j * square, scores_right);
-    Write write = diagonal ? Write::set : Write::add;  // no query before this block sees these keys
+  for (int64_t key = b.begin; key < b.end; key += side) {
+    int64_t packed = key * steps * side, here = key - b.begin;
+    multiply_strips({queries}, at<BFloat16>(m, r.keys) + packed, steps, weights, side, Write::set);
+    multiply_strips({grads}, at<BFloat16>(m, r.values) + packed, steps, scores, side, Write::set);
+    hide(h.band, b.first, key, weights);
+    differentiate(weights, scores, q, here, h.scale, weights_right, scores_left + here * side,
+                  scores_right);
+    Write write = key < begun ? Write::add : Write::set;
     for (int64_t d = 0; d < steps; ++d) {
-      int64_t sums = (d * squares_in(h.time) + j) * square;
+      int64_t sums = d * all * square + key * side;
       multiply_strips({grads_by_dim + d * square}, weights_right, 1, dv + sums, side, write);
       multiply_strips({queries_by_dim + d * square}, scores_right, 1, dk + sums, side, write);
     }
   }
   float one[side];
   for (float& x : one) x = 1;
-  BFloat16* to = g.dqkv + (query - h.q) + h.token * h.stride + h.head * 3 * h.dim;
+  Rows<BFloat16> dq(g.d.q, h.token, h.head);
   for (int64_t d = 0; d < h.dim; d += side) {
-    multiply_strips({scores_left}, at<BFloat16>(m, r.keys_by_dim) + d * squares_in(h.time) * side,
-                    squares, scores, side, Write::set);
-    write_square(scores, one, count, h.dim - d, to + d, h.stride);
+    auto* keys = at<BFloat16>(m, r.keys_by_dim) + (d * all + b.begin) * side;
+    multiply_strips({scores_left}, keys, squares_in(b.end - b.begin), scores, side, Write::set);
+    write_square(scores, one, b.count, h.dim - d, dq.at(b.first) + d, dq.stride);
   }
 }
 
-/// All of one head: dk and dv are summed over the blocks in order.
-void differentiate_head(const Head16& h, const Gradients& g, char* m) {
-  Room r(h.time, h.dim);
-  pack_strips<Part::right>({h.k, h.stride, 1}, h.time, h.dim, at<BFloat16>(m, r.keys));
-  pack_strips<Part::right>({h.v, h.stride, 1}, h.time, h.dim, at<BFloat16>(m, r.values));
-  pack_strips<Part::right>({h.k, 1, h.stride}, h.dim, h.time, at<BFloat16>(m, r.keys_by_dim));
-  for (int64_t first = 0; first < h.time; first += side) block(h, g, first, m);
-  BFloat16* to = g.dqkv + h.token * h.stride + h.head * 3 * h.dim;
-  const float *dk = at<float>(m, r.dk), *dv = at<float>(m, r.dv);
-  for (int64_t d = 0; d < h.dim; d += side)
-    for (int64_t j = 0; j < h.time; j += side, dk += square, dv += square) {
-      write_turned(dk, h.time - j, h.dim - d, to + j * h.stride + h.dim + d, h.stride);
-      write_turned(dv, h.time - j, h.dim - d, to + j * h.stride + 2 * h.dim + d, h.stride);
+/// All query heads of one key-value head: dk and dv are summed over them and their blocks in order.
+void differentiate_group(const Attention& a, const Gradients& g, int64_t task, char* m) {
+  int64_t sequence = task / a.kv_heads(), kv_head = task % a.kv_heads(), group = a.group();
+  int64_t keys = a.band.keys, dim = a.head_dim();
+  Head16 head(a, sequence, kv_head * group);
+  Room r(keys, dim);
+  pack_strips<Part::right>(head.k.by_row(), keys, dim, at<BFloat16>(m, r.keys));
+  pack_strips<Part::right>(head.v.by_row(), keys, dim, at<BFloat16>(m, r.values));
+  pack_strips<Part::right>(head.k.by_dim(), dim, keys, at<BFloat16>(m, r.keys_by_dim));
+  float *dk = at<float>(m, r.dk), *dv = at<float>(m, r.dv);
+  if (a.band.begin(0) > 0)  // keys that no query sees
+    for (int64_t i = 0; i < strips_size(keys, dim); ++i) dk[i] = dv[i] = 0;
+  int64_t begun = 0;
+  for (int64_t i = 0; i < group; ++i) {
+    Head16 h(a, sequence, kv_head * group + i);
+    for (int64_t first = 0; first < h.time; first += side) {
+      Block b(h, first, side, side);
+      differentiate_block(h, g, b, begun, m);
+      begun = fn::max(begun, b.end);
+    }
+  }
+  Rows<BFloat16> to_k(g.d.k, head.key_token, kv_head), to_v(g.d.v, head.key_token, kv_head);
+  for (int64_t d = 0; d < dim; d += side)
+    for (int64_t j = 0; j < keys; j += side, dk += square, dv += square) {
+      write_turned(dk, keys - j, dim - d, to_k.at(j) + d, to_k.stride);
+      write_turned(dv, keys - j, dim - d, to_v.at(j) + d, to_v.stride);
     }
 }
 
 }  // namespace
 
-void Amx::causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
-                                    const Tensor& dy, const Tensor& dqkv) {
-  if (a.qkv.dtype() != bf16) return Cpu::causal_attention_backward(a, y, lse, dy, dqkv);
-  int64_t width = a.qkv.size(1), heads = a.heads(), tasks = a.qkv.size(0) / a.time * heads;
+void Amx::attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
+                             const Tensor& dy, const Qkv& d) {
+  if (a.in.q.dtype() != bf16) return Cpu::attention_backward(a, y, lse, dy, d);
+  int64_t tasks = a.sequences() * a.kv_heads();
   int64_t threads = fn::min<int64_t>(omp_get_max_threads(), tasks + 1);
-  Room room(a.time, a.head_dim);
+  Room room(a.band.keys, a.head_dim());
   Scratch<char> scratch(room.end * threads);
   char* memory = scratch.data();
-  Gradients g{values<BFloat16>(y), values<BFloat16>(dy), values<float>(lse),
-              values<BFloat16>(dqkv)};
+  Gradients g{values<BFloat16>(y), values<BFloat16>(dy), values<float>(lse), d};
 #pragma omp parallel num_threads(int(threads))
   {
     Tiles tiles;
 #pragma omp for schedule(dynamic)
     for (int64_t task = 0; task < tasks; ++task)
-      differentiate_head(Head16(a, width, task / heads, task % heads), g,
-                         memory + room.end * omp_get_thread_num());
+      differentiate_group(a, g, task, memory + room.end * omp_get_thread_num());
   }
 }
 

@@ -11,7 +11,7 @@ namespace {
 template <class A> struct Room : Layout {
   static constexpr int rows = Tile<A>::rows, cols = Tile<A>::cols;
   int64_t keys, values, queries, scores, out;
-  Room(int64_t time, int64_t dim)
+  Room(int64_t time, int64_t dim)  // time: of keys
       : keys(take(packed_size<A, rows>(time, dim))),
         values(take(packed_size<A, rows>(dim, time))),
         queries(take(packed_size<A, cols>(cols, dim))),
@@ -20,13 +20,9 @@ template <class A> struct Room : Layout {
 };
 
 /// Scores [keys][queries] to unnormalised weights, in place; their sums, and log of them.
-template <class A, int n>
-void soften(A* scores, int64_t keys, int64_t first_query, A scale, A (&sum)[n], A (&lse)[n]) {
+template <class A, int n> void soften(A* scores, int64_t keys, A scale, A (&sum)[n], A (&lse)[n]) {
   A largest[n];
   for (int l = 0; l < n; ++l) largest[l] = -A(__builtin_inff()), sum[l] = 0;
-  for (int64_t j = first_query + 1; j < keys; ++j)  // keys that come after some of the queries
-    for (int l = 0; l < n; ++l)
-      if (first_query + l < j) scores[j * n + l] = -A(__builtin_inff());
   for (int64_t j = 0; j < keys; ++j)
     for (int l = 0; l < n; ++l) largest[l] = fn::max(largest[l], scores[j * n + l]);
   for (int64_t j = 0; j < keys; ++j)
@@ -38,41 +34,43 @@ void soften(A* scores, int64_t keys, int64_t first_query, A scale, A (&sum)[n], 
 /// The block of queries from `first` on; keys and values are packed.
 template <class T, class A = Accumulator<T>>
 void attend(const Head<T>& h, int64_t first, A* memory, T* y, A* lse) {
-  constexpr int n = Tile<A>::cols;
-  Room<A> room(h.time, h.dim);
+  constexpr int n = Tile<A>::cols, rows = Tile<A>::rows;
+  Room<A> room(h.band.keys, h.dim);
   A *queries = memory + room.queries, *scores = memory + room.scores, *out = memory + room.out;
-  int64_t count = fn::min<int64_t>(n, h.time - first), keys = first + count;
-  pack<A, n>(Operand<T>{h.q + first * h.stride, h.stride, 1}, count, h.dim, queries);
-  multiply_panels<A>(memory + room.keys, keys, h.dim, queries, h.dim, scores);
+  Block b(h, first, n, rows);
+  int64_t keys = b.end - b.begin;
+  pack<A, n>(h.q.by_row(first), b.count, h.dim, queries);
+  multiply_panels<A>(memory + room.keys + b.begin * h.dim, keys, h.dim, queries, h.dim, scores);
+  hide(h.band, b, b.end, scores);
   A sum[n], logs[n];
-  soften(scores, keys, first, h.scale, sum, logs);
-  Factors<A> factors(h.mask, h.token + first, h.column);
+  soften(scores, keys, h.scale, sum, logs);
+  Factors<A> factors(h.mask, first);
   if (factors.any())
     for (int64_t j = 0; j < keys; ++j) {
       A factor[n];
-      factors.of_key(j, factor);
+      factors.of_key(b.begin + j, factor);
       for (int l = 0; l < n; ++l) scores[j * n + l] *= factor[l];
     }
-  multiply_panels<A>(memory + room.values, h.dim, h.time, scores, keys, out);
+  multiply_panels<A>(memory + room.values + b.begin * rows, h.dim, h.band.keys, scores, keys, out);
   for (int l = 0; l < n; ++l) sum[l] = A(1) / sum[l];
-  write_queries<T>(out, h.dim, count, sum, y + h.y_offset() + first * h.y_stride(), h.y_stride());
-  for (int64_t l = 0; l < count; ++l) lse[(h.token + first + l) * h.heads + h.head] = logs[l];
+  write_queries<T>(out, h.dim, b.count, sum, y + h.place(first) * h.dim, h.y_stride());
+  for (int64_t l = 0; l < b.count; ++l) lse[h.place(first + l)] = logs[l];
 }
 
 }  // namespace
 
-void Cpu::causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) {
-  visit_float(a.qkv.dtype(), [&]<class T>() {
+void Cpu::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
+  visit_float(a.in.q.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    constexpr int n = Tile<A>::cols;
-    int64_t tokens = a.qkv.size(0), width = a.qkv.size(1), heads = a.heads(), dim = a.head_dim;
-    int64_t threads = omp_get_max_threads(), tasks = tokens / a.time * heads;
-    // With few heads the blocks of one are shared among threads, each of which packs it.
+    constexpr int n = Tile<A>::cols, rows = Tile<A>::rows;
+    int64_t threads = omp_get_max_threads(), kv_heads = a.kv_heads(), group = a.group();
+    int64_t tasks = a.sequences() * kv_heads, keys = a.band.keys, dim = a.head_dim();
+    // With few heads the blocks of a group are shared among threads, each of which packs its keys.
     int64_t blocks = (a.time + n - 1) / n;
     int64_t parts = tasks % threads == 0 || tasks > 4 * threads
                         ? 1
-                        : fn::min(blocks, (4 * threads + tasks - 1) / tasks);
-    Room<A> room(a.time, dim);
+                        : fn::min(group * blocks, (4 * threads + tasks - 1) / tasks);
+    Room<A> room(keys, dim);
     Scratch<A> scratch(room.end * threads);
     A* memory = scratch.data();
     T* out = values<T>(y);
@@ -80,11 +78,12 @@ void Cpu::causal_attention(const Attention& a, const Tensor& y, const Tensor& ls
 #pragma omp parallel for schedule(dynamic) num_threads(int(threads))
     for (int64_t task = 0; task < tasks * parts; ++task) {
       A* mine = memory + room.end * omp_get_thread_num();
-      Head<T> h(a, width, task / parts / heads, task / parts % heads);
-      pack<A, Tile<A>::rows>(Operand<T>{h.k, h.stride, 1}, h.time, dim, mine + room.keys);
-      pack<A, Tile<A>::rows>(Operand<T>{h.v, 1, h.stride}, dim, h.time, mine + room.values);
-      for (int64_t block = task % parts; block < blocks; block += parts)
-        attend(h, block * n, mine, out, logs);
+      int64_t sequence = task / parts / kv_heads, head = task / parts % kv_heads * group;
+      Head<T> h(a, sequence, head);
+      pack<A, rows>(h.k.by_row(), keys, dim, mine + room.keys);
+      pack<A, rows>(h.v.by_dim(), dim, keys, mine + room.values);
+      for (int64_t block = task % parts; block < group * blocks; block += parts)
+        attend(Head<T>(a, sequence, head + block / blocks), block % blocks * n, mine, out, logs);
     }
   });
 }

@@ -1,41 +1,73 @@
 #pragma once
+#include "core/attention.h"
 #include "core/convert.h"
 #include "core/cpu/gemm.h"
 
-// What forward and backward of causal attention share. A block of queries (one tile's columns)
-// meets the keys it may see. Scores are kept transposed, [key][query]: that is how the micro-kernel
-// takes its right operand, and everything a softmax does to a query's scores goes on in vector
-// lanes.
+// What forward and backward of attention share. A block of queries (one tile's columns) meets the
+// keys that any of them sees. Scores are kept transposed, [key][query]: that is how the
+// micro-kernel takes its right operand, and everything a softmax does to a query's scores goes on
+// in vector lanes.
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// One head of one sequence.
+/// The rows of one head of one sequence in a tensor [tokens, kv_heads, group, dim].
+template <class T> struct Rows {
+  T* data;
+  int64_t stride;
+
+  /// From `token` on, of the head numbered kv_head * group + its place in the group.
+  Rows(const Tensor& x, int64_t token, int64_t head) : stride(x.strides()[0]) {
+    int64_t group = x.size(2);
+    data = values<T>(x) + token * stride + head / group * x.strides()[1] +
+           head % group * x.strides()[2];
+  }
+  T* at(int64_t row) const { return data + row * stride; }
+  /// As operand of a product: rows along dim, and dims along rows.
+  Operand<T> by_row(int64_t row = 0) const { return {at(row), stride, 1}; }
+  Operand<T> by_dim(int64_t row = 0) const { return {at(row), 1, stride}; }
+};
+
+/// One query head of one sequence.
 template <class T> struct Head {
   using A = Accumulator<T>;
-  const T *q, *k, *v;         // [time, dim], rows `stride` apart
-  int64_t time, dim, stride;  //
-  int64_t heads, head;
-  int64_t token, column;  // of row 0 in the tensor; of key 0 in the mask
-  random::Mask mask;
+  Rows<T> q, k, v;
+  Band band;
+  int64_t time, dim, heads, head;
+  int64_t token, key_token;  // of row 0 in the tensors
+  random::Mask mask;         // of query 0 and key 0
   A scale;
 
-  Head(const Attention& a, int64_t width, int64_t sequence, int64_t at)
-      : time(a.time),
-        dim(a.head_dim),
-        stride(width),
-        heads(width / (3 * dim)),
+  Head(const Attention& a, int64_t sequence, int64_t at)
+      : q(a.in.q, sequence * a.time, at),
+        k(a.in.k, sequence * a.band.keys, at / a.group()),
+        v(a.in.v, sequence * a.band.keys, at / a.group()),
+        band(a.band),
+        time(a.time),
+        dim(a.head_dim()),
+        heads(a.heads()),
         head(at),
         token(sequence * time),
-        column(head * time),
+        key_token(sequence * band.keys),
         mask(a.mask),
         scale(A(1) / fn::sqrt(A(dim))) {
-    q = static_cast<const T*>(a.qkv.data()) + token * stride + head * 3 * dim;
-    k = q + dim;
-    v = k + dim;
+    mask.row += token;
+    mask.column += head * band.keys;
   }
-  /// Offset of this head in y [tokens, heads * dim], and from row to row.
-  int64_t y_offset() const { return token * y_stride() + head * dim; }
+  /// Offset of query `row` in y [tokens, heads * dim] and, in units of dim, in lse [tokens, heads].
+  int64_t place(int64_t row) const { return (token + row) * heads + head; }
   int64_t y_stride() const { return heads * dim; }
+};
+
+/// Queries [first, first + count) and the keys [begin, end) that any of them sees.
+struct Block {
+  int64_t first, count, begin, end;
+  /// `queries` from `first` on, as far as there are any; `begin` a multiple of `keys`.
+  template <class T>
+  Block(const Head<T>& h, int64_t first, int64_t queries, int64_t keys)
+      : first(first),
+        count(fn::min(queries, h.time - first)),
+        begin(h.band.begin(first) / keys * keys),
+        end(h.band.end(first + count - 1)) {}
 };
 
 /// Offsets of a kernel's working arrays in one piece of memory.
@@ -52,8 +84,9 @@ struct Layout {
 template <class A> class Factors {
  public:
   static constexpr int n = Tile<A>::cols;
-  Factors(const random::Mask& mask, int64_t row, int64_t column)
-      : mask_(mask), row_(uint64_t(mask.row + row)), column_(uint64_t(mask.column + column)) {}
+  /// Of queries from `first` on; `mask` is that of a head.
+  Factors(const random::Mask& mask, int64_t first)
+      : mask_(mask), row_(uint64_t(mask.row + first)), column_(uint64_t(mask.column)) {}
   bool any() const { return mask_.p > 0; }
 
   /// factor[query] = what mask.at gives for this key.
@@ -92,6 +125,25 @@ void multiply_panels(const A* a, int64_t count, int64_t panel_depth, const A* b,
   constexpr int rows = Tile<A>::rows, cols = Tile<A>::cols;
   for (int64_t i = 0; i < count; i += rows)
     put<A>(multiply<A>(a + i * panel_depth, b, depth), to + i * cols, cols, Write::set);
+}
+
+/// Scores [key][query], keys from block.begin on to `end`: to -infinity where the key is not seen.
+template <class A> void hide(const Band& band, const Block& block, int64_t end, A* scores) {
+  constexpr int n = Tile<A>::cols;
+  int seen_from[n], seen_to[n];
+  for (int l = 0; l < n; ++l) {
+    seen_from[l] = int(band.begin(block.first + l) - block.begin);
+    seen_to[l] = int(band.end(block.first + l) - block.begin);
+  }
+  auto hide_keys = [&](int from, int to) {
+    for (int j = from; j < to; ++j)
+      for (int l = 0; l < n; ++l)
+        scores[j * n + l] = fn::select(j >= seen_from[l] && j < seen_to[l], scores[j * n + l],
+                                       -A(__builtin_inff()));
+  };
+  int keys = int(end - block.begin);  // all queries see those between
+  hide_keys(0, fn::min(seen_from[n - 1], keys));
+  hide_keys(fn::max(seen_to[0], 0), keys);
 }
 
 /// to[query][i] = from[i][query] * factor[query]: dims [0, dim) of a block of queries.

@@ -17,9 +17,9 @@ template <class A> struct Room : Layout {
   int64_t queries, grads;                // right operands, over dims
   int64_t queries_by_dim, grads_by_dim;  // right operands, over queries
   int64_t weights, scores, turned, dq;   // [key][query], and with keys as rows
-  int64_t dk, dv;                        // sums [time, dim_stride]
+  int64_t dk, dv;                        // sums [key, dim_stride]
   int64_t dim_stride, sums;              // elements of dk
-  Room(int64_t time, int64_t dim)
+  Room(int64_t time, int64_t dim)        // time: of keys
       : keys(take(packed_size<A, rows>(time, dim))),
         values(take(packed_size<A, rows>(time, dim))),
         keys_by_dim(take(packed_size<A, rows>(dim, time))),
@@ -41,22 +41,20 @@ template <class A> struct Room : Layout {
 template <class T> struct Gradients {
   const T *y, *dy;            // [tokens, heads * dim]
   const Accumulator<T>* lse;  // [tokens, heads]
-  T* dqkv;                    // [tokens, heads * 3 * dim]
+  const Qkv& d;
 };
 
-/// Scores to weights and the gradient of weights to that of scores, in place; `rows` of keys, those
-/// that a query may not see to zero.
+/// Scores to weights and the gradient of weights to that of scores, in place; keys from `key` on.
 template <class A, int n>
-void differentiate(A* weights, A* grads, int64_t rows, int64_t first_query, A scale,
-                   const A (&lse)[n], const A (&delta)[n], Factors<A>& factors) {
+void differentiate(A* weights, A* grads, int64_t key, int64_t keys, A scale, const A (&lse)[n],
+                   const A (&delta)[n], Factors<A>& factors) {
   A factor[n];
   for (int l = 0; l < n; ++l) factor[l] = 1;
-  for (int64_t j = 0; j < rows; ++j) {
-    if (factors.any()) factors.of_key(j, factor);
+  for (int64_t j = 0; j < keys; ++j) {
+    if (factors.any()) factors.of_key(key + j, factor);
     A *w = weights + j * n, *g = grads + j * n;
     for (int l = 0; l < n; ++l) {
       A p = fn::exp(w[l] * scale - lse[l]);
-      p = fn::select(first_query + l < j, A(0), p);
       w[l] = p * factor[l];
       g[l] = p * (g[l] * factor[l] - delta[l]) * scale;
     }
@@ -77,71 +75,80 @@ void add_over_queries(const A* weights, int64_t keys, const A* right, int64_t qu
 
 /// One block of queries: its dq, and its part of dk and dv.
 template <class T, class A = Accumulator<T>>
-void block(const Head<T>& h, const Gradients<T>& g, int64_t first, A* m) {
-  constexpr int n = Tile<A>::cols;
-  Room<A> r(h.time, h.dim);
-  int64_t count = fn::min<int64_t>(n, h.time - first), keys = first + count, s = h.y_stride();
-  int64_t padded = round_up(keys, Tile<A>::rows);
-  const T *q = h.q + first * h.stride, *y = g.y + h.y_offset() + first * s,
-          *dy = g.dy + h.y_offset() + first * s;
+void differentiate_block(const Head<T>& h, const Gradients<T>& g, int64_t first, A* m) {
+  constexpr int n = Tile<A>::cols, rows = Tile<A>::rows;
+  Room<A> r(h.band.keys, h.dim);
+  Block b(h, first, n, rows);
+  int64_t s = h.y_stride(), keys = b.end - b.begin, padded = round_up(keys, rows);
+  const T *y = g.y + h.place(first) * h.dim, *dy = g.dy + h.place(first) * h.dim;
   A lse[n] = {}, delta[n] = {}, one[n];
   for (int l = 0; l < n; ++l) one[l] = 1;
-  for (int64_t l = 0; l < count; ++l) {
-    lse[l] = g.lse[(h.token + first + l) * h.heads + h.head];
+  for (int64_t l = 0; l < b.count; ++l) {
+    lse[l] = g.lse[h.place(first + l)];
     delta[l] = sum_of<A>(h.dim, [=](int64_t d) { return A(y[l * s + d]) * A(dy[l * s + d]); });
   }
-  pack<A, n>(Operand<T>{q, h.stride, 1}, count, h.dim, m + r.queries);
-  pack<A, n>(Operand<T>{dy, s, 1}, count, h.dim, m + r.grads);
-  pack<A, n>(Operand<T>{q, 1, h.stride}, h.dim, count, m + r.queries_by_dim);
-  pack<A, n>(Operand<T>{dy, 1, s}, h.dim, count, m + r.grads_by_dim);
+  pack<A, n>(h.q.by_row(first), b.count, h.dim, m + r.queries);
+  pack<A, n>(Operand<T>{dy, s, 1}, b.count, h.dim, m + r.grads);
+  pack<A, n>(h.q.by_dim(first), h.dim, b.count, m + r.queries_by_dim);
+  pack<A, n>(Operand<T>{dy, 1, s}, h.dim, b.count, m + r.grads_by_dim);
 
-  multiply_panels<A>(m + r.keys, keys, h.dim, m + r.queries, h.dim, m + r.weights);
-  multiply_panels<A>(m + r.values, keys, h.dim, m + r.grads, h.dim, m + r.scores);
-  Factors<A> factors(h.mask, h.token + first, h.column);
-  differentiate<A, n>(m + r.weights, m + r.scores, padded, first, h.scale, lse, delta, factors);
-  add_over_queries<A>(m + r.weights, padded, m + r.grads_by_dim, count, m + r.turned, m + r.dv,
-                      r.dim_stride);
-  add_over_queries<A>(m + r.scores, padded, m + r.queries_by_dim, count, m + r.turned, m + r.dk,
-                      r.dim_stride);
-  multiply_panels<A>(m + r.keys_by_dim, h.dim, h.time, m + r.scores, keys, m + r.dq);
-  write_queries<T>(m + r.dq, h.dim, count, one,
-                   g.dqkv + (q - h.q) + h.token * h.stride + h.head * 3 * h.dim, h.stride);
+  multiply_panels<A>(m + r.keys + b.begin * h.dim, keys, h.dim, m + r.queries, h.dim,
+                     m + r.weights);
+  multiply_panels<A>(m + r.values + b.begin * h.dim, keys, h.dim, m + r.grads, h.dim, m + r.scores);
+  hide(h.band, b, b.begin + padded, m + r.weights);
+  Factors<A> factors(h.mask, first);
+  differentiate<A, n>(m + r.weights, m + r.scores, b.begin, padded, h.scale, lse, delta, factors);
+  int64_t sums = b.begin * r.dim_stride;
+  add_over_queries<A>(m + r.weights, padded, m + r.grads_by_dim, b.count, m + r.turned,
+                      m + r.dv + sums, r.dim_stride);
+  add_over_queries<A>(m + r.scores, padded, m + r.queries_by_dim, b.count, m + r.turned,
+                      m + r.dk + sums, r.dim_stride);
+  multiply_panels<A>(m + r.keys_by_dim + b.begin * rows, h.dim, h.band.keys, m + r.scores, keys,
+                     m + r.dq);
+  Rows<T> dq(g.d.q, h.token, h.head);
+  write_queries<T>(m + r.dq, h.dim, b.count, one, dq.at(first), dq.stride);
 }
 
-/// All of one head: dk and dv are summed over the blocks in order.
+/// All query heads of one key-value head: dk and dv are summed over them and their blocks in order.
 template <class T, class A = Accumulator<T>>
-void differentiate_head(const Head<T>& h, const Gradients<T>& g, A* m) {
+void differentiate_group(const Attention& a, const Gradients<T>& g, int64_t task, A* m) {
   constexpr int rows = Tile<A>::rows;
-  Room<A> r(h.time, h.dim);
-  pack<A, rows>(Operand<T>{h.k, h.stride, 1}, h.time, h.dim, m + r.keys);
-  pack<A, rows>(Operand<T>{h.v, h.stride, 1}, h.time, h.dim, m + r.values);
-  pack<A, rows>(Operand<T>{h.k, 1, h.stride}, h.dim, h.time, m + r.keys_by_dim);
+  int64_t sequence = task / a.kv_heads(), kv_head = task % a.kv_heads(), group = a.group();
+  int64_t keys = a.band.keys, dim = a.head_dim();
+  Head<T> head(a, sequence, kv_head * group);
+  Room<A> r(keys, dim);
+  pack<A, rows>(head.k.by_row(), keys, dim, m + r.keys);
+  pack<A, rows>(head.v.by_row(), keys, dim, m + r.values);
+  pack<A, rows>(head.k.by_dim(), dim, keys, m + r.keys_by_dim);
   for (int64_t i = 0; i < r.sums; ++i) m[r.dk + i] = m[r.dv + i] = 0;
-  for (int64_t first = 0; first < h.time; first += Tile<A>::cols) block(h, g, first, m);
-  T* to = g.dqkv + h.token * h.stride + h.head * 3 * h.dim;
-  for (int64_t i = 0; i < h.time; ++i, to += h.stride)
-    for (int64_t d = 0; d < h.dim; ++d) {
-      to[h.dim + d] = convert<T>(m[r.dk + i * r.dim_stride + d]);
-      to[2 * h.dim + d] = convert<T>(m[r.dv + i * r.dim_stride + d]);
+  for (int64_t i = 0; i < group; ++i) {
+    Head<T> h(a, sequence, kv_head * group + i);
+    for (int64_t first = 0; first < h.time; first += Tile<A>::cols)
+      differentiate_block(h, g, first, m);
+  }
+  Rows<T> dk(g.d.k, head.key_token, kv_head), dv(g.d.v, head.key_token, kv_head);
+  for (int64_t i = 0; i < keys; ++i)
+    for (int64_t d = 0; d < dim; ++d) {
+      dk.at(i)[d] = convert<T>(m[r.dk + i * r.dim_stride + d]);
+      dv.at(i)[d] = convert<T>(m[r.dv + i * r.dim_stride + d]);
     }
 }
 
 }  // namespace
 
-void Cpu::causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
-                                    const Tensor& dy, const Tensor& dqkv) {
-  visit_float(a.qkv.dtype(), [&]<class T>() {
+void Cpu::attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
+                             const Tensor& dy, const Qkv& d) {
+  visit_float(a.in.q.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    int64_t width = a.qkv.size(1), heads = a.heads(), tasks = a.qkv.size(0) / a.time * heads;
+    int64_t tasks = a.sequences() * a.kv_heads();
     int64_t threads = fn::min<int64_t>(omp_get_max_threads(), tasks + 1);
-    Room<A> room(a.time, a.head_dim);
+    Room<A> room(a.band.keys, a.head_dim());
     Scratch<A> scratch(room.end * threads);
     A* memory = scratch.data();
-    Gradients<T> g{values<T>(y), values<T>(dy), values<A>(lse), values<T>(dqkv)};
+    Gradients<T> g{values<T>(y), values<T>(dy), values<A>(lse), d};
 #pragma omp parallel for schedule(dynamic) num_threads(int(threads))
     for (int64_t task = 0; task < tasks; ++task)
-      differentiate_head(Head<T>(a, width, task / heads, task % heads), g,
-                         memory + room.end * omp_get_thread_num());
+      differentiate_group(a, g, task, memory + room.end * omp_get_thread_num());
   });
 }
 

@@ -28,7 +28,8 @@ void copy_tile(const T* x, Side sx, T* y, Side sy, int64_t rows, int64_t columns
 template <class T> void copy_transposed(const T* x, T* y, const Strides<2>& s, int unit) {
   int last = s.rank - 1;
   int64_t rows = s.size[unit], columns = s.size[last];
-  Side sy{s.stride[unit][0], s.stride[last][0]}, sx{1, s.stride[last][1]};
+  auto side = [&](int k) { return Side{s.stride[unit][k], s.stride[last][k]}; };
+  Side sy = side(0), sx = side(1);
   int64_t down = (rows + tile - 1) / tile, across = (columns + tile - 1) / tile;
   Strides<2> others;
   for (int d = 0; d < last; ++d)

@@ -55,10 +55,11 @@ class Cpu : public Base {
                             const Tensor& losses) override;
   void cross_entropy_backward(const CrossEntropy& c, const Tensor& stats, const Tensor& scale,
                               const Tensor& dlogits) override;
-  void causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) override;
-  void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
-                                 const Tensor& dy, const Tensor& dqkv) override;
+  void attention(const Attention& a, const Tensor& y, const Tensor& lse) override;
+  void attention_backward(const Attention& a, const Tensor& y, const Tensor& lse, const Tensor& dy,
+                          const Qkv& d) override;
   void rotary(const Rotary& r, const Tensor& y) override;
+
 
   void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) override;
   void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) override;

@@ -38,11 +38,18 @@ template <class U, class T> void add_run(Run whole, Run picked, int64_t n) {
   for (int64_t i = 0; i < n; ++i) put<Write::add>(to[i * whole.step], load(from[i * picked.step]));
 }
 
-// A row of indices: element j of a run is picked from j of `of`, from `first` on.
+// A row of indices, from `first` on.
 struct Picks {
   Indices of;
   int64_t first, step;
-  int64_t operator[](int64_t j) const { return of[first + j * step]; }
+  // f(j, index) for j in [0, n); which dtype they have is asked once.
+  template <class F> void each(int64_t n, F f) const {
+    auto walk = [=, this](const auto* index) {
+      for (int64_t j = 0; j < n; ++j) f(j, int64_t(index[j * step]));
+    };
+    if (of.wide) walk(static_cast<const int64_t*>(of.data) + first);
+    else walk(static_cast<const int32_t*>(of.data) + first);
+  }
 };
 
 // f(whole row, picked row, picks, n): rows of the last dim, in parallel.
@@ -66,13 +73,14 @@ void for_rows(const Tensor& whole, const Tensor& picked, const Tensor& index,
 template <class T> void gather_row(Run whole, Run picked, const Picks& picks, int64_t n) {
   const T* from = reinterpret_cast<const T*>(whole.at);
   T* to = reinterpret_cast<T*>(picked.at);
-  for (int64_t j = 0; j < n; ++j) to[j * picked.step] = from[picks[j] * whole.step];
+  picks.each(n, [=](int64_t j, int64_t i) { to[j * picked.step] = from[i * whole.step]; });
 }
 template <class U, class T> void scatter_row(Run whole, Run picked, const Picks& picks, int64_t n) {
   U* to = reinterpret_cast<U*>(whole.at);
   const T* from = reinterpret_cast<const T*>(picked.at);
-  for (int64_t j = 0; j < n; ++j)
-    put<Write::add>(to[picks[j] * whole.step], load(from[j * picked.step]));
+  picks.each(n, [=](int64_t j, int64_t i) {
+    put<Write::add>(to[i * whole.step], load(from[j * picked.step]));
+  });
 }
 
 }  // namespace

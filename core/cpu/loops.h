@@ -36,8 +36,7 @@ inline void copy_run(DType dtype, Run from, Run to, int64_t n) {
     const T* x = reinterpret_cast<const T*>(from.at);
     T* y = reinterpret_cast<T*>(to.at);
     if (from.step == 1 && to.step == 1) {
-#pragma omp simd
-      for (int64_t i = 0; i < n; ++i) y[i] = x[i];
+      __builtin_memcpy(y, x, size_t(n) * sizeof(T));
     } else if (from.step == 0 && to.step == 1) {
       T value = *x;
       for (int64_t i = 0; i < n; ++i) y[i] = value;

@@ -5,13 +5,13 @@
 
 namespace triax::cuda::TRIAX_TARGET {
 
-void Cuda::causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) {
+void Cuda::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
   if (!fused_attention(a, y, lse)) tiled_attention(a, y, lse);
 }
 
-void Cuda::causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
-                                     const Tensor& dy, const Tensor& dqkv) {
-  if (!fused_attention_backward(a, y, lse, dy, dqkv)) tiled_attention_backward(a, y, lse, dy, dqkv);
+void Cuda::attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
+                              const Tensor& dy, const Qkv& d) {
+  if (!fused_attention_backward(a, y, lse, dy, d)) tiled_attention_backward(a, y, lse, dy, d);
 }
 
 }  // namespace triax::cuda::TRIAX_TARGET

@@ -13,7 +13,7 @@ constexpr int64_t widest_attention_head = 256;
 /// if none does.
 template <class F> void visit_head_width(int64_t head_dim, F&& f) {
   if (head_dim < 1 || head_dim > widest_attention_head)
-    throw Error(Exit::config, "causal_attention: head size " + std::to_string(head_dim) +
+    throw Error(Exit::config, "attention: head size " + std::to_string(head_dim) +
                                   "; expected at most " + std::to_string(widest_attention_head) +
                                   " on cuda");
   if (head_dim <= 64) f.template operator()<64>();
@@ -21,23 +21,37 @@ template <class F> void visit_head_width(int64_t head_dim, F&& f) {
   else f.template operator()<256>();
 }
 
-/// `shift`: of the mask's rows, on the device, or null; `others`: all tensors beside qkv that have
-/// rows of heads.
+/// x [tokens, kv_heads, group, dim].
+template <class T> AttentionTensor<T> attention_tensor(const Tensor& x) {
+  const Shape& s = x.strides();
+  return {values<T>(x), s[0], s[1], x.size(2) == 1 ? 0 : s[2]};
+}
+
+/// Do rows start at multiples of 16 bytes?
+template <class T> bool rows_fit(const AttentionTensor<T>& x) {
+  int64_t either = x.token_stride | x.kv_stride | x.head_stride;
+  return packs_fit(x.at) && either * int64_t(sizeof(T)) % 16 == 0;
+}
+
+/// `shift`: of the mask's rows, on the device, or null; `others`: all tensors beside q, k and v
+/// that have rows of heads.
 template <class T, class... Others>
 AttentionHeads<T> attention_heads(const Attention& a, const int64_t* shift,
                                   const Others&... others) {
   using A = Accumulator<T>;
-  bool packed = a.head_dim * int64_t(sizeof(T)) % 16 == 0 &&
-                packs_fit(values<T>(a.qkv), values<T>(others)...);
-  return {values<T>(a.qkv), a.time, a.heads(),
-          int(a.head_dim),  packed, A(1) / fn::sqrt(A(a.head_dim)),
-          a.mask,           shift};
+  int64_t dim = a.head_dim();
+  AttentionTensor<T> q = attention_tensor<T>(a.in.q), k = attention_tensor<T>(a.in.k),
+                     v = attention_tensor<T>(a.in.v);
+  bool packed = dim * int64_t(sizeof(T)) % 16 == 0 && rows_fit(q) && rows_fit(k) && rows_fit(v) &&
+                packs_fit(values<T>(others)...);
+  return {q,         k,      v,        a.time, a.heads(),
+          a.group(), a.band, int(dim), packed, A(1) / fn::sqrt(A(dim)),
+          a.mask,    shift};
 }
 
-/// A block for every `rows` rows of every head of every sequence; 0 if there are none.
-template <class T>
-int64_t attention_blocks(const AttentionHeads<T>& heads, int64_t tokens, int rows) {
-  return tokens == 0 ? 0 : tokens / heads.time * heads.heads * heads.blocks(rows);
+/// A block for every `rows` of `length` rows in each of `heads` heads.
+inline int64_t attention_blocks(int64_t heads, int64_t length, int rows) {
+  return heads * ((length + rows - 1) / rows);
 }
 
 }  // namespace triax::cuda::TRIAX_TARGET

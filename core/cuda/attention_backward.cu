@@ -4,22 +4,29 @@
 namespace triax::cuda::TRIAX_TARGET {
 
 void Cuda::tiled_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
-                                    const Tensor& dy, const Tensor& dqkv) {
-  visit_float(a.qkv.dtype(), [&]<class T>() {
+                                    const Tensor& dy, const Qkv& d) {
+  visit_float(a.in.q.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    visit_head_width(a.head_dim, [&]<int width>() {
+    visit_head_width(a.head_dim(), [&]<int width>() {
       using Queries = AttentionBackwardQueries<T, width>;
+      using Keys = AttentionBackwardKeys<T, width>;
       Scratch<A> delta(allocator(), lse.numel());
-      AttentionGradients<T> gradients{attention_heads<T>(a, shifted_rows(), y, dy, dqkv),
+      AttentionGradients<T> gradients{attention_heads<T>(a, shifted_rows(), y, dy),
                                       values<T>(y),
                                       values<T>(dy),
                                       values<A>(lse),
                                       delta.data(),
-                                      values<T>(dqkv)};
-      int64_t blocks = attention_blocks(gradients.heads, a.qkv.size(0), Queries::rows);
-      if (blocks == 0) return;
-      launch(stream(), {blocks}, Queries{gradients});
-      launch(stream(), {blocks}, AttentionBackwardKeys<T, width>{gradients});
+                                      attention_tensor<T>(d.q),
+                                      attention_tensor<T>(d.k),
+                                      attention_tensor<T>(d.v)};
+      bool& packed = gradients.heads.packed;
+      packed = packed && rows_fit(gradients.dq) && rows_fit(gradients.dk) && rows_fit(gradients.dv);
+      int64_t sequences = a.sequences();
+      if (sequences == 0) return;
+      launch(stream(), {attention_blocks(sequences * a.heads(), a.time, Queries::rows)},
+             Queries{gradients});
+      launch(stream(), {attention_blocks(sequences * a.kv_heads(), a.band.keys, Keys::rows)},
+             Keys{gradients});
     });
   });
 }

@@ -57,9 +57,9 @@ class Cuda : public Backend {
                             const Tensor& losses) override;
   void cross_entropy_backward(const CrossEntropy& c, const Tensor& stats, const Tensor& scale,
                               const Tensor& dlogits) override;
-  void causal_attention(const Attention& a, const Tensor& y, const Tensor& lse) override;
-  void causal_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
-                                 const Tensor& dy, const Tensor& dqkv) override;
+  void attention(const Attention& a, const Tensor& y, const Tensor& lse) override;
+  void attention_backward(const Attention& a, const Tensor& y, const Tensor& lse, const Tensor& dy,
+                          const Qkv& d) override;
 
   void decide_step(const Tensor& request, const Tensor& totals, const Tensor& decision) override;
   void rotary(const Rotary& r, const Tensor& y) override;
@@ -77,7 +77,7 @@ class Cuda : public Backend {
   /// triax's own kernels: heads of up to 256 elements, any dtype, with dropout.
   void tiled_attention(const Attention& a, const Tensor& y, const Tensor& lse);
   void tiled_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
-                                const Tensor& dy, const Tensor& dqkv);
+                                const Tensor& dy, const Qkv& d);
   int index_;
   std::string name_;
 };

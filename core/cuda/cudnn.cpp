@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/attention.h"
 #include "core/cuda/context.h"
 #include "core/cuda/cudnn_attention.h"
 #include "core/cuda/devices.h"
@@ -94,29 +95,49 @@ bool switched_off() {
   return off;
 }
 
-bool usable(const Attention& a, const std::vector<Tensor>& tensors) {
-  if (a.qkv.dtype() != f16 && a.qkv.dtype() != bf16) return false;
-  if (switched_off() || a.mask.p > 0 || a.qkv.numel() == 0) return false;
-  if (a.qkv.numel() > std::numeric_limits<int32_t>::max()) return false;
-  for (const Tensor& x : tensors)
-    if (reinterpret_cast<uintptr_t>(x.data()) % 16 != 0) return false;
+/// Is it one of the forms of dnn::AttentionShape?
+bool has_graph(const Attention& a) {
+  bool causal = a.band.end(0) < a.band.keys;
+  bool windowed = a.band.begin(a.time - 1) > 0;
+  return a.group() == 1 && !windowed && (!causal || a.time == a.band.keys);
+}
+
+bool aligned(const Tensor& x) { return reinterpret_cast<uintptr_t>(x.data()) % 16 == 0; }
+
+/// `tensors`: all that have rows of heads.
+bool usable(const Attention& a, const Tensor& lse, const std::vector<Tensor>& tensors) {
+  const Tensor& q = a.in.q;
+  if (q.dtype() != f16 && q.dtype() != bf16) return false;
+  if (switched_off() || a.mask.p > 0 || q.numel() == 0 || !has_graph(a)) return false;
+  if (!aligned(lse)) return false;
+  for (const Tensor& x : tensors) {
+    if (!aligned(x)) return false;
+    if (x.size(0) * x.strides()[0] > std::numeric_limits<int32_t>::max()) return false;
+    for (int d = 0; d < x.rank() - 1; ++d)
+      if (x.strides()[d] % 8 != 0) return false;
+  }
   return true;
 }
 
+dnn::RowStrides strides_of(const Tensor& x) { return {x.strides()[0], x.strides()[1]}; }
+
 AttentionShape shape_of(const Attention& a, Pass pass) {
-  return {a.qkv.size(0) / a.time,
-          a.heads(),
-          a.time,
-          a.head_dim,
-          a.qkv.dtype() == f16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16,
-          pass};
+  return {.batch = a.sequences(),
+          .heads = a.heads(),
+          .time = a.time,
+          .keys = a.band.keys,
+          .head_dim = a.head_dim(),
+          .causal = a.band.end(0) < a.band.keys,
+          .type = a.in.q.dtype() == f16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16,
+          .pass = pass,
+          .q = strides_of(a.in.q),
+          .k = strides_of(a.in.k),
+          .v = strides_of(a.in.v)};
 }
 
-/// Where query, key (+ 1) and value (+ 2) lie in qkv.
-void add_qkv(const Attention& a, const Tensor& qkv, int64_t id, std::vector<dnn::Place>& places) {
-  char* data = static_cast<char*>(qkv.data());
-  int64_t bytes = a.head_dim * int64_t(size_of(qkv.dtype()));
-  for (int64_t i = 0; i < 3; ++i) places.push_back({id + i, data + i * bytes});
+/// Queries under `id`, keys and values under those after it.
+void add_qkv(const Qkv& x, int64_t id, std::vector<dnn::Place>& places) {
+  for (const Tensor* each : {&x.q, &x.k, &x.v}) places.push_back({id++, each->data()});
 }
 
 /// Values that the library reads from the host when an execution begins.
@@ -147,8 +168,8 @@ void execute(const dnn::Plan& plan, Device device, std::span<const dnn::Place> p
 namespace TRIAX_TARGET {
 
 bool fused_attention(const Attention& a, const Tensor& y, const Tensor& lse) {
-  if (!usable(a, {a.qkv, y, lse})) return false;
-  Device device = a.qkv.device();
+  if (!usable(a, lse, {a.in.q, a.in.k, a.in.v, y})) return false;
+  Device device = y.device();
   context(device.index);
   AttentionShape shape = shape_of(a, Pass::forward);
   const dnn::Plan* plan = library(device.index).plan(shape);
@@ -156,24 +177,25 @@ bool fused_attention(const Attention& a, const Tensor& y, const Tensor& lse) {
 
   bool packed = dnn::statistics_packed(shape.pass, cudnnGetVersion());
   Tensor statistics = packed ? scratch({shape.batch, shape.heads, shape.time}, f32, device) : lse;
-  Constants constants{1 / std::sqrt(float(a.head_dim))};
+  Constants constants{1 / std::sqrt(float(a.head_dim()))};
   std::vector<dnn::Place> places{{dnn::output, y.data()},
                                  {dnn::lse, statistics.data()},
                                  {dnn::scale, &constants.scale},
                                  {dnn::masked, &constants.masked}};
-  add_qkv(a, a.qkv, dnn::query, places);
+  add_qkv(a.in, dnn::query, places);
   execute(*plan, device, places);
   if (packed) backend(device).copy(turned(statistics), by_sequence(lse, shape));
   return true;
 }
 
 bool fused_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
-                              const Tensor& dy, const Tensor& dqkv) {
-  if (!usable(a, {a.qkv, y, lse, dy, dqkv})) return false;
-  Device device = a.qkv.device();
+                              const Tensor& dy, const Qkv& d) {
+  if (!usable(a, lse, {a.in.q, a.in.k, a.in.v, y, dy, d.q, d.k, d.v})) return false;
+  Device device = y.device();
   context(device.index);
   AttentionShape shape =
       shape_of(a, deterministic() ? Pass::deterministic_backward : Pass::backward);
+  shape.dq = strides_of(d.q), shape.dk = strides_of(d.k), shape.dv = strides_of(d.v);
   const dnn::Plan* plan = library(device.index).plan(shape);
   if (!plan) return false;
 
@@ -183,7 +205,7 @@ bool fused_attention_backward(const Attention& a, const Tensor& y, const Tensor&
     statistics = scratch(per_row, f32, device);
     backend(device).copy(by_sequence(lse, shape), turned(statistics));
   }
-  Constants constants{1 / std::sqrt(float(a.head_dim))};
+  Constants constants{1 / std::sqrt(float(a.head_dim()))};
   std::vector<dnn::Place> places{{dnn::output, y.data()},         {dnn::doutput, dy.data()},
                                  {dnn::lse, statistics.data()},   {dnn::delta, delta.data()},
                                  {dnn::scale, &constants.scale},  {dnn::one, &constants.one},
@@ -192,8 +214,8 @@ bool fused_attention_backward(const Attention& a, const Tensor& y, const Tensor&
     dq_sum = scratch({shape.batch, shape.heads, shape.time, shape.head_dim}, f32, device);
     places.push_back({dnn::dquery_sum, dq_sum.data()});
   }
-  add_qkv(a, a.qkv, dnn::query, places);
-  add_qkv(a, dqkv, dnn::dquery, places);
+  add_qkv(a.in, dnn::query, places);
+  add_qkv(d, dnn::dquery, places);
   execute(*plan, device, places);
   return true;
 }

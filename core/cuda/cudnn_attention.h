@@ -5,20 +5,27 @@
 
 namespace triax::cuda::dnn {
 
-/// What a plan for causal attention is made for.
+/// Elements from token to token and from head to head; those of a head lie side by side.
+struct RowStrides {
+  int64_t token = 0, head = 0;
+  auto operator<=>(const RowStrides&) const = default;
+};
+
+/// What a plan for attention is made for. `causal` needs as many keys as queries.
 struct AttentionShape {
   enum class Pass { forward, backward, deterministic_backward };
-  int64_t batch, heads, time, head_dim;
+  int64_t batch, heads, time, keys, head_dim;
+  bool causal;
   cudnnDataType_t type;  // half or bfloat16
   Pass pass;
+  RowStrides q, k, v, dq = {}, dk = {}, dv = {};  // gradients: of the backward
   auto operator<=>(const AttentionShape&) const = default;
 };
 
-/// The ids of arguments. Memory, in the layout of core/backend.h's Attention: `query` is qkv, `key`
-/// and `value` its addresses head_dim and 2 head_dim elements further, and so with gradients; `lse`
-/// is [tokens, heads], or [batch, heads, time] where statistics_packed(). Scratch of the backward,
-/// f32: `delta` [batch, heads, time], `dquery_sum` [batch, heads, time, head_dim] (not when
-/// deterministic). Host: `scale` 1 / sqrt(head_dim), `masked` -infinity, `one` 1.
+/// The ids of arguments. Memory: queries, keys and values of core/attention.h and their gradients,
+/// `lse` [tokens, heads], or [batch, heads, time] where statistics_packed(). Scratch of the
+/// backward, f32: `delta` [batch, heads, time], `dquery_sum` [batch, heads, time, head_dim] (not
+/// when deterministic). Host: `scale` 1 / sqrt(head_dim), `masked` -infinity, `one` 1.
 enum AttentionArgument : int64_t {
   query = 1,
   key,
@@ -45,13 +52,13 @@ bool statistics_packed(AttentionShape::Pass pass, size_t version);
 /// token by token would have every one of its lengths planned and compiled.
 bool is_supported(const AttentionShape& shape, size_t version);
 
-/// y = softmax(scale q k^T, causal) v and its statistics; 14 ops, which the library fuses (Dao,
+/// y = softmax(scale q k^T) v and its statistics; 14 ops if causal, which the library fuses (Dao,
 /// "FlashAttention-2", 2023).
 Graph attention_forward(const AttentionShape& shape, bool packed_statistics);
 
-/// Its gradient, from the statistics; 22 ops. The sums over keys of the query's gradient are made
-/// with atomics, in no fixed order, unless deterministic, which takes 2 bytes of workspace for
-/// every pair of tokens.
+/// Its gradient, from the statistics; 22 ops if causal. The sums over keys of the query's gradient
+/// are made with atomics, in no fixed order, unless deterministic, which takes 2 bytes of workspace
+/// for every pair of tokens.
 Graph attention_backward(const AttentionShape& shape, bool packed_statistics);
 
 }  // namespace triax::cuda::dnn

@@ -1,7 +1,7 @@
 #pragma once
 #include <cmath>
 
-#include "examples/llama/rotary.h"
+#include "nn/rotary.h"
 #include "nn/sequence.h"
 #include "parallel/tensor/embedding.h"
 #include "parallel/tensor/linear.h"
@@ -51,27 +51,19 @@ class LlamaBlock : public triax::nn::Module {
   }
 
   Tensor attend(const Tensor& x, int64_t tokens) const {
-    Tensor p = qkv_(x);
-    int64_t rows = p.size(0), sequences = rows / tokens;
-    p = view(p, {sequences, tokens, kv_heads_, group_ + 2, head_dim_});
-    Tensor qk = rotary_(narrow(p, 3, 0, group_ + 1)), v = narrow(p, 3, group_ + 1, 1);
-    triax::Shape full{sequences, tokens, kv_heads_, group_, head_dim_};
-    Tensor q = narrow(qk, 3, 0, group_), k = expand(narrow(qk, 3, group_, 1), full);
-    Tensor packed =
-        triax::stack({q, k, expand(v, full)}, 4);  // [.., heads of a group, 3, head_dim]
-    packed = view(packed, {rows, kv_heads_ * group_ * 3 * head_dim_});
-    return out_(causal_attention(packed, {tokens, head_dim_}));
+    auto heads = split(view(qkv_(x), {-1, kv_heads_, group_ + 2, head_dim_}), 2, {group_ + 1, 1});
+    auto turned = split(rotary_(heads[0], tokens), 2, {group_, 1});  // queries and key
+    return out_(attention(turned[0], turned[1], heads[1], {.time = tokens}));
   }
 
   Tensor mlp(const Tensor& x) const {
     Tensor p = gate_up_(x);
-    p = view(p, {p.size(0), p.size(1) / 2, 2});
-    Tensor gate = narrow(p, 2, 0, 1), up = narrow(p, 2, 1, 1);
-    return down_(view(silu(gate) * up, {p.size(0), p.size(1)}));
+    auto halves = split(view(p, {p.size(0), p.size(1) / 2, 2}), 2, {1, 1});
+    return down_(view(swiglu(halves[0], halves[1]), {p.size(0), -1}));
   }
 
   int64_t head_dim_, group_, kv_heads_;  // kv_heads_: of this rank
-  Rotary rotary_;
+  triax::nn::RotaryEmbedding rotary_;
   RmsNorm& norm1_;
   ColumnLinear& qkv_;
   RowLinear& out_;

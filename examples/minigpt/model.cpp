@@ -64,8 +64,8 @@ Tensor Block::attend(const Tensor& x, const nn::Batch& batch, Keep keep) const {
   int64_t time = tokens_of(batch);
   auto mask = attention_drop_.mask(nn::serial_of_row(batch, time), tp_.rank() * heads_ * time);
   Tensor qkv = qkv_(x);
-  auto of = [=, shape = AttentionShape{time, head_dim_}](const Tensor& t) {
-    return causal_attention(t, shape, mask);
+  auto of = [=, shape = Shape{-1, heads_, 3, head_dim_}](const Tensor& t) {
+    return attention(view(t, shape), {.time = time}, mask);
   };
   Tensor a = of(qkv), y = proj_(a);
   return keep == Keep::less ? remake(y, a, [of, kept = qkv.detach()] { return of(kept); }) : y;

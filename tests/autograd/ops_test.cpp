@@ -300,19 +300,6 @@ TEST_F(OpsTest, RowsAndNorms) {
   expect_error([&] { softmax(zeros({}, f32, test_device())); }, {"softmax", "at least one dim"});
 }
 
-TEST_F(OpsTest, Attention) {
-  auto run = [](random::Mask mask) {
-    return [mask](const Tensors& t) { return causal_attention(t[0], {5, 3}, mask); };
-  };
-  gradcheck(run({}), {filled({10, 2 * 3 * 3}, 1)});
-  gradcheck(run({.p = 0.3f, .key = 4, .row = 20, .column = 10}), {filled({10, 2 * 3 * 3}, 1)});
-  expect_error(
-      [] {
-        causal_attention(zeros({10, 18}, f32, test_device()), {4, 3});
-      },
-      {"causal_attention", "time 4", "whole sequences"});
-}
-
 TEST_F(OpsTest, CrossEntropyAndMse) {
   Tensor targets = ids({1, 4, 0, -1, 2});
   for (double smoothing : {0.0, 0.1})

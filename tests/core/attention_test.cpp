@@ -1,3 +1,5 @@
+#include "core/attention.h"
+
 #include <gtest/gtest.h>
 #include <omp.h>
 #include <sys/resource.h>
@@ -21,69 +23,114 @@ std::vector<double> values(int64_t count, uint64_t key, double scale = 1) {
 }
 std::vector<double> doubles(const Tensor& x) { return x.to(f64).to_host<double>(); }
 
+/// How queries, keys and values lie in memory.
+enum class Lie { packed, apart, padded };
+
 struct Case {
-  int64_t sequences, time, heads, dim;
+  int64_t sequences, time, heads, dim;  // heads: of keys and values
   float p = 0;
+  int64_t group = 1, keys = time;
+  bool causal = true;
+  int64_t window = 0;
+  Lie lie = keys == time ? Lie::packed : Lie::apart;
+
   int64_t tokens() const { return sequences * time; }
-  int64_t width() const { return heads * dim; }
+  int64_t queries() const { return heads * group; }  // heads of queries
+  int64_t width() const { return queries() * dim; }
   random::Mask mask() const { return {.p = p, .key = 99, .row = 1000, .column = 64}; }
+  Band band() const { return causal ? Band::causal(time, keys, window) : Band::all(time, keys); }
+  Shape of_q() const { return {tokens(), heads, group, dim}; }
+  Shape of_kv() const { return {sequences * keys, heads, 1, dim}; }
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.sequences << " of time " << c.time << " and " << c.keys << ", heads " << c.heads
+             << " x " << c.group << " of dim " << c.dim << ", p " << c.p << ", causal " << c.causal
+             << ", window " << c.window << ", lie " << int(c.lie);
+}
+
+/// Row-major, in the shapes of Qkv.
+struct Values {
+  std::vector<double> q, k, v;
+  explicit Values(const Case& c, double scale = 2)
+      : q(values(c.of_q().numel(), 5, scale)),
+        k(values(c.of_kv().numel(), 7, scale)),
+        v(values(c.of_kv().numel(), 8, scale)) {}
+  explicit Values(const Qkv& x) : q(doubles(x.q)), k(doubles(x.k)), v(doubles(x.v)) {}
 };
 
 struct Outputs {
   std::vector<double> y, lse;
 };
 
-/// Causal attention in double, straight from its definition (Vaswani et al. 2017, 3.2.1).
-Outputs naive(const Case& c, const std::vector<double>& qkv) {
+/// Attention in double, straight from its definition (Vaswani et al. 2017, 3.2.1).
+Outputs naive(const Case& c, const Values& x) {
   Outputs out{std::vector<double>(size_t(c.tokens() * c.width())),
-              std::vector<double>(size_t(c.tokens() * c.heads))};
-  auto at = [&](int64_t token, int64_t head, int part, int64_t d) {
-    return qkv[size_t(((token * c.heads + head) * 3 + part) * c.dim + d)];
-  };
+              std::vector<double>(size_t(c.tokens() * c.queries()))};
   for (int64_t t = 0; t < c.tokens(); ++t)
-    for (int64_t h = 0; h < c.heads; ++h) {
-      int64_t first = t / c.time * c.time;
+    for (int64_t h = 0; h < c.queries(); ++h) {
+      int64_t sequence = t / c.time, at = t % c.time + c.keys - c.time;  // among the keys
+      auto row = [&](int64_t key) {
+        return size_t(((sequence * c.keys + key) * c.heads + h / c.group) * c.dim);
+      };
+      auto query = size_t((t * c.queries() + h) * c.dim);
       double sum = 0;
-      std::vector<double> weight;
-      for (int64_t j = first; j <= t; ++j) {
+      std::vector<double> weight(size_t(c.keys), 0.0);
+      for (int64_t j = 0; j < c.keys; ++j) {
+        if (c.causal && (j > at || (c.window > 0 && j <= at - c.window))) continue;
         double s = 0;
-        for (int64_t d = 0; d < c.dim; ++d) s += at(t, h, 0, d) * at(j, h, 1, d);
-        weight.push_back(std::exp(s / std::sqrt(double(c.dim))));
-        sum += weight.back();
+        for (size_t d = 0; d < size_t(c.dim); ++d) s += x.q[query + d] * x.k[row(j) + d];
+        sum += weight[size_t(j)] = std::exp(s / std::sqrt(double(c.dim)));
       }
-      out.lse[size_t(t * c.heads + h)] = std::log(sum);
-      for (int64_t j = first; j <= t; ++j) {
-        double w = weight[size_t(j - first)] / sum;
-        if (c.p > 0) w *= double(c.mask().at(t, h * c.time + j - first));
-        for (int64_t d = 0; d < c.dim; ++d)
-          out.y[size_t((t * c.heads + h) * c.dim + d)] += w * at(j, h, 2, d);
+      out.lse[size_t(t * c.queries() + h)] = std::log(sum);
+      for (int64_t j = 0; j < c.keys; ++j) {
+        double w = weight[size_t(j)] / sum;
+        if (c.p > 0) w *= double(c.mask().at(t, h * c.keys + j));
+        for (size_t d = 0; d < size_t(c.dim); ++d) out.y[query + d] += w * x.v[row(j) + d];
       }
     }
   return out;
 }
 
-struct Tensors4 {
-  Tensor y, lse, dqkv;
+struct Results {
+  Tensor y, lse;
+  Qkv d;
 };
+
+/// Memory for queries, keys and values, NaN in every element.
+Qkv memory_for(const Case& c, DType dtype) {
+  auto make = [&](Shape s) { return full(s, NAN, dtype, cpu); };
+  if (c.lie == Lie::packed) return unpack(make({c.tokens(), c.heads, c.group + 2, c.dim}));
+  auto one = [&](Shape s) {
+    if (c.lie == Lie::apart) return make(s);
+    return make({s[0], s[1] + 1, s[2], s[3] + 3}).narrow(1, 1, s[1]).narrow(3, 2, s[3]);
+  };
+  return {one(c.of_q()), one(c.of_kv()), one(c.of_kv())};
+}
+Qkv tensors(const Case& c, const Values& x, DType dtype) {
+  Qkv to = memory_for(c, dtype);
+  copy_(to.q, from_host(x.q, c.of_q(), cpu));
+  copy_(to.k, from_host(x.k, c.of_kv(), cpu));
+  copy_(to.v, from_host(x.v, c.of_kv(), cpu));
+  return to;
+}
 
 class AttentionTest : public testing::TestWithParam<std::string> {
  protected:
-  /// Forward and backward on this level, in `dtype`.
-  Tensors4 run(const Case& c, const Tensor& qkv, const Tensor& dy) {
-    DType dtype = qkv.dtype();
-    Attention a{.qkv = qkv, .time = c.time, .head_dim = c.dim, .mask = c.mask()};
-    Tensors4 t{full({c.tokens(), c.width()}, NAN, dtype, cpu),
-               full({c.tokens(), c.heads}, NAN, accumulator(dtype), cpu),
-               full(qkv.shape(), NAN, dtype, cpu)};
-    backend_.causal_attention(a, t.y, t.lse);
-    backend_.causal_attention_backward(a, t.y, t.lse, dy, t.dqkv);
-    return t;
+  /// Forward and backward on this level, in the dtype of `in`.
+  Results run(const Case& c, const Qkv& in, const Tensor& dy) {
+    DType dtype = dy.dtype();
+    Attention a{in, c.time, c.band(), c.mask()};
+    Results r{full({c.tokens(), c.width()}, NAN, dtype, cpu),
+              full({c.tokens(), c.queries()}, NAN, accumulator(dtype), cpu), memory_for(c, dtype)};
+    backend_.attention(a, r.y, r.lse);
+    backend_.attention_backward(a, r.y, r.lse, dy, r.d);
+    return r;
   }
   Backend& backend_ = host::backend_of(GetParam());
 };
 
-Tensor tensor(const std::vector<double>& v, int64_t rows, DType dtype) {
-  return from_host(v, {rows, int64_t(v.size()) / rows}, cpu).to(dtype);
+Tensor gradient(const Case& c, DType dtype) {
+  return from_host(values(c.tokens() * c.width(), 6), {c.tokens(), c.width()}, cpu).to(dtype);
 }
 
 void expect_near(const std::vector<double>& expected, const Tensor& actual, double tolerance) {
@@ -92,79 +139,106 @@ void expect_near(const std::vector<double>& expected, const Tensor& actual, doub
   for (size_t i = 0; i < got.size(); ++i)
     ASSERT_NEAR(expected[i], got[i], tolerance * (1 + std::abs(expected[i]))) << "element " << i;
 }
+void expect_near(const Values& expected, const Qkv& actual, double tolerance) {
+  ASSERT_NO_FATAL_FAILURE(expect_near(expected.q, actual.q, tolerance)) << "of queries";
+  ASSERT_NO_FATAL_FAILURE(expect_near(expected.k, actual.k, tolerance)) << "of keys";
+  ASSERT_NO_FATAL_FAILURE(expect_near(expected.v, actual.v, tolerance)) << "of values";
+}
+
+// Grouped queries, windows, cross attention, keys that no query sees, one query (generation).
+const Case forms[] = {
+    {.sequences = 2, .time = 33, .heads = 2, .dim = 5, .group = 3},
+    {.sequences = 1, .time = 100, .heads = 1, .dim = 64, .group = 2, .window = 1},
+    {.sequences = 2, .time = 70, .heads = 2, .dim = 16, .group = 2, .window = 9},
+    {.sequences = 1, .time = 200, .heads = 1, .dim = 32, .group = 2, .window = 40},
+    {.sequences = 2, .time = 40, .heads = 3, .dim = 8, .causal = false},
+    {.sequences = 2, .time = 33, .heads = 2, .dim = 8, .keys = 75, .causal = false},
+    {.sequences = 1, .time = 75, .heads = 1, .dim = 8, .group = 2, .keys = 7, .causal = false},
+    {.sequences = 2, .time = 20, .heads = 1, .dim = 8, .keys = 53},
+    {.sequences = 2, .time = 50, .heads = 2, .dim = 40, .keys = 131, .window = 20},
+    {.sequences = 2, .time = 1, .heads = 2, .dim = 16, .group = 4, .keys = 77},
+    {.sequences = 2, .time = 21, .heads = 2, .dim = 8, .p = 0.3f, .group = 2, .lie = Lie::apart},
+    {2, 21, 2, 8, 0.3f, 2, 45, false, 0, Lie::padded},
+    {1, 90, 2, 64, 0.3f, 2, 90, true, 50, Lie::padded},
+};
 
 TEST_P(AttentionTest, ForwardMatchesTheDefinition) {
+  std::vector<Case> cases(std::begin(forms), std::end(forms));
+  for (int64_t time : {1, 7, 33, 64, 100})
+    for (int64_t dim : {1, 5, 16, 64})
+      for (float p : {0.f, 0.3f}) cases.push_back({2, time, 3, dim, p});
   for (DType dtype : {f32, f64, f16, bf16})
-    for (int64_t time : {1, 7, 33, 64, 100})
-      for (int64_t dim : {1, 5, 16, 64})
-        for (float p : {0.f, 0.3f}) {
-          Case c{.sequences = 2, .time = time, .heads = 3, .dim = dim, .p = p};
-          SCOPED_TRACE(testing::Message()
-                       << name(dtype) << " time " << time << " dim " << dim << " p " << p);
-          Tensor qkv = tensor(values(c.tokens() * 3 * c.width(), 5, 2), c.tokens(), dtype);
-          Tensor dy = tensor(values(c.tokens() * c.width(), 6), c.tokens(), dtype);
-          Tensors4 t = run(c, qkv, dy);
-          Outputs expected = naive(c, doubles(qkv));
-          ASSERT_NO_FATAL_FAILURE(expect_near(expected.y, t.y, 32 * epsilon(f32) + epsilon(dtype)));
-          ASSERT_NO_FATAL_FAILURE(
-              expect_near(expected.lse, t.lse, 32 * epsilon(accumulator(dtype))));
-        }
+    for (const Case& c : cases) {
+      SCOPED_TRACE(testing::Message() << name(dtype) << ' ' << c);
+      Qkv in = tensors(c, Values(c), dtype);
+      Results r = run(c, in, gradient(c, dtype));
+      Outputs expected = naive(c, Values(in));
+      ASSERT_NO_FATAL_FAILURE(expect_near(expected.y, r.y, 32 * epsilon(f32) + epsilon(dtype)));
+      ASSERT_NO_FATAL_FAILURE(expect_near(expected.lse, r.lse, 32 * epsilon(accumulator(dtype))));
+    }
 }
 
 // In f64 against central differences; every other dtype against f64.
 TEST_P(AttentionTest, BackwardIsTheGradient) {
   for (Case c :
-       {Case{2, 1, 1, 1}, Case{2, 7, 2, 5}, Case{1, 33, 1, 3, 0.25f}, Case{2, 5, 3, 4, 0.5f}}) {
-    SCOPED_TRACE(testing::Message() << c.time << ' ' << c.dim << ' ' << c.p);
-    std::vector<double> x = values(c.tokens() * 3 * c.width(), 5, 2);
-    std::vector<double> g = values(c.tokens() * c.width(), 6), expected(x.size());
+       {Case{2, 1, 1, 1}, Case{2, 7, 2, 5}, Case{1, 33, 1, 3, 0.25f}, Case{2, 5, 3, 4, 0.5f},
+        Case{2, 7, 2, 3, 0, 3}, Case{1, 20, 1, 2, 0.25f, 2, 20, true, 3},
+        Case{2, 5, 1, 3, 0, 2, 9, false}, Case{2, 4, 2, 3, 0, 1, 11},
+        Case{1, 4, 1, 2, 0, 2, 33, true, 6}, Case{1, 9, 2, 2, 0.25f, 2, 4, false}}) {
+    SCOPED_TRACE(testing::Message() << c);
+    Values x(c), expected(c);
+    std::vector<double> g = values(c.tokens() * c.width(), 6);
     auto loss = [&] {
       std::vector<double> y = naive(c, x).y;
       double sum = 0;
       for (size_t i = 0; i < y.size(); ++i) sum += y[i] * g[i];
       return sum;
     };
-    for (size_t i = 0; i < x.size(); ++i) {
-      double old = x[i], step = 1e-5;
-      x[i] = old + step;
-      double up = loss();
-      x[i] = old - step;
-      expected[i] = (up - loss()) / (2 * step);
-      x[i] = old;
-    }
-    Tensor qkv = tensor(x, c.tokens(), f64), dy = tensor(g, c.tokens(), f64);
-    expect_near(expected, run(c, qkv, dy).dqkv, 1e-8);
+    auto differences = [&](std::vector<double>& of, std::vector<double>& to) {
+      for (size_t i = 0; i < of.size(); ++i) {
+        double old = of[i], step = 1e-5;
+        of[i] = old + step;
+        double up = loss();
+        of[i] = old - step;
+        to[i] = (up - loss()) / (2 * step);
+        of[i] = old;
+      }
+    };
+    differences(x.q, expected.q), differences(x.k, expected.k), differences(x.v, expected.v);
+    expect_near(expected, run(c, tensors(c, x, f64), gradient(c, f64)).d, 1e-8);
   }
 }
 
 TEST_P(AttentionTest, LowPrecisionBackwardFollowsF64) {
+  std::vector<Case> cases(std::begin(forms), std::end(forms));
+  for (Case c : {Case{2, 100, 2, 64}, Case{1, 300, 1, 16, 0.2f}, Case{2, 65, 1, 33},
+                 Case{1, 31, 2, 80, 0.1f}})
+    cases.push_back(c);
   for (DType dtype : {f32, f16, bf16})
-    for (Case c : {Case{2, 100, 2, 64}, Case{1, 300, 1, 16, 0.2f}, Case{2, 65, 1, 33},
-                   Case{1, 31, 2, 80, 0.1f}}) {
-      SCOPED_TRACE(testing::Message()
-                   << name(dtype) << ' ' << c.time << ' ' << c.dim << ' ' << c.p);
-      Tensor qkv = tensor(values(c.tokens() * 3 * c.width(), 5, 2), c.tokens(), dtype);
-      Tensor dy = tensor(values(c.tokens() * c.width(), 6), c.tokens(), dtype);
-      Tensors4 exact = run(c, qkv.to(f64), dy.to(f64)), t = run(c, qkv, dy);
+    for (const Case& c : cases) {
+      SCOPED_TRACE(testing::Message() << name(dtype) << ' ' << c);
+      Qkv in = tensors(c, Values(c), dtype);
+      Tensor dy = gradient(c, dtype);
+      Results exact = run(c, tensors(c, Values(in), f64), dy.to(f64)), r = run(c, in, dy);
       // delta = sum(dy * y) reads a rounded y.
-      expect_near(doubles(exact.dqkv), t.dqkv, 64 * epsilon(f32) + 4 * epsilon(dtype));
+      expect_near(Values(exact.d), r.d, 64 * epsilon(f32) + 4 * epsilon(dtype));
     }
 }
 
 TEST_P(AttentionTest, ThreadsDoNotChangeABit) {
   int before = omp_get_max_threads();
   for (DType dtype : {f32, bf16})
-    for (Case c : {Case{1, 150, 1, 16}, Case{3, 40, 3, 8, 0.5f}}) {
-      Tensor qkv = tensor(values(c.tokens() * 3 * c.width(), 5, 2), c.tokens(), dtype);
-      Tensor dy = tensor(values(c.tokens() * c.width(), 6), c.tokens(), dtype);
+    for (Case c : {Case{1, 150, 1, 16}, Case{3, 40, 3, 8, 0.5f}, Case{1, 90, 1, 16, 0, 3, 120}}) {
+      Qkv in = tensors(c, Values(c), dtype);
+      Tensor dy = gradient(c, dtype);
       omp_set_num_threads(1);
-      Tensors4 one = run(c, qkv, dy);
+      Results one = run(c, in, dy);
       for (int threads : {2, 3, 7}) {
         omp_set_num_threads(threads);
-        Tensors4 t = run(c, qkv, dy);
-        EXPECT_EQ(doubles(one.y), doubles(t.y));
-        EXPECT_EQ(doubles(one.lse), doubles(t.lse));
-        EXPECT_EQ(doubles(one.dqkv), doubles(t.dqkv));
+        Results r = run(c, in, dy);
+        EXPECT_EQ(doubles(one.y), doubles(r.y));
+        EXPECT_EQ(doubles(one.lse), doubles(r.lse));
+        expect_near(Values(one.d), r.d, 0);
       }
       omp_set_num_threads(before);
     }
@@ -174,19 +248,17 @@ TEST_P(AttentionTest, ThreadsDoNotChangeABit) {
 TEST_P(AttentionTest, LargeScores) {
   Case c{.sequences = 1, .time = 70, .heads = 1, .dim = 4};
   for (DType dtype : {f32, bf16}) {
-    Tensor qkv = tensor(values(c.tokens() * 12, 5, 60), c.tokens(), dtype);
-    Tensor dy = tensor(values(c.tokens() * 4, 6), c.tokens(), dtype);
-    Tensors4 t = run(c, qkv, dy), exact = run(c, qkv.to(f64), dy.to(f64));
-    expect_near(doubles(exact.y), t.y, dtype == f32 ? 1e-3 : 2 * epsilon(dtype));
-    for (double v : doubles(t.dqkv)) ASSERT_TRUE(std::isfinite(v));
+    Qkv in = tensors(c, Values(c, 60), dtype);
+    Tensor dy = gradient(c, dtype);
+    Results r = run(c, in, dy), exact = run(c, tensors(c, Values(in), f64), dy.to(f64));
+    expect_near(doubles(exact.y), r.y, dtype == f32 ? 1e-3 : 2 * epsilon(dtype));
+    for (double v : Values(r.d).k) ASSERT_TRUE(std::isfinite(v));
   }
 }
 
 TEST_P(AttentionTest, NoSequences) {
-  Attention a{.qkv = empty({0, 24}, f32, cpu), .time = 8, .head_dim = 4, .mask = {}};
-  Tensor y = empty({0, 8}, f32, cpu), lse = empty({0, 2}, f32, cpu);
-  backend_.causal_attention(a, y, lse);
-  backend_.causal_attention_backward(a, y, lse, y, empty({0, 24}, f32, cpu));
+  Case c{.sequences = 0, .time = 8, .heads = 2, .dim = 4};
+  EXPECT_EQ(run(c, memory_for(c, f32), gradient(c, f32)).y.numel(), 0);
 }
 
 // Nothing that grows with time x time is ever made. Working memory is not counted as tensors, but
@@ -198,13 +270,13 @@ TEST_P(AttentionTest, MemoryIsLinearInTime) {
     return use.ru_maxrss;  // KiB, highest so far
   };
   Case c{.sequences = 1, .time = 4096, .heads = 1, .dim = 8};
-  Tensor qkv = tensor(values(c.tokens() * 24, 5), c.tokens(), f32);
-  Tensor dy = tensor(values(c.tokens() * 8, 6), c.tokens(), f32);
+  Qkv in = tensors(c, Values(c), f32);
+  Tensor dy = gradient(c, f32);
   memory::counter()->reset_peaks();
   int64_t live = memory::counter()->live(), before = resident();
-  Tensors4 t = run(c, qkv, dy);
+  Results r = run(c, in, dy);
   EXPECT_LE(memory::counter()->peak() - live,
-            int64_t(t.y.bytes() + t.lse.bytes() + t.dqkv.bytes()) + 4096);
+            int64_t(r.y.bytes() + r.lse.bytes() + 3 * r.d.q.bytes()) + 4096);
   EXPECT_LE(resident() - before, 24 << 10);
 }
 

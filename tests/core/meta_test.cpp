@@ -35,14 +35,18 @@ TEST(Meta, CountsProductsForwardAndBackward) {
   EXPECT_EQ(grad(x).shape(), x.shape());
 }
 
-TEST(Meta, CountsHalfOfAttention) {
+// Scores and their sums are two products of seen x dim a head.
+TEST(Meta, CountsTheSeenPartOfAttention) {
   constexpr int64_t time = 64, heads = 2, dim = 16;
-  Tensor qkv = zeros({3 * time, heads * 3 * dim}, f32, meta_device);
-  meta_work() = {};
-  Tensor y = causal_attention(qkv, {time, dim});
-  // Scores and their sums: two products of time x time x dim a head, of which half is seen.
-  EXPECT_EQ(meta_work().products, 3 * heads * 2 * (2. * time * time * dim) / 2);
-  EXPECT_EQ(y.shape(), Shape({3 * time, heads * dim}));
+  auto products = [&](const AttentionShape& shape) {
+    Tensor qkv = zeros({3 * time, heads, 3, dim}, f32, meta_device);
+    meta_work() = {};
+    EXPECT_EQ(attention(qkv, shape).shape(), Shape({3 * time, heads * dim}));
+    return meta_work().products / (3 * heads * 2 * (2. * dim));
+  };
+  EXPECT_EQ(products({.time = time}), time * (time + 1) / 2);
+  EXPECT_EQ(products({.time = time, .causal = false}), time * time);
+  EXPECT_EQ(products({.time = time, .window = 10}), 10 * 11 / 2 + (time - 10) * 10);
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include "core/attention.h"
+
 #include "tests/cuda/emulated.h"
 #include "tests/support/expect_error.h"
 
@@ -7,29 +9,50 @@ namespace {
 class CudaAttention : public CudaKernels {
  protected:
   struct Case {
-    int64_t sequences, time, heads, dim;
+    int64_t sequences, time, heads, dim;  // heads: of keys and values
     float p = 0;
     int64_t skip = 0;
+    int64_t group = 1, keys = time;
+    bool causal = true;
+    int64_t window = 0;
   };
 
-  /// y, lse and dqkv of the same inputs.
+  /// f(what to make memory with, seed): views of one projection, or three tensors.
+  template <class F> static Qkv make(const Case& c, F f) {
+    if (c.keys == c.time)
+      return unpack(f(Shape{c.sequences * c.time, c.heads, c.group + 2, c.dim}, 5));
+    Shape of_keys{c.sequences * c.keys, c.heads, 1, c.dim};
+    return {f(Shape{c.sequences * c.time, c.heads, c.group, c.dim}, 5), f(of_keys, 7),
+            f(of_keys, 8)};
+  }
+
+  /// y, lse and the gradients of the same inputs.
   void expect_the_cpus(const Case& c) {
-    SCOPED_TRACE(testing::Message() << c.sequences << " of time " << c.time << ", " << c.heads
-                                    << " of dim " << c.dim << ", p " << c.p);
-    int64_t tokens = c.sequences * c.time, width = c.heads * c.dim;
-    Tensor qkv = exact(randn({tokens, 3 * width}, dtype, 5), c.skip);
+    SCOPED_TRACE(testing::Message()
+                 << c.sequences << " of time " << c.time << " and " << c.keys << ", " << c.heads
+                 << " x " << c.group << " of dim " << c.dim << ", p " << c.p << ", causal "
+                 << c.causal << ", window " << c.window);
+    int64_t tokens = c.sequences * c.time, heads = c.heads * c.group, width = heads * c.dim;
+    Qkv in = make(
+        c, [&](const Shape& s, uint64_t seed) { return exact(randn(s, dtype, seed), c.skip); });
     Tensor dy = exact(randn({tokens, width}, dtype, 6), c.skip);
-    Attention a{qkv, c.time, c.dim, {c.p, 99, 1000, 66}};
-    Tensor saved = empty({tokens, width}, dtype, cpu), logs = empty({tokens, c.heads}, sums, cpu);
-    host.causal_attention(a, saved, logs);
+    Band band = c.causal ? Band::causal(c.time, c.keys, c.window) : Band::all(c.time, c.keys);
+    Attention a{in, c.time, band, {c.p, 99, 1000, 66}};
+    Tensor saved = empty({tokens, width}, dtype, cpu), logs = empty({tokens, heads}, sums, cpu);
+    host.attention(a, saved, logs);
     Tensor saved_y = exact(saved, c.skip), saved_lse = exact(logs);
     expect_equal(
         [&](Backend& on) {
           Tensor y = sevens(saved.shape(), dtype, c.skip), lse = sevens(logs.shape(), sums);
-          Tensor dqkv = sevens(qkv.shape(), dtype, c.skip);
-          on.causal_attention(a, y, lse);
-          on.causal_attention_backward(a, saved_y, saved_lse, dy, dqkv);
-          return Tensors{y, lse, dqkv};
+          Tensors memory;
+          Qkv d = make(c, [&](const Shape& s, uint64_t) {
+            memory.push_back(sevens(s, dtype, c.skip));
+            return memory.back();
+          });
+          on.attention(a, y, lse);
+          on.attention_backward(a, saved_y, saved_lse, dy, d);
+          memory.insert(memory.end(), {y, lse});
+          return memory;
         },
         3 * within);
   }
@@ -62,17 +85,43 @@ TEST_P(CudaAttention, DropsWhatTheCpuDrops) {
   expect_the_cpus({.sequences = 1, .time = 33, .heads = 2, .dim = 128, .p = 0.3f});
 }
 
+TEST_P(CudaAttention, GroupedQueries) {
+  expect_the_cpus({.sequences = 2, .time = 33, .heads = 2, .dim = 16, .group = 3});
+  expect_the_cpus({.sequences = 1, .time = 100, .heads = 1, .dim = 5, .p = 0.3f, .group = 2});
+}
+
+// A window of one key, one within a tile and one over several, some rows of which see nothing of a
+// block's first tile.
+TEST_P(CudaAttention, Windows) {
+  expect_the_cpus({.sequences = 1, .time = 70, .heads = 2, .dim = 16, .window = 1});
+  expect_the_cpus({.sequences = 1, .time = 130, .heads = 1, .dim = 64, .window = 9});
+  expect_the_cpus({.sequences = 2, .time = 200, .heads = 1, .dim = 8, .p = 0.3f, .window = 90});
+}
+
+TEST_P(CudaAttention, EveryKey) {
+  expect_the_cpus({.sequences = 2, .time = 33, .heads = 2, .dim = 16, .causal = false});
+  expect_the_cpus({.sequences = 1, .time = 100, .heads = 1, .dim = 64, .causal = false});
+}
+
+TEST_P(CudaAttention, OtherKeysThanQueries) {
+  Case c{.sequences = 2, .time = 33, .heads = 2, .dim = 16, .group = 2, .keys = 75};
+  for (bool causal : {false, true}) c.causal = causal, expect_the_cpus(c);
+  expect_the_cpus({.sequences = 2, .time = 1, .heads = 1, .dim = 64, .keys = 101});
+  expect_the_cpus({.sequences = 1, .time = 75, .heads = 1, .dim = 8, .keys = 7, .causal = false});
+  expect_the_cpus({.sequences = 1, .time = 40, .heads = 1, .dim = 8, .keys = 161, .window = 30});
+}
+
 TEST_P(CudaAttention, AnyAddress) {
   expect_the_cpus({.sequences = 1, .time = 33, .heads = 2, .dim = 16, .skip = 1});
 }
 
 // Scores far from zero neither overflow nor lose the largest weight.
 TEST_P(CudaAttention, LargeScores) {
-  Tensor qkv = exact(randn({70, 12}, dtype, 5, 30));
+  Attention a{unpack(exact(randn({70, 1, 3, 4}, dtype, 5, 30))), 70, Band::causal(70, 70)};
   expect_equal(
       [&](Backend& on) {
         Tensor y = sevens({70, 4}, dtype), lse = sevens({70, 1}, sums);
-        on.causal_attention({qkv, 70, 4, {}}, y, lse);
+        on.attention(a, y, lse);
         return Tensors{y, lse};
       },
       std::max(within, 1000 * tolerance(sums)));
@@ -86,11 +135,10 @@ TEST_P(CudaAttention, NoSequences) {
 
 TEST_P(CudaAttention, RefusesHeadsThatDoNotFit) {
   Tensor y = empty({2, 257}, dtype, cpu), lse = empty({2, 1}, sums, cpu);
-  Tensor qkv = empty({2, 3 * 257}, dtype, cpu);
-  std::vector<std::string> parts = {"causal_attention", "head size 257", "at most 256 on cuda"};
-  Attention a{qkv, 2, 257, {}};
-  expect_error([&] { b.causal_attention(a, y, lse); }, parts, Exit::config);
-  expect_error([&] { b.causal_attention_backward(a, y, lse, y, qkv); }, parts, Exit::config);
+  Attention a{unpack(empty({2, 1, 3, 257}, dtype, cpu)), 2, Band::causal(2, 2)};
+  std::vector<std::string> parts = {"attention", "head size 257", "at most 256 on cuda"};
+  expect_error([&] { b.attention(a, y, lse); }, parts, Exit::config);
+  expect_error([&] { b.attention_backward(a, y, lse, y, a.in); }, parts, Exit::config);
 }
 
 }  // namespace

@@ -32,8 +32,23 @@ Graph graph_of(const AttentionShape& s, bool packed) {
   return s.pass == Pass::forward ? attention_forward(s, packed) : attention_backward(s, packed);
 }
 
+/// Causal, in a packed projection.
 AttentionShape shape_of(int64_t head_dim, cudnnDataType_t type, int64_t time, Pass pass) {
-  return {.batch = 4, .heads = 12, .time = time, .head_dim = head_dim, .type = type, .pass = pass};
+  RowStrides packed{12 * 3 * head_dim, 3 * head_dim};
+  return {.batch = 4,
+          .heads = 12,
+          .time = time,
+          .keys = time,
+          .head_dim = head_dim,
+          .causal = true,
+          .type = type,
+          .pass = pass,
+          .q = packed,
+          .k = packed,
+          .v = packed,
+          .dq = packed,
+          .dk = packed,
+          .dv = packed};
 }
 
 class CudnnAttention : public testing::TestWithParam<const char*> {
@@ -57,6 +72,22 @@ TEST_P(CudnnAttention, IsAccepted) {
                 << "pass " << int(pass) << ", dtype " << type << ", head_dim " << head_dim
                 << ", time " << time << ", packed statistics " << packed << ": " << refusal;
           }
+}
+
+// Queries apart from keys and values, of which there are more.
+TEST_P(CudnnAttention, CrossAttentionIsAccepted) {
+  Descriptor gpu = read_gpu(GetParam());
+  for (Pass pass : {Pass::forward, Pass::backward, Pass::deterministic_backward}) {
+    AttentionShape s = shape_of(64, CUDNN_DATA_BFLOAT16, 1024, pass);
+    s.keys = 1536, s.causal = false;
+    s.q = s.dq = s.dk = s.dv = {12 * 64, 64};
+    s.k = s.v = {12 * 2 * 64, 2 * 64};
+    for (bool packed : {false, true}) {
+      std::string refusal;
+      EXPECT_FALSE(graph_of(s, packed).engines(&gpu, refusal).empty())
+          << "pass " << int(pass) << ", packed statistics " << packed << ": " << refusal;
+    }
+  }
 }
 
 TEST_P(CudnnAttention, CompilesUpToTheDriver) {

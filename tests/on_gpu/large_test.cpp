@@ -1,5 +1,6 @@
 // Sizes that only a real GPU does in little time: more than 2^31 elements, grids of more than 65535
 // blocks a side, and the shapes of GPT-2. The GPU made of CPU threads skips them.
+#include "core/attention.h"
 #include "core/cpu/levels.h"
 #include "core/functors/binary.h"
 #include "core/functors/unary.h"
@@ -78,11 +79,11 @@ TEST_F(Large, AttentionOfGpt2) {
   for (DType dtype : {bf16, f16, f32})
     expect_equal(dtype, 10, [](On& on) {
       const int64_t tokens = 2 * 1024, heads = 12, head = 64, time = 1024;
-      Attention a{on.in({tokens, heads * 3 * head}, 1), time, head, {}};
+      Attention a{unpack(on.in({tokens, heads, 3, head}, 1)), time, Band::causal(time, time)};
       Tensor y = on.out({tokens, heads * head}), lse = on.out({tokens, heads}, on.sums);
-      on.backend.causal_attention(a, y, lse);
-      on.backend.causal_attention_backward(a, y, lse, on.in({tokens, heads * head}, 2),
-                                           on.out({tokens, heads * 3 * head}));
+      on.backend.attention(a, y, lse);
+      on.backend.attention_backward(a, y, lse, on.in({tokens, heads * head}, 2),
+                                    unpack(on.out({tokens, heads, 3, head})));
     });
 }
 

@@ -1,3 +1,4 @@
+#include "core/attention.h"
 #include "core/update.h"
 #include "tests/on_gpu/on.h"
 
@@ -36,29 +37,36 @@ void cross_entropies(On& on) {
     }
 }
 
-/// run(attention, y, lse) for several shapes, with and without dropout.
+/// run(attention, shape of y, shape of lse) for several lengths, bands and groups, with and without
+/// dropout.
 template <class F> void attend(On& on, F run) {
   for (int64_t time : {1, 33, 128})
     for (int64_t head : {5, 64})
-      for (float p : {0.f, 0.2f}) {
-        if (time == 33 && head == 64) continue;
-        const int64_t tokens = 2 * time, heads = 3;
-        Attention a{on.in({tokens, heads * 3 * head}, 1), time, head, {p, 5, 100, 7}};
-        run(a, Shape{tokens, heads * head}, Shape{tokens, heads});
-      }
+      for (float p : {0.f, 0.2f})
+        for (int64_t group : {1, 2}) {
+          if (time == 33 && head == 64) continue;
+          const int64_t tokens = 2 * time, kv_heads = 3, heads = kv_heads * group;
+          Qkv in = unpack(on.in({tokens, kv_heads, group + 2, head}, 1));
+          int64_t window = group == 2 ? 20 : 0;
+          random::Mask mask{p, 5, 100, 7};
+          Shape y{tokens, heads * head}, lse{tokens, heads};
+          run(Attention{in, time, Band::causal(time, time, window), mask}, y, lse);
+          if (group == 2) run(Attention{in, time, Band::all(time, time), mask}, y, lse);
+        }
 }
 
 void attentions(On& on) {
   attend(on, [&](const Attention& a, const Shape& y, const Shape& lse) {
-    on.backend.causal_attention(a, on.out(y), on.out(lse, on.sums));
+    on.backend.attention(a, on.out(y), on.out(lse, on.sums));
   });
 }
 
 void attentions_backward(On& on) {
   attend(on, [&](const Attention& a, const Shape& shape, const Shape& of_lse) {
     Tensor y = empty(shape, on.dtype, on.device), lse = empty(of_lse, on.sums, on.device);
-    on.backend.causal_attention(a, y, lse);
-    on.backend.causal_attention_backward(a, y, lse, on.in(shape, 2), on.out(a.qkv.shape()));
+    on.backend.attention(a, y, lse);
+    Tensor d = on.out({shape[0], a.kv_heads(), a.group() + 2, a.head_dim()});
+    on.backend.attention_backward(a, y, lse, on.in(shape, 2), unpack(d));
   });
 }
 

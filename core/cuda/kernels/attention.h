@@ -1,9 +1,11 @@
 #pragma once
+#include <limits>
+
 #include "core/cuda/kernels/attention_tile.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 
-/// y and lse for one block of queries, which walks the keys up to itself with a softmax that is
+/// y and lse for one block of queries, which walks the keys that it sees with a softmax that is
 /// corrected on the way (Dao et al., "FlashAttention", 2022, algorithm 1).
 template <class T, int width> struct AttentionForward {
   using A = Accumulator<T>;
@@ -18,12 +20,14 @@ template <class T, int width> struct AttentionForward {
   T* y;
   A* lse;
 
-  /// A softmax so far, of the thread's rows: `sum` of the thread's own columns.
+  /// A softmax so far, of the thread's rows: `sum` of the thread's own columns. `largest` begins
+  /// finite: a query need not see any of the first keys, whose scores are then -infinity.
   struct Softmax {
     A largest[each], sum[each];
     TRIAX_HD Softmax() {
+      constexpr A lowest = std::numeric_limits<A>::lowest();
 #pragma unroll
-      for (int i = 0; i < each; ++i) largest[i] = -A(__builtin_inff()), sum[i] = 0;
+      for (int i = 0; i < each; ++i) largest[i] = lowest, sum[i] = 0;
     }
   };
 
@@ -47,27 +51,27 @@ template <class T, int width> struct AttentionForward {
     }
   }
 
-  /// Queries do not see keys that come after them: first the block on the diagonal.
-  TRIAX_HD static void hide(const Thread& t, typename Tile::Square& scores) {
+  TRIAX_HD static void hide(const Thread& t, const AttentionSight& sight,
+                            typename Tile::Square& scores) {
 #pragma unroll
     for (int i = 0; i < each; ++i)
 #pragma unroll
       for (int j = 0; j < each; ++j)
-        if (Tile::lane(t) + Tile::across * j > Tile::row(t) + i)
+        if (!sight.sees(Tile::row(t) + i, Tile::lane(t) + Tile::across * j))
           scores[i][j] = -A(__builtin_inff());
   }
 
-  TRIAX_HD void add_keys(const Thread& t, const AttentionRows& queries, int64_t first,
+  TRIAX_HD void add_keys(const Thread& t, const AttentionRows& queries, const AttentionRows& keys,
                          Softmax& so_far, typename Tile::Products& out, Shared& s) const {
-    AttentionRows keys = heads.rows_of(queries.sequence * heads.heads + queries.head, first, rows);
     AttentionDropout<Tile, T> dropout(heads, queries, keys);
-    load_tile<Tile>(t, heads, heads.matrix(heads.qkv, 1, keys), s.keys);
-    load_tile<Tile>(t, heads, heads.matrix(heads.qkv, 2, keys), s.values);
+    AttentionSight sight(heads.band, queries, keys, rows);
+    load_tile<Tile>(t, heads, heads.matrix(heads.k, keys), s.keys);
+    load_tile<Tile>(t, heads, heads.matrix(heads.v, keys), s.values);
     dropout.draw(t, s.kept);
     t.sync();
     typename Tile::Square scores;
     multiply_rows<Tile>(t, heads.dim, s.queries, s.keys, scores);
-    if (first == queries.first) hide(t, scores);
+    if (!sight.sees_all(rows)) hide(t, sight, scores);
     soften(t, scores, so_far, out);
     if (dropout.any()) {
 #pragma unroll
@@ -83,14 +87,16 @@ template <class T, int width> struct AttentionForward {
   }
 
   TRIAX_HD void operator()(const Thread& t, Shared& s) const {
-    int64_t blocks = heads.blocks(rows), block = blocks - 1 - t.block.x % blocks;  // longest first
-    AttentionRows queries = heads.rows_of(t.block.x / blocks, block * rows, rows);
-    load_tile<Tile>(t, heads, heads.matrix(heads.qkv, 0, queries), s.queries);
+    int64_t blocks = (heads.time + rows - 1) / rows, head = t.block.x / blocks;
+    int64_t block = blocks - 1 - t.block.x % blocks;  // the longest first
+    AttentionRows queries = heads.queries(head, block * rows, rows);
+    int64_t end = heads.band.end(queries.first + queries.count - 1);
+    load_tile<Tile>(t, heads, heads.matrix(heads.q, queries), s.queries);
     Softmax so_far;
     typename Tile::Products out = {};
 #pragma unroll 1
-    for (int64_t first = 0; first <= queries.first; first += rows)
-      add_keys(t, queries, first, so_far, out, s);
+    for (int64_t first = heads.band.begin(queries.first) / rows * rows; first < end; first += rows)
+      add_keys(t, queries, heads.keys(head, first, rows), so_far, out, s);
 #pragma unroll
     for (int i = 0; i < each; ++i) {
       int row = Tile::row(t) + i;

@@ -16,7 +16,7 @@ template <class T> struct AttentionGradients {
   const T *y, *dy;            // [tokens, heads, dim]
   const Accumulator<T>* lse;  // [tokens, heads]
   Accumulator<T>* delta;      // D, [tokens, heads]
-  T* dqkv;
+  AttentionTensor<T> dq, dk, dv;
 };
 
 /// The weight of a query and a key before dropout, and the gradient of their score.
@@ -27,7 +27,7 @@ template <class A> struct AttentionWeight {
   TRIAX_HD A gradient(A grad, A delta, A scale) const { return value * (grad - delta) * scale; }
 };
 
-/// dQ of one block of queries, which walks the keys up to itself; and D, for the other kernel.
+/// dQ of one block of queries, which walks the keys that it sees; and D, for the other kernel.
 template <class T, int width> struct AttentionBackwardQueries {
   using A = Accumulator<T>;
   using Tile = AttentionTile<A, width>;
@@ -45,7 +45,7 @@ template <class T, int width> struct AttentionBackwardQueries {
   };
 
   TRIAX_HD Known know(const Thread& t, const AttentionRows& queries, const Shared& s) const {
-    AttentionMatrix<const T> y = g.heads.matrix(g.y, queries);
+    auto y = g.heads.matrix(g.y, queries);
     Known known;
 #pragma unroll
     for (int i = 0; i < each; ++i) {
@@ -65,6 +65,7 @@ template <class T, int width> struct AttentionBackwardQueries {
   TRIAX_HD void add_keys(const Thread& t, const AttentionRows& queries, const AttentionRows& keys,
                          const Known& known, typename Tile::Products& dq, Shared& s) const {
     AttentionDropout<Tile, T> dropout(g.heads, queries, keys);
+    AttentionSight sight(g.heads.band, queries, keys, rows);
     typename Tile::Square scores, grads;
     multiply_rows<Tile>(t, g.heads.dim, s.queries, s.keys, scores);
     multiply_rows<Tile>(t, g.heads.dim, s.grads, s.values, grads);
@@ -73,8 +74,8 @@ template <class T, int width> struct AttentionBackwardQueries {
 #pragma unroll
       for (int j = 0; j < each; ++j) {
         int query = Tile::row(t) + i, key = Tile::lane(t) + Tile::across * j;
-        bool seen = keys.first < queries.first || key <= query;
-        AttentionWeight<A> weight(seen, scores[i][j] * g.heads.scale, known.lse[i]);
+        AttentionWeight<A> weight(sight.sees(query, key), scores[i][j] * g.heads.scale,
+                                  known.lse[i]);
         A grad = grads[i][j] * dropout.factor(s.kept, query, key);
         scores[i][j] = weight.gradient(grad, known.delta[i], g.heads.scale);
       }
@@ -83,29 +84,31 @@ template <class T, int width> struct AttentionBackwardQueries {
   }
 
   TRIAX_HD void operator()(const Thread& t, Shared& s) const {
-    int64_t blocks = g.heads.blocks(rows), number = t.block.x / blocks;
+    int64_t blocks = (g.heads.time + rows - 1) / rows, head = t.block.x / blocks;
     int64_t block = blocks - 1 - t.block.x % blocks;  // the longest first
-    AttentionRows queries = g.heads.rows_of(number, block * rows, rows);
-    load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.qkv, 0, queries), s.queries);
+    AttentionRows queries = g.heads.queries(head, block * rows, rows);
+    int64_t end = g.heads.band.end(queries.first + queries.count - 1);
+    load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.q, queries), s.queries);
     load_tile<Tile>(t, g.heads, g.heads.matrix(g.dy, queries), s.grads);
     t.sync();
     Known known = know(t, queries, s);
     typename Tile::Products dq = {};
 #pragma unroll 1
-    for (int64_t first = 0; first <= queries.first; first += rows) {
-      AttentionRows keys = g.heads.rows_of(number, first, rows);
-      load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.qkv, 1, keys), s.keys);
-      load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.qkv, 2, keys), s.values);
+    for (int64_t first = g.heads.band.begin(queries.first) / rows * rows; first < end;
+         first += rows) {
+      AttentionRows keys = g.heads.keys(head, first, rows);
+      load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.k, keys), s.keys);
+      load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.v, keys), s.values);
       AttentionDropout<Tile, T>(g.heads, queries, keys).draw(t, s.kept);
       t.sync();
       add_keys(t, queries, keys, known, dq, s);
       t.sync();
     }
-    store_tile<Tile>(t, g.heads, dq, g.heads.matrix(g.dqkv, 0, queries));
+    store_tile<Tile>(t, g.heads, dq, g.heads.matrix(g.dq, queries));
   }
 };
 
-/// dK and dV of one block of keys, which walks the queries from itself on.
+/// dK and dV of one block of keys, which walks the queries that see it, head by head of a group.
 template <class T, int width> struct AttentionBackwardKeys {
   using A = Accumulator<T>;
   using Tile = AttentionTile<A, width>;
@@ -122,6 +125,7 @@ template <class T, int width> struct AttentionBackwardKeys {
                             const AttentionRows& queries, typename Tile::Products& dk,
                             typename Tile::Products& dv, Shared& s) const {
     AttentionDropout<Tile, T> dropout(g.heads, queries, keys);
+    AttentionSight sight(g.heads.band, queries, keys, rows);
     typename Tile::Square weights, grads;
     multiply_rows<Tile>(t, g.heads.dim, s.keys, s.queries, weights);
     multiply_rows<Tile>(t, g.heads.dim, s.values, s.grads, grads);
@@ -132,7 +136,7 @@ template <class T, int width> struct AttentionBackwardKeys {
 #pragma unroll
       for (int i = 0; i < each; ++i) {
         int key = Tile::row(t) + i;
-        bool seen = query < queries.count && (keys.first < queries.first || key <= query);
+        bool seen = query < queries.count && sight.sees(query, key);
         AttentionWeight<A> weight(seen, weights[i][j] * g.heads.scale, lse);
         A factor = dropout.factor(s.kept, query, key);
         weights[i][j] = weight.value * factor;
@@ -146,16 +150,17 @@ template <class T, int width> struct AttentionBackwardKeys {
     add_products<Tile>(t, s.scores, s.queries, dk);
   }
 
-  TRIAX_HD void operator()(const Thread& t, Shared& s) const {
-    int64_t blocks = g.heads.blocks(rows), number = t.block.x / blocks;
-    AttentionRows keys = g.heads.rows_of(number, t.block.x % blocks * rows, rows);
-    load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.qkv, 1, keys), s.keys);
-    load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.qkv, 2, keys), s.values);
-    typename Tile::Products dk = {}, dv = {};
+  /// The queries of one head.
+  TRIAX_HD void add_head(const Thread& t, int64_t head, const AttentionRows& keys,
+                         typename Tile::Products& dk, typename Tile::Products& dv,
+                         Shared& s) const {
+    const Band& band = g.heads.band;
+    int64_t end = fn::min(g.heads.time, keys.first + keys.count - band.low);
 #pragma unroll 1
-    for (int64_t first = keys.first; first < g.heads.time; first += rows) {
-      AttentionRows queries = g.heads.rows_of(number, first, rows);
-      load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.qkv, 0, queries), s.queries);
+    for (int64_t first = fn::max<int64_t>(0, keys.first - band.high) / rows * rows; first < end;
+         first += rows) {
+      AttentionRows queries = g.heads.queries(head, first, rows);
+      load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.q, queries), s.queries);
       load_tile<Tile>(t, g.heads, g.heads.matrix(g.dy, queries), s.grads);
       AttentionDropout<Tile, T>(g.heads, queries, keys).draw(t, s.kept);
       if (t.id < rows) {
@@ -167,8 +172,19 @@ template <class T, int width> struct AttentionBackwardKeys {
       add_queries(t, keys, queries, dk, dv, s);
       t.sync();
     }
-    store_tile<Tile>(t, g.heads, dk, g.heads.matrix(g.dqkv, 1, keys));
-    store_tile<Tile>(t, g.heads, dv, g.heads.matrix(g.dqkv, 2, keys));
+  }
+
+  TRIAX_HD void operator()(const Thread& t, Shared& s) const {
+    int64_t blocks = (g.heads.band.keys + rows - 1) / rows;
+    int64_t head = t.block.x / blocks * g.heads.group;  // the first of its group
+    AttentionRows keys = g.heads.keys(head, t.block.x % blocks * rows, rows);
+    load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.k, keys), s.keys);
+    load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.v, keys), s.values);
+    typename Tile::Products dk = {}, dv = {};
+#pragma unroll 1
+    for (int64_t i = 0; i < g.heads.group; ++i) add_head(t, head + i, keys, dk, dv, s);
+    store_tile<Tile>(t, g.heads, dk, g.heads.matrix(g.dk, keys));
+    store_tile<Tile>(t, g.heads, dv, g.heads.matrix(g.dv, keys));
   }
 };
 

@@ -1,11 +1,12 @@
 #pragma once
+#include "core/attention.h"
 #include "core/cuda/convert.h"
 #include "core/cuda/pack.h"
 #include "core/cuda/reduce_block.h"
 #include "core/math.h"
 #include "core/random.h"
 
-// What the kernels of causal attention share. A block of 16 x 16 threads works on square tiles of
+// What the kernels of attention share. A block of 16 x 16 threads works on square tiles of
 // scores: a thread makes those of `each` neighbouring rows with every 16th column, and of the
 // products of these scores with another tile the same rows and every 16th pack of columns. So what
 // is known of a row stays within half a warp.
@@ -35,13 +36,19 @@ template <class A_, int width_> struct AttentionTile {
   TRIAX_HD static int row(const Thread& t) { return t.id / across * each; }  ///< its first
 };
 
-/// Rows [first, first + count) of one head of one sequence.
+/// Rows of one head of one sequence, of queries or of keys.
 struct AttentionRows {
-  int64_t sequence, head, first;
+  int64_t token, head, first;  ///< token: where row `first` of the sequence lies in tensors
   int count;
 };
 
-/// Their memory in one tensor.
+/// A tensor [tokens, kv_heads, group, dim]. Query heads find their keys with head_stride 0.
+template <class T> struct AttentionTensor {
+  T* at;
+  int64_t token_stride, kv_stride, head_stride;
+};
+
+/// The memory of rows in one tensor.
 template <class T> struct AttentionMatrix {
   T* at;
   int64_t stride;
@@ -50,39 +57,68 @@ template <class T> struct AttentionMatrix {
 
 /// The arguments that all kernels have.
 template <class T> struct AttentionHeads {
-  const T* qkv;  // [tokens, heads, 3, dim]
-  int64_t time, heads;
+  AttentionTensor<T> q, k, v;
+  int64_t time, heads, group;  // heads: of queries
+  Band band;
   int dim;
   bool packed;  // all rows of all tensors start at multiples of 16 bytes
   Accumulator<T> scale;
   random::Mask mask;
   const int64_t* shift;  // of the mask's rows; null: none
 
-  TRIAX_HD int64_t blocks(int rows) const { return (time + rows - 1) / rows; }
-  /// `number` counts heads, and these in sequences.
-  TRIAX_HD AttentionRows rows_of(int64_t number, int64_t first, int rows) const {
-    int64_t left = time - first;
-    return {number / heads, number % heads, first, left < rows ? int(left) : rows};
+  /// Rows [first, first + rows) of a head, as far as there are any. `head` counts query heads, and
+  /// these in sequences.
+  TRIAX_HD AttentionRows queries(int64_t head, int64_t first, int rows) const {
+    return {head / heads * time + first, head % heads, first,
+            int(fn::min<int64_t>(rows, time - first))};
   }
-  /// Where a [tokens, heads] tensor has what belongs to a row.
+  TRIAX_HD AttentionRows keys(int64_t head, int64_t first, int rows) const {
+    int64_t left = band.keys - first;
+    return {head / heads * band.keys + first, head % heads, first,
+            int(fn::min<int64_t>(rows, left))};
+  }
+  /// Where a [tokens, heads] tensor has what belongs to a query.
   TRIAX_HD int64_t place(const AttentionRows& r, int row) const {
-    return (r.sequence * time + r.first + row) * heads + r.head;
+    return (r.token + row) * heads + r.head;
   }
-  /// In [tokens, heads, dim].
+  template <class U>
+  TRIAX_HD AttentionMatrix<U> matrix(const AttentionTensor<U>& x, const AttentionRows& r) const {
+    return {x.at + r.token * x.token_stride + r.head / group * x.kv_stride +
+                r.head % group * x.head_stride,
+            x.token_stride, r.count};
+  }
+  /// Of a contiguous tensor [tokens, heads, dim].
   template <class U> TRIAX_HD AttentionMatrix<U> matrix(U* y, const AttentionRows& r) const {
     return {y + place(r, 0) * dim, heads * dim, r.count};
   }
-  /// In [tokens, heads, 3, dim]: queries (part 0), keys (1) or values (2).
-  template <class U>
-  TRIAX_HD AttentionMatrix<U> matrix(U* x, int part, const AttentionRows& r) const {
-    return {x + (place(r, 0) * 3 + part) * dim, heads * 3 * dim, r.count};
+};
+
+/// Which keys of one tile the queries of another see; both count from their tile's first row.
+struct AttentionSight {
+  int low, high, keys;
+  TRIAX_HD AttentionSight(const Band& band, const AttentionRows& queries,
+                          const AttentionRows& those, int rows)
+      : low(limit(queries.first - those.first + band.low, rows)),
+        high(limit(queries.first - those.first + band.high, rows)),
+        keys(those.count) {}
+  TRIAX_HD bool sees(int query, int key) const {
+    return key < keys && key >= query + low && key <= query + high;
+  }
+  /// All of `rows` keys, each of as many queries.
+  TRIAX_HD bool sees_all(int rows) const {
+    return keys == rows && low <= 1 - rows && high >= rows - 1;
+  }
+
+ private:
+  TRIAX_HD static int limit(int64_t distance, int rows) {
+    return int(fn::min<int64_t>(fn::max<int64_t>(distance, -rows), rows));
   }
 };
 
 /// tile = rows of `from`, and zeros behind the last row and column.
-template <class Tile, class T>
+template <class Tile, class T, class U>
 TRIAX_HD void load_tile(const Thread& t, const AttentionHeads<T>& heads,
-                        const AttentionMatrix<const T>& from, typename Tile::Vectors& tile) {
+                        const AttentionMatrix<U>& from, typename Tile::Vectors& tile) {
   using A = typename Tile::A;
   if (heads.packed) {
     constexpr int size = 16 / int(sizeof(T)), packs = Tile::width / size;
@@ -208,9 +244,8 @@ template <class Tile, class T> class AttentionDropout {
   TRIAX_HD AttentionDropout(const AttentionHeads<T>& heads, const AttentionRows& queries,
                             const AttentionRows& keys)
       : mask_(heads.mask),
-        row_(uint64_t(heads.mask.row + (heads.shift ? *heads.shift : 0) +
-                      queries.sequence * heads.time + queries.first)),
-        column_(uint64_t(heads.mask.column + keys.head * heads.time + keys.first)) {}
+        row_(uint64_t(heads.mask.row + (heads.shift ? *heads.shift : 0) + queries.token)),
+        column_(uint64_t(heads.mask.column + queries.head * heads.band.keys + keys.first)) {}
   TRIAX_HD bool any() const { return mask_.p > 0; }
 
   /// By all threads; a sync() later kept() may be read.
