@@ -61,13 +61,13 @@ template <class T> struct Head {
 /// Queries [first, first + count) and the keys [begin, end) that any of them sees.
 struct Block {
   int64_t first, count, begin, end;
-  /// `queries` from `first` on, as far as there are any; `begin` a multiple of `keys`.
+  /// `queries` from `at` on, as far as there are any; `begin` a multiple of `keys`.
   template <class T>
-  Block(const Head<T>& h, int64_t first, int64_t queries, int64_t keys)
-      : first(first),
-        count(fn::min(queries, h.time - first)),
-        begin(h.band.begin(first) / keys * keys),
-        end(h.band.end(first + count - 1)) {}
+  Block(const Head<T>& h, int64_t at, int64_t queries, int64_t keys)
+      : first(at),
+        count(fn::min(queries, h.time - at)),
+        begin(h.band.begin(at) / keys * keys),
+        end(h.band.end(at + count - 1)) {}
 };
 
 /// Offsets of a kernel's working arrays in one piece of memory.
