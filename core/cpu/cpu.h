@@ -60,7 +60,6 @@ class Cpu : public Base {
                           const Qkv& d) override;
   void rotary(const Rotary& r, const Tensor& y) override;
 
-
   void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) override;
   void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) override;
 };
