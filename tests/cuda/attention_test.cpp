@@ -15,15 +15,17 @@ class CudaAttention : public CudaKernels {
     int64_t group = 1, keys = time;
     bool causal = true;
     int64_t window = 0;
+    int64_t gap = 0;  // elements between rows
   };
 
-  /// f(what to make memory with, seed): views of one projection, or three tensors.
-  template <class F> static Qkv make(const Case& c, F f) {
-    if (c.keys == c.time)
-      return unpack(f(Shape{c.sequences * c.time, c.heads, c.group + 2, c.dim}, 5));
-    Shape of_keys{c.sequences * c.keys, c.heads, 1, c.dim};
-    return {f(Shape{c.sequences * c.time, c.heads, c.group, c.dim}, 5), f(of_keys, 7),
-            f(of_keys, 8)};
+  /// make(shape, seed) makes memory: views of one projection, or three tensors.
+  template <class F> static Qkv qkv(const Case& c, F make) {
+    auto rows = [&](int64_t tokens, int64_t group, uint64_t seed) {
+      return make(Shape{tokens, c.heads, group, c.dim + c.gap}, seed).narrow(3, 0, c.dim);
+    };
+    int64_t tokens = c.sequences * c.time, keys = c.sequences * c.keys;
+    if (c.keys == c.time) return unpack(rows(tokens, c.group + 2, 5));
+    return {rows(tokens, c.group, 5), rows(keys, 1, 7), rows(keys, 1, 8)};
   }
 
   /// y, lse and the gradients of the same inputs.
@@ -33,8 +35,8 @@ class CudaAttention : public CudaKernels {
                  << " x " << c.group << " of dim " << c.dim << ", p " << c.p << ", causal "
                  << c.causal << ", window " << c.window);
     int64_t tokens = c.sequences * c.time, heads = c.heads * c.group, width = heads * c.dim;
-    Qkv in = make(
-        c, [&](const Shape& s, uint64_t seed) { return exact(randn(s, dtype, seed), c.skip); });
+    Qkv in =
+        qkv(c, [&](const Shape& s, uint64_t seed) { return exact(randn(s, dtype, seed), c.skip); });
     Tensor dy = exact(randn({tokens, width}, dtype, 6), c.skip);
     Band band = c.causal ? Band::causal(c.time, c.keys, c.window) : Band::all(c.time, c.keys);
     Attention a{in, c.time, band, {c.p, 99, 1000, 66}};
@@ -45,7 +47,7 @@ class CudaAttention : public CudaKernels {
         [&](Backend& on) {
           Tensor y = sevens(saved.shape(), dtype, c.skip), lse = sevens(logs.shape(), sums);
           Tensors memory;
-          Qkv d = make(c, [&](const Shape& s, uint64_t) {
+          Qkv d = qkv(c, [&](const Shape& s, uint64_t) {
             memory.push_back(sevens(s, dtype, c.skip));
             return memory.back();
           });
@@ -113,6 +115,7 @@ TEST_P(CudaAttention, OtherKeysThanQueries) {
 
 TEST_P(CudaAttention, AnyAddress) {
   expect_the_cpus({.sequences = 1, .time = 33, .heads = 2, .dim = 16, .skip = 1});
+  expect_the_cpus({.sequences = 1, .time = 33, .heads = 2, .dim = 16, .keys = 40, .gap = 1});
 }
 
 // Scores far from zero neither overflow nor lose the largest weight.

@@ -23,9 +23,9 @@ template <class T, int width> struct AttentionForward {
   /// A softmax so far, of the thread's rows: `sum` of the thread's own columns. `largest` begins
   /// finite: a query need not see any of the first keys, whose scores are then -infinity.
   struct Softmax {
+    static constexpr A lowest = std::numeric_limits<A>::lowest();
     A largest[each], sum[each];
     TRIAX_HD Softmax() {
-      constexpr A lowest = std::numeric_limits<A>::lowest();
 #pragma unroll
       for (int i = 0; i < each; ++i) largest[i] = lowest, sum[i] = 0;
     }
