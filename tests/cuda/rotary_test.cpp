@@ -11,7 +11,7 @@ TEST_P(CudaRotary, IsTheCpus) {
     for (int64_t width : {2, 6, 64})
       for (auto pairs : {Rotary::Pairs::halves, Rotary::Pairs::neighbours})
         for (auto turn : {Rotary::Turn::forth, Rotary::Turn::back}) {
-          SCOPED_TRACE(fmt::format("{} tokens of width {}", tokens, width));
+          SCOPED_TRACE(testing::Message() << tokens << " tokens of width " << width);
           Tensor all = exact(randn({tokens, 2, 5, width}, dtype, 1));
           Rotary r{all.narrow(2, 1, 3), exact(randn({4, width}, f32, 2)), 3, pairs, turn};
           expect_equal([&](Backend& on) {
