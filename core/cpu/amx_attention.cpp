@@ -110,13 +110,8 @@ void attend(const Head16& h, int64_t first, char* m, BFloat16* y, float* lse) {
 
 void Amx::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
   if (a.in.q.dtype() != bf16) return Cpu::attention(a, y, lse);
-  int64_t threads = omp_get_max_threads(), kv_heads = a.kv_heads(), group = a.group();
-  int64_t tasks = a.sequences() * kv_heads, keys = a.band.keys, dim = a.head_dim();
-  // With few heads the blocks of a group are shared among threads, each of which packs its keys.
-  int64_t blocks = squares_in(a.time);
-  int64_t parts = tasks % threads == 0 || tasks > 4 * threads
-                      ? 1
-                      : fn::min(group * blocks, (4 * threads + tasks - 1) / tasks);
+  int64_t threads = omp_get_max_threads(), keys = a.band.keys, dim = a.head_dim();
+  Tasks tasks(a, side, threads);
   Room room(keys, dim);
   Scratch<char> scratch(room.end * threads);
   char* memory = scratch.data();
@@ -127,13 +122,13 @@ void Amx::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
     Tiles tiles;
     char* mine = memory + room.end * omp_get_thread_num();
 #pragma omp for schedule(dynamic)
-    for (int64_t task = 0; task < tasks * parts; ++task) {
-      int64_t sequence = task / parts / kv_heads, head = task / parts % kv_heads * group;
-      Head16 h(a, sequence, head);
+    for (int64_t task = 0; task < tasks.count; ++task) {
+      int64_t first = task / tasks.parts * a.group();
+      Head16 h(a, first);
       pack_strips<Part::right>(h.k.by_row(), keys, dim, at<BFloat16>(mine, room.keys));
       pack_strips<Part::right>(h.v.by_dim(), dim, keys, at<BFloat16>(mine, room.values));
-      for (int64_t block = task % parts; block < group * blocks; block += parts)
-        attend(Head16(a, sequence, head + block / blocks), block % blocks * side, mine, out, logs);
+      for (int64_t i = task % tasks.parts; i < tasks.of_group; i += tasks.parts)
+        attend(Head16(a, first + i / tasks.blocks), i % tasks.blocks * side, mine, out, logs);
     }
   }
 }

@@ -156,10 +156,10 @@ void differentiate_block(const Head16& h, const Gradients& g, const Block& b, in
 }
 
 /// All query heads of one key-value head: dk and dv are summed over them and their blocks in order.
+/// `task` counts key-value heads, and these in sequences.
 void differentiate_group(const Attention& a, const Gradients& g, int64_t task, char* m) {
-  int64_t sequence = task / a.kv_heads(), kv_head = task % a.kv_heads(), group = a.group();
-  int64_t keys = a.band.keys, dim = a.head_dim();
-  Head16 head(a, sequence, kv_head * group);
+  int64_t group = a.group(), keys = a.band.keys, dim = a.head_dim();
+  Head16 head(a, task * group);
   Room r(keys, dim);
   pack_strips<Part::right>(head.k.by_row(), keys, dim, at<BFloat16>(m, r.keys));
   pack_strips<Part::right>(head.v.by_row(), keys, dim, at<BFloat16>(m, r.values));
@@ -169,14 +169,15 @@ void differentiate_group(const Attention& a, const Gradients& g, int64_t task, c
     for (int64_t i = 0; i < strips_size(keys, dim); ++i) dk[i] = dv[i] = 0;
   int64_t begun = 0;
   for (int64_t i = 0; i < group; ++i) {
-    Head16 h(a, sequence, kv_head * group + i);
+    Head16 h(a, task * group + i);
     for (int64_t first = 0; first < h.time; first += side) {
       Block b(h, first, side, side);
       differentiate_block(h, g, b, begun, m);
       begun = fn::max(begun, b.end);
     }
   }
-  Rows<BFloat16> to_k(g.d.k, head.key_token, kv_head), to_v(g.d.v, head.key_token, kv_head);
+  Rows<BFloat16> to_k(g.d.k, head.key_token, head.head / group),
+      to_v(g.d.v, head.key_token, head.head / group);
   for (int64_t d = 0; d < dim; d += side)
     for (int64_t j = 0; j < keys; j += side, dk += square, dv += square) {
       write_turned(dk, keys - j, dim - d, to_k.at(j) + d, to_k.stride);

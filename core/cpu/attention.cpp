@@ -63,27 +63,22 @@ void Cpu::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
   visit_float(a.in.q.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     constexpr int n = Tile<A>::cols, rows = Tile<A>::rows;
-    int64_t threads = omp_get_max_threads(), kv_heads = a.kv_heads(), group = a.group();
-    int64_t tasks = a.sequences() * kv_heads, keys = a.band.keys, dim = a.head_dim();
-    // With few heads the blocks of a group are shared among threads, each of which packs its keys.
-    int64_t blocks = (a.time + n - 1) / n;
-    int64_t parts = tasks % threads == 0 || tasks > 4 * threads
-                        ? 1
-                        : fn::min(group * blocks, (4 * threads + tasks - 1) / tasks);
+    int64_t threads = omp_get_max_threads(), keys = a.band.keys, dim = a.head_dim();
+    Tasks tasks(a, n, threads);
     Room<A> room(keys, dim);
     Scratch<A> scratch(room.end * threads);
     A* memory = scratch.data();
     T* out = values<T>(y);
     A* logs = values<A>(lse);
 #pragma omp parallel for schedule(dynamic) num_threads(int(threads))
-    for (int64_t task = 0; task < tasks * parts; ++task) {
+    for (int64_t task = 0; task < tasks.count; ++task) {
       A* mine = memory + room.end * omp_get_thread_num();
-      int64_t sequence = task / parts / kv_heads, head = task / parts % kv_heads * group;
-      Head<T> h(a, sequence, head);
+      int64_t first = task / tasks.parts * a.group();
+      Head<T> h(a, first);
       pack<A, rows>(h.k.by_row(), keys, dim, mine + room.keys);
       pack<A, rows>(h.v.by_dim(), dim, keys, mine + room.values);
-      for (int64_t block = task % parts; block < group * blocks; block += parts)
-        attend(Head<T>(a, sequence, head + block / blocks), block % blocks * n, mine, out, logs);
+      for (int64_t i = task % tasks.parts; i < tasks.of_group; i += tasks.parts)
+        attend(Head<T>(a, first + i / tasks.blocks), i % tasks.blocks * n, mine, out, logs);
     }
   });
 }

@@ -30,24 +30,25 @@ template <class T> struct Rows {
 /// One query head of one sequence.
 template <class T> struct Head {
   using A = Accumulator<T>;
-  Rows<T> q, k, v;
   Band band;
   int64_t time, dim, heads, head;
   int64_t token, key_token;  // of row 0 in the tensors
-  random::Mask mask;         // of query 0 and key 0
+  Rows<T> q, k, v;
+  random::Mask mask;  // of query 0 and key 0
   A scale;
 
-  Head(const Attention& a, int64_t sequence, int64_t at)
-      : q(a.in.q, sequence * a.time, at),
-        k(a.in.k, sequence * a.band.keys, at / a.group()),
-        v(a.in.v, sequence * a.band.keys, at / a.group()),
-        band(a.band),
+  /// `number` counts query heads, and these in sequences.
+  Head(const Attention& a, int64_t number)
+      : band(a.band),
         time(a.time),
         dim(a.head_dim()),
         heads(a.heads()),
-        head(at),
-        token(sequence * time),
-        key_token(sequence * band.keys),
+        head(number % heads),
+        token(number / heads * time),
+        key_token(number / heads * band.keys),
+        q(a.in.q, token, head),
+        k(a.in.k, key_token, head / a.group()),
+        v(a.in.v, key_token, head / a.group()),
         mask(a.mask),
         scale(A(1) / fn::sqrt(A(dim))) {
     mask.row += token;
@@ -56,6 +57,20 @@ template <class T> struct Head {
   /// Offset of query `row` in y [tokens, heads * dim] and, in units of dim, in lse [tokens, heads].
   int64_t place(int64_t row) const { return (token + row) * heads + head; }
   int64_t y_stride() const { return heads * dim; }
+};
+
+/// How forward shares its work: a task is a key-value head or, with few of them, every `parts`-th
+/// block of its group's queries, for which a thread packs keys and values again.
+struct Tasks {
+  int64_t blocks, of_group;  // of queries: of a head, of all heads that read one key
+  int64_t parts, count;
+  Tasks(const Attention& a, int64_t queries, int64_t threads)
+      : blocks((a.time + queries - 1) / queries), of_group(blocks * a.group()) {
+    count = a.sequences() * a.kv_heads();
+    bool whole = count % threads == 0 || count > 4 * threads;
+    parts = whole ? 1 : fn::min(of_group, (4 * threads + count - 1) / count);
+    count *= parts;
+  }
 };
 
 /// Queries [first, first + count) and the keys [begin, end) that any of them sees.

@@ -110,23 +110,24 @@ void differentiate_block(const Head<T>& h, const Gradients<T>& g, int64_t first,
 }
 
 /// All query heads of one key-value head: dk and dv are summed over them and their blocks in order.
+/// `task` counts key-value heads, and these in sequences.
 template <class T, class A = Accumulator<T>>
 void differentiate_group(const Attention& a, const Gradients<T>& g, int64_t task, A* m) {
   constexpr int rows = Tile<A>::rows;
-  int64_t sequence = task / a.kv_heads(), kv_head = task % a.kv_heads(), group = a.group();
-  int64_t keys = a.band.keys, dim = a.head_dim();
-  Head<T> head(a, sequence, kv_head * group);
+  int64_t group = a.group(), keys = a.band.keys, dim = a.head_dim();
+  Head<T> head(a, task * group);
   Room<A> r(keys, dim);
   pack<A, rows>(head.k.by_row(), keys, dim, m + r.keys);
   pack<A, rows>(head.v.by_row(), keys, dim, m + r.values);
   pack<A, rows>(head.k.by_dim(), dim, keys, m + r.keys_by_dim);
   for (int64_t i = 0; i < r.sums; ++i) m[r.dk + i] = m[r.dv + i] = 0;
   for (int64_t i = 0; i < group; ++i) {
-    Head<T> h(a, sequence, kv_head * group + i);
+    Head<T> h(a, task * group + i);
     for (int64_t first = 0; first < h.time; first += Tile<A>::cols)
       differentiate_block(h, g, first, m);
   }
-  Rows<T> dk(g.d.k, head.key_token, kv_head), dv(g.d.v, head.key_token, kv_head);
+  Rows<T> dk(g.d.k, head.key_token, head.head / group),
+      dv(g.d.v, head.key_token, head.head / group);
   for (int64_t i = 0; i < keys; ++i)
     for (int64_t d = 0; d < dim; ++d) {
       dk.at(i)[d] = convert<T>(m[r.dk + i * r.dim_stride + d]);
