@@ -118,17 +118,18 @@ template <class T, int width> struct AttentionBackwardKeys {
     alignas(16) typename Tile::Scores scores;  // [key][query]
     typename Tile::Kept kept;
     A lse[rows], delta[rows];
+    AttentionRows mine;  // the keys; here, since registers are short
   };
   AttentionGradients<T> g;
 
-  TRIAX_HD void add_queries(const Thread& t, const AttentionRows& keys,
-                            const AttentionRows& queries, typename Tile::Products& dk,
-                            typename Tile::Products& dv, Shared& s) const {
-    AttentionDropout<Tile, T> dropout(g.heads, queries, keys);
-    AttentionSight sight(g.heads.band, queries, keys, rows);
+  TRIAX_HD void add_queries(const Thread& t, const AttentionRows& queries,
+                            typename Tile::Products& dk, typename Tile::Products& dv,
+                            Shared& s) const {
     typename Tile::Square weights, grads;
     multiply_rows<Tile>(t, g.heads.dim, s.keys, s.queries, weights);
     multiply_rows<Tile>(t, g.heads.dim, s.values, s.grads, grads);
+    AttentionDropout<Tile, T> dropout(g.heads, queries, s.mine);
+    AttentionSight sight(g.heads.band, queries, s.mine, rows);
 #pragma unroll
     for (int j = 0; j < each; ++j) {
       int query = Tile::lane(t) + Tile::across * j;
@@ -151,25 +152,24 @@ template <class T, int width> struct AttentionBackwardKeys {
   }
 
   /// The queries of one head.
-  TRIAX_HD void add_head(const Thread& t, int64_t head, const AttentionRows& keys,
-                         typename Tile::Products& dk, typename Tile::Products& dv,
-                         Shared& s) const {
+  TRIAX_HD void add_head(const Thread& t, int64_t head, typename Tile::Products& dk,
+                         typename Tile::Products& dv, Shared& s) const {
     const Band& band = g.heads.band;
-    int64_t end = fn::min(g.heads.time, keys.first + keys.count - band.low);
+    int64_t begin = fn::max<int64_t>(0, s.mine.first - band.high) / rows * rows;
 #pragma unroll 1
-    for (int64_t first = fn::max<int64_t>(0, keys.first - band.high) / rows * rows; first < end;
-         first += rows) {
+    for (int64_t first = begin;
+         first < fn::min(g.heads.time, s.mine.first + s.mine.count - band.low); first += rows) {
       AttentionRows queries = g.heads.queries(head, first, rows);
       load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.q, queries), s.queries);
       load_tile<Tile>(t, g.heads, g.heads.matrix(g.dy, queries), s.grads);
-      AttentionDropout<Tile, T>(g.heads, queries, keys).draw(t, s.kept);
+      AttentionDropout<Tile, T>(g.heads, queries, s.mine).draw(t, s.kept);
       if (t.id < rows) {
         bool there = t.id < queries.count;
         s.lse[t.id] = there ? g.lse[g.heads.place(queries, t.id)] : A(0);
         s.delta[t.id] = there ? g.delta[g.heads.place(queries, t.id)] : A(0);
       }
       t.sync();
-      add_queries(t, keys, queries, dk, dv, s);
+      add_queries(t, queries, dk, dv, s);
       t.sync();
     }
   }
@@ -180,11 +180,13 @@ template <class T, int width> struct AttentionBackwardKeys {
     AttentionRows keys = g.heads.keys(head, t.block.x % blocks * rows, rows);
     load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.k, keys), s.keys);
     load_tile<Tile>(t, g.heads, g.heads.matrix(g.heads.v, keys), s.values);
+    if (t.id == 0) s.mine = keys;
+    t.sync();
     typename Tile::Products dk = {}, dv = {};
 #pragma unroll 1
-    for (int64_t i = 0; i < g.heads.group; ++i) add_head(t, head + i, keys, dk, dv, s);
-    store_tile<Tile>(t, g.heads, dk, g.heads.matrix(g.dk, keys));
-    store_tile<Tile>(t, g.heads, dv, g.heads.matrix(g.dv, keys));
+    for (int64_t i = 0; i < g.heads.group; ++i) add_head(t, head + i, dk, dv, s);
+    store_tile<Tile>(t, g.heads, dk, g.heads.matrix(g.dk, s.mine));
+    store_tile<Tile>(t, g.heads, dv, g.heads.matrix(g.dv, s.mine));
   }
 };
 

@@ -38,8 +38,8 @@ template <class A_, int width_> struct AttentionTile {
 
 /// Rows of one head of one sequence, of queries or of keys.
 struct AttentionRows {
-  int64_t token, head, first;  ///< token: where row `first` of the sequence lies in tensors
-  int count;
+  int64_t token;  ///< where row `first` of the sequence lies in tensors
+  int head, first, count;
 };
 
 /// A tensor [tokens, kv_heads, group, dim]. Query heads find their keys with head_stride 0.
@@ -69,12 +69,12 @@ template <class T> struct AttentionHeads {
   /// Rows [first, first + rows) of a head, as far as there are any. `head` counts query heads, and
   /// these in sequences.
   TRIAX_HD AttentionRows queries(int64_t head, int64_t first, int rows) const {
-    return {head / heads * time + first, head % heads, first,
+    return {head / heads * time + first, int(head % heads), int(first),
             int(fn::min<int64_t>(rows, time - first))};
   }
   TRIAX_HD AttentionRows keys(int64_t head, int64_t first, int rows) const {
     int64_t left = band.keys - first;
-    return {head / heads * band.keys + first, head % heads, first,
+    return {head / heads * band.keys + first, int(head % heads), int(first),
             int(fn::min<int64_t>(rows, left))};
   }
   /// Where a [tokens, heads] tensor has what belongs to a query.
