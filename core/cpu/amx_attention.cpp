@@ -123,12 +123,11 @@ void Amx::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
     char* mine = memory + room.end * omp_get_thread_num();
 #pragma omp for schedule(dynamic)
     for (int64_t task = 0; task < tasks.count; ++task) {
-      int64_t first = task / tasks.parts * a.group();
-      Head16 h(a, first);
+      Head16 h(a, task / tasks.parts * a.group());
       pack_strips<Part::right>(h.k.by_row(), keys, dim, at<BFloat16>(mine, room.keys));
       pack_strips<Part::right>(h.v.by_dim(), dim, keys, at<BFloat16>(mine, room.values));
       for (int64_t i = task % tasks.parts; i < tasks.of_group; i += tasks.parts)
-        attend(Head16(a, first + i / tasks.blocks), i % tasks.blocks * side, mine, out, logs);
+        attend(h.further(i / tasks.blocks), i % tasks.blocks * side, mine, out, logs);
     }
   }
 }

@@ -169,7 +169,7 @@ void differentiate_group(const Attention& a, const Gradients& g, int64_t task, c
     for (int64_t i = 0; i < strips_size(keys, dim); ++i) dk[i] = dv[i] = 0;
   int64_t begun = 0;
   for (int64_t i = 0; i < group; ++i) {
-    Head16 h(a, task * group + i);
+    Head16 h = head.further(i);
     for (int64_t first = 0; first < h.time; first += side) {
       Block b(h, first, side, side);
       differentiate_block(h, g, b, begun, m);

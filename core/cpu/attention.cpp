@@ -73,12 +73,11 @@ void Cpu::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
 #pragma omp parallel for schedule(dynamic) num_threads(int(threads))
     for (int64_t task = 0; task < tasks.count; ++task) {
       A* mine = memory + room.end * omp_get_thread_num();
-      int64_t first = task / tasks.parts * a.group();
-      Head<T> h(a, first);
+      Head<T> h(a, task / tasks.parts * a.group());
       pack<A, rows>(h.k.by_row(), keys, dim, mine + room.keys);
       pack<A, rows>(h.v.by_dim(), dim, keys, mine + room.values);
       for (int64_t i = task % tasks.parts; i < tasks.of_group; i += tasks.parts)
-        attend(Head<T>(a, first + i / tasks.blocks), i % tasks.blocks * n, mine, out, logs);
+        attend(h.further(i / tasks.blocks), i % tasks.blocks * n, mine, out, logs);
     }
   });
 }

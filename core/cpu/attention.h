@@ -34,6 +34,7 @@ template <class T> struct Head {
   int64_t time, dim, heads, head;
   int64_t token, key_token;  // of row 0 in the tensors
   Rows<T> q, k, v;
+  int64_t q_step;     // from one head of a group to the next
   random::Mask mask;  // of query 0 and key 0
   A scale;
 
@@ -49,10 +50,19 @@ template <class T> struct Head {
         q(a.in.q, token, head),
         k(a.in.k, key_token, head / a.group()),
         v(a.in.v, key_token, head / a.group()),
+        q_step(a.in.q.strides()[2]),
         mask(a.mask),
         scale(A(1) / fn::sqrt(A(dim))) {
     mask.row += token;
     mask.column += head * band.keys;
+  }
+  /// `i` heads further in the same group.
+  Head further(int64_t i) const {
+    Head h = *this;
+    h.head += i;
+    h.q.data += i * q_step;
+    h.mask.column += i * band.keys;
+    return h;
   }
   /// Offset of query `row` in y [tokens, heads * dim] and, in units of dim, in lse [tokens, heads].
   int64_t place(int64_t row) const { return (token + row) * heads + head; }

@@ -122,7 +122,7 @@ void differentiate_group(const Attention& a, const Gradients<T>& g, int64_t task
   pack<A, rows>(head.k.by_dim(), dim, keys, m + r.keys_by_dim);
   for (int64_t i = 0; i < r.sums; ++i) m[r.dk + i] = m[r.dv + i] = 0;
   for (int64_t i = 0; i < group; ++i) {
-    Head<T> h(a, task * group + i);
+    Head<T> h = head.further(i);
     for (int64_t first = 0; first < h.time; first += Tile<A>::cols)
       differentiate_block(h, g, first, m);
   }
