@@ -189,7 +189,7 @@ def metrics_that_are_none(shop):
         lines[2] = bad
         path.write_text("\n".join(lines) + "\n")
         before = files(run)
-        shop.ends(65, f"{path}:3 ", "--metrics", out=run, resume="auto", steps=25)
+        shop.ends(65, f"{path}:3", "--metrics", out=run, resume="auto", steps=25)
         assert files(run) == before, "what was refused changed the run"
         shop.ends(0, out=run, resume="auto", steps=25, metrics=shop / f"new{number}.jsonl")
 
