@@ -44,8 +44,9 @@ struct Queries {
 };
 
 /// Scores to unnormalised weights, as a left operand.
-Queries soften(float* scores, const Block& b, float scale, RowFactors& factors, BFloat16* weights) {
-  int64_t squares = squares_in(b.end - b.begin);
+Queries soften(float* scores, const Block& block, float scale, RowFactors& factors,
+               BFloat16* weights) {
+  int64_t squares = squares_in(block.end - block.begin);
   Queries q;
   Partial most, sums;
   for (int i = 0; i < side; ++i) {
@@ -60,7 +61,7 @@ Queries soften(float* scores, const Block& b, float scale, RowFactors& factors, 
   }
   most.combine([](Vector<float> a, Vector<float> b) { return a > b ? a : b; }, q.largest);
   for (int i = 0; i < side; ++i) {
-    const float* factor = factors.any() ? factors.draw(b.first + i, b) : nullptr;
+    const float* factor = factors.any() ? factors.draw(block.first + i, block) : nullptr;
     float largest = q.largest[i], sum[side];
     for (int l = 0; l < side; ++l) sum[l] = 0;
     for (int64_t j = 0; j < squares; ++j) {

@@ -44,8 +44,8 @@ TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
   for (const char* vocab : {"0", "3"})
     test::expect_error([&] { sample_with("vocab", vocab); }, {"it has no tensor "}, Exit::data);
   tokenizer = "abc";
-  test::expect_error([&] { sample_with("width", "4"); },
-                     {"does not start with an open brace"}, Exit::data);
+  test::expect_error([&] { sample_with("width", "4"); }, {"does not start with an open brace"},
+                     Exit::data);
 }
 
 // correctness 29: the same text from any mesh.
