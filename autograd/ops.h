@@ -131,7 +131,8 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
 Tensor attention(const Tensor& qkv, const AttentionShape& shape, const random::Mask& mask = {});
 
 /// Rotary position embedding (Su et al. 2021): x [tokens, .., head_dim] with up to 4 dims, whole
-/// sequences of `time` tokens; table as nn::RotaryTable makes it.
+/// sequences of `time` tokens; table as Rotary (core/backend.h) has it:
+/// nn::RotaryEmbedding makes one.
 struct RotaryShape {
   int64_t time;
   Rotary::Pairs pairs = Rotary::Pairs::halves;

@@ -29,7 +29,7 @@ struct Kept {
   bool validated;
 };
 Kept read(const std::string& line, const std::string& where) try {
-  nn::JsonReader record(line, where, "the record of a step", 1);
+  nn::JsonReader record(line, where, "the record", 1);
   return {record.at("step").size(), record.has("val_loss")};
 } catch (const Error& e) {
   fail(e.code(), "{}\n  Move the file away, or choose another --metrics.", e.what());

@@ -215,7 +215,7 @@ def files(shop):
            on=(5, "ulimit -f 4"), save_every=2, width=32)
     if left := list(shop.run.glob("step-*")):
         failures.append(f"a checkpoint that failed left {left}")
-    expect(shop, "metrics onto a full disk", 73, "/dev/full", metrics="/dev/full")
+    expect(shop, "metrics onto a full disk", 73, "/dev/full", "on rank 0 of 8", metrics="/dev/full")
 
     def replace_by_file(_):
         """At once: there is always something of that name. And not while old checkpoints go."""
@@ -226,7 +226,7 @@ def files(shop):
         if ctypes.CDLL(None).renameat2(at_fdcwd, names[0], at_fdcwd, names[1], exchange) != 0:
             raise OSError("renameat2")
 
-    expect(shop, "a file where the run directory was", 73, "Not a directory", act=replace_by_file,
+    expect(shop, "a file where the run directory was", 73, "Not a directory", " of 8", act=replace_by_file,
            after=Workshop.saved, save_every=200)
 
 

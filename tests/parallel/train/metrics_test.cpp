@@ -124,15 +124,27 @@ TEST_F(MetricsTest, AnotherRunsFileIsNotTouched) {
 TEST_F(MetricsTest, ALineThatIsNoStepIsNamed) {
   write(1, 2);
   const std::string good = read_bytes(path);
-  for (const char* line : {"", "notes", "[3]", "3", "{}", R"({"loss":1})", R"({"step":"3"})",
-                           R"({"step":2.5})", R"({"step":null})", R"({"step":3)"}) {
+  const char *brace = " does not start with an open brace", *none = ", the record has no step",
+             *no_number = ", step of the record is not a number from 0";
+  const std::pair<const char*, const char*> lines[] = {{"", brace},
+                                                       {"notes", brace},
+                                                       {"[3]", brace},
+                                                       {"3", brace},
+                                                       {"{}", none},
+                                                       {R"({"loss":1})", none},
+                                                       {R"({"step":"3"})", no_number},
+                                                       {R"({"step":2.5})", no_number},
+                                                       {R"({"step":null})", no_number},
+                                                       {R"({"step":3)", ", not JSON at byte"}};
+  for (auto& [line, why] : lines) {
     SCOPED_TRACE(line);
     std::string bad = good + line + "\n" + R"({"step":4})" + "\n";
     write_bytes(path, bad);
     for (Owner owner : {Owner::this_run, Owner::unknown})
-      expect_error([&] { open(9, owner); },
-                   {"metrics: " + path + ":3", "Move the file away, or choose another --metrics"},
-                   Exit::data);
+      expect_error(
+          [&] { open(9, owner); },
+          {"metrics: " + path + ":3" + why, "Move the file away, or choose another --metrics"},
+          Exit::data);
     EXPECT_EQ(read_bytes(path), bad) << "and nothing is lost";
     { Metrics m = open(0); }  // a fresh start of this run reads no line
     EXPECT_EQ(read_bytes(path), "");
