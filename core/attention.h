@@ -28,7 +28,7 @@ struct Band {
   /// `window` keys (Jiang et al., "Mistral 7B", 2023).
   static Band causal(int64_t time, int64_t keys, int64_t window = 0) {
     int64_t last = keys - time;
-    return {window > 0 ? last - window + 1 : -time, last, keys};
+    return {window > 0 && window < keys ? last - window + 1 : -time, last, keys};
   }
   /// Query `query` sees keys [begin, end).
   TRIAX_HD int64_t begin(int64_t query) const { return fn::max<int64_t>(0, query + low); }

@@ -31,7 +31,8 @@ void check_tensors(const Tensor& q, const Tensor& k, const Tensor& v) {
         q.shape(), k.shape(), v.shape());
   check(k.rank() == 3 || k.size(2) == 1, "attention: keys {}; expected a group of 1", k.shape());
   int64_t heads = heads_of(q), kv_heads = heads_of(k);
-  check(kv_heads > 0 && heads % kv_heads == 0 && (q.rank() == 3 || q.size(1) == kv_heads),
+  check(heads > 0 && kv_heads > 0 && heads % kv_heads == 0 &&
+            (q.rank() == 3 || q.size(1) == kv_heads),
         "attention: {} query heads, {}, for {} key-value heads; expected a multiple of these",
         heads, q.shape(), kv_heads);
 }

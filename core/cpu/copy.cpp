@@ -94,7 +94,10 @@ void Cpu::copy(const Tensor& from, const Tensor& to) {
 
 void Cpu::fill(const Tensor& x, double value) {
   Block one;
-  visit(x.dtype(), [&]<class T>() { *reinterpret_cast<T*>(one.at) = convert<T>(value); });
+  visit(x.dtype(), [&]<class T>() {
+    T element = convert<T>(value);
+    __builtin_memcpy(one.at, &element, sizeof(element));
+  });
   DType dtype = x.dtype();
   char* to = values<char>(x);
   Strides<1> s = strides_of(x);

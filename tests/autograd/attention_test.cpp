@@ -68,6 +68,7 @@ TEST_F(AttentionOp, RefusesWhatDoesNotFit) {
   };
   expect_error(of({10, 6, 4}, {10, 4, 4}, {.time = 5}),
                {"attention", "6 query heads", "4 key-value"});
+  expect_error(of({10, 0, 4}, {10, 2, 4}, {.time = 5}), {"attention", "0 query heads"});
   expect_error(of({10, 3, 2, 4}, {10, 2, 4}, {.time = 5}), {"6 query heads, [10, 3, 2, 4], for 2"});
   expect_error(of({10, 2, 4}, {10, 2, 3}, {.time = 5}),
                {"[10, 2, 4]", "[10, 2, 3]", "one head_dim"});

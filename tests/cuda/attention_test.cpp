@@ -97,6 +97,7 @@ TEST_P(CudaAttention, GroupedQueries) {
 TEST_P(CudaAttention, Windows) {
   expect_the_cpus({.sequences = 1, .time = 70, .heads = 2, .dim = 16, .window = 1});
   expect_the_cpus({.sequences = 1, .time = 130, .heads = 1, .dim = 64, .window = 9});
+  expect_the_cpus({.sequences = 1, .time = 70, .heads = 1, .dim = 8, .window = INT64_MAX});
   expect_the_cpus({.sequences = 2, .time = 200, .heads = 1, .dim = 8, .p = 0.3f, .window = 90});
 }
 
