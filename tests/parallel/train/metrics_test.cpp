@@ -136,7 +136,8 @@ TEST_F(MetricsTest, ALineThatIsNoStepIsNamed) {
                                                        {R"({"step":2.5})", no_number},
                                                        {R"({"step":null})", no_number},
                                                        {R"({"step":3)", ", not JSON at byte"}};
-  for (auto& [line, why] : lines) {
+  for (auto& pair : lines) {
+    const char *line = pair.first, *why = pair.second;
     SCOPED_TRACE(line);
     std::string bad = good + line + "\n" + R"({"step":4})" + "\n";
     write_bytes(path, bad);
