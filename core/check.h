@@ -1,6 +1,8 @@
 #pragma once
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "core/device.h"
@@ -10,23 +12,33 @@
 
 // Kept out of the headers that .cu files include: fmt 9 does not compile under nvcc 13.
 
-template <> struct fmt::formatter<triax::Shape> : fmt::formatter<std::string> {
-  template <class Context> auto format(const triax::Shape& s, Context& c) const {
-    return fmt::formatter<std::string>::format(triax::str(s), c);
+namespace triax {
+/// What has `{}` and no format of its own, written as `str` or `name` does.
+template <class T> struct PlainFormatter {
+  constexpr auto parse(fmt::format_parse_context& c) { return c.begin(); }
+  template <class Context> auto format(const T& value, Context& c) const {
+    return fmt::format_to(c.out(), "{}", text(value));
   }
+  static std::string text(const Shape& s) { return str(s); }
+  static std::string text(const Device& d) { return str(d); }
+  static const char* text(DType t) { return name(t); }
 };
-template <> struct fmt::formatter<triax::DType> : fmt::formatter<const char*> {
-  template <class Context> auto format(triax::DType t, Context& c) const {
-    return fmt::formatter<const char*>::format(triax::name(t), c);
-  }
-};
-template <> struct fmt::formatter<triax::Device> : fmt::formatter<std::string> {
-  template <class Context> auto format(triax::Device d, Context& c) const {
-    return fmt::formatter<std::string>::format(triax::str(d), c);
-  }
-};
+}  // namespace triax
+template <> struct fmt::formatter<triax::Shape> : triax::PlainFormatter<triax::Shape> {};
+template <> struct fmt::formatter<triax::Device> : triax::PlainFormatter<triax::Device> {};
+template <> struct fmt::formatter<triax::DType> : triax::PlainFormatter<triax::DType> {};
 
 namespace triax {
+
+/// The items as `{}` writes them, with `separator` in between.
+template <class Range> std::string join(const Range& items, std::string_view separator) {
+  std::string text;
+  for (auto item = items.begin(); item != items.end(); ++item) {
+    if (item != items.begin()) text += separator;
+    text += fmt::format("{}", *item);
+  }
+  return text;
+}
 
 /// A format string, checked at compile time, that remembers where it stands.
 template <class... Args> struct LocatedFormat {

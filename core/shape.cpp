@@ -54,7 +54,7 @@ int64_t Shape::numel() const {
   return n;
 }
 
-std::string str(const Shape& s) { return fmt::format("[{}]", fmt::join(s.begin(), s.end(), ", ")); }
+std::string str(const Shape& s) { return fmt::format("[{}]", join(s, ", ")); }
 
 Shape contiguous_strides(const Shape& s) {
   Shape strides = s;

@@ -1,5 +1,5 @@
 // Every rank brings a tensor, all get the sum: `mpirun -np 4 all_reduce`.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "parallel/comm/launch/world.h"
 

@@ -1,6 +1,6 @@
 // Fit y = 3 a - 2 b + 1 from noisy points. Run alone, or with `mpirun -np 4`: every rank takes its
 // share of the points and all end with the same line.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "autograd/backward.h"
 #include "nn/linear.h"

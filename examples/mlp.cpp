@@ -1,6 +1,6 @@
 // Two interleaved spirals, told apart by a small network: modules, a fused optimizer, a learning
 // rate schedule, accuracy on points that were never trained on. Run alone or under mpirun.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

@@ -82,15 +82,15 @@ std::string format_header(const TensorHeader& header) {
   for (const auto& [key, word] : header.metadata)
     members.push_back(quoted(key) + ":" + quoted(word));
   if (!members.empty())
-    members = {fmt::format("{}:{{{}}}", quoted(metadata_name), fmt::join(members, ","))};
+    members = {fmt::format("{}:{{{}}}", quoted(metadata_name), join(members, ","))};
   for (const TensorEntry& e : header.entries) {
     check(taken.insert(e.name).second, "safetensors: a tensor named {}, which is taken or reserved",
           printable(e.name));
     members.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                                  quoted(e.name), codes[int(e.dtype)],
-                                  fmt::join(e.shape.begin(), e.shape.end(), ","), e.begin, e.end));
+                                  quoted(e.name), codes[int(e.dtype)], join(e.shape, ","), e.begin,
+                                  e.end));
   }
-  std::string text = fmt::format("{{{}}}", fmt::join(members, ","));
+  std::string text = fmt::format("{{{}}}", join(members, ","));
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
 }

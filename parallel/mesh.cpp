@@ -35,7 +35,7 @@ template <class Color> std::string groups(const MeshShape& shape, Color color) {
   std::erase_if(members, [](auto& m) { return m.empty(); });
   std::string text;
   for (size_t g = 0; g < std::min(most, members.size()); ++g)
-    text += fmt::format(" {{{}}}", fmt::join(members[g], ", "));
+    text += fmt::format(" {{{}}}", join(members[g], ", "));
   if (members.size() > most) text += fmt::format(" and {} more", members.size() - most);
   return text;
 }
@@ -69,7 +69,7 @@ void check_shape(const MeshShape& s, int ranks, const Fits& fits) {
        "mesh: dp {} * pp {} * tp {} = {} does not equal the {} rank{} started\n"
        "  With {} rank{} try: {}\n"
        "  For this mesh: mpirun -np {} with the same command, or --comm threads --ranks {}",
-       s.dp, s.pp, s.tp, product, ranks, plural, ranks, plural, fmt::join(others, ", or "), product,
+       s.dp, s.pp, s.tp, product, ranks, plural, ranks, plural, join(others, ", or "), product,
        product);
 }
 

@@ -36,7 +36,7 @@ Tensors split(const Tensor& x, int dim, const std::vector<int64_t>& lengths) {
     at += n;
   }
   check(at == x.size(dim), "split: lengths {} of dim {} of {}; expected a sum of {}",
-        fmt::join(lengths, ", "), dim, describe(x), x.size(dim));
+        join(lengths, ", "), dim, describe(x), x.size(dim));
   return parts;
 }
 

@@ -89,7 +89,7 @@ Backend& backend_of(const std::string& name) {
   for (auto& level : all_levels())
     if (level.name == name && level.runs_here) return level.instance();
   fail(Exit::config, "cpu: instruction level '{}' asked for; this machine has {}", name,
-       fmt::join(levels(), ", "));
+       join(levels(), ", "));
 }
 
 Backend& backend() {

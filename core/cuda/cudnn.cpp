@@ -1,6 +1,6 @@
 #include "core/cuda/cudnn.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <cstdio>

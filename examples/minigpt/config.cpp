@@ -42,7 +42,7 @@ void check_model(const ModelConfig& m) {
        "heads={} does not divide width={}\n"
        "  Each head holds width/heads columns. Valid heads for this width{}: {}.",
        m.heads, m.width, m.heads > 12 || m.width > 1000 ? ", nearest" : "",
-       fmt::join(nearest_divisors(m.width, m.heads, 12), ", "));
+       join(nearest_divisors(m.width, m.heads, 12), ", "));
 }
 
 parallel::Settings settings(Config& c) {

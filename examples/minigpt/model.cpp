@@ -26,7 +26,7 @@ int64_t heads_of_rank(const ModelConfig& c, const TensorParallel& tp) {
   fail(Exit::config,
        "tp={} does not divide heads={}\n"
        "  Each rank holds whole attention heads. Valid tp for these heads: {}.",
-       tp.size(), c.heads, fmt::join(valid, ", "));
+       tp.size(), c.heads, join(valid, ", "));
 }
 
 int64_t tokens_of(const nn::Batch& batch) { return batch.input.size(1); }

@@ -101,8 +101,7 @@ std::vector<int64_t> CheckpointDirectory::steps() const {
 }
 
 std::vector<int64_t> CheckpointDirectory::agreed_steps() {
-  std::string text =
-      text_of_first(ranks_, [&] { return fmt::format("{}", fmt::join(steps(), " ")); });
+  std::string text = text_of_first(ranks_, [&] { return join(steps(), " "); });
   std::vector<int64_t> agreed;
   for (const char *at = text.data(), *end = at + text.size(); at < end; ++at)
     at = std::from_chars(at, end, agreed.emplace_back()).ptr;

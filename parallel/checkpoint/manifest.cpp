@@ -31,7 +31,7 @@ std::string to_json(const StoredTensor& t) {
   std::vector<std::string> parts;
   for (const StoredPart& p : t.parts) parts.push_back(to_json(p));
   return fmt::format(R"({{"dtype":"{}","shape":[{}],"parts":[{}]}})", name(t.dtype),
-                     fmt::join(t.full.begin(), t.full.end(), ","), fmt::join(parts, ","));
+                     join(t.full, ","), join(parts, ","));
 }
 
 bool is_plain_name(const std::string& name) {
@@ -123,8 +123,7 @@ std::string to_text(const Manifest& m) {
   for (const auto& [key, t] : m.tensors) tensors.push_back(nn::quoted(key) + ":" + to_json(t));
   return seal(fmt::format(
       R"("format":"{}","version":{},"step":{},"state":{{{}}},"files":[{}],"tensors":{{{}}}}})",
-      format_name, format_version, m.step, fmt::join(state, ","), fmt::join(files, ","),
-      fmt::join(tensors, ",")));
+      format_name, format_version, m.step, join(state, ","), join(files, ","), join(tensors, ",")));
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& path) {

@@ -16,7 +16,7 @@ Group Group::world(int ranks, int rank, double time_limit) {
 
 double Group::default_time_limit() { return seconds_from("TRIAX_TIMEOUT"); }
 
-std::string Group::str() const { return fmt::format("{} {{{}}}", name, fmt::join(members, ", ")); }
+std::string Group::str() const { return fmt::format("{} {{{}}}", name, join(members, ", ")); }
 
 Error disagreement(const Group& group, int64_t number, const Called& a, const Called& b) {
   auto [x, y] = std::minmax(a, b, [](auto& l, auto& r) { return l.rank < r.rank; });
@@ -35,7 +35,7 @@ Error no_progress(const Group& group, const Call& call, const std::vector<int>& 
   return Error(Exit::peer_lost,
                fmt::format("{}: no progress in group {} for {} s; waiting for rank {}\n  called at "
                            "{}",
-                           describe(call), group.str(), group.time_limit, fmt::join(ranks, ", "),
+                           describe(call), group.str(), group.time_limit, join(ranks, ", "),
                            str(call.place)),
                str(call.place));
 }

@@ -65,7 +65,7 @@ namespace {
 /// `stages 0, 3`.
 std::string named(const std::vector<int>& stages) {
   if (stages.empty()) return "no stage";
-  return fmt::format("stage{} {}", stages.size() > 1 ? "s" : "", fmt::join(stages, ", "));
+  return fmt::format("stage{} {}", stages.size() > 1 ? "s" : "", join(stages, ", "));
 }
 
 }  // namespace

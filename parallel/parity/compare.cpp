@@ -34,7 +34,7 @@ std::string guess(double factor, const MeshShape& mesh) {
     if (mesh.dp == size) axes.push_back("dp");
     if (mesh.tp == size) axes.push_back("tp");
     if (mesh.pp == size) axes.push_back("pp");
-    std::string which = fmt::format("{}", fmt::join(axes, " or "));
+    std::string which = join(axes, " or ");
     if (near(double(size)))
       return fmt::format("a factor of {}: summed once too often, or not averaged, over {}", size,
                          which);

@@ -99,7 +99,7 @@ std::vector<int64_t> parse_placement(const std::string& text, const PipelineShap
     fail(Exit::config,
          "placement: {}; expected {} counts ({} stages x {} chunks) that add up to {} blocks, such "
          "as --placement {}",
-         wrong, parts, shape.stages, shape.chunks, blocks, fmt::join(even, ","));
+         wrong, parts, shape.stages, shape.chunks, blocks, join(even, ","));
   };
   std::vector<int64_t> counts = counts_in(text, blocks);
   expect(!counts.empty(),

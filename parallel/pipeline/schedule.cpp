@@ -167,7 +167,7 @@ Schedule schedule_named(const std::string& name) {
   for (const Named& n : named)
     if (n.name == name) return n.make;
   fail(Exit::config, "schedule: unknown name `{}`; expected one of {}", printable(name),
-       fmt::join(schedule_names(), ", "));
+       join(schedule_names(), ", "));
 }
 
 std::optional<Handover> received_by(const PipelineShape& s, int stage, const Action& action) {

@@ -176,7 +176,7 @@ std::string describe_deadlock(const Simulation& simulation, const std::vector<Ac
         w->on, ended ? "take" : "send", str(w->handover)));
   }
   if (!by_stage.count(stage)) waits.push_back(fmt::format("stage {} has ended", stage));
-  return fmt::format("{}", fmt::join(waits, "; "));
+  return join(waits, "; ");
 }
 
 }  // namespace triax::parallel

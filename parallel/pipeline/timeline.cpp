@@ -1,11 +1,12 @@
 #include "parallel/pipeline/timeline.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "core/check.h"
 #include "nn/json.h"
 #include "parallel/pipeline/check_schedule.h"
 
@@ -116,8 +117,8 @@ std::string timeline_json(const Timeline& t) {
       R"({{"name":{},"stages":{},"chunks":{},"micros":{},"time":{},"bubble":{},"idle":[{}],)"
       R"("peak_live":[{}],"actions":[{}],"handovers":[{}]}})",
       nn::quoted(t.name), t.shape.stages, t.shape.chunks, t.shape.micros, t.simulation.time,
-      t.bubble(), fmt::join(t.simulation.idle, ","), fmt::join(t.peak_live, ","),
-      fmt::join(actions, ","), fmt::join(handovers, ","));
+      t.bubble(), join(t.simulation.idle, ","), join(t.peak_live, ","), join(actions, ","),
+      join(handovers, ","));
 }
 
 }  // namespace triax::parallel

@@ -38,7 +38,7 @@ const Hardware& hardware_named(const std::string& name) {
                             [&](const Hardware& h) { return name == h.name; });
   if (found != std::end(known)) return *found;
   fail(Exit::config, "hardware `{}` is not known\n  Valid: {}.", printable(name),
-       fmt::join(hardware_names(), ", "));
+       join(hardware_names(), ", "));
 }
 
 double available_memory() {

@@ -138,7 +138,7 @@ std::string preview(const Task& task, const TrainOptions& o, const World& world)
     largest = std::max(largest, bytes);
     all += bytes * double(mesh.dp * mesh.tp);
     text += fmt::format("  stage {}  {} parameters, tensors of a rank at most {}: {}\n", s,
-                        d.parameters, show_bytes(double(d.peak)), fmt::join(d.layers, " "));
+                        d.parameters, show_bytes(double(d.peak)), join(d.layers, " "));
   }
   double needed = std::min(all, largest * double(sharing));
   check_input(room == 0 || needed < room, Exit::memory,

@@ -105,7 +105,7 @@ std::string hint(std::string_view typed, std::span<const std::string> names, con
   for (const Synonyms& s : synonyms)
     if (holds_word(s.typed, word) && std::find(names.begin(), names.end(), s.name) != names.end())
       meant.push_back(fmt::format("{}{}", written(s.name), s.note));
-  if (!meant.empty()) return fmt::format("; use {}", fmt::join(meant, " or "));
+  if (!meant.empty()) return fmt::format("; use {}", join(meant, " or "));
   std::string near = nearest(word, names);
   return near.empty() ? "" : "; the nearest is " + written(near);
 }

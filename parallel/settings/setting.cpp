@@ -139,7 +139,7 @@ bool is_unset(const Setting& s) {
 std::string expected(const Setting& s) {
   auto* named = std::get_if<Choice>(&s.field);
   const auto& names = named ? named->names : s.choices;
-  if (!names.empty()) return fmt::format("one of: {}", fmt::join(names, ", "));
+  if (!names.empty()) return fmt::format("one of: {}", join(names, ", "));
   if (is_text(s)) return "UTF-8 text";
   if (is_switch(s)) return "true or false";
   const char* kind = std::holds_alternative<double*>(s.field) ? "a number" : "a whole number";
@@ -160,7 +160,7 @@ void check_values(const Settings& settings) {
   std::vector<std::string> refused;
   for (const Setting& s : settings)
     if (!allowed(s)) refused.push_back(refusal(s, s.name, value_text(s)));
-  check_input(refused.empty(), Exit::config, "{}", fmt::join(refused, "\n  "));
+  check_input(refused.empty(), Exit::config, "{}", join(refused, "\n  "));
 }
 
 std::string toml_real(double number) {

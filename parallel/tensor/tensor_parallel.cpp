@@ -19,7 +19,7 @@ nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
     std::string what =
         unit == 1 ? "features" : fmt::format("units of {} features, such as heads", unit);
     fail(Exit::config, "tensor parallel: tp={} does not divide {} {}\n  Valid tp for them: {}.",
-         size(), units, what, fmt::join(valid, ", "));
+         size(), units, what, join(valid, ", "));
   }
   int64_t each = length / size();
   return {.dim = dim, .begin = rank() * each, .length = each};

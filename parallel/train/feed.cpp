@@ -29,7 +29,7 @@ nn::Batch batch_of(const nn::Samples& samples, const std::vector<int64_t>& indic
     return checked(samples.batch(indices), std::ssize(indices));
   } catch (...) {
     std::span first(indices.data(), std::min(shown, indices.size()));
-    rethrow_from(fmt::format("samples: batch of {}, indices {}{}", of, fmt::join(first, ", "),
+    rethrow_from(fmt::format("samples: batch of {}, indices {}{}", of, join(first, ", "),
                              indices.size() > shown ? ", .." : ""));
   }
 }

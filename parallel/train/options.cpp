@@ -71,7 +71,7 @@ void check_recompute(const StepOptions& o) {
 void check_schedule_name(const StepOptions& o) {
   auto found = o.schedules.find(o.schedule);
   check_input(found != o.schedules.end(), Exit::config, "schedule `{}`; expected one of: {}",
-              printable(o.schedule), fmt::join(names_of(o.schedules), ", "));
+              printable(o.schedule), join(names_of(o.schedules), ", "));
   found->second(o.pipeline(), 0);  // refuses chunks that it cannot have
 }
 

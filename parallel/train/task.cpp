@@ -32,13 +32,13 @@ void check_task(const Task& task) {
   if (task.held_out) check_count(*task.held_out, "held-out");
   check_input(!task.unit.empty() && !metrics_keys.contains(task.unit), Exit::config,
               "task: unit `{}`; expected a name that is no key of metrics.jsonl: not {}", task.unit,
-              fmt::join(metrics_keys, ", "));
+              join(metrics_keys, ", "));
   for (auto& [name, text] : task.attachments)
     check_input(!name.empty() && name.find_first_not_of(letters) == name.npos &&
                     !checkpoint_texts.contains(name),
                 Exit::config,
                 "task: attachment `{}`; expected a name of letters, digits, `_` and `-`, not {}",
-                printable(name), fmt::join(checkpoint_texts, ", "));
+                printable(name), join(checkpoint_texts, ", "));
 }
 
 nn::Batch batch_like(const Task& task, int64_t samples) {

@@ -47,8 +47,8 @@ Settings mesh_settings(StepOptions& s) {
                            {"1", Zero::optimizer},
                            {"2", Zero::gradients},
                            {"3", Zero::parameters}}))
-      .add("schedule", "NAME", fmt::format("pipeline schedule: {}", fmt::join(names, ", ")),
-           &s.schedule, {.choices = names})
+      .add("schedule", "NAME", fmt::format("pipeline schedule: {}", join(names, ", ")), &s.schedule,
+           {.choices = names})
       .add("chunks", "N", "model chunks on each stage, for the interleaved schedules", &s.chunks,
            {.range = {0, huge}, .shown = "2 for them, else 1", .derived = true})
       .add("placement", "N,N,..", "blocks (or all layers) on each stage and chunk, in order",

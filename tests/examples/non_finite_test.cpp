@@ -1,7 +1,7 @@
 // correctness 12: an inf in the gradient of one rank, at any place of the mesh, also in an element
 // that the norm does not count (a tied copy, a replica), is seen by all ranks, who agree on its
 // name.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

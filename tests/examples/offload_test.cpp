@@ -1,6 +1,6 @@
 // Training with optimizer state in the host's memory or in files is training without, on any mesh,
 // bit for bit, and its checkpoints are everyone's.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,7 +1,7 @@
 // Any mesh trains the same GPT: loss, gradient norm, every activation, gradient, weight and moment
 // of every step equal those of one rank, with dropout; replicas are equal bit for bit.
 // correctness: the one big test, and 1-10, 16-18, 21-25, 29, 42.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -222,7 +222,7 @@ TEST_F(Parity, RandomCombinations) {
       std::vector<int> stages, counts(size_t(pp * chunks));
       for (int v = 0; v < pp * chunks; ++v) stages.push_back(v);
       for (int64_t layer = 0; layer < c.model.layers; ++layer) ++counts[size_t(draw(stages))];
-      placement = fmt::format("{}", fmt::join(counts, ","));
+      placement = join(counts, ",");
     }
     expect_equal({.dp = dp,
                   .pp = pp,

@@ -1,6 +1,6 @@
 // fp16 and bf16 on any mesh; overflows are seen by all ranks, and change nothing.
 // correctness 12, 13, 18.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

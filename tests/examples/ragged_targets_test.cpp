@@ -1,6 +1,6 @@
 // correctness 7: sequences in which different numbers of targets count. Divided by the number that
 // counts in all micro-batches of all replicas, loss and gradient are those of one rank.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // Recomputation in the GPT: the same bits as without on every mesh, what it keeps by the memory
 // counter, and what it sends again by the ledger, against the closed forms. correctness 19, 28.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "autograd/backward.h"

@@ -1,6 +1,6 @@
 // A run that is saved and resumed is the run that never stopped, bit for bit: losses, gradient
 // norms, weights and optimizer state. correctness 31, 32.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,6 +1,6 @@
 #include "examples/minigpt/sample.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/launch/world.h"

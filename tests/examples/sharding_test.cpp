@@ -1,6 +1,6 @@
 // What ZeRO sends and what it saves: bytes by the ledger and by the memory counter, against the
 // closed forms. correctness 19, 20, 28.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

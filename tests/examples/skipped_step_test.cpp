@@ -1,6 +1,6 @@
 // correctness 13: an inf in one gradient of any one rank makes all ranks skip the step. It changes
 // nothing but the loss scale, on all alike, and the next step trains.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <limits>

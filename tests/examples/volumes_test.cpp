@@ -1,6 +1,6 @@
 // What tensor, sequence and pipeline parallelism send: calls and bytes by the ledger, against the
 // closed forms of docs/parallelism.md. dp and ZeRO: sharding_test.cpp. correctness 20.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <numeric>

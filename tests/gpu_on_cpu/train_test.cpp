@@ -1,6 +1,6 @@
 // minigpt's training step on GPUs, on any mesh, against one rank on the CPU: loss and gradient norm
 // of every step.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

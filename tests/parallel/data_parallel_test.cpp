@@ -1,7 +1,7 @@
 // One model on any number of ranks: equal gradients, norms and weights. correctness 1-3, 11.
 #include "parallel/data/data_parallel.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <mutex>
 

@@ -1,6 +1,6 @@
 // Every parameter is held by one pipeline stage, or by both ends if it is tied, for any number of
 // stages; and options that say nothing known.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "nn/layer.h"

@@ -1,6 +1,6 @@
 // correctness 16: parameters of no, one, 63, 65, a prime number of elements, cut over ranks that
 // divide none of them, train as on one rank, with every stage of ZeRO.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,6 +1,6 @@
 // Transfers go on beside computation: over a link of known speed, with layers of known duration, a
 // step takes about the larger of the two, not their sum.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "autograd/backward.h"

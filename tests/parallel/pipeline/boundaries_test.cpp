@@ -1,6 +1,6 @@
 // What passes between stages may be of another shape and dtype at each cut, and only stages that
 // read the batch are given one.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 #include <mutex>

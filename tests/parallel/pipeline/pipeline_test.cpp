@@ -2,7 +2,7 @@
 // those of the plain model. correctness 1, 2, 26, 28, 29.
 #include "parallel/pipeline/pipeline.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <mutex>
 #include <numeric>

@@ -1,6 +1,6 @@
 // Layers that a model is put together from under tensor parallelism: what they hold, and that they
 // train as on one rank, with and without sequence parallelism.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 #include <mutex>

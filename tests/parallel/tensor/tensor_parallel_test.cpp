@@ -2,7 +2,7 @@
 // ranks, with and without sequence parallelism. correctness 21-25.
 #include "parallel/tensor/tensor_parallel.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 

@@ -1,6 +1,8 @@
 // What may not train a wrong model in silence: each mistake is refused, with its text.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
