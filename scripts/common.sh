@@ -89,7 +89,10 @@ configure() {
   shift
   mkdir -p "$directory"
   say "configure: $directory"
-  [ "$preset" != release ] || choice=$(cuda_choice "$directory")
+  case $preset in
+    quick | clang) ;; # have made it
+    *) choice=$(cuda_choice "$directory") ;;
+  esac
   cmake --preset "$preset" ${choice:+"$choice"} "$@" >"$log" 2>&1 ||
     { cat "$log" >&2; die "cmake could not configure $directory"; }
 }
