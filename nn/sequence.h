@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "core/check.h"
 #include "nn/layer.h"
 
 namespace triax::nn {
@@ -45,6 +46,9 @@ class Sequence : public Module {
   /// A layer over children that exist: tied tables, functions without parameters.
   Layer& add(std::string name, std::vector<Module*> uses, Layer::Run run) {
     check_name(name);
+    for (auto& layer : layers_)
+      check(layer.name != name, "sequence: layer `{}` is there already; expected another name",
+            name);
     layers_.push_back({std::move(name), std::move(uses), std::move(run)});
     return layers_.back();
   }

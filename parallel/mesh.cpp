@@ -82,7 +82,6 @@ Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {
   tp_ = split([&](At at) { return Seat{tp_color(s, at), at.tp}; }, "tp");
   dp_ = split([&](At at) { return Seat{dp_color(s, at), at.dp}; }, "dp");
   pp_ = split([&](At at) { return Seat{pp_color(s, at), at.pp}; }, "pp");
-  model_ = split([&](At at) { return Seat{at.dp, at.pp * s.tp + at.tp}; }, "model");
   auto end = [&](int stage) { return stage == 0 || stage == s.pp - 1; };
   ends_ = pp_->split([&](int stage) { return Seat{end(stage) ? 0 : stage, stage}; }, "ends");
 }

@@ -40,8 +40,6 @@ class Mesh {
   Communicator& pp() const { return *pp_; }
   /// Same data and layers, other slice.
   Communicator& tp() const { return *tp_; }
-  /// All ranks of one replica of the model: pp x tp, ordered by stage.
-  Communicator& model() const { return *model_; }
   /// The first and the last stage of one replica and slice, who share tied parameters: of size 1
   /// for stages between them, and where there is one stage.
   Communicator& ends() const { return *ends_; }
@@ -49,7 +47,7 @@ class Mesh {
  private:
   Communicator& world_;
   MeshShape shape_;
-  std::unique_ptr<Communicator> dp_, pp_, tp_, model_, ends_;
+  std::unique_ptr<Communicator> dp_, pp_, tp_, ends_;
 };
 
 /// Throws Error 78 unless `shape` has `ranks` ranks, naming up to three shapes that have, those

@@ -1,6 +1,7 @@
 #pragma once
 #include <cmath>
 
+#include "core/check.h"
 #include "nn/rotary.h"
 #include "nn/sequence.h"
 #include "parallel/tensor/embedding.h"
@@ -11,6 +12,15 @@ struct LlamaConfig {
   int64_t layers = 4, width = 128, heads = 8, kv_heads = 4, hidden = 344, context = 64;
   int64_t vocab = 0;
 };
+
+/// Throws Error 78 unless the heads, all of one even size, fill the width in whole groups.
+inline void check_heads(const LlamaConfig& c) {
+  triax::check_input(
+      c.width % (2 * c.heads) == 0 && c.heads % c.kv_heads == 0, triax::Exit::config,
+      "heads={} with width={}, kv-heads={}\n  Expected width to be a multiple of 2 x "
+      "heads (rotary turns pairs of features), and heads one of kv-heads.",
+      c.heads, c.width, c.kv_heads);
+}
 
 /// Pre-norm block of Llama 2 (Touvron et al., 2023): x + attention(norm(x)), then x +
 /// swiglu(norm(x)), with grouped queries. Key-value heads and MLP features are split over the

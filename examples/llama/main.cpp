@@ -13,14 +13,16 @@ int main(int argc, char** argv) {
   train.lr.peak = 2e-3, train.lr.low = 2e-4;
   train.step.schedules["eager-1f1b"] = eager_1f1b;
   parallel::SettingGroup settings("Model");
-  settings.add("layers", "N", "transformer blocks", &c.layers)
-      .add("width", "N", "embedding size (d_model)", &c.width)
-      .add("heads", "N", "query heads", &c.heads)
-      .add("kv-heads", "N", "key-value heads", &c.kv_heads)
-      .add("hidden", "N", "features of the MLP", &c.hidden)
-      .add("context", "N", "context length in tokens", &c.context)
+  parallel::SettingTraits size{.range = {1, 1 << 24}};
+  settings.add("layers", "N", "transformer blocks", &c.layers, size)
+      .add("width", "N", "embedding size (d_model)", &c.width, size)
+      .add("heads", "N", "query heads", &c.heads, size)
+      .add("kv-heads", "N", "key-value heads", &c.kv_heads, size)
+      .add("hidden", "N", "features of the MLP", &c.hidden, size)
+      .add("context", "N", "context length in tokens", &c.context, size)
       .add(text::text_settings(data));
   auto task = [&] {
+    check_heads(c);
     auto text = text::read(data, c.context);
     LlamaConfig model = c;
     model.vocab = text.tokenizer.size();

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <ctime>
+#include <mutex>
 
 #include "core/check.h"
 #include "core/gpus.h"
@@ -49,7 +50,8 @@ class Program {
   }
 
   int run(int argc, char** argv) {
-    bool smaller = argc > 1 && argv[1] == std::string_view("parity");
+    auto is = [&](int i, std::string_view word) { return argc > i && argv[i] == word; };
+    bool smaller = is(1, "parity") || (is(1, "help") && is(2, "parity"));
     if (smaller && own_.parity_defaults) own_.parity_defaults(parity_);
     CommandLine line{own_.name,
                      "triax 0.1.0, build " + build_id(),
@@ -79,13 +81,14 @@ class Program {
  private:
   Exit train(int argc, char** argv) {
     StopSignal stop;
-    check_launch(train_.launch);
     if (train_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
     std::string config = to_toml(train_verb(train_, own_).settings);  // before anything is derived
     std::atomic<Exit> result = Exit::ok;                              // the same on all ranks
+    std::once_flag once;
+    Task made;  // once: ranks that are threads share it
     on_ranks(train_.launch, argc, argv, [&](World& world) {
-      Task task;
-      together(world.host(), [&] { task = own_.task(); });
+      together(world.host(), [&] { std::call_once(once, [&] { made = own_.task(); }); });
+      Task task = made;
       task.settings = own_.settings;
       task.config = config;
       result = train(std::move(task), world);

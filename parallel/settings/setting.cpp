@@ -174,6 +174,9 @@ std::string literal(const Setting& s) {
   return is_text(s) ? toml_string(value_text(s)) : value_text(s);
 }
 
-std::string default_of(const Setting& s) { return s.shown.empty() ? value_text(s) : s.shown; }
+std::string default_of(const Setting& s) {
+  bool given = s.derived && !is_unset(s);  // by the program, which knows better
+  return s.shown.empty() || given ? value_text(s) : s.shown;
+}
 
 }  // namespace triax::parallel

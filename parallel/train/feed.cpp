@@ -94,7 +94,8 @@ double Feed::weight_in_order() const {
 }
 
 Loader::Loader(const Feed& feed, int workers) : feed_(feed), counter_(memory::counter()) {
-  for (int i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
+  for (int i = 0; i < workers; ++i)
+    workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
 }
 
 nn::Batch Loader::at(int64_t step, int64_t micro) {
@@ -114,8 +115,7 @@ nn::Batch Loader::at(int64_t step, int64_t micro) {
   return made.batch;
 }
 
-void Loader::work() {
-  std::stop_token stop = stop_.get_token();
+void Loader::work(const std::stop_token& stop) {
   memory::set_counter(counter_);
   std::unique_lock guard(lock_);
   while (true) {

@@ -56,7 +56,6 @@ class Loader {
  public:
   /// `workers` 0: batches are made when they are asked for. `feed` must outlive it.
   Loader(const Feed& feed, int workers);
-  ~Loader() { stop_.request_stop(); }
 
   /// Feed::at(step, micro). Batches of earlier steps are forgotten, `workers` and two more are made
   /// ahead. Throws what the samples threw.
@@ -68,16 +67,15 @@ class Loader {
     std::exception_ptr error;
     bool done = false;
   };
-  void work();
+  void work(const std::stop_token& stop);
 
   const Feed& feed_;
   std::shared_ptr<memory::Counter> counter_;  // of the rank
   std::mutex lock_;
   std::condition_variable_any wanted_, made_;
-  std::map<int64_t, Made> batches_;  // by number: step * micros + micro
-  int64_t next_ = 0, end_ = 0;       // numbers that no worker has taken yet: [next_, end_)
-  std::stop_source stop_;
-  std::vector<std::jthread> workers_;
+  std::map<int64_t, Made> batches_;    // by number: step * micros + micro
+  int64_t next_ = 0, end_ = 0;         // numbers that no worker has taken yet: [next_, end_)
+  std::vector<std::jthread> workers_;  // last: they end before what they use
 };
 
 }  // namespace triax::parallel

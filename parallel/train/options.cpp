@@ -17,7 +17,12 @@ optim::Offload offload_of(const std::string& text) {
   return {.to = To::file, .directory = text};
 }
 
-void check_offload(const std::string& text) {
+void check_offload(const StepOptions& s) {
+  const std::string& text = s.offload;
+  check_input(!s.optimizer || text == "off", Exit::config,
+              "offload={} with an optimizer of the program's own\n"
+              "  Only AdamW's state is offloaded. Leave --offload out.",
+              printable(text));
   auto offload = offload_of(text);
   if (offload.to != optim::Offload::To::file) return;
   bool word = text.find('/') == text.npos && !std::filesystem::exists(text);
@@ -139,14 +144,14 @@ void check_options(const TrainOptions& o, int64_t ranks,
   check_recompute(s);
   check_schedule_name(s);
   check_rates(o);
-  check_offload(s.offload);
+  check_offload(s);
 }
 
 std::vector<int64_t> placement_of(const std::string& text, const PipelineShape& shape,
                                   int64_t layers) {
   int64_t sum = 0;
   for (size_t at = 0; at < text.size(); at = std::min(text.find(',', at), text.size() - 1) + 1)
-    sum += std::min<int64_t>(std::atoll(text.c_str() + at), layers);
+    sum += std::clamp<int64_t>(std::atoll(text.c_str() + at), 0, layers);
   bool whole = sum == layers;  // else without the ends
   auto counts = parse_placement(text, shape, whole ? layers : layers - 2);
   if (!whole) ++counts.front(), ++counts.back();

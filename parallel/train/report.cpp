@@ -48,10 +48,10 @@ Metrics::Metrics(const Place& place, int64_t step)
 /// as they are, so that dying here loses none.
 void Metrics::keep_until(int64_t step) {
   bool empty = std::filesystem::file_size(place_.path) == 0;
-  check_input(empty || step > 0 || place_.owner == Place::Owner::this_run, Exit::config,
-              "metrics: {} exists, and this run starts afresh\n  It may be another run's: move it "
-              "away, or choose another --metrics.",
-              place_.path);
+  check_input(empty || place_.owner == Place::Owner::this_run, Exit::config,
+              "metrics: {} exists, and {}\n  It may be another run's: move it away, or choose "
+              "another --metrics.",
+              place_.path, step > 0 ? "the resumed run wrote elsewhere" : "this run starts afresh");
   std::ifstream old(place_.path);
   size_t kept = 0;
   int64_t number = 0;

@@ -21,10 +21,10 @@ struct StepRecord {
 /// The file with one JSON object per step. Written by one rank.
 class Metrics {
  public:
-  /// `unit`: what a step's weight counts. `owned`: the file lies in this run's own directory. Keeps
-  /// the lines of steps up to `step`, the one that was resumed from (0: a fresh start). Throws
-  /// Error 65, naming file and line, for a file that is none of metrics, 78 for a file of another
-  /// run, 73 if it cannot be written.
+  /// `unit`: what a step's weight counts. `owner`: whose a file is that is there already. Keeps the
+  /// lines of steps up to `step`, the one that was resumed from (0: a fresh start). Throws Error
+  /// 65, naming file and line, for a file that is none of metrics, 78 for one that may be another
+  /// run's, 73 if it cannot be written.
   struct Place {
     std::string path, unit;
     enum class Owner { this_run, unknown } owner = Owner::unknown;

@@ -48,6 +48,11 @@ class RunDirectory {
   void write_configuration();
   /// Settings that the checkpoint was made with another value of, a line each; after open().
   const std::vector<std::string>& changes() const { return changes_; }
+  /// Had the run that was resumed this value of a setting, as a literal?
+  bool had(const std::string& name, const std::string& value) const {
+    auto found = before_.find(name);
+    return found != before_.end() && found->second == value;
+  }
   /// Collective. Saves a checkpoint, then drops all but the newest `keep`.
   void save(int64_t number, const Step& step);
 
@@ -62,6 +67,7 @@ class RunDirectory {
   CheckpointDirectory checkpoints_;
   std::unique_ptr<RunLock> lock_;  // on rank 0
   std::vector<std::string> changes_;
+  std::map<std::string, std::string> before_;  // settings of the checkpoint that was resumed
 };
 
 /// The settings of the run that saved a checkpoint: literals by name. Throws Error 65.

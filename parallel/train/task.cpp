@@ -33,12 +33,15 @@ void check_task(const Task& task) {
   check_input(!task.unit.empty() && !metrics_keys.contains(task.unit), Exit::config,
               "task: unit `{}`; expected a name that is no key of metrics.jsonl: not {}", task.unit,
               join(metrics_keys, ", "));
-  for (auto& [name, text] : task.attachments)
+  for (auto& [name, text] : task.attachments) {
     check_input(!name.empty() && name.find_first_not_of(letters) == name.npos &&
                     !checkpoint_texts.contains(name),
                 Exit::config,
                 "task: attachment `{}`; expected a name of letters, digits, `_` and `-`, not {}",
                 printable(name), join(checkpoint_texts, ", "));
+    check_input(is_plain_text(text), Exit::config,
+                "task: attachment `{}` is no text; expected UTF-8 without NUL", name);
+  }
 }
 
 nn::Batch batch_like(const Task& task, int64_t samples) {
@@ -49,8 +52,14 @@ nn::Batch batch_like(const Task& task, int64_t samples) {
 
 std::map<std::string, std::string> identity_of(const Task& task) try {
   if (!task.identity.empty()) return task.identity;
-  return {{"training samples", task.samples->identity()},
-          {"held-out samples", task.held_out ? task.held_out->identity() : "none"}};
+  auto line = [](std::string text) {  // of a checkpoint's settings
+    check_input(is_plain_text(text) && text.find('\n') == text.npos, Exit::config,
+                "it is `{}`; expected one line of UTF-8: write a digest in hexadecimal digits",
+                printable(text));
+    return text;
+  };
+  return {{"training samples", line(task.samples->identity())},
+          {"held-out samples", task.held_out ? line(task.held_out->identity()) : "none"}};
 } catch (...) {
   rethrow_from("samples: identity");
 }

@@ -6,7 +6,7 @@ namespace triax::parallel {
 Settings optimizer_settings(TrainOptions& o) {
   SettingGroup group("Batch and optimizer", OnResume::say);
   StepOptions& s = o.step;
-  return group.add("steps", "N", "training steps", &o.steps)
+  group.add("steps", "N", "training steps", &o.steps)
       .add("micro-batch", "N", "samples in one micro-batch of one replica", &s.micro_batch,
            {.range = {1, huge}, .on_resume = OnResume::free})
       .add("global-batch", "N",
@@ -21,10 +21,12 @@ Settings optimizer_settings(TrainOptions& o) {
       .add("min-lr", "X", "learning rate at the end of the cosine schedule", &o.lr.low)
       .add("warmup", "N", "steps of linear learning-rate warm-up from 0", &o.lr.warmup,
            {.range = {-1}, .shown = "100, or half of fewer than 200 steps", .derived = true})
+      .add("clip", "X", "gradient clipping: largest norm of the gradient; 0: none", &s.clip);
+  if (s.optimizer) return group;  // which has its own
+  return group
       .add("weight-decay", "X", "AdamW weight decay, of matrices only", &s.adamw.weight_decay)
       .add("beta1", "X", "AdamW beta1", &s.adamw.beta1, {.range = {0, 1, true}})
-      .add("beta2", "X", "AdamW beta2", &s.adamw.beta2, {.range = {0, 1, true}})
-      .add("clip", "X", "gradient clipping: largest norm of the gradient; 0: none", &s.clip);
+      .add("beta2", "X", "AdamW beta2", &s.adamw.beta2, {.range = {0, 1, true}});
 }
 
 Settings mesh_settings(StepOptions& s) {
@@ -50,7 +52,7 @@ Settings mesh_settings(StepOptions& s) {
       .add("schedule", "NAME", fmt::format("pipeline schedule: {}", join(names, ", ")), &s.schedule,
            {.choices = names})
       .add("chunks", "N", "model chunks on each stage, for the interleaved schedules", &s.chunks,
-           {.range = {0, huge}, .shown = "2 for them, else 1", .derived = true})
+           {.range = {0, 1024}, .shown = "2 for them, else 1", .derived = true})
       .add("placement", "N,N,..", "blocks (or all layers) on each stage and chunk, in order",
            &s.placement, {.shown = "balanced by cost", .derived = true});
 }

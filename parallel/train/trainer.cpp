@@ -64,6 +64,13 @@ std::map<std::string, std::string> data_of(const Task& task, int64_t samples) {
                                          task.held_out ? task.held_out->count() : 0)}};
 }
 
+void check_finite(std::optional<double> val_loss, int64_t step) {
+  check_input(!val_loss || std::isfinite(*val_loss), Exit::non_finite,
+              "validation: loss {} after step {}, whose training loss is finite; expected a finite "
+              "one\n  Look for inf and NaN in the held-out samples.",
+              val_loss.value_or(0), step);
+}
+
 }  // namespace
 
 Settled settle(Task given, const TrainOptions& options, World& world) {
@@ -122,7 +129,8 @@ void Trainer::open_metrics() {
   if (options_.metrics.empty()) options_.metrics = own;
   if (options_.metrics.empty()) return;
   using Owner = Metrics::Place::Owner;
-  Owner owner = options_.metrics == own ? Owner::this_run : Owner::unknown;
+  bool same = directory_ && directory_->had("metrics", values_of(settings_).at("metrics"));
+  Owner owner = options_.metrics == own || same ? Owner::this_run : Owner::unknown;
   on_first(world_.host(), [&] {
     metrics_.emplace(Metrics::Place{options_.metrics, task_.unit, owner}, done_);
   });
@@ -150,13 +158,18 @@ StepResult Trainer::step() {
   return step_.results(Step::Upto::all).back();
 }
 
-/// In slices, between which ranks ask each other whether to stop: a whole pass may take minutes.
 std::optional<double> Trainer::validate() {
   check(task_.held_out != nullptr, "trainer: validate without held-out samples");
+  auto loss = held_out_loss();
+  check_finite(loss, done_);
+  return loss;
+}
+
+/// In slices, between which ranks ask each other whether to stop: a whole pass may take minutes.
+std::optional<double> Trainer::held_out_loss() {
   Feed all(task_.held_out, 0, place());
   int64_t micros = all.micros_in_order(), slice = std::max(8, 2 * mesh_.pp().size());
   double sum = 0, weight = all.weight_in_order();
-  if (!blanks_seen_) check_blanks();
   for (int64_t done = 0; done < micros; done += slice) {
     Tensor stop = from_host(std::vector<double>{double(StopSignal::seen())}, {1}, cpu);
     world_.host().all_reduce(stop, ReduceOp::max).wait();
@@ -166,23 +179,20 @@ std::optional<double> Trainer::validate() {
     progress_.validating(done + now, micros);
   }
   double loss = sum / weight;
-  check_input(std::isfinite(loss), Exit::non_finite,
-              "validation: loss {} after step {}, whose training loss is finite; expected a finite "
-              "one\n  Look for inf and NaN in the held-out samples.",
-              loss, done_);
   call(&Callbacks::validation, loss);
   return loss;
 }
 
-/// Blanks pad the last batch. Their loss must be 0, or the mean would depend on the mesh.
-void Trainer::check_blanks() {
+/// What would only fail at the first validation, hours later. Blanks pad the last batch: their loss
+/// must be 0, or the mean would depend on the mesh.
+void Trainer::check_held_out() {
+  (void)Feed(task_.held_out, 0, place()).weight_in_order();
   std::vector<int64_t> blanks(size_t(options_.step.micro_batch), -1);
   double loss = step_.evaluate([&](int64_t) { return task_.held_out->batch(blanks); }, 1);
   check_input(loss == 0, Exit::config,
               "samples: a batch of blanks (index -1) of the held-out samples has loss {}; expected "
               "0\n  Give a blank targets that the loss ignores, such as -1 for cross_entropy.",
               loss);
-  blanks_seen_ = true;
 }
 
 bool Trainer::lacks_validation() {
@@ -194,9 +204,10 @@ bool Trainer::lacks_validation() {
 /// Repeats the validation that the last run was stopped in, and adds its loss to the metrics of the
 /// last step. Returns nothing if this run is asked to stop, too.
 std::optional<double> Trainer::make_up_validation() {
-  auto loss = validate();
+  auto loss = held_out_loss();
   if (loss && metrics_) metrics_->add_validation(*loss);
   if (loss) progress_.say(fmt::format("step {}  val loss {:.4f}\n", done_, *loss));
+  check_finite(loss, done_);
   return loss;
 }
 
@@ -240,6 +251,7 @@ Exit Trainer::train() {
   auto due = [&](int64_t every) { return every > 0 && done_ % every == 0; };
   progress_.say(describe_start());
   call(&Callbacks::start);
+  if (task_.held_out) check_held_out();
   last_step_ = std::chrono::steady_clock::now();
   auto validates = [&] { return task_.held_out && (due(options_.val_every) || done_ == steps); };
   bool stopping = from > 0 && validates() && lacks_validation() && !make_up_validation();
@@ -255,12 +267,15 @@ Exit Trainer::train() {
       stopping = step_.asked_to_stop();
       last = last || stopping;
     }
+    std::optional<double> loss;
     if (task_.held_out && !stopping && (due(options_.val_every) || last)) {
-      records.back().val_loss = validate();
-      stopping = !records.back().val_loss;
+      records.back().val_loss = loss = held_out_loss();
+      stopping = !loss;
     }
     for (auto& r : records) report(r);
-    if (directory_ && (due(options_.save_every) || last || stopping)) save();
+    bool failed = loss && !std::isfinite(*loss);  // the training did not: its steps are kept
+    if (directory_ && (due(options_.save_every) || last || stopping || failed)) save();
+    check_finite(loss, done_);
   }
   if (options_.ledger) {
     std::string text = describe_ledger(mesh_, step_.replica().pipeline(), done_ - from);

@@ -42,6 +42,7 @@ enum class On { all, first };
 /// checkpoints, resume and signals. Everything is collective.
 ///
 ///   World world(argc, argv);
+///   StopSignal stop;  // without it a signal kills
 ///   Trainer trainer(task, options, world);
 ///   return int(trainer.run());
 class Trainer {
@@ -62,7 +63,8 @@ class Trainer {
 
   /// One step, its result waited for.
   StepResult step();
-  /// Mean loss over all held-out targets; nothing if a rank was asked to stop meanwhile.
+  /// Mean loss over all held-out targets; nothing if a rank was asked to stop meanwhile. Throws
+  /// Error 77 if it is not finite.
   std::optional<double> validate();
   /// Saves a checkpoint into the run directory.
   void save();
@@ -72,7 +74,6 @@ class Trainer {
   bool first() const { return world_.rank() == 0; }
   const TrainOptions& options() const { return options_; }
   const Step& update() const { return step_; }
-  const Feed& feed() const { return feed_; }
   /// For parity: `fill` writes weights and optimizer state, as Step::restore.
   void restore(const std::function<void(const std::vector<Piece>&)>& fill) {
     step_.restore(fill, step_.state());
@@ -82,7 +83,8 @@ class Trainer {
   void open_metrics();
   Exit train();
   void take();
-  void check_blanks();
+  void check_held_out();
+  std::optional<double> held_out_loss();
   bool lacks_validation();
   std::optional<double> make_up_validation();
   void report(StepRecord& record);
@@ -111,7 +113,6 @@ class Trainer {
   std::optional<Metrics> metrics_;  // on rank 0
   std::vector<Callbacks> callbacks_;
   int64_t done_ = 0;
-  bool blanks_seen_ = false;  // and found to count nothing
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
 };
 

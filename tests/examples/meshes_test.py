@@ -30,6 +30,9 @@ refused = {"--mesh 5x1x1": "is not a multiple of micro-batch 1 x dp 5",
            "--mesh 1x1x3": "tp=3 does not divide",
            "--mesh 1x2x1 --schedule interleaved --chunks 4": "Every virtual stage needs a layer",
            "--mesh 2x1x2 --recompute selective": "Valid: off, block, block-split"}
+if program.name == "llama":
+    refused["--heads 6"] = "heads=6 with width=16, kv-heads=2"
+    refused["--heads 2 --kv-heads 4"] = "Expected width to be a multiple of 2 x heads"
 
 
 def parity(more, folder):

@@ -21,8 +21,7 @@ template <class Look, class Rest> void one_step(const Job& c, const Look& look, 
     parallel::Step step(mesh, task.build, c.step(), facts_of(task, c.step()),
                         {.gradients = [&](const parallel::Step& s) { look(mesh, s.replica()); }});
     auto feed = feed_of(task, c.step(), mesh);
-    for (auto* group : {&mesh.dp(), &mesh.pp(), &mesh.tp(), &mesh.ends(), &mesh.model()})
-      group->reset_ledger();
+    for (auto* group : {&mesh.dp(), &mesh.pp(), &mesh.tp(), &mesh.ends()}) group->reset_ledger();
     memory::counter()->reset_peaks();
     step.take({.batches = [&](int64_t micro) { return feed.at(1, micro); },
                .weight = feed.weight(1),

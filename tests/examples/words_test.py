@@ -46,6 +46,9 @@ def names(path):
         says(0, "Usage: minigpt VERB", "train", "parity", "--version", command=page)
     for page in "train --help", "train -h", "help train":
         says(0, "Usage: minigpt train", "Examples:", "mpirun -np", "--micro-batch N", command=page)
+    for verb in "train", "parity", "plan":
+        pages = [run(verb, "--help").stdout, run("help", verb).stdout]
+        expect(f"help {verb}: as {verb} --help", [] if pages[0] == pages[1] else ["they differ"])
     says(64, "unknown flag --batch-size; use --micro-batch", "or --global-batch", command="train --batch-size 8")
     says(64, "unknown flag --learning-rate; use --lr", command="train --learning-rate 0.1")
     says(64, "unknown flag --max-steps; use --steps", command="train --max-steps 10")

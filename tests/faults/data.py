@@ -87,7 +87,7 @@ FAULTS = [
           [("bool copy = p.tied && groups_.ends && groups_.ends->rank() > 0;", "bool copy = false;")],
           [Run("--mesh 1x2x1", "step 1: gradient norm", "a factor of about 1.")]),
     Fault("norm_of_this_ranks_slice", STEP,
-          [(VOTE, VOTE_IN % "model")],
+          [(VOTE, VOTE_IN % "pp")],
           [Run("--mesh 2x1x1 --zero 1", "step 1: gradient norm on replicas")]),
     Fault("norm_of_all_replicas", DATA,
           [("p.shard.first_replica && (options_.zero != Zero::off || dp_.rank() == 0);",

@@ -120,6 +120,15 @@ TEST(SequenceTest, LayersAreChildrenByName) {
   EXPECT_EQ(model.layers()[1].uses, std::vector<Module*>{&model.down});
 }
 
+TEST(SequenceTest, ANameIsGivenOnce) {
+  struct Repeats : Sequence {
+    Repeats() {
+      for (int i = 0; i < 2; ++i) add("act", {}, [](const Tensor& x, const Batch&) { return x; });
+    }
+  };
+  test::expect_error([] { Repeats r; }, {"sequence: layer `act` is there already"});
+}
+
 TEST(SequenceTest, LayersWithoutAChildHavePlainNamesToo) {
   struct Named : Sequence {
     Named() {

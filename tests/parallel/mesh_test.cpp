@@ -25,7 +25,6 @@ TEST(Mesh, GroupsJoinTheRightRanks) {
     EXPECT_EQ(mesh.dp().rank(), at.dp);
     EXPECT_EQ(mesh.pp().rank(), at.pp);
     EXPECT_EQ(mesh.tp().rank(), at.tp);
-    EXPECT_EQ(mesh.model().rank(), at.pp * 2 + at.tp);
     auto sum = [](Communicator& c, int value) {
       Tensor x = full({1}, value, i64, cpu);
       c.all_reduce(x).wait();
@@ -42,7 +41,6 @@ TEST(Mesh, GroupsJoinTheRightRanks) {
     EXPECT_EQ(sum(mesh.tp(), bit), expected([&](P p) { return p.dp == at.dp && p.pp == at.pp; }));
     EXPECT_EQ(sum(mesh.dp(), bit), expected([&](P p) { return p.tp == at.tp && p.pp == at.pp; }));
     EXPECT_EQ(sum(mesh.pp(), bit), expected([&](P p) { return p.tp == at.tp && p.dp == at.dp; }));
-    EXPECT_EQ(sum(mesh.model(), bit), expected([&](P p) { return p.dp == at.dp; }));
   });
 }
 

@@ -87,6 +87,10 @@ TEST(Setting, SaysDefaultsInWords) {
   EXPECT_EQ(defaults["dp"], "ranks / (pp x tp)");
   EXPECT_EQ(defaults["precision"], "fp32");
   EXPECT_EQ(defaults["lr"], "0.001");
+  int64_t batch = 16;  // derived, were it not given
+  Settings given = SettingGroup("Batch").add("global-batch", "N", "", &batch,
+                                             {.shown = "micro-batch x dp", .derived = true});
+  EXPECT_EQ(default_of(given[0]), "16");
 }
 
 TEST(PlainText, IsUtf8WithoutNul) {

@@ -44,7 +44,11 @@ std::string outcome_of_tasks(const std::function<Task(int rank)>& task) {
 /// A whole run of a task.
 std::string outcome_of_runs(const std::function<Task()>& task, const TrainOptions& o) {
   try {
-    run_worlds(o.step.mesh.size(), [&](World& world) { Trainer(task(), o, world).run(); });
+    run_worlds(o.step.mesh.size(), [&](World& world) {
+      Trainer trainer(task(), o, world);
+      trainer.on({.step = [](auto&, auto&) { FAIL() << "a step was taken"; }}, On::all);
+      trainer.run();
+    });
     return "";
   } catch (const Error& e) {
     return fmt::format("{}: {}", int(e.code()), e.what());

@@ -3,8 +3,10 @@
 
 #include <cmath>
 
+#include "core/files.h"
 #include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
@@ -208,10 +210,35 @@ TEST(Guards, SamplesThatAreNotWhatTheyPromise) {
   task = task_of();
   Tensor nan = full({4, 16}, double(NAN), f32, cpu);
   task.held_out = std::make_shared<nn::TensorSamples>(nan, zeros({4}, i32, cpu));
+  test::TemporaryDirectory directory;
+  auto o = tiny_options();
+  o.out = directory / "run";
   test::expect_error(
-      [&] { run_worlds(1, [&](World& w) { Trainer(task, tiny_options(), w).run(); }); },
+      [&] { run_worlds(1, [&](World& w) { Trainer(task, o, w).run(); }); },
       {"validation: loss nan after step 3", "Look for inf and NaN in the held-out samples"},
       Exit::non_finite);
+  EXPECT_TRUE(disk().is_directory(o.out + "/step-3")) << "what was trained is kept";
+  std::string records = test::read_bytes(o.out + "/metrics.jsonl");
+  EXPECT_NE(records.find("\"val_loss\":null"), records.npos) << records;
+}
+
+TEST(Guards, TextsThatACheckpointCannotHold) {
+  struct Named : nn::TensorSamples {
+    explicit Named(std::string name)
+        : TensorSamples(zeros({4, 16}, f32, cpu), zeros({4}, i32, cpu)), name_(std::move(name)) {}
+    std::string identity() const override { return name_; }
+    std::string name_;
+  };
+  for (const char* name : {"two\nlines", "\xff\xfe"}) {
+    Task task = task_of();
+    task.held_out = std::make_shared<Named>(name);
+    EXPECT_TRUE(refused(outcome(task, tiny_options()), "samples: identity: it is `",
+                        "expected one line of UTF-8"));
+  }
+  Task task = task_of();
+  task.attachments = {{"picture", "\x89PNG"}};
+  EXPECT_TRUE(refused(outcome(task, tiny_options()), "task: attachment `picture` is no text",
+                      "expected UTF-8"));
 }
 
 TEST(Guards, NamesOfTheTrainersOwn) {

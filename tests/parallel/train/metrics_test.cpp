@@ -89,10 +89,10 @@ TEST_F(MetricsTest, NamesAreEscaped) {
 TEST_F(MetricsTest, AResumedRunRepeatsTheStepsAfterItsCheckpoint) {
   write(1, 5);
   std::string before = read_bytes(path);
-  { Metrics m = open(3, Owner::unknown); }
+  { Metrics m = open(3); }
   EXPECT_EQ(steps(), (Steps{1, 2, 3}));
   EXPECT_EQ(before.find(read_bytes(path)), 0u) << "lines before stay as they are";
-  write(4, 6, Owner::unknown);
+  write(4, 6);
   EXPECT_EQ(steps(), (Steps{1, 2, 3, 4, 5, 6}));
   { Metrics m = open(6); }
   EXPECT_EQ(steps(), (Steps{1, 2, 3, 4, 5, 6}));
@@ -118,6 +118,8 @@ TEST_F(MetricsTest, AnotherRunsFileIsNotTouched) {
                {"metrics: " + path + " exists, and this run starts afresh",
                 "move it away, or choose another --metrics"},
                Exit::config);
+  expect_error([&] { open(3, Owner::unknown); },
+               {"metrics: " + path + " exists, and the resumed run wrote elsewhere"}, Exit::config);
   EXPECT_EQ(read_bytes(path), before);
 }
 
@@ -141,11 +143,10 @@ TEST_F(MetricsTest, ALineThatIsNoStepIsNamed) {
     SCOPED_TRACE(line);
     std::string bad = good + line + "\n" + R"({"step":4})" + "\n";
     write_bytes(path, bad);
-    for (Owner owner : {Owner::this_run, Owner::unknown})
-      expect_error(
-          [&] { open(9, owner); },
-          {"metrics: " + path + ":3" + why, "Move the file away, or choose another --metrics"},
-          Exit::data);
+    expect_error(
+        [&] { open(9); },
+        {"metrics: " + path + ":3" + why, "Move the file away, or choose another --metrics"},
+        Exit::data);
     EXPECT_EQ(read_bytes(path), bad) << "and nothing is lost";
     { Metrics m = open(0); }  // a fresh start of this run reads no line
     EXPECT_EQ(read_bytes(path), "");

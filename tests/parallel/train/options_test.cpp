@@ -142,6 +142,23 @@ TEST(Options, DirectoryToOffloadTo) {
   offload("/nowhere/at/all", Exit::not_found);
 }
 
+TEST(Options, OffloadOfAnOptimizerOfTheProgramsOwn) {
+  TrainOptions o;
+  o.step.offload = "optimizer";
+  o.step.optimizer = [](auto&) { return nullptr; };
+  resolve(o, 1);
+  EXPECT_EQ(error_of([&] { check_options(o, 1); }, Exit::config),
+            "offload=optimizer with an optimizer of the program's own\n"
+            "  Only AdamW's state is offloaded. Leave --offload out.");
+  for (auto& s : train_settings(o)) EXPECT_NE(s.name, "beta1") << "an option of AdamW";
+}
+
+TEST(Options, MoreChunksThanAnyModelHasLayers) {
+  TrainOptions o;
+  o.step.chunks = 1 << 30;
+  expect_error([&] { check_values(train_settings(o)); }, {"chunks", "in [0, 1024]"}, Exit::config);
+}
+
 TEST(Options, PlacementOfAllLayersOrOfThoseBetweenTheEnds) {
   PipelineShape two{.stages = 2, .chunks = 1, .micros = 1};
   EXPECT_EQ(placement_of("2,4", two, 6), (std::vector<int64_t>{2, 4}));

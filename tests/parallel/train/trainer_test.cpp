@@ -127,14 +127,16 @@ TEST(Trainer, AFinishedRunSaysWhatToDo) {
   EXPECT_NE(said.find("already at step 3: nothing to do; raise --steps"), said.npos) << said;
 }
 
-/// noise(), which asks for a stop when a blank is wanted for the first time: as validation begins.
+/// noise(), which asks for a stop as the first validation begins: when its weights are summed once
+/// more than before the first step.
 struct Stops : nn::Samples {
   std::shared_ptr<nn::Samples> all = test::noise(50, 4);
-  mutable bool asked = false;
+  mutable int sums = 0;
   int64_t count() const override { return all->count(); }
-  nn::Batch batch(std::span<const int64_t> indices) const override {
-    if (indices[0] < 0 && !asked) asked = true, std::raise(SIGTERM);
-    return all->batch(indices);
+  nn::Batch batch(std::span<const int64_t> indices) const override { return all->batch(indices); }
+  double weight(int64_t index) const override {
+    if (index == 0 && ++sums == 2) std::raise(SIGTERM);
+    return 1;
   }
   std::string identity() const override { return all->identity(); }
 };
@@ -166,6 +168,26 @@ TEST(Trainer, AValidationThatWasStoppedIsMadeUp) {
   std::string once = last_record();
   train(task, o, &end);  // nothing is missing any more
   EXPECT_EQ(last_record(), once);
+}
+
+// A file outside of the run directory may be another run's.
+TEST(Trainer, AResumedRunGoesOnWithItsOwnMetricsOnly) {
+  test::TemporaryDirectory directory;
+  auto options = [&](int64_t steps, const std::string& out, const std::string& metrics) {
+    auto o = tiny_options();
+    o.steps = steps, o.out = directory / out, o.metrics = directory / metrics;
+    o.resume = "auto";
+    return o;
+  };
+  train(task_of(), options(5, "a", "a.jsonl"));
+  std::string of_a = test::read_bytes(directory / "a.jsonl");
+  train(task_of(), options(3, "b", "b.jsonl"));
+  test::expect_error([&] { train(task_of(), options(4, "b", "a.jsonl")); },
+                     {"a.jsonl exists, and the resumed run wrote elsewhere"}, Exit::config);
+  EXPECT_EQ(test::read_bytes(directory / "a.jsonl"), of_a);
+  EXPECT_EQ(train(task_of(), options(4, "b", "b.jsonl")).size(), 1u);
+  std::string of_b = test::read_bytes(directory / "b.jsonl");
+  EXPECT_EQ(std::count(of_b.begin(), of_b.end(), '\n'), 4);
 }
 
 TEST(Trainer, ASignalSavesFirstAndSkipsValidation) {
