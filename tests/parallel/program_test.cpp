@@ -19,10 +19,9 @@ TEST(Program, RanksThatAreThreadsShareOneTask) {
     return test::task_of();
   };
   std::string out = directory / "run";
-  std::vector<std::string> words = {"tiny",    "train", "--comm",        "threads", "--ranks",
-                                    "4",       "--dp",  "4",             "--out",   out,
-                                    "--steps", "2",     "--micro-batch", "4",       "--warmup",
-                                    "0"};
+  std::vector<std::string> words = {"tiny",          "train", "--comm",   "threads", "--ranks", "4",
+                                    "--dp",          "4",     "--out",    out,       "--steps", "2",
+                                    "--micro-batch", "4",     "--warmup", "0"};
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
   EXPECT_EQ(program(int(argv.size()), argv.data(), options), 0);
