@@ -81,7 +81,7 @@ UNSEEN = [
            "the ranks of a run were told the same",
            EVERYWHERE, "test_parallel", "Guards.RanksThatWereToldDifferentThings"),
     Unseen("held_out_data_not_identified", "parallel/train/task.cpp",
-           [("task.held_out ? task.held_out->identity()", 'task.held_out ? "some"')],
+           [("task.held_out ? line(task.held_out->identity())", 'task.held_out ? "some"')],
            "parity does not resume",
            EVERYWHERE, RUN_TEST, "other_data"),
     Unseen("run_directory_not_locked", "parallel/train/run_directory.cpp",
