@@ -58,8 +58,10 @@ MeshPoint point_of(const MeshShape& s, int rank) {
 void check_shape(const MeshShape& s, int ranks, const Fits& fits) {
   check_input(s.dp > 0 && s.pp > 0 && s.tp > 0, Exit::config,
               "mesh: dp {}, pp {}, tp {}; each must be at least 1", s.dp, s.pp, s.tp);
-  bool sane = std::max({s.dp, s.pp, s.tp}) <= 1 << 20;  // else the product may overflow
-  int64_t product = sane ? int64_t{s.dp} * s.pp * s.tp : 0;
+  check_input(double(s.dp) * s.pp * s.tp <= 1 << 20, Exit::config,
+              "mesh: dp {} * pp {} * tp {} are more than a million ranks; {} started", s.dp, s.pp,
+              s.tp, ranks == 1 ? "1 is" : fmt::format("{} are", ranks));
+  int64_t product = int64_t{s.dp} * s.pp * s.tp;
   if (product == ranks) return;
   std::vector<std::string> others;
   for (const MeshShape& o : shapes_like(s, ranks, fits))

@@ -86,10 +86,11 @@ class Runs {
       return Difference{step_, "skipped step", "",
                         fmt::format("{}, expected {}", other.skipped, right.skipped), ""};
     if (right.skipped) return state(right.state, other.state);
+    auto within = [&](double bound) { return drifted() ? INFINITY : bound; };
     for (auto& name : reference_.layers) {
       if (!right.activations.contains(name)) continue;  // the loss
       auto& whole = right.activations.at(name);
-      double bound = bounds_.activation * largest({{name, whole}});
+      double bound = within(bounds_.activation * largest({{name, whole}}));
       if (auto d = tensor("activation", name, whole, find(other.activations, name),
                           [=](size_t) { return bound; }))
         return d;
@@ -99,12 +100,16 @@ class Runs {
     auto& names = reference_.parameters;
     for (auto name = names.rbegin(); name != names.rend(); ++name)
       if (auto d = tensor("gradient", *name, find(right.gradients, *name),
-                          find(other.gradients, *name), [=](size_t) { return bound; }))
+                          find(other.gradients, *name), [&](size_t) { return within(bound); }))
         return d;
-    if (auto d = numbers("gradient norm", right.norms[0], other.norms, bounds_.norm)) return d;
-    note_noise(right.gradients, bound);
+    if (auto d = numbers("gradient norm", right.norms[0], other.norms,
+                         drifted() ? bounds_.drift : bounds_.norm))
+      return d;
+    note_noise(right.gradients, other.gradients, bound);
     return state(right.state, other.state);
   }
+
+  bool drifted() const { return bounds_.drift > 0 && step_ > 1; }
 
   /// One tensor against another, within `bound`.
   std::optional<Difference> tensor(const char* what, const std::string& name,
@@ -156,12 +161,14 @@ class Runs {
                       ""};
   }
 
-  /// Elements whose gradient was rounding in some step so far.
-  void note_noise(const Wholes& gradients, double bound) {
-    for (auto& [name, whole] : gradients)
+  /// Elements whose gradient was rounding in some step so far, in one of both.
+  void note_noise(const Wholes& gradients, const Wholes& others, double bound) {
+    for (auto& [name, whole] : gradients) {
+      auto& other = find(others, name).values;
       for (size_t i = 0; i < whole.values.size(); ++i)
-        if (whole.values[i] != 0 && std::abs(double(whole.values[i])) <= bound)
+        if ((whole.values[i] != 0 || other[i] != 0) && std::abs(double(whole.values[i])) <= bound)
           noisy_[name].insert(i);
+    }
   }
 
   std::optional<Difference> state(const Wholes& right, const Wholes& other) {
@@ -181,8 +188,8 @@ class Runs {
                             : bounds_.gradient * moments[kind_of(name)];
         auto& noise = noisy_[parameter];
         auto bound = [&](size_t i) {
-          if (!weight) return 2 * top;
-          return std::max(top + extra, noise.contains(i) ? bounds_.noise : 0);
+          if (!weight) return drifted() ? INFINITY : 2 * top;
+          return top + extra + (noise.contains(i) ? bounds_.noise : 0);
         };
         if (auto d = tensor(weight ? "weight" : "moment", name, whole, find(other, name), bound))
           return d;

@@ -31,6 +31,7 @@ ParityBounds free_bounds(const TrainOptions& o) {
   ParityBounds b = led_bounds(o);
   double u = roundoff(o.step.dtype), rate = o.lr.peak, steps = double(o.steps);
   b.noise = 2 * rate * steps;
+  b.drift = u == 0 ? 0.01 : 0.25;
   if (u == 0) {
     b.gradient = b.activation = b.weight = b.norm = 2e-4;
     b.loss = 2e-5;
@@ -38,7 +39,7 @@ ParityBounds free_bounds(const TrainOptions& o) {
     return b;
   }
   b.activation = 64 * u, b.gradient = 128 * u, b.weight = 32 * u;
-  b.loss = 8 * u, b.norm = 16 * u;
+  b.loss = 0.02, b.norm = 16 * u;
   b.update = rate * steps;
   return b;
 }
@@ -104,7 +105,8 @@ std::optional<Difference> compare_with_reference(const Task& task, const TrainOp
 }
 
 Exit parity(const Task& given, TrainOptions o) {
-  check_input(o.steps >= 1, Exit::config, "parity: steps={}; expected 1 or more", o.steps);
+  check_input(o.steps >= 1 && o.steps <= 10000, Exit::config,
+              "parity: steps={}; expected 1 to 10000, which are kept in memory", o.steps);
   check_task(given);
   Task task = given;
   task.identity = identity_of(given);  // read once for all ranks and runs

@@ -61,6 +61,9 @@ struct ParityBounds {
   /// Absolute: of weights whose gradient is rounding alone (such as key biases, whose true gradient
   /// is 0), which AdamW turns into whole updates.
   double noise = 0;
+  /// Above 0: weights drift apart by that noise, and from the second step on this counts, relative,
+  /// for the norm; activations, gradients and moments must be there, and equal on replicas.
+  double drift = 0;
 };
 
 /// Compares `run`, on `mesh`, with `reference`, on one rank: within a step, what is computed first
@@ -75,7 +78,7 @@ TrainOptions reference_of(TrainOptions o);
 /// Sees a run when it is over; does `another` come?
 using SeeRun = std::function<void(const Trace& run, bool another)>;
 /// Both comparisons of a mesh with `reference`, a trace of reference_of(o): led by the reference,
-/// within tight bounds; then running free, where rounding may drift, but where what a step leaves
+/// within tight bounds; then running free, where rounding drifts, but where what a step leaves
 /// behind counts (a forgotten publish shows here alone).
 std::optional<Difference> compare_with_reference(const Task& task, const TrainOptions& o,
                                                  const Trace& reference, const SeeRun& see = {});

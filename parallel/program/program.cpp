@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <mutex>
@@ -46,7 +47,8 @@ class Program {
   explicit Program(ProgramOptions& o) : own_(o), train_(o.train), parity_(o.train) {
     plan_.train = o.train;
     plan_.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
-    plan_.train.step.micro_batch = 1;  // divides every batch
+    plan_.train.step.micro_batch = 1;                     // divides every batch
+    parity_.steps = std::min<int64_t>(parity_.steps, 4);  // trained three times
   }
 
   int run(int argc, char** argv) {
@@ -68,6 +70,8 @@ class Program {
       return int(request.code);
     }
     const std::string& name = request.verb->name;
+    if (name == "parity" || name == "plan")
+      check_not_launched();  // their ranks are imagined or threads
     if (name == "train") return int(train(argc, argv));
     if (name == "parity") return int(parity());
     if (name == "plan") return int(parallel::plan(own_.task(), plan_));
@@ -81,6 +85,7 @@ class Program {
  private:
   Exit train(int argc, char** argv) {
     StopSignal stop;
+    std::signal(SIGPIPE, SIG_IGN);  // it goes on when nobody reads any more
     if (train_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
     std::string config = to_toml(train_verb(train_, own_).settings);  // before anything is derived
     std::atomic<Exit> result = Exit::ok;                              // the same on all ranks
@@ -128,10 +133,10 @@ class Program {
 
   int flags(const CommandLine& line) {
     std::string page = fmt::format(
-        "# The flags of {}\n\nMade by `scripts/cli_docs.sh`; do not edit. Every flag is "
+        "# The flags of {}\n\nMade by `{} flags`; do not edit. Every flag is "
         "also a key of the TOML file that\n`--config` names: `--micro-batch 8` is "
         "`micro-batch = 8`, `--data FILE` is `data = \"FILE\"`.\n",
-        own_.name);
+        own_.name, own_.name);
     auto add = [&](const Verb& verb) {
       if (!verb.settings.empty()) page += "\n" + markdown(own_.name, verb);
     };

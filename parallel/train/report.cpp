@@ -37,8 +37,10 @@ Kept read(const std::string& line, const std::string& where) try {
 
 }  // namespace
 
-Metrics::Metrics(const Place& place, int64_t step)
-    : place_(place), file_(std::fopen(place.path.c_str(), "a"), &std::fclose) {
+Metrics::Metrics(const Place& place, int64_t step) : place_(place), file_(nullptr, &std::fclose) {
+  check_input(!std::filesystem::is_fifo(place.path), Exit::cannot_write,
+              "metrics: {} is a pipe; expected a file", place.path);
+  file_.reset(std::fopen(place.path.c_str(), "a"));
   check_input(file_ != nullptr, Exit::cannot_write, "metrics: cannot write {}: {}", place.path,
               std::strerror(errno));
   if (std::filesystem::is_regular_file(place.path)) keep_until(step);

@@ -253,8 +253,15 @@ def closed_stdout(shop):
     assert "step" not in (run / "lock").read_text(), (run / "lock").read_text()
 
 
+def reader_that_leaves(shop):
+    """A training whose output goes into `head` trains on."""
+    run = shop / "head"
+    shop.ends(0, command=["bash", "-c", '"$0" "$@" | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}', *shop.command(out=run)])
+    assert newest_step(run) == 20, newest_step(run)
+
+
 TESTS = [configuration_of_another_run, two_starts, stops, other_data, changes, metrics_that_are_none,
-         nothing_left_to_do, skipped_steps, slices, validation, closed_stdout]
+         nothing_left_to_do, skipped_steps, slices, validation, closed_stdout, reader_that_leaves]
 with tempfile.TemporaryDirectory(prefix="triax-run-") as path:
     workshop = Workshop(path)
     for test in TESTS:

@@ -51,7 +51,9 @@ TEST(Mesh, RefusesAnotherNumberOfRanks) {
             "--dp 2 --pp 4 --tp 1\n"
             "  For this mesh: mpirun -np 12 with the same command, or --comm threads --ranks 12");
   EXPECT_THROW(check_shape({.dp = 0, .pp = 2, .tp = 2}, 4), Error);
-  EXPECT_THROW(check_shape({.dp = 65536, .pp = 65536, .tp = 1}, 4), Error);
+  EXPECT_EQ(
+      test::error_of([] { check_shape({.dp = 65536, .pp = 65536, .tp = 1}, 4); }, Exit::config),
+      "mesh: dp 65536 * pp 65536 * tp 1 are more than a million ranks; 4 are started");
   EXPECT_NO_THROW(check_shape({.dp = 2, .pp = 2, .tp = 2}, 8));
 }
 

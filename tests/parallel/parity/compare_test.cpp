@@ -21,5 +21,60 @@ TEST(Compare, OptimizerStateOfANameThatBeginsAnother) {
   EXPECT_EQ(d->name, "x/m");
 }
 
+/// A step with one activation, gradient and weight.
+TraceStep step(float activation, float gradient, float weight) {
+  return {.loss = 1,
+          .norms = {1},
+          .activations = {{"layer",
+                           {.values = {1, activation}, .known = {true, true}, .conflict = {}}}},
+          .gradients = {{"w", {.values = {1, gradient}, .known = {true, true}, .conflict = {}}}},
+          .state = {{"w", {.values = {1, weight}, .known = {true, true}, .conflict = {}}}}};
+}
+Trace trace_of(const std::vector<TraceStep>& steps) {
+  return {.layers = {"layer"}, .parameters = {"w"}, .initial = {}, .steps = steps};
+}
+
+// AdamW makes a whole update of a gradient that is rounding, in one of the two runs or in both;
+// what else rounding does to the weight comes on top.
+TEST(Compare, AWeightMayMoveByWhatRoundingMakesOfAGradient) {
+  ParityBounds bounds{.weight = 1e-5, .noise = 0.02};
+  auto differ = [&](float right, float other, double apart) {
+    return first_difference(trace_of({step(0, right, 0.5f)}),
+                            trace_of({step(0, other, float(0.5 + apart))}), {}, bounds);
+  };
+  EXPECT_FALSE(differ(1e-7f, -1e-7f, 0.02));
+  EXPECT_FALSE(differ(0, 1e-7f, 0.02));
+  EXPECT_FALSE(differ(1e-7f, 0, 0.020009));
+  EXPECT_TRUE(differ(1e-7f, 0, 0.0201));
+  EXPECT_TRUE(differ(0, 0, 0.02)) << "no gradient, no update";
+  EXPECT_TRUE(differ(0.5f, 0.5f, 0.02));
+}
+
+// Once weights have drifted apart, so has all that is computed of them but sums over everything.
+TEST(Compare, ARunThatDriftsIsComparedInSumsAndWeights) {
+  ParityBounds bounds{.noise = 0.02, .drift = 0.1};
+  auto differ = [&](const std::vector<TraceStep>& steps) {
+    auto d =
+        first_difference(trace_of({step(0, 0, 0), step(0, 0, 0)}), trace_of(steps), {}, bounds);
+    return d ? d->what : "";
+  };
+  EXPECT_EQ(differ({step(0, 0, 0), step(0.1f, 0.1f, 0)}), "");
+  EXPECT_EQ(differ({step(0.1f, 0, 0), step(0, 0, 0)}), "activation");
+  EXPECT_EQ(differ({step(0, 0, 0), step(0.1f, 0, 0.1f)}), "weight");
+  TraceStep apart = step(0, 0, 0), lost = apart, torn = apart;
+  apart.loss = 1.1;
+  TraceStep longer = torn;
+  longer.norms[0] = 1.09;
+  lost.activations["layer"].known[1] = false;
+  torn.gradients["w"].conflict = "element 1: 0 and 1";
+  EXPECT_EQ(differ({step(0, 0, 0), apart}), "loss");
+  EXPECT_EQ(differ({step(0, 0, 0), longer}), "");
+  EXPECT_EQ(differ({longer, step(0, 0, 0)}), "gradient norm");
+  longer.norms[0] = 1.11;
+  EXPECT_EQ(differ({step(0, 0, 0), longer}), "gradient norm");
+  EXPECT_EQ(differ({step(0, 0, 0), lost}), "activation");
+  EXPECT_EQ(differ({step(0, 0, 0), torn}), "gradient on replicas");
+}
+
 }  // namespace
 }  // namespace triax::parallel

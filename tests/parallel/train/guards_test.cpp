@@ -192,7 +192,7 @@ TEST(Guards, TasksThatLackSomething) {
     test::expect_error([&] { parity_of(task); }, {"expected"}, Exit::config);
   test::expect_error([&] { parity_of(empty); }, {"samples: count()"}, Exit::data);
   o.steps = 0;
-  test::expect_error([&] { parity_of(task_of()); }, {"parity: steps=0; expected 1 or more"},
+  test::expect_error([&] { parity_of(task_of()); }, {"parity: steps=0; expected 1 to 10000"},
                      Exit::config);
 }
 
