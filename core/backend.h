@@ -45,6 +45,9 @@ struct Norm {
 
 struct Attention;  // core/attention.h
 struct Qkv;
+struct Conv2d;  // core/conv.h
+struct Pool;
+struct Windows;
 
 /// Rotary position embedding (Su et al. 2021, section 3.4) of x [tokens, groups, heads, head_dim],
 /// any strides but 1 of the last dim. Each pair of features turns by an angle that its token's
@@ -211,6 +214,22 @@ class Backend {
 
   /// y contiguous, of x's shape and dtype.
   virtual void rotary(const Rotary& r, const Tensor& y) = 0;
+
+  // -- Images.
+  /// y [n * oh * ow, kh * kw * c]: what each window of x reads, 0 in the padding. x [n, h, w, c]
+  /// may have any strides but 1 of the last dim.
+  virtual void patches(const Tensor& x, const Windows& windows, const Tensor& y) = 0;
+  /// dx, strided as x: each element's sum over the windows that read it.
+  virtual void patches_backward(const Tensor& dy, const Windows& windows, const Tensor& dx) = 0;
+  /// Made of patches and products unless a backend knows better. dw in the accumulator dtype.
+  virtual void conv2d(const Conv2d& c, const Tensor& y);
+  virtual void conv2d_backward_input(const Conv2d& c, const Tensor& dy, const Tensor& dx);
+  virtual void conv2d_backward_weight(const Conv2d& c, const Tensor& dy, const Tensor& dw,
+                                      Write write);
+  /// `chosen`, of y's shape: which element of the window is the largest, i32; undefined for means.
+  virtual void pool(const Pool& p, const Tensor& x, const Tensor& y, const Tensor& chosen) = 0;
+  virtual void pool_backward(const Pool& p, const Tensor& dy, const Tensor& chosen,
+                             const Tensor& dx) = 0;
 
   // -- Optimizer.
   /// decision = fn::decide_step(request, totals, decision): a StepRequest, StepTotals and a

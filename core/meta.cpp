@@ -116,6 +116,18 @@ class MetaBackend final : public Backend {
 
   void rotary(const Rotary& r, const Tensor& y) override { move({r.x, y}); }
 
+  void patches(const Tensor& x, const Windows&, const Tensor& y) override { move({x, y}); }
+  void patches_backward(const Tensor& dy, const Windows&, const Tensor& dx) override {
+    move({dy, dx});
+  }
+  void pool(const Pool&, const Tensor& x, const Tensor& y, const Tensor& chosen) override {
+    move({x, y, chosen});
+  }
+  void pool_backward(const Pool&, const Tensor& dy, const Tensor& chosen,
+                     const Tensor& dx) override {
+    move({dy, chosen, dx});
+  }
+
   void decide_step(const Tensor&, const Tensor&, const Tensor&) override {}
   void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep&) override {
     move({s.weight, s.weight, s.master, s.master, s.grad, m, m, v, v});

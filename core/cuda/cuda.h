@@ -64,6 +64,12 @@ class Cuda : public Backend {
   void decide_step(const Tensor& request, const Tensor& totals, const Tensor& decision) override;
   void rotary(const Rotary& r, const Tensor& y) override;
 
+  void patches(const Tensor& x, const Windows& windows, const Tensor& y) override;
+  void patches_backward(const Tensor& dy, const Windows& windows, const Tensor& dx) override;
+  void pool(const Pool& p, const Tensor& x, const Tensor& y, const Tensor& chosen) override;
+  void pool_backward(const Pool& p, const Tensor& dy, const Tensor& chosen,
+                     const Tensor& dx) override;
+
   void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) override;
   void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) override;
 

@@ -1,0 +1,116 @@
+#include "core/conv.h"
+
+#include <algorithm>
+
+// Convolutions as matrix products with patches (Chellapilla, Puri and Simard, "High performance
+// convolutional neural networks for document processing", 2006), a few images at a time, so that
+// their patches stay in a cache.
+
+namespace triax {
+namespace {
+
+/// Products of fewer rows spend their time on packing weights.
+constexpr int64_t least_rows = 1024;
+
+/// What a convolution of some images [first, first + images) is made of, for one group.
+struct Piece {
+  int64_t first, images, group;
+};
+
+class Pieces {
+ public:
+  explicit Pieces(const Conv2d& c)
+      : c_(c),
+        in_(c.weight.size(3)),
+        out_(c.weight.size(0) / c.groups),
+        each_(std::clamp<int64_t>((least_rows - 1) / c.windows.of_image() + 1, 1,
+                                  std::max<int64_t>(1, c.x.size(0)))) {
+    if (!alone())
+      room_ = empty({each_ * c.windows.of_image(), columns()}, c.x.dtype(), c.x.device());
+  }
+
+  int64_t columns() const { return c_.windows.elements() * in_; }
+
+  /// f(piece), image by image.
+  template <class F> void each(F f) const {
+    for (int64_t i = 0; i < c_.x.size(0); i += each_)
+      for (int64_t g = 0; g < c_.groups; ++g) f(Piece{i, std::min(each_, c_.x.size(0) - i), g});
+  }
+
+  /// The channels of a group in images like x.
+  Tensor of_x(const Tensor& x, const Piece& p) const {
+    return x.narrow(0, p.first, p.images).narrow(3, p.group * in_, in_);
+  }
+  /// The same of y, as a matrix [rows, out / groups].
+  Tensor of_y(const Tensor& y, const Piece& p) const {
+    int64_t rows = c_.windows.of_image(), all = y.size(3);
+    Tensor matrix = y.view({y.size(0) * rows, all});
+    return matrix.narrow(0, p.first * rows, p.images * rows).narrow(1, p.group * out_, out_);
+  }
+  /// The same of a tensor like the weight, as a matrix [out / groups, columns].
+  Tensor of_weight(const Tensor& w, const Piece& p) const {
+    return w.view({w.size(0), columns()}).narrow(0, p.group * out_, out_);
+  }
+
+  /// Room for a matrix of patches [rows, columns].
+  Tensor room(const Piece& p) const { return room_.narrow(0, 0, p.images * c_.windows.of_image()); }
+  /// The patches of x; its own elements where each is a window.
+  Tensor patches(Backend& on, const Piece& p) const {
+    if (alone()) return matrix(c_.x, p);
+    Tensor to = room(p);
+    on.patches(of_x(c_.x, p), c_.windows, to);
+    return to;
+  }
+  /// Images like x as a matrix, where that is all that patches are.
+  Tensor matrix(const Tensor& x, const Piece& p) const {
+    int64_t rows = c_.windows.of_image();
+    return x.view({x.size(0) * rows, x.size(3)})
+        .narrow(0, p.first * rows, p.images * rows)
+        .narrow(1, p.group * in_, in_);
+  }
+  bool alone() const { return c_.windows.are_the_image(); }
+
+ private:
+  const Conv2d& c_;
+  int64_t in_, out_, each_;
+  Tensor room_;
+};
+
+}  // namespace
+
+bool Windows::are_the_image() const {
+  auto plain = [](const WindowAxis& a) { return a.window == 1 && a.stride == 1 && a.padding == 0; };
+  return plain(high) && plain(wide);
+}
+
+void Backend::conv2d(const Conv2d& c, const Tensor& y) {
+  Pieces pieces(c);
+  pieces.each([&](const Piece& p) {
+    matmul({.a = pieces.patches(*this, p),
+            .b = pieces.of_weight(c.weight, p).transpose(0, 1),
+            .c = pieces.of_y(y, p)});
+  });
+}
+
+void Backend::conv2d_backward_input(const Conv2d& c, const Tensor& dy, const Tensor& dx) {
+  Pieces pieces(c);
+  pieces.each([&](const Piece& p) {
+    Tensor d = pieces.alone() ? pieces.matrix(dx, p) : pieces.room(p);
+    matmul({.a = pieces.of_y(dy, p), .b = pieces.of_weight(c.weight, p), .c = d});
+    if (!pieces.alone()) patches_backward(d, c.windows, pieces.of_x(dx, p));
+  });
+}
+
+void Backend::conv2d_backward_weight(const Conv2d& c, const Tensor& dy, const Tensor& dw,
+                                     Write write) {
+  Pieces pieces(c);
+  if (c.x.numel() == 0 && write == Write::set) fill(dw, 0);
+  pieces.each([&](const Piece& p) {
+    matmul({.a = pieces.of_y(dy, p).transpose(0, 1),
+            .b = pieces.patches(*this, p),
+            .c = pieces.of_weight(dw, p),
+            .write = p.first == 0 ? write : Write::add});
+  });
+}
+
+}  // namespace triax

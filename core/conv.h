@@ -1,0 +1,63 @@
+#pragma once
+#include "core/backend.h"
+
+namespace triax {
+
+/// Windows along one dim of images. Element k of window o reads at o * stride - padding + k *
+/// dilation; what lies outside of [0, size) is padding.
+struct WindowAxis {
+  int64_t size = 1, window = 1, stride = 1, padding = 0, dilation = 1;
+
+  TRIAX_HD int64_t count() const {
+    return (size + 2 * padding - dilation * (window - 1) - 1) / stride + 1;
+  }
+  TRIAX_HD int64_t at(int64_t o, int64_t k) const { return o * stride - padding + k * dilation; }
+  /// The window whose element k reads at i, or -1.
+  TRIAX_HD int64_t reader(int64_t i, int64_t k) const {
+    int64_t from_first = i + padding - k * dilation, o = from_first / stride;
+    return from_first >= 0 && o * stride == from_first && o < count() ? o : -1;
+  }
+};
+
+/// Windows over the two middle dims of images [n, height, width, channels].
+struct Windows {
+  WindowAxis high, wide;
+
+  TRIAX_HD int64_t elements() const { return high.window * wide.window; }
+  int64_t of_image() const { return high.count() * wide.count(); }
+  /// Is every window one element, and every element a window?
+  bool are_the_image() const;
+};
+
+/// Images [n, height, width, channels] whose channels are neighbours, as kernels walk them.
+template <class T> struct Images {
+  T* first;
+  int64_t count, channels, by_image, by_row, by_pixel;
+
+  explicit __attribute__((always_inline)) Images(const Tensor& x)
+      : first(static_cast<T*>(x.data())),
+        count(x.size(0)),
+        channels(x.size(3)),
+        by_image(x.strides()[0]),
+        by_row(x.strides()[1]),
+        by_pixel(x.strides()[2]) {}
+  TRIAX_HD T* row(int64_t image, int64_t y) const { return first + image * by_image + y * by_row; }
+};
+
+/// Two-dimensional cross-correlation, as every framework's convolution is: y [n, oh, ow, out] of x
+/// [n, h, w, in] and weight [out, kh, kw, in / groups]: output channel o of group g sums over the
+/// window's elements and the channels of g. All contiguous, of one float dtype.
+struct Conv2d {
+  Tensor x, weight;
+  Windows windows;
+  int64_t groups = 1;
+};
+
+/// The largest element or the mean of every window: y [n, oh, ow, c] of x [n, h, w, c]. Padding is
+/// never the largest; in a mean it counts as zeros. NaN is larger than all.
+struct Pool {
+  enum class Kind { max, mean } kind;
+  Windows windows;
+};
+
+}  // namespace triax

@@ -1,0 +1,43 @@
+#include "tests/cuda/emulated.h"
+#include "tests/support/windows.h"
+
+namespace triax::test {
+namespace {
+
+class CudaWindows : public CudaKernels {};
+INSTANTIATE_TEST_SUITE_P(Emulated, CudaWindows, every_dtype(), name_of_dtype);
+
+TEST_P(CudaWindows, PatchesAreTheCpus) {
+  for (const ConvCase& c : conv_cases()) {
+    SCOPED_TRACE(str(c.x()) + " with " + str(c.weight()));
+    Windows w = c.windows();
+    Shape rows{c.images * w.of_image(), w.elements() * c.in};
+    Tensor wide = exact(randn({c.images, c.height, c.width, c.in + 2}, dtype, 1));
+    Tensor x = wide.narrow(3, 1, c.in), dy = exact(randn(rows, dtype, 2));
+    expect_equal([&](Backend& on) {
+      Tensor y = sevens(rows, dtype), dx = sevens(wide.shape(), dtype);
+      on.patches(x, w, y);
+      on.patches_backward(dy, w, dx.narrow(3, 1, c.in));
+      return Tensors{y, dx};
+    });
+  }
+}
+
+TEST_P(CudaWindows, PoolsAreTheCpus) {
+  for (const ConvCase& c : conv_cases()) {
+    if (2 * c.high.padding > c.high.window || 2 * c.wide.padding > c.wide.window) continue;
+    SCOPED_TRACE(str(c.x()));
+    Tensor x = exact(randn(c.x(), dtype, 1)), dy = exact(randn(c.y(c.in), dtype, 2));
+    for (auto kind : {Pool::Kind::max, Pool::Kind::mean})
+      expect_equal([&](Backend& on) {
+        Tensor y = sevens(dy.shape(), dtype), chosen = sevens(dy.shape(), i32);
+        Tensor dx = sevens(c.x(), dtype);
+        on.pool({kind, c.windows()}, x, y, chosen);
+        on.pool_backward({kind, c.windows()}, dy, chosen, dx);
+        return Tensors{y, chosen, dx};
+      });
+  }
+}
+
+}  // namespace
+}  // namespace triax::test
