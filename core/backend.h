@@ -46,7 +46,7 @@ struct Norm {
 struct Attention;  // core/attention.h
 struct Qkv;
 struct Conv2d;  // core/conv.h
-struct Pool;
+struct Pool2d;
 struct Windows;
 
 /// Rotary position embedding (Su et al. 2021, section 3.4) of x [tokens, groups, heads, head_dim],
@@ -227,8 +227,8 @@ class Backend {
   virtual void conv2d_backward_weight(const Conv2d& c, const Tensor& dy, const Tensor& dw,
                                       Write write);
   /// `chosen`, of y's shape: which element of the window is the largest, i32; undefined for means.
-  virtual void pool(const Pool& p, const Tensor& x, const Tensor& y, const Tensor& chosen) = 0;
-  virtual void pool_backward(const Pool& p, const Tensor& dy, const Tensor& chosen,
+  virtual void pool(const Pool2d& p, const Tensor& x, const Tensor& y, const Tensor& chosen) = 0;
+  virtual void pool_backward(const Pool2d& p, const Tensor& dy, const Tensor& chosen,
                              const Tensor& dx) = 0;
 
   // -- Optimizer.

@@ -55,7 +55,7 @@ struct Conv2d {
 
 /// The largest element or the mean of every window: y [n, oh, ow, c] of x [n, h, w, c]. Padding is
 /// never the largest; in a mean it counts as zeros. NaN is larger than all.
-struct Pool {
+struct Pool2d {
   enum class Kind { max, mean } kind;
   Windows windows;
 };

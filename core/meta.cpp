@@ -120,10 +120,10 @@ class MetaBackend final : public Backend {
   void patches_backward(const Tensor& dy, const Windows&, const Tensor& dx) override {
     move({dy, dx});
   }
-  void pool(const Pool&, const Tensor& x, const Tensor& y, const Tensor& chosen) override {
+  void pool(const Pool2d&, const Tensor& x, const Tensor& y, const Tensor& chosen) override {
     move({x, y, chosen});
   }
-  void pool_backward(const Pool&, const Tensor& dy, const Tensor& chosen,
+  void pool_backward(const Pool2d&, const Tensor& dy, const Tensor& chosen,
                      const Tensor& dx) override {
     move({dy, chosen, dx});
   }

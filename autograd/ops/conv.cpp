@@ -24,17 +24,17 @@ Windows windows_of(const char* op, const Tensor& x, const std::array<int64_t, 2>
   return {axis(op, x.size(1), window[0], s, 0), axis(op, x.size(2), window[1], s, 1)};
 }
 
-Tensor pool(const char* op, Pool::Kind kind, const Tensor& input,
+Tensor pool(const char* op, Pool2d::Kind kind, const Tensor& input,
             const std::array<int64_t, 2>& window, WindowShape shape) {
   if (shape.stride == std::array<int64_t, 2>{0, 0}) shape.stride = window;
-  Pool p{kind, windows_of(op, input, window, shape)};
+  Pool2d p{kind, windows_of(op, input, window, shape)};
   const WindowAxis &high = p.windows.high, &wide = p.windows.wide;
   check(2 * high.padding <= window[0] && 2 * wide.padding <= window[1],
         "{}: padding {} and {} of windows {} x {}; expected at most half of them", op, high.padding,
         wide.padding, window[0], window[1]);
   Tensor x = input.contiguous().detach(), chosen;
   Tensor y = empty({x.size(0), high.count(), wide.count(), x.size(3)}, x.dtype(), x.device());
-  if (kind == Pool::Kind::max) chosen = empty(y.shape(), i32, x.device());
+  if (kind == Pool2d::Kind::max) chosen = empty(y.shape(), i32, x.device());
   backend(x).pool(p, x, y, chosen);
   return record(op, y, {input}, [p, chosen, like = x.shape()](const Tensor& dy) {
     Tensor dx = empty(like, dy.dtype(), dy.device());
@@ -52,10 +52,11 @@ Tensor conv2d(const Tensor& input, const Tensor& weight, const ConvShape& shape)
   Windows windows = windows_of("conv2d", input, {weight.size(1), weight.size(2)}, shape.windows);
   autograd::check_same("conv2d", input, weight);
   int64_t in = input.size(3), groups = shape.groups;
-  check(groups >= 1 && in == weight.size(3) * groups && weight.size(0) % groups == 0,
-        "conv2d: x {} with weight {} in {} groups; expected [n, height, width, in] with [out, kernel "
-        "height, kernel width, in / groups], out a multiple of groups",
-        input.shape(), weight.shape(), groups);
+  check(
+      groups >= 1 && in == weight.size(3) * groups && weight.size(0) % groups == 0,
+      "conv2d: x {} with weight {} in {} groups; expected [n, height, width, in] with [out, kernel "
+      "height, kernel width, in / groups], out a multiple of groups",
+      input.shape(), weight.shape(), groups);
   Conv2d c{input.contiguous().detach(), weight.contiguous().detach(), windows, groups};
   Tensor y = empty({input.size(0), windows.high.count(), windows.wide.count(), weight.size(0)},
                    input.dtype(), input.device());
@@ -76,11 +77,11 @@ Tensor conv2d(const Tensor& input, const Tensor& weight, const ConvShape& shape)
 }
 
 Tensor max_pool2d(const Tensor& x, std::array<int64_t, 2> window, const WindowShape& shape) {
-  return pool("max_pool2d", Pool::Kind::max, x, window, shape);
+  return pool("max_pool2d", Pool2d::Kind::max, x, window, shape);
 }
 
 Tensor avg_pool2d(const Tensor& x, std::array<int64_t, 2> window, const WindowShape& shape) {
-  return pool("avg_pool2d", Pool::Kind::mean, x, window, shape);
+  return pool("avg_pool2d", Pool2d::Kind::mean, x, window, shape);
 }
 
 }  // namespace triax

@@ -65,26 +65,26 @@ template <class T> void add_windows(const T* dy, const Windows& w, const Images<
   int64_t down = w.high.count(), across = w.wide.count(), channels = dx.channels;
   int64_t part = w.wide.window * channels, width = w.high.window * part;
   int64_t row = w.wide.size * channels;
-  parallel_for(
-      dx.count * w.high.size, pieces_of(row * w.elements()), [=](int64_t begin, int64_t end) {
-        Scratch<A> scratch(row);
-        A* sums = scratch.data();
-        for (int64_t r = begin; r < end; ++r) {
-          int64_t image = r / w.high.size, y = r % w.high.size;
-          for (int64_t i = 0; i < row; ++i) sums[i] = 0;
-          for (int64_t k = 0; k < w.high.window; ++k) {
-            int64_t o = w.high.reader(y, k);
-            if (o < 0) continue;
-            const T* from = dy + (image * down + o) * across * width + k * part;
-            for (int64_t x = 0; x < across; ++x)
-              add_row(from + x * width, w.wide, x, channels, sums);
-          }
-          T* to = dx.row(image, y);
-          for (int64_t x = 0; x < w.wide.size; ++x)
-            for (int64_t c = 0; c < channels; ++c)
-              to[x * dx.by_pixel + c] = convert<T>(sums[x * channels + c]);
-        }
-      });
+  parallel_for(dx.count * w.high.size, pieces_of(row * w.elements()),
+               [=](int64_t begin, int64_t end) {
+                 Scratch<A> scratch(row);
+                 A* sums = scratch.data();
+                 for (int64_t r = begin; r < end; ++r) {
+                   int64_t image = r / w.high.size, y = r % w.high.size;
+                   for (int64_t i = 0; i < row; ++i) sums[i] = 0;
+                   for (int64_t k = 0; k < w.high.window; ++k) {
+                     int64_t o = w.high.reader(y, k);
+                     if (o < 0) continue;
+                     const T* from = dy + (image * down + o) * across * width + k * part;
+                     for (int64_t x = 0; x < across; ++x)
+                       add_row(from + x * width, w.wide, x, channels, sums);
+                   }
+                   T* to = dx.row(image, y);
+                   for (int64_t x = 0; x < w.wide.size; ++x)
+                     for (int64_t c = 0; c < channels; ++c)
+                       to[x * dx.by_pixel + c] = convert<T>(sums[x * channels + c]);
+                 }
+               });
 }
 
 /// The largest of one window, and which it is.
@@ -121,10 +121,11 @@ void mean_of(const Images<const T>& x, const Windows& w, int64_t image, int64_t 
   for (int64_t c = 0; c < x.channels; ++c) y[c] = convert<T>(sums[c] / A(w.elements()));
 }
 
-template <class T> void pool_images(const Pool& p, const Images<const T>& x, T* y, int32_t* chosen) {
+template <class T>
+void pool_images(const Pool2d& p, const Images<const T>& x, T* y, int32_t* chosen) {
   Windows w = p.windows;
   int64_t down = w.high.count(), across = w.wide.count(), c = x.channels;
-  bool mean = p.kind == Pool::Kind::mean;
+  bool mean = p.kind == Pool2d::Kind::mean;
   parallel_for(x.count * down, pieces_of(across * c * w.elements()),
                [=](int64_t begin, int64_t end) {
                  Scratch<Accumulator<T>> sums(c);
@@ -137,62 +138,58 @@ template <class T> void pool_images(const Pool& p, const Images<const T>& x, T* 
 }
 
 template <class T>
-void pool_images_backward(const Pool& p, const T* dy, const int32_t* chosen, const Images<T>& dx) {
+void pool_images_backward(const Pool2d& p, const T* dy, const int32_t* chosen,
+                          const Images<T>& dx) {
   using A = Accumulator<T>;
   Windows w = p.windows;
   int64_t down = w.high.count(), across = w.wide.count(), channels = dx.channels;
-  bool mean = p.kind == Pool::Kind::mean;
+  bool mean = p.kind == Pool2d::Kind::mean;
   A share = mean ? A(1) / A(w.elements()) : A(1);
-  parallel_for(
-      dx.count * w.high.size, pieces_of(w.wide.size * channels * w.elements()),
-      [=](int64_t begin, int64_t end) {
-        Scratch<A> scratch(channels);
-        A* sums = scratch.data();
-        for (int64_t i = begin * w.wide.size; i < end * w.wide.size; ++i) {
-          int64_t ix = i % w.wide.size, iy = i / w.wide.size % w.high.size;
-          int64_t image = i / w.wide.size / w.high.size;
-          for (int64_t c = 0; c < channels; ++c) sums[c] = 0;
-          for (int64_t k = 0; k < w.elements(); ++k) {
-            int64_t oy = w.high.reader(iy, k / w.wide.window);
-            int64_t ox = w.wide.reader(ix, k % w.wide.window);
-            if (oy < 0 || ox < 0) continue;
-            int64_t at = ((image * down + oy) * across + ox) * channels;
+  parallel_for(dx.count * w.high.size, pieces_of(w.wide.size * channels * w.elements()),
+               [=](int64_t begin, int64_t end) {
+                 Scratch<A> scratch(channels);
+                 A* sums = scratch.data();
+                 for (int64_t i = begin * w.wide.size; i < end * w.wide.size; ++i) {
+                   int64_t ix = i % w.wide.size, iy = i / w.wide.size % w.high.size;
+                   int64_t image = i / w.wide.size / w.high.size;
+                   for (int64_t c = 0; c < channels; ++c) sums[c] = 0;
+                   for (int64_t k = 0; k < w.elements(); ++k) {
+                     int64_t oy = w.high.reader(iy, k / w.wide.window);
+                     int64_t ox = w.wide.reader(ix, k % w.wide.window);
+                     if (oy < 0 || ox < 0) continue;
+                     int64_t at = ((image * down + oy) * across + ox) * channels;
 #pragma omp simd
-            for (int64_t c = 0; c < channels; ++c)
-              sums[c] += mean || chosen[at + c] == k ? share * load(dy[at + c]) : A(0);
-          }
-          T* to = dx.row(image, iy) + ix * dx.by_pixel;
-          for (int64_t c = 0; c < channels; ++c) to[c] = convert<T>(sums[c]);
-        }
-      });
+                     for (int64_t c = 0; c < channels; ++c)
+                       sums[c] += mean || chosen[at + c] == k ? share * load(dy[at + c]) : A(0);
+                   }
+                   T* to = dx.row(image, iy) + ix * dx.by_pixel;
+                   for (int64_t c = 0; c < channels; ++c) to[c] = convert<T>(sums[c]);
+                 }
+               });
 }
 
 }  // namespace
 
 void Cpu::patches(const Tensor& x, const Windows& windows, const Tensor& y) {
-  visit_float(x.dtype(), [&]<class T>() {
-    read_windows<T>(Images<const T>(x), windows, values<T>(y));
-  });
+  visit_float(x.dtype(),
+              [&]<class T>() { read_windows<T>(Images<const T>(x), windows, values<T>(y)); });
 }
 
 void Cpu::patches_backward(const Tensor& dy, const Windows& windows, const Tensor& dx) {
-  visit_float(dx.dtype(), [&]<class T>() {
-    add_windows<T>(values<T>(dy), windows, Images<T>(dx));
-  });
+  visit_float(dx.dtype(),
+              [&]<class T>() { add_windows<T>(values<T>(dy), windows, Images<T>(dx)); });
 }
 
-void Cpu::pool(const Pool& p, const Tensor& x, const Tensor& y, const Tensor& chosen) {
-  int32_t* which = p.kind == Pool::Kind::max ? values<int32_t>(chosen) : nullptr;
-  visit_float(x.dtype(), [&]<class T>() {
-    pool_images<T>(p, Images<const T>(x), values<T>(y), which);
-  });
+void Cpu::pool(const Pool2d& p, const Tensor& x, const Tensor& y, const Tensor& chosen) {
+  int32_t* which = p.kind == Pool2d::Kind::max ? values<int32_t>(chosen) : nullptr;
+  visit_float(x.dtype(),
+              [&]<class T>() { pool_images<T>(p, Images<const T>(x), values<T>(y), which); });
 }
 
-void Cpu::pool_backward(const Pool& p, const Tensor& dy, const Tensor& chosen, const Tensor& dx) {
-  const int32_t* which = p.kind == Pool::Kind::max ? values<int32_t>(chosen) : nullptr;
-  visit_float(dx.dtype(), [&]<class T>() {
-    pool_images_backward<T>(p, values<T>(dy), which, Images<T>(dx));
-  });
+void Cpu::pool_backward(const Pool2d& p, const Tensor& dy, const Tensor& chosen, const Tensor& dx) {
+  const int32_t* which = p.kind == Pool2d::Kind::max ? values<int32_t>(chosen) : nullptr;
+  visit_float(dx.dtype(),
+              [&]<class T>() { pool_images_backward<T>(p, values<T>(dy), which, Images<T>(dx)); });
 }
 
 }  // namespace triax::host::TRIAX_LEVEL

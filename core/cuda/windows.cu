@@ -21,14 +21,13 @@ void Cuda::patches(const Tensor& x, const Windows& windows, const Tensor& y) {
 
 void Cuda::patches_backward(const Tensor& dy, const Windows& windows, const Tensor& dx) {
   visit_float(dx.dtype(), [&]<class T>() {
-    launch_count(
-        stream(), dx.numel(),
-        WindowGradient<T>{values<T>(dy), nullptr, windows, Images<T>(dx), false, 1});
+    launch_count(stream(), dx.numel(),
+                 WindowGradient<T>{values<T>(dy), nullptr, windows, Images<T>(dx), false, 1});
   });
 }
 
-void Cuda::pool(const Pool& p, const Tensor& x, const Tensor& y, const Tensor& chosen) {
-  bool max = p.kind == Pool::Kind::max;
+void Cuda::pool(const Pool2d& p, const Tensor& x, const Tensor& y, const Tensor& chosen) {
+  bool max = p.kind == Pool2d::Kind::max;
   visit_float(x.dtype(), [&]<class T>() {
     launch_count(stream(), y.numel(),
                  PoolElement<T>{Images<const T>(x), p.windows, values<T>(y),
@@ -36,14 +35,15 @@ void Cuda::pool(const Pool& p, const Tensor& x, const Tensor& y, const Tensor& c
   });
 }
 
-void Cuda::pool_backward(const Pool& p, const Tensor& dy, const Tensor& chosen, const Tensor& dx) {
-  bool max = p.kind == Pool::Kind::max;
+void Cuda::pool_backward(const Pool2d& p, const Tensor& dy, const Tensor& chosen,
+                         const Tensor& dx) {
+  bool max = p.kind == Pool2d::Kind::max;
   visit_float(dx.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    launch_count(stream(), dx.numel(),
-                 WindowGradient<T>{values<T>(dy), max ? values<int32_t>(chosen) : nullptr,
-                                   p.windows, Images<T>(dx), true,
-                                   max ? A(1) : A(1) / A(p.windows.elements())});
+    launch_count(
+        stream(), dx.numel(),
+        WindowGradient<T>{values<T>(dy), max ? values<int32_t>(chosen) : nullptr, p.windows,
+                          Images<T>(dx), true, max ? A(1) : A(1) / A(p.windows.elements())});
   });
 }
 

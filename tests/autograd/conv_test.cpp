@@ -46,18 +46,30 @@ TEST(ConvOp, PoolsStandSideBySideByDefault) {
 
 TEST(ConvOp, WrongShapes) {
   Tensor x = filled({2, 5, 4, 6}, 1), w = filled({4, 3, 3, 6}, 2);
-  expect_error([&] { conv2d(x, filled({4, 3, 3, 5}, 2)); },
-               {"conv2d: x [2, 5, 4, 6] with weight [4, 3, 3, 5] in 1 groups", "in / groups"});
-  expect_error([&] { conv2d(x, filled({4, 3, 3, 2}, 2), {.groups = 3}); },
-               {"weight [4, 3, 3, 2] in 3 groups", "a multiple of groups"});
+  expect_error(
+      [&] {
+        conv2d(x, filled({4, 3, 3, 5}, 2));
+      },
+      {"conv2d: x [2, 5, 4, 6] with weight [4, 3, 3, 5] in 1 groups", "in / groups"});
+  expect_error(
+      [&] {
+        conv2d(x, filled({4, 3, 3, 2}, 2), {.groups = 3});
+      },
+      {"weight [4, 3, 3, 2] in 3 groups", "a multiple of groups"});
   expect_error([&] { conv2d(x, filled({3, 6}, 2)); }, {"conv2d: weight", "kernel height"});
   expect_error([&] { conv2d(filled({5, 4, 6}, 1), w); }, {"conv2d: x [5, 4, 6]", "[n, height"});
-  expect_error([&] { conv2d(x, filled({4, 6, 3, 6}, 2)); },
-               {"conv2d: windows of 6 at stride 1, padding 0, dilation 1 over 5 elements"});
+  expect_error(
+      [&] {
+        conv2d(x, filled({4, 6, 3, 6}, 2));
+      },
+      {"conv2d: windows of 6 at stride 1, padding 0, dilation 1 over 5 elements"});
   expect_error([&] { conv2d(x, w, {.windows = {.stride = {1, 0}}}); }, {"stride 0"});
   expect_error([&] { conv2d(x, w.to(f32)); }, {"conv2d: ", "one dtype"});
-  expect_error([&] { max_pool2d(x, {3, 3}, {.stride = {1, 1}, .padding = {2, 0}}); },
-               {"max_pool2d: padding 2 and 0 of windows 3 x 3", "at most half"});
+  expect_error(
+      [&] {
+        max_pool2d(x, {3, 3}, {.stride = {1, 1}, .padding = {2, 0}});
+      },
+      {"max_pool2d: padding 2 and 0 of windows 3 x 3", "at most half"});
 }
 
 }  // namespace

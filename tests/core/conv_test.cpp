@@ -47,12 +47,13 @@ TEST_P(ConvKernel, PoolsAreThoseOfALoop) {
     x = x.to(dtype);
     Tensor dy = randn(c.y(c.in), dtype, 3);
     Tensors got = on_any_threads([&] {
-      Tensor y = full(dy.shape(), 7, dtype, cpu), mean = clone(y), chosen = zeros(y.shape(), i32, cpu);
+      Tensor y = full(dy.shape(), 7, dtype, cpu), mean = clone(y),
+             chosen = zeros(y.shape(), i32, cpu);
       Tensor dx = full(c.x(), 7, dtype, cpu), dmean = clone(dx);
-      b.pool({Pool::Kind::max, c.windows()}, x, y, chosen);
-      b.pool({Pool::Kind::mean, c.windows()}, x, mean, {});
-      b.pool_backward({Pool::Kind::max, c.windows()}, dy, chosen, dx);
-      b.pool_backward({Pool::Kind::mean, c.windows()}, dy, {}, dmean);
+      b.pool({Pool2d::Kind::max, c.windows()}, x, y, chosen);
+      b.pool({Pool2d::Kind::mean, c.windows()}, x, mean, {});
+      b.pool_backward({Pool2d::Kind::max, c.windows()}, dy, chosen, dx);
+      b.pool_backward({Pool2d::Kind::mean, c.windows()}, dy, {}, dmean);
       return Tensors{y, mean, dx, dmean};
     });
     auto in = doubles(x), d = doubles(dy);

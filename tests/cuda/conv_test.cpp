@@ -28,7 +28,7 @@ TEST_P(CudaWindows, PoolsAreTheCpus) {
     if (2 * c.high.padding > c.high.window || 2 * c.wide.padding > c.wide.window) continue;
     SCOPED_TRACE(str(c.x()));
     Tensor x = exact(randn(c.x(), dtype, 1)), dy = exact(randn(c.y(c.in), dtype, 2));
-    for (auto kind : {Pool::Kind::max, Pool::Kind::mean})
+    for (auto kind : {Pool2d::Kind::max, Pool2d::Kind::mean})
       expect_equal([&](Backend& on) {
         Tensor y = sevens(dy.shape(), dtype), chosen = sevens(dy.shape(), i32);
         Tensor dx = sevens(c.x(), dtype);

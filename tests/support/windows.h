@@ -47,8 +47,8 @@ template <class F> void each_read(const ConvCase& c, F f) {
             int64_t iy = oy * c.high.stride - c.high.padding + ky * c.high.dilation;
             int64_t ix = ox * c.wide.stride - c.wide.padding + kx * c.wide.dilation;
             if (iy < 0 || iy >= c.height || ix < 0 || ix >= c.width) continue;
-            f((n * c.height + iy) * c.width + ix,
-              (n * c.high.count() + oy) * c.wide.count() + ox, ky * c.wide.window + kx);
+            f((n * c.height + iy) * c.width + ix, (n * c.high.count() + oy) * c.wide.count() + ox,
+              ky * c.wide.window + kx);
           }
 }
 
