@@ -114,7 +114,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& gamma, double eps = 1e-5);
 // -- Images: [n, height, width, channels], channels last.
 /// How windows lie on an image, down and across.
 struct WindowShape {
-  std::array<int64_t, 2> stride{1, 1};    ///< pools: {0, 0}, windows side by side
+  std::array<int64_t, 2> stride{0, 0};    ///< {0, 0}: 1 for convolutions, for pools the window
   std::array<int64_t, 2> padding{0, 0};   ///< on both sides
   std::array<int64_t, 2> dilation{1, 1};  ///< from one element of a window to the next
 };
@@ -123,15 +123,13 @@ struct ConvShape {
   int64_t groups = 1;  ///< of channels that see each other; as many as channels: depthwise
 };
 /// Cross-correlation: x [n, h, w, in], weight [out, kh, kw, in / groups] -> [n, oh, ow, out], oh =
-/// (h + 2 padding - dilation (kh - 1) - 1) / stride + 1. PyTorch's weight [out, in / groups, kh,
-/// kw] is this one's transpose.
+/// (h + 2 padding - dilation (kh - 1) - 1) / stride + 1. Of PyTorch's weight [out, in / groups, kh,
+/// kw] it is permute(0, 2, 3, 1).
 Tensor conv2d(const Tensor& x, const Tensor& weight, const ConvShape& shape = {});
 /// The largest element of each window; the first of equal ones gets the gradient.
-Tensor max_pool2d(const Tensor& x, std::array<int64_t, 2> window,
-                  const WindowShape& shape = {.stride = {0, 0}});
+Tensor max_pool2d(const Tensor& x, std::array<int64_t, 2> window, const WindowShape& shape = {});
 /// The mean of each window, in which padding counts as zeros.
-Tensor avg_pool2d(const Tensor& x, std::array<int64_t, 2> window,
-                  const WindowShape& shape = {.stride = {0, 0}});
+Tensor avg_pool2d(const Tensor& x, std::array<int64_t, 2> window, const WindowShape& shape = {});
 
 // -- Attention and losses.
 /// Tokens are whole sequences of `time` queries and of `key_time` keys.

@@ -17,17 +17,18 @@ WindowAxis axis(const char* op, int64_t size, int64_t window, const WindowShape&
   return a;
 }
 
+/// `stride`: where none is given.
 Windows windows_of(const char* op, const Tensor& x, const std::array<int64_t, 2>& window,
-                   const WindowShape& s) {
+                   WindowShape s, const std::array<int64_t, 2>& stride) {
+  if (s.stride == std::array<int64_t, 2>{0, 0}) s.stride = stride;
   autograd::check_float(op, x);
   check(x.rank() == 4, "{}: x {}; expected [n, height, width, channels]", op, x.shape());
   return {axis(op, x.size(1), window[0], s, 0), axis(op, x.size(2), window[1], s, 1)};
 }
 
 Tensor pool(const char* op, Pool2d::Kind kind, const Tensor& input,
-            const std::array<int64_t, 2>& window, WindowShape shape) {
-  if (shape.stride == std::array<int64_t, 2>{0, 0}) shape.stride = window;
-  Pool2d p{kind, windows_of(op, input, window, shape)};
+            const std::array<int64_t, 2>& window, const WindowShape& shape) {
+  Pool2d p{kind, windows_of(op, input, window, shape, window)};
   const WindowAxis &high = p.windows.high, &wide = p.windows.wide;
   check(2 * high.padding <= window[0] && 2 * wide.padding <= window[1],
         "{}: padding {} and {} of windows {} x {}; expected at most half of them", op, high.padding,
@@ -49,7 +50,8 @@ Tensor conv2d(const Tensor& input, const Tensor& weight, const ConvShape& shape)
   check(weight.defined() && weight.rank() == 4,
         "conv2d: weight {}; expected [out, kernel height, kernel width, in / groups]",
         weight.defined() ? describe(weight) : "none");
-  Windows windows = windows_of("conv2d", input, {weight.size(1), weight.size(2)}, shape.windows);
+  Windows windows =
+      windows_of("conv2d", input, {weight.size(1), weight.size(2)}, shape.windows, {1, 1});
   autograd::check_same("conv2d", input, weight);
   int64_t in = input.size(3), groups = shape.groups;
   check(

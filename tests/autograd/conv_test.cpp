@@ -41,6 +41,7 @@ TEST(ConvOp, PoolsStandSideBySideByDefault) {
   Tensor x = filled({1, 6, 7, 1}, 1);
   EXPECT_EQ(max_pool2d(x, {2, 3}).shape(), (Shape{1, 3, 2, 1}));
   EXPECT_EQ(avg_pool2d(x, {6, 7}).shape(), (Shape{1, 1, 1, 1}));
+  EXPECT_EQ(max_pool2d(x, {2, 3}, {.padding = {1, 1}}).shape(), (Shape{1, 4, 3, 1}));
   EXPECT_NEAR(avg_pool2d(x, {6, 7}).item(), mean(x).item(), 1e-12);
 }
 
