@@ -111,10 +111,38 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, doub
 /// x / sqrt(mean(x^2) + eps) * gamma (Zhang and Sennrich 2019).
 Tensor rms_norm(const Tensor& x, const Tensor& gamma, double eps = 1e-5);
 
+/// Whose statistics normalise which rows of a batch_norm.
+struct BatchNormShape {
+  double eps = 1e-5;   ///< added to the variance, > 0
+  int64_t groups = 1;  ///< of neighbouring rows, each normalised by its own statistics
+  /// Ranks that see equal parts of one group, which `sum_over_ranks` adds up in place, in forward
+  /// and in backward, on all of them alike: SyncBN. More than one rank: one group.
+  int64_t ranks = 1;
+  std::function<void(const Tensor& sums)> sum_over_ranks = {};
+};
+/// The result, and what it was normalised by: f64 [groups, channels], without history; the variance
+/// divided by the number of rows.
+struct BatchNormed {
+  Tensor y, mean, variance;
+};
+/// What batch_norm_with normalises by.
+struct BatchMoments {
+  Tensor mean, variance;
+  double eps = 1e-5;
+};
+/// (x - mean) / sqrt(variance + eps) * gamma + beta with the mean and the variance of each channel
+/// over all rows (Ioffe and Szegedy 2015, algorithm 1). x [.., channels]; gamma, beta [channels].
+/// Sums are made in f64. Backward goes through mean and variance.
+BatchNormed batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta,
+                       const BatchNormShape& shape = {});
+/// The same with a given mean and variance [channels], any float dtype: evaluation.
+Tensor batch_norm_with(const Tensor& x, const Tensor& gamma, const Tensor& beta,
+                       const BatchMoments& moments);
+
 // -- Images: [n, height, width, channels], channels last.
 /// How windows lie on an image, down and across.
 struct WindowShape {
-  std::array<int64_t, 2> stride{0, 0};    ///< {0, 0}: 1 for convolutions, for pools the window
+  std::array<int64_t, 2> stride{0, 0};    ///< both 0: 1 for convolutions, for pools the window
   std::array<int64_t, 2> padding{0, 0};   ///< on both sides
   std::array<int64_t, 2> dilation{1, 1};  ///< from one element of a window to the next
 };
@@ -126,7 +154,8 @@ struct ConvShape {
 /// (h + 2 padding - dilation (kh - 1) - 1) / stride + 1. Of PyTorch's weight [out, in / groups, kh,
 /// kw] it is permute(0, 2, 3, 1).
 Tensor conv2d(const Tensor& x, const Tensor& weight, const ConvShape& shape = {});
-/// The largest element of each window; the first of equal ones gets the gradient.
+/// The largest element of each window, never padding; the first of equal ones gets the gradient.
+/// Padding of pools: at most half a window.
 Tensor max_pool2d(const Tensor& x, std::array<int64_t, 2> window, const WindowShape& shape = {});
 /// The mean of each window, in which padding counts as zeros.
 Tensor avg_pool2d(const Tensor& x, std::array<int64_t, 2> window, const WindowShape& shape = {});

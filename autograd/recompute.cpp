@@ -11,6 +11,19 @@ namespace autograd {
 namespace {
 
 thread_local Touched* noting = nullptr;
+thread_local bool second_run = false;
+
+/// Marks what happens as long as it lives.
+class SecondRun {
+ public:
+  SecondRun() : outer_(second_run) { second_run = true; }
+  ~SecondRun() { second_run = outer_; }
+  SecondRun(const SecondRun&) = delete;
+  SecondRun& operator=(const SecondRun&) = delete;
+
+ private:
+  bool outer_;
+};
 
 }  // namespace
 
@@ -19,6 +32,8 @@ Touched::~Touched() {
   noting = outer_;
   if (outer_) note_touched(leaves_);
 }
+
+bool recomputing() { return second_run; }
 
 void note_touched(const Tensors& used) {
   if (!noting) return;
@@ -67,6 +82,7 @@ Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x
     Tensor y;
     {
       Recording on(Recording::on);
+      autograd::SecondRun again_here;
       if (wanted) again = stand_in(again, leaf, dx[0]);
       y = without_values(fn(again));
     }

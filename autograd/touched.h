@@ -21,4 +21,7 @@ class Touched {
 
 void note_touched(const Tensors& used);
 
+/// Does recompute() run its function a second time, in backward, on this thread?
+bool recomputing();
+
 }  // namespace triax::autograd

@@ -101,6 +101,13 @@ struct SgdStep {
   int64_t step;
 };
 
+/// An average that follows what it is shown: average += rate (scale x - average). With a `plan` (a
+/// StepDecision on this device) nothing changes unless that step happens.
+struct AverageStep {
+  double rate, scale = 1;
+  Tensor plan = {};
+};
+
 /// A place in a device's queue of work.
 class Mark {
  public:
@@ -191,6 +198,14 @@ class Backend {
   virtual void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& dgamma,
                                      const Tensor& dbeta, Write write) = 0;
 
+  // -- Channels: columns of [rows, channels].
+  /// sums (f64 [2, channels]) = {sum of x, sum of x z} over the rows.
+  virtual void channel_sums(const Tensor& x, const Tensor& z, const Tensor& sums) = 0;
+  /// y = a x + b (z - m) + c; k [4, channels] in the accumulator dtype: a, b, m, c. x may be
+  /// undefined: y = b (z - m) + c. y may be x or z.
+  virtual void channel_affine(const Tensor& x, const Tensor& z, const Tensor& k,
+                              const Tensor& y) = 0;
+
   // -- Tokens.
   /// y[i] = table[ids[i] - first], zeros where the table does not have that row. ids i32 or i64.
   virtual void embedding(const Tensor& ids, const Tensor& table, int64_t first,
@@ -238,6 +253,8 @@ class Backend {
   virtual void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v,
                      const AdamWStep& o) = 0;
   virtual void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) = 0;
+  /// average in x's accumulator dtype.
+  virtual void average(const Tensor& average, const Tensor& x, const AverageStep& o) = 0;
 };
 
 /// A product that goes back, by members that do one thing each: sum(), matmul(), unary_backward().

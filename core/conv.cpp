@@ -3,8 +3,8 @@
 #include <algorithm>
 
 // Convolutions as matrix products with patches (Chellapilla, Puri and Simard, "High performance
-// convolutional neural networks for document processing", 2006), a few images at a time, so that
-// their patches stay in a cache.
+// convolutional neural networks for document processing", 2006), a few images at a time: small ones
+// have patches that stay in a cache, and memory for those of all is never needed.
 
 namespace triax {
 namespace {

@@ -90,6 +90,11 @@ class MetaBackend final : public Backend {
     move({n.x, dy});
   }
 
+  void channel_sums(const Tensor& x, const Tensor& z, const Tensor&) override { move({x, z}); }
+  void channel_affine(const Tensor& x, const Tensor& z, const Tensor&, const Tensor& y) override {
+    move({x, z, y});
+  }
+
   void embedding(const Tensor&, const Tensor&, int64_t, const Tensor& y) override { move({y, y}); }
   void embedding_backward(const Tensor&, const Tensor& dy, int64_t, const Tensor& dtable,
                           Write write) override {
@@ -134,6 +139,9 @@ class MetaBackend final : public Backend {
   }
   void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep&) override {
     move({s.weight, s.weight, s.master, s.master, s.grad, velocity, velocity});
+  }
+  void average(const Tensor& average, const Tensor& x, const AverageStep&) override {
+    move({x, average, average});
   }
 
  private:

@@ -6,12 +6,23 @@ namespace triax::nn {
 /// In place of a serial number: evaluation, which drops nothing out.
 inline constexpr int64_t evaluation = -1;
 
+/// The ranks that train on other samples of the same step: data parallelism, as a layer sees it.
+class Replicas {
+ public:
+  virtual ~Replicas() = default;
+  virtual int64_t count() const = 0;
+  /// x, f64, becomes its sum over the `ranks` neighbouring replicas, a divisor of count(), that
+  /// this one belongs to: they hold neighbouring samples. All replicas call it alike.
+  virtual void sum(const Tensor& x, int64_t ranks) const = 0;
+};
+
 /// One micro-batch, as every layer of a model sees it. Nothing here assumes text. In bf16
 /// and fp16 the step casts a floating-point input or target to that dtype.
 struct Batch {
   Tensor input;       ///< any dtype; dim 0 counts samples
   Tensor target;      ///< dim 0 counts samples; undefined: the model is asked for its prediction
   int64_t first = 0;  ///< serial number of sample 0 since the start of training, or evaluation
+  const Replicas* replicas = nullptr;  ///< null: this rank has all samples
 };
 
 /// `batch` on `device`, with what is floating-point in `dtype`: the model's precision.
@@ -20,7 +31,7 @@ inline Batch to(const Batch& batch, Device device, DType dtype) {
     if (!x.defined()) return x;
     return is_float(x.dtype()) ? x.to(dtype).to(device) : x.to(device);
   };
-  return {move(batch.input), move(batch.target), batch.first};
+  return {move(batch.input), move(batch.target), batch.first, batch.replicas};
 }
 
 /// Serial number of the first of a rank's rows, where a sample has `rows_each` rows and the rank's

@@ -16,6 +16,14 @@ std::vector<Parameter*> Module::parameters() {
   return all;
 }
 
+std::vector<Buffer*> Module::buffers() {
+  std::vector<Buffer*> all;
+  for (auto& b : buffers_) all.push_back(b.get());
+  for (auto& [name, m] : children_)
+    for (auto* b : m->buffers()) all.push_back(b);
+  return all;
+}
+
 void Module::bind(uint64_t seed) {
   check(!bound_, "module: bind was called twice; names and random streams are fixed once");
   bind(seed, "");
@@ -28,6 +36,7 @@ void Module::bind(uint64_t seed, const std::string& path) {
     p->name = path + p->name;
     p->key = random::key(seed, p->name);
   }
+  for (auto& b : buffers_) b->name = path + b->name;
   for (auto& [name, m] : children_) m->bind(seed, path + name + ".");
 }
 
@@ -39,12 +48,19 @@ void Module::materialize(Device device, DType dtype, uint64_t seed) {
     p->fill(p->value);
     require_grad(p->value);
   }
+  for (auto* b : buffers()) b->materialize(device);
 }
 
 Parameter& Module::parameter(Parameter p) {
   take_name(p.name, "parameters");
   own_.push_back(std::make_unique<Parameter>(std::move(p)));
   return *own_.back();
+}
+
+Buffer& Module::buffer(Buffer b) {
+  take_name(b.name, "parameters");  // one name space: checkpoints hold both
+  buffers_.push_back(std::make_unique<Buffer>(std::move(b)));
+  return *buffers_.back();
 }
 
 void Module::check_name(const std::string& name) {

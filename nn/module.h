@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "nn/buffer.h"
 #include "nn/parameter.h"
 
 namespace triax::nn {
@@ -28,10 +29,12 @@ class Module {
 
   /// All parameters: own ones in order of declaration, then each child's.
   std::vector<Parameter*> parameters();
+  /// All buffers, in the same order.
+  std::vector<Buffer*> buffers();
   /// Fix every full name and with it every random stream. Called once, on the root.
   void bind(uint64_t seed);
-  /// bind, then allocate and initialise every parameter, each in memory of its own. (DataParallel
-  /// does the same into flat buckets.)
+  /// bind, then allocate and initialise every parameter and buffer, each in memory of its own.
+  /// (DataParallel does the same of parameters into flat buckets.)
   void materialize(Device device, DType dtype, uint64_t seed);
   /// Key of this module's random stream (dropout), after bind.
   uint64_t key() const { return key_; }
@@ -41,6 +44,7 @@ class Module {
   static void check_name(const std::string& name);
   /// Throws if the name is taken.
   Parameter& parameter(Parameter p);
+  Buffer& buffer(Buffer b);
   template <class M, class... Args> M& child(std::string name, Args&&... args) {
     auto owned = std::make_unique<M>(std::forward<Args>(args)...);
     M& m = *owned;
@@ -56,6 +60,7 @@ class Module {
   uint64_t key_ = 0;
   bool bound_ = false;
   std::vector<std::unique_ptr<Parameter>> own_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
   std::set<std::string> names_;
 };

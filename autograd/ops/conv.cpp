@@ -33,6 +33,11 @@ Tensor pool(const char* op, Pool2d::Kind kind, const Tensor& input,
   check(2 * high.padding <= window[0] && 2 * wide.padding <= window[1],
         "{}: padding {} and {} of windows {} x {}; expected at most half of them", op, high.padding,
         wide.padding, window[0], window[1]);
+  for (auto& a : {high, wide})
+    check(a.padding == 0 || a.dilation <= a.size,
+          "{}: a window of elements {} apart lies in the padding around {}; expected at least one "
+          "element of the image in each",
+          op, a.dilation, a.size);
   Tensor x = input.contiguous().detach(), chosen;
   Tensor y = empty({x.size(0), high.count(), wide.count(), x.size(3)}, x.dtype(), x.device());
   if (kind == Pool2d::Kind::max) chosen = empty(y.shape(), i32, x.device());

@@ -47,6 +47,9 @@ class Cpu : public Base {
   void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& dgamma,
                              const Tensor& dbeta, Write write) override;
 
+  void channel_sums(const Tensor& x, const Tensor& z, const Tensor& sums) override;
+  void channel_affine(const Tensor& x, const Tensor& z, const Tensor& k, const Tensor& y) override;
+
   void embedding(const Tensor& ids, const Tensor& table, int64_t first, const Tensor& y) override;
   void embedding_backward(const Tensor& ids, const Tensor& dy, int64_t first, const Tensor& dtable,
                           Write write) override;
@@ -68,6 +71,7 @@ class Cpu : public Base {
 
   void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) override;
   void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) override;
+  void average(const Tensor& average, const Tensor& x, const AverageStep& o) override;
 };
 
 }  // namespace triax::host::TRIAX_LEVEL

@@ -83,4 +83,19 @@ void Cpu::sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) 
   });
 }
 
+void Cpu::average(const Tensor& average, const Tensor& x, const AverageStep& o) {
+  if (o.plan.defined() && static_cast<const StepDecision*>(o.plan.data())->happens == 0) return;
+  int64_t n = x.numel();
+  visit_float(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    functors::Follow<A> follow{A(o.rate), A(o.scale)};
+    A* to = values<A>(average);
+    const T* from = values<T>(x);
+    parallel_for(n, grain, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) to[i] = follow(to[i], load(from[i]));
+    });
+  });
+}
+
 }  // namespace triax::host::TRIAX_LEVEL

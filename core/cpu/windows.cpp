@@ -1,3 +1,5 @@
+#include <omp.h>
+
 #include "core/conv.h"
 #include "core/convert.h"
 #include "core/cpu/cpu.h"
@@ -11,6 +13,18 @@ constexpr int64_t grain = 1 << 14;  // elements of a piece of work
 __attribute__((always_inline)) inline int64_t pieces_of(int64_t elements) {
   return grain / (elements + 1) + 1;
 }
+
+/// `n` elements for each thread. Made before the threads begin: within them nobody could catch that
+/// there is no memory.
+template <class A> class ThreadScratch {
+ public:
+  explicit ThreadScratch(int64_t n) : n_(n), all_(n * omp_get_max_threads()) {}
+  A* mine() const { return all_.data() + n_ * omp_get_thread_num(); }
+
+ private:
+  int64_t n_;
+  Scratch<A> all_;
+};
 
 /// f(k, x) for the elements k of window o that lie inside the image, at x.
 template <class F> TRIAX_HD void inside(const WindowAxis& a, int64_t o, F f) {
@@ -65,10 +79,10 @@ template <class T> void add_windows(const T* dy, const Windows& w, const Images<
   int64_t down = w.high.count(), across = w.wide.count(), channels = dx.channels;
   int64_t part = w.wide.window * channels, width = w.high.window * part;
   int64_t row = w.wide.size * channels;
+  ThreadScratch<A> scratch(row);
   parallel_for(dx.count * w.high.size, pieces_of(row * w.elements()),
-               [=](int64_t begin, int64_t end) {
-                 Scratch<A> scratch(row);
-                 A* sums = scratch.data();
+               [=, &scratch](int64_t begin, int64_t end) {
+                 A* sums = scratch.mine();
                  for (int64_t r = begin; r < end; ++r) {
                    int64_t image = r / w.high.size, y = r % w.high.size;
                    for (int64_t i = 0; i < row; ++i) sums[i] = 0;
@@ -126,12 +140,12 @@ void pool_images(const Pool2d& p, const Images<const T>& x, T* y, int32_t* chose
   Windows w = p.windows;
   int64_t down = w.high.count(), across = w.wide.count(), c = x.channels;
   bool mean = p.kind == Pool2d::Kind::mean;
+  ThreadScratch<Accumulator<T>> scratch(mean ? c : 0);
   parallel_for(x.count * down, pieces_of(across * c * w.elements()),
-               [=](int64_t begin, int64_t end) {
-                 Scratch<Accumulator<T>> sums(c);
+               [=, &scratch](int64_t begin, int64_t end) {
                  for (int64_t i = begin * across; i < end * across; ++i) {
                    int64_t ox = i % across, oy = i / across % down, image = i / across / down;
-                   if (mean) mean_of(x, w, image, oy, ox, y + i * c, sums.data());
+                   if (mean) mean_of(x, w, image, oy, ox, y + i * c, scratch.mine());
                    else largest(x, w, image, oy, ox, y + i * c, chosen + i * c);
                  }
                });
@@ -145,10 +159,10 @@ void pool_images_backward(const Pool2d& p, const T* dy, const int32_t* chosen,
   int64_t down = w.high.count(), across = w.wide.count(), channels = dx.channels;
   bool mean = p.kind == Pool2d::Kind::mean;
   A share = mean ? A(1) / A(w.elements()) : A(1);
+  ThreadScratch<A> scratch(channels);
   parallel_for(dx.count * w.high.size, pieces_of(w.wide.size * channels * w.elements()),
-               [=](int64_t begin, int64_t end) {
-                 Scratch<A> scratch(channels);
-                 A* sums = scratch.data();
+               [=, &scratch](int64_t begin, int64_t end) {
+                 A* sums = scratch.mine();
                  for (int64_t i = begin * w.wide.size; i < end * w.wide.size; ++i) {
                    int64_t ix = i % w.wide.size, iy = i / w.wide.size % w.high.size;
                    int64_t image = i / w.wide.size / w.high.size;

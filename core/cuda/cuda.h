@@ -49,6 +49,9 @@ class Cuda : public Backend {
   void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& dgamma,
                              const Tensor& dbeta, Write write) override;
 
+  void channel_sums(const Tensor& x, const Tensor& z, const Tensor& sums) override;
+  void channel_affine(const Tensor& x, const Tensor& z, const Tensor& k, const Tensor& y) override;
+
   void embedding(const Tensor& ids, const Tensor& table, int64_t first, const Tensor& y) override;
   void embedding_backward(const Tensor& ids, const Tensor& dy, int64_t first, const Tensor& dtable,
                           Write write) override;
@@ -72,6 +75,7 @@ class Cuda : public Backend {
 
   void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) override;
   void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) override;
+  void average(const Tensor& average, const Tensor& x, const AverageStep& o) override;
 
  private:
   /// The calling thread's on this device, which becomes the current one.

@@ -9,11 +9,16 @@ int64_t pieces_of(int64_t rows, int64_t groups) {
   return fn::max<int64_t>(1, fn::min((rows + 31) / 32, (1056 + groups - 1) / groups));
 }
 
-template <class T, class U, int size>
-void weights(const Queue& q, const Norm& n, const Tensor& dy, U* dgamma, U* dbeta, Write write) {
-  using A = Accumulator<T>;
-  using Pieces = NormWeightPieces<T, size>;
-  int64_t rows = n.rstd.numel(), width = n.x.size(-1);
+template <class U> struct WeightGradients {
+  U *dgamma, *dbeta;
+  Write write;
+};
+
+// The sums are made in A.
+template <class T, int size, class A, class U>
+void weights(const Queue& q, const Norm& n, const Tensor& dy, const WeightGradients<U>& to) {
+  using Pieces = NormWeightPieces<T, size, A>;
+  int64_t rows = dy.size(0), width = n.x.size(-1);
   if (width == 0) return;
   int64_t groups = (width + Pieces::columns - 1) / Pieces::columns;
   int64_t pieces = pieces_of(rows, groups);
@@ -21,8 +26,15 @@ void weights(const Queue& q, const Norm& n, const Tensor& dy, U* dgamma, U* dbet
   launch(q.stream, {groups * pieces},
          Pieces{values<T>(n.x), values<T>(dy), values<A>(n.mean), values<A>(n.rstd), parts.data(),
                 rows, width, pieces});
-  launch(q.stream, {(width + 31) / 32, dbeta ? 2 : 1},
-         JoinNormWeights<A, U>{parts.data(), dgamma, dbeta, width, pieces, write});
+  launch(q.stream, {(width + 31) / 32, to.dbeta ? 2 : 1},
+         JoinNormWeights<A, U>{parts.data(), to.dgamma, to.dbeta, width, pieces, to.write});
+}
+
+template <class T, class A, class U>
+void weights(const Queue& q, const Norm& n, const Tensor& dy, const WeightGradients<U>& to) {
+  bool aligned = rows_aligned(n.x.size(-1), values<const T>(n.x), values<const T>(dy));
+  if (aligned) weights<T, pack_size<T>(), A>(q, n, dy, to);
+  else weights<T, 1, A>(q, n, dy, to);
 }
 
 }  // namespace
@@ -62,12 +74,30 @@ void Cuda::norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& 
   Queue q{stream(), allocator()};
   visit_float(dy.dtype(), [&]<class T>() {
     visit_sum<T>(dgamma.dtype(), [&]<class U>() {
-      constexpr int size = pack_size<T>();
-      U *to_gamma = values<U>(dgamma), *to_beta = values<U>(dbeta);
-      bool aligned = rows_aligned(n.x.size(-1), values<const T>(n.x), values<const T>(dy));
-      if (aligned) weights<T, U, size>(q, n, dy, to_gamma, to_beta, write);
-      else weights<T, U, 1>(q, n, dy, to_gamma, to_beta, write);
+      WeightGradients<U> to{values<U>(dgamma), values<U>(dbeta), write};
+      weights<T, Accumulator<T>>(q, n, dy, to);
     });
+  });
+}
+
+void Cuda::channel_sums(const Tensor& x, const Tensor& z, const Tensor& sums) {
+  Queue q{stream(), allocator()};
+  auto* plain = values<double>(sums);
+  WeightGradients<double> to{plain + x.size(1), plain, Write::set};
+  visit_float(x.dtype(), [&]<class T>() { weights<T, double>(q, {.x = z}, x, to); });
+}
+
+void Cuda::channel_affine(const Tensor& x, const Tensor& z, const Tensor& k, const Tensor& y) {
+  visit_float(z.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    auto row = [&](int64_t i) { return k.narrow(0, i, 1); };
+    Tensor a = row(0), b = row(1), m = row(2), c = row(3);
+    if (x.defined())
+      launch_broadcast(stream(), strides_of(y, x, z, a, b, m, c),
+                       operands<T, T, T, A, A, A, A>(ChannelAffine<T>{}, y, x, z, a, b, m, c));
+    else
+      launch_broadcast(stream(), strides_of(y, z, b, m, c),
+                       operands<T, T, A, A, A>(ChannelAffine<T>{}, y, z, b, m, c));
   });
 }
 

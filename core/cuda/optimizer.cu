@@ -68,4 +68,16 @@ void Cuda::sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o)
   });
 }
 
+void Cuda::average(const Tensor& average, const Tensor& x, const AverageStep& o) {
+  visit_float(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    launch_map(stream(), x.numel(), 1,
+               AverageElements<T>{{A(o.rate), A(o.scale)},
+                                  values<StepDecision>(o.plan),
+                                  values<A>(average),
+                                  values<T>(x),
+                                  x.numel()});
+  });
+}
+
 }  // namespace triax::cuda::TRIAX_TARGET

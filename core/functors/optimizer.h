@@ -61,4 +61,10 @@ template <class A> struct Sgd {
   }
 };
 
+/// An average's step of one element; see AverageStep.
+template <class A> struct Follow {
+  A rate, scale;
+  TRIAX_HD A operator()(A average, A x) const { return average + rate * (scale * x - average); }
+};
+
 }  // namespace triax::functors

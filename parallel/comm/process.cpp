@@ -62,13 +62,12 @@ void check_announced(int found) {
               a.size, a.variable, found);
 }
 
-void check_not_launched() {
+void check_not_launched(const std::string& why) {
   Announced a = announced_by_launcher();
   check_input(a.size == 1, Exit::config,
-              "ranks are to be threads of one process, but a launcher started {} processes ({})\n"
-              "  Each of them would run the whole job. Start the program by itself, or leave out "
-              "--comm threads.",
-              a.size, a.variable);
+              "{}, but a launcher started {} processes ({})\n"
+              "  Each of them would run the whole job. Start the program without a launcher.",
+              why, a.size, a.variable);
 }
 
 int usable_cores() {

@@ -16,8 +16,8 @@ Announced announced_by_launcher();
 void check_announced(int found);
 
 /// Throws Error 78 if a launcher started several processes: each would start the threads of a whole
-/// job of its own. For programs whose ranks are threads.
-void check_not_launched();
+/// job of its own. `why`: what needs a single one.
+void check_not_launched(const std::string& why);
 
 /// Does anything in the environment come from a launcher of parallel jobs? If not, this process was
 /// started by hand, and MPI, whose start takes about half a second, is left alone.

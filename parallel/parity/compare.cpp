@@ -166,7 +166,8 @@ class Runs {
     for (auto& [name, whole] : gradients) {
       auto& other = find(others, name).values;
       for (size_t i = 0; i < whole.values.size(); ++i)
-        if ((whole.values[i] != 0 || other[i] != 0) && std::abs(double(whole.values[i])) <= bound)
+        if ((whole.values[i] != 0 || other[i] != 0) &&
+            std::min(std::abs(double(whole.values[i])), std::abs(double(other[i]))) <= bound)
           noisy_[name].insert(i);
     }
   }

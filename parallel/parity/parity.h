@@ -33,7 +33,8 @@ struct TraceStep {
 
 /// What a run did, from its first state on.
 struct Trace {
-  std::vector<std::string> layers, parameters;  ///< in the order of computation, of declaration
+  /// In the order of computation, of declaration (buffers behind all parameters).
+  std::vector<std::string> layers, parameters;
   Wholes initial;
   std::vector<TraceStep> steps;
 };

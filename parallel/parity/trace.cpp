@@ -74,8 +74,9 @@ class Watcher {
         trainer_(task, o, world,
                  {.layer = [this](auto& name, auto& y, auto& b) { layer(name, y, b); },
                   .gradients = [this](const Step& s) { gradients(s); }}),
-        one_rank_(probe(task.build, batch_like(task, trainer_.options().step.micro_batch),
-                        {.dtype = trainer_.options().step.dtype})) {}
+        one_rank_(probe(
+            task.build, batch_like(task, trainer_.options().step.micro_batch),
+            {.dp = trainer_.options().step.mesh.dp, .dtype = trainer_.options().step.dtype})) {}
 
   void run(const Trace* lead) {
     if (trainer_.first()) name_all();
@@ -100,6 +101,8 @@ class Watcher {
     for (auto& l : one_rank_.layers()) board_.trace.layers.push_back(l.name);
     for (auto* p : trainer_.update().replica().parameters())
       board_.trace.parameters.push_back(p->name);
+    for (auto* b : trainer_.update().replica().all_buffers())
+      board_.trace.parameters.push_back(b->name);
   }
 
   /// Where this rank's part of what a layer returned lies follows from the shapes: what one rank
@@ -138,6 +141,8 @@ class Watcher {
       if (p->shard.padding > 0) slice = slice.narrow(0, 0, p->slice()[0]);
       all.push_back({p->name, "", part_of(*p), on_cpu(slice)});
     }
+    for (auto& b : step.replica().buffers().pieces(Holder::any))
+      all.push_back({b.name, "", b.part, on_cpu(b.value)});
     for (auto& piece : step.pieces(Holder::any))
       if (!piece.kind.empty()) {
         auto held = piece.value.storage()->hold(Access::read);

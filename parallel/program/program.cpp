@@ -3,7 +3,6 @@
 #include <fmt/chrono.h>
 
 #include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <mutex>
@@ -41,6 +40,13 @@ void check_launch(const LaunchOptions& o) {
               o.ranks, o.comm, o.ranks);
 }
 
+std::exception_ptr error_of(const std::function<void()>& f) try {
+  f();
+  return nullptr;
+} catch (...) {
+  return std::current_exception();
+}
+
 /// The program with the options of one call: verbs read into these.
 class Program {
  public:
@@ -49,6 +55,7 @@ class Program {
     plan_.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
     plan_.train.step.micro_batch = 1;                     // divides every batch
     parity_.steps = std::min<int64_t>(parity_.steps, 4);  // trained three times
+    parity_.lr.warmup = std::min(parity_.lr.warmup, parity_.steps);
   }
 
   int run(int argc, char** argv) {
@@ -71,7 +78,7 @@ class Program {
     }
     const std::string& name = request.verb->name;
     if (name == "parity" || name == "plan")
-      check_not_launched();  // their ranks are imagined or threads
+      check_not_launched(fmt::format("{} runs in one process", name));
     if (name == "train") return int(train(argc, argv));
     if (name == "parity") return int(parity());
     if (name == "plan") return int(parallel::plan(own_.task(), plan_));
@@ -85,14 +92,17 @@ class Program {
  private:
   Exit train(int argc, char** argv) {
     StopSignal stop;
-    std::signal(SIGPIPE, SIG_IGN);  // it goes on when nobody reads any more
     if (train_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
     std::string config = to_toml(train_verb(train_, own_).settings);  // before anything is derived
     std::atomic<Exit> result = Exit::ok;                              // the same on all ranks
-    std::once_flag once;
-    Task made;  // once: ranks that are threads share it
+    std::once_flag once;  // ranks that are threads share the task
+    Task made;
+    std::exception_ptr error;
     on_ranks(train_.launch, argc, argv, [&](World& world) {
-      together(world.host(), [&] { std::call_once(once, [&] { made = own_.task(); }); });
+      together(world.host(), [&] {
+        std::call_once(once, [&] { error = error_of([&] { made = own_.task(); }); });
+        if (error) std::rethrow_exception(error);
+      });
       Task task = made;
       task.settings = own_.settings;
       task.config = config;
@@ -172,7 +182,7 @@ void on_ranks(const LaunchOptions& o, int& argc, char**& argv,
               const std::function<void(World&)>& body) {
   check_launch(o);
   if (o.comm == "threads") {
-    check_not_launched();
+    check_not_launched("--comm threads makes threads of one process the ranks");
     run_worlds(int(std::max<int64_t>(1, o.ranks)), body, world_options(o));
   } else {
     World world(argc, argv, world_options(o));

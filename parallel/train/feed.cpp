@@ -98,6 +98,11 @@ Loader::Loader(const Feed& feed, int workers) : feed_(feed), counter_(memory::co
     workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
 }
 
+/// All at once: one that is waited for leaves the others nothing to begin.
+Loader::~Loader() {
+  for (auto& w : workers_) w.request_stop();
+}
+
 nn::Batch Loader::at(int64_t step, int64_t micro) {
   if (workers_.empty()) return feed_.at(step, micro);
   int64_t micros = feed_.place().micros(), number = step * micros + micro;

@@ -56,6 +56,7 @@ class Loader {
  public:
   /// `workers` 0: batches are made when they are asked for. `feed` must outlive it.
   Loader(const Feed& feed, int workers);
+  ~Loader();
 
   /// Feed::at(step, micro). Batches of earlier steps are forgotten, `workers` and two more are made
   /// ahead. Throws what the samples threw.

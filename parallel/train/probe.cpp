@@ -23,6 +23,26 @@ nn::Batch on_meta(nn::Batch b, DType dtype) {
   return b;
 }
 
+/// Nobody is there; what is summed has no values.
+struct AbsentReplicas : nn::Replicas {
+  int64_t of = 1;
+  explicit AbsentReplicas(int64_t count) : of(count) {}
+  int64_t count() const override { return of; }
+  void sum(const Tensor&, int64_t) const override {}
+};
+
+/// What a buffer follows must be what one layer notes, once a micro-batch.
+void check_buffers(const nn::Sequence& model) {
+  std::set<nn::Buffer*> seen;
+  for (auto& layer : model.layers())
+    for (auto* module : layer.uses)
+      for (auto* b : module->buffers())
+        check_input(seen.insert(b).second, Exit::config,
+                    "layer {}: it uses {}, as another layer does; expected one layer for a module "
+                    "with buffers",
+                    layer.name, b->name);
+}
+
 /// Without it every rank would train a whole of its own on its own rows, or never sum gradients.
 void check_shards(nn::Module& model, const TensorParallel& tp) {
   if (tp.size() == 1) return;
@@ -133,7 +153,10 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   auto model = model_of(build, tp);
   model->materialize(meta_device, o.dtype, 0);
   check_shards(*model, tp);
+  check_buffers(*model);
   nn::Batch batch = on_meta(like, o.dtype);
+  AbsentReplicas replicas(o.dp);
+  batch.replicas = &replicas;
   Facts facts;
   facts.options_ = o;
   facts.samples_ = like.input.size(0);
@@ -141,7 +164,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   check_input(!model->layers().empty(), Exit::config, "model: it has no layers; expected add()");
   bool trains = like.target.defined();
   std::vector<LayerFacts> alone;
-  if (trains && tp.sequence()) alone = probe(build, like, {.dtype = o.dtype}).layers_;
+  if (trains && tp.sequence()) alone = probe(build, like, {.dp = o.dp, .dtype = o.dtype}).layers_;
   Parameters reached;
   Tensor x;
   for (auto& layer : model->layers()) {

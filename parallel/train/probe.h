@@ -32,7 +32,7 @@ struct LayerFacts {
 };
 
 struct ProbeOptions {
-  int tp = 1;
+  int dp = 1, tp = 1;
   bool sequence_parallel = false;
   DType dtype = f32;
   bool operator==(const ProbeOptions&) const = default;

@@ -3,7 +3,6 @@
 #include "autograd/backward.h"
 #include "core/check.h"
 #include "parallel/comm/together.h"
-#include "parallel/pipeline/partition.h"
 
 namespace triax::parallel {
 namespace {
@@ -46,22 +45,11 @@ nn::Layer::Run observed(const nn::Layer& layer, const LayerObserver& observer) {
   };
 }
 
-/// Each rank keeps an equal share of the elements of a recomputed layer's input.
-void check_split(const Facts& facts, const StepOptions& o) {
-  if (o.recompute != Recompute::block_split) return;
-  for (size_t i = 1; i + 1 < facts.layers().size(); ++i) {
-    const Shape& in = facts.layers()[i - 1].out.shape;
-    check_input(in.numel() % o.mesh.tp == 0, Exit::config,
-                "layer {}: recompute=block-split: tp={} does not divide the {} elements of its "
-                "input {}\n  Take another --micro-batch or --tp, or --recompute block.",
-                facts.layers()[i].name, o.mesh.tp, in.numel(), in);
-  }
-}
-
 }  // namespace
 
 ProbeOptions probe_options(const StepOptions& o) {
-  return {.tp = o.mesh.tp, .sequence_parallel = o.sequence_parallel, .dtype = o.dtype};
+  return {
+      .dp = o.mesh.dp, .tp = o.mesh.tp, .sequence_parallel = o.sequence_parallel, .dtype = o.dtype};
 }
 
 StepOptions inference_options(const MeshShape& mesh, DType dtype) {
@@ -71,20 +59,6 @@ StepOptions inference_options(const MeshShape& mesh, DType dtype) {
           .global_batch = mesh.dp,
           .dtype = dtype,
           .purpose = nn::Purpose::inference};
-}
-
-std::vector<int64_t> place(const Facts& facts, const StepOptions& o) {
-  check_split(facts, o);
-  auto layers = std::ssize(facts.layers());
-  auto shape = o.pipeline();
-  if (!o.placement.empty()) return placement_of(o.placement, shape, layers);
-  check_input(shape.virtual_stages() <= layers, Exit::config,
-              "pp={} x chunks={} = {} virtual stages of a model of {} layers\n"
-              "  Every virtual stage needs a layer. Valid pp x chunks: 1 to {}.",
-              o.mesh.pp, o.chunks, shape.virtual_stages(), layers, layers);
-  std::vector<double> costs;
-  for (auto& layer : facts.layers()) costs.push_back(layer.cost());
-  return partition(costs, shape.virtual_stages());
 }
 
 Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts,
@@ -99,6 +73,8 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
       chunks_(layers_of_stage(prepared(observer), counts_, o.pipeline(), mesh.pp().rank())),
       data_(*model_, chunks_, mesh,
             {.dtype = o.dtype, .seed = uint64_t(o.seed), .zero = o.zero, .purpose = o.purpose}),
+      buffers_(chunks_, mesh),
+      replicas_(mesh.dp()),
       pipeline_(
           mesh, chunks_,
           {.schedule = o.schedules.at(o.schedule), .boundaries = boundaries(facts_, counts_)}) {
@@ -131,8 +107,12 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
 /// The ranks of a tensor-parallel group all see the loss; the first reports it.
 PipelineRun Replica::collect(const Tensor& loss, int64_t micros, const Batches& batches) const {
   return {.micros = int(micros),
-          .batch = [&batches, device = loss.device(), dtype = options_.dtype](
-                       int micro) { return nn::to(batches(micro), device, dtype); },
+          .batch =
+              [&batches, device = loss.device(), this](int micro) {
+                nn::Batch batch = nn::to(batches(micro), device, options_.dtype);
+                batch.replicas = &replicas_;
+                return batch;
+              },
           .output =
               [loss, this](int, const Tensor& sum) {
                 if (tp_.rank() == 0) backend(loss).accumulate(sum.detach().view({1}), loss);
@@ -144,6 +124,7 @@ Tensor Replica::forward_backward(const Batches& batches, double seed, Watch watc
   auto run = collect(loss, options_.accumulation(), batches);
   run.seed = seed;
   data_.begin(run.micros, watch);
+  buffers_.begin();
   pipeline_.train(run);
   data_.finish();
   return loss;
@@ -156,7 +137,7 @@ Tensor Replica::evaluate(const Batches& batches, int64_t micros) {
 }
 
 void Replica::load(Checkpoint& checkpoint) {
-  checkpoint.load(weight_pieces(data_, Holder::any), Unclaimed::ignore);
+  checkpoint.load(pieces(Holder::any), Unclaimed::ignore);
 }
 
 Tensor Replica::predict(const nn::Batch& batch) {

@@ -4,6 +4,8 @@
 
 #include "optim/optimizer.h"
 #include "parallel/checkpoint/checkpoint.h"
+#include "parallel/data/replicas.h"
+#include "parallel/train/buffers.h"
 #include "parallel/train/options.h"
 #include "parallel/train/probe.h"
 
@@ -34,9 +36,15 @@ class Replica {
   /// What the last layer returns of a batch without target, the same on every rank. Collective.
   Tensor predict(const nn::Batch& batch);
 
-  /// Weights of a checkpoint of any mesh. Throws Error 65.
+  /// Collective over dp: after the decision about a step (a StepDecision on the device), buffers
+  /// follow what its layers noted.
+  void move_buffers(const Tensor& decision) { buffers_.move(decision); }
+  /// Weights and buffers by logical name, without padding: what inference needs.
+  std::vector<Piece> pieces(Holder whose) const;
+  /// Those of a checkpoint of any mesh. Throws Error 65.
   void load(Checkpoint& checkpoint);
 
+  const Buffers& buffers() const { return buffers_; }
   DataParallel& data() { return data_; }
   const DataParallel& data() const { return data_; }
   const Pipeline& pipeline() const { return pipeline_; }
@@ -48,6 +56,11 @@ class Replica {
   /// All of the model's, those that other stages hold without value.
   std::vector<const nn::Parameter*> parameters() const {
     auto all = model_->parameters();
+    return {all.begin(), all.end()};
+  }
+  /// The same of buffers.
+  std::vector<const nn::Buffer*> all_buffers() const {
+    auto all = model_->buffers();
     return {all.begin(), all.end()};
   }
 
@@ -64,20 +77,19 @@ class Replica {
   std::unique_ptr<nn::Sequence> model_;
   std::vector<nn::Layers> chunks_;
   DataParallel data_;
+  Buffers buffers_;
+  DataReplicas replicas_;
   Pipeline pipeline_;
 };
 
 /// Which elements of the whole parameter this rank's tensor-parallel slice is.
 Part part_of(const nn::Parameter& p);
 
-/// Whose copy of a value: of replicas one is the owner.
-enum class Holder { owner, any };
-
-/// Weights and optimizer state by logical name, without padding: what a checkpoint holds.
-std::vector<Piece> pieces(const DataParallel& data, const optim::Optimizer& optimizer,
-                          Holder whose);
-/// The weights alone: what inference needs.
+/// The weights by logical name, without padding.
 std::vector<Piece> weight_pieces(const DataParallel& data, Holder whose);
+/// The optimizer's state, the same way.
+std::vector<Piece> state_pieces(const DataParallel& data, const optim::Optimizer& optimizer,
+                                Holder whose);
 /// The gradients alone, after finish().
 std::vector<Piece> gradient_pieces(const DataParallel& data);
 

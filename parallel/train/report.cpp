@@ -1,5 +1,6 @@
 #include "parallel/train/report.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,11 +39,16 @@ Kept read(const std::string& line, const std::string& where) try {
 }  // namespace
 
 Metrics::Metrics(const Place& place, int64_t step) : place_(place), file_(nullptr, &std::fclose) {
-  check_input(!std::filesystem::is_fifo(place.path), Exit::cannot_write,
-              "metrics: {} is a pipe; expected a file", place.path);
-  file_.reset(std::fopen(place.path.c_str(), "a"));
-  check_input(file_ != nullptr, Exit::cannot_write, "metrics: cannot write {}: {}", place.path,
+  // A pipe that nobody reads would be waited for without end.
+  int file =
+      ::open(place.path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
+  check_input(file >= 0 || errno != ENXIO, Exit::cannot_write,
+              "metrics: {} is a pipe that nobody reads; expected a file, or a pipe to a program",
+              place.path);
+  check_input(file >= 0, Exit::cannot_write, "metrics: cannot write {}: {}", place.path,
               std::strerror(errno));
+  ::fcntl(file, F_SETFL, O_APPEND);
+  file_.reset(::fdopen(file, "a"));
   if (std::filesystem::is_regular_file(place.path)) keep_until(step);
 }
 
@@ -77,7 +83,8 @@ void Metrics::write(const StepRecord& record) {
       nn::quoted(place_.unit + "_per_second"), exact(r.weight / record.seconds),
       int64_t(r.memory_bytes));
   if (!r.overflow.empty()) line += fmt::format(R"(,"overflow":{})", nn::quoted(r.overflow));
-  if (record.val_loss) line += fmt::format(R"(,"val_loss":{})", exact(*record.val_loss));
+  if (record.val_loss && std::isfinite(*record.val_loss))  // else a resumed run repeats it
+    line += fmt::format(R"(,"val_loss":{})", *record.val_loss);
   put(line + "}\n");
 }
 
@@ -88,7 +95,7 @@ void Metrics::add_validation(double loss) {
                  ::ftruncate(::fileno(file_.get()), status.st_size - end) == 0;
   check_input(shorter, Exit::cannot_write, "metrics: cannot shorten {}: {}", place_.path,
               std::strerror(errno));
-  put(fmt::format(",\"val_loss\":{}}}\n", exact(loss)));
+  put(fmt::format(",\"val_loss\":{}}}\n", loss));
 }
 
 void Metrics::put(const std::string& line) {

@@ -33,7 +33,7 @@ class Metrics {
   void write(const StepRecord& record);
   /// Whether the last record of the resumed run has no validation loss; add_validation adds one.
   bool lacks_validation() const { return lacks_validation_; }
-  void add_validation(double loss);
+  void add_validation(double loss);  ///< finite
 
  private:
   void keep_until(int64_t step);

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "core/check.h"
@@ -103,8 +105,25 @@ int64_t RunDirectory::open(Step& step) {
   return number;
 }
 
-void RunDirectory::write_configuration() {
+namespace {
+
+constexpr const char* metrics_path = "metrics_path";  // which file the metrics are in
+
+std::string absolute(const std::string& file) {
+  return file.empty() ? "" : std::filesystem::absolute(file).lexically_normal().string();
+}
+
+}  // namespace
+
+bool RunDirectory::wrote(const std::string& metrics) const {
+  std::ifstream in(path() + "/" + metrics_path);
+  std::string before;
+  return std::getline(in, before) && before == absolute(metrics);
+}
+
+void RunDirectory::write_configuration(const std::string& metrics) {
   on_first(ranks_, [&] {
+    replace_file(path() + "/" + metrics_path, absolute(metrics) + "\n");
     replace_file(path() + "/config.toml", contents_.task.config);
     for (auto& [name, text] : contents_.task.attachments)
       replace_file(path() + "/" + name + ".json", text);
@@ -125,10 +144,10 @@ void RunDirectory::refuse_newer_than(int64_t number) const {
 /// Another model or other data would be another run; what else changed is worth saying. Settings
 /// first: data may differ because of one, which says more.
 void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
-  before_ = saved_settings(checkpoint);
+  auto before = saved_settings(checkpoint);
   auto differs = [&](const std::string& name, const std::string& now) {
-    auto known = before_.find(name);
-    return known != before_.end() && known->second != now;
+    auto known = before.find(name);
+    return known != before.end() && known->second != now;
   };
   changes_.clear();
   for (auto& s : contents_.settings) {
@@ -137,14 +156,14 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
     check_input(s.on_resume == OnResume::say, Exit::config,
                 "checkpoint {} was trained with {} {}; this run asks for {}. Resume with the same, "
                 "or start a new run directory",
-                checkpoint.path(), s.name, before_[s.name], now);
-    changes_.push_back(fmt::format("{} was {}, now {}", s.name, before_[s.name], now));
+                checkpoint.path(), s.name, before[s.name], now);
+    changes_.push_back(fmt::format("{} was {}, now {}", s.name, before[s.name], now));
   }
   for (auto& [name, now] : identity_of(contents_.task))
     check_input(!differs(name, now), Exit::config,
                 "checkpoint {} was trained with other {} ({}); this run has {}. Resume with the "
                 "same data, or start a new run directory",
-                checkpoint.path(), name, before_[name], now);
+                checkpoint.path(), name, before[name], now);
 }
 
 int64_t RunDirectory::resume(Step& step) {

@@ -43,16 +43,13 @@ class RunDirectory {
   /// checkpoint is of another model or data, if the directory holds a later one or another job
   /// holds the directory; 73 if it cannot be written. A run that is refused changes nothing.
   int64_t open(Step& step);
-  /// Collective, after open(), once nothing can refuse the run any more: config.toml and the
-  /// attachments.
-  void write_configuration();
+  /// Collective, after open(), once nothing can refuse the run any more: config.toml, the
+  /// attachments and where the metrics are.
+  void write_configuration(const std::string& metrics);
   /// Settings that the checkpoint was made with another value of, a line each; after open().
   const std::vector<std::string>& changes() const { return changes_; }
-  /// Had the run that was resumed this value of a setting, as a literal?
-  bool had(const std::string& name, const std::string& value) const {
-    auto found = before_.find(name);
-    return found != before_.end() && found->second == value;
-  }
+  /// Did the last run in this directory write its metrics to this file?
+  bool wrote(const std::string& metrics) const;
   /// Collective. Saves a checkpoint, then drops all but the newest `keep`.
   void save(int64_t number, const Step& step);
 
@@ -67,7 +64,6 @@ class RunDirectory {
   CheckpointDirectory checkpoints_;
   std::unique_ptr<RunLock> lock_;  // on rank 0
   std::vector<std::string> changes_;
-  std::map<std::string, std::string> before_;  // settings of the checkpoint that was resumed
 };
 
 /// The settings of the run that saved a checkpoint: literals by name. Throws Error 65.

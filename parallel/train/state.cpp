@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "parallel/train/replica.h"
 
@@ -49,9 +50,15 @@ std::vector<Piece> weight_pieces(const DataParallel& data, Holder whose) {
   return all;
 }
 
-std::vector<Piece> pieces(const DataParallel& data, const optim::Optimizer& optimizer,
-                          Holder whose) {
-  std::vector<Piece> all = weight_pieces(data, whose);
+std::vector<Piece> Replica::pieces(Holder whose) const {
+  auto all = weight_pieces(data_, whose);
+  std::ranges::move(buffers_.pieces(whose), std::back_inserter(all));
+  return all;
+}
+
+std::vector<Piece> state_pieces(const DataParallel& data, const optim::Optimizer& optimizer,
+                                Holder whose) {
+  std::vector<Piece> all;
   for (auto& state : optimizer.state())
     add_pieces(all, data, {state.slot, state.value, state.kind, state.begin}, whose);
   return all;

@@ -1,6 +1,8 @@
 #include "parallel/train/step.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string_view>
 
 #include "core/check.h"
@@ -61,6 +63,7 @@ void Step::queue(const StepInput& input) {
   backend(decision_).decide_step(request_, totals_, decision_);
   optimizer_->step(decision_);
   replica_.data().publish();
+  replica_.move_buffers(decision_);
 }
 
 /// Launches the captured step on the batches of this one.
@@ -158,7 +161,9 @@ double Step::evaluate(const Batches& batches, int64_t micros) {
 }
 
 std::vector<Piece> Step::pieces(Holder whose) const {
-  return parallel::pieces(replica_.data(), *optimizer_, whose);
+  auto all = replica_.pieces(whose);
+  std::ranges::move(state_pieces(replica_.data(), *optimizer_, whose), std::back_inserter(all));
+  return all;
 }
 
 CheckpointState Step::state() const {

@@ -65,7 +65,7 @@ class Step {
   /// Sum of the loss over the micro-batches of all replicas.
   double evaluate(const Batches& batches, int64_t micros);
 
-  /// Weights and optimizer state of this rank, and what else a checkpoint needs.
+  /// Weights, buffers and optimizer state of this rank, and what else a checkpoint needs.
   std::vector<Piece> pieces(Holder whose) const;
   CheckpointState state() const;
   /// `fill` writes into the pieces that it is given; afterwards every rank gets the weights that

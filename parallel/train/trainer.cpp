@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "core/check.h"
 #include "core/checksum.h"
@@ -119,7 +120,7 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
     done_ = directory_->open(step_);
   }
   open_metrics();
-  if (directory_) directory_->write_configuration();
+  if (directory_) directory_->write_configuration(options_.metrics);
 }
 
 /// A file in the run directory, unless the options name another.
@@ -129,8 +130,8 @@ void Trainer::open_metrics() {
   if (options_.metrics.empty()) options_.metrics = own;
   if (options_.metrics.empty()) return;
   using Owner = Metrics::Place::Owner;
-  bool same = directory_ && directory_->had("metrics", values_of(settings_).at("metrics"));
-  Owner owner = options_.metrics == own || same ? Owner::this_run : Owner::unknown;
+  bool same = options_.metrics == own || (directory_ && directory_->wrote(options_.metrics));
+  Owner owner = same ? Owner::this_run : Owner::unknown;
   on_first(world_.host(), [&] {
     metrics_.emplace(Metrics::Place{options_.metrics, task_.unit, owner}, done_);
   });
@@ -160,6 +161,7 @@ StepResult Trainer::step() {
 
 std::optional<double> Trainer::validate() {
   check(task_.held_out != nullptr, "trainer: validate without held-out samples");
+  check_held_out();
   auto loss = held_out_loss();
   check_finite(loss, done_);
   return loss;
@@ -186,6 +188,7 @@ std::optional<double> Trainer::held_out_loss() {
 /// What would only fail at the first validation, hours later. Blanks pad the last batch: their loss
 /// must be 0, or the mean would depend on the mesh.
 void Trainer::check_held_out() {
+  if (std::exchange(held_out_checked_, true)) return;
   (void)Feed(task_.held_out, 0, place()).weight_in_order();
   std::vector<int64_t> blanks(size_t(options_.step.micro_batch), -1);
   double loss = step_.evaluate([&](int64_t) { return task_.held_out->batch(blanks); }, 1);
@@ -205,9 +208,9 @@ bool Trainer::lacks_validation() {
 /// last step. Returns nothing if this run is asked to stop, too.
 std::optional<double> Trainer::make_up_validation() {
   auto loss = held_out_loss();
+  check_finite(loss, done_);
   if (loss && metrics_) metrics_->add_validation(*loss);
   if (loss) progress_.say(fmt::format("step {}  val loss {:.4f}\n", done_, *loss));
-  check_finite(loss, done_);
   return loss;
 }
 

@@ -111,6 +111,7 @@ class Trainer {
   Progress progress_;
   std::optional<RunDirectory> directory_;
   std::optional<Metrics> metrics_;  // on rank 0
+  bool held_out_checked_ = false;
   std::vector<Callbacks> callbacks_;
   int64_t done_ = 0;
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();

@@ -71,6 +71,11 @@ TEST(ConvOp, WrongShapes) {
         max_pool2d(x, {3, 3}, {.stride = {1, 1}, .padding = {2, 0}});
       },
       {"max_pool2d: padding 2 and 0 of windows 3 x 3", "at most half"});
+  expect_error(  // its one window reads at -1 and 2 of 0 and 1
+      [&] {
+        max_pool2d(filled({1, 2, 2, 1}, 1), {2, 2}, {.padding = {1, 1}, .dilation = {3, 3}});
+      },
+      {"max_pool2d: a window of elements 3 apart lies in the padding around 2"});
 }
 
 }  // namespace

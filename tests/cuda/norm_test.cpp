@@ -120,6 +120,30 @@ TEST_P(CudaNorm, BackwardOfWeights) {
         }
 }
 
+TEST_P(CudaNorm, Channels) {
+  std::vector<Shape> shapes = {{0, 8}, {1, 1031}, {300, 264}, {3, 0}, {1, 8}};
+  for (int64_t n : odd_sizes) shapes.push_back({std::min<int64_t>(n, 200), 33});
+  for (const Shape& shape : shapes)
+    for (int64_t skip : {0, 1}) {
+      SCOPED_TRACE(str(shape) + (skip ? ", not aligned" : ""));
+      Tensor x = exact(randn(shape, dtype, 1), skip), z = exact(randn(shape, dtype, 2), skip);
+      Tensor k = exact(randn({4, shape[1]}, sums, 3), skip);
+      expect_equal(
+          [&](Backend& on) {
+            Tensor all = sevens({2, shape[1]}, f64);
+            on.channel_sums(x, z, all);
+            return Tensors{all};
+          },
+          1e-12);
+      expect_equal([&](Backend& on) {
+        Tensor both = sevens(shape, dtype, skip), one = sevens(shape, dtype, skip);
+        on.channel_affine(x, z, k, both);
+        on.channel_affine({}, z, k, one);
+        return Tensors{both, one};
+      });
+    }
+}
+
 TEST_P(CudaNorm, OfAWidthOfZero) {
   Norm n{empty({3, 0}, dtype, cpu), empty({0}, dtype, cpu), {}, {}, sevens({3}, sums), 1e-5};
   b.norm(n, empty({3, 0}, dtype, cpu));

@@ -82,5 +82,19 @@ TEST_P(CudaOptimizer, Sgd) {
       }
 }
 
+TEST_P(CudaOptimizer, Average) {
+  for (int64_t n : odd_sizes)
+    for (double happens : {-1, 0, 1}) {  // -1: no plan
+      Tensor x = exact(randn({n}, dtype, 1)), before = randn({n}, sums, 2);
+      StepDecision d{.happens = happens};
+      Tensor plan = exact(from_host(values_of(d), {StepDecision::size}, cpu));
+      expect_equal([&](Backend& on) {
+        Tensor average = exact(before);
+        on.average(average, x, {.rate = 0.25, .scale = 2, .plan = happens < 0 ? Tensor() : plan});
+        return Tensors{average};
+      });
+    }
+}
+
 }  // namespace
 }  // namespace triax::test

@@ -108,10 +108,10 @@ template <class T, class Layout> struct NormBackward {
 };
 
 /// parts[2, pieces, width] = sums of dy * xhat and of dy over pieces of the rows. A block for each
-/// piece of 32 threads' columns; its warps take rows in turn and are joined in order.
-template <class T, int size> struct NormWeightPieces {
+/// piece of 32 threads' columns; its warps take rows in turn and are joined in order. `mean` and
+/// `rstd` may be null: 0 and 1.
+template <class T, int size, class A = Accumulator<T>> struct NormWeightPieces {
   static constexpr int threads = 256, warps = threads / 32, columns = 32 * size;
-  using A = Accumulator<T>;
   struct Shared {
     A sums[warps][2][columns];
   };
@@ -132,11 +132,12 @@ template <class T, int size> struct NormWeightPieces {
       for (int64_t r = begin + t.warp(); r < end; r += warps) {
         auto in = read_chunk<size>(x + r * width + column);
         auto up = read_chunk<size>(dy + r * width + column);
-        A middle = mean ? mean[r] : A(0), scale = rstd[r];
+        A middle = mean ? mean[r] : A(0), scale = rstd ? rstd[r] : A(1);
 #pragma unroll
         for (int k = 0; k < size; ++k) {
-          dgamma[k] += load(up.at[k]) * ((load(in.at[k]) - middle) * scale);
-          dbeta[k] += load(up.at[k]);
+          A g = load(up.at[k]);
+          dgamma[k] += g * ((A(load(in.at[k])) - middle) * scale);
+          dbeta[k] += g;
         }
       }
 #pragma unroll
@@ -183,6 +184,16 @@ template <class A, class U> struct JoinNormWeights {
     U& to = (t.block.y == 0 ? dgamma : dbeta)[column];
     if (write == Write::add) put<Write::add>(to, sum);
     else put<Write::set>(to, sum);
+  }
+};
+
+/// a x + b (z - m) + c, with the factors of an element's channel; or without x.
+template <class T> struct ChannelAffine {
+  using A = Accumulator<T>;
+  TRIAX_HD T operator()(T z, A b, A m, A c) const { return convert<T>(b * (load(z) - m) + c); }
+  TRIAX_HD T operator()(T x, T z, A a, A b, A m, A c) const {
+    A v = b * (load(z) - m) + c;
+    return convert<T>(a * load(x) + v);
   }
 };
 

@@ -84,6 +84,24 @@ template <class Update, class T> struct OptimizerStep {
   }
 };
 
+/// One step of n averages; nothing if `plan`, which may be null, says so.
+template <class T> struct AverageElements {
+  static constexpr int threads = 256;
+  using A = Accumulator<T>;
+  functors::Follow<A> follow;
+  const StepDecision* plan;
+  A* average;
+  const T* x;
+  int64_t n;
+
+  TRIAX_HD void operator()(const Thread& t) const {
+    if (plan && plan->happens == 0) return;
+#pragma unroll 1
+    for (int64_t i = t.global(); i < n; i += t.globals())
+      average[i] = follow(average[i], load(x[i]));
+  }
+};
+
 /// A StepDecision from what the host wants and what the step came to; one thread works.
 struct DecideStep {
   static constexpr int threads = 32;

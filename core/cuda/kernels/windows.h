@@ -2,7 +2,7 @@
 #include "core/conv.h"
 #include "core/cuda/convert.h"
 
-// A thread for each element that is written: plain, and the reference of what cuDNN makes.
+// A thread for each element that is written.
 
 namespace triax::cuda::TRIAX_TARGET {
 
@@ -37,7 +37,7 @@ TRIAX_HD void each_reader(const Windows& windows, int64_t image, int64_t iy, int
   }
 }
 
-/// Element `at` of dx: of patches, or, with `chosen` or a `share` other than 1, of a pool.
+/// Element `at` of dx: of patches, or of a pool: of the largest (`chosen`) or of means (`share`).
 template <class T> struct WindowGradient {
   const T* dy;
   const int32_t* chosen;  // or null

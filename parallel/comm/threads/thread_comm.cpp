@@ -172,13 +172,15 @@ void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Commun
     status->fail(fmt::format("rank {} failed: {}", r, why));
   };
   std::vector<std::thread> threads;
+  threads.reserve(size_t(ranks));
   try {
     for (int r = 0; r < ranks; ++r) threads.emplace_back(run, r);
   } catch (const std::system_error& e) {
     std::lock_guard guard(mutex);
-    first = std::make_exception_ptr(
-        Error(Exit::memory, fmt::format("threads: rank {} of {} cannot be started: {}",
-                                        threads.size(), ranks, e.what())));
+    if (!first)
+      first = std::make_exception_ptr(
+          Error(Exit::memory, fmt::format("threads: rank {} of {} cannot be started: {}",
+                                          threads.size(), ranks, e.what())));
     status->fail("a rank could not be started");
   }
   for (auto& t : threads) t.join();

@@ -213,13 +213,17 @@ TEST(Guards, SamplesThatAreNotWhatTheyPromise) {
   test::TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory / "run";
-  test::expect_error(
-      [&] { run_worlds(1, [&](World& w) { Trainer(task, o, w).run(); }); },
-      {"validation: loss nan after step 3", "Look for inf and NaN in the held-out samples"},
-      Exit::non_finite);
-  EXPECT_TRUE(disk().is_directory(o.out + "/step-3")) << "what was trained is kept";
-  std::string records = test::read_bytes(o.out + "/metrics.jsonl");
-  EXPECT_NE(records.find("\"val_loss\":null"), records.npos) << records;
+  o.resume = "auto";
+  for (const char* run : {"first", "resumed, which has nothing else to do"}) {
+    SCOPED_TRACE(run);
+    test::expect_error(
+        [&] { run_worlds(1, [&](World& w) { Trainer(task, o, w).run(); }); },
+        {"validation: loss nan after step 3", "Look for inf and NaN in the held-out samples"},
+        Exit::non_finite);
+    EXPECT_TRUE(disk().is_directory(o.out + "/step-3")) << "what was trained is kept";
+    std::string records = test::read_bytes(o.out + "/metrics.jsonl");
+    EXPECT_EQ(records.find("val_loss"), records.npos) << records;
+  }
 }
 
 TEST(Guards, TextsThatACheckpointCannotHold) {

@@ -1,0 +1,19 @@
+#pragma once
+#include "nn/batch.h"
+#include "parallel/comm/communicator.h"
+
+namespace triax::parallel {
+
+/// The ranks of the dp axis, for layers that share statistics over them.
+class DataReplicas : public nn::Replicas {
+ public:
+  /// `dp` must outlive it.
+  explicit DataReplicas(Communicator& dp) : dp_(dp) {}
+  int64_t count() const override { return dp_.size(); }
+  void sum(const Tensor& x, int64_t ranks) const override;
+
+ private:
+  Communicator& dp_;
+};
+
+}  // namespace triax::parallel

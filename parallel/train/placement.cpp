@@ -1,0 +1,36 @@
+#include "core/check.h"
+#include "parallel/pipeline/partition.h"
+#include "parallel/train/replica.h"
+
+namespace triax::parallel {
+namespace {
+
+/// Each rank keeps an equal share of the elements of a recomputed layer's input.
+void check_split(const Facts& facts, const StepOptions& o) {
+  if (o.recompute != Recompute::block_split) return;
+  for (size_t i = 1; i + 1 < facts.layers().size(); ++i) {
+    const Shape& in = facts.layers()[i - 1].out.shape;
+    check_input(in.numel() % o.mesh.tp == 0, Exit::config,
+                "layer {}: recompute=block-split: tp={} does not divide the {} elements of its "
+                "input {}\n  Take another --micro-batch or --tp, or --recompute block.",
+                facts.layers()[i].name, o.mesh.tp, in.numel(), in);
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> place(const Facts& facts, const StepOptions& o) {
+  check_split(facts, o);
+  auto layers = std::ssize(facts.layers());
+  auto shape = o.pipeline();
+  if (!o.placement.empty()) return placement_of(o.placement, shape, layers);
+  check_input(shape.virtual_stages() <= layers, Exit::config,
+              "pp={} x chunks={} = {} virtual stages of a model of {} layers\n"
+              "  Every virtual stage needs a layer. Valid pp x chunks: 1 to {}.",
+              o.mesh.pp, o.chunks, shape.virtual_stages(), layers, layers);
+  std::vector<double> costs;
+  for (auto& layer : facts.layers()) costs.push_back(layer.cost());
+  return partition(costs, shape.virtual_stages());
+}
+
+}  // namespace triax::parallel
