@@ -57,6 +57,7 @@ TEST(ImageData, ReadsTheBatchesOfADirectoryInOrder) {
   for (const std::string& path : {dir.path(), dir / "link"}) {
     ImageData data = read({.data = path, .val_fraction = 0});
     EXPECT_EQ(labels_of(*data.train), (Labels{1, 2, 3, 4}));
+    ASSERT_NE(data.held_out, nullptr);
     EXPECT_EQ(labels_of(*data.held_out), (Labels{5, 6, 7}));
   }
 }

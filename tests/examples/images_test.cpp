@@ -122,17 +122,20 @@ TEST(Images, CropsShiftByUpToFourPixelsAndHalfAreMirrored) {
   constexpr int64_t count = 500;
   nn::Batch b = images(made(1)).augmented(Indices(count, 0), 0);
   std::map<int64_t, int> down, right;
+  std::set<Seen> different;
   int mirrored = 0;
   for (int64_t n = 0; n < count; ++n) {
     auto seen = views_that_fit(image(b, n));
     ASSERT_EQ(seen.size(), 1u) << "sample " << n;
     ++down[seen[0].down], ++right[seen[0].right], mirrored += seen[0].mirrored;
+    different.insert(seen[0]);
   }
   for (auto* shifts : {&down, &right}) {
     EXPECT_EQ(shifts->size(), 9u);
     for (auto [shift, times] : *shifts) EXPECT_NEAR(times, 56, 35) << shift;  // 5 deviations
   }
   EXPECT_NEAR(mirrored, 250, 56);
+  EXPECT_GT(different.size(), 140u) << "of 9 * 9 * 2: one does not follow from the other";
 }
 
 // As in PyTorch, where the padding is normalised with the image.
