@@ -1,5 +1,6 @@
 # Installs the libraries, their headers, what find_package(triax) reads, the launcher and the pages.
-# The programs are installed by examples/, the corpus by TriaxCorpus.cmake.
+# The programs are installed by examples/, the corpus by TriaxCorpus.cmake, the digits by
+# TriaxDigits.cmake.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

@@ -7,7 +7,7 @@
 
 namespace triax::nn {
 
-/// A data set. Everything is a pure function of the index, so that ranks agree without talking.
+/// A data set. Everything is a pure function of its arguments, so that ranks agree without talking.
 /// Called from many threads at once.
 class Samples {
  public:
@@ -18,6 +18,13 @@ class Samples {
   /// blank that fills up the last batch of a validation: its targets are such that the loss ignores
   /// them. With pipeline parallelism all batches must have one shape: pad them.
   virtual Batch batch(std::span<const int64_t> indices) const = 0;
+  /// The same for training, with random augmentation if there is any. `first` is the serial number
+  /// of the first of them since the start of training. Augment sample k as a function of
+  /// (indices[k], first + k) alone: then it does not depend on the mesh, the micro-batch or a
+  /// resume, and every epoch sees another crop.
+  virtual Batch augmented(std::span<const int64_t> indices, int64_t /*first*/) const {
+    return batch(indices);
+  }
   /// Targets of a sample that count. The loss, a sum, is divided by their number over all replicas.
   virtual double weight(int64_t /*index*/) const { return 1; }
   /// Tells this data set from others: a hash of all that is in it (core/checksum.h).

@@ -22,14 +22,17 @@ nn::Batch checked(nn::Batch b, int64_t samples) {
 
 }  // namespace
 
-nn::Batch batch_of(const nn::Samples& samples, const std::vector<int64_t>& indices,
+nn::Batch batch_of(const nn::Samples& samples, const std::vector<int64_t>& indices, int64_t first,
                    const std::string& of) {
   constexpr size_t shown = 8;
   try {
-    return checked(samples.batch(indices), std::ssize(indices));
+    bool training = first != nn::evaluation;
+    nn::Batch batch = training ? samples.augmented(indices, first) : samples.batch(indices);
+    batch.first = first;
+    return checked(std::move(batch), std::ssize(indices));
   } catch (...) {
-    std::span first(indices.data(), std::min(shown, indices.size()));
-    rethrow_from(fmt::format("samples: batch of {}, indices {}{}", of, join(first, ", "),
+    std::span begin(indices.data(), std::min(shown, indices.size()));
+    rethrow_from(fmt::format("samples: batch of {}, indices {}{}", of, join(begin, ", "),
                              indices.size() > shown ? ", .." : ""));
   }
 }
@@ -54,9 +57,7 @@ nn::Batch Feed::at(int64_t step, int64_t micro) const {
   int64_t position = (step - 1) * place_.global_batch + offset(micro);
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < place_.micro_batch; ++i) indices.push_back(order_.at(position + i));
-  nn::Batch batch = batch_of(*samples_, indices, fmt::format("step {}", step));
-  batch.first = position;
-  return batch;
+  return batch_of(*samples_, indices, position, fmt::format("step {}", step));
 }
 
 double Feed::weight(int64_t step) const {
@@ -74,9 +75,7 @@ nn::Batch Feed::in_order(int64_t micro) const {
   std::vector<int64_t> indices;
   for (int64_t i = offset(micro); i < offset(micro) + place_.micro_batch; ++i)
     indices.push_back(i < samples_->count() ? i : -1);
-  nn::Batch batch = batch_of(*samples_, indices, "validation");
-  batch.first = nn::evaluation;
-  return batch;
+  return batch_of(*samples_, indices, nn::evaluation, "validation");
 }
 
 int64_t Feed::micros_in_order() const {

@@ -13,9 +13,10 @@
 
 namespace triax::parallel {
 
-/// The batch of these samples. Its tensors must be on the CPU with a dim 0 that counts the samples:
-/// else Error 70. Whatever goes wrong names `of` (the step, or validation) and the indices.
-nn::Batch batch_of(const nn::Samples& samples, const std::vector<int64_t>& indices,
+/// The batch of these samples: augmented, with serial numbers from `first` on; as they are if that
+/// is nn::evaluation. Its tensors must be on the CPU with a dim 0 that counts the samples: else
+/// Error 70. Whatever goes wrong names `of` (the step, or validation) and the indices.
+nn::Batch batch_of(const nn::Samples& samples, const std::vector<int64_t>& indices, int64_t first,
                    const std::string& of);
 
 /// Which samples a rank gets. The samples of a step are cut over micro-batches, then replicas:

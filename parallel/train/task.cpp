@@ -47,7 +47,7 @@ void check_task(const Task& task) {
 nn::Batch batch_like(const Task& task, int64_t samples) {
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
-  return batch_of(*task.samples, indices, "the probe");
+  return batch_of(*task.samples, indices, 0, "the probe");
 }
 
 std::map<std::string, std::string> identity_of(const Task& task) try {

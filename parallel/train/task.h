@@ -29,7 +29,7 @@ struct Task {
 /// samples.
 void check_task(const Task& task);
 
-/// A micro-batch as the task's are: its shapes, and values that are there.
+/// A micro-batch as training has them: its shapes, and values that are there.
 nn::Batch batch_like(const Task& task, int64_t samples);
 
 /// What decides which model is trained on which data, beside the settings: under names that no flag

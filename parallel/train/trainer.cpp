@@ -52,12 +52,11 @@ std::string digest(const nn::Batch& batch) {
 /// read different samples would train on the inputs of one and the targets of another.
 std::map<std::string, std::string> data_of(const Task& task, int64_t samples) {
   std::string first = digest(batch_like(task, samples)), again = digest(batch_like(task, samples));
-  check_input(
-      first == again, Exit::config,
-      "samples: asked twice for samples 0 to {}, batch() gives {}and then {}\n"
-      "  A batch must be a function of its indices alone. Draw what is random in a sample by "
-      "its index: random::uniform(key, index, n).",
-      samples - 1, first, again);
+  check_input(first == again, Exit::config,
+              "samples: asked twice for samples 0 to {}, the batch is {}and then {}\n"
+              "  batch() must be a function of the indices alone, augmented() of the indices and "
+              "the serial numbers. Draw what is random by them: random::uniform(key, index, n).",
+              samples - 1, first, again);
   double weight = 0;
   for (int64_t i = 0; i < samples; ++i) weight += task.samples->weight(i % task.samples->count());
   return {{"values of the first batch", fmt::format("{}weight {}", first, weight)},

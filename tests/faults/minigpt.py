@@ -19,7 +19,7 @@ FAULTS = [
           [("(micro * place_.replicas + place_.replica) *", "micro * place_.replicas *")],
           [Run("--mesh 2x1x1", "step 1: activation of embedding")]),
     Fault("serial_number_not_advanced_per_micro_batch", FEED,
-          [("batch.first = position;", "batch.first = (step - 1) * place_.global_batch;")],
+          [("indices, position,", "indices, (step - 1) * place_.global_batch,")],
           [Run("--mesh 1x1x1", "step 1: activation of embedding")]),
     Fault("steps_overlap", FEED,
           # The reference has all of a step in one micro-batch.

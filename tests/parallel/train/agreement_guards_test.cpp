@@ -108,7 +108,20 @@ TEST(Guards, BatchesThatAreNoFunctionOfTheirIndices) {
   Task task = task_of();
   task.samples = augmented;
   EXPECT_TRUE(refused(outcome(task, tiny_options()), "asked twice for samples 0 to 7",
-                      "A batch must be a function of its indices alone"));
+                      "batch() must be a function of the indices alone"));
+}
+
+TEST(Guards, AugmentationThatIsNoFunctionOfIndicesAndSerialNumbers) {
+  struct Drawn : Changed {
+    nn::Batch augmented(std::span<const int64_t> indices, int64_t) const override {
+      return test::noise(256, ++calls)->batch(indices);
+    }
+    mutable std::atomic<uint64_t> calls = 0;
+  };
+  Task task = task_of();
+  task.samples = std::make_shared<Drawn>();
+  EXPECT_TRUE(refused(outcome(task, tiny_options()), "asked twice for samples 0 to 7",
+                      "augmented() of the indices and the serial numbers"));
 }
 
 TEST(Guards, BlanksThatCount) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "core/check.h"
@@ -53,6 +54,44 @@ TEST(FeedTest, AStepHasTheSameSamplesOnAnyMesh) {
             << "step " << step << ", " << replicas << " replicas, micro-batch " << micro_batch;
       }
   }
+}
+
+/// Numbers whose training samples hold their serial number as target.
+struct Augmented : Numbers {
+  using Numbers::Numbers;
+  nn::Batch augmented(std::span<const int64_t> indices, int64_t first) const override {
+    Indices serials(indices.size());
+    std::iota(serials.begin(), serials.end(), first);
+    return {.input = batch(indices).input,
+            .target = from_host(serials, {std::ssize(serials)}, cpu)};
+  }
+};
+
+TEST(FeedTest, AugmentationIsTheSameOnAnyMesh) {
+  Sampler order(count, seed);
+  auto samples = std::make_shared<Augmented>(count);
+  for (int64_t step : {1, 4})  // of the first epoch and of the second
+    for (Feed::Place place : {Feed::Place{8, 8}, {1, 8, 0, 8}, {2, 8, 0, 4}, {1, 8, 0, 4}, {2, 8}})
+      for (; place.replica < place.replicas; ++place.replica) {
+        Feed mine(samples, seed, place);
+        for (int64_t m = 0; m < place.micros(); ++m) {
+          SCOPED_TRACE(fmt::format("step {}, micro-batch {} of {}, replica {} of {}", step, m,
+                                   place.micros(), place.replica, place.replicas));
+          nn::Batch b = mine.at(step, m);
+          Indices indices = numbers(b), serials = b.target.to_host<int64_t>();
+          int64_t stands =
+              (step - 1) * 8 + (m * place.replicas + place.replica) * place.micro_batch;
+          for (size_t k = 0; k < indices.size(); ++k, ++stands) {
+            EXPECT_EQ(serials[k], stands);
+            EXPECT_EQ(indices[k], order.at(stands));
+          }
+        }
+      }
+}
+
+TEST(FeedTest, ValidationIsNotAugmented) {
+  Feed feed(std::make_shared<Augmented>(3), seed, {.micro_batch = 4, .global_batch = 4});
+  EXPECT_EQ(feed.in_order(0).target.to_host<int64_t>(), (Indices{0, 10, 20, -1}));
 }
 
 TEST(FeedTest, MicroBatchesAreCutOverReplicasInside) {

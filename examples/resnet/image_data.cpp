@@ -1,0 +1,127 @@
+#include "examples/resnet/image_data.h"
+
+#include <filesystem>
+
+#include "core/check.h"
+#include "core/files.h"
+
+namespace triax::images {
+namespace {
+
+constexpr uint64_t largest_file = uint64_t{2} << 30;
+constexpr auto where_from =
+    "\n  Expected: a file of CIFAR-10's binary format, or a directory with data_batch_1.bin to "
+    "data_batch_5.bin and test_batch.bin.\n"
+    "  These are the \"CIFAR-10 binary version\" of https://www.cs.toronto.edu/~kriz/cifar.html, "
+    "unpacked: cifar-10-batches-bin.";
+
+/// In a build directory as in an installation; empty if there are none.
+std::string digits_beside_program() {
+  auto program = std::filesystem::read_symlink("/proc/self/exe");
+  auto path = program.parent_path().parent_path() / "share/triax/digits.bin";
+  return std::filesystem::exists(path) ? path.string() : "";
+}
+
+/// Digits are not mirrored: a 2 would look like a 5.
+std::string augmentation(const DataOptions& o) {
+  if (!o.augment.empty()) return o.augment;
+  return o.data.empty() ? "crop" : "crop-flip";
+}
+
+ImageOptions image_options(const std::string& augment) {
+  return {.padding = augment == "off" ? 0 : 4, .flip = augment == "crop-flip"};
+}
+
+struct Split {
+  std::string records;
+  int64_t train = 0;  // the first so many are to train on, the others held out
+};
+
+Split read_directory(const std::string& path, int64_t classes) {
+  Split split;
+  for (const std::string& name : disk().list(path))
+    if (name.starts_with("data_batch_") && name.ends_with(".bin"))
+      split.records += read_records(path + "/" + name, classes);
+  check_input(!split.records.empty(), Exit::not_found, "data: {} has no data_batch_*.bin{}", path,
+              where_from);
+  split.train = std::ssize(split.records) / record_bytes;
+  split.records += read_records(path + "/test_batch.bin", classes);
+  return split;
+}
+
+Split read_file(const std::string& path, const DataOptions& o) {
+  std::string records = read_records(path, o.classes);
+  int64_t count = std::ssize(records) / record_bytes;
+  auto held_out = int64_t(double(count) * o.val_fraction);
+  check_input(held_out < count && (held_out > 0 || o.val_fraction == 0), Exit::data,
+              "data: {}: {} of its {} images are held out; expected at least 1, and 1 to train on; "
+              "or --val-fraction 0",
+              path, held_out, count);
+  return {std::move(records), count - held_out};
+}
+
+}  // namespace
+
+std::string read_records(const std::string& path, int64_t classes) {
+  std::error_code ignored;  // any other reason is a matter of reading it
+  bool missing =
+      std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
+  check_input(!missing, Exit::not_found, "data: {} is not there{}", path, where_from);
+  std::string records = disk().read(path, largest_file);
+  check_input(!records.empty() && std::ssize(records) % record_bytes == 0, Exit::data,
+              "data: {} has {} bytes; expected a multiple of {}: records of one byte, the label, "
+              "and {} of an image of 32 x 32 pixels",
+              path, records.size(), record_bytes, record_bytes - 1);
+  for (int64_t i = 0; i < std::ssize(records) / record_bytes; ++i) {
+    auto label = uint8_t(records[size_t(i * record_bytes)]);
+    check_input(label < classes, Exit::data, "data: {}: record {} has label {}; expected 0 to {}",
+                path, i, label, classes - 1);
+  }
+  return records;
+}
+
+parallel::Settings image_settings(DataOptions& o) {
+  using parallel::OnResume;
+  return parallel::SettingGroup("Data")
+      .add("data", "PATH",
+           "images: a file of CIFAR-10's binary format, or the directory of its files", &o.data,
+           {.shown = "the digits that come with triax",
+            .on_resume = OnResume::free,
+            .derived = true})
+      .add("val-fraction", "X", "last part of a single file, held out for validation",
+           &o.val_fraction, {.range = {0, 1, true}})
+      .add("augment", "NAME", "random changes of training images: crops, and mirrored images",
+           &o.augment,
+           {.choices = {"crop-flip", "crop", "off"},
+            .shown = "crop-flip; of the digits that come with triax, crop",
+            .derived = true});
+}
+
+ImageData read(const DataOptions& o) {
+  std::string path = o.data.empty() ? digits_beside_program() : o.data;
+  check_input(!path.empty(), Exit::config,
+              "data is not given\n  There is no ../share/triax/digits.bin beside this program. Add "
+              "--data PATH.{}",
+              where_from);
+  std::error_code ignored;  // what cannot be looked at is read as a file, which says why
+  bool directory = std::filesystem::is_directory(path, ignored);
+  Split split = directory ? read_directory(path, o.classes) : read_file(path, o);
+  int64_t count = std::ssize(split.records) / record_bytes;
+  auto records = std::make_shared<const std::string>(std::move(split.records));
+  std::string augment = augmentation(o);
+  auto range = [&](int64_t begin, int64_t end) {
+    return std::make_shared<Images>(records, Images::Range{begin, end}, image_options(augment));
+  };
+  return {range(0, split.train), split.train < count ? range(split.train, count) : nullptr, path,
+          augment};
+}
+
+parallel::Task ImageData::task() const {
+  return {.samples = train,
+          .held_out = held_out,
+          .unit = "images",
+          .description = fmt::format("{}: {} training images, {} held out, augmentation {}\n", name,
+                                     train->count(), held_out ? held_out->count() : 0, augment)};
+}
+
+}  // namespace triax::images
