@@ -28,8 +28,8 @@ int main(int argc, char** argv) {
       .add("momentum", "X", "of SGD", &sgd.momentum,
            {.range = {0, 1, true}, .on_resume = parallel::OnResume::say})
       .add("momentum-form", "NAME", "heavy-ball or nesterov",
-           choice(sgd.form, {{"heavy-ball", SgdStep::Form::heavy_ball},
-                             {"nesterov", SgdStep::Form::nesterov}}),
+           parallel::choice(sgd.form, {{"heavy-ball", SgdStep::Form::heavy_ball},
+                                       {"nesterov", SgdStep::Form::nesterov}}),
            say)
       .add("weight-decay", "X", "L2 penalty of matrices and convolutions", &sgd.weight_decay, say)
       .add(images::image_settings(data));
@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   };
   o.task = [&] {
     parallel::Task task = images::read(data).task();
+    task.scores = {{"top1", parallel::top_k(1)}, {"top5", parallel::top_k(5)}};
     task.build = [c](auto& tp) { return std::make_unique<resnet::ResNet>(c, tp); };
     return task;
   };

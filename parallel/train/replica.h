@@ -8,6 +8,7 @@
 #include "parallel/train/buffers.h"
 #include "parallel/train/options.h"
 #include "parallel/train/probe.h"
+#include "parallel/train/score.h"
 
 namespace triax::parallel {
 
@@ -33,6 +34,8 @@ class Replica {
   Tensor forward_backward(const Batches& batches, double seed, Watch watch = Watch::off);
   /// The same without gradients, for any number of micro-batches.
   Tensor evaluate(const Batches& batches, int64_t micros);
+  /// The same of predictions: this rank's part of each score's sum, in the order of names.
+  std::vector<double> score(const Batches& batches, int64_t micros, const Scores& scores);
   /// What the last layer returns of a batch without target, the same on every rank. Collective.
   Tensor predict(const nn::Batch& batch);
 

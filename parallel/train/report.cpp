@@ -25,6 +25,13 @@ namespace {
 /// Reads back exactly; null where it is no number.
 std::string exact(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
 
+/// Of a validation.
+std::string fields(double loss, const std::map<std::string, double>& scores) {
+  std::string all = fmt::format(R"(,"val_loss":{})", loss);
+  for (auto& [name, value] : scores) all += fmt::format(R"(,"val_{}":{})", name, exact(value));
+  return all;
+}
+
 struct Kept {
   int64_t step;
   bool validated;
@@ -84,18 +91,18 @@ void Metrics::write(const StepRecord& record) {
       int64_t(r.memory_bytes));
   if (!r.overflow.empty()) line += fmt::format(R"(,"overflow":{})", nn::quoted(r.overflow));
   if (record.val_loss && std::isfinite(*record.val_loss))  // else a resumed run repeats it
-    line += fmt::format(R"(,"val_loss":{})", *record.val_loss);
+    line += fields(*record.val_loss, record.scores);
   put(line + "}\n");
 }
 
-void Metrics::add_validation(double loss) {
+void Metrics::add_validation(double loss, const std::map<std::string, double>& scores) {
   constexpr off_t end = 2;  // of the record: a brace and a line break
   struct stat status {};
   bool shorter = ::fstat(::fileno(file_.get()), &status) == 0 &&
                  ::ftruncate(::fileno(file_.get()), status.st_size - end) == 0;
   check_input(shorter, Exit::cannot_write, "metrics: cannot shorten {}: {}", place_.path,
               std::strerror(errno));
-  put(fmt::format(",\"val_loss\":{}}}\n", loss));
+  put(fields(loss, scores) + "}\n");
 }
 
 void Metrics::put(const std::string& line) {
@@ -137,6 +144,12 @@ void Progress::say(const std::string& text) const {
   std::fflush(stdout);
 }
 
+std::string describe(double val_loss, const std::map<std::string, double>& scores) {
+  std::string text = fmt::format("val loss {:.4f}", val_loss);
+  for (auto& [name, value] : scores) text += fmt::format("  {} {:.4f}", name, value);
+  return text;
+}
+
 void Progress::step(const StepRecord& record) {
   const StepResult& r = record.result;
   double took = record.seconds;  // a validation is no part of the estimate of the time left
@@ -150,7 +163,7 @@ void Progress::step(const StepRecord& record) {
   std::string skipped =
       r.skipped ? fmt::format("skipped: loss scale {:g} overflowed in {}", r.loss_scale, r.overflow)
                 : "";
-  std::string val = record.val_loss ? fmt::format("val loss {:.4f}", *record.val_loss) : "";
+  std::string val = record.val_loss ? describe(*record.val_loss, record.scores) : "";
   std::string line =
       fitted({fmt::format("step {:>{}}/{}", r.step, std::to_string(steps_).size(), steps_),
               fmt::format("loss {:.4f}", r.loss), val,

@@ -1,6 +1,7 @@
 #pragma once
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@ struct StepRecord {
   StepResult result;
   double seconds = 0;  ///< since the step before it was over; a validation counts in
   std::optional<double> val_loss = {};
+  std::map<std::string, double> scores = {};  ///< of the same validation (Task::scores)
 };
 
 /// The file with one JSON object per step. Written by one rank.
@@ -33,7 +35,8 @@ class Metrics {
   void write(const StepRecord& record);
   /// Whether the last record of the resumed run has no validation loss; add_validation adds one.
   bool lacks_validation() const { return lacks_validation_; }
-  void add_validation(double loss);  ///< finite
+  /// Of a loss that is finite.
+  void add_validation(double loss, const std::map<std::string, double>& scores);
 
  private:
   void keep_until(int64_t step);
@@ -65,6 +68,9 @@ class Progress {
   double mean_seconds_ = 0;
   Clock::time_point last_line_;
 };
+
+/// `val loss 0.1234  top1 0.9876`.
+std::string describe(double val_loss, const std::map<std::string, double>& scores);
 
 /// `42s`, `3m07s`, `2h15m`.
 std::string duration(double seconds);

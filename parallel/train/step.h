@@ -64,6 +64,8 @@ class Step {
   bool asked_to_stop() const { return stop_; }
   /// Sum of the loss over the micro-batches of all replicas.
   double evaluate(const Batches& batches, int64_t micros);
+  /// Sums of scores over the same, in the order of names.
+  std::vector<double> score(const Batches& batches, int64_t micros, const Scores& scores);
 
   /// Weights, buffers and optimizer state of this rank, and what else a checkpoint needs.
   std::vector<Piece> pieces(Holder whose) const;

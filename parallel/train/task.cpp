@@ -33,6 +33,13 @@ void check_task(const Task& task) {
   check_input(!task.unit.empty() && !metrics_keys.contains(task.unit), Exit::config,
               "task: unit `{}`; expected a name that is no key of metrics.jsonl: not {}", task.unit,
               join(metrics_keys, ", "));
+  for (auto& [name, score] : task.scores)
+    check_input(!name.empty() && name.find_first_not_of(letters) == name.npos && name != "loss" &&
+                    score != nullptr,
+                Exit::config,
+                "task: score `{}`; expected a function with a name of letters, digits, `_` and "
+                "`-`, not loss",
+                printable(name));
   for (auto& [name, text] : task.attachments) {
     check_input(!name.empty() && name.find_first_not_of(letters) == name.npos &&
                     !checkpoint_texts.contains(name),

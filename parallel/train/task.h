@@ -7,6 +7,7 @@
 #include "nn/samples.h"
 #include "parallel/settings/setting.h"
 #include "parallel/train/probe.h"
+#include "parallel/train/score.h"
 
 namespace triax::parallel {
 
@@ -16,8 +17,9 @@ struct Task {
   Build build;
   std::shared_ptr<const nn::Samples> samples;   ///< to train on
   std::shared_ptr<const nn::Samples> held_out;  ///< to validate on; none: no validation
-  std::string unit = "samples";                 ///< what nn::Samples::weight counts: `tokens`
-  std::string description = {};                 ///< lines printed before training
+  Scores scores = {};            ///< of held-out samples, as means: `val_NAME` of the metrics
+  std::string unit = "samples";  ///< what nn::Samples::weight counts: `tokens`
+  std::string description = {};  ///< lines printed before training
   /// Texts that every checkpoint carries along, and files NAME.json of the run directory.
   std::map<std::string, std::string> attachments = {};
   Settings settings = {};                            ///< options of the model and the data

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <utility>
 
 #include "core/check.h"
@@ -171,15 +172,22 @@ std::optional<double> Trainer::held_out_loss() {
   Feed all(task_.held_out, 0, place());
   int64_t micros = all.micros_in_order(), slice = std::max(8, 2 * mesh_.pp().size());
   double sum = 0, weight = all.weight_in_order();
+  std::vector<double> scores(task_.scores.size());
   for (int64_t done = 0; done < micros; done += slice) {
     Tensor stop = from_host(std::vector<double>{double(StopSignal::seen())}, {1}, cpu);
     world_.host().all_reduce(stop, ReduceOp::max).wait();
     if (stop.item() != 0) return {};
     int64_t now = std::min(slice, micros - done);
-    sum += step_.evaluate([&](int64_t micro) { return all.in_order(done + micro); }, now);
+    Batches batches = [&](int64_t micro) { return all.in_order(done + micro); };
+    sum += step_.evaluate(batches, now);
+    if (!scores.empty())
+      std::ranges::transform(scores, step_.score(batches, now, task_.scores), scores.begin(),
+                             std::plus());
     progress_.validating(done + now, micros);
   }
   double loss = sum / weight;
+  size_t at = 0;
+  for (auto& [name, score] : task_.scores) scores_[name] = scores[at++] / weight;
   call(&Callbacks::validation, loss);
   return loss;
 }
@@ -208,8 +216,8 @@ bool Trainer::lacks_validation() {
 std::optional<double> Trainer::make_up_validation() {
   auto loss = held_out_loss();
   check_finite(loss, done_);
-  if (loss && metrics_) metrics_->add_validation(*loss);
-  if (loss) progress_.say(fmt::format("step {}  val loss {:.4f}\n", done_, *loss));
+  if (loss && metrics_) metrics_->add_validation(*loss, scores_);
+  if (loss) progress_.say(fmt::format("step {}  {}\n", done_, describe(*loss, scores_)));
   return loss;
 }
 
@@ -272,6 +280,7 @@ Exit Trainer::train() {
     std::optional<double> loss;
     if (task_.held_out && !stopping && (due(options_.val_every) || last)) {
       records.back().val_loss = loss = held_out_loss();
+      records.back().scores = scores_;
       stopping = !loss;
     }
     for (auto& r : records) report(r);

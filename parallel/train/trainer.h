@@ -66,6 +66,8 @@ class Trainer {
   /// Mean loss over all held-out targets; nothing if a rank was asked to stop meanwhile. Throws
   /// Error 77 if it is not finite.
   std::optional<double> validate();
+  /// Of the last validation, by name (Task::scores): means over all held-out targets.
+  const std::map<std::string, double>& scores() const { return scores_; }
   /// Saves a checkpoint into the run directory.
   void save();
 
@@ -112,6 +114,7 @@ class Trainer {
   std::optional<RunDirectory> directory_;
   std::optional<Metrics> metrics_;  // on rank 0
   bool held_out_checked_ = false;
+  std::map<std::string, double> scores_;
   std::vector<Callbacks> callbacks_;
   int64_t done_ = 0;
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();

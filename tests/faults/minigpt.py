@@ -34,7 +34,7 @@ FAULTS = [
           [Run("--mesh 2x1x1 --workers 2", "step 1: activation of embedding")]),
 
     Fault("tensor_parallel_ranks_see_other_batches", REPLICA,
-          [("device = loss.device(), dtype", "device = loss.device(), tp = tp_.rank(), micros, dtype"),
+          [("device = loss.device(), this](int micro)", "device = loss.device(), tp = tp_.rank(), micros, this](int micro)"),
            ("nn::to(batches(micro), device,", "nn::to(batches((micro + tp) % micros), device,")],
           [Run("--mesh 1x1x2", "step 1: activation on replicas of embedding")]),
     Fault("gradient_not_averaged_over_dp", REPLICA,

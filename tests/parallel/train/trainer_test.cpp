@@ -265,5 +265,45 @@ TEST(Trainer, TheDataAreComparedUnderANameOfTheirOwnAndReadOnce) {
                      {"other training samples", again->identity()}, Exit::config);
 }
 
+TEST(Trainer, TopKCountsTargetsAmongTheLargest) {
+  Tensor logits = from_host(std::vector<float>{1, 3, 2, 0, 5, 5, 5, 1, 0, 0, 0, 9}, {3, 4}, cpu);
+  Tensor target = from_host(std::vector<int32_t>{2, 1, -1}, {3}, cpu);
+  EXPECT_EQ(top_k(1)(logits, target), 0);  // of equal ones the first counts
+  EXPECT_EQ(top_k(2)(logits, target), 2);
+  EXPECT_EQ(top_k(4)(logits, target), 2);  // a blank never
+  test::expect_error([&] { top_k(1)(logits, target.narrow(0, 0, 2)); },
+                     {"top_k: predictions [3, 4] of targets [2]"});
+}
+
+// Of 50 samples in batches of 8 or 16, with blanks behind the last.
+TEST(Trainer, ScoresOfHeldOutSamplesAreThoseOfOneRank) {
+  auto scores = [](const MeshShape& mesh) {
+    Task task = task_of();
+    task.scores = {{"top1", top_k(1)}, {"top4", top_k(4)}};
+    test::TemporaryDirectory directory;
+    auto o = tiny_options(mesh);
+    o.out = directory / "run";
+    std::map<std::string, double> found;
+    run_worlds(mesh.size(), [&](World& world) {
+      Trainer trainer(task, o, world);
+      trainer.run();
+      if (trainer.first()) found = trainer.scores();
+    });
+    std::string all = test::read_bytes(directory / "run/metrics.jsonl");
+    EXPECT_NE(all.find(fmt::format("\"val_top1\":{},\"val_top4\":1}}", found["top1"])), all.npos)
+        << all;
+    return found;
+  };
+  auto one = scores({});
+  EXPECT_EQ(one.at("top4"), 1);
+  EXPECT_GT(one.at("top1"), 0);
+  EXPECT_LT(one.at("top1"), 1);
+  for (MeshShape mesh : {MeshShape{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 2}})
+    EXPECT_EQ(scores(mesh), one) << mesh.dp << mesh.pp << mesh.tp;
+  Task task = task_of();
+  task.scores = {{"loss", top_k(1)}};
+  EXPECT_TRUE(test::refused(test::outcome(task, tiny_options()), "task: score `loss`", "not loss"));
+}
+
 }  // namespace
 }  // namespace triax::parallel

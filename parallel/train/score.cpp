@@ -1,0 +1,54 @@
+#include "parallel/train/score.h"
+
+#include "core/check.h"
+#include "parallel/train/step.h"
+
+namespace triax::parallel {
+
+Score top_k(int64_t k) {
+  return [k](const Tensor& prediction, const Tensor& target) {
+    check(prediction.rank() == 2 && prediction.size(0) == target.numel(),
+          "top_k: predictions {} of targets {}; expected [rows, classes] and [rows]",
+          prediction.shape(), target.shape());
+    auto logits = prediction.contiguous().to(f32).to_host<float>();
+    auto classes = target.contiguous().to(i64).to_host<int64_t>();
+    int64_t width = prediction.size(1), right = 0;
+    for (int64_t r = 0; r < prediction.size(0); ++r) {
+      int64_t c = classes[size_t(r)], before = 0;
+      if (c < 0 || c >= width) continue;
+      const float* row = logits.data() + r * width;
+      for (int64_t i = 0; i < width; ++i) before += row[i] > row[c] || (row[i] == row[c] && i < c);
+      right += before < k;
+    }
+    return double(right);
+  };
+}
+
+/// As evaluate(), of batches without target. The ranks of a tensor-parallel group all have the
+/// predictions; the first adds them up.
+std::vector<double> Replica::score(const Batches& batches, int64_t micros, const Scores& scores) {
+  std::vector<double> sums(scores.size());
+  PipelineRun run = collect(zeros({1}, f64, mesh_.world().device()), micros, batches);
+  run.batch = [whole = run.batch](int micro) {
+    nn::Batch batch = whole(micro);
+    batch.target = {};
+    return batch;
+  };
+  run.output = [&](int micro, const Tensor& y) {
+    if (tp_.rank() != 0) return;
+    Tensor prediction = y.detach().to(cpu), target = batches(micro).target;
+    size_t i = 0;
+    for (auto& [name, score] : scores) sums[i++] += score(prediction, target);
+  };
+  pipeline_.infer(run);
+  return sums;
+}
+
+std::vector<double> Step::score(const Batches& batches, int64_t micros, const Scores& scores) {
+  auto mine = replica_.score(batches, micros, scores);
+  Tensor all = from_host(mine, {std::ssize(mine)}, mesh_.world().device());
+  mesh_.world().all_reduce(all).wait();
+  return all.to_host<double>();
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,19 @@
+#pragma once
+#include <functional>
+#include <map>
+#include <string>
+
+#include "core/tensor.h"
+
+namespace triax::parallel {
+
+/// Adds something up over a micro-batch: `prediction` is what the last layer returns of it without
+/// target. Both are on the CPU. Blanks, which fill up the last micro-batch, must add nothing.
+using Score = std::function<double(const Tensor& prediction, const Tensor& target)>;
+using Scores = std::map<std::string, Score>;  ///< by name
+
+/// How many targets [rows] (i32 or i64) are among the k largest predictions [rows, classes]; of
+/// equal ones the first counts. A target of -1 is among none.
+Score top_k(int64_t k);
+
+}  // namespace triax::parallel
