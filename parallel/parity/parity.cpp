@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "parallel/settings/terminal.h"
+#include "parallel/train/replica.h"
 
 namespace triax::parallel {
 namespace {
@@ -116,6 +117,8 @@ Exit parity(const Task& given, TrainOptions o) {
              folded(fmt::format("parity: {} against one rank, {} steps", title(o.step), o.steps),
                     columns));
   std::fflush(stdout);
+  // What does not fit the mesh is better said of it than of the reference.
+  (void)probe(task.build, batch_like(task, o.step.micro_batch), probe_options(o.step));
   Trace reference = trace(task, reference_of(o));
   auto difference = compare_with_reference(task, o, reference, [&](const Trace& run, bool another) {
     print(reference, run);

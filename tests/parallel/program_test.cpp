@@ -9,23 +9,38 @@
 namespace triax::parallel {
 namespace {
 
+int call(const ProgramOptions& options, std::vector<std::string> words) {
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  return program(int(argv.size()), argv.data(), options);
+}
+
 // Reading data may take minutes, and a task may change what it captured.
 TEST(Program, RanksThatAreThreadsShareOneTask) {
   test::TemporaryDirectory directory;
   int made = 0;
+  bool fails = false;
   ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
   options.task = [&] {
     ++made;
+    check_input(!fails, Exit::data, "no data");
     return test::task_of();
   };
-  std::string out = directory / "run";
-  std::vector<std::string> words = {"tiny",          "train", "--comm",   "threads", "--ranks", "4",
-                                    "--dp",          "4",     "--out",    out,       "--steps", "2",
-                                    "--micro-batch", "4",     "--warmup", "0"};
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  EXPECT_EQ(program(int(argv.size()), argv.data(), options), 0);
+  std::vector<std::string> words = {
+      "tiny",    "train", "--comm",        "threads", "--ranks",  "4", "--out", directory / "run",
+      "--steps", "2",     "--micro-batch", "4",       "--warmup", "0"};
+  EXPECT_EQ(call(options, words), 0);
   EXPECT_EQ(made, 1);
+  fails = true;
+  EXPECT_EQ(call(options, words), int(Exit::data));
+  EXPECT_EQ(made, 2) << "a task that fails is not tried again by every rank";
+}
+
+TEST(Program, ParityTakesAProgramsOwnWarmUp) {
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  options.train.steps = 1000, options.train.lr.warmup = 50;
+  options.task = [] { return test::task_of(); };
+  EXPECT_EQ(call(options, {"tiny", "parity", "--mesh", "2x1x1"}), 0);
 }
 
 }  // namespace

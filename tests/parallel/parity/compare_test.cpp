@@ -46,6 +46,8 @@ TEST(Compare, AWeightMayMoveByWhatRoundingMakesOfAGradient) {
   EXPECT_FALSE(differ(0, 1e-7f, 0.02));
   EXPECT_FALSE(differ(1e-7f, 0, 0.020009));
   EXPECT_TRUE(differ(1e-7f, 0, 0.0201));
+  EXPECT_FALSE(differ(1.4e-5f, 0.5e-5f, 0.02)) << "noise in the other run";
+  EXPECT_FALSE(differ(0.5e-5f, 1.4e-5f, 0.02));
   EXPECT_TRUE(differ(0, 0, 0.02)) << "no gradient, no update";
   EXPECT_TRUE(differ(0.5f, 0.5f, 0.02));
 }

@@ -159,7 +159,8 @@ TEST_F(MetricsTest, AFileThatCannotBeWrittenIsNamed) {
   std::string pipe = dir / "pipe";  // whose opening waits for a reader
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   expect_error([&] { Metrics({.path = pipe, .unit = "samples"}, 0); },
-               {"metrics: " + pipe + " is a pipe that nobody reads; expected a file"}, Exit::cannot_write);
+               {"metrics: " + pipe + " is a pipe that nobody reads; expected a file"},
+               Exit::cannot_write);
   Metrics full({.path = "/dev/full", .unit = "samples"}, 0);
   expect_error([&] { full.write(record(1)); }, {"metrics: cannot write /dev/full"},
                Exit::cannot_write);

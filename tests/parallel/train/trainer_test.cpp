@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <mutex>
 
 #include "core/check.h"
@@ -188,6 +189,20 @@ TEST(Trainer, AResumedRunGoesOnWithItsOwnMetricsOnly) {
   EXPECT_EQ(train(task_of(), options(4, "b", "b.jsonl")).size(), 1u);
   std::string of_b = test::read_bytes(directory / "b.jsonl");
   EXPECT_EQ(std::count(of_b.begin(), of_b.end(), '\n'), 4);
+
+  // Killed before its first checkpoint, with metrics in another file than before: begun again
+  // alike.
+  train(task_of(), options(5, "b", "c.jsonl"));
+  std::filesystem::remove_all(directory / "b/step-5");
+  train(task_of(), options(5, "b", "c.jsonl"));
+  std::string of_c = test::read_bytes(directory / "c.jsonl");
+  EXPECT_EQ(std::count(of_c.begin(), of_c.end(), '\n'), 1);
+
+  // Another directory goes on from a's checkpoint, but a's metrics are a's.
+  auto fork = options(6, "fork", "a.jsonl");
+  fork.resume = directory / "a/step-5";
+  test::expect_error([&] { train(task_of(), fork); }, {"a.jsonl exists"}, Exit::config);
+  EXPECT_EQ(test::read_bytes(directory / "a.jsonl"), of_a);
 }
 
 TEST(Trainer, ASignalSavesFirstAndSkipsValidation) {
