@@ -27,8 +27,8 @@ TEST(Program, RanksThatAreThreadsShareOneTask) {
     return test::task_of();
   };
   std::vector<std::string> words = {
-      "tiny",    "train", "--comm",        "threads", "--ranks",  "4", "--out", directory / "run",
-      "--steps", "2",     "--micro-batch", "4",       "--warmup", "0"};
+      "tiny",  "train",           "--comm",  "threads", "--ranks",       "4", "--dp",     "4",
+      "--out", directory / "run", "--steps", "2",       "--micro-batch", "4", "--warmup", "0"};
   EXPECT_EQ(call(options, words), 0);
   EXPECT_EQ(made, 1);
   fails = true;
