@@ -111,7 +111,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, doub
 /// x / sqrt(mean(x^2) + eps) * gamma (Zhang and Sennrich 2019).
 Tensor rms_norm(const Tensor& x, const Tensor& gamma, double eps = 1e-5);
 
-/// Whose statistics normalise which rows of a batch_norm.
+/// Over which rows the statistics of a batch_norm are taken.
 struct BatchNormShape {
   double eps = 1e-5;   ///< added to the variance, > 0
   int64_t groups = 1;  ///< of neighbouring rows, each normalised by its own statistics

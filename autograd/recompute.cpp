@@ -13,7 +13,7 @@ namespace {
 thread_local Touched* noting = nullptr;
 thread_local bool second_run = false;
 
-/// Marks what happens as long as it lives.
+/// While one lives, recomputing() is true.
 class SecondRun {
  public:
   SecondRun() : outer_(second_run) { second_run = true; }

@@ -94,14 +94,22 @@ struct AdamWStep {
   Tensor plan = {};
 };
 /// Momentum as in Sutskever et al. 2013, in PyTorch's form: v = momentum v + g; w -= lr v
-/// (Nesterov: w -= lr (g + momentum v)). `step` counts from 1; the first sets v = g.
+/// (Nesterov: w -= lr (g + momentum v)). `step` counts from 1; the first sets v = g. `plan` as
+/// AdamWStep has it.
 struct SgdStep {
   double lr, momentum, weight_decay, grad_scale;
   enum class Form { heavy_ball, nesterov } form;
   int64_t step;
+  Tensor plan = {};
+};
+/// Lion (Chen et al., "Symbolic discovery of optimization algorithms", 2023, algorithm 2):
+/// w -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay w), then m = beta2 m + (1 - beta2) g.
+struct LionStep {
+  double lr, beta1, beta2, weight_decay, grad_scale;
+  Tensor plan = {};
 };
 
-/// An average that follows what it is shown: average += rate (scale x - average). With a `plan` (a
+/// A step of an exponential moving average: average += rate (scale x - average). With a `plan` (a
 /// StepDecision on this device) nothing changes unless that step happens.
 struct AverageStep {
   double rate, scale = 1;
@@ -253,6 +261,7 @@ class Backend {
   virtual void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v,
                      const AdamWStep& o) = 0;
   virtual void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) = 0;
+  virtual void lion(const OptimizerSlot& s, const Tensor& m, const LionStep& o) = 0;
   /// average in x's accumulator dtype.
   virtual void average(const Tensor& average, const Tensor& x, const AverageStep& o) = 0;
 };

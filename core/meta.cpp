@@ -140,6 +140,9 @@ class MetaBackend final : public Backend {
   void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep&) override {
     move({s.weight, s.weight, s.master, s.master, s.grad, velocity, velocity});
   }
+  void lion(const OptimizerSlot& s, const Tensor& m, const LionStep&) override {
+    move({s.weight, s.weight, s.master, s.master, s.grad, m, m});
+  }
   void average(const Tensor& average, const Tensor& x, const AverageStep&) override {
     move({x, average, average});
   }

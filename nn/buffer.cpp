@@ -8,28 +8,29 @@ namespace triax::nn {
 
 void Buffer::materialize(Device device) {
   if (!value.defined()) value = empty(shape, f32, device);
-  if (!noted.defined()) noted = empty(shape, f32, device);
+  if (!sum.defined()) sum = empty(shape, f32, device);
   fill_(value, init);
-  begin();
+  reset();
 }
 
-void Buffer::begin() {
-  fill_(noted, 0);
-  notes = 0;
+void Buffer::reset() {
+  fill_(sum, 0);
+  count = 0;
 }
 
-void Buffer::note(const Tensor& x) {
+void Buffer::accumulate(const Tensor& x) {
   if (autograd::recomputing()) return;
-  check(noted.defined() && x.shape() == shape, "buffer {}: {} noted; expected {}, after {}", name,
-        describe(x), shape, "materialize");
-  backend(noted).accumulate(x.detach().contiguous(), noted);
-  ++notes;
+  check(sum.defined() && x.shape() == shape,
+        "buffer {}: accumulate of {}; expected {}, and materialize before", name, describe(x),
+        shape);
+  backend(sum).accumulate(x.detach().contiguous(), sum);
+  ++count;
 }
 
-void Buffer::move(int64_t replicas, const Tensor& plan) {
-  if (notes == 0) return;
-  backend(value).average(value, noted,
-                         {.rate = momentum, .scale = 1 / double(notes * replicas), .plan = plan});
+void Buffer::update(int64_t replicas, const Tensor& plan) {
+  if (count == 0) return;
+  backend(value).average(value, sum,
+                         {.rate = momentum, .scale = 1 / double(count * replicas), .plan = plan});
 }
 
 }  // namespace triax::nn

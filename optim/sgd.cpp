@@ -1,34 +1,22 @@
 #include "optim/sgd.h"
 
-#include "optim/prepare.h"
+#include "core/check.h"
 
 namespace triax::optim {
 
-Sgd::Sgd(const std::vector<Slot>& slots, const SgdOptions& options) : options_(options) {
+Sgd::Sgd(const std::vector<Slot>& slots, const SgdOptions& options)
+    : Momentum("sgd", slots, options.momentum > 0 ? "velocity" : nullptr), options_(options) {
   check(options.momentum >= 0 && options.momentum < 1, "sgd: momentum {}; expected 0 <= it < 1",
         options.momentum);
-  memory::Scope scope(memory::optimizer);
-  for (auto& s : slots) {
-    check_slot("sgd", s);
-    Entry e{{s.weight, s.grad, {}, s.decayed}, {}};
-    if (needs_master(s)) e.slot.master = s.weight.to(s.grad.dtype());
-    if (options.momentum > 0) e.velocity = zeros_like(s.grad);
-    entries_.push_back(std::move(e));
-  }
 }
 
-void Sgd::update(const StepDecision& d) {
-  SgdStep o{d.lr, options_.momentum, options_.weight_decay, d.grad_scale, options_.form, steps()};
-  for (auto& e : entries_) backend(e.slot.weight).sgd(e.slot, e.velocity, o);
-}
+void Sgd::update(const StepDecision& d) { run({.lr = d.lr, .grad_scale = d.grad_scale}); }
+void Sgd::apply(const Tensor& decision) { run({.plan = decision}); }
 
-std::vector<SlotState> Sgd::state() const {
-  std::vector<SlotState> all;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    if (entries_[i].velocity.defined()) all.push_back({i, "velocity", entries_[i].velocity});
-    if (entries_[i].slot.master.defined()) all.push_back({i, "master", entries_[i].slot.master});
-  }
-  return all;
+void Sgd::run(SgdStep o) {
+  o.momentum = options_.momentum, o.weight_decay = options_.weight_decay;
+  o.form = options_.form, o.step = steps();
+  for (auto& e : entries()) backend(e.slot.weight).sgd(e.slot, e.momentum, o);
 }
 
 }  // namespace triax::optim

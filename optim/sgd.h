@@ -1,5 +1,5 @@
 #pragma once
-#include "optim/optimizer.h"
+#include "optim/momentum.h"
 
 namespace triax::optim {
 
@@ -10,18 +10,14 @@ struct SgdOptions {
 
 /// Gradient descent, with momentum (Sutskever et al. 2013) and L2 weight decay added to the
 /// gradient, over flat slots.
-class Sgd final : public Optimizer {
+class Sgd final : public Momentum {
  public:
   Sgd(const std::vector<Slot>& slots, const SgdOptions& options = {});
-  std::vector<SlotState> state() const override;
 
  private:
   void update(const StepDecision& decision) override;
-  struct Entry {
-    OptimizerSlot slot;
-    Tensor velocity;  // undefined without momentum
-  };
-  std::vector<Entry> entries_;
+  void apply(const Tensor& decision) override;
+  void run(SgdStep o);
   SgdOptions options_;
 };
 

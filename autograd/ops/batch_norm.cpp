@@ -93,7 +93,8 @@ Tensor measure(Normalization& n) {
   Tensor sums = sums_of(n.x, n.x);
   if (n.over.ranks > 1) n.over.sum_over_ranks(sums);
   n.mean = part(sums, 0) * n.inverse_rows;
-  // In f64 what cancels is exact to 1e-16 of the squares; below 0 it is rounding alone.
+  // In f64 this is exact to 1e-16 of the mean square: enough where |mean| is below 1e5 standard
+  // deviations. Below 0 it is rounding alone.
   Tensor variance = relu(part(sums, 1) * n.inverse_rows - n.mean * n.mean);
   n.rstd = rstd_of(variance, n.over.eps);
   return variance;
@@ -133,7 +134,7 @@ BatchNormed batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta,
         "batch_norm: x {} in {} groups, eps {}; expected rows in every group, as many in each, and "
         "eps above 0",
         x.shape(), groups, shape.eps);
-  check(shape.ranks == 1 || (groups == 1 && shape.sum_over_ranks),
+  check(shape.ranks == 1 || (shape.ranks > 1 && groups == 1 && shape.sum_over_ranks),
         "batch_norm: statistics over {} ranks of {} groups; expected one group and sum_over_ranks",
         shape.ranks, groups);
   Normalization n{.x = all.view({groups, rows, x.size(-1)}),

@@ -71,6 +71,7 @@ class Cpu : public Base {
 
   void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) override;
   void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) override;
+  void lion(const OptimizerSlot& s, const Tensor& m, const LionStep& o) override;
   void average(const Tensor& average, const Tensor& x, const AverageStep& o) override;
 };
 

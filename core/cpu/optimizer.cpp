@@ -61,11 +61,16 @@ void update_all(const OptimizerSlot& s, const States<A>& state, const Update& gi
   });
 }
 
+/// What a step's plan says, which lies in the host's memory; without one, what the host says.
+template <class Step> StepDecision decision_of(const Step& o, int64_t step) {
+  if (o.plan.defined()) return *static_cast<const StepDecision*>(o.plan.data());
+  return {o.lr, double(step), o.grad_scale, 1, 0};
+}
+
 }  // namespace
 
 void Cpu::adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) {
-  StepDecision decision{o.lr, double(o.step), o.grad_scale, 1, 0};
-  if (o.plan.defined()) decision = *static_cast<const StepDecision*>(o.plan.data());
+  StepDecision decision = decision_of(o, o.step);
   if (decision.happens == 0) return;
   visit_float(s.weight.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
@@ -75,11 +80,23 @@ void Cpu::adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const 
 }
 
 void Cpu::sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) {
+  StepDecision decision = decision_of(o, o.step);
+  if (decision.happens == 0) return;
   visit_float(s.weight.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    functors::Sgd<A> update(o);
+    auto update = functors::Sgd<A>::of({o.momentum, o.weight_decay, o.form}, decision);
     if (update.remembers) update_all<1, T>(s, States<A>{values<A>(velocity)}, update);
     else update_all<0, T>(s, States<A>{}, update);
+  });
+}
+
+void Cpu::lion(const OptimizerSlot& s, const Tensor& m, const LionStep& o) {
+  StepDecision decision = decision_of(o, 0);
+  if (decision.happens == 0) return;
+  visit_float(s.weight.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    auto update = functors::Lion<A>::of({o.beta1, o.beta2, o.weight_decay}, decision);
+    update_all<1, T>(s, States<A>{values<A>(m)}, update);
   });
 }
 
@@ -88,12 +105,12 @@ void Cpu::average(const Tensor& average, const Tensor& x, const AverageStep& o) 
   int64_t n = x.numel();
   visit_float(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    functors::Follow<A> follow{A(o.rate), A(o.scale)};
+    functors::MovingAverage<A> step{A(o.rate), A(o.scale)};
     A* to = values<A>(average);
     const T* from = values<T>(x);
     parallel_for(n, grain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) to[i] = follow(to[i], load(from[i]));
+      for (int64_t i = begin; i < end; ++i) to[i] = step(to[i], load(from[i]));
     });
   });
 }

@@ -84,7 +84,7 @@ void Cuda::channel_sums(const Tensor& x, const Tensor& z, const Tensor& sums) {
   Queue q{stream(), allocator()};
   auto* plain = values<double>(sums);
   WeightGradients<double> to{plain + x.size(1), plain, Write::set};
-  visit_float(x.dtype(), [&]<class T>() { weights<T, double>(q, {.x = z}, x, to); });
+  visit_float(x.dtype(), [&]<class T>() { weights<T, double>(q, {z, {}, {}, {}, {}, 0}, x, to); });
 }
 
 void Cuda::channel_affine(const Tensor& x, const Tensor& z, const Tensor& k, const Tensor& y) {

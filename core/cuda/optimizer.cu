@@ -40,18 +40,42 @@ void step(Stream stream, const OptimizerSlot& s, const Tensor& first, const Tens
   });
 }
 
+// With what the host says, or with what a plan does.
+template <class T, class Update, class Step>
+void step(const Queue& q, const OptimizerSlot& s, const Tensor (&states)[2],
+          const typename Update::Rates& rates, const Step& o, int64_t number) {
+  StepDecision decision{o.lr, double(number), o.grad_scale, 1, 0};
+  if (!o.plan.defined())
+    return step<T>(q.stream, s, states[0], states[1], Update::of(rates, decision));
+  Scratch<Update> decided(q.memory, 1);
+  launch(q.stream, {}, PrepareUpdate<Update>{rates, values<StepDecision>(o.plan), decided.data()});
+  step<T>(q.stream, s, states[0], states[1], Update{}, decided.data());
+}
+
 }  // namespace
 
 void Cuda::adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) {
+  Queue q{stream(), allocator()};
   functors::AdamRates rates{o.beta1, o.beta2, o.eps, o.weight_decay};
-  StepDecision decision{o.lr, double(o.step), o.grad_scale, 1, 0};
   visit_float(s.weight.dtype(), [&]<class T>() {
-    using Adam = functors::Adam<Accumulator<T>>;
-    if (!o.plan.defined()) return step<T>(stream(), s, m, v, Adam::of(rates, decision));
-    Scratch<Adam> decided(allocator(), 1);
-    launch(stream(), {},
-           PrepareAdam<Accumulator<T>>{rates, values<StepDecision>(o.plan), decided.data()});
-    step<T>(stream(), s, m, v, Adam{}, decided.data());
+    step<T, functors::Adam<Accumulator<T>>>(q, s, {m, v}, rates, o, o.step);
+  });
+}
+
+void Cuda::sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) {
+  Queue q{stream(), allocator()};
+  functors::SgdRates rates{o.momentum, o.weight_decay, o.form};
+  visit_float(s.weight.dtype(), [&]<class T>() {
+    step<T, functors::Sgd<Accumulator<T>>>(q, s, {o.momentum != 0 ? velocity : Tensor(), {}}, rates,
+                                           o, o.step);
+  });
+}
+
+void Cuda::lion(const OptimizerSlot& s, const Tensor& m, const LionStep& o) {
+  Queue q{stream(), allocator()};
+  functors::LionRates rates{o.beta1, o.beta2, o.weight_decay};
+  visit_float(s.weight.dtype(), [&]<class T>() {
+    step<T, functors::Lion<Accumulator<T>>>(q, s, {m, {}}, rates, o, 0);
   });
 }
 
@@ -59,13 +83,6 @@ void Cuda::decide_step(const Tensor& request, const Tensor& totals, const Tensor
   launch(stream(), {},
          DecideStep{values<StepRequest>(request), values<StepTotals>(totals),
                     values<StepDecision>(decision)});
-}
-
-void Cuda::sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) {
-  visit_float(s.weight.dtype(), [&]<class T>() {
-    functors::Sgd<Accumulator<T>> update(o);
-    step<T>(stream(), s, update.remembers ? velocity : Tensor(), {}, update);
-  });
 }
 
 void Cuda::average(const Tensor& average, const Tensor& x, const AverageStep& o) {

@@ -4,13 +4,21 @@
 
 namespace triax::functors {
 
-/// What stays the same of an AdamWStep from step to step.
+/// What stays the same of a step from step to step.
 struct AdamRates {
   double beta1, beta2, eps, weight_decay;
+};
+struct SgdRates {
+  double momentum, weight_decay;
+  SgdStep::Form form;
+};
+struct LionRates {
+  double beta1, beta2, weight_decay;
 };
 
 /// AdamW's update of one element, and whether a step makes it; see AdamWStep.
 template <class A> struct Adam {
+  using Rates = AdamRates;
   A shrink, beta1, beta2, rest1, rest2, rate, root, eps, scale;
   bool happens;
 
@@ -39,18 +47,20 @@ template <class A> struct Adam {
 
 /// The same of SGD; see SgdStep.
 template <class A> struct Sgd {
-  static constexpr bool happens = true;
+  using Rates = SgdRates;
   A lr, momentum, decay, scale;
-  bool remembers, starts, nesterov;
+  bool remembers, starts, nesterov, happens;
 
-  TRIAX_HD explicit Sgd(const SgdStep& o)
-      : lr(A(o.lr)),
-        momentum(A(o.momentum)),
-        decay(A(o.weight_decay)),
-        scale(A(o.grad_scale)),
-        remembers(o.momentum != 0),
-        starts(o.step == 1),
-        nesterov(o.form == SgdStep::Form::nesterov) {}
+  TRIAX_HD static Sgd of(const SgdRates& r, const StepDecision& p) {
+    return {A(p.lr),
+            A(r.momentum),
+            A(r.weight_decay),
+            A(p.grad_scale),
+            r.momentum != 0,
+            p.step == 1,
+            r.form == SgdStep::Form::nesterov,
+            p.happens != 0};
+  }
 
   TRIAX_HD void operator()(bool decays, A g, A& w, A& velocity, A&) const {
     A d = g * scale + (decays ? decay : A(0)) * w;
@@ -61,8 +71,26 @@ template <class A> struct Sgd {
   }
 };
 
+/// The same of Lion; see LionStep.
+template <class A> struct Lion {
+  using Rates = LionRates;
+  A lr, beta1, beta2, decay, scale;
+  bool happens;
+
+  TRIAX_HD static Lion of(const LionRates& r, const StepDecision& p) {
+    return {A(p.lr), A(r.beta1), A(r.beta2), A(r.weight_decay), A(p.grad_scale), p.happens != 0};
+  }
+
+  TRIAX_HD void operator()(bool decays, A g, A& w, A& m, A&) const {
+    A d = g * scale, c = beta1 * m + (A(1) - beta1) * d;
+    A sign = c > A(0) ? A(1) : c < A(0) ? A(-1) : c;  // 0 and NaN stay
+    m = beta2 * m + (A(1) - beta2) * d;
+    w = w - lr * (sign + (decays ? decay : A(0)) * w);
+  }
+};
+
 /// An average's step of one element; see AverageStep.
-template <class A> struct Follow {
+template <class A> struct MovingAverage {
   A rate, scale;
   TRIAX_HD A operator()(A average, A x) const { return average + rate * (scale * x - average); }
 };

@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
     train.steps = 3;
     train.step.micro_batch = 4, train.step.global_batch = 16;
   };
+  o.plan_defaults = [](parallel::TrainOptions& train) { train.step.micro_batch = 64; };
   o.task = [&] {
     parallel::Task task = images::read(data).task();
     task.scores = {{"top1", parallel::top_k(1)}, {"top5", parallel::top_k(5)}};

@@ -4,16 +4,18 @@
 
 namespace triax::parallel {
 
-/// Each group of ranks adds into a row of its own, so that no other communicators are needed: what
-/// is summed is small.
 void DataReplicas::sum(const Tensor& x, int64_t ranks) const {
   check(ranks >= 1 && dp_.size() % ranks == 0, "replicas: sum over {} of {}; expected a divisor",
         ranks, dp_.size());
-  Tensor rows = zeros({dp_.size() / ranks, x.numel()}, x.dtype(), x.device());
-  Tensor mine = rows.narrow(0, dp_.rank() / ranks, 1).view(x.shape());
-  copy_(mine, x);
-  dp_.all_reduce(rows).wait();
-  copy_(x, mine);
+  if (ranks == dp_.size()) return dp_.all_reduce(x).wait();
+  auto& group = groups_[ranks];
+  if (!group) {
+    auto seat = [ranks](int rank) {
+      return Communicator::Seat{int(rank / ranks), int(rank % ranks)};
+    };
+    group = dp_.split(seat, fmt::format("statistics of {}", dp_.rank() / ranks));
+  }
+  group->all_reduce(x).wait();
 }
 
 }  // namespace triax::parallel

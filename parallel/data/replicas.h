@@ -1,4 +1,7 @@
 #pragma once
+#include <map>
+#include <memory>
+
 #include "nn/batch.h"
 #include "parallel/comm/communicator.h"
 
@@ -10,10 +13,12 @@ class DataReplicas : public nn::Replicas {
   /// `dp` must outlive it.
   explicit DataReplicas(Communicator& dp) : dp_(dp) {}
   int64_t count() const override { return dp_.size(); }
+  /// The first call for a number of ranks makes their communicators.
   void sum(const Tensor& x, int64_t ranks) const override;
 
  private:
   Communicator& dp_;
+  mutable std::map<int64_t, std::unique_ptr<Communicator>> groups_;  // by ranks in a group
 };
 
 }  // namespace triax::parallel

@@ -195,6 +195,12 @@ class Runs {
         if (auto d = tensor(weight ? "weight" : "moment", name, whole, find(other, name), bound))
           return d;
       }
+    for (auto& name : reference_.buffers) {
+      double bound = bounds_.activation * largest({{name, right.at(name)}}) + extra;
+      if (auto d = tensor("buffer", name, right.at(name), find(other, name),
+                          [&](size_t) { return drifted() ? INFINITY : bound; }))
+        return d;
+    }
     return {};
   }
 

@@ -33,8 +33,8 @@ struct TraceStep {
 
 /// What a run did, from its first state on.
 struct Trace {
-  /// In the order of computation, of declaration (buffers behind all parameters).
-  std::vector<std::string> layers, parameters;
+  std::vector<std::string> layers, parameters;  ///< in the order of computation, of declaration
+  std::vector<std::string> buffers = {};
   Wholes initial;
   std::vector<TraceStep> steps;
 };
@@ -47,7 +47,8 @@ Trace trace(const Task& task, TrainOptions o, const Trace* lead = nullptr);
 /// The first thing in which two runs differ beyond rounding.
 struct Difference {
   int64_t step = 0;      ///< from 1; 0: before the first
-  std::string what;      ///< `activation`, `loss`, `gradient`, `gradient norm`, `weight`, `moment`;
+  std::string what;      ///< `activation`, `loss`, `gradient`, `gradient norm`, `weight`, `moment`,
+                         ///< `buffer`;
                          ///< behind it ` on replicas` if ranks that should have the same have not
   std::string name;      ///< of the tensor or layer; empty for loss and norm
   std::string how_much;  ///< largest difference, where, and the bound

@@ -102,7 +102,7 @@ class Watcher {
     for (auto* p : trainer_.update().replica().parameters())
       board_.trace.parameters.push_back(p->name);
     for (auto* b : trainer_.update().replica().all_buffers())
-      board_.trace.parameters.push_back(b->name);
+      board_.trace.buffers.push_back(b->name);
   }
 
   /// Where this rank's part of what a layer returned lies follows from the shapes: what one rank

@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <mutex>
@@ -55,13 +56,14 @@ class Program {
     plan_.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
     plan_.train.step.micro_batch = 1;                     // divides every batch
     parity_.steps = std::min<int64_t>(parity_.steps, 4);  // trained three times
-    parity_.lr.warmup = std::min(parity_.lr.warmup, parity_.steps);
+    parity_.lr.warmup = -1;                               // follows the steps
   }
 
   int run(int argc, char** argv) {
     auto is = [&](int i, std::string_view word) { return argc > i && argv[i] == word; };
     bool smaller = is(1, "parity") || (is(1, "help") && is(2, "parity"));
     if (smaller && own_.parity_defaults) own_.parity_defaults(parity_);
+    if (own_.plan_defaults) own_.plan_defaults(plan_.train);
     CommandLine line{own_.name,
                      "triax 0.1.0, build " + build_id(),
                      {train_verb(train_, own_),
@@ -92,6 +94,8 @@ class Program {
  private:
   Exit train(int argc, char** argv) {
     StopSignal stop;
+    // Training goes on when nobody reads what it prints, and what ends it is still reported.
+    std::signal(SIGPIPE, SIG_IGN);
     if (train_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
     std::string config = to_toml(train_verb(train_, own_).settings);  // before anything is derived
     std::atomic<Exit> result = Exit::ok;                              // the same on all ranks

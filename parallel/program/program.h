@@ -29,6 +29,8 @@ struct ProgramOptions {
   /// Smaller defaults for `parity`, which trains the task several times: called before its flags
   /// are read.
   std::function<void(TrainOptions&)> parity_defaults = {};
+  /// The same for `plan`, whose micro-batch is of one sample unless this says otherwise.
+  std::function<void(TrainOptions&)> plan_defaults = {};
   std::vector<OwnVerb> verbs = {};
 };
 

@@ -11,29 +11,32 @@ Buffers::Buffers(const std::vector<nn::Layers>& chunks, Mesh& mesh) : mesh_(mesh
   for (auto& layers : chunks)
     for (auto& layer : layers)
       for (auto* module : layer.uses)
-        for (auto* b : module->buffers()) {
-          all_.push_back(b);
-          elements += b->shape.numel();
-        }
+        for (auto* b : module->buffers())
+          if (std::ranges::find(all_, b) == all_.end()) {
+            all_.push_back(b);
+            elements += b->shape.numel();
+          }
   memory::Scope scope(memory::parameters);
   Device device = mesh.world().device();
-  noted_ = empty({elements}, f32, device);
+  sums_ = empty({elements}, f32, device);
   int64_t at = 0;
   for (auto* b : all_) {
-    b->noted = noted_.narrow(0, at, b->shape.numel()).view(b->shape);
+    b->sum = sums_.narrow(0, at, b->shape.numel()).view(b->shape);
     at += b->shape.numel();
     b->materialize(device);
   }
 }
 
 void Buffers::begin() {
-  for (auto* b : all_) b->begin();
+  if (all_.empty()) return;
+  fill_(sums_, 0);
+  for (auto* b : all_) b->count = 0;
 }
 
-void Buffers::move(const Tensor& decision) {
+void Buffers::update(const Tensor& decision) {
   if (all_.empty()) return;
-  if (mesh_.dp().size() > 1) mesh_.dp().all_reduce(noted_).wait();
-  for (auto* b : all_) b->move(mesh_.dp().size(), decision);
+  if (mesh_.dp().size() > 1) mesh_.dp().all_reduce(sums_).wait();
+  for (auto* b : all_) b->update(mesh_.dp().size(), decision);
 }
 
 std::vector<Piece> Buffers::pieces(Holder whose) const {

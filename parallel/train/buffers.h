@@ -11,7 +11,7 @@ namespace triax::parallel {
 enum class Holder { owner, any };
 
 /// The buffers (nn::Buffer) of the layers that this rank's stage holds: side by side in memory, so
-/// that one sum over the dp axis brings together what all replicas noted in a step.
+/// that one all-reduce over the dp axis adds up what all replicas have accumulated in a step.
 class Buffers {
  public:
   /// Allocates and initialises. `mesh` must outlive it.
@@ -20,14 +20,14 @@ class Buffers {
   /// Before the first forward of a step.
   void begin();
   /// After the decision about a step (a StepDecision on the device). Collective over dp.
-  void move(const Tensor& decision);
+  void update(const Tensor& decision);
   /// By name, as a checkpoint holds them.
   std::vector<Piece> pieces(Holder whose) const;
 
  private:
   Mesh& mesh_;
   std::vector<nn::Buffer*> all_;
-  Tensor noted_;  // of all of them
+  Tensor sums_;  // of all of them
 };
 
 }  // namespace triax::parallel

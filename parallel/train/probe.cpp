@@ -1,6 +1,7 @@
 #include "parallel/train/probe.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -23,7 +24,7 @@ nn::Batch on_meta(nn::Batch b, DType dtype) {
   return b;
 }
 
-/// Nobody is there; what is summed has no values.
+/// The dp ranks of a mesh that is only thought of: a sum of tensors without values is free.
 struct AbsentReplicas : nn::Replicas {
   int64_t of = 1;
   explicit AbsentReplicas(int64_t count) : of(count) {}
@@ -31,16 +32,22 @@ struct AbsentReplicas : nn::Replicas {
   void sum(const Tensor&, int64_t) const override {}
 };
 
-/// What a buffer follows must be what one layer notes, once a micro-batch.
-void check_buffers(const nn::Sequence& model) {
-  std::set<nn::Buffer*> seen;
+/// Each layer accumulates once a micro-batch: a buffer is one layer's, on one stage.
+void check_buffers(nn::Sequence& model) {
+  std::map<nn::Buffer*, const nn::Layer*> used;
   for (auto& layer : model.layers())
     for (auto* module : layer.uses)
-      for (auto* b : module->buffers())
-        check_input(seen.insert(b).second, Exit::config,
-                    "layer {}: it uses {}, as another layer does; expected one layer for a module "
-                    "with buffers",
-                    layer.name, b->name);
+      for (auto* b : module->buffers()) {
+        const nn::Layer* first = used.try_emplace(b, &layer).first->second;
+        check_input(first == &layer, Exit::config,
+                    "layer {}: it uses {}, as layer {} does; expected one layer for a module with "
+                    "buffers",
+                    layer.name, b->name, first->name);
+      }
+  for (auto* b : model.buffers())
+    check_input(used.contains(b), Exit::config,
+                "buffer {}: no layer of the model uses it; expected its module in an add()",
+                b->name);
 }
 
 /// Without it every rank would train a whole of its own on its own rows, or never sum gradients.
@@ -160,6 +167,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   Facts facts;
   facts.options_ = o;
   facts.samples_ = like.input.size(0);
+  for (auto* b : model->buffers()) facts.parameters_ += fmt::format("{} {}\n", b->name, b->shape);
   for (auto* p : model->parameters()) facts.parameters_ += fmt::format("{} {}\n", p->name, p->full);
   check_input(!model->layers().empty(), Exit::config, "model: it has no layers; expected add()");
   bool trains = like.target.defined();

@@ -47,7 +47,7 @@ class Facts {
   int64_t samples() const { return samples_; }
   /// Rows that the first layer makes of a sample, over all ranks; 0 if layers differ in that.
   int64_t rows_of_sample() const;
-  /// Full shapes of all parameters in order of declaration, a line each.
+  /// Full shapes of all buffers and parameters in order of declaration, a line each.
   const std::string& parameters() const { return parameters_; }
   const LayerFacts& of(const std::string& layer) const;
 

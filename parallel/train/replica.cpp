@@ -132,7 +132,13 @@ Tensor Replica::forward_backward(const Batches& batches, double seed, Watch watc
 
 Tensor Replica::evaluate(const Batches& batches, int64_t micros) {
   Tensor loss = zeros({1}, f64, mesh_.world().device());
-  pipeline_.infer(collect(loss, micros, batches));
+  auto run = collect(loss, micros, batches);
+  run.batch = [training = run.batch](int micro) {
+    nn::Batch batch = training(micro);
+    batch.first = nn::evaluation;
+    return batch;
+  };
+  pipeline_.infer(run);
   return loss;
 }
 

@@ -39,9 +39,9 @@ class Replica {
   /// What the last layer returns of a batch without target, the same on every rank. Collective.
   Tensor predict(const nn::Batch& batch);
 
-  /// Collective over dp: after the decision about a step (a StepDecision on the device), buffers
-  /// follow what its layers noted.
-  void move_buffers(const Tensor& decision) { buffers_.move(decision); }
+  /// Collective over dp: after the decision about a step (a StepDecision on the device), updates
+  /// the buffers with what its layers have accumulated.
+  void update_buffers(const Tensor& decision) { buffers_.update(decision); }
   /// Weights and buffers by logical name, without padding: what inference needs.
   std::vector<Piece> pieces(Holder whose) const;
   /// Those of a checkpoint of any mesh. Throws Error 65.

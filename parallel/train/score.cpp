@@ -1,11 +1,15 @@
 #include "parallel/train/score.h"
 
+#include <cmath>
+
 #include "core/check.h"
+#include "parallel/comm/together.h"
 #include "parallel/train/step.h"
 
 namespace triax::parallel {
 
 Score top_k(int64_t k) {
+  check(k >= 1, "top_k: k {}; expected at least 1", k);
   return [k](const Tensor& prediction, const Tensor& target) {
     check(prediction.rank() == 2 && prediction.size(0) == target.numel(),
           "top_k: predictions {} of targets {}; expected [rows, classes] and [rows]",
@@ -17,7 +21,9 @@ Score top_k(int64_t k) {
       int64_t c = classes[size_t(r)], before = 0;
       if (c < 0 || c >= width) continue;
       const float* row = logits.data() + r * width;
-      for (int64_t i = 0; i < width; ++i) before += row[i] > row[c] || (row[i] == row[c] && i < c);
+      if (std::isnan(row[c])) continue;
+      for (int64_t i = 0; i < width; ++i)  // NaN counts as larger
+        before += !(row[i] <= row[c]) || (row[i] == row[c] && i < c);
       right += before < k;
     }
     return double(right);
@@ -31,14 +37,18 @@ std::vector<double> Replica::score(const Batches& batches, int64_t micros, const
   PipelineRun run = collect(zeros({1}, f64, mesh_.world().device()), micros, batches);
   run.batch = [whole = run.batch](int micro) {
     nn::Batch batch = whole(micro);
-    batch.target = {};
+    batch.first = nn::evaluation, batch.target = {};
     return batch;
   };
   run.output = [&](int micro, const Tensor& y) {
     if (tp_.rank() != 0) return;
     Tensor prediction = y.detach().to(cpu), target = batches(micro).target;
     size_t i = 0;
-    for (auto& [name, score] : scores) sums[i++] += score(prediction, target);
+    for (auto& [name, score] : scores) try {
+        sums[i++] += score(prediction, target);
+      } catch (...) {
+        rethrow_from("score " + name);
+      }
   };
   pipeline_.infer(run);
   return sums;

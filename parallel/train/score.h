@@ -13,7 +13,7 @@ using Score = std::function<double(const Tensor& prediction, const Tensor& targe
 using Scores = std::map<std::string, Score>;  ///< by name
 
 /// How many targets [rows] (i32 or i64) are among the k largest predictions [rows, classes]; of
-/// equal ones the first counts. A target of -1 is among none.
+/// equal ones the first counts. A target of -1, or of a prediction of NaN, is among none. k >= 1.
 Score top_k(int64_t k);
 
 }  // namespace triax::parallel

@@ -63,7 +63,7 @@ void Step::queue(const StepInput& input) {
   backend(decision_).decide_step(request_, totals_, decision_);
   optimizer_->step(decision_);
   replica_.data().publish();
-  replica_.move_buffers(decision_);
+  replica_.update_buffers(decision_);
 }
 
 /// Launches the captured step on the batches of this one.

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
-#include <utility>
 
 #include "core/check.h"
 #include "core/checksum.h"
@@ -63,13 +62,6 @@ std::map<std::string, std::string> data_of(const Task& task, int64_t samples) {
   return {{"values of the first batch", fmt::format("{}weight {}", first, weight)},
           {"volume of data", fmt::format("{} samples, {} held out", task.samples->count(),
                                          task.held_out ? task.held_out->count() : 0)}};
-}
-
-void check_finite(std::optional<double> val_loss, int64_t step) {
-  check_input(!val_loss || std::isfinite(*val_loss), Exit::non_finite,
-              "validation: loss {} after step {}, whose training loss is finite; expected a finite "
-              "one\n  Look for inf and NaN in the held-out samples.",
-              val_loss.value_or(0), step);
 }
 
 }  // namespace
@@ -159,14 +151,6 @@ StepResult Trainer::step() {
   return step_.results(Step::Upto::all).back();
 }
 
-std::optional<double> Trainer::validate() {
-  check(task_.held_out != nullptr, "trainer: validate without held-out samples");
-  check_held_out();
-  auto loss = held_out_loss();
-  check_finite(loss, done_);
-  return loss;
-}
-
 /// In slices, between which ranks ask each other whether to stop: a whole pass may take minutes.
 std::optional<double> Trainer::held_out_loss() {
   Feed all(task_.held_out, 0, place());
@@ -189,35 +173,6 @@ std::optional<double> Trainer::held_out_loss() {
   size_t at = 0;
   for (auto& [name, score] : task_.scores) scores_[name] = scores[at++] / weight;
   call(&Callbacks::validation, loss);
-  return loss;
-}
-
-/// What would only fail at the first validation, hours later. Blanks pad the last batch: their loss
-/// must be 0, or the mean would depend on the mesh.
-void Trainer::check_held_out() {
-  if (std::exchange(held_out_checked_, true)) return;
-  (void)Feed(task_.held_out, 0, place()).weight_in_order();
-  std::vector<int64_t> blanks(size_t(options_.step.micro_batch), -1);
-  double loss = step_.evaluate([&](int64_t) { return task_.held_out->batch(blanks); }, 1);
-  check_input(loss == 0, Exit::config,
-              "samples: a batch of blanks (index -1) of the held-out samples has loss {}; expected "
-              "0\n  Give a blank targets that the loss ignores, such as -1 for cross_entropy.",
-              loss);
-}
-
-bool Trainer::lacks_validation() {
-  return text_of_first(world_.host(), [&] {
-           return metrics_ && metrics_->lacks_validation() ? "yes" : "";
-         }) == "yes";
-}
-
-/// Repeats the validation that the last run was stopped in, and adds its loss to the metrics of the
-/// last step. Returns nothing if this run is asked to stop, too.
-std::optional<double> Trainer::make_up_validation() {
-  auto loss = held_out_loss();
-  check_finite(loss, done_);
-  if (loss && metrics_) metrics_->add_validation(*loss, scores_);
-  if (loss) progress_.say(fmt::format("step {}  {}\n", done_, describe(*loss, scores_)));
   return loss;
 }
 

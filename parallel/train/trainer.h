@@ -86,6 +86,7 @@ class Trainer {
   Exit train();
   void take();
   void check_held_out();
+  static void check_finite(std::optional<double> val_loss, int64_t step);
   std::optional<double> held_out_loss();
   bool lacks_validation();
   std::optional<double> make_up_validation();

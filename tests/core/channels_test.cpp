@@ -16,9 +16,9 @@ TEST_P(Channels, Sums) {
     Tensor x = randn(shape, dtype, 1), z = randn(shape, dtype, 2);
     size_t c = size_t(shape[1]);
     Tensors got = on_any_threads([&] {
-      Tensor sums = full({2, shape[1]}, 7, f64, cpu);
-      b.channel_sums(x, z, sums);
-      return Tensors{sums};
+      Tensor both = full({2, shape[1]}, 7, f64, cpu);
+      b.channel_sums(x, z, both);
+      return Tensors{both};
     });
     auto p = doubles(x), q = doubles(z);
     std::vector<double> expected(2 * c);

@@ -100,5 +100,28 @@ TEST_P(Optimizer, Sgd) {
       }
 }
 
+TEST_P(Optimizer, Lion) {
+  for (int64_t n : {0, 1, 33, 20000}) {
+    OptimizerSlot start = slot(n);
+    if (n > 1) fill_(start.grad.narrow(0, 1, 1), 0);  // whose sign is 0
+    Tensors got = on_any_threads([&] {
+      OptimizerSlot s = copy_of(start);
+      Tensor m = zeros({n}, sums, cpu);
+      for (int64_t step = 1; step <= 3; ++step) b.lion(s, m, {1e-2, 0.9, 0.99, 0.1, 0.5});
+      return Tensors{exact(s), m, s.weight};
+    });
+    std::vector<double> w = doubles(exact(start)), grad = doubles(start.grad), m(w.size());
+    for (int step = 1; step <= 3; ++step)
+      for (size_t i = 0; i < w.size(); ++i) {
+        double g = grad[i] * 0.5, c = 0.9 * m[i] + 0.1 * g;
+        w[i] -= 1e-2 * ((c > 0) - (c < 0) + (decays(start, i) ? 0.1 * w[i] : 0));
+        m[i] = 0.99 * m[i] + 0.01 * g;
+      }
+    expect_near(got[0], w, tolerance(sums));
+    expect_near(got[1], m, tolerance(sums));
+    EXPECT_TRUE(same_bits(got[2], got[0].to(dtype)));
+  }
+}
+
 }  // namespace
 }  // namespace triax::test

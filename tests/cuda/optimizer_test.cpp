@@ -82,6 +82,27 @@ TEST_P(CudaOptimizer, Sgd) {
       }
 }
 
+TEST_P(CudaOptimizer, Lion) {
+  for (int64_t n : odd_sizes)
+    expect_equal_steps(n, {{n / 3, n / 2}},
+                       [](Backend& on, const OptimizerSlot& s, const Tensor& m, const Tensor&) {
+                         on.lion(s, m, {0.1, 0.9, 0.99, 0.1, 0.5});
+                       });
+}
+
+// What a plan says counts, and nothing of the step's own.
+TEST_P(CudaOptimizer, DecidedOnTheDevice) {
+  for (double happens : {0, 1}) {
+    StepDecision d{.lr = 0.1, .step = 2, .grad_scale = 0.5, .happens = happens};
+    Tensor plan = exact(from_host(values_of(d), {StepDecision::size}, cpu));
+    auto run = [&](Backend& on, const OptimizerSlot& s, const Tensor& m, const Tensor&) {
+      on.sgd(s, m, {NAN, 0.9, 0.1, NAN, SgdStep::Form::nesterov, 1, plan});
+      on.lion(s, m, {NAN, 0.9, 0.99, 0.1, NAN, plan});
+    };
+    expect_equal_steps(1000, {{10, 400}}, run);
+  }
+}
+
 TEST_P(CudaOptimizer, Average) {
   for (int64_t n : odd_sizes)
     for (double happens : {-1, 0, 1}) {  // -1: no plan

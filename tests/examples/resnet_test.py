@@ -43,7 +43,13 @@ def refuses(folder):
     assert done.returncode == 66 and "nowhere" in done.stdout, done.stdout
 
 
-for test in (refuses, learns):
+def plans(folder):
+    done = subprocess.run([program, "plan", "--ranks", "4"], cwd=folder, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=120)
+    assert done.returncode == 0 and "dp" in done.stdout, done.stdout
+
+
+for test in (refuses, plans, learns):
     with tempfile.TemporaryDirectory(prefix="triax-resnet-") as folder:
         test(pathlib.Path(folder))
         print(f"ok  {test.__name__}", flush=True)

@@ -28,13 +28,13 @@ class BatchNormLayer : public testing::Test {
   }
 };
 
-TEST_F(BatchNormLayer, RunningMomentsMoveOnceAStepToTheMeanOfItsMicroBatches) {
+TEST_F(BatchNormLayer, RunningStatisticsAreUpdatedOnceAStepWithTheMeanOfItsMicroBatches) {
   auto n = norm(4);
   Batch a = batch(4, 1), b = batch(4, 2);
-  for (auto* buffer : n->buffers()) buffer->begin();
+  for (auto* buffer : n->buffers()) buffer->reset();
   for (const Batch& m : {a, b}) (*n)(m.input, m);
   expect_near(n->buffers()[0]->value, {0, 0, 0}, 0);
-  for (auto* buffer : n->buffers()) buffer->move();
+  for (auto* buffer : n->buffers()) buffer->update();
   std::vector<double> mean(3), variance(3);
   for (const Batch& m : {a, b}) {
     auto v = test::values(m.input);
@@ -59,14 +59,14 @@ TEST_F(BatchNormLayer, RunningMomentsMoveOnceAStepToTheMeanOfItsMicroBatches) {
   test::expect_bitwise((*n)(all.input, all).detach(), given);
 }
 
-TEST_F(BatchNormLayer, AStepThatDoesNotHappenMovesNothing) {
+TEST_F(BatchNormLayer, AStepThatDoesNotHappenUpdatesNothing) {
   auto n = norm(4);
   Batch b = batch(4, 1);
   fill_(b.input, NAN);
   (*n)(b.input, b);
   StepDecision decision{.happens = 0};
   Tensor plan = from_host(values_of(decision), {StepDecision::size}, cpu).to(test_device());
-  for (auto* buffer : n->buffers()) buffer->move(1, plan);
+  for (auto* buffer : n->buffers()) buffer->update(1, plan);
   expect_near(n->buffers()[0]->value, {0, 0, 0}, 0);
   expect_near(n->buffers()[1]->value, {1, 1, 1}, 0);
 }
@@ -81,13 +81,13 @@ TEST_F(BatchNormLayer, GroupsOfAMicroBatchAreAsMicroBatchesOfOneGroup) {
     test::expect_bitwise((*apart)(part.input, part).detach(), whole.narrow(0, 2 * g, 2));
   }
   for (size_t i : {0u, 1u}) {
-    together->buffers()[i]->move();
-    apart->buffers()[i]->move();
+    together->buffers()[i]->update();
+    apart->buffers()[i]->update();
     expect_near(together->buffers()[i]->value, test::values(apart->buffers()[i]->value), 1e-6);
   }
 }
 
-TEST_F(BatchNormLayer, RecomputationNotesNothingTwice) {
+TEST_F(BatchNormLayer, RecomputationAccumulatesNothingTwice) {
   auto plain = norm(4), again = norm(4);
   Batch b = batch(4, 1);
   (*plain)(b.input, b);
@@ -95,8 +95,8 @@ TEST_F(BatchNormLayer, RecomputationNotesNothingTwice) {
   require_grad(x);
   backward(recompute([&](const Tensor& in) { return (*again)(in, b); }, x),
            filled(x.shape(), 5, f32));
-  EXPECT_EQ(again->buffers()[0]->notes, 1);
-  test::expect_bitwise(again->buffers()[0]->noted, plain->buffers()[0]->noted);
+  EXPECT_EQ(again->buffers()[0]->count, 1);
+  test::expect_bitwise(again->buffers()[0]->sum, plain->buffers()[0]->sum);
 }
 
 /// Three replicas that hold the same.
@@ -113,7 +113,7 @@ TEST_F(BatchNormLayer, StatisticsOfMoreSamplesThanAMicroBatchAreSummedOverReplic
   b.replicas = &three;
   expect_near((*shared)(b.input, b).detach(), test::values(y), 1e-6);
   // Of 24 rows in place of 8 the unbiased variance is smaller.
-  Tensor ratio = shared->buffers()[1]->noted / alone->buffers()[1]->noted;
+  Tensor ratio = shared->buffers()[1]->sum / alone->buffers()[1]->sum;
   expect_near(ratio, std::vector<double>(3, (24. / 23) / (8. / 7)), 1e-6);
 }
 
@@ -123,11 +123,16 @@ TEST_F(BatchNormLayer, MicroBatchesThatMakeNoGroupsAreRefused) {
     expect_error(
         [&] { (*norm(samples))(b.input, b); },
         {fmt::format("statistics of {} samples, with micro-batches of 4 on 1 replica", samples),
-         "Micro-batches of a multiple of"},
+         "Valid: a micro-batch of a multiple of"},
         Exit::config);
   Three three;
   b.replicas = &three;
   expect_error([&] { (*norm(8))(b.input, b); }, {"on 3 replicas"}, Exit::config);
+  Batch one{.input = filled({2, 3}, 1, f32), .target = zeros({2}, i32, test_device())};
+  expect_error([&] { (*norm(1))(one.input, one); },
+               {"x [2, 3] has one value of each channel in a group of 1 samples"}, Exit::config);
+  expect_error([] { BatchNorm(3, 2, {.shard = {.replicated = true, .partial = true}}); },
+               {"batch norm: with sequence parallelism", "--sequence-parallel"}, Exit::config);
   expect_error([] { BatchNorm(3, 0); }, {"batch norm: statistics of 0 samples"});
   expect_error(
       [] {

@@ -4,6 +4,7 @@
 
 #include "autograd/ops.h"
 #include "optim/adamw.h"
+#include "optim/lion.h"
 #include "optim/sgd.h"
 #include "tests/support/tensors.h"
 
@@ -73,6 +74,7 @@ const std::vector<Kind> kinds{
     {"sgd", maker<Sgd>(SgdOptions{.weight_decay = 0.1})},
     {"momentum", maker<Sgd>(SgdOptions{.momentum = 0.9})},
     {"nesterov", maker<Sgd>(SgdOptions{.momentum = 0.9, .form = SgdStep::Form::nesterov})},
+    {"lion", maker<Lion>(LionOptions{})},
     {"adamw", maker<AdamW>(AdamWOptions{})},
     {"of the test's own",
      [](const std::vector<Slot>& slots) { return std::make_unique<Decaying>(slots); }}};

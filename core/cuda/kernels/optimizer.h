@@ -88,7 +88,7 @@ template <class Update, class T> struct OptimizerStep {
 template <class T> struct AverageElements {
   static constexpr int threads = 256;
   using A = Accumulator<T>;
-  functors::Follow<A> follow;
+  functors::MovingAverage<A> step;
   const StepDecision* plan;
   A* average;
   const T* x;
@@ -97,8 +97,7 @@ template <class T> struct AverageElements {
   TRIAX_HD void operator()(const Thread& t) const {
     if (plan && plan->happens == 0) return;
 #pragma unroll 1
-    for (int64_t i = t.global(); i < n; i += t.globals())
-      average[i] = follow(average[i], load(x[i]));
+    for (int64_t i = t.global(); i < n; i += t.globals()) average[i] = step(average[i], load(x[i]));
   }
 };
 
@@ -115,14 +114,14 @@ struct DecideStep {
 };
 
 /// What every thread of a step needs, from what the device has decided; one thread works.
-template <class A> struct PrepareAdam {
+template <class Update> struct PrepareUpdate {
   static constexpr int threads = 32;
-  functors::AdamRates rates;
+  typename Update::Rates rates;
   const StepDecision* decision;
-  functors::Adam<A>* to;
+  Update* to;
 
   TRIAX_HD void operator()(const Thread& t) const {
-    if (t.id == 0) *to = functors::Adam<A>::of(rates, *decision);
+    if (t.id == 0) *to = Update::of(rates, *decision);
   }
 };
 

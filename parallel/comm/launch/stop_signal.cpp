@@ -47,12 +47,10 @@ constexpr auto until_killed = std::chrono::milliseconds(1200);
 
 StopSignal::StopSignal() {
   for (int s : signals) std::signal(s, &note);
-  std::signal(SIGPIPE, SIG_IGN);
 }
 
 StopSignal::~StopSignal() {
   for (int s : signals) std::signal(s, SIG_DFL);
-  std::signal(SIGPIPE, SIG_DFL);
   bool told_to_end = came == SIGTERM && std::uncaught_exceptions() > 0 && launched();
   came = 0;
   farewell = nullptr;

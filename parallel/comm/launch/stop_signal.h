@@ -5,8 +5,8 @@
 namespace triax::parallel {
 
 /// While it lives, SIGTERM, SIGINT and SIGUSR1 ask the run to stop after its step, with a
-/// checkpoint: they set a flag and nothing else. A second SIGINT ends the process at once. SIGPIPE
-/// is ignored: the run goes on when nobody reads what it prints. One at a time.
+/// checkpoint: they set a flag and nothing else. A second SIGINT ends the process at once. One at a
+/// time.
 class StopSignal {
  public:
   StopSignal();

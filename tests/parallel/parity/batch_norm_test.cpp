@@ -99,13 +99,33 @@ TEST(BatchNormParity, MeshesAndGroups) {
       }
 }
 
-TEST(BatchNormParity, LowPrecisionsAndInterleavedChunks) {
-  for (DType dtype : {f32, bf16, f16}) {
-    auto o = options({.dp = 2, .pp = 2}, 4);
-    o.step.dtype = dtype, o.step.schedule = "interleaved", o.step.chunks = 2;
-    o.step.zero = Zero::parameters;
-    EXPECT_EQ(difference(8, o), "") << name(dtype);
-  }
+TEST(BatchNormParity, FeaturesThatMeet) {
+  for (DType dtype : {f32, bf16, f16})
+    for (const char* schedule : {"interleaved", "zb-interleaved"}) {
+      auto o = options({.dp = 2, .pp = 2}, 4);
+      o.step.dtype = dtype, o.step.schedule = schedule, o.step.chunks = 2;
+      o.step.zero = Zero::parameters, o.step.recompute = Recompute::block;
+      EXPECT_EQ(difference(8, o), "") << name(dtype) << " " << schedule;
+    }
+  auto split = options({.dp = 2, .tp = 2}, 4);
+  split.step.recompute = Recompute::block_split, split.step.zero = Zero::gradients;
+  EXPECT_EQ(difference(8, split), "") << "block-split";
+  auto four = options({.dp = 4}, 2);
+  four.step.zero = Zero::parameters, four.step.recompute = Recompute::block;
+  for (int64_t samples : {4, 8}) EXPECT_EQ(difference(samples, four), "") << samples;
+}
+
+TEST(BatchNormParity, ParametersAndBuffersThatNoLayerUsesAreRefused) {
+  struct Lonely : ConvNet {
+    explicit Lonely(const TensorParallel& tp) : ConvNet(4, tp) {
+      auto& norm = child<nn::BatchNorm>("lonely", 6, 4, nn::BatchNormOptions{.shard = tp.whole()});
+      (void)norm;
+    }
+  };
+  Task task = task_of(4);
+  task.build = [](auto& tp) { return std::make_unique<Lonely>(tp); };
+  EXPECT_TRUE(refused(outcome(task, options({}, 4)), "buffer lonely.mean: no layer",
+                      "expected its module in an add()"));
 }
 
 TEST(BatchNormParity, GroupsThatTheMeshCannotMakeAreRefusedBeforeTheFirstStep) {
@@ -185,7 +205,8 @@ TEST(BatchNormParity, OneModuleWithBuffersInTwoLayersIsRefused) {
   };
   Task task = task_of(4);
   task.build = [](auto& tp) { return std::make_unique<Shared>(tp); };
-  EXPECT_TRUE(refused(outcome(task, options({}, 4)), "layer b: it uses shared.mean",
+  EXPECT_TRUE(refused(outcome(task, options({}, 4)),
+                      "layer b: it uses shared.mean, as layer a does",
                       "expected one layer for a module with buffers"));
 }
 

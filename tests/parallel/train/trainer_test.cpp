@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <mutex>
@@ -286,6 +287,11 @@ TEST(Trainer, TopKCountsTargetsAmongTheLargest) {
   EXPECT_EQ(top_k(1)(logits, target), 0);  // of equal ones the first counts
   EXPECT_EQ(top_k(2)(logits, target), 2);
   EXPECT_EQ(top_k(4)(logits, target), 2);  // a blank never
+  Tensor broken = from_host(std::vector<float>{NAN, NAN, NAN, 0, 5, NAN, 5, 1}, {2, 4}, cpu);
+  Tensor either = from_host(std::vector<int64_t>{2, 0}, {2}, cpu);
+  EXPECT_EQ(top_k(4)(broken, either), 1) << "no class of NaN is right";
+  EXPECT_EQ(top_k(1)(broken, either), 0) << "and it may be the largest";
+  test::expect_error([] { top_k(0); }, {"top_k: k 0"});
   test::expect_error([&] { top_k(1)(logits, target.narrow(0, 0, 2)); },
                      {"top_k: predictions [3, 4] of targets [2]"});
 }
@@ -316,6 +322,16 @@ TEST(Trainer, ScoresOfHeldOutSamplesAreThoseOfOneRank) {
   for (MeshShape mesh : {MeshShape{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 2}})
     EXPECT_EQ(scores(mesh), one) << mesh.dp << mesh.pp << mesh.tp;
   Task task = task_of();
+  task.scores = {{"rows", [](const Tensor& p, const Tensor&) { return double(p.size(0)); }}};
+  std::string text;
+  try {
+    train(task, tiny_options());
+  } catch (const Error& e) {
+    text = e.what();
+  }
+  EXPECT_NE(text.find("blanks (index -1) of the held-out samples has rows 8; expected 0"),
+            text.npos)
+      << text;
   task.scores = {{"loss", top_k(1)}};
   EXPECT_TRUE(test::refused(test::outcome(task, tiny_options()), "task: score `loss`", "not loss"));
 }

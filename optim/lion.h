@@ -1,0 +1,25 @@
+#pragma once
+#include "optim/momentum.h"
+
+namespace triax::optim {
+
+struct LionOptions {
+  double beta1 = 0.9, beta2 = 0.99, weight_decay = 0.1;
+};
+
+/// Lion: steps of one size along the sign of an average of gradients (Chen et al., "Symbolic
+/// discovery of optimization algorithms", 2023, algorithm 2), over flat slots. Half of AdamW's
+/// state. The paper takes a learning rate 3 to 10 times smaller than AdamW's, and as much more
+/// weight decay (section 5).
+class Lion final : public Momentum {
+ public:
+  Lion(const std::vector<Slot>& slots, const LionOptions& options = {});
+
+ private:
+  void update(const StepDecision& decision) override;
+  void apply(const Tensor& decision) override;
+  void run(LionStep o);
+  LionOptions options_;
+};
+
+}  // namespace triax::optim

@@ -1,0 +1,64 @@
+#include <cmath>
+
+#include "core/check.h"
+#include "parallel/train/trainer.h"
+
+// What guards the validations of a trainer.
+namespace triax::parallel {
+
+void Trainer::check_finite(std::optional<double> val_loss, int64_t step) {
+  check_input(
+      !val_loss || std::isfinite(*val_loss), Exit::non_finite,
+      "validation: loss {} after step {}, whose training loss is finite; expected a finite "
+      "one\n  Look for inf and NaN in the held-out samples. Other samples are another run, with an "
+      "--out of its own;\n  this one trains on with --val-every 0.",
+      val_loss.value_or(0), step);
+}
+
+std::optional<double> Trainer::validate() {
+  check(task_.held_out != nullptr, "trainer: validate without held-out samples");
+  check_held_out();
+  auto loss = held_out_loss();
+  check_finite(loss, done_);
+  return loss;
+}
+
+/// What would only fail at the first validation, hours later. Blanks pad the last batch: their loss
+/// must be 0, or the mean would depend on the mesh.
+void Trainer::check_held_out() {
+  if (held_out_checked_) return;
+  (void)Feed(task_.held_out, 0, place()).weight_in_order();
+  std::vector<int64_t> blanks(size_t(options_.step.micro_batch), -1);
+  Batches batch = [&](int64_t) {
+    return batch_of(*task_.held_out, blanks, nn::evaluation, "validation");
+  };
+  auto check_zero = [](const std::string& what, double value) {
+    check_input(value == 0, Exit::config,
+                "samples: a batch of blanks (index -1) of the held-out samples has {} {}; expected "
+                "0\n  Give a blank targets that do not count, such as -1 for cross_entropy.",
+                what, value);
+  };
+  check_zero("loss", step_.evaluate(batch, 1));
+  auto scores = step_.score(batch, 1, task_.scores);
+  size_t at = 0;
+  for (auto& [name, score] : task_.scores) check_zero(name, scores[at++]);
+  held_out_checked_ = true;
+}
+
+bool Trainer::lacks_validation() {
+  return text_of_first(world_.host(), [&] {
+           return metrics_ && metrics_->lacks_validation() ? "yes" : "";
+         }) == "yes";
+}
+
+/// Repeats the validation that the last run was stopped in, and adds its loss to the metrics of the
+/// last step. Returns nothing if this run is asked to stop, too.
+std::optional<double> Trainer::make_up_validation() {
+  auto loss = held_out_loss();
+  check_finite(loss, done_);
+  if (loss && metrics_) metrics_->add_validation(*loss, scores_);
+  if (loss) progress_.say(fmt::format("step {}  {}\n", done_, describe(*loss, scores_)));
+  return loss;
+}
+
+}  // namespace triax::parallel
