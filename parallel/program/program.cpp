@@ -3,10 +3,13 @@
 #include <fmt/chrono.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <mutex>
+#include <system_error>
 
 #include "core/check.h"
 #include "core/gpus.h"
@@ -59,7 +62,23 @@ class Program {
     parity_.lr.warmup = -1;                               // follows the steps
   }
 
+  /// The exit code. What a verb prints must have arrived, but training goes on without a reader.
   int run(int argc, char** argv) {
+    std::string verb = argc > 1 ? argv[1] : "";
+    int code = 0;
+    try {
+      code = call(argc, argv);
+    } catch (const std::system_error&) {  // of fmt::print
+      if (!std::ferror(stdout)) throw;
+    }
+    bool printed = std::fflush(stdout) == 0 && !std::ferror(stdout);
+    check_input(verb == "train" || printed, Exit::cannot_write, "{}: cannot write to stdout: {}",
+                verb.empty() ? own_.name : verb, std::strerror(errno));
+    return code;
+  }
+
+ private:
+  int call(int argc, char** argv) {
     auto is = [&](int i, std::string_view word) { return argc > i && argv[i] == word; };
     bool smaller = is(1, "parity") || (is(1, "help") && is(2, "parity"));
     if (smaller && own_.parity_defaults) own_.parity_defaults(parity_);
@@ -91,7 +110,6 @@ class Program {
     return int(Exit::usage);
   }
 
- private:
   Exit train(int argc, char** argv) {
     StopSignal stop;
     // Training goes on when nobody reads what it prints, and what ends it is still reported.

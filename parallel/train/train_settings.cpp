@@ -53,8 +53,9 @@ Settings mesh_settings(StepOptions& s) {
            {.choices = names})
       .add("chunks", "N", "model chunks on each stage, for the interleaved schedules", &s.chunks,
            {.range = {0, 1024}, .shown = "2 for them, else 1", .derived = true})
-      .add("placement", "N,N,..", "blocks (or all layers) on each stage and chunk, in order",
-           &s.placement, {.shown = "balanced by cost", .derived = true});
+      .add("placement", "N,N,..",
+           "layers (all, or those between first and last) on each stage and chunk", &s.placement,
+           {.shown = "balanced by cost", .derived = true});
 }
 
 Settings launch_settings(LaunchOptions& o) {

@@ -93,6 +93,21 @@ def widths(path):
                 subprocess.run(["rm", "-r", command.split("--out ")[1].split()[0]], check=True)
 
 
+def to_a_full_disk(path):
+    """What only prints must not end as if somebody had read it; training goes on."""
+    small = f"--data {path}/text.txt {GPT}"
+    commands = {"--help": 73, "flags": 73, "schedule --pp 4 --micros 8": 73, "schedule --pp 4 --json": 73,
+                f"plan {small} --ranks 4": 73, f"parity {small} --steps 1": 73,
+                f"train {small} --steps 2 --out {path}/full": 0}
+    for command, code in commands.items():
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([minigpt, *command.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        problems = [] if done.returncode == code else [f"exit code {done.returncode}, expected {code}"]
+        if code and "cannot write to stdout: No space left" not in done.stderr:
+            problems.append(f"stderr: {done.stderr}")
+        expect(f"to a full disk: {command.split()[0]}", problems)
+
+
 def readable(lines):
     """What is wanted most of a step is on its line at any width."""
     steps = [line for line in lines if line.startswith("step ")]
@@ -104,6 +119,7 @@ with tempfile.TemporaryDirectory(prefix="triax-words-") as name:
     root = pathlib.Path(name)
     (root / "text.txt").write_text(some_text())
     names(root)
+    to_a_full_disk(root)
     widths(root)
 if failures:
     sys.exit(f"{len(failures)} failed: " + "; ".join(failures))
