@@ -1,9 +1,11 @@
 """docs_test.py REPOSITORY PROGRAMS COMPILER [FLAGS]: the documentation says what is there.
 
-Links lead somewhere, paths and programs exist, minigpt has the flags that are given to it, and C++
-compiles. An HTML comment in the line before a C++ block says what it is:
+Links lead somewhere, paths and programs exist, minigpt and resnet have the flags that are given to
+them, and C++ compiles. A column of a table that is headed `resnet train` has flags of that in backticks.
+An HTML comment in the line before a C++ block says what it is:
 
     <!-- test: prints TEXT -->            a program; the build makes it in PROGRAMS; it prints TEXT
+    <!-- test: runs ARGUMENTS -->         a program that is run with them and exits with 0
     <!-- test: quotes FILE -->            its lines are lines of FILE; an empty line stands for what is
                                           left out, and comments may differ
     <!-- test: wrap (PARAMETERS) -->      the body of a function with them; #include lines go above it
@@ -40,12 +42,16 @@ def compiled(block, root, compiler):
     return [] if done.returncode == 0 else [f"{block.place}: does not compile\n{done.stderr[:2000]}"]
 
 
-def printed(block, programs):
+def ran(block, programs):
     program = programs / block.program
     if not program.is_file():
         return [f"{block.place}: {program} is not built"]
-    done = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    arguments = block.rest.split() if block.what == "runs" else []
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
     said = done.stdout.strip()
+    if block.what == "runs":
+        return [] if done.returncode == 0 else [
+            f"{block.place}: exit status {done.returncode} with `{block.rest}`\n{done.stderr[:2000]}"]
     if done.returncode == 0 and said == block.rest:
         return []
     return [f"{block.place}: prints `{said}`, exit status {done.returncode}; expected `{block.rest}`"]
@@ -77,11 +83,11 @@ def wrong_blocks(root, page, programs, compiler):
         elif block.what == "skip":
             if not re.match(r"because \w+", block.rest):
                 yield f"{block.place}: skipped without a reason; expected `skip because ...`"
-        elif block.what in ("", "wrap", "prints"):
+        elif block.what in ("", "wrap", *pages.PROGRAMS):
             wrong = compiled(block, root, compiler)
-            yield from wrong or (printed(block, programs) if block.what == "prints" else [])
+            yield from wrong or (ran(block, programs) if block.what in pages.PROGRAMS else [])
         else:
-            yield f"{block.place}: `{block.what}`; expected prints, quotes, recipe, wrap or skip"
+            yield f"{block.place}: `{block.what}`; expected prints, quotes, recipe, runs, wrap or skip"
 
 
 def wrong_links(root, page):
@@ -111,31 +117,38 @@ def wrong_paths(root, page):
                 yield f"{page}:{number}: no CMakeLists.txt builds {built[1]}"
 
 
-def wrong_flags(root, page):
-    if not (root / "docs/cli.md").is_file():
-        return
-    sections = re.split(r"^## minigpt (\w+)$", (root / "docs/cli.md").read_text(), flags=re.MULTILINE)
-    flags = {verb: {"--help", *re.findall(r"`(--[\w-]+)", table)}
-             for verb, table in zip(sections[1::2], sections[2::2])}
-    for number, text in pages.code(root, page):
-        command = re.search(r"\bminigpt (\w+) (.*)", text)
-        if command and command[1] in flags:
-            for flag in set(re.findall(r"(?<!\S)(--[\w-]+)", command[2])) - flags[command[1]]:
-                yield f"{page}:{number}: minigpt {command[1]} has no {flag}"
+def all_flags(root, programs):
+    """{`minigpt train`: its flags} and so on, of the pages that `PROGRAM flags` wrote."""
+    made = [page for page in [root / "docs/cli.md", *programs.glob("*.flags")] if page.is_file()]
+    sections = [part for page in made
+                for part in re.split(r"^## (\w+ \w+)$", page.read_text(), flags=re.MULTILINE)[1:]]
+    return {verb: {"--help", *re.findall(r"`(--[\w-]+)", table)}
+            for verb, table in zip(sections[::2], sections[1::2])}
+
+
+def wrong_flags(root, page, flags):
+    given = [(number, verb, text.split(verb, 1)[1]) for number, text in pages.code(root, page)
+             for verb in flags if re.search(rf"\b{verb} ", text)]
+    given += [(number, heading, text) for number, heading, text in pages.columns(root, page)
+              if heading in flags]
+    for number, verb, text in given:
+        for flag in sorted(set(re.findall(r"(?<!\S)(--[\w-]+)", text)) - flags[verb]):
+            yield f"{page}:{number}: {verb} has no {flag}"
 
 
 def problems(root, programs, compiler):
+    flags = all_flags(root, programs)
     for page in pages.pages(root):
         yield from wrong_links(root, page)
         yield from wrong_paths(root, page)
-        yield from wrong_flags(root, page)
+        yield from wrong_flags(root, page, flags)
         yield from wrong_blocks(root, page, programs, compiler)
 
 
 def write_programs(root, folder):
     for page in pages.pages(root):
         for block in pages.blocks(root, page):
-            if block.what == "prints":
+            if block.what in pages.PROGRAMS:
                 yield pages.write_program(block, folder).stem
 
 

@@ -8,6 +8,7 @@ import textwrap
 FENCE = re.compile(r"^( *)```(\w*)$")
 DIRECTIVE = re.compile(r"^ *<!-- test: (\w+) ?(.*?) -->$")
 NOT_SOURCES = ["build", "runs"]
+PROGRAMS = ["prints", "runs"]  # directives of blocks that the build makes programs of
 
 
 @dataclasses.dataclass
@@ -89,6 +90,18 @@ def code(root, page):
         if block.language != "cpp":
             joined = block.text.replace("\\\n", " ")
             yield from ((block.line, line.split(" #")[0]) for line in joined.splitlines())
+
+
+def columns(root, page):
+    """(line number, heading of the column, what stands in backticks) of the cells of tables."""
+    headings = None
+    for number, line in prose(root, page):
+        if not line.startswith("|"):
+            headings = None
+            continue
+        cells = [" ".join(re.findall(r"`([^`]+)`", cell)) for cell in re.split(r"(?<!\\)\|", line)]
+        headings = headings or cells
+        yield from ((number, heading, cell) for heading, cell in zip(headings, cells))
 
 
 def write_program(block, folder):

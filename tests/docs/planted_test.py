@@ -8,6 +8,7 @@ import docs_test
 import pages
 
 CLI = "# Flags\n\n## minigpt train\n\n| `--steps N` | steps |\n"
+RESNET = "# Flags\n\n## resnet train\n\n| `--width N` | channels |\n"
 QUOTED = "int twice(int x) {  // there\n  return 2 * x;\n}\n"
 
 
@@ -29,8 +30,9 @@ CASES = [
     (cpp("}", "quotes core/thrice.h"), "quotes core/thrice.h, which is not there"),
     (cpp("anything at all", "skip because it is pseudocode"), None),
     (cpp("anything at all", "skip"), "skipped without a reason"),
-    (cpp("int x;", "guess"), "`guess`; expected prints, quotes, recipe, wrap or skip"),
+    (cpp("int x;", "guess"), "`guess`; expected prints, quotes, recipe, runs, wrap or skip"),
     (cpp("int main() {}", "prints 7"), "is not built"),
+    (cpp("int main() {}", "runs --fast"), "is not built"),
     ("# A heading, or two\n[here](#a-heading-or-two) [code](../core/twice.h)\n", None),
     ("# A heading\n[here](#another)\n", "page.md:2: links to #another; page.md has no such heading"),
     ("[there](there.md)\n", "page.md:1: links to there.md, which is not there"),
@@ -41,13 +43,18 @@ CASES = [
     ("`build/release/bin/fool`\n", "page.md:1: no CMakeLists.txt builds fool"),
     ("`minigpt train --steps 3`\n", None),
     ("```\nminigpt train \\\n  --stpes 3\n```\n", "page.md:2: minigpt train has no --stpes"),
+    ("`resnet train --width 3`\n", None),
+    ("`resnet train --steps 3`\n", "page.md:1: resnet train has no --steps"),
+    ("| key | `resnet train` |\n|---|---|\n| `--steps` | `--width 3` |\n", None),
+    ("| key | `resnet train` |\n|---|---|\n| `--width` | 1, `--width 3 --steps 3` |\n",
+     "page.md:3: resnet train has no --steps"),
 ]
 
 
 def found_in(text, compiler):
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        files = {"docs/page.md": text, "docs/cli.md": CLI, "core/twice.h": QUOTED,
+        files = {"docs/page.md": text, "docs/cli.md": CLI, "resnet.flags": RESNET, "core/twice.h": QUOTED,
                  "core/tensor.h": "namespace triax {}\n",
                  "core/CMakeLists.txt": "add_executable(tool tool.cpp)\n"}
         for name, content in files.items():
@@ -59,12 +66,16 @@ def found_in(text, compiler):
 def test_programs():
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder) / "page_1"
-        program.write_text("#!/bin/sh\necho 7\n")
+        program.write_text('#!/bin/sh\necho 7\nexit "${1:-0}"\n')
         program.chmod(0o755)
         block = pages.Block("page.md", 1, 3, "cpp", "prints", "7", "")
-        assert not docs_test.printed(block, program.parent)
+        assert not docs_test.ran(block, program.parent)
         block.rest = "8"
-        assert "prints `7`" in docs_test.printed(block, program.parent)[0]
+        assert "prints `7`" in docs_test.ran(block, program.parent)[0]
+        block.what, block.rest = "runs", "0"
+        assert not docs_test.ran(block, program.parent)
+        block.rest = "3"
+        assert "exit status 3 with `3`" in docs_test.ran(block, program.parent)[0]
 
 
 if __name__ == "__main__":
