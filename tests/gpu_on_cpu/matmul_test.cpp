@@ -118,7 +118,7 @@ TEST_F(CudaMatmul, AnotherAlignmentIsAnotherProduct) {
 }
 
 TEST_F(CudaMatmul, TimedTakesTheFastest) {
-  gpu_on_cpu::set_blas_habits({.ms = {2, 2, 0}});
+  gpu_on_cpu::set_blas_habits({.ms = {25, 25, 0}});  // more than a busy machine adds
   cuda::set_tuning(bf16, Tuning::timed);
   for (Write write : {Write::set, Write::add}) {
     Tensor first = multiply(48, 56, 64, bf16, write);
@@ -148,7 +148,7 @@ TEST_F(CudaMatmul, ThreadsThatComeTogetherChooseAlike) {
 }
 
 TEST_F(CudaMatmul, TimedPassesOverWhatFails) {
-  gpu_on_cpu::set_blas_habits({.ms = {0, 2, 1}, .fails = 0});
+  gpu_on_cpu::set_blas_habits({.ms = {0, 50, 10}, .fails = 0});
   cuda::set_tuning(bf16, Tuning::timed);
   multiply(48, 64, 56);
   EXPECT_EQ(asked([&] { multiply(48, 64, 56); }).products, (std::array<int64_t, 3>{0, 0, 1}));
@@ -162,7 +162,7 @@ TEST_F(CudaMatmul, WhatTheLibraryCannotMultiplyIsAnError) {
 }
 
 TEST_F(CudaMatmul, MeasuresNothingWhileCaptured) {
-  gpu_on_cpu::set_blas_habits({.ms = {2, 2, 0}});
+  gpu_on_cpu::set_blas_habits({.ms = {25, 25, 0}});  // more than a busy machine adds
   cuda::set_tuning(bf16, Tuning::timed);
   Tensor a = randn({32, 80}, bf16, 1).to(gpu), b = randn({80, 96}, bf16, 2).to(gpu);
   Tensor c = full({32, 96}, 0, f32, gpu);
