@@ -18,7 +18,8 @@ struct BatchNormOptions {
 /// batch norm", Hoffer et al. 2017); if more, replicas add up theirs (SyncBN). PyTorch's statistics
 /// without SyncBN are of the micro-batch of a rank, with SyncBN of all ranks' micro-batches.
 ///
-/// The running variance is of unbiased ones, as in PyTorch; both move once a step (nn::Buffer).
+/// The running variance is that of unbiased ones, as in PyTorch. Both are updated once a step
+/// (nn::Buffer).
 class BatchNorm : public Module {
  public:
   BatchNorm(int64_t channels, int64_t samples, const BatchNormOptions& o = {});

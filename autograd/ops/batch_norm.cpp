@@ -13,15 +13,7 @@ struct Normalization {
   Tensor gamma;       // as x [channels]
   Tensor mean, rstd;  // f64 [groups, channels]
   BatchNormShape over;
-  double
-      inverse_rows;  // 1 / rows that a group's statistics are of, over all ranks; 0: they are given
-
-  Tensor group(const Tensor& of, int64_t g) const { return of.narrow(0, g, 1).view(at_group(of)); }
-
- private:
-  static Shape at_group(const Tensor& of) {
-    return of.rank() == 3 ? Shape{of.size(1), of.size(2)} : Shape{of.size(1)};
-  }
+  double inverse_rows;  // 1 / rows of a group over all ranks; 0 if mean and rstd were given
 };
 
 Tensor in_f64(const Tensor& x) { return x.detach().contiguous().to(f64); }
