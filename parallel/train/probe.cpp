@@ -24,7 +24,7 @@ nn::Batch on_meta(nn::Batch b, DType dtype) {
   return b;
 }
 
-/// The dp ranks of a mesh that is only thought of: a sum of tensors without values is free.
+/// Stands in for the dp ranks during a probe: tensors on the meta device have no values to sum.
 struct AbsentReplicas : nn::Replicas {
   int64_t of = 1;
   explicit AbsentReplicas(int64_t count) : of(count) {}
