@@ -1,5 +1,6 @@
 #pragma once
 #include "core/cpu/gemm.h"
+#include "core/cpu/tile_registers.h"
 
 // Products of bf16 in AMX tiles (Intel, "Architecture instruction set extensions programming
 // reference", chapter 3): a tile holds 16 rows of 64 bytes. tdpbf16ps adds to 16 x 16 sums in f32
@@ -12,33 +13,6 @@ namespace {
 constexpr int side = 32;
 constexpr int tile_elements = 16 * side;
 constexpr int square = side * side;
-
-/// This thread's tiles are set up while it lives. The numbers in them do not outlive it.
-class Tiles {
- public:
-  Tiles() {
-    struct alignas(64) {
-      uint8_t palette = 1, start = 0, reserved[14] = {};
-      uint16_t bytes_of_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } config;
-    asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
-  }
-  ~Tiles() { asm volatile("tilerelease" : : : "memory"); }
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
-};
-
-template <int t> TRIAX_HD void load_tile(const void* from, int64_t stride_bytes) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride_bytes), "i"(t) : "memory");
-}
-template <int t> TRIAX_HD void store_tile(void* to, int64_t stride_bytes) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride_bytes), "i"(t) : "memory");
-}
-template <int t> TRIAX_HD void zero_tile() { asm volatile("tilezero %%tmm%c0" : : "i"(t)); }
-template <int c, int a, int b> TRIAX_HD void multiply_tiles() {
-  asm volatile("tdpbf16ps %%tmm%c0, %%tmm%c1, %%tmm%c2" : : "i"(b), "i"(a), "i"(c));
-}
 
 /// 32 rows of a left operand: packed into tiles, or as they lie if whole and along cache lines.
 struct Left {

@@ -1,0 +1,119 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/cpu/levels.h"
+#include "core/random.h"
+#include "tests/core/emulated/products.h"
+
+// Products of f32 out of bf16 tiles (core/cpu/pieces.h), with emulated tiles: machines without AMX
+// check the arithmetic, too.
+namespace triax {
+namespace {
+
+bool has(const std::string& level) {
+  auto levels = host::levels();
+  return std::find(levels.begin(), levels.end(), level) != levels.end();
+}
+
+double normal(uint64_t key, uint64_t i) {
+  double u = random::uniform(key, 2 * i, 0), v = random::uniform(key, 2 * i + 1, 0);
+  return std::sqrt(-2 * std::log(1 - u)) * std::cos(2 * M_PI * v);
+}
+
+enum class Kind { normal, positive, wide };
+Tensor numbers(Kind kind, const Shape& shape, uint64_t key) {
+  std::vector<float> v(size_t(shape.numel()));
+  for (size_t i = 0; i < v.size(); ++i) {
+    double x = normal(key, i);
+    if (kind == Kind::positive) x = std::abs(x);
+    if (kind == Kind::wide) x *= std::exp(3 * normal(key + 100, i));
+    v[i] = float(x);
+  }
+  return from_host(v, shape, cpu);
+}
+
+/// Root of the mean square of the errors against sums in double, each as a share of the sum of
+/// magnitudes.
+double error_of(const Tensor& a, const Tensor& b, const Tensor& c) {
+  auto x = a.to_host<float>(), y = b.to_host<float>(), z = c.to_host<float>();
+  size_t m = size_t(c.size(0)), n = size_t(c.size(1)), k = size_t(a.size(1));
+  double sum = 0;
+  for (size_t i = 0; i < m; ++i)
+    for (size_t j = 0; j < n; ++j) {
+      double exact = 0, magnitude = 0;
+      for (size_t l = 0; l < k; ++l) {
+        double term = double(x[i * k + l]) * y[l * n + j];
+        exact += term;
+        magnitude += std::abs(term);
+      }
+      double d = (z[i * n + j] - exact) / magnitude;
+      sum += d * d;
+    }
+  return std::sqrt(sum / double(m * n));
+}
+
+class F32Tiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has("avx512")) GTEST_SKIP() << "needs AVX-512";
+  }
+  static Tensor product(const Tensor& a, const Tensor& b) {
+    Tensor c = full({a.size(0), b.size(1)}, NAN, f32, cpu);
+    host::emulated::multiply_f32({.a = a, .b = b, .c = c});
+    return c;
+  }
+};
+
+TEST_F(F32Tiles, AreAsExactAsF32AtAnyDepth) {
+  for (Kind kind : {Kind::normal, Kind::positive, Kind::wide})
+    for (int64_t depth : {20, 384, 1536, 12000}) {
+      Tensor a = numbers(kind, {33, depth}, 1), b = numbers(kind, {depth, 40}, 2);
+      Tensor c = empty({33, 40}, f32, cpu);
+      host::backend_of("avx512").matmul({.a = a, .b = b, .c = c});
+      double expected = error_of(a, b, c), error = error_of(a, b, product(a, b));
+      EXPECT_LE(error, expected) << "kind " << int(kind) << ", depth " << depth;
+    }
+}
+
+TEST_F(F32Tiles, AreWhatAmxGivesBitForBit) {
+  if (!has("amx")) GTEST_SKIP() << "needs AMX";
+  for (Shape s : {Shape{64, 96, 800}, Shape{70, 50, 401}, Shape{33, 17, 33}})
+    for (Kind kind : {Kind::normal, Kind::wide})
+      for (bool turned : {false, true}) {
+        Tensor a = numbers(kind, turned ? Shape{s[2], s[0]} : Shape{s[0], s[2]}, 3);
+        Tensor b = numbers(kind, turned ? Shape{s[1], s[2]} : Shape{s[2], s[1]}, 4);
+        if (turned) a = a.transpose(0, 1), b = b.transpose(0, 1);
+        Tensor c = empty({s[0], s[1]}, f32, cpu);
+        host::backend_of("amx").matmul({.a = a, .b = b, .c = c});
+        EXPECT_EQ(c.to_host<float>(), product(a, b).to_host<float>()) << str(s);
+      }
+}
+
+// One operand is a row that a product copies; the results are those that f32 gives.
+TEST_F(F32Tiles, NumbersThatPiecesCannotHold) {
+  const float infinity = INFINITY, huge = 3.4e38f;
+  for (float x : {infinity, -infinity, huge, -huge, 1e-38f, 3e-41f, 2e-34f, float(NAN)}) {
+    Tensor a = full({32, 64}, 0, f32, cpu), b = full({64, 32}, 1, f32, cpu);
+    backend(cpu).fill(a.narrow(1, 7, 1).narrow(0, 5, 1), x);
+    std::vector<float> c = product(a, b).to_host<float>();
+    for (size_t i = 0; i < 32; ++i)
+      for (size_t j = 0; j < 32; ++j) {
+        float expected = i == 5 ? x : 0;
+        if (std::isnan(expected)) EXPECT_TRUE(std::isnan(c[i * 32 + j]));
+        else EXPECT_EQ(c[i * 32 + j], expected) << x << " at " << i << ", " << j;
+      }
+  }
+}
+
+TEST_F(F32Tiles, AddToWhatIsThereInEveryPass) {
+  Tensor a = numbers(Kind::normal, {40, 900}, 5), b = numbers(Kind::normal, {900, 70}, 6);
+  Tensor once = product(a, b), c = full({40, 70}, 0, f32, cpu);
+  for (int i = 0; i < 2; ++i)
+    host::emulated::multiply_f32({.a = a, .b = b, .c = c, .write = Write::add});
+  auto sum = c.to_host<float>(), one = once.to_host<float>();
+  for (size_t i = 0; i < sum.size(); ++i) EXPECT_NEAR(sum[i], 2 * one[i], 1e-4);
+}
+
+}  // namespace
+}  // namespace triax

@@ -1,0 +1,9 @@
+#include "tests/core/emulated/products.h"
+
+#include "core/cpu/tile_products.h"
+
+namespace triax::host::TRIAX_LEVEL {
+
+void multiply_f32(const Matmul& p) { tile_products<float, float>(p); }
+
+}  // namespace triax::host::TRIAX_LEVEL
