@@ -20,7 +20,7 @@ HALF = "--precision fp16 --loss-scale 0"
 def run(*command, columns=80):
     environment = dict(os.environ, COLUMNS=str(columns), OMP_NUM_THREADS="1")
     return subprocess.run([minigpt, *map(str, command)], capture_output=True, text=True, env=environment,
-                          timeout=60)
+                          timeout=240)
 
 
 def expect(name, problems):
