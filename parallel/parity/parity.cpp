@@ -1,5 +1,6 @@
 #include "parallel/parity/parity.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -94,6 +95,13 @@ TrainOptions reference_of(TrainOptions o) {
   return o;
 }
 
+void choose_batch(TrainOptions& o) {
+  StepOptions& s = o.step;
+  if (s.global_batch > 0) return;
+  resolve(o, s.mesh.size());
+  s.global_batch *= std::max(2, s.mesh.pp);
+}
+
 std::optional<Difference> compare_with_reference(const Task& task, const TrainOptions& o,
                                                  const Trace& reference, const SeeRun& see) {
   for (bool led : {true, false}) {
@@ -111,11 +119,18 @@ Exit parity(const Task& given, TrainOptions o) {
   check_task(given);
   Task task = given;
   task.identity = identity_of(given);  // read once for all ranks and runs
+  choose_batch(o);
   resolve(o, o.step.mesh.size());
   int columns = terminal_columns();
   fmt::print("{}",
              folded(fmt::format("parity: {} against one rank, {} steps", title(o.step), o.steps),
                     columns));
+  if (o.step.micro_batch == o.step.global_batch)
+    fmt::print("{}",
+               folded("note: a step is one micro-batch, as the reference's is; a loss that is "
+                      "a mean, for example, shows with two: --global-batch " +
+                          std::to_string(2 * o.step.global_batch) + "\n",
+                      columns));
   std::fflush(stdout);
   // What does not fit the mesh is better said of it than of the reference.
   (void)probe(task.build, batch_like(task, o.step.micro_batch), probe_options(o.step));

@@ -85,8 +85,13 @@ using SeeRun = std::function<void(const Trace& run, bool another)>;
 std::optional<Difference> compare_with_reference(const Task& task, const TrainOptions& o,
                                                  const Trace& reference, const SeeRun& see = {});
 
+/// Fills in `o.step.global_batch`, unless it is given: so that a replica has several micro-batches,
+/// and as many as pipeline stages. The reference has one: what is wrong only over several would not
+/// be seen otherwise.
+void choose_batch(TrainOptions& o);
+
 /// Trains `task` on one rank and on the mesh of `o` for `o.steps` steps, with ranks that are
-/// threads of this process; prints loss and norm of every step and the first difference:
+/// threads of this process (choose_batch says how many samples); prints loss and norm of every step and the first difference:
 /// activations of every layer, loss, gradients, norm, weights, optimizer state. Returns ok or
 /// differs. Throws Error.
 Exit parity(const Task& task, TrainOptions o);

@@ -74,9 +74,10 @@ class Watcher {
         trainer_(task, o, world,
                  {.layer = [this](auto& name, auto& y, auto& b) { layer(name, y, b); },
                   .gradients = [this](const Step& s) { gradients(s); }}),
-        one_rank_(probe(
-            task.build, batch_like(task, trainer_.options().step.micro_batch),
-            {.dp = trainer_.options().step.mesh.dp, .dtype = trainer_.options().step.dtype})) {}
+        one_rank_(
+            probe(task.build, batch_like(task, trainer_.options().step.micro_batch),
+                  {.dp = trainer_.options().step.mesh.dp, .dtype = trainer_.options().step.dtype})),
+        input_(batch_like(task, trainer_.options().step.micro_batch).input.shape()) {}
 
   void run(const Trace* lead) {
     if (trainer_.first()) name_all();
@@ -108,6 +109,11 @@ class Watcher {
   /// Where this rank's part of what a layer returned lies follows from the shapes: what one rank
   /// would return of this micro-batch, and what this one did.
   void layer(const std::string& name, const Tensor& y, const nn::Batch& batch) {
+    check_input(
+        !batch.input.defined() || batch.input.shape() == input_, Exit::config,
+        "parity: a batch has input {}, the first has {}; expected batches of one shape: pad "
+        "the samples",
+        batch.input.shape(), input_);
     Shape whole = one_rank_.of(name).out.shape, begin = whole;
     if (y.numel() == 1 || y.rank() != whole.rank()) return;  // the loss
     auto& o = trainer_.options().step;
@@ -170,6 +176,7 @@ class Watcher {
   Board& board_;
   Trainer trainer_;
   Facts one_rank_;
+  Shape input_;  // of a micro-batch
 };
 
 }  // namespace

@@ -136,6 +136,11 @@ class Program {
   Exit train(Task given, World& world) {
     Settled run = settle(std::move(given), train_, world);
     TrainOptions& o = run.options;
+    check_input(
+        !o.out.empty() || (o.resume != "auto" && o.resume != "last-good"), Exit::config,
+        "resume={} without out\n  A run directory is only made now: no checkpoint can be in "
+        "it. Add --out DIR, the run to go on with.",
+        o.resume);
     if (o.out.empty())
       o.out = text_of_first(world.host(), [&] {
         return fmt::format("runs/{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)),
@@ -156,6 +161,7 @@ class Program {
 
   Exit parity() {
     parity_.step.mesh = mesh_of(mesh_);
+    choose_batch(parity_);
     resolve(parity_, parity_.step.mesh.size());
     check_options(parity_, parity_.step.mesh.size());
     return parallel::parity(own_.task(), parity_);

@@ -155,6 +155,11 @@ std::vector<int64_t> placement_of(const std::string& text, const PipelineShape& 
   bool whole = sum == layers;  // else without the ends
   auto counts = parse_placement(text, shape, whole ? layers : layers - 2);
   if (!whole) ++counts.front(), ++counts.back();
+  check_input(
+      counts.front() > 0 && counts.back() > 0, Exit::config,
+      "placement: {} leaves the {} stage without layers; expected one at least: it reads the "
+      "batch, and the last makes the loss",
+      text, counts.front() > 0 ? "last" : "first");
   return counts;
 }
 

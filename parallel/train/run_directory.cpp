@@ -153,10 +153,11 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
   for (auto& s : contents_.settings) {
     std::string now = literal(s);
     if (s.on_resume == OnResume::free || !differs(s.name, now)) continue;
-    check_input(s.on_resume == OnResume::say, Exit::config,
-                "checkpoint {} was trained with {} {}; this run asks for {}. Resume with the same, "
-                "or start a new run directory",
-                checkpoint.path(), s.name, before[s.name], now);
+    check_input(
+        s.on_resume == OnResume::say, Exit::config,
+        "checkpoint {} was trained with {} {}; this run asks for {}. Resume with --{} {}, or "
+        "start a new run directory",
+        checkpoint.path(), s.name, before[s.name], now, s.name, before[s.name]);
     changes_.push_back(fmt::format("{} was {}, now {}", s.name, before[s.name], now));
   }
   for (auto& [name, now] : identity_of(contents_.task))

@@ -50,7 +50,11 @@ std::vector<double> Replica::score(const Batches& batches, int64_t micros, const
         rethrow_from("score " + name);
       }
   };
-  pipeline_.infer(run);
+  try {
+    pipeline_.infer(run);
+  } catch (...) {
+    rethrow_from("scores: a batch without target, of which the model returns its predictions");
+  }
   return sums;
 }
 

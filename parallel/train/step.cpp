@@ -1,7 +1,6 @@
 #include "parallel/train/step.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <string_view>
 
@@ -132,28 +131,6 @@ StepResult Step::result(const Pending& p) {
   return r;
 }
 
-/// Runs the unchanged step once more, watched: where did the first inf or NaN come from?
-std::string Step::trace_overflow(const StepInput& input) {
-  replica_.forward_backward(input.batches, seed(input), Replica::Watch::on);
-  return describe(replica_.data().first_non_finite());
-}
-
-void Step::check_finite(const StepResult& r) const {
-  if (!r.skipped && std::isfinite(r.loss) && std::isfinite(r.grad_norm)) return;
-  bool scaled = options_.dtype == f16;
-  if (scaled && !scaler_.exhausted()) return;
-  check_input(!scaled, Exit::non_finite,
-              "train: {} steps in a row overflowed, the last at step {} with loss scale {}, first "
-              "in {}; no weight was changed. Expected a finite gradient: try {}a lower --lr, or "
-              "--precision bf16",
-              scaler_.skips(), r.step, r.loss_scale, r.overflow,
-              options_.loss_scale > 0 ? "--loss-scale 0, " : "");
-  fail(Exit::non_finite,
-       "train: loss {} and gradient norm {} at step {}, first in {}; no weight was changed. "
-       "Expected finite ones: try a lower --lr, more --warmup, or --clip",
-       r.loss, r.grad_norm, r.step, r.overflow);
-}
-
 double Step::evaluate(const Batches& batches, int64_t micros) {
   Tensor mine = replica_.evaluate(batches, micros);
   mesh_.world().all_reduce(mine).wait();
@@ -178,12 +155,6 @@ void Step::restore(const std::function<void(const std::vector<Piece>&)>& fill,
   replica_.data().publish();
   optimizer_->set_steps(std::stoll(state.at("updates")));
   scaler_.restore(state.at("loss_scaler"));
-}
-
-std::string describe(const DataParallel::NonFinite& found) {
-  if (found.parameter.empty()) return "";
-  std::string text = fmt::format("{} of rank {}", found.parameter, found.rank);
-  return found.micro < 0 ? text : text + fmt::format(", micro-batch {}", found.micro);
 }
 
 }  // namespace triax::parallel

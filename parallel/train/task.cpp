@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/check.h"
+#include "core/checksum.h"
 #include "core/files.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/feed.h"
@@ -57,16 +58,44 @@ nn::Batch batch_like(const Task& task, int64_t samples) {
   return batch_of(*task.samples, indices, 0, "the probe");
 }
 
+std::string digest(const nn::Batch& batch) {
+  std::string text;
+  for (const Tensor& x : {batch.input.contiguous(), batch.target.contiguous()})
+    text += fmt::format("{}{} crc32c {:08x}", text.empty() ? "" : ", ", describe(x),
+                        crc32c(x.data(), x.bytes()));
+  return text;
+}
+
+std::string doubt_about_weight(const nn::Samples& samples) {
+  Tensor target = batch_of(samples, {0}, nn::evaluation, "the first sample").target;
+  if (is_float(target.dtype())) return "";
+  double count = 0, weight = samples.weight(0);
+  for (int64_t x : target.contiguous().to(i64).to_host<int64_t>()) count += x >= 0;
+  if (count == weight) return "";
+  return fmt::format(
+      "samples: {} targets of the first are not -1, but its weight is {}; losses are divided by "
+      "weights: see nn::Samples::weight\n",
+      count, weight);
+}
+
+namespace {
+
+/// identity() may be only a name: data of another size or with another beginning are others.
+std::string identity_of(const nn::Samples& samples) {
+  std::string own = samples.identity();
+  check_input(is_plain_text(own) && own.find('\n') == own.npos, Exit::config,
+              "it is `{}`; expected one line of UTF-8: write a digest in hexadecimal digits",
+              printable(own));
+  return fmt::format("{}, {} samples, the first {}", own, samples.count(),
+                     digest(batch_of(samples, {0}, nn::evaluation, "the first sample")));
+}
+
+}  // namespace
+
 std::map<std::string, std::string> identity_of(const Task& task) try {
   if (!task.identity.empty()) return task.identity;
-  auto line = [](std::string text) {  // of a checkpoint's settings
-    check_input(is_plain_text(text) && text.find('\n') == text.npos, Exit::config,
-                "it is `{}`; expected one line of UTF-8: write a digest in hexadecimal digits",
-                printable(text));
-    return text;
-  };
-  return {{"training samples", line(task.samples->identity())},
-          {"held-out samples", task.held_out ? line(task.held_out->identity()) : "none"}};
+  return {{"training samples", identity_of(*task.samples)},
+          {"held-out samples", task.held_out ? identity_of(*task.held_out) : "none"}};
 } catch (...) {
   rethrow_from("samples: identity");
 }

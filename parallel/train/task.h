@@ -34,6 +34,13 @@ void check_task(const Task& task);
 /// A micro-batch as training has them: its shapes, and values that are there.
 nn::Batch batch_like(const Task& task, int64_t samples);
 
+/// Shapes, dtypes and checksums of a batch.
+std::string digest(const nn::Batch& batch);
+
+/// A line if the first sample has a weight other than the number of its whole-number targets that
+/// are not -1, else nothing. Both may be meant.
+std::string doubt_about_weight(const nn::Samples& samples);
+
 /// What decides which model is trained on which data, beside the settings: under names that no flag
 /// can have. Reads all data unless `task.identity` is there.
 std::map<std::string, std::string> identity_of(const Task& task);

@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "core/check.h"
-#include "core/checksum.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/agreement.h"
@@ -41,27 +40,18 @@ Settings settings_of(TrainOptions& o, const Task& task) {
   return joined({train_settings(o), task.settings});
 }
 
-std::string digest(const nn::Batch& batch) {
-  std::string text;
-  for (const Tensor& x : {batch.input.contiguous(), batch.target.contiguous()})
-    text += fmt::format("{} crc32c {:08x} ", describe(x), crc32c(x.data(), x.bytes()));
-  return text;
-}
-
 /// A fingerprint of the samples themselves, because `identity()` may be only a name. Ranks that
 /// read different samples would train on the inputs of one and the targets of another.
 std::map<std::string, std::string> data_of(const Task& task, int64_t samples) {
   std::string first = digest(batch_like(task, samples)), again = digest(batch_like(task, samples));
   check_input(first == again, Exit::config,
-              "samples: asked twice for samples 0 to {}, the batch is {}and then {}\n"
+              "samples: asked twice for samples 0 to {}, the batch is {} and then {}\n"
               "  batch() must be a function of the indices alone, augmented() of the indices and "
               "the serial numbers. Draw what is random by them: random::uniform(key, index, n).",
               samples - 1, first, again);
   double weight = 0;
   for (int64_t i = 0; i < samples; ++i) weight += task.samples->weight(i % task.samples->count());
-  return {{"values of the first batch", fmt::format("{}weight {}", first, weight)},
-          {"volume of data", fmt::format("{} samples, {} held out", task.samples->count(),
-                                         task.held_out ? task.held_out->count() : 0)}};
+  return {{"values of the first batch", fmt::format("{} weight {}", first, weight)}};
 }
 
 }  // namespace
@@ -109,7 +99,7 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
               "trainer: resume={} without a run directory; expected options.out", options_.resume);
   if (!options_.out.empty()) {
     directory_.emplace(RunDirectory::Contents{task_, options_, settings_}, world_.host());
-    done_ = directory_->open(step_);
+    begun_ = saved_ = done_ = directory_->open(step_);
   }
   open_metrics();
   if (directory_) directory_->write_configuration(options_.metrics);
@@ -130,7 +120,21 @@ void Trainer::open_metrics() {
 }
 
 void Trainer::on(Callbacks c, On where) {
-  if (where == On::all || first()) callbacks_.push_back(std::move(c));
+  if (where == On::all || first()) callbacks_.push_back({std::move(c), where});
+}
+
+void Trainer::refuse_in_callbacks(const char* what) const {
+  check_input(!inside_, Exit::config,
+              "trainer: {} in a callback; expected it outside of them, before or in place of run()",
+              what);
+}
+
+/// The other ranks would never call it: this one would wait for them.
+void Trainer::refuse_on_first_alone(const char* what) const {
+  check_input(inside_ != On::first, Exit::config,
+              "trainer: {} in a callback of the first rank alone; expected all ranks to call it: "
+              "trainer.on({{..}}, On::all)",
+              what);
 }
 
 Feed::Place Trainer::place() const {
@@ -147,6 +151,7 @@ void Trainer::take() {
 }
 
 StepResult Trainer::step() {
+  refuse_in_callbacks("step()");
   take();
   return step_.results(Step::Upto::all).back();
 }
@@ -177,8 +182,10 @@ std::optional<double> Trainer::held_out_loss() {
 }
 
 void Trainer::save() {
+  refuse_on_first_alone("save()");
   check(directory_.has_value(), "trainer: save without a run directory; expected options.out");
   directory_->save(done_, step_);
+  saved_ = done_;
   std::string path = fmt::format("{}/step-{}", directory_->path(), done_);
   if (first()) StopSignal::set_farewell(farewell());
   call(&Callbacks::checkpoint, path);
@@ -202,6 +209,7 @@ void Trainer::report(StepRecord& record) {
 }
 
 Exit Trainer::run() {
+  refuse_in_callbacks("run()");
   try {
     return train();
   } catch (const std::exception& e) {
@@ -212,14 +220,15 @@ Exit Trainer::run() {
 
 /// The training loop. It has no branch on any parallel setting.
 Exit Trainer::train() {
-  const int64_t from = done_, steps = options_.steps;
+  const int64_t steps = options_.steps;
   auto due = [&](int64_t every) { return every > 0 && done_ % every == 0; };
   progress_.say(describe_start());
   call(&Callbacks::start);
   if (task_.held_out) check_held_out();
   last_step_ = std::chrono::steady_clock::now();
   auto validates = [&] { return task_.held_out && (due(options_.val_every) || done_ == steps); };
-  bool stopping = from > 0 && validates() && lacks_validation() && !make_up_validation();
+  bool missing = done_ > 0 && validates() && (done_ > begun_ || lacks_validation());
+  bool stopping = missing && !make_up_validation();
   while (done_ < steps && !stopping) {
     take();
     auto records = records_of(step_.results(Step::Upto::lag));
@@ -243,11 +252,12 @@ Exit Trainer::train() {
     if (directory_ && (due(options_.save_every) || last || stopping || failed)) save();
     check_finite(loss, done_);
   }
+  if (directory_ && saved_ != done_) save();  // after steps of the caller's own
   if (options_.ledger) {
-    std::string text = describe_ledger(mesh_, step_.replica().pipeline(), done_ - from);
+    std::string text = describe_ledger(mesh_, step_.replica().pipeline(), done_ - begun_);
     progress_.say(text);
   }
-  progress_.say(describe_end(from, stopping));
+  progress_.say(describe_end(stopping));
   call(&Callbacks::end);
   return stopping ? Exit::stopped : Exit::ok;
 }
@@ -256,23 +266,24 @@ std::string Trainer::describe_start() const {
   std::string text = fmt::format("{} parameters; {} samples a step; {} steps\n",
                                  step_.replica().data().parameter_count(),
                                  options_.step.global_batch, options_.steps);
+  if (first()) text += doubt_about_weight(*task_.samples);
   if (directory_) {
     text += fmt::format("run directory {}{}\n", options_.out,
-                        done_ > 0 ? fmt::format(", resumed after step {}", done_) : "");
+                        begun_ > 0 ? fmt::format(", resumed after step {}", begun_) : "");
     for (auto& change : directory_->changes())
       text += fmt::format("changed since the checkpoint: {}\n", change);
   }
   return text;
 }
 
-std::string Trainer::describe_end(int64_t from, bool stopped) const {
+std::string Trainer::describe_end(bool stopped) const {
   if (stopped)
     return fmt::format("stopped by a signal after step {}{}\n", done_,
                        directory_ ? fmt::format("; checkpoint {}/step-{} is saved, go on with "
                                                 "--out {} --resume auto",
                                                 options_.out, done_, options_.out)
                                   : "");
-  if (from == done_)
+  if (begun_ == done_)
     return fmt::format("already at step {}: nothing to do; raise --steps to train on\n", done_);
   return fmt::format("finished after step {}{}\n", done_,
                      directory_ ? fmt::format("; checkpoint {}/step-{}", options_.out, done_) : "");

@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/comm/launch/world.h"
@@ -27,7 +28,8 @@ struct Settled {
 /// ranks, 65 for a task without samples.
 Settled settle(Task task, const TrainOptions& o, World& world);
 
-/// Called at the usual places of a run. Any may be empty.
+/// Called at the usual places of a run. Any may be empty. They cannot step or run; those on all
+/// ranks may save and validate.
 struct Callbacks {
   std::function<void(Trainer&)> start = {}, end = {};
   std::function<void(Trainer&, const StepRecord&)> step = {};
@@ -61,7 +63,8 @@ class Trainer {
   /// ok or stopped. Throws Error.
   Exit run();
 
-  /// One step, its result waited for.
+  /// One step, its result waited for; run() goes on from there. Metrics, validations and
+  /// checkpoints are those of run().
   StepResult step();
   /// Mean loss over all held-out targets; nothing if a rank was asked to stop meanwhile. Throws
   /// Error 77 if it is not finite.
@@ -92,15 +95,21 @@ class Trainer {
   std::optional<double> make_up_validation();
   void report(StepRecord& record);
   std::string describe_start() const;
-  std::string describe_end(int64_t from, bool stopped) const;
+  std::string describe_end(bool stopped) const;
   std::string farewell() const;
   Feed::Place place() const;
+  void refuse_in_callbacks(const char* what) const;
+  void refuse_on_first_alone(const char* what) const;
   template <class Member, class... Args> void call(Member member, const Args&... args) {
-    for (auto& c : callbacks_) try {
-        if (c.*member) (c.*member)(*this, args...);
+    for (auto& c : callbacks_) {
+      auto before = std::exchange(inside_, c.where);
+      try {
+        if (c.calls.*member) (c.calls.*member)(*this, args...);
       } catch (...) {
         rethrow_from("callback after step " + std::to_string(done_));
       }
+      inside_ = before;
+    }
   }
 
   Task task_;
@@ -116,8 +125,14 @@ class Trainer {
   std::optional<Metrics> metrics_;  // on rank 0
   bool held_out_checked_ = false;
   std::map<std::string, double> scores_;
-  std::vector<Callbacks> callbacks_;
+  struct Registered {
+    Callbacks calls;
+    On where;
+  };
+  std::vector<Registered> callbacks_;
+  std::optional<On> inside_;  // of a callback, while it runs
   int64_t done_ = 0;
+  int64_t begun_ = 0, saved_ = 0;  // done when this process began, and in the newest checkpoint
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
 };
 

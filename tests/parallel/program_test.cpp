@@ -36,6 +36,14 @@ TEST(Program, RanksThatAreThreadsShareOneTask) {
   EXPECT_EQ(made, 2) << "a task that fails is not tried again by every rank";
 }
 
+// A directory made now holds nothing to resume: a job that is queued again would begin again.
+TEST(Program, ResumesOnlyARunThatIsNamed) {
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  options.task = [] { return test::task_of(); };
+  for (const char* which : {"auto", "last-good"})
+    EXPECT_EQ(call(options, {"tiny", "train", "--resume", which}), int(Exit::config));
+}
+
 TEST(Program, ParityTakesAProgramsOwnWarmUp) {
   ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
   options.train.steps = 1000, options.train.lr.warmup = 50;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "optim/sgd.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
@@ -35,6 +36,46 @@ TEST(AnyModelParity, MeshesZeroAndSchedules) {
         EXPECT_EQ(difference(task_of(), o), "")
             << mesh.dp << mesh.pp << mesh.tp << " ZeRO " << zero << " " << schedule;
       }
+}
+
+/// A loss that is a mean over the micro-batch.
+struct MeanHead : ClassHead {
+  using ClassHead::ClassHead;
+  Tensor operator()(const Tensor& x, const nn::Batch& b) const {
+    return cross_entropy(logits(x), b.target);
+  }
+};
+struct MeanNet : nn::Sequence {
+  explicit MeanNet(const TensorParallel& tp) { add<MeanHead>("head", 4, 16, tp); }
+};
+
+TEST(AnyModelParity, TheBatchThatIsChosenHasSeveralMicroBatches) {
+  for (MeshShape mesh : {MeshShape{1, 1, 1}, {1, 1, 2}, {1, 3, 1}, {2, 1, 1}}) {
+    auto o = tiny_options(mesh);
+    o.step.micro_batch = 4, o.step.global_batch = 0;
+    choose_batch(o);
+    EXPECT_EQ(o.step.global_batch, 4 * mesh.dp * std::max(2, mesh.pp));
+    o.step.global_batch = 4;
+    choose_batch(o);
+    EXPECT_EQ(o.step.global_batch, 4) << "one that is given stays";
+  }
+  auto o = tiny_options();
+  o.step.micro_batch = 4, o.step.global_batch = 0;
+  EXPECT_EQ(parity(task_of<MeanNet>(), o), Exit::differs);
+}
+
+TEST(AnyModelParity, BatchesOfOtherShapesAreRefused) {
+  struct Longer : nn::TensorSamples {
+    using TensorSamples::TensorSamples;
+    nn::Batch batch(std::span<const int64_t> indices) const override {
+      auto b = TensorSamples::batch(indices);
+      return indices[0] < 8 ? b : nn::Batch{b.input.narrow(1, 0, 8), b.target};
+    }
+  };
+  Task task = task_of();
+  task.samples = std::make_shared<Longer>(zeros({64, 16}, f32, cpu), zeros({64}, i32, cpu));
+  auto o = tiny_options();
+  test::expect_error([&] { trace(task, o); }, {"expected batches of one shape"}, Exit::config);
 }
 
 TEST(AnyModelParity, LowPrecisions) {

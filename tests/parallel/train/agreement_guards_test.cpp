@@ -96,9 +96,11 @@ TEST(Guards, RanksThatSeeOtherDataUnderOneName) {
     task.samples = mine;
     return task;
   };
-  for (bool weights : {true, false})
-    EXPECT_TRUE(refused(outcome_of_tasks([&](int rank) { return of(rank, weights); }),
-                        "ranks disagree", "values of the first batch = "));
+  auto of_ranks = [&](bool weights) {
+    return outcome_of_tasks([&, weights](int rank) { return of(rank, weights); });
+  };
+  EXPECT_TRUE(refused(of_ranks(true), "ranks disagree", "values of the first batch = "));
+  EXPECT_TRUE(refused(of_ranks(false), "ranks disagree", "training samples = noise, 256 samples"));
 }
 
 TEST(Guards, BatchesThatAreNoFunctionOfTheirIndices) {

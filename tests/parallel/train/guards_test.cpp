@@ -152,6 +152,8 @@ TEST(Guards, StagesWithoutLayersAndParametersOfNoLayer) {
   auto placed = tiny_options({.pp = 2});
   placed.step.placement = "0,3";
   EXPECT_TRUE(refused(outcome(task_of<Right>(), placed), "first stage", "layers"));
+  placed.step.placement = "3,0";
+  EXPECT_TRUE(refused(outcome(task_of<Right>(), placed), "last stage", "layers"));
   EXPECT_TRUE(refused(outcome(task_of<Stranger>(), tiny_options()),
                       "parameter norm.gamma: no layer of the model uses it", "add()"));
 }

@@ -247,6 +247,59 @@ TEST(Trainer, OtherDataOrSettingsAreRefusedOrSaidOnResume) {
   EXPECT_NE(said.find("changed since the checkpoint: clip was 1.0, now 0.5"), said.npos) << said;
 }
 
+/// Data whose identity is only a name.
+struct Nameless : nn::TensorSamples {
+  Nameless(int64_t samples, double value)
+      : TensorSamples(full({samples, 16}, value, f32, cpu), zeros({samples}, i32, cpu)) {}
+  std::string identity() const override { return "mine"; }
+};
+
+TEST(Trainer, OtherDataOfTheSameNameAreRefusedOnResume) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options();
+  o.out = directory / "run";
+  Task task = task_of();
+  task.samples = std::make_shared<Nameless>(40, 1);
+  train(task, o);
+  o.resume = "auto", o.steps = 5;
+  for (auto other : {Nameless(41, 1), Nameless(40, 2)}) {
+    task.samples = std::make_shared<Nameless>(other);
+    test::expect_error([&] { train(task, o); }, {"other training samples", "mine, 40 samples"},
+                       Exit::config);
+  }
+}
+
+// Weights that are not the number of targets may be meant; forgotten ones train, at another rate.
+TEST(Trainer, SaysThatWeightsAreNotTheNumberOfTargets) {
+  struct Plain : nn::TensorSamples {
+    using TensorSamples::TensorSamples;
+    double weight(int64_t) const override { return 1; }
+  };
+  Tensor some = from_host(std::vector<int32_t>{1, -1, 2, 3}, {1, 4}, cpu),
+         none = full({1, 1}, -1, i32, cpu);
+  auto said = [](const nn::Samples& s) { return doubt_about_weight(s); };
+  Tensor x = zeros({1, 16}, f32, cpu);
+  EXPECT_NE(said(Plain(x, some)).find("3 targets of the first are not -1, but its weight is 1"),
+            std::string::npos);
+  EXPECT_NE(said(Plain(x, none)).find("0 targets"), std::string::npos);
+  EXPECT_EQ(said(nn::TensorSamples(x, some)), "");
+}
+
+TEST(Trainer, InputsThatAreNotFiniteAreNamed) {
+  for (auto [dtype, value] : {std::pair{f32, double(NAN)}, {f16, 1e6}}) {
+    auto o = tiny_options({.dp = 2});
+    o.step.dtype = dtype;
+    Task task = task_of();
+    Tensor x = zeros({16, 16}, f32, cpu);
+    fill_(x.narrow(0, 5, 1), value);
+    task.samples = std::make_shared<nn::TensorSamples>(x, zeros({16}, i32, cpu));
+    test::expect_error([&] { train(task, o); },
+                       {"samples: step 1: on rank", "the input of micro-batch 0 (samples",
+                        "expected finite numbers"},
+                       Exit::data);
+  }
+}
+
 /// Counts how often it is asked who it is.
 struct Asked : nn::TensorSamples {
   using TensorSamples::TensorSamples;
@@ -279,61 +332,6 @@ TEST(Trainer, TheDataAreComparedUnderANameOfTheirOwnAndReadOnce) {
   auto [other, again] = task(2);
   test::expect_error([&, task = other] { train(task, o); },
                      {"other training samples", again->identity()}, Exit::config);
-}
-
-TEST(Trainer, TopKCountsTargetsAmongTheLargest) {
-  Tensor logits = from_host(std::vector<float>{1, 3, 2, 0, 5, 5, 5, 1, 0, 0, 0, 9}, {3, 4}, cpu);
-  Tensor target = from_host(std::vector<int32_t>{2, 1, -1}, {3}, cpu);
-  EXPECT_EQ(top_k(1)(logits, target), 0);  // of equal ones the first counts
-  EXPECT_EQ(top_k(2)(logits, target), 2);
-  EXPECT_EQ(top_k(4)(logits, target), 2);  // a blank never
-  Tensor broken = from_host(std::vector<float>{NAN, NAN, NAN, 0, 5, NAN, 5, 1}, {2, 4}, cpu);
-  Tensor either = from_host(std::vector<int64_t>{2, 0}, {2}, cpu);
-  EXPECT_EQ(top_k(4)(broken, either), 1) << "no class of NaN is right";
-  EXPECT_EQ(top_k(1)(broken, either), 0) << "and it may be the largest";
-  test::expect_error([] { top_k(0); }, {"top_k: k 0"});
-  test::expect_error([&] { top_k(1)(logits, target.narrow(0, 0, 2)); },
-                     {"top_k: predictions [3, 4] of targets [2]"});
-}
-
-// Of 50 samples in batches of 8 or 16, with blanks behind the last.
-TEST(Trainer, ScoresOfHeldOutSamplesAreThoseOfOneRank) {
-  auto scores = [](const MeshShape& mesh) {
-    Task task = task_of();
-    task.scores = {{"top1", top_k(1)}, {"top4", top_k(4)}};
-    test::TemporaryDirectory directory;
-    auto o = tiny_options(mesh);
-    o.out = directory / "run";
-    std::map<std::string, double> found;
-    run_worlds(mesh.size(), [&](World& world) {
-      Trainer trainer(task, o, world);
-      trainer.run();
-      if (trainer.first()) found = trainer.scores();
-    });
-    std::string all = test::read_bytes(directory / "run/metrics.jsonl");
-    EXPECT_NE(all.find(fmt::format("\"val_top1\":{},\"val_top4\":1}}", found["top1"])), all.npos)
-        << all;
-    return found;
-  };
-  auto one = scores({});
-  EXPECT_EQ(one.at("top4"), 1);
-  EXPECT_GT(one.at("top1"), 0);
-  EXPECT_LT(one.at("top1"), 1);
-  for (MeshShape mesh : {MeshShape{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 2}})
-    EXPECT_EQ(scores(mesh), one) << mesh.dp << mesh.pp << mesh.tp;
-  Task task = task_of();
-  task.scores = {{"rows", [](const Tensor& p, const Tensor&) { return double(p.size(0)); }}};
-  std::string text;
-  try {
-    train(task, tiny_options());
-  } catch (const Error& e) {
-    text = e.what();
-  }
-  EXPECT_NE(text.find("blanks (index -1) of the held-out samples has rows 8; expected 0"),
-            text.npos)
-      << text;
-  task.scores = {{"loss", top_k(1)}};
-  EXPECT_TRUE(test::refused(test::outcome(task, tiny_options()), "task: score `loss`", "not loss"));
 }
 
 }  // namespace

@@ -1,0 +1,80 @@
+// What callbacks may do, and steps that the caller takes before run().
+#include <gtest/gtest.h>
+
+#include "core/files.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_task.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::task_of;
+using test::tiny_options;
+
+void train(const TrainOptions& o, const std::function<void(Trainer&)>& with) {
+  run_worlds(o.step.mesh.size(), [&](World& world) {
+    Trainer trainer(task_of(), o, world);
+    with(trainer);
+    trainer.run();
+  });
+}
+
+void calls_in_a_step(const TrainOptions& o, On where, const std::function<void(Trainer&)>& f) {
+  train(o, [&](Trainer& t) { t.on({.step = [&](Trainer& own, auto&) { f(own); }}, where); });
+}
+
+TEST(Callbacks, OfTheFirstRankCannotSaveOrValidate) {
+  test::TemporaryDirectory directory;
+  for (MeshShape mesh : {MeshShape{}, {2, 1, 1}, {1, 2, 1}}) {
+    auto o = tiny_options(mesh);
+    o.out = directory / "run";
+    test::expect_error([&] { calls_in_a_step(o, On::first, [](Trainer& t) { t.save(); }); },
+                       {"callback after step 1: trainer: save() in a callback of the first rank",
+                        "trainer.on({..}, On::all)"},
+                       Exit::config);
+    test::expect_error([&] { calls_in_a_step(o, On::first, [](Trainer& t) { t.validate(); }); },
+                       {"validate() in a callback of the first rank"}, Exit::config);
+  }
+}
+
+TEST(Callbacks, OnAllRanksMaySaveAndValidate) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options({.pp = 2});
+  o.out = directory / "run", o.steps = 2;
+  int validated = 0;
+  calls_in_a_step(o, On::all, [&](Trainer& t) {
+    t.save();
+    if (t.validate() && t.first()) ++validated;
+  });
+  EXPECT_EQ(validated, 2);
+  EXPECT_TRUE(disk().is_directory(o.out + "/step-1"));
+}
+
+TEST(Callbacks, CannotStepOrRun) {
+  auto o = tiny_options();
+  test::expect_error([&] { calls_in_a_step(o, On::all, [](Trainer& t) { t.step(); }); },
+                     {"step() in a callback"}, Exit::config);
+  test::expect_error([&] { calls_in_a_step(o, On::all, [](Trainer& t) { t.run(); }); },
+                     {"run() in a callback"}, Exit::config);
+}
+
+TEST(Callbacks, StepsBeforeRunAreValidatedAndSaved) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options();
+  o.out = directory / "run";
+  int validations = 0;
+  testing::internal::CaptureStdout();
+  train(o, [&](Trainer& t) {
+    t.on({.validation = [&](Trainer&, double) { ++validations; }});
+    for (int64_t i = 0; i < o.steps; ++i) t.step();
+  });
+  std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_TRUE(disk().is_directory(o.out + "/step-3"));
+  EXPECT_EQ(validations, 1);
+  EXPECT_EQ(said.find("resumed"), said.npos) << said;
+  EXPECT_NE(said.find("finished after step 3"), said.npos) << said;
+}
+
+}  // namespace
+}  // namespace triax::parallel
