@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <set>
 
 #include "core/check.h"
@@ -139,13 +140,35 @@ std::optional<Checkpoint> CheckpointDirectory::resume(const std::string& wish) {
   fail(Exit::data, "{}\n  Nothing was loaded. {}", damage, advice);
 }
 
-void CheckpointDirectory::prune(int keep) {
+std::optional<std::pair<int64_t, double>> CheckpointDirectory::lowest(const std::string& key) {
+  std::string found = text_of_first(ranks_, [&] {
+    std::optional<std::pair<double, int64_t>> least;
+    for (int64_t step : steps())
+      without_errors([&] {
+        std::string path = step_path(step);
+        std::string text = files_.read(path + "/" + manifest_name, max_manifest_bytes);
+        auto state = parse_manifest(text, path).state;
+        if (auto it = state.find(key); it != state.end()) {
+          std::pair now(std::strtod(it->second.c_str(), nullptr), step);
+          if (!least || now < *least) least = now;
+        }
+      });
+    return least ? fmt::format("{} {}", least->second, least->first) : "";
+  });
+  if (found.empty()) return {};
+  char* end = nullptr;
+  int64_t step = std::strtoll(found.c_str(), &end, 10);
+  return std::pair(step, std::strtod(end, nullptr));
+}
+
+void CheckpointDirectory::prune(int keep, std::optional<int64_t> also) {
   check(keep >= 1, "checkpoint: prune keeps {}; expected at least 1", keep);
   if (Search search = newest_good(); !search.good || !search.damage.empty()) return;
   on_first(ranks_, [&] {
     std::vector<int64_t> old = steps();
     old.resize(old.size() - std::min(old.size(), size_t(keep)));
     for (int64_t step : old) {
+      if (step == also) continue;
       // Renamed first, so that dying half-way does not leave what looks like a damaged checkpoint.
       std::string gone = step_path(step) + std::string(unfinished_mark) + unique_suffix();
       files_.rename(step_path(step), gone);

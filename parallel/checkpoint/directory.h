@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/checkpoint/checkpoint.h"
@@ -31,9 +32,13 @@ class CheckpointDirectory {
   /// are none, 65 if none verifies. Anything else is the path of a checkpoint.
   std::optional<Checkpoint> resume(const std::string& how);
 
-  /// Collective. If the newest checkpoint verifies, remove all but the newest `keep` (at least 1);
-  /// if not, remove nothing.
-  void prune(int keep);
+  /// Collective. The step of the checkpoint whose state `key`, a number, is the lowest, and that
+  /// number; none if no checkpoint has one. Damaged ones are passed over.
+  std::optional<std::pair<int64_t, double>> lowest(const std::string& key);
+
+  /// Collective. If the newest checkpoint verifies, remove all but the newest `keep` (at least 1)
+  /// and that of step `also`; if not, remove nothing.
+  void prune(int keep, std::optional<int64_t> also = {});
 
   /// Collective. Remove what dead writers left. `save` does it too; readers do not, since a running
   /// job may be writing.

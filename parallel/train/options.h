@@ -79,6 +79,7 @@ struct TrainOptions {
   int64_t val_every = 250;  ///< steps between validations; 0: only at the end
   int64_t save_every = 0;   ///< steps between checkpoints; 0: only at the end
   int64_t keep = 3;         ///< checkpoints
+  bool keep_best = false;   ///< save after each validation of the lowest loss so far, and keep it
   int workers = 0;          ///< threads that load data ahead of the step; 0: none
   std::string config;       ///< the file that was read, if any
   std::string out;          ///< run directory; empty: none is written

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -175,15 +176,19 @@ int64_t RunDirectory::resume(Step& step) {
   return checkpoint->step();
 }
 
-void RunDirectory::save(int64_t number, const Step& step) {
+void RunDirectory::save(int64_t number, const Step& step, std::optional<double> val_loss) {
   CheckpointState state = step.state();
   auto settings = values_of(contents_.settings);
   settings.merge(identity_of(contents_.task));
   state["settings"] = to_lines(settings);
   state["config"] = contents_.task.config;
+  if (val_loss && std::isfinite(*val_loss)) state["val_loss"] = fmt::format("{}", *val_loss);
   for (auto& [name, text] : contents_.task.attachments) state[name] = text;
   checkpoints_.save(number, step.pieces(Holder::owner), state);
-  checkpoints_.prune(int(contents_.options.keep));
+  std::optional<int64_t> kept;
+  if (contents_.options.keep_best)
+    if (auto lowest = best()) kept = lowest->first;
+  checkpoints_.prune(int(contents_.options.keep), kept);
 }
 
 }  // namespace triax::parallel

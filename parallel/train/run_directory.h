@@ -2,7 +2,9 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/checkpoint/directory.h"
@@ -50,8 +52,11 @@ class RunDirectory {
   const std::vector<std::string>& changes() const { return changes_; }
   /// Did the last run in this directory write its metrics to this file?
   bool wrote(const std::string& metrics) const;
-  /// Collective. Saves a checkpoint, then drops all but the newest `keep`.
-  void save(int64_t number, const Step& step);
+  /// Collective. Saves a checkpoint, with the validation loss of this step if there is one, then
+  /// drops all but the newest `keep` and, with `keep_best`, the best.
+  void save(int64_t number, const Step& step, std::optional<double> val_loss);
+  /// Collective. The lowest validation loss of all checkpoints, and the step it is of.
+  std::optional<std::pair<int64_t, double>> best() { return checkpoints_.lowest("val_loss"); }
 
  private:
   void lock();

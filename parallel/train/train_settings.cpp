@@ -120,7 +120,11 @@ Settings checkpoint_settings(TrainOptions& o) {
   SettingGroup group("Checkpoints", OnResume::free);
   return group
       .add("save-every", "N", "steps between checkpoints; 0: only at the end", &o.save_every)
-      .add("keep", "N", "checkpoints to keep", &o.keep, {.range = {1, huge}})
+      .add("keep", "N", "newest checkpoints to keep", &o.keep, {.range = {1, huge}})
+      .add("keep-best", "",
+           "save a checkpoint after each validation that reaches the lowest loss so far, and keep "
+           "the best beside the newest",
+           &o.keep_best)
       .add("resume", "auto|last-good|PATH",
            "continue from the newest checkpoint of the run directory (auto: if there is one), from "
            "the newest undamaged one, or from the given one",

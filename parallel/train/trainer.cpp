@@ -97,10 +97,14 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
                 task_.unit) {
   check_input(options_.resume.empty() || !options_.out.empty(), Exit::config,
               "trainer: resume={} without a run directory; expected options.out", options_.resume);
+  check_input(!options_.keep_best || (task_.held_out && !options_.out.empty()), Exit::config,
+              "keep-best without {}; expected validations that say which checkpoint is the best",
+              task_.held_out ? "a run directory" : "held-out samples");
   if (!options_.out.empty()) {
     directory_.emplace(RunDirectory::Contents{task_, options_, settings_}, world_.host());
     begun_ = saved_ = done_ = directory_->open(step_);
   }
+  if (options_.keep_best) best_ = directory_->best();
   open_metrics();
   if (directory_) directory_->write_configuration(options_.metrics);
 }
@@ -144,6 +148,7 @@ Feed::Place Trainer::place() const {
 
 void Trainer::take() {
   int64_t number = ++done_;
+  val_loss_ = {};
   step_.take({.number = number,
               .batches = [this, number](int64_t micro) { return loader_.at(number, micro); },
               .weight = feed_.weight(number),
@@ -177,6 +182,7 @@ std::optional<double> Trainer::held_out_loss() {
   double loss = sum / weight;
   size_t at = 0;
   for (auto& [name, score] : task_.scores) scores_[name] = scores[at++] / weight;
+  val_loss_ = loss;
   call(&Callbacks::validation, loss);
   return loss;
 }
@@ -184,7 +190,7 @@ std::optional<double> Trainer::held_out_loss() {
 void Trainer::save() {
   refuse_on_first_alone("save()");
   check(directory_.has_value(), "trainer: save without a run directory; expected options.out");
-  directory_->save(done_, step_);
+  directory_->save(done_, step_, val_loss_);
   saved_ = done_;
   std::string path = fmt::format("{}/step-{}", directory_->path(), done_);
   if (first()) StopSignal::set_farewell(farewell());
@@ -249,7 +255,8 @@ Exit Trainer::train() {
     }
     for (auto& r : records) report(r);
     bool failed = loss && !std::isfinite(*loss);  // the training did not: its steps are kept
-    if (directory_ && (due(options_.save_every) || last || stopping || failed)) save();
+    bool best = reaches_best();
+    if (directory_ && (due(options_.save_every) || last || stopping || failed || best)) save();
     check_finite(loss, done_);
   }
   if (directory_ && saved_ != done_) save();  // after steps of the caller's own
@@ -285,8 +292,13 @@ std::string Trainer::describe_end(bool stopped) const {
                                   : "");
   if (begun_ == done_)
     return fmt::format("already at step {}: nothing to do; raise --steps to train on\n", done_);
-  return fmt::format("finished after step {}{}\n", done_,
-                     directory_ ? fmt::format("; checkpoint {}/step-{}", options_.out, done_) : "");
+  std::string text =
+      fmt::format("finished after step {}{}\n", done_,
+                  directory_ ? fmt::format("; checkpoint {}/step-{}", options_.out, done_) : "");
+  if (best_)
+    text += fmt::format("lowest validation loss {:.4f}: checkpoint {}/step-{}\n", best_->second,
+                        options_.out, best_->first);
+  return text;
 }
 
 }  // namespace triax::parallel

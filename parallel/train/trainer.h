@@ -92,6 +92,7 @@ class Trainer {
   static void check_finite(std::optional<double> val_loss, int64_t step);
   std::optional<double> held_out_loss();
   bool lacks_validation();
+  bool reaches_best();
   std::optional<double> make_up_validation();
   void report(StepRecord& record);
   std::string describe_start() const;
@@ -132,7 +133,9 @@ class Trainer {
   std::vector<Registered> callbacks_;
   std::optional<On> inside_;  // of a callback, while it runs
   int64_t done_ = 0;
-  int64_t begun_ = 0, saved_ = 0;  // done when this process began, and in the newest checkpoint
+  int64_t begun_ = 0, saved_ = 0;   // done when this process began, and in the newest checkpoint
+  std::optional<double> val_loss_;  // of the last step
+  std::optional<std::pair<int64_t, double>> best_;  // step and validation loss, with keep_best
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
 };
 

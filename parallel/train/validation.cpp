@@ -47,6 +47,14 @@ void Trainer::check_held_out() {
   for (auto& [name, score] : task_.scores) check_zero(name, scores[at++]);
 }
 
+/// Is the validation of the last step the best so far? Remembers it.
+bool Trainer::reaches_best() {
+  bool reached = options_.keep_best && val_loss_ && std::isfinite(*val_loss_) &&
+                 (!best_ || *val_loss_ < best_->second);
+  if (reached) best_ = {done_, *val_loss_};
+  return reached;
+}
+
 bool Trainer::lacks_validation() {
   return text_of_first(world_.host(), [&] {
            return metrics_ && metrics_->lacks_validation() ? "yes" : "";

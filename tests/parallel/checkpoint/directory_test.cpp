@@ -147,6 +147,19 @@ TEST(CheckpointDirectory, PruneKeepsTheNewestAndNeverTheOnlyGoodOne) {
   expect_error([&] { run.all.prune(0); }, {"at least 1"});
 }
 
+TEST(CheckpointDirectory, KeepsTheOneWithTheLowestNumberToo) {
+  SavedRun run(1);
+  EXPECT_EQ(run.all.lowest("score"), std::nullopt);
+  for (auto [step, score] : {std::pair{20, "0.5"}, {30, "0.25"}, {40, "1e-1"}, {50, "0.75"}})
+    run.all.save(step, pieces(step), {{"score", score}});
+  EXPECT_EQ(run.all.lowest("score"), std::pair(int64_t{40}, 0.1));
+  run.all.prune(1, 40);
+  EXPECT_EQ(run.all.steps(), (std::vector<int64_t>{40, 50}));
+  disk().remove(run.dir.path() + "/step-40/manifest.json");
+  EXPECT_EQ(run.all.lowest("score"), std::pair(int64_t{50}, 0.75))
+      << "a damaged one is passed over";
+}
+
 // One failing operation on one of two ranks, at every operation of a save in turn. `before` has
 // been saved already, and step 20 either exists (is replaced) or not.
 void fail_everywhere(int faulty_rank, int error, bool replace, std::vector<std::string>& seen) {

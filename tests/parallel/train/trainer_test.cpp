@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <mutex>
+#include <set>
 
 #include "core/check.h"
 #include "core/files.h"
@@ -245,6 +247,39 @@ TEST(Trainer, OtherDataOrSettingsAreRefusedOrSaidOnResume) {
   EXPECT_EQ(train(task_of(), o).size(), 2u);
   std::string said = testing::internal::GetCapturedStdout();
   EXPECT_NE(said.find("changed since the checkpoint: clip was 1.0, now 0.5"), said.npos) << said;
+}
+
+// Learning too fast, the loss of held-out samples rises again.
+TEST(Trainer, KeepsTheCheckpointOfTheLowestValidationLoss) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options({.dp = 2});
+  o.out = directory / "run", o.keep = 1, o.keep_best = true;
+  o.steps = 8, o.val_every = 1, o.lr = {.peak = 0.3, .low = 0.3, .warmup = 0, .steps = 8};
+  std::vector<double> losses;
+  auto note = [&](Trainer& t) {
+    t.on({.validation = [&](Trainer&, double loss) { losses.push_back(loss); }});
+  };
+  auto steps = [&] {
+    std::set<std::string> names;
+    for (auto& name : disk().list(o.out))
+      if (name.starts_with("step-")) names.insert(name);
+    return names;
+  };
+  auto best = [&] { return std::ranges::min_element(losses) - losses.begin() + 1; };
+  train(task_of(), o, nullptr, note);
+  ASSERT_LT(best(), 8);
+  EXPECT_EQ(steps(), (std::set<std::string>{fmt::format("step-{}", best()), "step-8"}));
+  o.resume = "auto", o.steps = 10;
+  testing::internal::CaptureStdout();
+  train(task_of(), o, nullptr, note);
+  std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(steps(), (std::set<std::string>{fmt::format("step-{}", best()), "step-10"}));
+  auto line = fmt::format("lowest validation loss {:.4f}: checkpoint", losses[size_t(best() - 1)]);
+  EXPECT_NE(said.find(line), said.npos) << said;
+  Task blind = task_of();
+  blind.held_out = {};
+  test::expect_error([&] { train(blind, o); }, {"keep-best without held-out samples"},
+                     Exit::config);
 }
 
 /// Data whose identity is only a name.
