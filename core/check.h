@@ -17,11 +17,13 @@ namespace triax {
 template <class T> struct PlainFormatter {
   constexpr auto parse(fmt::format_parse_context& c) { return c.begin(); }
   template <class Context> auto format(const T& value, Context& c) const {
-    return fmt::format_to(c.out(), "{}", text(value));
+    auto to = c.out();
+    for (char x : text(value)) *to++ = x;
+    return to;
   }
   static std::string text(const Shape& s) { return str(s); }
   static std::string text(const Device& d) { return str(d); }
-  static const char* text(DType t) { return name(t); }
+  static std::string text(DType t) { return name(t); }
 };
 }  // namespace triax
 template <> struct fmt::formatter<triax::Shape> : triax::PlainFormatter<triax::Shape> {};

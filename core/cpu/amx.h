@@ -1,8 +1,8 @@
 #pragma once
 #include "core/cpu/cpu.h"
 
-// The level `amx`: that of AVX-512, but products and attention of bf16 are made in AMX tiles. Its
-// files follow the rules of cpu.h and stand in the namespace of avx512.
+// The level `amx`: that of AVX-512, but products of bf16 and f32 and attention of bf16 are made in
+// AMX tiles. Its files follow the rules of cpu.h and stand in the namespace of avx512.
 namespace triax::host::TRIAX_LEVEL {
 
 class Amx final : public Cpu {

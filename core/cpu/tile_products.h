@@ -2,7 +2,7 @@
 #include <omp.h>
 
 #include "core/convert.h"
-#include "core/cpu/pieces.h"
+#include "core/cpu/bf16_terms.h"
 #include "core/cpu/products.h"
 #include "core/cpu/scratch.h"
 #include "core/functors/gelu.h"
@@ -16,7 +16,7 @@ namespace triax::host::TRIAX_LEVEL {
 namespace {
 
 /// How products are cut for the caches, in elements of c.
-template <class T> struct Cuts {
+template <class T> struct CacheLimits {
   /// Depth of one pass, at most: a strip of b is half of the first-level cache, for f32 more.
   static constexpr int64_t depth = 384;
   /// Rows at once, at most, packed or where they lie: in the second-level cache.
@@ -24,9 +24,9 @@ template <class T> struct Cuts {
   /// Bytes of a number in packed strips.
   static constexpr int64_t packed_bytes = 2;
 };
-template <> struct Cuts<float> {
+template <> struct CacheLimits<float> {
   static constexpr int64_t depth = 384, rows_packed = 512, rows_in_place = 0;
-  static constexpr int64_t packed_bytes = 2 * pieces;
+  static constexpr int64_t packed_bytes = 2 * terms;
 };
 /// Sums of bf16 that wait for the next pass, at most: in the second-level cache. Those of f32 stand
 /// in c.
@@ -59,15 +59,14 @@ TRIAX_HD void store_part(const float* row, int64_t n, float* to, int64_t stride)
 template <class T, class C> class TileWorker {
  public:
   using P = Product<T, C>;
-  using Limit = Cuts<T>;
-  static constexpr bool whole_numbers = __is_same(T, float);
+  using Limit = CacheLimits<T>;
+  static constexpr bool is_f32 = __is_same(T, float);
 
   /// Whether strips of a are read where they lie: whole, on cache lines, and rows are not far
   /// apart.
   static bool a_in_place(const P& p) {
-    return !whole_numbers && p.a.inner == 1 && p.k <= Limit::depth && p.m % side == 0 &&
-           p.k % side == 0 && p.a.outer % side == 0 &&
-           reinterpret_cast<uintptr_t>(p.a.data) % 64 == 0;
+    return !is_f32 && p.a.inner == 1 && p.k <= Limit::depth && p.m % side == 0 && p.k % side == 0 &&
+           p.a.outer % side == 0 && reinterpret_cast<uintptr_t>(p.a.data) % 64 == 0;
   }
 
   /// Bytes of working memory, whatever the piece.
@@ -101,7 +100,7 @@ template <class T, class C> class TileWorker {
 
  private:
   /// Whether sums of several passes wait in working memory.
-  static bool waits(const P& p, int64_t depth) { return !whole_numbers && p.k > depth; }
+  static bool waits(const P& p, int64_t depth) { return !is_f32 && p.k > depth; }
 
   void make_block(const Block& block) {
     int64_t first = 0;
@@ -113,7 +112,7 @@ template <class T, class C> class TileWorker {
         pack_columns(block.col + j, width, first, depth);
         for (int64_t i = 0; i < block.rows; i += side) {
           Block at{block.row + i, block.col + j, fn::min<int64_t>(side, block.rows - i), width};
-          if constexpr (whole_numbers) {
+          if constexpr (is_f32) {
             add_square(at, i, first, depth);
           } else {
             Left a{a_ + i * steps * side};
@@ -127,7 +126,7 @@ template <class T, class C> class TileWorker {
 
   void pack_rows(const Block& block, int64_t first, int64_t depth) {
     Operand<T> from = p_.a.at(block.row, first);
-    if constexpr (whole_numbers) {
+    if constexpr (is_f32) {
       for (int64_t i = 0; i < block.rows; i += side) of_rows_[i / side] = {};
       pack_strips<Part::left>(from, block.rows, depth, of_rows_, a_);
     } else if (!in_place_) {
@@ -136,7 +135,7 @@ template <class T, class C> class TileWorker {
   }
   void pack_columns(int64_t col, int64_t width, int64_t first, int64_t depth) {
     Operand<T> from = p_.b.at(col, first);
-    if constexpr (whole_numbers) {
+    if constexpr (is_f32) {
       of_columns_ = {};
       pack_strips<Part::right>(from, width, depth, &of_columns_, b_);
     } else {
@@ -154,23 +153,24 @@ template <class T, class C> class TileWorker {
         return;
       }
     multiply_strips(a, b_, steps, sums, side, first > 0 ? Write::add : Write::set);
-    if (last) finish(at, sums, p_.write, last);
+    if (last) finish(at, sums, p_.write, true);
   }
 
   /// f32: the same, of strip `i` of the rows. Sums of passes are added in c.
   void add_square(const Block& at, int64_t i, int64_t first, int64_t depth) {
     int64_t steps = (depth + side - 1) / side;
-    const BFloat16* a = a_ + i * steps * side * pieces;
-    bool last = first + depth_ >= p_.k, fits = of_rows_[i / side].fits() && of_columns_.fits();
+    const BFloat16* a = a_ + i * steps * side * terms;
+    bool last = first + depth_ >= p_.k;
+    bool fits = Magnitude::fit(of_rows_[i / side], of_columns_);
     Write write = first > 0 ? Write::add : p_.write;
     bool whole = at.rows == side && at.cols == side && p_.c_col == 1;
     if (p_.c_col == 1) fetch(p_.c + at.row * p_.c_row + at.col, at.rows);
     if (fits && whole && write == Write::set && !(last && (p_.bias || p_.before))) {
-      multiply_pieces(a, b_, steps, p_.c + at.row * p_.c_row + at.col, p_.c_row);
+      multiply_terms(a, b_, steps, p_.c + at.row * p_.c_row + at.col, p_.c_row);
       return;
     }
-    if (fits) multiply_pieces(a, b_, steps, sums_, side);
-    else multiply_whole(p_.a.at(at.row, first), p_.b.at(at.col, first), at, depth, sums_);
+    if (fits) multiply_terms(a, b_, steps, sums_, side);
+    else multiply_scalar(p_.a.at(at.row, first), p_.b.at(at.col, first), at, depth, sums_);
     finish(at, sums_, write, last);
   }
 
@@ -230,7 +230,7 @@ template <class T, class C> class TileWorker {
   int64_t high_, depth_, wide_;
   BFloat16 *a_, *b_;
   float* sums_;
-  Magnitudes of_rows_[whole_numbers ? Limit::rows_packed / side : 1], of_columns_;
+  Magnitude of_rows_[is_f32 ? Limit::rows_packed / side : 1], of_columns_;
 };
 
 /// In cycles of a step: tile products of 16, and packing squares.

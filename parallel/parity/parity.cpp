@@ -125,12 +125,14 @@ Exit parity(const Task& given, TrainOptions o) {
   fmt::print("{}",
              folded(fmt::format("parity: {} against one rank, {} steps", title(o.step), o.steps),
                     columns));
-  if (o.step.micro_batch == o.step.global_batch)
-    fmt::print("{}",
-               folded("note: a step is one micro-batch, as the reference's is; a loss that is "
-                      "a mean, for example, shows with two: --global-batch " +
-                          std::to_string(2 * o.step.global_batch) + "\n",
-                      columns));
+  if (int64_t micros = std::max(2, o.step.mesh.pp); o.step.accumulation() < micros)
+    fmt::print(
+        "{}",
+        folded(fmt::format("note: {} micro-batch{} a replica; --global-batch {} tests gradient "
+                           "accumulation and the pipeline too\n",
+                           o.step.accumulation(), o.step.accumulation() == 1 ? "" : "es",
+                           o.step.micro_batch * o.step.mesh.dp * micros),
+               columns));
   std::fflush(stdout);
   // What does not fit the mesh is better said of it than of the reference.
   (void)probe(task.build, batch_like(task, o.step.micro_batch), probe_options(o.step));

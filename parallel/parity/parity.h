@@ -91,9 +91,9 @@ std::optional<Difference> compare_with_reference(const Task& task, const TrainOp
 void choose_batch(TrainOptions& o);
 
 /// Trains `task` on one rank and on the mesh of `o` for `o.steps` steps, with ranks that are
-/// threads of this process (choose_batch says how many samples); prints loss and norm of every step and the first difference:
-/// activations of every layer, loss, gradients, norm, weights, optimizer state. Returns ok or
-/// differs. Throws Error.
+/// threads of this process, on the batch that choose_batch says; prints loss and norm of every step
+/// and the first difference: activations of every layer, loss, gradients, norm, weights, optimizer
+/// state. Returns ok or differs. Throws Error.
 Exit parity(const Task& task, TrainOptions o);
 
 }  // namespace triax::parallel

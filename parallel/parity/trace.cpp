@@ -109,11 +109,12 @@ class Watcher {
   /// Where this rank's part of what a layer returned lies follows from the shapes: what one rank
   /// would return of this micro-batch, and what this one did.
   void layer(const std::string& name, const Tensor& y, const nn::Batch& batch) {
+    Shape input = batch.input.defined() ? batch.input.shape() : input_;  // some layers read none
     check_input(
-        !batch.input.defined() || batch.input.shape() == input_, Exit::config,
+        input == input_, Exit::config,
         "parity: a batch has input {}, the first has {}; expected batches of one shape: pad "
         "the samples",
-        batch.input.shape(), input_);
+        input, input_);
     Shape whole = one_rank_.of(name).out.shape, begin = whole;
     if (y.numel() == 1 || y.rank() != whole.rank()) return;  // the loss
     auto& o = trainer_.options().step;

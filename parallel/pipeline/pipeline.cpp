@@ -31,9 +31,9 @@ Pipeline::Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOpt
       chunks_(std::move(chunks)),
       options_(options) {
   bool empty = chunks_.empty() || chunks_[0].empty();
-  check(stage_ > 0 || !empty,
-        "pipeline: the first stage has no layers; expected one at least, to make what the next "
-        "takes");
+  check_input(stage_ > 0 || !empty, Exit::config,
+              "pipeline: the first stage has no layers; expected one at least, to make what the "
+              "next takes");
   int cuts = PipelineShape{stages_, int(chunks_.size())}.virtual_stages() - 1;
   check(cuts == 0 || options_.boundaries.size() == 1 || std::ssize(options_.boundaries) == cuts,
         "pipeline: {} boundaries; expected one, or one for each of the {} cuts",

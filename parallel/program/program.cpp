@@ -111,6 +111,12 @@ class Program {
   }
 
   Exit train(int argc, char** argv) {
+    bool searches = train_.resume == "auto" || train_.resume == "last-good";
+    check_input(
+        !searches || !train_.out.empty(), Exit::config,
+        "resume={} without out\n  Add --out DIR: without it every run begins in a new, empty "
+        "directory.",
+        train_.resume);
     StopSignal stop;
     // Training goes on when nobody reads what it prints, and what ends it is still reported.
     std::signal(SIGPIPE, SIG_IGN);
@@ -136,11 +142,6 @@ class Program {
   Exit train(Task given, World& world) {
     Settled run = settle(std::move(given), train_, world);
     TrainOptions& o = run.options;
-    check_input(
-        !o.out.empty() || (o.resume != "auto" && o.resume != "last-good"), Exit::config,
-        "resume={} without out\n  A run directory is only made now: no checkpoint can be in "
-        "it. Add --out DIR, the run to go on with.",
-        o.resume);
     if (o.out.empty())
       o.out = text_of_first(world.host(), [&] {
         return fmt::format("runs/{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)),

@@ -20,10 +20,13 @@ Verb train_verb(TrainOptions& o, const ProgramOptions& p) {
 Verb parity_verb(TrainOptions& o, std::string& mesh, const ProgramOptions& p) {
   SettingGroup ranks("Mesh");
   ranks.add("mesh", "DPxPPxTP", "ranks on each axis, which are threads", &mesh);
+  Settings optimizer = optimizer_settings(o);
+  for (Setting& s : optimizer)
+    if (s.name == "global-batch") s.shown = "micro-batch x dp x the larger of 2 and pp";
   return {"parity",
           "Trains on one rank and on a mesh of threads, and finds the first tensor that differs.",
-          joined({p.settings, ranks, without(mesh_settings(o.step), {"dp", "pp", "tp"}),
-                  optimizer_settings(o), memory_settings(o.step),
+          joined({p.settings, ranks, without(mesh_settings(o.step), {"dp", "pp", "tp"}), optimizer,
+                  memory_settings(o.step),
                   only(run_settings(o), {"config", "seed", "precision", "loss-scale", "workers"}),
                   only(launch_settings(o.launch), {"device"})}),
           {p.name + " parity --mesh 2x2x2 --zero 3 --schedule zb-h1",

@@ -53,7 +53,7 @@ std::vector<double> Replica::score(const Batches& batches, int64_t micros, const
   try {
     pipeline_.infer(run);
   } catch (...) {
-    rethrow_from("scores: a batch without target, of which the model returns its predictions");
+    rethrow_from("scores of predictions, for which the model is given batches without target");
   }
   return sums;
 }

@@ -127,7 +127,7 @@ StepResult Step::result(const Pending& p) {
     if (r.overflow.empty()) r.overflow = "the loss";
   }
   scaler_.update(r.skipped);
-  check_finite(r);
+  check_finite(r, p.input);
   return r;
 }
 

@@ -102,7 +102,8 @@ class Step {
   void capture(const StepInput& input);
   Tensor tops() const;
   StepResult result(const Pending& p);
-  void check_finite(const StepResult& r) const;
+  void check_finite(const StepResult& r, const StepInput& input) const;
+  void check_data(const StepInput& input) const;
   std::string trace_overflow(const StepInput& input);
 
   StepOptions options_;

@@ -66,36 +66,42 @@ std::string digest(const nn::Batch& batch) {
   return text;
 }
 
-std::string doubt_about_weight(const nn::Samples& samples) {
+std::string weight_warning(const nn::Samples& samples) {
   Tensor target = batch_of(samples, {0}, nn::evaluation, "the first sample").target;
   if (is_float(target.dtype())) return "";
   double count = 0, weight = samples.weight(0);
-  for (int64_t x : target.contiguous().to(i64).to_host<int64_t>()) count += x >= 0;
+  for (int64_t x : target.contiguous().to(i64).to_host<int64_t>()) count += x != -1;
   if (count == weight) return "";
   return fmt::format(
-      "samples: {} targets of the first are not -1, but its weight is {}; losses are divided by "
-      "weights: see nn::Samples::weight\n",
+      "warning: sample 0 has {} targets that are not -1, but its weight is {}. The loss is divided "
+      "by the weights: override Samples::weight if this is not intended.\n",
       count, weight);
 }
 
 namespace {
 
-/// identity() may be only a name: data of another size or with another beginning are others.
-std::string identity_of(const nn::Samples& samples) {
+/// Of `which` samples, into `all`. identity() may be only a name: data of another size or with
+/// another beginning are others.
+void identify(const std::string& which, const nn::Samples& samples,
+              std::map<std::string, std::string>& all) {
   std::string own = samples.identity();
   check_input(is_plain_text(own) && own.find('\n') == own.npos, Exit::config,
               "it is `{}`; expected one line of UTF-8: write a digest in hexadecimal digits",
               printable(own));
-  return fmt::format("{}, {} samples, the first {}", own, samples.count(),
-                     digest(batch_of(samples, {0}, nn::evaluation, "the first sample")));
+  all[which + " samples"] = own;
+  all[which + " samples: number"] = std::to_string(samples.count());
+  all[which + " samples: first"] =
+      digest(batch_of(samples, {0}, nn::evaluation, "the first sample"));
 }
 
 }  // namespace
 
 std::map<std::string, std::string> identity_of(const Task& task) try {
   if (!task.identity.empty()) return task.identity;
-  return {{"training samples", identity_of(*task.samples)},
-          {"held-out samples", task.held_out ? identity_of(*task.held_out) : "none"}};
+  std::map<std::string, std::string> all = {{"held-out samples", "none"}};
+  identify("training", *task.samples, all);
+  if (task.held_out) identify("held-out", *task.held_out, all);
+  return all;
 } catch (...) {
   rethrow_from("samples: identity");
 }

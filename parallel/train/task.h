@@ -37,9 +37,9 @@ nn::Batch batch_like(const Task& task, int64_t samples);
 /// Shapes, dtypes and checksums of a batch.
 std::string digest(const nn::Batch& batch);
 
-/// A line if the first sample has a weight other than the number of its whole-number targets that
-/// are not -1, else nothing. Both may be meant.
-std::string doubt_about_weight(const nn::Samples& samples);
+/// A line if the first sample's weight is not the number of its integer targets other than -1, else
+/// nothing. Both may be intended.
+std::string weight_warning(const nn::Samples& samples);
 
 /// What decides which model is trained on which data, beside the settings: under names that no flag
 /// can have. Reads all data unless `task.identity` is there.

@@ -124,21 +124,24 @@ void Trainer::open_metrics() {
 }
 
 void Trainer::on(Callbacks c, On where) {
+  step_by_step_ |= where == On::all && c.step;
   if (where == On::all || first()) callbacks_.push_back({std::move(c), where});
 }
 
-void Trainer::refuse_in_callbacks(const char* what) const {
-  check_input(!inside_, Exit::config,
-              "trainer: {} in a callback; expected it outside of them, before or in place of run()",
-              what);
-}
-
-/// The other ranks would never call it: this one would wait for them.
-void Trainer::refuse_on_first_alone(const char* what) const {
-  check_input(inside_ != On::first, Exit::config,
-              "trainer: {} in a callback of the first rank alone; expected all ranks to call it: "
-              "trainer.on({{..}}, On::all)",
-              what);
+/// What all ranks have to call would hang on the first alone.
+void Trainer::check_call(const char* what, std::initializer_list<Event> allowed) const {
+  constexpr const char* names[] = {"start", "step", "validation", "checkpoint", "error", "end"};
+  if (!inside_) return;
+  std::vector<std::string> where;
+  bool fits = false;
+  for (Event e : allowed) where.push_back(names[int(e)]), fits |= e == inside_->event;
+  bool all = inside_->where == On::all;
+  check_input(fits && all, Exit::config, "trainer: {} in a callback `{}`{}; expected it {}", what,
+              names[int(inside_->event)], all ? "" : " of the first rank alone",
+              where.empty() ? "outside of callbacks"
+                            : fmt::format("in {}, registered for all ranks: "
+                                          "trainer.on({{..}}, On::all)",
+                                          join(where, ", ")));
 }
 
 Feed::Place Trainer::place() const {
@@ -156,7 +159,7 @@ void Trainer::take() {
 }
 
 StepResult Trainer::step() {
-  refuse_in_callbacks("step()");
+  check_call("step()", {});
   take();
   return step_.results(Step::Upto::all).back();
 }
@@ -183,18 +186,18 @@ std::optional<double> Trainer::held_out_loss() {
   size_t at = 0;
   for (auto& [name, score] : task_.scores) scores_[name] = scores[at++] / weight;
   val_loss_ = loss;
-  call(&Callbacks::validation, loss);
+  call(Event::validation, &Callbacks::validation, loss);
   return loss;
 }
 
 void Trainer::save() {
-  refuse_on_first_alone("save()");
+  check_call("save()", {Event::start, Event::step, Event::validation, Event::end});
   check(directory_.has_value(), "trainer: save without a run directory; expected options.out");
   directory_->save(done_, step_, val_loss_);
   saved_ = done_;
   std::string path = fmt::format("{}/step-{}", directory_->path(), done_);
   if (first()) StopSignal::set_farewell(farewell());
-  call(&Callbacks::checkpoint, path);
+  call(Event::checkpoint, &Callbacks::checkpoint, path);
 }
 
 /// What a user who does not wait for the end is told.
@@ -211,15 +214,19 @@ void Trainer::report(StepRecord& record) {
   last_step_ = now;
   if (metrics_) metrics_->write(record);
   progress_.step(record);
-  call(&Callbacks::step, record);
+  call(Event::step, &Callbacks::step, record);
 }
 
 Exit Trainer::run() {
-  refuse_in_callbacks("run()");
+  check_call("run()", {});
   try {
     return train();
   } catch (const std::exception& e) {
-    call(&Callbacks::error, e);
+    try {
+      call(Event::error, &Callbacks::error, e);
+    } catch (const std::exception& another) {  // the first says more
+      progress_.say(fmt::format("in a callback `error`: {}\n", another.what()));
+    }
     throw;
   }
 }
@@ -229,15 +236,15 @@ Exit Trainer::train() {
   const int64_t steps = options_.steps;
   auto due = [&](int64_t every) { return every > 0 && done_ % every == 0; };
   progress_.say(describe_start());
-  call(&Callbacks::start);
+  call(Event::start, &Callbacks::start);
   if (task_.held_out) check_held_out();
   last_step_ = std::chrono::steady_clock::now();
-  auto validates = [&] { return task_.held_out && (due(options_.val_every) || done_ == steps); };
-  bool missing = done_ > 0 && validates() && (done_ > begun_ || lacks_validation());
+  auto validates = [&] { return task_.held_out && (due(options_.val_every) || done_ >= steps); };
+  bool missing = done_ > 0 && validates() && !val_loss_ && (done_ > begun_ || lacks_validation());
   bool stopping = missing && !make_up_validation();
   while (done_ < steps && !stopping) {
     take();
-    auto records = records_of(step_.results(Step::Upto::lag));
+    auto records = records_of(step_.results(step_by_step_ ? Step::Upto::all : Step::Upto::lag));
     stopping = step_.asked_to_stop();
     bool last = done_ == steps || stopping;
     bool known = due(options_.val_every) || due(options_.save_every) || last;
@@ -265,7 +272,7 @@ Exit Trainer::train() {
     progress_.say(text);
   }
   progress_.say(describe_end(stopping));
-  call(&Callbacks::end);
+  call(Event::end, &Callbacks::end);
   return stopping ? Exit::stopped : Exit::ok;
 }
 
@@ -273,7 +280,7 @@ std::string Trainer::describe_start() const {
   std::string text = fmt::format("{} parameters; {} samples a step; {} steps\n",
                                  step_.replica().data().parameter_count(),
                                  options_.step.global_batch, options_.steps);
-  if (first()) text += doubt_about_weight(*task_.samples);
+  if (first()) text += weight_warning(*task_.samples);
   if (directory_) {
     text += fmt::format("run directory {}{}\n", options_.out,
                         begun_ > 0 ? fmt::format(", resumed after step {}", begun_) : "");

@@ -1,6 +1,7 @@
 #pragma once
 #include <chrono>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,8 +29,8 @@ struct Settled {
 /// ranks, 65 for a task without samples.
 Settled settle(Task task, const TrainOptions& o, World& world);
 
-/// Called at the usual places of a run. Any may be empty. They cannot step or run; those on all
-/// ranks may save and validate.
+/// Called at the usual places of a run. Any may be empty. None may step or run. On all ranks start,
+/// step and end may save and validate, and validation may save.
 struct Callbacks {
   std::function<void(Trainer&)> start = {}, end = {};
   std::function<void(Trainer&, const StepRecord&)> step = {};
@@ -99,19 +100,34 @@ class Trainer {
   std::string describe_end(bool stopped) const;
   std::string farewell() const;
   Feed::Place place() const;
-  void refuse_in_callbacks(const char* what) const;
-  void refuse_on_first_alone(const char* what) const;
-  template <class Member, class... Args> void call(Member member, const Args&... args) {
+  enum class Event { start, step, validation, checkpoint, error, end };
+  struct Callback {
+    On where;
+    Event event;
+  };
+  void check_call(const char* what, std::initializer_list<Event> allowed) const;
+  template <class Member, class... Args>
+  void call(Event event, Member member, const Args&... args) {
     for (auto& c : callbacks_) {
-      auto before = std::exchange(inside_, c.where);
+      Inside inside(inside_, {c.where, event});
       try {
         if (c.calls.*member) (c.calls.*member)(*this, args...);
       } catch (...) {
         rethrow_from("callback after step " + std::to_string(done_));
       }
-      inside_ = before;
     }
   }
+  /// Says which callback runs, while it does.
+  struct Inside {
+    Inside(std::optional<Callback>& now, const Callback& c)
+        : now_(now), before_(std::exchange(now, c)) {}
+    ~Inside() { now_ = before_; }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    std::optional<Callback>&now_, before_;
+  };
 
   Task task_;
   World& world_;
@@ -131,7 +147,8 @@ class Trainer {
     On where;
   };
   std::vector<Registered> callbacks_;
-  std::optional<On> inside_;  // of a callback, while it runs
+  std::optional<Callback> inside_;
+  bool step_by_step_ = false;  // callbacks on all ranks see a step before the next is queued
   int64_t done_ = 0;
   int64_t begun_ = 0, saved_ = 0;   // done when this process began, and in the newest checkpoint
   std::optional<double> val_loss_;  // of the last step

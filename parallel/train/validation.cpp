@@ -16,7 +16,7 @@ void Trainer::check_finite(std::optional<double> val_loss, int64_t step) {
 }
 
 std::optional<double> Trainer::validate() {
-  refuse_on_first_alone("validate()");
+  check_call("validate()", {Event::start, Event::step, Event::end});
   check(task_.held_out != nullptr, "trainer: validate without held-out samples");
   check_held_out();
   auto loss = held_out_loss();
@@ -40,11 +40,12 @@ void Trainer::check_held_out() {
                 what, value);
   };
   check_zero("loss", step_.evaluate(batch, 1));
+  if (!task_.scores.empty()) {
+    auto scores = step_.score(batch, 1, task_.scores);
+    size_t at = 0;
+    for (auto& [name, score] : task_.scores) check_zero(name, scores[at++]);
+  }
   held_out_checked_ = true;
-  if (task_.scores.empty()) return;
-  auto scores = step_.score(batch, 1, task_.scores);
-  size_t at = 0;
-  for (auto& [name, score] : task_.scores) check_zero(name, scores[at++]);
 }
 
 /// Is the validation of the last step the best so far? Remembers it.
@@ -61,11 +62,12 @@ bool Trainer::lacks_validation() {
          }) == "yes";
 }
 
-/// Makes the validation that the last run was stopped in, or that steps of the caller's own
-/// skipped. If the last step has metrics, adds the loss to them. Returns nothing if this run is
-/// asked to stop, too.
+/// Runs the validation that is due but was not run: the last run was stopped in it, or the caller
+/// took the steps. If the last step has metrics, adds the loss to them. Returns nothing if this run
+/// is asked to stop, too.
 std::optional<double> Trainer::make_up_validation() {
   auto loss = held_out_loss();
+  if (directory_ && saved_ != done_) save();  // what was trained is kept
   check_finite(loss, done_);
   if (loss && metrics_ && done_ == begun_) metrics_->add_validation(*loss, scores_);
   if (loss) progress_.say(fmt::format("step {}  {}\n", done_, describe(*loss, scores_)));

@@ -6,8 +6,8 @@
 #include "core/random.h"
 #include "tests/core/emulated/products.h"
 
-// Products of f32 out of bf16 tiles (core/cpu/pieces.h), with emulated tiles: machines without AMX
-// check the arithmetic, too.
+// Products of f32 out of bf16 tiles (core/cpu/bf16_terms.h), with emulated tiles: machines without
+// AMX check the arithmetic, too.
 namespace triax {
 namespace {
 
@@ -90,19 +90,68 @@ TEST_F(F32Tiles, AreWhatAmxGivesBitForBit) {
       }
 }
 
-// One operand is a row that a product copies; the results are those that f32 gives.
-TEST_F(F32Tiles, NumbersThatPiecesCannotHold) {
-  const float infinity = INFINITY, huge = 3.4e38f;
-  for (float x : {infinity, -infinity, huge, -huge, 1e-38f, 3e-41f, 2e-34f, float(NAN)}) {
-    Tensor a = full({32, 64}, 0, f32, cpu), b = full({64, 32}, 1, f32, cpu);
-    backend(cpu).fill(a.narrow(1, 7, 1).narrow(0, 5, 1), x);
-    std::vector<float> c = product(a, b).to_host<float>();
-    for (size_t i = 0; i < 32; ++i)
-      for (size_t j = 0; j < 32; ++j) {
-        float expected = i == 5 ? x : 0;
-        if (std::isnan(expected)) EXPECT_TRUE(std::isnan(c[i * 32 + j]));
-        else EXPECT_EQ(c[i * 32 + j], expected) << x << " at " << i << ", " << j;
-      }
+// A product that copies one number, in the first or the second pass, from either side: the results
+// are those that f32 gives.
+TEST_F(F32Tiles, NumbersThatTermsCannotHold) {
+  for (int64_t depth : {7, 450})
+    for (float x : {INFINITY, -INFINITY, 3.4e38f, -3.4e38f, 1e-38f, 3e-41f, 2e-34f, float(NAN)}) {
+      Tensor a = full({32, 500}, 0, f32, cpu), b = full({500, 32}, 1, f32, cpu);
+      backend(cpu).fill(a.narrow(1, depth, 1).narrow(0, 5, 1), x);
+      Tensor left = product(a, b), right = product(b.transpose(0, 1), a.transpose(0, 1));
+      auto rows = left.to_host<float>(), cols = right.to_host<float>();
+      for (size_t i = 0; i < 32; ++i)
+        for (size_t j = 0; j < 32; ++j) {
+          float expected = i == 5 ? x : 0;
+          for (float got : {rows[i * 32 + j], cols[j * 32 + i]})
+            ASSERT_TRUE(got == expected || (std::isnan(expected) && std::isnan(got)))
+                << x << " became " << got << " at " << i << ", " << j;
+        }
+    }
+}
+
+// Products that come near the ends of what f32 holds.
+TEST_F(F32Tiles, ProductsThatTilesCannotHold) {
+  for (auto [x, y] : {std::pair(0x1.234567p-60f, 0x1.654321p-60f),
+                      {0x1.234567p63f, 0x1.6p63f},
+                      {0x1.fffffep63f, 0x1.fffffep63f},
+                      {0x1.234567p-99f, 0x1.234567p-1f}}) {
+    Tensor a = full({32, 32}, 0, f32, cpu), b = full({32, 32}, 0, f32, cpu);
+    backend(cpu).fill(a.narrow(1, 0, 1), x);
+    backend(cpu).fill(b.narrow(0, 0, 1), y);
+    for (float got : product(a, b).to_host<float>())
+      ASSERT_NEAR(got / (x * y), 1, 1e-6) << x << " times " << y;
+  }
+}
+
+TEST_F(F32Tiles, BiasGeluAndStridedResults) {
+  const int64_t m = 40, n = 50, k = 900;
+  Tensor a = numbers(Kind::normal, {m, k}, 5), b = numbers(Kind::normal, {k, n}, 6);
+  Tensor bias = numbers(Kind::normal, {n}, 7), plain = product(a, b);
+  auto sums = plain.to_host<float>(), added = bias.to_host<float>();
+  Tensor before = empty({m, n}, f32, cpu), wide = full({m, n + 9}, 7, f32, cpu);
+  Tensor turned = empty({n, m}, f32, cpu).transpose(0, 1);
+  for (const Tensor& c : {wide.narrow(1, 4, n), turned}) {
+    host::emulated::multiply_f32({.a = a, .b = b, .c = c, .bias = bias, .before = before});
+    auto kept = before.to_host<float>(), got = c.contiguous().to_host<float>();
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(kept[i], sums[i] + added[i % size_t(n)]);
+      double x = kept[i], gelu = x / 2 * (1 + std::tanh(0.7978845608 * (x + 0.044715 * x * x * x)));
+      EXPECT_NEAR(got[i], gelu, 1e-5 * (1 + std::abs(gelu)));
+    }
+  }
+  EXPECT_EQ(wide.narrow(1, 0, 4).contiguous().to_host<float>(),
+            std::vector<float>(size_t(4 * m), 7));
+}
+
+TEST_F(F32Tiles, MatricesOfABatch) {
+  Tensor a = numbers(Kind::normal, {3, 33, 40}, 5), b = numbers(Kind::normal, {3, 40, 35}, 6);
+  Tensor c = full({3, 33, 35}, NAN, f32, cpu);
+  host::emulated::multiply_f32({.a = a, .b = b, .c = c});
+  for (int64_t i = 0; i < 3; ++i) {
+    auto of = [&](const Tensor& x) {
+      return x.narrow(0, i, 1).contiguous().view({x.size(1), x.size(2)});
+    };
+    EXPECT_EQ(of(c).to_host<float>(), product(of(a), of(b)).to_host<float>());
   }
 }
 

@@ -30,11 +30,11 @@ TEST(Callbacks, OfTheFirstRankCannotSaveOrValidate) {
     auto o = tiny_options(mesh);
     o.out = directory / "run";
     test::expect_error([&] { calls_in_a_step(o, On::first, [](Trainer& t) { t.save(); }); },
-                       {"callback after step 1: trainer: save() in a callback of the first rank",
+                       {"callback after step 1: trainer: save() in a callback `step` of the first",
                         "trainer.on({..}, On::all)"},
                        Exit::config);
     test::expect_error([&] { calls_in_a_step(o, On::first, [](Trainer& t) { t.validate(); }); },
-                       {"validate() in a callback of the first rank"}, Exit::config);
+                       {"validate() in a callback `step` of the first rank"}, Exit::config);
   }
 }
 
@@ -54,9 +54,39 @@ TEST(Callbacks, OnAllRanksMaySaveAndValidate) {
 TEST(Callbacks, CannotStepOrRun) {
   auto o = tiny_options();
   test::expect_error([&] { calls_in_a_step(o, On::all, [](Trainer& t) { t.step(); }); },
-                     {"step() in a callback"}, Exit::config);
+                     {"step() in a callback `step`; expected it outside of callbacks"},
+                     Exit::config);
   test::expect_error([&] { calls_in_a_step(o, On::all, [](Trainer& t) { t.run(); }); },
-                     {"run() in a callback"}, Exit::config);
+                     {"run() in a callback `step`"}, Exit::config);
+}
+
+TEST(Callbacks, ThatFailLeaveTheTrainerUsable) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options({.dp = 2});
+  o.out = directory / "run";
+  run_worlds(2, [&](World& world) {
+    Trainer trainer(task_of(), o, world);
+    trainer.on({.step = [](Trainer&, auto&) { fail(Exit::data, "enough"); }}, On::all);
+    // What this throws does not hide the first error.
+    trainer.on({.error = [](Trainer& t, auto&) { t.save(); }}, On::all);
+    test::expect_error([&] { trainer.run(); }, {"enough"}, Exit::data);
+    trainer.save();
+  });
+  EXPECT_TRUE(disk().is_directory(o.out + "/step-1"));
+}
+
+TEST(Callbacks, DoNotCallThemselves) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options();
+  o.out = directory / "run";
+  auto with = [&](const Callbacks& c) { train(o, [&](Trainer& t) { t.on(c, On::all); }); };
+  test::expect_error(
+      [&] { with({.checkpoint = [](Trainer& t, auto&) { t.save(); }}); },
+      {"save() in a callback `checkpoint`; expected it in start, step, validation, end"},
+      Exit::config);
+  o.out = directory / "another";
+  test::expect_error([&] { with({.validation = [](Trainer& t, double) { t.validate(); }}); },
+                     {"validate() in a callback `validation`"}, Exit::config);
 }
 
 TEST(Callbacks, StepsBeforeRunAreValidatedAndSaved) {

@@ -91,7 +91,7 @@ TEST(Scores, PredictionsAreAskedForScoresAlone) {
   train(task, tiny_options());
   task.scores = {{"top1", top_k(1)}};
   test::expect_error([&] { train(task, tiny_options()); },
-                     {"scores: a batch without target, of which the model returns its predictions"},
+                     {"scores of predictions, for which the model is given batches without target"},
                      Exit::internal);
 }
 

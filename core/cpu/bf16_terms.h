@@ -1,0 +1,194 @@
+#pragma once
+#include "core/cpu/products.h"
+#include "core/cpu/tiles.h"
+
+// Products of f32 in tiles of bf16. Each f32 is the sum of three bf16 terms; of the nine products
+// of terms the six largest are computed, the others are below the rounding of f32 (Henry, Tang and
+// Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision
+// computations", 2019, section III). Sums in a tile start at zero in every pass.
+namespace triax::host::TRIAX_LEVEL {
+namespace {
+
+constexpr int terms = 3;
+
+typedef uint32_t Words __attribute__((vector_size(64)));
+
+/// The largest magnitude of some numbers.
+class Magnitude {
+ public:
+  TRIAX_HD void see(const Vector<float>& x) {
+    Words bits = Words(x) << 1;
+    largest_ = bits > largest_ ? bits : largest_;
+  }
+
+  /// Is the product of two strips as exact in terms as in f32? Tiles take denormals for zeros:
+  /// terms of the largest numbers and of their products, 2^-18 of these, must be larger. Neither
+  /// may a product or a sum of them be infinite, let alone a number. Numbers of less than 2^-108
+  /// that stand beside larger ones lose bits.
+  static bool fit(const Magnitude& a, const Magnitude& b) {
+    int x = a.exponent(), y = b.exponent();
+    if (x > 126 || y > 126) return false;
+    if (x == zero || y == zero) return true;
+    return x >= -100 && y >= -100 && x + y >= -100 && x + y <= 116;
+  }
+
+ private:
+  static constexpr int zero = -127;
+  int exponent() const {
+    uint32_t most = 0;
+    for (int l = 0; l < 16; ++l) most = largest_[l] > most ? largest_[l] : most;
+    return most == 0 ? zero : int(most >> 24) - 127 + (most >> 24 == 0);
+  }
+  Words largest_{};  // bits without the sign, one to the left
+};
+
+/// Denormal results are zero while it lives: as remainders they cost hundreds of cycles, and tiles
+/// would take them for zeros anyway.
+class FlushDenormals {
+ public:
+  FlushDenormals() { _mm_setcsr(before_ | 0x8040); }
+  ~FlushDenormals() { _mm_setcsr(before_); }
+  FlushDenormals(const FlushDenormals&) = delete;
+  FlushDenormals& operator=(const FlushDenormals&) = delete;
+
+ private:
+  unsigned before_ = _mm_getcsr();
+};
+
+/// x rounded to bf16, in the upper half of each word. x becomes the remainder, which is exact.
+TRIAX_HD Words take_term(Vector<float>& x) {
+  Words term = (Words(x) + 0x8000u) & 0xffff0000u;
+  x -= Vector<float>(term);
+  return term;
+}
+
+/// Rows of pairs of a tile for each term, `square` elements apart: (a[0], b[0]), (a[1], b[1]) ...
+TRIAX_HD void split_row(const float* first, const float* second, Magnitude& largest, BFloat16* to) {
+  Vector<float> a = load<float>(first), b = load<float>(second);
+  largest.see(a);
+  largest.see(b);
+#pragma GCC unroll 3
+  for (int p = 0; p < terms; ++p, to += square) {
+    Words pairs = take_term(a) >> 16;
+    pairs |= take_term(b);
+    __builtin_memcpy(to, &pairs, sizeof(pairs));
+  }
+}
+
+/// 32 x 32 numbers, transposed.
+TRIAX_HD void transpose_square(const float* x, int64_t stride, float* to) {
+  for (int i = 0; i < side; i += 16)
+    for (int j = 0; j < side; j += 16) {
+      Vector<float> rows[16];
+#pragma GCC unroll 16
+      for (int r = 0; r < 16; ++r) rows[r] = load<float>(x + (i + r) * stride + j);
+      transpose<float>(rows);
+#pragma GCC unroll 16
+      for (int r = 0; r < 16; ++r) store<float>(to + (j + r) * side + i, rows[r]);
+    }
+}
+
+/// Pieces of one step of one strip, at most 32 rows (or columns), at most 32 deep: [term][two
+/// tiles]. Depths l and l + 16 are a pair, in both operands.
+template <Part part>
+TRIAX_HD void pack_terms(Operand<float> x, int64_t count, int64_t depth, Magnitude& largest,
+                         BFloat16* to) {
+  alignas(64) float padded[square], turned[square];
+  bool along_depth = x.inner == 1;
+  const float* from = x.data;
+  int64_t stride = along_depth ? x.outer : x.inner;
+  if (count < side || depth < side) {
+    int64_t rows = along_depth ? count : depth, cols = along_depth ? depth : count;
+    for (int64_t i = 0; i < side; ++i)
+      for (int64_t j = 0; j < side; ++j)
+        padded[i * side + j] = i < rows && j < cols ? from[i * stride + j] : 0;
+    from = padded, stride = side;
+  }
+  if (along_depth != (part == Part::left)) {
+    transpose_square(from, stride, turned);
+    from = turned, stride = side;
+  }
+  if constexpr (part == Part::left) {
+    for (int i = 0; i < side; ++i, from += stride)
+      split_row(from, from + 16, largest, to + i * side);
+  } else {
+    for (int l = 0; l < 16; ++l, from += stride)
+      for (int half = 0; half < 2; ++half)
+        split_row(from + 16 * half, from + 16 * stride + 16 * half, largest,
+                  to + half * tile_elements + l * side);
+  }
+}
+
+/// Packs `count` rows of a or columns of b: [strip][step][term][two tiles]; a unit stride either
+/// way. `largest`: of each strip.
+template <Part part>
+void pack_strips(Operand<float> x, int64_t count, int64_t depth, Magnitude* largest, BFloat16* to) {
+  FlushDenormals flush;
+  int64_t steps = (depth + side - 1) / side;
+  for (int64_t step = 0; step < steps; ++step)
+    for (int64_t i = 0; i < count; i += side)
+      pack_terms<part>(x.at(i, step * side), fn::min<int64_t>(side, count - i),
+                       fn::min<int64_t>(side, depth - step * side), largest[i / side],
+                       to + (i / side * steps + step) * terms * square);
+}
+
+/// One term of a strip's 32 x 32 numbers.
+template <int term> TRIAX_HD void load_left(const BFloat16* from) {
+  load_tile<4>(from + term * square, 64);
+  load_tile<5>(from + term * square + tile_elements, 64);
+}
+template <int term> TRIAX_HD void load_right(const BFloat16* from) {
+  load_tile<6>(from + term * square, 64);
+  load_tile<7>(from + term * square + tile_elements, 64);
+}
+TRIAX_HD void multiply_square() {
+  multiply_tiles<0, 4, 6>();
+  multiply_tiles<1, 4, 7>();
+  multiply_tiles<2, 5, 6>();
+  multiply_tiles<3, 5, 7>();
+}
+
+/// c [32, 32], rows `stride` apart, = a b over `steps` of depth. Products of small terms come
+/// before larger ones, in an order in which most stay in their tiles.
+TRIAX_HD void multiply_terms(const BFloat16* a, const BFloat16* b, int64_t steps, float* c,
+                             int64_t stride) {
+  zero_tile<0>();
+  zero_tile<1>();
+  zero_tile<2>();
+  zero_tile<3>();
+  for (int64_t k = 0; k < steps; ++k, a += terms * square, b += terms * square) {
+    load_left<0>(a);
+    load_right<2>(b);
+    multiply_square();
+    load_right<1>(b);
+    multiply_square();
+    load_left<1>(a);
+    multiply_square();
+    load_right<0>(b);
+    multiply_square();
+    load_left<2>(a);
+    multiply_square();
+    load_left<0>(a);
+    multiply_square();
+  }
+  int64_t bytes = stride * int64_t(sizeof(float));
+  store_tile<0>(c, bytes);
+  store_tile<1>(c + 16, bytes);
+  store_tile<2>(c + 16 * stride, bytes);
+  store_tile<3>(c + 16 * stride + 16, bytes);
+}
+
+/// The same where terms do not fit, rows of c 32 apart: rare, and slow.
+inline void multiply_scalar(Operand<float> a, Operand<float> b, const Block& at, int64_t depth,
+                            float* c) {
+  for (int64_t i = 0; i < at.rows; ++i, c += side) {
+    for (int j = 0; j < side; ++j) c[j] = 0;
+    for (int64_t k = 0; k < depth; ++k) {
+      float x = a.at(i, k).data[0];
+      for (int64_t j = 0; j < at.cols; ++j) c[j] = fn::fma(x, b.at(j, k).data[0], c[j]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace triax::host::TRIAX_LEVEL
