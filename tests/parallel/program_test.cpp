@@ -43,6 +43,19 @@ TEST(Program, ParityTakesAProgramsOwnWarmUp) {
   EXPECT_EQ(call(options, {"tiny", "parity", "--mesh", "2x1x1"}), 0);
 }
 
+TEST(Program, AScheduleWithoutAFunctionIsRefused) {
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  options.train.step.schedules["mine"] = nullptr;
+  options.task = [] { return test::task_of(); };
+  for (const char* verb : {"train", "parity", "plan", "schedule"}) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(call(options, {"tiny", verb, "--schedule", "mine"}), int(Exit::config)) << verb;
+    std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("an empty function; expected one that makes lists"), said.npos)
+        << verb << ": " << said;
+  }
+}
+
 // 10 ranks: tp 5 and 10 do not divide the features, pp 5 and 10 are more than the layers.
 TEST(Program, PlanCountsTheReasonsThatItLeavesOut) {
   ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
