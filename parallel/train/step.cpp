@@ -11,6 +11,11 @@
 #include "parallel/comm/launch/stop_signal.h"
 
 namespace triax::parallel {
+namespace {
+
+constexpr const char* the_loss = "the loss";  // where all gradients are finite
+
+}  // namespace
 
 Step::Step(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts, StepObserver observer)
     : options_(o),
@@ -125,7 +130,7 @@ StepResult Step::result(const Pending& p) {
   if (r.skipped) {
     optimizer_->set_steps(optimizer_->steps() - 1);
     r.overflow = trace_overflow(p.input);
-    if (r.overflow.empty()) r.overflow = "the loss";
+    if (r.overflow.empty()) r.overflow = the_loss;
   }
   scaler_.update(r.skipped);
   check_finite(r);
@@ -142,16 +147,20 @@ void Step::check_finite(const StepResult& r) const {
   if (!r.skipped && std::isfinite(r.loss) && std::isfinite(r.grad_norm)) return;
   bool scaled = options_.dtype == f16;
   if (scaled && !scaler_.exhausted()) return;
+  const char* own_loss = options_.dtype != f32 && r.overflow == the_loss
+                             ? "\n  A loss of your own has the dtype of its input: cast(x, f32) "
+                               "before it."
+                             : "";
   check_input(!scaled, Exit::non_finite,
               "train: {} steps in a row overflowed, the last at step {} with loss scale {}, first "
               "in {}; no weight was changed. Expected a finite gradient: try {}a lower --lr, or "
-              "--precision bf16",
+              "--precision bf16{}",
               scaler_.skips(), r.step, r.loss_scale, r.overflow,
-              options_.loss_scale > 0 ? "--loss-scale 0, " : "");
+              options_.loss_scale > 0 ? "--loss-scale 0, " : "", own_loss);
   fail(Exit::non_finite,
        "train: loss {} and gradient norm {} at step {}, first in {}; no weight was changed. "
-       "Expected finite ones: try a lower --lr, more --warmup, or --clip",
-       r.loss, r.grad_norm, r.step, r.overflow);
+       "Expected finite ones: try a lower --lr, more --warmup, or --clip{}",
+       r.loss, r.grad_norm, r.step, r.overflow, own_loss);
 }
 
 double Step::evaluate(const Batches& batches, int64_t micros) {
