@@ -86,7 +86,7 @@ Tensor concat(const Tensors& xs, int dim);
 /// Along a new dim; all shapes equal. Called as concat() is.
 Tensor stack(const Tensors& xs, int dim);
 
-// -- Indexing. Index tensors are i32 or i64; values out of range throw, naming value and position.
+// -- Indexing. Index tensors are i32 or i64; Error 65 names a value out of range and its position.
 // Of a GPU's index that lets the host wait, so there embedding and cross_entropy do not look: such
 // an id has a row of zeros, the logit of such a target counts as 0.
 /// y[.., i, ..] = x[.., index[i], ..] along `dim`; index [n].

@@ -66,13 +66,14 @@ Buffer& Module::buffer(Buffer b) {
 void Module::check_name(const std::string& name) {
   bool plain = std::ranges::all_of(
       name, [](unsigned char c) { return c < 0x80 && (std::isalnum(c) || c == '_' || c == '-'); });
-  check(plain && !name.empty(), "module: name '{}'; expected letters, digits, `_` and `-`", name);
+  check_input(plain && !name.empty(), Exit::config,
+              "module: name '{}'; expected letters, digits, `_` and `-`", name);
 }
 
 void Module::take_name(const std::string& name, const char* kind) {
   check_name(name);
-  check(names_.insert(fmt::format("{} {}", kind, name)).second, "module: two {} named '{}'", kind,
-        name);
+  check_input(names_.insert(fmt::format("{} {}", kind, name)).second, Exit::config,
+              "module: two {} named '{}'", kind, name);
 }
 
 }  // namespace triax::nn

@@ -40,9 +40,9 @@ class Module {
   uint64_t key() const { return key_; }
 
  protected:
-  /// Throws unless the name is of letters, digits, `_` and `-`.
+  /// Throws Error 78 unless the name is of letters, digits, `_` and `-`.
   static void check_name(const std::string& name);
-  /// Throws if the name is taken.
+  /// Throws Error 78 if the name is taken.
   Parameter& parameter(Parameter p);
   Buffer& buffer(Buffer b);
   template <class M, class... Args> M& child(std::string name, Args&&... args) {

@@ -23,11 +23,13 @@ Tensor rows(const Tensor& x, std::span<const int64_t> indices, double blank) {
 TensorSamples::TensorSamples(const Tensor& input, const Tensor& target)
     : input_(input.detach().contiguous()), target_(target.detach().contiguous()) {
   bool count_alike = input.rank() > 0 && target.rank() > 0 && input.size(0) == target.size(0);
-  check(count_alike && count() > 0 && is_index(target.dtype()) && input.device() == cpu &&
-            target.device() == cpu,
-        "samples: input {}, target {}; expected dim 0 of both to count samples, 1 or more, targets "
-        "in i32 or i64, both on the CPU",
-        describe(input), describe(target));
+  check_input(
+      count_alike && count() > 0 && is_index(target.dtype()) && input.device() == cpu &&
+          target.device() == cpu,
+      Exit::data,
+      "samples: input {}, target {}; expected dim 0 of both to count samples, 1 or more, targets "
+      "in i32 or i64, both on the CPU",
+      describe(input), describe(target));
   visit_index(target_.dtype(), [&]<class T>() {
     int64_t each = target_.numel() / count();
     for (const T* row = target_.data<T>(); std::ssize(weights_) < count(); row += each)

@@ -35,7 +35,7 @@ class Samples {
 class TensorSamples : public Samples {
  public:
   /// input [samples, ..], any dtype; target [samples, ..], i32 or i64, of which -1 counts nothing:
-  /// classes or tokens. A blank has input 0 and target -1.
+  /// classes or tokens. A blank has input 0 and target -1. Throws Error 65 for other tensors.
   TensorSamples(const Tensor& input, const Tensor& target);
   int64_t count() const override { return input_.size(0); }
   Batch batch(std::span<const int64_t> indices) const override;

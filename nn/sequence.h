@@ -47,8 +47,8 @@ class Sequence : public Module {
   Layer& add(std::string name, std::vector<Module*> uses, Layer::Run run) {
     check_name(name);
     for (auto& layer : layers_)
-      check(layer.name != name, "sequence: layer `{}` is there already; expected another name",
-            name);
+      check_input(layer.name != name, Exit::config,
+                  "sequence: layer `{}` is there already; expected another name", name);
     layers_.push_back({std::move(name), std::move(uses), std::move(run)});
     return layers_.back();
   }

@@ -1,4 +1,6 @@
 #pragma once
+#include <optional>
+
 #include "autograd/ops.h"
 #include "core/check.h"
 
@@ -18,8 +20,10 @@ inline void check_index(const char* op, const Tensor& x, const Tensor& index) {
   check(index.defined() && is_index(index.dtype()) && index.device() == x.device(),
         "{}: index {}; expected i32 or i64 on {}", op, describe(index), x.device());
 }
-/// Every value lies in [0, limit) or equals `also`; names the first that does not.
-void check_range(const char* op, const Tensor& index, int64_t limit, int64_t also = 0);
+/// Throws Error 65 unless every value lies in [0, limit) or is `ignored`; names the first that does
+/// not.
+void check_range(const char* op, const Tensor& index, int64_t limit,
+                 std::optional<int64_t> ignored = {});
 
 /// `x` summed down to `shape`, which broadcasts to x's shape. No history.
 Tensor sum_to(const Tensor& x, const Shape& shape);

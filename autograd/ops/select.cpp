@@ -4,14 +4,19 @@ namespace triax {
 
 using autograd::Into;
 
-void autograd::check_range(const char* op, const Tensor& index, int64_t limit, int64_t also) {
+void autograd::check_range(const char* op, const Tensor& index, int64_t limit,
+                           std::optional<int64_t> ignored) {
   if (index.device() == meta_device) return;
   Tensor all = index.to(cpu).contiguous();
+  auto or_ignored = [&] {
+    return ignored ? fmt::format(", or {} for what counts nothing", *ignored) : std::string();
+  };
   visit_index(all.dtype(), [&]<class I>() {
     const I* values = all.data<I>();
     for (int64_t i = 0; i < all.numel(); ++i)
-      check((values[i] >= 0 && values[i] < limit) || (also < 0 && values[i] == also),
-            "{}: value {} at position {}; expected 0 to {}", op, values[i], i, limit - 1);
+      if (!(values[i] >= 0 && values[i] < limit) && values[i] != ignored)
+        fail(Exit::data, "{}: value {} at position {}; expected 0 to {}{}", op, values[i], i,
+             limit - 1, or_ignored());
   });
 }
 

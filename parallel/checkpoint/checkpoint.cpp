@@ -136,11 +136,23 @@ const std::string& Checkpoint::state(const std::string& key) const {
   return found->second;
 }
 
+namespace {
+
+/// Why only one of checkpoint and model has a tensor, if both have the parameter it belongs to.
+const char* reason(bool same_parameter) {
+  return same_parameter ? ": the optimizer differs\n"
+                          "  Resume with the same optimizer, or start a new run directory."
+                        : "";
+}
+
+}  // namespace
+
 const StoredTensor& Checkpoint::at(const std::string& name, const std::string& kind,
                                    const Part& part) const {
   auto found = manifest_.tensors.find(logical_name(name, kind));
-  check_input(found != manifest_.tensors.end(), Exit::data, "checkpoint {}: it has no tensor {}",
-              path_, logical_name(name, kind));
+  check_input(found != manifest_.tensors.end(), Exit::data, "checkpoint {}: it has no tensor {}{}",
+              path_, logical_name(name, kind),
+              reason(!kind.empty() && manifest_.tensors.contains(name)));
   check_input(found->second.full == part.full, Exit::data,
               "checkpoint {}: tensor {} is {}; expected {}", path_, found->first,
               found->second.full, part.full);
@@ -169,8 +181,9 @@ void Checkpoint::check_claimed(const std::vector<Piece>& pieces, Communicator& r
     if (ranks.rank() != 0) return;
     for (const auto& [name, stored] : manifest_.tensors)
       check_input(names.contains(name), Exit::data,
-                  "checkpoint {}: tensor {} {} has no place in this model", path_, printable(name),
-                  stored.full);
+                  "checkpoint {}: tensor {} {} has no place in this model{}", path_,
+                  printable(name), stored.full,
+                  reason(names.contains(name.substr(0, name.find('@')))));
   });
 }
 

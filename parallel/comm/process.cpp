@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ios>
 #include <new>
 #include <string_view>
 #include <thread>
@@ -95,7 +96,8 @@ void report_failure(const std::exception& e, int rank) {
 
 int exit_code(const std::exception& e) {
   if (auto* error = dynamic_cast<const Error*>(&e)) return int(error->code());
-  return int(dynamic_cast<const std::bad_alloc*>(&e) ? Exit::memory : Exit::internal);
+  if (dynamic_cast<const std::bad_alloc*>(&e)) return int(Exit::memory);
+  return int(dynamic_cast<const std::ios_base::failure*>(&e) ? Exit::io : Exit::internal);
 }
 
 std::string failure_report(const std::exception& e) {

@@ -30,7 +30,8 @@ int usable_cores();
 /// of OpenMP threads, unless OMP_NUM_THREADS is set. Returns the number.
 int set_rank_threads(int cores, int ranks);
 
-/// The exit code of an exception: Error::code, 71 out of memory, 70 others.
+/// The exit code of an exception: Error::code, 71 out of memory, 74 for a stream of the standard
+/// library, 70 others.
 int exit_code(const std::exception& e);
 
 /// The report: `triax: error 78: ...`, at most 12 lines.

@@ -6,6 +6,7 @@
 #include <typeinfo>
 
 #include "core/check.h"
+#include "parallel/comm/process.h"
 
 namespace triax::parallel {
 namespace {
@@ -32,7 +33,7 @@ std::string attempt(const std::function<void()>& work) {
   } catch (const std::bad_alloc&) {
     return line(Exit::memory, "", "out of host memory");
   } catch (const std::exception& e) {
-    return line(Exit::internal, "", e.what());
+    return line(Exit(exit_code(e)), "", e.what());
   }
   return "";
 }
@@ -92,7 +93,7 @@ void rethrow_from(const std::string& place) try { throw; } catch (const Error& e
 } catch (const std::bad_alloc&) {
   throw;
 } catch (const std::exception& e) {
-  throw Error(Exit::internal, fmt::format("{}: {}", place, e.what()));
+  throw Error(Exit(exit_code(e)), fmt::format("{}: {}", place, e.what()));
 }
 
 }  // namespace triax::parallel

@@ -25,8 +25,8 @@ void on_first(Communicator& ranks, const std::function<void()>& work);
 std::string text_of_first(Communicator& ranks, const std::function<std::string()>& work);
 
 /// In a catch (...): throws on what was caught, with `place` in front of its text. An Error keeps
-/// its code, another std::exception becomes Error 70. Out of memory, the loss of a peer and what is
-/// no std::exception stay as they are.
+/// its code, another std::exception becomes Error 70, or 74 if a stream threw it. Out of memory,
+/// the loss of a peer and what is no std::exception stay as they are.
 [[noreturn]] void rethrow_from(const std::string& place);
 
 }  // namespace triax::parallel

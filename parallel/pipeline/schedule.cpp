@@ -150,7 +150,8 @@ Actions forward_only(const PipelineShape& s, int stage) {
 }
 
 std::vector<Actions> lists_of(const Schedule& schedule, const PipelineShape& s) {
-  check(bool(schedule), "schedule: an empty function; expected one that makes lists");
+  check_input(bool(schedule), Exit::config,
+              "schedule: an empty function; expected one that makes lists");
   check_shape("schedule", s);
   std::vector<Actions> lists;
   for (int stage = 0; stage < s.stages; ++stage) lists.push_back(schedule(s, stage));

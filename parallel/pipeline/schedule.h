@@ -67,7 +67,8 @@ Actions zb_interleaved(const PipelineShape& shape, int stage);
 /// No backward: validation and sampling.
 Actions forward_only(const PipelineShape& shape, int stage);
 
-/// The lists of all stages. Throws Error 78 unless the shape has at least one of each.
+/// The lists of all stages. Throws Error 78 unless the shape has at least one of each, and for an
+/// empty function.
 std::vector<Actions> lists_of(const Schedule& schedule, const PipelineShape& shape);
 
 /// `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-interleaved`.

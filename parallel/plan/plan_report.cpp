@@ -85,7 +85,9 @@ void print_left_out(const std::vector<std::string>& refusals) {
   for (size_t i = 0; i < std::min(most, refusals.size()); ++i)
     fmt::print("{}\n", wrapped("left out: " + refusals[i].substr(0, refusals[i].find('\n')),
                                terminal_columns()));
-  if (refusals.size() > most) fmt::print("left out: for {} more reasons\n", refusals.size() - most);
+  if (refusals.size() <= most) return;
+  size_t more = refusals.size() - most;
+  fmt::print("left out: for {} more reason{}\n", more, more == 1 ? "" : "s");
 }
 
 std::string advice(const Plan& p) {

@@ -8,6 +8,8 @@
 namespace triax::parallel {
 namespace {
 
+constexpr const char* the_loss = "the loss";  // where all gradients are finite
+
 /// Where the data of this rank hold inf or NaN, in the model's dtype; empty: nowhere.
 std::string non_finite_data(const StepInput& input, const StepOptions& o) {
   for (int64_t m = 0; m < o.accumulation(); ++m) {
@@ -29,7 +31,8 @@ std::string non_finite_data(const StepInput& input, const StepOptions& o) {
 /// Runs the unchanged step once more, watched: where did the first inf or NaN come from?
 std::string Step::trace_overflow(const StepInput& input) {
   replica_.forward_backward(input.batches, seed(input), Replica::Watch::on);
-  return describe(replica_.data().first_non_finite());
+  std::string found = describe(replica_.data().first_non_finite());
+  return found.empty() ? the_loss : found;
 }
 
 void Step::check_data(const StepInput& input) const {
@@ -46,16 +49,20 @@ void Step::check_finite(const StepResult& r, const StepInput& input) const {
   bool scaled = options_.dtype == f16;
   if (scaled && !scaler_.exhausted()) return;
   check_data(input);
+  const char* own_loss = options_.dtype != f32 && r.overflow == the_loss
+                             ? "\n  A loss of your own has the dtype of its input: cast(x, f32) "
+                               "before it."
+                             : "";
   check_input(!scaled, Exit::non_finite,
               "train: {} steps in a row overflowed, the last at step {} with loss scale {}, first "
               "in {}; no weight was changed. Expected a finite gradient: try {}a lower --lr, or "
-              "--precision bf16",
+              "--precision bf16{}",
               scaler_.skips(), r.step, r.loss_scale, r.overflow,
-              options_.loss_scale > 0 ? "--loss-scale 0, " : "");
+              options_.loss_scale > 0 ? "--loss-scale 0, " : "", own_loss);
   fail(Exit::non_finite,
        "train: loss {} and gradient norm {} at step {}, first in {}; no weight was changed. "
-       "Expected finite ones: try a lower --lr, more --warmup, or --clip",
-       r.loss, r.grad_norm, r.step, r.overflow);
+       "Expected finite ones: try a lower --lr, more --warmup, or --clip{}",
+       r.loss, r.grad_norm, r.step, r.overflow, own_loss);
 }
 
 std::string describe(const DataParallel::NonFinite& found) {

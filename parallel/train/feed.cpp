@@ -12,11 +12,11 @@ nn::Batch checked(nn::Batch b, int64_t samples) {
   auto right = [&](const Tensor& x) {
     return x.defined() && x.device() == cpu && x.rank() >= 1 && x.size(0) == samples;
   };
-  check(right(b.input) && right(b.target),
-        "a batch of {} has input {} and target {}; expected dim 0 of both to count them, "
-        "on the CPU",
-        samples, b.input.defined() ? describe(b.input) : "none",
-        b.target.defined() ? describe(b.target) : "none");
+  check_input(right(b.input) && right(b.target), Exit::data,
+              "a batch of {} has input {} and target {}; expected dim 0 of both to count them, "
+              "on the CPU",
+              samples, b.input.defined() ? describe(b.input) : "none",
+              b.target.defined() ? describe(b.target) : "none");
   return b;
 }
 

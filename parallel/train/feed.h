@@ -15,7 +15,7 @@ namespace triax::parallel {
 
 /// The batch of these samples: augmented, with serial numbers from `first` on; as they are if that
 /// is nn::evaluation. Its tensors must be on the CPU with a dim 0 that counts the samples: else
-/// Error 70. Whatever goes wrong names `of` (the step, or validation) and the indices.
+/// Error 65. Whatever goes wrong names `of` (the step, or validation) and the indices.
 nn::Batch batch_of(const nn::Samples& samples, const std::vector<int64_t>& indices, int64_t first,
                    const std::string& of);
 

@@ -77,6 +77,8 @@ void check_schedule_name(const StepOptions& o) {
   auto found = o.schedules.find(o.schedule);
   check_input(found != o.schedules.end(), Exit::config, "schedule `{}`; expected one of: {}",
               printable(o.schedule), join(names_of(o.schedules), ", "));
+  check_input(bool(found->second), Exit::config,
+              "schedule `{}`: an empty function; expected one that makes lists", o.schedule);
   found->second(o.pipeline(), 0);  // refuses chunks that it cannot have
 }
 

@@ -18,6 +18,7 @@
 #include "nn/json.h"
 #include "parallel/comm/together.h"
 #include "parallel/settings/terminal.h"
+#include "parallel/train/run_directory.h"
 
 namespace triax::parallel {
 namespace {
@@ -56,7 +57,12 @@ Metrics::Metrics(const Place& place, int64_t step) : place_(place), file_(nullpt
               std::strerror(errno));
   ::fcntl(file, F_SETFL, O_APPEND);
   file_.reset(::fdopen(file, "a"));
-  if (std::filesystem::is_regular_file(place.path)) keep_until(step);
+  if (!std::filesystem::is_regular_file(place.path)) return;
+  check_input(take_lock(file), Exit::config,
+              "metrics: {} is in use by another run\n  Wait for it, stop it, or choose another "
+              "--metrics.",
+              place.path);
+  keep_until(step);
 }
 
 /// A resumed run repeats the steps after its checkpoint: their old lines go. The lines before stay

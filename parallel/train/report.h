@@ -25,8 +25,8 @@ class Metrics {
  public:
   /// `unit`: what a step's weight counts. `owner`: whose a file is that is there already. Keeps the
   /// lines of steps up to `step`, the one that was resumed from (0: a fresh start). Throws Error
-  /// 65, naming file and line, for a file that is none of metrics, 78 for one that may be another
-  /// run's, 73 if it cannot be written.
+  /// 65, naming file and line, for a file that is none of metrics, 78 for one that is or may be
+  /// another run's, 73 if it cannot be written.
   struct Place {
     std::string path, unit;
     enum class Owner { this_run, unknown } owner = Owner::unknown;

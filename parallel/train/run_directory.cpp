@@ -36,6 +36,10 @@ std::string read_all(int descriptor) {
 
 }  // namespace
 
+bool take_lock(int descriptor) {
+  return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
 RunLock::RunLock(const std::string& directory)
     : file_(std::fopen((directory + "/lock").c_str(), "a+e"), &std::fclose) {
   auto check_written = [&](bool written) {
@@ -44,12 +48,11 @@ RunLock::RunLock(const std::string& directory)
   };
   check_written(file_ != nullptr);
   int descriptor = ::fileno(file_.get());
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  if (!take_lock(descriptor))
     fail(Exit::config,
          "run directory {} is in use by {}\n  Wait for it, stop it, or choose another --out. "
          "Nothing was changed.",
          directory, read_all(descriptor));
-  // On a file system without locks there is nothing to hold, and training goes on.
   std::string who = holder();
   check_written(::ftruncate(descriptor, 0) == 0 &&
                 ::pwrite(descriptor, who.data(), who.size(), 0) == ssize_t(who.size()));
@@ -94,11 +97,13 @@ void RunDirectory::lock() {
 
 int64_t RunDirectory::open(Step& step) {
   on_first(ranks_, [&] {
+    refuse_own_files();
     if (disk().is_directory(path())) lock();
   });
   int64_t number = contents_.options.resume.empty() ? 0 : resume(step);
   on_first(ranks_, [&] {
     refuse_newer_than(number);
+    if (number > 0) compare_metrics();
     disk().make_directory(path());
     lock();
   });
@@ -109,23 +114,59 @@ int64_t RunDirectory::open(Step& step) {
 namespace {
 
 constexpr const char* metrics_path = "metrics_path";  // which file the metrics are in
+constexpr const char* config_file = "config.toml";
 
 std::string absolute(const std::string& file) {
   return file.empty() ? "" : std::filesystem::absolute(file).lexically_normal().string();
 }
 
+/// Without links, as far as the path exists.
+std::filesystem::path resolved(const std::string& file) {
+  std::error_code error;
+  auto path = std::filesystem::weakly_canonical(std::filesystem::absolute(file), error);
+  return error ? std::filesystem::path(absolute(file)) : path;
+}
+
 }  // namespace
 
-bool RunDirectory::wrote(const std::string& metrics) const {
+/// What is written to a file that is replaced, removed or renamed is lost.
+void RunDirectory::refuse_own_files() const {
+  const std::string& metrics = contents_.options.metrics;
+  if (metrics.empty()) return;
+  std::string name = resolved(metrics).lexically_relative(resolved(path())).begin()->string();
+  if (name.ends_with(".tmp")) name.resize(name.size() - 4);
+  bool kept =
+      name == metrics_path || name == config_file || name == "lock" || name.starts_with("step-");
+  for (auto& [attachment, text] : contents_.task.attachments) kept |= name == attachment + ".json";
+  check_input(!kept, Exit::config,
+              "metrics: {}: the run directory keeps {} for itself; expected another --metrics",
+              metrics, name);
+}
+
+std::string RunDirectory::metrics_before() const {
   std::ifstream in(path() + "/" + metrics_path);
   std::string before;
-  return std::getline(in, before) && before == absolute(metrics);
+  std::getline(in, before);
+  return before;
+}
+
+bool RunDirectory::wrote(const std::string& metrics) const {
+  return metrics_before() == absolute(metrics);
+}
+
+/// A new file lacks the steps before: worth saying.
+void RunDirectory::compare_metrics() {
+  const std::string& asked = contents_.options.metrics;
+  std::string before = metrics_before();
+  std::string now = absolute(asked.empty() ? path() + "/metrics.jsonl" : asked);
+  if (!before.empty() && before != now && !std::filesystem::exists(now))
+    changes_.push_back(fmt::format("metrics was {}, now {}", before, now));
 }
 
 void RunDirectory::write_configuration(const std::string& metrics) {
   on_first(ranks_, [&] {
     replace_file(path() + "/" + metrics_path, absolute(metrics) + "\n");
-    replace_file(path() + "/config.toml", contents_.task.config);
+    replace_file(path() + "/" + config_file, contents_.task.config);
     for (auto& [name, text] : contents_.task.attachments)
       replace_file(path() + "/" + name + ".json", text);
   });

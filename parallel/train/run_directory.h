@@ -15,6 +15,10 @@
 
 namespace triax::parallel {
 
+/// Takes the operating system's lock (flock) on an open file, until it is closed or its process
+/// ends. False if another job holds it. A file system without locks refuses nobody.
+bool take_lock(int descriptor);
+
 /// Who may write to a run directory: one running job at a time. The lock is the operating system's
 /// (flock), so that a job that was killed holds none. Its file says who holds it.
 class RunLock {
@@ -42,13 +46,15 @@ class RunDirectory {
   const std::string& path() const { return checkpoints_.path(); }
   /// Collective. Loads what `resume` says into `step`, then makes the directory. Returns the step
   /// of the checkpoint, 0 if training starts afresh. Throws the same Error on every rank: 78 if the
-  /// checkpoint is of another model or data, if the directory holds a later one or another job
-  /// holds the directory; 73 if it cannot be written. A run that is refused changes nothing.
+  /// checkpoint is of another model or data, if the directory holds a later one, if another job
+  /// holds the directory, or if the metrics are to go to one of its own files; 73 if it cannot be
+  /// written. A run that is refused changes nothing.
   int64_t open(Step& step);
   /// Collective, after open(), once nothing can refuse the run any more: config.toml, the
   /// attachments and where the metrics are.
   void write_configuration(const std::string& metrics);
-  /// Settings that the checkpoint was made with another value of, a line each; after open().
+  /// Settings that the checkpoint was made with another value of, a line each; after open(). On
+  /// rank 0 also a new file of metrics.
   const std::vector<std::string>& changes() const { return changes_; }
   /// Did the last run in this directory write its metrics to this file?
   bool wrote(const std::string& metrics) const;
@@ -60,7 +66,10 @@ class RunDirectory {
 
  private:
   void lock();
+  void refuse_own_files() const;
   void refuse_newer_than(int64_t step) const;
+  std::string metrics_before() const;
+  void compare_metrics();
   int64_t resume(Step& step);
   void check_same_run(const Checkpoint& checkpoint);
 

@@ -10,7 +10,6 @@
 #include "parallel/comm/launch/stop_signal.h"
 
 namespace triax::parallel {
-
 Step::Step(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts, StepObserver observer)
     : options_(o),
       observer_(std::move(observer)),
@@ -124,7 +123,6 @@ StepResult Step::result(const Pending& p) {
   if (r.skipped) {
     optimizer_->set_steps(optimizer_->steps() - 1);
     r.overflow = trace_overflow(p.input);
-    if (r.overflow.empty()) r.overflow = "the loss";
   }
   scaler_.update(r.skipped);
   check_finite(r, p.input);

@@ -184,6 +184,8 @@ def outputs(shop):
     case("metrics onto a full disk", "/dev/full", "No space left", metrics="/dev/full")
     case("metrics in no directory", shop("no/metrics"), "No such file", metrics=shop("no/metrics"))
     case("metrics onto a directory", shop("directory"), "Is a directory", metrics=shop("directory"))
+    case("metrics onto the configuration", "keeps config.toml for itself", code=78, out=shop("kept"),
+         metrics=shop("kept/config.toml"))
     case("the same on two threads", "/dev/full", "No space left", metrics="/dev/full",
          comm="threads", ranks=2)
 

@@ -97,7 +97,8 @@ def killed_and_resumed(shop):
 
 
 def stopped_by_signal(shop):
-    cases = [(False, signal.SIGTERM), (False, signal.SIGINT), (False, signal.SIGUSR1)]
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup the programs would ignore it
+    cases = [(False, number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)]
     if launcher:
         cases.append((True, signal.SIGUSR1))
     for processes, number in cases:

@@ -63,6 +63,7 @@ void expect_unchanged(const Layout& layout, DType dtype) {
     std::string error =
         test::error_of([&] { (void)step.results(parallel::Step::Upto::all); }, Exit::non_finite);
     EXPECT_NE(error.find("first in the loss; no weight was changed"), error.npos) << error;
+    EXPECT_EQ(error.find("cast(x, f32)") != error.npos, dtype != f32) << error;
     EXPECT_TRUE(std::isfinite(gradient_norm(step)));
     EXPECT_TRUE(weights(step) == before);
   });

@@ -38,6 +38,6 @@ UNSEEN = [
            [("  n.rule = nullptr;\n", "")],
            WHY, FLAGS, "test_examples", "Sharding.SchedulesKeep*:Recompute.*"),
     Unseen("ids_up_to_the_size_accepted", "autograd/ops/select.cpp",
-           [("values[i] < limit) ||", "values[i] <= limit) ||")],
+           [("values[i] < limit) &&", "values[i] <= limit) &&")],
            "no token of a run is out of range", FLAGS, "test_autograd", "*Indexing*"),
 ]

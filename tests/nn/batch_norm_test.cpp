@@ -140,7 +140,7 @@ TEST_F(BatchNormLayer, MicroBatchesThatMakeNoGroupsAreRefused) {
           Twice() { buffer({.name = "b", .shape = {1}}), parameter({.name = "b", .full = {1}}); }
         } twice;
       },
-      {"two parameters named 'b'"});
+      {"two parameters named 'b'"}, Exit::config);
 }
 
 }  // namespace

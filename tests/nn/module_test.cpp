@@ -52,10 +52,11 @@ TEST(ModuleTest, NamesAreUniqueAndBindIsOnce) {
   struct Named : Module {
     explicit Named(const char* name) { child<Linear>(name, 1, 1); }
   };
-  expect_error([] { Twice t; }, {"two parameters named 'w'"});
+  expect_error([] { Twice t; }, {"two parameters named 'w'"}, Exit::config);
   for (const char* name : {"a.b", "a@b", "a\"b", "a/b", "a b", "", "\xC3\xA9"})
     expect_error([&] { Named n(name); },
-                 {fmt::format("'{}'", name), "expected letters, digits, `_` and `-`"});
+                 {fmt::format("'{}'", name), "expected letters, digits, `_` and `-`"},
+                 Exit::config);
   Named plain("A_b-9");
   Net net;
   net.bind(1);

@@ -39,7 +39,8 @@ TEST(TensorSamplesTest, RefusesOtherTensorsAndIndices) {
                              {zeros({0}, f32, cpu), zeros({0}, i32, cpu)}})
     test::expect_error([&] { TensorSamples(bad[0], bad[1]); },
                        {"samples: input " + describe(bad[0]) + ", target " + describe(bad[1]),
-                        "expected dim 0 of both to count samples"});
+                        "expected dim 0 of both to count samples"},
+                       Exit::data);
   TensorSamples all(two, zeros({2}, i32, cpu));
   for (int64_t i : {-2, 2})
     test::expect_error([&] { all.batch({&i, 1}); }, {fmt::format("index {}; expected 0 to 1", i)});

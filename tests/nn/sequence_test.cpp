@@ -126,7 +126,7 @@ TEST(SequenceTest, ANameIsGivenOnce) {
       for (int i = 0; i < 2; ++i) add("act", {}, [](const Tensor& x, const Batch&) { return x; });
     }
   };
-  test::expect_error([] { Repeats r; }, {"sequence: layer `act` is there already"});
+  test::expect_error([] { Repeats r; }, {"sequence: layer `act` is there already"}, Exit::config);
 }
 
 TEST(SequenceTest, LayersWithoutAChildHavePlainNamesToo) {
@@ -135,7 +135,8 @@ TEST(SequenceTest, LayersWithoutAChildHavePlainNamesToo) {
       add("a@b", {}, [](const Tensor& x, const Batch&) { return x; });
     }
   };
-  test::expect_error([] { Named n; }, {"'a@b'", "expected letters, digits, `_` and `-`"});
+  test::expect_error([] { Named n; }, {"'a@b'", "expected letters, digits, `_` and `-`"},
+                     Exit::config);
 }
 
 }  // namespace

@@ -51,5 +51,33 @@ TEST(Program, ParityTakesAProgramsOwnWarmUp) {
   EXPECT_EQ(call(options, {"tiny", "parity", "--mesh", "2x1x1"}), 0);
 }
 
+TEST(Program, AScheduleWithoutAFunctionIsRefused) {
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  options.train.step.schedules["mine"] = nullptr;
+  options.task = [] { return test::task_of(); };
+  for (const char* verb : {"train", "parity", "plan", "schedule"}) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(call(options, {"tiny", verb, "--schedule", "mine"}), int(Exit::config)) << verb;
+    std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("an empty function; expected one that makes lists"), said.npos)
+        << verb << ": " << said;
+  }
+}
+
+// 10 ranks: tp 5 and 10 do not divide the features, pp 5 and 10 are more than the layers.
+TEST(Program, PlanCountsTheReasonsThatItLeavesOut) {
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  options.task = [] { return test::task_of(); };
+  auto said = [&](const std::string& ranks) {
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(call(options, {"tiny", "plan", "--ranks", ranks, "--global-batch", ranks,
+                             "--micro-batch", "1"}),
+              0);
+    return testing::internal::GetCapturedStdout();
+  };
+  EXPECT_NE(said("10").find("left out: for 1 more reason\n"), std::string::npos) << said("10");
+  EXPECT_NE(said("60").find(" more reasons\n"), std::string::npos) << said("60");
+}
+
 }  // namespace
 }  // namespace triax::parallel

@@ -37,13 +37,29 @@ End end_of(const std::function<void()>& body) {
 }
 
 TEST(StopSignal, OnlyAsksAndEveryThreadSeesIt) {
-  for (int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+  std::signal(SIGHUP, SIG_DFL);  // whatever these tests were started with
+  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
     StopSignal stop;
     EXPECT_FALSE(StopSignal::seen());
     std::raise(signal);
     std::thread([] { EXPECT_TRUE(StopSignal::seen()); }).join();
   }
   EXPECT_FALSE(StopSignal::seen());
+}
+
+TEST(StopSignal, AHangUpIsIgnoredUnderNohup) {
+  End end = end_of([] {
+    std::signal(SIGHUP, SIG_IGN);
+    {
+      StopSignal stop;
+      std::raise(SIGHUP);
+      if (StopSignal::seen()) ::_exit(3);
+    }
+    std::raise(SIGHUP);
+    ::_exit(4);
+  });
+  EXPECT_TRUE(WIFEXITED(end.status));
+  EXPECT_EQ(WEXITSTATUS(end.status), 4);
 }
 
 TEST(StopSignal, TheSecondCtrlCSaysTheFarewellAndEnds) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "core/error.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "tests/support/expect_error.h"
@@ -42,6 +45,25 @@ TEST(Together, AnErrorOfOneRankReachesAll) {
         {"rank 1 has no room"}, Exit::cannot_write);
     EXPECT_EQ(broadcast_text(ranks, "usable"), "usable");
   });
+}
+
+// As of a task that reads its file without a look at it.
+TEST(Together, AFileThatCannotBeReadIsNoMistakeOfTriax) {
+  auto reads = [] {
+    std::ifstream in("/");
+    std::string bytes(std::istreambuf_iterator<char>(in), {});
+  };
+  auto alone = single_rank();
+  test::expect_error([&] { together(*alone, reads); }, {"Is a directory"}, Exit::io);
+  test::expect_error(
+      [&] {
+        try {
+          reads();
+        } catch (...) {
+          rethrow_from("here");
+        }
+      },
+      {"here: ", "Is a directory"}, Exit::io);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace triax::parallel {
 namespace {
 
-constexpr int signals[] = {SIGTERM, SIGINT, SIGUSR1};
+constexpr int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 
 // What a signal handler may touch: lock-free atomics, and bytes that nobody is writing.
 std::atomic<int> came = 0;
@@ -40,17 +40,24 @@ void note(int signal) {
   std::raise(signal);
 }
 
+/// Under nohup a hang-up stays ignored.
+void install(int signal, void (*handler)(int)) {
+  struct sigaction now {};
+  bool ignored = ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+  if (signal != SIGHUP || !ignored) std::signal(signal, handler);
+}
+
 /// Open MPI and others kill a second after a SIGTERM.
 constexpr auto until_killed = std::chrono::milliseconds(1200);
 
 }  // namespace
 
 StopSignal::StopSignal() {
-  for (int s : signals) std::signal(s, &note);
+  for (int s : signals) install(s, &note);
 }
 
 StopSignal::~StopSignal() {
-  for (int s : signals) std::signal(s, SIG_DFL);
+  for (int s : signals) install(s, SIG_DFL);
   bool told_to_end = came == SIGTERM && std::uncaught_exceptions() > 0 && launched();
   came = 0;
   farewell = nullptr;

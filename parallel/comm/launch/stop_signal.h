@@ -4,9 +4,9 @@
 
 namespace triax::parallel {
 
-/// While it lives, SIGTERM, SIGINT and SIGUSR1 ask the run to stop after its step, with a
-/// checkpoint: they set a flag and nothing else. A second SIGINT ends the process at once. One at a
-/// time.
+/// While it lives, SIGTERM, SIGINT, SIGHUP and SIGUSR1 ask the run to stop after its step, with a
+/// checkpoint: they set a flag and nothing else. A second SIGINT ends the process at once. A SIGHUP
+/// that was ignored, as nohup has it, stays ignored. One at a time.
 class StopSignal {
  public:
   StopSignal();

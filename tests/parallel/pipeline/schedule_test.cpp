@@ -124,7 +124,7 @@ TEST(Schedule, RefusesShapes) {
                  {"schedule " + name + ": stage 4; expected 0 to 3"});
   }
   expect_error([] { lists_of(gpipe, {.stages = 0}); }, {"schedule: 0 stages,"}, Exit::config);
-  expect_error([] { lists_of({}, {}); }, {"schedule: an empty function"});
+  expect_error([] { lists_of({}, {}); }, {"schedule: an empty function"}, Exit::config);
 }
 
 TEST(Schedule, HandoversGoRoundTheRing) {

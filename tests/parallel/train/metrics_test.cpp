@@ -123,6 +123,21 @@ TEST_F(MetricsTest, AnotherRunsFileIsNotTouched) {
   EXPECT_EQ(read_bytes(path), before);
 }
 
+// Both may begin at the same moment, with a file that is empty.
+TEST_F(MetricsTest, OneRunAtATimeWrites) {
+  {
+    Metrics first = open(0, Owner::unknown);
+    expect_error([&] { open(0, Owner::unknown); },
+                 {"metrics: " + path + " is in use by another run", "choose another --metrics"},
+                 Exit::config);
+    first.write(record(1));
+  }
+  write(2, 2);
+  EXPECT_EQ(steps(), (Steps{1, 2}));
+  Metrics both[] = {{{.path = "/dev/null", .unit = "samples"}, 0},
+                    {{.path = "/dev/null", .unit = "samples"}, 0}};
+}
+
 TEST_F(MetricsTest, ALineThatIsNoStepIsNamed) {
   write(1, 2);
   const std::string good = read_bytes(path);

@@ -119,6 +119,31 @@ TEST(Trainer, ResumesOnAnotherMeshWithAnOptimizerOfTheProgramsOwn) {
   for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(half[i], straight[i], 1e-5) << i;
 }
 
+TEST(Trainer, ResumingWithAnotherOptimizerIsNamed) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options();
+  auto with_sgd = [&](double momentum) {
+    auto own = o;
+    own.step.optimizer = [momentum](const std::vector<optim::Slot>& slots) {
+      return std::make_unique<optim::Sgd>(slots, optim::SgdOptions{.momentum = momentum});
+    };
+    return own;
+  };
+  auto refuses = [&](const TrainOptions& options, const std::string& tensor) {
+    test::expect_error([&] { train(task_of(), options); },
+                       {tensor, "the optimizer differs", "Resume with the same"}, Exit::data);
+  };
+  o.out = directory / "adamw";
+  train(task_of(), o);
+  o.resume = "auto";
+  refuses(with_sgd(0.9), "@");
+  refuses(with_sgd(0), "@m [");
+  o.resume = "", o.out = directory / "sgd";
+  train(task_of(), with_sgd(0));
+  o.resume = "auto";
+  refuses(o, "it has no tensor ");
+}
+
 TEST(Trainer, AFinishedRunSaysWhatToDo) {
   test::TemporaryDirectory directory;
   auto o = tiny_options();

@@ -1,0 +1,64 @@
+// Which file a run writes its metrics to.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/files.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_task.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::task_of;
+using test::tiny_options;
+
+Exit train(const Task& task, const TrainOptions& o) {
+  Exit code = Exit::internal;
+  run_worlds(1, [&](World& world) { code = Trainer(task, o, world).run(); });
+  return code;
+}
+
+// They are replaced when the metrics are open already.
+TEST(TrainerMetrics, AreNoFileThatTheRunDirectoryKeeps) {
+  test::TemporaryDirectory directory;
+  std::filesystem::create_directory_symlink(directory.path(), directory / "link");
+  Task task = task_of();
+  task.attachments["notes"] = "{}";
+  auto o = tiny_options();
+  o.out = directory / "run";
+  for (const char* name :
+       {"run/config.toml", "run/metrics_path", "run/lock", "run/notes.json", "run/step-3",
+        "run/config.toml.tmp", "run/step-3/x", "link/run/lock", "run/../run/./lock"}) {
+    o.metrics = directory / name;
+    test::expect_error([&] { train(task, o); },
+                       {"metrics: " + o.metrics + ": the run directory keeps"}, Exit::config);
+    EXPECT_FALSE(disk().is_directory(o.out)) << "what is refused makes nothing";
+  }
+  o.metrics = directory / "run/mine.jsonl";
+  EXPECT_EQ(train(task, o), Exit::ok);
+  EXPECT_TRUE(std::filesystem::exists(o.metrics));
+}
+
+TEST(TrainerMetrics, AResumedRunSaysThatTheyGoElsewhere) {
+  test::TemporaryDirectory directory;
+  auto said = [&](int64_t steps, const std::string& metrics) {
+    auto o = tiny_options();
+    o.steps = steps, o.out = directory / "run", o.resume = "auto", o.metrics = metrics;
+    testing::internal::CaptureStdout();
+    train(task_of(), o);
+    return testing::internal::GetCapturedStdout();
+  };
+  std::string outside = directory / "outside.jsonl", own = directory / "run/metrics.jsonl";
+  std::string line = "metrics was";
+  EXPECT_EQ(said(2, outside).find(line), std::string::npos);
+  EXPECT_EQ(said(3, outside).find(line), std::string::npos);
+  std::string third = said(4, "");  // lines are folded to the terminal's width
+  std::erase_if(third, [](char c) { return c == ' ' || c == '\n'; });
+  EXPECT_NE(third.find("metricswas" + outside + ",now" + own), third.npos) << third;
+  EXPECT_EQ(said(5, "").find(line), std::string::npos);
+}
+
+}  // namespace
+}  // namespace triax::parallel
