@@ -14,7 +14,7 @@ CPU_FEATURES = ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_til
 
 @dataclass(frozen=True)
 class Job:
-    """A program that writes minigpt's metrics.jsonl, and how to start it."""
+    """A program that writes a metrics.jsonl as triax does, and how to start it."""
 
     command: list[str]
     metrics: Path
@@ -22,13 +22,14 @@ class Job:
     cpus: int = 0  # that it may use with its children; 0: as many as threads
     until: int = 0  # lines of metrics after which it is killed: what follows is not measured
     environment: dict[str, str] = field(default_factory=dict)
+    unit: str = "tokens"  # what the metrics count
 
 
 @dataclass(frozen=True)
 class Run:
     seconds: list[float]  # of every step
     losses: list[float]
-    tokens: int  # of one step
+    tokens: int  # of one step, or what else the metrics count
     peak_rss: int  # bytes, VmHWM of the process without its children
     tensor_bytes: int  # the most that the metrics say was held by tensors; 0 if they do not say
     stdout: str
@@ -63,11 +64,11 @@ def run(job: Job) -> Run:
         shown = " ".join(job.command)
         raise RuntimeError(f"{shown}\nfailed with exit code {child.returncode}:\n{text[-3000:]}")
     rows = [json.loads(line) for line in job.metrics.read_text().splitlines()[: job.until or None]]
-    if len({row["tokens"] for row in rows}) != 1:
-        raise ValueError(f"{job.metrics}: steps of unequal numbers of tokens, or no steps")
+    if len({row[job.unit] for row in rows}) != 1:
+        raise ValueError(f"{job.metrics}: steps of unequal numbers of {job.unit}, or no steps")
     seconds, losses = [row["seconds"] for row in rows], [row["loss"] for row in rows]
     tensors = max(row.get("memory_bytes", 0) for row in rows)
-    return Run(seconds, losses, rows[0]["tokens"], peak, tensors, text)
+    return Run(seconds, losses, rows[0][job.unit], peak, tensors, text)
 
 
 def lines_of(path: Path) -> int:

@@ -267,10 +267,8 @@ Exit Trainer::train() {
     check_finite(loss, done_);
   }
   if (directory_ && saved_ != done_) save();  // after steps of the caller's own
-  if (options_.ledger) {
-    std::string text = describe_ledger(mesh_, step_.replica().pipeline(), done_ - begun_);
-    progress_.say(text);
-  }
+  if (options_.ledger)
+    progress_.say(describe_ledger(mesh_, step_.replica().pipeline(), done_ - begun_));
   progress_.say(describe_end(stopping));
   call(Event::end, &Callbacks::end);
   return stopping ? Exit::stopped : Exit::ok;
