@@ -21,10 +21,10 @@ class Magnitude {
     largest_ = bits > largest_ ? bits : largest_;
   }
 
-  /// Is the product of two strips as exact in terms as in f32? Tiles take denormals for zeros:
-  /// terms of the largest numbers and of their products, 2^-18 of these, must be larger. Neither
-  /// may a product or a sum of them be infinite, let alone a number. Numbers of less than 2^-108
-  /// that stand beside larger ones lose bits.
+  /// Can terms give the product of two strips as exactly as f32? Tiles take denormals for zeros,
+  /// so the smallest terms, 2^-18 of the largest numbers, and their products must be normal. Near
+  /// the largest f32 a product of terms could be infinite where the sum is not. Numbers below
+  /// 2^-108 that stand beside larger ones lose bits.
   static bool fit(const Magnitude& a, const Magnitude& b) {
     int x = a.exponent(), y = b.exponent();
     if (x > 126 || y > 126) return false;
@@ -88,7 +88,7 @@ TRIAX_HD void transpose_square(const float* x, int64_t stride, float* to) {
     }
 }
 
-/// Pieces of one step of one strip, at most 32 rows (or columns), at most 32 deep: [term][two
+/// Terms of one step of one strip, at most 32 rows (or columns), at most 32 deep: [term][two
 /// tiles]. Depths l and l + 16 are a pair, in both operands.
 template <Part part>
 TRIAX_HD void pack_terms(Operand<float> x, int64_t count, int64_t depth, Magnitude& largest,

@@ -174,7 +174,7 @@ template <class T, class C> class TileWorker {
     finish(at, sums_, write, last);
   }
 
-  /// Brings what a square of c holds near while its products are made.
+  /// Prefetches a square of c while its products are computed.
   TRIAX_HD void fetch(const C* c, int64_t rows) const {
     for (int64_t r = 0; r < rows; ++r, c += p_.c_row) {
       __builtin_prefetch(c, 1);

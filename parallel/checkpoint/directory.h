@@ -33,7 +33,7 @@ class CheckpointDirectory {
   std::optional<Checkpoint> resume(const std::string& how);
 
   /// Collective. The step of the checkpoint whose state `key`, a number, is the lowest, and that
-  /// number; none if no checkpoint has one. Damaged ones are passed over.
+  /// number; none if no checkpoint has one. Those without a readable manifest are passed over.
   std::optional<std::pair<int64_t, double>> lowest(const std::string& key);
 
   /// Collective. If the newest checkpoint verifies, remove all but the newest `keep` (at least 1)

@@ -97,9 +97,11 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
                 task_.unit) {
   check_input(options_.resume.empty() || !options_.out.empty(), Exit::config,
               "trainer: resume={} without a run directory; expected options.out", options_.resume);
-  check_input(!options_.keep_best || (task_.held_out && !options_.out.empty()), Exit::config,
-              "keep-best without {}; expected validations that say which checkpoint is the best",
-              task_.held_out ? "a run directory" : "held-out samples");
+  check_input(
+      !options_.keep_best || (task_.held_out && !options_.out.empty()), Exit::config,
+      "keep-best without {}; expected validations, whose losses say which checkpoint is the "
+      "best\n  Leave --keep-best out, or hold samples out and name a run directory.",
+      task_.held_out ? "a run directory" : "held-out samples");
   if (!options_.out.empty()) {
     directory_.emplace(RunDirectory::Contents{task_, options_, settings_}, world_.host());
     begun_ = saved_ = done_ = directory_->open(step_);
@@ -129,19 +131,15 @@ void Trainer::on(Callbacks c, On where) {
 }
 
 /// What all ranks have to call would hang on the first alone.
-void Trainer::check_call(const char* what, std::initializer_list<Event> allowed) const {
-  constexpr const char* names[] = {"start", "step", "validation", "checkpoint", "error", "end"};
+void Trainer::check_call(const char* what, const std::vector<std::string>& allowed) const {
   if (!inside_) return;
-  std::vector<std::string> where;
-  bool fits = false;
-  for (Event e : allowed) where.push_back(names[int(e)]), fits |= e == inside_->event;
-  bool all = inside_->where == On::all;
+  bool all = inside_->where == On::all, fits = std::ranges::count(allowed, inside_->name) > 0;
   check_input(fits && all, Exit::config, "trainer: {} in a callback `{}`{}; expected it {}", what,
-              names[int(inside_->event)], all ? "" : " of the first rank alone",
-              where.empty() ? "outside of callbacks"
-                            : fmt::format("in {}, registered for all ranks: "
-                                          "trainer.on({{..}}, On::all)",
-                                          join(where, ", ")));
+              inside_->name, all ? "" : " of the first rank alone",
+              allowed.empty() ? "outside of callbacks"
+                              : fmt::format("in {}, registered for all ranks: "
+                                            "trainer.on({{..}}, On::all)",
+                                            join(allowed, ", ")));
 }
 
 Feed::Place Trainer::place() const {
@@ -186,18 +184,18 @@ std::optional<double> Trainer::held_out_loss() {
   size_t at = 0;
   for (auto& [name, score] : task_.scores) scores_[name] = scores[at++] / weight;
   val_loss_ = loss;
-  call(Event::validation, &Callbacks::validation, loss);
+  call("validation", &Callbacks::validation, loss);
   return loss;
 }
 
 void Trainer::save() {
-  check_call("save()", {Event::start, Event::step, Event::validation, Event::end});
+  check_call("save()", {"start", "step", "validation", "end"});
   check(directory_.has_value(), "trainer: save without a run directory; expected options.out");
   directory_->save(done_, step_, val_loss_);
   saved_ = done_;
   std::string path = fmt::format("{}/step-{}", directory_->path(), done_);
   if (first()) StopSignal::set_farewell(farewell());
-  call(Event::checkpoint, &Callbacks::checkpoint, path);
+  call("checkpoint", &Callbacks::checkpoint, path);
 }
 
 /// What a user who does not wait for the end is told.
@@ -214,7 +212,7 @@ void Trainer::report(StepRecord& record) {
   last_step_ = now;
   if (metrics_) metrics_->write(record);
   progress_.step(record);
-  call(Event::step, &Callbacks::step, record);
+  call("step", &Callbacks::step, record);
 }
 
 Exit Trainer::run() {
@@ -223,7 +221,7 @@ Exit Trainer::run() {
     return train();
   } catch (const std::exception& e) {
     try {
-      call(Event::error, &Callbacks::error, e);
+      call("error", &Callbacks::error, e);
     } catch (const std::exception& another) {  // the first says more
       progress_.say(fmt::format("in a callback `error`: {}\n", another.what()));
     }
@@ -236,7 +234,7 @@ Exit Trainer::train() {
   const int64_t steps = options_.steps;
   auto due = [&](int64_t every) { return every > 0 && done_ % every == 0; };
   progress_.say(describe_start());
-  call(Event::start, &Callbacks::start);
+  call("start", &Callbacks::start);
   if (task_.held_out) check_held_out();
   last_step_ = std::chrono::steady_clock::now();
   auto validates = [&] { return task_.held_out && (due(options_.val_every) || done_ >= steps); };
@@ -270,7 +268,7 @@ Exit Trainer::train() {
   if (options_.ledger)
     progress_.say(describe_ledger(mesh_, step_.replica().pipeline(), done_ - begun_));
   progress_.say(describe_end(stopping));
-  call(Event::end, &Callbacks::end);
+  call("end", &Callbacks::end);
   return stopping ? Exit::stopped : Exit::ok;
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 #include <chrono>
 #include <functional>
-#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -100,16 +100,15 @@ class Trainer {
   std::string describe_end(bool stopped) const;
   std::string farewell() const;
   Feed::Place place() const;
-  enum class Event { start, step, validation, checkpoint, error, end };
-  struct Callback {
+  struct Running {  // a callback
+    std::string_view name;
     On where;
-    Event event;
   };
-  void check_call(const char* what, std::initializer_list<Event> allowed) const;
+  void check_call(const char* what, const std::vector<std::string>& allowed) const;
   template <class Member, class... Args>
-  void call(Event event, Member member, const Args&... args) {
+  void call(std::string_view name, Member member, const Args&... args) {
     for (auto& c : callbacks_) {
-      Inside inside(inside_, {c.where, event});
+      Inside inside(inside_, {name, c.where});
       try {
         if (c.calls.*member) (c.calls.*member)(*this, args...);
       } catch (...) {
@@ -119,14 +118,15 @@ class Trainer {
   }
   /// Says which callback runs, while it does.
   struct Inside {
-    Inside(std::optional<Callback>& now, const Callback& c)
-        : now_(now), before_(std::exchange(now, c)) {}
+    Inside(std::optional<Running>& now, const Running& callback)
+        : now_(now), before_(std::exchange(now, callback)) {}
     ~Inside() { now_ = before_; }
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
 
    private:
-    std::optional<Callback>&now_, before_;
+    std::optional<Running>& now_;
+    std::optional<Running> before_;
   };
 
   Task task_;
@@ -147,7 +147,7 @@ class Trainer {
     On where;
   };
   std::vector<Registered> callbacks_;
-  std::optional<Callback> inside_;
+  std::optional<Running> inside_;
   bool step_by_step_ = false;  // callbacks on all ranks see a step before the next is queued
   int64_t done_ = 0;
   int64_t begun_ = 0, saved_ = 0;   // done when this process began, and in the newest checkpoint

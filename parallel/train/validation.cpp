@@ -16,7 +16,7 @@ void Trainer::check_finite(std::optional<double> val_loss, int64_t step) {
 }
 
 std::optional<double> Trainer::validate() {
-  check_call("validate()", {Event::start, Event::step, Event::end});
+  check_call("validate()", {"start", "step", "end"});
   check(task_.held_out != nullptr, "trainer: validate without held-out samples");
   check_held_out();
   auto loss = held_out_loss();
