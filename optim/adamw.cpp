@@ -9,9 +9,6 @@
 namespace triax::optim {
 namespace {
 
-/// Where offloaded state of these weights is. A device without bytes has a host without bytes.
-Device host_of(Device device) { return device == meta_device ? meta_device : cpu; }
-
 /// What of sorted ranges lies in [begin, end), counted from `begin`.
 std::vector<Range> within(const std::vector<Range>& all, int64_t begin, int64_t end) {
   std::vector<Range> cut;
@@ -76,6 +73,7 @@ void AdamW::make_state(size_t i) {
   fill_(c.m, 0), fill_(c.v, 0);
   if (!needs_master(c.part)) return;
   c.part.master = tensor(2);
+  auto weight_held = weight.storage()->hold(Access::read);
   copy_(c.part.master, weight);
 }
 
@@ -92,6 +90,8 @@ void AdamW::run(AdamWStep o) {
   for (size_t i = 0; i < chunks_.size(); ++i) {
     auto held = window_ ? window_->pass(i) : nullptr;
     const Chunk& c = chunks_[i];
+    auto weight_held = c.part.weight.storage()->hold(Access::write);
+    auto grad_held = c.part.grad.storage()->hold(Access::read);
     OptimizerSlot part = c.part;
     part.weight = part.weight.to(c.m.device());
     part.grad = part.grad.to(c.m.device());

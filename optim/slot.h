@@ -6,7 +6,8 @@
 namespace triax::optim {
 
 /// A flat piece of weights, their gradients (accumulator dtype), and the ranges within it that
-/// weight decay applies to. All an optimizer knows of a model.
+/// weight decay applies to. All an optimizer knows of a model. What lies in files, of these too,
+/// has to be held while it is used: weight.storage()->hold(access).
 struct Slot {
   Tensor weight, grad;
   std::vector<Range> decayed = {};

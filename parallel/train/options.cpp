@@ -1,7 +1,6 @@
 #include "parallel/train/options.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "core/check.h"
 #include "core/files.h"
@@ -10,26 +9,28 @@
 namespace triax::parallel {
 namespace {
 
-optim::Offload offload_of(const std::string& text) {
-  using To = optim::Offload::To;
-  if (text == "off") return {};
-  if (text == "optimizer") return {.to = To::host};
-  return {.to = To::file, .directory = text};
+const char* name_of(Offloaded what) {
+  return what == Offloaded::parameters  ? "params"
+         : what == Offloaded::optimizer ? "optimizer"
+                                        : "off";
 }
 
 void check_offload(const StepOptions& s) {
-  const std::string& text = s.offload;
-  check_input(!s.optimizer || text == "off", Exit::config,
+  bool off = s.offload == Offloaded::nothing;
+  check_input(!s.optimizer || off, Exit::config,
               "offload={} with an optimizer of the program's own\n"
-              "  Only AdamW's state is offloaded. Leave --offload out.",
-              printable(text));
-  auto offload = offload_of(text);
-  if (offload.to != optim::Offload::To::file) return;
-  bool word = text.find('/') == text.npos && !std::filesystem::exists(text);
-  check_input(!word, Exit::not_found,
-              "offload: {}: No such file or directory; expected off, optimizer, or a directory",
-              printable(text));
-  optim::check_offload_directory(text);
+              "  Only AdamW works on what is offloaded. Leave --offload out.",
+              name_of(s.offload));
+  check_input(s.offload < Offloaded::parameters || s.zero == Zero::parameters, Exit::config,
+              "offload=params with zero={}\n  Weights come for one layer at a time, which ZeRO-3 "
+              "is for, on one rank too. Add --zero 3, or use --offload optimizer.",
+              int(s.zero));
+  if (s.offload_dir.empty()) return;
+  check_input(!off, Exit::config,
+              "offload-dir={} with offload=off\n  Nothing would be there. Add --offload optimizer, "
+              "or --offload params with --zero 3.",
+              printable(s.offload_dir));
+  optim::check_offload_directory(s.offload_dir);
 }
 
 /// What a captured step cannot contain: the host's part of it, and layers that wait for each other.
@@ -44,7 +45,8 @@ void check_graph(const TrainOptions& o) {
   without(s.mesh.pp == 1, fmt::format("pp={}", s.mesh.pp), "Pipeline stages wait for each other");
   without(s.zero < Zero::parameters, fmt::format("zero={}", int(s.zero)),
           "ZeRO-3 frees weights and gathers them again");
-  without(s.offload == "off", "offload=" + s.offload, "The host updates the weights");
+  without(s.offload == Offloaded::nothing, fmt::format("offload={}", name_of(s.offload)),
+          "The host updates the weights");
   without(!s.optimizer, "an optimizer of the program's own", "It may need the host");
   without(!o.ledger, "ledger", "It counts what the host asks for, which is once");
 }
@@ -114,10 +116,16 @@ optim::LossScaleOptions StepOptions::scaling() const {
   return {};
 }
 
+optim::Offload StepOptions::place_of(Offloaded what) const {
+  using To = optim::Offload::To;
+  if (offload < what) return {};
+  return {.to = offload_dir.empty() ? To::host : To::file, .directory = offload_dir};
+}
+
 optim::MakeOptimizer StepOptions::make_optimizer() const {
   if (optimizer) return optimizer;
   optim::AdamWOptions with = adamw;
-  with.offload = offload_of(offload);
+  with.offload = place_of(Offloaded::optimizer);
   return [with](const std::vector<optim::Slot>& slots) {
     return std::make_unique<optim::AdamW>(slots, with);
   };

@@ -72,7 +72,11 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
       model_(model_of(build, tp_)),
       chunks_(layers_of_stage(prepared(observer), counts_, o.pipeline(), mesh.pp().rank())),
       data_(*model_, chunks_, mesh,
-            {.dtype = o.dtype, .seed = uint64_t(o.seed), .zero = o.zero, .purpose = o.purpose}),
+            {.dtype = o.dtype,
+             .seed = uint64_t(o.seed),
+             .zero = o.zero,
+             .offload = o.place_of(Offloaded::parameters),
+             .purpose = o.purpose}),
       buffers_(chunks_, mesh),
       replicas_(mesh.dp()),
       pipeline_(
