@@ -80,6 +80,8 @@ uint64_t JsonReader::number(uint64_t limit) const {
   return value_->get<uint64_t>();
 }
 
+bool JsonReader::is_text() const { return value_->is_string(); }
+
 std::string JsonReader::text() const {
   require(value_->is_string(), "is not a text");
   return value_->get<std::string>();

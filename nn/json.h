@@ -25,6 +25,7 @@ class JsonReader {
   uint64_t number(uint64_t limit = uint64_t(INT64_MAX)) const;
   int64_t size() const { return int64_t(number()); }
   std::string text() const;
+  bool is_text() const;
   std::vector<JsonReader> elements(size_t at_most) const;
   std::vector<int64_t> sizes(size_t at_most) const;
   std::map<std::string, JsonReader> members() const;

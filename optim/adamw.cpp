@@ -28,8 +28,8 @@ AdamW::AdamW(const std::vector<Slot>& slots, const AdamWOptions& options) : opti
         options.beta1, options.beta2, options.eps);
   check(options.offload.chunk > 0, "adamw: chunks of {} elements", options.offload.chunk);
   for (size_t i = 0; i < slots.size(); ++i) cut(i, slots[i]);
-  if (options.offload.to == Offload::To::file) make_window();
-  for (size_t i = 0; i < chunks_.size(); ++i) make_state(i);
+  make_window();
+  for (Chunk& c : chunks_) make_state(c);
 }
 
 AdamW::~AdamW() = default;
@@ -37,36 +37,45 @@ AdamW::~AdamW() = default;
 /// State that stays beside the weights is one chunk.
 void AdamW::cut(size_t index, const Slot& s) {
   check_slot("adamw", s);
-  const Offload& to = options_.offload;
-  bool stays = to.to == Offload::To::off ||
-               (to.to == Offload::To::host && host_of(s.weight.device()) == s.weight.device());
-  int64_t all = s.weight.numel(), most = stays ? std::max<int64_t>(1, all) : to.chunk;
+  auto to = std::max(options_.offload.to, s.state);
+  bool stays = to == Offload::To::off ||
+               (to == Offload::To::host && host_of(s.weight.device()) == s.weight.device());
+  int64_t all = s.weight.numel(), most = stays ? std::max<int64_t>(1, all) : options_.offload.chunk;
   for (int64_t begin = 0; begin < all; begin += most) {
     int64_t n = std::min(most, all - begin);
     OptimizerSlot part{.weight = s.weight.narrow(0, begin, n),
                        .grad = s.grad.narrow(0, begin, n),
                        .decayed = within(s.decayed, begin, begin + n)};
-    chunks_.push_back({.slot = index, .begin = begin, .part = std::move(part)});
+    chunks_.push_back({.slot = index, .begin = begin, .to = to, .part = std::move(part)});
   }
 }
 
 void AdamW::make_window() {
   std::vector<size_t> sizes;
-  for (const Chunk& c : chunks_)
+  for (Chunk& c : chunks_) {
+    if (c.to != Offload::To::file) continue;
+    c.record = sizes.size();
     sizes.push_back(c.part.grad.bytes() * (needs_master(c.part) ? 3 : 2));
-  Device device = chunks_.empty() ? cpu : host_of(chunks_.front().part.weight.device());
+  }
+  if (sizes.empty()) return;
+  Device device = host_of(chunks_.front().part.weight.device());
   window_ = std::make_unique<Window>(options_.offload, device, sizes);
 }
 
-void AdamW::make_state(size_t i) {
-  Chunk& c = chunks_[i];
+/// For its turn in a pass over all chunks.
+std::shared_ptr<void> AdamW::hold(const Chunk& c) const {
+  return c.record ? window_->pass(*c.record) : nullptr;
+}
+
+void AdamW::make_state(Chunk& c) {
   const Tensor &weight = c.part.weight, &grad = c.part.grad;
-  auto held = window_ ? window_->pass(i) : nullptr;
-  bool off = options_.offload.to == Offload::To::off;
+  auto held = hold(c);
+  bool off = c.to == Offload::To::off;
   memory::Scope scope(off ? memory::optimizer : memory::offloaded);
   auto tensor = [&](int64_t position) {  // in its record, or by itself
-    if (window_)
-      return Tensor(window_->storage(i), grad.dtype(), grad.shape(), {1}, position * grad.numel());
+    if (c.record)
+      return Tensor(window_->storage(*c.record), grad.dtype(), grad.shape(), {1},
+                    position * grad.numel());
     return empty(grad.shape(), grad.dtype(), off ? grad.device() : host_of(grad.device()));
   };
   c.m = tensor(0), c.v = tensor(1);
@@ -86,16 +95,20 @@ void AdamW::run(AdamWStep o) {
   o.eps = options_.eps, o.weight_decay = options_.weight_decay;
   o.step = steps();
   memory::Scope scope(memory::buffers);  // for copies of what is on another device
-  if (o.plan.defined() && !chunks_.empty()) o.plan = o.plan.to(chunks_.front().m.device());
-  for (size_t i = 0; i < chunks_.size(); ++i) {
-    auto held = window_ ? window_->pass(i) : nullptr;
-    const Chunk& c = chunks_[i];
+  AdamWStep on_host = o;
+  bool far = o.plan.defined() && std::any_of(chunks_.begin(), chunks_.end(), [&](auto& c) {
+               return c.m.device() != o.plan.device();
+             });
+  if (far) on_host.plan = o.plan.to(host_of(o.plan.device()));
+  for (const Chunk& c : chunks_) {
+    auto held = hold(c);
     auto weight_held = c.part.weight.storage()->hold(Access::write);
     auto grad_held = c.part.grad.storage()->hold(Access::read);
     OptimizerSlot part = c.part;
     part.weight = part.weight.to(c.m.device());
     part.grad = part.grad.to(c.m.device());
-    backend(c.m).adamw(part, c.m, c.v, o);
+    bool here = !o.plan.defined() || c.m.device() == o.plan.device();
+    backend(c.m).adamw(part, c.m, c.v, here ? o : on_host);
     if (!part.weight.is(c.part.weight)) copy_(c.part.weight, part.weight);
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "optim/offload.h"
 #include "optim/optimizer.h"
@@ -31,12 +32,15 @@ class AdamW final : public Optimizer {
   struct Chunk {
     size_t slot;
     int64_t begin;  // in the slot
+    Offload::To to;
     OptimizerSlot part;
     Tensor m, v;
+    std::optional<size_t> record = {};  // in the window, if it is in a file
   };
+  std::shared_ptr<void> hold(const Chunk& c) const;
   void cut(size_t index, const Slot& s);
   void make_window();
-  void make_state(size_t i);
+  void make_state(Chunk& c);
   /// Both throw Error 74, on a full disk 73, when state cannot be read or written; then weights and
   /// state are lost.
   void update(const StepDecision& decision) override;

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "core/backend.h"
+#include "optim/offload.h"
 
 namespace triax::optim {
 
@@ -11,6 +12,8 @@ namespace triax::optim {
 struct Slot {
   Tensor weight, grad;
   std::vector<Range> decayed = {};
+  /// Where its state is kept if the optimizer keeps that of others nearer.
+  Offload::To state = Offload::To::off;
 };
 
 /// One tensor of optimizer state: which slot it belongs to, what it is called (`m`, `v`, `master`),

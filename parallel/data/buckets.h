@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "nn/layer.h"
+#include "optim/offload.h"
 #include "parallel/comm/communicator.h"
 
 namespace triax::parallel {
@@ -35,9 +36,11 @@ struct FlatPiece {
 
 /// Parameters that are reduced together.
 struct BucketLayout {
-  std::vector<FlatPiece> pieces;  ///< whole parameters
-  int64_t length = 0;             ///< with the padding between and behind pieces
-  int passes = 1;                 ///< of their group
+  std::vector<FlatPiece> pieces;                    ///< whole parameters
+  int64_t length = 0;                               ///< with the padding between and behind pieces
+  int passes = 1;                                   ///< of their group
+  optim::Offload::To to = optim::Offload::To::off;  ///< where this rank's slice is between uses
+  size_t record = 0;  ///< of its weights in a file's window; the gradient's is the next
 };
 
 struct BucketSizes {
@@ -59,7 +62,6 @@ struct Bucket {
   Tensor weight, grad;        ///< flat, of the layout's length; their bytes may come and go
   Tensor my_weight, my_grad;  ///< flat: what this rank's optimizer updates, from element `my_first`
   int64_t my_first = 0;
-  size_t record = 0;  ///< of my_weight in the window, if it is in a file; my_grad's is the next
 
   std::vector<int64_t> fired = {};  ///< backward passes completed in this step, per piece
   int64_t due = 0;                  ///< backward passes each piece will see in this step
@@ -71,6 +73,8 @@ struct Bucket {
   Work gathering = {};
 
   Bucket(const BucketLayout& l) : layout(l), fired(l.pieces.size()) {}
+  bool offloaded() const { return layout.to != optim::Offload::To::off; }
+  bool in_file() const { return layout.to == optim::Offload::To::file; }
   /// Passes that all pieces have completed.
   int64_t complete() const;
   /// The range of a piece that lies in this rank's slice, from the slice's first element.

@@ -53,14 +53,9 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
   declared_ = model.parameters();
   model.bind(options_.seed);
   bool layered = options_.zero == Zero::parameters;
-  check_input(
-      layered || !offloads(), Exit::config,
-      "data parallel: weights are offloaded with ZeRO stage {}; expected stage 3, which has "
-      "them only while they are used",
-      int(options_.zero));
   auto groups = group(model, chunks, layered ? Grouping::by_layer : Grouping::by_chunk);
   auto layouts = lay_out(groups, options_.buckets, options_.zero == Zero::off ? 1 : dp_.size());
-  if (options_.offload.to == optim::Offload::To::file) make_window(layouts);
+  place(layouts, chunks);
   for (auto& l : layouts) add_bucket(l);
   if (layered)
     for (auto& chunk : chunks) surround(chunk);
@@ -71,7 +66,6 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
   auto b = std::make_unique<Bucket>(layout);
   int64_t slice = options_.zero == Zero::off ? layout.length : layout.length / dp_.size();
   b->my_first = options_.zero == Zero::off ? 0 : dp_.rank() * slice;
-  b->record = 2 * buckets_.size();
   {
     memory::Scope scope(memory::parameters);
     // Weights that move between ranks lie where the transport needs no copies.
@@ -83,7 +77,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
     b->my_weight = b->weight.narrow(0, b->my_first, slice);
     if (options_.zero == Zero::parameters) {
       Tensor values = b->my_weight;
-      b->my_weight = slice_of(slice, options_.dtype, b->record);
+      b->my_weight = slice_of(*b, options_.dtype, layout.record);
       write_weight(*b, values);
       b->weight.storage()->release();
     }
@@ -93,7 +87,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
     b->grad = dp_.empty({layout.length}, accumulator(options_.dtype));
     if (releases_gradients()) {
       b->grad.storage()->release();
-      b->my_grad = slice_of(slice, b->grad.dtype(), b->record + 1);
+      b->my_grad = slice_of(*b, b->grad.dtype(), layout.record + 1);
     } else {
       fill_(b->grad, 0);  // the padding stays zero for good
       b->my_grad = b->grad.narrow(0, b->my_first, slice);
@@ -157,7 +151,7 @@ void DataParallel::reduce(Bucket& b) {
     // The bytes move to the transfer; the next micro-batch finds an empty bucket.
     b.sending = Tensor(b.grad.storage()->take(), b.grad.dtype(), b.grad.shape(), b.grad.strides());
     for (auto& piece : b.layout.pieces) set_fresh(piece.parameter->value);
-    if (offloads()) b.arriving = b.sending.narrow(0, b.my_first, b.my_grad.numel());
+    if (b.offloaded()) b.arriving = b.sending.narrow(0, b.my_first, b.my_grad.numel());
     else if (b.reductions > 1) b.arriving = dp_.empty(b.my_grad.shape(), b.my_grad.dtype());
     b.reducing = dp_.reduce_scatter(b.sending, b.arriving.defined() ? b.arriving : b.my_grad);
     in_flight_ = &b;
@@ -249,7 +243,7 @@ std::vector<optim::Slot> DataParallel::slots() const {
   std::vector<optim::Slot> slots;
   for (auto& b : buckets_) {
     auto decayed = b->mine([](const nn::Parameter& p) { return p.decay; });
-    slots.push_back({b->my_weight, b->my_grad, std::move(decayed)});
+    slots.push_back({b->my_weight, b->my_grad, std::move(decayed), b->layout.to});
   }
   return slots;
 }

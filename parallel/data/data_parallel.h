@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,6 +31,7 @@ struct DataParallelOptions {
   /// Of weights and gradients between uses, with ZeRO-3: a step then has those of the layers at
   /// work where it computes, and with files those of a few more on the host.
   optim::Offload offload = {};
+  std::map<std::string, optim::Offload::To> layers = {};  ///< of these by name, in its place
   BucketSizes buckets = {};
   nn::Purpose purpose =
       nn::Purpose::training;  ///< inference: weights alone; nothing of a step works
@@ -125,9 +127,8 @@ class DataParallel {
   void zero_unwritten(Bucket& b);
   void sum_partial();
   bool releases_gradients() const { return options_.zero >= Zero::gradients; }
-  bool offloads() const { return options_.offload.to != optim::Offload::To::off; }
-  void make_window(const std::vector<BucketLayout>& layouts);
-  Tensor slice_of(int64_t length, DType dtype, size_t record) const;
+  void place(std::vector<BucketLayout>& layouts, const std::vector<nn::Layers>& chunks);
+  Tensor slice_of(const Bucket& b, DType dtype, size_t record) const;
   void write_weight(const Bucket& b, const Tensor& values) const;
   void add_arrived(Bucket& b);
   Bucket* holder(const nn::Parameter* p) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/backward.h"
+#include "core/check.h"
 #include "parallel/data/data_parallel.h"
 
 namespace triax::parallel {
@@ -14,35 +15,62 @@ Bucket* DataParallel::holder(const nn::Parameter* p) const {
   return nullptr;
 }
 
-/// Weights and gradients of a bucket are neighbours, as the optimizer's update uses them.
-void DataParallel::make_window(const std::vector<BucketLayout>& layouts) {
+namespace {
+
+/// Of the first layer that uses it; empty without layers.
+std::string layer_of(const nn::Parameter& p, const std::vector<nn::Layers>& chunks) {
+  for (auto& chunk : chunks)
+    for (auto& layer : chunk)
+      for (auto* m : layer.uses)
+        for (auto* used : m->parameters())
+          if (used == &p) return layer.name;
+  return "";
+}
+
+}  // namespace
+
+/// Where slices are between uses. Weights and gradients of a bucket are neighbours in a file, as
+/// the optimizer's update uses them.
+void DataParallel::place(std::vector<BucketLayout>& layouts,
+                         const std::vector<nn::Layers>& chunks) {
   std::vector<size_t> sizes;
-  for (auto& l : layouts)
+  for (auto& l : layouts) {
+    auto own = options_.layers.find(layer_of(*l.pieces[0].parameter, chunks));
+    l.to = own != options_.layers.end() ? own->second : options_.offload.to;
+    check_input(options_.zero == Zero::parameters || l.to == optim::Offload::To::off, Exit::config,
+                "data parallel: weights are offloaded with ZeRO stage {}; expected stage 3, which "
+                "has them only while they are used",
+                int(options_.zero));
+    if (l.to != optim::Offload::To::file) continue;
+    l.record = sizes.size();
     for (DType dtype : {options_.dtype, accumulator(options_.dtype)})
       sizes.push_back(size_t(l.length / dp_.size()) * size_of(dtype));
+  }
+  if (sizes.empty()) return;
   optim::Offload offload = options_.offload;
   offload.window = 3;  // whole layers: the weights and the gradient of one, and something to come
   window_ = std::make_unique<optim::Window>(offload, optim::host_of(dp_.device()), sizes);
 }
 
 /// Flat, for values of this rank alone.
-Tensor DataParallel::slice_of(int64_t length, DType dtype, size_t record) const {
-  if (window_) return Tensor(window_->storage(record), dtype, {length}, {1});
-  if (!offloads()) return dp_.empty({length}, dtype);
+Tensor DataParallel::slice_of(const Bucket& b, DType dtype, size_t record) const {
+  int64_t length = b.layout.length / dp_.size();
+  if (b.in_file()) return Tensor(window_->storage(record), dtype, {length}, {1});
+  if (!b.offloaded()) return dp_.empty({length}, dtype);
   memory::Scope scope(memory::offloaded);
   return triax::empty({length}, dtype, optim::host_of(dp_.device()));
 }
 
 void DataParallel::write_weight(const Bucket& b, const Tensor& values) const {
-  auto held = window_ ? window_->overwrite(b.record) : nullptr;
+  auto held = b.in_file() ? window_->overwrite(b.layout.record) : nullptr;
   copy_(b.my_weight, values);
 }
 
 /// What was reduced, to what earlier micro-batches brought.
 void DataParallel::add_arrived(Bucket& b) {
   bool first = b.reductions == 1;
-  auto held = first && window_ ? window_->overwrite(b.record + 1)
-                               : b.my_grad.storage()->hold(Access::write);
+  auto held = first && b.in_file() ? window_->overwrite(b.layout.record + 1)
+                                   : b.my_grad.storage()->hold(Access::write);
   Tensor arrived = b.arriving.to(b.my_grad.device());
   if (first) copy_(b.my_grad, arrived);
   else backend(b.my_grad).accumulate(arrived, b.my_grad);
@@ -52,7 +80,7 @@ void DataParallel::start_gather(Bucket& b) const {
   if (b.weight.storage()->present()) return;
   b.weight.storage()->restore();
   Tensor mine = b.my_weight;
-  if (offloads()) {
+  if (b.offloaded()) {
     auto held = mine.storage()->hold(Access::read);
     mine = b.weight.narrow(0, b.my_first, mine.numel());
     copy_(mine, b.my_weight);

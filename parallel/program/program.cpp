@@ -19,6 +19,7 @@
 #include "parallel/comm/together.h"
 #include "parallel/parity/parity.h"
 #include "parallel/pipeline/timeline.h"
+#include "parallel/program/device_map.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/agreement.h"
@@ -126,6 +127,12 @@ class Program {
     std::once_flag once;  // ranks that are threads share the task
     Task made;
     std::exception_ptr error;
+    if (!train_.launch.device_map.empty()) {
+      check_not_launched("--device-map places the layers of one process");
+      std::call_once(once, [&] { made = own_.task(); });
+      made.description =
+          apply_device_map(train_.launch.device_map, made, train_) + made.description;
+    }
     on_ranks(train_.launch, argc, argv, [&](World& world) {
       together(world.host(), [&] {
         std::call_once(once, [&] { error = error_of([&] { made = own_.task(); }); });

@@ -15,8 +15,10 @@ const char* name_of(Offloaded what) {
                                         : "off";
 }
 
-void check_offload(const StepOptions& s) {
-  bool off = s.offload == Offloaded::nothing;
+void check_offload(const TrainOptions& o) {
+  const StepOptions& s = o.step;
+  bool has_map = !o.launch.device_map.empty();  // which may keep all in memory
+  bool off = s.offload == Offloaded::nothing && s.places.empty();
   check_input(!s.optimizer || off, Exit::config,
               "offload={} with an optimizer of the program's own\n"
               "  Only AdamW works on what is offloaded. Leave --offload out.",
@@ -26,7 +28,7 @@ void check_offload(const StepOptions& s) {
               "is for, on one rank too. Add --zero 3, or use --offload optimizer.",
               int(s.zero));
   if (s.offload_dir.empty()) return;
-  check_input(!off, Exit::config,
+  check_input(!off || has_map, Exit::config,
               "offload-dir={} with offload=off\n  Nothing would be there. Add --offload optimizer, "
               "or --offload params with --zero 3.",
               printable(s.offload_dir));
@@ -118,8 +120,8 @@ optim::LossScaleOptions StepOptions::scaling() const {
 
 optim::Offload StepOptions::place_of(Offloaded what) const {
   using To = optim::Offload::To;
-  if (offload < what) return {};
-  return {.to = offload_dir.empty() ? To::host : To::file, .directory = offload_dir};
+  To to = offload < what ? To::off : offload_dir.empty() ? To::host : To::file;
+  return {.to = to, .directory = offload_dir};  // which places of single layers need too
 }
 
 optim::MakeOptimizer StepOptions::make_optimizer() const {
@@ -154,7 +156,7 @@ void check_options(const TrainOptions& o, int64_t ranks,
   check_recompute(s);
   check_schedule_name(s);
   check_rates(o);
-  check_offload(s);
+  check_offload(o);
 }
 
 std::vector<int64_t> placement_of(const std::string& text, const PipelineShape& shape,

@@ -57,7 +57,9 @@ struct StepOptions {
   double clip = 1;   ///< largest gradient norm; 0: no clipping
   optim::AdamWOptions adamw = adamw_defaults();
   Offloaded offload = Offloaded::nothing;
-  std::string offload_dir;              ///< to files there; empty: to the host's memory
+  std::string offload_dir;  ///< to files there; empty: to the host's memory
+  /// Layers by name whose weights, gradients and state are kept elsewhere than `offload` says.
+  std::map<std::string, optim::Offload::To> places = {};
   optim::MakeOptimizer optimizer = {};  ///< another optimizer in AdamW's place
   bool graph = false;                   ///< capture the step as a CUDA graph and replay it
   nn::Purpose purpose = nn::Purpose::training;
@@ -76,6 +78,7 @@ struct LaunchOptions {
   std::string comm = "auto";   ///< auto, nccl, mpi, threads
   int64_t ranks = 0;           ///< only with comm = threads; 0: one
   std::string device = "cpu";  ///< cpu, cuda, cuda:N
+  std::string device_map;      ///< of a program (apply_device_map); empty: none
   bool nondeterministic = false;
 };
 

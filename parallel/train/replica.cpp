@@ -76,6 +76,7 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
              .seed = uint64_t(o.seed),
              .zero = o.zero,
              .offload = o.place_of(Offloaded::parameters),
+             .layers = o.places,
              .purpose = o.purpose}),
       buffers_(chunks_, mesh),
       replicas_(mesh.dp()),

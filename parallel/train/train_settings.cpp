@@ -69,6 +69,11 @@ Settings launch_settings(LaunchOptions& o) {
            {.range = {0, 4096}, .shown = "1", .derived = true})
       .add("device", "cpu|cuda|cuda:N",
            "device of all tensors; cuda: one GPU per rank of a host, in order", &o.device)
+      .add(
+          "device-map", "auto|FILE",
+          "place layers on GPUs, in host memory and in files of one process: by free memory, or as "
+          "a JSON file says ({\"block0\": 0, \"block1\": \"cpu\", \"\": \"disk\"})",
+          &o.device_map, {.shown = "none"})
       .add("nondeterministic", "",
            "on GPUs: atomics and kernels chosen by timing; faster, but not bitwise reproducible",
            &o.nondeterministic);

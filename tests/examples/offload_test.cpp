@@ -138,6 +138,12 @@ TEST(Offloading, OfWeightsChangesNoBit) {
       EXPECT_TRUE(run({c, cut(Offload::To::file, directory)}) == off);
       c.step().recompute = parallel::Recompute::block;
       EXPECT_TRUE(run({c, cut(Offload::To::off, directory)}) == off);
+      c.step().offload = Offloaded::nothing;
+      c.step().places = {{"tokens", Offload::To::host},
+                         {"block1", Offload::To::host},
+                         {"block2", Offload::To::file},
+                         {"head", Offload::To::file}};
+      EXPECT_TRUE(run({c, cut(Offload::To::off, directory)}) == off) << "of some layers";
     }
 }
 
