@@ -11,13 +11,12 @@ one thread and share as many CPUs as there are ranks.
 
 import argparse
 import shutil
-import statistics
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from measure import Job, Run, machine, run
+from measure import Job, Run, machine, run, spread
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "--layers 6 --heads 6 --width 384 --context 256 --global-batch 8 --warmup 0 --dropout 0"
@@ -60,12 +59,6 @@ def run_mesh(a: argparse.Namespace, mesh: Mesh, directory: Path) -> Run:
     command += ["--steps", str(a.steps), "--val-fraction", "0", "--data", str(a.data)]
     command += ["--out", str(out), "--metrics", str(metrics), *a.flags.split()]
     return run(Job(command, metrics, threads=1, cpus=mesh.ranks))
-
-
-def spread(values: list[float], form: str) -> str:
-    numbers = (statistics.median(values), min(values), max(values))
-    middle, low, high = (format(value, form) for value in numbers)
-    return f"{middle} ({low}-{high})"
 
 
 def parse_arguments() -> argparse.Namespace:

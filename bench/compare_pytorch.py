@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""minigpt against PyTorch on this machine: the same model, the same tokens and steps.
+"""minigpt or llama against PyTorch on this machine: the same model, the same tokens and steps.
 
     python3 bench/compare_pytorch.py --triax build/release/bin/minigpt --workload mini --threads 2
+    python3 bench/compare_pytorch.py --triax build/release/bin/llama --workload llama --threads 2
 
 Machines differ and neighbours disturb, so only paired ratios count: both sides run as processes of
-their own in turn, A B A B, and each pair gives one ratio. Tokens per second are those of the median
-step after the warm-up, from each side's own timing of a step; the peak is the process's resident
-memory (VmHWM), which for PyTorch includes the library itself and, compiled, the compiler.
+their own in turn, A B A B, and each pair gives one ratio of step times. Steps are the median ones
+after the warm-up, in each side's own timing; the peak is the process's resident memory (VmHWM),
+which for PyTorch includes the library itself and, compiled, the compiler. Before the pairs, both
+sides train from the same weights on the same batches, and have to have the same losses.
 
 PyTorch runs at its best: fused AdamW, and the fastest of eager or compiled (torch.compile) with
 malloc as it is, with freed blocks kept, on huge pages, jemalloc or tcmalloc where they are
@@ -17,20 +19,22 @@ interpreter with torch; this one needs only the standard library.
 import argparse
 import json
 import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from measure import Job, Run, machine, run
+from pairs import Pairs, add_python, check_python, malloc_environments
 
 HERE = Path(__file__).resolve().parent
 CORPUS = HERE.parent / "build/release/share/triax/corpus.txt"
-MODEL_FLAGS = ("layers", "heads", "width", "context", "micro_batch", "vocab")
+MODEL_FLAGS = ("layers", "heads", "kv_heads", "width", "hidden", "context", "micro_batch", "vocab")
 WARMUP = 5  # steps not counted: caches fill, torch.compile compiles
 PROBE_STEPS = WARMUP + 6
+SAME_STEPS = 4  # whose losses are compared
+TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3}  # relative
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Workload:
     micro_batch: int
     steps: int
     vocab: int | None = None  # none: as many as the data has characters
+    kv_heads: int | None = None  # of a Llama, as is the next
+    hidden: int | None = None
 
 
 WORKLOADS = {
@@ -49,6 +55,8 @@ WORKLOADS = {
     "mini-b16": Workload(layers=6, heads=6, width=384, context=256, micro_batch=16, steps=15),
     "gpt2-124m": Workload(12, 12, width=768, context=64, micro_batch=4, steps=20, vocab=50257),
     "tiny": Workload(layers=4, heads=4, width=128, context=64, micro_batch=12, steps=300),
+    "llama": Workload(6, 6, 384, 256, micro_batch=4, steps=40, kv_heads=2, hidden=1024),
+    "llama-tiny": Workload(4, 8, 128, 64, micro_batch=12, steps=300, kv_heads=4, hidden=344),
 }
 
 
@@ -63,64 +71,41 @@ class Setting:
         return f"{self.mode}, malloc {self.malloc}"
 
 
-def installed_library(name: str) -> str | None:
-    listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
-    paths = [line.split("=>")[1].strip() for line in listed.splitlines() if f"lib{name}" in line]
-    return paths[0] if paths else None
-
-
-def malloc_environments() -> dict[str, dict[str, str]]:
-    big = str(1 << 40)
-    kept = {
-        "MALLOC_MMAP_THRESHOLD_": big,
-        "MALLOC_TRIM_THRESHOLD_": big,
-        "MALLOC_TOP_PAD_": str(64 << 20),
-    }
-    found = {
-        "default": {},
-        "kept": kept,
-        "kept-huge": kept | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
-    }
-    forever = "oversize_threshold:1,dirty_decay_ms:-1,muzzy_decay_ms:-1"
-    if path := installed_library("jemalloc"):
-        found["jemalloc"] = {"LD_PRELOAD": path, "MALLOC_CONF": forever}
-    if path := installed_library("tcmalloc"):
-        found["tcmalloc"] = {"LD_PRELOAD": path}
-    return found
-
-
 class Comparison:
     """One workload at one precision and thread count, in a temporary directory."""
 
     def __init__(self, a: argparse.Namespace, directory: Path):
-        self.a, self.directory = a, directory
+        self.a, self.directory, self.out = a, directory, directory / "triax"
         self.mallocs = malloc_environments()
         self.workload = WORKLOADS[a.workload]
         values = {name: getattr(a, name) or getattr(self.workload, name) for name in MODEL_FLAGS}
         values["vocab"] = values["vocab"] or len(set(a.data.read_text(encoding="utf-8")))
-        self.model: dict[str, int] = values
+        self.model: dict[str, int] = {name: value for name, value in values.items() if value}
         self.steps = a.steps or self.workload.steps
 
-    def flags(self, metrics: Path, steps: int) -> list[str]:
-        """What both sides are told."""
-        flags = {name.replace("_", "-"): value for name, value in self.model.items()}
-        flags |= {"steps": steps, "dropout": 0, "data": self.a.data, "metrics": metrics}
-        flags |= {"precision": self.a.precision, "seed": 1}
-        flags |= {"lr": 1e-4, "weight-decay": 0.1, "clip": 1}
+    def flags(self, metrics: Path, steps: int, lr: float = 1e-4) -> list[str]:
+        """What all programs are told."""
+        flags = {name.replace("_", "-"): self.model[name] for name in self.model if name != "vocab"}
+        flags |= {"steps": steps, "data": self.a.data, "metrics": metrics, "lr": lr}
+        flags |= {"precision": self.a.precision, "seed": 1, "weight-decay": 0.1, "clip": 1}
         return [text for name, value in flags.items() for text in (f"--{name}", str(value))]
 
-    def run_triax(self) -> Run:
+    def run_triax(self, steps: int, lr: float = 1e-4) -> Run:
+        """Leaves its checkpoint in `self.out`."""
         metrics = self.directory / "triax.jsonl"
-        command = [str(self.a.triax), "train", *self.flags(metrics, self.steps)]
-        out = self.directory / "triax"
-        shutil.rmtree(out, ignore_errors=True)  # a new run wants a new directory
-        command += ["--out", str(out), "--warmup", "0", "--val-fraction", "0"]
+        command = [str(self.a.triax), "train", *self.flags(metrics, steps, lr)]
+        shutil.rmtree(self.out, ignore_errors=True)  # a new run wants a new directory
+        command += ["--out", str(self.out), "--warmup", "0", "--val-fraction", "0"]
+        command += ["--min-lr", str(lr), "--beta2", "0.95"]  # as in train_pytorch.py
+        if "kv_heads" not in self.model:  # llama has no dropout, and its data's vocabulary
+            command += ["--vocab", str(self.model["vocab"]), "--dropout", "0"]
         command += self.a.triax_flags.split()
-        return self.checked(Job(command, metrics, self.a.threads), self.steps)
+        return self.checked(Job(command, metrics, self.a.threads), steps)
 
-    def run_torch(self, setting: Setting, steps: int) -> Run:
+    def run_torch(self, setting: Setting, steps: int, *more: str) -> Run:
         metrics = self.directory / "torch.jsonl"
         command = [self.a.python, str(HERE / "train_pytorch.py"), *self.flags(metrics, steps)]
+        command += ["--vocab", str(self.model["vocab"]), *more]
         if setting.mode == "compile":
             command.append("--compile")
         job = Job(command, metrics, self.a.threads, environment=self.mallocs[setting.malloc])
@@ -151,39 +136,20 @@ class Comparison:
         best = max(speeds, key=speeds.get)
         return best, {str(setting): speed for setting, speed in speeds.items()}
 
-    def run_pairs(self, setting: Setting) -> list[tuple[Run, Run]]:
-        pairs = []
-        for i in range(self.a.pairs):
-            ours, theirs = self.run_triax(), self.run_torch(setting, self.steps)
-            pairs.append((ours, theirs))
-            print(
-                f"  pair {i + 1}: triax {describe(ours)} | PyTorch {describe(theirs)}"
-                f" | ratio {speed(ours) / speed(theirs):.2f}",
-                flush=True,
-            )
-        return pairs
-
-
-def speed(result: Run) -> float:
-    return result.tokens_per_second(WARMUP)
-
-
-def describe(result: Run) -> str:
-    losses = f"{result.losses[0]:.3f} -> {result.losses[-1]:.3f}"
-    return f"{speed(result):,.0f} tokens/s, {result.peak_rss / 1e6:.0f} MB, loss {losses}"
-
-
-def table_row(title: str, setting: Setting, pairs: list[tuple[Run, Run]]) -> str:
-    """Markdown: workload | triax tokens/s | PyTorch tokens/s | ratio | MB triax | MB PyTorch."""
-    ratios = [speed(ours) / speed(theirs) for ours, theirs in pairs]
-    columns = [title]
-    for side in zip(*pairs):
-        speeds = [speed(result) for result in side]
-        columns.append(f"{statistics.median(speeds):,.0f} ({min(speeds):,.0f}-{max(speeds):,.0f})")
-    columns[2] += f" {setting}"
-    columns.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
-    columns += [f"{max(result.peak_rss for result in side) / 1e6:.0f}" for side in zip(*pairs)]
-    return "| " + " | ".join(columns) + " |"
+    def check_losses(self, setting: Setting) -> float:
+        """Trains both sides from the same weights on the same batches. Returns the largest relative
+        difference of their losses, or raises ValueError: they do not train the same model."""
+        weights = self.directory / "weights"
+        self.run_triax(1, lr=0)
+        (self.out / "step-1").rename(weights)
+        ours = self.run_triax(SAME_STEPS).losses
+        flags = ("--checkpoint", str(weights), "--same-order")
+        theirs = self.run_torch(setting, SAME_STEPS, *flags).losses
+        apart = [abs(x - y) / y for x, y in zip(ours, theirs)]
+        limit = TOLERANCE[self.a.precision]
+        if not all(difference <= limit for difference in apart):  # NaN is not
+            raise ValueError(f"losses {ours}, of PyTorch {theirs}; expected at most {limit} apart")
+        return max(apart)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -191,8 +157,8 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--triax", type=Path, required=True, help="the minigpt program")
-    add("--triax-flags", default="", help="further flags of minigpt train, in one word")
+    add("--triax", type=Path, required=True, help="the program: minigpt, of llama workloads llama")
+    add("--triax-flags", default="", help="further flags of triax, in one word")
     add("--workload", choices=WORKLOADS, default="mini")
     add("--threads", type=int, default=0, help="default: all cores of this process")
     add("--pairs", type=int, default=5)
@@ -200,7 +166,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--precision", choices=("fp32", "bf16"), default="fp32")
     add("--torch", choices=("eager", "compile", "best"), default="best")
     add("--malloc", choices=(*malloc_environments(), "best"), default="best", help="of PyTorch")
-    add("--python", default=sys.executable, help="an interpreter with torch")
+    add_python(parser)
     add("--data", type=Path, default=CORPUS, help="a text file")
     add("--json", type=Path, help="keep every step's seconds here")
     for name in MODEL_FLAGS:
@@ -217,6 +183,7 @@ def parse_arguments() -> argparse.Namespace:
     for path in (a.triax, a.data):
         if not path.is_file():
             parser.error(f"{path}: no such file")
+    check_python(a.python)
     return a
 
 
@@ -234,10 +201,14 @@ def main() -> None:
         print(f"{title}: {shape}, steps {comparison.steps}", flush=True)
         setting, probes = comparison.probe()
         print(f"  PyTorch runs {setting}", flush=True)
-        pairs = comparison.run_pairs(setting)
+        apart = comparison.check_losses(setting)
+        print(f"  {SAME_STEPS} losses from the same weights: {apart:.1e} apart at most", flush=True)
+        steps, bench = comparison.steps, Pairs(WARMUP)
+        run_torch = partial(comparison.run_torch, setting, steps)
+        pairs = bench.run(partial(comparison.run_triax, steps), run_torch, a.pairs)
     torch_facts = json.loads(pairs[-1][1].stdout.splitlines()[-1])
     print("PyTorch:", ", ".join(f"{name} {value}" for name, value in torch_facts.items()))
-    print(table_row(title, setting, pairs))
+    print(bench.row(title, str(setting), pairs))
     if a.json:
         record = {"title": title, "model": comparison.model, "warmup": WARMUP, "machine": facts}
         record |= {"pytorch": torch_facts, "setting": str(setting), "probes": probes}

@@ -109,3 +109,10 @@ def machine() -> dict[str, object]:
         "load": round(os.getloadavg()[0], 1),
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def spread(values: list[float], form: str) -> str:
+    """Median (lowest-highest)."""
+    numbers = (statistics.median(values), min(values), max(values))
+    middle, low, high = (format(value, form) for value in numbers)
+    return f"{middle} ({low}-{high})"

@@ -53,10 +53,10 @@ class LayerNorm(nn.Module):
 
 
 class Linear(nn.Module):
-    def __init__(self, inputs: int, outputs: int, std: float = 0.02):
+    def __init__(self, inputs: int, outputs: int, std: float = 0.02, bias: bool = True):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(outputs, inputs).normal_(std=std))
-        self.bias = nn.Parameter(torch.zeros(outputs))
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)

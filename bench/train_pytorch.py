@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Train the model of reference_gpt.py in PyTorch, with minigpt's flags and minigpt's metrics file.
+"""Train the model of reference_gpt.py or, with --kv-heads and --hidden, of reference_llama.py in
+PyTorch, with triax's flags and metrics file.
 
-The work of a step is that of `minigpt train`: one batch of random windows, forward, backward,
-gradient norm and clipping, AdamW, and reading back loss and norm. bf16 and fp16 are autocast over
-float32 weights, fp16 with GradScaler. On a GPU nothing waits for a step before the next one is
-queued, and seconds are those between CUDA events. On success the last line of stdout is one JSON
-object of facts about PyTorch.
+The work of a step is that of `minigpt train` and `llama train`: one batch of random windows,
+forward, backward, gradient norm and clipping, AdamW, and reading back loss and norm. bf16 and fp16
+are autocast over float32 weights, fp16 with GradScaler. On a GPU nothing waits for a step before
+the next one is queued, and seconds are those between CUDA events. On success the last line of
+stdout is one JSON object of facts about PyTorch.
 """
 
 import argparse
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from minigpt_run import Sampler, read_weights
 from reference_gpt import Config, Gpt, adamw
+from reference_llama import Llama, LlamaConfig
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -28,6 +30,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("layers", "heads", "width", "context", "vocab", "micro-batch", "steps"):
         parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--kv-heads", type=int, help="of a Llama")
+    parser.add_argument("--hidden", type=int, help="features of its MLP")
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--metrics", type=Path, required=True)
@@ -39,8 +43,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--clip", type=float, default=1.0)
     parser.add_argument("--compile", action="store_true", help="torch.compile forward and loss")
     parser.add_argument("--compile-mode", default="default", help="torch.compile's mode")
-    parser.add_argument("--checkpoint", type=Path, help="of minigpt, to start from its weights")
-    parser.add_argument("--same-order", action="store_true", help="of samples as in minigpt")
+    parser.add_argument("--checkpoint", type=Path, help="of triax, to start from its weights")
+    parser.add_argument("--same-order", action="store_true", help="of samples as in triax")
     return parser.parse_args()
 
 
@@ -109,9 +113,16 @@ class Batches:
         return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
 
+def build(a: argparse.Namespace) -> nn.Module:
+    if a.kv_heads is None:
+        return Gpt(Config(a.layers, a.heads, a.width, a.context, a.vocab, a.dropout))
+    names = ("layers", "heads", "kv_heads", "width", "hidden", "context", "vocab")
+    return Llama(LlamaConfig(**{name: getattr(a, name) for name in names}))
+
+
 def train(a: argparse.Namespace, data: Tensor) -> None:
     on_gpu = a.device != "cpu"
-    model = Gpt(Config(a.layers, a.heads, a.width, a.context, a.vocab, a.dropout))
+    model = build(a)
     if a.checkpoint:
         model.load_state_dict(read_weights(a.checkpoint))
     model.to(a.device)
