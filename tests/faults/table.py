@@ -1,6 +1,7 @@
 """All faults, the flags of every run, and meshes on which parity must find nothing."""
 
 import batch_norm
+import comm
 import data
 import minigpt
 import ops
@@ -17,7 +18,8 @@ TEXT = "".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(600))
 # Faults of one file stand together, so that few files are compiled again for each.
 FAULTS = (ops.FAULTS + minigpt.FAULTS + recompute.FAULTS + tensor.FAULTS + data.FAULTS
           + pipeline.FAULTS + training.FAULTS)
-UNSEEN = ops.UNSEEN + training.UNSEEN + tensor.UNSEEN + data.UNSEEN + pipeline.UNSEEN + batch_norm.UNSEEN
+UNSEEN = (ops.UNSEEN + training.UNSEEN + tensor.UNSEEN + data.UNSEEN + pipeline.UNSEEN
+          + batch_norm.UNSEEN + comm.UNSEEN)
 
 MESHES = [
     "--mesh 1x1x1", "--mesh 1x1x1 --schedule zb-h1 --micro-batch 1",
