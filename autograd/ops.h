@@ -85,6 +85,13 @@ Tensor expand(const Tensor& x, const Shape& shape);
 Tensor concat(const Tensors& xs, int dim);
 /// Along a new dim; all shapes equal. Called as concat() is.
 Tensor stack(const Tensors& xs, int dim);
+/// How many elements are added in front of and behind those of a dim.
+struct Padding {
+  int dim;
+  int64_t before = 0, after = 0;
+};
+/// x surrounded by `value`, of any dtype. Backward takes the gradient's part that lies over x.
+Tensor pad(const Tensor& x, const std::vector<Padding>& paddings, double value = 0);
 
 // -- Indexing. Index tensors are i32 or i64; Error 65 names a value out of range and its position.
 // Of a GPU's index that lets the host wait, so there embedding and cross_entropy do not look: such

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows that `minigpt parity` finds faults: plants them one by one and compares what it says.
+# Shows that `parity` of minigpt and llama finds faults: plants them one by one and compares what it says.
 #
 #   scripts/faults.sh [--list] [--from NAME] [NAME ...]
 #

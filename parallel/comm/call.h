@@ -1,8 +1,11 @@
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/tensor.h"
 
@@ -21,6 +24,16 @@ struct Place {
   }
 };
 
+/// What one rank sends to another in an all_to_all.
+struct Slice {
+  size_t bytes;
+  size_t from, to;  ///< where it begins in the sender's `mine` and in the receiver's `all`
+  /// How many of its bytes are among the `count` from `begin` on.
+  size_t within(size_t begin, size_t count) const {
+    return begin < bytes ? std::min(count, bytes - begin) : 0;
+  }
+};
+
 /// What a rank asks of its peers; what is compared before any byte moves.
 struct Call {
   enum Kind : uint8_t {
@@ -31,6 +44,8 @@ struct Call {
     reduce,
     gather,
     scatter,
+    all_to_all,
+    counts,  ///< what ranks send each other in an all_to_all
     barrier,
     split,
     send,
@@ -42,11 +57,19 @@ struct Call {
   ReduceOp op = ReduceOp::sum;
   DType dtype = DType::u8;
   int peer = -1;      ///< root, or the other side of a send or recv
-  int64_t numel = 0;  ///< elements of the smaller tensor: `mine`, or x
+  int64_t numel = 0;  ///< elements of the smaller tensor: `mine`, or x; or of the largest slice
   Place place = {"", 0};
+  /// Of an all_to_all with unequal slices: sender by sender, what each rank gets.
+  std::shared_ptr<const std::vector<Slice>> slices = {};
 
   /// Between two ranks, not a collective.
   bool is_message() const { return kind == send || kind == recv; }
+  /// Of an all_to_all among so many ranks: what `sender` sends to `receiver`.
+  Slice slice(int ranks, int sender, int receiver) const {
+    if (slices) return (*slices)[size_t(sender * ranks + receiver)];
+    size_t each = size_t(numel) * size_of(dtype);
+    return {.bytes = each, .from = size_t(receiver) * each, .to = size_t(sender) * each};
+  }
   /// Whether two ranks of one collective call the same.
   bool matches(const Call& o) const {
     return kind == o.kind && op == o.op && dtype == o.dtype && peer == o.peer && numel == o.numel;
@@ -59,8 +82,8 @@ constexpr std::string_view name(ReduceOp op) {
 }
 constexpr std::string_view name(Call::Kind kind) {
   constexpr std::string_view names[] = {
-      "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather",
-      "scatter",    "barrier",    "split",          "send",      "recv"};
+      "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
+      "all_to_all", "counts",     "barrier",        "split",     "send",   "recv"};
   return names[kind];
 }
 /// `all_reduce(sum, f32[4096])`.
@@ -80,7 +103,7 @@ struct Transfer {
 /// What this rank asked of one communicator, whatever the transport made of it. Bytes are logical:
 /// those a rank of a ring of n would send. all_reduce 2 (n-1)/n of x; all_gather, reduce_scatter
 /// (n-1)/n of `all`; broadcast, reduce (n-1)/n of x; gather: `mine` if not the root; scatter: all
-/// but its own slice if the root; send: x; recv: nothing.
+/// but its own slice if the root; all_to_all: all but its own slice; send: x; recv: nothing.
 class Ledger {
  public:
   struct Line {

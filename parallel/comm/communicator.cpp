@@ -13,14 +13,41 @@ void check_tensor(Call::Kind kind, const char* which, const Tensor& x) {
         which, x.defined() ? "not contiguous" : "undefined");
 }
 
-void check_slices(Call::Kind kind, const Tensor& all, const Tensor& mine, int size) {
+void check_alike(Call::Kind kind, const Tensor& all, const Tensor& mine) {
   check_tensor(kind, "all", all);
   check(all.dtype() == mine.dtype() && all.device() == mine.device(),
         "{}: all is {}, mine is {}; expected one dtype and device", name(kind), describe(all),
         describe(mine));
+}
+
+void check_slices(Call::Kind kind, const Tensor& all, const Tensor& mine, int size) {
+  check_alike(kind, all, mine);
   check(all.numel() == size * mine.numel(),
         "{}: all has {} elements, mine {}; expected all = {} ranks x mine", name(kind), all.numel(),
         mine.numel(), size);
+}
+
+void check_exchange(const Tensor& all, const Tensor& mine) {
+  check_alike(Call::all_to_all, all, mine);
+  auto end = [](const Tensor& x) { return static_cast<std::byte*>(x.data()) + x.bytes(); };
+  check(mine.storage() != all.storage() || end(mine) <= all.data() || end(all) <= mine.data(),
+        "all_to_all: mine and all share memory; expected tensors that do not overlap");
+}
+
+/// Elements of a row of `x`, which has as many rows as `counts` add up to.
+int64_t row_elements(const char* which, const Tensor& x, const std::vector<int64_t>& counts,
+                     int size) {
+  int64_t rows = 0;
+  for (int64_t count : counts) {
+    check(count >= 0, "all_to_all: {} rows of {}; expected at least 0", count, which);
+    rows += count;
+  }
+  check(int(counts.size()) == size && x.rank() > 0 && x.size(0) == rows,
+        "all_to_all: {} counts with a sum of {} for {} = {}; expected {}, with a sum of its rows",
+        counts.size(), rows, which, describe(x), size);
+  int64_t elements = 1;
+  for (int dim = 1; dim < x.rank(); ++dim) elements *= x.size(dim);
+  return elements;
 }
 
 /// The call with what it says of its tensor, `which` in messages.
@@ -99,6 +126,65 @@ Work Communicator::scatter(const Tensor& all, const Tensor& mine, int root, Plac
   return begin({call, here ? all : Tensor(), mine}, here ? double(mine.bytes()) * (size() - 1) : 0);
 }
 
+Work Communicator::all_to_all(const Tensor& mine, const Tensor& all, Place place) {
+  Call call = call_on("mine", mine, {.kind = Call::all_to_all, .place = place});
+  check_exchange(all, mine);
+  check(all.numel() == mine.numel() && mine.numel() % size() == 0,
+        "all_to_all: mine has {} elements, all {}; expected the same number, in {} equal slices",
+        mine.numel(), all.numel(), size());
+  call.numel /= size();
+  return begin({call, mine, all}, double(mine.bytes()) * (size() - 1) / size());
+}
+
+Work Communicator::all_to_all(const Tensor& mine, const Tensor& all, const std::vector<int64_t>& to,
+                              const std::vector<int64_t>& from, Place place) {
+  Call call = call_on("mine", mine, {.kind = Call::all_to_all, .place = place});
+  check_exchange(all, mine);
+  int64_t width = row_elements("mine", mine, to, size());
+  int64_t other = row_elements("all", all, from, size());
+  check(width == other, "all_to_all: rows of {} elements in mine, of {} in all; expected the same",
+        width, other);
+  size_t row = size_t(width) * size_of(call.dtype);
+  call.slices = compare_counts(to, from, row, place);
+  size_t largest = 0;
+  for (const Slice& s : *call.slices) largest = std::max(largest, s.bytes);
+  call.numel = int64_t(largest / size_of(call.dtype));
+  auto own = size_t(to[size_t(rank())]) * row;
+  return begin({call, mine, all}, double(mine.bytes() - own));
+}
+
+/// Tells every rank what all send each other, in rows of `row` bytes.
+std::shared_ptr<const std::vector<Slice>> Communicator::compare_counts(
+    const std::vector<int64_t>& to, const std::vector<int64_t>& from, size_t row, Place place) {
+  auto n = size_t(size());
+  std::vector<int64_t> own = to;
+  own.insert(own.end(), from.begin(), from.end());
+  Tensor mine = from_host(own, {2 * size()}, cpu), all = zeros({size(), 2 * size()}, i64, cpu);
+  begin({{.kind = Call::counts, .dtype = DType::i64, .numel = mine.numel(), .place = place},
+         mine,
+         all},
+        0)
+      .wait();
+  auto told = all.to_host<int64_t>();
+
+  auto slices = std::make_shared<std::vector<Slice>>(n * n);
+  std::vector<size_t> received(n);
+  for (size_t s = 0; s < n; ++s)
+    for (size_t d = 0, sent = 0; d < n; ++d) {
+      int64_t count = told[s * 2 * n + d], expected = told[d * 2 * n + n + s];
+      if (count != expected)
+        fail(Exit::mismatch,
+             "all_to_all: rank {} of {} sends {} rows to rank {}, which expects {}\n"
+             "  called at {}",
+             s, group_.str(), count, d, expected, str(place));
+      size_t bytes = size_t(count) * row;
+      (*slices)[s * n + d] = {.bytes = bytes, .from = sent, .to = received[d]};
+      sent += bytes;
+      received[d] += bytes;
+    }
+  return slices;
+}
+
 Work Communicator::send(const Tensor& x, int to, Place place) {
   Call call = call_on("x", x, {.kind = Call::send, .peer = to, .place = place});
   check(to >= 0 && to != rank(), "send: to rank {} from {}; expected another rank", to, rank());
@@ -157,7 +243,5 @@ Tensor Communicator::empty(const Shape& shape, DType dtype) {
   auto storage = std::make_shared<Storage>(bytes, device(), allocator());
   return Tensor(std::move(storage), dtype, shape, contiguous_strides(shape));
 }
-
-void poll() { Engines::of_this_thread().poll(); }
 
 }  // namespace triax::parallel

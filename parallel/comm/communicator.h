@@ -2,6 +2,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "parallel/comm/call.h"
 #include "parallel/comm/group.h"
@@ -43,6 +44,14 @@ class Communicator {
   Work gather(const Tensor& mine, const Tensor& all, int root, Place place = Place::here());
   /// mine = this rank's slice of root's all; elsewhere `all` may be undefined.
   Work scatter(const Tensor& all, const Tensor& mine, int root, Place place = Place::here());
+  /// Slice r of `mine` goes to rank r, slice r of `all` comes from rank r: `size` equal slices of
+  /// tensors of one size, which do not overlap.
+  Work all_to_all(const Tensor& mine, const Tensor& all, Place place = Place::here());
+  /// The same with to[r] rows (of dim 0) of `mine` for rank r and from[r] rows of `all` from it, in
+  /// the order of ranks, zero allowed. Ranks compare these counts first, so the call returns when
+  /// all have made it; rows sent that are not the rows expected are Error 76 on every rank.
+  Work all_to_all(const Tensor& mine, const Tensor& all, const std::vector<int64_t>& to,
+                  const std::vector<int64_t>& from, Place place = Place::here());
   /// To and from another rank. Operations between two ranks match in the order they are posted; a
   /// send may finish only when its receive is posted.
   Work send(const Tensor& x, int to, Place place = Place::here());
@@ -83,6 +92,9 @@ class Communicator {
   friend class DeviceComm;
   Work begin(Transfer t, double bytes);
   Work copy_alone(const Transfer& t) const;
+  std::shared_ptr<const std::vector<Slice>> compare_counts(const std::vector<int64_t>& to,
+                                                           const std::vector<int64_t>& from,
+                                                           size_t row, Place place);
   virtual Work start(Transfer t) = 0;
   /// `number` counts the splits of this communicator, `color` tells apart those made together.
   virtual std::unique_ptr<Communicator> start_split(Group group, int number, int color) = 0;
@@ -92,10 +104,5 @@ class Communicator {
   std::shared_ptr<Fault> fault_ = std::make_shared<Fault>();
   int splits_ = 0;
 };
-
-/// Advance what this thread has in flight on any communicator, without blocking. Called from
-/// gradient hooks, so that transfers go on while gradients are computed. Errors are kept for the
-/// wait.
-void poll();
 
 }  // namespace triax::parallel

@@ -101,19 +101,28 @@ using To = std::vector<std::byte*>;
 
 bool by_slices(Call::Kind kind) {
   return kind == Call::all_gather || kind == Call::split || kind == Call::reduce_scatter ||
-         kind == Call::gather || kind == Call::scatter;
+         kind == Call::gather || kind == Call::scatter || kind == Call::counts;
 }
 
 void copy(const std::byte* from, std::byte* to, size_t bytes) {
   if (to && from != to) std::memcpy(to, from, bytes);
 }
 
-/// One stretch within slice `slice`: elements [begin, begin + count) of `all`, which start at
-/// `offset` of that rank's `mine`.
+/// One stretch within slice `slice`: where it begins in `all`, and in the slice, which is that
+/// rank's `mine`.
 struct Stretch {
   int slice;
   size_t all, mine, bytes;
 };
+
+/// A stretch of the slice that rank `slice / n` gets from rank `slice % n`.
+void move_across(const Call& c, const Buffers& b, const Stretch& s) {
+  int n = int(b.from.size()), sender = s.slice % n, receiver = s.slice / n;
+  Slice slice = c.slice(n, sender, receiver);
+  if (size_t bytes = slice.within(s.mine, s.bytes))
+    copy(b.from[size_t(sender)] + slice.from + s.mine, b.to[size_t(receiver)] + slice.to + s.mine,
+         bytes);
+}
 
 void move_stretch(const Call& c, const Buffers& b, const Stretch& s) {
   size_t n = b.from.size(), slice = size_t(s.slice), root = size_t(c.peer);
@@ -135,6 +144,7 @@ void move_stretch(const Call& c, const Buffers& b, const Stretch& s) {
     case Call::reduce_scatter:
       return sum(s.all, {shifted(b.to[slice], s.mine)});
     case Call::all_gather:
+    case Call::counts:
     case Call::split:
       for (size_t p = 0; p < n; ++p) copy(b.from[slice] + s.mine, shifted(b.to[p], s.all), s.bytes);
       return;
@@ -142,6 +152,8 @@ void move_stretch(const Call& c, const Buffers& b, const Stretch& s) {
       return copy(b.from[slice] + s.mine, shifted(b.to[root], s.all), s.bytes);
     case Call::scatter:
       return copy(b.from[root] + s.all, shifted(b.to[slice], s.mine), s.bytes);
+    case Call::all_to_all:
+      return move_across(c, b, s);
     case Call::broadcast:
       for (size_t p = 0; p < n; ++p) copy(b.from[root] + s.all, shifted(b.to[p], s.all), s.bytes);
       return;
@@ -156,13 +168,15 @@ void move_stretch(const Call& c, const Buffers& b, const Stretch& s) {
 }  // namespace
 
 int64_t elements(const Call& call, int ranks) {
+  if (call.kind == Call::all_to_all) return int64_t(ranks) * ranks * call.numel;
   return by_slices(call.kind) ? ranks * call.numel : call.numel;
 }
 
 void move(const Call& call, const Buffers& buffers, int64_t begin, int64_t end) {
   size_t size = size_of(call.dtype);
   while (begin < end) {
-    int64_t slice = by_slices(call.kind) ? begin / call.numel : 0;
+    bool sliced = by_slices(call.kind) || call.kind == Call::all_to_all;
+    int64_t slice = sliced ? begin / call.numel : 0;
     int64_t first = slice * call.numel, count = std::min(end, first + call.numel) - begin;
     move_stretch(
         call, buffers,

@@ -21,7 +21,8 @@ struct Buffers {
 };
 
 /// How much there is to do: a number of elements, each of which is one sum or one copy (to one or
-/// to all ranks), independent of the others.
+/// to all ranks), independent of the others. Slices of an all_to_all that are shorter than the
+/// largest count as much as it.
 int64_t elements(const Call& call, int ranks);
 
 /// Do elements [begin, end) of it. Any rank can do any part, in any order, with the same result;

@@ -54,6 +54,8 @@ void Engines::poll() {
   for (size_t i = 0; i < engines_.size(); ++i) engines_[i]->advance();
 }
 
+void poll() { Engines::of_this_thread().poll(); }
+
 void Engines::settle() {
   for (size_t i = 0; i < engines_.size(); ++i) engines_[i]->settle();
 }

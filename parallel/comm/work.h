@@ -83,4 +83,9 @@ class Engines {
   std::vector<Engine*> engines_;
 };
 
+/// Advance what this thread has in flight on any communicator, without blocking. Called from
+/// gradient hooks, so that transfers go on while gradients are computed. Errors are kept for the
+/// wait.
+void poll();
+
 }  // namespace triax::parallel

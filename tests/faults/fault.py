@@ -1,4 +1,4 @@
-"""What a planted fault is, and what `minigpt parity` must say of it."""
+"""What a planted fault is, and what `parity` of minigpt or llama must say of it."""
 
 import dataclasses
 
@@ -9,6 +9,7 @@ class Run:
     flags: str
     expect: str      # `step 1: gradient of block0.qkv.weight`, as it is printed; a regular expression
     guess: str = ""  # a part of the line `perhaps: ...`
+    program: str = "minigpt"
 
 
 @dataclasses.dataclass

@@ -76,9 +76,10 @@ class Copy:
         finally:
             path.write_text(healthy)
 
-    def parity(self, flags):
+    def parity(self, flags, program="minigpt"):
         """The first difference as it is printed, and the guess under it."""
-        words = [self.build / "bin/minigpt", "parity", "--data", self.text, *FLAGS.split(), *flags.split()]
+        self.make(program)
+        words = [self.build / "bin" / program, "parity", "--data", self.text, *FLAGS[program].split(), *flags.split()]
         try:
             done = subprocess.run(words, capture_output=True, text=True, env=self.environment,
                                   timeout=SECONDS)
@@ -108,10 +109,9 @@ class Copy:
 
 def judge(copy, fault):
     """What was seen of a fault, and what of it is not as expected."""
-    copy.make("minigpt")
     seen, problems = "", []
     for run in fault.runs:
-        found, guess = copy.parity(run.flags)
+        found, guess = copy.parity(run.flags, run.program)
         seen = seen or found
         if not re.fullmatch(run.expect, found):
             problems.append(f"{run.flags}: {found}; expected {run.expect}")
@@ -121,7 +121,6 @@ def judge(copy, fault):
 
 
 def judge_unseen(copy, fault):
-    copy.make("minigpt")
     problems = []
     found, _ = copy.parity(fault.flags)
     if found != EQUAL:
@@ -147,7 +146,6 @@ def plant(copy, fault, judgement):
 
 
 def try_meshes(copy):
-    copy.make("minigpt")
     silent = 0
     for flags in MESHES:
         found, guess = copy.parity(flags)

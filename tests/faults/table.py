@@ -1,7 +1,9 @@
-"""All faults, the flags of every run, and meshes on which parity must find nothing."""
+"""All faults, the flags of every run of a program, and meshes on which parity must find nothing."""
 
 import batch_norm
+import comm
 import data
+import llama
 import minigpt
 import ops
 import pipeline
@@ -10,14 +12,15 @@ import tensor
 import training
 
 # Small, and a text of 13 symbols, which no even number of ranks divides.
-FLAGS = ("--steps 2 --layers 2 --heads 4 --width 32 --context 8 --dropout 0.1 --micro-batch 2 "
-         "--global-batch 8 --weight-decay 0.5")
+SIZES = "--steps 2 --layers 2 --heads 4 --width 32 --context 8 --micro-batch 2 --global-batch 8 --weight-decay 0.5"
+FLAGS = {"minigpt": SIZES + " --dropout 0.1", "llama": SIZES + " --kv-heads 2 --hidden 24"}
 TEXT = "".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(600))
 
 # Faults of one file stand together, so that few files are compiled again for each.
 FAULTS = (ops.FAULTS + minigpt.FAULTS + recompute.FAULTS + tensor.FAULTS + data.FAULTS
-          + pipeline.FAULTS + training.FAULTS)
-UNSEEN = ops.UNSEEN + training.UNSEEN + tensor.UNSEEN + data.UNSEEN + pipeline.UNSEEN + batch_norm.UNSEEN
+          + pipeline.FAULTS + training.FAULTS + llama.FAULTS)
+UNSEEN = (ops.UNSEEN + training.UNSEEN + tensor.UNSEEN + data.UNSEEN + pipeline.UNSEEN
+          + batch_norm.UNSEEN + comm.UNSEEN + llama.UNSEEN)
 
 MESHES = [
     "--mesh 1x1x1", "--mesh 1x1x1 --schedule zb-h1 --micro-batch 1",

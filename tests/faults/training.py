@@ -18,6 +18,10 @@ FAULTS = [
 ]
 
 UNSEEN = [
+    Unseen("lion_steps_by_the_average_itself", "core/functors/optimizer.h",
+           [("A sign = c > A(0) ? A(1) : c < A(0) ? A(-1) : c;", "A sign = c;")],
+           "minigpt trains by AdamW, and one rank does it too",
+           "--mesh 2x1x1", "test_core", "*Optimizer.Lion*"),
     Unseen("gradients_below_the_limit_scaled_up", "core/update.h",
            [("limit > 0 && factor < 1 ? factor : 1.", "limit > 0 ? factor : 1.")],
            "one rank does it too",

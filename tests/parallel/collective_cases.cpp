@@ -13,26 +13,7 @@ namespace {
 constexpr DType dtypes[] = {f32, f64, f16, bf16, i32, i64, u8};
 constexpr int64_t sizes[] = {0, 1, 3, 64, 1000, 40'009};  // the last for one dtype only
 
-/// Small integers, different for each rank and place, so that sums are exact in every dtype (u8
-/// and bf16 included, for up to 8 ranks).
-double value(int rank, int64_t i, int salt = 0) { return double((rank * 7 + i * 3 + salt) % 13); }
-
-/// Where the communicator's tensors live.
-Tensor filled(const Communicator& c, int64_t n, DType dtype,
-              const std::function<double(int64_t)>& f) {
-  std::vector<double> v(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) v[size_t(i)] = f(i);
-  return from_host(v, {n}, cpu).to(dtype).to(c.device());
-}
-
 Communicator::Seat together(int rank) { return {0, rank}; }
-
-void expect(const char* what, const Tensor& x, const std::function<double(int64_t)>& f) {
-  auto got = x.to(cpu).to(f64).to_host<double>();
-  for (size_t i = 0; i < got.size(); ++i)
-    check(got[i] == f(int64_t(i)), "{}: element {} of {} is {}; expected {}", what, i, describe(x),
-          got[i], f(int64_t(i)));
-}
 
 double combined(ReduceOp op, int ranks, int64_t i, int salt = 0) {
   double y = value(0, i, salt);
@@ -41,12 +22,6 @@ double combined(ReduceOp op, int ranks, int64_t i, int salt = 0) {
     y = op == ReduceOp::sum ? y + v : op == ReduceOp::max ? std::max(y, v) : std::min(y, v);
   }
   return y;
-}
-
-void for_all(const std::function<void(DType, int64_t)>& f) {
-  for (DType t : dtypes)
-    for (int64_t n : sizes)
-      if (n <= 1000 || t == f32) f(t, n);
 }
 
 void all_reduce(Communicator& c) {
@@ -288,15 +263,39 @@ void ledger(Communicator& c) {
   c.all_gather(mine, x).wait();
   c.reduce_scatter(x, mine).wait();
   c.reduce_scatter(x, mine).wait();
+  c.all_to_all(x, zeros_like(x)).wait();
   const Ledger& l = c.ledger();
   double bytes = 24 * n;
   check(l[Call::all_reduce].bytes == 2 * bytes * (n - 1) / n, "ledger: all_reduce");
   check(l[Call::all_gather].bytes == bytes * (n - 1) / n, "ledger: all_gather");
   check(l[Call::reduce_scatter].bytes == 2 * bytes * (n - 1) / n, "ledger: reduce_scatter");
-  check(l[Call::reduce_scatter].calls == 2 && l.total().calls == 4, "ledger: calls");
+  check(l[Call::reduce_scatter].calls == 2 && l.total().calls == 5, "ledger: calls");
+  check(l[Call::all_to_all].bytes == bytes * (n - 1) / n, "ledger: all_to_all");
 }
 
 }  // namespace
+
+double value(int rank, int64_t i, int salt) { return double((rank * 7 + i * 3 + salt) % 13); }
+
+Tensor filled(const Communicator& c, int64_t n, DType dtype,
+              const std::function<double(int64_t)>& f) {
+  std::vector<double> v(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) v[size_t(i)] = f(i);
+  return from_host(v, {n}, cpu).to(dtype).to(c.device());
+}
+
+void expect(const char* what, const Tensor& x, const std::function<double(int64_t)>& f) {
+  auto got = x.to(cpu).to(f64).to_host<double>();
+  for (size_t i = 0; i < got.size(); ++i)
+    check(got[i] == f(int64_t(i)), "{}: element {} of {} is {}; expected {}", what, i, describe(x),
+          got[i], f(int64_t(i)));
+}
+
+void for_all(const std::function<void(DType, int64_t)>& f) {
+  for (DType t : dtypes)
+    for (int64_t n : sizes)
+      if (n <= 1000 || t == f32) f(t, n);
+}
 
 const std::vector<CollectiveCase>& collective_cases() {
   static const std::vector<CollectiveCase> cases{
@@ -306,6 +305,9 @@ const std::vector<CollectiveCase>& collective_cases() {
       {"all_gather", all_gather},
       {"reduce_scatter", reduce_scatter},
       {"rooted", rooted},
+      {"all_to_all", all_to_all},
+      {"all_to_all_with_counts", all_to_all_with_counts},
+      {"all_to_all_counts_differ", all_to_all_counts_differ},
       {"rank_order", rank_order},
       {"nan_wins", nan_wins},
       {"many_out_of_order", many_out_of_order},

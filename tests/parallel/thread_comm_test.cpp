@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/check.h"
+#include "parallel/comm/meta_comm.h"
 #include "tests/parallel/collective_cases.h"
 #include "tests/support/expect_error.h"
 
@@ -57,6 +58,11 @@ TEST(ThreadComm, MismatchNamesBothCalls) {
       {"all_reduce(sum, i32[6])", [](auto& c, auto& x) { c.all_reduce(x.to(i32)).wait(); }},
       {"broadcast(f32[6], root 1)", [](auto& c, auto& x) { c.broadcast(x, 1).wait(); }},
       {"all_gather(f32[2])", [](auto& c, auto& x) { c.all_gather(x.narrow(0, 0, 2), x).wait(); }},
+      {"all_to_all(f32[2])", [](auto& c, auto& x) { c.all_to_all(x, zeros_like(x)).wait(); }},
+      {"all_to_all(counts)",
+       [](auto& c, auto& x) {
+         c.all_to_all(x, zeros_like(x), {2, 2, 2}, {2, 2, 2}).wait();
+       }},
       {"barrier()", [](auto& c, auto&) { c.barrier(); }},
       {"split()",
        [](auto& c, auto&) {
@@ -162,12 +168,44 @@ TEST(ThreadComm, RefusesWhatDoesNotFit) {
     EXPECT_THROW((void)c.all_reduce(x.transpose(0, 1)), Error);
     EXPECT_THROW((void)c.all_gather(x, x), Error);
     EXPECT_THROW((void)c.reduce_scatter(x, zeros({12}, f16, cpu)), Error);
+    expect_error([&] { (void)c.all_to_all(x.narrow(0, 0, 2), x.narrow(0, 1, 2)); },
+                 {"all_to_all: mine and all share memory"});
+    c.all_to_all(x.narrow(0, 0, 2), x.narrow(0, 2, 2)).wait();
+    EXPECT_THROW((void)c.all_to_all(x, zeros({4, 6}, f16, cpu)), Error);
+    EXPECT_THROW((void)c.all_to_all(zeros({3}, f32, cpu), zeros({3}, f32, cpu)), Error);
+    Tensor y = zeros({4, 6}, f32, cpu);
+    auto refused = [&](const std::vector<int64_t>& to, const std::vector<int64_t>& from,
+                       const char* text) {
+      expect_error([&] { (void)c.all_to_all(x, y, to, from); }, {"all_to_all: ", text});
+    };
+    refused({1, 2}, {2, 2},
+            "2 counts with a sum of 3 for mine = [4, 6] f32 on cpu; expected 2, with");
+    refused({2, 2}, {4}, "1 counts with a sum of 4 for all");
+    refused({5, -1}, {2, 2}, "-1 rows of mine; expected at least 0");
+    expect_error(
+        [&] {
+          (void)c.all_to_all(x, zeros({4, 5}, f32, cpu), {2, 2}, {2, 2});
+        },
+        {"rows of 6 elements in mine, of 5 in all"});
     EXPECT_THROW((void)c.broadcast(x, 2), Error);
     EXPECT_THROW((void)c.broadcast(x, -2), Error);
     EXPECT_THROW((void)c.send(x, c.rank()), Error);
     EXPECT_THROW((void)c.split([](int r) { return Communicator::Seat{-1, r}; }, "s"), Error);
     c.barrier();
   });
+}
+
+/// Imagined peers send what this rank expects.
+TEST(MetaComm, TakesAnyCountsForAnAllToAll) {
+  MetaComm c(3, 1);
+  Tensor x = zeros({6, 4}, f32, meta_device), y = zeros({7, 4}, f32, meta_device);
+  c.all_to_all(x, y, {1, 2, 3}, {0, 2, 5}).wait();
+  EXPECT_EQ(c.ledger()[Call::all_to_all].bytes, 4 * 4 * 4);
+  expect_error(
+      [&] {
+        (void)c.all_to_all(x, y, {1, 2, 3}, {1, 1, 5});
+      },
+      {"rank 1 of world {0, 1, 2} sends 2 rows to rank 1, which expects 1"}, Exit::mismatch);
 }
 
 /// After wait() nobody but the owner holds a tensor, though another rank is late to wait.

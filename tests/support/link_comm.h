@@ -132,6 +132,11 @@ class LinkComm final : public parallel::Communicator {
     switch (c.kind) {
       case Call::all_reduce:
         return inner_->all_reduce(t.to, c.op, c.place);
+      case Call::counts:
+        return inner_->all_gather(t.from, t.to, c.place);
+      case Call::all_to_all:
+        check(!c.slices, "link: an all_to_all with counts; expected one of equal slices");
+        return inner_->all_to_all(t.from, t.to, c.place);
       case Call::split:
         seats_ = t.to.to_host<int64_t>();
         [[fallthrough]];

@@ -77,6 +77,32 @@ class NcclOperation final : public Operation {
   std::shared_ptr<Fault> fault_;
 };
 
+/// Messages that go on at once.
+class NcclMessages {
+ public:
+  NcclMessages(ncclComm_t comm, cudaStream_t stream)
+      : comm_(comm), stream_(stream), first_(ncclGroupStart()) {}
+  void send(const void* data, size_t bytes, int to) {
+    if (bytes) note(ncclSend(data, bytes, ncclUint8, to, comm_, stream_));
+  }
+  void receive(void* data, size_t bytes, int from) {
+    if (bytes) note(ncclRecv(data, bytes, ncclUint8, from, comm_, stream_));
+  }
+  /// What went wrong first, or how far NCCL is.
+  ncclResult_t end() {
+    ncclResult_t end = ncclGroupEnd();
+    return first_ == ncclSuccess ? end : first_;
+  }
+
+ private:
+  void note(ncclResult_t result) {
+    if (first_ == ncclSuccess && result != ncclInProgress) first_ = result;
+  }
+  ncclComm_t comm_;
+  cudaStream_t stream_;
+  ncclResult_t first_;
+};
+
 class NcclComm final : public DeviceComm {
  public:
   NcclComm(std::unique_ptr<Communicator> on, std::shared_ptr<NcclRank> rank,
@@ -142,11 +168,24 @@ class NcclComm final : public DeviceComm {
         return ncclSend(from, n, type, c.peer, comm, stream);
       case Call::recv:
         return ncclRecv(to, n, type, c.peer, comm, stream);
+      case Call::all_to_all:
+        return swap_slices(t, comm);
       case Call::barrier:
+      case Call::counts:
       case Call::split:
         break;  // never of tensors on a GPU
     }
     return ncclInvalidUsage;
+  }
+
+  ncclResult_t swap_slices(const Transfer& t, ncclComm_t comm) const {
+    NcclMessages messages(comm, handle_->stream());
+    for (int r = 0; r < size(); ++r) {
+      Slice out = t.call.slice(size(), rank(), r), in = t.call.slice(size(), r, rank());
+      messages.send(static_cast<const char*>(t.from.data()) + out.from, out.bytes, r);
+      messages.receive(static_cast<char*>(t.to.data()) + in.to, in.bytes, r);
+    }
+    return messages.end();
   }
 
   /// NCCL connects two ranks at their first message and lets neither go on before. A pipeline's
@@ -156,13 +195,10 @@ class NcclComm final : public DeviceComm {
     Call call{.kind = Call::split, .numel = 1, .place = Place::here()};
     auto done = queue(call, [&](ncclComm_t comm) {
       auto* data = static_cast<char*>(bytes.data());
-      ncclResult_t first = ncclGroupStart();
-      if (first == ncclSuccess)
-        first = ncclSend(data, 1, ncclUint8, 1 - rank(), comm, handle_->stream());
-      if (first == ncclSuccess || first == ncclInProgress)
-        first = ncclRecv(data + 1, 1, ncclUint8, 1 - rank(), comm, handle_->stream());
-      ncclResult_t end = ncclGroupEnd();
-      return first == ncclSuccess || first == ncclInProgress ? end : first;
+      NcclMessages messages(comm, handle_->stream());
+      messages.send(data, 1, 1 - rank());
+      messages.receive(data + 1, 1, 1 - rank());
+      return messages.end();
     });
     done->hold(cuda::context(rank_->device).stream());
   }

@@ -99,13 +99,15 @@ class Exchange final : public QueuedOperation {
     if (call().kind == Call::barrier) return meet(round);
     bool sums = call().kind == Call::all_reduce || call().kind == Call::reduce ||
                 call().kind == Call::reduce_scatter;
-    chunk_ = chunk_bytes / (to_slices() ? size_t(n_) : 1) / 64 * 64;
+    bool all_to_all = call().kind == Call::all_to_all;
+    chunk_ = chunk_bytes / (to_slices() || all_to_all ? size_t(n_) : 1) / 64 * 64;
     size_t per_chunk = sums ? 2 : 1;
     begin_ = size_t(round) / per_chunk * chunk_;
     bool second = size_t(round) % per_chunk == 1;
     if (begin_ >= mine_bytes_) return false;
     bytes_ = std::min(chunk_, mine_bytes_ - begin_);
-    if (!sums) copy_out();
+    if (all_to_all) swap_slices();
+    else if (!sums) copy_out();
     else if (!second) spread();
     else collect();
     return true;
@@ -174,6 +176,20 @@ class Exchange final : public QueuedOperation {
     if (whole || !from() || !to()) return;
     Part x = piece(from(), in_slices ? me_ : 0), y = piece(to(), in_slices ? 0 : me_);
     if (x.data != y.data) std::memcpy(y.data, x.data, x.bytes);
+  }
+
+  void swap_slices() {
+    for (int r = 0; r < n_; ++r) {
+      Slice out = call().slice(n_, me_, r), in = call().slice(n_, r, me_);
+      Part x{from() + out.from + begin_, out.within(begin_, bytes_)};
+      Part y{to() + in.to + begin_, in.within(begin_, bytes_)};
+      if (r != me_) {
+        data_.send(x, r, tag_);
+        data_.receive(y, r, tag_);
+      } else if (x.bytes) {
+        std::memcpy(y.data, x.data, x.bytes);
+      }
+    }
   }
 
   const Group& group_;

@@ -9,7 +9,9 @@ namespace triax::parallel {
 namespace {
 
 /// Kinds whose input is one slice for each rank.
-bool brings_slices(Call::Kind k) { return k == Call::reduce_scatter || k == Call::scatter; }
+bool brings_slices(Call::Kind k) {
+  return k == Call::reduce_scatter || k == Call::scatter || k == Call::all_to_all;
+}
 
 }  // namespace
 
@@ -36,6 +38,14 @@ Staging::Part Staging::slice(Part p, int rank) const {
 
 void Staging::put(int64_t round, const std::byte* from, std::byte* buffer) const {
   Part p = part(round);
+  if (call_.kind == Call::all_to_all) {
+    for (int to = 0; to < ranks_; ++to) {
+      Slice s = call_.slice(ranks_, rank_, to);
+      if (size_t bytes = s.within(p.begin, p.bytes))
+        std::memcpy(buffer + size_t(to) * p.bytes, from + s.from + p.begin, bytes);
+    }
+    return;
+  }
   int slices = brings_slices(call_.kind) ? ranks_ : 1;
   for (int s = 0; s < slices; ++s)
     std::memcpy(buffer + size_t(s) * p.bytes, from + size_t(s) * mine_bytes_ + p.begin, p.bytes);
@@ -51,8 +61,16 @@ void Staging::reduce_slice(int64_t round, const std::vector<std::byte*>& buffers
 
 void Staging::take(int64_t round, const std::vector<std::byte*>& buffers, std::byte* to) const {
   Part p = part(round);
-  bool joins =
-      call_.kind == Call::all_gather || call_.kind == Call::split || call_.kind == Call::gather;
+  if (call_.kind == Call::all_to_all) {
+    for (int from = 0; from < ranks_; ++from) {
+      Slice s = call_.slice(ranks_, from, rank_);
+      if (size_t bytes = s.within(p.begin, p.bytes))
+        std::memcpy(to + s.to + p.begin, buffers[size_t(from)] + size_t(rank_) * p.bytes, bytes);
+    }
+    return;
+  }
+  bool joins = call_.kind == Call::all_gather || call_.kind == Call::counts ||
+               call_.kind == Call::split || call_.kind == Call::gather;
   if (joins || reduces_first_) {  // of each rank what it has, or has summed, for all
     for (int r = 0; r < ranks_; ++r) {
       Part s = joins ? Part{0, p.bytes} : slice(p, r);

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "optim/lion.h"
 #include "optim/sgd.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
@@ -99,6 +100,20 @@ TEST(AnyModelParity, OptimizerAndScheduleOfTheProgramsOwn) {
     return std::make_unique<optim::Sgd>(slots, optim::SgdOptions{.momentum = 0.9});
   };
   EXPECT_EQ(difference(task_of(), o), "");
+}
+
+/// Lion moves a weight by the sign of its average: gradients that differ in rounding alone must not
+/// be an alarm, where the sign hangs on it.
+TEST(AnyModelParity, LionOnAnyMesh) {
+  for (MeshShape mesh : {MeshShape{2, 1, 1}, {1, 1, 2}, {1, 2, 1}, {2, 2, 2}})
+    for (int zero : {0, 1, 3}) {
+      auto o = tiny_options(mesh);
+      o.step.zero = Zero(zero), o.step.micro_batch = 4, o.steps = 3;
+      o.step.optimizer = [](const std::vector<optim::Slot>& slots) {
+        return std::make_unique<optim::Lion>(slots);
+      };
+      EXPECT_EQ(difference(task_of(), o), "") << mesh.dp << mesh.pp << mesh.tp << " ZeRO " << zero;
+    }
 }
 
 TEST(AnyModelParity, WorkersLoadTheSameBatches) {

@@ -1,0 +1,26 @@
+"""Faults of grouped-query attention and rotary positions, which the parity of llama finds: minigpt has
+one key-value head for each query head, and a table of positions."""
+
+from fault import Fault, Run, Unseen
+
+HEADS = "core/cpu/attention.h"
+
+FAULTS = [
+    # Right where a rank has one key-value head: with 2 of them on 2 ranks, wrong on one rank.
+    Fault("key_value_head_of_another_group", HEADS,
+          [("k(a.in.k, key_token, head / a.group()),", "k(a.in.k, key_token, head % a.kv_heads()),"),
+           ("v(a.in.v, key_token, head / a.group()),", "v(a.in.v, key_token, head % a.kv_heads()),")],
+          [Run("--mesh 1x1x2", "step 1: activation of block0", program="llama")]),
+    # Queries and keys turned by one position too many have the same scores: they must differ in distance.
+    Fault("second_shard_turns_by_other_angles", "examples/llama/llama.h",
+          [("rotary_(c.context, head_dim_),", "rotary_(c.context, head_dim_, {.scale = 1. + tp.rank()}),")],
+          [Run("--mesh 1x1x2", "step 1: activation of block0", program="llama"),
+           Run("--mesh 1x1x2 --sequence-parallel", "step 1: activation of block0", program="llama")]),
+]
+
+UNSEEN = [
+    Unseen("rotary_positions_off_by_one", "core/cpu/rotary.cpp",
+           [("table + t % time * width,", "table + (t + 1) % time * width,")],
+           "minigpt has no rotary embedding, and one rank does it too",
+           "--mesh 1x1x2", "test_core", "*RotaryKernel*"),
+]
