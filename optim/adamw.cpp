@@ -12,16 +12,6 @@ namespace {
 /// Where offloaded state of these weights is. A device without bytes has a host without bytes.
 Device host_of(Device device) { return device == meta_device ? meta_device : cpu; }
 
-/// What of sorted ranges lies in [begin, end), counted from `begin`.
-std::vector<Range> within(const std::vector<Range>& all, int64_t begin, int64_t end) {
-  std::vector<Range> cut;
-  for (const Range& r : all) {
-    Range part{std::max(r.begin, begin) - begin, std::min(r.end, end) - begin};
-    if (part.begin < part.end) cut.push_back(part);
-  }
-  return cut;
-}
-
 }  // namespace
 
 AdamW::AdamW(const std::vector<Slot>& slots, const AdamWOptions& options) : options_(options) {
@@ -49,7 +39,7 @@ void AdamW::cut(size_t index, const Slot& s) {
     OptimizerSlot part{.weight = s.weight.narrow(0, begin, n),
                        .grad = s.grad.narrow(0, begin, n),
                        .decayed = within(s.decayed, begin, begin + n)};
-    chunks_.push_back({.slot = index, .begin = begin, .part = std::move(part)});
+    chunks_.push_back({.slot = index, .begin = begin, .part = std::move(part), .rates = s.rates});
   }
 }
 
@@ -89,13 +79,14 @@ void AdamW::run(AdamWStep o) {
   o.step = steps();
   memory::Scope scope(memory::buffers);  // for copies of what is on another device
   if (o.plan.defined() && !chunks_.empty()) o.plan = o.plan.to(chunks_.front().m.device());
+  PerSlot<AdamWStep> steps(o);
   for (size_t i = 0; i < chunks_.size(); ++i) {
     auto held = window_ ? window_->pass(i) : nullptr;
     const Chunk& c = chunks_[i];
     OptimizerSlot part = c.part;
     part.weight = part.weight.to(c.m.device());
     part.grad = part.grad.to(c.m.device());
-    backend(c.m).adamw(part, c.m, c.v, o);
+    backend(c.m).adamw(part, c.m, c.v, steps.at(c.rates));
     if (!part.weight.is(c.part.weight)) copy_(c.part.weight, part.weight);
   }
 }

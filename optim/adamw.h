@@ -32,6 +32,7 @@ class AdamW final : public Optimizer {
     size_t slot;
     int64_t begin;  // in the slot
     OptimizerSlot part;
+    Rates rates;
     Tensor m, v;
   };
   void cut(size_t index, const Slot& s);

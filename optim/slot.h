@@ -1,15 +1,24 @@
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "core/backend.h"
 
 namespace triax::optim {
 
-/// A flat piece of weights, their gradients (accumulator dtype), and the ranges within it that
-/// weight decay applies to. All an optimizer knows of a model.
+/// What one slot is updated with that others are not; an optimizer heeds it (PerSlot).
+struct Rates {
+  double lr = 1;                            ///< factor of the step's learning rate
+  std::optional<double> weight_decay = {};  ///< in place of the optimizer's own
+  bool operator==(const Rates&) const = default;
+};
+
+/// A flat piece of weights, their gradients (accumulator dtype), the ranges within it that weight
+/// decay applies to, and its rates. All an optimizer knows of a model.
 struct Slot {
   Tensor weight, grad;
   std::vector<Range> decayed = {};
+  Rates rates = {};
 };
 
 /// One tensor of optimizer state: which slot it belongs to, what it is called (`m`, `v`, `master`),

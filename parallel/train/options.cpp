@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "parallel/pipeline/partition.h"
+#include "parallel/train/groups.h"
 
 namespace triax::parallel {
 namespace {
@@ -146,6 +147,7 @@ void check_options(const TrainOptions& o, int64_t ranks,
   check_recompute(s);
   check_schedule_name(s);
   check_rates(o);
+  (void)parse_groups(s.groups);
   check_offload(s);
 }
 

@@ -49,6 +49,7 @@ struct StepOptions {
   int64_t seed = 1;  ///< of weights, dropout and the order of samples
   double clip = 1;   ///< largest gradient norm; 0: no clipping
   optim::AdamWOptions adamw = adamw_defaults();
+  std::string groups;           ///< parameters with rates of their own (parse_groups); empty: none
   std::string offload = "off";  ///< of AdamW's state: off, optimizer (host memory), or a directory
   optim::MakeOptimizer optimizer = {};  ///< another optimizer in AdamW's place
   bool graph = false;                   ///< capture the step as a CUDA graph and replay it

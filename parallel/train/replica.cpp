@@ -3,6 +3,7 @@
 #include "autograd/backward.h"
 #include "core/check.h"
 #include "parallel/comm/together.h"
+#include "parallel/train/groups.h"
 
 namespace triax::parallel {
 namespace {
@@ -72,7 +73,11 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
       model_(model_of(build, tp_)),
       chunks_(layers_of_stage(prepared(observer), counts_, o.pipeline(), mesh.pp().rank())),
       data_(*model_, chunks_, mesh,
-            {.dtype = o.dtype, .seed = uint64_t(o.seed), .zero = o.zero, .purpose = o.purpose}),
+            {.dtype = o.dtype,
+             .seed = uint64_t(o.seed),
+             .zero = o.zero,
+             .purpose = o.purpose,
+             .tune = [groups = o.groups](auto& model) { apply_groups(model, groups); }}),
       buffers_(chunks_, mesh),
       replicas_(mesh.dp()),
       pipeline_(

@@ -21,7 +21,12 @@ Settings optimizer_settings(TrainOptions& o) {
       .add("min-lr", "X", "learning rate at the end of the cosine schedule", &o.lr.low)
       .add("warmup", "N", "steps of linear learning-rate warm-up from 0", &o.lr.warmup,
            {.range = {-1}, .shown = "100, or half of fewer than 200 steps", .derived = true})
-      .add("clip", "X", "gradient clipping: largest norm of the gradient; 0: none", &s.clip);
+      .add("clip", "X", "gradient clipping: largest norm of the gradient; 0: none", &s.clip)
+      .add(
+          "groups", "PATTERN:lr=X,decay=X;..",
+          "parameter groups by name, such as \"head.*:lr=0.1,decay=0; *.bias:lr=2\": lr multiplies "
+          "the learning rate, decay replaces the weight decay; the first match counts",
+          &s.groups, {.shown = "none"});
   if (s.optimizer) return group;  // which has its own
   return group
       .add("weight-decay", "X", "AdamW weight decay, of matrices only", &s.adamw.weight_decay)

@@ -96,6 +96,33 @@ TEST(OptimizerTest, ADecisionIsTheSameStepAsItsNumbers) {
   }
 }
 
+// A slot's rates are what an optimizer with other options would be given.
+TEST(OptimizerTest, ASlotHasRatesOfItsOwn) {
+  const std::vector<std::pair<MakeOptimizer, MakeOptimizer>> pairs{
+      {maker<Sgd>(SgdOptions{.momentum = 0.9, .weight_decay = 0.1}),
+       maker<Sgd>(SgdOptions{.momentum = 0.9, .weight_decay = 0.4})},
+      {maker<Lion>(LionOptions{.weight_decay = 0.1}),
+       maker<Lion>(LionOptions{.weight_decay = 0.4})},
+      {maker<AdamW>(AdamWOptions{.weight_decay = 0.1}),
+       maker<AdamW>(AdamWOptions{.weight_decay = 0.4})}};
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    SCOPED_TRACE(i);
+    Trained plain(pairs[i].second), host(pairs[i].second), device(pairs[i].second);
+    for (Trained* t : {&host, &device}) {
+      t->slots[0].rates = {.lr = 0.25, .weight_decay = 0.4};
+      t->optimizer = pairs[i].first(t->slots);
+    }
+    for (int step = 1; step <= 3; ++step) {
+      for (Trained* t : {&plain, &host, &device}) t->gradients_of(step);
+      plain.optimizer->step(0.25 * 0.1 * step);
+      host.optimizer->step(0.1 * step);
+      device.optimizer->step(decided({0.1 * step, double(step), 1, 1, 0}));
+      ASSERT_EQ(host.everything(), plain.everything()) << "step " << step;
+      ASSERT_EQ(device.everything(), plain.everything()) << "step " << step;
+    }
+  }
+}
+
 TEST(OptimizerTest, AStepThatDoesNotHappenChangesNothing) {
   for (auto& [name, make] : kinds) {
     SCOPED_TRACE(name);
