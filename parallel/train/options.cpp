@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/files.h"
+#include "optim/averaged.h"
 #include "parallel/pipeline/partition.h"
 #include "parallel/train/groups.h"
 
@@ -24,6 +25,10 @@ void check_offload(const StepOptions& s) {
               "offload={} with an optimizer of the program's own\n"
               "  Only AdamW's state is offloaded. Leave --offload out.",
               printable(text));
+  check_input(s.average == 0 || text == "off", Exit::config,
+              "offload={} with average={}\n"
+              "  The average is kept with the weights. Leave --offload or --average out.",
+              printable(text), s.average);
   auto offload = offload_of(text);
   if (offload.to != optim::Offload::To::file) return;
   bool word = text.find('/') == text.npos && !std::filesystem::exists(text);
@@ -47,6 +52,8 @@ void check_graph(const TrainOptions& o) {
           "ZeRO-3 frees weights and gathers them again");
   without(s.offload == "off", "offload=" + s.offload, "The host updates the weights");
   without(!s.optimizer, "an optimizer of the program's own", "It may need the host");
+  without(s.average == 0, fmt::format("average={}", s.average),
+          "The rate of the average changes with the step");
   without(!o.ledger, "ledger", "It counts what the host asks for, which is once");
 }
 
@@ -115,12 +122,23 @@ optim::LossScaleOptions StepOptions::scaling() const {
   return {};
 }
 
+namespace {
+
+optim::MakeOptimizer built_in(const StepOptions& o) {
+  optim::AdamWOptions adamw = o.adamw;
+  adamw.offload = offload_of(o.offload);
+  return [adamw](const std::vector<optim::Slot>& slots) {
+    return std::make_unique<optim::AdamW>(slots, adamw);
+  };
+}
+
+}  // namespace
+
 optim::MakeOptimizer StepOptions::make_optimizer() const {
-  if (optimizer) return optimizer;
-  optim::AdamWOptions with = adamw;
-  with.offload = offload_of(offload);
-  return [with](const std::vector<optim::Slot>& slots) {
-    return std::make_unique<optim::AdamW>(slots, with);
+  auto make = optimizer ? optimizer : built_in(*this);
+  if (average == 0) return make;
+  return [make, decay = average](const std::vector<optim::Slot>& slots) {
+    return std::make_unique<optim::Averaged>(slots, make(slots), decay);
   };
 }
 

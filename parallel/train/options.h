@@ -51,6 +51,7 @@ struct StepOptions {
   optim::AdamWOptions adamw = adamw_defaults();
   std::string groups;           ///< parameters with rates of their own (parse_groups); empty: none
   std::string offload = "off";  ///< of AdamW's state: off, optimizer (host memory), or a directory
+  double average = 0;  ///< decay of a moving average of the weights, which validation uses; 0: none
   optim::MakeOptimizer optimizer = {};  ///< another optimizer in AdamW's place
   bool graph = false;                   ///< capture the step as a CUDA graph and replay it
   nn::Purpose purpose = nn::Purpose::training;

@@ -147,10 +147,6 @@ Tensor Replica::evaluate(const Batches& batches, int64_t micros) {
   return loss;
 }
 
-void Replica::load(Checkpoint& checkpoint) {
-  checkpoint.load(pieces(Holder::any), Unclaimed::ignore);
-}
-
 Tensor Replica::predict(const nn::Batch& batch) {
   Tensor y;
   PipelineRun run{

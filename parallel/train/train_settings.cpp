@@ -26,7 +26,12 @@ Settings optimizer_settings(TrainOptions& o) {
           "groups", "PATTERN:lr=X,decay=X;..",
           "parameter groups by name, such as \"head.*:lr=0.1,decay=0; *.bias:lr=2\": lr multiplies "
           "the learning rate, decay replaces the weight decay; the first match counts",
-          &s.groups, {.shown = "none"});
+          &s.groups, {.shown = "none"})
+      .add(
+          "average", "DECAY",
+          "also keep an exponential moving average of the weights, such as 0.999, which validation "
+          "uses; 0: none",
+          &s.average, {.range = {0, 1, true}, .on_resume = OnResume::refuse});
   if (s.optimizer) return group;  // which has its own
   return group
       .add("weight-decay", "X", "AdamW weight decay, of matrices only", &s.adamw.weight_decay)

@@ -3,7 +3,7 @@ skipped, resuming, stopping, and the run directory."""
 
 from fault import Fault, Run, Unseen
 
-SLOTS = "parallel/data/slots.cpp"
+SLOTS, AVERAGE, AVERAGED = "parallel/data/slots.cpp", "parallel/train/average.cpp", "optim/averaged.cpp"
 STEP, TRAINER, FEED = (f"parallel/train/{name}.cpp" for name in ("step", "trainer", "feed"))
 RUN_TEST = "run_directory_test.py"
 EVERYWHERE = "--mesh 2x1x1"
@@ -71,6 +71,26 @@ UNSEEN = [
            [("    if (o.plan.defined()) o.plan = plan(rates.lr);\n", "")],
            "no run of it has groups",
            EVERYWHERE, "test_optim", "OptimizerTest.ASlotHasRates*"),
+    Unseen("average_moved_by_a_skipped_step", AVERAGED,
+           [("{.rate = rate, .plan = decision}", "{.rate = rate}")],
+           "no step of a run is skipped",
+           EVERYWHERE, "test_optim", "OptimizerTest.AStepThatDoesNotHappen*"),
+    Unseen("average_of_rounded_weights", AVERAGED,
+           [('s.kind == std::string_view("master")', 's.kind == std::string_view("none")')],
+           "parity runs in fp32",
+           EVERYWHERE, "test_optim", "Averaged.IsOfTheMasters"),
+    Unseen("average_not_saved", AVERAGED,
+           [("  for (auto& p : parts_) all.push_back(p.average);\n", "")],
+           "no run of it has an average",
+           EVERYWHERE, "test_parallel", "Average.IsResumedOnAnotherMesh"),
+    Unseen("averages_not_published", AVERAGE,
+           [("  replica_.data().publish();\n  try", "  try")],
+           "parity does not validate",
+           EVERYWHERE, "test_parallel", "Average.ValidationLeaves*"),
+    Unseen("training_goes_on_with_the_averages", AVERAGE,
+           [("  put_back();\n  replica_", "  replica_")],
+           "parity does not validate",
+           EVERYWHERE, "test_parallel", "Average.ValidationLeaves*"),
     Unseen("learning_rate_by_steps", TRAINER,
            [("options_.lr.at(step_.updates() + 1)", "options_.lr.at(number)")],
            "no step of a run is skipped",

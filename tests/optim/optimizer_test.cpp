@@ -4,6 +4,7 @@
 
 #include "autograd/ops.h"
 #include "optim/adamw.h"
+#include "optim/averaged.h"
 #include "optim/lion.h"
 #include "optim/sgd.h"
 #include "tests/support/tensors.h"
@@ -76,6 +77,11 @@ const std::vector<Kind> kinds{
     {"nesterov", maker<Sgd>(SgdOptions{.momentum = 0.9, .form = SgdStep::Form::nesterov})},
     {"lion", maker<Lion>(LionOptions{})},
     {"adamw", maker<AdamW>(AdamWOptions{})},
+    {"averaged",
+     [](const std::vector<Slot>& slots) {
+       return std::make_unique<Averaged>(slots, std::make_unique<AdamW>(slots, AdamWOptions{}),
+                                         0.9);
+     }},
     {"of the test's own",
      [](const std::vector<Slot>& slots) { return std::make_unique<Decaying>(slots); }}};
 
