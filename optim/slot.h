@@ -1,5 +1,6 @@
 #pragma once
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/backend.h"
@@ -13,12 +14,23 @@ struct Rates {
   bool operator==(const Rates&) const = default;
 };
 
+/// Where a hidden matrix lies in a slot, row-major; convolutions are [out, the rest].
+struct Matrix {
+  std::string name;  ///< of the parameter
+  Range range;       ///< in the slot
+  int64_t rows, columns;
+  /// False of what ZeRO or tensor parallelism has cut.
+  bool whole() const { return range.end - range.begin == rows * columns; }
+};
+
 /// A flat piece of weights, their gradients (accumulator dtype), the ranges within it that weight
-/// decay applies to, and its rates. All an optimizer knows of a model.
+/// decay applies to, its rates, and the matrices in it, embeddings and heads aside. All an
+/// optimizer knows of a model.
 struct Slot {
   Tensor weight, grad;
   std::vector<Range> decayed = {};
   Rates rates = {};
+  std::vector<Matrix> matrices = {};
 };
 
 /// One tensor of optimizer state: which slot it belongs to, what it is called (`m`, `v`, `master`),

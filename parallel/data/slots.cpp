@@ -31,6 +31,12 @@ std::vector<optim::Slot> DataParallel::slots() const {
     };
     auto decayed = optim::within(b->mine(decays), range.begin, range.end);
     slots.push_back({part(b->my_weight), part(b->my_grad), std::move(decayed), rates});
+    for (auto& piece : slot_pieces(slots.size() - 1)) {
+      const nn::Parameter& p = *piece.parameter;
+      if (p.full.rank() < 2 || !p.decay || p.table) continue;
+      Range held{piece.begin, piece.begin + piece.length};
+      slots.back().matrices.push_back({p.name, held, p.full[0], p.full.numel() / p.full[0]});
+    }
   }
   return slots;
 }

@@ -6,6 +6,8 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "optim/averaged.h"
+#include "optim/lion.h"
+#include "optim/muon.h"
 #include "parallel/pipeline/partition.h"
 #include "parallel/train/groups.h"
 
@@ -25,6 +27,10 @@ void check_offload(const StepOptions& s) {
               "offload={} with an optimizer of the program's own\n"
               "  Only AdamW's state is offloaded. Leave --offload out.",
               printable(text));
+  check_input(s.algorithm == Algorithm::adamw || text == "off", Exit::config,
+              "offload={} with optimizer={}\n"
+              "  Only AdamW's state is offloaded. Leave --offload or --optimizer out.",
+              printable(text), s.algorithm == Algorithm::lion ? "lion" : "muon");
   check_input(s.average == 0 || text == "off", Exit::config,
               "offload={} with average={}\n"
               "  The average is kept with the weights. Leave --offload or --average out.",
@@ -52,9 +58,22 @@ void check_graph(const TrainOptions& o) {
           "ZeRO-3 frees weights and gathers them again");
   without(s.offload == "off", "offload=" + s.offload, "The host updates the weights");
   without(!s.optimizer, "an optimizer of the program's own", "It may need the host");
+  without(s.algorithm != Algorithm::muon, "optimizer=muon",
+          "Its products have not been captured yet");
   without(s.average == 0, fmt::format("average={}", s.average),
           "The rate of the average changes with the step");
   without(!o.ledger, "ledger", "It counts what the host asks for, which is once");
+}
+
+/// Orthogonalizing a part of a matrix would be another optimizer.
+void check_muon(const StepOptions& s) {
+  if (s.optimizer || s.algorithm != Algorithm::muon) return;
+  bool slices = s.zero != Zero::off && s.mesh.dp > 1;
+  if (!slices && s.mesh.tp == 1) return;
+  fail(Exit::config,
+       "optimizer=muon with {}\n  Muon needs whole matrices, of which a rank then holds a part. "
+       "Valid: --tp 1 and --zero 0; dp and pp may be any.",
+       slices ? fmt::format("zero={}", int(s.zero)) : fmt::format("tp={}", s.mesh.tp));
 }
 
 void check_batch(const StepOptions& o) {
@@ -124,12 +143,26 @@ optim::LossScaleOptions StepOptions::scaling() const {
 
 namespace {
 
+template <class Optimizer, class Options> optim::MakeOptimizer maker(const Options& options) {
+  return [options](const std::vector<optim::Slot>& slots) {
+    return std::make_unique<Optimizer>(slots, options);
+  };
+}
+
+/// The optimizer that --optimizer names.
 optim::MakeOptimizer built_in(const StepOptions& o) {
   optim::AdamWOptions adamw = o.adamw;
   adamw.offload = offload_of(o.offload);
-  return [adamw](const std::vector<optim::Slot>& slots) {
-    return std::make_unique<optim::AdamW>(slots, adamw);
-  };
+  switch (o.algorithm) {
+    case Algorithm::adamw:
+      break;
+    case Algorithm::lion:
+      return maker<optim::Lion>(optim::LionOptions{adamw.beta1, adamw.beta2, adamw.weight_decay});
+    case Algorithm::muon:
+      return maker<optim::Muon>(
+          optim::MuonOptions{.weight_decay = adamw.weight_decay, .adamw = adamw});
+  }
+  return maker<optim::AdamW>(adamw);
 }
 
 }  // namespace
@@ -166,6 +199,7 @@ void check_options(const TrainOptions& o, int64_t ranks,
   check_schedule_name(s);
   check_rates(o);
   (void)parse_groups(s.groups);
+  check_muon(s);
   check_offload(s);
 }
 

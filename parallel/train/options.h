@@ -32,6 +32,8 @@ inline optim::AdamWOptions adamw_defaults() {
   return o;
 }
 
+enum class Algorithm { adamw, lion, muon };
+
 /// What one training step is made of: model replica, mesh, batch, precision, optimizer.
 struct StepOptions {
   MeshShape mesh = {.dp = 0};      ///< dp 0: what pp and tp leave of the ranks
@@ -51,8 +53,9 @@ struct StepOptions {
   optim::AdamWOptions adamw = adamw_defaults();
   std::string groups;           ///< parameters with rates of their own (parse_groups); empty: none
   std::string offload = "off";  ///< of AdamW's state: off, optimizer (host memory), or a directory
+  Algorithm algorithm = Algorithm::adamw;  ///< with the numbers of `adamw`
   double average = 0;  ///< decay of a moving average of the weights, which validation uses; 0: none
-  optim::MakeOptimizer optimizer = {};  ///< another optimizer in AdamW's place
+  optim::MakeOptimizer optimizer = {};  ///< an optimizer of the program's own in its place
   bool graph = false;                   ///< capture the step as a CUDA graph and replay it
   nn::Purpose purpose = nn::Purpose::training;
 

@@ -34,9 +34,15 @@ Settings optimizer_settings(TrainOptions& o) {
           &s.average, {.range = {0, 1, true}, .on_resume = OnResume::refuse});
   if (s.optimizer) return group;  // which has its own
   return group
-      .add("weight-decay", "X", "AdamW weight decay, of matrices only", &s.adamw.weight_decay)
-      .add("beta1", "X", "AdamW beta1", &s.adamw.beta1, {.range = {0, 1, true}})
-      .add("beta2", "X", "AdamW beta2", &s.adamw.beta2, {.range = {0, 1, true}});
+      .add("optimizer", "adamw|lion|muon",
+           "update rule; muon: of hidden matrices, with AdamW for the rest",
+           choice(
+               s.algorithm,
+               {{"adamw", Algorithm::adamw}, {"lion", Algorithm::lion}, {"muon", Algorithm::muon}}),
+           {.on_resume = OnResume::refuse})
+      .add("weight-decay", "X", "decoupled weight decay, of matrices only", &s.adamw.weight_decay)
+      .add("beta1", "X", "beta1 of AdamW and Lion", &s.adamw.beta1, {.range = {0, 1, true}})
+      .add("beta2", "X", "beta2 of AdamW and Lion", &s.adamw.beta2, {.range = {0, 1, true}});
 }
 
 Settings mesh_settings(StepOptions& s) {

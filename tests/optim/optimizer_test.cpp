@@ -6,6 +6,7 @@
 #include "optim/adamw.h"
 #include "optim/averaged.h"
 #include "optim/lion.h"
+#include "optim/muon.h"
 #include "optim/sgd.h"
 #include "tests/support/tensors.h"
 
@@ -26,7 +27,8 @@ Tensor decided(const StepDecision& d) {
 /// Weights with their optimizer, and gradients that differ from step to step.
 struct Trained {
   explicit Trained(const MakeOptimizer& make)
-      : slots{{filled({13}, 1, bf16), filled({13}, 2, f32), {{2, 9}}}}, optimizer(make(slots)) {}
+      : slots{{filled({13}, 1, bf16), filled({13}, 2, f32), {{2, 9}}, {}, {{"w", {3, 9}, 2, 3}}}},
+        optimizer(make(slots)) {}
   void gradients_of(int step) { copy_(slots[0].grad, filled({13}, 10 + uint64_t(step), f32)); }
   /// Weights, and all that a checkpoint would hold.
   std::vector<std::vector<double>> everything() const {
@@ -77,6 +79,7 @@ const std::vector<Kind> kinds{
     {"nesterov", maker<Sgd>(SgdOptions{.momentum = 0.9, .form = SgdStep::Form::nesterov})},
     {"lion", maker<Lion>(LionOptions{})},
     {"adamw", maker<AdamW>(AdamWOptions{})},
+    {"muon", maker<Muon>(MuonOptions{})},
     {"averaged",
      [](const std::vector<Slot>& slots) {
        return std::make_unique<Averaged>(slots, std::make_unique<AdamW>(slots, AdamWOptions{}),
@@ -110,7 +113,9 @@ TEST(OptimizerTest, ASlotHasRatesOfItsOwn) {
       {maker<Lion>(LionOptions{.weight_decay = 0.1}),
        maker<Lion>(LionOptions{.weight_decay = 0.4})},
       {maker<AdamW>(AdamWOptions{.weight_decay = 0.1}),
-       maker<AdamW>(AdamWOptions{.weight_decay = 0.4})}};
+       maker<AdamW>(AdamWOptions{.weight_decay = 0.4})},
+      {maker<Muon>(MuonOptions{.weight_decay = 0.1}),
+       maker<Muon>(MuonOptions{.weight_decay = 0.4, .adamw = {.weight_decay = 0.4}})}};
   for (size_t i = 0; i < pairs.size(); ++i) {
     SCOPED_TRACE(i);
     Trained plain(pairs[i].second), host(pairs[i].second), device(pairs[i].second);
