@@ -47,7 +47,7 @@ MESHES = (
     Mesh("one rank, recompute selective", 1, "--micro-batch 4 --recompute selective"),
     Mesh("one rank, recompute block", 1, "--micro-batch 4 --recompute block"),
     Mesh("one rank, optimizer offloaded", 1, "--micro-batch 4 --offload optimizer"),
-    Mesh("one rank, optimizer in files", 1, "--micro-batch 4 --offload FILES"),
+    Mesh("one rank, optimizer in files", 1, "--micro-batch 4 --offload optimizer --offload-dir FILES"),
 )
 
 

@@ -7,12 +7,7 @@
 #include "optim/window.h"
 
 namespace triax::optim {
-namespace {
-
-/// Where offloaded state of these weights is. A device without bytes has a host without bytes.
-Device host_of(Device device) { return device == meta_device ? meta_device : cpu; }
-
-}  // namespace
+namespace {}  // namespace
 
 AdamW::AdamW(const std::vector<Slot>& slots, const AdamWOptions& options) : options_(options) {
   auto in_unit = [](double x) { return x >= 0 && x < 1; };
@@ -66,6 +61,7 @@ void AdamW::make_state(size_t i) {
   fill_(c.m, 0), fill_(c.v, 0);
   if (!needs_master(c.part)) return;
   c.part.master = tensor(2);
+  auto weight_held = weight.storage()->hold(Access::read);
   copy_(c.part.master, weight);
 }
 
@@ -83,6 +79,8 @@ void AdamW::run(AdamWStep o) {
   for (size_t i = 0; i < chunks_.size(); ++i) {
     auto held = window_ ? window_->pass(i) : nullptr;
     const Chunk& c = chunks_[i];
+    auto weight_held = c.part.weight.storage()->hold(Access::write);
+    auto grad_held = c.part.grad.storage()->hold(Access::read);
     OptimizerSlot part = c.part;
     part.weight = part.weight.to(c.m.device());
     part.grad = part.grad.to(c.m.device());

@@ -25,7 +25,8 @@ struct Matrix {
 
 /// A flat piece of weights, their gradients (accumulator dtype), the ranges within it that weight
 /// decay applies to, its rates, and the matrices in it, embeddings and heads aside. All an
-/// optimizer knows of a model.
+/// optimizer knows of a model. What lies in files, of these too, has to be held while it is used:
+/// weight.storage()->hold(access).
 struct Slot {
   Tensor weight, grad;
   std::vector<Range> decayed = {};

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <unordered_map>
 
 #include "core/backend.h"
 #include "core/check.h"
@@ -13,35 +14,43 @@ namespace {
 
 constexpr size_t ahead = 2;  // records that are read before their turn
 
-/// Aligned blocks of one size, used again and again.
+/// Aligned blocks, used again and again by records of the same size.
 class Blocks final : public Allocator {
  public:
-  explicit Blocks(size_t bytes) : bytes_(bytes) {}
-  ~Blocks() override {
-    for (void* block : free_) std::free(block);
-  }
+  ~Blocks() override { free_all(); }
 
-  void* allocate(size_t) override {
+  void* allocate(size_t bytes) override {
     std::lock_guard guard(lock_);
-    if (free_.empty()) {
-      void* block = std::aligned_alloc(StateFile::block, bytes_);
-      check_input(block != nullptr, Exit::memory,
-                  "memory: no {} bytes left on the host for a chunk of optimizer state", bytes_);
+    auto& blocks = free_[bytes];
+    if (!blocks.empty()) {
+      void* block = blocks.back();
+      blocks.pop_back();
       return block;
     }
-    void* block = free_.back();
-    free_.pop_back();
+    free_all();  // of other sizes: a window holds a number of records, not of bytes
+    void* block = std::aligned_alloc(StateFile::block, bytes);
+    if (!block) {
+      trim_memory();  // what other tensors have left behind
+      block = std::aligned_alloc(StateFile::block, bytes);
+    }
+    check_input(block != nullptr, Exit::memory,
+                "memory: no {} bytes left on the host for what is offloaded", bytes);
     return block;
   }
-  void deallocate(void* block, size_t) noexcept override {
+  void deallocate(void* block, size_t bytes) noexcept override {
     std::lock_guard guard(lock_);
-    free_.push_back(block);
+    free_[bytes].push_back(block);
   }
 
  private:
-  size_t bytes_;
+  void free_all() {
+    for (auto& [bytes, blocks] : free_) {
+      for (void* block : blocks) std::free(block);
+      blocks.clear();
+    }
+  }
   std::mutex lock_;
-  std::vector<void*> free_;
+  std::unordered_map<size_t, std::vector<void*>> free_;
 };
 
 /// With room for the stamp.
@@ -54,11 +63,9 @@ size_t padded(size_t bytes) {
 Window::Window(const Offload& offload, Device device, const std::vector<size_t>& sizes)
     : records_(sizes.size()), most_(offload.window), counter_(memory::counter()) {
   check(most_ > ahead, "offload: a window of {} chunks; expected at least {}", most_, ahead + 1);
-  size_t largest = 0;
-  for (size_t bytes : sizes) largest = std::max(largest, padded(bytes));
   bool real = device == cpu;
   std::shared_ptr<Allocator> blocks =
-      real ? std::make_shared<Blocks>(largest) : backend(device).allocator();
+      real ? std::make_shared<Blocks>() : backend(device).allocator();
   memory::Scope scope(memory::buffers);
   for (size_t i = 0; i < sizes.size(); ++i) {
     Record& r = records_[i];
@@ -79,8 +86,17 @@ Window::~Window() {
 
 std::shared_ptr<void> Window::hold(size_t i, Access access) {
   if (failure_) std::rethrow_exception(failure_);
-  bring(i);
-  Record& r = records_[i];
+  bring(i, Contents::read);
+  return handle(records_[i], access);
+}
+
+std::shared_ptr<void> Window::overwrite(size_t i) {
+  if (failure_) std::rethrow_exception(failure_);
+  bring(i, Contents::undefined);
+  return handle(records_[i], Access::write);
+}
+
+std::shared_ptr<void> Window::handle(Record& r, Access access) {
   settle(r);
   ++r.holders;
   return {&r, [access](void* p) {
@@ -103,13 +119,13 @@ std::shared_ptr<void> Window::pass(size_t i) {
           }};
 }
 
-void Window::bring(size_t i) {
+void Window::bring(size_t i, Contents contents) {
   Record& r = records_[i];
   std::erase(inside_, i);
   if (!r.storage->present()) {
     make_room();
     r.storage->restore();
-    if (r.stamp > 0 && file_)
+    if (contents == Contents::read && r.stamp > 0 && file_)
       r.ticket = file_->read(r.offset, r.storage->data(), r.storage->bytes());
   }
   inside_.push_back(i);

@@ -11,11 +11,11 @@
 
 namespace triax::optim {
 
-/// Records of optimizer state that lie in a file, of which a few are in memory at a time, counted
-/// as `buffers`; the file's bytes count as `offloaded`. A record is a storage: released while it is
-/// out. On the meta device there is no file, all else is the same. For one thread. Throws what
-/// StateFile throws; a write that fails shows at a later hold. Each record ends with a number of
-/// its own, so that zeros in place of what was lost are noticed: Error 74.
+/// Records, such as optimizer state, that lie in a file and of which a few are in memory at a time,
+/// counted as `buffers`; the file's bytes count as `offloaded`. A record is a storage: released
+/// while it is out. On the meta device there is no file, all else is the same. For one thread.
+/// Throws what StateFile throws; a write that fails shows at a later hold. Each record ends with a
+/// number of its own, so that zeros in place of what was lost are noticed: Error 74.
 class Window {
  public:
   /// `sizes`: bytes of each record. Its values are undefined until it was first held to write.
@@ -29,9 +29,13 @@ class Window {
   /// storage(i)->hold() does the same. Throws Error 70 if the window is full of records that are
   /// held.
   std::shared_ptr<void> hold(size_t i, Access access);
+  /// The same, to write all of it: what it held before is not read.
+  std::shared_ptr<void> overwrite(size_t i);
   /// The same, to write, for a pass over all records in order, again and again: starts to read
   /// those that follow, and to write this one when the handle goes.
   std::shared_ptr<void> pass(size_t i);
+  /// Starts to read record i, for a hold() that is to come.
+  void bring(size_t i) { bring(i, Contents::read); }
 
  private:
   struct Record {
@@ -42,7 +46,9 @@ class Window {
     int holders = 0;
     std::optional<uint64_t> ticket;  // of what is under way
   };
-  void bring(size_t i);
+  enum class Contents { read, undefined };
+  void bring(size_t i, Contents contents);
+  std::shared_ptr<void> handle(Record& r, Access access);
   void make_room();
   void write(Record& r);
   void settle(Record& r);

@@ -59,6 +59,7 @@ struct Bucket {
   Tensor weight, grad;        ///< flat, of the layout's length; their bytes may come and go
   Tensor my_weight, my_grad;  ///< flat: what this rank's optimizer updates, from element `my_first`
   int64_t my_first = 0;
+  size_t record = 0;  ///< of my_weight in the window, if it is in a file; my_grad's is the next
 
   std::vector<int64_t> fired = {};  ///< backward passes completed in this step, per piece
   int64_t due = 0;                  ///< backward passes each piece will see in this step

@@ -54,44 +54,17 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
   model.bind(options_.seed);
   if (options_.tune) options_.tune(model);
   bool layered = options_.zero == Zero::parameters;
+  check_input(
+      layered || !offloads(), Exit::config,
+      "data parallel: weights are offloaded with ZeRO stage {}; expected stage 3, which has "
+      "them only while they are used",
+      int(options_.zero));
   auto groups = group(model, chunks, layered ? Grouping::by_layer : Grouping::by_chunk);
-  for (auto& l : lay_out(groups, options_.buckets, options_.zero == Zero::off ? 1 : dp_.size()))
-    add_bucket(l);
+  auto layouts = lay_out(groups, options_.buckets, options_.zero == Zero::off ? 1 : dp_.size());
+  if (options_.offload.to == optim::Offload::To::file) make_window(layouts);
+  for (auto& l : layouts) add_bucket(l);
   if (layered)
     for (auto& chunk : chunks) surround(chunk);
-}
-
-namespace {
-
-/// `stages 0, 3`.
-std::string named(const std::vector<int>& stages) {
-  if (stages.empty()) return "no stage";
-  return fmt::format("stage{} {}", stages.size() > 1 ? "s" : "", join(stages, ", "));
-}
-
-}  // namespace
-
-/// A parameter that two stages hold, and nobody sums, would become two.
-void DataParallel::check_held_once(Communicator& pp) const {
-  if (pp.size() == 1 || pp.device() == meta_device) return;  // nobody to ask
-  std::vector<uint8_t> held;
-  for (auto* p : declared_) held.push_back(holder(p) != nullptr);
-  auto count = int64_t(held.size());
-  Tensor mine = from_host(held, {count}, cpu), all = empty({pp.size(), count}, u8, cpu);
-  pp.all_gather(mine, all).wait();
-  auto held_by = all.to_host<uint8_t>();  // [stage, parameter]
-  for (size_t i = 0; i < declared_.size(); ++i) {
-    std::vector<int> stages;
-    for (int s = 0; s < pp.size(); ++s)
-      if (held_by[size_t(s) * declared_.size() + i]) stages.push_back(s);
-    const nn::Parameter& p = *declared_[i];
-    bool right = p.tied ? stages == std::vector{0, pp.size() - 1} : stages.size() == 1;
-    if (!right)
-      fail(Exit::config,
-           "data parallel: {} ({}) is held by {}; expected one stage, or the first and the last "
-           "if it is tied",
-           p.name, p.tied ? "tied" : "not tied", named(stages));
-  }
 }
 
 /// Filled bucket by bucket, so that ZeRO-3 never holds the whole model.
@@ -99,6 +72,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
   auto b = std::make_unique<Bucket>(layout);
   int64_t slice = options_.zero == Zero::off ? layout.length : layout.length / dp_.size();
   b->my_first = options_.zero == Zero::off ? 0 : dp_.rank() * slice;
+  b->record = 2 * buckets_.size();
   {
     memory::Scope scope(memory::parameters);
     // Weights that move between ranks lie where the transport needs no copies.
@@ -109,9 +83,9 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
       p->fill(b->weight.narrow(0, begin, length).view(p->local()));
     b->my_weight = b->weight.narrow(0, b->my_first, slice);
     if (options_.zero == Zero::parameters) {
-      Tensor mine = dp_.empty({slice}, options_.dtype);
-      copy_(mine, b->my_weight);
-      b->my_weight = mine;
+      Tensor values = b->my_weight;
+      b->my_weight = slice_of(slice, options_.dtype, b->record);
+      write_weight(*b, values);
       b->weight.storage()->release();
     }
   }
@@ -120,7 +94,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
     b->grad = dp_.empty({layout.length}, accumulator(options_.dtype));
     if (releases_gradients()) {
       b->grad.storage()->release();
-      b->my_grad = dp_.empty({slice}, b->grad.dtype());
+      b->my_grad = slice_of(slice, b->grad.dtype(), b->record + 1);
     } else {
       fill_(b->grad, 0);  // the padding stays zero for good
       b->my_grad = b->grad.narrow(0, b->my_first, slice);
@@ -175,25 +149,26 @@ void DataParallel::reduce(Bucket& b) {
   memory::Scope scope(memory::gradients);
   b.grad.storage()->restore();  // nobody may have written to it
   zero_unwritten(b);
+  if (in_flight_) settle(*in_flight_);
   ++b.reductions;
   if (options_.zero == Zero::off) {
     b.reducing = dp_.all_reduce(b.grad);
   } else if (options_.zero == Zero::optimizer) {
     b.reducing = dp_.reduce_scatter(b.grad, b.my_grad);
   } else {
-    if (in_flight_) settle(*in_flight_);
     // The bytes move to the transfer; the next micro-batch finds an empty bucket.
     b.sending = Tensor(b.grad.storage()->take(), b.grad.dtype(), b.grad.shape(), b.grad.strides());
     for (auto& piece : b.layout.pieces) set_fresh(piece.parameter->value);
-    if (b.reductions > 1) b.arriving = dp_.empty(b.my_grad.shape(), b.my_grad.dtype());
-    b.reducing = dp_.reduce_scatter(b.sending, b.reductions > 1 ? b.arriving : b.my_grad);
+    if (offloads()) b.arriving = b.sending.narrow(0, b.my_first, b.my_grad.numel());
+    else if (b.reductions > 1) b.arriving = dp_.empty(b.my_grad.shape(), b.my_grad.dtype());
+    b.reducing = dp_.reduce_scatter(b.sending, b.arriving.defined() ? b.arriving : b.my_grad);
     in_flight_ = &b;
   }
 }
 
 void DataParallel::settle(Bucket& b) {
   b.reducing.wait();
-  if (b.arriving.defined()) backend(b.my_grad).accumulate(b.arriving, b.my_grad);
+  if (b.arriving.defined()) add_arrived(b);
   b.sending = b.arriving = {};
   if (in_flight_ == &b) in_flight_ = nullptr;
 }
@@ -230,8 +205,12 @@ void DataParallel::finish() {
     }
   sum_partial();
   for (auto& b : buckets_)
-    if (groups_.ends && b->layout.pieces[0].parameter->tied)
-      groups_.ends->all_reduce(b->my_grad).wait();
+    if (groups_.ends && b->layout.pieces[0].parameter->tied) {
+      auto held = b->my_grad.storage()->hold(Access::write);
+      Tensor grad = b->my_grad.to(dp_.device());
+      groups_.ends->all_reduce(grad).wait();
+      if (!grad.is(b->my_grad)) copy_(b->my_grad, grad);
+    }
 }
 
 /// Sequence parallel: parameters outside the split stretches saw only this rank's rows.
@@ -251,6 +230,7 @@ void DataParallel::sum_partial() {
   auto each = [&](auto f) {
     int64_t at = 0;
     for (auto& part : parts) {
+      auto held = part.storage()->hold(Access::write);
       f(part, flat.narrow(0, at, part.numel()));
       at += part.numel();
     }

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "nn/layer.h"
+#include "optim/offload.h"
 #include "optim/slot.h"
+#include "optim/window.h"
 #include "parallel/data/buckets.h"
 #include "parallel/mesh.h"
 
@@ -26,6 +28,9 @@ struct DataParallelOptions {
   DType dtype = f32;  ///< of the weights; gradients are f32 (f64 for f64)
   uint64_t seed = 0;
   Zero zero = Zero::off;
+  /// Of weights and gradients between uses, with ZeRO-3: a step then has those of the layers at
+  /// work where it computes, and with files those of a few more on the host.
+  optim::Offload offload = {};
   BucketSizes buckets = {};
   nn::Purpose purpose =
       nn::Purpose::training;  ///< inference: weights alone; nothing of a step works
@@ -124,6 +129,11 @@ class DataParallel {
   void zero_unwritten(Bucket& b);
   void sum_partial();
   bool releases_gradients() const { return options_.zero >= Zero::gradients; }
+  bool offloads() const { return options_.offload.to != optim::Offload::To::off; }
+  void make_window(const std::vector<BucketLayout>& layouts);
+  Tensor slice_of(int64_t length, DType dtype, size_t record) const;
+  void write_weight(const Bucket& b, const Tensor& values) const;
+  void add_arrived(Bucket& b);
   Bucket* holder(const nn::Parameter* p) const;
 
   void surround(nn::Layers& chunk);
@@ -134,7 +144,8 @@ class DataParallel {
   Communicator& dp_;
   Groups groups_;
   DataParallelOptions options_;
-  std::vector<nn::Parameter*> declared_;  // of the whole model
+  std::vector<nn::Parameter*> declared_;   // of the whole model
+  std::unique_ptr<optim::Window> window_;  // slices that are offloaded to files
   std::vector<std::unique_ptr<Bucket>> buckets_;
   struct Place {
     Bucket* bucket;

@@ -7,33 +7,56 @@
 
 namespace triax::parallel {
 
+namespace {
+
+/// Adds {sum of squares, non-finite elements} of x, wherever it is, to `sums`.
+void squares(const Tensor& x, const Tensor& sums) {
+  Tensor here = x.to(sums.device());
+  backend(here).squares(here, sums);
+}
+
+double non_finite(const Tensor& x, Device device) {
+  Tensor sums = zeros({2}, f64, device);
+  squares(x, sums);
+  return sums.to(cpu).to_host<double>()[1];
+}
+
+double smallest(Communicator& all, double mine) {
+  Tensor x = from_host(std::vector<double>{mine}, {1}, cpu);
+  all.all_reduce(x, ReduceOp::min).wait();
+  return x.item();
+}
+
+}  // namespace
+
 // One sum: squares of the elements that count here, and non-finite ones anywhere. The norm alone
 // would be no vote: an inf in a tied copy or a replica is not in it.
 void DataParallel::add_squares(const Tensor& sums) const {
   Tensor rest = zeros({2}, f64, sums.device());
-  for (auto& b : buckets_)
+  for (auto& b : buckets_) {
+    auto held = b->my_grad.storage()->hold(Access::read);
     for (bool owned : {true, false})
-      for (const Range& r : b->mine([&](auto& p) { return owns(p) == owned; })) {
-        Tensor mine = b->my_grad.narrow(0, r.begin, r.end - r.begin);
-        backend(mine).squares(mine, owned ? sums : rest);
-      }
+      for (const Range& r : b->mine([&](auto& p) { return owns(p) == owned; }))
+        squares(b->my_grad.narrow(0, r.begin, r.end - r.begin), owned ? sums : rest);
+  }
   backend(sums).accumulate(rest.narrow(0, 1, 1), sums.narrow(0, 1, 1));
 }
 
 void DataParallel::check_replicas() const {
   if (!groups_.tp || groups_.tp->size() == 1) return;
-  Tensor squares = zeros({std::ssize(declared_), 2}, f64, groups_.tp->device());
+  Tensor sums = zeros({std::ssize(declared_), 2}, f64, groups_.tp->device());
   for (size_t i = 0; i < declared_.size(); ++i) {
     Bucket* b = holder(declared_[i]);
     if (!b || !declared_[i]->shard.replicated || declared_[i]->shard.partial) continue;
     for (auto& piece : b->layout.pieces)
       if (piece.parameter == declared_[i]) {
         Range r = b->mine(piece);
-        Tensor mine = b->my_grad.narrow(0, r.begin, r.end - r.begin);
-        backend(mine).squares(mine, squares.narrow(0, int64_t(i), 1).view({2}));
+        auto held = b->my_grad.storage()->hold(Access::read);
+        squares(b->my_grad.narrow(0, r.begin, r.end - r.begin),
+                sums.narrow(0, int64_t(i), 1).view({2}));
       }
   }
-  Tensor largest = clone(squares), smallest = clone(squares);
+  Tensor largest = clone(sums), smallest = clone(sums);
   groups_.tp->all_reduce(largest, ReduceOp::max).wait();
   groups_.tp->all_reduce(smallest, ReduceOp::min).wait();
   auto high = largest.to_host<double>(), low = smallest.to_host<double>();
@@ -60,26 +83,10 @@ DataParallel::Norm DataParallel::norm_of(std::span<const double> sums) {
   return {finite ? std::sqrt(sums[0]) : std::numeric_limits<double>::infinity(), sums[1]};
 }
 
-namespace {
-
-double non_finite(const Tensor& x) {
-  Tensor out = zeros({2}, f64, x.device());
-  backend(x).squares(x, out);
-  return out.to(cpu).to_host<double>()[1];
-}
-
-double smallest(Communicator& all, double mine) {
-  Tensor x = from_host(std::vector<double>{mine}, {1}, cpu);
-  all.all_reduce(x, ReduceOp::min).wait();
-  return x.item();
-}
-
-}  // namespace
-
 /// Before the bucket is reduced: what this pass and those before it have brought here.
 void DataParallel::look_at(const Bucket& b, size_t piece) {
   auto& [p, begin, length, first] = b.layout.pieces[piece];
-  if (non_finite(b.grad.narrow(0, begin, length)) == 0) return;
+  if (non_finite(b.grad.narrow(0, begin, length), dp_.device()) == 0) return;
   auto at = std::find(declared_.begin(), declared_.end(), p) - declared_.begin();
   seen_ = {size_t(at), (b.fired[piece] - 1) / b.layout.passes};
 }
@@ -98,9 +105,10 @@ DataParallel::NonFinite DataParallel::first_non_finite() {
     Bucket* b = holder(declared_[i]);
     if (!b) continue;
     for (auto& piece : b->layout.pieces) {
+      if (piece.parameter != declared_[i]) continue;
       Range r = b->mine(piece);
-      if (piece.parameter == declared_[i] &&
-          non_finite(b->my_grad.narrow(0, r.begin, r.end - r.begin)) > 0)
+      auto held = b->my_grad.storage()->hold(Access::read);
+      if (non_finite(b->my_grad.narrow(0, r.begin, r.end - r.begin), dp_.device()) > 0)
         bad.push_back(i);
     }
   }

@@ -1,4 +1,5 @@
-// ZeRO-3: weights are gathered for the layer that is at work, and dropped after it.
+// ZeRO-3: weights are gathered for the layer that is at work, and dropped after it. This rank's
+// slices of them, and of gradients, are there all the time, or on the host, or in a file.
 #include <algorithm>
 
 #include "autograd/backward.h"
@@ -13,10 +14,50 @@ Bucket* DataParallel::holder(const nn::Parameter* p) const {
   return nullptr;
 }
 
+/// Weights and gradients of a bucket are neighbours, as the optimizer's update uses them.
+void DataParallel::make_window(const std::vector<BucketLayout>& layouts) {
+  std::vector<size_t> sizes;
+  for (auto& l : layouts)
+    for (DType dtype : {options_.dtype, accumulator(options_.dtype)})
+      sizes.push_back(size_t(l.length / dp_.size()) * size_of(dtype));
+  optim::Offload offload = options_.offload;
+  offload.window = 3;  // whole layers: the weights and the gradient of one, and something to come
+  window_ = std::make_unique<optim::Window>(offload, optim::host_of(dp_.device()), sizes);
+}
+
+/// Flat, for values of this rank alone.
+Tensor DataParallel::slice_of(int64_t length, DType dtype, size_t record) const {
+  if (window_) return Tensor(window_->storage(record), dtype, {length}, {1});
+  if (!offloads()) return dp_.empty({length}, dtype);
+  memory::Scope scope(memory::offloaded);
+  return triax::empty({length}, dtype, optim::host_of(dp_.device()));
+}
+
+void DataParallel::write_weight(const Bucket& b, const Tensor& values) const {
+  auto held = window_ ? window_->overwrite(b.record) : nullptr;
+  copy_(b.my_weight, values);
+}
+
+/// What was reduced, to what earlier micro-batches brought.
+void DataParallel::add_arrived(Bucket& b) {
+  bool first = b.reductions == 1;
+  auto held = first && window_ ? window_->overwrite(b.record + 1)
+                               : b.my_grad.storage()->hold(Access::write);
+  Tensor arrived = b.arriving.to(b.my_grad.device());
+  if (first) copy_(b.my_grad, arrived);
+  else backend(b.my_grad).accumulate(arrived, b.my_grad);
+}
+
 void DataParallel::start_gather(Bucket& b) const {
   if (b.weight.storage()->present()) return;
   b.weight.storage()->restore();
-  b.gathering = dp_.all_gather(b.my_weight, b.weight);
+  Tensor mine = b.my_weight;
+  if (offloads()) {
+    auto held = mine.storage()->hold(Access::read);
+    mine = b.weight.narrow(0, b.my_first, mine.numel());
+    copy_(mine, b.my_weight);
+  }
+  b.gathering = dp_.all_gather(mine, b.weight);
 }
 
 void DataParallel::acquire(Bucket& b) const {

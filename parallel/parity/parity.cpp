@@ -90,7 +90,8 @@ TrainOptions reference_of(TrainOptions o) {
   s.sequence_parallel = false;
   s.recompute = Recompute::off;
   s.micro_batch = s.global_batch;
-  s.offload = "off";
+  s.offload = Offloaded::nothing;
+  s.offload_dir = "";
   o.workers = 0;
   return o;
 }

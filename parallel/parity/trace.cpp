@@ -132,7 +132,10 @@ class Watcher {
 
   void gradients(const Step& s) {
     auto all = gradient_pieces(s.replica().data());
-    for (auto& piece : all) piece.kind.clear(), piece.value = on_cpu(piece.value);
+    for (auto& piece : all) {
+      auto held = piece.value.storage()->hold(Access::read);
+      piece.kind.clear(), piece.value = clone(on_cpu(piece.value));
+    }
     bring_all(all, now().gradients);
   }
 

@@ -123,7 +123,7 @@ const Demand& Plan::fullest() const {
 
 double Plan::need(const Hardware& h) const {
   const Demand& d = fullest();
-  bool beside = h.host == Hardware::Host::same && options.step.offload == "optimizer";
+  bool beside = h.host == Hardware::Host::same && options.step.offload_dir.empty();
   return double(d.peak + (beside ? d.peaks[memory::offloaded] : 0));
 }
 

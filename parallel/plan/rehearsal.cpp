@@ -129,8 +129,7 @@ std::string preview(const Task& task, const TrainOptions& o, const World& world)
     sharing = o.launch.device == "cuda" ? (sharing + gpu_count() - 1) / gpu_count() : sharing;
   double largest = 0, all = 0;
   double room = on_gpu ? double(gpu_memory(device.index)) : available_memory();
-  bool beside =
-      o.step.offload == "optimizer" && !on_gpu;  // what is offloaded is in the same memory
+  bool beside = o.step.offload_dir.empty() && !on_gpu;  // what is offloaded is in the same memory
   std::string text;
   for (size_t s = 0; s < stages.size(); ++s) {
     const Demand& d = stages[s];

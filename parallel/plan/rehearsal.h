@@ -38,7 +38,7 @@ std::vector<Demand> measure(const Build& build, const nn::Batch& like, const Ste
 std::string preview(const Task& task, const TrainOptions& o, const World& world);
 /// What to do then.
 inline constexpr const char* less_memory =
-    "Try a smaller model or --micro-batch, --recompute block, --offload DIR, or --zero 3 on more "
-    "machines.";
+    "Try a smaller model or --micro-batch, --recompute block, --zero 3 --offload params "
+    "--offload-dir DIR, or --zero 3 on more machines.";
 
 }  // namespace triax::parallel

@@ -1,7 +1,6 @@
 #include "parallel/train/options.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "core/check.h"
 #include "core/files.h"
@@ -14,34 +13,36 @@
 namespace triax::parallel {
 namespace {
 
-optim::Offload offload_of(const std::string& text) {
-  using To = optim::Offload::To;
-  if (text == "off") return {};
-  if (text == "optimizer") return {.to = To::host};
-  return {.to = To::file, .directory = text};
+const char* name_of(Offloaded what) {
+  return what == Offloaded::parameters  ? "params"
+         : what == Offloaded::optimizer ? "optimizer"
+                                        : "off";
 }
 
 void check_offload(const StepOptions& s) {
-  const std::string& text = s.offload;
-  check_input(!s.optimizer || text == "off", Exit::config,
+  bool off = s.offload == Offloaded::nothing;
+  check_input(!s.optimizer || off, Exit::config,
               "offload={} with an optimizer of the program's own\n"
-              "  Only AdamW's state is offloaded. Leave --offload out.",
-              printable(text));
-  check_input(s.algorithm == Algorithm::adamw || text == "off", Exit::config,
+              "  Only AdamW works on what is offloaded. Leave --offload out.",
+              name_of(s.offload));
+  check_input(s.algorithm == Algorithm::adamw || off, Exit::config,
               "offload={} with optimizer={}\n"
-              "  Only AdamW's state is offloaded. Leave --offload or --optimizer out.",
-              printable(text), s.algorithm == Algorithm::lion ? "lion" : "muon");
-  check_input(s.average == 0 || text == "off", Exit::config,
+              "  Only AdamW works on what is offloaded. Leave --offload or --optimizer out.",
+              name_of(s.offload), s.algorithm == Algorithm::lion ? "lion" : "muon");
+  check_input(s.average == 0 || off, Exit::config,
               "offload={} with average={}\n"
               "  The average is kept with the weights. Leave --offload or --average out.",
-              printable(text), s.average);
-  auto offload = offload_of(text);
-  if (offload.to != optim::Offload::To::file) return;
-  bool word = text.find('/') == text.npos && !std::filesystem::exists(text);
-  check_input(!word, Exit::not_found,
-              "offload: {}: No such file or directory; expected off, optimizer, or a directory",
-              printable(text));
-  optim::check_offload_directory(text);
+              name_of(s.offload), s.average);
+  check_input(s.offload < Offloaded::parameters || s.zero == Zero::parameters, Exit::config,
+              "offload=params with zero={}\n  Weights come for one layer at a time, which ZeRO-3 "
+              "is for, on one rank too. Add --zero 3, or use --offload optimizer.",
+              int(s.zero));
+  if (s.offload_dir.empty()) return;
+  check_input(!off, Exit::config,
+              "offload-dir={} with offload=off\n  Nothing would be there. Add --offload optimizer, "
+              "or --offload params with --zero 3.",
+              printable(s.offload_dir));
+  optim::check_offload_directory(s.offload_dir);
 }
 
 /// What a captured step cannot contain: the host's part of it, and layers that wait for each other.
@@ -56,7 +57,8 @@ void check_graph(const TrainOptions& o) {
   without(s.mesh.pp == 1, fmt::format("pp={}", s.mesh.pp), "Pipeline stages wait for each other");
   without(s.zero < Zero::parameters, fmt::format("zero={}", int(s.zero)),
           "ZeRO-3 frees weights and gathers them again");
-  without(s.offload == "off", "offload=" + s.offload, "The host updates the weights");
+  without(s.offload == Offloaded::nothing, fmt::format("offload={}", name_of(s.offload)),
+          "The host updates the weights");
   without(!s.optimizer, "an optimizer of the program's own", "It may need the host");
   without(s.algorithm != Algorithm::muon, "optimizer=muon",
           "Its products have not been captured yet");
@@ -141,6 +143,12 @@ optim::LossScaleOptions StepOptions::scaling() const {
   return {};
 }
 
+optim::Offload StepOptions::place_of(Offloaded what) const {
+  using To = optim::Offload::To;
+  if (offload < what) return {};
+  return {.to = offload_dir.empty() ? To::host : To::file, .directory = offload_dir};
+}
+
 namespace {
 
 template <class Optimizer, class Options> optim::MakeOptimizer maker(const Options& options) {
@@ -152,7 +160,7 @@ template <class Optimizer, class Options> optim::MakeOptimizer maker(const Optio
 /// The optimizer that --optimizer names.
 optim::MakeOptimizer built_in(const StepOptions& o) {
   optim::AdamWOptions adamw = o.adamw;
-  adamw.offload = offload_of(o.offload);
+  adamw.offload = o.place_of(Offloaded::optimizer);
   switch (o.algorithm) {
     case Algorithm::adamw:
       break;

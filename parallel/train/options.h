@@ -21,6 +21,13 @@ enum class Recompute {
   block_split  ///< as block, with the kept input sharded over the tensor-parallel ranks
 };
 
+/// What leaves the memory where the model computes between uses. Each includes what is before it.
+enum class Offloaded {
+  nothing,
+  optimizer,  ///< AdamW's moments and master weights
+  parameters  ///< weights and gradients too: with ZeRO-3, layer by layer
+};
+
 using Schedules = std::map<std::string, Schedule>;
 /// Those of parallel/pipeline/schedule.h by name. A program adds its own.
 Schedules built_in_schedules();
@@ -32,6 +39,7 @@ inline optim::AdamWOptions adamw_defaults() {
   return o;
 }
 
+/// Update rules by name (optim/).
 enum class Algorithm { adamw, lion, muon };
 
 /// What one training step is made of: model replica, mesh, batch, precision, optimizer.
@@ -51,8 +59,9 @@ struct StepOptions {
   int64_t seed = 1;  ///< of weights, dropout and the order of samples
   double clip = 1;   ///< largest gradient norm; 0: no clipping
   optim::AdamWOptions adamw = adamw_defaults();
-  std::string groups;           ///< parameters with rates of their own (parse_groups); empty: none
-  std::string offload = "off";  ///< of AdamW's state: off, optimizer (host memory), or a directory
+  std::string groups;  ///< parameters with rates of their own (parse_groups); empty: none
+  Offloaded offload = Offloaded::nothing;
+  std::string offload_dir;                 ///< to files there; empty: to the host's memory
   Algorithm algorithm = Algorithm::adamw;  ///< with the numbers of `adamw`
   double average = 0;  ///< decay of a moving average of the weights, which validation uses; 0: none
   optim::MakeOptimizer optimizer = {};  ///< an optimizer of the program's own in its place
@@ -62,6 +71,8 @@ struct StepOptions {
   /// Micro-batches of one replica in one step. Call when resolved.
   int64_t accumulation() const { return global_batch / (micro_batch * mesh.dp); }
   PipelineShape pipeline() const { return {mesh.pp, chunks, int(accumulation())}; }
+  /// Where `what` is between uses.
+  optim::Offload place_of(Offloaded what) const;
   optim::LossScaleOptions scaling() const;
   optim::MakeOptimizer make_optimizer() const;
 };

@@ -76,6 +76,7 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
             {.dtype = o.dtype,
              .seed = uint64_t(o.seed),
              .zero = o.zero,
+             .offload = o.place_of(Offloaded::parameters),
              .purpose = o.purpose,
              .tune = [groups = o.groups](auto& model) { apply_groups(model, groups); }}),
       buffers_(chunks_, mesh),

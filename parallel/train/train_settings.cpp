@@ -126,10 +126,15 @@ Settings memory_settings(StepOptions& s) {
                                 {"selective", Recompute::selective},
                                 {"block", Recompute::block},
                                 {"block-split", Recompute::block_split}}))
-      .add("offload", "off|optimizer|DIR",
-           "where optimizer state is kept between steps: with the weights, in host memory, or in "
-           "files in DIR that are removed when the run ends; results are the same",
-           &s.offload);
+      .add("offload", "off|optimizer|params",
+           "what is kept in host memory between uses: nothing, optimizer state, or (with --zero 3) "
+           "weights and gradients too; results are the same",
+           choice(s.offload, {{"off", Offloaded::nothing},
+                              {"optimizer", Offloaded::optimizer},
+                              {"params", Offloaded::parameters}}))
+      .add("offload-dir", "DIR",
+           "keep it in files in DIR instead, which are removed when the run ends", &s.offload_dir,
+           {.shown = "none"});
 }
 
 Settings checkpoint_settings(TrainOptions& o) {

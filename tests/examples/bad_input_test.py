@@ -118,7 +118,9 @@ def command_lines(shop):
     case("a negative loss scale", 64, "--loss-scale: `-1`", "a number in [0, ", loss_scale=-1, precision="fp16")
     case("a loss scale that is no number", 64, "--loss-scale", "expected a number", loss_scale="nan")
     case("a loss scale for bf16", 78, "loss-scale=8", "Only fp16", loss_scale=8, precision="bf16")
-    case("a word for offload", 66, "offload: optimizr", "off, optimizer", offload="optimizr")
+    case("a word for offload", 64, "--offload: `optimizr`", "optimizer", offload="optimizr")
+    case("weights offloaded without ZeRO-3", 78, "offload=params with zero=1", "--zero 3", offload="params", zero=1)
+    case("a directory for nothing", 78, "offload-dir", "offload=off", offload_dir="/tmp")
     case("a model that nothing can hold", 78, "parameters", width=2 * 10**9, heads=2)
     case("a model that this machine cannot hold", 71, "tensors", "--zero", width=2**20, heads=2)
     case("a vocabulary too small", 78, "vocab=3", "Valid: ", vocab=3)
@@ -158,7 +160,8 @@ def plans(shop):
 
 def offloads(shop):
     def case(name, directory, *parts, code=73, limit="", **flags):
-        command = shop.train(offload=directory, **flags)
+        flags = dict(offload="params", zero=3, offload_dir=directory) | flags
+        command = shop.train(**flags)
         if limit:  # what no file may exceed, in 512 bytes
             command = ["sh", "-c", f'ulimit -f {limit}; exec "$@"', "sh", *command]
         expect(shop, name, command, code, f"offload: {directory}", *parts, "expected")
@@ -171,7 +174,7 @@ def offloads(shop):
     case("offload onto a full disk", shop.path, "room for", limit=32)
     case("the same on two threads", shop.path, "room for", limit=32, **two)
     expect(shop, "parity that offloads into no directory",
-           [minigpt, "parity", "--offload", shop("nowhere")], 66, "No such file")
+           [minigpt, "parity", "--offload", "optimizer", "--offload-dir", shop("nowhere")], 66, "No such file")
 
 
 def outputs(shop):
@@ -235,7 +238,7 @@ def under_mpirun(shop):
         """A rank of its own for each command line."""
         return [*mpirun(launcher, 1), *map(str, first), ":", "-np", "1", *map(str, second)]
 
-    both = dict(out=shop("both"))
+    both, files = dict(out=shop("both")), dict(offload="optimizer")
     expect(shop, "mpirun: a mesh that is not the ranks", ranks(2, shop.train(dp=3)), 78, "dp 3")
     expect(shop, "mpirun: unknown flag", ranks(2, shop.train(widht=3)), 64, "--widht")
     expect(shop, "mpirun: unknown key", ranks(3, shop.config("stepps = 3\n")), 78, "`stepps`")
@@ -247,7 +250,8 @@ def under_mpirun(shop):
     expect(shop, "mpirun: a full disk", ranks(2, shop.train(metrics="/dev/full")), 73, "/dev/full",
            "No space left")
     expect(shop, "mpirun: one rank has no directory to offload to",
-           each(shop.train(**both), shop.train(**both, offload=shop("nowhere"))), 66, "nowhere")
+           each(shop.train(**both, **files, offload_dir=shop.path),
+                shop.train(**both, **files, offload_dir=shop("nowhere"))), 66, "nowhere")
     expect(shop, "mpirun: one rank lacks the text",
            each(shop.train(**both), shop.train(**both, data=shop("nowhere"))), 66, "nowhere")
     expect(shop, "mpirun: one rank has a bad flag",

@@ -33,7 +33,7 @@ def draw(pick, text):
              "--seed": pick.randrange(1000), "--zero": chance(0, 1, 2, 3), "--schedule": schedule, "--chunks": chunks,
              "--precision": chance("fp32", "fp32", "bf16", "fp16"), "--workers": chance(0, 0, 3),
              "--recompute": chance("off", "selective", "block", *["block-split"] * (tp > 1 and not sequence)),
-             "--offload": chance("off", "off", "optimizer"), "--data": text}
+             "--offload": chance("off", "off", "optimizer", "params"), "--data": text}
     if chance(True, False, False, False):  # any number of blocks on each stage, none too
         counts = [0] * (pp * chunks)
         for _ in range(layers):

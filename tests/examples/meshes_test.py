@@ -27,7 +27,8 @@ equal += [f"--mesh 2x2x2 --zero {zero} --precision {precision}" for zero in (1, 
 equal += ["--mesh 2x2x1 --zero 2 --micro-batch 6",  # no accumulation
           "--mesh 2x1x2 --zero 1 --recompute block",
           "--mesh 1x2x2 --zero 3 --recompute block-split --schedule zb-h1",
-          "--mesh 1x4x1 --schedule zb-h1 --offload optimizer --workers 2"]
+          "--mesh 1x4x1 --schedule zb-h1 --offload optimizer --workers 2",
+          "--mesh 2x2x1 --zero 3 --offload params --offload-dir ."]
 if program.name == "resnet":  # its optimizer has no offload, and its rows are never scattered
     equal = [row for row in equal if "--sequence-parallel" not in row and "--offload" not in row]
     # Statistics within a micro-batch, of it, and over replicas.

@@ -17,6 +17,7 @@ namespace {
 
 using optim::Offload;
 using parallel::Holder;
+using parallel::Offloaded;
 using test::TemporaryDirectory;
 
 Job small(const Layout& layout, DType dtype = f32) {
@@ -37,7 +38,7 @@ Offload cut(Offload::To to, const TemporaryDirectory& directory) {
 
 struct Case {
   Job job;
-  Offload offload = {};
+  Offload offload = {};              ///< of the optimizer's state
   std::string load = {}, save = {};  ///< directories of checkpoints; empty: none
 };
 struct Outcome {
@@ -120,6 +121,26 @@ TEST(Offloading, ChangesNoBitOnAnyMesh) {
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
+TEST(Offloading, OfWeightsChangesNoBit) {
+  TemporaryDirectory directory;
+  const Layout layouts[] = {{.dp = 1, .zero = 3},
+                            {.dp = 2, .tp = 2, .sequence_parallel = true, .zero = 3},
+                            {.dp = 2, .pp = 2, .zero = 3, .schedule = "zb-h1"},
+                            {.dp = 2, .pp = 2, .zero = 3, .schedule = "interleaved"}};
+  for (auto& layout : layouts)
+    for (DType dtype : {f32, bf16, f16}) {
+      SCOPED_TRACE(fmt::format("{}, {}", describe(layout), dtype));
+      Job c = small(layout, dtype);
+      Outcome off = run({c});
+      c.step().offload = Offloaded::parameters;
+      EXPECT_TRUE(run({c, cut(Offload::To::host, directory)}) == off);
+      c.step().offload_dir = directory.path();
+      EXPECT_TRUE(run({c, cut(Offload::To::file, directory)}) == off);
+      c.step().recompute = parallel::Recompute::block;
+      EXPECT_TRUE(run({c, cut(Offload::To::off, directory)}) == off);
+    }
+}
+
 TEST(Offloading, CheckpointsAreEveryones) {
   TemporaryDirectory directory;
   const Layout here{.dp = 2, .pp = 2, .zero = 1}, there{.dp = 2, .tp = 2, .zero = 3};
@@ -142,23 +163,31 @@ TEST(Offloading, CheckpointsAreEveryones) {
 
 TEST(Offloading, IsForeseen) {
   TemporaryDirectory directory;
-  for (const std::string& offload :
-       {std::string("off"), std::string("optimizer"), directory.path()})
+  struct Row {
+    Offloaded offload;
+    std::string directory = {};
+  };
+  for (const auto& [offload, to] :
+       {Row{Offloaded::nothing}, Row{Offloaded::optimizer},
+        Row{Offloaded::optimizer, directory.path()}, Row{Offloaded::parameters},
+        Row{Offloaded::parameters, directory.path()}})
     for (int zero : {0, 1, 3}) {
+      if (offload == Offloaded::parameters && zero < 3) continue;
+      SCOPED_TRACE(fmt::format("offload {} to `{}`, ZeRO {}", int(offload), to, zero));
       Job c = small({.dp = 2, .pp = 2, .zero = zero}, bf16);
-      c.step().offload = offload;
+      c.step().offload = offload, c.step().offload_dir = to;
       parallel::Task task = task_of(c);
       auto like = batch_like(task, c.step().micro_batch);
       auto foreseen = foresee(task.build, like, c.step()),
            found = measure(task.build, like, c.step());
       for (size_t s = 0; s < found.size(); ++s) {
         // A message that its receiver has not taken yet is memory too.
-        EXPECT_NEAR(double(foreseen[s].peak), double(found[s].peak), 0.05 * double(found[s].peak))
-            << offload << zero;
+        EXPECT_NEAR(double(foreseen[s].peak), double(found[s].peak), 0.05 * double(found[s].peak));
         for (auto kind : {memory::optimizer, memory::buffers, memory::offloaded})
-          EXPECT_EQ(foreseen[s].peaks[kind], found[s].peaks[kind]) << offload << zero;
-        EXPECT_EQ(found[s].peaks[memory::optimizer] == 0, offload != "off");
-        EXPECT_EQ(found[s].peaks[memory::offloaded] == 0, offload == "off");
+          EXPECT_EQ(foreseen[s].peaks[kind], found[s].peaks[kind]);
+        bool off = offload == Offloaded::nothing;
+        EXPECT_EQ(found[s].peaks[memory::optimizer] == 0, !off);
+        EXPECT_EQ(found[s].peaks[memory::offloaded] == 0, off);
       }
     }
 }

@@ -1,7 +1,8 @@
-"""offload_test.py MINIGPT MPIRUN: optimizer state in files, as a user has it: a model trains in memory
-that its optimizer state does not fit; a file that is cut ends the run and no checkpoint; nothing stays
+"""offload_test.py MINIGPT MPIRUN: optimizer state and weights in files, as a user has them: a model trains
+in memory that its optimizer state, or its weights alone, do not fit; a file that is cut ends the run and no checkpoint; nothing stays
 behind. MPIRUN is not used."""
 
+import json
 import os
 import pathlib
 import sys
@@ -23,13 +24,13 @@ class Workshop:
         self.text.write_text(some_text())
         self.files.mkdir()
 
-    def start(self, run, limit=0, **flags):
-        """`limit`: bytes of address space beside the libraries'."""
+    def start(self, run, limit=0, writable=0, **flags):
+        """`limit`: bytes of address space beside the libraries'. `writable`: bytes that it may write to in all."""
         flags = dict(MODEL, data=self.text, out=self.path / run) | flags
         command = [minigpt, "train", *words(**flags)]
-        if limit:
-            space = least_address_space(minigpt) + limit // 1024
-            command = ["sh", "-c", f'ulimit -v {space}; exec "$@"', "sh", *command]
+        if limit or writable:
+            space = f"-v {least_address_space(minigpt) + limit // 1024}" if limit else f"-d {writable // 1024}"
+            command = ["sh", "-c", f'ulimit {space}; exec "$@"', "sh", *command]
         return Run(command, self.path / "stderr.txt")
 
     def ends(self, code, *parts, run, **flags):
@@ -56,14 +57,31 @@ def trains_in_less_memory(shop):
         return print("skipped  less memory: sanitizers need all of it", flush=True)
     limit = dict(limit=480 * 1000 * 1000, precision="bf16", layers=4, heads=16, width=1024, steps=1)
     shop.ends(71, "memory: no ", run="off", offload="off", **limit)
-    shop.ends(0, run="small", offload=shop.files, **limit)
+    shop.ends(0, run="small", offload="optimizer", offload_dir=shop.files, **limit)
     assert newest_step(shop.path / "small") == 1
     print("ok  trains in less memory", flush=True)
 
 
+def trains_in_less_than_its_weights(shop):
+    """50 million parameters in fp32: 200 MB of weights. A run that is resumed is the run in all memory."""
+    if os.environ.get("TRIAX_SANITIZED"):
+        return print("skipped  less than its weights: sanitizers need all memory", flush=True)
+    model = dict(layers=24, heads=8, width=416, global_batch=2, min_lr=0.001)
+    limit = dict(writable=180 * 1000 * 1000, zero=3)
+    shop.ends(71, "memory: no ", run="off", offload="optimizer", offload_dir=shop.files, steps=1, **limit, **model)
+    shop.ends(0, run="tiny", offload="params", offload_dir=shop.files, steps=1, **limit, **model)
+    shop.ends(0, run="tiny", offload="params", offload_dir=shop.files, steps=2, resume="auto", **limit, **model)
+    shop.ends(0, run="whole", zero=3, steps=2, **model)
+    lines = [[json.loads(line) for line in (shop.path / run / "metrics.jsonl").read_text().splitlines()]
+             for run in ("tiny", "whole")]
+    losses = [[(row["loss"], row["grad_norm"]) for row in rows if "loss" in row] for rows in lines]
+    assert len(losses[0]) == 2 and losses[0] == losses[1], losses
+    print("ok  trains in less than its weights", flush=True)
+
+
 def survives_a_cut_file(shop):
     model = dict(vocab=300000, run="cut", steps=100000, save_every=2, ranks=2, zero=1)
-    with shop.start(offload=shop.files, **model) as job:
+    with shop.start(offload="optimizer", offload_dir=shop.files, **model) as job:
         assert wait_until(lambda: newest_step(shop.path / "cut") >= 2), job.stderr()
         os.truncate(shop.state_file(job), 0)
         got, error = job.finish(), job.stderr()
@@ -77,7 +95,8 @@ def survives_a_cut_file(shop):
 
 
 def leaves_nothing_behind(shop):
-    with shop.start("killed", offload=shop.files, vocab=150000, steps=100000) as job:
+    with shop.start("killed", offload="params", zero=3, offload_dir=shop.files, vocab=150000,
+                    steps=100000) as job:
         assert wait_until(lambda: shop.state_file(job)), job.stderr()
         assert not list(shop.files.iterdir())
         kill(job.process.pid)
@@ -88,5 +107,6 @@ def leaves_nothing_behind(shop):
 
 with tempfile.TemporaryDirectory(prefix="triax-offload-test-") as path:
     workshop = Workshop(path)
-    for group in (trains_in_less_memory, survives_a_cut_file, leaves_nothing_behind):
+    for group in (trains_in_less_memory, trains_in_less_than_its_weights, survives_a_cut_file,
+                  leaves_nothing_behind):
         group(workshop)

@@ -41,7 +41,8 @@ Job drawn(uint64_t seed) {
   c.step().dtype = std::array{f32, bf16, f16}[size_t(one_of({0, 1, 2}))];
   bool split = layout.tp > 1 && !layout.sequence_parallel;
   c.step().recompute = parallel::Recompute(split ? one_of({0, 1, 2, 3}) : one_of({0, 1, 2}));
-  c.step().offload = one_of({0, 0, 0, 1}) ? "optimizer" : "off";
+  c.step().offload =
+      one_of({0, 0, 0, 1}) ? parallel::Offloaded::optimizer : parallel::Offloaded::nothing;
   resolve(c.train, c.ranks());
   check_options(c.train, c.ranks());
   return c;
@@ -142,7 +143,7 @@ TEST(Plan, SortsByWhatFitsAndThenByTime) {
 // Where the host's memory is the only one, what is offloaded into it needs room too.
 TEST(Plan, OffloadedStateNeedsTheHostsRoom) {
   PlanOptions c = any_mesh();
-  c.train.step.offload = "optimizer";
+  c.train.step.offload = parallel::Offloaded::optimizer;
   Job job;
   job.model = {.layers = 2, .heads = 2, .width = 64, .context = 16, .vocab = 96};
   Plan p = plans(task_of(job), c).all.front();

@@ -210,7 +210,7 @@ TEST(Average, WhereItCannotBe) {
     resolve(o, 1);
     return error_of([&] { check_options(o, 1); }, Exit::config);
   };
-  EXPECT_EQ(message([](auto& o) { o.step.offload = "optimizer"; }),
+  EXPECT_EQ(message([](auto& o) { o.step.offload = Offloaded::optimizer; }),
             "offload=optimizer with average=0.999\n"
             "  The average is kept with the weights. Leave --offload or --average out.");
   EXPECT_EQ(message([](auto& o) { o.step.graph = true, o.launch.device = "cuda"; }),

@@ -149,11 +149,14 @@ TEST(Groups, TrainAlikeOffloadedAndInHalfPrecision) {
     auto base = options({}, Zero::off);
     base.step.dtype = dtype;
     Trace reference = trace(test::task_of(), reference_of(base));
-    for (std::string offload : {std::string("off"), std::string("optimizer"), directory.path()}) {
-      auto o = options({.dp = 2}, Zero::optimizer);
-      o.step.dtype = dtype, o.step.offload = offload;
-      EXPECT_EQ(difference(o, reference), "") << name(dtype) << " " << offload;
-    }
+    for (auto what : {Offloaded::nothing, Offloaded::optimizer, Offloaded::parameters})
+      for (const std::string& files : {std::string(), directory.path()}) {
+        if (what == Offloaded::nothing && !files.empty()) continue;
+        bool all = what == Offloaded::parameters;
+        auto o = options({.dp = 2}, all ? Zero::parameters : Zero::optimizer);
+        o.step.dtype = dtype, o.step.offload = what, o.step.offload_dir = files;
+        EXPECT_EQ(difference(o, reference), "") << name(dtype) << " " << int(what) << " " << files;
+      }
   }
 }
 

@@ -88,9 +88,9 @@ TEST(MuonOnMeshes, WhereItCannotBe) {
     resolve(o, 1);
     return error_of([&] { check_options(o, 1); }, Exit::config);
   };
-  EXPECT_EQ(message([](auto& o) { o.step.offload = "optimizer"; }),
+  EXPECT_EQ(message([](auto& o) { o.step.offload = Offloaded::optimizer; }),
             "offload=optimizer with optimizer=muon\n"
-            "  Only AdamW's state is offloaded. Leave --offload or --optimizer out.");
+            "  Only AdamW works on what is offloaded. Leave --offload or --optimizer out.");
   EXPECT_EQ(message([](auto& o) { o.step.graph = true, o.launch.device = "cuda"; }).substr(0, 25),
             "graph with optimizer=muon");
 }

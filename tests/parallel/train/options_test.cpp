@@ -99,7 +99,7 @@ TEST(Options, GraphOfWhatCannotBeCaptured) {
             "or change that.");
   EXPECT_EQ(with([](auto& o) { o.step.mesh = {.dp = 1, .pp = 2}; }).substr(0, 15),
             "graph with pp=2");
-  EXPECT_EQ(with([](auto& o) { o.step.offload = "optimizer"; }).substr(0, 28),
+  EXPECT_EQ(with([](auto& o) { o.step.offload = Offloaded::optimizer; }).substr(0, 28),
             "graph with offload=optimizer");
   EXPECT_EQ(with([](auto& o) { o.ledger = true; }).substr(0, 17), "graph with ledger");
 }
@@ -130,26 +130,33 @@ TEST(Options, ScheduleThatIsNotThere) {
 }
 
 TEST(Options, DirectoryToOffloadTo) {
-  auto offload = [](const std::string& to, Exit code) {
-    TrainOptions o;
-    o.step.offload = to;
-    resolve(o, 1);
-    return error_of([&] { check_options(o, 1); }, code);
-  };
-  EXPECT_EQ(offload("optimizr", Exit::not_found),
-            "offload: optimizr: No such file or directory; expected off, optimizer, or a "
-            "directory");
-  offload("/nowhere/at/all", Exit::not_found);
+  TrainOptions o;
+  o.step.offload_dir = "/nowhere/at/all";
+  resolve(o, 1);
+  EXPECT_EQ(error_of([&] { check_options(o, 1); }, Exit::config),
+            "offload-dir=/nowhere/at/all with offload=off\n  Nothing would be there. Add --offload "
+            "optimizer, or --offload params with --zero 3.");
+  o.step.offload = Offloaded::optimizer;
+  std::string text = error_of([&] { check_options(o, 1); }, Exit::not_found);
+  EXPECT_NE(text.find("offload: /nowhere/at/all: No such file"), text.npos) << text;
+}
+
+TEST(Options, WeightsAreOffloadedByLayers) {
+  EXPECT_EQ(message([](auto& o) {
+              o.step.offload = Offloaded::parameters, o.step.zero = Zero::gradients;
+            }),
+            "offload=params with zero=2\n  Weights come for one layer at a time, which ZeRO-3 is "
+            "for, on one rank too. Add --zero 3, or use --offload optimizer.");
 }
 
 TEST(Options, OffloadOfAnOptimizerOfTheProgramsOwn) {
   TrainOptions o;
-  o.step.offload = "optimizer";
+  o.step.offload = Offloaded::optimizer;
   o.step.optimizer = [](auto&) { return nullptr; };
   resolve(o, 1);
   EXPECT_EQ(error_of([&] { check_options(o, 1); }, Exit::config),
             "offload=optimizer with an optimizer of the program's own\n"
-            "  Only AdamW's state is offloaded. Leave --offload out.");
+            "  Only AdamW works on what is offloaded. Leave --offload out.");
   for (auto& s : train_settings(o)) EXPECT_NE(s.name, "beta1") << "an option of AdamW";
 }
 
