@@ -17,7 +17,8 @@ class Embedding : public Module {
                           .full = {rows, width},
                           .init = {.std = o.std},
                           .shard = o.shard,
-                          .decay = true})) {}
+                          .decay = true,
+                          .table = true})) {}
 
   Tensor operator()(const Tensor& ids) const { return embedding(ids, table_); }
 

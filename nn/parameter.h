@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 
 #include "autograd/record.h"
@@ -31,10 +32,13 @@ struct Parameter {
   Shape full;        ///< of the unpadded, unsliced tensor
   Init init = {};
   Shard shard = {};
-  bool decay = false;  ///< does weight decay apply? (matrices)
-  bool tied = false;   ///< used by the first and the last layer: a pipeline holds it at both ends
-  uint64_t key = 0;    ///< random stream, set by Module::bind
-  Tensor value = {};   ///< a leaf of shape local()
+  bool decay = false;                       ///< does weight decay apply? (matrices)
+  double lr = 1;                            ///< factor of the learning rate
+  std::optional<double> weight_decay = {};  ///< in the optimizer's place, whatever `decay` says
+  bool table = false;                       ///< rows of tokens or classes: Muon leaves it to AdamW
+  bool tied = false;  ///< used by the first and the last layer: a pipeline holds it at both ends
+  uint64_t key = 0;   ///< random stream, set by Module::bind
+  Tensor value = {};  ///< a leaf of shape local()
 
   operator const Tensor&() const { return value; }
   /// Shape of this rank's slice.

@@ -7,19 +7,7 @@
 #include "optim/window.h"
 
 namespace triax::optim {
-namespace {
-
-/// What of sorted ranges lies in [begin, end), counted from `begin`.
-std::vector<Range> within(const std::vector<Range>& all, int64_t begin, int64_t end) {
-  std::vector<Range> cut;
-  for (const Range& r : all) {
-    Range part{std::max(r.begin, begin) - begin, std::min(r.end, end) - begin};
-    if (part.begin < part.end) cut.push_back(part);
-  }
-  return cut;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 AdamW::AdamW(const std::vector<Slot>& slots, const AdamWOptions& options) : options_(options) {
   auto in_unit = [](double x) { return x >= 0 && x < 1; };
@@ -46,7 +34,8 @@ void AdamW::cut(size_t index, const Slot& s) {
     OptimizerSlot part{.weight = s.weight.narrow(0, begin, n),
                        .grad = s.grad.narrow(0, begin, n),
                        .decayed = within(s.decayed, begin, begin + n)};
-    chunks_.push_back({.slot = index, .begin = begin, .to = to, .part = std::move(part)});
+    chunks_.push_back(
+        {.slot = index, .begin = begin, .to = to, .part = std::move(part), .rates = s.rates});
   }
 }
 
@@ -100,6 +89,7 @@ void AdamW::run(AdamWStep o) {
                return c.m.device() != o.plan.device();
              });
   if (far) on_host.plan = o.plan.to(host_of(o.plan.device()));
+  PerSlot<AdamWStep> here(o), there(on_host);
   for (const Chunk& c : chunks_) {
     auto held = hold(c);
     auto weight_held = c.part.weight.storage()->hold(Access::write);
@@ -107,8 +97,8 @@ void AdamW::run(AdamWStep o) {
     OptimizerSlot part = c.part;
     part.weight = part.weight.to(c.m.device());
     part.grad = part.grad.to(c.m.device());
-    bool here = !o.plan.defined() || c.m.device() == o.plan.device();
-    backend(c.m).adamw(part, c.m, c.v, here ? o : on_host);
+    bool near = !o.plan.defined() || c.m.device() == o.plan.device();
+    backend(c.m).adamw(part, c.m, c.v, (near ? here : there).at(c.rates));
     if (!part.weight.is(c.part.weight)) copy_(c.part.weight, part.weight);
   }
 }

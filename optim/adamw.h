@@ -34,6 +34,7 @@ class AdamW final : public Optimizer {
     int64_t begin;  // in the slot
     Offload::To to;
     OptimizerSlot part;
+    Rates rates;
     Tensor m, v;
     std::optional<size_t> record = {};  // in the window, if it is in a file
   };

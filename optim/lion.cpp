@@ -1,6 +1,7 @@
 #include "optim/lion.h"
 
 #include "core/check.h"
+#include "optim/prepare.h"
 
 namespace triax::optim {
 
@@ -16,7 +17,8 @@ void Lion::apply(const Tensor& decision) { run({.plan = decision}); }
 
 void Lion::run(LionStep o) {
   o.beta1 = options_.beta1, o.beta2 = options_.beta2, o.weight_decay = options_.weight_decay;
-  for (auto& e : entries()) backend(e.slot.weight).lion(e.slot, e.momentum, o);
+  PerSlot<LionStep> steps(o);
+  for (auto& e : entries()) backend(e.slot.weight).lion(e.slot, e.momentum, steps.at(e.rates));
 }
 
 }  // namespace triax::optim

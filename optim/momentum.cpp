@@ -8,7 +8,7 @@ Momentum::Momentum(const char* op, const std::vector<Slot>& slots, const char* k
   memory::Scope scope(memory::optimizer);
   for (auto& s : slots) {
     check_slot(op, s);
-    Entry e{{s.weight, s.grad, {}, s.decayed}, {}};
+    Entry e{{s.weight, s.grad, {}, s.decayed}, s.rates};
     if (needs_master(s)) e.slot.master = s.weight.to(s.grad.dtype());
     if (kind) e.momentum = zeros_like(s.grad);
     entries_.push_back(std::move(e));

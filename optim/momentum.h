@@ -12,7 +12,8 @@ class Momentum : public Optimizer {
  protected:
   struct Entry {
     OptimizerSlot slot;
-    Tensor momentum;  // undefined: none
+    Rates rates;
+    Tensor momentum = {};  // undefined: none
   };
   /// `op` begins messages; `kind` names the state, which starts at 0; null: none.
   Momentum(const char* op, const std::vector<Slot>& slots, const char* kind);

@@ -1,4 +1,8 @@
 #pragma once
+#include <algorithm>
+#include <map>
+
+#include "autograd/ops.h"
 #include "core/check.h"
 #include "optim/slot.h"
 
@@ -7,6 +11,16 @@ namespace triax::optim {
 /// Of a Slot or an OptimizerSlot: do low-precision weights need an f32 master?
 template <class Slot> bool needs_master(const Slot& s) {
   return s.weight.dtype() != s.grad.dtype();
+}
+
+/// What of sorted ranges lies in [begin, end), counted from `begin`.
+inline std::vector<Range> within(const std::vector<Range>& all, int64_t begin, int64_t end) {
+  std::vector<Range> cut;
+  for (const Range& r : all) {
+    Range part{std::max(r.begin, begin) - begin, std::min(r.end, end) - begin};
+    if (part.begin < part.end) cut.push_back(part);
+  }
+  return cut;
 }
 
 /// Throws Error 70 unless an optimizer can update the slot.
@@ -25,5 +39,32 @@ inline void check_slot(const char* op, const Slot& s) {
     end = r.end;
   }
 }
+
+/// A step (AdamWStep, LionStep, SgdStep) as each slot takes it: with the slot's rates.
+template <class Step> class PerSlot {
+ public:
+  explicit PerSlot(Step step) : step_(std::move(step)) {}
+
+  Step at(const Rates& rates) {
+    Step o = step_;
+    o.weight_decay = rates.weight_decay.value_or(o.weight_decay);
+    if (rates.lr == 1) return o;
+    o.lr *= rates.lr;
+    if (o.plan.defined()) o.plan = plan(rates.lr);
+    return o;
+  }
+
+ private:
+  /// The same decision with `factor` times its learning rate.
+  const Tensor& plan(double factor) {
+    Tensor& scaled = plans_[factor];
+    if (scaled.defined()) return scaled;
+    scaled = clone(step_.plan);
+    copy_(scaled.narrow(0, 0, 1), step_.plan.narrow(0, 0, 1) * factor);
+    return scaled;
+  }
+  Step step_;
+  std::map<double, Tensor> plans_;  // by factor
+};
 
 }  // namespace triax::optim

@@ -1,6 +1,7 @@
 #include "optim/sgd.h"
 
 #include "core/check.h"
+#include "optim/prepare.h"
 
 namespace triax::optim {
 
@@ -16,7 +17,8 @@ void Sgd::apply(const Tensor& decision) { run({.plan = decision}); }
 void Sgd::run(SgdStep o) {
   o.momentum = options_.momentum, o.weight_decay = options_.weight_decay;
   o.form = options_.form, o.step = steps();
-  for (auto& e : entries()) backend(e.slot.weight).sgd(e.slot, e.momentum, o);
+  PerSlot<SgdStep> steps(o);
+  for (auto& e : entries()) backend(e.slot.weight).sgd(e.slot, e.momentum, steps.at(e.rates));
 }
 
 }  // namespace triax::optim

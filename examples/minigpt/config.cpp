@@ -77,6 +77,10 @@ parallel::Verb sample_verb(SampleConfig& c) {
   group
       .add("checkpoint", "DIR", "checkpoint RUN/step-N, or a run directory, whose newest is taken",
            &c.checkpoint, {.shown = "none, must be given"})
+      .add("weights", "trained|average",
+           "weights as trained, or their moving average, of a run with --average",
+           choice(c.weights, {{"trained", parallel::Weights::trained},
+                              {"average", parallel::Weights::average}}))
       .add("prompt", "TEXT", "text to continue", &c.prompt, {.shown = "a line break"})
       .add("tokens", "N", "tokens to generate", &c.tokens, {.range = {0, huge}})
       .add("temperature", "X", "divides the logits; 0: always the most likely token",

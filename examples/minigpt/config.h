@@ -4,6 +4,7 @@
 
 #include "examples/text/text_data.h"
 #include "parallel/program/program.h"
+#include "parallel/train/replica.h"
 
 namespace triax::minigpt {
 
@@ -32,6 +33,7 @@ parallel::Task task(const Config& c);
 struct SampleConfig {
   std::string config;
   std::string checkpoint;
+  parallel::Weights weights = parallel::Weights::trained;
   std::string prompt = "\n";
   int64_t tokens = 200;
   double temperature = 1;  ///< 0: always the most likely token

@@ -44,6 +44,16 @@ DType precision(const parallel::Checkpoint& c) {
        printable(text));
 }
 
+/// Does it hold what --weights asks for?
+void check_weights(const parallel::Checkpoint& c, parallel::Weights weights) {
+  std::string average = parallel::saved_settings(c)["average"];
+  check_input(weights == parallel::Weights::trained || (!average.empty() && average != "0.0"),
+              Exit::config,
+              "weights=average of checkpoint {}, whose run had none\n"
+              "  Train with --average 0.999, or leave --weights out.",
+              c.path());
+}
+
 void check_sample(const SampleConfig& c, int ranks) {
   check_input(!c.checkpoint.empty(), Exit::config,
               "checkpoint is not given\n  Add --checkpoint RUN/step-N.");
@@ -75,6 +85,7 @@ size_t draw(std::vector<double> logits, const SampleConfig& c, double uniform) {
 void sample(const SampleConfig& c, parallel::World& world) {
   check_sample(c, world.size());
   parallel::Checkpoint checkpoint = open(c.checkpoint, world.host());
+  check_weights(checkpoint, c.weights);
   auto tokenizer = text::Tokenizer::from_json(checkpoint.state("tokenizer"), checkpoint.path());
   ModelConfig m{.layers = number(checkpoint, "layers"),
                 .heads = number(checkpoint, "heads"),
@@ -87,7 +98,7 @@ void sample(const SampleConfig& c, parallel::World& world) {
   nn::Batch one{.input = zeros({1, m.context}, i32, cpu), .first = nn::evaluation};
   parallel::Replica model(mesh, build, options,
                           parallel::probe(build, one, parallel::probe_options(options)));
-  model.load(checkpoint);
+  model.load(checkpoint, c.weights);
 
   NoGrad guard;
   std::vector<int32_t> text = tokenizer.encode(c.prompt);

@@ -52,6 +52,7 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
               "data parallel: ZeRO stage {}; expected 0, 1, 2 or 3", int(options_.zero));
   declared_ = model.parameters();
   model.bind(options_.seed);
+  if (options_.tune) options_.tune(model);
   bool layered = options_.zero == Zero::parameters;
   auto groups = group(model, chunks, layered ? Grouping::by_layer : Grouping::by_chunk);
   auto layouts = lay_out(groups, options_.buckets, options_.zero == Zero::off ? 1 : dp_.size());
@@ -94,6 +95,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
     }
   }
   for (size_t i = 0; i < layout.pieces.size(); ++i) hook(*b, i);
+  cut_slots(*b);
   buckets_.push_back(std::move(b));
 }
 
@@ -237,27 +239,6 @@ void DataParallel::publish() {
   std::vector<Work> gathers;
   for (auto& b : buckets_) gathers.push_back(dp_.all_gather(b->my_weight, b->weight));
   for (auto& g : gathers) g.wait();
-}
-
-std::vector<optim::Slot> DataParallel::slots() const {
-  std::vector<optim::Slot> slots;
-  for (auto& b : buckets_) {
-    auto decayed = b->mine([](const nn::Parameter& p) { return p.decay; });
-    slots.push_back({b->my_weight, b->my_grad, std::move(decayed), b->layout.to});
-  }
-  return slots;
-}
-
-std::vector<FlatPiece> DataParallel::slot_pieces(size_t i) const {
-  std::vector<FlatPiece> pieces;
-  const Bucket& b = *buckets_[i];
-  for (auto& piece : b.layout.pieces) {
-    Range r = b.mine(piece);
-    if (r.begin < r.end)
-      pieces.push_back(
-          {piece.parameter, r.begin, r.end - r.begin, r.begin + b.my_first - piece.begin});
-  }
-  return pieces;
 }
 
 int64_t DataParallel::parameter_count() const {

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,6 +36,8 @@ struct DataParallelOptions {
   BucketSizes buckets = {};
   nn::Purpose purpose =
       nn::Purpose::training;  ///< inference: weights alone; nothing of a step works
+  /// May change learning rates and weight decay of parameters, which have their full names by then.
+  std::function<void(nn::Module&)> tune = {};
   enum class Prefetch { off, next } prefetch = Prefetch::next;  ///< of layers' weights (ZeRO-3)
 };
 
@@ -98,7 +101,7 @@ class DataParallel {
   /// declaration, whose sum is not finite. Collective, alike on all ranks.
   NonFinite first_non_finite();
 
-  /// What an optimizer updates: one slot per bucket, this rank's slice of it.
+  /// What an optimizer updates: this rank's slice of each bucket, cut where rates change.
   std::vector<optim::Slot> slots() const;
   /// What lies in slot `i`, in order.
   std::vector<FlatPiece> slot_pieces(size_t i) const;
@@ -119,6 +122,7 @@ class DataParallel {
   void build(nn::Module& model, std::vector<nn::Layers>& chunks);
   void check_held_once(Communicator& pp) const;
   void add_bucket(const BucketLayout& layout);
+  void cut_slots(Bucket& b);
   void hook(Bucket& b, size_t piece);
   void look_at(const Bucket& b, size_t piece);
   void launch_full();
@@ -144,6 +148,12 @@ class DataParallel {
   std::vector<nn::Parameter*> declared_;   // of the whole model
   std::unique_ptr<optim::Window> window_;  // slices that are offloaded to files
   std::vector<std::unique_ptr<Bucket>> buckets_;
+  struct Place {
+    Bucket* bucket;
+    Range range;  // of the bucket's slice
+    optim::Rates rates;
+  };
+  std::vector<Place> slots_;
   Bucket* in_flight_ = nullptr;  // ZeRO-2/3: one reduction at a time, so that buckets can go
   int64_t due_ = 0;              // micro-batches of this step; 0: none has begun
   size_t launched_ = 0;          // buckets whose reduction has started, in order

@@ -184,7 +184,7 @@ class Runs {
     for (auto& parameter : reference_.parameters)
       for (auto& name : names_of(right, parameter)) {
         auto& whole = right.at(name);
-        bool weight = name == parameter || name.ends_with("/master");
+        bool weight = name == parameter || name.ends_with("/master") || name.ends_with("/average");
         double top = weight ? bounds_.weight * largest({{name, whole}})
                             : bounds_.gradient * moments[kind_of(name)];
         auto& noise = noisy_[parameter];

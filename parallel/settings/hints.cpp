@@ -24,6 +24,8 @@ constexpr Synonyms synonyms[] = {
     {"min-lr", "min-learning-rate"},
     {"warmup", "warmup-steps warmup-iters lr-warmup-iters"},
     {"weight-decay", "wd"},
+    {"average", "ema ema-decay model-ema model-ema-decay"},
+    {"groups", "param-groups parameter-groups"},
     {"beta1", "adam-beta1"},
     {"beta2", "adam-beta2"},
     {"clip", "grad-clip clip-grad max-grad-norm gradient-clipping"},

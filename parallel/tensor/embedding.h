@@ -25,6 +25,7 @@ class VocabularyEmbedding : public nn::Module {
                           .init = {.std = o.std},
                           .shard = tp.vocabulary(vocabulary),
                           .decay = true,
+                          .table = true,
                           .tied = o.tied})) {}
 
   /// ids [all rows], of the whole vocabulary -> [rows, width] as outside.

@@ -4,7 +4,11 @@
 
 #include "core/check.h"
 #include "core/files.h"
+#include "optim/averaged.h"
+#include "optim/lion.h"
+#include "optim/muon.h"
 #include "parallel/pipeline/partition.h"
+#include "parallel/train/groups.h"
 
 namespace triax::parallel {
 namespace {
@@ -19,10 +23,20 @@ void check_offload(const TrainOptions& o) {
   const StepOptions& s = o.step;
   bool has_map = !o.launch.device_map.empty();  // which may keep all in memory
   bool off = s.offload == Offloaded::nothing && s.places.empty();
+  std::string what =
+      s.places.empty() ? fmt::format("offload={}", name_of(s.offload)) : "device-map";
   check_input(!s.optimizer || off, Exit::config,
-              "offload={} with an optimizer of the program's own\n"
+              "{} with an optimizer of the program's own\n"
               "  Only AdamW works on what is offloaded. Leave --offload out.",
-              name_of(s.offload));
+              what);
+  check_input(s.algorithm == Algorithm::adamw || off, Exit::config,
+              "{} with optimizer={}\n"
+              "  Only AdamW works on what is offloaded. Leave --offload or --optimizer out.",
+              what, s.algorithm == Algorithm::lion ? "lion" : "muon");
+  check_input(s.average == 0 || off, Exit::config,
+              "{} with average={}\n"
+              "  The average is kept with the weights. Leave --offload or --average out.",
+              what, s.average);
   check_input(s.offload < Offloaded::parameters || s.zero == Zero::parameters, Exit::config,
               "offload=params with zero={}\n  Weights come for one layer at a time, which ZeRO-3 "
               "is for, on one rank too. Add --zero 3, or use --offload optimizer.",
@@ -50,7 +64,22 @@ void check_graph(const TrainOptions& o) {
   without(s.offload == Offloaded::nothing, fmt::format("offload={}", name_of(s.offload)),
           "The host updates the weights");
   without(!s.optimizer, "an optimizer of the program's own", "It may need the host");
+  without(s.algorithm != Algorithm::muon, "optimizer=muon",
+          "Its products have not been captured yet");
+  without(s.average == 0, fmt::format("average={}", s.average),
+          "The rate of the average changes with the step");
   without(!o.ledger, "ledger", "It counts what the host asks for, which is once");
+}
+
+/// Orthogonalizing a part of a matrix would be another optimizer.
+void check_muon(const StepOptions& s) {
+  if (s.optimizer || s.algorithm != Algorithm::muon) return;
+  bool slices = s.zero != Zero::off && s.mesh.dp > 1;
+  if (!slices && s.mesh.tp == 1) return;
+  fail(Exit::config,
+       "optimizer=muon with {}\n  Muon needs whole matrices, of which a rank then holds a part. "
+       "Valid: --tp 1 and --zero 0; dp and pp may be any.",
+       slices ? fmt::format("zero={}", int(s.zero)) : fmt::format("tp={}", s.mesh.tp));
 }
 
 void check_batch(const StepOptions& o) {
@@ -124,12 +153,37 @@ optim::Offload StepOptions::place_of(Offloaded what) const {
   return {.to = to, .directory = offload_dir};  // which places of single layers need too
 }
 
+namespace {
+
+template <class Optimizer, class Options> optim::MakeOptimizer maker(const Options& options) {
+  return [options](const std::vector<optim::Slot>& slots) {
+    return std::make_unique<Optimizer>(slots, options);
+  };
+}
+
+/// The optimizer that --optimizer names.
+optim::MakeOptimizer built_in(const StepOptions& o) {
+  optim::AdamWOptions adamw = o.adamw;
+  adamw.offload = o.place_of(Offloaded::optimizer);
+  switch (o.algorithm) {
+    case Algorithm::adamw:
+      break;
+    case Algorithm::lion:
+      return maker<optim::Lion>(optim::LionOptions{adamw.beta1, adamw.beta2, adamw.weight_decay});
+    case Algorithm::muon:
+      return maker<optim::Muon>(
+          optim::MuonOptions{.weight_decay = adamw.weight_decay, .adamw = adamw});
+  }
+  return maker<optim::AdamW>(adamw);
+}
+
+}  // namespace
+
 optim::MakeOptimizer StepOptions::make_optimizer() const {
-  if (optimizer) return optimizer;
-  optim::AdamWOptions with = adamw;
-  with.offload = place_of(Offloaded::optimizer);
-  return [with](const std::vector<optim::Slot>& slots) {
-    return std::make_unique<optim::AdamW>(slots, with);
+  auto make = optimizer ? optimizer : built_in(*this);
+  if (average == 0) return make;
+  return [make, decay = average](const std::vector<optim::Slot>& slots) {
+    return std::make_unique<optim::Averaged>(slots, make(slots), decay);
   };
 }
 
@@ -156,6 +210,8 @@ void check_options(const TrainOptions& o, int64_t ranks,
   check_recompute(s);
   check_schedule_name(s);
   check_rates(o);
+  (void)parse_groups(s.groups);
+  check_muon(s);
   check_offload(o);
 }
 

@@ -39,6 +39,9 @@ inline optim::AdamWOptions adamw_defaults() {
   return o;
 }
 
+/// Update rules by name (optim/).
+enum class Algorithm { adamw, lion, muon };
+
 /// What one training step is made of: model replica, mesh, batch, precision, optimizer.
 struct StepOptions {
   MeshShape mesh = {.dp = 0};      ///< dp 0: what pp and tp leave of the ranks
@@ -56,11 +59,14 @@ struct StepOptions {
   int64_t seed = 1;  ///< of weights, dropout and the order of samples
   double clip = 1;   ///< largest gradient norm; 0: no clipping
   optim::AdamWOptions adamw = adamw_defaults();
+  std::string groups;  ///< parameters with rates of their own (parse_groups); empty: none
   Offloaded offload = Offloaded::nothing;
   std::string offload_dir;  ///< to files there; empty: to the host's memory
   /// Layers by name whose weights, gradients and state are kept elsewhere than `offload` says.
   std::map<std::string, optim::Offload::To> places = {};
-  optim::MakeOptimizer optimizer = {};  ///< another optimizer in AdamW's place
+  Algorithm algorithm = Algorithm::adamw;  ///< with the numbers of `adamw`
+  double average = 0;  ///< decay of a moving average of the weights, which validation uses; 0: none
+  optim::MakeOptimizer optimizer = {};  ///< an optimizer of the program's own in its place
   bool graph = false;                   ///< capture the step as a CUDA graph and replay it
   nn::Purpose purpose = nn::Purpose::training;
 

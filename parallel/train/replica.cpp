@@ -3,6 +3,7 @@
 #include "autograd/backward.h"
 #include "core/check.h"
 #include "parallel/comm/together.h"
+#include "parallel/train/groups.h"
 
 namespace triax::parallel {
 namespace {
@@ -77,7 +78,8 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
              .zero = o.zero,
              .offload = o.place_of(Offloaded::parameters),
              .layers = o.places,
-             .purpose = o.purpose}),
+             .purpose = o.purpose,
+             .tune = [groups = o.groups](auto& model) { apply_groups(model, groups); }}),
       buffers_(chunks_, mesh),
       replicas_(mesh.dp()),
       pipeline_(
@@ -145,10 +147,6 @@ Tensor Replica::evaluate(const Batches& batches, int64_t micros) {
   };
   pipeline_.infer(run);
   return loss;
-}
-
-void Replica::load(Checkpoint& checkpoint) {
-  checkpoint.load(pieces(Holder::any), Unclaimed::ignore);
 }
 
 Tensor Replica::predict(const nn::Batch& batch) {

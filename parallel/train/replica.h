@@ -12,6 +12,9 @@
 
 namespace triax::parallel {
 
+/// Which weights of a checkpoint inference uses.
+enum class Weights { trained, average };
+
 /// Micro-batch `micro`, from 0, of this replica in some step.
 using Batches = std::function<nn::Batch(int64_t micro)>;
 /// Sees what each layer returned, as this rank has it.
@@ -44,8 +47,9 @@ class Replica {
   void update_buffers(const Tensor& decision) { buffers_.update(decision); }
   /// Weights and buffers by logical name, without padding: what inference needs.
   std::vector<Piece> pieces(Holder whose) const;
-  /// Those of a checkpoint of any mesh. Throws Error 65.
-  void load(Checkpoint& checkpoint);
+  /// Those of a checkpoint of any mesh; of a run with an average of its weights (kind `average`),
+  /// this in their place. Throws Error 65.
+  void load(Checkpoint& checkpoint, Weights which = Weights::trained);
 
   const Buffers& buffers() const { return buffers_; }
   DataParallel& data() { return data_; }

@@ -56,6 +56,19 @@ std::vector<Piece> Replica::pieces(Holder whose) const {
   return all;
 }
 
+void Replica::load(Checkpoint& checkpoint, Weights which) {
+  auto wanted = pieces(Holder::any);
+  if (which == Weights::trained) return checkpoint.load(wanted, Unclaimed::ignore);
+  auto weights = weight_pieces(data_, Holder::any);
+  for (size_t i = 0; i < weights.size(); ++i) {  // which pieces() has first
+    const Tensor& w = weights[i].value;
+    wanted[i].kind = "average";
+    wanted[i].value = empty(w.shape(), accumulator(w.dtype()), w.device());
+  }
+  checkpoint.load(wanted, Unclaimed::ignore);
+  for (size_t i = 0; i < weights.size(); ++i) copy_(weights[i].value, wanted[i].value);
+}
+
 std::vector<Piece> state_pieces(const DataParallel& data, const optim::Optimizer& optimizer,
                                 Holder whose) {
   std::vector<Piece> all;

@@ -62,6 +62,9 @@ class Step {
   std::vector<StepResult> results(Upto upto);
   /// Was a rank asked to stop, as far as results() told?
   bool asked_to_stop() const { return stop_; }
+  /// Calls `f` with the optimizer's averaged weights (state of kind `average`), if it has some, in
+  /// the weights' place; afterwards these are back, bit for bit.
+  void with_average(const std::function<void()>& f);
   /// Sum of the loss over the micro-batches of all replicas.
   double evaluate(const Batches& batches, int64_t micros);
   /// Sums of scores over the same, in the order of names.

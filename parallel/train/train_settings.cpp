@@ -21,12 +21,28 @@ Settings optimizer_settings(TrainOptions& o) {
       .add("min-lr", "X", "learning rate at the end of the cosine schedule", &o.lr.low)
       .add("warmup", "N", "steps of linear learning-rate warm-up from 0", &o.lr.warmup,
            {.range = {-1}, .shown = "100, or half of fewer than 200 steps", .derived = true})
-      .add("clip", "X", "gradient clipping: largest norm of the gradient; 0: none", &s.clip);
+      .add("clip", "X", "gradient clipping: largest norm of the gradient; 0: none", &s.clip)
+      .add(
+          "groups", "PATTERN:lr=X,decay=X;..",
+          "parameter groups by name, such as \"head.*:lr=0.1,decay=0; *.bias:lr=2\": lr multiplies "
+          "the learning rate, decay replaces the weight decay; the first match counts",
+          &s.groups, {.shown = "none"})
+      .add(
+          "average", "DECAY",
+          "also keep an exponential moving average of the weights, such as 0.999, which validation "
+          "uses; 0: none",
+          &s.average, {.range = {0, 1, true}, .on_resume = OnResume::refuse});
   if (s.optimizer) return group;  // which has its own
   return group
-      .add("weight-decay", "X", "AdamW weight decay, of matrices only", &s.adamw.weight_decay)
-      .add("beta1", "X", "AdamW beta1", &s.adamw.beta1, {.range = {0, 1, true}})
-      .add("beta2", "X", "AdamW beta2", &s.adamw.beta2, {.range = {0, 1, true}});
+      .add("optimizer", "adamw|lion|muon",
+           "update rule; muon: of hidden matrices, with AdamW for the rest",
+           choice(
+               s.algorithm,
+               {{"adamw", Algorithm::adamw}, {"lion", Algorithm::lion}, {"muon", Algorithm::muon}}),
+           {.on_resume = OnResume::refuse})
+      .add("weight-decay", "X", "decoupled weight decay, of matrices only", &s.adamw.weight_decay)
+      .add("beta1", "X", "beta1 of AdamW and Lion", &s.adamw.beta1, {.range = {0, 1, true}})
+      .add("beta2", "X", "beta2 of AdamW and Lion", &s.adamw.beta2, {.range = {0, 1, true}});
 }
 
 Settings mesh_settings(StepOptions& s) {

@@ -162,8 +162,17 @@ StepResult Trainer::step() {
   return step_.results(Step::Upto::all).back();
 }
 
-/// In slices, between which ranks ask each other whether to stop: a whole pass may take minutes.
 std::optional<double> Trainer::held_out_loss() {
+  std::optional<double> loss;
+  step_.with_average([&] { loss = pass_over_held_out(); });
+  if (!loss) return {};
+  val_loss_ = loss;
+  call("validation", &Callbacks::validation, *loss);
+  return loss;
+}
+
+/// In slices, between which ranks ask each other whether to stop: a whole pass may take minutes.
+std::optional<double> Trainer::pass_over_held_out() {
   Feed all(task_.held_out, 0, place());
   int64_t micros = all.micros_in_order(), slice = std::max(8, 2 * mesh_.pp().size());
   double sum = 0, weight = all.weight_in_order();
@@ -180,12 +189,9 @@ std::optional<double> Trainer::held_out_loss() {
                              std::plus());
     progress_.validating(done + now, micros);
   }
-  double loss = sum / weight;
   size_t at = 0;
   for (auto& [name, score] : task_.scores) scores_[name] = scores[at++] / weight;
-  val_loss_ = loss;
-  call("validation", &Callbacks::validation, loss);
-  return loss;
+  return sum / weight;
 }
 
 void Trainer::save() {

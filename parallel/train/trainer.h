@@ -92,6 +92,7 @@ class Trainer {
   void check_held_out();
   static void check_finite(std::optional<double> val_loss, int64_t step);
   std::optional<double> held_out_loss();
+  std::optional<double> pass_over_held_out();
   bool lacks_validation();
   bool reaches_best();
   std::optional<double> make_up_validation();

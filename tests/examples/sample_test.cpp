@@ -73,5 +73,32 @@ TEST(Sample, SaysTheSameOnAnyMesh) {
     EXPECT_EQ(text(pp, tp), one) << "pp " << pp << ", tp " << tp;
 }
 
+TEST(Sample, TakesTheAverageIfThereIsOne) {
+  test::TemporaryDirectory directory;
+  test::write_bytes(directory / "text.txt",
+                    std::string(300, 'a') + std::string(300, 'b') + "cdefg");
+  auto text = [&](double average, parallel::Weights weights) {
+    Job t;
+    t.model = {.layers = 1, .heads = 4, .width = 16, .context = 8};
+    t.text.data = directory / "text.txt";
+    t.train.steps = 4, t.train.lr.warmup = 0, t.train.lr.peak = 0.1;
+    t.step().average = average;
+    t.train.out = directory / fmt::format("run{}", average);
+    t.train.resume = "auto";
+    EXPECT_EQ(train(t, 1), Exit::ok);
+    testing::internal::CaptureStdout();
+    parallel::run_worlds(1, [&](parallel::World& world) {
+      sample({.checkpoint = t.train.out, .weights = weights, .prompt = "ab", .tokens = 30}, world);
+    });
+    return testing::internal::GetCapturedStdout();
+  };
+  using parallel::Weights;
+  EXPECT_NE(text(0.9, Weights::average), text(0.9, Weights::trained));
+  EXPECT_EQ(text(0.9, Weights::trained), text(0, Weights::trained));
+  test::expect_error([&] { text(0, Weights::average); }, {"weights=average of checkpoint"},
+                     Exit::config);
+  (void)testing::internal::GetCapturedStdout();
+}
+
 }  // namespace
 }  // namespace triax::minigpt

@@ -4,7 +4,7 @@ from fault import INITIAL, Fault, Run, Unseen
 
 DATA, BUCKET_SUM = "parallel/data/data_parallel.cpp", "parallel/comm/movement.cpp"
 BUCKETS, NORM = "parallel/data/buckets.cpp", "parallel/data/norm.cpp"
-SHARDED = "parallel/data/sharded_parameters.cpp"
+SHARDED, SLOTS = "parallel/data/sharded_parameters.cpp", "parallel/data/slots.cpp"
 STEP = "parallel/train/step.cpp"
 VOTE = "mesh_.world().all_reduce(totals_).wait();"  # {loss, squares, non-finite}
 VOTE_IN = ("mesh_.world().all_reduce(totals_.narrow(0, 0, 1)).wait();\n"
@@ -67,20 +67,19 @@ FAULTS = [
             "if (options_.zero != Zero::optimizer) return;")],
           [Run("--mesh 2x1x1 --zero 2", "step 1: weight on replicas of tokens.table"),
            Run("--mesh 2x2x2 --zero 2", "step 1: weight on replicas of tokens.table")]),
-    Fault("optimizer_updates_a_stale_copy", DATA,
-          [("slots.push_back({b->my_weight,",
-            "slots.push_back({options_.zero == Zero::parameters ? clone(b->my_weight) : b->my_weight,")],
+    Fault("optimizer_updates_a_stale_copy", SLOTS,
+          [("slots.push_back({part(b->my_weight),",
+            "slots.push_back({part(options_.zero == Zero::parameters ? clone(b->my_weight) : b->my_weight),")],
           [Run("--mesh 2x1x1 --zero 3", "step 1: weight of tokens.table")]),
-    Fault("stale_tied_copy", DATA,
-          [("  for (auto& b : buckets_) {\n    auto decayed",
-            "  for (auto& b : buckets_) {\n"
-            "    if (b->layout.pieces[0].parameter->tied && groups_.ends && groups_.ends->rank() > 0) continue;\n"
-            "    auto decayed")],
+    Fault("stale_tied_copy", SLOTS,
+          [("  for (auto& [b, range, rates] : slots_) {\n",
+            "  for (auto& [b, range, rates] : slots_) {\n"
+            "    if (b->layout.pieces[0].parameter->tied && groups_.ends && groups_.ends->rank() > 0) continue;\n")],
           [Run("--mesh 1x2x1", "step 1: weight on replicas of tokens.table"),
            Run("--mesh 2x2x2 --zero 1", "step 1: weight on replicas of tokens.table")]),
-    Fault("decay_of_everything_in_a_slice", DATA,
+    Fault("decay_of_everything_in_a_slice", SLOTS,
           # Matrices come first, and biases are zero: the first gamma is the first that shows.
-          [("[](const nn::Parameter& p) { return p.decay; }",
+          [("[](const nn::Parameter& p) { return p.weight_decay || p.decay; }",
             "[this](const nn::Parameter& p) { return options_.zero != Zero::off || p.decay; }")],
           [Run("--mesh 2x1x1 --zero 1", "step 1: weight of block0.norm1.gamma")]),
     Fault("partial_gradients_not_summed", DATA,
@@ -161,8 +160,8 @@ UNSEEN = [
            [("  backend(sums).accumulate(rest.narrow(0, 1, 1), sums.narrow(0, 1, 1));\n", "")],
            "no gradient of a run is infinite",
            "--mesh 1x2x2", "test_examples", "NonFinite.*"),
-    Unseen("decay_of_everything", DATA,
-           [("[](const nn::Parameter& p) { return p.decay; }", "[](const nn::Parameter&) { return true; }")],
+    Unseen("decay_of_everything", SLOTS,
+           [("[](const nn::Parameter& p) { return p.weight_decay || p.decay; }", "[](const nn::Parameter&) { return true; }")],
            "one rank decays everything too",
            "--mesh 2x1x1 --zero 1", "test_examples", "*PyTorch*"),
     Unseen("sums_of_gradients_start_after_backward", DATA,

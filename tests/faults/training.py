@@ -3,6 +3,7 @@ skipped, resuming, stopping, and the run directory."""
 
 from fault import Fault, Run, Unseen
 
+SLOTS, AVERAGE, AVERAGED = "parallel/data/slots.cpp", "parallel/train/average.cpp", "optim/averaged.cpp"
 STEP, TRAINER, FEED = (f"parallel/train/{name}.cpp" for name in ("step", "trainer", "feed"))
 RUN_TEST = "run_directory_test.py"
 EVERYWHERE = "--mesh 2x1x1"
@@ -15,6 +16,9 @@ FAULTS = [
     Fault("loss_and_norm_of_this_rank", STEP,
           [("  mesh_.world().all_reduce(totals_).wait();\n", "")],
           [Run("--mesh 2x1x1", "step 1: loss"), Run("--mesh 1x2x1", "step 1: loss")]),
+    Fault("groups_of_the_first_slice_alone", SLOTS,
+          [("optim::Rates rates{piece.parameter->lr,", "optim::Rates rates{b.my_first > 0 ? 1 : piece.parameter->lr,")],
+          [Run("--mesh 2x1x1 --zero 1 --groups *:lr=3", "step 1: weight of tokens.table")]),
 ]
 
 UNSEEN = [
@@ -67,6 +71,34 @@ UNSEEN = [
              "  replica_.data().publish();\n  fill(pieces(Holder::any));\n")],
            "what parity restores is nearly what a rank has",
            "--mesh 2x1x1 --zero 1", RUN_TEST, "slices"),
+    Unseen("rate_of_a_group_not_in_the_decision", "optim/prepare.h",
+           [("    if (o.plan.defined()) o.plan = plan(rates.lr);\n", "")],
+           "no run of it has groups",
+           EVERYWHERE, "test_optim", "OptimizerTest.ASlotHasRates*"),
+    Unseen("average_moved_by_a_skipped_step", AVERAGED,
+           [("{.rate = rate, .plan = decision}", "{.rate = rate}")],
+           "no step of a run is skipped",
+           EVERYWHERE, "test_optim", "OptimizerTest.AStepThatDoesNotHappen*"),
+    Unseen("average_of_rounded_weights", AVERAGED,
+           [('s.kind == std::string_view("master")', 's.kind == std::string_view("none")')],
+           "parity runs in fp32",
+           EVERYWHERE, "test_optim", "Averaged.IsOfTheMasters"),
+    Unseen("average_not_saved", AVERAGED,
+           [("  for (auto& p : parts_) all.push_back(p.average);\n", "")],
+           "no run of it has an average",
+           EVERYWHERE, "test_parallel", "Average.IsResumedOnAnotherMesh"),
+    Unseen("averages_not_published", AVERAGE,
+           [("  replica_.data().publish();\n  try", "  try")],
+           "parity does not validate",
+           EVERYWHERE, "test_parallel", "Average.ValidationLeaves*"),
+    Unseen("training_goes_on_with_the_averages", AVERAGE,
+           [("  put_back();\n  replica_", "  replica_")],
+           "parity does not validate",
+           EVERYWHERE, "test_parallel", "Average.ValidationLeaves*"),
+    Unseen("muon_takes_parts_for_matrices", "optim/muon.cpp",
+           [("  check_input(m.whole(),", "  check_input(true,")],
+           "no run of it has Muon",
+           EVERYWHERE, "test_optim", "Muon.MatricesThatAreCut*"),
     Unseen("learning_rate_by_steps", TRAINER,
            [("options_.lr.at(step_.updates() + 1)", "options_.lr.at(number)")],
            "no step of a run is skipped",

@@ -277,6 +277,9 @@ TEST(TrainOnGpu, CapturedSteps) {
   expect_same_bits(config({}), one_gpu, GpuTransport::host);
   expect_same_bits(config({.dp = 2, .zero = 1}), own_gpu, GpuTransport::nccl);
   expect_same_bits(config({.tp = 2}), own_gpu, GpuTransport::nccl);
+  Job grouped = config({});
+  grouped.step.groups = "*.bias:lr=2,decay=0.1";
+  expect_same_bits(grouped, one_gpu, GpuTransport::host);
 }
 
 TEST(TrainOnGpu, CapturedStepsInFp16) {

@@ -1,4 +1,5 @@
 #include "optim/adamw.h"
+#include "optim/lion.h"
 #include "optim/schedule.h"
 #include "optim/sgd.h"
 #include "tests/support/expect_error.h"
@@ -89,6 +90,44 @@ TEST(OptimTest, SgdWithMomentumAndNesterov) {
     }
     auto got = values(w);
     for (size_t i = 0; i < 9; ++i) EXPECT_NEAR(got[i], x[i], 1e-12);
+  }
+}
+
+// The first step of each optimizer, by hand, of slots with rates of their own.
+TEST(OptimTest, RatesOfSlotsByHand) {
+  const double lr = 0.1, decay = 0.2;
+  const Rates all[] = {{}, {.lr = 0.5}, {.lr = 2, .weight_decay = 0}, {.weight_decay = 0.3}};
+  auto adamw = [](double g) { return g / (std::fabs(g) + 1e-8); };
+  auto plain = [](double g) { return g; };
+  auto sign = [](double g) { return double(g > 0) - double(g < 0); };
+  struct Case {
+    MakeOptimizer make;
+    std::function<double(double)> direction;
+  };
+  const Case cases[] = {
+      {[&](auto& s) { return std::make_unique<AdamW>(s, AdamWOptions{.weight_decay = decay}); },
+       adamw},
+      {[&](auto& s) { return std::make_unique<Sgd>(s, SgdOptions{.weight_decay = decay}); }, plain},
+      {[&](auto& s) { return std::make_unique<Lion>(s, LionOptions{.weight_decay = decay}); },
+       sign}};
+  for (auto& [make, direction] : cases) {
+    std::vector<Slot> slots;
+    std::vector<std::vector<double>> before;
+    for (auto& rates : all) {
+      slots.push_back(
+          {filled({9}, 1 + slots.size()), filled({9}, 50 + slots.size()), {{4, 9}}, rates});
+      before.push_back(values(slots.back().weight));
+    }
+    make(slots)->step(lr);
+    for (size_t s = 0; s < slots.size(); ++s) {
+      auto grads = values(slots[s].grad), got = values(slots[s].weight);
+      double rate = lr * all[s].lr, fades = all[s].weight_decay.value_or(decay);
+      for (size_t i = 0; i < 9; ++i) {
+        double w = before[s][i];
+        EXPECT_NEAR(got[i], w - rate * direction(grads[i]) - (i >= 4 ? rate * fades * w : 0),
+                    1e-12);
+      }
+    }
   }
 }
 

@@ -4,7 +4,9 @@
 
 #include "autograd/ops.h"
 #include "optim/adamw.h"
+#include "optim/averaged.h"
 #include "optim/lion.h"
+#include "optim/muon.h"
 #include "optim/sgd.h"
 #include "tests/support/tensors.h"
 
@@ -25,7 +27,8 @@ Tensor decided(const StepDecision& d) {
 /// Weights with their optimizer, and gradients that differ from step to step.
 struct Trained {
   explicit Trained(const MakeOptimizer& make)
-      : slots{{filled({13}, 1, bf16), filled({13}, 2, f32), {{2, 9}}}}, optimizer(make(slots)) {}
+      : slots{{filled({13}, 1, bf16), filled({13}, 2, f32), {{2, 9}}, {}, {{"w", {3, 9}, 2, 3}}}},
+        optimizer(make(slots)) {}
   void gradients_of(int step) { copy_(slots[0].grad, filled({13}, 10 + uint64_t(step), f32)); }
   /// Weights, and all that a checkpoint would hold.
   std::vector<std::vector<double>> everything() const {
@@ -76,6 +79,12 @@ const std::vector<Kind> kinds{
     {"nesterov", maker<Sgd>(SgdOptions{.momentum = 0.9, .form = SgdStep::Form::nesterov})},
     {"lion", maker<Lion>(LionOptions{})},
     {"adamw", maker<AdamW>(AdamWOptions{})},
+    {"muon", maker<Muon>(MuonOptions{})},
+    {"averaged",
+     [](const std::vector<Slot>& slots) {
+       return std::make_unique<Averaged>(slots, std::make_unique<AdamW>(slots, AdamWOptions{}),
+                                         0.9);
+     }},
     {"of the test's own",
      [](const std::vector<Slot>& slots) { return std::make_unique<Decaying>(slots); }}};
 
@@ -93,6 +102,35 @@ TEST(OptimizerTest, ADecisionIsTheSameStepAsItsNumbers) {
     }
     EXPECT_NE(host.everything(), before);
     EXPECT_EQ(device.optimizer->steps(), 4);
+  }
+}
+
+// A slot's rates are what an optimizer with other options would be given.
+TEST(OptimizerTest, ASlotHasRatesOfItsOwn) {
+  const std::vector<std::pair<MakeOptimizer, MakeOptimizer>> pairs{
+      {maker<Sgd>(SgdOptions{.momentum = 0.9, .weight_decay = 0.1}),
+       maker<Sgd>(SgdOptions{.momentum = 0.9, .weight_decay = 0.4})},
+      {maker<Lion>(LionOptions{.weight_decay = 0.1}),
+       maker<Lion>(LionOptions{.weight_decay = 0.4})},
+      {maker<AdamW>(AdamWOptions{.weight_decay = 0.1}),
+       maker<AdamW>(AdamWOptions{.weight_decay = 0.4})},
+      {maker<Muon>(MuonOptions{.weight_decay = 0.1}),
+       maker<Muon>(MuonOptions{.weight_decay = 0.4, .adamw = {.weight_decay = 0.4}})}};
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    SCOPED_TRACE(i);
+    Trained plain(pairs[i].second), host(pairs[i].second), device(pairs[i].second);
+    for (Trained* t : {&host, &device}) {
+      t->slots[0].rates = {.lr = 0.25, .weight_decay = 0.4};
+      t->optimizer = pairs[i].first(t->slots);
+    }
+    for (int step = 1; step <= 3; ++step) {
+      for (Trained* t : {&plain, &host, &device}) t->gradients_of(step);
+      plain.optimizer->step(0.25 * 0.1 * step);
+      host.optimizer->step(0.1 * step);
+      device.optimizer->step(decided({0.1 * step, double(step), 1, 1, 0}));
+      ASSERT_EQ(host.everything(), plain.everything()) << "step " << step;
+      ASSERT_EQ(device.everything(), plain.everything()) << "step " << step;
+    }
   }
 }
 

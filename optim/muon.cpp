@@ -1,0 +1,113 @@
+#include "optim/muon.h"
+
+#include <cmath>
+
+#include "core/profile.h"
+#include "optim/prepare.h"
+
+namespace triax::optim {
+namespace {
+
+/// What of a slot lies in [begin, end).
+Slot part_of(const Slot& s, int64_t begin, int64_t end) {
+  return {s.weight.narrow(0, begin, end - begin), s.grad.narrow(0, begin, end - begin),
+          within(s.decayed, begin, end), s.rates};
+}
+
+}  // namespace
+
+Tensor orthogonalized(const Tensor& x, int iterations) {
+  constexpr double a = 3.4445, b = -4.7750, c = 2.0315;  // Jordan et al.: steepest at 0
+  bool tall = x.size(0) > x.size(1);
+  Tensor y = tall ? transpose(x, 0, 1) : x;
+  for (int i = 0; i < iterations; ++i) {
+    Tensor square = matmul(y, transpose(y, 0, 1));
+    y = y * a + matmul(square * b + matmul(square, square) * c, y);
+  }
+  return (tall ? transpose(y, 0, 1) : y).contiguous();
+}
+
+Muon::Muon(const std::vector<Slot>& slots, const MuonOptions& options) : options_(options) {
+  check(options.momentum >= 0 && options.momentum < 1 && options.iterations >= 1,
+        "muon: momentum {}, {} iterations; expected a momentum in [0, 1), and an iteration",
+        options.momentum, options.iterations);
+  memory::Scope scope(memory::optimizer);
+  std::vector<Slot> rest;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const Slot& s = slots[i];
+    check_slot("muon", s);
+    device_ = s.weight.device();
+    int64_t done = 0;
+    auto leave = [&](int64_t end) {  // what lies before the next matrix is AdamW's
+      if (done < end) rest.push_back(part_of(s, done, end)), places_.push_back({i, done});
+    };
+    for (auto& matrix : s.matrices) {
+      leave(matrix.range.begin);
+      add(i, s, matrix);
+      done = matrix.range.end;
+    }
+    leave(s.weight.numel());
+  }
+  rest_ = std::make_unique<AdamW>(rest, options.adamw);
+}
+
+void Muon::add(size_t index, const Slot& s, const Matrix& m) {
+  check_input(m.whole(), Exit::config,
+              "muon: this rank holds {} of the {} x {} elements of {}; expected whole matrices\n"
+              "  ZeRO and tensor parallelism cut them: take --zero 0 and --tp 1, or another "
+              "optimizer.",
+              m.range.end - m.range.begin, m.rows, m.columns, m.name);
+  Slot part = part_of(s, m.range.begin, m.range.end);
+  Entry e{.slot = index,
+          .begin = m.range.begin,
+          .rows = m.rows,
+          .columns = m.columns,
+          .part = {part.weight, part.grad, {}, part.decayed},
+          .rates = s.rates,
+          .velocity = zeros_like(part.grad)};
+  if (needs_master(part)) e.part.master = part.weight.to(part.grad.dtype());
+  entries_.push_back(std::move(e));
+}
+
+void Muon::update(const StepDecision& d) {
+  apply(from_host(values_of(d), {StepDecision::size}, device_));
+}
+
+/// The SGD kernel subtracts the orthogonal matrix, so it multiplies no gradient any more.
+void Muon::apply(const Tensor& decision) {
+  ProfileRange range("muon");
+  NoGrad guard;
+  rest_->set_steps(steps() - 1);
+  rest_->step(decision);
+  memory::Scope scope(memory::buffers);
+  Tensor unscaled = clone(decision);
+  fill_(unscaled.narrow(0, 2, 1), 1);
+  PerSlot<SgdStep> all({.weight_decay = options_.weight_decay, .plan = unscaled});
+  const double mu = options_.momentum;
+  for (auto& e : entries_) {
+    OptimizerSlot part = e.part;
+    Tensor g = part.grad * decision.narrow(0, 2, 1).to(part.grad.dtype());
+    backend(g).average(e.velocity, g, {.rate = 1 - mu, .plan = decision});
+    Tensor u = (g * (1 - mu) + e.velocity * mu).view({e.rows, e.columns});
+    u = u / (sqrt(sum(u * u)) + 1e-7);
+    Tensor o = orthogonalized(part.weight.dtype() == bf16 ? u.to(bf16) : u, options_.iterations);
+    double size = 0.2 * std::sqrt(double(std::max(e.rows, e.columns)));
+    part.grad = (o.to(part.grad.dtype()) * size).view({o.numel()});
+    backend(part.weight).sgd(part, {}, all.at(e.rates));
+  }
+}
+
+std::vector<SlotState> Muon::state() const {
+  std::vector<SlotState> all;
+  for (auto& e : entries_) {
+    all.push_back({e.slot, "velocity", e.velocity, e.begin});
+    if (e.part.master.defined()) all.push_back({e.slot, "master", e.part.master, e.begin});
+  }
+  for (auto& s : rest_->state()) {
+    const Place& place = places_[s.slot];
+    all.push_back({place.slot, s.kind, s.value, place.begin + s.begin});
+  }
+  return all;
+}
+
+}  // namespace triax::optim

@@ -1,0 +1,61 @@
+// The slots of an optimizer: parts of this rank's slices of the buckets, each with rates of its
+// own.
+#include <algorithm>
+
+#include "optim/prepare.h"
+#include "parallel/data/data_parallel.h"
+
+namespace triax::parallel {
+
+/// The padding behind a parameter is in its slot.
+void DataParallel::cut_slots(Bucket& b) {
+  int64_t end = b.my_weight.numel();
+  auto before = slots_.size();
+  for (auto& piece : b.layout.pieces) {
+    Range r = b.mine(piece);
+    optim::Rates rates{piece.parameter->lr, piece.parameter->weight_decay};
+    bool first = slots_.size() == before;
+    if (r.begin == r.end || (!first && slots_.back().rates == rates)) continue;
+    if (!first) slots_.back().range.end = r.begin;
+    slots_.push_back({&b, {first ? 0 : r.begin, end}, rates});
+  }
+  if (slots_.size() == before) slots_.push_back({&b, {0, end}, {}});
+}
+
+std::vector<optim::Slot> DataParallel::slots() const {
+  auto decays = [](const nn::Parameter& p) { return p.weight_decay || p.decay; };
+  std::vector<optim::Slot> slots;
+  for (auto& [b, range, rates] : slots_) {
+    auto part = [&, &range = range](const Tensor& x) {
+      return x.defined() ? x.narrow(0, range.begin, range.end - range.begin) : x;
+    };
+    auto decayed = optim::within(b->mine(decays), range.begin, range.end);
+    slots.push_back({.weight = part(b->my_weight),
+                     .grad = part(b->my_grad),
+                     .decayed = std::move(decayed),
+                     .rates = rates,
+                     .state = b->layout.to});
+    for (auto& piece : slot_pieces(slots.size() - 1)) {
+      const nn::Parameter& p = *piece.parameter;
+      if (p.full.rank() < 2 || !p.decay || p.table) continue;
+      Range held{piece.begin, piece.begin + piece.length};
+      slots.back().matrices.push_back({p.name, held, p.full[0], p.full.numel() / p.full[0]});
+    }
+  }
+  return slots;
+}
+
+std::vector<FlatPiece> DataParallel::slot_pieces(size_t i) const {
+  std::vector<FlatPiece> pieces;
+  auto& [b, range, rates] = slots_[i];
+  for (auto& piece : b->layout.pieces) {
+    Range r = b->mine(piece);
+    int64_t begin = std::max(r.begin, range.begin), end = std::min(r.end, range.end);
+    if (begin < end)
+      pieces.push_back(
+          {piece.parameter, begin - range.begin, end - begin, begin + b->my_first - piece.begin});
+  }
+  return pieces;
+}
+
+}  // namespace triax::parallel
