@@ -83,8 +83,10 @@ UNSEEN = [
            [('s.kind == std::string_view("master")', 's.kind == std::string_view("none")')],
            "parity runs in fp32",
            EVERYWHERE, "test_optim", "Averaged.IsOfTheMasters"),
-    Unseen("average_not_saved", AVERAGED,
-           [("  for (auto& p : parts_) all.push_back(p.average);\n", "")],
+    Unseen("average_not_saved", "parallel/train/state.cpp",
+           [("    add_pieces(all, data, {state.slot, state.value, state.kind, state.begin}, whose);",
+             '    if (std::string(state.kind) != "average")\n'
+             "      add_pieces(all, data, {state.slot, state.value, state.kind, state.begin}, whose);")],
            "no run of it has an average",
            EVERYWHERE, "test_parallel", "Average.IsResumedOnAnotherMesh"),
     Unseen("averages_not_published", AVERAGE,

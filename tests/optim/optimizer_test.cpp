@@ -142,14 +142,14 @@ TEST(OptimizerTest, AStepThatDoesNotHappenChangesNothing) {
       t.gradients_of(number);
       t.optimizer->step(decided({lr, double(number), 1, 1, 0}));
     };
-    step(skips, 1, 0.1), step(never, 1, 0.1);
+    for (int number : {1, 2}) step(skips, number, 0.1), step(never, number, 0.1);
     auto before = skips.everything();
     fill_(skips.slots[0].grad, NAN);
-    skips.optimizer->step(decided({0.1, 2, 1, 0, 0}));
+    skips.optimizer->step(decided({0.1, 3, 1, 0, 0}));
     EXPECT_EQ(skips.everything(), before);
-    EXPECT_EQ(skips.optimizer->steps(), 2) << "counts, until the host says otherwise";
-    skips.optimizer->set_steps(1);
-    step(skips, 2, 0.2), step(never, 2, 0.2);
+    EXPECT_EQ(skips.optimizer->steps(), 3) << "counts, until the host says otherwise";
+    skips.optimizer->set_steps(2);
+    step(skips, 3, 0.2), step(never, 3, 0.2);
     EXPECT_EQ(skips.everything(), never.everything());
     EXPECT_EQ(skips.optimizer->steps(), never.optimizer->steps());
   }
