@@ -206,7 +206,7 @@ TEST(TrainOnGpu, OffloadedState) {
     c.step.dtype = dtype;
     auto expected = train(c, cpu);
     bool narrow = dtype != f32;
-    c.step.offload = Offloaded::optimizer;
+    c.step.offload = parallel::Offloaded::optimizer;
     for (const Share& mesh :
          {Share{.dp = 1}, Share{.dp = 2, .zero = 1}, Share{.dp = 2, .zero = 3}, Share{.pp = 2}}) {
       c.share(mesh);
@@ -215,14 +215,14 @@ TEST(TrainOnGpu, OffloadedState) {
   }
   test::TemporaryDirectory directory;
   Job c = config({.dp = 2, .zero = 2});
-  c.step.offload = Offloaded::optimizer;
+  c.step.offload = parallel::Offloaded::optimizer;
   c.step.offload_dir = directory.path();
   expect_equal_on_gpus(c, on_one_cpu());
   for (const Share& mesh : {Share{.dp = 1, .zero = 3}, Share{.dp = 2, .pp = 2, .zero = 3},
                             Share{.tp = 2, .sequence = true, .zero = 3}})
     for (const std::string& to : {std::string(), directory.path()}) {
       c = config(mesh);
-      c.step.offload = Offloaded::parameters;
+      c.step.offload = parallel::Offloaded::parameters;
       c.step.offload_dir = to;
       expect_equal_on_gpus(c, on_one_cpu());
     }

@@ -1,0 +1,87 @@
+#include "parallel/data/scatter_gather.h"
+
+#include <algorithm>
+
+#include "autograd/ops.h"
+#include "core/check.h"
+
+namespace triax::parallel {
+namespace {
+
+/// While it lives the parameters and buffers of a model are copies on another device.
+class Replicated {
+ public:
+  Replicated(nn::Module& model, Device device) : model_(model) {
+    for (auto* p : model.parameters()) {
+      parameters_.push_back(p->value);
+      p->value = move_to(p->value, device);  // its gradient comes back
+    }
+    for (auto* b : model.buffers()) {
+      buffers_.push_back(*b);
+      b->value = b->value.to(device);
+      b->sum = zeros(b->shape, f32, device);
+      b->count = 0;
+    }
+  }
+  ~Replicated() {
+    auto parameters = model_.parameters();
+    auto buffers = model_.buffers();
+    for (size_t i = 0; i < parameters.size(); ++i) parameters[i]->value = parameters_[i];
+    for (size_t i = 0; i < buffers.size(); ++i) *buffers[i] = buffers_[i];
+  }
+  Replicated(const Replicated&) = delete;
+  Replicated& operator=(const Replicated&) = delete;
+
+  /// Adds what the copies of buffers have accumulated to the buffers.
+  void collect() {
+    auto copies = model_.buffers();
+    for (size_t i = 0; i < copies.size(); ++i) {
+      nn::Buffer& b = buffers_[i];
+      backend(b.sum).accumulate(copies[i]->sum.to(b.sum.device()), b.sum);
+      b.count += copies[i]->count;
+    }
+  }
+
+ private:
+  nn::Module& model_;
+  Tensors parameters_;
+  std::vector<nn::Buffer> buffers_;
+};
+
+nn::Batch part_of(const nn::Batch& batch, int64_t begin, int64_t length, Device device) {
+  auto part = [&](const Tensor& x) {
+    return x.defined() ? x.narrow(0, begin, length).contiguous().to(device) : x;
+  };
+  bool counts = batch.first != nn::evaluation;
+  return {part(batch.input), part(batch.target), counts ? batch.first + begin : batch.first,
+          batch.replicas};
+}
+
+}  // namespace
+
+Tensor scatter_gather(nn::Module& model, const std::vector<Device>& devices, const nn::Batch& batch,
+                      const Forward& forward) {
+  check(!devices.empty(), "scatter_gather: no devices");
+  check(batch.input.defined() && batch.input.rank() > 0 && batch.input.size(0) > 0,
+        "scatter_gather: input {}; expected at least one sample along dim 0",
+        describe(batch.input));
+  for (auto* p : model.parameters())
+    check(p->value.defined() && p->value.device() == devices[0],
+          "scatter_gather: {} is {}; expected it on {}, the first device", p->name,
+          describe(p->value), devices[0]);
+  int64_t samples = batch.input.size(0), count = std::ssize(devices);
+  int64_t each = (samples + count - 1) / count;
+  Tensors gathered;
+  for (int64_t i = 0; i * each < samples; ++i) {
+    Device device = devices[size_t(i)];
+    nn::Batch part = part_of(batch, i * each, std::min(each, samples - i * each), device);
+    Replicated copy(model, device);
+    Tensor y = forward(part);
+    copy.collect();
+    if (y.rank() == 0) y = view(y, {1});
+    gathered.push_back(move_to(y, devices[0]));
+  }
+  return concat(gathered, 0);
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,14 @@
+// Several GPUs of one process.
+#include "tests/parallel/scatter_gather_cases.h"
+
+namespace triax::parallel {
+namespace {
+
+TEST(ScatterGatherOnGpus, IsTheModelOnOneDevice) {
+  constexpr Device a{Device::Kind::cuda, 0}, b{Device::Kind::cuda, 1}, c{Device::Kind::cuda, 2};
+  expect_like_one_device({a, b});
+  expect_like_one_device({b, c, a});
+}
+
+}  // namespace
+}  // namespace triax::parallel

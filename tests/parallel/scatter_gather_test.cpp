@@ -1,0 +1,54 @@
+// One process with several devices trains as with one.
+#include "tests/parallel/scatter_gather_cases.h"
+#include "tests/support/expect_error.h"
+
+namespace triax::parallel {
+namespace {
+
+TEST(ScatterGather, IsTheModelOnOneDevice) {
+  for (size_t devices : {1, 3, 5, 7}) {  // 7: two of them have nothing to do
+    SCOPED_TRACE(devices);
+    expect_like_one_device(std::vector<Device>(devices, cpu));
+  }
+}
+
+TEST(ScatterGather, GathersOneElementOfEachPart) {
+  SplitModel model;
+  model.materialize(cpu, f32, 1);
+  nn::Batch batch{test::filled({5, 3}, 5, f32), {}, nn::evaluation};
+  Tensor sums = scatter_gather(model, {cpu, cpu}, batch,
+                               [&](const nn::Batch& part) { return sum(model(part)); });
+  ASSERT_EQ(sums.shape(), (Shape{2}));
+  EXPECT_NEAR(sum(sums).item(), sum(model(batch)).item(), 1e-5);
+}
+
+TEST(ScatterGather, TheModelIsBackAfterAnError) {
+  SplitModel model;
+  model.materialize(cpu, f32, 1);
+  Tensor weight = model.parameters()[0]->value;
+  nn::Batch batch{test::filled({4, 3}, 5, f32), {}, 0};
+  auto fails = [](const nn::Batch&) -> Tensor { throw Error(Exit::data, "no"); };
+  test::expect_error(
+      [&] {
+        (void)scatter_gather(model, {cpu, cpu}, batch, fails);
+      },
+      {"no"}, Exit::data);
+  EXPECT_TRUE(model.parameters()[0]->value.is(weight));
+}
+
+TEST(ScatterGather, RefusesWhatItCannotSplit) {
+  SplitModel model;
+  auto run = [&](const std::vector<Device>& devices, const Tensor& input) {
+    (void)scatter_gather(model, devices, {input, {}, 0},
+                         [&](const nn::Batch& part) { return model(part); });
+  };
+  Tensor input = test::filled({4, 3}, 5, f32);
+  test::expect_error([&] { run({cpu}, input); }, {"weight is an undefined", "expected it on cpu"});
+  model.materialize(cpu, f32, 1);
+  test::expect_error([&] { run({}, input); }, {"no devices"});
+  test::expect_error([&] { run({cpu}, zeros({0, 3}, f32, cpu)); }, {"at least one sample"});
+  test::expect_error([&] { run({meta_device}, input); }, {"up.weight", "the first device"});
+}
+
+}  // namespace
+}  // namespace triax::parallel
