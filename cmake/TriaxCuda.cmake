@@ -1,6 +1,6 @@
 # CUDA: found and used if it is there. Leaves triax_has_cuda, triax_has_cudnn and triax_has_nccl.
 set(TRIAX_CUDA AUTO CACHE STRING "Kernels for NVIDIA GPUs: ON, OFF or AUTO (if nvcc is found)")
-set(TRIAX_CUDNN AUTO CACHE STRING "Attention through cuDNN: ON, OFF or AUTO (if found)")
+set(TRIAX_CUDNN AUTO CACHE STRING "Attention and convolutions through cuDNN: ON, OFF or AUTO (if found)")
 set(TRIAX_NCCL AUTO CACHE STRING "Ranks on GPUs over NCCL: ON, OFF or AUTO (if found)")
 set(triax_has_cuda OFF)
 set(triax_has_cudnn OFF)

@@ -3,96 +3,35 @@
 #include <fmt/core.h>
 
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <limits>
-#include <map>
-#include <mutex>
-#include <string_view>
 #include <vector>
 
 #include "core/attention.h"
-#include "core/cuda/context.h"
 #include "core/cuda/cudnn_attention.h"
-#include "core/cuda/devices.h"
-#include "core/own_counter.h"
+#include "core/cuda/cudnn_library.h"
+
+// The tensors of attention in cuDNN's words.
 
 namespace triax::cuda {
 namespace {
 
-using dnn::AttentionShape;
+using dnn::AttentionShape, dnn::aligned, dnn::execute, dnn::scratch;
 using Pass = AttentionShape::Pass;
 
-struct DestroyHandle {
-  void operator()(cudnnHandle_t handle) const noexcept { cudnnDestroy(handle); }
-};
-
-/// What one thread has of the library on one GPU.
-class Library {
- public:
-  Library() {
-    cudnnHandle_t handle = nullptr;
-    dnn::require(cudnnCreate(&handle), "cudnnCreate");
-    handle_.reset(handle);
-  }
-  /// Its work is queued on `stream`.
-  cudnnHandle_t on(cudaStream_t stream) {
-    if (stream != stream_) dnn::require(cudnnSetStream(handle_.get(), stream), "cudnnSetStream");
-    stream_ = stream;
-    return handle_.get();
-  }
-  /// Null if the library refuses, which it is asked only once.
-  const dnn::Plan* plan(const AttentionShape& shape) {
-    constexpr size_t kept = 256;
-    auto found = plans_.find(shape);
-    if (found != plans_.end()) return found->second.get();
-    if (plans_.size() >= kept) plans_.clear();
-    return plans_.emplace(shape, make(shape)).first->second.get();
-  }
-
- private:
-  static std::unique_ptr<dnn::Plan> make(const AttentionShape& shape) {
-    size_t version = cudnnGetVersion();
-    if (!dnn::is_supported(shape, version)) return nullptr;
-    bool packed = dnn::statistics_packed(shape.pass, version);
-    std::string refusal;
-    auto plan =
-        dnn::Plan::make(shape.pass == Pass::forward ? dnn::attention_forward(shape, packed)
-                                                    : dnn::attention_backward(shape, packed),
-                        /*gpu=*/nullptr, refusal);
-    if (!plan) say(shape, refusal);
-    return plan;
-  }
-  /// Once in a process: what follows is slower than it looks.
-  static void say(const AttentionShape& s, const std::string& refusal) {
-    static std::once_flag said;
-    std::call_once(said, [&] {
-      fmt::print(stderr,
-                 "triax: attention of {} heads of {}, {} tokens, is left to triax's own kernels: "
-                 "cuDNN refuses it: {}\n",
-                 s.heads, s.head_dim, s.time, refusal);
-    });
-  }
-
-  std::unique_ptr<cudnnContext, DestroyHandle> handle_;
-  cudaStream_t stream_ = nullptr;  // the one that a new handle has
-  std::map<AttentionShape, std::unique_ptr<dnn::Plan>> plans_;
-};
-
-/// After context(): its streams outlive the handles.
-Library& library(int device) {
-  thread_local std::map<int, Library> all;
-  return all[device];
-}
-
-bool environment_says(const char* variable, std::string_view value) {
-  const char* text = std::getenv(variable);
-  return text && text == value;
-}
-bool deterministic() { return bits() == GpuBits::repeat; }
-bool switched_off() {
-  static const bool off = environment_says("TRIAX_CUDNN", "0");
-  return off;
+/// Null if the library refuses.
+std::unique_ptr<dnn::Plan> make(const AttentionShape& s) {
+  size_t version = cudnnGetVersion();
+  if (!dnn::is_supported(s, version)) return nullptr;
+  bool packed = dnn::statistics_packed(s.pass, version);
+  std::string refusal;
+  auto plan = dnn::Plan::make(s.pass == Pass::forward ? dnn::attention_forward(s, packed)
+                                                      : dnn::attention_backward(s, packed),
+                              /*gpu=*/nullptr, refusal);
+  if (!plan)
+    dnn::say_refused("attention",
+                     fmt::format("{} heads of {}, {} tokens,", s.heads, s.head_dim, s.time),
+                     refusal);
+  return plan;
 }
 
 /// Is it one of the forms of dnn::AttentionShape?
@@ -102,13 +41,11 @@ bool has_graph(const Attention& a) {
   return a.group() == 1 && !windowed && (!causal || a.time == a.band.keys);
 }
 
-bool aligned(const Tensor& x) { return reinterpret_cast<uintptr_t>(x.data()) % 16 == 0; }
-
 /// `tensors`: all that have rows of heads.
 bool usable(const Attention& a, const Tensor& lse, const std::vector<Tensor>& tensors) {
   const Tensor& q = a.in.q;
   if (q.dtype() != f16 && q.dtype() != bf16) return false;
-  if (switched_off() || a.mask.p > 0 || q.numel() == 0 || !has_graph(a)) return false;
+  if (dnn::switched_off() || a.mask.p > 0 || q.numel() == 0 || !has_graph(a)) return false;
   if (!aligned(lse)) return false;
   for (const Tensor& x : tensors) {
     if (!aligned(x)) return false;
@@ -145,22 +82,10 @@ struct Constants {
   float scale, masked = -std::numeric_limits<float>::infinity(), one = 1;
 };
 
-/// Memory of this file's own, which like that of kernels (tensors.h) counts as nobody's.
-Tensor scratch(const Shape& shape, DType dtype, Device device) {
-  memory::OwnCounter uncounted;
-  return empty(shape, dtype, device);
-}
-
 /// [batch, heads, time] as the library has it, seen as [tokens, heads] is: [batch, time, heads].
 Tensor turned(const Tensor& statistics) { return statistics.transpose(1, 2); }
 Tensor by_sequence(const Tensor& lse, const AttentionShape& s) {
   return lse.view({s.batch, s.time, s.heads});
-}
-
-void execute(const dnn::Plan& plan, Device device, std::span<const dnn::Place> places) {
-  Tensor workspace = scratch({int64_t(plan.workspace())}, u8, device);
-  cudaStream_t stream = context(device.index).stream();
-  plan.execute(library(device.index).on(stream), places, workspace.data());
 }
 
 }  // namespace
@@ -170,9 +95,8 @@ namespace TRIAX_TARGET {
 bool fused_attention(const Attention& a, const Tensor& y, const Tensor& lse) {
   if (!usable(a, lse, {a.in.q, a.in.k, a.in.v, y})) return false;
   Device device = y.device();
-  context(device.index);
   AttentionShape shape = shape_of(a, Pass::forward);
-  const dnn::Plan* plan = library(device.index).plan(shape);
+  const dnn::Plan* plan = dnn::plan_of(shape, device, make);
   if (!plan) return false;
 
   bool packed = dnn::statistics_packed(shape.pass, cudnnGetVersion());
@@ -192,11 +116,10 @@ bool fused_attention_backward(const Attention& a, const Tensor& y, const Tensor&
                               const Tensor& dy, const Qkv& d) {
   if (!usable(a, lse, {a.in.q, a.in.k, a.in.v, y, dy, d.q, d.k, d.v})) return false;
   Device device = y.device();
-  context(device.index);
   AttentionShape shape =
-      shape_of(a, deterministic() ? Pass::deterministic_backward : Pass::backward);
+      shape_of(a, dnn::deterministic() ? Pass::deterministic_backward : Pass::backward);
   shape.dq = strides_of(d.q), shape.dk = strides_of(d.k), shape.dv = strides_of(d.v);
-  const dnn::Plan* plan = library(device.index).plan(shape);
+  const dnn::Plan* plan = dnn::plan_of(shape, device, make);
   if (!plan) return false;
 
   Shape per_row{shape.batch, shape.heads, shape.time};

@@ -19,4 +19,13 @@ bool fused_attention(const Attention& a, const Tensor& y, const Tensor& lse);
 bool fused_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
                               const Tensor& dy, const Qkv& d);
 
+/// Backend::conv2d and its gradients by cuDNN, with sums in f32, in f32 without TF32. False, and
+/// nothing done, if it is not for them: f64, tensors that are empty, have 2^31 elements or more or
+/// do not begin at multiples of 16 bytes, gradients of f16 and bf16 weights in groups or with an
+/// odd number of channels, whatever the library refuses, and everything where the environment has
+/// TRIAX_CUDNN=0. With GpuBits::repeat no engine is used that adds by atomics.
+bool cudnn_conv2d(const Conv2d& c, const Tensor& y);
+bool cudnn_conv2d_backward_input(const Conv2d& c, const Tensor& dy, const Tensor& dx);
+bool cudnn_conv2d_backward_weight(const Conv2d& c, const Tensor& dy, const Tensor& dw, Write write);
+
 }  // namespace triax::cuda::TRIAX_TARGET

@@ -32,6 +32,11 @@ Value Graph::temporary(const Sizes& sizes, cudnnDataType_t type) {
                 /*by_value=*/false);
 }
 
+Value Graph::temporary_like(const Value& x) {
+  return tensor(next_id_++, {nullptr, x.sizes, x.strides}, CUDNN_DATA_FLOAT, /*temporary=*/true,
+                /*by_value=*/false);
+}
+
 Value Graph::tensor(int64_t id, Value shape, cudnnDataType_t type, bool temporary, bool by_value) {
   Descriptor d(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   d.set(CUDNN_ATTR_TENSOR_DATA_TYPE, type);

@@ -24,12 +24,15 @@ template <class T> inline constexpr cudnnBackendAttributeType_t attribute_type =
 template <> inline constexpr auto attribute_type<int64_t> = CUDNN_TYPE_INT64;
 template <> inline constexpr auto attribute_type<bool> = CUDNN_TYPE_BOOLEAN;
 template <> inline constexpr auto attribute_type<char> = CUDNN_TYPE_CHAR;
+template <> inline constexpr auto attribute_type<float> = CUDNN_TYPE_FLOAT;
 template <> inline constexpr auto attribute_type<void*> = CUDNN_TYPE_VOID_PTR;
 template <> inline constexpr auto attribute_type<cudnnDataType_t> = CUDNN_TYPE_DATA_TYPE;
 template <> inline constexpr auto attribute_type<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;
 template <>
 inline constexpr auto attribute_type<cudnnReduceTensorOp_t> = CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
 template <> inline constexpr auto attribute_type<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
+template <>
+inline constexpr auto attribute_type<cudnnConvolutionMode_t> = CUDNN_TYPE_CONVOLUTION_MODE;
 
 /// One of the library's objects: made, given attributes, and made final, after which others may
 /// refer to it and nothing more is set.
@@ -59,10 +62,13 @@ class Descriptor {
   std::unique_ptr<void, Destroy> descriptor_;
 };
 
+/// What the library notes about the numbers of an engine, one of Graph::engines().
+std::vector<cudnnBackendNumericalNote_t> notes_of(const Descriptor& engine);
+
 using Sizes = std::vector<int64_t>;
 
 /// A tensor of a graph: an argument in memory, or a result that lives in registers only. Sizes are
-/// (batch, head, row, column).
+/// (batch, head, row, column), of convolutions (batch, channel, row, column).
 struct Value {
   const Descriptor* tensor;
   Sizes sizes, strides;
@@ -79,6 +85,14 @@ struct Pointwise {
   cudnnDataType_t computed_in = CUDNN_DATA_FLOAT;
 };
 
+/// A cross-correlation or one of its gradients: `pass` names which of y, x and weight is written
+/// from the other two.
+struct Convolution {
+  enum class Pass { forward, input_gradient, weight_gradient } pass;
+  const Value &x, &weight, &y;
+  Sizes stride, padding, dilation;  // (row, column)
+};
+
 /// A list of ops, in the order in which they are added. Results without a place are f32 and not
 /// stored; sums are made in f32.
 class Graph {
@@ -88,6 +102,8 @@ class Graph {
   /// One f32 of the host's memory, read when the execution begins.
   Value scalar(int64_t id);
   Value temporary(const Sizes& sizes, cudnnDataType_t type = CUDNN_DATA_FLOAT);
+  /// An f32 temporary of x's sizes and strides.
+  Value temporary_like(const Value& x);
 
   Value matmul(const Value& a, const Value& b);
   void matmul(const Value& a, const Value& b, const Value& c);
@@ -95,6 +111,7 @@ class Graph {
   Value pointwise(cudnnPointwiseMode_t mode, const Value& x);
   Value pointwise(cudnnPointwiseMode_t mode, const Value& x, const Value& b);
   void add(const Pointwise& p);
+  void add(const Convolution& c);
   /// x where column <= row, else `masked`.
   Value lower_triangle(const Value& x, const Value& masked);
   /// Over columns.
@@ -102,6 +119,8 @@ class Graph {
   /// Rows and columns exchanged, as another view of x.
   Value transpose(const Value& x, cudnnDataType_t type);
 
+  /// engines() leaves out those with one of these notes.
+  void avoid(std::vector<cudnnBackendNumericalNote_t> notes) { avoided_ = std::move(notes); }
   /// The library's engines for this graph and how to set them, best first; for `gpu`, or for the
   /// current device if that is null. Empty, with the reason in `refusal`, if there are none.
   std::vector<Descriptor> engines(const Descriptor* gpu, std::string& refusal);
@@ -110,10 +129,12 @@ class Graph {
  private:
   Value tensor(int64_t id, Value shape, cudnnDataType_t type, bool temporary, bool by_value);
   const Descriptor& keep(Descriptor d);
+  bool is_avoided(const Descriptor& engine) const;
 
   std::vector<std::unique_ptr<Descriptor>> kept_;
   std::vector<Descriptor> ops_;
   std::unique_ptr<Descriptor> whole_;
+  std::vector<cudnnBackendNumericalNote_t> avoided_;
   int64_t next_id_ = 1000;  // of temporaries; arguments stay below
 };
 

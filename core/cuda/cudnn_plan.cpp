@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "core/check.h"
 #include "core/cuda/cudnn_graph.h"
@@ -13,6 +14,24 @@ bool is_installation(cudnnStatus_t status) {
          status == CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDART ||
          status == CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING ||
          status == CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE;
+}
+
+/// The engines that a search found.
+std::vector<Descriptor> results_of(const Descriptor& search) {
+  int64_t count = 0;
+  require(cudnnBackendGetAttribute(search.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
+          "cudnnBackendGetAttribute");
+  std::vector<Descriptor> found;
+  std::vector<cudnnBackendDescriptor_t> filled;
+  for (int64_t i = 0; i < count; ++i)
+    filled.push_back(found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
+  if (count > 0)
+    require(cudnnBackendGetAttribute(search.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, filled.data()),
+            "cudnnBackendGetAttribute");
+  found.erase(found.begin() + count, found.end());
+  return found;
 }
 
 }  // namespace
@@ -68,37 +87,50 @@ int64_t Descriptor::number(cudnnBackendAttributeName_t name) const {
 cudnnStatus_t Descriptor::try_finalize() { return cudnnBackendFinalize(get()); }
 void Descriptor::finalize() { require(try_finalize(), "cudnnBackendFinalize"); }
 
+std::vector<cudnnBackendNumericalNote_t> notes_of(const Descriptor& engine) {
+  Descriptor kind(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t filled = kind.get();
+  std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+  int64_t count = 0;
+  require(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &filled),
+          "cudnnBackendGetAttribute");
+  require(
+      cudnnBackendGetAttribute(filled, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                               int64_t(notes.size()), &count, notes.data()),
+      "cudnnBackendGetAttribute");
+  notes.resize(size_t(count));
+  return notes;
+}
+
+bool Graph::is_avoided(const Descriptor& engine) const {
+  if (avoided_.empty()) return false;
+  auto notes = notes_of(engine);
+  return std::find_first_of(notes.begin(), notes.end(), avoided_.begin(), avoided_.end()) !=
+         notes.end();
+}
+
 std::vector<Descriptor> Graph::engines(const Descriptor* gpu, std::string& refusal) {
   whole_ = std::make_unique<Descriptor>(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   whole_->refer(CUDNN_ATTR_OPERATIONGRAPH_OPS, ops_);
-  Descriptor search(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   cudnnStatus_t status = whole_->try_finalize();
-  if (status == CUDNN_STATUS_SUCCESS) {
+  // What is said to be fast first; where all of that is avoided, what works.
+  for (auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    if (status != CUDNN_STATUS_SUCCESS) break;
+    Descriptor search(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     search.refer(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, *whole_);
-    search.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A);
+    search.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
     if (gpu) search.refer(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *gpu);
     status = search.try_finalize();
+    if (status != CUDNN_STATUS_SUCCESS) break;
+    std::vector<Descriptor> found = results_of(search);
+    std::erase_if(found, [&](const Descriptor& engine) { return is_avoided(engine); });
+    if (!found.empty()) return found;
   }
-  if (status != CUDNN_STATUS_SUCCESS) {
-    if (!is_refusal(status)) require(status, "cudnnBackendFinalize");
-    refusal = describe(status);
-    return {};
-  }
-  int64_t count = 0;
-  require(cudnnBackendGetAttribute(search.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
-          "cudnnBackendGetAttribute");
-  std::vector<Descriptor> found;
-  std::vector<cudnnBackendDescriptor_t> filled;
-  for (int64_t i = 0; i < count; ++i)
-    filled.push_back(found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
-  if (count > 0)
-    require(cudnnBackendGetAttribute(search.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, filled.data()),
-            "cudnnBackendGetAttribute");
-  found.erase(found.begin() + count, found.end());
-  if (found.empty()) refusal = "no engine for this graph";
-  return found;
+  if (status != CUDNN_STATUS_SUCCESS && !is_refusal(status))
+    require(status, "cudnnBackendFinalize");
+  refusal = status == CUDNN_STATUS_SUCCESS ? "no engine for this graph" : describe(status);
+  return {};
 }
 
 Plan::Plan(Graph graph, std::vector<Descriptor> engines, Descriptor plan)

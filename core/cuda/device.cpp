@@ -2,7 +2,7 @@
 
 #include "core/check.h"
 #include "core/cuda/context.h"
-#include "core/cuda/cuda.h"
+#include "core/cuda/conv.h"
 #include "core/cuda/devices.h"
 #include "core/cuda/status.h"
 
@@ -46,13 +46,13 @@ const int64_t* Cuda::shifted_rows() const { return context(index_).shifted_rows(
 Backend& backend_of(int index) {
   struct Gpu {
     std::once_flag made;
-    std::unique_ptr<TRIAX_TARGET::Cuda> backend;
+    std::unique_ptr<Backend> backend;
   };
   // Every op passes here: CUDA is asked once, and a lock is taken once for each GPU.
   static std::vector<Gpu> gpus{size_t(device_count())};
   if (index < 0 || size_t(index) >= gpus.size()) require_device(index);  // throws, with the reason
   Gpu& gpu = gpus.at(size_t(index));
-  std::call_once(gpu.made, [&] { gpu.backend = std::make_unique<TRIAX_TARGET::Cuda>(index); });
+  std::call_once(gpu.made, [&] { gpu.backend = std::make_unique<TRIAX_TARGET::CudnnCuda>(index); });
   return *gpu.backend;
 }
 

@@ -1,32 +1,14 @@
-#include <dlfcn.h>
-#include <gtest/gtest.h>
-
-#include <fstream>
-#include <iterator>
-
 #include "core/cuda/cudnn_attention.h"
 #include "core/error.h"
+#include "tests/cudnn/gpus.h"
 
-// What cuDNN says to the graphs of core/cuda/cudnn_attention.cpp, without a GPU: it chooses engines
-// and compiles for the properties of a GPU that h200.json and a100.json describe. They hold what
-// cudaGetDeviceProperties reports, under the names of the library's own serialisation of a
-// CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR. The library loads the driver, for which the toolkit's stub
-// will do until compiled code is to be loaded.
+// What cuDNN says to the graphs of core/cuda/cudnn_attention.cpp, without a GPU.
 
 namespace triax::test {
 namespace {
 
 using namespace cuda::dnn;
 using Pass = AttentionShape::Pass;
-
-Descriptor read_gpu(const std::string& name) {
-  std::ifstream in(std::string(TRIAX_TEST_GPUS) + "/" + name + ".json");
-  std::string json{std::istreambuf_iterator<char>(in), {}};
-  EXPECT_FALSE(json.empty()) << name;
-  Descriptor gpu(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  gpu.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, std::span<const char>(json)).finalize();
-  return gpu;
-}
 
 Graph graph_of(const AttentionShape& s, bool packed) {
   return s.pass == Pass::forward ? attention_forward(s, packed) : attention_backward(s, packed);
@@ -51,13 +33,7 @@ AttentionShape shape_of(int64_t head_dim, cudnnDataType_t type, int64_t time, Pa
           .dv = packed};
 }
 
-class CudnnAttention : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL))
-      GTEST_SKIP() << "no driver and no stub of it: " << dlerror();
-  }
-};
+class CudnnAttention : public OnAbsentGpu {};
 
 TEST_P(CudnnAttention, IsAccepted) {
   Descriptor gpu = read_gpu(GetParam());

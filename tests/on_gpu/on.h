@@ -99,5 +99,6 @@ std::vector<Case> movement_cases();
 std::vector<Case> elementwise_cases();
 std::vector<Case> row_cases();
 std::vector<Case> token_cases();
+std::vector<Case> convolution_cases();
 
 }  // namespace triax::test

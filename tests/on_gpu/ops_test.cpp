@@ -7,7 +7,7 @@ namespace {
 
 std::vector<Case> all_cases() {
   std::vector<Case> all;
-  for (auto cases : {movement_cases, elementwise_cases, row_cases, token_cases})
+  for (auto cases : {movement_cases, elementwise_cases, row_cases, token_cases, convolution_cases})
     for (Case& c : cases()) all.push_back(std::move(c));
   return all;
 }

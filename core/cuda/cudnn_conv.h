@@ -1,0 +1,34 @@
+#pragma once
+#include <compare>
+
+#include "core/conv.h"
+#include "core/cuda/cudnn_graph.h"
+
+namespace triax::cuda::dnn {
+
+/// What a plan for a convolution is made for. Images and weights lie in memory with channels last.
+struct ConvolutionShape {
+  Convolution::Pass pass;
+  Sizes x, weight, y;                                          // (batch, channel, row, column)
+  Sizes stride = {1, 1}, padding = {0, 0}, dilation = {1, 1};  // (row, column)
+  cudnnDataType_t type;                                        // float, half or bfloat16
+  bool deterministic = true;
+  auto operator<=>(const ConvolutionShape&) const = default;
+};
+
+/// Of the float dtypes but f64; the tensors need no memory.
+ConvolutionShape shape_of(const Conv2d& c, Convolution::Pass pass);
+
+/// The ids of arguments, all in memory: images and their convolution, or the gradients of these.
+/// The gradient of the weight is f32, everything else of the shape's type.
+enum ConvolutionArgument : int64_t { images = 1, filters, maps };
+
+/// Whether the library is to be asked for `shape`. It has no f32 gradient of f16 and bf16 weights
+/// in groups, nor where a number of channels is odd.
+bool is_supported(const ConvolutionShape& shape);
+
+/// A convolution or one of its gradients, summed in f32: by engines that convert nothing to a
+/// lower precision (f32 without TF32) nor transform images (Winograd, FFT), which costs digits.
+Graph convolution(const ConvolutionShape& shape);
+
+}  // namespace triax::cuda::dnn
