@@ -7,7 +7,6 @@
 #include "optim/window.h"
 
 namespace triax::optim {
-namespace {}  // namespace
 
 AdamW::AdamW(const std::vector<Slot>& slots, const AdamWOptions& options) : options_(options) {
   auto in_unit = [](double x) { return x >= 0 && x < 1; };

@@ -64,7 +64,7 @@ StateFile::StateFile(std::string directory, uint64_t bytes) : directory_(std::mo
   file_.value = open_nameless(directory_);
   int error = bytes > 0 ? reserve(file_.value, bytes) : 0;
   check_input(error == 0, no_room(error) ? Exit::cannot_write : Exit::io,
-              "offload: {}: {}; expected room for {} bytes of optimizer state", directory_,
+              "offload: {}: {}; expected room for {} bytes of what is offloaded", directory_,
               reason(error), bytes);
   ::fcntl(file_.value, F_SETFL, O_DIRECT);  // if it cannot be, through the page cache
   thread_ = std::thread([this] { serve(); });

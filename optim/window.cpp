@@ -107,7 +107,7 @@ std::shared_ptr<void> Window::handle(Record& r, Access access) {
 }
 
 std::shared_ptr<void> Window::pass(size_t i) {
-  for (size_t k = 0; k <= ahead; ++k) bring((i + k) % records_.size());
+  for (size_t k = 0; k <= ahead; ++k) bring((i + k) % records_.size(), Contents::read);
   auto held = hold(i, Access::write);
   return {held.get(), [this, held](void* p) mutable {
             held.reset();

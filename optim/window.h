@@ -34,8 +34,6 @@ class Window {
   /// The same, to write, for a pass over all records in order, again and again: starts to read
   /// those that follow, and to write this one when the handle goes.
   std::shared_ptr<void> pass(size_t i);
-  /// Starts to read record i, for a hold() that is to come.
-  void bring(size_t i) { bring(i, Contents::read); }
 
  private:
   struct Record {

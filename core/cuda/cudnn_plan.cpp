@@ -114,15 +114,16 @@ std::vector<Descriptor> Graph::engines(const Descriptor* gpu, std::string& refus
   whole_ = std::make_unique<Descriptor>(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   whole_->refer(CUDNN_ATTR_OPERATIONGRAPH_OPS, ops_);
   cudnnStatus_t status = whole_->try_finalize();
-  // What is said to be fast first; where all of that is avoided, what works.
+  bool accepted = status == CUDNN_STATUS_SUCCESS;
+  // What is said to be fast first; where all of that is avoided or refused, what works.
   for (auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    if (status != CUDNN_STATUS_SUCCESS) break;
+    if (!accepted) break;
     Descriptor search(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     search.refer(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, *whole_);
     search.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
     if (gpu) search.refer(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *gpu);
     status = search.try_finalize();
-    if (status != CUDNN_STATUS_SUCCESS) break;
+    if (status != CUDNN_STATUS_SUCCESS) continue;
     std::vector<Descriptor> found = results_of(search);
     std::erase_if(found, [&](const Descriptor& engine) { return is_avoided(engine); });
     if (!found.empty()) return found;

@@ -95,11 +95,11 @@ parallel::Verb sample_verb(SampleConfig& c) {
                .add("pp", "N", "pipeline stages", &c.pp, {.range = {1, huge}})
                .add("tp", "N", "tensor-parallel ranks that split each layer", &c.tp,
                     {.range = {1, huge}}));
-  return {
-      "sample",
-      "Continues a text with a trained model.",
-      parallel::joined({group, without(parallel::launch_settings(c.launch), {"nondeterministic"})}),
-      {"minigpt sample --checkpoint runs/mine --prompt \"Once \" --tokens 100"}};
+  return {"sample",
+          "Continues a text with a trained model.",
+          parallel::joined({group, without(parallel::launch_settings(c.launch),
+                                           {"nondeterministic", "device-map"})}),
+          {"minigpt sample --checkpoint runs/mine --prompt \"Once \" --tokens 100"}};
 }
 
 parallel::ProgramOptions program_options(Config& c, SampleConfig& s) {

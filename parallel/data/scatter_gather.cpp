@@ -1,6 +1,7 @@
 #include "parallel/data/scatter_gather.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "autograd/ops.h"
 #include "core/check.h"
@@ -12,23 +13,20 @@ namespace {
 class Replicated {
  public:
   Replicated(nn::Module& model, Device device) : model_(model) {
-    for (auto* p : model.parameters()) {
-      parameters_.push_back(p->value);
-      p->value = move_to(p->value, device);  // its gradient comes back
-    }
+    // All copies first: memory may not suffice, and then the model stays as it is.
+    Tensors weights;
+    for (auto* p : model.parameters()) weights.push_back(move_to(p->value, device));
+    std::vector<nn::Buffer> copies;
     for (auto* b : model.buffers()) {
-      buffers_.push_back(*b);
-      b->value = b->value.to(device);
-      b->sum = zeros(b->shape, f32, device);
-      b->count = 0;
+      copies.push_back(*b);
+      copies.back().value = b->value.to(device);
+      copies.back().sum = zeros(b->shape, f32, device);
+      copies.back().count = 0;
     }
+    exchange(weights, copies);
+    parameters_ = std::move(weights), buffers_ = std::move(copies);
   }
-  ~Replicated() {
-    auto parameters = model_.parameters();
-    auto buffers = model_.buffers();
-    for (size_t i = 0; i < parameters.size(); ++i) parameters[i]->value = parameters_[i];
-    for (size_t i = 0; i < buffers.size(); ++i) *buffers[i] = buffers_[i];
-  }
+  ~Replicated() { exchange(parameters_, buffers_); }
   Replicated(const Replicated&) = delete;
   Replicated& operator=(const Replicated&) = delete;
 
@@ -43,8 +41,16 @@ class Replicated {
   }
 
  private:
+  /// Those of the model and these change places.
+  void exchange(Tensors& weights, std::vector<nn::Buffer>& copies) {
+    auto parameters = model_.parameters();
+    auto buffers = model_.buffers();
+    for (size_t i = 0; i < parameters.size(); ++i) std::swap(parameters[i]->value, weights[i]);
+    for (size_t i = 0; i < buffers.size(); ++i) std::swap(*buffers[i], copies[i]);
+  }
+
   nn::Module& model_;
-  Tensors parameters_;
+  Tensors parameters_;  // of the model itself
   std::vector<nn::Buffer> buffers_;
 };
 

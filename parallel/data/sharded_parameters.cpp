@@ -78,10 +78,10 @@ void DataParallel::add_arrived(Bucket& b) {
 
 void DataParallel::start_gather(Bucket& b) const {
   if (b.weight.storage()->present()) return;
-  b.weight.storage()->restore();
   Tensor mine = b.my_weight;
+  auto held = mine.storage()->hold(Access::read);  // may fail; then nothing is gathered
+  b.weight.storage()->restore();
   if (b.offloaded()) {
-    auto held = mine.storage()->hold(Access::read);
     mine = b.weight.narrow(0, b.my_first, mine.numel());
     copy_(mine, b.my_weight);
   }
@@ -89,9 +89,9 @@ void DataParallel::start_gather(Bucket& b) const {
 }
 
 void DataParallel::acquire(Bucket& b) const {
-  ++b.users;
   start_gather(b);
   b.gathering.wait();
+  ++b.users;
 }
 
 void DataParallel::release(Bucket& b) const {

@@ -81,7 +81,9 @@ Search candidates(const Task& task, const PlanOptions& o) {
         TrainOptions t = o.train;
         t.step.mesh = {.dp = int(ranks / (int64_t(pp) * tp)), .pp = pp, .tp = tp};
         t.step.zero = Zero(zero);
-        if (t.step.mesh.dp == 1 && zero > 0 && o.zero < 0) continue;  // nothing to shard
+        bool layerwise = t.step.offload == Offloaded::parameters;  // which is ZeRO-3 alone
+        bool needless = layerwise ? zero < 3 : t.step.mesh.dp == 1 && zero > 0;
+        if (needless && o.zero < 0) continue;  // nothing to shard
         t.step.sequence_parallel = o.train.step.sequence_parallel && tp > 1;
         if (t.step.global_batch == 0) t.step.global_batch = t.step.micro_batch * ranks;
         consider(task, t, ranks, search);

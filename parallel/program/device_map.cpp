@@ -1,6 +1,7 @@
 #include "parallel/program/device_map.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -81,7 +82,8 @@ double free_memory() {
   auto below = [&](auto resource, double pages) {
     rlimit limit{};
     if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-    room = std::min(room, std::max(0., double(limit.rlim_cur) - pages * 4096));
+    double taken = pages * double(::sysconf(_SC_PAGESIZE));
+    room = std::min(room, std::max(0., double(limit.rlim_cur) - taken));
   };
   below(RLIMIT_AS, kind[0]);
   below(RLIMIT_DATA, kind[5]);
@@ -99,7 +101,7 @@ std::vector<int64_t> least_offloaded(const Task& task, const StepOptions& o, To 
   Names names = layers_of(task);
   auto like = batch_like(task, o.micro_batch);
   auto counts = place(probe(task.build, like, probe_options(o)), o);
-  std::vector<int64_t> least(counts.size(), 0), most(counts), tried = least;
+  std::vector<int64_t> least(counts.size(), 0), most(counts), tried(counts);
   auto all_tried = [&] {
     StepOptions with = o;
     size_t layer = 0;
@@ -108,15 +110,15 @@ std::vector<int64_t> least_offloaded(const Task& task, const StepOptions& o, To 
         if (i >= counts[s] - tried[s]) with.places[names[layer]] = to;
     return foresee(task.build, like, with);
   };
-  for (bool first = true; first || least != most; first = false) {
+  for (bool first = true; first || least != most; first = false) {  // first with all of them
     auto demands = all_tried();
     for (size_t s = 0; s < counts.size(); ++s) {
-      bool fits = double(demands[s].peak) <= for_tensors(rooms[s]);
-      check_input(fits || tried[s] < counts[s], Exit::memory,
-                  "device map: a stage with no layer kept takes {}; {} is free\n  Try a smaller "
-                  "--micro-batch or --recompute block.",
-                  show_bytes(double(demands[s].peak)), show_bytes(rooms[s]));
-      if (fits) most[s] = tried[s];
+      double takes = double(demands[s].peak), room = for_tensors(rooms[s]);
+      check_input(!first || takes <= room, Exit::memory,
+                  "device map: with all layers elsewhere a step still takes {} of {} for tensors\n"
+                  "  Try a smaller --micro-batch, --recompute block, or more memory.",
+                  show_bytes(takes), show_bytes(room));
+      if (takes <= room) most[s] = tried[s];
       else least[s] = tried[s] + 1;
       tried[s] = (least[s] + most[s]) / 2;
     }
@@ -146,6 +148,7 @@ Places measured_map(const Task& task, const TrainOptions& given, int gpus) {
   o.step.mesh = {.dp = 1, .pp = stages, .tp = 1};
   o.step.zero = Zero::parameters;
   resolve(o, stages);
+  check_options(o, stages);
   std::vector<double> rooms;
   for (int s = 0; s < stages; ++s)
     rooms.push_back(gpus > 0 ? double(gpu_memory(s)) : free_memory());
@@ -188,6 +191,15 @@ void check_alone(const TrainOptions& o) {
   check_input(alone, Exit::config,
               "device-map with --dp, --pp, --tp, --ranks, --placement or --offload\n  The map "
               "places the layers of one process. Leave the others, or --device-map, out.");
+  const std::string& schedule = o.step.schedule;
+  check_input(o.step.chunks <= 1 && !schedule.ends_with("interleaved"), Exit::config,
+              "device-map with chunks={}, schedule={}\n  Each GPU has one chunk of neighbouring "
+              "layers. Valid: 1f1b, gpipe, zb-h1.",
+              o.step.chunks, schedule);
+  check_input(o.launch.device == "cpu" || o.launch.device == "cuda", Exit::config,
+              "device-map with device={}\n  A map counts all GPUs from 0. Valid: --device cuda, or "
+              "cpu for none; CUDA_VISIBLE_DEVICES hides GPUs.",
+              o.launch.device);
 }
 
 std::string describe(const Places& places, const Names& names) {

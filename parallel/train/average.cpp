@@ -11,9 +11,9 @@ void Step::with_average(const std::function<void()>& f) {
   };
   std::vector<Swapped> swapped;
   auto slots = replica_.data().slots();
-  memory::Scope scope(memory::buffers);
   for (auto& s : optimizer_->state()) {
     if (s.kind != std::string_view("average")) continue;
+    memory::Scope scope(memory::buffers);
     Tensor weight = slots[s.slot].weight.narrow(0, s.begin, s.value.numel());
     swapped.push_back({weight, clone(weight)});
     copy_(weight, s.value);

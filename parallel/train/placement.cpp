@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/check.h"
 #include "parallel/pipeline/partition.h"
 #include "parallel/train/replica.h"
@@ -21,6 +23,9 @@ void check_split(const Facts& facts, const StepOptions& o) {
 
 std::vector<int64_t> place(const Facts& facts, const StepOptions& o) {
   check_split(facts, o);
+  for (auto& [name, to] : o.places)
+    check_input(std::ranges::count(facts.layers(), name, &LayerFacts::name) > 0, Exit::config,
+                "places: there is no layer `{}` in the model", printable(name));
   auto layers = std::ssize(facts.layers());
   auto shape = o.pipeline();
   if (!o.placement.empty()) return placement_of(o.placement, shape, layers);

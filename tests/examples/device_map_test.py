@@ -84,6 +84,8 @@ def little_memory(shop):
     model = dict(layers=12, heads=8, width=264, steps=2, comm="threads")
     limit = 150 * 1000 * 1000
     expect("too little memory", shop.train("small", limit=limit, **model), 71, "memory: no ")
+    got = shop.train("none", limit=limit // 2, device_map="auto", offload_dir=shop.files, **model)
+    expect("auto in no memory", got, 71, "device map: with all layers elsewhere")
     got = shop.train("little", limit=limit, device_map="auto", offload_dir=shop.files, **model)
     expect("auto in little memory", got, 0, "cpu     embedding", "disk ")
     same_losses("auto in little memory", got[2], shop.train("much", zero=3, **model)[2])
@@ -105,6 +107,10 @@ def mistakes(shop):
     case("no directory for files", {"": "disk"}, 78, "layer embedding is on disk", "--offload-dir DIR")
     case("stages beside a map", {"": "cpu"}, 78, "device-map with", pp=3)
     case("offload beside a map", {"": "cpu"}, 78, "device-map with", zero=3, offload="params")
+    case("chunks beside a map", {"": "cpu"}, 78, "schedule=interleaved", schedule="interleaved")
+    case("an average beside offloaded layers", {"": "disk"}, 78, "device-map with average", average=0.9,
+         offload_dir=shop.files)
+    case("one GPU of several", {"": "cpu"}, 78, "device=cuda:1", device="cuda:1")
     if not on_gpus:
         case("a GPU that is not there", {"": 0}, 78, "cuda:0 asked for")
 

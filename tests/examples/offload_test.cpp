@@ -139,7 +139,7 @@ TEST(Offloading, OfWeightsChangesNoBit) {
       c.step().recompute = parallel::Recompute::block;
       EXPECT_TRUE(run({c, cut(Offload::To::off, directory)}) == off);
       c.step().offload = Offloaded::nothing;
-      c.step().places = {{"tokens", Offload::To::host},
+      c.step().places = {{"embedding", Offload::To::host},
                          {"block1", Offload::To::host},
                          {"block2", Offload::To::file},
                          {"head", Offload::To::file}};

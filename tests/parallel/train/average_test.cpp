@@ -88,7 +88,11 @@ TEST(Average, IsWhatValidationUses) {
     std::map<std::string, Tensor> averages;
     for (auto& piece : a.update().pieces(Holder::any))
       if (piece.kind == "average") averages[piece.name] = piece.value;
-    with = *a.validate(), plain = *b.validate();
+    with = *a.validate();
+    const auto& counter = *memory::counter();
+    memory::counter()->reset_peaks();
+    plain = *b.validate();
+    EXPECT_EQ(counter.peak(memory::buffers), counter.live(memory::buffers)) << "of activations";
     b.restore([&](auto& pieces) {
       for (auto& piece : pieces)
         if (piece.kind.empty())
