@@ -1,6 +1,6 @@
-"""device_map_test.py MINIGPT MPIRUN [gpus]: a map of the layers changes where they are and no loss; with little memory `auto`
-finds a map with which a model trains that does not fit; maps that cannot be end with the right code. With
-`gpus` MINIGPT is the program whose GPUs are CPU threads. MPIRUN is not used."""
+"""device_map_test.py MINIGPT MPIRUN [gpus]: a device map changes where layers are and no loss; with `auto` a
+model trains in memory that is too small for it; invalid maps end with the right exit code. With `gpus`
+MINIGPT is the program whose GPUs are CPU threads. MPIRUN is not used."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import pathlib
 import sys
 import tempfile
 
-from minigpt_program import Run, some_text, words
+from minigpt_program import Run, Workshop, words
 
 minigpt, on_gpus = sys.argv[1], "gpus" in sys.argv
 LAYERS = ["embedding", "block0", "block1", "block2", "head"]
@@ -17,13 +17,7 @@ MODEL = dict(layers=3, heads=2, width=16, context=8, micro_batch=1, global_batch
 failures = []
 
 
-class Workshop:
-    def __init__(self, path):
-        self.path = pathlib.Path(path)
-        self.text, self.files = self.path / "text.txt", self.path / "files"
-        self.text.write_text(some_text())
-        self.files.mkdir()
-
+class Mapping(Workshop):
     def map(self, places):
         path = self.path / "map.json"
         path.write_text(places if isinstance(places, str) else json.dumps(places))
@@ -140,7 +134,7 @@ def gpus(shop):
 
 
 with tempfile.TemporaryDirectory(prefix="triax-device-map-") as name:
-    workshop = Workshop(name)
+    workshop = Mapping(name)
     for group in (gpus, mistakes) if on_gpus else (maps_change_no_loss, little_memory, mistakes):
         group(workshop)
 print("\n".join(failures) or "all as expected")

@@ -48,6 +48,16 @@ def some_text(characters=1600):
     return text
 
 
+class Workshop:
+    """A folder with a training text and a directory to offload to."""
+
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+        self.text, self.files = self.path / "text.txt", self.path / "files"
+        self.text.write_text(some_text())
+        self.files.mkdir()
+
+
 class Run:
     """A program that was started in a session of its own; what is left of it ends with the `with` block."""
 

@@ -1,6 +1,6 @@
 """offload_test.py MINIGPT MPIRUN: optimizer state and weights in files, as a user has them: a model trains
-in memory that its optimizer state, or its weights alone, do not fit; a file that is cut ends the run and no checkpoint; nothing stays
-behind. MPIRUN is not used."""
+in memory that is too small for its optimizer state, or for its weights alone; a file that is cut ends the
+run and no checkpoint; nothing stays behind. MPIRUN is not used."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import pathlib
 import sys
 import tempfile
 
-from minigpt_program import (Run, kill, least_address_space, newest_step, some_text, wait_until,
+from minigpt_program import (Run, Workshop, kill, least_address_space, newest_step, wait_until,
                              words)
 
 minigpt = sys.argv[1]
@@ -17,13 +17,7 @@ MODEL = dict(layers=1, heads=1, width=16, context=8, micro_batch=1, warmup=0, va
              comm="threads")
 
 
-class Workshop:
-    def __init__(self, path):
-        self.path = pathlib.Path(path)
-        self.text, self.files = self.path / "text.txt", self.path / "files"
-        self.text.write_text(some_text())
-        self.files.mkdir()
-
+class Offloading(Workshop):
     def start(self, run, limit=0, writable=0, **flags):
         """`limit`: bytes of address space beside the libraries'. `writable`: bytes that it may write to in all."""
         flags = dict(MODEL, data=self.text, out=self.path / run) | flags
@@ -106,7 +100,7 @@ def leaves_nothing_behind(shop):
 
 
 with tempfile.TemporaryDirectory(prefix="triax-offload-test-") as path:
-    workshop = Workshop(path)
+    workshop = Offloading(path)
     for group in (trains_in_less_memory, trains_in_less_than_its_weights, survives_a_cut_file,
                   leaves_nothing_behind):
         group(workshop)
