@@ -76,7 +76,7 @@ void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
   Tensors parts(n.inputs.size());
   if (dy.defined()) {
     dy = dy.contiguous();
-    ProfileRange range(n.name);
+    ProfileRange range(n.name, n.layer);
     parts = n.rule(std::move(dy), into);
     check(parts.size() == n.inputs.size(), "{}: the rule returned {} gradients; expected {}",
           n.name, parts.size(), n.inputs.size());

@@ -56,6 +56,7 @@ struct Node {
   Node& operator=(const Node&) = delete;
 
   const char* name;
+  const char* layer;                          // that recorded it, in a profile; else null
   uint64_t order;                             // of creation; a pass runs newest first
   Shape shape;                                // of the output
   DType dtype;                                // of the gradient: an op's output's, a leaf's sums'

@@ -4,6 +4,7 @@
 
 #include "autograd/touched.h"
 #include "core/check.h"
+#include "core/profile.h"
 
 namespace triax {
 namespace autograd {
@@ -21,6 +22,7 @@ int64_t live_nodes() { return alive; }
 Node::Node(const char* op, const Tensor& y, std::vector<std::shared_ptr<Node>> producers,
            Rule backward)
     : name(op),
+      layer(profiled_layer()),
       order(created++),
       shape(y.shape()),
       dtype(y.dtype()),

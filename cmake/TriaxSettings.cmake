@@ -36,9 +36,10 @@ function(triax_library name)
   add_library(triax::${name} ALIAS triax_${name})
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS *.h)
   # Of the backends and of what moves the bytes of each kind of communicator nothing is installed
-  # but the communicators themselves.
+  # but the communicators themselves; nor what reads JSON.
   set(internal ${headers})
-  list(FILTER internal INCLUDE REGEX "/core/(cpu|cuda)/|/nn/json|/comm/(threads|processes|gpu)/")
+  list(FILTER internal INCLUDE REGEX
+    "/core/(cpu|cuda)/|/nn/json|/program/deepspeed_|/comm/(threads|processes|gpu)/")
   list(FILTER internal EXCLUDE REGEX "/comm/.*_comm\\.h$")
   list(REMOVE_ITEM headers ${internal} "")
   target_sources(triax_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}

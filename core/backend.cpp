@@ -7,7 +7,6 @@
 #endif
 #include "core/gpus.h"
 #include "core/meta.h"
-#include "core/profile.h"
 
 namespace triax {
 
@@ -59,16 +58,16 @@ int gpu_count() {
 #if TRIAX_CUDA
 size_t gpu_memory(int index) { return cuda::free_memory(index); }
 void set_gpu_bits(GpuBits bits) { cuda::set_bits(bits); }
-ProfileRange::ProfileRange(const char* name) { cuda::begin_range(name); }
-ProfileRange::~ProfileRange() { cuda::end_range(); }
+void begin_gpu_range(const char* name) { cuda::begin_range(name); }
+void end_gpu_range() { cuda::end_range(); }
 #else
 size_t gpu_memory(int index) {
   backend({Device::Kind::cuda, index});  // throws
   return 0;
 }
 void set_gpu_bits(GpuBits) {}
-ProfileRange::ProfileRange(const char*) {}
-ProfileRange::~ProfileRange() {}
+void begin_gpu_range(const char*) {}
+void end_gpu_range() {}
 #endif
 
 void trim_memory() {

@@ -15,4 +15,8 @@ enum class GpuBits { repeat, may_differ };
 /// Of this process; `repeat` unless set. Before its first tensor on a GPU.
 void set_gpu_bits(GpuBits bits);
 
+/// A named range of the host's time in profilers of GPUs (NVTX). Nothing in a build without CUDA.
+void begin_gpu_range(const char* name);
+void end_gpu_range();
+
 }  // namespace triax

@@ -16,6 +16,8 @@ class Replicas {
   virtual void sum(const Tensor& x, int64_t ranks) const = 0;
 };
 
+class KeyValueCache;  // nn/key_value_cache.h
+
 /// One micro-batch, as every layer of a model sees it. Nothing here assumes text. In bf16
 /// and fp16 the step casts a floating-point input or target to that dtype.
 struct Batch {
@@ -23,6 +25,7 @@ struct Batch {
   Tensor target;      ///< dim 0 counts samples; undefined: the model is asked for its prediction
   int64_t first = 0;  ///< serial number of sample 0 since the start of training, or evaluation
   const Replicas* replicas = nullptr;  ///< null: this rank has all samples
+  KeyValueCache* cache = nullptr;      ///< of the sequence that is decoded; null: no past tokens
 };
 
 /// `batch` on `device`, with what is floating-point in `dtype`: the model's precision.
@@ -31,7 +34,7 @@ inline Batch to(const Batch& batch, Device device, DType dtype) {
     if (!x.defined()) return x;
     return is_float(x.dtype()) ? x.to(dtype).to(device) : x.to(device);
   };
-  return {move(batch.input), move(batch.target), batch.first, batch.replicas};
+  return {move(batch.input), move(batch.target), batch.first, batch.replicas, batch.cache};
 }
 
 /// Serial number of the first of a rank's rows, where a sample has `rows_each` rows and the rank's

@@ -24,7 +24,7 @@ BatchNorm::BatchNorm(int64_t channels, int64_t samples, const BatchNormOptions& 
 
 BatchNormShape BatchNorm::shape(const Tensor& x, const Batch& batch) const {
   int64_t here = batch.input.size(0), replicas = batch.replicas ? batch.replicas->count() : 1;
-  if (here % samples_ == 0) return {.eps = eps_, .groups = here / samples_};
+  if (here > 0 && here % samples_ == 0) return {.eps = eps_, .groups = here / samples_};
   int64_t ranks = samples_ / std::max<int64_t>(1, here);
   check_input(here > 0 && samples_ % here == 0 && replicas % ranks == 0, Exit::config,
               "batch norm: statistics of {} samples, with micro-batches of {} on {} replica{} (x "

@@ -19,7 +19,7 @@ struct BatchNormOptions {
 /// without SyncBN are of the micro-batch of a rank, with SyncBN of all ranks' micro-batches.
 ///
 /// The running variance is that of unbiased ones, as in PyTorch. Both are updated once a step
-/// (nn::Buffer).
+/// (nn::Buffer). A batch without a target, or of an evaluation, is normalised by them.
 class BatchNorm : public Module {
  public:
   BatchNorm(int64_t channels, int64_t samples, const BatchNormOptions& o = {});

@@ -1,5 +1,6 @@
 #include "nn/json.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -11,9 +12,12 @@ namespace {
 
 using nlohmann::json;
 
-json parse(std::string_view text, const std::string& source, int deepest) {
+json parse(std::string_view text, const std::string& source, int deepest,
+           JsonReader::Comments comments) {
+  bool commented = comments == JsonReader::Comments::ignore;
   // The parser takes a zero byte for the end of the text, and skips a byte order mark.
-  check_input(text.starts_with('{'), Exit::data, "{} does not start with an open brace", source);
+  check_input(commented || text.starts_with('{'), Exit::data,
+              "{} does not start with an open brace", source);
   check_input(text.find('\0') == text.npos, Exit::data, "{} holds a zero byte", source);
   std::vector<std::set<std::string>> keys;
   auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
@@ -26,9 +30,11 @@ json parse(std::string_view text, const std::string& source, int deepest) {
     return true;
   };
   try {
-    return json::parse(text, watch);
+    return json::parse(text, watch, true, commented);
   } catch (const json::parse_error& e) {
-    fail(Exit::data, "{}, not JSON at byte {}", source, e.byte);
+    size_t before = std::min(e.byte > 0 ? e.byte - 1 : 0, text.size());
+    fail(Exit::data, "{}, not JSON at byte {}, line {}", source, e.byte,
+         1 + std::count(text.begin(), text.begin() + before, '\n'));
   } catch (const json::exception&) {
     fail(Exit::data, "{}, a number is out of range", source);
   }
@@ -49,9 +55,10 @@ struct JsonReader::Document {
   json root;
 };
 
-JsonReader::JsonReader(std::string_view text, std::string source, std::string what, int deepest)
+JsonReader::JsonReader(std::string_view text, std::string source, std::string what, int deepest,
+                       Comments comments)
     : what_(std::move(what)) {
-  json root = parse(text, source, deepest);
+  json root = parse(text, source, deepest, comments);
   document_ = std::make_shared<Document>(Document{std::move(source), std::move(root)});
   value_ = &document_->root;
 }
@@ -80,7 +87,22 @@ uint64_t JsonReader::number(uint64_t limit) const {
   return value_->get<uint64_t>();
 }
 
+double JsonReader::real() const {
+  require(value_->is_number(), "is not a number");
+  return value_->get<double>();
+}
+
 bool JsonReader::is_text() const { return value_->is_string(); }
+bool JsonReader::is_null() const { return value_->is_null(); }
+
+bool JsonReader::flag() const {
+  require(value_->is_boolean(), "is not true or false");
+  return value_->get<bool>();
+}
+
+bool JsonReader::is_object() const { return value_->is_object(); }
+
+std::string JsonReader::literal() const { return value_->dump(); }
 
 std::string JsonReader::text() const {
   require(value_->is_string(), "is not a text");

@@ -18,14 +18,24 @@ class JsonReader {
  public:
   /// Reads a document without repeated keys, zero bytes, or nesting deeper than `deepest`. `what`
   /// names it in messages.
-  JsonReader(std::string_view text, std::string source, std::string what, int deepest);
+  /// `Comments::ignore`: there may be `//` and `/* */`.
+  enum class Comments { refuse, ignore };
+  JsonReader(std::string_view text, std::string source, std::string what, int deepest,
+             Comments comments = Comments::refuse);
 
   bool has(const char* key) const;
   JsonReader at(const char* key) const;
   uint64_t number(uint64_t limit = uint64_t(INT64_MAX)) const;
   int64_t size() const { return int64_t(number()); }
+  double real() const;  ///< any number
   std::string text() const;
   bool is_text() const;
+  bool is_object() const;
+  /// The value in JSON: `0.1`, `true`, `[0.9,0.95]`, a text in quotes.
+  std::string literal() const;
+  bool is_null() const;
+  /// true or false.
+  bool flag() const;
   std::vector<JsonReader> elements(size_t at_most) const;
   std::vector<int64_t> sizes(size_t at_most) const;
   std::map<std::string, JsonReader> members() const;

@@ -20,10 +20,11 @@ class RotaryEmbedding {
   RotaryEmbedding(int64_t positions, int64_t head_dim, const RotaryOptions& o = {})
       : positions_(positions), head_dim_(head_dim), options_(o) {}
 
-  /// x [tokens, .., head_dim] of whole sequences of `time` tokens; time at most `positions`.
-  Tensor operator()(const Tensor& x, int64_t time) const {
+  /// x [tokens, .., head_dim] of whole sequences of `time` tokens, which begin at position `first`;
+  /// first + time at most `positions`.
+  Tensor operator()(const Tensor& x, int64_t time, int64_t first = 0) const {
     if (!table_.defined() || table_.device() != x.device()) table_ = table().to(x.device());
-    return rotary(x, table_, {time, options_.pairs});
+    return rotary(x, first > 0 ? table_.narrow(0, first, time) : table_, {time, options_.pairs});
   }
 
  private:

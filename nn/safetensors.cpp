@@ -19,6 +19,7 @@ TensorEntry read_entry(const std::string& name, const JsonReader& r) {
     r.require(field == "dtype" || field == "shape" || field == "data_offsets",
               "has an unknown field " + printable(field));
   std::string dtype = r.at("dtype").text();
+  if (dtype == "BOOL") dtype = codes[int(u8)];  // a byte each: masks in files of others
   auto code = std::find(std::begin(codes), std::end(codes), dtype);
   r.require(code != std::end(codes), "has unknown dtype " + printable(dtype));
   auto offsets = r.at("data_offsets").sizes(2);

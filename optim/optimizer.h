@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/profile.h"
 #include "core/update.h"
 #include "optim/slot.h"
 
@@ -17,6 +18,7 @@ class Optimizer {
   /// One update as `decision` says, a StepDecision on the weights' device (core/update.h). Counts
   /// as a step, whether it happens or not: see set_steps().
   void step(const Tensor& decision) {
+    ProfileRange range("optimizer", Activity::optimizer);
     ++steps_;
     apply(decision);
   }

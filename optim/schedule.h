@@ -3,10 +3,13 @@
 
 namespace triax::optim {
 
-/// A learning rate over steps (counted from 1): linear warm-up to `peak` at step `warmup`, then
-/// down to `low` at step `steps`, and `low` after it.
+/// A learning rate over steps (counted from 1): warm-up to `peak` at step `warmup`, then down to
+/// `low` at step `steps`, and `low` after it; or `peak` all the way.
 struct Schedule {
   enum class Decay { cosine, linear, constant } decay = Decay::cosine;
+  /// Of warm-up step k, of the peak: k / warmup, or log k / log warmup (DeepSpeed's `log`), which
+  /// is 0 in step 1.
+  enum class Warmup { linear, log } shape = Warmup::linear;
   double peak, low = 0;
   int64_t warmup = 0, steps;
   /// Cosine: Loshchilov and Hutter, "SGDR", 2017, eq. 5, without restarts.

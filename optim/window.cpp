@@ -155,14 +155,13 @@ void Window::write(Record& r) {
 
 void Window::settle(Record& r) {
   if (!r.ticket) return;
-  uint64_t ticket = *r.ticket;
-  r.ticket.reset();
-  file_->wait(ticket);
+  file_->wait(*r.ticket);
   bool known = std::memcmp(stamp_of(r), &r.stamp, sizeof r.stamp) == 0;
   check_input(known, Exit::io,
               "offload: the {} bytes at byte {} of the file in {} are not those that were written; "
               "expected that nothing else changes it",
               r.storage->bytes(), r.offset, file_->directory());
+  r.ticket.reset();  // until then nobody is handed the record
 }
 
 char* Window::stamp_of(const Record& r) const {

@@ -3,8 +3,8 @@
 #
 #   scripts/fuzz.sh [N [SEED]]
 #
-#   N      draws, 200 if not given; the tests make 20 of their own
-#   SEED   others for each, 1 if not given
+#   N      draws of each program: minigpt, llama, resnet; 200 if not given
+#   SEED   of the draws; 1 if not given
 
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -16,5 +16,10 @@ case ${1:-200} in
   *[!0-9]*) die "fuzz: $1 is no number of draws" ;;
 esac
 scripts/setup.sh
-build release --target minigpt
-PYTHONDONTWRITEBYTECODE=1 exec python3 tests/examples/fuzz.py build/release/bin/minigpt "${1:-200}" "${2:-1}"
+build release --target minigpt llama resnet
+export PYTHONDONTWRITEBYTECODE=1 failed=0
+for program in minigpt llama resnet; do
+  say "fuzz: $program"
+  python3 tests/examples/fuzz.py "build/release/bin/$program" "${1:-200}" "${2:-1}" || failed=1
+done
+exit "$failed"

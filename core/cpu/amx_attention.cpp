@@ -110,7 +110,7 @@ void attend(const Head16& h, int64_t first, char* m, BFloat16* y, float* lse) {
 }  // namespace
 
 void Amx::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
-  if (a.in.q.dtype() != bf16) return Cpu::attention(a, y, lse);
+  if (a.in.q.dtype() != bf16 || a.time == 1) return Cpu::attention(a, y, lse);
   int64_t threads = omp_get_max_threads(), keys = a.band.keys, dim = a.head_dim();
   Tasks tasks(a, side, threads);
   Room room(keys, dim);

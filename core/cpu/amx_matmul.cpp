@@ -9,12 +9,14 @@ constexpr int64_t least = 16;
 bool small(const Matmul& p) {
   return p.c.size(-2) < least || p.c.size(-1) < least || p.a.size(-1) < least;
 }
+/// One row, and columns that need no packing.
+bool row(const Matmul& p) { return p.c.size(-2) == 1 && p.b.strides()[-2] == 1; }
 
 }  // namespace
 
 void Amx::matmul(const Matmul& p) {
   bool whole = p.a.dtype() == f32;
-  if ((!whole && p.a.dtype() != bf16) || p.goes_back() || (whole && small(p)))
+  if ((!whole && p.a.dtype() != bf16) || p.goes_back() || (whole && small(p)) || row(p))
     return Cpu::matmul(p);
   if (whole) tile_products<float, float>(p);
   else if (p.c.dtype() == bf16) tile_products<BFloat16, BFloat16>(p);

@@ -2,6 +2,9 @@
 
 #include <omp.h>
 
+#include "core/cpu/parallel.h"
+#include "core/cpu/row.h"
+#include "core/cpu/row_product.h"
 #include "core/cpu/scratch.h"
 
 namespace triax::host::TRIAX_LEVEL {
@@ -57,10 +60,49 @@ void attend(const Head<T>& h, int64_t first, A* memory, T* y, A* lse) {
   for (int64_t l = 0; l < b.count; ++l) lse[h.place(first + l)] = logs[l];
 }
 
+/// The only query of a head, as decoding has it. Keys and values are read where they lie.
+template <class T, class A = Accumulator<T>> void attend_alone(const Head<T>& h, T* y, A* lse) {
+  constexpr int n = lanes<A>;
+  int64_t begin = h.band.begin(0), keys = h.band.end(0) - begin, dim = h.dim;
+  int64_t width = whole_vectors<A>(dim);
+  Scratch<A> scratch(2 * width + whole_vectors<A>(keys));
+  A *query = scratch.data(), *out = query + width, *weights = out + width;
+  widen(h.q.data, 1, dim, query);
+  for (int64_t j = 0; j < keys; j += n)
+    store<A>(weights + j,
+             multiply_columns<A>(query, h.k.by_row(begin + j), fn::min<int64_t>(n, keys - j), dim));
+  A largest = max_of<A>(keys, [=](int64_t j) { return weights[j]; }), scale = h.scale;
+  for (int64_t j = 0; j < keys; ++j) weights[j] = fn::exp((weights[j] - largest) * scale);
+  A sum = sum_of<A>(keys, [=](int64_t j) { return weights[j]; }), part = A(1) / sum;
+  if (h.mask.p > 0)
+    for (int64_t j = 0; j < keys; ++j) weights[j] *= A(h.mask.at(0, begin + j));
+  for (int64_t d = 0; d < dim; ++d) out[d] = 0;
+  for (int64_t j = 0; j < keys; ++j) {
+    const T* value = h.v.at(begin + j);
+    A weight = weights[j];
+    for (int64_t d = 0; d < dim; ++d) out[d] = fn::fma(weight, convert<A>(value[d]), out[d]);
+  }
+  y += h.place(0) * dim;
+  for (int64_t d = 0; d < dim; ++d) y[d] = convert<T>(out[d] * part);
+  lse[h.place(0)] = largest * scale + fn::log(sum);
+}
+
+/// Sequences of one query each.
+template <class T> void attend_alone(const Attention& a, const Tensor& y, const Tensor& lse) {
+  constexpr int64_t work_of_a_piece = 1 << 17;
+  T* out = values<T>(y);
+  auto* logs = values<Accumulator<T>>(lse);
+  parallel_for(a.sequences() * a.heads(), work_of_a_piece / (a.band.keys * a.head_dim() + 1) + 1,
+               [&a, out, logs](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) attend_alone(Head<T>(a, i), out, logs);
+               });
+}
+
 }  // namespace
 
 void Cpu::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
   visit_float(a.in.q.dtype(), [&]<class T>() {
+    if (a.time == 1) return attend_alone<T>(a, y, lse);
     using A = Accumulator<T>;
     constexpr int n = Tile<A>::cols, rows = Tile<A>::rows;
     int64_t threads = omp_get_max_threads(), keys = a.band.keys, dim = a.head_dim();

@@ -1,7 +1,9 @@
 #include <omp.h>
 #include <unistd.h>
 
+#include "core/cpu/parallel.h"
 #include "core/cpu/products.h"
+#include "core/cpu/row_product.h"
 #include "core/cpu/scratch.h"
 #include "core/functors/gelu.h"
 
@@ -14,6 +16,29 @@ template <class A> int64_t columns_at_once() {
   int64_t panel_bytes = Tile<A>::depth * Tile<A>::cols * int64_t(sizeof(A));
   int64_t panels = (level2 > 0 ? level2 : 1 << 19) * 5 / 8 / panel_bytes;
   return (panels > 1 ? panels : 1) * Tile<A>::cols;
+}
+
+/// Writes a block of c from `sums`, rows of `cols`: plus old c (`add`) and bias, then gelu; rounded
+/// once, with gelu twice. Overwrites `sums`.
+template <int cols, class T, class C, class A>
+void finish(const Product<T, C>& p, const Block& at, bool add, A* sums) {
+  for (int64_t i = 0; i < at.rows; ++i, sums += cols) {
+    int64_t r = at.row + i;
+    C* c = p.c + r * p.c_row + at.col * p.c_col;
+    if (add)
+      for (int64_t j = 0; j < at.cols; ++j) sums[j] += A(c[j * p.c_col]);
+    if (p.bias) {
+      const T* bias = p.bias + r * p.bias_row + at.col * p.bias_col;
+      for (int64_t j = 0; j < at.cols; ++j) sums[j] += A(bias[j * p.bias_col]);
+    }
+    if (p.before) {
+      T* before = p.before + r * p.before_row + at.col * p.before_col;
+      for (int64_t j = 0; j < at.cols; ++j) before[j * p.before_col] = T(sums[j]);
+      // Of what is kept of them, so that gelu(before) gives these bits again.
+      for (int j = 0; j < cols; ++j) sums[j] = functors::Gelu::forward(A(T(sums[j])));
+    }
+    for (int64_t j = 0; j < at.cols; ++j) c[j * p.c_col] = C(sums[j]);
+  }
 }
 
 /// Makes blocks of c, on one thread.
@@ -88,32 +113,11 @@ template <class T, class C> class Worker {
       for (int64_t i = 0; i < at.rows; ++i)
         for (int64_t j = 0; j < at.cols; ++j) part[i * cols + j] += sums[i * stride_ + j];
     if (last_) {
-      finish(at, part);
+      finish<cols>(p_, at, !in_place_ && p_.write == Write::add, part);
       return;
     }
     for (int64_t i = 0; i < at.rows; ++i)
       for (int64_t j = 0; j < at.cols; ++j) sums[i * stride_ + j] = part[i * cols + j];
-  }
-
-  /// Old c (unless it is in the sums), bias and gelu; rounded once, with gelu twice.
-  void finish(const Block& at, A* sums) {
-    for (int64_t i = 0; i < at.rows; ++i, sums += cols) {
-      int64_t r = at.row + i;
-      C* c = p_.c + r * p_.c_row + at.col * p_.c_col;
-      if (!in_place_ && p_.write == Write::add)
-        for (int64_t j = 0; j < at.cols; ++j) sums[j] += A(c[j * p_.c_col]);
-      if (p_.bias) {
-        const T* bias = p_.bias + r * p_.bias_row + at.col * p_.bias_col;
-        for (int64_t j = 0; j < at.cols; ++j) sums[j] += A(bias[j * p_.bias_col]);
-      }
-      if (p_.before) {
-        T* before = p_.before + r * p_.before_row + at.col * p_.before_col;
-        for (int64_t j = 0; j < at.cols; ++j) before[j * p_.before_col] = T(sums[j]);
-        // Of what is kept of them, so that gelu(before) gives these bits again.
-        for (int j = 0; j < cols; ++j) sums[j] = functors::Gelu::forward(A(T(sums[j])));
-      }
-      for (int64_t j = 0; j < at.cols; ++j) c[j * p_.c_col] = C(sums[j]);
-    }
   }
 
   const Product<T, C>& p_;
@@ -131,11 +135,39 @@ template <class A> constexpr Costs costs() {
 
 constexpr int64_t work_of_a_thread = 1 << 20;  // multiply-adds; starting a team costs microseconds
 
+/// Columns [begin, end) of c, of a product of one row `x`, as `widen` leaves it.
+template <class T, class C, class A>
+void multiply_row(const Product<T, C>& p, const A* x, int64_t begin, int64_t end) {
+  constexpr int n = lanes<A>;
+  for (int64_t j = begin; j < end; j += n) {
+    alignas(64) A sums[n];
+    int64_t count = fn::min<int64_t>(n, end - j);
+    store<A>(sums, multiply_columns<A>(x, p.b.at(j, 0), count, p.k));
+    finish<n>(p, {0, j, 1, count}, p.write == Write::add, sums);
+  }
+}
+
+/// A batch of products of one row, which read b where it lies.
+template <class T, class C> void row_products(const Matmul& p, int64_t batches) {
+  using A = Accumulator<T>;
+  constexpr int64_t work_of_a_piece = 1 << 18;  // memory is waited for, not the multiplier
+  for (int64_t i = 0; i < batches; ++i) {
+    Product<T, C> one = product<T, C>(p, i);
+    Scratch<A> scratch(whole_vectors<A>(one.k));
+    const A* x = scratch.data();
+    widen(one.a.data, one.a.inner, one.k, scratch.data());
+    int64_t grain = round_up(work_of_a_piece / (one.k + 1) + 1, lanes<A>);
+    parallel_for(one.n, grain,
+                 [=](int64_t begin, int64_t end) { multiply_row(one, x, begin, end); });
+  }
+}
+
 template <class T, class C> void products(const Matmul& p) {
   using A = Accumulator<T>;
   if (p.c.numel() == 0) return;
   Product<T, C> one = product<T, C>(p, 0);
   int64_t batches = p.c.numel() / (one.m * one.n);
+  if (one.m == 1 && one.b.inner == 1) return row_products<T, C>(p, batches);
   int64_t threads = fn::min<int64_t>(omp_get_max_threads(),
                                      batches * one.m * one.n * one.k / work_of_a_thread + 1);
   bool whole = batches % threads == 0 || batches >= 4 * threads;

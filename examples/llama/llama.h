@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "nn/key_value_cache.h"
 #include "nn/rotary.h"
 #include "nn/sequence.h"
 #include "parallel/tensor/embedding.h"
@@ -10,7 +11,9 @@
 
 struct LlamaConfig {
   int64_t layers = 4, width = 128, heads = 8, kv_heads = 4, hidden = 344, context = 64;
-  int64_t vocab = 0;
+  int64_t vocab = 0;          ///< 0: as many as the tokenizer has
+  double rope_theta = 10000;  ///< base of the rotary angles
+  double norm_eps = 1e-5;
 };
 
 /// Throws Error 78 unless the heads, all of one even size, fill the width in whole groups.
@@ -37,21 +40,21 @@ class LlamaBlock : public triax::nn::Module {
       : head_dim_(c.width / c.heads),
         group_(c.heads / c.kv_heads),
         kv_heads_(c.kv_heads / tp.size()),
-        rotary_(c.context, head_dim_),
-        norm1_(child<RmsNorm>("norm1", c.width, tp)),
+        rotary_(c.context, head_dim_, {.base = c.rope_theta}),
+        norm1_(child<RmsNorm>("norm1", c.width, tp, c.norm_eps)),
         // features [key-value head][its queries, key, value][head_dim]
         qkv_(child<ColumnLinear>("qkv", c.width, (c.heads + 2 * c.kv_heads) * head_dim_, tp,
                                  Linear{.bias = false, .unit = (group_ + 2) * head_dim_})),
         out_(child<RowLinear>("out", c.width, c.width, tp,
                               Linear{residual_std(c), false, group_ * head_dim_})),
-        norm2_(child<RmsNorm>("norm2", c.width, tp)),
+        norm2_(child<RmsNorm>("norm2", c.width, tp, c.norm_eps)),
         // features gate 0, up 0, gate 1, up 1, ...
         gate_up_(child<ColumnLinear>("gate_up", c.width, 2 * c.hidden, tp,
                                      Linear{.bias = false, .unit = 2})),
         down_(child<RowLinear>("down", c.hidden, c.width, tp, Linear{residual_std(c), false})) {}
 
   Tensor operator()(const Tensor& x, const triax::nn::Batch& batch) const {
-    Tensor h = x + attend(norm1_(x), batch.input.size(1));
+    Tensor h = x + attend(norm1_(x), batch);
     return h + mlp(norm2_(h));
   }
 
@@ -60,9 +63,11 @@ class LlamaBlock : public triax::nn::Module {
     return 0.02 / std::sqrt(2.0 * double(c.layers));
   }
 
-  Tensor attend(const Tensor& x, int64_t tokens) const {
+  Tensor attend(const Tensor& x, const triax::nn::Batch& batch) const {
+    int64_t tokens = batch.input.size(1), first = triax::nn::first_position(batch);
     auto heads = split(view(qkv_(x), {-1, kv_heads_, group_ + 2, head_dim_}), 2, {group_ + 1, 1});
-    auto turned = split(rotary_(heads[0], tokens), 2, {group_, 1});  // queries and key
+    auto turned = split(rotary_(heads[0], tokens, first), 2, {group_, 1});  // queries and key
+    if (batch.cache) return out_(batch.cache->attend(*this, turned[0], turned[1], heads[1]));
     return out_(attention(turned[0], turned[1], heads[1], {.time = tokens}));
   }
 
@@ -88,7 +93,7 @@ class Llama : public triax::nn::Sequence {
   Llama(const LlamaConfig& c, const triax::parallel::TensorParallel& tp) {
     add<triax::parallel::TokenLayer>("tokens", c.vocab, c.width, tp);
     for (int64_t i = 0; i < c.layers; ++i) add<LlamaBlock>("block" + std::to_string(i), c, tp);
-    add<triax::parallel::RmsNorm>("norm", c.width, tp);
+    add<triax::parallel::RmsNorm>("norm", c.width, tp, c.norm_eps);
     add<triax::parallel::ClassHead>("head", c.vocab, c.width, tp);
   }
 };

@@ -1,39 +1,34 @@
 // A Llama on any mesh: llama train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2 --zero 1
-#include "examples/llama/llama.h"
+#include "examples/llama/config.h"
+#include "examples/llama/hugging_face.h"
 #include "examples/llama/schedules.h"
-#include "examples/text/text_data.h"
-#include "parallel/program/program.h"
+#include "examples/text/data_verb.h"
 
 using namespace triax;
 
 int main(int argc, char** argv) {
   LlamaConfig c;
   text::TextOptions data;
+  text::SampleOptions sample{.slide = 0};
+  text::DataOptions shards;
   parallel::TrainOptions train;
   train.lr.peak = 2e-3, train.lr.low = 2e-4;
   train.step.schedules["eager-1f1b"] = eager_1f1b;
-  parallel::SettingGroup settings("Model");
-  parallel::SettingTraits size{.range = {1, 1 << 24}};
-  settings.add("layers", "N", "transformer blocks", &c.layers, size)
-      .add("width", "N", "embedding size (d_model)", &c.width, size)
-      .add("heads", "N", "query heads", &c.heads, size)
-      .add("kv-heads", "N", "key-value heads", &c.kv_heads, size)
-      .add("hidden", "N", "features of the MLP", &c.hidden, size)
-      .add("context", "N", "context length in tokens", &c.context, size)
-      .add(text::text_settings(data));
+  parallel::Settings model = settings(c);
   auto task = [&] {
-    check_heads(c);
     auto text = text::read(data, c.context);
-    LlamaConfig model = c;
-    model.vocab = text.tokenizer.size();
     parallel::Task made = text.task();
-    made.build = [model](auto& tp) { return std::make_unique<Llama>(model, tp); };
+    made.build = build_of(c, text.tokenizer);
     return made;
   };
+  std::vector verbs{text::sample_verb("llama", sample, llama_of)};
+  for (auto& verb : text::data_verbs("llama", shards)) verbs.push_back(verb);
+  for (auto& verb : hf::conversion_verbs(llama_of_hugging_face(c, model))) verbs.push_back(verb);
   return parallel::program(argc, argv,
                            {.name = "llama",
-                            .what = "Trains a Llama on the characters of a text.",
+                            .what = "Trains a Llama on a text.",
                             .train = train,
-                            .settings = settings,
-                            .task = task});
+                            .settings = parallel::joined({model, text::text_settings(data)}),
+                            .task = task,
+                            .verbs = verbs});
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "examples/minigpt/hugging_face.h"
 #include "examples/minigpt/model.h"
-#include "examples/minigpt/sample.h"
 #include "parallel/train/options.h"
 
 namespace triax::minigpt {
@@ -45,9 +45,8 @@ void check_model(const ModelConfig& m) {
        join(nearest_divisors(m.width, m.heads, 12), ", "));
 }
 
-parallel::Settings settings(Config& c) {
+parallel::Settings model_settings(ModelConfig& m) {
   parallel::SettingGroup group("Model");
-  ModelConfig& m = c.model;
   return group.add("layers", "N", "transformer blocks", &m.layers, {.range = {1, huge}})
       .add("heads", "N", "attention heads", &m.heads, {.range = {1, huge}})
       .add("width", "N", "embedding size (d_model)", &m.width, {.range = {1, huge}})
@@ -55,8 +54,11 @@ parallel::Settings settings(Config& c) {
       .add("dropout", "P", "dropout probability", &m.dropout,
            {.range = {0, 1, true}, .on_resume = OnResume::say})
       .add("vocab", "N", "rows of the embedding table", &m.vocab,
-           {.range = {0, huge}, .shown = "the tokenizer's", .derived = true})
-      .add(text::text_settings(c.text));
+           {.range = {0, huge}, .shown = "the tokenizer's", .derived = true});
+}
+
+parallel::Settings settings(Config& c) {
+  return parallel::joined({model_settings(c.model), text::text_settings(c.text)});
 }
 
 parallel::Task task(const Config& c) {
@@ -72,39 +74,19 @@ parallel::Task task(const Config& c) {
   return task;
 }
 
-parallel::Verb sample_verb(SampleConfig& c) {
-  parallel::SettingGroup group("Sampling");
-  group
-      .add("checkpoint", "DIR", "checkpoint RUN/step-N, or a run directory, whose newest is taken",
-           &c.checkpoint, {.shown = "none, must be given"})
-      .add("weights", "trained|average",
-           "weights as trained, or their moving average, of a run with --average",
-           choice(c.weights, {{"trained", parallel::Weights::trained},
-                              {"average", parallel::Weights::average}}))
-      .add("prompt", "TEXT", "text to continue", &c.prompt, {.shown = "a line break"})
-      .add("tokens", "N", "tokens to generate", &c.tokens, {.range = {0, huge}})
-      .add("temperature", "X", "divides the logits; 0: always the most likely token",
-           &c.temperature)
-      .add("top-k", "N", "sample among the N most likely tokens; 0: among all", &c.top_k,
-           {.range = {0, huge}})
-      .add("seed", "N", "random seed of the choices", &c.seed)
-      .add(parallel::SettingGroup("Run").add(
-          "config", "FILE", "TOML file whose keys are these flags; flags win over it", &c.config,
-          {.shown = "none", .key = false}))
-      .add(parallel::SettingGroup("Mesh")
-               .add("pp", "N", "pipeline stages", &c.pp, {.range = {1, huge}})
-               .add("tp", "N", "tensor-parallel ranks that split each layer", &c.tp,
-                    {.range = {1, huge}}));
-  return {"sample",
-          "Continues a text with a trained model.",
-          parallel::joined({group, without(parallel::launch_settings(c.launch),
-                                           {"nondeterministic", "device-map"})}),
-          {"minigpt sample --checkpoint runs/mine --prompt \"Once \" --tokens 100"}};
+text::TextModel model_of(const parallel::Checkpoint& checkpoint, const text::Tokenizer& tokenizer) {
+  ModelConfig m;
+  restore(without(model_settings(m), {"dropout"}), checkpoint);
+  m.vocab = text::vocabulary(m.vocab, tokenizer);
+  return {[m](auto& tp) { return std::make_unique<Gpt>(m, tp); }, m.context};
 }
 
-parallel::ProgramOptions program_options(Config& c, SampleConfig& s) {
+parallel::ProgramOptions program_options(Config& c, text::SampleOptions& s) {
+  std::vector verbs{text::sample_verb("minigpt", s, model_of)};
+  for (auto& verb : text::data_verbs("minigpt", c.data)) verbs.push_back(verb);
+  for (auto& verb : hf::conversion_verbs(gpt2(c))) verbs.push_back(verb);
   return {.name = "minigpt",
-          .what = "Trains a transformer on the characters of a text.",
+          .what = "Trains a transformer on a text.",
           .settings = settings(c),
           .task = [&c] { return task(c); },
           .parity_defaults =
@@ -113,11 +95,7 @@ parallel::ProgramOptions program_options(Config& c, SampleConfig& s) {
                 o.step.micro_batch = 2, o.step.global_batch = 16;
                 o.steps = 4, o.lr.warmup = 0;
               },
-          .verbs = {{sample_verb(s), [&s](int argc, char** argv) {
-                       parallel::on_ranks(s.launch, argc, argv,
-                                          [&](auto& world) { sample(s, world); });
-                       return 0;
-                     }}}};
+          .verbs = verbs};
 }
 
 }  // namespace triax::minigpt

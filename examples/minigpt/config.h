@@ -2,9 +2,9 @@
 #include <cstdint>
 #include <string>
 
+#include "examples/text/data_verb.h"
+#include "examples/text/sample.h"
 #include "examples/text/text_data.h"
-#include "parallel/program/program.h"
-#include "parallel/train/replica.h"
 
 namespace triax::minigpt {
 
@@ -24,27 +24,17 @@ void check_model(const ModelConfig& c);
 struct Config {
   ModelConfig model;
   text::TextOptions text;
+  text::DataOptions data;  ///< of the verb `data`
 };
+parallel::Settings model_settings(ModelConfig& m);
 parallel::Settings settings(Config& c);
 /// The GPT and its text. Throws Error.
 parallel::Task task(const Config& c);
 
-/// What `minigpt sample` can be told.
-struct SampleConfig {
-  std::string config;
-  std::string checkpoint;
-  parallel::Weights weights = parallel::Weights::trained;
-  std::string prompt = "\n";
-  int64_t tokens = 200;
-  double temperature = 1;  ///< 0: always the most likely token
-  int64_t top_k = 0;       ///< 0: all
-  int64_t seed = 1;
-  int pp = 1, tp = 1;
-  parallel::LaunchOptions launch = {};
-};
-parallel::Verb sample_verb(SampleConfig& c);
+/// The GPT that a run has saved. Throws Error 65.
+text::TextModel model_of(const parallel::Checkpoint& checkpoint, const text::Tokenizer& tokenizer);
 
 /// All of minigpt, over configurations that outlive it.
-parallel::ProgramOptions program_options(Config& c, SampleConfig& sample);
+parallel::ProgramOptions program_options(Config& c, text::SampleOptions& sample);
 
 }  // namespace triax::minigpt

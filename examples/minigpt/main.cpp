@@ -1,8 +1,8 @@
-// minigpt: a GPT on the characters of a text, on any mesh. `minigpt --help` lists what it can do.
+// minigpt: a GPT on a text, on any mesh. `minigpt --help` lists what it can do.
 #include "examples/minigpt/config.h"
 
 int main(int argc, char** argv) {
   triax::minigpt::Config config;
-  triax::minigpt::SampleConfig sample;
+  triax::text::SampleOptions sample;
   return triax::parallel::program(argc, argv, triax::minigpt::program_options(config, sample));
 }

@@ -64,9 +64,12 @@ Tensor Block::attend(const Tensor& x, const nn::Batch& batch, Keep keep) const {
   int64_t time = tokens_of(batch);
   auto mask = attention_drop_.mask(nn::serial_of_row(batch, time), tp_.rank() * heads_ * time);
   Tensor qkv = qkv_(x);
-  auto of = [=, shape = Shape{-1, heads_, 3, head_dim_}](const Tensor& t) {
-    return attention(view(t, shape), {.time = time}, mask);
-  };
+  const Shape shape{-1, heads_, 3, head_dim_};  // query, key and value of each head
+  if (batch.cache) {
+    auto in = split(view(qkv, shape), 2, {1, 1, 1});
+    return proj_(batch.cache->attend(*this, in[0], in[1], in[2]));
+  }
+  auto of = [=](const Tensor& t) { return attention(view(t, shape), {.time = time}, mask); };
   Tensor a = of(qkv), y = proj_(a);
   return keep == Keep::less ? remake(y, a, [of, kept = qkv.detach()] { return of(kept); }) : y;
 }
@@ -92,7 +95,7 @@ Gpt::Gpt(const ModelConfig& c, const TensorParallel& tp)
   for (int64_t i = 0; i < c.layers; ++i) add<Block>("block" + std::to_string(i), c, tp);
   auto& norm = child<parallel::LayerNorm>("final_norm", c.width, tp);
   add("head", {&norm, &tokens_}, [this, &norm](const Tensor& x, const nn::Batch& batch) {
-    return tokens_.loss(norm(x), batch.target);
+    return tokens_.loss(norm(nn::predicted_rows(x, batch)), batch.target);
   });
 }
 
@@ -104,15 +107,16 @@ Tensor Gpt::embed(const nn::Batch& batch) const {
   return drop_(x, first_token(tp_, batch, x.size(0)));
 }
 
-/// Rows 0 .. tokens - 1 of the position table, again for every sequence.
+/// Rows of the position table: the positions of a sequence's tokens, again for every sequence.
 Tensor Gpt::positions(const nn::Batch& batch) const {
-  int64_t rows = tp_.rows(batch.input.numel()), first = tp_.first_row(rows);
-  auto& [known, time] = position_ids_;  // alike in every step
-  if (!known.defined() || known.size(0) != rows || time != tokens_of(batch) ||
-      known.device() != batch.input.device()) {
+  int64_t rows = tp_.rows(batch.input.numel()), row = tp_.first_row(rows);
+  auto& [known, first, time] = known_;  // alike in every step
+  if (!known.defined() || known.size(0) != rows || first != nn::first_position(batch) ||
+      time != tokens_of(batch) || known.device() != batch.input.device()) {
+    first = nn::first_position(batch);
     time = tokens_of(batch);
     std::vector<int32_t> ids(static_cast<size_t>(rows));
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t((first + int64_t(i)) % time);
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(first + (row + int64_t(i)) % time);
     {
       memory::Scope scope(memory::buffers);
       known = empty({rows}, i32, batch.input.device());

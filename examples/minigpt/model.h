@@ -1,9 +1,8 @@
 #pragma once
-#include <utility>
-
 #include "examples/minigpt/config.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
+#include "nn/key_value_cache.h"
 #include "nn/sequence.h"
 #include "parallel/tensor/embedding.h"
 #include "parallel/tensor/linear.h"
@@ -68,7 +67,11 @@ class Gpt : public nn::Sequence {
   ModelConfig config_;
   parallel::VocabularyEmbedding& tokens_;
   nn::Embedding& positions_;
-  mutable std::pair<Tensor, int64_t> position_ids_;  // of the last batch, and its tokens
+  struct Positions {
+    Tensor ids;
+    int64_t first = 0, time = 0;  // of each sequence
+  };
+  mutable Positions known_;  // of the last batch
   nn::Dropout& drop_;
 };
 

@@ -1,5 +1,6 @@
 #include "examples/resnet/image_data.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/check.h"
@@ -38,12 +39,19 @@ struct Split {
 };
 
 Split read_directory(const std::string& path, int64_t classes) {
+  auto names = disk().list(path);
+  auto count = std::ranges::count_if(names, [](const std::string& name) {
+    return name.starts_with("data_batch_") && name.ends_with(".bin");
+  });
+  check_input(count > 0, Exit::not_found, "data: {} has no data_batch_*.bin{}", path, where_from);
   Split split;
-  for (const std::string& name : disk().list(path))
-    if (name.starts_with("data_batch_") && name.ends_with(".bin"))
-      split.records += read_records(path + "/" + name, classes);
-  check_input(!split.records.empty(), Exit::not_found, "data: {} has no data_batch_*.bin{}", path,
-              where_from);
+  for (int64_t i = 1; i <= count; ++i) {
+    std::string name = fmt::format("data_batch_{}.bin", i);
+    check_input(std::ranges::count(names, name) > 0, Exit::not_found,
+                "data: {} has {} files data_batch_*.bin, and no {}{}", path, count, name,
+                where_from);
+    split.records += read_records(path + "/" + name, classes);
+  }
   split.train = std::ssize(split.records) / record_bytes;
   split.records += read_records(path + "/test_batch.bin", classes);
   return split;

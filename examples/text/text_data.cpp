@@ -1,12 +1,15 @@
 #include "examples/text/text_data.h"
 
 #include <algorithm>
-#include <cmath>
+#include <charconv>
 #include <filesystem>
 
 #include "core/check.h"
-#include "core/checksum.h"
 #include "core/files.h"
+#include "examples/text/bpe.h"
+#include "examples/text/numbers.h"
+#include "examples/text/token_files.h"
+#include "examples/text/words.h"
 
 namespace triax::text {
 
@@ -25,11 +28,11 @@ std::string corpus_beside_program() {
 }  // namespace
 
 int64_t vocabulary(int64_t asked, const Tokenizer& tokenizer) {
-  check_input(asked == 0 || asked >= tokenizer.size(), Exit::config,
-              "vocab={} is less than the {} characters of the tokenizer\n"
-              "  Every character needs a row of the embedding. Valid: {} or more, or leave --vocab "
-              "out.",
-              asked, tokenizer.size(), tokenizer.size());
+  check_input(
+      asked == 0 || asked >= tokenizer.size(), Exit::config,
+      "vocab={} is less than the {} {} of the tokenizer\n"
+      "  Each of them needs a row of the embedding. Valid: {} or more, or leave --vocab out.",
+      asked, tokenizer.size(), tokenizer.unit(), tokenizer.size());
   return asked == 0 ? tokenizer.size() : asked;
 }
 
@@ -40,16 +43,18 @@ int64_t Windows::count() const {
 }
 
 nn::Batch Windows::batch(std::span<const int64_t> indices) const {
-  std::vector<int32_t> input, target;
-  for (int64_t index : indices) {
+  auto length = size_t(range_.context);
+  std::vector<int32_t> input(indices.size() * length, 0), target(input.size(), ignored);
+  std::vector<int32_t> window;
+  for (size_t k = 0; k < indices.size(); ++k) {
+    int64_t index = indices[k], at = range_.begin + index * range_.stride;
     check(index >= -1 && index < count(), "data: sample {}; expected 0 to {}, or -1 for a blank",
           index, count() - 1);
-    for (int64_t i = 0; i < range_.context; ++i) {
-      int64_t at = range_.begin + index * range_.stride + i;
-      bool inside = index >= 0 && at + 1 < range_.end;
-      input.push_back(inside ? (*tokens_)[size_t(at)] : 0);
-      target.push_back(inside ? (*tokens_)[size_t(at) + 1] : ignored);
-    }
+    if (index < 0) continue;
+    window.resize(std::min(length + 1, size_t(range_.end - at)));
+    tokens_->read(at, window);
+    std::copy(window.begin(), window.end() - 1, input.begin() + ptrdiff_t(k * length));
+    std::copy(window.begin() + 1, window.end(), target.begin() + ptrdiff_t(k * length));
   }
   Shape shape{std::ssize(indices), range_.context};
   return {from_host(input, shape, cpu), from_host(target, shape, cpu)};
@@ -60,26 +65,39 @@ double Windows::weight(int64_t index) const {
 }
 
 std::string Windows::identity() const {
-  auto bytes = size_t(range_.end - range_.begin) * sizeof(int32_t);
   return fmt::format("{} tokens, crc32c {:08x}, vocabulary {}, windows of {} every {}",
-                     range_.end - range_.begin, crc32c(tokens_->data() + range_.begin, bytes),
+                     range_.end - range_.begin, checksum(*tokens_, range_.begin, range_.end),
                      vocabulary_, range_.context, range_.stride);
 }
 
 TextData::TextData(std::string_view text, const Tokenizer& tokenizer, const Split& split)
-    : tokens_(std::make_shared<std::vector<int32_t>>(tokenizer.encode(text))),
-      vocabulary_(tokenizer.hash()),
+    : TextData(std::make_shared<TokensInMemory>(tokenizer.encode(text)), tokenizer.hash(), split) {}
+
+TextData::TextData(TokensPtr tokens, std::string vocabulary, const Split& split)
+    : tokens_(std::move(tokens)), vocabulary_(std::move(vocabulary)), context_(split.context) {
+  auto held_out = int64_t(double(tokens_->size()) * split.val_fraction);
+  train_tokens_ = tokens_->size() - held_out;
+  check_lengths(split, held_out);
+}
+
+TextData::TextData(TokensPtr tokens, TokensPtr held_out, std::string vocabulary, const Split& split)
+    : tokens_(std::move(tokens)),
+      held_out_(std::move(held_out)),
+      vocabulary_(std::move(vocabulary)),
+      train_tokens_(tokens_->size()),
       context_(split.context) {
+  check_lengths(split, held_out_->size());
+}
+
+void TextData::check_lengths(const Split& split, int64_t held_out) const {
   check(context_ >= 1 && split.val_fraction >= 0 && split.val_fraction < 1,
         "data: context {}, val_fraction {}; expected at least 1, and [0, 1)", context_,
         split.val_fraction);
-  auto held_out = static_cast<int64_t>(static_cast<double>(tokens()) * split.val_fraction);
-  train_tokens_ = tokens() - held_out;
   check_input(train_tokens_ > context_, Exit::data,
               "data: {}: {} of its {} tokens are to train on, too few for a window; context {} "
               "needs {}",
               split.name, train_tokens_, tokens(), context_, context_ + 1);
-  check_input(split.val_fraction == 0 || held_out >= 2, Exit::data,
+  check_input((!held_out_ && split.val_fraction == 0) || held_out >= 2, Exit::data,
               "data: {}: {} of its {} tokens are held out, too few to validate on; expected 2 or "
               "more, or --val-fraction 0",
               split.name, held_out, tokens());
@@ -94,54 +112,147 @@ std::shared_ptr<const Windows> TextData::train_samples() const {
 
 std::shared_ptr<const Windows> TextData::val_samples() const {
   if (val_tokens() == 0) return nullptr;
-  return std::make_shared<Windows>(tokens_, vocabulary_,
-                                   Windows::Range{train_tokens_, tokens(), context_, context_});
-}
-
-double TextData::unigram_entropy() const {
-  std::vector<int64_t> counts(1 + size_t(*std::max_element(tokens_->begin(), tokens_->end())));
-  for (int32_t token : *tokens_) ++counts[size_t(token)];
-  double entropy = 0, total = double(tokens());
-  for (int64_t count : counts) {
-    double p = double(count) / total;
-    if (count > 0) entropy -= p * std::log(p);
-  }
-  return entropy;
+  int64_t begin = held_out_ ? 0 : train_tokens_;
+  auto tokens = held_out_ ? held_out_ : tokens_;
+  return std::make_shared<Windows>(tokens, vocabulary_,
+                                   Windows::Range{begin, tokens->size(), context_, context_});
 }
 
 parallel::Settings text_settings(TextOptions& o) {
   using parallel::OnResume;
   return parallel::SettingGroup("Data")
-      .add("data", "FILE", "text file, UTF-8", &o.data,
+      .add("data", "PATH",
+           "text file, UTF-8, or tokens: a directory that `data` made, or .bin files; several with "
+           "their shares: A:0.7,B:0.3",
+           &o.data,
            {.shown = "the corpus that comes with triax",
             .on_resume = OnResume::free,
             .derived = true})
+      .add("tokenizer", "char|gpt2:DIR|bpe:N",
+           "characters, byte-level BPE from the files in DIR, or N tokens of it learned from the "
+           "text",
+           &o.tokenizer,
+           {.shown = "char, or that of the tokens", .on_resume = OnResume::free, .derived = true})
       .add("val-fraction", "X", "last part of the text, held out for validation", &o.val_fraction,
            {.range = {0, 1, true}});
 }
+
+TokenizerChoice tokenizer_choice(const std::string& asked) {
+  using enum TokenizerChoice::Kind;
+  if (asked.empty() || asked == "char") return {};
+  if (asked.starts_with("gpt2:") && asked.size() > 5) return {files, asked.substr(5)};
+  TokenizerChoice choice{.kind = learned};
+  if (asked.starts_with("bpe:")) {
+    const char* last = asked.data() + asked.size();
+    auto [end, error] = std::from_chars(asked.data() + 4, last, choice.size);
+    if (error == std::errc() && end == last && choice.size >= least_bpe && choice.size <= most_bpe)
+      return choice;
+  }
+  fail(Exit::config,
+       "tokenizer=`{}`\n  Valid: char, gpt2:DIR for the directory of vocab.json and merges.txt or "
+       "of tokenizer.json, bpe:N for {} to {} tokens learned from the text.",
+       printable(asked), least_bpe, most_bpe);
+}
+
+namespace {
+
+Tokenizer tokenizer_of(std::string_view text, const std::string& asked, const std::string& name) {
+  using enum TokenizerChoice::Kind;
+  auto choice = tokenizer_choice(asked);
+  if (choice.kind == files) return read_bpe(choice.directory);
+  if (choice.kind == characters) return Tokenizer::from_text(text, name);
+  size_t end = text.size();
+  if (end > learned_from) end = last_character_end(text.substr(0, learned_from));
+  return learn_bpe(text.substr(0, end), choice.size, {name});
+}
+
+Text read_tokens(const std::string& path, const TextOptions& o, int64_t context) {
+  TokenSet set = find_tokens(path);
+  auto choice = tokenizer_choice(o.tokenizer);
+  if (!o.tokenizer.empty()) {
+    check_input(choice.kind == TokenizerChoice::Kind::files, Exit::config,
+                "tokenizer={} with data={}, which are tokens already\n"
+                "  Only gpt2:DIR can say what they stand for, where no tokenizer is beside them.",
+                o.tokenizer, path);
+    Tokenizer given = read_bpe(choice.directory);
+    check_input(!set.tokenizer || set.tokenizer->hash() == given.hash(), Exit::data,
+                "data: {}: its tokens were made with another tokenizer than --tokenizer {}\n"
+                "  Leave --tokenizer out.",
+                path, o.tokenizer);
+    set.tokenizer = given;
+    set.vocabulary = given.size();
+  }
+  int64_t largest = 0;
+  auto training = map_tokens(set.training, set.vocabulary, largest);
+  auto held_out = map_tokens(set.held_out, set.vocabulary, largest);
+  auto tokenizer = set.tokenizer.value_or(Tokenizer(std::make_shared<Numbers>(largest + 1)));
+  Split split{.context = context, .val_fraction = o.val_fraction, .name = path};
+  auto data = set.held_out.empty() ? TextData(training, tokenizer.hash(), split)
+                                   : TextData(training, held_out, tokenizer.hash(), split);
+  return {std::move(tokenizer), std::move(data), path};
+}
+
+Text read_source(const std::string& path, const TextOptions& o, int64_t context) {
+  if (holds_tokens(path)) return read_tokens(path, o, context);
+  std::string text = disk().read(path, largest_file);
+  check_input(!text.empty(), Exit::data, "data: {} is empty; expected a text", path);
+  auto tokenizer = tokenizer_of(text, o.tokenizer, "data: " + path);
+  TextData data(text, tokenizer,
+                {.context = context, .val_fraction = o.val_fraction, .name = path});
+  return {std::move(tokenizer), std::move(data), path};
+}
+
+Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o, int64_t context) {
+  std::vector<Text> texts;
+  std::vector<Mixture::Part> parts;
+  std::vector<std::shared_ptr<const nn::Samples>> held_out;
+  std::string lines;
+  for (auto& source : sources) {
+    texts.push_back(read_source(source.path, o, context));
+    const Text& text = texts.back();
+    check_input(text.tokenizer.hash() == texts[0].tokenizer.hash(), Exit::config,
+                "data: {} and {} have different tokenizers, with hashes {} and {}\n  Expected one: "
+                "make shards of them with one --tokenizer gpt2:DIR, or train with it.",
+                texts[0].name, text.name, texts[0].tokenizer.hash(), text.tokenizer.hash());
+    parts.push_back({text.data.train_samples(), source.share});
+    if (auto samples = text.data.val_samples()) held_out.push_back(samples);
+    lines += fmt::format("{}: share {:g}, {} training tokens, {} held out\n", text.name,
+                         source.share, text.data.train_tokens(), text.data.val_tokens());
+  }
+  Text all = texts[0];
+  all.mixed = std::make_shared<Mixture>(std::move(parts));
+  if (!held_out.empty()) all.held_out = Mixture::joined(held_out);
+  all.sources = lines;
+  return all;
+}
+
+}  // namespace
 
 Text read(const TextOptions& o, int64_t context) {
   std::string path = o.data.empty() ? corpus_beside_program() : o.data;
   check_input(!path.empty(), Exit::config,
               "data is not given\n  There is no ../share/triax/corpus.txt beside this program. Add "
               "--data FILE.");
-  std::string text = disk().read(path, largest_file);
-  check_input(!text.empty(), Exit::data, "data: {} is empty; expected a text", path);
-  auto tokenizer = Tokenizer::from_text(text, "data: " + path);
-  TextData data(text, tokenizer,
-                {.context = context, .val_fraction = o.val_fraction, .name = path});
-  return {std::move(tokenizer), std::move(data), path};
+  auto sources = data_sources(path);
+  return sources.size() == 1 ? read_source(sources[0].path, o, context)
+                             : read_mixture(sources, o, context);
 }
 
 parallel::Task Text::task() const {
-  return {.samples = data.train_samples(),
-          .held_out = data.val_samples(),
-          .unit = "tokens",
-          .description = fmt::format("{}: {} training tokens, {} held out, {} characters, "
-                                     "unigram entropy {:.4f} nats\n",
-                                     name, data.train_tokens(), data.val_tokens(), tokenizer.size(),
-                                     data.unigram_entropy()),
-          .attachments = {{"tokenizer", tokenizer.json()}}};
+  parallel::Task made{.samples = data.train_samples(),
+                      .held_out = data.val_samples(),
+                      .unit = "tokens",
+                      .attachments = {{"tokenizer", tokenizer.json()}}};
+  if (mixed) {
+    made.samples = mixed, made.held_out = held_out;
+    made.description = sources + fmt::format("{} {}\n", tokenizer.size(), tokenizer.unit());
+  } else {
+    made.description =
+        fmt::format("{}: {} training tokens, {} held out, {} {}, unigram entropy {:.4f} nats\n",
+                    name, data.train_tokens(), data.val_tokens(), tokenizer.size(),
+                    tokenizer.unit(), data.unigram_entropy());
+  }
+  return made;
 }
 
 }  // namespace triax::text

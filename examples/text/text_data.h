@@ -5,7 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "examples/text/mixture.h"
 #include "examples/text/tokenizer.h"
+#include "examples/text/tokens.h"
 #include "nn/samples.h"
 #include "parallel/settings/setting.h"
 #include "parallel/train/task.h"
@@ -19,14 +21,13 @@ int64_t vocabulary(int64_t asked, const Tokenizer& tokenizer);
 /// Windows of `context` tokens of a range of a text; the target of a token is the one that follows.
 class Windows : public nn::Samples {
  public:
-  using Tokens = std::shared_ptr<const std::vector<int32_t>>;
   /// Windows begin `stride` apart. Stride 1: one begins at every position of [begin, end) that has
   /// a whole one. Stride `context`: they cover the range once, the last may be ragged (target -1).
   struct Range {
     int64_t begin, end, context, stride = 1;
   };
   /// `vocabulary`: Tokenizer::hash() of what the tokens stand for.
-  Windows(Tokens tokens, std::string vocabulary, const Range& range)
+  Windows(TokensPtr tokens, std::string vocabulary, const Range& range)
       : tokens_(std::move(tokens)), vocabulary_(std::move(vocabulary)), range_(range) {}
 
   int64_t count() const override;
@@ -36,7 +37,7 @@ class Windows : public nn::Samples {
   std::string identity() const override;
 
  private:
-  Tokens tokens_;
+  TokensPtr tokens_;
   std::string vocabulary_;
   Range range_;
 };
@@ -48,14 +49,18 @@ struct Split {
   std::string name = {};    ///< begins messages: the path
 };
 
-/// An encoded text: the first part to train on, the last part held out.
+/// An encoded text: a part to train on, and a part held out.
 class TextData {
  public:
-  /// Throws Error 65 if the text is not UTF-8, has a character that `tokenizer` lacks, or is too
-  /// short for a window in each part.
+  /// Holds the last part of the text out. Throws Error 65 if the text is not UTF-8, has a character
+  /// that `tokenizer` lacks, or is too short for a window in each part.
   TextData(std::string_view text, const Tokenizer& tokenizer, const Split& split);
+  /// The same of tokens. `vocabulary`: hash of their tokenizer.
+  TextData(TokensPtr tokens, std::string vocabulary, const Split& split);
+  /// All of `tokens` is to train on; `split.val_fraction` counts for nothing.
+  TextData(TokensPtr tokens, TokensPtr held_out, std::string vocabulary, const Split& split);
 
-  int64_t tokens() const { return std::ssize(*tokens_); }
+  int64_t tokens() const { return tokens_->size() + (held_out_ ? held_out_->size() : 0); }
   int64_t train_tokens() const { return train_tokens_; }
   /// Targets in the held-out part: all its tokens but the first. 0 if nothing is held out.
   int64_t val_tokens() const;
@@ -64,12 +69,14 @@ class TextData {
   /// None if nothing is held out.
   std::shared_ptr<const Windows> val_samples() const;
 
-  /// Entropy, in nats per token, of the token frequencies of the whole text: the loss of the best
-  /// model that looks at no context.
-  double unigram_entropy() const;
+  /// Entropy, in nats per token, of the token frequencies of the text (unigram_entropy): the loss
+  /// of the best model that looks at no context. Without what is held out in files of its own.
+  double unigram_entropy() const { return text::unigram_entropy(*tokens_); }
 
  private:
-  Windows::Tokens tokens_;
+  void check_lengths(const Split& split, int64_t held_out) const;
+
+  TokensPtr tokens_, held_out_;  // held_out_: none if it is the end of tokens_
   std::string vocabulary_;
   int64_t train_tokens_ = 0;
   int64_t context_ = 1;
@@ -77,22 +84,39 @@ class TextData {
 
 /// The text that a program trains on.
 struct TextOptions {
-  std::string data;  ///< empty: ../share/triax/corpus.txt beside the program
+  std::string data;            ///< empty: ../share/triax/corpus.txt beside the program
+  std::string tokenizer = {};  ///< char, gpt2:DIR or bpe:N; empty: char, or that of token files
   double val_fraction = 0.1;
 };
-/// `--data`, `--val-fraction`.
+/// `--data`, `--tokenizer`, `--val-fraction`.
 parallel::Settings text_settings(TextOptions& o);
 
-/// A text file read for training.
+/// What TextOptions::tokenizer asks for.
+struct TokenizerChoice {
+  enum class Kind { characters, files, learned } kind = Kind::characters;
+  std::string directory = {};  ///< of files
+  int64_t size = 0;            ///< of what is learned
+};
+/// Throws Error 78 for a text that asks for none.
+TokenizerChoice tokenizer_choice(const std::string& asked);
+/// BPE learns from the first 32 MiB of a text.
+inline constexpr size_t learned_from = size_t{32} << 20;
+
+/// A text, or files of tokens, to train on.
 struct Text {
   Tokenizer tokenizer;
   TextData data;
   std::string name;  ///< the file, for messages
+  /// Training samples of all sources, if there are several, and what is held out of them.
+  std::shared_ptr<const Mixture> mixed = {}, held_out = {};
+  std::string sources = {};  ///< lines about them
   /// All of a task but the model: samples, unit, description, the tokenizer as attachment.
   parallel::Task task() const;
 };
-/// Throws Error 78 if no file is given and there is no corpus, 66 if the file is not there, 65 if
-/// it is a directory, empty or larger than 2 GiB, and what TextData throws.
+/// Throws Error 78 if no file is given and there is no corpus, or if sources have several
+/// tokenizers, 66 if the file is not there, 65 if
+/// it is empty or a text larger than 2 GiB, and what find_tokens, map_tokens, the tokenizer and
+/// TextData throw.
 Text read(const TextOptions& o, int64_t context);
 
 }  // namespace triax::text

@@ -1,36 +1,68 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "examples/text/utf8.h"
+
 namespace triax::text {
 
-/// Characters to numbers: token i is the i-th of a sorted set of Unicode code points.
+/// What a kind of tokenizer knows and does: characters (characters.h), byte-level BPE (bpe.h), or
+/// numbers whose meaning nobody knows (numbers.h).
+class Vocabulary {
+ public:
+  virtual ~Vocabulary() = default;
+  virtual int64_t size() const = 0;
+  /// What its tokens are: `characters`, `tokens`.
+  virtual const char* unit() const { return "tokens"; }
+  virtual void encode(std::string_view text, const Source& source,
+                      std::vector<int32_t>& tokens) const = 0;
+  /// Appends the bytes of a token, 0 to size() - 1.
+  virtual void decode(int32_t token, std::string& text) const = 0;
+  virtual size_t cut(std::string_view text, const Source& source) const = 0;
+  virtual std::string json() const = 0;
+  virtual std::string hash() const = 0;
+};
+
+/// Texts to numbers and back. A cheap handle.
 class Tokenizer {
  public:
+  explicit Tokenizer(std::shared_ptr<const Vocabulary> vocabulary) : v_(std::move(vocabulary)) {}
   /// All characters of `text`, UTF-8. `name` begins messages. Throws Error 65 if it is empty or not
   /// UTF-8.
   static Tokenizer from_text(std::string_view text, const std::string& name = "tokenizer");
-  /// What json() gave; untrusted. `name` begins messages. Throws Error 65.
+  /// What json() gave, or another tokenizer.json of byte-level BPE; untrusted. `name` begins
+  /// messages. Throws Error 65.
   static Tokenizer from_json(const std::string& json, const std::string& name);
 
   /// Number of tokens.
-  int64_t size() const { return static_cast<int64_t>(characters_.size()); }
+  int64_t size() const { return v_->size(); }
+  const char* unit() const { return v_->unit(); }
   /// Throws Error 65 with the byte position for a character without token, and for bytes that are
-  /// not UTF-8.
-  std::vector<int32_t> encode(std::string_view text) const;
-  /// Throws Error 65 for a number that is no token (a model may have more rows than tokens).
+  /// not UTF-8. From any thread.
+  std::vector<int32_t> encode(std::string_view text, const Source& source = {}) const;
+  /// Bytes: a token may be a part of a character. Throws Error 65 for a number that is no token (a
+  /// model may have more rows than tokens).
   std::string decode(std::span<const int32_t> tokens) const;
+  /// The last place where the text can be cut in two that encode to the same tokens as the whole,
+  /// whatever follows it; 0 if there is none. The text may end inside a character.
+  size_t cut(std::string_view text, const Source& source = {}) const {
+    return v_->cut(text, source);
+  }
 
-  std::string json() const;
-  /// 16 hexadecimal digits, FNV-1a over the code points: equal for equal vocabularies.
-  std::string hash() const;
+  /// One JSON document. That of BPE is a tokenizer.json of Hugging Face's `tokenizers`.
+  std::string json() const { return v_->json(); }
+  /// 16 hexadecimal digits: equal for equal vocabularies.
+  std::string hash() const { return v_->hash(); }
 
  private:
-  explicit Tokenizer(std::vector<char32_t> characters) : characters_(std::move(characters)) {}
-  std::vector<char32_t> characters_;  // ascending
+  std::shared_ptr<const Vocabulary> v_;
 };
+
+/// FNV-1a of `bytes`, appended to what `hash` is of.
+uint64_t fnv1a(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325u);
 
 }  // namespace triax::text

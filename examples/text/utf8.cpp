@@ -1,13 +1,29 @@
 #include "examples/text/utf8.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 
 namespace triax::text {
+namespace {
 
-char32_t next_code_point(std::string_view text, size_t& at, std::string_view name) {
+constexpr char32_t replacement = 0xFFFD;
+
+/// Do these bytes begin a character of more bytes?
+bool is_incomplete(std::string_view bytes) {
+  auto lead = static_cast<unsigned char>(bytes[0]);
+  size_t length = lead > 0xF4 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 1;
+  return bytes.size() < length &&
+         std::all_of(bytes.begin() + 1, bytes.end(), [](char c) { return (c & 0xC0) == 0x80; });
+}
+
+}  // namespace
+
+char32_t next_code_point(std::string_view text, size_t& at, const Source& source) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   auto refuse = [&](size_t i, const char* why) {
-    fail(Exit::data, "{}: byte {} is 0x{:02X}: {}; expected UTF-8", name, i, byte(i), why);
+    fail(Exit::data, "{}: byte {} is 0x{:02X}: {}; expected UTF-8", source.name, source.first + i,
+         byte(i), why);
   };
   unsigned lead = byte(at);
   if (lead < 0x80) return text[at++];
@@ -51,6 +67,31 @@ std::string describe(char32_t c) {
   else if (c > 0xFF) shown = fmt::format("\\u{{{:x}}}", unsigned(c));
   else append_utf8(shown, c);
   return fmt::format("'{}' U+{:04X}", shown, unsigned(c));
+}
+
+std::string Utf8Stream::add(std::string_view bytes) {
+  held_ += bytes;
+  std::string complete;
+  size_t at = 0;
+  while (at < held_.size() && !is_incomplete(std::string_view(held_).substr(at))) {
+    size_t begin = at;
+    try {
+      next_code_point(held_, at, {"text"});
+      complete.append(held_, begin, at - begin);
+    } catch (const Error&) {
+      append_utf8(complete, replacement);
+      at = begin + 1;
+    }
+  }
+  held_.erase(0, at);
+  return complete;
+}
+
+std::string Utf8Stream::end() {
+  std::string rest;
+  if (!held_.empty()) append_utf8(rest, replacement);
+  held_.clear();
+  return rest;
 }
 
 }  // namespace triax::text

@@ -46,7 +46,25 @@ template <class Work> void as_damage(const std::string& path, Work&& work) {
   }
 }
 
+std::string manifest_text(const std::string& path, const Files& files) {
+  auto names = files.list(path);
+  check_input(!names.empty(), Exit::not_found, "checkpoint {}: no such directory, or it is empty",
+              path);
+  check_input(std::ranges::count(names, manifest_name) > 0, Exit::data,
+              "checkpoint {}: this is not a checkpoint: it has no {}\n  Expected RUN/step-N.", path,
+              manifest_name);
+  std::string text;
+  as_damage(path, [&] {
+    text = files.read(path + "/" + manifest_name, max_manifest_bytes, Links::refuse);
+  });
+  return text;
+}
+
 }  // namespace
+
+Manifest read_manifest(const std::string& path, const Files& files) {
+  return parse_manifest(manifest_text(path, files), path);
+}
 
 void check_piece(const Piece& p) {
   std::string name = logical_name(p.name, p.kind);
@@ -65,16 +83,7 @@ Checkpoint::Checkpoint(std::string path, const Files& files, Manifest manifest)
 
 Checkpoint Checkpoint::open(const std::string& path, Communicator& ranks, const Files& files) {
   std::string text = text_of_first(ranks, [&] {
-    auto names = files.list(path);
-    check_input(!names.empty(), Exit::not_found, "checkpoint {}: no such directory, or it is empty",
-                path);
-    check_input(std::ranges::count(names, manifest_name) > 0, Exit::data,
-                "checkpoint {}: this is not a checkpoint: it has no {}\n  Expected RUN/step-N.",
-                path, manifest_name);
-    std::string manifest;
-    as_damage(path, [&] {
-      manifest = files.read(path + "/" + manifest_name, max_manifest_bytes, Links::refuse);
-    });
+    std::string manifest = manifest_text(path, files);
     Checkpoint(path, files, parse_manifest(manifest, path)).verify_sizes();
     return manifest;
   });

@@ -22,6 +22,10 @@ struct Piece {
 /// Throws Error 70 unless the piece's part is possible and its tensor fits it.
 void check_piece(const Piece& piece);
 
+/// What the checkpoint at `path` says that it holds; nothing else is read, nor its checksums
+/// compared. Throws Error as Checkpoint::open does. Not collective.
+Manifest read_manifest(const std::string& path, const Files& files = disk());
+
 /// Tensors in a checkpoint that no rank asks for.
 enum class Unclaimed { refuse, ignore };
 
@@ -34,8 +38,11 @@ class Checkpoint {
   static Checkpoint open(const std::string& path, Communicator& ranks, const Files& files = disk());
 
   const std::string& path() const { return path_; }
+  const Manifest& manifest() const { return manifest_; }
   int64_t step() const { return manifest_.step; }
   const CheckpointState& state() const { return manifest_.state; }
+  /// What is stored, by `logical_name`.
+  const std::map<std::string, StoredTensor>& tensors() const { return manifest_.tensors; }
   /// A value of the state; Error 65 if it is not there.
   const std::string& state(const std::string& key) const;
 

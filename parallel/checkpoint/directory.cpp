@@ -73,6 +73,15 @@ void merge(Manifest& all, Manifest one) {
   }
 }
 
+std::vector<int64_t> steps_in(const std::string& path, const Files& files) {
+  std::vector<int64_t> steps;
+  for (const std::string& name : files.list(path))
+    if (auto step = step_of(name); step && files.is_directory(path + "/" + name))
+      steps.push_back(*step);
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
 // After a failure, which says more than another one could.
 template <class Work> void without_errors(Work work) {
   try {
@@ -92,14 +101,7 @@ std::string CheckpointDirectory::step_path(int64_t step) const {
   return fmt::format("{}/{}{}", path_, step_prefix, step);
 }
 
-std::vector<int64_t> CheckpointDirectory::steps() const {
-  std::vector<int64_t> steps;
-  for (const std::string& name : files_.list(path_))
-    if (auto step = step_of(name); step && files_.is_directory(path_ + "/" + name))
-      steps.push_back(*step);
-  std::sort(steps.begin(), steps.end());
-  return steps;
-}
+std::vector<int64_t> CheckpointDirectory::steps() const { return steps_in(path_, files_); }
 
 std::vector<int64_t> CheckpointDirectory::agreed_steps() {
   std::string text = text_of_first(ranks_, [&] { return join(steps(), " "); });
@@ -237,6 +239,17 @@ void CheckpointDirectory::publish(const std::string& unfinished, Manifest manife
   else files_.rename(unfinished, named);
   files_.sync_directory(path_);
   if (replaces) files_.remove(unfinished);
+}
+
+std::string newest_checkpoint(const std::string& path, const Files& files) {
+  auto steps = steps_in(path, files);
+  return steps.empty() ? path : fmt::format("{}/{}{}", path, step_prefix, steps.back());
+}
+
+Checkpoint open_checkpoint(const std::string& path, Communicator& ranks, const Files& files) {
+  CheckpointDirectory run(path, ranks, files);
+  if (run.steps().empty()) return Checkpoint::open(path, ranks, files);
+  return *run.resume("auto");
 }
 
 }  // namespace triax::parallel

@@ -61,4 +61,10 @@ class CheckpointDirectory {
   const Files& files_;
 };
 
+/// The newest checkpoint of a run directory; another path as it is. Not collective.
+std::string newest_checkpoint(const std::string& path, const Files& files = disk());
+/// The same, opened. Collective.
+Checkpoint open_checkpoint(const std::string& path, Communicator& ranks,
+                           const Files& files = disk());
+
 }  // namespace triax::parallel

@@ -4,6 +4,8 @@
 
 #include "core/backend.h"
 #include "core/check.h"
+#include "core/profile.h"
+#include "parallel/comm/profiled.h"
 
 namespace triax::parallel {
 namespace {
@@ -74,7 +76,8 @@ Work Communicator::begin(Transfer t, double bytes) {
   for (Tensor* x : {&t.from, &t.to})
     if (x->defined()) *x = x->detach();
   if (size() == 1) return copy_alone(t);
-  return start(std::move(t));
+  if (!profile()) return start(std::move(t));
+  return profiled(group_, std::move(t), [&](Transfer now) { return start(std::move(now)); });
 }
 
 Work Communicator::copy_alone(const Transfer& t) const {

@@ -23,6 +23,8 @@ int number(const char* variable, int otherwise) {
   return text ? std::atoi(text) : otherwise;
 }
 
+constexpr const char* torchrun_size = "WORLD_SIZE";
+
 /// What many ranks find wrong at once is reported once: rank 0 reports at once and ends the job,
 /// which reaches the others before their turn. After a failure ranks have no other way to agree:
 /// their communicators can no longer be used.
@@ -42,6 +44,10 @@ Announced announced_by_launcher() {
        {Launcher{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, Launcher{"PMI_SIZE", "PMI_RANK"},
         Launcher{"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}})
     if (int size = number(l.size, 1); size > 1) return {number(l.rank, 0), size, l.size};
+  // torchrun's, which also stand in the pods of a PyTorchJob: there mpirun or srun counts.
+  bool torchrun = !launched() && std::getenv("RANK") && std::getenv(torchrun_size);
+  if (int size = number(torchrun_size, 1); torchrun && size > 1)
+    return {number("RANK", 0), size, torchrun_size};
   return {};
 }
 
@@ -57,6 +63,13 @@ bool launched() {
 
 void check_announced(int found) {
   Announced a = announced_by_launcher();
+  check_input(a.variable != std::string_view(torchrun_size), Exit::config,
+              "world: torchrun or deepspeed announced {} ranks ({}), but ranks of triax meet "
+              "through MPI\n"
+              "  Start them with: mpirun -np {} and the same command, scripts/launch.sh -n {} or "
+              "srun; or one process\n"
+              "  with --comm threads --ranks {}. Is no launcher at work? Then: unset RANK {}",
+              a.size, a.variable, a.size, a.size, a.size, a.variable);
   check_input(a.size <= found, Exit::config,
               "world: the launcher announced {} ranks ({}), but {} found each other\n"
               "  Is triax built with the MPI of this launcher? Without MPI use --comm threads.",

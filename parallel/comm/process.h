@@ -5,7 +5,8 @@
 // This process: its launcher, its share of the cores, and how it reports a failure.
 namespace triax::parallel {
 
-/// How many ranks the launcher started; `size` 1 and `rank` 0 if it says nothing.
+/// How many ranks the launcher started; `size` 1 and `rank` 0 if it says nothing. Without a
+/// launcher of MPI, RANK and WORLD_SIZE of torchrun count.
 struct Announced {
   int rank = 0, size = 1;
   const char* variable = "";  ///< that said the size

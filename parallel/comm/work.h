@@ -50,6 +50,8 @@ class [[nodiscard]] Work {
   void wait();
   /// Go on without blocking; true when finished. Throws like `wait()`.
   bool done();
+  /// The operation, for one that stands in front of it; null if finished. This handle is then so.
+  std::shared_ptr<Operation> release() { return std::exchange(operation_, nullptr); }
 
  private:
   void finish() noexcept;

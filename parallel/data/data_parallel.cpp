@@ -73,8 +73,9 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
     b->weight = options_.zero == Zero::off ? empty({layout.length}, options_.dtype, dp_.device())
                                            : dp_.empty({layout.length}, options_.dtype);
     fill_(b->weight, 0);
-    for (auto& [p, begin, length, first] : layout.pieces)
-      p->fill(b->weight.narrow(0, begin, length).view(p->local()));
+    if (options_.purpose == nn::Purpose::training)
+      for (auto& [p, begin, length, first] : layout.pieces)
+        p->fill(b->weight.narrow(0, begin, length).view(p->local()));
     b->my_weight = b->weight.narrow(0, b->my_first, slice);
     if (options_.zero == Zero::parameters) {
       Tensor values = b->my_weight;

@@ -34,8 +34,7 @@ struct DataParallelOptions {
   optim::Offload offload = {};
   std::map<std::string, optim::Offload::To> layers = {};  ///< of these by name, in its place
   BucketSizes buckets = {};
-  nn::Purpose purpose =
-      nn::Purpose::training;  ///< inference: weights alone; nothing of a step works
+  nn::Purpose purpose = nn::Purpose::training;  ///< inference: weights alone, 0 until loaded
   /// May change learning rates and weight decay of parameters, which have their full names by then.
   std::function<void(nn::Module&)> tune = {};
   enum class Prefetch { off, next } prefetch = Prefetch::next;  ///< of layers' weights (ZeRO-3)

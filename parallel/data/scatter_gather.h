@@ -20,11 +20,12 @@ using Forward = std::function<Tensor(const nn::Batch& part)>;
 ///   Tensor losses = scatter_gather(model, gpus, batch, [&](auto& part) { return model(part); });
 ///   backward(sum(losses) / double(batch.input.size(0)));
 ///
-/// Gradients come back to the weights of `model`, and what buffers accumulate (batch norm) is added
-/// up there; a batch norm sees the samples of its part. Dropout masks are those of the whole batch.
-/// One thread queues the work: GPUs compute at the same time, a CPU that is named twice does not.
-/// With ranks (DataParallel, a Trainer) weights and gradients are not copied from and to one device
-/// in every step, and the update is shared: that is faster.
+/// Gradients come back to the weights of `model`, those of other devices in the dtype of the
+/// weights, and what buffers accumulate (batch norm) is added up there: each part counts alike,
+/// whatever its samples; a batch norm sees the samples of its part. Dropout masks are those of the
+/// whole batch. One thread queues the work: GPUs compute at the same time, a CPU that is named
+/// twice does not. With ranks (DataParallel, a Trainer) weights and gradients are not copied from
+/// and to one device in every step, and the update is shared: that is faster.
 ///
 /// `forward` reads weights from the parameters of `model` while it runs, and not later: it may not
 /// recompute(). Throws Error 70 for no devices, a batch without samples or a model elsewhere.

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "parallel/settings/terminal.h"
+#include "parallel/train/groups.h"
 #include "parallel/train/replica.h"
 
 namespace triax::parallel {
@@ -14,13 +15,20 @@ namespace {
 /// Half the distance between 1 and the next number.
 double roundoff(DType dtype) { return dtype == bf16 ? 0x1p-9 : dtype == f16 ? 0x1p-12 : 0; }
 
+/// Of any group.
+double highest_rate(const TrainOptions& o) {
+  double factor = 1;
+  for (auto& group : parse_groups(o.step.groups)) factor = std::max(factor, group.lr);
+  return o.lr.peak * factor;
+}
+
 /// Sums in another order are rounded to the activations' dtype at other places. In units of its
 /// roundoff, six meshes of minigpt were apart by at most 6.7 in activations, 2 in gradients, 0.03
 /// in the loss, 0.2 in the norm, 3.7 in weights and moments, in bf16 and in fp16 alike; a
 /// classifier of 16 samples, whose errors average out less, by 1.6 in the loss, and by 33 in a
 /// gradient behind a ReLU that rounding had switched off.
 ParityBounds led_bounds(const TrainOptions& o) {
-  double u = roundoff(o.step.dtype), rate = o.lr.peak;
+  double u = roundoff(o.step.dtype), rate = highest_rate(o);
   ParityBounds b{.update = 0.02 * rate, .noise = 2 * rate};
   if (u == 0) return b;
   b.activation = 32 * u, b.gradient = 64 * u, b.loss = 4 * u, b.norm = 8 * u, b.weight = 16 * u;
@@ -31,7 +39,7 @@ ParityBounds led_bounds(const TrainOptions& o) {
 /// Steps of a free run drift apart by rounding alone, a little more each step.
 ParityBounds free_bounds(const TrainOptions& o) {
   ParityBounds b = led_bounds(o);
-  double u = roundoff(o.step.dtype), rate = o.lr.peak, steps = double(o.steps);
+  double u = roundoff(o.step.dtype), rate = highest_rate(o), steps = double(o.steps);
   b.noise = 2 * rate * steps;
   b.drift = u == 0 ? 0.01 : 0.25;
   if (u == 0) {
@@ -92,6 +100,7 @@ TrainOptions reference_of(TrainOptions o) {
   s.micro_batch = s.global_batch;
   s.offload = Offloaded::nothing;
   s.offload_dir = "";
+  s.places.clear();
   o.workers = 0;
   return o;
 }

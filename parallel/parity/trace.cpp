@@ -116,8 +116,9 @@ class Watcher {
         "the samples",
         input, input_);
     Shape whole = one_rank_.of(name).out.shape, begin = whole;
-    if (y.numel() == 1 || y.rank() != whole.rank()) return;  // the loss
     auto& o = trainer_.options().step;
+    bool loss = name == one_rank_.layers().back().name;
+    if (loss || y.rank() == 0 || y.rank() != whole.rank() || whole[0] % o.micro_batch != 0) return;
     for (int d = 0; d < y.rank(); ++d)
       begin[d] = y.size(d) == whole[d] ? 0 : trainer_.update().mesh().tp().rank() * y.size(d);
     int64_t rows = whole[0] / o.micro_batch;  // of a sample

@@ -120,6 +120,7 @@ void Pipeline::execute(const Actions& actions, const PipelineShape& shape, const
   boundaries_ = run.boundaries.empty() ? options_.boundaries : run.boundaries;
   for (const Action& a : actions) {
     drop_finished_sends();
+    ProfileRange range(label(a, shape.chunks).c_str(), Activity::action);
     if (a.kind == Action::forward) forward(a, shape, run);
     else if (a.kind == Action::backward_weight) {
       slots_.at({a.chunk, a.micro}).later.run();
@@ -154,7 +155,7 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
   nn::Batch batch = reads ? run.batch(a.micro) : nn::Batch();
   slot.y = slot.x;
   for (auto& layer : layers) {
-    ProfileRange range(layer.name.c_str());
+    ProfileRange range(layer.name.c_str(), Activity::layer);
     slot.y = layer.run(slot.y, batch);
     poll();  // transfers under way advance only when this rank looks after them
   }

@@ -82,6 +82,12 @@ const char* name(Action::Kind kind) {
   return names[kind];
 }
 
+std::string label(const Action& a, int chunks) {
+  std::string text = fmt::format("{}{}", "FBIW"[a.kind], a.micro);
+  if (chunks == 1) return text;
+  return text + (a.chunk < 26 ? std::string(1, char('a' + a.chunk)) : fmt::format(".{}", a.chunk));
+}
+
 std::string str(const Action& a) {
   return fmt::format("{} of micro-batch {}, chunk {}", name(a.kind), a.micro, a.chunk);
 }

@@ -23,6 +23,8 @@ using Actions = std::vector<Action>;
 
 /// `forward`, `backward`, `backward_input`, `backward_weight`.
 const char* name(Action::Kind kind);
+/// Like `F3b`, the forward of micro-batch 3 through the second chunk; F, B, I, W by Action::Kind.
+std::string label(const Action& action, int chunks);
 /// `forward of micro-batch 3, chunk 1`.
 std::string str(const Action& action);
 

@@ -13,16 +13,8 @@
 namespace triax::parallel {
 namespace {
 
-constexpr const char* letters = "FBIW";  // by Action::Kind
 constexpr const char* meanings[] = {"forward", "backward", "backward of the input",
                                     "backward of the weights"};
-
-std::string label_of(const Action& a, const PipelineShape& shape) {
-  std::string label = fmt::format("{}{}", letters[a.kind], a.micro);
-  if (shape.chunks > 1)
-    label += a.chunk < 26 ? std::string(1, char('a' + a.chunk)) : fmt::format(".{}", a.chunk);
-  return label;
-}
 
 /// All stages' rows from the first cell to the last, and how wide a cell is.
 struct Grid {
@@ -34,7 +26,7 @@ struct Grid {
 Grid draw(const Timeline& t) {
   Grid g;
   for (const TimedAction& a : t.simulation.actions) {
-    g.cell = std::max(g.cell, label_of(a.action, t.shape).size() + 1);
+    g.cell = std::max(g.cell, label(a.action, t.shape.chunks).size() + 1);
     double takes = a.end - a.begin;
     if (takes > 0 && (g.unit == 0 || takes < g.unit)) g.unit = takes;
   }
@@ -44,11 +36,11 @@ Grid draw(const Timeline& t) {
   while (row.size() < at(t.simulation.time)) row += idle;
   g.rows.assign(size_t(t.shape.stages), row);
   for (const auto& [stage, action, begin, end] : t.simulation.actions) {
-    std::string label = label_of(action, t.shape);
+    std::string text = label(action, t.shape.chunks);
     size_t from = at(begin), length = at(end) - from;
-    if (length > g.cell) label.resize(length - 1, '-');
-    label.resize(length, ' ');
-    g.rows[size_t(stage)].replace(from, length, label);
+    if (length > g.cell) text.resize(length - 1, '-');
+    text.resize(length, ' ');
+    g.rows[size_t(stage)].replace(from, length, text);
   }
   return g;
 }
@@ -98,7 +90,8 @@ std::string timeline_text(const Timeline& t, int columns) {
       fmt::format("\nbubble {:g} of {:g} ({:.0f}%)\n", t.bubble(), time, 100 * t.bubble() / time);
   std::set<Action::Kind> kinds;
   for (const TimedAction& a : t.simulation.actions) kinds.insert(a.action.kind);
-  for (Action::Kind kind : kinds) text += fmt::format("{} {}, ", letters[kind], meanings[kind]);
+  for (Action::Kind kind : kinds)
+    text += fmt::format("{} {}, ", label({kind}, 1)[0], meanings[kind]);
   return text + fmt::format(". idle\nlive: most activations{} held at once\n",
                             t.shape.chunks > 1 ? ", each of one chunk," : "");
 }

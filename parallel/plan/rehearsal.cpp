@@ -127,7 +127,7 @@ std::string preview(const Task& task, const TrainOptions& o, const World& world)
   int64_t sharing = world.local_size();  // ranks that this memory is for
   if (on_gpu)
     sharing = o.launch.device == "cuda" ? (sharing + gpu_count() - 1) / gpu_count() : sharing;
-  double largest = 0, all = 0;
+  double largest = 0, all = 0, offloaded = 0;
   double room = on_gpu ? double(gpu_memory(device.index)) : available_memory();
   bool beside = o.step.offload_dir.empty() && !on_gpu;  // what is offloaded is in the same memory
   std::string text;
@@ -135,6 +135,7 @@ std::string preview(const Task& task, const TrainOptions& o, const World& world)
     const Demand& d = stages[s];
     double bytes = double(d.peak + (beside ? d.peaks[memory::offloaded] : 0));
     largest = std::max(largest, bytes);
+    offloaded += double(d.peaks[memory::offloaded] * mesh.dp * mesh.tp);
     all += bytes * double(mesh.dp * mesh.tp);
     text += fmt::format("  stage {}  {} parameters, tensors of a rank at most {}: {}\n", s,
                         d.parameters, show_bytes(double(d.peak)), join(d.layers, " "));
@@ -145,6 +146,11 @@ std::string preview(const Task& task, const TrainOptions& o, const World& world)
               sharing == 1 ? "a rank" : fmt::format("{} ranks", sharing), sharing == 1 ? "s" : "",
               show_bytes(needed), on_gpu ? fmt::format("cuda:{}", device.index) : "this machine",
               show_bytes(room), less_memory);
+  bool on_host = on_gpu && o.step.offload_dir.empty();
+  check_input(!on_host || world.local_size() < world.size() || offloaded < available_memory(),
+              Exit::memory,
+              "train: {} are offloaded; this machine has {} free\n  Add --offload-dir DIR: files.",
+              show_bytes(offloaded), show_bytes(available_memory()));
   return text;
 }
 

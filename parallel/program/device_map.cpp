@@ -24,6 +24,12 @@ using To = optim::Offload::To;
 constexpr int in_memory = -1, on_disk = -2;  // places that are no GPU
 using Places = std::vector<int>;             // of the layers, in order
 
+/// Places, and how many layers each GPU computes; one count without GPUs.
+struct Map {
+  Places places;
+  std::vector<int64_t> counts;
+};
+
 using Names = std::vector<std::string>;
 Names layers_of(const Task& task) {
   MetaComm alone(1, 0);
@@ -48,8 +54,9 @@ int place_in(const nn::JsonReader& value) {
     device = device_named(text);
   } catch (const Error&) {
   }
-  value.require(device.kind == Device::Kind::cuda,
-                fmt::format("is `{}`; expected the number of a GPU, cpu or disk", printable(text)));
+  value.require(
+      device.kind == Device::Kind::cuda && device.index >= 0,
+      fmt::format("is `{}`; expected the number of a GPU, cuda:0, cpu or disk", printable(text)));
   return device.index;
 }
 
@@ -141,13 +148,14 @@ void spill(Places& places, const Task& task, const StepOptions& o) {
   }
 }
 
-Places measured_map(const Task& task, const TrainOptions& given, int gpus) {
+Map measured_map(const Task& task, const TrainOptions& given, int gpus) {
   TrainOptions o = given;
   Names names = layers_of(task);
   int stages = std::clamp(gpus, 1, int(names.size()));
   o.step.mesh = {.dp = 1, .pp = stages, .tp = 1};
   o.step.zero = Zero::parameters;
   resolve(o, stages);
+  o.step.graph = false;  // whether it can be is known when the layers have places
   check_options(o, stages);
   std::vector<double> rooms;
   for (int s = 0; s < stages; ++s)
@@ -162,11 +170,16 @@ Places measured_map(const Task& task, const TrainOptions& given, int gpus) {
     places.insert(places.end(), size_t(away), gpus > 0 ? in_memory : on_disk);
   }
   if (gpus > 0) spill(places, task, o.step);
-  return places;
+  return {places, counts};
 }
 
-/// Layers of each GPU in order; one count without GPUs.
-std::vector<int64_t> stages_of(const Places& places, int gpus) {
+std::vector<int64_t> stages_of(const Places& places) {
+  int gpus = 1 + std::max(in_memory, *std::ranges::max_element(places));
+  check_input(gpus <= gpu_count(), Exit::config,
+              "device map: a layer is on GPU {}; this process sees {}", gpus - 1,
+              gpu_count() == 0   ? "none"
+              : gpu_count() == 1 ? "GPU 0"
+                                 : fmt::format("GPUs 0 to {}", gpu_count() - 1));
   std::vector<int64_t> counts(size_t(std::max(1, gpus)), 0);
   int stage = 0;
   for (int place : places) {
@@ -191,6 +204,13 @@ void check_alone(const TrainOptions& o) {
   check_input(alone, Exit::config,
               "device-map with --dp, --pp, --tp, --ranks, --placement or --offload\n  The map "
               "places the layers of one process. Leave the others, or --device-map, out.");
+  const std::string& comm = o.launch.comm;
+  check_input(comm == "auto" || comm == "threads", Exit::config,
+              "device-map with comm={}\n  The GPUs are of one process. Leave --comm out.", comm);
+  check_input(o.step.zero == Zero::off || o.step.zero == Zero::parameters, Exit::config,
+              "device-map with zero={}\n  There is one replica, which ZeRO shares nothing with; "
+              "layers elsewhere are as with --zero 3. Leave --zero out.",
+              int(o.step.zero));
   const std::string& schedule = o.step.schedule;
   check_input(o.step.chunks <= 1 && !schedule.ends_with("interleaved"), Exit::config,
               "device-map with chunks={}, schedule={}\n  Each GPU has one chunk of neighbouring "
@@ -218,13 +238,16 @@ std::string apply_device_map(const std::string& what, const Task& task, TrainOpt
   check_alone(o);
   Names names = layers_of(task);
   bool on_gpu = o.launch.device != "cpu";
-  Places places = what == "auto" ? measured_map(task, o, on_gpu ? std::max(1, gpu_count()) : 0)
-                                 : read_map(what, names);
-  int gpus = 1 + std::max(in_memory, *std::ranges::max_element(places));
-  auto counts = stages_of(places, gpus);
+  auto given = [&] {
+    Places read = read_map(what, names);
+    return Map{read, stages_of(read)};
+  };
+  auto [places, counts] =
+      what == "auto" ? measured_map(task, o, on_gpu ? std::max(1, gpu_count()) : 0) : given();
+  on_gpu = on_gpu || *std::ranges::max_element(places) >= 0;
   bool away = false;
   for (size_t i = 0; i < names.size(); ++i) {
-    bool host = places[i] == in_memory && (gpus > 0 || on_gpu), file = places[i] == on_disk;
+    bool host = places[i] == in_memory && on_gpu, file = places[i] == on_disk;
     if (host || file) o.step.places[names[i]] = file ? To::file : To::host;
     away = away || host || file;
     check_input(!file || !o.step.offload_dir.empty(), Exit::config,
@@ -232,10 +255,10 @@ std::string apply_device_map(const std::string& what, const Task& task, TrainOpt
                 names[i]);
   }
   if (away) o.step.zero = Zero::parameters;
-  if (gpus > 0) o.launch.device = "cuda";
-  if (gpus > 1) {
-    o.launch.comm = "threads", o.launch.ranks = gpus;
-    o.step.mesh.pp = gpus;
+  if (on_gpu) o.launch.device = "cuda";
+  if (counts.size() > 1) {
+    o.launch.comm = "threads", o.launch.ranks = int(counts.size());
+    o.step.mesh.pp = int(counts.size());
     o.step.placement = join(counts, ",");
   }
   return describe(places, names);

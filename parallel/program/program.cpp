@@ -19,10 +19,13 @@
 #include "parallel/comm/together.h"
 #include "parallel/parity/parity.h"
 #include "parallel/pipeline/timeline.h"
+#include "parallel/program/checkpoint_verbs.h"
+#include "parallel/program/deepspeed.h"
 #include "parallel/program/device_map.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/agreement.h"
+#include "parallel/train/initial_weights.h"
 
 namespace triax::parallel {
 namespace {
@@ -90,25 +93,58 @@ class Program {
                       parity_verb(parity_, mesh_, own_),
                       plan_verb(plan_, own_),
                       schedule_verb(schedule_, train_.step.schedules),
+                      checkpoint_inspect_verb(paths_),
+                      checkpoint_verify_verb(paths_),
+                      checkpoint_diff_verb(paths_),
                       {"flags", "Prints the table of all flags, in Markdown.", {}, {}}}};
-    for (auto& verb : own_.verbs) line.verbs.insert(line.verbs.begin() + 1, verb.verb);
+    auto behind = line.verbs.begin() + 1;
+    for (auto& verb : own_.verbs) behind = line.verbs.insert(behind, verb.verb) + 1;
     std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
     Request request = parse(line, words, terminal_columns());
     if (!request.verb) {
       std::fputs(request.text.c_str(), request.code == Exit::ok ? stdout : stderr);
       return int(request.code);
     }
+    if (request.verb->name == "train" && !train_.init.empty()) {
+      take_model_settings(own_.settings, train_.init);  // as defaults, which flags override
+      request = parse(line, words, terminal_columns());
+    }
     const std::string& name = request.verb->name;
     if (name == "parity" || name == "plan")
       check_not_launched(fmt::format("{} runs in one process", name));
-    if (name == "train") return int(train(argc, argv));
+    if (name == "train") {
+      apply_deepspeed(*request.verb, request.given);
+      return int(train(argc, argv));
+    }
     if (name == "parity") return int(parity());
     if (name == "plan") return int(parallel::plan(own_.task(), plan_));
     if (name == "schedule") return schedule();
+    if (name == "checkpoint inspect") return int(inspect_checkpoint(paths_));
+    if (name == "checkpoint verify") return int(verify_checkpoint(paths_));
+    if (name == "checkpoint diff") return int(compare_checkpoints(paths_));
     if (name == "flags") return flags(line);
     for (auto& verb : own_.verbs)
       if (verb.verb.name == name) return verb.run(argc, argv);
     return int(Exit::usage);
+  }
+
+  /// Ranks as they are announced; check_replicas() compares them with those that came.
+  void apply_deepspeed(const Verb& verb, const std::vector<std::string>& given) {
+    if (train_.deepspeed.empty()) return;
+    const LaunchOptions& o = train_.launch;
+    const MeshShape& m = train_.step.mesh;
+    int64_t ranks =
+        o.comm == "threads" ? std::max<int64_t>(1, o.ranks) : announced_by_launcher().size;
+    deepspeed_dp_ = m.dp > 0 ? m.dp : std::max<int64_t>(1, ranks / (int64_t{m.pp} * m.tp));
+    notes_ = parallel::apply_deepspeed(
+        {train_.deepspeed, own_.name, verb.settings, given, deepspeed_dp_});
+  }
+
+  void check_replicas(int dp) const {
+    check_input(deepspeed_dp_ == 0 || deepspeed_dp_ == dp, Exit::config,
+                "{}: read for {} data-parallel replicas, as the launcher announced; there are {}\n"
+                "  Add --dp {}.",
+                train_.deepspeed, deepspeed_dp_, dp, dp);
   }
 
   Exit train(int argc, char** argv) {
@@ -149,13 +185,14 @@ class Program {
   Exit train(Task given, World& world) {
     Settled run = settle(std::move(given), train_, world);
     TrainOptions& o = run.options;
+    check_replicas(o.step.mesh.dp);
     if (o.out.empty())
       o.out = text_of_first(world.host(), [&] {
         return fmt::format("runs/{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)),
                            own_.name);
       });
     std::string stages = text_of_first(world.host(), [&] { return preview(run.task, o, world); });
-    std::string start = describe(o.step.mesh) + stages + run.task.description;
+    std::string start = notes_ + describe(o.step.mesh) + stages + run.task.description;
     if (world.rank() == 0) std::fputs(folded(start, terminal_columns()).c_str(), stdout);
     try {
       Trainer trainer(std::move(run), world);
@@ -184,7 +221,8 @@ class Program {
         "`micro-batch = 8`, `--data FILE` is `data = \"FILE\"`.\n",
         own_.name, own_.name);
     auto add = [&](const Verb& verb) {
-      if (!verb.settings.empty()) page += "\n" + markdown(own_.name, verb);
+      if (!verb.settings.empty() || !verb.operands.empty())
+        page += "\n" + markdown(own_.name, verb);
     };
     for (auto& verb : line.verbs)
       if (verb.name != "parity") add(verb);
@@ -199,6 +237,9 @@ class Program {
   PlanOptions plan_;
   ScheduleOptions schedule_;
   std::string mesh_ = "2x2x2";
+  CheckpointPaths paths_;
+  int64_t deepspeed_dp_ = 0;  // 0: no DeepSpeed configuration
+  std::string notes_;         // about it
 };
 
 int Program::schedule() {

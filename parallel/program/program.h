@@ -22,7 +22,9 @@ struct ProgramOptions {
   std::string name;         ///< of the executable
   std::string what;         ///< one sentence for --help
   TrainOptions train = {};  ///< defaults; schedules of the program's own are added here
-  Settings settings = {};   ///< options of the model and the data, bound to the program's
+  /// Options of the model and the data, bound to the program's. Those of the group `Model` are
+  /// what `--init` takes from a checkpoint.
+  Settings settings = {};
   /// The task, once all options are read. On every rank, or once for ranks that are threads.
   std::function<Task()> task;
   std::function<void(Trainer&)> prepare = {};  ///< on every rank before training: callbacks
@@ -34,9 +36,10 @@ struct ProgramOptions {
   std::vector<OwnVerb> verbs = {};
 };
 
-/// A whole program, for main to return: `train`, `parity`, `plan`, `schedule` and `flags` of the
-/// task, on the processes that mpirun or srun started or on threads of this one, with flags,
-/// configuration files, checkpoints, metrics and signals. Errors become exit codes and one report.
+/// A whole program, for main to return: `train`, `parity`, `plan`, `schedule`, `checkpoint
+/// inspect`, `verify`, `diff` and `flags` of the task, on the processes that mpirun or srun started
+/// or on threads of this one, with flags, configuration files, checkpoints, metrics and signals.
+/// Errors become exit codes and one report.
 int program(int argc, char** argv, ProgramOptions options);
 
 /// Ranks as --comm says: processes, or threads of this process. `body` on each.

@@ -15,6 +15,13 @@ std::string title(const std::string& program, const Verb& verb) {
   return program + " " + verb.name;
 }
 
+// `program checkpoint diff A B [-h]`.
+std::string usage(const std::string& name, const Verb& verb) {
+  std::string line = name;
+  for (const Operand& o : verb.operands) line += " " + o.name;
+  return line + (verb.settings.empty() ? " [-h]" : " [-h] [FLAGS]");
+}
+
 bool one_of(const std::string& word, std::initializer_list<const char*> words) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
@@ -39,33 +46,62 @@ const Setting& setting_of(const std::string& name, const Settings& settings,
   fail(Exit::usage, "{}: unknown flag {}{}", name, printable(flag), meant);
 }
 
+struct Given {
+  std::map<const Setting*, std::string> values;
+  std::vector<std::string> operands;
+};
+
 // The last value given for each setting. Values stay texts, so that flags and configuration files
 // are read, and refused, by the same code.
-std::map<const Setting*, std::string> values_in(std::span<const std::string> words,
-                                                const std::string& name, const Settings& settings) {
-  std::map<const Setting*, std::string> given;
+Given values_in(std::span<const std::string> words, const std::string& name, const Verb& verb) {
+  Given all;
+  auto& given = all.values;
+  bool any = !verb.operands.empty() && verb.operands.back().all;  // number of words
   for (size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with('-') && (any || all.operands.size() < verb.operands.size())) {
+      check_input(is_plain_text(words[i]), Exit::usage, "{}: `{}`; expected UTF-8 text", name,
+                  printable(words[i]));
+      all.operands.push_back(words[i]);
+      continue;
+    }
     size_t equals = words[i].find('=');
     bool more = i + 1 < words.size();
-    const Setting& s = setting_of(name, settings, words[i].substr(0, equals));
+    const Setting& s = setting_of(name, verb.settings, words[i].substr(0, equals));
     if (equals != std::string::npos) given[&s] = words[i].substr(equals + 1);
     else if (is_switch(s) && !(more && one_of(words[i + 1], {"true", "false"}))) given[&s] = "true";
     else if (more && !is_flag(words[i + 1])) given[&s] = words[++i];
+    else if (!s.alone.empty()) given[&s] = s.alone;
     else
       fail(Exit::usage,
            "{}: --{} has no value; flags are written --name VALUE, or --name=VALUE where the "
            "value begins with a dash",
            name, s.name);
   }
-  return given;
+  if (size_t found = all.operands.size(); found < verb.operands.size())
+    fail(Exit::usage, "{}: {} is not given; expected {}", name, verb.operands[found].name,
+         usage(name, verb));
+  return all;
 }
 
-const Verb& verb_of(const CommandLine& line, const std::string& word) {
-  std::vector<std::string> names{"help"};
+// The verb that the words begin with, the longest; they lose it.
+const Verb& verb_of(const CommandLine& line, std::span<const std::string>& words) {
+  const std::string& word = words.front();
+  const std::string both = words.size() > 1 ? word + " " + words[1] : word;
+  for (const std::string& name : {both, word})
+    for (const Verb& verb : line.verbs)
+      if (verb.name == name) {
+        words = words.subspan(name == word ? 1 : 2);
+        return verb;
+      }
+  std::vector<std::string> names{"help"}, second;
   for (const Verb& verb : line.verbs) {
-    if (verb.name == word) return verb;
+    if (verb.name.starts_with(word + " ")) second.push_back(verb.name.substr(word.size() + 1));
     names.push_back(verb.name);
   }
+  if (!second.empty())
+    fail(Exit::usage, "{} {}: {}expected one of: {}", line.program, word,
+         words.size() > 1 ? fmt::format("unknown verb {}; ", printable(words[1])) : "",
+         join(second, ", "));
   std::string meant = hint(word, names, "{}");
   if (meant.empty()) meant = fmt::format("; `{} --help` lists all verbs", line.program);
   fail(Exit::usage, "{}: unknown verb {}{}", line.program, printable(word), meant);
@@ -73,15 +109,24 @@ const Verb& verb_of(const CommandLine& line, const std::string& word) {
 
 }  // namespace
 
-bool parse(const std::string& program, const Verb& verb, std::span<const std::string> words) {
+Request parse(const std::string& program, const Verb& verb, std::span<const std::string> words,
+              const Settings& elsewhere) {
   for (const std::string& word : words)
-    if (one_of(word, {"--help", "-h"})) return false;
-  auto given = values_in(words, title(program, verb), verb.settings);
+    if (one_of(word, {"--help", "-h"})) return {};
+  auto [given, operands] = values_in(words, title(program, verb), verb);
   for (const auto& [setting, value] : given)
-    if (setting->name == "config") read_config(verb.settings, value);
-  for (const Setting& s : verb.settings)
-    if (given.contains(&s)) assign(s, given.at(&s), {Exit::usage, "--" + s.name});
-  return true;
+    if (setting->name == "config") read_config(verb.settings, value, elsewhere);
+  Request request{.verb = &verb};
+  for (const Setting& s : verb.settings) {
+    if (!given.contains(&s)) continue;
+    assign(s, given.at(&s), {Exit::usage, "--" + s.name});
+    request.given.push_back(s.name);
+  }
+  for (size_t i = 0; i < verb.operands.size(); ++i)
+    if (auto& o = verb.operands[i]; o.all)
+      o.all->assign(operands.begin() + long(i), operands.end());
+    else *o.value = operands[i];
+  return request;
 }
 
 Request parse(const CommandLine& line, std::span<const std::string> words, int columns) {
@@ -92,11 +137,12 @@ Request parse(const CommandLine& line, std::span<const std::string> words, int c
     return {.text = fmt::format("{} {}\n", line.program, line.version)};
   if (one_of(first, {"help", "--help", "-h"})) {
     if (rest.empty()) return {.text = help(line, columns)};
-    return {.text = help(line.program, verb_of(line, rest.front()), columns)};
+    return {.text = help(line.program, verb_of(line, rest), columns)};
   }
-  const Verb& verb = verb_of(line, first);
-  if (parse(line.program, verb, rest)) return {.verb = &verb};
-  return {.text = help(line.program, verb, columns)};
+  const Verb& verb = verb_of(line, words);
+  Request request = parse(line.program, verb, words, line.verbs.front().settings);
+  if (!request.verb) request.text = help(line.program, verb, columns);
+  return request;
 }
 
 namespace {
@@ -150,7 +196,7 @@ std::string help(const std::string& program, const Verb& verb, int columns) {
   for (const Setting& s : verb.settings) longest = std::max(longest, flag_of(s).size());
   Table table(columns, longest);
   std::string page =
-      fmt::format("Usage: {}\n\n{}\n", wrapped(title(program, verb) + " [-h] [FLAGS]", columns, 7),
+      fmt::format("Usage: {}\n\n{}\n", wrapped(usage(title(program, verb), verb), columns, 7),
                   wrapped(verb.what, columns));
   if (!verb.examples.empty()) page += "\nExamples:\n";
   for (const std::string& example : verb.examples) page += table.command(example);
@@ -178,6 +224,7 @@ std::string help(const CommandLine& line, int columns) {
 
 std::string markdown(const std::string& program, const Verb& verb) {
   std::string page = fmt::format("## {}\n\n{}\n", title(program, verb), verb.what), group;
+  if (!verb.operands.empty()) page += fmt::format("\n`{}`\n", usage(title(program, verb), verb));
   for (const Setting& s : verb.settings) {
     if (s.group != group)
       page += fmt::format("\n### {}\n\n| flag | meaning | default |\n|---|---|---|\n", s.group);

@@ -7,12 +7,22 @@
 
 namespace triax::parallel {
 
-/// What a program can do: the word after its name, and the flags that follow.
+/// A word that follows a verb, without a flag: `DIR`. It has to be given.
+struct Operand {
+  std::string name;
+  std::string* value = nullptr;
+  /// In place of `value`, of the last operand: this word and all further ones, `INPUT..`.
+  std::vector<std::string>* all = nullptr;
+};
+
+/// What a program can do: the word after its name, or two words (`checkpoint diff`), then operands
+/// and flags in any order.
 struct Verb {
   std::string name;
   std::string what;  ///< one sentence for --help
   Settings settings;
   std::vector<std::string> examples = {};  ///< whole command lines
+  std::vector<Operand> operands = {};
 };
 
 /// A program of several verbs.
@@ -26,16 +36,19 @@ struct CommandLine {
 struct Request {
   const Verb* verb = nullptr;
   std::string text = {};
-  Exit code = Exit::ok;  ///< of a program that has printed the text
+  Exit code = Exit::ok;                 ///< of a program that has printed the text
+  std::vector<std::string> given = {};  ///< names of the verb's flags that the command line has
 };
 
 /// Assigns the words after the verb, and before them the file that the setting `config` names: a
-/// flag wins over the file, the last of a repeated flag over the others. Returns false, with
-/// nothing assigned, if --help was among them. Throws Error 64 for a bad flag; for the file as
-/// read_config does.
-bool parse(const std::string& program, const Verb& verb, std::span<const std::string> words);
+/// flag wins over the file, the last of a repeated flag over the others. Nothing is assigned, and
+/// the request has no verb, if --help was among them. Throws Error 64 for a bad flag; for the file
+/// as read_config does, with `elsewhere`.
+Request parse(const std::string& program, const Verb& verb, std::span<const std::string> words,
+              const Settings& elsewhere = {});
 /// The same for the words after the program's name: `VERB FLAGS`, `help [VERB]`, `--version`. No
-/// words at all ask for the list of verbs, with code 64. `columns` are those of texts.
+/// words at all ask for the list of verbs, with code 64. `columns` are those of texts. A
+/// configuration file of the first verb serves the others too.
 Request parse(const CommandLine& line, std::span<const std::string> words, int columns);
 
 /// What --help prints: flags by group, with their values as defaults, in lines of at most `columns`

@@ -86,16 +86,21 @@ std::string to_toml(const Settings& settings) {
   return toml;
 }
 
-void read_config(const Settings& settings, const std::string& path) {
+void read_config(const Settings& settings, const std::string& path, const Settings& elsewhere) {
   std::string text = disk().read(path, largest_file);
   size_t first = text.find_first_not_of(" \t\r\n");
+  bool reads_json = std::ranges::count(settings, "deepspeed", &Setting::name) > 0;
   check_input(first == text.npos || text[first] != '{', Exit::config,
               "{}:{}: this is JSON; expected TOML: lines `key = value`, whose keys are the flags "
-              "that --help lists, without dashes",
-              path,
-              1 + std::count(text.begin(), text.begin() + std::min(first, text.size()), '\n'));
+              "that --help lists, without dashes{}",
+              path, 1 + std::count(text.begin(), text.begin() + std::min(first, text.size()), '\n'),
+              reads_json ? "\n  DeepSpeed's JSON is read by --deepspeed FILE." : "");
   toml::table table = parse_file(text, path);
+  auto has_key = [](const Settings& all, const std::string& key) {
+    return std::ranges::any_of(all, [&](auto& s) { return s.key && s.name == key; });
+  };
   for (const Entry& entry : entries_of(table)) {
+    if (!has_key(settings, entry.key) && has_key(elsewhere, entry.key)) continue;
     std::string where = fmt::format("{}:{}: {}", path, entry.line, printable(entry.key));
     check_input(!entry.value->is_table(), Exit::config,
                 "{} is a table; expected lines `key = value` without tables", where);

@@ -16,7 +16,8 @@ constexpr auto name_letters = "abcdefghijklmnopqrstuvwxyz0123456789-";
 constexpr double int64_limit = 9223372036854775808.0;  // 2^63
 
 bool in_range(double x, const Range& r) {
-  return std::isfinite(x) && x >= r.min && (r.open_max ? x < r.max : x <= r.max);
+  return std::isfinite(x) && (r.open_min ? x > r.min : x >= r.min) &&
+         (r.open_max ? x < r.max : x <= r.max);
 }
 
 bool allowed(const Setting& s) {
@@ -149,7 +150,8 @@ std::string expected(const Setting& s) {
   Range r = s.range;
   if (std::holds_alternative<int*>(s.field)) r.max = std::min(r.max, double(INT32_MAX));
   if (std::isinf(r.max)) return fmt::format("{}, {} or more", kind, bound(r.min));
-  return fmt::format("{} in [{}, {}{}", kind, bound(r.min), bound(r.max), r.open_max ? ")" : "]");
+  return fmt::format("{} in {}{}, {}{}", kind, r.open_min ? "(" : "[", bound(r.min), bound(r.max),
+                     r.open_max ? ")" : "]");
 }
 
 void assign(const Setting& s, const std::string& text, const Origin& origin) {

@@ -27,6 +27,7 @@ struct Range {
   double min = 0;
   double max = std::numeric_limits<double>::infinity();
   bool open_max = false;  ///< `max` itself is not allowed
+  bool open_min = false;  ///< nor is `min`
 };
 
 /// A field of any type with named values; made by choice().
@@ -54,6 +55,7 @@ struct SettingTraits {
   Range range = {};
   std::vector<std::string> choices = {};  ///< of a string; empty: any
   std::string shown = {};                 ///< the default in words, where the value does not say it
+  std::string alone = {};                 ///< the value of a flag without one; empty: it needs one
   std::optional<OnResume> on_resume = {};  ///< not given: as the group has it
   /// Follows from other settings while it is unset, that is: an empty string, or `range.min`.
   bool derived = false;
@@ -138,8 +140,9 @@ std::string default_of(const Setting& setting);
 /// that follows from other settings is pinned for the run that reads the file.
 std::string to_toml(const Settings& settings);
 /// Assigns what a configuration file gives. Throws Error 78 with file and line for a bad key or
-/// value, 66 if there is no such file, 65 if it is no plain file or larger than 1 MiB.
-void read_config(const Settings& settings, const std::string& path);
+/// value, 66 if there is no such file, 65 if it is no plain file or larger than 1 MiB. Keys of
+/// `elsewhere`, settings of another verb that reads the same file, are left alone.
+void read_config(const Settings& settings, const std::string& path, const Settings& elsewhere = {});
 
 /// The name that a misspelt word is probably meant for: few edits away, or longer; empty if none.
 std::string nearest(std::string_view word, std::span<const std::string> names);

@@ -2,6 +2,7 @@
 #include "autograd/ops.h"
 #include "nn/batch.h"
 #include "nn/embedding.h"
+#include "nn/key_value_cache.h"
 #include "parallel/tensor/tensor_parallel.h"
 
 namespace triax::parallel {
@@ -72,7 +73,9 @@ struct TokenLayer : VocabularyEmbedding {
 /// Last layer of a classifier, with the classes split over the ranks. x [rows, width].
 struct ClassHead : VocabularyEmbedding {
   using VocabularyEmbedding::VocabularyEmbedding;
-  Tensor operator()(const Tensor& x, const nn::Batch& batch) const { return loss(x, batch.target); }
+  Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
+    return loss(nn::predicted_rows(x, batch), batch.target);
+  }
 };
 
 }  // namespace triax::parallel

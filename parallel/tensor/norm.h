@@ -12,8 +12,8 @@ struct LayerNorm : nn::LayerNorm {
 
 /// nn::RmsNorm likewise.
 struct RmsNorm : nn::RmsNorm {
-  RmsNorm(int64_t width, const TensorParallel& tp)
-      : nn::RmsNorm(width, nn::NormOptions{.shard = tp.whole()}) {}
+  RmsNorm(int64_t width, const TensorParallel& tp, double eps = 1e-5)
+      : nn::RmsNorm(width, nn::NormOptions{eps, tp.whole()}) {}
 };
 
 }  // namespace triax::parallel

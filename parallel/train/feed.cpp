@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "core/profile.h"
 #include "parallel/comm/together.h"
 
 namespace triax::parallel {
@@ -103,6 +104,7 @@ Loader::~Loader() {
 }
 
 nn::Batch Loader::at(int64_t step, int64_t micro) {
+  ProfileRange range("load", Activity::data);
   if (workers_.empty()) return feed_.at(step, micro);
   int64_t micros = feed_.place().micros(), number = step * micros + micro;
   std::unique_lock guard(lock_);

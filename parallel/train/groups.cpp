@@ -11,8 +11,7 @@
 namespace triax::parallel {
 namespace {
 
-constexpr const char* form =
-    "PATTERN:lr=X,decay=X; ..., such as head.*:lr=0.1,decay=0; *.bias:lr=2";
+constexpr const char* form = "PATTERN:lr=X,decay=X; ..., such as *norm*:lr=2,decay=0; *:decay=0.05";
 
 std::string_view trimmed(std::string_view text) {
   auto first = text.find_first_not_of(' ');

@@ -17,7 +17,7 @@ struct OptimizerGroup {
   std::optional<double> weight_decay = {};
 };
 
-/// Reads `head.*:lr=0.1,decay=0; *.bias:lr=2`. Throws Error 78.
+/// Reads `*norm*:lr=2,decay=0; *:decay=0.05`. Throws Error 78.
 std::vector<OptimizerGroup> parse_groups(const std::string& text);
 
 /// Writes the groups of `text` into the parameters of a bound model: of several groups that match a

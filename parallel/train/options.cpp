@@ -9,6 +9,7 @@
 #include "optim/muon.h"
 #include "parallel/pipeline/partition.h"
 #include "parallel/train/groups.h"
+#include "parallel/train/profile_steps.h"
 
 namespace triax::parallel {
 namespace {
@@ -71,9 +72,16 @@ void check_graph(const TrainOptions& o) {
   without(!o.ledger, "ledger", "It counts what the host asks for, which is once");
 }
 
-/// Orthogonalizing a part of a matrix would be another optimizer.
-void check_muon(const StepOptions& s) {
+/// Orthogonalizing a part of a matrix would be another optimizer. Replicas orthogonalize the same
+/// gradient, each for itself: with other bits their weights would drift apart.
+void check_muon(const TrainOptions& o) {
+  const StepOptions& s = o.step;
   if (s.optimizer || s.algorithm != Algorithm::muon) return;
+  check_input(s.mesh.dp == 1 || !o.launch.nondeterministic, Exit::config,
+              "optimizer=muon with nondeterministic and dp={}\n  Each replica computes the update "
+              "by products of its own, which have to have the same bits. Leave --nondeterministic "
+              "out.",
+              s.mesh.dp);
   bool slices = s.zero != Zero::off && s.mesh.dp > 1;
   if (!slices && s.mesh.tp == 1) return;
   fail(Exit::config,
@@ -120,7 +128,8 @@ void check_rates(const TrainOptions& o) {
               "warmup={} is more than steps={}\n"
               "  The learning rate would never reach --lr. Valid warmup: 0 to {}.",
               o.lr.warmup, o.steps, o.steps);
-  check_input(o.lr.low <= o.lr.peak, Exit::config,
+  bool decays = o.lr.decay != optim::Schedule::Decay::constant;
+  check_input(!decays || o.lr.low <= o.lr.peak, Exit::config,
               "min-lr={} is more than lr={}\n"
               "  The learning rate falls from --lr to --min-lr. Valid min-lr: 0 to {}.",
               o.lr.low, o.lr.peak, o.lr.peak);
@@ -144,7 +153,7 @@ optim::LossScaleOptions StepOptions::scaling() const {
   using Kind = optim::LossScaleOptions::Kind;
   if (dtype != f16) return {.kind = Kind::fixed, .initial = 1};
   if (loss_scale > 0) return {.kind = Kind::fixed, .initial = loss_scale, .minimum = loss_scale};
-  return {};
+  return dynamic_scale;
 }
 
 optim::Offload StepOptions::place_of(Offloaded what) const {
@@ -204,14 +213,19 @@ void check_options(const TrainOptions& o, int64_t ranks,
               "loss-scale={} with precision={}\n  Only fp16 has gradients that need it. Leave it "
               "out, or add --precision fp16.",
               s.loss_scale, s.dtype == bf16 ? "bf16" : "fp32");
+  check_input(s.dynamic_scale.minimum <= s.dynamic_scale.initial, Exit::config,
+              "min-loss-scale={} is more than initial-loss-scale={}\n"
+              "  The loss scale never falls below the one and begins at the other.",
+              s.dynamic_scale.minimum, s.dynamic_scale.initial);
   check_graph(o);
+  check_profile(o);
   check_shape(s.mesh, int(ranks), fits);
   check_batch(s);
   check_recompute(s);
   check_schedule_name(s);
   check_rates(o);
   (void)parse_groups(s.groups);
-  check_muon(s);
+  check_muon(o);
   check_offload(o);
 }
 

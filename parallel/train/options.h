@@ -55,6 +55,7 @@ struct StepOptions {
   int64_t global_batch = 0;  ///< samples in a step over all replicas; 0: micro_batch * dp
   DType dtype = f32;         ///< of weights and activations
   double loss_scale = 0;     ///< f16 only; 0: dynamic
+  optim::LossScaleOptions dynamic_scale = {};
   Recompute recompute = Recompute::off;
   int64_t seed = 1;  ///< of weights, dropout and the order of samples
   double clip = 1;   ///< largest gradient norm; 0: no clipping
@@ -101,10 +102,15 @@ struct TrainOptions {
   bool keep_best = false;   ///< save after each validation of the lowest loss so far, and keep it
   int workers = 0;          ///< threads that load data ahead of the step; 0: none
   std::string config;       ///< the file that was read, if any
+  std::string deepspeed;    ///< the same, of DeepSpeed's JSON
   std::string out;          ///< run directory; empty: none is written
   std::string metrics;      ///< empty: OUT/metrics.jsonl
   std::string resume;       ///< empty: start afresh; else auto, last-good, or a checkpoint
-  bool ledger = false;      ///< print what was communicated and held in memory
+  std::string profile;      ///< steps to trace, `3` or `3-5`; empty: none
+  /// Write event files into the run directory.
+  bool tensorboard = false;
+  std::string init;     ///< checkpoint or run directory with the initial weights; empty: random
+  bool ledger = false;  ///< print what was communicated and held in memory
 };
 
 /// The largest size of anything: products of two such sizes fit 64 bits.

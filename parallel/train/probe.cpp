@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "autograd/backward.h"
 #include "core/check.h"
 #include "core/own_counter.h"
+#include "nn/key_value_cache.h"
 #include "parallel/comm/meta_comm.h"
 #include "parallel/comm/together.h"
 
@@ -153,6 +155,17 @@ const LayerFacts& Facts::of(const std::string& layer) const {
   return *found;
 }
 
+Boundaries Facts::boundaries(const std::vector<int64_t>& counts) const {
+  Boundaries all;
+  int64_t end = 0;
+  for (int64_t count : counts) {
+    end += count;
+    all.push_back(end > 0 ? layers_[size_t(end - 1)].out : Boundary{});
+  }
+  all.pop_back();
+  return all;
+}
+
 Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   memory::OwnCounter counter;  // or its peak, of the whole model, would be the run's
   MetaComm ranks(o.tp, 0);
@@ -164,6 +177,8 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   nn::Batch batch = on_meta(like, o.dtype);
   AbsentReplicas replicas(o.dp);
   batch.replicas = &replicas;
+  std::optional<nn::KeyValueCache> past;  // of its own: the run's has values
+  if (like.cache) batch.cache = &past.emplace(like.cache->capacity());
   Facts facts;
   facts.options_ = o;
   facts.samples_ = like.input.size(0);

@@ -50,6 +50,8 @@ class Facts {
   /// Full shapes of all buffers and parameters in order of declaration, a line each.
   const std::string& parameters() const { return parameters_; }
   const LayerFacts& of(const std::string& layer) const;
+  /// What passes at every cut between virtual stages of so many layers.
+  Boundaries boundaries(const std::vector<int64_t>& counts) const;
 
  private:
   friend Facts probe(const Build&, const nn::Batch&, const ProbeOptions&);

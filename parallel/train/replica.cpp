@@ -8,18 +8,6 @@
 namespace triax::parallel {
 namespace {
 
-/// The shape and dtype at every cut between virtual stages.
-Boundaries boundaries(const Facts& facts, const std::vector<int64_t>& counts) {
-  Boundaries all;
-  int64_t end = 0;
-  for (int64_t count : counts) {
-    end += count;
-    all.push_back(end > 0 ? facts.layers()[size_t(end - 1)].out : Boundary{});
-  }
-  all.pop_back();
-  return all;
-}
-
 /// Says in which layer something was thrown.
 nn::Layer::Run named(const nn::Layer& layer) {
   return [plain = layer.run, name = layer.name](const Tensor& x, const nn::Batch& batch) {
@@ -84,7 +72,7 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
       replicas_(mesh.dp()),
       pipeline_(
           mesh, chunks_,
-          {.schedule = o.schedules.at(o.schedule), .boundaries = boundaries(facts_, counts_)}) {
+          {.schedule = o.schedules.at(o.schedule), .boundaries = facts_.boundaries(counts_)}) {
   check(facts_.options() == probe_options(o), "replica: facts of another mesh or precision");
 }
 
@@ -147,25 +135,6 @@ Tensor Replica::evaluate(const Batches& batches, int64_t micros) {
   };
   pipeline_.infer(run);
   return loss;
-}
-
-Tensor Replica::predict(const nn::Batch& batch) {
-  Tensor y;
-  PipelineRun run{
-      .batch = [&](int) { return nn::to(batch, mesh_.world().device(), options_.dtype); },
-      .output = [&](int, const Tensor& last) { y = last.detach(); }};
-  if (mesh_.pp().size() == 1) {
-    pipeline_.infer(run);
-    return y;
-  }
-  Facts facts = probe(build_, batch, probe_options(options_));
-  run.boundaries = boundaries(facts, counts_);
-  pipeline_.infer(run);
-  Boundary last = facts.layers().back().out;
-  Tensor all = empty(last.shape, last.dtype, mesh_.world().device());
-  if (y.defined()) copy_(all, y);
-  mesh_.pp().broadcast(all, mesh_.pp().size() - 1).wait();
-  return all;
 }
 
 }  // namespace triax::parallel

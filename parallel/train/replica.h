@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,8 @@ class Replica {
   Tensor evaluate(const Batches& batches, int64_t micros);
   /// The same of predictions: this rank's part of each score's sum, in the order of names.
   std::vector<double> score(const Batches& batches, int64_t micros, const Scores& scores);
-  /// What the last layer returns of a batch without target, the same on every rank. Collective.
+  /// What the last layer returns of a batch without target, the same on every rank. With a cache,
+  /// each rank's own, the batch's tokens are past afterwards. Collective.
   Tensor predict(const nn::Batch& batch);
 
   /// Collective over dp: after the decision about a step (a StepDecision on the device), updates
@@ -48,8 +50,9 @@ class Replica {
   /// Weights and buffers by logical name, without padding: what inference needs.
   std::vector<Piece> pieces(Holder whose) const;
   /// Those of a checkpoint of any mesh; of a run with an average of its weights (kind `average`),
-  /// this in their place. Throws Error 65.
-  void load(Checkpoint& checkpoint, Weights which = Weights::trained);
+  /// this in their place. `saved`: the precision of that run, if it is another. Throws Error 65.
+  void load(Checkpoint& checkpoint, Weights which = Weights::trained,
+            std::optional<DType> saved = {});
 
   const Buffers& buffers() const { return buffers_; }
   DataParallel& data() { return data_; }
@@ -72,6 +75,7 @@ class Replica {
   }
 
  private:
+  const Facts& facts_of(const nn::Batch& batch);
   nn::Layers prepared(const LayerObserver& observer) const;
   PipelineRun collect(const Tensor& loss, int64_t micros, const Batches& batches) const;
 
@@ -87,6 +91,12 @@ class Replica {
   Buffers buffers_;
   DataReplicas replicas_;
   Pipeline pipeline_;
+  struct Predicted {
+    Shape input;
+    bool decoded;
+    Facts facts;
+  };
+  std::optional<Predicted> predicted_;  // the last batch
 };
 
 /// Which elements of the whole parameter this rank's tensor-parallel slice is.

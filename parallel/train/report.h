@@ -9,7 +9,7 @@
 #include "parallel/pipeline/pipeline.h"
 #include "parallel/train/step.h"
 
-// What a run tells: a line of metrics for each step, and lines on the terminal.
+// What a run tells: a line of metrics for each step, lines on the terminal, traces.
 namespace triax::parallel {
 
 /// What is known of a step once it is over: one line of metrics.jsonl (docs/runs.md).
@@ -74,6 +74,18 @@ std::string describe(double val_loss, const std::map<std::string, double>& score
 
 /// `42s`, `3m07s`, `2h15m`.
 std::string duration(double seconds);
+
+class Trainer;
+
+/// Traces the steps of TrainOptions::profile: when they are over, or the run stops within them,
+/// `trace.json` in the run directory holds what every rank did in them, as a Chrome trace, and a
+/// table on the terminal how each spent its time. Throws Error 78 without a run directory and for
+/// steps that are done already; later, on all ranks, 73 if the file cannot be written. Collective.
+void profile_steps(Trainer& trainer);
+
+/// Writes what the metrics say to an EventFile in the run directory, of which Error 78 if there is
+/// none. `unit`: what a step's weight counts.
+void write_tensorboard(Trainer& trainer, const std::string& unit);
 
 /// What one rank of each pipeline stage asked of its groups since the start, per step (validations
 /// included), and the peak of each kind of tensor memory. Collective over `mesh.world()`; the text

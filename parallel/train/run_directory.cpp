@@ -16,6 +16,7 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "parallel/comm/together.h"
+#include "parallel/train/initial_weights.h"
 #include "parallel/train/options.h"
 
 namespace triax::parallel {
@@ -58,8 +59,6 @@ RunLock::RunLock(const std::string& directory)
                 ::pwrite(descriptor, who.data(), who.size(), 0) == ssize_t(who.size()));
 }
 
-namespace {
-
 void replace_file(const std::string& path, const std::string& text) {
   std::string unfinished = path + ".tmp";
   disk().remove(unfinished);  // of a run that was killed
@@ -67,11 +66,7 @@ void replace_file(const std::string& path, const std::string& text) {
   disk().rename(unfinished, path);
 }
 
-std::string to_lines(const std::map<std::string, std::string>& values) {
-  std::string lines;
-  for (auto& [name, value] : values) lines += name + " = " + value + "\n";
-  return lines;
-}
+namespace {
 
 std::map<std::string, std::string> from_lines(const std::string& lines) {
   std::map<std::string, std::string> values;
@@ -84,8 +79,26 @@ std::map<std::string, std::string> from_lines(const std::string& lines) {
 
 }  // namespace
 
+std::string settings_text(const std::map<std::string, std::string>& literals) {
+  std::string lines;
+  for (auto& [name, value] : literals) lines += name + " = " + value + "\n";
+  return lines;
+}
+
 std::map<std::string, std::string> saved_settings(const Checkpoint& checkpoint) {
   return from_lines(checkpoint.state("settings"));
+}
+
+std::map<std::string, std::string> saved_settings(const CheckpointState& state) {
+  auto found = state.find("settings");
+  return from_lines(found == state.end() ? "" : found->second);
+}
+
+void restore(const Settings& settings, const Checkpoint& checkpoint) {
+  auto saved = saved_settings(checkpoint);
+  for (const Setting& s : settings)
+    assign(s, saved[s.name],
+           {Exit::data, fmt::format("checkpoint {}: {}", checkpoint.path(), s.name)});
 }
 
 RunDirectory::RunDirectory(const Contents& contents, Communicator& host)
@@ -100,7 +113,9 @@ int64_t RunDirectory::open(Step& step) {
     refuse_own_files();
     if (disk().is_directory(path())) lock();
   });
+  const std::string& init = contents_.options.init;
   int64_t number = contents_.options.resume.empty() ? 0 : resume(step);
+  if (number == 0 && !init.empty()) start_from(init, contents_.task, step, ranks_);
   on_first(ranks_, [&] {
     refuse_newer_than(number);
     if (number > 0) compare_metrics();
@@ -135,8 +150,8 @@ void RunDirectory::refuse_own_files() const {
   if (metrics.empty()) return;
   std::string name = resolved(metrics).lexically_relative(resolved(path())).begin()->string();
   if (name.ends_with(".tmp")) name.resize(name.size() - 4);
-  bool kept =
-      name == metrics_path || name == config_file || name == "lock" || name.starts_with("step-");
+  bool kept = name == metrics_path || name == config_file || name == "trace.json" ||
+              name == "lock" || name.starts_with("step-");
   for (auto& [attachment, text] : contents_.task.attachments) kept |= name == attachment + ".json";
   check_input(!kept, Exit::config,
               "metrics: {}: the run directory keeps {} for itself; expected another --metrics",
@@ -212,6 +227,11 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
 int64_t RunDirectory::resume(Step& step) {
   auto checkpoint = checkpoints_.resume(contents_.options.resume);
   if (!checkpoint) return 0;
+  check_input(
+      checkpoint->state().contains("updates"), Exit::config,
+      "checkpoint {} holds weights alone, nothing to resume\n  Start a run from them: --init "
+      "{} with another --out.",
+      checkpoint->path(), checkpoint->path());
   check_same_run(*checkpoint);
   step.restore([&](auto& pieces) { checkpoint->load(pieces); }, checkpoint->state());
   return checkpoint->step();
@@ -221,7 +241,7 @@ void RunDirectory::save(int64_t number, const Step& step, std::optional<double> 
   CheckpointState state = step.state();
   auto settings = values_of(contents_.settings);
   settings.merge(identity_of(contents_.task));
-  state["settings"] = to_lines(settings);
+  state["settings"] = settings_text(settings);
   state["config"] = contents_.task.config;
   if (val_loss && std::isfinite(*val_loss)) state["val_loss"] = fmt::format("{}", *val_loss);
   for (auto& [name, text] : contents_.task.attachments) state[name] = text;

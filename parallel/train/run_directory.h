@@ -80,7 +80,18 @@ class RunDirectory {
   std::vector<std::string> changes_;
 };
 
-/// The settings of the run that saved a checkpoint: literals by name. Throws Error 65.
+/// Writes a file anew; who reads it meanwhile sees the old one.
+void replace_file(const std::string& path, const std::string& text);
+
+/// The settings of the run that saved a checkpoint, and what identified its data: literals by name.
+/// Throws Error 65.
 std::map<std::string, std::string> saved_settings(const Checkpoint& checkpoint);
+/// The same of a checkpoint's state; empty if it has none.
+std::map<std::string, std::string> saved_settings(const CheckpointState& state);
+/// What they are read from: the text `settings` of a checkpoint's state.
+std::string settings_text(const std::map<std::string, std::string>& literals);
+/// Gives numbers and switches the values that they had in that run. Throws Error 65 for one that is
+/// not there or not allowed: the file is not to be trusted.
+void restore(const Settings& settings, const Checkpoint& checkpoint);
 
 }  // namespace triax::parallel

@@ -56,14 +56,16 @@ std::vector<Piece> Replica::pieces(Holder whose) const {
   return all;
 }
 
-void Replica::load(Checkpoint& checkpoint, Weights which) {
+void Replica::load(Checkpoint& checkpoint, Weights which, std::optional<DType> saved) {
   auto wanted = pieces(Holder::any);
-  if (which == Weights::trained) return checkpoint.load(wanted, Unclaimed::ignore);
+  bool average = which == Weights::average;
+  DType own = options_.dtype, dtype = average ? accumulator(own) : saved.value_or(own);
+  if (!average && dtype == own) return checkpoint.load(wanted, Unclaimed::ignore);
   auto weights = weight_pieces(data_, Holder::any);
   for (size_t i = 0; i < weights.size(); ++i) {  // which pieces() has first
     const Tensor& w = weights[i].value;
-    wanted[i].kind = "average";
-    wanted[i].value = empty(w.shape(), accumulator(w.dtype()), w.device());
+    if (average) wanted[i].kind = "average";
+    wanted[i].value = empty(w.shape(), dtype, w.device());
   }
   checkpoint.load(wanted, Unclaimed::ignore);
   for (size_t i = 0; i < weights.size(); ++i) copy_(weights[i].value, wanted[i].value);

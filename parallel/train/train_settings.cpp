@@ -4,6 +4,8 @@
 namespace triax::parallel {
 
 Settings optimizer_settings(TrainOptions& o) {
+  using Decay = optim::Schedule::Decay;
+  using Warmup = optim::Schedule::Warmup;
   SettingGroup group("Batch and optimizer", OnResume::say);
   StepOptions& s = o.step;
   group.add("steps", "N", "training steps", &o.steps)
@@ -18,15 +20,22 @@ Settings optimizer_settings(TrainOptions& o) {
             .on_resume = OnResume::refuse,
             .derived = true})
       .add("lr", "X", "learning rate after warm-up", &o.lr.peak)
-      .add("min-lr", "X", "learning rate at the end of the cosine schedule", &o.lr.low)
-      .add("warmup", "N", "steps of linear learning-rate warm-up from 0", &o.lr.warmup,
+      .add("min-lr", "X", "learning rate at the end of the schedule, if it falls", &o.lr.low)
+      .add("lr-schedule", "cosine|linear|constant",
+           "learning rate after warm-up: falls to --min-lr along a cosine or a line, or stays",
+           choice(o.lr.decay, {{"cosine", Decay::cosine},
+                               {"linear", Decay::linear},
+                               {"constant", Decay::constant}}))
+      .add("warmup", "N", "steps of learning-rate warm-up from 0", &o.lr.warmup,
            {.range = {-1}, .shown = "100, or half of fewer than 200 steps", .derived = true})
+      .add("warmup-shape", "linear|log",
+           "share of the learning rate in warm-up step k: k / N, or log k / log N",
+           choice(o.lr.shape, {{"linear", Warmup::linear}, {"log", Warmup::log}}))
       .add("clip", "X", "gradient clipping: largest norm of the gradient; 0: none", &s.clip)
-      .add(
-          "groups", "PATTERN:lr=X,decay=X;..",
-          "parameter groups by name, such as \"head.*:lr=0.1,decay=0; *.bias:lr=2\": lr multiplies "
-          "the learning rate, decay replaces the weight decay; the first match counts",
-          &s.groups, {.shown = "none"})
+      .add("groups", "PATTERN:lr=X,decay=X;..",
+           "parameter groups by name, such as \"*norm*:lr=2,decay=0; *:decay=0.05\": lr multiplies "
+           "the learning rate, decay replaces the weight decay; the first match counts",
+           &s.groups, {.shown = "none"})
       .add(
           "average", "DECAY",
           "also keep an exponential moving average of the weights, such as 0.999, which validation "
@@ -42,7 +51,8 @@ Settings optimizer_settings(TrainOptions& o) {
            {.on_resume = OnResume::refuse})
       .add("weight-decay", "X", "decoupled weight decay, of matrices only", &s.adamw.weight_decay)
       .add("beta1", "X", "beta1 of AdamW and Lion", &s.adamw.beta1, {.range = {0, 1, true}})
-      .add("beta2", "X", "beta2 of AdamW and Lion", &s.adamw.beta2, {.range = {0, 1, true}});
+      .add("beta2", "X", "beta2 of AdamW and Lion", &s.adamw.beta2, {.range = {0, 1, true}})
+      .add("eps", "X", "epsilon of AdamW", &s.adamw.eps);
 }
 
 Settings mesh_settings(StepOptions& s) {
@@ -95,16 +105,47 @@ Settings launch_settings(LaunchOptions& o) {
            &o.nondeterministic);
 }
 
+namespace {
+
+Settings scaler_settings(optim::LossScaleOptions& o) {
+  using Refill = optim::LossScaleOptions::Refill;
+  SettingGroup group("Run", OnResume::say);
+  double least = 0x1p-24;  // the smallest number of fp16
+  return group
+      .add("initial-loss-scale", "X", "dynamic loss scale at the start", &o.initial,
+           {.range = {least, 1e14}})
+      .add("min-loss-scale", "X", "smallest dynamic loss scale", &o.minimum,
+           {.range = {least, 1e14}})
+      .add("loss-scale-window", "N", "finite steps in a row after which it doubles", &o.window,
+           {.range = {1, huge}})
+      .add("hysteresis", "N", "overflows at which it halves: the N-th and every one after that",
+           &o.hysteresis, {.range = {1, huge}})
+      .add("hysteresis-refill", "growth|good-step",
+           "when overflows are counted afresh: when it doubles, or after every finite step",
+           choice(o.refill, {{"growth", Refill::on_growth}, {"good-step", Refill::on_good_step}}));
+}
+
+}  // namespace
+
 Settings run_settings(TrainOptions& o) {
   SettingGroup group("Run", OnResume::free);
   StepOptions& s = o.step;
   return group
       .add("config", "FILE", "TOML file whose keys are these flags; flags win over it", &o.config,
            {.shown = "none", .saved = false, .key = false})
+      .add("deepspeed", "FILE",
+           "DeepSpeed's JSON (ds_config.json), whose keys set these flags; it wins over --config, "
+           "flags win over it",
+           &o.deepspeed, {.shown = "none", .saved = false, .key = false})
       .add("out", "DIR", "run directory: configuration, metrics, checkpoints", &o.out,
            {.shown = "runs/<date>-<name>", .derived = true, .saved = false})
       .add("metrics", "FILE", "one JSON object per step", &o.metrics,
            {.shown = "OUT/metrics.jsonl", .derived = true, .saved = false})
+      .add("profile", "[STEPS]",
+           "trace what every rank does in these steps, such as 3 or 3-5 (alone: 3-5), in "
+           "OUT/trace.json for ui.perfetto.dev",
+           &o.profile, {.shown = "none", .alone = "3-5", .saved = false})
+      .add("tensorboard", "", "also write event files for TensorBoard into OUT", &o.tensorboard)
       .add("ledger", "", "print communication volume and memory by kind at the end", &o.ledger)
       .add("val-every", "N", "steps between validations; 0: only at the end", &o.val_every)
       .add("workers", "N", "threads per rank that load batches ahead of the step; 0: none",
@@ -117,7 +158,8 @@ Settings run_settings(TrainOptions& o) {
            choice(s.dtype, {{"fp32", f32}, {"bf16", bf16}, {"fp16", f16}}),
            {.on_resume = OnResume::refuse})
       .add("loss-scale", "X", "fp16 loss scale; 0: dynamic", &s.loss_scale,
-           {.range = {0, 1e14}, .on_resume = OnResume::say});
+           {.range = {0, 1e14}, .on_resume = OnResume::say})
+      .add(scaler_settings(s.dynamic_scale));
 }
 
 Settings memory_settings(StepOptions& s) {
@@ -154,7 +196,11 @@ Settings checkpoint_settings(TrainOptions& o) {
       .add("resume", "auto|last-good|PATH",
            "continue from the newest checkpoint of the run directory (auto: if there is one), from "
            "the newest undamaged one, or from the given one",
-           &o.resume, {.shown = "start afresh", .derived = true, .saved = false});
+           &o.resume, {.shown = "start afresh", .derived = true, .saved = false})
+      .add("init", "CHECKPOINT",
+           "initial weights: those of this checkpoint, or of the newest of this run directory, "
+           "imported or of another run; its model settings are the defaults of this run",
+           &o.init, {.shown = "random", .derived = true});
 }
 
 Settings train_settings(TrainOptions& o) {

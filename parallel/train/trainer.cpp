@@ -9,6 +9,7 @@
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/agreement.h"
+#include "parallel/train/initial_weights.h"
 #include "parallel/train/options.h"
 #include "parallel/train/report.h"
 
@@ -105,8 +106,12 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
   if (!options_.out.empty()) {
     directory_.emplace(RunDirectory::Contents{task_, options_, settings_}, world_.host());
     begun_ = saved_ = done_ = directory_->open(step_);
+  } else if (!options_.init.empty()) {
+    start_from(options_.init, task_, step_, world_.host());
   }
   if (options_.keep_best) best_ = directory_->best();
+  if (!options_.profile.empty()) profile_steps(*this);
+  if (options_.tensorboard) write_tensorboard(*this, task_.unit);
   open_metrics();
   if (directory_) directory_->write_configuration(options_.metrics);
 }
@@ -163,6 +168,7 @@ StepResult Trainer::step() {
 }
 
 std::optional<double> Trainer::held_out_loss() {
+  ProfileRange range("validation");
   std::optional<double> loss;
   step_.with_average([&] { loss = pass_over_held_out(); });
   if (!loss) return {};
@@ -197,6 +203,7 @@ std::optional<double> Trainer::pass_over_held_out() {
 void Trainer::save() {
   check_call("save()", {"start", "step", "validation", "end"});
   check(directory_.has_value(), "trainer: save without a run directory; expected options.out");
+  ProfileRange range("checkpoint");
   directory_->save(done_, step_, val_loss_);
   saved_ = done_;
   std::string path = fmt::format("{}/step-{}", directory_->path(), done_);

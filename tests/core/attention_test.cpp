@@ -157,6 +157,8 @@ const Case forms[] = {
     {.sequences = 2, .time = 20, .heads = 1, .dim = 8, .keys = 53},
     {.sequences = 2, .time = 50, .heads = 2, .dim = 40, .keys = 131, .window = 20},
     {.sequences = 2, .time = 1, .heads = 2, .dim = 16, .group = 4, .keys = 77},
+    {.sequences = 1, .time = 1, .heads = 3, .dim = 40, .p = 0.3f, .keys = 131, .window = 20},
+    {.sequences = 3, .time = 1, .heads = 2, .dim = 7, .group = 2, .keys = 300, .lie = Lie::padded},
     {.sequences = 2, .time = 21, .heads = 2, .dim = 8, .p = 0.3f, .group = 2, .lie = Lie::apart},
     {2, 21, 2, 8, 0.3f, 2, 45, false, 0, Lie::padded},
     {1, 90, 2, 64, 0.3f, 2, 90, true, 50, Lie::padded},
@@ -228,7 +230,8 @@ TEST_P(AttentionTest, LowPrecisionBackwardFollowsF64) {
 TEST_P(AttentionTest, ThreadsDoNotChangeABit) {
   int before = omp_get_max_threads();
   for (DType dtype : {f32, bf16})
-    for (Case c : {Case{1, 150, 1, 16}, Case{3, 40, 3, 8, 0.5f}, Case{1, 90, 1, 16, 0, 3, 120}}) {
+    for (Case c : {Case{1, 150, 1, 16}, Case{3, 40, 3, 8, 0.5f}, Case{1, 90, 1, 16, 0, 3, 120},
+                   Case{1, 1, 5, 64, 0, 3, 900}}) {
       Qkv in = tensors(c, Values(c), dtype);
       Tensor dy = gradient(c, dtype);
       omp_set_num_threads(1);

@@ -173,7 +173,7 @@ TEST_P(MatmulTest, BiasAndGelu) {
   };
   for (DType dtype : floats)
     for (DType out : {dtype, accumulator(dtype)})
-      for (Shape s : {Shape{33, 70, 45}, Shape{1, 3, 2}, Shape{29, 65, 700}}) {
+      for (Shape s : {Shape{33, 70, 45}, Shape{1, 3, 2}, Shape{1, 70, 700}, Shape{29, 65, 700}}) {
         SCOPED_TRACE(testing::Message() << name(dtype) << " to " << name(out) << ' ' << str(s));
         Tensor a = values({s[0], s[2]}, dtype, 1), b = laid_out({s[2], s[1]}, transposed, dtype, 2);
         Tensor bias = values({s[1]}, dtype, 3), c = empty({s[0], s[1]}, out, cpu);
@@ -194,6 +194,28 @@ TEST_P(MatmulTest, BiasAndGelu) {
         backend_.unary(Unary::gelu, before, again);
         ASSERT_EQ(doubles(again), got);
       }
+}
+
+// Decoding: the row meets columns where they lie, whole vectors of them and not.
+TEST_P(MatmulTest, OneRow) {
+  uint64_t key = 0;
+  for (DType dtype : floats)
+    for (int64_t n : {1, 3, 16, 17, 100})
+      for (int64_t k : {1, 15, 32, 33, 384, 1001})
+        for (Layout la : {plain, spaced})
+          for (Write write : {Write::set, Write::add}) {
+            SCOPED_TRACE(testing::Message() << name(dtype) << ' ' << n << ' ' << k << " layout "
+                                            << la << " add " << int(write));
+            Tensor a = laid_out({1, k}, la, dtype, ++key);
+            Tensor b = laid_out({k, n}, transposed, dtype, ++key);
+            DType out = key % 4 ? dtype : accumulator(dtype);
+            Tensor c = write == Write::add ? values({1, n}, out, 3) : full({1, n}, NAN, out, cpu);
+            std::vector<double> expected = naive(a, b), old = doubles(c);
+            if (write == Write::add)
+              for (size_t i = 0; i < old.size(); ++i) expected[i] += old[i];
+            backend_.matmul({.a = a, .b = b, .c = c, .write = write});
+            ASSERT_NO_FATAL_FAILURE(expect_near(expected, c, k));
+          }
 }
 
 // A linear layer's backward: dx = dy w times gelu's slope, and dw = dy^T x with dy's column sums.

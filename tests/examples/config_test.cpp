@@ -21,13 +21,13 @@ using Words = std::vector<std::string>;
 /// What `minigpt train` can be told.
 struct Train {
   Config config;
-  SampleConfig sample;
+  text::SampleOptions sample;
   parallel::TrainOptions train;
   parallel::ProgramOptions program = program_options(config, sample);
   Verb verb = train_verb(train, program);
 
   Train() = default;
-  explicit Train(const Words& words) { EXPECT_TRUE(parse("minigpt", verb, words)); }
+  explicit Train(const Words& words) { EXPECT_TRUE(parse("minigpt", verb, words).verb); }
   Train(const Train&) = delete;  // the settings point into it
 };
 
@@ -68,7 +68,7 @@ TEST(Config, EveryKeyReadsBackExactly) {
 /// What `minigpt flags` prints.
 std::string flags_page() {
   Config config;
-  SampleConfig sample;
+  text::SampleOptions sample;
   std::string words[] = {"minigpt", "flags"};
   char* argv[] = {words[0].data(), words[1].data(), nullptr};
   testing::internal::CaptureStdout();
@@ -81,8 +81,8 @@ TEST(Config, DocumentationIsUpToDate) {
   EXPECT_EQ(disk().read(TRIAX_SOURCE_DIR "/docs/cli.md", 1 << 20), page)
       << "run scripts/cli_docs.sh";
   Train train;
-  SampleConfig sample;
-  for (auto& verb : {train.verb, sample_verb(sample)})
+  text::SampleOptions sample;
+  for (auto& verb : {train.verb, sample_verb("minigpt", sample, model_of).verb})
     for (const Setting& s : verb.settings)
       EXPECT_NE(page.find("| `--" + s.name + (is_switch(s) ? "`" : " ")), page.npos) << s.name;
 }
@@ -112,24 +112,32 @@ TEST(Config, NamesTheValidValues) {
   EXPECT_EQ(bad("--schedule=2f2b"),
             "--schedule: `2f2b`; expected one of: 1f1b, gpipe, interleaved, zb-h1, "
             "zb-interleaved");
-  SampleConfig sample;
-  EXPECT_EQ(error_of([&] { parse("minigpt", sample_verb(sample), Words{"--temperature=-1"}); },
-                     Exit::usage),
-            "--temperature: `-1`; expected a number, 0 or more");
+  text::SampleOptions sample;
+  auto sampled = [&](const std::string& word) {
+    Verb verb = sample_verb("minigpt", sample, model_of).verb;
+    return error_of([&] { parse("minigpt", verb, Words{word}); }, Exit::usage);
+  };
+  EXPECT_EQ(sampled("--temperature=-1"), "--temperature: `-1`; expected a number, 0 or more");
+  EXPECT_EQ(sampled("--top-p=0"), "--top-p: `0`; expected a number in (0, 1]");
+  EXPECT_EQ(sampled("--top-p=1.01"), "--top-p: `1.01`; expected a number in (0, 1]");
+  EXPECT_EQ(sampled("--top-k=-1"), "--top-k: `-1`; expected a whole number in [0, 2147483647]");
+  EXPECT_EQ(sampled("--samples=0"), "--samples: `0`; expected a whole number in [1, 2147483647]");
+  EXPECT_EQ(sampled("--tokens=-1"), "--tokens: `-1`; expected a whole number in [0, 2147483647]");
 }
 
 // Parity trains a smaller model than training does, unless it is told another.
 TEST(Config, ParityHasDefaultsOfItsOwn) {
   Config config;
-  SampleConfig sample;
+  text::SampleOptions sample;
   parallel::TrainOptions train;
   auto program = program_options(config, sample);
   program.parity_defaults(train);
   EXPECT_LT(config.model.width, ModelConfig{}.width);
   EXPECT_LT(train.steps, parallel::TrainOptions{}.steps);
   std::string mesh = "2x2x2";
-  EXPECT_TRUE(parse("minigpt", parity_verb(train, mesh, program),
-                    Words{"--mesh", "1x2x1", "--width", "64"}));
+  EXPECT_TRUE(
+      parse("minigpt", parity_verb(train, mesh, program), Words{"--mesh", "1x2x1", "--width", "64"})
+          .verb);
   EXPECT_EQ(config.model.width, 64);
   EXPECT_EQ(parallel::mesh_of(mesh), (parallel::MeshShape{1, 2, 1}));
 }

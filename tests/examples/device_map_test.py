@@ -93,7 +93,8 @@ def mistakes(shop):
     case("a layer that is misspelt", {"": "cpu", "blok1": "cpu"}, 78, "no layer `blok1`; the nearest is `block1`",
          "Layers: embedding, block0, block1, block2, head.")
     case("layers without a place", {"block0": "cpu"}, 78, "no place for layer embedding, block1, block2, head")
-    case("a place that is none", {"": "dsk"}, 65, "`dsk`; expected the number of a GPU, cpu or disk")
+    case("a place that is none", {"": "dsk"}, 65, "`dsk`; expected the number of a GPU, cuda:0, cpu or disk")
+    case("a GPU without its number", {"": "cuda"}, 65, "`cuda`; expected the number of a GPU, cuda:0")
     case("a place that is half", {"": 1.5}, 65, "is not a number")
     case("no JSON", "block0: cpu", 65, "does not start with an open brace")
     case("a layer twice", '{"": "cpu", "head": "cpu", "head": "cpu"}', 65, "head is given twice")
@@ -104,9 +105,11 @@ def mistakes(shop):
     case("chunks beside a map", {"": "cpu"}, 78, "schedule=interleaved", schedule="interleaved")
     case("an average beside offloaded layers", {"": "disk"}, 78, "device-map with average", average=0.9,
          offload_dir=shop.files)
+    case("a transport beside a map", {"": "cpu"}, 78, "device-map with comm=mpi", comm="mpi")
+    case("ZeRO beside a map", {"": "cpu"}, 78, "device-map with zero=1", zero=1)
     case("one GPU of several", {"": "cpu"}, 78, "device=cuda:1", device="cuda:1")
     if not on_gpus:
-        case("a GPU that is not there", {"": 0}, 78, "cuda:0 asked for")
+        case("a GPU that is not there", {"": 0}, 78, "a layer is on GPU 0; this process sees none")
 
 
 def gpus(shop):
@@ -129,6 +132,8 @@ def gpus(shop):
     got = shop.train("auto", gpus=of(2, 50 << 20), device="cuda", device_map="auto", **model)
     expect("auto on two GPUs", got, 0, "cuda:0  embedding", "cuda:1  ", "cpu     ")
     same_losses("auto on two GPUs", got[2], shop.train("cpu6", **model)[2], 1e-5)
+    expect("more GPUs than there are", shop.train("more", gpus=of(1, 1 << 30), device_map=shop.map({"": 0, "head": 1})),
+           78, "a layer is on GPU 1; this process sees GPU 0")
     expect("GPUs in another order", shop.train("order", gpus=small, device_map=shop.map({"": 1, "head": 0})), 78,
            "layers on GPU 1 follow those on GPU 0; expected GPUs from 0 in the order")
 

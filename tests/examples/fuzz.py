@@ -1,6 +1,7 @@
-"""fuzz.py PROGRAM DRAWS [SEED]: `PROGRAM parity` with flags drawn at random: meshes of up to 12 ranks, ZeRO,
-schedules, placements, recomputation, precisions and odd sizes. Prints each command line that does not say
-EQUAL, and what it says; exit status 1 if there is one. Progress is on stderr."""
+"""fuzz.py PROGRAM DRAWS [SEED]: `PROGRAM parity` with flags drawn at random, of minigpt, llama or resnet: meshes of
+up to 12 ranks, ZeRO, schedules, placements, recomputation, precisions, offload, optimizers, parameter groups,
+averages of weights and odd sizes. Prints each command line that does not say EQUAL, and what it says; exit status 1
+if there is one. Progress is on stderr."""
 
 import concurrent.futures
 import os
@@ -14,32 +15,65 @@ import time
 SECONDS = 120
 
 
-def draw(pick, text):
-    """Flags of a model of minigpt, a batch and a mesh that fit each other."""
-    def chance(*values):
-        return pick.choice(values)
+def minigpt(pick, tp, layers):
+    heads = tp * pick.choice([1, 2])
+    return {"--heads": heads, "--width": heads * pick.choice([4, 7, 10]), "--layers": layers,
+            "--context": pick.choice([6, 12]), "--dropout": pick.choice([0, 0.1, 0.3]), "--vocab": pick.choice([0, 19, 32])}
 
-    tp, pp, dp = chance(1, 1, 2, 3), chance(1, 2, 3), chance(1, 2, 3)
+
+def llama(pick, tp, layers):
+    kv_heads = tp * pick.choice([1, 2])
+    heads = kv_heads * pick.choice([1, 2, 3])
+    return {"--heads": heads, "--kv-heads": kv_heads, "--width": heads * pick.choice([4, 6, 10]), "--layers": layers,
+            "--hidden": tp * pick.choice([6, 9, 16]), "--context": pick.choice([6, 12])}
+
+
+def resnet(pick, micro, dp):
+    samples = [n for n in range(1, micro + 1) if micro % n == 0] + [micro * n for n in range(2, dp + 1) if dp % n == 0]
+    return {"--width": pick.choice([3, 4]), "--blocks": 1, "--bn-samples": pick.choice(samples), "--lr": 0.01,
+            "--momentum-form": pick.choice(["heavy-ball", "nesterov"])}
+
+
+def optimizer(pick, whole):
+    """An update rule, where matrices that it sees are `whole` or not, and what it keeps in host memory."""
+    rule = pick.choice(["adamw", "adamw", "adamw", "lion", *["muon"] * whole])
+    return {"--optimizer": rule, "--offload": pick.choice(["off", "optimizer", "params"]) if rule == "adamw" else "off"}
+
+
+def draw(pick, program, text):
+    """Flags of a model, a batch and a mesh that fit each other."""
+    chance = pick.choice
+    tp, pp, dp = chance([1, 1, 2, 3]), chance([1, 2, 3]), chance([1, 2, 3])
     if dp * pp * tp > 12:
         dp = 1
-    heads, micro = tp * chance(1, 2), chance(1, 2, 3)
-    layers = pp * chance(2, 3)
-    schedule = chance("gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved")
-    chunks = chance(1, 2) if schedule.endswith("interleaved") else 1
-    sequence = tp > 1 and chance(True, False)
-    flags = {"--mesh": f"{dp}x{pp}x{tp}", "--heads": heads, "--width": heads * chance(4, 7, 10), "--layers": layers,
-             "--context": chance(6, 12), "--dropout": chance(0, 0.1, 0.3), "--vocab": chance(0, 19, 32),
-             "--micro-batch": micro, "--global-batch": micro * chance(1, 2, 3, 5) * dp, "--steps": 2,
-             "--seed": pick.randrange(1000), "--zero": chance(0, 1, 2, 3), "--schedule": schedule, "--chunks": chunks,
-             "--precision": chance("fp32", "fp32", "bf16", "fp16"), "--workers": chance(0, 0, 3),
-             "--recompute": chance("off", "selective", "block", *["block-split"] * (tp > 1 and not sequence)),
-             "--offload": chance("off", "off", "optimizer", "params"), "--data": text}
-    if chance(True, False, False, False):  # any number of blocks on each stage, none too
-        counts = [0] * (pp * chunks)
-        for _ in range(layers):
-            counts[pick.randrange(len(counts))] += 1
-        flags["--placement"] = ",".join(map(str, counts))
-    return [str(word) for flag in flags.items() for word in flag] + ["--sequence-parallel"] * sequence
+    micro, layers, zero = chance([1, 2, 3]), pp * chance([2, 3]), chance([0, 1, 2, 3])
+    schedule = chance(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved"])
+    chunks = chance([1, 2]) if schedule.endswith("interleaved") else 1
+    flags = {"--mesh": f"{dp}x{pp}x{tp}", "--micro-batch": micro, "--global-batch": micro * chance([1, 2, 3, 5]) * dp,
+             "--steps": 2, "--seed": pick.randrange(1000), "--zero": zero, "--schedule": schedule, "--chunks": chunks,
+             "--precision": chance(["fp32", "fp32", "bf16", "fp16"]), "--workers": chance([0, 0, 3]),
+             "--groups": chance(["", "", "*norm*:decay=0;*:lr=0.5,decay=0.1", "*norm*:lr=3"])}
+    if program == "resnet":
+        flags |= resnet(pick, micro, dp) | {"--recompute": chance(["off", "block"]), "--offload": "off"}
+        sequence = False
+    else:
+        sequence = tp > 1 and chance([True, False])
+        flags |= {"minigpt": minigpt, "llama": llama}[program](pick, tp, layers)
+        flags |= optimizer(pick, whole=tp == 1 and (zero == 0 or dp == 1)) | {"--data": text}
+        recompute = ["off", "block", *["selective"] * (program == "minigpt"), *["block-split"] * (tp > 1 and not sequence)]
+        flags["--recompute"] = chance(recompute)
+        if chance([True, False, False, False]):  # any number of blocks on each stage, none too
+            counts = [0] * (pp * chunks)
+            for _ in range(layers + (program == "llama")):  # its last norm is a layer
+                counts[pick.randrange(len(counts))] += 1
+            flags["--placement"] = ",".join(map(str, counts))
+    if flags["--offload"] == "params":
+        flags["--zero"] = 3
+        if chance([True, False]):
+            flags["--offload-dir"] = os.path.dirname(text)
+    if flags["--offload"] == "off":
+        flags["--average"] = chance([0, 0.5])
+    return [str(word) for flag in flags.items() if flag[1] != "" for word in flag] + ["--sequence-parallel"] * sequence
 
 
 def parity(program, flags):
@@ -59,9 +93,9 @@ def parity(program, flags):
 def main(program, draws, seed="1"):
     pick, begun, wrong = random.Random(int(seed)), time.monotonic(), 0
     with tempfile.TemporaryDirectory(prefix="triax-fuzz-") as folder:
-        text = pathlib.Path(folder) / "text.txt"
-        text.write_text("".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(600)))
-        all_flags = [draw(pick, text) for _ in range(int(draws))]
+        text = f"{folder}/text.txt"
+        pathlib.Path(text).write_text("".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(600)))
+        all_flags = [draw(pick, pathlib.Path(program).name, text) for _ in range(int(draws))]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             for number, problem in enumerate(pool.map(lambda flags: parity(program, flags), all_flags), 1):
                 if problem:

@@ -103,6 +103,10 @@ TEST(ImageData, SaysWhichFilesAreMissing) {
   expect_error([&] { read({.data = dir.path()}); },
                {"data: " + dir / "test_batch.bin" + " is not there\n", "cifar-10-batches-bin"},
                Exit::not_found);
+  write_bytes(dir / "data_batch_3.bin", of({1}));
+  expect_error([&] { read({.data = dir.path()}); },
+               {dir.path() + " has 2 files data_batch_*.bin, and no data_batch_2.bin\n"},
+               Exit::not_found);
 }
 
 TEST(ImageData, RefusesFilesOfAnotherFormat) {

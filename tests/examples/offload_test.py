@@ -2,6 +2,7 @@
 in memory that is too small for its optimizer state, or for its weights alone; a file that is cut ends the
 run and no checkpoint; nothing stays behind. MPIRUN is not used."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -39,8 +40,9 @@ class Offloading(Workshop):
     def state_file(self, job):
         """Where /proc has the file of a running job, or None."""
         for fd in pathlib.Path(f"/proc/{job.process.pid}/fd").iterdir():
-            if os.path.lexists(fd) and os.readlink(fd).startswith(f"{self.files}/"):
-                return fd
+            with contextlib.suppress(FileNotFoundError):  # the job closes files while they are read
+                if os.readlink(fd).startswith(f"{self.files}/"):
+                    return fd
         return None
 
 

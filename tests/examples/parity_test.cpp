@@ -188,6 +188,14 @@ TEST_F(Parity, OddSizes) {
   }
 }
 
+// Of a micro-batch; the reference has several.
+TEST_F(Parity, ActivationsOfOneElement) {
+  Job c = small();
+  c.model = {.layers = 1, .heads = 1, .width = 1, .context = 1};
+  start(c);
+  expect_equal({.dp = 2}, 1);
+}
+
 // correctness 38: all flags at once, drawn by a seed. TRIAX_FUZZ sets how many draws.
 TEST_F(Parity, RandomCombinations) {
   const char* wish = std::getenv("TRIAX_FUZZ");

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "examples/minigpt/sample.h"
+#include "examples/text/sample.h"
 #include "parallel/comm/launch/world.h"
 #include "tests/examples/minigpt_run.h"
 #include "tests/support/expect_error.h"
@@ -218,7 +218,8 @@ TEST_F(Resume, LookingAtARunDoesNotChangeIt) {
   {
     Quiet silence;
     parallel::run_worlds(1, [&](parallel::World& world) {
-      sample({.checkpoint = sampled.train.out, .prompt = "abc", .tokens = 20}, world);
+      text::sample({.checkpoint = sampled.train.out, .prompt = "abc", .tokens = 20}, model_of,
+                   world);
     });
   }
   EXPECT_EQ(names_in(sampled.train.out), before);

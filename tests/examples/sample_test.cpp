@@ -1,7 +1,8 @@
-#include "examples/minigpt/sample.h"
+#include "examples/text/sample.h"
 
 #include <fmt/core.h>
 
+#include "examples/llama/config.h"
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/launch/world.h"
 #include "tests/examples/minigpt_run.h"
@@ -28,15 +29,15 @@ TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
     parallel::CheckpointDirectory(directory.path(), *alone)
         .save(++step, {{"x", "", {.full = {1}}, zeros({1}, f32, cpu)}}, state);
     parallel::run_worlds(1, [&](parallel::World& world) {
-      sample({.checkpoint = fmt::format("{}/step-{}", directory.path(), step), .prompt = "a"},
-             world);
+      text::sample({.checkpoint = fmt::format("{}/step-{}", directory.path(), step), .prompt = "a"},
+                   model_of, world);
     });
   };
   for (const char* key : {"layers", "heads", "width", "context", "vocab"})
     for (const char* value : {"many", "", "0", "-1", "1.5", "99999999999999999999"}) {
       if (key == std::string("vocab") && value == std::string("0")) continue;  // the tokenizer's
       test::expect_error([&] { sample_with(key, value); },
-                         {fmt::format("{} is `{}`; expected a whole number", key, value)},
+                         {fmt::format("{}: `{}`; expected a whole number", key, value)},
                          Exit::data);
     }
   test::expect_error([&] { sample_with("precision", "\"fp8\""); }, {"precision is `\"fp8\"`"},
@@ -60,17 +61,25 @@ TEST(Sample, SaysTheSameOnAnyMesh) {
   t.train.lr.warmup = 0;
   t.train.out = directory / "run";
   EXPECT_EQ(train(t, 1), Exit::ok);
-  auto text = [&](int pp, int tp) {
+  auto text = [&](int64_t slide, int pp, int tp) {
     testing::internal::CaptureStdout();
     parallel::run_worlds(pp * tp, [&](parallel::World& world) {
-      sample({.checkpoint = t.train.out, .prompt = "ab", .tokens = 30, .pp = pp, .tp = tp}, world);
+      text::sample({.checkpoint = t.train.out,
+                    .prompt = "ab",
+                    .tokens = 30,
+                    .slide = slide,
+                    .pp = pp,
+                    .tp = tp},
+                   model_of, world);
     });
     return testing::internal::GetCapturedStdout();
   };
-  std::string one = text(1, 1);
-  EXPECT_EQ(one.size(), 2u + 30 + 1);
-  for (auto [pp, tp] : {std::pair{1, 2}, {1, 4}, {2, 1}, {3, 1}, {2, 2}, {3, 4}})
-    EXPECT_EQ(text(pp, tp), one) << "pp " << pp << ", tp " << tp;
+  for (int64_t slide : {1, 0}) {
+    std::string one = text(slide, 1, 1);
+    EXPECT_EQ(one.size(), 2u + 30 + 1);
+    for (auto [pp, tp] : {std::pair{1, 2}, {1, 4}, {2, 1}, {3, 1}, {2, 2}, {3, 4}})
+      EXPECT_EQ(text(slide, pp, tp), one) << "slide " << slide << ", pp " << pp << ", tp " << tp;
+  }
 }
 
 TEST(Sample, TakesTheAverageIfThereIsOne) {
@@ -88,7 +97,8 @@ TEST(Sample, TakesTheAverageIfThereIsOne) {
     EXPECT_EQ(train(t, 1), Exit::ok);
     testing::internal::CaptureStdout();
     parallel::run_worlds(1, [&](parallel::World& world) {
-      sample({.checkpoint = t.train.out, .weights = weights, .prompt = "ab", .tokens = 30}, world);
+      text::sample({.checkpoint = t.train.out, .weights = weights, .prompt = "ab", .tokens = 30},
+                   model_of, world);
     });
     return testing::internal::GetCapturedStdout();
   };

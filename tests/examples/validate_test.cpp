@@ -1,7 +1,7 @@
 // Runs of minigpt that are refused, on all ranks with one message that names what would do.
 #include <functional>
 
-#include "examples/minigpt/sample.h"
+#include "examples/text/sample.h"
 #include "parallel/train/options.h"
 #include "tests/examples/minigpt_run.h"
 #include "tests/support/expect_error.h"
@@ -117,9 +117,12 @@ TEST(Validate, RefusesRowsThatRanksDoNotDivide) {
 }
 
 TEST(Validate, SampleNeedsACheckpoint) {
-  auto refused = [](const SampleConfig& c) {
+  auto refused = [](const text::SampleOptions& o) {
     return error_of(
-        [&] { parallel::run_worlds(1, [&](parallel::World& world) { sample(c, world); }); },
+        [&] {
+          parallel::run_worlds(1,
+                               [&](parallel::World& world) { text::sample(o, model_of, world); });
+        },
         Exit::config);
   };
   EXPECT_EQ(refused({}), "checkpoint is not given\n  Add --checkpoint RUN/step-N.");
@@ -127,6 +130,10 @@ TEST(Validate, SampleNeedsACheckpoint) {
             "prompt is empty\n  A model continues a text of one character at least.");
   EXPECT_EQ(refused({.checkpoint = "runs/a/step-10", .pp = 2}).substr(0, 33),
             "mesh: dp 1 * pp 2 * tp 1 = 2 does");
+  EXPECT_EQ(refused({.checkpoint = "runs/a/step-10", .prompt = "-", .interactive = true}),
+            "prompt=- with interactive\n  Both read standard input. Expected one of them.");
+  EXPECT_EQ(refused({.checkpoint = "runs/a/step-10", .samples = 2, .interactive = true}),
+            "samples=2 with interactive\n  Each line has one answer. Leave --samples out.");
 }
 
 }  // namespace

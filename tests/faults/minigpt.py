@@ -61,8 +61,8 @@ FAULTS = [
           # The probe refuses it before training.
           [Run(SEQUENCE, r"exit status 78: .*block0\.norm1\.gamma[\s\S]*")]),
     Fault("positions_of_the_first_ranks_rows", MODEL,
-          [("rows = tp_.rows(batch.input.numel()), first = tp_.first_row(rows);",
-            "rows = tp_.rows(batch.input.numel()), first = 0;")],
+          [("rows = tp_.rows(batch.input.numel()), row = tp_.first_row(rows);",
+            "rows = tp_.rows(batch.input.numel()), row = 0;")],
           [Run(SEQUENCE + " --micro-batch 1", "step 1: activation of embedding")]),
     Fault("dropout_mask_of_the_first_ranks_rows", MODEL,
           [("tokens_of(batch), tp.first_row(rows)", "tokens_of(batch), 0 * tp.first_row(rows)")],

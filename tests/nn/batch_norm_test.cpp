@@ -128,6 +128,9 @@ TEST_F(BatchNormLayer, MicroBatchesThatMakeNoGroupsAreRefused) {
   Three three;
   b.replicas = &three;
   expect_error([&] { (*norm(8))(b.input, b); }, {"on 3 replicas"}, Exit::config);
+  b.input = zeros({0, 2, 2, 3}, f32, test_device()), b.target = zeros({0}, i32, test_device());
+  expect_error([&] { (*norm(4))(b.input, b); }, {"with micro-batches of 0 on 3 replicas"},
+               Exit::config);
   Batch one{.input = filled({2, 3}, 1, f32), .target = zeros({2}, i32, test_device())};
   expect_error([&] { (*norm(1))(one.input, one); },
                {"x [2, 3] has one value of each channel in a group of 1 samples"}, Exit::config);

@@ -73,6 +73,8 @@ TEST(Safetensors, NamesWhatIsWrong) {
 }
 
 TEST(Safetensors, AcceptsWhatTheFormatAllows) {
+  auto mask = parse_header(R"({"x":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", 2, "x");
+  EXPECT_EQ(mask.entries[0].dtype, u8);
   TensorHeader h = parse_header(R"({ "b" : {"data_offsets":[3,3],"shape":[0],"dtype":"F64"},
       "a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"":{"dtype":"U8","shape":[],
       "data_offsets":[3,4]}}   )",

@@ -131,6 +131,15 @@ TEST(OptimTest, RatesOfSlotsByHand) {
   }
 }
 
+TEST(OptimTest, LogarithmicWarmUp) {
+  Schedule s{.shape = Schedule::Warmup::log, .peak = 3, .warmup = 8, .steps = 10};
+  EXPECT_EQ(s.at(1), 0);
+  EXPECT_DOUBLE_EQ(s.at(2), 1);  // log 2 / log 8 of the peak
+  EXPECT_DOUBLE_EQ(s.at(8), 3);
+  s.warmup = 1;
+  EXPECT_EQ(s.at(1), 0);
+}
+
 TEST(OptimTest, ScheduleHasItsPublishedShape) {
   Schedule cosine{.peak = 1, .low = 0.1, .warmup = 10, .steps = 110};
   EXPECT_DOUBLE_EQ(cosine.at(1), 0.1);

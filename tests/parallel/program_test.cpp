@@ -3,17 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/call_program.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
 namespace {
 
-int call(const ProgramOptions& options, std::vector<std::string> words) {
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  return program(int(argv.size()), argv.data(), options);
-}
+using test::call;
 
 // Reading data may take minutes, and a task may change what it captured.
 TEST(Program, RanksThatAreThreadsShareOneTask) {

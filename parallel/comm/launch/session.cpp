@@ -43,7 +43,10 @@ int ranks_sharing_cores(MPI_Comm host, int ranks) {
 
 Session::Session(int& argc, char**& argv) : alone_(!running() && !launched()) {
   prepare_nccl();
-  if (alone_) return;
+  if (alone_) {
+    check_announced(1);
+    return;
+  }
   Deadline deadline("start of MPI", Deadline::of_start());
   if (!running()) {
     int given = 0;

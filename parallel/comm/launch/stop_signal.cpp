@@ -14,8 +14,6 @@
 namespace triax::parallel {
 namespace {
 
-constexpr int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
-
 // What a signal handler may touch: lock-free atomics, and bytes that nobody is writing.
 std::atomic<int> came = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
@@ -52,12 +50,14 @@ constexpr auto until_killed = std::chrono::milliseconds(1200);
 
 }  // namespace
 
-StopSignal::StopSignal() {
-  for (int s : signals) install(s, &note);
+StopSignal::StopSignal() : StopSignal(std::vector{SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {}
+
+StopSignal::StopSignal(std::vector<int> signals) : signals_(std::move(signals)) {
+  for (int s : signals_) install(s, &note);
 }
 
 StopSignal::~StopSignal() {
-  for (int s : signals) install(s, SIG_DFL);
+  for (int s : signals_) install(s, SIG_DFL);
   bool told_to_end = came == SIGTERM && std::uncaught_exceptions() > 0 && launched();
   came = 0;
   farewell = nullptr;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace triax::parallel {
 
@@ -10,6 +11,8 @@ namespace triax::parallel {
 class StopSignal {
  public:
   StopSignal();
+  /// For these alone; others do what they did.
+  explicit StopSignal(std::vector<int> signals);
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
@@ -20,6 +23,9 @@ class StopSignal {
   /// What a second SIGINT writes to stderr before it ends the process, until the next call: the
   /// newest checkpoint, for one. Empty: nothing. Called by the one rank that speaks for all.
   static void set_farewell(const std::string& text);
+
+ private:
+  std::vector<int> signals_;
 };
 
 }  // namespace triax::parallel

@@ -181,8 +181,9 @@ class Exchange final : public QueuedOperation {
   void swap_slices() {
     for (int r = 0; r < n_; ++r) {
       Slice out = call().slice(n_, me_, r), in = call().slice(n_, r, me_);
-      Part x{from() + out.from + begin_, out.within(begin_, bytes_)};
-      Part y{to() + in.to + begin_, in.within(begin_, bytes_)};
+      Part x{nullptr, out.within(begin_, bytes_)}, y{nullptr, in.within(begin_, bytes_)};
+      if (x.bytes) x.data = from() + out.from + begin_;  // null where a rank has no rows
+      if (y.bytes) y.data = to() + in.to + begin_;
       if (r != me_) {
         data_.send(x, r, tag_);
         data_.receive(y, r, tag_);

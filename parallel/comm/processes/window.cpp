@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/profile.h"
 #include "parallel/comm/movement.h"
 #include "parallel/comm/processes/staging.h"
 
@@ -144,6 +145,7 @@ class WindowOperation final : public QueuedOperation {
   bool step_direct() {
     auto& done = c_.work(number_).done;
     if (!std::exchange(helped_, true)) {
+      ProfileRange range("move", Activity::communication);
       if (pieces_ >= 16 && omp_get_max_threads() > 1) {
 #pragma omp parallel
         take_pieces();
@@ -176,7 +178,10 @@ class WindowOperation final : public QueuedOperation {
   void put() {
     if (put_ || round_ == staging_.rounds()) return;
     if (!g_.all_reached(&WindowControl::Progress::taken, round() - 1)) return;
-    if (from()) staging_.put(round_, from(), g_.stage(rank(), round()));
+    if (from()) {
+      ProfileRange range("move", Activity::communication);
+      staging_.put(round_, from(), g_.stage(rank(), round()));
+    }
     mine_.staged.store(round() + 1, publish);
     put_ = true;
   }
@@ -188,12 +193,17 @@ class WindowOperation final : public QueuedOperation {
       std::vector<std::byte*> stages;
       for (int r = 0; r < g_.group_.size(); ++r) stages.push_back(g_.stage(r, round()));
       if (staging_.reduces_first()) {
-        if (!reduced_) staging_.reduce_slice(round_, stages);
-        reduced_ = true;
+        if (!std::exchange(reduced_, true)) {
+          ProfileRange range("move", Activity::communication);
+          staging_.reduce_slice(round_, stages);
+        }
         mine_.reduced.store(round() + 1, publish);
         if (!g_.all_reached(&WindowControl::Progress::reduced, round() + 1)) return false;
       }
-      if (to()) staging_.take(round_, stages, to());
+      if (to()) {
+        ProfileRange range("move", Activity::communication);
+        staging_.take(round_, stages, to());
+      }
       mine_.taken.store(round() + 1, publish);
     }
     return true;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/profile.h"
+
 namespace triax::parallel {
 
 Rendezvous::Rendezvous(const Call& c, int ranks) : call(c), held_(size_t(ranks)) {
@@ -27,6 +29,8 @@ void Rendezvous::arrive(int rank, const Transfer& t) {
 }
 
 bool Rendezvous::help() {
+  if (next_.load(std::memory_order_relaxed) >= pieces_) return false;
+  ProfileRange range("move", Activity::communication);
   bool last = false;
   for (int64_t p; (p = next_.fetch_add(1, std::memory_order_relaxed)) < pieces_;) {
     move(call, buffers_, p * piece_, std::min(elements_, (p + 1) * piece_));

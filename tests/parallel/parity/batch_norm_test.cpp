@@ -1,79 +1,24 @@
 // A convolutional net with batch norm on meshes: statistics of fewer samples than a micro-batch
 // has, of as many, and of more (SyncBN), with every ZeRO stage, schedule, precision and
 // recomputation; running statistics in checkpoints, and after a skipped step.
-#include "nn/batch_norm.h"
-
 #include <gtest/gtest.h>
 
-#include "nn/conv.h"
 #include "parallel/parity/parity.h"
+#include "tests/support/conv_net.h"
 #include "tests/support/temporary_directory.h"
-#include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
 namespace {
 
+using test::ConvNet;
 using test::outcome;
 using test::refused;
-using test::tiny_options;
-
-struct ConvNorm : nn::Module {
-  struct Size {
-    int64_t in, out, stride, samples;
-  };
-  ConvNorm(const Size& s, const TensorParallel& tp)
-      : conv(child<nn::Conv2d>("conv", s.in, s.out,
-                               nn::Conv2dOptions{.stride = s.stride, .shard = tp.whole()})),
-        norm(child<nn::BatchNorm>("norm", s.out, s.samples,
-                                  nn::BatchNormOptions{.shard = tp.whole()})) {}
-  Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
-    return relu(norm(conv(x), batch));
-  }
-  nn::Conv2d& conv;
-  nn::BatchNorm& norm;
-};
-
-struct Head : ClassHead {
-  using ClassHead::ClassHead;
-  Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
-    return ClassHead::operator()(mean(x, {1, 2}), batch);
-  }
-};
-
-/// Shapes differ at every cut.
-struct ConvNet : nn::Sequence {
-  ConvNet(int64_t samples, const TensorParallel& tp) {
-    add<ConvNorm>("first", ConvNorm::Size{2, 4, 1, samples}, tp);
-    add<ConvNorm>("second", ConvNorm::Size{4, 8, 2, samples}, tp);
-    add<ConvNorm>("third", ConvNorm::Size{8, 6, 1, samples}, tp);
-    add<Head>("head", 4, 6, tp, VocabularyOptions{.std = 0.3});
-  }
-};
-
-Task task_of(int64_t samples) {
-  auto images = [](int64_t count, uint64_t key) {
-    std::vector<float> x(size_t(count * 32));
-    std::vector<int32_t> y(static_cast<size_t>(count));
-    for (size_t i = 0; i < x.size(); ++i) x[i] = float(random::normal(key, i));
-    for (size_t i = 0; i < y.size(); ++i) y[i] = int32_t(i % 4);
-    return std::make_shared<nn::TensorSamples>(from_host(x, {count, 4, 4, 2}, cpu),
-                                               from_host(y, {count}, cpu));
-  };
-  return {.build = [samples](auto& tp) { return std::make_unique<ConvNet>(samples, tp); },
-          .samples = images(64, 1),
-          .held_out = images(10, 2)};
-}
+using test::statistics;
 
 std::string difference(int64_t samples, const TrainOptions& o) {
-  Task task = task_of(samples);
+  Task task = test::conv_task(samples);
   auto d = compare_with_reference(task, o, trace(task, reference_of(o)));
   return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
-}
-
-TrainOptions options(const MeshShape& mesh, int64_t micro_batch) {
-  auto o = tiny_options(mesh);
-  o.step.micro_batch = micro_batch, o.steps = 2;
-  return o;
 }
 
 TEST(BatchNormParity, MeshesAndGroups) {
@@ -89,7 +34,7 @@ TEST(BatchNormParity, MeshesAndGroups) {
     for (int64_t micro_batch : {2, 4})
       for (int64_t samples : {1, 2, 4, 8, 16}) {
         if (samples > micro_batch * mesh.dp) continue;
-        auto o = options(mesh, micro_batch);
+        auto o = test::conv_options(mesh, micro_batch);
         const char* schedules[] = {"1f1b", "gpipe", "zb-h1"};
         o.step.zero = Zero(++number % 4), o.step.schedule = schedules[number % 3];
         o.step.recompute = number % 5 == 0 ? Recompute::block : Recompute::off;
@@ -102,15 +47,15 @@ TEST(BatchNormParity, MeshesAndGroups) {
 TEST(BatchNormParity, FeaturesThatMeet) {
   for (DType dtype : {f32, bf16, f16})
     for (const char* schedule : {"interleaved", "zb-interleaved"}) {
-      auto o = options({.dp = 2, .pp = 2}, 4);
+      auto o = test::conv_options({.dp = 2, .pp = 2}, 4);
       o.step.dtype = dtype, o.step.schedule = schedule, o.step.chunks = 2;
       o.step.zero = Zero::parameters, o.step.recompute = Recompute::block;
       EXPECT_EQ(difference(8, o), "") << name(dtype) << " " << schedule;
     }
-  auto split = options({.dp = 2, .tp = 2}, 4);
+  auto split = test::conv_options({.dp = 2, .tp = 2}, 4);
   split.step.recompute = Recompute::block_split, split.step.zero = Zero::gradients;
   EXPECT_EQ(difference(8, split), "") << "block-split";
-  auto four = options({.dp = 4}, 2);
+  auto four = test::conv_options({.dp = 4}, 2);
   four.step.zero = Zero::parameters, four.step.recompute = Recompute::block;
   for (int64_t samples : {4, 8}) EXPECT_EQ(difference(samples, four), "") << samples;
 }
@@ -122,16 +67,16 @@ TEST(BatchNormParity, ParametersAndBuffersThatNoLayerUsesAreRefused) {
       (void)norm;
     }
   };
-  Task task = task_of(4);
+  Task task = test::conv_task(4);
   task.build = [](auto& tp) { return std::make_unique<Lonely>(tp); };
-  EXPECT_TRUE(refused(outcome(task, options({}, 4)), "buffer lonely.mean: no layer",
+  EXPECT_TRUE(refused(outcome(task, test::conv_options({}, 4)), "buffer lonely.mean: no layer",
                       "expected its module in an add()"));
 }
 
 TEST(BatchNormParity, GroupsThatTheMeshCannotMakeAreRefusedBeforeTheFirstStep) {
-  EXPECT_TRUE(refused(outcome(task_of(8), options({.dp = 1}, 4)), "layer first",
+  EXPECT_TRUE(refused(outcome(test::conv_task(8), test::conv_options({.dp = 1}, 4)), "layer first",
                       "statistics of 8 samples, with micro-batches of 4 on 1 replica"));
-  EXPECT_TRUE(refused(outcome(task_of(3), options({.dp = 2}, 4)), "layer first",
+  EXPECT_TRUE(refused(outcome(test::conv_task(3), test::conv_options({.dp = 2}, 4)), "layer first",
                       "statistics of 3 samples"));
 }
 
@@ -141,11 +86,11 @@ std::vector<double> losses(const std::vector<std::pair<MeshShape, int64_t>>& leg
   test::TemporaryDirectory directory;
   std::vector<double> all;
   for (auto& [mesh, steps] : legs) {
-    auto o = options(mesh, 4);
+    auto o = test::conv_options(mesh, 4);
     o.out = directory / "run", o.resume = "auto", o.steps = steps, o.step.zero = Zero::optimizer;
     o.lr = {.peak = 1e-2, .low = 1e-2, .warmup = 0};
     run_worlds(mesh.size(), [&](World& world) {
-      Trainer trainer(task_of(4), o, world);
+      Trainer trainer(test::conv_task(4), o, world);
       trainer.on({.step = [&](Trainer&, const StepRecord& r) { all.push_back(r.result.loss); },
                   .validation = [&](Trainer&, double loss) { all.push_back(loss); }});
       trainer.run();
@@ -164,19 +109,11 @@ TEST(BatchNormParity, RunningStatisticsGoThroughCheckpointsToAnotherMesh) {
   EXPECT_NEAR(stopped[6], straight[5], 1e-5);
 }
 
-/// The running statistics, by name.
-std::map<std::string, std::vector<float>> statistics(const Trainer& t) {
-  std::map<std::string, std::vector<float>> all;
-  for (auto& b : t.update().replica().buffers().pieces(Holder::any))
-    all[b.name] = b.value.to_host<float>();
-  return all;
-}
-
 TEST(BatchNormParity, ASkippedStepIsForgotten) {
-  auto o = options({.dp = 2}, 4);
+  auto o = test::conv_options({.dp = 2}, 4);
   o.step.dtype = f16, o.step.loss_scale = 1e14;
   run_worlds(2, [&](World& world) {
-    Trainer trainer(task_of(8), o, world);
+    Trainer trainer(test::conv_task(8), o, world);
     auto before = statistics(trainer);
     EXPECT_TRUE(trainer.step().skipped);
     EXPECT_EQ(statistics(trainer), before);
@@ -186,7 +123,7 @@ TEST(BatchNormParity, ASkippedStepIsForgotten) {
   o.lr = {.peak = 0, .low = 0, .warmup = 0};
   o.step.global_batch = 64;
   run_worlds(2, [&](World& world) {
-    Trainer trainer(task_of(8), o, world);
+    Trainer trainer(test::conv_task(8), o, world);
     trainer.step();
     auto first = statistics(trainer).at("first.norm.mean");
     trainer.step();
@@ -203,9 +140,9 @@ TEST(BatchNormParity, OneModuleWithBuffersInTwoLayersIsRefused) {
         add(name, {&norm}, [&norm](const Tensor& x, const nn::Batch& b) { return norm(x, b); });
     }
   };
-  Task task = task_of(4);
+  Task task = test::conv_task(4);
   task.build = [](auto& tp) { return std::make_unique<Shared>(tp); };
-  EXPECT_TRUE(refused(outcome(task, options({}, 4)),
+  EXPECT_TRUE(refused(outcome(task, test::conv_options({}, 4)),
                       "layer b: it uses shared.mean, as layer a does",
                       "expected one layer for a module with buffers"));
 }

@@ -57,10 +57,37 @@ TEST(CommandLine, SwitchesNeedNoValue) {
   EXPECT_FALSE(read({"--graph", "--graph", "false", "--seed", "3"}).graph);
 }
 
+TEST(CommandLine, SomeFlagsMayStandAlone) {
+  EXPECT_EQ(read({}).profile, "");
+  EXPECT_EQ(read({"--profile"}).profile, "3-5");
+  EXPECT_EQ(read({"--profile", "--seed", "3"}).profile, "3-5");
+  EXPECT_EQ(read({"--profile", "7", "--seed", "3"}).profile, "7");
+  EXPECT_EQ(read({"--profile=7-9"}).profile, "7-9");
+  EXPECT_EQ(read({"--profile="}).profile, "");
+}
+
+TEST(CommandLine, TakesAllWordsWhereAVerbAsksForThem) {
+  Options o;
+  std::vector<std::string> files{"old"};
+  Verb verb = verb_of(o);
+  verb.operands = {{.name = "FILE..", .all = &files}};
+  EXPECT_TRUE(parse("program", verb, Words{"a", "--layers", "3", "b", "--graph", "c"}).verb);
+  EXPECT_EQ(files, (Words{"a", "b", "c"}));
+  EXPECT_EQ(o.layers, 3);
+  EXPECT_TRUE(o.graph);
+  EXPECT_EQ(error_of([&] { parse("program", verb, Words{}); }, Exit::usage),
+            "program train: FILE.. is not given; expected program train FILE.. [-h] [FLAGS]");
+  EXPECT_EQ(error_of([&] { parse("program", verb, Words{"a\xFF"}); }, Exit::usage),
+            "program train: `a\xFF`; expected UTF-8 text");
+  EXPECT_NE(help("program", verb, 80).find("Usage: program train FILE.. [-h] [FLAGS]"),
+            std::string::npos);
+  EXPECT_EQ(refused({"a"}), "program train: `a` is no flag; flags are written --name VALUE");
+}
+
 TEST(CommandLine, HelpAssignsNothing) {
   Options o;
-  EXPECT_FALSE(parse("program", verb_of(o), Words{"--layers", "3", "--help"}));
-  EXPECT_FALSE(parse("program", verb_of(o), Words{"-h", "--nonsense"}));
+  EXPECT_FALSE(parse("program", verb_of(o), Words{"--layers", "3", "--help"}).verb);
+  EXPECT_FALSE(parse("program", verb_of(o), Words{"-h", "--nonsense"}).verb);
   EXPECT_EQ(o.layers, 4);
 }
 
@@ -103,6 +130,42 @@ TEST(CommandLine, FindsTheVerb) {
   EXPECT_EQ(refused_verb("tran"), "program: unknown verb tran; the nearest is train");
   EXPECT_EQ(refused_verb("generate"), "program: unknown verb generate; use sample");
   EXPECT_EQ(refused_verb("bake"), "program: unknown verb bake; `program --help` lists all verbs");
+}
+
+TEST(CommandLine, NamesTheFlagsThatWereGiven) {
+  Options o;
+  CommandLine line{"program", "1.2", {verb_of(o)}};
+  Request request = parse(line, Words{"train", "--lr=2", "--layers", "3", "--lr", "1"}, 80);
+  std::sort(request.given.begin(), request.given.end());
+  EXPECT_EQ(request.given, (Words{"layers", "lr"}));
+}
+
+TEST(CommandLine, VerbsOfTwoWordsWithOperands) {
+  Options o;
+  std::string a, b;
+  Verb diff{"shelf diff", "Compares.", only(settings_of(o), {"lr"}), {}, {{"A", &a}, {"B", &b}}};
+  CommandLine line{
+      "program", "1", {verb_of(o), diff, {"shelf look", "Looks.", {}, {}, {{"A", &a}}}}};
+  EXPECT_EQ(parse(line, Words{"shelf", "diff", "x", "--lr", "3", "y"}, 80).verb, &line.verbs[1]);
+  EXPECT_EQ(a + b, "xy");
+  EXPECT_EQ(o.lr, 3);
+  line.verbs.insert(line.verbs.begin(), {"shelf", "Lists.", {}});
+  EXPECT_EQ(parse(line, Words{"shelf"}, 80).verb, &line.verbs[0]);
+  EXPECT_EQ(parse(line, Words{"shelf", "look", "z"}, 80).verb, &line.verbs[3]) << "the longest";
+  line.verbs.erase(line.verbs.begin());
+  auto refuses = [&](const Words& words) {
+    return error_of([&] { parse(line, words, 80); }, Exit::usage);
+  };
+  EXPECT_EQ(refuses({"shelf"}), "program shelf: expected one of: diff, look");
+  EXPECT_EQ(refuses({"shelf", "dif"}),
+            "program shelf: unknown verb dif; expected one of: diff, look");
+  EXPECT_EQ(refuses({"shelf", "diff", "x"}),
+            "program shelf diff: B is not given; expected program shelf diff A B [-h] [FLAGS]");
+  EXPECT_EQ(refuses({"shelf", "look", "x", "y"}),
+            "program shelf look: `y` is no flag; flags are written --name VALUE");
+  std::string page = parse(line, Words{"help", "shelf", "look"}, 80).text;
+  EXPECT_EQ(page.find("Usage: program shelf look A [-h]\n"), 0u) << page;
+  EXPECT_NE(markdown("program", diff).find("\n`program shelf diff A B [-h] [FLAGS]`\n"), page.npos);
 }
 
 TEST(CommandLine, EveryFlagIsDocumented) {

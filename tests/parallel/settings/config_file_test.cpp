@@ -158,6 +158,27 @@ TEST_F(ConfigFile, SaysThatAFileIsJson) {
   EXPECT_EQ(refused("\n{\"train_batch_size\": 8}"),
             "run.toml:2: this is JSON; expected TOML: lines `key = value`, whose keys are the "
             "flags that --help lists, without dashes");
+  std::string ds;
+  SettingGroup reader("Run");
+  reader.add("deepspeed", "FILE", "DeepSpeed's JSON", &ds, {.key = false});
+  std::string path = file("{}");
+  expect_error([&] { read_config(reader, path); },
+               {"this is JSON", "\n  DeepSpeed's JSON is read by --deepspeed FILE."}, Exit::config);
+}
+
+TEST_F(ConfigFile, ServesTheOtherVerbsToo) {
+  Options train, plan;
+  CommandLine line{"program",
+                   "1",
+                   {verb_of(train), {"plan", "Plans.", only(settings_of(plan), {"lr", "config"})}}};
+  auto reads = [&](const std::string& verb, const std::string& text) {
+    parse(line, std::vector<std::string>{verb, "--config", file(text)}, 80);
+  };
+  reads("plan", "layers = 7\nlr = 0.25\n");
+  EXPECT_EQ(plan.lr, 0.25);
+  EXPECT_EQ(plan.layers, Options().layers);
+  EXPECT_EQ(train.layers, Options().layers) << "its own verb has not read it";
+  expect_error([&] { reads("plan", "layerss = 7\n"); }, {"unknown key `layerss`"}, Exit::config);
 }
 
 TEST_F(ConfigFile, RefusesWhatIsNoFile) {

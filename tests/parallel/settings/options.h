@@ -17,6 +17,7 @@ struct Options {
   std::string text = "a";
   Precision precision = Precision::fp32;
   bool graph = false;
+  std::string profile;
   std::string out;
   std::string config;
 };
@@ -38,6 +39,8 @@ inline parallel::Settings settings_of(Options& o) {
       .add("seed", "N", "seed of the random numbers", &o.seed)
       .add("text", "TEXT", "text to continue", &o.text)
       .add("graph", "", "capture the step as a CUDA graph and replay it", &o.graph)
+      .add("profile", "[STEPS]", "steps to trace", &o.profile,
+           {.shown = "none", .alone = "3-5", .saved = false})
       .add("out", "DIR", "run directory", &o.out,
            {.shown = "runs/<date>", .derived = true, .saved = false})
       .add("config", "FILE", "TOML file whose keys are these flags", &o.config,

@@ -42,7 +42,7 @@ TEST(Groups, TextsThatAreNone) {
   };
   EXPECT_EQ(message("head.*"),
             "groups: `head.*`; expected PATTERN:lr=X,decay=X; ..., such as "
-            "head.*:lr=0.1,decay=0; *.bias:lr=2");
+            "*norm*:lr=2,decay=0; *:decay=0.05");
   EXPECT_EQ(message("a:lr=1;"), message(":lr=1").replace(9, 5, ""));
   EXPECT_EQ(message("a:wd=1"), "groups: `a:wd=1` has `wd=1`; expected lr=X or decay=X, each once");
   EXPECT_EQ(message("a:lr=1,lr=2"),

@@ -93,6 +93,11 @@ TEST(MuonOnMeshes, WhereItCannotBe) {
             "  Only AdamW works on what is offloaded. Leave --offload or --optimizer out.");
   EXPECT_EQ(message([](auto& o) { o.step.graph = true, o.launch.device = "cuda"; }).substr(0, 25),
             "graph with optimizer=muon");
+  auto drifting = options({.dp = 2});
+  drifting.launch.nondeterministic = true;
+  resolve(drifting, 2);
+  EXPECT_TRUE(error_of([&] { check_options(drifting, 2); }, Exit::config)
+                  .starts_with("optimizer=muon with nondeterministic and dp=2\n"));
 }
 
 TEST(MuonOnMeshes, LionHasItsNameToo) {

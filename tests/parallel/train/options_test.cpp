@@ -104,6 +104,19 @@ TEST(Options, GraphOfWhatCannotBeCaptured) {
   EXPECT_EQ(with([](auto& o) { o.ledger = true; }).substr(0, 17), "graph with ledger");
 }
 
+TEST(Options, LossScaleBelowItsMinimum) {
+  EXPECT_EQ(message([](auto& o) { o.step.dynamic_scale = {.initial = 2, .minimum = 4}; }),
+            "min-loss-scale=4 is more than initial-loss-scale=2\n"
+            "  The loss scale never falls below the one and begins at the other.");
+}
+
+TEST(Options, ARateThatStaysNeedsNoEnd) {
+  TrainOptions o;
+  o.lr.peak = 1e-5, o.lr.decay = optim::Schedule::Decay::constant;
+  resolve(o, 1);
+  EXPECT_NO_THROW(check_options(o, 1));
+}
+
 TEST(Options, LossScaleOfAPrecisionWithoutOne) {
   EXPECT_EQ(message([](auto& o) { o.step.dtype = bf16, o.step.loss_scale = 8; }),
             "loss-scale=8 with precision=bf16\n  Only fp16 has gradients that need it. Leave it "

@@ -173,7 +173,7 @@ struct Stops : nn::Samples {
 TEST(Trainer, AValidationThatWasStoppedIsMadeUp) {
   test::TemporaryDirectory directory;
   auto o = tiny_options();
-  o.out = directory.path() + "/run";
+  o.out = directory.path() + "/run", o.keep_best = true;
   auto last_record = [&] {
     std::string all = disk().read(o.out + "/metrics.jsonl", 1 << 20);
     return all.substr(all.find_last_of('{'));
@@ -194,6 +194,7 @@ TEST(Trainer, AValidationThatWasStoppedIsMadeUp) {
   EXPECT_EQ(end, Exit::ok);
   EXPECT_TRUE(last_record().starts_with(before.substr(0, before.size() - 2) + ",\"val_loss\":"))
       << last_record();
+  EXPECT_NE(disk().read(o.out + "/step-3/manifest.json", 1 << 20).find("val_loss"), before.npos);
   std::string once = last_record();
   train(task, o, &end);  // nothing is missing any more
   EXPECT_EQ(last_record(), once);

@@ -1,0 +1,146 @@
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "core/check.h"
+#include "examples/hugging_face/conversion.h"
+#include "examples/hugging_face/stream.h"
+#include "examples/hugging_face/tokenizer_files.h"
+#include "examples/hugging_face/weights.h"
+#include "examples/text/bpe.h"
+#include "parallel/checkpoint/directory.h"
+#include "parallel/comm/threads/thread_comm.h"
+#include "parallel/train/run_directory.h"
+
+namespace triax::hf {
+namespace {
+
+using Rules = std::vector<Rule>;
+
+void check_tensor(const Weights& weights, const Part& part, const std::string& path) {
+  auto found = weights.find(part.name);
+  check_input(found != weights.end(), Exit::data, "{}: tensor {} {} is missing", path, part.name,
+              part.shape);
+  const Stored& stored = found->second;
+  check_input(stored.shape == part.shape, Exit::data, "{}: tensor {} is {}; expected {}",
+              stored.file, part.name, stored.shape, part.shape);
+  check_input(stored.dtype == f32 || stored.dtype == f16 || stored.dtype == bf16, Exit::data,
+              "{}: tensor {} is {}; expected f32, f16 or bf16", stored.file, part.name,
+              stored.dtype);
+}
+
+/// A tied weight may be stored twice, but there is one place for it.
+void check_copy(const Weights& weights, const std::string& name, const std::string& other) {
+  auto found = weights.find(name);
+  if (found == weights.end()) return;
+  const Stored &copy = found->second, &original = weights.at(other);
+  bool alike = copy.dtype == original.dtype && copy.shape == original.shape;
+  if (alike) {
+    Tensor a = copy.read(), b = original.read();
+    alike = std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+  }
+  check_input(alike, Exit::data,
+              "{}: tensors {} and {} differ; expected equal ones: here they are one, tied",
+              copy.file, name, other);
+}
+
+void check_tensors(const Architecture& a, const Weights& weights, const Rules& rules,
+                   const std::string& path) {
+  std::set<std::string> wanted;
+  for (const Rule& rule : rules)
+    for (const Part& part : rule.parts) {
+      check_tensor(weights, part, path);
+      wanted.insert(part.name);
+    }
+  for (auto& [copy, other] : a.copies) check_copy(weights, copy, other);
+  for (auto& [name, stored] : weights) {
+    bool known = wanted.contains(name) || a.copies.contains(name) ||
+                 std::ranges::any_of(a.ignored, [&](auto& end) { return name.ends_with(end); });
+    check_input(known, Exit::data, "{}: tensor {} {} has no place in this model", stored.file,
+                printable(name), stored.shape);
+  }
+}
+
+/// All parameters, each of which is read when it is written.
+std::vector<parallel::Piece> pieces_of(const Rules& rules, const Weights& weights,
+                                       Progress& progress) {
+  std::vector<parallel::Piece> all;
+  for (const Rule& rule : rules) {
+    auto fill = [&](const Tensor& ours) {
+      for (const Part& part : rule.parts) {
+        Tensor theirs = weights.at(part.name).read();
+        Tensor place = part.view ? part.view(ours) : ours;
+        copy_(place, theirs.view(place.shape()));
+        progress.add(uint64_t(theirs.numel()) * sizeof(float));
+      }
+    };
+    all.push_back({rule.ours, "", {.full = rule.full}, deferred(rule.full, f32, fill)});
+  }
+  return all;
+}
+
+Source open_source(const Architecture& a, const std::string& from, const Files& files) {
+  if (a.open_file && !files.is_directory(from) && std::filesystem::is_regular_file(from))
+    return a.open_file(from, files);
+  check_input(!files.list(from).empty(), Exit::not_found,
+              "import: {}: no such directory, or it is empty; expected config.json and "
+              "model.safetensors",
+              from);
+  ModelConfig config(from + "/config.json", a.type, files);
+  return {config, open_weights(from, a.prefix, files)};
+}
+
+/// The tokenizer beside the weights, if it can be read.
+std::optional<text::Tokenizer> tokenizer_of(const std::string& from, int64_t vocab) {
+  try {
+    if (auto found = text::read_bpe(from); found.size() <= vocab) return found;
+  } catch (const Error& e) {
+    if (e.code() == Exit::data)
+      fmt::print("prompts of `sample` will be numbers of tokens: {}\n", e.what());
+  }
+  return {};
+}
+
+parallel::CheckpointState state_of(const Architecture& a, const std::string& from) {
+  auto settings = parallel::values_of(a.settings);
+  int64_t vocab = std::stoll(settings.at("vocab"));
+  settings["precision"] = "\"fp32\"";
+  parallel::CheckpointState state{{"settings", parallel::settings_text(settings)}};
+  if (auto found = tokenizer_of(from, vocab)) state["tokenizer"] = found->json();
+  return state;
+}
+
+}  // namespace
+
+void import_model(const Architecture& a, const ImportOptions& o, const Files& files) {
+  check_input(!o.from.empty() && !o.out.empty(), Exit::config,
+              "import: --from and --out must be given: the directory of a {}, and a new one for "
+              "its checkpoint",
+              a.name);
+  Source source = open_source(a, o.from, files);
+  a.read(source.config);
+  parallel::check_values(a.settings);
+  Rules rules = a.rules();
+  check_tensors(a, source.weights, rules, o.from);
+  int64_t parameters = 0;
+  for (const Rule& rule : rules) parameters += rule.full.numel();
+
+  NewDirectory out(o.out, files);
+  Progress progress("imported", uint64_t(parameters) * sizeof(float));
+  auto alone = parallel::single_rank();
+  auto state = state_of(a, o.from);
+  bool known = state.contains("tokenizer");
+  parallel::CheckpointDirectory(out.work(), *alone, files)
+      .save(0, pieces_of(rules, source.weights, progress), state);
+  auto copied = copy_tokenizer_files(o.from, out.work() + "/" + tokenizer_folder, files);
+  out.publish();
+  fmt::print("imported {} parameters of a {} to {}/step-0\n", parameters, a.name, o.out);
+  if (!copied.empty())
+    fmt::print("tokenizer files in {}/{}: {}\n", o.out, tokenizer_folder, join(copied, ", "));
+  std::string tokenizer =
+      known ? fmt::format("--tokenizer gpt2:{}/{} ", o.out, tokenizer_folder) : "";
+  fmt::print("train it further: {} train --init {} {}--data FILE\n", a.program, o.out, tokenizer);
+}
+
+}  // namespace triax::hf

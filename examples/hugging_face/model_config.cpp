@@ -1,0 +1,59 @@
+#include "examples/hugging_face/model_config.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace triax::hf {
+namespace {
+
+constexpr uint64_t largest_file = uint64_t(1) << 20;
+constexpr uint64_t largest_size = 2147483647;
+constexpr int deepest = 32;
+
+}  // namespace
+
+ModelConfig::ModelConfig(std::string path, nn::JsonReader json)
+    : path_(std::move(path)), json_(std::move(json)) {}
+
+ModelConfig::ModelConfig(const std::string& path, const std::string& type, const Files& files)
+    : ModelConfig(files.read(path, largest_file), path, type) {}
+
+ModelConfig::ModelConfig(const std::string& text, const std::string& path, const std::string& type)
+    : ModelConfig(path, nn::JsonReader(text, path, "the file", deepest)) {
+  std::string found = json_.at("model_type").text();
+  check_input(found == type, Exit::data, "{}: model_type is `{}`; expected `{}` for this program",
+              path_, printable(found), type);
+  expect("quantization_config", {"null"}, "weights here are not quantized");
+}
+
+bool ModelConfig::has(const char* key) const {
+  return json_.has(key) && json_.at(key).literal() != "null";
+}
+
+int64_t ModelConfig::size(const char* key, std::optional<int64_t> otherwise) const {
+  if (otherwise && !has(key)) return *otherwise;
+  int64_t value = int64_t(json_.at(key).number(largest_size));
+  check_input(value >= 1, Exit::data, "{}: {} is {}; expected 1 or more", path_, key, value);
+  return value;
+}
+
+double ModelConfig::real(const char* key, double otherwise) const {
+  return has(key) ? json_.at(key).real() : otherwise;
+}
+
+void ModelConfig::expect(const char* key, std::initializer_list<std::string_view> allowed,
+                         const std::string& why) const {
+  if (!json_.has(key)) return;
+  std::string value = json_.at(key).literal();
+  check_input(std::ranges::count(allowed, value) > 0, Exit::data, "{}: {} is {}; expected {}: {}",
+              path_, key, printable(value), join(allowed, " or "), why);
+}
+
+std::optional<ModelConfig> ModelConfig::object(const char* key) const {
+  if (!has(key)) return {};
+  (void)json_.at(key).members();  // an object
+  return ModelConfig(path_, json_.at(key));
+}
+
+}  // namespace triax::hf

@@ -1,0 +1,62 @@
+#include "examples/hugging_face/stream.h"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "core/check.h"
+
+namespace triax::hf {
+
+Tensor deferred(const Shape& shape, DType dtype, std::function<void(const Tensor&)> fill) {
+  Tensor x = empty(shape, dtype, cpu);
+  std::weak_ptr<Storage> weak = x.storage();
+  x.storage()->release();
+  x.storage()->set_hold([=](Access) {
+    auto storage = weak.lock();
+    storage->restore();
+    auto held = std::shared_ptr<void>(nullptr, [storage](void*) { storage->release(); });
+    fill(Tensor(storage, dtype, shape, contiguous_strides(shape)));
+    return held;
+  });
+  return x;
+}
+
+void Progress::add(uint64_t bytes) {
+  done_ += bytes;
+  auto now = std::chrono::steady_clock::now();
+  if (now - last_ < std::chrono::seconds(2)) return;
+  last_ = now;
+  fmt::print("{}: {:.1f} of {:.1f} GB\n", what_, double(done_) / 1e9, double(all_) / 1e9);
+  std::fflush(stdout);
+}
+
+NewDirectory::NewDirectory(const std::string& path, const Files& files)
+    : path_(path), files_(files) {
+  while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+  std::error_code none;
+  bool there = std::filesystem::exists(path_, none);
+  check_input(!there || (files.is_directory(path_) && files.list(path_).empty()), Exit::config,
+              "{} is there already; expected a new or an empty directory\n  Nothing was changed.",
+              path_);
+  work_ = path_ + ".tmp-" + unique_suffix();
+  files.make_directory(work_);
+}
+
+void NewDirectory::publish() {
+  files_.sync_directory(work_);
+  files_.rename(work_, path_);
+  published_ = true;
+  files_.sync_directory(parent_directory(path_));
+}
+
+NewDirectory::~NewDirectory() {
+  if (published_) return;
+  try {
+    files_.remove(work_);
+  } catch (const Error&) {  // the error that brought us here says more
+  }
+}
+
+}  // namespace triax::hf

@@ -1,0 +1,49 @@
+#pragma once
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "core/files.h"
+#include "core/tensor.h"
+
+// What lets a model of any size pass through memory one tensor at a time.
+namespace triax::hf {
+
+/// A tensor on the CPU whose values are made whenever its storage is held, and go away afterwards:
+/// what writes files holds one tensor at a time.
+Tensor deferred(const Shape& shape, DType dtype, std::function<void(const Tensor&)> fill);
+
+/// Says every two seconds how many of `all` bytes are done: nothing for a small model.
+class Progress {
+ public:
+  Progress(std::string what, uint64_t all) : what_(std::move(what)), all_(all) {}
+  void add(uint64_t bytes);
+
+ private:
+  std::string what_;
+  uint64_t all_, done_ = 0;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+/// A directory that is there with all of its files, or not at all.
+class NewDirectory {
+ public:
+  /// Error 78 if `path` is there and is no empty directory. Makes a directory beside it to write
+  /// to.
+  NewDirectory(const std::string& path, const Files& files);
+  /// Removes it, unless it was published.
+  ~NewDirectory();
+  NewDirectory(const NewDirectory&) = delete;
+
+  /// Write files here.
+  const std::string& work() const { return work_; }
+  /// All files are written and synced: gives the directory its name.
+  void publish();
+
+ private:
+  std::string path_, work_;
+  const Files& files_;
+  bool published_ = false;
+};
+
+}  // namespace triax::hf

@@ -1,0 +1,82 @@
+#include "examples/hugging_face/weights.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "core/check.h"
+#include "nn/json.h"
+#include "nn/state.h"
+
+namespace triax::hf {
+namespace {
+
+constexpr const char* one_file = "model.safetensors";
+constexpr const char* index_file = "model.safetensors.index.json";
+constexpr uint64_t largest_index = uint64_t(64) << 20;
+
+/// Files by tensor, as the index has them.
+std::map<std::string, std::string> read_index(const std::string& path, const Files& files) {
+  nn::JsonReader json(files.read(path, largest_index), path, "the file", 8);
+  std::map<std::string, std::string> map;
+  for (auto& [tensor, file] : json.at("weight_map").members()) {
+    std::string name = map[tensor] = file.text();
+    check_input(name.ends_with(".safetensors") && name.find('/') == name.npos, Exit::data,
+                "{}: weight_map has tensor {} in `{}`; expected the name of a safetensors file "
+                "beside it",
+                path, printable(tensor), printable(name));
+  }
+  return map;
+}
+
+void add(Weights& all, const std::shared_ptr<nn::TensorFile>& file, const std::string& prefix) {
+  for (const nn::TensorEntry& entry : file->entries()) {
+    bool prefixed = !prefix.empty() && entry.name.starts_with(prefix);
+    std::string name = prefixed ? entry.name.substr(prefix.size()) : entry.name;
+    Stored stored{entry.dtype, entry.shape, file->path(),
+                  [file, full = entry.name] { return file->read(full); }};
+    check_input(all.emplace(name, std::move(stored)).second, Exit::data,
+                "{}: tensor {} is there twice", file->path(), printable(name));
+  }
+}
+
+/// Of several files.
+Weights open_parts(const std::string& directory, const std::string& prefix, const Files& files) {
+  std::string index = directory + "/" + index_file;
+  auto names = files.list(directory);
+  auto map = read_index(index, files);
+  std::map<std::string, std::shared_ptr<nn::TensorFile>> parts;
+  Weights all;
+  for (auto& [tensor, file] : map) {
+    check_input(std::ranges::count(names, file) > 0, Exit::not_found,
+                "{}: weight_map names {}, which is not there", index, printable(file));
+    auto& part = parts[file];
+    if (!part) {
+      part = std::make_shared<nn::TensorFile>(directory + "/" + file, files);
+      add(all, part, prefix);
+    }
+    check_input(part->find(tensor) != nullptr, Exit::data,
+                "{}: weight_map has tensor {} in {}, which has none of this name", index,
+                printable(tensor), file);
+  }
+  return all;
+}
+
+}  // namespace
+
+Weights open_weights(const std::string& directory, const std::string& prefix, const Files& files) {
+  auto names = files.list(directory);
+  auto has = [&](const char* name) { return std::ranges::count(names, name) > 0; };
+  if (!has(one_file) && has(index_file)) return open_parts(directory, prefix, files);
+  check_input(has(one_file), Exit::not_found, "{}: there is neither {} nor {}{}", directory,
+              one_file, index_file,
+              has("pytorch_model.bin")
+                  ? "\n  pytorch_model.bin is not read: save the model in Python with "
+                    "save_pretrained(DIR), which writes safetensors."
+                  : "");
+  Weights all;
+  add(all, std::make_shared<nn::TensorFile>(directory + "/" + one_file, files), prefix);
+  return all;
+}
+
+}  // namespace triax::hf

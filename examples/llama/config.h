@@ -1,0 +1,37 @@
+#pragma once
+#include "examples/llama/llama.h"
+#include "examples/text/sample.h"
+#include "examples/text/text_data.h"
+
+/// The flags of a Llama.
+inline triax::parallel::Settings settings(LlamaConfig& c) {
+  triax::parallel::SettingGroup group("Model");
+  triax::parallel::SettingTraits size{.range = {1, 1 << 24}};
+  return group.add("layers", "N", "transformer blocks", &c.layers, size)
+      .add("width", "N", "embedding size (d_model)", &c.width, size)
+      .add("heads", "N", "query heads", &c.heads, size)
+      .add("kv-heads", "N", "key-value heads", &c.kv_heads, size)
+      .add("hidden", "N", "features of the MLP", &c.hidden, size)
+      .add("context", "N", "context length in tokens", &c.context,
+           {.range = size.range,
+            .on_resume = triax::parallel::OnResume::say})  // the data would differ
+      .add("rope-theta", "X", "base of the rotary angles", &c.rope_theta, {.range = {1}})
+      .add("norm-eps", "X", "epsilon of RMS norms", &c.norm_eps, {.range = {1e-12, 1}})
+      .add("vocab", "N", "rows of the embedding table", &c.vocab,
+           {.range = {0, size.range.max}, .shown = "the tokenizer's", .derived = true});
+}
+
+/// Throws Error 78 for heads that do not fit.
+inline triax::parallel::Build build_of(LlamaConfig c, const triax::text::Tokenizer& tokenizer) {
+  check_heads(c);
+  c.vocab = triax::text::vocabulary(c.vocab, tokenizer);
+  return [c](auto& tp) { return std::make_unique<Llama>(c, tp); };
+}
+
+/// The Llama that a run has saved. Throws Error 65.
+inline triax::text::TextModel llama_of(const triax::parallel::Checkpoint& checkpoint,
+                                       const triax::text::Tokenizer& tokenizer) {
+  LlamaConfig c;
+  restore(settings(c), checkpoint);
+  return {build_of(c, tokenizer), c.context};
+}

@@ -1,0 +1,116 @@
+#include "examples/minigpt/llm_c.h"
+
+#include <array>
+#include <memory>
+
+#include "core/check.h"
+
+namespace triax::minigpt {
+namespace {
+
+constexpr int32_t magic = 20240326;
+constexpr size_t header_words = 256;
+constexpr int64_t largest = 1 << 20, deepest = 4096;
+
+struct Header {
+  int64_t version, context, vocab, layers, heads, width, padded_vocab;
+  DType dtype() const { return version == 3 ? f32 : bf16; }
+};
+
+Header read_header(const File& file) {
+  std::array<int32_t, header_words> words{};
+  check_input(file.size() >= sizeof words, Exit::data,
+              "{}: {} bytes; expected a header of {}: a directory with config.json, or a "
+              "checkpoint of llm.c",
+              file.path(), file.size(), sizeof words);
+  file.read_at(0, words.data(), sizeof words);
+  check_input(words[0] == magic && (words[1] == 3 || words[1] == 5), Exit::data,
+              "{}: magic {}, version {}; expected a checkpoint of llm.c: {}, version 3 (fp32) or 5 "
+              "(bf16)",
+              file.path(), words[0], words[1], magic);
+  Header h{words[1], words[2], words[3], words[4], words[5], words[6], words[7]};
+  for (int64_t size : {h.context, h.vocab, h.layers, h.heads, h.width})
+    check_input(size >= 1 && size <= largest && h.padded_vocab >= h.vocab && h.layers <= deepest,
+                Exit::data,
+                "{}: header with context {}, vocabulary {} of {}, {} layers, {} heads, width {}; "
+                "expected sizes from 1 to {}, at most {} layers",
+                file.path(), h.context, h.vocab, h.padded_vocab, h.layers, h.heads, h.width,
+                largest, deepest);
+  return h;
+}
+
+/// The same as config.json has it; llm.c has no dropout.
+std::string config_of(const Header& h) {
+  return fmt::format(R"({{"model_type": "gpt2", "n_layer": {}, "n_head": {}, "n_embd": {},
+    "n_positions": {}, "vocab_size": {}, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}})",
+                     h.layers, h.heads, h.width, h.context, h.vocab);
+}
+
+/// Goes through the file, in which each kind of tensor stands for all layers.
+class Walk {
+ public:
+  Walk(std::shared_ptr<File> file, const Header& h)
+      : file_(std::move(file)), header_(h), at_(header_words * sizeof(int32_t)) {}
+
+  /// A tensor of `rows` rows, of which the first are taken: as many as the shape has.
+  void one(const std::string& name, const Shape& shape, int64_t rows) {
+    add(name, shape, false);
+    at_ += uint64_t(rows * shape.numel() / shape[0]) * size_of(header_.dtype());
+  }
+  /// One for each layer. Matrices are [out, in] here; `shape` is theirs, [in, out].
+  void layers(const std::string& name, const Shape& shape) {
+    for (int64_t i = 0; i < header_.layers; ++i) {
+      add(fmt::format("h.{}.{}", i, name), shape, shape.rank() == 2);
+      at_ += uint64_t(shape.numel()) * size_of(header_.dtype());
+    }
+  }
+  hf::Weights finish() {
+    check_input(at_ == file_->size(), Exit::data, "{}: {} bytes; expected {} by its header",
+                file_->path(), file_->size(), at_);
+    return std::move(all_);
+  }
+
+ private:
+  void add(const std::string& name, const Shape& shape, bool turned) {
+    DType dtype = header_.dtype();
+    auto read = [=, file = file_, at = at_] {
+      Tensor x = empty(turned ? Shape{shape[1], shape[0]} : shape, dtype, cpu);
+      file->read_at(at, x.data(), x.bytes());
+      return turned ? x.transpose(0, 1).contiguous() : x;
+    };
+    all_[name] = {dtype, shape, file_->path(), read};
+  }
+
+  std::shared_ptr<File> file_;
+  Header header_;
+  uint64_t at_;
+  hf::Weights all_;
+};
+
+}  // namespace
+
+hf::Source open_llm_c(const std::string& path, const Files& files) {
+  auto file = std::make_shared<File>(files.open(path));
+  Header h = read_header(*file);
+  const int64_t w = h.width;
+  Walk walk(file, h);
+  walk.one("wte.weight", {h.vocab, w}, h.padded_vocab);
+  walk.one("wpe.weight", {h.context, w}, h.context);
+  walk.layers("ln_1.weight", {w});
+  walk.layers("ln_1.bias", {w});
+  walk.layers("attn.c_attn.weight", {w, 3 * w});
+  walk.layers("attn.c_attn.bias", {3 * w});
+  walk.layers("attn.c_proj.weight", {w, w});
+  walk.layers("attn.c_proj.bias", {w});
+  walk.layers("ln_2.weight", {w});
+  walk.layers("ln_2.bias", {w});
+  walk.layers("mlp.c_fc.weight", {w, 4 * w});
+  walk.layers("mlp.c_fc.bias", {4 * w});
+  walk.layers("mlp.c_proj.weight", {4 * w, w});
+  walk.layers("mlp.c_proj.bias", {w});
+  walk.one("ln_f.weight", {w}, w);
+  walk.one("ln_f.bias", {w}, w);
+  return {hf::ModelConfig(config_of(h), path, "gpt2"), walk.finish()};
+}
+
+}  // namespace triax::minigpt

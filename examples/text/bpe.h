@@ -1,0 +1,69 @@
+#pragma once
+#include <array>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "examples/text/tokenizer.h"
+#include "nn/json.h"
+
+namespace triax::text {
+
+/// What byte-level BPE is made of.
+struct BpeParts {
+  std::vector<std::string> tokens;  ///< their bytes, by number; every single byte is a token
+  /// Two tokens each, whose bytes together are a token; what comes first is merged first.
+  std::vector<std::pair<int32_t, int32_t>> merges;
+  std::vector<int32_t> specials;  ///< tokens that stand for themselves in a text, and are not split
+};
+
+/// Byte-level byte-pair encoding as GPT-2 has it (Radford et al., 2019; Sennrich et al., 2016): the
+/// text between special tokens is cut into words (words.h), and in each the adjacent pair of tokens
+/// that comes first among the merges is merged, the leftmost of equals, until no merge applies.
+class Bpe : public Vocabulary {
+ public:
+  explicit Bpe(BpeParts parts);
+
+  int64_t size() const override { return std::ssize(parts_.tokens); }
+  void encode(std::string_view text, const Source& source,
+              std::vector<int32_t>& tokens) const override;
+  void decode(int32_t token, std::string& text) const override {
+    text += parts_.tokens[static_cast<size_t>(token)];
+  }
+  size_t cut(std::string_view text, const Source& source) const override;
+  std::string json() const override;
+  /// FNV-1a of json().
+  std::string hash() const override;
+
+  const BpeParts& parts() const { return parts_; }
+
+ private:
+  friend class Merger;
+  struct Merge {
+    int32_t rank, token;
+  };
+  const Merge* merge_of(int32_t left, int32_t right) const;
+
+  BpeParts parts_;
+  std::array<int32_t, 256> byte_token_{};
+  std::unordered_map<uint64_t, Merge> merges_;
+};
+
+/// The tokenizer of a directory: `vocab.json` and `merges.txt`, as GPT-2 comes, or else a
+/// `tokenizer.json` of Hugging Face's `tokenizers`. Untrusted. Throws Error 66 if neither is there,
+/// 65 for one that is damaged or not byte-level BPE with GPT-2's words.
+Tokenizer read_bpe(const std::string& directory);
+/// The same of a tokenizer.json. `name` begins messages.
+std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& name);
+inline constexpr int deepest_tokenizer = 16;  ///< nesting of a tokenizer.json
+
+/// Learns `size` tokens from a text: the 256 bytes, in the order of GPT-2's, then merges, then
+/// <|endoftext|>. The pair that occurs most often is merged; of equals the one whose left token has
+/// the smallest number, then whose right one has. Pairs that occur once are not merged, so there
+/// may be fewer tokens. The merges are those of `tokenizers`. Throws Error 65 if the text is not
+/// UTF-8.
+Tokenizer learn_bpe(std::string_view text, int64_t size, const Source& source = {});
+inline constexpr int64_t least_bpe = 257, most_bpe = 1 << 20;
+
+}  // namespace triax::text

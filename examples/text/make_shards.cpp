@@ -1,0 +1,285 @@
+#include "examples/text/make_shards.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/checksum.h"
+#include "examples/text/bpe.h"
+#include "examples/text/characters.h"
+#include "examples/text/text_data.h"
+#include "examples/text/words.h"
+#include "parallel/train/run_directory.h"
+
+namespace triax::text {
+namespace {
+
+using Input = ShardManifest::Input;
+using Next = ShardManifest::Next;
+using Cut = std::function<size_t(std::string_view, const Source&)>;
+using Tell = std::function<void(const ShardProgress&)>;
+
+constexpr size_t piece_bytes = size_t{2} << 20, most_piece_bytes = size_t{64} << 20;
+
+std::vector<Input> inputs_of(const ShardJob& job, const Files& files) {
+  std::vector<Input> inputs;
+  for (const std::string& path : job.inputs) {
+    uint64_t bytes = files.open(path).size();
+    check_input(bytes > 0, Exit::data, "data: {} is empty; expected a text", path);
+    struct stat status {};
+    ::stat(path.c_str(), &status);
+    inputs.push_back({path, bytes, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec});
+  }
+  return inputs;
+}
+
+uint64_t bytes_before(const std::vector<Input>& inputs, size_t input, uint64_t byte) {
+  for (size_t i = 0; i < input; ++i) byte += inputs[i].bytes;
+  return byte;
+}
+
+/// A piece of an input.
+struct Piece {
+  std::string text;
+  Source source;
+  size_t input = 0;
+  uint64_t begin = 0;
+};
+
+/// The inputs in pieces of a few MB, which end where `cut` says, or with the input.
+class Pieces {
+ public:
+  Pieces(const std::vector<Input>& inputs, const Files& files, Next from = {})
+      : inputs_(inputs), files_(files), input_(from.input), byte_(from.byte) {}
+
+  /// False at the end.
+  bool next(const Cut& cut, Piece& piece) {
+    while (input_ < inputs_.size() && byte_ >= inputs_[input_].bytes) {
+      ++input_, byte_ = 0;
+      file_.reset();
+    }
+    if (input_ == inputs_.size()) return false;
+    const Input& input = inputs_[input_];
+    if (!file_) file_.emplace(files_.open(input.path));
+    piece.source = {"data: " + input.path, byte_};
+    piece.input = input_, piece.begin = byte_;
+    uint64_t left = input.bytes - byte_;
+    size_t end = 0;
+    for (size_t bytes = piece_bytes; end == 0; bytes *= 2) {
+      check_input(bytes <= most_piece_bytes, Exit::data,
+                  "data: {}: {} bytes from byte {} on are one word; expected text", input.path,
+                  most_piece_bytes, byte_);
+      piece.text.resize(std::min<uint64_t>(left, bytes));
+      file_->read_at(byte_, piece.text.data(), piece.text.size());
+      end = left <= bytes ? size_t(left) : cut(piece.text, piece.source);
+    }
+    piece.text.resize(end);
+    byte_ += end;
+    return true;
+  }
+  uint64_t done() const { return bytes_before(inputs_, input_, byte_); }
+
+ private:
+  const std::vector<Input>& inputs_;
+  const Files& files_;
+  std::optional<File> file_;
+  size_t input_;
+  uint64_t byte_;
+};
+
+size_t whole_characters(std::string_view text, const Source&) { return last_character_end(text); }
+
+Tokenizer characters_of(const std::vector<Input>& inputs, const Files& files, const Tell& tell) {
+  CharacterSet characters;
+  Pieces pieces(inputs, files);
+  uint64_t all = bytes_before(inputs, inputs.size(), 0);
+  for (Piece piece; pieces.next(whole_characters, piece);) {
+    characters.add(piece.text, piece.source);
+    tell({"collecting characters", pieces.done(), all});
+  }
+  return Tokenizer(characters.vocabulary("data"));
+}
+
+Tokenizer learned_of(const std::vector<Input>& inputs, int64_t size, const Files& files) {
+  std::string text;
+  Pieces pieces(inputs, files);
+  for (Piece piece; text.size() < learned_from && pieces.next(whole_characters, piece);) {
+    CharacterSet().add(piece.text, piece.source);  // is it UTF-8? Here its place is known
+    text += piece.text;
+  }
+  return learn_bpe(text, size);
+}
+
+void replace_file(const std::string& directory, const std::string& name, const std::string& text,
+                  const Files& files) {
+  std::string path = directory + "/" + name, unfinished = path + ".tmp";
+  files.remove(unfinished);  // of a process that was killed
+  files.write(unfinished, text);
+  files.rename(unfinished, path);
+  files.sync_directory(directory);
+}
+
+Tokenizer tokenizer_for(const ShardJob& job, const std::vector<Input>& inputs, const Files& files,
+                        const Tell& tell) {
+  using Kind = TokenizerChoice::Kind;
+  auto choice = tokenizer_choice(job.tokenizer);
+  if (choice.kind == Kind::files) return read_bpe(choice.directory);
+  if (choice.kind == Kind::characters) return characters_of(inputs, files, tell);
+  tell({"learning tokens", 0,
+        std::min<uint64_t>(learned_from, bytes_before(inputs, inputs.size(), 0))});
+  return learned_of(inputs, choice.size, files);
+}
+
+/// What was done before, in `out`.
+ShardManifest resumed(const ShardJob& job, const std::vector<Input>& inputs, const Files& files) {
+  ShardManifest m = read_manifest(job.out);
+  const char* other = m.inputs != inputs               ? "inputs (by path, size and time)"
+                      : m.asked != job.tokenizer       ? "--tokenizer"
+                      : m.shard_size != job.shard_size ? "--shard-size"
+                                                       : nullptr;
+  check_input(other == nullptr, Exit::config,
+              "data: {} holds shards made with other {}\n  Nothing was changed. Choose another "
+              "--out, or remove it.",
+              job.out, other ? other : "");
+  for (auto& shard : m.shards) {
+    uint64_t bytes = files.open(job.out + "/" + shard.file).size();
+    check_input(bytes == uint64_t(shard.tokens) * uint64_t(m.width), Exit::data,
+                "data: {}/{} has {} bytes; expected {} tokens\n  Remove {}, and make the shards "
+                "again.",
+                job.out, shard.file, bytes, shard.tokens, job.out);
+  }
+  return m;
+}
+
+Tokenizer saved_tokenizer(const ShardManifest& m, const ShardJob& job, const Files& files) {
+  std::string path = job.out + "/tokenizer.json";
+  auto tokenizer = Tokenizer::from_json(files.read(path, uint64_t{64} << 20), path);
+  check_input(tokenizer.hash() == m.tokenizer, Exit::data,
+              "data: {} has hash {}; expected {}, of the tokenizer that the shards were made with",
+              path, tokenizer.hash(), m.tokenizer);
+  return tokenizer;
+}
+
+/// Writes shards and keeps the manifest.
+class ShardWriter {
+ public:
+  ShardWriter(const std::string& directory, ShardManifest& manifest, const Files& files)
+      : directory_(directory), manifest_(manifest), files_(files) {}
+
+  /// Tokens that go into the shard still.
+  size_t room() const { return size_t(manifest_.shard_size - shard_.tokens); }
+  void append(std::span<const int32_t> tokens) {
+    if (!file_) begin();
+    if (manifest_.width == 2) {
+      narrow_.assign(tokens.begin(), tokens.end());
+      write(narrow_.data(), narrow_.size() * sizeof narrow_[0]);
+    } else {
+      write(tokens.data(), tokens.size_bytes());
+    }
+    shard_.tokens += std::ssize(tokens);
+  }
+  /// The shard, if there is one, gets its name; `next`: where the one after it begins.
+  void finish(const Next& next) {
+    if (!file_) return;
+    file_->sync();
+    file_.reset();
+    files_.rename(unfinished(), directory_ + "/" + shard_.file);
+    files_.sync_directory(directory_);
+    manifest_.shards.push_back(std::exchange(shard_, {}));
+    manifest_.next = next;
+    save();
+  }
+  void save() { replace_file(directory_, ShardManifest::name, to_json(manifest_), files_); }
+  void discard() {
+    file_.reset();
+    files_.remove(unfinished());
+  }
+
+ private:
+  std::string unfinished() const {
+    return fmt::format("{}/tokens-{:05}.bin.tmp", directory_, manifest_.shards.size());
+  }
+  void begin() {
+    files_.remove(unfinished());  // of a process that was killed
+    file_.emplace(files_.create(unfinished()));
+    shard_.file = fmt::format("tokens-{:05}.bin", manifest_.shards.size());
+  }
+  void write(const void* from, size_t bytes) {
+    shard_.crc32c = crc32c(from, bytes, shard_.crc32c);
+    file_->write(from, bytes);
+  }
+
+  std::string directory_;
+  ShardManifest& manifest_;
+  const Files& files_;
+  std::optional<File> file_;
+  ShardManifest::Shard shard_;
+  std::vector<uint16_t> narrow_;
+};
+
+void write_shards(const Tokenizer& tokenizer, ShardManifest& m, ShardWriter& to, const Files& files,
+                  const Tell& tell) {
+  Pieces pieces(m.inputs, files, m.next);
+  uint64_t all = bytes_before(m.inputs, m.inputs.size(), 0);
+  int64_t written = m.tokens();
+  auto skip = size_t(m.next.skip);
+  auto cut = [&](std::string_view text, const Source& source) {
+    return tokenizer.cut(text, source);
+  };
+  for (Piece piece; pieces.next(cut, piece); skip = 0) {
+    auto tokens = tokenizer.encode(piece.text, piece.source);
+    check_input(skip <= tokens.size(), Exit::data,
+                "data: the manifest skips {} of {} tokens of {}; is it of another text?", skip,
+                tokens.size(), m.inputs[piece.input].path);
+    for (size_t at = skip; at < tokens.size();) {
+      size_t count = std::min(tokens.size() - at, to.room());
+      to.append(std::span(tokens).subspan(at, count));
+      at += count;
+      written += int64_t(count);
+      if (to.room() == 0) to.finish({piece.input, piece.begin, int64_t(at)});
+    }
+    tell({"tokenizing", pieces.done(), all, written});
+  }
+  to.finish({m.inputs.size(), 0, 0});
+  m.complete = true;
+  to.save();
+}
+
+}  // namespace
+
+ShardManifest make_shards(const ShardJob& job, const Tell& tell, const Files& files) {
+  auto inputs = inputs_of(job, files);
+  (void)tokenizer_choice(job.tokenizer);
+  files.make_directory(job.out);
+  parallel::RunLock lock(job.out);
+  bool again = std::ranges::count(files.list(job.out), ShardManifest::name) > 0;
+  ShardManifest m;
+  if (again) m = resumed(job, inputs, files);
+  Tokenizer tokenizer =
+      again ? saved_tokenizer(m, job, files) : tokenizer_for(job, inputs, files, tell);
+  if (m.complete) return m;
+  ShardWriter to(job.out, m, files);
+  if (!again) {
+    m = {.width = tokenizer.size() <= 1 << 16 ? 2 : 4,
+         .vocabulary = tokenizer.size(),
+         .tokenizer = tokenizer.hash(),
+         .asked = job.tokenizer,
+         .shard_size = job.shard_size,
+         .inputs = inputs};
+    replace_file(job.out, "tokenizer.json", tokenizer.json(), files);
+    to.save();
+  }
+  try {
+    write_shards(tokenizer, m, to, files, tell);
+  } catch (const Error&) {
+    try {
+      to.discard();
+    } catch (const Error&) {  // the first one says what happened
+    }
+    throw;
+  }
+  return m;
+}
+
+}  // namespace triax::text

@@ -1,0 +1,35 @@
+#pragma once
+#include "core/check.h"
+#include "examples/text/tokenizer.h"
+#include "nn/json.h"
+
+namespace triax::text {
+
+/// Tokens of files, or of a model, that come without a tokenizer: their text is numbers, `464
+/// 3290`.
+class Numbers : public Vocabulary {
+ public:
+  explicit Numbers(int64_t rows) : rows_(rows) {}
+  /// What json() gave. Throws Error 65.
+  explicit Numbers(const nn::JsonReader& root) : rows_(int64_t(root.at("rows").number(1 << 30))) {
+    root.require(root.at("format").text() == "triax-numbers" && rows_ > 0,
+                 "is of another format; expected triax-numbers");
+  }
+
+  int64_t size() const override { return rows_; }
+  void encode(std::string_view text, const Source& source,
+              std::vector<int32_t>& tokens) const override;
+  void decode(int32_t token, std::string& text) const override {
+    text += fmt::format(" {}", token);
+  }
+  size_t cut(std::string_view text, const Source&) const override { return text.size(); }
+  std::string json() const override {
+    return fmt::format("{{\"format\": \"triax-numbers\", \"rows\": {}}}\n", rows_);
+  }
+  std::string hash() const override { return fmt::format("{:016x}", fnv1a(json())); }
+
+ private:
+  int64_t rows_;
+};
+
+}  // namespace triax::text

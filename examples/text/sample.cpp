@@ -1,0 +1,201 @@
+#include "examples/text/sample.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "examples/text/decoder.h"
+#include "examples/text/lines.h"
+#include "examples/text/numbers.h"
+#include "examples/text/utf8.h"
+#include "parallel/comm/launch/stop_signal.h"
+#include "parallel/comm/together.h"
+#include "parallel/train/run_directory.h"
+
+namespace triax::text {
+namespace {
+
+DType precision(const parallel::Checkpoint& c) {
+  std::string text = parallel::saved_settings(c)["precision"];
+  for (auto [name, dtype] : {std::pair{"\"fp32\"", f32}, {"\"bf16\"", bf16}, {"\"fp16\"", f16}})
+    if (text == name) return dtype;
+  fail(Exit::data, "checkpoint {}: precision is `{}`; expected fp32, bf16 or fp16", c.path(),
+       printable(text));
+}
+
+/// What it was trained with. Imported weights may come without: their text is numbers.
+Tokenizer tokenizer_of(const parallel::Checkpoint& c) {
+  if (c.state().contains("tokenizer")) return Tokenizer::from_json(c.state("tokenizer"), c.path());
+  int64_t rows = 0;
+  std::string text = parallel::saved_settings(c)["vocab"];
+  std::from_chars(text.data(), text.data() + text.size(), rows);
+  check_input(rows > 0 && rows <= parallel::huge, Exit::data,
+              "checkpoint {}: it has no tokenizer, and vocab is `{}`; expected a number of tokens",
+              c.path(), printable(text));
+  return Tokenizer(std::make_shared<Numbers>(rows));
+}
+
+/// Does it hold what --weights asks for?
+void check_weights(const parallel::Checkpoint& c, parallel::Weights weights) {
+  std::string average = parallel::saved_settings(c)["average"];
+  check_input(weights == parallel::Weights::trained || (!average.empty() && average != "0.0"),
+              Exit::config,
+              "weights=average of checkpoint {}, whose run had none\n"
+              "  Train with --average 0.999, or leave --weights out.",
+              c.path());
+}
+
+void check_prompt(const std::string& prompt) {
+  check_input(!prompt.empty(), Exit::config,
+              "prompt is empty\n  A model continues a text of one character at least.");
+}
+
+void check_sample(const SampleOptions& o, int ranks) {
+  check_input(!o.checkpoint.empty(), Exit::config,
+              "checkpoint is not given\n  Add --checkpoint RUN/step-N.");
+  check_prompt(o.prompt);
+  check_input(!o.interactive || o.prompt != "-", Exit::config,
+              "prompt=- with interactive\n  Both read standard input. Expected one of them.");
+  check_input(!o.interactive || o.samples == 1, Exit::config,
+              "samples={} with interactive\n  Each line has one answer. Leave --samples out.",
+              o.samples);
+  parallel::check_shape({.pp = o.pp, .tp = o.tp}, ranks);
+}
+
+/// Writes on, on all ranks alike; the first prints.
+class Writer {
+ public:
+  Writer(const SampleOptions& o, parallel::World& world, const Tokenizer& tokenizer,
+         Decoder& decoder)
+      : o_(o), world_(world), tokenizer_(tokenizer), decoder_(decoder) {}
+
+  /// Text `number` from the prompt.
+  void tell(const std::string& prompt, int64_t number) {
+    Window text = window();
+    std::vector<int32_t> tokens = tokenizer_.encode(prompt);
+    check_input(
+        !tokens.empty(), Exit::config,
+        "prompt has no tokens\n  The model came without a tokenizer: expected numbers, such "
+        "as --prompt \"464 3290\".");
+    if (number == 0) say_what_is_cut(std::ssize(tokens));
+    text.append(tokens);
+    say(prompt);
+    go_on(text, number, [] { return false; });
+  }
+
+  /// A text that goes on with each line of standard input. The prompt begins it.
+  void talk(const std::string& prompt) {
+    Window text = window();
+    text.append(tokenizer_.encode(prompt));
+    Lines lines(world_.host());
+    std::string between;  // not in front of the first line
+    int64_t turn = 0;
+    while (auto line = next(lines)) {
+      if (!append(text, between + *line) || text.seen().empty()) continue;
+      std::optional<parallel::StopSignal> ctrl_c;
+      if (world_.rank() == 0) ctrl_c.emplace(std::vector{SIGINT});
+      go_on(text, turn++, [&] { return interrupted(); });
+      between = knows_line_breaks() ? "\n" : "";
+    }
+    if (isatty(STDIN_FILENO)) say("\n");
+  }
+
+ private:
+  Window window() const {
+    int64_t context = decoder_.context(), half = std::max<int64_t>(1, context / 2);
+    return {context, o_.slide == 0 ? half : std::min(o_.slide, context)};
+  }
+
+  void go_on(Window& text, int64_t number, const std::function<bool()>& stopped) {
+    Utf8Stream stream;
+    for (int64_t i = 0; i < o_.tokens && !stopped(); ++i) {
+      Tensor logits = decoder_.logits(text.seen()).narrow(1, 0, tokenizer_.size());
+      double uniform = random::uniform(key_, uint64_t(i), uint64_t(number));
+      auto next = int32_t(draw(logits.to(f64).to_host<double>(), o_.sampling, uniform));
+      text.append(std::span(&next, 1));  // the same on every rank
+      say(stream.add(tokenizer_.decode(std::span(&next, 1))));
+    }
+    say(stream.end() + "\n");
+  }
+
+  std::optional<std::string> next(Lines& lines) const {
+    if (isatty(STDIN_FILENO)) say("> ");
+    return lines.next();
+  }
+
+  /// What is typed may be wrong without an end to all.
+  bool append(Window& text, const std::string& line) const {
+    try {
+      text.append(tokenizer_.encode(line));
+      return true;
+    } catch (const Error& e) {
+      if (world_.rank() == 0) fmt::print(stderr, "{}\n", e.what());
+      return false;
+    }
+  }
+
+  bool knows_line_breaks() const {
+    try {
+      return !tokenizer_.encode("\n").empty();
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+  /// Did the first rank see Ctrl-C?
+  bool interrupted() const {
+    auto seen = [] { return std::string(parallel::StopSignal::seen() ? "yes" : ""); };
+    return !parallel::text_of_first(world_.host(), seen).empty();
+  }
+
+  void say_what_is_cut(int64_t tokens) const {
+    if (world_.rank() == 0 && tokens > decoder_.context())
+      fmt::print(stderr, "the prompt has {} tokens; the model sees the last {}\n", tokens,
+                 decoder_.context());
+  }
+
+  void say(const std::string& text) const {
+    if (world_.rank() == 0) fmt::print("{}", text), std::fflush(stdout);
+  }
+
+  const SampleOptions& o_;
+  parallel::World& world_;
+  const Tokenizer& tokenizer_;
+  Decoder& decoder_;
+  uint64_t key_ = random::key(uint64_t(o_.seed), "sample");
+};
+
+}  // namespace
+
+void sample(const SampleOptions& o, const TextModelOf& model_of, parallel::World& world) {
+  check_sample(o, world.size());
+  parallel::Checkpoint checkpoint = parallel::open_checkpoint(o.checkpoint, world.host());
+  check_weights(checkpoint, o.weights);
+  auto tokenizer = tokenizer_of(checkpoint);
+  TextModel model = model_of(checkpoint, tokenizer);
+  parallel::Mesh mesh(world.comm(), {.pp = o.pp, .tp = o.tp});
+  DType saved = precision(checkpoint);
+  auto options = parallel::inference_options(mesh.shape(), o.precision.value_or(saved));
+  nn::Batch one{.input = zeros({1, model.context}, i32, cpu), .first = nn::evaluation};
+  parallel::Replica replica(mesh, model.build, options,
+                            parallel::probe(model.build, one, parallel::probe_options(options)));
+  replica.load(checkpoint, o.weights, saved);
+
+  NoGrad guard;
+  Decoder decoder(replica, model.context);
+  Writer writer(o, world, tokenizer, decoder);
+  std::string prompt = o.prompt == "-" ? all_of_stdin(world.host()) : o.prompt;
+  check_prompt(prompt);
+  if (o.interactive) return writer.talk(prompt);
+  for (int64_t i = 0; i < o.samples; ++i) {
+    if (i > 0 && world.rank() == 0) fmt::print("---\n");
+    writer.tell(prompt, i);
+  }
+}
+
+}  // namespace triax::text

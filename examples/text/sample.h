@@ -1,0 +1,43 @@
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "examples/text/sampling.h"
+#include "examples/text/tokenizer.h"
+#include "parallel/program/program.h"
+#include "parallel/train/replica.h"
+
+namespace triax::text {
+
+/// What `sample` can be told.
+struct SampleOptions {
+  std::string config, checkpoint;
+  parallel::Weights weights = parallel::Weights::trained;
+  std::string prompt = "\n";  ///< `-`: standard input
+  int64_t tokens = 200, samples = 1;
+  bool interactive = false;  ///< continue what is typed, line by line
+  Sampling sampling = {};
+  int64_t slide = 1;  ///< tokens that leave a full context together; 0: half of it
+  int64_t seed = 1;
+  std::optional<DType> precision = {};  ///< none: the checkpoint's
+  int pp = 1, tp = 1;
+  parallel::LaunchOptions launch = {};
+};
+
+/// The model of a checkpoint, which its program knows to build.
+struct TextModel {
+  parallel::Build build;
+  int64_t context = 1;  ///< tokens
+};
+using TextModelOf = std::function<TextModel(const parallel::Checkpoint&, const Tokenizer&)>;
+
+/// Continues a prompt with a trained model, spread over the ranks of `world` as --pp and --tp say.
+/// The first rank prints the text as it comes and, with --interactive, reads lines. Collective.
+/// Throws Error.
+void sample(const SampleOptions& o, const TextModelOf& model_of, parallel::World& world);
+
+/// The verb `sample` of a program, over options that outlive it.
+parallel::OwnVerb sample_verb(const std::string& program, SampleOptions& o, TextModelOf model_of);
+
+}  // namespace triax::text

@@ -1,0 +1,78 @@
+#include "core/check.h"
+#include "examples/text/sample.h"
+#include "parallel/train/options.h"
+
+namespace triax::text {
+namespace {
+
+using parallel::huge;
+using parallel::SettingGroup;
+
+parallel::Settings what(SampleOptions& o) {
+  using parallel::Weights;
+  SettingGroup group("Sampling");
+  return group
+      .add("checkpoint", "DIR", "checkpoint RUN/step-N, or a run directory, whose newest is taken",
+           &o.checkpoint, {.shown = "none, must be given"})
+      .add("weights", "trained|average",
+           "weights as trained, or their moving average, of a run with --average",
+           choice(o.weights, {{"trained", Weights::trained}, {"average", Weights::average}}))
+      .add("prompt", "TEXT", "text to continue; `-`: standard input", &o.prompt,
+           {.shown = "a line break"})
+      .add("interactive", "", "continue each line that is typed; Ctrl-C ends an answer, Ctrl-D all",
+           &o.interactive)
+      .add("tokens", "N", "tokens to generate", &o.tokens, {.range = {0, huge}})
+      .add("samples", "N", "texts to generate, each from the prompt", &o.samples,
+           {.range = {1, huge}})
+      .add("slide", "N",
+           "tokens that leave a full context together; 0: half of it, 1: as few as possible, which "
+           "computes the whole context for each token",
+           &o.slide, {.range = {0, huge}});
+}
+
+parallel::Settings how(SampleOptions& o) {
+  SettingGroup group("Sampling");
+  return group
+      .add("temperature", "X", "divides the logits; 0: always the most likely token",
+           &o.sampling.temperature)
+      .add("top-k", "N", "sample among the N most likely tokens; 0: among all", &o.sampling.top_k,
+           {.range = {0, huge}})
+      .add("top-p", "X",
+           "sample among the fewest tokens whose probabilities, after --top-k, add up to X",
+           &o.sampling.top_p, {.range = {.min = 0, .max = 1, .open_min = true}})
+      .add("seed", "N", "random seed of the choices", &o.seed);
+}
+
+parallel::Settings where(SampleOptions& o) {
+  using Precision = std::optional<DType>;
+  SettingGroup run("Run"), mesh("Mesh");
+  run.add("config", "FILE", "TOML file whose keys are these flags; flags win over it", &o.config,
+          {.shown = "none", .key = false})
+      .add(
+          "precision", "saved|fp32|bf16|fp16",
+          "of weights and activations; saved: the checkpoint's",
+          parallel::choice(o.precision,
+                           {{"saved", Precision()}, {"fp32", f32}, {"bf16", bf16}, {"fp16", f16}}));
+  mesh.add("pp", "N", "pipeline stages", &o.pp, {.range = {1, huge}})
+      .add("tp", "N", "tensor-parallel ranks that split each layer", &o.tp, {.range = {1, huge}});
+  return parallel::joined(
+      {run, mesh, without(launch_settings(o.launch), {"nondeterministic", "device-map"})});
+}
+
+}  // namespace
+
+parallel::OwnVerb sample_verb(const std::string& program, SampleOptions& o, TextModelOf model_of) {
+  std::string call = program + " sample --checkpoint runs/mine ";
+  return {{"sample",
+           "Continues a text with a trained model.",
+           parallel::joined({what(o), how(o), where(o)}),
+           {call + "--prompt \"Once \" --tokens 100", call + "--interactive --top-p 0.9",
+            "cat story.txt | " + call + "--prompt -"}},
+          [&o, model_of = std::move(model_of)](int argc, char** argv) {
+            parallel::on_ranks(o.launch, argc, argv,
+                               [&](parallel::World& world) { sample(o, model_of, world); });
+            return 0;
+          }};
+}
+
+}  // namespace triax::text

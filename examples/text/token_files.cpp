@@ -1,0 +1,218 @@
+#include "examples/text/token_files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "core/check.h"
+#include "core/checksum.h"
+#include "examples/text/bpe.h"
+
+namespace triax::text {
+namespace {
+
+namespace fs = std::filesystem;
+using Header = std::array<int32_t, 256>;  // llm.c's
+/// Of files with the tokens of GPT-2 (u16) and of Llama 3 (u32).
+struct HeaderKind {
+  int32_t magic, version;
+  int width;  ///< bytes of a token
+};
+constexpr HeaderKind header_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+/// A file in memory, read-only.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path) : bytes_(disk().open(path).size()) {
+    int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    void* at = descriptor < 0
+                   ? MAP_FAILED
+                   : ::mmap(nullptr, size_t(bytes_), PROT_READ, MAP_SHARED, descriptor, 0);
+    int error = errno;
+    if (descriptor >= 0) ::close(descriptor);
+    check_input(at != MAP_FAILED, Exit::io, "files: map {}: {}", path, std::strerror(error));
+    data_ = static_cast<const char*>(at);
+  }
+  ~MappedFile() { ::munmap(const_cast<char*>(data_), size_t(bytes_)); }
+  MappedFile(const MappedFile&) = delete;
+  const char* data() const { return data_; }
+
+ private:
+  uint64_t bytes_;
+  const char* data_ = nullptr;
+};
+
+/// The tokens of one file.
+class MappedTokens {
+ public:
+  explicit MappedTokens(const TokenFile& file) : map_(file.path), file_(file) {}
+
+  int64_t size() const { return file_.tokens; }
+  void read(int64_t begin, std::span<int32_t> to) const {
+    const char* from = map_.data() + file_.header + uint64_t(begin) * uint64_t(file_.width);
+    if (file_.width == 2) widen<uint16_t>(from, to);
+    else std::memcpy(to.data(), from, to.size_bytes());
+  }
+  /// The largest token; Error 65 if the file is not what is known of it.
+  int64_t verify(int64_t vocabulary) const {
+    const char* bytes = map_.data() + file_.header;
+    size_t count = size_t(file_.tokens) * size_t(file_.width);
+    uint32_t crc = file_.crc32c ? crc32c(bytes, count) : 0;
+    check_input(!file_.crc32c || crc == *file_.crc32c, Exit::data,
+                "data: {} is damaged: crc32c {:08x}; expected {:08x}\n  Remove its directory, and "
+                "make the shards again.",
+                file_.path, crc, file_.crc32c.value_or(0));
+    auto [place, largest] = file_.width == 2 ? largest_of<uint16_t>() : largest_of<uint32_t>();
+    bool fits = largest <= INT32_MAX && (vocabulary == 0 || largest < vocabulary);
+    check_input(fits, Exit::data,
+                "data: {}: token {} is {}, which the vocabulary of {} tokens does not have\n"
+                "  The file was made with another tokenizer, or is no file of {}-bit tokens.",
+                file_.path, place, largest, vocabulary, 8 * file_.width);
+    return largest;
+  }
+
+ private:
+  template <class T> static void widen(const char* from, std::span<int32_t> to) {
+    for (size_t i = 0; i < to.size(); ++i) {
+      T value;
+      std::memcpy(&value, from + i * sizeof(T), sizeof(T));
+      to[i] = int32_t(value);
+    }
+  }
+  template <class T> std::pair<int64_t, int64_t> largest_of() const {
+    auto* first = reinterpret_cast<const T*>(map_.data() + file_.header);
+    auto* found = std::max_element(first, first + file_.tokens);
+    return {found - first, int64_t(*found)};
+  }
+
+  MappedFile map_;
+  TokenFile file_;
+};
+
+/// Of several files.
+class JoinedTokens : public Tokens {
+ public:
+  void add(std::unique_ptr<MappedTokens> file) {
+    ends_.push_back(size() + file->size());
+    files_.push_back(std::move(file));
+  }
+  int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
+  void read(int64_t begin, std::span<int32_t> to) const override {
+    auto i = size_t(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
+    for (; !to.empty(); ++i) {
+      auto part = to.first(std::min(to.size(), size_t(ends_[i] - begin)));
+      files_[i]->read(begin - (ends_[i] - files_[i]->size()), part);
+      to = to.subspan(part.size());
+      begin += std::ssize(part);
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<MappedTokens>> files_;
+  std::vector<int64_t> ends_;
+};
+
+/// Size against what the file or its manifest says of it.
+void check_size(const TokenFile& f, const char* who) {
+  uint64_t bytes = disk().open(f.path).size();
+  uint64_t expected = f.header + uint64_t(f.tokens) * uint64_t(f.width);
+  check_input(bytes == expected, Exit::data,
+              "data: {} has {} bytes; expected {}, for the {} tokens that {} says", f.path, bytes,
+              expected, f.tokens, who);
+}
+
+/// nanoGPT's or llm.c's.
+TokenFile plain_file(const std::string& path) {
+  File file = disk().open(path);
+  uint64_t bytes = file.size();
+  check_input(bytes > 0, Exit::data, "data: {} is empty; expected 16-bit tokens", path);
+  Header header{};
+  if (bytes >= sizeof header) file.read_at(0, header.data(), sizeof header);
+  auto kind = std::ranges::find(header_kinds, header[0], &HeaderKind::magic);
+  if (kind == std::end(header_kinds)) {
+    check_input(bytes % 2 == 0, Exit::data,
+                "data: {} has {} bytes; expected an even number, of 16-bit tokens", path, bytes);
+    return {.path = path, .tokens = int64_t(bytes / 2)};
+  }
+  check_input(header[1] == kind->version && header[2] > 0, Exit::data,
+              "data: {}: its header has version {} and {} tokens; expected version {}, 1 or more",
+              path, header[1], header[2], kind->version);
+  TokenFile f{.path = path, .tokens = header[2], .width = kind->width, .header = sizeof header};
+  check_size(f, "its header");
+  return f;
+}
+
+std::optional<Tokenizer> tokenizer_beside(const std::string& directory) {
+  for (const char* name : {"tokenizer.json", "vocab.json"})
+    if (fs::exists(directory + "/" + name)) {
+      if (name[0] == 'v') return read_bpe(directory);
+      std::string path = directory + "/" + name;
+      return Tokenizer::from_json(disk().read(path, uint64_t{64} << 20), path);
+    }
+  return {};
+}
+
+TokenSet shards_of(const std::string& directory) {
+  ShardManifest m = read_manifest(directory);
+  check_input(m.complete, Exit::data,
+              "data: {} is not complete: its shards hold {} tokens so far\n  Run the `data` "
+              "command that makes them again; it goes on where it was.",
+              directory, m.tokens());
+  TokenSet set{.tokenizer = tokenizer_beside(directory)};
+  check_input(set.tokenizer && set.tokenizer->hash() == m.tokenizer, Exit::data,
+              "data: {}/tokenizer.json is not the tokenizer that made the shards: hash {}; "
+              "expected {}",
+              directory, set.tokenizer ? set.tokenizer->hash() : "of no file", m.tokenizer);
+  set.vocabulary = set.tokenizer->size();
+  for (auto& s : m.shards) {
+    set.training.push_back({.path = directory + "/" + s.file,
+                            .tokens = s.tokens,
+                            .width = m.width,
+                            .crc32c = s.crc32c});
+    check_size(set.training.back(), "its manifest");
+  }
+  return set;
+}
+
+}  // namespace
+
+bool holds_tokens(const std::string& path) {
+  return fs::is_directory(path) || path.ends_with(".bin");
+}
+
+TokenSet find_tokens(const std::string& path) {
+  if (!fs::is_directory(path)) return {.training = {plain_file(path)}};
+  if (fs::exists(path + "/" + ShardManifest::name)) return shards_of(path);
+  TokenSet set;
+  for (const std::string& name : disk().list(path)) {
+    if (!name.ends_with(".bin")) continue;
+    bool held_out = name.find("val") != name.npos;
+    (held_out ? set.held_out : set.training).push_back(plain_file(path + "/" + name));
+  }
+  check_input(!set.training.empty(), Exit::data,
+              "data: {} is a directory without tokens to train on; expected a text file, or a "
+              "directory that `data` has made, or one with files like train.bin and val.bin",
+              path);
+  set.tokenizer = tokenizer_beside(path);
+  if (set.tokenizer) set.vocabulary = set.tokenizer->size();
+  return set;
+}
+
+TokensPtr map_tokens(const std::vector<TokenFile>& files, int64_t vocabulary, int64_t& largest) {
+  auto all = std::make_shared<JoinedTokens>();
+  for (const TokenFile& f : files) {
+    if (f.tokens == 0) continue;
+    auto mapped = std::make_unique<MappedTokens>(f);
+    largest = std::max(largest, mapped->verify(vocabulary));
+    all->add(std::move(mapped));
+  }
+  return all;
+}
+
+}  // namespace triax::text

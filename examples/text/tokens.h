@@ -1,0 +1,35 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace triax::text {
+
+/// An encoded text, wherever it is. Read from many threads at once.
+class Tokens {
+ public:
+  virtual ~Tokens() = default;
+  virtual int64_t size() const = 0;
+  /// Tokens [begin, begin + to.size()).
+  virtual void read(int64_t begin, std::span<int32_t> to) const = 0;
+};
+using TokensPtr = std::shared_ptr<const Tokens>;
+
+class TokensInMemory : public Tokens {
+ public:
+  explicit TokensInMemory(std::vector<int32_t> all) : all_(std::move(all)) {}
+  int64_t size() const override { return std::ssize(all_); }
+  void read(int64_t begin, std::span<int32_t> to) const override;
+
+ private:
+  std::vector<int32_t> all_;
+};
+
+/// CRC-32C of tokens [begin, end) as i32: the same wherever they are.
+uint32_t checksum(const Tokens& tokens, int64_t begin, int64_t end);
+/// Entropy of the tokens' frequencies in nats, of all tokens or the first 2^26.
+double unigram_entropy(const Tokens& tokens);
+
+}  // namespace triax::text

@@ -1,0 +1,232 @@
+#include "parallel/program/deepspeed.h"
+
+#include <cmath>
+#include <cstdlib>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "parallel/program/deepspeed_keys.h"
+#include "parallel/program/deepspeed_reader.h"
+
+namespace triax::parallel {
+namespace {
+
+void drop_without_effect(DeepSpeedReader& all) {
+  for (auto [key, why] : deepspeed::without_effect())
+    if (std::string_view(key).ends_with('.')) all.drop_block(key, why);
+    else all.drop(key, why);
+  all.drop_empty();
+}
+
+void drop_what_is_off(DeepSpeedReader& all) {
+  const char* off = "it is always so in triax";
+  for (auto [key, allowed, cure] : deepspeed::only_off()) {
+    if (!all.has(key)) continue;
+    std::string value = all.literal_of(key), words = fmt::format(" {} \"auto\" ", allowed);
+    std::string first = words.substr(1, words.find(' ', 1) - 1);
+    if (words.find(" " + value + " ") == words.npos)
+      all.refuse(key, fmt::format("is {}; expected {}: {}", printable(value), first, cure));
+    all.drop(key, off);
+  }
+  for (std::string block : deepspeed::blocks_to_disable()) {
+    std::string enabled = block + ".enabled";
+    if (all.has(enabled) && all.literal_of(enabled) != "false")
+      all.refuse(enabled, fmt::format("is {}; expected false: triax has no {}",
+                                      printable(all.literal_of(enabled)), block));
+    all.drop_block(block + ".", off);
+  }
+}
+
+void precision(DeepSpeedReader& all) {
+  const std::string fp16 = "fp16.enabled", bf16 = "bf16.enabled";
+  bool open = all.is_auto(fp16) || all.is_auto(bf16), there = all.has(fp16) || all.has(bf16);
+  bool is_fp16 = all.truth(fp16, "precision") == true;
+  bool is_bf16 = all.truth(bf16, "precision") == true;
+  if (is_fp16 && is_bf16) all.refuse(fp16, "and bf16.enabled are true; expected one of them");
+  if (is_fp16 || is_bf16 || (there && !open))
+    all.choose("precision", is_fp16 ? "fp16" : is_bf16 ? "bf16" : "fp32", is_bf16 ? bf16 : fp16);
+}
+
+void loss_scale(DeepSpeedReader& all) {
+  std::string precision = all.value_of("precision");
+  if (precision != "fp16")
+    return all.drop_block("fp16.", fmt::format("--precision {} has no loss scale", precision));
+  const std::string power = "fp16.initial_scale_power", refill = "fp16.consecutive_hysteresis";
+  if (auto exponent = all.number(power, "initial-loss-scale"))
+    all.choose("initial-loss-scale", fmt::format("{}", std::exp2(*exponent)), power);
+  if (auto every_step = all.truth(refill, "hysteresis-refill"))
+    all.choose("hysteresis-refill", *every_step ? "good-step" : "growth", refill);
+}
+
+void betas(DeepSpeedReader& all, const std::string& second) {
+  const std::string key = "optimizer.params.betas";
+  std::vector<std::string> both = {"0.9", second};
+  if (all.is_auto(key)) {
+    all.take(key, "beta1");
+    return all.leave_to_flag("beta2");
+  }
+  if (auto given = all.take(key)) {
+    both.clear();
+    for (auto& beta : given->elements(2)) both.push_back(beta.literal());
+    if (both.size() != 2) all.refuse(key, "is not two numbers");
+  }
+  all.choose("beta1", both[0], key);
+  all.choose("beta2", both[1], key);
+}
+
+/// With DeepSpeed's defaults.
+void optimizer(DeepSpeedReader& all, const std::string& program) {
+  if (!all.has_block("optimizer")) return;
+  const std::string type = "optimizer.type", params = "optimizer.params.";
+  std::string name = all.word(type).value_or("not given");
+  if (!all.knows("optimizer")) {
+    if (name != "SGD" || !all.knows("momentum"))
+      all.refuse(type, fmt::format("is {}; {} has an optimizer of its own: leave `optimizer` out",
+                                   printable(name), program));
+  } else {
+    const std::map<std::string, std::string> known = {
+        {"Adam", "adamw"}, {"AdamW", "adamw"}, {"Lion", "lion"}, {"Muon", "muon"}};
+    if (!known.contains(name))
+      all.refuse(type, fmt::format("is {}; expected AdamW, Adam, Lion or Muon", printable(name)));
+    all.choose("optimizer", known.at(name), type);
+    betas(all, name == "Lion" ? "0.99" : "0.999");
+    if (name != "Lion") all.choose_default("eps", "1e-08", params + "eps");
+  }
+  all.choose_default("lr", "0.001", params + "lr");
+  all.choose_default("weight-decay", "0", params + "weight_decay");
+  all.copy(params + "lr", "lr");
+}
+
+/// Down to a share of the learning rate.
+void cosine(DeepSpeedReader& all) {
+  const std::string key = "scheduler.params.cos_min_ratio";
+  bool open = all.is_auto(key);
+  double share = all.number(key, "min-lr").value_or(1e-4);
+  if (!open)
+    all.choose("min-lr",
+               fmt::format("{}", share * std::strtod(all.value_of("lr").c_str(), nullptr)), key);
+}
+
+void warmup_then(DeepSpeedReader& all, const std::string& type) {
+  const std::string key = "scheduler.params.warmup_max_lr";
+  std::string before = all.chosen_by("lr");
+  if (!before.empty() && !all.is_auto(key))
+    all.note(before, "the scheduler's warmup_max_lr is the learning rate");
+  all.choose_default("lr", "0.001", key);
+  if (type == "WarmupDecayLR") all.choose("min-lr", "0", "scheduler.type");
+}
+
+/// With DeepSpeed's defaults.
+void scheduler(DeepSpeedReader& all) {
+  if (!all.has_block("scheduler")) return;
+  const std::string type = "scheduler.type", params = "scheduler.params.";
+  const std::map<std::string, std::string> known = {
+      {"WarmupLR", "constant"}, {"WarmupDecayLR", "linear"}, {"WarmupCosineLR", "cosine"}};
+  std::string name = all.word(type).value_or("not given");
+  if (!known.contains(name))
+    all.refuse(type, fmt::format("is {}; expected WarmupLR, WarmupDecayLR or WarmupCosineLR",
+                                 printable(name)));
+  all.choose("lr-schedule", known.at(name), type);
+  all.choose_default("warmup", "1000", params + "warmup_num_steps");
+  all.choose_default("warmup-shape", "log", params + "warmup_type");
+  if (name == "WarmupCosineLR") cosine(all);
+  else warmup_then(all, name);
+}
+
+/// none, cpu, or the directory that stands for nvme; empty: flags say it.
+std::string place(DeepSpeedReader& all, const std::string& block) {
+  auto device = all.word(block + ".device", "offload");
+  auto path = all.word(block + ".nvme_path", "offload-dir");
+  if (device == "nvme") {
+    if (!path && !all.given("offload-dir"))
+      all.refuse(block + ".nvme_path", "is not given; expected a directory");
+    return path.value_or(all.value_of("offload-dir"));
+  }
+  if (path) all.note(block + ".nvme_path", "the device is not nvme");
+  if (device && device != "none" && device != "cpu")
+    all.refuse(block + ".device",
+               fmt::format("is {}; expected none, cpu or nvme", printable(*device)));
+  return device.value_or("");
+}
+
+void offload(DeepSpeedReader& all) {
+  const std::string blocks[] = {"zero_optimization.offload_optimizer",
+                                "zero_optimization.offload_param"};
+  std::string state = place(all, blocks[0]), weights = place(all, blocks[1]);
+  auto on = [](const std::string& where) { return !where.empty() && where != "none"; };
+  if (on(state) && on(weights) && state != weights)
+    all.refuse(blocks[1], fmt::format("goes to {}, offload_optimizer to {}; expected one place",
+                                      printable(weights), printable(state)));
+  if (state.empty() && weights.empty()) return;
+  const std::string& where = on(weights) ? weights : state;
+  const std::string key = blocks[on(weights)] + ".device";
+  all.choose("offload", on(weights) ? "params" : on(state) ? "optimizer" : "off", key);
+  if (on(where) && where != "cpu") all.choose("offload-dir", where, key);
+  if (on(weights) && state == "none")
+    all.note(blocks[0] + ".device", "offload_param takes the optimizer state along");
+}
+
+/// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x dp. What is
+/// not given follows from the others.
+void batch(DeepSpeedReader& all, int64_t dp) {
+  const std::string sizes[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                               "gradient_accumulation_steps"};
+  auto total = all.whole(sizes[0], "global-batch"), micro = all.whole(sizes[1], "micro-batch"),
+       accumulation = all.whole(sizes[2], "global-batch");
+  // In doubles, which do not overflow; sizes that are too large are refused when they are assigned.
+  auto set = [&](const char* flag, double size, const std::string& key) {
+    all.choose(flag, fmt::format("{:.0f}", size), key);
+  };
+  if (total) set("global-batch", double(*total), sizes[0]);
+  if (micro) set("micro-batch", double(*micro), sizes[1]);
+  if (all.given("global-batch")) {
+    if (accumulation) all.note_overridden(sizes[2]);
+    return;
+  }
+  bool known = micro || all.given("micro-batch");
+  double each = std::strtod(all.value_of("micro-batch").c_str(), nullptr);
+  double unit = double(accumulation.value_or(1)) * double(dp);
+  if (total && !known) {
+    if (std::fmod(double(*total), unit) != 0)
+      all.refuse(sizes[0], fmt::format("is {}; expected a multiple of {} {} x dp {}", *total,
+                                       sizes[2], accumulation.value_or(1), dp));
+    set("micro-batch", double(*total) / unit, sizes[0]);
+  } else if (total && accumulation && each * unit != double(*total)) {
+    all.refuse(sizes[0],
+               fmt::format("is {}; expected {} {} x {} {} x dp {} = {}\n"
+                           "  Leave one of the three out: it follows from the others.",
+                           *total, sizes[1], each, sizes[2], *accumulation, dp, each * unit));
+  } else if (accumulation && !total) {
+    set("global-batch", each * unit, sizes[2]);
+  }
+}
+
+}  // namespace
+
+std::string apply_deepspeed(const DeepSpeedFile& file) {
+  std::string text = disk().read(file.path, 1 << 20);
+  try {
+    DeepSpeedReader all(file, text);
+    drop_without_effect(all);
+    drop_what_is_off(all);
+    precision(all);
+    loss_scale(all);
+    optimizer(all, file.program);
+    scheduler(all);
+    offload(all);
+    batch(all, file.dp);
+    for (auto [key, flag] : deepspeed::same()) all.copy(key, flag);
+    all.check_nothing_left(deepspeed::known_keys());
+    all.assign_all();
+    return all.notes();
+  } catch (const Error& e) {
+    if (e.code() != Exit::data) throw;
+    throw Error(Exit::config,
+                fmt::format("{}\n  --deepspeed reads DeepSpeed's JSON, which may have // comments; "
+                            "TOML is read by --config FILE.",
+                            e.what()),
+                e.place());
+  }
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,21 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "core/profile.h"
+
+namespace triax::parallel {
+
+/// Which rank a profile is of, and what its clock shows when the trace begins, in nanoseconds.
+struct TracedRank {
+  int rank = 0;
+  std::string name;  ///< of its track
+  int64_t zero = 0;
+};
+
+/// A profile as events of a Chrome trace, comma-separated JSON objects: the slices (`X`) of process
+/// and thread `rank` + 1, and its operations (`b`, `e`) of category `operation`. Format: "Trace
+/// Event Format", Google, 2016.
+std::string trace_events(const Profile& profile, const TracedRank& of);
+
+}  // namespace triax::parallel

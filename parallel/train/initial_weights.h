@@ -1,0 +1,28 @@
+#pragma once
+#include <string>
+
+#include "parallel/checkpoint/checkpoint.h"
+#include "parallel/settings/setting.h"
+#include "parallel/train/step.h"
+#include "parallel/train/task.h"
+
+namespace triax::parallel {
+
+/// Settings under this heading make the model: `--init` takes them from the checkpoint.
+inline constexpr const char* model_group = "Model";
+
+/// Gives those of `settings` that make the model the values that the checkpoint was saved with.
+/// `path`: a checkpoint, or a run directory, whose newest is taken. Throws Error 65, 66 or 74.
+void take_model_settings(const Settings& settings, const std::string& path);
+
+/// A weight of a checkpoint, in f32 where a run in bf16 or fp16 kept a master copy.
+Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part& part);
+
+/// Collective. Writes the weights of that checkpoint, of any mesh and dtype, into a step that has
+/// not updated anything yet. Optimizer state stays as it is, but for copies of the weights in it.
+/// Throws Error 78 if the checkpoint is of a model with other settings, or has another text under
+/// the name of one of the task's attachments (a tokenizer: its weights are of other tokens), 65 if
+/// one of the two has a tensor that the other lacks or has of another shape.
+void start_from(const std::string& path, const Task& task, Step& step, Communicator& ranks);
+
+}  // namespace triax::parallel

@@ -1,0 +1,164 @@
+#include "parallel/train/profile_steps.h"
+
+#include <charconv>
+#include <cstdio>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "core/profile.h"
+#include "nn/json.h"
+#include "parallel/comm/clocks.h"
+#include "parallel/settings/terminal.h"
+#include "parallel/train/chrome_trace.h"
+#include "parallel/train/trainer.h"
+
+namespace triax::parallel {
+
+StepRange parse_step_range(const std::string& text) {
+  StepRange r;
+  const char *at = text.data(), *end = at + text.size();
+  auto first = std::from_chars(at, end, r.first), last = first;
+  r.last = r.first;
+  if (first.ptr != end && *first.ptr == '-') last = std::from_chars(first.ptr + 1, end, r.last);
+  check_input(first.ec == std::errc() && last.ec == std::errc() && last.ptr == end &&
+                  r.first >= 1 && r.first <= r.last,
+              Exit::config,
+              "profile `{}`; expected a step or the first and the last of several, like "
+              "3 or 3-5",
+              printable(text));
+  return r;
+}
+
+void check_profile(const TrainOptions& o) {
+  if (o.profile.empty()) return;
+  check_input(o.launch.device == "cpu", Exit::config,
+              "profile with device={}\n  The host only queues what a GPU does: its times would say "
+              "little. Nsight Systems shows a GPU's,\n  with the names of layers and ops. Leave "
+              "--profile out, or add --device cpu.",
+              o.launch.device);
+  check_input(parse_step_range(o.profile).last <= o.steps, Exit::config,
+              "profile={} with steps={}\n  The run ends before. Valid: steps from 1 to {}.",
+              o.profile, o.steps, o.steps);
+}
+
+namespace {
+
+/// How a rank spent the profiled steps, in seconds that add up to theirs.
+struct TimeSpent {
+  double busy = 0, communicating = 0, waiting = 0;
+  explicit TimeSpent(const std::array<int64_t, activities>& spent) {
+    for (size_t a = 0; a < activities; ++a)
+      (Activity(a) == Activity::waiting         ? waiting
+       : Activity(a) == Activity::communication ? communicating
+                                                : busy) += double(spent[a]) * 1e-9;
+  }
+};
+
+std::string title(const MeshShape& shape, int rank) {
+  MeshPoint at = point_of(shape, rank);
+  return fmt::format("rank {} (dp {}, pp {}, tp {})", rank, at.dp, at.pp, at.tp);
+}
+
+/// A line for each of the first ranks.
+std::string table(const MeshShape& shape, const std::vector<double>& seconds) {
+  constexpr int most = 16;
+  std::string text =
+      fmt::format("{:<28} {:>8} {:>14} {:>8}\n", "seconds", "busy", "communicating", "waiting");
+  for (int r = 0; r < std::min(most, shape.size()); ++r) {
+    const double* of = &seconds[size_t(3 * r)];
+    text +=
+        fmt::format("{:<28} {:>8.3f} {:>14.3f} {:>8.3f}\n", title(shape, r), of[0], of[1], of[2]);
+  }
+  if (shape.size() > most) text += fmt::format("and {} more ranks\n", shape.size() - most);
+  return text;
+}
+
+std::string json_of_ranks(const MeshShape& shape, const std::vector<double>& seconds) {
+  std::vector<std::string> ranks;
+  for (int r = 0; r < shape.size(); ++r) {
+    MeshPoint at = point_of(shape, r);
+    const double* of = &seconds[size_t(3 * r)];
+    ranks.push_back(fmt::format(
+        R"({{"rank":{},"dp":{},"pp":{},"tp":{},"busy":{},"communicating":{},"waiting":{}}})", r,
+        at.dp, at.pp, at.tp, of[0], of[1], of[2]));
+  }
+  return join(ranks, ",\n");
+}
+
+/// One rank's profile of the steps of `wanted`.
+class ProfiledSteps {
+ public:
+  explicit ProfiledSteps(StepRange wanted) : wanted_(wanted) {}
+
+  /// Step `number` is over.
+  void after(Trainer& trainer, int64_t number) {
+    if (profile()) {
+      profile_.close(fmt::format("step {}", number));
+      done_ = {done_.first > 0 ? done_.first : number, number};
+      spent_ = profile_.spent();
+    }
+    if (number == wanted_.last) return end(trainer);
+    if (number + 1 == wanted_.first) set_profile(&profile_);
+    if (profile()) profile_.open("step", Activity::work);
+  }
+  void end(Trainer& trainer) {
+    if (!profile()) return;
+    set_profile(nullptr);
+    if (done_.last > 0) write(trainer);
+  }
+
+ private:
+  void write(Trainer& trainer) const {
+    const Mesh& mesh = trainer.update().mesh();
+    Communicator& ranks = mesh.world();
+    int64_t offset = clock_offset(ranks);  // to rank 0's clock, which shows `zero` as it begins
+    int64_t begin = profile_.slices().front().begin;
+    for (auto& s : profile_.slices()) begin = std::min(begin, s.begin);
+    int64_t zero = std::stoll(broadcast_text(ranks, std::to_string(begin)));
+    auto events =
+        gather_text(ranks, trace_events(profile_, {.rank = ranks.rank(),
+                                                   .name = title(mesh.shape(), ranks.rank()),
+                                                   .zero = zero - offset}));
+    TimeSpent mine(spent_);
+    Tensor all = zeros({ranks.size(), 3}, f64, cpu);
+    ranks
+        .all_gather(from_host(std::vector{mine.busy, mine.communicating, mine.waiting}, {3}, cpu),
+                    all)
+        .wait();
+    auto seconds = all.to_host<double>();
+    on_first(ranks, [&] {
+      std::string path = trainer.options().out + "/trace.json";
+      replace_file(path, fmt::format("{{\"displayTimeUnit\":\"ms\",\"steps\":[{},{}],\"ranks\":[\n"
+                                     "{}],\n\"traceEvents\":[\n{}]}}\n",
+                                     done_.first, done_.last, json_of_ranks(mesh.shape(), seconds),
+                                     join(events, ",\n")));
+      std::string said = fmt::format("steps {} to {} in {}; open it in ui.perfetto.dev\n{}",
+                                     done_.first, done_.last, path, table(mesh.shape(), seconds));
+      std::fputs(folded(said, terminal_columns()).c_str(), stdout);
+    });
+  }
+
+  StepRange wanted_, done_;
+  Profile profile_;
+  std::array<int64_t, activities> spent_{};
+};
+
+}  // namespace
+
+void profile_steps(Trainer& trainer) {
+  const TrainOptions& o = trainer.options();
+  StepRange steps = parse_step_range(o.profile);
+  check_input(!o.out.empty(), Exit::config,
+              "profile={} without a run directory; expected options.out", o.profile);
+  check_input(steps.first > trainer.done(), Exit::config,
+              "profile={}, but the run goes on after step {}\n  Valid: steps from {} to {}.",
+              o.profile, trainer.done(), trainer.done() + 1, o.steps);
+  auto steps_profile = std::make_shared<ProfiledSteps>(steps);
+  trainer.on(
+      {.start = [=](Trainer& t) { steps_profile->after(t, t.done()); },
+       .end = [=](Trainer& t) { steps_profile->end(t); },
+       .step = [=](Trainer& t, auto& record) { steps_profile->after(t, record.result.step); }},
+      On::all);
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,182 @@
+#include "examples/text/bpe.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "core/files.h"
+#include "core/random.h"
+#include "examples/text/words.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace triax::text {
+namespace {
+
+using test::error_of;
+using test::expect_error;
+using test::read_bytes;
+
+// What `tokenizers` made (tests/fixtures/make_bpe.py).
+const std::string fixture = TRIAX_SOURCE_DIR "/tests/fixtures/bpe";
+
+struct Encoding {
+  std::string text;
+  std::vector<int32_t> tokens;
+};
+std::vector<Encoding> encodings() {
+  std::vector<Encoding> all;
+  std::istringstream lines(read_bytes(fixture + "/encodings.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    nn::JsonReader root(line, "encodings", "line", 2);
+    all.push_back({root.at("text").text(), {}});
+    for (int64_t token : root.at("ids").sizes(1000)) all.back().tokens.push_back(int32_t(token));
+  }
+  return all;
+}
+
+Tokenizer from_file() {
+  return Tokenizer::from_json(read_bytes(fixture + "/tokenizer.json"), "tokenizer.json");
+}
+
+TEST(Bpe, EncodesAsTokenizersDoes) {
+  Tokenizer two_files = read_bpe(fixture), one_file = from_file();
+  Tokenizer again = Tokenizer::from_json(one_file.json(), "again");
+  auto all = encodings();
+  ASSERT_GT(all.size(), 300u);
+  for (auto& [text, tokens] : all)
+    for (const Tokenizer* t : {&two_files, &one_file, &again}) {
+      EXPECT_EQ(t->encode(text), tokens) << printable(text);
+      EXPECT_EQ(t->decode(tokens), text);
+    }
+  EXPECT_EQ(two_files.size(), 447);
+  EXPECT_EQ(two_files.hash(), one_file.hash());
+  EXPECT_EQ(two_files.json(), again.json());
+}
+
+TEST(Bpe, LearnsTheMergesOfTokenizers) {
+  std::string text = read_bytes(fixture + "/text.txt");
+  EXPECT_EQ(learn_bpe(text, 447).json(), from_file().json());
+  EXPECT_EQ(learn_bpe(text, 5000).json(), from_file().json());  // the others occur once
+  auto few = learn_bpe(text, 300);
+  EXPECT_EQ(few.size(), 300);
+  EXPECT_EQ(few.decode(few.encode(text)), text);
+  EXPECT_EQ(learn_bpe(text, 257).encode("ab").size(), 2u);
+}
+
+TEST(Bpe, TakesTheSmallestPairOfThoseThatOccurEquallyOften) {
+  // Of 256 bytes a is 64, b 65, c 66, d 67; the first merge is 256.
+  EXPECT_EQ(learn_bpe("cdab cdab", 258).encode("abcd"), (std::vector<int32_t>{256, 66, 67}));
+  EXPECT_EQ(learn_bpe("cdab cdab cd", 258).encode("abcd"), (std::vector<int32_t>{64, 65, 256}));
+  EXPECT_EQ(learn_bpe("abc", 300).size(), 257);  // nothing occurs twice
+}
+
+TEST(Bpe, LearnsNothingAcrossTheEndOfADocument) {
+  auto t = learn_bpe("ab<|endoftext|>ab<|endoftext|>ab", 300);
+  EXPECT_EQ(t.size(), 258);
+  EXPECT_EQ(t.encode("ab<|endoftext|>ab"), (std::vector<int32_t>{256, 257, 256}));
+}
+
+// Where a text is cut in two must not change its tokens, whatever follows.
+TEST(Bpe, CutsWhereTokensEnd) {
+  Tokenizer t = from_file();
+  std::string all;
+  for (auto& e : encodings()) all += e.text;
+  for (uint64_t i = 0; i < 3000; ++i) {
+    auto begin = size_t(random::uniform(1, i, 0) * double(all.size() - 200));
+    while ((all[begin] & 0xC0) == 0x80) ++begin;
+    std::string text = all.substr(begin, 200);
+    text.resize(last_character_end(text));
+    std::string_view whole = text;
+    auto seen = whole.substr(0, size_t(random::uniform(1, i, 1) * double(whole.size())));
+    size_t cut = t.cut(seen);
+    ASSERT_LE(cut, seen.size());
+    auto tokens = t.encode(whole.substr(0, cut)), rest = t.encode(whole.substr(cut));
+    tokens.insert(tokens.end(), rest.begin(), rest.end());
+    ASSERT_EQ(tokens, t.encode(whole)) << printable(text) << " cut at " << cut;
+  }
+  EXPECT_EQ(t.cut("one two three four five six"), 13u);  // four may end in a special token
+  EXPECT_EQ(t.cut("one"), 0u);
+  EXPECT_EQ(t.cut(""), 0u);
+}
+
+TEST(Bpe, EncodesAWordOfAnyLength) {
+  Tokenizer t = learn_bpe("aaaaaaaaaaaaaaaa aaaaaaaaaaaaaaaa", 270);
+  std::string text(300'000, 'a');
+  EXPECT_EQ(t.decode(t.encode(text)), text);
+}
+
+TEST(Bpe, RefusesWhatIsNotUtf8) {
+  Tokenizer t = from_file();
+  EXPECT_EQ(error_of(
+                [&] {
+                  t.encode("ab \xFF", {"data: f", 100});
+                },
+                Exit::data),
+            "data: f: byte 103 is 0xFF: no byte of UTF-8; expected UTF-8");
+  expect_error([&] { t.encode("ab\xC3"); }, {"byte 2", "that the text ends in"}, Exit::data);
+  expect_error([&] { learn_bpe("ab\xC3", 300); }, {"byte 2"}, Exit::data);
+  expect_error([&] { (void)t.decode(std::vector<int32_t>{447}); }, {"expected 0 to 446"},
+               Exit::data);
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  size_t at = text.find(from);
+  EXPECT_NE(at, text.npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(Bpe, RefusesDamagedFiles) {
+  std::string vocab = read_bytes(fixture + "/vocab.json");
+  std::string merges = read_bytes(fixture + "/merges.txt");
+  auto refuses = [&](const std::string& v, const std::string& m, const std::string& part) {
+    test::TemporaryDirectory dir;
+    disk().write(dir / "vocab.json", v);
+    disk().write(dir / "merges.txt", m);
+    expect_error([&] { read_bpe(dir.path()); }, {dir.path(), part}, Exit::data);
+  };
+  refuses("", merges, "does not start with an open brace");
+  refuses(vocab.substr(0, 1000), merges, "not JSON at byte");
+  refuses("{\"a\": 0}", merges, "expected 256 to");
+  refuses(replaced(vocab, "\"a\": 64", "\"a\": \"64\""), merges, "a of the vocabulary is not a");
+  refuses(replaced(vocab, "\"a\": 64", "\"a\": 65"), merges, "65 is the number of");
+  refuses(replaced(vocab, "\"a\": 64", "\"aa\": 64"), merges, "`a` is missing");
+  refuses(replaced(vocab, "446", "999"), merges, "no token has the number 446");
+  refuses(replaced(vocab, "\"a\": 64", "\"\\u4e00\": 64"), merges, "stands for no byte");
+  refuses(vocab, merges + "q q\n", "`qq` is not in the vocabulary of 447 tokens");
+  refuses(vocab, merges + "zzz a\n", "`zzz` is not in the vocabulary");
+  refuses(vocab, merges + "three words here\n", "expected two tokens");
+  refuses(vocab, merges + "one\n", "expected two tokens");
+  refuses(vocab, merges.substr(0, merges.size() / 2), "");
+  refuses(vocab, merges.substr(0, merges.rfind('\n', merges.size() - 2) + 1), "Is the file cut");
+  refuses(vocab, "", "Is the file cut off?");
+  test::TemporaryDirectory empty;
+  expect_error([&] { read_bpe(empty.path()); }, {empty.path(), "no vocab.json"}, Exit::not_found);
+  disk().write(empty / "vocab.json", vocab);
+  expect_error([&] { read_bpe(empty.path()); }, {"merges.txt", "No such file"}, Exit::not_found);
+}
+
+TEST(Bpe, RefusesTokenizersThatEncodeAnotherWay) {
+  std::string json = read_bytes(fixture + "/tokenizer.json");
+  auto refuses = [&](const std::string& from, const std::string& to, const std::string& part) {
+    expect_error([&] { Tokenizer::from_json(replaced(json, from, to), "run/t.json"); },
+                 {"run/t.json", part}, Exit::data);
+  };
+  refuses("\"type\":\"BPE\"", "\"type\":\"Unigram\"", "a type other than BPE");
+  refuses("\"type\":\"ByteLevel\"", "\"type\":\"Whitespace\"", "is not of type ByteLevel");
+  refuses("\"add_prefix_space\":false", "\"add_prefix_space\":true", "add_prefix_space");
+  refuses("\"add_prefix_space\":false", "\"add_prefix_space\":3", "is not true or false");
+  refuses("\"use_regex\":true", "\"use_regex\":false", "use_regex");
+  refuses("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", "normalizer");
+  refuses("\"lstrip\":false", "\"lstrip\":true", "lstrip");
+  refuses("\"byte_fallback\":false", "\"byte_fallback\":true", "byte_fallback");
+  refuses("\"id\":446", "\"id\":445", "445 is the number of");
+  refuses("\"merges\":[", "\"merges\":[[\"a\"],", "is not a pair");
+  refuses("\"merges\":[", "\"merges\":[3,", "merges");
+  // Older files write a merge as one text.
+  auto old = Tokenizer::from_json(replaced(json, "[\"i\",\"n\"]", "\"i n\""), "old");
+  EXPECT_EQ(old.hash(), from_file().hash());
+}
+
+}  // namespace
+}  // namespace triax::text

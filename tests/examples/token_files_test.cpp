@@ -1,0 +1,221 @@
+#include "examples/text/token_files.h"
+
+#include <gtest/gtest.h>
+
+#include "examples/text/bpe.h"
+#include "examples/text/make_shards.h"
+#include "examples/text/text_data.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace triax::text {
+namespace {
+
+using test::error_of;
+using test::expect_error;
+using test::read_bytes;
+using test::write_bytes;
+using Ids = std::vector<int32_t>;
+
+template <class T> std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+std::string u16(int count, int first = 0) {
+  std::vector<uint16_t> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back(uint16_t(first + i));
+  return bytes_of(tokens);
+}
+std::string with_header(int32_t version, int32_t count, const std::string& tokens,
+                        int32_t magic = 20240520) {
+  std::vector<int32_t> header(256);
+  header[0] = magic, header[1] = version, header[2] = count;
+  return bytes_of(header) + tokens;
+}
+Ids all_of(const Tokens& tokens) {
+  Ids all(size_t(tokens.size()));
+  tokens.read(0, all);
+  return all;
+}
+Ids first_input(const nn::Samples& samples) {
+  std::vector<int64_t> index{0};
+  return samples.batch(index).input.to_host<int32_t>();
+}
+
+TEST(TokenFiles, ReadsThoseOfNanoGpt) {
+  test::TemporaryDirectory dir;
+  write_bytes(dir / "train.bin", u16(100));
+  write_bytes(dir / "val.bin", u16(20, 300));
+  Text text = read({.data = dir.path()}, 8);
+  EXPECT_EQ(text.tokenizer.size(), 320);  // nobody says, so the largest token does
+  EXPECT_EQ(text.data.train_tokens(), 100);
+  EXPECT_EQ(text.data.val_tokens(), 19);
+  EXPECT_EQ(first_input(*text.data.train_samples()), (Ids{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(first_input(*text.data.val_samples()), (Ids{300, 301, 302, 303, 304, 305, 306, 307}));
+  // One file: its end is held out.
+  Text one = read({.data = dir / "train.bin", .val_fraction = 0.25}, 8);
+  EXPECT_EQ(one.data.train_tokens(), 75);
+  expect_error([&] { (void)one.tokenizer.encode("a"); }, {"without a tokenizer", "gpt2:DIR"},
+               Exit::data);
+  auto saved = Tokenizer::from_json(text.tokenizer.json(), "saved");
+  EXPECT_EQ(saved.size(), 320);
+  EXPECT_EQ(saved.hash(), text.tokenizer.hash());
+}
+
+TEST(TokenFiles, ReadsThoseOfLlmC) {
+  test::TemporaryDirectory dir;
+  write_bytes(dir / "tiny_train_000001.bin", with_header(1, 30, u16(30)));
+  write_bytes(dir / "tiny_train_000002.bin", with_header(1, 30, u16(30, 30)));
+  write_bytes(dir / "tiny_val_000000.bin", with_header(1, 10, u16(10, 90)));
+  Text text = read({.data = dir.path()}, 8);
+  EXPECT_EQ(text.data.train_tokens(), 60);
+  EXPECT_EQ(text.data.val_tokens(), 9);
+  // A window that begins in one file and ends in the next.
+  std::vector<int64_t> index{26};
+  EXPECT_EQ(text.data.train_samples()->batch(index).target.to_host<int32_t>(),
+            (Ids{27, 28, 29, 30, 31, 32, 33, 34}));
+}
+
+TEST(TokenFiles, ReadsThoseOfLlmCWithTokensOfLlama3) {
+  test::TemporaryDirectory dir;
+  std::vector<uint32_t> tokens(40);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = uint32_t(100'000 + i);
+  write_bytes(dir / "f.bin", with_header(7, 40, bytes_of(tokens), 20240801));
+  Text text = read({.data = dir / "f.bin"}, 8);
+  EXPECT_EQ(text.tokenizer.size(), 100'040);
+  EXPECT_EQ(first_input(*text.data.train_samples())[7], 100'007);
+}
+
+TEST(TokenFiles, RefusesDamagedOnes) {
+  test::TemporaryDirectory dir;
+  auto refuses = [&](const std::string& bytes, const std::string& part) {
+    write_bytes(dir / "f.bin", bytes);
+    expect_error([&] { read({.data = dir / "f.bin"}, 8); }, {dir / "f.bin", part}, Exit::data);
+  };
+  refuses("", "is empty");
+  refuses(u16(50) + "x", "101 bytes; expected an even number");
+  refuses(with_header(2, 50, u16(50)), "version 2");
+  refuses(with_header(1, -1, u16(50)), "-1 tokens");
+  refuses(with_header(1, 51, u16(50)), "has 1124 bytes; expected 1126, for the 51 tokens");
+  refuses(u16(8), "too few for a window");
+  test::TemporaryDirectory empty;
+  expect_error([&] { read({.data = empty.path()}, 8); }, {empty.path(), "without tokens"},
+               Exit::data);
+  expect_error([&] { read({.data = dir / "no.bin"}, 8); }, {"No such file"}, Exit::not_found);
+  expect_error([&] { read({.data = dir / "f.bin", .tokenizer = "bpe:300"}, 8); },
+               {"tokenizer=bpe:300", "tokens already"}, Exit::config);
+}
+
+class Shards : public testing::Test {
+ protected:
+  Shards() {
+    for (int i = 0; i < 3000; ++i)
+      text_ += i % 7 == 0 ? " " : std::string(1, char('a' + i * i % 23));
+    disk().write(dir_ / "text", text_);
+    make_shards(
+        {.inputs = {dir_ / "text"}, .tokenizer = "bpe:300", .out = shards_, .shard_size = 400},
+        [](auto&) {});
+  }
+  TextOptions options() const { return {.data = shards_}; }
+  void refuses(const std::string& file, const std::string& bytes, const std::string& part) {
+    std::string path = shards_ + "/" + file, before = read_bytes(path);
+    write_bytes(path, bytes);
+    expect_error([&] { read(options(), 8); }, {shards_, part}, Exit::data);
+    write_bytes(path, before);
+    read(options(), 8);
+  }
+
+  test::TemporaryDirectory dir_;
+  std::string shards_ = dir_ / "shards", text_;
+};
+
+TEST_F(Shards, AreTheSameDataAsTheirText) {
+  Text shards = read(options(), 8);
+  Text text = read({.data = dir_ / "text", .tokenizer = "bpe:300"}, 8);
+  EXPECT_EQ(shards.tokenizer.hash(), text.tokenizer.hash());
+  EXPECT_EQ(shards.data.train_samples()->identity(), text.data.train_samples()->identity());
+  EXPECT_EQ(shards.data.val_samples()->identity(), text.data.val_samples()->identity());
+  EXPECT_EQ(shards.data.unigram_entropy(), text.data.unigram_entropy());
+  int64_t largest = 0;
+  auto tokens = map_tokens(find_tokens(shards_).training, 0, largest);
+  EXPECT_EQ(shards.tokenizer.decode(all_of(*tokens)), text_);
+}
+
+TEST_F(Shards, AreMixedInTheirShares) {
+  test::TemporaryDirectory other;
+  disk().write(other / "text", std::string(200, 'z'));
+  std::string gpt2 = "gpt2:" + shards_;
+  make_shards({.inputs = {other / "text"}, .tokenizer = gpt2, .out = other / "few"}, [](auto&) {});
+  Text few = read({.data = other / "few"}, 8), many = read(options(), 8);
+  Text both = read({.data = shards_ + ":3," + (other / "few") + ":1"}, 8);
+  auto task = both.task();
+  // 3 of 4 samples are of the larger one; each of its samples is there once.
+  int64_t large = many.data.train_samples()->count(), small = few.data.train_samples()->count();
+  ASSERT_GT(large, 3 * small);
+  EXPECT_EQ(task.samples->count(), large + (large + 1) / 3);
+  auto sample = [](const nn::Samples& s, int64_t i) {
+    return s.batch(std::vector<int64_t>{i}).input.to_host<int32_t>();
+  };
+  EXPECT_EQ(sample(*task.samples, large - 1), sample(*many.data.train_samples(), large - 1));
+  EXPECT_EQ(sample(*task.samples, large), sample(*few.data.train_samples(), 0));
+  EXPECT_EQ(sample(*task.samples, large + small + 2), sample(*few.data.train_samples(), 2));
+  std::vector<int64_t> indices{1, large + 1, -1};
+  nn::Batch batch = task.samples->batch(indices);
+  EXPECT_EQ(batch.input.shape(), Shape({3, 8}));
+  EXPECT_EQ(batch.target.narrow(0, 2, 1).contiguous().to_host<int32_t>(), Ids(8, -1));
+  EXPECT_EQ(task.held_out->count(),
+            many.data.val_samples()->count() + few.data.val_samples()->count());
+  EXPECT_NE(task.samples->identity(),
+            read({.data = shards_ + ":2," + (other / "few") + ":1"}, 8).task().samples->identity());
+  // Texts that would have a vocabulary each, or a share that is none.
+  expect_error([&] { read({.data = (dir_ / "text") + ":1," + (other / "text") + ":1"}, 8); },
+               {"different tokenizers", "gpt2:DIR"}, Exit::config);
+  expect_error([&] { read({.data = shards_ + ":0," + shards_ + ":1"}, 8); }, {"is 0; expected"},
+               Exit::config);
+  expect_error([&] { read({.data = "a:b,c"}, 8); }, {"open a:b,c"}, Exit::not_found);
+}
+
+TEST_F(Shards, AreRefusedIfDamaged) {
+  std::string shard = read_bytes(shards_ + "/tokens-00001.bin"), flipped = shard;
+  flipped[100] = char(flipped[100] ^ 4);
+  refuses("tokens-00001.bin", flipped, "tokens-00001.bin is damaged: crc32c");
+  refuses("tokens-00001.bin", shard.substr(0, 500), "has 500 bytes; expected 800");
+  refuses("tokens-00001.bin", "", "has 0 bytes; expected 800");
+  refuses("tokenizer.json", Tokenizer::from_text("abc").json(), "is not the tokenizer that made");
+  refuses("tokenizer.json", "rubbish", "does not start with an open brace");
+  std::string manifest = read_bytes(shards_ + "/manifest.json");
+  auto changed = [&](const std::string& from, const std::string& to) {
+    size_t at = manifest.find(from);
+    EXPECT_NE(at, manifest.npos) << from;
+    return std::string(manifest).replace(at, from.size(), to);
+  };
+  refuses("manifest.json", "{}", "has no format");
+  refuses("manifest.json", manifest.substr(0, 200), "not JSON");
+  refuses("manifest.json", changed("\"complete\": true", "\"complete\": false"), "is not complete");
+  refuses("manifest.json", changed("triax-tokens", "others"), "another format");
+  refuses("manifest.json", changed("\"u16\"", "\"f16\""), "expected u16 or u32");
+  refuses("manifest.json", changed("\"u16\"", "\"u32\""), "expected 1600");
+  refuses("manifest.json", changed("tokens-00001", "../shards/x"), "is not the name of a file");
+  refuses("manifest.json", changed("\"tokens\": 400", "\"tokens\": 401"), "tokens of its shards");
+}
+
+TEST_F(Shards, AreRefusedWithAnotherVocabulary) {
+  Text text = read(options(), 8);
+  expect_error([&] { vocabulary(299, text.tokenizer); }, {"vocab=299 is less than the 300 tokens"},
+               Exit::config);
+  test::TemporaryDirectory other;
+  disk().write(other / "tokenizer.json", learn_bpe("ab ab", 300).json());
+  expect_error([&] { read({.data = shards_, .tokenizer = "gpt2:" + other.path()}, 8); },
+               {"another tokenizer than --tokenizer gpt2:"}, Exit::data);
+  // Tokens that the given tokenizer does not have.
+  write_bytes(other / "train.bin", u16(400));
+  std::filesystem::rename(other / "tokenizer.json", dir_ / "tokenizer.json");
+  EXPECT_EQ(
+      error_of([&] { read({.data = other / "train.bin", .tokenizer = "gpt2:" + dir_.path()}, 8); },
+               Exit::data),
+      "data: " + (other / "train.bin") +
+          ": token 399 is 399, which the vocabulary of 258 tokens does not have\n  The file "
+          "was made with another tokenizer, or is no file of 16-bit tokens.");
+}
+
+}  // namespace
+}  // namespace triax::text

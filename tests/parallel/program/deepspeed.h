@@ -1,0 +1,34 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include "core/check.h"
+#include "parallel/program/deepspeed.h"
+#include "parallel/train/options.h"
+#include "tests/support/call_program.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace triax::test {
+
+/// Options of train, and a DeepSpeed configuration that is applied to them.
+class DeepSpeedFixture : public testing::Test {
+ protected:
+  // Returns the notes.
+  std::string apply(const std::string& text, const std::vector<std::string>& given = {}) {
+    write_bytes(dir_ / "ds.json", text);
+    parallel::Settings settings = parallel::train_settings(o_);
+    return parallel::apply_deepspeed({dir_ / "ds.json", "tiny", settings, given, dp_});
+  }
+  // The message, from the name of the file on.
+  std::string refused(const std::string& text, const std::vector<std::string>& given = {}) {
+    std::string message = error_of([&] { apply(text, given); }, Exit::config);
+    size_t at = message.find("ds.json");
+    return at == message.npos ? message : message.substr(at);
+  }
+
+  TemporaryDirectory dir_;
+  parallel::TrainOptions o_;
+  int64_t dp_ = 2;
+};
+
+}  // namespace triax::test

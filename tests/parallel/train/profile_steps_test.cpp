@@ -1,0 +1,132 @@
+#include "parallel/train/profile_steps.h"
+
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "parallel/comm/launch/stop_signal.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_task.h"
+
+namespace triax::parallel {
+namespace {
+
+using nlohmann::json;
+using test::expect_error;
+using test::task_of;
+using test::tiny_options;
+
+constexpr double nap = 0.06;  // seconds
+
+struct Nap : nn::Module {
+  explicit Nap(double s) : seconds(s) {}
+  Tensor operator()(const Tensor& x) const {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    return x;
+  }
+  double seconds;
+};
+
+struct SleepyNet : nn::Sequence {
+  SleepyNet(const TensorParallel& tp, double seconds) {
+    add<test::Rows>("rows", tp);
+    add<Nap>("nap", seconds);
+    add<test::Block>("block0", tp);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+TrainOptions options(const std::string& out, const std::string& steps) {
+  auto o = tiny_options();
+  o.out = out, o.profile = steps;
+  return o;
+}
+
+Exit train(const Task& task, const TrainOptions& o, const Callbacks& callbacks = {}) {
+  Exit code = Exit::internal;
+  run_worlds(o.step.mesh.size(), [&](World& world) {
+    Trainer trainer(task, o, world);
+    trainer.on(callbacks);
+    Exit mine = trainer.run();
+    if (world.rank() == 0) code = mine;
+  });
+  return code;
+}
+
+json trace_of(const TrainOptions& o) {
+  return json::parse(test::read_bytes(o.out + "/trace.json"));
+}
+
+// One rank sleeps in a layer: that is its work, and the other waits for its gradients.
+TEST(ProfileSteps, ShowWhoWaitsForWhom) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options({.dp = 2});
+  o.out = directory / "run", o.profile = "2-3";
+  run_worlds(2, [&](World& world) {
+    Task task = task_of();
+    double seconds = world.rank() * nap;
+    task.build = [=](auto& tp) { return std::make_unique<SleepyNet>(tp, seconds); };
+    task.held_out = nullptr;
+    Trainer(task, o, world).run();
+  });
+  json trace = trace_of(o);
+  EXPECT_EQ(trace["steps"], json({2, 3}));
+  auto spent = [&](size_t rank, const char* how) {
+    return trace["ranks"][rank][how].get<double>();
+  };
+  EXPECT_GE(spent(1, "busy"), 2 * nap);
+  EXPECT_GE(spent(0, "waiting") - spent(1, "waiting"), nap) << trace["ranks"];
+  EXPECT_LT(spent(0, "busy"), spent(1, "busy"));
+  int naps = 0;
+  for (auto& e : trace["traceEvents"])
+    naps += e["name"] == "nap" && e["pid"] == 2 && e["dur"].get<double>() >= nap * 1e6;
+  EXPECT_EQ(naps, 2) << "one forward in each step";
+}
+
+TEST(ProfileSteps, OfARunThatIsStoppedEndWithIt) {
+  test::TemporaryDirectory directory;
+  StopSignal stop;
+  auto o = options(directory / "run", "2-9");
+  o.steps = 9;
+  auto at_3 = [](Trainer&, const StepRecord& r) {
+    if (r.result.step == 3) std::raise(SIGTERM);
+  };
+  EXPECT_EQ(train(task_of(), o, {.step = at_3}), Exit::stopped);
+  EXPECT_EQ(trace_of(o)["steps"], json({2, 4}));
+  // Stopped before: nothing to write.
+  o.out = directory / "early", o.profile = "8";
+  EXPECT_EQ(train(task_of(), o), Exit::stopped);
+  EXPECT_FALSE(std::filesystem::exists(o.out + "/trace.json"));
+}
+
+TEST(ProfileSteps, AreRefusedWhereThereAreNone) {
+  for (const char* text : {"x", "0", "-3", "3-", "3-2", "2-3-4", "3 ", "", "99999999999999999999"})
+    expect_error([&] { parse_step_range(text); }, {"profile `", "like 3 or 3-5"}, Exit::config);
+  test::TemporaryDirectory directory;
+  auto o = options(directory / "run", "3-4");
+  expect_error([&] { train(task_of(), o); },
+               {"profile=3-4 with steps=3", "Valid: steps from 1 to 3"}, Exit::config);
+  o.profile = "2-3", o.launch.device = "cuda";
+  expect_error([&] { check_profile(o); }, {"profile with device=cuda", "Nsight"}, Exit::config);
+  o = options("", "2");
+  expect_error([&] { train(task_of(), o); }, {"profile=2 without a run directory"}, Exit::config);
+  o = options(directory / "resumed", "");
+  EXPECT_EQ(train(task_of(), o), Exit::ok);
+  o.resume = "auto", o.steps = 5, o.profile = "2-4";
+  expect_error([&] { train(task_of(), o); }, {"goes on after step 3", "Valid: steps from 4 to 5"},
+               Exit::config);
+  o.profile = "4-5";
+  EXPECT_EQ(train(task_of(), o), Exit::ok);
+}
+
+TEST(ProfileSteps, NeedAFileThatCanBeWritten) {
+  test::TemporaryDirectory directory;
+  auto o = options(directory / "run", "1-2");
+  std::filesystem::create_directories(o.out + "/trace.json");
+  expect_error([&] { train(task_of(), o); }, {"trace.json"}, Exit::cannot_write);
+}
+
+}  // namespace
+}  // namespace triax::parallel

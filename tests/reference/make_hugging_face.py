@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Write tests/reference/gpt2 and tests/reference/llama: tiny random models as Hugging Face's transformers saves
+them, and what they compute.
+
+    python3 tests/reference/make_hugging_face.py       (needs torch, transformers and safetensors)
+
+Each directory has config.json and the weights, Llama's in several files with an index, and reference.safetensors:
+ids [2, 12] and the logits [24, vocab] of them, computed in float64 and stored as float32. The tokenizer's files
+of gpt2 are only copied by tests: nothing reads them.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+HERE = Path(__file__).resolve().parent
+
+
+def randomize(model) -> None:
+    """So large that attention is far from uniform, and no bias or gain hides."""
+    for name, p in model.named_parameters():
+        mean = 1.0 if p.ndim == 1 and ("norm" in name or ".ln_" in name) and name.endswith("weight") else 0.0
+        p.data = torch.randn_like(p) * (0.2 if p.ndim == 2 else 0.1) + mean
+
+
+def write(name: str, model, **save) -> None:
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    randomize(model.eval())
+    model.save_pretrained(folder, **save)
+    ids = torch.randint(model.config.vocab_size, (2, 12))
+    with torch.no_grad():
+        logits = model.double()(ids).logits.flatten(0, 1).float().contiguous()
+    save_file({"ids": ids, "logits": logits}, folder / "reference.safetensors")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    for file in folder.iterdir():
+        file.chmod(0o644)
+    print(f"{folder}: {sum(f.stat().st_size for f in folder.iterdir()):,} bytes")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(20263)
+    gpt2 = GPT2Config(n_layer=2, n_head=4, n_embd=24, n_positions=16, vocab_size=96, resid_pdrop=0.0,
+                      embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)
+    write("gpt2", GPT2LMHeadModel(gpt2))
+    (HERE / "gpt2/vocab.json").write_text(json.dumps({"a": 0, "b": 1}) + "\n")
+    (HERE / "gpt2/merges.txt").write_text("#version: 0.2\n")
+    llama = LlamaConfig(num_hidden_layers=2, hidden_size=24, num_attention_heads=4, num_key_value_heads=2,
+                        intermediate_size=40, max_position_embeddings=16, vocab_size=96, rms_norm_eps=1e-6,
+                        rope_theta=500.0, bos_token_id=0, eos_token_id=0)
+    write("llama", LlamaForCausalLM(llama), max_shard_size="24KB")
+
+
+if __name__ == "__main__":
+    main()
