@@ -41,7 +41,9 @@ int main(int argc, char** argv) {
   };
   o.plan_defaults = [](parallel::TrainOptions& train) { train.step.micro_batch = 64; };
   o.task = [&] {
-    parallel::Task task = images::read(data).task();
+    images::ImageData read = images::read(data);
+    data.augment = read.augment;  // a resumed run may spell the default out
+    parallel::Task task = read.task();
     task.scores = {{"top1", parallel::top_k(1)}, {"top5", parallel::top_k(5)}};
     task.build = [c](auto& tp) { return std::make_unique<resnet::ResNet>(c, tp); };
     return task;

@@ -18,12 +18,13 @@ def run(folder, *flags):
 
 
 def learns(folder):
-    """On another mesh after the stop: the schedule of the learning rate is that of all steps."""
+    """On another mesh after the stop, with a default spelled out: the schedule of the learning rate is that of all
+    steps."""
     flags = "--width 16 --bn-samples 64 --global-batch 64 --val-every 69 --out run --resume auto --lr 0.1 --warmup 40"
     first = run(folder, *flags.split(), *"--comm threads --ranks 2 --micro-batch 32 --steps 69".split())
     assert first.returncode == 0, first.stdout
-    second = run(folder, *flags.split(),
-                 *"--comm threads --ranks 2 --pp 2 --micro-batch 64 --zero 1 --steps 138 --workers 1".split())
+    mesh = "--comm threads --ranks 2 --pp 2 --micro-batch 64 --zero 1 --steps 138 --workers 1 --augment crop"
+    second = run(folder, *flags.split(), *mesh.split())
     assert second.returncode == 0, second.stdout
     records = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
     assert [r["step"] for r in records] == list(range(1, 139))

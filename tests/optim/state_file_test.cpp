@@ -70,11 +70,16 @@ TEST_F(StateFileTest, HasNoNameAndIsZeroAtFirst) {
 }
 
 TEST_F(StateFileTest, WaitsForWhatIsUnderWay) {
-  Buffer b(64 * block, 1);
+  constexpr size_t bytes = 64 * block;
+  Buffer written(bytes, 7);
   for (int i = 0; i < 20; ++i) {
-    StateFile file(directory_.path(), 64 * block);
-    file.write(0, b.data(), 64 * block);
-    file.read(32 * block, b.data(), block);
+    Buffer read(bytes);
+    {
+      StateFile file(directory_.path(), bytes);
+      file.write(0, written.data(), bytes);
+      file.read(0, read.data(), bytes);
+    }
+    ASSERT_EQ(std::memcmp(read.data(), written.data(), bytes), 0) << i;
   }
 }
 

@@ -25,15 +25,21 @@ TEST(ScatterGather, GathersOneElementOfEachPart) {
 TEST(ScatterGather, TheModelIsBackAfterAnError) {
   SplitModel model;
   model.materialize(cpu, f32, 1);
-  Tensor weight = model.parameters()[0]->value;
+  Tensor weight = model.parameters()[0]->value, sum = model.buffers()[0]->sum;
+  bool replaced = false;  // on one device copies of weights are the weights, those of buffers not
   nn::Batch batch{test::filled({4, 3}, 5, f32), {}, 0};
-  auto fails = [](const nn::Batch&) -> Tensor { throw Error(Exit::data, "no"); };
+  auto fails = [&](const nn::Batch&) -> Tensor {
+    replaced = !model.buffers()[0]->sum.is(sum);
+    throw Error(Exit::data, "no");
+  };
   test::expect_error(
       [&] {
         (void)scatter_gather(model, {cpu, cpu}, batch, fails);
       },
       {"no"}, Exit::data);
+  EXPECT_TRUE(replaced);
   EXPECT_TRUE(model.parameters()[0]->value.is(weight));
+  EXPECT_TRUE(model.buffers()[0]->sum.is(sum));
 }
 
 TEST(ScatterGather, RefusesWhatItCannotSplit) {
