@@ -12,6 +12,13 @@ namespace {
 /// Products of fewer rows spend their time on packing weights.
 constexpr int64_t least_rows = 1024;
 
+/// Images whose patches are made together.
+int64_t images_at_once(const Conv2d& c) {
+  return std::clamp<int64_t>((least_rows - 1) / c.windows.of_image() + 1, 1,
+                             std::max<int64_t>(1, c.x.size(0)));
+}
+int64_t columns_of(const Conv2d& c) { return c.windows.elements() * c.weight.size(3); }
+
 /// What a convolution of some images [first, first + images) is made of, for one group.
 struct Piece {
   int64_t first, images, group;
@@ -20,16 +27,12 @@ struct Piece {
 class Pieces {
  public:
   explicit Pieces(const Conv2d& c)
-      : c_(c),
-        in_(c.weight.size(3)),
-        out_(c.weight.size(0) / c.groups),
-        each_(std::clamp<int64_t>((least_rows - 1) / c.windows.of_image() + 1, 1,
-                                  std::max<int64_t>(1, c.x.size(0)))) {
+      : c_(c), in_(c.weight.size(3)), out_(c.weight.size(0) / c.groups), each_(images_at_once(c)) {
     if (!alone())
       room_ = empty({each_ * c.windows.of_image(), columns()}, c.x.dtype(), c.x.device());
   }
 
-  int64_t columns() const { return c_.windows.elements() * in_; }
+  int64_t columns() const { return columns_of(c_); }
 
   /// f(piece), image by image.
   template <class F> void each(F f) const {
@@ -81,6 +84,28 @@ class Pieces {
 bool Windows::are_the_image() const {
   auto plain = [](const WindowAxis& a) { return a.window == 1 && a.stride == 1 && a.padding == 0; };
   return plain(high) && plain(wide);
+}
+
+bool tiles_are_faster(const Conv2d& c) {
+  constexpr int64_t least_channels = 16;
+  auto fits = [](const WindowAxis& a) {
+    return a.window == 3 && a.stride == 1 && a.dilation == 1 && a.padding <= 2 && a.count() > 1;
+  };
+  return (c.x.dtype() == f32 || c.x.dtype() == f64) && c.x.numel() > 0 && c.groups == 1 &&
+         fits(c.windows.high) && fits(c.windows.wide) &&
+         std::min(c.weight.size(0), c.weight.size(3)) >= least_channels;
+}
+
+int64_t elements_of_tiles(const Conv2d& c) {
+  TileGrid grid(c.windows);
+  int64_t tiles = std::min(grid.images_at_once(), c.x.size(0)) * grid.of_image();
+  int64_t in = c.weight.size(3), out = c.weight.size(0);
+  return 16 * (in * out + tiles * (in + out));
+}
+
+int64_t elements_of_patches(const Conv2d& c) {
+  if (c.windows.are_the_image()) return 0;
+  return images_at_once(c) * c.windows.of_image() * columns_of(c);
 }
 
 void Backend::conv2d(const Conv2d& c, const Tensor& y) {

@@ -53,6 +53,23 @@ struct Conv2d {
   int64_t groups = 1;
 };
 
+/// Tiles of 2 x 2 results of an image, as convolutions on CPUs compute them
+/// (core/cpu/winograd.cpp).
+struct TileGrid {
+  int64_t down, across;
+  TRIAX_HD explicit TileGrid(const Windows& w)
+      : down((w.high.count() + 1) / 2), across((w.wide.count() + 1) / 2) {}
+  TRIAX_HD int64_t of_image() const { return down * across; }
+  /// Images that are computed together, at most: of fewer tiles, weights are packed too often.
+  TRIAX_HD int64_t images_at_once() const { return (512 - 1) / of_image() + 1; }
+};
+/// Is that faster than products with patches? It needs windows of 3 x 3 at stride 1 and enough
+/// channels. Not in 16 bits, where transformed tiles would be rounded.
+bool tiles_are_faster(const Conv2d& c);
+/// Elements of working memory by either way.
+int64_t elements_of_tiles(const Conv2d& c);
+int64_t elements_of_patches(const Conv2d& c);
+
 /// The largest element or the mean of every window: y [n, oh, ow, c] of x [n, h, w, c]. Padding is
 /// never the largest; in a mean it counts as zeros. NaN is larger than all.
 struct Pool2d {

@@ -1,8 +1,10 @@
 #include "core/meta.h"
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "core/attention.h"
+#include "core/conv.h"
 
 namespace triax {
 namespace {
@@ -125,6 +127,19 @@ class MetaBackend final : public Backend {
   void patches_backward(const Tensor& dy, const Windows&, const Tensor& dx) override {
     move({dy, dx});
   }
+  void conv2d(const Conv2d& c, const Tensor& y) override {
+    Tensor more = what_tiles_need_more(c);
+    Backend::conv2d(c, y);
+  }
+  void conv2d_backward_input(const Conv2d& c, const Tensor& dy, const Tensor& dx) override {
+    Tensor more = what_tiles_need_more(c);
+    Backend::conv2d_backward_input(c, dy, dx);
+  }
+  void conv2d_backward_weight(const Conv2d& c, const Tensor& dy, const Tensor& dw,
+                              Write write) override {
+    Tensor more = what_tiles_need_more(c);
+    Backend::conv2d_backward_weight(c, dy, dw, write);
+  }
   void pool(const Pool2d&, const Tensor& x, const Tensor& y, const Tensor& chosen) override {
     move({x, y, chosen});
   }
@@ -148,6 +163,13 @@ class MetaBackend final : public Backend {
   }
 
  private:
+  /// Of memory, than patches: CPUs compute some convolutions by tiles. The products that are
+  /// counted are those with patches.
+  static Tensor what_tiles_need_more(const Conv2d& c) {
+    int64_t more = tiles_are_faster(c) ? elements_of_tiles(c) - elements_of_patches(c) : 0;
+    return empty({std::max<int64_t>(more, 0)}, c.x.dtype(), meta_device);
+  }
+
   std::shared_ptr<Allocator> nowhere_ = std::make_shared<Nowhere>();
 };
 

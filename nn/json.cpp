@@ -126,7 +126,8 @@ std::vector<int64_t> JsonReader::sizes(size_t at_most) const {
 std::map<std::string, JsonReader> JsonReader::members() const {
   require(value_->is_object(), "is not an object");
   std::map<std::string, JsonReader> all;
-  for (const auto& [key, e] : value_->items()) all.emplace(key, inner(e, printable(key)));
+  for (const auto& [key, e] : value_->items())
+    all.emplace(key, inner(e, key.empty() ? "\"\"" : printable(key)));
   return all;
 }
 

@@ -123,8 +123,7 @@ void transform_tiles(int64_t count, int64_t channels, Place place, Write write =
     for (int64_t t = begin; t < end; ++t) {
       Places<F, A> at = place(t);
       int64_t c = 0;
-      for (; c + lanes<A> <= channels; c += lanes<A>)
-        transform_at<F, Vector<A>, A>(at, c, write);
+      for (; c + lanes<A> <= channels; c += lanes<A>) transform_at<F, Vector<A>, A>(at, c, write);
       for (; c < channels; ++c) transform_at<F, A, A>(at, c, write);
     }
   });
@@ -136,22 +135,15 @@ template <int n, class T, class Place> TRIAX_HD void fill(T* (&square)[n][n], Pl
     for (int j = 0; j < n; ++j) square[i][j] = place(i, j);
 }
 
-/// Where tiles of images are: tile t holds results (2 y, 2 x) and the three right of and below it.
-struct Grid {
-  int64_t down, across;
-  explicit Grid(const Windows& w)
-      : down((w.high.count() + 1) / 2), across((w.wide.count() + 1) / 2) {}
-  int64_t of_image() const { return down * across; }
-};
-
 /// Squares of pixels of images [n, height, width, channels].
 template <class T> struct Pixels {
   Images<T> images;
   int64_t height, width;
-  Grid grid;
+  TileGrid grid;
   int64_t padding_high = 0, padding_wide = 0;  // a square begins so far before its tile
 
-  Pixels(const Tensor& x, const Grid& g) : images(x), height(x.size(1)), width(x.size(2)), grid(g) {}
+  Pixels(const Tensor& x, const TileGrid& g)
+      : images(x), height(x.size(1)), width(x.size(2)), grid(g) {}
 
   /// Those of tile t; null outside of the image.
   template <int n> TRIAX_HD void square(int64_t t, T* (&to)[n][n]) const {
@@ -241,10 +233,8 @@ template <class A> class Winograd {
   }
 
  private:
-  static constexpr int64_t least_tiles = 512;  // of a piece; for fewer, weights are packed too often
-
   template <class F> void each_piece(const Tensor& x, F f) const {
-    int64_t count = x.size(0), each = (least_tiles - 1) / grid_.of_image() + 1;
+    int64_t count = x.size(0), each = grid_.images_at_once();
     for (int64_t i = 0; i < count; i += each) {
       int64_t images = fn::min(each, count - i);
       f(i, images, images * grid_.of_image());
@@ -263,19 +253,8 @@ template <class A> class Winograd {
 
   Backend& on_;
   Windows windows_;
-  Grid grid_;
+  TileGrid grid_;
 };
-
-/// Do fewer products pay for the transforms? Not in 16 bits, whose transforms would be rounded.
-bool is_faster(const Conv2d& c) {
-  constexpr int64_t least_channels = 16;
-  auto fits = [](const WindowAxis& a) {
-    return a.window == 3 && a.stride == 1 && a.dilation == 1 && a.padding <= 2 && a.count() > 1;
-  };
-  return (c.x.dtype() == f32 || c.x.dtype() == f64) && c.x.numel() > 0 && c.groups == 1 &&
-         fits(c.windows.high) && fits(c.windows.wide) &&
-         fn::min(c.weight.size(0), c.weight.size(3)) >= least_channels;
-}
 
 /// f(a Winograd of the element type).
 template <class F> void visit(Backend& on, const Windows& windows, DType dtype, F f) {
@@ -295,22 +274,20 @@ Windows turned(Windows w) {
 }  // namespace
 
 void Cpu::conv2d(const Conv2d& c, const Tensor& y) {
-  if (!is_faster(c)) return Backend::conv2d(c, y);
+  if (!tiles_are_faster(c)) return Backend::conv2d(c, y);
   visit(*this, c.windows, y.dtype(), [&](const auto& winograd) {
     winograd.forward(c.x, winograd.weights(c.weight, false).transpose(1, 2), y);
   });
 }
 
 void Cpu::conv2d_backward_input(const Conv2d& c, const Tensor& dy, const Tensor& dx) {
-  if (!is_faster(c)) return Backend::conv2d_backward_input(c, dy, dx);
-  visit(*this, turned(c.windows), dx.dtype(), [&](const auto& winograd) {
-    winograd.forward(dy, winograd.weights(c.weight, true), dx);
-  });
+  if (!tiles_are_faster(c)) return Backend::conv2d_backward_input(c, dy, dx);
+  visit(*this, turned(c.windows), dx.dtype(),
+        [&](const auto& winograd) { winograd.forward(dy, winograd.weights(c.weight, true), dx); });
 }
 
-void Cpu::conv2d_backward_weight(const Conv2d& c, const Tensor& dy, const Tensor& dw,
-                                 Write write) {
-  if (!is_faster(c)) return Backend::conv2d_backward_weight(c, dy, dw, write);
+void Cpu::conv2d_backward_weight(const Conv2d& c, const Tensor& dy, const Tensor& dw, Write write) {
+  if (!tiles_are_faster(c)) return Backend::conv2d_backward_weight(c, dy, dw, write);
   visit(*this, c.windows, dw.dtype(),
         [&](const auto& winograd) { winograd.backward_weight(c.x, dy, dw, write); });
 }

@@ -51,8 +51,10 @@ Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
   for (Setting& s : mesh)
     if (s.name == "dp" || s.name == "pp" || s.name == "tp")
       s.range.min = 0, s.shown = "all that the ranks allow";
-  Settings batch = only(optimizer_settings(o.train), {"micro-batch", "global-batch"});
-  batch.back().shown = "micro-batch x ranks";
+  Settings batch =
+      only(optimizer_settings(o.train), {"micro-batch", "global-batch", "average", "optimizer"});
+  for (Setting& s : batch)
+    if (s.name == "global-batch") s.shown = "micro-batch x ranks";
   return {"plan",
           "Predicts memory and time of a step for every mesh that the ranks allow.",
           joined({own, zero, p.settings, mesh, memory_settings(o.train.step), batch,
