@@ -93,7 +93,7 @@ def mistakes(shop):
     case("a layer that is misspelt", {"": "cpu", "blok1": "cpu"}, 78, "no layer `blok1`; the nearest is `block1`",
          "Layers: embedding, block0, block1, block2, head.")
     case("layers without a place", {"block0": "cpu"}, 78, "no place for layer embedding, block1, block2, head")
-    case("a place that is none", {"": "dsk"}, 65, "\"\" of the map is `dsk`; expected the number of a GPU, cuda:0, cpu or disk")
+    case("a place that is none", {"": "dsk"}, 65, '"" of the map is `dsk`; expected the number of a GPU, cuda:0')
     case("a GPU without its number", {"": "cuda"}, 65, "`cuda`; expected the number of a GPU, cuda:0")
     case("a place that is half", {"": 1.5}, 65, "is not a number")
     case("no JSON", "block0: cpu", 65, "does not start with an open brace")
