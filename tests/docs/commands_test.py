@@ -103,8 +103,7 @@ class Page:
             code = self.bash(text + flags, typed, block.what == "interrupted")
             return "" if code == wanted else f"exit code {code}, expected {wanted}\n{self.said}"
         if block.what == "output":
-            said = {shape(line) for line in self.said.splitlines()}
-            missing = [line for line in text.splitlines() if shape(line) not in said]
+            missing = [line for line in text.splitlines() if shape(line) not in shape(self.said)]
             return f"not printed: {missing}\n{self.said}" if missing else ""
         if block.what == "file":
             (self.folder / block.rest).write_text(text + "\n")
@@ -124,7 +123,7 @@ class Page:
 
 
 def shape(line):
-    return re.sub(r"[\d.]+", "0", line.strip())
+    return re.sub(r"[\d.]+", "0", " ".join(line.split()))
 
 
 def main(root, programs, name):
