@@ -13,7 +13,7 @@ import sys
 
 PAGES = ["README.md", "CONTRIBUTING.md", "LICENSE", "docs", "tests/faults/README.md"]
 FOLDERS = ["core", "autograd", "nn", "optim", "parallel"]
-NAMED = re.compile(r"^(?:template\s*<.*?>\s*)?(?:class|struct|enum class|enum)\s+(?:\[\[\w+\]\]\s*)?(\w+)(?!.*;$)")
+NAMED = re.compile(r"^(?:template\s*<.*?>\s*)?(?:class|struct|enum class|enum)\s+(?:\[\[\w+\]\]\s*)?(\w+)(?![^{]*;$)")
 
 
 def internal(root):
@@ -32,15 +32,18 @@ def public_headers(root):
 def blocks(text):
     """(contract, declarations) of what stands in the namespaces of a header, each a list of lines."""
     prose, code = [], []
-    for line in [*text.splitlines(), "/// end"]:
-        comment = re.match(r"///? ?(?!<)(.*)", line)
-        if code and (comment or not line.strip()) and balanced(code):
+    for line in [*text.splitlines(), ""]:
+        comment = re.match(r"///? ?(?!<)(?:-- )?(.*)", line)
+        outside = balanced(code)
+        if code and outside and (comment or not line or line[0] == "}"):
             yield prose, code
             prose, code = [], []
-        if comment and not code:
-            prose.append(comment[1].removeprefix("-- "))
-        elif code or not re.match(r"\s*$|#|namespace\b|}  // namespace", line):
+        if outside and comment:
+            prose.append(comment[1])
+        elif line[:1] != "#" and not (outside and re.match(r"\s*$|}|(inline )?namespace\b", line)):
             code.append(line)
+    if prose:
+        yield prose, []
 
 
 def balanced(lines):
@@ -70,9 +73,10 @@ def names(code):
     for line in code:
         if line.startswith((" ", "}", "//")):
             continue
-        name = NAMED.match(line) or re.match(r"using (\w+) =", line) or re.search(r"(operator\W+|~?\w+)\(", line) or \
-            re.search(r"(\w+)(?: =.*|\{.*)?;", line)
-        if name and name[1] not in [*found, "explicit", "decltype"]:
+        line = re.sub(r"__attribute__\(\(.*?\)\) *|\bTRIAX_HD\b *", "", line)
+        name = NAMED.match(line) or re.match(r"using (\w+) =", line) or re.match(r"[^(=]*\b(\w+) =", line) or \
+            re.search(r"(operator\W+|\b(?!decltype\b|explicit\b)\w+)\(", line) or re.search(r"(\w+)(?:\{.*)?;", line)
+        if name and name[1] not in found:
             found.append(name[1].strip())
     return found
 
@@ -87,13 +91,14 @@ def page_of(path, text):
     page, declared = f"# {path}\n\n`#include \"{path}\"`\n", []
     for prose, code in blocks(text):
         own = names(code)
-        if not code or (not prose and all(re.match(r"(class|struct) \w+;", line) for line in code)):
-            page += "\n" + text_of(prose) + "\n"
+        if all(re.match(r"(class|struct) \w+;", line) for line in code):  # or no code: about what follows
+            page += f"\n{text_of(prose)}\n"
             continue
         declared += own
         title = ", ".join(own[:4]) + (", ..." if len(own) > 4 else "")
         code = "\n".join(without_private(code))
-        page += f"\n## {title or 'More'}\n\n{text_of(prose)}\n\n```cpp\n{code}\n```\n"
+        contract = f"{text_of(prose)}\n\n" if prose else ""
+        page += f"\n## {title or 'More'}\n\n{contract}```cpp\n{code}\n```\n"
     return page, declared
 
 
@@ -108,11 +113,13 @@ def with_links(text, here, headers):
 
 
 def adapted(text, here, headers):
-    """A page for MkDocs: what belongs to a point of a list is indented by four columns, not two or three."""
+    """A page for MkDocs: what belongs to a point of a list is indented by four columns, not two or three; a bar in
+    code does not end the cell of a table."""
     parts = re.split(r"(^ *```.*?^ *```$)", text, flags=re.M | re.S)  # text, code, text, ...
     for i, part in enumerate(parts):
         if i % 2 == 0:
-            parts[i] = re.sub(r"^ {2,3}(?=\S)", "    ", with_links(part, here, headers), flags=re.M)
+            part = re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), with_links(part, here, headers))
+            parts[i] = re.sub(r"^ {2,3}(?=\S)", "    ", part, flags=re.M)
         elif part[0] == " ":
             parts[i] = re.sub("^", " " * (4 - len(part) + len(part.lstrip())), part, flags=re.M)
     return "".join(parts)

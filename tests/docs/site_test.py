@@ -57,6 +57,7 @@ header = (folder / "pages/api/parallel/comm/communicator.h.md").read_text()
 assert "\n## Communicator\n\nA fixed, ordered set of ranks" in header and "Work all_reduce(" in header, header
 assert "start_all_reduce" not in header, "what is private is shown"
 assert not list(site.glob("api/core/cpu/*")), "an internal header has a page"
-tutorial = (site / "docs/your-model.html").read_text()
-assert 'href="../api/nn/samples.h.html"' in tutorial, "names of headers are no links"
+page = (site / "docs/your-model.html").read_text()
+assert 'href="../api/nn/samples.h.html"' in page, "names of headers are no links"
+assert "<code>--zero 0|1|2|3</code>" in (site / "docs/cli.html").read_text(), "bars in code of a table"
 print(f"{len(list(site.rglob('*.html')))} pages")
