@@ -55,9 +55,9 @@ def without_private(lines):
     depth, kept, hidden = 0, [], None
     for line in lines:
         bare = re.sub(r"//.*", "", line)
-        if re.match(r"\s*(private|protected):", line):
+        if line.strip() == "private:":
             hidden = depth
-        elif hidden is not None and (depth + bare.count("{") - bare.count("}") < hidden or line.strip() == "public:"):
+        elif hidden is not None and (depth + bare.count("{") - bare.count("}") < hidden or line.strip() in ("public:", "protected:")):
             hidden = None
         if hidden is None:
             kept.append(line)
