@@ -57,7 +57,8 @@ def without_private(lines):
         bare = re.sub(r"//.*", "", line)
         if line.strip() == "private:":
             hidden = depth
-        elif hidden is not None and (depth + bare.count("{") - bare.count("}") < hidden or line.strip() in ("public:", "protected:")):
+        elif hidden is not None and (line.strip() in ("public:", "protected:") or
+                                     depth + bare.count("{") - bare.count("}") < hidden):
             hidden = None
         if hidden is None:
             kept.append(line)
@@ -83,8 +84,8 @@ def names(code):
 
 def text_of(prose):
     """Markdown: indented lines are samples, and < is no tag outside of code."""
-    lines = ["    " + line if line.startswith("  ") else line for line in prose]
-    return re.sub(r"(`[^`]*`)|<", lambda m: m[1] or "&lt;", "\n".join(lines))
+    text = "\n".join("    " + line if line.startswith("  ") else line for line in prose)
+    return re.sub(r"(`[^`]*`|^    .*)|<", lambda m: m[1] or "&lt;", text, flags=re.M)
 
 
 def page_of(path, text):
