@@ -51,7 +51,7 @@ def tiny_gpt2(root, folder):
     draw, header, data = random.Random(1), {"__metadata__": {"format": "pt"}}, b""
     for name, shape in shapes.items():
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        values = [float("ln_" in name and "weight" in name) + draw.gauss(0, 0.02) for _ in range(count)]
+        values = [float("ln_" in name and "weight" in name) + draw.gauss(0, 0.5) for _ in range(count)]
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * count]}
         data += struct.pack(f"<{count}f", *values)
     text = json.dumps(header).encode()
