@@ -8,7 +8,8 @@ and `gpt2` a tiny model of random weights. A comment in the line before a block 
     <!-- test: typed WORDS -->          reads WORDS, a line each, as if they were typed
     <!-- test: output -->               its lines were printed by the block before, but for the digits in them
     <!-- test: file NAME -->            is what NAME holds
-    <!-- test: python -->               runs where transformers is installed, and prints what the block before did
+    <!-- test: python -->               prints what the block before did; runs where transformers is installed for
+                                        TRIAX_TRANSFORMERS_PYTHON, or else for this Python
     <!-- test: skip because REASON -->  is not run
 """
 
