@@ -28,6 +28,7 @@ for name in gpipe 1f1b interleaved zb-h1 zb-interleaved; do
   draw "$name" "$json/$name"
 done
 draw compare "$json"/{1f1b,interleaved,zb-h1,zb-interleaved}
+draw pipelines "$json"/{1f1b,zb-h1}
 "$programs/figures" mesh 2x2x2 | draw mesh-2x2x2
 "$programs/figures" zero 4 | draw zero
 "$programs/figures" tensor 2 | draw tensor

@@ -15,6 +15,11 @@ foreach(script common digits gpu_check gpu_goals offline)
     ${CMAKE_CURRENT_LIST_DIR}/scripts/${script}_test.py)
 endforeach()
 
+if(TARGET minigpt)
+  add_test(NAME repository.completion COMMAND ${Python3_EXECUTABLE}
+    ${CMAKE_CURRENT_LIST_DIR}/scripts/completion_test.py $<TARGET_FILE:minigpt> ${PROJECT_SOURCE_DIR})
+endif()
+
 set(triax_jargon_found)
 if(triax_jargon)
   set(triax_jargon_found ${triax_jargon})
@@ -68,7 +73,9 @@ if(TRIAX_INSTALL)
   set_tests_properties(package.install PROPERTIES FIXTURES_SETUP package)
   add_test(NAME package.launcher COMMAND ${prefix}/bin/launch.sh --help)
   add_test(NAME package.minigpt COMMAND ${prefix}/bin/minigpt train --help)
-  set_tests_properties(package.launcher package.minigpt PROPERTIES FIXTURES_REQUIRED package)
+  add_test(NAME package.manual COMMAND sh -c "cd ${prefix}/share && grep -q 'sequence..parallel' man/man1/minigpt.1 \
+    && test -e bash-completion/completions/llama -a -e zsh/site-functions/_triax")
+  set_tests_properties(package.launcher package.minigpt package.manual PROPERTIES FIXTURES_REQUIRED package)
   set_tests_properties(package.consumer PROPERTIES FIXTURES_REQUIRED package FIXTURES_SETUP consumer)
   set(llama ${PROJECT_BINARY_DIR}/package/build/train_llama)
   add_test(NAME package.llama_trains COMMAND sh -c

@@ -23,6 +23,8 @@
 #include "parallel/program/deepspeed.h"
 #include "parallel/program/device_map.h"
 #include "parallel/program/verbs.h"
+#include "parallel/settings/completion.h"
+#include "parallel/settings/man_page.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/agreement.h"
 #include "parallel/train/initial_weights.h"
@@ -96,10 +98,15 @@ class Program {
                       checkpoint_inspect_verb(paths_),
                       checkpoint_verify_verb(paths_),
                       checkpoint_diff_verb(paths_),
-                      {"flags", "Prints the table of all flags, in Markdown.", {}, {}}}};
+                      {"flags", "Prints the table of all flags, in Markdown.", {}, {}},
+                      {"manual", "Prints the man page, in roff.", {}, {}}}};
     auto behind = line.verbs.begin() + 1;
     for (auto& verb : own_.verbs) behind = line.verbs.insert(behind, verb.verb) + 1;
     std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    if (is(1, "complete")) {  // of the shells; not among the verbs
+      std::fputs(completions(line, std::span(words).subspan(1)).c_str(), stdout);
+      return 0;
+    }
     Request request = parse(line, words, terminal_columns());
     if (!request.verb) {
       std::fputs(request.text.c_str(), request.code == Exit::ok ? stdout : stderr);
@@ -123,6 +130,7 @@ class Program {
     if (name == "checkpoint verify") return int(verify_checkpoint(paths_));
     if (name == "checkpoint diff") return int(compare_checkpoints(paths_));
     if (name == "flags") return flags(line);
+    if (name == "manual") return print_all(line, man_page(line), man_page);
     for (auto& verb : own_.verbs)
       if (verb.verb.name == name) return verb.run(argc, argv);
     return int(Exit::usage);
@@ -220,9 +228,16 @@ class Program {
         "also a key of the TOML file that\n`--config` names: `--micro-batch 8` is "
         "`micro-batch = 8`, `--data FILE` is `data = \"FILE\"`.\n",
         own_.name, own_.name);
+    return print_all(line, page,
+                     [](auto& name, auto& verb) { return "\n" + markdown(name, verb); });
+  }
+
+  /// A page, and what `section` says of each verb that takes words; the defaults of `parity` come
+  /// last, since they change the options.
+  int print_all(const CommandLine& line, std::string page,
+                std::string (*section)(const std::string&, const Verb&)) {
     auto add = [&](const Verb& verb) {
-      if (!verb.settings.empty() || !verb.operands.empty())
-        page += "\n" + markdown(own_.name, verb);
+      if (!verb.settings.empty() || !verb.operands.empty()) page += section(own_.name, verb);
     };
     for (auto& verb : line.verbs)
       if (verb.name != "parity") add(verb);

@@ -4,6 +4,7 @@ import pathlib
 import sys
 import tempfile
 
+import commands_test
 import docs_test
 import pages
 
@@ -78,10 +79,30 @@ def test_programs():
         assert "exit status 3 with `3`" in docs_test.ran(block, program.parent)[0]
 
 
+def test_commands():
+    with tempfile.TemporaryDirectory() as folder:
+        page = commands_test.Page(pathlib.Path(folder))
+
+        def wrong(what, rest, text):
+            return page.run(pages.Block("page.md", 1, 3, "", what, rest, text + "\n"))
+
+        assert not wrong("commands", "b  --steps 9", "test -d .\necho step 7:  a")
+        assert not wrong("output", "", "step 12: a b\n--steps 100")
+        assert "not printed: ['step 7: c']" in wrong("output", "", "step 7: c")
+        assert "exit code 1, expected 0" in wrong("commands", "", "false\ntrue")
+        assert "exit code 0, expected 75" in wrong("interrupted", "", "trap '' INT; echo step 1")
+        assert not wrong("interrupted", "", "trap 'exit 75' INT; echo step 1; sleep 60 & wait")
+        assert not wrong("typed", "one", 'read -r word; [ "$word" = one ]')
+        assert not wrong("file", "name", "text") and page.folder.joinpath("name").read_text() == "text\n"
+        assert "expected commands" in wrong("", "", "true")
+        assert "expected commands" in wrong("skip", "", "true")
+
+
 if __name__ == "__main__":
     for text, message in CASES:
         found = found_in(text, sys.argv[1:])
         right = not found if message is None else len(found) == 1 and message in found[0]
         assert right, f"{text}\nfound {found}; expected {message}"
     test_programs()
+    test_commands()
     print(f"{len(CASES)} pages as expected")

@@ -96,7 +96,7 @@ def widths(path):
 def to_a_full_disk(path):
     """What only prints must not end as if somebody had read it; training goes on."""
     small = f"--data {path}/text.txt {GPT}"
-    commands = {"--help": 73, "flags": 73, "schedule --pp 4 --micros 8": 73, "schedule --pp 4 --json": 73,
+    commands = {"--help": 73, "flags": 73, "manual": 73, "schedule --pp 4 --micros 8": 73, "schedule --pp 4 --json": 73,
                 f"plan {small} --ranks 4": 73, f"parity {small} --steps 1": 73,
                 f"train {small} --steps 2 --out {path}/full": 0}
     for command, code in commands.items():
