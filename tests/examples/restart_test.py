@@ -10,8 +10,8 @@ import signal
 import sys
 import tempfile
 
-from minigpt_program import (MODEL, Run, assert_no_leftovers, assert_same_run, kill, newest_step, some_text,
-                             wait_until, words)
+from minigpt_program import (MODEL, Run, assert_no_leftovers, assert_same_run, kill, newest_step, ranks_of,
+                             some_text, wait_until, words)
 
 minigpt = sys.argv[1]
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "scripts/launch.sh"
@@ -22,19 +22,6 @@ STEPS = 600
 def start(text, run, *options, **flags):
     flags = dict(MODEL, data=text, out=run, steps=STEPS, save_every=10, keep=2, val_every=0, dp=2, pp=2, layers=2) | flags
     return Run([LAUNCH, "-n", "4", *options, "--", minigpt, "train", *words(**flags)], f"{run}.stderr")
-
-
-def ranks(run):
-    """By process id. They are in mpirun's session, not in launch.sh's."""
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and (entry / "comm").read_text() == "minigpt\n" and \
-                    str(run).encode() in (entry / "cmdline").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-        except OSError:
-            pass
-    return sorted(found)
 
 
 def finish(job, code):
@@ -51,16 +38,16 @@ def killed_and_stopped(text, run):
             return job.stderr().count("launch: restart")
 
         wait(lambda: newest_step(run) >= 30)
-        kill(ranks(run)[2])
+        kill(ranks_of(run)[2])
         wait(lambda: restarts() == 1)
         first = newest_step(run)
-        wait(lambda: len(ranks(run)) == 4)
-        kill(ranks(run)[0])
+        wait(lambda: len(ranks_of(run)) == 4)
+        kill(ranks_of(run)[0])
         wait(lambda: restarts() == 2)
         wait(lambda: newest_step(run) > first + 10)
         job.process.send_signal(signal.SIGTERM)
         finish(job, 75)
-        assert ranks(run) == [], "ranks are left"
+        assert ranks_of(run) == [], "ranks are left"
     said = [line for line in job.stderr().splitlines() if not line.startswith("  ")]
     print("\n".join(said))
     assert said == [
