@@ -321,6 +321,9 @@ verdict() {
     after_signal $((status - 128)) mpirun
   elif [ "$status" = 0 ] && [[ $notes == *"MPI_ABORT was invoked"* ]]; then
     report $internal "a rank called MPI_Abort with a code that reads as success"
+  elif [ -z "$notes" ] && [ "$status" = 1 ] && [ "$asked" != 0 ]; then # scancel signals all processes
+    report $((128 + asked)) "stopped by signal $asked, which mpirun got as well: it gives the ranks one second" \
+      "A training goes on from its newest checkpoint with --resume auto."
   elif [ -z "$notes" ] && [ "$status" = 1 ]; then # of a program that ends with 1 it would tell
     report $peer_lost "mpirun gave up without a word: a rank may have left before it met the others"
   elif [ "$status" != 0 ] && [ "$status" != $stopped ]; then

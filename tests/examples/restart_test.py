@@ -16,7 +16,7 @@ from minigpt_program import (MODEL, Run, assert_no_leftovers, assert_same_run, k
 minigpt = sys.argv[1]
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "scripts/launch.sh"
 seconds = float(os.environ.get("TRIAX_SECONDS", "3"))
-STEPS = 600
+STEPS = 300
 
 
 def start(text, run, *options, **flags):

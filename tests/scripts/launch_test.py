@@ -222,6 +222,12 @@ class LaunchTest(Launching):
         self.assertNotIn("-----", error)
         self.assertLessEqual(len(error.splitlines()), 12)
 
+    def test_a_stop_that_mpirun_gets_too_is_no_lost_rank(self):
+        self.mpirun("trap : USR1; kill -TERM $PPID; sleep 0.5; exit 1")
+        status, error = self.launch("-n", 1, "true")
+        self.assertEqual(status, 143)
+        self.assertIn("stopped by signal 15, which mpirun got as well", error)
+
     def test_other_codes_pass(self):
         self.mpirun("exit 1")
         status, error = self.launch("-n", 1, "true")

@@ -37,8 +37,8 @@ class Test:
     def train(self, run, **flags):
         return [minigpt, "train", *self.flags(run, **flags)]
 
-    def srun(self, run, *options, **flags):
-        return self.slurm.run("srun", *options, *self.train(self.path(run), **flags))
+    def srun(self, run, *words, **flags):
+        return self.slurm.run("srun", *words, *self.train(self.path(run), **flags))
 
     def submit(self, script, run, *options, **flags):
         done = self.slurm.run("sbatch", "--parsable", "--chdir", REPOSITORY, "--output", self.path(f"{run}.log"),
@@ -78,10 +78,12 @@ class Job:
 
 
 def srun_starts_the_ranks(test):
-    for nodes in 1, 2:
-        done = test.srun(f"srun{nodes}", "--mpi=pmix", f"--nodes={nodes}", "--ntasks=4", steps=60)
+    cases = {"one_node": ["--nodes=1"], "two_nodes": ["--nodes=2"],
+             "through_launch": ["--nodes=1", REPOSITORY / "scripts/launch.sh", "--"]}
+    for run, words in cases.items():
+        done = test.srun(run, "--mpi=pmix", "--ntasks=4", *words, steps=60)
         assert done.returncode == 0, done.stderr
-        test.as_mpirun_does(test.path(f"srun{nodes}"), steps=60)
+        test.as_mpirun_does(test.path(run), steps=60)
 
 
 def what_cannot_work_is_refused(test):
