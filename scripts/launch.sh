@@ -7,6 +7,8 @@
 #   --hosts FILE      hosts, one a line: `NAME slots=RANKS`; default: this one, or what Slurm gave
 #   --threads N       OpenMP threads of each rank; default: OMP_NUM_THREADS, or its share of the cores
 #   --bind core|none  whether each rank stays on cores of its own; default: none
+#   --restarts N      start again, at most N times, from the newest checkpoint in the program's
+#                     --out DIR when a rank was lost or killed (72, 137); default: 0
 #
 #   scripts/launch.sh -n 8 -- build/release/bin/minigpt train --out runs/mine
 #
@@ -15,7 +17,7 @@
 # SIGUSR1 on every rank); the second one ends it at once. No process is left behind. As a rank of a
 # job that is as large, under srun for one, it only becomes PROGRAM. More: docs/launching.md
 
-# Needs no other file: it is also installed, beside the programs.
+# Needs no other file, for --restarts launch_restarts.sh: they are also installed, beside the programs.
 set -euo pipefail
 exec {stderr}>&2
 
@@ -43,15 +45,16 @@ whole_number() { [[ $1 =~ ^[1-9][0-9]{0,5}$ ]]; }
 parse() {
   while [ $# -gt 0 ]; do
     case $1 in
-      -n | --hosts | --threads | --bind)
+      -n | --hosts | --threads | --bind | --restarts)
         [ $# -ge 2 ] || report $usage_error "$1 has no value" "scripts/launch.sh --help says more." ;;&
       -n) ranks=$2 ;;
       --hosts) hosts=$2 ;;
       --threads) threads=$2 ;;
       --bind) bind=$2 ;;
+      --restarts) restarts=$2 ;;
       -h | --help) usage && exit ;;
       --) shift && break ;;
-      -*) report $usage_error "unknown option $1" "Options: -n, --hosts, --threads, --bind, --help" \
+      -*) report $usage_error "unknown option $1" "Options: -n, --hosts, --threads, --bind, --restarts, --help" \
         "What is meant for the program stands behind its name." ;;
       *) break ;;
     esac
@@ -69,6 +72,10 @@ check() {
   [[ $bind =~ ^(core|none)$ ]] || report $usage_error "--bind $bind; expected core or none"
   [ ${#command[@]} -gt 0 ] || report $usage_error "no program" \
     "For example: scripts/launch.sh -n 8 -- build/release/bin/minigpt train"
+  [ "$restarts" = 0 ] || whole_number "$restarts" ||
+    report $usage_error "--restarts $restarts; expected how often the job may start again, 0 or more"
+  # shellcheck source=scripts/launch_restarts.sh
+  [ "$restarts" = 0 ] || . "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/launch_restarts.sh"
   local program=${command[0]} found
   found=$(type -P -- "$program") || found=$program
   [ -f "$found" ] || report $not_found "no such program: $program" \
@@ -88,6 +95,9 @@ become_a_rank() {
     [ "${ranks:-$size}" = "$size" ] || report $bad_config \
       "-n $ranks, but this already is one of $size ranks that another launcher started" \
       "Leave out -n, or start scripts/launch.sh by itself."
+    [ "$restarts" = 0 ] || report $bad_config \
+      "--restarts $restarts, but another launcher started this as one of $size ranks" \
+      "A rank cannot start the job again. Start scripts/launch.sh by itself; under Slurm: from sbatch."
     [ -z "$threads" ] || export OMP_NUM_THREADS=$threads
     # shellcheck disable=SC2093
     exec "${command[@]}"
@@ -182,7 +192,7 @@ pass_on_line() {
       lines=12 # swallow it
     fi
   elif ((lines > 0)) && [[ $line == "  "* ]]; then
-    ((++lines > 12)) || printf '%s\n' "$line" >>"$files/report"
+    ((++lines > 12 - (restarts > 0))) || printf '%s\n' "$line" >>"$files/report"
   else
     lines=0
     [ -z "$line" ] && [ "$2" != 0 ] || printf '%s\n' "$line" >&2
@@ -201,6 +211,7 @@ end_if_failed_long_ago() {
 # needed below. It leads a session of its own, in which Ctrl-C does not reach it. If it, or this
 # script, is killed, setpriv sees to it that the ranks end as well.
 start() {
+  files=$(mktemp -d)
   mkfifo "$files/stderr"
   OPAL_OUTPUT_STDERR_FD=9 setsid setpriv --pdeathsig TERM mpirun "${options[@]}" \
     -x OPAL_OUTPUT_STDERR_FD=2 setpriv --pdeathsig KILL "${command[@]}" \
@@ -234,7 +245,7 @@ end_all() {
 # on_signal NUMBER: the first one asks, the second one does not.
 # shellcheck disable=SC2317 # traps call it
 on_signal() {
-  interrupted=yes
+  interrupted=yes stop=$1
   if [ "$asked" = 0 ]; then
     asked=$1
     kill -USR1 "$job" 2>/dev/null || true
@@ -310,6 +321,9 @@ verdict() {
     after_signal $((status - 128)) mpirun
   elif [ "$status" = 0 ] && [[ $notes == *"MPI_ABORT was invoked"* ]]; then
     report $internal "a rank called MPI_Abort with a code that reads as success"
+  elif [ -z "$notes" ] && [ "$status" = 1 ] && [ "$asked" != 0 ]; then # scancel signals all processes
+    report $((128 + asked)) "stopped by signal $asked, which mpirun got as well: it gives the ranks one second" \
+      "A training goes on from its newest checkpoint with --resume auto."
   elif [ -z "$notes" ] && [ "$status" = 1 ]; then # of a program that ends with 1 it would tell
     report $peer_lost "mpirun gave up without a word: a rank may have left before it met the others"
   elif [ "$status" != 0 ] && [ "$status" != $stopped ]; then
@@ -323,24 +337,33 @@ verdict() {
   exit "$status"
 }
 
+# Starts the job once; `code` is what the caller gets.
+run() {
+  code=0
+  start
+  trap 'on_signal 1' HUP
+  trap 'on_signal 2' INT
+  trap 'on_signal 15' TERM
+  trap 'kill -USR1 "$job" 2>/dev/null || true; interrupted=yes stop=10' USR1
+  [ $stop = 0 ] || kill -USR1 "$job" 2>/dev/null || true # it came before the restart
+  wait_for_job 2>/dev/null                               # the shell's own word on a job that was killed
+  (verdict) || code=$?
+  rm -rf "$files"
+}
+
 # As a function it is read as a whole: the file may change while the job runs.
 main() {
-  ranks='' hosts='' threads='' bind=none command=() options=()
+  ranks='' hosts='' threads='' bind=none restarts=0 command=() options=()
   parse "$@"
   [ ${#command[@]} = 0 ] || become_a_rank
   check
   choose_options
 
-  files=$(mktemp -d)
+  files='' job=0 filter=0 asked=0 stop=0 interrupted=no status=0 code=0
   trap 'rm -rf "$files"' EXIT
-  job=0 filter=0 asked=0 interrupted=no status=0
-  start
-  trap 'on_signal 1' HUP
-  trap 'on_signal 2' INT
-  trap 'on_signal 15' TERM
-  trap 'kill -USR1 "$job" 2>/dev/null || true; interrupted=yes' USR1
-  wait_for_job 2>/dev/null # the shell's own word on a job that was killed
-  verdict
+  run
+  while [ "$restarts" != 0 ] && again; do run; done
+  exit $code
 }
 
 main "$@"

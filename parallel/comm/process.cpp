@@ -39,41 +39,45 @@ Announced announced_by_launcher() {
   struct Launcher {
     const char *size, *rank;
   };
+  // torchrun's, which also stand in the pods of a PyTorchJob: there mpirun or srun counts.
+  bool torchrun = !launched() && std::getenv("RANK") && std::getenv(torchrun_size);
+  if (int size = number(torchrun_size, 1); torchrun && size > 1)
+    return {number("RANK", 0), size, torchrun_size};
   // SLURM_NTASKS also stands in a shell inside an allocation; the tasks of a step are meant here.
   for (Launcher l :
        {Launcher{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, Launcher{"PMI_SIZE", "PMI_RANK"},
         Launcher{"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}})
     if (int size = number(l.size, 1); size > 1) return {number(l.rank, 0), size, l.size};
-  // torchrun's, which also stand in the pods of a PyTorchJob: there mpirun or srun counts.
-  bool torchrun = !launched() && std::getenv("RANK") && std::getenv(torchrun_size);
-  if (int size = number(torchrun_size, 1); torchrun && size > 1)
-    return {number("RANK", 0), size, torchrun_size};
   return {};
 }
 
 bool launched() {
-  // Open MPI, PMIx and PRRTE, PMI (MPICH, Intel MPI), Slurm, Flux, Cray PALS and ALPS, IBM JSM.
+  // Open MPI, PMIx and PRRTE, PMI (MPICH, Intel MPI), Flux, Cray PALS and ALPS, IBM JSM. Not Slurm:
+  // through its own variables alone ranks cannot meet, and Open MPI would end each of them.
   for (char** variable = environ; *variable; ++variable)
-    for (std::string_view prefix :
-         {"OMPI_COMM_", "PMIX_", "PRTE_", "PMI_", "HYDI_", "MPI_LOCAL", "SLURM_STEP",
-          "SLURM_PROCID", "FLUX_", "PALS_", "ALPS_", "JSM_"})
+    for (std::string_view prefix : {"OMPI_COMM_", "PMIX_", "PRTE_", "PMI_", "HYDI_", "MPI_LOCAL",
+                                    "FLUX_", "PALS_", "ALPS_", "JSM_"})
       if (std::string_view(*variable).starts_with(prefix)) return true;
   return false;
 }
 
 void check_announced(int found) {
   Announced a = announced_by_launcher();
-  check_input(a.variable != std::string_view(torchrun_size), Exit::config,
-              "world: torchrun or deepspeed announced {} ranks ({}), but ranks of triax meet "
-              "through MPI\n"
-              "  Start them with: mpirun -np {} and the same command, scripts/launch.sh -n {} or "
-              "srun; or one process\n"
-              "  with --comm threads --ranks {}. Is no launcher at work? Then: unset RANK {}",
-              a.size, a.variable, a.size, a.size, a.size, a.variable);
-  check_input(a.size <= found, Exit::config,
-              "world: the launcher announced {} ranks ({}), but {} found each other\n"
-              "  Is triax built with the MPI of this launcher? Without MPI use --comm threads.",
-              a.size, a.variable, found);
+  check_input(
+      a.variable != std::string_view(torchrun_size), Exit::config,
+      "world: torchrun, accelerate or deepspeed announced {} ranks ({}), but ranks of triax "
+      "meet through MPI\n"
+      "  Start them with: mpirun -np {} and the same command, scripts/launch.sh -n {} or "
+      "srun --mpi=pmix; or one\n"
+      "  process with --comm threads --ranks {}. Is no launcher at work? Then: unset RANK {}",
+      a.size, a.variable, a.size, a.size, a.size, a.variable);
+  check_input(
+      a.size <= found, Exit::config,
+      "world: the launcher announced {} ranks ({}), but {} found each other\n"
+      "  srun connects them with --mpi=pmix, if srun --mpi=list has it; else use mpirun or\n"
+      "  scripts/launch.sh -n {}. Is triax built with the MPI of this launcher? Without MPI use\n"
+      "  one process: --comm threads --ranks {}",
+      a.size, a.variable, found, a.size, a.size);
 }
 
 void check_not_launched(const std::string& why) {

@@ -20,8 +20,9 @@ void check_announced(int found);
 /// job of its own. `why`: what needs a single one.
 void check_not_launched(const std::string& why);
 
-/// Does anything in the environment come from a launcher of parallel jobs? If not, this process was
-/// started by hand, and MPI, whose start takes about half a second, is left alone.
+/// Does anything in the environment come from a launcher through which MPI's ranks can meet? If
+/// not, MPI, whose start takes about half a second, is left alone. `srun --mpi=none` is no such
+/// launcher.
 bool launched();
 
 /// Cores this process may run on (its affinity mask, which launchers narrow).

@@ -90,6 +90,23 @@ TEST(World, ThreadsUnderALauncherOfSeveralProcessesAreRefused) {
   outside ? ::setenv("PMI_SIZE", before.c_str(), 1) : ::unsetenv("PMI_SIZE");
 }
 
+/// Under `srun --mpi=none` each task would train alone.
+TEST(World, TasksOfSrunThatCannotMeetAreRefused) {
+  ::setenv("SLURM_PROCID", "3", 1);
+  ::setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+  EXPECT_FALSE(launched());  // a shell inside an allocation
+  check_announced(1);
+  ::setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+  EXPECT_FALSE(launched());
+  EXPECT_EQ(announced_by_launcher().rank, 3);
+  test::expect_error([] { check_announced(1); },
+                     {"announced 4 ranks (SLURM_STEP_NUM_TASKS), but 1", "--mpi=pmix"},
+                     Exit::config);
+  ::setenv("PMIX_RANK", "3", 1);
+  EXPECT_TRUE(launched());
+  for (const char* set : {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "PMIX_RANK"}) ::unsetenv(set);
+}
+
 TEST(World, ReportHasTwelveLinesAtMost) {
   std::string many = "first";
   for (int i = 0; i < 20; ++i) many += "\n  line";

@@ -15,7 +15,9 @@ CORES = len(os.sched_getaffinity(0))
 LAUNCHER_VARIABLES = ("OMP_", "TRIAX_", "OMPI_", "PMI_", "SLURM_")
 
 
-class LaunchTest(unittest.TestCase):
+class Launching(unittest.TestCase):
+    """Starts launch.sh, which starts the stand-in."""
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -54,10 +56,12 @@ class LaunchTest(unittest.TestCase):
             self.assertIn(str(part), error)
         self.assertFalse((self.folder / "words").exists(), "mpirun was called")
 
+
+class LaunchTest(Launching):
     def test_help(self):
         status, error = self.launch("--help")
         self.assertEqual((status, error), (0, ""))
-        for word in ("-n N", "--hosts FILE", "--threads N", "--bind core|none"):
+        for word in ("-n N", "--hosts FILE", "--threads N", "--bind core|none", "--restarts N"):
             self.assertIn(word, self.output)
 
     def test_refuses_what_makes_no_sense(self):
@@ -217,6 +221,12 @@ class LaunchTest(unittest.TestCase):
         self.assertIn("  A request was made to bind to\n", error)
         self.assertNotIn("-----", error)
         self.assertLessEqual(len(error.splitlines()), 12)
+
+    def test_a_stop_that_mpirun_gets_too_is_no_lost_rank(self):
+        self.mpirun("trap : USR1; kill -TERM $PPID; sleep 0.5; exit 1")
+        status, error = self.launch("-n", 1, "true")
+        self.assertEqual(status, 143)
+        self.assertIn("stopped by signal 15, which mpirun got as well", error)
 
     def test_other_codes_pass(self):
         self.mpirun("exit 1")
