@@ -96,6 +96,11 @@ Checkpoint Checkpoint::open(const std::string& path, Communicator& ranks, const 
   return opened;
 }
 
+void Checkpoint::verify(const std::string& path, const Manifest& manifest, const Files& files) {
+  Checkpoint written(path, files, manifest);
+  for (size_t i = 0; i < manifest.files.size(); ++i) written.verify_file(i);
+}
+
 void Checkpoint::verify_sizes() const {
   as_damage(path_, [&] {
     for (const StoredFile& f : manifest_.files) {

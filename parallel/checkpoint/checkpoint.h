@@ -37,6 +37,10 @@ class Checkpoint {
   /// damaged: FILE, tensor NAME, checksum differs`, 66 if there is none, 74 if it cannot be read.
   static Checkpoint open(const std::string& path, Communicator& ranks, const Files& files = disk());
 
+  /// Not collective. Reads the files that `manifest` knows, which may be some of a checkpoint's, in
+  /// the directory `path`. Throws Error 65 as open() does.
+  static void verify(const std::string& path, const Manifest& manifest, const Files& files);
+
   const std::string& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
   int64_t step() const { return manifest_.step; }

@@ -1,6 +1,7 @@
 #include "parallel/checkpoint/directory.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <set>
@@ -37,6 +38,19 @@ void add(Manifest& to, const std::string& name, const StoredTensor& tensor) {
         tensor.dtype, tensor.full);
   all.parts.insert(all.parts.end(), tensor.parts.begin(), tensor.parts.end());
 }
+
+// The same files, until a stop is requested: then every operation fails.
+class UntilStopped final : public Files {
+ public:
+  UntilStopped(const Files& files, const std::stop_token& stop) : files_(files), stop_(stop) {}
+  int fault(const char* operation, const std::string& path) const override {
+    return stop_.stop_requested() ? ECANCELED : files_.fault(operation, path);
+  }
+
+ private:
+  const Files& files_;
+  const std::stop_token& stop_;
+};
 
 // Write this rank's file; a manifest that knows only this file. No pieces, no file.
 Manifest write_pieces(const std::string& directory, const std::string& file_name,
@@ -165,7 +179,10 @@ std::optional<std::pair<int64_t, double>> CheckpointDirectory::lowest(const std:
 
 void CheckpointDirectory::prune(int keep, std::optional<int64_t> also) {
   check(keep >= 1, "checkpoint: prune keeps {}; expected at least 1", keep);
-  if (Search search = newest_good(); !search.good || !search.damage.empty()) return;
+  std::vector<int64_t> all = agreed_steps();
+  if (all.empty()) return;
+  if (verified_ != all.back())
+    if (Search search = newest_good(); !search.good || !search.damage.empty()) return;
   on_first(ranks_, [&] {
     std::vector<int64_t> old = steps();
     old.resize(old.size() - std::min(old.size(), size_t(keep)));
@@ -189,7 +206,7 @@ void CheckpointDirectory::remove_leftovers() {
 }
 
 // Rank 0: a fresh directory for the files of one attempt.
-std::string CheckpointDirectory::begin(int64_t step) const {
+std::string CheckpointDirectory::make_directory(int64_t step) const {
   if (!files_.is_directory(path_)) {
     files_.make_directory(path_);
     files_.sync_directory(parent_directory(path_));
@@ -200,31 +217,62 @@ std::string CheckpointDirectory::begin(int64_t step) const {
   return unfinished;
 }
 
-// Every rank writes, all meet, rank 0 publishes.
 void CheckpointDirectory::save(int64_t step, const std::vector<Piece>& pieces,
                                const CheckpointState& state) {
+  Unfinished checkpoint = begin(step);
+  commit(
+      checkpoint, [&] { return write(checkpoint, pieces); }, state);
+}
+
+Unfinished CheckpointDirectory::begin(int64_t step) {
   check(step >= 0, "checkpoint: step {}", step);
-  std::string unfinished = text_of_first(ranks_, [&] { return begin(step); });
+  return {step, text_of_first(ranks_, [&] { return make_directory(step); })};
+}
+
+std::string CheckpointDirectory::write(const Unfinished& to, const std::vector<Piece>& pieces,
+                                       const std::stop_token& stop) const {
+  UntilStopped files(files_, stop);
   std::string file_name = fmt::format("rank{}.safetensors", ranks_.rank());
+  Manifest mine = write_pieces(to.path, file_name, pieces, files);
+  try {
+    Checkpoint::verify(to.path, mine, files);
+  } catch (const Error& e) {
+    if (e.code() != Exit::data) throw;
+    fail(Exit::io,
+         "{}\n  It had just been written: expected the same bytes. Look at the disk and the memory "
+         "of this machine.",
+         e.what());
+  }
+  return to_text(mine);
+}
+
+void CheckpointDirectory::commit(const Unfinished& checkpoint,
+                                 const std::function<std::string()>& written,
+                                 const CheckpointState& state) {
   try {
     std::string mine;
-    together(ranks_, [&] { mine = to_text(write_pieces(unfinished, file_name, pieces, files_)); });
+    together(ranks_, [&] { mine = written(); });
     auto reports = gather_text(ranks_, mine);
     on_first(ranks_, [&] {
       Manifest all;
-      for (const std::string& report : reports) merge(all, parse_manifest(report, unfinished));
-      all.step = step;
+      for (const std::string& report : reports) merge(all, parse_manifest(report, checkpoint.path));
+      all.step = checkpoint.step;
       all.state = state;
-      publish(unfinished, std::move(all));
+      publish(checkpoint.path, std::move(all));
     });
+    verified_ = checkpoint.step;
   } catch (const Error& e) {
     // All have met since, so nobody is writing; or ranks were lost, and what stays behind is a
     // leftover, which the next save removes.
-    if (ranks_.rank() == 0) without_errors([&] { files_.remove(unfinished); });
+    if (ranks_.rank() == 0) abandon(checkpoint);
     // A rank that now ends its process, and with it the job, must not do so before that is done.
     if (e.code() != Exit::peer_lost) without_errors([&] { ranks_.barrier(); });
     throw;
   }
+}
+
+void CheckpointDirectory::abandon(const Unfinished& checkpoint) const {
+  without_errors([&] { files_.remove(checkpoint.path); });
 }
 
 // Rank 0: complete the directory, then give it its name.

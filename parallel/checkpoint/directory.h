@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +10,13 @@
 #include "parallel/checkpoint/checkpoint.h"
 
 namespace triax::parallel {
+
+/// A checkpoint in the making: its files are in a directory that nobody reads until
+/// CheckpointDirectory::commit gives it its name.
+struct Unfinished {
+  int64_t step = 0;
+  std::string path = {};  ///< of the directory
+};
 
 /// The checkpoints `step-N` of one run, and how they come and go without ever losing the last good
 /// one. A checkpoint gets its name in one step, when all of it is on the disk; until then, and if
@@ -27,6 +36,23 @@ class CheckpointDirectory {
   /// all files of this attempt are removed and older checkpoints are as before.
   void save(int64_t step, const std::vector<Piece>& pieces, const CheckpointState& state);
 
+  /// What save() does, one after the other, for a rank that writes on a thread of its own
+  /// (BackgroundSave). First, collective: makes the directory, after removing what dead writers
+  /// left.
+  Unfinished begin(int64_t step);
+  /// Second, without communication, so on any thread: writes this rank's file, waits until it is on
+  /// the disk, and reads it again. Returns what the manifest needs to know of it. Throws Error 73
+  /// or 74, also once `stop` is requested.
+  std::string write(const Unfinished& to, const std::vector<Piece>& pieces,
+                    const std::stop_token& stop = {}) const;
+  /// Third, collective: `written` returns what write() returned, or throws what it threw. If all
+  /// ranks have written, the checkpoint gets its manifest and its name; else it is removed and
+  /// every rank throws, as save() does.
+  void commit(const Unfinished& checkpoint, const std::function<std::string()>& written,
+              const CheckpointState& state);
+  /// Not collective: removes the files of a checkpoint that will not be committed, if it can.
+  void abandon(const Unfinished& checkpoint) const;
+
   /// Collective. `auto`: the newest checkpoint, or none to start fresh; if it is damaged, Error 65
   /// that names the newest which is not. `last-good`: the newest that verifies; Error 66 if there
   /// are none, 65 if none verifies. Anything else is the path of a checkpoint.
@@ -37,7 +63,8 @@ class CheckpointDirectory {
   std::optional<std::pair<int64_t, double>> lowest(const std::string& key);
 
   /// Collective. If the newest checkpoint verifies, remove all but the newest `keep` (at least 1)
-  /// and that of step `also`; if not, remove nothing.
+  /// and that of step `also`; if not, remove nothing. What this object saved last was verified when
+  /// it was written, and is not read once more.
   void prune(int keep, std::optional<int64_t> also = {});
 
   /// Collective. Remove what dead writers left. `save` does it too; readers do not, since a running
@@ -52,13 +79,14 @@ class CheckpointDirectory {
   Search newest_good();
   std::vector<int64_t> agreed_steps();
   std::string step_path(int64_t step) const;
-  std::string begin(int64_t step) const;
+  std::string make_directory(int64_t step) const;
   void publish(const std::string& unfinished, Manifest manifest) const;
   void delete_leftovers() const;
 
   std::string path_;
   Communicator& ranks_;
   const Files& files_;
+  std::optional<int64_t> verified_;  // step of the checkpoint that was committed last
 };
 
 /// The newest checkpoint of a run directory; another path as it is. Not collective.

@@ -18,6 +18,7 @@ namespace triax::parallel {
 /// What a changed value means for a run that resumes a checkpoint.
 enum class OnResume {
   refuse,  ///< another model or other data
+  ask,     ///< another run, unless the user says that it may change: --resume-changed
   say,     ///< worth a line in the log
   free     ///< nothing
 };

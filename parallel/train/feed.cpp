@@ -55,7 +55,7 @@ Feed::Feed(std::shared_ptr<const nn::Samples> samples, uint64_t seed, const Plac
     : samples_(std::move(samples)), order_(samples_->count(), seed), place_(place) {}
 
 nn::Batch Feed::at(int64_t step, int64_t micro) const {
-  int64_t position = (step - 1) * place_.global_batch + offset(micro);
+  int64_t position = consumed(step - 1) + offset(micro);
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < place_.micro_batch; ++i) indices.push_back(order_.at(position + i));
   return batch_of(*samples_, indices, position, fmt::format("step {}", step));
@@ -64,7 +64,7 @@ nn::Batch Feed::at(int64_t step, int64_t micro) const {
 double Feed::weight(int64_t step) const {
   double sum = 0;
   for (int64_t i = 0; i < place_.global_batch; ++i)
-    sum += weight_of(*samples_, order_.at((step - 1) * place_.global_batch + i));
+    sum += weight_of(*samples_, order_.at(consumed(step - 1) + i));
   check_input(sum > 0, Exit::data,
               "samples: no target of step {} counts: its {} samples have weight 0\n"
               "  Leave samples without targets out of the data, or raise --global-batch.",

@@ -30,6 +30,14 @@ class Feed {
   };
   Feed(std::shared_ptr<const nn::Samples> samples, uint64_t seed, const Place& place);
 
+  /// Samples that all steps up to `step` consume: the next step begins with those that follow.
+  int64_t consumed(int64_t step) const { return step * place_.global_batch + before_; }
+  /// Steps up to `step` have consumed `samples`, with another global batch. Before any batch is
+  /// made.
+  void set_consumed(int64_t step, int64_t samples) {
+    before_ = samples - step * place_.global_batch;
+  }
+
   /// Micro-batch `micro`, from 0, of this replica in `step`, from 1; on the CPU.
   nn::Batch at(int64_t step, int64_t micro) const;
   /// Targets that count in all of `step`, over all replicas.
@@ -49,6 +57,7 @@ class Feed {
   std::shared_ptr<const nn::Samples> samples_;
   Sampler order_;
   Place place_;
+  int64_t before_ = 0;  // consumed more than global_batch a step
 };
 
 /// A feed whose batches worker threads make ahead of their use. Which batch comes when is the

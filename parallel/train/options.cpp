@@ -50,6 +50,20 @@ void check_offload(const TrainOptions& o) {
   optim::check_offload_directory(s.offload_dir);
 }
 
+void check_saving(const TrainOptions& o) {
+  const StepOptions& s = o.step;
+  bool files = s.offload != Offloaded::nothing && !s.offload_dir.empty();
+  for (auto& [layer, to] : s.places) files |= to == optim::Offload::To::file;
+  check_input(!o.save_async || !files, Exit::config,
+              "save-async with {}\n  It copies what it saves to memory first, and this run keeps "
+              "state in files because memory is short. Leave --save-async out.",
+              s.places.empty() ? fmt::format("offload-dir={}", printable(s.offload_dir))
+                               : "layers that device-map places on disk");
+  check_input(!o.resume_changed || !o.resume.empty(), Exit::config,
+              "resume-changed without resume\n  Nothing is resumed that could have changed. Add "
+              "--resume auto, or leave it out.");
+}
+
 /// What a captured step cannot contain: the host's part of it, and layers that wait for each other.
 void check_graph(const TrainOptions& o) {
   const StepOptions& s = o.step;
@@ -227,6 +241,7 @@ void check_options(const TrainOptions& o, int64_t ranks,
   (void)parse_groups(s.groups);
   check_muon(o);
   check_offload(o);
+  check_saving(o);
 }
 
 std::vector<int64_t> placement_of(const std::string& text, const PipelineShape& shape,

@@ -96,6 +96,7 @@ void Metrics::write(const StepRecord& record) {
       nn::quoted(place_.unit + "_per_second"), exact(r.weight / record.seconds),
       int64_t(r.memory_bytes));
   if (!r.overflow.empty()) line += fmt::format(R"(,"overflow":{})", nn::quoted(r.overflow));
+  if (!record.changed.empty()) line += fmt::format(R"(,"changed":{})", nn::quoted(record.changed));
   if (record.val_loss && std::isfinite(*record.val_loss))  // else a resumed run repeats it
     line += fields(*record.val_loss, record.scores);
   put(line + "}\n");

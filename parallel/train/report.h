@@ -18,6 +18,7 @@ struct StepRecord {
   double seconds = 0;  ///< since the step before it was over; a validation counts in
   std::optional<double> val_loss = {};
   std::map<std::string, double> scores = {};  ///< of the same validation (Task::scores)
+  std::string changed = {};  ///< since the step before, by TrainOptions::resume_changed
 };
 
 /// The file with one JSON object per step. Written by one rank.

@@ -15,6 +15,7 @@
 
 #include "core/check.h"
 #include "core/files.h"
+#include "core/profile.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/initial_weights.h"
 #include "parallel/train/options.h"
@@ -108,22 +109,22 @@ void RunDirectory::lock() {
   if (!lock_) lock_ = std::make_unique<RunLock>(path());
 }
 
-int64_t RunDirectory::open(Step& step) {
+Position RunDirectory::open(Step& step) {
   on_first(ranks_, [&] {
     refuse_own_files();
     if (disk().is_directory(path())) lock();
   });
   const std::string& init = contents_.options.init;
-  int64_t number = contents_.options.resume.empty() ? 0 : resume(step);
-  if (number == 0 && !init.empty()) start_from(init, contents_.task, step, ranks_);
+  Position at = contents_.options.resume.empty() ? Position() : resume(step);
+  if (at.step == 0 && !init.empty()) start_from(init, contents_.task, step, ranks_);
   on_first(ranks_, [&] {
-    refuse_newer_than(number);
-    if (number > 0) compare_metrics();
+    refuse_newer_than(at.step);
+    if (at.step > 0) compare_metrics();
     disk().make_directory(path());
     lock();
   });
   checkpoints_.remove_leftovers();
-  return number;
+  return at;
 }
 
 namespace {
@@ -198,58 +199,34 @@ void RunDirectory::refuse_newer_than(int64_t number) const {
               path(), steps.empty() ? 0 : steps.back(), number);
 }
 
-/// Another model or other data would be another run; what else changed is worth saying. Settings
-/// first: data may differ because of one, which says more.
-void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
-  auto before = saved_settings(checkpoint);
-  auto differs = [&](const std::string& name, const std::string& now) {
-    auto known = before.find(name);
-    return known != before.end() && known->second != now;
-  };
-  changes_.clear();
-  for (auto& s : contents_.settings) {
-    std::string now = literal(s);
-    if (s.on_resume == OnResume::free || !differs(s.name, now)) continue;
-    check_input(
-        s.on_resume == OnResume::say, Exit::config,
-        "checkpoint {} was trained with {} {}; this run asks for {}. Resume with --{} {}, or "
-        "start a new run directory",
-        checkpoint.path(), s.name, before[s.name], now, s.name, before[s.name]);
-    changes_.push_back(fmt::format("{} was {}, now {}", s.name, before[s.name], now));
-  }
-  for (auto& [name, now] : identity_of(contents_.task))
-    check_input(!differs(name, now), Exit::config,
-                "checkpoint {} was trained with other {} ({}); this run has {}. Resume with the "
-                "same data, or start a new run directory",
-                checkpoint.path(), name, before[name], now);
-}
-
-int64_t RunDirectory::resume(Step& step) {
-  auto checkpoint = checkpoints_.resume(contents_.options.resume);
-  if (!checkpoint) return 0;
-  check_input(
-      checkpoint->state().contains("updates"), Exit::config,
-      "checkpoint {} holds weights alone, nothing to resume\n  Start a run from them: --init "
-      "{} with another --out.",
-      checkpoint->path(), checkpoint->path());
-  check_same_run(*checkpoint);
-  step.restore([&](auto& pieces) { checkpoint->load(pieces); }, checkpoint->state());
-  return checkpoint->step();
-}
-
-void RunDirectory::save(int64_t number, const Step& step, std::optional<double> val_loss) {
+void RunDirectory::begin_save(const Position& at, const Step& step,
+                              std::optional<double> val_loss) {
+  ProfileRange range("checkpoint");
   CheckpointState state = step.state();
   auto settings = values_of(contents_.settings);
   settings.merge(identity_of(contents_.task));
   state["settings"] = settings_text(settings);
   state["config"] = contents_.task.config;
+  state["consumed_samples"] = std::to_string(at.samples);
   if (val_loss && std::isfinite(*val_loss)) state["val_loss"] = fmt::format("{}", *val_loss);
   for (auto& [name, text] : contents_.task.attachments) state[name] = text;
-  checkpoints_.save(number, step.pieces(Holder::owner), state);
+  auto pieces = step.pieces(Holder::owner);
+  if (contents_.options.save_async)
+    background_ = std::make_unique<BackgroundSave>(checkpoints_, ranks_, at.step, pieces, state);
+  else checkpoints_.save(at.step, pieces, state);
+  saving_ = at.step;
+}
+
+std::optional<int64_t> RunDirectory::end_save(Wait wait) {
+  if (!saving_ || (background_ && wait == Wait::no && !background_->done())) return {};
+  ProfileRange range("checkpoint");
+  auto ended = std::exchange(saving_, {});
+  if (auto save = std::move(background_)) save->commit();
   std::optional<int64_t> kept;
   if (contents_.options.keep_best)
     if (auto lowest = best()) kept = lowest->first;
   checkpoints_.prune(int(contents_.options.keep), kept);
+  return ended;
 }
 
 }  // namespace triax::parallel

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/checkpoint/directory.h"
+#include "parallel/checkpoint/background.h"
 #include "parallel/settings/setting.h"
 #include "parallel/train/options.h"
 #include "parallel/train/step.h"
@@ -30,6 +30,12 @@ class RunLock {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 
+/// How far training is.
+struct Position {
+  int64_t step = 0;     ///< steps done
+  int64_t samples = 0;  ///< consumed by them, over all replicas
+};
+
 /// The files of one run: configuration, attachments and checkpoints `step-N`. One job at a time may
 /// write to it.
 class RunDirectory {
@@ -44,23 +50,33 @@ class RunDirectory {
   RunDirectory(const Contents& contents, Communicator& host);
 
   const std::string& path() const { return checkpoints_.path(); }
-  /// Collective. Loads what `resume` says into `step`, then makes the directory. Returns the step
-  /// of the checkpoint, 0 if training starts afresh. Throws the same Error on every rank: 78 if the
-  /// checkpoint is of another model or data, if the directory holds a later one, if another job
-  /// holds the directory, or if the metrics are to go to one of its own files; 73 if it cannot be
-  /// written. A run that is refused changes nothing.
-  int64_t open(Step& step);
+  /// Collective. Loads what `resume` says into `step`, then makes the directory. Returns where the
+  /// checkpoint was saved, nothing but zeros if training starts afresh. With `resume_changed`,
+  /// settings may differ that are OnResume::ask: weights of another precision are made from what
+  /// is stored most exactly, the fp32 masters where there are some, and the loss scale begins
+  /// afresh. Throws the same Error on every rank: 78 if the checkpoint is of another model or data,
+  /// if the directory holds a later one, if another job holds the directory, or if the metrics are
+  /// to go to one of its own files; 73 if it cannot be written. A run that is refused changes
+  /// nothing.
+  Position open(Step& step);
   /// Collective, after open(), once nothing can refuse the run any more: config.toml, the
   /// attachments and where the metrics are.
   void write_configuration(const std::string& metrics);
   /// Settings that the checkpoint was made with another value of, a line each; after open(). On
   /// rank 0 also a new file of metrics.
   const std::vector<std::string>& changes() const { return changes_; }
+  /// Those of them that `resume_changed` has allowed.
+  const std::vector<std::string>& allowed() const { return allowed_; }
   /// Did the last run in this directory write its metrics to this file?
   bool wrote(const std::string& metrics) const;
-  /// Collective. Saves a checkpoint, with the validation loss of this step if there is one, then
-  /// drops all but the newest `keep` and, with `keep_best`, the best.
-  void save(int64_t number, const Step& step, std::optional<double> val_loss);
+  /// Collective. Saves a checkpoint, with the validation loss of this step if there is one; with
+  /// `save_async`, it is on the disk only after end_save(). One at a time.
+  void begin_save(const Position& at, const Step& step, std::optional<double> val_loss);
+  /// Collective. If a save was begun, ends it: then drops all but the newest `keep` and, with
+  /// `keep_best`, the best. Returns the step it is of; nothing if there is none to end, or if it
+  /// shall not `wait` and some rank still writes. Throws what saving throws.
+  enum class Wait { no, yes };
+  std::optional<int64_t> end_save(Wait wait);
   /// Collective. The lowest validation loss of all checkpoints, and the step it is of.
   std::optional<std::pair<int64_t, double>> best() { return checkpoints_.lowest("val_loss"); }
 
@@ -70,14 +86,16 @@ class RunDirectory {
   void refuse_newer_than(int64_t step) const;
   std::string metrics_before() const;
   void compare_metrics();
-  int64_t resume(Step& step);
+  Position resume(Step& step);
   void check_same_run(const Checkpoint& checkpoint);
 
   Contents contents_;
   Communicator& ranks_;
   CheckpointDirectory checkpoints_;
   std::unique_ptr<RunLock> lock_;  // on rank 0
-  std::vector<std::string> changes_;
+  std::vector<std::string> changes_, allowed_;
+  std::optional<int64_t> saving_;  // step of the save that was begun
+  std::unique_ptr<BackgroundSave> background_;
 };
 
 /// Writes a file anew; who reads it meanwhile sees the old one.

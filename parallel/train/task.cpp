@@ -14,9 +14,10 @@ namespace {
 /// Keys of a line of metrics.jsonl (report.cpp).
 const std::set<std::string> metrics_keys = {"step",       "loss",    "grad_norm", "lr",
                                             "loss_scale", "skipped", "seconds",   "memory_bytes",
-                                            "overflow",   "val_loss"};
-/// Texts that a checkpoint has of its own (run_directory.cpp, step.cpp).
-const std::set<std::string> checkpoint_texts = {"settings", "config", "updates", "loss_scaler"};
+                                            "overflow",   "changed", "val_loss"};
+/// Texts that a checkpoint has of its own (run_directory.cpp, resume.cpp, step.cpp).
+const std::set<std::string> checkpoint_texts = {"settings",    "config",           "updates",
+                                                "loss_scaler", "consumed_samples", "val_loss"};
 constexpr auto letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 
 void check_count(const nn::Samples& samples, const char* whose) {

@@ -17,7 +17,7 @@ Settings optimizer_settings(TrainOptions& o) {
            &s.global_batch,
            {.range = {0, huge},
             .shown = "micro-batch x dp",
-            .on_resume = OnResume::refuse,
+            .on_resume = OnResume::ask,
             .derived = true})
       .add("lr", "X", "learning rate after warm-up", &o.lr.peak)
       .add("min-lr", "X", "learning rate at the end of the schedule, if it falls", &o.lr.low)
@@ -151,12 +151,12 @@ Settings run_settings(TrainOptions& o) {
       .add("workers", "N", "threads per rank that load batches ahead of the step; 0: none",
            &o.workers, {.range = {0, 64}})
       .add("seed", "N", "of weights, dropout and the order of samples", &s.seed,
-           {.on_resume = OnResume::refuse})
+           {.on_resume = OnResume::ask})
       .add("graph", "", "capture the step as a CUDA graph and replay it", &s.graph)
       .add("precision", "fp32|bf16|fp16",
            "of weights and activations; gradients, reductions and optimizer state stay fp32",
            choice(s.dtype, {{"fp32", f32}, {"bf16", bf16}, {"fp16", f16}}),
-           {.on_resume = OnResume::refuse})
+           {.on_resume = OnResume::ask})
       .add("loss-scale", "X", "fp16 loss scale; 0: dynamic", &s.loss_scale,
            {.range = {0, 1e14}, .on_resume = OnResume::say})
       .add(scaler_settings(s.dynamic_scale));
@@ -193,10 +193,15 @@ Settings checkpoint_settings(TrainOptions& o) {
            "save a checkpoint after each validation that reaches the lowest loss so far, and keep "
            "the best beside the newest",
            &o.keep_best)
+      .add("save-async", "", "write checkpoints while training goes on, from a copy in host memory",
+           &o.save_async)
       .add("resume", "auto|last-good|PATH",
            "continue from the newest checkpoint of the run directory (auto: if there is one), from "
            "the newest undamaged one, or from the given one",
            &o.resume, {.shown = "start afresh", .derived = true, .saved = false})
+      .add("resume-changed", "",
+           "resume with another --global-batch, --precision or --seed than the checkpoint's",
+           &o.resume_changed, {.saved = false})
       .add("init", "CHECKPOINT",
            "initial weights: those of this checkpoint, or of the newest of this run directory, "
            "imported or of another run; its model settings are the defaults of this run",

@@ -31,12 +31,6 @@ bool fits(const Task& task, const StepOptions& o, const MeshShape& shape) {
   }
 }
 
-std::vector<StepRecord> records_of(const std::vector<StepResult>& results) {
-  std::vector<StepRecord> records;
-  for (auto& r : results) records.push_back({r});
-  return records;
-}
-
 Settings settings_of(TrainOptions& o, const Task& task) {
   return joined({train_settings(o), task.settings});
 }
@@ -105,7 +99,9 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
       task_.held_out ? "a run directory" : "held-out samples");
   if (!options_.out.empty()) {
     directory_.emplace(RunDirectory::Contents{task_, options_, settings_}, world_.host());
-    begun_ = saved_ = done_ = directory_->open(step_);
+    auto [step, samples] = directory_->open(step_);
+    begun_ = saved_ = done_ = step;
+    feed_.set_consumed(step, samples);
   } else if (!options_.init.empty()) {
     start_from(options_.init, task_, step_, world_.host());
   }
@@ -200,29 +196,12 @@ std::optional<double> Trainer::pass_over_held_out() {
   return sum / weight;
 }
 
-void Trainer::save() {
-  check_call("save()", {"start", "step", "validation", "end"});
-  check(directory_.has_value(), "trainer: save without a run directory; expected options.out");
-  ProfileRange range("checkpoint");
-  directory_->save(done_, step_, val_loss_);
-  saved_ = done_;
-  std::string path = fmt::format("{}/step-{}", directory_->path(), done_);
-  if (first()) StopSignal::set_farewell(farewell());
-  call("checkpoint", &Callbacks::checkpoint, path);
-}
-
-/// What a user who does not wait for the end is told.
-std::string Trainer::farewell() const {
-  return fmt::format(
-      "stopped at once; the newest checkpoint is {}/step-{}: go on with --out {} "
-      "--resume auto\n",
-      options_.out, done_, options_.out);
-}
-
 void Trainer::report(StepRecord& record) {
   auto now = std::chrono::steady_clock::now();
   record.seconds = std::chrono::duration<double>(now - last_step_).count();
   last_step_ = now;
+  if (directory_ && record.result.step == begun_ + 1)
+    record.changed = join(directory_->allowed(), "; ");
   if (metrics_) metrics_->write(record);
   progress_.step(record);
   call("step", &Callbacks::step, record);
@@ -255,13 +234,13 @@ Exit Trainer::train() {
   bool stopping = missing && !make_up_validation();
   while (done_ < steps && !stopping) {
     take();
-    auto records = records_of(step_.results(step_by_step_ ? Step::Upto::all : Step::Upto::lag));
+    auto records = results(step_by_step_ ? Step::Upto::all : Step::Upto::lag);
     stopping = step_.asked_to_stop();
     bool last = done_ == steps || stopping;
     bool known = due(options_.val_every) || due(options_.save_every) || last;
     if (known && (records.empty() || records.back().result.step < done_)) {
       for (auto& r : records) report(r);
-      records = records_of(step_.results(Step::Upto::all));
+      records = results(Step::Upto::all);
       stopping = step_.asked_to_stop();
       last = last || stopping;
     }
@@ -274,10 +253,11 @@ Exit Trainer::train() {
     for (auto& r : records) report(r);
     bool failed = loss && !std::isfinite(*loss);  // the training did not: its steps are kept
     bool best = reaches_best();
-    if (directory_ && (due(options_.save_every) || last || stopping || failed || best)) save();
+    if (due(options_.save_every) || last || stopping || failed || best) begin_save();
+    end_save(failed ? RunDirectory::Wait::yes : RunDirectory::Wait::no);
     check_finite(loss, done_);
   }
-  if (directory_ && saved_ != done_) save();  // after steps of the caller's own
+  save_rest();
   if (options_.ledger)
     progress_.say(describe_ledger(mesh_, step_.replica().pipeline(), done_ - begun_));
   progress_.say(describe_end(stopping));

@@ -35,6 +35,7 @@ struct Callbacks {
   std::function<void(Trainer&)> start = {}, end = {};
   std::function<void(Trainer&, const StepRecord&)> step = {};
   std::function<void(Trainer&, double loss)> validation = {};
+  /// Of what is on the disk now: with `save_async`, of an earlier step.
   std::function<void(Trainer&, const std::string& path)> checkpoint = {};
   std::function<void(Trainer&, const std::exception&)> error = {};
 };
@@ -72,7 +73,7 @@ class Trainer {
   std::optional<double> validate();
   /// Of the last validation, by name (Task::scores): means over all held-out targets.
   const std::map<std::string, double>& scores() const { return scores_; }
-  /// Saves a checkpoint into the run directory.
+  /// Saves a checkpoint into the run directory, and returns when it is there.
   void save();
 
   /// Steps done since the start of training, in this process or before.
@@ -99,7 +100,10 @@ class Trainer {
   void report(StepRecord& record);
   std::string describe_start() const;
   std::string describe_end(bool stopped) const;
-  std::string farewell() const;
+  void begin_save();
+  void save_rest();
+  void end_save(RunDirectory::Wait wait);
+  std::vector<StepRecord> results(Step::Upto upto);
   Feed::Place place() const;
   struct Running {  // a callback
     std::string_view name;

@@ -184,6 +184,12 @@ def outputs(shop):
     case("a file in the way of the run directory", shop("file"), "Not a directory", out=shop("file/run"))
     case("the run directory is a file", shop("file"), out=shop("file"))
     case("a run directory where nobody can write", "/proc/triax", out="/proc/triax")
+    for flags in {}, dict(save_async=True), dict(save_async=True, comm="threads", ranks=2, zero=1):
+        run = shop(f"no-room{len(flags)}")
+        command = ["sh", "-c", 'ulimit -f 24; exec "$@"', "sh", *shop.train(out=run, save_every=2, **flags)]
+        expect(shop, f"a checkpoint onto a full disk {flags}", command, 73, f"{run}/step-", "File too large")
+        if left := list(run.glob("step-*")):
+            failures.append(f"a checkpoint that failed left {left}")
     case("metrics onto a full disk", "/dev/full", "No space left", metrics="/dev/full")
     case("metrics in no directory", shop("no/metrics"), "No such file", metrics=shop("no/metrics"))
     case("metrics onto a directory", shop("directory"), "Is a directory", metrics=shop("directory"))

@@ -30,6 +30,8 @@ class Workshop:
 
     def start(self, run, processes, **flags):
         flags = dict(MODEL, data=self.text, out=run, steps=STEPS, save_every=3, keep=2) | flags
+        if "save_async" in run.name:
+            flags["save_async"] = True
         command = [minigpt, "train", *words(**flags)]
         if processes:
             command = mpirun(launcher, 2) + command
@@ -72,12 +74,13 @@ def kill_somewhere(shop, run, processes):
 
 
 def killed_and_resumed(shop):
-    """Runs of processes and of threads in turn, each killed a few times on its way."""
+    """Runs of processes and of threads in turn, which save in the background or not, each killed a few times on its
+    way."""
     done, hit, in_saving, runs, slowest = 0, 0, 0, 0, 0
     while done < kills:
         processes = launcher and runs % 2 == 0
         reference = shop.path / ("processes" if processes else "threads")
-        run = shop.path / f"run{runs}"
+        run = shop.path / f"run{runs}{'-save_async' if runs // 2 % 2 == 0 else ''}"
         runs += 1
         for _ in range(min(7, kills - done)):
             if newest_step(run) == STEPS:
@@ -98,12 +101,14 @@ def killed_and_resumed(shop):
 
 def stopped_by_signal(shop):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup the programs would ignore it
-    cases = [(False, number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)]
+    cases = [(False, number, 0) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)]
+    cases += [(False, signal.SIGTERM, 1)]
     if launcher:
-        cases.append((True, signal.SIGUSR1))
-    for processes, number in cases:
-        run = shop.path / f"stopped{number}{processes}"
-        with shop.start(run, processes, save_every=0) as job:
+        cases += [(True, signal.SIGUSR1, 0), (True, signal.SIGUSR1, 1)]
+    for processes, number, save_every in cases:
+        saving = "-save_async" if save_every else ""  # then a save is always under way
+        run = shop.path / f"stopped{number}{processes}{saving}"
+        with shop.start(run, processes, save_every=save_every) as job:
             assert wait_until(lambda: (run / "metrics.jsonl").exists() and len(metrics_so_far(run)) > 3)
             kill(job.process.pid, number)
             code = job.finish(20)
@@ -116,7 +121,8 @@ def stopped_by_signal(shop):
         made_up = "val_loss" in metrics(run)[step - 1]  # stopped in a validation that was due
         assert_same_run(run, shop.path / ("processes" if processes else "threads"), STEPS,
                         not_validated=0 if made_up else step)
-        print(f"{signal.Signals(number).name}{' to mpirun' if processes else ''}: stopped after step {step}")
+        assert_no_leftovers(run)
+        print(f"{signal.Signals(number).name}{' to mpirun' if processes else ''}{saving}: stopped after step {step}")
 
 
 def metrics_so_far(run):

@@ -177,7 +177,27 @@ def changes(shop):
     for name, value in ("seed", 2), ("precision", "bf16"), ("width", 32), ("heads", 1):
         shop.ends(78, f"with {name} ", "asks for", out=base, resume="auto",
                   **(dict(fp16, steps=24) | {name.replace("-", "_"): value}))
+    shop.ends(78, "with width 16; this run asks for 32", "--resume-changed does not allow it", out=base, resume="auto",
+              resume_changed=True, **(fp16 | dict(width=32)))
     assert newest_step(base) == 20
+
+
+def allowed_changes(shop):
+    """With --resume-changed another batch and precision are said, and stand in metrics, configuration and checkpoint."""
+    run = shop / "changed"
+    shop.ends(0, out=run, precision="bf16")
+    flags = dict(out=run, resume="auto", steps=24, precision="fp32", global_batch=16)
+    shop.ends(78, "--resume-changed allows the change", **flags)
+    shop.ends(0, "changed since the checkpoint: precision was \"bf16\", now \"fp32\"",
+              "changed since the checkpoint: global-batch was 8, now 16", resume_changed=True, **flags)
+    records = metrics(run)
+    assert [r["step"] for r in records if "changed" in r] == [21], records
+    assert records[20]["changed"] == 'global-batch was 8, now 16; precision was "bf16", now "fp32"'
+    assert [r["tokens"] for r in records[18:22]] == [64, 64, 128, 128], records[18:22]
+    config = (run / "config.toml").read_text()
+    assert 'precision = "fp32"' in config and "global-batch = 16" in config and "resume" not in config, config
+    shop.ends(0, "resumed after step 24", **(flags | dict(steps=26)))
+    assert "changed since the checkpoint: steps was 24, now 26" in shop.output and "was 8" not in shop.output
 
 
 def metrics_that_are_none(shop):
@@ -260,7 +280,8 @@ def reader_that_leaves(shop):
     assert newest_step(run) == 20, newest_step(run)
 
 
-TESTS = [configuration_of_another_run, two_starts, stops, other_data, changes, metrics_that_are_none,
+TESTS = [configuration_of_another_run, two_starts, stops, other_data, changes, allowed_changes,
+         metrics_that_are_none,
          nothing_left_to_do, skipped_steps, slices, validation, closed_stdout, reader_that_leaves]
 with tempfile.TemporaryDirectory(prefix="triax-run-") as path:
     workshop = Workshop(path)

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/check.h"
+#include "parallel/checkpoint/background.h"
 #include "tests/parallel/checkpoint/sharding.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/faulty_files.h"
@@ -137,7 +138,7 @@ TEST(CheckpointDirectory, PruneKeepsTheNewestAndNeverTheOnlyGoodOne) {
   run.all.prune(3);
   EXPECT_EQ(run.all.steps(), (std::vector<int64_t>{30, 40, 50}));
   run.damage(50);
-  run.all.prune(1);
+  CheckpointDirectory(run.dir.path(), run.alone).prune(1);  // not the one that has written it
   EXPECT_EQ(run.all.steps(), (std::vector<int64_t>{30, 40, 50}));
   run.all.save(60, pieces(60), {});
   run.all.prune(2);
@@ -160,18 +161,34 @@ TEST(CheckpointDirectory, KeepsTheOneWithTheLowestNumberToo) {
       << "a damaged one is passed over";
 }
 
-// One failing operation on one of two ranks, at every operation of a save in turn. `before` has
-// been saved already, and step 20 either exists (is replaced) or not.
-void fail_everywhere(int faulty_rank, int error, bool replace, std::vector<std::string>& seen) {
+struct Failing {
+  int rank, error;
+  bool replace;     // does step 20 exist already?
+  bool background;  // does a thread write?
+};
+
+/// The code of a failure.
+Exit code_of(const FaultyFiles& faulty, int error) {
+  const std::string& what = faulty.failed();
+  bool reads = what == "list" || what == "read" || what == "size of" ||
+               (what == "open" && faulty.failed_path().ends_with(".safetensors"));
+  return error == EIO || reads ? Exit::io : Exit::cannot_write;
+}
+
+// One failing operation on one of two ranks, at every operation of a save in turn. Step 10 has been
+// saved already.
+void fail_everywhere(const Failing& f, std::vector<std::string>& seen) {
   for (int at = 0;; ++at) {
-    SavedRun run(replace ? 2 : 1);
+    SavedRun run(f.replace ? 2 : 1);
     std::filesystem::create_directory(run.dir / "step-15.tmp-dead");
-    FaultyFiles faulty(at, error);
+    FaultyFiles faulty(at, f.error);
     auto thrown = thrown_by_ranks(2, [&](Communicator& ranks) {
-      const Files& files = ranks.rank() == faulty_rank ? faulty : disk();
+      const Files& files = ranks.rank() == f.rank ? faulty : disk();
       Part half{.full = {4}, .dim = 0, .begin = 2 * ranks.rank(), .length = 2};
-      CheckpointDirectory(run.dir.path(), ranks, files)
-          .save(20, {{"w", "", half, full({2}, 20, f32, cpu)}}, {});
+      std::vector<Piece> mine = {{"w", "", half, full({2}, 20, f32, cpu)}};
+      CheckpointDirectory all(run.dir.path(), ranks, files);
+      if (f.background) BackgroundSave(all, ranks, 20, mine, {}).commit();
+      else all.save(20, mine, {});
     });
     if (faulty.failed().empty()) {
       for (const auto& e : thrown) EXPECT_FALSE(e);
@@ -180,16 +197,14 @@ void fail_everywhere(int faulty_rank, int error, bool replace, std::vector<std::
     seen.push_back(faulty.failed());
     for (const auto& e : thrown) {
       ASSERT_TRUE(e) << faulty.failed() << " failed and nobody noticed";
-      bool listing = faulty.failed() == "list";
-      Exit code = error == EIO || listing ? Exit::io : Exit::cannot_write;
-      expect_error([&] { std::rethrow_exception(e); }, {std::strerror(error)}, code);
-      expect_error([&] { std::rethrow_exception(e); }, {faulty.failed_path()}, code);
+      expect_error([&] { std::rethrow_exception(e); },
+                   {std::strerror(f.error), faulty.failed_path()}, code_of(faulty, f.error));
     }
     auto steps = run.all.steps();
     EXPECT_EQ(Checkpoint::open(run.dir / "step-10", run.alone).step(), 10) << faulty.failed();
     for (int64_t step : steps)  // whatever has its name is whole, be it old or new
       EXPECT_EQ(Checkpoint::open(run.dir / fmt::format("step-{}", step), run.alone).step(), step);
-    EXPECT_GE(steps.size(), replace ? 2u : 1u) << faulty.failed();
+    EXPECT_GE(steps.size(), f.replace ? 2u : 1u) << faulty.failed();
     bool before_begin = std::filesystem::exists(run.dir / "step-15.tmp-dead");
     EXPECT_EQ(disk().list(run.dir.path()).size(), steps.size() + before_begin) << faulty.failed();
   }
@@ -198,15 +213,16 @@ void fail_everywhere(int faulty_rank, int error, bool replace, std::vector<std::
 TEST(CheckpointDirectory, AFailureAtAnyOperationKeepsWhatWasThere) {
   for (int rank : {0, 1})
     for (int error : {ENOSPC, EIO})
-      for (bool replace : {false, true}) {
-        std::vector<std::string> seen;
-        fail_everywhere(rank, error, replace, seen);
-        for (const char* operation : {"create", "write", "fsync"})
-          EXPECT_EQ(std::count(seen.begin(), seen.end(), operation) > 0, true) << operation;
-        EXPECT_EQ(std::count(seen.begin(), seen.end(), replace ? "exchange" : "rename to"),
-                  rank == 0);
-        EXPECT_GE(seen.size(), rank == 0 ? 15u : 4u);
-      }
+      for (bool replace : {false, true})
+        for (bool background : {false, true}) {
+          std::vector<std::string> seen;
+          fail_everywhere({rank, error, replace, background}, seen);
+          for (const char* operation : {"create", "write", "fsync", "read"})
+            EXPECT_EQ(std::count(seen.begin(), seen.end(), operation) > 0, true) << operation;
+          EXPECT_EQ(std::count(seen.begin(), seen.end(), replace ? "exchange" : "rename to"),
+                    rank == 0);
+          EXPECT_GE(seen.size(), rank == 0 ? 18u : 7u);
+        }
 }
 
 /// The disk is full for rank 1, and removing takes its time.

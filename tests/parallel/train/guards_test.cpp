@@ -256,7 +256,7 @@ TEST(Guards, NamesOfTheTrainersOwn) {
   }
   task.unit = "frames of \"film\"";
   EXPECT_EQ(outcome(task, tiny_options()), "");
-  for (const char* name : {"settings", "config", "updates", "loss_scaler", "a/b", "", "a b"}) {
+  for (const char* name : {"settings", "config", "updates", "consumed_samples", "a/b", "", "a b"}) {
     task.attachments = {{name, "{}"}};
     EXPECT_TRUE(refused(outcome(task, tiny_options()), fmt::format("task: attachment `{}`", name),
                         "expected a name of letters"));

@@ -104,6 +104,19 @@ TEST(Options, GraphOfWhatCannotBeCaptured) {
   EXPECT_EQ(with([](auto& o) { o.ledger = true; }).substr(0, 17), "graph with ledger");
 }
 
+TEST(Options, ACopyOfWhatIsInFilesWouldNotFit) {
+  std::string copied = "It copies what it saves to memory first";
+  std::string files = message([](auto& o) {
+    o.save_async = true, o.step.offload = Offloaded::optimizer, o.step.offload_dir = "/tmp";
+  });
+  EXPECT_TRUE(files.starts_with("save-async with offload-dir=/tmp\n  " + copied)) << files;
+  std::string map = message([](auto& o) {
+    o.save_async = true, o.launch.device_map = "map.json", o.step.zero = Zero::parameters;
+    o.step.places = {{"block0", optim::Offload::To::host}, {"head", optim::Offload::To::file}};
+  });
+  EXPECT_TRUE(map.starts_with("save-async with layers that device-map places on disk")) << map;
+}
+
 TEST(Options, LossScaleBelowItsMinimum) {
   EXPECT_EQ(message([](auto& o) { o.step.dynamic_scale = {.initial = 2, .minimum = 4}; }),
             "min-loss-scale=4 is more than initial-loss-scale=2\n"

@@ -1,0 +1,136 @@
+// What a run takes over from the checkpoint that it resumes, and what may differ.
+#include <charconv>
+#include <string_view>
+
+#include "core/check.h"
+#include "parallel/train/options.h"
+#include "parallel/train/run_directory.h"
+
+namespace triax::parallel {
+namespace {
+
+constexpr const char* consumed_samples = "consumed_samples";
+
+/// A number of a checkpoint, which is not to be trusted: at most 2^53.
+int64_t whole(const std::string& text, const std::string& where) {
+  int64_t number = -1;
+  const char* end = text.data() + text.size();
+  bool digits = std::from_chars(text.data(), end, number).ptr == end;
+  check_input(digits && number >= 0 && number <= int64_t(1) << 53, Exit::data,
+              "{} is `{}`; expected a whole number of at most 2^53", where, printable(text));
+  return number;
+}
+
+/// Samples consumed until the checkpoint. One of an older run does not say it: that run never
+/// changed its global batch.
+int64_t samples_of(const Checkpoint& checkpoint, const std::string& global_batch) {
+  auto where = [&](const char* what) {
+    return fmt::format("checkpoint {}: {}", checkpoint.path(), what);
+  };
+  auto known = checkpoint.state().find(consumed_samples);
+  if (known != checkpoint.state().end()) return whole(known->second, where(consumed_samples));
+  int64_t batch = whole(global_batch, where("global-batch")), samples = 0;
+  check_input(!__builtin_mul_overflow(checkpoint.step(), batch, &samples), Exit::data,
+              "{} of {} samples", where("step"), batch);
+  return samples;
+}
+
+/// A parameter, or the fp32 master of one.
+bool is_weight(const Piece& p) { return p.kind.empty() || p.kind == "master"; }
+
+/// As Checkpoint::load, into pieces of a run in another precision.
+void load_converted(Checkpoint& checkpoint, const std::vector<Piece>& pieces) {
+  std::vector<Piece> stored;
+  std::vector<Tensor> exact;  // of each weight among the pieces, in their order
+  for (const Piece& p : pieces) {
+    if (!is_weight(p)) {
+      stored.push_back(p);
+      continue;
+    }
+    exact.emplace_back();
+    for (const char* kind : {"", "master"}) {
+      auto found = checkpoint.tensors().find(logical_name(p.name, kind));
+      if (found == checkpoint.tensors().end()) continue;
+      exact.back() = empty(held_shape(p.part), found->second.dtype, cpu);
+      stored.push_back({p.name, kind, p.part, exact.back()});
+    }
+    if (!exact.back().defined()) stored.push_back(p);  // which load() names
+  }
+  checkpoint.load(stored);
+  auto from = exact.begin();
+  for (const Piece& p : pieces) {
+    if (!is_weight(p)) continue;
+    auto held = p.value.storage()->hold(Access::write);
+    copy_(p.value.detach(), (from++)->to(p.value.dtype()).view(p.value.shape()));
+  }
+}
+
+/// What to do about a setting that may not change. `changes`: was --resume-changed given?
+const char* way_out(const Setting& s, bool changes) {
+  if (s.on_resume == OnResume::ask) return "\n  --resume-changed allows the change.";
+  return changes
+             ? "\n  --resume-changed does not allow it: it decides which tensors the checkpoint "
+               "holds, or of which data."
+             : "";
+}
+
+}  // namespace
+
+/// Another model or other data would be another run; what else changed is worth saying. Settings
+/// first: data may differ because of one, which says more.
+void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
+  auto before = saved_settings(checkpoint);
+  auto differs = [&](const std::string& name, const std::string& now) {
+    auto known = before.find(name);
+    return known != before.end() && known->second != now;
+  };
+  bool changes = contents_.options.resume_changed;
+  changes_.clear();
+  allowed_.clear();
+  for (auto& s : contents_.settings) {
+    std::string now = literal(s);
+    if (s.on_resume == OnResume::free || !differs(s.name, now)) continue;
+    bool asks = s.on_resume == OnResume::ask;
+    check_input(
+        s.on_resume == OnResume::say || (asks && changes), Exit::config,
+        "checkpoint {} was trained with {} {}; this run asks for {}. Resume with --{} {}, or "
+        "start a new run directory{}",
+        checkpoint.path(), s.name, before[s.name], now, s.name, before[s.name],
+        way_out(s, changes));
+    changes_.push_back(fmt::format("{} was {}, now {}", s.name, before[s.name], now));
+    if (asks) allowed_.push_back(changes_.back());
+  }
+  for (auto& [name, now] : identity_of(contents_.task))
+    check_input(!differs(name, now), Exit::config,
+                "checkpoint {} was trained with other {} ({}); this run has {}. Resume with the "
+                "same data, or start a new run directory{}",
+                checkpoint.path(), name, before[name], now,
+                changes ? "\n  --resume-changed does not allow other data: --init starts a run on "
+                          "them from the checkpoint's weights."
+                        : "");
+}
+
+Position RunDirectory::resume(Step& step) {
+  auto checkpoint = checkpoints_.resume(contents_.options.resume);
+  if (!checkpoint) return {};
+  check_input(
+      checkpoint->state().contains("updates"), Exit::config,
+      "checkpoint {} holds weights alone, nothing to resume\n  Start a run from them: --init "
+      "{} with another --out.",
+      checkpoint->path(), checkpoint->path());
+  check_same_run(*checkpoint);
+  auto before = saved_settings(*checkpoint), now = values_of(contents_.settings);
+  Position at{checkpoint->step(), samples_of(*checkpoint, before["global-batch"])};
+  CheckpointState state = checkpoint->state();
+  bool converts = before.contains("precision") && before["precision"] != now["precision"];
+  if (converts) state["loss_scaler"] = step.state().at("loss_scaler");  // which begins afresh
+  step.restore(
+      [&](auto& pieces) {
+        if (converts) load_converted(*checkpoint, pieces);
+        else checkpoint->load(pieces);
+      },
+      state);
+  return at;
+}
+
+}  // namespace triax::parallel

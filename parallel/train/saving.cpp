@@ -1,0 +1,54 @@
+#include "core/check.h"
+#include "parallel/comm/launch/stop_signal.h"
+#include "parallel/train/trainer.h"
+
+// When a trainer saves, and what it does once a checkpoint is on the disk.
+namespace triax::parallel {
+
+void Trainer::save() {
+  check_call("save()", {"start", "step", "validation", "end"});
+  check(directory_.has_value(), "trainer: save without a run directory; expected options.out");
+  begin_save();
+  end_save(RunDirectory::Wait::yes);
+}
+
+/// The same, where there is a directory; end_save() says when it is there.
+void Trainer::begin_save() {
+  if (!directory_) return;
+  end_save(RunDirectory::Wait::yes);
+  directory_->begin_save({done_, feed_.consumed(done_)}, step_, val_loss_);
+  saved_ = done_;
+}
+
+void Trainer::end_save(RunDirectory::Wait wait) {
+  auto step = directory_ ? directory_->end_save(wait) : std::nullopt;
+  if (!step) return;
+  std::string path = fmt::format("{}/step-{}", directory_->path(), *step);
+  // For a user who does not wait for the end.
+  if (first())
+    StopSignal::set_farewell(
+        fmt::format("stopped at once; the newest checkpoint is {}/step-{}: go on with --out {} "
+                    "--resume auto\n",
+                    options_.out, *step, options_.out));
+  call("checkpoint", &Callbacks::checkpoint, path);
+}
+
+/// At the end: also steps that the caller took.
+void Trainer::save_rest() {
+  if (saved_ != done_) begin_save();
+  end_save(RunDirectory::Wait::yes);
+}
+
+/// Ranks diverge together: what they have begun to save comes before the error.
+std::vector<StepRecord> Trainer::results(Step::Upto upto) {
+  std::vector<StepRecord> records;
+  try {
+    for (auto& r : step_.results(upto)) records.push_back({r});
+  } catch (const Error& e) {
+    if (e.code() == Exit::non_finite) end_save(RunDirectory::Wait::yes);
+    throw;
+  }
+  return records;
+}
+
+}  // namespace triax::parallel

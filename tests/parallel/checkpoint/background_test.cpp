@@ -1,0 +1,184 @@
+#include "parallel/checkpoint/background.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <string_view>
+#include <thread>
+
+#include "core/check.h"
+#include "core/memory.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/thread_ranks.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::expect_error;
+using test::TemporaryDirectory;
+using test::thrown_by_ranks;
+
+/// What a rank of two holds: half of a matrix, and on rank 0 a vector, seen through a larger one.
+std::vector<Piece> pieces_of(int rank) {
+  Part half{.full = {6, 4}, .dim = 0, .begin = 3 * rank, .length = 3};
+  std::vector<Piece> all = {{"w", "", half, full({3, 4}, 1.5 + rank, bf16, cpu)},
+                            {"w", "m", half, full({12}, 2.5 + rank, f32, cpu)}};
+  if (rank == 0) all.push_back({"b", "", {.full = {5}}, full({9}, 7, f32, cpu).narrow(0, 2, 5)});
+  return all;
+}
+
+std::vector<std::string> names_in(const std::string& path) { return disk().list(path); }
+
+void rethrow_all(const std::vector<std::exception_ptr>& thrown) {
+  for (auto& e : thrown)
+    if (e) std::rethrow_exception(e);
+}
+
+TEST(BackgroundSave, WritesTheBytesThatSavingWrites) {
+  TemporaryDirectory dir;
+  const CheckpointState state = {{"updates", "3"}};
+  rethrow_all(thrown_by_ranks(2, [&](Communicator& ranks) {
+    auto pieces = pieces_of(ranks.rank());
+    CheckpointDirectory(dir / "now", ranks).save(3, pieces, state);
+    CheckpointDirectory later(dir / "later", ranks);
+    BackgroundSave save(later, ranks, 3, pieces, state);
+    for (auto& p : pieces) fill_(p.value, 99);  // the next step
+    save.commit();
+    EXPECT_TRUE(names_in(dir / "later") == std::vector<std::string>{"step-3"});
+  }));
+  auto files = names_in(dir / "now/step-3");
+  EXPECT_EQ(files.size(), 3u);
+  EXPECT_EQ(names_in(dir / "later/step-3"), files);
+  for (auto& file : files)
+    EXPECT_TRUE(test::read_bytes(dir / ("now/step-3/" + file)) ==
+                test::read_bytes(dir / ("later/step-3/" + file)))
+        << file << " differs";
+}
+
+/// Writing waits until it is let.
+struct Gate final : Files {
+  explicit Gate(std::string wanted) : file(std::move(wanted)) {}
+  int fault(const char* operation, const std::string& path) const override {
+    if (std::string_view(operation) != "write" || path.find(file) == path.npos) return 0;
+    while (!open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return 0;
+  }
+  std::string file;
+  std::atomic<bool> open = false;
+};
+
+// And all ranks are told alike when they are done.
+TEST(BackgroundSave, NobodyWaitsForTheSlowestDisk) {
+  TemporaryDirectory dir;
+  Gate files("rank1");
+  rethrow_all(thrown_by_ranks(2, [&](Communicator& ranks) {
+    CheckpointDirectory all(dir.path(), ranks, files);
+    BackgroundSave save(all, ranks, 3, pieces_of(ranks.rank()), {});
+    for (int i = 0; i < 50; ++i) {
+      EXPECT_FALSE(save.done()) << "of rank " << ranks.rank();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE(all.steps().empty());
+    if (ranks.rank() == 1) files.open = true;
+    while (!save.done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(all.steps().empty()) << "named before it was committed";
+    save.commit();
+    EXPECT_EQ(all.steps(), std::vector<int64_t>{3});
+  }));
+}
+
+TEST(BackgroundSave, CountsItsCopyUntilItIsWritten) {
+  TemporaryDirectory dir;
+  auto alone = single_rank();
+  Gate files("rank0");
+  CheckpointDirectory all(dir.path(), *alone, files);
+  Tensor x = full({1000}, 1, f32, cpu);
+  int64_t before = memory::counter()->live(memory::buffers);
+  auto counted = [&] { return memory::counter()->live(memory::buffers) - before; };
+  BackgroundSave save(all, *alone, 3, {{"x", "", {.full = {1000}}, x}}, {});
+  EXPECT_GE(counted(), 4000);
+  EXPECT_LE(counted(), 4000 + 4096);
+  files.open = true;
+  while (!save.done()) std::this_thread::yield();
+  EXPECT_EQ(counted(), 0) << "the copy outlives its file";
+  save.commit();
+}
+
+TEST(BackgroundSave, FailsOnAllRanksAndLeavesNothing) {
+  struct Full final : Files {
+    int fault(const char* operation, const std::string& path) const override {
+      bool hit = std::string_view(operation) == "fsync" && path.find("rank1") != path.npos;
+      return hit ? ENOSPC : 0;
+    }
+  } files;
+  TemporaryDirectory dir;
+  auto thrown = thrown_by_ranks(2, [&](Communicator& ranks) {
+    CheckpointDirectory all(dir.path(), ranks, files);
+    CheckpointDirectory(dir.path(), ranks).save(2, pieces_of(ranks.rank()), {});
+    BackgroundSave save(all, ranks, 3, pieces_of(ranks.rank()), {});
+    while (!save.done()) std::this_thread::yield();
+    try {
+      save.commit();
+    } catch (const Error&) {
+      EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"step-2"});
+      throw;
+    }
+  });
+  for (auto& e : thrown)
+    expect_error([&] { std::rethrow_exception(e); }, {"fsync", "rank1"}, Exit::cannot_write);
+}
+
+/// A disk that takes ten milliseconds for each tensor.
+struct Slow final : Files {
+  int fault(const char* operation, const std::string&) const override {
+    if (std::string_view(operation) == "write")
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return 0;
+  }
+};
+
+// When an error ends the run meanwhile.
+TEST(BackgroundSave, GivenUpItStopsWritingAndLeavesNothing) {
+  TemporaryDirectory dir;
+  Slow files;
+  auto alone = single_rank();
+  std::vector<Piece> many;
+  for (int i = 0; i < 1000; ++i)
+    many.push_back({fmt::format("x{}", i), "", {.full = {1}}, zeros({1}, f32, cpu)});
+  CheckpointDirectory all(dir.path(), *alone, files);
+  auto begun = std::chrono::steady_clock::now();
+  {
+    BackgroundSave save(all, *alone, 3, many, {});
+    EXPECT_FALSE(save.done());
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));
+  EXPECT_TRUE(names_in(dir.path()).empty());
+}
+
+// What a disk or a memory damages shows before the checkpoint gets its name.
+TEST(CheckpointDirectory, WhatDoesNotReadBackIsNotKept) {
+  struct Damages final : Files {
+    int fault(const char* operation, const std::string& path) const override {
+      if (std::string_view(operation) == "open" && path.ends_with("rank0.safetensors")) {
+        std::string bytes = test::read_bytes(path);
+        bytes.back() ^= 1;
+        test::write_bytes(path, bytes);
+      }
+      return 0;
+    }
+  } files;
+  TemporaryDirectory dir;
+  auto alone = single_rank();
+  std::vector<Piece> whole = {{"x", "", {.full = {4}}, zeros({4}, f32, cpu)}};
+  CheckpointDirectory(dir.path(), *alone).save(2, whole, {});
+  expect_error([&] { CheckpointDirectory(dir.path(), *alone, files).save(3, whole, {}); },
+               {"rank0.safetensors, tensor x, checksum differs", "had just been written"},
+               Exit::io);
+  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"step-2"});
+}
+
+}  // namespace
+}  // namespace triax::parallel
