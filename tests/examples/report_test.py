@@ -102,6 +102,8 @@ def check_lines(page, runs):
         lines = page.lines(title)
         for run in runs:
             expected = [(r["step"], r[key]) for r in metrics_of(run) if r[key] is not None]
+            if key == "loss_scale" and all(value == 1 for _, value in expected):
+                continue
             got = lines.pop(run.name)
             assert len(got) == len(expected), (title, run.name, len(got), len(expected))
             for (step, value), (true_step, true_value) in zip(got, expected):
@@ -168,7 +170,7 @@ def while_it_runs_and_after_a_kill(shop):
 
 
 def bad_calls(shop):
-    run = train(shop, "mine", steps=3)
+    run = train(shop, "mine", steps=3, warmup=0)
     assert "there is no" in report(shop, shop / "none", code=66)
     assert "exists and is no page" in report(shop, run, out="text.txt", code=78)
     assert "--out is not given" in call(shop, "report", run, code=64)

@@ -148,6 +148,7 @@ class Plot {
 
 std::string svg_of(const Chart& chart) {
   Extent steps, values;
+  if (chart.steps) steps.add(chart.steps->first), steps.add(chart.steps->second);
   for (auto& line : chart.lines) {
     for (double step : line.points->steps) steps.add(step);
     for (double value : line.points->values) values.add(value);

@@ -1,6 +1,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/program/report/axis.h"
@@ -29,6 +30,8 @@ struct Chart {
   std::optional<Scale> scale = {};
   bool from_zero = false;  ///< a linear axis that begins there
   bool means = false;      ///< lines of many steps are noise: their means are drawn over them
+  /// First and last step of the axis, where other charts have more than the lines of this one.
+  std::optional<std::pair<double, double>> steps = {};
   std::vector<Line> lines = {};
   std::vector<std::pair<size_t, const Points*>> skipped = {};  ///< runs, and steps to be marked
   double width = 540, height = 250;

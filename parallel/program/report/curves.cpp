@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "parallel/program/report/chart.h"
@@ -15,7 +16,12 @@ using Runs = std::vector<RunFacts>;
 /// The charts of a page, which share what its size allows.
 class Charts {
  public:
-  explicit Charts(const Runs& runs) : runs_(runs) {}
+  explicit Charts(const Runs& runs) : runs_(runs) {
+    for (auto& run : runs) {
+      auto& own = run.column("loss").steps;  // which every step has
+      steps_ = {std::min(steps_.first, own.front()), std::max(steps_.second, own.back())};
+    }
+  }
 
   void loss() {
     Chart chart{.title = "Loss", .unit = loss_unit(), .means = true, .width = 1110, .height = 340};
@@ -60,6 +66,7 @@ class Charts {
     std::string all;
     for (auto& chart : charts_) {
       bool wide = chart.width > 600;
+      chart.steps = steps_;
       chart.columns = int(std::clamp<size_t>(points / lines, 60, wide ? 1000 : 480));
       std::string svg = svg_of(chart);
       if (svg.empty()) continue;
@@ -94,6 +101,7 @@ class Charts {
   }
 
   const Runs& runs_;
+  std::pair<double, double> steps_ = {INFINITY, 0};
   std::vector<Chart> charts_;
 };
 

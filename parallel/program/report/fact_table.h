@@ -2,18 +2,19 @@
 #include <fmt/core.h>
 
 #include <functional>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "parallel/program/report/chart.h"
 #include "parallel/program/report/runs.h"
 
 namespace triax::parallel::report {
 
-/// A table in HTML: a row for each fact, a column for each run. `runs` outlive it.
+/// A table in HTML: a row for each fact, a column for each run, with its name if there are
+/// several. `runs` outlive it.
 class FactTable {
  public:
-  explicit FactTable(const std::vector<RunFacts>& runs) : runs_(runs) {}
+  explicit FactTable(std::span<const RunFacts> runs) : runs_(runs) {}
   void row(const std::string& name, const std::function<std::string(const RunFacts&)>& value) {
     body_ += fmt::format("<tr><th scope=\"row\">{}</th>", escaped(name));
     for (auto& run : runs_) body_ += fmt::format("<td>{}</td>", escaped(value(run)));
@@ -22,16 +23,16 @@ class FactTable {
   /// Empty without rows.
   std::string text() const {
     if (body_.empty()) return "";
-    std::string head;
-    for (auto& run : runs_) head += fmt::format("<th scope=\"col\">{}</th>", escaped(run.name));
-    return fmt::format(
-        "<div class=\"scroll\"><table><thead><tr><td></td>{}</tr></thead>\n"
-        "<tbody>{}</tbody></table></div>\n",
-        head, body_);
+    std::string names;
+    for (auto& run : runs_) names += fmt::format("<th scope=\"col\">{}</th>", escaped(run.name));
+    if (runs_.size() > 1) names = "<thead><tr><td></td>" + names + "</tr></thead>\n";
+    else names.clear();
+    return fmt::format("<div class=\"scroll\"><table>{}<tbody>{}</tbody></table></div>\n", names,
+                       body_);
   }
 
  private:
-  const std::vector<RunFacts>& runs_;
+  std::span<const RunFacts> runs_;
   std::string body_;
 };
 

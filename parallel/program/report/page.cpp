@@ -42,7 +42,7 @@ std::string settings(const Runs& runs) {
   for (auto& run : runs)
     for (auto& [key, value] : run.settings) keys.insert(key);
   if (keys.empty()) return "<p>No run directory has a configuration.</p>\n";
-  FactTable differ(runs), equal(runs);
+  FactTable differ(runs), equal({runs.data(), 1});
   for (auto& key : keys) {
     auto value = [&](const RunFacts& run) {
       auto found = run.settings.find(key);

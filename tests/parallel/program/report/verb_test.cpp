@@ -94,8 +94,9 @@ TEST_F(ReportVerb, ComparesWithAPeakThatIsNamed) {
 TEST_F(ReportVerb, KnowsTheWorkOfAModel) {
   std::map<std::string, std::string> flop;
   for (std::string ranks : {"1", "4"}) {
+    std::string axis = ranks == "1" ? "1" : "2";
     ASSERT_EQ(test::call(options_, {"tiny", "train", "--steps", "1", "--warmup", "0", "--comm",
-                                    "threads", "--ranks", ranks, "--tp", ranks == "1" ? "1" : "2",
+                                    "threads", "--ranks", ranks, "--dp", axis, "--tp", axis,
                                     "--global-batch", "32", "--out", dir_ / ranks}),
               0);
     std::string settings = read_bytes(dir_ / ranks + "/settings.txt");
