@@ -22,6 +22,7 @@
 #include "parallel/program/checkpoint_verbs.h"
 #include "parallel/program/deepspeed.h"
 #include "parallel/program/device_map.h"
+#include "parallel/program/report/verb.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/completion.h"
 #include "parallel/settings/man_page.h"
@@ -98,6 +99,7 @@ class Program {
                       checkpoint_inspect_verb(paths_),
                       checkpoint_verify_verb(paths_),
                       checkpoint_diff_verb(paths_),
+                      report_verb(report_),
                       {"flags", "Prints the table of all flags, in Markdown.", {}, {}},
                       {"manual", "Prints the man page, in roff.", {}, {}}}};
     auto behind = line.verbs.begin() + 1;
@@ -129,6 +131,7 @@ class Program {
     if (name == "checkpoint inspect") return int(inspect_checkpoint(paths_));
     if (name == "checkpoint verify") return int(verify_checkpoint(paths_));
     if (name == "checkpoint diff") return int(compare_checkpoints(paths_));
+    if (name == "report") return int(make_report(report_, train_.step.schedules));
     if (name == "flags") return flags(line);
     if (name == "manual") return print_all(line, man_page(line), man_page);
     for (auto& verb : own_.verbs)
@@ -253,6 +256,7 @@ class Program {
   ScheduleOptions schedule_;
   std::string mesh_ = "2x2x2";
   CheckpointPaths paths_;
+  ReportOptions report_;
   int64_t deepspeed_dp_ = 0;  // 0: no DeepSpeed configuration
   std::string notes_;         // about it
 };

@@ -131,6 +131,7 @@ namespace {
 
 constexpr const char* metrics_path = "metrics_path";  // which file the metrics are in
 constexpr const char* config_file = "config.toml";
+constexpr const char* settings_file = "settings.txt";  // all of them, resolved
 
 std::string absolute(const std::string& file) {
   return file.empty() ? "" : std::filesystem::absolute(file).lexically_normal().string();
@@ -151,8 +152,8 @@ void RunDirectory::refuse_own_files() const {
   if (metrics.empty()) return;
   std::string name = resolved(metrics).lexically_relative(resolved(path())).begin()->string();
   if (name.ends_with(".tmp")) name.resize(name.size() - 4);
-  bool kept = name == metrics_path || name == config_file || name == "trace.json" ||
-              name == "lock" || name.starts_with("step-");
+  bool kept = name == metrics_path || name == config_file || name == settings_file ||
+              name == "trace.json" || name == "lock" || name.starts_with("step-");
   for (auto& [attachment, text] : contents_.task.attachments) kept |= name == attachment + ".json";
   check_input(!kept, Exit::config,
               "metrics: {}: the run directory keeps {} for itself; expected another --metrics",
@@ -179,8 +180,26 @@ void RunDirectory::compare_metrics() {
     changes_.push_back(fmt::format("metrics was {}, now {}", before, now));
 }
 
-void RunDirectory::write_configuration(const std::string& metrics) {
+namespace {
+
+/// Of matrix products and attention, forward and backward. Without the work that ranks repeat and
+/// that of recomputation.
+double flop_per_step(const Task& task, const StepOptions& o) {
+  Facts facts = probe(task.build, batch_like(task, o.micro_batch), {.dtype = o.dtype});
+  double flop = 0;
+  for (auto& layer : facts.layers()) flop += layer.forward.products + layer.backward.products;
+  return flop / double(o.micro_batch) * double(o.global_batch);
+}
+
+}  // namespace
+
+void RunDirectory::write_configuration(const std::string& metrics, int64_t parameters) {
   on_first(ranks_, [&] {
+    auto settings = values_of(contents_.settings);
+    settings["model parameters"] = std::to_string(parameters);
+    settings["model FLOP per step"] =
+        fmt::format("{}", flop_per_step(contents_.task, contents_.options.step));
+    replace_file(path() + "/" + settings_file, settings_text(settings));
     replace_file(path() + "/" + metrics_path, absolute(metrics) + "\n");
     replace_file(path() + "/" + config_file, contents_.task.config);
     for (auto& [name, text] : contents_.task.attachments)

@@ -60,8 +60,9 @@ class RunDirectory {
   /// nothing.
   Position open(Step& step);
   /// Collective, after open(), once nothing can refuse the run any more: config.toml, the
-  /// attachments and where the metrics are.
-  void write_configuration(const std::string& metrics);
+  /// attachments, where the metrics are, and all settings with what is known of the model, which
+  /// has so many `parameters`.
+  void write_configuration(const std::string& metrics, int64_t parameters);
   /// Settings that the checkpoint was made with another value of, a line each; after open(). On
   /// rank 0 also a new file of metrics.
   const std::vector<std::string>& changes() const { return changes_; }

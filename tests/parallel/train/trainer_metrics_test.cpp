@@ -29,7 +29,7 @@ TEST(TrainerMetrics, AreNoFileThatTheRunDirectoryKeeps) {
   auto o = tiny_options();
   o.out = directory / "run";
   for (const char* name :
-       {"run/config.toml", "run/metrics_path", "run/lock", "run/notes.json", "run/step-3",
+       {"run/config.toml", "run/settings.txt", "run/metrics_path", "run/lock", "run/notes.json", "run/step-3",
         "run/config.toml.tmp", "run/step-3/x", "link/run/lock", "run/../run/./lock"}) {
     o.metrics = directory / name;
     test::expect_error([&] { train(task, o); },

@@ -1,0 +1,92 @@
+#include "parallel/program/report/overview.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "parallel/program/report/fact_table.h"
+#include "parallel/train/report.h"
+
+namespace triax::parallel::report {
+namespace {
+
+double sum(const Points& points) {
+  double all = 0;
+  for (double x : points.values) all += std::isnan(x) ? 0 : x;
+  return all;
+}
+
+std::string last_loss(const RunFacts& run) {
+  const Points& loss = run.column("loss");
+  return fmt::format("{:.4f} at step {}", loss.values.back(), loss.steps.back());
+}
+
+std::string lowest_validation(const RunFacts& run) {
+  const Points& held = run.column("val_loss");
+  if (held.size() == 0) return "none";
+  auto best = std::ranges::min_element(held.values);
+  return fmt::format("{:.4f} at step {}", *best, held.steps[size_t(best - held.values.begin())]);
+}
+
+std::string skipped_steps(const RunFacts& run) {
+  return run.skipped.size() == 0 ? "none" : std::to_string(run.skipped.size());
+}
+
+/// Of what is no NaN; 0 if there is nothing. Steps with a validation or a checkpoint take longer.
+double median(const Points& points) {
+  std::vector<double> all;
+  std::ranges::copy_if(points.values, std::back_inserter(all), [](double x) { return x == x; });
+  if (all.empty()) return 0;
+  auto middle = all.begin() + std::ssize(all) / 2;
+  std::ranges::nth_element(all, middle);
+  return *middle;
+}
+
+double model_flops(const RunFacts& run) {  // of a rank
+  double ranks = number_of(run, "dp") * number_of(run, "pp") * number_of(run, "tp");
+  double seconds = median(run.column("seconds"));
+  return ranks * seconds > 0 ? number_of(run, "model FLOP per step") / seconds / ranks : 0;
+}
+
+std::string known(double x) { return x > 0 ? short_number(x) : "?"; }
+
+std::string utilization(const RunFacts& run, const Hardware& h) {
+  double peak = run.setting("precision") == "fp32" ? h.fp32 : h.low, reached = model_flops(run);
+  if (reached == 0) return "?";
+  return fmt::format("{:.3g} % of {}", 100 * reached / peak, short_number(peak));
+}
+
+}  // namespace
+
+std::string overview(const std::vector<RunFacts>& runs, const Hardware* hardware) {
+  FactTable table(runs);
+  table.row("loss", last_loss);
+  table.row("lowest validation loss", lowest_validation);
+  table.row("steps", [](auto& run) {
+    return fmt::format("{} of {}", run.column("loss").steps.back(), run.setting("steps"));
+  });
+  table.row("time of these steps", [](auto& run) { return duration(sum(run.column("seconds"))); });
+  table.row(runs[0].unit + " per second, median step",
+            [](auto& run) { return known(median(run.column(run.unit + "_per_second"))); });
+  table.row("model FLOP/s of a rank, median step",
+            [](auto& run) { return known(model_flops(run)); });
+  if (hardware)
+    table.row(fmt::format("MFU, of the peak of {}", hardware->name),
+              [&](auto& run) { return utilization(run, *hardware); });
+  table.row("peak tensor memory of a rank", [](auto& run) {
+    const Points& bytes = run.column("memory_bytes");
+    return bytes.size() == 0 ? "?" : show_bytes(*std::ranges::max_element(bytes.values));
+  });
+  table.row("skipped steps", skipped_steps);
+  table.row("mesh", [](auto& run) {
+    return fmt::format("dp {} x pp {} x tp {}", run.setting("dp"), run.setting("pp"),
+                       run.setting("tp"));
+  });
+  table.row("precision, device",
+            [](auto& run) { return run.setting("precision") + ", " + run.setting("device"); });
+  table.row("parameters", [](auto& run) { return known(number_of(run, "model parameters")); });
+  table.row("last job", [](auto& run) { return run.host.empty() ? "?" : run.host; });
+  return table.text();
+}
+
+}  // namespace triax::parallel::report

@@ -1,0 +1,23 @@
+#pragma once
+#include <optional>
+#include <string>
+
+#include "parallel/pipeline/timeline.h"
+#include "parallel/program/report/trace.h"
+
+namespace triax::parallel::report {
+
+/// A schedule, simulated with the mean times that the actions of a measured pipeline took without
+/// waiting, all stages alike and transfers in no time. Nothing if the pipeline did not run this
+/// schedule.
+std::optional<Timeline> simulated(const MeasuredPipeline& measured, const std::string& name,
+                                  const Schedule& schedule);
+
+/// The share of its time that the stage which waits longest does not work.
+double bubble(const MeasuredPipeline& measured);
+double bubble(const Timeline& simulated);
+
+/// Both, one below the other on one axis of time, as an SVG element. Of many stages the first 16.
+std::string svg_of(const MeasuredPipeline& measured, const std::optional<Timeline>& simulated);
+
+}  // namespace triax::parallel::report

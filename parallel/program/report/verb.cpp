@@ -1,0 +1,73 @@
+#include "parallel/program/report/verb.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "parallel/plan/plan.h"
+#include "parallel/program/report/page.h"
+
+namespace triax::parallel {
+namespace {
+
+constexpr std::string_view begins = "<!doctype html><!-- written by triax report -->\n";
+
+bool is_our_page(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text(begins.size(), ' ');
+  return in.read(text.data(), std::streamsize(text.size())) && text == begins;
+}
+
+/// Who reads the file meanwhile sees the old page or the new one.
+void write_page(const std::string& path, const std::string& text) {
+  std::string unfinished = path + ".tmp-" + unique_suffix();
+  try {
+    disk().write(unfinished, text);
+    disk().rename(unfinished, path);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(unfinished, ignored);
+    throw;
+  }
+}
+
+}  // namespace
+
+Verb report_verb(ReportOptions& o) {
+  SettingGroup group("Report");
+  group
+      .add("out", "FILE",
+           "page to write; a page of an earlier report is replaced, any other file is not", &o.out,
+           {.shown = "none"})
+      .add("hardware", "NAME",
+           "also show MFU, the share of this peak that a rank reaches: cpu (one core), a100, h100, "
+           "h200",
+           &o.hardware, {.choices = hardware_names(), .shown = "none"});
+  return {.name = "report",
+          .what =
+              "Writes an HTML page about runs: curves on one axis, settings that differ, "
+              "traces of --profile.",
+          .settings = group,
+          .examples = {},
+          .operands = {{.name = "RUN..", .all = &o.runs}}};
+}
+
+Exit make_report(const ReportOptions& o, const Schedules& schedules) {
+  check_input(!o.out.empty(), Exit::usage,
+              "report: --out is not given; expected a file to write, like --out report.html");
+  std::error_code error;
+  check_input(!std::filesystem::exists(o.out, error) || is_our_page(o.out), Exit::config,
+              "report: {} exists and is no page of an earlier report\n  Choose another --out, or "
+              "move it away.",
+              o.out);
+  const Hardware* hardware = o.hardware.empty() ? nullptr : &hardware_named(o.hardware);
+  auto runs = report::read_runs(o.runs);
+  std::string page = std::string(begins) + report::page_of(runs, {schedules, hardware});
+  write_page(o.out, page);
+  fmt::print("{}: {} run{}, {}\n", o.out, runs.size(), runs.size() == 1 ? "" : "s",
+             show_bytes(double(page.size())));
+  return Exit::ok;
+}
+
+}  // namespace triax::parallel
