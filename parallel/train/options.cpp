@@ -143,8 +143,8 @@ void check_rates(const TrainOptions& o) {
               "  The learning rate would never reach --lr. Valid warmup: 0 to {}.",
               o.lr.warmup, o.steps, o.steps);
   bool decays = o.lr.decay != optim::Schedule::Decay::constant;
-  check_input(!decays || o.lr.low <= o.lr.peak, Exit::config,
-              "min-lr={} is more than lr={}\n"
+  check_input(!decays || (o.lr.low >= 0 && o.lr.low <= o.lr.peak), Exit::config,
+              "min-lr={} with lr={}\n"
               "  The learning rate falls from --lr to --min-lr. Valid min-lr: 0 to {}.",
               o.lr.low, o.lr.peak, o.lr.peak);
 }
@@ -216,6 +216,7 @@ void resolve(TrainOptions& o, int64_t ranks) {
   if (s.mesh.dp == 0) s.mesh.dp = int(std::max<int64_t>(1, others > 0 ? ranks / others : 1));
   if (s.chunks == 0) s.chunks = s.schedule.ends_with("interleaved") ? 2 : 1;
   if (s.global_batch == 0) s.global_batch = s.micro_batch * s.mesh.dp;
+  if (o.lr.low == -1) o.lr.low = o.lr.peak / 10;
   if (o.lr.warmup < 0) o.lr.warmup = std::min<int64_t>(100, o.steps / 2);
   o.lr.steps = std::max<int64_t>(1, o.steps);
 }

@@ -94,8 +94,9 @@ struct TrainOptions {
   StepOptions step = {};
   LaunchOptions launch = {};
   int64_t steps = 2000;
-  /// Warm-up -1: 100 steps, or half of fewer than 200; its steps follow `steps`.
-  optim::Schedule lr = {.peak = 1e-3, .low = 1e-4, .warmup = -1, .steps = 0};
+  /// Low -1: a tenth of the peak. Warm-up -1: 100 steps, or half of fewer than 200. Its steps
+  /// follow `steps`.
+  optim::Schedule lr = {.peak = 1e-3, .low = -1, .warmup = -1, .steps = 0};
   int64_t val_every = 250;  ///< steps between validations; 0: only at the end
   int64_t save_every = 0;   ///< steps between checkpoints; 0: only at the end
   int64_t keep = 3;         ///< checkpoints

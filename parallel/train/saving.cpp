@@ -20,6 +20,13 @@ void Trainer::begin_save() {
   saved_ = done_;
 }
 
+/// The flags by which the run continues; its configuration is that of a program.
+std::string Trainer::resuming() const {
+  std::string config =
+      task_.config.empty() ? "" : fmt::format("--config {}/config.toml ", options_.out);
+  return fmt::format("{}--out {} --resume auto", config, options_.out);
+}
+
 void Trainer::end_save(RunDirectory::Wait wait) {
   auto step = directory_ ? directory_->end_save(wait) : std::nullopt;
   if (!step) return;
@@ -27,9 +34,8 @@ void Trainer::end_save(RunDirectory::Wait wait) {
   // For a user who does not wait for the end.
   if (first())
     StopSignal::set_farewell(
-        fmt::format("stopped at once; the newest checkpoint is {}/step-{}: go on with --out {} "
-                    "--resume auto\n",
-                    options_.out, *step, options_.out));
+        fmt::format("stopped at once; the newest checkpoint is {}/step-{}\n  Go on with {}\n",
+                    options_.out, *step, resuming()));
   call("checkpoint", &Callbacks::checkpoint, path);
 }
 

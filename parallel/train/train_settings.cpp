@@ -20,7 +20,8 @@ Settings optimizer_settings(TrainOptions& o) {
             .on_resume = OnResume::ask,
             .derived = true})
       .add("lr", "X", "learning rate after warm-up", &o.lr.peak)
-      .add("min-lr", "X", "learning rate at the end of the schedule, if it falls", &o.lr.low)
+      .add("min-lr", "X", "learning rate at the end of the schedule, if it falls", &o.lr.low,
+           {.range = {-1}, .shown = "lr / 10", .derived = true})
       .add("lr-schedule", "cosine|linear|constant",
            "learning rate after warm-up: falls to --min-lr along a cosine or a line, or stays",
            choice(o.lr.decay, {{"cosine", Decay::cosine},

@@ -283,9 +283,8 @@ std::string Trainer::describe_start() const {
 std::string Trainer::describe_end(bool stopped) const {
   if (stopped)
     return fmt::format("stopped by a signal after step {}{}\n", done_,
-                       directory_ ? fmt::format("; checkpoint {}/step-{} is saved, go on with "
-                                                "--out {} --resume auto",
-                                                options_.out, done_, options_.out)
+                       directory_ ? fmt::format("; checkpoint {}/step-{} is saved\n  Go on with {}",
+                                                options_.out, done_, resuming())
                                   : "");
   if (begun_ == done_)
     return fmt::format("already at step {}: nothing to do; raise --steps to train on\n", done_);

@@ -99,6 +99,7 @@ class Trainer {
   std::optional<double> make_up_validation();
   void report(StepRecord& record);
   std::string describe_start() const;
+  std::string resuming() const;
   std::string describe_end(bool stopped) const;
   void begin_save();
   void save_rest();

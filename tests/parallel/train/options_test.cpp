@@ -29,6 +29,7 @@ TEST(Options, ResolveWhatFollows) {
   EXPECT_EQ(o.step.chunks, 1);
   EXPECT_EQ(o.step.global_batch, 2 * o.step.micro_batch);
   EXPECT_EQ(o.step.accumulation(), 1);
+  EXPECT_EQ(o.lr.low, o.lr.peak / 10);
   EXPECT_EQ(o.lr.warmup, 100);
   EXPECT_EQ(o.lr.steps, o.steps);
   EXPECT_NO_THROW(check_options(o, 2));
@@ -46,7 +47,7 @@ TEST(Options, ResolveChangesNothingThatWasGiven) {
   given.step.mesh.dp = 3;
   given.step.chunks = 1;
   given.step.global_batch = 72;
-  given.lr.warmup = 0;
+  given.lr.low = given.lr.warmup = 0;
   TrainOptions resolved = given;
   resolve(resolved, 3);
   EXPECT_EQ(values_of(train_settings(resolved)), values_of(train_settings(given)));
@@ -80,9 +81,12 @@ TEST(Options, RatesThatDoNotFit) {
   EXPECT_EQ(message([](auto& o) { o.steps = 10, o.lr.warmup = 100; }),
             "warmup=100 is more than steps=10\n"
             "  The learning rate would never reach --lr. Valid warmup: 0 to 10.");
-  EXPECT_EQ(message([](auto& o) { o.lr.peak = 1e-5; }),
-            "min-lr=0.0001 is more than lr=1e-05\n"
-            "  The learning rate falls from --lr to --min-lr. Valid min-lr: 0 to 1e-05.");
+  for (double low : {1e-4, -0.5})
+    EXPECT_EQ(
+        message([low](auto& o) { o.lr.peak = 1e-5, o.lr.low = low; }),
+        fmt::format("min-lr={} with lr=1e-05\n  The learning rate falls from --lr to --min-lr. "
+                    "Valid min-lr: 0 to 1e-05.",
+                    low));
 }
 
 TEST(Options, GraphOfWhatCannotBeCaptured) {

@@ -28,9 +28,9 @@ TEST(TrainerMetrics, AreNoFileThatTheRunDirectoryKeeps) {
   task.attachments["notes"] = "{}";
   auto o = tiny_options();
   o.out = directory / "run";
-  for (const char* name :
-       {"run/config.toml", "run/settings.txt", "run/metrics_path", "run/lock", "run/notes.json", "run/step-3",
-        "run/config.toml.tmp", "run/step-3/x", "link/run/lock", "run/../run/./lock"}) {
+  for (const char* name : {"run/config.toml", "run/settings.txt", "run/metrics_path", "run/lock",
+                           "run/notes.json", "run/step-3", "run/config.toml.tmp", "run/step-3/x",
+                           "link/run/lock", "run/../run/./lock"}) {
     o.metrics = directory / name;
     test::expect_error([&] { train(task, o); },
                        {"metrics: " + o.metrics + ": the run directory keeps"}, Exit::config);
