@@ -195,7 +195,9 @@ double flop_per_step(const Task& task, const StepOptions& o) {
 
 void RunDirectory::write_configuration(const std::string& metrics, int64_t parameters) {
   on_first(ranks_, [&] {
-    auto settings = values_of(contents_.settings);
+    Settings all = contents_.settings;
+    std::erase_if(all, [](auto& s) { return !s.saved; });  // what names this start of the run
+    auto settings = values_of(all);
     settings["model parameters"] = std::to_string(parameters);
     settings["model FLOP per step"] =
         fmt::format("{}", flop_per_step(contents_.task, contents_.options.step));

@@ -99,8 +99,6 @@ void read_settings(RunFacts& run) {
   for (std::string line; std::getline(lines, line);)
     if (size_t at = line.find(" = "); at != line.npos)
       run.settings[line.substr(0, at)] = without_quotes(line.substr(at + 3));
-  for (const char* where : {"out", "metrics", "resume", "config", "deepspeed"})
-    run.settings.erase(where);
 }
 
 }  // namespace

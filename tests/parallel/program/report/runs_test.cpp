@@ -41,7 +41,7 @@ TEST_F(ReportRuns, HaveNumbersByStep) {
   std::string path = run("a", line(1) + line(2, R"(,"val_loss":0.25)") +
                                   R"({"step":3,"loss":null,"skipped":true,"overflow":"the loss"})"
                                   "\n");
-  write_bytes(path + "/config.toml", "# Mesh\npp = 2\nschedule = \"zb-h1\"\nout = \"x\"\n");
+  write_bytes(path + "/config.toml", "# Mesh\npp = 2\nschedule = \"zb-h1\"\n");
   write_bytes(path + "/lock", "process 1 on here");
   RunFacts r = read_run(path + "/");
   EXPECT_EQ(r.name, "a");
@@ -54,7 +54,7 @@ TEST_F(ReportRuns, HaveNumbersByStep) {
   EXPECT_EQ(r.skipped.steps, (std::vector<double>{3}));
   EXPECT_EQ(r.overflows, (std::vector<std::string>{"step 3: the loss"}));
   EXPECT_EQ(r.setting("schedule"), "zb-h1");
-  EXPECT_EQ(r.setting("out"), "?") << "where a run is, is not what it is";
+  EXPECT_EQ(r.setting("tp"), "?");
   EXPECT_EQ(number_of(r, "pp"), 2);
   EXPECT_EQ(number_of(r, "schedule"), 0);
   EXPECT_EQ(r.host, "process 1 on here");
