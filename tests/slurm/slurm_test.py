@@ -69,8 +69,9 @@ class Job:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def wait(self, condition, what, seconds=120):
-        assert wait_until(lambda: time.sleep(0.1) or condition(), seconds), \
-            f"job {self.number}: waited {seconds} s for {what}; {self.shown('JobState')}\n{self.log()}\n{self.slurm.logs()}"
+        assert wait_until(lambda: time.sleep(0.1) or condition(), seconds), (
+            f"job {self.number}: waited {seconds} s for {what}; {self.shown('JobState')}\n"
+            f"{self.log()}\n{self.slurm.logs()}")
 
     def wait_for_steps(self, steps=20):
         path = self.run / "metrics.jsonl"
