@@ -20,7 +20,8 @@ STEPS = 300
 
 
 def start(text, run, *options, **flags):
-    flags = dict(MODEL, data=text, out=run, steps=STEPS, save_every=10, keep=2, val_every=0, dp=2, pp=2, layers=2) | flags
+    flags = dict(MODEL, data=text, out=run, steps=STEPS, save_every=10, keep=2, val_every=0, layers=2, dp=2,
+                 pp=2) | flags
     return Run([LAUNCH, "-n", "4", *options, "--", minigpt, "train", *words(**flags)], f"{run}.stderr")
 
 
