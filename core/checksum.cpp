@@ -20,8 +20,8 @@ constexpr std::array<uint32_t, 256> make_table() {
 constexpr auto table = make_table();
 
 #ifdef __x86_64__
-// Processors have an instruction for this polynomial: four times as fast as tables for eight bytes
-// at once. CRC_SPEED
+// Processors have an instruction for this polynomial. Tables for eight bytes at once reach a
+// quarter of its speed.
 __attribute__((target("sse4.2"))) uint32_t of_words(const unsigned char* p, size_t words,
                                                     uint64_t crc) {
   for (; words > 0; --words, p += 8) {

@@ -9,9 +9,9 @@
 namespace triax::parallel {
 
 /// A checkpoint that is written while its ranks go on: each copies its pieces, and a thread of its
-/// own writes the copies. That thread does not communicate. What became of it, and that all ranks
-/// are done, ranks tell each other in the collective calls. Destroyed without commit(), it gives up
-/// writing and removes the files.
+/// own writes the copies; then one of rank 0 gives the checkpoint its name. These threads do not
+/// communicate. What became of them ranks tell each other in the collective calls. Destroyed while
+/// ranks write, it gives up and removes the files.
 class BackgroundSave {
  public:
   /// Collective. Returns when the copies are made; they are in the host's memory until the file is
@@ -24,19 +24,22 @@ class BackgroundSave {
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
-  /// Collective. Is every rank done with its file, or has failed? Does not wait for them.
+  /// Collective. Is there nothing left to wait for, but what commit() says? Does not wait. Throws
+  /// as CheckpointDirectory::save.
   bool done();
-  /// Collective, once. Waits for the files and gives the checkpoint its name; throws as
+  /// Collective, once. Waits until the checkpoint has its name; throws as
   /// CheckpointDirectory::save.
   void commit();
 
  private:
+  void publish();
   CheckpointDirectory& to_;
   Communicator& ranks_;
   Unfinished checkpoint_;
   CheckpointState state_;
   std::stop_source stop_;
-  std::future<std::string> written_;
+  std::future<std::string> written_;  // not valid once all ranks have written
+  std::future<void> published_;       // on rank 0, then
 };
 
 }  // namespace triax::parallel

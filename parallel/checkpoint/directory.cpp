@@ -220,8 +220,8 @@ std::string CheckpointDirectory::make_directory(int64_t step) const {
 void CheckpointDirectory::save(int64_t step, const std::vector<Piece>& pieces,
                                const CheckpointState& state) {
   Unfinished checkpoint = begin(step);
-  commit(
-      checkpoint, [&] { return write(checkpoint, pieces); }, state);
+  auto reports = collect(checkpoint, [&] { return write(checkpoint, pieces); });
+  conclude(checkpoint, [&] { publish(checkpoint, reports, state); });
 }
 
 Unfinished CheckpointDirectory::begin(int64_t step) {
@@ -246,21 +246,10 @@ std::string CheckpointDirectory::write(const Unfinished& to, const std::vector<P
   return to_text(mine);
 }
 
-void CheckpointDirectory::commit(const Unfinished& checkpoint,
-                                 const std::function<std::string()>& written,
-                                 const CheckpointState& state) {
+// Collective: if the work fails, the files go before anybody throws.
+void CheckpointDirectory::guarded(const Unfinished& checkpoint, const std::function<void()>& work) {
   try {
-    std::string mine;
-    together(ranks_, [&] { mine = written(); });
-    auto reports = gather_text(ranks_, mine);
-    on_first(ranks_, [&] {
-      Manifest all;
-      for (const std::string& report : reports) merge(all, parse_manifest(report, checkpoint.path));
-      all.step = checkpoint.step;
-      all.state = state;
-      publish(checkpoint.path, std::move(all));
-    });
-    verified_ = checkpoint.step;
+    work();
   } catch (const Error& e) {
     // All have met since, so nobody is writing; or ranks were lost, and what stays behind is a
     // leftover, which the next save removes.
@@ -271,12 +260,39 @@ void CheckpointDirectory::commit(const Unfinished& checkpoint,
   }
 }
 
+std::vector<std::string> CheckpointDirectory::collect(const Unfinished& checkpoint,
+                                                      const std::function<std::string()>& written) {
+  std::vector<std::string> reports;
+  guarded(checkpoint, [&] {
+    std::string mine;
+    together(ranks_, [&] { mine = written(); });
+    reports = gather_text(ranks_, mine);
+  });
+  return reports;
+}
+
+void CheckpointDirectory::publish(const Unfinished& checkpoint,
+                                  const std::vector<std::string>& reports,
+                                  const CheckpointState& state) const {
+  Manifest all;
+  for (const std::string& report : reports) merge(all, parse_manifest(report, checkpoint.path));
+  all.step = checkpoint.step;
+  all.state = state;
+  name(checkpoint.path, all);
+}
+
+void CheckpointDirectory::conclude(const Unfinished& checkpoint,
+                                   const std::function<void()>& published) {
+  guarded(checkpoint, [&] { on_first(ranks_, published); });
+  verified_ = checkpoint.step;
+}
+
 void CheckpointDirectory::abandon(const Unfinished& checkpoint) const {
   without_errors([&] { files_.remove(checkpoint.path); });
 }
 
 // Rank 0: complete the directory, then give it its name.
-void CheckpointDirectory::publish(const std::string& unfinished, Manifest manifest) const {
+void CheckpointDirectory::name(const std::string& unfinished, const Manifest& manifest) const {
   std::string problem = incomplete(manifest);
   check(problem.empty(), "checkpoint: step {}: {}", manifest.step, problem);
   files_.write(unfinished + "/" + manifest_name, to_text(manifest));

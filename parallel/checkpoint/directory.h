@@ -12,7 +12,7 @@
 namespace triax::parallel {
 
 /// A checkpoint in the making: its files are in a directory that nobody reads until
-/// CheckpointDirectory::commit gives it its name.
+/// CheckpointDirectory::publish gives it its name.
 struct Unfinished {
   int64_t step = 0;
   std::string path = {};  ///< of the directory
@@ -36,7 +36,7 @@ class CheckpointDirectory {
   /// all files of this attempt are removed and older checkpoints are as before.
   void save(int64_t step, const std::vector<Piece>& pieces, const CheckpointState& state);
 
-  /// What save() does, one after the other, for a rank that writes on a thread of its own
+  /// What save() does, one after the other, for ranks that write on threads of their own
   /// (BackgroundSave). First, collective: makes the directory, after removing what dead writers
   /// left.
   Unfinished begin(int64_t step);
@@ -45,12 +45,18 @@ class CheckpointDirectory {
   /// or 74, also once `stop` is requested.
   std::string write(const Unfinished& to, const std::vector<Piece>& pieces,
                     const std::stop_token& stop = {}) const;
-  /// Third, collective: `written` returns what write() returned, or throws what it threw. If all
-  /// ranks have written, the checkpoint gets its manifest and its name; else it is removed and
-  /// every rank throws, as save() does.
-  void commit(const Unfinished& checkpoint, const std::function<std::string()>& written,
-              const CheckpointState& state);
-  /// Not collective: removes the files of a checkpoint that will not be committed, if it can.
+  /// Third, collective: `written` returns what write() returned, or throws what it threw. Returns
+  /// all that, on rank 0. If a rank throws, removes the files and throws, as save() does.
+  std::vector<std::string> collect(const Unfinished& checkpoint,
+                                   const std::function<std::string()>& written);
+  /// Fourth, on rank 0, without communication: writes the manifest and gives the checkpoint its
+  /// name. Throws Error 73 or 74.
+  void publish(const Unfinished& checkpoint, const std::vector<std::string>& reports,
+               const CheckpointState& state) const;
+  /// Last, collective: `published` calls publish() on rank 0, or throws what that threw; then as
+  /// collect().
+  void conclude(const Unfinished& checkpoint, const std::function<void()>& published);
+  /// Not collective: removes the files of a checkpoint that will not be published, if it can.
   void abandon(const Unfinished& checkpoint) const;
 
   /// Collective. `auto`: the newest checkpoint, or none to start fresh; if it is damaged, Error 65
@@ -80,13 +86,14 @@ class CheckpointDirectory {
   std::vector<int64_t> agreed_steps();
   std::string step_path(int64_t step) const;
   std::string make_directory(int64_t step) const;
-  void publish(const std::string& unfinished, Manifest manifest) const;
+  void guarded(const Unfinished& checkpoint, const std::function<void()>& work);
+  void name(const std::string& unfinished, const Manifest& manifest) const;
   void delete_leftovers() const;
 
   std::string path_;
   Communicator& ranks_;
   const Files& files_;
-  std::optional<int64_t> verified_;  // step of the checkpoint that was committed last
+  std::optional<int64_t> verified_;  // step of the checkpoint that was saved last
 };
 
 /// The newest checkpoint of a run directory; another path as it is. Not collective.

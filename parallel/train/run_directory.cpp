@@ -239,15 +239,21 @@ void RunDirectory::begin_save(const Position& at, const Step& step,
 }
 
 std::optional<int64_t> RunDirectory::end_save(Wait wait) {
-  if (!saving_ || (background_ && wait == Wait::no && !background_->done())) return {};
+  if (!saving_) return {};
+  auto save = std::move(background_);
+  auto step = std::exchange(saving_, {});
+  if (save && wait == Wait::no && !save->done()) {
+    background_ = std::move(save);
+    saving_ = step;
+    return {};
+  }
   ProfileRange range("checkpoint");
-  auto ended = std::exchange(saving_, {});
-  if (auto save = std::move(background_)) save->commit();
+  if (save) save->commit();
   std::optional<int64_t> kept;
   if (contents_.options.keep_best)
     if (auto lowest = best()) kept = lowest->first;
   checkpoints_.prune(int(contents_.options.keep), kept);
-  return ended;
+  return step;
 }
 
 }  // namespace triax::parallel

@@ -135,7 +135,7 @@ UNSEEN = [
            "parity does not save",
            EVERYWHERE, "test_parallel", "BackgroundSave.WritesTheBytes*"),
     Unseen("ranks_end_a_save_on_their_own", "parallel/checkpoint/background.cpp",
-           [("  ranks_.all_reduce(writing, ReduceOp::max).wait();\n", "")],
+           [("  ranks_.all_reduce(works, ReduceOp::max).wait();\n", "")],
            "parity does not save",
            EVERYWHERE, "test_parallel", "BackgroundSave.NobodyWaits*"),
     Unseen("samples_of_another_batch_counted_as_these", "parallel/train/resume.cpp",

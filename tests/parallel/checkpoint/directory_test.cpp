@@ -148,6 +148,26 @@ TEST(CheckpointDirectory, PruneKeepsTheNewestAndNeverTheOnlyGoodOne) {
   expect_error([&] { run.all.prune(0); }, {"at least 1"});
 }
 
+/// Counts how often a rank's file is opened to be read.
+struct Opened final : Files {
+  int fault(const char* operation, const std::string& path) const override {
+    count += std::strcmp(operation, "open") == 0 && path.ends_with(".safetensors");
+    return 0;
+  }
+  mutable int count = 0;
+};
+
+TEST(CheckpointDirectory, WhatWasReadBackIsNotReadOnceMoreToPrune) {
+  SavedRun run(2);
+  Opened files;
+  CheckpointDirectory all(run.dir.path(), run.alone, files);
+  all.save(30, pieces(30), {});
+  EXPECT_EQ(files.count, 1);
+  all.prune(1);
+  EXPECT_EQ(files.count, 1);
+  EXPECT_EQ(all.steps(), std::vector<int64_t>{30});
+}
+
 TEST(CheckpointDirectory, KeepsTheOneWithTheLowestNumberToo) {
   SavedRun run(1);
   EXPECT_EQ(run.all.lowest("score"), std::nullopt);
