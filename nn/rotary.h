@@ -1,17 +1,35 @@
 #pragma once
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "autograd/ops.h"
 
 namespace triax::nn {
 
-/// The angles of rotary position embeddings: pair i of `head_dim` / 2 turns by position / scale *
-/// base^(-2 i / head_dim) (Su et al., "RoFormer", 2021, section 3.4.2; positions divided by
-/// `scale`: Chen et al., "Extending context window", 2023, section 2.3).
+/// The angles of rotary position embeddings: pair i of `head_dim` / 2 turns by position *
+/// base^(-2 i / head_dim) (Su et al., "RoFormer", 2021, section 3.4.2). A `scale` above 1 extends
+/// the context. It divides all frequencies (Chen et al., "Extending context window", 2023, section
+/// 2.3) or, with an `original_context`, low ones only, as in Llama 3.1 (`apply_scaling` in
+/// models/llama3/model.py of github.com/meta-llama/llama-models): a pair that turns fewer than
+/// `low_turns` times within that context is scaled, one that turns more than `high_turns` times is
+/// not, and in between the frequency is interpolated linearly in the number of turns.
 struct RotaryOptions {
   double base = 10000, scale = 1;
+  int64_t original_context = 0;  ///< tokens; 0: all frequencies are scaled
+  double low_turns = 1, high_turns = 4;
   Rotary::Pairs pairs = Rotary::Pairs::halves;
+
+  /// Radians a position.
+  double frequency(int64_t pair, int64_t head_dim) const {
+    double plain = std::pow(base, -2 * double(pair) / double(head_dim)), kept = 0;
+    if (original_context > 0) {
+      double turns = double(original_context) * plain / (2 * std::numbers::pi);
+      kept = std::clamp((turns - low_turns) / (high_turns - low_turns), 0.0, 1.0);
+    }
+    return plain * (kept + (1 - kept) / scale);
+  }
 };
 
 /// rotary() for heads of one size. Its table is made at first use, on that device.
@@ -31,13 +49,13 @@ class RotaryEmbedding {
   Tensor table() const {
     int64_t half = head_dim_ / 2;
     std::vector<float> values(size_t(positions_ * head_dim_));
-    for (int64_t p = 0; p < positions_; ++p)
-      for (int64_t i = 0; i < half; ++i) {
-        double turn = std::pow(options_.base, -2 * double(i) / double(head_dim_));
-        double angle = double(p) / options_.scale * turn;
-        values[size_t(p * head_dim_ + i)] = float(std::cos(angle));
-        values[size_t(p * head_dim_ + half + i)] = float(std::sin(angle));
+    for (int64_t i = 0; i < half; ++i) {
+      double frequency = options_.frequency(i, head_dim_);
+      for (int64_t p = 0; p < positions_; ++p) {
+        values[size_t(p * head_dim_ + i)] = float(std::cos(double(p) * frequency));
+        values[size_t(p * head_dim_ + half + i)] = float(std::sin(double(p) * frequency));
       }
+    }
     return from_host(values, {positions_, head_dim_}, cpu);
   }
 

@@ -1,43 +1,9 @@
 #include "examples/hugging_face/conversion.h"
 
-#include <algorithm>
-
-#include "examples/hugging_face/tokenizer_files.h"
 #include "parallel/comm/process.h"
+#include "parallel/train/initial_weights.h"
 
 namespace triax::hf {
-
-Tensor permuted(const Tensor& x, const std::vector<int>& order) {
-  Shape sizes = x.shape(), strides = x.strides();
-  for (size_t i = 0; i < order.size(); ++i) {
-    sizes[int(i)] = x.shape()[order[i]];
-    strides[int(i)] = x.strides()[order[i]];
-  }
-  return Tensor(x.storage(), x.dtype(), sizes, strides, x.offset());
-}
-
-std::vector<std::string> copy_tokenizer_files(const std::string& from, const std::string& to,
-                                              const Files& files) {
-  constexpr uint64_t largest = uint64_t(256) << 20;
-  constexpr const char* known[] = {"vocab.json",
-                                   "merges.txt",
-                                   "tokenizer.json",
-                                   "tokenizer.model",
-                                   "added_tokens.json",
-                                   "chat_template.jinja",
-                                   "tokenizer_config.json",
-                                   "special_tokens_map.json",
-                                   "generation_config.json"};
-  std::vector<std::string> copied;
-  for (const std::string& name : files.list(from)) {
-    if (std::ranges::count(known, name) == 0) continue;
-    if (copied.empty()) files.make_directory(to);
-    files.write(to + "/" + name, files.read(from + "/" + name, largest));
-    copied.push_back(name);
-  }
-  if (!copied.empty()) files.sync_directory(to);
-  return copied;
-}
 
 std::vector<parallel::OwnVerb> conversion_verbs(const Architecture& a) {
   auto from = std::make_shared<ImportOptions>();
@@ -54,7 +20,8 @@ std::vector<parallel::OwnVerb> conversion_verbs(const Architecture& a) {
   out.add("checkpoint", "DIR", "checkpoint RUN/step-N, or a run directory, whose newest is taken",
           &to->checkpoint, must)
       .add("to", "DIR", "new model directory: config.json and model.safetensors, in fp32", &to->to,
-           must);
+           must)
+      .add(parallel::weights_setting("Export", to->weights));
   auto alone = [](const char* verb) {
     parallel::check_not_launched(std::string(verb) + " runs in one process");
   };

@@ -1,6 +1,5 @@
 #pragma once
 #include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "examples/hugging_face/model_config.h"
 #include "examples/hugging_face/weights.h"
 #include "parallel/program/program.h"
+#include "parallel/train/replica.h"
 
 namespace triax::hf {
 
@@ -27,17 +27,26 @@ struct Rule {
   std::string ours;
   Shape full;
   std::vector<Part> parts;
+  std::string copy = {};  ///< a tensor that may be there too, and then equals the first part: tied
 };
-
-/// x with its dims in another order.
-Tensor permuted(const Tensor& x, const std::vector<int>& order);
-/// The view of a matrix that is stored the other way round.
-inline Tensor transposed(const Tensor& x) { return x.transpose(0, 1); }
+/// A parameter that is a tensor there, as it is.
+inline Rule same(std::string ours, std::string theirs, const Shape& full) {
+  return {std::move(ours), full, {{std::move(theirs), full}}};
+}
 
 /// A model that is to be imported.
 struct Source {
   ModelConfig config;
   Weights weights;
+};
+
+/// Keys of config.json and their values as JSON.
+using Keys = std::vector<std::pair<std::string, std::string>>;
+/// A key whose value is the same for every model here.
+struct FixedKey {
+  const char* key;
+  std::vector<std::string> allowed;  ///< as JSON; the first is written, and is meant where none is
+  const char* why;                   ///< what a model here has in its place
 };
 
 /// How a model of this program looks in Hugging Face's transformers.
@@ -48,12 +57,13 @@ struct Architecture {
   std::string prefix;           ///< that names of tensors may have or lack: `transformer.`
   parallel::Settings settings;  ///< of the model; all below read or write what they are bound to
   std::string table;            ///< the parameter whose rows are the vocabulary
-  std::function<void(const ModelConfig&)> read;
-  std::function<std::vector<std::pair<std::string, std::string>>()> config;  ///< keys, JSON values
+  /// Of config.json: sizes, 1 or more, and what they are bound to. First the number of layers.
+  std::vector<std::pair<const char*, int64_t*>> sizes;
+  std::vector<FixedKey> fixed;
+  std::function<void(const ModelConfig&)> read;  ///< the other keys, behind the sizes; checks all
+  std::function<Keys()> config;                  ///< the other keys
   std::function<std::vector<Rule>()> rules;
   std::vector<std::string> ignored = {};  ///< ends of names: tensors that are no weights
-  /// Tensors that may be there and then equal another: tied weights.
-  std::map<std::string, std::string> copies = {};
   /// Opens a model that is one file, of another format; none: only directories are imported.
   std::function<Source(const std::string& path, const Files&)> open_file = {};
 };
@@ -63,7 +73,14 @@ struct ImportOptions {
 };
 struct ExportOptions {
   std::string checkpoint, to;
+  parallel::Weights weights = parallel::Weights::trained;
 };
+
+/// Gives the settings of the model the values of config.json. Throws Error 65 for what a model here
+/// does not have.
+void read_config(const Architecture& a, const ModelConfig& config);
+/// Throws Error 65 for more layers than the `tensors` of a file can be of.
+void check_layers(const Architecture& a, size_t tensors, const std::string& path);
 
 /// Makes a run directory `out` with the checkpoint step-0 of the weights in `from`, in f32, for
 /// --init on any mesh, and the tokenizer's files in `out`/tokenizer. Throws Error 65 for what is
@@ -72,7 +89,8 @@ struct ExportOptions {
 void import_model(const Architecture& a, const ImportOptions& o, const Files& files = disk());
 
 /// The reverse, from a checkpoint of any mesh and precision: config.json, model.safetensors in f32,
-/// and the tokenizer's files if they lie beside the checkpoint.
+/// and the files of the tokenizer: those beside the checkpoint, or else of the one in it. Throws
+/// Error 78 for the average of a run that kept none.
 void export_model(const Architecture& a, const ExportOptions& o, const Files& files = disk());
 
 /// The verbs `import` and `export` of a program.

@@ -13,40 +13,36 @@ namespace {
 
 /// Gives the settings of the model their values of the run that saved the checkpoint.
 void take_settings(const Architecture& a, const parallel::Checkpoint& checkpoint) {
-  auto saved = parallel::saved_settings(checkpoint);
-  for (auto& s : a.settings) {
-    auto known = saved.find(s.name);
-    check_input(known != saved.end(), Exit::data,
-                "checkpoint {}: its settings have no {}; expected a checkpoint of {}",
-                checkpoint.path(), s.name, a.program);
-    std::string value = known->second;
-    if (auto table = checkpoint.tensors().find(a.table);
-        s.name == "vocab" && value == "0" && table != checkpoint.tensors().end())
-      value = std::to_string(table->second.full[0]);  // the tokenizer's
-    parallel::assign(s, value,
-                     {Exit::data, fmt::format("checkpoint {}: {}", checkpoint.path(), s.name)});
-  }
+  parallel::restore(a.settings, checkpoint);
+  auto table = checkpoint.tensors().find(a.table);
+  for (auto& [key, size] : a.sizes)  // the vocabulary may be the tokenizer's
+    if (*size == 0 && table != checkpoint.tensors().end()) *size = table->second.full[0];
 }
 
-void check_tensors(const parallel::Checkpoint& checkpoint, const std::vector<Rule>& rules) {
+void check_tensors(const Architecture& a, const parallel::Checkpoint& checkpoint,
+                   const std::vector<Rule>& rules) {
   for (const Rule& rule : rules) {
     auto found = checkpoint.tensors().find(rule.ours);
     check_input(
         found != checkpoint.tensors().end() && found->second.full == rule.full, Exit::data,
-        "checkpoint {}: tensor {} {}; expected {}", checkpoint.path(), rule.ours,
+        "checkpoint {}: tensor {} {}; expected {}, in a checkpoint of {}", checkpoint.path(),
+        rule.ours,
         found == checkpoint.tensors().end() ? "is missing" : "is " + str(found->second.full),
-        rule.full);
+        rule.full, a.program);
   }
 }
 
+/// Reads a parameter.
+using Read = std::function<Tensor(const Rule&)>;
+
 /// All tensors of the other model, each of which is read when it is written.
-std::vector<nn::NamedTensor> tensors_of(const std::vector<Rule>& rules,
-                                        parallel::Checkpoint& checkpoint, Progress& progress) {
+std::vector<nn::NamedTensor> tensors_of(const std::vector<Rule>& rules, const Read& read,
+                                        Progress& progress) {
   std::vector<nn::NamedTensor> all;
   for (const Rule& rule : rules)
     for (const Part& part : rule.parts) {
       auto fill = [&](const Tensor& theirs) {
-        Tensor ours = parallel::stored_weight(checkpoint, rule.ours, {.full = rule.full});
+        Tensor ours = read(rule);
         Tensor place = part.view ? part.view(ours) : ours;
         copy_(theirs.view(place.shape()), place);
         progress.add(theirs.bytes());
@@ -59,13 +55,15 @@ std::vector<nn::NamedTensor> tensors_of(const std::vector<Rule>& rules,
 std::string config_text(const Architecture& a) {
   std::string text = fmt::format("{{\n  \"architectures\": [{}],\n  \"model_type\": {}",
                                  nn::quoted(a.name), nn::quoted(a.type));
-  for (auto& [key, value] : a.config()) text += fmt::format(",\n  {}: {}", nn::quoted(key), value);
-  return text + ",\n  \"torch_dtype\": \"float32\"\n}\n";
-}
-
-/// Where the run that saved a checkpoint keeps the files of its tokenizer.
-std::string tokenizer_files_of(const parallel::Checkpoint& checkpoint) {
-  return parent_directory(checkpoint.path()) + "/" + tokenizer_folder;
+  auto add = [&](std::string_view key, std::string_view value) {
+    text += fmt::format(",\n  {}: {}", nn::quoted(key), value);
+  };
+  for (auto& [key, size] : a.sizes) add(key, std::to_string(*size));
+  for (const FixedKey& f : a.fixed) add(f.key, f.allowed[0]);
+  for (auto& [key, value] : a.config()) add(key, value);
+  for (const char* key : {"bos_token_id", "eos_token_id"}) add(key, "null");  // the tokenizer's
+  add("torch_dtype", "\"float32\"");
+  return text + "\n}\n";
 }
 
 }  // namespace
@@ -77,25 +75,31 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
               a.name);
   auto alone = parallel::single_rank();
   auto checkpoint = parallel::open_checkpoint(o.checkpoint, *alone, files);
+  parallel::check_weights(checkpoint, o.weights);
   take_settings(a, checkpoint);
+  check_layers(a, checkpoint.tensors().size(), checkpoint.path());
   auto rules = a.rules();
-  check_tensors(checkpoint, rules);
+  check_tensors(a, checkpoint, rules);
   int64_t parameters = 0;
   for (const Rule& rule : rules) parameters += rule.full.numel();
 
   NewDirectory to(o.to, files);
   Progress progress("exported", uint64_t(parameters) * sizeof(float));
-  nn::write_tensors(to.work() + "/model.safetensors", tensors_of(rules, checkpoint, progress),
+  auto read = [&](const Rule& rule) {
+    return parallel::stored_weight(checkpoint, rule.ours, {.full = rule.full}, o.weights);
+  };
+  nn::write_tensors(to.work() + "/model.safetensors", tensors_of(rules, read, progress),
                     {{"format", "pt"}}, files);
   files.write(to.work() + "/config.json", config_text(a));
-  auto copied = copy_tokenizer_files(tokenizer_files_of(checkpoint), to.work(), files);
+  std::string kept = parent_directory(checkpoint.path()) + "/" + tokenizer_folder;
+  auto tokenizer = copy_tokenizer_files(kept, to.work(), files);
+  if (tokenizer.empty()) tokenizer = write_tokenizer_files(checkpoint.state(), to.work(), files);
   to.publish();
   fmt::print("exported {} parameters of {} to {}, as a {} in f32\n", parameters, checkpoint.path(),
              o.to, a.name);
-  if (copied.empty())
-    fmt::print("no tokenizer files in {}: copy those of the model that this one began with to {}\n",
-               tokenizer_files_of(checkpoint), o.to);
-  else fmt::print("tokenizer files: {}\n", join(copied, ", "));
+  if (tokenizer.empty())
+    fmt::print("no tokenizer files: the checkpoint has no byte-level BPE, and {} has none\n", kept);
+  else fmt::print("tokenizer files: {}\n", join(tokenizer, ", "));
 }
 
 }  // namespace triax::hf

@@ -8,7 +8,6 @@
 #include "examples/hugging_face/stream.h"
 #include "examples/hugging_face/tokenizer_files.h"
 #include "examples/hugging_face/weights.h"
-#include "examples/text/bpe.h"
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/train/run_directory.h"
@@ -31,7 +30,8 @@ void check_tensor(const Weights& weights, const Part& part, const std::string& p
 }
 
 /// A tied weight may be stored twice, but there is one place for it.
-void check_copy(const Weights& weights, const std::string& name, const std::string& other) {
+void check_copy(const Weights& weights, const Rule& rule) {
+  const std::string &name = rule.copy, &other = rule.parts[0].name;
   auto found = weights.find(name);
   if (found == weights.end()) return;
   const Stored &copy = found->second, &original = weights.at(other);
@@ -53,9 +53,13 @@ void check_tensors(const Architecture& a, const Weights& weights, const Rules& r
       check_tensor(weights, part, path);
       wanted.insert(part.name);
     }
-  for (auto& [copy, other] : a.copies) check_copy(weights, copy, other);
+  for (const Rule& rule : rules) {
+    if (rule.copy.empty()) continue;
+    check_copy(weights, rule);
+    wanted.insert(rule.copy);
+  }
   for (auto& [name, stored] : weights) {
-    bool known = wanted.contains(name) || a.copies.contains(name) ||
+    bool known = wanted.contains(name) ||
                  std::ranges::any_of(a.ignored, [&](auto& end) { return name.ends_with(end); });
     check_input(known, Exit::data, "{}: tensor {} {} has no place in this model", stored.file,
                 printable(name), stored.shape);
@@ -91,27 +95,34 @@ Source open_source(const Architecture& a, const std::string& from, const Files& 
   return {config, open_weights(from, a.prefix, files)};
 }
 
-/// The tokenizer beside the weights, if it can be read.
-std::optional<text::Tokenizer> tokenizer_of(const std::string& from, int64_t vocab) {
-  try {
-    if (auto found = text::read_bpe(from); found.size() <= vocab) return found;
-  } catch (const Error& e) {
-    if (e.code() == Exit::data)
-      fmt::print("prompts of `sample` will be numbers of tokens: {}\n", e.what());
-  }
-  return {};
-}
-
 parallel::CheckpointState state_of(const Architecture& a, const std::string& from) {
   auto settings = parallel::values_of(a.settings);
   int64_t vocab = std::stoll(settings.at("vocab"));
   settings["precision"] = "\"fp32\"";
   parallel::CheckpointState state{{"settings", parallel::settings_text(settings)}};
-  if (auto found = tokenizer_of(from, vocab)) state["tokenizer"] = found->json();
+  if (auto found = readable_tokenizer(from, vocab)) state["tokenizer"] = found->json();
   return state;
 }
 
 }  // namespace
+
+void read_config(const Architecture& a, const ModelConfig& config) {
+  for (auto& [key, size] : a.sizes) *size = config.size(key);
+  for (const FixedKey& f : a.fixed) config.expect(f.key, f.allowed, f.why);
+  try {
+    a.read(config);
+    parallel::check_values(a.settings);
+  } catch (const Error& e) {  // as of a flag
+    if (e.code() != Exit::config) throw;
+    throw Error(Exit::data, fmt::format("{}: {}", config.path(), e.what()), e.place());
+  }
+}
+
+void check_layers(const Architecture& a, size_t tensors, const std::string& path) {
+  auto [key, layers] = a.sizes[0];
+  check_input(uint64_t(*layers) <= tensors, Exit::data,
+              "{}: {} is {}; expected no more than its {} tensors", path, key, *layers, tensors);
+}
 
 void import_model(const Architecture& a, const ImportOptions& o, const Files& files) {
   check_input(!o.from.empty() && !o.out.empty(), Exit::config,
@@ -119,8 +130,8 @@ void import_model(const Architecture& a, const ImportOptions& o, const Files& fi
               "its checkpoint",
               a.name);
   Source source = open_source(a, o.from, files);
-  a.read(source.config);
-  parallel::check_values(a.settings);
+  read_config(a, source.config);
+  check_layers(a, source.weights.size(), o.from);
   Rules rules = a.rules();
   check_tensors(a, source.weights, rules, o.from);
   int64_t parameters = 0;
@@ -129,18 +140,14 @@ void import_model(const Architecture& a, const ImportOptions& o, const Files& fi
   NewDirectory out(o.out, files);
   Progress progress("imported", uint64_t(parameters) * sizeof(float));
   auto alone = parallel::single_rank();
-  auto state = state_of(a, o.from);
-  bool known = state.contains("tokenizer");
   parallel::CheckpointDirectory(out.work(), *alone, files)
-      .save(0, pieces_of(rules, source.weights, progress), state);
+      .save(0, pieces_of(rules, source.weights, progress), state_of(a, o.from));
   auto copied = copy_tokenizer_files(o.from, out.work() + "/" + tokenizer_folder, files);
   out.publish();
   fmt::print("imported {} parameters of a {} to {}/step-0\n", parameters, a.name, o.out);
   if (!copied.empty())
     fmt::print("tokenizer files in {}/{}: {}\n", o.out, tokenizer_folder, join(copied, ", "));
-  std::string tokenizer =
-      known ? fmt::format("--tokenizer gpt2:{}/{} ", o.out, tokenizer_folder) : "";
-  fmt::print("train it further: {} train --init {} {}--data FILE\n", a.program, o.out, tokenizer);
+  fmt::print("train it further: {} train --init {} --data FILE\n", a.program, o.out);
 }
 
 }  // namespace triax::hf

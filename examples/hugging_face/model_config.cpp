@@ -38,16 +38,20 @@ int64_t ModelConfig::size(const char* key, std::optional<int64_t> otherwise) con
   return value;
 }
 
-double ModelConfig::real(const char* key, double otherwise) const {
-  return has(key) ? json_.at(key).real() : otherwise;
+double ModelConfig::real(const char* key, std::optional<double> otherwise) const {
+  return otherwise && !has(key) ? *otherwise : json_.at(key).real();
 }
 
-void ModelConfig::expect(const char* key, std::initializer_list<std::string_view> allowed,
+void ModelConfig::expect(const char* key, const std::vector<std::string>& allowed,
                          const std::string& why) const {
   if (!json_.has(key)) return;
   std::string value = json_.at(key).literal();
   check_input(std::ranges::count(allowed, value) > 0, Exit::data, "{}: {} is {}; expected {}: {}",
               path_, key, printable(value), join(allowed, " or "), why);
+}
+
+bool ModelConfig::flag(const char* key, bool otherwise) const {
+  return has(key) ? json_.at(key).flag() : otherwise;
 }
 
 std::optional<ModelConfig> ModelConfig::object(const char* key) const {

@@ -1,8 +1,7 @@
 #pragma once
-#include <initializer_list>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "core/files.h"
 #include "nn/json.h"
@@ -20,21 +19,25 @@ class ModelConfig {
   /// The same of the text of such a file.
   ModelConfig(const std::string& text, const std::string& path, const std::string& type);
 
+  const std::string& path() const { return path_; }
   /// A whole number, 1 or more; if it is absent or null, `otherwise`, or an error without that.
   int64_t size(const char* key, std::optional<int64_t> otherwise = {}) const;
-  /// A number; `otherwise` if it is absent or null.
-  double real(const char* key, double otherwise) const;
+  /// A number; if it is absent or null, `otherwise`, or an error without that.
+  double real(const char* key, std::optional<double> otherwise = {}) const;
+  std::string text(const char* key) const { return json_.at(key).text(); }
   /// Throws unless the value, as JSON, is one of `allowed`, or absent, which means the first.
   /// `why`: what a model here has in its place.
-  void expect(const char* key, std::initializer_list<std::string_view> allowed,
+  void expect(const char* key, const std::vector<std::string>& allowed,
               const std::string& why) const;
+  /// `otherwise` if it is absent or null.
+  bool flag(const char* key, bool otherwise) const;
+  /// The value is there and not null.
+  bool has(const char* key) const;
   /// The object under `key`, if there is one.
   std::optional<ModelConfig> object(const char* key) const;
 
  private:
   ModelConfig(std::string path, nn::JsonReader json);
-  bool has(const char* key) const;
-
   std::string path_;
   nn::JsonReader json_;
 };

@@ -2,12 +2,18 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
 #include "core/check.h"
 
 namespace triax::hf {
+namespace {
+
+constexpr const char* lock_file = "lock";  // RunLock's
+
+}  // namespace
 
 Tensor deferred(const Shape& shape, DType dtype, std::function<void(const Tensor&)> fill) {
   Tensor x = empty(shape, dtype, cpu);
@@ -40,14 +46,24 @@ NewDirectory::NewDirectory(const std::string& path, const Files& files)
   check_input(!there || (files.is_directory(path_) && files.list(path_).empty()), Exit::config,
               "{} is there already; expected a new or an empty directory\n  Nothing was changed.",
               path_);
-  work_ = path_ + ".tmp-" + unique_suffix();
+  work_ = path_ + ".unfinished";
+  auto left = files.list(work_);  // by a process that was killed
+  check_input(left.empty() || std::ranges::count(left, lock_file) > 0, Exit::config,
+              "{} is there already, and was not left by an import or export; expected no such "
+              "directory\n  Nothing was changed.",
+              work_);
   files.make_directory(work_);
+  lock_ = std::make_unique<parallel::RunLock>(work_);
+  for (const std::string& name : left)
+    if (name != lock_file) files.remove(work_ + "/" + name);
 }
 
 void NewDirectory::publish() {
   files_.sync_directory(work_);
   files_.rename(work_, path_);
   published_ = true;
+  std::error_code none;
+  std::filesystem::remove(path_ + "/" + lock_file, none);
   files_.sync_directory(parent_directory(path_));
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "core/files.h"
 #include "core/tensor.h"
+#include "parallel/train/run_directory.h"
 
 // What lets a model of any size pass through memory one tensor at a time.
 namespace triax::hf {
@@ -28,8 +30,8 @@ class Progress {
 /// A directory that is there with all of its files, or not at all.
 class NewDirectory {
  public:
-  /// Error 78 if `path` is there and is no empty directory. Makes a directory beside it to write
-  /// to.
+  /// Error 78 if `path` is there and is no empty directory, or if another process is making it.
+  /// Makes a directory beside it to write to, without what a process that was killed left there.
   NewDirectory(const std::string& path, const Files& files);
   /// Removes it, unless it was published.
   ~NewDirectory();
@@ -43,6 +45,7 @@ class NewDirectory {
  private:
   std::string path_, work_;
   const Files& files_;
+  std::unique_ptr<parallel::RunLock> lock_;
   bool published_ = false;
 };
 

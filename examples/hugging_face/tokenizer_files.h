@@ -1,17 +1,29 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/files.h"
+#include "examples/text/tokenizer.h"
+#include "parallel/checkpoint/manifest.h"
 
 namespace triax::hf {
 
 /// In a run directory: what the tokenizer of an imported model was in its own.
 inline constexpr const char* tokenizer_folder = "tokenizer";
 
+/// The tokenizer in the directory of a model whose vocabulary has so many rows. None, which is
+/// printed, if it cannot be read or has more tokens.
+std::optional<text::Tokenizer> readable_tokenizer(const std::string& from, int64_t rows);
+
 /// Copies the files of a tokenizer, and generation_config.json, that are in `from` to `to`, as they
 /// are. Returns their names; makes no directory if there are none.
 std::vector<std::string> copy_tokenizer_files(const std::string& from, const std::string& to,
                                               const Files& files);
+
+/// Writes the tokenizer that a checkpoint carries so that transformers' AutoTokenizer reads it.
+/// Returns the names of the files: none unless it is byte-level BPE.
+std::vector<std::string> write_tokenizer_files(const parallel::CheckpointState& state,
+                                               const std::string& to, const Files& files);
 
 }  // namespace triax::hf

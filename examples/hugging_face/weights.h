@@ -14,8 +14,6 @@ struct Stored {
   Shape shape;
   std::string file;  ///< for messages
   std::function<Tensor()> read;
-
-  uint64_t bytes() const { return uint64_t(shape.numel()) * size_of(dtype); }
 };
 /// All tensors of a model by name.
 using Weights = std::map<std::string, Stored>;

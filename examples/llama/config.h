@@ -15,7 +15,17 @@ inline triax::parallel::Settings settings(LlamaConfig& c) {
       .add("context", "N", "context length in tokens", &c.context,
            {.range = size.range,
             .on_resume = triax::parallel::OnResume::say})  // the data would differ
-      .add("rope-theta", "X", "base of the rotary angles", &c.rope_theta, {.range = {1}})
+      .add("rope-theta", "X", "base of the rotary angles", &c.rope.base, {.range = {1}})
+      .add("rope-factor", "X", "rotary frequencies are divided by it, to extend the context",
+           &c.rope.scale, {.range = {1}})
+      .add("rope-original-context", "N",
+           "context that is extended by dividing low frequencies alone, as in Llama 3.1; 0: all",
+           &c.rope.original_context, {.range = {0, size.range.max}})
+      .add("rope-low-turns", "X",
+           "turns in the original context below which a frequency is divided whole",
+           &c.rope.low_turns, {.range = {0}})
+      .add("rope-high-turns", "X", "turns above which it stays", &c.rope.high_turns, {.range = {0}})
+      .add("tie-embeddings", "", "the head is the token table", &c.tied)
       .add("norm-eps", "X", "epsilon of RMS norms", &c.norm_eps, {.range = {1e-12, 1}})
       .add("vocab", "N", "rows of the embedding table", &c.vocab,
            {.range = {0, size.range.max}, .shown = "the tokenizer's", .derived = true});
@@ -31,6 +41,10 @@ inline triax::parallel::Build build_of(LlamaConfig c, const triax::text::Tokeniz
 /// The Llama that a run has saved. Throws Error 65.
 inline triax::text::TextModel llama_of(const triax::parallel::Checkpoint& checkpoint,
                                        const triax::text::Tokenizer& tokenizer) {
+  const std::string sign = "block0.gate_up.weight";
+  triax::check_input(checkpoint.tensors().contains(sign), triax::Exit::data,
+                     "checkpoint {}: it has no tensor {}; expected a checkpoint of llama",
+                     checkpoint.path(), sign);
   LlamaConfig c;
   restore(settings(c), checkpoint);
   return {build_of(c, tokenizer), c.context};

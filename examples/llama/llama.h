@@ -11,21 +11,26 @@
 
 struct LlamaConfig {
   int64_t layers = 4, width = 128, heads = 8, kv_heads = 4, hidden = 344, context = 64;
-  int64_t vocab = 0;          ///< 0: as many as the tokenizer has
-  double rope_theta = 10000;  ///< base of the rotary angles
+  int64_t vocab = 0;  ///< 0: as many as the tokenizer has
+  triax::nn::RotaryOptions rope = {};
   double norm_eps = 1e-5;
+  bool tied = false;  ///< is the head the token table?
 };
 
-/// Throws Error 78 unless the heads, all of one even size, fill the width in whole groups.
+/// Throws Error 78 unless the heads, all of one even size, fill the width in whole groups, and for
+/// rotary options that fit nothing.
 inline void check_heads(const LlamaConfig& c) {
   triax::check_input(
       c.width % (2 * c.heads) == 0 && c.heads % c.kv_heads == 0, triax::Exit::config,
       "heads={} with width={}, kv-heads={}\n  Expected width to be a multiple of 2 x "
       "heads (rotary turns pairs of features), and heads one of kv-heads.",
       c.heads, c.width, c.kv_heads);
+  triax::check_input(c.rope.low_turns < c.rope.high_turns, triax::Exit::config,
+                     "rope-low-turns={} with rope-high-turns={}\n  Expected the first to be less.",
+                     c.rope.low_turns, c.rope.high_turns);
 }
 
-/// Pre-norm block of Llama 2 (Touvron et al., 2023): x + attention(norm(x)), then x +
+/// Pre-norm block of Llama 2 and 3 (Touvron et al., 2023): x + attention(norm(x)), then x +
 /// swiglu(norm(x)), with grouped queries. Key-value heads and MLP features are split over the
 /// tensor-parallel ranks. x [rows, width].
 class LlamaBlock : public triax::nn::Module {
@@ -40,7 +45,7 @@ class LlamaBlock : public triax::nn::Module {
       : head_dim_(c.width / c.heads),
         group_(c.heads / c.kv_heads),
         kv_heads_(c.kv_heads / tp.size()),
-        rotary_(c.context, head_dim_, {.base = c.rope_theta}),
+        rotary_(c.context, head_dim_, c.rope),
         norm1_(child<RmsNorm>("norm1", c.width, tp, c.norm_eps)),
         // features [key-value head][its queries, key, value][head_dim]
         qkv_(child<ColumnLinear>("qkv", c.width, (c.heads + 2 * c.kv_heads) * head_dim_, tp,
@@ -91,9 +96,15 @@ class LlamaBlock : public triax::nn::Module {
 class Llama : public triax::nn::Sequence {
  public:
   Llama(const LlamaConfig& c, const triax::parallel::TensorParallel& tp) {
-    add<triax::parallel::TokenLayer>("tokens", c.vocab, c.width, tp);
+    using Tokens = triax::parallel::TokenLayer;
+    triax::parallel::VocabularyOptions table{.tied = c.tied};
+    Tokens& tokens = add<Tokens>("tokens", c.vocab, c.width, tp, table);
     for (int64_t i = 0; i < c.layers; ++i) add<LlamaBlock>("block" + std::to_string(i), c, tp);
     add<triax::parallel::RmsNorm>("norm", c.width, tp, c.norm_eps);
-    add<triax::parallel::ClassHead>("head", c.vocab, c.width, tp);
+    if (c.tied)
+      add("head", {&tokens}, [&tokens](const triax::Tensor& x, const triax::nn::Batch& batch) {
+        return tokens.loss(triax::nn::predicted_rows(x, batch), batch.target);
+      });
+    else add<triax::parallel::ClassHead>("head", c.vocab, c.width, tp);
   }
 };

@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
                             .what = "Trains a Llama on a text.",
                             .train = train,
                             .settings = parallel::joined({model, text::text_settings(data)}),
+                            .init = text::initial_tokenizer(data),
                             .task = task,
                             .verbs = verbs});
 }

@@ -88,6 +88,7 @@ parallel::ProgramOptions program_options(Config& c, text::SampleOptions& s) {
   return {.name = "minigpt",
           .what = "Trains a transformer on a text.",
           .settings = settings(c),
+          .init = text::initial_tokenizer(c.text),
           .task = [&c] { return task(c); },
           .parity_defaults =
               [&c](parallel::TrainOptions& o) {

@@ -1,13 +1,12 @@
 #include "examples/minigpt/hugging_face.h"
 
 #include "core/check.h"
-#include "examples/minigpt/llm_c.h"
 
 namespace triax::minigpt {
 namespace {
 
 using hf::Rule;
-using hf::transposed;
+using hf::same;
 
 /// There, one probability for each place of dropout.
 double read_dropout(const hf::ModelConfig& c) {
@@ -21,39 +20,15 @@ double read_dropout(const hf::ModelConfig& c) {
 }
 
 void read(const hf::ModelConfig& c, ModelConfig& m) {
-  m = {.layers = c.size("n_layer"),
-       .heads = c.size("n_head"),
-       .width = c.size("n_embd"),
-       .context = c.size("n_positions"),
-       .dropout = read_dropout(c),
-       .vocab = c.size("vocab_size")};
-  c.expect("activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\""},
-           "GELU by tanh is what the MLP has here");
-  c.expect("layer_norm_epsilon", {"1e-05"}, "it is fixed here");
+  m.dropout = read_dropout(c);
   c.expect("n_inner", {"null", std::to_string(4 * m.width)},
            "the MLP has 4 x n_embd features here");
-  c.expect("scale_attn_weights", {"true"}, "attention is always scaled here");
-  c.expect("scale_attn_by_inverse_layer_idx", {"false"}, "all layers are alike here");
-  c.expect("add_cross_attention", {"false"}, "there is none here");
-  c.expect("tie_word_embeddings", {"true"}, "the head is the token table here");
   check_model(m);
 }
 
-std::vector<std::pair<std::string, std::string>> config(const ModelConfig& m) {
+hf::Keys config(const ModelConfig& m) {
   std::string dropout = parallel::toml_real(m.dropout);
-  return {{"n_layer", std::to_string(m.layers)},
-          {"n_head", std::to_string(m.heads)},
-          {"n_embd", std::to_string(m.width)},
-          {"n_positions", std::to_string(m.context)},
-          {"vocab_size", std::to_string(m.vocab)},
-          {"activation_function", "\"gelu_new\""},
-          {"layer_norm_epsilon", "1e-05"},
-          {"resid_pdrop", dropout},
-          {"embd_pdrop", dropout},
-          {"attn_pdrop", dropout},
-          {"bos_token_id", "null"},  // the tokenizer's files know them
-          {"eos_token_id", "null"},
-          {"tie_word_embeddings", "true"}};
+  return {{"resid_pdrop", dropout}, {"embd_pdrop", dropout}, {"attn_pdrop", dropout}};
 }
 
 /// Weights there are [in, out], here [out, in]; the features of queries, keys and values stand
@@ -62,40 +37,36 @@ std::vector<Rule> block(const ModelConfig& m, int64_t layer) {
   std::string ours = fmt::format("block{}.", layer), theirs = fmt::format("h.{}.", layer);
   const int64_t w = m.width;
   Shape heads{m.heads, 3, w / m.heads};
-  auto qkv = [=](const Tensor& x) {
-    Shape seen = heads;
-    seen.insert(3, w);
-    return hf::permuted(x.view(seen), {3, 1, 0, 2});
+  auto qkv = [=](const Tensor& x) {  // to [w, 3, heads, head_dim]
+    return x.view({heads[0], 3, heads[2], w}).transpose(0, 3).transpose(2, 3);
   };
   auto qkv_bias = [=](const Tensor& x) { return x.view(heads).transpose(0, 1); };
-  auto vector = [&](const char* here, const char* there, int64_t size) {
-    return Rule{ours + here, {size}, {{theirs + there, {size}}}};
-  };
   auto matrix = [&](const char* here, const char* there, Shape full) {
+    auto transposed = [](const Tensor& x) { return x.transpose(0, 1); };
     return Rule{ours + here, full, {{theirs + there, {full[1], full[0]}, transposed}}};
   };
-  return {vector("norm1.gamma", "ln_1.weight", w),
-          vector("norm1.beta", "ln_1.bias", w),
+  return {same(ours + "norm1.gamma", theirs + "ln_1.weight", {w}),
+          same(ours + "norm1.beta", theirs + "ln_1.bias", {w}),
           {ours + "qkv.weight", {3 * w, w}, {{theirs + "attn.c_attn.weight", {w, 3 * w}, qkv}}},
           {ours + "qkv.bias", {3 * w}, {{theirs + "attn.c_attn.bias", {3 * w}, qkv_bias}}},
           matrix("proj.weight", "attn.c_proj.weight", {w, w}),
-          vector("proj.bias", "attn.c_proj.bias", w),
-          vector("norm2.gamma", "ln_2.weight", w),
-          vector("norm2.beta", "ln_2.bias", w),
+          same(ours + "proj.bias", theirs + "attn.c_proj.bias", {w}),
+          same(ours + "norm2.gamma", theirs + "ln_2.weight", {w}),
+          same(ours + "norm2.beta", theirs + "ln_2.bias", {w}),
           matrix("up.weight", "mlp.c_fc.weight", {4 * w, w}),
-          vector("up.bias", "mlp.c_fc.bias", 4 * w),
+          same(ours + "up.bias", theirs + "mlp.c_fc.bias", {4 * w}),
           matrix("down.weight", "mlp.c_proj.weight", {w, 4 * w}),
-          vector("down.bias", "mlp.c_proj.bias", w)};
+          same(ours + "down.bias", theirs + "mlp.c_proj.bias", {w})};
 }
 
 std::vector<Rule> rules(const ModelConfig& m) {
-  Shape tokens{m.vocab, m.width}, positions{m.context, m.width}, row{m.width};
-  std::vector<Rule> all = {{"tokens.table", tokens, {{"wte.weight", tokens}}},
-                           {"positions.table", positions, {{"wpe.weight", positions}}}};
+  Rule tokens = same("tokens.table", "wte.weight", {m.vocab, m.width});
+  tokens.copy = "lm_head.weight";
+  std::vector<Rule> all{tokens, same("positions.table", "wpe.weight", {m.context, m.width})};
   for (int64_t i = 0; i < m.layers; ++i)
     for (Rule& rule : block(m, i)) all.push_back(std::move(rule));
-  all.push_back({"final_norm.gamma", row, {{"ln_f.weight", row}}});
-  all.push_back({"final_norm.beta", row, {{"ln_f.bias", row}}});
+  all.push_back(same("final_norm.gamma", "ln_f.weight", {m.width}));
+  all.push_back(same("final_norm.beta", "ln_f.bias", {m.width}));
   return all;
 }
 
@@ -110,11 +81,23 @@ hf::Architecture gpt2(Config& c) {
       .prefix = "transformer.",
       .settings = only(settings(c), {"layers", "heads", "width", "context", "dropout", "vocab"}),
       .table = "tokens.table",
+      .sizes = {{"n_layer", &m.layers},
+                {"n_head", &m.heads},
+                {"n_embd", &m.width},
+                {"n_positions", &m.context},
+                {"vocab_size", &m.vocab}},
+      .fixed = {{"activation_function",
+                 {"\"gelu_new\"", "\"gelu_pytorch_tanh\""},
+                 "GELU by tanh is what the MLP has here"},
+                {"layer_norm_epsilon", {"1e-05"}, "it is fixed here"},
+                {"scale_attn_weights", {"true"}, "attention is always scaled here"},
+                {"scale_attn_by_inverse_layer_idx", {"false"}, "all layers are alike here"},
+                {"add_cross_attention", {"false"}, "there is none here"},
+                {"tie_word_embeddings", {"true"}, "the head is the token table here"}},
       .read = [&m](const hf::ModelConfig& json) { read(json, m); },
       .config = [&m] { return config(m); },
       .rules = [&m] { return rules(m); },
       .ignored = {".attn.bias", ".attn.masked_bias"},  // masks
-      .copies = {{"lm_head.weight", "wte.weight"}},
       .open_file = open_llm_c};
 }
 

@@ -1,9 +1,8 @@
-#include "examples/minigpt/llm_c.h"
-
 #include <array>
 #include <memory>
 
 #include "core/check.h"
+#include "examples/minigpt/hugging_face.h"
 
 namespace triax::minigpt {
 namespace {

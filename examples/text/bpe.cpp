@@ -4,7 +4,6 @@
 #include <queue>
 
 #include "core/check.h"
-#include "examples/text/words.h"
 
 namespace triax::text {
 
@@ -31,6 +30,7 @@ Bpe::Bpe(BpeParts parts) : parts_(std::move(parts)) {
     auto rank = int32_t(std::ssize(merges_));
     merges_.try_emplace(key(left, right), Merge{rank, both->second});
   }
+  if (parts_.whole_words) whole_words_ = std::move(numbers);
 }
 
 const Bpe::Merge* Bpe::merge_of(int32_t left, int32_t right) const {
@@ -49,7 +49,9 @@ class Merger {
     auto [known, is_new] = known_.try_emplace(word, Known{tokens_.size(), 0});
     Known& k = known->second;
     if (is_new) {
-      merge(word);
+      auto whole = bpe_.whole_words_.find(word);
+      if (whole != bpe_.whole_words_.end()) tokens_.push_back(whole->second);
+      else merge(word);
       k.count = tokens_.size() - k.begin;
     } else {
       size_t size = tokens_.size();
@@ -165,7 +167,7 @@ void Bpe::encode(std::string_view text, const Source& source, std::vector<int32_
     auto [end, bytes, token] = specials.next(at);
     std::string_view plain = text.substr(0, end);
     while (at < end) {
-      size_t behind = word_end(plain, at, source);
+      size_t behind = word_end(plain, at, source, parts_.words);
       merger.encode(plain.substr(at, behind - at));
       at = behind;
     }
@@ -180,7 +182,7 @@ size_t Bpe::cut(std::string_view text, const Source& source) const {
     longest = std::max(longest, parts_.tokens[size_t(token)].size());
   // No special token may begin before the cut and end behind it, even behind the end of the text.
   size_t end = text.size() - std::min(text.size(), longest - 1);
-  while ((end = last_word_end(text, end, source)) > 0) {
+  while ((end = last_word_end(text, end, source, parts_.words)) > 0) {
     auto begins = [&](int32_t token) {
       const std::string& bytes = parts_.tokens[size_t(token)];
       return text.find(bytes, end - std::min(end, bytes.size() - 1)) < end;

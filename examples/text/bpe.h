@@ -1,11 +1,13 @@
 #pragma once
 #include <array>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "examples/text/tokenizer.h"
+#include "examples/text/words.h"
 #include "nn/json.h"
 
 namespace triax::text {
@@ -16,14 +18,18 @@ struct BpeParts {
   /// Two tokens each, whose bytes together are a token; what comes first is merged first.
   std::vector<std::pair<int32_t, int32_t>> merges;
   std::vector<int32_t> specials;  ///< tokens that stand for themselves in a text, and are not split
+  Words words = Words::gpt2;
+  bool whole_words = false;  ///< a word that is a token is not merged (`ignore_merges`)
 };
 
-/// Byte-level byte-pair encoding as GPT-2 has it (Radford et al., 2019; Sennrich et al., 2016): the
-/// text between special tokens is cut into words (words.h), and in each the adjacent pair of tokens
-/// that comes first among the merges is merged, the leftmost of equals, until no merge applies.
+/// Byte-level byte-pair encoding as GPT-2 and Llama 3 have it (Radford et al., 2019; Sennrich et
+/// al., 2016): the text between special tokens is cut into words (words.h), and in each the
+/// adjacent pair of tokens that comes first among the merges is merged, the leftmost of equals,
+/// until no merge applies.
 class Bpe : public Vocabulary {
  public:
   explicit Bpe(BpeParts parts);
+  Bpe(const Bpe&) = delete;
 
   int64_t size() const override { return std::ssize(parts_.tokens); }
   void encode(std::string_view text, const Source& source,
@@ -48,11 +54,15 @@ class Bpe : public Vocabulary {
   BpeParts parts_;
   std::array<int32_t, 256> byte_token_{};
   std::unordered_map<uint64_t, Merge> merges_;
+  std::unordered_map<std::string_view, int32_t> whole_words_;  // if they are not merged
 };
 
-/// The tokenizer of a directory: `vocab.json` and `merges.txt`, as GPT-2 comes, or else a
-/// `tokenizer.json` of Hugging Face's `tokenizers`. Untrusted. Throws Error 66 if neither is there,
-/// 65 for one that is damaged or not byte-level BPE with GPT-2's words.
+/// The tokenizer of a directory: a `tokenizer.json`, of a run or of Hugging Face's `tokenizers`, or
+/// else `vocab.json` and `merges.txt`, which do not say how words are cut: as GPT-2 does.
+/// Untrusted. None if neither is there. Throws Error 65 for one that is damaged or not byte-level
+/// BPE with the words of GPT-2 or Llama 3, 66 if only merges.txt is missing.
+std::optional<Tokenizer> find_bpe(const std::string& directory);
+/// The same; Error 66 if there is none.
 Tokenizer read_bpe(const std::string& directory);
 /// The same of a tokenizer.json. `name` begins messages.
 std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& name);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
 
@@ -11,7 +10,6 @@ namespace triax::text {
 namespace {
 
 constexpr uint64_t largest_file = uint64_t{64} << 20;
-constexpr size_t most_tokens = 1 << 22;
 
 /// Bytes as files write them: those that print as Latin-1 stand for themselves, the others are
 /// U+0100 and following, so that no token holds a space or a control character.
@@ -42,6 +40,8 @@ struct Given {
   Pairs merges;
   std::string merges_name;
   std::map<std::string, int64_t> specials;
+  Words words = Words::gpt2;
+  bool whole_words = false;
 };
 
 /// The bytes that a token of a file stands for.
@@ -68,31 +68,27 @@ std::string bytes_of(const std::string& token, const Given& given) {
 /// Every number from 0 on is one token's.
 void check_numbers(const Given& g) {
   std::map<int64_t, std::string> tokens;
-  auto add = [&](const std::string& token, int64_t number) {
-    auto [at, is_new] = tokens.emplace(number, token);
-    check_input(is_new || at->second == token, Exit::data,
-                "{}: {} is the number of `{}` and of `{}`; expected one token each", g.name, number,
-                printable(at->second), printable(token));
-  };
-  for (auto& [token, number] : g.vocabulary) add(token, number);
-  for (auto& [token, number] : g.specials) {
-    auto same = g.vocabulary.find(token);
-    check_input(same == g.vocabulary.end() || same->second == number, Exit::data,
-                "{}: `{}` is token {} and token {}; expected one number", g.name, printable(token),
-                number, same == g.vocabulary.end() ? 0 : same->second);
-    add(token, number);
-  }
+  for (auto* list : {&g.vocabulary, &g.specials})
+    for (auto& [token, number] : *list) {
+      auto same = g.vocabulary.find(token);
+      check_input(same == g.vocabulary.end() || same->second == number, Exit::data,
+                  "{}: `{}` is token {} and token {}; expected one number", g.name,
+                  printable(token), number, same == g.vocabulary.end() ? 0 : same->second);
+      auto [at, is_new] = tokens.emplace(number, token);
+      check_input(is_new || at->second == token, Exit::data,
+                  "{}: {} is the number of `{}` and of `{}`; expected one token each", g.name,
+                  number, printable(at->second), printable(token));
+    }
   int64_t next = 0;
-  for (auto& [number, token] : tokens) {
-    check_input(number == next, Exit::data,
-                "{}: no token has the number {}; expected 0 to {} without gaps", g.name, next,
-                std::ssize(tokens) - 1);
-    ++next;
-  }
+  while (tokens.contains(next)) ++next;
+  check_input(next == std::ssize(tokens), Exit::data,
+              "{}: no token has the number {}; expected 0 to {} without gaps", g.name, next,
+              std::ssize(tokens) - 1);
 }
 
 /// All tokens are made somehow: a file that was cut off would encode otherwise without a word.
 void check_made(const BpeParts& parts, const Given& g) {
+  if (parts.whole_words) return;  // each is made of the word that it is
   std::vector<bool> made(parts.tokens.size());
   for (size_t i = 0; i < made.size(); ++i) made[i] = parts.tokens[i].size() == 1;
   std::map<std::string, size_t> numbers;
@@ -109,7 +105,7 @@ void check_made(const BpeParts& parts, const Given& g) {
 
 std::shared_ptr<const Bpe> checked(const Given& g) {
   check_numbers(g);
-  BpeParts parts;
+  BpeParts parts{.words = g.words, .whole_words = g.whole_words};
   parts.tokens.resize(g.vocabulary.size());
   auto put = [&](int64_t number, std::string bytes) {
     if (size_t(number) >= parts.tokens.size()) parts.tokens.resize(size_t(number) + 1);
@@ -142,7 +138,7 @@ std::shared_ptr<const Bpe> checked(const Given& g) {
 
 TokenNumbers numbers_in(const nn::JsonReader& vocabulary) {
   auto members = vocabulary.members();
-  vocabulary.require(members.size() >= 256 && members.size() <= most_tokens,
+  vocabulary.require(members.size() >= 256 && std::ssize(members) <= most_tokens,
                      fmt::format("has {} tokens; expected 256 to {}", members.size(), most_tokens));
   TokenNumbers numbers;
   for (auto& [token, number] : members) numbers[token] = int64_t(number.number(most_tokens));
@@ -188,33 +184,56 @@ std::shared_ptr<const Bpe> from_two_files(const std::string& directory) {
   return checked(g);
 }
 
+bool flag_in(const nn::JsonReader& object, const char* key, bool otherwise) {
+  return object.has(key) && !object.at(key).is_null() ? object.at(key).flag() : otherwise;
+}
+
+/// The Split in front of ByteLevel: Llama 3's.
+void check_split(const nn::JsonReader& split) {
+  split.require(split.at("type").text() == "Split", "is not of type Split");
+  std::string pattern = split.at("pattern").at("Regex").text();
+  split.require(
+      pattern == llama3_pattern && split.at("behavior").text() == "Isolated" &&
+          !flag_in(split, "invert", false),
+      fmt::format("cuts words by `{}`; expected the pattern of GPT-2 or Llama 3, isolated",
+                  printable(pattern)));
+}
+
 /// What would encode another way than Bpe does is refused.
-void check_kind(const nn::JsonReader& root) {
+void read_kind(const nn::JsonReader& root, Given& g) {
   auto model = root.at("model"), words = root.at("pre_tokenizer");
-  auto is = [](const nn::JsonReader& object, const char* key, bool wanted) {
+  auto absent = [](const nn::JsonReader& object, const char* key) {
     bool given = object.has(key) && !object.at(key).is_null();
-    if (given) object.at(key).require(object.at(key).flag() == wanted, "is not supported");
-  };
-  auto empty = [](const nn::JsonReader& object, const char* key) {
-    bool given = object.has(key) && !object.at(key).is_null();
-    if (given) object.at(key).require(object.at(key).text().empty(), "is not supported");
+    bool empty = given && object.at(key).is_text() && object.at(key).text().empty();
+    object.require(!given || empty, fmt::format("has a {}, which is not supported", key));
   };
   if (model.has("type"))
     model.require(model.at("type").text() == "BPE", "has a type other than BPE");
-  words.require(!words.is_null() && words.at("type").text() == "ByteLevel",
-                "is not of type ByteLevel; expected GPT-2's");
-  is(words, "add_prefix_space", false), is(words, "use_regex", true);
-  is(model, "byte_fallback", false), is(model, "ignore_merges", false);
-  empty(model, "continuing_subword_prefix"), empty(model, "end_of_word_suffix");
-  if (root.has("normalizer"))
-    root.at("normalizer").require(root.at("normalizer").is_null(), "is not supported");
+  words.require(!words.is_null(), "is null; expected GPT-2's or Llama 3's");
+  if (words.at("type").text() == "Sequence") {
+    auto steps = words.at("pretokenizers").elements(8);
+    words.require(steps.size() == 2, "has not 2 steps; expected Split and ByteLevel");
+    check_split(steps[0]);
+    words = steps[1];
+    g.words = Words::llama3;
+  }
+  words.require(words.at("type").text() == "ByteLevel",
+                "is not of type ByteLevel; expected GPT-2's or Llama 3's");
+  words.require(!flag_in(words, "add_prefix_space", true), "has add_prefix_space; expected false");
+  words.require(flag_in(words, "use_regex", true) == (g.words == Words::gpt2),
+                "has another use_regex; expected true, or false behind a Split");
+  model.require(!flag_in(model, "byte_fallback", false), "has byte_fallback; expected false");
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "dropout"})
+    absent(model, key);
+  absent(root, "normalizer");
+  g.whole_words = flag_in(model, "ignore_merges", false);
 }
 
 }  // namespace
 
 std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& name) {
-  check_kind(root);
   Given g{.name = "tokenizer: " + name, .merges_name = "tokenizer: " + name};
+  read_kind(root, g);
   auto model = root.at("model");
   g.vocabulary = numbers_in(model.at("vocab"));
   for (auto& merge : model.at("merges").elements(most_tokens)) {
@@ -235,15 +254,22 @@ std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::
   return checked(g);
 }
 
-Tokenizer read_bpe(const std::string& directory) {
-  namespace fs = std::filesystem;
+std::optional<Tokenizer> find_bpe(const std::string& directory) {
+  auto names = disk().list(directory);
+  auto has = [&](const char* name) { return std::ranges::count(names, name) > 0; };
   std::string one = directory + "/tokenizer.json";
-  if (fs::exists(directory + "/vocab.json")) return Tokenizer(from_two_files(directory));
-  check_input(fs::exists(one), Exit::not_found,
-              "tokenizer: {}: there is no vocab.json with a merges.txt, and no tokenizer.json\n"
+  if (has("tokenizer.json")) return Tokenizer::from_json(disk().read(one, largest_file), one);
+  if (has("vocab.json")) return Tokenizer(from_two_files(directory));
+  return {};
+}
+
+Tokenizer read_bpe(const std::string& directory) {
+  auto found = find_bpe(directory);
+  check_input(found.has_value(), Exit::not_found,
+              "tokenizer: {}: there is no tokenizer.json, and no vocab.json with a merges.txt\n"
               "  Expected the directory of GPT-2's tokenizer, or of another byte-level BPE.",
               directory);
-  return Tokenizer::from_json(disk().read(one, largest_file), one);
+  return *found;
 }
 
 std::string Bpe::json() const {
@@ -260,16 +286,24 @@ std::string Bpe::json() const {
   for (auto [left, right] : parts_.merges)
     merges.push_back(
         nn::quoted(shown(parts_.tokens[size_t(left)]) + " " + shown(parts_.tokens[size_t(right)])));
-  constexpr const char* words = R"("trim_offsets":true,"use_regex":true})";
+  const bool llama3 = parts_.words == Words::llama3;
+  auto byte_level = [](bool prefix, bool regex) {
+    return fmt::format(
+        R"({{"type":"ByteLevel","add_prefix_space":{},"trim_offsets":true,"use_regex":{}}})",
+        prefix, regex);
+  };
+  std::string words = byte_level(false, !llama3);
+  if (llama3)
+    words = R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":)" +
+            nn::quoted(llama3_pattern) + R"(},"behavior":"Isolated","invert":false},)" + words +
+            "]}";
   return R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" +
-         join(specials, ",") +
-         R"(],"normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,)" +
-         words +
-         R"(,"post_processor":null,"decoder":{"type":"ByteLevel","add_prefix_space":true,)" +
-         words + R"(,"model":{"type":"BPE","dropout":null,"unk_token":null,)" +
+         join(specials, ",") + R"(],"normalizer":null,"pre_tokenizer":)" + words +
+         R"(,"post_processor":null,"decoder":)" + byte_level(true, true) +
+         R"(,"model":{"type":"BPE","dropout":null,"unk_token":null,)" +
          R"("continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,)" +
-         R"("byte_fallback":false,"ignore_merges":false,"vocab":{)" + join(vocabulary, ",") +
-         R"(},"merges":[)" + join(merges, ",") + "]}}\n";
+         fmt::format(R"("byte_fallback":false,"ignore_merges":{},"vocab":{{)", parts_.whole_words) +
+         join(vocabulary, ",") + R"(},"merges":[)" + join(merges, ",") + "]}}\n";
 }
 
 }  // namespace triax::text

@@ -111,15 +111,6 @@ Tokenizer learned_of(const std::vector<Input>& inputs, int64_t size, const Files
   return learn_bpe(text, size);
 }
 
-void replace_file(const std::string& directory, const std::string& name, const std::string& text,
-                  const Files& files) {
-  std::string path = directory + "/" + name, unfinished = path + ".tmp";
-  files.remove(unfinished);  // of a process that was killed
-  files.write(unfinished, text);
-  files.rename(unfinished, path);
-  files.sync_directory(directory);
-}
-
 Tokenizer tokenizer_for(const ShardJob& job, const std::vector<Input>& inputs, const Files& files,
                         const Tell& tell) {
   using Kind = TokenizerChoice::Kind;
@@ -142,6 +133,11 @@ ShardManifest resumed(const ShardJob& job, const std::vector<Input>& inputs, con
               "data: {} holds shards made with other {}\n  Nothing was changed. Choose another "
               "--out, or remove it.",
               job.out, other ? other : "");
+  bool ends = m.next.input >= inputs.size();
+  check_input(m.next.byte <= (ends ? 0 : inputs[m.next.input].bytes), Exit::data,
+              "data: {}/{}: the next shard begins at byte {} of input {}, which is not there\n"
+              "  Remove {}, and make the shards again.",
+              job.out, ShardManifest::name, m.next.byte, m.next.input, job.out);
   for (auto& shard : m.shards) {
     uint64_t bytes = files.open(job.out + "/" + shard.file).size();
     check_input(bytes == uint64_t(shard.tokens) * uint64_t(m.width), Exit::data,
@@ -152,12 +148,12 @@ ShardManifest resumed(const ShardJob& job, const std::vector<Input>& inputs, con
   return m;
 }
 
-Tokenizer saved_tokenizer(const ShardManifest& m, const ShardJob& job, const Files& files) {
-  std::string path = job.out + "/tokenizer.json";
-  auto tokenizer = Tokenizer::from_json(files.read(path, uint64_t{64} << 20), path);
+Tokenizer saved_tokenizer(const ShardManifest& m, const ShardJob& job) {
+  auto tokenizer = read_bpe(job.out);
   check_input(tokenizer.hash() == m.tokenizer, Exit::data,
-              "data: {} has hash {}; expected {}, of the tokenizer that the shards were made with",
-              path, tokenizer.hash(), m.tokenizer);
+              "data: {}/tokenizer.json has hash {}; expected {}, of the tokenizer that the shards "
+              "were made with",
+              job.out, tokenizer.hash(), m.tokenizer);
   return tokenizer;
 }
 
@@ -190,7 +186,9 @@ class ShardWriter {
     manifest_.next = next;
     save();
   }
-  void save() { replace_file(directory_, ShardManifest::name, to_json(manifest_), files_); }
+  void save() {
+    parallel::replace_file(directory_ + "/" + ShardManifest::name, to_json(manifest_), files_);
+  }
   void discard() {
     file_.reset();
     files_.remove(unfinished());
@@ -256,8 +254,7 @@ ShardManifest make_shards(const ShardJob& job, const Tell& tell, const Files& fi
   bool again = std::ranges::count(files.list(job.out), ShardManifest::name) > 0;
   ShardManifest m;
   if (again) m = resumed(job, inputs, files);
-  Tokenizer tokenizer =
-      again ? saved_tokenizer(m, job, files) : tokenizer_for(job, inputs, files, tell);
+  Tokenizer tokenizer = again ? saved_tokenizer(m, job) : tokenizer_for(job, inputs, files, tell);
   if (m.complete) return m;
   ShardWriter to(job.out, m, files);
   if (!again) {
@@ -267,7 +264,7 @@ ShardManifest make_shards(const ShardJob& job, const Tell& tell, const Files& fi
          .asked = job.tokenizer,
          .shard_size = job.shard_size,
          .inputs = inputs};
-    replace_file(job.out, "tokenizer.json", tokenizer.json(), files);
+    parallel::replace_file(job.out + "/tokenizer.json", tokenizer.json(), files);
     to.save();
   }
   try {

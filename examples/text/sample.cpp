@@ -15,17 +15,16 @@
 #include "examples/text/utf8.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/together.h"
+#include "parallel/train/initial_weights.h"
 #include "parallel/train/run_directory.h"
 
 namespace triax::text {
 namespace {
 
 DType precision(const parallel::Checkpoint& c) {
-  std::string text = parallel::saved_settings(c)["precision"];
-  for (auto [name, dtype] : {std::pair{"\"fp32\"", f32}, {"\"bf16\"", bf16}, {"\"fp16\"", f16}})
-    if (text == name) return dtype;
-  fail(Exit::data, "checkpoint {}: precision is `{}`; expected fp32, bf16 or fp16", c.path(),
-       printable(text));
+  parallel::TrainOptions saved;
+  parallel::restore(only(train_settings(saved), {"precision"}), c);
+  return saved.step.dtype;
 }
 
 /// What it was trained with. Imported weights may come without: their text is numbers.
@@ -38,16 +37,6 @@ Tokenizer tokenizer_of(const parallel::Checkpoint& c) {
               "checkpoint {}: it has no tokenizer, and vocab is `{}`; expected a number of tokens",
               c.path(), printable(text));
   return Tokenizer(std::make_shared<Numbers>(rows));
-}
-
-/// Does it hold what --weights asks for?
-void check_weights(const parallel::Checkpoint& c, parallel::Weights weights) {
-  std::string average = parallel::saved_settings(c)["average"];
-  check_input(weights == parallel::Weights::trained || (!average.empty() && average != "0.0"),
-              Exit::config,
-              "weights=average of checkpoint {}, whose run had none\n"
-              "  Train with --average 0.999, or leave --weights out.",
-              c.path());
 }
 
 void check_prompt(const std::string& prompt) {
@@ -77,7 +66,7 @@ class Writer {
   /// Text `number` from the prompt.
   void tell(const std::string& prompt, int64_t number) {
     Window text = window();
-    std::vector<int32_t> tokens = tokenizer_.encode(prompt);
+    std::vector<int32_t> tokens = tokenizer_.encode(prompt, {"prompt"});
     check_input(
         !tokens.empty(), Exit::config,
         "prompt has no tokens\n  The model came without a tokenizer: expected numbers, such "
@@ -91,7 +80,7 @@ class Writer {
   /// A text that goes on with each line of standard input. The prompt begins it.
   void talk(const std::string& prompt) {
     Window text = window();
-    text.append(tokenizer_.encode(prompt));
+    text.append(tokenizer_.encode(prompt, {"prompt"}));
     Lines lines(world_.host());
     std::string between;  // not in front of the first line
     int64_t turn = 0;
@@ -175,7 +164,7 @@ class Writer {
 void sample(const SampleOptions& o, const TextModelOf& model_of, parallel::World& world) {
   check_sample(o, world.size());
   parallel::Checkpoint checkpoint = parallel::open_checkpoint(o.checkpoint, world.host());
-  check_weights(checkpoint, o.weights);
+  parallel::check_weights(checkpoint, o.weights);
   auto tokenizer = tokenizer_of(checkpoint);
   TextModel model = model_of(checkpoint, tokenizer);
   parallel::Mesh mesh(world.comm(), {.pp = o.pp, .tp = o.tp});

@@ -1,5 +1,6 @@
 #include "core/check.h"
 #include "examples/text/sample.h"
+#include "parallel/train/initial_weights.h"
 #include "parallel/train/options.h"
 
 namespace triax::text {
@@ -9,14 +10,11 @@ using parallel::huge;
 using parallel::SettingGroup;
 
 parallel::Settings what(SampleOptions& o) {
-  using parallel::Weights;
   SettingGroup group("Sampling");
   return group
       .add("checkpoint", "DIR", "checkpoint RUN/step-N, or a run directory, whose newest is taken",
            &o.checkpoint, {.shown = "none, must be given"})
-      .add("weights", "trained|average",
-           "weights as trained, or their moving average, of a run with --average",
-           choice(o.weights, {{"trained", Weights::trained}, {"average", Weights::average}}))
+      .add(parallel::weights_setting("Sampling", o.weights))
       .add("prompt", "TEXT", "text to continue; `-`: standard input", &o.prompt,
            {.shown = "a line break"})
       .add("interactive", "", "continue each line that is typed; Ctrl-C ends an answer, Ctrl-D all",

@@ -10,7 +10,7 @@ namespace {
 constexpr const char* format = "triax-tokens";
 constexpr int version = 1;
 constexpr size_t most = 1 << 20;
-constexpr uint64_t most_tokens = uint64_t{1} << 40;  // of a shard
+constexpr uint64_t longest_shard = uint64_t{1} << 40;  // in tokens
 
 std::string dtype_of(int width) { return width == 2 ? "u16" : "u32"; }
 
@@ -76,7 +76,7 @@ ShardManifest read_manifest(const std::string& directory) {
   for (auto& i : root.at("inputs").elements(most))
     m.inputs.push_back({i.at("path").text(), i.at("bytes").number(), i.at("modified").size()});
   for (auto& s : root.at("shards").elements(most))
-    m.shards.push_back({file_in(s.at("file")), int64_t(s.at("tokens").number(most_tokens)),
+    m.shards.push_back({file_in(s.at("file")), int64_t(s.at("tokens").number(longest_shard)),
                         crc_in(s.at("crc32c"))});
   root.require(root.at("tokens").size() == m.tokens(), "does not have the tokens of its shards");
   return m;

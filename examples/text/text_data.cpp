@@ -27,6 +27,12 @@ std::string corpus_beside_program() {
 
 }  // namespace
 
+std::function<void(const parallel::CheckpointState&)> initial_tokenizer(TextOptions& o) {
+  return [&o](auto& state) {
+    if (auto found = state.find("tokenizer"); found != state.end()) o.initial = found->second;
+  };
+}
+
 int64_t vocabulary(int64_t asked, const Tokenizer& tokenizer) {
   check_input(
       asked == 0 || asked >= tokenizer.size(), Exit::config,
@@ -71,7 +77,8 @@ std::string Windows::identity() const {
 }
 
 TextData::TextData(std::string_view text, const Tokenizer& tokenizer, const Split& split)
-    : TextData(std::make_shared<TokensInMemory>(tokenizer.encode(text)), tokenizer.hash(), split) {}
+    : TextData(std::make_shared<TokensInMemory>(tokenizer.encode(text, {"data: " + split.name})),
+               tokenizer.hash(), split) {}
 
 TextData::TextData(TokensPtr tokens, std::string vocabulary, const Split& split)
     : tokens_(std::move(tokens)), vocabulary_(std::move(vocabulary)), context_(split.context) {
@@ -132,7 +139,9 @@ parallel::Settings text_settings(TextOptions& o) {
            "characters, byte-level BPE from the files in DIR, or N tokens of it learned from the "
            "text",
            &o.tokenizer,
-           {.shown = "char, or that of the tokens", .on_resume = OnResume::free, .derived = true})
+           {.shown = "char, or that of the tokens or of --init",
+            .on_resume = OnResume::free,
+            .derived = true})
       .add("val-fraction", "X", "last part of the text, held out for validation", &o.val_fraction,
            {.range = {0, 1, true}});
 }
@@ -156,11 +165,17 @@ TokenizerChoice tokenizer_choice(const std::string& asked) {
 
 namespace {
 
-Tokenizer tokenizer_of(std::string_view text, const std::string& asked, const std::string& name) {
-  using enum TokenizerChoice::Kind;
-  auto choice = tokenizer_choice(asked);
-  if (choice.kind == files) return read_bpe(choice.directory);
-  if (choice.kind == characters) return Tokenizer::from_text(text, name);
+/// The one that is given, if it does not have to be made of the text.
+std::optional<Tokenizer> given_tokenizer(const TextOptions& o, const TokenizerChoice& choice) {
+  if (choice.kind == TokenizerChoice::Kind::files) return read_bpe(choice.directory);
+  if (!o.tokenizer.empty() || o.initial.empty()) return {};
+  return Tokenizer::from_json(o.initial, "checkpoint of --init");
+}
+
+Tokenizer tokenizer_of(std::string_view text, const TextOptions& o, const std::string& name) {
+  auto choice = tokenizer_choice(o.tokenizer);
+  if (auto given = given_tokenizer(o, choice)) return *given;
+  if (choice.kind == TokenizerChoice::Kind::characters) return Tokenizer::from_text(text, name);
   size_t end = text.size();
   if (end > learned_from) end = last_character_end(text.substr(0, learned_from));
   return learn_bpe(text.substr(0, end), choice.size, {name});
@@ -169,18 +184,19 @@ Tokenizer tokenizer_of(std::string_view text, const std::string& asked, const st
 Text read_tokens(const std::string& path, const TextOptions& o, int64_t context) {
   TokenSet set = find_tokens(path);
   auto choice = tokenizer_choice(o.tokenizer);
-  if (!o.tokenizer.empty()) {
-    check_input(choice.kind == TokenizerChoice::Kind::files, Exit::config,
-                "tokenizer={} with data={}, which are tokens already\n"
-                "  Only gpt2:DIR can say what they stand for, where no tokenizer is beside them.",
-                o.tokenizer, path);
-    Tokenizer given = read_bpe(choice.directory);
-    check_input(!set.tokenizer || set.tokenizer->hash() == given.hash(), Exit::data,
+  bool asked = !o.tokenizer.empty();
+  check_input(!asked || choice.kind == TokenizerChoice::Kind::files, Exit::config,
+              "tokenizer={} with data={}, which are tokens already\n"
+              "  Only gpt2:DIR can say what they stand for, where no tokenizer is beside them.",
+              o.tokenizer, path);
+  if (asked || !set.tokenizer) {
+    auto given = given_tokenizer(o, choice);
+    check_input(!set.tokenizer || set.tokenizer->hash() == given->hash(), Exit::data,
                 "data: {}: its tokens were made with another tokenizer than --tokenizer {}\n"
                 "  Leave --tokenizer out.",
                 path, o.tokenizer);
     set.tokenizer = given;
-    set.vocabulary = given.size();
+    set.vocabulary = given ? given->size() : 0;
   }
   int64_t largest = 0;
   auto training = map_tokens(set.training, set.vocabulary, largest);
@@ -196,7 +212,7 @@ Text read_source(const std::string& path, const TextOptions& o, int64_t context)
   if (holds_tokens(path)) return read_tokens(path, o, context);
   std::string text = disk().read(path, largest_file);
   check_input(!text.empty(), Exit::data, "data: {} is empty; expected a text", path);
-  auto tokenizer = tokenizer_of(text, o.tokenizer, "data: " + path);
+  auto tokenizer = tokenizer_of(text, o, "data: " + path);
   TextData data(text, tokenizer,
                 {.context = context, .val_fraction = o.val_fraction, .name = path});
   return {std::move(tokenizer), std::move(data), path};

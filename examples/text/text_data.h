@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include "examples/text/tokenizer.h"
 #include "examples/text/tokens.h"
 #include "nn/samples.h"
+#include "parallel/checkpoint/manifest.h"
 #include "parallel/settings/setting.h"
 #include "parallel/train/task.h"
 
@@ -84,10 +86,14 @@ class TextData {
 
 /// The text that a program trains on.
 struct TextOptions {
-  std::string data;            ///< empty: ../share/triax/corpus.txt beside the program
-  std::string tokenizer = {};  ///< char, gpt2:DIR or bpe:N; empty: char, or that of token files
+  std::string data;  ///< empty: ../share/triax/corpus.txt beside the program
+  /// char, gpt2:DIR or bpe:N; empty: that of token files or of `initial`, or char.
+  std::string tokenizer = {};
+  std::string initial = {};  ///< Tokenizer::json() of the checkpoint of --init, if it has one
   double val_fraction = 0.1;
 };
+/// For ProgramOptions::init: fills in `initial` of options that outlive it.
+std::function<void(const parallel::CheckpointState&)> initial_tokenizer(TextOptions& o);
 /// `--data`, `--tokenizer`, `--val-fraction`.
 parallel::Settings text_settings(TextOptions& o);
 

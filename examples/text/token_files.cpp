@@ -69,11 +69,15 @@ class MappedTokens {
                 "make the shards again.",
                 file_.path, crc, file_.crc32c.value_or(0));
     auto [place, largest] = file_.width == 2 ? largest_of<uint16_t>() : largest_of<uint32_t>();
-    bool fits = largest <= INT32_MAX && (vocabulary == 0 || largest < vocabulary);
-    check_input(fits, Exit::data,
-                "data: {}: token {} is {}, which the vocabulary of {} tokens does not have\n"
+    int64_t all = vocabulary > 0 ? vocabulary : most_tokens;
+    check_input(
+        largest<all, Exit::data,
+                "data: {}: token {} is {}, which {} vocabulary of {} tokens does not have\n"
                 "  The file was made with another tokenizer, or is no file of {}-bit tokens.",
-                file_.path, place, largest, vocabulary, 8 * file_.width);
+                file_.path, place, largest, vocabulary> 0
+            ? "the"
+            : "even a",
+        all, 8 * file_.width);
     return largest;
   }
 
@@ -148,23 +152,13 @@ TokenFile plain_file(const std::string& path) {
   return f;
 }
 
-std::optional<Tokenizer> tokenizer_beside(const std::string& directory) {
-  for (const char* name : {"tokenizer.json", "vocab.json"})
-    if (fs::exists(directory + "/" + name)) {
-      if (name[0] == 'v') return read_bpe(directory);
-      std::string path = directory + "/" + name;
-      return Tokenizer::from_json(disk().read(path, uint64_t{64} << 20), path);
-    }
-  return {};
-}
-
 TokenSet shards_of(const std::string& directory) {
   ShardManifest m = read_manifest(directory);
   check_input(m.complete, Exit::data,
               "data: {} is not complete: its shards hold {} tokens so far\n  Run the `data` "
               "command that makes them again; it goes on where it was.",
               directory, m.tokens());
-  TokenSet set{.tokenizer = tokenizer_beside(directory)};
+  TokenSet set{.tokenizer = find_bpe(directory)};
   check_input(set.tokenizer && set.tokenizer->hash() == m.tokenizer, Exit::data,
               "data: {}/tokenizer.json is not the tokenizer that made the shards: hash {}; "
               "expected {}",
@@ -183,14 +177,17 @@ TokenSet shards_of(const std::string& directory) {
 }  // namespace
 
 bool holds_tokens(const std::string& path) {
-  return fs::is_directory(path) || path.ends_with(".bin");
+  std::error_code ignored;  // who opens it says why it cannot be read
+  return fs::is_directory(path, ignored) || path.ends_with(".bin");
 }
 
 TokenSet find_tokens(const std::string& path) {
-  if (!fs::is_directory(path)) return {.training = {plain_file(path)}};
-  if (fs::exists(path + "/" + ShardManifest::name)) return shards_of(path);
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return {.training = {plain_file(path)}};
+  auto names = disk().list(path);
+  if (std::ranges::count(names, ShardManifest::name) > 0) return shards_of(path);
   TokenSet set;
-  for (const std::string& name : disk().list(path)) {
+  for (const std::string& name : names) {
     if (!name.ends_with(".bin")) continue;
     bool held_out = name.find("val") != name.npos;
     (held_out ? set.held_out : set.training).push_back(plain_file(path + "/" + name));
@@ -199,7 +196,7 @@ TokenSet find_tokens(const std::string& path) {
               "data: {} is a directory without tokens to train on; expected a text file, or a "
               "directory that `data` has made, or one with files like train.bin and val.bin",
               path);
-  set.tokenizer = tokenizer_beside(path);
+  set.tokenizer = find_bpe(path);
   if (set.tokenizer) set.vocabulary = set.tokenizer->size();
   return set;
 }

@@ -62,6 +62,9 @@ class Tokenizer {
   std::shared_ptr<const Vocabulary> v_;
 };
 
+/// The largest vocabulary that is believed.
+inline constexpr int64_t most_tokens = 1 << 22;
+
 /// FNV-1a of `bytes`, appended to what `hash` is of.
 uint64_t fnv1a(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325u);
 

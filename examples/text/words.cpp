@@ -22,6 +22,16 @@ constexpr auto ascii = [] {
   return classes;
 }();
 
+bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
+size_t character_before(std::string_view text, size_t at) {
+  do --at;
+  while (at > 0 && continues(text[at]));
+  return at;
+}
+
+bool breaks_line(char byte) { return byte == '\n' || byte == '\r'; }
+
 struct Reader {
   std::string_view text;
   const Source& source;
@@ -38,22 +48,58 @@ struct Reader {
       if (next(next_at) != kind) break;
     return at;
   }
+  /// Of a run of white space the last character is left to what follows, unless it is the only one.
+  size_t end_of_space(size_t at) const {
+    size_t end = end_of_run(space, at), last = character_before(text, end);
+    return end == text.size() || last == at ? end : last;
+  }
 };
 
 /// Bytes of the contraction that `text` begins with, 0 if it begins with none.
-size_t contraction(std::string_view text) {
+size_t contraction(std::string_view text, Words words) {
   if (text.size() < 2 || text[0] != '\'') return 0;
-  char c = text[1], d = text.size() > 2 ? text[2] : '\0';
+  auto letter = [&](size_t i) {
+    char c = i < text.size() ? text[i] : '\0';
+    return words == Words::llama3 && c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+  };
+  constexpr std::string_view long_s = "\u017F";  // in another case it is an s
+  if (words == Words::llama3 && text.substr(1).starts_with(long_s)) return 1 + long_s.size();
+  char c = letter(1), d = letter(2);
   if (c == 's' || c == 't' || c == 'm' || c == 'd') return 2;
   return ((c == 'r' || c == 'v') && d == 'e') || (c == 'l' && d == 'l') ? 3 : 0;
 }
 
-bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+size_t gpt2_word_end(const Reader& reader, size_t at) {
+  const std::string_view text = reader.text;
+  size_t end = at;
+  if (auto kind = reader.next(end); kind != space) return reader.end_of_run(kind, end);
+  if (text[at] == ' ' && end < text.size()) {
+    size_t behind = end;
+    if (auto kind = reader.next(behind); kind != space) return reader.end_of_run(kind, behind);
+  }
+  return reader.end_of_space(at);
+}
 
-size_t character_before(std::string_view text, size_t at) {
-  do --at;
-  while (at > 0 && continues(text[at]));
-  return at;
+/// The pattern's alternatives in their order.
+size_t llama3_word_end(const Reader& reader, size_t at) {
+  const std::string_view text = reader.text;
+  auto is = [&](CharacterClass kind, size_t i) { return i < text.size() && reader.at(i) == kind; };
+  size_t end = at;
+  auto kind = reader.next(end);
+  if (kind == letter || (kind != number && !breaks_line(text[at]) && is(letter, end)))
+    return reader.end_of_run(letter, end);
+  if (kind == number) {
+    for (int more = 2; more > 0 && is(number, end); --more) reader.next(end);
+    return end;
+  }
+  if (size_t mark = text[at] == ' ' ? end : at; is(other, mark)) {
+    end = reader.end_of_run(other, mark);
+    while (end < text.size() && breaks_line(text[end])) ++end;
+    return end;
+  }
+  size_t run = reader.end_of_run(space, at);
+  size_t line = text.substr(at, run - at).find_last_of("\r\n");
+  return line == text.npos ? reader.end_of_space(at) : at + line + 1;
 }
 
 /// Does a word end between characters of these classes, whatever stands around them? Only white
@@ -65,21 +111,10 @@ bool ends_between(CharacterClass before, CharacterClass after) {
 
 }  // namespace
 
-CharacterClass class_of(char32_t c) { return find_class(c); }
-
-size_t word_end(std::string_view text, size_t at, const Source& source) {
-  if (size_t bytes = contraction(text.substr(at))) return at + bytes;
+size_t word_end(std::string_view text, size_t at, const Source& source, Words words) {
+  if (size_t bytes = contraction(text.substr(at), words)) return at + bytes;
   Reader reader{text, source};
-  size_t end = at;
-  if (auto kind = reader.next(end); kind != space) return reader.end_of_run(kind, end);
-  if (text[at] == ' ' && end < text.size()) {
-    size_t behind = end;
-    if (auto kind = reader.next(behind); kind != space) return reader.end_of_run(kind, behind);
-  }
-  // Of a run of white space the last character is left to what follows, unless it is the only one.
-  for (size_t last = at, behind = end; end < text.size(); last = end, end = behind)
-    if (reader.next(behind) != space) return last > at ? last : end;
-  return end;
+  return words == Words::gpt2 ? gpt2_word_end(reader, at) : llama3_word_end(reader, at);
 }
 
 size_t last_character_end(std::string_view text) {
@@ -90,7 +125,7 @@ size_t last_character_end(std::string_view text) {
   return last + bytes > text.size() ? last : text.size();
 }
 
-size_t last_word_end(std::string_view text, size_t end, const Source& source) {
+size_t last_word_end(std::string_view text, size_t end, const Source& source, Words words) {
   text = text.substr(0, last_character_end(text));
   Reader reader{text, source};
   size_t right = std::min(end, text.size());
@@ -98,7 +133,10 @@ size_t last_word_end(std::string_view text, size_t end, const Source& source) {
     right = character_before(text, right);
   for (size_t left; right > 0; right = left) {
     left = character_before(text, right);
-    if (ends_between(reader.at(left), reader.at(right))) return right;
+    auto before = reader.at(left);
+    bool takes_line_breaks = words == Words::llama3 && before == other;
+    if (takes_line_breaks && breaks_line(text[right])) continue;
+    if (ends_between(before, reader.at(right))) return right;
   }
   return 0;
 }

@@ -50,9 +50,11 @@ std::string manifest_text(const std::string& path, const Files& files) {
   auto names = files.list(path);
   check_input(!names.empty(), Exit::not_found, "checkpoint {}: no such directory, or it is empty",
               path);
+  bool hugging_face = std::ranges::count(names, "config.json") > 0;
   check_input(std::ranges::count(names, manifest_name) > 0, Exit::data,
-              "checkpoint {}: this is not a checkpoint: it has no {}\n  Expected RUN/step-N.", path,
-              manifest_name);
+              "checkpoint {}: this is not a checkpoint: it has no {}\n  Expected RUN/step-N.{}",
+              path, manifest_name,
+              hugging_face ? " Of a model of Hugging Face, `import` makes one." : "");
   std::string text;
   as_damage(path, [&] {
     text = files.read(path + "/" + manifest_name, max_manifest_bytes, Links::refuse);

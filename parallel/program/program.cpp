@@ -115,7 +115,8 @@ class Program {
       return int(request.code);
     }
     if (request.verb->name == "train" && !train_.init.empty()) {
-      take_model_settings(own_.settings, train_.init);  // as defaults, which flags override
+      auto state = take_model_settings(own_.settings, train_.init);  // flags override them
+      if (own_.init) own_.init(state);
       request = parse(line, words, terminal_columns());
     }
     const std::string& name = request.verb->name;

@@ -25,6 +25,8 @@ struct ProgramOptions {
   /// Options of the model and the data, bound to the program's. Those of the group `Model` are
   /// what `--init` takes from a checkpoint.
   Settings settings = {};
+  /// With `--init`: what that checkpoint carries along, before the task is asked for.
+  std::function<void(const CheckpointState&)> init = {};
   /// The task, once all options are read. On every rank, or once for ranks that are threads.
   std::function<Task()> task;
   std::function<void(Trainer&)> prepare = {};  ///< on every rank before training: callbacks

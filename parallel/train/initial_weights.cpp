@@ -11,12 +11,6 @@
 namespace triax::parallel {
 namespace {
 
-/// A literal as a command line has it: without the quotes of a string.
-std::string plain(const std::string& literal) {
-  bool quoted = literal.size() >= 2 && literal.front() == '"' && literal.back() == '"';
-  return quoted ? literal.substr(1, literal.size() - 2) : literal;
-}
-
 void check_same_model(const Checkpoint& checkpoint, const Settings& settings) {
   auto saved = saved_settings(checkpoint);
   for (auto& s : settings) {
@@ -42,7 +36,7 @@ void check_same_attachments(const Checkpoint& checkpoint, const Task& task) {
     }
     check_input(known->second == text, Exit::config,
                 "init: checkpoint {} has another {}, which its weights were trained with\n  Give "
-                "this run the same. Of a text: --tokenizer gpt2:DIR, the directory with its files.",
+                "this run the same. Of a text: leave --tokenizer out, and it is the checkpoint's.",
                 checkpoint.path(), name);
   }
 }
@@ -65,18 +59,36 @@ bool is_weight(const Piece& p) {
 
 }  // namespace
 
-void take_model_settings(const Settings& settings, const std::string& path) {
+CheckpointState take_model_settings(const Settings& settings, const std::string& path) {
   std::string checkpoint = newest_checkpoint(path);
-  auto saved = saved_settings(read_manifest(checkpoint).state);
+  CheckpointState state = read_manifest(checkpoint).state;
+  Settings model;
   for (auto& s : settings)
-    if (auto known = saved.find(s.name); s.group == model_group && known != saved.end())
-      assign(s, plain(known->second),
-             {Exit::data, fmt::format("checkpoint {}: {}", checkpoint, s.name)});
+    if (s.group == model_group) model.push_back(s);
+  restore(model, checkpoint, state);
+  return state;
 }
 
-Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part& part) {
+Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part& part,
+                     Weights which) {
+  if (which == Weights::average) return checkpoint.read(name, part, "average");
   bool exact = checkpoint.tensors().contains(logical_name(name, "master"));
   return checkpoint.read(name, part, exact ? "master" : "");
+}
+
+Settings weights_setting(const std::string& group, Weights& which) {
+  return SettingGroup(group).add(
+      "weights", "trained|average",
+      "weights as trained, or their moving average, of a run with --average",
+      choice(which, {{"trained", Weights::trained}, {"average", Weights::average}}));
+}
+
+void check_weights(const Checkpoint& checkpoint, Weights which) {
+  std::string average = saved_settings(checkpoint)["average"];
+  check_input(which == Weights::trained || (!average.empty() && average != "0.0"), Exit::config,
+              "weights=average of checkpoint {}, whose run had none\n"
+              "  Train with --average 0.999, or leave --weights out.",
+              checkpoint.path());
 }
 
 void start_from(const std::string& path, const Task& task, Step& step, Communicator& ranks) {

@@ -11,12 +11,19 @@ namespace triax::parallel {
 /// Settings under this heading make the model: `--init` takes them from the checkpoint.
 inline constexpr const char* model_group = "Model";
 
-/// Gives those of `settings` that make the model the values that the checkpoint was saved with.
-/// `path`: a checkpoint, or a run directory, whose newest is taken. Throws Error 65, 66 or 74.
-void take_model_settings(const Settings& settings, const std::string& path);
+/// Gives those of `settings` that make the model the values that the checkpoint was saved with, and
+/// returns what else it carries. `path`: a checkpoint, or a run directory, whose newest is taken.
+/// Throws Error 65, 66 or 74.
+CheckpointState take_model_settings(const Settings& settings, const std::string& path);
 
 /// A weight of a checkpoint, in f32 where a run in bf16 or fp16 kept a master copy.
-Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part& part);
+Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part& part,
+                     Weights which = Weights::trained);
+
+/// The flag `--weights trained|average`.
+Settings weights_setting(const std::string& group, Weights& which);
+/// Throws Error 78 if the run that saved the checkpoint kept no average, and it is asked for.
+void check_weights(const Checkpoint& checkpoint, Weights which);
 
 /// Collective. Writes the weights of that checkpoint, of any mesh and dtype, into a step that has
 /// not updated anything yet. Optimizer state stays as it is, but for copies of the weights in it.

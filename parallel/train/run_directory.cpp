@@ -23,6 +23,12 @@
 namespace triax::parallel {
 namespace {
 
+/// A literal as a command line has it: without the quotes of a string.
+std::string plain(const std::string& literal) {
+  bool quoted = literal.size() >= 2 && literal.front() == '"' && literal.back() == '"';
+  return quoted ? literal.substr(1, literal.size() - 2) : literal;
+}
+
 std::string holder() {
   char host[256] = "?";
   ::gethostname(host, sizeof host - 1);
@@ -60,11 +66,12 @@ RunLock::RunLock(const std::string& directory)
                 ::pwrite(descriptor, who.data(), who.size(), 0) == ssize_t(who.size()));
 }
 
-void replace_file(const std::string& path, const std::string& text) {
+void replace_file(const std::string& path, const std::string& text, const Files& files) {
   std::string unfinished = path + ".tmp";
-  disk().remove(unfinished);  // of a run that was killed
-  disk().write(unfinished, text);
-  disk().rename(unfinished, path);
+  files.remove(unfinished);  // of a run that was killed
+  files.write(unfinished, text);
+  files.rename(unfinished, path);
+  files.sync_directory(parent_directory(path));
 }
 
 namespace {
@@ -95,11 +102,16 @@ std::map<std::string, std::string> saved_settings(const CheckpointState& state) 
   return from_lines(found == state.end() ? "" : found->second);
 }
 
-void restore(const Settings& settings, const Checkpoint& checkpoint) {
-  auto saved = saved_settings(checkpoint);
+void restore(const Settings& settings, const std::string& path, const CheckpointState& state) {
+  auto saved = saved_settings(state);
   for (const Setting& s : settings)
-    assign(s, saved[s.name],
-           {Exit::data, fmt::format("checkpoint {}: {}", checkpoint.path(), s.name)});
+    if (auto known = saved.find(s.name); known != saved.end())
+      assign(s, plain(known->second), {Exit::data, fmt::format("checkpoint {}: {}", path, s.name)});
+}
+
+void restore(const Settings& settings, const Checkpoint& checkpoint) {
+  (void)checkpoint.state("settings");  // must be there
+  restore(settings, checkpoint.path(), checkpoint.state());
 }
 
 RunDirectory::RunDirectory(const Contents& contents, Communicator& host)

@@ -99,8 +99,8 @@ class RunDirectory {
   std::unique_ptr<BackgroundSave> background_;
 };
 
-/// Writes a file anew; who reads it meanwhile sees the old one.
-void replace_file(const std::string& path, const std::string& text);
+/// Writes a file anew; who reads it meanwhile, or after a crash, sees the old one or the new one.
+void replace_file(const std::string& path, const std::string& text, const Files& files = disk());
 
 /// The settings of the run that saved a checkpoint, and what identified its data: literals by name.
 /// Throws Error 65.
@@ -109,8 +109,10 @@ std::map<std::string, std::string> saved_settings(const Checkpoint& checkpoint);
 std::map<std::string, std::string> saved_settings(const CheckpointState& state);
 /// What they are read from: the text `settings` of a checkpoint's state.
 std::string settings_text(const std::map<std::string, std::string>& literals);
-/// Gives numbers and switches the values that they had in that run. Throws Error 65 for one that is
-/// not there or not allowed: the file is not to be trusted.
+/// Gives settings the values that they had in that run; what it did not know yet stays as it is.
+/// Throws Error 65 for one that is not allowed: the file is not to be trusted.
 void restore(const Settings& settings, const Checkpoint& checkpoint);
+/// The same of the state of the checkpoint at `path`.
+void restore(const Settings& settings, const std::string& path, const CheckpointState& state);
 
 }  // namespace triax::parallel

@@ -205,7 +205,7 @@ Settings checkpoint_settings(TrainOptions& o) {
            &o.resume_changed, {.saved = false})
       .add("init", "CHECKPOINT",
            "initial weights: those of this checkpoint, or of the newest of this run directory, "
-           "imported or of another run; its model settings are the defaults of this run",
+           "imported or of another run; its model settings, and its tokenizer, are the defaults",
            &o.init, {.shown = "random", .derived = true});
 }
 

@@ -24,9 +24,9 @@ struct Encoding {
   std::string text;
   std::vector<int32_t> tokens;
 };
-std::vector<Encoding> encodings() {
+std::vector<Encoding> encodings(const std::string& folder = fixture) {
   std::vector<Encoding> all;
-  std::istringstream lines(read_bytes(fixture + "/encodings.jsonl"));
+  std::istringstream lines(read_bytes(folder + "/encodings.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     nn::JsonReader root(line, "encodings", "line", 2);
     all.push_back({root.at("text").text(), {}});
@@ -39,19 +39,54 @@ Tokenizer from_file() {
   return Tokenizer::from_json(read_bytes(fixture + "/tokenizer.json"), "tokenizer.json");
 }
 
+/// A directory with files of the fixture.
+struct Copies : test::TemporaryDirectory {
+  explicit Copies(std::initializer_list<const char*> names) {
+    for (std::string name : names) {
+      std::string to = name.substr(name.rfind('/') + 1);
+      disk().write(*this / to, read_bytes(fixture + "/" + name));
+    }
+  }
+};
+
 TEST(Bpe, EncodesAsTokenizersDoes) {
-  Tokenizer two_files = read_bpe(fixture), one_file = from_file();
+  Copies two({"vocab.json", "merges.txt"});
+  Tokenizer two_files = read_bpe(two.path()), one_file = from_file(),
+            of_2019 = read_bpe(fixture + "/gpt2");
   Tokenizer again = Tokenizer::from_json(one_file.json(), "again");
   auto all = encodings();
   ASSERT_GT(all.size(), 300u);
   for (auto& [text, tokens] : all)
-    for (const Tokenizer* t : {&two_files, &one_file, &again}) {
+    for (const Tokenizer* t : {&two_files, &one_file, &of_2019, &again}) {
       EXPECT_EQ(t->encode(text), tokens) << printable(text);
       EXPECT_EQ(t->decode(tokens), text);
     }
   EXPECT_EQ(two_files.size(), 447);
   EXPECT_EQ(two_files.hash(), one_file.hash());
+  EXPECT_EQ(of_2019.hash(), one_file.hash());
   EXPECT_EQ(two_files.json(), again.json());
+}
+
+TEST(Bpe, EncodesAsTokenizersDoesWithTheWordsOfLlama3) {
+  Tokenizer of_file = read_bpe(fixture + "/llama3");
+  Tokenizer again = Tokenizer::from_json(of_file.json(), "again");
+  auto all = encodings(fixture + "/llama3");
+  ASSERT_GT(all.size(), 100u);
+  for (auto& [text, tokens] : all)
+    for (const Tokenizer* t : {&of_file, &again}) {
+      EXPECT_EQ(t->encode(text), tokens) << printable(text);
+      EXPECT_EQ(t->decode(tokens), text);
+    }
+  EXPECT_EQ(of_file.json(), again.json());
+}
+
+// Two files do not say how words are cut.
+TEST(Bpe, TokenizerJsonIsPreferred) {
+  Copies both({"vocab.json", "merges.txt", "llama3/tokenizer.json"});
+  EXPECT_EQ(read_bpe(both.path()).hash(), read_bpe(fixture + "/llama3").hash());
+  test::write_bytes(both / "tokenizer.json", "{\"model\": {}, \"pre_tokenizer\": null}");
+  expect_error([&] { read_bpe(both.path()); }, {both / "tokenizer.json", "expected GPT-2's"},
+               Exit::data);
 }
 
 TEST(Bpe, LearnsTheMergesOfTokenizers) {
@@ -78,10 +113,9 @@ TEST(Bpe, LearnsNothingAcrossTheEndOfADocument) {
 }
 
 // Where a text is cut in two must not change its tokens, whatever follows.
-TEST(Bpe, CutsWhereTokensEnd) {
-  Tokenizer t = from_file();
+void expect_equal_tokens_of_parts(const Tokenizer& t, const std::string& folder) {
   std::string all;
-  for (auto& e : encodings()) all += e.text;
+  for (auto& e : encodings(folder)) all += e.text;
   for (uint64_t i = 0; i < 3000; ++i) {
     auto begin = size_t(random::uniform(1, i, 0) * double(all.size() - 200));
     while ((all[begin] & 0xC0) == 0x80) ++begin;
@@ -95,6 +129,12 @@ TEST(Bpe, CutsWhereTokensEnd) {
     tokens.insert(tokens.end(), rest.begin(), rest.end());
     ASSERT_EQ(tokens, t.encode(whole)) << printable(text) << " cut at " << cut;
   }
+}
+
+TEST(Bpe, CutsWhereTokensEnd) {
+  Tokenizer t = from_file();
+  expect_equal_tokens_of_parts(t, fixture);
+  expect_equal_tokens_of_parts(read_bpe(fixture + "/llama3"), fixture + "/llama3");
   EXPECT_EQ(t.cut("one two three four five six"), 13u);  // four may end in a special token
   EXPECT_EQ(t.cut("one"), 0u);
   EXPECT_EQ(t.cut(""), 0u);
@@ -164,6 +204,7 @@ TEST(Bpe, RefusesTokenizersThatEncodeAnotherWay) {
   };
   refuses("\"type\":\"BPE\"", "\"type\":\"Unigram\"", "a type other than BPE");
   refuses("\"type\":\"ByteLevel\"", "\"type\":\"Whitespace\"", "is not of type ByteLevel");
+  refuses("\"dropout\":null", "\"dropout\":0.1", "has a dropout");
   refuses("\"add_prefix_space\":false", "\"add_prefix_space\":true", "add_prefix_space");
   refuses("\"add_prefix_space\":false", "\"add_prefix_space\":3", "is not true or false");
   refuses("\"use_regex\":true", "\"use_regex\":false", "use_regex");
@@ -173,6 +214,14 @@ TEST(Bpe, RefusesTokenizersThatEncodeAnotherWay) {
   refuses("\"id\":446", "\"id\":445", "445 is the number of");
   refuses("\"merges\":[", "\"merges\":[[\"a\"],", "is not a pair");
   refuses("\"merges\":[", "\"merges\":[3,", "merges");
+  json = read_bytes(fixture + "/llama3/tokenizer.json");
+  refuses("{1,3}", "", "cuts words by `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^");
+  refuses("{1,3}", "", "expected the pattern of GPT-2 or Llama 3");
+  refuses("\"Isolated\"", "\"Removed\"", "isolated");
+  refuses("\"use_regex\":false", "\"use_regex\":true", "use_regex");
+  refuses("\"type\":\"Split\"", "\"type\":\"Digits\"", "is not of type Split");
+  refuses("\"pretokenizers\":[", "\"pretokenizers\":[null,", "has not 2 steps");
+  json = read_bytes(fixture + "/tokenizer.json");
   // Older files write a merge as one text.
   auto old = Tokenizer::from_json(replaced(json, "[\"i\",\"n\"]", "\"i n\""), "old");
   EXPECT_EQ(old.hash(), from_file().hash());

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "examples/llama/config.h"
 #include "examples/llama/hugging_face.h"
 #include "examples/minigpt/hugging_face.h"
 #include "examples/minigpt/model.h"
@@ -16,7 +17,7 @@
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tensors.h"
 
-/// @file The two models of tests/reference that transformers saved, as tests use them.
+/// @file The models of tests/reference that transformers saved, as tests use them.
 namespace triax::test {
 
 /// A model directory of tests/reference and the program's side of it.
@@ -35,28 +36,17 @@ inline HubModel gpt2_model() {
   return {TRIAX_TEST_REFERENCE "/gpt2", a, build};
 }
 
-/// As examples/llama/main.cpp has them.
-inline HubModel llama_model() {
+inline HubModel llama_model(const std::string& folder = "llama") {
   auto c = std::make_shared<LlamaConfig>();
-  parallel::SettingGroup settings("Model");
-  settings.add("layers", "N", "", &c->layers)
-      .add("width", "N", "", &c->width)
-      .add("heads", "N", "", &c->heads)
-      .add("kv-heads", "N", "", &c->kv_heads)
-      .add("hidden", "N", "", &c->hidden)
-      .add("context", "N", "", &c->context)
-      .add("rope-theta", "X", "", &c->rope_theta)
-      .add("norm-eps", "X", "", &c->norm_eps)
-      .add("vocab", "N", "", &c->vocab);
-  auto a = llama_of_hugging_face(*c, settings);
+  auto a = llama_of_hugging_face(*c, settings(*c));
   auto build = [c]() -> parallel::Build {
     return [m = *c](auto& tp) { return std::make_unique<Llama>(m, tp); };
   };
-  return {TRIAX_TEST_REFERENCE "/llama", a, build};
+  return {TRIAX_TEST_REFERENCE "/" + folder, a, build};
 }
 
 inline HubModel hub_model(const std::string& name) {
-  return name == "gpt2" ? gpt2_model() : llama_model();
+  return name == "gpt2" ? gpt2_model() : llama_model(name);
 }
 
 /// What conversions print; the log of a test does not need it.
@@ -72,9 +62,10 @@ inline void import_to(const HubModel& m, const std::string& from, const std::str
 }
 
 inline void export_to(const HubModel& m, const std::string& checkpoint, const std::string& to,
-                      const Files& files = disk()) {
+                      const Files& files = disk(),
+                      parallel::Weights weights = parallel::Weights::trained) {
   Silence silence;
-  hf::export_model(m.architecture, {checkpoint, to}, files);
+  hf::export_model(m.architecture, {checkpoint, to, weights}, files);
 }
 
 /// All tensors of a model directory by their names there.

@@ -123,7 +123,7 @@ std::vector<Refused> cases() {
       {"gpt2", config("\"n_layer\"", "\"layers\""), {"config.json", "has no n_layer"}},
       {"gpt2", config("\"n_layer\": 2", "\"n_layer\": \"2\""), {"n_layer", "is not a number"}},
       {"gpt2", config("\"n_layer\": 2", "\"n_layer\": 0"), {"n_layer is 0; expected 1 or more"}},
-      {"gpt2", config("\"n_head\": 4", "\"n_head\": 5"), {"heads=5 does not divide"}, Exit::config},
+      {"gpt2", config("\"n_head\": 4", "\"n_head\": 5"), {"config.json: heads=5 does not divide"}},
       {"gpt2", config("{\n", "\n"), {"config.json"}},
       {"gpt2",
        config("gelu_new", "relu"),
@@ -161,16 +161,29 @@ std::vector<Refused> cases() {
        {"attention_bias is true; expected false"}},
       {"llama",
        config("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true"),
-       {"tie_word_embeddings is true; expected false"}},
+       {"tensors lm_head.weight and model.embed_tokens.weight differ"}},
       {"llama",
        config("\"head_dim\": 6", "\"head_dim\": 8"),
        {"head_dim is 8; expected null or 6"}},
       {"llama",
-       key("\"rope_scaling\": {\"factor\": 8.0}"),
-       {"rope_scaling is {\"factor\":8.0}; expected null"}},
+       config("\"rope_parameters\"", "\"rope_scaling\": {\"factor\": 8.0}, \"rope_parts\""),
+       {"config.json", "has no rope_type"}},
       {"llama",
-       config("\"rope_type\": \"default\"", "\"rope_type\": \"llama3\""),
-       {"rope_type is \"llama3\"; expected \"default\""}},
+       config("\"rope_type\": \"default\"", "\"rope_type\": \"yarn\""),
+       {"rope_type is \"yarn\"; expected \"default\" or \"linear\" or \"llama3\""}},
+      {"llama",
+       config("\"rope_type\": \"default\"", "\"rope_type\": \"linear\""),
+       {"rope_parameters", "has no factor"}},
+      {"llama3",
+       config("\"low_freq_factor\": 1.0", "\"low_freq_factor\": 4.0"),
+       {"config.json: rope-low-turns=4 with rope-high-turns=4"}},
+      {"llama3", config("\"factor\": 4.0", "\"factor\": 0.5"), {"config.json: rope-factor"}},
+      {"gpt2",
+       config("\"n_layer\": 2", "\"n_layer\": 2147483647"),
+       {"n_layer is 2147483647; expected no more than its 28 tensors"}},
+      {"llama3",
+       config("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"),
+       {"tensor lm_head.weight [96, 24] is missing"}},
   };
 }
 
@@ -211,7 +224,8 @@ TEST(HuggingFaceErrors, OfPaths) {
   refused([&] { export_to(gpt2, directory / "none", directory / "back"); },
           {"none: no such directory"}, Exit::not_found);
   refused([&] { export_to(llama, directory / "run", directory / "back"); },
-          {"its settings have no ", "expected a checkpoint of llama"}, Exit::data);
+          {"tensor block0.out.weight is missing; expected [24, 24], in a checkpoint of llama"},
+          Exit::data);
   EXPECT_EQ(read_bytes(directory / "run/step-0/manifest.json"), before);
   EXPECT_FALSE(std::filesystem::exists(directory / "back"));
   std::filesystem::create_directory(directory / "empty");

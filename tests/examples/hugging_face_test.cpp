@@ -40,9 +40,13 @@ void expect_same(const std::map<std::string, Tensor>& a, const std::map<std::str
   }
 }
 
+std::vector<double> expected_logits(const HubModel& m, const char* name) {
+  return values(nn::TensorFile(m.folder + "/reference.safetensors").read(name));
+}
+
 TEST_P(HuggingFace, AnyMeshComputesTheLogitsOfTransformers) {
   import_to(model, model.folder, directory / "run");
-  auto expected = values(nn::TensorFile(model.folder + "/reference.safetensors").read("logits"));
+  auto expected = expected_logits(model, "logits");
   for (parallel::MeshShape shape : {parallel::MeshShape{}, {.pp = 2, .tp = 2}}) {
     auto got = logits_of(model, directory / "run", shape);
     ASSERT_EQ(got.size(), expected.size());
@@ -114,8 +118,29 @@ TEST_P(HuggingFace, AFailureAtAnyMomentLeavesNothingBehind) {
         [&](auto& files) { export_to(model, directory / "run", directory / "out/back", files); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, HuggingFace, ::testing::Values("gpt2", "llama"),
+INSTANTIATE_TEST_SUITE_P(Models, HuggingFace, ::testing::Values("gpt2", "llama", "llama3"),
                          [](auto& test) { return std::string(test.param); });
+
+// As older files write it; and how an exported one does.
+TEST(HuggingFaceLlama, ReadsLinearRotaryScaling) {
+  HubModel model = llama_model("llama3");
+  HubCopy copy(model);
+  std::string config = read_bytes(copy / "config.json");
+  size_t begin = config.find("\"rope_parameters\": {"), end = config.find('}', begin) + 1;
+  config.replace(begin, end - begin,
+                 R"("rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 2.5})");
+  write_bytes(copy / "config.json", config);
+  TemporaryDirectory directory;
+  import_to(model, copy.path(), directory / "run");
+  export_to(model, directory / "run", directory / "back");
+  import_to(model, directory / "back", directory / "again");
+  auto expected = expected_logits(model, "logits_linear");
+  for (const char* run : {"run", "again"}) {
+    auto got = logits_of(model, directory / run);
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 1e-5) << run << i;
+  }
+  EXPECT_GT(std::abs(expected[1000] - expected_logits(model, "logits")[1000]), 1e-3);
+}
 
 // One tensor at a time is in memory, and only while it is written.
 TEST(HuggingFaceStream, DeferredTensorsHaveBytesOnlyWhileTheyAreHeld) {
@@ -149,7 +174,7 @@ TEST(HuggingFaceSizes, OfTheFourGpt2Models) {
                   {{"do_sample": true, "max_length": 50}}}}, "vocab_size": 50257}})",
                             width, heads, layers));
     HubModel m = gpt2_model();
-    m.architecture.read(hf::ModelConfig(directory / "config.json", "gpt2"));
+    hf::read_config(m.architecture, hf::ModelConfig(directory / "config.json", "gpt2"));
     std::map<std::string, Shape> rules;
     int64_t sum = 0, there = 0;
     for (auto& rule : m.architecture.rules()) {

@@ -1,18 +1,27 @@
 """hugging_face_test.py MINIGPT LLAMA: weights of Hugging Face's transformers through the programs: imported,
-sampled, trained further on a mesh, exported; and what a full disk leaves."""
+sampled, trained further on a mesh, exported with their tokenizer; and what a full disk and a kill leave.
+
+TRIAX_KILLS: how often to kill import, and export (6)."""
 
 import json
+import os
 import pathlib
+import random
 import resource
+import shutil
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 
-from minigpt_program import metrics, some_text
+from minigpt_program import Run, kill, metrics, some_text
 
-programs = {"gpt2": sys.argv[1], "llama": sys.argv[2]}
+programs = {"gpt2": sys.argv[1], "llama": sys.argv[2], "llama3": sys.argv[2]}
 reference = pathlib.Path(__file__).resolve().parents[1] / "reference"
+fixture = pathlib.Path(__file__).resolve().parents[1] / "fixtures/bpe"
+kills = int(os.environ.get("TRIAX_KILLS", "6"))
+choice = random.Random(int(os.environ.get("TRIAX_SEED", "1")))
 THREADS = "--comm threads --ranks 4"
 
 
@@ -81,6 +90,131 @@ def trains_further_on_a_mesh(name, path):
     assert "holds weights alone" in said, said
 
 
+SMALL = "--layers 1 --heads 2 --width 16 --context 8 --micro-batch 2 --global-batch 4 --warmup 0 --steps 2"
+
+
+def the_tokenizer_goes_along(path):
+    """From a run to a model directory, to its import and to runs that start from it, without --tokenizer."""
+    text = f"{path}/text.txt"
+    run("gpt2", f"train {SMALL} --data {text} --tokenizer gpt2:{fixture} --out {path}/bpe")
+    assert "tokenizer.json, tokenizer_config.json" in run("gpt2", f"export --checkpoint {path}/bpe --to {path}/bpe-hf")
+    tokenizer = (path / "bpe/tokenizer.json").read_bytes()
+    assert (path / "bpe-hf/tokenizer.json").read_bytes() == tokenizer
+    config = json.loads((path / "bpe-hf/tokenizer_config.json").read_text())
+    assert config == {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}, config
+    run("gpt2", f"import --from {path}/bpe-hf --out {path}/bpe-again")
+    further = "--micro-batch 2 --global-batch 4 --warmup 0 --steps 1"
+    run("gpt2", f"train --init {path}/bpe-again {further} --data {text} --out {path}/further")
+    assert (path / "further/tokenizer.json").read_bytes() == tokenizer
+    said = run("gpt2", f"train --init {path}/bpe-again {further} --data {text} --tokenizer char", 78)
+    assert "another tokenizer" in said and "leave --tokenizer out" in said, said
+    # Token files without a tokenizer are of the checkpoint's.
+    tokens = [i * i % 440 for i in range(200)]
+    (path / "tokens.bin").write_bytes(struct.pack("<200H", *tokens))
+    run("gpt2", f"train --init {path}/bpe-again {further} --data {path}/tokens.bin --out {path}/tokens")
+    assert (path / "tokens/tokenizer.json").read_bytes() == tokenizer
+    run("gpt2", f"train {SMALL} --data {path}/tokens.bin --out {path}/numbers")
+    for init, rows in (("bpe-again", 447), ("numbers", max(tokens) + 1)):
+        (path / "more.bin").write_bytes(struct.pack("<200H", *[1] * 199, rows))
+        said = run("gpt2", f"train --init {path}/{init} {further} --data {path}/more.bin", 65)
+        assert f"token 199 is {rows}, which the vocabulary of {rows} tokens does not have" in said, said
+        (path / "fewer.bin").write_bytes(struct.pack("<200H", *[1] * 200))
+        run("gpt2", f"train --init {path}/{init} {further} --data {path}/fewer.bin --out {path}/{init}-fewer")
+    (path / "greek.txt").write_text("\u03a9" * 100)  # a character that the run did not have
+    run("gpt2", f"train {SMALL} --data {text} --out {path}/characters")
+    said = run("gpt2", f"train --init {path}/characters {further} --data {path}/greek.txt", 65)
+    assert f"data: {path}/greek.txt: character '\\u{{3a9}}' U+03A9 at byte 0 is not in the vocabulary" in said, said
+    said = run("gpt2", f"train --init {reference}/gpt2 {further} --data {text}", 65)
+    assert "not a checkpoint" in said and "`import` makes one" in said, said
+    said = run("llama", f"sample --checkpoint {path}/characters --prompt a", 65)
+    assert "expected a checkpoint of llama" in said, said
+    said = run("gpt2", f"export --checkpoint {path}/numbers --to {path}/numbers-hf")
+    assert "no tokenizer files: the checkpoint has no byte-level BPE" in said, said
+
+
+def exports_the_average(path):
+    run("gpt2", f"train {SMALL} --data {path}/text.txt --average 0.9 --lr 0.01 --out {path}/averaged")
+    run("gpt2", f"export --checkpoint {path}/averaged --weights average --to {path}/averaged-hf")
+    run("gpt2", f"export --checkpoint {path}/averaged --to {path}/trained-hf")
+    stored = path / "averaged/step-2/rank0.safetensors"
+    name, average, trained = "wpe.weight", path / "averaged-hf", path / "trained-hf"
+    assert tensor(average / "model.safetensors", name) == tensor(stored, "positions.table@average")
+    assert tensor(trained / "model.safetensors", name) == tensor(stored, "positions.table")
+    assert tensor(average / "model.safetensors", name) != tensor(trained / "model.safetensors", name)
+    said = run("gpt2", f"export --checkpoint {path}/bpe --weights average --to {path}/x", 78)
+    assert "weights=average of checkpoint" in said and "had none" in said, said
+
+
+def write_gpt2(folder, layers, width):
+    """A model directory of any size; the weights are not random."""
+    shapes = {"wte.weight": (96, width), "wpe.weight": (16, width), "ln_f.weight": (width,), "ln_f.bias": (width,)}
+    for i in range(layers):
+        for name, shape in (("attn.c_attn", (width, 3 * width)), ("attn.c_proj", (width, width)),
+                            ("mlp.c_fc", (width, 4 * width)), ("mlp.c_proj", (4 * width, width))):
+            shapes[f"h.{i}.{name}.weight"], shapes[f"h.{i}.{name}.bias"] = shape, shape[1:]
+        for name in "ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias":
+            shapes[f"h.{i}.{name}"] = (width,)
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        size = 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    pattern = struct.pack("<1009f", *(i / 1009 for i in range(1009)))
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text +
+                                               (pattern * (at // len(pattern) + 1))[:at])
+    config = dict(model_type="gpt2", n_layer=layers, n_head=4, n_embd=width, n_positions=16, vocab_size=96)
+    (folder / "config.json").write_text(json.dumps(config))
+    for name in "vocab.json", "merges.txt":
+        shutil.copy(reference / "gpt2" / name, folder)
+
+
+def leaves_alone_what_others_made(path):
+    (path / "mine.unfinished").mkdir()
+    (path / "mine.unfinished/notes").write_text("mine")
+    said = run("gpt2", f"import --from {reference}/gpt2 --out {path}/mine", 78)
+    assert "was not left by an import or export" in said, said
+    assert (path / "mine.unfinished/notes").read_text() == "mine" and not (path / "mine").exists()
+
+
+def killed_at_any_moment(path):
+    """What is there under its name is whole, and the next call makes it and leaves nothing else."""
+    def files(folder):
+        return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "lock"}
+
+    write_gpt2(path / "large", 4, 384)
+    for verb, words in (("import", ["--from", path / "large", "--out"]),
+                        ("export", ["--checkpoint", path / "large-run", "--to"])):
+        command = [programs["gpt2"], verb, *map(str, words)]
+        whole, out = path / f"large-{'run' if verb == 'import' else 'back'}", path / f"{verb}-killed"
+        took = 60.0
+        for to in whole, out:
+            begun = time.monotonic()
+            subprocess.run([*command, to], check=True, stdout=subprocess.DEVNULL)
+            took = min(took, time.monotonic() - begun)
+        expected = files(whole)
+        shutil.rmtree(out)
+        done = hit = unfinished = published = 0
+        while done < kills or (unfinished == 0 and done < 10 * kills):
+            done += 1
+            with Run([*command, str(out)], path / "stderr.txt") as job:
+                time.sleep(choice.uniform(0, took))
+                hit += job.process.poll() is None
+                kill(job.process.pid)
+            unfinished += pathlib.Path(f"{out}.unfinished").exists()
+            if out.exists():
+                assert files(out) == expected, f"{verb}: half of it got its name"
+                shutil.rmtree(out)
+                published += 1
+        subprocess.run([*command, out], check=True, stdout=subprocess.DEVNULL)
+        assert files(out) == expected and not (out / "lock").exists(), f"{verb} after kills differs"
+        assert not pathlib.Path(f"{out}.unfinished").exists(), f"{verb}: something was left behind"
+        print(f"{verb}: {hit} of {done} kills met a living process, {unfinished} left something unfinished, "
+              f"{published} came after it was done; {took:.2f} s")
+        assert unfinished > 0, "no kill came at a time that means anything"
+
+
 def a_full_disk_leaves_nothing(path):
     def small_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
@@ -99,6 +233,10 @@ with tempfile.TemporaryDirectory() as folder:
         run(name, f"import --from {reference}/{name} --out {path}/{name}")
         trains_further_on_a_mesh(name, path)
     exports_master_weights(path)
+    the_tokenizer_goes_along(path)
+    exports_the_average(path)
+    leaves_alone_what_others_made(path)
+    killed_at_any_moment(path)
     samples_what_transformers_would(path)
     a_full_disk_leaves_nothing(path)
     assert "model_type is `llama`" in run("gpt2", f"import --from {reference}/llama --out {path}/x", 65)

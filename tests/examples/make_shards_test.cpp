@@ -147,6 +147,17 @@ TEST_F(MakeShards, RefuseADirectoryOfOthers) {
   expect_error([&] { make(job("out")); }, {"other inputs"}, Exit::config);
 }
 
+TEST_F(MakeShards, RefuseToGoOnWhereThereIsNoText) {
+  ShardManifest m = make(job("out"));
+  m.complete = false;
+  for (ShardManifest::Next next : {ShardManifest::Next{0, 1 << 30, 0}, {2, 1, 0}, {9, 9, 9}}) {
+    m.next = next;
+    test::write_bytes(dir_ / "out/manifest.json", to_json(m));
+    expect_error([&] { make(job("out")); },
+                 {fmt::format("begins at byte {} of input {}", next.byte, next.input)}, Exit::data);
+  }
+}
+
 TEST_F(MakeShards, RefuseWhatIsNoText) {
   ShardJob j = job("out");
   auto refuses = [&](const std::string& part, Exit code) {

@@ -15,6 +15,7 @@ schedules = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved"]
 if program.name == "llama":
     flags += " --layers 2 --width 16 --heads 4 --kv-heads 2 --hidden 24 --context 8 --data text.txt"
     schedules.append("eager-1f1b")  # which the program registers
+    llama3 = "--tie-embeddings --rope-factor 4 --rope-original-context 8 --rope-theta 500"
 if program.name == "resnet":
     flags += " --width 4 --bn-samples 1"
 
@@ -48,6 +49,8 @@ if program.name == "resnet":
     refused["--mesh 1x1x2 --sequence-parallel"] = "sequence-parallel"
     refused["--data nowhere.bin"] = "nowhere.bin"
 if program.name == "llama":
+    equal += [f"--mesh 2x2x2 --zero 1 {llama3}", f"--mesh 1x2x2 --zero 3 --schedule interleaved {llama3}"]
+    refused["--rope-low-turns 5"] = "rope-low-turns=5 with rope-high-turns=4"
     refused["--heads 6"] = "heads=6 with width=16, kv-heads=2"
     refused["--heads 2 --kv-heads 4"] = "Expected width to be a multiple of 2 x heads"
 

@@ -40,8 +40,8 @@ TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
                          {fmt::format("{}: `{}`; expected a whole number", key, value)},
                          Exit::data);
     }
-  test::expect_error([&] { sample_with("precision", "\"fp8\""); }, {"precision is `\"fp8\"`"},
-                     Exit::data);
+  test::expect_error([&] { sample_with("precision", "\"fp8\""); },
+                     {"precision: `fp8`; expected one of: fp32"}, Exit::data);
   for (const char* vocab : {"0", "3"})
     test::expect_error([&] { sample_with("vocab", vocab); }, {"it has no tensor "}, Exit::data);
   tokenizer = "abc";

@@ -97,6 +97,9 @@ TEST(TokenFiles, RefusesDamagedOnes) {
   refuses(with_header(1, -1, u16(50)), "-1 tokens");
   refuses(with_header(1, 51, u16(50)), "has 1124 bytes; expected 1126, for the 51 tokens");
   refuses(u16(8), "too few for a window");
+  std::vector<uint32_t> huge{1, 2147483646};  // a model of so many rows would need all memory
+  refuses(with_header(7, 2, bytes_of(huge), 20240801),
+          "token 1 is 2147483646, which even a vocabulary of 4194304 tokens does not have");
   test::TemporaryDirectory empty;
   expect_error([&] { read({.data = empty.path()}, 8); }, {empty.path(), "without tokens"},
                Exit::data);

@@ -13,7 +13,7 @@ FAULTS = [
           [Run("--mesh 1x1x2", "step 1: activation of block0", program="llama")]),
     # Queries and keys turned by one position too many have the same scores: they must differ in distance.
     Fault("second_shard_turns_by_other_angles", "examples/llama/llama.h",
-          [("{.base = c.rope_theta}),", "{.base = c.rope_theta, .scale = 1. + tp.rank()}),")],
+          [("head_dim_, c.rope),", "head_dim_, {.base = c.rope.base, .scale = 1. + tp.rank()}),")],
           [Run("--mesh 1x1x2", "step 1: activation of block0", program="llama"),
            Run("--mesh 1x1x2 --sequence-parallel", "step 1: activation of block0", program="llama")]),
 ]

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Write tests/reference/gpt2 and tests/reference/llama: tiny random models as Hugging Face's transformers saves
-them, and what they compute.
+"""Write tests/reference/{gpt2,llama,llama3}: tiny random models as Hugging Face's transformers saves them, and
+what they compute. llama3 has tied embeddings and the rotary scaling of Llama 3.1.
 
     python3 tests/reference/make_hugging_face.py       (needs torch, transformers and safetensors)
 
 Each directory has config.json and the weights, Llama's in several files with an index, and reference.safetensors:
-ids [2, 12] and the logits [24, vocab] of them, computed in float64 and stored as float32. The tokenizer's files
-of gpt2 are only copied by tests: nothing reads them.
+ids [2, 12] and the logits [24, vocab] of them, computed in float64 and stored as float32; of llama3 also
+logits_linear, with linear rotary scaling by 2.5. The tokenizer's files of gpt2 are only copied by tests: nothing
+reads them.
 """
 
 import json
@@ -27,15 +28,23 @@ def randomize(model) -> None:
         p.data = torch.randn_like(p) * (0.2 if p.ndim == 2 else 0.1) + mean
 
 
-def write(name: str, model, **save) -> None:
+def logits_of(model, ids):
+    with torch.no_grad():
+        return model.double()(ids).logits.flatten(0, 1).float().contiguous()
+
+
+def write(name: str, model, variants: dict = {}, **save) -> None:
+    """variants: further logits by name, of a model that takes the weights."""
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
     randomize(model.eval())
     model.save_pretrained(folder, **save)
     ids = torch.randint(model.config.vocab_size, (2, 12))
-    with torch.no_grad():
-        logits = model.double()(ids).logits.flatten(0, 1).float().contiguous()
-    save_file({"ids": ids, "logits": logits}, folder / "reference.safetensors")
+    reference = {"ids": ids, "logits": logits_of(model, ids)}
+    for key, other in variants.items():
+        other.load_state_dict(model.state_dict())
+        reference[key] = logits_of(other.eval(), ids)
+    save_file(reference, folder / "reference.safetensors")
     (folder / "generation_config.json").unlink(missing_ok=True)
     for file in folder.iterdir():
         file.chmod(0o644)
@@ -54,6 +63,17 @@ def main() -> None:
                         intermediate_size=40, max_position_embeddings=16, vocab_size=96, rms_norm_eps=1e-6,
                         rope_theta=500.0, bos_token_id=0, eos_token_id=0)
     write("llama", LlamaForCausalLM(llama), max_shard_size="24KB")
+
+    torch.manual_seed(20264)
+    # The three frequencies turn 10.2, 1.3 and 0.2 times in the original context.
+    rope = dict(rope_theta=500.0, rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                original_max_position_embeddings=64)
+    linear = dict(rope_theta=500.0, rope_type="linear", factor=2.5)
+    models = [LlamaForCausalLM(LlamaConfig(
+        num_hidden_layers=2, hidden_size=24, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
+        max_position_embeddings=256, vocab_size=96, rms_norm_eps=1e-5, rope_parameters=parameters,
+        tie_word_embeddings=True, bos_token_id=0, eos_token_id=0)) for parameters in (rope, linear)]
+    write("llama3", models[0], {"logits_linear": models[1]})
 
 
 if __name__ == "__main__":
