@@ -58,12 +58,13 @@ TEST(BackgroundSave, WritesTheBytesThatSavingWrites) {
         << file << " differs";
 }
 
-/// Writing waits until it is let.
+/// Writing waits until it is let, for five seconds.
 struct Gate final : Files {
   explicit Gate(std::string wanted) : file(std::move(wanted)) {}
   int fault(const char* operation, const std::string& path) const override {
     if (std::string_view(operation) != "write" || path.find(file) == path.npos) return 0;
-    while (!open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 5000 && !open; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return 0;
   }
   std::string file;
