@@ -128,16 +128,18 @@ class MetaBackend final : public Backend {
     move({dy, dx});
   }
   void conv2d(const Conv2d& c, const Tensor& y) override {
-    Tensor more = what_tiles_need_more(c);
+    Tensor more = what_tiles_need_more(c, c);
     Backend::conv2d(c, y);
   }
   void conv2d_backward_input(const Conv2d& c, const Tensor& dy, const Tensor& dx) override {
-    Tensor more = what_tiles_need_more(c);
+    Conv2d of_dx = c;  // whose tiles are of pixels of x, as many as results with this padding
+    of_dx.windows.high.padding = of_dx.windows.wide.padding = 1;
+    Tensor more = what_tiles_need_more(c, of_dx);
     Backend::conv2d_backward_input(c, dy, dx);
   }
   void conv2d_backward_weight(const Conv2d& c, const Tensor& dy, const Tensor& dw,
                               Write write) override {
-    Tensor more = what_tiles_need_more(c);
+    Tensor more = what_tiles_need_more(c, c);
     Backend::conv2d_backward_weight(c, dy, dw, write);
   }
   void pool(const Pool2d&, const Tensor& x, const Tensor& y, const Tensor& chosen) override {
@@ -165,8 +167,8 @@ class MetaBackend final : public Backend {
  private:
   /// Of memory, than patches: CPUs compute some convolutions by tiles. The products that are
   /// counted are those with patches.
-  static Tensor what_tiles_need_more(const Conv2d& c) {
-    int64_t more = tiles_are_faster(c) ? elements_of_tiles(c) - elements_of_patches(c) : 0;
+  static Tensor what_tiles_need_more(const Conv2d& c, const Conv2d& tiled) {
+    int64_t more = tiles_are_faster(c) ? elements_of_tiles(tiled) - elements_of_patches(c) : 0;
     return empty({std::max<int64_t>(more, 0)}, c.x.dtype(), meta_device);
   }
 

@@ -14,6 +14,10 @@ case ${1:-} in -h | --help) usage scripts/docs.sh && exit ;; esac
 have mkdocs || die "docs: there is no mkdocs" "Install it: apt-get install mkdocs mkdocs-material"
 cd -- "$caller" # the argument is a path of the caller's
 directory=${1:-$root/build/docs}
+for name in pages site mkdocs.yml; do # of somebody else?
+  [ $# = 0 ] || [ ! -e "$directory/$name" ] || [ -e "$directory/pages/api/index.md" ] ||
+    die "docs: $directory/$name is there already" "Give a new directory."
+done
 rm -rf "$directory/pages" "$directory/site"
 mkdir -p "$directory/pages"
 directory=$(cd -- "$directory" && pwd)

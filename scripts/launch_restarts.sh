@@ -40,7 +40,8 @@ resume_newest() {
 pause() {
   sleep "$1" &
   job=$!
-  wait $job || wait $job || true
+  [ "$stop" != 0 ] || wait $job || wait $job || true
+  kill $job || true # a signal that came before `job` was known
 } 2>/dev/null
 
 # refuse WHY: one more line of the report.

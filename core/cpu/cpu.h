@@ -65,10 +65,8 @@ class Cpu : public Base {
 
   void patches(const Tensor& x, const Windows& windows, const Tensor& y) override;
   void patches_backward(const Tensor& dy, const Windows& windows, const Tensor& dx) override;
-  void conv2d(const Conv2d& c, const Tensor& y) override;
-  void conv2d_backward_input(const Conv2d& c, const Tensor& dy, const Tensor& dx) override;
-  void conv2d_backward_weight(const Conv2d& c, const Tensor& dy, const Tensor& dw,
-                              Write write) override;
+  void map_tiles(TileMap which, const Windows& w, const Tensor& from, const Tensor& to,
+                 Write write) override;
   void pool(const Pool2d& p, const Tensor& x, const Tensor& y, const Tensor& chosen) override;
   void pool_backward(const Pool2d& p, const Tensor& dy, const Tensor& chosen,
                      const Tensor& dx) override;

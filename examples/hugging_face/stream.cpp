@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "core/check.h"
 
 namespace triax::hf {
 namespace {
 
-constexpr const char* lock_file = "lock";  // RunLock's
+constexpr const char* lock_file = "lock";           // RunLock's
+constexpr const char* marker = "import-or-export";  // tells the directory from a run's
 
 }  // namespace
 
@@ -48,14 +50,15 @@ NewDirectory::NewDirectory(const std::string& path, const Files& files)
               path_);
   work_ = path_ + ".unfinished";
   auto left = files.list(work_);  // by a process that was killed
-  check_input(left.empty() || std::ranges::count(left, lock_file) > 0, Exit::config,
+  check_input(left.empty() || std::ranges::count(left, marker) > 0, Exit::config,
               "{} is there already, and was not left by an import or export; expected no such "
               "directory\n  Nothing was changed.",
               work_);
   files.make_directory(work_);
+  std::ofstream(work_ + "/" + marker);  // without it, what a kill leaves has to be removed by hand
   lock_ = std::make_unique<parallel::RunLock>(work_);
   for (const std::string& name : left)
-    if (name != lock_file) files.remove(work_ + "/" + name);
+    if (name != lock_file && name != marker) files.remove(work_ + "/" + name);
 }
 
 void NewDirectory::publish() {
@@ -63,7 +66,7 @@ void NewDirectory::publish() {
   files_.rename(work_, path_);
   published_ = true;
   std::error_code none;
-  std::filesystem::remove(path_ + "/" + lock_file, none);
+  for (const char* name : {lock_file, marker}) std::filesystem::remove(path_ + "/" + name, none);
   files_.sync_directory(parent_directory(path_));
 }
 

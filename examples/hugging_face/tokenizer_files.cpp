@@ -52,7 +52,9 @@ std::vector<std::string> write_tokenizer_files(const parallel::CheckpointState& 
   nn::JsonReader json(carried->second, "tokenizer of the checkpoint", "it",
                       text::deepest_tokenizer);
   if (!json.has("model")) return {};  // characters or numbers
-  std::string config = "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"";
+  std::string config =
+      "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", "
+      "\"clean_up_tokenization_spaces\": false";
   auto name = [&](const char* role, const char* token) {
     std::string content = nn::quoted(token);
     if (carried->second.find("\"content\":" + content) != std::string::npos)

@@ -22,9 +22,11 @@ inline triax::parallel::Settings settings(LlamaConfig& c) {
            "context that is extended by dividing low frequencies alone, as in Llama 3.1; 0: all",
            &c.rope.original_context, {.range = {0, size.range.max}})
       .add("rope-low-turns", "X",
-           "turns in the original context below which a frequency is divided whole",
+           "low_freq_factor of Llama 3's rope scaling: slower frequencies are divided by "
+           "rope-factor",
            &c.rope.low_turns, {.range = {0}})
-      .add("rope-high-turns", "X", "turns above which it stays", &c.rope.high_turns, {.range = {0}})
+      .add("rope-high-turns", "X", "high_freq_factor: faster frequencies stay", &c.rope.high_turns,
+           {.range = {0}})
       .add("tie-embeddings", "", "the head is the token table", &c.tied)
       .add("norm-eps", "X", "epsilon of RMS norms", &c.norm_eps, {.range = {1e-12, 1}})
       .add("vocab", "N", "rows of the embedding table", &c.vocab,

@@ -12,7 +12,9 @@ using hf::same;
 /// `rope_theta` and `rope_scaling` of older files; newer ones have all in `rope_parameters`.
 nn::RotaryOptions read_rope(const hf::ModelConfig& c) {
   auto newer = c.object("rope_parameters"), scaling = newer ? newer : c.object("rope_scaling");
-  nn::RotaryOptions rope{.base = (newer ? *newer : c).real("rope_theta", 10000)};
+  nn::RotaryOptions rope{.base = c.real("rope_theta", 10000)};
+  if (newer) rope.base = newer->real("rope_theta", rope.base);
+  c.expect("partial_rotary_factor", {"null", "1.0", "1"}, "whole heads are turned here");
   if (!scaling) return rope;
   const char* key = scaling->has("type") ? "type" : "rope_type";
   scaling->expect(key, {"\"default\"", "\"linear\"", "\"llama3\""},

@@ -29,6 +29,7 @@ std::string corpus_beside_program() {
 
 std::function<void(const parallel::CheckpointState&)> initial_tokenizer(TextOptions& o) {
   return [&o](auto& state) {
+    o.from_checkpoint = true;
     if (auto found = state.find("tokenizer"); found != state.end()) o.initial = found->second;
   };
 }
@@ -175,6 +176,10 @@ std::optional<Tokenizer> given_tokenizer(const TextOptions& o, const TokenizerCh
 Tokenizer tokenizer_of(std::string_view text, const TextOptions& o, const std::string& name) {
   auto choice = tokenizer_choice(o.tokenizer);
   if (auto given = given_tokenizer(o, choice)) return *given;
+  check_input(!o.from_checkpoint || !o.tokenizer.empty(), Exit::config,
+              "{}: the checkpoint of --init has no tokenizer to read the text with\n  Give the one "
+              "of its weights (--tokenizer gpt2:DIR), or tokens in place of a text.",
+              name);
   if (choice.kind == TokenizerChoice::Kind::characters) return Tokenizer::from_text(text, name);
   size_t end = text.size();
   if (end > learned_from) end = last_character_end(text.substr(0, learned_from));

@@ -89,10 +89,11 @@ struct TextOptions {
   std::string data;  ///< empty: ../share/triax/corpus.txt beside the program
   /// char, gpt2:DIR or bpe:N; empty: that of token files or of `initial`, or char.
   std::string tokenizer = {};
-  std::string initial = {};  ///< Tokenizer::json() of the checkpoint of --init, if it has one
+  std::string initial = {};      ///< Tokenizer::json() of the checkpoint of --init, if it has one
+  bool from_checkpoint = false;  ///< is there --init?
   double val_fraction = 0.1;
 };
-/// For ProgramOptions::init: fills in `initial` of options that outlive it.
+/// For ProgramOptions::init: fills in `initial` and `from_checkpoint` of options that outlive it.
 std::function<void(const parallel::CheckpointState&)> initial_tokenizer(TextOptions& o);
 /// `--data`, `--tokenizer`, `--val-fraction`.
 parallel::Settings text_settings(TextOptions& o);

@@ -70,14 +70,12 @@ class MappedTokens {
                 file_.path, crc, file_.crc32c.value_or(0));
     auto [place, largest] = file_.width == 2 ? largest_of<uint16_t>() : largest_of<uint32_t>();
     int64_t all = vocabulary > 0 ? vocabulary : most_tokens;
-    check_input(
-        largest<all, Exit::data,
+    const char* which = vocabulary > 0 ? "the" : "even a";
+    bool fits = largest < all;
+    check_input(fits, Exit::data,
                 "data: {}: token {} is {}, which {} vocabulary of {} tokens does not have\n"
                 "  The file was made with another tokenizer, or is no file of {}-bit tokens.",
-                file_.path, place, largest, vocabulary> 0
-            ? "the"
-            : "even a",
-        all, 8 * file_.width);
+                file_.path, place, largest, which, all, 8 * file_.width);
     return largest;
   }
 

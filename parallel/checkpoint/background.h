@@ -14,10 +14,11 @@ namespace triax::parallel {
 /// ranks write, it gives up and removes the files.
 class BackgroundSave {
  public:
-  /// Collective. Returns when the copies are made; they are in the host's memory until the file is
-  /// written, as large as this rank's file, and count as `buffers`, of pieces of another device as
-  /// `offloaded`. `to` and `ranks` must outlive it. Throws the same Error on every rank: 71 if
-  /// there is no memory for a copy, and as CheckpointDirectory::begin.
+  /// Collective. Returns when the copies are made; they take the host's memory until the file is
+  /// written, as much as this rank's file, which is then kept for the next save, and count as
+  /// `buffers`, of pieces of another device as `offloaded`. `to` and `ranks` must outlive it.
+  /// Throws the same Error on every rank: 71 if there is no memory for a copy, and as
+  /// CheckpointDirectory::begin.
   BackgroundSave(CheckpointDirectory& to, Communicator& ranks, int64_t step,
                  const std::vector<Piece>& pieces, CheckpointState state);
   ~BackgroundSave();

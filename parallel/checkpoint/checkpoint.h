@@ -41,6 +41,9 @@ class Checkpoint {
   /// the directory `path`. Throws Error 65 as open() does.
   static void verify(const std::string& path, const Manifest& manifest, const Files& files);
 
+  /// Collective. Throws Error 65 for a tensor of the checkpoint that is none of the ranks' pieces.
+  void check_claimed(const std::vector<Piece>& pieces, Communicator& ranks) const;
+
   const std::string& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
   int64_t step() const { return manifest_.step; }
@@ -64,7 +67,6 @@ class Checkpoint {
   void verify_sizes() const;
   void verify_file(size_t index);
   void check_compatible(const Piece& piece) const;
-  void check_claimed(const std::vector<Piece>& pieces, Communicator& ranks) const;
   const StoredTensor& at(const std::string& name, const std::string& kind, const Part&) const;
   const nn::TensorFile& file(size_t index);
 

@@ -295,7 +295,12 @@ void CheckpointDirectory::abandon(const Unfinished& checkpoint) const {
 void CheckpointDirectory::name(const std::string& unfinished, const Manifest& manifest) const {
   std::string problem = incomplete(manifest);
   check(problem.empty(), "checkpoint: step {}: {}", manifest.step, problem);
-  files_.write(unfinished + "/" + manifest_name, to_text(manifest));
+  std::string path = unfinished + "/" + manifest_name, text = to_text(manifest);
+  files_.write(path, text);
+  check_input(files_.read(path, text.size()) == text, Exit::io,
+              "checkpoint: {} differs from what had just been written\n  Look at the disk and the "
+              "memory of this machine.",
+              path);
   files_.sync_directory(unfinished);
   std::string named = step_path(manifest.step);
   bool replaces = files_.is_directory(named);  // training went back and came here again

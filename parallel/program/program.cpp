@@ -115,7 +115,10 @@ class Program {
       return int(request.code);
     }
     if (request.verb->name == "train" && !train_.init.empty()) {
-      auto state = take_model_settings(own_.settings, train_.init);  // flags override them
+      // A run that is resumed has them itself; the checkpoint that it began with may be gone.
+      bool resumes = !train_.resume.empty() && !train_.out.empty() &&
+                     newest_checkpoint(train_.out) != train_.out;
+      auto state = take_model_settings(own_.settings, resumes ? train_.out : train_.init);
       if (own_.init) own_.init(state);
       request = parse(line, words, terminal_columns());
     }

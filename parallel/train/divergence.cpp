@@ -44,7 +44,7 @@ void Step::check_data(const StepInput& input) const {
   });
 }
 
-void Step::check_finite(const StepResult& r, const StepInput& input) const {
+void Step::check_finite(const StepResult& r, const StepInput& input) const try {
   if (!r.skipped && std::isfinite(r.loss) && std::isfinite(r.grad_norm)) return;
   bool scaled = options_.dtype == f16;
   if (scaled && !scaler_.exhausted()) return;
@@ -63,6 +63,9 @@ void Step::check_finite(const StepResult& r, const StepInput& input) const {
        "train: loss {} and gradient norm {} at step {}, first in {}; no weight was changed. "
        "Expected finite ones: try a lower --lr, more --warmup, or --clip{}",
        r.loss, r.grad_norm, r.step, r.overflow, own_loss);
+} catch (const Error& e) {
+  if (e.code() == Exit::peer_lost) throw;
+  throw Diverged(e);
 }
 
 std::string describe(const DataParallel::NonFinite& found) {

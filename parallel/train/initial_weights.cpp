@@ -53,7 +53,7 @@ void check_claimed(const Checkpoint& checkpoint, const Replica& replica) {
 }
 
 /// Kinds of tensors that begin as copies of the weights.
-bool is_weight(const Piece& p) {
+bool begins_as_weight(const Piece& p) {
   return p.kind.empty() || p.kind == "master" || p.kind == "average";
 }
 
@@ -74,6 +74,16 @@ Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part
   if (which == Weights::average) return checkpoint.read(name, part, "average");
   bool exact = checkpoint.tensors().contains(logical_name(name, "master"));
   return checkpoint.read(name, part, exact ? "master" : "");
+}
+
+void fill_weights(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Communicator& ranks) {
+  together(ranks, [&] {
+    for (const Piece& p : pieces) {
+      auto held = p.value.storage()->hold(Access::write);
+      Tensor stored = stored_weight(checkpoint, p.name, p.part).to(p.value.dtype());
+      copy_(p.value.detach(), stored.view(p.value.shape()));
+    }
+  });
 }
 
 Settings weights_setting(const std::string& group, Weights& which) {
@@ -98,15 +108,9 @@ void start_from(const std::string& path, const Task& task, Step& step, Communica
     check_same_model(checkpoint, task.settings);
     check_claimed(checkpoint, step.replica());
   });
-  auto fill = [&](const std::vector<Piece>& pieces) {
-    together(ranks, [&] {
-      for (const Piece& p : pieces) {
-        if (!is_weight(p)) continue;
-        auto held = p.value.storage()->hold(Access::write);
-        Tensor stored = stored_weight(checkpoint, p.name, p.part).to(p.value.dtype());
-        copy_(p.value.detach(), stored.view(p.value.shape()));
-      }
-    });
+  auto fill = [&](std::vector<Piece> pieces) {
+    std::erase_if(pieces, [](auto& p) { return !begins_as_weight(p); });
+    fill_weights(checkpoint, pieces, ranks);
   };
   step.restore(fill, step.state());
 }

@@ -20,6 +20,9 @@ CheckpointState take_model_settings(const Settings& settings, const std::string&
 Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part& part,
                      Weights which = Weights::trained);
 
+/// Collective. Writes those weights into pieces of parameters, whatever their dtype, one at a time.
+void fill_weights(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Communicator& ranks);
+
 /// The flag `--weights trained|average`.
 Settings weights_setting(const std::string& group, Weights& which);
 /// Throws Error 78 if the run that saved the checkpoint kept no average, and it is asked for.

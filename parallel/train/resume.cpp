@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "core/check.h"
+#include "parallel/train/initial_weights.h"
 #include "parallel/train/options.h"
 #include "parallel/train/run_directory.h"
 
@@ -31,38 +32,23 @@ int64_t samples_of(const Checkpoint& checkpoint, const std::string& global_batch
   if (known != checkpoint.state().end()) return whole(known->second, where(consumed_samples));
   int64_t batch = whole(global_batch, where("global-batch")), samples = 0;
   check_input(!__builtin_mul_overflow(checkpoint.step(), batch, &samples), Exit::data,
-              "{} of {} samples", where("step"), batch);
+              "{} {} x global-batch {} overflows", where("step"), checkpoint.step(), batch);
   return samples;
 }
 
-/// A parameter, or the fp32 master of one.
-bool is_weight(const Piece& p) { return p.kind.empty() || p.kind == "master"; }
-
-/// As Checkpoint::load, into pieces of a run in another precision.
-void load_converted(Checkpoint& checkpoint, const std::vector<Piece>& pieces) {
-  std::vector<Piece> stored;
-  std::vector<Tensor> exact;  // of each weight among the pieces, in their order
+/// As Checkpoint::load, into pieces of a run in another precision: parameters and their fp32
+/// masters come from the checkpoint's masters, or its parameters.
+void load_converted(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Communicator& ranks) {
+  std::vector<Piece> weights, others, claimed;
   for (const Piece& p : pieces) {
-    if (!is_weight(p)) {
-      stored.push_back(p);
-      continue;
-    }
-    exact.emplace_back();
-    for (const char* kind : {"", "master"}) {
-      auto found = checkpoint.tensors().find(logical_name(p.name, kind));
-      if (found == checkpoint.tensors().end()) continue;
-      exact.back() = empty(held_shape(p.part), found->second.dtype, cpu);
-      stored.push_back({p.name, kind, p.part, exact.back()});
-    }
-    if (!exact.back().defined()) stored.push_back(p);  // which load() names
+    bool weight = p.kind.empty() || p.kind == "master";
+    (weight ? weights : others).push_back(p);
+    claimed.push_back(p);
+    if (weight) claimed.push_back({p.name, "master", p.part, {}});
   }
-  checkpoint.load(stored);
-  auto from = exact.begin();
-  for (const Piece& p : pieces) {
-    if (!is_weight(p)) continue;
-    auto held = p.value.storage()->hold(Access::write);
-    copy_(p.value.detach(), (from++)->to(p.value.dtype()).view(p.value.shape()));
-  }
+  checkpoint.check_claimed(claimed, ranks);
+  checkpoint.load(others, Unclaimed::ignore);
+  fill_weights(checkpoint, weights, ranks);
 }
 
 /// What to do about a setting that may not change. `changes`: was --resume-changed given?
@@ -119,6 +105,10 @@ Position RunDirectory::resume(Step& step) {
       "{} with another --out.",
       checkpoint->path(), checkpoint->path());
   check_same_run(*checkpoint);
+  int64_t batch = contents_.options.step.global_batch, now_consumed = 0;
+  check_input(!__builtin_mul_overflow(checkpoint->step(), batch, &now_consumed), Exit::data,
+              "checkpoint {}: step {} x global-batch {} overflows", checkpoint->path(),
+              checkpoint->step(), batch);
   auto before = saved_settings(*checkpoint), now = values_of(contents_.settings);
   Position at{checkpoint->step(), samples_of(*checkpoint, before["global-batch"])};
   CheckpointState state = checkpoint->state();
@@ -126,7 +116,7 @@ Position RunDirectory::resume(Step& step) {
   if (converts) state["loss_scaler"] = step.state().at("loss_scaler");  // which begins afresh
   step.restore(
       [&](auto& pieces) {
-        if (converts) load_converted(*checkpoint, pieces);
+        if (converts) load_converted(*checkpoint, pieces, ranks_);
         else checkpoint->load(pieces);
       },
       state);

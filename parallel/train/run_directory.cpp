@@ -205,11 +205,13 @@ double flop_per_step(const Task& task, const StepOptions& o) {
 
 }  // namespace
 
-void RunDirectory::write_configuration(const std::string& metrics, int64_t parameters) {
+void RunDirectory::write_configuration(const std::string& metrics, int64_t parameters,
+                                       int64_t first_step) {
   on_first(ranks_, [&] {
     Settings all = contents_.settings;
     std::erase_if(all, [](auto& s) { return !s.saved; });  // what names this start of the run
     auto settings = values_of(all);
+    settings["first step"] = std::to_string(first_step);
     settings["model parameters"] = std::to_string(parameters);
     settings["model FLOP per step"] =
         fmt::format("{}", flop_per_step(contents_.task, contents_.options.step));

@@ -61,8 +61,8 @@ class RunDirectory {
   Position open(Step& step);
   /// Collective, after open(), once nothing can refuse the run any more: config.toml, the
   /// attachments, where the metrics are, and all settings with what is known of the model, which
-  /// has so many `parameters`.
-  void write_configuration(const std::string& metrics, int64_t parameters);
+  /// has so many `parameters`. `first_step`: that this start of the run trains.
+  void write_configuration(const std::string& metrics, int64_t parameters, int64_t first_step);
   /// Settings that the checkpoint was made with another value of, a line each; after open(). On
   /// rank 0 also a new file of metrics.
   const std::vector<std::string>& changes() const { return changes_; }

@@ -24,7 +24,9 @@ void Trainer::begin_save() {
 std::string Trainer::resuming() const {
   std::string config =
       task_.config.empty() ? "" : fmt::format("--config {}/config.toml ", options_.out);
-  return fmt::format("{}--out {} --resume auto", config, options_.out);
+  bool unsaved = saved_ == begun_ && directory_ && !directory_->allowed().empty();
+  return fmt::format("{}--out {} --resume auto{}", config, options_.out,
+                     unsaved ? " --resume-changed" : "");
 }
 
 void Trainer::end_save(RunDirectory::Wait wait) {
@@ -50,8 +52,8 @@ std::vector<StepRecord> Trainer::results(Step::Upto upto) {
   std::vector<StepRecord> records;
   try {
     for (auto& r : step_.results(upto)) records.push_back({r});
-  } catch (const Error& e) {
-    if (e.code() == Exit::non_finite) end_save(RunDirectory::Wait::yes);
+  } catch (const Diverged&) {
+    end_save(RunDirectory::Wait::yes);
     throw;
   }
   return records;

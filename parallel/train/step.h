@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/host_copy.h"
 #include "core/update.h"
 #include "optim/loss_scaler.h"
@@ -18,6 +19,11 @@ struct StepInput {
   Batches batches;     ///< of this replica
   double weight = 1;   ///< targets that count, over all replicas: the loss, a sum, is divided by it
   double lr = 0;
+};
+
+/// A loss or gradient that is not finite, or data that made it so: thrown on all ranks alike.
+struct Diverged : Error {
+  explicit Diverged(const Error& e) : Error(e) {}
 };
 
 /// What a step came to, the same on all ranks.

@@ -110,7 +110,8 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
   if (options_.tensorboard) write_tensorboard(*this, task_.unit);
   open_metrics();
   if (directory_)
-    directory_->write_configuration(options_.metrics, step_.replica().data().parameter_count());
+    directory_->write_configuration(options_.metrics, step_.replica().data().parameter_count(),
+                                    begun_ + 1);
 }
 
 /// A file in the run directory, unless the options name another.

@@ -12,6 +12,8 @@ _triax() {
     program=${COMP_WORDS[first + 1]}
     first=$((first + 2))
     [ $first -le "$COMP_CWORD" ] || { compopt -o default && return; }
+    # Only a program that is known to complete itself is started.
+    [[ $(complete -p -- "${program##*/}" 2>/dev/null) == *" -F _triax "* ]] || { compopt -o default && return; }
   fi
   while IFS= read -r line; do
     if [ "$line" = "<files>" ]; then

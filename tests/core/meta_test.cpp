@@ -4,6 +4,7 @@
 
 #include "autograd/backward.h"
 #include "autograd/ops.h"
+#include "core/conv.h"
 
 namespace triax {
 namespace {
@@ -33,6 +34,37 @@ TEST(Meta, CountsProductsForwardAndBackward) {
   EXPECT_EQ(meta_work().products, 3 * 2. * 30 * 20 * 10);
   EXPECT_GT(meta_work().bytes, 4 * (30 * 10 + 1));
   EXPECT_EQ(grad(x).shape(), x.shape());
+}
+
+int64_t peak_of_convolution(const Conv2d& like, Device device) {
+  auto outer = memory::counter();
+  auto counter = std::make_shared<memory::Counter>();
+  memory::set_counter(counter);
+  {
+    int64_t out = like.weight.size(0), high = like.windows.high.count();
+    Conv2d c = like;
+    c.x = zeros(like.x.shape(), f32, device), c.weight = zeros(like.weight.shape(), f32, device);
+    Tensor y = zeros({c.x.size(0), high, like.windows.wide.count(), out}, f32, device);
+    backend(device).conv2d(c, y);
+    backend(device).conv2d_backward_input(c, y, zeros(c.x.shape(), f32, device));
+    backend(device).conv2d_backward_weight(c, y, zeros(c.weight.shape(), f32, device), Write::set);
+  }
+  memory::set_counter(outer);
+  return counter->peak();
+}
+
+// By patches and by tiles.
+TEST(Meta, HoldsTheWorkingMemoryOfConvolutions) {
+  for (int64_t channels : {3, 32, 64})
+    for (int64_t padding : {0, 1, 2}) {
+      WindowAxis axis{.size = 12, .window = 3, .padding = padding};
+      Conv2d c{zeros({4, 12, 12, channels}, f32, meta_device),
+               zeros({channels, 3, 3, channels}, f32, meta_device),
+               {axis, axis}};
+      int64_t foreseen = peak_of_convolution(c, meta_device), held = peak_of_convolution(c, cpu);
+      EXPECT_GE(foreseen, held) << channels << " channels, padding " << padding;
+      EXPECT_LE(double(foreseen), 1.08 * double(held)) << channels << ", " << padding;
+    }
 }
 
 // Scores and their sums are two products of seen x dim a head.

@@ -112,6 +112,7 @@ class Page:
         if block.what == "python":
             python = os.environ.get("TRIAX_TRANSFORMERS_PYTHON", sys.executable)
             if subprocess.run([python, "-c", "import torch, transformers"], capture_output=True).returncode != 0:
+                print(f"skipped: {python} has no transformers")
                 return ""
             (self.folder / "block.py").write_text(text)
             before = self.said

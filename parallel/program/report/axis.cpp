@@ -24,8 +24,9 @@ void end_at_ticks(Axis& axis) {
 }
 
 Axis linear(double low, double high, int count) {
-  if (high == low) {
-    double around = low == 0 ? 1 : std::abs(low) / 2;
+  double size = std::max(std::abs(low), std::abs(high));
+  if (high - low <= 1e-9 * size) {  // equal but for rounding: ticks between them would be equal
+    double around = size == 0 ? 1 : size / 2;
     low -= around, high += around;
   }
   double step = round_up((high - low) / count);

@@ -33,18 +33,21 @@ std::string skipped_steps(const RunFacts& run) {
 }
 
 /// Of what is no NaN; 0 if there is nothing. Steps with a validation or a checkpoint take longer.
-double median(const Points& points) {
+double median(const Points& points, double first_step = 0) {
   std::vector<double> all;
-  std::ranges::copy_if(points.values, std::back_inserter(all), [](double x) { return x == x; });
+  for (size_t i = 0; i < points.size(); ++i)
+    if (points.steps[i] >= first_step && !std::isnan(points.values[i]))
+      all.push_back(points.values[i]);
   if (all.empty()) return 0;
   auto middle = all.begin() + std::ssize(all) / 2;
   std::ranges::nth_element(all, middle);
   return *middle;
 }
 
-double model_flops(const RunFacts& run) {  // of a rank
+/// Of a rank. A run that was resumed may have had another mesh and batch before.
+double model_flops(const RunFacts& run) {
   double ranks = number_of(run, "dp") * number_of(run, "pp") * number_of(run, "tp");
-  double seconds = median(run.column("seconds"));
+  double seconds = median(run.column("seconds"), number_of(run, "first step"));
   return ranks * seconds > 0 ? number_of(run, "model FLOP per step") / seconds / ranks : 0;
 }
 

@@ -110,7 +110,7 @@ std::optional<Timeline> simulated(const MeasuredPipeline& measured, const std::s
 double bubble(const MeasuredPipeline& measured) {
   std::vector<double> stages(size_t(measured.shape.stages), 0);
   for (auto& a : measured.actions) stages[size_t(a.stage)] += a.end - a.begin;
-  return 1 - *std::ranges::min_element(stages) / measured.time;
+  return measured.time > 0 ? 1 - *std::ranges::min_element(stages) / measured.time : 0;
 }
 
 double bubble(const Timeline& simulated) { return simulated.bubble() / simulated.simulation.time; }

@@ -46,7 +46,7 @@ std::string metrics_of(const std::string& run) {
 
 void add_line(RunFacts& run, const std::string& line, int64_t number) try {
   nn::JsonReader record(line, fmt::format("report: {}:{}", run.metrics, number), "the record", 1);
-  auto step = double(record.at("step").size());
+  auto step = double(record.at("step").number(uint64_t{1} << 52));
   auto& steps = run.columns["loss"].steps;
   (void)record.at("loss");
   record.require(steps.empty() || step > steps.back(),
@@ -59,9 +59,13 @@ void add_line(RunFacts& run, const std::string& line, int64_t number) try {
         run.overflows.push_back(fmt::format("step {}: {}", step, printable(value.text())));
     } else if (key == "skipped") {
       if (value.flag()) run.skipped.add(step, 0);
+    } else if (key == "changed") {
+      run.notes.push_back(fmt::format("Step {} began a run with other settings: {}.", step,
+                                      printable(value.text())));
     } else {
       run.columns[key].add(step, value.is_null() ? none : value.real());
-      if (key.ends_with("_per_second")) run.unit = key.substr(0, key.rfind("_per_second"));
+      if (key.ends_with("_per_second") && !key.starts_with("val_"))
+        run.unit = key.substr(0, key.rfind("_per_second"));
     }
   }
 } catch (const Error& e) {

@@ -15,6 +15,7 @@ namespace triax::parallel::report {
 namespace {
 
 constexpr size_t most_ranks = 65536;
+constexpr int most_micros = 1 << 20;
 
 RankTime rank_time(const nn::JsonReader& r) {
   auto whole = [&](const char* key) { return int(r.at(key).number(most_ranks)); };
@@ -41,7 +42,7 @@ std::optional<Action> action_named(const std::string& text) {
   Action a{Action::Kind(kind)};
   const char* end = text.data() + text.size();
   auto [at, error] = std::from_chars(text.data() + 1, end, a.micro);
-  if (error != std::errc()) return {};
+  if (error != std::errc() || a.micro < 0 || a.micro >= most_micros) return {};
   if (at == end) return a;
   if (*at == '.') at = std::from_chars(at + 1, end, a.chunk).ptr;
   else a.chunk = *at++ - 'a';

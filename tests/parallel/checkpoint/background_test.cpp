@@ -143,6 +143,7 @@ TEST(BackgroundSave, NobodyWaitsForTheManifest) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     EXPECT_TRUE(all.steps().empty());
+    ranks.barrier();  // both have looked
     files.open = true;
     while (!save.done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     save.commit();

@@ -191,7 +191,8 @@ struct Failing {
 Exit code_of(const FaultyFiles& faulty, int error) {
   const std::string& what = faulty.failed();
   bool reads = what == "list" || what == "read" || what == "size of" ||
-               (what == "open" && faulty.failed_path().ends_with(".safetensors"));
+               (what == "open" && (faulty.failed_path().ends_with(".safetensors") ||
+                                   faulty.failed_path().ends_with(".json")));
   return error == EIO || reads ? Exit::io : Exit::cannot_write;
 }
 

@@ -131,9 +131,11 @@ TEST_F(CheckpointVerbs, DiffNamesWhatDiffers) {
   std::string a = run("a"), b = run("b", {"--lr", "0.01"});
   test::Said said = checkpoint({"diff", a, b});
   EXPECT_EQ(said.code, int(Exit::differs));
-  EXPECT_TRUE(says(said.out, "settings that differ:\n  lr: 0.001 and 0.01\n  state: val_loss: "));
+  EXPECT_TRUE(
+      says(said.out, "settings that differ:\n  lr: 0.001 and 0.01\n  min-lr: 0.0001 and 0.001\n"));
   EXPECT_TRUE(says(said.out, "  block0.up.weight: 512 of 512 elements, by up to 0.0"));
-  EXPECT_TRUE(says(said.out, "2 settings and "));
+  EXPECT_TRUE(says(said.out, "  state: val_loss: "));
+  EXPECT_TRUE(says(said.out, "3 settings and "));
 }
 
 TEST_F(CheckpointVerbs, DiffOfMeshesComparesWholeTensors) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 
 #include "parallel/comm/launch/stop_signal.h"
@@ -19,14 +20,15 @@ using test::tiny_options;
 
 /// Paths of the checkpoints that `o` saves, as the callback is told.
 std::vector<std::string> train(const TrainOptions& o, Exit* end = nullptr,
-                               const std::function<void(Trainer&)>& with = {}) {
+                               const std::function<void(Trainer&)>& with = {},
+                               const Task& task = task_of()) {
   std::vector<std::string> saved;
   testing::internal::CaptureStdout();  // the log of a test does not need it
   struct Shown {
     ~Shown() { testing::internal::GetCapturedStdout(); }
   } until_here;
   run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(task_of(), o, world);
+    Trainer trainer(task, o, world);
     trainer.on({.checkpoint = [&](Trainer&, const std::string& path) {
       EXPECT_TRUE(disk().is_directory(path)) << path;
       saved.push_back(path);
@@ -41,7 +43,6 @@ std::vector<std::string> train(const TrainOptions& o, Exit* end = nullptr,
 /// All but the state of a manifest, which names the run.
 std::string contents_of(const std::string& checkpoint) {
   Manifest m = read_manifest(checkpoint);
-  EXPECT_EQ(m.state["save-async"], "");
   m.state.clear();
   return to_text(m);
 }
@@ -152,6 +153,22 @@ TEST(SaveAsync, ADivergedRunEndsWithItsCheckpoint) {
   std::string error = test::error_of([&] { train(o); }, Exit::non_finite);
   int64_t step = 0;
   ASSERT_EQ(std::sscanf(error.c_str() + error.find("at step "), "at step %ld", &step), 1) << error;
+  EXPECT_EQ(checkpoints_in(o.out), std::vector<std::string>{fmt::format("step-{}", step - 1)});
+}
+
+// All ranks are told of a sample that is not finite, whichever has read it.
+TEST(SaveAsync, ARunWithBadDataEndsWithItsCheckpoint) {
+  TemporaryDirectory dir;
+  auto o = tiny_options({.dp = 2});
+  o.out = dir / "run", o.steps = 40, o.save_every = 1, o.save_async = true, o.keep = 1;
+  Task task = task_of();
+  Tensor x = zeros({256, 16}, f32, cpu);
+  fill_(x.narrow(0, 77, 1), double(NAN));
+  task.samples = std::make_shared<nn::TensorSamples>(x, zeros({256}, i32, cpu));
+  std::string error = test::error_of([&] { train(o, nullptr, {}, task); }, Exit::data);
+  int64_t step = 0;
+  ASSERT_EQ(std::sscanf(error.c_str(), "samples: step %ld", &step), 1) << error;
+  ASSERT_GT(step, 1);
   EXPECT_EQ(checkpoints_in(o.out), std::vector<std::string>{fmt::format("step-{}", step - 1)});
 }
 

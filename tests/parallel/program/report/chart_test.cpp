@@ -58,6 +58,15 @@ TEST(ReportAxis, OfStepsIsExactAndHasWholeTicks) {
 }
 
 /// Of every width, the ticks are some, ascend, and hold the range between them.
+TEST(ReportAxis, OfNumbersThatAreEqualButForRounding) {
+  for (double low : {0.3, -0.3, 1e300, 1e-300}) {
+    Axis a = make_axis(Scale::linear, low, std::nextafter(low, INFINITY));
+    EXPECT_LT(a.low, low);
+    EXPECT_GT(a.high, low);
+    EXPECT_LE(a.ticks.size(), 8u);
+  }
+}
+
 TEST(ReportAxis, OfAnyRange) {
   std::mt19937 draw(1);
   std::uniform_real_distribution<double> exponent(-12, 12);

@@ -38,9 +38,11 @@ class ReportRuns : public testing::Test {
 };
 
 TEST_F(ReportRuns, HaveNumbersByStep) {
-  std::string path = run("a", line(1) + line(2, R"(,"val_loss":0.25)") +
-                                  R"({"step":3,"loss":null,"skipped":true,"overflow":"the loss"})"
-                                  "\n");
+  std::string path = run(
+      "a",
+      line(1) + line(2, R"(,"val_loss":0.25)") +
+          R"({"step":3,"loss":null,"skipped":true,"overflow":"the loss","changed":"seed was 1"})"
+          "\n");
   write_bytes(path + "/config.toml", "# Mesh\npp = 2\nschedule = \"zb-h1\"\n");
   write_bytes(path + "/lock", "process 1 on here");
   RunFacts r = read_run(path + "/");
@@ -58,7 +60,8 @@ TEST_F(ReportRuns, HaveNumbersByStep) {
   EXPECT_EQ(number_of(r, "pp"), 2);
   EXPECT_EQ(number_of(r, "schedule"), 0);
   EXPECT_EQ(r.host, "process 1 on here");
-  EXPECT_TRUE(r.notes.empty());
+  EXPECT_EQ(r.notes,
+            (std::vector<std::string>{"Step 3 began a run with other settings: seed was 1."}));
   write_bytes(path + "/settings.txt", "pp = 4\nmodel FLOP per step = 2.5e9\n");
   r = read_run(path);
   EXPECT_EQ(r.setting("pp"), "4") << "as resolved";
