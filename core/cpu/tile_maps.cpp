@@ -4,7 +4,8 @@
 #include "core/cpu/vector.h"
 #include "core/math.h"
 
-// The linear maps of Winograd's filtering (winograd.cpp), tile by tile, vectors of channels at once.
+// The linear maps of Winograd's filtering (winograd.cpp), tile by tile, vectors of channels at
+// once.
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
