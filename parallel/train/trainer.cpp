@@ -109,7 +109,7 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
   if (!options_.profile.empty()) profile_steps(*this);
   if (options_.tensorboard) write_tensorboard(*this, task_.unit);
   open_metrics();
-  if (directory_)
+  if (directory_ && (begun_ == 0 || begun_ < options_.steps))  // else there is nothing to do
     directory_->write_configuration(options_.metrics, step_.replica().data().parameter_count(),
                                     begun_ + 1);
 }

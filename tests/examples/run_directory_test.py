@@ -161,7 +161,7 @@ def changes(shop):
 
     same = resumed("same")
     for name, flags, lines in [
-            ("lr", dict(lr=0.003), ["lr was 0.001, now 0.003"]),
+            ("lr", dict(lr=0.002), ["lr was 0.001, now 0.002", "min-lr was 0.0001, now 0.0002"]),
             ("dropout", dict(dropout=0.5), ["dropout was 0.1, now 0.5"]),
             ("steps", dict(steps=26), ["steps was 20, now 26"]),
             ("clip", dict(clip=0.001), ["clip was 1.0, now 0.001"]),
