@@ -49,7 +49,8 @@ if program.name == "resnet":
     refused["--mesh 1x1x2 --sequence-parallel"] = "sequence-parallel"
     refused["--data nowhere.bin"] = "nowhere.bin"
 if program.name == "llama":
-    equal += [f"--mesh 2x2x2 --zero 1 {llama3}", f"--mesh 1x2x2 --zero 3 --schedule interleaved {llama3}"]
+    equal += [f"--mesh 2x2x2 --zero 1 {llama3}", f"--mesh 1x2x2 --zero 3 --schedule interleaved {llama3}",
+              f"--mesh 2x1x2 --zero 3 --sequence-parallel {llama3}"]
     refused["--rope-low-turns 5"] = "rope-low-turns=5 with rope-high-turns=4"
     refused["--heads 6"] = "heads=6 with width=16, kv-heads=2"
     refused["--heads 2 --kv-heads 4"] = "Expected width to be a multiple of 2 x heads"

@@ -56,7 +56,7 @@ class Lanes {
   /// drawn as one of two, if none is there yet: there may be thousands.
   void draw(const TimedAction& a) {
     double x = at(a.begin), wide = at(a.end) - x, y = lane(a.stage, a.action.chunk);
-    double& taken = taken_[{y, 0}];
+    double& taken = taken_[y];
     if (wide < 2 && x < taken) return;
     taken = x + 2;
     box(classes[a.action.kind], x, y + 1, std::max(wide - 0.8, 1.2), line - 2);
@@ -76,7 +76,7 @@ class Lanes {
   std::string shapes_;
   double top_ = 0, foot_ = 0;
   int chunks_ = 1;
-  std::map<std::pair<double, int>, double> taken_;  // by lane
+  std::map<double, double> taken_;  // up to which x, by lane
 };
 
 std::string heading(const std::string& what, double time, double bubble) {

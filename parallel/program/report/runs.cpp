@@ -7,11 +7,11 @@
 #include <fstream>
 #include <limits>
 #include <set>
-#include <sstream>
 
 #include "core/check.h"
 #include "core/files.h"
 #include "nn/json.h"
+#include "parallel/train/run_directory.h"
 
 namespace triax::parallel::report {
 namespace {
@@ -99,10 +99,8 @@ std::string without_quotes(const std::string& text) {
 void read_settings(RunFacts& run) {
   std::string text = text_of(run.path + "/settings.txt");
   if (text.empty()) text = text_of(run.path + "/config.toml");
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);)
-    if (size_t at = line.find(" = "); at != line.npos)
-      run.settings[line.substr(0, at)] = without_quotes(line.substr(at + 3));
+  for (auto& [name, literal] : saved_settings(CheckpointState{{"settings", text}}))
+    run.settings[name] = without_quotes(literal);
 }
 
 }  // namespace
