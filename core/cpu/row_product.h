@@ -21,60 +21,38 @@ template <class T, class A> void widen(const T* from, int64_t step, int64_t n, A
   for (int64_t i = n; i < whole_vectors<A>(n); ++i) to[i] = 0;
 }
 
-/// Bytes by which columns are fetched ahead: the caches see several streams, and do it too late.
-constexpr int64_t ahead = 6144;
-
-/// Columns that are read side by side.
-template <class A> constexpr int columns_together = lanes<A> < 4 ? lanes<A> : 4;
-
-/// sums[j], summed over its lanes, is the product of x [depth] and the column at[j]. x as `widen`
-/// leaves it.
+/// The product of x [depth], as `widen` leaves it, and a column: the sum over the lanes of what
+/// this returns. Columns are read one after the other: processors fetch a single stream ahead best.
 template <class A, class T>
-TRIAX_HD void multiply_columns(const A* x, const T* const* at, int64_t depth, Vector<A>* sums) {
-  constexpr int n = lanes<A>, columns = columns_together<A>;
-  Vector<A> even[columns] = {}, odd[columns] = {};  // two sums each: one would wait for its adder
+TRIAX_HD Vector<A> multiply_column(const A* x, const T* column, int64_t depth) {
+  constexpr int n = lanes<A>;
+  Vector<A> even{}, odd{};  // one sum would wait for its adder
   int64_t k = 0;
+#pragma GCC unroll 2
   for (; k + 2 * n <= depth; k += 2 * n) {
-    Vector<A> x0 = load<A>(x + k), x1 = load<A>(x + k + n);
-#pragma GCC unroll 4
-    for (int j = 0; j < columns; ++j) {
-      const T* next = at[j] + k + ahead / int64_t(sizeof(T));
-      __builtin_prefetch(next);
-      if constexpr (2 * n * sizeof(T) > 64) __builtin_prefetch(next + n);
-      even[j] = fma(x0, load<A>(at[j] + k), even[j]);
-      odd[j] = fma(x1, load<A>(at[j] + k + n), odd[j]);
-    }
+    even = fma(load<A>(x + k), load<A>(column + k), even);
+    odd = fma(load<A>(x + k + n), load<A>(column + k + n), odd);
   }
   if (k + n <= depth) {
-    Vector<A> v = load<A>(x + k);
-#pragma GCC unroll 4
-    for (int j = 0; j < columns; ++j) even[j] = fma(v, load<A>(at[j] + k), even[j]);
+    even = fma(load<A>(x + k), load<A>(column + k), even);
     k += n;
   }
   if (k < depth) {
-    Vector<A> v = load<A>(x + k);
-    for (int j = 0; j < columns; ++j) {
-      T part[n] = {};
-      for (int64_t i = k; i < depth; ++i) part[i - k] = at[j][i];
-      even[j] = fma(v, load<A>(part), even[j]);
-    }
+    T part[n] = {};
+    for (int64_t i = k; i < depth; ++i) part[i - k] = column[i];
+    even = fma(load<A>(x + k), load<A>(part), even);
   }
-#pragma GCC unroll 4
-  for (int j = 0; j < columns; ++j) sums[j] = even[j] + odd[j];
+  return even + odd;
 }
 
 /// The products of x [depth] with `count` columns of b, at most as many as a vector has lanes.
 /// Lanes past them repeat the last.
 template <class A, class T>
 TRIAX_HD Vector<A> multiply_columns(const A* x, const Operand<T>& b, int64_t count, int64_t depth) {
-  constexpr int n = lanes<A>, columns = columns_together<A>;
+  constexpr int n = lanes<A>;
   Vector<A> sums[n];
-  for (int first = 0; first < n; first += columns) {
-    const T* at[columns];
-    for (int j = 0; j < columns; ++j)
-      at[j] = b.data + fn::min<int64_t>(first + j, count - 1) * b.outer;
-    multiply_columns<A>(x, at, depth, sums + first);
-  }
+  for (int j = 0; j < n; ++j)
+    sums[j] = multiply_column(x, b.data + fn::min<int64_t>(j, count - 1) * b.outer, depth);
   transpose<A>(sums);
 #pragma GCC unroll 4
   for (int half = n / 2; half > 0; half /= 2)
