@@ -179,9 +179,8 @@ template <class T, class C> void products(const Matmul& p) {
   int64_t each = round_up(Worker<T, C>::room(one, tallest, widest), 16);
   Scratch<A> scratch(threads * each);
   A* room = scratch.data();
-#pragma omp parallel num_threads(int(threads))
-  for (int64_t task = omp_get_thread_num(); task < batches * pieces.rows * pieces.cols;
-       task += omp_get_num_threads()) {
+#pragma omp parallel for schedule(dynamic) num_threads(int(threads))
+  for (int64_t task = 0; task < batches * pieces.rows * pieces.cols; ++task) {
     Product<T, C> x = product<T, C>(p, task / (pieces.rows * pieces.cols));
     Worker<T, C> worker(x, room + each * omp_get_thread_num());
     Span rows(x.m, Tile<A>::rows, pieces.rows, task / pieces.cols % pieces.rows);
