@@ -1,4 +1,5 @@
 #include "core/cuda/kernels/norm.h"
+#include "core/cuda/kernels/reduce.h"
 #include "core/cuda/tensors.h"
 
 namespace triax::cuda::TRIAX_TARGET {
@@ -26,8 +27,14 @@ void weights(const Queue& q, const Norm& n, const Tensor& dy, const WeightGradie
   launch(q.stream, {groups * pieces},
          Pieces{values<T>(n.x), values<T>(dy), values<A>(n.mean), values<A>(n.rstd), parts.data(),
                 rows, width, pieces});
-  launch(q.stream, {(width + 31) / 32, to.dbeta ? 2 : 1},
-         JoinNormWeights<A, U>{parts.data(), to.dgamma, to.dbeta, width, pieces, to.write});
+  visit_write(to.write, [&]<Write write>() {
+    auto join = [&](const A* from, U* sums) {
+      launch(q.stream, {(width + 31) / 32},
+             JoinColumns<Sum, A, U, write>{from, sums, {{1, rows, width}, pieces}});
+    };
+    join(parts.data(), to.dgamma);
+    if (to.dbeta) join(parts.data() + pieces * width, to.dbeta);
+  });
 }
 
 template <class T, class A, class U>

@@ -4,11 +4,32 @@
 namespace triax::cuda::TRIAX_TARGET {
 namespace {
 
+/// From here on, columns are read by warps: `inner` fills one, and it has several rows to read.
+bool tall(const Extent& e) { return e.inner >= 32 && e.reduced >= 64; }
+
+// As many pieces as make a few blocks for every processor of a large GPU, of 32 rows at least.
+// They do not depend on where x lies, and neither does the order of sums.
+template <class Op, int size, Write write, class T, class U>
+void reduce_tall(const Queue& q, const T* x, const Extent& extent, U* y) {
+  using A = Accumulator<T>;
+  int64_t blocks = extent.outer * ((extent.inner - 1) / (32 * pack_size<T>()) + 1);
+  Pieces e{extent, fn::min((extent.reduced + 31) / 32, (1056 + blocks - 1) / blocks)};
+  Scratch<A> parts(q.memory, e.outer * e.pieces * e.inner);
+  using Kernel = ReduceTallColumns<Op, T, size>;
+  int64_t groups = (e.inner - 1) / Kernel::columns + 1;
+  launch(q.stream, {e.outer * e.pieces * groups}, Kernel{x, parts.data(), e});
+  launch(q.stream, {e.outer * ((e.inner + 31) / 32)},
+         JoinColumns<Op, A, U, write>{parts.data(), y, e});
+}
+
 template <class Op, Write write, class T, class U>
 void reduce(const Queue& q, const T* x, const Extent& extent, U* y) {
   using A = Accumulator<T>;
   int64_t outputs = extent.outer * extent.inner;
   if (outputs == 0) return;
+  if (tall(extent) && rows_aligned(extent.inner, x))
+    return reduce_tall<Op, pack_size<T>(), write>(q, x, extent, y);
+  if (tall(extent)) return reduce_tall<Op, 1, write>(q, x, extent, y);
   int shift = extent.inner == 1 ? 12 : 6;
   Pieces e{extent, fn::max<int64_t>(1, fn::min<int64_t>(256, extent.reduced >> shift))};
   Scratch<A> parts(q.memory, outputs * e.pieces);

@@ -42,4 +42,27 @@ TRIAX_HD A reduce_block(const Thread& t, A value, Op op, Partials<A>& partials) 
   return value;
 }
 
+/// Shared memory of join_warps(): what each warp of a block of 256 threads has of 32 * size
+/// columns.
+template <class A, int size> struct OfWarps { A at[8][32 * size]; };
+
+/// `mine`: columns [lane * size, lane * size + size) of this warp. Calls put(column, op over the
+/// warps in order) once for every column. All threads must call it; `of_warps` may not be used
+/// again.
+template <class A, int size, class Op, class Put>
+TRIAX_HD void join_warps(const Thread& t, const A (&mine)[size], Op op, OfWarps<A, size>& of_warps,
+                         Put put) {
+#pragma unroll
+  for (int k = 0; k < size; ++k)  // transposed, so that neighbours lie in different banks
+    of_warps.at[t.warp()][k * 32 + t.lane()] = mine[k];
+  t.sync();
+  for (int column = t.id; column < 32 * size; column += t.threads) {
+    A value = Op::template identity<A>();
+#pragma unroll
+    for (const auto& warp : of_warps.at)
+      value = op(value, warp[column % size * 32 + column / size]);
+    put(column, value);
+  }
+}
+
 }  // namespace triax::cuda::TRIAX_TARGET

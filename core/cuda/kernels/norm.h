@@ -113,7 +113,7 @@ template <class T, class Layout> struct NormBackward {
 template <class T, int size, class A = Accumulator<T>> struct NormWeightPieces {
   static constexpr int threads = 256, warps = threads / 32, columns = 32 * size;
   struct Shared {
-    A sums[warps][2][columns];
+    OfWarps<A, size> dgamma, dbeta;
   };
   const T *x, *dy;
   const A *mean, *rstd;
@@ -140,50 +140,13 @@ template <class T, int size, class A = Accumulator<T>> struct NormWeightPieces {
           dbeta[k] += g;
         }
       }
-#pragma unroll
-    for (int k = 0; k < size; ++k) {  // transposed, so that neighbours lie in different banks
-      shared.sums[t.warp()][0][k * 32 + t.lane()] = dgamma[k];
-      shared.sums[t.warp()][1][k * 32 + t.lane()] = dbeta[k];
-    }
-    t.sync();
-    for (int i = t.id; i < 2 * columns; i += t.threads) {
-      int which = i / columns, c = i % columns;
-      A sum = 0;
-#pragma unroll
-      for (int w = 0; w < warps; ++w) sum += shared.sums[w][which][c % size * 32 + c / size];
-      if (first + c < width) parts[(which * pieces + piece) * width + first + c] = sum;
-    }
-  }
-};
-
-/// dgamma, dbeta [width] = the sums of their pieces, or +=. A block for 32 columns of one; its
-/// warps take pieces in turn and are joined in order.
-template <class A, class U> struct JoinNormWeights {
-  static constexpr int threads = 256, warps = threads / 32;
-  struct Shared {
-    A sums[warps][32];
-  };
-  const A* parts;
-  U *dgamma, *dbeta;
-  int64_t width, pieces;
-  Write write;
-
-  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
-    int64_t column = t.block.x * 32 + t.lane();
-    const A* from = parts + t.block.y * pieces * width + column;
-    A sum = 0;
-    if (column < width)
-#pragma unroll 4
-      for (int64_t p = t.warp(); p < pieces; p += warps) sum += from[p * width];
-    shared.sums[t.warp()][t.lane()] = sum;
-    t.sync();
-    if (t.warp() > 0 || column >= width) return;
-    sum = 0;
-#pragma unroll
-    for (int w = 0; w < warps; ++w) sum += shared.sums[w][t.lane()];
-    U& to = (t.block.y == 0 ? dgamma : dbeta)[column];
-    if (write == Write::add) put<Write::add>(to, sum);
-    else put<Write::set>(to, sum);
+    A* to = parts + piece * width + first;
+    join_warps(t, dgamma, Sum{}, shared.dgamma, [&](int c, A sum) {
+      if (first + c < width) to[c] = sum;
+    });
+    join_warps(t, dbeta, Sum{}, shared.dbeta, [&](int c, A sum) {
+      if (first + c < width) to[pieces * width + c] = sum;
+    });
   }
 };
 

@@ -1,7 +1,5 @@
 #pragma once
-#include "core/cuda/convert.h"
-#include "core/cuda/pack.h"
-#include "core/cuda/reduce_block.h"
+#include "core/cuda/row.h"
 #include "core/reduction.h"
 
 // Reductions are cut into pieces that depend on shapes alone; each piece is reduced by one block
@@ -70,6 +68,37 @@ template <class Op, class T> struct ReduceColumns {
   }
 };
 
+/// The same where columns are many and long: a block for each piece of 32 threads' columns; its
+/// warps take rows in turn and are joined in order.
+template <class Op, class T, int size> struct ReduceTallColumns {
+  static constexpr int threads = 256, warps = threads / 32, columns = 32 * size;
+  using A = Accumulator<T>;
+  using Shared = OfWarps<A, size>;
+  const T* x;
+  A* parts;
+  Pieces e;
+
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    int64_t groups = (e.inner + columns - 1) / columns, row = t.block.x / groups;
+    int64_t first = (t.block.x - row * groups) * columns, column = first + t.lane() * size;
+    int64_t outer = row / e.pieces, piece = row - outer * e.pieces;
+    const T* from = x + outer * e.reduced * e.inner + column;
+    A value[size];
+#pragma unroll
+    for (int k = 0; k < size; ++k) value[k] = Op::template identity<A>();
+    if (column < e.inner)
+#pragma unroll 4
+      for (int64_t r = e.begin(piece) + t.warp(); r < e.begin(piece + 1); r += warps) {
+        auto in = read_chunk<size>(from + r * e.inner);
+#pragma unroll
+        for (int k = 0; k < size; ++k) value[k] = Op{}(value[k], load(in.at[k]));
+      }
+    join_warps(t, value, Op{}, shared, [&](int c, A joined) {
+      if (first + c < e.inner) parts[row * e.inner + first + c] = joined;
+    });
+  }
+};
+
 /// y[outer, inner] = parts joined in order, or +=.
 template <class Op, class A, class U, Write write> struct JoinPieces {
   static constexpr int threads = 128;
@@ -85,6 +114,30 @@ template <class Op, class A, class U, Write write> struct JoinPieces {
     A value = Op::template identity<A>();
     for (int64_t p = 0; p < e.pieces; ++p) value = Op{}(value, part[p * e.inner]);
     put<write>(y[i], value);
+  }
+};
+
+/// The same, of columns: a block for 32 of them; its warps take pieces in turn and are joined in
+/// order.
+template <class Op, class A, class U, Write write> struct JoinColumns {
+  static constexpr int threads = 256, warps = threads / 32;
+  using Shared = OfWarps<A, 1>;
+  const A* parts;
+  U* y;
+  Pieces e;
+
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    int64_t groups = (e.inner + 31) / 32, outer = t.block.x / groups;
+    int64_t first = (t.block.x - outer * groups) * 32, column = first + t.lane();
+    const A* part = parts + outer * e.pieces * e.inner + column;
+    A value[1] = {Op::template identity<A>()};
+    if (column < e.inner)
+#pragma unroll 4
+      for (int64_t p = t.warp(); p < e.pieces; p += warps)
+        value[0] = Op{}(value[0], part[p * e.inner]);
+    join_warps(t, value, Op{}, shared, [&](int c, A joined) {
+      if (first + c < e.inner) put<write>(y[outer * e.inner + first + c], joined);
+    });
   }
 };
 
@@ -115,11 +168,14 @@ template <class T> struct SquaresOfPieces {
   TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
     Squares mine;
     int64_t begin = t.block.x * piece, end = begin + piece < n ? begin + piece : n;
-    for (int64_t i = begin + t.id; i < end; i += t.threads) {
-      double v = double(load(x[i]));
-      mine.sum += v * v;
-      mine.bad += v - v == 0 ? 0. : 1.;
-    }
+    walk_row(t, x + begin, end - begin, true, [&](int64_t, const auto& chunk) {
+#pragma unroll
+      for (int k = 0; k < chunk.size; ++k) {
+        double v = double(load(chunk.at[k]));
+        mine.sum += v * v;
+        mine.bad += v - v == 0 ? 0. : 1.;
+      }
+    });
     mine.total<Write::set>(t, shared, parts + 2 * t.block.x);
   }
 };
