@@ -17,7 +17,7 @@ enum class Exit : int {
   cannot_write = 73,  ///< disk full, permission
   io = 74,            ///< input-output error
   stopped = 75,       ///< stopped by a signal, checkpoint saved; worth a retry
-  mismatch = 76,      ///< ranks called different collectives
+  mismatch = 76,      ///< ranks called different collectives, or hold different replicas
   non_finite = 77,    ///< non-finite loss or gradient, or loss scale exhausted
   config = 78,        ///< invalid configuration, nothing was started
 };

@@ -8,6 +8,7 @@
 #include "optim/lion.h"
 #include "optim/muon.h"
 #include "parallel/pipeline/partition.h"
+#include "parallel/train/check_replicas.h"
 #include "parallel/train/groups.h"
 #include "parallel/train/profile_steps.h"
 
@@ -243,6 +244,7 @@ void check_options(const TrainOptions& o, int64_t ranks,
   check_muon(o);
   check_offload(o);
   check_saving(o);
+  check_replicated(o);
 }
 
 std::vector<int64_t> placement_of(const std::string& text, const PipelineShape& shape,

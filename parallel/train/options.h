@@ -102,12 +102,13 @@ struct TrainOptions {
   int64_t keep = 3;         ///< checkpoints
   bool keep_best = false;   ///< save after each validation of the lowest loss so far, and keep it
   bool save_async = false;  ///< copy what is saved to host memory and write it while training on
-  int workers = 0;          ///< threads that load data ahead of the step; 0: none
-  std::string config;       ///< the file that was read, if any
-  std::string deepspeed;    ///< the same, of DeepSpeed's JSON
-  std::string out;          ///< run directory; empty: none is written
-  std::string metrics;      ///< empty: OUT/metrics.jsonl
-  std::string resume;       ///< empty: start afresh; else auto, last-good, or a checkpoint
+  int64_t check_replicas = 0;   ///< steps between comparisons of replicas; 0: none
+  int workers = 0;              ///< threads that load data ahead of the step; 0: none
+  std::string config;           ///< the file that was read, if any
+  std::string deepspeed;        ///< the same, of DeepSpeed's JSON
+  std::string out;              ///< run directory; empty: none is written
+  std::string metrics;          ///< empty: OUT/metrics.jsonl
+  std::string resume;           ///< empty: start afresh; else auto, last-good, or a checkpoint
   bool resume_changed = false;  ///< allow what would be another run: OnResume::ask
   std::string profile;          ///< steps to trace, `3` or `3-5`; empty: none
   /// Write event files into the run directory.

@@ -1,5 +1,8 @@
+#include <utility>
+
 #include "core/check.h"
 #include "parallel/comm/launch/stop_signal.h"
+#include "parallel/train/check_replicas.h"
 #include "parallel/train/trainer.h"
 
 // When a trainer saves, and what it does once a checkpoint is on the disk.
@@ -16,8 +19,15 @@ void Trainer::save() {
 void Trainer::begin_save() {
   if (!directory_) return;
   end_save(RunDirectory::Wait::yes);
+  compare_replicas();
   directory_->begin_save({done_, feed_.consumed(done_)}, step_, val_loss_);
   saved_ = done_;
+}
+
+/// Once after a step, if it is asked for at all: no checkpoint hides what differs.
+void Trainer::compare_replicas() {
+  if (options_.check_replicas > 0 && std::exchange(compared_, done_) != done_)
+    check_replicas(step_, world_.host(), done_);
 }
 
 /// The flags by which the run continues; its configuration is that of a program.

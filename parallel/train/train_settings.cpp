@@ -149,6 +149,10 @@ Settings run_settings(TrainOptions& o) {
       .add("tensorboard", "", "also write event files for TensorBoard into OUT", &o.tensorboard)
       .add("ledger", "", "print communication volume and memory by kind at the end", &o.ledger)
       .add("val-every", "N", "steps between validations; 0: only at the end", &o.val_every)
+      .add("check-replicas", "N",
+           "compare what data-parallel replicas hold, bit for bit, every N steps and before each "
+           "checkpoint; 0: never",
+           &o.check_replicas)
       .add("workers", "N", "threads per rank that load batches ahead of the step; 0: none",
            &o.workers, {.range = {0, 64}})
       .add("seed", "N", "of weights, dropout and the order of samples", &s.seed,

@@ -226,7 +226,6 @@ Exit Trainer::run() {
 /// The training loop. It has no branch on any parallel setting.
 Exit Trainer::train() {
   const int64_t steps = options_.steps;
-  auto due = [&](int64_t every) { return every > 0 && done_ % every == 0; };
   progress_.say(describe_start());
   call("start", &Callbacks::start);
   if (task_.held_out) check_held_out();
@@ -239,7 +238,8 @@ Exit Trainer::train() {
     auto records = results(step_by_step_ ? Step::Upto::all : Step::Upto::lag);
     stopping = step_.asked_to_stop();
     bool last = done_ == steps || stopping;
-    bool known = due(options_.val_every) || due(options_.save_every) || last;
+    bool compares = due(options_.check_replicas);
+    bool known = due(options_.val_every) || due(options_.save_every) || compares || last;
     if (known && (records.empty() || records.back().result.step < done_)) {
       for (auto& r : records) report(r);
       records = results(Step::Upto::all);
@@ -253,9 +253,9 @@ Exit Trainer::train() {
       stopping = !loss;
     }
     for (auto& r : records) report(r);
+    if (compares) compare_replicas();
     bool failed = loss && !std::isfinite(*loss);  // the training did not: its steps are kept
-    bool best = reaches_best();
-    if (due(options_.save_every) || last || stopping || failed || best) begin_save();
+    if (reaches_best() || due(options_.save_every) || last || stopping || failed) begin_save();
     end_save(failed ? RunDirectory::Wait::yes : RunDirectory::Wait::no);
     check_finite(loss, done_);
   }

@@ -101,7 +101,9 @@ class Trainer {
   std::string describe_start() const;
   std::string resuming() const;
   std::string describe_end(bool stopped) const;
+  bool due(int64_t every) const { return every > 0 && done_ % every == 0; }
   void begin_save();
+  void compare_replicas();
   void save_rest();
   void end_save(RunDirectory::Wait wait);
   std::vector<StepRecord> results(Step::Upto upto);
@@ -157,6 +159,7 @@ class Trainer {
   bool step_by_step_ = false;  // callbacks on all ranks see a step before the next is queued
   int64_t done_ = 0;
   int64_t begun_ = 0, saved_ = 0;   // done when this process began, and in the newest checkpoint
+  int64_t compared_ = -1;           // done when replicas were compared last
   std::optional<double> val_loss_;  // of the last step
   std::optional<std::pair<int64_t, double>> best_;  // step and validation loss, with keep_best
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();

@@ -1,0 +1,81 @@
+#include "parallel/train/check_replicas.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "core/check.h"
+#include "core/checksum.h"
+#include "parallel/comm/together.h"
+
+namespace triax::parallel {
+namespace {
+
+/// A line for each tensor: checksum, name, and which part of it.
+std::string checksums(const Step& step) {
+  std::string lines;
+  for (const Piece& piece : step.pieces(Holder::any)) {
+    Tensor host = piece.value.contiguous().to(cpu);
+    const Part& p = piece.part;
+    lines += fmt::format("{:08x} {} {} {} {} {}\n",
+                         crc32c(host.data(), size_t(host.numel()) * size_of(host.dtype())),
+                         name_of(piece), p.begin, p.length, p.flat_begin, p.flat_end);
+  }
+  return lines;
+}
+
+using Holders = std::map<std::string, std::vector<size_t>>;  // ranks by checksum
+
+/// Of every tensor.
+std::map<std::string, Holders> holders_of(const std::vector<std::string>& told) {
+  std::map<std::string, Holders> all;
+  for (size_t rank = 0; rank < told.size(); ++rank) {
+    std::istringstream lines(told[rank]);
+    for (std::string checksum, tensor; lines >> checksum && std::getline(lines >> std::ws, tensor);)
+      all[tensor][checksum].push_back(rank);
+  }
+  return all;
+}
+
+/// `rank 3 differs from ranks 0, 1, 2`; of halves nobody can tell which one is wrong.
+std::string describe(const Holders& holders) {
+  auto name = [](const std::vector<size_t>& ranks) {
+    return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", join(ranks, ", "));
+  };
+  auto size = [](const auto& group) { return group.second.size(); };
+  const auto& most = std::ranges::max_element(holders, {}, size)->second;
+  std::vector<size_t> others;
+  for (auto& [checksum, ranks] : holders)
+    if (&ranks != &most) others.insert(others.end(), ranks.begin(), ranks.end());
+  std::ranges::sort(others);
+  return fmt::format("{} differ{} from {}", name(others), others.size() == 1 ? "s" : "",
+                     name(most));
+}
+
+}  // namespace
+
+void check_replicated(const TrainOptions& o) {
+  const StepOptions& s = o.step;
+  check_input(o.check_replicas == 0 || (s.mesh.dp > 1 && s.zero == Zero::off), Exit::config,
+              "check-replicas={} with dp={} and zero={}: no two ranks hold the same optimizer "
+              "state\n  Leave it out, or use --dp 2 or more with --zero 0.",
+              o.check_replicas, s.mesh.dp, int(s.zero));
+}
+
+void check_replicas(const Step& step, Communicator& ranks, int64_t number) {
+  auto told = gather_text(ranks, checksums(step));
+  on_first(ranks, [&] {
+    auto all = holders_of(told);
+    auto differs = [](const auto& tensor) { return tensor.second.size() > 1; };
+    auto first = std::ranges::find_if(all, differs);
+    if (first == all.end()) return;
+    fail(Exit::mismatch,
+         "replicas: after step {} {} in {} ({} of {} tensors differ); expected equal bits\n"
+         "  A machine computed or kept a wrong value. Test its memory and processor; --resume auto "
+         "goes on from the last checkpoint, whose replicas were equal.",
+         number, describe(first->second), first->first.substr(0, first->first.find(' ')),
+         std::ranges::count_if(all, differs), all.size());
+  });
+}
+
+}  // namespace triax::parallel
