@@ -90,7 +90,7 @@ configure() {
   mkdir -p "$directory"
   say "configure: $directory"
   case $preset in
-    quick | clang) ;; # have made it
+    quick | clang | fuzz) ;; # have made it
     *) choice=$(cuda_choice "$directory") ;;
   esac
   cmake --preset "$preset" ${choice:+"$choice"} "$@" >"$log" 2>&1 ||

@@ -137,7 +137,7 @@ class TargetsTest(unittest.TestCase):
 class OptionsTest(unittest.TestCase):
     def test_an_unknown_option_is_refused_with_the_valid_ones(self):
         for script, valid in (("test", "--quick NAME"), ("setup", "--cuda"), ("fuzz", "--help"), ("faults", "--from"),
-                              ("format", "--check"), ("sanitize", "asan, tsan"), ("offline_bundle", "--help"),
+                              ("fuzz_parsers", "--seconds"), ("format", "--check"), ("sanitize", "asan, tsan"), ("offline_bundle", "--help"),
                               ("gpu_check", "--only"), ("launch", "--hosts")):
             done = subprocess.run([SCRIPTS / f"{script}.sh", "--no-such-option"], capture_output=True, text=True,
                                   timeout=60)

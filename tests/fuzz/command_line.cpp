@@ -1,0 +1,23 @@
+// The words of a command line, one a line, and what small languages are in them: placements,
+// parameter groups.
+#include "parallel/settings/command_line.h"
+
+#include <sstream>
+
+#include "parallel/train/groups.h"
+#include "parallel/train/options.h"
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace triax;
+  std::istringstream lines(test::text_of(data, size));
+  std::vector<std::string> words;
+  for (std::string word; std::getline(lines, word);) words.push_back(word);
+  return test::accept_or_refuse([&] {
+    parallel::TrainOptions o;
+    parallel::Verb train{"train", "Trains.", parallel::train_settings(o)};
+    (void)parallel::parse("fuzz", train, words, 80);
+    (void)parallel::parse_groups(o.step.groups);
+    (void)parallel::placement_of(o.step.placement, {2, 1, 4}, 6);
+  });
+}

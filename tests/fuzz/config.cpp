@@ -1,0 +1,19 @@
+// A configuration file in TOML; what was read is written and read again.
+#include "core/check.h"
+#include "parallel/train/options.h"
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace triax;
+  static test::FileOf file("config.toml");
+  file.set(data, size);
+  return test::accept_or_refuse([&] {
+    parallel::TrainOptions o, again;
+    auto settings = parallel::train_settings(o), others = parallel::train_settings(again);
+    parallel::read_config(settings, file.path());
+    std::string toml = parallel::to_toml(settings);
+    file.set(reinterpret_cast<const uint8_t*>(toml.data()), toml.size());
+    parallel::read_config(others, file.path());
+    check(parallel::to_toml(others) == toml, "another configuration was read than was written");
+  });
+}

@@ -1,0 +1,17 @@
+// DeepSpeed's JSON.
+#include "parallel/program/deepspeed.h"
+
+#include "parallel/train/options.h"
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace triax;
+  static test::FileOf file("ds_config.json");
+  file.set(data, size);
+  return test::accept_or_refuse([&] {
+    parallel::TrainOptions o;
+    auto settings = parallel::train_settings(o);
+    std::vector<std::string> given;
+    (void)parallel::apply_deepspeed({file.path(), "fuzz", settings, given, 2});
+  });
+}

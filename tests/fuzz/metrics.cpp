@@ -1,0 +1,13 @@
+// metrics.jsonl of a run that resumes after step 7.
+#include "parallel/train/report.h"
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace triax;
+  static test::FileOf file("metrics.jsonl");
+  file.set(data, size);
+  return test::accept_or_refuse([&] {
+    using Owner = parallel::Metrics::Place::Owner;
+    parallel::Metrics metrics({file.path(), "tokens", Owner::this_run}, 7);
+  });
+}

@@ -1,0 +1,16 @@
+// A tokenizer.json, with which text is encoded and decoded.
+#include "examples/text/tokenizer.h"
+
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace triax;
+  std::string json = test::text_of(data, size);
+  return test::accept_or_refuse([&] {
+    auto tokenizer = text::Tokenizer::from_json(json, "input");
+    std::string text =
+        "The quick \n brown 12345 føx’s \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb";
+    if (tokenizer.decode(tokenizer.encode(text)) != text)
+      fail(Exit::internal, "decoded text differs");
+  });
+}
