@@ -61,8 +61,9 @@ void check_tensors(const Architecture& a, const Weights& weights, const Rules& r
     wanted.insert(rule.copy);
   }
   for (auto& [name, stored] : weights) {
-    bool known = wanted.contains(name) ||
-                 std::ranges::any_of(a.ignored, [&](auto& end) { return name.ends_with(end); });
+    bool known = wanted.contains(name) || std::ranges::any_of(a.ignored, [&name = name](auto& end) {
+                   return name.ends_with(end);
+                 });
     check_input(known, Exit::data, "{}: tensor {} {} has no place in this model", stored.file,
                 printable(name), stored.shape);
   }

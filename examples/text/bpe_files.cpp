@@ -116,7 +116,7 @@ std::shared_ptr<const Bpe> checked(const Given& g) {
     put(number, token);
     (g.late.contains(token) ? parts.late : parts.specials).push_back(int32_t(number));
   }
-  if (parts.specials.empty()) std::swap(parts.specials, parts.late);  // GPT-2's own is one of these
+  if (parts.specials.empty()) std::swap(parts.specials, parts.late);  // as in GPT-2's own
   for (auto byte : shown_bytes()) {
     std::string token;
     append_utf8(token, byte);
