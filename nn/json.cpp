@@ -82,8 +82,9 @@ JsonReader JsonReader::at(const char* key) const {
 }
 
 uint64_t JsonReader::number(uint64_t limit) const {
-  require(value_->is_number_unsigned() && value_->get<uint64_t>() <= limit,
-          fmt::format("is not a number from 0 to {}", limit));
+  bool fits = value_->is_number_unsigned() && value_->get<uint64_t>() <= limit;
+  if (!fits)
+    require(false, fmt::format("is not a number from 0 to {}: {}", limit, printable(literal())));
   return value_->get<uint64_t>();
 }
 

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <span>
 
 #include "core/check.h"
 #include "examples/hugging_face/conversion.h"
@@ -59,11 +61,20 @@ void check_tensors(const Architecture& a, const Weights& weights, const Rules& r
     wanted.insert(rule.copy);
   }
   for (auto& [name, stored] : weights) {
-    bool known = wanted.contains(name) ||
-                 std::ranges::any_of(a.ignored, [&](auto& end) { return name.ends_with(end); });
+    bool known = wanted.contains(name) || std::ranges::any_of(a.ignored, [&name = name](auto& end) {
+                   return name.ends_with(end);
+                 });
     check_input(known, Exit::data, "{}: tensor {} {} has no place in this model", stored.file,
                 printable(name), stored.shape);
   }
+}
+
+void check_finite(const Stored& stored, const std::string& name, const Tensor& values) {
+  std::span all(values.data<float>(), size_t(values.numel()));
+  auto bad = std::ranges::find_if_not(all, [](float x) { return std::isfinite(x); });
+  if (bad != all.end())
+    fail(Exit::data, "{}: tensor {} has {} at element {}; expected finite weights", stored.file,
+         name, *bad, bad - all.begin());
 }
 
 /// All parameters, each of which is read when it is written.
@@ -73,7 +84,8 @@ std::vector<parallel::Piece> pieces_of(const Rules& rules, const Weights& weight
   for (const Rule& rule : rules) {
     auto fill = [&](const Tensor& ours) {
       for (const Part& part : rule.parts) {
-        Tensor theirs = weights.at(part.name).read();
+        Tensor theirs = weights.at(part.name).read().to(f32);
+        check_finite(weights.at(part.name), part.name, theirs);
         Tensor place = part.view ? part.view(ours) : ours;
         copy_(place, theirs.view(place.shape()));
         progress.add(uint64_t(theirs.numel()) * sizeof(float));

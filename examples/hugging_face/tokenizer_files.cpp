@@ -10,7 +10,7 @@ namespace triax::hf {
 std::optional<text::Tokenizer> readable_tokenizer(const std::string& from, int64_t rows) {
   std::string why;
   try {
-    auto found = text::find_bpe(from);
+    auto found = text::find_tokenizer(from);
     if (!found || found->size() <= rows) return found;
     why = fmt::format("tokenizer: {}: {} {}; expected at most the {} of the model", from,
                       found->size(), found->unit(), rows);

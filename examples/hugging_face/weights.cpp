@@ -29,6 +29,18 @@ std::map<std::string, std::string> read_index(const std::string& path, const Fil
   return map;
 }
 
+std::shared_ptr<nn::TensorFile> open(const std::string& path, const Files& files) {
+  constexpr std::string_view pointer = "version https://git-lfs";
+  File file = files.open(path);
+  std::string begin(std::min<uint64_t>(file.size(), pointer.size()), '\0');
+  file.read_at(0, begin.data(), begin.size());
+  check_input(begin != pointer, Exit::data,
+              "{}: this is a pointer of Git LFS; expected the file that it stands for\n  In the "
+              "clone: git lfs pull.",
+              path);
+  return std::make_shared<nn::TensorFile>(path, files);
+}
+
 void add(Weights& all, const std::shared_ptr<nn::TensorFile>& file, const std::string& prefix) {
   for (const nn::TensorEntry& entry : file->entries()) {
     bool prefixed = !prefix.empty() && entry.name.starts_with(prefix);
@@ -52,7 +64,7 @@ Weights open_parts(const std::string& directory, const std::string& prefix, cons
                 "{}: weight_map names {}, which is not there", index, printable(file));
     auto& part = parts[file];
     if (!part) {
-      part = std::make_shared<nn::TensorFile>(directory + "/" + file, files);
+      part = open(directory + "/" + file, files);
       add(all, part, prefix);
     }
     check_input(part->find(tensor) != nullptr, Exit::data,
@@ -75,7 +87,7 @@ Weights open_weights(const std::string& directory, const std::string& prefix, co
                     "save_pretrained(DIR), which writes safetensors."
                   : "");
   Weights all;
-  add(all, std::make_shared<nn::TensorFile>(directory + "/" + one_file, files), prefix);
+  add(all, open(directory + "/" + one_file, files), prefix);
   return all;
 }
 

@@ -13,9 +13,9 @@ double read_dropout(const hf::ModelConfig& c) {
   double p = c.real("resid_pdrop", 0.1), e = c.real("embd_pdrop", 0.1),
          a = c.real("attn_pdrop", 0.1);
   check_input(p == e && p == a, Exit::data,
-              "resid_pdrop {}, embd_pdrop {}, attn_pdrop {} of config.json; expected equal ones: "
-              "here one probability holds for all",
-              p, e, a);
+              "{}: resid_pdrop {}, embd_pdrop {}, attn_pdrop {}; expected equal ones: here one "
+              "probability holds for all",
+              c.path(), p, e, a);
   return p;
 }
 

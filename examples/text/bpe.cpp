@@ -132,8 +132,10 @@ class SpecialSearch {
     size_t at, bytes;
     int32_t token;
   };
-  SpecialSearch(const BpeParts& parts, std::string_view text) : parts_(parts), text_(text) {
-    for (int32_t token : parts_.specials) next_.push_back(text_.find(bytes_of(token)));
+  SpecialSearch(const BpeParts& parts, const std::vector<int32_t>& specials, std::string_view text,
+                size_t from)
+      : parts_(parts), specials_(specials), text_(text) {
+    for (int32_t token : specials_) next_.push_back(text_.find(bytes_of(token), from));
   }
 
   /// The next one from `from` on, the longest of those that begin at one place; at the end of the
@@ -141,7 +143,7 @@ class SpecialSearch {
   Found next(size_t from) {
     Found first{text_.size(), 0, -1};
     for (size_t i = 0; i < next_.size(); ++i) {
-      int32_t token = parts_.specials[i];
+      int32_t token = specials_[i];
       const std::string& bytes = bytes_of(token);
       if (next_[i] < from) next_[i] = text_.find(bytes, from);
       size_t at = next_[i];
@@ -155,6 +157,7 @@ class SpecialSearch {
   const std::string& bytes_of(int32_t token) const { return parts_.tokens[size_t(token)]; }
 
   const BpeParts& parts_;
+  const std::vector<int32_t>& specials_;
   std::string_view text_;
   std::vector<size_t> next_;  // of each special token; npos: none
 };
@@ -162,24 +165,32 @@ class SpecialSearch {
 void Bpe::encode(std::string_view text, const Source& source, std::vector<int32_t>& tokens) const {
   tokens.reserve(tokens.size() + text.size() / 4);
   Merger merger(*this, tokens);
-  SpecialSearch specials(parts_, text);
-  for (size_t at = 0; at < text.size();) {
-    auto [end, bytes, token] = specials.next(at);
+  auto encode_words = [&](size_t at, size_t end) {
     std::string_view plain = text.substr(0, end);
-    while (at < end) {
-      size_t behind = word_end(plain, at, source, parts_.words);
+    for (size_t behind; at < end; at = behind) {
+      behind = word_end(plain, at, source, parts_.words);
       merger.encode(plain.substr(at, behind - at));
-      at = behind;
     }
-    if (token >= 0) tokens.push_back(token);
-    at += bytes;
-  }
+  };
+  // Calls between(begin, end) for what is between these tokens.
+  auto each_part = [&](const std::vector<int32_t>& specials, size_t at, size_t end, auto between) {
+    SpecialSearch search(parts_, specials, text.substr(0, end), at);
+    while (at < end) {
+      auto [place, bytes, token] = search.next(at);
+      between(at, place);
+      if (token >= 0) tokens.push_back(token);
+      at = place + bytes;
+    }
+  };
+  each_part(parts_.specials, 0, text.size(),
+            [&](size_t begin, size_t end) { each_part(parts_.late, begin, end, encode_words); });
 }
 
 size_t Bpe::cut(std::string_view text, const Source& source) const {
   size_t longest = 1;
-  for (int32_t token : parts_.specials)
-    longest = std::max(longest, parts_.tokens[size_t(token)].size());
+  std::vector<int32_t> specials = parts_.specials;
+  specials.insert(specials.end(), parts_.late.begin(), parts_.late.end());
+  for (int32_t token : specials) longest = std::max(longest, parts_.tokens[size_t(token)].size());
   // No special token may begin before the cut and end behind it, even behind the end of the text.
   size_t end = text.size() - std::min(text.size(), longest - 1);
   while ((end = last_word_end(text, end, source, parts_.words)) > 0) {
@@ -187,12 +198,10 @@ size_t Bpe::cut(std::string_view text, const Source& source) const {
       const std::string& bytes = parts_.tokens[size_t(token)];
       return text.find(bytes, end - std::min(end, bytes.size() - 1)) < end;
     };
-    if (std::ranges::none_of(parts_.specials, begins)) return end;
+    if (std::ranges::none_of(specials, begins)) return end;
     --end;
   }
   return 0;
 }
-
-std::string Bpe::hash() const { return fmt::format("{:016x}", fnv1a(json())); }
 
 }  // namespace triax::text

@@ -1,6 +1,5 @@
 #pragma once
 #include <array>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -18,6 +17,7 @@ struct BpeParts {
   /// Two tokens each, whose bytes together are a token; what comes first is merged first.
   std::vector<std::pair<int32_t, int32_t>> merges;
   std::vector<int32_t> specials;  ///< tokens that stand for themselves in a text, and are not split
+  std::vector<int32_t> late;      ///< the same, found only in the text between those (`normalized`)
   Words words = Words::gpt2;
   bool whole_words = false;  ///< a word that is a token is not merged (`ignore_merges`)
 };
@@ -39,8 +39,6 @@ class Bpe : public Vocabulary {
   }
   size_t cut(std::string_view text, const Source& source) const override;
   std::string json() const override;
-  /// FNV-1a of json().
-  std::string hash() const override;
 
   const BpeParts& parts() const { return parts_; }
 
@@ -57,15 +55,18 @@ class Bpe : public Vocabulary {
   std::unordered_map<std::string_view, int32_t> whole_words_;  // if they are not merged
 };
 
-/// The tokenizer of a directory: a `tokenizer.json`, of a run or of Hugging Face's `tokenizers`, or
-/// else `vocab.json` and `merges.txt`, which do not say how words are cut: as GPT-2 does.
-/// Untrusted. None if neither is there. Throws Error 65 for one that is damaged or not byte-level
-/// BPE with the words of GPT-2 or Llama 3, 66 if only merges.txt is missing.
-std::optional<Tokenizer> find_bpe(const std::string& directory);
-/// The same; Error 66 if there is none.
-Tokenizer read_bpe(const std::string& directory);
-/// The same of a tokenizer.json. `name` begins messages.
+/// Does a byte print as Latin-1? Such bytes stand for themselves in files, and are the first
+/// tokens.
+constexpr bool prints(int byte) {
+  return (byte > 0x20 && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD);
+}
+
+/// Of a tokenizer.json of Hugging Face's `tokenizers`; `name` begins messages. Untrusted. Throws
+/// Error 65 for one that is damaged or not byte-level BPE with the words of GPT-2 or Llama 3.
 std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& name);
+/// Of `vocab.json` and `merges.txt` in a directory, and `added_tokens.json` if it is there. They do
+/// not say how words are cut: as GPT-2 does. Untrusted. Throws Error 65, and 66 if one is missing.
+std::shared_ptr<const Bpe> bpe_from_two_files(const std::string& directory);
 inline constexpr int deepest_tokenizer = 16;  ///< nesting of a tokenizer.json
 
 /// Learns `size` tokens from a text: the 256 bytes, in the order of GPT-2's, then merges, then

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -9,17 +10,12 @@
 namespace triax::text {
 namespace {
 
-constexpr uint64_t largest_file = uint64_t{64} << 20;
-
 /// Bytes as files write them: those that print as Latin-1 stand for themselves, the others are
 /// U+0100 and following, so that no token holds a space or a control character.
 std::array<char32_t, 256> shown_bytes() {
   std::array<char32_t, 256> shown{};
   char32_t next = 0x100;
-  for (char32_t b = 0; b < 256; ++b) {
-    bool prints = (b > 0x20 && b < 0x7F) || (b > 0xA0 && b != 0xAD);
-    shown[b] = prints ? b : next++;
-  }
+  for (int b = 0; b < 256; ++b) shown[size_t(b)] = prints(b) ? char32_t(b) : next++;
   return shown;
 }
 
@@ -40,6 +36,7 @@ struct Given {
   Pairs merges;
   std::string merges_name;
   std::map<std::string, int64_t> specials;
+  std::set<std::string> late;  ///< of them: BpeParts::late
   Words words = Words::gpt2;
   bool whole_words = false;
 };
@@ -95,7 +92,8 @@ void check_made(const BpeParts& parts, const Given& g) {
   for (size_t i = 0; i < made.size(); ++i) numbers[parts.tokens[i]] = i;
   for (auto [left, right] : parts.merges)
     made[numbers.at(parts.tokens[size_t(left)] + parts.tokens[size_t(right)])] = true;
-  for (int32_t special : parts.specials) made[size_t(special)] = true;
+  for (auto* list : {&parts.specials, &parts.late})
+    for (int32_t special : *list) made[size_t(special)] = true;
   for (size_t i = 0; i < made.size(); ++i)
     check_input(made[i], Exit::data,
                 "{}: no merge makes token {}, `{}`; expected a merge for every token that is "
@@ -115,8 +113,10 @@ std::shared_ptr<const Bpe> checked(const Given& g) {
     if (!g.specials.contains(token)) put(number, bytes_of(token, g));
   for (auto& [token, number] : g.specials) {
     check_input(!token.empty(), Exit::data, "{}: a special token is empty", g.name);
-    put(number, token), parts.specials.push_back(int32_t(number));
+    put(number, token);
+    (g.late.contains(token) ? parts.late : parts.specials).push_back(int32_t(number));
   }
+  if (parts.specials.empty()) std::swap(parts.specials, parts.late);  // as in GPT-2's own
   for (auto byte : shown_bytes()) {
     std::string token;
     append_utf8(token, byte);
@@ -168,20 +168,6 @@ void read_merges(const std::string& text, Given& g) {
 /// Files of this kind do not say which tokens are special; by custom they are written like this.
 bool looks_special(const std::string& token) {
   return token.size() > 2 && token.starts_with('<') && token.ends_with('>');
-}
-
-std::shared_ptr<const Bpe> from_two_files(const std::string& directory) {
-  std::string path = directory + "/vocab.json";
-  Given g{.name = "tokenizer: " + path};
-  g.vocabulary = numbers_in({disk().read(path, largest_file), g.name, "the vocabulary", 1});
-  std::string merges = directory + "/merges.txt";
-  g.merges_name = "tokenizer: " + merges;
-  read_merges(disk().read(merges, largest_file), g);
-  std::set<std::string> made;
-  for (auto& [left, right] : g.merges) made.insert(left + right);
-  for (auto& [token, number] : g.vocabulary)
-    if (looks_special(token) && !made.contains(token)) g.specials[token] = number;
-  return checked(g);
 }
 
 bool flag_in(const nn::JsonReader& object, const char* key, bool otherwise) {
@@ -249,38 +235,45 @@ std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::
     for (auto& added : root.at("added_tokens").elements(most_tokens)) {
       for (const char* key : {"lstrip", "rstrip", "single_word"})
         if (added.has(key)) added.at(key).require(!added.at(key).flag(), "is not supported");
-      g.specials[added.at("content").text()] = int64_t(added.at("id").number(most_tokens));
+      std::string token = added.at("content").text();
+      g.specials[token] = int64_t(added.at("id").number(most_tokens));
+      if (flag_in(added, "normalized", false)) g.late.insert(token);
     }
   return checked(g);
 }
 
-std::optional<Tokenizer> find_bpe(const std::string& directory) {
-  auto names = disk().list(directory);
-  auto has = [&](const char* name) { return std::ranges::count(names, name) > 0; };
-  std::string one = directory + "/tokenizer.json";
-  if (has("tokenizer.json")) return Tokenizer::from_json(disk().read(one, largest_file), one);
-  if (has("vocab.json")) return Tokenizer(from_two_files(directory));
-  return {};
-}
-
-Tokenizer read_bpe(const std::string& directory) {
-  auto found = find_bpe(directory);
-  check_input(found.has_value(), Exit::not_found,
-              "tokenizer: {}: there is no tokenizer.json, and no vocab.json with a merges.txt\n"
-              "  Expected the directory of GPT-2's tokenizer, or of another byte-level BPE.",
-              directory);
-  return *found;
+std::shared_ptr<const Bpe> bpe_from_two_files(const std::string& directory) {
+  std::string path = directory + "/vocab.json";
+  Given g{.name = "tokenizer: " + path};
+  g.vocabulary =
+      numbers_in({disk().read(path, largest_tokenizer_file), g.name, "the vocabulary", 1});
+  std::string merges = directory + "/merges.txt";
+  g.merges_name = "tokenizer: " + merges;
+  read_merges(disk().read(merges, largest_tokenizer_file), g);
+  std::set<std::string> made;
+  for (auto& [left, right] : g.merges) made.insert(left + right);
+  for (auto& [token, number] : g.vocabulary)
+    if (looks_special(token) && !made.contains(token)) g.specials[token] = number;
+  std::string added = directory + "/added_tokens.json";
+  if (std::filesystem::exists(added)) {
+    nn::JsonReader json(disk().read(added, largest_tokenizer_file), "tokenizer: " + added, "it", 1);
+    for (auto& [token, number] : json.members())
+      g.specials[token] = int64_t(number.number(most_tokens));
+  }
+  return checked(g);
 }
 
 std::string Bpe::json() const {
   std::vector<std::string> vocabulary, merges, specials;
-  std::set<int32_t> special(parts_.specials.begin(), parts_.specials.end());
+  std::set<int32_t> special(parts_.specials.begin(), parts_.specials.end()),
+      late(parts_.late.begin(), parts_.late.end());
   for (int32_t i = 0; i < int32_t(size()); ++i) {
     std::string number = std::to_string(i), text = parts_.tokens[size_t(i)];
-    if (special.contains(i))
-      specials.push_back("{\"id\":" + number + ",\"content\":" + nn::quoted(text) +
-                         ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
-                         "\"normalized\":false,\"special\":true}");
+    if (special.contains(i) || late.contains(i))
+      specials.push_back(
+          fmt::format(R"({{"id":{},"content":{},"single_word":false,"lstrip":false,"rstrip":false,)"
+                      R"("normalized":{},"special":{}}})",
+                      number, nn::quoted(text), late.contains(i), special.contains(i)));
     else vocabulary.push_back(nn::quoted(shown(text)) + ":" + number);
   }
   for (auto [left, right] : parts_.merges)

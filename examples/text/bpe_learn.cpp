@@ -120,10 +120,8 @@ class Learner {
 std::vector<std::string> byte_tokens() {
   std::vector<std::string> tokens;
   for (bool wanted : {true, false})
-    for (int b = 0; b < 256; ++b) {
-      bool prints = (b > 0x20 && b < 0x7F) || (b > 0xA0 && b != 0xAD);
-      if (prints == wanted) tokens.push_back(std::string(1, static_cast<char>(b)));
-    }
+    for (int b = 0; b < 256; ++b)
+      if (prints(b) == wanted) tokens.push_back(std::string(1, static_cast<char>(b)));
   return tokens;
 }
 

@@ -56,11 +56,11 @@ std::string Characters::json() const {
                      format, version, nn::quoted(characters));
 }
 
-std::string Characters::hash() const {
+std::string Characters::identity() const {
   std::string bytes;
   for (char32_t c : characters_)
     for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(c >> shift));
-  return fmt::format("{:016x}", fnv1a(bytes));
+  return bytes;
 }
 
 void CharacterSet::add(std::string_view text, const Source& source) {

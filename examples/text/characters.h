@@ -19,8 +19,8 @@ class Characters : public Vocabulary {
   void decode(int32_t token, std::string& text) const override;
   size_t cut(std::string_view text, const Source& source) const override;
   std::string json() const override;
-  /// FNV-1a over four bytes a character, little end first.
-  std::string hash() const override;
+  /// Four bytes a character, little end first.
+  std::string identity() const override;
 
  private:
   std::vector<char32_t> characters_;

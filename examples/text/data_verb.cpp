@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "core/check.h"
+#include "core/files.h"
 #include "examples/text/words.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/report.h"
@@ -69,6 +70,7 @@ std::string beginning(const Tokens& tokens, const Tokenizer& tokenizer) {
 }
 
 int inspect(const std::string& path) {
+  if (!holds_tokens(path)) (void)disk().open(path);  // is it there?
   check_input(holds_tokens(path), Exit::data,
               "data: {} is no directory and no .bin file; expected tokens", path);
   TokenSet set = find_tokens(path);

@@ -115,7 +115,7 @@ Tokenizer tokenizer_for(const ShardJob& job, const std::vector<Input>& inputs, c
                         const Tell& tell) {
   using Kind = TokenizerChoice::Kind;
   auto choice = tokenizer_choice(job.tokenizer);
-  if (choice.kind == Kind::files) return read_bpe(choice.directory);
+  if (choice.kind == Kind::files) return read_tokenizer(choice.directory);
   if (choice.kind == Kind::characters) return characters_of(inputs, files, tell);
   tell({"learning tokens", 0,
         std::min<uint64_t>(learned_from, bytes_before(inputs, inputs.size(), 0))});
@@ -149,7 +149,7 @@ ShardManifest resumed(const ShardJob& job, const std::vector<Input>& inputs, con
 }
 
 Tokenizer saved_tokenizer(const ShardManifest& m, const ShardJob& job) {
-  auto tokenizer = read_bpe(job.out);
+  auto tokenizer = read_tokenizer(job.out);
   check_input(tokenizer.hash() == m.tokenizer, Exit::data,
               "data: {}/tokenizer.json has hash {}; expected {}, of the tokenizer that the shards "
               "were made with",

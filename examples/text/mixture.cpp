@@ -4,8 +4,10 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "core/check.h"
+#include "core/files.h"
 
 namespace triax::text {
 
@@ -66,22 +68,44 @@ std::string Mixture::identity() const {
   return join(all, " + ");
 }
 
+namespace {
+
+/// `PATH:SHARE`; none if it does not end with a number.
+std::optional<DataSource> source_in(const std::string& text) {
+  size_t colon = text.rfind(':');
+  if (colon == text.npos || colon == 0) return {};
+  DataSource source{text.substr(0, colon)};
+  const char* end = text.data() + text.size();
+  auto [last, error] = std::from_chars(text.data() + colon + 1, end, source.share);
+  if (error == std::errc::invalid_argument || last != end) return {};
+  check_input(error == std::errc() && source.share > 0 && std::isfinite(source.share), Exit::config,
+              "data: the share of {} is {}; expected a number above 0", source.path,
+              text.substr(colon + 1));
+  return source;
+}
+
+}  // namespace
+
 std::vector<DataSource> data_sources(const std::string& data) {
   std::error_code ignored;
   if (std::filesystem::exists(data, ignored)) return {{data}};
   std::vector<DataSource> sources;
+  std::string without_share;
   for (size_t at = 0; at <= data.size();) {
-    size_t end = std::min(data.find(',', at), data.size()), colon = data.rfind(':', end);
-    if (colon == data.npos || colon <= at || colon >= end) return {{data}};
-    DataSource source{data.substr(at, colon - at)};
-    auto [last, error] = std::from_chars(data.data() + colon + 1, data.data() + end, source.share);
-    if (error != std::errc() || last != data.data() + end) return {{data}};
-    check_input(source.share > 0 && std::isfinite(source.share), Exit::config,
-                "data: the share of {} is {}; expected a number above 0", source.path,
-                source.share);
-    sources.push_back(source);
+    size_t end = std::min(data.find(',', at), data.size());
+    if (auto source = source_in(data.substr(at, end - at))) sources.push_back(*source);
+    else if (without_share.empty())
+      without_share = fmt::format("`{}`", printable(data.substr(at, end - at)));
     at = end + 1;
   }
+  if (sources.empty()) return {{data}};  // a path
+  check_input(without_share.empty(), Exit::config,
+              "data: {} of `{}` has no share; expected A:0.7,B:0.3, or a file of that name",
+              without_share, printable(data));
+  auto [least, most] = std::ranges::minmax(sources, {}, &DataSource::share);
+  check_input(least.share >= most.share * 1e-9, Exit::config,
+              "data: the share of {} is {}, that of {} {}; expected no more than 1e9 times as much",
+              least.path, least.share, most.path, most.share);
   return sources;
 }
 

@@ -26,7 +26,6 @@ class Numbers : public Vocabulary {
   std::string json() const override {
     return fmt::format("{{\"format\": \"triax-numbers\", \"rows\": {}}}\n", rows_);
   }
-  std::string hash() const override { return fmt::format("{:016x}", fnv1a(json())); }
 
  private:
   int64_t rows_;

@@ -85,7 +85,7 @@ class Writer {
     std::string between;  // not in front of the first line
     int64_t turn = 0;
     while (auto line = next(lines)) {
-      if (!append(text, between + *line) || text.seen().empty()) continue;
+      if (!append(text, between, *line) || text.seen().empty()) continue;
       std::optional<parallel::StopSignal> ctrl_c;
       if (world_.rank() == 0) ctrl_c.emplace(std::vector{SIGINT});
       go_on(text, turn++, [&] { return interrupted(); });
@@ -118,9 +118,10 @@ class Writer {
   }
 
   /// What is typed may be wrong without an end to all.
-  bool append(Window& text, const std::string& line) const {
+  bool append(Window& text, const std::string& between, const std::string& line) const {
     try {
-      text.append(tokenizer_.encode(line));
+      (void)tokenizer_.encode(line, {"line"});  // messages count from its first byte
+      text.append(tokenizer_.encode(between + line));
       return true;
     } catch (const Error& e) {
       if (world_.rank() == 0) fmt::print(stderr, "{}\n", e.what());

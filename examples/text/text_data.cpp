@@ -168,7 +168,7 @@ namespace {
 
 /// The one that is given, if it does not have to be made of the text.
 std::optional<Tokenizer> given_tokenizer(const TextOptions& o, const TokenizerChoice& choice) {
-  if (choice.kind == TokenizerChoice::Kind::files) return read_bpe(choice.directory);
+  if (choice.kind == TokenizerChoice::Kind::files) return read_tokenizer(choice.directory);
   if (!o.tokenizer.empty() || o.initial.empty()) return {};
   return Tokenizer::from_json(o.initial, "checkpoint of --init");
 }

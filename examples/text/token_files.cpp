@@ -12,7 +12,6 @@
 
 #include "core/check.h"
 #include "core/checksum.h"
-#include "examples/text/bpe.h"
 
 namespace triax::text {
 namespace {
@@ -156,7 +155,7 @@ TokenSet shards_of(const std::string& directory) {
               "data: {} is not complete: its shards hold {} tokens so far\n  Run the `data` "
               "command that makes them again; it goes on where it was.",
               directory, m.tokens());
-  TokenSet set{.tokenizer = find_bpe(directory)};
+  TokenSet set{.tokenizer = find_tokenizer(directory)};
   check_input(set.tokenizer && set.tokenizer->hash() == m.tokenizer, Exit::data,
               "data: {}/tokenizer.json is not the tokenizer that made the shards: hash {}; "
               "expected {}",
@@ -194,7 +193,7 @@ TokenSet find_tokens(const std::string& path) {
               "data: {} is a directory without tokens to train on; expected a text file, or a "
               "directory that `data` has made, or one with files like train.bin and val.bin",
               path);
-  set.tokenizer = find_bpe(path);
+  set.tokenizer = find_tokenizer(path);
   if (set.tokenizer) set.vocabulary = set.tokenizer->size();
   return set;
 }

@@ -1,6 +1,9 @@
 #include "examples/text/tokenizer.h"
 
+#include <algorithm>
+
 #include "core/check.h"
+#include "core/files.h"
 #include "examples/text/bpe.h"
 #include "examples/text/characters.h"
 #include "examples/text/numbers.h"
@@ -37,9 +40,30 @@ std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
   return text;
 }
 
-uint64_t fnv1a(std::string_view bytes, uint64_t hash) {
-  for (char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
-  return hash;
+std::string Tokenizer::hash() const {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (char byte : v_->identity())
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
+  return fmt::format("{:016x}", hash);
+}
+
+std::optional<Tokenizer> find_tokenizer(const std::string& directory) {
+  auto names = disk().list(directory);
+  auto has = [&](const char* name) { return std::ranges::count(names, name) > 0; };
+  std::string one = directory + "/tokenizer.json";
+  if (has("tokenizer.json"))
+    return Tokenizer::from_json(disk().read(one, largest_tokenizer_file), one);
+  if (has("vocab.json")) return Tokenizer(bpe_from_two_files(directory));
+  return {};
+}
+
+Tokenizer read_tokenizer(const std::string& directory) {
+  auto found = find_tokenizer(directory);
+  check_input(found.has_value(), Exit::not_found,
+              "tokenizer: {}: there is no tokenizer.json, and no vocab.json with a merges.txt\n"
+              "  Expected the directory of GPT-2's tokenizer, or of another byte-level BPE.",
+              directory);
+  return *found;
 }
 
 }  // namespace triax::text

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,7 +25,8 @@ class Vocabulary {
   virtual void decode(int32_t token, std::string& text) const = 0;
   virtual size_t cut(std::string_view text, const Source& source) const = 0;
   virtual std::string json() const = 0;
-  virtual std::string hash() const = 0;
+  /// Equal for equal vocabularies, and for no others.
+  virtual std::string identity() const { return json(); }
 };
 
 /// Texts to numbers and back. A cheap handle.
@@ -55,17 +57,22 @@ class Tokenizer {
 
   /// One JSON document. That of BPE is a tokenizer.json of Hugging Face's `tokenizers`.
   std::string json() const { return v_->json(); }
-  /// 16 hexadecimal digits: equal for equal vocabularies.
-  std::string hash() const { return v_->hash(); }
+  /// FNV-1a of what the vocabulary is, in 16 hexadecimal digits.
+  std::string hash() const;
 
  private:
   std::shared_ptr<const Vocabulary> v_;
 };
 
+/// The tokenizer of a directory, of any kind: a tokenizer.json, of a run, of `data` or of Hugging
+/// Face's `tokenizers`, or else a vocab.json. Untrusted. None if neither is there. Throws what
+/// from_json and bpe_from_two_files throw.
+std::optional<Tokenizer> find_tokenizer(const std::string& directory);
+/// The same; Error 66 if there is none.
+Tokenizer read_tokenizer(const std::string& directory);
+inline constexpr uint64_t largest_tokenizer_file = uint64_t{64} << 20;
+
 /// The largest vocabulary that is believed.
 inline constexpr int64_t most_tokens = 1 << 22;
-
-/// FNV-1a of `bytes`, appended to what `hash` is of.
-uint64_t fnv1a(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325u);
 
 }  // namespace triax::text

@@ -10,6 +10,7 @@
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/plan/plan.h"
+#include "parallel/settings/literals.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/run_directory.h"
 
@@ -65,9 +66,7 @@ std::string table(const Manifest& m) {
 
 std::string value(const Texts& settings, const std::string& name) {
   auto found = settings.find(name);
-  if (found == settings.end()) return "?";
-  std::string text = found->second;
-  return text.size() > 1 && text[0] == '"' ? text.substr(1, text.size() - 2) : text;
+  return found == settings.end() ? "?" : without_quotes(found->second);
 }
 
 std::string heading(const std::string& path, const Manifest& m, const Texts& settings) {

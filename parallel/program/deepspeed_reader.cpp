@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/files.h"
+#include "parallel/settings/literals.h"
 #include "parallel/train/options.h"
 
 namespace triax::parallel {
@@ -140,8 +141,7 @@ void DeepSpeedReader::copy(const std::string& key, const std::string& flag) {
 std::string DeepSpeedReader::value_of(const std::string& flag) const {
   auto chosen = chosen_.find(flag);
   if (chosen != chosen_.end()) return chosen->second.text;
-  std::string text = literal(*find(flag));
-  return text.starts_with('"') ? text.substr(1, text.size() - 2) : text;
+  return without_quotes(literal(*find(flag)));
 }
 
 std::string DeepSpeedReader::chosen_by(const std::string& flag) const {

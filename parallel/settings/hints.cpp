@@ -54,10 +54,14 @@ constexpr Synonyms synonyms[] = {
     {"lr-schedule", "lr-decay-style lr-scheduler lr-scheduler-type decay-lr"},
     {"eps", "adam-eps adam-epsilon epsilon"},
     {"tokens", "max-tokens max-new-tokens"},
+    {"prompt", "start"},
+    {"samples", "num-samples num-return-sequences"},
     {"temperature", "temp"},
-    {"checkpoint", "ckpt ckpt-path"},
+    {"checkpoint", "ckpt ckpt-path model model-path out-dir"},
+    {"from", "model model-name-or-path pretrained"},
+    {"data", "prepare tokenize preprocess"},
     {"sample", "generate inference infer"},
-    {"train", "pretrain fit"},
+    {"train", "pretrain fit finetune"},
 };
 
 bool holds_word(std::string_view words, std::string_view word) {

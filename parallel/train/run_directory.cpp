@@ -17,17 +17,12 @@
 #include "core/files.h"
 #include "core/profile.h"
 #include "parallel/comm/together.h"
+#include "parallel/settings/literals.h"
 #include "parallel/train/initial_weights.h"
 #include "parallel/train/options.h"
 
 namespace triax::parallel {
 namespace {
-
-/// A literal as a command line has it: without the quotes of a string.
-std::string plain(const std::string& literal) {
-  bool quoted = literal.size() >= 2 && literal.front() == '"' && literal.back() == '"';
-  return quoted ? literal.substr(1, literal.size() - 2) : literal;
-}
 
 std::string holder() {
   char host[256] = "?";
@@ -106,7 +101,8 @@ void restore(const Settings& settings, const std::string& path, const Checkpoint
   auto saved = saved_settings(state);
   for (const Setting& s : settings)
     if (auto known = saved.find(s.name); known != saved.end())
-      assign(s, plain(known->second), {Exit::data, fmt::format("checkpoint {}: {}", path, s.name)});
+      assign(s, without_quotes(known->second),
+             {Exit::data, fmt::format("checkpoint {}: {}", path, s.name)});
 }
 
 void restore(const Settings& settings, const Checkpoint& checkpoint) {

@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "core/check.h"
 #include "core/files.h"
 #include "core/random.h"
 #include "examples/text/words.h"
@@ -51,8 +52,8 @@ struct Copies : test::TemporaryDirectory {
 
 TEST(Bpe, EncodesAsTokenizersDoes) {
   Copies two({"vocab.json", "merges.txt"});
-  Tokenizer two_files = read_bpe(two.path()), one_file = from_file(),
-            of_2019 = read_bpe(fixture + "/gpt2");
+  Tokenizer two_files = read_tokenizer(two.path()), one_file = from_file(),
+            of_2019 = read_tokenizer(fixture + "/gpt2");
   Tokenizer again = Tokenizer::from_json(one_file.json(), "again");
   auto all = encodings();
   ASSERT_GT(all.size(), 300u);
@@ -68,7 +69,7 @@ TEST(Bpe, EncodesAsTokenizersDoes) {
 }
 
 TEST(Bpe, EncodesAsTokenizersDoesWithTheWordsOfLlama3) {
-  Tokenizer of_file = read_bpe(fixture + "/llama3");
+  Tokenizer of_file = read_tokenizer(fixture + "/llama3");
   Tokenizer again = Tokenizer::from_json(of_file.json(), "again");
   auto all = encodings(fixture + "/llama3");
   ASSERT_GT(all.size(), 100u);
@@ -83,9 +84,9 @@ TEST(Bpe, EncodesAsTokenizersDoesWithTheWordsOfLlama3) {
 // Two files do not say how words are cut.
 TEST(Bpe, TokenizerJsonIsPreferred) {
   Copies both({"vocab.json", "merges.txt", "llama3/tokenizer.json"});
-  EXPECT_EQ(read_bpe(both.path()).hash(), read_bpe(fixture + "/llama3").hash());
+  EXPECT_EQ(read_tokenizer(both.path()).hash(), read_tokenizer(fixture + "/llama3").hash());
   test::write_bytes(both / "tokenizer.json", "{\"model\": {}, \"pre_tokenizer\": null}");
-  expect_error([&] { read_bpe(both.path()); }, {both / "tokenizer.json", "expected GPT-2's"},
+  expect_error([&] { read_tokenizer(both.path()); }, {both / "tokenizer.json", "expected GPT-2's"},
                Exit::data);
 }
 
@@ -134,7 +135,7 @@ void expect_equal_tokens_of_parts(const Tokenizer& t, const std::string& folder)
 TEST(Bpe, CutsWhereTokensEnd) {
   Tokenizer t = from_file();
   expect_equal_tokens_of_parts(t, fixture);
-  expect_equal_tokens_of_parts(read_bpe(fixture + "/llama3"), fixture + "/llama3");
+  expect_equal_tokens_of_parts(read_tokenizer(fixture + "/llama3"), fixture + "/llama3");
   EXPECT_EQ(t.cut("one two three four five six"), 13u);  // four may end in a special token
   EXPECT_EQ(t.cut("one"), 0u);
   EXPECT_EQ(t.cut(""), 0u);
@@ -166,6 +167,44 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
+/// The fixture's with one more added token, 447.
+std::string with_added(const char* content, bool normalized) {
+  return replaced(read_bytes(fixture + "/tokenizer.json"), "\"added_tokens\":[",
+                  fmt::format(R"("added_tokens":[{{"id":447,"content":"{}","normalized":{}}},)",
+                              content, normalized));
+}
+
+TEST(Bpe, FindsNormalizedTokensBetweenTheOthersAsTokenizersDoes) {
+  using Ids = std::vector<int32_t>;
+  auto early = Tokenizer::from_json(with_added("ab<|", false), "early");
+  auto late = Tokenizer::from_json(with_added("ab<|", true), "late");
+  auto again = Tokenizer::from_json(late.json(), "again");
+  Ids rest = from_file().encode("endoftext|>"), early_ids{87, 447}, late_ids{87};
+  early_ids.insert(early_ids.end(), rest.begin(), rest.end());
+  for (int32_t id : from_file().encode("ab")) late_ids.push_back(id);
+  late_ids.push_back(446);
+  EXPECT_EQ(early.encode("xab<|endoftext|>"), early_ids);
+  for (const Tokenizer& t : {late, again}) {
+    EXPECT_EQ(t.encode("xab<|endoftext|>"), late_ids);
+    EXPECT_EQ(t.encode("<|endoftext|>ab<|x"), (Ids{446, 447, 87}));
+  }
+  EXPECT_NE(early.hash(), late.hash());
+  // What a text ends with may become the token.
+  auto wordy = Tokenizer::from_json(with_added("one two three four five six", true), "wordy");
+  EXPECT_EQ(wordy.cut("zero one two three four five s"), 4u);
+}
+
+TEST(Bpe, TakesAddedTokensBesideTwoFiles) {
+  Copies two({"vocab.json", "merges.txt"});
+  disk().write(two / "added_tokens.json", R"({"<pad>": 447})");
+  EXPECT_EQ(read_tokenizer(two.path()).encode("x<pad>"), (std::vector<int32_t>{87, 447}));
+  disk().remove(two / "added_tokens.json");
+  disk().write(two / "added_tokens.json", R"({"<pad>": -1})");
+  expect_error([&] { read_tokenizer(two.path()); },
+               {two / "added_tokens.json", "<pad> of it is not a number from 0 to 4194304: -1"},
+               Exit::data);
+}
+
 TEST(Bpe, RefusesDamagedFiles) {
   std::string vocab = read_bytes(fixture + "/vocab.json");
   std::string merges = read_bytes(fixture + "/merges.txt");
@@ -173,7 +212,7 @@ TEST(Bpe, RefusesDamagedFiles) {
     test::TemporaryDirectory dir;
     disk().write(dir / "vocab.json", v);
     disk().write(dir / "merges.txt", m);
-    expect_error([&] { read_bpe(dir.path()); }, {dir.path(), part}, Exit::data);
+    expect_error([&] { read_tokenizer(dir.path()); }, {dir.path(), part}, Exit::data);
   };
   refuses("", merges, "does not start with an open brace");
   refuses(vocab.substr(0, 1000), merges, "not JSON at byte");
@@ -191,9 +230,11 @@ TEST(Bpe, RefusesDamagedFiles) {
   refuses(vocab, merges.substr(0, merges.rfind('\n', merges.size() - 2) + 1), "Is the file cut");
   refuses(vocab, "", "Is the file cut off?");
   test::TemporaryDirectory empty;
-  expect_error([&] { read_bpe(empty.path()); }, {empty.path(), "no vocab.json"}, Exit::not_found);
+  expect_error([&] { read_tokenizer(empty.path()); }, {empty.path(), "no vocab.json"},
+               Exit::not_found);
   disk().write(empty / "vocab.json", vocab);
-  expect_error([&] { read_bpe(empty.path()); }, {"merges.txt", "No such file"}, Exit::not_found);
+  expect_error([&] { read_tokenizer(empty.path()); }, {"merges.txt", "No such file"},
+               Exit::not_found);
 }
 
 TEST(Bpe, RefusesTokenizersThatEncodeAnotherWay) {

@@ -204,6 +204,7 @@ def wrong_input(folder):
     refused(78, "vocab=269 is less than the 270 tokens", command=train(data=shards, vocab=269))
     refused(65, "without tokens to train on", command=train(data=folder / "llama"))
     refused(65, "is no directory and no .bin", command=[minigpt, "data", "inspect", text])
+    refused(66, "No such file", command=[minigpt, "data", "inspect", folder / "nowhere"])
     refused(64, "UTF-8", command=[minigpt, "sample", "--checkpoint", run, "--prompt", os.fsdecode(b"\xff")])
     # A training run of one vocabulary cannot go on with tokens of another.
     refused(78, "vocabulary", command=train(data=folder / "plain", out=run, steps=9, resume="auto"))

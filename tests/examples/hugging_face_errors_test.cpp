@@ -1,5 +1,6 @@
 // What is wrong with a model directory, a checkpoint or a target: said with file, tensor or key,
 // value and what was expected; nothing is written.
+#include <cmath>
 #include <cstring>
 
 #include "tests/examples/hugging_face.h"
@@ -59,6 +60,10 @@ std::vector<Refused> cases() {
        bytes("model.safetensors", [](std::string) { return std::string("abc"); }),
        {"3 bytes; expected at least the 8"}},
       {"gpt2",
+       bytes("model.safetensors",
+             [](std::string) { return std::string("version https://git-lfs.github.com/spec/v1"); }),
+       {"model.safetensors: this is a pointer of Git LFS", "git lfs pull"}},
+      {"gpt2",
        bytes(
            "model.safetensors",
            [](std::string s) { return std::string("\xFF\xFF\xFF\xFF\0\0\0\0", 8) + s.substr(8); }),
@@ -116,6 +121,9 @@ std::vector<Refused> cases() {
          t["wte.weight"] = zeros({96, 24}, f32, cpu);
        }),
        {"tensor wte.weight is there twice"}},
+      {"gpt2",
+       tensors([](auto& t) { fill_(t["transformer.wpe.weight"].narrow(0, 1, 1), std::nan("")); }),
+       {"tensor wpe.weight has nan at element 24; expected finite weights"}},
       {"llama",
        tensors([](auto& t) { t.erase("lm_head.weight"); }),
        {"tensor lm_head.weight [96, 24] is missing"}},

@@ -109,7 +109,7 @@ def conversation(name, s):
     check(f"{name}: two lines are", two.startswith(one) and len(two) == 62, two)
     code, out, error = s.result(text="sat on Ω\nsat on \n", **talk)
     check(f"{name}: what cannot be encoded is asked for again",
-          (code, out) == (0, one) and "not in the vocabulary" in error, code, out, error)
+          (code, out) == (0, one) and "line: character '\\u{3a9}' U+03A9 at byte 7 is not in" in error, code, out, error)
     on_mesh = s.text(text="sat on \nthe dog", comm="threads", ranks=4, pp=2, tp=2, **talk)
     check(f"{name}: on four ranks", on_mesh == two, on_mesh, two)
     check(f"{name}: nothing is typed", s.text(text="", **talk) == "", s.text(text="", **talk))

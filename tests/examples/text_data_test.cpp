@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "core/files.h"
 #include "tests/support/expect_error.h"
@@ -109,6 +110,41 @@ TEST(TextData, RefusesFilesThatAreNoText) {
   }
   auto t = Tokenizer::from_text("ab");
   expect_error([&] { TextData("ab\xFF", t, {}); }, {"byte 2"}, Exit::data);
+}
+
+TEST(Mixture, HasOfEachSourceItsShare) {
+  auto source = [](int64_t size, int32_t token) {
+    auto tokens = std::make_shared<TokensInMemory>(Ids(size_t(size), token));
+    return std::make_shared<Windows>(tokens, "v", Windows::Range{0, size, 4});
+  };
+  auto large = source(1004, 1), small = source(54, 2);  // 1,000 and 50 samples
+  Mixture mixed({{large, 0.6}, {small, 1.4}});
+  std::map<int32_t, int> samples;
+  for (int64_t i = 0; i < mixed.count(); ++i)
+    ++samples[mixed.batch({&i, 1}).input.to_host<int32_t>()[0]];
+  EXPECT_EQ(samples, (std::map<int32_t, int>{{1, 1000}, {2, 2333}}));  // 0.3 and 0.7
+  auto joined = Mixture::joined({large, small});
+  EXPECT_EQ(joined->count(), 1050);
+  std::vector<int64_t> both = {999, 1000, -1};
+  EXPECT_EQ(joined->batch(both).input.to_host<int32_t>(),
+            (Ids{1, 1, 1, 1, 2, 2, 2, 2, 0, 0, 0, 0}));
+}
+
+TEST(TextData, RefusesSharesThatAreNone) {
+  auto sources = data_sources("a:0.7,b:0.3");
+  ASSERT_EQ(sources.size(), 2u);
+  EXPECT_EQ(sources[1].path, "b");
+  EXPECT_EQ(sources[1].share, 0.3);
+  EXPECT_EQ(data_sources("C:/a,b").at(0).path, "C:/a,b");
+  auto refuses = [](const std::string& data, const std::string& part) {
+    expect_error([&] { data_sources(data); }, {part}, Exit::config);
+  };
+  refuses("a:0.7,b", "`b` of `a:0.7,b` has no share");
+  refuses("a:x,b:1", "`a:x`");
+  refuses("a:1,", "`` of `a:1,`");
+  refuses("a:0,b:1", "the share of a is 0");
+  refuses("a:1e999,b:1", "the share of a is 1e999");
+  refuses("a:1e-300,b:1", "the share of a is 1e-300, that of b 1");
 }
 
 TEST(TextData, AllowsMoreRowsThanTokens) {

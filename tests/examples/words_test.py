@@ -51,6 +51,10 @@ def names(path):
         expect(f"help {verb}: as {verb} --help", [] if pages[0] == pages[1] else ["they differ"])
     says(64, "unknown flag --batch-size; use --micro-batch", "or --global-batch", command="train --batch-size 8")
     says(64, "unknown flag --learning-rate; use --lr", command="train --learning-rate 0.1")
+    says(64, "unknown flag --start; use --prompt", command="sample --start Once")  # nanoGPT's
+    says(64, "unknown flag --num_samples; use --samples", command="sample --num_samples 3")
+    says(64, "unknown flag --out_dir; use --checkpoint", command="sample --out_dir runs/mine")
+    says(64, "unknown verb tokenize; use data", command="tokenize my.txt")
     says(64, "unknown flag --max-steps; use --steps", command="train --max-steps 10")
     says(64, "unknown flag --n-embd; use --width", command="plan --n-embd 10")
     says(64, "unknown verb generate; use sample", command="generate --prompt a")

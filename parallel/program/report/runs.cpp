@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "nn/json.h"
+#include "parallel/settings/literals.h"
 #include "parallel/train/run_directory.h"
 
 namespace triax::parallel::report {
@@ -88,11 +89,6 @@ void read_metrics(RunFacts& run) {
               "report: {} has no whole line yet; expected a run that has done a step\n"
               "  Wait for its first step, or leave {} out.",
               run.metrics, run.path);
-}
-
-std::string without_quotes(const std::string& text) {
-  bool quoted = text.size() > 1 && text.front() == '"' && text.back() == '"';
-  return quoted ? text.substr(1, text.size() - 2) : text;
 }
 
 /// All of them as resolved; a run of an earlier version has only what it was told.
