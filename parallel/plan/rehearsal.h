@@ -29,7 +29,9 @@ Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
                 Communicator& world);
 
 /// The first rank of each stage, each alone on the meta device: ranks of a stage ask for the same.
-std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const StepOptions& o);
+/// `on`: what the ranks will run on.
+std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const StepOptions& o,
+                            Device::Kind on = Device::Kind::cpu);
 /// The same, measured: runs one step on a mesh of threads.
 std::vector<Demand> measure(const Build& build, const nn::Batch& like, const StepOptions& o);
 
