@@ -100,7 +100,7 @@ class Trainer {
   void report(StepRecord& record);
   std::string describe_start() const;
   std::string resuming() const;
-  std::string describe_end(bool stopped) const;
+  void say_end(bool stopped) const;
   void begin_save();
   void save_rest();
   void end_save(RunDirectory::Wait wait);
