@@ -228,8 +228,8 @@ Exit Trainer::train() {
   const int64_t steps = options_.steps;
   auto due = [&](int64_t every) { return every > 0 && done_ % every == 0; };
   progress_.say(describe_start());
+  if (task_.held_out) check_held_out();  // before a profile of the first step begins
   call("start", &Callbacks::start);
-  if (task_.held_out) check_held_out();
   last_step_ = std::chrono::steady_clock::now();
   auto validates = [&] { return task_.held_out && (due(options_.val_every) || done_ >= steps); };
   bool missing = done_ > 0 && validates() && !val_loss_ && (done_ > begun_ || lacks_validation());
