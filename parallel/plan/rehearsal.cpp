@@ -121,7 +121,19 @@ std::vector<Demand> measure(const Build& build, const nn::Batch& like, const Ste
   return stages;
 }
 
-std::string preview(const Task& task, const TrainOptions& o, const World& world) {
+namespace {
+
+std::string by_kind(const Demand& d) {
+  std::vector<std::string> kinds;
+  for (int k = 0; k < memory::kinds; ++k)
+    if (double bytes = double(d.peaks[size_t(k)]); bytes > 0)
+      kinds.push_back(fmt::format("{} {}", memory::name(memory::Kind(k)), show_bytes(bytes)));
+  return fmt::format("{}: {}", show_bytes(double(d.peak)), join(kinds, ", "));
+}
+
+}  // namespace
+
+Preview preview(const Task& task, const TrainOptions& o, const World& world) {
   const MeshShape& mesh = o.step.mesh;
   Device device = const_cast<World&>(world).comm().device();
   bool on_gpu = device.kind == Device::Kind::cuda;
@@ -153,7 +165,7 @@ std::string preview(const Task& task, const TrainOptions& o, const World& world)
               Exit::memory,
               "train: {} are offloaded; this machine has {} free\n  Add --offload-dir DIR: files.",
               show_bytes(offloaded), show_bytes(available_memory()));
-  return text;
+  return {text, by_kind(*std::ranges::max_element(stages, {}, &Demand::peak))};
 }
 
 }  // namespace triax::parallel
