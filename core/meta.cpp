@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <utility>
 
 #include "core/attention.h"
 #include "core/conv.h"
@@ -17,6 +18,8 @@ class Nowhere final : public Allocator {
  private:
   alignas(64) char nothing_ = 0;
 };
+
+thread_local Device::Kind target = Device::Kind::cpu;  // of MetaTarget
 
 void move(std::initializer_list<Tensor> tensors) {
   ++meta_work().kernels;
@@ -168,7 +171,8 @@ class MetaBackend final : public Backend {
   /// Of memory, than patches: CPUs compute some convolutions by tiles. The products that are
   /// counted are those with patches.
   static Tensor what_tiles_need_more(const Conv2d& c, const Conv2d& tiled) {
-    int64_t more = tiles_are_faster(c) ? elements_of_tiles(tiled) - elements_of_patches(c) : 0;
+    bool by_tiles = target == Device::Kind::cpu && tiles_are_faster(c);
+    int64_t more = by_tiles ? elements_of_tiles(tiled) - elements_of_patches(c) : 0;
     return empty({std::max<int64_t>(more, 0)}, c.x.dtype(), meta_device);
   }
 
@@ -176,6 +180,9 @@ class MetaBackend final : public Backend {
 };
 
 }  // namespace
+
+MetaTarget::MetaTarget(Device::Kind kind) : outer_(std::exchange(target, kind)) {}
+MetaTarget::~MetaTarget() { target = outer_; }
 
 KernelWork& meta_work() {
   thread_local KernelWork work;

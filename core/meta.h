@@ -13,6 +13,19 @@ struct KernelWork {
 /// Of this thread, since it was last set.
 KernelWork& meta_work();
 
+/// While it lives, kernels of this thread hold on the meta device what they would on devices of
+/// this kind: CPUs need more working memory for some convolutions. Without one: on a CPU.
+class MetaTarget {
+ public:
+  explicit MetaTarget(Device::Kind kind);
+  ~MetaTarget();
+  MetaTarget(const MetaTarget&) = delete;
+  MetaTarget& operator=(const MetaTarget&) = delete;
+
+ private:
+  Device::Kind outer_;
+};
+
 /// The device that has shapes but no bytes and computes nothing: a program run on it shows what it
 /// would hold and do, in no time. Values read from it are zero.
 Backend& meta_backend();

@@ -22,8 +22,10 @@ scripts/launch.sh -n "$SLURM_NTASKS" --threads "$SLURM_CPUS_PER_TASK" --restarts
   "$program" train --resume auto "$@" &
 job=$!
 trap 'kill -USR1 $job' USR1
-wait $job
-code=$?
-[ $code != $((128 + 10)) ] || { wait $job; code=$?; } # SIGUSR1 ended the first wait, not the job
+while :; do # SIGUSR1 ends a wait, not the job
+  wait $job
+  code=$?
+  [ $code = $((128 + 10)) ] && kill -0 $job 2>/dev/null || break
+done
 [ $code != 75 ] || scontrol requeue "$SLURM_JOB_ID"   # ends this script
 exit $code

@@ -141,7 +141,7 @@ Plans plans(const Task& task, const PlanOptions& o) {
   Plans found{{}, search.refusals};
   auto last_line = std::chrono::steady_clock::now();  // of a long search: nobody waits in silence
   for (const TrainOptions& t : search.valid) {
-    Plan p{t, foresee(task.build, batch_like(task, t.step.micro_batch), t.step), {}};
+    Plan p{t, foresee(task.build, batch_like(task, t.step.micro_batch), t.step, h.kind()), {}};
     p.time = step_time(t.step, p.stages, h, int(o.per_node));
     found.all.push_back(std::move(p));
     size_t done = found.all.size(), all = search.valid.size();

@@ -15,6 +15,7 @@ struct Hardware {
   double link, network;  ///< bytes/s of one rank and direction, to the same node and to others
   double latency;        ///< seconds that a transfer takes however small
   enum class Host { apart, same } host = Host::apart;  ///< is the host's memory another one?
+  Device::Kind kind() const { return host == Host::same ? Device::Kind::cpu : Device::Kind::cuda; }
 };
 
 /// `cpu` (one core with AVX-512 and AMX), `a100`, `h100`, `h200`.

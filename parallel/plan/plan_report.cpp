@@ -112,17 +112,20 @@ void check_against_run(const Task& task, const Plan& p) {
   const StepOptions& s = p.options.step;
   int ranks = s.mesh.size();
   double needed = 0, room = available_memory(), before = resident_bytes(), tensors = 0;
-  for (const Demand& d : p.stages) needed += double(d.peak) * double(s.mesh.dp * s.mesh.tp);
+  auto like = batch_like(task, s.micro_batch);
+  auto predicted =
+      foresee(task.build, like, s);  // of this machine's CPUs, whatever the plan is for
+  for (const Demand& d : predicted) needed += double(d.peak) * double(s.mesh.dp * s.mesh.tp);
   check_input(room == 0 || needed < 0.8 * room, Exit::config,
               "check: {} rank{} on this machine need {} of tensors; {} are free\n"
               "  Plan without --check, or check a smaller model or mesh.",
               ranks, ranks == 1 ? "" : "s", show_bytes(needed), show_bytes(room));
-  auto found = measure(task.build, batch_like(task, s.micro_batch), s);
+  auto found = measure(task.build, like, s);
   fmt::print("\n{:>5}  {:>14} {:>14} {:>8}\n", "stage", "predicted", "measured", "apart");
   for (size_t i = 0; i < found.size(); ++i) {
     tensors += double(found[i].peak) * double(s.mesh.dp * s.mesh.tp);
-    fmt::print("{:>5}  {:>14} {:>14} {:>7.2f}%\n", i, p.stages[i].peak, found[i].peak,
-               100 * (double(p.stages[i].peak) / double(found[i].peak) - 1));
+    fmt::print("{:>5}  {:>14} {:>14} {:>7.2f}%\n", i, predicted[i].peak, found[i].peak,
+               100 * (double(predicted[i].peak) / double(found[i].peak) - 1));
   }
   fmt::print(
       "tensors of all ranks: {}; the process grew by {}, with libraries' own memory,\n"

@@ -79,7 +79,9 @@ Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
   return d;
 }
 
-std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const StepOptions& o) {
+std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const StepOptions& o,
+                            Device::Kind on) {
+  MetaTarget target(on);
   // Once the pipeline is full every further micro-batch is like those before it: two rehearsals say
   // what one adds. But gpipe keeps them all, with one stage too.
   int64_t micros = o.accumulation(), full = 2 * o.mesh.pp, half = o.mesh.pp;
@@ -119,11 +121,23 @@ std::vector<Demand> measure(const Build& build, const nn::Batch& like, const Ste
   return stages;
 }
 
-std::string preview(const Task& task, const TrainOptions& o, const World& world) {
+namespace {
+
+std::string by_kind(const Demand& d) {
+  std::vector<std::string> kinds;
+  for (int k = 0; k < memory::kinds; ++k)
+    if (double bytes = double(d.peaks[size_t(k)]); bytes > 0)
+      kinds.push_back(fmt::format("{} {}", memory::name(memory::Kind(k)), show_bytes(bytes)));
+  return fmt::format("{}: {}", show_bytes(double(d.peak)), join(kinds, ", "));
+}
+
+}  // namespace
+
+Preview preview(const Task& task, const TrainOptions& o, const World& world) {
   const MeshShape& mesh = o.step.mesh;
   Device device = const_cast<World&>(world).comm().device();
   bool on_gpu = device.kind == Device::Kind::cuda;
-  auto stages = foresee(task.build, batch_like(task, o.step.micro_batch), o.step);
+  auto stages = foresee(task.build, batch_like(task, o.step.micro_batch), o.step, device.kind);
   int64_t sharing = world.local_size();  // ranks that this memory is for
   if (on_gpu)
     sharing = o.launch.device == "cuda" ? (sharing + gpu_count() - 1) / gpu_count() : sharing;
@@ -151,7 +165,7 @@ std::string preview(const Task& task, const TrainOptions& o, const World& world)
               Exit::memory,
               "train: {} are offloaded; this machine has {} free\n  Add --offload-dir DIR: files.",
               show_bytes(offloaded), show_bytes(available_memory()));
-  return text;
+  return {text, by_kind(*std::ranges::max_element(stages, {}, &Demand::peak))};
 }
 
 }  // namespace triax::parallel

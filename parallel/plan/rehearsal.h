@@ -29,13 +29,20 @@ Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
                 Communicator& world);
 
 /// The first rank of each stage, each alone on the meta device: ranks of a stage ask for the same.
-std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const StepOptions& o);
+/// `on`: what the ranks will run on.
+std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const StepOptions& o,
+                            Device::Kind on = Device::Kind::cpu);
 /// The same, measured: runs one step on a mesh of threads.
 std::vector<Demand> measure(const Build& build, const nn::Batch& like, const StepOptions& o);
 
-/// A line for each stage: its layers, parameters and peak. Throws Error 71 if there is less free
-/// memory than the ranks on this machine (or GPU) take, which stands for all machines.
-std::string preview(const Task& task, const TrainOptions& o, const World& world);
+struct Preview {
+  std::string text;  ///< a line for each stage: its layers, parameters and peak
+  std::string
+      memory;  ///< of a rank of the fullest stage: `9 MB: activations 5 MB, parameters 2 MB`
+};
+/// What a run will hold. Throws Error 71 if there is less free memory than the ranks on this
+/// machine (or GPU) take, which stands for all machines.
+Preview preview(const Task& task, const TrainOptions& o, const World& world);
 /// What to do then.
 inline constexpr const char* less_memory =
     "Try a smaller model or --micro-batch, --recompute block, --zero 3 --offload params "

@@ -102,7 +102,7 @@ double free_memory() {
 double for_tensors(double room) { return std::max(0., 0.85 * room - (32 << 20)); }
 
 /// The smallest number of layers of each stage, its last ones, that have to go to `to` for the
-/// stages to fit into `rooms`.
+/// stages to fit into `rooms`: to the host what GPUs have no room for, to files what it has not.
 std::vector<int64_t> least_offloaded(const Task& task, const StepOptions& o, To to,
                                      const std::vector<double>& rooms) {
   Names names = layers_of(task);
@@ -115,7 +115,7 @@ std::vector<int64_t> least_offloaded(const Task& task, const StepOptions& o, To 
     for (size_t s = 0; s < counts.size(); ++s)
       for (int64_t i = 0; i < counts[s]; ++i, ++layer)
         if (i >= counts[s] - tried[s]) with.places[names[layer]] = to;
-    return foresee(task.build, like, with);
+    return foresee(task.build, like, with, to == To::host ? Device::Kind::cuda : Device::Kind::cpu);
   };
   for (bool first = true; first || least != most; first = false) {  // first with all of them
     auto demands = all_tried();

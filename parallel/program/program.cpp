@@ -206,7 +206,11 @@ class Program {
         return fmt::format("runs/{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)),
                            own_.name);
       });
-    std::string stages = text_of_first(world.host(), [&] { return preview(run.task, o, world); });
+    std::string stages = text_of_first(world.host(), [&] {
+      Preview p = preview(run.task, o, world);
+      run.task.foreseen_memory = p.memory;
+      return p.text;
+    });
     std::string start = notes_ + describe(o.step.mesh) + stages + run.task.description;
     if (world.rank() == 0) std::fputs(folded(start, terminal_columns()).c_str(), stdout);
     try {

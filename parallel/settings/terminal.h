@@ -17,4 +17,8 @@ std::string wrapped(std::string_view text, int columns, int indent = 0);
 /// indented by two columns more. Other lines, and words of any length, stay as they are.
 std::string folded(std::string_view text, int columns);
 
+/// A word as a POSIX shell reads it back: in single quotes if it has characters that mean
+/// something.
+std::string shell_word(const std::string& word);
+
 }  // namespace triax::parallel

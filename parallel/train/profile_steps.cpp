@@ -128,10 +128,12 @@ class ProfiledSteps {
     auto seconds = all.to_host<double>();
     on_first(ranks, [&] {
       std::string path = trainer.options().out + "/trace.json";
-      replace_file(path, fmt::format("{{\"displayTimeUnit\":\"ms\",\"steps\":[{},{}],\"ranks\":[\n"
-                                     "{}],\n\"traceEvents\":[\n{}]}}\n",
-                                     done_.first, done_.last, json_of_ranks(mesh.shape(), seconds),
-                                     join(events, ",\n")));
+      std::string schedule = nn::quoted(trainer.options().step.schedule);
+      replace_file(
+          path, fmt::format("{{\"displayTimeUnit\":\"ms\",\"steps\":[{},{}],"
+                            "\"schedule\":{},\"ranks\":[\n{}],\n\"traceEvents\":[\n{}]}}\n",
+                            done_.first, done_.last, schedule, json_of_ranks(mesh.shape(), seconds),
+                            join(events, ",\n")));
       std::string said = fmt::format("steps {} to {} in {}; open it in ui.perfetto.dev\n{}",
                                      done_.first, done_.last, path, table(mesh.shape(), seconds));
       std::fputs(folded(said, terminal_columns()).c_str(), stdout);

@@ -151,6 +151,12 @@ void Progress::say(const std::string& text) const {
   std::fflush(stdout);
 }
 
+void Progress::say_command(const std::string& line) const {
+  if (!speaks_) return;
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
 std::string describe(double val_loss, const std::map<std::string, double>& scores) {
   std::string text = fmt::format("val loss {:.4f}", val_loss);
   for (auto& [name, value] : scores) text += fmt::format("  {} {:.4f}", name, value);

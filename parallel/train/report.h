@@ -55,6 +55,8 @@ class Progress {
   Progress(Voice voice, int64_t steps, std::string unit);
 
   void say(const std::string& text) const;
+  /// A line as it is, however long: a shell would not take it back from several.
+  void say_command(const std::string& line) const;
   /// A step is over. About a line every two seconds, and those nobody wants to miss.
   void step(const StepRecord& r);
   /// A validation has done `done` of `all` micro-batches: a line every five seconds.

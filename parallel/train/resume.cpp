@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "core/check.h"
+#include "parallel/settings/terminal.h"
 #include "parallel/train/initial_weights.h"
 #include "parallel/train/options.h"
 #include "parallel/train/run_directory.h"
@@ -103,7 +104,7 @@ Position RunDirectory::resume(Step& step) {
       checkpoint->state().contains("updates"), Exit::config,
       "checkpoint {} holds weights alone, nothing to resume\n  Start a run from them: --init "
       "{} with another --out.",
-      checkpoint->path(), checkpoint->path());
+      checkpoint->path(), shell_word(checkpoint->path()));
   check_same_run(*checkpoint);
   int64_t batch = contents_.options.step.global_batch, now_consumed = 0;
   check_input(!__builtin_mul_overflow(checkpoint->step(), batch, &now_consumed), Exit::data,

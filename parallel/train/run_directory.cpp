@@ -210,6 +210,8 @@ void RunDirectory::write_configuration(const std::string& metrics, int64_t param
     auto settings = values_of(all);
     settings["first step"] = std::to_string(first_step);
     settings["model parameters"] = std::to_string(parameters);
+    if (const std::string& memory = contents_.task.foreseen_memory; !memory.empty())
+      settings["memory foreseen"] = '"' + memory + '"';
     settings["model FLOP per step"] =
         fmt::format("{}", flop_per_step(contents_.task, contents_.options.step));
     replace_file(path() + "/" + settings_file, settings_text(settings));

@@ -2,6 +2,7 @@
 
 #include "core/check.h"
 #include "parallel/comm/launch/stop_signal.h"
+#include "parallel/settings/terminal.h"
 #include "parallel/train/check_replicas.h"
 #include "parallel/train/trainer.h"
 
@@ -32,10 +33,10 @@ void Trainer::compare_replicas() {
 
 /// The flags by which the run continues; its configuration is that of a program.
 std::string Trainer::resuming() const {
-  std::string config =
-      task_.config.empty() ? "" : fmt::format("--config {}/config.toml ", options_.out);
+  std::string file = shell_word(options_.out + "/config.toml");
+  std::string config = task_.config.empty() ? "" : fmt::format("--config {} ", file);
   bool unsaved = saved_ == begun_ && directory_ && !directory_->allowed().empty();
-  return fmt::format("{}--out {} --resume auto{}", config, options_.out,
+  return fmt::format("{}--out {} --resume auto{}", config, shell_word(options_.out),
                      unsaved ? " --resume-changed" : "");
 }
 

@@ -25,6 +25,7 @@ struct Task {
   Settings settings = {};                            ///< options of the model and the data
   std::string config = {};                           ///< a configuration file that repeats the run
   std::map<std::string, std::string> identity = {};  ///< identity_of, once it was asked for
+  std::string foreseen_memory = {};  ///< of a rank, for settings.txt; on rank 0; empty: not known
 };
 
 /// Throws Error 78 for a task that lacks something or whose names are taken, 65 for one without

@@ -227,8 +227,8 @@ Exit Trainer::run() {
 Exit Trainer::train() {
   const int64_t steps = options_.steps;
   progress_.say(describe_start());
+  if (task_.held_out) check_held_out();  // before a profile of the first step begins
   call("start", &Callbacks::start);
-  if (task_.held_out) check_held_out();
   last_step_ = std::chrono::steady_clock::now();
   auto validates = [&] { return task_.held_out && (due(options_.val_every) || done_ >= steps); };
   bool missing = done_ > 0 && validates() && !val_loss_ && (done_ > begun_ || lacks_validation());
@@ -262,7 +262,7 @@ Exit Trainer::train() {
   save_rest();
   if (options_.ledger)
     progress_.say(describe_ledger(mesh_, step_.replica().pipeline(), done_ - begun_));
-  progress_.say(describe_end(stopping));
+  say_end(stopping);
   call("end", &Callbacks::end);
   return stopping ? Exit::stopped : Exit::ok;
 }
@@ -281,21 +281,21 @@ std::string Trainer::describe_start() const {
   return text;
 }
 
-std::string Trainer::describe_end(bool stopped) const {
-  if (stopped)
-    return fmt::format("stopped by a signal after step {}{}\n", done_,
-                       directory_ ? fmt::format("; checkpoint {}/step-{} is saved\n  Go on with {}",
-                                                options_.out, done_, resuming())
-                                  : "");
-  if (begun_ == done_)
-    return fmt::format("already at step {}: nothing to do; raise --steps to train on\n", done_);
-  std::string text =
-      fmt::format("finished after step {}{}\n", done_,
-                  directory_ ? fmt::format("; checkpoint {}/step-{}", options_.out, done_) : "");
-  if (best_)
-    text += fmt::format("lowest validation loss {:.4f}: checkpoint {}/step-{}\n", best_->second,
-                        options_.out, best_->first);
-  return text;
+void Trainer::say_end(bool stopped) const {
+  std::string saved = directory_ ? fmt::format("; checkpoint {}/step-{}", options_.out, done_) : "";
+  if (stopped) {
+    std::string is = directory_ ? " is saved" : "";
+    progress_.say(fmt::format("stopped by a signal after step {}{}{}\n", done_, saved, is));
+    if (directory_) progress_.say_command("  Go on with " + resuming());
+  } else if (begun_ == done_) {
+    progress_.say(
+        fmt::format("already at step {}: nothing to do; raise --steps to train on\n", done_));
+  } else {
+    progress_.say(fmt::format("finished after step {}{}\n", done_, saved));
+    if (best_)
+      progress_.say(fmt::format("lowest validation loss {:.4f}: checkpoint {}/step-{}\n",
+                                best_->second, options_.out, best_->first));
+  }
 }
 
 }  // namespace triax::parallel

@@ -67,6 +67,21 @@ TEST(Meta, HoldsTheWorkingMemoryOfConvolutions) {
     }
 }
 
+// CPUs alone compute by tiles.
+TEST(Meta, HoldsOnAGpuWhatPatchesTake) {
+  WindowAxis axis{.size = 12, .window = 3, .padding = 1};
+  Conv2d c{zeros({4, 12, 12, 64}, f32, meta_device),
+           zeros({64, 3, 3, 64}, f32, meta_device),
+           {axis, axis}};
+  int64_t by_tiles = peak_of_convolution(c, meta_device);
+  int64_t images = 3 * c.x.numel(), weight = c.weight.numel();  // x, y and the gradient of x
+  {
+    MetaTarget gpu(Device::Kind::cuda);
+    EXPECT_EQ(peak_of_convolution(c, meta_device), 4 * (images + weight + elements_of_patches(c)));
+  }
+  EXPECT_EQ(peak_of_convolution(c, meta_device), by_tiles);
+}
+
 // Scores and their sums are two products of seen x dim a head.
 TEST(Meta, CountsTheSeenPartOfAttention) {
   constexpr int64_t time = 64, heads = 2, dim = 16;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <thread>
@@ -92,6 +93,25 @@ TEST(StopSignal, AFarewellIsForgottenWithIt) {
     std::raise(SIGINT);
   });
   EXPECT_EQ(end.said, "");
+}
+
+// srun --kill-on-bad-exit sends SIGTERM to all once the first rank has left with its exit code.
+TEST(StopSignal, ALauncherDoesNotEndWhoHasStopped) {
+  auto ended_after = [](const char* variable, int asked) {
+    return end_of([&] {
+      ::setenv(variable, "1", 1);
+      {
+        StopSignal stop;
+        if (asked) std::raise(asked);
+      }
+      std::raise(SIGTERM);
+      ::_exit(75);
+    });
+  };
+  for (int asked : {SIGUSR1, SIGTERM})
+    EXPECT_EQ(WEXITSTATUS(ended_after("PMIX_RANK", asked).status), 75);
+  EXPECT_TRUE(WIFSIGNALED(ended_after("PMIX_RANK", 0).status)) << "nobody asked it to stop";
+  EXPECT_TRUE(WIFSIGNALED(ended_after("ANOTHER", SIGUSR1).status)) << "no launcher started it";
 }
 
 TEST(StopSignal, AnotherSignalBetweenDoesNotCountAsTheSecond) {

@@ -57,7 +57,10 @@ StopSignal::StopSignal(std::vector<int> signals) : signals_(std::move(signals)) 
 }
 
 StopSignal::~StopSignal() {
-  for (int s : signals_) install(s, SIG_DFL);
+  // This rank has stopped, and will say so by its exit code. A launcher that sees another one leave
+  // first may send SIGTERM (srun --kill-on-bad-exit), which must not be the end of this one.
+  bool stopped = came != 0 && std::uncaught_exceptions() == 0 && launched();
+  for (int s : signals_) install(s, stopped && s == SIGTERM ? SIG_IGN : SIG_DFL);
   bool told_to_end = came == SIGTERM && std::uncaught_exceptions() > 0 && launched();
   came = 0;
   farewell = nullptr;

@@ -7,7 +7,8 @@ namespace triax::parallel {
 
 /// While it lives, SIGTERM, SIGINT, SIGHUP and SIGUSR1 ask the run to stop after its step, with a
 /// checkpoint: they set a flag and nothing else. A second SIGINT ends the process at once. A SIGHUP
-/// that was ignored, as nohup has it, stays ignored. One at a time.
+/// that was ignored, as nohup has it, stays ignored. Afterwards they end the process again, but for
+/// SIGTERM in a rank that a launcher started and that was asked to stop. One at a time.
 class StopSignal {
  public:
   StopSignal();

@@ -32,22 +32,28 @@ std::string skipped_steps(const RunFacts& run) {
   return run.skipped.size() == 0 ? "none" : std::to_string(run.skipped.size());
 }
 
-/// Of what is no NaN; 0 if there is nothing. Steps with a validation or a checkpoint take longer.
-double median(const Points& points, double first_step = 0) {
+/// What was measured since the last start: before, the run may have had another mesh and batch.
+std::vector<double> latest(const RunFacts& run, const std::string& key) {
+  const Points& points = run.column(key);
   std::vector<double> all;
   for (size_t i = 0; i < points.size(); ++i)
-    if (points.steps[i] >= first_step && !std::isnan(points.values[i]))
+    if (points.steps[i] >= number_of(run, "first step") && !std::isnan(points.values[i]))
       all.push_back(points.values[i]);
+  return all;
+}
+
+/// 0 of nothing. Steps with a validation or a checkpoint take longer.
+double median(std::vector<double> all) {
   if (all.empty()) return 0;
   auto middle = all.begin() + std::ssize(all) / 2;
   std::ranges::nth_element(all, middle);
   return *middle;
 }
 
-/// Of a rank. A run that was resumed may have had another mesh and batch before.
+/// Of a rank.
 double model_flops(const RunFacts& run) {
   double ranks = number_of(run, "dp") * number_of(run, "pp") * number_of(run, "tp");
-  double seconds = median(run.column("seconds"), number_of(run, "first step"));
+  double seconds = median(latest(run, "seconds"));
   return ranks * seconds > 0 ? number_of(run, "model FLOP per step") / seconds / ranks : 0;
 }
 
@@ -70,16 +76,19 @@ std::string overview(const std::vector<RunFacts>& runs, const Hardware* hardware
   });
   table.row("time of these steps", [](auto& run) { return duration(sum(run.column("seconds"))); });
   table.row(runs[0].unit + " per second, median step",
-            [](auto& run) { return known(median(run.column(run.unit + "_per_second"))); });
+            [](auto& run) { return known(median(latest(run, run.unit + "_per_second"))); });
   table.row("model FLOP/s of a rank, median step",
             [](auto& run) { return known(model_flops(run)); });
   if (hardware)
     table.row(fmt::format("MFU, of the peak of {}", hardware->name),
               [&](auto& run) { return utilization(run, *hardware); });
   table.row("peak tensor memory of a rank", [](auto& run) {
-    const Points& bytes = run.column("memory_bytes");
-    return bytes.size() == 0 ? "?" : show_bytes(*std::ranges::max_element(bytes.values));
+    auto bytes = latest(run, "memory_bytes");
+    return bytes.empty() ? "?" : show_bytes(std::ranges::max(bytes));
   });
+  if (std::ranges::any_of(runs, [](auto& run) { return run.settings.contains(foreseen_memory); }))
+    table.row("as foreseen, and the peak of each kind",
+              [](auto& run) { return run.setting(foreseen_memory); });
   table.row("skipped steps", skipped_steps);
   table.row("mesh", [](auto& run) {
     return fmt::format("dp {} x pp {} x tp {}", run.setting("dp"), run.setting("pp"),

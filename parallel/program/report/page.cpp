@@ -41,6 +41,7 @@ std::string settings(const Runs& runs) {
   std::set<std::string> keys;
   for (auto& run : runs)
     for (auto& [key, value] : run.settings) keys.insert(key);
+  keys.erase(foreseen_memory);  // which the overview has
   if (keys.empty()) return "<p>No run directory has a configuration.</p>\n";
   FactTable differ(runs), equal({runs.data(), 1});
   for (auto& key : keys) {

@@ -49,10 +49,10 @@ std::string rank_table(const Trace& trace) {
     more = fmt::format("<p>and {} more ranks</p>\n", trace.ranks.size() - most_ranks);
   return fmt::format(
              "<div class=\"scroll\"><table class=\"ranks\"><thead><tr><th>seconds</th>"
-             "<th class=\"n\" scope=\"col\">busy</th><th class=\"n\" "
-             "scope=\"col\">communicating</th>"
-             "<th "
-             "scope=\"col\">waiting</th><td></td></tr></thead>\n<tbody>{}</tbody></table></div>\n",
+             "<th class=\"n\" scope=\"col\">busy</th>"
+             "<th class=\"n\" scope=\"col\">communicating</th>"
+             "<th class=\"n\" scope=\"col\">waiting</th><td></td></tr></thead>\n"
+             "<tbody>{}</tbody></table></div>\n",
              rows) +
          more + "<p class=\"key\">" + key("f", "busy") + key("w", "communicating") +
          key("idle", "waiting") + "</p>\n";
@@ -60,7 +60,7 @@ std::string rank_table(const Trace& trace) {
 
 std::string pipeline(const RunFacts& run, const Schedules& schedules) {
   const MeasuredPipeline& measured = *run.trace->pipeline;
-  std::string name = run.setting("schedule");
+  const std::string& name = run.trace->schedule;
   auto found = schedules.find(name);
   std::optional<Timeline> expected;
   if (found != schedules.end()) expected = simulated(measured, name, found->second);

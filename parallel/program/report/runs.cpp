@@ -38,11 +38,13 @@ std::string text_of(const std::string& path) {
   return is_file(path) ? disk().read(path, small_file) : "";
 }
 
-/// The run says where it wrote them; a directory that was moved has its own.
+/// The run says where it wrote them; a directory that was moved or copied has its own.
 std::string metrics_of(const std::string& run) {
-  std::string said = text_of(run + "/metrics_path");
+  std::string said = text_of(run + "/metrics_path"), own = run + "/metrics.jsonl";
   said = said.substr(0, said.find('\n'));
-  return is_file(said) ? said : run + "/metrics.jsonl";
+  bool copied = fs::path(said).filename() == "metrics.jsonl" && is_file(own) &&
+                is_file(fs::path(said).parent_path() / "metrics_path");  // said is another run's
+  return is_file(said) && !copied ? said : own;
 }
 
 void add_line(RunFacts& run, const std::string& line, int64_t number) try {

@@ -30,6 +30,9 @@ struct RunFacts {
   std::string setting(const std::string& key) const;
 };
 
+/// The setting of a program's run that says what a rank holds, as it was foreseen.
+inline constexpr const char* foreseen_memory = "memory foreseen";
+
 /// A setting as a number; 0 if it is none, or not known.
 double number_of(const RunFacts& run, const std::string& key);
 

@@ -38,7 +38,7 @@ table{border-collapse:collapse;font-size:14px}
 td,th{padding:3px 14px 3px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
 thead th{color:var(--grey);font-weight:400}tbody th{font-weight:400;color:var(--grey)}
 td{overflow-wrap:break-word;min-width:84px;max-width:340px;font-variant-numeric:tabular-nums}td.n,th.n{text-align:right}
-td .bar{width:340px;height:13px;display:block;margin-top:3px}
+.ranks th{white-space:nowrap}td .bar{width:340px;height:13px;display:block;margin-top:3px}
 .key{display:flex;flex-wrap:wrap;gap:2px 20px;font-size:13px;color:var(--grey);margin:6px 0}
 .key svg{width:13px;height:12px;vertical-align:-1px;margin-right:6px}
 summary{cursor:pointer;margin:10px 0}

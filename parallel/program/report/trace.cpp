@@ -70,6 +70,7 @@ class TraceFile {
     auto steps = all.at("steps").sizes(2);
     expect(steps.size() == 2, "it has no first and last step");
     Trace trace{.first = steps[0], .last = steps[1]};
+    if (all.has("schedule")) trace.schedule = all.at("schedule").text();
     for (auto& r : all.at("ranks").elements(most_ranks)) trace.ranks.push_back(rank_time(r));
     return trace;
   }

@@ -27,6 +27,7 @@ struct RankTime {
 /// What trace.json of `--profile` says.
 struct Trace {
   int64_t first = 0, last = 0;  ///< the steps
+  std::string schedule;         ///< its name; the run may have gone on with another
   std::vector<RankTime> ranks;
   std::optional<MeasuredPipeline> pipeline;  ///< of the last step, if there are stages
 };

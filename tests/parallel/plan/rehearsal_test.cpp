@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "parallel/plan/plan.h"
-#include "tests/support/tiny_task.h"
+#include "tests/support/conv_net.h"
 
 namespace triax::parallel {
 namespace {
@@ -35,6 +35,26 @@ TEST(Rehearsal, AScheduleOfTheProgramsOwnIsRunWhole) {
   auto whole = foreseen(o);
   o.schedules["mine"] = gpipe, o.schedule = "mine";
   EXPECT_EQ(foreseen(o).at(0).peak, whole.at(0).peak);
+}
+
+struct Tiled : nn::Sequence {  // CPUs compute its second convolution by tiles
+  explicit Tiled(const TensorParallel& tp) {
+    add<test::ConvNorm>("first", test::ConvNorm::Size{2, 64, 1, 16}, tp);
+    add<test::ConvNorm>("second", test::ConvNorm::Size{64, 64, 1, 16}, tp);
+    add<test::ConvHead>("head", 4, 64, tp);
+  }
+};
+
+TEST(Plan, CountsTheWorkingMemoryOfTheHardware) {
+  Task task = test::conv_task(16);
+  task.build = [](auto& tp) { return std::make_unique<Tiled>(tp); };
+  auto activations = [&](const char* hardware) {
+    PlanOptions o{.zero = 0, .ranks = 1, .hardware = hardware};
+    o.train.step.micro_batch = 16;
+    return plans(task, o).all.at(0).fullest().peaks[memory::activations];
+  };
+  EXPECT_LT(activations("h100"), activations("cpu"));
+  EXPECT_EQ(activations("h100"), activations("a100"));
 }
 
 struct Whole : nn::Sequence {  // fits any tp

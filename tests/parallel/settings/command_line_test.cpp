@@ -225,6 +225,14 @@ TEST(Terminal, WrapsAtWordsAndCutsLongOnes) {
             "one\n  two-hundred\n  /and/a/path\n  x\n");
 }
 
+TEST(Terminal, QuotesWhatAShellWouldRead) {
+  EXPECT_EQ(shell_word("runs/a-1_b.c,d=e:f@g%h+"), "runs/a-1_b.c,d=e:f@g%h+");
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("a b"), "'a b'");
+  EXPECT_EQ(shell_word("it's $x"), "'it'\\''s $x'");
+  EXPECT_EQ(shell_word("~/runs/ä"), "'~/runs/ä'");
+}
+
 TEST(Terminal, ColumnsComeFromTheEnvironmentFirst) {
   setenv("COLUMNS", "61", 1);
   EXPECT_EQ(terminal_columns(-1), 61);

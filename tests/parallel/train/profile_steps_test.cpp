@@ -85,6 +85,24 @@ TEST(ProfileSteps, ShowWhoWaitsForWhom) {
   EXPECT_EQ(naps, 2) << "one forward in each step";
 }
 
+// Validation's first batch is tried before.
+TEST(ProfileSteps, OfTheFirstStepAreItsSeconds) {
+  test::TemporaryDirectory directory;
+  auto o = options(directory / "run", "1");
+  Task task = task_of();
+  task.build = [](auto& tp) { return std::make_unique<SleepyNet>(tp, nap); };
+  double seconds = 0;
+  auto first = [&](Trainer&, const StepRecord& r) {
+    if (r.result.step == 1) seconds = r.seconds;
+  };
+  EXPECT_EQ(train(task, o, {.step = first}), Exit::ok);
+  json rank = trace_of(o)["ranks"][0];
+  double told = 0;
+  for (const char* how : {"busy", "communicating", "waiting"}) told += rank[how].get<double>();
+  EXPECT_GT(seconds, 2 * nap);
+  EXPECT_NEAR(told, seconds, nap / 2) << rank;
+}
+
 TEST(ProfileSteps, OfARunThatIsStoppedEndWithIt) {
   test::TemporaryDirectory directory;
   StopSignal stop;

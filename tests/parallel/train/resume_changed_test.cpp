@@ -25,7 +25,7 @@ void train(const TrainOptions& o, const Task& task = task_of(), const Callbacks&
   try {
     run_worlds(o.step.mesh.size(), [&](World& world) {
       Trainer trainer(task, o, world);
-      trainer.on(calls);
+      trainer.on(calls, On::all);
       trainer.run();
     });
   } catch (...) {
@@ -64,7 +64,6 @@ TEST(ResumeChanged, AnotherGlobalBatchGoesOnWithTheNextSample) {
   auto o = tiny_options();
   o.out = dir / "run", o.val_every = 0;
   auto go = [&] {
-    // Ranks meet before the first step, at the latest where they check the held-out samples.
     train(o, task,
           {.start = [&](Trainer&) { noted->noting = true; },
            .end = [&](Trainer&) { noted->noting = false; }});

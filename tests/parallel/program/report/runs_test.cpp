@@ -77,6 +77,13 @@ TEST_F(ReportRuns, MayHaveTheirMetricsElsewhere) {
   EXPECT_EQ(read_run(path).column("loss").size(), 1u);
 }
 
+TEST_F(ReportRuns, ThatAreCopiesHaveTheirOwn) {
+  std::string first = run("a", line(1) + line(2) + line(3)), copy = run("b", line(1) + line(2));
+  for (auto& path : {first, copy}) write_bytes(path + "/metrics_path", first + "/metrics.jsonl\n");
+  EXPECT_EQ(read_run(copy).column("loss").size(), 2u);
+  EXPECT_EQ(read_run(first).column("loss").size(), 3u);
+}
+
 TEST_F(ReportRuns, LoseALineThatIsCut) {
   for (size_t left : {size_t(1), size_t(20), line(3).size() - 1}) {
     RunFacts r = read_run(run("a", line(1) + line(2) + line(3).substr(0, left)));
@@ -141,7 +148,8 @@ std::string event(int rank, const std::string& name, const std::string& kind, do
 }
 
 std::string two_stages(const std::vector<std::string>& events) {
-  return "{\"displayTimeUnit\":\"ms\",\"steps\":[2,3],\"ranks\":[\n"
+  return "{\"displayTimeUnit\":\"ms\",\"steps\":[2,3],\"schedule\":\"gpipe\","
+         "\"ranks\":[\n"
          R"({"rank":0,"dp":0,"pp":0,"tp":0,"busy":0.5,"communicating":0.25,"waiting":0.125},)"
          "\n"
          R"({"rank":1,"dp":0,"pp":1,"tp":0,"busy":0.25,"communicating":0,"waiting":0.625}],)"
@@ -174,6 +182,7 @@ TEST_F(ReportRuns, TracesShowTheLastStepOfThePipeline) {
   ASSERT_TRUE(t && t->pipeline);
   EXPECT_EQ(t->first, 2);
   EXPECT_EQ(t->last, 3);
+  EXPECT_EQ(t->schedule, "gpipe");
   ASSERT_EQ(t->ranks.size(), 2u);
   EXPECT_EQ(t->ranks[1].pp, 1);
   EXPECT_EQ(t->ranks[0].communicating, 0.25);

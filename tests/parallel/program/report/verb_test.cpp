@@ -64,6 +64,34 @@ TEST_F(ReportVerb, WritesAPageAboutARealRun) {
   EXPECT_EQ(files(dir_.path()).size(), 1u) << "nothing is left beside the page";
 }
 
+// The schedule that a resumed run has now is not that of steps which an earlier start traced.
+TEST_F(ReportVerb, SimulatesTheScheduleThatWasTraced) {
+  auto train = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"tiny",    "train",       "--warmup", "0",    "--comm",
+                                      "threads", "--ranks",     "2",        "--pp", "2",
+                                      "--out",   dir_ / "mine", "--resume", "auto"};
+    words.insert(words.end(), more.begin(), more.end());
+    return test::call(options_, words);
+  };
+  ASSERT_EQ(train({"--steps", "2", "--profile", "2", "--schedule", "gpipe"}), 0);
+  ASSERT_EQ(train({"--steps", "3", "--schedule", "zb-h1"}), 0);
+  EXPECT_EQ(report({dir_ / "mine", "--out", dir_ / "page.html"}).code, 0);
+  EXPECT_TRUE(says(read_bytes(dir_ / "page.html"), "simulated, gpipe: "));
+}
+
+TEST_F(ReportVerb, ShowsMemoryByKind) {
+  ASSERT_EQ(
+      test::call(options_, {"tiny", "train", "--steps", "1", "--warmup", "0", "--out", dir_ / "a"}),
+      0);
+  std::string b = run("b", two_steps);
+  EXPECT_EQ(report({dir_ / "a", "--out", dir_ / "page.html"}).code, 0);
+  std::string page = read_bytes(dir_ / "page.html");
+  EXPECT_TRUE(says(page, "as foreseen, and the peak of each kind</th><td>"));
+  EXPECT_TRUE(says(page, "B, parameters "));
+  EXPECT_EQ(report({b, "--out", dir_ / "page.html"}).code, 0);
+  EXPECT_EQ(read_bytes(dir_ / "page.html").find("foreseen"), std::string::npos) << "not known";
+}
+
 TEST_F(ReportVerb, ShowsWhatDiffersFirst) {
   std::string a = run("a", two_steps), b = run("b", two_steps);
   write_bytes(a + "/config.toml", "lr = 0.5\nseed = 1\n");
