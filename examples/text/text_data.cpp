@@ -43,7 +43,37 @@ int64_t vocabulary(int64_t asked, const Tokenizer& tokenizer) {
   return asked == 0 ? tokenizer.size() : asked;
 }
 
+Windows::Windows(TokensPtr tokens, std::string vocabulary, const Range& range)
+    : tokens_(std::move(tokens)), vocabulary_(std::move(vocabulary)), range_(range) {
+  if (!range.document_end) return;
+  int64_t begin = range.begin;
+  each_place(*tokens_, {range.begin, range.end}, *range.document_end, [&](int64_t place) {
+    add_document(begin, place + 1);
+    begin = place + 1;
+  });
+  check_input(begin > range.begin, Exit::data,
+              "data: none of {} tokens is {}, which should end every document; expected the token "
+              "that separates them",
+              range.end - range.begin, *range.document_end);
+  add_document(begin, range.end);
+  check_input(!of_documents_.empty(), Exit::data,
+              "data: none of the documents in {} tokens has two; expected one at least",
+              range.end - range.begin);
+}
+
+void Windows::add_document(int64_t begin, int64_t end) {
+  for (; begin + 1 < end; begin += range_.context)
+    of_documents_.push_back({begin, std::min(end, begin + range_.context + 1)});
+}
+
+Windows::Window Windows::at(int64_t index) const {
+  if (range_.document_end) return of_documents_[size_t(index)];
+  int64_t begin = range_.begin + index * range_.stride;
+  return {begin, std::min(range_.end, begin + range_.context + 1)};
+}
+
 int64_t Windows::count() const {
+  if (range_.document_end) return std::ssize(of_documents_);
   int64_t targets = range_.end - range_.begin - 1;  // the first token is no target
   if (range_.stride == 1) return targets - range_.context + 1;
   return (targets + range_.stride - 1) / range_.stride;
@@ -54,12 +84,13 @@ nn::Batch Windows::batch(std::span<const int64_t> indices) const {
   std::vector<int32_t> input(indices.size() * length, 0), target(input.size(), ignored);
   std::vector<int32_t> window;
   for (size_t k = 0; k < indices.size(); ++k) {
-    int64_t index = indices[k], at = range_.begin + index * range_.stride;
+    int64_t index = indices[k];
     check(index >= -1 && index < count(), "data: sample {}; expected 0 to {}, or -1 for a blank",
           index, count() - 1);
     if (index < 0) continue;
-    window.resize(std::min(length + 1, size_t(range_.end - at)));
-    tokens_->read(at, window);
+    auto [begin, end] = at(index);
+    window.resize(size_t(end - begin));
+    tokens_->read(begin, window);
     std::copy(window.begin(), window.end() - 1, input.begin() + ptrdiff_t(k * length));
     std::copy(window.begin() + 1, window.end(), target.begin() + ptrdiff_t(k * length));
   }
@@ -68,13 +99,17 @@ nn::Batch Windows::batch(std::span<const int64_t> indices) const {
 }
 
 double Windows::weight(int64_t index) const {
-  return double(std::min(range_.context, range_.end - 1 - range_.begin - index * range_.stride));
+  auto [begin, end] = at(index);
+  return double(end - 1 - begin);
 }
 
 std::string Windows::identity() const {
-  return fmt::format("{} tokens, crc32c {:08x}, vocabulary {}, windows of {} every {}",
+  std::string where = range_.document_end
+                          ? fmt::format("in documents that end with {}", *range_.document_end)
+                          : fmt::format("every {}", range_.stride);
+  return fmt::format("{} tokens, crc32c {:08x}, vocabulary {}, windows of {} {}",
                      range_.end - range_.begin, checksum(*tokens_, range_.begin, range_.end),
-                     vocabulary_, range_.context, range_.stride);
+                     vocabulary_, range_.context, where);
 }
 
 TextData::TextData(std::string_view text, const Tokenizer& tokenizer, const Split& split)
@@ -82,7 +117,10 @@ TextData::TextData(std::string_view text, const Tokenizer& tokenizer, const Spli
                tokenizer.hash(), split) {}
 
 TextData::TextData(TokensPtr tokens, std::string vocabulary, const Split& split)
-    : tokens_(std::move(tokens)), vocabulary_(std::move(vocabulary)), context_(split.context) {
+    : tokens_(std::move(tokens)),
+      vocabulary_(std::move(vocabulary)),
+      context_(split.context),
+      document_end_(split.document_end) {
   auto held_out = int64_t(double(tokens_->size()) * split.val_fraction);
   train_tokens_ = tokens_->size() - held_out;
   check_lengths(split, held_out);
@@ -93,7 +131,8 @@ TextData::TextData(TokensPtr tokens, TokensPtr held_out, std::string vocabulary,
       held_out_(std::move(held_out)),
       vocabulary_(std::move(vocabulary)),
       train_tokens_(tokens_->size()),
-      context_(split.context) {
+      context_(split.context),
+      document_end_(split.document_end) {
   check_lengths(split, held_out_->size());
 }
 
@@ -115,15 +154,16 @@ int64_t TextData::val_tokens() const { return std::max<int64_t>(tokens() - train
 
 std::shared_ptr<const Windows> TextData::train_samples() const {
   return std::make_shared<Windows>(tokens_, vocabulary_,
-                                   Windows::Range{0, train_tokens_, context_});
+                                   Windows::Range{0, train_tokens_, context_, 1, document_end_});
 }
 
 std::shared_ptr<const Windows> TextData::val_samples() const {
   if (val_tokens() == 0) return nullptr;
   int64_t begin = held_out_ ? 0 : train_tokens_;
   auto tokens = held_out_ ? held_out_ : tokens_;
-  return std::make_shared<Windows>(tokens, vocabulary_,
-                                   Windows::Range{begin, tokens->size(), context_, context_});
+  return std::make_shared<Windows>(
+      tokens, vocabulary_,
+      Windows::Range{begin, tokens->size(), context_, context_, document_end_});
 }
 
 parallel::Settings text_settings(TextOptions& o) {
@@ -144,7 +184,27 @@ parallel::Settings text_settings(TextOptions& o) {
             .on_resume = OnResume::free,
             .derived = true})
       .add("val-fraction", "X", "last part of the text, held out for validation", &o.val_fraction,
-           {.range = {0, 1, true}});
+           {.range = {0, 1, true}})
+      .add(
+          "document-end", "TOKEN",
+          "the token that ends each document, such as \"<|endoftext|>\" or 50256: no sequence then "
+          "has tokens of two documents",
+          &o.document_end, {.shown = "none: sequences cross documents"});
+}
+
+std::optional<int32_t> document_end(const std::string& asked, const Tokenizer& tokenizer) {
+  if (asked.empty()) return {};
+  int32_t number = -1;
+  const char* last = asked.data() + asked.size();
+  auto [end, error] = std::from_chars(asked.data(), last, number);
+  if (error == std::errc() && end == last && number >= 0 && number < tokenizer.size())
+    return number;
+  auto tokens = tokenizer.encode(asked, {"document-end"});
+  check_input(tokens.size() == 1, Exit::config,
+              "document-end=`{}` is {} tokens\n  Expected one, such as <|endoftext|>, or a number "
+              "below {}.",
+              printable(asked), tokens.size(), tokenizer.size());
+  return tokens[0];
 }
 
 TokenizerChoice tokenizer_choice(const std::string& asked) {
@@ -186,6 +246,14 @@ Tokenizer tokenizer_of(std::string_view text, const TextOptions& o, const std::s
   return learn_bpe(text.substr(0, end), choice.size, {name});
 }
 
+Split split_of(const std::string& path, const TextOptions& o, int64_t context,
+               const Tokenizer& tokenizer) {
+  return {.context = context,
+          .val_fraction = o.val_fraction,
+          .name = path,
+          .document_end = document_end(o.document_end, tokenizer)};
+}
+
 Text read_tokens(const std::string& path, const TextOptions& o, int64_t context) {
   TokenSet set = find_tokens(path);
   auto choice = tokenizer_choice(o.tokenizer);
@@ -207,7 +275,7 @@ Text read_tokens(const std::string& path, const TextOptions& o, int64_t context)
   auto training = map_tokens(set.training, set.vocabulary, largest);
   auto held_out = map_tokens(set.held_out, set.vocabulary, largest);
   auto tokenizer = set.tokenizer.value_or(Tokenizer(std::make_shared<Numbers>(largest + 1)));
-  Split split{.context = context, .val_fraction = o.val_fraction, .name = path};
+  Split split = split_of(path, o, context, tokenizer);
   auto data = set.held_out.empty() ? TextData(training, tokenizer.hash(), split)
                                    : TextData(training, held_out, tokenizer.hash(), split);
   return {std::move(tokenizer), std::move(data), path};
@@ -218,8 +286,7 @@ Text read_source(const std::string& path, const TextOptions& o, int64_t context)
   std::string text = disk().read(path, largest_file);
   check_input(!text.empty(), Exit::data, "data: {} is empty; expected a text", path);
   auto tokenizer = tokenizer_of(text, o, "data: " + path);
-  TextData data(text, tokenizer,
-                {.context = context, .val_fraction = o.val_fraction, .name = path});
+  TextData data(text, tokenizer, split_of(path, o, context, tokenizer));
   return {std::move(tokenizer), std::move(data), path};
 }
 

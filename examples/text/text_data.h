@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,12 +26,15 @@ class Windows : public nn::Samples {
  public:
   /// Windows begin `stride` apart. Stride 1: one begins at every position of [begin, end) that has
   /// a whole one. Stride `context`: they cover the range once, the last may be ragged (target -1).
+  /// With `document_end`, the token that ends each document, windows cover every document of the
+  /// range for itself, and the stride counts for nothing: no window has tokens of two documents.
   struct Range {
     int64_t begin, end, context, stride = 1;
+    std::optional<int32_t> document_end = {};
   };
-  /// `vocabulary`: Tokenizer::hash() of what the tokens stand for.
-  Windows(TokensPtr tokens, std::string vocabulary, const Range& range)
-      : tokens_(std::move(tokens)), vocabulary_(std::move(vocabulary)), range_(range) {}
+  /// `vocabulary`: Tokenizer::hash() of what the tokens stand for. With `document_end` all tokens
+  /// are read; throws Error 65 if none is that, or no document has two tokens.
+  Windows(TokensPtr tokens, std::string vocabulary, const Range& range);
 
   int64_t count() const override;
   /// input and target [samples, context] i32.
@@ -39,16 +43,25 @@ class Windows : public nn::Samples {
   std::string identity() const override;
 
  private:
+  /// Tokens [begin, end): all but the first are targets.
+  struct Window {
+    int64_t begin, end;
+  };
+  Window at(int64_t index) const;
+  void add_document(int64_t begin, int64_t end);
+
   TokensPtr tokens_;
   std::string vocabulary_;
   Range range_;
+  std::vector<Window> of_documents_;
 };
 
 /// How a text is cut.
 struct Split {
-  int64_t context = 1;      ///< tokens in a window, >= 1
-  double val_fraction = 0;  ///< of the text, its last part, held out; in [0, 1)
-  std::string name = {};    ///< begins messages: the path
+  int64_t context = 1;                       ///< tokens in a window, >= 1
+  double val_fraction = 0;                   ///< of the text, its last part, held out; in [0, 1)
+  std::string name = {};                     ///< begins messages: the path
+  std::optional<int32_t> document_end = {};  ///< Windows::Range::document_end
 };
 
 /// An encoded text: a part to train on, and a part held out.
@@ -82,6 +95,7 @@ class TextData {
   std::string vocabulary_;
   int64_t train_tokens_ = 0;
   int64_t context_ = 1;
+  std::optional<int32_t> document_end_;
 };
 
 /// The text that a program trains on.
@@ -92,11 +106,15 @@ struct TextOptions {
   std::string initial = {};      ///< Tokenizer::json() of the checkpoint of --init, if it has one
   bool from_checkpoint = false;  ///< is there --init?
   double val_fraction = 0.1;
+  std::string document_end = {};  ///< a token, or its number; empty: windows cross documents
 };
 /// For ProgramOptions::init: fills in `initial` and `from_checkpoint` of options that outlive it.
 std::function<void(const parallel::CheckpointState&)> initial_tokenizer(TextOptions& o);
-/// `--data`, `--tokenizer`, `--val-fraction`.
+/// `--data`, `--tokenizer`, `--val-fraction`, `--document-end`.
 parallel::Settings text_settings(TextOptions& o);
+
+/// The token that TextOptions::document_end names. Throws Error 78 for what is not one token.
+std::optional<int32_t> document_end(const std::string& asked, const Tokenizer& tokenizer);
 
 /// What TextOptions::tokenizer asks for.
 struct TokenizerChoice {

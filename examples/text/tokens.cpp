@@ -27,6 +27,16 @@ void TokensInMemory::read(int64_t begin, std::span<int32_t> to) const {
   std::copy_n(all_.begin() + begin, to.size(), to.begin());
 }
 
+void each_place(const Tokens& tokens, const TokenRange& range, int32_t token,
+                const std::function<void(int64_t place)>& f) {
+  int64_t at = range.begin;
+  each_block(tokens, range.begin, range.end, [&](auto part) {
+    for (size_t i = 0; i < part.size(); ++i)
+      if (part[i] == token) f(at + int64_t(i));
+    at += std::ssize(part);
+  });
+}
+
 uint32_t checksum(const Tokens& tokens, int64_t begin, int64_t end) {
   uint32_t crc = 0;
   each_block(tokens, begin, end,

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +28,13 @@ class TokensInMemory : public Tokens {
   std::vector<int32_t> all_;
 };
 
+/// Tokens [begin, end).
+struct TokenRange {
+  int64_t begin, end;
+};
+/// f(place) for every place in `range` that has `token`, in ascending order.
+void each_place(const Tokens& tokens, const TokenRange& range, int32_t token,
+                const std::function<void(int64_t place)>& f);
 /// CRC-32C of tokens [begin, end) as i32: the same wherever they are.
 uint32_t checksum(const Tokens& tokens, int64_t begin, int64_t end);
 /// Entropy of the tokens' frequencies in nats, of all tokens or the first 2^26.

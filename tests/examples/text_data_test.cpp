@@ -155,5 +155,54 @@ TEST(TextData, AllowsMoreRowsThanTokens) {
   expect_error([&] { vocabulary(2, t); }, {"vocab=2 is less than the 3 characters"}, Exit::config);
 }
 
+/// Windows of `context` letters; every '.' ends a document.
+std::shared_ptr<const Windows> documents(const std::string& text, int64_t context,
+                                         double val_fraction = 0) {
+  auto tokenizer = Tokenizer::from_text(text);
+  Split split{.context = context, .val_fraction = val_fraction, .name = "some.txt"};
+  split.document_end = document_end(".", tokenizer);
+  TextData data(text, tokenizer, split);
+  return val_fraction > 0 ? data.val_samples() : data.train_samples();
+}
+
+/// Input and targets of every window, as `abc>bcd`.
+std::vector<std::string> texts(const Windows& windows, const std::string& text) {
+  auto tokenizer = Tokenizer::from_text(text);
+  std::vector<std::string> all;
+  for (int64_t i = 0; i < windows.count(); ++i) {
+    nn::Batch b = batch(windows, {i});
+    auto count = size_t(windows.weight(i));
+    Ids input = b.input.to_host<int32_t>(), target = b.target.to_host<int32_t>();
+    EXPECT_EQ(std::count(target.begin(), target.end(), -1), std::ssize(target) - ptrdiff_t(count));
+    input.resize(count), target.resize(count);
+    all.push_back(tokenizer.decode(input) + ">" + tokenizer.decode(target));
+  }
+  return all;
+}
+
+TEST(TextData, KeepsDocumentsApart) {
+  std::string text = "abc.defghij..kl";  // the empty one has no target
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(texts(*documents(text, 4), text), (Texts{"abc>bc.", "defg>efgh", "hij>ij.", "k>l"}));
+  EXPECT_EQ(texts(*documents(text, 8), text), (Texts{"abc>bc.", "defghij>efghij.", "k>l"}));
+  // A split in the middle of a document: what is held out of it is one of its own.
+  EXPECT_EQ(texts(*documents(text, 4, 0.6), text), (Texts{"ghij>hij.", "k>l"}));
+  EXPECT_NE(documents(text, 4)->identity(), documents("abc.defghij.kl.", 4)->identity());
+}
+
+TEST(TextData, RefusesWhatEndsNoDocument) {
+  auto tokenizer = Tokenizer::from_text(letters);
+  EXPECT_EQ(document_end("19", tokenizer), 19);
+  EXPECT_EQ(document_end("c", tokenizer), 2);
+  EXPECT_EQ(document_end("", tokenizer), std::nullopt);
+  expect_error([&] { document_end("abc", tokenizer); },
+               {"document-end=`abc` is 3 tokens", "a number below 20"}, Exit::config);
+  expect_error([&] { documents("....", 2); }, {"none of the documents in 4 tokens has two"},
+               Exit::data);
+  Split split{.context = 4, .name = "some.txt", .document_end = 5};
+  expect_error([&] { TextData("abcde", Tokenizer::from_text("abcdef"), split).train_samples(); },
+               {"none of 5 tokens is 5"}, Exit::data);
+}
+
 }  // namespace
 }  // namespace triax::text
