@@ -23,8 +23,7 @@ class Events {
   /// Microseconds.
   std::string at(int64_t time) const { return micros(time - of_.zero); }
   static std::string micros(int64_t nanos) {
-    return fmt::format("{}{}.{:03}", nanos < 0 ? "-" : "", std::abs(nanos) / 1000,
-                       std::abs(nanos) % 1000);
+    return fmt::format("{}.{:03}", nanos / 1000, nanos % 1000);
   }
   std::string text() && { return std::move(text_); }
 

@@ -6,7 +6,8 @@
 
 namespace triax::parallel {
 
-/// Which rank a profile is of, and what its clock shows when the trace begins, in nanoseconds.
+/// Which rank a profile is of, and what its clock shows when the trace begins, in nanoseconds: not
+/// after the first slice, since Perfetto drops events with negative times.
 struct TracedRank {
   int rank = 0;
   std::string name;  ///< of its track

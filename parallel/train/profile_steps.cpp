@@ -1,5 +1,6 @@
 #include "parallel/train/profile_steps.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 
@@ -85,6 +86,14 @@ std::string json_of_ranks(const MeshShape& shape, const std::vector<double>& sec
   return join(ranks, ",\n");
 }
 
+/// The earliest of the ranks' times, on every rank.
+int64_t earliest(Communicator& ranks, int64_t time) {
+  Tensor all = zeros({ranks.size()}, i64, cpu);
+  ranks.all_gather(from_host(std::vector{time}, {1}, cpu), all).wait();
+  auto times = all.to_host<int64_t>();
+  return *std::min_element(times.begin(), times.end());
+}
+
 /// One rank's profile of the steps of `wanted`.
 class ProfiledSteps {
  public:
@@ -111,10 +120,10 @@ class ProfiledSteps {
   void write(Trainer& trainer) const {
     const Mesh& mesh = trainer.update().mesh();
     Communicator& ranks = mesh.world();
-    int64_t offset = clock_offset(ranks);  // to rank 0's clock, which shows `zero` as it begins
+    int64_t offset = clock_offset(ranks);  // to rank 0's clock
     int64_t begin = profile_.slices().front().begin;
     for (auto& s : profile_.slices()) begin = std::min(begin, s.begin);
-    int64_t zero = std::stoll(broadcast_text(ranks, std::to_string(begin)));
+    int64_t zero = earliest(ranks, begin + offset);  // Perfetto drops events before time 0
     auto events =
         gather_text(ranks, trace_events(profile_, {.rank = ranks.rank(),
                                                    .name = title(mesh.shape(), ranks.rank()),

@@ -186,7 +186,7 @@ TEST(TextData, KeepsDocumentsApart) {
   EXPECT_EQ(texts(*documents(text, 4), text), (Texts{"abc>bc.", "defg>efgh", "hij>ij.", "k>l"}));
   EXPECT_EQ(texts(*documents(text, 8), text), (Texts{"abc>bc.", "defghij>efghij.", "k>l"}));
   // A split in the middle of a document: what is held out of it is one of its own.
-  EXPECT_EQ(texts(*documents(text, 4, 0.6), text), (Texts{"ghij>hij.", "k>l"}));
+  EXPECT_EQ(texts(*documents(text, 4, 0.6), text), (Texts{"fghi>ghij", "j>.", "k>l"}));
   EXPECT_NE(documents(text, 4)->identity(), documents("abc.defghij.kl.", 4)->identity());
 }
 

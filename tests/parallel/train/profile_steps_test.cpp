@@ -103,6 +103,25 @@ TEST(ProfileSteps, OfTheFirstStepAreItsSeconds) {
   EXPECT_NEAR(told, seconds, nap / 2) << rank;
 }
 
+// Perfetto drops events before time 0, so it is the begin of the rank that begins first.
+TEST(ProfileSteps, BeginAtZeroWithTheFirstRank) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options({.dp = 2});
+  o.out = directory / "run", o.profile = "1";
+  run_worlds(2, [&](World& world) {
+    Task task = task_of();
+    task.held_out = nullptr;  // else ranks meet before the first step
+    Trainer trainer(task, o, world);
+    if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::duration<double>(nap));
+    trainer.run();
+  });
+  json trace = trace_of(o);
+  double first = 1e9;
+  for (auto& e : trace["traceEvents"])
+    if (e.contains("ts")) first = std::min(first, e["ts"].get<double>());
+  EXPECT_EQ(first, 0);
+}
+
 TEST(ProfileSteps, OfARunThatIsStoppedEndWithIt) {
   test::TemporaryDirectory directory;
   StopSignal stop;
