@@ -16,7 +16,7 @@ struct Shard {
   int64_t length = -1;        ///< -1: to the end
   int64_t padding = 0;        ///< rows behind the slice (dim 0 only): zero, never seeded or saved
   bool replicated = false;    ///< other tensor-parallel ranks hold the same slice ...
-  bool partial = false;       ///< ... but see other tokens: gradients are still to be summed
+  bool partial = false;       ///< ... but see other tokens or features: gradients are to be summed
   bool first_replica = true;  ///< the one replica that counts in norms and checkpoints
 };
 

@@ -208,7 +208,7 @@ void DataParallel::finish() {
     }
 }
 
-/// Sequence parallel: parameters outside the split stretches saw only this rank's rows.
+/// Parameters that saw only this rank's rows (sequence parallel) or features.
 void DataParallel::sum_partial() {
   if (!groups_.tp || groups_.tp->size() == 1) return;
   Tensors parts;

@@ -67,7 +67,7 @@ void DataParallel::check_replicas() const {
         "train: the gradient of {} differs between tensor-parallel ranks: its norm is {} to "
         "{}; expected that all compute it alike\n  Its layer or one behind it lacks enter, "
         "through or leave (parallel/tensor), or {} is used between them, where a rank sees "
-        "only a part.",
+        "only a part: then its .shard is tp.whole_inside().",
         declared_[i]->name, std::sqrt(low[2 * i]), std::sqrt(high[2 * i]), declared_[i]->name);
 }
 

@@ -36,6 +36,12 @@ nn::Shard TensorParallel::whole() const {
   return {.replicated = size() > 1, .partial = sequence_, .first_replica = rank() == 0};
 }
 
+nn::Shard TensorParallel::whole_inside() const {
+  nn::Shard shard = whole();
+  shard.partial = shard.replicated;
+  return shard;
+}
+
 int64_t TensorParallel::rows(int64_t all) const {
   if (!sequence_) return all;
   check_input(all % size() == 0, Exit::config,

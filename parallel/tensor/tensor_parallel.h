@@ -36,6 +36,9 @@ class TensorParallel {
   nn::Shard vocabulary(int64_t rows) const;
   /// All of it, used outside the stretch.
   nn::Shard whole() const;
+  /// All of it, used inside, where each rank has features of its own (the gamma of a norm over each
+  /// attention head): gradients are summed. Outside they would count once for each rank.
+  nn::Shard whole_inside() const;
 
   // -- The way in and out. x [rows, width]; each is its counterpart's backward.
   /// Rows of this rank -> all rows; the parts that ranks have of the gradient are summed.

@@ -30,16 +30,20 @@ std::vector<std::string_view> parts_of(std::string_view text, char separator) {
   }
 }
 
-/// `*` stands for any characters, none too.
+/// `*` stands for any characters, none too. What lies between two stars is taken where it comes
+/// first: any later place leaves less for the rest.
 bool matches(std::string_view pattern, std::string_view name) {
   auto star = pattern.find('*');
   if (star == pattern.npos) return pattern == name;
   if (!name.starts_with(pattern.substr(0, star))) return false;
-  pattern.remove_prefix(star + 1), name.remove_prefix(star);
-  for (;; name.remove_prefix(1)) {
-    if (matches(pattern, name)) return true;
-    if (name.empty()) return false;
+  name.remove_prefix(star);
+  for (pattern.remove_prefix(star + 1); (star = pattern.find('*')) != pattern.npos;
+       pattern.remove_prefix(star + 1)) {
+    auto at = name.find(pattern.substr(0, star));
+    if (at == name.npos) return false;
+    name.remove_prefix(at + star);
   }
+  return name.ends_with(pattern);
 }
 
 double number_in(std::string_view text, std::string_view whole) {

@@ -101,4 +101,8 @@ UNSEEN = [
            [("  if (!sequence_) return y;\n", "  return y;\n")],
            "what is kept is right",
            SEQUENCE, "test_parallel", "TensorParallelTest.ProductsKeep*"),
+    Unseen("gradients_inside_a_stretch_not_summed", TENSOR,
+           [("  shard.partial = shard.replicated;\n", "")],
+           "minigpt has no whole parameter inside a split stretch",
+           PLAIN, "test_parallel", "AnyModelParity.WholeParameters*"),
 ]

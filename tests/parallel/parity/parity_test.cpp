@@ -39,6 +39,40 @@ TEST(AnyModelParity, MeshesZeroAndSchedules) {
       }
 }
 
+/// A norm over each head of a split stretch, whose gamma all tensor-parallel ranks hold (QK norm).
+struct HeadNorm : nn::Module {
+  explicit HeadNorm(const TensorParallel& tp)
+      : up(child<ColumnLinear>("up", 16, 32, tp, SplitLinearOptions{.std = 0.3, .unit = 8})),
+        norm(child<nn::RmsNorm>("norm", 8, nn::NormOptions{.shard = tp.whole_inside()})),
+        down(child<RowLinear>("down", 32, 16, tp, SplitLinearOptions{.std = 0.3, .unit = 8})) {}
+  Tensor operator()(const Tensor& x) const {
+    Tensor h = up(x);
+    return x + down(relu(view(norm(view(h, {-1, 8})), h.shape())));
+  }
+  ColumnLinear& up;
+  nn::RmsNorm& norm;
+  RowLinear& down;
+};
+struct HeadNormNet : nn::Sequence {
+  explicit HeadNormNet(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    add<HeadNorm>("heads", tp);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+TEST(AnyModelParity, WholeParametersInsideOfASplitStretch) {
+  for (MeshShape mesh : {MeshShape{1, 1, 2}, {1, 1, 4}, {2, 2, 2}})
+    for (int zero : {0, 1, 2, 3}) {
+      auto o = tiny_options(mesh);
+      o.step.zero = Zero(zero), o.step.micro_batch = 4, o.steps = 2;
+      for (bool sequence : {false, true}) {
+        o.step.sequence_parallel = sequence;
+        EXPECT_EQ(difference(task_of<HeadNormNet>(), o), "") << mesh.size() << " ZeRO " << zero;
+      }
+    }
+}
+
 /// A loss that is a mean over the micro-batch.
 struct MeanHead : ClassHead {
   using ClassHead::ClassHead;

@@ -75,6 +75,19 @@ TEST(Groups, TheFirstThatMatchesCounts) {
   EXPECT_EQ(decay, (std::vector<std::optional<double>>{0., 0.5, {}, {}}));
 }
 
+TEST(Groups, StarsTakeTheFirstPlaceThatFits) {
+  Tree tree;
+  std::string stars(40, '*');  // tried at all places they would take years
+  apply_groups(tree, stars + "gh" + stars + "t:lr=2; first*bia*s:lr=3; *" + stars + ":lr=4");
+  std::vector<double> lr;
+  for (auto* p : tree.parameters()) lr.push_back(p->lr);
+  EXPECT_EQ(lr, (std::vector<double>{2, 3, 2, 4}));
+  for (const char* text : {"*gh*gh:lr=2", "first.bia*as:lr=2", "*second.bias.*:lr=2"}) {
+    Tree other;
+    EXPECT_THROW(apply_groups(other, text), Error) << text;
+  }
+}
+
 TEST(Groups, ThatMatchNothing) {
   auto message = [](const std::string& text) {
     Tree tree;

@@ -136,7 +136,8 @@ TEST(Guards, SplitStretchesThatAreNotClosed) {
   auto tp = tiny_options({.tp = 2});
   EXPECT_EQ(outcome(task_of<OpenNet<0>>(), tp), "");
   EXPECT_TRUE(refused(outcome(task_of<OpenNet<1>>(), tp), "the gradient of open.norm.", "enter"));
-  EXPECT_TRUE(refused(outcome(task_of<OpenNet<2>>(), tp), "the gradient of open.scale", "part"));
+  EXPECT_TRUE(refused(outcome(task_of<OpenNet<2>>(), tp), "the gradient of open.scale",
+                      "only a part: then its .shard is tp.whole_inside()"));
   EXPECT_TRUE(refused(outcome(task_of<OpenNet<3>>(), tp), "the gradient of open.", "leave"));
 }
 
