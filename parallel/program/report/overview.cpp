@@ -87,7 +87,7 @@ std::string overview(const std::vector<RunFacts>& runs, const Hardware* hardware
     return bytes.empty() ? "?" : show_bytes(std::ranges::max(bytes));
   });
   if (std::ranges::any_of(runs, [](auto& run) { return run.settings.contains(foreseen_memory); }))
-    table.row("as foreseen, and the peak of each kind",
+    table.row("memory foreseen, and the peak of each kind",
               [](auto& run) { return run.setting(foreseen_memory); });
   table.row("skipped steps", skipped_steps);
   table.row("mesh", [](auto& run) {

@@ -86,7 +86,7 @@ TEST_F(ReportVerb, ShowsMemoryByKind) {
   std::string b = run("b", two_steps);
   EXPECT_EQ(report({dir_ / "a", "--out", dir_ / "page.html"}).code, 0);
   std::string page = read_bytes(dir_ / "page.html");
-  EXPECT_TRUE(says(page, "as foreseen, and the peak of each kind</th><td>"));
+  EXPECT_TRUE(says(page, "memory foreseen, and the peak of each kind</th><td>"));
   EXPECT_TRUE(says(page, "B, parameters "));
   EXPECT_EQ(report({b, "--out", dir_ / "page.html"}).code, 0);
   EXPECT_EQ(read_bytes(dir_ / "page.html").find("foreseen"), std::string::npos) << "not known";
