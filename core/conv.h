@@ -62,11 +62,17 @@ struct TileGrid {
   TRIAX_HD int64_t of_image() const { return down * across; }
   /// Images that are computed together, at most: of fewer tiles, weights are packed too often.
   TRIAX_HD int64_t images_at_once() const { return (512 - 1) / of_image() + 1; }
+  /// The same of a thread that computes alone, and how many threads do: 1 if there are too few.
+  TRIAX_HD int64_t images_of_a_thread() const { return (images_at_once() + 1) / 2; }
+  TRIAX_HD int64_t threads(int64_t images, int64_t most) const {
+    return most > 1 && images >= 2 * most * images_of_a_thread() ? most : 1;
+  }
 };
 /// Is that faster than products with patches? It needs windows of 3 x 3 at stride 1 and enough
 /// channels. Not in 16 bits, where transformed tiles would be rounded.
 bool tiles_are_faster(const Conv2d& c);
-/// Elements of working memory by either way.
+/// Elements of working memory by either way; of tiles with up to two threads, of which each takes
+/// half.
 int64_t elements_of_tiles(const Conv2d& c);
 int64_t elements_of_patches(const Conv2d& c);
 

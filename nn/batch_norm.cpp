@@ -15,8 +15,8 @@ BatchNorm::BatchNorm(int64_t channels, int64_t samples, const BatchNormOptions& 
           buffer({.name = "variance", .shape = {channels}, .init = 1, .momentum = o.momentum})) {
   check_input(
       !o.shard.partial, Exit::config,
-      "batch norm: with sequence parallelism each tensor-parallel rank would normalise rows "
-      "of its own\n  Leave --sequence-parallel out.");
+      "batch norm: each tensor-parallel rank would normalise rows or channels of its own\n"
+      "  Leave --sequence-parallel out, or shard it with tp.whole() outside of split stretches.");
   check(samples >= 1 && o.momentum >= 0 && o.momentum <= 1,
         "batch norm: statistics of {} samples, momentum {}; expected at least 1, and 0 to 1",
         samples, o.momentum);

@@ -24,12 +24,13 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+case $seconds in '' | *[!0-9]* | 0) die "fuzz_parsers: --seconds $seconds" "Expected a number above 0." ;; esac
 have clang++ || die "fuzz_parsers: no clang++ here" "apt-get install clang libomp-dev libclang-rt-14-dev"
 if [ ${#parsers[@]} -eq 0 ]; then
   for file in tests/fuzz/*.cpp; do parsers+=("$(basename "$file" .cpp)"); done
 fi
 for parser in "${parsers[@]}"; do
-  [ -e "tests/fuzz/$parser.cpp" ] || die "fuzz_parsers: no parser $parser" "There are: $(cd tests/fuzz && echo *.cpp)"
+  [ -e "tests/fuzz/$parser.cpp" ] || die "fuzz_parsers: no parser $parser" "There are: $(cd tests/fuzz && basename -s .cpp -- *.cpp | paste -sd ' ')"
 done
 
 configure fuzz

@@ -168,8 +168,8 @@ template <class T, class C> void products(const Matmul& p) {
   Product<T, C> one = product<T, C>(p, 0);
   int64_t batches = p.c.numel() / (one.m * one.n);
   if (one.m == 1 && one.b.inner == 1) return row_products<T, C>(p, batches);
-  int64_t threads = fn::min<int64_t>(omp_get_max_threads(),
-                                     batches * one.m * one.n * one.k / work_of_a_thread + 1);
+  int64_t threads =
+      fn::min<int64_t>(threads_here(), batches * one.m * one.n * one.k / work_of_a_thread + 1);
   bool whole = batches % threads == 0 || batches >= 4 * threads;
   Cut pieces = whole ? Cut{} : cut(one.m, one.n, threads, costs<A>());
   // Sums in working memory are bounded, at the price of packing b again.

@@ -1,9 +1,16 @@
 #pragma once
+#include <omp.h>
+
 #include <cstdint>
 
 // Helpers for the files compiled per instruction level: everything internal to the file.
 namespace triax::host {
 namespace {
+
+/// Threads that a parallel region would have here: one within another region.
+inline __attribute__((always_inline)) int threads_here() {
+  return omp_in_parallel() ? 1 : omp_get_max_threads();
+}
 
 /// f(begin, end), compiled once for all places that call it. f by value: nothing else can change
 /// it.

@@ -3,6 +3,7 @@
 
 #include "core/convert.h"
 #include "core/cpu/bf16_terms.h"
+#include "core/cpu/parallel.h"
 #include "core/cpu/products.h"
 #include "core/cpu/scratch.h"
 #include "core/functors/gelu.h"
@@ -248,7 +249,7 @@ template <class T, class C> void tile_products(const Matmul& p) {
   Product<T, C> one = product<T, C>(p, 0);
   int64_t batches = p.c.numel() / (one.m * one.n);
   int64_t threads = fn::min<int64_t>(
-      omp_get_max_threads(), batches * one.m * one.n * one.k / tile_work_of_a_thread<T> + 1);
+      threads_here(), batches * one.m * one.n * one.k / tile_work_of_a_thread<T> + 1);
   bool whole = batches % threads == 0 || batches >= 4 * threads;
   Cut cuts =
       whole ? Cut{} : cut(one.m, one.n, threads, tile_costs<T>(TileWorker<T, C>::a_in_place(one)));

@@ -1,6 +1,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "core/conv.h"
 #include "core/cpu/base.h"
@@ -33,27 +34,32 @@ class Winograd {
   }
 
   /// y of x; u [points, in, out], of any strides. Threads take images of their own, and wait for
-  /// each other only at the end, if there are enough; else they share every product.
+  /// each other only at the end, if there are enough; else they share every product. How many
+  /// images are a piece depends on shapes alone, so that bits do not depend on the threads.
   void forward(const Tensor& x, const Tensor& u, const Tensor& y) const {
-    int64_t count = x.size(0), together = std::min(count, grid_.images_at_once());
-    int64_t threads = omp_get_max_threads(), each = together / threads;
-    if (each == 0 || count < 4 * threads * each) threads = 1, each = together;
+    int64_t count = x.size(0), each = std::min(count, grid_.images_of_a_thread());
+    int64_t threads = grid_.threads(count, omp_get_max_threads());
     int64_t of_image = points * grid_.of_image();
     Tensor v = empty({threads, each * of_image * x.size(3)}, x.dtype(), cpu);
     Tensor m = empty({threads, each * of_image * y.size(3)}, x.dtype(), cpu);
+    std::exception_ptr failure;  // nothing may leave a thread of OpenMP's
 #pragma omp parallel for schedule(dynamic) num_threads(int(threads)) if (threads > 1)
-    for (int64_t first = 0; first < count; first += each) {
-      int64_t images = std::min(each, count - first), thread = omp_get_thread_num();
-      auto tiles = [&](const Tensor& room, int64_t channels) {
-        return room.narrow(0, thread, 1)
-            .narrow(1, 0, images * of_image * channels)
-            .view({points, images * grid_.of_image(), channels});
-      };
-      Tensor inputs = tiles(v, x.size(3)), outputs = tiles(m, y.size(3));
-      on_.map_tiles(TileMap::inputs, windows_, x.narrow(0, first, images), inputs, Write::set);
-      on_.matmul({.a = inputs, .b = u, .c = outputs});
-      on_.map_tiles(TileMap::outputs, windows_, outputs, y.narrow(0, first, images), Write::set);
-    }
+    for (int64_t first = 0; first < count; first += each) try {
+        int64_t images = std::min(each, count - first), thread = omp_get_thread_num();
+        auto part = [&](const Tensor& room, int64_t channels) {
+          return room.narrow(0, thread, 1)
+              .narrow(1, 0, images * of_image * channels)
+              .view({points, images * grid_.of_image(), channels});
+        };
+        Tensor inputs = part(v, x.size(3)), outputs = part(m, y.size(3));
+        on_.map_tiles(TileMap::inputs, windows_, x.narrow(0, first, images), inputs, Write::set);
+        on_.matmul({.a = inputs, .b = u, .c = outputs});
+        on_.map_tiles(TileMap::outputs, windows_, outputs, y.narrow(0, first, images), Write::set);
+      } catch (...) {
+#pragma omp critical
+        failure = std::current_exception();
+      }
+    if (failure) std::rethrow_exception(failure);
   }
 
   void backward_weight(const Tensor& x, const Tensor& dy, const Tensor& dw, Write write) const {

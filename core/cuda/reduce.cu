@@ -4,7 +4,8 @@
 namespace triax::cuda::TRIAX_TARGET {
 namespace {
 
-/// From here on, columns are read by warps: `inner` fills one, and it has several rows to read.
+/// From here on, columns are read by warps, which have several rows to read: `inner` has an element
+/// for each lane. A pack for each asks for more.
 bool tall(const Extent& e) { return e.inner >= 32 && e.reduced >= 64; }
 
 // As many pieces as make a few blocks for every processor of a large GPU, of 32 rows at least.
@@ -27,7 +28,7 @@ void reduce(const Queue& q, const T* x, const Extent& extent, U* y) {
   using A = Accumulator<T>;
   int64_t outputs = extent.outer * extent.inner;
   if (outputs == 0) return;
-  if (tall(extent) && rows_aligned(extent.inner, x))
+  if (tall(extent) && extent.inner >= 16 * pack_size<T>() && rows_aligned(extent.inner, x))
     return reduce_tall<Op, pack_size<T>(), write>(q, x, extent, y);
   if (tall(extent)) return reduce_tall<Op, 1, write>(q, x, extent, y);
   int shift = extent.inner == 1 ? 12 : 6;

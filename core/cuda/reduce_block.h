@@ -44,7 +44,10 @@ TRIAX_HD A reduce_block(const Thread& t, A value, Op op, Partials<A>& partials) 
 
 /// Shared memory of join_warps(): what each warp of a block of 256 threads has of 32 * size
 /// columns.
-template <class A, int size> struct OfWarps { A at[8][32 * size]; };
+template <class A, int size> struct OfWarps {
+  static constexpr int warps = 8;
+  A at[warps][32 * size];
+};
 
 /// `mine`: columns [lane * size, lane * size + size) of this warp. Calls put(column, op over the
 /// warps in order) once for every column. All threads must call it; `of_warps` may not be used
@@ -53,7 +56,7 @@ template <class A, int size, class Op, class Put>
 TRIAX_HD void join_warps(const Thread& t, const A (&mine)[size], Op op, OfWarps<A, size>& of_warps,
                          Put put) {
 #pragma unroll
-  for (int k = 0; k < size; ++k)  // transposed, so that neighbours lie in different banks
+  for (int k = 0; k < size; ++k)  // transposed: neighbours write to different banks
     of_warps.at[t.warp()][k * 32 + t.lane()] = mine[k];
   t.sync();
   for (int column = t.id; column < 32 * size; column += t.threads) {

@@ -23,9 +23,10 @@ scripts/launch.sh -n "$SLURM_NTASKS" --threads "$SLURM_CPUS_PER_TASK" --restarts
 job=$!
 trap 'kill -USR1 $job' USR1
 while :; do # SIGUSR1 ends a wait, not the job
-  wait $job
+  wait "$job"
   code=$?
-  [ $code = $((128 + 10)) ] && kill -0 $job 2>/dev/null || break
+  [ "$code" = $((128 + 10)) ] || break
+  kill -0 "$job" 2>/dev/null || { wait "$job"; code=$?; break; } # it ended meanwhile: its own code
 done
-[ $code != 75 ] || scontrol requeue "$SLURM_JOB_ID"   # ends this script
-exit $code
+[ "$code" != 75 ] || scontrol requeue "$SLURM_JOB_ID"   # ends this script
+exit "$code"

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
 
@@ -255,7 +254,7 @@ std::shared_ptr<const Bpe> bpe_from_two_files(const std::string& directory) {
   for (auto& [token, number] : g.vocabulary)
     if (looks_special(token) && !made.contains(token)) g.specials[token] = number;
   std::string added = directory + "/added_tokens.json";
-  if (std::filesystem::exists(added)) {
+  if (std::ranges::count(disk().list(directory), "added_tokens.json") > 0) {
     nn::JsonReader json(disk().read(added, largest_tokenizer_file), "tokenizer: " + added, "it", 1);
     for (auto& [token, number] : json.members())
       g.specials[token] = int64_t(number.number(most_tokens));

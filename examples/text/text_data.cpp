@@ -50,14 +50,11 @@ Windows::Windows(TokensPtr tokens, std::string vocabulary, const Range& range)
   each_place(*tokens_, {range.begin, range.end}, *range.document_end, [&](int64_t place) {
     add_document(begin, place + 1);
     begin = place + 1;
+    ++documents_;
   });
-  check_input(begin > range.begin, Exit::data,
-              "data: none of {} tokens is {}, which should end every document; expected the token "
-              "that separates them",
-              range.end - range.begin, *range.document_end);
   add_document(begin, range.end);
   check_input(!of_documents_.empty(), Exit::data,
-              "data: none of the documents in {} tokens has two; expected one at least",
+              "data: every document in these {} tokens has fewer than 2; expected a longer one",
               range.end - range.begin);
 }
 
@@ -153,8 +150,13 @@ void TextData::check_lengths(const Split& split, int64_t held_out) const {
 int64_t TextData::val_tokens() const { return std::max<int64_t>(tokens() - train_tokens_ - 1, 0); }
 
 std::shared_ptr<const Windows> TextData::train_samples() const {
-  return std::make_shared<Windows>(tokens_, vocabulary_,
-                                   Windows::Range{0, train_tokens_, context_, 1, document_end_});
+  auto all = std::make_shared<Windows>(
+      tokens_, vocabulary_, Windows::Range{0, train_tokens_, context_, 1, document_end_});
+  check_input(!document_end_ || all->documents() > 0, Exit::data,
+              "data: none of the {} tokens to train on is {}; expected the one that ends every "
+              "document (--document-end)",
+              train_tokens_, document_end_.value_or(0));
+  return all;
 }
 
 std::shared_ptr<const Windows> TextData::val_samples() const {
@@ -185,11 +187,11 @@ parallel::Settings text_settings(TextOptions& o) {
             .derived = true})
       .add("val-fraction", "X", "last part of the text, held out for validation", &o.val_fraction,
            {.range = {0, 1, true}})
-      .add(
-          "document-end", "TOKEN",
-          "the token that ends each document, such as \"<|endoftext|>\" or 50256: no sequence then "
-          "has tokens of two documents",
-          &o.document_end, {.shown = "none: sequences cross documents"});
+      .add("document-end", "TOKEN",
+           "the token, or its number, that ends each document, such as \"<|endoftext|>\" or 50256: "
+           "no sequence then "
+           "has tokens of two documents",
+           &o.document_end, {.shown = "none: sequences cross documents"});
 }
 
 std::optional<int32_t> document_end(const std::string& asked, const Tokenizer& tokenizer) {
@@ -199,11 +201,16 @@ std::optional<int32_t> document_end(const std::string& asked, const Tokenizer& t
   auto [end, error] = std::from_chars(asked.data(), last, number);
   if (error == std::errc() && end == last && number >= 0 && number < tokenizer.size())
     return number;
-  auto tokens = tokenizer.encode(asked, {"document-end"});
+  std::vector<int32_t> tokens;
+  try {
+    tokens = tokenizer.encode(asked);
+  } catch (const Error&) {  // not in this vocabulary
+  }
   check_input(tokens.size() == 1, Exit::config,
               "document-end=`{}` is {} tokens\n  Expected one, such as <|endoftext|>, or a number "
               "below {}.",
-              printable(asked), tokens.size(), tokenizer.size());
+              printable(asked), tokens.empty() ? "no" : std::to_string(tokens.size()),
+              tokenizer.size());
   return tokens[0];
 }
 
@@ -327,14 +334,12 @@ Text read(const TextOptions& o, int64_t context) {
 }
 
 parallel::Task Text::task() const {
-  parallel::Task made{.samples = data.train_samples(),
-                      .held_out = data.val_samples(),
-                      .unit = "tokens",
-                      .attachments = {{"tokenizer", tokenizer.json()}}};
+  parallel::Task made{.unit = "tokens", .attachments = {{"tokenizer", tokenizer.json()}}};
   if (mixed) {
     made.samples = mixed, made.held_out = held_out;
     made.description = sources + fmt::format("{} {}\n", tokenizer.size(), tokenizer.unit());
   } else {
+    made.samples = data.train_samples(), made.held_out = data.val_samples();
     made.description =
         fmt::format("{}: {} training tokens, {} held out, {} {}, unigram entropy {:.4f} nats\n",
                     name, data.train_tokens(), data.val_tokens(), tokenizer.size(),

@@ -26,17 +26,19 @@ class Windows : public nn::Samples {
  public:
   /// Windows begin `stride` apart. Stride 1: one begins at every position of [begin, end) that has
   /// a whole one. Stride `context`: they cover the range once, the last may be ragged (target -1).
-  /// With `document_end`, the token that ends each document, windows cover every document of the
-  /// range for itself, and the stride counts for nothing: no window has tokens of two documents.
+  /// With `document_end`, the token that ends each document, every document is cut into windows on
+  /// its own, and the stride is ignored: no window has tokens of two documents.
   struct Range {
     int64_t begin, end, context, stride = 1;
     std::optional<int32_t> document_end = {};
   };
   /// `vocabulary`: Tokenizer::hash() of what the tokens stand for. With `document_end` all tokens
-  /// are read; throws Error 65 if none is that, or no document has two tokens.
+  /// are read, and each window takes 16 bytes; throws Error 65 if no document has two tokens.
   Windows(TokensPtr tokens, std::string vocabulary, const Range& range);
 
   int64_t count() const override;
+  /// Documents that `document_end` ends.
+  int64_t documents() const { return documents_; }
   /// input and target [samples, context] i32.
   nn::Batch batch(std::span<const int64_t> indices) const override;
   double weight(int64_t index) const override;
@@ -54,6 +56,7 @@ class Windows : public nn::Samples {
   std::string vocabulary_;
   Range range_;
   std::vector<Window> of_documents_;
+  int64_t documents_ = 0;
 };
 
 /// How a text is cut.

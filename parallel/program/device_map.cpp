@@ -99,7 +99,7 @@ double free_memory() {
 
 /// What tensors may take of free memory: allocators keep blocks and round sizes up, threads have
 /// stacks.
-double for_tensors(double room) { return std::max(0., 0.85 * room - (32 << 20)); }
+double for_tensors(double room) { return std::max(0., 0.8 * room - (32 << 20)); }
 
 /// The smallest number of layers of each stage, its last ones, that have to go to `to` for the
 /// stages to fit into `rooms`: to the host what GPUs have no room for, to files what it has not.

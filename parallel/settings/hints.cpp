@@ -59,7 +59,7 @@ constexpr Synonyms synonyms[] = {
     {"temperature", "temp"},
     {"checkpoint", "ckpt ckpt-path model model-path out-dir"},
     {"from", "model model-name-or-path pretrained"},
-    {"data", "prepare tokenize preprocess"},
+    {"data", "prepare preprocess"},
     {"sample", "generate inference infer"},
     {"train", "pretrain fit finetune"},
 };

@@ -15,6 +15,7 @@ namespace {
 std::string checksums(const Step& step) {
   std::string lines;
   for (const Piece& piece : step.pieces(Holder::any)) {
+    auto held = piece.value.storage()->hold(Access::read);  // it may lie in a file
     Tensor host = piece.value.contiguous().to(cpu);
     const Part& p = piece.part;
     lines += fmt::format("{:08x} {} {} {} {} {}\n",
@@ -39,10 +40,16 @@ std::map<std::string, Holders> holders_of(const std::vector<std::string>& told) 
 
 /// `rank 3 differs from ranks 0, 1, 2`; of halves nobody can tell which one is wrong.
 std::string describe(const Holders& holders) {
-  auto name = [](const std::vector<size_t>& ranks) {
-    return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", join(ranks, ", "));
+  constexpr size_t most_named = 8;
+  auto name = [&](std::vector<size_t> ranks) {
+    size_t others = ranks.size() - std::min(ranks.size(), most_named);
+    ranks.resize(ranks.size() - others);
+    return fmt::format("rank{} {}{}", ranks.size() == 1 ? "" : "s", join(ranks, ", "),
+                       others > 0 ? fmt::format(" and {} more", others) : "");
   };
-  auto size = [](const auto& group) { return group.second.size(); };
+  auto size = [](const auto& group) {  // of equal ones, that of the lowest rank
+    return std::pair(group.second.size(), -int64_t(group.second.front()));
+  };
   const auto& most = std::ranges::max_element(holders, {}, size)->second;
   std::vector<size_t> others;
   for (auto& [checksum, ranks] : holders)
@@ -57,13 +64,19 @@ std::string describe(const Holders& holders) {
 void check_replicated(const TrainOptions& o) {
   const StepOptions& s = o.step;
   check_input(o.check_replicas == 0 || (s.mesh.dp > 1 && s.zero == Zero::off), Exit::config,
-              "check-replicas={} with dp={} and zero={}: no two ranks hold the same optimizer "
-              "state\n  Leave it out, or use --dp 2 or more with --zero 0.",
+              "check-replicas={} with dp={} and zero={}; expected data-parallel replicas that hold "
+              "the same optimizer state\n  Leave it out, or use --dp 2 or more with --zero 0.",
               o.check_replicas, s.mesh.dp, int(s.zero));
+  check_input(o.check_replicas == 0 || s.mesh.tp == 1 || !o.launch.nondeterministic, Exit::config,
+              "check-replicas={} with tp={} and nondeterministic\n  Tensor-parallel ranks compute "
+              "some gradients alike, bit for bit only without --nondeterministic.",
+              o.check_replicas, s.mesh.tp);
 }
 
 void check_replicas(const Step& step, Communicator& ranks, int64_t number) {
-  auto told = gather_text(ranks, checksums(step));
+  std::string mine;
+  together(ranks, [&] { mine = checksums(step); });
+  auto told = gather_text(ranks, mine);
   on_first(ranks, [&] {
     auto all = holders_of(told);
     auto differs = [](const auto& tensor) { return tensor.second.size() > 1; };

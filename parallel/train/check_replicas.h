@@ -3,15 +3,16 @@
 
 namespace triax::parallel {
 
-/// Throws Error 78 for a run none of whose ranks holds what another one does (check-replicas with
-/// dp 1, or with ZeRO).
+/// Throws Error 78 for --check-replicas without data-parallel replicas that hold the same optimizer
+/// state (dp 1, or ZeRO), or where tensor-parallel ranks need not have equal bits.
 void check_replicated(const TrainOptions& o);
 
 /// Compares, bit for bit, what several ranks hold of the same weights, buffers and optimizer state
 /// after `number` steps: data-parallel replicas all of it, tensor-parallel ranks what they do not
-/// split, both ends of a pipeline a tied embedding. Equal sums went into all of them, so that any
-/// difference is a fault of a machine. Collective. Throws Error 76 on all ranks, which names the
-/// ranks outside of the majority and the first tensor that differs.
+/// split, both ends of a pipeline a tied embedding. Equal sums went into all of them, so that on
+/// hosts of one instruction level any difference is a fault of a machine. Collective. Throws Error
+/// 76 on all ranks, which names the ranks outside of the majority and the first tensor that
+/// differs.
 void check_replicas(const Step& step, Communicator& ranks, int64_t number);
 
 }  // namespace triax::parallel

@@ -27,8 +27,9 @@ void Trainer::begin_save() {
 
 /// Once after a step, if it is asked for at all: no checkpoint hides what differs.
 void Trainer::compare_replicas() {
-  if (options_.check_replicas > 0 && std::exchange(compared_, done_) != done_)
-    check_replicas(step_, world_.host(), done_);
+  if (options_.check_replicas == 0 || std::exchange(compared_, done_) == done_) return;
+  end_save(RunDirectory::Wait::yes);  // of an earlier step, whose replicas were equal
+  check_replicas(step_, world_.host(), done_);
 }
 
 /// The flags by which the run continues; its configuration is that of a program.

@@ -212,7 +212,9 @@ void Trainer::report(StepRecord& record) {
 Exit Trainer::run() {
   check_call("run()", {});
   try {
-    return train();
+    Exit code = train();
+    if (code == Exit::stopped) StopSignal::set_stopped();
+    return code;
   } catch (const std::exception& e) {
     try {
       call("error", &Callbacks::error, e);

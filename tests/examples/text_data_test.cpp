@@ -197,11 +197,15 @@ TEST(TextData, RefusesWhatEndsNoDocument) {
   EXPECT_EQ(document_end("", tokenizer), std::nullopt);
   expect_error([&] { document_end("abc", tokenizer); },
                {"document-end=`abc` is 3 tokens", "a number below 20"}, Exit::config);
-  expect_error([&] { documents("....", 2); }, {"none of the documents in 4 tokens has two"},
+  for (auto other : {"20", "é"})
+    expect_error([&] { document_end(other, tokenizer); }, {"is no tokens"}, Exit::config);
+  EXPECT_EQ(texts(*documents("ab.cdefghi", 4, 0.3), "ab.cdefghi"),
+            std::vector<std::string>{"gh>hi"});  // no document ends in what is held out
+  expect_error([&] { documents("....", 2); }, {"every document in these 4 tokens has fewer than 2"},
                Exit::data);
   Split split{.context = 4, .name = "some.txt", .document_end = 5};
   expect_error([&] { TextData("abcde", Tokenizer::from_text("abcdef"), split).train_samples(); },
-               {"none of 5 tokens is 5"}, Exit::data);
+               {"none of the 5 tokens to train on is 5"}, Exit::data);
 }
 
 }  // namespace

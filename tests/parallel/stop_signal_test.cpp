@@ -97,21 +97,24 @@ TEST(StopSignal, AFarewellIsForgottenWithIt) {
 
 // srun --kill-on-bad-exit sends SIGTERM to all once the first rank has left with its exit code.
 TEST(StopSignal, ALauncherDoesNotEndWhoHasStopped) {
-  auto ended_after = [](const char* variable, int asked) {
+  auto ended_after = [](const char* variable, bool stopped, int then) {
     return end_of([&] {
+      for (const char* of_launcher : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK", "PMI_SIZE"})
+        ::unsetenv(of_launcher);
       ::setenv(variable, "1", 1);
       {
         StopSignal stop;
-        if (asked) std::raise(asked);
+        if (stopped) StopSignal::set_stopped();
       }
-      std::raise(SIGTERM);
+      std::raise(then);
       ::_exit(75);
     });
   };
-  for (int asked : {SIGUSR1, SIGTERM})
-    EXPECT_EQ(WEXITSTATUS(ended_after("PMIX_RANK", asked).status), 75);
-  EXPECT_TRUE(WIFSIGNALED(ended_after("PMIX_RANK", 0).status)) << "nobody asked it to stop";
-  EXPECT_TRUE(WIFSIGNALED(ended_after("ANOTHER", SIGUSR1).status)) << "no launcher started it";
+  for (int then : {SIGUSR1, SIGTERM})
+    EXPECT_EQ(WEXITSTATUS(ended_after("PMIX_RANK", true, then).status), 75);
+  EXPECT_TRUE(WIFSIGNALED(ended_after("PMIX_RANK", false, SIGTERM).status)) << "it did not stop";
+  EXPECT_TRUE(WIFSIGNALED(ended_after("ANOTHER", true, SIGTERM).status))
+      << "no launcher started it";
 }
 
 TEST(StopSignal, AnotherSignalBetweenDoesNotCountAsTheSecond) {

@@ -40,7 +40,8 @@ inline std::vector<ConvCase> conv_cases() {
       // 3 x 3 at stride 1 with many channels.
       {{3, 5, 4, 17}, 19, {0, 3, 1, 1}, {0, 3, 1, 1}},
       {{2, 4, 7, 16}, 33, {0, 3}, {0, 3, 1, 2}},
-      {{70, 6, 6, 16}, 16, {0, 3, 1, 1}, {0, 3, 1, 1}},  // several pieces of images
+      {{70, 6, 6, 16}, 16, {0, 3, 1, 1}, {0, 3, 1, 1}},   // several pieces of images
+      {{190, 6, 6, 16}, 16, {0, 3, 1, 1}, {0, 3, 1, 1}},  // threads of their own
   };
 }
 

@@ -3,7 +3,8 @@
 #include "core/reduction.h"
 
 // Reductions are cut into pieces that depend on shapes alone; each piece is reduced by one block
-// or, of columns, one thread per column, and the pieces are joined in order.
+// or, of few or short columns, one thread per column, and the pieces are joined in order. Where the
+// data lie modulo 16 bytes decides which thread of a block takes which element of a row.
 
 namespace triax::cuda::TRIAX_TARGET {
 

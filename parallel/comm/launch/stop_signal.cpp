@@ -28,6 +28,7 @@ Farewell farewells[2];
 std::atomic<const Farewell*> farewell = nullptr;
 static_assert(std::atomic<const Farewell*>::is_always_lock_free);
 std::mutex writing;
+std::atomic<bool> has_stopped = false;
 
 /// Who presses Ctrl-C twice does not want to wait. Launchers may send the others more than once.
 void note(int signal) {
@@ -59,8 +60,8 @@ StopSignal::StopSignal(std::vector<int> signals) : signals_(std::move(signals)) 
 StopSignal::~StopSignal() {
   // This rank has stopped, and will say so by its exit code. A launcher that sees another one leave
   // first may send SIGTERM (srun --kill-on-bad-exit), which must not be the end of this one.
-  bool stopped = came != 0 && std::uncaught_exceptions() == 0 && launched();
-  for (int s : signals_) install(s, stopped && s == SIGTERM ? SIG_IGN : SIG_DFL);
+  bool stopped = has_stopped.exchange(false) && std::uncaught_exceptions() == 0 && launched();
+  for (int s : signals_) install(s, stopped ? SIG_IGN : SIG_DFL);
   bool told_to_end = came == SIGTERM && std::uncaught_exceptions() > 0 && launched();
   came = 0;
   farewell = nullptr;
@@ -71,6 +72,7 @@ StopSignal::~StopSignal() {
 }
 
 bool StopSignal::seen() { return came != 0; }
+void StopSignal::set_stopped() { has_stopped = true; }
 
 void StopSignal::set_farewell(const std::string& text) {
   std::lock_guard guard(writing);

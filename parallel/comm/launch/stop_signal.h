@@ -7,8 +7,9 @@ namespace triax::parallel {
 
 /// While it lives, SIGTERM, SIGINT, SIGHUP and SIGUSR1 ask the run to stop after its step, with a
 /// checkpoint: they set a flag and nothing else. A second SIGINT ends the process at once. A SIGHUP
-/// that was ignored, as nohup has it, stays ignored. Afterwards they end the process again, but for
-/// SIGTERM in a rank that a launcher started and that was asked to stop. One at a time.
+/// that was ignored, as nohup has it, stays ignored. Afterwards the defaults are back, except in a
+/// rank that a launcher started and that has stopped (set_stopped): there they are ignored. One at
+/// a time.
 class StopSignal {
  public:
   StopSignal();
@@ -19,6 +20,9 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
   /// Has one come, to this process? From any thread.
   static bool seen();
+  /// The run has stopped because a signal came, to this rank or to another: what counts now is the
+  /// code with which the process exits.
+  static void set_stopped();
 
   static constexpr size_t max_farewell = 1023;  ///< bytes; what is longer is cut
   /// What a second SIGINT writes to stderr before it ends the process, until the next call: the

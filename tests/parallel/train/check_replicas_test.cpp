@@ -46,19 +46,24 @@ TrainOptions options(const MeshShape& mesh) {
   return o;
 }
 
+void expect_difference(const TrainOptions& o, const Flip& flip,
+                       const std::vector<std::string>& parts) {
+  auto broken = [&] { train(o, flip); };
+  test::expect_error(broken, parts, Exit::mismatch);
+}
+
 TEST(CheckReplicas, NamesTheRankAndTheTensor) {
-  for (const char* name : {"block0.up.weight", "block0.up.weight/m"}) {
+  test::TemporaryDirectory directory;
+  for (std::string name : {"block0.up.weight", "block0.up.weight/m"}) {
     SCOPED_TRACE(name);
-    test::expect_error(
-        [&] {
-          train(options({.dp = 4}), {2, name});
-        },
-        {"replicas: after step 4 ", "rank 2 differs from ranks 0, 1, 3 in "}, Exit::mismatch);
-    test::expect_error(
-        [&] {
-          train(options({.dp = 2}), {1, name});
-        },
-        {"rank 1 differs from rank 0 in "}, Exit::mismatch);
+    // One step later the optimizer has spread it to the tensor's other state.
+    expect_difference(
+        options({.dp = 4}), {2, name},
+        {"replicas: after step 4 ", "rank 2 differs from ranks 0, 1, 3 in block0.up"});
+    auto at_once = options({.dp = 2});
+    at_once.save_every = 3, at_once.out = directory / unique_suffix();
+    expect_difference(at_once, {1, name},
+                      {"after step 3 ", "rank 1 differs from rank 0 in " + name + " (1 of "});
   }
 }
 
@@ -66,13 +71,25 @@ TEST(CheckReplicas, NothingIsSavedOfReplicasThatDiffer) {
   test::TemporaryDirectory directory;
   auto o = options({.dp = 3});
   o.check_replicas = 1000, o.save_every = 2, o.out = directory / "run";
-  test::expect_error(
-      [&] {
-        train(o, {1, "block0.up.weight"});
-      },
-      {"after step 4", "rank 1 differs"}, Exit::mismatch);
+  expect_difference(o, {1, "block0.up.weight"}, {"after step 4", "rank 1 differs"});
   EXPECT_TRUE(disk().is_directory(o.out + "/step-2"));
   EXPECT_FALSE(disk().is_directory(o.out + "/step-4"));
+}
+
+TEST(CheckReplicas, ASaveThatIsUnderWayIsFinished) {
+  test::TemporaryDirectory directory;
+  auto o = options({.dp = 2});
+  o.check_replicas = 1, o.save_every = 3, o.save_async = true, o.out = directory / "run";
+  expect_difference(o, {1, "block0.up.weight", 4}, {"after step 4", "rank 1"});
+  EXPECT_TRUE(disk().is_directory(o.out + "/step-3"));
+}
+
+TEST(CheckReplicas, ReadsWhatLiesInFiles) {
+  test::TemporaryDirectory directory;
+  auto o = options({.dp = 2});
+  o.step.offload = Offloaded::optimizer, o.step.offload_dir = directory.path();
+  EXPECT_NO_THROW(train(o));
+  expect_difference(o, {1, "block0.up.weight"}, {"rank 1 differs from rank 0"});
 }
 
 TEST(CheckReplicas, EqualReplicasTrainOn) {
@@ -90,6 +107,9 @@ TEST(CheckReplicas, RefusesWhatHasNoReplicas) {
   auto o = options({.dp = 2});
   o.step.zero = Zero::optimizer;
   test::expect_error([&] { train(o); }, {"check-replicas=2 with dp=2 and zero=1"}, Exit::config);
+  o = options({.dp = 2, .tp = 2});
+  o.launch.nondeterministic = true;
+  test::expect_error([&] { train(o); }, {"with tp=2 and nondeterministic"}, Exit::config);
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ TEST(ProfileSteps, OfTheFirstStepAreItsSeconds) {
   double told = 0;
   for (const char* how : {"busy", "communicating", "waiting"}) told += rank[how].get<double>();
   EXPECT_GT(seconds, 2 * nap);
-  EXPECT_NEAR(told, seconds, nap / 2) << rank;
+  EXPECT_LT(told, seconds + 0.8 * nap) << rank;  // the trial would add a nap or more
 }
 
 // Perfetto drops events before time 0, so it is the begin of the rank that begins first.
