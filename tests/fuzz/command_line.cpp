@@ -15,8 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (std::string word; std::getline(lines, word);) words.push_back(word);
   return test::accept_or_refuse([&] {
     parallel::TrainOptions o;
-    parallel::Verb train{"train", "Trains.", parallel::train_settings(o)};
-    (void)parallel::parse("fuzz", train, words, 80);
+    parallel::CommandLine line{"fuzz", "1", {{"train", "Trains.", parallel::train_settings(o)}}};
+    words.insert(words.begin(), "train");
+    (void)parallel::parse(line, words, 80);
     (void)parallel::parse_groups(o.step.groups);
     (void)parallel::placement_of(o.step.placement, {2, 1, 4}, 6);
   });

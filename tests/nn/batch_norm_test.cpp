@@ -135,7 +135,7 @@ TEST_F(BatchNormLayer, MicroBatchesThatMakeNoGroupsAreRefused) {
   expect_error([&] { (*norm(1))(one.input, one); },
                {"x [2, 3] has one value of each channel in a group of 1 samples"}, Exit::config);
   expect_error([] { BatchNorm(3, 2, {.shard = {.replicated = true, .partial = true}}); },
-               {"batch norm: with sequence parallelism", "--sequence-parallel"}, Exit::config);
+               {"batch norm: each tensor-parallel rank", "--sequence-parallel"}, Exit::config);
   expect_error([] { BatchNorm(3, 0); }, {"batch norm: statistics of 0 samples"});
   expect_error(
       [] {

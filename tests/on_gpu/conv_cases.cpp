@@ -52,7 +52,7 @@ void unaligned_convolutions(On& on) {
 
 std::vector<Case> convolution_cases() {
   return {{"conv2d", 10, convolutions},
-          {"conv2d_weight_gradient", 40, weight_gradients},
+          {"conv2d_weight_gradient", 80, weight_gradients},
           {"conv2d_unaligned", 10, unaligned_convolutions}};
 }
 
