@@ -1,4 +1,5 @@
 // The manifest of a directory of token shards.
+#include "core/check.h"
 #include "examples/text/token_files.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,7 @@
 // A tokenizer.json, with which text is encoded and decoded.
 #include "examples/text/tokenizer.h"
 
+#include "core/check.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
