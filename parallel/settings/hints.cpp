@@ -59,7 +59,8 @@ constexpr Synonyms synonyms[] = {
     {"temperature", "temp"},
     {"checkpoint", "ckpt ckpt-path model model-path out-dir"},
     {"from", "model model-name-or-path pretrained"},
-    {"data", "prepare preprocess"},
+    {"tokenizer", "tokenize"},
+    {"data", "prepare tokenize preprocess"},
     {"sample", "generate inference infer"},
     {"train", "pretrain fit finetune"},
 };
