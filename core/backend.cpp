@@ -57,6 +57,7 @@ int gpu_count() {
 
 #if TRIAX_CUDA
 size_t gpu_memory(int index) { return cuda::free_memory(index); }
+std::unique_ptr<ProfileClock> gpu_clock(int index) { return cuda::clock_of(index); }
 void set_gpu_bits(GpuBits bits) { cuda::set_bits(bits); }
 void begin_gpu_range(const char* name) { cuda::begin_range(name); }
 void end_gpu_range() { cuda::end_range(); }
@@ -64,6 +65,10 @@ void end_gpu_range() { cuda::end_range(); }
 size_t gpu_memory(int index) {
   backend({Device::Kind::cuda, index});  // throws
   return 0;
+}
+std::unique_ptr<ProfileClock> gpu_clock(int index) {
+  backend({Device::Kind::cuda, index});  // throws
+  return nullptr;
 }
 void set_gpu_bits(GpuBits) {}
 void begin_gpu_range(const char*) {}

@@ -1,5 +1,8 @@
 #pragma once
 #include <cstddef>
+#include <memory>
+
+#include "core/profile.h"
 
 namespace triax {
 
@@ -7,6 +10,10 @@ namespace triax {
 int gpu_count();
 /// Bytes of GPU `index`'s memory that nobody uses. Throws Error 78 if there is no such GPU.
 size_t gpu_memory(int index);
+
+/// Tells when GPU `index` has come to what the calling thread queued before a mark, on its stream.
+/// Throws Error 78 if there is no such GPU.
+std::unique_ptr<ProfileClock> gpu_clock(int index);
 
 /// Whether the bits of results on GPUs repeat from run to run on the same kind of GPU, or kernels
 /// are picked and made for speed alone: algorithms of f16 and bf16 products by timing them, sums in

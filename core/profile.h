@@ -2,6 +2,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +14,19 @@ enum class Activity : uint8_t { work, action, layer, optimizer, data, communicat
 inline constexpr size_t activities = 7;
 const char* name(Activity what);
 
+/// Tells a profile the time. A device does later what the host queues now: it says when it came to
+/// a mark only afterwards.
+class ProfileClock {
+ public:
+  virtual ~ProfileClock();
+  virtual int64_t mark() = 0;
+  /// When `mark` was reached, in nanoseconds of Profile::now(). May wait for that.
+  virtual int64_t time(int64_t mark) = 0;
+};
+
 /// What one rank (one thread) did when: slices of its time, nested, and its operations with other
-/// ranks, from the call until the rank saw the end. Times are nanoseconds of now().
+/// ranks, from the call until the rank saw the end. Times are marks of the clock until settle(),
+/// then nanoseconds of now().
 class Profile {
  public:
   struct Slice {
@@ -24,10 +37,12 @@ class Profile {
   struct Operation {
     std::string name, call, group;
     int64_t bytes = 0;  ///< of the larger tensor
-    int64_t begin = 0, end = 0;
+    int64_t begin = 0, end = not_seen;
   };
+  static constexpr int64_t not_seen = -1;
 
-  Profile() = default;
+  /// By `clock`; null: the host's, whose marks are times.
+  explicit Profile(std::unique_ptr<ProfileClock> clock = nullptr);
   ~Profile();
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;
@@ -43,11 +58,14 @@ class Profile {
   /// Returns the number that finish() takes.
   size_t start(Operation operation);
   void finish(size_t operation);
+  /// All is recorded: reads the clock. An operation whose end was not seen gets its beginning.
+  void settle();
 
   /// Those that are closed, in the order of their ends.
   const std::vector<Slice>& slices() const { return slices_; }
   const std::vector<Operation>& operations() const { return operations_; }
-  /// Nanoseconds by Activity, each counted in the innermost slice alone.
+  /// Nanoseconds by Activity, each counted in the innermost slice alone, in the outermost slices
+  /// that are closed; known when settled.
   const std::array<int64_t, activities>& spent() const { return spent_; }
   /// The innermost open slice, if that is a layer: the name it was given; else null.
   const char* layer() const;
@@ -57,10 +75,18 @@ class Profile {
     std::string name;
     const char* given;
     Activity what;
-    int64_t begin, inside = 0;       // nanoseconds of the slices within
+    int64_t begin;
     size_t last_layer = size_t(-1);  // the newest slice within that is a layer
   };
+  struct Stretch {
+    Activity what;
+    std::optional<Activity> around;
+    int64_t begin, end;
+  };
+  std::unique_ptr<ProfileClock> clock_;
   std::vector<Frame> open_;
+  std::vector<Stretch> closed_;  // also those that are one slice with an earlier one
+  size_t whole_ = 0;             // of them, in outermost slices that are closed
   std::vector<Slice> slices_;
   std::vector<Operation> operations_;
   std::array<int64_t, activities> spent_{};

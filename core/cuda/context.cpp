@@ -105,9 +105,10 @@ thread_local std::vector<std::unique_ptr<Context>> contexts;
 
 }  // namespace
 
-Event::Event() {
+Event::Event(Time time) {
   cudaEvent_t event = nullptr;
-  require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  unsigned flags = time == Time::kept ? cudaEventDefault : cudaEventDisableTiming;
+  require(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
   event_.reset(event);
 }
 void Event::record(cudaStream_t stream) {
@@ -126,6 +127,11 @@ bool Event::done() const {
   return true;
 }
 void Event::wait() const { require(cudaEventSynchronize(event_.get()), "cudaEventSynchronize"); }
+float Event::since(const Event& earlier) const {
+  float ms = 0;
+  require(cudaEventElapsedTime(&ms, earlier.event_.get(), event_.get()), "cudaEventElapsedTime");
+  return ms;
+}
 
 Context::Context(int device)
     : stream_(make_stream()),

@@ -11,11 +11,13 @@ struct DestroyEvent {
   void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }
 };
 
-/// A point in a stream's work, without a time.
+/// A point in a stream's work.
 class Event {
  public:
+  /// Whether the time is kept at which the GPU came there, which costs it a little.
+  enum class Time { unknown, kept };
   /// On the current device.
-  Event();
+  explicit Event(Time time = Time::unknown);
   /// Stands behind everything queued on `stream` so far.
   void record(cudaStream_t stream);
   /// `stream` goes on only after the recorded point; the host does not wait.
@@ -24,6 +26,8 @@ class Event {
   bool done() const;
   /// The host waits for it.
   void wait() const;
+  /// Milliseconds from `earlier` to this. Both are reached, and their times kept.
+  float since(const Event& earlier) const;
 
  private:
   std::unique_ptr<CUevent_st, DestroyEvent> event_;

@@ -16,6 +16,9 @@ size_t free_memory(int index);
 /// The backend of GPU `index`, made at first use. Throws Error 78 if there is no such GPU.
 Backend& backend_of(int index);
 
+/// See core/gpus.h.
+std::unique_ptr<ProfileClock> clock_of(int index);
+
 /// See core/profile.h.
 void begin_range(const char* name);
 void end_range();

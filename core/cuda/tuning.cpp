@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <limits>
-#include <memory>
 
 #include "core/cuda/context.h"
 #include "core/cuda/devices.h"
@@ -22,25 +21,17 @@ std::atomic<GpuBits> wanted_bits = GpuBits::repeat;
 
 class Stopwatch {
  public:
-  explicit Stopwatch(cudaStream_t stream) : stream_(stream), begin_(make()), end_(make()) {}
-  void start() { require(cudaEventRecord(begin_.get(), stream_), "cudaEventRecord"); }
+  explicit Stopwatch(cudaStream_t stream) : stream_(stream) {}
+  void start() { begin_.record(stream_); }
   float stop() {
-    require(cudaEventRecord(end_.get(), stream_), "cudaEventRecord");
-    require(cudaEventSynchronize(end_.get()), "cudaEventSynchronize");
-    float ms = 0;
-    require(cudaEventElapsedTime(&ms, begin_.get(), end_.get()), "cudaEventElapsedTime");
-    return ms;
+    end_.record(stream_);
+    end_.wait();
+    return end_.since(begin_);
   }
 
  private:
-  using Mark = std::unique_ptr<CUevent_st, DestroyEvent>;
-  static Mark make() {
-    cudaEvent_t event = nullptr;
-    require(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreateWithFlags");
-    return Mark(event);
-  }
   cudaStream_t stream_;
-  Mark begin_, end_;
+  Event begin_{Event::Time::kept}, end_{Event::Time::kept};
 };
 
 }  // namespace

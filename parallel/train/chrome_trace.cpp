@@ -40,7 +40,7 @@ std::string trace_events(const Profile& p, const TracedRank& of) {
   events.add('M', "process_name", fmt::format(R"("args":{{"name":{}}})", title));
   events.add('M', "process_sort_index", fmt::format(R"("args":{{"sort_index":{}}})", of.rank));
   events.add('M', "thread_name", fmt::format(R"("args":{{"name":{}}})", title));
-  auto slices = p.slices();
+  std::vector<Profile::Slice> slices(p.slices().rbegin(), p.slices().rend());
   std::stable_sort(slices.begin(), slices.end(), [](auto& a, auto& b) {  // the outer one first
     return std::tuple(a.begin, -a.end) < std::tuple(b.begin, -b.end);
   });
@@ -54,7 +54,7 @@ std::string trace_events(const Profile& p, const TracedRank& of) {
     events.add('b', o.name,
                fmt::format(R"({},"ts":{},"args":{{"call":{},"group":{},"bytes":{}}})", id,
                            events.at(o.begin), nn::quoted(o.call), nn::quoted(o.group), o.bytes));
-    events.add('e', o.name, fmt::format(R"({},"ts":{})", id, events.at(std::max(o.begin, o.end))));
+    events.add('e', o.name, fmt::format(R"({},"ts":{})", id, events.at(o.end)));
   }
   return std::move(events).text();
 }

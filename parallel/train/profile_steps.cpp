@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/files.h"
+#include "core/gpus.h"
 #include "core/profile.h"
 #include "nn/json.h"
 #include "parallel/comm/clocks.h"
@@ -32,11 +33,9 @@ StepRange parse_step_range(const std::string& text) {
 
 void check_profile(const TrainOptions& o) {
   if (o.profile.empty()) return;
-  check_input(o.launch.device == "cpu", Exit::config,
-              "profile with device={}\n  The host only queues what a GPU does: its times would say "
-              "little. Nsight Systems shows a GPU's,\n  with the names of layers and ops. Leave "
-              "--profile out, or add --device cpu.",
-              o.launch.device);
+  check_input(!o.step.graph, Exit::config,
+              "profile with graph\n  A replayed step is one launch, without layers or operations. "
+              "Leave --profile or --graph out.");
   check_input(parse_step_range(o.profile).last <= o.steps, Exit::config,
               "profile={} with steps={}\n  The run ends before. Valid: steps from 1 to {}.",
               o.profile, o.steps, o.steps);
@@ -97,14 +96,14 @@ int64_t earliest(Communicator& ranks, int64_t time) {
 /// One rank's profile of the steps of `wanted`.
 class ProfiledSteps {
  public:
-  explicit ProfiledSteps(StepRange wanted) : wanted_(wanted) {}
+  ProfiledSteps(StepRange wanted, std::unique_ptr<ProfileClock> clock)
+      : wanted_(wanted), profile_(std::move(clock)) {}
 
   /// Step `number` is over.
   void after(Trainer& trainer, int64_t number) {
     if (profile()) {
       profile_.close(fmt::format("step {}", number));
       done_ = {done_.first > 0 ? done_.first : number, number};
-      spent_ = profile_.spent();
     }
     if (number == wanted_.last) return end(trainer);
     if (number + 1 == wanted_.first) set_profile(&profile_);
@@ -117,7 +116,8 @@ class ProfiledSteps {
   }
 
  private:
-  void write(Trainer& trainer) const {
+  void write(Trainer& trainer) {
+    profile_.settle();
     const Mesh& mesh = trainer.update().mesh();
     Communicator& ranks = mesh.world();
     int64_t offset = clock_offset(ranks);  // to rank 0's clock
@@ -128,7 +128,7 @@ class ProfiledSteps {
         gather_text(ranks, trace_events(profile_, {.rank = ranks.rank(),
                                                    .name = title(mesh.shape(), ranks.rank()),
                                                    .zero = zero - offset}));
-    TimeSpent mine(spent_);
+    TimeSpent mine(profile_.spent());
     Tensor all = zeros({ranks.size(), 3}, f64, cpu);
     ranks
         .all_gather(from_host(std::vector{mine.busy, mine.communicating, mine.waiting}, {3}, cpu),
@@ -151,7 +151,6 @@ class ProfiledSteps {
 
   StepRange wanted_, done_;
   Profile profile_;
-  std::array<int64_t, activities> spent_{};
 };
 
 }  // namespace
@@ -164,7 +163,9 @@ void profile_steps(Trainer& trainer) {
   check_input(steps.first > trainer.done(), Exit::config,
               "profile={}, but the run goes on after step {}\n  Valid: steps from {} to {}.",
               o.profile, trainer.done(), trainer.done() + 1, o.steps);
-  auto steps_profile = std::make_shared<ProfiledSteps>(steps);
+  Device device = trainer.update().mesh().world().device();
+  auto steps_profile =
+      std::make_shared<ProfiledSteps>(steps, device == cpu ? nullptr : gpu_clock(device.index));
   trainer.on(
       {.start = [=](Trainer& t) { steps_profile->after(t, t.done()); },
        .end = [=](Trainer& t) { steps_profile->end(t); },

@@ -43,6 +43,7 @@ TEST(Profile, TimeCountsInTheInnermostSlice) {
     nap();
     nap();
   }
+  p.settle();
   auto& slices = p.slices();
   ASSERT_EQ(names(p), (std::vector<std::string>{"wait", "F0"}));
   int64_t inner = slices[0].end - slices[0].begin, outer = slices[1].end - slices[1].begin;
@@ -73,6 +74,40 @@ TEST(Profile, ALayerThatGoesOnIsOneSlice) {
   p.close();
   EXPECT_EQ(names(p), (std::vector<std::string>{"head", "block", "all_reduce", "B0"}));
   EXPECT_GE(p.slices()[1].end, p.slices()[2].end);
+}
+
+/// The first mark is reached at 1000 nanoseconds, each other one 10 later than the one before.
+struct LateClock final : ProfileClock {
+  int64_t made = 0;
+  int64_t mark() override { return made++; }
+  int64_t time(int64_t mark) override { return 1000 + 10 * mark; }
+};
+
+TEST(Profile, OfADeviceHasTheTimesThatItsClockTellsInTheEnd) {
+  Profile p(std::make_unique<LateClock>());
+  p.open("step", Activity::work);             // 1000
+  p.open("block", Activity::layer);           // 1010
+  size_t seen = p.start({.name = "sum"});     // 1020
+  size_t unseen = p.start({.name = "send"});  // 1030
+  p.open("wait", Activity::waiting);          // 1040
+  p.close();                                  // 1050
+  p.finish(seen);                             // 1060
+  p.close();                                  // 1070
+  p.close("step 1");                          // 1080
+  p.open("step", Activity::work);             // 1090: goes on, with what is in it
+  p.open("wait", Activity::waiting);
+  p.close();
+  p.settle();
+  auto& steps = p.slices()[2];
+  EXPECT_EQ(steps.name, "step 1");
+  EXPECT_EQ(steps.begin, 1000);
+  EXPECT_EQ(steps.end, 1080);
+  EXPECT_EQ(p.operations()[seen].begin, 1020);
+  EXPECT_EQ(p.operations()[seen].end, 1060);
+  EXPECT_EQ(p.operations()[unseen].end, 1030);
+  EXPECT_EQ(p.spent()[size_t(Activity::waiting)], 10);
+  EXPECT_EQ(p.spent()[size_t(Activity::layer)], 50);
+  EXPECT_EQ(p.spent()[size_t(Activity::work)], 20);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-"""watch_test.py MINIGPT MPIRUN: what a run leaves for those who watch it. The trace of --profile is read as strictly as
-possible and held against the metrics; TensorBoard's files are read by a reader of their own.
+"""watch_test.py MINIGPT MPIRUN [TEST..]: what a run leaves for those who watch it. The trace of --profile is read as
+strictly as possible and held against the metrics; TensorBoard's files are read by a reader of their own.
 
-MPIRUN may be empty: then ranks are threads only."""
+MPIRUN may be empty: then ranks are threads only. The TEST traces_of_gpus is for a MINIGPT with GPUs made of CPU threads,
+and runs only if it is named."""
 
 import collections
 import json
@@ -23,9 +24,10 @@ STEPS = [3, 4, 5]  # what --profile alone means
 LAYERS = ["embedding", "block0", "block1", "head"]
 
 
-def train(shop, *extra, launch=(), code=0, **flags):
+def train(shop, *extra, launch=(), code=0, environment={}, **flags):
     flags = dict(MODEL, layers=2, data=shop / "text.txt", steps=6, val_every=0) | flags
-    with Run([*map(str, launch), minigpt, "train", *words(**flags), *extra], shop / "err", shop / "out") as job:
+    with Run([*map(str, launch), minigpt, "train", *words(**flags), *extra], shop / "err", shop / "out",
+             **environment) as job:
         got = job.finish(120)
         assert got == code, f"exit code {got}, expected {code}\n{job.stderr()}"
         return (shop / "out").read_text() + job.stderr()
@@ -120,8 +122,9 @@ def check_actions(rank, stage, kinds, micros):
         assert {"optimizer", "data", "communication", "waiting"} <= kinds_there, f"{rank.name}: {kinds_there}"
 
 
-def check_operations(ranks):
-    """The members of a group call the same, and no all_reduce ends before its last member begins: on one clock."""
+def check_operations(ranks, clocks_differ=0):
+    """The members of a group call the same, and no all_reduce ends before its last member begins: on one clock, or on
+    clocks that differ by so many nanoseconds."""
     groups = collections.defaultdict(dict)
     for number, rank in enumerate(ranks):
         for call, group, size, begin, end in rank.operations:
@@ -134,7 +137,7 @@ def check_operations(ranks):
         assert sorted(calls) == members, f"{group}: only {sorted(calls)}"
         for same in zip(*calls.values(), strict=True):
             assert len({(call, size) for call, size, _, _ in same}) == 1, same
-            assert min(end for *_, end in same) >= max(begin for _, _, begin, _ in same), f"{group}: {same}"
+            assert min(end for *_, end in same) + clocks_differ >= max(begin for _, _, begin, _ in same), f"{group}: {same}"
 
 
 def check_time(trace, ranks, run):
@@ -173,6 +176,20 @@ def traces_of_every_rank(shop):
                 check_actions(rank, pp, kinds, LARGER["global_batch"] // (LARGER["micro_batch"] * 2))
             check_operations(ranks)
             check_time(trace, ranks, run)
+
+
+def traces_of_gpus(shop):
+    """What the GPUs did, as they tell the time; over NCCL they go on while the host queues the next operation."""
+    environment = dict(GPU_ON_CPU_DEVICES="2", GPU_ON_CPU_MEMORY=str(1 << 30))
+    run = shop / "gpus"
+    said = train(shop, "--profile", out=run, device="cuda", comm="threads", ranks=RANKS, environment=environment, **MESH)
+    trace, ranks = read_trace(run, RANKS)
+    for number, rank in enumerate(ranks):
+        assert rank.name in said, said
+        check_actions(rank, number // 4, "FB", MODEL["global_batch"] // (MODEL["micro_batch"] * 2))
+    check_operations(ranks, clocks_differ=1000000)
+    check_time(trace, ranks, run)
+    assert "profile with graph" in train(shop, "--profile", "--graph", device="cuda", code=78, environment=environment)
 
 
 def profiles_change_nothing(shop):
@@ -299,9 +316,10 @@ def tensorboard_files(shop):
 
 
 def main():
-    tests = [traces_of_every_rank, profiles_change_nothing, a_stop_leaves_a_trace, bad_flags, tensorboard_files]
+    tests = [traces_of_every_rank, profiles_change_nothing, a_stop_leaves_a_trace, bad_flags, tensorboard_files,
+             traces_of_gpus]
     for test in tests:
-        if len(sys.argv) > 3 and test.__name__ not in sys.argv[3:]:
+        if test.__name__ not in sys.argv[3:] if len(sys.argv) > 3 else test is traces_of_gpus:
             continue
         with tempfile.TemporaryDirectory(prefix="triax-watch-") as path:
             shop = pathlib.Path(path)
