@@ -21,6 +21,9 @@ std::vector<parallel::OwnVerb> conversion_verbs(const Architecture& a) {
           &to->checkpoint, must)
       .add("to", "DIR", "new model directory: config.json and model.safetensors, in fp32", &to->to,
            must)
+      .add("tokenizer", "DIR",
+           "model directory whose tokenizer, chat template and generation_config.json go along",
+           &to->tokenizer, {.shown = "the checkpoint's"})
       .add(parallel::weights_setting("Export", to->weights));
   auto alone = [](const char* verb) {
     parallel::check_not_launched(std::string(verb) + " runs in one process");

@@ -74,6 +74,7 @@ struct ImportOptions {
 struct ExportOptions {
   std::string checkpoint, to;
   parallel::Weights weights = parallel::Weights::trained;
+  std::string tokenizer = {};  ///< a directory with the tokenizer's files; empty: see export_model
 };
 
 /// Gives the settings of the model the values of config.json. Throws Error 65 for what a model here
@@ -89,8 +90,9 @@ void check_layers(const Architecture& a, size_t tensors, const std::string& path
 void import_model(const Architecture& a, const ImportOptions& o, const Files& files = disk());
 
 /// The reverse, from a checkpoint of any mesh and precision: config.json, model.safetensors in f32,
-/// and the files of the tokenizer: those beside the checkpoint, or else of the one in it. Throws
-/// Error 78 for the average of a run that kept none.
+/// and the files of the tokenizer: those of `o.tokenizer`, or beside the checkpoint, or else of the
+/// one in it, whose ends of text config.json names. Throws Error 66 if `o.tokenizer` has none, 78
+/// for the average of a run that kept none.
 void export_model(const Architecture& a, const ExportOptions& o, const Files& files = disk());
 
 /// The verbs `import` and `export` of a program.

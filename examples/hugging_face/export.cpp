@@ -52,7 +52,33 @@ std::vector<nn::NamedTensor> tensors_of(const std::vector<Rule>& rules, const Re
   return all;
 }
 
-std::string config_text(const Architecture& a) {
+/// Of the directory that was named, or beside the checkpoint, or else what the checkpoint carries.
+std::vector<std::string> give_tokenizer(const std::string& asked,
+                                        const parallel::Checkpoint& checkpoint,
+                                        const std::string& to, const Files& files) {
+  std::string kept = parent_directory(checkpoint.path()) + "/" + tokenizer_folder;
+  auto names = copy_tokenizer_files(asked.empty() ? kept : asked, to, files);
+  check_input(!names.empty() || asked.empty(), Exit::not_found,
+              "export: tokenizer={} has no file of a tokenizer; expected tokenizer.json or others",
+              asked);
+  return names.empty() ? write_tokenizer_files(checkpoint.state(), to, files) : names;
+}
+
+/// The tokens that begin and end texts, if the tokenizer in `directory` can be read: without them
+/// `generate` of transformers does not end.
+std::string ends_of_text(const std::string& directory) {
+  std::string keys;
+  try {
+    if (auto tokenizer = text::find_tokenizer(directory))
+      for (const Role& r : roles_in(*tokenizer))
+        keys += fmt::format(",\n  \"{}_id\": {}", r.key, r.number);
+  } catch (const Error& e) {
+    if (e.code() != Exit::data) throw;  // a kind of tokenizer that only transformers reads
+  }
+  return keys;
+}
+
+std::string config_text(const Architecture& a, const std::string& ends) {
   std::string text = fmt::format("{{\n  \"architectures\": [{}],\n  \"model_type\": {}",
                                  nn::quoted(a.name), nn::quoted(a.type));
   auto add = [&](std::string_view key, std::string_view value) {
@@ -61,9 +87,10 @@ std::string config_text(const Architecture& a) {
   for (auto& [key, size] : a.sizes) add(key, std::to_string(*size));
   for (const FixedKey& f : a.fixed) add(f.key, f.allowed[0]);
   for (auto& [key, value] : a.config()) add(key, value);
-  for (const char* key : {"bos_token_id", "eos_token_id"}) add(key, "null");  // the tokenizer's
+  for (const char* key : {"bos_token_id", "eos_token_id"})  // transformers has its own defaults
+    if (ends.find(key) == std::string::npos) add(key, "null");
   add("torch_dtype", "\"float32\"");
-  return text + "\n}\n";
+  return text + ends + "\n}\n";
 }
 
 }  // namespace
@@ -90,15 +117,15 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
   };
   nn::write_tensors(to.work() + "/model.safetensors", tensors_of(rules, read, progress),
                     {{"format", "pt"}}, files);
-  files.write(to.work() + "/config.json", config_text(a));
-  std::string kept = parent_directory(checkpoint.path()) + "/" + tokenizer_folder;
-  auto tokenizer = copy_tokenizer_files(kept, to.work(), files);
-  if (tokenizer.empty()) tokenizer = write_tokenizer_files(checkpoint.state(), to.work(), files);
+  auto tokenizer = give_tokenizer(o.tokenizer, checkpoint, to.work(), files);
+  files.write(to.work() + "/config.json", config_text(a, ends_of_text(to.work())));
   to.publish();
   fmt::print("exported {} parameters of {} to {}, as a {} in f32\n", parameters, checkpoint.path(),
              o.to, a.name);
   if (tokenizer.empty())
-    fmt::print("no tokenizer files: the checkpoint has no byte-level BPE, and {} has none\n", kept);
+    fmt::print(
+        "no tokenizer files: the checkpoint has no byte-level BPE; --tokenizer DIR names a "
+        "directory that has some\n");
   else fmt::print("tokenizer files: {}\n", join(tokenizer, ", "));
 }
 

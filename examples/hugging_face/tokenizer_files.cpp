@@ -45,23 +45,37 @@ std::vector<std::string> copy_tokenizer_files(const std::string& from, const std
   return copied;
 }
 
+std::vector<Role> roles_in(const text::Tokenizer& tokenizer) {
+  std::vector<Role> found;
+  for (auto [key, token] : {std::pair("bos_token", "<|begin_of_text|>"),
+                            {"bos_token", "<s>"},
+                            {"eos_token", "<|end_of_text|>"},
+                            {"eos_token", "</s>"},
+                            {"eos_token", "<|endoftext|>"}}) {
+    bool known =
+        std::ranges::any_of(found, [&](auto& r) { return std::string_view(r.key) == key; });
+    std::vector<int32_t> tokens;
+    try {
+      tokens = tokenizer.encode(token);
+    } catch (const Error&) {  // not of its characters
+    }
+    if (tokens.size() == 1 && !known) found.push_back({key, token, tokens[0]});
+  }
+  return found;
+}
+
 std::vector<std::string> write_tokenizer_files(const parallel::CheckpointState& state,
                                                const std::string& to, const Files& files) {
   auto carried = state.find("tokenizer");
   if (carried == state.end()) return {};
-  nn::JsonReader json(carried->second, "tokenizer of the checkpoint", "it",
-                      text::deepest_tokenizer);
+  constexpr const char* name = "tokenizer of the checkpoint";
+  nn::JsonReader json(carried->second, name, "it", text::deepest_tokenizer);
   if (!json.has("model")) return {};  // characters or numbers
   std::string config =
       "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", "
       "\"clean_up_tokenization_spaces\": false";
-  auto name = [&](const char* role, const char* token) {
-    std::string content = nn::quoted(token);
-    if (carried->second.find("\"content\":" + content) != std::string::npos)
-      config += fmt::format(", \"{}\": {}", role, content);
-  };
-  name("eos_token", "<|endoftext|>");                                            // GPT-2
-  name("bos_token", "<|begin_of_text|>"), name("eos_token", "<|end_of_text|>");  // Llama 3
+  for (const Role& r : roles_in(text::Tokenizer::from_json(carried->second, name)))
+    config += fmt::format(", \"{}\": {}", r.key, nn::quoted(r.token));
   files.write(to + "/tokenizer.json", carried->second);
   files.write(to + "/tokenizer_config.json", config + "}\n");
   return {"tokenizer.json", "tokenizer_config.json"};

@@ -21,6 +21,15 @@ std::optional<text::Tokenizer> readable_tokenizer(const std::string& from, int64
 std::vector<std::string> copy_tokenizer_files(const std::string& from, const std::string& to,
                                               const Files& files);
 
+/// Keys of config.json or tokenizer_config.json (`eos_token`) and the token that has this role, by
+/// the names that GPT-2, Llama 2 and Llama 3 give it.
+struct Role {
+  const char* key;
+  const char* token;
+  int32_t number;
+};
+std::vector<Role> roles_in(const text::Tokenizer& tokenizer);
+
 /// Writes the tokenizer that a checkpoint carries so that transformers' AutoTokenizer reads it.
 /// Returns the names of the files: none unless it is byte-level BPE.
 std::vector<std::string> write_tokenizer_files(const parallel::CheckpointState& state,

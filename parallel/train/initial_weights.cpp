@@ -17,11 +17,12 @@ void check_same_model(const Checkpoint& checkpoint, const Settings& settings) {
     auto known = saved.find(s.name);
     bool shapes = s.group == model_group && s.on_resume == OnResume::refuse;
     if (!shapes || known == saved.end() || known->second == literal(s)) continue;
-    fail(
-        Exit::config,
-        "init: checkpoint {} is of a model with {} {}; this run asks for {}\n  Leave --{} out: the "
-        "checkpoint's model is the default.",
-        checkpoint.path(), s.name, known->second, literal(s), s.name);
+    bool named = known->second == "0" && !s.shown.empty();
+    fail(Exit::config,
+         "init: checkpoint {} is of a model with {} {}{}; this run asks for {}\n  Leave --{} out: "
+         "the checkpoint's model is the default.",
+         checkpoint.path(), s.name, known->second, named ? fmt::format(" ({})", s.shown) : "",
+         literal(s), s.name);
   }
 }
 

@@ -105,6 +105,20 @@ def the_tokenizer_goes_along(path):
     config = json.loads((path / "bpe-hf/tokenizer_config.json").read_text())
     assert config == {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
                       "eos_token": "<|endoftext|>"}, config
+    model = json.loads((path / "bpe-hf/config.json").read_text())
+    end = [t["id"] for t in json.loads(tokenizer)["added_tokens"] if t["content"] == "<|endoftext|>"]
+    assert [model["eos_token_id"]] == end and model["bos_token_id"] is None, model
+    (path / "chat").mkdir()
+    for name, content in {"tokenizer.json": tokenizer, "chat_template.jinja": b"{{ messages }}",
+                          "generation_config.json": b"{}", "notes.txt": b"mine"}.items():
+        (path / "chat" / name).write_bytes(content)
+    run("gpt2", f"export --checkpoint {path}/bpe --to {path}/bpe-chat --tokenizer {path}/chat")
+    assert sorted(f.name for f in (path / "bpe-chat").iterdir()) == [
+        "chat_template.jinja", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json"]
+    assert json.loads((path / "bpe-chat/config.json").read_text())["eos_token_id"] == end[0]
+    (path / "empty").mkdir()
+    said = run("gpt2", f"export --checkpoint {path}/bpe --to {path}/x --tokenizer {path}/empty", 66)
+    assert "has no file of a tokenizer" in said and not (path / "x").exists(), said
     run("gpt2", f"import --from {path}/bpe-hf --out {path}/bpe-again")
     further = "--micro-batch 2 --global-batch 4 --warmup 0 --steps 1"
     run("gpt2", f"train --init {path}/bpe-again {further} --data {text} --out {path}/further")
