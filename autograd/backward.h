@@ -46,6 +46,11 @@ struct Packing {
 Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x,
                  const Packing& packing = {});
 
+/// x as the input of a graph of its own. Its gradient is collected in x's dtype, as that of any
+/// op's output is (a leaf's is in the accumulator's), so that a graph cut in two there has the bits
+/// of a whole one; backward leaves it in `dx`.
+Tensor graph_input(const Tensor& x, std::shared_ptr<Tensor> dx);
+
 /// y, which ops have computed from `made`: the bytes of `made` go now, and when backward reaches y
 /// they are made again by `again()`, which returns the same values. For what is cheap to make and
 /// large to keep. `made` is whole (no view) and nobody uses it but the graph between it and y.

@@ -110,6 +110,7 @@ Into Pass::offer(const Node& n, Walk& walk) {
         meta->grad.storage()->restore();
         meta->fresh = true;
       }
+      if (meta->fixed) continue;  // a part is rounded when it is whole
       slot.held = meta->grad;
       slot.write = meta->fresh ? Write::set : Write::add;
     } else {
@@ -130,7 +131,10 @@ void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Wa
   if (p.is_leaf && !meta) return;
   if (meta && meta->in_place) {
     if (!part.defined()) return;
-    if (!part.is(offered.held)) {
+    if (meta->fixed) {
+      backend(part).accumulate_fixed(part.contiguous(), *meta->fixed, meta->grad,
+                                     meta->fresh ? Write::set : Write::add);
+    } else if (!part.is(offered.held)) {
       if (meta->fresh) copy_(meta->grad, part);
       else backend(part).accumulate(part.contiguous(), meta->grad);
     }

@@ -76,6 +76,7 @@ struct Meta {
   Tensor grad;
   bool in_place = false;  // grad is a view somebody else owns (a bucket): always write into it
   bool fresh = false;     // in_place: its values are left over, the first write sets
+  std::shared_ptr<const FixedPoint> fixed = {};  // in_place: how parts are rounded first, if so
   std::vector<std::function<void()>> on_grad;
 };
 

@@ -46,20 +46,15 @@ void note_touched(const Tensors& used) {
 
 }  // namespace autograd
 
-namespace {
+namespace {}  // namespace
 
-/// A stand-in for x at the start of the second run. An intermediate's gradient is collected in its
-/// own dtype, a leaf's in the accumulator's: the stand-in does as x does, so that bits are equal.
-Tensor stand_in(Tensor x, bool leaf, Tensor& gradient) {
-  if (leaf) return require_grad(x);
+Tensor graph_input(const Tensor& x, std::shared_ptr<Tensor> dx) {
   Tensor anchor = empty({}, x.dtype(), x.device());
-  return record("input", x, {require_grad(anchor)}, [&gradient](const Tensor& dy) {
-    gradient = dy;
+  return record("input", x, {require_grad(anchor)}, [dx = std::move(dx)](const Tensor& dy) {
+    *dx = dy;
     return Tensors{{}};
   });
 }
-
-}  // namespace
 
 Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x,
                  const Packing& packing) {
@@ -79,15 +74,17 @@ Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x
   auto rule = [=, unpack = packing.unpack, count = inputs.size()](Tensor dy, autograd::Into&) {
     Tensors dx(count);  // the leaves' part comes out of the nested pass
     Tensor again = packs ? unpack(input, shape) : input.defined() ? input.detach() : input;
+    auto gradient = std::make_shared<Tensor>();
     Tensor y;
     {
       Recording on(Recording::on);
       autograd::SecondRun again_here;
-      if (wanted) again = stand_in(again, leaf, dx[0]);
+      if (leaf) require_grad(again);
+      else if (wanted) again = graph_input(again, gradient);
       y = without_values(fn(again));
     }
     backward(y, std::move(dy));
-    if (leaf) dx[0] = std::exchange(grad(again), {});
+    dx[0] = leaf ? std::exchange(grad(again), {}) : *gradient;
     return dx;
   };
   return record("recompute", result, inputs, rule);

@@ -102,14 +102,19 @@ void on_grad(const Tensor& leaf, std::function<void()> hook) {
   leaf_meta("on_grad", leaf).on_grad.push_back(std::move(hook));
 }
 
-void set_grad_view(const Tensor& leaf, const Tensor& view) {
+void set_grad_view(const Tensor& leaf, const Tensor& view) { set_grad_view(leaf, view, nullptr); }
+
+void set_grad_view(const Tensor& leaf, const Tensor& view,
+                   std::shared_ptr<const FixedPoint> fixed) {
   Meta& meta = leaf_meta("set_grad_view", leaf);
-  check(view.shape() == leaf.shape() && view.dtype() == accumulator(leaf.dtype()),
-        "set_grad_view: {} for a leaf {}; expected the same shape and the accumulator dtype {}",
-        describe(view), describe(leaf), accumulator(leaf.dtype()));
+  DType sums = fixed ? f64 : accumulator(leaf.dtype());
+  check(view.shape() == leaf.shape() && view.dtype() == sums,
+        "set_grad_view: {} for a leaf {}; expected the same shape and dtype {}", describe(view),
+        describe(leaf), sums);
   meta.grad = view;
   meta.in_place = true;
   meta.fresh = true;
+  meta.fixed = std::move(fixed);
 }
 
 void set_fresh(const Tensor& leaf) { leaf_meta("set_fresh", leaf).fresh = true; }

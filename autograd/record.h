@@ -18,6 +18,9 @@ void on_grad(const Tensor& leaf, std::function<void()> hook);
 /// Let the leaf's gradient live in `view` (accumulator dtype, same shape), a piece of a larger
 /// buffer. Backward adds to it; after `set_fresh(leaf)` the first write sets instead.
 void set_grad_view(const Tensor& leaf, const Tensor& view);
+/// The same for sums in f64, to which every part that a rule hands in is added after it was rounded
+/// as `fixed` says at that time: then gradients do not depend on the order of rules and ranks.
+void set_grad_view(const Tensor& leaf, const Tensor& view, std::shared_ptr<const FixedPoint> fixed);
 void set_fresh(const Tensor& leaf);
 bool is_fresh(const Tensor& leaf);
 

@@ -19,6 +19,12 @@ std::unique_ptr<Mark> Backend::mark() { return nullptr; }
 std::unique_ptr<Graph> Backend::capture(const std::function<void()>&) {
   fail(Exit::config, "graph: {} has none; expected a GPU", name());
 }
+void Backend::accumulate_fixed(const Tensor&, const FixedPoint&, const Tensor&, Write) {
+  fail(Exit::config, "bitwise: {} has no fixed-point sums; expected the CPU", name());
+}
+void Backend::squares_fixed(const Tensor& x, const Tensor& out) {
+  accumulate_fixed(x, {}, out, Write::add);
+}
 void Backend::decide_step(const Tensor& request, const Tensor& totals, const Tensor& decision) {
   auto& p = *static_cast<StepDecision*>(decision.data());
   p = fn::decide_step(*static_cast<const StepRequest*>(request.data()),

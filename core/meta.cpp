@@ -72,6 +72,10 @@ class MetaBackend final : public Backend {
   void sum(const Tensor& x, const Tensor& y, Write) override { move({x, y}); }
   void max(const Tensor& x, const Tensor& y) override { move({x, y}); }
   void squares(const Tensor& x, const Tensor&) override { move({x}); }
+  void accumulate_fixed(const Tensor& x, const FixedPoint&, const Tensor& sums, Write) override {
+    move({x, sums, sums});
+  }
+  void squares_fixed(const Tensor& x, const Tensor&) override { move({x}); }
 
   void matmul(const Matmul& p) override {
     if (p.goes_back()) return matmul_in_steps(*this, p);

@@ -35,6 +35,9 @@ class Cpu : public Base {
   void sum(const Tensor& x, const Tensor& y, Write write) override;
   void max(const Tensor& x, const Tensor& y) override;
   void squares(const Tensor& x, const Tensor& out) override;
+  void accumulate_fixed(const Tensor& x, const FixedPoint& f, const Tensor& sums,
+                        Write write) override;
+  void squares_fixed(const Tensor& x, const Tensor& out) override;
 
   void matmul(const Matmul& p) override;
 

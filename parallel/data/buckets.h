@@ -61,6 +61,7 @@ struct Bucket {
   BucketLayout layout;
   Tensor weight, grad;        ///< flat, of the layout's length; their bytes may come and go
   Tensor my_weight, my_grad;  ///< flat: what this rank's optimizer updates, from element `my_first`
+  Tensor my_sums;             ///< in which my_grad is summed: itself, or in fixed point
   int64_t my_first = 0;
 
   std::vector<int64_t> fired = {};  ///< backward passes completed in this step, per piece

@@ -50,6 +50,7 @@ DataParallel::~DataParallel() = default;
 void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
   check_input(options_.zero >= Zero::off && options_.zero <= Zero::parameters, Exit::config,
               "data parallel: ZeRO stage {}; expected 0, 1, 2 or 3", int(options_.zero));
+  if (options_.bitwise) fixed_ = std::make_shared<FixedPoint>();
   declared_ = model.parameters();
   model.bind(options_.seed);
   if (options_.tune) options_.tune(model);
@@ -86,14 +87,16 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
   }
   if (options_.purpose == nn::Purpose::training) {
     memory::Scope scope(memory::gradients);
-    b->grad = dp_.empty({layout.length}, accumulator(options_.dtype));
+    b->grad = dp_.empty({layout.length}, sums());
     if (releases_gradients()) {
       b->grad.storage()->release();
-      b->my_grad = slice_of(*b, b->grad.dtype(), layout.record + 1);
+      b->my_sums = slice_of(*b, sums(), layout.record + 1);
     } else {
       fill_(b->grad, 0);  // the padding stays zero for good
-      b->my_grad = b->grad.narrow(0, b->my_first, slice);
+      b->my_sums = b->grad.narrow(0, b->my_first, slice);
     }
+    bool rounded = options_.bitwise;
+    b->my_grad = rounded ? empty({slice}, accumulator(options_.dtype), dp_.device()) : b->my_sums;
   }
   for (size_t i = 0; i < layout.pieces.size(); ++i) hook(*b, i);
   cut_slots(*b);
@@ -106,7 +109,7 @@ void DataParallel::hook(Bucket& b, size_t piece) {
   p->value = b.weight.narrow(0, begin, length).view(p->local());
   if (options_.purpose == nn::Purpose::inference) return;
   require_grad(p->value);
-  set_grad_view(p->value, b.grad.narrow(0, begin, length).view(p->local()));
+  set_grad_view(p->value, b.grad.narrow(0, begin, length).view(p->local()), fixed_);
   on_grad(p->value, [this, bucket = &b, piece] {
     check(due_ > 0 && bucket->fired[piece] < bucket->due,
           "data parallel: backward pass {} of {}; expected {}, as begin() was told",
@@ -119,8 +122,13 @@ void DataParallel::hook(Bucket& b, size_t piece) {
   });
 }
 
-void DataParallel::begin(int64_t micros, Watch watch) {
+void DataParallel::begin(int64_t micros, Watch watch, double scale) {
   check(micros >= 1, "data parallel: begin with {} micro-batches; expected at least 1", micros);
+  if (fixed_) {
+    // 2^-40 is f32's own rounding of a gradient of 2^-16. A weight is used up to eight times.
+    constexpr double unit = 0x1p-40, uses = 8;
+    *fixed_ = FixedPoint::of(unit * scale, uses * double(micros) * dp_.size());
+  }
   due_ = micros;
   launched_ = 0;
   watch_ = watch;
@@ -149,14 +157,14 @@ void DataParallel::reduce(Bucket& b) {
   if (options_.zero == Zero::off) {
     b.reducing = dp_.all_reduce(b.grad);
   } else if (options_.zero == Zero::optimizer) {
-    b.reducing = dp_.reduce_scatter(b.grad, b.my_grad);
+    b.reducing = dp_.reduce_scatter(b.grad, b.my_sums);
   } else {
     // The bytes move to the transfer; the next micro-batch finds an empty bucket.
     b.sending = Tensor(b.grad.storage()->take(), b.grad.dtype(), b.grad.shape(), b.grad.strides());
     for (auto& piece : b.layout.pieces) set_fresh(piece.parameter->value);
-    if (b.offloaded()) b.arriving = b.sending.narrow(0, b.my_first, b.my_grad.numel());
-    else if (b.reductions > 1) b.arriving = dp_.empty(b.my_grad.shape(), b.my_grad.dtype());
-    b.reducing = dp_.reduce_scatter(b.sending, b.arriving.defined() ? b.arriving : b.my_grad);
+    if (b.offloaded()) b.arriving = b.sending.narrow(0, b.my_first, b.my_sums.numel());
+    else if (b.reductions > 1) b.arriving = dp_.empty(b.my_sums.shape(), b.my_sums.dtype());
+    b.reducing = dp_.reduce_scatter(b.sending, b.arriving.defined() ? b.arriving : b.my_sums);
     in_flight_ = &b;
   }
 }
@@ -201,11 +209,13 @@ void DataParallel::finish() {
   sum_partial();
   for (auto& b : buckets_)
     if (groups_.ends && b->layout.pieces[0].parameter->tied) {
-      auto held = b->my_grad.storage()->hold(Access::write);
-      Tensor grad = b->my_grad.to(dp_.device());
+      auto held = b->my_sums.storage()->hold(Access::write);
+      Tensor grad = b->my_sums.to(dp_.device());
       groups_.ends->all_reduce(grad).wait();
-      if (!grad.is(b->my_grad)) copy_(b->my_grad, grad);
+      if (!grad.is(b->my_sums)) copy_(b->my_sums, grad);
     }
+  if (options_.bitwise)
+    for (auto& b : buckets_) copy_(b->my_grad, b->my_sums);
 }
 
 /// Parameters that saw only this rank's rows (sequence parallel) or features.
@@ -217,7 +227,7 @@ void DataParallel::sum_partial() {
     for (auto& piece : b->layout.pieces) {
       Range r = b->mine(piece);
       if (!piece.parameter->shard.partial || r.begin == r.end) continue;
-      parts.push_back(b->my_grad.narrow(0, r.begin, r.end - r.begin));
+      parts.push_back(b->my_sums.narrow(0, r.begin, r.end - r.begin));
       total += r.end - r.begin;
     }
   if (parts.empty()) return;

@@ -38,6 +38,10 @@ struct DataParallelOptions {
   /// May change learning rates and weight decay of parameters, which have their full names by then.
   std::function<void(nn::Module&)> tune = {};
   enum class Prefetch { off, next } prefetch = Prefetch::next;  ///< of layers' weights (ZeRO-3)
+  /// Gradients are added up in fixed point, in f64: bits that do not depend on dp, micro-batches or
+  /// who adds first, if each backward pass is of one sample. f32, bf16 and f16, on CPUs, with
+  /// nothing offloaded.
+  bool bitwise = false;
 };
 
 /// Owns a model's weights and gradients as flat buckets and sums the gradients over the ranks of
@@ -66,8 +70,9 @@ class DataParallel {
   /// parameters have had theirs: with `off` and `optimizer` always in the same order; with the
   /// others after each pass, and then all ranks must use the same parameters in it.
   /// With `Watch::on` every pass is looked at for first_non_finite(), which takes time.
+  /// With `bitwise`, gradients come multiplied by `scale`, a power of two, alike on all ranks.
   enum class Watch { off, on };
-  void begin(int64_t micros = 1, Watch watch = Watch::off);
+  void begin(int64_t micros = 1, Watch watch = Watch::off, double scale = 1);
   /// After the last backward: reduces what did not fire (unused parameters count as zero), waits
   /// for all sums over dp, then sums what tensor-parallel ranks and the two ends of the pipeline
   /// have only parts of. Collective.
@@ -82,7 +87,8 @@ class DataParallel {
   /// Of the summed gradient of the whole model, after finish(). Collective, alike on all ranks.
   Norm norm();
   /// The same without waiting for the device: adds this rank's part of {sum of squares, non-finite
-  /// elements} to `sums`, f64 [2]; added up over all ranks they are those of the whole model.
+  /// elements} to `sums`, f64 [2]; added up over all ranks they are those of the whole model. With
+  /// `bitwise` the sum of squares is a WideSum.
   void add_squares(const Tensor& sums) const;
   /// After finish(): compares the gradients of parameters that all tensor-parallel ranks hold and
   /// use alike. Throws Error 78, naming the first that differs, because a rank saw only a part of
@@ -134,6 +140,7 @@ class DataParallel {
   Tensor slice_of(const Bucket& b, DType dtype, size_t record) const;
   void write_weight(const Bucket& b, const Tensor& values) const;
   void add_arrived(Bucket& b);
+  DType sums() const { return options_.bitwise ? f64 : accumulator(options_.dtype); }
   Bucket* holder(const nn::Parameter* p) const;
 
   void surround(nn::Layers& chunk);
@@ -153,9 +160,10 @@ class DataParallel {
     optim::Rates rates;
   };
   std::vector<Place> slots_;
-  Bucket* in_flight_ = nullptr;  // ZeRO-2/3: one reduction at a time, so that buckets can go
-  int64_t due_ = 0;              // micro-batches of this step; 0: none has begun
-  size_t launched_ = 0;          // buckets whose reduction has started, in order
+  Bucket* in_flight_ = nullptr;        // ZeRO-2/3: one reduction at a time, so that buckets can go
+  int64_t due_ = 0;                    // micro-batches of this step; 0: none has begun
+  std::shared_ptr<FixedPoint> fixed_;  // `bitwise`: of this step
+  size_t launched_ = 0;                // buckets whose reduction has started, in order
   Watch watch_ = Watch::off;
   struct Seen {
     size_t parameter;  // in declared_

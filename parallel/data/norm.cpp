@@ -32,14 +32,19 @@ double smallest(Communicator& all, double mine) {
 // One sum: squares of the elements that count here, and non-finite ones anywhere. The norm alone
 // would be no vote: an inf in a tied copy or a replica is not in it.
 void DataParallel::add_squares(const Tensor& sums) const {
-  Tensor rest = zeros({2}, f64, sums.device());
+  auto add = [&](const Tensor& x, const Tensor& to) {
+    if (options_.bitwise) backend(x).squares_fixed(x, to);
+    else squares(x, to);
+  };
+  int64_t last = sums.numel() - 1;
+  Tensor rest = zeros(sums.shape(), f64, sums.device());
   for (auto& b : buckets_) {
     auto held = b->my_grad.storage()->hold(Access::read);
     for (bool owned : {true, false})
       for (const Range& r : b->mine([&](auto& p) { return owns(p) == owned; }))
-        squares(b->my_grad.narrow(0, r.begin, r.end - r.begin), owned ? sums : rest);
+        add(b->my_grad.narrow(0, r.begin, r.end - r.begin), owned ? sums : rest);
   }
-  backend(sums).accumulate(rest.narrow(0, 1, 1), sums.narrow(0, 1, 1));
+  backend(sums).accumulate(rest.narrow(0, last, 1), sums.narrow(0, last, 1));
 }
 
 void DataParallel::check_replicas() const {
@@ -72,10 +77,12 @@ void DataParallel::check_replicas() const {
 }
 
 DataParallel::Norm DataParallel::norm() {
-  Tensor both = zeros({2}, f64, dp_.device());
-  add_squares(both);
-  groups_.all->all_reduce(both).wait();
-  return norm_of(both.to_host<double>());
+  Tensor sums = zeros({options_.bitwise ? WideSum::words + 1 : 2}, f64, dp_.device());
+  add_squares(sums);
+  groups_.all->all_reduce(sums).wait();
+  auto v = sums.to_host<double>();
+  if (options_.bitwise) v = {WideSum::value(v.data()), v.back()};
+  return norm_of(v);
 }
 
 DataParallel::Norm DataParallel::norm_of(std::span<const double> sums) {

@@ -43,7 +43,7 @@ void DataParallel::place(std::vector<BucketLayout>& layouts,
                 int(options_.zero));
     if (l.to != optim::Offload::To::file) continue;
     l.record = sizes.size();
-    for (DType dtype : {options_.dtype, accumulator(options_.dtype)})
+    for (DType dtype : {options_.dtype, sums()})
       sizes.push_back(size_t(l.length / dp_.size()) * size_of(dtype));
   }
   if (sizes.empty()) return;
@@ -70,10 +70,10 @@ void DataParallel::write_weight(const Bucket& b, const Tensor& values) const {
 void DataParallel::add_arrived(Bucket& b) {
   bool first = b.reductions == 1;
   auto held = first && b.in_file() ? window_->overwrite(b.layout.record + 1)
-                                   : b.my_grad.storage()->hold(Access::write);
-  Tensor arrived = b.arriving.to(b.my_grad.device());
-  if (first) copy_(b.my_grad, arrived);
-  else backend(b.my_grad).accumulate(arrived, b.my_grad);
+                                   : b.my_sums.storage()->hold(Access::write);
+  Tensor arrived = b.arriving.to(b.my_sums.device());
+  if (first) copy_(b.my_sums, arrived);
+  else backend(b.my_sums).accumulate(arrived, b.my_sums);
 }
 
 void DataParallel::start_gather(Bucket& b) const {

@@ -30,6 +30,7 @@ double highest_rate(const TrainOptions& o) {
 ParityBounds led_bounds(const TrainOptions& o) {
   double u = roundoff(o.step.dtype), rate = highest_rate(o);
   ParityBounds b{.update = 0.02 * rate, .noise = 2 * rate};
+  if (o.step.bitwise) return {.loss = 0, .norm = 0, .gradient = 0, .activation = 0, .weight = 0};
   if (u == 0) return b;
   b.activation = 32 * u, b.gradient = 64 * u, b.loss = 4 * u, b.norm = 8 * u, b.weight = 16 * u;
   b.update = 0.1 * rate;
@@ -40,6 +41,7 @@ ParityBounds led_bounds(const TrainOptions& o) {
 ParityBounds free_bounds(const TrainOptions& o) {
   ParityBounds b = led_bounds(o);
   double u = roundoff(o.step.dtype), rate = highest_rate(o), steps = double(o.steps);
+  if (o.step.bitwise) return b;
   b.noise = 2 * rate * steps;
   b.drift = u == 0 ? 0.01 : 0.25;
   if (u == 0) {
@@ -97,7 +99,7 @@ TrainOptions reference_of(TrainOptions o) {
   s.zero = Zero::off;
   s.sequence_parallel = false;
   s.recompute = Recompute::off;
-  s.micro_batch = s.global_batch;
+  if (!s.bitwise) s.micro_batch = s.global_batch;
   s.offload = Offloaded::nothing;
   s.offload_dir = "";
   s.places.clear();

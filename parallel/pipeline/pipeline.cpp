@@ -146,14 +146,13 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
   bool records = autograd::recording();
   Slot slot;
   if (auto from = received_by(shape, stage_, a)) {
-    slot.x = receive(shape, *from);
-    if (records) require_grad(slot.x);
+    slot.y = receive(shape, *from);
+    if (records) slot.y = graph_input(slot.y, slot.dx);
   }
   peak_live_ = std::max(peak_live_, int(slots_.size()) + 1);
   auto& layers = chunks_[size_t(a.chunk)];
   bool reads = std::any_of(layers.begin(), layers.end(), [](auto& l) { return l.reads_batch; });
   nn::Batch batch = reads ? run.batch(a.micro) : nn::Batch();
-  slot.y = slot.x;
   for (auto& layer : layers) {
     ProfileRange range(layer.name.c_str(), Activity::layer);
     slot.y = layer.run(slot.y, batch);
@@ -163,8 +162,7 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
   else if (run.output) run.output(a.micro, slot.y);
   if (!records) return;
   // What backward needs of the values the layers have kept, in whatever form.
-  if (slot.x.defined()) slot.x = without_values(slot.x);
-  slots_[{a.chunk, a.micro}] = {slot.x, without_values(slot.y), {}};
+  slots_[{a.chunk, a.micro}] = {slot.dx, without_values(slot.y), {}};
 }
 
 void Pipeline::backward(const Action& a, const PipelineShape& shape, const PipelineRun& run) {
@@ -174,9 +172,10 @@ void Pipeline::backward(const Action& a, const PipelineShape& shape, const Pipel
                    : full(slot.y.shape(), run.seed, slot.y.dtype(), slot.y.device());
   bool whole = a.kind == Action::backward;
   // A first stage without parameters, which only prepares its input, has nothing to do.
-  if (requires_grad(slot.y)) triax::backward(slot.y, dy, whole ? nullptr : &slot.later);
-  if (auto to = sent_by(shape, stage_, a)) send(shape, *to, grad(slot.x).to(boundary(*to).dtype));
-  slot.x = slot.y = {};
+  if (requires_grad(slot.y))
+    triax::backward(slot.y, std::move(dy), whole ? nullptr : &slot.later);
+  if (auto to = sent_by(shape, stage_, a)) send(shape, *to, *slot.dx);
+  slot.y = *slot.dx = {};
   if (whole) slots_.erase({a.chunk, a.micro});
 }
 

@@ -66,8 +66,9 @@ class Pipeline {
   std::vector<const Communicator*> links() const;
 
  private:
-  struct Slot {   // a micro-batch in a chunk, from its forward to the end of its backward
-    Tensor x, y;  // without their values once forward is done
+  struct Slot {  // a micro-batch in a chunk, from its forward to the end of its backward
+    std::shared_ptr<Tensor> dx = std::make_shared<Tensor>();  // of what was received
+    Tensor y;                                                 // without values after forward
     autograd::Later later;
   };
   using Key = std::pair<int, int>;  // chunk, micro-batch

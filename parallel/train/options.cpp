@@ -1,6 +1,7 @@
 #include "parallel/train/options.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/check.h"
 #include "core/files.h"
@@ -85,6 +86,31 @@ void check_graph(const TrainOptions& o) {
   without(s.average == 0, fmt::format("average={}", s.average),
           "The rate of the average changes with the step");
   without(!o.ledger, "ledger", "It counts what the host asks for, which is once");
+}
+
+/// What sums in an order, or in pieces, that depend on the mesh.
+void check_bitwise(const TrainOptions& o) {
+  const StepOptions& s = o.step;
+  if (!s.bitwise) return;
+  auto without = [](bool fine, const std::string& flag, const char* why) {
+    check_input(fine, Exit::config, "bitwise with {}\n  {}. Leave --bitwise out, or change that.",
+                flag, why);
+  };
+  without(s.micro_batch == 1, fmt::format("micro-batch={}", s.micro_batch),
+          "A sample's gradient is a sum of its own: expected --micro-batch 1; --global-batch says "
+          "how\n  many are in a step");
+  without(s.mesh.tp == 1, fmt::format("tp={}", s.mesh.tp),
+          "Sums over the depth of a sliced layer are cut by tp: expected 1; dp and pp may be any");
+  without(o.launch.device == "cpu", fmt::format("device={}", o.launch.device),
+          "GPUs have no fixed-point sums yet");
+  without(o.launch.device_map.empty(), "device-map", "It keeps gradients elsewhere");
+  without(s.offload < Offloaded::parameters && s.places.empty(), "offload=params",
+          "It keeps gradients elsewhere");
+  without(s.dtype != f64, "precision=f64", "Its sums in fixed point would be coarser than its own");
+  for (double scale : {s.loss_scale, s.dynamic_scale.initial, s.dynamic_scale.minimum})
+    without(scale == 0 || std::exp2(std::round(std::log2(scale))) == scale,
+            fmt::format("a loss scale of {}", scale),
+            "Expected a power of two, which rounds nothing");
 }
 
 /// Orthogonalizing a part of a matrix would be another optimizer. Replicas orthogonalize the same
@@ -242,6 +268,7 @@ void check_options(const TrainOptions& o, int64_t ranks,
   check_rates(o);
   (void)parse_groups(s.groups);
   check_muon(o);
+  check_bitwise(o);
   check_offload(o);
   check_saving(o);
   check_replicated(o);

@@ -69,6 +69,7 @@ struct StepOptions {
   double average = 0;  ///< decay of a moving average of the weights, which validation uses; 0: none
   optim::MakeOptimizer optimizer = {};  ///< an optimizer of the program's own in its place
   bool graph = false;                   ///< capture the step as a CUDA graph and replay it
+  bool bitwise = false;  ///< the same bits on every mesh: see DataParallelOptions::bitwise
   nn::Purpose purpose = nn::Purpose::training;
 
   /// Micro-batches of one replica in one step. Call when resolved.

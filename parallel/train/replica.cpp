@@ -67,13 +67,19 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
              .offload = o.place_of(Offloaded::parameters),
              .layers = o.places,
              .purpose = o.purpose,
-             .tune = [groups = o.groups](auto& model) { apply_groups(model, groups); }}),
+             .tune = [groups = o.groups](auto& model) { apply_groups(model, groups); },
+             .bitwise = o.bitwise}),
       buffers_(chunks_, mesh),
       replicas_(mesh.dp()),
       pipeline_(
           mesh, chunks_,
           {.schedule = o.schedules.at(o.schedule), .boundaries = facts_.boundaries(counts_)}) {
   check(facts_.options() == probe_options(o), "replica: facts of another mesh or precision");
+  check_input(!o.bitwise || model_->buffers().empty(), Exit::config,
+              "bitwise with a model that has buffers ({}), such as the statistics of batch norm\n"
+              "  They are sums over samples in an order that depends on the mesh. Leave --bitwise "
+              "out.",
+              model_->buffers().empty() ? "" : model_->buffers()[0]->name);
 }
 
 /// The layers as this run wants them. The first keeps no activation but its output, which is the
@@ -99,6 +105,15 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
   return layers;
 }
 
+Tensor Replica::no_loss() const {
+  return zeros({options_.bitwise ? WideSum::words : 1}, f64, mesh_.world().device());
+}
+
+void Replica::add_loss(const Tensor& one, const Tensor& sum) const {
+  if (options_.bitwise) WideSum::add(one.detach().view({}).item(), sum.data<double>());
+  else backend(sum).accumulate(one.detach().view({1}), sum);
+}
+
 /// The ranks of a tensor-parallel group all see the loss; the first reports it.
 PipelineRun Replica::collect(const Tensor& loss, int64_t micros, const Batches& batches) const {
   return {.micros = int(micros),
@@ -109,16 +124,16 @@ PipelineRun Replica::collect(const Tensor& loss, int64_t micros, const Batches& 
                 return batch;
               },
           .output =
-              [loss, this](int, const Tensor& sum) {
-                if (tp_.rank() == 0) backend(loss).accumulate(sum.detach().view({1}), loss);
+              [loss, this](int, const Tensor& one) {
+                if (tp_.rank() == 0) add_loss(one, loss);
               }};
 }
 
-Tensor Replica::forward_backward(const Batches& batches, double seed, Watch watch) {
-  Tensor loss = zeros({1}, f64, mesh_.world().device());
+Tensor Replica::forward_backward(const Batches& batches, const Seed& seed, Watch watch) {
+  Tensor loss = no_loss();
   auto run = collect(loss, options_.accumulation(), batches);
-  run.seed = seed;
-  data_.begin(run.micros, watch);
+  run.seed = seed.loss_scale / seed.weight;
+  data_.begin(run.micros, watch, seed.loss_scale);
   buffers_.begin();
   pipeline_.train(run);
   data_.finish();
@@ -126,7 +141,7 @@ Tensor Replica::forward_backward(const Batches& batches, double seed, Watch watc
 }
 
 Tensor Replica::evaluate(const Batches& batches, int64_t micros) {
-  Tensor loss = zeros({1}, f64, mesh_.world().device());
+  Tensor loss = no_loss();
   auto run = collect(loss, micros, batches);
   run.batch = [training = run.batch](int micro) {
     nn::Batch batch = training(micro);

@@ -31,11 +31,15 @@ class Replica {
   Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts,
           const LayerObserver& observer = {});
 
-  /// Forward and backward of one step's micro-batches: every gradient is multiplied by `seed` and
-  /// complete afterwards. Returns the sum of the loss over this replica's targets, f64 [1], on the
-  /// one rank of the replica that reports it; 0 on others. Collective.
+  /// What the gradient of the loss, a sum over targets, is multiplied by: loss_scale / weight.
+  struct Seed {
+    double loss_scale = 1, weight = 1;
+  };
+  /// Forward and backward of one step's micro-batches: every gradient is complete afterwards.
+  /// Returns the sum of the loss over this replica's targets, f64 [1], or, bitwise, a WideSum, on
+  /// the one rank of the replica that reports it; 0 on others. Collective.
   using Watch = DataParallel::Watch;
-  Tensor forward_backward(const Batches& batches, double seed, Watch watch = Watch::off);
+  Tensor forward_backward(const Batches& batches, const Seed& seed, Watch watch = Watch::off);
   /// The same without gradients, for any number of micro-batches.
   Tensor evaluate(const Batches& batches, int64_t micros);
   /// The same of predictions: this rank's part of each score's sum, in the order of names.
@@ -77,6 +81,8 @@ class Replica {
  private:
   const Facts& facts_of(const nn::Batch& batch);
   nn::Layers prepared(const LayerObserver& observer) const;
+  Tensor no_loss() const;
+  void add_loss(const Tensor& one, const Tensor& sum) const;
   PipelineRun collect(const Tensor& loss, int64_t micros, const Batches& batches) const;
 
   StepOptions options_;

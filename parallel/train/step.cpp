@@ -51,17 +51,30 @@ void Step::take(const StepInput& input) {
 /// All that a device does in a step, in order.
 void Step::queue(const StepInput& input) {
   ProfileRange range("step");
-  Tensor loss = replica_.forward_backward(input.batches, seed(input));
-  fill_(totals_, 0);
-  copy_(totals_.narrow(0, 0, 1), loss);
-  replica_.data().add_squares(totals_.narrow(0, 1, 2));
-  mesh_.world().all_reduce(totals_).wait();
+  add_up(replica_.forward_backward(input.batches, seed(input)));
   if (observer_.gradients) observer_.gradients(*this);
   else if (taken_ == 0) replica_.data().check_replicas();
   backend(decision_).decide_step(request_, totals_, decision_);
   optimizer_->step(decision_);
   replica_.data().publish();
   replica_.update_buffers(decision_);
+}
+
+/// Loss and norm over all ranks, to the totals. Bitwise, both are sums in words, which are joined
+/// when nothing is added any more.
+void Step::add_up(const Tensor& loss) {
+  constexpr int words = WideSum::words;
+  bool wide = options_.bitwise;
+  Tensor sums = wide ? zeros({2 * words + 1}, f64, totals_.device()) : totals_;
+  int64_t first = loss.numel();
+  if (!wide) fill_(sums, 0);
+  copy_(sums.narrow(0, 0, first), loss);
+  replica_.data().add_squares(sums.narrow(0, first, sums.numel() - first));
+  mesh_.world().all_reduce(sums).wait();
+  if (!wide) return;
+  auto v = sums.to_host<double>();
+  StepTotals totals{WideSum::value(&v[0]), WideSum::value(&v[words]), v[2 * words]};
+  copy_(totals_, from_host(values_of(totals), totals_.shape(), cpu));
 }
 
 /// Launches the captured step on the batches of this one.
@@ -129,10 +142,14 @@ StepResult Step::result(const Pending& p) {
   return r;
 }
 
-double Step::evaluate(const Batches& batches, int64_t micros) {
+std::vector<double> Step::evaluate(const Batches& batches, int64_t micros) {
   Tensor mine = replica_.evaluate(batches, micros);
   mesh_.world().all_reduce(mine).wait();
-  return mine.item();
+  return mine.to_host<double>();
+}
+
+double Step::sum_of(const std::vector<double>& losses) {
+  return losses.size() == 1 ? losses[0] : WideSum::value(losses.data());
 }
 
 std::vector<Piece> Step::pieces(Holder whose) const {

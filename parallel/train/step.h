@@ -71,8 +71,10 @@ class Step {
   /// Calls `f` with the optimizer's averaged weights (state of kind `average`), if it has some, in
   /// the weights' place; afterwards these are back, bit for bit.
   void with_average(const std::function<void()>& f);
-  /// Sum of the loss over the micro-batches of all replicas.
-  double evaluate(const Batches& batches, int64_t micros);
+  /// The loss over the micro-batches of all replicas, as numbers that may be added to those of
+  /// other micro-batches: sum_of() is their sum.
+  std::vector<double> evaluate(const Batches& batches, int64_t micros);
+  static double sum_of(const std::vector<double>& losses);
   /// Sums of scores over the same, in the order of names.
   std::vector<double> score(const Batches& batches, int64_t micros, const Scores& scores);
 
@@ -105,7 +107,8 @@ class Step {
     std::unique_ptr<Graph> graph;
   };
   void check_graph() const;
-  double seed(const StepInput& input) const { return scaler_.scale() / input.weight; }
+  Replica::Seed seed(const StepInput& input) const { return {scaler_.scale(), input.weight}; }
+  void add_up(const Tensor& loss);
   void queue(const StepInput& input);
   void replay(const StepInput& input);
   void capture(const StepInput& input);

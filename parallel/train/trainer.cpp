@@ -72,6 +72,7 @@ Settled settle(Task given, const TrainOptions& options, World& world) {
   told.merge(data);
   told["shapes of parameters"] = facts.parameters();
   told["program (build id)"] = build_id();
+  if (o.step.bitwise) told["instruction level"] = backend(cpu).name();
   check_agreement(ranks, told);
   return run;
 }
@@ -179,15 +180,17 @@ std::optional<double> Trainer::held_out_loss() {
 std::optional<double> Trainer::pass_over_held_out() {
   Feed all(task_.held_out, 0, place());
   int64_t micros = all.micros_in_order(), slice = std::max(8, 2 * mesh_.pp().size());
-  double sum = 0, weight = all.weight_in_order();
-  std::vector<double> scores(task_.scores.size());
+  double weight = all.weight_in_order();
+  std::vector<double> losses, scores(task_.scores.size());
   for (int64_t done = 0; done < micros; done += slice) {
     Tensor stop = from_host(std::vector<double>{double(StopSignal::seen())}, {1}, cpu);
     world_.host().all_reduce(stop, ReduceOp::max).wait();
     if (stop.item() != 0) return {};
     int64_t now = std::min(slice, micros - done);
     Batches batches = [&](int64_t micro) { return all.in_order(done + micro); };
-    sum += step_.evaluate(batches, now);
+    auto more = step_.evaluate(batches, now);
+    losses.resize(more.size());
+    std::ranges::transform(losses, more, losses.begin(), std::plus());
     if (!scores.empty())
       std::ranges::transform(scores, step_.score(batches, now, task_.scores), scores.begin(),
                              std::plus());
@@ -195,7 +198,7 @@ std::optional<double> Trainer::pass_over_held_out() {
   }
   size_t at = 0;
   for (auto& [name, score] : task_.scores) scores_[name] = scores[at++] / weight;
-  return sum / weight;
+  return (losses.empty() ? 0 : Step::sum_of(losses)) / weight;
 }
 
 void Trainer::report(StepRecord& record) {

@@ -39,7 +39,7 @@ void Trainer::check_held_out() {
                 "0\n  Give a blank targets that do not count, such as -1 for cross_entropy.",
                 what, value);
   };
-  check_zero("loss", step_.evaluate(batch, 1));
+  check_zero("loss", Step::sum_of(step_.evaluate(batch, 1)));
   if (!task_.scores.empty()) {
     auto scores = step_.score(batch, 1, task_.scores);
     size_t at = 0;

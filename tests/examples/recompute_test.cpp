@@ -93,7 +93,7 @@ void forward_backward(const Job& c, const parallel::LayerObserver& observer, con
     mesh.dp().reset_ledger();
     mesh.tp().reset_ledger();
     memory::counter()->reset_peaks();
-    replica.forward_backward([&](int64_t micro) { return feed.at(1, micro); }, 1);
+    replica.forward_backward([&](int64_t micro) { return feed.at(1, micro); }, {});
     look(mesh, replica);
   });
 }
@@ -190,7 +190,7 @@ Held measure(Job c, const Cut& cut) {
                               });
     auto feed = feed_of(task, c.step(), mesh);
     memory::counter()->reset_peaks();
-    replica.forward_backward([&](int64_t micro) { return feed.at(1, micro); }, 1);
+    replica.forward_backward([&](int64_t micro) { return feed.at(1, micro); }, {});
     if (mesh.world().rank() < last) return;
     if (c.step().mesh.pp == 1) held.blocks = double(after[size_t(c.model.layers)] - after[1]);
     held.peak = double(memory::counter()->peak(memory::activations));

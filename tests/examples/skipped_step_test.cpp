@@ -28,7 +28,7 @@ class Rank {
   /// each other. Was it skipped?
   bool step(int64_t number, bool spoil) {
     replica_.forward_backward([&](int64_t micro) { return feed_.at(number, micro); },
-                              scaler_.scale() / feed_.weight(number));
+                              {scaler_.scale(), feed_.weight(number)});
     if (spoil) fill_(some_element(), std::numeric_limits<double>::infinity());
     auto norm = data().norm();
     bool skip = norm.non_finite > 0;

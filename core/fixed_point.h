@@ -1,0 +1,48 @@
+#pragma once
+#include "core/half.h"
+
+namespace triax {
+
+/// Sums whose bits do not depend on the order of their terms, nor on who adds which (fixed-point
+/// accumulation): each term is rounded to a multiple of a unit. Multiples of a unit add up in f64
+/// without rounding, in any order, while every partial sum stays below 2^53 of them.
+struct FixedPoint {
+  double unit;     ///< a power of two
+  double largest;  ///< of a term; a larger one is NaN, for a sum of such might be rounded
+
+  /// For sums of at most `terms` terms.
+  static FixedPoint of(double unit, double terms) {
+    double most = 0x1p52 / terms;
+    return {unit, unit * (most < 0x1p51 ? most : 0x1p51)};
+  }
+  /// To the nearest multiple, ties to even: at 1.5 * 2^52 units the spacing of f64 is one.
+  TRIAX_HD double round(double x) const {
+    double shift = 0x1.8p52 * unit, y = (x + shift) - shift;
+    return __builtin_fabs(x) < largest ? y : __builtin_nan("");
+  }
+};
+
+/// The same for numbers of any size below 2^52 (larger ones are NaN): in several words, each of
+/// which holds what the one before it has rounded away, down to 2^-91. The words of 2^30 numbers
+/// add up exactly: a word's terms are at most 2^22 units.
+struct WideSum {
+  static constexpr int words = 6;
+
+  /// Adds x to the sum in `to` [words].
+  TRIAX_HD static void add(double x, double* to) {
+    double rest = __builtin_fabs(x) < 0x1p52 ? x : __builtin_nan("");
+    double unit = 0x1p25;
+    for (int w = 0; w < words; ++w, unit *= 0x1p-23) {
+      double shift = 0x1.8p52 * unit, part = (rest + shift) - shift;
+      to[w] += part;
+      rest -= part;
+    }
+  }
+  static double value(const double* of) {
+    double all = 0;
+    for (int w = words; w-- > 0;) all += of[w];
+    return all;
+  }
+};
+
+}  // namespace triax
