@@ -106,7 +106,6 @@ void check_bitwise(const TrainOptions& o) {
   without(o.launch.device_map.empty(), "device-map", "It keeps gradients elsewhere");
   without(s.offload < Offloaded::parameters && s.places.empty(), "offload=params",
           "It keeps gradients elsewhere");
-  without(s.dtype != f64, "precision=f64", "Its sums in fixed point would be coarser than its own");
   for (double scale : {s.loss_scale, s.dynamic_scale.initial, s.dynamic_scale.minimum})
     without(scale == 0 || std::exp2(std::round(std::log2(scale))) == scale,
             fmt::format("a loss scale of {}", scale),

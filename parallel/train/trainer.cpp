@@ -8,75 +8,11 @@
 #include "core/check.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/together.h"
-#include "parallel/train/agreement.h"
 #include "parallel/train/initial_weights.h"
 #include "parallel/train/options.h"
 #include "parallel/train/report.h"
 
 namespace triax::parallel {
-namespace {
-
-Facts facts_of(const Task& task, const StepOptions& o) {
-  return probe(task.build, batch_like(task, o.micro_batch), probe_options(o));
-}
-
-/// May the model be sharded like this? A probe says it.
-bool fits(const Task& task, const StepOptions& o, const MeshShape& shape) {
-  try {
-    StepOptions on = o;
-    on.mesh = shape;
-    return shape.pp * o.chunks <= std::ssize(facts_of(task, on).layers());
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-Settings settings_of(TrainOptions& o, const Task& task) {
-  return joined({train_settings(o), task.settings});
-}
-
-/// A fingerprint of the samples themselves, because `identity()` may be only a name. Ranks that
-/// read different samples would train on the inputs of one and the targets of another.
-std::map<std::string, std::string> data_of(const Task& task, int64_t samples) {
-  std::string first = digest(batch_like(task, samples)), again = digest(batch_like(task, samples));
-  check_input(first == again, Exit::config,
-              "samples: asked twice for samples 0 to {}, the batch is {} and then {}\n"
-              "  batch() must be a function of the indices alone, augmented() of the indices and "
-              "the serial numbers. Draw what is random by them: random::uniform(key, index, n).",
-              samples - 1, first, again);
-  double weight = 0;
-  for (int64_t i = 0; i < samples; ++i) weight += task.samples->weight(i % task.samples->count());
-  return {{"values of the first batch", fmt::format("{} weight {}", first, weight)}};
-}
-
-}  // namespace
-
-Settled settle(Task given, const TrainOptions& options, World& world) {
-  Settled run{std::move(given), options, {}};
-  Task& task = run.task;
-  TrainOptions& o = run.options;
-  Facts& facts = run.facts;
-  Communicator& ranks = world.host();
-  std::map<std::string, std::string> data;
-  together(ranks, [&] {
-    check_task(task);
-    resolve(o, world.size());
-    check_values(settings_of(o, task));
-    check_options(o, world.size(), [&](const MeshShape& s) { return fits(task, o.step, s); });
-    facts = facts_of(task, o.step);
-    task.identity = identity_of(task);
-    data = data_of(task, o.step.micro_batch);
-  });
-  auto told = values_of(settings_of(o, task));
-  told.merge(identity_of(task));
-  told.merge(data);
-  told["shapes of parameters"] = facts.parameters();
-  told["program (build id)"] = build_id();
-  if (o.step.bitwise) told["instruction level"] = backend(cpu).name();
-  check_agreement(ranks, told);
-  return run;
-}
-
 Trainer::Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer)
     : Trainer(settle(std::move(task), o, world), world, std::move(observer)) {}
 
@@ -84,7 +20,7 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
     : task_(std::move(run.task)),
       world_(world),
       options_(std::move(run.options)),
-      settings_(settings_of(options_, task_)),
+      settings_(joined({train_settings(options_), task_.settings})),
       mesh_(world.comm(), options_.step.mesh),
       feed_(task_.samples, uint64_t(options_.step.seed), place()),
       loader_(feed_, options_.workers),
@@ -270,37 +206,6 @@ Exit Trainer::train() {
   say_end(stopping);
   call("end", &Callbacks::end);
   return stopping ? Exit::stopped : Exit::ok;
-}
-
-std::string Trainer::describe_start() const {
-  std::string text = fmt::format("{} parameters; {} samples a step; {} steps\n",
-                                 step_.replica().data().parameter_count(),
-                                 options_.step.global_batch, options_.steps);
-  if (first()) text += weight_warning(*task_.samples);
-  if (directory_) {
-    text += fmt::format("run directory {}{}\n", options_.out,
-                        begun_ > 0 ? fmt::format(", resumed after step {}", begun_) : "");
-    for (auto& change : directory_->changes())
-      text += fmt::format("changed since the checkpoint: {}\n", change);
-  }
-  return text;
-}
-
-void Trainer::say_end(bool stopped) const {
-  std::string saved = directory_ ? fmt::format("; checkpoint {}/step-{}", options_.out, done_) : "";
-  if (stopped) {
-    std::string is = directory_ ? " is saved" : "";
-    progress_.say(fmt::format("stopped by a signal after step {}{}{}\n", done_, saved, is));
-    if (directory_) progress_.say_command("  Go on with " + resuming());
-  } else if (begun_ == done_) {
-    progress_.say(
-        fmt::format("already at step {}: nothing to do; raise --steps to train on\n", done_));
-  } else {
-    progress_.say(fmt::format("finished after step {}{}\n", done_, saved));
-    if (best_)
-      progress_.say(fmt::format("lowest validation loss {:.4f}: checkpoint {}/step-{}\n",
-                                best_->second, options_.out, best_->first));
-  }
 }
 
 }  // namespace triax::parallel

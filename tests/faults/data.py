@@ -6,9 +6,9 @@ DATA, BUCKET_SUM = "parallel/data/data_parallel.cpp", "parallel/comm/movement.cp
 BUCKETS, NORM = "parallel/data/buckets.cpp", "parallel/data/norm.cpp"
 SHARDED, SLOTS = "parallel/data/sharded_parameters.cpp", "parallel/data/slots.cpp"
 STEP = "parallel/train/step.cpp"
-VOTE = "mesh_.world().all_reduce(totals_).wait();"  # {loss, squares, non-finite}
-VOTE_IN = ("mesh_.world().all_reduce(totals_.narrow(0, 0, 1)).wait();\n"
-           "  mesh_.%s().all_reduce(totals_.narrow(0, 1, 2)).wait();")
+VOTE = "mesh_.world().all_reduce(sums).wait();"  # {loss, squares, non-finite}
+VOTE_IN = ("mesh_.world().all_reduce(sums.narrow(0, 0, 1)).wait();\n"
+           "  mesh_.%s().all_reduce(sums.narrow(0, 1, 2)).wait();")
 SEQUENCE = "--mesh 1x1x2 --sequence-parallel"
 
 FAULTS = [
@@ -16,6 +16,15 @@ FAULTS = [
           [("b.reducing = dp_.all_reduce(b.grad);", "")],
           [Run("--mesh 2x1x1", "step 1: gradient on replicas of final_norm.beta"),
            Run("--mesh 2x2x2", "step 1: gradient on replicas of final_norm.beta")]),
+    # Within the bounds of parity: only bits tell.
+    Fault("sums_of_a_rank_rounded_before_they_are_added", DATA,
+          [("b.reducing = dp_.all_reduce(b.grad);",
+            "copy_(b.grad, b.grad.to(f32));\n    b.reducing = dp_.all_reduce(b.grad);")],
+          [Run("--mesh 2x1x1 --bitwise --micro-batch 1", "step 1: gradient of .*")]),
+    Fault("norm_in_the_order_of_ranks", NORM,
+          [("if (options_.bitwise) backend(x).squares_fixed(x, to);",
+            "if (options_.bitwise) squares(x, to.narrow(0, 0, 2));")],
+          [Run("--mesh 2x2x1 --zero 1 --bitwise --micro-batch 1", "step 1: gradient norm")]),
     Fault("bucket_fires_at_its_first_parameter", DATA,
           [("bucket->complete() > bucket->reductions", "bucket->fired[piece] > bucket->reductions")],
           [Run("--mesh 2x1x1 --zero 2", "step 1: gradient of block1.down.bias")]),
@@ -27,7 +36,7 @@ FAULTS = [
            Run("--mesh 2x1x1 --zero 1", "step 1: gradient of final_norm.beta",
                "a part of the sum is missing")]),
     Fault("last_arriving_gradient_only", SHARDED,
-          [("else backend(b.my_grad).accumulate(arrived, b.my_grad);", "else copy_(b.my_grad, arrived);")],
+          [("else backend(b.my_sums).accumulate(arrived, b.my_sums);", "else copy_(b.my_sums, arrived);")],
           [Run("--mesh 2x1x1 --zero 2", "step 1: gradient of final_norm.beta",
                "a part of the sum is missing")]),
     Fault("arriving_gradients_not_added", DATA,
@@ -129,7 +138,7 @@ UNSEEN = [
            "every parameter of the GPT is used in every micro-batch",
            "--mesh 2x1x1", "test_parallel", "DataParallelTest.OneRankWithoutData*"),
     Unseen("gradients_all_reduced_where_a_slice_is_used", DATA,
-           [("dp_.reduce_scatter(b.grad, b.my_grad);", "dp_.all_reduce(b.grad);")],
+           [("dp_.reduce_scatter(b.grad, b.my_sums);", "dp_.all_reduce(b.grad);")],
            "what is sent too much is right",
            "--mesh 2x1x1 --zero 1", "test_examples", "Sharding.Sends*"),
     Unseen("low_precision_weights_not_published", DATA,
@@ -147,16 +156,15 @@ UNSEEN = [
            "two ranks divide every bucket",
            "--mesh 2x1x1 --zero 2", "test_parallel", "OddParameters.*"),
     Unseen("skipping_is_this_ranks_own_decision", NORM,
-           [("  groups_.all->all_reduce(both).wait();\n  return norm_of(both.to_host<double>());",
-             "  double own = both.to_host<double>()[1];\n"
-             "  groups_.all->all_reduce(both).wait();\n"
-             "  auto sums = both.to_host<double>();\n"
-             "  sums[1] = own;\n"
-             "  return norm_of(sums);")],
+           [("  groups_.all->all_reduce(sums).wait();\n  auto v = sums.to_host<double>();",
+             "  double own = sums.to_host<double>().back();\n"
+             "  groups_.all->all_reduce(sums).wait();\n"
+             "  auto v = sums.to_host<double>();\n"
+             "  v.back() = own;")],
            "no gradient of a run is infinite",
            "--mesh 1x1x2", "test_examples", "SkippedStep.*"),
     Unseen("overflow_of_copies_has_no_vote", NORM,
-           [("  backend(sums).accumulate(rest.narrow(0, 1, 1), sums.narrow(0, 1, 1));\n", "")],
+           [("  backend(sums).accumulate(rest.narrow(0, last, 1), sums.narrow(0, last, 1));\n", "")],
            "no gradient of a run is infinite",
            "--mesh 1x2x2", "test_examples", "NonFinite.*"),
     Unseen("decay_of_everything", SLOTS,

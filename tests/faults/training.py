@@ -14,7 +14,7 @@ FAULTS = [
           [Run("--mesh 2x1x1 --zero 1", "step 1: weight on replicas of tokens.table"),
            Run("--mesh 2x2x2 --zero 2", "step 1: weight on replicas of tokens.table")]),
     Fault("loss_and_norm_of_this_rank", STEP,
-          [("  mesh_.world().all_reduce(totals_).wait();\n", "")],
+          [("  mesh_.world().all_reduce(sums).wait();\n", "")],
           [Run("--mesh 2x1x1", "step 1: loss"), Run("--mesh 1x2x1", "step 1: loss")]),
     Fault("groups_of_the_first_slice_alone", SLOTS,
           [("optim::Rates rates{piece.parameter->lr,", "optim::Rates rates{b.my_first > 0 ? 1 : piece.parameter->lr,")],

@@ -1,0 +1,38 @@
+// What a run says when it starts and when it ends.
+#include "core/check.h"
+#include "parallel/train/trainer.h"
+
+namespace triax::parallel {
+
+std::string Trainer::describe_start() const {
+  std::string text = fmt::format("{} parameters; {} samples a step; {} steps\n",
+                                 step_.replica().data().parameter_count(),
+                                 options_.step.global_batch, options_.steps);
+  if (first()) text += weight_warning(*task_.samples);
+  if (directory_) {
+    text += fmt::format("run directory {}{}\n", options_.out,
+                        begun_ > 0 ? fmt::format(", resumed after step {}", begun_) : "");
+    for (auto& change : directory_->changes())
+      text += fmt::format("changed since the checkpoint: {}\n", change);
+  }
+  return text;
+}
+
+void Trainer::say_end(bool stopped) const {
+  std::string saved = directory_ ? fmt::format("; checkpoint {}/step-{}", options_.out, done_) : "";
+  if (stopped) {
+    std::string is = directory_ ? " is saved" : "";
+    progress_.say(fmt::format("stopped by a signal after step {}{}{}\n", done_, saved, is));
+    if (directory_) progress_.say_command("  Go on with " + resuming());
+  } else if (begun_ == done_) {
+    progress_.say(
+        fmt::format("already at step {}: nothing to do; raise --steps to train on\n", done_));
+  } else {
+    progress_.say(fmt::format("finished after step {}{}\n", done_, saved));
+    if (best_)
+      progress_.say(fmt::format("lowest validation loss {:.4f}: checkpoint {}/step-{}\n",
+                                best_->second, options_.out, best_->first));
+  }
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,139 @@
+#include "core/fixed_point.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "tests/core/kernels.h"
+
+namespace triax::test {
+namespace {
+
+/// f32 numbers over 2^-30 to 1, of both signs.
+std::vector<float> wide(int64_t count, uint64_t key) {
+  std::vector<float> all;
+  for (uint64_t i = 0; i < uint64_t(count); ++i)
+    all.push_back(float(random::normal(key, i) * std::exp2(-30 * random::uniform(key + 1, i, 0))));
+  return all;
+}
+
+uint64_t bits(double x) { return std::bit_cast<uint64_t>(x); }
+
+/// Sums of pieces of any size, in an order of their own, and then the sum of these.
+template <class Add> double sum_in_pieces(std::vector<float> terms, uint64_t key, Add add) {
+  std::vector<double> order(terms.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = random::uniform(key, i, 0);
+  std::vector<size_t> at(terms.size());
+  std::iota(at.begin(), at.end(), size_t{0});
+  std::ranges::sort(at, {}, [&](size_t i) { return order[i]; });
+  double all = 0, piece = 0;
+  for (size_t i = 0; i < at.size(); ++i) {
+    piece = add(piece, terms[at[i]]);
+    if (order[i] < 0.1) all += piece, piece = 0;
+  }
+  return all + piece;
+}
+
+TEST(FixedPoint, NoOrderAndNoGroupingChangesABit) {
+  auto terms = wide(1000, 5);
+  auto f = FixedPoint::of(0x1p-40, 1000);
+  auto rounded = [&](double sum, float x) { return sum + f.round(x); };
+  auto plain = [](double sum, float x) { return sum + x; };
+  double first = sum_in_pieces(terms, 1, rounded), exact = 0;
+  int same = 0;
+  for (uint64_t key = 1; key <= 2000; ++key) {
+    ASSERT_EQ(bits(sum_in_pieces(terms, key, rounded)), bits(first)) << key;
+    same += bits(sum_in_pieces(terms, key, plain)) == bits(sum_in_pieces(terms, 1, plain));
+  }
+  EXPECT_LT(same, 1000) << "f64 alone would do";
+  for (float x : terms) exact += double(x);
+  EXPECT_NEAR(first, exact, 1000 * 0x1p-41);
+}
+
+TEST(FixedPoint, RoundsToTheNearestMultipleAndRefusesWhatItsSumsCannotHold) {
+  auto f = FixedPoint::of(0x1p-4, 0x1p10);
+  EXPECT_EQ(f.round(1.03), 1.0);
+  EXPECT_EQ(f.round(-1.04), -1.0625);
+  EXPECT_EQ(f.round(0x1p-5), 0);  // a tie, to even
+  EXPECT_EQ(f.round(3 * 0x1p-5), 0.125);
+  EXPECT_EQ(f.largest, 0x1p38);  // 2^10 of them are 2^52 units
+  EXPECT_EQ(f.round(0x1p38 - 0x1p-4), 0x1p38 - 0x1p-4);
+  for (double x : {0x1p38, -0x1p38, double(INFINITY), -double(INFINITY), double(NAN)})
+    EXPECT_TRUE(std::isnan(f.round(x))) << x;
+  EXPECT_EQ(FixedPoint::of(1, 1).largest, 0x1p51);
+}
+
+TEST(WideSum, HoldsNumbersOfAllSizesInAnyOrder) {
+  std::vector<double> terms;
+  for (uint64_t i = 0; i < 3000; ++i)
+    terms.push_back(random::normal(1, i) * std::exp2(100 * random::uniform(2, i, 0) - 60));
+  double up[WideSum::words] = {}, down[WideSum::words] = {}, halves[2][WideSum::words] = {};
+  long double exact = 0;
+  for (size_t i = 0; i < terms.size(); ++i) {
+    WideSum::add(terms[i], up);
+    WideSum::add(terms[terms.size() - 1 - i], down);
+    WideSum::add(terms[i], halves[terms[i] > 0]);
+    exact += terms[i];
+  }
+  for (int w = 0; w < WideSum::words; ++w) {
+    EXPECT_EQ(bits(up[w]), bits(down[w])) << w;
+    EXPECT_EQ(bits(up[w]), bits(halves[0][w] + halves[1][w])) << w;
+  }
+  EXPECT_NEAR(WideSum::value(up), double(exact), 1e-15 * std::fabs(double(exact)));
+  double tiny[WideSum::words] = {};
+  for (int i = 0; i < 1000; ++i) WideSum::add(0x1p-90, tiny);
+  EXPECT_EQ(WideSum::value(tiny), 1000 * 0x1p-90);
+  WideSum::add(0x1p52, tiny);
+  EXPECT_TRUE(std::isnan(WideSum::value(tiny)));
+}
+
+class FixedPointKernels : public Kernels {};
+INSTANTIATE_TEST_SUITE_P(Cpu, FixedPointKernels, every_level_and_dtype(), name_of);
+
+TEST_P(FixedPointKernels, RoundWhatTheyAccumulate) {
+  auto f = FixedPoint::of(0x1p-20, 4);
+  for (int64_t n : {0, 1, 31, 1000, 40001}) {
+    Tensor x = randn({n}, dtype, 1), before = randn({n}, f64, 2);
+    for (Write write : {Write::set, Write::add}) {
+      Tensors y = on_any_threads([&] {
+        Tensor to = clone(before);
+        b.accumulate_fixed(x, f, to, write);
+        return Tensors{to};
+      });
+      auto terms = doubles(x), old = doubles(before), got = doubles(y[0]);
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_EQ(got[i], f.round(terms[i]) + (write == Write::add ? old[i] : 0)) << i;
+    }
+  }
+}
+
+// A slice of ZeRO begins at any multiple of 16 elements, and ends at one or with zeros.
+TEST_P(FixedPointKernels, SquaresDoNotDependOnTheCut) {
+  constexpr int64_t n = 80016;
+  Tensor x = randn({n}, dtype, 3, 1e-3);
+  auto squares = [&](std::vector<int64_t> cuts) {
+    Tensors out = on_any_threads([&] {
+      Tensor to = zeros({WideSum::words + 1}, f64, cpu);
+      for (size_t i = 0; i + 1 < cuts.size(); ++i)
+        b.squares_fixed(x.narrow(0, cuts[i], cuts[i + 1] - cuts[i]), to);
+      return Tensors{to};
+    });
+    return doubles(out[0]);
+  };
+  auto whole = squares({0, n});
+  double exact = 0;
+  for (double v : doubles(x)) exact += v * v;
+  EXPECT_NEAR(WideSum::value(whole.data()), exact, 1e-10 * exact);
+  EXPECT_EQ(whole.back(), 0);
+  for (auto& cuts : std::vector<std::vector<int64_t>>{
+           {0, 16, n}, {0, 16400, 32000, n}, {0, n - 16, n}, {0, 48, 64, 40000, 40016, n}})
+    EXPECT_EQ(squares(cuts), whole);
+  fill_(x.narrow(0, 7, 1), INFINITY);
+  fill_(x.narrow(0, 70000, 2), NAN);
+  EXPECT_EQ(squares({0, n}).back(), 3);
+  EXPECT_EQ(squares({0, 32, n}).back(), 3);
+}
+
+}  // namespace
+}  // namespace triax::test

@@ -1,0 +1,88 @@
+"""bitwise_test.py MINIGPT MPIRUN LLAMA: --bitwise leaves equal bits, in metrics and checkpoints, whatever the mesh, the
+transport, the number of threads, and where it was stopped and resumed.
+
+MPIRUN may be empty: then ranks are threads only."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from minigpt_program import mpirun, some_text
+
+programs, launcher = dict(gpt=sys.argv[1], llama=sys.argv[3]), sys.argv[2]
+COMMON = ("--layers 4 --heads 4 --width 96 --context 48 --bitwise --micro-batch 1 --global-batch 12 --steps 12 --warmup 2 "
+          "--val-every 6 --data text.txt")
+OF = dict(gpt=COMMON + " --dropout 0.1", llama=COMMON + " --kv-heads 2")
+SAYS = ["step", "loss", "grad_norm", "lr", "val_loss", "skipped"]
+
+
+def run(name, folder, out, flags, launch=(), code=0, **environment):
+    command = [*map(str, launch), programs[name], "train", *OF[name].split(), *flags.split(), "--out", out]
+    done = subprocess.run(command, cwd=folder, text=True, capture_output=True, timeout=120,
+                          env=dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_mpi_yield_when_idle="1") | environment)
+    assert done.returncode == code, f"{name} {flags}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def metrics(folder, out):
+    lines = map(json.loads, (folder / out / "metrics.jsonl").read_text().splitlines())
+    return [[line.get(key) for key in SAYS] for line in lines]
+
+
+def differences(name, folder, a, b):
+    done = subprocess.run([programs[name], "checkpoint", "diff", f"{a}/step-12", f"{b}/step-12"], cwd=folder, text=True,
+                          capture_output=True)
+    alike = done.returncode == 0 or " settings and 0 tensors differ" in done.stdout  # the mesh is a setting
+    return "" if alike else done.stdout + done.stderr
+
+
+def same(name, folder, out, flags, one="one", **how):
+    run(name, folder, out, flags, **how)
+    assert metrics(folder, one) == metrics(folder, out), f"{name} {flags}: other metrics"
+    differs = differences(name, folder, one, out)
+    assert not differs, f"{name} {flags}\n{differs}"
+    print(f"{name} {flags} {how.get('launch', '')}: equal", flush=True)
+
+
+def meshes(name, folder):
+    threads = "--comm threads --ranks"
+    rows = [(f"{threads} 2 --dp 2 --zero 1", {}), (f"{threads} 6 --dp 3 --pp 2 --zero 3 --schedule zb-h1", {}),
+            (f"{threads} 4 --pp 4 --schedule 1f1b --recompute block", {}), ("--workers 2", dict(OMP_NUM_THREADS="3")),
+            (f"{threads} 4 --dp 2 --pp 2 --zero 2 --schedule interleaved --offload optimizer", {})]
+    if launcher:
+        rows += [("--pp 2 --zero 2", dict(launch=mpirun(launcher, 4))),
+                 ("--pp 2 --zero 3 --schedule gpipe", dict(launch=mpirun(launcher, 4), TRIAX_WINDOW="off"))]
+    for number, (flags, how) in enumerate(rows):
+        same(name, folder, f"mesh{number}", flags, **how)
+
+
+def stopped_and_resumed_on_other_meshes(name, folder):
+    run(name, folder, "parts", "--save-every 4 --comm threads --ranks 4 --pp 2 --zero 3")
+    for step, flags in ((8, "--comm threads --ranks 3"), (4, "--comm threads --ranks 2 --pp 2 --schedule zb-h1")):
+        for later in (folder / "parts").glob("step-*"):
+            if int(later.name[5:]) > step:
+                subprocess.run(["rm", "-r", later], check=True)
+        same(name, folder, "parts", flags + " --save-every 4 --resume auto")
+
+
+def precisions(name, folder):
+    for precision in ("bf16", "fp16"):
+        run(name, folder, f"one-{precision}", f"--precision {precision}")
+        same(name, folder, precision, f"--precision {precision} --comm threads --ranks 6 --dp 3 --pp 2 --zero 1",
+             one=f"one-{precision}")
+
+
+with tempfile.TemporaryDirectory(prefix="triax-bitwise-") as path:
+    for program in programs:
+        shop = pathlib.Path(path) / program
+        shop.mkdir()
+        (shop / "text.txt").write_text(some_text())
+        run(program, shop, "one", "")
+        meshes(program, shop)
+        stopped_and_resumed_on_other_meshes(program, shop)
+        precisions(program, shop)
+        for flags in ("--comm threads --ranks 2 --tp 2", "--micro-batch 12"):
+            assert "bitwise with" in run(program, shop, "no", flags, code=78)

@@ -1,0 +1,110 @@
+// Equal bits of a model that the library has never seen, on meshes, ZeRO stages and schedules, with
+// its first steps long enough for what differs to show.
+#include <gtest/gtest.h>
+
+#include "autograd/ops.h"
+#include "nn/batch_norm.h"
+#include "optim/sgd.h"
+#include "parallel/parity/parity.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/tiny_task.h"
+
+namespace triax::parallel {
+namespace {
+
+TrainOptions bitwise_options(const MeshShape& mesh) {
+  auto o = test::tiny_options(mesh);
+  o.steps = 10;
+  o.step.bitwise = true;
+  o.step.micro_batch = 1, o.step.global_batch = 24;
+  return o;
+}
+
+/// The first difference in words; empty if there is none.
+template <class Model = test::TinyNet> std::string difference(const TrainOptions& o) {
+  Task task = test::task_of<Model>();
+  auto d = compare_with_reference(task, o, trace(task, reference_of(o)));
+  return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
+}
+
+TEST(Bitwise, MeshesZeroAndSchedules) {
+  const char* schedules[] = {"1f1b", "gpipe", "zb-h1"};
+  int number = 0;
+  for (int dp : {1, 2, 3, 4, 6})
+    for (int pp : {1, 2, 4})
+      for (int zero : {0, 1, 2, 3}) {
+        auto o = bitwise_options({dp, pp, 1});
+        o.step.zero = Zero(zero);
+        o.step.schedule = schedules[++number % 3];
+        o.step.recompute = number % 2 == 0 ? Recompute::block : Recompute::off;
+        EXPECT_EQ(difference(o), "")
+            << dp << " " << pp << " ZeRO " << zero << " " << o.step.schedule;
+      }
+}
+
+TEST(Bitwise, PrecisionsOptimizersAndOffload) {
+  for (DType dtype : {f32, bf16, f16})
+    for (MeshShape mesh : {MeshShape{2, 2, 1}, {3, 1, 1}, {1, 4, 1}}) {
+      auto o = bitwise_options(mesh);
+      o.step.dtype = dtype, o.step.zero = Zero::gradients;
+      EXPECT_EQ(difference(o), "") << name(dtype);
+      o.step.average = 0.9, o.step.algorithm = Algorithm::lion;
+      EXPECT_EQ(difference(o), "") << name(dtype) << " lion";
+      o.step.average = 0, o.step.algorithm = Algorithm::adamw;
+      o.step.offload = Offloaded::optimizer;
+      EXPECT_EQ(difference(o), "") << name(dtype) << " offload";
+      o = bitwise_options(mesh);
+      o.step.dtype = dtype, o.step.algorithm = Algorithm::muon;
+      EXPECT_EQ(difference(o), "") << name(dtype) << " muon";
+      o.step.optimizer = [](const std::vector<optim::Slot>& slots) {
+        return std::make_unique<optim::Sgd>(slots, optim::SgdOptions{.momentum = 0.9});
+      };
+      EXPECT_EQ(difference(o), "") << name(dtype) << " sgd";
+    }
+}
+
+/// What one rank and a mesh do within the bounds of parity, and not bit by bit.
+TEST(Bitwise, IsMoreThanParity) {
+  auto o = bitwise_options({3, 1, 1});
+  Task task = test::task_of();
+  Trace reference = trace(task, reference_of(o));
+  o.step.bitwise = false;
+  Trace run = trace(task, o);
+  EXPECT_TRUE(first_difference(reference, run, o.step.mesh, {0, 0, 0, 0, 0}));
+  EXPECT_FALSE(compare_with_reference(task, o, reference));
+}
+
+/// Four channels of four values.
+struct Channels : nn::Module {
+  explicit Channels(const TensorParallel&) : norm(child<nn::BatchNorm>("norm", 4, 1)) {}
+  Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
+    return view(norm(view(x, {-1, 4, 4}), batch), x.shape());
+  }
+  nn::BatchNorm& norm;
+};
+struct BatchNormNet : nn::Sequence {
+  explicit BatchNormNet(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    add<Channels>("channels", tp);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+TEST(Bitwise, WhatIsNotCoveredIsRefused) {
+  auto refused = [](const char* said, auto change) {
+    auto o = bitwise_options({2, 1, 1});
+    change(o);
+    test::expect_error([&] { trace(test::task_of(), o); }, {"bitwise with", said}, Exit::config);
+  };
+  refused("micro-batch=2", [](auto& o) { o.step.micro_batch = 2; });
+  refused("tp=2", [](auto& o) { o.step.mesh = {1, 1, 2}; });
+  refused("offload=params",
+          [](auto& o) { o.step.zero = Zero::parameters, o.step.offload = Offloaded::parameters; });
+  refused("a loss scale of 1000", [](auto& o) { o.step.dtype = f16, o.step.loss_scale = 1000; });
+  auto o = bitwise_options({2, 1, 1});
+  test::expect_error([&] { trace(test::task_of<BatchNormNet>(), o); },
+                     {"bitwise with a model that has buffers (channels.norm.", "batch norm"}, Exit::config);
+}
+
+}  // namespace
+}  // namespace triax::parallel
