@@ -12,6 +12,10 @@ namespace {
 
 thread_local Pass* running = nullptr;
 
+void add_fixed(const Tensor& part, const FixedPoint& fixed, const Tensor& sums, Write write) {
+  backend(part).accumulate_fixed(part.contiguous(), fixed, sums, write);
+}
+
 void add_to(Tensor& held, const Tensor& part) {
   if (!held.exclusive()) held = clone(held);
   backend(held).accumulate(part, held);
@@ -92,7 +96,7 @@ void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
     if (input) handed_in(input, walk);
 }
 
-/// A gradient is offered if nobody else can see it, or if it is a leaf's view of a bucket.
+/// What has been collected is offered, to be added into.
 Into Pass::offer(const Node& n, Walk& walk) {
   Into into(n.inputs.size());
   for (size_t i = 0; i < n.inputs.size(); ++i) {
@@ -104,18 +108,23 @@ Into Pass::offer(const Node& n, Walk& walk) {
     if (std::any_of(n.inputs.begin(), n.inputs.begin() + int64_t(i), same)) continue;
     auto meta = p->leaf.lock();
     if (p->is_leaf && !meta) {
-      slot.wanted = false;  // the leaf has died: nobody can ask for its gradient
+      slot.wanted = false;           // the leaf has died: nobody can ask for its gradient
+    } else if (p->fixed && !meta) {  // a part is rounded when it is whole
     } else if (meta && meta->in_place) {
       if (!meta->grad.storage()->present()) {  // a bucket whose bytes were given to its reduction
         meta->grad.storage()->restore();
         meta->fresh = true;
       }
-      if (meta->fixed) continue;  // a part is rounded when it is whole
+      if (p->fixed) continue;
       slot.held = meta->grad;
       slot.write = meta->fresh ? Write::set : Write::add;
     } else {
       Tensor& held = meta ? meta->grad : walk.grads[p];
-      if (held.defined() && held.exclusive()) slot.held = std::exchange(held, {});
+      if (!held.defined()) continue;
+      // Adding into it rounds once, adding to it twice: which of both must not depend on who else
+      // looks at it.
+      if (!held.exclusive()) held = clone(held);
+      slot.held = std::exchange(held, {});
     }
   }
   return into;
@@ -131,9 +140,8 @@ void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Wa
   if (p.is_leaf && !meta) return;
   if (meta && meta->in_place) {
     if (!part.defined()) return;
-    if (meta->fixed) {
-      backend(part).accumulate_fixed(part.contiguous(), *meta->fixed, meta->grad,
-                                     meta->fresh ? Write::set : Write::add);
+    if (p.fixed) {
+      add_fixed(part, *p.fixed, meta->grad, meta->fresh ? Write::set : Write::add);
     } else if (!part.is(offered.held)) {
       if (meta->fresh) copy_(meta->grad, part);
       else backend(part).accumulate(part.contiguous(), meta->grad);
@@ -142,6 +150,11 @@ void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Wa
     return;
   }
   Tensor& held = meta ? meta->grad : walk.grads[const_cast<Node*>(&p)];
+  if (p.fixed && part.defined()) {
+    Write write = held.defined() ? Write::add : Write::set;
+    if (!held.defined()) held = empty(p.shape, f64, part.device());
+    return add_fixed(part, *p.fixed, held, write);
+  }
   Tensor mine = std::exchange(offered.held, {});
   bool added = part.defined() && part.is(mine);
   if (mine.defined()) {

@@ -201,8 +201,10 @@ struct CrossEntropyOptions {
   int64_t ignore = -1;   ///< rows with this target count nothing
   double smoothing = 0;  ///< label smoothing (Szegedy et al. 2016, section 7), in [0, 1)
   VocabularySlice slice = {};
-  /// Makes of the statistics of this slice's rows (core/backend.h) those of the whole vocabulary.
-  std::function<void(const Tensor& stats)> combine = {};
+  int64_t parts = 1;  ///< equal parts of the columns, each with statistics of its own
+  /// Makes of the statistics [parts, rows, 4] of this slice (core/backend.h) those of the whole
+  /// vocabulary [rows, 4].
+  std::function<Tensor(const Tensor& stats)> combine = {};
 };
 /// Negative log-likelihood of targets [rows] (i32 or i64) under softmax(logits [rows, classes]),
 /// one element in the accumulator dtype. `mean` divides by the rows that count; 0 if none does.

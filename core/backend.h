@@ -195,8 +195,8 @@ class Backend {
   /// shape. These two throw Error 78 on devices without them.
   virtual void accumulate_fixed(const Tensor& x, const FixedPoint& f, const Tensor& sums,
                                 Write write);
-  /// out (f64 [WideSum::words + 1]) += {sum of squares as a WideSum, number of non-finite
-  /// elements}: equal bits however x is cut at multiples of 16 elements.
+  /// out (f64 [WideSum::words + 1]) += {sum of squares as a WideSum, number of elements that are
+  /// not finite or whose square is too large for one}: equal bits however a tensor is cut.
   virtual void squares_fixed(const Tensor& x, const Tensor& out);
 
   // -- Products.

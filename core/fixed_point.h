@@ -23,20 +23,23 @@ struct FixedPoint {
 };
 
 /// The same for numbers of any size below 2^52 (larger ones are NaN): in several words, each of
-/// which holds what the one before it has rounded away, down to 2^-91. The words of 2^30 numbers
-/// add up exactly: a word's terms are at most 2^22 units.
+/// which holds what the one before it has rounded away, down to 2^-91. A word's terms are at most
+/// 2^22 units, so those of 2^30 numbers add up exactly; in the first word while the sum is below
+/// 2^78.
 struct WideSum {
   static constexpr int words = 6;
+  static constexpr double largest = 0x1p52, first_unit = 0x1p25, next_unit = 0x1p-23;
 
+  /// The multiple of `unit` nearest to `rest`, which loses it.
+  TRIAX_HD static double take(double& rest, double unit) {
+    double shift = 0x1.8p52 * unit, part = (rest + shift) - shift;
+    rest -= part;
+    return part;
+  }
   /// Adds x to the sum in `to` [words].
   TRIAX_HD static void add(double x, double* to) {
-    double rest = __builtin_fabs(x) < 0x1p52 ? x : __builtin_nan("");
-    double unit = 0x1p25;
-    for (int w = 0; w < words; ++w, unit *= 0x1p-23) {
-      double shift = 0x1.8p52 * unit, part = (rest + shift) - shift;
-      to[w] += part;
-      rest -= part;
-    }
+    double rest = __builtin_fabs(x) < largest ? x : __builtin_nan(""), unit = first_unit;
+    for (int w = 0; w < words; ++w, unit *= next_unit) to[w] += take(rest, unit);
   }
   static double value(const double* of) {
     double all = 0;

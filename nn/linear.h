@@ -25,8 +25,11 @@ class Linear : public Module {
   /// gelu(x w^T + b) in one pass; needs a bias.
   Tensor gelu(const Tensor& x) const { return linear_gelu(x, weight_, bias()); }
 
- private:
+ protected:
+  const Tensor& weight() const { return weight_; }
   Tensor bias() const { return bias_ ? bias_->value : Tensor(); }
+
+ private:
   Parameter& weight_;
   Parameter* bias_;
 };

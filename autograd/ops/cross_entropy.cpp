@@ -21,6 +21,10 @@ Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOpt
   check(logits.rank() == 2 && targets.shape() == Shape{logits.size(0)},
         "cross_entropy: logits {} and targets {}; expected [rows, classes] and [rows]",
         describe(logits), describe(targets));
+  check(options.parts >= 1 && logits.size(1) % options.parts == 0 &&
+            (options.parts == 1 || options.combine),
+        "cross_entropy: {} parts of {} columns; expected equal ones, and a combine", options.parts,
+        logits.size(1));
   check(options.smoothing >= 0 && options.smoothing < 1,
         "cross_entropy: smoothing {}; expected 0 <= smoothing < 1", options.smoothing);
   const VocabularySlice& slice = options.slice;
@@ -38,11 +42,17 @@ Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOpt
                  options.ignore,
                  options.smoothing};
   DType sums = accumulator(logits.dtype());
-  Tensor stats = empty({rows, 4}, sums, logits.device());
+  Tensor stats = empty({options.parts, rows, 4}, sums, logits.device());
   Tensor losses = empty({rows}, sums, logits.device()), loss = empty({1}, sums, logits.device());
   Backend& on = backend(c.logits);
-  on.cross_entropy_stats(c, stats);
-  if (options.combine) options.combine(stats);
+  for (int64_t p = 0; p < options.parts; ++p) {
+    CrossEntropy part = c;
+    int64_t columns = logits.size(1) / options.parts;
+    part.logits = c.logits.narrow(1, p * columns, columns).contiguous();
+    part.first += p * columns;
+    on.cross_entropy_stats(part, stats.narrow(0, p, 1).view({rows, 4}));
+  }
+  stats = options.combine ? options.combine(stats) : stats.view({rows, 4});
   on.cross_entropy_losses(c, stats, losses);
   on.sum(losses, loss, Write::set);
   double scale = 1;

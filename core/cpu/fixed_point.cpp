@@ -9,34 +9,29 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-constexpr int64_t block = 16;  // squares are added in such blocks first, in one order
+constexpr int64_t lanes = 16;
 constexpr int results = WideSum::words + 1;
 
-/// A tree over the lanes of v.
-double sum_of_block(const double (&v)[block]) {
-  double sums[block];
-  for (int i = 0; i < block; ++i) sums[i] = v[i];
-  for (int half = block / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
-  return sums[0];
-}
-
-/// to [results] += the squares of n elements. Those of f32 are exact in f64.
+/// to [results] += the squares of n elements; those of f32 are exact in f64.
 template <class T> void add_squares(const T* x, int64_t n, double* to) {
-  for (int64_t b = 0; b < n; b += block) {
-    int64_t count = fn::min(block, n - b);
-    double squares[block] = {}, bad = 0;
+  double sums[WideSum::words][lanes] = {}, bad[lanes] = {};
+  for (int64_t first = 0; first < n; first += lanes) {
+    double rest[lanes] = {};
+    int64_t count = fn::min(lanes, n - first);
     for (int64_t i = 0; i < count; ++i) {
-      double v = double(load(x[b + i]));
-      squares[i] = v * v;
+      double v = double(load(x[first + i])), square = v * v;
+      bool fits = square < WideSum::largest;  // so NaN does not
+      rest[i] = fits ? square : 0;
+      bad[i] += fits ? 0 : 1;
     }
-    double sum = sum_of_block(squares);
-    if (__builtin_fabs(sum) < 0x1p52) {
-      WideSum::add(sum, to);
-      continue;
-    }
-    for (int64_t i = 0; i < count; ++i) bad += !(squares[i] - squares[i] == 0);
-    to[WideSum::words] += bad > 0 ? bad : 1;
+    double unit = WideSum::first_unit;
+    for (int w = 0; w < WideSum::words; ++w, unit *= WideSum::next_unit)
+#pragma omp simd
+      for (int64_t i = 0; i < lanes; ++i) sums[w][i] += WideSum::take(rest[i], unit);
+  }
+  for (int64_t i = 0; i < lanes; ++i) {
+    for (int w = 0; w < WideSum::words; ++w) to[w] += sums[w][i];
+    to[WideSum::words] += bad[i];
   }
 }
 

@@ -30,16 +30,20 @@ class VocabularyEmbedding : public nn::Module {
                           .tied = o.tied})) {}
 
   /// ids [all rows], of the whole vocabulary -> [rows, width] as outside.
-  Tensor operator()(const Tensor& ids) const { return tp_.leave(embedding(ids, table_, slice_)); }
+  Tensor operator()(const Tensor& ids) const {
+    return tp_.leave_one(embedding(ids, table_, slice_));
+  }
   /// x as outside [rows, width] -> this rank's slice of the logits [all rows, slice].
   Tensor logits(const Tensor& x) const {
+    if (tp_.sliced()) return tp_.product_in(x, table_);
     return tp_.through(x, [&](const Tensor& all) { return linear(all, table_); });
   }
   /// Cross-entropy of these logits; targets [all rows], of the whole vocabulary. Alike on all
   /// ranks. As triax::cross_entropy otherwise, whose `slice` and `combine` are set here.
   Tensor cross_entropy(Tensor logits, const Tensor& targets, CrossEntropyOptions o = {}) const {
     o.slice = slice_;
-    o.combine = [tp = tp_](const Tensor& stats) { tp.combine(stats); };
+    o.parts = tp_.slices_here();
+    o.combine = [tp = tp_](const Tensor& stats) { return tp.combine(stats); };
     return triax::cross_entropy(std::move(logits), targets, o);
   }
   /// What a last layer returns of x as outside [rows, width]: the sum of the cross-entropy over all

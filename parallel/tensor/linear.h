@@ -20,10 +20,12 @@ class ColumnLinear : public nn::Linear {
         tp_(tp) {}
 
   Tensor operator()(const Tensor& x) const {
+    if (tp_.sliced()) return tp_.product_in(x, weight(), bias());
     return tp_.through(x, [&](const Tensor& all) { return nn::Linear::operator()(all); });
   }
   /// gelu(x w^T + b) in one pass; needs a bias.
   Tensor gelu(const Tensor& x) const {
+    if (tp_.sliced()) return triax::gelu((*this)(x));
     return tp_.through(x, [&](const Tensor& all) { return nn::Linear::gelu(all); });
   }
 
@@ -47,8 +49,9 @@ class RowLinear : public nn::Module {
 
   /// The bias is added once, to the sum; where there is nothing to sum, inside the product.
   Tensor operator()(const Tensor& x) const {
-    if (tp_.size() == 1) return linear(x, weight_, bias_ ? bias_->value : Tensor());
-    Tensor y = tp_.leave(linear(x, weight_));
+    bool alone = tp_.size() == 1 && !tp_.sliced();
+    if (alone) return linear(x, weight_, bias_ ? bias_->value : Tensor());
+    Tensor y = tp_.sliced() ? tp_.product_out(x, weight_) : tp_.leave(linear(x, weight_));
     return bias_ ? y + *bias_ : y;
   }
 

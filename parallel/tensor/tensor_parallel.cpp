@@ -10,6 +10,9 @@ namespace triax::parallel {
 nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
   check(unit >= 1 && length % unit == 0,
         "tensor parallel: {} features in units of {}; expected a multiple", length, unit);
+  check_input(length % slices_.count == 0, Exit::config,
+              "tensor parallel: {} slices do not divide {} features\n  Take another --tp-slices.",
+              slices_.count, length);
   if (size() == 1) return {};
   int64_t units = length / unit;
   if (units % size() != 0) {
@@ -26,8 +29,9 @@ nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
 }
 
 nn::Shard TensorParallel::vocabulary(int64_t rows) const {
-  if (size() == 1) return {};
-  int64_t each = (rows + size() - 1) / size();
+  if (size() == 1 && !sliced()) return {};
+  int parts = sliced() ? slices_.count : size();
+  int64_t each = (rows + parts - 1) / parts * (parts / size());
   int64_t begin = std::min(rows, rank() * each), length = std::min(each, rows - begin);
   return {.begin = begin, .length = length, .padding = each - length};
 }
@@ -37,6 +41,7 @@ nn::Shard TensorParallel::whole() const {
 }
 
 nn::Shard TensorParallel::whole_inside() const {
+  check_whole("whole_inside");
   nn::Shard shard = whole();
   shard.partial = shard.replicated;
   return shard;
@@ -50,7 +55,15 @@ int64_t TensorParallel::rows(int64_t all) const {
   return all / size();
 }
 
+void TensorParallel::check_whole(const char* what) const {
+  check_input(!sliced(), Exit::config,
+              "bitwise with tp-slices={}: {} sums features in an order that depends on tp; "
+              "expected the layers of parallel/tensor alone\n  Take --tp 1 without --tp-slices.",
+              slices_.count, what);
+}
+
 Tensor TensorParallel::enter(const Tensor& x) const {
+  check_whole("enter");
   if (size() == 1) return x;
   return record("enter", sequence_ ? gathered(x) : x.detach(), {x}, [tp = *this](const Tensor& dy) {
     return Tensors{tp.sequence_ ? tp.sum_scattered(dy) : tp.summed(dy)};
@@ -65,6 +78,11 @@ Tensor TensorParallel::through(const Tensor& x,
 }
 
 Tensor TensorParallel::leave(Tensor x) const {
+  check_whole("leave");
+  return leave_one(std::move(x));
+}
+
+Tensor TensorParallel::leave_one(Tensor x) const {
   if (size() == 1) return x;
   if (sequence_)
     return record("leave", sum_scattered(x), {x},
@@ -137,16 +155,19 @@ Tensor TensorParallel::join_columns(const Tensor& x) const {
 
 // The largest logit of a row is that of its slices; their sums of exponentials, each taken from its
 // own largest, are brought to it (Shoeybi et al. 2019, section 3, for the rest).
-void TensorParallel::combine(const Tensor& stats) const {
-  if (size() == 1) return;
+Tensor TensorParallel::combine(const Tensor& stats) const {
   NoGrad guard;
-  int64_t rows = stats.size(0);
-  Tensor all = tp_->empty({size(), rows, 4}, stats.dtype());
-  tp_->all_gather(stats, all).wait();
+  int64_t parts = stats.size(0), rows = stats.size(1);
+  if (size() * parts == 1) return stats.view({rows, 4});
+  Tensor all = stats;
+  if (size() > 1) {
+    all = tp_->empty({size() * parts, rows, 4}, stats.dtype());
+    tp_->all_gather(stats, all).wait();
+  }
   Tensor largest = all.narrow(2, 0, 1), exps = all.narrow(2, 1, 1);
   Tensor top = max(largest, {0}, Keep::yes);  // [1, rows, 1]
   Tensor sums = sum(concat({exps * exp(largest - top), all.narrow(2, 2, 2)}, 2), {0});
-  copy_(stats, concat({top.view({rows, 1}), sums}, 1));
+  return concat({top.view({rows, 1}), sums}, 1);
 }
 
 }  // namespace triax::parallel

@@ -7,10 +7,19 @@
 
 namespace triax::parallel {
 
+/// Slices of split features, for bits that do not depend on the number of ranks: each rank has
+/// equally many. A sum over all features is made of a product for each slice, in fixed point.
+struct Slices {
+  int count = 1;  ///< over all ranks; 1: nothing is sliced, ranks add what they have
+  /// For gradients of activations, set before each backward.
+  std::shared_ptr<FixedPoint> backward = std::make_shared<FixedPoint>();
+};
+
 struct TensorParallelOptions {
   /// Outside `enter` and `leave`, hold only this rank's token rows (sequence parallelism:
   /// Korthikanti et al., "Reducing activation recomputation", 2022, section 4.2.2).
   bool sequence = false;
+  Slices slices = {};  ///< without `sequence`
 };
 
 /// A stretch of a model whose matrices are split over the ranks of an axis (Shoeybi et al.,
@@ -21,11 +30,14 @@ class TensorParallel {
  public:
   /// `tp` must outlive it.
   explicit TensorParallel(Communicator& tp, const TensorParallelOptions& options = {})
-      : tp_(&tp), sequence_(options.sequence && tp.size() > 1) {}
+      : tp_(&tp), sequence_(options.sequence && tp.size() > 1), slices_(options.slices) {}
 
   int rank() const { return tp_->rank(); }
   int size() const { return tp_->size(); }
   bool sequence() const { return sequence_; }
+  bool sliced() const { return slices_.count > 1; }
+  /// Of this rank.
+  int slices_here() const { return sliced() ? slices_.count / size() : 1; }
 
   // -- What this rank holds of a parameter.
   /// An equal slice of a dim of `length`, which never cuts a `unit`: as many elements as belong
@@ -41,13 +53,20 @@ class TensorParallel {
   nn::Shard whole_inside() const;
 
   // -- The way in and out. x [rows, width]; each is its counterpart's backward.
-  /// Rows of this rank -> all rows; the parts that ranks have of the gradient are summed.
+  /// What sums split features is refused (78) where they are sliced: that is for the products
+  /// below. Rows of this rank -> all rows; the parts that ranks have of the gradient are summed.
   Tensor enter(const Tensor& x) const;
   /// product(enter(x)), for a product that keeps its input for the gradient of its weight. With
   /// `sequence` it keeps this rank's rows, and backward gathers the others again.
   Tensor through(const Tensor& x, const std::function<Tensor(const Tensor&)>& product) const;
   /// Parts of a sum -> the sum, its rows of this rank. Moved in, x gives its memory.
   Tensor leave(Tensor x) const;
+  /// The same of parts that are zero on all ranks but one, element by element.
+  Tensor leave_one(Tensor x) const;
+  /// Where features are sliced: x w^T + b of this rank's rows of w, as in ColumnLinear, and the sum
+  /// over all ranks of x w^T of its columns, as in RowLinear.
+  Tensor product_in(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) const;
+  Tensor product_out(const Tensor& x, const Tensor& weight) const;
   /// All rows, alike on all ranks -> rows of this rank. Throws Error 78 unless ranks divide them.
   Tensor scatter_rows(const Tensor& x) const;
   /// Rows of this rank -> all rows, used alike on all ranks.
@@ -67,11 +86,13 @@ class TensorParallel {
   /// Index of the first of this rank's `mine` rows among all rows.
   int64_t first_row(int64_t mine) const { return sequence_ ? rank() * mine : 0; }
 
-  /// Makes of each rank's cross-entropy statistics [rows, 4] those of the whole vocabulary
-  /// (CrossEntropyOptions::combine).
-  void combine(const Tensor& stats) const;
+  /// Makes of each rank's cross-entropy statistics [slices, rows, 4] those of the whole vocabulary
+  /// [rows, 4] (CrossEntropyOptions::combine).
+  Tensor combine(const Tensor& stats) const;
 
  private:
+  void check_whole(const char* what) const;
+  Tensor over_ranks(Tensor parts, DType dtype) const;
   Tensor summed(const Tensor& x) const;
   Tensor gathered(const Tensor& x) const;
   Tensor sum_scattered(const Tensor& x) const;
@@ -79,6 +100,7 @@ class TensorParallel {
 
   Communicator* tp_;
   bool sequence_;
+  Slices slices_;
 };
 
 }  // namespace triax::parallel

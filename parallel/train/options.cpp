@@ -91,6 +91,10 @@ void check_graph(const TrainOptions& o) {
 /// What sums in an order, or in pieces, that depend on the mesh.
 void check_bitwise(const TrainOptions& o) {
   const StepOptions& s = o.step;
+  check_input(s.bitwise || s.tp_slices == 1, Exit::config,
+              "tp-slices={} without bitwise\n  Slices cost time, for equal bits alone. Add "
+              "--bitwise, or leave --tp-slices out.",
+              s.tp_slices);
   if (!s.bitwise) return;
   auto without = [](bool fine, const std::string& flag, const char* why) {
     check_input(fine, Exit::config, "bitwise with {}\n  {}. Leave --bitwise out, or change that.",
@@ -99,8 +103,10 @@ void check_bitwise(const TrainOptions& o) {
   without(s.micro_batch == 1, fmt::format("micro-batch={}", s.micro_batch),
           "A sample's gradient is a sum of its own: expected --micro-batch 1; --global-batch says "
           "how\n  many are in a step");
-  without(s.mesh.tp == 1, fmt::format("tp={}", s.mesh.tp),
-          "Sums over the depth of a sliced layer are cut by tp: expected 1; dp and pp may be any");
+  without(s.tp_slices % s.mesh.tp == 0, fmt::format("tp={}, tp-slices={}", s.mesh.tp, s.tp_slices),
+          "Split layers are summed in slices, equally many on every rank: expected --tp-slices N, "
+          "a multiple\n  of each tp that is to have the same bits, the same N on all meshes");
+  without(!s.sequence_parallel, "sequence-parallel", "A rank has only a part of a sample's rows");
   without(o.launch.device == "cpu", fmt::format("device={}", o.launch.device),
           "GPUs have no fixed-point sums yet");
   without(o.launch.device_map.empty(), "device-map", "It keeps gradients elsewhere");

@@ -70,6 +70,7 @@ struct StepOptions {
   optim::MakeOptimizer optimizer = {};  ///< an optimizer of the program's own in its place
   bool graph = false;                   ///< capture the step as a CUDA graph and replay it
   bool bitwise = false;  ///< the same bits on every mesh: see DataParallelOptions::bitwise
+  int tp_slices = 1;     ///< Slices::count, a multiple of tp
   nn::Purpose purpose = nn::Purpose::training;
 
   /// Micro-batches of one replica in one step. Call when resolved.

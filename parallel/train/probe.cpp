@@ -169,7 +169,7 @@ Boundaries Facts::boundaries(const std::vector<int64_t>& counts) const {
 Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   memory::OwnCounter counter;  // or its peak, of the whole model, would be the run's
   MetaComm ranks(o.tp, 0);
-  TensorParallel tp(ranks, {.sequence = o.sequence_parallel});
+  TensorParallel tp(ranks, {.sequence = o.sequence_parallel, .slices = {.count = o.slices}});
   auto model = model_of(build, tp);
   model->materialize(meta_device, o.dtype, 0);
   check_shards(*model, tp);

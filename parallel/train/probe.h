@@ -35,6 +35,7 @@ struct ProbeOptions {
   int dp = 1, tp = 1;
   bool sequence_parallel = false;
   DType dtype = f32;
+  int slices = 1;  ///< Slices::count
   bool operator==(const ProbeOptions&) const = default;
 };
 

@@ -1,5 +1,7 @@
 #include "parallel/train/replica.h"
 
+#include <cmath>
+
 #include "autograd/backward.h"
 #include "core/check.h"
 #include "parallel/comm/together.h"
@@ -37,8 +39,11 @@ nn::Layer::Run observed(const nn::Layer& layer, const LayerObserver& observer) {
 }  // namespace
 
 ProbeOptions probe_options(const StepOptions& o) {
-  return {
-      .dp = o.mesh.dp, .tp = o.mesh.tp, .sequence_parallel = o.sequence_parallel, .dtype = o.dtype};
+  return {.dp = o.mesh.dp,
+          .tp = o.mesh.tp,
+          .sequence_parallel = o.sequence_parallel,
+          .dtype = o.dtype,
+          .slices = o.tp_slices};
 }
 
 StepOptions inference_options(const MeshShape& mesh, DType dtype) {
@@ -55,7 +60,8 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
     : options_(o),
       mesh_(mesh),
       build_(build),
-      tp_(mesh.tp(), {.sequence = o.sequence_parallel}),
+      slices_{.count = o.tp_slices},
+      tp_(mesh.tp(), {.sequence = o.sequence_parallel, .slices = slices_}),
       facts_(std::move(facts)),
       counts_(place(facts_, o)),
       model_(model_of(build, tp_)),
@@ -133,6 +139,9 @@ Tensor Replica::forward_backward(const Batches& batches, const Seed& seed, Watch
   Tensor loss = no_loss();
   auto run = collect(loss, options_.accumulation(), batches);
   run.seed = seed.loss_scale / seed.weight;
+  // Gradients of activations are about as large as the seed, or smaller.
+  *slices_.backward =
+      FixedPoint::of(std::scalbn(1., std::ilogb(run.seed) - 36), 64. * slices_.count);
   data_.begin(run.micros, watch, seed.loss_scale);
   buffers_.begin();
   pipeline_.train(run);

@@ -88,6 +88,7 @@ class Replica {
   StepOptions options_;
   Mesh& mesh_;
   Build build_;
+  Slices slices_;
   TensorParallel tp_;
   Facts facts_;
   std::vector<int64_t> counts_;

@@ -13,9 +13,9 @@ import tempfile
 from minigpt_program import mpirun, some_text
 
 programs, launcher = dict(gpt=sys.argv[1], llama=sys.argv[3]), sys.argv[2]
-COMMON = ("--layers 4 --heads 4 --width 96 --context 48 --bitwise --micro-batch 1 --global-batch 12 --steps 12 --warmup 2 "
+COMMON = ("--layers 4 --heads 4 --width 96 --context 48 --bitwise --tp-slices 4 --micro-batch 1 --global-batch 12 --steps 12 --warmup 2 "
           "--val-every 6 --data text.txt")
-OF = dict(gpt=COMMON + " --dropout 0.1", llama=COMMON + " --kv-heads 2")
+OF = dict(gpt=COMMON + " --dropout 0.1", llama=COMMON + " --kv-heads 4")
 SAYS = ["step", "loss", "grad_norm", "lr", "val_loss", "skipped"]
 
 
@@ -51,9 +51,12 @@ def meshes(name, folder):
     threads = "--comm threads --ranks"
     rows = [(f"{threads} 2 --dp 2 --zero 1", {}), (f"{threads} 6 --dp 3 --pp 2 --zero 3 --schedule zb-h1", {}),
             (f"{threads} 4 --pp 4 --schedule 1f1b --recompute block", {}), ("--workers 2", dict(OMP_NUM_THREADS="3")),
-            (f"{threads} 4 --dp 2 --pp 2 --zero 2 --schedule interleaved --offload optimizer", {})]
+            (f"{threads} 4 --dp 2 --pp 2 --zero 2 --schedule interleaved --offload optimizer", {}),
+            (f"{threads} 2 --tp 2", {}), (f"{threads} 8 --tp 4 --pp 2 --zero 1 --schedule zb-h1", {})]
     if launcher:
         rows += [("--pp 2 --zero 2", dict(launch=mpirun(launcher, 4))),
+                 ("--tp 2 --zero 1", dict(launch=mpirun(launcher, 4))),
+                 ("--tp 2 --pp 2", dict(launch=mpirun(launcher, 4), TRIAX_WINDOW="off")),
                  ("--pp 2 --zero 3 --schedule gpipe", dict(launch=mpirun(launcher, 4), TRIAX_WINDOW="off"))]
     for number, (flags, how) in enumerate(rows):
         same(name, folder, f"mesh{number}", flags, **how)
@@ -61,7 +64,7 @@ def meshes(name, folder):
 
 def stopped_and_resumed_on_other_meshes(name, folder):
     run(name, folder, "parts", "--save-every 4 --comm threads --ranks 4 --pp 2 --zero 3")
-    for step, flags in ((8, "--comm threads --ranks 3"), (4, "--comm threads --ranks 2 --pp 2 --schedule zb-h1")):
+    for step, flags in ((8, "--comm threads --ranks 3"), (8, "--comm threads --ranks 4 --tp 4"), (4, "--comm threads --ranks 2 --pp 2 --schedule zb-h1")):
         for later in (folder / "parts").glob("step-*"):
             if int(later.name[5:]) > step:
                 subprocess.run(["rm", "-r", later], check=True)
@@ -71,7 +74,7 @@ def stopped_and_resumed_on_other_meshes(name, folder):
 def precisions(name, folder):
     for precision in ("bf16", "fp16"):
         run(name, folder, f"one-{precision}", f"--precision {precision}")
-        same(name, folder, precision, f"--precision {precision} --comm threads --ranks 6 --dp 3 --pp 2 --zero 1",
+        same(name, folder, precision, f"--precision {precision} --comm threads --ranks 6 --dp 3 --tp 2 --zero 1",
              one=f"one-{precision}")
 
 
@@ -84,5 +87,5 @@ with tempfile.TemporaryDirectory(prefix="triax-bitwise-") as path:
         meshes(program, shop)
         stopped_and_resumed_on_other_meshes(program, shop)
         precisions(program, shop)
-        for flags in ("--comm threads --ranks 2 --tp 2", "--micro-batch 12"):
+        for flags in ("--comm threads --ranks 3 --tp 3", "--micro-batch 12"):
             assert "bitwise with" in run(program, shop, "no", flags, code=78)

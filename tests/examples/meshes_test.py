@@ -30,6 +30,10 @@ equal += ["--mesh 2x2x1 --zero 2 --micro-batch 6",  # no accumulation
           "--mesh 1x2x2 --zero 3 --recompute block-split --schedule zb-h1",
           "--mesh 1x4x1 --schedule zb-h1 --offload optimizer --workers 2",
           "--mesh 2x2x1 --zero 3 --offload params --offload-dir ."]
+if program.name != "resnet":
+    equal += [f"--bitwise --tp-slices 2 --mesh {mesh} --zero {number % 4} {more}" for number, (mesh, more) in enumerate([
+        ("2x1x1", ""), ("3x2x1", "--schedule zb-h1"), ("1x1x2", ""), ("2x2x2", "--precision bf16"),
+        ("1x2x2", "--schedule gpipe --precision fp16"), ("3x1x2", "--recompute block")])]
 if program.name == "resnet":  # its optimizer has no offload, and its rows are never scattered
     equal = [row for row in equal if "--sequence-parallel" not in row and "--offload" not in row]
     # Statistics within a micro-batch, of it, and over replicas.
@@ -47,6 +51,7 @@ if program.name == "resnet":
     del refused["--mesh 1x1x3"], refused["--mesh 1x2x1 --schedule interleaved --chunks 4"]  # they fit
     refused["--mesh 2x1x1 --micro-batch 2 --bn-samples 8"] = "statistics of 8 samples, with micro-batches of 2 on 2 repl"
     refused["--mesh 1x1x2 --sequence-parallel"] = "sequence-parallel"
+    refused["--mesh 2x1x1 --bitwise"] = "bitwise with a model that has buffers"
     refused["--data nowhere.bin"] = "nowhere.bin"
 if program.name == "llama":
     equal += [f"--mesh 2x2x2 --zero 1 {llama3}", f"--mesh 1x2x2 --zero 3 --schedule interleaved {llama3}",

@@ -25,10 +25,11 @@ FAULTS = [
     Fault("gradient_not_sent", PIPELINE,
           [("send(shape, *to, *slot.dx);", "send(shape, *to, zeros(boundary(*to).shape, boundary(*to).dtype, cpu));")],
           [Run(FLAGS, "step 1: gradient of block0.down.bias", "it is missing altogether")]),
-    # A gradient that somebody else holds is not added into, but rounded first.
-    Fault("gradient_held_while_backward_runs", PIPELINE,
-          [("triax::backward(slot.y, std::move(dy),", "triax::backward(slot.y, dy,")],
-          [Run(FLAGS + " --precision bf16 --bitwise --micro-batch 1", "step 1: gradient of .*")]),
+    # A gradient that somebody else holds, such as a put-off rule, is not added into, but rounded first.
+    Fault("gradient_that_is_held_is_not_added_into", "autograd/engine.cpp",
+          [("      if (!held.exclusive()) held = clone(held);\n      slot.held", "      if (!held.exclusive()) continue;\n      slot.held")],
+          [Run("--mesh 1x2x1 --schedule zb-h1 --precision bf16 --bitwise --micro-batch 1", "step 1: gradient of .*",
+               program="llama")]),
     Fault("seed_applied_on_every_stage", PIPELINE,
           [("#include <numeric>\n", '#include <numeric>\n\n#include "autograd/ops.h"\n'),
            ("from ? receive(shape, *from)", "from ? receive(shape, *from) * run.seed")],

@@ -5,8 +5,8 @@ from fault import INITIAL, Fault, Run, Unseen
 
 LOSS = "core/cpu/cross_entropy.cpp"
 TARGETS = "core/indices.h"
-TENSOR, LINEAR, EMBEDDING = (f"parallel/tensor/{name}" for name in
-                             ("tensor_parallel.cpp", "linear.h", "embedding.h"))
+TENSOR, LINEAR, EMBEDDING, SLICES = (f"parallel/tensor/{name}" for name in
+                                     ("tensor_parallel.cpp", "linear.h", "embedding.h", "slices.cpp"))
 PLAIN, SEQUENCE = "--mesh 1x1x2", "--mesh 1x1x2 --sequence-parallel"
 # What the probe says before the first step.
 WHOLE = r"exit status 78: .*parameter %s: all 2 tensor-parallel ranks hold the whole of it[\s\S]*"
@@ -23,6 +23,14 @@ FAULTS = [
           [("int64_t c = ids[r] - first;", "int64_t c = ids[r];")],
           [Run(PLAIN, "step 1: loss")]),
 
+    # Within the bounds of parity: only bits tell.
+    Fault("sums_of_slices_rounded_before_ranks_add_them", SLICES,
+          [("if (size() > 1) tp_->all_reduce(parts).wait();",
+            "if (size() > 1) tp_->all_reduce(parts = parts.to(f32)).wait();")],
+          [Run("--mesh 1x1x2 --bitwise --tp-slices 2 --micro-batch 1", "step 1: (activation|gradient) of .*")]),
+    Fault("statistics_of_the_ranks_slice_alone", EMBEDDING,
+          [("o.parts = tp_.slices_here();", "o.parts = 1;")],
+          [Run("--mesh 1x1x2 --bitwise --tp-slices 2 --micro-batch 1", "step 1: (loss|gradient of .*)")]),
     Fault("enter_without_sum_in_backward", TENSOR,
           [(": tp.summed(dy)};", ": dy};")],
           [Run(PLAIN, "step 1: gradient on replicas of final_norm.beta"),
@@ -63,7 +71,7 @@ FAULTS = [
           [Run(SEQUENCE, WHOLE % "positions.table")]),
 
     Fault("bias_added_by_every_rank", LINEAR,
-          [("Tensor y = tp_.leave(linear(x, weight_));", "Tensor y = tp_.leave(linear(x, weight_, *bias_));"),
+          [("tp_.product_out(x, weight_) : tp_.leave(linear(x, weight_));", "tp_.product_out(x, weight_) : tp_.leave(linear(x, weight_, *bias_));"),
            ("return bias_ ? y + *bias_ : y;", "return y;")],
           # Biases start at zero: the first step is right but for the sum over rows.
           [Run(PLAIN, "step 2: activation of block0"),
@@ -79,7 +87,7 @@ FAULTS = [
           [(".first = tp.vocabulary(vocabulary).begin,", ".first = 0 * tp.vocabulary(vocabulary).begin,")],
           [Run(PLAIN, "step 1: activation of embedding")]),
     Fault("softmax_over_each_slice_alone", EMBEDDING,
-          [("{ tp.combine(stats); }", "{}")],
+          [("{ return tp.combine(stats); }", "{ (void)tp; return stats.view({stats.size(1), 4}); }")],
           [Run(PLAIN, "step 1: loss")]),
 ]
 

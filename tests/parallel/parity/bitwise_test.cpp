@@ -42,6 +42,37 @@ TEST(Bitwise, MeshesZeroAndSchedules) {
       }
 }
 
+TEST(Bitwise, TensorParallelRanksHaveSlices) {
+  int number = 0;
+  for (MeshShape mesh : {MeshShape{1, 1, 1}, {1, 1, 2}, {1, 1, 4}, {2, 1, 2}, {1, 2, 2}, {3, 2, 4}})
+    for (int zero : {0, 1, 2, 3}) {
+      auto o = bitwise_options(mesh);
+      o.step.tp_slices = 4, o.step.zero = Zero(zero);
+      o.step.schedule = ++number % 2 ? "1f1b" : "zb-h1";
+      o.step.recompute = number % 3 == 0 ? Recompute::block : Recompute::off;
+      o.step.dtype = number % 4 == 1 ? bf16 : number % 4 == 2 ? f16 : f32;
+      EXPECT_EQ(difference(o), "")
+          << mesh.dp << mesh.pp << mesh.tp << " ZeRO " << zero << " " << name(o.step.dtype);
+    }
+}
+
+/// The reference of parity makes its sums in fixed point too: what they come to is compared with
+/// plain ones here.
+TEST(Bitwise, TrainsAsWithoutIt) {
+  for (int slices : {1, 2, 4}) {
+    auto o = bitwise_options({1, 1, 1});
+    o.steps = 3, o.step.tp_slices = slices;
+    auto plain = o;
+    plain.step.bitwise = false, plain.step.tp_slices = 1, plain.step.micro_batch = 24;
+    Task task = test::task_of();
+    Trace reference = trace(task, plain), run = trace(task, o, &reference);
+    double rate = o.lr.peak;
+    auto d =
+        first_difference(reference, run, {1, 1, 1}, {.update = 0.02 * rate, .noise = 2 * rate});
+    EXPECT_FALSE(d) << slices << " " << d->what << " of " << d->name << ": " << d->how_much;
+  }
+}
+
 TEST(Bitwise, PrecisionsOptimizersAndOffload) {
   for (DType dtype : {f32, bf16, f16})
     for (MeshShape mesh : {MeshShape{2, 2, 1}, {3, 1, 1}, {1, 4, 1}}) {
@@ -90,6 +121,20 @@ struct BatchNormNet : nn::Sequence {
   }
 };
 
+/// A layer that adds up what ranks have by itself.
+struct OwnSum : nn::Module {
+  explicit OwnSum(const TensorParallel& ranks) : tp(ranks) {}
+  Tensor operator()(const Tensor& x) const { return tp.leave(x * (1. / tp.size())); }
+  TensorParallel tp;
+};
+struct OwnSumNet : nn::Sequence {
+  explicit OwnSumNet(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    add<OwnSum>("sum", tp);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
 TEST(Bitwise, WhatIsNotCoveredIsRefused) {
   auto refused = [](const char* said, auto change) {
     auto o = bitwise_options({2, 1, 1});
@@ -97,13 +142,28 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
     test::expect_error([&] { trace(test::task_of(), o); }, {"bitwise with", said}, Exit::config);
   };
   refused("micro-batch=2", [](auto& o) { o.step.micro_batch = 2; });
-  refused("tp=2", [](auto& o) { o.step.mesh = {1, 1, 2}; });
+  refused("tp=2, tp-slices=1", [](auto& o) { o.step.mesh = {1, 1, 2}; });
+  refused("tp=2, tp-slices=3", [](auto& o) { o.step.mesh = {1, 1, 2}, o.step.tp_slices = 3; });
+  refused("sequence-parallel", [](auto& o) {
+    o.step.mesh = {1, 1, 2}, o.step.tp_slices = 2, o.step.sequence_parallel = true;
+  });
   refused("offload=params",
           [](auto& o) { o.step.zero = Zero::parameters, o.step.offload = Offloaded::parameters; });
   refused("a loss scale of 1000", [](auto& o) { o.step.dtype = f16, o.step.loss_scale = 1000; });
-  auto o = bitwise_options({2, 1, 1});
+  auto o = bitwise_options({1, 1, 1});
+  o.step.tp_slices = 3;
+  test::expect_error([&] { trace(test::task_of(), o); },
+                     {"3 slices do not divide 32 features", "--tp-slices"}, Exit::config);
+  o.step.tp_slices = 2;
+  test::expect_error([&] { trace(test::task_of<OwnSumNet>(), o); },
+                     {"bitwise with tp-slices=2: leave sums features"}, Exit::config);
+  o.step.bitwise = false;
+  test::expect_error([&] { trace(test::task_of(), o); }, {"tp-slices=2 without bitwise"},
+                     Exit::config);
+  o = bitwise_options({2, 1, 1});
   test::expect_error([&] { trace(test::task_of<BatchNormNet>(), o); },
-                     {"bitwise with a model that has buffers (channels.norm.", "batch norm"}, Exit::config);
+                     {"bitwise with a model that has buffers (channels.norm.", "batch norm"},
+                     Exit::config);
 }
 
 }  // namespace
