@@ -46,8 +46,6 @@ void note_touched(const Tensors& used) {
 
 }  // namespace autograd
 
-namespace {}  // namespace
-
 Tensor graph_input(const Tensor& x, std::shared_ptr<Tensor> dx) {
   Tensor anchor = empty({}, x.dtype(), x.device());
   return record("input", x, {require_grad(anchor)}, [dx = std::move(dx)](const Tensor& dy) {

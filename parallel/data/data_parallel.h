@@ -38,9 +38,8 @@ struct DataParallelOptions {
   /// May change learning rates and weight decay of parameters, which have their full names by then.
   std::function<void(nn::Module&)> tune = {};
   enum class Prefetch { off, next } prefetch = Prefetch::next;  ///< of layers' weights (ZeRO-3)
-  /// Gradients are added up in fixed point, in f64: bits that do not depend on dp, micro-batches or
-  /// who adds first, if each backward pass is of one sample. f32, bf16 and f16, on CPUs, with
-  /// nothing offloaded.
+  /// Gradients are added up in fixed point, in f64: bits that do not depend on dp or on who adds
+  /// first, if each backward pass is of one sample. f32, bf16 and f16, on CPUs, without offload.
   bool bitwise = false;
 };
 

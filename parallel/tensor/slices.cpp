@@ -20,9 +20,8 @@ Tensor slice(const Tensor& x, int dim, int64_t i, int64_t n) {
 /// The sum of n products [rows, columns], f64.
 Tensor sum_of(int64_t n, const Shape& shape, Device device, const FixedPoint& fixed,
               const std::function<void(int64_t i, const Tensor& part)>& multiply) {
-  Tensor part, sum;
+  Tensor part = empty(shape, f32, device), sum = empty(shape, f64, device);
   for (int64_t i = 0; i < n; ++i) {
-    if (!part.defined()) part = empty(shape, f32, device), sum = empty(shape, f64, device);
     multiply(i, part);
     backend(part).accumulate_fixed(part, fixed, sum, i == 0 ? Write::set : Write::add);
   }
@@ -64,15 +63,19 @@ autograd::Rule weights_out(const Tensor& x, int64_t out, int64_t n) {
 }  // namespace
 
 Tensor TensorParallel::over_ranks(Tensor parts, DType dtype) const {
-  if (size() > 1) tp_->all_reduce(parts).wait();
+  if (size() > 1) {
+    if (!parts.exclusive()) parts = clone(parts);
+    tp_->all_reduce(parts).wait();
+  }
   return parts.to(dtype);
 }
 
 Tensor TensorParallel::product_in(const Tensor& x, const Tensor& weight, const Tensor& bias) const {
   int64_t n = slices_here();
-  Tensor all = record("enter", x.detach(), {x}, [tp = *this, dtype = x.dtype()](const Tensor& dy) {
-    return Tensors{tp.over_ranks(clone(dy), dtype)};
-  });
+  auto sum = [tp = *this, dtype = x.dtype()](Tensor dy, autograd::Into&) {
+    return Tensors{tp.over_ranks(std::move(dy), dtype)};
+  };
+  Tensor all = record("enter", x.detach(), {x}, autograd::Rule(sum));
   collect_fixed(all, slices_.backward);
   Tensor in = all.contiguous().detach(), w = weight.contiguous().detach();
   Tensor y = empty({in.size(0), w.size(0)}, in.dtype(), in.device());

@@ -53,8 +53,8 @@ class TensorParallel {
   nn::Shard whole_inside() const;
 
   // -- The way in and out. x [rows, width]; each is its counterpart's backward.
-  /// What sums split features is refused (78) where they are sliced: that is for the products
-  /// below. Rows of this rank -> all rows; the parts that ranks have of the gradient are summed.
+  // Where features are sliced, those that sum them throw Error 78: the products below do it.
+  /// Rows of this rank -> all rows; the parts that ranks have of the gradient are summed.
   Tensor enter(const Tensor& x) const;
   /// product(enter(x)), for a product that keeps its input for the gradient of its weight. With
   /// `sequence` it keeps this rank's rows, and backward gathers the others again.

@@ -1,6 +1,6 @@
 """fuzz.py PROGRAM DRAWS [SEED]: `PROGRAM parity` with flags drawn at random, of minigpt, llama or resnet: meshes of
 up to 12 ranks, ZeRO, schedules, placements, recomputation, precisions, offload, optimizers, parameter groups,
-averages of weights and odd sizes. Prints each command line that does not say EQUAL, and what it says; exit status 1
+averages of weights and odd sizes; a third of them with equal bits. Prints each command line that does not say EQUAL, and what it says; exit status 1
 if there is one. Progress is on stderr."""
 
 import concurrent.futures
@@ -40,12 +40,21 @@ def optimizer(pick, whole):
     return {"--optimizer": rule, "--offload": pick.choice(["off", "optimizer", "params"]) if rule == "adamw" else "off"}
 
 
+def bitwise(pick, program, flags, tp):
+    """The same with --bitwise."""
+    slices = pick.choice([tp, flags["--heads"] if program == "minigpt" else tp])
+    batch = flags["--global-batch"] // flags["--micro-batch"]
+    offload = "optimizer" if flags["--offload"] == "params" else flags["--offload"]
+    return {"--micro-batch": 1, "--global-batch": batch, "--tp-slices": slices, "--offload": offload}
+
+
 def draw(pick, program, text):
     """Flags of a model, a batch and a mesh that fit each other."""
     chance = pick.choice
     tp, pp, dp = chance([1, 1, 2, 3]), chance([1, 2, 3]), chance([1, 2, 3])
     if dp * pp * tp > 12:
         dp = 1
+    exact = program != "resnet" and chance([True, False, False])
     micro, layers, zero = chance([1, 2, 3]), pp * chance([2, 3]), chance([0, 1, 2, 3])
     schedule = chance(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved"])
     chunks = chance([1, 2]) if schedule.endswith("interleaved") else 1
@@ -57,7 +66,7 @@ def draw(pick, program, text):
         flags |= resnet(pick, micro, dp) | {"--recompute": chance(["off", "block"]), "--offload": "off"}
         sequence = False
     else:
-        sequence = tp > 1 and chance([True, False])
+        sequence = tp > 1 and not exact and chance([True, False])
         flags |= {"minigpt": minigpt, "llama": llama}[program](pick, tp, layers)
         flags |= optimizer(pick, whole=tp == 1 and (zero == 0 or dp == 1)) | {"--data": text}
         recompute = ["off", "block", *["selective"] * (program == "minigpt"), *["block-split"] * (tp > 1 and not sequence)]
@@ -67,13 +76,15 @@ def draw(pick, program, text):
             for _ in range(layers + (program == "llama")):  # its last norm is a layer
                 counts[pick.randrange(len(counts))] += 1
             flags["--placement"] = ",".join(map(str, counts))
+        flags |= bitwise(pick, program, flags, tp) if exact else {}
     if flags["--offload"] == "params":
         flags["--zero"] = 3
         if chance([True, False]):
             flags["--offload-dir"] = os.path.dirname(text)
     if flags["--offload"] == "off":
         flags["--average"] = chance([0, 0.5])
-    return [str(word) for flag in flags.items() if flag[1] != "" for word in flag] + ["--sequence-parallel"] * sequence
+    return [str(word) for flag in flags.items() if flag[1] != "" for word in flag] + [
+        "--sequence-parallel"] * sequence + ["--bitwise"] * exact
 
 
 def parity(program, flags):
