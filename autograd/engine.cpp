@@ -12,10 +12,6 @@ namespace {
 
 thread_local Pass* running = nullptr;
 
-void add_fixed(const Tensor& part, const FixedPoint& fixed, const Tensor& sums, Write write) {
-  backend(part).accumulate_fixed(part.contiguous(), fixed, sums, write);
-}
-
 void add_to(Tensor& held, const Tensor& part) {
   if (!held.exclusive()) held = clone(held);
   backend(held).accumulate(part, held);
@@ -25,7 +21,7 @@ void add_to(Tensor& held, const Tensor& part) {
 
 void Pass::run(const std::shared_ptr<Node>& root, Tensor dy) {
   Walk walk;
-  if (root->is_leaf) {  // an empty pipeline stage hands its input straight through
+  if (root->is_leaf) {  // a function that is computed again hands its input straight through
     ++awaited_[root.get()];
     Node identity("identity", dy, {root},
                   [](const Tensor& g, Into&) { return Tensors{g.detach()}; });
@@ -108,14 +104,13 @@ Into Pass::offer(const Node& n, Walk& walk) {
     if (std::any_of(n.inputs.begin(), n.inputs.begin() + int64_t(i), same)) continue;
     auto meta = p->leaf.lock();
     if (p->is_leaf && !meta) {
-      slot.wanted = false;           // the leaf has died: nobody can ask for its gradient
-    } else if (p->fixed && !meta) {  // a part is rounded when it is whole
+      slot.wanted = false;  // the leaf has died: nobody can ask for its gradient
     } else if (meta && meta->in_place) {
       if (!meta->grad.storage()->present()) {  // a bucket whose bytes were given to its reduction
         meta->grad.storage()->restore();
         meta->fresh = true;
       }
-      if (p->fixed) continue;
+      if (meta->fixed) continue;  // a part is rounded when it is whole
       slot.held = meta->grad;
       slot.write = meta->fresh ? Write::set : Write::add;
     } else {
@@ -140,8 +135,9 @@ void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Wa
   if (p.is_leaf && !meta) return;
   if (meta && meta->in_place) {
     if (!part.defined()) return;
-    if (p.fixed) {
-      add_fixed(part, *p.fixed, meta->grad, meta->fresh ? Write::set : Write::add);
+    if (meta->fixed) {
+      backend(part).accumulate_fixed(part.contiguous(), *meta->fixed, meta->grad,
+                                     meta->fresh ? Write::set : Write::add);
     } else if (!part.is(offered.held)) {
       if (meta->fresh) copy_(meta->grad, part);
       else backend(part).accumulate(part.contiguous(), meta->grad);
@@ -150,11 +146,6 @@ void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Wa
     return;
   }
   Tensor& held = meta ? meta->grad : walk.grads[const_cast<Node*>(&p)];
-  if (p.fixed && part.defined()) {
-    Write write = held.defined() ? Write::add : Write::set;
-    if (!held.defined()) held = empty(p.shape, f64, part.device());
-    return add_fixed(part, *p.fixed, held, write);
-  }
   Tensor mine = std::exchange(offered.held, {});
   bool added = part.defined() && part.is(mine);
   if (mine.defined()) {

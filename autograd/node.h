@@ -64,7 +64,6 @@ struct Node {
   Rule rule;
   std::shared_ptr<Node> later = {};  // same dy, the part of the rule that only leaves wait for
   std::weak_ptr<Meta> leaf = {};     // set on the node of a leaf
-  std::shared_ptr<const FixedPoint> fixed = {};  // how parts of the gradient are rounded, if so
   bool is_leaf = false;
   bool ran = false;  // the rule is gone
 };
@@ -77,6 +76,7 @@ struct Meta {
   Tensor grad;
   bool in_place = false;  // grad is a view somebody else owns (a bucket): always write into it
   bool fresh = false;     // in_place: its values are left over, the first write sets
+  std::shared_ptr<const FixedPoint> fixed = {};  // in_place: how parts are rounded first, if so
   std::vector<std::function<void()>> on_grad;
 };
 

@@ -114,13 +114,7 @@ void set_grad_view(const Tensor& leaf, const Tensor& view,
   meta.grad = view;
   meta.in_place = true;
   meta.fresh = true;
-  if (fixed) collect_fixed(leaf, std::move(fixed));
-}
-
-void collect_fixed(const Tensor& x, std::shared_ptr<const FixedPoint> fixed) {
-  if (!requires_grad(x)) return;
-  x.meta()->node->dtype = f64;
-  x.meta()->node->fixed = std::move(fixed);
+  meta.fixed = std::move(fixed);
 }
 
 void set_fresh(const Tensor& leaf) { leaf_meta("set_fresh", leaf).fresh = true; }

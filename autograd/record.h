@@ -18,11 +18,9 @@ void on_grad(const Tensor& leaf, std::function<void()> hook);
 /// Let the leaf's gradient live in `view` (accumulator dtype, same shape), a piece of a larger
 /// buffer. Backward adds to it; after `set_fresh(leaf)` the first write sets instead.
 void set_grad_view(const Tensor& leaf, const Tensor& view);
-/// The same for sums in fixed point (see collect_fixed).
+/// The same in f64, where each part that a rule hands in is rounded as `fixed` says then: their
+/// order does not matter.
 void set_grad_view(const Tensor& leaf, const Tensor& view, std::shared_ptr<const FixedPoint> fixed);
-/// The gradient of x, a leaf or what an op returned, is collected in f64 (its rule gets that): each
-/// part that a rule hands in is rounded as `fixed` says then, so that their order does not matter.
-void collect_fixed(const Tensor& x, std::shared_ptr<const FixedPoint> fixed);
 void set_fresh(const Tensor& leaf);
 bool is_fresh(const Tensor& leaf);
 

@@ -23,7 +23,7 @@ struct FixedPoint {
 };
 
 /// The same for numbers of any size below 2^52 (larger ones are NaN): in several words, each of
-/// which holds what the one before it has rounded away, down to 2^-91. A word's terms are at most
+/// which holds what the one before it has rounded away, down to 2^-90. A word's terms are at most
 /// 2^22 units, so those of 2^30 numbers add up exactly; in the first word while the sum is below
 /// 2^78.
 struct WideSum {

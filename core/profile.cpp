@@ -106,7 +106,11 @@ ProfileRange::ProfileRange(const char* op, const char* layer)
 }
 
 ProfileRange::~ProfileRange() {
-  if (profile_ && profile_ == this_profile) profile_->close();
+  try {
+    if (profile_ && profile_ == this_profile) profile_->close();
+  } catch (...) {  // the device is lost, which is reported already or by its next call
+    this_profile = nullptr;
+  }
   end_gpu_range();
 }
 

@@ -13,10 +13,11 @@ namespace {
 /// Events on the calling thread's stream, read when they are many and in the end.
 class EventClock final : public ProfileClock {
  public:
-  explicit EventClock(int index) : index_(index) { set_origin(); }
+  explicit EventClock(int index) : index_(index) {}
 
   int64_t mark() override {
     constexpr size_t many = 4096;
+    if (times_.empty() && pending_.empty()) set_origin();
     while (pending_.size() >= many && pending_.front().done()) read_first();
     Event event = spare_event();
     event.record(context(index_).stream());

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/check.h"
 #include "examples/hugging_face/conversion.h"
 #include "examples/hugging_face/stream.h"
@@ -58,22 +60,29 @@ std::vector<std::string> give_tokenizer(const std::string& asked,
                                         const std::string& to, const Files& files) {
   std::string kept = parent_directory(checkpoint.path()) + "/" + tokenizer_folder;
   auto names = copy_tokenizer_files(asked.empty() ? kept : asked, to, files);
-  check_input(!names.empty() || asked.empty(), Exit::not_found,
-              "export: tokenizer={} has no file of a tokenizer; expected tokenizer.json or others",
-              asked);
+  bool found = std::ranges::any_of(names, [](auto& name) {
+    return name == "tokenizer.json" || name == "tokenizer.model" || name == "vocab.json";
+  });
+  check_input(found || asked.empty(), Exit::not_found,
+              "export: tokenizer={} has no tokenizer.json, tokenizer.model or vocab.json", asked);
   return names.empty() ? write_tokenizer_files(checkpoint.state(), to, files) : names;
 }
 
 /// The tokens that begin and end texts, if the tokenizer in `directory` can be read: without them
 /// `generate` of transformers does not end.
-std::string ends_of_text(const std::string& directory) {
+std::string ends_of_text(const std::string& directory, int64_t vocabulary) {
   std::string keys;
   try {
-    if (auto tokenizer = text::find_tokenizer(directory))
+    auto tokenizer = text::find_tokenizer(directory);
+    check_input(!tokenizer || tokenizer->size() <= vocabulary, Exit::config,
+                "export: a tokenizer of {} tokens for a model of {}; expected that of the model",
+                tokenizer ? tokenizer->size() : 0, vocabulary);
+    if (tokenizer)
       for (const Role& r : roles_in(*tokenizer))
         keys += fmt::format(",\n  \"{}_id\": {}", r.key, r.number);
   } catch (const Error& e) {
-    if (e.code() != Exit::data) throw;  // a kind of tokenizer that only transformers reads
+    // A kind of tokenizer, or a set of files, that only transformers reads.
+    if (e.code() != Exit::data && e.code() != Exit::not_found) throw;
   }
   return keys;
 }
@@ -118,7 +127,8 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
   nn::write_tensors(to.work() + "/model.safetensors", tensors_of(rules, read, progress),
                     {{"format", "pt"}}, files);
   auto tokenizer = give_tokenizer(o.tokenizer, checkpoint, to.work(), files);
-  files.write(to.work() + "/config.json", config_text(a, ends_of_text(to.work())));
+  files.write(to.work() + "/config.json",
+              config_text(a, ends_of_text(to.work(), *a.sizes.back().second)));
   to.publish();
   fmt::print("exported {} parameters of {} to {}, as a {} in f32\n", parameters, checkpoint.path(),
              o.to, a.name);

@@ -125,9 +125,8 @@ void DataParallel::hook(Bucket& b, size_t piece) {
 void DataParallel::begin(int64_t micros, Watch watch, double scale) {
   check(micros >= 1, "data parallel: begin with {} micro-batches; expected at least 1", micros);
   if (fixed_) {
-    // 2^-40 is f32's own rounding of a gradient of 2^-16. A weight is used up to eight times.
-    constexpr double unit = 0x1p-40, uses = 8;
-    *fixed_ = FixedPoint::of(unit * scale, uses * double(micros) * dp_.size());
+    constexpr double uses = 8;  // of a weight in one pass, at most
+    *fixed_ = FixedPoint::of(gradient_unit * scale, uses * double(micros) * dp_.size());
   }
   due_ = micros;
   launched_ = 0;

@@ -39,7 +39,8 @@ struct DataParallelOptions {
   std::function<void(nn::Module&)> tune = {};
   enum class Prefetch { off, next } prefetch = Prefetch::next;  ///< of layers' weights (ZeRO-3)
   /// Gradients are added up in fixed point, in f64: bits that do not depend on dp or on who adds
-  /// first, if each backward pass is of one sample. f32, bf16 and f16, on CPUs, without offload.
+  /// first, if each backward pass is of one sample and uses a weight at most eight times. f32, bf16
+  /// and f16, on CPUs, without offload.
   bool bitwise = false;
 };
 
@@ -72,6 +73,8 @@ class DataParallel {
   /// With `bitwise`, gradients come multiplied by `scale`, a power of two, alike on all ranks.
   enum class Watch { off, on };
   void begin(int64_t micros = 1, Watch watch = Watch::off, double scale = 1);
+  /// `bitwise`: what one backward pass may add to a gradient, without `scale`; more is NaN.
+  double largest_part() const { return fixed_->largest / (fixed_->unit / gradient_unit); }
   /// After the last backward: reduces what did not fire (unused parameters count as zero), waits
   /// for all sums over dp, then sums what tensor-parallel ranks and the two ends of the pipeline
   /// have only parts of. Collective.
@@ -159,6 +162,7 @@ class DataParallel {
     optim::Rates rates;
   };
   std::vector<Place> slots_;
+  static constexpr double gradient_unit = 0x1p-40;  // f32's own rounding of a gradient of 2^-16
   Bucket* in_flight_ = nullptr;        // ZeRO-2/3: one reduction at a time, so that buckets can go
   int64_t due_ = 0;                    // micro-batches of this step; 0: none has begun
   std::shared_ptr<FixedPoint> fixed_;  // `bitwise`: of this step

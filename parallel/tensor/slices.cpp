@@ -17,23 +17,36 @@ Tensor slice(const Tensor& x, int dim, int64_t i, int64_t n) {
   return place(x, dim, i, n).contiguous();
 }
 
-/// The sum of n products [rows, columns], f64.
-Tensor sum_of(int64_t n, const Shape& shape, Device device, const FixedPoint& fixed,
-              const std::function<void(int64_t i, const Tensor& part)>& multiply) {
-  Tensor part = empty(shape, f32, device), sum = empty(shape, f64, device);
+/// The sum of n products, each of which is made in `part`.
+Tensor sum_of(int64_t n, const Tensor& part, const FixedPoint& fixed,
+              const std::function<void(int64_t i)>& multiply) {
+  Tensor sum = empty(part.shape(), f64, part.device());
   for (int64_t i = 0; i < n; ++i) {
-    multiply(i, part);
+    multiply(i);
     backend(part).accumulate_fixed(part, fixed, sum, i == 0 ? Write::set : Write::add);
   }
   return sum;
+}
+
+Tensor part_like(const Tensor& x, int64_t columns) {
+  return empty({x.size(0), columns}, accumulator(x.dtype()), x.device());
+}
+
+void check_product(const Tensor& x, const Tensor& w, const Tensor& b) {
+  bool alike = x.dtype() == w.dtype() && (!b.defined() || b.dtype() == x.dtype());
+  check(is_float(x.dtype()) && alike && x.device() == w.device(),
+        "linear: x {}, weight {}, bias {}; expected one float dtype and one device", describe(x),
+        describe(w), describe(b));
+  check(x.rank() == 2 && w.rank() == 2 && x.size(1) == w.size(1),
+        "linear: x {}, weight {}; expected [rows, in] and [out, in]", x.shape(), w.shape());
 }
 
 /// dw = or += dy^T x, and db the column sums of dy, where one slice of w's rows follows the other.
 autograd::Rule weights_in(const Tensor& x, int64_t out, int64_t n) {
   return [=](const Tensor& dy, autograd::Into& into) {
     autograd::Target dw{}, db{};
-    if (into.wanted(0)) dw = into.at(0, {out, x.size(1)}, f32, x.device());
-    if (into.wanted(1)) db = into.at(1, {out}, f32, x.device());
+    if (into.wanted(0)) dw = into.at(0, {out, x.size(1)}, accumulator(x.dtype()), x.device());
+    if (into.wanted(1)) db = into.at(1, {out}, accumulator(x.dtype()), x.device());
     for (int64_t i = 0; i < n; ++i) {
       Tensor part = slice(dy, 1, i, n);
       if (dw.grad.defined())
@@ -50,7 +63,7 @@ autograd::Rule weights_in(const Tensor& x, int64_t out, int64_t n) {
 autograd::Rule weights_out(const Tensor& x, int64_t out, int64_t n) {
   return [=](const Tensor& dy, autograd::Into& into) {
     if (!into.wanted(0)) return Tensors{{}};
-    auto [dw, write] = into.at(0, {out, x.size(1)}, f32, x.device());
+    auto [dw, write] = into.at(0, {out, x.size(1)}, accumulator(x.dtype()), x.device());
     for (int64_t i = 0; i < n; ++i)
       backend(x).matmul({.a = dy.transpose(0, 1),
                          .b = slice(x, 1, i, n),
@@ -63,50 +76,45 @@ autograd::Rule weights_out(const Tensor& x, int64_t out, int64_t n) {
 }  // namespace
 
 Tensor TensorParallel::over_ranks(Tensor parts, DType dtype) const {
-  if (size() > 1) {
-    if (!parts.exclusive()) parts = clone(parts);
-    tp_->all_reduce(parts).wait();
-  }
+  if (size() > 1) tp_->all_reduce(parts).wait();
   return parts.to(dtype);
 }
 
-Tensor TensorParallel::product_in(const Tensor& x, const Tensor& weight, const Tensor& bias) const {
+Tensor TensorParallel::product_in(const Tensor& input, const Tensor& weight,
+                                  const Tensor& bias) const {
+  check_product(input, weight, bias);
   int64_t n = slices_here();
-  auto sum = [tp = *this, dtype = x.dtype()](Tensor dy, autograd::Into&) {
-    return Tensors{tp.over_ranks(std::move(dy), dtype)};
-  };
-  Tensor all = record("enter", x.detach(), {x}, autograd::Rule(sum));
-  collect_fixed(all, slices_.backward);
-  Tensor in = all.contiguous().detach(), w = weight.contiguous().detach();
-  Tensor y = empty({in.size(0), w.size(0)}, in.dtype(), in.device());
+  Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
+  Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device());
   for (int64_t i = 0; i < n; ++i)
-    backend(in).matmul({in, slice(w, 0, i, n).transpose(0, 1), place(y, 1, i, n), Write::set,
-                        bias.defined() ? slice(bias.detach(), 0, i, n) : Tensor()});
-  auto rule = [w, n, shape = in.shape(), fixed = slices_.backward](const Tensor& dy,
-                                                                   autograd::Into& into) {
+    backend(x).matmul({x, slice(w, 0, i, n).transpose(0, 1), place(y, 1, i, n), Write::set,
+                       bias.defined() ? slice(bias.detach(), 0, i, n) : Tensor()});
+  auto rule = [tp = *this, w, n](const Tensor& dy, autograd::Into& into) {
     if (!into.wanted(0)) return Tensors{{}};
-    return Tensors{sum_of(n, shape, w.device(), *fixed, [&](int64_t i, const Tensor& part) {
+    Tensor part = part_like(dy, w.size(1));
+    Tensor sum = sum_of(n, part, *tp.slices_.backward, [&](int64_t i) {
       backend(w).matmul({slice(dy, 1, i, n), slice(w, 0, i, n), part});
-    })};
+    });
+    return Tensors{tp.over_ranks(std::move(sum), dy.dtype())};
   };
-  return record("linear", y, {all}, std::move(rule), {weight, bias}, weights_in(in, w.size(0), n));
+  return record("linear", y, {input}, std::move(rule), {weight, bias}, weights_in(x, w.size(0), n));
 }
 
 Tensor TensorParallel::product_out(const Tensor& input, const Tensor& weight) const {
+  check_product(input, weight, {});
   int64_t n = slices_here();
   Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
-  auto fixed = FixedPoint::of(0x1p-34, slices_.count);
-  Tensor y =
-      sum_of(n, {x.size(0), w.size(0)}, x.device(), fixed, [&](int64_t i, const Tensor& part) {
-        backend(x).matmul({slice(x, 1, i, n), slice(w, 1, i, n).transpose(0, 1), part});
-      });
+  Tensor part = part_like(x, w.size(0));
+  Tensor sum = sum_of(n, part, slices_.forward(), [&](int64_t i) {
+    backend(x).matmul({slice(x, 1, i, n), slice(w, 1, i, n).transpose(0, 1), part});
+  });
   auto rule = [w, n](const Tensor& dy, autograd::Into& into) {
     if (!into.wanted(0)) return Tensors{{}};
     Tensor dx = empty({dy.size(0), w.size(1)}, dy.dtype(), dy.device());
     for (int64_t i = 0; i < n; ++i) backend(w).matmul({dy, slice(w, 1, i, n), place(dx, 1, i, n)});
     return Tensors{dx};
   };
-  return record("linear", over_ranks(y, x.dtype()), {input}, std::move(rule), {weight},
+  return record("linear", over_ranks(std::move(sum), x.dtype()), {input}, std::move(rule), {weight},
                 weights_out(x, w.size(0), n));
 }
 

@@ -1,11 +1,16 @@
 #include "parallel/tensor/tensor_parallel.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "autograd/ops.h"
 #include "core/check.h"
 
 namespace triax::parallel {
+
+void Slices::set_seed(double seed) {
+  *backward = FixedPoint::of(std::scalbn(1., std::ilogb(seed) - 36), count);
+}
 
 nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
   check(unit >= 1 && length % unit == 0,

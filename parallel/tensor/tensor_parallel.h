@@ -10,9 +10,16 @@ namespace triax::parallel {
 /// Slices of split features, for bits that do not depend on the number of ranks: each rank has
 /// equally many. A sum over all features is made of a product for each slice, in fixed point.
 struct Slices {
+  static constexpr int most = 256;
   int count = 1;  ///< over all ranks; 1: nothing is sliced, ranks add what they have
-  /// For gradients of activations, set before each backward.
+  /// For gradients of activations: see set_seed().
   std::shared_ptr<FixedPoint> backward = std::make_shared<FixedPoint>();
+
+  /// For activations: what a slice brings is below 2^20 / count.
+  FixedPoint forward() const { return FixedPoint::of(0x1p-32, count); }
+  /// Before each backward, whose gradients are multiplied by `seed`: what a slice brings is below
+  /// 2^16 / count seeds.
+  void set_seed(double seed);
 };
 
 struct TensorParallelOptions {
@@ -63,8 +70,8 @@ class TensorParallel {
   Tensor leave(Tensor x) const;
   /// The same of parts that are zero on all ranks but one, element by element.
   Tensor leave_one(Tensor x) const;
-  /// Where features are sliced: x w^T + b of this rank's rows of w, as in ColumnLinear, and the sum
-  /// over all ranks of x w^T of its columns, as in RowLinear.
+  /// Where features are sliced (`slices` > 1): x w^T + b of this rank's rows of w, as in
+  /// ColumnLinear, and the sum over all ranks of x w^T of its columns, as in RowLinear.
   Tensor product_in(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) const;
   Tensor product_out(const Tensor& x, const Tensor& weight) const;
   /// All rows, alike on all ranks -> rows of this rank. Throws Error 78 unless ranks divide them.

@@ -61,8 +61,13 @@ void Step::check_finite(const StepResult& r, const StepInput& input) const try {
               options_.loss_scale > 0 ? "--loss-scale 0, " : "", own_loss);
   fail(Exit::non_finite,
        "train: loss {} and gradient norm {} at step {}, first in {}; no weight was changed. "
-       "Expected finite ones: try a lower --lr, more --warmup, or --clip{}",
-       r.loss, r.grad_norm, r.step, r.overflow, own_loss);
+       "Expected finite ones: try a lower --lr, more --warmup, or --clip{}{}",
+       r.loss, r.grad_norm, r.step, r.overflow, own_loss,
+       options_.bitwise
+           ? fmt::format(
+                 "\n  With --bitwise a sample's part of a gradient must be less than {:.3g}.",
+                 replica_.data().largest_part())
+           : "");
 } catch (const Error& e) {
   if (e.code() == Exit::peer_lost) throw;
   throw Diverged(e);

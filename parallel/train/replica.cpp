@@ -1,7 +1,5 @@
 #include "parallel/train/replica.h"
 
-#include <cmath>
-
 #include "autograd/backward.h"
 #include "core/check.h"
 #include "parallel/comm/together.h"
@@ -18,6 +16,16 @@ nn::Layer::Run named(const nn::Layer& layer) {
     } catch (...) {
       rethrow_from("layer " + name);
     }
+  };
+}
+
+/// A layer that knows nothing of the op that made its input, such as a gelu whose slope its product
+/// would apply: so it computes alike behind a cut and without one.
+nn::Layer::Run apart(nn::Layer::Run plain) {
+  return [plain = std::move(plain)](const Tensor& x, const nn::Batch& batch) {
+    if (!x.defined() || !requires_grad(x)) return plain(x, batch);
+    auto pass = [](const Tensor& dy) { return Tensors{dy}; };
+    return plain(record("layer", x.detach(), {x}, pass), batch);
   };
 }
 
@@ -98,6 +106,7 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
     if (options_.recompute == Recompute::selective && layer.selective)
       layer.run = layer.selective, selects = true;
     layer.run = named(layer);
+    if (options_.bitwise) layer.run = apart(layer.run);
     if (options_.recompute >= Recompute::block && i > 0 && i + 1 < layers.size())
       layer.run = recomputed(
           layer.run, options_.recompute == Recompute::block_split ? tp_.split() : Packing{});
@@ -116,8 +125,13 @@ Tensor Replica::no_loss() const {
 }
 
 void Replica::add_loss(const Tensor& one, const Tensor& sum) const {
-  if (options_.bitwise) WideSum::add(one.detach().view({}).item(), sum.data<double>());
-  else backend(sum).accumulate(one.detach().view({1}), sum);
+  Tensor more = one.detach().view({1});
+  if (options_.bitwise) {
+    std::vector<double> words(WideSum::words);
+    WideSum::add(more.item(), words.data());
+    more = from_host(words, {WideSum::words}, sum.device());
+  }
+  backend(sum).accumulate(more, sum);
 }
 
 /// The ranks of a tensor-parallel group all see the loss; the first reports it.
@@ -139,9 +153,7 @@ Tensor Replica::forward_backward(const Batches& batches, const Seed& seed, Watch
   Tensor loss = no_loss();
   auto run = collect(loss, options_.accumulation(), batches);
   run.seed = seed.loss_scale / seed.weight;
-  // Gradients of activations are about as large as the seed, or smaller.
-  *slices_.backward =
-      FixedPoint::of(std::scalbn(1., std::ilogb(run.seed) - 36), 64. * slices_.count);
+  slices_.set_seed(run.seed);
   data_.begin(run.micros, watch, seed.loss_scale);
   buffers_.begin();
   pipeline_.train(run);

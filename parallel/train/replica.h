@@ -43,6 +43,7 @@ class Replica {
   /// The same without gradients, for any number of micro-batches.
   Tensor evaluate(const Batches& batches, int64_t micros);
   /// The same of predictions: this rank's part of each score's sum, in the order of names.
+  /// Bitwise, each is a WideSum.
   std::vector<double> score(const Batches& batches, int64_t micros, const Scores& scores);
   /// What the last layer returns of a batch without target, the same on every rank. With a cache,
   /// each rank's own, the batch's tokens are past afterwards. Collective.

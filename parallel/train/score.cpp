@@ -33,7 +33,8 @@ Score top_k(int64_t k) {
 /// As evaluate(), of batches without target. The ranks of a tensor-parallel group all have the
 /// predictions; the first adds them up.
 std::vector<double> Replica::score(const Batches& batches, int64_t micros, const Scores& scores) {
-  std::vector<double> sums(scores.size());
+  size_t width = options_.bitwise ? WideSum::words : 1;
+  std::vector<double> sums(scores.size() * width);
   PipelineRun run = collect(zeros({1}, f64, mesh_.world().device()), micros, batches);
   run.batch = [whole = run.batch](int micro) {
     nn::Batch batch = whole(micro);
@@ -45,7 +46,9 @@ std::vector<double> Replica::score(const Batches& batches, int64_t micros, const
     Tensor prediction = y.detach().to(cpu), target = batches(micro).target;
     size_t i = 0;
     for (auto& [name, score] : scores) try {
-        sums[i++] += score(prediction, target);
+        double value = score(prediction, target), *sum = &sums[i++ * width];
+        if (options_.bitwise) WideSum::add(value, sum);
+        else *sum += value;
       } catch (...) {
         rethrow_from("score " + name);
       }

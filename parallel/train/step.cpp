@@ -148,8 +148,12 @@ std::vector<double> Step::evaluate(const Batches& batches, int64_t micros) {
   return mine.to_host<double>();
 }
 
-double Step::sum_of(const std::vector<double>& losses) {
-  return losses.size() == 1 ? losses[0] : WideSum::value(losses.data());
+std::vector<double> Step::sums_of(std::span<const double> parts) const {
+  if (!options_.bitwise) return {parts.begin(), parts.end()};
+  std::vector<double> sums;
+  for (size_t i = 0; i < parts.size(); i += WideSum::words)
+    sums.push_back(WideSum::value(&parts[i]));
+  return sums;
 }
 
 std::vector<Piece> Step::pieces(Holder whose) const {

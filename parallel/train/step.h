@@ -2,6 +2,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -72,10 +73,10 @@ class Step {
   /// the weights' place; afterwards these are back, bit for bit.
   void with_average(const std::function<void()>& f);
   /// The loss over the micro-batches of all replicas, as numbers that may be added to those of
-  /// other micro-batches: sum_of() is their sum.
+  /// other micro-batches: sums_of() of them is one sum.
   std::vector<double> evaluate(const Batches& batches, int64_t micros);
-  static double sum_of(const std::vector<double>& losses);
-  /// Sums of scores over the same, in the order of names.
+  std::vector<double> sums_of(std::span<const double> parts) const;
+  /// The same of scores, in the order of names: as many sums.
   std::vector<double> score(const Batches& batches, int64_t micros, const Scores& scores);
 
   /// Weights, buffers and optimizer state of this rank, and what else a checkpoint needs.

@@ -1,4 +1,5 @@
 #include "core/check.h"
+#include "parallel/tensor/tensor_parallel.h"
 #include "parallel/train/options.h"
 
 namespace triax::parallel {
@@ -88,7 +89,7 @@ Settings mesh_settings(StepOptions& s) {
       .add("tp-slices", "N",
            "with --bitwise: slices in which split layers are summed, on any mesh whose tp divides "
            "N",
-           &s.tp_slices, {.range = {1, 4096}, .on_resume = OnResume::ask})
+           &s.tp_slices, {.range = {1, Slices::most}, .on_resume = OnResume::ask})
       .add("placement", "N,N,..",
            "layers (all, or those between first and last) on each stage and chunk", &s.placement,
            {.shown = "balanced by cost", .derived = true});

@@ -117,24 +117,26 @@ std::optional<double> Trainer::pass_over_held_out() {
   Feed all(task_.held_out, 0, place());
   int64_t micros = all.micros_in_order(), slice = std::max(8, 2 * mesh_.pp().size());
   double weight = all.weight_in_order();
-  std::vector<double> losses, scores(task_.scores.size());
+  std::vector<double> losses, scores;
+  auto add = [](std::vector<double>& sums, const std::vector<double>& more) {
+    sums.resize(more.size());
+    std::ranges::transform(sums, more, sums.begin(), std::plus());
+  };
   for (int64_t done = 0; done < micros; done += slice) {
     Tensor stop = from_host(std::vector<double>{double(StopSignal::seen())}, {1}, cpu);
     world_.host().all_reduce(stop, ReduceOp::max).wait();
     if (stop.item() != 0) return {};
     int64_t now = std::min(slice, micros - done);
     Batches batches = [&](int64_t micro) { return all.in_order(done + micro); };
-    auto more = step_.evaluate(batches, now);
-    losses.resize(more.size());
-    std::ranges::transform(losses, more, losses.begin(), std::plus());
-    if (!scores.empty())
-      std::ranges::transform(scores, step_.score(batches, now, task_.scores), scores.begin(),
-                             std::plus());
+    add(losses, step_.evaluate(batches, now));
+    if (!task_.scores.empty()) add(scores, step_.score(batches, now, task_.scores));
     progress_.validating(done + now, micros);
   }
+  scores = step_.sums_of(scores);
   size_t at = 0;
-  for (auto& [name, score] : task_.scores) scores_[name] = scores[at++] / weight;
-  return (losses.empty() ? 0 : Step::sum_of(losses)) / weight;
+  for (auto& [name, score] : task_.scores)
+    scores_[name] = (scores.empty() ? 0 : scores[at++]) / weight;
+  return (losses.empty() ? 0 : step_.sums_of(losses)[0]) / weight;
 }
 
 void Trainer::report(StepRecord& record) {

@@ -39,9 +39,9 @@ void Trainer::check_held_out() {
                 "0\n  Give a blank targets that do not count, such as -1 for cross_entropy.",
                 what, value);
   };
-  check_zero("loss", Step::sum_of(step_.evaluate(batch, 1)));
+  check_zero("loss", step_.sums_of(step_.evaluate(batch, 1))[0]);
   if (!task_.scores.empty()) {
-    auto scores = step_.score(batch, 1, task_.scores);
+    auto scores = step_.sums_of(step_.score(batch, 1, task_.scores));
     size_t at = 0;
     for (auto& [name, score] : task_.scores) check_zero(name, scores[at++]);
   }

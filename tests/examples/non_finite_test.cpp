@@ -51,7 +51,7 @@ void expect_vote(const Layout& layout) {
   on_mesh(layout.mesh(), [&](parallel::Mesh& mesh) {
     auto& world = mesh.world();
     auto replica = replica_of(c, mesh);
-    replica.forward_backward([&](int64_t) { return zero_tokens(c, nn::evaluation); }, 1);
+    replica.forward_backward([&](int64_t) { return zero_tokens(c, nn::evaluation); }, {});
     auto& data = replica.data();
     double healthy = data.norm().value;
     EXPECT_TRUE(std::isfinite(healthy));
@@ -100,7 +100,7 @@ void expect_found(const Layout& layout) {
             fill_(y.detach().narrow(0, 0, 1), infinity);
         };
         auto replica = replica_of(c, mesh, plant);
-        replica.forward_backward([&](int64_t at) { return zero_tokens(c, at); }, 1,
+        replica.forward_backward([&](int64_t at) { return zero_tokens(c, at); }, {},
                                  parallel::Replica::Watch::on);
         auto found = replica.data().first_non_finite();
         EXPECT_EQ(found.micro, micro) << "rank " << rank;

@@ -121,6 +121,64 @@ struct BatchNormNet : nn::Sequence {
   }
 };
 
+/// Ends in a gelu, whose slope the product behind it would apply, and the other use of it not.
+struct Curve : nn::Module {
+  explicit Curve(const TensorParallel& tp) : up(child<ColumnLinear>("up", 16, 16, tp, Std{0.3})) {}
+  Tensor operator()(const Tensor& x) const { return up.gelu(x); }
+  using Std = SplitLinearOptions;
+  ColumnLinear& up;
+};
+struct Twice : nn::Module {
+  explicit Twice(const TensorParallel&) : by(child<nn::Linear>("by", 16, 16)) {}
+  Tensor operator()(const Tensor& x) const { return x + by(x); }
+  nn::Linear& by;
+};
+struct CurveNet : nn::Sequence {
+  explicit CurveNet(const TensorParallel& tp) {
+    add<Curve>("curve0", tp);
+    add<Twice>("twice0", tp);
+    add<Curve>("curve1", tp);
+    add<Twice>("twice1", tp);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+TEST(Bitwise, LayersDoNotSeeWhatMadeTheirInput) {
+  for (DType dtype : {f32, bf16}) {
+    auto o = bitwise_options({1, 4, 1});
+    o.step.dtype = dtype;
+    EXPECT_EQ(difference<CurveNet>(o), "") << "stages";
+    o = bitwise_options({2, 1, 1});
+    o.step.dtype = dtype, o.step.zero = Zero::parameters;
+    EXPECT_EQ(difference<CurveNet>(o), "") << "ZeRO-3";
+    o.step.zero = Zero::off, o.step.recompute = Recompute::block;
+    EXPECT_EQ(difference<CurveNet>(o), "") << "recomputed";
+  }
+}
+
+struct Large : nn::Module {
+  explicit Large(const TensorParallel&) {}
+  Tensor operator()(const Tensor& x) const { return x * 1e5; }
+};
+struct LargeNet : nn::Sequence {
+  explicit LargeNet(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    add<Large>("large", tp);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+TEST(Bitwise, AGradientTooLargeForItsSumsIsNoSum) {
+  auto o = bitwise_options({2, 1, 1});
+  test::expect_error([&] { trace(test::task_of<LargeNet>(), o); },
+                     {"first in head.table of rank",
+                      "a sample's part of a gradient must be less "
+                      "than 21.3"},
+                     Exit::non_finite);
+  o.step.bitwise = false;
+  EXPECT_NO_THROW(trace(test::task_of<LargeNet>(), o));
+}
+
 /// A layer that adds up what ranks have by itself.
 struct OwnSum : nn::Module {
   explicit OwnSum(const TensorParallel& ranks) : tp(ranks) {}

@@ -350,5 +350,44 @@ TEST(TensorParallelTest, RefusesWhatItCannotSplit) {
   });
 }
 
+TEST(Slices, LimitsAndMistakesAreAlikeOnAnyNumberOfRanks) {
+  constexpr int slices = 4;
+  auto products = [&](int ranks, double large) {
+    std::vector<double> all;
+    std::mutex lock;
+    run_ranks(ranks, [&](Communicator& comm) {
+      Slices s{.count = slices};
+      s.set_seed(1);
+      TensorParallel tp(comm, {.slices = s});
+      Tensor w = full({8 / ranks, 3}, large / 2, f32, cpu), x = full({2, 3}, 1, f32, cpu);
+      require_grad(x);
+      Tensor y =
+          tp.product_in(x, w);  // each slice brings two rows: `large` for every element of dx
+      backward(y, full(y.shape(), 1, f32, cpu));
+      auto dx = values(grad(x));
+      std::lock_guard guard(lock);
+      all.insert(all.end(), dx.begin(), dx.end());
+    });
+    return all;
+  };
+  double limit = 0x1p16 / slices;  // of what a slice brings
+  for (int ranks : {1, 2, 4}) {
+    for (double v : products(ranks, 0.9 * limit)) EXPECT_FLOAT_EQ(float(v), float(3.6 * limit));
+    for (double v : products(ranks, limit)) EXPECT_TRUE(std::isnan(v)) << ranks;
+  }
+}
+
+TEST(Slices, ProductsCheckWhatTheyAreGiven) {
+  auto comm = single_rank();
+  TensorParallel tp(*comm, {.slices = {.count = 2}});
+  Tensor x = zeros({2, 4}, f32, cpu);
+  test::expect_error([&] { tp.product_in(x, zeros({4, 4}, bf16, cpu)); }, {"one float dtype"});
+  test::expect_error(
+      [&] {
+        tp.product_out(x, zeros({4, 6}, f32, cpu));
+      },
+      {"expected [rows, in] and [out, in]"});
+}
+
 }  // namespace
 }  // namespace triax::parallel
