@@ -267,13 +267,13 @@ void check_options(const TrainOptions& o, int64_t ranks,
   check_graph(o);
   check_profile(o);
   check_shape(s.mesh, int(ranks), fits);
+  check_bitwise(o);
   check_batch(s);
   check_recompute(s);
   check_schedule_name(s);
   check_rates(o);
   (void)parse_groups(s.groups);
   check_muon(o);
-  check_bitwise(o);
   check_offload(o);
   check_saving(o);
   check_replicated(o);

@@ -174,6 +174,11 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   model->materialize(meta_device, o.dtype, 0);
   check_shards(*model, tp);
   check_buffers(*model);
+  check_input(!o.bitwise || model->buffers().empty(), Exit::config,
+              "bitwise with a model that has buffers ({}), such as the statistics of batch norm\n"
+              "  They are sums over samples in an order that depends on the mesh. Leave --bitwise "
+              "out.",
+              model->buffers().empty() ? "" : model->buffers()[0]->name);
   nn::Batch batch = on_meta(like, o.dtype);
   AbsentReplicas replicas(o.dp);
   batch.replicas = &replicas;

@@ -35,7 +35,8 @@ struct ProbeOptions {
   int dp = 1, tp = 1;
   bool sequence_parallel = false;
   DType dtype = f32;
-  int slices = 1;  ///< Slices::count
+  int slices = 1;        ///< Slices::count
+  bool bitwise = false;  ///< refuse what sums over samples
   bool operator==(const ProbeOptions&) const = default;
 };
 

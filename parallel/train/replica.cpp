@@ -51,7 +51,8 @@ ProbeOptions probe_options(const StepOptions& o) {
           .tp = o.mesh.tp,
           .sequence_parallel = o.sequence_parallel,
           .dtype = o.dtype,
-          .slices = o.tp_slices};
+          .slices = o.tp_slices,
+          .bitwise = o.bitwise};
 }
 
 StepOptions inference_options(const MeshShape& mesh, DType dtype) {
@@ -89,11 +90,6 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
           mesh, chunks_,
           {.schedule = o.schedules.at(o.schedule), .boundaries = facts_.boundaries(counts_)}) {
   check(facts_.options() == probe_options(o), "replica: facts of another mesh or precision");
-  check_input(!o.bitwise || model_->buffers().empty(), Exit::config,
-              "bitwise with a model that has buffers ({}), such as the statistics of batch norm\n"
-              "  They are sums over samples in an order that depends on the mesh. Leave --bitwise "
-              "out.",
-              model_->buffers().empty() ? "" : model_->buffers()[0]->name);
 }
 
 /// The layers as this run wants them. The first keeps no activation but its output, which is the

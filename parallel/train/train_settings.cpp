@@ -215,7 +215,8 @@ Settings checkpoint_settings(TrainOptions& o) {
            "the newest undamaged one, or from the given one",
            &o.resume, {.shown = "start afresh", .derived = true, .saved = false})
       .add("resume-changed", "",
-           "resume with another --global-batch, --precision or --seed than the checkpoint's",
+           "resume with another --global-batch, --precision, --seed, --bitwise or --tp-slices than "
+           "the checkpoint's",
            &o.resume_changed, {.saved = false})
       .add("init", "CHECKPOINT",
            "initial weights: those of this checkpoint, or of the newest of this run directory, "

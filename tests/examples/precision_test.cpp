@@ -143,7 +143,7 @@ TEST(Precision, EveryRankVotes) {
       auto& world = mesh.world();
       parallel::Replica replica(mesh, task.build, c.step(), facts_of(task, c.step()));
       auto feed = feed_of(task, c.step(), mesh);
-      replica.forward_backward([&](int64_t micro) { return feed.at(1, micro); }, 1);
+      replica.forward_backward([&](int64_t micro) { return feed.at(1, micro); }, {});
       auto& data = replica.data();
       EXPECT_EQ(data.norm().non_finite, 0);
       auto slots = data.slots();
