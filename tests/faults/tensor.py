@@ -27,7 +27,7 @@ FAULTS = [
     Fault("sums_of_slices_rounded_before_ranks_add_them", SLICES,
           [("if (size() > 1) tp_->all_reduce(parts).wait();",
             "if (size() > 1) tp_->all_reduce(parts = parts.to(f32)).wait();")],
-          [Run("--mesh 1x1x2 --bitwise --tp-slices 2 --micro-batch 1", "step 1: (activation|gradient) of .*")]),
+          [Run("--mesh 1x1x2 --bitwise --tp-slices 4 --micro-batch 1", "step 1: (activation|gradient) of .*")]),
     Fault("statistics_of_the_ranks_slice_alone", EMBEDDING,
           [("o.parts = tp_.slices_here();", "o.parts = 1;")],
           [Run("--mesh 1x1x2 --bitwise --tp-slices 2 --micro-batch 1", "step 1: (loss|gradient of .*)")]),
