@@ -144,10 +144,10 @@ class Runs {
 
   std::optional<Difference> number(const char* what, double right, double other, double bound) {
     if (std::abs(right - other) <= bound * std::abs(right)) return {};
-    return Difference{
-        step_, what, "",
-        fmt::format("{:.9g}, expected {:.9g} within {:.0e} of it", other, right, bound),
-        guess(other / right, mesh_)};
+    return Difference{step_, what, "",
+                      fmt::format("{1:.{0}g}, expected {2:.{0}g} within {3:.0e} of it",
+                                  bound > 0 ? 9 : 17, other, right, bound),
+                      guess(other / right, mesh_)};
   }
 
   /// A number that every rank has for itself.
