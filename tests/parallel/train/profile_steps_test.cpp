@@ -145,8 +145,8 @@ TEST(ProfileSteps, AreRefusedWhereThereAreNone) {
   auto o = options(directory / "run", "3-4");
   expect_error([&] { train(task_of(), o); },
                {"profile=3-4 with steps=3", "Valid: steps from 1 to 3"}, Exit::config);
-  o.profile = "2-3", o.launch.device = "cuda";
-  expect_error([&] { check_profile(o); }, {"profile with device=cuda", "Nsight"}, Exit::config);
+  o.profile = "2-3", o.step.graph = true;
+  expect_error([&] { check_profile(o); }, {"profile with graph", "one launch"}, Exit::config);
   o = options("", "2");
   expect_error([&] { train(task_of(), o); }, {"profile=2 without a run directory"}, Exit::config);
   o = options(directory / "resumed", "");
