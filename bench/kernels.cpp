@@ -4,21 +4,14 @@
 #include <cstring>
 #include <vector>
 
+#include "bench/shapes.h"
 #include "core/attention.h"
-#include "core/backend.h"
-#include "core/random.h"
 
 // What the CPU kernels reach: products and attention in GFLOP/s; memory-bound kernels in GB/s,
 // beside memcpy. OMP_NUM_THREADS sets the threads. Machines are noisy:
 //   bench_kernels --benchmark_repetitions=9 --benchmark_enable_random_interleaving=true
 namespace triax {
 namespace {
-
-Tensor values(const Shape& shape, DType dtype = f32) {
-  std::vector<float> v(static_cast<size_t>(shape.numel()));
-  for (size_t i = 0; i < v.size(); ++i) v[i] = 2 * random::uniform(1, i, 0) - 1;
-  return from_host(v, shape, cpu).to(dtype);
-}
 
 void count_flops(benchmark::State& state, double flops) {
   state.counters["GFLOP/s"] = benchmark::Counter(
@@ -31,50 +24,27 @@ void count_bytes(benchmark::State& state, double bytes) {
 
 // -- Products.
 
-/// x [m, k] w^T, with w [n, k]; dy w, with w stored [k, n]; dy^T x, with dy [k, m], x [k, n].
-enum class Kind { forward, input_gradient, weight_gradient };
-
-Matmul product(Kind kind, int64_t m, int64_t n, int64_t k, DType dtype) {
-  Matmul p;
-  p.a =
-      kind == Kind::weight_gradient ? values({k, m}, dtype).transpose(0, 1) : values({m, k}, dtype);
-  p.b = kind == Kind::forward ? values({n, k}, dtype).transpose(0, 1) : values({k, n}, dtype);
-  p.c = empty({m, n}, kind == Kind::weight_gradient ? accumulator(dtype) : dtype, cpu);
-  return p;
-}
-
 void multiply(benchmark::State& state, const Matmul& p) {
   for (auto _ : state) backend(cpu).matmul(p);
   count_flops(state, 2.0 * double(p.c.size(0) * p.c.size(1) * p.a.size(1)));
 }
 
-struct Named {
-  Kind kind;
-  int64_t m, n, k;
-};
-
-// Of a GPT of width 384 on 1024 tokens, and of GPT-2 124M on 256.
-const Named products[] = {
-    {Kind::forward, 1024, 1152, 384},         {Kind::forward, 1024, 384, 384},
-    {Kind::forward, 1024, 1536, 384},         {Kind::forward, 1024, 384, 1536},
-    {Kind::input_gradient, 1024, 384, 1152},  {Kind::input_gradient, 1024, 384, 384},
-    {Kind::input_gradient, 1024, 384, 1536},  {Kind::input_gradient, 1024, 1536, 384},
-    {Kind::weight_gradient, 1152, 384, 1024}, {Kind::weight_gradient, 384, 384, 1024},
-    {Kind::weight_gradient, 1536, 384, 1024}, {Kind::weight_gradient, 384, 1536, 1024},
-    {Kind::forward, 256, 3072, 768},          {Kind::forward, 256, 768, 3072},
-    {Kind::input_gradient, 256, 768, 3072},   {Kind::weight_gradient, 3072, 768, 256},
-    {Kind::forward, 256, 50257, 768},
-};
+// Of a GPT of width 384 on 1024 tokens, and of GPT-2 124M on 256, with its head.
+std::vector<ProductShape> all_products() {
+  std::vector<ProductShape> all = block_products(1024, 384);
+  for (const ProductShape& s : block_products(256, 768)) all.push_back(s);
+  all.push_back({Kind::forward, 256, 50257, 768});
+  return all;
+}
 
 void register_products() {
-  const char* kinds[] = {"forward", "dx", "dw"};
   for (DType dtype : {f32, bf16})
-    for (const Named& s : products) {
-      std::string name = std::string("matmul/") + triax::name(dtype) + '/' + kinds[int(s.kind)] +
-                         '/' + std::to_string(s.m) + 'x' + std::to_string(s.n) + 'x' +
-                         std::to_string(s.k);
+    for (const ProductShape& s : all_products()) {
+      std::string name = std::string("matmul/") + triax::name(dtype) + '/' +
+                         kind_names[int(s.kind)] + '/' + std::to_string(s.m) + 'x' +
+                         std::to_string(s.n) + 'x' + std::to_string(s.k);
       benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-        multiply(state, product(s.kind, s.m, s.n, s.k, dtype));
+        multiply(state, product(s, dtype));
       })->UseRealTime();
     }
 }

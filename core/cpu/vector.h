@@ -66,6 +66,25 @@ template <class A> TRIAX_HD void store(A* to, const Vector<A>& v) {
 }
 template <class A> TRIAX_HD Vector<A> broadcast(A x) { return x - Vector<A>{}; }
 
+/// The same with one number for all lanes of a, read from memory by the multiplication itself: a
+/// register filled before would cost an instruction more.
+TRIAX_HD Vector<float> fma(const float* a, Vector<float> b, Vector<float> c) {
+#if defined(__AVX512F__)
+  asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(b), "m"(*a));
+  return c;
+#else
+  return fma(broadcast(*a), b, c);
+#endif
+}
+TRIAX_HD Vector<double> fma(const double* a, Vector<double> b, Vector<double> c) {
+#if defined(__AVX512F__)
+  asm("vfmadd231pd %2%{1to8%}, %1, %0" : "+v"(c) : "v"(b), "m"(*a));
+  return c;
+#else
+  return fma(broadcast(*a), b, c);
+#endif
+}
+
 template <int... i> struct Indices {};
 template <int n, int... i> struct Count : Count<n - 1, n - 1, i...> {};
 template <int... i> struct Count<0, i...> { using type = Indices<i...>; };
