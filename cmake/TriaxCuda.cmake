@@ -90,6 +90,7 @@ function(triax_cuda_kernels target)
   target_compile_definitions(${target} PRIVATE TRIAX_TARGET=device)
   target_compile_options(${target} PRIVATE
     --fmad=false  # as core/CMakeLists.txt has it: fused products are asked for by name
+    --compress-mode=size  # machine code is most of a program: a quarter of it in the file
     "SHELL:-Xptxas --warn-on-spills" "SHELL:-Werror cross-execution-space-call,reorder,deprecated-declarations"
     "SHELL:-Xcompiler -Wall,-Wextra,-Wno-unknown-pragmas,-Wno-unused-parameter")
 endfunction()

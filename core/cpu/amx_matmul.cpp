@@ -16,7 +16,7 @@ bool row(const Matmul& p) { return p.c.size(-2) == 1 && p.b.strides()[-2] == 1; 
 
 void Amx::matmul(const Matmul& p) {
   bool whole = p.a.dtype() == f32;
-  if ((!whole && p.a.dtype() != bf16) || p.goes_back() || (whole && small(p)) || row(p))
+  if ((!whole && p.a.dtype() != bf16) || takes_steps(p) || (whole && small(p)) || row(p))
     return Cpu::matmul(p);
   if (whole) tile_products<float, float>(p);
   else if (p.c.dtype() == bf16) tile_products<BFloat16, BFloat16>(p);

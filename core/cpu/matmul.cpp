@@ -18,8 +18,8 @@ template <class A> int64_t columns_at_once() {
   return (panels > 1 ? panels : 1) * Tile<A>::cols;
 }
 
-/// Writes a block of c from `sums`, rows of `cols`: plus old c (`add`) and bias, then gelu; rounded
-/// once, with gelu twice. Overwrites `sums`.
+/// Writes a block of c from `sums`, rows of `cols`: plus old c (`add`) and bias, then times gelu's
+/// slope, or gelu; rounded once, with gelu twice. Overwrites `sums`.
 template <int cols, class T, class C, class A>
 void finish(const Product<T, C>& p, const Block& at, bool add, A* sums) {
   for (int64_t i = 0; i < at.rows; ++i, sums += cols) {
@@ -30,6 +30,12 @@ void finish(const Product<T, C>& p, const Block& at, bool add, A* sums) {
     if (p.bias) {
       const T* bias = p.bias + r * p.bias_row + at.col * p.bias_col;
       for (int64_t j = 0; j < at.cols; ++j) sums[j] += A(bias[j * p.bias_col]);
+    }
+    if (p.gelu_of) {
+      const T* x = p.gelu_of + r * p.before_row + at.col * p.before_col;
+      A at_x[cols] = {};
+      for (int64_t j = 0; j < at.cols; ++j) at_x[j] = A(x[j * p.before_col]);
+      for (int j = 0; j < cols; ++j) sums[j] *= functors::Gelu::slope(at_x[j], A(0));
     }
     if (p.before) {
       T* before = p.before + r * p.before_row + at.col * p.before_col;
@@ -102,7 +108,7 @@ template <class T, class C> class Worker {
     if (in_place_)
       for (int64_t r = 0; r < at.rows; ++r) __builtin_prefetch(sums + r * stride_, 1);
     Sums<A> s = multiply<A>(a, b, depth_);
-    bool plain = in_place_ ? whole && !(last_ && (p_.bias || p_.before)) : !last_;
+    bool plain = in_place_ ? whole && !(last_ && p_.goes_on()) : !last_;
     if (plain) {
       put<A>(s, sums, stride_, write);
       return;
@@ -199,7 +205,7 @@ template <class T, class C> void products(const Matmul& p) {
 }  // namespace
 
 void Cpu::matmul(const Matmul& p) {
-  if (p.goes_back()) return matmul_in_steps(*this, p);
+  if (takes_steps(p)) return matmul_in_steps(*this, p);
   visit_float(p.a.dtype(), [&]<class T>() {
     if (p.c.dtype() == p.a.dtype()) products<T, T>(p);
     else products<T, Accumulator<T>>(p);

@@ -5,6 +5,11 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
+/// Of what backward asks for, everything but gelu's slope alone is done before or after a product.
+inline __attribute__((always_inline)) bool takes_steps(const Matmul& p) {
+  return p.row_sums.defined() || (p.gelu_of.defined() && p.write == Write::add);
+}
+
 /// One matrix product of a batch: c [m, n] with strides, what is added to it, and gelu.
 template <class T, class C> struct Product {
   Operand<T> a, b;
@@ -14,7 +19,8 @@ template <class T, class C> struct Product {
   Write write;
   const T* bias;  // or null; element (i, j) at i * bias_row + j * bias_col
   int64_t bias_row, bias_col;
-  T* before;  // or null
+  T* before;         // or null
+  const T* gelu_of;  // or null; laid out as `before`
   int64_t before_row, before_col;
 
   /// The same product as c^T = b^T a^T.
@@ -26,6 +32,8 @@ template <class T, class C> struct Product {
     t.before_row = before_col, t.before_col = before_row;
     return t;
   }
+  /// Is anything done to sums that are complete?
+  bool goes_on() const { return bias || before || gelu_of; }
 };
 
 /// Part of a product: rows [row, row + rows), columns [col, col + cols).
@@ -55,9 +63,12 @@ template <class T, class C> Product<T, C> product(const Matmul& p, int64_t i) {
     x.bias = static_cast<const T*>(p.bias.data());
     x.bias_col = p.bias.strides()[0];
   }
-  if (p.before.defined()) {
-    x.before = static_cast<T*>(p.before.data());
-    x.before_row = p.before.strides()[0], x.before_col = p.before.strides()[1];
+  const Tensor& beside = p.before.defined() ? p.before : p.gelu_of;
+  if (beside.defined()) {
+    auto* at = static_cast<T*>(beside.data());
+    if (p.before.defined()) x.before = at;
+    else x.gelu_of = at;
+    x.before_row = beside.strides()[0], x.before_col = beside.strides()[1];
   }
   return x.c_row == 1 && x.c_col != 1 ? x.transposed() : x;
 }

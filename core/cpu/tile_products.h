@@ -148,7 +148,7 @@ template <class T, class C> class TileWorker {
   void make_square(const Block& at, const Left& a, int64_t steps, int64_t first, float* sums) {
     bool last = first + depth_ >= p_.k;
     if constexpr (__is_same(C, float))
-      if (at.rows == side && at.cols == side && p_.c_col == 1 && !p_.bias && !p_.before) {
+      if (at.rows == side && at.cols == side && p_.c_col == 1 && !p_.goes_on()) {
         Write write = first > 0 ? Write::add : p_.write;
         multiply_strips(a, b_, steps, p_.c + at.row * p_.c_row + at.col, p_.c_row, write);
         return;
@@ -166,7 +166,7 @@ template <class T, class C> class TileWorker {
     Write write = first > 0 ? Write::add : p_.write;
     bool whole = at.rows == side && at.cols == side && p_.c_col == 1;
     if (p_.c_col == 1) fetch(p_.c + at.row * p_.c_row + at.col, at.rows);
-    if (fits && whole && write == Write::set && !(last && (p_.bias || p_.before))) {
+    if (fits && whole && write == Write::set && !(last && p_.goes_on())) {
       multiply_terms(a, b_, steps, p_.c + at.row * p_.c_row + at.col, p_.c_row);
       return;
     }
@@ -187,10 +187,11 @@ template <class T, class C> class TileWorker {
   bool plain(const Block& at) const {
     return at.rows == side && at.cols == side && p_.c_col == 1 &&
            (!p_.bias || (p_.bias_row == 0 && p_.bias_col == 1)) &&
-           (!p_.before || p_.before_col == 1);
+           ((!p_.before && !p_.gelu_of) || p_.before_col == 1);
   }
 
-  /// Adds old c and, in the last pass, bias, and applies gelu; rounded once, with gelu twice.
+  /// Adds old c and, in the last pass, bias, multiplies by gelu's slope, or applies gelu; rounded
+  /// once, with gelu twice.
   void finish(const Block& at, const float* sums, Write write, bool last) {
     if (plain(at)) finish_rows<true>(at, sums, write, last);
     else finish_rows<false>(at, sums, write, last);
@@ -201,7 +202,7 @@ template <class T, class C> class TileWorker {
   void finish_rows(const Block& at, const float* sums, Write write, bool last) {
     const int64_t cols = whole ? side : at.cols, c_col = whole ? 1 : p_.c_col;
     const int64_t bias_col = whole ? 1 : p_.bias_col, before_col = whole ? 1 : p_.before_col;
-    float old[side], bias[side], row[side];
+    float old[side], bias[side], row[side], x[side] = {};
     auto load_bias = [&](int64_t r) {
       load_part(p_.bias + r * p_.bias_row + at.col * bias_col, bias_col, cols, bias);
     };
@@ -217,6 +218,10 @@ template <class T, class C> class TileWorker {
       if (biased) {
         if (p_.bias_row != 0) load_bias(r);
         for (int64_t j = 0; j < cols; ++j) row[j] += bias[j];
+      }
+      if (last && p_.gelu_of) {
+        load_part(p_.gelu_of + r * p_.before_row + at.col * before_col, before_col, cols, x);
+        for (int j = 0; j < side; ++j) row[j] *= functors::Gelu::slope(x[j], 0.f);
       }
       if (with_gelu) {  // gelu of the rounded values, so that gelu(before) gives the same bits
         store_part(row, cols, p_.before + r * p_.before_row + at.col * before_col, before_col);

@@ -252,6 +252,24 @@ TEST_P(MatmulTest, SlopesAndSums) {
     }
 }
 
+// Whole and cut tiles, of one pass and of several: in f32 and f64 the bits of the separate steps.
+TEST_P(MatmulTest, SlopesWithinProducts) {
+  for (DType dtype : floats)
+    for (auto [m, k, n] : {std::tuple{28, 45, 64}, {70, 800, 50}, {64, 801, 96}, {1, 33, 40}}) {
+      SCOPED_TRACE(testing::Message() << name(dtype) << ' ' << m << ' ' << k << ' ' << n);
+      Tensor dy = values({m, k}, dtype, 1), w = values({k, n}, dtype, 2);
+      Tensor h = values({m, n}, dtype, 3), dx = full({m, n}, NAN, dtype, cpu);
+      Tensor apart = full({m, n}, NAN, dtype, cpu);
+      backend_.matmul({.a = dy, .b = w, .c = dx, .gelu_of = h});
+      backend_.matmul({.a = dy, .b = w, .c = apart});
+      backend_.unary_backward(Unary::gelu, h, h, apart, apart, Write::set);
+      std::vector<double> one = doubles(dx), other = doubles(apart);
+      bool exact = dtype == f32 || dtype == f64;
+      for (size_t i = 0; i < one.size(); ++i)
+        ASSERT_NEAR(one[i], other[i], exact ? 0 : 3 * epsilon(dtype) * (0.1 + std::abs(one[i])));
+    }
+}
+
 // Past the rows and depth whose sums stand in working memory.
 TEST_P(MatmulTest, TallLowPrecision) {
   Tensor a = values({1000, 390}, f16, 1), b = laid_out({390, 33}, transposed, f16, 2);

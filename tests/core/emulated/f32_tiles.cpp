@@ -143,6 +143,35 @@ TEST_F(F32Tiles, BiasGeluAndStridedResults) {
             std::vector<float>(size_t(4 * m), 7));
 }
 
+/// a b times gelu's slope at h, in steps.
+Tensor in_steps(const Tensor& a, const Tensor& b, const Tensor& h) {
+  Backend& on = host::backend_of("avx512");
+  Tensor c = empty({a.size(0), b.size(1)}, a.dtype(), cpu);
+  on.matmul({.a = a, .b = b, .c = c});
+  on.unary_backward(Unary::gelu, h, h, c, c, Write::set);
+  return c;
+}
+
+// In whole squares and cut ones, after one pass and after several.
+TEST_F(F32Tiles, SlopesWithinProducts) {
+  bool bf16_too = __builtin_cpu_supports("avx512bf16");
+  for (auto [m, k, n] : {std::tuple{64, 96, 64}, {70, 800, 50}, {33, 401, 96}}) {
+    SCOPED_TRACE(testing::Message() << m << ' ' << k << ' ' << n);
+    Tensor a = numbers(Kind::normal, {m, k}, 5), b = numbers(Kind::normal, {k, n}, 6);
+    Tensor h = numbers(Kind::normal, {m, n}, 7), c = full({m, n}, NAN, f32, cpu);
+    host::emulated::multiply_f32({.a = a, .b = b, .c = c, .gelu_of = h});
+    auto got = c.to_host<float>(), expected = in_steps(a, b, h).to_host<float>();
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(expected[i], got[i], 2e-4) << i;
+    if (!bf16_too) continue;
+    Tensor narrow = full({m, n}, NAN, bf16, cpu), x = a.to(bf16), y = b.to(bf16), z = h.to(bf16);
+    host::emulated::multiply_bf16({.a = x, .b = y, .c = narrow, .gelu_of = z});
+    got = narrow.to(f32).to_host<float>();
+    expected = in_steps(x, y, z).to(f32).to_host<float>();
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(expected[i], got[i], 0x1p-6 * (0.1 + std::abs(expected[i]))) << i;
+  }
+}
+
 TEST_F(F32Tiles, MatricesOfABatch) {
   Tensor a = numbers(Kind::normal, {3, 33, 40}, 5), b = numbers(Kind::normal, {3, 40, 35}, 6);
   Tensor c = full({3, 33, 35}, NAN, f32, cpu);

@@ -5,5 +5,6 @@
 namespace triax::host::TRIAX_LEVEL {
 
 void multiply_f32(const Matmul& p) { tile_products<float, float>(p); }
+void multiply_bf16(const Matmul& p) { tile_products<BFloat16, BFloat16>(p); }
 
 }  // namespace triax::host::TRIAX_LEVEL
