@@ -22,7 +22,8 @@ constexpr int64_t size = 101;
 struct Weights : nn::Module {
   nn::Parameter& w = parameter({.name = "w", .full = {size}, .init = {.std = 1}});
   nn::Layers layers() {
-    return {{"dot", {this}, [this](const Tensor&, const nn::Batch& b) { return sum(w * b.input); }}};
+    return {
+        {"dot", {this}, [this](const Tensor&, const nn::Batch& b) { return sum(w * b.input); }}};
   }
 };
 
