@@ -11,8 +11,8 @@
 
 namespace triax::parallel {
 
-/// How values of several ranks become one. Sums of f16 and bf16 are made in f32 and rounded once;
-/// integers wrap around. A NaN wins max and min.
+/// How values of several ranks become one. Sums of f16 and bf16 are made in f32 and rounded once,
+/// between hosts once more; integers wrap around. A NaN wins max and min.
 enum class ReduceOp : uint8_t { sum, max, min };
 
 /// Where a call stands in the source. As a default argument it is the caller's line.

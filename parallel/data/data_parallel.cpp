@@ -153,19 +153,24 @@ void DataParallel::reduce(Bucket& b) {
   zero_unwritten(b);
   if (in_flight_) settle(*in_flight_);
   ++b.reductions;
-  if (options_.zero == Zero::off) {
-    b.reducing = dp_.all_reduce(b.grad);
-  } else if (options_.zero == Zero::optimizer) {
-    b.reducing = dp_.reduce_scatter(b.grad, b.my_sums);
+  if (narrows()) {
+    b.sending = dp_.empty(b.grad.shape(), options_.reduce_dtype);
+    copy_(b.sending, b.grad);
   } else {
+    b.sending = b.grad;
+  }
+  if (releases_gradients()) {
     // The bytes move to the transfer; the next micro-batch finds an empty bucket.
-    b.sending = Tensor(b.grad.storage()->take(), b.grad.dtype(), b.grad.shape(), b.grad.strides());
+    auto bytes = b.grad.storage()->take();
+    if (!narrows()) b.sending = Tensor(bytes, b.grad.dtype(), b.grad.shape(), b.grad.strides());
     for (auto& piece : b.layout.pieces) set_fresh(piece.parameter->value);
-    if (b.offloaded()) b.arriving = b.sending.narrow(0, b.my_first, b.my_sums.numel());
-    else if (b.reductions > 1) b.arriving = dp_.empty(b.my_sums.shape(), b.my_sums.dtype());
-    b.reducing = dp_.reduce_scatter(b.sending, b.arriving.defined() ? b.arriving : b.my_sums);
     in_flight_ = &b;
   }
+  if (narrows() || b.offloaded()) b.arriving = b.sending.narrow(0, b.my_first, b.my_sums.numel());
+  else if (b.reductions > 1) b.arriving = dp_.empty(b.my_sums.shape(), b.my_sums.dtype());
+  const Tensor& sum = b.arriving.defined() ? b.arriving : b.my_sums;
+  b.reducing =
+      options_.zero == Zero::off ? dp_.all_reduce(b.sending) : dp_.reduce_scatter(b.sending, sum);
 }
 
 void DataParallel::settle(Bucket& b) {

@@ -42,6 +42,9 @@ struct DataParallelOptions {
   /// first, if each backward pass is of one sample and uses a weight at most eight times. f32, bf16
   /// and f16, on CPUs, without offload.
   bool bitwise = false;
+  /// bf16: gradients are sent over dp in bf16. Each rank rounds what it brings; sums are made as
+  /// `ReduceOp` says, arrive in bf16, and go on in f32. f32: they are sent as they are.
+  DType reduce_dtype = f32;
 };
 
 /// Owns a model's weights and gradients as flat buckets and sums the gradients over the ranks of
@@ -138,6 +141,7 @@ class DataParallel {
   void zero_unwritten(Bucket& b);
   void sum_partial();
   bool releases_gradients() const { return options_.zero >= Zero::gradients; }
+  bool narrows() const { return options_.reduce_dtype == bf16 && dp_.size() > 1; }
   void place(std::vector<BucketLayout>& layouts, const std::vector<nn::Layers>& chunks);
   Tensor slice_of(const Bucket& b, DType dtype, size_t record) const;
   void write_weight(const Bucket& b, const Tensor& values) const;

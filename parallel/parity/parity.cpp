@@ -14,6 +14,10 @@ namespace {
 
 /// Half the distance between 1 and the next number.
 double roundoff(DType dtype) { return dtype == bf16 ? 0x1p-9 : dtype == f16 ? 0x1p-12 : 0; }
+/// Of gradients, between data-parallel ranks.
+double rounded_when_sent(const StepOptions& o) {
+  return o.mesh.dp > 1 ? roundoff(o.reduce_dtype) : 0;
+}
 
 /// Of any group.
 double highest_rate(const TrainOptions& o) {
@@ -28,9 +32,10 @@ double highest_rate(const TrainOptions& o) {
 /// classifier of 16 samples, whose errors average out less, by 1.6 in the loss, and by 33 in a
 /// gradient behind a ReLU that rounding had switched off.
 ParityBounds led_bounds(const TrainOptions& o) {
-  double u = roundoff(o.step.dtype), rate = highest_rate(o);
+  double u = roundoff(o.step.dtype), rate = highest_rate(o), sent = rounded_when_sent(o.step);
   ParityBounds b{.update = 0.02 * rate, .noise = 2 * rate};
   if (o.step.bitwise) return {.loss = 0, .norm = 0, .gradient = 0, .activation = 0, .weight = 0};
+  if (sent > 0) b.gradient = 8 * sent, b.norm = sent, b.update = 0.1 * rate;
   if (u == 0) return b;
   b.activation = 32 * u, b.gradient = 64 * u, b.loss = 4 * u, b.norm = 8 * u, b.weight = 16 * u;
   b.update = 0.1 * rate;
@@ -41,6 +46,7 @@ ParityBounds led_bounds(const TrainOptions& o) {
 ParityBounds free_bounds(const TrainOptions& o) {
   ParityBounds b = led_bounds(o);
   double u = roundoff(o.step.dtype), rate = highest_rate(o), steps = double(o.steps);
+  double sent = rounded_when_sent(o.step);
   if (o.step.bitwise) return b;
   b.noise = 2 * rate * steps;
   b.drift = u == 0 ? 0.01 : 0.25;
@@ -48,6 +54,9 @@ ParityBounds free_bounds(const TrainOptions& o) {
     b.gradient = b.activation = b.weight = b.norm = 2e-4;
     b.loss = 2e-5;
     b.update = 0.1 * rate;
+    if (sent == 0) return b;
+    b.gradient = 8 * sent, b.norm = sent, b.loss = 2e-3;
+    b.drift = 0.05, b.update = rate * steps;
     return b;
   }
   b.activation = 64 * u, b.gradient = 128 * u, b.weight = 32 * u;
@@ -85,7 +94,8 @@ std::string title(const StepOptions& s) {
                          ", recompute block-split"};
   return fmt::format("dp {} x pp {} x tp {}, ZeRO {}, {}{}{}{}", s.mesh.dp, s.mesh.pp, s.mesh.tp,
                      int(s.zero), s.schedule, s.sequence_parallel ? ", sequence parallel" : "",
-                     names[int(s.recompute)], s.dtype == f32 ? "" : fmt::format(", {}", s.dtype));
+                     names[int(s.recompute)], s.dtype == f32 ? "" : fmt::format(", {}", s.dtype)) +
+         (s.reduce_dtype == f32 ? "" : fmt::format(", gradients sent in {}", s.reduce_dtype));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ namespace {
 
 constexpr Same sames[] = {
     {"gradient_clipping", "clip"},
+    {"communication_data_type", "reduce-dtype"},
     {"zero_optimization.stage", "zero"},
     {"fp16.loss_scale", "loss-scale"},
     {"fp16.loss_scale_window", "loss-scale-window"},
@@ -95,7 +96,6 @@ constexpr WithoutEffect withouts[] = {
 constexpr Only onlys[] = {
     {"prescale_gradients", "false", "gradients are divided after their sum"},
     {"gradient_predivide_factor", "1 1.0", "gradients are divided after their sum"},
-    {"communication_data_type", "null \"fp32\"", "gradients are summed in fp32"},
     {"data_types.grad_accum_dtype", "null \"fp32\"", "gradients are accumulated in fp32"},
     {"fp16.fp16_master_weights_and_grads", "false", "master weights and gradients are fp32"},
     {"activation_checkpointing.cpu_checkpointing", "false", "activations are not offloaded"},

@@ -106,6 +106,7 @@ void check_bitwise(const TrainOptions& o) {
   without(s.tp_slices % s.mesh.tp == 0, fmt::format("tp={}, tp-slices={}", s.mesh.tp, s.tp_slices),
           "Split layers are summed in slices, equally many on every rank: expected --tp-slices N, "
           "a multiple\n  of each tp that is to have the same bits, the same N on all meshes");
+  without(s.reduce_dtype == f32, "reduce-dtype=bf16", "A rank's part of a gradient is rounded");
   without(!s.sequence_parallel, "sequence-parallel", "A rank has only a part of a sample's rows");
   without(o.launch.device == "cpu", fmt::format("device={}", o.launch.device),
           "GPUs have no fixed-point sums yet");

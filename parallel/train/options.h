@@ -69,8 +69,9 @@ struct StepOptions {
   double average = 0;  ///< decay of a moving average of the weights, which validation uses; 0: none
   optim::MakeOptimizer optimizer = {};  ///< an optimizer of the program's own in its place
   bool graph = false;                   ///< capture the step as a CUDA graph and replay it
-  bool bitwise = false;  ///< the same bits on every mesh: see DataParallelOptions::bitwise
-  int tp_slices = 1;     ///< Slices::count, a multiple of tp
+  bool bitwise = false;      ///< the same bits on every mesh: see DataParallelOptions::bitwise
+  DType reduce_dtype = f32;  ///< DataParallelOptions::reduce_dtype
+  int tp_slices = 1;         ///< Slices::count, a multiple of tp
   nn::Purpose purpose = nn::Purpose::training;
 
   /// Micro-batches of one replica in one step. Call when resolved.

@@ -83,7 +83,8 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
              .layers = o.places,
              .purpose = o.purpose,
              .tune = [groups = o.groups](auto& model) { apply_groups(model, groups); },
-             .bitwise = o.bitwise}),
+             .bitwise = o.bitwise,
+             .reduce_dtype = o.reduce_dtype}),
       buffers_(chunks_, mesh),
       replicas_(mesh.dp()),
       pipeline_(

@@ -77,6 +77,10 @@ Settings mesh_settings(StepOptions& s) {
                            {"1", Zero::optimizer},
                            {"2", Zero::gradients},
                            {"3", Zero::parameters}}))
+      .add("reduce-dtype", "fp32|bf16",
+           "what gradients are sent in between data-parallel ranks; bf16: half the bytes, rounded "
+           "before and after each sum",
+           choice(s.reduce_dtype, {{"fp32", f32}, {"bf16", bf16}}), {.on_resume = OnResume::say})
       .add("schedule", "NAME", fmt::format("pipeline schedule: {}", join(names, ", ")), &s.schedule,
            {.choices = names})
       .add("chunks", "N", "model chunks on each stage, for the interleaved schedules", &s.chunks,

@@ -30,6 +30,9 @@ equal += ["--mesh 2x2x1 --zero 2 --micro-batch 6",  # no accumulation
           "--mesh 1x2x2 --zero 3 --recompute block-split --schedule zb-h1",
           "--mesh 1x4x1 --schedule zb-h1 --offload optimizer --workers 2",
           "--mesh 2x2x1 --zero 3 --offload params --offload-dir ."]
+equal += [f"--reduce-dtype bf16 --mesh {mesh} --zero {number % 4} {more}" for number, (mesh, more) in enumerate([
+    ("2x1x1", ""), ("4x1x1", ""), ("2x2x1", "--schedule zb-h1"), ("3x1x2", "--precision fp16"),
+    ("2x1x1", "--precision bf16 --micro-batch 3"), ("2x1x2", ""), ("3x2x2", "--recompute block"), ("2x2x1", "")])]
 if program.name != "resnet":
     equal += [f"--bitwise --tp-slices 2 --mesh {mesh} --zero {number % 4} {more}" for number, (mesh, more) in enumerate([
         ("2x1x1", ""), ("3x2x1", "--schedule zb-h1"), ("1x1x2", ""), ("2x2x2", "--precision bf16"),
@@ -46,6 +49,7 @@ if program.name == "resnet":  # its optimizer has no offload, and its rows are n
 refused = {"--mesh 5x1x1": "is not a multiple of micro-batch 1 x dp 5",
            "--mesh 1x1x3": "tp=3 does not divide",
            "--mesh 1x2x1 --schedule interleaved --chunks 4": "Every virtual stage needs a layer",
+           "--mesh 2x1x1 --bitwise --reduce-dtype bf16": "bitwise with",
            "--mesh 2x1x2 --recompute selective": "Valid: off, block, block-split"}
 if program.name == "resnet":
     del refused["--mesh 1x1x3"], refused["--mesh 1x2x1 --schedule interleaved --chunks 4"]  # they fit

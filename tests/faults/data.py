@@ -13,13 +13,12 @@ SEQUENCE = "--mesh 1x1x2 --sequence-parallel"
 
 FAULTS = [
     Fault("gradients_not_summed_over_dp", DATA,
-          [("b.reducing = dp_.all_reduce(b.grad);", "")],
+          [("? dp_.all_reduce(b.sending)", "? Work()")],
           [Run("--mesh 2x1x1", "step 1: gradient on replicas of final_norm.beta"),
            Run("--mesh 2x2x2", "step 1: gradient on replicas of final_norm.beta")]),
     # Within the bounds of parity: only bits tell.
     Fault("sums_of_a_rank_rounded_before_they_are_added", DATA,
-          [("b.reducing = dp_.all_reduce(b.grad);",
-            "copy_(b.grad, b.grad.to(f32));\n    b.reducing = dp_.all_reduce(b.grad);")],
+          [("const Tensor& sum = ", "copy_(b.sending, b.sending.to(f32));\n  const Tensor& sum = ")],
           [Run("--mesh 2x1x1 --bitwise --micro-batch 1", "step 1: gradient of .*")]),
     Fault("squares_in_the_order_of_elements", "core/cpu/fixed_point.cpp",
           [("rest[i] = fits ? square : 0;", "sums[0][i] += fits ? square : 0;")],
@@ -137,7 +136,8 @@ UNSEEN = [
            "every parameter of the GPT is used in every micro-batch",
            "--mesh 2x1x1", "test_parallel", "DataParallelTest.OneRankWithoutData*"),
     Unseen("gradients_all_reduced_where_a_slice_is_used", DATA,
-           [("dp_.reduce_scatter(b.grad, b.my_sums);", "dp_.all_reduce(b.grad);")],
+           [("Zero::off ? dp_.all_reduce", "Zero::optimizer ? dp_.all_reduce"),
+            ("options_.zero == Zero::optimizer ? dp_", "options_.zero <= Zero::optimizer ? dp_")],
            "what is sent too much is right",
            "--mesh 2x1x1 --zero 1", "test_examples", "Sharding.Sends*"),
     Unseen("low_precision_weights_not_published", DATA,

@@ -51,8 +51,10 @@ class Requests {
 /// sides of it. Data of a call that differs has another tag and is never taken for this call's.
 class Exchange final : public QueuedOperation {
  public:
-  Exchange(std::shared_ptr<OperationQueue> queue, Transfer t, PointToPoint& p2p, int64_t number)
+  Exchange(std::shared_ptr<OperationQueue> queue, Transfer t, PointToPoint& p2p, int64_t number,
+           std::function<bool()> move)
       : QueuedOperation(queue, std::move(t)),
+        move_(std::move(move)),
         group_(queue->group()),
         n_(group_.size()),
         me_(group_.rank),
@@ -71,7 +73,9 @@ class Exchange final : public QueuedOperation {
   bool step() override {
     if (!begun_) begin();
     if (!compared_ && calls_.finished()) compare();
-    while (!moved_ && data_.finished()) moved_ = !next_round(round_++);
+    if (move_) moved_ = compared_ && move_();
+    else
+      while (!moved_ && data_.finished()) moved_ = !next_round(round_++);
     return compared_ && moved_;
   }
 
@@ -193,6 +197,7 @@ class Exchange final : public QueuedOperation {
     }
   }
 
+  std::function<bool()> move_;
   const Group& group_;
   int n_, me_, tag_;
   int64_t number_, round_ = 0;
@@ -248,8 +253,9 @@ class Message final : public QueuedOperation {
 }  // namespace
 
 std::shared_ptr<QueuedOperation> exchange(std::shared_ptr<OperationQueue> queue, Transfer t,
-                                          PointToPoint& p2p, int64_t number) {
-  return std::make_shared<Exchange>(std::move(queue), std::move(t), p2p, number);
+                                          PointToPoint& p2p, int64_t number,
+                                          std::function<bool()> move) {
+  return std::make_shared<Exchange>(std::move(queue), std::move(t), p2p, number, std::move(move));
 }
 
 std::shared_ptr<QueuedOperation> message(std::shared_ptr<OperationQueue> queue, Transfer t,

@@ -20,9 +20,11 @@ class PointToPoint {
 
 /// A collective in which every rank sums its slice of what all ranks send it, in rank order, and
 /// sends the sum to all: the same bits as any other transport, in all dtypes. Sent in chunks.
-/// `number` counts the collectives of the group.
+/// `number` counts the collectives of the group. `move`, if there is one, moves the data instead
+/// when all have called alike; called until it says true.
 std::shared_ptr<QueuedOperation> exchange(std::shared_ptr<OperationQueue> queue, Transfer t,
-                                          PointToPoint& p2p, int64_t number);
+                                          PointToPoint& p2p, int64_t number,
+                                          std::function<bool()> move = {});
 
 /// A send or a receive. The call travels ahead, so that a receive that does not fit is Error 76.
 std::shared_ptr<QueuedOperation> message(std::shared_ptr<OperationQueue> queue, Transfer t,

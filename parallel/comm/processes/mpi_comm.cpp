@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "parallel/comm/process.h"
+#include "parallel/comm/processes/across_hosts.h"
 #include "parallel/comm/processes/exchange.h"
 #include "parallel/comm/processes/window.h"
 #include "parallel/comm/wait.h"
@@ -75,6 +76,7 @@ struct Resources {
   std::shared_ptr<SharedMemory> memory;  ///< none: between hosts always
   std::shared_ptr<Allocator> allocator;  ///< of that memory
   std::vector<int> host_rank;            ///< by world rank; -1 on another host
+  int host_id = 0;                       ///< the world's first rank on this host
 };
 
 /// Room for one rank's segment. Only pages that are used count, so ask for plenty; but Open MPI
@@ -128,14 +130,18 @@ class MpiComm final : public Communicator {
         queue_(std::make_shared<OperationQueue>(group(), fault(), resources_->options.crowded)),
         p2p_(std::make_shared<MpiPointToPoint>(comm)) {
     open_window_group();
+    if (!window_) open_levels();
     queue_->keep(p2p_);
     queue_->keep(window_);
   }
 
   std::shared_ptr<Allocator> allocator() override {
+    if (levels_) return levels_->allocator;
     return window_ ? resources_->allocator : Communicator::allocator();
   }
-  const char* transport() const override { return window_ ? "shared memory" : "MPI"; }
+  const char* transport() const override {
+    return window_ ? "shared memory" : levels_ ? "shared memory and MPI" : "MPI";
+  }
   std::shared_ptr<Resources> resources() { return resources_; }
 
  private:
@@ -163,22 +169,66 @@ class MpiComm final : public Communicator {
     if (!usable) window_ = nullptr;
   }
 
+  std::shared_ptr<MpiComm> part(int color, const char* name) {
+    Group g{.name = fmt::format("{} {}", group().name, name), .time_limit = group().time_limit};
+    MPI_Comm comm = split_off(color, rank());
+    int size = 0;
+    MPI_Comm_rank(comm, &g.rank);
+    MPI_Comm_size(comm, &size);
+    g.members.resize(size_t(size));
+    int world = group().members[size_t(rank())];
+    MPI_Allgather(&world, 1, MPI_INT, g.members.data(), 1, MPI_INT, comm);
+    return std::make_shared<MpiComm>(resources_, comm, std::move(g));
+  }
+
+  /// If several hosts have equally many ranks of this group, neighbours in it, and more than one.
+  void open_levels() {
+    std::vector<int> hosts(static_cast<size_t>(size()));
+    MPI_Allgather(&resources_->host_id, 1, MPI_INT, hosts.data(), 1, MPI_INT, comm_);
+    auto n = std::count(hosts.begin(), hosts.end(), hosts[0]);
+    bool even = n > 1 && n < size() && size() % n == 0;
+    for (size_t r = 0; even && r < hosts.size(); ++r)
+      even = hosts[r] == hosts[r - r % size_t(n)] &&
+             std::count(hosts.begin(), hosts.end(), hosts[r]) == n;
+    if (!even) return;
+    int host = rank() / int(n), place = rank() % int(n);
+    auto within = part(host, "within a host"), across = part(place, "across hosts");
+    levels_ = std::make_shared<HostLevels>(
+        HostLevels{.within = int(n),
+                   .hosts = size() / int(n),
+                   .place = place,
+                   .start_within = [within](Transfer t) { return within->operation(std::move(t)); },
+                   .start_across = [across](Transfer t) { return across->operation(std::move(t)); },
+                   .allocator = within->allocator()});
+  }
+
+  std::shared_ptr<QueuedOperation> operation(Transfer t) {
+    int64_t number = collectives_++;
+    if (window_) return window_->operation(queue_, std::move(t));
+    std::function<bool()> move;
+    if (levels_) move = move_across_hosts(levels_, t);
+    return exchange(queue_, std::move(t), *p2p_, number, std::move(move));
+  }
+
   Work start(Transfer t) override {
     for (const Tensor* x : {&t.from, &t.to})
       check(!x->defined() || x->device() == cpu, "{}: {}; expected a tensor on the cpu",
             name(t.call.kind), triax::describe(*x));
     if (t.call.is_message()) return queue_->add(message(queue_, std::move(t), *p2p_));
-    int64_t number = collectives_++;
-    return queue_->add(window_ ? window_->operation(queue_, std::move(t))
-                               : exchange(queue_, std::move(t), *p2p_, number));
+    return queue_->add(operation(std::move(t)));
+  }
+
+  MPI_Comm split_off(int color, int key) {
+    MPI_Comm comm = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(comm_, color, key, &comm), "MPI_Comm_split");
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    resources_->comms.push_back(comm);
+    return comm;
   }
 
   std::unique_ptr<Communicator> start_split(Group g, int, int color) override {
     Deadline deadline("split into " + g.name, resources_->options.time_limit);
-    MPI_Comm comm = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_split(comm_, color, g.rank, &comm), "MPI_Comm_split");
-    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-    resources_->comms.push_back(comm);
+    MPI_Comm comm = split_off(color, g.rank);
     return std::make_unique<MpiComm>(resources_, comm, std::move(g));
   }
 
@@ -187,6 +237,7 @@ class MpiComm final : public Communicator {
   std::shared_ptr<OperationQueue> queue_;
   std::shared_ptr<MpiPointToPoint> p2p_;
   std::shared_ptr<WindowGroup> window_;
+  std::shared_ptr<const HostLevels> levels_;
   int64_t collectives_ = 0;
 };
 
@@ -200,16 +251,19 @@ std::unique_ptr<Communicator> mpi_world(MpiOptions options) {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
   r->comms.push_back(world);
-  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &r->host),
-            "MPI_Comm_split_type");
-  MPI_Comm_set_errhandler(r->host, MPI_ERRORS_RETURN);
-
   int rank = 0, size = 0, on_host = 0;
   MPI_Comm_rank(world, &rank);
   MPI_Comm_size(world, &size);
+  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &r->host),
+            "MPI_Comm_split_type");
+  if (const char* ranks = std::getenv("TRIAX_RANKS_PER_HOST"))  // as if there were more hosts
+    check_mpi(MPI_Comm_split(world, rank / std::max(1, std::atoi(ranks)), 0, &r->host),
+              "MPI_Comm_split");
+  MPI_Comm_set_errhandler(r->host, MPI_ERRORS_RETURN);
   MPI_Comm_size(r->host, &on_host);
   std::vector<int> ranks_here(static_cast<size_t>(on_host));
   MPI_Allgather(&rank, 1, MPI_INT, ranks_here.data(), 1, MPI_INT, r->host);
+  r->host_id = ranks_here[0];
   r->host_rank.assign(size_t(size), -1);
   for (int p = 0; p < on_host; ++p) r->host_rank[size_t(ranks_here[size_t(p)])] = p;
   open_window(*r);

@@ -14,9 +14,11 @@ struct MpiOptions {
 ///
 /// Ranks of one host move tensors through shared memory: those from `allocator()` in place, by
 /// whichever rank waits first; others through small buffers. Between hosts, and where shared memory
-/// cannot be had, they exchange slices over MPI. Every wait of a rank advances all it has in
-/// flight. For tests the environment variable TRIAX_WINDOW=off turns shared memory off, and with
-/// TRIAX_SYNCHRONOUS_SENDS=on sends finish only when received.
+/// cannot be had, they exchange slices over MPI; large tensors in two levels, if hosts have equally
+/// many ranks of a group (across_hosts.h). Every wait of a rank advances all it has in flight. For
+/// tests the environment variable TRIAX_WINDOW=off turns shared memory off, with
+/// TRIAX_SYNCHRONOUS_SENDS=on sends finish only when received, and TRIAX_RANKS_PER_HOST=N makes N
+/// ranks a host.
 std::unique_ptr<Communicator> mpi_world(MpiOptions options = {});
 
 /// Collective. Frees what MPI holds for `world` and all that was split from it. Their shared

@@ -207,6 +207,7 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
   });
   refused("offload=params",
           [](auto& o) { o.step.zero = Zero::parameters, o.step.offload = Offloaded::parameters; });
+  refused("reduce-dtype=bf16", [](auto& o) { o.step.reduce_dtype = bf16; });
   refused("a loss scale of 1000", [](auto& o) { o.step.dtype = f16, o.step.loss_scale = 1000; });
   auto o = bitwise_options({1, 1, 1});
   o.step.tp_slices = 3;

@@ -76,6 +76,14 @@ TEST_F(DeepSpeedBatch, WhatIsOffMayStay) {
             "their sum");
 }
 
+TEST_F(DeepSpeedBatch, DtypeOfReductions) {
+  apply(R"({"communication_data_type": "bf16"})");
+  EXPECT_EQ(o_.step.reduce_dtype, bf16);
+  apply(R"({"communication_data_type": "fp32"})");
+  EXPECT_EQ(o_.step.reduce_dtype, f32);
+  EXPECT_NE(refused(R"({"communication_data_type": "fp16"})").find("fp16"), std::string::npos);
+}
+
 TEST_F(DeepSpeedBatch, KeysThatNobodyKnows) {
   EXPECT_EQ(refused(R"({"zero_optimization": {"stagee": 2}})"),
             "ds.json: unknown key `zero_optimization.stagee`; the nearest is "
