@@ -12,6 +12,7 @@ fails if the losses of the two sides differ by more than rounding.
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -129,6 +130,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--threads {a.threads}: this process may use {cores} cores")
     if a.pairs < 1 or a.steps <= WARMUP:
         parser.error(f"at least 1 pair and {WARMUP + 1} steps are needed")
+    if shutil.which(a.cc) is None:
+        parser.error(f"--cc {a.cc}: no such program")
     for path in (a.triax, a.data, a.llmc / "train_gpt2.c"):
         if not path.is_file():
             parser.error(f"{path}: no such file")

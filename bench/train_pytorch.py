@@ -194,7 +194,6 @@ def main() -> None:
             torch.set_float32_matmul_precision("high")
     replicas = Replicas(a.parallel)
     train(a, read_characters(a.data, a.vocab), replicas)
-    replicas.close()
     facts = {
         "torch": torch.__version__,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
@@ -211,6 +210,7 @@ def main() -> None:
         }
     if replicas.rank == 0:
         print(json.dumps(facts))
+    replicas.close()
 
 
 if __name__ == "__main__":
