@@ -128,8 +128,8 @@ def main() -> None:
         for i in range(a.rounds):
             for mesh, so_far in results.items():
                 so_far.append(run_mesh(a, mesh, Path(directory)))
+            check_losses(results, TOLERANCE[a.precision])
             print(f"  round {i + 1} of {a.rounds} done", file=sys.stderr, flush=True)
-    check_losses(results, TOLERANCE[a.precision])
     print_table(results)
 
 
