@@ -6,7 +6,9 @@ cores.
 
 Every round runs the base (one rank) and then each mesh as a job of its own; a mesh's ratio is taken
 against the base run of its round, so that slow minutes of the machine do not count. All ranks have
-one thread and share as many CPUs as there are ranks.
+one thread and share as many CPUs as there are ranks. --python adds PyTorch over gloo to the rounds:
+one process with the whole batch, DDP and FSDP2 with two; eager, fused AdamW, glibc set to keep
+freed blocks on huge pages.
 """
 
 import argparse
@@ -17,10 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from measure import Job, Run, machine, run, spread
+from pairs import check_python, malloc_environments
 
 ROOT = Path(__file__).resolve().parent.parent
-MODEL = "--layers 6 --heads 6 --width 384 --context 256 --global-batch 8 --warmup 0 --dropout 0"
+MODEL = "--layers 6 --heads 6 --width 384 --context 256 --dropout 0"
+BATCH = 8  # sequences of a step over all ranks
 WARMUP = 3  # steps not counted
+TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3}  # relative, of the first losses
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,18 @@ class Mesh:
     flags: str
 
 
+@dataclass(frozen=True)
+class Torch(Mesh):
+    """Processes of train_pytorch.py."""
+
+
 BASE = Mesh("one rank", 1, "--micro-batch 4")
+TORCH_BASE = Torch("PyTorch, one process", 1, "--micro-batch 8")
+TORCH = (
+    TORCH_BASE,
+    Torch("PyTorch DDP, two processes", 2, "--micro-batch 4 --parallel ddp"),
+    Torch("PyTorch FSDP2, two processes", 2, "--micro-batch 4 --parallel fsdp"),
+)
 MESHES = (
     Mesh("dp 2", 2, "--dp 2 --micro-batch 4"),
     Mesh("dp 2, ZeRO-1", 2, "--dp 2 --zero 1 --micro-batch 4"),
@@ -51,14 +67,28 @@ MESHES = (
 
 
 def run_mesh(a: argparse.Namespace, mesh: Mesh, directory: Path) -> Run:
+    if isinstance(mesh, Torch):
+        return run_torch(a, mesh, directory)
     metrics, out = directory / "metrics.jsonl", directory / "run"
     shutil.rmtree(out, ignore_errors=True)
     launch = [str(ROOT / "scripts/launch.sh"), "-n", str(mesh.ranks)] if mesh.ranks > 1 else []
     flags = [str(a.files or directory) if word == "FILES" else word for word in mesh.flags.split()]
-    command = [*launch, str(a.minigpt), "train", *MODEL.split(), *flags]
+    command = [*launch, str(a.minigpt), "train", *MODEL.split(), *flags, "--precision", a.precision]
+    command += ["--global-batch", str(BATCH), "--warmup", "0"]
     command += ["--steps", str(a.steps), "--val-fraction", "0", "--data", str(a.data)]
     command += ["--out", str(out), "--metrics", str(metrics), *a.flags.split()]
     return run(Job(command, metrics, threads=1, cpus=mesh.ranks))
+
+
+def run_torch(a: argparse.Namespace, mesh: Torch, directory: Path) -> Run:
+    metrics = directory / "metrics.jsonl"
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(mesh.ranks)]
+    vocab = len(set(a.data.read_text(encoding="utf-8")))  # as minigpt counts it
+    command = [a.python, *(launch if mesh.ranks > 1 else []), str(ROOT / "bench/train_pytorch.py")]
+    command += [*MODEL.split(), *mesh.flags.split(), "--vocab", str(vocab), "--steps", str(a.steps)]
+    command += ["--data", str(a.data), "--metrics", str(metrics), "--precision", a.precision]
+    kept = malloc_environments()["kept-huge"]
+    return run(Job(command, metrics, threads=1, cpus=mesh.ranks, environment=kept))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -74,6 +104,8 @@ def parse_arguments() -> argparse.Namespace:
     corpus = ROOT / "build/release/share/triax/corpus.txt"
     add("--files", type=Path, help="where optimizer state in files is (a temporary directory)")
     add("--data", type=Path, default=corpus, help="a text file")
+    add("--precision", choices=TOLERANCE, default="fp32")
+    add("--python", help="an interpreter with PyTorch, to add its rows")
     a = parser.parse_args()
     for path in (a.minigpt, a.data):
         if not path.is_file():
@@ -82,23 +114,48 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"at least 1 round and {WARMUP + 1} steps are needed")
     if machine()["cores"] < 2:
         parser.error("two cores are needed")
+    if a.python:
+        check_python(a.python)
     return a
 
 
 def main() -> None:
     a = parse_arguments()
     print("machine:", ", ".join(f"{name} {value}" for name, value in machine().items()))
-    chosen = [mesh for mesh in MESHES if a.only in mesh.title]
-    speeds: dict[Mesh, list[float]] = {mesh: [] for mesh in (BASE, *chosen)}
+    chosen = [mesh for mesh in MESHES if a.only in mesh.title] + list(TORCH if a.python else ())
+    results: dict[Mesh, list[Run]] = {mesh: [] for mesh in (BASE, *chosen)}
     with tempfile.TemporaryDirectory(prefix="triax-bench-") as directory:
         for i in range(a.rounds):
-            for mesh, so_far in speeds.items():
-                so_far.append(run_mesh(a, mesh, Path(directory)).tokens_per_second(WARMUP))
+            for mesh, so_far in results.items():
+                so_far.append(run_mesh(a, mesh, Path(directory)))
+            check_losses(results, TOLERANCE[a.precision])
             print(f"  round {i + 1} of {a.rounds} done", file=sys.stderr, flush=True)
-    print("| mesh | tokens/s | times one rank |\n|---|---|---|")
+    print_table(results)
+
+
+def check_losses(results: dict[Mesh, list[Run]], tolerance: float) -> None:
+    """Raises ValueError unless all first losses are those of the base: same weights, same batch."""
+    for mesh, found in results.items():
+        base = results[TORCH_BASE if isinstance(mesh, Torch) else BASE]
+        for result, one in zip(found, base):
+            loss, wanted = result.losses[0], one.losses[0]
+            if not abs(loss - wanted) <= tolerance * wanted:  # NaN is not
+                raise ValueError(f"{mesh.title}: first loss {loss}; expected {wanted}")
+
+
+def print_table(results: dict[Mesh, list[Run]]) -> None:
+    speeds = {
+        mesh: [result.tokens_per_second(WARMUP) for result in found]
+        for mesh, found in results.items()
+    }
+    bases = [base for base in (BASE, TORCH_BASE) if base in speeds]
+    heads = ["mesh", "tokens/s", *(f"times {base.title}" for base in bases)]
+    print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     for mesh, found in speeds.items():
-        ratios = [speed / base for speed, base in zip(found, speeds[BASE])]
-        print(f"| {mesh.title} | {spread(found, ',.0f')} | {spread(ratios, '.2f')} |")
+        columns = [mesh.title, spread(found, ",.0f")]
+        for base in bases:
+            columns.append(spread([x / y for x, y in zip(found, speeds[base])], ".2f"))
+        print(f"| {' | '.join(columns)} |")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,19 @@
-"""What a run of minigpt leaves and how it goes through its data, for PyTorch to start from the same
-weights and see the same batches."""
+"""What a run of minigpt leaves and how it goes through its data, for other trainers to start from
+the same weights and see the same batches."""
 
 import json
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import NamedTuple
 
 MASK = (1 << 64) - 1
 
 
-def read_weights(checkpoint: Path) -> dict[str, Tensor]:
+class Weight(NamedTuple):
+    shape: list[int]
+    data: bytes  # f32
+
+
+def read_weights(checkpoint: Path) -> dict[str, Weight]:
     """The weights of a checkpoint of one rank by name: the f32 masters where there are such."""
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     files = [checkpoint / file["name"] for file in manifest["files"]]
@@ -20,11 +23,12 @@ def read_weights(checkpoint: Path) -> dict[str, Tensor]:
         if len(entry["parts"]) != 1 or entry["dtype"] != "f32":
             raise ValueError(f"{checkpoint}: {name}: not one f32 part; expected a run of one rank")
         part = entry["parts"][0]
-        weights[name] = read_tensor(files[part["file"]], part["tensor"]).view(entry["shape"])
+        data = read_tensor(files[part["file"]], part["tensor"])
+        weights[name] = Weight(entry["shape"], data)
     return weights
 
 
-def read_tensor(path: Path, name: str) -> Tensor:
+def read_tensor(path: Path, name: str) -> bytes:
     """Of a safetensors file: 8 bytes of length, a JSON header, then the tensors' bytes."""
     with path.open("rb") as file:
         header_bytes = int.from_bytes(file.read(8), "little")
@@ -33,7 +37,7 @@ def read_tensor(path: Path, name: str) -> Tensor:
         file.seek(8 + header_bytes + begin)
         if entry["dtype"] != "F32":
             raise ValueError(f"{path}: {name} is {entry['dtype']}; expected F32")
-        return torch.frombuffer(bytearray(file.read(end - begin)), dtype=torch.float32)
+        return file.read(end - begin)
 
 
 def philox_x(key: int, row: int, column: int) -> int:

@@ -1,4 +1,4 @@
-"""Paired alternating runs of triax and PyTorch, and how PyTorch runs best."""
+"""Paired alternating runs of triax and PyTorch or another peer, and how PyTorch runs best."""
 
 import argparse
 import statistics
@@ -53,7 +53,7 @@ def malloc_environments() -> dict[str, dict[str, str]]:
     return found
 
 
-Pair = tuple[Run, Run]  # of triax, of PyTorch
+Pair = tuple[Run, Run]  # of triax, of its peer
 
 
 @dataclass(frozen=True)
@@ -62,19 +62,20 @@ class Pairs:
 
     warmup: int  # steps not counted
     unit: str = "tokens"
+    peer: str = "PyTorch"
 
     def speed(self, result: Run) -> float:
         return result.tokens_per_second(self.warmup)
 
     def ratio(self, pair: Pair) -> float:
-        """Step time of PyTorch over that of triax."""
+        """Step time of the peer over that of triax."""
         return self.speed(pair[0]) / self.speed(pair[1])
 
     def run(self, ours: Callable[[], Run], theirs: Callable[[], Run], count: int) -> list[Pair]:
         pairs = []
         for i in range(count):
             pair = ours(), theirs()
-            shown = " | PyTorch ".join(self.describe(result) for result in pair)
+            shown = f" | {self.peer} ".join(self.describe(result) for result in pair)
             print(f"  pair {i + 1}: triax {shown} | ratio {self.ratio(pair):.2f}", flush=True)
             pairs.append(pair)
         return pairs
@@ -85,7 +86,7 @@ class Pairs:
         return f"{rate}, {r.peak_rss / 1e6:.0f} MB, loss {r.losses[0]:.3f} -> {r.losses[-1]:.3f}"
 
     def row(self, title: str, setting: str, pairs: list[Pair]) -> str:
-        """Markdown: title | triax's speed | PyTorch's and its setting | ratio | MB | MB."""
+        """Markdown: title | triax's speed | the peer's and its setting | ratio | MB | MB."""
         ours, theirs = ([self.speed(r) for r in side] for side in zip(*pairs))
         ratios = [self.ratio(pair) for pair in pairs]
         columns = [title, spread(ours, ",.1f"), f"{spread(theirs, ',.1f')} {setting}"]

@@ -6,7 +6,7 @@ The work of a step is that of `minigpt train` and `llama train`: one batch of ra
 forward, backward, gradient norm and clipping, AdamW, and reading back loss and norm. bf16 and fp16
 are autocast over float32 weights, fp16 with GradScaler. On a GPU nothing waits for a step before
 the next one is queued, and seconds are those between CUDA events. On success the last line of
-stdout is one JSON object of facts about PyTorch.
+stdout is one JSON object of facts about PyTorch. --parallel trains on the processes of torchrun.
 """
 
 import argparse
@@ -19,9 +19,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from minigpt_run import Sampler, read_weights
+from minigpt_run import Sampler, Weight, read_weights
 from reference_gpt import Config, Gpt, adamw
 from reference_llama import Llama, LlamaConfig
+from torch_parallel import Replicas
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -45,7 +46,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--compile-mode", default="default", help="torch.compile's mode")
     parser.add_argument("--checkpoint", type=Path, help="of triax, to start from its weights")
     parser.add_argument("--same-order", action="store_true", help="of samples as in triax")
-    return parser.parse_args()
+    parser.add_argument("--parallel", choices=("ddp", "fsdp"), help="on CPUs, started by torchrun")
+    a = parser.parse_args()
+    if a.parallel and a.device != "cpu":
+        parser.error(f"--parallel {a.parallel}: runs over gloo on CPUs; got --device {a.device}")
+    return a
 
 
 def read_characters(path: Path, vocab: int) -> Tensor:
@@ -91,22 +96,24 @@ class Step(NamedTuple):
 
 
 class Batches:
-    """Random windows of the text, on the device."""
+    """Random windows of the text, on the device. All processes draw the whole batch."""
 
-    def __init__(self, a: argparse.Namespace, data: Tensor):
-        self.count, self.device = a.micro_batch, torch.device(a.device)
-        self.samples = len(data) - a.context
+    def __init__(self, a: argparse.Namespace, data: Tensor, replicas: Replicas):
+        self.count, self.device = a.micro_batch * replicas.count, torch.device(a.device)
+        self.mine = slice(a.micro_batch * replicas.rank, a.micro_batch * (replicas.rank + 1))
+        self.samples, self.tokens = len(data) - a.context, self.count * a.context  # of a step
         self.data = data.to(self.device)
         self.window = torch.arange(a.context + 1, device=self.device)
         self.order = Sampler(self.samples, a.seed) if a.same_order else None
 
     def at(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets [batch, time] of a step, from 1."""
+        """Inputs and targets [batch, time] of this process in a step, from 1."""
         if self.order:
             first = (step - 1) * self.count
             starts = torch.tensor([self.order.at(first + i) for i in range(self.count)])
         else:
             starts = torch.randint(self.samples, (self.count,))
+        starts = starts[self.mine]
         if self.device.type == "cuda":
             starts = starts.pin_memory()
         windows = self.data[starts.to(self.device, non_blocking=True)[:, None] + self.window]
@@ -120,53 +127,58 @@ def build(a: argparse.Namespace) -> nn.Module:
     return Llama(LlamaConfig(**{name: getattr(a, name) for name in names}))
 
 
-def train(a: argparse.Namespace, data: Tensor) -> None:
+def tensor(weight: Weight) -> Tensor:
+    return torch.frombuffer(bytearray(weight.data), dtype=torch.float32).view(weight.shape)
+
+
+def train(a: argparse.Namespace, data: Tensor, replicas: Replicas) -> None:
     on_gpu = a.device != "cpu"
     model = build(a)
     if a.checkpoint:
-        model.load_state_dict(read_weights(a.checkpoint))
+        model.load_state_dict({name: tensor(w) for name, w in read_weights(a.checkpoint).items()})
     model.to(a.device)
+    loss_module = replicas.wrap(model, a.layers)
     optimizer = adamw(model, a.lr, a.weight_decay, fused=True)
     scaler = torch.amp.GradScaler("cuda" if on_gpu else "cpu", enabled=a.precision == "fp16")
     clock, delay = (GpuClock(), 1) if on_gpu else (HostClock(), 0)
-    batches, waiting = Batches(a, data), deque()
+    batches, waiting = Batches(a, data, replicas), deque()
     figures = torch.empty(a.steps, 2, pin_memory=on_gpu)  # item() would wait for all that is queued
 
     def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
         narrow = AUTOCAST.get(a.precision)
         kind = "cuda" if on_gpu else "cpu"
         with torch.autocast(kind, narrow or torch.bfloat16, enabled=narrow is not None):
-            return model.loss(inputs, targets)
+            return loss_module(inputs, targets)
 
     compute = torch.compile(loss_of, mode=a.compile_mode) if a.compile else loss_of
-    with a.metrics.open("w") as metrics:
+    with replicas.open_metrics(a.metrics) as metrics:
         begin = clock.now()
         for number in range(1, a.steps + 1):
             loss = compute(*batches.at(number))
             scaler.scale(loss).backward()
             scaler.unscale_(optimizer)
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), a.clip)
+            norm = replicas.clip(model, a.clip)
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad(set_to_none=True)
             row = figures[number - 1]
-            row.copy_(torch.stack((loss.detach(), norm)), non_blocking=True)
+            row.copy_(torch.stack((replicas.mean(loss), norm)), non_blocking=True)
             end = clock.now()
             waiting.append(Step(number, begin, end, row))
             if len(waiting) > delay:
-                write(metrics, waiting.popleft(), clock, a)
+                write(metrics, waiting.popleft(), clock, batches)
             begin = end if on_gpu else clock.now()
         while waiting:
-            write(metrics, waiting.popleft(), clock, a)
+            write(metrics, waiting.popleft(), clock, batches)
 
 
-def write(metrics, step: Step, clock, a: argparse.Namespace) -> None:
+def write(metrics, step: Step, clock, batches: Batches) -> None:
     """One line; waits for the step."""
-    seconds, tokens = clock.seconds(step.begin, step.end), a.micro_batch * a.context
+    seconds, tokens = clock.seconds(step.begin, step.end), batches.tokens
     loss, norm = step.figures.tolist()
     row = {"step": step.number, "loss": loss, "grad_norm": norm}
     row |= {"tokens": tokens, "seconds": seconds, "tokens_per_second": tokens / seconds}
-    if a.device != "cpu":
+    if batches.device.type == "cuda":
         row["memory_bytes"] = torch.cuda.max_memory_allocated()
     metrics.write(json.dumps(row) + "\n")
     metrics.flush()
@@ -180,7 +192,8 @@ def main() -> None:
         torch.cuda.set_device(a.device)
         if a.precision != "fp32":
             torch.set_float32_matmul_precision("high")
-    train(a, read_characters(a.data, a.vocab))
+    replicas = Replicas(a.parallel)
+    train(a, read_characters(a.data, a.vocab), replicas)
     facts = {
         "torch": torch.__version__,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
@@ -195,7 +208,9 @@ def main() -> None:
             "peak_allocated": torch.cuda.max_memory_allocated(),
             "peak_reserved": torch.cuda.max_memory_reserved(),
         }
-    print(json.dumps(facts))
+    if replicas.rank == 0:
+        print(json.dumps(facts))
+    replicas.close()
 
 
 if __name__ == "__main__":
