@@ -239,6 +239,9 @@ class Backend {
   /// y [tokens, heads * head_dim]; lse [tokens, heads]: log of the sum of exponentials of each
   /// query's scaled scores (accumulator dtype).
   virtual void attention(const Attention& a, const Tensor& y, const Tensor& lse) = 0;
+  /// Stats that are not combined, and dlogits from them: logits are read once.
+  virtual void cross_entropy_at_once(const CrossEntropy& c, const Tensor& stats,
+                                     const Tensor& scale, const Tensor& dlogits);
   /// Writes every element of d.
   virtual void attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
                                   const Tensor& dy, const Qkv& d) = 0;

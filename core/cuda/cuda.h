@@ -60,6 +60,8 @@ class Cuda : public Backend {
                             const Tensor& losses) override;
   void cross_entropy_backward(const CrossEntropy& c, const Tensor& stats, const Tensor& scale,
                               const Tensor& dlogits) override;
+  void cross_entropy_at_once(const CrossEntropy& c, const Tensor& stats, const Tensor& scale,
+                             const Tensor& dlogits) override;
   void attention(const Attention& a, const Tensor& y, const Tensor& lse) override;
   void attention_backward(const Attention& a, const Tensor& y, const Tensor& lse, const Tensor& dy,
                           const Qkv& d) override;
