@@ -91,8 +91,9 @@ class MetaBackend final : public Backend {
     move({y, dy, dx});
   }
   void norm(const Norm& n, const Tensor& y) override { move({n.x, y}); }
-  void norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write) override {
+  Tensor norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write) override {
     move({n.x, dy, dx});
+    return {};
   }
   void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor&, const Tensor&,
                              Write) override {
@@ -118,11 +119,11 @@ class MetaBackend final : public Backend {
                               const Tensor& dlogits) override {
     move({c.logits, dlogits});
   }
-  void attention(const Attention& a, const Tensor& y, const Tensor&) override {
   void cross_entropy_at_once(const CrossEntropy& c, const Tensor&, const Tensor&,
                              const Tensor& dlogits) override {
     move({c.logits, dlogits});
   }
+  void attention(const Attention& a, const Tensor& y, const Tensor&) override {
     attend(a, 2);
     move({y});
   }
