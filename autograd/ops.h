@@ -205,10 +205,14 @@ struct CrossEntropyOptions {
   /// Makes of the statistics [parts, rows, 4] of this slice (core/backend.h) those of the whole
   /// vocabulary [rows, 4].
   std::function<Tensor(const Tensor& stats)> combine = {};
+  /// The very tensor that backward will start this loss from, where it is known: without parts and
+  /// combine the gradient is then made in forward, over logits that nobody else holds. Given
+  /// another one after all, backward multiplies it, which rounds twice.
+  Tensor seed = {};
 };
 /// Negative log-likelihood of targets [rows] (i32 or i64) under softmax(logits [rows, classes]),
 /// one element in the accumulator dtype. `mean` divides by the rows that count; 0 if none does.
-/// Backward writes the gradient over the logits if they were moved in and nobody else holds them.
+/// The gradient is written over the logits if they were moved in and nobody else holds them.
 Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOptions& options = {});
 /// Mean of (x - y)^2.
 Tensor mse(const Tensor& x, const Tensor& y);

@@ -216,6 +216,8 @@ void cross_entropy(Bench& bench) {
   backend(gpu).cross_entropy_stats(c, stats);
   bench.run("cross_entropy/backward in place", {.bytes = 2 * bytes},
             [&] { backend(gpu).cross_entropy_backward(c, stats, scale, c.logits); });
+  bench.run("cross_entropy/at once in place", {.bytes = 2 * bytes},
+            [&] { backend(gpu).cross_entropy_at_once(c, stats, scale, c.logits); });
 }
 
 void adamw(Bench& bench) {

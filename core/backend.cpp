@@ -25,6 +25,11 @@ void Backend::accumulate_fixed(const Tensor&, const FixedPoint&, const Tensor&, 
 void Backend::squares_fixed(const Tensor& x, const Tensor& out) {
   accumulate_fixed(x, {}, out, Write::add);
 }
+void Backend::cross_entropy_at_once(const CrossEntropy& c, const Tensor& stats, const Tensor& scale,
+                                    const Tensor& dlogits) {
+  cross_entropy_stats(c, stats);
+  cross_entropy_backward(c, stats, scale, dlogits);
+}
 void Backend::decide_step(const Tensor& request, const Tensor& totals, const Tensor& decision) {
   auto& p = *static_cast<StepDecision*>(decision.data());
   p = fn::decide_step(*static_cast<const StepRequest*>(request.data()),

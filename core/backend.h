@@ -38,10 +38,12 @@ struct Matmul {
 };
 
 /// Layer norm over rows of x [rows, width]; without mean it is RMS norm (and has no beta).
-/// gamma, beta [width] as x; mean, rstd [rows] in x's accumulator dtype.
+/// gamma, beta [width] as x; mean, rstd [rows] in x's accumulator dtype. `parts`: what
+/// norm_backward() returned, for norm_backward_weights().
 struct Norm {
   Tensor x, gamma, beta, mean, rstd;
   double eps;
+  Tensor parts = {};
 };
 
 struct Attention;  // core/attention.h
@@ -208,9 +210,10 @@ class Backend {
   virtual void log_softmax(const Tensor& x, const Tensor& y) = 0;
   virtual void log_softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) = 0;
   virtual void norm(const Norm& n, const Tensor& y) = 0;
-  virtual void norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) = 0;
+  /// Returns parts of the weights' gradients where it makes them in the same pass, else nothing.
+  virtual Tensor norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) = 0;
   /// dgamma, dbeta in the accumulator dtype; dbeta undefined for RMS norm. Reads neither gamma nor
-  /// beta, which may be undefined.
+  /// beta, which may be undefined; with n.parts these alone.
   virtual void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& dgamma,
                                      const Tensor& dbeta, Write write) = 0;
 
@@ -236,6 +239,9 @@ class Backend {
   /// dlogits = scale[0] * (softmax - smoothed target); may be c.logits itself. scale: accumulator.
   virtual void cross_entropy_backward(const CrossEntropy& c, const Tensor& stats,
                                       const Tensor& scale, const Tensor& dlogits) = 0;
+  /// Stats that are not combined, and dlogits from them: logits are read once.
+  virtual void cross_entropy_at_once(const CrossEntropy& c, const Tensor& stats,
+                                     const Tensor& scale, const Tensor& dlogits);
   /// y [tokens, heads * head_dim]; lse [tokens, heads]: log of the sum of exponentials of each
   /// query's scaled scores (accumulator dtype).
   virtual void attention(const Attention& a, const Tensor& y, const Tensor& lse) = 0;

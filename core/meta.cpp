@@ -91,8 +91,9 @@ class MetaBackend final : public Backend {
     move({y, dy, dx});
   }
   void norm(const Norm& n, const Tensor& y) override { move({n.x, y}); }
-  void norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write) override {
+  Tensor norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write) override {
     move({n.x, dy, dx});
+    return {};
   }
   void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor&, const Tensor&,
                              Write) override {
@@ -116,6 +117,10 @@ class MetaBackend final : public Backend {
   }
   void cross_entropy_backward(const CrossEntropy& c, const Tensor&, const Tensor&,
                               const Tensor& dlogits) override {
+    move({c.logits, dlogits});
+  }
+  void cross_entropy_at_once(const CrossEntropy& c, const Tensor&, const Tensor&,
+                             const Tensor& dlogits) override {
     move({c.logits, dlogits});
   }
   void attention(const Attention& a, const Tensor& y, const Tensor&) override {

@@ -26,6 +26,7 @@ struct Batch {
   int64_t first = 0;  ///< serial number of sample 0 since the start of training, or evaluation
   const Replicas* replicas = nullptr;  ///< null: this rank has all samples
   KeyValueCache* cache = nullptr;      ///< of the sequence that is decoded; null: no past tokens
+  Tensor seed = {};  ///< in training, for the last layer: what backward of its result starts from
 };
 
 /// `batch` on `device`, with what is floating-point in `dtype`: the model's precision.
@@ -34,7 +35,8 @@ inline Batch to(const Batch& batch, Device device, DType dtype) {
     if (!x.defined()) return x;
     return is_float(x.dtype()) ? x.to(dtype).to(device) : x.to(device);
   };
-  return {move(batch.input), move(batch.target), batch.first, batch.replicas, batch.cache};
+  return {move(batch.input), move(batch.target), batch.first,
+          batch.replicas,    batch.cache,        batch.seed};
 }
 
 /// Serial number of the first of a rank's rows, where a sample has `rows_each` rows and the rank's

@@ -1,3 +1,4 @@
+#include "autograd/backward.h"
 #include "autograd/ops/common.h"
 
 namespace triax {
@@ -11,6 +12,22 @@ int64_t count_targets(const Tensor& targets, int64_t ignore) {
     for (int64_t i = 0; i < host.numel(); ++i) counted += t[i] != ignore;
   });
   return counted;
+}
+
+/// d becomes d times ratio [1], an accumulator.
+void multiply(const Tensor& d, const Tensor& ratio) {
+  Tensor k = zeros({4, d.size(1)}, ratio.dtype(), d.device());
+  Tensor factor = k.narrow(0, 1, 1);
+  copy_(factor, ratio.view({1, 1}).expand(factor.shape()));
+  backend(d).channel_affine({}, d, k, d);
+}
+
+/// May the gradient be made in forward, if nobody else holds the logits?
+bool gradient_ahead(const Tensor& logits, const CrossEntropyOptions& o) {
+  const Tensor& seed = o.seed;
+  return seed.defined() && o.parts == 1 && !o.combine && autograd::recording() &&
+         requires_grad(logits) && seed.numel() == 1 && seed.device() == logits.device() &&
+         seed.dtype() == accumulator(logits.dtype());
 }
 
 }  // namespace
@@ -44,30 +61,42 @@ Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOpt
   DType sums = accumulator(logits.dtype());
   Tensor stats = empty({options.parts, rows, 4}, sums, logits.device());
   Tensor losses = empty({rows}, sums, logits.device()), loss = empty({1}, sums, logits.device());
-  Backend& on = backend(c.logits);
-  for (int64_t p = 0; p < options.parts; ++p) {
-    CrossEntropy part = c;
-    int64_t columns = logits.size(1) / options.parts;
-    part.logits = c.logits.narrow(1, p * columns, columns).contiguous();
-    part.first += p * columns;
-    on.cross_entropy_stats(part, stats.narrow(0, p, 1).view({rows, 4}));
-  }
-  stats = options.combine ? options.combine(stats) : stats.view({rows, 4});
-  on.cross_entropy_losses(c, stats, losses);
-  on.sum(losses, loss, Write::set);
   double scale = 1;
   if (options.reduction == CrossEntropyOptions::Reduction::mean) {
     int64_t counted = count_targets(c.targets, options.ignore);
     scale = counted ? 1.0 / double(counted) : 0.0;
-    loss = loss * scale;
   }
-  auto rule = [c, stats, scale](const Tensor& dy) {
+  auto scaled = [scale](const Tensor& x) { return scale == 1 ? x : x * scale; };
+  bool ahead = gradient_ahead(logits, options);
+  if (ahead) logits = without_values(logits);
+  ahead = ahead && c.logits.exclusive();
+  Backend& on = backend(c.logits);
+  if (ahead) {
+    NoGrad guard;
+    on.cross_entropy_at_once(c, stats.view({rows, 4}), scaled(options.seed.view({1})), c.logits);
+  } else {
+    for (int64_t p = 0; p < options.parts; ++p) {
+      CrossEntropy part = c;
+      int64_t columns = logits.size(1) / options.parts;
+      part.logits = c.logits.narrow(1, p * columns, columns).contiguous();
+      part.first += p * columns;
+      on.cross_entropy_stats(part, stats.narrow(0, p, 1).view({rows, 4}));
+    }
+  }
+  stats = options.combine ? options.combine(stats) : stats.view({rows, 4});
+  on.cross_entropy_losses(c, stats, losses);
+  on.sum(losses, loss, Write::set);
+  auto rule = [c, stats, scaled, seed = ahead ? options.seed : Tensor()](const Tensor& dy) {
+    if (seed.defined()) {
+      if (dy.data() != seed.data()) multiply(c.logits, (dy / seed).view({1}));
+      return Tensors{c.logits};
+    }
     // The logits are not needed again: if nobody else holds them, the gradient takes their place.
     Tensor dlogits = c.logits.exclusive() ? c.logits : empty_like(c.logits);
-    backend(dy).cross_entropy_backward(c, stats, scale == 1 ? dy : dy * scale, dlogits);
+    backend(dy).cross_entropy_backward(c, stats, scaled(dy), dlogits);
     return Tensors{dlogits};
   };
-  return record("cross_entropy", loss.view({}), {std::move(logits)}, std::move(rule));
+  return record("cross_entropy", scaled(loss).view({}), {std::move(logits)}, std::move(rule));
 }
 
 }  // namespace triax

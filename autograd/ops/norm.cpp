@@ -1,3 +1,6 @@
+#include <memory>
+#include <utility>
+
 #include "autograd/ops/common.h"
 
 namespace triax {
@@ -28,16 +31,19 @@ Tensor normalize(const char* name, const Tensor& input, const Tensor& gamma, con
   }
   Tensor y = empty(input.shape(), input.dtype(), input.device());
   backend(n.x).norm(n, rows_of(y));
-  auto input_rule = [n, s = input.shape()](const Tensor& dy, Into& into) {
+  auto parts = std::make_shared<Tensor>();  // from the one rule to the other
+  auto input_rule = [n, parts](const Tensor& dy, Into& into) {
     if (!into.wanted(0)) return Tensors{{}};
     auto [dx, write] = into.at(0, dy);  // often the residual's gradient, which lies there already
-    backend(n.x).norm_backward(n, rows_of(dy), rows_of(dx), write);
+    *parts = backend(n.x).norm_backward(n, rows_of(dy), rows_of(dx), write);
     return Tensors{dx};
   };
   // Without gamma and beta: put off, they may be gone (ZeRO-3).
   Norm saved = n;
   saved.gamma = saved.beta = {};
-  auto weight_rule = [n = saved, sums, shift = beta.defined()](const Tensor& dy, Into& into) {
+  auto weight_rule = [n = saved, parts, sums, shift = beta.defined()](const Tensor& dy,
+                                                                      Into& into) mutable {
+    n.parts = std::exchange(*parts, {});
     Shape width{n.x.size(-1)};
     auto [dgamma, write] = into.at(0, width, sums, n.x.device());
     Tensor dbeta;

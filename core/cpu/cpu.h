@@ -46,7 +46,7 @@ class Cpu : public Base {
   void log_softmax(const Tensor& x, const Tensor& y) override;
   void log_softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
   void norm(const Norm& n, const Tensor& y) override;
-  void norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) override;
+  Tensor norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) override;
   void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& dgamma,
                              const Tensor& dbeta, Write write) override;
 

@@ -134,9 +134,11 @@ Preference preference(const ColumnProduct& p) {
   require(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
   Preference f(made);
   set(f, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(workspace_bytes));
-  // Parts of a sum may be kept in f32 alone, not rounded to the result's dtype.
+  // Parts of a sum may be kept in f32 alone, not rounded to the result's dtype. Weight gradients
+  // are f32: where bits need not repeat, they may also be added in place, in any order.
+  bool any = p.timed && p.out == f32;
   set(f, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+      uint32_t(any ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(f, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(p.a.alignment));
   set(f, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t(p.b.alignment));
   set(f, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, uint32_t(p.d.alignment));

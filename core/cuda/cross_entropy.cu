@@ -4,10 +4,17 @@
 namespace triax::cuda::TRIAX_TARGET {
 namespace {
 
-// f.operator()<threads>(): of the block for a row.
-template <class F> void visit_threads(int64_t columns, F f) {
-  if (columns <= 2048) f.template operator()<128>();
-  else f.template operator()<512>();
+// f.operator()<threads, bytes of a row that a block keeps>(): two blocks of 512 fit on an H100.
+template <class T, class F> void visit_threads(int64_t columns, F f) {
+  if (columns <= 2048) f.template operator()<128, 2048 * int(sizeof(T))>();
+  else f.template operator()<512, 112 * 1024>();
+}
+
+template <class T>
+GradientOf<T> gradient_of(const CrossEntropy& c, const Tensor& scale, const Tensor& dlogits) {
+  using A = Accumulator<T>;
+  double off = c.smoothing / double(c.vocab);
+  return {values<A>(scale), values<T>(dlogits), A(1 - c.smoothing + off), A(off)};
 }
 
 }  // namespace
@@ -16,7 +23,7 @@ void Cuda::cross_entropy_stats(const CrossEntropy& c, const Tensor& stats) {
   if (c.targets.numel() == 0) return;
   Targets targets = targets_of(c);
   visit_float(c.logits.dtype(), [&]<class T>() {
-    visit_threads(targets.columns, [&]<int threads>() {
+    visit_threads<T>(targets.columns, [&]<int threads, int>() {
       launch(stream(), {c.targets.numel()},
              CrossEntropyStats<T, threads>{values<T>(c.logits), targets,
                                            values<Accumulator<T>>(stats)});
@@ -41,13 +48,27 @@ void Cuda::cross_entropy_backward(const CrossEntropy& c, const Tensor& stats, co
   if (c.targets.numel() == 0) return;
   Targets targets = targets_of(c);
   visit_float(c.logits.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    double off = c.smoothing / double(c.vocab);
-    visit_threads(targets.columns, [&]<int threads>() {
+    visit_threads<T>(targets.columns, [&]<int threads, int>() {
       launch(stream(), {c.targets.numel()},
-             CrossEntropyBackward<T, threads>{values<T>(c.logits), targets, values<A>(stats),
-                                              values<A>(scale), values<T>(dlogits),
-                                              A(1 - c.smoothing + off), A(off)});
+             CrossEntropyBackward<T, threads>{values<T>(c.logits), targets,
+                                              values<Accumulator<T>>(stats),
+                                              gradient_of<T>(c, scale, dlogits)});
+    });
+  });
+}
+
+void Cuda::cross_entropy_at_once(const CrossEntropy& c, const Tensor& stats, const Tensor& scale,
+                                 const Tensor& dlogits) {
+  if (c.targets.numel() == 0) return;
+  Targets targets = targets_of(c);
+  visit_float(c.logits.dtype(), [&]<class T>() {
+    visit_threads<T>(targets.columns, [&]<int threads, int kept>() {
+      using AtOnce = CrossEntropyAtOnce<T, threads, kept>;
+      Stream queue = stream();
+      if (!fits<AtOnce>()) return Backend::cross_entropy_at_once(c, stats, scale, dlogits);
+      launch(queue, {c.targets.numel()},
+             AtOnce{values<T>(c.logits), targets, values<Accumulator<T>>(stats),
+                    gradient_of<T>(c, scale, dlogits)});
     });
   });
 }

@@ -45,7 +45,7 @@ class Cuda : public Backend {
   void log_softmax(const Tensor& x, const Tensor& y) override;
   void log_softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;
   void norm(const Norm& n, const Tensor& y) override;
-  void norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) override;
+  Tensor norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) override;
   void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& dgamma,
                              const Tensor& dbeta, Write write) override;
 
@@ -60,6 +60,8 @@ class Cuda : public Backend {
                             const Tensor& losses) override;
   void cross_entropy_backward(const CrossEntropy& c, const Tensor& stats, const Tensor& scale,
                               const Tensor& dlogits) override;
+  void cross_entropy_at_once(const CrossEntropy& c, const Tensor& stats, const Tensor& scale,
+                             const Tensor& dlogits) override;
   void attention(const Attention& a, const Tensor& y, const Tensor& lse) override;
   void attention_backward(const Attention& a, const Tensor& y, const Tensor& lse, const Tensor& dy,
                           const Qkv& d) override;

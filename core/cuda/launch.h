@@ -7,6 +7,8 @@
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
 
+#include <atomic>
+
 #include "core/cuda/status.h"
 #endif
 
@@ -67,20 +69,41 @@ __global__ void __launch_bounds__(K::threads) entry(const __grid_constant__ K ke
   else kernel(t);
 }
 
+/// Does a block of the current GPU have K's shared memory? From sm_80 to sm_90 all do. Asked once
+/// for each GPU: then K may use all of it.
+template <class K> bool fits() {
+  constexpr int bytes = int(shared_bytes<K>());
+  if (bytes <= 48 * 1024) return true;
+  static std::atomic<uint64_t> fit{0}, fails{0};  // a bit for each GPU
+  int device = 0, most = 0;
+  require(cudaGetDevice(&device), "cudaGetDevice");
+  uint64_t bit = uint64_t{1} << device;
+  if (fit & bit) return true;
+  if (fails & bit) return false;
+  require(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+          "cudaDeviceGetAttribute");
+  if (bytes > most) fails |= bit;
+  if (bytes > most) return false;
+  require(cudaFuncSetAttribute(entry<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+          "cudaFuncSetAttribute");
+  fit |= bit;
+  return true;
+}
+
 /// Start `kernel` on `stream`; returns at once. Throws Error 70 with CUDA's text if it could not
 /// be started. The grid must not be empty.
 template <class K> void launch(Stream stream, const Grid& grid, const K& kernel) {
   check_kernel<K>();
   constexpr size_t bytes = shared_bytes<K>();
-  if constexpr (bytes > 48 * 1024)
-    require(cudaFuncSetAttribute(entry<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)),
-            "cudaFuncSetAttribute");
+  require(fits<K>() ? cudaSuccess : cudaErrorInvalidConfiguration, "shared memory of a kernel");
   dim3 blocks(unsigned(grid.x), unsigned(grid.y), unsigned(grid.z));
   entry<K><<<blocks, K::threads, bytes, static_cast<cudaStream_t>(stream.handle)>>>(kernel);
   require(cudaGetLastError(), "kernel launch");
 }
 
 #else
+
+template <class K> bool fits() { return true; }
 
 template <class K> void launch(Stream stream, const Grid& grid, const K& kernel) {
   check_kernel<K>();

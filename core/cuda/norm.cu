@@ -15,26 +15,32 @@ template <class U> struct WeightGradients {
   Write write;
 };
 
+// Of parts [2, pieces, width].
+template <class A, class U>
+void join(Stream stream, const A* parts, const WeightGradients<U>& to, Pieces of) {
+  int64_t width = of.inner;
+  visit_write(to.write, [&]<Write write>() {
+    auto each = [&](const A* from, U* sums) {
+      launch(stream, {(width + 31) / 32}, JoinColumns<Sum, A, U, write>{from, sums, of});
+    };
+    each(parts, to.dgamma);
+    if (to.dbeta) each(parts + of.pieces * width, to.dbeta);
+  });
+}
+
 // The sums are made in A.
 template <class T, int size, class A, class U>
 void weights(const Queue& q, const Norm& n, const Tensor& dy, const WeightGradients<U>& to) {
-  using Pieces = NormWeightPieces<T, size, A>;
+  using Part = NormWeightPieces<T, size, A>;
   int64_t rows = dy.size(0), width = n.x.size(-1);
   if (width == 0) return;
-  int64_t groups = (width + Pieces::columns - 1) / Pieces::columns;
+  int64_t groups = (width + Part::columns - 1) / Part::columns;
   int64_t pieces = pieces_of(rows, groups);
   Scratch<A> parts(q.memory, 2 * pieces * width);
   launch(q.stream, {groups * pieces},
-         Pieces{values<T>(n.x), values<T>(dy), values<A>(n.mean), values<A>(n.rstd), parts.data(),
-                rows, width, pieces});
-  visit_write(to.write, [&]<Write write>() {
-    auto join = [&](const A* from, U* sums) {
-      launch(q.stream, {(width + 31) / 32},
-             JoinColumns<Sum, A, U, write>{from, sums, {{1, rows, width}, pieces}});
-    };
-    join(parts.data(), to.dgamma);
-    if (to.dbeta) join(parts.data() + pieces * width, to.dbeta);
-  });
+         Part{values<T>(n.x), values<T>(dy), values<A>(n.mean), values<A>(n.rstd), parts.data(),
+              rows, width, pieces});
+  join(q.stream, parts.data(), to, {{1, rows, width}, pieces});
 }
 
 template <class T, class A, class U>
@@ -42,6 +48,25 @@ void weights(const Queue& q, const Norm& n, const Tensor& dy, const WeightGradie
   bool aligned = rows_aligned(n.x.size(-1), values<const T>(n.x), values<const T>(dy));
   if (aligned) weights<T, pack_size<T>(), A>(q, n, dy, to);
   else weights<T, 1, A>(q, n, dy, to);
+}
+
+// dx, and parts of the weights' gradients where a row is held in so few registers that blocks
+// enough stand beside each other.
+template <class T, class Layout>
+Tensor backward(Stream stream, const Norm& n, const NormGradient<T, Layout>& of) {
+  if constexpr (Layout::most == 4) {
+    using Parts = NormBackwardParts<T, Layout>;
+    if (fits<Parts>()) {
+      constexpr int64_t most = 4 * 132;  // 4 blocks for each of an H100's processors
+      int64_t each = fn::max<int64_t>(2 * Parts::teams, (of.rows - 1) / most + 1);
+      int64_t blocks = (of.rows - 1) / each + 1;
+      Tensor parts = empty({2, blocks, of.width}, n.rstd.dtype(), n.rstd.device());
+      launch(stream, {blocks}, Parts{of, values<Accumulator<T>>(parts), each});
+      return parts;
+    }
+  }
+  launch(stream, Layout::grid(of.rows), NormBackward<T, Layout>{of});
+  return {};
 }
 
 }  // namespace
@@ -61,28 +86,34 @@ void Cuda::norm(const Norm& n, const Tensor& y) {
   });
 }
 
-void Cuda::norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) {
+Tensor Cuda::norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) {
   int64_t rows = n.rstd.numel(), width = n.x.size(-1);
-  if (rows == 0) return;
+  Tensor parts;
+  if (rows == 0 || width == 0) return parts;
   visit_float(dx.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const T *x = values<T>(n.x), *gamma = values<T>(n.gamma), *up = values<T>(dy);
+    const A *mean = values<A>(n.mean), *rstd = values<A>(n.rstd);
     T* to = values<T>(dx);
     visit_layout<T>(width, rows_aligned(width, x, gamma, up, to), [&]<class Layout>() {
-      launch(stream(), Layout::grid(rows),
-             NormBackward<T, Layout>{x, gamma, up, values<A>(n.mean), values<A>(n.rstd), to, rows,
-                                     width, write});
+      parts = backward<T, Layout>(
+          stream(), n, {x, gamma, up, mean, rstd, to, rows, width, A(1) / A(width), write});
     });
   });
+  return parts;
 }
 
 void Cuda::norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& dgamma,
                                  const Tensor& dbeta, Write write) {
   Queue q{stream(), allocator()};
   visit_float(dy.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
     visit_sum<T>(dgamma.dtype(), [&]<class U>() {
       WeightGradients<U> to{values<U>(dgamma), values<U>(dbeta), write};
-      weights<T, Accumulator<T>>(q, n, dy, to);
+      if (n.parts.defined())
+        join(q.stream, values<const A>(n.parts), to,
+             {{1, n.parts.size(1), n.parts.size(2)}, n.parts.size(1)});
+      else weights<T, A>(q, n, dy, to);
     });
   });
 }

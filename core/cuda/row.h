@@ -121,13 +121,19 @@ bool rows_aligned(int64_t width, const T* x, const Rest*... rest) {
   return width * int64_t(sizeof(T)) % 16 == 0 && packs_fit(x, rest...);
 }
 
+/// Elements of a row before the first that lies at a multiple of 16 bytes.
+template <class T> TRIAX_HD int64_t head_of(const T* row) {
+  return int64_t(-reinterpret_cast<uintptr_t>(row) % 16 / sizeof(T));
+}
+
 /// body(i, chunk) for all elements of a row that may begin anywhere, shared among a block's
 /// threads: single ones up to the first multiple of 16 bytes and behind the last; between them
 /// packs, of which a thread reads four before it uses them. `packs` = false: single ones only.
-template <class T, class Body>
-TRIAX_HD void walk_row(const Thread& t, const T* row, int64_t n, bool packs, Body body) {
+/// `read(p, from)`, if given, returns pack number p, which lies at `from`.
+template <class T, class Body, class Read>
+TRIAX_HD void walk_row(const Thread& t, const T* row, int64_t n, bool packs, Body body, Read read) {
   constexpr int size = 16 / int(sizeof(T)), batch = 4;
-  int64_t head = int64_t(-reinterpret_cast<uintptr_t>(row) % 16 / sizeof(T));
+  int64_t head = head_of(row);
   if (!packs || head > n) head = n;
   int64_t count = (n - head) / size, p = t.id;
   const T* from = row + head;
@@ -135,17 +141,25 @@ TRIAX_HD void walk_row(const Thread& t, const T* row, int64_t n, bool packs, Bod
   for (; p + (batch - 1) * t.threads < count; p += batch * t.threads) {
     Pack<T, size> held[batch];
 #pragma unroll
-    for (int b = 0; b < batch; ++b) held[b] = load_pack<size>(from + (p + b * t.threads) * size);
+    for (int b = 0; b < batch; ++b) {
+      int64_t q = p + b * t.threads;
+      held[b] = read(q, from + q * size);
+    }
 #pragma unroll
     for (int b = 0; b < batch; ++b) body(head + (p + b * t.threads) * size, held[b]);
   }
 #pragma unroll 1
-  for (; p < count; p += t.threads) body(head + p * size, load_pack<size>(from + p * size));
+  for (; p < count; p += t.threads) body(head + p * size, read(p, from + p * size));
 #pragma unroll 1
   for (int64_t i = t.id; i < head; i += t.threads) body(i, read_chunk<1>(row + i));
 #pragma unroll 1
   for (int64_t i = head + count * size + t.id; i < n; i += t.threads)
     body(i, read_chunk<1>(row + i));
+}
+template <class T, class Body>
+TRIAX_HD void walk_row(const Thread& t, const T* row, int64_t n, bool packs, Body body) {
+  constexpr int size = 16 / int(sizeof(T));
+  walk_row(t, row, n, packs, body, [](int64_t, const T* from) { return load_pack<size>(from); });
 }
 
 }  // namespace triax::cuda::TRIAX_TARGET

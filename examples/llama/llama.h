@@ -103,7 +103,7 @@ class Llama : public triax::nn::Sequence {
     add<triax::parallel::RmsNorm>("norm", c.width, tp, c.norm_eps);
     if (c.tied)
       add("head", {&tokens}, [&tokens](const triax::Tensor& x, const triax::nn::Batch& batch) {
-        return tokens.loss(triax::nn::predicted_rows(x, batch), batch.target);
+        return tokens.loss(triax::nn::predicted_rows(x, batch), batch);
       });
     else add<triax::parallel::ClassHead>("head", c.vocab, c.width, tp);
   }

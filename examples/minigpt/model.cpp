@@ -95,7 +95,7 @@ Gpt::Gpt(const ModelConfig& c, const TensorParallel& tp)
   for (int64_t i = 0; i < c.layers; ++i) add<Block>("block" + std::to_string(i), c, tp);
   auto& norm = child<parallel::LayerNorm>("final_norm", c.width, tp);
   add("head", {&norm, &tokens_}, [this, &norm](const Tensor& x, const nn::Batch& batch) {
-    return tokens_.loss(norm(nn::predicted_rows(x, batch)), batch.target);
+    return tokens_.loss(norm(nn::predicted_rows(x, batch)), batch);
   });
 }
 

@@ -28,6 +28,7 @@ std::vector<nn::Layers> layers_of_stage(const nn::Layers& model, const std::vect
 Pipeline::Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOptions& options)
     : stages_(mesh.pp().size()),
       stage_(mesh.pp().rank()),
+      device_(mesh.world().device()),
       chunks_(std::move(chunks)),
       options_(options) {
   bool empty = chunks_.empty() || chunks_[0].empty();
@@ -153,28 +154,34 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
   auto& layers = chunks_[size_t(a.chunk)];
   bool reads = std::any_of(layers.begin(), layers.end(), [](auto& l) { return l.reads_batch; });
   nn::Batch batch = reads ? run.batch(a.micro) : nn::Batch();
+  auto to = sent_by(shape, stage_, a);
+  if (records && !to) batch.seed = slot.seed = full({}, run.seed, f32, device_);
   for (auto& layer : layers) {
     ProfileRange range(layer.name.c_str(), Activity::layer);
     slot.y = layer.run(slot.y, batch);
     poll();  // transfers under way advance only when this rank looks after them
   }
-  if (auto to = sent_by(shape, stage_, a)) send(shape, *to, slot.y);
+  if (to) send(shape, *to, slot.y);
   else if (run.output) run.output(a.micro, slot.y);
   if (!records) return;
   // What backward needs of the values the layers have kept, in whatever form.
-  slots_[{a.chunk, a.micro}] = {slot.dx, without_values(slot.y), {}};
+  slots_[{a.chunk, a.micro}] = {slot.dx, without_values(slot.y), {}, slot.seed};
 }
 
 void Pipeline::backward(const Action& a, const PipelineShape& shape, const PipelineRun& run) {
   Slot& slot = slots_.at({a.chunk, a.micro});
   auto from = received_by(shape, stage_, a);
-  Tensor dy = from ? receive(shape, *from)
-                   : full(slot.y.shape(), run.seed, slot.y.dtype(), slot.y.device());
+  Tensor dy = from ? receive(shape, *from) : slot.seed;
+  auto like = [](const Tensor& x, const Tensor& y) {
+    return x.shape() == y.shape() && x.dtype() == y.dtype() && x.device() == y.device();
+  };
+  if (!from && !like(dy, slot.y))
+    dy = full(slot.y.shape(), run.seed, slot.y.dtype(), slot.y.device());
   bool whole = a.kind == Action::backward;
   // A first stage without parameters, which only prepares its input, has nothing to do.
   if (requires_grad(slot.y)) triax::backward(slot.y, std::move(dy), whole ? nullptr : &slot.later);
   if (auto to = sent_by(shape, stage_, a)) send(shape, *to, *slot.dx);
-  slot.y = *slot.dx = {};
+  slot.y = *slot.dx = slot.seed = {};
   if (whole) slots_.erase({a.chunk, a.micro});
 }
 

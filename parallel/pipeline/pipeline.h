@@ -70,6 +70,7 @@ class Pipeline {
     std::shared_ptr<Tensor> dx = std::make_shared<Tensor>();  // of what was received
     Tensor y;                                                 // without values after forward
     autograd::Later later;
+    Tensor seed;  // on the last stage
   };
   using Key = std::pair<int, int>;  // chunk, micro-batch
   /// One two-rank communicator for each link and direction.
@@ -89,6 +90,7 @@ class Pipeline {
   Communicator& channel(const PipelineShape& shape, const Handover& what);
 
   int stages_, stage_;
+  Device device_;
   std::vector<nn::Layers> chunks_;
   PipelineOptions options_;
   std::map<int, Link> links_;  // by number, those that end here

@@ -43,16 +43,18 @@ class VocabularyEmbedding : public nn::Module {
   Tensor cross_entropy(Tensor logits, const Tensor& targets, CrossEntropyOptions o = {}) const {
     o.slice = slice_;
     o.parts = tp_.slices_here();
-    o.combine = [tp = tp_](const Tensor& stats) { return tp.combine(stats); };
+    if (tp_.size() * o.parts > 1)
+      o.combine = [tp = tp_](const Tensor& stats) { return tp.combine(stats); };
     return triax::cross_entropy(std::move(logits), targets, o);
   }
   /// What a last layer returns of x as outside [rows, width]: the sum of the cross-entropy over all
-  /// targets that are not -1, one element; without target the whole logits [rows, vocabulary].
-  Tensor loss(const Tensor& x, const Tensor& target) const {
+  /// of the batch's targets that are not -1, one element; without target the whole logits [rows,
+  /// vocabulary].
+  Tensor loss(const Tensor& x, const nn::Batch& batch) const {
     Tensor mine = logits(x);
-    if (!target.defined()) return whole(mine);
-    return cross_entropy(std::move(mine), target.view({target.numel()}),
-                         {.reduction = CrossEntropyOptions::Reduction::sum});
+    if (!batch.target.defined()) return whole(mine);
+    return cross_entropy(std::move(mine), batch.target.view({batch.target.numel()}),
+                         {.reduction = CrossEntropyOptions::Reduction::sum, .seed = batch.seed});
   }
   /// Logits of all ranks, side by side without padding: [rows, vocabulary]. For sampling: no
   /// gradient passes.
@@ -78,7 +80,7 @@ struct TokenLayer : VocabularyEmbedding {
 struct ClassHead : VocabularyEmbedding {
   using VocabularyEmbedding::VocabularyEmbedding;
   Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
-    return loss(nn::predicted_rows(x, batch), batch.target);
+    return loss(nn::predicted_rows(x, batch), batch);
   }
 };
 

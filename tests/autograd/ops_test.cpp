@@ -352,5 +352,46 @@ TEST_F(OpsTest, CrossEntropyTakesLogitsByMove) {
   test::expect_bitwise(grad(x), shared_grad);
 }
 
+// With a known seed forward overwrites logits that nobody else holds; whatever backward is given
+// then, the gradient is as without.
+TEST_F(OpsTest, CrossEntropyKnowsItsSeed) {
+  Tensor x = filled({4, 8}, 1, f32), t = ids({1, 2, -1, 4}), out;
+  require_grad(x);
+  Tensor seed = full({}, 0.25, f32, test_device()), third = full({}, 0.75, f32, test_device());
+  auto run = [&](Tensor logits, const CrossEntropyOptions& o, const Tensor& dy) {
+    grad(x) = {};
+    Tensor loss = cross_entropy(std::move(logits), t, o);
+    out = loss.detach();
+    backward(loss, dy);
+    return clone(grad(x));
+  };
+  for (auto reduction :
+       {CrossEntropyOptions::Reduction::mean, CrossEntropyOptions::Reduction::sum}) {
+    CrossEntropyOptions plain{.reduction = reduction}, ahead{.reduction = reduction, .seed = seed};
+    Tensor expected = run(x * 1.0, plain, seed), loss = out;
+    test::expect_bitwise(run(x * 1.0, ahead, seed), expected);
+    test::expect_bitwise(out, loss);
+    expect_near(run(x * 1.0, ahead, third), values(expected * 3.0), 1e-6);
+    Tensor kept = x * 1.0, before = clone(kept.detach());
+    test::expect_bitwise(run(kept, ahead, seed), expected);
+    test::expect_bitwise(kept.detach(), before);
+    CrossEntropyOptions wide{.reduction = reduction, .seed = seed.to(f64)};
+    test::expect_bitwise(run(x * 1.0, wide, seed), expected);
+  }
+  CrossEntropyOptions ahead{.seed = seed};
+  Tensor logits = x * 1.0, view = logits.detach(), before = clone(view);
+  {
+    NoGrad guard;
+    cross_entropy(view.detach(), t, ahead);
+  }
+  test::expect_bitwise(view, before);
+  view = {};
+  auto* bytes = static_cast<const float*>(logits.data());
+  Tensor loss = cross_entropy(std::move(logits), t, ahead);
+  if (!test::on_gpu()) {
+    EXPECT_NE(*bytes, values(before)[0]) << "forward has left the logits alone";
+  }
+}
+
 }  // namespace
 }  // namespace triax

@@ -52,6 +52,29 @@ class CudaCrossEntropy : public CudaKernels {
         },
         within);
   }
+  // In one pass as in two: where the logits are, or elsewhere.
+  void expect_equal_at_once(const Case& c) {
+    SCOPED_TRACE(str(c.shape) + ", skip " + std::to_string(c.skip));
+    CrossEntropy inputs = this->inputs(c);
+    Tensor scale = exact(full({1}, 0.5, sums, cpu));
+    expect_equal(
+        [&](Backend& on) {
+          Shape four{c.shape[0], 4};
+          Tensor stats = sevens(four, sums), two = sevens(four, sums);
+          Tensor apart = sevens(c.shape, dtype, c.skip), expected = sevens(c.shape, dtype, c.skip);
+          CrossEntropy placed = inputs;
+          placed.logits = exact(inputs.logits, c.skip);
+          on.cross_entropy_stats(inputs, two);
+          on.cross_entropy_backward(inputs, two, scale, expected);
+          on.cross_entropy_at_once(inputs, stats, scale, apart);
+          EXPECT_TRUE(same_bits(stats, two));
+          EXPECT_TRUE(same_bits(clone(apart), clone(expected)));
+          on.cross_entropy_at_once(placed, stats, scale, placed.logits);
+          EXPECT_TRUE(same_bits(clone(placed.logits), clone(expected)));
+          return Tensors{apart};
+        },
+        within);
+  }
   void expect_equal_losses(int64_t rows) {
     CrossEntropy c = inputs({.shape = {rows, 3}, .first = 0, .vocab = 3, .smoothing = 0.1});
     Tensor stats = sevens({rows, 4}, sums);
@@ -94,6 +117,14 @@ TEST_P(CudaCrossEntropy, OfSlicesWithPaddingAndSmoothing) {
                               .smoothing = smoothing,
                               .ids = i32,
                               .skip = skip});
+}
+
+TEST_P(CudaCrossEntropy, AtOnce) {  // the longest rows in f64 do not fit into shared memory
+  for (int64_t skip : {0, 1}) {
+    for (int64_t rows : {0, 5}) expect_equal_at_once({{rows, 33}, 0, 30, 0.1, i32, skip});
+    for (int64_t columns : {1, 1000, 3001, 20000})
+      expect_equal_at_once({{2, columns}, 0, columns, 0, i64, skip});
+  }
 }
 
 TEST_P(CudaCrossEntropy, GradientElsewhereAligned) {  // than the logits are

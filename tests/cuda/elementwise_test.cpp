@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "core/functors/binary.h"
 #include "core/functors/unary.h"
 #include "tests/cuda/emulated.h"
@@ -49,6 +52,37 @@ TEST_P(CudaElementwise, UnaryBackward) {
             },
             3 * within);
       }
+}
+
+// All finite numbers of 16 bits, 65,536 of f32: what fn::fast_exp and fn::fast_divide promise on
+// GPUs, and half a unit in the last place for rounding.
+TEST_P(CudaElementwise, ActivationsOfEveryNumber) {
+  if (dtype == f64) return;
+  Tensor x = empty({65536}, dtype, cpu);
+  visit_float(dtype, [&]<class T>() {
+    for (uint32_t i = 0; i < 65536; ++i) {
+      if constexpr (sizeof(T) == 2) x.data<T>()[i].bits = uint16_t(i);
+      else if constexpr (sizeof(T) == 4) x.data<T>()[i] = bit_cast<float>(i * 65521u);
+    }
+  });
+  double unit = dtype == bf16 ? 0x1p-8 : dtype == f16 ? 0x1p-11 : 0x1p-24;
+  double least = dtype == f16 ? 0x1p-24 : 0x1p-120;
+  std::vector<double> in = doubles(x);
+  auto check = [&](const char* what, const Tensor& y, auto exponent) {
+    std::vector<double> out = doubles(y);
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (!std::isfinite(in[i])) continue;
+      double a = exponent(in[i]), expected = in[i] / (1 + std::exp(a));
+      double bound = std::fabs(expected) * (1.01 * unit + 0x1p-22 * (3 + std::fabs(a))) + least;
+      if (std::fabs(a) > 88) bound = std::max(bound, 1.01 * unit * std::fabs(expected) + 0x1p-100);
+      ASSERT_LE(std::fabs(out[i] - expected), bound) << what << " of " << in[i];
+    }
+  };
+  Tensor y = empty_like(x);
+  b.unary(unary_id<functors::Gelu>(), x, y);
+  check("gelu", y, [](double v) { return -1.5957691216057308 * (v + 0.044715 * v * v * v); });
+  b.unary(unary_id<functors::Silu>(), x, y);
+  check("silu", y, [](double v) { return -v; });
 }
 
 TEST_P(CudaElementwise, SlopesReadOnlyWhatTheyUse) {

@@ -84,6 +84,32 @@ TEST_P(CudaNorm, Backward) {
   });
 }
 
+// The parts that norm_backward() may return make the same weight gradients: of warps that have
+// several rows, one, or none, and of blocks.
+TEST_P(CudaNorm, BackwardInOnePass) {
+  bool some = false;
+  for (const Shape& shape : {Shape{0, 8}, {9, 256}, {45, 264}, {3, 2056}})
+    for (bool layer : {true, false}) {
+      SCOPED_TRACE(str(shape) + (layer ? ", layer" : ", rms"));
+      Norm n = known({shape, 0, layer});
+      Tensor dy = exact(randn(shape, dtype, 4));
+      Shape width{shape[-1]};
+      expect_equal(
+          [&](Backend& on) {
+            Tensor dx = sevens(shape, dtype), dgamma = sevens(width, sums);
+            Tensor dbeta = layer ? sevens(width, sums) : Tensor();
+            Norm second = n;
+            second.parts = on.norm_backward(n, dy, dx, Write::set);
+            second.gamma = second.beta = {};
+            some |= second.parts.defined();
+            on.norm_backward_weights(second, dy, dgamma, dbeta, Write::add);
+            return layer ? Tensors{dgamma, dbeta} : Tensors{dgamma};
+          },
+          50 * tolerance(sums));
+    }
+  EXPECT_TRUE(some);
+}
+
 TEST_P(CudaNorm, OneElementPerRow) {  // which is its own mean
   Case c{{5, 1}, 0, true};
   Norm n = inputs(c);

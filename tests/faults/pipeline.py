@@ -57,7 +57,7 @@ UNSEEN = [
            "the stages of a run agree",
            FLAGS, "test_parallel", "PipelineTest.StagesMustAgree*"),
     Unseen("graph_kept_after_backward", PIPELINE,
-           [("  slot.y = *slot.dx = {};\n", ""),
+           [("  slot.y = *slot.dx = slot.seed = {};\n", ""),
             ("  if (whole) slots_.erase({a.chunk, a.micro});\n", "")],
            "what is kept is right",
            FLAGS, "test_examples", "Sharding.SchedulesKeep*:Recompute.Keeps*"),

@@ -212,6 +212,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
   ++counts.heuristics;
   if (cublasStatus_t s = refusal(*reinterpret_cast<Operation*>(operation), x)) return s;
   const Preference& p = *reinterpret_cast<Preference*>(preference);
+  counts.reductions = p.reductions;
   const Layout* layouts[] = {&x.a, &x.b, &x.c, &x.d};
   bool packs = true;
   for (int i = 0; i < 4; ++i) {

@@ -8,6 +8,7 @@ namespace triax::gpu_on_cpu {
 struct BlasCounts {
   int64_t invalid = 0;                ///< products that make no sense, rather than unsupported ones
   int64_t heuristics = 0;             ///< lists of algorithms
+  uint32_t reductions = 0;            ///< schemes that the last of them might use
   std::array<int64_t, 3> products{};  ///< queued, by algorithm
   std::array<int64_t, 6> epilogues{};  ///< queued, in the order of cuda::Epilogue
   int64_t total() const { return products[0] + products[1] + products[2]; }

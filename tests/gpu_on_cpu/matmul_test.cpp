@@ -1,3 +1,5 @@
+#include <cublasLt.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -132,6 +134,18 @@ TEST_F(CudaMatmul, TimedTakesTheFastest) {
     BlasCounts counts = asked([&] { multiply(48, 56, 64); });
     EXPECT_EQ(counts.products, (std::array<int64_t, 3>{0, 0, 1}));
   }).join();
+}
+
+TEST_F(CudaMatmul, AddsPartsInAnyOrderOnlyWhereTimedAndInF32) {
+  auto schemes = [](DType in, DType out) {
+    Tensor a = randn({40, 24}, in, 1).to(gpu), b = randn({24, 72}, in, 2).to(gpu);
+    backend(gpu).matmul({a, b, full({40, 72}, 0, out, gpu)});
+    return gpu_on_cpu::blas_counts().reductions;
+  };
+  EXPECT_EQ(schemes(bf16, f32), CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  cuda::set_tuning(bf16, Tuning::timed);
+  EXPECT_EQ(schemes(bf16, f32), CUBLASLT_REDUCTION_SCHEME_MASK);
+  EXPECT_EQ(schemes(bf16, bf16), CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 }
 
 TEST_F(CudaMatmul, ThreadsThatComeTogetherChooseAlike) {

@@ -72,9 +72,11 @@ void norms(On& on) {
       on.backend.norm(norm, on.out(shape));
       if (n == 1) continue;  // the slopes of a constant: rounding, multiplied by 1 / sqrt(eps)
       for (Write write : {Write::set, Write::add}) {
-        on.backend.norm_backward(norm, dy, on.out(shape), write);
-        on.backend.norm_backward_weights(norm, dy, on.out({n}, on.sums),
-                                         centred ? on.out({n}, on.sums) : Tensor(), write);
+        Norm both = norm;  // the weights' gradients from x and dy, and from parts if there are any
+        both.parts = on.backend.norm_backward(norm, dy, on.out(shape), write);
+        for (const Norm& from : {norm, both})
+          on.backend.norm_backward_weights(from, dy, on.out({n}, on.sums),
+                                           centred ? on.out({n}, on.sums) : Tensor(), write);
       }
     }
 }

@@ -32,8 +32,11 @@ void cross_entropies(On& on) {
       on.backend.cross_entropy_stats(c, stats);
       on.backend.cross_entropy_losses(c, stats, on.out({rows}, on.sums));
       on.backend.cross_entropy_backward(c, stats, scale, on.out({rows, n}));
-      c.logits = on.state(c.logits);
-      on.backend.cross_entropy_backward(c, stats, scale, c.logits);
+      CrossEntropy placed = c;
+      placed.logits = on.state(c.logits);
+      on.backend.cross_entropy_backward(placed, stats, scale, placed.logits);
+      placed.logits = on.state(c.logits);
+      on.backend.cross_entropy_at_once(placed, on.out({rows, 4}, on.sums), scale, placed.logits);
     }
 }
 

@@ -24,6 +24,38 @@ template <class A> struct OnlineExps {
   }
 };
 
+/// stats[r] of a row of logits, of one thread of the block that walks it.
+template <class T> struct RowStats {
+  using A = Accumulator<T>;
+  OnlineExps<A> exps;
+  A all = 0, at_target;
+
+  TRIAX_HD RowStats(const Thread& t, const Targets& targets, const T* row) {
+    int64_t c = t.id == 0 ? targets.column(t.block.x) : -1;
+    at_target = c >= 0 ? load(row[c]) : A(0);  // read now: the gradient may take its place
+  }
+  template <class P> TRIAX_HD void add(const P& part) {
+    exps.add(part.at);
+#pragma unroll
+    for (int k = 0; k < part.size; ++k) all += load(part.at[k]);
+  }
+  /// All threads must call it; every thread has the largest and the sum.
+  TRIAX_HD void join(const Thread& t, int64_t valid, Partials<A>& shared, A* stats) {
+    A largest = reduce_block(t, exps.largest, Max{}, shared);
+    bool nothing = largest == Max::identity<A>();  // or only -inf: then 0 / 0
+    A mine = nothing ? exps.sum : exps.sum * fast_exp(exps.largest - largest);
+    A sum = reduce_block(t, mine, Sum{}, shared);
+    all = reduce_block(t, all, Sum{}, shared);
+    exps = {largest, nothing && valid > 0 ? A(__builtin_nanf("")) : sum};
+    if (t.id > 0) return;
+    A* out = stats + 4 * t.block.x;
+    out[0] = exps.largest;
+    out[1] = exps.sum;
+    out[2] = at_target;
+    out[3] = all;
+  }
+};
+
 /// stats[r] of logits; a block per row, which is read once.
 template <class T, int threads_> struct CrossEntropyStats {
   static constexpr int threads = threads_;
@@ -34,27 +66,10 @@ template <class T, int threads_> struct CrossEntropyStats {
   A* stats;
 
   TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
-    int64_t r = t.block.x;
-    const T* row = logits + r * targets.columns;
-    OnlineExps<A> exps;
-    A all = 0;
-    walk_row(t, row, targets.valid, true, [&](int64_t, const auto& part) {
-      exps.add(part.at);
-#pragma unroll
-      for (int k = 0; k < part.size; ++k) all += load(part.at[k]);
-    });
-    A largest = reduce_block(t, exps.largest, Max{}, shared);
-    bool nothing = largest == Max::identity<A>();  // or only -inf: then 0 / 0
-    A mine = nothing ? exps.sum : exps.sum * fast_exp(exps.largest - largest);
-    A sum = reduce_block(t, mine, Sum{}, shared);
-    all = reduce_block(t, all, Sum{}, shared);
-    if (t.id > 0) return;
-    int64_t c = targets.column(r);
-    A* out = stats + 4 * r;
-    out[0] = largest;
-    out[1] = nothing && targets.valid > 0 ? A(__builtin_nanf("")) : sum;
-    out[2] = c >= 0 ? load(row[c]) : A(0);
-    out[3] = all;
+    const T* row = logits + t.block.x * targets.columns;
+    RowStats<T> mine(t, targets, row);
+    walk_row(t, row, targets.valid, true, [&](int64_t, const auto& part) { mine.add(part); });
+    mine.join(t, targets.valid, shared, stats);
   }
 };
 
@@ -77,39 +92,111 @@ template <class A> struct CrossEntropyLosses {
   }
 };
 
+/// The gradient of a row of logits, which may lie where they do.
+template <class T> struct RowGradient {
+  using A = Accumulator<T>;
+  A largest, factor;  ///< gradient = factor e^(x - largest) - less
+  A on, off;          ///< less, of the target and of others
+  int64_t target;
+  T* d;
+
+  template <class P> TRIAX_HD void put(int64_t i, const P& part) const {
+    auto out = part;
+#pragma unroll
+    for (int k = 0; k < part.size; ++k) out.at[k] = convert<T>(of(part.at[k], off));
+    write_chunk(d + i, out);
+    if (uint64_t(target - i) >= uint64_t(part.size)) return;
+    T x = part.at[0];
+#pragma unroll
+    for (int k = 1; k < part.size; ++k)
+      if (k == target - i) x = part.at[k];
+    d[target] = convert<T>(of(x, on));
+  }
+  /// Of columns from `valid` on.
+  TRIAX_HD void clear(const Thread& t, int64_t valid, int64_t columns) const {
+    walk_row(t, d + valid, columns - valid, true, [&](int64_t i, const auto& part) {
+      auto zeros = part;
+#pragma unroll
+      for (int k = 0; k < part.size; ++k) zeros.at[k] = convert<T>(A(0));
+      write_chunk(d + valid + i, zeros);
+    });
+  }
+
+ private:
+  TRIAX_HD A of(T x, A less) const { return fn::fma(fast_exp(load(x) - largest), factor, -less); }
+};
+
+/// What the gradient of every row has in common.
+template <class T> struct GradientOf {
+  using A = Accumulator<T>;
+  const A* scale;
+  T* dlogits;
+  A on, off;  ///< what smoothing makes of the target's 1 and of the others' 0
+
+  TRIAX_HD RowGradient<T> row(const Targets& targets, int64_t r, A largest, A sum) const {
+    A by = *scale;
+    return {largest,  fast_divide(by, sum), by * on,
+            by * off, targets.column(r),    dlogits + r * targets.columns};
+  }
+};
+
 /// dlogits, which may be the logits; a block per row, which is read and written once.
 template <class T, int threads_> struct CrossEntropyBackward {
   static constexpr int threads = threads_;
   using A = Accumulator<T>;
   const T* logits;
   Targets targets;
-  const A *stats, *scale;
-  T* dlogits;
-  A on, off;  ///< what smoothing makes of the target's 1 and of the others' 0
+  const A* stats;
+  GradientOf<T> gradient;
 
   TRIAX_HD void operator()(const Thread& t) const {
-    int64_t r = t.block.x, n = targets.columns, target = targets.column(r);
-    const T* x = logits + r * n;
-    T* d = dlogits + r * n;
+    int64_t r = t.block.x;
+    const T* x = logits + r * targets.columns;
+    auto g = gradient.row(targets, r, stats[4 * r], stats[4 * r + 1]);
     int64_t valid = targets.ignored(r) ? 0 : targets.valid;
-    A largest = stats[4 * r], inverse = A(1) / stats[4 * r + 1], by = *scale;
+    bool packs = (reinterpret_cast<uintptr_t>(x) - reinterpret_cast<uintptr_t>(g.d)) % 16 == 0;
+    walk_row(t, x, valid, packs, [&](int64_t i, const auto& part) { g.put(i, part); });
+    g.clear(t, valid, targets.columns);
+  }
+};
+
+/// Both; a block per row. Between them `kept` bytes of the row stay in shared memory: each thread
+/// reads there what it has written itself. What is longer is read again, mostly from the L2 cache.
+template <class T, int threads_, int kept> struct CrossEntropyAtOnce {
+  static constexpr int threads = threads_, size = 16 / int(sizeof(T));
+  using A = Accumulator<T>;
+  struct Shared {
+    Pack<T> row[kept / 16];
+    Partials<A> partials;
+  };
+  const T* logits;
+  Targets targets;
+  A* stats;
+  GradientOf<T> gradient;
+
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    int64_t r = t.block.x, head = head_of(logits + r * targets.columns);
+    const T* x = logits + r * targets.columns;
+    T* d = gradient.dlogits + r * targets.columns;
     bool packs = (reinterpret_cast<uintptr_t>(x) - reinterpret_cast<uintptr_t>(d)) % 16 == 0;
-    walk_row(t, x, valid, packs, [&](int64_t i, const auto& part) {
-      auto out = part;
-      int here = uint64_t(target - i) < uint64_t(part.size) ? int(target - i) : -1;
-#pragma unroll
-      for (int k = 0; k < part.size; ++k) {
-        A less = k == here ? on : off;
-        out.at[k] = convert<T>(by * (fast_exp(load(part.at[k]) - largest) * inverse - less));
+    RowStats<T> mine(t, targets, x);
+    walk_row(t, x, targets.valid, packs, [&](int64_t i, const auto& part) {
+      if constexpr (std::is_same_v<decltype(part), const Pack<T>&>) {
+        int64_t p = (i - head) / size;
+        if (p < kept / 16) store_pack(shared.row[p].at, part);
       }
-      write_chunk(d + i, out);
+      mine.add(part);
     });
-    walk_row(t, d + valid, n - valid, true, [&](int64_t i, const auto& part) {
-      auto zeros = part;
-#pragma unroll
-      for (int k = 0; k < part.size; ++k) zeros.at[k] = convert<T>(A(0));
-      write_chunk(d + valid + i, zeros);
-    });
+    mine.join(t, targets.valid, shared.partials, stats);
+    auto g = gradient.row(targets, r, mine.exps.largest, mine.exps.sum);
+    int64_t valid = targets.ignored(r) ? 0 : targets.valid;
+    walk_row(
+        t, x, valid, packs, [&](int64_t i, const auto& part) { g.put(i, part); },
+        [&](int64_t p, const T* from) {
+          if (p < kept / 16) return load_pack<size>(shared.row[p].at);
+          return load_pack<size>(from);
+        });
+    g.clear(t, valid, targets.columns);
   }
 };
 

@@ -63,21 +63,21 @@ template <class T, class Layout> struct NormForward {
 
 /// dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) with g = gamma * dy, or +=; RMS norm (`mean`
 /// null) lacks mean(g).
-template <class T, class Layout> struct NormBackward {
-  static constexpr int threads = Layout::threads;
+template <class T, class Layout> struct NormGradient {
   using A = Accumulator<T>;
   using In = Row<T, Layout, 2>;
-  using Shared = Partials<A>;
   const T *x, *gamma, *dy;
   const A *mean, *rstd;
   T* dx;
   int64_t rows, width;
+  A inverse;  ///< 1 / width
   Write write;
 
-  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
-    int64_t r = Layout::row(t);
-    if (r >= rows) return;  // a whole warp, and then none of its block waits
-    In row(t, width, x, dy);
+  /// Row r. Calls add(i, xhat, dy) for each chunk of this thread, of elements from i on.
+  template <class Add>
+  TRIAX_HD void row(const Thread& t, int64_t r, Partials<A>& shared, Add add) const {
+    int64_t shift = (r - Layout::row(t)) * width;
+    In row(t, width, x + shift, dy + shift);
     A middle = mean ? mean[r] : A(0), scale = rstd[r], sum = 0, dot = 0;
     row.each([&](int64_t i, auto& in) {
       typename In::Part factor = read_chunk<In::size>(gamma + i);
@@ -90,20 +90,97 @@ template <class T, class Layout> struct NormBackward {
     });
     sum = mean ? Layout::reduce(t, sum, Sum{}, shared) : A(0);
     dot = Layout::reduce(t, dot, Sum{}, shared);
-    A a = sum / A(width), b = dot * scale * scale / A(width);
+    A a = sum * inverse, b = dot * scale * inverse;
     T* to = dx + r * width;
     row.each([&](int64_t i, auto& in) {
       typename In::Part factor = read_chunk<In::size>(gamma + i), out;
+      A hats[In::size], ups[In::size];
       if (write == Write::add) out = read_chunk<In::size>(to + i);
 #pragma unroll
       for (int k = 0; k < In::size; ++k) {
-        A g = load(factor.at[k]) * load(in[1].at[k]);
-        A d = scale * (g - a - (load(in[0].at[k]) - middle) * b);
+        ups[k] = load(in[1].at[k]);
+        hats[k] = (load(in[0].at[k]) - middle) * scale;
+        A d = scale * (fn::fma(-hats[k], b, load(factor.at[k]) * ups[k]) - a);
         if (write == Write::add) d += load(out.at[k]);
         out.at[k] = convert<T>(d);
       }
       write_chunk(to + i, out);
+      add(i, hats, ups);
     });
+  }
+};
+
+/// dx alone: a team for each row.
+template <class T, class Layout> struct NormBackward {
+  static constexpr int threads = Layout::threads;
+  using Shared = Partials<Accumulator<T>>;
+  NormGradient<T, Layout> of;
+
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    int64_t r = Layout::row(t);
+    if (r >= of.rows) return;  // a whole warp, and then none of its block waits
+    of.row(t, r, shared, [](int64_t, const auto&, const auto&) {});
+  }
+};
+
+/// dx, and parts[2, blocks, width] = sums of dy * xhat and of dy over each block's rows: x and dy
+/// are read once for both. The block's teams take its rows in turn. Each has sums of its own in
+/// shared memory, where a thread touches its own columns alone; at the end they are joined in
+/// order. RMS norm leaves the second half as it is.
+template <class T, class Layout> struct NormBackwardParts {
+  static constexpr int threads = Layout::threads, teams = threads / Layout::team;
+  using A = Accumulator<T>;
+  static constexpr int size = Layout::packs ? 16 / int(sizeof(T)) : 1, quad = 16 / int(sizeof(A));
+  static_assert(size % quad == 0 && Layout::most > 0);
+  using Quad = Pack<A, quad>;
+  struct Shared {
+    Quad dgamma[teams][Layout::team * Layout::most * size / quad];
+    Quad dbeta[teams][Layout::team * Layout::most * size / quad];
+    Partials<A> partials;
+  };
+  NormGradient<T, Layout> of;
+  A* parts;
+  int64_t each;  ///< rows of a block; no block is without
+
+  /// Of element i. Neighbouring threads have neighbouring quads, so that they use all banks.
+  TRIAX_HD static int quad_of(int i) {
+    int pack = i / size, high = i % size / quad;
+    return (pack / Layout::team * (size / quad) + high) * Layout::team + pack % Layout::team;
+  }
+  TRIAX_HD static void add(Quad& to, const A* x, bool fresh) {
+    Quad sum = load_pack<quad>(to.at);
+#pragma unroll
+    for (int k = 0; k < quad; ++k) sum.at[k] = fresh ? x[k] : sum.at[k] + x[k];
+    store_pack(to.at, sum);
+  }
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    int64_t block = t.block.x, blocks = t.blocks.x;
+    int64_t begin = block * each, end = begin + each < of.rows ? begin + each : of.rows;
+    int team = teams == 1 ? 0 : t.warp();
+    for (int64_t r = begin + team; r < end; r += teams)
+      of.row(t, r, shared.partials, [&](int64_t i, const auto& hats, const auto& ups) {
+        A products[size];
+#pragma unroll
+        for (int k = 0; k < size; ++k) products[k] = ups[k] * hats[k];
+#pragma unroll
+        for (int k = 0; k < size; k += quad) {
+          int at = quad_of(int(i) + k);
+          add(shared.dgamma[team][at], products + k, r < begin + teams);
+          if (of.mean) add(shared.dbeta[team][at], ups + k, r < begin + teams);
+        }
+      });
+    t.sync();
+    int64_t busy = end - begin < teams ? end - begin : teams;  // the others have no sums
+    for (int64_t c = t.id; c < of.width; c += threads) {
+      int at = quad_of(int(c)), k = int(c) % quad;
+      A dgamma = 0, dbeta = 0;
+      for (int64_t i = 0; i < busy; ++i) {
+        dgamma += shared.dgamma[i][at].at[k];
+        if (of.mean) dbeta += shared.dbeta[i][at].at[k];
+      }
+      parts[block * of.width + c] = dgamma;
+      if (of.mean) parts[(blocks + block) * of.width + c] = dbeta;
+    }
   }
 };
 
