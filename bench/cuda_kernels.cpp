@@ -14,6 +14,7 @@
 #include "core/check.h"
 #include "core/cuda/context.h"
 #include "core/cuda/status.h"
+#include "core/functors/binary.h"
 
 // What the kernels of one GPU reach at the sizes of GPT-2 124M, B 64, T 1024, beside what a copy of
 // as many bytes does: a JSON object a line, with the median of the repetitions, their quartiles,
@@ -257,7 +258,7 @@ void others(Bench& bench) {
   Tensor x = values({tokens, width}), dx = values({tokens, width}), y = empty_like(x);
   double bytes = double(x.bytes());
   bench.run("add/residual", {.bytes = 3 * bytes},
-            [&] { backend(gpu).binary(functors::Add{}, x, dx, y); });
+            [&] { backend(gpu).binary(binary_id<functors::Add>(), x, dx, y); });
   // Of all projections of a block at once: 3 + 1 + 4 + 1 rows.
   Tensor wide = values({tokens, 9 * width}), sums = empty({1, 9 * width}, f32, gpu);
   bench.run("sum/biases", {.bytes = 9 * bytes}, [&] { backend(gpu).sum(wide, sums, Write::set); });
