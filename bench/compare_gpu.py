@@ -50,11 +50,13 @@ class Case:
     batch: int
     rounds: int
     sides: tuple[Side, ...]
+    context: int = CONTEXT
 
 
 CASES = {
     "b64": Case("124M", 64, 3, (TRIAX, TRIAX16, EAGER, COMPILED)),
     "b4-graph": Case("124M", 4, 3, (TRIAX, GRAPH)),
+    "tiny-graph": Case("small", 1, 3, (TRIAX, GRAPH), context=128),
     # what else is asked for, of less value
     "b64-repeating": Case("124M", 64, 3, (TRIAX, REPEATING)),
     "b64-fp16": Case("124M", 64, 3, (TRIAX16, EAGER16, COMPILED16)),
@@ -64,12 +66,12 @@ CASES = {
     "774M": Case("774M", 16, 1, (TRIAX, COMPILED)),
     "1.5B": Case("1.5B", 8, 1, (TRIAX, COMPILED)),
 }
-FIRST = ("b64", "b4-graph")
+FIRST = ("b64", "b4-graph", "tiny-graph")
 
 
 def work_of(a: argparse.Namespace, case: Case, side: Side) -> Work:
     steps = WARMUP + a.steps
-    work = Work(MODELS[case.model], case.batch, steps, side.precision)
+    work = Work(MODELS[case.model], case.batch, steps, side.precision, case.context)
     if a.tiny:
         work = dataclasses.replace(work, model=TINY, context=CONTEXT // 32, vocab=VOCAB // 128)
     return work

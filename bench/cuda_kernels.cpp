@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,10 +14,11 @@
 #include "core/check.h"
 #include "core/cuda/context.h"
 #include "core/cuda/status.h"
+#include "core/functors/binary.h"
 
-// What the kernels of one GPU reach at the sizes of GPT-2 124M, B 64, T 1024, beside what a copy
-// does: a JSON object a line, with the median of the repetitions, their quartiles, and TFLOP/s or
-// GB/s of the bytes that have to move.
+// What the kernels of one GPU reach at the sizes of GPT-2 124M, B 64, T 1024, beside what a copy of
+// as many bytes does: a JSON object a line, with the median of the repetitions, their quartiles,
+// and TFLOP/s or GB/s of the bytes that have to move.
 //   bench_cuda_kernels [NAME]     only kernels whose name begins so
 namespace triax {
 namespace {
@@ -51,16 +53,31 @@ class Bench {
   /// Time `kernel` if its name is wanted. Its inputs are not in the cache when it starts.
   void run(const std::string& name, Work work, const std::function<void()>& kernel) {
     if (!name.starts_with(only_)) return;
+    print(name, work, times(kernel));
+  }
+
+ private:
+  /// Milliseconds, sorted.
+  std::vector<float> times(const std::function<void()>& kernel) {
     std::vector<float> ms;
     for (int i = 0; i < warmup + repetitions; ++i) {
       float took = once(kernel);
       if (i >= warmup) ms.push_back(took);
     }
     std::sort(ms.begin(), ms.end());
-    print(name, work, ms);
+    return ms;
   }
 
- private:
+  /// Bytes a ms of a copy that reads and writes `bytes` in all, or 4 GB: above, none is faster.
+  double copy_rate(double bytes) {
+    auto half = int64_t(std::min(bytes, 4e9) / 2);
+    double& rate = copies_[half];
+    if (rate > 0) return rate;
+    Tensor x = empty({half}, u8, gpu), y = empty_like(x);
+    std::vector<float> ms = times([&] { backend(gpu).copy(x, y); });
+    return rate = 2.0 * double(half) / ms[ms.size() / 2];
+  }
+
   float once(const std::function<void()>& kernel) {
     cudaStream_t stream = cuda::context(gpu.index).stream();
     backend(gpu).fill(flushed_, 0);
@@ -79,9 +96,9 @@ class Bench {
     std::string rate = work.flops > 0
                            ? fmt::format(R"("tflops":{:.1f})", work.flops / median * 1e-9)
                            : fmt::format(R"("gb_s":{:.1f})", work.bytes / median * 1e-6);
-    if (name == "copy/bf16") copy_ = work.bytes / median;
-    if (work.flops == 0 && copy_ > 0)
-      rate += fmt::format(R"(,"share_of_copy":{:.3f})", work.bytes / median / copy_);
+    if (work.flops == 0)
+      rate +=
+          fmt::format(R"(,"share_of_copy":{:.3f})", work.bytes / median / copy_rate(work.bytes));
     fmt::print(R"({{"name":"{}","ms":{:.4f},"ms_low":{:.4f},"ms_high":{:.4f},"repetitions":{},{}}})"
                "\n",
                name, median, ms[ms.size() / 4], ms[ms.size() * 3 / 4], ms.size(), rate);
@@ -91,7 +108,7 @@ class Bench {
   std::string only_;
   Tensor flushed_ = empty({64 << 20}, f32, gpu);  // 256 MiB: more than any cache holds
   TimedEvent begin_, end_;
-  double copy_ = 0;  // bytes a ms
+  std::map<int64_t, double> copies_;  // copy_rate() of so many bytes read
 };
 
 /// Numbers around 0, made on the host for a part and repeated: values do not matter, but zeros
@@ -238,6 +255,28 @@ void adamw(Bench& bench) {
             [&] { backend(gpu).adamw(s, m, v, o); });
 }
 
+/// Of a block or a step, what is left.
+void others(Bench& bench) {
+  Tensor x = values({tokens, width}), dx = values({tokens, width}), y = empty_like(x);
+  double bytes = double(x.bytes());
+  bench.run("add/residual", {.bytes = 3 * bytes},
+            [&] { backend(gpu).binary(binary_id<functors::Add>(), x, dx, y); });
+  // Of all projections of a block at once: 3 + 1 + 4 + 1 rows.
+  Tensor wide = values({tokens, 9 * width}), sums = empty({1, 9 * width}, f32, gpu);
+  bench.run("sum/biases", {.bytes = 9 * bytes}, [&] { backend(gpu).sum(wide, sums, Write::set); });
+  std::vector<int64_t> some(tokens);
+  for (size_t i = 0; i < some.size(); ++i) some[i] = int64_t(i * 7919 % size_t(vocab));
+  Tensor ids = from_host(some, {tokens}, cpu).to(gpu);
+  Tensor table = values({vocab, width}), dtable = empty({vocab, width}, f32, gpu);
+  bench.run("embedding/forward", {.bytes = 2 * bytes},
+            [&] { backend(gpu).embedding(ids, table, 0, y); });
+  bench.run("embedding/backward", {.bytes = bytes + 2.0 * double(dtable.bytes())},
+            [&] { backend(gpu).embedding_backward(ids, dx, 0, dtable, Write::add); });
+  Tensor gradient = values({parameters}, f32), found = full({2}, 0, f64, gpu);
+  bench.run("squares/f32", {.bytes = double(gradient.bytes())},
+            [&] { backend(gpu).squares(gradient, found); });
+}
+
 int run(const std::string& only) {
   Bench bench(only);
   fmt::print(R"({{"device":"{}"}})"
@@ -249,6 +288,7 @@ int run(const std::string& only) {
   norm(bench);
   cross_entropy(bench);
   adamw(bench);
+  others(bench);
   return 0;
 }
 

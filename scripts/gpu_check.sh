@@ -6,8 +6,10 @@
 #   --out DIR      log, results.json, gpu.md and what has passed; default: runs/gpu-check
 #   --only A,B     these parts, also where they have passed before
 #   --skip A,B     not these
-#   --all          also the parts that do not fit into the first ten minutes
+#   --all          also the parts that do not fit into twice ten minutes
 #   --limit S      no part may take longer than S seconds
+#   --within S     start no part that may end more than S seconds from now; the same command goes on
+#                  later. Default: 590, with --all or --only without end
 #   --bundle FILE  packages of scripts/offline_bundle.sh, on a machine without a network
 #   --build DIR    programs that are there already; default: build/release, built if it is empty
 #   --python FILE  an interpreter with PyTorch; default: python3
@@ -22,13 +24,13 @@ caller=$PWD
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
-# Name, seconds, `first` (in the first ten minutes), `more` (with --all) or `if-needed`, what it shows.
+# Name, seconds, `first` (in the first two calls of ten minutes), `more` (with --all) or `if-needed`, what it shows.
 readonly parts=(
   "build     1500 if-needed minigpt, bench_cuda_kernels and test_on_gpu are built, where minigpt is not there"
-  "device      15 first the GPU, its driver and libraries; minigpt finds it"
+  "device      60 first the GPU, its driver and libraries; minigpt finds it"
   "kernels     90 first kernels against the CPU, gradients, attention, graphs, loss scaling, NCCL of one rank"
-  "meshes      80 first four ranks on one GPU reproduce one, as threads and over MPI"
-  "speed      300 first GPT-2 124M beside PyTorch, eager and compiled, and what it must reach"
+  "speed      450 first GPT-2 124M beside PyTorch, eager and compiled, and what it must reach"
+  "meshes     150 first four ranks on one GPU reproduce one, as threads and over MPI"
   "ceilings    45 first what products, attention and each kernel reach, beside a copy"
   "loss        70 first 50 steps from PyTorch's weights: the same loss in bf16"
   "sanitize   600 more compute-sanitizer, memcheck and racecheck, over triax's own kernels"
@@ -40,14 +42,14 @@ readonly parts=(
 parse() {
   while [ $# -gt 0 ]; do
     case $1 in
-      --out | --only | --skip | --limit | --bundle | --build | --python)
+      --out | --only | --skip | --limit | --within | --bundle | --build | --python)
         [ $# -ge 2 ] || die "gpu_check: $1 has no value" ;;&
       --out) out=$(from_caller "$2") ;;
       --only) only=$2 ;;
       --skip) skip=$2 ;;
-      --limit)
-        [[ $2 =~ ^[1-9][0-9]*$ ]] || die "gpu_check: --limit $2; expected seconds"
-        most=$2
+      --limit | --within)
+        [[ $2 =~ ^[1-9][0-9]*$ ]] || die "gpu_check: $1 $2; expected seconds"
+        if [ "$1" = --limit ]; then most=$2; else within=$2; fi
         ;;
       --bundle) bundle=$(from_caller "$2") ;;
       --build) build=$(from_caller "$2") ;;
@@ -55,7 +57,7 @@ parse() {
       --all) all=yes && shift && continue ;;
       --list) printf '%s\n' "${parts[@]}" && exit ;;
       -h | --help) usage scripts/gpu_check.sh && exit ;;
-      *) die "gpu_check: unknown option $1" "Options: --out, --only, --skip, --all, --limit, --bundle," \
+      *) die "gpu_check: unknown option $1" "Options: --out, --only, --skip, --all, --limit, --within, --bundle," \
         "--build, --python, --list, --help" ;;
     esac
     shift 2
@@ -104,7 +106,11 @@ use_bundle() {
   tar -C "$out/bundle" -xf "$bundle"
   local environment
   environment=$("$out/bundle/offline/unpack.sh" "$out/bundle/prefix")
+  # Its libraries are for triax and mpirun (gpu_part.sh); PyTorch and nvidia-smi have their own.
+  local before=${LD_LIBRARY_PATH-}
   eval "$environment"
+  export TRIAX_CHECK_LIBRARIES=${LD_LIBRARY_PATH-}
+  if [ -n "$before" ]; then export LD_LIBRARY_PATH=$before; else unset LD_LIBRARY_PATH; fi
 }
 
 # run NAME SECONDS: runs a part under its limit and notes how it ended.
@@ -151,10 +157,22 @@ table() {
   done
 }
 
+# What is known so far, as a table, results.json and gpu.md.
+report() {
+  failed=0
+  table >"$out/table"
+  "$python" bench/gpu_table.py "$out" || die "gpu_check: gpu_table.py failed"
+}
+
 main() {
-  out=$root/runs/gpu-check only='' skip='' bundle='' build=$root/build/release python=python3 all=no most=86400
+  out=$root/runs/gpu-check only='' skip='' bundle='' build=$root/build/release python=python3 all=no
+  most=86400 within='' later=''
   local line name seconds when _
   parse "$@"
+  if [ -z "$within" ]; then
+    within=590
+    [ $all = no ] && [ -z "$only" ] || within=86400000
+  fi
   check_names
   mkdir -p "$out/parts"
   child='' failed=0
@@ -164,12 +182,17 @@ main() {
   for line in "${parts[@]}"; do
     read -r name seconds when _ <<<"$line"
     wanted "$name" "$when" || continue
+    if ((SECONDS + (seconds < most ? seconds : most) > within)); then
+      later+=" $name"
+      continue
+    fi
     run "$name" "$seconds"
+    report # what is cut off here leaves it
   done
-  table >"$out/table"
+  report
   tee -a "$out/log" <"$out/table"
-  "$python" bench/gpu_table.py "$out" || die "gpu_check: gpu_table.py failed"
   say "log, results.json and gpu.md are in $out"
+  [ -z "$later" ] || say "not begun, for they may not end within $within s:$later; the same command goes on"
   exit $failed
 }
 

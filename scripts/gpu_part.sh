@@ -35,16 +35,25 @@ needs_mpirun() { have mpirun || why_not "$1 there is no mpirun" "scripts/gpu_che
 
 has_pytorch() { "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; }
 
-# LD_LIBRARY_PATH for programs that were built where CUDA's libraries lie elsewhere: Python may have
-# them. Empty if they find all they need. Not for Python itself: PyTorch knows its own.
+# finds_libraries: does minigpt find all it needs, cuBLASLt too, which it loads at its first product?
+finds_libraries() {
+  local name
+  ! ldd "$build/bin/minigpt" 2>/dev/null | grep -q 'not found' || return 1
+  name=$(grep -a -o -m1 '/[^[:cntrl:]]*libcublasLt\.so[.0-9]*' "$build/bin/minigpt" | head -n 1)
+  [ ! -e "$name" ] || return 0
+  name=$(grep -a -o -m1 'libcublasLt\.so\.[0-9]*' "$build/bin/minigpt" | head -n 1)
+  [ -z "$name" ] || "$python" -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$name" 2>/dev/null
+}
+
+# LD_LIBRARY_PATH for triax's programs and mpirun: what a bundle brings, and, where CUDA's libraries lie
+# elsewhere than at their build, what Python has of them. Not for Python itself: PyTorch knows its own.
 library_path() {
-  local found
-  ldd "$build/bin/minigpt" 2>/dev/null | grep -q 'not found' || return 0
+  local found path=${TRIAX_CHECK_LIBRARIES:-${LD_LIBRARY_PATH-}}
+  LD_LIBRARY_PATH=$path finds_libraries && echo "$path" && return
   found=$("$python" -c 'if True:
     import glob, nvidia
-    print(*(f for path in nvidia.__path__ for f in sorted(glob.glob(path + "/*/lib"))), sep=":")' 2>/dev/null) ||
-    return 0
-  echo "${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$found"
+    print(*(f for path in nvidia.__path__ for f in sorted(glob.glob(path + "/*/lib"))), sep=":")' 2>/dev/null) || true
+  echo "$path${path:+${found:+:}}$found"
 }
 
 # with_libraries COMMAND [ARGUMENTS]
@@ -81,6 +90,8 @@ beside_pytorch() {
 }
 
 part_build() {
+  local libraries=${TRIAX_CHECK_LIBRARIES-}
+  [ -z "$libraries" ] || export LD_LIBRARY_PATH=$libraries # for mpicxx
   cmake --preset release -DTRIAX_CUDA=ON -DTRIAX_BENCH=ON
   cmake --build --preset release --target minigpt bench_cuda_kernels
   cmake --build --preset release --target test_on_gpu || echo "test_on_gpu was not built"

@@ -3,7 +3,8 @@
 #
 #   scripts/setup.sh [--dev] [--cuda] [--check]
 #
-#   --dev     also what the checks need: clang-format 14, shellcheck
+#   --dev     also what the checks need: clang-format 14, shellcheck and, where nvcc is, NVIDIA's
+#             disassembler, from Python's packages into build/tools
 #   --cuda    also what building for NVIDIA GPUs needs: CUDA's compiler and runtime, cuBLAS, cuDNN 9,
 #             NCCL (docs/gpu.md), from NVIDIA's apt repository, which has to be configured
 #   --check   say what is missing, install nothing; exit status 1 if anything is
@@ -94,8 +95,19 @@ add_text() {
   "${install[@]}" >/dev/null 2>&1 || say "setup: jargon-text could not be installed; going on without it"
 }
 
+# Neither is the disassembler: without it tests/sass/check.py is skipped. Not every toolkit has it.
+add_disassembler() {
+  [ $dev = yes ] && [ $check = no ] && { have nvcc || [ -x "$toolkit/bin/nvcc" ]; } || return 0
+  ! python3 tests/sass/check.py >/dev/null 2>&1 || return 0
+  say "setup: installing NVIDIA's disassembler into build/tools"
+  python3 -m pip -q install --no-deps --upgrade --target build/tools "nvidia-cuda-cuobjdump==13.*" \
+    "nvidia-cuda-nvdisasm==13.*" >/dev/null 2>&1 ||
+    say "setup: the disassembler could not be installed; going on without it"
+}
+
 if [ ${#missing[@]} -eq 0 ]; then
   add_text
+  add_disassembler
   say "setup: everything is there"
   exit
 fi
@@ -146,3 +158,4 @@ for need in "${needs[@]}"; do
   present "$kind" "$what" || die "setup: $package is installed, yet $what is not found"
 done
 add_text
+add_disassembler

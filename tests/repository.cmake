@@ -48,6 +48,19 @@ foreach(argument f d)
 endforeach()
 set_tests_properties(repository.spills_of_f_kernels PROPERTIES WILL_FAIL TRUE)
 
+# The machine code of the kernels, and of some that were made badly on purpose.
+if(triax_has_cuda)
+  triax_cuda_kernels(triax_sass_planted sass/planted.cu)
+  set_target_properties(triax_sass_planted PROPERTIES CUDA_ARCHITECTURES 90a-real)
+  set(check ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/sass/check.py)
+  add_test(NAME cuda.machine_code COMMAND ${check} ${CMAKE_CURRENT_LIST_DIR}/sass/kernels.txt
+           $<TARGET_OBJECTS:triax_cuda> COMMAND_EXPAND_LISTS)
+  add_test(NAME cuda.machine_code_planted COMMAND ${Python3_EXECUTABLE}
+           ${CMAKE_CURRENT_LIST_DIR}/sass/planted_test.py $<TARGET_OBJECTS:triax_sass_planted>)
+  set_tests_properties(cuda.machine_code cuda.machine_code_planted PROPERTIES
+    SKIP_RETURN_CODE 77 TIMEOUT 120)
+endif()
+
 # A user's project against an installation, and with triax as a part of it (configured only:
 # building would compile everything once more).
 if(TRIAX_INSTALL)

@@ -4,9 +4,11 @@ import pathlib
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
 
-from gpu_goals import goals, kernel_goals  # noqa: E402
+import gpu_prediction as prediction  # noqa: E402
+from gpu_goals import CEILING, goals, kernel_goals  # noqa: E402
 from gpu_watch import summary  # noqa: E402
 
 GOOD = {"triax bf16": 620e3, "triax fp16": 610e3, "eager bf16": 400e3, "compiled bf16": 550e3}
@@ -26,6 +28,32 @@ def missed(found):
     return [goal.what for goal in goals(found) if not goal.met]
 
 
+class PredictionTest(unittest.TestCase):
+    def test_stands_in_the_documentation_as_it_is_computed(self):
+        self.assertIn(prediction.markdown([]), (ROOT / "docs/gpu.md").read_text())
+
+    def test_products_are_those_of_the_model_three_times(self):
+        flops = sum(k.count * k.flops for k in prediction.body() + prediction.head())
+        weights = 12 * 12 * 768**2 + 50304 * 768
+        self.assertEqual(flops, 3 * 2 * 65536 * weights)
+
+    def test_the_step_is_possible(self):
+        self.assertLess(65536 / prediction.total(prediction.kernels()) * 1e3, CEILING)
+
+    def test_every_line_is_one_of_the_benchmark(self):
+        source = (ROOT / "bench/cuda_kernels.cpp").read_text()
+        for kernel in prediction.kernels():
+            name = kernel.line.split("/")[1].split("+")[0].split("*")[0] if kernel.rate else kernel.line
+            self.assertIn(f'"{kernel.line}"' if "matmul" not in kernel.line else f'"{name}"', source)
+
+    def test_what_was_measured_stands_beside_it(self):
+        lines = [{"name": "matmul/qkv+bias/65536x2304x768", "ms": 0.5}, {"name": "adamw/bf16 with master", "ms": 1.25}]
+        said = prediction.markdown(lines)
+        self.assertIn("| `matmul/qkv+bias` | 6.00 |", said)
+        self.assertIn("| `adamw/bf16 with master` | 1.25 |", said)
+        self.assertIn("| `norm/forward` |  |", said)
+
+
 class GoalsTest(unittest.TestCase):
     def test_good_figures_reach_all_goals(self):
         self.assertEqual(missed(results()), [])
@@ -43,10 +71,12 @@ class GoalsTest(unittest.TestCase):
                          ["B 64: tokens/s"])
         self.assertEqual(missed(results(GOOD | {"compiled bf16": 570e3})), ["B 64: times torch.compile"])
         self.assertEqual(missed(results(GOOD | {"triax fp16": 600e3})), ["B 64: fp16 times bf16"])
-        graph = {"model": "124M", "sides": {"triax bf16": runs(1e5), "triax bf16 --graph": runs(1.29e5)}}
-        found = results()
-        found["cases"]["b4-graph"] = graph
-        self.assertEqual(missed(found), ["B 4: --graph times without"])
+        for case, name, reached in ("b4-graph", "B 4", 1.0), ("tiny-graph", "2 layers", 1.3):
+            for speed, misses in (reached, []), (reached - 0.01, [f"{name}: --graph times without"]):
+                graph = {"triax bf16": runs(1e5), "triax bf16 --graph": runs(speed * 1e5)}
+                found = results()
+                found["cases"][case] = {"model": "124M", "sides": graph}
+                self.assertEqual(missed(found), misses)
 
     def test_a_ratio_is_that_of_rounds(self):
         ours = [dict(run, tokens_per_second=speed) for run, speed in zip(runs(0), (600e3, 300e3, 610e3))]

@@ -159,6 +159,21 @@ class SetupTest(unittest.TestCase):
         self.assertIn("apt knows no libnccl-dev; NVIDIA's repository is not configured", said)
         self.assertIn("Missing: libfmt-dev libnccl-dev", said)
 
+    def test_dev_brings_the_disassembler_where_nvcc_is(self):
+        for installs, fails in ("exit 0", False), ("exit 1", True):
+            machine = self.cuda_machine()
+            for program in "clang-format-14", "shellcheck":
+                machine.stand_in(program, "exit 0")
+            machine.stand_in("python3", f'case "$*" in *pip*) echo "$*" >>{machine.calls}; {installs} ;; '
+                                        '*sass*) exit 77 ;; esac')
+            status, said, calls = machine.setup("--dev")
+            self.assertEqual((status, len(calls)), (0, 1), said)
+            self.assertIn("--target build/tools nvidia-cuda-cuobjdump==13.* nvidia-cuda-nvdisasm", calls[0])
+            self.assertEqual("going on without it" in said, fails)
+            self.assertEqual(machine.setup("--dev", "--check")[2], calls)
+            (machine.bin / "nvcc").unlink()
+            self.assertEqual(machine.setup("--dev")[2], calls)
+
     def textless(self, known="exit 0", **how):
         machine = self.machine(**how)
         machine.text.unlink()
