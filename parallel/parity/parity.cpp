@@ -12,7 +12,7 @@
 namespace triax::parallel {
 namespace {
 
-/// Half the distance between 1 and the next number.
+/// A quarter of the distance between 1 and the next number.
 double roundoff(DType dtype) { return dtype == bf16 ? 0x1p-9 : dtype == f16 ? 0x1p-12 : 0; }
 /// Of gradients, between data-parallel ranks.
 double rounded_when_sent(const StepOptions& o) {
