@@ -19,14 +19,14 @@ using dnn::AttentionShape, dnn::aligned, dnn::execute, dnn::scratch;
 using Pass = AttentionShape::Pass;
 
 /// Null if the library refuses.
-std::unique_ptr<dnn::Plan> make(const AttentionShape& s) {
+std::unique_ptr<dnn::Plan> make(const AttentionShape& s, const dnn::Descriptor& gpu) {
   size_t version = cudnnGetVersion();
   if (!dnn::is_supported(s, version)) return nullptr;
   bool packed = dnn::statistics_packed(s.pass, version);
   std::string refusal;
   auto plan = dnn::Plan::make(s.pass == Pass::forward ? dnn::attention_forward(s, packed)
                                                       : dnn::attention_backward(s, packed),
-                              /*gpu=*/nullptr, refusal);
+                              gpu, refusal);
   if (!plan)
     dnn::say_refused("attention",
                      fmt::format("{} heads of {}, {} tokens,", s.heads, s.head_dim, s.time),

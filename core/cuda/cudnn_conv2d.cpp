@@ -24,10 +24,10 @@ bool usable(const Conv2d& c, std::initializer_list<Tensor> tensors) {
 }
 
 /// Null if the library refuses.
-std::unique_ptr<dnn::Plan> make(const dnn::ConvolutionShape& s) {
+std::unique_ptr<dnn::Plan> make(const dnn::ConvolutionShape& s, const dnn::Descriptor& gpu) {
   if (!is_supported(s)) return nullptr;
   std::string refusal;
-  auto plan = dnn::Plan::make(convolution(s), /*gpu=*/nullptr, refusal);
+  auto plan = dnn::Plan::make(convolution(s), gpu, refusal);
   if (!plan) dnn::say_refused("convolution", fmt::format("{} by {}", s.x, s.weight), refusal);
   return plan;
 }

@@ -2,6 +2,7 @@
 #include <cudnn.h>
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ bool is_refusal(cudnnStatus_t status);
 
 template <class T> inline constexpr cudnnBackendAttributeType_t attribute_type = {};
 template <> inline constexpr auto attribute_type<int64_t> = CUDNN_TYPE_INT64;
+template <> inline constexpr auto attribute_type<int32_t> = CUDNN_TYPE_INT32;
 template <> inline constexpr auto attribute_type<bool> = CUDNN_TYPE_BOOLEAN;
 template <> inline constexpr auto attribute_type<char> = CUDNN_TYPE_CHAR;
 template <> inline constexpr auto attribute_type<float> = CUDNN_TYPE_FLOAT;
@@ -121,9 +123,9 @@ class Graph {
 
   /// engines() leaves out those with one of these notes.
   void avoid(std::vector<cudnnBackendNumericalNote_t> notes) { avoided_ = std::move(notes); }
-  /// The library's engines for this graph and how to set them, best first; for `gpu`, or for the
-  /// current device if that is null. Empty, with the reason in `refusal`, if there are none.
-  std::vector<Descriptor> engines(const Descriptor* gpu, std::string& refusal);
+  /// The library's engines for this graph and how to set them, best first, for `gpu`, a
+  /// CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR. Empty, with the reason in `refusal`, if there are none.
+  std::vector<Descriptor> engines(const Descriptor& gpu, std::string& refusal);
   size_t ops() const { return ops_.size(); }
 
  private:
@@ -149,9 +151,10 @@ class Plan {
  public:
   /// By the first of `engines` that can; null, with the reason in `refusal`, if none can. Throws
   /// Error 70 if compiling failed for another reason than the graph.
-  static std::unique_ptr<Plan> make(Graph graph, const Descriptor* gpu, std::string& refusal);
+  static std::unique_ptr<Plan> make(Graph graph, const Descriptor& gpu, std::string& refusal);
   size_t workspace() const { return workspace_; }
-  /// Queued on the handle's stream; `workspace` is that large and a multiple of 16.
+  /// Queued on the handle's stream; `workspace` is that large and a multiple of 16. One thread at a
+  /// time: not all of the library's engines allow more.
   void execute(cudnnHandle_t handle, std::span<const Place> places, void* workspace) const;
 
  private:
@@ -160,6 +163,7 @@ class Plan {
   std::vector<Descriptor> engines_;
   Descriptor plan_;
   size_t workspace_;
+  mutable std::mutex executing_;
 };
 
 }  // namespace triax::cuda::dnn

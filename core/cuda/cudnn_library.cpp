@@ -57,6 +57,12 @@ bool switched_off() {
 
 bool deterministic() { return bits() == GpuBits::repeat; }
 
+Descriptor describe_gpu(int index) {
+  Descriptor gpu(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  gpu.set(CUDNN_ATTR_DEVICEPROP_DEVICE_ID, int32_t(index)).finalize();
+  return gpu;
+}
+
 bool aligned(const Tensor& x) { return reinterpret_cast<uintptr_t>(x.data()) % 16 == 0; }
 
 Tensor scratch(const Shape& shape, DType dtype, Device device) {

@@ -110,7 +110,7 @@ bool Graph::is_avoided(const Descriptor& engine) const {
          notes.end();
 }
 
-std::vector<Descriptor> Graph::engines(const Descriptor* gpu, std::string& refusal) {
+std::vector<Descriptor> Graph::engines(const Descriptor& gpu, std::string& refusal) {
   whole_ = std::make_unique<Descriptor>(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   whole_->refer(CUDNN_ATTR_OPERATIONGRAPH_OPS, ops_);
   cudnnStatus_t status = whole_->try_finalize();
@@ -121,7 +121,7 @@ std::vector<Descriptor> Graph::engines(const Descriptor* gpu, std::string& refus
     Descriptor search(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     search.refer(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, *whole_);
     search.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
-    if (gpu) search.refer(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *gpu);
+    search.refer(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, gpu);
     status = search.try_finalize();
     if (status != CUDNN_STATUS_SUCCESS) continue;
     std::vector<Descriptor> found = results_of(search);
@@ -140,13 +140,13 @@ Plan::Plan(Graph graph, std::vector<Descriptor> engines, Descriptor plan)
       plan_(std::move(plan)),
       workspace_(size_t(plan_.number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE))) {}
 
-std::unique_ptr<Plan> Plan::make(Graph graph, const Descriptor* gpu, std::string& refusal) {
+std::unique_ptr<Plan> Plan::make(Graph graph, const Descriptor& gpu, std::string& refusal) {
   std::vector<Descriptor> engines = graph.engines(gpu, refusal);
   std::string failure;
   for (const Descriptor& engine : engines) {
     Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan.refer(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
-    if (gpu) plan.refer(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *gpu);
+    plan.refer(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, gpu);
     cudnnStatus_t status = plan.try_finalize();
     if (status == CUDNN_STATUS_SUCCESS)
       return std::unique_ptr<Plan>(new Plan(std::move(graph), std::move(engines), std::move(plan)));
@@ -165,6 +165,7 @@ void Plan::execute(cudnnHandle_t handle, std::span<const Place> places, void* wo
   arguments.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, std::span<void* const>(addresses));
   arguments.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace);
   arguments.finalize();
+  std::lock_guard guard(executing_);
   require(cudnnBackendExecute(handle, plan_.get(), arguments.get()), "cudnnBackendExecute");
 }
 

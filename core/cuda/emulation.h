@@ -33,7 +33,9 @@ struct Job {
 };
 
 /// Throws Error 70 where CUDA would hang or be undefined: threads that wait at different lines, or
-/// for one that has left; a grid that is empty or too large. Errors thrown by `body` pass through.
+/// for one that has left; that touch the same shared memory with no sync() between them, unless a
+/// sanitizer is on (tests/cuda/emulation/races.h); a grid that is empty or too large. Errors thrown
+/// by `body` pass through.
 void run(const Job& job);
 
 // What a running thread calls (thread.h); `line` tells one wait from another.

@@ -5,6 +5,7 @@
 #include "core/cuda/launch.h"
 #include "core/cuda/reduce_block.h"
 #include "tests/cuda/emulated.h"
+#include "tests/cuda/emulation/races.h"
 #include "tests/support/expect_error.h"
 
 namespace triax::test {
@@ -28,7 +29,11 @@ template <bool waits> struct Neighbour {
 
 template <bool waits> Tensors neighbours() {
   Tensor y = zeros({128}, i32, cpu);
-  launch({}, {2}, Neighbour<waits>{y.data<int>()});
+  try {
+    launch({}, {waits ? 2 : 1}, Neighbour<waits>{y.data<int>()});
+  } catch (const Error&) {
+    EXPECT_FALSE(waits);  // a race, said after the block
+  }
   return {y};
 }
 
@@ -44,6 +49,62 @@ TEST(CudaEmulation, OrdersDifferWhereASyncIsMissing) {
   cuda::emulation::set_order(cuda::emulation::Order::reversed);
   EXPECT_FALSE(same_bits(first, neighbours<false>()[0]));
   cuda::emulation::set_order(cuda::emulation::Order::forward);
+}
+
+// What a byte of shared memory may see between two waits.
+enum class Use { all_write, next_reads, warp_reads, shuffles, halves, writes_again };
+template <Use use, bool waits> struct Sharing {
+  static constexpr int threads = 64;
+  struct Shared {
+    int of[threads];
+    short halves[threads];
+    int flag;
+  };
+  int* y;
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    shared.of[t.id] = 1;
+    if (use == Use::all_write) {
+      if (t.id == 0 || !waits) shared.flag = 1;  // the same, whoever is the last
+    } else if (use == Use::next_reads) {
+      if (waits) t.sync();
+      y[t.id] = shared.of[(t.id + 1) % threads];
+    } else if (use == Use::warp_reads) {
+      if (waits) t.sync_warp();
+      y[t.id] = shared.of[t.id ^ 1];
+    } else if (use == Use::shuffles) {
+      int other = t.shuffle_xor(t.id, 1);
+      if (waits) t.sync_warp();
+      y[t.id] = shared.of[other];
+    } else if (use == Use::halves) {
+      shared.halves[t.id] = 1;  // neighbours in one word
+      if (!waits) shared.halves[t.id ^ 1] = 1;
+    } else {
+      t.sync();
+      y[t.id] = shared.of[63 - t.id];
+      if (waits) t.sync();
+      shared.of[t.id] = 1;
+    }
+  }
+};
+
+template <Use use> void expect_race_without_wait(const char* text) {
+  using cuda::emulation::Order;
+  Tensor y = zeros({64}, i32, cpu);
+  cuda::emulation::set_order(Order::reversed);
+  launch({}, {3}, Sharing<use, true>{y.data<int>()});
+  expect_error([&] { launch({}, {3}, Sharing<use, false>{y.data<int>()}); },
+               {"cuda emulation: thread ", text, "expected a sync()"});
+  cuda::emulation::set_order(Order::forward);
+}
+
+TEST(CudaEmulation, FindsRacesThatLeaveTheBitsAsTheyAre) {
+  if (!cuda::emulation::finds_races()) GTEST_SKIP() << "compiled by clang or for a sanitizer";
+  expect_race_without_wait<Use::all_write>("writes byte 384 of shared memory and thread");
+  expect_race_without_wait<Use::next_reads>("of shared memory and thread");
+  expect_race_without_wait<Use::warp_reads>("sync() or sync_warp()");
+  expect_race_without_wait<Use::shuffles>("sync() or sync_warp()");
+  expect_race_without_wait<Use::halves>("sync() or sync_warp()");
+  expect_race_without_wait<Use::writes_again>("of shared memory and thread");
 }
 
 struct SumOfIds {

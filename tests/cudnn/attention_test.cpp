@@ -1,5 +1,9 @@
+#include <atomic>
+#include <set>
+#include <thread>
+
 #include "core/cuda/cudnn_attention.h"
-#include "core/error.h"
+#include "core/cuda/cudnn_library.h"
 #include "tests/cudnn/gpus.h"
 
 // What cuDNN says to the graphs of core/cuda/cudnn_attention.cpp, without a GPU.
@@ -44,7 +48,7 @@ TEST_P(CudnnAttention, IsAccepted) {
           for (bool packed : {false, true}) {
             std::string refusal;
             Graph graph = graph_of(shape_of(head_dim, type, time, pass), packed);
-            EXPECT_FALSE(graph.engines(&gpu, refusal).empty())
+            EXPECT_FALSE(graph.engines(gpu, refusal).empty())
                 << "pass " << int(pass) << ", dtype " << type << ", head_dim " << head_dim
                 << ", time " << time << ", packed statistics " << packed << ": " << refusal;
           }
@@ -60,23 +64,61 @@ TEST_P(CudnnAttention, CrossAttentionIsAccepted) {
     s.k = s.v = {12 * 2 * 64, 2 * 64};
     for (bool packed : {false, true}) {
       std::string refusal;
-      EXPECT_FALSE(graph_of(s, packed).engines(&gpu, refusal).empty())
+      EXPECT_FALSE(graph_of(s, packed).engines(gpu, refusal).empty())
           << "pass " << int(pass) << ", packed statistics " << packed << ": " << refusal;
     }
   }
 }
 
-TEST_P(CudnnAttention, CompilesUpToTheDriver) {
+TEST_P(CudnnAttention, Compiles) {
   Descriptor gpu = read_gpu(GetParam());
   for (Pass pass : {Pass::forward, Pass::backward}) {
     AttentionShape shape = shape_of(64, CUDNN_DATA_BFLOAT16, 1024, pass);
-    std::string refusal;
-    try {
-      Graph graph = graph_of(shape, statistics_packed(pass, cudnnGetVersion()));
-      EXPECT_TRUE(Plan::make(std::move(graph), &gpu, refusal)) << refusal;
-    } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("cuLibraryLoad"), std::string::npos) << e.what();
+    make_plan(graph_of(shape, statistics_packed(pass, cudnnGetVersion())), gpu);
+  }
+}
+
+/// GPT-2 124M at T 1024, as bench/gpu_jobs.py measures it.
+std::vector<AttentionShape> measured() {
+  std::vector<AttentionShape> all;
+  for (int64_t batch : {64, 32, 16, 8})
+    for (Pass pass : {Pass::forward, Pass::backward, Pass::deterministic_backward}) {
+      all.push_back(shape_of(64, CUDNN_DATA_BFLOAT16, 1024, pass));
+      all.back().batch = batch;
     }
+  return all;
+}
+
+// Four ranks of a process that ask for all of them at once, each in an order of its own: every plan
+// is made once, and is the same for all.
+TEST_P(CudnnAttention, PlansOfGpt2AreSharedByThreads) {
+  if (GetParam() != std::string("h200")) GTEST_SKIP() << "to save time";
+  Plans<AttentionShape> plans;
+  std::vector<AttentionShape> shapes = measured();
+  std::atomic<int> made = 0;
+  std::vector<const Plan*> got[4];
+  auto rank = [&](size_t r) {
+    got[r].resize(shapes.size());
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      size_t at = (i + 3 * r) % shapes.size();
+      const AttentionShape& s = shapes[at];
+      got[r][at] = plans.of(s, 0, [&] {
+        ++made;
+        return make_plan(graph_of(s, statistics_packed(s.pass, cudnnGetVersion())),
+                         read_gpu("h200"));
+      });
+    }
+  };
+  std::vector<std::thread> ranks;
+  for (size_t r = 0; r < 4; ++r) ranks.emplace_back(rank, r);
+  for (auto& r : ranks) r.join();
+  EXPECT_EQ(made, int(shapes.size()));
+  for (auto& of_rank : got) EXPECT_EQ(of_rank, got[0]);
+  EXPECT_EQ(std::set(got[0].begin(), got[0].end()).size(), shapes.size());
+  for (size_t i = 0; i < shapes.size() && got[0][i]; ++i) {
+    int64_t scores = shapes[i].batch * shapes[i].heads * shapes[i].time * shapes[i].keys;
+    bool stored = shapes[i].pass == Pass::deterministic_backward;
+    EXPECT_EQ(got[0][i]->workspace() >= size_t(2 * scores), stored) << got[0][i]->workspace();
   }
 }
 
@@ -85,7 +127,7 @@ TEST_P(CudnnAttention, IsRefusedWithAReason) {
   for (Pass pass : {Pass::forward, Pass::backward}) {
     std::string refusal;
     Graph graph = graph_of(shape_of(100, CUDNN_DATA_HALF, 1024, pass), /*packed=*/true);
-    EXPECT_EQ(Plan::make(std::move(graph), &gpu, refusal), nullptr);
+    EXPECT_EQ(Plan::make(std::move(graph), gpu, refusal), nullptr);
     EXPECT_NE(refusal, "");
   }
 }

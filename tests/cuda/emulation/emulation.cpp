@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "tests/cuda/emulation/races.h"
 
 // AddressSanitizer is told of every change of stacks; null without it.
 extern "C" __attribute__((weak)) void __sanitizer_start_switch_fiber(void** fake, const void* to,
@@ -67,6 +68,7 @@ struct Fiber {
   int line = 0;             // where it waits
   char offered[8], got[8];  // of exchange()
   int from = 0;
+  bool exchanges = false;
 };
 
 thread_local Order order = Order::forward;
@@ -84,6 +86,8 @@ class Block {
       if (f.stack) stacks.push_back(std::move(f.stack));
   }
   void run(const int64_t (&at)[3], void* shared, std::minstd_rand& dice);
+  /// In one of the orders, for they are the same in all, and looked for slowly.
+  Races* races() { return job_.shared_bytes > 0 && order == Order::reversed ? &races_ : nullptr; }
   void wait(State state, int line);
   Fiber& current() { return fibers_[size_t(current_)]; }
 
@@ -104,6 +108,7 @@ class Block {
   const int64_t (*at_)[3] = nullptr;
   void* shared_ = nullptr;
   int current_ = 0;
+  Races races_;
   size_t turn_ = 0;  // whose it is
   std::exception_ptr error_;
   void* scheduler_fake_stack_ = nullptr;
@@ -189,6 +194,8 @@ void Block::wait(State state, int line) {
 bool Block::release(size_t begin, size_t end, State waiting) {
   for (size_t i = begin; i < end; ++i)
     if (fibers_[i].state != waiting || fibers_[i].line != fibers_[begin].line) return false;
+  if (waiting == State::at_block) races_.block_met();
+  else if (!fibers_[begin].exchanges) races_.warp_met(int(begin) / 32);
   for (size_t i = begin; i < end; ++i) {
     Fiber& f = fibers_[i];
     if (waiting == State::at_warp) std::memcpy(f.got, fibers_[begin + size_t(f.from)].offered, 8);
@@ -223,6 +230,7 @@ void Block::hangs() const {
 void Block::run(const int64_t (&at)[3], void* shared, std::minstd_rand& dice) {
   at_ = &at;
   shared_ = shared;
+  races_.begin_block(shared, job_.shared_bytes, &current_);
   for (Fiber& f : fibers_) f.state = State::fresh;
   size_t n = fibers_.size();
   for (;;) {
@@ -258,9 +266,9 @@ void run(const Job& job) {
   ++launched;
   Block block(job);
   struct Running {
-    explicit Running(Block* b) { running = b; }
-    ~Running() { running = nullptr; }
-  } guard(&block);
+    explicit Running(Block& b) { running = &b, races = b.races(); }
+    ~Running() { running = nullptr, races = nullptr; }
+  } guard(block);
   std::minstd_rand dice(1);
   int64_t n = job.grid_x * job.grid_y * job.grid_z;
   std::vector<int64_t> blocks(static_cast<size_t>(n));
@@ -272,12 +280,14 @@ void run(const Job& job) {
     std::memset(shared.get(), 0xff, job.shared_bytes);
     block.run({b % job.grid_x, b / job.grid_x % job.grid_y, b / job.grid_x / job.grid_y},
               shared.get(), dice);
+    if (Races* r = block.races(); r && !r->found().empty()) fail(Exit::internal, "{}", r->found());
   }
 }
 
 void sync(int line) { running->wait(State::at_block, line); }
 void sync_warp(int line) {
   running->current().from = 0;
+  running->current().exchanges = false;
   running->wait(State::at_warp, line);
 }
 void exchange(void* value, size_t bytes, int from, int line) {
@@ -285,6 +295,7 @@ void exchange(void* value, size_t bytes, int from, int line) {
   check(from >= 0 && from < 32, "cuda emulation: shuffle from lane {}; expected 0 to 31", from);
   std::memcpy(f.offered, value, bytes);
   f.from = from;
+  f.exchanges = true;
   running->wait(State::at_warp, line);
   std::memcpy(value, f.got, bytes);
 }
