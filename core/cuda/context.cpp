@@ -64,6 +64,8 @@ class DeviceMemory final : public BlockSource {
   std::shared_ptr<void> mark() noexcept override {
     return std::this_thread::get_id() == owner_ ? nullptr : event_behind(device_);
   }
+  // A captured stream cannot wait for what is outside of its graph.
+  bool ready(const std::shared_ptr<void>&) const override { return !context(device_).capturing(); }
   void wait_for(const std::shared_ptr<void>& mark) override {
     static_cast<Event*>(mark.get())->hold(stream_.get());
   }

@@ -22,7 +22,8 @@ class BlockSource {
   virtual std::shared_ptr<void> mark() noexcept = 0;
   /// The pool's own queue goes on only after `mark`.
   virtual void wait_for(const std::shared_ptr<void>& mark) = 0;
-  /// May a block behind `mark` be handed out? Where waiting would stop the host: only once reached.
+  /// May a block behind `mark` be handed out? Where waiting would stop the host: only once reached;
+  /// not where the pool's own queue cannot wait.
   virtual bool ready(const std::shared_ptr<void>&) const { return true; }
   /// Whose memory this is, for messages.
   virtual const char* where() const = 0;

@@ -72,8 +72,13 @@ void wait_for_device(int device);
 cudaError_t remember(cudaError_t status);
 /// Of the calling thread.
 int current_device();
-/// Is a stream being captured that the calling thread began to capture?
+/// Is a stream being captured that the calling thread began to capture? Not if it asked for
+/// leave (cudaThreadExchangeStreamCaptureMode).
 bool thread_captures();
+/// For a call that nobody may make then: what it returns, and the thread's capture is invalid.
+cudaError_t refuse_while_captured();
+/// Makes all captures of the calling thread invalid, and remembers `status`.
+cudaError_t invalidate(cudaError_t status);
 
 }  // namespace triax::gpu_on_cpu
 
@@ -81,7 +86,8 @@ using triax::gpu_on_cpu::Point;
 
 struct CUgraph_st {
   std::vector<std::function<void()>> works;
-  bool over = false;  // what was captured; streams that had joined notice at their next call
+  bool over = false;     // what was captured; streams that had joined notice at their next call
+  bool invalid = false;  // something was called that a capture does not allow
 };
 struct CUgraphExec_st {
   std::vector<std::function<void()>> works;

@@ -6,13 +6,20 @@ using namespace triax::gpu_on_cpu;
 
 namespace {
 
-thread_local int captures = 0;
+thread_local std::vector<std::shared_ptr<CUgraph_st>> captures;  // that this thread began
 thread_local cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
 
 }  // namespace
 
 bool triax::gpu_on_cpu::thread_captures() {
-  return captures > 0 && mode != cudaStreamCaptureModeRelaxed;
+  return !captures.empty() && mode != cudaStreamCaptureModeRelaxed;
+}
+cudaError_t triax::gpu_on_cpu::invalidate(cudaError_t status) {
+  for (auto& graph : captures) graph->invalid = true;
+  return remember(status);
+}
+cudaError_t triax::gpu_on_cpu::refuse_while_captured() {
+  return invalidate(cudaErrorStreamCaptureUnsupported);
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* other) {
@@ -24,7 +31,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream->capture()) return remember(cudaErrorIllegalState);
   stream->capture() = std::make_shared<CUgraph_st>();
   stream->began = true;
-  ++captures;
+  captures.push_back(stream->capture());
   return cudaSuccess;
 }
 
@@ -32,9 +39,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = nullptr;
   if (!stream->capture()) return remember(cudaErrorIllegalState);
   if (!stream->began) return remember(cudaErrorStreamCaptureUnmatched);
-  *graph = new CUgraph_st{std::move(stream->capture()->works), true};
-  stream->capture()->over = true;
-  --captures;
+  std::shared_ptr<CUgraph_st> ended = stream->capture();
+  ended->over = true;
+  std::erase(captures, ended);
+  if (ended->invalid) return remember(cudaErrorStreamCaptureInvalidated);
+  *graph = new CUgraph_st{std::move(ended->works), true};
   return cudaSuccess;
 }
 

@@ -2,20 +2,23 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <thread>
 
 #include "parallel/comm/movement.h"
+#include "tests/gpu_on_cpu/nccl_request.h"
 #include "tests/gpu_on_cpu/runtime.h"
 
-using triax::DType;
 using triax::parallel::Call;
-using triax::parallel::ReduceOp;
 using namespace triax::gpu_on_cpu;
+using nccl::Request;
 
 namespace {
 
@@ -27,13 +30,6 @@ std::vector<nccl::Called> recorded;
 int comms_alive = 0, comms_aborted = 0;
 
 struct Member;
-
-/// What a rank asks for.
-struct Request {
-  Call call;
-  const void* from;
-  void* to;
-};
 
 /// One collective of a clique, or one message (sender 0, receiver 1). A graph comes to it again
 /// with every launch.
@@ -70,6 +66,7 @@ struct Member {
   bool aborted = false;
   ncclResult_t error = ncclSuccess;
   std::vector<std::function<void()>> begun;  // not in a stream yet
+  bool asked = false;                        // since then whether that is done
   struct Split {
     int64_t number;
     int color;
@@ -174,6 +171,45 @@ Part part_of(Member& m, const Request& r) {
   return {line[number], sends ? 0 : 1, r};
 }
 
+/// The library's own thread: puts into streams what was begun, once the communicator is asked how
+/// far it is; late, where nobody asks, so that who goes on without asking finds its stream empty.
+class Launcher {
+ public:
+  /// Under the lock.
+  void add(const std::shared_ptr<Member>& m) {
+    begun_.push_back({m, Clock::now() + std::chrono::milliseconds(50)});
+    changed.notify_all();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Begun {
+    std::shared_ptr<Member> member;
+    Clock::time_point latest;
+    bool is_due() const { return member->asked || member->aborted || Clock::now() > latest; }
+  };
+  void work() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      auto due = [&] { return std::ranges::any_of(begun_, &Begun::is_due); };
+      changed.wait_for(lock, std::chrono::milliseconds(begun_.empty() ? 1000 : 5), due);
+      std::erase_if(begun_, [](const Begun& b) { return b.is_due() && (launch(*b.member), true); });
+    }
+  }
+  static void launch(Member& m) {
+    for (auto& put_in_stream : std::exchange(m.begun, {}))
+      if (!m.aborted) put_in_stream();
+  }
+
+  std::vector<Begun> begun_;
+  std::thread thread_{[this] { work(); }};
+};
+
+Launcher& launcher() {
+  static auto& one = *new Launcher;  // ends with the process
+  return one;
+}
+
 /// Collectives one after the other, messages of a group all at once.
 void begin(const std::vector<Queued>& queued) {
   std::map<std::pair<ncclComm_t, cudaStream_t>, std::vector<Part>> messages;
@@ -194,29 +230,9 @@ void begin(const std::vector<Queued>& queued) {
         [stream = where.second, member = where.first->member, parts = parts] {
           enqueue(stream, [member, parts] { take_part(member, parts); });
         });
-}
-
-ncclResult_t ask(ncclComm_t comm, const Request& r, cudaStream_t stream) {
-  if (!comm) return ncclInvalidArgument;
-  std::lock_guard guard(mutex);
-  if (!comm->member->clique->complete() || !comm->member->begun.empty()) return ncclInvalidUsage;
-  group.push_back({comm, r, stream});
-  if (group_depth > 0) return ncclSuccess;
-  begin(std::exchange(group, {}));
-  return ncclInProgress;
-}
-
-DType dtype_of(ncclDataType_t type) {
-  using enum DType;  // no triax tensor is of the others
-  constexpr DType types[] = {u8, u8, i32, i32, i64, i64, f16, f32, f64, bf16};
-  return types[type];
-}
-
-Call call_of(Call::Kind kind, size_t count, ncclDataType_t type, int peer = -1,
-             ncclRedOp_t op = ncclSum) {
-  ReduceOp ops[] = {ReduceOp::sum, ReduceOp::sum, ReduceOp::max, ReduceOp::min};
-  return {
-      .kind = kind, .op = ops[op], .dtype = dtype_of(type), .peer = peer, .numel = int64_t(count)};
+  std::set<std::shared_ptr<Member>> members;
+  for (const Queued& q : queued) members.insert(q.comm->member);
+  for (const auto& m : members) m->asked = false, launcher().add(m);
 }
 
 /// Makes the part of this rank once all have said where they belong. Under the lock.
@@ -247,6 +263,16 @@ bool split(Member& m, const Member::Split& s) {
 }  // namespace
 
 namespace triax::gpu_on_cpu::nccl {
+
+ncclResult_t ask(ncclComm_t comm, const Request& r, cudaStream_t stream) {
+  if (!comm) return ncclInvalidArgument;
+  std::lock_guard guard(mutex);
+  if (!comm->member->clique->complete() || !comm->member->begun.empty()) return ncclInvalidUsage;
+  group.push_back({comm, r, stream});
+  if (group_depth > 0) return ncclSuccess;
+  begin(std::exchange(group, {}));
+  return ncclInProgress;
+}
 
 std::vector<Called> calls() {
   std::lock_guard guard(mutex);
@@ -326,7 +352,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
   if (!m.clique->complete()) *result = ncclInProgress;
   std::erase_if(m.splitting, [&](auto& s) { return split(m, s); });
   if (!m.splitting.empty()) *result = ncclInProgress;
-  for (auto& put_in_stream : std::exchange(m.begun, {})) put_in_stream();
+  if (m.begun.empty()) return ncclSuccess;
+  *result = ncclInProgress;
+  m.asked = true;
+  changed.notify_all();
   return ncclSuccess;
 }
 
@@ -359,41 +388,4 @@ ncclResult_t ncclGroupEnd() {
   std::lock_guard guard(mutex);
   begin(std::exchange(group, {}));
   return ncclInProgress;
-}
-
-ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
-                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  return ask(comm, {call_of(Call::all_reduce, count, type, -1, op), from, to}, stream);
-}
-ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t stream) {
-  return ask(comm, {call_of(Call::all_gather, count, type), from, to}, stream);
-}
-ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
-                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  return ask(comm, {call_of(Call::reduce_scatter, count, type, -1, op), from, to}, stream);
-}
-ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
-                           ncclComm_t comm, cudaStream_t stream) {
-  return ask(comm, {call_of(Call::broadcast, count, type, root), from, to}, stream);
-}
-ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type,
-                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-  return ask(comm, {call_of(Call::reduce, count, type, root, op), from, to}, stream);
-}
-ncclResult_t ncclGather(const void* from, void* to, size_t count, ncclDataType_t type, int root,
-                        ncclComm_t comm, cudaStream_t stream) {
-  return ask(comm, {call_of(Call::gather, count, type, root), from, to}, stream);
-}
-ncclResult_t ncclScatter(const void* from, void* to, size_t count, ncclDataType_t type, int root,
-                         ncclComm_t comm, cudaStream_t stream) {
-  return ask(comm, {call_of(Call::scatter, count, type, root), from, to}, stream);
-}
-ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer,
-                      ncclComm_t comm, cudaStream_t stream) {
-  return ask(comm, {call_of(Call::send, count, type, peer), from, nullptr}, stream);
-}
-ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream) {
-  return ask(comm, {call_of(Call::recv, count, type, peer), nullptr, to}, stream);
 }

@@ -8,7 +8,8 @@
 /// NCCL made of CPU threads, for tests: definitions of its functions that triax calls, for ranks
 /// that are threads of one process. A transfer stands in its stream until all its ranks' streams
 /// have come to it. As with communicators that do not block, a call may only have begun when it
-/// returns: nothing is in the stream until the communicator was asked and said that it is done.
+/// returns: another thread puts it into the stream later, into its graph while that is captured,
+/// and only then the communicator says that it is done.
 namespace triax::gpu_on_cpu::nccl {
 
 /// What a rank asked of NCCL.

@@ -139,13 +139,13 @@ const char* cudaGetErrorName(cudaError_t status) {
 }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
-  if (thread_captures()) return remember(cudaErrorStreamCaptureUnsupported);
+  if (thread_captures()) return refuse_while_captured();
   ++allocations;
   *data = memories()[size_t(current)]->allocate(bytes);
   return *data ? cudaSuccess : remember(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* data) {
-  if (thread_captures()) return remember(cudaErrorStreamCaptureUnsupported);
+  if (thread_captures()) return refuse_while_captured();
   if (!data) return cudaSuccess;
   for (size_t device = 0; device < memories().size(); ++device) {
     Memory& memory = *memories()[device];
@@ -156,7 +156,7 @@ cudaError_t cudaFree(void* data) {
   return remember(cudaErrorInvalidValue);
 }
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
-  if (thread_captures()) return remember(cudaErrorStreamCaptureUnsupported);
+  if (thread_captures()) return refuse_while_captured();
   ++pinned;
   *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   return *data ? cudaSuccess : remember(cudaErrorMemoryAllocation);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "core/backend.h"
 #include "core/cuda/context.h"
 #include "tests/core/kernels.h"
@@ -60,6 +62,46 @@ TEST(GpuOnCpu, ASteadyStepAllocatesNothingAndDoesNotWait) {
   EXPECT_EQ(after.host_waits, before.host_waits);
   EXPECT_EQ(after.questions, before.questions);
   EXPECT_GT(after.works, before.works);
+}
+
+/// Captures work(), for GPU 0; false if that made the capture invalid.
+template <class F> bool captured(F work) {
+  cuda::Context& c = cuda::context(0);
+  int64_t rows = 0;
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamBeginCapture(c.stream(), cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  c.set_shifted_rows(&rows);
+  work();
+  c.set_shifted_rows(nullptr);
+  bool valid = cudaStreamEndCapture(c.stream(), &graph) == cudaSuccess;
+  if (graph) cudaGraphDestroy(graph);
+  cudaGetLastError();
+  return valid;
+}
+
+TEST(GpuOnCpu, WhatACaptureDoesNotAllowMakesItInvalid) {
+  cuda::Event event;
+  event.record(cuda::context(0).stream());
+  EXPECT_TRUE(captured([] { full({10}, 1, f32, gpu); }));
+  EXPECT_FALSE(captured([&] { EXPECT_THROW(event.hold(cuda::context(0).stream()), Error); }));
+  EXPECT_FALSE(captured([&] { EXPECT_THROW(event.done(), Error); }));
+  EXPECT_FALSE(captured([&] { EXPECT_THROW(event.wait(), Error); }));
+  EXPECT_FALSE(captured([] { EXPECT_NE(cudaDeviceSynchronize(), cudaSuccess); }));
+  EXPECT_FALSE(captured([] { EXPECT_THROW(cuda::context(0).synchronize(), Error); }));
+  EXPECT_TRUE(captured([&] { std::thread([&] { event.wait(); }).join(); }));
+}
+
+TEST(GpuOnCpu, ACapturedStepTakesNoBlockThatAnotherThreadFreed) {
+  const auto& pool = cuda::context(0).pool();
+  constexpr size_t bytes = 123 << 10;
+  void* freed = pool->allocate(bytes);
+  std::thread([&] { pool->deallocate(freed, bytes); }).join();
+  void* taken = nullptr;
+  EXPECT_TRUE(captured([&] { EXPECT_NO_THROW(taken = pool->allocate(bytes)); }));
+  EXPECT_NE(taken, freed);
+  EXPECT_EQ(pool->allocate(bytes), freed);
+  pool->deallocate(freed, bytes);
+  pool->deallocate(taken, bytes);
 }
 
 TEST(GpuOnCpu, TransfersAreSeenAtTheirMark) {

@@ -147,7 +147,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
-  if (thread_captures()) return remember(cudaErrorStreamCaptureUnsupported);
+  if (thread_captures()) return refuse_while_captured();
   ++host_waits;
   wait_for_device(current_device());
   close_memory();
@@ -158,14 +158,14 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (stream->capture()) return remember(cudaErrorStreamCaptureUnsupported);
+  if (stream->capture()) return refuse_while_captured();
   ++host_waits;
   cudaError_t status = stream->synchronize();
   close_memory();
   return remember(status);
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  if (stream->capture()) return remember(cudaErrorStreamCaptureUnsupported);
+  if (stream->capture()) return refuse_while_captured();
   return stream->failed ? remember(cudaErrorLaunchFailure) : cudaSuccess;
 }
 
@@ -196,21 +196,22 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
                                                    : remember(cudaErrorStreamCaptureMerge);
   }
   if (!event->point) return cudaSuccess;
-  if (stream->capture()) return remember(cudaErrorStreamCaptureIsolation);
+  if (stream->capture()) return invalidate(cudaErrorStreamCaptureIsolation);
   stream->push([point = event->point] { point->wait(); }, CUstream_st::Memory::untouched);
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (thread_captures()) return remember(cudaErrorStreamCaptureUnsupported);
+  if (thread_captures()) return refuse_while_captured();
   std::lock_guard guard(event->mutex);
-  if (event->captured_in) return remember(cudaErrorCapturedEvent);
+  if (event->captured_in) return invalidate(cudaErrorCapturedEvent);
   return !event->point || event->point->reached() ? cudaSuccess : remember(cudaErrorNotReady);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (thread_captures()) return refuse_while_captured();
   std::shared_ptr<Point> point;
   {
     std::lock_guard guard(event->mutex);
-    if (event->captured_in) return remember(cudaErrorCapturedEvent);
+    if (event->captured_in) return invalidate(cudaErrorCapturedEvent);
     point = event->point;
   }
   ++host_waits;
