@@ -96,13 +96,11 @@ def bound_by_memory() -> list[Kernel]:
     rows, logits, norms = 2 * TOKENS * WIDTH, 2 * TOKENS * VOCAB, 2 * LAYERS + 1
     return [
         Kernel("layer norm", norms, 2 * rows, line="norm/forward"),
-        Kernel("layer norm input gradient, added", norms, 4 * rows,
+        Kernel("layer norm gradients, the input's added", norms, 4 * rows,
                line="norm/backward onto the residual's gradient"),
-        Kernel("layer norm weight gradients", norms, 2 * rows, line="norm/backward of weights"),
         Kernel("residual additions", 2 * LAYERS, 3 * rows, line="add/residual"),
         Kernel("bias gradients", LAYERS, 9 * rows, line="sum/biases"),
-        Kernel("cross-entropy statistics", 1, logits, line="cross_entropy/forward"),
-        Kernel("cross-entropy gradient", 1, 2 * logits, line="cross_entropy/backward in place"),
+        Kernel("cross-entropy and its gradient", 1, 2 * logits, line="cross_entropy/at once in place"),
         Kernel("embedding", 1, 2 * rows, line="embedding/forward"),
         Kernel("embedding gradient", 1, rows + 8 * VOCAB * WIDTH, line="embedding/backward"),
         Kernel("squares of the gradient", 1, 4 * PARAMETERS, line="squares/f32"),

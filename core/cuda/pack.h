@@ -1,5 +1,8 @@
 #pragma once
+#include <type_traits>
+
 #include "core/cuda/thread.h"
+#include "core/half.h"
 
 // Memory 16 bytes at a time, what a GPU's loads and stores are fastest at.
 
@@ -41,6 +44,22 @@ template <int n, class T> TRIAX_HD Pack<T, n> load_pack(const T* from) {
 }
 template <class T, int n> TRIAX_HD void store_pack(T* to, const Pack<T, n>& p) {
   move_pack<Pack<T, n>>(to, p.at);
+}
+
+/// The same to global memory, in stores that are named: of a plain one the compiler may make four
+/// small ones.
+template <class T, int n> TRIAX_HD void write_chunk(T* to, const Pack<T, n>& x) {
+#if defined(__CUDA_ARCH__)
+  using Part = std::conditional_t<sizeof(x) == 8, uint2, uint4>;
+  struct Parts {
+    Part at[sizeof(x) / sizeof(Part)];
+  } parts = bit_cast<Parts>(x);
+#pragma unroll
+  for (size_t i = 0; i < sizeof(x) / sizeof(Part); ++i)
+    __stwb(reinterpret_cast<Part*>(to) + i, parts.at[i]);
+#else
+  store_pack(to, x);
+#endif
 }
 
 template <class... T> TRIAX_HD constexpr int pack_size() {

@@ -18,19 +18,6 @@ template <int size, class T> TRIAX_HD auto read_chunk(const T* from) {
   if constexpr (size > 1) return load_pack<size>(from);
   else return Chunk<T, 1>{{*from}};
 }
-template <class T, int n> TRIAX_HD void write_chunk(T* to, const Pack<T, n>& x) {
-#if defined(__CUDA_ARCH__)  // by name: of a plain store the compiler may make four small ones
-  using Part = std::conditional_t<sizeof(x) == 8, uint2, uint4>;
-  struct Parts {
-    Part at[sizeof(x) / sizeof(Part)];
-  } parts = bit_cast<Parts>(x);
-#pragma unroll
-  for (size_t i = 0; i < sizeof(x) / sizeof(Part); ++i)
-    __stwb(reinterpret_cast<Part*>(to) + i, parts.at[i]);
-#else
-  store_pack(to, x);
-#endif
-}
 template <class T> TRIAX_HD void write_chunk(T* to, const Chunk<T, 1>& x) { *to = x.at[0]; }
 
 /// A team of threads per row: a warp or a block of 256. Each thread holds up to `most` chunks of

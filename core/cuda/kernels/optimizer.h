@@ -56,10 +56,10 @@ template <class Update, class T> struct OptimizerStep {
       update(segment.decays(i + k, range), g.at[k], w.at[k], m.at[k], v.at[k]);
       if constexpr (casts) c.at[k] = convert<T>(w.at[k]);
     }
-    store_pack(weight + i, w);
-    if (first) store_pack(first + i, m);
-    if (second) store_pack(second + i, v);
-    if constexpr (casts) store_pack(cast + i, c);
+    write_chunk(weight + i, w);
+    if (first) write_chunk(first + i, m);
+    if (second) write_chunk(second + i, v);
+    if constexpr (casts) write_chunk(cast + i, c);
   }
   TRIAX_HD void one(int64_t i, const Update& update) const {
     int range = segment.find(i);
