@@ -84,8 +84,8 @@ TEST_P(CudaNorm, Backward) {
   });
 }
 
-// The parts that norm_backward() may return make the same weight gradients: of warps that have
-// several rows, one, or none, and of blocks.
+// The parts that norm_backward() may return, but for f64, make the same weight gradients: of warps
+// that have several rows, one, or none, and of blocks.
 TEST_P(CudaNorm, BackwardInOnePass) {
   bool some = false;
   for (const Shape& shape : {Shape{0, 8}, {9, 256}, {45, 264}, {3, 2056}})
@@ -107,7 +107,7 @@ TEST_P(CudaNorm, BackwardInOnePass) {
           },
           50 * tolerance(sums));
     }
-  EXPECT_TRUE(some);
+  EXPECT_EQ(some, dtype != f64);
 }
 
 TEST_P(CudaNorm, OneElementPerRow) {  // which is its own mean

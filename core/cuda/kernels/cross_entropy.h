@@ -97,20 +97,21 @@ template <class T> struct RowGradient {
   using A = Accumulator<T>;
   A largest, factor;  ///< gradient = factor e^(x - largest) - less
   A on, off;          ///< less, of the target and of others
+  A at_target;        ///< the target's logit; the block's first thread has it
   int64_t target;
   T* d;
 
+  /// As if none were the target.
   template <class P> TRIAX_HD void put(int64_t i, const P& part) const {
     auto out = part;
 #pragma unroll
-    for (int k = 0; k < part.size; ++k) out.at[k] = convert<T>(of(part.at[k], off));
+    for (int k = 0; k < part.size; ++k) out.at[k] = convert<T>(of(load(part.at[k]), off));
     write_chunk(d + i, out);
-    if (uint64_t(target - i) >= uint64_t(part.size)) return;
-    T x = part.at[0];
-#pragma unroll
-    for (int k = 1; k < part.size; ++k)
-      if (k == target - i) x = part.at[k];
-    d[target] = convert<T>(of(x, on));
+  }
+  /// All threads must call it, when all elements are put.
+  TRIAX_HD void put_target(const Thread& t) const {
+    t.sync();
+    if (t.id == 0 && target >= 0) d[target] = convert<T>(of(at_target, on));
   }
   /// Of columns from `valid` on.
   TRIAX_HD void clear(const Thread& t, int64_t valid, int64_t columns) const {
@@ -123,7 +124,7 @@ template <class T> struct RowGradient {
   }
 
  private:
-  TRIAX_HD A of(T x, A less) const { return fn::fma(fast_exp(load(x) - largest), factor, -less); }
+  TRIAX_HD A of(A x, A less) const { return fn::fma(fast_exp(x - largest), factor, -less); }
 };
 
 /// What the gradient of every row has in common.
@@ -133,10 +134,11 @@ template <class T> struct GradientOf {
   T* dlogits;
   A on, off;  ///< what smoothing makes of the target's 1 and of the others' 0
 
-  TRIAX_HD RowGradient<T> row(const Targets& targets, int64_t r, A largest, A sum) const {
+  TRIAX_HD RowGradient<T> row(const Targets& targets, int64_t r, OnlineExps<A> exps,
+                              A at_target) const {
     A by = *scale;
-    return {largest,  fast_divide(by, sum), by * on,
-            by * off, targets.column(r),    dlogits + r * targets.columns};
+    return {exps.largest,      fast_divide(by, exps.sum),    by * on, by * off, at_target,
+            targets.column(r), dlogits + r * targets.columns};
   }
 };
 
@@ -152,10 +154,11 @@ template <class T, int threads_> struct CrossEntropyBackward {
   TRIAX_HD void operator()(const Thread& t) const {
     int64_t r = t.block.x;
     const T* x = logits + r * targets.columns;
-    auto g = gradient.row(targets, r, stats[4 * r], stats[4 * r + 1]);
+    auto g = gradient.row(targets, r, {stats[4 * r], stats[4 * r + 1]}, stats[4 * r + 2]);
     int64_t valid = targets.ignored(r) ? 0 : targets.valid;
     bool packs = (reinterpret_cast<uintptr_t>(x) - reinterpret_cast<uintptr_t>(g.d)) % 16 == 0;
     walk_row(t, x, valid, packs, [&](int64_t i, const auto& part) { g.put(i, part); });
+    g.put_target(t);
     g.clear(t, valid, targets.columns);
   }
 };
@@ -188,7 +191,7 @@ template <class T, int threads_, int kept> struct CrossEntropyAtOnce {
       mine.add(part);
     });
     mine.join(t, targets.valid, shared.partials, stats);
-    auto g = gradient.row(targets, r, mine.exps.largest, mine.exps.sum);
+    auto g = gradient.row(targets, r, mine.exps, mine.at_target);
     int64_t valid = targets.ignored(r) ? 0 : targets.valid;
     walk_row(
         t, x, valid, packs, [&](int64_t i, const auto& part) { g.put(i, part); },
@@ -196,6 +199,7 @@ template <class T, int threads_, int kept> struct CrossEntropyAtOnce {
           if (p < kept / 16) return load_pack<size>(shared.row[p].at);
           return load_pack<size>(from);
         });
+    g.put_target(t);
     g.clear(t, valid, targets.columns);
   }
 };
