@@ -119,6 +119,7 @@ void Pipeline::execute(const Actions& actions, const PipelineShape& shape, const
   in_place_.clear();
   if (autograd::recording()) peak_live_ = 0;  // of training alone
   boundaries_ = run.boundaries.empty() ? options_.boundaries : run.boundaries;
+  line_up(actions, shape);
   for (const Action& a : actions) {
     drop_finished_sends();
     ProfileRange range(label(a, shape.chunks).c_str(), Activity::action);
@@ -189,13 +190,36 @@ const Boundary& Pipeline::boundary(const Handover& what) const {
   return boundaries_[boundaries_.size() == 1 ? 0 : size_t(std::min(what.from, what.to))];
 }
 
-/// Posted when needed: what arrives is what this stage's list takes next.
+/// A receive is posted when the one before it on its channel is done, the first at once: what
+/// arrives while this stage computes does not wait for it. On GPUs only when it is needed: there a
+/// transfer that waits for its peer holds up those queued after it.
+void Pipeline::line_up(const Actions& actions, const PipelineShape& shape) {
+  lines_.clear();
+  if (stages_ == 1) return;
+  for (const Action& a : actions)
+    if (auto from = received_by(shape, stage_, a))
+      lines_[&channel(shape, *from)].rest.push_back(*from);
+  for (auto& [from, line] : lines_)
+    if (device_ == cpu) post_next(*from, line);
+}
+
+void Pipeline::post_next(Communicator& from, Line& line) {
+  if (line.rest.empty()) return;
+  const Boundary& b = boundary(line.rest.front());
+  line.rest.pop_front();
+  line.x = from.empty(b.shape, b.dtype);
+  line.work = from.recv(line.x, 1 - from.rank());
+}
+
 Tensor Pipeline::receive(const PipelineShape& shape, const Handover& what) {
   if (stages_ == 1) return in_place_.extract(what).mapped();
   Communicator& from = channel(shape, what);
-  const Boundary& b = boundary(what);
-  Tensor x = from.empty(b.shape, b.dtype);
-  from.recv(x, 1 - from.rank()).wait();
+  Line& line = lines_.at(&from);
+  if (!line.x.defined()) post_next(from, line);
+  line.work.wait();
+  Tensor x = std::move(line.x);
+  line.x = {};
+  if (device_ == cpu) post_next(from, line);
   return x;
 }
 

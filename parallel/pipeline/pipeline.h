@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -73,6 +74,12 @@ class Pipeline {
     Tensor seed;  // on the last stage
   };
   using Key = std::pair<int, int>;  // chunk, micro-batch
+  /// What this stage still takes from one channel, in order. The first may be on its way.
+  struct Line {
+    std::deque<Handover> rest;
+    Tensor x;
+    Work work;
+  };
   /// One two-rank communicator for each link and direction.
   struct Link {
     std::unique_ptr<Communicator> up, down;
@@ -85,6 +92,8 @@ class Pipeline {
   const Boundary& boundary(const Handover& what) const;
   void forward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
   void backward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
+  void line_up(const Actions& actions, const PipelineShape& shape);
+  void post_next(Communicator& from, Line& line);
   Tensor receive(const PipelineShape& shape, const Handover& what);
   void send(const PipelineShape& shape, const Handover& what, const Tensor& x);
   Communicator& channel(const PipelineShape& shape, const Handover& what);
@@ -98,6 +107,7 @@ class Pipeline {
   std::map<Key, Slot> slots_;
   Boundaries boundaries_;                // of the run under way
   std::map<Handover, Tensor> in_place_;  // between chunks on a ring of one stage
+  std::map<Communicator*, Line> lines_;
   std::vector<Work> sends_;
   int peak_live_ = 0;
 };

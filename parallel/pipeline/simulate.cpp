@@ -27,7 +27,7 @@ struct Stage {
   const Actions* list = nullptr;
   size_t next = 0;
   double clock = 0;
-  bool receiving = false;  // the receive of the next action is posted
+  std::map<int, std::deque<Handover>> coming;  // by channel, in order; the first is posted
 };
 
 class Ring {
@@ -35,6 +35,7 @@ class Ring {
   Ring(const std::vector<Actions>& lists, const PipelineShape& shape, const Durations& durations)
       : shape_(shape), durations_(durations) {
     for (const Actions& list : lists) stages_.push_back({.list = &list});
+    for (int stage = 0; stage < shape.stages; ++stage) line_up(stage);
   }
 
   /// The order in which stages advance does not matter: each waits for given handovers alone.
@@ -63,6 +64,21 @@ class Ring {
     else if (p.sends) arrived_.emplace(p.handover, p.at);  // stays in place
   }
 
+  /// The receives of `stage`, and the first of each channel under way.
+  void line_up(int stage) {
+    Stage& s = stages_[size_t(stage)];
+    for (const Action& a : *s.list)
+      if (auto input = received_by(shape_, stage, a)) s.coming[channel(*input)].push_back(*input);
+    for (auto& [channel, rest] : s.coming) post(stage, {rest.front(), false, 0});
+  }
+
+  /// `input` was taken at `time`: the next of its channel is posted.
+  void take(int stage, const Handover& input, double time) {
+    auto& rest = stages_[size_t(stage)].coming[channel(input)];
+    rest.pop_front();
+    if (!rest.empty()) post(stage, {rest.front(), false, time});
+  }
+
   /// Runs actions of `stage` until one has to wait.
   bool advance(int stage, std::vector<TimedAction>& ran) {
     Stage& s = stages_[size_t(stage)];
@@ -71,12 +87,11 @@ class Ring {
       const Action& a = (*s.list)[s.next];
       double begin = s.clock;
       if (auto input = received_by(shape_, stage, a)) {
-        if (!s.receiving) post(stage, {*input, false, s.clock}), s.receiving = moved = true;
         auto arrival = arrived_.find(*input);
         if (arrival == arrived_.end()) return moved;
         begin = std::max(begin, arrival->second);
         arrived_.erase(arrival);
-        s.receiving = false;
+        take(stage, *input, begin);
       }
       s.clock = begin + duration(a);
       ran.push_back({stage, a, begin, s.clock});
