@@ -207,7 +207,8 @@ struct CrossEntropyOptions {
   std::function<Tensor(const Tensor& stats)> combine = {};
   /// The very tensor that backward will start this loss from, where it is known: without parts and
   /// combine the gradient is then made in forward, over logits that nobody else holds. Given
-  /// another one after all, backward multiplies it, which rounds twice.
+  /// another one after all, backward multiplies it by their ratio: rounded twice, f16 has lost what
+  /// underflowed at the seed, and the seed must not be 0.
   Tensor seed = {};
 };
 /// Negative log-likelihood of targets [rows] (i32 or i64) under softmax(logits [rows, classes]),

@@ -182,6 +182,11 @@ main() {
   for line in "${parts[@]}"; do
     read -r name seconds when _ <<<"$line"
     wanted "$name" "$when" || continue
+    if [ "$when" = if-needed ]; then
+      run "$name" "$seconds"
+      SECONDS=0 # what is within the limit comes after building
+      continue
+    fi
     if ((SECONDS + (seconds < most ? seconds : most) > within)); then
       later+=" $name"
       continue

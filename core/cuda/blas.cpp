@@ -135,7 +135,7 @@ Preference preference(const ColumnProduct& p) {
   Preference f(made);
   set(f, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(workspace_bytes));
   // Parts of a sum may be kept in f32 alone, not rounded to the result's dtype. Weight gradients
-  // are f32: where bits need not repeat, they may also be added in place, in any order.
+  // are f32: where algorithms are timed, they may also be added up in the result itself.
   bool any = p.timed && p.out == f32;
   set(f, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       uint32_t(any ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));

@@ -18,11 +18,9 @@ namespace {
 using dnn::AttentionShape, dnn::aligned, dnn::execute, dnn::scratch;
 using Pass = AttentionShape::Pass;
 
-/// Null if the library refuses.
+/// Of a shape that is supported; null if the library refuses.
 std::unique_ptr<dnn::Plan> make(const AttentionShape& s, const dnn::Descriptor& gpu) {
-  size_t version = cudnnGetVersion();
-  if (!dnn::is_supported(s, version)) return nullptr;
-  bool packed = dnn::statistics_packed(s.pass, version);
+  bool packed = dnn::statistics_packed(s.pass, cudnnGetVersion());
   std::string refusal;
   auto plan = dnn::Plan::make(s.pass == Pass::forward ? dnn::attention_forward(s, packed)
                                                       : dnn::attention_backward(s, packed),
@@ -96,6 +94,7 @@ bool fused_attention(const Attention& a, const Tensor& y, const Tensor& lse) {
   if (!usable(a, lse, {a.in.q, a.in.k, a.in.v, y})) return false;
   Device device = y.device();
   AttentionShape shape = shape_of(a, Pass::forward);
+  if (!dnn::is_supported(shape, cudnnGetVersion())) return false;  // and none is kept of it
   const dnn::Plan* plan = dnn::plan_of(shape, device, make);
   if (!plan) return false;
 
@@ -119,6 +118,7 @@ bool fused_attention_backward(const Attention& a, const Tensor& y, const Tensor&
   AttentionShape shape =
       shape_of(a, dnn::deterministic() ? Pass::deterministic_backward : Pass::backward);
   shape.dq = strides_of(d.q), shape.dk = strides_of(d.k), shape.dv = strides_of(d.v);
+  if (!dnn::is_supported(shape, cudnnGetVersion())) return false;  // and none is kept of it
   const dnn::Plan* plan = dnn::plan_of(shape, device, make);
   if (!plan) return false;
 

@@ -23,9 +23,8 @@ bool usable(const Conv2d& c, std::initializer_list<Tensor> tensors) {
   return true;
 }
 
-/// Null if the library refuses.
+/// Of a shape that is supported; null if the library refuses.
 std::unique_ptr<dnn::Plan> make(const dnn::ConvolutionShape& s, const dnn::Descriptor& gpu) {
-  if (!is_supported(s)) return nullptr;
   std::string refusal;
   auto plan = dnn::Plan::make(convolution(s), gpu, refusal);
   if (!plan) dnn::say_refused("convolution", fmt::format("{} by {}", s.x, s.weight), refusal);
@@ -41,6 +40,7 @@ bool run(const Conv2d& c, Pass pass, const Operands& on) {
   if (!usable(c, {on.x, on.weight, on.y})) return false;
   dnn::ConvolutionShape shape = dnn::shape_of(c, pass);
   shape.deterministic = dnn::deterministic();
+  if (!is_supported(shape)) return false;
   const dnn::Plan* plan = dnn::plan_of(shape, c.x.device(), make);
   if (!plan) return false;
   dnn::Place places[] = {

@@ -69,7 +69,8 @@ __global__ void __launch_bounds__(K::threads) entry(const __grid_constant__ K ke
   else kernel(t);
 }
 
-/// Does a block of the current GPU have K's shared memory? From sm_80 to sm_90 all do. Asked once
+/// Does a block of the current GPU have K's shared memory? sm_80 and sm_90 do; sm_86 and sm_89 have
+/// 99 KB. Asked once
 /// for each GPU: then K may use all of it.
 template <class K> bool fits() {
   constexpr int bytes = int(shared_bytes<K>());

@@ -50,23 +50,21 @@ void weights(const Queue& q, const Norm& n, const Tensor& dy, const WeightGradie
   else weights<T, 1, A>(q, n, dy, to);
 }
 
-// dx, and parts of the weights' gradients where a row is held in so few registers that blocks
-// enough stand beside each other.
+// dx, and parts of the weights' gradients where a row is held in few registers.
 template <class T, class Layout>
 Tensor backward(Stream stream, const Norm& n, const NormGradient<T, Layout>& of) {
   if constexpr (Layout::most == 4) {
     using Parts = NormBackwardParts<T, Layout>;
-    if (fits<Parts>()) {
-      constexpr int64_t most = 4 * 132;  // 4 blocks for each of an H100's processors
-      int64_t each = fn::max<int64_t>(2 * Parts::teams, (of.rows - 1) / most + 1);
-      int64_t blocks = (of.rows - 1) / each + 1;
-      Tensor parts = empty({2, blocks, of.width}, n.rstd.dtype(), n.rstd.device());
-      launch(stream, {blocks}, Parts{of, values<Accumulator<T>>(parts), each});
-      return parts;
-    }
+    constexpr int64_t most = 4 * 132;  // of an H100's 132 processors each runs two or three at once
+    int64_t each = fn::max<int64_t>(2 * Parts::teams, (of.rows - 1) / most + 1);
+    int64_t blocks = (of.rows - 1) / each + 1;
+    Tensor parts = empty({of.mean ? 2 : 1, blocks, of.width}, n.rstd.dtype(), n.rstd.device());
+    launch(stream, {blocks}, Parts{of, values<Accumulator<T>>(parts), each});
+    return parts;
+  } else {
+    launch(stream, Layout::grid(of.rows), NormBackward<T, Layout>{of});
+    return {};
   }
-  launch(stream, Layout::grid(of.rows), NormBackward<T, Layout>{of});
-  return {};
 }
 
 }  // namespace

@@ -32,7 +32,9 @@ template <class P> TRIAX_HD void move_pack(void* to, const void* from) {
       static_cast<uint4*>(to)[i] = static_cast<const uint4*>(from)[i];
   }
 #else
-  __builtin_memcpy(to, from, sizeof(P));
+  constexpr size_t step = sizeof(P) == 8 ? 8 : 16;  // what is checked for races
+  for (size_t i = 0; i < sizeof(P); i += step)
+    __builtin_memcpy(static_cast<char*>(to) + i, static_cast<const char*>(from) + i, step);
   emulation::require_aligned(to, alignof(P));
   emulation::require_aligned(from, alignof(P));
 #endif

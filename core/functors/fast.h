@@ -7,7 +7,7 @@
 namespace triax::fn {
 
 /// e^x within 2^-22 (1 + |x|) of itself: on a GPU by its own instruction, of an argument rounded
-/// once. Infinite and NaN x as in fn::exp.
+/// once; 0 where the result would be subnormal. Infinite and NaN x as in fn::exp.
 TRIAX_HD float fast_exp(float x) {
 #if defined(__CUDA_ARCH__)
   float y;

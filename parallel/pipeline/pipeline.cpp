@@ -119,7 +119,7 @@ void Pipeline::execute(const Actions& actions, const PipelineShape& shape, const
   in_place_.clear();
   if (autograd::recording()) peak_live_ = 0;  // of training alone
   boundaries_ = run.boundaries.empty() ? options_.boundaries : run.boundaries;
-  line_up(actions, shape);
+  if (stages_ > 1) incoming_ = incoming(actions, shape);
   for (const Action& a : actions) {
     drop_finished_sends();
     ProfileRange range(label(a, shape.chunks).c_str(), Activity::action);
@@ -148,7 +148,7 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
   bool records = autograd::recording();
   Slot slot;
   if (auto from = received_by(shape, stage_, a)) {
-    slot.y = receive(shape, *from);
+    slot.y = receive(*from);
     if (records) slot.y = graph_input(slot.y, slot.dx);
   }
   peak_live_ = std::max(peak_live_, int(slots_.size()) + 1);
@@ -172,7 +172,7 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
 void Pipeline::backward(const Action& a, const PipelineShape& shape, const PipelineRun& run) {
   Slot& slot = slots_.at({a.chunk, a.micro});
   auto from = received_by(shape, stage_, a);
-  Tensor dy = from ? receive(shape, *from) : slot.seed;
+  Tensor dy = from ? receive(*from) : slot.seed;
   auto like = [](const Tensor& x, const Tensor& y) {
     return x.shape() == y.shape() && x.dtype() == y.dtype() && x.device() == y.device();
   };
@@ -190,37 +190,18 @@ const Boundary& Pipeline::boundary(const Handover& what) const {
   return boundaries_[boundaries_.size() == 1 ? 0 : size_t(std::min(what.from, what.to))];
 }
 
-/// A receive is posted when the one before it on its channel is done, the first at once: what
-/// arrives while this stage computes does not wait for it. On GPUs only when it is needed: there a
-/// transfer that waits for its peer holds up those queued after it.
-void Pipeline::line_up(const Actions& actions, const PipelineShape& shape) {
-  lines_.clear();
-  if (stages_ == 1) return;
+Incoming Pipeline::incoming(const Actions& actions, const PipelineShape& shape) {
+  std::vector<Handover> all;
   for (const Action& a : actions)
-    if (auto from = received_by(shape, stage_, a))
-      lines_[&channel(shape, *from)].rest.push_back(*from);
-  for (auto& [from, line] : lines_)
-    if (device_ == cpu) post_next(*from, line);
+    if (auto from = received_by(shape, stage_, a)) all.push_back(*from);
+  return {all,
+          {.channel = [this, shape](auto& what) -> Communicator& { return channel(shape, what); },
+           .boundary = [this](auto& what) -> const Boundary& { return boundary(what); },
+           .ahead = device_ == cpu}};
 }
 
-void Pipeline::post_next(Communicator& from, Line& line) {
-  if (line.rest.empty()) return;
-  const Boundary& b = boundary(line.rest.front());
-  line.rest.pop_front();
-  line.x = from.empty(b.shape, b.dtype);
-  line.work = from.recv(line.x, 1 - from.rank());
-}
-
-Tensor Pipeline::receive(const PipelineShape& shape, const Handover& what) {
-  if (stages_ == 1) return in_place_.extract(what).mapped();
-  Communicator& from = channel(shape, what);
-  Line& line = lines_.at(&from);
-  if (!line.x.defined()) post_next(from, line);
-  line.work.wait();
-  Tensor x = std::move(line.x);
-  line.x = {};
-  if (device_ == cpu) post_next(from, line);
-  return x;
+Tensor Pipeline::receive(const Handover& what) {
+  return stages_ == 1 ? in_place_.extract(what).mapped() : incoming_.take(what);
 }
 
 /// Not waited for before the end of the list, so the transfer goes on beside what comes next.

@@ -1,6 +1,5 @@
 #pragma once
 #include <functional>
-#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -8,7 +7,7 @@
 #include "autograd/backward.h"
 #include "nn/layer.h"
 #include "parallel/mesh.h"
-#include "parallel/pipeline/schedule.h"
+#include "parallel/pipeline/incoming.h"
 
 namespace triax::parallel {
 
@@ -17,15 +16,6 @@ namespace triax::parallel {
 /// virtual stage and they add up.
 std::vector<nn::Layers> layers_of_stage(const nn::Layers& model, const std::vector<int64_t>& counts,
                                         const PipelineShape& shape, int stage);
-
-/// One micro-batch's activation where it passes from one virtual stage to the next.
-struct Boundary {
-  Shape shape;
-  DType dtype = f32;
-  bool operator==(const Boundary&) const = default;
-};
-/// By cut, in order; a single one stands for all cuts.
-using Boundaries = std::vector<Boundary>;
 
 struct PipelineOptions {
   Schedule schedule = one_f_one_b;
@@ -74,12 +64,6 @@ class Pipeline {
     Tensor seed;  // on the last stage
   };
   using Key = std::pair<int, int>;  // chunk, micro-batch
-  /// What this stage still takes from one channel, in order. The first may be on its way.
-  struct Line {
-    std::deque<Handover> rest;
-    Tensor x;
-    Work work;
-  };
   /// One two-rank communicator for each link and direction.
   struct Link {
     std::unique_ptr<Communicator> up, down;
@@ -92,9 +76,8 @@ class Pipeline {
   const Boundary& boundary(const Handover& what) const;
   void forward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
   void backward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
-  void line_up(const Actions& actions, const PipelineShape& shape);
-  void post_next(Communicator& from, Line& line);
-  Tensor receive(const PipelineShape& shape, const Handover& what);
+  Incoming incoming(const Actions& actions, const PipelineShape& shape);
+  Tensor receive(const Handover& what);
   void send(const PipelineShape& shape, const Handover& what, const Tensor& x);
   Communicator& channel(const PipelineShape& shape, const Handover& what);
 
@@ -107,7 +90,7 @@ class Pipeline {
   std::map<Key, Slot> slots_;
   Boundaries boundaries_;                // of the run under way
   std::map<Handover, Tensor> in_place_;  // between chunks on a ring of one stage
-  std::map<Communicator*, Line> lines_;
+  Incoming incoming_;
   std::vector<Work> sends_;
   int peak_live_ = 0;
 };

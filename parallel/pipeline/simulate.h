@@ -36,8 +36,8 @@ struct Simulation {
 
 /// Runs the lists of all stages without running anything, as the pipeline would over a transport
 /// that buffers nothing: a stage does one action at a time; a receive is posted when the one before
-/// it on its channel has been taken, the first of each at the start, and waited for with its action;
-/// a send starts when its action ends and is waited for after the list; it takes place only
+/// it on its channel has been taken, the first of each at the start, and waited for with its
+/// action; a send starts when its action ends and is waited for after the list; it takes place only
 /// together with its receive. Sends of one link and direction take place in the
 /// order in which they start. The lists may be wrong in any way, but for chunks and micro-batches
 /// that do not exist.

@@ -54,8 +54,9 @@ TEST_P(CudaElementwise, UnaryBackward) {
       }
 }
 
-// All finite numbers of 16 bits, 65,536 of f32: what fn::fast_exp and fn::fast_divide promise on
-// GPUs, and half a unit in the last place for rounding.
+// All finite numbers of 16 bits, 65,536 of f32, within what fn::fast_exp and fn::fast_divide
+// promise on GPUs, and half a unit in the last place for rounding. Here the formula is checked;
+// these two are exact.
 TEST_P(CudaElementwise, ActivationsOfEveryNumber) {
   if (dtype == f64) return;
   Tensor x = empty({65536}, dtype, cpu);
@@ -74,7 +75,7 @@ TEST_P(CudaElementwise, ActivationsOfEveryNumber) {
       if (!std::isfinite(in[i])) continue;
       double a = exponent(in[i]), expected = in[i] / (1 + std::exp(a));
       double bound = std::fabs(expected) * (1.01 * unit + 0x1p-22 * (3 + std::fabs(a))) + least;
-      if (std::fabs(a) > 88) bound = std::max(bound, 1.01 * unit * std::fabs(expected) + 0x1p-100);
+      if (std::fabs(a) > 87) bound = std::max(bound, 1.01 * unit * std::fabs(expected) + 0x1p-100);
       ASSERT_LE(std::fabs(out[i] - expected), bound) << what << " of " << in[i];
     }
   };

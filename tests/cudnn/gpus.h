@@ -11,7 +11,7 @@
 /// @file GPUs that are not here. cuDNN chooses engines and compiles for the properties that
 /// h200.json and a100.json describe. They hold what cudaGetDeviceProperties reports, under the
 /// names of the library's own serialisation of a CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR. The library
-/// loads the driver; where there is none it finds that of fake_driver.py, which takes compiled
+/// loads the driver; where there is none it finds that of fake_driver.sh, which takes compiled
 /// code.
 namespace triax::test {
 

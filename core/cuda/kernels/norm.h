@@ -126,7 +126,7 @@ template <class T, class Layout> struct NormBackward {
 /// dx, and parts[2, blocks, width] = sums of dy * xhat and of dy over each block's rows: x and dy
 /// are read once for both. The block's teams take its rows in turn. Each has sums of its own in
 /// shared memory, where a thread touches its own columns alone; at the end they are joined in
-/// order. RMS norm leaves the second half as it is.
+/// order. RMS norm has the first half alone.
 template <class T, class Layout> struct NormBackwardParts {
   static constexpr int threads = Layout::threads, teams = threads / Layout::team;
   using A = Accumulator<T>;

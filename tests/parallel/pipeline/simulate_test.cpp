@@ -53,9 +53,9 @@ TEST(Simulate, TwoStagesByHand) {
   EXPECT_FALSE(s.deadlock());
 }
 
-/// An action begins when its stage is free and, if it receives, `latency` after the sender was ready
-/// and the receive posted, with the beginning of the action that took what came before on that
-/// channel: no earlier, and no later.
+/// An action begins when its stage is free and, if it receives, `latency` after the sender was
+/// ready and the receive posted, with the beginning of the action that took what came before on
+/// that channel: no earlier, and no later.
 TEST(Simulate, ActionsBeginWhenTheyCan) {
   for (double latency : {0.0, 0.25})
     for (const test::Case& c : test::cases()) {
