@@ -172,9 +172,8 @@ void several_chunks(Communicator& c) {
     c.all_reduce(x).wait();
     right("all_reduce", x, [&](int64_t i) { return combined(ReduceOp::sum, c.size(), i); });
     c.reduce_scatter(all, mine).wait();
-    right("reduce_scatter", mine, [&](int64_t i) {
-      return combined(ReduceOp::sum, c.size(), c.rank() * slice + i);
-    });
+    right("reduce_scatter", mine,
+          [&](int64_t i) { return combined(ReduceOp::sum, c.size(), c.rank() * slice + i); });
     c.all_gather(make(slice), all).wait();
     for (int r = 0; r < c.size(); ++r)
       right("all_gather", all.narrow(0, r * slice, slice), [&](int64_t i) { return value(r, i); });
