@@ -50,6 +50,10 @@ DataParallel::~DataParallel() = default;
 void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
   check_input(options_.zero >= Zero::off && options_.zero <= Zero::parameters, Exit::config,
               "data parallel: ZeRO stage {}; expected 0, 1, 2 or 3", int(options_.zero));
+  DType sent = options_.reduce_dtype;
+  check_input(sent == f32 || (sent == bf16 && !options_.bitwise), Exit::config,
+              "data parallel: gradients sent in {}{}; expected f32 or bf16, and f32 with bitwise",
+              name(sent), options_.bitwise ? " with bitwise" : "");
   if (options_.bitwise) fixed_ = std::make_shared<FixedPoint>();
   declared_ = model.parameters();
   model.bind(options_.seed);

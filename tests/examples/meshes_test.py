@@ -33,6 +33,7 @@ equal += ["--mesh 2x2x1 --zero 2 --micro-batch 6",  # no accumulation
 equal += [f"--reduce-dtype bf16 --mesh {mesh} --zero {number % 4} {more}" for number, (mesh, more) in enumerate([
     ("2x1x1", ""), ("4x1x1", ""), ("2x2x1", "--schedule zb-h1"), ("3x1x2", "--precision fp16"),
     ("2x1x1", "--precision bf16 --micro-batch 3"), ("2x1x2", ""), ("3x2x2", "--recompute block"), ("2x2x1", "")])]
+equal += ["--reduce-dtype bf16 --mesh 2x2x1 --zero 3 --offload params --offload-dir ."]
 if program.name != "resnet":
     equal += [f"--bitwise --tp-slices 2 --mesh {mesh} --zero {number % 4} {more}" for number, (mesh, more) in enumerate([
         ("2x1x1", ""), ("3x2x1", "--schedule zb-h1"), ("1x1x2", ""), ("2x2x2", "--precision bf16"),

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string_view>
 
 #include "core/check.h"
 
@@ -119,7 +120,8 @@ void rank_order(Communicator& c) {
             .to(f32)
             .to_host<float>();
       };
-      bool levels = c.transport() == std::string("shared memory and MPI") &&
+      std::string_view over = c.transport();
+      bool levels = (over == "shared memory and MPI" || over == "MPI in two levels") &&
                     size_t(n) * size_of(t) >= 1 << 16;
       int each = levels ? 2 : c.size();
       auto sum_of = [&](int first) {
@@ -142,6 +144,40 @@ void rank_order(Communicator& c) {
       check(n == 0 || !std::memcmp(got.data(), want.data(), want.size() * sizeof(float)),
             "all_reduce of {} is not the sum in rank order", describe(x));
     }
+}
+
+/// As value() and sums of it, which repeat every 13 elements: quick to make.
+std::vector<float> repeated(int64_t n, const std::function<double(int64_t)>& f) {
+  std::vector<float> v(static_cast<size_t>(n));
+  for (size_t i = 0; i < v.size(); ++i) v[i] = i < 13 ? float(f(int64_t(i))) : v[i - 13];
+  return v;
+}
+
+/// Several of the chunks of 4 MiB in which processes send, and a bit.
+void several_chunks(Communicator& c) {
+  constexpr int64_t million = 1 << 20, n = 3 * million + 1, slice = million + 1;
+  auto first = [&](int64_t i) { return value(c.rank(), i); };
+  auto right = [](const char* what, const Tensor& x, const std::function<double(int64_t)>& f) {
+    check(x.to(cpu).to_host<float>() == repeated(x.numel(), f), "{}: wrong sums or slices", what);
+  };
+  for (bool own_memory : {true, false}) {
+    auto make = [&](int64_t count) {
+      Tensor values = from_host(repeated(count, first), {count}, cpu).to(c.device());
+      if (own_memory) return values;
+      Tensor x = c.empty({count}, f32);
+      copy_(x, values);
+      return x;
+    };
+    Tensor x = make(n), all = make(c.size() * slice), mine = make(slice);
+    c.all_reduce(x).wait();
+    right("all_reduce", x, [&](int64_t i) { return combined(ReduceOp::sum, c.size(), i); });
+    c.reduce_scatter(all, mine).wait();
+    right("reduce_scatter", mine,
+          [&](int64_t i) { return combined(ReduceOp::sum, c.size(), c.rank() * slice + i); });
+    c.all_gather(make(slice), all).wait();
+    for (int r = 0; r < c.size(); ++r)
+      right("all_gather", all.narrow(0, r * slice, slice), [&](int64_t i) { return value(r, i); });
+  }
 }
 
 void nan_wins(Communicator& c) {
@@ -321,6 +357,7 @@ const std::vector<CollectiveCase>& collective_cases() {
       {"all_to_all_with_counts", all_to_all_with_counts},
       {"all_to_all_counts_differ", all_to_all_counts_differ},
       {"rank_order", rank_order},
+      {"several_chunks", several_chunks},
       {"nan_wins", nan_wins},
       {"many_out_of_order", many_out_of_order},
       {"two_communicators", two_communicators},

@@ -10,6 +10,7 @@
 #include "parallel/data/data_parallel.h"
 #include "parallel/parity/parity.h"
 #include "parallel/plan/rehearsal.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_task.h"
 
@@ -91,6 +92,15 @@ TEST(ReduceDtype, RoundsWhatEachRankBringsAndEachSumOnce) {
         o.reduce_dtype = f32;
         EXPECT_EQ(reduce(ranks, micros, o, [](auto&) {}), 2 * half);
       }
+}
+
+TEST(ReduceDtype, OtherDtypesAndBitwiseAreRefused) {
+  auto refused = [](DataParallelOptions o, const char* what) {
+    test::expect_error([&] { reduce(1, 1, o, [](auto&) {}); }, {what, "expected f32 or bf16"},
+                       Exit::config);
+  };
+  refused({.reduce_dtype = f16}, "gradients sent in f16;");
+  refused({.bitwise = true, .reduce_dtype = bf16}, "gradients sent in bf16 with bitwise;");
 }
 
 TEST(ReduceDtype, AnOverflowOfOneRankIsSeenOnAll) {

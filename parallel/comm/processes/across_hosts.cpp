@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
+
+#include "core/memory.h"
 
 namespace triax::parallel {
 namespace {
@@ -14,16 +17,13 @@ struct Phase {
   std::deque<Transfer> within, across;
 };
 
-class AcrossHosts {
+class AcrossHosts final : public Mover {
  public:
-  AcrossHosts(std::shared_ptr<const HostLevels> levels, const Transfer& t)
-      : l_(*levels), keep_(std::move(levels)), call_(t.call) {
-    if (call_.kind == Call::all_reduce) all_reduce(t.to.view({-1}));
-    else if (call_.kind == Call::reduce_scatter) reduce_scatter(t.from.view({-1}), t.to.view({-1}));
-    else all_gather(t.from.view({-1}), t.to.view({-1}));
-  }
+  AcrossHosts(std::shared_ptr<const HostLevels> levels, Transfer t)
+      : l_(*levels), keep_(std::move(levels)), call_(t.call), waiting_(std::move(t)) {}
 
-  bool step() {
+  bool step() override {
+    if (waiting_.to.defined()) plan(std::exchange(waiting_, {}));
     for (; !phases_.empty(); phases_.pop_front()) {
       bool here = run(phases_.front().within, l_.start_within, within_);
       bool there = run(phases_.front().across, l_.start_across, across_);
@@ -32,11 +32,29 @@ class AcrossHosts {
     return true;
   }
 
+  std::vector<int> missing() const override {
+    std::vector<int> ranks;
+    if (within_.operation)
+      for (int r : within_.operation->missing()) ranks.push_back(l_.host * l_.within + r);
+    if (across_.operation)
+      for (int h : across_.operation->missing()) ranks.push_back(h * l_.within + l_.place);
+    std::sort(ranks.begin(), ranks.end());
+    return ranks;
+  }
+
  private:
   struct Running {
     std::shared_ptr<QueuedOperation> operation;
     bool announced = false;
   };
+
+  void plan(const Transfer& t) {
+    memory::Scope scope(kind_);
+    Tensor to = t.to.view({-1});
+    if (call_.kind == Call::all_reduce) all_reduce(to);
+    else if (call_.kind == Call::reduce_scatter) reduce_scatter(t.from.view({-1}), to);
+    else all_gather(t.from.view({-1}), to);
+  }
 
   static bool run(std::deque<Transfer>& waiting, const HostLevels::Start& start, Running& now) {
     for (; !waiting.empty(); now = {}, waiting.pop_front()) {
@@ -106,19 +124,19 @@ class AcrossHosts {
   const HostLevels& l_;
   std::shared_ptr<const HostLevels> keep_;
   Call call_;
+  Transfer waiting_;  ///< until the first step
+  memory::Kind kind_ = memory::current_kind();
   std::deque<Phase> phases_;
   Running within_, across_;
 };
 
 }  // namespace
 
-std::function<bool()> move_across_hosts(std::shared_ptr<const HostLevels> levels,
-                                        const Transfer& t) {
+std::shared_ptr<Mover> mover_across_hosts(std::shared_ptr<const HostLevels> levels, Transfer t) {
   bool known = t.call.kind == Call::all_reduce || t.call.kind == Call::reduce_scatter ||
                t.call.kind == Call::all_gather;
   if (!known || t.call.numel * int64_t(size_of(t.call.dtype)) < least_bytes) return {};
-  auto move = std::make_shared<AcrossHosts>(std::move(levels), t);
-  return [move] { return move->step(); };
+  return std::make_shared<AcrossHosts>(std::move(levels), std::move(t));
 }
 
 }  // namespace triax::parallel

@@ -2,7 +2,7 @@
 #include <functional>
 #include <memory>
 
-#include "parallel/comm/processes/operation_queue.h"
+#include "parallel/comm/processes/exchange.h"
 
 // Collectives of a group that spans hosts, in two levels. No MPI here.
 namespace triax::parallel {
@@ -11,18 +11,17 @@ namespace triax::parallel {
 struct HostLevels {
   using Start = std::function<std::shared_ptr<QueuedOperation>(Transfer)>;
   int within, hosts;
-  int place;                             ///< of this rank on its host
+  int host, place;                       ///< of this rank
   Start start_within, start_across;      ///< among ranks of this host; among those of this place
   std::shared_ptr<Allocator> allocator;  ///< of memory in which ranks of a host need no copies
 };
 
-/// What moves the data of `t` when all ranks have called alike: to be called until it says true.
-/// Ranks of a host reduce in its memory first, and each exchanges its share with the other hosts,
-/// so that between two hosts every byte goes once, on as many connections as a host has ranks.
-/// Sums are made in rank order on each host, then in the order of hosts; each of the two rounds f16
-/// and bf16. Empty for other collectives than all_reduce, reduce_scatter and all_gather, and for
-/// tensors that are too small to gain by it.
-std::function<bool()> move_across_hosts(std::shared_ptr<const HostLevels> levels,
-                                        const Transfer& t);
+/// What moves the data of `t` when all ranks have called alike. Ranks of a host reduce in its
+/// memory first, and each exchanges its share with the other hosts, so that between two hosts every
+/// byte goes once, on as many connections as a host has ranks. Sums are made in rank order on each
+/// host, then in the order of hosts; each of the two rounds f16 and bf16. None for other
+/// collectives than all_reduce, reduce_scatter and all_gather, and for tensors that are too small
+/// to gain by it. Memory of its own is taken by the first step().
+std::shared_ptr<Mover> mover_across_hosts(std::shared_ptr<const HostLevels> levels, Transfer t);
 
 }  // namespace triax::parallel

@@ -52,9 +52,9 @@ class Requests {
 class Exchange final : public QueuedOperation {
  public:
   Exchange(std::shared_ptr<OperationQueue> queue, Transfer t, PointToPoint& p2p, int64_t number,
-           std::function<bool()> move)
+           std::shared_ptr<Mover> mover)
       : QueuedOperation(queue, std::move(t)),
-        move_(std::move(move)),
+        mover_(std::move(mover)),
         group_(queue->group()),
         n_(group_.size()),
         me_(group_.rank),
@@ -73,13 +73,16 @@ class Exchange final : public QueuedOperation {
   bool step() override {
     if (!begun_) begin();
     if (!compared_ && calls_.finished()) compare();
-    if (move_) moved_ = compared_ && move_();
+    if (mover_) moved_ = compared_ && mover_->step();
     else
       while (!moved_ && data_.finished()) moved_ = !next_round(round_++);
     return compared_ && moved_;
   }
 
-  std::vector<int> missing() const override { return compared_ ? data_.peers() : calls_.peers(); }
+  std::vector<int> missing() const override {
+    if (!compared_) return calls_.peers();
+    return mover_ ? mover_->missing() : data_.peers();
+  }
 
  private:
   int left() const { return (me_ + n_ - 1) % n_; }
@@ -197,7 +200,7 @@ class Exchange final : public QueuedOperation {
     }
   }
 
-  std::function<bool()> move_;
+  std::shared_ptr<Mover> mover_;
   const Group& group_;
   int n_, me_, tag_;
   int64_t number_, round_ = 0;
@@ -254,8 +257,8 @@ class Message final : public QueuedOperation {
 
 std::shared_ptr<QueuedOperation> exchange(std::shared_ptr<OperationQueue> queue, Transfer t,
                                           PointToPoint& p2p, int64_t number,
-                                          std::function<bool()> move) {
-  return std::make_shared<Exchange>(std::move(queue), std::move(t), p2p, number, std::move(move));
+                                          std::shared_ptr<Mover> mover) {
+  return std::make_shared<Exchange>(std::move(queue), std::move(t), p2p, number, std::move(mover));
 }
 
 std::shared_ptr<QueuedOperation> message(std::shared_ptr<OperationQueue> queue, Transfer t,

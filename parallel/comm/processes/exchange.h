@@ -1,6 +1,8 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <memory>
+#include <vector>
 
 #include "parallel/comm/processes/operation_queue.h"
 
@@ -18,13 +20,23 @@ class PointToPoint {
   virtual Request receive(void* data, size_t bytes, int from, int tag) = 0;
 };
 
+/// What moves the data of a collective in place of an exchange among all its ranks.
+class Mover {
+ public:
+  virtual ~Mover() = default;
+  /// Go on without blocking; true when finished. Throws what ends it.
+  virtual bool step() = 0;
+  /// Ranks of the group that it waits for.
+  virtual std::vector<int> missing() const = 0;
+};
+
 /// A collective in which every rank sums its slice of what all ranks send it, in rank order, and
 /// sends the sum to all: the same bits as any other transport, in all dtypes. Sent in chunks.
-/// `number` counts the collectives of the group. `move`, if there is one, moves the data instead
-/// when all have called alike; called until it says true.
+/// `number` counts the collectives of the group. `mover`, if there is one, moves the data instead
+/// when all have called alike.
 std::shared_ptr<QueuedOperation> exchange(std::shared_ptr<OperationQueue> queue, Transfer t,
                                           PointToPoint& p2p, int64_t number,
-                                          std::function<bool()> move = {});
+                                          std::shared_ptr<Mover> mover = {});
 
 /// A send or a receive. The call travels ahead, so that a receive that does not fit is Error 76.
 std::shared_ptr<QueuedOperation> message(std::shared_ptr<OperationQueue> queue, Transfer t,

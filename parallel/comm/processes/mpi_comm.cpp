@@ -88,6 +88,20 @@ int64_t segment_bytes(int ranks) {
   return std::min<int64_t>(free / 10 * 9 / ranks, int64_t{64} << 30) >> 21 << 21;
 }
 
+/// As if there were more hosts, of so many ranks each; frees `host`.
+MPI_Comm part_of(MPI_Comm host, const char* ranks) {
+  char* end = nullptr;
+  long n = std::strtol(ranks, &end, 10);
+  check_input(end != ranks && *end == 0 && n > 0, Exit::config,
+              "TRIAX_RANKS_PER_HOST: '{}'; expected a number of ranks above 0", ranks);
+  int rank = 0;
+  MPI_Comm part = MPI_COMM_NULL;
+  MPI_Comm_rank(host, &rank);
+  check_mpi(MPI_Comm_split(host, int(rank / n), 0, &part), "MPI_Comm_split");
+  MPI_Comm_free(&host);
+  return part;
+}
+
 void open_window(Resources& r) {
   constexpr int64_t least = 8 << 20;
   constexpr size_t page = 4096;
@@ -140,7 +154,9 @@ class MpiComm final : public Communicator {
     return window_ ? resources_->allocator : Communicator::allocator();
   }
   const char* transport() const override {
-    return window_ ? "shared memory" : levels_ ? "shared memory and MPI" : "MPI";
+    if (window_) return "shared memory";
+    if (levels_) return resources_->memory ? "shared memory and MPI" : "MPI in two levels";
+    return "MPI";
   }
   std::shared_ptr<Resources> resources() { return resources_; }
 
@@ -196,6 +212,7 @@ class MpiComm final : public Communicator {
     levels_ = std::make_shared<HostLevels>(
         HostLevels{.within = int(n),
                    .hosts = size() / int(n),
+                   .host = host,
                    .place = place,
                    .start_within = [within](Transfer t) { return within->operation(std::move(t)); },
                    .start_across = [across](Transfer t) { return across->operation(std::move(t)); },
@@ -205,9 +222,8 @@ class MpiComm final : public Communicator {
   std::shared_ptr<QueuedOperation> operation(Transfer t) {
     int64_t number = collectives_++;
     if (window_) return window_->operation(queue_, std::move(t));
-    std::function<bool()> move;
-    if (levels_) move = move_across_hosts(levels_, t);
-    return exchange(queue_, std::move(t), *p2p_, number, std::move(move));
+    auto mover = levels_ ? mover_across_hosts(levels_, t) : nullptr;
+    return exchange(queue_, std::move(t), *p2p_, number, std::move(mover));
   }
 
   Work start(Transfer t) override {
@@ -256,9 +272,7 @@ std::unique_ptr<Communicator> mpi_world(MpiOptions options) {
   MPI_Comm_size(world, &size);
   check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &r->host),
             "MPI_Comm_split_type");
-  if (const char* ranks = std::getenv("TRIAX_RANKS_PER_HOST"))  // as if there were more hosts
-    check_mpi(MPI_Comm_split(world, rank / std::max(1, std::atoi(ranks)), 0, &r->host),
-              "MPI_Comm_split");
+  if (const char* ranks = std::getenv("TRIAX_RANKS_PER_HOST")) r->host = part_of(r->host, ranks);
   MPI_Comm_set_errhandler(r->host, MPI_ERRORS_RETURN);
   MPI_Comm_size(r->host, &on_host);
   std::vector<int> ranks_here(static_cast<size_t>(on_host));
