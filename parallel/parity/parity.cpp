@@ -49,7 +49,7 @@ ParityBounds free_bounds(const TrainOptions& o) {
   double sent = rounded_when_sent(o.step);
   if (o.step.bitwise) return b;
   b.noise = 2 * rate * steps;
-  b.drift = u == 0 ? 0.01 : 0.25;
+  b.drift = u == 0 ? 0.01 : sent > 0 ? 0.5 : 0.25;
   if (u == 0) {
     b.gradient = b.activation = b.weight = b.norm = 2e-4;
     b.loss = 2e-5;
