@@ -156,6 +156,21 @@ choose_options() {
   done
 }
 
+# Sets `files`, a directory for this job alone, in memory if it can be, after removing those of jobs
+# that were killed: mpirun and this script hold a lock on theirs, which ends with them.
+make_files() {
+  local room=/dev/shm old
+  [ -w $room ] || room=${TMPDIR:-/tmp}
+  for old in "$room"/triax-launch.*; do
+    [ -L "$old" ] || [ ! -d "$old" ] || [ ! -O "$old" ] || flock -n "$old" rm -rf "$old" || true # in use
+  done
+  while [ ! -d "$files" ]; do # once more if another start has just removed it
+    [ $lock = none ] || exec {lock}<&-
+    files=$(mktemp -d "$room/triax-launch.XXXXXXXXXX") # mode 0700
+    if exec {lock}<"$files"; then flock "$lock"; fi
+  done
+}
+
 # What the ranks and mpirun write on stderr, but for reports: those wait for the end, and the first
 # one is it, unless it only is about a rank that was lost.
 pass_on_stderr() {
@@ -211,9 +226,12 @@ end_if_failed_long_ago() {
 # needed below. It leads a session of its own, in which Ctrl-C does not reach it. If it, or this
 # script, is killed, setpriv sees to it that the ranks end as well.
 start() {
-  files=$(mktemp -d)
+  make_files
   mkfifo "$files/stderr"
-  OPAL_OUTPUT_STDERR_FD=9 setsid setpriv --pdeathsig TERM mpirun "${options[@]}" \
+  local places=() # of what Open MPI keeps in files, which it leaves behind when it is killed
+  [ -n "$hosts" ] || [ -n "${SLURM_JOB_ID:-}" ] ||
+    places=(--mca orte_tmpdir_base "$files" --mca btl_vader_backing_directory "$files")
+  OPAL_OUTPUT_STDERR_FD=9 setsid setpriv --pdeathsig TERM mpirun "${options[@]}" "${places[@]}" \
     -x OPAL_OUTPUT_STDERR_FD=2 setpriv --pdeathsig KILL "${command[@]}" \
     <&0 2>"$files/stderr" 9>"$files/notes" &
   job=$!
@@ -359,7 +377,7 @@ main() {
   check
   choose_options
 
-  files='' job=0 filter=0 asked=0 stop=0 interrupted=no status=0 code=0
+  files='' lock=none job=0 filter=0 asked=0 stop=0 interrupted=no status=0 code=0
   trap 'rm -rf "$files"' EXIT
   run
   while [ "$restarts" != 0 ] && again; do run; done

@@ -2,8 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstring>
+#include <fstream>
+#include <stdexcept>
+#include <string>
 
 namespace triax::parallel {
 namespace {
@@ -12,15 +18,16 @@ constexpr size_t bytes = size_t{8} << 20;
 
 /// Two segments as one process would see them.
 struct SharedMemoryTest : testing::Test {
-  static std::byte* map() {
-    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return static_cast<std::byte*>(data);
+  SharedMemoryTest() {
+    std::vector<Segment> all;
+    for (int i = 0; i < 2; ++i) {
+      all.push_back(Segment::create(bytes));
+      segments.push_back(all.back().data());
+    }
+    memory = std::make_shared<SharedMemory>(std::move(all), 1);
   }
-  ~SharedMemoryTest() override {
-    for (auto* s : segments) munmap(s, bytes);
-  }
-  std::vector<std::byte*> segments{map(), map()};
-  std::shared_ptr<SharedMemory> memory = std::make_shared<SharedMemory>(segments, bytes, 1);
+  std::vector<std::byte*> segments;
+  std::shared_ptr<SharedMemory> memory;
 };
 
 TEST_F(SharedMemoryTest, HandsOutMySegment) {
@@ -65,6 +72,71 @@ TEST_F(SharedMemoryTest, PagesThatDoNotExistAreNotHandedOut) {
   munmap(segments[1] + bytes / 2, bytes / 2);
   EXPECT_NE(memory->allocate(1 << 20), nullptr);
   EXPECT_EQ(memory->allocate(bytes / 2), nullptr);
+}
+
+/// A process that makes a segment, writes 7 into it and waits to be killed.
+struct Owner {
+  Owner() {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+    process = fork();
+    if (process == 0) {
+      Segment mine = Segment::create(bytes);
+      mine.data()[bytes - 1] = std::byte{7};
+      handle = mine.handle();
+      if (write(ends[1], &handle, sizeof handle) == sizeof handle) pause();
+      _exit(1);
+    }
+    if (read(ends[0], &handle, sizeof handle) != sizeof handle) throw std::runtime_error("silence");
+    close(ends[0]);
+    close(ends[1]);
+  }
+  ~Owner() { end(); }
+  Owner(const Owner&) = delete;
+  void end() {
+    if (process <= 0) return;
+    kill(process, SIGKILL);
+    waitpid(process, nullptr, 0);
+    process = 0;
+  }
+  Segment::Handle handle;
+  pid_t process = 0;
+};
+
+TEST(Segment, OutlivesItsOwnerInWhoeverMapsItAndNowhereElse) {
+  Owner owner;
+  Segment peer = Segment::open(owner.handle, bytes);
+  ASSERT_TRUE(peer.usable());
+  EXPECT_EQ(peer.data()[bytes - 1], std::byte{7});
+  owner.end();
+  EXPECT_EQ(peer.data()[bytes - 1], std::byte{7});
+  EXPECT_FALSE(Segment::open(owner.handle, bytes).usable());
+  EXPECT_TRUE(Segment::open(peer.handle(), bytes).usable());
+  auto handle = peer.handle();
+  peer.close();
+  EXPECT_FALSE(Segment::open(handle, bytes).usable());
+}
+
+TEST(Segment, TakesNothingElseForIt) {
+  Owner owner;
+  Segment other = Segment::create(bytes);
+  Segment::Handle wrong = owner.handle;
+  wrong.inode = other.handle().inode;
+  EXPECT_FALSE(Segment::open(wrong, bytes).usable());
+  EXPECT_FALSE(Segment::open({}, bytes).usable());
+}
+
+/// The kernel shows a file that has no name as deleted.
+TEST(Segment, HasNoNameInAnyFileSystem) {
+  Segment mine = Segment::create(bytes);
+  std::ifstream maps("/proc/self/maps");
+  int seen = 0;
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("rw-s") != line.npos) {
+      EXPECT_NE(line.find("/memfd:triax (deleted)"), line.npos) << line;
+      ++seen;
+    }
+  EXPECT_EQ(seen, 1);
 }
 
 }  // namespace

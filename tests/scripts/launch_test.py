@@ -6,6 +6,7 @@ tests/examples/launch_test.py.
 
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -42,6 +43,22 @@ class Launching(unittest.TestCase):
                               cwd=self.folder)
         self.output = done.stdout
         return done.returncode, done.stderr
+
+    def start(self, *words):
+        environment = dict(os.environ, PATH=f"{self.folder}:{os.environ['PATH']}")
+        return subprocess.Popen([LAUNCH, *map(str, words)], env=environment, stdout=subprocess.PIPE, text=True)
+
+    def end(self, job):
+        """Kills all of a job at one moment, so that nothing of it can clean up."""
+        found = [job.pid]
+        for pid in found:
+            for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in found:
+                os.kill(pid, number)
+        job.wait()
+        job.stdout.close()
 
     def words(self):
         """How mpirun was called, as one line; and its environment."""
@@ -227,6 +244,35 @@ class LaunchTest(Launching):
         status, error = self.launch("-n", 1, "true")
         self.assertEqual(status, 143)
         self.assertIn("stopped by signal 15, which mpirun got as well", error)
+
+    def test_files_of_the_job_are_its_own_and_go(self):
+        room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+        self.mpirun("""
+            while [ "$1" != orte_tmpdir_base ]; do shift; done
+            stat -c '%a %u' "$2"; [ "$4 $5" = "btl_vader_backing_directory $2" ] && echo "$2"
+            touch "$2/of-mpi" """)
+        self.assertEqual(self.launch("-n", 1, "true")[0], 0)
+        mode, path = self.output.splitlines()
+        self.assertEqual(mode, f"700 {os.getuid()}")
+        self.assertRegex(path, f"^{room}/triax-launch[.].{{10}}$")
+        self.assertFalse(os.path.exists(path))
+
+    def test_removes_what_killed_jobs_left(self):
+        self.mpirun('while [ "$1" != orte_tmpdir_base ]; do shift; done; echo "$2"; exec sleep 60')
+        jobs = [self.start("-n", 1, "true") for _ in range(2)]
+        killed, living = [pathlib.Path(job.stdout.readline().strip()) for job in jobs]
+        link = killed.with_name(f"triax-launch.{os.getpid()}")
+        link.symlink_to(self.folder)
+        self.addCleanup(link.unlink)
+        self.end(jobs[0])
+        self.assertTrue(killed.is_dir())
+        self.mpirun(":")
+        self.assertEqual(self.launch("-n", 1, "true")[0], 0)
+        self.assertFalse(killed.exists())
+        self.assertTrue(living.is_dir() and self.folder.is_dir())
+        self.end(jobs[1])
+        self.launch("-n", 1, "true")
+        self.assertFalse(living.exists())
 
     def test_other_codes_pass(self):
         self.mpirun("exit 1")

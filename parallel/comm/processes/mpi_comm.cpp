@@ -1,7 +1,7 @@
 #include "parallel/comm/processes/mpi_comm.h"
 
 #include <mpi.h>
-#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -66,26 +66,22 @@ class MpiPointToPoint final : public PointToPoint {
   bool synchronous_ = environment_says("TRIAX_SYNCHRONOUS_SENDS", "on");
 };
 
-/// What MPI holds for a world. Communicators and the window can only be freed by all ranks
-/// together, so they all wait for the orderly end.
+/// What a world holds. Communicators can only be freed by all ranks together, so they all wait for
+/// the orderly end.
 struct Resources {
   MpiOptions options;
   std::vector<MPI_Comm> comms;  ///< in the order made
   MPI_Comm host = MPI_COMM_NULL;
-  MPI_Win window = MPI_WIN_NULL;
   std::shared_ptr<SharedMemory> memory;  ///< none: between hosts always
   std::shared_ptr<Allocator> allocator;  ///< of that memory
   std::vector<int> host_rank;            ///< by world rank; -1 on another host
   int host_id = 0;                       ///< the world's first rank on this host
 };
 
-/// Room for one rank's segment. Only pages that are used count, so ask for plenty; but Open MPI
-/// refuses (loudly) what the file system could not hold.
+/// Room for one rank's segment. Only pages that are used count, so ask for plenty.
 int64_t segment_bytes(int ranks) {
-  struct statvfs fs;
-  if (statvfs("/dev/shm", &fs) != 0) return 0;
-  int64_t free = int64_t(fs.f_bavail) * int64_t(fs.f_frsize);
-  return std::min<int64_t>(free / 10 * 9 / ranks, int64_t{64} << 30) >> 21 << 21;
+  int64_t installed = int64_t(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
+  return std::min<int64_t>(installed / 2 / ranks, int64_t{64} << 30) >> 21 << 21;
 }
 
 /// As if there were more hosts, of so many ranks each; frees `host`.
@@ -102,9 +98,8 @@ MPI_Comm part_of(MPI_Comm host, const char* ranks) {
   return part;
 }
 
-void open_window(Resources& r) {
+void share_memory(Resources& r) {
   constexpr int64_t least = 8 << 20;
-  constexpr size_t page = 4096;
   int n = 0, mine = 0;
   MPI_Comm_size(r.host, &n);
   MPI_Comm_rank(r.host, &mine);
@@ -112,26 +107,21 @@ void open_window(Resources& r) {
   int64_t bytes = wanted ? segment_bytes(n) : 0;
   MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_INT64_T, MPI_MIN, r.host);
   if (bytes < least) return;
-  MPI_Info info;
-  MPI_Info_create(&info);
-  MPI_Info_set(info, "alloc_shared_noncontig", "true");  // every segment on pages of its own
-  void* base = nullptr;
-  int failed =
-      MPI_Win_allocate_shared(MPI_Aint(bytes), 1, info, r.host, &base, &r.window) != MPI_SUCCESS;
-  MPI_Info_free(&info);
+  Segment own = Segment::create(size_t(bytes));
+  Segment::Handle handle = own.handle();
+  std::vector<Segment::Handle> handles(static_cast<size_t>(n));
+  MPI_Allgather(&handle, sizeof handle, MPI_BYTE, handles.data(), sizeof handle, MPI_BYTE, r.host);
+  std::vector<Segment> segments;
+  int failed = 0;
+  for (int p = 0; p < n; ++p) {
+    segments.push_back(p == mine ? std::move(own)
+                                 : Segment::open(handles[size_t(p)], size_t(bytes)));
+    failed |= !segments.back().usable();
+  }
   MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, r.host);
   if (failed) return;
-  std::vector<std::byte*> segments;
-  for (int p = 0; p < n; ++p) {
-    MPI_Aint size = 0;
-    int unit = 0;
-    void* data = nullptr;
-    check_mpi(MPI_Win_shared_query(r.window, p, &size, &unit, &data), "MPI_Win_shared_query");
-    // MPI keeps a few bytes for itself before the segment; pages begin at the same place for all.
-    auto at = reinterpret_cast<uintptr_t>(data);
-    segments.push_back(static_cast<std::byte*>(data) + ((at + page - 1) / page * page - at));
-  }
-  r.memory = std::make_shared<SharedMemory>(std::move(segments), size_t(bytes) - page, mine);
+  for (Segment& s : segments) s.close();  // all have them
+  r.memory = std::make_shared<SharedMemory>(std::move(segments), mine);
   r.allocator = shared_allocator(r.memory);
 }
 
@@ -280,7 +270,7 @@ std::unique_ptr<Communicator> mpi_world(MpiOptions options) {
   r->host_id = ranks_here[0];
   r->host_rank.assign(size_t(size), -1);
   for (int p = 0; p < on_host; ++p) r->host_rank[size_t(ranks_here[size_t(p)])] = p;
-  open_window(*r);
+  share_memory(*r);
   return std::make_unique<MpiComm>(r, world, Group::world(size, rank, options.time_limit));
 }
 
@@ -291,10 +281,6 @@ void close_mpi_world(std::unique_ptr<Communicator> world) {
   Resources& r = *resources;
   Deadline deadline("end of the world", r.options.time_limit);
   world.reset();
-  r.allocator = nullptr;
-  int alone = r.memory.use_count() <= 1;
-  MPI_Allreduce(MPI_IN_PLACE, &alone, 1, MPI_INT, MPI_MIN, r.comms[0]);
-  if (alone && r.window != MPI_WIN_NULL) MPI_Win_free(&r.window);
   for (auto it = r.comms.rbegin(); it != r.comms.rend(); ++it) MPI_Comm_free(&*it);
   r.comms.clear();
   if (r.host != MPI_COMM_NULL) MPI_Comm_free(&r.host);

@@ -35,13 +35,16 @@ class SharedAllocator final : public Allocator {
 
 }  // namespace
 
-SharedMemory::SharedMemory(std::vector<std::byte*> segments, size_t bytes, int mine)
-    : segments_(std::move(segments)), bytes_(bytes), mine_(mine), free_{{0, bytes}} {}
+SharedMemory::SharedMemory(std::vector<Segment> segments, int mine)
+    : segments_(std::move(segments)),
+      bytes_(segments_[0].bytes()),
+      mine_(mine),
+      free_{{0, bytes_}} {}
 
 SharedMemory::Address SharedMemory::find(const void* data) const {
   auto at = reinterpret_cast<uintptr_t>(data);
   for (size_t s = 0; s < segments_.size(); ++s) {
-    auto begin = reinterpret_cast<uintptr_t>(segments_[s]);
+    auto begin = reinterpret_cast<uintptr_t>(segments_[s].data());
     if (at >= begin && at < begin + bytes_) return {int32_t(s), int64_t(at - begin)};
   }
   return {};
@@ -52,34 +55,34 @@ void* SharedMemory::allocate(size_t bytes) {
   bytes = rounded(std::max<size_t>(bytes, 1), 64);
   auto room = std::find_if(free_.begin(), free_.end(), [&](auto& f) { return f.second >= bytes; });
   if (room == free_.end() || !claim_pages(room->first + bytes)) return nullptr;
-  auto [begin, size] = *room;
+  auto [first, size] = *room;
   free_.erase(room);
-  if (size > bytes) free_[begin + bytes] = size - bytes;
-  return segments_[size_t(mine_)] + begin;
+  if (size > bytes) free_[first + bytes] = size - bytes;
+  return begin(mine_) + first;
 }
 
 void SharedMemory::deallocate(void* data, size_t bytes) noexcept {
   std::lock_guard guard(mutex_);
-  auto begin = size_t(static_cast<std::byte*>(data) - segments_[size_t(mine_)]);
+  auto first = size_t(static_cast<std::byte*>(data) - begin(mine_));
   size_t size = rounded(std::max<size_t>(bytes, 1), 64);
-  auto next = free_.lower_bound(begin);
-  if (next != free_.end() && next->first == begin + size) {
+  auto next = free_.lower_bound(first);
+  if (next != free_.end() && next->first == first + size) {
     size += next->second;
     next = free_.erase(next);
   }
   if (next != free_.begin())
-    if (auto before = std::prev(next); before->first + before->second == begin) {
+    if (auto before = std::prev(next); before->first + before->second == first) {
       before->second += size;
       return;
     }
-  free_[begin] = size;
+  free_[first] = size;
 }
 
 // Touching a page that the host cannot give ends the process; asking for it does not.
 bool SharedMemory::claim_pages(size_t end) {
   if (end <= claimed_) return true;
   end = std::min(rounded(end, page), bytes_);
-  std::byte* first = segments_[size_t(mine_)] + claimed_;
+  std::byte* first = begin(mine_) + claimed_;
   if (madvise(first, end - claimed_, populate_write) != 0) return false;
   claimed_ = end;
   return true;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/storage.h"
+#include "parallel/comm/processes/segment.h"
 
 namespace triax::parallel {
 
@@ -18,10 +19,10 @@ class SharedMemory {
     int64_t offset = 0;
   };
 
-  /// `segments` by rank on this host, of `bytes` each, on page boundaries; `mine` is this rank's.
-  SharedMemory(std::vector<std::byte*> segments, size_t bytes, int mine);
+  /// `segments` by rank on this host, usable and equally large; `mine` is this rank's.
+  SharedMemory(std::vector<Segment> segments, int mine);
 
-  std::byte* at(Address a) const { return segments_[size_t(a.segment)] + a.offset; }
+  std::byte* at(Address a) const { return begin(a.segment) + a.offset; }
   Address find(const void* data) const;
 
   /// 64-byte aligned bytes of this rank's segment; null if there is no room, or the host has no
@@ -30,8 +31,9 @@ class SharedMemory {
   void deallocate(void* data, size_t bytes) noexcept;
 
  private:
+  std::byte* begin(int segment) const { return segments_[size_t(segment)].data(); }
   bool claim_pages(size_t end);
-  std::vector<std::byte*> segments_;
+  std::vector<Segment> segments_;
   size_t bytes_;
   int mine_;
   std::mutex mutex_;

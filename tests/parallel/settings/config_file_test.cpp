@@ -154,6 +154,26 @@ TEST_F(ConfigFile, RefusesWhatIsNoToml) {
   EXPECT_NE(said.find("; the line is `seed : 3`"), said.npos) << said;
 }
 
+// toml++ has undefined behaviour at these bytes, so it must not see them.
+TEST_F(ConfigFile, RefusesWhatIsNotAsciiOutsideOfQuotes) {
+  const std::string odd = "\xEF\xBB\xB7", e = "\xC3\xA9";
+  for (const std::string& text :
+       {odd, odd + " = 1", "lr" + odd + " = 1", "[" + odd + "]", "lr = " + odd, "lr = 1" + e,
+        "text = \"a\\\"b\"" + e, "text = 'a\\'" + e, "text = \"\"" + e, R"(text = """a\"""""")" + e,
+        "text = '''a''''" + e, "text = \"a\n" + e}) {
+    std::string said = refused("seed = 1 # " + e + "\n" + text);
+    EXPECT_NE(said.find(" outside of quotes; expected ASCII; the line is "), said.npos) << said;
+  }
+  EXPECT_EQ(
+      refused("\nlr" + e + " = 1"),
+      "run.toml:2: byte 0xc3 outside of quotes; expected ASCII; the line is `lr" + e + " = 1`");
+  for (const std::string& text : {"\"" + odd + "\"", "'" + odd + "\\'",
+                                  "\"\"\"\n" + odd + "\"\"\"\"\"", "'''" + odd + "''''"}) {
+    std::string path = file("\xEF\xBB\xBFtext = " + text + " # " + odd);
+    EXPECT_EQ(read({"--config", path}).text.substr(0, 3), odd) << text;
+  }
+}
+
 TEST_F(ConfigFile, SaysThatAFileIsJson) {
   EXPECT_EQ(refused("\n{\"train_batch_size\": 8}"),
             "run.toml:2: this is JSON; expected TOML: lines `key = value`, whose keys are the "

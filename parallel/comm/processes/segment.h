@@ -1,0 +1,42 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace triax::parallel {
+
+/// Memory that processes of one user on one host share. It has no name in any file system: nobody
+/// else can open it, and it is gone when the last process that maps it has ended, however it did.
+class Segment {
+ public:
+  /// How another process finds it, while the one that made it can still be asked.
+  struct Handle {
+    int64_t process = 0;
+    int64_t descriptor = -1;
+    uint64_t device = 0, inode = 0;  ///< so that nothing else is taken for it
+  };
+
+  Segment() = default;
+  /// New ones hold zeros. Pages are taken from the host when they are first touched. Not `usable`
+  /// if the system refuses.
+  static Segment create(size_t bytes);
+  /// That of another process; not `usable` if it cannot be reached, as from another container.
+  static Segment open(const Handle& handle, size_t bytes);
+  Segment(Segment&& o) noexcept;
+  Segment& operator=(Segment&&) = delete;
+  ~Segment();
+
+  bool usable() const { return data_ != nullptr; }
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  Handle handle() const;
+  /// From now on no further process can open it.
+  void close();
+
+ private:
+  Segment(int descriptor, size_t bytes);
+  int descriptor_ = -1;
+  size_t bytes_ = 0;
+  std::byte* data_ = nullptr;
+};
+
+}  // namespace triax::parallel
