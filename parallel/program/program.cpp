@@ -271,9 +271,10 @@ class Program {
 
 int Program::schedule() {
   PipelineShape& shape = schedule_.shape;
-  if (shape.chunks == 0) shape.chunks = schedule_.schedule.ends_with("interleaved") ? 2 : 1;
-  auto timeline =
-      make_timeline(schedule_.schedule, train_.step.schedules.at(schedule_.schedule), shape);
+  const Schedule& chosen = train_.step.schedules.at(schedule_.schedule);
+  shape.placement = chosen.placement;
+  if (shape.chunks == 0) shape.chunks = chosen.chunks;
+  auto timeline = make_timeline(schedule_.schedule, chosen, shape);
   int columns = terminal_columns();
   fmt::print("{}", schedule_.json ? timeline_json(timeline) + "\n"
                                   : folded(timeline_text(timeline, columns) + "\n", columns));

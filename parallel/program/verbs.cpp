@@ -68,7 +68,7 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
           group.add("schedule", "NAME", "which", &o.schedule, {.choices = names_of(schedules)})
               .add("pp", "N", "pipeline stages", &o.shape.stages, {.range = {1, 1024}})
               .add("chunks", "N", "model chunks on each stage", &o.shape.chunks,
-                   {.range = {0, 64}, .shown = "2 if interleaved, else 1"})
+                   {.range = {0, 64}, .shown = "1, or 2 for schedules of several"})
               .add("micros", "N", "micro-batches", &o.shape.micros, {.range = {1, 4096}})
               .add("json", "", "print JSON for scripts/draw.py", &o.json)};
 }

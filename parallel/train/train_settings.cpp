@@ -83,8 +83,8 @@ Settings mesh_settings(StepOptions& s) {
            choice(s.reduce_dtype, {{"fp32", f32}, {"bf16", bf16}}), {.on_resume = OnResume::say})
       .add("schedule", "NAME", fmt::format("pipeline schedule: {}", join(names, ", ")), &s.schedule,
            {.choices = names})
-      .add("chunks", "N", "model chunks on each stage, for the interleaved schedules", &s.chunks,
-           {.range = {0, 1024}, .shown = "2 for them, else 1", .derived = true})
+      .add("chunks", "N", "model chunks on each stage", &s.chunks,
+           {.range = {0, 1024}, .shown = "1, or 2 for schedules of several", .derived = true})
       .add(
           "bitwise", "",
           "the same bits of loss, weights and optimizer state on every mesh; with --micro-batch 1, "
