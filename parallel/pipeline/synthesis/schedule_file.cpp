@@ -16,8 +16,10 @@ constexpr int most_stages = 1024, most_chunks = 64, most_micros = 4096;
 constexpr const char* letters = "F BW";  // by Action::Kind; no whole backward
 constexpr const char* placement = "ring";
 
-nn::JsonReader reader(const std::string& path) {
-  return {disk().read(path, largest_file), path, "the schedule", 4};
+std::string text_in(const std::string& path) { return disk().read(path, largest_file); }
+
+nn::JsonReader reader(const std::string& text, const std::string& path) {
+  return {text, printable(path), "the schedule", 4};
 }
 
 int size_in(const nn::JsonReader& all, const char* key, int most) {
@@ -71,7 +73,7 @@ Actions actions_in(const nn::JsonReader& list) {
 template <class Check> void as_damage(const std::string& path, Check check) try {
   check();
 } catch (const Error& e) {
-  fail(Exit::data, "{}: {}", path, e.what());
+  fail(Exit::data, "{}: {}", printable(path), e.what());
 }
 
 bool same(double a, double b) { return std::fabs(a - b) <= 1e-6 * std::fabs(b); }
@@ -115,8 +117,8 @@ std::string schedule_json(const ScheduleFile& f) {
       join(lists, ",\n"));
 }
 
-ScheduleFile read_schedule(const std::string& path) {
-  nn::JsonReader all = reader(path);
+ScheduleFile parse_schedule(const std::string& text, const std::string& path) {
+  nn::JsonReader all = reader(text, path);
   ScheduleFile f;
   f.shape = {size_in(all, "stages", most_stages), size_in(all, "chunks", most_chunks),
              size_in(all, "micros", most_micros)};
@@ -144,7 +146,9 @@ ScheduleFile read_schedule(const std::string& path) {
   return f;
 }
 
-StageTimes read_times(const std::string& path) { return times_in(reader(path)); }
+ScheduleFile read_schedule(const std::string& path) { return parse_schedule(text_in(path), path); }
+
+StageTimes read_times(const std::string& path) { return times_in(reader(text_in(path), path)); }
 
 bool is_schedule_file(const std::string& name) { return name.ends_with(".json"); }
 

@@ -25,8 +25,10 @@ struct ScheduleFile {
 /// The text of such a file.
 std::string schedule_json(const ScheduleFile& schedule);
 
-/// Reads such a file and checks it as if nobody had: lists (check_schedule), memory, cost and bound.
-/// Throws Error 65 with file and place for what is damaged or wrong, 66 if there is no such file.
+/// Reads such a text and trusts nothing in it: lists (check_schedule), memory, cost and bound are
+/// checked. Throws Error 65 with `path` and the place for what is damaged or wrong.
+ScheduleFile parse_schedule(const std::string& text, const std::string& path);
+/// The same of a file. Throws Error 66 if there is none.
 ScheduleFile read_schedule(const std::string& path);
 
 /// `times` of a file like the above, which need hold nothing else. Errors likewise.
