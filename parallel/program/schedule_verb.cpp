@@ -95,7 +95,9 @@ void search(const ScheduleOptions& o, const Schedules& schedules) {
 void show_file(const ScheduleOptions& o, const std::vector<std::string>& given) {
   ScheduleFile file = read_schedule(o.schedule);
   PipelineShape shape = o.shape;  // as far as it was given; its own as far as it was not
-  auto is_given = [&](const char* flag) { return std::count(given.begin(), given.end(), flag) > 0; };
+  auto is_given = [&](const char* flag) {
+    return std::count(given.begin(), given.end(), flag) > 0;
+  };
   if (!is_given("pp")) shape.stages = file.shape.stages;
   if (!is_given("micros")) shape.micros = file.shape.micros;
   if (shape.chunks == 0) shape.chunks = file.shape.chunks;
@@ -125,7 +127,8 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
       .add("search", "", "look for the best schedule within --memory, and compare it with the rest",
            &o.search)
       .add("memory", "1.5p|N",
-           "activations of one micro-batch that a stage may hold: N, or in stages, as 1.5p", &o.memory)
+           "activations of one micro-batch that a stage may hold: N, or in stages, as 1.5p",
+           &o.memory)
       .add("hold", "X", "share of an activation kept until the backward of the weights",
            &o.budget.hold, {.range = {0, 1}})
       .add("objective", "span|makespan",
@@ -151,7 +154,8 @@ Exit show_schedule(const ScheduleOptions& given, const Schedules& schedules,
     show_file(o, flags);
     return Exit::ok;
   }
-  if (o.shape.chunks == 0) o.shape.chunks = !o.search && o.schedule.ends_with("interleaved") ? 2 : 1;
+  if (o.shape.chunks == 0)
+    o.shape.chunks = !o.search && o.schedule.ends_with("interleaved") ? 2 : 1;
   if (o.search) search(o, schedules);
   else
     print(make_timeline(o.schedule, schedules.at(o.schedule), o.shape, times_of(o, o.shape)),

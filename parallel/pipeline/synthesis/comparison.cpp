@@ -45,7 +45,9 @@ std::string verdict(const Comparison& c) {
 
 }  // namespace
 
-double Comparison::best_bubble() const { return 1 - busiest(found.shape, found.times) / found.bound; }
+double Comparison::best_bubble() const {
+  return 1 - busiest(found.shape, found.times) / found.bound;
+}
 
 Comparison::Row row_of(const std::string& name, const ScheduleFile& s) {
   double cost = cost_of(simulate(s.lists, s.shape, s.times), s.budget.objective);
@@ -91,9 +93,8 @@ std::string comparison_text(const Comparison& c) {
 std::string comparison_json(const Comparison& c) {
   std::vector<std::string> rows;
   for (const Comparison::Row& r : c.rows)
-    rows.push_back(
-        fmt::format(R"({{"name":{},"chunks":{},"cost":{},"bubble":{},"peak":[{}]}})",
-                    nn::quoted(r.name), r.chunks, r.cost, r.bubble, join(r.peak, ",")));
+    rows.push_back(fmt::format(R"({{"name":{},"chunks":{},"cost":{},"bubble":{},"peak":[{}]}})",
+                               nn::quoted(r.name), r.chunks, r.cost, r.bubble, join(r.peak, ",")));
   const ScheduleFile& f = c.found;
   return fmt::format(
       R"({{"stages":{},"micros":{},"hold":{},"objective":"{}","cap":[{}],"cost":{},"bound":{},)"

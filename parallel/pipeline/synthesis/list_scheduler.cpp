@@ -26,9 +26,8 @@ Score ListScheduler::run(const Policy& policy, const std::vector<Actions>* order
   for (int s = 0; s < p_.shape.stages; ++s) stages_[size_t(s)].choice = choose(s);
   size_t all = 3 * size_t(p_.virtual_stages()) * size_t(p_.shape.micros);
   for (size_t done = 0; done < all; ++done) {
-    auto first = std::min_element(stages_.begin(), stages_.end(), [](auto& a, auto& b) {
-      return a.choice.at < b.choice.at;
-    });
+    auto first = std::min_element(stages_.begin(), stages_.end(),
+                                  [](auto& a, auto& b) { return a.choice.at < b.choice.at; });
     if (first->choice.at == infinity) return {};
     take(int(first - stages_.begin()));
     for (int s : changed_) stages_[size_t(s)].choice = choose(s);
@@ -95,7 +94,8 @@ bool ListScheduler::prefers_forward(int s, const Candidates& c) const {
     double waits = k.backward_waits * p_.times_of(s, c.input.chunk).backward_input;
     return c.forward.at <= c.input.at + waits;
   }
-  double waits = (x.inputs < k.early ? 1 : k.forward_waits) * p_.times_of(s, c.forward.chunk).forward;
+  double waits =
+      (x.inputs < k.early ? 1 : k.forward_waits) * p_.times_of(s, c.forward.chunk).forward;
   return c.input.at > c.forward.at + waits + p_.rounding;
 }
 

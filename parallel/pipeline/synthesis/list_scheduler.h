@@ -81,7 +81,7 @@ class ListScheduler {
   std::vector<Stage> stages_;
   std::vector<Piece> pieces_;
   std::vector<double> forwards_sent_, inputs_sent_;  // by receiver and micro-batch
-  std::vector<int> changed_;  // stages whose choice is out of date
+  std::vector<int> changed_;                         // stages whose choice is out of date
   std::vector<Actions> lists_;
 };
 

@@ -30,8 +30,7 @@ class Bounds {
       there_[size_t(v) + 1] =
           there_[size_t(v)] + p.times[size_t(v)].forward + (v < last ? latency(v) : 0);
     for (int v = last - 1; v >= 0; --v)
-      back_[size_t(v)] =
-          back_[size_t(v) + 1] + p.times[size_t(v) + 1].backward_input + latency(v);
+      back_[size_t(v)] = back_[size_t(v) + 1] + p.times[size_t(v) + 1].backward_input + latency(v);
   }
 
   double best() const {

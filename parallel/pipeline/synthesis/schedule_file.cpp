@@ -60,9 +60,10 @@ Actions actions_in(const nn::JsonReader& list) {
     std::string_view word = left.substr(0, left.find(' '));
     auto action = word.empty() ? std::nullopt : action_of(word);
     if (!action)
-      list.require(false, fmt::format("has `{}` at position {}; expected F, B or W, chunk.micro, as "
-                                      "in F0.3, one blank between two",
-                                      printable(std::string(word)), all.size()));
+      list.require(false,
+                   fmt::format("has `{}` at position {}; expected F, B or W, chunk.micro, as "
+                               "in F0.3, one blank between two",
+                               printable(std::string(word)), all.size()));
     all.push_back(*action);
     left.remove_prefix(std::min(left.size(), word.size() + 1));
   }
@@ -105,8 +106,8 @@ std::string text_of(const Actions& list) {
 std::string schedule_json(const ScheduleFile& f) {
   std::vector<std::string> times, lists;
   for (const Durations& t : f.times)
-    times.push_back(fmt::format("[{},{},{},{}]", t.forward, t.backward_input, t.backward_weight,
-                                t.latency));
+    times.push_back(
+        fmt::format("[{},{},{},{}]", t.forward, t.backward_input, t.backward_weight, t.latency));
   for (const Actions& list : f.lists) lists.push_back('"' + text_of(list) + '"');
   return fmt::format(
       "{{\"stages\":{},\"chunks\":{},\"micros\":{},\"placement\":\"{}\",\"hold\":{},"

@@ -57,7 +57,7 @@ class Search {
   int64_t tries_, tried_ = 0;
   std::vector<Actions> best_;
   double cost_ = infinity;
-  Policy policy_;               // of the best that a policy alone made
+  Policy policy_;  // of the best that a policy alone made
   double policy_cost_ = infinity, policy_soft_ = infinity;
 };
 

@@ -120,10 +120,11 @@ void check_budget(const PipelineShape& shape, const Budget& budget) {
   check_input(std::ssize(budget.cap) == shape.stages, Exit::config,
               "memory of {} stages; expected of {}", budget.cap.size(), shape.stages);
   for (double cap : budget.cap)
-    check_input(cap >= 1 && cap <= 1e9, Exit::config,
-                "memory for {} activations; expected for 1 to 1e9: a stage holds one micro-batch at "
-                "least",
-                cap);
+    check_input(
+        cap >= 1 && cap <= 1e9, Exit::config,
+        "memory for {} activations; expected for 1 to 1e9: a stage holds one micro-batch at "
+        "least",
+        cap);
   check_input(budget.hold >= 0 && budget.hold <= 1, Exit::config, "hold {}; expected 0 to 1",
               budget.hold);
   check_input(budget.tries >= 0, Exit::config, "tries {}; expected at least 0", budget.tries);
@@ -132,8 +133,8 @@ void check_budget(const PipelineShape& shape, const Budget& budget) {
 Synthesis synthesize(const PipelineShape& shape, const StageTimes& times, const Budget& budget,
                      uint64_t seed) {
   check_input(shape.stages > 0 && shape.micros > 0 && shape.chunks == 1, Exit::config,
-              "search: {} stages, {} chunks a stage, {} micro-batches; expected one chunk, and at "
-              "least 1 of the others",
+              "search: {} stages, {} chunks a stage, {} micro-batches; expected one chunk "
+              "(--chunks 1), and at least 1 of the others",
               shape.stages, shape.chunks, shape.micros);
   check_times(shape, times);
   check_budget(shape, budget);
@@ -146,7 +147,9 @@ Synthesis synthesize(const PipelineShape& shape, const StageTimes& times, const 
   check_schedule([&](auto&, int stage) { return found.lists[size_t(stage)]; }, shape);
   found.peak = peak_memory(found.lists, shape, budget.hold);
   check(synthesis::within(budget, found.peak), "search: found lists that hold too much");
-  found.cost = cost_of(simulate(found.lists, shape, times), budget.objective);
+  double simulated = cost_of(simulate(found.lists, shape, times), budget.objective);
+  check(std::fabs(found.cost - simulated) <= 1e-9 * simulated,
+        "search: found lists that cost {}; simulated they cost {}", found.cost, simulated);
   return found;
 }
 

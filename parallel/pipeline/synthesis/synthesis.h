@@ -24,7 +24,7 @@ struct Budget {
   /// backward_weight.
   double hold = 1;
   Objective objective = longest_stage;
-  /// Schedules to look at. 0: as many as make 20 million actions, some seconds.
+  /// Schedules to look at. 0: as many as make 60 million actions, some seconds.
   int64_t tries = 0;
 };
 

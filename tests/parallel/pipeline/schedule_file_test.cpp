@@ -56,8 +56,9 @@ TEST(ScheduleFile, RefusesDamage) {
            Damage{"\"span\"", "\"speed\"", "is not `span` or `makespan`"},
            Damage{"\"hold\":0.3", "\"hold\":1.3", "hold 1.3; expected 0 to 1"},
            Damage{"\"cap\":[2,2]", "\"cap\":[2]", "memory of 1 stages; expected of 2"},
-           Damage{"\"cap\":[2,2]", "\"cap\":[1,2]", "hold 2 activations on stage 0; expected at "
-                                                     "most its cap, 1"},
+           Damage{"\"cap\":[2,2]", "\"cap\":[1,2]",
+                  "hold 2 activations on stage 0; expected at "
+                  "most its cap, 1"},
            Damage{"[1,1.1,0.7,0.1]", "[1,1.1,0.7]", "is not [forward, input, weight, latency]"},
            Damage{"[1,1.1,0.7,0.1]", "[1,0,0.7,0.1]", "times 1,0,0.7,0.1; expected"},
            Damage{"[1,1.1,0.7,0.1]", "[2,1.1,0.7,0.1]", "cost of the schedule is"},
