@@ -119,6 +119,7 @@ def draw_timelines(timelines):
     column = max(right, left + 420) + 14
     for t in timelines:
         chunks = f" of {t['chunks']} chunks" if t["chunks"] > 1 else ""
+        chunks += " in a V" if t["placement"] == "v" else ""
         svg.text(16, y, t["name"], 16, bold=True)
         stages = f"{t['stages']} stage" + "s" * (t["stages"] > 1)
         micros = f"{t['micros']} micro-batch" + "es" * (t["micros"] > 1)

@@ -23,10 +23,11 @@ draw() { "$root/scripts/draw.py" --svg "$directory/$1.svg" "${@:2}"; }
 
 json=$(mktemp -d)
 trap 'rm -r "$json"' EXIT
-for name in gpipe 1f1b interleaved zb-h1 zb-interleaved; do
+for name in gpipe 1f1b interleaved zb-h1 zb-interleaved zb-v dualpipev; do
   "$programs/minigpt" schedule --schedule "$name" --pp 4 --micros 8 --json >"$json/$name"
   draw "$name" "$json/$name"
 done
+"$programs/minigpt" schedule --schedule zb-2p --pp 4 --micros 12 --json | draw zb-2p
 draw compare "$json"/{1f1b,interleaved,zb-h1,zb-interleaved}
 draw pipelines "$json"/{1f1b,zb-h1}
 for memory in 1 1.25 1.5 1.75 2; do # the 6.2B model of Qi et al. 2023, Table 6

@@ -60,8 +60,8 @@ class Ring {
   }
 
   void post(int stage, const Posted& p) {
-    if (shape_.stages > 1) queues_[{channel(p.handover), stage}].posted.push_back(p);
-    else if (p.sends) arrived_.emplace(p.handover, p.at);  // stays in place
+    if (!stays(shape_, p.handover)) queues_[{channel(p.handover), stage}].posted.push_back(p);
+    else if (p.sends) arrived_.emplace(p.handover, p.at);
   }
 
   /// The receives of `stage`, and the first of each channel under way.
@@ -106,7 +106,7 @@ class Ring {
     for (auto& [key, queue] : queues_) {
       while (!queue.posted.empty() && queue.posted.front().sends) {
         const Posted& send = queue.posted.front();
-        auto peer = queues_.find({key.first, send.handover.to % shape_.stages});
+        auto peer = queues_.find({key.first, shape_.stage_of(send.handover.to)});
         if (peer == queues_.end() || peer->second.posted.empty()) break;
         const Posted& receive = peer->second.posted.front();
         if (receive.sends || receive.handover != send.handover) break;
@@ -141,7 +141,7 @@ class Ring {
   std::optional<Wait> wait_of(int stage) const {
     const Stage& s = stages_[size_t(stage)];
     auto wait = [&](const Handover& t, int end) {
-      return Wait{stage, int(s.next), t, end % shape_.stages};
+      return Wait{stage, int(s.next), t, shape_.stage_of(end)};
     };
     if (s.next < s.list->size()) {
       Handover input = received_by(shape_, stage, (*s.list)[s.next]).value();

@@ -72,6 +72,7 @@ Timeline make_timeline(const std::string& name, const Schedule& schedule,
 
 std::string timeline_text(const Timeline& t, int columns) {
   std::string chunks = t.shape.chunks > 1 ? " of " + plural(t.shape.chunks, "chunk") : "";
+  if (t.shape.placement == Placement::v) chunks += " in a V";
   std::string text =
       fmt::format("{}: {}{}, {} micro-batch{}\n", t.name, plural(t.shape.stages, "stage"), chunks,
                   t.shape.micros, t.shape.micros == 1 ? "" : "es");
@@ -109,10 +110,12 @@ std::string timeline_json(const Timeline& t) {
                                     h.kind == Handover::activation ? "activation" : "gradient",
                                     h.micro, h.from, h.to));
   return fmt::format(
-      R"({{"name":{},"stages":{},"chunks":{},"micros":{},"time":{},"bubble":{},"idle":[{}],)"
+      R"({{"name":{},"stages":{},"chunks":{},"micros":{},"placement":"{}","time":{},"bubble":{},)"
+      R"("idle":[{}],)"
       R"("peak_live":[{}],"actions":[{}],"handovers":[{}]}})",
-      nn::quoted(t.name), t.shape.stages, t.shape.chunks, t.shape.micros, t.simulation.time,
-      t.bubble(), join(t.simulation.idle, ","), join(t.peak_live, ","), join(actions, ","),
+      nn::quoted(t.name), t.shape.stages, t.shape.chunks, t.shape.micros,
+      t.shape.placement == Placement::v ? "v" : "ring", t.simulation.time, t.bubble(),
+      join(t.simulation.idle, ","), join(t.peak_live, ","), join(actions, ","),
       join(handovers, ","));
 }
 

@@ -165,16 +165,14 @@ void check_recompute(const StepOptions& o) {
 
 void read_schedule_file(StepOptions& o) {
   if (!is_schedule_file(o.schedule) || o.schedules.contains(o.schedule)) return;
-  ScheduleFile file = read_schedule(o.schedule);
-  if (o.chunks == 0) o.chunks = file.shape.chunks;
-  o.schedules[o.schedule] = schedule_from(file, o.schedule);
+  o.schedules[o.schedule] = schedule_from(read_schedule(o.schedule), o.schedule);
 }
 
 void check_schedule_name(const StepOptions& o) {
   auto found = o.schedules.find(o.schedule);
   check_input(found != o.schedules.end(), Exit::config, "schedule `{}`; expected one of: {}",
               printable(o.schedule), join(names_of(o.schedules), ", "));
-  check_input(bool(found->second), Exit::config,
+  check_input(bool(found->second.make), Exit::config,
               "schedule `{}`: an empty function; expected one that makes lists", o.schedule);
   found->second(o.pipeline(), 0);  // refuses chunks that it cannot have
 }
@@ -268,7 +266,8 @@ void resolve(TrainOptions& o, int64_t ranks) {
   int64_t others = int64_t(s.mesh.pp) * s.mesh.tp;
   if (s.mesh.dp == 0) s.mesh.dp = int(std::max<int64_t>(1, others > 0 ? ranks / others : 1));
   read_schedule_file(s);
-  if (s.chunks == 0) s.chunks = s.schedule.ends_with("interleaved") ? 2 : 1;
+  auto schedule = s.schedules.find(s.schedule);  // or refused by check_options()
+  if (s.chunks == 0) s.chunks = schedule == s.schedules.end() ? 1 : schedule->second.chunks;
   if (s.global_batch == 0) s.global_batch = s.micro_batch * s.mesh.dp;
   if (o.lr.low == -1) o.lr.low = o.lr.peak / 10;
   if (o.lr.warmup < 0) o.lr.warmup = std::min<int64_t>(100, o.steps / 2);

@@ -49,7 +49,7 @@ struct StepOptions {
   Zero zero = Zero::off;
   std::string schedule = "1f1b";  ///< a name in `schedules`, or a path (is_schedule_file)
   Schedules schedules = built_in_schedules();
-  int chunks = 0;            ///< of a pipeline stage; 0: 2 for the interleaved schedules, else 1
+  int chunks = 0;            ///< of a pipeline stage; 0: as many as the schedule wants
   std::string placement;     ///< layers on each virtual stage, `3,3,2`; empty: balanced by cost
   int64_t micro_batch = 12;  ///< samples in a micro-batch of one replica
   int64_t global_batch = 0;  ///< samples in a step over all replicas; 0: micro_batch * dp
@@ -76,7 +76,9 @@ struct StepOptions {
 
   /// Micro-batches of one replica in one step. Call when resolved.
   int64_t accumulation() const { return global_batch / (micro_batch * mesh.dp); }
-  PipelineShape pipeline() const { return {mesh.pp, chunks, int(accumulation())}; }
+  PipelineShape pipeline() const {
+    return {mesh.pp, chunks, int(accumulation()), schedules.at(schedule).placement};
+  }
   /// Where `what` is between uses.
   optim::Offload place_of(Offloaded what) const;
   optim::LossScaleOptions scaling() const;

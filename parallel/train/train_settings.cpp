@@ -85,8 +85,8 @@ Settings mesh_settings(StepOptions& s) {
            fmt::format("pipeline schedule: {}, or a .json file of `schedule --search`",
                        join(names, ", ")),
            &s.schedule, {.choices = names, .or_file = ".json"})
-      .add("chunks", "N", "model chunks on each stage, for the interleaved schedules", &s.chunks,
-           {.range = {0, 1024}, .shown = "2 for them, else 1, or the file's", .derived = true})
+      .add("chunks", "N", "model chunks on each stage", &s.chunks,
+           {.range = {0, 1024}, .shown = "1, or 2 for schedules of several", .derived = true})
       .add(
           "bitwise", "",
           "the same bits of loss, weights and optimizer state on every mesh; with --micro-batch 1, "

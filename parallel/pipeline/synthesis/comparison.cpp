@@ -56,13 +56,14 @@ Comparison::Row row_of(const std::string& name, const ScheduleFile& s) {
 }
 
 Comparison compare(const std::map<std::string, Schedule>& schedules, const ScheduleFile& found,
-                   const std::function<StageTimes(int chunks)>& times) {
+                   const std::function<StageTimes(const PipelineShape&)>& times) {
   Comparison c{{}, found};
   std::vector<std::vector<Actions>> seen;
   for (auto& [name, schedule] : schedules) {
     ScheduleFile s = found;
-    s.shape.chunks = name.ends_with("interleaved") ? 2 : 1;
-    s.times = times(s.shape.chunks);
+    s.shape.chunks = schedule.chunks;
+    s.shape.placement = schedule.placement;
+    s.times = times(s.shape);
     if (s.times.empty()) continue;
     s.lists = lists_that_fit(schedule, s.shape);
     if (s.lists.empty() || std::count(seen.begin(), seen.end(), s.lists) > 0) continue;

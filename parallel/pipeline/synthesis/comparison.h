@@ -25,10 +25,10 @@ struct Comparison {
 /// The cost of any lists.
 Comparison::Row row_of(const std::string& name, const ScheduleFile& lists);
 
-/// `times`: of that many chunks a stage; empty where they are not known, and such schedules are
-/// left out. Of schedules with the same lists the first is shown.
+/// `times`: of the virtual stages of that shape; empty where they are not known, and such schedules
+/// are left out. Of schedules with the same lists the first is shown.
 Comparison compare(const std::map<std::string, Schedule>& schedules, const ScheduleFile& found,
-                   const std::function<StageTimes(int chunks)>& times);
+                   const std::function<StageTimes(const PipelineShape&)>& times);
 
 /// For a terminal: a table, the bound, and how far the found one is from it.
 std::string comparison_text(const Comparison& comparison);

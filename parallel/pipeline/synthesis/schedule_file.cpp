@@ -14,7 +14,17 @@ namespace {
 constexpr uint64_t largest_file = uint64_t{64} << 20;
 constexpr int most_stages = 1024, most_chunks = 64, most_micros = 4096;
 constexpr const char* letters = "F BW";  // by Action::Kind; no whole backward
-constexpr const char* placement = "ring";
+
+const char* name(Placement placement) { return placement == Placement::v ? "v" : "ring"; }
+
+Placement placement_in(const nn::JsonReader& all) {
+  nn::JsonReader at = all.at("placement");
+  std::string text = at.text();
+  for (Placement each : {Placement::ring, Placement::v})
+    if (text == name(each)) return each;
+  at.require(false, "is not `ring` or `v`");
+  return {};
+}
 
 std::string text_in(const std::string& path) { return disk().read(path, largest_file); }
 
@@ -113,7 +123,7 @@ std::string schedule_json(const ScheduleFile& f) {
       "{{\"stages\":{},\"chunks\":{},\"micros\":{},\"placement\":\"{}\",\"hold\":{},"
       "\"objective\":\"{}\",\n\"cap\":[{}],\n\"times\":[{}],\n\"cost\":{},\"bound\":{},\n"
       "\"lists\":[\n{}]}}\n",
-      f.shape.stages, f.shape.chunks, f.shape.micros, placement, f.budget.hold,
+      f.shape.stages, f.shape.chunks, f.shape.micros, name(f.shape.placement), f.budget.hold,
       name(f.budget.objective), join(f.budget.cap, ","), join(times, ","), f.cost, f.bound,
       join(lists, ",\n"));
 }
@@ -122,8 +132,7 @@ ScheduleFile parse_schedule(const std::string& text, const std::string& path) {
   nn::JsonReader all = reader(text, path);
   ScheduleFile f;
   f.shape = {size_in(all, "stages", most_stages), size_in(all, "chunks", most_chunks),
-             size_in(all, "micros", most_micros)};
-  all.at("placement").require(all.at("placement").text() == placement, "is not `ring`");
+             size_in(all, "micros", most_micros), placement_in(all)};
   f.budget.hold = all.at("hold").real();
   std::string objective = all.at("objective").text();
   for (auto each : {Budget::longest_stage, Budget::makespan})
@@ -154,7 +163,8 @@ StageTimes read_times(const std::string& path) { return times_in(reader(text_in(
 bool is_schedule_file(const std::string& name) { return name.ends_with(".json"); }
 
 Schedule schedule_from(const ScheduleFile& f, const std::string& path) {
-  return [shape = f.shape, lists = f.lists, path](const PipelineShape& s, int stage) {
+  auto lists_of_stage = [shape = f.shape, lists = f.lists, path](const PipelineShape& s,
+                                                                 int stage) {
     check_input(s == shape, Exit::config,
                 "schedule {}: found for {} stages, {} chunk{}, {} micro-batches; this run has {}, "
                 "{}, {}\n  Valid: --pp {} --chunks {}, and a --global-batch of {} x micro-batch x "
@@ -165,6 +175,7 @@ Schedule schedule_from(const ScheduleFile& f, const std::string& path) {
                 shape.micros, s.stages, s.micros);
     return lists.at(size_t(stage));
   };
+  return {lists_of_stage, f.shape.placement, f.shape.chunks};
 }
 
 }  // namespace triax::parallel

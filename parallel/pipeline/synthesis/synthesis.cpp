@@ -21,9 +21,9 @@ namespace {
 
 /// The named schedule in halves; nothing where it does not fit the shape.
 std::optional<std::vector<Actions>> halves_of(const std::string& name, const PipelineShape& shape) {
-  Schedule halves = [whole = schedule_named(name)](auto& s, int stage) {
-    return split_backward(whole(s, stage), 0);
-  };
+  Schedule whole = schedule_named(name);
+  if (whole.placement != shape.placement || whole.chunks != shape.chunks) return {};
+  auto halves = [&](auto& s, int stage) { return split_backward(whole(s, stage), 0); };
   try {
     check_schedule(halves, shape);
     return lists_of(halves, shape);
@@ -132,10 +132,12 @@ void check_budget(const PipelineShape& shape, const Budget& budget) {
 
 Synthesis synthesize(const PipelineShape& shape, const StageTimes& times, const Budget& budget,
                      uint64_t seed) {
-  check_input(shape.stages > 0 && shape.micros > 0 && shape.chunks == 1, Exit::config,
-              "search: {} stages, {} chunks a stage, {} micro-batches; expected one chunk "
-              "(--chunks 1), and at least 1 of the others",
-              shape.stages, shape.chunks, shape.micros);
+  bool known = shape.chunks == 1 || (shape.chunks == 2 && shape.placement == Placement::v);
+  check_input(
+      shape.stages > 0 && shape.micros > 0 && known, Exit::config,
+      "search: {} stages, {} chunks a stage, {} micro-batches; expected one chunk, or two in "
+      "a V, and at least 1 of the others",
+      shape.stages, shape.chunks, shape.micros);
   check_times(shape, times);
   check_budget(shape, budget);
   synthesis::Problem problem(shape, times, budget);

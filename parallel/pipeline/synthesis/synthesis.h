@@ -47,8 +47,8 @@ struct Synthesis {
 /// deadlock, within the caps, its cost that of simulate(). Throws Error 78 for a shape, times or
 /// budget that no schedule can have.
 ///
-/// Of one chunk per stage. After Qi et al. 2023 (appendix G: the same problem as an integer
-/// program) and a list scheduler; the bound is explained in lower_bound.cpp.
+/// Of one chunk per stage, or two in a V. After Qi et al. 2023 (appendix G: the same problem as an
+/// integer program) and a list scheduler; the bound is explained in lower_bound.cpp.
 Synthesis synthesize(const PipelineShape& shape, const StageTimes& times, const Budget& budget,
                      uint64_t seed);
 

@@ -44,8 +44,11 @@ def memory(stage, todo, d):
 
 def virtual_stages(d):
     """(stage, chunk) of every virtual stage."""
-    need(d["placement"] == "ring", "placement")
-    return [(v % d["stages"], v // d["stages"]) for v in range(d["stages"] * d["chunks"])]
+    need(d["placement"] in ("ring", "v"), "placement")
+    place = [(v % d["stages"], v // d["stages"]) for v in range(d["stages"] * d["chunks"])]
+    if d["placement"] == "v":  # every other chunk runs backwards
+        place = [(d["stages"] - 1 - s if c % 2 else s, c) for s, c in place]
+    return place
 
 
 def span_of_stages(lists, d):
