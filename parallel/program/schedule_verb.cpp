@@ -81,8 +81,8 @@ void search(const ScheduleOptions& o, const Schedules& schedules) {
   found.bound = s.bound;
   found.lists = s.lists;
   if (!o.save.empty()) replace_file(o.save, schedule_json(found));
-  auto chunks = [&](int n) { return times_of(o, {o.shape.stages, n, o.shape.micros}); };
-  Comparison beside = compare(schedules, found, chunks);
+  Comparison beside =
+      compare(schedules, found, [&](const PipelineShape& s) { return times_of(o, s); });
   if (o.json) {
     fmt::print("{}\n", comparison_json(beside));
     return;
@@ -101,6 +101,7 @@ void show_file(const ScheduleOptions& o, const std::vector<std::string>& given) 
   if (!is_given("pp")) shape.stages = file.shape.stages;
   if (!is_given("micros")) shape.micros = file.shape.micros;
   if (shape.chunks == 0) shape.chunks = file.shape.chunks;
+  shape.placement = file.shape.placement;
   Schedule schedule = schedule_from(file, o.schedule);
   print(make_timeline(o.schedule, schedule, shape, file.times), o.json);
   if (!o.json) print(comparison_text({{row_of(o.schedule, file)}, file}));
@@ -115,7 +116,7 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
            &o.schedule, {.choices = names_of(schedules), .or_file = ".json"})
       .add("pp", "N", "pipeline stages", &o.shape.stages, {.range = {1, 1024}})
       .add("chunks", "N", "model chunks on each stage", &o.shape.chunks,
-           {.range = {0, 64}, .shown = "2 if interleaved, else 1"})
+           {.range = {0, 64}, .shown = "1, or 2 for schedules of several"})
       .add("micros", "N", "micro-batches", &o.shape.micros, {.range = {1, 4096}})
       .add("times", "F,B,W,C|FILE",
            "time of a stage's forward, backward of the input, of the weights, and latency of a "
@@ -124,8 +125,11 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
       .add("scale", "X,X,..", "factor of each stage's times", &o.scale, {.shown = "1 for all"})
       .add("json", "", "print JSON for scripts/draw.py", &o.json);
   searched
-      .add("search", "", "look for the best schedule within --memory, and compare it with the rest",
-           &o.search)
+      .add(
+          "search", "",
+          "look for the best schedule within --memory, of one chunk per stage or, with --chunks 2, "
+          "two in a V, and compare it with the rest",
+          &o.search)
       .add("memory", "1.5p|N",
            "activations of one micro-batch that a stage may hold: N, or in stages, as 1.5p",
            &o.memory)
@@ -154,12 +158,16 @@ Exit show_schedule(const ScheduleOptions& given, const Schedules& schedules,
     show_file(o, flags);
     return Exit::ok;
   }
-  if (o.shape.chunks == 0)
-    o.shape.chunks = !o.search && o.schedule.ends_with("interleaved") ? 2 : 1;
-  if (o.search) search(o, schedules);
-  else
-    print(make_timeline(o.schedule, schedules.at(o.schedule), o.shape, times_of(o, o.shape)),
-          o.json);
+  if (o.search) {
+    o.shape.chunks = std::max(1, o.shape.chunks);
+    if (o.shape.chunks > 1) o.shape.placement = Placement::v;
+    search(o, schedules);
+    return Exit::ok;
+  }
+  const Schedule& chosen = schedules.at(o.schedule);
+  o.shape.placement = chosen.placement;
+  if (o.shape.chunks == 0) o.shape.chunks = chosen.chunks;
+  print(make_timeline(o.schedule, chosen, o.shape, times_of(o, o.shape)), o.json);
   return Exit::ok;
 }
 

@@ -52,7 +52,7 @@ TEST(ScheduleFile, RefusesDamage) {
            Damage{"\"micros\":2", "\"micros\":1", "expected micro-batches 0 to 0"},
            Damage{"\"micros\":2", "\"micros\":-1", "is not a number from 0 to 4096"},
            Damage{"\"chunks\":1", "\"chunks\":2", "times of 2 stages and chunks; expected 4"},
-           Damage{"\"ring\"", "\"spiral\"", "placement of the schedule is not `ring`"},
+           Damage{"\"ring\"", "\"spiral\"", "placement of the schedule is not `ring` or `v`"},
            Damage{"\"span\"", "\"speed\"", "is not `span` or `makespan`"},
            Damage{"\"hold\":0.3", "\"hold\":1.3", "hold 1.3; expected 0 to 1"},
            Damage{"\"cap\":[2,2]", "\"cap\":[2]", "memory of 1 stages; expected of 2"},

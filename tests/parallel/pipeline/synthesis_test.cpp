@@ -57,6 +57,21 @@ TEST(Synthesis, MoreMemoryIsWorthMore) {
   EXPECT_NEAR(bubble(1.5), 0.0475, 0.6e-4);
 }
 
+/// Two chunks a stage, in the memory of 1F1B: no worse than ZB-V, and better than one chunk.
+TEST(Synthesis, InAV) {
+  const Row& row = rows[3];
+  PipelineShape shape{row.stages, 2, row.micros, Placement::v};
+  StageTimes times = equal_stages(shape, row.times);
+  Budget memory = budget(row.stages, 1);
+  memory.tries = 1500;
+  Synthesis s = synthesize(shape, times, memory, 1);
+  EXPECT_LE(s.cost, cost(zb_v, shape, times) * (1 + 1e-9));
+  EXPECT_GE(s.cost, s.bound);
+  EXPECT_LE(*std::ranges::max_element(s.peak), row.stages + 1e-9);
+  PipelineShape plain{.stages = row.stages, .micros = row.micros};
+  EXPECT_LT(s.cost, lower_bound(plain, equal_stages(plain, row.times), memory));
+}
+
 /// ZB-H1 treats stages alike; here the last takes a fifth more.
 TEST(Synthesis, UnequalStages) {
   const Row& row = rows[3];
@@ -191,7 +206,8 @@ TEST(Synthesis, RefusesWhatNoScheduleCanHave) {
                        Exit::config);
   };
   PipelineShape shape{.stages = 2, .micros = 4};
-  refused({.stages = 2, .chunks = 2, .micros = 4}, {}, budget(2, 1), "expected one chunk");
+  refused({.stages = 2, .chunks = 2, .micros = 4}, {}, budget(2, 1),
+          "expected one chunk, or two in a V");
   refused({.stages = 2, .micros = 0}, {}, budget(2, 1), "0 micro-batches");
   refused(shape, {0, 1, 1}, budget(2, 1), "times 0,1,1,0; expected forward");
   refused(shape, {1, 1, 1, -1}, budget(2, 1), "times 1,1,1,-1");
