@@ -32,9 +32,9 @@ def search(row, cap, args, folder):
     _, stages, micros, times, _ = row
     path = folder / "found.json"
     scale = ",".join(["1"] * (stages - 1) + [str(args.last)])
-    command = [args.minigpt, "schedule", "--search", "--pp", stages, "--micros", micros, "--times", times, "--scale", scale,
-               "--memory", f"{cap}p", "--hold", args.hold, "--objective", args.objective, "--tries", args.tries, "--seed",
-               args.seed, "--save", path, "--json"]
+    command = [args.minigpt, "schedule", "--search", "--pp", stages, "--micros", micros, "--chunks", args.chunks, "--times",
+               times, "--scale", scale, "--memory", f"{cap}p", "--hold", args.hold, "--objective", args.objective, "--tries",
+               args.tries, "--seed", args.seed, "--save", path, "--json"]
     begin = time.monotonic()
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True)
     seconds = time.monotonic() - begin
@@ -51,24 +51,27 @@ def main():
     parser.add_argument("minigpt")
     parser.add_argument("--memory", type=float, nargs="+", default=[1, 1.25, 1.5, 1.75, 2], help="in stages")
     parser.add_argument("--hold", type=float, default=0.5)
+    parser.add_argument("--chunks", type=int, default=1, help="2: in a V")
     parser.add_argument("--objective", default="span")
     parser.add_argument("--last", type=float, default=1, help="factor of the last stage's times")
     parser.add_argument("--tries", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rows", type=int, nargs="+", default=range(len(ROWS)))
     args = parser.parse_args()
-    print("| model, micro-batches | ZB-H1 | " + " | ".join(f"{cap:g}p" for cap in args.memory) + " | ZB-2p, published | s |")
+    named = "zb-v" if args.chunks == 2 else "zb-h1"
+    caps = " | ".join(f"{cap:g}p" for cap in args.memory)
+    print(f"| model, micro-batches | {named} | {caps} | ZB-2p, published | s |")
     print("|" + "---|" * (len(args.memory) + 4))
     with tempfile.TemporaryDirectory() as folder:
         for row in (ROWS[i] for i in args.rows):
-            cells, longest, zb_h1 = [], 0, 0
+            cells, longest, known = [], 0, 0
             for cap in args.memory:
                 found, seconds = search(row, cap, args, pathlib.Path(folder))
-                longest, zb_h1 = max(longest, seconds), bubble_of(found, "zb-h1")
+                longest, known = max(longest, seconds), bubble_of(found, named)
                 bound, bubble = found["best_bubble"], bubble_of(found, "found")
                 proven = found["cost"] <= found["bound"] * (1 + 1e-6)
                 cells.append(f"{100 * bubble:.2f}" + ("*" if proven else f" ({100 * bound:.2f})"))
-            print(f"| {row[0]}, {row[2]} | {100 * zb_h1:.2f} | " + " | ".join(cells) +
+            print(f"| {row[0]}, {row[2]} | {100 * known:.2f} | " + " | ".join(cells) +
                   f" | {100 * row[4]:.2f} | {longest:.1f} |", flush=True)
 
 
