@@ -165,15 +165,17 @@ def draw_legend(svg, timelines, x, y):
 
 
 def draw_bubbles(searches):
-    """Bubble over memory: a dot for each named schedule, a line through what was found, the bound below it."""
+    """Bubble over memory: a dot for each named schedule, a line through what was found with one chunk per stage, and with
+    two, the bound of one chunk below it."""
     svg, left, top, wide, high = Svg(), 64, 62, 560, 300
     first = searches[0]
     stages, named = first["stages"], first["rows"][:-1]
     points = [(max(row["peak"]) / stages, row["bubble"], row["name"]) for row in named]
-    found = [(max(s["cap"]) / stages, s["rows"][-1]["bubble"]) for s in searches]
-    bound = [(max(s["cap"]) / stages, s["best_bubble"]) for s in searches]
-    most_x = max(x for x, *_ in points + found) * 1.12
-    most_y = max(y for _, y, *_ in points + found) * 1.08
+    found = {chunks: [(max(s["cap"]) / stages, s["rows"][-1]["bubble"]) for s in searches
+                      if s["rows"][-1]["chunks"] == chunks] for chunks in (1, 2)}
+    bound = [(max(s["cap"]) / stages, s["best_bubble"]) for s in searches if s["rows"][-1]["chunks"] == 1]
+    most_x = max(x for x, *_ in points + found[1]) * 1.12
+    most_y = max(y for _, y, *_ in points + found[1]) * 1.08
 
     def at(x, y):
         return left + wide * x / most_x, top + high * (1 - y / most_y)
@@ -190,20 +192,24 @@ def draw_bubbles(searches):
         x, y = at(0, percent / 100)
         svg.path([(x - 5, y), (x, y)])
         svg.text(x - 9, y + 4, f"{percent}%", 11, "grey", "end")
-    svg.path([at(*point) for point in found])
     for x, y in bound:
         x, y = at(x, y)
         svg.box(x - 6, y - 0.5, 12, 1, "grey")
-    for x, y in found:
-        x, y = at(x, y)
-        svg.box(x - 4, y - 4, 8, 8, "green", "line", round=4)
+    for color, line in (("green", found[1]), ("violet", found[2])):
+        if line:
+            svg.path([at(*point) for point in line])
+        for x, y in line:
+            x, y = at(x, y)
+            svg.box(x - 4, y - 4, 8, 8, color, "line", round=4)
     for x, y, name in points:
         x, y = at(x, y)
         svg.box(x - 4, y - 4, 8, 8, "blue", "line", round=4)
-        svg.text(x + 8, y - 5, name)
+        others = [at(*point) for point in found[1] + found[2]]
+        crowded = any(4 < a - x < 70 and abs(b - y) < 14 for a, b in others)
+        svg.text(x - 8 if crowded else x + 8, y - 5, name, anchor="end" if crowded else "start")
     x, y = left, top + high + 46
-    for color, round, word in (("blue", 4, "named schedule"), ("green", 4, "found within that memory"),
-                               ("grey", 0, "no schedule is below")):
+    for color, round, word in (("blue", 4, "named schedule"), ("green", 4, "found"), ("violet", 4, "found, two chunks in a V"),
+                               ("grey", 0, "none of one chunk is below")):
         svg.box(x, y - (8 if round else 4), 8 if round else 12, 8 if round else 1, color, "line" if round else None, round)
         svg.text(x + 18, y, word)
         x += 42 + width_of(word)

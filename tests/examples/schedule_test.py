@@ -12,7 +12,7 @@ from minigpt_program import RANKS_SHARING_CORES, mpirun, words
 
 minigpt, launcher = os.path.abspath(sys.argv[1]), sys.argv[2]
 checker = pathlib.Path(__file__).resolve().parents[1] / "parallel/pipeline/check_found.py"
-MODEL = words(layers=4, heads=2, width=16, context=8, micro_batch=2, warmup=0)
+MODEL = words(layers=6, heads=2, width=16, context=8, micro_batch=2, warmup=0)
 # Stages, micro-batches, the rest. All of them: TRIAX_SCHEDULES=8 schedule_test.py ...
 FOUND = [(2, 4, "--memory 1.5p --hold 0.5"),
          (4, 8, "--memory 1.25p --hold 0.5 --times 1,1,0.6,0.05"),
