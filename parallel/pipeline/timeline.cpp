@@ -57,12 +57,14 @@ double Timeline::bubble() const {
 
 Timeline make_timeline(const std::string& name, const Schedule& schedule,
                        const PipelineShape& shape, const Durations& per_stage) {
+  return make_timeline(name, schedule, shape, equal_stages(shape, per_stage));
+}
+
+Timeline make_timeline(const std::string& name, const Schedule& schedule,
+                       const PipelineShape& shape, const StageTimes& times) {
   Timeline t{.name = name, .shape = shape};
   t.peak_live = check_schedule(schedule, shape);
-  Durations each = per_stage;
-  for (double* takes : {&each.forward, &each.backward_input, &each.backward_weight})
-    *takes /= shape.chunks;
-  t.simulation = simulate(lists_of(schedule, shape), shape, each);
+  t.simulation = simulate(lists_of(schedule, shape), shape, times);
   for (const TimedAction& a : t.simulation.actions)
     if (auto sent = sent_by(shape, a.stage, a.action)) t.handovers.push_back(*sent);
   return t;
