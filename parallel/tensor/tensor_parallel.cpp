@@ -136,6 +136,7 @@ Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, DType dtype
   if (size() == 1) return parts;
   Tensor y = sequence_ ? sum_scattered(parts) : parts.exclusive() ? parts.detach() : clone(parts);
   if (!sequence_) tp_->all_reduce(y).wait();
+  parts = without_values(parts);
   if (bias.defined()) {
     NoGrad guard;
     y = y + bias.to(y.dtype());

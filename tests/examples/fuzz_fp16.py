@@ -3,7 +3,6 @@ same loss scales on a pair of meshes as on one rank, with a loss scale that doub
 batch, both meshes (tp to 6, ZeRO, schedules, micro-batches, sequence parallelism, recomputation) are drawn at random.
 Prints each pair that does not, and where; exit status 1 if there is one."""
 
-import concurrent.futures
 import json
 import math
 import os
@@ -14,7 +13,9 @@ import subprocess
 import sys
 import tempfile
 
-STEPS, BATCH, CONTEXT = 24, 12, dict(zip((1, 2, 3, 4, 5, 6), (12, 12, 12, 8, 10, 12)))
+STEPS, BATCH, CONTEXT = 20, 12, dict(zip((1, 2, 3, 4, 5, 6), (12, 12, 12, 8, 10, 12)))
+
+TEXT = "".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(900))
 
 
 def model(pick, program, heads):
@@ -39,17 +40,18 @@ def words(flags):
 
 
 def draw(pick, program):
-    """Flags of the model and the loss scale; of both meshes."""
+    """Flags of the model; of its training before, in fp32; of that in fp16; of both meshes."""
     tps = pick.choice([(2, 6), (3, 6), (1, 6), (6, 6), (2, 4), (4, 4), (5, 5), (1, 5), (2, 3), (1, 2)])
+    before = {"--steps": pick.choice([30, 60, 120]), "--lr": pick.choice([0.003, 0.01, 0.03])}
+    then = {"--steps": STEPS, "--lr": 0.0003, "--precision": "fp16", "--loss-scale-window": 1, "--hysteresis": 1,
+            "--initial-loss-scale": 2.0**pick.choice([12, 16, 20])}
     common = model(pick, program, math.lcm(*tps)) | {
-        "--context": CONTEXT[max(tps)], "--seed": pick.randrange(1000), "--lr": pick.choice([0.001, 0.01, 0.03]),
-        "--global-batch": BATCH, "--steps": STEPS, "--warmup": 2, "--precision": "fp16", "--val-every": 0,
-        "--initial-loss-scale": 2.0**pick.choice([16, 20, 24]), "--loss-scale-window": 1, "--hysteresis": 1}
-    return words(common), [mesh(pick, tp) for tp in tps]
+        "--context": CONTEXT[max(tps)], "--seed": pick.randrange(1000), "--global-batch": BATCH, "--val-every": 0}
+    return words(common), words(before), words(then), [mesh(pick, tp) for tp in tps]
 
 
-def pattern(program, flags, folder, name):
-    """Loss scale of every step, and whether it was skipped."""
+def train(program, flags, folder, name):
+    """Loss scale of every step, and whether it was skipped; or what went wrong."""
     command = [program, "train", *flags, "--comm", "threads", "--data", "text.txt", "--out", name]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120,
                           env=dict(os.environ, OMP_NUM_THREADS="1"))
@@ -59,31 +61,36 @@ def pattern(program, flags, folder, name):
     return [(line["loss_scale"], line["skipped"]) for line in lines]
 
 
-def differences(program, number, drawn, folder):
+def differences(program, drawn, folder):
     """What is wrong with a pair, and how many steps one rank skipped."""
-    common, meshes = drawn
-    one = pattern(program, [*common, "--micro-batch", "2"], folder, f"{number}-one")
-    wrong = "" if len(one) == STEPS and isinstance(one, list) else f"one rank: {one}\n"
-    for name, flags in enumerate(meshes):
-        got = pattern(program, [*common, *flags], folder, f"{number}-{name}")
-        if got != one:
-            at = next((i + 1 for i, (a, b) in enumerate(zip(got, one)) if a != b), "?")
-            said = got if isinstance(got, str) else f"from step {at} on\n  one rank {one}\n  mesh     {got}"
-            wrong += f"{shlex.join(common)}\n{shlex.join(flags)}\n  {said}\n"
-    return wrong, sum(skipped for _, skipped in one if isinstance(one, list))
+    common, before, then, meshes = drawn
+    with tempfile.TemporaryDirectory(dir=folder) as here:
+        (pathlib.Path(here) / "text.txt").write_text(TEXT)
+        train(program, [*common, *before, "--micro-batch", "2"], here, "before")
+        then = [*common, *then, "--init", "before"]
+        one = train(program, [*then, "--micro-batch", "2"], here, "one")
+        if isinstance(one, str):
+            return f"{shlex.join(then)}\n{one}\n", 0
+        wrong = ""
+        for number, flags in enumerate(meshes):
+            got = train(program, [*then, *flags], here, f"mesh{number}")
+            if got != one:
+                at = next((i for i, (a, b) in enumerate(zip(got, one)) if a != b), 0)
+                said = got if isinstance(got, str) else f"step {at + 1}: one rank {one[at:]}\n  mesh {got[at:]}"
+                wrong += f"{shlex.join([*before, *then])}\n{shlex.join(flags)}\n  {said}\n"
+        return wrong, sum(skipped for _, skipped in one)
 
 
 def main(program, draws, seed="1"):
     program, draws, pick = pathlib.Path(program).resolve(), int(draws), random.Random(int(seed))
-    drawn, wrong, skips = [draw(pick, program.name) for _ in range(draws)], 0, 0
+    wrong = skips = 0
     with tempfile.TemporaryDirectory(prefix="triax-fuzz-fp16-") as folder:
-        (pathlib.Path(folder) / "text.txt").write_text("".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(900)))
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            for problem, skipped in pool.map(lambda i: differences(program, i, drawn[i], folder), range(draws)):
-                skips += skipped
-                wrong += problem != ""
-                print(problem, end="", flush=True)
-    print(f"{draws - wrong} of {draws} pairs of seed {seed} skip as one rank does, which skipped {skips} of {draws * STEPS} steps")
+        for _ in range(draws):
+            problem, skipped = differences(program, draw(pick, program.name), folder)
+            skips += skipped
+            wrong += problem != ""
+            print(problem, end="", flush=True)
+    print(f"{draws - wrong} of {draws} pairs of seed {seed} skip as one rank does: it skipped {skips} of {draws * STEPS} steps")
     return wrong > 0 or skips < draws  # too few to tell
 
 
