@@ -34,8 +34,8 @@ DigestTable load_table(const std::string& path);
 
 /// What differs in names, types or bits; norms are for the reader.
 struct TableDifference {
-  size_t count = 0;  ///< of names
-  std::string first = {}; ///< what differs of the first, in the order of `now`
+  size_t count = 0;        ///< of names
+  std::string first = {};  ///< what differs of the first, in the order of `now`
 };
 TableDifference compare(const DigestTable& before, const DigestTable& now);
 

@@ -26,10 +26,10 @@ void say(const std::string& text) { fmt::print("{}", folded(text, terminal_colum
 Settings of_steps(TrainOptions& o, const Settings& of_program) {
   return joined(
       {without(train_settings(o),
-               {"comm",      "ranks",     "device-map",     "config", "deepspeed",   "out",
-                "metrics",   "profile",   "tensorboard",    "ledger", "val-every",   "graph",
-                "workers",   "save-every", "check-replicas", "keep",   "keep-best",  "save-async",
-                "resume",    "init",      "resume-changed"}),
+               {"comm",    "ranks",      "device-map",     "config", "deepspeed", "out",
+                "metrics", "profile",    "tensorboard",    "ledger", "val-every", "graph",
+                "workers", "save-every", "check-replicas", "keep",   "keep-best", "save-async",
+                "resume",  "init",       "resume-changed"}),
        of_program});
 }
 
@@ -123,25 +123,31 @@ bool same(double recorded, double now) {
   return recorded == now || (std::isnan(recorded) && !std::isfinite(now));
 }
 
+std::optional<double> value_at(const report::Points& column, int64_t step) {
+  auto found = std::ranges::lower_bound(column.steps, double(step));
+  if (found == column.steps.end() || *found != double(step)) return {};
+  return column.values[size_t(found - column.steps.begin())];
+}
+
 void compare_metrics(Verdict& v, const Replay& r, const std::string& run) {
   if (report::metrics_of(run).empty()) return;
   auto facts = report::read_steps(run);
-  auto& steps = facts.column("loss").steps;
-  int64_t found = 0;
+  int64_t equal = 0;
   for (auto& s : r.steps) {
-    auto at = std::ranges::lower_bound(steps, double(s.step)) - steps.begin();
-    if (at == std::ssize(steps) || steps[size_t(at)] != double(s.step)) continue;
-    double loss = facts.column("loss").values[size_t(at)];
-    double norm = facts.column("grad_norm").values.at(size_t(at));
-    ++found;
-    if (same(loss, s.loss) && same(norm, s.grad_norm)) continue;
+    auto loss = value_at(facts.column("loss"), s.step);
+    auto norm = value_at(facts.column("grad_norm"), s.step);
+    if (!loss || !norm) continue;  // not written, as by a run that was killed
+    if (same(*loss, s.loss) && same(*norm, s.grad_norm)) {
+      ++equal;
+      continue;
+    }
     v.different.push_back(fmt::format("step {} has loss {} and norm {}; {} has {} and {}", s.step,
-                                      s.loss, s.grad_norm, facts.metrics, loss, norm));
+                                      s.loss, s.grad_norm, facts.metrics, *loss, *norm));
     return;
   }
-  if (found > 0)
-    v.equal.push_back(fmt::format("loss and norm of {} step{} as in {}", found,
-                                  found == 1 ? "" : "s", facts.metrics));
+  if (equal > 0)
+    v.equal.push_back(fmt::format("loss and norm of {} step{} as in {}", equal,
+                                  equal == 1 ? "" : "s", facts.metrics));
 }
 
 void compare_table(Verdict& v, const Replay& r, const std::string& file, const DigestTable& table) {
@@ -151,9 +157,8 @@ void compare_table(Verdict& v, const Replay& r, const std::string& file, const D
   if (d.count == 0)
     v.equal.push_back(fmt::format("{} digests as in {}", r.table.rows.size(), file));
   else
-    v.different.push_back(
-        fmt::format("{} of {} digests are others than in {}, first that of {}", d.count,
-                    r.table.rows.size(), file, d.first));
+    v.different.push_back(fmt::format("{} of {} digests differ from those in {}; the first is {}",
+                                      d.count, r.table.rows.size(), file, d.first));
 }
 
 std::string describe(const nn::NamedTensor& t, const std::string& part) {
@@ -189,24 +194,26 @@ void show(const Replay& r, const ReplayOptions& what) {
 
 Verb replay_verb(ReplayOptions& o, const std::string& program) {
   SettingGroup group("Replay");
-  return {"replay",
-          "Computes a step of a run again, from a checkpoint, with the same bits: its loss, and the "
-          "activations, gradients and weights of one rank.",
-          group.add("checkpoint", "DIR", "RUN/step-N before the step, or a run directory",
-                    &o.checkpoint, {.shown = "needed"})
-              .add("step", "N", "the step to look at", &o.step,
-                   {.shown = "the one after the checkpoint"})
-              .add("rank", "N", "the rank to look at", &o.rank)
-              .add("tensor", "NAME", "print this tensor in place of the list of all", &o.tensor,
-                   {.shown = "all"})
-              .add("out", "FILE",
-                   "write the list to a new file, for --compare; with --tensor, its values as "
-                   "safetensors",
-                   &o.out, {.shown = "printed"})
-              .add("compare", "FILE", "compare with a list that --out wrote, as of another build",
-                   &o.compare, {.shown = "none"}),
-          {program + " replay --checkpoint runs/mine/step-100 --step 105 --rank 3",
-           program + " replay --checkpoint runs/mine --step 105 --tensor block0/output/0"}};
+  return {
+      "replay",
+      "Computes a step of a run again, from a checkpoint, with the same bits: its loss, and the "
+      "activations, gradients and weights of one rank.",
+      group
+          .add("checkpoint", "DIR", "RUN/step-N before the step, or a run directory", &o.checkpoint,
+               {.shown = "needed"})
+          .add("step", "N", "the step to look at", &o.step,
+               {.shown = "the one after the checkpoint"})
+          .add("rank", "N", "the rank to look at", &o.rank)
+          .add("tensor", "NAME", "print this tensor in place of the list of all", &o.tensor,
+               {.shown = "all"})
+          .add("out", "FILE",
+               "write the list to a new file, for --compare; with --tensor, its values as "
+               "safetensors",
+               &o.out, {.shown = "printed"})
+          .add("compare", "FILE", "compare with a list that --out wrote, as of another build",
+               &o.compare, {.shown = "none"}),
+      {program + " replay --checkpoint runs/mine/step-100 --step 105 --rank 3",
+       program + " replay --checkpoint runs/mine --step 105 --tensor block0/output/0"}};
 }
 
 std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& o,
@@ -242,7 +249,7 @@ Exit replay_and_compare(Task task, const TrainOptions& o, const ReplayOptions& w
   if (r.compared > 0 && r.differs.empty())
     v.equal.push_back(fmt::format("{} tensors as in {}", r.compared, later));
   if (!r.differs.empty())
-    v.different.push_back(fmt::format("{} after the step is other than in {}", r.differs, later));
+    v.different.push_back(fmt::format("{} after the step differs from {}", r.differs, later));
   if (table) compare_table(v, r, what.compare, *table);
   if (!v.different.empty()) say(fmt::format("DIFFERENT: {}\n", join(v.different, "; ")));
   else if (!v.equal.empty()) say(fmt::format("EQUAL: {}\n", join(v.equal, "; ")));

@@ -17,8 +17,9 @@ struct ReplayOptions {
 Verb replay_verb(ReplayOptions& o, const std::string& program);
 
 /// Gives `o` and the program's settings the values that the run had in that step, as its directory
-/// and its checkpoints say. Fills in `what`: the path of the checkpoint to begin with, and the step.
-/// Returns the state of that checkpoint if the run began with --init. Throws Error 78, 66 or 65.
+/// and its checkpoints say. Fills in `what`: the path of the checkpoint to begin with, and the
+/// step. Returns the state of that checkpoint if the run began with --init. Throws Error 78, 66
+/// or 65.
 std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& o,
                                              const Settings& of_program);
 
