@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "parallel/comm/launch/world.h"
+#include "parallel/parity/held.h"
 #include "parallel/parity/parity.h"
 #include "parallel/train/trainer.h"
 
@@ -21,7 +22,6 @@ void put(Assembled& whole, size_t at, float v) {
 std::vector<float> on_host(const Tensor& x) {
   return x.detach().contiguous().to(f32).to_host<float>();
 }
-Tensor on_cpu(const Tensor& x) { return x.detach().contiguous().to(cpu); }
 
 void bring(Assembled& whole, const Part& part, const Tensor& value) {
   whole.values.resize(size_t(part.full.numel()));
@@ -132,41 +132,21 @@ class Watcher {
   }
 
   void gradients(const Step& s) {
-    auto all = gradient_pieces(s.replica().data());
-    for (auto& piece : all) {
-      auto held = piece.value.storage()->hold(Access::read);
-      piece.kind.clear(), piece.value = clone(on_cpu(piece.value));
-    }
-    bring_all(all, now().gradients);
+    each_gradient(s, [&](Piece piece) {
+      piece.kind.clear();
+      bring_one(piece, now().gradients);
+    });
   }
 
-  /// Weights come from where layers read them, so that a stale copy shows; moments from their
-  /// slots.
   void note_state(Wholes& to) {
-    const Step& step = trainer_.update();
-    auto hold = step.replica().data().gather_all();
-    std::vector<Piece> all;
-    for (auto* p : step.replica().parameters()) {
-      if (!p->value.defined()) continue;
-      Tensor slice = p->value.detach();
-      if (p->shard.padding > 0) slice = slice.narrow(0, 0, p->slice()[0]);
-      all.push_back({p->name, "", part_of(*p), on_cpu(slice)});
-    }
-    for (auto& b : step.replica().buffers().pieces(Holder::any))
-      all.push_back({b.name, "", b.part, on_cpu(b.value)});
-    for (auto& piece : step.pieces(Holder::any))
-      if (!piece.kind.empty()) {
-        auto held = piece.value.storage()->hold(Access::read);
-        all.push_back({piece.name, piece.kind, piece.part, clone(on_cpu(piece.value))});
-      }
-    bring_all(all, to);
+    each_state(trainer_.update(), [&](const Piece& piece) { bring_one(piece, to); });
   }
 
-  /// Values are on the CPU before the lock is taken: a rank that waited for its device while it
+  /// The value is on the CPU before the lock is taken: a rank that waited for its device while it
   /// holds it would keep others from queueing what the device waits for.
-  void bring_all(const std::vector<Piece>& pieces, Wholes& to) {
+  void bring_one(const Piece& piece, Wholes& to) {
     std::lock_guard guard(board_.lock);
-    for (auto& piece : pieces) bring(to[name_of(piece)], piece.part, piece.value);
+    bring(to[name_of(piece)], piece.part, piece.value);
   }
 
   void follow(const Wholes& state) {

@@ -21,6 +21,7 @@
 #include "parallel/program/checkpoint_verbs.h"
 #include "parallel/program/deepspeed.h"
 #include "parallel/program/device_map.h"
+#include "parallel/program/replay.h"
 #include "parallel/program/report/verb.h"
 #include "parallel/program/schedule_verb.h"
 #include "parallel/program/verbs.h"
@@ -95,6 +96,7 @@ class Program {
                      {train_verb(train_, own_),
                       parity_verb(parity_, mesh_, own_),
                       plan_verb(plan_, own_),
+                      replay_verb(replay_, own_.name),
                       schedule_verb(schedule_, train_.step.schedules),
                       checkpoint_inspect_verb(paths_),
                       checkpoint_verify_verb(paths_),
@@ -123,7 +125,7 @@ class Program {
       request = parse(line, words, terminal_columns());
     }
     const std::string& name = request.verb->name;
-    if (name == "parity" || name == "plan")
+    if (name == "parity" || name == "plan" || name == "replay")
       check_not_launched(fmt::format("{} runs in one process", name));
     if (name == "train") {
       apply_deepspeed(*request.verb, request.given);
@@ -131,6 +133,7 @@ class Program {
     }
     if (name == "parity") return int(parity());
     if (name == "plan") return int(parallel::plan(own_.task(), plan_));
+    if (name == "replay") return int(replay());
     if (name == "schedule")
       return int(show_schedule(schedule_, train_.step.schedules, request.given));
     if (name == "checkpoint inspect") return int(inspect_checkpoint(paths_));
@@ -232,6 +235,14 @@ class Program {
     return parallel::parity(own_.task(), parity_);
   }
 
+  Exit replay() {
+    auto initial = take_settings(replay_, train_, own_.settings);
+    if (initial && own_.init) own_.init(*initial);
+    Task task = own_.task();
+    task.settings = own_.settings;
+    return replay_and_compare(std::move(task), train_, replay_);
+  }
+
   int flags(const CommandLine& line) {
     std::string page = fmt::format(
         "# The flags of {}\n\nMade by `{} flags`; do not edit. Every flag is "
@@ -261,6 +272,7 @@ class Program {
   TrainOptions train_, parity_;
   PlanOptions plan_;
   ScheduleOptions schedule_;
+  ReplayOptions replay_;
   std::string mesh_ = "2x2x2";
   CheckpointPaths paths_;
   ReportOptions report_;

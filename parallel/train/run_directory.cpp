@@ -118,12 +118,19 @@ void RunDirectory::lock() {
 }
 
 Position RunDirectory::open(Step& step) {
+  const std::string& how = contents_.options.resume;
+  if (path().empty()) {
+    check_input(how != "auto" && how != "last-good", Exit::config,
+                "trainer: resume={} without a run directory; expected options.out, or a checkpoint",
+                how);
+    return resume(step);
+  }
   on_first(ranks_, [&] {
     refuse_own_files();
     if (disk().is_directory(path())) lock();
   });
   const std::string& init = contents_.options.init;
-  Position at = contents_.options.resume.empty() ? Position() : resume(step);
+  Position at = how.empty() ? Position() : resume(step);
   if (at.step == 0 && !init.empty()) start_from(init, contents_.task, step, ranks_);
   on_first(ranks_, [&] {
     refuse_newer_than(at.step);

@@ -50,14 +50,14 @@ class RunDirectory {
   RunDirectory(const Contents& contents, Communicator& host);
 
   const std::string& path() const { return checkpoints_.path(); }
-  /// Collective. Loads what `resume` says into `step`, then makes the directory. Returns where the
-  /// checkpoint was saved, nothing but zeros if training starts afresh. With `resume_changed`,
-  /// settings may differ that are OnResume::ask: weights of another precision are made from what
-  /// is stored most exactly, the fp32 masters where there are some, and the loss scale begins
-  /// afresh. Throws the same Error on every rank: 78 if the checkpoint is of another model or data,
-  /// if the directory holds a later one, if another job holds the directory, or if the metrics are
-  /// to go to one of its own files; 73 if it cannot be written. A run that is refused changes
-  /// nothing.
+  /// Collective. Loads what `resume` says into `step`, then makes the directory, unless its name is
+  /// empty: then a checkpoint is only read. Returns where the checkpoint was saved, nothing but
+  /// zeros if training starts afresh. With `resume_changed`, settings may differ that are
+  /// OnResume::ask: weights of another precision are made from what is stored most exactly, the
+  /// fp32 masters where there are some, and the loss scale begins afresh. Throws the same Error on
+  /// every rank: 78 if the checkpoint is of another model or data, if the directory holds a later
+  /// one, if another job holds the directory, or if the metrics are to go to one of its own files;
+  /// 73 if it cannot be written. A run that is refused changes nothing.
   Position open(Step& step);
   /// Collective, after open(), once nothing can refuse the run any more: config.toml, the
   /// attachments, where the metrics are, and all settings with what is known of the model, which

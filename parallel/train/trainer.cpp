@@ -27,18 +27,17 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
       step_(mesh_, task_.build, options_.step, std::move(run.facts), std::move(observer)),
       progress_(world.rank() == 0 ? Progress::Voice::loud : Progress::Voice::silent, options_.steps,
                 task_.unit) {
-  check_input(options_.resume.empty() || !options_.out.empty(), Exit::config,
-              "trainer: resume={} without a run directory; expected options.out", options_.resume);
   check_input(
       !options_.keep_best || (task_.held_out && !options_.out.empty()), Exit::config,
       "keep-best without {}; expected validations, whose losses say which checkpoint is the "
       "best\n  Leave --keep-best out, or hold samples out and name a run directory.",
       task_.held_out ? "a run directory" : "held-out samples");
-  if (!options_.out.empty()) {
+  if (!options_.out.empty() || !options_.resume.empty()) {
     directory_.emplace(RunDirectory::Contents{task_, options_, settings_}, world_.host());
     auto [step, samples] = directory_->open(step_);
     begun_ = saved_ = done_ = step;
     feed_.set_consumed(step, samples);
+    if (options_.out.empty()) directory_.reset();  // nothing is written
   } else if (!options_.init.empty()) {
     start_from(options_.init, task_, step_, world_.host());
   }

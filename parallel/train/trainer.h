@@ -51,8 +51,8 @@ enum class On { all, first };
 ///   return int(trainer.run());
 class Trainer {
  public:
-  /// Resumes if `o.resume` says so. `world` must outlive it. Throws Error 78 on all
-  /// ranks if the options do not fit the ranks or the model, or ranks were told different things.
+  /// Resumes if `o.resume` says so; without `o.out`, only reads. `world` must outlive it. Throws
+  /// Error 78 on all ranks if the options do not fit ranks or model, or differ between ranks.
   Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer = {});
   /// The same for a run that is settled already.
   Trainer(Settled run, World& world, StepObserver observer = {});
@@ -76,8 +76,9 @@ class Trainer {
   /// Saves a checkpoint into the run directory, and returns when it is there.
   void save();
 
-  /// Steps done since the start of training, in this process or before.
+  /// Steps done since the start of training, in this process or before; samples that they consumed.
   int64_t done() const { return done_; }
+  int64_t consumed() const { return feed_.consumed(done_); }
   bool first() const { return world_.rank() == 0; }
   const TrainOptions& options() const { return options_; }
   const Step& update() const { return step_; }

@@ -38,15 +38,6 @@ std::string text_of(const std::string& path) {
   return is_file(path) ? disk().read(path, small_file) : "";
 }
 
-/// The run says where it wrote them; a directory that was moved or copied has its own.
-std::string metrics_of(const std::string& run) {
-  std::string said = text_of(run + "/metrics_path"), own = run + "/metrics.jsonl";
-  said = said.substr(0, said.find('\n'));
-  bool copied = fs::path(said).filename() == "metrics.jsonl" && is_file(own) &&
-                is_file(fs::path(said).parent_path() / "metrics_path");  // said is another run's
-  return is_file(said) && !copied ? said : own;
-}
-
 void add_line(RunFacts& run, const std::string& line, int64_t number) try {
   nn::JsonReader record(line, fmt::format("report: {}:{}", run.metrics, number), "the record", 1);
   auto step = double(record.at("step").number(uint64_t{1} << 52));
@@ -103,6 +94,15 @@ void read_settings(RunFacts& run) {
 
 }  // namespace
 
+std::string metrics_of(const std::string& run) {
+  std::string said = text_of(run + "/metrics_path"), own = run + "/metrics.jsonl";
+  said = said.substr(0, said.find('\n'));
+  bool copied = fs::path(said).filename() == "metrics.jsonl" && is_file(own) &&
+                is_file(fs::path(said).parent_path() / "metrics_path");  // said is another run's
+  std::string file = is_file(said) && !copied ? said : own;
+  return is_file(file) ? file : "";
+}
+
 const Points& RunFacts::column(const std::string& key) const {
   static const Points none;
   auto found = columns.find(key);
@@ -121,20 +121,25 @@ double number_of(const RunFacts& run, const std::string& key) {
   return error == std::errc() ? number : 0;
 }
 
-RunFacts read_run(const std::string& path) {
+RunFacts read_steps(const std::string& path) {
   check_input(exists(path), Exit::not_found,
               "report: there is no {}; expected a run directory, which train --out names", path);
   RunFacts run{.path = path};
   fs::path whole = fs::absolute(path).lexically_normal();  // of `.` too, and of `runs/mine/`
   run.name = (whole.has_filename() ? whole : whole.parent_path()).filename().string();
   run.metrics = metrics_of(path);
-  bool has = disk().is_directory(path) && is_file(run.metrics);
+  bool has = disk().is_directory(path) && !run.metrics.empty();
   check_input(has, exists(path + "/config.toml") ? Exit::not_found : Exit::data,
               "report: {} has no metrics.jsonl; expected a run directory, which train --out names",
               path);
   read_metrics(run);
   read_settings(run);
   run.host = text_of(path + "/lock");
+  return run;
+}
+
+RunFacts read_run(const std::string& path) {
+  RunFacts run = read_steps(path);
   run.trace = read_trace(path + "/trace.json");
   return run;
 }

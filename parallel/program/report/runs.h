@@ -36,10 +36,16 @@ inline constexpr const char* foreseen_memory = "memory foreseen";
 /// A setting as a number; 0 if it is none, or not known.
 double number_of(const RunFacts& run, const std::string& key);
 
+/// The file of a run's metrics: the run says where it wrote them; a directory that was moved or
+/// copied has its own. Empty if there is none.
+std::string metrics_of(const std::string& run);
+
 /// Reads and changes nothing. A last line of the metrics that is cut, as by `kill -9`, is left out.
 /// Throws Error 66 if there is no such run, or it has no step yet, 65 if it is no run directory or
 /// a file in it is damaged, naming file and line.
 RunFacts read_run(const std::string& path);
+/// The same without the trace.
+RunFacts read_steps(const std::string& path);
 
 /// All of them, with names that differ. Throws Error 64 for a run that is given twice and for more
 /// than 16, which no colors tell apart, 65 for runs that count different things.

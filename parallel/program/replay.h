@@ -1,0 +1,31 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "parallel/program/program.h"
+
+namespace triax::parallel {
+
+/// What `replay` can be told.
+struct ReplayOptions {
+  std::string checkpoint;  ///< `RUN/step-N`, or a run directory
+  int64_t step = 0;        ///< 0: the one after the checkpoint
+  int rank = 0;
+  std::string tensor, out, compare;
+};
+Verb replay_verb(ReplayOptions& o, const std::string& program);
+
+/// Gives `o` and the program's settings the values that the run had in that step, as its directory
+/// and its checkpoints say. Fills in `what`: the path of the checkpoint to begin with, and the
+/// step. Returns the state of that checkpoint if the run began with --init. Throws Error 78, 66
+/// or 65.
+std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& o,
+                                             const Settings& of_program);
+
+/// Replays the step and prints what came of it. Compares it with the metrics of the run, its
+/// checkpoint of that step, and a table of an earlier replay. Returns ok or differs. Throws Error,
+/// also that of a step which diverged, once its tensors are printed.
+Exit replay_and_compare(Task task, const TrainOptions& o, const ReplayOptions& what);
+
+}  // namespace triax::parallel
