@@ -83,6 +83,8 @@ check() {
   scripts=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
   # shellcheck source=scripts/launch_restarts.sh
   [ "$restarts" = 0 ] || . "$scripts/launch_restarts.sh"
+  # shellcheck source=scripts/launch_elastic.sh
+  [ $elastic = no ] || . "$scripts/launch_elastic.sh"
   local program=${command[0]} found
   found=$(type -P -- "$program") || found=$program
   [ -f "$found" ] || report $not_found "no such program: $program" \
@@ -92,8 +94,6 @@ check() {
     "It holds one host a line: NAME slots=RANKS"
   have mpirun || report $not_found "there is no mpirun" "Install it: scripts/setup.sh" \
     "Without MPI, ranks can be threads: minigpt train --comm threads --ranks $ranks"
-  # shellcheck source=scripts/launch_elastic.sh
-  [ $elastic = no ] || . "$scripts/launch_elastic.sh"
 }
 
 # Already a rank, started by srun, or by the mpirun of somebody who put this script behind it?

@@ -18,7 +18,7 @@ import time
 
 from minigpt_program import (Run, assert_no_leftovers, kill, newest_step, ranks_of, some_text, wait_until, words)
 
-minigpt = sys.argv[1]
+minigpt = os.path.abspath(sys.argv[1])
 runs, seed = [int(word) for word in sys.argv[3:]] + [2, 1][len(sys.argv) - 3:]
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "scripts/launch.sh"
 seconds = float(os.environ.get("TRIAX_SECONDS", "3"))
@@ -31,6 +31,26 @@ MESHES = [(4, dict(dp=2, pp=2)), (4, dict(pp=2, tp=2, zero=0)), (4, dict(tp=2, z
           (4, dict(pp=2, schedule="interleaved", save_async=True))]
 
 
+# Stands in for ssh: hosts are groups of processes of this machine, marked by their environment.
+AGENT = """#!/bin/bash
+[ ! -e "{folder}/$1-is-down" ] || exit 255
+export FAKE_HOST=$1
+exec 9>&- bash -c "${*:2}"
+"""
+
+
+def marked(mark):
+    """Process ids with this in their environment."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            pass
+    return found
+
+
 class Job:
     """launch.sh --elastic at work in the directory `run`, which exists as soon as anything is saved."""
 
@@ -38,7 +58,7 @@ class Job:
         self.run, self.ranks, self.restarts, self.losses = shop.path / name, ranks, 0, []
         flags = dict(MODEL, data=shop.text, out=self.run, save_every=10, keep=2) | flags
         command = [LAUNCH, "-n", ranks, "--restarts", "20", "--elastic", *options, "--", minigpt, "train", *words(**flags)]
-        self.job = Run(list(map(str, command)), shop.path / f"{name}.stderr", **dict(launcher))
+        self.job = Run(list(map(str, command)), shop.path / f"{name.replace('/', '-')}.stderr", **dict(launcher))
 
     def __enter__(self):
         return self
@@ -175,10 +195,62 @@ def shrink_and_grow(shop):
     print("fewer ranks, and all again after SIGUSR2: equal bits", flush=True)
 
 
+def a_host_is_lost_and_comes_back(shop):
+    hosts, agent, down = shop.path / "hosts", shop.path / "agent", shop.path / "beta-is-down"
+    hosts.write_text("alpha slots=2\nbeta slots=2\n")
+    agent.write_text(AGENT.replace("{folder}", str(shop.path)))
+    agent.chmod(0o755)
+    # Hosts that are one machine must not meet in its memory.
+    apart = dict(OMPI_MCA_plm_rsh_agent=str(agent), OMPI_MCA_btl="self,tcp", TRIAX_WINDOW="off")
+    with Job(shop, "hosts", "2:4", "--hosts", hosts, launcher=apart, pp=2) as job:
+        job.train_until(20)
+        down.touch()
+        for pid in marked(b"FAKE_HOST=beta"):
+            kill(pid)
+        job.wait(lambda: job.said("restart"), "a restart")
+        job.train_until(60)
+        down.unlink()
+        job.job.process.send_signal(signal.SIGUSR2)
+        job.wait(lambda: job.said("re-mesh"), "a re-mesh")
+        job.finish()
+        assert wait_until(lambda: not marked(b"FAKE_HOST=alpha") + marked(b"FAKE_HOST=beta")), "processes are left"
+        said = job.said("")
+        assert said[0] == "launch: beta does not answer", said
+        assert said[1].endswith("; 2 ranks: --dp 1 --pp 2 --tp 1"), said
+        assert said[2].endswith("; 4 ranks: --dp 2 --pp 2 --tp 1"), said
+        assert "host beta was lost" in job.job.stderr(), job.job.stderr()
+    shop.check("hosts")
+    print("a host lost, and back after SIGUSR2: equal bits", flush=True)
+
+
+def a_full_disk(shop):
+    """Ends the job, which goes on when there is room again."""
+    disk = shop.path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "triax-test", disk], capture_output=True).returncode != 0:
+        return print("a full disk: skipped, this user may not mount one", flush=True)
+    try:
+        with Job(shop, "disk/run", 4, dp=2, pp=2) as job:
+            job.train_until(20)
+            job.lose(random.Random(seed))
+            job.train_until(50)
+            subprocess.run(["dd", "if=/dev/zero", f"of={disk / 'filler'}", "bs=4k"], capture_output=True)
+            job.finish(73)
+        (disk / "filler").unlink()
+        with Job(shop, "disk/run", 3, dp=1, pp=2, resume="auto") as job:
+            job.finish()
+        shop.check("disk/run")
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    print("a full disk, and room again: equal bits", flush=True)
+
+
 with tempfile.TemporaryDirectory(prefix="triax-elastic-") as path:
     shop, choice = Shop(path), random.Random(seed)
     a_stopped_rank(shop)
     shrink_and_grow(shop)
+    a_host_is_lost_and_comes_back(shop)
+    a_full_disk(shop)
     times = [t for number in range(runs) for t in random_kills(shop, number, choice)]
 if times:
     print(f"{runs} runs; from a loss to the first new step: median {statistics.median(times):.2f} s, "
