@@ -78,6 +78,7 @@ take() {
   threads=$own_threads
   [ -n "$threads" ] || unset OMP_NUM_THREADS # of the start before
   choose_options
+  options+=(--mca odls_base_sigkill_timeout 0) # once one is lost, no other rank has anything to save
 }
 
 # Did the job end because SIGUSR2 asked for another mesh? 138: before it could save.

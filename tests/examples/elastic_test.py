@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from minigpt_program import (Run, assert_no_leftovers, kill, newest_step, ranks_of, some_text, wait_until, words)
+from minigpt_program import (RANKS_SHARING_CORES, Run, assert_no_leftovers, kill, newest_step, ranks_of, some_text, wait_until, words)
 
 minigpt = os.path.abspath(sys.argv[1])
 runs, seed = [int(word) for word in sys.argv[3:]] + [2, 1][len(sys.argv) - 3:]
@@ -81,10 +81,15 @@ class Job:
 
     def step(self):
         """Of the last line of the metrics."""
+        return self.steps_and_time()[0]
+
+    def steps_and_time(self):
+        """Lines of the metrics, and when the last one came."""
         try:
-            return (self.run / "metrics.jsonl").read_bytes().count(b"\n")
+            with open(self.run / "metrics.jsonl", "rb") as file:
+                return file.read().count(b"\n"), os.fstat(file.fileno()).st_mtime
         except OSError:
-            return 0
+            return 0, 0
 
     def train_until(self, step):
         self.wait(lambda: self.step() >= step, f"step {step}")
@@ -111,10 +116,15 @@ class Job:
 
     def time_to_first_step(self):
         """From the last loss until the metrics have a new step."""
-        metrics, said = self.run / "metrics.jsonl", time.time()
+        said = time.time()
         before = int(self.said("re")[-1].partition("checkpoint step-")[2].partition(";")[0] or 0)
-        self.wait(lambda: metrics.stat().st_mtime > said and self.step() > before, "the first new step")
-        return metrics.stat().st_mtime - self.losses[-1]
+
+        def trains_again():
+            steps, now = self.steps_and_time()
+            return steps > before and now > said
+
+        self.wait(trains_again, "the first new step")
+        return self.steps_and_time()[1] - self.losses[-1]
 
     def finish(self, code=0):
         got = self.job.finish(40 * seconds)
@@ -130,7 +140,7 @@ class Shop:
         self.text = self.path / "text.txt"
         self.text.write_text(some_text())
         command = [minigpt, "train", *words(**MODEL, data=self.text, out=self.path / "quiet")]
-        subprocess.run(command, check=True, capture_output=True, timeout=60 * seconds)
+        subprocess.run(command, check=True, capture_output=True, timeout=60 * seconds, env=RANKS_SHARING_CORES)
 
     def check(self, run):
         """Bits of all losses and of the last checkpoint."""
@@ -202,7 +212,7 @@ def a_host_is_lost_and_comes_back(shop):
     agent.chmod(0o755)
     # Hosts that are one machine must not meet in its memory.
     apart = dict(OMPI_MCA_plm_rsh_agent=str(agent), OMPI_MCA_btl="self,tcp", TRIAX_WINDOW="off")
-    with Job(shop, "hosts", "2:4", "--hosts", hosts, launcher=apart, pp=2) as job:
+    with Job(shop, "lost-host", "2:4", "--hosts", hosts, launcher=apart, pp=2) as job:
         job.train_until(20)
         down.touch()
         for pid in marked(b"FAKE_HOST=beta"):
@@ -219,7 +229,7 @@ def a_host_is_lost_and_comes_back(shop):
         assert said[1].endswith("; 2 ranks: --dp 1 --pp 2 --tp 1"), said
         assert said[2].endswith("; 4 ranks: --dp 2 --pp 2 --tp 1"), said
         assert "host beta was lost" in job.job.stderr(), job.job.stderr()
-    shop.check("hosts")
+    shop.check("lost-host")
     print("a host lost, and back after SIGUSR2: equal bits", flush=True)
 
 

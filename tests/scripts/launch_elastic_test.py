@@ -59,6 +59,7 @@ class LaunchElasticTest(launch_test.Launching):
             "launch: restart 1 of 5: --resume last-good, newest checkpoint step-3; 3 ranks: --dp 3 --pp 1 --tp 1",
             "launch: restart 2 of 5: --resume last-good, newest checkpoint step-6; 2 ranks: --dp 2 --pp 1 --tp 1"])
         self.assertFalse((self.folder / "pauses").exists(), "it waited")
+        self.assertEqual((self.folder / "starts").read_text().count("odls_base_sigkill_timeout 0"), 3)
         asked = (self.folder / "asked").read_text().splitlines()
         self.assertEqual(asked[0], "train --out out --mesh-for 4")
         self.assertEqual(asked[-1], "train --out out --resume last-good --micro-batch 1 --global-batch 12 --mesh-for 2")
