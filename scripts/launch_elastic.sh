@@ -49,9 +49,9 @@ choose_mesh() {
   ranks=${mesh[0]} mesh=("${mesh[@]:1}")
 }
 
-# take all|left|same: sets hosts, ranks, mesh and the options of mpirun to all there is now; to what
-# a failure has left of it: without the hosts that do not answer, or else without one rank; or to as
-# much as before. Fails if that is too little.
+# take all|left|same: sets hosts, ranks, mesh and the options of mpirun to what there is now, without
+# hosts that do not answer: `all` of it; or without as many ranks as were lost so far, of which `left`
+# adds one if its host still answers. Fails if that is too little.
 take() {
   local before=$answered room
   remesh=no
@@ -62,16 +62,17 @@ take() {
     printf '%s\n' "$answered" >"$hosts"
   fi
   case $1 in
-    all) limit=$most ;;
-    left) lost_a_host "$before" || ((limit == least)) || ((--limit)) ;;
+    all) gone=0 ;;
+    left) lost_a_host "$before" || ((++gone)) ;;
   esac
-  room=$limit
+  room=$most
   if [ -n "$hosts_file" ]; then
     room=$(slots_of_hosts)
     [ -n "$room" ] || report "$bad_config" "--elastic, but a line of $hosts_file has no slots=" \
       "Each line says how many ranks a host takes: NAME slots=RANKS"
-    ((room < limit)) || room=$limit
+    ((room < most)) || room=$most
   fi
+  ((room <= least)) || room=$((room - gone > least ? room - gone : least))
   ranks=0
   ((room == 0)) || choose_mesh "$room"
   ((ranks >= least)) || return 1
@@ -130,4 +131,4 @@ begin_elastic() {
   "It says how a job starts again; --restarts N says how often."
 own_names="localhost 127.0.0.1 $(uname -n) $(uname -n | cut -d . -f 1) $(hostname -I 2>/dev/null || true)"
 own_threads=${threads:-${OMP_NUM_THREADS:-}}
-most=$ranks limit=$ranks batch=() hosts_file=$hosts answered=''
+most=$ranks gone=0 batch=() hosts_file=$hosts answered=''
