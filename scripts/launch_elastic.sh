@@ -82,18 +82,18 @@ take() {
   options+=(--mca odls_base_sigkill_timeout 0) # once one is lost, no other rank has anything to save
 }
 
-# Did the job end because SIGUSR2 asked for another mesh? 138: before it could save.
-remeshes() { [ "$remesh" = yes ] && [ "$stop" = 0 ] && [[ $code =~ ^(75|138)$ ]]; }
+# Did the job end because SIGUSR2 asked for another mesh? 138, or mpirun's own 0: before it could save.
+# A run that had just finished ends at once when it is started again.
+remeshes() { [ "$remesh" = yes ] && [ "$stop" = 0 ] && [[ $code =~ ^(0|75|138)$ ]]; }
 
 # As `again`, on the ranks that are left, and without a pause if the last start saved a checkpoint.
 again_elastic() {
   local seconds=0 what=left title how="the same command, no new checkpoint yet"
-  [ "$code" != 0 ] || return 1
   look_for_progress
   if remeshes; then
     title=re-mesh
   else
-    [ "$code" != "$stopped" ] && worth_a_restart || return 1
+    [ "$code" != 0 ] && [ "$code" != "$stopped" ] && worth_a_restart || return 1
     title="restart $((++restarted)) of $restarts"
     ((stuck == 0)) || seconds=$((1 << (stuck < 6 ? stuck - 1 : 5)))
   fi

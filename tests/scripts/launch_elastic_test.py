@@ -121,11 +121,14 @@ class LaunchElasticTest(launch_test.Launching):
         with subprocess.Popen([launch_test.LAUNCH, "-n", n, "--hosts", "hosts", "--restarts", "1", "--elastic", "--",
                                "./program", "train", "--out", "out"],
                               env=clean, cwd=self.folder, stderr=subprocess.PIPE, text=True) as job:
-            while not (self.folder / after).exists():
-                time.sleep(0.01)
-            self.hosts(*hosts)
-            job.send_signal(signal.SIGUSR2)
-            self.error = job.communicate(timeout=20)[1]
+            try:
+                while not (self.folder / after).exists():
+                    time.sleep(0.01)
+                self.hosts(*hosts)
+                job.send_signal(signal.SIGUSR2)
+                self.error = job.communicate(timeout=20)[1]
+            finally:
+                job.kill()
         return job.returncode
 
     def test_sigusr2_asks_for_all_there_is(self):
@@ -136,9 +139,18 @@ class LaunchElasticTest(launch_test.Launching):
         self.assertEqual(self.error, "launch: re-mesh: --resume last-good, newest checkpoint step-5; 4 ranks: "
                                      "--dp 4 --pp 1 --tp 1\n")
 
+    def test_sigusr2_brings_lost_ranks_back(self):
+        waits = "trap 'exit 75' USR1; save 2; /bin/sleep 20 & wait; exit 99"
+        self.remesh("save 1; die", waits, "exit 0", hosts=("alpha slots=4",), after="out/step-2/manifest.json")
+        self.what_was_started()
+        self.assertEqual(self.ranks, [4, 3, 4])
+
     def test_sigusr2_before_the_program_listens(self):
         self.assertEqual(self.remesh("save 1; /bin/sleep 20; exit 99", "exit 0"), 0)
         self.assertNotIn("error", self.error)
+        (self.folder / "starts").unlink()
+        self.assertEqual(self.remesh("trap 'exit 0' USR1; save 2; /bin/sleep 20 & wait", "exit 75",
+                                     after="out/step-2/manifest.json"), 75)
 
     def test_sigusr2_is_no_stop(self):
         """A rank that is lost meanwhile costs a restart; the program's own stop ends the job."""
