@@ -57,7 +57,8 @@ install(TARGETS triax ${libraries} EXPORT triax
 install(EXPORT triax NAMESPACE triax:: FILE triaxTargets.cmake DESTINATION ${package_dir})
 
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/launch.sh
-  ${PROJECT_SOURCE_DIR}/scripts/launch_restarts.sh DESTINATION ${CMAKE_INSTALL_BINDIR})
+  ${PROJECT_SOURCE_DIR}/scripts/launch_restarts.sh
+  ${PROJECT_SOURCE_DIR}/scripts/launch_elastic.sh DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE
   DESTINATION ${CMAKE_INSTALL_DOCDIR})

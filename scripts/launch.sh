@@ -3,12 +3,14 @@
 #
 #   scripts/launch.sh -n N [OPTIONS] [--] PROGRAM [ARGUMENTS]
 #
-#   -n N              ranks
+#   -n N              ranks; with --elastic the most, or MIN:MAX
 #   --hosts FILE      hosts, one a line: `NAME slots=RANKS`; default: this one, or what Slurm gave
 #   --threads N       OpenMP threads of each rank; default: OMP_NUM_THREADS, or its share of the cores
 #   --bind core|none  whether each rank stays on cores of its own; default: none
 #   --restarts N      start again, at most N times, from the newest checkpoint in the program's
 #                     --out DIR when a rank was lost or killed (72, 137); default: 0
+#   --elastic         with --restarts: on the ranks and hosts that are left, on the mesh that the
+#                     program chooses. SIGUSR2: save, read the hosts file again, go on with all
 #
 #   scripts/launch.sh -n 8 -- build/release/bin/minigpt train --out runs/mine
 #
@@ -17,7 +19,8 @@
 # SIGUSR1 on every rank); the second one ends it at once. No process is left behind. As a rank of a
 # job that is as large, under srun for one, it only becomes PROGRAM. More: docs/launching.md
 
-# Needs no other file, for --restarts launch_restarts.sh: they are also installed, beside the programs.
+# Needs no other file, for --restarts launch_restarts.sh and for --elastic launch_elastic.sh: they are
+# also installed, beside the programs.
 set -euo pipefail
 exec {stderr}>&2
 
@@ -52,9 +55,10 @@ parse() {
       --threads) threads=$2 ;;
       --bind) bind=$2 ;;
       --restarts) restarts=$2 ;;
+      --elastic) elastic=yes && shift && continue ;;
       -h | --help) usage && exit ;;
       --) shift && break ;;
-      -*) report $usage_error "unknown option $1" "Options: -n, --hosts, --threads, --bind, --restarts, --help" \
+      -*) report $usage_error "unknown option $1" "Options: -n, --hosts, --threads, --bind, --restarts, --elastic, --help" \
         "What is meant for the program stands behind its name." ;;
       *) break ;;
     esac
@@ -66,6 +70,7 @@ parse() {
 check() {
   [ -n "$ranks" ] || report $usage_error "how many ranks? -n is not given" \
     "For example: scripts/launch.sh -n 8 -- build/release/bin/minigpt train"
+  [ $elastic = no ] || [[ $ranks != *:* ]] || { least=${ranks%%:*} ranks=${ranks#*:}; }
   whole_number "$ranks" || report $usage_error "-n $ranks; expected a number of ranks, 1 or more"
   [ -z "$threads" ] || whole_number "$threads" ||
     report $usage_error "--threads $threads; expected a number of threads, 1 or more"
@@ -74,8 +79,12 @@ check() {
     "For example: scripts/launch.sh -n 8 -- build/release/bin/minigpt train"
   [ "$restarts" = 0 ] || whole_number "$restarts" ||
     report $usage_error "--restarts $restarts; expected how often the job may start again, 0 or more"
+  local scripts
+  scripts=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
   # shellcheck source=scripts/launch_restarts.sh
-  [ "$restarts" = 0 ] || . "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/launch_restarts.sh"
+  [ "$restarts" = 0 ] || . "$scripts/launch_restarts.sh"
+  # shellcheck source=scripts/launch_elastic.sh
+  [ $elastic = no ] || . "$scripts/launch_elastic.sh"
   local program=${command[0]} found
   found=$(type -P -- "$program") || found=$program
   [ -f "$found" ] || report $not_found "no such program: $program" \
@@ -174,7 +183,7 @@ make_files() {
 # What the ranks and mpirun write on stderr, but for reports: those wait for the end, and the first
 # one is it, unless it only is about a rank that was lost.
 pass_on_stderr() {
-  trap '' INT TERM HUP QUIT USR1
+  trap '' INT TERM HUP QUIT USR1 USR2
   local line part='' kept=0 lines=0 failed_at=-1 status
   while :; do
     status=0
@@ -232,7 +241,7 @@ start() {
   [ -n "$hosts" ] || [ -n "${SLURM_JOB_ID:-}" ] ||
     places=(--mca orte_tmpdir_base "$files" --mca btl_vader_backing_directory "$files")
   OPAL_OUTPUT_STDERR_FD=9 setsid setpriv --pdeathsig TERM mpirun "${options[@]}" "${places[@]}" \
-    -x OPAL_OUTPUT_STDERR_FD=2 setpriv --pdeathsig KILL "${command[@]}" \
+    -x OPAL_OUTPUT_STDERR_FD=2 setpriv --pdeathsig KILL "${command[@]}" "${mesh[@]}" \
     <&0 2>"$files/stderr" 9>"$files/notes" &
   job=$!
   pass_on_stderr <"$files/stderr" &
@@ -294,6 +303,7 @@ wait_for_job() {
 # after_signal NUMBER WHO: what may have been the reason.
 after_signal() {
   local why
+  [ $remesh = no ] || [ "$1" != 10 ] || exit $((128 + 10)) # it did not listen yet, and starts again
   if [ "$asked" != 0 ] && [ "$1" = 10 ]; then
     report $((128 + asked)) "stopped by signal $asked, with nothing saved" \
       "$2 did not listen to SIGUSR1: it had not begun to work, or it is no program that stops."
@@ -310,7 +320,7 @@ after_signal() {
 
 # Says what has to be said, and ends with the code of the program.
 verdict() {
-  local notes code
+  local notes code=''
   notes=$(tr -s '\n' ' ' <"$files/notes")
   local rank='process rank ([0-9]+) with PID [0-9]+ on node ([^ ]+)'
   if [ "$status" != 0 ] && [ -s "$files/report" ]; then
@@ -329,7 +339,8 @@ verdict() {
     report $bad_config "the hosts take fewer than $ranks ranks" \
       "Write how many each one takes behind its name: slots=RANKS"
   elif [[ $notes == *"unable to reliably start"* ]]; then
-    report $bad_config "mpirun could not start its daemon on every host" \
+    [ $elastic = no ] || code=$peer_lost # a host that answered a moment ago
+    report "${code:-$bad_config}" "mpirun could not start its daemon on every host" \
       "What ssh says stands above. Each host must answer without a password: ssh HOST orted --version"
   elif [[ $notes =~ (unable to launch|failed to start|was made to bind|not able to launch) ]]; then
     local said
@@ -363,24 +374,25 @@ run() {
   trap 'on_signal 2' INT
   trap 'on_signal 15' TERM
   trap 'kill -USR1 "$job" 2>/dev/null || true; interrupted=yes stop=10' USR1
-  [ $stop = 0 ] || kill -USR1 "$job" 2>/dev/null || true # it came before the restart
+  [ $elastic = no ] || trap 'kill -USR1 "$job" 2>/dev/null || true; interrupted=yes remesh=yes' USR2
+  [ $stop$remesh = 0no ] || kill -USR1 "$job" 2>/dev/null || true # it came before the restart
   wait_for_job 2>/dev/null                               # the shell's own word on a job that was killed
   (verdict) || code=$?
   rm -rf "$files"
+  files=''
 }
 
 # As a function it is read as a whole: the file may change while the job runs.
 main() {
-  ranks='' hosts='' threads='' bind=none restarts=0 command=() options=()
+  ranks='' least=1 hosts='' threads='' bind=none restarts=0 elastic=no command=() options=()
   parse "$@"
   [ ${#command[@]} = 0 ] || become_a_rank
-  check
-  choose_options
-
-  files='' lock=none job=0 filter=0 asked=0 stop=0 interrupted=no status=0 code=0
+  files='' lock=none job=0 filter=0 asked=0 stop=0 remesh=no interrupted=no status=0 code=0 mesh=() next=again
   trap 'rm -rf "$files"' EXIT
+  check
+  if [ $elastic = no ]; then choose_options; else begin_elastic; fi
   run
-  while [ "$restarts" != 0 ] && again; do run; done
+  while [ "$restarts" != 0 ] && $next; do run; done
   exit $code
 }
 

@@ -21,8 +21,8 @@ last_saved() {
     sort -n | tail -n 1 || true
 }
 
-# Puts --resume auto in the place of any other. last-good stays: it was asked for because the
-# directory holds damaged checkpoints, at which auto stops.
+# resume_newest auto|last-good: puts that in the place of any other --resume. last-good stays: it was
+# asked for because the directory holds damaged checkpoints, at which auto stops.
 resume_newest() {
   local i words=()
   [ "$(value_of resume)" != last-good ] || return 0
@@ -33,7 +33,7 @@ resume_newest() {
       *) words+=("${command[i]}") ;;
     esac
   done
-  command=("${words[@]}" --resume auto)
+  command=("${words[@]}" --resume "$1")
 }
 
 # pause SECONDS: a signal ends it, as on_signal kills `job`.
@@ -55,33 +55,44 @@ worth_a_restart() {
     refuse "signal $stop asked the job to stop"
   elif [ "$code" != "$peer_lost" ] && [ "$code" != $((128 + 9)) ]; then
     refuse "only lost and killed ranks (72, 137) are worth another start"
-  elif ((stuck == 2)); then
+  elif ((stuck == patience)); then
     refuse "two starts in a row saved no new checkpoint"
   elif ((restarted == restarts)); then
     refuse "all restarts ($restarts) are used"
   fi
 }
 
-# Prepares the next start, after a pause that grows; fails if the job has ended for good. What the
-# program was told to resume from holds until the job has saved a checkpoint of its own.
-again() {
-  local newest how="the same command, no new checkpoint yet" seconds=$((1 << (restarted < 5 ? restarted : 5)))
-  [ "$code" != 0 ] && [ "$code" != "$stopped" ] || return 1
+# Counts starts in a row that saved nothing.
+look_for_progress() {
+  local newest
   newest=$(last_saved)
   if [ "$newest" = "$saved" ]; then ((++stuck)); else stuck=0; fi
   saved=$newest
-  worth_a_restart || return 1
-  if [ $stuck = 0 ]; then
-    resume_newest
-    how="--resume $(value_of resume), newest checkpoint ${saved##*/}"
-  fi
-  printf 'launch: restart %d of %d in %d s: %s\n' $((++restarted)) "$restarts" "$seconds" "$how" >&"$stderr"
-  pause $seconds
+}
+
+# Between two starts: a signal has ended the job.
+end_if_asked() {
   [ "$stop" = 0 ] || [ -z "$saved" ] || report "$stopped" "stopped by signal $stop before the restart" \
     "A training goes on from its newest checkpoint, ${saved##*/}, with --resume auto."
   [ "$stop" = 0 ] || report $((128 + stop)) "stopped by signal $stop before the restart, with nothing saved"
 }
 
+# Prepares the next start, after a pause that grows; fails if the job has ended for good. What the
+# program was told to resume from holds until the job has saved a checkpoint of its own.
+again() {
+  local how="the same command, no new checkpoint yet" seconds=$((1 << (restarted < 5 ? restarted : 5)))
+  [ "$code" != 0 ] && [ "$code" != "$stopped" ] || return 1
+  look_for_progress
+  worth_a_restart || return 1
+  if [ $stuck = 0 ]; then
+    resume_newest auto
+    how="--resume $(value_of resume), newest checkpoint ${saved##*/}"
+  fi
+  printf 'launch: restart %d of %d in %d s: %s\n' $((++restarted)) "$restarts" "$seconds" "$how" >&"$stderr"
+  pause $seconds
+  end_if_asked
+}
+
 [ -n "$(value_of out)" ] || report "$usage_error" "--restarts $restarts, but the program is given no --out DIR" \
   "A restart goes on from the newest checkpoint in that directory."
-restarted=0 stuck=0 saved=$(last_saved)
+restarted=0 stuck=0 patience=2 saved=$(last_saved)

@@ -10,7 +10,7 @@ add_test(NAME repository.setup_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/setup_test.py)
 add_test(NAME repository.launch_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/launch_test.py)
-foreach(script common digits gpu_check gpu_goals launch_restarts offline)
+foreach(script common digits gpu_check gpu_goals launch_elastic launch_restarts offline)
   add_test(NAME repository.${script}_script COMMAND ${Python3_EXECUTABLE}
     ${CMAKE_CURRENT_LIST_DIR}/scripts/${script}_test.py)
 endforeach()
@@ -85,10 +85,13 @@ if(TRIAX_INSTALL)
       -G ${CMAKE_GENERATOR} ${options} -DTRIAX_SOURCE=${PROJECT_SOURCE_DIR} -L)
   set_tests_properties(package.install PROPERTIES FIXTURES_SETUP package)
   add_test(NAME package.launcher COMMAND ${prefix}/bin/launch.sh --help)
+  add_test(NAME package.elastic_launcher COMMAND sh -c
+    "${prefix}/bin/launch.sh -n 2:1 --restarts 1 --elastic -- true --out run 2>&1 | grep MIN:MAX")
   add_test(NAME package.minigpt COMMAND ${prefix}/bin/minigpt train --help)
   add_test(NAME package.manual COMMAND sh -c "cd ${prefix}/share && grep -q 'sequence..parallel' man/man1/minigpt.1 \
     && test -e bash-completion/completions/llama -a -e zsh/site-functions/_triax")
-  set_tests_properties(package.launcher package.minigpt package.manual PROPERTIES FIXTURES_REQUIRED package)
+  set_tests_properties(package.launcher package.elastic_launcher package.minigpt package.manual
+    PROPERTIES FIXTURES_REQUIRED package)
   set_tests_properties(package.consumer PROPERTIES FIXTURES_REQUIRED package FIXTURES_SETUP consumer)
   set(llama ${PROJECT_BINARY_DIR}/package/build/train_llama)
   add_test(NAME package.llama_trains COMMAND sh -c

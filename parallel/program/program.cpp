@@ -29,6 +29,7 @@
 #include "parallel/settings/man_page.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/agreement.h"
+#include "parallel/train/elastic.h"
 #include "parallel/train/initial_weights.h"
 
 namespace triax::parallel {
@@ -93,7 +94,7 @@ class Program {
     if (own_.plan_defaults) own_.plan_defaults(plan_.train);
     CommandLine line{own_.name,
                      "triax 0.1.0, build " + build_id(),
-                     {train_verb(train_, own_),
+                     {train_verb(train_, own_, mesh_for_),
                       parity_verb(parity_, mesh_, own_),
                       plan_verb(plan_, own_),
                       replay_verb(replay_, own_.name),
@@ -129,7 +130,7 @@ class Program {
       check_not_launched(fmt::format("{} runs in one process", name));
     if (name == "train") {
       apply_deepspeed(*request.verb, request.given);
-      return int(train(argc, argv));
+      return mesh_for_ > 0 ? print_mesh() : int(train(argc, argv));
     }
     if (name == "parity") return int(parity());
     if (name == "plan") return int(parallel::plan(own_.task(), plan_));
@@ -152,8 +153,9 @@ class Program {
     if (train_.deepspeed.empty()) return;
     const LaunchOptions& o = train_.launch;
     const MeshShape& m = train_.step.mesh;
-    int64_t ranks =
-        o.comm == "threads" ? std::max<int64_t>(1, o.ranks) : announced_by_launcher().size;
+    int64_t ranks = mesh_for_ > 0         ? mesh_for_
+                    : o.comm == "threads" ? std::max<int64_t>(1, o.ranks)
+                                          : announced_by_launcher().size;
     deepspeed_dp_ = m.dp > 0 ? m.dp : std::max<int64_t>(1, ranks / (int64_t{m.pp} * m.tp));
     notes_ = parallel::apply_deepspeed(
         {train_.deepspeed, own_.name, verb.settings, given, deepspeed_dp_});
@@ -164,6 +166,14 @@ class Program {
                 "{}: read for {} data-parallel replicas, as the launcher announced; there are {}\n"
                 "  Add --dp {}.",
                 train_.deepspeed, deepspeed_dp_, dp, dp);
+  }
+
+  /// How many ranks the mesh has, and the flags that say what it is: for launch.sh --elastic.
+  int print_mesh() {
+    StepOptions on = elastic_options(own_.task(), train_, mesh_for_).step;
+    fmt::print("{} --dp {} --pp {} --tp {} --micro-batch {} --global-batch {}\n", on.mesh.size(),
+               on.mesh.dp, on.mesh.pp, on.mesh.tp, on.micro_batch, on.global_batch);
+    return 0;
   }
 
   Exit train(int argc, char** argv) {
@@ -177,8 +187,9 @@ class Program {
     // Training goes on when nobody reads what it prints, and what ends it is still reported.
     std::signal(SIGPIPE, SIG_IGN);
     if (train_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
-    std::string config = to_toml(train_verb(train_, own_).settings);  // before anything is derived
-    std::atomic<Exit> result = Exit::ok;                              // the same on all ranks
+    std::string config =
+        to_toml(train_verb(train_, own_, mesh_for_).settings);  // before anything is derived
+    std::atomic<Exit> result = Exit::ok;                        // the same on all ranks
     std::once_flag once;  // ranks that are threads share the task
     Task made;
     std::exception_ptr error;
@@ -276,6 +287,7 @@ class Program {
   std::string mesh_ = "2x2x2";
   CheckpointPaths paths_;
   ReportOptions report_;
+  int64_t mesh_for_ = 0;      // ranks to print a mesh for; 0: train
   int64_t deepspeed_dp_ = 0;  // 0: no DeepSpeed configuration
   std::string notes_;         // about it
 };

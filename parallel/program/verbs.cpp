@@ -8,10 +8,15 @@
 
 namespace triax::parallel {
 
-Verb train_verb(TrainOptions& o, const ProgramOptions& p) {
+Verb train_verb(TrainOptions& o, const ProgramOptions& p, int64_t& mesh_for) {
+  SettingGroup elastic("Elastic restarts");
+  elastic.add("mesh-for", "N",
+              "train nothing, print on which mesh this run goes on when it has N ranks "
+              "(launch.sh --elastic asks)",
+              &mesh_for, {.range = {0, 65536}, .shown = "train", .saved = false, .key = false});
   return {"train",
           p.what,
-          joined({p.settings, train_settings(o)}),
+          joined({p.settings, train_settings(o), elastic}),
           {p.name + " train --steps 500",
            p.name + " train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2",
            "mpirun -np 4 " + p.name + " train --tp 2 --zero 1"}};

@@ -5,7 +5,8 @@
 namespace triax::parallel {
 
 /// The verbs that every program has, their settings bound to the options that are passed.
-Verb train_verb(TrainOptions& o, const ProgramOptions& program);
+/// `mesh_for`: ranks for which to print a mesh, 0 to train.
+Verb train_verb(TrainOptions& o, const ProgramOptions& program, int64_t& mesh_for);
 /// `mesh`: DPxPPxTP.
 Verb parity_verb(TrainOptions& o, std::string& mesh, const ProgramOptions& program);
 Verb plan_verb(PlanOptions& o, const ProgramOptions& program);
