@@ -85,11 +85,9 @@ Settings mesh_settings(StepOptions& s) {
            {.choices = names})
       .add("chunks", "N", "model chunks on each stage, for the interleaved schedules", &s.chunks,
            {.range = {0, 1024}, .shown = "2 for them, else 1", .derived = true})
-      .add(
-          "bitwise", "",
-          "the same bits of loss, weights and optimizer state on every mesh; with --micro-batch 1, "
-          "on CPUs",
-          &s.bitwise, {.on_resume = OnResume::ask})
+      .add("bitwise", "",
+           "the same bits of loss, weights and optimizer state on every mesh; on CPUs", &s.bitwise,
+           {.on_resume = OnResume::ask})
       .add("tp-slices", "N",
            "with --bitwise: slices in which split layers are summed, on any mesh whose tp divides "
            "N",
