@@ -77,19 +77,24 @@ void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
   if (dy.defined()) {
     dy = dy.contiguous();
     ProfileRange range(n.name, n.layer);
-    parts = n.rule(std::move(dy), into);
+    parts = n.rule(into.sums_.chains > 1 ? dy : std::move(dy), into);
     check(parts.size() == n.inputs.size(), "{}: the rule returned {} gradients; expected {}",
           n.name, parts.size(), n.inputs.size());
+    for (; into.next(n.name); parts = n.rule(dy, into)) collect_all(n, given, parts, walk);
   }
   into.slots_.clear();
   // The rule's captures go before its results are handed on: what only they held is then free, and
   // a second backward is told apart.
   n.rule = nullptr;
   n.ran = true;
-  for (size_t i = 0; i < n.inputs.size(); ++i)
-    if (n.inputs[i]) collect(n, i, given.slots_[i], std::exchange(parts[i], {}), walk);
+  collect_all(n, given, parts, walk);
   for (auto& input : n.inputs)
     if (input) handed_in(input, walk);
+}
+
+void Pass::collect_all(const Node& n, Into& offered, Tensors& parts, Walk& walk) {
+  for (size_t i = 0; i < n.inputs.size(); ++i)
+    if (n.inputs[i]) collect(n, i, offered.slots_[i], std::exchange(parts[i], {}), walk);
 }
 
 /// What has been collected is offered, to be added into.
@@ -111,7 +116,8 @@ Into Pass::offer(const Node& n, Walk& walk) {
         meta->grad.storage()->restore();
         meta->fresh = true;
       }
-      if (meta->fixed) continue;  // a part is rounded when it is whole
+      into.sums_ = meta->fixed;
+      if (meta->fixed.rounding) continue;  // a part is rounded when it is whole
       slot.held = meta->grad;
       slot.write = meta->fresh ? Write::set : Write::add;
     } else {
@@ -136,8 +142,9 @@ void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Wa
   if (p.is_leaf && !meta) return;
   if (meta && meta->in_place) {
     if (!part.defined()) return;
-    if (meta->fixed) {
-      backend(part).accumulate_fixed(part.contiguous(), *meta->fixed, meta->grad,
+    if (meta->fixed.rounding) {
+      ++meta->parts;
+      backend(part).accumulate_fixed(part.contiguous(), *meta->fixed.rounding, meta->grad,
                                      meta->fresh ? Write::set : Write::add);
     } else if (!part.is(offered.held)) {
       if (meta->fresh) copy_(meta->grad, part);

@@ -16,6 +16,13 @@ struct Target {
   Write write;
 };
 
+/// How a gradient is added up in f64, so that the order of its parts does not matter.
+struct FixedSums {
+  std::shared_ptr<const FixedPoint> rounding = {};  ///< of a part, as it says then; null: no
+  int64_t chains = 1;  ///< equal parts of the rows of a rule's dy: each is rounded by itself
+  bool must = false;   ///< the other chains are on other ranks: what cannot cut rows throws
+};
+
 /// What a rule is offered: per input, the gradient already collected there. A rule may add into it
 /// and return it, which saves a tensor and a pass; a rule that ignores the offer is still right.
 class Into {
@@ -31,9 +38,14 @@ class Into {
   Target at(size_t i, const Tensor& like) const {
     return at(i, like.shape(), like.dtype(), like.device());
   }
+  /// Rules of weights: of x, which has a row for each row of dy, those whose part of the gradient
+  /// is asked for. All of them, but for a leaf whose FixedSums have chains: of a rule that calls
+  /// this, for dy too, the engine asks for one chain after the other.
+  Tensor rows(const Tensor& x);
 
  private:
   friend class Pass;
+  bool next(const char* op);
   struct Slot {
     bool wanted = false;
     DType dtype = DType::f32;
@@ -41,6 +53,9 @@ class Into {
     Write write = Write::add;
   };
   std::vector<Slot> slots_;
+  FixedSums sums_;  // of leaves
+  int64_t chain_ = 0;
+  bool cut_ = false;
 };
 
 /// dL/dy -> one gradient per input; undefined = zero. dy is contiguous, of y's shape and dtype (or
@@ -79,7 +94,8 @@ struct Meta {
   Tensor grad;
   bool in_place = false;  // grad is a view somebody else owns (a bucket): always write into it
   bool fresh = false;     // in_place: its values are left over, the first write sets
-  std::shared_ptr<const FixedPoint> fixed = {};  // in_place: how parts are rounded first, if so
+  FixedSums fixed = {};   // in_place
+  int64_t parts = 0;      // fixed: since take_parts()
   std::vector<std::function<void()>> on_grad;
 };
 

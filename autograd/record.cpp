@@ -1,6 +1,7 @@
 #include "autograd/record.h"
 
 #include <atomic>
+#include <utility>
 
 #include "autograd/backward.h"
 #include "autograd/touched.h"
@@ -57,6 +58,25 @@ Target Into::at(size_t i, const Shape& shape, DType dtype, Device device) const 
   return {empty(shape, dtype, device), Write::set};
 }
 
+Tensor Into::rows(const Tensor& x) {
+  cut_ = x.size(0) % sums_.chains == 0;
+  if (sums_.chains == 1 || !cut_) return x;
+  int64_t each = x.size(0) / sums_.chains;
+  return x.detach().narrow(0, chain_ * each, each);
+}
+
+/// Is there another chain to ask for? One that is not cut has been all of them.
+bool Into::next(const char* op) {
+  check_input(
+      cut_ || !sums_.must, Exit::config,
+      "bitwise with sequence-parallel: {} does not sum the gradient of a weight in {} equal "
+      "parts of the rows that a rank has of a sample\n  Expected --tp-slices to divide a "
+      "sample's rows, and layer_norm, rms_norm, embedding, linear or x + bias.\n  Leave "
+      "--sequence-parallel out.",
+      op, sums_.chains);
+  return cut_ && ++chain_ < sums_.chains;
+}
+
 }  // namespace autograd
 
 using autograd::Meta;
@@ -103,21 +123,23 @@ void on_grad(const Tensor& leaf, std::function<void()> hook) {
   leaf_meta("on_grad", leaf).on_grad.push_back(std::move(hook));
 }
 
-void set_grad_view(const Tensor& leaf, const Tensor& view) { set_grad_view(leaf, view, nullptr); }
+void set_grad_view(const Tensor& leaf, const Tensor& view) { set_grad_view(leaf, view, {}); }
 
-void set_grad_view(const Tensor& leaf, const Tensor& view,
-                   std::shared_ptr<const FixedPoint> fixed) {
+void set_grad_view(const Tensor& leaf, const Tensor& view, const autograd::FixedSums& fixed) {
   Meta& meta = leaf_meta("set_grad_view", leaf);
-  DType sums = fixed ? f64 : accumulator(leaf.dtype());
+  DType sums = fixed.rounding ? f64 : accumulator(leaf.dtype());
   check(view.shape() == leaf.shape() && view.dtype() == sums,
         "set_grad_view: {} for a leaf {}; expected the same shape and dtype {}", describe(view),
         describe(leaf), sums);
   meta.grad = view;
   meta.in_place = true;
   meta.fresh = true;
-  meta.fixed = std::move(fixed);
+  meta.fixed = fixed;
 }
 
+int64_t take_parts(const Tensor& leaf) {
+  return std::exchange(leaf_meta("take_parts", leaf).parts, 0);
+}
 void set_fresh(const Tensor& leaf) { leaf_meta("set_fresh", leaf).fresh = true; }
 bool is_fresh(const Tensor& leaf) { return leaf_meta("is_fresh", leaf).fresh; }
 

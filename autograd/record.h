@@ -18,9 +18,10 @@ void on_grad(const Tensor& leaf, std::function<void()> hook);
 /// Let the leaf's gradient live in `view` (accumulator dtype, same shape), a piece of a larger
 /// buffer. Backward adds to it; after `set_fresh(leaf)` the first write sets instead.
 void set_grad_view(const Tensor& leaf, const Tensor& view);
-/// The same in f64, where each part that a rule hands in is rounded as `fixed` says then: their
-/// order does not matter.
-void set_grad_view(const Tensor& leaf, const Tensor& view, std::shared_ptr<const FixedPoint> fixed);
+/// The same in f64, if `fixed` has a rounding.
+void set_grad_view(const Tensor& leaf, const Tensor& view, const autograd::FixedSums& fixed);
+/// How many parts it has rounded since it was last asked.
+int64_t take_parts(const Tensor& leaf);
 void set_fresh(const Tensor& leaf);
 bool is_fresh(const Tensor& leaf);
 

@@ -18,6 +18,7 @@ struct Shard {
   bool replicated = false;    ///< other tensor-parallel ranks hold the same slice ...
   bool partial = false;       ///< ... but see other tokens or features: gradients are to be summed
   bool first_replica = true;  ///< the one replica that counts in norms and checkpoints
+  int64_t chains = 1;  ///< bitwise: equal parts of a sample's rows here, each of which is summed
 };
 
 /// Initial values: normal(mean, std), each a function of (seed, full name, position in the full

@@ -4,6 +4,7 @@
 
 namespace triax {
 
+using autograd::Into;
 using autograd::sum_to;
 
 namespace {
@@ -30,6 +31,15 @@ Tensor scalar(const Tensor& like, double value) {
   return full({}, value, like.dtype(), like.device());
 }
 
+/// The gradient of a bias [width]: what only weights wait for.
+autograd::Rule bias_rule(const Tensor& b) {
+  return [s = b.shape(), sums = accumulator(b.dtype())](const Tensor& dy, Into& into) {
+    auto [db, write] = into.at(0, s, sums, dy.device());
+    backend(dy).sum(into.rows(dy), db.view({1, s[0]}), write);
+    return Tensors{db};
+  };
+}
+
 }  // namespace
 
 Tensor autograd::sum_to(const Tensor& x, const Shape& shape, DType dtype) {
@@ -43,43 +53,44 @@ Tensor autograd::sum_to(const Tensor& x, const Shape& shape, DType dtype) {
 
 Tensor operator+(const Tensor& a, const Tensor& b) {
   Tensor y = checked<functors::Add>(a, b);
-  return record("add", y, {a, b},
-                [sa = a.shape(), sb = b.shape()](const Tensor& dy, autograd::Into& into) {
-                  return Tensors{sum_to(dy, sa, into, 0), sum_to(dy, sb, into, 1)};
-                });
+  bool bias =
+      requires_grad(b) && b.meta()->node->is_leaf && b.rank() == 1 && a.shape() == y.shape();
+  if (bias && a.rank() == 2)
+    return record(
+        "add", y, {a}, [](const Tensor& dy, Into&) { return Tensors{dy}; }, {b}, bias_rule(b));
+  return record("add", y, {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Into& into) {
+    return Tensors{sum_to(dy, sa, into, 0), sum_to(dy, sb, into, 1)};
+  });
 }
 
 Tensor operator-(const Tensor& a, const Tensor& b) {
   Tensor y = checked<functors::Sub>(a, b);
-  return record("sub", y, {a, b},
-                [sa = a.shape(), sb = b.shape()](const Tensor& dy, autograd::Into& into) {
-                  Tensor db = into.wanted(1) ? -sum_to(dy, sb, into, 1) : Tensor();
-                  return Tensors{sum_to(dy, sa, into, 0), db};
-                });
+  return record("sub", y, {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Into& into) {
+    Tensor db = into.wanted(1) ? -sum_to(dy, sb, into, 1) : Tensor();
+    return Tensors{sum_to(dy, sa, into, 0), db};
+  });
 }
 
 Tensor operator*(const Tensor& a, const Tensor& b) {
   Tensor y = checked<functors::Mul>(a, b);
-  return record("mul", y, {a, b},
-                [x = a.detach(), z = b.detach()](const Tensor& dy, autograd::Into& into) {
-                  Tensors d(2);
-                  if (into.wanted(0)) d[0] = sum_to(mul(dy, z), x.shape(), into, 0);
-                  if (into.wanted(1)) d[1] = sum_to(mul(dy, x), z.shape(), into, 1);
-                  return d;
-                });
+  return record("mul", y, {a, b}, [x = a.detach(), z = b.detach()](const Tensor& dy, Into& into) {
+    Tensors d(2);
+    if (into.wanted(0)) d[0] = sum_to(mul(dy, z), x.shape(), into, 0);
+    if (into.wanted(1)) d[1] = sum_to(mul(dy, x), z.shape(), into, 1);
+    return d;
+  });
 }
 
 Tensor operator/(const Tensor& a, const Tensor& b) {
   Tensor y = checked<functors::Div>(a, b);
-  return record(
-      "div", y, {a, b},
-      [y = y.detach(), sa = a.shape(), z = b.detach()](const Tensor& dy, autograd::Into& into) {
-        Tensors d(2);
-        Tensor part = div(dy, z);
-        if (into.wanted(0)) d[0] = sum_to(part, sa, into, 0);
-        if (into.wanted(1)) d[1] = -sum_to(mul(part, y), z.shape(), into, 1);
-        return d;
-      });
+  return record("div", y, {a, b},
+                [y = y.detach(), sa = a.shape(), z = b.detach()](const Tensor& dy, Into& into) {
+                  Tensors d(2);
+                  Tensor part = div(dy, z);
+                  if (into.wanted(0)) d[0] = sum_to(part, sa, into, 0);
+                  if (into.wanted(1)) d[1] = -sum_to(mul(part, y), z.shape(), into, 1);
+                  return d;
+                });
 }
 
 Tensor swiglu(const Tensor& gate, const Tensor& up) {
@@ -87,7 +98,7 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
         up.shape());
   Tensor y = checked<functors::Swiglu>(gate, up);
   return record("swiglu", y, {gate, up},
-                [g = gate.detach(), u = up.detach()](const Tensor& dy, autograd::Into& into) {
+                [g = gate.detach(), u = up.detach()](const Tensor& dy, Into& into) {
                   Tensors d(2);
                   if (into.wanted(0)) d[0] = apply<functors::SiluSlope>(g, mul(dy, u));
                   if (into.wanted(1)) d[1] = apply<functors::Swiglu>(g, dy);

@@ -44,6 +44,9 @@ Tensor normalize(const char* name, const Tensor& input, const Tensor& gamma, con
   auto weight_rule = [n = saved, parts, sums, shift = beta.defined()](const Tensor& dy,
                                                                       Into& into) mutable {
     n.parts = std::exchange(*parts, {});
+    Norm part = n;
+    for (Tensor* rows : {&part.x, &part.mean, &part.rstd})
+      if (rows->defined()) *rows = into.rows(*rows);
     Shape width{n.x.size(-1)};
     auto [dgamma, write] = into.at(0, width, sums, n.x.device());
     Tensor dbeta;
@@ -52,7 +55,7 @@ Tensor normalize(const char* name, const Tensor& input, const Tensor& gamma, con
       dbeta = mode == write ? held : empty(width, sums, n.x.device());
       if (mode != write && write == Write::add) fill_(dbeta, 0);
     }
-    backend(n.x).norm_backward_weights(n, rows_of(dy), dgamma, dbeta, write);
+    backend(n.x).norm_backward_weights(part, into.rows(rows_of(dy)), dgamma, dbeta, write);
     return shift ? Tensors{dgamma, dbeta} : Tensors{dgamma};
   };
   Tensors weights{gamma};

@@ -109,10 +109,10 @@ Tensor embedding(const Tensor& ids, const Tensor& table, const VocabularySlice& 
   Tensor at = ids.contiguous(), t = table.contiguous().detach();
   Tensor y = empty({ids.numel(), table.size(1)}, table.dtype(), table.device());
   backend(t).embedding(at, t, slice.first, y);
-  auto table_rule = [at, first = slice.first, s = table.shape(), sums = accumulator(t.dtype())](
-                        const Tensor& dy, Into& into) {
+  auto table_rule = [ids = at.view({at.numel()}), first = slice.first, s = table.shape(),
+                     sums = accumulator(t.dtype())](const Tensor& dy, Into& into) {
     auto [dtable, write] = into.at(0, s, sums, dy.device());
-    backend(dy).embedding_backward(at, dy, first, dtable, write);
+    backend(dy).embedding_backward(into.rows(ids), into.rows(dy), first, dtable, write);
     return Tensors{dtable};
   };
   return record(

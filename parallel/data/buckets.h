@@ -40,7 +40,7 @@ struct BucketLayout {
   int64_t length = 0;                               ///< with the padding between and behind pieces
   int passes = 1;                                   ///< of their group
   optim::Offload::To to = optim::Offload::To::off;  ///< where this rank's slice is between uses
-  size_t record = 0;  ///< of its weights in a file's window; the gradient's is the next
+  size_t record = 0;  ///< of its weights in a file's window; its sums and gradient follow
 };
 
 struct BucketSizes {

@@ -55,7 +55,7 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
   check_input(sent == f32 || (sent == bf16 && !options_.bitwise), Exit::config,
               "data parallel: gradients sent in {}{}; expected f32 or bf16, and f32 with bitwise",
               name(sent), options_.bitwise ? " with bitwise" : "");
-  if (options_.bitwise) fixed_ = std::make_shared<FixedPoint>();
+  if (options_.bitwise) fixed_ = std::make_unique<FixedGradients>(options_.samples, dp_.size());
   declared_ = model.parameters();
   model.bind(options_.seed);
   if (options_.tune) options_.tune(model);
@@ -100,8 +100,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
       fill_(b->grad, 0);  // the padding stays zero for good
       b->my_sums = b->grad.narrow(0, b->my_first, slice);
     }
-    bool rounded = options_.bitwise;
-    b->my_grad = rounded ? empty({slice}, accumulator(options_.dtype), dp_.device()) : b->my_sums;
+    b->my_grad = options_.bitwise ? rounded_slice(*b) : b->my_sums;
   }
   for (size_t i = 0; i < layout.pieces.size(); ++i) hook(*b, i);
   cut_slots(*b);
@@ -114,11 +113,13 @@ void DataParallel::hook(Bucket& b, size_t piece) {
   p->value = b.weight.narrow(0, begin, length).view(p->local());
   if (options_.purpose == nn::Purpose::inference) return;
   require_grad(p->value);
-  set_grad_view(p->value, b.grad.narrow(0, begin, length).view(p->local()), fixed_);
+  set_grad_view(p->value, b.grad.narrow(0, begin, length).view(p->local()),
+                fixed_ ? fixed_->of(*p, groups_.tp) : autograd::FixedSums());
   on_grad(p->value, [this, bucket = &b, piece] {
     check(due_ > 0 && bucket->fired[piece] < bucket->due,
           "data parallel: backward pass {} of {}; expected {}, as begin() was told",
           bucket->fired[piece] + 1, bucket->layout.pieces[piece].parameter->name, bucket->due);
+    if (fixed_) fixed_->check_uses(*bucket->layout.pieces[piece].parameter);
     ++bucket->fired[piece];
     if (watch_ == Watch::on && !seen_) look_at(*bucket, piece);
     if (!releases_gradients()) launch_full();
@@ -129,10 +130,7 @@ void DataParallel::hook(Bucket& b, size_t piece) {
 
 void DataParallel::begin(int64_t micros, Watch watch, double scale) {
   check(micros >= 1, "data parallel: begin with {} micro-batches; expected at least 1", micros);
-  if (fixed_) {
-    constexpr double uses = 8;  // of a weight in one pass, at most
-    *fixed_ = FixedPoint::of(gradient_unit * scale, uses * double(micros) * dp_.size());
-  }
+  if (fixed_) fixed_->begin(micros, scale);
   due_ = micros;
   launched_ = 0;
   watch_ = watch;
@@ -224,7 +222,7 @@ void DataParallel::finish() {
       if (!grad.is(b->my_sums)) copy_(b->my_sums, grad);
     }
   if (options_.bitwise)
-    for (auto& b : buckets_) copy_(b->my_grad, b->my_sums);
+    for (auto& b : buckets_) round_sums(*b);
 }
 
 /// Parameters that saw only this rank's rows (sequence parallel) or features.

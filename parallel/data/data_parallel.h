@@ -12,6 +12,7 @@
 #include "optim/slot.h"
 #include "optim/window.h"
 #include "parallel/data/buckets.h"
+#include "parallel/data/fixed_gradients.h"
 #include "parallel/mesh.h"
 
 namespace triax::parallel {
@@ -39,9 +40,9 @@ struct DataParallelOptions {
   std::function<void(nn::Module&)> tune = {};
   enum class Prefetch { off, next } prefetch = Prefetch::next;  ///< of layers' weights (ZeRO-3)
   /// Gradients are added up in fixed point, in f64: bits that do not depend on dp or on who adds
-  /// first, if each backward pass is of one sample and uses a weight at most eight times. f32, bf16
-  /// and f16, on CPUs, without offload.
+  /// first, if layers see one sample at a time. f32, bf16 and f16, on CPUs.
   bool bitwise = false;
+  int64_t samples = 1;  ///< of a backward pass, for `bitwise`
   /// bf16: gradients are sent over dp in bf16. Each rank rounds what it brings; sums are made as
   /// `ReduceOp` says, arrive in bf16, and go on in f32. f32: they are sent as they are.
   DType reduce_dtype = f32;
@@ -79,8 +80,8 @@ class DataParallel {
   /// With `bitwise`, gradients come multiplied by `scale`, a power of two, alike on all ranks.
   enum class Watch { off, on };
   void begin(int64_t micros = 1, Watch watch = Watch::off, double scale = 1);
-  /// `bitwise`: what one backward pass may add to a gradient, without `scale`; more is NaN.
-  double largest_part() const { return fixed_->largest / (fixed_->unit / gradient_unit); }
+  /// `bitwise`: what a sample may add to a gradient, without `scale`; more is NaN.
+  double largest_part() const { return fixed_->largest_part(); }
   /// After the last backward: reduces what did not fire (unused parameters count as zero), waits
   /// for all sums over dp, then sums what tensor-parallel ranks and the two ends of the pipeline
   /// have only parts of. Collective.
@@ -149,6 +150,8 @@ class DataParallel {
   Tensor slice_of(const Bucket& b, DType dtype, size_t record) const;
   void write_weight(const Bucket& b, const Tensor& values) const;
   void add_arrived(Bucket& b);
+  Tensor rounded_slice(const Bucket& b) const;
+  void round_sums(Bucket& b);
   DType sums() const { return options_.bitwise ? f64 : accumulator(options_.dtype); }
   Bucket* holder(const nn::Parameter* p) const;
 
@@ -169,11 +172,10 @@ class DataParallel {
     optim::Rates rates;
   };
   std::vector<Place> slots_;
-  static constexpr double gradient_unit = 0x1p-40;  // f32's own rounding of a gradient of 2^-16
-  Bucket* in_flight_ = nullptr;        // ZeRO-2/3: one reduction at a time, so that buckets can go
-  int64_t due_ = 0;                    // micro-batches of this step; 0: none has begun
-  std::shared_ptr<FixedPoint> fixed_;  // `bitwise`: of this step
-  size_t launched_ = 0;                // buckets whose reduction has started, in order
+  Bucket* in_flight_ = nullptr;  // ZeRO-2/3: one reduction at a time, so that buckets can go
+  int64_t due_ = 0;              // micro-batches of this step; 0: none has begun
+  std::unique_ptr<FixedGradients> fixed_;  // `bitwise`
+  size_t launched_ = 0;                    // buckets whose reduction has started, in order
   Watch watch_ = Watch::off;
   struct Seen {
     size_t parameter;  // in declared_

@@ -43,22 +43,38 @@ void DataParallel::place(std::vector<BucketLayout>& layouts,
                 int(options_.zero));
     if (l.to != optim::Offload::To::file) continue;
     l.record = sizes.size();
-    for (DType dtype : {options_.dtype, sums()})
-      sizes.push_back(size_t(l.length / dp_.size()) * size_of(dtype));
+    std::vector<DType> dtypes{options_.dtype, sums()};
+    if (options_.bitwise) dtypes.push_back(accumulator(options_.dtype));
+    for (DType dtype : dtypes) sizes.push_back(size_t(l.length / dp_.size()) * size_of(dtype));
   }
   if (sizes.empty()) return;
   optim::Offload offload = options_.offload;
-  offload.window = 3;  // whole layers: the weights and the gradient of one, and something to come
+  // Whole layers: the weights and the gradient of one, bitwise its sums too, and something to come.
+  offload.window = options_.bitwise ? 4 : 3;
   window_ = std::make_unique<optim::Window>(offload, optim::host_of(dp_.device()), sizes);
 }
 
 /// Flat, for values of this rank alone.
 Tensor DataParallel::slice_of(const Bucket& b, DType dtype, size_t record) const {
-  int64_t length = b.layout.length / dp_.size();
+  int64_t length = b.my_weight.numel();
   if (b.in_file()) return Tensor(window_->storage(record), dtype, {length}, {1});
   if (!b.offloaded()) return dp_.empty({length}, dtype);
   memory::Scope scope(memory::offloaded);
   return triax::empty({length}, dtype, optim::host_of(dp_.device()));
+}
+
+/// For the gradient, where sums are in fixed point.
+Tensor DataParallel::rounded_slice(const Bucket& b) const {
+  DType dtype = accumulator(options_.dtype);
+  if (b.offloaded()) return slice_of(b, dtype, b.layout.record + 2);
+  return empty(b.my_sums.shape(), dtype, dp_.device());
+}
+
+/// The sums, rounded once.
+void DataParallel::round_sums(Bucket& b) {
+  auto sums = b.my_sums.storage()->hold(Access::read);
+  auto grad = b.in_file() ? window_->overwrite(b.layout.record + 2) : nullptr;
+  copy_(b.my_grad, b.my_sums);
 }
 
 void DataParallel::write_weight(const Bucket& b, const Tensor& values) const {

@@ -109,7 +109,7 @@ TrainOptions reference_of(TrainOptions o) {
   s.zero = Zero::off;
   s.sequence_parallel = false;
   s.recompute = Recompute::off;
-  if (!s.bitwise) s.micro_batch = s.global_batch;
+  s.micro_batch = s.bitwise ? 1 : s.global_batch;
   s.offload = Offloaded::nothing;
   s.offload_dir = "";
   s.places.clear();

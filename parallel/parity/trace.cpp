@@ -74,10 +74,11 @@ class Watcher {
         trainer_(task, o, world,
                  {.layer = [this](auto& name, auto& y, auto& b) { layer(name, y, b); },
                   .gradients = [this](const Step& s) { gradients(s); }}),
+        samples_(o.step.bitwise ? 1 : trainer_.options().step.micro_batch),
         one_rank_(
-            probe(task.build, batch_like(task, trainer_.options().step.micro_batch),
+            probe(task.build, batch_like(task, samples_),
                   {.dp = trainer_.options().step.mesh.dp, .dtype = trainer_.options().step.dtype})),
-        input_(batch_like(task, trainer_.options().step.micro_batch).input.shape()) {}
+        input_(batch_like(task, samples_).input.shape()) {}
 
   void run(const Trace* lead) {
     if (trainer_.first()) name_all();
@@ -118,10 +119,10 @@ class Watcher {
     Shape whole = one_rank_.of(name).out.shape, begin = whole;
     auto& o = trainer_.options().step;
     bool loss = name == one_rank_.layers().back().name;
-    if (loss || y.rank() == 0 || y.rank() != whole.rank() || whole[0] % o.micro_batch != 0) return;
+    if (loss || y.rank() == 0 || y.rank() != whole.rank() || whole[0] % samples_ != 0) return;
     for (int d = 0; d < y.rank(); ++d)
       begin[d] = y.size(d) == whole[d] ? 0 : trainer_.update().mesh().tp().rank() * y.size(d);
-    int64_t rows = whole[0] / o.micro_batch;  // of a sample
+    int64_t rows = whole[0] / samples_;  // of a sample
     begin[0] += rows * (batch.first - (trainer_.done() - 1) * o.global_batch);
     whole[0] = rows * o.global_batch;
     check(begin[0] >= 0 && begin[0] < whole[0], "trace: row {} of layer {}; expected 0 to {}",
@@ -160,8 +161,9 @@ class Watcher {
 
   Board& board_;
   Trainer trainer_;
+  int64_t samples_;  // that layers see at once
   Facts one_rank_;
-  Shape input_;  // of a micro-batch
+  Shape input_;  // of these
 };
 
 }  // namespace

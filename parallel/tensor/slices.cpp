@@ -76,6 +76,7 @@ autograd::Rule weights_out(const Tensor& x, int64_t out, int64_t n) {
 }  // namespace
 
 Tensor TensorParallel::over_ranks(Tensor parts, DType dtype) const {
+  if (sequence_) return sum_scattered(parts).to(dtype);
   if (size() > 1) tp_->all_reduce(parts).wait();
   return parts.to(dtype);
 }
@@ -84,7 +85,8 @@ Tensor TensorParallel::product_in(const Tensor& input, const Tensor& weight,
                                   const Tensor& bias) const {
   check_product(input, weight, bias);
   int64_t n = slices_here();
-  Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
+  Tensor x = sequence_ ? gathered(input) : input.contiguous().detach();
+  Tensor w = weight.contiguous().detach();
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device());
   for (int64_t i = 0; i < n; ++i)
     backend(x).matmul({x, slice(w, 0, i, n).transpose(0, 1), place(y, 1, i, n), Write::set,
@@ -97,7 +99,9 @@ Tensor TensorParallel::product_in(const Tensor& input, const Tensor& weight,
     });
     return Tensors{tp.over_ranks(std::move(sum), dy.dtype())};
   };
-  return record("linear", y, {input}, std::move(rule), {weight, bias}, weights_in(x, w.size(0), n));
+  y = record("linear", y, {input}, std::move(rule), {weight, bias}, weights_in(x, w.size(0), n));
+  if (!sequence_) return y;
+  return remake(y, x, [tp = *this, mine = input.detach()] { return tp.gathered(mine); });
 }
 
 Tensor TensorParallel::product_out(const Tensor& input, const Tensor& weight) const {
@@ -108,14 +112,19 @@ Tensor TensorParallel::product_out(const Tensor& input, const Tensor& weight) co
   Tensor sum = sum_of(n, part, slices_.forward(), [&](int64_t i) {
     backend(x).matmul({slice(x, 1, i, n), slice(w, 1, i, n).transpose(0, 1), part});
   });
-  auto rule = [w, n](const Tensor& dy, autograd::Into& into) {
+  auto all = std::make_shared<Tensor>();  // dy of all rows, from the one rule to the other
+  auto rule = [tp = *this, w, n, all](const Tensor& above, autograd::Into& into) {
+    Tensor dy = *all = tp.sequence_ ? tp.gathered(above) : above;
     if (!into.wanted(0)) return Tensors{{}};
     Tensor dx = empty({dy.size(0), w.size(1)}, dy.dtype(), dy.device());
     for (int64_t i = 0; i < n; ++i) backend(w).matmul({dy, slice(w, 1, i, n), place(dx, 1, i, n)});
     return Tensors{dx};
   };
+  auto weights = [all, rule = weights_out(x, w.size(0), n)](const Tensor&, autograd::Into& into) {
+    return rule(std::exchange(*all, {}), into);
+  };
   return record("linear", over_ranks(std::move(sum), x.dtype()), {input}, std::move(rule), {weight},
-                weights_out(x, w.size(0), n));
+                std::move(weights));
 }
 
 }  // namespace triax::parallel

@@ -68,7 +68,10 @@ nn::Shard TensorParallel::vocabulary(int64_t rows) const {
 }
 
 nn::Shard TensorParallel::whole() const {
-  return {.replicated = size() > 1, .partial = sequence_, .first_replica = rank() == 0};
+  return {.replicated = size() > 1,
+          .partial = sequence_,
+          .first_replica = rank() == 0,
+          .chains = sequence_ ? slices_here() : slices_.count};
 }
 
 nn::Shard TensorParallel::whole_inside() const {

@@ -26,7 +26,7 @@ struct TensorParallelOptions {
   /// Outside `enter` and `leave`, hold only this rank's token rows (sequence parallelism:
   /// Korthikanti et al., "Reducing activation recomputation", 2022, section 4.2.2).
   bool sequence = false;
-  Slices slices = {};  ///< without `sequence`
+  Slices slices = {};
 };
 
 /// A stretch of a model whose matrices are split over the ranks of an axis (Shoeybi et al.,

@@ -102,19 +102,12 @@ void check_bitwise(const TrainOptions& o) {
     check_input(fine, Exit::config, "bitwise with {}\n  {}. Leave --bitwise out, or change that.",
                 flag, why);
   };
-  without(s.micro_batch == 1, fmt::format("micro-batch={}", s.micro_batch),
-          "A sample's gradient is a sum of its own: expected --micro-batch 1; --global-batch says "
-          "how\n  many are in a step");
   without(s.tp_slices % s.mesh.tp == 0, fmt::format("tp={}, tp-slices={}", s.mesh.tp, s.tp_slices),
           "Split layers are summed in slices, equally many on every rank: expected --tp-slices N, "
           "a multiple\n  of each tp that is to have the same bits, the same N on all meshes");
   without(s.reduce_dtype == f32, "reduce-dtype=bf16", "A rank's part of a gradient is rounded");
-  without(!s.sequence_parallel, "sequence-parallel", "A rank has only a part of a sample's rows");
   without(o.launch.device == "cpu", fmt::format("device={}", o.launch.device),
           "GPUs have no fixed-point sums yet");
-  without(o.launch.device_map.empty(), "device-map", "It keeps gradients elsewhere");
-  without(s.offload < Offloaded::parameters && s.places.empty(), "offload=params",
-          "It keeps gradients elsewhere");
   for (double scale : {s.loss_scale, s.dynamic_scale.initial, s.dynamic_scale.minimum})
     without(scale == 0 || std::exp2(std::round(std::log2(scale))) == scale,
             fmt::format("a loss scale of {}", scale),

@@ -12,6 +12,7 @@
 #include "nn/key_value_cache.h"
 #include "parallel/comm/meta_comm.h"
 #include "parallel/comm/together.h"
+#include "parallel/train/by_sample.h"
 
 namespace triax::parallel {
 namespace {
@@ -191,6 +192,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   for (auto* p : model->parameters()) facts.parameters_ += fmt::format("{} {}\n", p->name, p->full);
   check_input(!model->layers().empty(), Exit::config, "model: it has no layers; expected add()");
   bool trains = like.target.defined();
+  int64_t losses = o.bitwise ? facts.samples_ : 1;
   std::vector<LayerFacts> alone;
   if (trains && tp.sequence()) alone = probe(build, like, {.dp = o.dp, .dtype = o.dtype}).layers_;
   Parameters reached;
@@ -205,7 +207,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
     }
     try {
       KernelWork start = meta_work();
-      Tensor y = layer.run(x, batch);
+      Tensor y = (o.bitwise ? by_sample(layer.run) : layer.run)(x, batch);
       KernelWork middle = meta_work();
       if (requires_grad(y)) backward(without_values(y), zeros(y.shape(), y.dtype(), y.device()));
       KernelWork end = meta_work();
@@ -214,7 +216,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
                                end - middle,
                                end.kernels - start.kernels,
                                {y.shape(), y.dtype()}});
-      bool last = &layer == &model->layers().back(), no_loss = last && y.numel() != 1;
+      bool last = &layer == &model->layers().back(), no_loss = last && y.numel() != losses;
       check_input(!trains || reached.empty() || no_loss || grad(x).defined(), Exit::config,
                   "no gradient reaches its input, so the layers before it would not be trained; "
                   "expected what it returns to depend on x, without detach()");
@@ -230,7 +232,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
     }
   }
   if (trains) {
-    check_input(x.numel() == 1, Exit::config,
+    check_input(x.numel() == losses, Exit::config,
                 "model: its last layer, {}, returns {}; expected the sum of the loss, one element",
                 facts.layers_.back().name, describe(x));
     check_gradients(*model, reached);

@@ -3,6 +3,7 @@
 #include "autograd/backward.h"
 #include "core/check.h"
 #include "parallel/comm/together.h"
+#include "parallel/train/by_sample.h"
 #include "parallel/train/groups.h"
 
 namespace triax::parallel {
@@ -16,16 +17,6 @@ nn::Layer::Run named(const nn::Layer& layer) {
     } catch (...) {
       rethrow_from("layer " + name);
     }
-  };
-}
-
-/// A layer that knows nothing of the op that made its input, such as a gelu whose slope its product
-/// would apply: so it computes alike behind a cut and without one.
-nn::Layer::Run apart(nn::Layer::Run plain) {
-  return [plain = std::move(plain)](const Tensor& x, const nn::Batch& batch) {
-    if (!x.defined() || !requires_grad(x)) return plain(x, batch);
-    auto pass = [](const Tensor& dy) { return Tensors{dy}; };
-    return plain(record("layer", x.detach(), {x}, pass), batch);
   };
 }
 
@@ -84,6 +75,7 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
              .purpose = o.purpose,
              .tune = [groups = o.groups](auto& model) { apply_groups(model, groups); },
              .bitwise = o.bitwise,
+             .samples = o.micro_batch,
              .reduce_dtype = o.reduce_dtype,
              .ties = o.pipeline().last_stage() == 0 ? DataParallelOptions::Ties::first
                                                     : DataParallelOptions::Ties::both_ends}),
@@ -109,9 +101,10 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
     if (options_.recompute >= Recompute::block && i > 0 && i + 1 < layers.size())
       layer.run = recomputed(
           layer.run, options_.recompute == Recompute::block_split ? tp_.split() : Packing{});
-    if (!observer) continue;
-    layer.run = observed(layer, observer);
-    layer.reads_batch = true;  // which batch it is tells the observer where rows belong
+    if (observer) layer.run = observed(layer, observer);
+    bool cut = options_.bitwise && options_.micro_batch > 1;
+    if (cut) layer.run = by_sample(layer.run);
+    layer.reads_batch |= cut || observer;  // both need to know which samples rows belong to
   }
   check_input(options_.recompute != Recompute::selective || selects, Exit::config,
               "recompute=selective with a model whose layers offer nothing to select\n"
@@ -124,10 +117,10 @@ Tensor Replica::no_loss() const {
 }
 
 void Replica::add_loss(const Tensor& one, const Tensor& sum) const {
-  Tensor more = one.detach().view({1});
+  Tensor more = one.detach().view({one.numel()});
   if (options_.bitwise) {
     std::vector<double> words(WideSum::words);
-    WideSum::add(more.item(), words.data());
+    for (double loss : more.to(f64).to_host<double>()) WideSum::add(loss, words.data());
     more = from_host(words, {WideSum::words}, sum.device());
   }
   backend(sum).accumulate(more, sum);

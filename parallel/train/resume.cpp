@@ -12,6 +12,7 @@ namespace triax::parallel {
 namespace {
 
 constexpr const char* consumed_samples = "consumed_samples";
+constexpr const char* instruction_level = "instruction level";  // with --bitwise, which needs it
 
 /// A number of a checkpoint, which is not to be trusted: at most 2^53.
 int64_t whole(const std::string& text, const std::string& where) {
@@ -90,6 +91,10 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
   for (auto& [name, now] : schedule_content(contents_.options.step))
     if (differs(name, now))
       changes_.push_back(fmt::format("{} were {}, now {}", name, before[name], now));
+  std::string level = backend(cpu).name();
+  if (contents_.options.step.bitwise && differs(instruction_level, level))
+    changes_.push_back(fmt::format("{} was {}, now {}: from here on bits differ", instruction_level,
+                                   before[instruction_level], level));
   for (auto& [name, now] : identity_of(contents_.task))
     check_input(!differs(name, now), Exit::config,
                 "checkpoint {} was trained with other {} ({}); this run has {}. Resume with the "

@@ -247,6 +247,7 @@ void RunDirectory::begin_save(const Position& at, const Step& step,
   auto settings = values_of(contents_.settings);
   settings.merge(identity_of(contents_.task));
   settings.merge(schedule_content(contents_.options.step));
+  if (contents_.options.step.bitwise) settings["instruction level"] = backend(cpu).name();
   state["settings"] = settings_text(settings);
   state["config"] = contents_.task.config;
   state["consumed_samples"] = std::to_string(at.samples);

@@ -41,9 +41,7 @@ std::vector<double> Replica::score(const Batches& batches, int64_t micros, const
     batch.first = nn::evaluation, batch.target = {};
     return batch;
   };
-  run.output = [&](int micro, const Tensor& y) {
-    if (tp_.rank() != 0) return;
-    Tensor prediction = y.detach().to(cpu), target = batches(micro).target;
+  auto add = [&](const Tensor& prediction, const Tensor& target) {
     size_t i = 0;
     for (auto& [name, score] : scores) try {
         double value = score(prediction, target), *sum = &sums[i++ * width];
@@ -52,6 +50,15 @@ std::vector<double> Replica::score(const Batches& batches, int64_t micros, const
       } catch (...) {
         rethrow_from("score " + name);
       }
+  };
+  run.output = [&](int micro, const Tensor& y) {
+    if (tp_.rank() != 0) return;
+    Tensor prediction = y.detach().to(cpu), target = batches(micro).target;
+    int64_t parts = options_.bitwise ? target.size(0) : 1;  // one sample each
+    auto part = [parts](const Tensor& x, int64_t i) {
+      return x.narrow(0, i * (x.size(0) / parts), x.size(0) / parts);
+    };
+    for (int64_t i = 0; i < parts; ++i) add(part(prediction, i), part(target, i));
   };
   try {
     pipeline_.infer(run);

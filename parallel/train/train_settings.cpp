@@ -87,11 +87,9 @@ Settings mesh_settings(StepOptions& s) {
            &s.schedule, {.choices = names, .or_file = ".json"})
       .add("chunks", "N", "model chunks on each stage", &s.chunks,
            {.range = {0, 1024}, .shown = "1, or 2 for schedules of several", .derived = true})
-      .add(
-          "bitwise", "",
-          "the same bits of loss, weights and optimizer state on every mesh; with --micro-batch 1, "
-          "on CPUs",
-          &s.bitwise, {.on_resume = OnResume::ask})
+      .add("bitwise", "",
+           "the same bits of loss, weights and optimizer state on every mesh; on CPUs", &s.bitwise,
+           {.on_resume = OnResume::ask})
       .add("tp-slices", "N",
            "with --bitwise: slices in which split layers are summed, on any mesh whose tp divides "
            "N",

@@ -1,5 +1,5 @@
 """bitwise_test.py MINIGPT MPIRUN LLAMA: --bitwise leaves equal bits, in metrics and checkpoints, whatever the mesh, the
-transport, the number of threads, and where it was stopped and resumed.
+micro-batch, the transport, the number of threads, and where it was stopped and resumed.
 
 MPIRUN may be empty: then ranks are threads only."""
 
@@ -13,7 +13,7 @@ import tempfile
 from minigpt_program import mpirun, some_text
 
 programs, launcher = dict(gpt=sys.argv[1], llama=sys.argv[3]), sys.argv[2]
-COMMON = ("--layers 4 --heads 4 --width 96 --context 48 --bitwise --tp-slices 4 --micro-batch 1 --global-batch 12 --steps 12 --warmup 2 "
+COMMON = ("--layers 4 --heads 4 --width 96 --context 48 --bitwise --tp-slices 4 --global-batch 12 --steps 12 --warmup 2 "
           "--val-every 6 --data text.txt")
 OF = dict(gpt=COMMON + " --dropout 0.1", llama=COMMON + " --kv-heads 4")
 SAYS = ["step", "loss", "grad_norm", "lr", "val_loss", "skipped"]
@@ -52,7 +52,10 @@ def meshes(name, folder):
     rows = [(f"{threads} 2 --dp 2 --zero 1", {}), (f"{threads} 6 --dp 3 --pp 2 --zero 3 --schedule zb-h1", {}),
             (f"{threads} 4 --pp 4 --schedule 1f1b --recompute block", {}), ("--workers 2", dict(OMP_NUM_THREADS="3")),
             (f"{threads} 4 --dp 2 --pp 2 --zero 2 --schedule interleaved --offload optimizer", {}),
-            (f"{threads} 2 --tp 2", {}), (f"{threads} 8 --tp 4 --pp 2 --zero 1 --schedule zb-h1", {})]
+            (f"{threads} 2 --tp 2 --sequence-parallel", {}), ("--micro-batch 12", {}),
+            (f"{threads} 2 --dp 2 --micro-batch 3 --zero 2 --recompute block", {}),
+            (f"{threads} 4 --pp 2 --tp 2 --micro-batch 4 --sequence-parallel --schedule zb-h1", {}),
+            (f"{threads} 2 --dp 2 --micro-batch 2 --zero 3 --offload params --offload-dir .", {}), (f"{threads} 8 --tp 4 --pp 2 --zero 1 --schedule zb-h1", {})]
     if launcher:
         rows += [("--pp 2 --zero 2", dict(launch=mpirun(launcher, 4))),
                  ("--tp 2 --zero 1", dict(launch=mpirun(launcher, 4))),
@@ -63,8 +66,8 @@ def meshes(name, folder):
 
 
 def stopped_and_resumed_on_other_meshes(name, folder):
-    run(name, folder, "parts", "--save-every 4 --comm threads --ranks 4 --pp 2 --zero 3")
-    for step, flags in ((8, "--comm threads --ranks 3"), (8, "--comm threads --ranks 4 --tp 4"), (4, "--comm threads --ranks 2 --pp 2 --schedule zb-h1")):
+    run(name, folder, "parts", "--save-every 4 --comm threads --ranks 4 --pp 2 --zero 3 --micro-batch 2")
+    for step, flags in ((8, "--comm threads --ranks 3 --micro-batch 4"), (8, "--comm threads --ranks 4 --tp 4 --sequence-parallel"), (4, "--comm threads --ranks 2 --pp 2 --schedule zb-h1")):
         for later in (folder / "parts").glob("step-*"):
             if int(later.name[5:]) > step:
                 subprocess.run(["rm", "-r", later], check=True)
@@ -87,5 +90,6 @@ with tempfile.TemporaryDirectory(prefix="triax-bitwise-") as path:
         meshes(program, shop)
         stopped_and_resumed_on_other_meshes(program, shop)
         precisions(program, shop)
-        for flags in ("--comm threads --ranks 3 --tp 3", "--micro-batch 12"):
-            assert "bitwise with" in run(program, shop, "no", flags, code=78)
+        assert "bitwise with" in run(program, shop, "no", "--comm threads --ranks 3 --tp 3", code=78)
+        rows = "--comm threads --ranks 2 --tp 2 --sequence-parallel --context 46"
+        assert "bitwise with sequence-parallel" in run(program, shop, "no", rows, code=78)

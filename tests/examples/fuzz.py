@@ -1,9 +1,11 @@
-"""fuzz.py PROGRAM DRAWS [SEED]: `PROGRAM parity` with flags drawn at random, of minigpt, llama or resnet: meshes of
+"""fuzz.py PROGRAM DRAWS [SEED [STEPS]]: `PROGRAM parity` with flags drawn at random, of minigpt, llama or resnet: meshes of
 up to 12 ranks, ZeRO, schedules, placements, recomputation, precisions, offload, optimizers, parameter groups,
-averages of weights and odd sizes; a third of them with equal bits. Prints each command line that does not say EQUAL, and what it says; exit status 1
+averages of weights and odd sizes; a third of them with equal bits. With STEPS all of them, for so many steps, and
+24 meshes with each ZeRO stage too. Prints each command line that does not say EQUAL, and what it says; exit status 1
 if there is one. Progress is on stderr."""
 
 import concurrent.futures
+import itertools
 import os
 import pathlib
 import random
@@ -40,21 +42,32 @@ def optimizer(pick, whole):
     return {"--optimizer": rule, "--offload": pick.choice(["off", "optimizer", "params"]) if rule == "adamw" else "off"}
 
 
-def bitwise(pick, program, flags, tp):
+def bitwise(pick, program, flags, tp, sequence):
     """The same with --bitwise."""
     slices = pick.choice([tp, flags["--heads"] if program == "minigpt" else tp])
-    batch = flags["--global-batch"] // flags["--micro-batch"]
-    offload = "optimizer" if flags["--offload"] == "params" else flags["--offload"]
-    return {"--micro-batch": 1, "--global-batch": batch, "--tp-slices": slices, "--offload": offload}
+    if sequence and flags["--context"] % slices:
+        slices = tp
+    return {"--tp-slices": slices}
 
 
-def draw(pick, program, text):
+def equal_bits(text):
+    """24 meshes with each ZeRO stage."""
+    schedules, number = ["1f1b", "gpipe", "zb-h1"], 0
+    for dp, pp, tp, zero in itertools.product([1, 2, 3, 4], [1, 2], [1, 2, 4], range(4)):
+        number += 1
+        yield (f"--bitwise --tp-slices 4 --mesh {dp}x{pp}x{tp} --zero {zero} --schedule {schedules[number % 3]} "
+               f"--micro-batch {[1, 2, 4, 1][number % 4] if dp != 4 else 1 + number % 3} --global-batch 24 --data {text} "
+               f"--layers 4 --heads 4 --width 32 --context 8 --recompute {['off', 'block'][number % 2]} "
+               f"{'--sequence-parallel' * (number % 5 < 3)} {'--offload params' * (zero == 3 and number % 3 == 0)}").split()
+
+
+def draw(pick, program, text, exact):
     """Flags of a model, a batch and a mesh that fit each other."""
     chance = pick.choice
     tp, pp, dp = chance([1, 1, 2, 3]), chance([1, 2, 3]), chance([1, 2, 3])
     if dp * pp * tp > 12:
         dp = 1
-    exact = program != "resnet" and chance([True, False, False])
+    exact = program != "resnet" and (exact or chance([True, False, False]))
     micro, layers, zero = chance([1, 2, 3]), pp * chance([2, 3]), chance([0, 1, 2, 3])
     schedule = chance(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved", "zb-2p", "zb-v", "dualpipev"])
     chunks = chance([1, 2]) if schedule.endswith("interleaved") else 2 if schedule.endswith("v") else 1
@@ -66,7 +79,7 @@ def draw(pick, program, text):
         flags |= resnet(pick, micro, dp) | {"--recompute": chance(["off", "block"]), "--offload": "off"}
         sequence = False
     else:
-        sequence = tp > 1 and not exact and chance([True, False])
+        sequence = tp > 1 and chance([True, False])
         flags |= {"minigpt": minigpt, "llama": llama}[program](pick, tp, layers)
         flags |= optimizer(pick, whole=tp == 1 and (zero == 0 or dp == 1)) | {"--data": text}
         recompute = ["off", "block", *["selective"] * (program == "minigpt"), *["block-split"] * (tp > 1 and not sequence)]
@@ -76,7 +89,7 @@ def draw(pick, program, text):
             for _ in range(layers + (program == "llama")):  # its last norm is a layer
                 counts[pick.randrange(len(counts))] += 1
             flags["--placement"] = ",".join(map(str, counts))
-        flags |= bitwise(pick, program, flags, tp) if exact else {}
+        flags |= bitwise(pick, program, flags, tp, sequence) if exact else {}
     if flags["--offload"] == "params":
         flags["--zero"] = 3
         if chance([True, False]):
@@ -101,20 +114,22 @@ def parity(program, flags):
     return f"{' '.join(command)}\n  exit status {done.returncode}\n  {said}"
 
 
-def main(program, draws, seed="1"):
+def main(program, draws, seed="1", steps=""):
     pick, begun, wrong = random.Random(int(seed)), time.monotonic(), 0
     with tempfile.TemporaryDirectory(prefix="triax-fuzz-") as folder:
         text = f"{folder}/text.txt"
         pathlib.Path(text).write_text("".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(600)))
-        all_flags = [draw(pick, pathlib.Path(program).name, text) for _ in range(int(draws))]
+        all_flags = [draw(pick, pathlib.Path(program).name, text, steps != "") for _ in range(int(draws))]
+        if steps:
+            all_flags = [[*flags, "--steps", steps] for flags in [*equal_bits(text), *all_flags]]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             for number, problem in enumerate(pool.map(lambda flags: parity(program, flags), all_flags), 1):
                 if problem:
                     wrong += 1
                     print(problem, flush=True)
                 if number % 20 == 0:
-                    print(f"{number} of {draws}, {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
-    print(f"{int(draws) - wrong} of {draws} draws of seed {seed} train as one rank")
+                    print(f"{number} of {len(all_flags)}, {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+    print(f"{len(all_flags) - wrong} of {len(all_flags)}, {draws} drawn by seed {seed}, train as one rank")
     return wrong > 0
 
 

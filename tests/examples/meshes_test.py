@@ -38,7 +38,9 @@ equal += ["--reduce-dtype bf16 --mesh 2x2x1 --zero 3 --offload params --offload-
 if program.name != "resnet":
     equal += [f"--bitwise --tp-slices 2 --mesh {mesh} --zero {number % 4} {more}" for number, (mesh, more) in enumerate([
         ("2x1x1", ""), ("3x2x1", "--schedule zb-h1"), ("1x1x2", ""), ("2x2x2", "--precision bf16"),
-        ("1x2x2", "--schedule gpipe --precision fp16"), ("3x1x2", "--recompute block")])]
+        ("1x2x2", "--schedule gpipe --precision fp16"), ("3x1x2", "--recompute block"),
+        ("2x1x2", "--micro-batch 2 --sequence-parallel"), ("1x2x2", "--micro-batch 3 --sequence-parallel --schedule zb-h1"),
+        ("2x1x1", "--micro-batch 3 --zero 3 --offload params")])]
 if program.name == "resnet":  # its optimizer has no offload, and its rows are never scattered
     equal = [row for row in equal if "--sequence-parallel" not in row and "--offload" not in row]
     # Statistics within a micro-batch, of it, and over replicas.

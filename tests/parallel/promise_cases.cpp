@@ -68,14 +68,22 @@ void call_any(Communicator& c, uint64_t number) {
   int root = int(number / 1024) % c.size();
   Tensor x = full({n}, 1, f32, cpu);
   switch (number % 6) {
-    case 0: c.all_gather(x, part(n * c.size())).wait(); break;
-    case 1: c.reduce_scatter(part(n * c.size()), x).wait(); return;
-    case 2: c.broadcast(x, root).wait(); break;
+    case 0:
+      c.all_gather(x, part(n * c.size())).wait();
+      break;
+    case 1:
+      c.reduce_scatter(part(n * c.size()), x).wait();
+      return;
+    case 2:
+      c.broadcast(x, root).wait();
+      break;
     case 3:
       if (c.rank() == root) c.send(x, (root + 1) % c.size()).wait();
       if (c.rank() == (root + 1) % c.size()) c.recv(x, root).wait();
       break;
-    case 4: c.barrier(); break;
+    case 4:
+      c.barrier();
+      break;
     default:
       c.all_reduce(x).wait();
       check(x.to_host<float>().back() == float(c.size()), "all_reduce: a wrong sum");

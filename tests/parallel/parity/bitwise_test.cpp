@@ -2,8 +2,13 @@
 // its first steps long enough for what differs to show.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <map>
+
 #include "autograd/ops.h"
 #include "nn/batch_norm.h"
+#include "nn/embedding.h"
+#include "nn/linear.h"
 #include "optim/sgd.h"
 #include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
@@ -30,8 +35,8 @@ template <class Model = test::TinyNet> std::string difference(const TrainOptions
 TEST(Bitwise, MeshesZeroAndSchedules) {
   const char* schedules[] = {"1f1b", "gpipe", "zb-h1"};
   int number = 0;
-  for (int dp : {1, 2, 3, 4, 6})
-    for (int pp : {1, 2, 4})
+  for (int dp : {2, 3, 6})
+    for (int pp : {1, 4})
       for (int zero : {0, 1, 2, 3}) {
         auto o = bitwise_options({dp, pp, 1});
         o.step.zero = Zero(zero);
@@ -42,17 +47,95 @@ TEST(Bitwise, MeshesZeroAndSchedules) {
       }
 }
 
-TEST(Bitwise, TensorParallelRanksHaveSlices) {
+/// Samples of eight rows. Outside of split layers it has a product, a table, biases and norms.
+struct RowsOf : nn::Module {
+  static constexpr int64_t rows = 8;
+  explicit RowsOf(const TensorParallel& ranks)
+      : tp(ranks),
+        up(child<nn::Linear>("up", 2, 16, nn::LinearOptions{.std = 0.3, .shard = ranks.whole()})),
+        places(child<nn::Embedding>("places", rows, 16,
+                                    nn::EmbeddingOptions{.std = 0.3, .shard = ranks.whole()})) {}
+  Tensor operator()(const Tensor& x) const {
+    Tensor mine = tp.scatter_rows(view(x, {-1, 2}));
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < mine.size(0); ++i)
+      ids.push_back(int32_t((tp.first_row(mine.size(0)) + i) % rows));
+    Tensor at = empty({mine.size(0)}, i32, x.device());
+    copy_(at, from_host(ids, at.shape(), cpu));
+    return up(mine) + places(at);
+  }
+  TensorParallel tp;
+  nn::Linear& up;
+  nn::Embedding& places;
+};
+struct RowHead : ClassHead {
+  using ClassHead::ClassHead;
+  Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
+    nn::Batch each = batch;
+    int64_t n = batch.input.size(0);
+    if (each.target.defined())
+      each.target = batch.target.view({n, 1}).expand({n, RowsOf::rows}).contiguous();
+    return ClassHead::operator()(x, each);
+  }
+};
+struct RowNet : nn::Sequence {
+  explicit RowNet(const TensorParallel& tp) {
+    add<RowsOf>("rows", tp);
+    add<test::Block>("block0", tp);
+    add<test::Block>("block1", tp);
+    add<RowHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+/// One rank and micro-batches of 1, once for each precision, and meshes of any other.
+class BitwiseRows : public testing::Test {
+ protected:
+  static TrainOptions options(DType dtype) {
+    auto o = bitwise_options({1, 1, 1});
+    o.steps = 2, o.step.tp_slices = 4, o.step.dtype = dtype;
+    return o;
+  }
+  void expect_equal(const TrainOptions& o) {
+    if (!references_.contains(o.step.dtype))
+      references_[o.step.dtype] = trace(task_, options(o.step.dtype));
+    auto d = first_difference(references_[o.step.dtype], trace(task_, o), o.step.mesh,
+                              {.loss = 0, .norm = 0, .gradient = 0, .activation = 0, .weight = 0});
+    EXPECT_FALSE(d) << d->what << " of " << d->name << " at step " << d->step << ": "
+                    << d->how_much;
+  }
+  Task task_ = test::task_of<RowNet>();
+  std::map<DType, Trace> references_;
+};
+
+TEST_F(BitwiseRows, MeshesWithAnyMicroBatchAndSequenceParallel) {
+  const char* schedules[] = {"1f1b", "gpipe", "zb-h1"};
   int number = 0;
-  for (MeshShape mesh : {MeshShape{1, 1, 1}, {1, 1, 2}, {1, 1, 4}, {2, 1, 2}, {1, 2, 2}, {3, 2, 4}})
-    for (int zero : {0, 1, 2, 3}) {
-      auto o = bitwise_options(mesh);
-      o.step.tp_slices = 4, o.step.zero = Zero(zero);
-      o.step.schedule = ++number % 2 ? "1f1b" : "zb-h1";
-      o.step.recompute = number % 3 == 0 ? Recompute::block : Recompute::off;
-      o.step.dtype = number % 4 == 1 ? bf16 : number % 4 == 2 ? f16 : f32;
-      EXPECT_EQ(difference(o), "")
-          << mesh.dp << mesh.pp << mesh.tp << " ZeRO " << zero << " " << name(o.step.dtype);
+  for (int dp : {1, 2, 3, 4})
+    for (int pp : {1, 2})
+      for (int tp : {1, 2, 4})
+        for (int zero : {0, 1, 2, 3}) {
+          auto o = options(std::array{f32, bf16, f32, f16, f32}[size_t(number % 5)]);
+          o.step.mesh = {dp, pp, tp}, o.step.zero = Zero(zero);
+          o.step.micro_batch = std::array{1, 2, 3, 6}[size_t(number / 3 % (dp == 3 ? 2 : 4))];
+          if (24 % (dp * o.step.micro_batch) != 0) o.step.micro_batch = 2;
+          o.step.sequence_parallel = number++ % 2 == 0;
+          o.step.schedule = schedules[number % 3];
+          o.step.recompute = number % 4 == 0 ? Recompute::block : Recompute::off;
+          SCOPED_TRACE(fmt::format(
+              "{}x{}x{} ZeRO {} {} micro-batch {}{} {}", dp, pp, tp, zero, o.step.schedule,
+              o.step.micro_batch, o.step.sequence_parallel ? " sequence" : "", name(o.step.dtype)));
+          expect_equal(o);
+        }
+}
+
+TEST_F(BitwiseRows, OffloadedWeights) {
+  for (int64_t micro : {1, 4})
+    for (const std::string& directory : {std::string(), testing::TempDir()}) {
+      auto o = options(f32);
+      o.step.mesh = {2, 1, 2}, o.step.zero = Zero::parameters, o.step.micro_batch = micro;
+      o.step.offload = Offloaded::parameters, o.step.offload_dir = directory;
+      o.step.sequence_parallel = micro > 1;
+      expect_equal(o);
     }
 }
 
@@ -179,6 +262,39 @@ TEST(Bitwise, AGradientTooLargeForItsSumsIsNoSum) {
   EXPECT_NO_THROW(trace(test::task_of<LargeNet>(), o));
 }
 
+/// Multiplies each row by a weight that all ranks hold.
+struct Scaled : nn::Module {
+  explicit Scaled(const TensorParallel& tp)
+      : by(parameter({.name = "by", .full = {16}, .init = {.mean = 1}, .shard = tp.whole()})) {}
+  Tensor operator()(const Tensor& x) const {
+    Tensor y = x;
+    for (int i = 0; i < times; ++i) y = y * by;
+    return y;
+  }
+  nn::Parameter& by;
+  int times = 1;
+};
+struct ScaledNet : nn::Sequence {
+  explicit ScaledNet(const TensorParallel& tp) {
+    add<RowsOf>("rows", tp);
+    add<Scaled>("scaled", tp);
+    add<RowHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+struct OftenScaledNet : nn::Sequence {
+  explicit OftenScaledNet(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    add<Scaled>("scaled", tp).times = 9;
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+TEST(Bitwise, ProductsWithAWeightAreOfAllRows) {
+  auto o = bitwise_options({2, 1, 2});
+  o.step.tp_slices = 4, o.step.micro_batch = 3;
+  EXPECT_EQ(difference<ScaledNet>(o), "");
+}
+
 /// A layer that adds up what ranks have by itself.
 struct OwnSum : nn::Module {
   explicit OwnSum(const TensorParallel& ranks) : tp(ranks) {}
@@ -199,14 +315,8 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
     change(o);
     test::expect_error([&] { trace(test::task_of(), o); }, {"bitwise with", said}, Exit::config);
   };
-  refused("micro-batch=2", [](auto& o) { o.step.micro_batch = 2; });
   refused("tp=2, tp-slices=1", [](auto& o) { o.step.mesh = {1, 1, 2}; });
   refused("tp=2, tp-slices=3", [](auto& o) { o.step.mesh = {1, 1, 2}, o.step.tp_slices = 3; });
-  refused("sequence-parallel", [](auto& o) {
-    o.step.mesh = {1, 1, 2}, o.step.tp_slices = 2, o.step.sequence_parallel = true;
-  });
-  refused("offload=params",
-          [](auto& o) { o.step.zero = Zero::parameters, o.step.offload = Offloaded::parameters; });
   refused("reduce-dtype=bf16", [](auto& o) { o.step.reduce_dtype = bf16; });
   refused("a loss scale of 1000", [](auto& o) { o.step.dtype = f16, o.step.loss_scale = 1000; });
   auto o = bitwise_options({1, 1, 1});
@@ -218,6 +328,19 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
                      {"bitwise with tp-slices=2: leave sums features"}, Exit::config);
   o.step.bitwise = false;
   test::expect_error([&] { trace(test::task_of(), o); }, {"tp-slices=2 without bitwise"},
+                     Exit::config);
+  o = bitwise_options({1, 1, 2});
+  o.step.sequence_parallel = true, o.step.tp_slices = 2;
+  test::expect_error([&] { trace(test::task_of<ScaledNet>(), o); },
+                     {"bitwise with sequence-parallel: mul does not sum", "x + bias"},
+                     Exit::config);
+  o.step.tp_slices = 16;  // of eight rows
+  test::expect_error([&] { trace(test::task_of<RowNet>(), o); },
+                     {"bitwise with sequence-parallel:", "in 8 equal parts"}, Exit::config);
+  o = bitwise_options({1, 1, 1});
+  o.step.micro_batch = 2;
+  test::expect_error([&] { trace(test::task_of<OftenScaledNet>(), o); },
+                     {"bitwise: parameter scaled.by is used 9 times in a pass; expected at most 8"},
                      Exit::config);
   o = bitwise_options({2, 1, 1});
   test::expect_error([&] { trace(test::task_of<BatchNormNet>(), o); },

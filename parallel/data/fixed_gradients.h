@@ -1,0 +1,35 @@
+#pragma once
+#include <map>
+#include <memory>
+
+#include "nn/parameter.h"
+#include "parallel/comm/communicator.h"
+
+namespace triax::parallel {
+
+/// Gradients that are added up in fixed point (core/fixed_point.h), each sample's part of one by
+/// itself: bits that do not depend on who adds what first.
+class FixedGradients {
+ public:
+  /// Passes over `samples` each, on `replicas` ranks.
+  FixedGradients(int64_t samples, int64_t replicas) : samples_(samples), replicas_(replicas) {
+    rounding_[1] = std::make_shared<FixedPoint>();
+  }
+  /// How that of `p` is summed; null: no tensor-parallel ranks.
+  autograd::FixedSums of(const nn::Parameter& p, const Communicator* tp);
+  /// Before a step of so many passes of each replica, with gradients that are multiplied by
+  /// `scale`, a power of two.
+  void begin(int64_t micros, double scale);
+  /// After a pass over `p`: throws Error 78 if it was used so often that the sums may be rounded.
+  void check_uses(const nn::Parameter& p) const;
+  /// What a sample may add to a gradient, without the scale; more is NaN.
+  double largest_part() const { return rounding_.at(1)->largest / (rounding_.at(1)->unit / unit); }
+
+ private:
+  static constexpr double unit = 0x1p-40;  // f32's own rounding of a gradient of 2^-16
+  static constexpr int64_t most_uses = 8;  // of a weight in one pass
+  int64_t samples_, replicas_;
+  std::map<int64_t, std::shared_ptr<FixedPoint>> rounding_;  // by the number of chains of a sample
+};
+
+}  // namespace triax::parallel

@@ -1,0 +1,58 @@
+#include "parallel/train/by_sample.h"
+
+#include "autograd/ops.h"
+#include "core/check.h"
+
+namespace triax::parallel {
+namespace {
+
+/// Rows [begin, begin + count) of x, all of whose users take rows of their own: their gradients are
+/// laid side by side, and nothing is added.
+Tensor own_rows(const Tensor& x, int64_t begin, int64_t count) {
+  Tensor y = x.detach().narrow(0, begin, count);
+  return record("sample", y, {x},
+                [=, s = x.shape(), dtype = x.dtype()](const Tensor& dy, autograd::Into& into) {
+                  auto [dx, write] = into.at(0, s, dtype, dy.device());
+                  if (write == Write::set) fill_(dx, 0);
+                  copy_(dx.narrow(0, begin, count), dy);
+                  return Tensors{dx};
+                });
+}
+
+}  // namespace
+
+nn::Batch sample_of(const nn::Batch& batch, int64_t i) {
+  nn::Batch one = batch;
+  one.input = batch.input.narrow(0, i, 1);
+  if (batch.target.defined()) one.target = batch.target.narrow(0, i, 1);
+  if (batch.first != nn::evaluation) one.first += i;
+  return one;
+}
+
+nn::Layer::Run apart(nn::Layer::Run plain) {
+  return [plain = std::move(plain)](const Tensor& x, const nn::Batch& batch) {
+    if (!x.defined() || !requires_grad(x)) return plain(x, batch);
+    auto pass = [](const Tensor& dy) { return Tensors{dy}; };
+    return plain(record("layer", x.detach(), {x}, pass), batch);
+  };
+}
+
+nn::Layer::Run by_sample(nn::Layer::Run plain) {
+  return [plain = std::move(plain)](const Tensor& x, const nn::Batch& batch) {
+    int64_t samples = batch.input.size(0);
+    if (samples == 1) return plain(x, batch);
+    check_input(!x.defined() || (x.rank() > 0 && x.size(0) % samples == 0), Exit::config,
+                "bitwise: {} of {} samples; expected dim 0 to hold equally many rows of each, one "
+                "sample behind the other\n  Take --micro-batch 1.",
+                describe(x), samples);
+    int64_t rows = x.defined() ? x.size(0) / samples : 0;
+    Tensors parts;
+    for (int64_t i = 0; i < samples; ++i) {
+      Tensor y = plain(x.defined() ? own_rows(x, i * rows, rows) : x, sample_of(batch, i));
+      parts.push_back(y.rank() == 0 ? view(y, {1}) : y);
+    }
+    return concat(parts, 0);
+  };
+}
+
+}  // namespace triax::parallel
