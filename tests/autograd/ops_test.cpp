@@ -110,28 +110,6 @@ TEST_F(OpsTest, BinaryGradientsBroadcastBothWays) {
   gradcheck([](const Tensors& t) { return 2.0 * (t[0] + 1) / 3 - 0.5; }, {filled({4}, 3)});
 }
 
-// What a leaf sees of rows is summed in its gradient's fp32: the sum may be too large for fp16.
-TEST_F(OpsTest, GradientsOfStretchedLeavesAreSummedInFp32) {
-  constexpr int64_t rows = 12;
-  Tensor x = full({rows, 2}, 1, f16, test_device()), mask = full({1}, 1, u8, test_device());
-  auto check = [&](const std::function<Tensor(const Tensor&)>& fn, double slope) {
-    Tensor leaf = full({2}, 1, f16, test_device());
-    require_grad(leaf);
-    backward(fn(leaf), full(x.shape(), 8192, f16, test_device()));
-    expect_near(grad(leaf), std::vector<double>(2, slope * 8192 * rows), 0);
-  };
-  check([&](const Tensor& b) { return x + b; }, 1);
-  check([&](const Tensor& b) { return b + x; }, 1);
-  check([&](const Tensor& b) { return x - b; }, -1);
-  check([&](const Tensor& b) { return b - x; }, 1);
-  check([&](const Tensor& b) { return x * b; }, 1);
-  check([&](const Tensor& b) { return b * x; }, 1);
-  check([&](const Tensor& b) { return x / b; }, -1);
-  check([&](const Tensor& b) { return b / x; }, 1);
-  check([&](const Tensor& b) { return expand(b, x.shape()); }, 1);
-  check([&](const Tensor& b) { return where(mask, b, x); }, 1);
-}
-
 TEST_F(OpsTest, BinaryRefusesWhatDoesNotFit) {
   Tensor a = zeros({2, 3}, f32, test_device());
   expect_error([&] { a + zeros({4}, f32, test_device()); }, {"add", "[2, 3]", "[4]", "broadcast"});
