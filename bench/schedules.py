@@ -32,9 +32,9 @@ def search(row, cap, args, folder):
     _, stages, micros, times, _ = row
     path = folder / "found.json"
     scale = ",".join(["1"] * (stages - 1) + [str(args.last)])
-    command = [args.minigpt, "schedule", "--search", "--pp", stages, "--micros", micros, "--chunks", args.chunks, "--times",
-               times, "--scale", scale, "--memory", f"{cap}p", "--hold", args.hold, "--objective", args.objective, "--tries",
-               args.tries, "--seed", args.seed, "--save", path, "--json"]
+    command = [args.minigpt, "schedule", "--search", "--json", "--save", path, "--pp", stages, "--micros", micros,
+               "--chunks", args.chunks, "--times", times, "--scale", scale, "--memory", f"{cap}p", "--hold", args.hold,
+               "--objective", args.objective, "--tries", args.tries, "--seed", args.seed]
     begin = time.monotonic()
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True)
     seconds = time.monotonic() - begin

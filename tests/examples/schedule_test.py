@@ -87,12 +87,12 @@ def files_that_do_not_fit(folder):
     expect("shown for another shape", says(78, ["this run has 3, 1, 4"], "schedule", "--schedule", path, "--pp", 3))
     expect("nowhere to save", says(73, ["/no/such/x.json"], "schedule", "--search", "--pp", 2, "--save",
                                    "/no/such/x.json"))
-    for flags, what in (("--search --save x", "expected --search --save FILE.json"),
+    for flags, what in (("--search --save x", "Expected --search --save FILE.json"),
                         ("--save x.json", "without search"),
                         ("--search --memory 1q", "memory=1q; expected"), ("--search --times 1,2", "times=1,2; expected"),
                         ("--search --chunks 3", "expected one chunk, or two in a V"), ("--scale 1,x", "scale=1,x; expected"),
                         ("--search --memory 0.1p", "memory for 0.4 activations")):
-        expect(flags, says(78, [what.replace("expected --", "Expected --")], "schedule", *flags.split()))
+        expect(flags, says(78, [what], "schedule", *flags.split()))
 
 
 def resumed_runs(folder):
