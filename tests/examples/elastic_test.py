@@ -23,7 +23,7 @@ minigpt = os.path.abspath(sys.argv[1])
 runs, seed = [int(word) for word in sys.argv[3:]] + [2, 1][len(sys.argv) - 3:]
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "scripts/launch.sh"
 seconds = float(os.environ.get("TRIAX_SECONDS", "3"))
-STEPS = 250
+STEPS = 160
 MODEL = dict(layers=2, heads=2, width=32, context=16, dropout=0.1, bitwise=True, tp_slices=2, micro_batch=1,
              global_batch=12, warmup=5, val_every=0, steps=STEPS)
 # Ranks, and the mesh of the plan.
@@ -166,7 +166,7 @@ def random_kills(shop, number, choice):
         for _ in range(choice.randint(1, min(3, ranks - 1))):
             moment = choice.choice(["training", "training", "starting"])
             if moment == "training":
-                job.train_until(choice.randint(1, STEPS - 100))
+                job.train_until(choice.randint(1, STEPS - 60))
             time.sleep(choice.uniform(0, 0.7 if moment == "starting" else 0.02))
             job.lose(choice)
             if choice.random() < 0.7:
