@@ -58,7 +58,8 @@ parse() {
       --elastic) elastic=yes && shift && continue ;;
       -h | --help) usage && exit ;;
       --) shift && break ;;
-      -*) report $usage_error "unknown option $1" "Options: -n, --hosts, --threads, --bind, --restarts, --elastic, --help" \
+      -*) report $usage_error "unknown option $1" \
+        "Options: -n, --hosts, --threads, --bind, --restarts, --elastic, --help" \
         "What is meant for the program stands behind its name." ;;
       *) break ;;
     esac

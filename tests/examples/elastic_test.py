@@ -16,13 +16,14 @@ import sys
 import tempfile
 import time
 
-from minigpt_program import (RANKS_SHARING_CORES, Run, assert_no_leftovers, kill, newest_step, ranks_of, some_text, wait_until, words)
+from minigpt_program import (RANKS_SHARING_CORES, Run, assert_no_leftovers, kill, newest_step, ranks_of, some_text,
+                             wait_until, words)
 
 minigpt = os.path.abspath(sys.argv[1])
 runs, seed = [int(word) for word in sys.argv[3:]] + [2, 1][len(sys.argv) - 3:]
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "scripts/launch.sh"
 seconds = float(os.environ.get("TRIAX_SECONDS", "3"))
-STEPS = 250
+STEPS = 160
 MODEL = dict(layers=2, heads=2, width=32, context=16, dropout=0.1, bitwise=True, tp_slices=2, micro_batch=1,
              global_batch=12, warmup=5, val_every=0, steps=STEPS)
 # Ranks, and the mesh of the plan.
@@ -57,7 +58,8 @@ class Job:
     def __init__(self, shop, name, ranks, *options, launcher=(), **flags):
         self.run, self.ranks, self.restarts, self.losses = shop.path / name, ranks, 0, []
         flags = dict(MODEL, data=shop.text, out=self.run, save_every=10, keep=2) | flags
-        command = [LAUNCH, "-n", ranks, "--restarts", "20", "--elastic", *options, "--", minigpt, "train", *words(**flags)]
+        command = [LAUNCH, "-n", ranks, "--restarts", "20", "--elastic", *options, "--", minigpt, "train"]
+        command += words(**flags)
         self.job = Run(list(map(str, command)), shop.path / f"{name.replace('/', '-')}.stderr", **dict(launcher))
 
     def __enter__(self):
@@ -164,7 +166,7 @@ def random_kills(shop, number, choice):
         for _ in range(choice.randint(1, min(3, ranks - 1))):
             moment = choice.choice(["training", "training", "starting"])
             if moment == "training":
-                job.train_until(choice.randint(1, STEPS - 100))
+                job.train_until(choice.randint(1, STEPS - 60))
             time.sleep(choice.uniform(0, 0.7 if moment == "starting" else 0.02))
             job.lose(choice)
             if choice.random() < 0.7:
@@ -237,7 +239,8 @@ def a_full_disk(shop):
     """Ends the job, which goes on when there is room again."""
     disk = shop.path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "triax-test", disk], capture_output=True).returncode != 0:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "triax-test", disk]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
         return print("a full disk: skipped, this user may not mount one", flush=True)
     try:
         with Job(shop, "disk/run", 4, dp=2, pp=2) as job:

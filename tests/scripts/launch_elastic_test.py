@@ -54,7 +54,7 @@ class LaunchElasticTest(launch_test.Launching):
         self.starts("save 3; die", "save 6; lose", "exit 0")
         starts, said = self.job(0)
         self.assertEqual(self.ranks, [4, 3, 2])
-        self.assertEqual(starts, [self.mesh(4), f"--resume last-good {self.mesh(3)}", f"--resume last-good {self.mesh(2)}"])
+        self.assertEqual(starts, [self.mesh(4)] + [f"--resume last-good {self.mesh(n)}" for n in (3, 2)])
         self.assertEqual(said, [
             "launch: restart 1 of 5: --resume last-good, newest checkpoint step-3; 3 ranks: --dp 3 --pp 1 --tp 1",
             "launch: restart 2 of 5: --resume last-good, newest checkpoint step-6; 2 ranks: --dp 2 --pp 1 --tp 1"])
@@ -99,7 +99,8 @@ class LaunchElasticTest(launch_test.Launching):
     def test_the_agent_of_mpirun_is_asked(self):
         self.starts("exit 0")
         agent = self.file("agent", '#!/bin/bash\necho "$*" >>agents\n', 0o755)
-        self.job(0, "--hosts", self.hosts("alpha slots=4", "localhost slots=1"), OMPI_MCA_plm_rsh_agent=f"{agent} -q : rsh")
+        self.job(0, "--hosts", self.hosts("alpha slots=4", "localhost slots=1"),
+                 OMPI_MCA_plm_rsh_agent=f"{agent} -q : rsh")
         self.assertEqual((self.folder / "agents").read_text(), "-q alpha true\n")
 
     def test_waits_for_hosts(self):
@@ -175,7 +176,8 @@ class LaunchElasticTest(launch_test.Launching):
         self.refused(64, "--elastic without --restarts", words=("-n", 4, "--elastic", *run))
         self.refused(78, "has no slots=", words=("-n", 4, "--restarts", 1, "--elastic", "--hosts",
                                                  self.hosts("alpha slots=1", "beta"), *run))
-        self.refused(78, "does not say which mesh", words=("-n", 4, "--restarts", 1, "--elastic", "--", "echo", "--out", "a"))
+        self.refused(78, "does not say which mesh",
+                     words=("-n", 4, "--restarts", 1, "--elastic", "--", "echo", "--out", "a"))
         self.hosts("alpha slots=4")
         (self.folder / "alpha-is-down").touch()
         status, error = self.launch("-n", 4, "--restarts", 1, "--elastic", "--hosts", "hosts", *run)

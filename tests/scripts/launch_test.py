@@ -78,7 +78,7 @@ class LaunchTest(Launching):
     def test_help(self):
         status, error = self.launch("--help")
         self.assertEqual((status, error), (0, ""))
-        for word in ("-n N", "--hosts FILE", "--threads N", "--bind core|none", "--restarts N"):
+        for word in ("-n N", "--hosts FILE", "--threads N", "--bind core|none", "--restarts N", "--elastic"):
             self.assertIn(word, self.output)
 
     def test_refuses_what_makes_no_sense(self):
