@@ -275,25 +275,6 @@ TEST(Trainer, OtherDataOrSettingsAreRefusedOrSaidOnResume) {
   EXPECT_NE(said.find("changed since the checkpoint: clip was 1.0, now 0.5"), said.npos) << said;
 }
 
-// Bits that another CPU would not have.
-TEST(Trainer, ABitwiseRunSaysThatTheInstructionLevelChanged) {
-  test::TemporaryDirectory directory;
-  auto o = tiny_options();
-  o.out = directory.path() + "/run", o.step.bitwise = true;
-  train(task_of(), o);
-  std::string path = o.out + "/step-3/manifest.json", text = disk().read(path, 1 << 20);
-  std::string level = "instruction level = ", now = backend(cpu).name();
-  auto at = text.find(level + now);
-  ASSERT_NE(at, text.npos) << text;
-  text.replace(at + level.size(), now.size(), "other");
-  disk().write(path, seal(text.substr(text.find(',') + 1)));
-  o.resume = "auto", o.steps = 4;
-  testing::internal::CaptureStdout();
-  EXPECT_EQ(train(task_of(), o).size(), 1u);
-  std::string said = testing::internal::GetCapturedStdout();
-  EXPECT_NE(said.find("instruction level was other, now " + now), said.npos) << said;
-}
-
 // Learning too fast, the loss of held-out samples rises again.
 TEST(Trainer, KeepsTheCheckpointOfTheLowestValidationLoss) {
   test::TemporaryDirectory directory;
