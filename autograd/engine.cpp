@@ -17,6 +17,13 @@ void add_to(Tensor& held, const Tensor& part) {
   backend(held).accumulate(part, held);
 }
 
+/// Recomputation only awaits leaves, which others hand their parts to.
+bool to_leaf(const Node& n, const Tensors& parts) {
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].defined() && n.inputs[i] && n.inputs[i]->is_leaf) return true;
+  return false;
+}
+
 }  // namespace
 
 void Pass::run(const std::shared_ptr<Node>& root, Tensor dy) {
@@ -80,7 +87,8 @@ void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
     parts = n.rule(into.sums_.chains > 1 ? dy : std::move(dy), into);
     check(parts.size() == n.inputs.size(), "{}: the rule returned {} gradients; expected {}",
           n.name, parts.size(), n.inputs.size());
-    for (; into.next(n.name); parts = n.rule(dy, into)) collect_all(n, given, parts, walk);
+    for (; to_leaf(n, parts) && into.next(n.name); parts = n.rule(dy, into))
+      collect_all(n, given, parts, walk);
   }
   into.slots_.clear();
   // The rule's captures go before its results are handed on: what only they held is then free, and

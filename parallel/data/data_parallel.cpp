@@ -1,7 +1,6 @@
 #include "parallel/data/data_parallel.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/check.h"
 
@@ -257,17 +256,6 @@ void DataParallel::publish() {
   std::vector<Work> gathers;
   for (auto& b : buckets_) gathers.push_back(dp_.all_gather(b->my_weight, b->weight));
   for (auto& g : gathers) g.wait();
-}
-
-int64_t DataParallel::parameter_count() const {
-  return std::accumulate(declared_.begin(), declared_.end(), int64_t{0},
-                         [](int64_t n, auto* p) { return n + p->full.numel(); });
-}
-
-/// Of tensor-parallel replicas, of tied copies and, where nothing is sliced, of dp replicas one.
-bool DataParallel::owns(const nn::Parameter& p) const {
-  bool copy = p.tied && groups_.ends && groups_.ends->rank() > 0;
-  return !copy && p.shard.first_replica && (options_.zero != Zero::off || dp_.rank() == 0);
 }
 
 }  // namespace triax::parallel

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "core/check.h"
 #include "parallel/data/data_parallel.h"
@@ -28,6 +29,17 @@ double smallest(Communicator& all, double mine) {
 }
 
 }  // namespace
+
+int64_t DataParallel::parameter_count() const {
+  return std::accumulate(declared_.begin(), declared_.end(), int64_t{0},
+                         [](int64_t n, auto* p) { return n + p->full.numel(); });
+}
+
+/// Of tensor-parallel replicas, of tied copies and, where nothing is sliced, of dp replicas one.
+bool DataParallel::owns(const nn::Parameter& p) const {
+  bool copy = p.tied && groups_.ends && groups_.ends->rank() > 0;
+  return !copy && p.shard.first_replica && (options_.zero != Zero::off || dp_.rank() == 0);
+}
 
 // One sum: squares of the elements that count here, and non-finite ones anywhere. The norm alone
 // would be no vote: an inf in a tied copy or a replica is not in it.

@@ -37,8 +37,9 @@ nn::Layer::Run apart(nn::Layer::Run plain) {
   };
 }
 
-nn::Layer::Run by_sample(nn::Layer::Run plain) {
-  return [plain = std::move(plain)](const Tensor& x, const nn::Batch& batch) {
+nn::Layer by_sample(nn::Layer layer) {
+  layer.reads_batch = true;
+  layer.run = [plain = std::move(layer.run)](const Tensor& x, const nn::Batch& batch) {
     int64_t samples = batch.input.size(0);
     if (samples == 1) return plain(x, batch);
     check_input(!x.defined() || (x.rank() > 0 && x.size(0) % samples == 0), Exit::config,
@@ -53,6 +54,7 @@ nn::Layer::Run by_sample(nn::Layer::Run plain) {
     }
     return concat(parts, 0);
   };
+  return layer;
 }
 
 }  // namespace triax::parallel

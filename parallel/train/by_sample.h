@@ -14,6 +14,6 @@ nn::Layer::Run apart(nn::Layer::Run plain);
 /// one does not depend on how many there are. What it returns of them follows each other along dim
 /// 0; of losses, one element each, it makes [samples]. Dim 0 of x is a multiple of the samples,
 /// which `batch` must therefore count. Throws Error 78 if it is not.
-nn::Layer::Run by_sample(nn::Layer::Run plain);
+nn::Layer by_sample(nn::Layer layer);
 
 }  // namespace triax::parallel

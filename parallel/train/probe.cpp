@@ -207,7 +207,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
     }
     try {
       KernelWork start = meta_work();
-      Tensor y = (o.bitwise ? by_sample(layer.run) : layer.run)(x, batch);
+      Tensor y = (o.bitwise ? by_sample(layer) : layer).run(x, batch);
       KernelWork middle = meta_work();
       if (requires_grad(y)) backward(without_values(y), zeros(y.shape(), y.dtype(), y.device()));
       KernelWork end = meta_work();

@@ -102,9 +102,8 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
       layer.run = recomputed(
           layer.run, options_.recompute == Recompute::block_split ? tp_.split() : Packing{});
     if (observer) layer.run = observed(layer, observer);
-    bool cut = options_.bitwise && options_.micro_batch > 1;
-    if (cut) layer.run = by_sample(layer.run);
-    layer.reads_batch |= cut || observer;  // both need to know which samples rows belong to
+    layer.reads_batch |= bool(observer);  // which batch it is tells it where rows belong
+    if (options_.bitwise && options_.micro_batch > 1) layer = by_sample(std::move(layer));
   }
   check_input(options_.recompute != Recompute::selective || selects, Exit::config,
               "recompute=selective with a model whose layers offer nothing to select\n"

@@ -118,9 +118,9 @@ TEST_F(BitwiseRows, MeshesWithAnyMicroBatchAndSequenceParallel) {
           o.step.mesh = {dp, pp, tp}, o.step.zero = Zero(zero);
           o.step.micro_batch = std::array{1, 2, 3, 6}[size_t(number / 3 % (dp == 3 ? 2 : 4))];
           if (24 % (dp * o.step.micro_batch) != 0) o.step.micro_batch = 2;
-          o.step.sequence_parallel = number++ % 2 == 0;
-          o.step.schedule = schedules[number % 3];
-          o.step.recompute = number % 4 == 0 ? Recompute::block : Recompute::off;
+          o.step.sequence_parallel = (number + number / 4) % 2 == 0;
+          o.step.schedule = schedules[++number % 3];
+          o.step.recompute = number / 3 % 2 == 0 ? Recompute::block : Recompute::off;
           SCOPED_TRACE(fmt::format(
               "{}x{}x{} ZeRO {} {} micro-batch {}{} {}", dp, pp, tp, zero, o.step.schedule,
               o.step.micro_batch, o.step.sequence_parallel ? " sequence" : "", name(o.step.dtype)));

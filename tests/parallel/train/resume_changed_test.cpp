@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "core/check.h"
+#include "core/files.h"
 #include "parallel/train/initial_weights.h"
 #include "parallel/train/trainer.h"
 #include "tests/support/expect_error.h"
@@ -20,7 +21,9 @@ using test::task_of;
 using test::TemporaryDirectory;
 using test::tiny_options;
 
-void train(const TrainOptions& o, const Task& task = task_of(), const Callbacks& calls = {}) {
+/// Returns what it says.
+std::string train(const TrainOptions& o, const Task& task = task_of(),
+                  const Callbacks& calls = {}) {
   testing::internal::CaptureStdout();
   try {
     run_worlds(o.step.mesh.size(), [&](World& world) {
@@ -32,7 +35,7 @@ void train(const TrainOptions& o, const Task& task = task_of(), const Callbacks&
     testing::internal::GetCapturedStdout();
     throw;
   }
-  testing::internal::GetCapturedStdout();
+  return testing::internal::GetCapturedStdout();
 }
 
 /// Samples that note which of them were trained on, and under which serial numbers, once told to:
@@ -54,6 +57,23 @@ struct Noted : nn::Samples {
   }
   std::string identity() const override { return all->identity(); }
 };
+
+// Another CPU would make other bits.
+TEST(ResumeChanged, ABitwiseRunSaysThatTheInstructionLevelIsAnother) {
+  TemporaryDirectory dir;
+  auto o = tiny_options();
+  o.out = dir / "run", o.step.bitwise = true;
+  train(o);
+  std::string path = o.out + "/step-3/manifest.json", text = disk().read(path, 1 << 20);
+  std::string level = "instruction level = ", now = backend(cpu).name();
+  auto at = text.find(level + now);
+  ASSERT_NE(at, text.npos) << text;
+  text.replace(at + level.size(), now.size(), "other");
+  disk().write(path, seal(text.substr(text.find(',') + 1)));
+  o.resume = "auto", o.steps = 4;
+  std::string said = train(o);
+  EXPECT_NE(said.find("instruction level was other, now " + now), said.npos) << said;
+}
 
 // 3 steps of 16, 2 of 8, and one more of 8 that needs no flag: the sixth begins at sample 64.
 TEST(ResumeChanged, AnotherGlobalBatchGoesOnWithTheNextSample) {
