@@ -100,6 +100,7 @@ Into Pass::offer(const Node& n, Walk& walk) {
     if (!p) continue;
     auto& slot = into.slots_[i];
     slot.wanted = true;
+    slot.dtype = p->dtype;
     auto same = [&](auto& earlier) { return earlier.get() == p; };
     if (std::any_of(n.inputs.begin(), n.inputs.begin() + int64_t(i), same)) continue;
     auto meta = p->leaf.lock();

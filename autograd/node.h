@@ -23,6 +23,8 @@ class Into {
   explicit Into(size_t inputs) : slots_(inputs) {}
   /// Does input `i` want a gradient at all?
   bool wanted(size_t i) const { return slots_[i].wanted; }
+  /// In which dtype it is collected: what a rule sums in it is not rounded on the way there.
+  DType dtype(size_t i) const { return slots_[i].dtype; }
   /// Where to put the gradient of input `i`: the collected one if it may be changed and is of
   /// `dtype`, else fresh memory. Return `.grad` from the rule.
   Target at(size_t i, const Shape& shape, DType dtype, Device device) const;
@@ -34,15 +36,16 @@ class Into {
   friend class Pass;
   struct Slot {
     bool wanted = false;
+    DType dtype = DType::f32;
     Tensor held;
     Write write = Write::add;
   };
   std::vector<Slot> slots_;
 };
 
-/// dL/dy -> one gradient per input; undefined = zero. dy is contiguous, of y's shape and dtype. A
-/// rule that takes it by value is its owner: mostly nobody else holds it, and it ends with the
-/// rule.
+/// dL/dy -> one gradient per input; undefined = zero. dy is contiguous, of y's shape and dtype (or
+/// that of collect_gradient). A rule that takes it by value is its owner: mostly nobody else holds
+/// it, and it ends with the rule.
 using Rule = std::function<Tensors(Tensor dy, Into& into)>;
 
 struct Meta;
@@ -56,10 +59,10 @@ struct Node {
   Node& operator=(const Node&) = delete;
 
   const char* name;
-  const char* layer;                          // that recorded it, in a profile; else null
-  uint64_t order;                             // of creation; a pass runs newest first
-  Shape shape;                                // of the output
-  DType dtype;                                // of the gradient: an op's output's, a leaf's sums'
+  const char* layer;  // that recorded it, in a profile; else null
+  uint64_t order;     // of creation; a pass runs newest first
+  Shape shape;        // of the output
+  DType dtype;  // of the gradient: an op's output's (but for collect_gradient), a leaf's sums'
   std::vector<std::shared_ptr<Node>> inputs;  // producers of the inputs; null: no gradient wanted
   Rule rule;
   std::shared_ptr<Node> later = {};  // same dy, the part of the rule that only leaves wait for

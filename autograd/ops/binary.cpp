@@ -32,28 +32,29 @@ Tensor scalar(const Tensor& like, double value) {
 
 }  // namespace
 
-Tensor autograd::sum_to(const Tensor& x, const Shape& shape) {
+Tensor autograd::sum_to(const Tensor& x, const Shape& shape, DType dtype) {
   if (x.shape() == shape) return x;
   Shape kept = shape;
   while (kept.rank() < x.rank()) kept.insert(0, 1);
-  Tensor y = empty(kept, x.dtype(), x.device());
+  Tensor y = empty(kept, dtype, x.device());
   backend(x).sum(x, y, Write::set);
   return y.view(shape);
 }
 
 Tensor operator+(const Tensor& a, const Tensor& b) {
   Tensor y = checked<functors::Add>(a, b);
-  return record("add", y, {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy) {
-    return Tensors{sum_to(dy, sa), sum_to(dy, sb)};
-  });
+  return record("add", y, {a, b},
+                [sa = a.shape(), sb = b.shape()](const Tensor& dy, autograd::Into& into) {
+                  return Tensors{sum_to(dy, sa, into, 0), sum_to(dy, sb, into, 1)};
+                });
 }
 
 Tensor operator-(const Tensor& a, const Tensor& b) {
   Tensor y = checked<functors::Sub>(a, b);
   return record("sub", y, {a, b},
                 [sa = a.shape(), sb = b.shape()](const Tensor& dy, autograd::Into& into) {
-                  Tensor db = into.wanted(1) ? -sum_to(dy, sb) : Tensor();
-                  return Tensors{sum_to(dy, sa), db};
+                  Tensor db = into.wanted(1) ? -sum_to(dy, sb, into, 1) : Tensor();
+                  return Tensors{sum_to(dy, sa, into, 0), db};
                 });
 }
 
@@ -62,8 +63,8 @@ Tensor operator*(const Tensor& a, const Tensor& b) {
   return record("mul", y, {a, b},
                 [x = a.detach(), z = b.detach()](const Tensor& dy, autograd::Into& into) {
                   Tensors d(2);
-                  if (into.wanted(0)) d[0] = sum_to(mul(dy, z), x.shape());
-                  if (into.wanted(1)) d[1] = sum_to(mul(dy, x), z.shape());
+                  if (into.wanted(0)) d[0] = sum_to(mul(dy, z), x.shape(), into, 0);
+                  if (into.wanted(1)) d[1] = sum_to(mul(dy, x), z.shape(), into, 1);
                   return d;
                 });
 }
@@ -75,8 +76,8 @@ Tensor operator/(const Tensor& a, const Tensor& b) {
       [y = y.detach(), sa = a.shape(), z = b.detach()](const Tensor& dy, autograd::Into& into) {
         Tensors d(2);
         Tensor part = div(dy, z);
-        if (into.wanted(0)) d[0] = sum_to(part, sa);
-        if (into.wanted(1)) d[1] = -sum_to(mul(part, y), z.shape());
+        if (into.wanted(0)) d[0] = sum_to(part, sa, into, 0);
+        if (into.wanted(1)) d[1] = -sum_to(mul(part, y), z.shape(), into, 1);
         return d;
       });
 }

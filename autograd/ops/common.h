@@ -25,8 +25,15 @@ inline void check_index(const char* op, const Tensor& x, const Tensor& index) {
 void check_range(const char* op, const Tensor& index, int64_t limit,
                  std::optional<int64_t> ignored = {});
 
-/// `x` summed down to `shape`, which broadcasts to x's shape. No history.
-Tensor sum_to(const Tensor& x, const Shape& shape);
+/// `x` summed down to `shape`, which broadcasts to x's shape, in `dtype`: x's or its accumulator's.
+/// No history.
+Tensor sum_to(const Tensor& x, const Shape& shape, DType dtype);
+inline Tensor sum_to(const Tensor& x, const Shape& shape) { return sum_to(x, shape, x.dtype()); }
+/// The same as the gradient of input `i`, undefined if none is wanted: a leaf's, which is collected
+/// in the accumulator's dtype, is not rounded, and so cannot overflow, before that.
+inline Tensor sum_to(const Tensor& x, const Shape& shape, const Into& into, size_t i) {
+  return into.wanted(i) ? sum_to(x, shape, into.dtype(i)) : Tensor();
+}
 
 /// As a matrix [rows, last dim]: contiguous, no history.
 inline Tensor rows_of(const Tensor& x) {

@@ -36,7 +36,7 @@ Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b) {
                     if (!into.wanted(i)) continue;
                     Tensor part = empty_like(dy);
                     backend(dy).where(m, i == 0 ? dy : none, i == 0 ? none : dy, part);
-                    d[i] = autograd::sum_to(part, i == 0 ? sa : sb);
+                    d[i] = autograd::sum_to(part, i == 0 ? sa : sb, into, i);
                   }
                   return d;
                 });

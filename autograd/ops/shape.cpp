@@ -42,7 +42,9 @@ Tensors split(const Tensor& x, int dim, const std::vector<int64_t>& lengths) {
 
 Tensor expand(const Tensor& x, const Shape& shape) {
   return record("expand", x.detach().expand(shape), {x},
-                [s = x.shape()](const Tensor& dy) { return Tensors{autograd::sum_to(dy, s)}; });
+                [s = x.shape()](const Tensor& dy, autograd::Into& into) {
+                  return Tensors{autograd::sum_to(dy, s, into, 0)};
+                });
 }
 
 Tensor concat(const Tensors& xs, int dim) {

@@ -216,6 +216,28 @@ TEST_F(EngineTest, LowPrecisionLeavesCollectInF32) {
   EXPECT_EQ(grad(v).dtype(), f32);
 }
 
+// What a leaf sees of rows is summed in its gradient's fp32: the sum may be too large for fp16.
+TEST_F(EngineTest, StretchedLeavesAreSummedInFp32) {
+  constexpr int64_t rows = 12;
+  Tensor x = full({rows, 2}, 1, f16, test_device()), mask = full({1}, 1, u8, test_device());
+  auto check = [&](const std::function<Tensor(const Tensor&)>& fn, double slope) {
+    Tensor leaf = full({2}, 1, f16, test_device());
+    require_grad(leaf);
+    backward(fn(leaf), full(x.shape(), 8192, f16, test_device()));
+    expect_near(grad(leaf), std::vector<double>(2, slope * 8192 * rows), 0);
+  };
+  check([&](const Tensor& b) { return x + b; }, 1);
+  check([&](const Tensor& b) { return b + x; }, 1);
+  check([&](const Tensor& b) { return x - b; }, -1);
+  check([&](const Tensor& b) { return b - x; }, 1);
+  check([&](const Tensor& b) { return x * b; }, 1);
+  check([&](const Tensor& b) { return b * x; }, 1);
+  check([&](const Tensor& b) { return x / b; }, -1);
+  check([&](const Tensor& b) { return b / x; }, 1);
+  check([&](const Tensor& b) { return expand(b, x.shape()); }, 1);
+  check([&](const Tensor& b) { return where(mask, b, x); }, 1);
+}
+
 // A bucket whose bytes were handed to its reduction comes back fresh.
 TEST_F(EngineTest, ReleasedBucketViewComesBack) {
   Tensor w = filled({4, 4}, 2), flat = zeros({20}, f64, test_device()), x = filled({3, 4}, 1);
