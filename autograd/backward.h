@@ -51,6 +51,11 @@ Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x
 /// of a whole one; backward leaves it in `dx`.
 Tensor graph_input(const Tensor& x, std::shared_ptr<Tensor> dx);
 
+/// Collects the gradient of `y`, an op's output, in `dtype` instead of y's own: its rule gets it
+/// so. For a sum that goes on elsewhere, such as on other ranks, and is to be rounded when it is
+/// whole. Nothing if y has no history.
+void collect_gradient(const Tensor& y, DType dtype);
+
 /// y, which ops have computed from `made`: the bytes of `made` go now, and when backward reaches y
 /// they are made again by `again()`, which returns the same values. For what is cheap to make and
 /// large to keep. `made` is whole (no view) and nobody uses it but the graph between it and y.

@@ -66,6 +66,9 @@ Tensor max(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);
 Tensor matmul(const Tensor& a, const Tensor& b);
 /// x w^T + b: x [rows, in], w [out, in], b [out] or undefined -> [rows, out].
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
+/// x w^T in `dtype`: x's, or its accumulator's, so that it can be added to other parts of a sum
+/// before it is rounded. y's gradient comes in x's dtype.
+Tensor linear_in(DType dtype, const Tensor& x, const Tensor& w);
 /// gelu(linear(x, w, b)) in one pass.
 Tensor linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b);
 

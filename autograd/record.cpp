@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "autograd/backward.h"
 #include "autograd/touched.h"
 #include "core/check.h"
 #include "core/profile.h"
@@ -119,6 +120,14 @@ void set_grad_view(const Tensor& leaf, const Tensor& view,
 
 void set_fresh(const Tensor& leaf) { leaf_meta("set_fresh", leaf).fresh = true; }
 bool is_fresh(const Tensor& leaf) { return leaf_meta("is_fresh", leaf).fresh; }
+
+void collect_gradient(const Tensor& y, DType dtype) {
+  if (!requires_grad(y)) return;
+  check(!y.meta()->node->is_leaf && is_float(dtype),
+        "collect_gradient: {} in {}; expected an op's output, and a float dtype", describe(y),
+        dtype);
+  y.meta()->node->dtype = dtype;
+}
 
 Recording::Recording(Mode mode) : outer_(autograd::on) { autograd::on = mode == on; }
 Recording::~Recording() { autograd::on = outer_; }

@@ -1,3 +1,4 @@
+#include "autograd/backward.h"
 #include "autograd/gelu.h"
 #include "autograd/ops/common.h"
 
@@ -70,14 +71,15 @@ autograd::Rule weight_rule(const Tensor& x, int64_t out) {
   };
 }
 
-/// y = f(x), a product with w [out, in]: x's gradient, or, where x is known to be gelu of
-/// something, that one's.
+/// y = f(x), a product with w [out, in]: x's gradient, rounded when it is whole, or, where x is
+/// known to be gelu of something, that one's.
 Tensor record_product(Tensor y, const Tensor& input, const Tensor& w, const Tensors& leaves,
                       const Tensor& x) {
   Tensor h = autograd::gelu_input(input);
   auto rule = [w, h = h.defined() ? h.detach() : h](const Tensor& dy, Into& into) {
     if (!into.wanted(0)) return Tensors{{}};
-    auto [dx, write] = into.at(0, {dy.size(0), w.size(1)}, w.dtype(), w.device());
+    DType dtype = h.defined() ? w.dtype() : into.dtype(0);
+    auto [dx, write] = into.at(0, {dy.size(0), w.size(1)}, dtype, w.device());
     backend(w).matmul({.a = dy, .b = w, .c = dx, .write = write, .gelu_of = h});
     return Tensors{dx};
   };
@@ -106,6 +108,19 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device());
   backend(x).matmul({x, w.transpose(0, 1), y, Write::set, bias});
   return record_product(y, input, w, {weight, bias}, x);
+}
+
+Tensor linear_in(DType dtype, const Tensor& input, const Tensor& weight) {
+  check_linear("linear_in", input, weight, {});
+  check(dtype == input.dtype() || dtype == accumulator(input.dtype()),
+        "linear_in: {} for x {}; expected its dtype or {}", dtype, describe(input),
+        accumulator(input.dtype()));
+  Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
+  Tensor y = empty({x.size(0), w.size(0)}, dtype, x.device());
+  backend(x).matmul({x, w.transpose(0, 1), y});
+  y = record_product(y, input, w, {weight, {}}, x);
+  collect_gradient(y, x.dtype());
+  return y;
 }
 
 Tensor linear_gelu(const Tensor& input, const Tensor& weight, const Tensor& bias) {

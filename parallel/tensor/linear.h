@@ -49,9 +49,8 @@ class RowLinear : public nn::Module {
 
   /// The bias is added once, to the sum; where there is nothing to sum, inside the product.
   Tensor operator()(const Tensor& x) const {
-    bool alone = tp_.size() == 1 && !tp_.sliced();
-    if (alone) return linear(x, weight_, bias_ ? bias_->value : Tensor());
-    Tensor y = tp_.sliced() ? tp_.product_out(x, weight_) : tp_.leave(linear(x, weight_));
+    if (!tp_.sliced()) return tp_.leave_product(x, weight_, bias_ ? bias_->value : Tensor());
+    Tensor y = tp_.product_out(x, weight_);
     return bias_ ? y + *bias_ : y;
   }
 

@@ -7,6 +7,32 @@
 #include "core/check.h"
 
 namespace triax::parallel {
+namespace {
+
+/// In what parts of a sum are made, sent and added. A part may exceed fp16's range where the sum
+/// does not; bf16's and fp32's range is too large for that.
+DType dtype_of_sums(DType values) { return values == f16 ? accumulator(values) : values; }
+
+/// The gradient of an input of `dtype`, rounded once: after what was collected there is added.
+Tensor rounded(const Tensor& dx, DType dtype, autograd::Into& into) {
+  if (dx.dtype() == dtype) return dx;
+  auto [y, write] = into.at(0, dx.shape(), dtype, dx.device());
+  if (write == Write::add) backend(dx).accumulate(dx, y);
+  else copy_(y, dx);
+  return y;
+}
+
+/// db = or += the sums over dy's rows.
+autograd::Rule bias_rule(DType sums) {
+  return [sums](const Tensor& dy, autograd::Into& into) {
+    if (!into.wanted(0)) return Tensors{{}};
+    auto [db, write] = into.at(0, {dy.size(1)}, sums, dy.device());
+    backend(dy).sum(dy, db.view({1, dy.size(1)}), write);
+    return Tensors{db};
+  };
+}
+
+}  // namespace
 
 void Slices::set_seed(double seed) {
   *backward = FixedPoint::of(std::scalbn(1., std::ilogb(seed) - 36), count);
@@ -70,9 +96,14 @@ void TensorParallel::check_whole(const char* what) const {
 Tensor TensorParallel::enter(const Tensor& x) const {
   check_whole("enter");
   if (size() == 1) return x;
-  return record("enter", sequence_ ? gathered(x) : x.detach(), {x}, [tp = *this](const Tensor& dy) {
-    return Tensors{tp.sequence_ ? tp.sum_scattered(dy) : tp.summed(dy)};
-  });
+  auto rule = [tp = *this, dtype = x.dtype()](const Tensor& dy, autograd::Into& into) {
+    Tensor parts = dy.to(dtype_of_sums(dtype));
+    Tensor dx = tp.sequence_ ? tp.sum_scattered(parts) : tp.summed(parts);
+    return Tensors{rounded(dx, dtype, into)};
+  };
+  Tensor y = record("enter", sequence_ ? gathered(x) : x.detach(), {x}, autograd::Rule(rule));
+  collect_gradient(y, dtype_of_sums(x.dtype()));
+  return y;
 }
 
 Tensor TensorParallel::through(const Tensor& x,
@@ -84,17 +115,37 @@ Tensor TensorParallel::through(const Tensor& x,
 
 Tensor TensorParallel::leave(Tensor x) const {
   check_whole("leave");
-  return leave_one(std::move(x));
+  DType dtype = x.dtype(), sums = dtype_of_sums(dtype);
+  if (size() > 1 && sums != dtype) x = cast(x, sums);
+  return leave_parts(std::move(x), {}, dtype);
 }
 
 Tensor TensorParallel::leave_one(Tensor x) const {
-  if (size() == 1) return x;
-  if (sequence_)
-    return record("leave", sum_scattered(x), {x},
-                  [tp = *this](const Tensor& dy) { return Tensors{tp.gathered(dy)}; });
-  Tensor y = x.exclusive() ? x.detach() : clone(x);
-  tp_->all_reduce(y).wait();
-  return record("leave", y, {x}, [](const Tensor& dy) { return Tensors{dy}; });
+  DType dtype = x.dtype();
+  return leave_parts(std::move(x), {}, dtype);
+}
+
+Tensor TensorParallel::leave_product(const Tensor& x, const Tensor& weight,
+                                     const Tensor& bias) const {
+  check_whole("leave_product");
+  if (size() == 1) return linear(x, weight, bias);
+  return leave_parts(linear_in(dtype_of_sums(x.dtype()), x, weight), bias, x.dtype());
+}
+
+Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, DType dtype) const {
+  if (size() == 1) return parts;
+  Tensor y = sequence_ ? sum_scattered(parts) : parts.exclusive() ? parts.detach() : clone(parts);
+  if (!sequence_) tp_->all_reduce(y).wait();
+  parts = without_values(parts);
+  if (bias.defined()) {
+    NoGrad guard;
+    y = y + bias.to(y.dtype());
+  }
+  auto rule = [tp = *this](const Tensor& dy, autograd::Into&) {
+    return Tensors{tp.sequence_ ? tp.gathered(dy) : dy};
+  };
+  return record("leave", y.to(dtype), {parts}, std::move(rule), {bias},
+                bias.defined() ? bias_rule(accumulator(dtype)) : autograd::Rule());
 }
 
 Tensor TensorParallel::scatter_rows(const Tensor& x) const {

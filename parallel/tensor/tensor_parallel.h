@@ -61,6 +61,8 @@ class TensorParallel {
 
   // -- The way in and out. x [rows, width]; each is its counterpart's backward.
   // Where features are sliced, those that sum them throw Error 78: the products below do it.
+  // In fp16, sums over the ranks are made in fp32 and rounded once, as in one rank's product: else
+  // a part could overflow where the sum does not.
   /// Rows of this rank -> all rows; the parts that ranks have of the gradient are summed.
   Tensor enter(const Tensor& x) const;
   /// product(enter(x)), for a product that keeps its input for the gradient of its weight. With
@@ -70,6 +72,8 @@ class TensorParallel {
   Tensor leave(Tensor x) const;
   /// The same of parts that are zero on all ranks but one, element by element.
   Tensor leave_one(Tensor x) const;
+  /// leave(linear(x, weight)) + bias, if there is one, of parts that are not rounded before.
+  Tensor leave_product(const Tensor& x, const Tensor& weight, const Tensor& bias) const;
   /// Where features are sliced (`slices` > 1): x w^T + b of this rank's rows of w, as in
   /// ColumnLinear, and the sum over all ranks of x w^T of its columns, as in RowLinear.
   Tensor product_in(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) const;
@@ -99,6 +103,7 @@ class TensorParallel {
 
  private:
   void check_whole(const char* what) const;
+  Tensor leave_parts(Tensor parts, const Tensor& bias, DType dtype) const;
   Tensor over_ranks(Tensor parts, DType dtype) const;
   Tensor summed(const Tensor& x) const;
   Tensor gathered(const Tensor& x) const;

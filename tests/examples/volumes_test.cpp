@@ -46,16 +46,19 @@ void check_tensor_parallel(const Job& c) {
   double n = double(c.step().mesh.tp), share = (n - 1) / n,
          micros = double(c.step().accumulation());
   double rows = double(c.step().micro_batch * c.model.context), all = rows * double(c.model.width);
+  bool half = c.step().dtype == f16;  // its sums are sent in f32
+  double value = half ? 2 : 4;
   auto look = [&](parallel::Mesh& mesh, const parallel::Replica& replica) {
     SCOPED_TRACE(fmt::format("tp {}, pp {}, stage {}", n, mesh.pp().size(), mesh.pp().rank()));
     Held h = held(replica, mesh);
     // Two ways in and two out a block, each passed forward and backward; the embedding has a way
     // out, whose backward is one only where rows are split; the head a way in, whose forward is.
-    double ways = micros * (4 * h.blocks + h.embedding + h.head);
+    double sums = micros * (4 * h.blocks + h.head), embedded = micros * h.embedding;
+    double ways = sums + embedded, summed = sums * 4 + embedded * value;
     Sent statistics{micros * h.head, micros * h.head * 4 * 4 * rows * (n - 1)};
     const parallel::Ledger& ledger = mesh.tp().ledger();
     if (!c.step().sequence_parallel) {
-      expect(ledger, Call::all_reduce, {ways, ways * 4 * 2 * share * all});
+      expect(ledger, Call::all_reduce, {ways, summed * 2 * share * all});
       expect(ledger, Call::all_gather, statistics);
       expect(ledger, Call::reduce_scatter, {});
       EXPECT_EQ(double(ledger.total().calls), ways + statistics.calls);
@@ -64,8 +67,8 @@ void check_tensor_parallel(const Job& c) {
     // Inputs of the products behind a way in are gathered again for the gradients of weights.
     double gathers = ways + micros * (2 * h.blocks + h.head);
     expect(ledger, Call::all_gather,
-           {gathers + statistics.calls, gathers * 4 * share * all + statistics.bytes});
-    expect(ledger, Call::reduce_scatter, {ways, ways * 4 * share * all});
+           {gathers + statistics.calls, gathers * value * share * all + statistics.bytes});
+    expect(ledger, Call::reduce_scatter, {ways, summed * share * all});
     expect(ledger, Call::all_reduce, {1, 4 * 2 * share * whole(c.model, h)});
     EXPECT_EQ(double(ledger.total().calls), ways + gathers + statistics.calls + 1);
   };
@@ -76,9 +79,12 @@ TEST(Volumes, TensorParallel) {
   for (int tp : {2, 4})
     for (int pp : {1, 2})
       for (int64_t micros : {1, 3})
-        for (bool sequence : {false, true})
-          check_tensor_parallel(
-              small_job({.dp = 1, .pp = pp, .tp = tp, .sequence_parallel = sequence}, micros));
+        for (bool sequence : {false, true}) {
+          Job c = small_job({.dp = 1, .pp = pp, .tp = tp, .sequence_parallel = sequence}, micros);
+          check_tensor_parallel(c);
+          c.step().dtype = f16;
+          check_tensor_parallel(c);
+        }
 }
 
 TEST(Volumes, NoRanksToShareWithCostNothing) {
