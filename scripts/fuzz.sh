@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Compares meshes with one rank, tensor by tensor, with all flags drawn at random.
+# Compares meshes with one rank, with all flags drawn at random: tensor by tensor, and in fp16 by the steps that they
+# skip.
 #
 #   scripts/fuzz.sh [N [SEED]]
 #
-#   N      draws of each program: minigpt, llama, resnet; 200 if not given
+#   N      draws of each program: minigpt, llama, resnet; 200 if not given; a quarter of them of steps skipped
 #   SEED   of the draws; 1 if not given
 
 set -euo pipefail
@@ -21,5 +22,9 @@ export PYTHONDONTWRITEBYTECODE=1 failed=0
 for program in minigpt llama resnet; do
   say "fuzz: $program"
   python3 tests/examples/fuzz.py "build/release/bin/$program" "${1:-200}" "${2:-1}" || failed=1
+done
+for program in minigpt llama; do
+  say "fuzz: steps that $program skips in fp16"
+  python3 tests/examples/fuzz_fp16.py "build/release/bin/$program" "$((${1:-200} / 4))" "${2:-1}" || failed=1
 done
 exit "$failed"
