@@ -198,6 +198,12 @@ TEST_F(EngineTest, MisuseIsNamed) {
   expect_error([&] { grad(plain); }, {"not a leaf"});
   Tensor index = zeros({2}, i32, test_device());
   expect_error([&] { require_grad(index); }, {"require_grad", "i32"});
+  expect_error([&] { collect_gradient(x, f32); }, {"collect_gradient", "expected an op's output"});
+  expect_error(
+      [&] {
+        linear_in(f16, filled({2, 3}, 1), filled({4, 3}, 2));
+      },
+      {"linear_in: f16 for x", "expected its dtype or f64"});
   Tensor wrong = record("wrong", clone(x.detach()), {x}, [](const Tensor&) { return Tensors{}; });
   expect_error([&] { backward(sum(wrong)); }, {"wrong", "0 gradients", "expected 1"});
   Tensor shape = record("shape", clone(x.detach()), {x},
