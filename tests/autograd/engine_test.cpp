@@ -198,6 +198,12 @@ TEST_F(EngineTest, MisuseIsNamed) {
   expect_error([&] { grad(plain); }, {"not a leaf"});
   Tensor index = zeros({2}, i32, test_device());
   expect_error([&] { require_grad(index); }, {"require_grad", "i32"});
+  expect_error([&] { collect_gradient(x, f32); }, {"collect_gradient", "expected an op's output"});
+  expect_error(
+      [&] {
+        linear_in(f16, filled({2, 3}, 1), filled({4, 3}, 2));
+      },
+      {"linear_in: f16 for x", "expected its dtype or f64"});
   Tensor wrong = record("wrong", clone(x.detach()), {x}, [](const Tensor&) { return Tensors{}; });
   expect_error([&] { backward(sum(wrong)); }, {"wrong", "0 gradients", "expected 1"});
   Tensor shape = record("shape", clone(x.detach()), {x},
@@ -214,6 +220,28 @@ TEST_F(EngineTest, LowPrecisionLeavesCollectInF32) {
   require_grad(v);
   backward(sum(v * v));
   EXPECT_EQ(grad(v).dtype(), f32);
+}
+
+// What a leaf sees of rows is summed in its gradient's fp32: the sum may be too large for fp16.
+TEST_F(EngineTest, StretchedLeavesAreSummedInFp32) {
+  constexpr int64_t rows = 12;
+  Tensor x = full({rows, 2}, 1, f16, test_device()), mask = full({1}, 1, u8, test_device());
+  auto check = [&](const std::function<Tensor(const Tensor&)>& fn, double slope) {
+    Tensor leaf = full({2}, 1, f16, test_device());
+    require_grad(leaf);
+    backward(fn(leaf), full(x.shape(), 8192, f16, test_device()));
+    expect_near(grad(leaf), std::vector<double>(2, slope * 8192 * rows), 0);
+  };
+  check([&](const Tensor& b) { return x + b; }, 1);
+  check([&](const Tensor& b) { return b + x; }, 1);
+  check([&](const Tensor& b) { return x - b; }, -1);
+  check([&](const Tensor& b) { return b - x; }, 1);
+  check([&](const Tensor& b) { return x * b; }, 1);
+  check([&](const Tensor& b) { return b * x; }, 1);
+  check([&](const Tensor& b) { return x / b; }, -1);
+  check([&](const Tensor& b) { return b / x; }, 1);
+  check([&](const Tensor& b) { return expand(b, x.shape()); }, 1);
+  check([&](const Tensor& b) { return where(mask, b, x); }, 1);
 }
 
 // A bucket whose bytes were handed to its reduction comes back fresh.

@@ -77,7 +77,7 @@ def differences(program, drawn, folder):
             if got != one:
                 at = next((i for i, (a, b) in enumerate(zip(got, one)) if a != b), 0)
                 said = got if isinstance(got, str) else f"step {at + 1}: one rank {one[at:]}\n  mesh {got[at:]}"
-                wrong += f"{shlex.join([*before, *then])}\n{shlex.join(flags)}\n  {said}\n"
+                wrong += f"{shlex.join(before)}, then {shlex.join(then)}\n{shlex.join(flags)}\n  {said}\n"
         return wrong, sum(skipped for _, skipped in one)
 
 

@@ -97,7 +97,7 @@ TEST(HalfSums, ValuesAndBiasesOnTheWayOut) {
   Tensor b = integers({width}, [](auto, auto j) { return 1 + 2 * int(j % 2); });
   Tensor values_of_x = integers({rows, features}, [](auto i, auto) { return 1000 + int(i); });
   Tensor dy = integers({rows, width}, [](auto, auto) { return 8192; });  // twelve are too many
-  Tensor weight = w, bias = b;
+  Tensor weight = clone(w), bias = clone(b);
   require_grad(weight), require_grad(bias);
   Tensor expected = linear(values_of_x, weight, bias);
   backward(expected, dy);
