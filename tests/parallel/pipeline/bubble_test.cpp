@@ -85,7 +85,7 @@ TEST(BubbleTest, SendsGoOnBesideComputation) {
   for (auto& each : schedules) {
     SCOPED_TRACE(each.first);
     const Schedule& schedule = each.second;
-    auto theory = simulate(lists_of(schedule, shape), shape, {.latency = latency});
+    auto theory = simulate(lists_of(schedule, shape), shape, Durations{.latency = latency});
     double expected = *std::max_element(theory.idle.begin(), theory.idle.end());
     double most = expected + shape.micros * latency / 2;
     double got = test::least(most, [&] {
