@@ -236,17 +236,22 @@ end_if_failed_long_ago() {
 # needed below. It leads a session of its own, in which Ctrl-C does not reach it. If it, or this
 # script, is killed, setpriv sees to it that the ranks end as well.
 start() {
+  local both reader writer places=() # of what Open MPI keeps in files, which it leaves behind when it is killed
   make_files
   mkfifo "$files/stderr"
-  local places=() # of what Open MPI keeps in files, which it leaves behind when it is killed
+  : >"$files/notes"
   [ -n "$hosts" ] || [ -n "${SLURM_JOB_ID:-}" ] ||
     places=(--mca orte_tmpdir_base "$files" --mca btl_vader_backing_directory "$files")
+  # shellcheck disable=SC2094
+  # Open before there are processes: a signal may end one before it opens anything, and the other waits.
+  exec {both}<>"$files/stderr" {reader}<"$files/stderr" {writer}>"$files/stderr" {both}>&-
   OPAL_OUTPUT_STDERR_FD=9 setsid setpriv --pdeathsig TERM mpirun "${options[@]}" "${places[@]}" \
     -x OPAL_OUTPUT_STDERR_FD=2 setpriv --pdeathsig KILL "${command[@]}" "${mesh[@]}" \
-    <&0 2>"$files/stderr" 9>"$files/notes" &
+    <&0 2>&"$writer" 9>"$files/notes" {reader}<&- {writer}>&- &
   job=$!
-  pass_on_stderr <"$files/stderr" &
+  pass_on_stderr <&"$reader" {reader}<&- {writer}>&- &
   filter=$!
+  exec {reader}<&- {writer}>&-
 }
 
 # All of the job's session that lives.

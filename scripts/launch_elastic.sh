@@ -87,7 +87,7 @@ take() {
 # A run that had just finished ends at once when it is started again.
 remeshes() { [ "$remesh" = yes ] && [ "$stop" = 0 ] && [[ $code =~ ^(0|75|138)$ ]]; }
 
-# As `again`, on the ranks that are left, and without a pause if the last start saved a checkpoint.
+# As `again`, on the ranks that are left, and without a pause unless two starts in a row saved no checkpoint.
 again_elastic() {
   local seconds=0 what=left title how="the same command, no new checkpoint yet"
   look_for_progress
@@ -96,7 +96,7 @@ again_elastic() {
   else
     [ "$code" != 0 ] && [ "$code" != "$stopped" ] && worth_a_restart || return 1
     title="restart $((++restarted)) of $restarts"
-    ((stuck == 0)) || seconds=$((1 << (stuck < 6 ? stuck - 1 : 5)))
+    ((stuck < 2)) || seconds=$((1 << (stuck < 7 ? stuck - 2 : 5)))
   fi
   if [ "$stuck" = 0 ]; then
     resume_newest last-good
