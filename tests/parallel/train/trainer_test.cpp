@@ -144,27 +144,6 @@ TEST(Trainer, ResumingWithAnotherOptimizerIsNamed) {
   refuses(o, "it has no tensor ");
 }
 
-TEST(Trainer, ACheckpointWithoutARunDirectoryIsOnlyRead) {
-  test::TemporaryDirectory directory;
-  auto o = tiny_options({.dp = 2});
-  o.out = directory / "run", o.save_every = 2;
-  train(task_of(), o);
-  auto names = disk().list(o.out);
-  o.resume = o.out + "/step-2", o.out = "";
-  run_worlds(2, [&](World& world) {
-    Trainer trainer(task_of(), o, world);
-    EXPECT_EQ(trainer.done(), 2);
-    EXPECT_EQ(trainer.consumed(), 32);
-    trainer.step();
-    test::expect_error([&] { trainer.save(); }, {"save without a run directory"}, Exit::internal);
-  });
-  EXPECT_EQ(disk().list(directory / "run"), names);
-  for (const char* how : {"auto", "last-good"}) {
-    o.resume = how;
-    test::expect_error([&] { train(task_of(), o); }, {"without a run directory"}, Exit::config);
-  }
-}
-
 TEST(Trainer, AFinishedRunSaysWhatToDo) {
   test::TemporaryDirectory directory;
   auto o = tiny_options();
