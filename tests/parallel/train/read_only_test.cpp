@@ -1,4 +1,4 @@
-// A trainer without a run directory, as replay has it, takes up a checkpoint and writes nothing.
+// A trainer that resumes a checkpoint without a run directory of its own, as `replay` does.
 #include <gtest/gtest.h>
 
 #include "core/files.h"
@@ -14,7 +14,10 @@ using test::task_of;
 using test::tiny_options;
 
 void train(const TrainOptions& o) {
-  run_worlds(o.step.mesh.size(), [&](World& world) { Trainer(task_of(), o, world).run(); });
+  run_worlds(o.step.mesh.size(), [&](World& world) {
+    Trainer trainer(task_of(), o, world);
+    trainer.run();
+  });
 }
 
 TEST(ReadOnly, ACheckpointWithoutARunDirectoryIsOnlyRead) {
