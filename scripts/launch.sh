@@ -35,10 +35,7 @@ report() {
   exit "$code"
 }
 
-# The comment at the top is the help.
-usage() { sed -n '2,/^$/ { s/^# \{0,1\}//; p; }' "${BASH_SOURCE[0]}"; }
-
-have() { command -v "$1" >/dev/null 2>&1; }
+usage() { sed -n '2,/^$/ { s/^# \{0,1\}//; p; }' "${BASH_SOURCE[0]}"; } # the comment at the top
 
 # What mpirun counts as slots: cores, not hardware threads.
 physical_cores() { lscpu -p=core,socket 2>/dev/null | grep -v '^#' | sort -u | wc -l; }
@@ -93,7 +90,7 @@ check() {
   [ -x "$found" ] || report $bad_config "$program cannot be executed"
   [ -z "$hosts" ] || [ -r "$hosts" ] || report $not_found "--hosts $hosts: no such file" \
     "It holds one host a line: NAME slots=RANKS"
-  have mpirun || report $not_found "there is no mpirun" "Install it: scripts/setup.sh" \
+  type -P mpirun >/dev/null || report $not_found "there is no mpirun" "Install it: scripts/setup.sh" \
     "Without MPI, ranks can be threads: minigpt train --comm threads --ranks $ranks"
 }
 
@@ -147,10 +144,7 @@ choose_options() {
       "--bind core: $ranks ranks of $threads threads need more than the $slots cores there are" \
       "Valid: fewer ranks or --threads, or --bind none"
   fi
-  if [ -n "$slots" ] && ((ranks > slots)); then
-    options+=(--oversubscribe)
-    crowded=yes
-  fi
+  [ -z "$slots" ] || ((ranks <= slots)) || { options+=(--oversubscribe) && crowded=yes; }
   [ -z "$threads" ] || export OMP_NUM_THREADS=$threads
   if [ $crowded = yes ]; then
     options+=(--mca mpi_yield_when_idle 1)
@@ -240,7 +234,7 @@ start() {
   make_files
   mkfifo "$files/stderr"
   : >"$files/notes"
-  [ -n "$hosts" ] || [ -n "${SLURM_JOB_ID:-}" ] ||
+  [ -n "$hosts${SLURM_JOB_ID:-}" ] ||
     places=(--mca orte_tmpdir_base "$files" --mca btl_vader_backing_directory "$files")
   # shellcheck disable=SC2094
   # Open before there are processes: a signal may end one before it opens anything, and the other waits.
