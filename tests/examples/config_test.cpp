@@ -24,7 +24,8 @@ struct Train {
   text::SampleOptions sample;
   parallel::TrainOptions train;
   parallel::ProgramOptions program = program_options(config, sample);
-  Verb verb = train_verb(train, program);
+  int64_t mesh_for = 0;
+  Verb verb = train_verb(train, program, mesh_for);
 
   Train() = default;
   explicit Train(const Words& words) { EXPECT_TRUE(parse("minigpt", verb, words).verb); }
