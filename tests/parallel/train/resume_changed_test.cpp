@@ -69,6 +69,7 @@ TEST(ResumeChanged, ABitwiseRunSaysThatTheInstructionLevelIsAnother) {
   auto at = text.find(level + now);
   ASSERT_NE(at, text.npos) << text;
   text.replace(at + level.size(), now.size(), "other");
+  disk().remove(path);
   disk().write(path, seal(text.substr(text.find(',') + 1)));
   o.resume = "auto", o.steps = 4;
   std::string said = train(o);
