@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "parallel/comm/launch/world.h"
 #include "tests/parallel/collective_cases.h"
+#include "tests/parallel/promise_cases.h"
 
 namespace triax::parallel {
 namespace {
@@ -35,6 +36,20 @@ void mismatch(World& world) {
   world.comm().all_reduce(x).wait();
   if (world.rank() == 1) world.comm().all_gather(x, zeros({world.size() * 4096}, f32, cpu)).wait();
   else world.comm().all_reduce(y).wait();
+}
+
+/// For scripts/campaign.sh.
+void promises(World& world) {
+  auto number = [](const char* variable, int64_t otherwise) {
+    const char* text = std::getenv(variable);
+    return text ? std::atoll(text) : otherwise;
+  };
+  std::string pairs = check_mismatches(world.comm());
+  std::string calls = check_no_alarm(world.comm(), number("TRIAX_CALLS", 10'000),
+                                     uint64_t(number("TRIAX_SEED", 1)));
+  if (world.rank() == 0)
+    std::printf("%s; %s; %.2g s to compare; over %s\n", pairs.c_str(), calls.c_str(),
+                seconds_to_compare(), world.comm().transport());
 }
 
 void mismatched_counts(World& world) {
@@ -116,6 +131,7 @@ void unwinding(World& world) {
 int run(int argc, char** argv) {
   const std::map<std::string, void (*)(World&)> modes{{"cases", all_cases},
                                                       {"mismatch", mismatch},
+                                                      {"promises", promises},
                                                       {"mismatched_message", mismatched_message},
                                                       {"mismatched_counts", mismatched_counts},
                                                       {"failing_rank", failing_rank},
