@@ -65,17 +65,25 @@ void check_pair(Communicator& world, const Kind& ours, const Kind& odd) {
 /// One of them, the same on every rank; x holds 1 on each.
 void call_any(Communicator& c, uint64_t number) {
   int64_t n = 1 + int64_t(number / 16 % 64);
-  int root = int(number / 1024) % c.size();
+  int root = int(number / 1024 % uint64_t(c.size()));
   Tensor x = full({n}, 1, f32, cpu);
   switch (number % 6) {
-    case 0: c.all_gather(x, part(n * c.size())).wait(); break;
-    case 1: c.reduce_scatter(part(n * c.size()), x).wait(); return;
-    case 2: c.broadcast(x, root).wait(); break;
+    case 0:
+      c.all_gather(x, part(n * c.size())).wait();
+      break;
+    case 1:
+      c.reduce_scatter(part(n * c.size()), x).wait();
+      return;
+    case 2:
+      c.broadcast(x, root).wait();
+      break;
     case 3:
       if (c.rank() == root) c.send(x, (root + 1) % c.size()).wait();
       if (c.rank() == (root + 1) % c.size()) c.recv(x, root).wait();
       break;
-    case 4: c.barrier(); break;
+    case 4:
+      c.barrier();
+      break;
     default:
       c.all_reduce(x).wait();
       check(x.to_host<float>().back() == float(c.size()), "all_reduce: a wrong sum");
