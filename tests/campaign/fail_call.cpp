@@ -1,6 +1,7 @@
-// Preloaded into a program: lets one system call fail, once. FAIL_UNDER: only calls about paths below this directory,
-// and their descriptors; FAIL_CALL: which, as `fsync`; FAIL_AT: the how-manieth of them, from 0; FAIL_ERRNO: how. Then
-// the file FAIL_NOTE is made, so that a test knows whether there was such a call.
+// Preloaded into a program: lets one system call fail, once. FAIL_UNDER: only calls about paths
+// below this directory, and their descriptors; FAIL_CALL: which, as `fsync`; FAIL_AT: the
+// how-manieth of them, from 0; FAIL_ERRNO: how. Then the file FAIL_NOTE is made, so that a test
+// knows whether there was such a call.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -52,12 +52,12 @@ def measure(shop, processes):
 
 
 def growth(pid, looks):
-    """Between the largest of the first quarter and of the last; while a run ends it has less."""
+    """From the first to the last quarter. What is open for a moment, as files that are written are, is no growth."""
     quarter = max(1, len(looks) // 4)
-    first = [max(values) for values in zip(*looks[:quarter])]
-    last = [max(values) for values in zip(*looks[-quarter:])]
-    kib, descriptors, threads = (b - a for a, b in zip(first, last))
-    print(f"rank in process {pid}: {len(looks)} looks, {kib:+} KiB of {first[0]}, {descriptors:+} descriptors, "
+    first, last = list(zip(*looks[:quarter])), list(zip(*looks[-quarter:]))
+    kib = max(last[0]) - max(first[0])
+    descriptors, threads = (min(last[i]) - max(first[i]) for i in (1, 2))
+    print(f"rank in process {pid}: {len(looks)} looks, {kib:+} KiB of {max(first[0])}, {descriptors:+} descriptors, "
           f"{threads:+} threads")
     return kib <= MOST_KIB and descriptors <= 0 and threads <= 0
 

@@ -19,7 +19,7 @@ minigpt, seed, count = os.path.abspath(sys.argv[1]), int((sys.argv[2:] + ["1"])[
 COMMON = ("--layers 4 --heads 4 --width 16 --context 8 --micro-batch 1 --global-batch 12 --warmup 0 --val-every 0 --bitwise "
           "--tp-slices 4 --lr 0.001 --min-lr 0.001 --comm threads").split()
 MESHES = ["", "--dp 2", "--dp 2 --zero 1", "--dp 2 --zero 2", "--dp 2 --zero 3", "--dp 3 --zero 1", "--dp 3 --zero 3",
-          "--dp 4 --zero 2", "--tp 2", "--tp 4", "--tp 2 --sequence-parallel", "--pp 2", "--pp 4 --schedule 1f1b",
+          "--dp 4 --zero 2", "--tp 2", "--tp 4", "--tp 4 --pp 2 --zero 1", "--pp 2", "--pp 4 --schedule 1f1b",
           "--pp 2 --schedule interleaved --chunks 2", "--pp 2 --schedule zb-h1 --zero 1 --dp 2", "--dp 2 --tp 2 --zero 3",
           "--dp 2 --pp 2 --zero 2", "--pp 2 --tp 2 --offload optimizer", "--dp 2 --pp 2 --tp 2 --zero 1",
           "--dp 3 --pp 2 --zero 3 --recompute block"]
