@@ -73,7 +73,8 @@ def promises(bin_dir):
                 lambda n, s: gtest("CheckpointDirectory.*"), **every),
     ]
     for name, over, window in (("collectives", "shared memory", "on"), ("collectives_mpi", "MPI", "off")) if MPIRUN else ():
-        rows.append(Promise(name, f"calls over {over} without a false alarm, after 78 kinds of mismatches each named in 1 s",
+        rows.append(Promise(name, f"calls over {over} without a false alarm, comparing at most 1 % of each, after 78 kinds of "
+                            "mismatches named within 1 s",
                             (1000, 10**6, 10**7), lambda n, s, window=window: collectives(n, s, TRIAX_WINDOW=window), found=""))
     rows += [
         Promise("parsers", "parsers under libFuzzer, 60 s each (long: 10^7 inputs): no crash, no large allocation",

@@ -110,27 +110,29 @@ std::string check_mismatches(Communicator& world) {
   return fmt::format("{} kinds, slowest {:.3f} s", pairs, slowest);
 }
 
-std::string check_no_alarm(Communicator& world, int64_t calls, uint64_t seed) {
+double check_no_alarm(Communicator& world, int64_t calls, uint64_t seed) {
   std::mt19937_64 random(seed);
   auto begun = Clock::now();
   for (int64_t i = 0; i < calls; ++i) call_any(world, random());
-  return fmt::format("{} calls without an alarm, {:.2g} s each", calls,
-                     seconds_since(begun) / double(calls));
+  return seconds_since(begun) / double(calls);
 }
 
 double seconds_to_compare() {
-  constexpr int times = 1'000'000;
+  constexpr int times = 10'000;
   Call mine{.kind = Call::all_reduce, .numel = 6, .place = Place::here()};
-  int64_t equal = 0;
-  auto begun = Clock::now();
-  for (int i = 0; i < times; ++i) {
-    Call sent = mine;
-    sent.numel = i % 8;
-    equal += PackedCall::of(sent).call().matches(mine);
+  double least = 1;
+  for (int repeat = 0; repeat < 100; ++repeat) {  // others may run in between
+    int equal = 0;
+    auto begun = Clock::now();
+    for (int i = 0; i < times; ++i) {
+      Call sent = mine;
+      sent.numel = i % 8;
+      equal += PackedCall::of(sent).call().matches(mine);
+    }
+    least = std::min(least, seconds_since(begun) / times);
+    check(equal == times / 8, "{} of {} calls matched", equal, times);
   }
-  double seconds = seconds_since(begun);
-  check(equal == times / 8, "{} of {} calls matched", equal, times);
-  return seconds / times;
+  return least;
 }
 
 }  // namespace triax::parallel
