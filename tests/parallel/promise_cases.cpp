@@ -65,17 +65,25 @@ void check_pair(Communicator& world, const Kind& ours, const Kind& odd) {
 /// One of them, the same on every rank; x holds 1 on each.
 void call_any(Communicator& c, uint64_t number) {
   int64_t n = 1 + int64_t(number / 16 % 64);
-  int root = int(number / 1024) % c.size();
+  int root = int(number / 1024 % uint64_t(c.size()));
   Tensor x = full({n}, 1, f32, cpu);
   switch (number % 6) {
-    case 0: c.all_gather(x, part(n * c.size())).wait(); break;
-    case 1: c.reduce_scatter(part(n * c.size()), x).wait(); return;
-    case 2: c.broadcast(x, root).wait(); break;
+    case 0:
+      c.all_gather(x, part(n * c.size())).wait();
+      break;
+    case 1:
+      c.reduce_scatter(part(n * c.size()), x).wait();
+      return;
+    case 2:
+      c.broadcast(x, root).wait();
+      break;
     case 3:
       if (c.rank() == root) c.send(x, (root + 1) % c.size()).wait();
       if (c.rank() == (root + 1) % c.size()) c.recv(x, root).wait();
       break;
-    case 4: c.barrier(); break;
+    case 4:
+      c.barrier();
+      break;
     default:
       c.all_reduce(x).wait();
       check(x.to_host<float>().back() == float(c.size()), "all_reduce: a wrong sum");
@@ -102,27 +110,29 @@ std::string check_mismatches(Communicator& world) {
   return fmt::format("{} kinds, slowest {:.3f} s", pairs, slowest);
 }
 
-std::string check_no_alarm(Communicator& world, int64_t calls, uint64_t seed) {
+double check_no_alarm(Communicator& world, int64_t calls, uint64_t seed) {
   std::mt19937_64 random(seed);
   auto begun = Clock::now();
   for (int64_t i = 0; i < calls; ++i) call_any(world, random());
-  return fmt::format("{} calls without an alarm, {:.2g} s each", calls,
-                     seconds_since(begun) / double(calls));
+  return seconds_since(begun) / double(calls);
 }
 
 double seconds_to_compare() {
-  constexpr int times = 1'000'000;
+  constexpr int times = 10'000;
   Call mine{.kind = Call::all_reduce, .numel = 6, .place = Place::here()};
-  int64_t equal = 0;
-  auto begun = Clock::now();
-  for (int i = 0; i < times; ++i) {
-    Call sent = mine;
-    sent.numel = i % 8;
-    equal += PackedCall::of(sent).call().matches(mine);
+  double least = 1;
+  for (int repeat = 0; repeat < 100; ++repeat) {  // others may run in between
+    int equal = 0;
+    auto begun = Clock::now();
+    for (int i = 0; i < times; ++i) {
+      Call sent = mine;
+      sent.numel = i % 8;
+      equal += PackedCall::of(sent).call().matches(mine);
+    }
+    least = std::min(least, seconds_since(begun) / times);
+    check(equal == times / 8, "{} of {} calls matched", equal, times);
   }
-  double seconds = seconds_since(begun);
-  check(equal == times / 8, "{} of {} calls matched", equal, times);
-  return seconds / times;
+  return least;
 }
 
 }  // namespace triax::parallel

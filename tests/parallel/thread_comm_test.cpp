@@ -196,7 +196,8 @@ TEST(ThreadComm, RefusesWhatDoesNotFit) {
         },
         {"rows of 6 elements in mine, of 5 in all"});
     EXPECT_THROW((void)c.broadcast(x, 2), Error);
-    EXPECT_THROW((void)c.broadcast(x, -2), Error);
+    EXPECT_THROW((void)c.broadcast(x, -1), Error);
+    EXPECT_THROW((void)c.send(x, -1), Error);
     EXPECT_THROW((void)c.send(x, c.rank()), Error);
     EXPECT_THROW((void)c.split([](int r) { return Communicator::Seat{-1, r}; }, "s"), Error);
     c.barrier();

@@ -12,8 +12,8 @@ namespace triax::parallel {
 
 Segment::Segment(int descriptor, size_t bytes) : descriptor_(descriptor), bytes_(bytes) {
   if (descriptor_ < 0) return;
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                      descriptor_, 0);
+  void* data =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
   if (data != MAP_FAILED) data_ = static_cast<std::byte*>(data);
 }
 
