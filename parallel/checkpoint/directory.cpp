@@ -162,7 +162,8 @@ std::optional<std::pair<int64_t, double>> CheckpointDirectory::lowest(const std:
     for (int64_t step : steps())
       without_errors([&] {
         std::string path = step_path(step);
-        std::string text = files_.read(path + "/" + manifest_name, max_manifest_bytes);
+        std::string text =
+            files_.read(path + "/" + manifest_name, max_manifest_bytes, Links::refuse);
         auto state = parse_manifest(text, path).state;
         if (auto it = state.find(key); it != state.end()) {
           std::pair now(std::strtod(it->second.c_str(), nullptr), step);

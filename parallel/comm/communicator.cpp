@@ -69,7 +69,8 @@ void Communicator::check_usable() const {
 Work Communicator::begin(Transfer t, double bytes) {
   check_usable();
   int root = t.call.peer;
-  if (root < -1 || root >= size())  // the text is long to make
+  bool rooted = t.call.kind >= Call::broadcast && t.call.kind <= Call::scatter;
+  if (root < (rooted ? 0 : -1) || root >= size())  // the text is long to make
     fail(Exit::internal, "{}: rank {} of {}; expected 0 to {}", name(t.call.kind), root,
          group_.str(), size() - 1);
   ledger_.add(t.call.kind, bytes);

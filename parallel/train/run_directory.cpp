@@ -1,5 +1,6 @@
 #include "parallel/train/run_directory.h"
 
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -43,8 +44,11 @@ bool take_lock(int descriptor) {
   return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-RunLock::RunLock(const std::string& directory)
-    : file_(std::fopen((directory + "/lock").c_str(), "a+e"), &std::fclose) {
+RunLock::RunLock(const std::string& directory) : file_(nullptr, &std::fclose) {
+  // A link may lead to a file that somebody wants us to overwrite.
+  int file = ::open((directory + "/lock").c_str(),
+                    O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+  if (file >= 0) file_.reset(::fdopen(file, "a+"));
   auto check_written = [&](bool written) {
     check_input(written, Exit::cannot_write, "run directory: cannot write {}/lock: {}", directory,
                 std::strerror(errno));
@@ -164,6 +168,11 @@ std::filesystem::path resolved(const std::string& file) {
 /// What is written to a file that is replaced, removed or renamed is lost.
 void RunDirectory::refuse_own_files() const {
   const std::string& metrics = contents_.options.metrics;
+  std::string own = path() + "/metrics.jsonl";
+  check_input(!metrics.empty() || !std::filesystem::is_symlink(own), Exit::config,
+              "metrics: {} is a link, and a run may shorten what it leads to; expected a plain "
+              "file, or --metrics {}",
+              own, printable(resolved(own).string()));
   if (metrics.empty()) return;
   std::string name = resolved(metrics).lexically_relative(resolved(path())).begin()->string();
   if (name.ends_with(".tmp")) name.resize(name.size() - 4);

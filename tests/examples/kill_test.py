@@ -1,7 +1,8 @@
 """kill_test.py MINIGPT MPIRUN: what is killed at any moment and resumed ends bitwise like the run
 that was left alone; what is asked to stop saves first; damaged checkpoints are never loaded.
 
-MPIRUN may be empty: then ranks are threads only. TRIAX_KILLS: how often to kill (20)."""
+MPIRUN may be empty: then ranks are threads only. TRIAX_KILLS: how often to kill (20), TRIAX_SEED: when (1).
+TRIAX_ONLY: the name of one of the tests."""
 
 import os
 import pathlib
@@ -176,6 +177,8 @@ with tempfile.TemporaryDirectory(prefix="triax-kill-") as path:
         shop.finish(shop.path / "processes", True)
     print(f"references: {time.monotonic() - begun:.1f} s", flush=True)
     for test in (damaged, stopped_by_signal, killed_and_resumed):
+        if os.environ.get("TRIAX_ONLY", test.__name__) != test.__name__:
+            continue
         begun = time.monotonic()
         test(shop)
         print(f"{test.__name__}: {time.monotonic() - begun:.1f} s", flush=True)

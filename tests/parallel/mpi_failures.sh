@@ -54,10 +54,11 @@ done
 expect no_such_mode 64 "test_mpi: which mode?"
 
 # A launcher that announced more ranks than there are.
-OMPI_COMM_WORLD_SIZE= SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 "$program" cases >/tmp/triax_alone.$$ 2>&1
-[[ $? == 78 ]] && grep -q "announced 4 ranks" /tmp/triax_alone.$$ || {
-  echo "FAILED: a lost launcher was not noticed" && cat /tmp/triax_alone.$$
+alone=$(mktemp)
+OMPI_COMM_WORLD_SIZE= SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 "$program" cases >"$alone" 2>&1
+[[ $? == 78 ]] && grep -q "announced 4 ranks" "$alone" || {
+  echo "FAILED: a lost launcher was not noticed" && cat "$alone"
   failed=1
 }
-rm -f /tmp/triax_alone.$$
+rm -f "$alone"
 exit $failed

@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "parallel/comm/launch/world.h"
 #include "tests/parallel/collective_cases.h"
+#include "tests/parallel/promise_cases.h"
 
 namespace triax::parallel {
 namespace {
@@ -35,6 +36,24 @@ void mismatch(World& world) {
   world.comm().all_reduce(x).wait();
   if (world.rank() == 1) world.comm().all_gather(x, zeros({world.size() * 4096}, f32, cpu)).wait();
   else world.comm().all_reduce(y).wait();
+}
+
+/// For scripts/campaign.sh.
+void promises(World& world) {
+  auto number = [](const char* variable, int64_t otherwise) {
+    const char* text = std::getenv(variable);
+    return text ? std::atoll(text) : otherwise;
+  };
+  std::string pairs = check_mismatches(world.comm());
+  int64_t calls = number("TRIAX_CALLS", 10'000);
+  double call = check_no_alarm(world.comm(), calls, uint64_t(number("TRIAX_SEED", 1)));
+  double share = seconds_to_compare() * world.size() / call;
+  check(share < 0.01, "comparing takes {:.2g} of the {:.2g} s of a small call", share, call);
+  if (world.rank() == 0)
+    std::puts(fmt::format("{}; {} calls without an alarm over {}, {:.2g} s each, of which "
+                          "comparing takes {:.2g} %",
+                          pairs, calls, world.comm().transport(), call, 100 * share)
+                  .c_str());
 }
 
 void mismatched_counts(World& world) {
@@ -116,6 +135,7 @@ void unwinding(World& world) {
 int run(int argc, char** argv) {
   const std::map<std::string, void (*)(World&)> modes{{"cases", all_cases},
                                                       {"mismatch", mismatch},
+                                                      {"promises", promises},
                                                       {"mismatched_message", mismatched_message},
                                                       {"mismatched_counts", mismatched_counts},
                                                       {"failing_rank", failing_rank},

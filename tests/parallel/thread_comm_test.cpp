@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "parallel/comm/meta_comm.h"
 #include "tests/parallel/collective_cases.h"
+#include "tests/parallel/promise_cases.h"
 #include "tests/support/expect_error.h"
 
 namespace triax::parallel {
@@ -81,6 +82,13 @@ TEST(ThreadComm, MismatchNamesBothCalls) {
       else c.all_reduce(x).wait();
     });
   }
+}
+
+TEST(ThreadComm, EveryPairOfCallsIsNamed) {
+  run_ranks(3, [](Communicator& c) {
+    EXPECT_EQ(check_mismatches(c).substr(0, 8), "78 kinds");
+    check_no_alarm(c, 1000, 1);
+  });
 }
 
 TEST(ThreadComm, MismatchedMessage) {
@@ -188,7 +196,8 @@ TEST(ThreadComm, RefusesWhatDoesNotFit) {
         },
         {"rows of 6 elements in mine, of 5 in all"});
     EXPECT_THROW((void)c.broadcast(x, 2), Error);
-    EXPECT_THROW((void)c.broadcast(x, -2), Error);
+    EXPECT_THROW((void)c.broadcast(x, -1), Error);
+    EXPECT_THROW((void)c.send(x, -1), Error);
     EXPECT_THROW((void)c.send(x, c.rank()), Error);
     EXPECT_THROW((void)c.split([](int r) { return Communicator::Seat{-1, r}; }, "s"), Error);
     c.barrier();

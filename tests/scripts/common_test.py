@@ -138,7 +138,7 @@ class OptionsTest(unittest.TestCase):
     def test_an_unknown_option_is_refused_with_the_valid_ones(self):
         for script, valid in (("test", "--quick NAME"), ("setup", "--cuda"), ("fuzz", "--help"), ("faults", "--from"),
                               ("fuzz_parsers", "--seconds"), ("format", "--check"), ("sanitize", "asan, tsan"), ("offline_bundle", "--help"),
-                              ("gpu_check", "--only"), ("launch", "--hosts")):
+                              ("gpu_check", "--only"), ("launch", "--hosts"), ("campaign", "--long")):
             done = subprocess.run([SCRIPTS / f"{script}.sh", "--no-such-option"], capture_output=True, text=True,
                                   timeout=60)
             self.assertNotEqual(done.returncode, 0, script)

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <numeric>
 
@@ -179,7 +180,7 @@ struct Small {
 
 TEST(CheckpointDamage, EveryBitFlipIsDetectedAndItsFileNamed) {
   Small small;
-  int in_tensors = 0;
+  int in_tensors = 0, flipped = 0;
   for (const std::string& name : disk().list(small.path)) {
     const std::string file = small.path + "/" + name, good = test::read_bytes(file);
     for (size_t bit = 0; bit < good.size() * 8; ++bit) {
@@ -187,7 +188,7 @@ TEST(CheckpointDamage, EveryBitFlipIsDetectedAndItsFileNamed) {
       bad[bit / 8] = char(bad[bit / 8] ^ (1 << bit % 8));
       test::write_bytes(file, bad);
       bool in_tensor = name != manifest_name && bit / 8 >= good.size() - 8;
-      in_tensors += in_tensor;
+      in_tensors += in_tensor, ++flipped;
       expect_error([&] { Checkpoint::open(small.path, small.alone); },
                    {in_tensor ? fmt::format("{}, tensor w, checksum differs", name) : name},
                    Exit::data);
@@ -195,15 +196,18 @@ TEST(CheckpointDamage, EveryBitFlipIsDetectedAndItsFileNamed) {
     test::write_bytes(file, good);
   }
   EXPECT_EQ(in_tensors, 128);
+  std::printf("damaged %d of %d\n", flipped, flipped);  // for scripts/campaign.sh
   EXPECT_EQ(Checkpoint::open(small.path, small.alone).step(), 7);
 }
 
 TEST(CheckpointDamage, EveryTruncationIsDetectedAndItsFileNamed) {
   Small small;
+  size_t cut = 0;
   for (const std::string& name : disk().list(small.path)) {
     const std::string file = small.path + "/" + name, good = test::read_bytes(file);
     for (size_t bytes = 0; bytes <= good.size() + 1; ++bytes) {
       if (bytes == good.size()) continue;
+      ++cut;
       test::write_bytes(file, bytes < good.size() ? good.substr(0, bytes) : good + "x");
       expect_error([&] { Checkpoint::open(small.path, small.alone); }, {name}, Exit::data);
     }
@@ -215,6 +219,7 @@ TEST(CheckpointDamage, EveryTruncationIsDetectedAndItsFileNamed) {
     std::filesystem::remove(file);
     test::write_bytes(file, good);
   }
+  std::printf("damaged %zu of %zu\n", cut, cut);  // for scripts/campaign.sh
   EXPECT_EQ(Checkpoint::open(small.path, small.alone).step(), 7);
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <memory>
 #include <stdexcept>
 
@@ -97,6 +98,16 @@ TEST(RunLockTest, EndsWithItsHolder) {
   Job next(dir.path());
   EXPECT_TRUE(next.holds());
   EXPECT_EQ(read_bytes(dir / "note"), "kept");
+}
+
+// A run directory may come from somebody else.
+TEST(RunLockTest, ALinkIsNotFollowed) {
+  TemporaryDirectory dir, other;
+  test::write_bytes(other / "mine", "kept");
+  std::filesystem::create_symlink(other / "mine", dir / "lock");
+  expect_error([&] { RunLock lock(dir.path()); }, {"cannot write " + dir.path() + "/lock: "},
+               Exit::cannot_write);
+  EXPECT_EQ(read_bytes(other / "mine"), "kept");
 }
 
 // The text of a job with a longer name must not show behind that of the next.

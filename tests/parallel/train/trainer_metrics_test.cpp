@@ -41,6 +41,19 @@ TEST(TrainerMetrics, AreNoFileThatTheRunDirectoryKeeps) {
   EXPECT_TRUE(std::filesystem::exists(o.metrics));
 }
 
+// A run directory that came from somebody else must not lead to a file of ours.
+TEST(TrainerMetrics, OfTheRunDirectoryAreNoLink) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options();
+  o.out = directory / "run";
+  std::filesystem::create_directory(o.out);
+  test::write_bytes(directory / "mine", "kept");
+  std::filesystem::create_symlink(directory / "mine", directory / "run/metrics.jsonl");
+  test::expect_error([&] { train(task_of(), o); }, {"run/metrics.jsonl is a link", "--metrics "},
+                     Exit::config);
+  EXPECT_EQ(test::read_bytes(directory / "mine"), "kept");
+}
+
 TEST(TrainerMetrics, AResumedRunSaysThatTheyGoElsewhere) {
   test::TemporaryDirectory directory;
   auto said = [&](int64_t steps, const std::string& metrics) {
