@@ -24,7 +24,7 @@
 set -euo pipefail
 exec {stderr}>&2
 
-readonly usage_error=64 not_found=66 internal=70 peer_lost=72 stopped=75 bad_config=78
+readonly usage_error=64 not_found=66 internal=70 peer_lost=72 no_write=73 stopped=75 bad_config=78
 
 # report CODE WHAT [LINE]...: the one report of a job that has none of its own, and the end.
 report() {
@@ -170,7 +170,8 @@ make_files() {
   done
   while [ ! -d "$files" ]; do # once more if another start has just removed it
     [ $lock = none ] || exec {lock}<&-
-    files=$(mktemp -d "$room/triax-launch.XXXXXXXXXX") # mode 0700
+    files=$(mktemp -d "$room/triax-launch.XXXXXXXXXX") || # mode 0700
+      report $no_write "no directory can be made in $room"
     if exec {lock}<"$files"; then flock "$lock"; fi
   done
 }
@@ -379,7 +380,7 @@ run() {
   wait_for_job 2>/dev/null                               # the shell's own word on a job that was killed
   (verdict) || code=$?
   rm -rf "$files"
-  files=''
+  files='' job=''
 }
 
 # As a function it is read as a whole: the file may change while the job runs.

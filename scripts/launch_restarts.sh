@@ -42,6 +42,7 @@ pause() {
   job=$!
   [ "$stop" != 0 ] || wait $job || wait $job || true
   kill $job || true # a signal that came before `job` was known
+  job=''
 } 2>/dev/null
 
 # refuse WHY: one more line of the report.

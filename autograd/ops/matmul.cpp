@@ -97,8 +97,10 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   Tensor x = a.detach(), z = b.detach();
   return record("matmul", multiply(x, z), {a, b}, [x, z](const Tensor& dy, Into& into) {
     Tensors d(2);
-    if (into.wanted(0)) d[0] = autograd::sum_to(multiply(dy, z.transpose(-2, -1)), x.shape());
-    if (into.wanted(1)) d[1] = autograd::sum_to(multiply(x.transpose(-2, -1), dy), z.shape());
+    if (into.wanted(0))
+      d[0] = autograd::sum_to(multiply(dy, z.transpose(-2, -1)), x.shape(), into, 0);
+    if (into.wanted(1))
+      d[1] = autograd::sum_to(multiply(x.transpose(-2, -1), dy), z.shape(), into, 1);
     return d;
   });
 }

@@ -118,7 +118,6 @@ void DataParallel::hook(Bucket& b, size_t piece) {
     check(due_ > 0 && bucket->fired[piece] < bucket->due,
           "data parallel: backward pass {} of {}; expected {}, as begin() was told",
           bucket->fired[piece] + 1, bucket->layout.pieces[piece].parameter->name, bucket->due);
-    if (fixed_) fixed_->check_uses(*bucket->layout.pieces[piece].parameter);
     ++bucket->fired[piece];
     if (watch_ == Watch::on && !seen_) look_at(*bucket, piece);
     if (!releases_gradients()) launch_full();
@@ -201,6 +200,9 @@ void DataParallel::finish() {
   for (auto& b : buckets_)
     while (b->reductions < (releases_gradients() ? b->due : 1)) reduce(*b);
   for (auto& b : buckets_) settle(*b);
+  for (auto& b : buckets_)
+    for (auto& piece : b->layout.pieces)
+      if (fixed_) fixed_->check_uses(*piece.parameter, due_);
   due_ = 0;
   launched_ = buckets_.size();
   for (auto& b : buckets_)

@@ -20,8 +20,8 @@ class FixedGradients {
   /// Before a step of so many passes of each replica, with gradients that are multiplied by
   /// `scale`, a power of two.
   void begin(int64_t micros, double scale);
-  /// After a pass over `p`: throws Error 78 if it was used so often that the sums may be rounded.
-  void check_uses(const nn::Parameter& p) const;
+  /// After a step: throws Error 78 if `p` was used so often that the sums may have been rounded.
+  void check_uses(const nn::Parameter& p, int64_t micros) const;
   /// What a sample may add to a gradient, without the scale; more is NaN.
   double largest_part() const { return rounding_.at(1)->largest / (rounding_.at(1)->unit / unit); }
 

@@ -47,7 +47,7 @@ class Player {
     });
     while (trainer_.done() < point_.step) step();
     each_state(trainer_.update(), [&](const Piece& p) { note(p); });
-    if (!point_.later.empty() && !replay_.diverged) compare();
+    if (!point_.later.empty() && !diverged_) compare();
   }
 
  private:
@@ -63,6 +63,7 @@ class Player {
     replay_.table.rows.push_back(digest_of("grad_norm", r.grad_norm));
   } catch (const Diverged&) {
     if (trainer_.done() < point_.step) throw;
+    diverged_ = true;
     if (looked_at()) replay_.diverged = std::current_exception();
   }
 
@@ -122,6 +123,7 @@ class Player {
   World& world_;
   Trainer trainer_;
   std::set<std::string> noted_;
+  bool diverged_ = false;  // on all ranks
 };
 
 }  // namespace

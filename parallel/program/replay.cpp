@@ -94,14 +94,22 @@ Told told_of(const History& of, int64_t step, const std::string& begin) {
 /// with the wrong ones at first.
 void check_one_start(const Manifest& begin, const Told& told, const Settings& settings,
                      const ReplayOptions& what) {
-  if (told.first_step <= begin.step + 1) return;
-  auto before = saved_settings(begin.state), now = saved_settings(told.state);
-  for (auto& s : settings)
-    check_input(before[s.name] == now[s.name], Exit::config,
-                "replay: {} has {} {}, and the run went on after step {} with {}; expected one "
-                "setting up to step {}\n  Begin where it went on: --checkpoint {}/step-{}",
-                what.checkpoint, s.name, before[s.name], told.first_step - 1, now[s.name],
-                what.step, run_of(what.checkpoint), told.first_step - 1);
+  History of(run_of(what.checkpoint));
+  auto now = saved_settings(told.state);
+  auto check_same = [&](const std::string& path, const CheckpointState& state, int64_t went_on) {
+    auto before = saved_settings(state);
+    for (auto& s : settings)
+      check_input(before[s.name] == now[s.name], Exit::config,
+                  "replay: {} has {} {}, and the run went on after step {} with {}; expected one "
+                  "setting up to step {}\n  Begin where it went on: --checkpoint {}",
+                  path, s.name, before[s.name], went_on, now[s.name], what.step, of.path(went_on));
+  };
+  if (told.first_step > begin.step + 1)
+    check_same(what.checkpoint, begin.state, told.first_step - 1);
+  // The last of an earlier start is where the next one went on.
+  for (auto step = of.steps.rbegin(); step != of.steps.rend(); ++step)
+    if (begin.step < *step && *step < what.step)
+      check_same(of.path(*step), read_manifest(of.path(*step)).state, *step);
 }
 
 void check_same_data(const Task& task, const std::string& checkpoint) {

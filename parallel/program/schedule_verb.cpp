@@ -82,7 +82,7 @@ void search(const ScheduleOptions& o, const Schedules& schedules) {
   found.lists = s.lists;
   if (!o.save.empty()) replace_file(o.save, schedule_json(found));
   Comparison beside =
-      compare(schedules, found, [&](const PipelineShape& s) { return times_of(o, s); });
+      compare(schedules, found, [&](const PipelineShape& shape) { return times_of(o, shape); });
   if (o.json) {
     fmt::print("{}\n", comparison_json(beside));
     return;

@@ -65,8 +65,10 @@ void Step::check_finite(const StepResult& r, const StepInput& input) const try {
        r.loss, r.grad_norm, r.step, r.overflow, own_loss,
        options_.bitwise
            ? fmt::format(
-                 "\n  With --bitwise a sample's part of a gradient must be less than {:.3g}; "
-                 "--tp-slices limits activations too (docs/parallelism.md).",
+                 "\n  With --bitwise a sample's part of a gradient must be less than {:.3g} (of a "
+                 "norm, "
+                 "or a bias behind a split layer: / --tp-slices); activations are limited too "
+                 "(docs/parallelism.md).",
                  replica_.data().largest_part())
            : "");
 } catch (const Error& e) {

@@ -57,7 +57,7 @@ double excess(const std::string& name, int stages, double unit) {
 }
 
 TEST(Executor, TakesAsLongAsTheSimulation) {
-  for (const std::string& name : {"1f1b", "zb-interleaved", "zb-v"})
+  for (const char* name : {"1f1b", "zb-interleaved", "zb-v"})
     EXPECT_LE(test::least(0.02, [&] { return std::abs(excess(name, 2, 0.02)); }), 0.02) << name;
 }
 
