@@ -55,9 +55,9 @@ void check_linear(const char* op, const Tensor& x, const Tensor& w, const Tensor
 }
 
 /// dw += dy^T x and db += column sums of dy: what only the weights wait for.
-autograd::Rule weight_rule(const Tensor& x, int64_t out) {
-  return [all = x, out](const Tensor& above, Into& into) {
-    Tensor x = into.rows(all), dy = into.rows(above);
+autograd::Rule weight_rule(const Tensor& input, int64_t out) {
+  return [all_x = input, out](const Tensor& all_dy, Into& into) {
+    Tensor x = into.rows(all_x), dy = into.rows(all_dy);
     DType sums = accumulator(x.dtype());
     autograd::Target dw{}, db{};
     if (into.wanted(0)) dw = into.at(0, {out, x.size(1)}, sums, x.device());
