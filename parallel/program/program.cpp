@@ -130,7 +130,10 @@ class Program {
       check_not_launched(fmt::format("{} runs in one process", name));
     if (name == "train") {
       apply_deepspeed(*request.verb, request.given);
-      return mesh_for_ > 0 ? print_mesh() : int(train(argc, argv));
+      bool asked = std::ranges::count(request.given, "mesh-for") > 0;
+      check_input(!asked || mesh_for_ > 0, Exit::usage,
+                  "mesh-for 0; expected a number of ranks, 1 or more");
+      return asked ? print_mesh() : int(train(argc, argv));
     }
     if (name == "parity") return int(parity());
     if (name == "plan") return int(parallel::plan(own_.task(), plan_));
