@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
