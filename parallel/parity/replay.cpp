@@ -13,9 +13,12 @@
 namespace triax::parallel {
 namespace {
 
-std::string output_of(const std::string& layer, int64_t micro) {
-  return fmt::format("{}/output/{}", layer, micro);
+std::string output_of(const std::string& layer, int64_t number) {
+  return fmt::format("{}/output/{}", layer, number);
 }
+
+/// Samples that layers see at once.
+int64_t at_once(const StepOptions& o) { return o.bitwise ? 1 : o.micro_batch; }
 
 /// `dim 1 from 32 to 63 of [64, 64], elements 0 to 511 of that`.
 std::string describe(const Part& part) {
@@ -71,7 +74,8 @@ class Player {
     if (!now()) return;
     auto& o = trainer_.options().step;
     int64_t sample = batch.first - trainer_.consumed() + o.global_batch;  // of this step
-    note(output_of(name, sample / (o.micro_batch * o.mesh.dp)), y, "");
+    int64_t mine = sample / (o.micro_batch * o.mesh.dp) * o.micro_batch + sample % o.micro_batch;
+    note(output_of(name, mine / at_once(o)), y, "");
   }
 
   void gradients(const Step& s) {
@@ -90,10 +94,11 @@ class Player {
   void check_name() const {
     std::vector<std::string> names;
     const Step& s = trainer_.update();
+    auto& o = s.options();
     for (auto& chunk : s.replica().chunks())
       for (auto& l : chunk)
-        for (int64_t m = 0; m < s.options().accumulation(); ++m)
-          names.push_back(output_of(l.name, m));
+        for (int64_t i = 0; i < o.accumulation() * o.micro_batch / at_once(o); ++i)
+          names.push_back(output_of(l.name, i));
     for (auto* p : s.replica().parameters())
       if (p->value.defined()) names.push_back(p->name);
     for (auto& p : gradient_pieces(s.replica().data())) names.push_back(name_of(p));

@@ -24,9 +24,9 @@ struct ReplayPoint {
 /// What came of it.
 struct Replay {
   std::vector<StepResult> steps;  ///< all after the checkpoint; without the last if it diverged
-  /// Of the rank: outputs of its layers `block0/output/2` (micro-batch 2), gradients
-  /// `block0.up.weight/gradient` (summed over all ranks, times the loss scale), `loss` and
-  /// `grad_norm` (unless the step diverged), then weights, buffers and optimizer state
+  /// Of the rank: outputs of its layers `block0/output/2` (micro-batch 2, bitwise sample 2),
+  /// gradients `block0.up.weight/gradient` (summed over all ranks, times the loss scale), `loss`
+  /// and `grad_norm` (unless the step diverged), then weights, buffers and optimizer state
   /// `block0.up.weight/m` after the step.
   DigestTable table;
   std::optional<nn::NamedTensor> value;  ///< ReplayPoint::tensor

@@ -74,7 +74,7 @@ class Watcher {
         trainer_(task, o, world,
                  {.layer = [this](auto& name, auto& y, auto& b) { layer(name, y, b); },
                   .gradients = [this](const Step& s) { gradients(s); }}),
-        samples_(trainer_.options().step.micro_batch),
+        samples_(o.step.bitwise ? 1 : trainer_.options().step.micro_batch),
         one_rank_(
             probe(task.build, batch_like(task, samples_),
                   {.dp = trainer_.options().step.mesh.dp, .dtype = trainer_.options().step.dtype})),

@@ -101,9 +101,9 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
     if (options_.recompute >= Recompute::block && i > 0 && i + 1 < layers.size())
       layer.run = recomputed(
           layer.run, options_.recompute == Recompute::block_split ? tp_.split() : Packing{});
-    if (options_.bitwise && options_.micro_batch > 1) layer = by_sample(std::move(layer));
     if (observer) layer.run = observed(layer, observer);
     layer.reads_batch |= bool(observer);  // which batch it is tells it where rows belong
+    if (options_.bitwise && options_.micro_batch > 1) layer = by_sample(std::move(layer));
   }
   check_input(options_.recompute != Recompute::selective || selects, Exit::config,
               "recompute=selective with a model whose layers offer nothing to select\n"
