@@ -4,6 +4,7 @@
 build/release/bin/minigpt schedule --schedule zb-h1 --json | scripts/draw.py --svg zb-h1.svg
 build/release/bin/figures mesh 2x2x2 | scripts/draw.py --svg mesh.svg
 scripts/draw.py 1f1b.json zb-h1.json --svg both.svg     several schedules, on one time axis
+scripts/draw.py 1p.json 2p.json --svg bubbles.svg       of `minigpt schedule --search --json`: bubble over memory
 """
 
 import argparse
@@ -118,6 +119,7 @@ def draw_timelines(timelines):
     column = max(right, left + 420) + 14
     for t in timelines:
         chunks = f" of {t['chunks']} chunks" if t["chunks"] > 1 else ""
+        chunks += " in a V" if t["placement"] == "v" else ""
         svg.text(16, y, t["name"], 16, bold=True)
         stages = f"{t['stages']} stage" + "s" * (t["stages"] > 1)
         micros = f"{t['micros']} micro-batch" + "es" * (t["micros"] > 1)
@@ -157,6 +159,63 @@ def draw_legend(svg, timelines, x, y):
         y += 19
         svg.text(74, y, line, 11, "grey")
     return y + 16
+
+
+# -- Searches
+
+
+def draw_bubbles(searches):
+    """Bubble over memory: a dot for each named schedule, a line through what was found with one chunk per stage, and with
+    two, the bound of one chunk below it."""
+    svg, left, top, wide, high = Svg(), 64, 62, 560, 300
+    first = searches[0]
+    stages, named = first["stages"], first["rows"][:-1]
+    points = [(max(row["peak"]) / stages, row["bubble"], row["name"]) for row in named]
+    found = {chunks: [(max(s["cap"]) / stages, s["rows"][-1]["bubble"]) for s in searches
+                      if s["rows"][-1]["chunks"] == chunks] for chunks in (1, 2)}
+    bound = [(max(s["cap"]) / stages, s["best_bubble"]) for s in searches if s["rows"][-1]["chunks"] == 1]
+    most_x = max(x for x, *_ in points + found[1]) * 1.12
+    most_y = max(y for _, y, *_ in points + found[1]) * 1.08
+
+    def at(x, y):
+        return left + wide * x / most_x, top + high * (1 - y / most_y)
+
+    svg.text(16, 28, f"Bubble over memory: {stages} stages, {first['micros']} micro-batches", 16, bold=True)
+    svg.text(16, 47, f"after the input's backward an activation still counts {first['hold']:g} until the weights'",
+             color="grey")
+    svg.path([at(0, most_y), at(0, 0), at(most_x, 0)])
+    for half in range(1, int(2 * most_x) + 1):
+        x, y = at(half / 2, 0)
+        svg.path([(x, y), (x, y + 5)])
+        svg.text(x, y + 18, f"{half / 2:g}p", 11, "grey", "middle")
+    for percent in range(0, int(100 * most_y) + 1, 5):
+        x, y = at(0, percent / 100)
+        svg.path([(x - 5, y), (x, y)])
+        svg.text(x - 9, y + 4, f"{percent}%", 11, "grey", "end")
+    for x, y in bound:
+        x, y = at(x, y)
+        svg.box(x - 6, y - 0.5, 12, 1, "grey")
+    for color, line in (("green", found[1]), ("violet", found[2])):
+        if line:
+            svg.path([at(*point) for point in line])
+        for x, y in line:
+            x, y = at(x, y)
+            svg.box(x - 4, y - 4, 8, 8, color, "line", round=4)
+    for x, y, name in points:
+        x, y = at(x, y)
+        svg.box(x - 4, y - 4, 8, 8, "blue", "line", round=4)
+        others = [at(*point) for point in found[1] + found[2]]
+        crowded = any(4 < a - x < 70 and abs(b - y) < 14 for a, b in others)
+        svg.text(x - 8 if crowded else x + 8, y - 5, name, anchor="end" if crowded else "start")
+    x, y = left, top + high + 46
+    for color, round, word in (("blue", 4, "named schedule"), ("green", 4, "found"), ("violet", 4, "found, two chunks in a V"),
+                               ("grey", 0, "none of one chunk is below")):
+        svg.box(x, y - (8 if round else 4), 8 if round else 12, 8 if round else 1, color, "line" if round else None, round)
+        svg.text(x + 18, y, word)
+        x += 42 + width_of(word)
+    svg.text(left, y + 20, "p: activations of as many micro-batches as there are stages, on the stage that holds most", 11,
+             "grey")
+    return svg.str(left + wide + 40, y + 36)
 
 
 # -- Meshes
@@ -326,6 +385,8 @@ def draw_tensor(t):
 
 
 def draw(inputs):
+    if "rows" in inputs[0]:
+        return draw_bubbles(inputs)
     for key, one in (("mesh", draw_mesh), ("zero", draw_zero), ("tensor", draw_tensor)):
         if key in inputs[0]:
             return one(inputs[0][key])

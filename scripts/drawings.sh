@@ -23,12 +23,18 @@ draw() { "$root/scripts/draw.py" --svg "$directory/$1.svg" "${@:2}"; }
 
 json=$(mktemp -d)
 trap 'rm -r "$json"' EXIT
-for name in gpipe 1f1b interleaved zb-h1 zb-interleaved; do
+for name in gpipe 1f1b interleaved zb-h1 zb-interleaved zb-v dualpipev; do
   "$programs/minigpt" schedule --schedule "$name" --pp 4 --micros 8 --json >"$json/$name"
   draw "$name" "$json/$name"
 done
+"$programs/minigpt" schedule --schedule zb-2p --pp 4 --micros 12 --json | draw zb-2p
 draw compare "$json"/{1f1b,interleaved,zb-h1,zb-interleaved}
 draw pipelines "$json"/{1f1b,zb-h1}
+for found in 1/1 1/1.25 1/1.5 1/1.75 1/2 2/1 2/1.25; do # chunks, memory: the 6.2B model of Qi et al. 2023, Table 6
+  "$programs/minigpt" schedule --search --pp 8 --micros 24 --times 29.718,29.444,19.927,0.527 --chunks "${found%/*}" \
+    --memory "${found#*/}p" --hold 0.5 --tries 8000 --json >"$json/bubbles${found/\//-}"
+done
+draw bubbles "$json"/bubbles{1-1,1-1.25,1-1.5,1-1.75,1-2,2-1,2-1.25}
 "$programs/figures" mesh 2x2x2 | draw mesh-2x2x2
 "$programs/figures" zero 4 | draw zero
 "$programs/figures" tensor 2 | draw tensor

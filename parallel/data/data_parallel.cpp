@@ -40,7 +40,8 @@ DataParallel::DataParallel(nn::Module& model, Communicator& dp, const DataParall
 
 DataParallel::DataParallel(nn::Module& model, std::vector<nn::Layers>& chunks, Mesh& mesh,
                            const DataParallelOptions& options)
-    : dp_(mesh.dp()), groups_{&mesh.tp(), &mesh.ends(), &mesh.world()}, options_(options) {
+    : dp_(mesh.dp()), groups_{&mesh.tp(), nullptr, &mesh.world()}, options_(options) {
+  if (options.ties == DataParallelOptions::Ties::both_ends) groups_.ends = &mesh.ends();
   build(model, chunks);
   check_held_once(mesh.pp());
 }

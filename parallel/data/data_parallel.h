@@ -45,6 +45,9 @@ struct DataParallelOptions {
   /// bf16: gradients are sent over dp in bf16. Each rank rounds what it brings; sums are made as
   /// `ReduceOp` says, arrive in bf16, and go on in f32. f32: they are sent as they are.
   DType reduce_dtype = f32;
+  /// Where tied parameters are, of a pipeline: on its first and last stage, which sum what each has
+  /// of their gradients, or, where one stage has both ends of the model, on the first alone.
+  enum class Ties { both_ends, first } ties = Ties::both_ends;
 };
 
 /// Owns a model's weights and gradients as flat buckets and sums the gradients over the ranks of

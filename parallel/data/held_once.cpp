@@ -26,7 +26,8 @@ void DataParallel::check_held_once(Communicator& pp) const {
     for (int s = 0; s < pp.size(); ++s)
       if (held_by[size_t(s) * declared_.size() + i]) stages.push_back(s);
     const nn::Parameter& p = *declared_[i];
-    bool right = p.tied ? stages == std::vector{0, pp.size() - 1} : stages.size() == 1;
+    bool both = p.tied && groups_.ends;
+    bool right = both ? stages == std::vector{0, pp.size() - 1} : stages.size() == 1;
     if (!right)
       fail(Exit::config,
            "data parallel: {} ({}) is held by {}; expected one stage, or the first and the last "

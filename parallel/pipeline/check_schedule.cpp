@@ -105,18 +105,18 @@ struct Traffic {
       const Actions& list = lists[size_t(stage)];
       for (int i = 0; i < int(list.size()); ++i) {
         const Action& a = list[size_t(i)];
-        if (auto t = received_by(shape, stage, a))
+        if (auto t = received_by(shape, stage, a); t && !stays(shape, *t))
           receives[{link_of(shape, *t), t->kind}].push_back({*t, stage, i});
-        if (auto t = sent_by(shape, stage, a))
+        if (auto t = sent_by(shape, stage, a); t && !stays(shape, *t))
           sends[{link_of(shape, *t), t->kind}].push_back({*t, stage, i});
       }
     }
   }
 };
 
-/// Both ends of every channel agree on the order. The lists are complete.
+/// Both ends of every channel agree on the order. The lists are complete. What stays on a stage is
+/// found by its name.
 void check_matched(const std::vector<Actions>& lists, const PipelineShape& shape) {
-  if (shape.stages == 1) return;  // nothing travels: what an action needs is found by its name
   Traffic traffic(lists, shape);
   for (const auto& [channel, receives] : traffic.receives) {
     const std::vector<End>& sends = traffic.sends.at(channel);

@@ -35,22 +35,22 @@ Pipeline::Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOpt
   check_input(stage_ > 0 || !empty, Exit::config,
               "pipeline: the first stage has no layers; expected one at least, to make what the "
               "next takes");
-  int cuts = PipelineShape{stages_, int(chunks_.size())}.virtual_stages() - 1;
+  int cuts = shape(1).virtual_stages() - 1;
   check(cuts == 0 || options_.boundaries.size() == 1 || std::ssize(options_.boundaries) == cuts,
         "pipeline: {} boundaries; expected one, or one for each of the {} cuts",
         options_.boundaries.size(), cuts);
   if (stages_ == 1) return;
   agree(mesh.pp());
-  connect(mesh.pp());
+  links_ = Links(mesh.pp(), shape(1));
 }
 
 /// A transfer that the two sides see differently would be found only when it happens.
-void Pipeline::agree(Communicator& ring) const {
+void Pipeline::agree(Communicator& stages) const {
   std::string mine =
       fmt::format("{} chunk{} and sends", chunks_.size(), chunks_.size() == 1 ? "" : "s");
   for (auto& b : options_.boundaries) mine += fmt::format(" {} {}", b.shape, b.dtype);
-  auto told = gather_text(ring, mine);
-  on_first(ring, [&] {
+  auto told = gather_text(stages, mine);
+  on_first(stages, [&] {
     for (size_t s = 1; s < told.size(); ++s)
       check_input(told[s] == told[0], Exit::config,
                   "pipeline: stage {} has {}, stage 0 has {}; expected the same chunks, shapes and "
@@ -59,46 +59,8 @@ void Pipeline::agree(Communicator& ring) const {
   });
 }
 
-/// Link l joins stages l and l + 1 of the ring. A split gives each stage to one link only, so links
-/// are made in rounds: even ones, odd ones, and on an odd ring the last by itself.
-void Pipeline::connect(Communicator& ring) {
-  bool closed = chunks_.size() > 1;  // else nothing goes from the last stage to the first
-  auto round_of = [&](int l) {
-    if (l == stages_ - 1 && !closed) return -1;
-    return stages_ % 2 == 1 && l == stages_ - 1 ? 2 : l % 2;
-  };
-  for (int round = 0; round < (closed && stages_ % 2 == 1 ? 3 : 2); ++round)
-    for (bool up : {true, false}) {
-      auto link_at = [&](int stage) {
-        int below = (stage + stages_ - 1) % stages_;
-        return round_of(stage) == round ? stage : round_of(below) == round ? below : -1;
-      };
-      int mine = link_at(stage_);
-      auto comm = ring.split(
-          [&](int stage) {
-            int l = link_at(stage);
-            return Communicator::Seat{l >= 0 ? l : stages_ + stage, l == stage ? 0 : 1};
-          },  // rank 0 is the lower end
-          fmt::format("link {} {}", mine, up ? "up" : "down"));
-      if (mine >= 0) (up ? links_[mine].up : links_[mine].down) = std::move(comm);
-    }
-}
-
-std::vector<const Communicator*> Pipeline::links() const {
-  std::vector<const Communicator*> all;
-  for (auto& [number, link] : links_)
-    for (auto* comm : {link.up.get(), link.down.get()})
-      if (comm) all.push_back(comm);
-  return all;
-}
-
-Communicator& Pipeline::channel(const PipelineShape& shape, const Handover& what) {
-  Link& link = links_.at(link_of(shape, what));
-  return what.kind == Handover::activation ? *link.up : *link.down;
-}
-
 void Pipeline::train(const PipelineRun& run) {
-  PipelineShape shape{stages_, int(chunks_.size()), run.micros};
+  PipelineShape shape = this->shape(run.micros);
   auto known =
       std::find_if(checked_.begin(), checked_.end(), [&](auto& c) { return c.first == shape; });
   if (known == checked_.end()) {
@@ -110,7 +72,7 @@ void Pipeline::train(const PipelineRun& run) {
 
 void Pipeline::infer(const PipelineRun& run) {
   NoGrad guard;
-  PipelineShape shape{stages_, int(chunks_.size()), run.micros};
+  PipelineShape shape = this->shape(run.micros);
   execute(forward_only(shape, stage_), shape, run);
 }
 
@@ -119,7 +81,7 @@ void Pipeline::execute(const Actions& actions, const PipelineShape& shape, const
   in_place_.clear();
   if (autograd::recording()) peak_live_ = 0;  // of training alone
   boundaries_ = run.boundaries.empty() ? options_.boundaries : run.boundaries;
-  if (stages_ > 1) incoming_ = incoming(actions, shape);
+  incoming_ = incoming(actions, shape);
   for (const Action& a : actions) {
     drop_finished_sends();
     ProfileRange range(label(a, shape.chunks).c_str(), Activity::action);
@@ -193,15 +155,17 @@ const Boundary& Pipeline::boundary(const Handover& what) const {
 Incoming Pipeline::incoming(const Actions& actions, const PipelineShape& shape) {
   std::vector<Handover> all;
   for (const Action& a : actions)
-    if (auto from = received_by(shape, stage_, a)) all.push_back(*from);
+    if (auto from = received_by(shape, stage_, a); from && !stays(shape, *from))
+      all.push_back(*from);
   return {all,
-          {.channel = [this, shape](auto& what) -> Communicator& { return channel(shape, what); },
+          {.channel = [this](auto& what) -> Communicator& { return links_.channel(what); },
            .boundary = [this](auto& what) -> const Boundary& { return boundary(what); },
            .ahead = device_ == cpu}};
 }
 
 Tensor Pipeline::receive(const Handover& what) {
-  return stages_ == 1 ? in_place_.extract(what).mapped() : incoming_.take(what);
+  auto kept = in_place_.extract(what);
+  return kept ? std::move(kept.mapped()) : incoming_.take(what);
 }
 
 /// Not waited for before the end of the list, so the transfer goes on beside what comes next.
@@ -211,11 +175,11 @@ void Pipeline::send(const PipelineShape& shape, const Handover& what, const Tens
               "pipeline: {} is {}; expected {} {} as agreed\n  With pipeline parallelism all "
               "batches must have one shape: pad the samples to it.",
               str(what), describe(x), b.shape, b.dtype);
-  if (stages_ == 1) {
+  if (stays(shape, what)) {
     in_place_.emplace(what, x.detach());
     return;
   }
-  Communicator& to = channel(shape, what);
+  Communicator& to = links_.channel(what);
   sends_.push_back(to.send(x.contiguous(), 1 - to.rank()));
 }
 

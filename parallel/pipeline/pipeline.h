@@ -8,10 +8,11 @@
 #include "nn/layer.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/incoming.h"
+#include "parallel/pipeline/links.h"
 
 namespace triax::parallel {
 
-/// The layers of one stage: chunk c is virtual stage c * stages + stage. `counts` says how many of
+/// The layers of one stage: chunk c is `shape.virtual_stage(stage, c)`. `counts` says how many of
 /// the model's layers each virtual stage holds, in order. Throws unless there is one for each
 /// virtual stage and they add up.
 std::vector<nn::Layers> layers_of_stage(const nn::Layers& model, const std::vector<int64_t>& counts,
@@ -49,12 +50,12 @@ class Pipeline {
   void infer(const PipelineRun& run);
 
   /// Does this rank's `output` get called?
-  bool is_last() const { return stage_ == stages_ - 1; }
+  bool is_last() const { return stage_ == shape(1).last_stage(); }
   /// Most activations (one micro-batch in one chunk) this stage held at once in the last
   /// training run.
   int peak_live() const { return peak_live_; }
-  /// The communicators of the ring that end here.
-  std::vector<const Communicator*> links() const;
+  /// The communicators between stages that end here.
+  std::vector<const Communicator*> links() const { return links_.all(); }
 
  private:
   struct Slot {  // a micro-batch in a chunk, from its forward to the end of its backward
@@ -64,13 +65,11 @@ class Pipeline {
     Tensor seed;  // on the last stage
   };
   using Key = std::pair<int, int>;  // chunk, micro-batch
-  /// One two-rank communicator for each link and direction.
-  struct Link {
-    std::unique_ptr<Communicator> up, down;
-  };
 
-  void connect(Communicator& ring);
-  void agree(Communicator& ring) const;
+  PipelineShape shape(int micros) const {
+    return {stages_, int(chunks_.size()), micros, options_.schedule.placement};
+  }
+  void agree(Communicator& stages) const;
   void execute(const Actions& actions, const PipelineShape& shape, const PipelineRun& run);
   void drop_finished_sends();
   const Boundary& boundary(const Handover& what) const;
@@ -79,17 +78,16 @@ class Pipeline {
   Incoming incoming(const Actions& actions, const PipelineShape& shape);
   Tensor receive(const Handover& what);
   void send(const PipelineShape& shape, const Handover& what, const Tensor& x);
-  Communicator& channel(const PipelineShape& shape, const Handover& what);
 
   int stages_, stage_;
   Device device_;
   std::vector<nn::Layers> chunks_;
   PipelineOptions options_;
-  std::map<int, Link> links_;  // by number, those that end here
+  Links links_;
   std::vector<std::pair<PipelineShape, Actions>> checked_;
   std::map<Key, Slot> slots_;
   Boundaries boundaries_;                // of the run under way
-  std::map<Handover, Tensor> in_place_;  // between chunks on a ring of one stage
+  std::map<Handover, Tensor> in_place_;  // between chunks, what stays on this stage
   Incoming incoming_;
   std::vector<Work> sends_;
   int peak_live_ = 0;

@@ -15,11 +15,6 @@ void check_shape(const char* who, const PipelineShape& s) {
               s.stages, s.chunks, s.micros);
 }
 
-void check_arguments(const char* who, const PipelineShape& s, int stage) {
-  check_shape(who, s);
-  check(stage >= 0 && stage < s.stages, "{}: stage {}; expected 0 to {}", who, stage, s.stages - 1);
-}
-
 void check_one_chunk(const char* who, const PipelineShape& s, const char* instead) {
   check_input(s.chunks == 1, Exit::config, "{}: {} chunks a stage; expected 1, or --schedule {}",
               who, s.chunks, instead);
@@ -68,14 +63,24 @@ std::optional<Handover> handover(const PipelineShape& s, int stage, const Action
 struct Named {
   const char* name;
   Actions (*make)(const PipelineShape&, int);
+  int chunks = 1;
+  Placement placement = Placement::ring;
 };
 constexpr Named named[] = {{"gpipe", gpipe},
                            {"1f1b", one_f_one_b},
-                           {"interleaved", interleaved},
+                           {"interleaved", interleaved, 2},
                            {"zb-h1", zb_h1},
-                           {"zb-interleaved", zb_interleaved}};
+                           {"zb-interleaved", zb_interleaved, 2},
+                           {"zb-2p", zb_2p},
+                           {"zb-v", zb_v, 2, Placement::v},
+                           {"dualpipev", dualpipev, 2, Placement::v}};
 
 }  // namespace
+
+void check_arguments(const char* who, const PipelineShape& s, int stage) {
+  check_shape(who, s);
+  check(stage >= 0 && stage < s.stages, "{}: stage {}; expected 0 to {}", who, stage, s.stages - 1);
+}
 
 const char* name(Action::Kind kind) {
   constexpr const char* names[] = {"forward", "backward", "backward_input", "backward_weight"};
@@ -150,13 +155,23 @@ Actions zb_interleaved(const PipelineShape& s, int stage) {
   return split_backward(interleaved(s, stage), stage);
 }
 
+Actions zb_2p(const PipelineShape& s, int stage) {
+  check_arguments("schedule zb-2p", s, stage);
+  check_one_chunk("schedule zb-2p", s, "zb-v");
+  // Weights put off by 4 micro-batches for each stage before this one are what its last input
+  // passes need to follow each other without a wait, whatever forward and backward take, within
+  // limits.
+  int delay = int(int64_t{stage} * std::min(4 * int64_t{s.stages}, int64_t{s.micros}) / s.stages);
+  return split_backward(alternate(s, 2 * (s.stages - stage - 1)), delay);
+}
+
 Actions forward_only(const PipelineShape& s, int stage) {
   check_arguments("schedule forward-only", s, stage);
   return passes(s, Action::forward);
 }
 
 std::vector<Actions> lists_of(const Schedule& schedule, const PipelineShape& s) {
-  check_input(bool(schedule), Exit::config,
+  check_input(bool(schedule.make), Exit::config,
               "schedule: an empty function; expected one that makes lists");
   check_shape("schedule", s);
   std::vector<Actions> lists;
@@ -172,7 +187,7 @@ std::vector<std::string> schedule_names() {
 
 Schedule schedule_named(const std::string& name) {
   for (const Named& n : named)
-    if (n.name == name) return n.make;
+    if (n.name == name) return {n.make, n.placement, n.chunks};
   fail(Exit::config, "schedule: unknown name `{}`; expected one of {}", printable(name),
        join(schedule_names(), ", "));
 }
@@ -184,6 +199,13 @@ std::optional<Handover> sent_by(const PipelineShape& s, int stage, const Action&
   return handover(s, stage, action, true);
 }
 
-int link_of(const PipelineShape& s, const Handover& t) { return std::min(t.from, t.to) % s.stages; }
+bool stays(const PipelineShape& s, const Handover& t) {
+  return s.stage_of(t.from) == s.stage_of(t.to);
+}
+
+int link_of(const PipelineShape& s, const Handover& t) {
+  int cut = std::min(t.from, t.to);
+  return s.placement == Placement::v ? cut : cut % s.stages;
+}
 
 }  // namespace triax::parallel

@@ -1,8 +1,10 @@
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace triax::parallel {
@@ -28,20 +30,51 @@ std::string label(const Action& action, int chunks);
 /// `forward of micro-batch 3, chunk 1`.
 std::string str(const Action& action);
 
-/// A model cut into stages * chunks pieces, the virtual stages: stage s holds the pieces
-/// s, stages + s, 2 * stages + s, ..., its chunks. A micro-batch passes the virtual stages in
-/// order, round the ring of stages once per chunk.
+/// Which pieces of the model a stage holds. `ring`: s, stages + s, 2 * stages + s, ...: a
+/// micro-batch goes round the ring of stages once per chunk. `v`: every other chunk runs from the
+/// last stage back to the first, so stage s holds s and 2 * stages - 1 - s, and what turns at the
+/// last stage or, with an even number of chunks, begins and ends on the first, stays there.
+enum class Placement : uint8_t { ring, v };
+
+/// A model cut into stages * chunks pieces, the virtual stages, which a micro-batch passes in
+/// order.
 struct PipelineShape {
   int stages = 1, chunks = 1, micros = 1;
+  Placement placement = Placement::ring;
+
   int virtual_stages() const { return stages * chunks; }
-  int virtual_stage(int stage, int chunk) const { return chunk * stages + stage; }
+  int virtual_stage(int stage, int chunk) const { return chunk * stages + along(chunk, stage); }
+  /// The stage that holds a virtual stage.
+  int stage_of(int virtual_stage) const {
+    return along(virtual_stage / stages, virtual_stage % stages);
+  }
+  /// The stage that ends the model.
+  int last_stage() const { return stage_of(virtual_stages() - 1); }
   bool operator==(const PipelineShape&) const = default;
+
+ private:
+  int along(int chunk, int place) const {
+    return placement == Placement::v && chunk % 2 == 1 ? stages - 1 - place : place;
+  }
 };
 
-/// A schedule is data: the list of what `stage` does, in order. A pure function of its arguments;
-/// `check_schedule` says whether one is right, and any that is can be run. Those below throw
-/// Error 78 for a shape that they do not fit.
-using Schedule = std::function<Actions(const PipelineShape& shape, int stage)>;
+/// A schedule is data: the list of what a stage does, in order. `make`, a pure function of its
+/// arguments, makes it; any callable of that kind is a schedule. `check_schedule` says whether one
+/// is right, and any that is can be run. Those below throw Error 78 for a shape that they do not
+/// fit.
+struct Schedule {
+  std::function<Actions(const PipelineShape& shape, int stage)> make;
+  Placement placement = Placement::ring;  ///< of the shapes that it is run on
+  int chunks = 1;                         ///< of a stage, unless a run says how many
+
+  Schedule() = default;
+  template <std::invocable<const PipelineShape&, int> Make>
+  requires(!std::same_as<Make, Schedule>)
+      Schedule(Make list, Placement where = Placement::ring, int chunks_of_stage = 1)
+      : make(std::move(list)), placement(where), chunks(chunks_of_stage) {}
+
+  Actions operator()(const PipelineShape& shape, int stage) const { return make(shape, stage); }
+};
 
 /// All forwards, then all backwards: every micro-batch is live at once (GPipe, Huang et al. 2019).
 Actions gpipe(const PipelineShape& shape, int stage);
@@ -66,14 +99,36 @@ Actions zb_h1(const PipelineShape& shape, int stage);
 /// The same over several chunks.
 Actions zb_interleaved(const PipelineShape& shape, int stage);
 
+/// Twice the forwards ahead, the weights' gradients put off for longer: a stage works from its
+/// first action to its last if there are at least 3 * stages micro-batches (ZB-2p, the same paper,
+/// sections 2.2 and 5). At most 2 * stages - 1 micro-batches wait for their backward_input, and
+/// about as many more for their backward_weight, of which the paper counts half. One chunk a stage.
+Actions zb_2p(const PipelineShape& shape, int stage);
+
+/// Two chunks a stage in a V, so that a stage with many live micro-batches in one has few in the
+/// other. With at least 2 * stages - 1 micro-batches, and if a forward and both halves of a
+/// backward take the same time, a stage works from its first action to its last, with the memory of
+/// 1F1B: 2 * stages live, each of half a stage (ZB-V; Qi et al., "Pipeline Parallelism with
+/// Controllable Memory", 2024).
+Actions zb_v(const PipelineShape& shape, int stage);
+
+/// DualPipe (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.2.1) with one copy of the
+/// model in a V, at most 2 * stages + 1 live. A forward and a backward of different chunks stand in
+/// pairs, made to overlap; here they run one after the other.
+Actions dualpipev(const PipelineShape& shape, int stage);
+
 /// No backward: validation and sampling.
 Actions forward_only(const PipelineShape& shape, int stage);
+
+/// What a schedule checks first: throws Error 78, in the name of `who`, unless the shape has at
+/// least one stage, chunk and micro-batch; and unless `stage` is one of its stages.
+void check_arguments(const char* who, const PipelineShape& shape, int stage);
 
 /// The lists of all stages. Throws Error 78 unless the shape has at least one of each, and for an
 /// empty function.
 std::vector<Actions> lists_of(const Schedule& schedule, const PipelineShape& shape);
 
-/// `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-interleaved`.
+/// `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-interleaved`, `zb-2p`, `zb-v`, `dualpipev`.
 std::vector<std::string> schedule_names();
 
 /// The schedule of that name. Throws Error 78 that lists the names.
@@ -92,13 +147,17 @@ struct Handover {
 std::string str(const Handover& handover);
 
 /// What `action` of `stage` needs before it starts, and what it hands on when it is done. Nothing
-/// at the ends of the model. On a ring of one stage it stays in place.
+/// at the ends of the model.
 std::optional<Handover> received_by(const PipelineShape& shape, int stage, const Action& action);
 std::optional<Handover> sent_by(const PipelineShape& shape, int stage, const Action& action);
 
-/// Link l of the ring joins stage l and stage (l + 1) % stages: activations pass it upwards,
-/// gradients downwards. Each link has a channel of its own for either direction: with fewer, a
-/// send waits behind another that cannot be received yet, and schedules deadlock.
+/// Does it stay on its stage? Where there is one stage, and at the turns of a V.
+bool stays(const PipelineShape& shape, const Handover& handover);
+
+/// The number of the link that a handover passes, activations one way, gradients the other. Each
+/// link has a channel of its own for either direction: with fewer, a send waits behind another that
+/// cannot be received yet, and schedules deadlock. On a ring link l joins stage l and stage
+/// (l + 1) % stages, for all chunks; in a V it joins the virtual stages l and l + 1.
 int link_of(const PipelineShape& shape, const Handover& handover);
 
 }  // namespace triax::parallel

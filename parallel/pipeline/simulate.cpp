@@ -32,8 +32,8 @@ struct Stage {
 
 class Ring {
  public:
-  Ring(const std::vector<Actions>& lists, const PipelineShape& shape, const Durations& durations)
-      : shape_(shape), durations_(durations) {
+  Ring(const std::vector<Actions>& lists, const PipelineShape& shape, const StageTimes& times)
+      : shape_(shape), times_(times) {
     for (const Actions& list : lists) stages_.push_back({.list = &list});
     for (int stage = 0; stage < shape.stages; ++stage) line_up(stage);
   }
@@ -52,16 +52,16 @@ class Ring {
  private:
   int channel(const Handover& t) const { return 2 * link_of(shape_, t) + t.kind; }
 
-  double duration(const Action& a) const {
-    const Durations& d = durations_;
+  double duration(int stage, const Action& a) const {
+    const Durations& d = times_[size_t(shape_.virtual_stage(stage, a.chunk))];
     const double by_kind[] = {d.forward, d.backward_input + d.backward_weight, d.backward_input,
                               d.backward_weight};
     return by_kind[a.kind];
   }
 
   void post(int stage, const Posted& p) {
-    if (shape_.stages > 1) queues_[{channel(p.handover), stage}].posted.push_back(p);
-    else if (p.sends) arrived_.emplace(p.handover, p.at);  // stays in place
+    if (!stays(shape_, p.handover)) queues_[{channel(p.handover), stage}].posted.push_back(p);
+    else if (p.sends) arrived_.emplace(p.handover, p.at);
   }
 
   /// The receives of `stage`, and the first of each channel under way.
@@ -93,7 +93,7 @@ class Ring {
         arrived_.erase(arrival);
         take(stage, *input, begin);
       }
-      s.clock = begin + duration(a);
+      s.clock = begin + duration(stage, a);
       ran.push_back({stage, a, begin, s.clock});
       if (auto output = sent_by(shape_, stage, a)) post(stage, {*output, true, s.clock});
     }
@@ -106,12 +106,14 @@ class Ring {
     for (auto& [key, queue] : queues_) {
       while (!queue.posted.empty() && queue.posted.front().sends) {
         const Posted& send = queue.posted.front();
-        auto peer = queues_.find({key.first, send.handover.to % shape_.stages});
+        auto peer = queues_.find({key.first, shape_.stage_of(send.handover.to)});
         if (peer == queues_.end() || peer->second.posted.empty()) break;
         const Posted& receive = peer->second.posted.front();
         if (receive.sends || receive.handover != send.handover) break;
         double start = std::max({send.at, receive.at, queue.free_from, peer->second.free_from});
-        arrived_.emplace(send.handover, start + durations_.latency);
+        arrived_.emplace(
+            send.handover,
+            start + times_[size_t(std::min(send.handover.from, send.handover.to))].latency);
         queue.free_from = peer->second.free_from = start;
         queue.posted.pop_front();
         peer->second.posted.pop_front();
@@ -139,7 +141,7 @@ class Ring {
   std::optional<Wait> wait_of(int stage) const {
     const Stage& s = stages_[size_t(stage)];
     auto wait = [&](const Handover& t, int end) {
-      return Wait{stage, int(s.next), t, end % shape_.stages};
+      return Wait{stage, int(s.next), t, shape_.stage_of(end)};
     };
     if (s.next < s.list->size()) {
       Handover input = received_by(shape_, stage, (*s.list)[s.next]).value();
@@ -152,7 +154,7 @@ class Ring {
   }
 
   const PipelineShape& shape_;
-  const Durations& durations_;
+  const StageTimes& times_;
   std::vector<Stage> stages_;
   std::map<std::pair<int, int>, Queue> queues_;  // by channel and stage
   std::multimap<Handover, double> arrived_;      // and when; until the action that needs it begins
@@ -160,11 +162,25 @@ class Ring {
 
 }  // namespace
 
+StageTimes equal_stages(const PipelineShape& shape, const Durations& per_stage) {
+  Durations each = per_stage;
+  for (double* takes : {&each.forward, &each.backward_input, &each.backward_weight})
+    *takes /= shape.chunks;
+  return StageTimes(size_t(std::max(0, shape.virtual_stages())), each);
+}
+
 Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
                     const Durations& durations) {
+  return simulate(lists, shape, StageTimes(size_t(shape.virtual_stages()), durations));
+}
+
+Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
+                    const StageTimes& times) {
   check(std::ssize(lists) == shape.stages, "simulate: {} lists for {} stages; expected one each",
         lists.size(), shape.stages);
-  return Ring(lists, shape, durations).run();
+  check(std::ssize(times) == shape.virtual_stages(),
+        "simulate: times of {} virtual stages; expected {}", times.size(), shape.virtual_stages());
+  return Ring(lists, shape, times).run();
 }
 
 std::string describe_deadlock(const Simulation& simulation, const std::vector<Actions>& lists) {

@@ -12,6 +12,12 @@ struct Durations {
   double latency = 0;  ///< from the moment both ends are ready to the arrival
 };
 
+/// Of every virtual stage, in order. `latency` is that of what it exchanges with the next one.
+using StageTimes = std::vector<Durations>;
+
+/// Equal stages, through the whole of which a micro-batch takes `per_stage`.
+StageTimes equal_stages(const PipelineShape& shape, const Durations& per_stage);
+
 struct TimedAction {
   int stage = 0;
   Action action;
@@ -43,6 +49,9 @@ struct Simulation {
 /// that do not exist.
 Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
                     const Durations& durations = {});
+/// The same with times of their own. Throws unless there are some for each virtual stage.
+Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
+                    const StageTimes& times);
 
 /// Who waits for whom, round the circle: `stage 0, position 3 (forward of ...) waits for ...`.
 /// Empty without a deadlock.

@@ -57,12 +57,14 @@ double Timeline::bubble() const {
 
 Timeline make_timeline(const std::string& name, const Schedule& schedule,
                        const PipelineShape& shape, const Durations& per_stage) {
+  return make_timeline(name, schedule, shape, equal_stages(shape, per_stage));
+}
+
+Timeline make_timeline(const std::string& name, const Schedule& schedule,
+                       const PipelineShape& shape, const StageTimes& times) {
   Timeline t{.name = name, .shape = shape};
   t.peak_live = check_schedule(schedule, shape);
-  Durations each = per_stage;
-  for (double* takes : {&each.forward, &each.backward_input, &each.backward_weight})
-    *takes /= shape.chunks;
-  t.simulation = simulate(lists_of(schedule, shape), shape, each);
+  t.simulation = simulate(lists_of(schedule, shape), shape, times);
   for (const TimedAction& a : t.simulation.actions)
     if (auto sent = sent_by(shape, a.stage, a.action)) t.handovers.push_back(*sent);
   return t;
@@ -70,6 +72,7 @@ Timeline make_timeline(const std::string& name, const Schedule& schedule,
 
 std::string timeline_text(const Timeline& t, int columns) {
   std::string chunks = t.shape.chunks > 1 ? " of " + plural(t.shape.chunks, "chunk") : "";
+  if (t.shape.placement == Placement::v) chunks += " in a V";
   std::string text =
       fmt::format("{}: {}{}, {} micro-batch{}\n", t.name, plural(t.shape.stages, "stage"), chunks,
                   t.shape.micros, t.shape.micros == 1 ? "" : "es");
@@ -107,10 +110,12 @@ std::string timeline_json(const Timeline& t) {
                                     h.kind == Handover::activation ? "activation" : "gradient",
                                     h.micro, h.from, h.to));
   return fmt::format(
-      R"({{"name":{},"stages":{},"chunks":{},"micros":{},"time":{},"bubble":{},"idle":[{}],)"
+      R"({{"name":{},"stages":{},"chunks":{},"micros":{},"placement":"{}","time":{},"bubble":{},)"
+      R"("idle":[{}],)"
       R"("peak_live":[{}],"actions":[{}],"handovers":[{}]}})",
-      nn::quoted(t.name), t.shape.stages, t.shape.chunks, t.shape.micros, t.simulation.time,
-      t.bubble(), join(t.simulation.idle, ","), join(t.peak_live, ","), join(actions, ","),
+      nn::quoted(t.name), t.shape.stages, t.shape.chunks, t.shape.micros,
+      t.shape.placement == Placement::v ? "v" : "ring", t.simulation.time, t.bubble(),
+      join(t.simulation.idle, ","), join(t.peak_live, ","), join(actions, ","),
       join(handovers, ","));
 }
 

@@ -20,6 +20,9 @@ struct Timeline {
 /// through a whole stage, that is, through all its chunks. Throws Error 78 as `check_schedule`.
 Timeline make_timeline(const std::string& name, const Schedule& schedule,
                        const PipelineShape& shape, const Durations& per_stage = {});
+/// The same with times of their own.
+Timeline make_timeline(const std::string& name, const Schedule& schedule,
+                       const PipelineShape& shape, const StageTimes& times);
 
 /// For a terminal: a row per stage, in which `F3b` is the forward of micro-batch 3 through chunk b.
 /// Rows longer than `columns` are continued in further blocks of rows. The shortest action takes

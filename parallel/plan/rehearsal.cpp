@@ -84,7 +84,8 @@ std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const Ste
   MetaTarget target(on);
   // Once the pipeline is full every further micro-batch is like those before it: two rehearsals say
   // what one adds. But gpipe keeps them all, with one stage too.
-  int64_t micros = o.accumulation(), full = 2 * o.mesh.pp, half = o.mesh.pp;
+  int64_t micros = o.accumulation(), half = o.mesh.pp;
+  int64_t full = (o.schedule == "zb-2p" ? 4 : 2) * half;
   // Of a program's own schedule nobody knows.
   auto names = schedule_names();
   bool steady = o.schedule != "gpipe" && std::count(names.begin(), names.end(), o.schedule) > 0;

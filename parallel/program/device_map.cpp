@@ -212,9 +212,11 @@ void check_alone(const TrainOptions& o) {
               "layers elsewhere are as with --zero 3. Leave --zero out.",
               int(o.step.zero));
   const std::string& schedule = o.step.schedule;
-  check_input(o.step.chunks <= 1 && !schedule.ends_with("interleaved"), Exit::config,
+  auto found = o.step.schedules.find(schedule);
+  bool one = found == o.step.schedules.end() || found->second.chunks == 1;
+  check_input(o.step.chunks <= 1 && one, Exit::config,
               "device-map with chunks={}, schedule={}\n  Each GPU has one chunk of neighbouring "
-              "layers. Valid: 1f1b, gpipe, zb-h1.",
+              "layers. Valid: a schedule of one, such as 1f1b.",
               o.step.chunks, schedule);
   check_input(o.launch.device == "cpu" || o.launch.device == "cuda", Exit::config,
               "device-map with device={}\n  A map counts all GPUs from 0. Valid: --device cuda, or "

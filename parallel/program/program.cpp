@@ -18,11 +18,11 @@
 #include "parallel/comm/process.h"
 #include "parallel/comm/together.h"
 #include "parallel/parity/parity.h"
-#include "parallel/pipeline/timeline.h"
 #include "parallel/program/checkpoint_verbs.h"
 #include "parallel/program/deepspeed.h"
 #include "parallel/program/device_map.h"
 #include "parallel/program/report/verb.h"
+#include "parallel/program/schedule_verb.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/completion.h"
 #include "parallel/settings/man_page.h"
@@ -131,7 +131,8 @@ class Program {
     }
     if (name == "parity") return int(parity());
     if (name == "plan") return int(parallel::plan(own_.task(), plan_));
-    if (name == "schedule") return schedule();
+    if (name == "schedule")
+      return int(show_schedule(schedule_, train_.step.schedules, request.given));
     if (name == "checkpoint inspect") return int(inspect_checkpoint(paths_));
     if (name == "checkpoint verify") return int(verify_checkpoint(paths_));
     if (name == "checkpoint diff") return int(compare_checkpoints(paths_));
@@ -231,8 +232,6 @@ class Program {
     return parallel::parity(own_.task(), parity_);
   }
 
-  int schedule();
-
   int flags(const CommandLine& line) {
     std::string page = fmt::format(
         "# The flags of {}\n\nMade by `{} flags`; do not edit. Every flag is "
@@ -268,17 +267,6 @@ class Program {
   int64_t deepspeed_dp_ = 0;  // 0: no DeepSpeed configuration
   std::string notes_;         // about it
 };
-
-int Program::schedule() {
-  PipelineShape& shape = schedule_.shape;
-  if (shape.chunks == 0) shape.chunks = schedule_.schedule.ends_with("interleaved") ? 2 : 1;
-  auto timeline =
-      make_timeline(schedule_.schedule, train_.step.schedules.at(schedule_.schedule), shape);
-  int columns = terminal_columns();
-  fmt::print("{}", schedule_.json ? timeline_json(timeline) + "\n"
-                                  : folded(timeline_text(timeline, columns) + "\n", columns));
-  return 0;
-}
 
 }  // namespace
 

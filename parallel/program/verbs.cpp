@@ -62,17 +62,6 @@ Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
           {p.name + " plan --ranks 64 --hardware h100 --precision bf16 --global-batch 512"}};
 }
 
-Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
-  SettingGroup group("Schedule");
-  return {"schedule", "Shows what every pipeline stage does when.",
-          group.add("schedule", "NAME", "which", &o.schedule, {.choices = names_of(schedules)})
-              .add("pp", "N", "pipeline stages", &o.shape.stages, {.range = {1, 1024}})
-              .add("chunks", "N", "model chunks on each stage", &o.shape.chunks,
-                   {.range = {0, 64}, .shown = "2 if interleaved, else 1"})
-              .add("micros", "N", "micro-batches", &o.shape.micros, {.range = {1, 4096}})
-              .add("json", "", "print JSON for scripts/draw.py", &o.json)};
-}
-
 MeshShape mesh_of(const std::string& text) {
   MeshShape shape;
   int* sizes[] = {&shape.dp, &shape.pp, &shape.tp};

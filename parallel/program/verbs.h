@@ -10,14 +10,6 @@ Verb train_verb(TrainOptions& o, const ProgramOptions& program);
 Verb parity_verb(TrainOptions& o, std::string& mesh, const ProgramOptions& program);
 Verb plan_verb(PlanOptions& o, const ProgramOptions& program);
 
-/// What `schedule` can be told.
-struct ScheduleOptions {
-  std::string schedule = "1f1b";
-  PipelineShape shape = {4, 0, 8};
-  bool json = false;
-};
-Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules);
-
 /// `2x2x2` as a mesh. Throws Error 78 for another text.
 MeshShape mesh_of(const std::string& text);
 

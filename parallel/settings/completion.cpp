@@ -35,6 +35,7 @@ void add_values(Offers& offers, const Setting& s, const std::string& before = {}
   if (is_switch(s)) names = {"true", "false"};
   if (!names.empty()) {
     for (const std::string& name : names) offers.add(before + name);
+    if (!s.or_file.empty()) offers.add_files();
     return;
   }
   std::string_view left = s.value;

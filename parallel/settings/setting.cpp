@@ -26,7 +26,8 @@ bool allowed(const Setting& s) {
     else if constexpr (std::is_same_v<T, bool*>) return true;
     else if constexpr (std::is_same_v<T, std::string*>)
       return is_plain_text(*field) &&
-             (s.choices.empty() || std::ranges::count(s.choices, *field) > 0);
+             (s.choices.empty() || std::ranges::count(s.choices, *field) > 0 ||
+              (!s.or_file.empty() && field->ends_with(s.or_file)));
     else if constexpr (std::is_same_v<T, uint64_t*>)
       return *field <= uint64_t{INT64_MAX} && in_range(double(*field), s.range);
     else return in_range(double(*field), s.range);
@@ -140,7 +141,8 @@ bool is_unset(const Setting& s) {
 std::string expected(const Setting& s) {
   auto* named = std::get_if<Choice>(&s.field);
   const auto& names = named ? named->names : s.choices;
-  if (!names.empty()) return fmt::format("one of: {}", join(names, ", "));
+  std::string or_file = s.or_file.empty() ? "" : ", or a file that ends in " + s.or_file;
+  if (!names.empty()) return fmt::format("one of: {}{}", join(names, ", "), or_file);
   if (is_text(s)) return "UTF-8 text";
   if (is_switch(s)) return "true or false";
   const char* kind = std::holds_alternative<double*>(s.field) ? "a number" : "a whole number";

@@ -55,6 +55,7 @@ template <class T> Choice choice(T& field, std::vector<std::pair<std::string, T>
 struct SettingTraits {
   Range range = {};
   std::vector<std::string> choices = {};  ///< of a string; empty: any
+  std::string or_file = {};               ///< beside the choices, a path that ends so: `.json`
   std::string shown = {};                 ///< the default in words, where the value does not say it
   std::string alone = {};                 ///< the value of a flag without one; empty: it needs one
   std::optional<OnResume> on_resume = {};  ///< not given: as the group has it

@@ -4,11 +4,13 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "core/checksum.h"
 #include "core/files.h"
 #include "optim/averaged.h"
 #include "optim/lion.h"
 #include "optim/muon.h"
 #include "parallel/pipeline/partition.h"
+#include "parallel/pipeline/synthesis/schedule_file.h"
 #include "parallel/train/check_replicas.h"
 #include "parallel/train/groups.h"
 #include "parallel/train/profile_steps.h"
@@ -161,11 +163,16 @@ void check_recompute(const StepOptions& o) {
                   : "There are no ranks to shard a block's input over");
 }
 
+void read_schedule_file(StepOptions& o) {
+  if (!is_schedule_file(o.schedule) || o.schedules.contains(o.schedule)) return;
+  o.schedules[o.schedule] = schedule_from(read_schedule(o.schedule), o.schedule);
+}
+
 void check_schedule_name(const StepOptions& o) {
   auto found = o.schedules.find(o.schedule);
   check_input(found != o.schedules.end(), Exit::config, "schedule `{}`; expected one of: {}",
               printable(o.schedule), join(names_of(o.schedules), ", "));
-  check_input(bool(found->second), Exit::config,
+  check_input(bool(found->second.make), Exit::config,
               "schedule `{}`: an empty function; expected one that makes lists", o.schedule);
   found->second(o.pipeline(), 0);  // refuses chunks that it cannot have
 }
@@ -188,6 +195,17 @@ Schedules built_in_schedules() {
   Schedules all;
   for (auto& name : schedule_names()) all[name] = schedule_named(name);
   return all;
+}
+
+std::map<std::string, std::string> schedule_content(const StepOptions& o) {
+  if (!is_schedule_file(o.schedule)) return {};
+  uint32_t sum = 0;
+  for (const Actions& list : lists_of(o.schedules.at(o.schedule), o.pipeline()))
+    for (const Action& a : list) {
+      std::string text = label(a, o.chunks);
+      sum = crc32c(text.data(), text.size() + 1, sum);
+    }
+  return {{"lists of the schedule", fmt::format("crc32c {:08x}", sum)}};
 }
 
 std::vector<std::string> names_of(const Schedules& schedules) {
@@ -247,7 +265,9 @@ void resolve(TrainOptions& o, int64_t ranks) {
   StepOptions& s = o.step;
   int64_t others = int64_t(s.mesh.pp) * s.mesh.tp;
   if (s.mesh.dp == 0) s.mesh.dp = int(std::max<int64_t>(1, others > 0 ? ranks / others : 1));
-  if (s.chunks == 0) s.chunks = s.schedule.ends_with("interleaved") ? 2 : 1;
+  read_schedule_file(s);
+  auto schedule = s.schedules.find(s.schedule);  // or refused by check_options()
+  if (s.chunks == 0) s.chunks = schedule == s.schedules.end() ? 1 : schedule->second.chunks;
   if (s.global_batch == 0) s.global_batch = s.micro_batch * s.mesh.dp;
   if (o.lr.low == -1) o.lr.low = o.lr.peak / 10;
   if (o.lr.warmup < 0) o.lr.warmup = std::min<int64_t>(100, o.steps / 2);

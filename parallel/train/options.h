@@ -47,9 +47,9 @@ struct StepOptions {
   MeshShape mesh = {.dp = 0};      ///< dp 0: what pp and tp leave of the ranks
   bool sequence_parallel = false;  ///< shard token rows over tp outside of split stretches
   Zero zero = Zero::off;
-  std::string schedule = "1f1b";
+  std::string schedule = "1f1b";  ///< a name in `schedules`, or a path (is_schedule_file)
   Schedules schedules = built_in_schedules();
-  int chunks = 0;            ///< of a pipeline stage; 0: 2 for the interleaved schedules, else 1
+  int chunks = 0;            ///< of a pipeline stage; 0: as many as the schedule wants
   std::string placement;     ///< layers on each virtual stage, `3,3,2`; empty: balanced by cost
   int64_t micro_batch = 12;  ///< samples in a micro-batch of one replica
   int64_t global_batch = 0;  ///< samples in a step over all replicas; 0: micro_batch * dp
@@ -76,7 +76,9 @@ struct StepOptions {
 
   /// Micro-batches of one replica in one step. Call when resolved.
   int64_t accumulation() const { return global_batch / (micro_batch * mesh.dp); }
-  PipelineShape pipeline() const { return {mesh.pp, chunks, int(accumulation())}; }
+  PipelineShape pipeline() const {
+    return {mesh.pp, chunks, int(accumulation()), schedules.at(schedule).placement};
+  }
   /// Where `what` is between uses.
   optim::Offload place_of(Offloaded what) const;
   optim::LossScaleOptions scaling() const;
@@ -135,11 +137,15 @@ Settings checkpoint_settings(TrainOptions& o);
 /// All of the above.
 Settings train_settings(TrainOptions& o);
 
+/// What the lists of a schedule that was read from a file are, by name: two files may have one
+/// path. Nothing for other schedules. Call when resolved.
+std::map<std::string, std::string> schedule_content(const StepOptions& o);
+
 /// `name = literal` of every setting, resolved ones included, by name.
 std::map<std::string, std::string> values_of(const Settings& settings);
 
 /// Fill in what follows from other values: dp (from `ranks`), chunks, global_batch, warm-up.
-/// Nothing that was given changes.
+/// Nothing that was given changes. A schedule's file is read here, into `schedules` (Error 65, 66).
 void resolve(TrainOptions& o, int64_t ranks);
 
 /// Refuse, before anything starts, what no model could be trained with on `ranks` ranks. `o` is

@@ -28,7 +28,7 @@ Tensor Replica::predict(const nn::Batch& batch) {
   Boundary last = predicted_->facts.layers().back().out;
   Tensor all = empty(last.shape, last.dtype, mesh_.world().device());
   if (y.defined()) copy_(all, y);
-  mesh_.pp().broadcast(all, mesh_.pp().size() - 1).wait();
+  mesh_.pp().broadcast(all, options_.pipeline().last_stage()).wait();
   return all;
 }
 

@@ -84,7 +84,9 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
              .purpose = o.purpose,
              .tune = [groups = o.groups](auto& model) { apply_groups(model, groups); },
              .bitwise = o.bitwise,
-             .reduce_dtype = o.reduce_dtype}),
+             .reduce_dtype = o.reduce_dtype,
+             .ties = o.pipeline().last_stage() == 0 ? DataParallelOptions::Ties::first
+                                                    : DataParallelOptions::Ties::both_ends}),
       buffers_(chunks_, mesh),
       replicas_(mesh.dp()),
       pipeline_(

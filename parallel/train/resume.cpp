@@ -87,6 +87,9 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
     changes_.push_back(fmt::format("{} was {}, now {}", s.name, before[s.name], now));
     if (asks) allowed_.push_back(changes_.back());
   }
+  for (auto& [name, now] : schedule_content(contents_.options.step))
+    if (differs(name, now))
+      changes_.push_back(fmt::format("{} were {}, now {}", name, before[name], now));
   for (auto& [name, now] : identity_of(contents_.task))
     check_input(!differs(name, now), Exit::config,
                 "checkpoint {} was trained with other {} ({}); this run has {}. Resume with the "

@@ -239,6 +239,7 @@ void RunDirectory::begin_save(const Position& at, const Step& step,
   CheckpointState state = step.state();
   auto settings = values_of(contents_.settings);
   settings.merge(identity_of(contents_.task));
+  settings.merge(schedule_content(contents_.options.step));
   state["settings"] = settings_text(settings);
   state["config"] = contents_.task.config;
   state["consumed_samples"] = std::to_string(at.samples);

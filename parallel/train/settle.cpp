@@ -61,6 +61,7 @@ Settled settle(Task given, const TrainOptions& options, World& world) {
   });
   auto told = values_of(settings_of(o, task));
   told.merge(identity_of(task));
+  told.merge(schedule_content(o.step));
   told.merge(data);
   told["shapes of parameters"] = facts.parameters();
   told["program (build id)"] = build_id();

@@ -81,10 +81,12 @@ Settings mesh_settings(StepOptions& s) {
            "what gradients are sent in between data-parallel ranks; bf16: half the bytes, rounded "
            "before and after each sum",
            choice(s.reduce_dtype, {{"fp32", f32}, {"bf16", bf16}}), {.on_resume = OnResume::say})
-      .add("schedule", "NAME", fmt::format("pipeline schedule: {}", join(names, ", ")), &s.schedule,
-           {.choices = names})
-      .add("chunks", "N", "model chunks on each stage, for the interleaved schedules", &s.chunks,
-           {.range = {0, 1024}, .shown = "2 for them, else 1", .derived = true})
+      .add("schedule", "NAME|FILE",
+           fmt::format("pipeline schedule: {}, or a .json file of `schedule --search`",
+                       join(names, ", ")),
+           &s.schedule, {.choices = names, .or_file = ".json"})
+      .add("chunks", "N", "model chunks on each stage", &s.chunks,
+           {.range = {0, 1024}, .shown = "1, or 2 for schedules of several", .derived = true})
       .add(
           "bitwise", "",
           "the same bits of loss, weights and optimizer state on every mesh; with --micro-batch 1, "

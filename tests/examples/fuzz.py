@@ -56,8 +56,8 @@ def draw(pick, program, text):
         dp = 1
     exact = program != "resnet" and chance([True, False, False])
     micro, layers, zero = chance([1, 2, 3]), pp * chance([2, 3]), chance([0, 1, 2, 3])
-    schedule = chance(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved"])
-    chunks = chance([1, 2]) if schedule.endswith("interleaved") else 1
+    schedule = chance(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved", "zb-2p", "zb-v", "dualpipev"])
+    chunks = chance([1, 2]) if schedule.endswith("interleaved") else 2 if schedule.endswith("v") else 1
     flags = {"--mesh": f"{dp}x{pp}x{tp}", "--micro-batch": micro, "--global-batch": micro * chance([1, 2, 3, 5]) * dp,
              "--steps": 2, "--seed": pick.randrange(1000), "--zero": zero, "--schedule": schedule, "--chunks": chunks,
              "--precision": chance(["fp32", "fp32", "bf16", "fp16"]), "--workers": chance([0, 0, 3]),

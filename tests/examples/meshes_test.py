@@ -11,7 +11,7 @@ from minigpt_program import some_text
 
 program = pathlib.Path(sys.argv[1])
 flags = "--steps 2 --micro-batch 1 --global-batch 12"
-schedules = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved"]
+schedules = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved", "zb-2p", "zb-v", "dualpipev"]
 if program.name == "llama":
     flags += " --layers 2 --width 16 --heads 4 --kv-heads 2 --hidden 24 --context 8 --data text.txt"
     schedules.append("eager-1f1b")  # which the program registers
@@ -29,6 +29,7 @@ equal += ["--mesh 2x2x1 --zero 2 --micro-batch 6",  # no accumulation
           "--mesh 2x1x2 --zero 1 --recompute block",
           "--mesh 1x2x2 --zero 3 --recompute block-split --schedule zb-h1",
           "--mesh 1x4x1 --schedule zb-h1 --offload optimizer --workers 2",
+          "--mesh 2x2x1 --zero 2 --schedule zb-v --precision fp16", "--mesh 1x2x2 --schedule dualpipev --recompute block",
           "--mesh 2x2x1 --zero 3 --offload params --offload-dir ."]
 equal += [f"--reduce-dtype bf16 --mesh {mesh} --zero {number % 4} {more}" for number, (mesh, more) in enumerate([
     ("2x1x1", ""), ("4x1x1", ""), ("2x2x1", "--schedule zb-h1"), ("3x1x2", "--precision fp16"),

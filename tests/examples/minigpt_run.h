@@ -30,7 +30,7 @@ struct Layout {
   bool sequence_parallel = false;
   int zero = 0;
   std::string schedule = "1f1b";
-  int chunks = 0;  ///< 0: 2 for the interleaved schedules, else 1
+  int chunks = 0;  ///< 0: as many as the schedule wants
   std::string placement = {};
 
   parallel::MeshShape mesh() const { return {dp, pp, tp}; }
@@ -56,7 +56,7 @@ struct Job : Config {
     s.sequence_parallel = l.sequence_parallel;
     s.zero = parallel::Zero(l.zero);
     s.schedule = l.schedule;
-    s.chunks = l.chunks > 0 ? l.chunks : l.schedule.ends_with("interleaved") ? 2 : 1;
+    s.chunks = l.chunks > 0 ? l.chunks : s.schedules.at(l.schedule).chunks;
     s.placement = l.placement;
   }
 };

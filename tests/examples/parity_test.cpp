@@ -157,7 +157,8 @@ TEST_F(Parity, AnyPlacement) {
   start(small());
   for (auto* placement : {"1,3", "4,0", "0,4"})
     for (int zero : {0, 3}) expect_equal({.dp = 2, .pp = 2, .zero = zero, .placement = placement});
-  expect_equal({.pp = 2, .schedule = "interleaved", .chunks = 2, .placement = "0,2,0,2"});
+  for (auto* schedule : {"interleaved", "zb-v"})
+    expect_equal({.pp = 2, .schedule = schedule, .chunks = 2, .placement = "0,2,0,2"});
 }
 
 TEST_F(Parity, AnyRecomputation) {
@@ -169,6 +170,7 @@ TEST_F(Parity, AnyRecomputation) {
     expect_equal({.dp = 3, .tp = 2, .sequence_parallel = !split, .zero = 2});
     expect_equal({.pp = 2, .tp = split ? 2 : 1, .zero = 1, .schedule = "interleaved"});
     expect_equal({.pp = 2, .tp = 4, .sequence_parallel = !split, .schedule = "zb-interleaved"});
+    expect_equal({.dp = 2, .pp = 2, .tp = split ? 2 : 1, .zero = 2, .schedule = "zb-v"});
   }
 }
 
@@ -220,12 +222,13 @@ TEST_F(Parity, RandomCombinations) {
     c.step().global_batch = micro * accumulation * dp;
     start(c);
     auto names = parallel::schedule_names();
-    std::string schedule = names[size_t(draw({0, 1, 2, 3, 4}))];
-    bool chunked = schedule.ends_with("interleaved"), sequence = draw({0, 1}) == 1;
+    std::string name = names[size_t(draw({0, 1, 2, 3, 4, 5, 6, 7}))];
+    auto schedule = parallel::schedule_named(name);
+    bool sequence = draw({0, 1}) == 1, free = schedule.placement == parallel::Placement::ring;
     recompute_ = Recompute(
         draw(tp > 1 && !sequence ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0, 1, 2}));
     offload_ = parallel::Offloaded(draw({0, 1, 2}));
-    int chunks = chunked ? draw({1, 2}) : 1;
+    int chunks = free && schedule.chunks > 1 ? draw({1, 2}) : schedule.chunks;
     // Sometimes any number of blocks on each stage, none too.
     std::string placement;
     if (draw({0, 1, 2, 3}) == 0) {
@@ -239,7 +242,7 @@ TEST_F(Parity, RandomCombinations) {
                   .tp = tp,
                   .sequence_parallel = sequence,
                   .zero = draw({0, 1, 2, 3}),
-                  .schedule = schedule,
+                  .schedule = name,
                   .chunks = chunks,
                   .placement = placement},
                  micro);

@@ -88,12 +88,10 @@ TEST(Plan, ForeseesWhatEveryStageHolds) {
 TEST(Plan, ForeseesManyMicroBatchesFromAFew) {
   Job c = drawn(1);
   c.step().micro_batch = 1, c.step().global_batch = 2 * 40;
-  for (const char* schedule : {"1f1b", "zb-h1", "gpipe", "interleaved", "zb-interleaved"})
+  for (auto& schedule : parallel::schedule_names())
     for (int pp : {1, 2, 4}) {
-      bool parts =
-          schedule == std::string("interleaved") || schedule == std::string("zb-interleaved");
-      if (parts && pp == 1) continue;
-      int zero = pp == 1 ? 0 : 3, chunks = parts ? 2 : 1;
+      int zero = pp == 1 ? 0 : 3, chunks = parallel::schedule_named(schedule).chunks;
+      if (chunks > 1 && pp == 1) continue;
       c.model.layers = pp * chunks;
       c.set({.dp = 2, .pp = pp, .zero = zero, .schedule = schedule, .chunks = chunks});
       auto foreseen = foreseen_of(c), found = measured(c);

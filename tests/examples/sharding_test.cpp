@@ -83,8 +83,10 @@ TEST(Sharding, SchedulesKeepWhatTheorySays) {
     const char* schedule;
     std::vector<int> live;
   };
-  for (auto& [schedule, live] :
-       {Expected{"gpipe", {6, 6, 6, 6}}, {"1f1b", {4, 3, 2, 1}}, {"zb-h1", {4, 4, 4, 4}}}) {
+  for (auto& [schedule, live] : {Expected{"gpipe", {6, 6, 6, 6}},
+                                 {"1f1b", {4, 3, 2, 1}},
+                                 {"zb-h1", {4, 4, 4, 4}},
+                                 {"zb-2p", {6, 6, 6, 5}}}) {
     Job c = small_job({.dp = 1, .pp = pp, .schedule = schedule}, micros);
     one_step(
         c,

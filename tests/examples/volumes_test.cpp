@@ -91,7 +91,7 @@ TEST(Volumes, NoRanksToShareWithCostNothing) {
 }
 
 void check_pipeline(const Job& c) {
-  double micros = double(c.step().accumulation()), chunks = double(c.step().chunks);
+  parallel::PipelineShape shape = c.step().pipeline();
   double rows = double(c.step().micro_batch * c.model.context);
   if (c.step().sequence_parallel) rows /= double(c.step().mesh.tp);
   auto look = [&](parallel::Mesh& mesh, const parallel::Replica& replica) {
@@ -100,9 +100,11 @@ void check_pipeline(const Job& c) {
       sent.bytes += link->ledger().total().bytes;
       sent.calls += double(link->ledger()[Call::send].calls);
     }
-    // A gradient back to every piece but the first, an activation on from every one but the last.
-    bool end = mesh.pp().rank() == 0 || mesh.pp().rank() == mesh.pp().size() - 1;
-    double expected = (2 * chunks - (end ? 1 : 0)) * micros;
+    // At every cut an activation on and a gradient back, but where a V turns.
+    double expected = 0;
+    for (int v = 0; v + 1 < shape.virtual_stages(); ++v)
+      if (int on = shape.stage_of(v), back = shape.stage_of(v + 1); on != back)
+        expected += shape.micros * ((on == mesh.pp().rank()) + (back == mesh.pp().rank()));
     SCOPED_TRACE(
         fmt::format("pp {}, {}, stage {}", mesh.pp().size(), c.step().schedule, mesh.pp().rank()));
     EXPECT_EQ(sent.calls, expected);
@@ -120,6 +122,8 @@ TEST(Volumes, PipelinesSendOneActivationAndOneGradientAMicroBatchAndPiece) {
     }
   check_pipeline(small_job({.dp = 1, .pp = 4, .tp = 1, .schedule = "zb-h1"}, 4));
   check_pipeline(small_job({.dp = 1, .pp = 2, .tp = 1, .schedule = "interleaved", .chunks = 2}, 3));
+  for (int pp : {2, 3})
+    check_pipeline(small_job({.dp = 1, .pp = pp, .tp = 1, .schedule = "zb-v"}, 3));
 }
 
 // The first and the last stage sum the gradient of the table that they both hold, once a step; with
@@ -141,6 +145,25 @@ TEST(Volumes, TiedEndsAreSummedOnce) {
         };
         one_step(c, look, [](auto&, auto&) {});
       }
+}
+
+// In a V the first stage has both ends of the model.
+TEST(Volumes, TiedEndsOfAVAreSummedByNobody) {
+  for (int zero : {0, 3}) {
+    Job c = small_job({.dp = 2, .pp = 3, .zero = zero, .schedule = "zb-v"}, 2);
+    auto look = [&](parallel::Mesh& mesh, const parallel::Replica& replica) {
+      auto holds = [&](const char* layer) {
+        return std::ranges::any_of(replica.chunks(), [&](auto& chunk) {
+          return std::ranges::any_of(chunk, [&](auto& l) { return l.name == layer; });
+        });
+      };
+      EXPECT_EQ(mesh.ends().ledger().total().calls, 0);
+      bool first = mesh.pp().rank() == 0;
+      EXPECT_EQ(holds("embedding"), first);
+      EXPECT_EQ(holds("head"), first);
+    };
+    one_step(c, look, [](auto&, auto&) {});
+  }
 }
 
 }  // namespace

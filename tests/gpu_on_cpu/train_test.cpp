@@ -50,7 +50,7 @@ struct Job {
     step.sequence_parallel = s.sequence;
     step.zero = parallel::Zero(s.zero);
     step.schedule = s.schedule;
-    step.chunks = s.schedule.ends_with("interleaved") ? 2 : 1;
+    step.chunks = step.schedules.at(s.schedule).chunks;
   }
 };
 

@@ -50,7 +50,7 @@ TEST(Program, ParityTakesAProgramsOwnWarmUp) {
 
 TEST(Program, AScheduleWithoutAFunctionIsRefused) {
   ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
-  options.train.step.schedules["mine"] = nullptr;
+  options.train.step.schedules["mine"] = {};
   options.task = [] { return test::task_of(); };
   for (const char* verb : {"train", "parity", "plan", "schedule"}) {
     testing::internal::CaptureStderr();

@@ -24,7 +24,7 @@ set(pipeline schedule check_schedule simulate)
 list(TRANSFORM pipeline REPLACE ".+" "parallel/pipeline/\\\\0_test.cpp" OUTPUT_VARIABLE tests)
 list(TRANSFORM pipeline REPLACE ".+" "${PROJECT_SOURCE_DIR}/parallel/pipeline/\\\\0.cpp")
 add_executable(test_recipes core/elementwise_test.cpp core/functors_test.cpp autograd/ops_test.cpp
-               ${tests} ${pipeline})
+               ${tests} ${pipeline} ${PROJECT_SOURCE_DIR}/parallel/pipeline/v_schedules.cpp)
 target_link_libraries(test_recipes PRIVATE triax_autograd triax_test_support GTest::gtest_main)
 triax_warnings(test_recipes)
 """

@@ -90,7 +90,8 @@ std::optional<Timeline> simulated(const MeasuredPipeline& measured, const std::s
   double sums[4] = {}, numbers[4] = {};
   for (auto& a : measured.actions)
     sums[a.action.kind] += a.end - a.begin, numbers[a.action.kind] += 1;
-  const PipelineShape& shape = measured.shape;
+  PipelineShape shape = measured.shape;
+  shape.placement = schedule.placement;
   double all = double(shape.virtual_stages()) * shape.micros;
   if (numbers[Action::forward] != all) return {};
   auto stage = [&](Action::Kind kind) {  // through all of its chunks

@@ -10,6 +10,7 @@
 #include "nn/sequence.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/pipeline/pipeline.h"
+#include "tests/parallel/pipeline/schedules.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 
@@ -158,9 +159,10 @@ void on_all(int micros,
             const std::function<void(const Schedule& schedule, const PipelineShape& shape)>& body) {
   for (auto& name : schedule_names())
     for (int stages = 1; stages <= 4; ++stages)
-      for (int chunks : name.ends_with("interleaved") ? std::vector{1, 2} : std::vector{1}) {
+      for (int chunks : test::chunks_of(name, 2)) {
         SCOPED_TRACE(fmt::format("{}, {} stages, {} chunks", name, stages, chunks));
-        body(schedule_named(name), {stages, chunks, micros});
+        Schedule schedule = schedule_named(name);
+        body(schedule, {stages, chunks, micros, schedule.placement});
       }
 }
 
@@ -180,7 +182,7 @@ TEST(BoundariesTest, AStageThatReadsNoBatchIsAskedForNone) {
       bool needed = false;
       for (int64_t end = layer + counts[size_t(v)]; layer < end; ++layer)
         needed = needed || reads[size_t(layer)];
-      if (needed) expected[size_t(v % shape.stages)] += shape.micros;
+      if (needed) expected[size_t(shape.stage_of(v))] += shape.micros;
     }
     Outcome got = on_stages(schedule, shape, [](Stage s) { s.pipeline.train(s.run); });
     EXPECT_EQ(got.asked, expected);

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 
 #include "parallel/pipeline/pipeline.h"
 #include "parallel/pipeline/simulate.h"
+#include "parallel/pipeline/synthesis/synthesis.h"
 #include "tests/support/link_comm.h"
 #include "tests/support/slow_layer.h"
 
@@ -74,10 +76,16 @@ TEST(BubbleTest, RealStagesAreIdleAsLongAsTheorySays) {
 TEST(BubbleTest, SendsGoOnBesideComputation) {
   constexpr double latency = 0.5;
   PipelineShape shape{.stages = 2, .micros = 6};
-  for (auto& name : {"1f1b", "zb-h1"}) {
-    SCOPED_TRACE(name);
-    Schedule schedule = schedule_named(name);
-    auto theory = simulate(lists_of(schedule, shape), shape, {.latency = latency});
+  Synthesis found = synthesize(shape, equal_stages(shape, {.latency = latency}),
+                               {.cap = {3, 3}, .hold = 0.5, .tries = 500}, 1);
+  std::map<std::string, Schedule> schedules{
+      {"1f1b", one_f_one_b}, {"zb-h1", zb_h1}, {"found", [&](auto&, int stage) {
+                                                  return found.lists[size_t(stage)];
+                                                }}};
+  for (auto& each : schedules) {
+    SCOPED_TRACE(each.first);
+    const Schedule& schedule = each.second;
+    auto theory = simulate(lists_of(schedule, shape), shape, Durations{.latency = latency});
     double expected = *std::max_element(theory.idle.begin(), theory.idle.end());
     double most = expected + shape.micros * latency / 2;
     double got = test::least(most, [&] {

@@ -106,9 +106,8 @@ TEST(CheckSchedule, BackwardInInference) {
 /// Whatever is left out, doubled or, on one side alone, exchanged for what is received after it.
 TEST(CheckSchedule, EveryPlantedFault) {
   for (const std::string& name : schedule_names()) {
-    PipelineShape s{
-        .stages = 3, .chunks = name.find("interleaved") != name.npos ? 2 : 1, .micros = 4};
     Schedule right = schedule_named(name);
+    PipelineShape s{3, right.chunks, 4, right.placement};
     for (int stage = 0; stage < s.stages; ++stage) {
       auto length = right(s, stage).size();
       for (size_t i = 0; i < length; ++i) {

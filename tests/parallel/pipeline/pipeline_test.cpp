@@ -11,6 +11,7 @@
 #include "nn/linear.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/pipeline/check_schedule.h"
+#include "tests/parallel/pipeline/schedules.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 
@@ -162,11 +163,10 @@ TEST(PipelineTest, AnyScheduleHasTheGradientsOfThePlainModel) {
     Outcome expected = plain(micros);
     for (auto& name : schedule_names())
       for (int stages = 1; stages <= 4; ++stages)
-        for (int chunks : name.ends_with("interleaved") ? std::vector{1, 2, 3} : std::vector{1}) {
-          PipelineShape shape{stages, chunks, micros};
-          SCOPED_TRACE(fmt::format("{}, {} stages, {} chunks, {} micro-batches", name, stages,
-                                   chunks, micros));
+        for (int chunks : test::chunks_of(name, 3)) {
           auto schedule = schedule_named(name);
+          PipelineShape shape{stages, chunks, micros, schedule.placement};
+          SCOPED_TRACE((test::Case{name, shape}.str()));
           Outcome got = train(schedule, shape, even(shape.virtual_stages()));
           expect_equal(got, expected);
           EXPECT_EQ(got.peaks, check_schedule(schedule, shape));
@@ -180,6 +180,7 @@ TEST(PipelineTest, StagesMayHaveNoLayers) {
     Outcome expected = plain(3, std::accumulate(counts.begin(), counts.end(), int64_t{0}));
     expect_equal(train(zb_h1, {4, 1, 3}, counts), expected);
     expect_equal(train(interleaved, {2, 2, 3}, counts), expected);
+    expect_equal(train(schedule_named("zb-v"), {2, 2, 3, Placement::v}, counts), expected);
   }
 }
 
@@ -303,10 +304,10 @@ TEST(PipelineTest, TheFirstStageNeedsALayer) {
 
 // correctness 29. Forward only, between two steps of training, with other numbers of micro-batches.
 TEST(PipelineTest, InferenceLeavesTrainingAsItWas) {
-  for (auto& name : {"zb-h1", "interleaved"}) {
-    PipelineShape shape{name == std::string("zb-h1") ? 4 : 2, 1, 3};
-    shape.chunks = 4 / shape.stages;
+  for (auto& name : {"zb-h1", "interleaved", "zb-v"}) {
     Schedule schedule = schedule_named(name);
+    int stages = 4 / schedule.chunks;
+    PipelineShape shape{stages, schedule.chunks, 3, schedule.placement};
     auto run = [&](bool look) {
       return on_stages(schedule, shape, even(4), [&](Stage s) {
         std::map<int, double> seen;

@@ -28,6 +28,23 @@ TEST(Schedule, ListsAsInThePapers) {
             "F0.0 F0.1 F1.0 F1.1 F0.2 F0.3 F0.4 F1.2 F1.3 F1.4");
 }
 
+TEST(Schedule, ListsInAV) {
+  PipelineShape v{2, 2, 3, Placement::v};
+  EXPECT_EQ(text(zb_v(v, 0)),
+            "F0.0 F0.1 F0.2 F1.0 I1.0 W1.0 F1.1 I1.1 W1.1 I0.0 W0.0 F1.2 I1.2 W1.2 I0.1 W0.1 I0.2 "
+            "W0.2");
+  EXPECT_EQ(text(zb_v(v, 1)),
+            "F0.0 F1.0 F0.1 F1.1 I1.0 W1.0 F0.2 I0.0 W0.0 F1.2 I1.1 W1.1 I0.1 I1.2 I0.2 W0.1 W1.2 "
+            "W0.2");
+  PipelineShape dual{2, 2, 4, Placement::v};
+  EXPECT_EQ(text(dualpipev(dual, 0)),
+            "F0.0 F0.1 F0.2 F1.0 I1.0 W1.0 F1.1 F0.3 B1.1 F1.2 B0.0 B1.2 F1.3 B0.1 B1.3 I0.2 W0.2 "
+            "I0.3 W0.3");
+  EXPECT_EQ(text(dualpipev(dual, 1)),
+            "F0.0 F1.0 F0.1 F1.1 F0.2 B1.0 F1.2 B0.0 F0.3 B1.1 F1.3 B0.1 B1.2 B0.2 I1.3 I0.3 W1.3 "
+            "W0.3");
+}
+
 TEST(Schedule, OfOneStageAccumulatesGradients) {
   PipelineShape one{.micros = 2};
   EXPECT_EQ(text(one_f_one_b(one, 0)), "F0.0 B0.0 F0.1 B0.1");
@@ -53,7 +70,7 @@ TEST(Schedule, ForwardOnlyIsRightOnEveryShape) {
 TEST(Schedule, LiveActivations) {
   for (const test::Case& c : test::cases()) {
     SCOPED_TRACE(c.str());
-    auto [stages, chunks, micros] = c.shape;
+    auto [stages, chunks, micros, placement] = c.shape;
     auto peak = check_schedule(schedule_named(c.name), c.shape);
     for (int s = 0; s < stages; ++s) {
       int live = peak[size_t(s)];
@@ -69,6 +86,15 @@ TEST(Schedule, LiveActivations) {
       }
       if (c.name == "interleaved" && chunks > 1 && micros % stages == 0) {
         EXPECT_EQ(live, std::min(2 * ahead + (chunks - 1) * stages + 1, all));
+      }
+      if (c.name == "zb-2p") {
+        EXPECT_EQ(live, std::min(2 * ahead + 1 + s * std::min(4 * stages, micros) / stages, all));
+      }
+      if (c.name == "zb-v" && micros >= 2 * stages - 1) {
+        EXPECT_EQ(live, 2 * stages);
+      }
+      if (c.name == "dualpipev" && micros >= 2 * stages) {
+        EXPECT_EQ(live, 2 * stages + 1);
       }
     }
   }
@@ -103,7 +129,7 @@ TEST(Schedule, ByName) {
   EXPECT_EQ(schedule_named("zb-interleaved")(chunked, 1), zb_interleaved(chunked, 1));
   expect_error([] { schedule_named("1F1B"); },
                {"schedule: unknown name `1F1B`; expected one of gpipe, 1f1b, interleaved, zb-h1, "
-                "zb-interleaved"},
+                "zb-interleaved, zb-2p, zb-v, dualpipev"},
                Exit::config);
 }
 
@@ -115,6 +141,18 @@ TEST(Schedule, RefusesShapes) {
   expect_error([&] { zb_h1(chunked, 0); },
                {"schedule zb-h1: 2 chunks a stage; expected 1, or --schedule zb-interleaved"},
                Exit::config);
+  expect_error([&] { zb_2p(chunked, 0); },
+               {"schedule zb-2p: 2 chunks a stage; expected 1, or --schedule zb-v"}, Exit::config);
+  for (std::string name : {"zb-v", "dualpipev"}) {
+    auto schedule = schedule_named(name);
+    expect_error([&] { schedule({.stages = 2, .micros = 4}, 0); },
+                 {"schedule " + name + ": 1 chunk a stage; expected 2, down and up the V"},
+                 Exit::config);
+    expect_error([&] { schedule(chunked, 0); },
+                 {"schedule " + name +
+                  ": the pieces of the model go round the ring of stages; expected them in a V"},
+                 Exit::config);
+  }
   for (const std::string& name : schedule_names()) {
     expect_error([&] { schedule_named(name)({.stages = 4, .micros = 0}, 0); },
                  {"schedule " + name +
@@ -146,6 +184,31 @@ TEST(Schedule, HandoversGoRoundTheRing) {
   }
   EXPECT_EQ(received_by(s, 1, {Action::backward_weight, 0, 1}), std::nullopt);
   EXPECT_EQ(sent_by(s, 1, {Action::backward_weight, 0, 1}), std::nullopt);
+}
+
+// Stage s holds the pieces s and 2 * stages - 1 - s; each cut has a link of its own.
+TEST(Schedule, HandoversInAVTurnAtTheLastStage) {
+  PipelineShape v{3, 2, 4, Placement::v};
+  const int stages[] = {0, 1, 2, 2, 1, 0};
+  for (int at = 0; at < 6; ++at) {
+    EXPECT_EQ(v.stage_of(at), stages[at]);
+    EXPECT_EQ(v.virtual_stage(stages[at], at / 3), at);
+  }
+  EXPECT_EQ(v.last_stage(), 0);
+  EXPECT_EQ((PipelineShape{3, 3, 4, Placement::v}.last_stage()), 2);
+  Handover up{.kind = Handover::activation, .from = 1, .to = 2, .micro = 1}, turn = up, down = up;
+  turn.from = 2, turn.to = 3, down.from = 3, down.to = 4;
+  EXPECT_EQ(sent_by(v, 1, {Action::forward, 0, 1}), up);
+  EXPECT_EQ(sent_by(v, 2, {Action::forward, 0, 1}), turn);
+  EXPECT_EQ(received_by(v, 2, {Action::forward, 1, 1}), turn);
+  EXPECT_EQ(received_by(v, 1, {Action::forward, 1, 1}), down);
+  EXPECT_FALSE(stays(v, up));
+  EXPECT_TRUE(stays(v, turn));
+  EXPECT_FALSE(stays(v, down));
+  EXPECT_EQ(link_of(v, up), 1);
+  EXPECT_EQ(link_of(v, down), 3);
+  EXPECT_EQ(sent_by(v, 0, {Action::forward, 1, 1}), std::nullopt);
+  EXPECT_EQ(received_by(v, 0, {Action::backward, 1, 1}), std::nullopt);
 }
 
 }  // namespace

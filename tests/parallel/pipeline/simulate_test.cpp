@@ -39,6 +39,53 @@ TEST(Simulate, Bubbles) {
     }
 }
 
+/// Idle time of the stage with the longest span, from its first action to its last; with F, B, W of
+/// a whole stage.
+double waits(const Schedule& schedule, PipelineShape shape, const Durations& stage) {
+  shape.chunks = schedule.chunks, shape.placement = schedule.placement;
+  double n = shape.chunks, longest = 0;
+  Simulation s =
+      run(schedule, shape,
+          {stage.forward / n, stage.backward_input / n, stage.backward_weight / n, stage.latency});
+  for (int stage_of = 0; stage_of < shape.stages; ++stage_of) {
+    double begin = s.time, end = 0;
+    for (const TimedAction& a : s.actions)
+      if (a.stage == stage_of) begin = std::min(begin, a.begin), end = std::max(end, a.end);
+    longest = std::max(longest, end - begin);
+  }
+  return longest - shape.micros * (stage.forward + stage.backward_input + stage.backward_weight);
+}
+
+// None from a stage's first action to its last, as their papers count. The step as a whole has that
+// of the last stage, which begins when the others have passed the first micro-batch on.
+TEST(Simulate, ZeroBubbles) {
+  for (int p : {1, 2, 3, 4, 5, 8, 16})
+    for (int micros : {2 * p - 1, 2 * p, 3 * p, 4 * p + 1, 7 * p}) {
+      PipelineShape shape{.stages = p, .micros = micros};
+      SCOPED_TRACE(testing::Message() << "stages " << p << " micros " << micros);
+      EXPECT_NEAR(waits(schedule_named("zb-v"), shape, {}), 0, 1e-9);
+      PipelineShape v{p, 2, micros, Placement::v};
+      EXPECT_DOUBLE_EQ(bubble(zb_v, v), 0.5 * (p - 1));
+      if (micros < 3 * p) continue;
+      EXPECT_NEAR(waits(zb_2p, shape, {}), 0, 1e-9);
+      EXPECT_DOUBLE_EQ(bubble(zb_2p, shape), p - 1);
+    }
+}
+
+// (PP/2 - 1) (F&B + B - 3 W) with PP = 2 p, for chunks of F, B = F + W, W and F&B, which overlap,
+// as long as the longer, B: the table of github.com/deepseek-ai/DualPipe.
+TEST(Simulate, BubbleOfDualPipeV) {
+  for (int p : {1, 2, 3, 4, 8, 16})
+    for (int micros : {2 * p, 2 * p + 1, 5 * p})
+      for (double weight : {0.5, 0.75, 1.0}) {
+        SCOPED_TRACE(testing::Message() << "stages " << p << " micros " << micros);
+        double chunk = 0.5, both = chunk * (1 + weight);
+        EXPECT_NEAR(waits(schedule_named("dualpipev"), {.stages = p, .micros = micros},
+                          {.backward_weight = weight}),
+                    (p - 1) * (both + both - 3 * chunk * weight), 1e-9);
+      }
+}
+
 TEST(Simulate, TwoStagesByHand) {
   Simulation s = run(one_f_one_b, {.stages = 2, .micros = 1},
                      {.forward = 1, .backward_input = 2, .latency = 10});
@@ -70,7 +117,9 @@ TEST(Simulate, ActionsBeginWhenTheyCan) {
       std::map<std::tuple<int, int, int>, double> posted;
       for (const TimedAction& a : s.actions) {
         double begin = free[size_t(a.stage)];
-        if (auto t = received_by(c.shape, a.stage, a.action)) {
+        if (auto t = received_by(c.shape, a.stage, a.action); t && stays(c.shape, *t)) {
+          begin = std::max(begin, sent.at(*t));
+        } else if (t) {
           double& next = posted[{a.stage, link_of(c.shape, *t), t->kind}];
           begin = next = std::max(begin, std::max(sent.at(*t), next) + latency);
         }

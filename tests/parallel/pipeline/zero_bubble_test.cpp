@@ -11,29 +11,33 @@ namespace triax::parallel {
 namespace {
 
 struct Row {
-  int stages, micros, chunks;              // chunks of 1F1B-I: (layers + 2) / stages
-  double forward, input, weight, latency;  // ms, of a whole stage
-  double one_f_one_b, zb_h1, interleaved;  // bubble rates
+  int stages, micros, chunks;                     // chunks of 1F1B-I: (layers + 2) / stages
+  double forward, input, weight, latency;         // ms, of a whole stage
+  double one_f_one_b, zb_h1, zb_2p, interleaved;  // bubble rates
 };
 
 // 1.5B, 6.2B, 14.6B, 28.3B: 22, 30, 46, 62 layers.
 constexpr Row rows[] = {
-    {8, 24, 3, 18.522, 18.086, 9.337, 0.601, .2431, .1585, .1055},
-    {8, 32, 3, 18.513, 18.086, 9.331, 0.626, .1985, .1242, .0818},
-    {8, 64, 3, 18.546, 18.097, 9.321, 0.762, .1240, .0674, .0443},
-    {8, 24, 4, 29.718, 29.444, 19.927, 0.527, .2347, .1323, .0808},
-    {8, 32, 4, 29.802, 29.428, 19.530, 0.577, .1898, .1045, .0628},
-    {8, 64, 4, 29.935, 29.621, 19.388, 0.535, .1091, .0554, .0320},
-    {16, 48, 3, 11.347, 11.248, 8.132, 0.377, .2552, .1397, .1104},
-    {16, 64, 3, 11.307, 11.254, 8.101, 0.379, .2082, .1088, .0852},
-    {16, 128, 3, 11.325, 11.308, 8.109, 0.378, .1251, .0576, .0445},
-    {32, 96, 2, 10.419, 10.207, 7.715, 0.408, .2646, .1421, .1493},
-    {32, 128, 2, 10.408, 10.204, 7.703, 0.408, .2168, .1106, .1164},
-    {32, 256, 2, 10.402, 10.248, 7.698, 0.460, .1352, .0594, .0624},
+    {8, 24, 3, 18.522, 18.086, 9.337, 0.601, .2431, .1585, .0433, .1055},
+    {8, 32, 3, 18.513, 18.086, 9.331, 0.626, .1985, .1242, .0039, .0818},
+    {8, 64, 3, 18.546, 18.097, 9.321, 0.762, .1240, .0674, .0026, .0443},
+    {8, 24, 4, 29.718, 29.444, 19.927, 0.527, .2347, .1323, .0029, .0808},
+    {8, 32, 4, 29.802, 29.428, 19.530, 0.577, .1898, .1045, .0022, .0628},
+    {8, 64, 4, 29.935, 29.621, 19.388, 0.535, .1091, .0554, .0010, .0320},
+    {16, 48, 3, 11.347, 11.248, 8.132, 0.377, .2552, .1397, .0066, .1104},
+    {16, 64, 3, 11.307, 11.254, 8.101, 0.379, .2082, .1088, .0054, .0852},
+    {16, 128, 3, 11.325, 11.308, 8.109, 0.378, .1251, .0576, .0028, .0445},
+    {32, 96, 2, 10.419, 10.207, 7.715, 0.408, .2646, .1421, .0038, .1493},
+    {32, 128, 2, 10.408, 10.204, 7.703, 0.408, .2168, .1106, .0029, .1164},
+    {32, 256, 2, 10.402, 10.248, 7.698, 0.460, .1352, .0594, .0018, .0624},
 };
 
-/// The share of the longest stage's time, from its first action to its last, in which it is idle.
-double bubble_rate(const Schedule& schedule, const Row& row, int chunks) {
+/// The share of a time in which a stage is idle.
+struct Rate {
+  double stage;  ///< of the longest stage's, from its first action to its last
+  double step;   ///< of the whole
+};
+Rate bubble_rates(const Schedule& schedule, const Row& row, int chunks) {
   PipelineShape shape{.stages = row.stages, .chunks = chunks, .micros = row.micros};
   double n = chunks, work = row.micros * (row.forward + row.input + row.weight), longest = 0;
   Simulation s = simulate(lists_of(schedule, shape), shape,
@@ -45,7 +49,10 @@ double bubble_rate(const Schedule& schedule, const Row& row, int chunks) {
       if (a.stage == stage) begin = std::min(begin, a.begin), end = std::max(end, a.end);
     longest = std::max(longest, end - begin);
   }
-  return (longest - work) / longest;
+  return {1 - work / longest, 1 - work / s.time};
+}
+double bubble_rate(const Schedule& schedule, const Row& row, int chunks) {
+  return bubble_rates(schedule, row, chunks).stage;
 }
 
 TEST(ZeroBubble, BubbleRatesAreThePublishedOnes) {
@@ -54,6 +61,20 @@ TEST(ZeroBubble, BubbleRatesAreThePublishedOnes) {
     EXPECT_NEAR(bubble_rate(one_f_one_b, row, 1), row.one_f_one_b, 0.6e-4);
     EXPECT_NEAR(bubble_rate(zb_h1, row, 1), row.zb_h1, 0.6e-4);
     EXPECT_NEAR(bubble_rate(interleaved, row, row.chunks), row.interleaved, 0.004);
+    // Its lists were found for these times, ours are of the shape alone: with the fewest
+    // micro-batches and the shortest weights (0.5 F) they leave 1.5 points.
+    bool hard = row.micros == 3 * row.stages && row.weight < 0.6 * row.forward;
+    EXPECT_NEAR(bubble_rate(zb_2p, row, 1), row.zb_2p, hard ? 0.016 : 0.0031);
+  }
+}
+
+// Where all stages end together, as a gradient norm makes them.
+TEST(ZeroBubble, TwiceTheForwardsAheadShortenAStepToo) {
+  for (const Row& row : rows) {
+    SCOPED_TRACE(testing::Message() << row.stages << " stages, " << row.micros << " micro-batches");
+    double ratio = bubble_rates(zb_2p, row, 1).step / bubble_rates(zb_h1, row, 1).step;
+    EXPECT_GT(ratio, 0.65);
+    EXPECT_LT(ratio, 0.775);
   }
 }
 

@@ -40,6 +40,10 @@ TEST(Options, ResolveWhatFollows) {
   chunked.step.schedule = "zb-interleaved";
   resolve(chunked, 1);
   EXPECT_EQ(chunked.step.chunks, 2);
+  TrainOptions v;
+  v.step.schedule = "zb-v", v.step.mesh.pp = 4;
+  resolve(v, 4);
+  EXPECT_EQ(v.step.pipeline(), (PipelineShape{4, 2, 1, Placement::v}));
 }
 
 TEST(Options, ResolveChangesNothingThatWasGiven) {
@@ -154,9 +158,12 @@ TEST(Options, BlockSplitWithoutRanksToShardOver) {
 
 TEST(Options, ScheduleThatIsNotThere) {
   EXPECT_EQ(message([](auto& o) { o.step.schedule = "2f2b"; }),
-            "schedule `2f2b`; expected one of: 1f1b, gpipe, interleaved, zb-h1, zb-interleaved");
+            "schedule `2f2b`; expected one of: 1f1b, dualpipev, gpipe, interleaved, zb-2p, zb-h1, "
+            "zb-interleaved, zb-v");
   EXPECT_EQ(message([](auto& o) { o.step.mesh = {.dp = 1, .pp = 2}, o.step.chunks = 2; }),
             "schedule 1f1b: 2 chunks a stage; expected 1, or --schedule interleaved");
+  EXPECT_EQ(message([](auto& o) { o.step.schedule = "zb-v", o.step.chunks = 3; }),
+            "schedule zb-v: 3 chunks a stage; expected 2, down and up the V");
 }
 
 TEST(Options, DirectoryToOffloadTo) {

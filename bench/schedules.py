@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Bubbles of the schedules that `minigpt schedule --search` finds, in the cases of Zero Bubble's Table 6, as Markdown.
+
+bench/schedules.py build/release/bin/minigpt                      12 cases, 1 to 2 p, half of an activation held until W
+bench/schedules.py MINIGPT --hold 1 --memory 1 2 --last 1.2       other memory; the last stage takes 1.2 times as long
+
+Every file that was found is checked by tests/parallel/pipeline/check_found.py. `*`: optimal, its bound is met.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/parallel/pipeline"))
+import check_found  # noqa: E402
+
+# Model, stages, micro-batches, ms of F, B, W and a link (Qi et al. 2023, Table 6); bubble of ZB-2p (Table 5).
+ROWS = [("1.5B", 8, 24, "18.522,18.086,9.337,0.601", .0433), ("1.5B", 8, 32, "18.513,18.086,9.331,0.626", .0039),
+        ("1.5B", 8, 64, "18.546,18.097,9.321,0.762", .0026), ("6.2B", 8, 24, "29.718,29.444,19.927,0.527", .0029),
+        ("6.2B", 8, 32, "29.802,29.428,19.530,0.577", .0022), ("6.2B", 8, 64, "29.935,29.621,19.388,0.535", .0010),
+        ("14.6B", 16, 48, "11.347,11.248,8.132,0.377", .0066), ("14.6B", 16, 64, "11.307,11.254,8.101,0.379", .0054),
+        ("14.6B", 16, 128, "11.325,11.308,8.109,0.378", .0028), ("28.3B", 32, 96, "10.419,10.207,7.715,0.408", .0038),
+        ("28.3B", 32, 128, "10.408,10.204,7.703,0.408", .0029), ("28.3B", 32, 256, "10.402,10.248,7.698,0.460", .0018)]
+
+
+def search(row, cap, args, folder):
+    """The comparison as JSON, and the seconds that it took."""
+    _, stages, micros, times, _ = row
+    path = folder / "found.json"
+    scale = ",".join(["1"] * (stages - 1) + [str(args.last)])
+    command = [args.minigpt, "schedule", "--search", "--json", "--save", path, "--pp", stages, "--micros", micros,
+               "--chunks", args.chunks, "--times", times, "--scale", scale, "--memory", f"{cap}p", "--hold", args.hold,
+               "--objective", args.objective, "--tries", args.tries, "--seed", args.seed]
+    begin = time.monotonic()
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True)
+    seconds = time.monotonic() - begin
+    check_found.check(json.loads(path.read_text()))
+    return json.loads(done.stdout), seconds
+
+
+def bubble_of(found, name):
+    return next(row["bubble"] for row in found["rows"] if row["name"] == name)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("minigpt")
+    parser.add_argument("--memory", type=float, nargs="+", default=[1, 1.25, 1.5, 1.75, 2], help="in stages")
+    parser.add_argument("--hold", type=float, default=0.5)
+    parser.add_argument("--chunks", type=int, default=1, help="2: in a V")
+    parser.add_argument("--objective", default="span")
+    parser.add_argument("--last", type=float, default=1, help="factor of the last stage's times")
+    parser.add_argument("--tries", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rows", type=int, nargs="+", default=range(len(ROWS)))
+    args = parser.parse_args()
+    named = "zb-v" if args.chunks == 2 else "zb-h1"
+    caps = " | ".join(f"{cap:g}p" for cap in args.memory)
+    print(f"| model, micro-batches | {named} | {caps} | ZB-2p, published | s |")
+    print("|" + "---|" * (len(args.memory) + 4))
+    with tempfile.TemporaryDirectory() as folder:
+        for row in (ROWS[i] for i in args.rows):
+            cells, longest, known = [], 0, 0
+            for cap in args.memory:
+                found, seconds = search(row, cap, args, pathlib.Path(folder))
+                longest, known = max(longest, seconds), bubble_of(found, named)
+                bound, bubble = found["best_bubble"], bubble_of(found, "found")
+                proven = found["cost"] <= found["bound"] * (1 + 1e-6)
+                cells.append(f"{100 * bubble:.2f}" + ("*" if proven else f" ({100 * bound:.2f})"))
+            print(f"| {row[0]}, {row[2]} | {100 * known:.2f} | " + " | ".join(cells) +
+                  f" | {100 * row[4]:.2f} | {longest:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

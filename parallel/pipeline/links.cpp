@@ -1,0 +1,62 @@
+#include "parallel/pipeline/links.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+namespace triax::parallel {
+namespace {
+
+/// Where a stage is in a round of links: at none, or at one end of one.
+struct End {
+  int link = -1;
+  int rank = 0;  // 0: where activations come from
+};
+using Round = std::vector<End>;  // by stage
+
+/// A split gives each stage to one link only, so links are made in rounds: on a ring the even ones,
+/// the odd ones, and with an odd number of stages the last by itself.
+std::vector<Round> rounds_of(const PipelineShape& shape) {
+  std::vector<Round> rounds;
+  std::set<int> known;
+  for (int v = 0; v + 1 < shape.virtual_stages(); ++v) {
+    Handover on{.from = v, .to = v + 1};
+    int link = link_of(shape, on);
+    if (stays(shape, on) || !known.insert(link).second) continue;
+    auto from = size_t(shape.stage_of(v)), to = size_t(shape.stage_of(v + 1));
+    auto round = std::find_if(rounds.begin(), rounds.end(),
+                              [&](Round& r) { return r[from].link < 0 && r[to].link < 0; });
+    if (round == rounds.end()) round = rounds.insert(round, Round(size_t(shape.stages)));
+    (*round)[from] = {link, 0}, (*round)[to] = {link, 1};
+  }
+  return rounds;
+}
+
+}  // namespace
+
+Links::Links(Communicator& stages, const PipelineShape& shape) : shape_(shape) {
+  for (const Round& round : rounds_of(shape))
+    for (auto kind : {Handover::activation, Handover::gradient}) {
+      int mine = round[size_t(stages.rank())].link;
+      auto comm = stages.split(
+          [&](int stage) {
+            auto [link, rank] = round[size_t(stage)];
+            return Communicator::Seat{link >= 0 ? link : shape.virtual_stages() + stage, rank};
+          },
+          fmt::format("link {} {}", mine, kind == Handover::activation ? "up" : "down"));
+      if (mine >= 0) channels_[{mine, kind}] = std::move(comm);
+    }
+}
+
+Communicator& Links::channel(const Handover& what) const {
+  return *channels_.at({link_of(shape_, what), what.kind});
+}
+
+std::vector<const Communicator*> Links::all() const {
+  std::vector<const Communicator*> all;
+  for (auto& [key, comm] : channels_) all.push_back(comm.get());
+  return all;
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,107 @@
+#include "parallel/pipeline/synthesis/comparison.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "nn/json.h"
+#include "parallel/pipeline/check_schedule.h"
+
+namespace triax::parallel {
+namespace {
+
+constexpr const char* found_name = "found";
+
+double fullest(const std::vector<double>& peak) {
+  return *std::max_element(peak.begin(), peak.end());
+}
+
+/// The schedule's lists where it fits the shape; none where it does not.
+std::vector<Actions> lists_that_fit(const Schedule& schedule, const PipelineShape& shape) try {
+  check_schedule(schedule, shape);
+  return lists_of(schedule, shape);
+} catch (const Error& e) {
+  if (e.code() != Exit::config) throw;
+  return {};
+}
+
+std::string table_row(const Comparison::Row& r) {
+  std::vector<std::string> peak;
+  for (double x : r.peak) peak.push_back(fmt::format("{:.4g}", x));
+  return fmt::format("{:<16} {:>10.6g} {:>7.2f}%  {}\n", r.name, r.cost, 100 * r.bubble,
+                     join(peak, " "));
+}
+
+std::string verdict(const Comparison& c) {
+  const Comparison::Row& found = c.rows.back();
+  if (found.cost > c.found.bound * (1 + 1e-6))
+    return fmt::format("found: {:.2g}% above the bound\n", 100 * (found.cost / c.found.bound - 1));
+  std::string text = "found: optimal, as cheap as the bound\n";
+  for (const Comparison::Row& r : c.rows)
+    if (&r != &found && r.cost <= found.cost * (1 + 1e-6) &&
+        fullest(r.peak) <= fullest(c.found.budget.cap) + 1e-9)
+      text += fmt::format("{} is optimal\n", r.name);
+  return text;
+}
+
+}  // namespace
+
+double Comparison::best_bubble() const {
+  return 1 - busiest(found.shape, found.times) / found.bound;
+}
+
+Comparison::Row row_of(const std::string& name, const ScheduleFile& s) {
+  double cost = cost_of(simulate(s.lists, s.shape, s.times), s.budget.objective);
+  return {name, s.shape.chunks, cost, 1 - busiest(s.shape, s.times) / cost,
+          peak_memory(s.lists, s.shape, s.budget.hold)};
+}
+
+Comparison compare(const std::map<std::string, Schedule>& schedules, const ScheduleFile& found,
+                   const std::function<StageTimes(const PipelineShape&)>& times) {
+  Comparison c{{}, found};
+  std::vector<std::vector<Actions>> seen;
+  for (auto& [name, schedule] : schedules) {
+    ScheduleFile s = found;
+    s.shape.chunks = schedule.chunks;
+    s.shape.placement = schedule.placement;
+    s.times = times(s.shape);
+    if (s.times.empty()) continue;
+    s.lists = lists_that_fit(schedule, s.shape);
+    if (s.lists.empty() || std::count(seen.begin(), seen.end(), s.lists) > 0) continue;
+    seen.push_back(s.lists);
+    c.rows.push_back(row_of(name, s));
+  }
+  c.rows.push_back(row_of(found_name, found));
+  return c;
+}
+
+std::string comparison_text(const Comparison& c) {
+  const ScheduleFile& f = c.found;
+  std::string text = fmt::format(
+      "{} stages, {} micro-batches; a stage may hold {:g} activations, of which {:g} from the "
+      "input's backward to the weights'\ncost: {}\n\n{:<16} {:>10} {:>8}  activations held, stage "
+      "by stage\n",
+      f.shape.stages, f.shape.micros, fullest(f.budget.cap), f.budget.hold,
+      f.budget.objective == Budget::makespan
+          ? "makespan, to the end of the last stage"
+          : "span, the longest stage from its first begin to its last end",
+      "schedule", "cost", "bubble");
+  for (const Comparison::Row& r : c.rows) text += table_row(r);
+  text += fmt::format("{:<16} {:>10.6g} {:>7.2f}%  no schedule within the memory costs less\n",
+                      "bound", f.bound, 100 * c.best_bubble());
+  return text + verdict(c);
+}
+
+std::string comparison_json(const Comparison& c) {
+  std::vector<std::string> rows;
+  for (const Comparison::Row& r : c.rows)
+    rows.push_back(fmt::format(R"({{"name":{},"chunks":{},"cost":{},"bubble":{},"peak":[{}]}})",
+                               nn::quoted(r.name), r.chunks, r.cost, r.bubble, join(r.peak, ",")));
+  const ScheduleFile& f = c.found;
+  return fmt::format(
+      R"({{"stages":{},"micros":{},"hold":{},"objective":"{}","cap":[{}],"cost":{},"bound":{},)"
+      R"("best_bubble":{},"rows":[{}]}})",
+      f.shape.stages, f.shape.micros, f.budget.hold, name(f.budget.objective),
+      join(f.budget.cap, ","), f.cost, f.bound, c.best_bubble(), join(rows, ","));
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,165 @@
+#include "parallel/pipeline/synthesis/list_scheduler.h"
+
+#include <algorithm>
+
+namespace triax::parallel::synthesis {
+
+ListScheduler::ListScheduler(const Problem& problem) : p_(problem) {
+  lists_.resize(size_t(p_.shape.stages));
+  for (Actions& list : lists_) list.reserve(3 * size_t(p_.shape.chunks) * size_t(p_.shape.micros));
+}
+
+void ListScheduler::begin(const Policy& policy, const std::vector<Actions>* order) {
+  policy_ = &policy;
+  order_ = order;
+  size_t passes = size_t(p_.virtual_stages()) * size_t(p_.shape.micros);
+  stages_.assign(size_t(p_.shape.stages), {});
+  pieces_.assign(size_t(p_.virtual_stages()), {});
+  forwards_sent_.assign(passes, infinity);
+  inputs_sent_.assign(passes, infinity);
+  std::fill_n(forwards_sent_.begin(), p_.shape.micros, 0.);  // the first stage reads its batches
+  for (Actions& list : lists_) list.clear();
+}
+
+Score ListScheduler::run(const Policy& policy, const std::vector<Actions>* order) {
+  begin(policy, order);
+  for (int s = 0; s < p_.shape.stages; ++s) stages_[size_t(s)].choice = choose(s);
+  size_t all = 3 * size_t(p_.virtual_stages()) * size_t(p_.shape.micros);
+  for (size_t done = 0; done < all; ++done) {
+    auto first = std::min_element(stages_.begin(), stages_.end(),
+                                  [](auto& a, auto& b) { return a.choice.at < b.choice.at; });
+    if (first->choice.at == infinity) return {};
+    take(int(first - stages_.begin()));
+    for (int s : changed_) stages_[size_t(s)].choice = choose(s);
+  }
+  return score();
+}
+
+const Action* ListScheduler::told(const Stage& stage, int s) const {
+  const Actions& list = (*order_)[size_t(s)];
+  return stage.next < list.size() ? &list[stage.next] : nullptr;
+}
+
+/// A forward of an earlier chunk leaves room for one of the last, or nothing would ever end.
+bool ListScheduler::has_room(int s, int chunk) const {
+  const Stage& x = stages_[size_t(s)];
+  double one = p_.activation(), spare = 0;
+  if (!order_) spare = (*policy_)[size_t(s)].room;
+  if (!order_ && chunk + 1 < p_.shape.chunks) spare = std::max(one, spare);
+  else if (p_.shape.chunks > 1) spare = 0;
+  double held = one * (x.forwards - x.inputs + p_.budget.hold * (x.inputs - x.weights));
+  return held + one + spare <= p_.budget.cap[size_t(s)] + 1e-9;
+}
+
+/// When the next forward or backward of virtual stage v has what it receives.
+double ListScheduler::arrival(int v, Action::Kind kind) const {
+  const Piece& n = pieces_[size_t(v)];
+  bool forward = kind == Action::forward;
+  int cut = forward ? v - 1 : v;  // the virtual stage below
+  double at = forward ? forwards_sent_[slot(v, n.forwards)] : inputs_sent_[slot(v, n.inputs)];
+  if (cut < 0 || cut + 1 == p_.virtual_stages() || p_.is_local(cut)) return at;
+  return std::max(at, forward ? n.forward_taken : n.input_taken) + p_.times[size_t(cut)].latency;
+}
+
+/// Later chunks first: they free memory.
+ListScheduler::Candidates ListScheduler::candidates(int s) {
+  const Stage& x = stages_[size_t(s)];
+  const Action* next = order_ ? told(x, s) : nullptr;
+  Candidates all;
+  auto offer = [&](Choice& best, int chunk) {
+    double at = std::max(x.free, arrival(p_.shape.virtual_stage(s, chunk), best.kind));
+    if (at < best.at - p_.rounding) best.at = at, best.chunk = chunk;
+  };
+  auto may = [&](Action::Kind kind, int chunk) {
+    return !order_ || (next && next->kind == kind && next->chunk == chunk);
+  };
+  for (int chunk = p_.shape.chunks - 1; chunk >= 0; --chunk) {
+    const Piece& n = piece(s, chunk);
+    if (n.weights < n.inputs && all.weight < 0) all.weight = chunk;
+    if (n.forwards < p_.shape.micros && may(Action::forward, chunk) && has_room(s, chunk))
+      offer(all.forward, chunk);
+    if (n.inputs < n.forwards && may(Action::backward_input, chunk)) offer(all.input, chunk);
+  }
+  return all;
+}
+
+bool ListScheduler::prefers_forward(int s, const Candidates& c) const {
+  const Stage& x = stages_[size_t(s)];
+  const StagePolicy& k = (*policy_)[size_t(s)];
+  if (c.input.chunk < 0 || c.forward.chunk < 0) return c.input.chunk < 0;
+  int left = p_.shape.chunks * p_.shape.micros - x.forwards;
+  bool goes_first =
+      x.forwards < k.warm || left < k.tail || (k.turns && x.last == Action::backward_input);
+  if (goes_first) {
+    double waits = k.backward_waits * p_.times_of(s, c.input.chunk).backward_input;
+    return c.forward.at <= c.input.at + waits;
+  }
+  double waits =
+      (x.inputs < k.early ? 1 : k.forward_waits) * p_.times_of(s, c.forward.chunk).forward;
+  return c.input.at > c.forward.at + waits + p_.rounding;
+}
+
+ListScheduler::Choice ListScheduler::choose(int s) {
+  Candidates c = candidates(s);
+  const Stage& x = stages_[size_t(s)];
+  if (c.weight >= 0) {
+    double takes = p_.times_of(s, c.weight).backward_weight;
+    double waits = std::max(p_.rounding, (*policy_)[size_t(s)].weight_waits * takes);
+    if (std::min(c.forward.at, c.input.at) >= x.free + waits)
+      return {Action::backward_weight, c.weight, x.free};
+  }
+  return prefers_forward(s, c) ? c.forward : c.input;
+}
+
+/// Does what stage `s` chose.
+void ListScheduler::take(int s) {
+  Stage& x = stages_[size_t(s)];
+  const Choice now = x.choice;
+  int v = p_.shape.virtual_stage(s, now.chunk);
+  const Durations& t = p_.times[size_t(v)];
+  Piece& n = pieces_[size_t(v)];
+  changed_.assign(1, s);
+  if (x.began < 0) x.began = now.at;
+  if (now.kind != Action::backward_weight) x.last = now.kind, ++x.next;
+  int micro = 0;
+  switch (now.kind) {
+    case Action::forward:
+      n.forward_taken = now.at;
+      micro = n.forwards++, ++x.forwards;
+      x.free = now.at + t.forward;
+      break;
+    case Action::backward_weight:
+      micro = n.weights++, ++x.weights;
+      x.free = now.at + t.backward_weight;
+      break;
+    default:
+      n.input_taken = now.at;
+      micro = n.inputs++, ++x.inputs;
+      x.free = now.at + t.backward_input;
+  }
+  lists_[size_t(s)].push_back({now.kind, now.chunk, micro});
+  hand_on(v, now, micro, x.free);
+}
+
+/// To the stage that waits for it, whose choice it may change. Behind the last virtual stage a
+/// forward is followed by its own backward.
+void ListScheduler::hand_on(int v, const Choice& choice, int micro, double end) {
+  if (choice.kind == Action::backward_weight) return;
+  bool up = choice.kind == Action::forward, turns = up && v + 1 == p_.virtual_stages();
+  int to = turns ? v : up ? v + 1 : v - 1;
+  if (to < 0) return;
+  (up && !turns ? forwards_sent_ : inputs_sent_)[slot(to, micro)] = end;
+  if (!turns) changed_.push_back(p_.stage_of[size_t(to)]);
+}
+
+Score ListScheduler::score() const {
+  double most = 0, sum = 0;
+  for (const Stage& x : stages_) {
+    double span = x.free - (p_.budget.objective == Budget::makespan ? 0 : x.began);
+    most = std::max(most, span);
+    sum += span;
+  }
+  return {most, most + 0.02 * sum / p_.shape.stages};
+}
+
+}  // namespace triax::parallel::synthesis

@@ -1,0 +1,88 @@
+#pragma once
+#include <vector>
+
+#include "parallel/pipeline/synthesis/problem.h"
+
+namespace triax::parallel::synthesis {
+
+/// How one stage decides, when several actions could begin soon. In general: a backward before a
+/// forward, both before weights, and no waiting for long. Times are in units of the action that
+/// would be begun meanwhile.
+struct StagePolicy {
+  double weight_waits = .5;   ///< no weights if another action could begin within this
+  double forward_waits = .2;  ///< no forward if a backward could begin within this,
+  int early = 1;              ///< or within 1 until so many backwards are done: they set the ramp
+  double backward_waits = 0;  ///< no backward if a forward that goes first could begin within this
+  int warm = 0;               ///< forwards go first until so many are done
+  int tail = 0;               ///< forwards go first when so few are left: they set the way out
+  bool turns = false;         ///< after a backward a forward goes first
+  double room = 0;            ///< memory that forwards leave free for the last chunk
+};
+using Policy = std::vector<StagePolicy>;
+
+/// How good the lists of a try are; infinite if it ended with memory full of what cannot end.
+struct Score {
+  double cost = infinity;
+  double soft = infinity;  ///< cost, and a little of what the other stages take
+};
+
+/// Builds all lists at once, action by action in the order in which they begin, under the rules of
+/// simulate(): a handover takes place when it was sent and the one before it on its channel taken.
+class ListScheduler {
+ public:
+  explicit ListScheduler(const Problem& problem);
+
+  /// With `order`, forwards and backwards in that order, and weights wherever there is time.
+  Score run(const Policy& policy, const std::vector<Actions>* order = nullptr);
+  /// Of the last run.
+  const std::vector<Actions>& lists() const { return lists_; }
+
+ private:
+  struct Choice {
+    Action::Kind kind = Action::forward;
+    int chunk = -1;
+    double at = infinity;
+  };
+  struct Stage {
+    double free = 0, began = -1;  ///< began: its first action; -1: none
+    int forwards = 0, inputs = 0, weights = 0;
+    Action::Kind last = Action::forward;  ///< weights apart
+    size_t next = 0;                      ///< in the order
+    Choice choice;
+  };
+  /// Of one virtual stage: what is done, and when what it receives was last taken.
+  struct Piece {
+    int forwards = 0, inputs = 0, weights = 0;
+    double forward_taken = 0, input_taken = 0;
+  };
+  struct Candidates {
+    Choice forward{Action::forward}, input{Action::backward_input};
+    int weight = -1;  ///< a chunk
+  };
+
+  void begin(const Policy& policy, const std::vector<Actions>* order);
+  Piece& piece(int s, int chunk) { return pieces_[size_t(p_.shape.virtual_stage(s, chunk))]; }
+  const Action* told(const Stage& stage, int s) const;
+  bool has_room(int s, int chunk) const;
+  double arrival(int v, Action::Kind kind) const;
+  Candidates candidates(int s);
+  bool prefers_forward(int s, const Candidates& c) const;
+  Choice choose(int s);
+  void take(int s);
+  void hand_on(int v, const Choice& choice, int micro, double end);
+  Score score() const;
+  size_t slot(int v, int micro) const {
+    return size_t(v) * size_t(p_.shape.micros) + size_t(micro);
+  }
+
+  const Problem& p_;
+  const Policy* policy_ = nullptr;
+  const std::vector<Actions>* order_ = nullptr;
+  std::vector<Stage> stages_;
+  std::vector<Piece> pieces_;
+  std::vector<double> forwards_sent_, inputs_sent_;  // by receiver and micro-batch
+  std::vector<int> changed_;                         // stages whose choice is out of date
+  std::vector<Actions> lists_;
+};
+
+}  // namespace triax::parallel::synthesis

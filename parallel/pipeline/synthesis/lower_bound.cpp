@@ -1,0 +1,125 @@
+// Why a schedule cannot be better. A stage s is idle, whatever it does, on the
+//   ramp: from its first forward to its first backward, a micro-batch passes all later stages and
+//         comes back; meanwhile the stage has only forwards to do, as many as memory takes;
+//   way out: from its last forward to that one's backward, likewise; meanwhile it has only what it
+//         still holds to do.
+// So it takes its work, its ramp and its way out. Also, from the first forward of s to the last
+// backward of a later stage k and back to s: the way to k, all forwards and backwards of k with
+// its ramp, those of its weights that memory does not let it put off, and the way back.
+#include <algorithm>
+#include <cmath>
+
+#include "parallel/pipeline/synthesis/problem.h"
+
+namespace triax::parallel::synthesis {
+namespace {
+
+/// How many of `one` fit into `all`; the sums of equal parts differ by rounding.
+int64_t count_in(double all, double one) {
+  return one > 0 ? int64_t(std::floor(all / one + 1e-9)) : std::numeric_limits<int32_t>::max();
+}
+
+class Bounds {
+ public:
+  explicit Bounds(const Problem& p) : p_(p) {
+    int last = p.virtual_stages() - 1;
+    auto latency = [&](int v) { return p.is_local(v) ? 0 : p.times[size_t(v)].latency; };
+    there_.resize(size_t(last) + 2);
+    back_.resize(size_t(last) + 1);
+    for (int v = 0; v <= last; ++v)
+      there_[size_t(v) + 1] =
+          there_[size_t(v)] + p.times[size_t(v)].forward + (v < last ? latency(v) : 0);
+    for (int v = last - 1; v >= 0; --v)
+      back_[size_t(v)] = back_[size_t(v) + 1] + p.times[size_t(v) + 1].backward_input + latency(v);
+  }
+
+  double best() const {
+    double bound = 0;
+    for (int s = 0; s < p_.shape.stages; ++s) {
+      double idle = all_fit(s) ? std::max(ramp(s), way_out(s)) : ramp(s) + way_out(s);
+      bound = std::max(bound, work(s) + idle + (makespan() ? there_[size_t(first(s))] : 0));
+      for (int k = 0; k < p_.shape.stages; ++k)
+        if (first(s) <= first(k) && (!makespan() || first(s) == 0))
+          bound = std::max(bound, through(s, k));
+    }
+    return bound;
+  }
+
+ private:
+  bool makespan() const { return p_.budget.objective == Budget::makespan; }
+  int first(int s) const { return p_.shape.virtual_stage(s, 0); }
+  int last(int s) const { return p_.shape.virtual_stage(s, p_.shape.chunks - 1); }
+  int64_t passes() const { return int64_t{p_.shape.micros} * p_.shape.chunks; }
+  /// The activations that stage s may hold.
+  int64_t places(int s) const { return count_in(p_.budget.cap[size_t(s)], p_.activation()); }
+  /// The same by what W keeps, when `others` are held whole.
+  int64_t owed_beside(int s, int64_t others) const {
+    double left = p_.budget.cap[size_t(s)] - double(others) * p_.activation();
+    return count_in(left, p_.budget.hold * p_.activation());
+  }
+  /// Could all forwards go before the first backward?
+  bool all_fit(int s) const { return passes() <= places(s); }
+
+  template <class Time> double longest(int s, Time time) const {
+    double most = 0;
+    for (int c = 0; c < p_.shape.chunks; ++c) most = std::max(most, time(p_.times_of(s, c)));
+    return most;
+  }
+  double forward(int s) const {
+    return longest(s, [](auto& t) { return t.forward; });
+  }
+  double both_halves(int s) const {
+    return longest(s, [](auto& t) { return t.backward_input + t.backward_weight; });
+  }
+  double weight(int s) const {
+    return longest(s, [](auto& t) { return t.backward_weight; });
+  }
+  double work(int s) const {
+    double all = 0;
+    for (int c = 0; c < p_.shape.chunks; ++c) {
+      const Durations& t = p_.times_of(s, c);
+      all += p_.shape.micros * (t.forward + t.backward_input + t.backward_weight);
+    }
+    return all;
+  }
+
+  double ramp(int s) const {
+    double way = there_.back() - there_[size_t(first(s))] + back_[size_t(last(s))];
+    return std::max(0., way - double(std::min(places(s), passes())) * forward(s));
+  }
+
+  double way_out(int s) const {
+    // x wait for both halves beside the last forward, y for their weights: all that the stage has.
+    double fill = 0;
+    for (int64_t x = 0; x < std::min(places(s), passes()); ++x) {
+      int64_t y = std::min(passes() - 1 - x, owed_beside(s, x + 1));
+      fill = std::max(fill, double(x) * both_halves(s) + double(y) * weight(s));
+    }
+    double way = infinity;  // of the chunk that comes back first
+    for (int c = 0; c < p_.shape.chunks; ++c) {
+      auto v = size_t(p_.shape.virtual_stage(s, c));
+      way = std::min(way, there_.back() - there_[v] - p_.times[v].forward + back_[v]);
+    }
+    return std::max(0., way - fill);
+  }
+
+  double through(int s, int k) const {
+    auto v = size_t(first(s)), u = size_t(first(k));
+    // When the last backward of k begins, its own activation is whole; of others W may be owed.
+    int64_t owed = std::min(passes(), 1 + owed_beside(k, 1));
+    double there = there_[u] - there_[v], back = back_[v] - back_[u];
+    if (u > v) back += p_.times[v].backward_input - p_.times[u].backward_input;
+    return there + ramp(k) + work(k) - double(owed) * weight(k) + back +
+           p_.times[v].backward_weight;
+  }
+
+  const Problem& p_;
+  std::vector<double> there_;  // begin of the first forward of v on an empty pipeline; its end
+  std::vector<double> back_;   // from the last forward's end to the backward of v
+};
+
+}  // namespace
+
+double lower_bound(const Problem& problem) { return Bounds(problem).best(); }
+
+}  // namespace triax::parallel::synthesis

@@ -1,0 +1,33 @@
+#pragma once
+#include <limits>
+#include <vector>
+
+#include "parallel/pipeline/synthesis/synthesis.h"
+
+namespace triax::parallel::synthesis {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// What is looked for, and what every try needs of it.
+struct Problem {
+  Problem(const PipelineShape& shape, const StageTimes& times, const Budget& budget);
+
+  int virtual_stages() const { return shape.virtual_stages(); }
+  const Durations& times_of(int stage, int chunk) const {
+    return times[size_t(shape.virtual_stage(stage, chunk))];
+  }
+  double activation() const { return 1.0 / shape.chunks; }  ///< of one chunk, in whole stages
+  /// Does what virtual stage v exchanges with the next one stay where it is?
+  bool is_local(int v) const { return stage_of[size_t(v)] == stage_of[size_t(v) + 1]; }
+
+  PipelineShape shape;
+  StageTimes times;
+  Budget budget;
+  std::vector<int> stage_of;  ///< of a virtual stage
+  double rounding;            ///< times that differ by less are the same
+};
+
+/// No schedule within the budget costs less.
+double lower_bound(const Problem& problem);
+
+}  // namespace triax::parallel::synthesis

@@ -1,0 +1,43 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "parallel/pipeline/synthesis/synthesis.h"
+
+namespace triax::parallel {
+
+/// A schedule that was found, and for what: one JSON object
+///
+///     {"stages": 2, "chunks": 1, "micros": 2, "placement": "ring", "hold": 0.5,
+///      "objective": "span", "cap": [2, 2], "times": [[1, 1, 1, 0.1], [1, 1, 1, 0]],
+///      "cost": 8.2, "bound": 8.2, "lists": ["F0.0 F0.1 B0.0 W0.0 B0.1 W0.1", ...]}
+///
+/// `cap` and `lists` are by stage, `times` (StageTimes) by virtual stage. `placement` is `ring` or
+/// `v`. An action is F (forward), B (backward_input) or W (backward_weight), chunk, micro-batch.
+struct ScheduleFile {
+  PipelineShape shape;
+  StageTimes times;
+  Budget budget;
+  double cost = 0, bound = 0;
+  std::vector<Actions> lists;
+};
+
+/// The text of such a file.
+std::string schedule_json(const ScheduleFile& schedule);
+
+/// Reads such a text and trusts nothing in it: lists (check_schedule), memory, cost and bound are
+/// checked. Throws Error 65 with `path` and the place for what is damaged or wrong.
+ScheduleFile parse_schedule(const std::string& text, const std::string& path);
+/// The same of a file. Throws Error 66 if there is none.
+ScheduleFile read_schedule(const std::string& path);
+
+/// `times` of a file like the above, which need hold nothing else. Errors likewise.
+StageTimes read_times(const std::string& path);
+
+/// Is that where a schedule is read from, and not a schedule's name? Paths end in `.json`.
+bool is_schedule_file(const std::string& name);
+
+/// The lists of the file at `path` as a schedule. It throws Error 78 for another shape than theirs.
+Schedule schedule_from(const ScheduleFile& schedule, const std::string& path);
+
+}  // namespace triax::parallel

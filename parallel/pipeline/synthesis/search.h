@@ -1,0 +1,64 @@
+#pragma once
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "parallel/pipeline/synthesis/list_scheduler.h"
+
+namespace triax::parallel::synthesis {
+
+/// Numbers that are the same for a seed with every standard library.
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : bits_(seed) {}
+  int below(int n) { return int(bits_() % uint64_t(n)); }
+  bool one_in(int n) { return below(n) == 0; }
+  double up_to(double most) { return most * 0x1p-53 * double(bits_() >> 11); }
+
+ private:
+  std::mt19937_64 bits_;
+};
+
+/// The best lists so far, and how much may still be tried.
+class Search {
+ public:
+  Search(const Problem& problem, uint64_t seed);
+  /// Lists that need not be the scheduler's.
+  void offer(const std::vector<Actions>& lists, double cost);
+  /// Until the bound is met or all tries are used. Empty lists if nothing was found.
+  void run();
+  const std::vector<Actions>& lists() const { return best_; }
+  double cost() const { return cost_; }
+  double bound() const { return bound_; }
+
+ private:
+  /// Is the bound met, or `share` of the tries used?
+  bool over(double share) const;
+  /// The share of the tries that is left.
+  double left() const { return 1 - double(tried_) / double(tries_); }
+  Score consider(const Policy& policy, const std::vector<Actions>* order = nullptr);
+  /// As simulated annealing: a better one, or a worse one with a chance that falls with `heat`.
+  bool accepts(const Score& now, double before, double heat);
+
+  void try_grid();
+  void anneal_policies();
+  void anneal_orders();
+
+  /// Stages from one that is drawn to another; often one alone.
+  std::pair<int, int> draw_stretch();
+  void change(Policy& policy);
+  void move_one(Actions& order);
+  void move_many(std::vector<Actions>& orders, std::pair<int, int> stretch);
+
+  const Problem& p_;
+  ListScheduler scheduler_;
+  Draw draw_;
+  double bound_, unit_;
+  int64_t tries_, tried_ = 0;
+  std::vector<Actions> best_;
+  double cost_ = infinity;
+  Policy policy_;  // of the best that a policy alone made
+  double policy_cost_ = infinity, policy_soft_ = infinity;
+};
+
+}  // namespace triax::parallel::synthesis

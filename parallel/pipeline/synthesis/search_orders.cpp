@@ -1,0 +1,88 @@
+// The second half of a search: the order of forwards and backwards itself is annealed. The list
+// scheduler says where weights go, and whether memory suffices.
+#include <algorithm>
+
+#include "parallel/pipeline/synthesis/search.h"
+
+namespace triax::parallel::synthesis {
+namespace {
+
+/// May two neighbours of a list change places? Passes of one kind through one chunk stay in the
+/// order of micro-batches, as links need it, and a backward behind its forward.
+bool can_swap(const Action& a, const Action& b) {
+  return a.chunk != b.chunk || (a.kind != b.kind && a.micro != b.micro);
+}
+
+/// Moves what stands at `from` by up to `far` places up (step 1) or down (-1), as far as it can.
+/// Returns where it comes to stand.
+int shift(Actions& list, int from, int step, int far) {
+  int at = from;
+  for (; far > 0 && at + step >= 0 && at + step < std::ssize(list); --far, at += step) {
+    Action &a = list[size_t(at)], &b = list[size_t(at + step)];
+    if (!can_swap(a, b)) break;
+    std::swap(a, b);
+  }
+  return at;
+}
+
+}  // namespace
+
+void Search::move_one(Actions& order) {
+  int from = draw_.below(int(order.size())), step = draw_.one_in(2) ? 1 : -1;
+  shift(order, from, step, 1 + draw_.below(draw_.one_in(2) ? 3 : 2 * p_.shape.stages));
+}
+
+/// The same passes of neighbouring micro-batches on neighbouring stages, which single moves would
+/// have to bring about one by one, each for the worse.
+void Search::move_many(std::vector<Actions>& orders, std::pair<int, int> stretch) {
+  auto kind = draw_.one_in(2) ? Action::forward : Action::backward_input;
+  int chunk = draw_.below(p_.shape.chunks), first = draw_.below(p_.shape.micros);
+  int last = first + draw_.below(draw_.one_in(2) ? 4 : p_.shape.micros);
+  int step = draw_.one_in(2) ? 1 : -1, far = 1 + draw_.below(3);
+  auto moves = [&](const Action& a) {
+    return a.kind == kind && a.chunk == chunk && a.micro >= first && a.micro <= last;
+  };
+  for (int s = stretch.first; s <= stretch.second; ++s) {
+    Actions& list = orders[size_t(s)];
+    int size = int(list.size());
+    // From the end towards which they move, so that none meets another of them.
+    for (int n = 0; n < size; ++n) {
+      int at = step > 0 ? size - 1 - n : n;
+      if (moves(list[size_t(at)])) shift(list, at, step, far);
+    }
+  }
+}
+
+void Search::anneal_orders() {
+  std::vector<Actions> now = best_;
+  for (Actions& list : now)
+    std::erase_if(list, [](auto& a) { return a.kind == Action::backward_weight; });
+  Policy policy(size_t(p_.shape.stages));
+  double value = infinity;
+  for (double waits : {.5, 0., .2, .35, .7, .9, 1.1}) {
+    Policy other(policy.size(), {.weight_waits = waits});
+    Score score = consider(other, &now);
+    if (score.soft < value) value = score.soft, policy = other;
+  }
+  while (!over(1)) {
+    Policy other = policy;
+    auto [from, to] = draw_stretch();
+    int way = draw_.below(4);
+    if (way < 2 && draw_.one_in(3)) from = 0, to = p_.shape.stages - 1;
+    if (way >= 2) to = from;
+    std::vector<Actions> before(now.begin() + from, now.begin() + to + 1);
+    if (way == 0) {
+      double waits = draw_.up_to(1.2);
+      for (int s = from; s <= to; ++s) other[size_t(s)].weight_waits = waits;
+    } else if (way == 1) {
+      move_many(now, {from, to});
+    } else {
+      move_one(now[size_t(from)]);
+    }
+    Score score = consider(other, &now);
+    if (accepts(score, value, .05 * unit_ * left() * left())) value = score.soft, policy = other;
+    else std::ranges::copy(before, now.begin() + from);
+  }
+}
+
+}  // namespace triax::parallel::synthesis

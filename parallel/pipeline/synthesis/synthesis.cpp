@@ -1,0 +1,158 @@
+#include "parallel/pipeline/synthesis/synthesis.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+#include "parallel/pipeline/check_schedule.h"
+#include "parallel/pipeline/synthesis/search.h"
+
+namespace triax::parallel {
+namespace synthesis {
+
+Problem::Problem(const PipelineShape& s, const StageTimes& t, const Budget& b)
+    : shape(s), times(t), budget(b), stage_of(size_t(s.virtual_stages())) {
+  for (int stage = 0; stage < s.stages; ++stage)
+    for (int c = 0; c < s.chunks; ++c) stage_of[size_t(s.virtual_stage(stage, c))] = stage;
+  rounding = 1e-9 * busiest(s, t) / s.micros;
+}
+
+namespace {
+
+/// The named schedule in halves; nothing where it does not fit the shape.
+std::optional<std::vector<Actions>> halves_of(const std::string& name, const PipelineShape& shape) {
+  Schedule whole = schedule_named(name);
+  if (whole.placement != shape.placement || whole.chunks != shape.chunks) return {};
+  auto halves = [&](auto& s, int stage) { return split_backward(whole(s, stage), 0); };
+  try {
+    check_schedule(halves, shape);
+    return lists_of(halves, shape);
+  } catch (const Error& e) {
+    if (e.code() != Exit::config) throw;
+    return {};
+  }
+}
+
+bool within(const Budget& budget, const std::vector<double>& peak) {
+  for (size_t s = 0; s < peak.size(); ++s)
+    if (peak[s] > budget.cap[s] + 1e-9) return false;
+  return true;
+}
+
+void offer_named(Search& search, const Problem& p) {
+  for (const std::string& name : schedule_names()) {
+    auto lists = halves_of(name, p.shape);
+    if (lists && within(p.budget, peak_memory(*lists, p.shape, p.budget.hold)))
+      search.offer(*lists, cost_of(simulate(*lists, p.shape, p.times), p.budget.objective));
+  }
+}
+
+}  // namespace
+}  // namespace synthesis
+
+const char* name(Budget::Objective objective) {
+  return objective == Budget::makespan ? "makespan" : "span";
+}
+
+double lower_bound(const PipelineShape& shape, const StageTimes& times, const Budget& budget) {
+  return synthesis::lower_bound(synthesis::Problem(shape, times, budget));
+}
+
+double cost_of(const Simulation& simulation, Budget::Objective objective) {
+  if (objective == Budget::makespan) return simulation.time;
+  double longest = 0;
+  const auto& actions = simulation.actions;
+  for (size_t begin = 0, end; begin < actions.size(); begin = end) {  // of one stage
+    for (end = begin; end < actions.size() && actions[end].stage == actions[begin].stage;) ++end;
+    longest = std::max(longest, actions[end - 1].end - actions[begin].begin);
+  }
+  return longest;
+}
+
+double busiest(const PipelineShape& shape, const StageTimes& times) {
+  double most = 0;
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    double work = 0;
+    for (int c = 0; c < shape.chunks; ++c) {
+      const Durations& t = times[size_t(shape.virtual_stage(stage, c))];
+      work += t.forward + t.backward_input + t.backward_weight;
+    }
+    most = std::max(most, work * shape.micros);
+  }
+  return most;
+}
+
+std::vector<double> peak_memory(const std::vector<Actions>& lists, const PipelineShape& shape,
+                                double hold) {
+  std::vector<double> all;
+  for (const Actions& list : lists) {
+    int64_t whole = 0, halves = 0;
+    double peak = 0;
+    for (const Action& a : list) {
+      if (a.kind == Action::forward) ++whole;
+      else if (a.kind != Action::backward_weight) --whole;
+      if (a.kind == Action::backward_input) ++halves;
+      if (a.kind == Action::backward_weight) --halves;
+      peak = std::max(peak, (double(whole) + hold * double(halves)) / shape.chunks);
+    }
+    all.push_back(peak);
+  }
+  return all;
+}
+
+void check_times(const PipelineShape& shape, const StageTimes& times) {
+  check_input(std::ssize(times) == shape.virtual_stages(), Exit::config,
+              "times of {} stages and chunks; expected {} ({} stages x {} chunks)", times.size(),
+              shape.virtual_stages(), shape.stages, shape.chunks);
+  for (const Durations& t : times) {
+    bool finite = true;
+    for (double x : {t.forward, t.backward_input, t.backward_weight, t.latency})
+      finite = finite && x >= 0 && x <= 1e12;
+    check_input(finite && t.forward > 0 && t.backward_input > 0 && t.backward_weight > 0,
+                Exit::config,
+                "times {},{},{},{}; expected forward, input and weight above 0, latency from 0, at "
+                "most 1e12",
+                t.forward, t.backward_input, t.backward_weight, t.latency);
+  }
+}
+
+void check_budget(const PipelineShape& shape, const Budget& budget) {
+  check_input(std::ssize(budget.cap) == shape.stages, Exit::config,
+              "memory of {} stages; expected of {}", budget.cap.size(), shape.stages);
+  for (double cap : budget.cap)
+    check_input(
+        cap >= 1 && cap <= 1e9, Exit::config,
+        "memory for {} activations; expected for 1 to 1e9: a stage holds one micro-batch at "
+        "least",
+        cap);
+  check_input(budget.hold >= 0 && budget.hold <= 1, Exit::config, "hold {}; expected 0 to 1",
+              budget.hold);
+  check_input(budget.tries >= 0, Exit::config, "tries {}; expected at least 0", budget.tries);
+}
+
+Synthesis synthesize(const PipelineShape& shape, const StageTimes& times, const Budget& budget,
+                     uint64_t seed) {
+  bool known = shape.chunks == 1 || (shape.chunks == 2 && shape.placement == Placement::v);
+  check_input(
+      shape.stages > 0 && shape.micros > 0 && known, Exit::config,
+      "search: {} stages, {} chunks a stage, {} micro-batches; expected one chunk, or two in "
+      "a V, and at least 1 of the others",
+      shape.stages, shape.chunks, shape.micros);
+  check_times(shape, times);
+  check_budget(shape, budget);
+  synthesis::Problem problem(shape, times, budget);
+  synthesis::Search search(problem, seed);
+  synthesis::offer_named(search, problem);
+  search.run();
+  Synthesis found{search.lists(), search.cost(), search.bound(), {}};
+  check(!found.lists.empty(), "search: found nothing in {} tries", budget.tries);
+  check_schedule([&](auto&, int stage) { return found.lists[size_t(stage)]; }, shape);
+  found.peak = peak_memory(found.lists, shape, budget.hold);
+  check(synthesis::within(budget, found.peak), "search: found lists that hold too much");
+  double simulated = cost_of(simulate(found.lists, shape, times), budget.objective);
+  check(std::fabs(found.cost - simulated) <= 1e-9 * simulated,
+        "search: found lists that cost {}; simulated they cost {}", found.cost, simulated);
+  return found;
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,174 @@
+#include "parallel/program/schedule_verb.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "parallel/pipeline/synthesis/comparison.h"
+#include "parallel/pipeline/timeline.h"
+#include "parallel/settings/terminal.h"
+#include "parallel/train/run_directory.h"
+
+namespace triax::parallel {
+namespace {
+
+/// `1,1.5,2`: so many positive numbers or 0. Throws Error 78 that begins with the flag.
+std::vector<double> numbers(const char* flag, const std::string& text, int count) {
+  std::vector<double> all;
+  for (const char *at = text.data(), *end = at + text.size();; ++at) {
+    double number = -1;
+    auto read = std::from_chars(at, end, number);
+    bool fine = read.ec == std::errc() && std::isfinite(number) && number >= 0;
+    if (fine) all.push_back(number);
+    at = read.ptr;
+    if (fine && at != end && *at == ',') continue;
+    check_input(fine && at == end && std::ssize(all) == count, Exit::config,
+                "{}={}; expected {} numbers from 0, like {}", flag, printable(text), count,
+                join(std::vector<double>(size_t(std::min(count, 4)), 1.5), ","));
+    return all;
+  }
+}
+
+/// What --times and --scale say; nothing for chunks that a file has no times of.
+StageTimes times_of(const ScheduleOptions& o, const PipelineShape& shape) {
+  std::vector<double> scale(size_t(shape.stages), 1);
+  if (!o.scale.empty()) scale = numbers("scale", o.scale, shape.stages);
+  StageTimes times;
+  if (is_schedule_file(o.times)) {
+    times = read_times(o.times);
+    if (std::ssize(times) != shape.virtual_stages() && shape.chunks != o.shape.chunks) return {};
+    check_times(shape, times);
+  } else {
+    auto t = numbers("times", o.times, 4);
+    times = equal_stages(shape, {t[0], t[1], t[2], t[3]});
+  }
+  for (int s = 0; s < shape.stages; ++s)
+    for (int c = 0; c < shape.chunks; ++c) {
+      Durations& t = times[size_t(shape.virtual_stage(s, c))];
+      for (double* takes : {&t.forward, &t.backward_input, &t.backward_weight})
+        *takes *= scale[size_t(s)];
+    }
+  check_times(shape, times);
+  return times;
+}
+
+double cap_of(const ScheduleOptions& o) {
+  bool per_stage = o.memory.ends_with('p');
+  std::string number = o.memory.substr(0, o.memory.size() - size_t(per_stage));
+  double cap = 0;
+  auto read = std::from_chars(number.data(), number.data() + number.size(), cap);
+  check_input(read.ec == std::errc() && read.ptr == number.data() + number.size(), Exit::config,
+              "memory={}; expected activations per stage, as a number, 12, or in stages, 1.5p",
+              printable(o.memory));
+  return per_stage ? cap * o.shape.stages : cap;
+}
+
+void print(const std::string& text) { fmt::print("{}", folded(text, terminal_columns())); }
+
+/// The drawing, or its JSON.
+void print(const Timeline& timeline, bool json) {
+  if (json) fmt::print("{}\n", timeline_json(timeline));
+  else print(timeline_text(timeline, terminal_columns()) + "\n");
+}
+
+void search(const ScheduleOptions& o, const Schedules& schedules) {
+  ScheduleFile found{.shape = o.shape, .times = times_of(o, o.shape), .budget = o.budget};
+  found.budget.cap.assign(size_t(o.shape.stages), cap_of(o));
+  Synthesis s = synthesize(found.shape, found.times, found.budget, uint64_t(o.seed));
+  found.cost = s.cost;
+  found.bound = s.bound;
+  found.lists = s.lists;
+  if (!o.save.empty()) replace_file(o.save, schedule_json(found));
+  Comparison beside =
+      compare(schedules, found, [&](const PipelineShape& s) { return times_of(o, s); });
+  if (o.json) {
+    fmt::print("{}\n", comparison_json(beside));
+    return;
+  }
+  std::string path = o.save.empty() ? "found" : o.save;
+  print(make_timeline(path, schedule_from(found, path), found.shape, found.times), false);
+  print(comparison_text(beside));
+}
+
+void show_file(const ScheduleOptions& o, const std::vector<std::string>& given) {
+  ScheduleFile file = read_schedule(o.schedule);
+  PipelineShape shape = o.shape;  // as far as it was given; its own as far as it was not
+  auto is_given = [&](const char* flag) {
+    return std::count(given.begin(), given.end(), flag) > 0;
+  };
+  if (!is_given("pp")) shape.stages = file.shape.stages;
+  if (!is_given("micros")) shape.micros = file.shape.micros;
+  if (shape.chunks == 0) shape.chunks = file.shape.chunks;
+  shape.placement = file.shape.placement;
+  Schedule schedule = schedule_from(file, o.schedule);
+  print(make_timeline(o.schedule, schedule, shape, file.times), o.json);
+  if (!o.json) print(comparison_text({{row_of(o.schedule, file)}, file}));
+}
+
+}  // namespace
+
+Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
+  SettingGroup shown("Schedule"), searched("Search");
+  shown
+      .add("schedule", "NAME|FILE", "which; FILE: one that --save wrote, with its shape and times",
+           &o.schedule, {.choices = names_of(schedules), .or_file = ".json"})
+      .add("pp", "N", "pipeline stages", &o.shape.stages, {.range = {1, 1024}})
+      .add("chunks", "N", "model chunks on each stage", &o.shape.chunks,
+           {.range = {0, 64}, .shown = "1, or 2 for schedules of several"})
+      .add("micros", "N", "micro-batches", &o.shape.micros, {.range = {1, 4096}})
+      .add("times", "F,B,W,C|FILE",
+           "time of a stage's forward, backward of the input, of the weights, and latency of a "
+           "link; or a JSON file with those of every stage: {\"times\": [[1, 1, 0.5, 0.1], ..]}",
+           &o.times)
+      .add("scale", "X,X,..", "factor of each stage's times", &o.scale, {.shown = "1 for all"})
+      .add("json", "", "print JSON for scripts/draw.py", &o.json);
+  searched
+      .add(
+          "search", "",
+          "look for the best schedule within --memory, of one chunk per stage or, with --chunks 2, "
+          "two in a V, and compare it with the rest",
+          &o.search)
+      .add("memory", "1.5p|N",
+           "activations of one micro-batch that a stage may hold: N, or in stages, as 1.5p",
+           &o.memory)
+      .add("hold", "X", "share of an activation kept until the backward of the weights",
+           &o.budget.hold, {.range = {0, 1}})
+      .add("objective", "span|makespan",
+           "what to minimise: the longest stage from its first begin to its last end, or the time "
+           "until all stages have ended",
+           choice(o.budget.objective,
+                  {{"span", Budget::longest_stage}, {"makespan", Budget::makespan}}))
+      .add("tries", "N", "schedules to look at", &o.budget.tries,
+           {.range = {0, huge}, .shown = "as many as take some seconds"})
+      .add("seed", "N", "of the search, which repeats itself for the same seed", &o.seed)
+      .add("save", "FILE", "write what was found, for --schedule FILE", &o.save, {.shown = "none"});
+  return {"schedule", "Shows what every pipeline stage does when, or looks for a better schedule.",
+          joined({shown, searched})};
+}
+
+Exit show_schedule(const ScheduleOptions& given, const Schedules& schedules,
+                   const std::vector<std::string>& flags) {
+  ScheduleOptions o = given;
+  check_input(o.save.empty() || (o.search && is_schedule_file(o.save)), Exit::config,
+              "save={}{}\n  Expected --search --save FILE.json", printable(o.save),
+              o.search ? "" : " without search");
+  if (is_schedule_file(o.schedule) && !o.search) {
+    show_file(o, flags);
+    return Exit::ok;
+  }
+  if (o.search) {
+    o.shape.chunks = std::max(1, o.shape.chunks);
+    if (o.shape.chunks > 1) o.shape.placement = Placement::v;
+    search(o, schedules);
+    return Exit::ok;
+  }
+  const Schedule& chosen = schedules.at(o.schedule);
+  o.shape.placement = chosen.placement;
+  if (o.shape.chunks == 0) o.shape.chunks = chosen.chunks;
+  print(make_timeline(o.schedule, chosen, o.shape, times_of(o, o.shape)), o.json);
+  return Exit::ok;
+}
+
+}  // namespace triax::parallel

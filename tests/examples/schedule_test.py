@@ -1,0 +1,128 @@
+"""schedule_test.py MINIGPT MPIRUN: `schedule --search` finds schedules that an independent checker accepts and that train
+as one rank does; their files are refused where they are damaged or do not fit. MPIRUN may be empty."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from minigpt_program import RANKS_SHARING_CORES, mpirun, words
+
+minigpt, launcher = os.path.abspath(sys.argv[1]), sys.argv[2]
+checker = pathlib.Path(__file__).resolve().parents[1] / "parallel/pipeline/check_found.py"
+MODEL = words(layers=6, heads=2, width=16, context=8, micro_batch=2, warmup=0)
+# Stages, micro-batches, the rest. All of them: TRIAX_SCHEDULES=8 schedule_test.py ...
+FOUND = [(2, 4, "--memory 1.5p --hold 0.5"),
+         (4, 8, "--memory 1.25p --hold 0.5 --times 1,1,0.6,0.05"),
+         (3, 7, "--memory 4 --objective makespan --scale 1,1.2,1.5"),
+         (4, 8, "--memory 1p --hold 0.5 --chunks 2"),  # in a V
+         (4, 12, "--memory 1p --hold 0.5 --scale 1,1,1,1.2"),
+         (2, 2, "--memory 1p --hold 0"),
+         (3, 9, "--memory 1.5p --hold 0.4 --times 2,3,1,0.5"),
+         (4, 6, "--memory 1.75p --hold 0.5 --times 29.7,29.4,19.9,0.5")]
+failures = []
+
+
+def expect(name, problem):
+    print(f"{'FAILED' if problem else 'ok'}  {name}{': ' if problem else ''}{problem}", flush=True)
+    if problem:
+        failures.append(name)
+
+
+def says(code, parts, *command):
+    done = subprocess.run([minigpt, *map(str, command)] if command[0] != launcher else command, text=True,
+                          capture_output=True, env=RANKS_SHARING_CORES, timeout=240)
+    said = done.stdout + done.stderr
+    missing = [part for part in parts if part not in " ".join(said.split())]
+    if done.returncode != code or missing:
+        return f"exit code {done.returncode}, expected {code}; no {missing} in {said}"
+    return ""
+
+
+def search(path, stages, micros, more):
+    return says(0, ["found", "bound"], "schedule", "--search", "--pp", stages, "--micros", micros, *more.split(),
+                "--tries", 3000, "--save", path)
+
+
+def found_ones_train(folder):
+    for number, (stages, micros, more) in enumerate(FOUND[:int(os.environ.get("TRIAX_SCHEDULES", 4))]):
+        path = folder / f"found{number}.json"
+        expect(f"search: {more}", search(path, stages, micros, more))
+        done = subprocess.run([sys.executable, checker, path], capture_output=True, text=True)
+        expect("the checker accepts it", "" if done.returncode == 0 else done.stdout + done.stderr)
+        expect("it trains as one rank does", says(0, ["EQUAL"], "parity", "--mesh", f"1x{stages}x1", "--schedule", path,
+                                                  "--global-batch", 2 * micros, *MODEL))
+
+
+def what_the_checker_is_for(folder):
+    """It has to find what is wrong."""
+    good = json.loads((folder / "found0.json").read_text())
+    list_of = good["lists"][0].split()
+    for name, change, says_what in (
+            ("incomplete", lambda l: l[:-1], "is not complete"),
+            ("out of order", lambda l: [l[-1], *l[:-1]], "before its B"),
+            ("too much memory", lambda l: sorted(l, key=lambda a: "FBW".index(a[0])),
+             "above its cap")):
+        (folder / "bad.json").write_text(json.dumps(dict(good, lists=[" ".join(change(list_of)), *good["lists"][1:]])))
+        done = subprocess.run([sys.executable, checker, folder / "bad.json"], capture_output=True, text=True)
+        right = done.returncode == 1 and says_what in done.stdout
+        expect(f"the checker refuses a list that is {name}", "" if right else done.stdout + done.stderr)
+
+
+def files_that_do_not_fit(folder):
+    path = folder / "found0.json"
+    train = ["train", "--comm", "threads", "--ranks", 2, "--pp", 2, "--steps", 1, *MODEL]
+    expect("another mesh", says(78, ["found for 2 stages, 1 chunk, 4 micro-batches; this run has 3, 1, 4", "--pp 2"],
+                                "parity", "--mesh", "1x3x1", "--schedule", path, "--global-batch", 8, *MODEL))
+    expect("another batch", says(78, ["this run has 2, 1, 3", "schedule --search --pp 2 --micros 3"], *train,
+                                 "--schedule", path, "--global-batch", 6))
+    expect("no file", says(66, ["no.json"], *train, "--schedule", folder / "no.json"))
+    (folder / "half.json").write_text(path.read_text()[:200])
+    expect("half a file", says(65, ["half.json, not JSON"], *train, "--schedule", folder / "half.json"))
+    expect("plan knows it", says(0, ["left out", "this run has"], "plan", "--ranks", 4, "--schedule", path,
+                                 "--global-batch", 8, *MODEL[:-2]))
+    expect("shown as it is", says(0, ["found0.json: 2 stages, 4 micro-batches", "bound"], "schedule", "--schedule", path))
+    expect("shown for another shape", says(78, ["this run has 3, 1, 4"], "schedule", "--schedule", path, "--pp", 3))
+    expect("nowhere to save", says(73, ["/no/such/x.json"], "schedule", "--search", "--pp", 2, "--save",
+                                   "/no/such/x.json"))
+    for flags, what in (("--search --save x", "Expected --search --save FILE.json"),
+                        ("--save x.json", "without search"),
+                        ("--search --memory 1q", "memory=1q; expected"), ("--search --times 1,2", "times=1,2; expected"),
+                        ("--search --chunks 3", "expected one chunk, or two in a V"), ("--scale 1,x", "scale=1,x; expected"),
+                        ("--search --memory 0.1p", "memory for 0.4 activations")):
+        expect(flags, says(78, [what], "schedule", *flags.split()))
+
+
+def resumed_runs(folder):
+    """A file of the same path may hold other lists later."""
+    path, out = folder / "lists.json", folder / "run"
+    expect("search", search(path, 2, 4, "--memory 1p"))
+    train = ["train", "--comm", "threads", "--ranks", 2, "--pp", 2, "--schedule", path, "--global-batch", 8, "--out", out,
+             *MODEL]
+    expect("trains", says(0, ["finished after step 1"], *train, "--steps", 1))
+    expect("resumes", says(0, ["resumed after step 1", "finished after step 2"], *train, "--steps", 2, "--resume", "auto"))
+    expect("search", search(path, 2, 4, "--memory 2p --times 2,1,1,0"))
+    expect("says that the lists changed", says(0, ["lists of the schedule were crc32c"], *train, "--steps", 3, "--resume",
+                                               "auto"))
+    if not launcher:
+        return
+    for rank, memory in enumerate(("1p", "2p --times 2,1,1,0")):
+        (folder / str(rank)).mkdir()
+        expect("search", search(folder / str(rank) / "s.json", 2, 4, f"--memory {memory}"))
+    run = [minigpt, "train", "--pp", "2", "--schedule", "s.json", "--global-batch", "8", "--steps", "1", "--out",
+           str(folder / "apart"), *MODEL]
+    start = [*mpirun(launcher, 1), "-wdir", str(folder / "0"), *run, ":", "-np", "1", "-wdir", str(folder / "1"), *run]
+    done = subprocess.run(start, capture_output=True, text=True, env=RANKS_SHARING_CORES, timeout=120)
+    right = "ranks disagree about the run" in done.stderr and "lists of the schedule = crc32c" in done.stderr
+    expect("ranks whose files differ", "" if right and done.returncode != 0 else done.stdout + done.stderr)
+
+
+with tempfile.TemporaryDirectory() as name:
+    place = pathlib.Path(name)
+    found_ones_train(place)
+    what_the_checker_is_for(place)
+    files_that_do_not_fit(place)
+    resumed_runs(place)
+sys.exit(len(failures) > 0)

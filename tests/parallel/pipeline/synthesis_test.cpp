@@ -1,0 +1,222 @@
+#include "parallel/pipeline/synthesis/synthesis.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/parallel/pipeline/schedules.h"
+#include "tests/support/expect_error.h"
+
+namespace triax::parallel {
+namespace {
+
+/// Table 6 of "Zero Bubble Pipeline Parallelism" (Qi et al. 2023): ms, of a whole stage.
+struct Row {
+  int stages, micros;
+  Durations times;
+};
+constexpr Row rows[] = {
+    {8, 24, {18.522, 18.086, 9.337, 0.601}},   {8, 32, {18.513, 18.086, 9.331, 0.626}},
+    {8, 64, {18.546, 18.097, 9.321, 0.762}},   {8, 24, {29.718, 29.444, 19.927, 0.527}},
+    {8, 32, {29.802, 29.428, 19.530, 0.577}},  {8, 64, {29.935, 29.621, 19.388, 0.535}},
+    {16, 48, {11.347, 11.248, 8.132, 0.377}},  {16, 64, {11.307, 11.254, 8.101, 0.379}},
+    {16, 128, {11.325, 11.308, 8.109, 0.378}}, {32, 96, {10.419, 10.207, 7.715, 0.408}},
+    {32, 128, {10.408, 10.204, 7.703, 0.408}}, {32, 256, {10.402, 10.248, 7.698, 0.460}}};
+
+/// `cap` in stages.
+Budget budget(int stages, double cap, double hold = 0.5) {
+  return {.cap = std::vector<double>(size_t(stages), cap * stages), .hold = hold};
+}
+
+double cost(const Schedule& schedule, const PipelineShape& shape, const StageTimes& times) {
+  return cost_of(simulate(lists_of(schedule, shape), shape, times), Budget::longest_stage);
+}
+
+/// A bound that is met proves that nothing is better: the "ZB-H1 is optimal", 12 of 12.
+TEST(Synthesis, ZbH1IsOptimalInTheMemoryOf1F1B) {
+  for (const Row& row : rows) {
+    PipelineShape shape{.stages = row.stages, .micros = row.micros};
+    StageTimes times = equal_stages(shape, row.times);
+    double bound = lower_bound(shape, times, budget(row.stages, 1));
+    EXPECT_NEAR(cost(zb_h1, shape, times), bound, 1e-6 * bound)
+        << row.stages << " stages, " << row.micros << " micro-batches";
+  }
+}
+
+TEST(Synthesis, MoreMemoryIsWorthMore) {
+  const Row& row = rows[3];
+  PipelineShape shape{.stages = row.stages, .micros = row.micros};
+  StageTimes times = equal_stages(shape, row.times);
+  auto bubble = [&](double cap) {
+    Synthesis s = synthesize(shape, times, budget(row.stages, cap), 1);
+    EXPECT_TRUE(s.optimal()) << cap << " p: " << s.cost << ", bound " << s.bound;
+    EXPECT_NEAR(s.cost, cost_of(simulate(s.lists, shape, times), Budget::longest_stage), 1e-6);
+    return 1 - busiest(shape, times) / s.cost;
+  };
+  EXPECT_NEAR(bubble(1), 0.1323, 0.6e-4);
+  EXPECT_NEAR(bubble(1.5), 0.0475, 0.6e-4);
+}
+
+/// Two chunks a stage, in the memory of 1F1B: no worse than ZB-V, and better than one chunk.
+TEST(Synthesis, InAV) {
+  const Row& row = rows[3];
+  PipelineShape shape{row.stages, 2, row.micros, Placement::v};
+  StageTimes times = equal_stages(shape, row.times);
+  Budget memory = budget(row.stages, 1);
+  memory.tries = 1500;
+  Synthesis s = synthesize(shape, times, memory, 1);
+  EXPECT_LE(s.cost, cost(zb_v, shape, times) * (1 + 1e-9));
+  EXPECT_GE(s.cost, s.bound);
+  EXPECT_LE(*std::ranges::max_element(s.peak), row.stages + 1e-9);
+  PipelineShape plain{.stages = row.stages, .micros = row.micros};
+  EXPECT_LT(s.cost, lower_bound(plain, equal_stages(plain, row.times), memory));
+}
+
+/// ZB-H1 treats stages alike; here the last takes a fifth more.
+TEST(Synthesis, UnequalStages) {
+  const Row& row = rows[3];
+  PipelineShape shape{.stages = row.stages, .micros = row.micros};
+  StageTimes times = equal_stages(shape, row.times);
+  Durations& last = times.back();
+  for (double* t : {&last.forward, &last.backward_input, &last.backward_weight}) *t *= 1.2;
+  Budget memory = budget(row.stages, 1);
+  memory.tries = 4000;
+  Synthesis s = synthesize(shape, times, memory, 1);
+  double work = busiest(shape, times);
+  EXPECT_LE(1 - work / s.cost, 0.5 * (1 - work / cost(zb_h1, shape, times)));
+}
+
+/// A slow link is waited for on both ways.
+TEST(Synthesis, UnequalLinks) {
+  PipelineShape shape{.stages = 4, .micros = 8};
+  StageTimes times = equal_stages(shape, {1, 1, 1, 0.1});
+  times[1].latency = 2;
+  Simulation s = simulate(lists_of(one_f_one_b, shape), shape, times);
+  auto begin_of = [&](int stage) {
+    return std::ranges::find(s.actions, stage, &TimedAction::stage)->begin;
+  };
+  EXPECT_NEAR(begin_of(1), 1.1, 1e-12);
+  EXPECT_NEAR(begin_of(2), 4.1, 1e-12);
+  EXPECT_NEAR(begin_of(3), 5.2, 1e-12);
+  Synthesis found = synthesize(shape, times, budget(4, 1.5), 1);
+  EXPECT_LT(found.cost, cost(zb_h1, shape, times));
+  EXPECT_GE(found.cost, found.bound);
+}
+
+TEST(Synthesis, RepeatsItself) {
+  PipelineShape shape{.stages = 8, .micros = 24};
+  StageTimes times = equal_stages(shape, rows[0].times);
+  Budget memory = budget(8, 1.25);
+  memory.tries = 1500;
+  Synthesis first = synthesize(shape, times, memory, 7),
+            again = synthesize(shape, times, memory, 7);
+  EXPECT_FALSE(first.optimal());  // or nothing would be annealed here
+  EXPECT_EQ(first.lists, again.lists);
+  EXPECT_NE(first.lists, synthesize(shape, times, memory, 8).lists);
+}
+
+/// Every list of one stage in which the passes of each kind are in order.
+void all_orders(int micros, Actions& list, std::array<int, 3> done, std::vector<Actions>& all) {
+  if (done[2] == micros) all.push_back(list);
+  constexpr Action::Kind kinds[] = {Action::forward, Action::backward_input,
+                                    Action::backward_weight};
+  for (size_t k = 0; k < 3; ++k) {
+    if (done[k] == (k == 0 ? micros : done[k - 1])) continue;
+    list.push_back({kinds[k], 0, done[k]});
+    std::array<int, 3> more = done;
+    ++more[k];
+    all_orders(micros, list, more, all);
+    list.pop_back();
+  }
+}
+
+/// The cheapest of all lists there are within the caps.
+double cheapest(const PipelineShape& shape, const StageTimes& times, const Budget& memory) {
+  std::vector<Actions> all, fit;
+  Actions list;
+  all_orders(shape.micros, list, {}, all);
+  for (const Actions& order : all)  // the caps are alike
+    if (peak_memory({order}, shape, memory.hold)[0] <= memory.cap[0] + 1e-9) fit.push_back(order);
+  std::vector<size_t> at(size_t(shape.stages));
+  double best = 1e9;
+  for (bool more = true; more;) {
+    std::vector<Actions> lists;
+    for (size_t i : at) lists.push_back(fit[i]);
+    Simulation s = simulate(lists, shape, times);
+    if (!s.deadlock()) best = std::min(best, cost_of(s, memory.objective));
+    more = false;
+    for (size_t stage = 0; stage < at.size() && !more; ++stage) {
+      more = ++at[stage] < fit.size();
+      if (!more) at[stage] = 0;
+    }
+  }
+  return best;
+}
+
+TEST(Synthesis, FindsTheCheapestOfAllLists) {
+  struct Small {
+    int stages, micros;
+    double cap, hold;
+    Durations times;
+  };
+  for (const Small& c : {Small{2, 3, 2, 0.5, {1, 1, 1, 0}}, Small{2, 3, 1, 0.5, {1, 1, 1, 0.2}},
+                         Small{2, 4, 2, 1, {2, 3, 1, 0.5}}, Small{2, 3, 3, 0, {1, 2, 3, 1}},
+                         Small{3, 3, 1.5, 0.5, {1, 1, 0.5, 0.1}}})
+    for (auto objective : {Budget::longest_stage, Budget::makespan})
+      for (double last : {1.0, 1.5}) {
+        PipelineShape shape{.stages = c.stages, .micros = c.micros};
+        StageTimes times = equal_stages(shape, c.times);
+        times.back().forward *= last;
+        Budget memory{.cap = std::vector<double>(size_t(c.stages), c.cap),
+                      .hold = c.hold,
+                      .objective = objective,
+                      .tries = 4000};
+        SCOPED_TRACE(testing::Message()
+                     << c.stages << " stages, " << c.micros << " micro-batches, cap " << c.cap
+                     << ", hold " << c.hold << ", " << name(objective) << ", last " << last);
+        double best = cheapest(shape, times, memory);
+        EXPECT_LE(lower_bound(shape, times, memory), best * (1 + 1e-9));
+        EXPECT_NEAR(synthesize(shape, times, memory, 1).cost, best, 1e-9);
+      }
+}
+
+TEST(Synthesis, MemoryByHand) {
+  PipelineShape shape{.stages = 1, .chunks = 2, .micros = 2};
+  auto f = Action::forward, b = Action::backward_input, w = Action::backward_weight;
+  // Activations of a chunk after each: 1, 2, 3, 2.25, 3.25 (the peak), ...
+  std::vector<Actions> lists{{{f, 0, 0},
+                              {f, 1, 0},
+                              {f, 0, 1},
+                              {b, 1, 0},
+                              {f, 1, 1},
+                              {b, 0, 0},
+                              {w, 1, 0},
+                              {w, 0, 0},
+                              {b, 1, 1},
+                              {b, 0, 1},
+                              {w, 1, 1},
+                              {w, 0, 1}}};
+  EXPECT_DOUBLE_EQ(peak_memory(lists, shape, 0.25)[0], 3.25 / 2);
+  EXPECT_DOUBLE_EQ(peak_memory(lists_of(gpipe, shape), shape, 1)[0], 2);
+}
+
+TEST(Synthesis, RefusesWhatNoScheduleCanHave) {
+  auto refused = [](const PipelineShape& shape, Durations each, Budget memory, const char* what) {
+    test::expect_error([&] { synthesize(shape, equal_stages(shape, each), memory, 1); }, {what},
+                       Exit::config);
+  };
+  PipelineShape shape{.stages = 2, .micros = 4};
+  refused({.stages = 2, .chunks = 2, .micros = 4}, {}, budget(2, 1),
+          "expected one chunk, or two in a V");
+  refused({.stages = 2, .micros = 0}, {}, budget(2, 1), "0 micro-batches");
+  refused(shape, {0, 1, 1}, budget(2, 1), "times 0,1,1,0; expected forward");
+  refused(shape, {1, 1, 1, -1}, budget(2, 1), "times 1,1,1,-1");
+  refused(shape, {}, budget(2, 0.4), "memory for 0.8 activations");
+  refused(shape, {}, budget(3, 1), "memory of 3 stages; expected of 2");
+  refused(shape, {}, budget(2, 1, 1.5), "hold 1.5; expected 0 to 1");
+  test::expect_error([&] { synthesize(shape, StageTimes(3), budget(2, 1), 1); },
+                     {"times of 3 stages and chunks; expected 2"}, Exit::config);
+}
+
+}  // namespace
+}  // namespace triax::parallel
