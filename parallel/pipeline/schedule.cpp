@@ -158,9 +158,9 @@ Actions zb_interleaved(const PipelineShape& s, int stage) {
 Actions zb_2p(const PipelineShape& s, int stage) {
   check_arguments("schedule zb-2p", s, stage);
   check_one_chunk("schedule zb-2p", s, "zb-v");
-  // Weights put off by 4 micro-batches for each stage before this one are what its last input
-  // passes need to follow each other without a wait, whatever forward and backward take, within
-  // limits.
+  // The last input passes follow each other without a wait if 2 to 4 weights are owed for each
+  // stage before this one: more, the less time a weight takes. There are no more than
+  // micro-batches.
   int delay = int(int64_t{stage} * std::min(4 * int64_t{s.stages}, int64_t{s.micros}) / s.stages);
   return split_backward(alternate(s, 2 * (s.stages - stage - 1)), delay);
 }

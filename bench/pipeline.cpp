@@ -1,0 +1,34 @@
+// How much longer a step of a pipeline takes than its simulation: every schedule on 2 to 8 stages,
+// which are threads whose layers sleep, on links of known latency. A row: the schedule, and per
+// number of stages the median of the rounds and the run that was nearest, in percent.
+//
+//   bench_pipeline [ROUNDS]   default: 5
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "tests/support/timed_pipeline.h"
+
+int main(int argc, char** argv) {
+  using namespace triax;
+  int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 5;
+  constexpr int stages[] = {2, 3, 4, 6, 8};
+  fmt::print("{:<15}", "stages");
+  for (int p : stages) fmt::print("{:>15}", p);
+  for (auto& name : parallel::schedule_names()) {
+    fmt::print("\n{:<15}", name);
+    for (int p : stages) {
+      std::vector<double> percent;
+      for (int i = 0; i < rounds; ++i)
+        percent.push_back(100 * test::longer_than_simulated(name, p, 0.02));
+      std::ranges::sort(percent);
+      double median = percent[percent.size() / 2];
+      double nearest = *std::ranges::min_element(percent, {}, [](double x) { return std::abs(x); });
+      fmt::print("{:>8.2f}{:>7.2f}", median, nearest);
+    }
+    std::fflush(stdout);
+  }
+  fmt::print("\n");
+}
