@@ -157,7 +157,8 @@ Exit parity(const Task& given, TrainOptions o) {
                columns));
   std::fflush(stdout);
   // What does not fit the mesh is better said of it than of the reference.
-  (void)probe(task.build, batch_like(task, o.step.micro_batch), probe_options(o.step));
+  Facts facts = probe(task.build, batch_like(task, o.step.micro_batch), probe_options(o.step));
+  (void)place(facts, o.step);
   Trace reference = trace(task, reference_of(o));
   auto difference = compare_with_reference(task, o, reference, [&](const Trace& run, bool another) {
     print(reference, run);

@@ -87,6 +87,8 @@ const char* name(Action::Kind kind) {
   return names[kind];
 }
 
+const char* name(Placement placement) { return placement == Placement::v ? "v" : "ring"; }
+
 std::string label(const Action& a, int chunks) {
   std::string text = fmt::format("{}{}", "FBIW"[a.kind], a.micro);
   if (chunks == 1) return text;

@@ -35,6 +35,8 @@ std::string str(const Action& action);
 /// last stage back to the first, so stage s holds s and 2 * stages - 1 - s, and what turns at the
 /// last stage or, with an even number of chunks, begins and ends on the first, stays there.
 enum class Placement : uint8_t { ring, v };
+/// `ring`, `v`.
+const char* name(Placement placement);
 
 /// A model cut into stages * chunks pieces, the virtual stages, which a micro-batch passes in
 /// order.

@@ -113,10 +113,9 @@ std::string timeline_json(const Timeline& t) {
       R"({{"name":{},"stages":{},"chunks":{},"micros":{},"placement":"{}","time":{},"bubble":{},)"
       R"("idle":[{}],)"
       R"("peak_live":[{}],"actions":[{}],"handovers":[{}]}})",
-      nn::quoted(t.name), t.shape.stages, t.shape.chunks, t.shape.micros,
-      t.shape.placement == Placement::v ? "v" : "ring", t.simulation.time, t.bubble(),
-      join(t.simulation.idle, ","), join(t.peak_live, ","), join(actions, ","),
-      join(handovers, ","));
+      nn::quoted(t.name), t.shape.stages, t.shape.chunks, t.shape.micros, name(t.shape.placement),
+      t.simulation.time, t.bubble(), join(t.simulation.idle, ","), join(t.peak_live, ","),
+      join(actions, ","), join(handovers, ","));
 }
 
 }  // namespace triax::parallel

@@ -92,14 +92,28 @@ void search(const ScheduleOptions& o, const Schedules& schedules) {
   print(comparison_text(beside));
 }
 
+bool contains(const std::vector<std::string>& given, const char* flag) {
+  return std::count(given.begin(), given.end(), flag) > 0;
+}
+
+/// Flags that would change nothing.
+void check_of_use(const ScheduleOptions& o, const std::vector<std::string>& given) {
+  if (!o.search)
+    for (const char* flag : {"memory", "hold", "objective", "tries", "seed", "save"})
+      check_input(!contains(given, flag), Exit::config,
+                  "{} without search\n  Expected --search --{} ..., or leave it out", flag, flag);
+  if (!is_schedule_file(o.schedule)) return;
+  for (const char* flag : {"times", "scale", "search"})
+    check_input(!contains(given, flag), Exit::config,
+                "{} with schedule={}: the file has lists and times of its own\n  Leave one out.",
+                flag, printable(o.schedule));
+}
+
 void show_file(const ScheduleOptions& o, const std::vector<std::string>& given) {
   ScheduleFile file = read_schedule(o.schedule);
   PipelineShape shape = o.shape;  // as far as it was given; its own as far as it was not
-  auto is_given = [&](const char* flag) {
-    return std::count(given.begin(), given.end(), flag) > 0;
-  };
-  if (!is_given("pp")) shape.stages = file.shape.stages;
-  if (!is_given("micros")) shape.micros = file.shape.micros;
+  if (!contains(given, "pp")) shape.stages = file.shape.stages;
+  if (!contains(given, "micros")) shape.micros = file.shape.micros;
   if (shape.chunks == 0) shape.chunks = file.shape.chunks;
   shape.placement = file.shape.placement;
   Schedule schedule = schedule_from(file, o.schedule);
@@ -151,9 +165,9 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
 Exit show_schedule(const ScheduleOptions& given, const Schedules& schedules,
                    const std::vector<std::string>& flags) {
   ScheduleOptions o = given;
-  check_input(o.save.empty() || (o.search && is_schedule_file(o.save)), Exit::config,
-              "save={}{}\n  Expected --search --save FILE.json", printable(o.save),
-              o.search ? "" : " without search");
+  check_of_use(o, flags);
+  check_input(o.save.empty() || is_schedule_file(o.save), Exit::config,
+              "save={}\n  Expected --search --save FILE.json", printable(o.save));
   if (is_schedule_file(o.schedule) && !o.search) {
     show_file(o, flags);
     return Exit::ok;

@@ -84,7 +84,7 @@ def compare_with_manifest(table, checkpoint, flags):
 
 def training(pick, name):
     """Flags of a run, drawn as those of parity are, and how many ranks it has."""
-    flags = fuzz.draw(pick, name, "text.txt")
+    flags = fuzz.draw(pick, name, "text.txt", exact=False)
     dp, pp, tp = map(int, flags[1].split("x"))
     at = flags.index("--steps")
     flags[at + 1] = str(STEPS)

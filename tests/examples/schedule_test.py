@@ -87,12 +87,32 @@ def files_that_do_not_fit(folder):
     expect("shown for another shape", says(78, ["this run has 3, 1, 4"], "schedule", "--schedule", path, "--pp", 3))
     expect("nowhere to save", says(73, ["/no/such/x.json"], "schedule", "--search", "--pp", 2, "--save",
                                    "/no/such/x.json"))
-    for flags, what in (("--search --save x", "Expected --search --save FILE.json"),
+    shown = f"--schedule {path} "
+    for flags, what in ((shown + "--times 2,2,2,2", "times with schedule="), (shown + "--scale 1,1", "scale with"),
+                        (shown + "--search", "search with"), ("--memory 3p", "memory without search"),
+                        ("--hold 0.5", "hold without search"), ("--search --save x", "Expected --search --save FILE.json"),
                         ("--save x.json", "without search"),
                         ("--search --memory 1q", "memory=1q; expected"), ("--search --times 1,2", "times=1,2; expected"),
                         ("--search --chunks 3", "expected one chunk, or two in a V"), ("--scale 1,x", "scale=1,x; expected"),
                         ("--search --memory 0.1p", "memory for 0.4 activations")):
         expect(flags, says(78, [what], "schedule", *flags.split()))
+
+
+def bounds_are_of_as_many_chunks(folder):
+    """zb-v costs less here than any schedule of one chunk: no such bound makes it optimal."""
+    search = "--search --pp 3 --micros 5 --scale 1,2,1.5 --memory 7 --objective makespan --tries 100"
+    expect("a bound of one chunk", says(0, ["zb-v 30.5", "31 3.23% no schedule of 1 chunk a stage costs less"],
+                                        "schedule", *search.split()))
+    shown = subprocess.run([minigpt, "schedule", *search.split()], capture_output=True, text=True).stdout
+    expect("says nothing about two", "" if "zb-2p is optimal" in shown and "zb-v is optimal" not in shown else shown)
+
+
+def parity_refuses_at_once():
+    """What does not fit the mesh, before the reference is trained, which would take hours."""
+    model = words(layers=4, width=16, heads=2, context=8, steps=10000, global_batch=48)
+    for mesh, flags, what in (("1x4x1", "--schedule zb-v", "8 virtual stages"), ("1x4x1", "--placement 1,1,1", "4 counts"),
+                              ("1x8x1", "", "8 virtual stages")):
+        expect(f"parity {mesh} {flags}", says(78, [what], "parity", "--mesh", mesh, *flags.split(), *model))
 
 
 def resumed_runs(folder):
@@ -124,5 +144,7 @@ with tempfile.TemporaryDirectory() as name:
     found_ones_train(place)
     what_the_checker_is_for(place)
     files_that_do_not_fit(place)
+    bounds_are_of_as_many_chunks(place)
+    parity_refuses_at_once()
     resumed_runs(place)
 sys.exit(len(failures) > 0)

@@ -33,11 +33,11 @@ std::string table_row(const Comparison::Row& r) {
 
 std::string verdict(const Comparison& c) {
   const Comparison::Row& found = c.rows.back();
-  if (found.cost > c.found.bound * (1 + 1e-6))
+  if (!meets(found.cost, c.found.bound))
     return fmt::format("found: {:.2g}% above the bound\n", 100 * (found.cost / c.found.bound - 1));
   std::string text = "found: optimal, as cheap as the bound\n";
   for (const Comparison::Row& r : c.rows)
-    if (&r != &found && r.chunks == found.chunks && r.cost <= found.cost * (1 + 1e-6) &&
+    if (&r != &found && r.chunks == found.chunks && meets(r.cost, found.cost) &&
         fullest(r.peak) <= fullest(c.found.budget.cap) + 1e-9)
       text += fmt::format("{} is optimal\n", r.name);
   return text;
@@ -87,8 +87,7 @@ std::string comparison_text(const Comparison& c) {
       "schedule", "cost", "bubble");
   for (const Comparison::Row& r : c.rows) text += table_row(r);
   text += fmt::format(
-      "{:<16} {:>10.6g} {:>7.2f}%  no schedule of {} chunk{} a stage within the memory costs "
-      "less\n",
+      "{:<16} {:>10.6g} {:>7.2f}%  no schedule of {} chunk{} a stage costs less in this memory\n",
       "bound", f.bound, 100 * c.best_bubble(), f.shape.chunks, f.shape.chunks == 1 ? "" : "s");
   return text + verdict(c);
 }

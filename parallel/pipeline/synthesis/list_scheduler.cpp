@@ -149,7 +149,7 @@ void ListScheduler::hand_on(int v, const Choice& choice, int micro, double end) 
   int to = turns ? v : up ? v + 1 : v - 1;
   if (to < 0) return;
   (up && !turns ? forwards_sent_ : inputs_sent_)[slot(to, micro)] = end;
-  if (!turns) changed_.push_back(p_.stage_of[size_t(to)]);
+  if (!turns) changed_.push_back(p_.shape.stage_of(to));
 }
 
 Score ListScheduler::score() const {

@@ -18,13 +18,12 @@ struct Problem {
   }
   double activation() const { return 1.0 / shape.chunks; }  ///< of one chunk, in whole stages
   /// Does what virtual stage v exchanges with the next one stay where it is?
-  bool is_local(int v) const { return stage_of[size_t(v)] == stage_of[size_t(v) + 1]; }
+  bool is_local(int v) const { return shape.stage_of(v) == shape.stage_of(v + 1); }
 
   PipelineShape shape;
   StageTimes times;
   Budget budget;
-  std::vector<int> stage_of;  ///< of a virtual stage
-  double rounding;            ///< times that differ by less are the same
+  double rounding;  ///< times that differ by less are the same
 };
 
 /// No schedule within the budget costs less.

@@ -27,7 +27,7 @@ void Search::offer(const std::vector<Actions>& lists, double cost) {
 }
 
 bool Search::over(double share) const {
-  return cost_ <= bound_ * (1 + 1e-6) || double(tried_) >= share * double(tries_);
+  return meets(cost_, bound_) || double(tried_) >= share * double(tries_);
 }
 
 Score Search::consider(const Policy& policy, const std::vector<Actions>* order) {

@@ -11,11 +11,7 @@ namespace triax::parallel {
 namespace synthesis {
 
 Problem::Problem(const PipelineShape& s, const StageTimes& t, const Budget& b)
-    : shape(s), times(t), budget(b), stage_of(size_t(s.virtual_stages())) {
-  for (int stage = 0; stage < s.stages; ++stage)
-    for (int c = 0; c < s.chunks; ++c) stage_of[size_t(s.virtual_stage(stage, c))] = stage;
-  rounding = 1e-9 * busiest(s, t) / s.micros;
-}
+    : shape(s), times(t), budget(b), rounding(1e-9 * busiest(s, t) / s.micros) {}
 
 namespace {
 

@@ -31,14 +31,17 @@ struct Budget {
 /// `span`, `makespan`.
 const char* name(Budget::Objective objective);
 
+/// Is a cost no more than a bound, but for rounding?
+inline bool meets(double cost, double bound) { return cost <= bound * (1 + 1e-6); }
+
 /// A schedule that was looked for.
 struct Synthesis {
   std::vector<Actions> lists;  ///< of forward, backward_input, backward_weight
   double cost = 0;             ///< Budget::objective
   double bound = 0;            ///< no schedule within the budget costs less
   std::vector<double> peak;    ///< per stage, in the unit of Budget::cap
-  /// Equal but for rounding: no schedule is better.
-  bool optimal() const { return cost <= bound * (1 + 1e-6); }
+  /// No schedule is better.
+  bool optimal() const { return meets(cost, bound); }
 };
 
 /// Looks for the cheapest schedule within the budget: lists of a greedy scheduler whose rules are
