@@ -1,7 +1,8 @@
 #include "optim/window.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
@@ -28,12 +29,12 @@ class Blocks final : public Allocator {
       return block;
     }
     free_all();  // of other sizes: a window holds a number of records, not of bytes
-    void* block = std::aligned_alloc(StateFile::block, bytes);
-    if (!block) {
+    void* block = map(bytes);
+    if (block == MAP_FAILED) {
       trim_memory();  // what other tensors have left behind
-      block = std::aligned_alloc(StateFile::block, bytes);
+      block = map(bytes);
     }
-    check_input(block != nullptr, Exit::memory,
+    check_input(block != MAP_FAILED, Exit::memory,
                 "memory: no {} bytes left on the host for what is offloaded", bytes);
     return block;
   }
@@ -43,9 +44,15 @@ class Blocks final : public Allocator {
   }
 
  private:
+  /// Straight from the kernel: malloc would keep what is freed, in pieces that other records do not
+  /// fit in.
+  static void* map(size_t bytes) {
+    return ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+
   void free_all() {
     for (auto& [bytes, blocks] : free_) {
-      for (void* block : blocks) std::free(block);
+      for (void* block : blocks) ::munmap(block, bytes);
       blocks.clear();
     }
   }

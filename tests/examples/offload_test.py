@@ -63,7 +63,7 @@ def trains_in_less_than_its_weights(shop):
     if os.environ.get("TRIAX_SANITIZED"):
         return print("skipped  less than its weights: sanitizers need all memory", flush=True)
     model = dict(layers=24, heads=8, width=416, global_batch=2, min_lr=0.001)
-    limit = dict(writable=180 * 1000 * 1000, zero=3)
+    limit = dict(writable=155 * 1000 * 1000, zero=3)
     shop.ends(71, "memory: no ", run="off", offload="optimizer", offload_dir=shop.files, steps=1, **limit, **model)
     shop.ends(0, run="tiny", offload="params", offload_dir=shop.files, steps=1, **limit, **model)
     shop.ends(0, run="tiny", offload="params", offload_dir=shop.files, steps=2, resume="auto", **limit, **model)
