@@ -55,7 +55,8 @@ TEST(WrapperComm, StandsOnWhatItWasGiven) {
   int count = 0;
   auto alone = single_rank();
   Communicator* inner = alone.get();
-  auto twice = std::make_unique<Counting>(std::make_unique<Counting>(std::move(alone), count), count);
+  auto twice =
+      std::make_unique<Counting>(std::make_unique<Counting>(std::move(alone), count), count);
   EXPECT_EQ(WrapperComm::innermost(std::move(twice)).get(), inner);
 }
 
