@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes docs/drawings: scripts/draw.py draws what `minigpt schedule` and bench/figures.cpp print.
+# Makes docs/drawings: scripts/draw.py draws what `minigpt schedule` and bench/figures.cpp print, scripts/draw_memory.py
+# the memory of `minigpt train --ledger`.
 #
 #   scripts/drawings.sh [PROGRAMS] [DIRECTORY]   default: build/release/bin docs/drawings
 
@@ -35,6 +36,20 @@ for found in 1/1 1/1.25 1/1.5 1/1.75 1/2 2/1 2/1.25; do # chunks, memory: the 6.
     --memory "${found#*/}p" --hold 0.5 --tries 8000 --json >"$json/bubbles${found/\//-}"
 done
 draw bubbles "$json"/bubbles{1-1,1-1.25,1-1.5,1-1.75,1-2,2-1,2-1.25}
+
+# ledger NAME FLAGS...: a step of the example of docs/strategies, into a file of this name.
+ledger() {
+  OMP_NUM_THREADS=1 COLUMNS=200 "$programs/minigpt" train --config "$root/docs/strategies/example.toml" \
+    --global-batch 4 --out "$json/run-$1" "${@:2}" >"$json/$1"
+}
+memory() { "$root/scripts/draw_memory.py" "${@:2}" --svg "$directory/$1.svg"; }
+for mode in off selective block; do ledger "$mode" --recompute "$mode"; done
+memory recomputation "$json"/{off,selective,block} --title "Memory of a rank, by --recompute"
+ledger optimizer --offload optimizer
+ledger params --offload params --zero 3
+memory offload "$json"/{off,optimizer,params} --title "Memory of a rank, by --offload"
+
 "$programs/figures" mesh 2x2x2 | draw mesh-2x2x2
+"$programs/figures" mesh 4x1x1 | draw mesh-4x1x1
 "$programs/figures" zero 4 | draw zero
 "$programs/figures" tensor 2 | draw tensor

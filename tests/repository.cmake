@@ -102,6 +102,15 @@ if(TRIAX_INSTALL)
     COMMAND ${llama} parity --mesh 2x2x2 --zero 3 --steps 2 --sequence-parallel)
   set_tests_properties(package.llama_trains package.llama_parity PROPERTIES
     FIXTURES_REQUIRED consumer PROCESSORS 2)
+  # The project of docs/research.md, and the commands there.
+  set(research ${PROJECT_BINARY_DIR}/package/research)
+  add_test(NAME package.research
+    COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${PROJECT_SOURCE_DIR}/examples/research ${research}
+      --build-generator ${CMAKE_GENERATOR} --build-options ${options} -DCMAKE_PREFIX_PATH=${prefix})
+  set_tests_properties(package.research PROPERTIES FIXTURES_REQUIRED package FIXTURES_SETUP research)
+  add_test(NAME package.research_runs COMMAND ${Python3_EXECUTABLE} -B
+    ${CMAKE_CURRENT_LIST_DIR}/docs/commands_test.py ${PROJECT_SOURCE_DIR} ${research} docs/research.md)
+  set_tests_properties(package.research_runs PROPERTIES FIXTURES_REQUIRED research PROCESSORS 2 LABELS processes)
   if(NOT TRIAX_SANITIZE)
     add_test(NAME package.headers
       COMMAND ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR}/package/build --target headers)

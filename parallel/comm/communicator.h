@@ -90,7 +90,7 @@ class Communicator {
   const std::shared_ptr<Fault>& fault() const { return fault_; }
 
  private:
-  friend class DeviceComm;
+  friend class WrapperComm;
   Work begin(Transfer t, double bytes);
   Work copy_alone(const Transfer& t) const;
   std::shared_ptr<const std::vector<Slice>> compare_counts(const std::vector<int64_t>& to,

@@ -176,7 +176,8 @@ Trace trace(const Task& task, TrainOptions o, const Trace* lead) {
   Board board;
   board.trace.steps.resize(size_t(o.steps));
   auto rank = [&](World& world) { Watcher(task, o, world, board).run(lead); };
-  run_worlds(o.step.mesh.size(), rank, {.device = device_named(o.launch.device)});
+  run_worlds(o.step.mesh.size(), rank,
+             {.device = device_named(o.launch.device), .wrap = o.launch.wrap});
   return std::move(board.trace);
 }
 

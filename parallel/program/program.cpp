@@ -39,7 +39,7 @@ namespace {
 WorldOptions world_options(const LaunchOptions& o) {
   using enum GpuTransport;
   auto transport = o.comm == "auto" ? automatic : o.comm == "nccl" ? nccl : host;
-  return {.device = device_named(o.device), .gpu_transport = transport};
+  return {.device = device_named(o.device), .gpu_transport = transport, .wrap = o.wrap};
 }
 
 void check_launch(const LaunchOptions& o) {

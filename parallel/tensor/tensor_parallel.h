@@ -41,6 +41,8 @@ class TensorParallel {
 
   int rank() const { return tp_->rank(); }
   int size() const { return tp_->size(); }
+  /// Of these ranks, for collectives of a layer's own.
+  Communicator& comm() const { return *tp_; }
   bool sequence() const { return sequence_; }
   bool sliced() const { return slices_.count > 1; }
   /// Of this rank.

@@ -6,6 +6,7 @@
 #include "optim/adamw.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
+#include "parallel/comm/wrapper_comm.h"
 #include "parallel/data/data_parallel.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/schedule.h"
@@ -33,6 +34,11 @@ using Schedules = std::map<std::string, Schedule>;
 Schedules built_in_schedules();
 std::vector<std::string> names_of(const Schedules& schedules);
 
+/// A placement of a program's own, in place of partition(): how many layers, whose relative times
+/// are `costs`, each virtual stage holds, in order. Pure: all ranks ask for it.
+using MakePlacement = std::function<std::vector<int64_t>(const std::vector<double>& costs,
+                                                         const PipelineShape& shape)>;
+
 inline optim::AdamWOptions adamw_defaults() {
   optim::AdamWOptions o;  // not by name: g++ 12 would warn of the rest in every user
   o.beta2 = 0.99;
@@ -51,6 +57,7 @@ struct StepOptions {
   Schedules schedules = built_in_schedules();
   int chunks = 0;            ///< of a pipeline stage; 0: as many as the schedule wants
   std::string placement;     ///< layers on each virtual stage, `3,3,2`; empty: balanced by cost
+  MakePlacement place = {};  ///< of a program; `placement`, where it is given, comes first
   int64_t micro_batch = 12;  ///< samples in a micro-batch of one replica
   int64_t global_batch = 0;  ///< samples in a step over all replicas; 0: micro_batch * dp
   DType dtype = f32;         ///< of weights and activations
@@ -92,6 +99,7 @@ struct LaunchOptions {
   std::string device = "cpu";  ///< cpu, cuda, cuda:N
   std::string device_map;      ///< of a program (apply_device_map); empty: none
   bool nondeterministic = false;
+  WrapComm wrap = {};  ///< of a program (WorldOptions::wrap): for `train` and `parity`
 };
 
 /// A training run.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "core/check.h"
 #include "parallel/pipeline/partition.h"
@@ -35,6 +36,15 @@ std::vector<int64_t> place(const Facts& facts, const StepOptions& o) {
               o.mesh.pp, o.chunks, shape.virtual_stages(), layers, layers);
   std::vector<double> costs;
   for (auto& layer : facts.layers()) costs.push_back(layer.cost());
+  if (o.place) {
+    auto counts = o.place(costs, shape);
+    auto sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    check_input(sum == layers, Exit::config,
+                "placement: that of the program, {}, adds up to {}; expected the {} layers of the "
+                "model",
+                join(counts, ","), sum, layers);
+    return placement_of(join(counts, ","), shape, layers);
+  }
   return partition(costs, shape.virtual_stages());
 }
 

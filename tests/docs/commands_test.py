@@ -1,12 +1,13 @@
-"""commands_test.py REPOSITORY PROGRAMS PAGE: every block of a page of commands does what the page says.
+"""commands_test.py REPOSITORY PROGRAMS PAGE..: every block of a page of commands does what the page says.
 
-The blocks are run in their order, by bash, in a folder that looks like a clone: PROGRAMS is build/release/bin there,
+The blocks of a page are run in their order, by bash, in a folder that looks like a clone: PROGRAMS is build/release/bin there,
 and `gpt2` a tiny model of random weights. A comment in the line before a block says what it is; none is an error:
 
     <!-- test: commands [FLAGS] -->     runs; FLAGS are added to its last command, to make it short
     <!-- test: interrupted [FLAGS] -->  gets Ctrl-C when it has trained for some steps, and ends with 75
     <!-- test: typed WORDS -->          reads WORDS, a line each, as if they were typed
     <!-- test: output -->               its lines were printed by the block before, but for the digits in them
+    <!-- test: exactly -->              is what the block before printed, but for spaces
     <!-- test: file NAME -->            is what NAME holds
     <!-- test: python -->               prints what the block before did; runs where transformers is installed for
                                         TRIAX_TRANSFORMERS_PYTHON, or else for this Python
@@ -106,6 +107,8 @@ class Page:
         if block.what == "output":
             missing = [line for line in text.splitlines() if shape(line) not in shape(self.said)]
             return f"not printed: {missing}\n{self.said}" if missing else ""
+        if block.what == "exactly":
+            return "" if text.split() == self.said.split() else f"printed:\n{self.said}\nexpected:\n{text}"
         if block.what == "file":
             (self.folder / block.rest).write_text(text + "\n")
             return ""
@@ -121,14 +124,14 @@ class Page:
             return "" if code == 0 and same else f"exit code {code}\n{self.said}\nbefore:\n{before}"
         if block.what == "skip" and re.match(r"because \w+", block.rest):
             return ""
-        return f"`{block.what} {block.rest}`; expected commands, interrupted, typed, output, file, python or skip"
+        return f"`{block.what} {block.rest}`; expected commands, interrupted, typed, output, exactly, file, python or skip"
 
 
 def shape(line):
     return re.sub(r"[\d.]+", "0", " ".join(line.split()))
 
 
-def main(root, programs, name):
+def check(root, programs, name):
     with tempfile.TemporaryDirectory(prefix="triax-page-") as folder:
         folder = pathlib.Path(folder)
         clone(root, programs, folder)
@@ -144,4 +147,5 @@ def main(root, programs, name):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), sys.argv[3])
+    for page in sys.argv[3:]:
+        check(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), page)

@@ -34,7 +34,7 @@ class Block:
 
 def pages(root):
     """Paths relative to the repository."""
-    found = [*root.glob("*.md"), *root.glob("docs/*.md"), root / "tests/faults/README.md"]
+    found = [*root.glob("*.md"), *root.glob("docs/**/*.md"), root / "tests/faults/README.md"]
     return [str(path.relative_to(root)) for path in sorted(found) if path.is_file()]
 
 

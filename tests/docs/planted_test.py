@@ -92,6 +92,10 @@ def test_commands():
         assert "exit code 1, expected 0" in wrong("commands", "", "false\ntrue")
         assert "exit code 0, expected 75" in wrong("interrupted", "", "trap '' INT; echo step 1")
         assert not wrong("interrupted", "", "trap 'exit 75' INT; echo step 1; while :; do sleep 0.1; done")
+        assert not wrong("commands", "", "echo 4 calls;  echo 96 bytes")
+        assert not wrong("exactly", "", "4 calls\n96  bytes")
+        assert "expected:" in wrong("exactly", "", "4 calls\n95 bytes")
+        assert "expected:" in wrong("exactly", "", "4 calls")
         assert not wrong("typed", "one", 'read -r word; [ "$word" = one ]')
         assert not wrong("file", "name", "text") and page.folder.joinpath("name").read_text() == "text\n"
         assert "expected commands" in wrong("", "", "true")

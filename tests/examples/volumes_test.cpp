@@ -1,5 +1,5 @@
 // What tensor, sequence and pipeline parallelism send: calls and bytes by the ledger, against the
-// closed forms of docs/parallelism.md. dp and ZeRO: sharding_test.cpp. correctness 20.
+// closed forms of docs/strategies. dp and ZeRO: sharding_test.cpp. correctness 20.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

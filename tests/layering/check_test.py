@@ -80,6 +80,11 @@ class CheckTest(unittest.TestCase):
     def test_includes_start_at_the_repository(self):
         self.expect("core/b.cpp", '#include "tensor.h"\n', "includes start at the repository")
 
+    def test_a_project_apart_includes_what_is_beside_it(self):
+        self.assertEqual(self.violations({"examples/research/a.h": "\n", "examples/research/b.cpp":
+                                          '#include "a.h"\n#include "core/tensor.h"\n'}), [])
+        self.expect("examples/research/b.cpp", '#include "c.h"\n', "there is no c.h")
+
     def test_headers_with_an_owner(self):
         self.expect("core/b.cpp", '#include "core/cuda/cuda.h"\n', "core/cuda/cuda.h belongs to")
         self.expect("nn/b.cpp", '#include "core/cpu/cpu.h"\n', "core/cpu/cpu.h belongs to")

@@ -8,17 +8,7 @@
 namespace triax::parallel {
 
 DeviceComm::DeviceComm(std::unique_ptr<Communicator> host, Device device)
-    : Communicator(host->group()), host_(std::move(host)), device_(device) {
-  fault_ = host_->fault_;
-}
-
-std::unique_ptr<Communicator> DeviceComm::host_of(std::unique_ptr<Communicator> comm) {
-  auto* on_device = dynamic_cast<DeviceComm*>(comm.get());
-  if (!on_device) return comm;
-  auto host = std::move(on_device->host_);
-  comm = nullptr;
-  return host;
-}
+    : WrapperComm(std::move(host)), device_(device) {}
 
 Work DeviceComm::start(Transfer t) {
   bool here = false;
@@ -34,7 +24,7 @@ Work DeviceComm::start(Transfer t) {
 }
 
 std::unique_ptr<Communicator> DeviceComm::start_split(Group group, int number, int color) {
-  return on(host_->start_split(std::move(group), number, color), color);
+  return on(split_inner(std::move(group), number, color), color);
 }
 
 namespace {

@@ -1,21 +1,20 @@
 #pragma once
-#include "parallel/comm/communicator.h"
+#include "parallel/comm/wrapper_comm.h"
 
 namespace triax::parallel {
 
 /// What communicators for the tensors of a GPU have in common: each stands on one of the same ranks
 /// that moves tensors of the CPU, to which it leaves these, barriers and splits.
-class DeviceComm : public Communicator {
+class DeviceComm : public WrapperComm {
  public:
   Device device() const final { return device_; }
-  /// Takes out what `comm` stands on, and ends the rest; `comm` itself if it stands on nothing.
-  static std::unique_ptr<Communicator> host_of(std::unique_ptr<Communicator> comm);
+  std::shared_ptr<Allocator> allocator() final { return Communicator::allocator(); }
 
  protected:
   /// `host` has no operation in flight. An error of one ends both.
   DeviceComm(std::unique_ptr<Communicator> host, Device device);
-  Communicator& host() { return *host_; }
-  Work start_on_host(Transfer t) { return host_->start(std::move(t)); }
+  Communicator& host() { return inner(); }
+  Work start_on_host(Transfer t) { return start_inner(std::move(t)); }
 
  private:
   Work start(Transfer t) final;
@@ -28,7 +27,6 @@ class DeviceComm : public Communicator {
   /// The same as this, on ranks that `host` has; `color` tells it apart from the others.
   virtual std::unique_ptr<Communicator> on(std::unique_ptr<Communicator> host, int color) = 0;
 
-  std::unique_ptr<Communicator> host_;
   Device device_;
 };
 

@@ -59,6 +59,7 @@ World::World(std::unique_ptr<Communicator> comm, int threads, WorldOptions optio
 
 void World::bind(const WorldOptions& options) {
   using enum GpuTransport;
+  if (options.wrap) comm_ = options.wrap(std::move(comm_));
   Device device = options.device;
   if (device.kind != Device::Kind::cuda) return;
   if (device.index == WorldOptions::own_gpu) device.index = local_rank_ % std::max(1, gpu_count());
@@ -74,7 +75,7 @@ World::~World() {
   host_ = nullptr;
   // The end is collective; a rank that failed does not come to it.
   if (session_ && !std::uncaught_exceptions())
-    session_->close(DeviceComm::host_of(std::move(comm_)));
+    session_->close(WrapperComm::innermost(std::move(comm_)));
 }
 
 void run_worlds(int ranks, const std::function<void(World&)>& rank, WorldOptions options) {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "core/device.h"
-#include "parallel/comm/communicator.h"
 #include "parallel/comm/threads/thread_comm.h"
+#include "parallel/comm/wrapper_comm.h"
 
 namespace triax::parallel {
 
@@ -22,6 +22,7 @@ struct WorldOptions {
   /// among the ranks of its host, modulo the GPUs that this process may use.
   Device device = cpu;
   GpuTransport gpu_transport = GpuTransport::automatic;
+  WrapComm wrap = {};  ///< around the transport of `comm()`; below what moves tensors of GPUs
   static constexpr int own_gpu = -1;
 };
 
