@@ -10,8 +10,10 @@
 #include <ctime>
 #include <mutex>
 #include <system_error>
+#include <thread>
 
 #include "core/check.h"
+#include "core/files.h"
 #include "core/gpus.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/launch/world.h"
@@ -19,6 +21,7 @@
 #include "parallel/comm/together.h"
 #include "parallel/parity/parity.h"
 #include "parallel/pipeline/timeline.h"
+#include "parallel/plan/calibrate.h"
 #include "parallel/program/checkpoint_verbs.h"
 #include "parallel/program/deepspeed.h"
 #include "parallel/program/device_map.h"
@@ -64,7 +67,8 @@ class Program {
   explicit Program(ProgramOptions& o) : own_(o), train_(o.train), parity_(o.train) {
     plan_.train = o.train;
     plan_.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
-    plan_.train.step.micro_batch = 1;                     // divides every batch
+    plan_.train.step.micro_batch = 0;  // what is open is looked for
+    plan_.train.step.schedule.clear();
     parity_.steps = std::min<int64_t>(parity_.steps, 4);  // trained three times
     parity_.lr.warmup = -1;                               // follows the steps
   }
@@ -95,6 +99,7 @@ class Program {
                      {train_verb(train_, own_),
                       parity_verb(parity_, mesh_, own_),
                       plan_verb(plan_, own_),
+                      calibrate_verb(calibrate_, own_.name),
                       schedule_verb(schedule_, train_.step.schedules),
                       checkpoint_inspect_verb(paths_),
                       checkpoint_verify_verb(paths_),
@@ -130,7 +135,8 @@ class Program {
       return int(train(argc, argv));
     }
     if (name == "parity") return int(parity());
-    if (name == "plan") return int(parallel::plan(own_.task(), plan_));
+    if (name == "plan") return plan(request);
+    if (name == "calibrate") return calibrate(argc, argv);
     if (name == "schedule") return schedule();
     if (name == "checkpoint inspect") return int(inspect_checkpoint(paths_));
     if (name == "checkpoint verify") return int(verify_checkpoint(paths_));
@@ -231,6 +237,8 @@ class Program {
     return parallel::parity(own_.task(), parity_);
   }
 
+  int plan(const Request& request);
+  int calibrate(int argc, char** argv);
   int schedule();
 
   int flags(const CommandLine& line) {
@@ -261,6 +269,7 @@ class Program {
   ProgramOptions& own_;
   TrainOptions train_, parity_;
   PlanOptions plan_;
+  CalibrateOptions calibrate_;
   ScheduleOptions schedule_;
   std::string mesh_ = "2x2x2";
   CheckpointPaths paths_;
@@ -268,6 +277,37 @@ class Program {
   int64_t deepspeed_dp_ = 0;  // 0: no DeepSpeed configuration
   std::string notes_;         // about it
 };
+
+int Program::plan(const Request& request) {
+  auto& given = plan_.given;
+  given = request.given;
+  given.insert(given.end(), request.configured.begin(), request.configured.end());
+  const MeshShape& m = plan_.train.step.mesh;
+  int64_t ranks =
+      std::max(plan_.ranks, int64_t(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp));
+  auto here = std::max<int64_t>(std::thread::hardware_concurrency(), gpu_count());
+  for (auto& name : own_.plan_needs)
+    check_input(ranks <= here || std::ranges::count(given, name) > 0, Exit::config,
+                "plan: --{} is not given for {} ranks, more than this machine's {}\n"
+                "  Its default is for small runs. Add --{} N, as the run will have it.",
+                name, ranks, here, name);
+  plan_.command = own_.name + " train";
+  for (const Setting& s : request.verb->settings)
+    if (std::ranges::count(given, s.name) > 0 && !is_planned(s))
+      plan_.command += fmt::format(" --{} {}", s.name, shell_word(value_text(s)));
+  return int(parallel::plan(own_.task(), plan_));
+}
+
+int Program::calibrate(int argc, char** argv) {
+  on_ranks(calibrate_.launch, argc, argv, [&](World& world) {
+    std::string file = hardware_file(parallel::calibrate(world));
+    on_first(world.host(), [&] {
+      if (calibrate_.out.empty()) std::fputs(file.c_str(), stdout);
+      else disk().write(calibrate_.out, file);
+    });
+  });
+  return 0;
+}
 
 int Program::schedule() {
   PipelineShape& shape = schedule_.shape;
