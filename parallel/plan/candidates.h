@@ -32,9 +32,9 @@ struct Candidates {
 };
 
 /// Everything that `o` leaves open, fastest first. Left out: tensor parallelism over more than two
-/// nodes; schedules that idle as long as another of the same chunks, keep no fewer activations and put off
-/// gradients of weights if that does;
-/// micro-batches that are no power of two, or more than 64 samples.
+/// nodes; schedules that idle as long as another of the same chunks, keep no fewer activations and
+/// put off gradients of weights if that does; micro-batches that are no power of two, or more than
+/// 64 samples.
 Candidates candidates(const PlanOptions& o, const Hardware& h, StepTimes& times);
 
 /// What some stages of a rehearsed candidate held.
