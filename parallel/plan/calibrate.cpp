@@ -60,21 +60,21 @@ std::vector<Maker> stretches(DType dtype) {
   for (auto [rows, in, out] : {std::array<int64_t, 3>{256, 128, 512},
                                {512, 384, 1536},
                                {1024, 512, 512},
-                               {1024, 1024, 1024}})
+                               {512, 1024, 1024}})
     all.push_back(differentiated({{rows, in}, {out, in}}, dtype,
                                  [](const Tensors& t) { return linear(t[0], t[1]); }));
-  for (auto [time, heads, dim] : {std::array<int64_t, 3>{64, 4, 32}, {256, 6, 64}, {512, 8, 64}})
+  for (auto [time, heads, dim] : {std::array<int64_t, 3>{64, 4, 32}, {256, 6, 64}, {512, 4, 64}})
     all.push_back(differentiated(
-        {{4 * time, heads, 3, dim}}, dtype,
+        {{2 * time, heads, 3, dim}}, dtype,
         [time = time](const Tensors& t) { return attention(t[0], {.time = time}); }));
-  for (auto [rows, width] : {std::array<int64_t, 2>{64, 128}, {512, 512}, {2048, 1024}}) {
+  for (auto [rows, width] : {std::array<int64_t, 2>{64, 128}, {512, 512}, {1024, 1024}}) {
     all.push_back(differentiated({{rows, width}, {width}, {width}}, dtype,
                                  [](const Tensors& t) { return layer_norm(t[0], t[1], t[2]); }));
     all.push_back(
         differentiated({{rows, width}}, dtype, [](const Tensors& t) { return gelu(t[0]); }));
   }
   for (auto [tokens, width, heads, time] :
-       {std::array<int64_t, 4>{256, 128, 4, 64}, {512, 256, 4, 128}, {1024, 384, 6, 256}})
+       {std::array<int64_t, 4>{256, 128, 4, 64}, {512, 256, 4, 128}, {512, 384, 6, 256}})
     all.push_back(block(tokens, width, heads, time, dtype));
   return all;
 }

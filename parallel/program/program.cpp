@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -299,11 +300,14 @@ int Program::plan(const Request& request) {
 }
 
 int Program::calibrate(int argc, char** argv) {
+  const std::string& out = calibrate_.out;
+  check_input(out.empty() || !std::filesystem::exists(out), Exit::cannot_write,
+              "calibrate: {} exists\n  Choose another --out, or remove it.", out);
   on_ranks(calibrate_.launch, argc, argv, [&](World& world) {
     std::string file = hardware_file(parallel::calibrate(world));
     on_first(world.host(), [&] {
-      if (calibrate_.out.empty()) std::fputs(file.c_str(), stdout);
-      else disk().write(calibrate_.out, file);
+      if (out.empty()) std::fputs(file.c_str(), stdout);
+      else disk().write(out, file);
     });
   });
   return 0;
