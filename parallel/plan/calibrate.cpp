@@ -36,46 +36,48 @@ Maker differentiated(std::vector<Shape> shapes, DType dtype,
   };
 }
 
-/// A block of a transformer of `heads` heads, on sequences of `time` tokens.
-Maker block(int64_t tokens, int64_t width, int64_t heads, int64_t time, DType dtype) {
-  auto f = [=](const Tensors& t) {
-    Tensor x = layer_norm(t[0], t[1], t[2]);
-    Tensor qkv = view(linear(x, t[3]), {tokens, heads, 3, width / heads});
-    Tensor h = t[0] + linear(attention(qkv, {.time = time}), t[4]);
-    return h + linear(linear_gelu(layer_norm(h, t[1], t[2]), t[5], t[6]), t[7]);
-  };
-  return differentiated({{tokens, width},
-                         {width},
-                         {width},
-                         {3 * width, width},
-                         {width, width},
-                         {4 * width, width},
-                         {4 * width},
-                         {width, 4 * width}},
-                        dtype, f);
+/// Blocks of a transformer, in whose turn the caches have forgotten each one's weights.
+Maker blocks(int64_t tokens, int64_t width, int64_t heads, int64_t time, DType dtype) {
+  constexpr size_t count = 4, each = 7;
+  std::vector<Shape> shapes{{tokens, width}};
+  for (size_t i = 0; i < count; ++i)
+    for (auto& shape : {Shape{width}, Shape{width}, Shape{3 * width, width}, Shape{width, width},
+                        Shape{4 * width, width}, Shape{4 * width}, Shape{width, 4 * width}})
+      shapes.push_back(shape);
+  return differentiated(shapes, dtype, [=](const Tensors& leaves) {
+    Tensor x = leaves[0];
+    for (size_t i = 1; i < leaves.size(); i += each) {
+      const Tensor* t = &leaves[i];
+      Tensor qkv = view(linear(layer_norm(x, t[0], t[1]), t[2]), {tokens, heads, 3, width / heads});
+      x = x + linear(attention(qkv, {.time = time}), t[3]);
+      x = x + linear(linear_gelu(layer_norm(x, t[0], t[1]), t[4], t[5]), t[6]);
+    }
+    return x;
+  });
 }
 
-std::vector<Maker> stretches(DType dtype) {
+/// Of fewer tokens by a factor of `less`.
+std::vector<Maker> stretches(DType dtype, int64_t less) {
   std::vector<Maker> all;
   for (auto [rows, in, out] : {std::array<int64_t, 3>{256, 128, 512},
                                {512, 384, 1536},
                                {1024, 512, 512},
                                {512, 1024, 1024}})
-    all.push_back(differentiated({{rows, in}, {out, in}}, dtype,
+    all.push_back(differentiated({{rows / less, in}, {out, in}}, dtype,
                                  [](const Tensors& t) { return linear(t[0], t[1]); }));
   for (auto [time, heads, dim] : {std::array<int64_t, 3>{64, 4, 32}, {256, 6, 64}, {512, 4, 64}})
     all.push_back(differentiated(
-        {{2 * time, heads, 3, dim}}, dtype,
-        [time = time](const Tensors& t) { return attention(t[0], {.time = time}); }));
+        {{2 * time / less, heads, 3, dim}}, dtype,
+        [time = time / less](const Tensors& t) { return attention(t[0], {.time = time}); }));
   for (auto [rows, width] : {std::array<int64_t, 2>{64, 128}, {512, 512}, {1024, 1024}}) {
-    all.push_back(differentiated({{rows, width}, {width}, {width}}, dtype,
+    all.push_back(differentiated({{rows / less, width}, {width}, {width}}, dtype,
                                  [](const Tensors& t) { return layer_norm(t[0], t[1], t[2]); }));
     all.push_back(
-        differentiated({{rows, width}}, dtype, [](const Tensors& t) { return gelu(t[0]); }));
+        differentiated({{rows / less, width}}, dtype, [](const Tensors& t) { return gelu(t[0]); }));
   }
   for (auto [tokens, width, heads, time] :
-       {std::array<int64_t, 4>{256, 128, 4, 64}, {512, 256, 4, 128}, {512, 384, 6, 256}})
-    all.push_back(block(tokens, width, heads, time, dtype));
+       {std::array<int64_t, 4>{256, 128, 4, 64}, {512, 384, 6, 128}, {512, 512, 8, 256}})
+    all.push_back(blocks(tokens / less, width, heads, time / less, dtype));
   return all;
 }
 
@@ -220,13 +222,13 @@ std::vector<double> fit(const std::vector<std::vector<double>>& terms,
   return x;
 }
 
-Hardware calibrate(World& world, double round) {
+Hardware calibrate(World& world, const Effort& effort) {
   check_input(
       world.local_size() == world.size(), Exit::config,
       "calibrate: {} ranks on several hosts; expected those of one\n  Start it on one host, "
       "and write the network's bandwidth into the file.",
       world.size());
-  Bench bench(world, round);
+  Bench bench(world, effort.round);
   bool on_gpu = bench.device().kind == Device::Kind::cuda;
   Hardware h = hardware_named(on_gpu ? "h100" : "cpu");  // for what one host cannot tell
   h.launch = 0;                                          // part of what kernels were seen to take
@@ -234,8 +236,8 @@ Hardware calibrate(World& world, double round) {
       on_gpu ? double(gpu_memory(bench.device().index)) : available_memory() / world.local_size();
   h.reserve = h.memory / 16;
   h.per_node = world.size();
-  set_rates(h, bench.kernels(stretches(f32)));
-  set_low_rate(h, bench.kernels(stretches(bf16)));
+  set_rates(h, bench.kernels(stretches(f32, effort.less)));
+  set_low_rate(h, bench.kernels(stretches(bf16, effort.less)));
   double kernels = h.bandwidth,
          update = 28. * double(updated) / bench.seconds(adamw()(bench.device()));
   h.bandwidth = std::max(kernels, update);  // of which both are parts
