@@ -22,6 +22,8 @@ std::vector<int> choices(int given, int64_t ranks) {
   return all;
 }
 
+constexpr const char* one_stage = "1f1b";  // where all schedules are alike
+
 std::string shown(int64_t size) { return size > 0 ? std::to_string(size) : "any"; }
 
 int extent(Recompute r) { return r == Recompute::block_split ? 3 : int(r); }
@@ -124,8 +126,10 @@ class Enumeration {
     };
     std::vector<Way> ways;
     std::string first;  // refusal
-    for (auto& name : names_of(s.schedules)) {
-      if (!s.schedule.empty() ? name != s.schedule : c.mesh.pp == 1 && name != "1f1b") continue;
+    std::vector<std::string> names{s.schedule};
+    if (s.schedule.empty())
+      names = c.mesh.pp > 1 ? names_of(s.schedules) : std::vector<std::string>{one_stage};
+    for (auto& name : names) {
       for (int chunks : {1, 2, 4}) {
         if (s.chunks > 0 ? chunks != 1 : chunks > 1 && c.mesh.pp == 1) continue;
         c.schedule = name, c.chunks = s.chunks > 0 ? s.chunks : chunks;

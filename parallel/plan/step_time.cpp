@@ -64,8 +64,8 @@ const std::vector<int64_t>& StepTimes::placement(const StepOptions& o) {
 const Bubble& StepTimes::bubble(const StepOptions& o) {
   PipelineShape shape = o.pipeline();
   // A pipeline that is full goes on as it is: further micro-batches add no idle time.
-  if (shape.micros > 3 * shape.stages)
-    shape.micros = 2 * shape.stages + shape.micros % shape.stages;
+  if (shape.micros > 5 * shape.stages)
+    shape.micros = 4 * shape.stages + shape.micros % shape.stages;
   bool twice = again(o);
   auto key = std::tuple(o.schedule, shape.stages, shape.chunks, shape.micros, twice);
   auto found = bubbles_.find(key);
