@@ -50,7 +50,7 @@ TEST(Plan, CountsTheWorkingMemoryOfTheHardware) {
   task.build = [](auto& tp) { return std::make_unique<Tiled>(tp); };
   auto activations = [&](const char* hardware) {
     PlanOptions o{.zero = 0, .ranks = 1, .hardware = hardware};
-    o.train.step.micro_batch = 16;
+    o.train.step.micro_batch = 16, o.given = {"recompute", "sequence-parallel"};
     return plans(task, o).all.at(0).fullest().peaks[memory::activations];
   };
   EXPECT_LT(activations("h100"), activations("cpu"));
@@ -66,9 +66,10 @@ struct Whole : nn::Sequence {  // fits any tp
 };
 
 TEST(Plan, LeavesOutWhereRanksCannotShareWhatBlockSplitKeeps) {
-  PlanOptions o{.zero = 0, .ranks = 6};
+  PlanOptions o{.zero = 0, .ranks = 6, .given = {"sequence-parallel"}};
   o.train.step.mesh = {.dp = 0, .pp = 1, .tp = 0};
   o.train.step.micro_batch = 1, o.train.step.recompute = Recompute::block_split;
+  o.train.step.chunks = 1;
   Plans found = plans(test::task_of<Whole>(), o);
   ASSERT_EQ(found.all.size(), 1u);
   EXPECT_EQ(found.all[0].options.step.mesh.tp, 2);
