@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <utility>
 
 #include "autograd/backward.h"
@@ -10,15 +9,12 @@
 #include "core/backend.h"
 #include "core/check.h"
 #include "core/gpus.h"
+#include "parallel/plan/bench.h"
 
 namespace triax::parallel {
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-using Work = std::function<void()>;
+using Work = Bench::Work;
 /// Makes work on a device; its tensors are there when it returns.
 using Maker = std::function<Work(Device)>;
 
@@ -111,51 +107,6 @@ KernelWork counted(const Maker& make) {
           after.attention - before.attention, after.scores - before.scores};
 }
 
-class Bench {
- public:
-  Bench(World& world, double round) : world_(world), round_(round) {}
-
-  /// Of one run: the median of some rounds, the mean of the ranks, which run it at once.
-  /// Collective.
-  double seconds(const Work& work) {
-    work();  // memory, and code that is made at first use
-    double start = now();
-    work();
-    finish();
-    auto runs = int64_t(std::clamp(round_ / std::max(1e-7, now() - start), 1., 10000.));
-    Tensor least = from_host(std::vector<int64_t>{runs}, {1}, cpu);
-    world_.host().all_reduce(least, ReduceOp::min).wait();
-    runs = least.to_host<int64_t>()[0];  // collectives among them are as many on all ranks
-    std::vector<double> rounds;
-    for (int i = 0; i < 5; ++i) {
-      world_.host().barrier();
-      start = now();
-      for (int64_t n = 0; n < runs; ++n) work();
-      finish();
-      rounds.push_back((now() - start) / double(runs));
-    }
-    std::ranges::nth_element(rounds, rounds.begin() + 2);
-    Tensor mean = from_host(std::vector<double>{rounds[2] / world_.size()}, {1}, cpu);
-    world_.host().all_reduce(mean).wait();
-    return mean.to_host<double>()[0];
-  }
-
-  std::vector<Measured> kernels(const std::vector<Maker>& makers) {
-    std::vector<Measured> all;
-    for (auto& make : makers) all.push_back({counted(make), seconds(make(device()))});
-    return all;
-  }
-
-  Device device() { return world_.comm().device(); }
-
- private:
-  /// Waits for the device.
-  void finish() { (void)zeros({1}, f32, device()).to_host<float>(); }
-
-  World& world_;
-  double round_;  // seconds
-};
-
 /// Rates of fp32: products, attention, bytes; and what a kernel takes to start.
 void set_rates(Hardware& h, const std::vector<Measured>& measured) {
   std::vector<std::vector<double>> terms;
@@ -185,19 +136,28 @@ void set_low_rate(Hardware& h, const std::vector<Measured>& measured) {
   h.low = terms.empty() ? h.fp32 : 1 / std::max(fit(terms, times)[0], 1e-30);
 }
 
-/// Of all-reduces over all ranks.
-void set_links(Hardware& h, Bench& bench, World& world) {
-  if (world.size() == 1) return;
+/// Sizes of all-reduces, in elements of fp32.
+constexpr int64_t smallest_reduced = 1 << 8, largest_reduced = 1 << 22;
+
+/// All-reduces over all ranks, by size.
+std::vector<size_t> add_reductions(Bench& bench, World& world) {
+  std::vector<size_t> all;
+  if (world.size() == 1) return all;
+  for (int64_t n = smallest_reduced; n <= largest_reduced; n <<= 2)
+    all.push_back(bench.add(
+        [&world, x = zeros({n}, f32, bench.device())] { world.comm().all_reduce(x).wait(); }));
+  return all;
+}
+
+void set_links(Hardware& h, const std::vector<double>& times, int ranks) {
+  if (times.empty()) return;
   std::vector<std::vector<double>> terms;
-  std::vector<double> times;
-  for (int64_t n = 1 << 8; n <= 1 << 22; n <<= 2) {
-    Tensor x = zeros({n}, f32, bench.device());
-    times.push_back(bench.seconds([&] { world.comm().all_reduce(x).wait(); }));
-    terms.push_back({2 * double(world.size() - 1) / world.size() * 4 * double(n), 1});
-  }
+  int64_t n = smallest_reduced;
+  for (size_t i = 0; i < times.size(); ++i, n <<= 2)
+    terms.push_back({2 * double(ranks - 1) / ranks * 4 * double(n), 1});
   auto found = fit(terms, times);
   h.link = h.network = 1 / std::max(found[0], 1e-30), h.latency = found[1];
-  h.network *= world.size();
+  h.network *= ranks;
   h.link_part = h.network_part = 1;
 }
 
@@ -228,7 +188,7 @@ Hardware calibrate(World& world, const Effort& effort) {
       "calibrate: {} ranks on several hosts; expected those of one\n  Start it on one host, "
       "and write the network's bandwidth into the file.",
       world.size());
-  Bench bench(world, effort.round);
+  Bench bench(world, effort);
   bool on_gpu = bench.device().kind == Device::Kind::cuda;
   Hardware h = hardware_named(on_gpu ? "h100" : "cpu");  // for what one host cannot tell
   h.launch = 0;                                          // part of what kernels were seen to take
@@ -236,13 +196,29 @@ Hardware calibrate(World& world, const Effort& effort) {
       on_gpu ? double(gpu_memory(bench.device().index)) : available_memory() / world.local_size();
   h.reserve = h.memory / 16;
   h.per_node = world.size();
-  set_rates(h, bench.kernels(stretches(f32, effort.less)));
-  set_low_rate(h, bench.kernels(stretches(bf16, effort.less)));
-  double kernels = h.bandwidth,
-         update = 28. * double(updated) / bench.seconds(adamw()(bench.device()));
+  auto full = stretches(f32, effort.less), low = stretches(bf16, effort.less);
+  auto add = [&](const std::vector<Maker>& makers) {
+    std::vector<size_t> at;
+    for (auto& make : makers) at.push_back(bench.add(make(bench.device())));
+    return at;
+  };
+  auto full_at = add(full), low_at = add(low);
+  size_t update_at = bench.add(adamw()(bench.device()));
+  auto reductions_at = add_reductions(bench, world);
+  auto seconds = bench.seconds();
+  auto measured = [&](const std::vector<Maker>& makers, const std::vector<size_t>& at) {
+    std::vector<Measured> all;
+    for (size_t i = 0; i < makers.size(); ++i) all.push_back({counted(makers[i]), seconds[at[i]]});
+    return all;
+  };
+  set_rates(h, measured(full, full_at));
+  set_low_rate(h, measured(low, low_at));
+  double kernels = h.bandwidth, update = 28. * double(updated) / seconds[update_at];
   h.bandwidth = std::max(kernels, update);  // of which both are parts
   h.kernels = kernels / h.bandwidth, h.update = update / h.bandwidth;
-  set_links(h, bench, world);
+  std::vector<double> reductions;
+  for (size_t i : reductions_at) reductions.push_back(seconds[i]);
+  set_links(h, reductions, world.size());
   return h;
 }
 

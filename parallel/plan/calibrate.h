@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/comm/launch/world.h"
+#include "parallel/plan/bench.h"
 #include "parallel/plan/hardware.h"
 
 namespace triax::parallel {
@@ -18,13 +18,6 @@ struct Measured {
 /// row of `terms` come nearest to `values`, all positive. Rows are as long as each other.
 std::vector<double> fit(const std::vector<std::vector<double>>& terms,
                         const std::vector<double>& values);
-
-/// How long calibrate() measures: each of some fifty stretches for five rounds of at least `round`
-/// seconds, on fewer tokens by a factor of `less`, which divides 64.
-struct Effort {
-  double round = 0.03;
-  int64_t less = 1;
-};
 
 /// Measures what a hardware file says of the ranks of `world`, which all work at once: matrix
 /// products, attention, norms, activations and whole transformer blocks in fp32 and bf16, AdamW,

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "core/check.h"
+#include "parallel/pipeline/synthesis/schedule_file.h"
 
 namespace triax::parallel {
 namespace {
@@ -24,7 +25,7 @@ std::vector<int> choices(int given, int64_t ranks) {
 
 constexpr const char* one_stage = "1f1b";  // where all schedules are alike
 
-std::string shown(int64_t size) { return size > 0 ? std::to_string(size) : "any"; }
+std::string shown(int64_t size) { return size > 0 ? std::to_string(size) : "open"; }
 
 int extent(Recompute r) { return r == Recompute::block_split ? 3 : int(r); }
 
@@ -57,8 +58,8 @@ class Enumeration {
         !found_.all.empty(), Exit::config, "{}",
         !found_.refusals.empty()
             ? found_.refusals.front()
-            : fmt::format("mesh: {} ranks cannot be dp {} x pp {} x tp {}\n  Sizes must "
-                          "multiply to {}. Leave one of --dp, --pp, --tp out, to be chosen.",
+            : fmt::format("mesh: {} ranks with dp={}, pp={}, tp={}; expected sizes that multiply "
+                          "to {}\n  Change --ranks, or leave one of --dp, --pp, --tp open.",
                           ranks, shown(m.dp), shown(m.pp), shown(m.tp), ranks));
     std::ranges::stable_sort(found_.all, {}, [](auto& c) { return c.time.total(); });
     return std::move(found_);
@@ -84,7 +85,7 @@ class Enumeration {
 
   void try_mesh(const MeshShape& mesh) {
     const StepOptions& s = o_.train.step;
-    Candidate c{.mesh = mesh};
+    Candidate c{.mesh = mesh, .zero = stages_of_zero(mesh).front()};
     for (c.micro_batch = s.micro_batch > 0 ? s.micro_batch : 1;; c.micro_batch *= 2) {
       for (bool sequence : {false, true}) {
         bool open = !is_given("sequence-parallel") && !s.sequence_parallel;
@@ -98,6 +99,14 @@ class Enumeration {
       int64_t next = 2 * c.micro_batch * mesh.dp;
       if (s.micro_batch > 0 || c.micro_batch >= 64 || s.global_batch % next != 0) break;
     }
+  }
+
+  /// The one that is given, else all that have something to shard.
+  std::vector<Zero> stages_of_zero(const MeshShape& mesh) const {
+    if (o_.zero >= 0) return {Zero(o_.zero)};
+    if (o_.train.step.offload == Offloaded::parameters) return {Zero::parameters};  // needs it
+    if (mesh.dp == 1) return {Zero::off};
+    return {Zero::off, Zero::optimizer, Zero::gradients, Zero::parameters};
   }
 
   void try_recompute(Candidate c) {
@@ -114,6 +123,16 @@ class Enumeration {
     }
   }
 
+  /// Where there is a choice, not too many chunks.
+  std::vector<int> chunks_for(const MeshShape& mesh, const std::string& schedule) const {
+    const StepOptions& s = o_.train.step;
+    if (s.chunks > 0) return {s.chunks};
+    auto known = s.schedules.find(schedule);
+    if (known == s.schedules.end()) return {1};  // refused
+    bool one_way = mesh.pp == 1 || is_schedule_file(schedule);
+    return one_way ? std::vector<int>{known->second.chunks} : std::vector<int>{1, 2, 4};
+  }
+
   /// Those that fit, without those that another beats.
   std::vector<std::pair<std::string, int>> schedules_for(Candidate c) {
     const StepOptions& s = o_.train.step;
@@ -121,7 +140,7 @@ class Enumeration {
       std::string schedule;
       int chunks;
       double idle;
-      int live;
+      Kept most;
       bool splits;
     };
     std::vector<Way> ways;
@@ -130,14 +149,15 @@ class Enumeration {
     if (s.schedule.empty())
       names = c.mesh.pp > 1 ? names_of(s.schedules) : std::vector<std::string>{one_stage};
     for (auto& name : names) {
-      for (int chunks : {1, 2, 4}) {
-        if (s.chunks > 0 ? chunks != 1 : chunks > 1 && c.mesh.pp == 1) continue;
-        c.schedule = name, c.chunks = s.chunks > 0 ? s.chunks : chunks;
+      for (int chunks : chunks_for(c.mesh, name)) {
+        c.schedule = name, c.chunks = chunks;
         std::string no = refusal([&] {
           StepOptions o = resolved(c).step;
           times_.placement(o);
           const Bubble& b = times_.bubble(o);
-          ways.push_back({name, c.chunks, b.idle, *std::ranges::max_element(b.live), b.splits});
+          Way& way = ways.emplace_back(Way{name, c.chunks, b.idle, {}, b.splits});
+          way.most.live = std::ranges::max(b.kept, {}, &Kept::live).live;
+          way.most.held = std::ranges::max(b.kept, {}, &Kept::held).held;
         });
         if (first.empty()) first = no;
       }
@@ -147,8 +167,9 @@ class Enumeration {
     for (auto& w : ways) {
       bool beaten = std::ranges::any_of(ways, [&](auto& other) {
         bool as_good = other.chunks == w.chunks && other.splits <= w.splits &&
-                       other.idle <= w.idle + 1e-9 && other.live <= w.live;
-        bool better = other.idle < w.idle - 1e-9 || other.live < w.live;
+                       other.idle <= w.idle + 1e-9 && other.most.live <= w.most.live &&
+                       other.most.held <= w.most.held;
+        bool better = other.idle < w.idle - 1e-9 || !(other.most == w.most);
         return as_good && (better || (&other < &w && s.schedule.empty()));
       });
       if (!beaten) left.push_back({w.schedule, w.chunks});
@@ -159,29 +180,25 @@ class Enumeration {
   TrainOptions resolved(const Candidate& c) const {
     TrainOptions t = c.options(o_.train);
     resolve(t, c.mesh.size());
-    StepOptions& s = t.step;  // lists of many micro-batches take long to make, and tell no more
+    StepOptions& s = t.step;
     int64_t all = s.global_batch, unit = s.micro_batch * s.mesh.dp, few = 2 * unit * s.mesh.pp;
-    if (all % unit == 0) s.global_batch = std::min(all, few);
+    // Lists of many micro-batches take long to make, and are refused if those of few are.
+    if (all % unit == 0 && is_built_in(s)) s.global_batch = std::min(all, few);
     check_options(t, c.mesh.size());
     s.global_batch = all;
     return t;
   }
 
   void try_zero(Candidate c) {
-    bool layerwise = o_.train.step.offload == Offloaded::parameters;  // which is ZeRO-3 alone
-    for (int zero = std::max(0, o_.zero); zero <= (o_.zero < 0 ? 3 : o_.zero); ++zero) {
-      bool needless = layerwise ? zero < 3 : c.mesh.dp == 1 && zero > 0;
-      if (needless && o_.zero < 0) continue;  // nothing to shard
-      c.zero = Zero(zero);
+    for (Zero zero : stages_of_zero(c.mesh)) {
+      c.zero = zero;
       remember(refusal([&] {
         StepOptions step = resolved(c).step;
         c.time = times_(step);
         c.state = times_.parameters(step);
         for (double& stage : c.state) stage = state_bytes(step, stage);
         const Bubble& b = times_.bubble(step);
-        c.live.assign(b.live.begin(), b.live.end());
-        for (double& stage : c.live) stage /= c.chunks;
-        c.splits = b.splits;
+        c.kept = b.kept, c.splits = b.splits, c.placement = step.pipeline().placement;
         c.least = least(step, c.state);
         found_.all.push_back(c);
       }));
@@ -190,14 +207,15 @@ class Enumeration {
 
   /// State, and the inputs of blocks that forward keeps in any case, of the stage with most.
   double least(const StepOptions& o, const std::vector<double>& state) {
-    auto& live = times_.bubble(o).live;
+    auto& all_kept = times_.bubble(o).kept;
     auto& counts = times_.placement(o);
     const Boundary& input = times_.facts(o).layers().front().out;
     double bytes = double(input.shape.numel()) * double(size_of(input.dtype)), most = 0;
     if (o.recompute == Recompute::block_split) bytes /= o.mesh.tp;
     for (size_t s = 0; s < state.size(); ++s) {
       double kept = 0;
-      if (o.chunks == 1) kept = double(live[s] * std::max<int64_t>(0, counts[s] - 2)) * bytes;
+      if (o.chunks == 1)
+        kept = double(all_kept[s].live * std::max<int64_t>(0, counts[s] - 2)) * bytes;
       most = std::max(most, state[s] + kept);
     }
     return most;
@@ -227,6 +245,7 @@ Candidates candidates(const PlanOptions& o, const Hardware& h, StepTimes& times)
 double least_beside(const Candidate& c, const Rehearsed& other) {
   const Candidate& o = other.candidate;
   if (!(c.mesh == o.mesh) || c.sequence_parallel != o.sequence_parallel) return 0;
+  if (c.placement != o.placement) return 0;  // a stage has other layers
   if (extent(c.recompute) > extent(o.recompute) || c.splits < o.splits) return 0;
   if (c.zero < o.zero && o.zero >= Zero::gradients) return 0;  // whose buffers the others lack
   double share = std::min(1., double(c.micro_batch) / double(o.micro_batch)), most = 0;
@@ -234,7 +253,11 @@ double least_beside(const Candidate& c, const Rehearsed& other) {
   for (auto& [stage, peak] : other.peaks) {
     auto s = size_t(stage);
     double activations = std::max(0., peak - o.state[s]);
-    most = std::max(most, c.state[s] + activations * share * std::min(1., c.live[s] / o.live[s]));
+    auto ratio = [&](int Kept::*count) {
+      return double(c.kept[s].*count) / c.chunks / (double(o.kept[s].*count) / o.chunks);
+    };
+    double fewer = std::min({1., ratio(&Kept::live), ratio(&Kept::held)});
+    most = std::max(most, c.state[s] + activations * share * fewer);
   }
   return most;
 }

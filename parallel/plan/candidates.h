@@ -17,8 +17,9 @@ struct Candidate {
   Recompute recompute = Recompute::off;
   StepTime time = {};
   std::vector<double> state = {};  ///< per stage: bytes of weights, gradients, optimizer of a rank
-  std::vector<double> live = {};   ///< per stage: micro-batches kept at once, of all its chunks
+  std::vector<Kept> kept = {};     ///< per stage, in passes through one of `chunks`
   bool splits = false;             ///< Bubble::splits
+  Placement placement = {};        ///< of the schedule
   double least = 0;                ///< bytes that a rank surely needs
 
   /// `base`, trained this way.

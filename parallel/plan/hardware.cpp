@@ -107,9 +107,10 @@ Hardware hardware_named(const std::string& name) {
   if (auto found = shipped.find(name); found != shipped.end())
     return read(name, found->second, "hardware " + name);
   bool is_file = name.find('/') != name.npos || name.ends_with(".toml");
-  check_input(is_file || std::filesystem::exists(name), Exit::config,
-              "hardware `{}` is not known\n  Valid: {}, or a file that `calibrate` wrote.",
-              printable(name), join(hardware_names(), ", "));
+  check_input(std::filesystem::exists(name), is_file ? Exit::not_found : Exit::config,
+              "hardware `{}`: {}\n  Valid: {}, or a file that `calibrate` wrote.", printable(name),
+              is_file ? "there is no such file" : "not a known name or file",
+              join(hardware_names(), ", "));
   return read(std::filesystem::path(name).stem().string(), disk().read(name, 1 << 20), name);
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "parallel/comm/meta_comm.h"
+#include "parallel/pipeline/synthesis/schedule_file.h"
 #include "parallel/plan/candidates.h"
 
 namespace triax::parallel {
@@ -17,9 +18,14 @@ constexpr size_t few = 64;
 
 /// Stages that may hold most: the one with most layers kept alive, the first, and the last.
 std::vector<int> fullest_stages(StepTimes& times, const StepOptions& o) {
-  auto& live = times.bubble(o).live;
+  auto& all_kept = times.bubble(o).kept;
   auto& counts = times.placement(o);
-  auto kept = [&](int s) { return double(live[size_t(s)]) * double(counts[size_t(s)]); };
+  PipelineShape shape = o.pipeline();
+  auto kept = [&](int s) {
+    int64_t layers = 0;
+    for (int c = 0; c < shape.chunks; ++c) layers += counts[size_t(shape.virtual_stage(s, c))];
+    return all_kept[size_t(s)].held * layers;
+  };
   int most = 0, last = o.mesh.pp - 1;
   for (int s = 1; s < o.mesh.pp; ++s)
     if (kept(s) > kept(most)) most = s;
@@ -81,8 +87,7 @@ class Search {
     resolve(p.options, s.mesh.size());
     auto stages = fullest_stages(times_, s);
     Subject subject{task_.build, like(s.micro_batch), times_.facts(s).with_replicas(s.mesh.dp)};
-    p.stages =
-        foresee_peaks(subject, s, {found_.hardware.kind(), stages, showing(s), found_.budget});
+    p.stages = foresee_peaks(subject, s, {found_.hardware.kind(), stages, found_.budget});
     rehearsed_.push_back({c});
     for (size_t i = 0; i < p.stages.size(); ++i)
       rehearsed_.back().peaks.push_back({stages[i], double(p.stages[i].peak)});
@@ -99,12 +104,6 @@ class Search {
     auto [found, added] = likes_.try_emplace(samples);
     if (added) found->second = batch_like(task_, samples);
     return found->second;
-  }
-
-  /// Micro-batches after which a stage has held what it ever will: two more than it keeps, where
-  /// each is one activation.
-  int64_t showing(const StepOptions& o) {
-    return o.chunks > 1 ? 0 : *std::ranges::max_element(times_.bubble(o).live) + 2;
   }
 
   const Task& task_;
@@ -138,6 +137,8 @@ Plans plans(const Task& task, const PlanOptions& given) {
   found.budget = o.memory.empty() ? found.hardware.room() : bytes_of(o.memory);
   StepOptions& s = o.train.step;
   const MeshShape& m = s.mesh;
+  if (is_schedule_file(s.schedule))  // once, and not for each candidate
+    s.schedules[s.schedule] = schedule_from(read_schedule(s.schedule), s.schedule);
   if (o.ranks == 0) o.ranks = int64_t(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp);
   if (s.global_batch == 0) s.global_batch = std::max<int64_t>(1, s.micro_batch) * o.ranks;
   MetaComm alone(1, 0);

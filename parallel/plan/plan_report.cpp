@@ -6,6 +6,7 @@
 #include <span>
 
 #include "core/check.h"
+#include "nn/json.h"
 #include "parallel/plan/plan.h"
 #include "parallel/settings/terminal.h"
 
@@ -132,11 +133,18 @@ std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h
   if (m.size() > 1) text = fmt::format("mpirun -np {} {}", m.size(), text);
   if (!h.on_host()) text += " --device cuda";
   text += fmt::format(" --dp {} --pp {} --tp {} --zero {}", m.dp, m.pp, m.tp, int(s.zero));
-  if (m.pp > 1) text += fmt::format(" --schedule {} --chunks {}", s.schedule, s.chunks);
+  bool told = std::ranges::count(o.given, "schedule") > 0;
+  if (m.pp > 1 || told)
+    text += fmt::format(" --schedule {} --chunks {}", shell_word(s.schedule), s.chunks);
   if (s.sequence_parallel) text += " --sequence-parallel";
   text += fmt::format(" --recompute {} --micro-batch {} --global-batch {} --precision {}",
                       name_of(s.recompute), s.micro_batch, s.global_batch, precision(s.dtype));
-  std::string lines = wrapped(text, terminal_columns() - 2, 4);  // a shell takes it back
+  // Lines break before a flag alone: values stay beside theirs, and may have spaces in quotes.
+  constexpr char joint = '\x1f';
+  for (size_t at = 0; (at = text.find(' ', at)) != text.npos; ++at)
+    if (text.compare(at, 3, " --") != 0) text[at] = joint;
+  std::string lines = wrapped(text, terminal_columns() - 2, 4);
+  std::ranges::replace(lines, joint, ' ');
   for (size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 3) lines.insert(at, " \\");
   return lines;
 }
@@ -147,14 +155,15 @@ void print_json(const Task& task, const Plans& found) {
     const StepOptions& s = p.options.step;
     double weight = task.samples->weight(0), seconds = p.time.total();
     fmt::print(
-        "{{\"dp\": {}, \"pp\": {}, \"tp\": {}, \"zero\": {}, \"schedule\": \"{}\", \"chunks\": {}, "
+        "{{\"dp\": {}, \"pp\": {}, \"tp\": {}, \"zero\": {}, \"schedule\": {}, \"chunks\": {}, "
         "\"micro_batch\": {}, \"global_batch\": {}, \"recompute\": \"{}\", \"sequence_parallel\": "
         "{}, "
         "\"memory_bytes\": {:.0f}, \"step_seconds\": {}, \"tokens_per_second\": {}, \"mfu\": {}, "
         "\"fits\": {}}}\n",
-        s.mesh.dp, s.mesh.pp, s.mesh.tp, int(s.zero), s.schedule, s.chunks, s.micro_batch,
-        s.global_batch, name_of(s.recompute), s.sequence_parallel, p.need(found.hardware), seconds,
-        double(s.global_batch) * weight / seconds, p.mfu, p.need(found.hardware) <= found.budget);
+        s.mesh.dp, s.mesh.pp, s.mesh.tp, int(s.zero), nn::quoted(s.schedule), s.chunks,
+        s.micro_batch, s.global_batch, name_of(s.recompute), s.sequence_parallel,
+        p.need(found.hardware), seconds, double(s.global_batch) * weight / seconds, p.mfu,
+        p.need(found.hardware) <= found.budget);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "core/own_counter.h"
 #include "parallel/comm/meta_comm.h"
 #include "parallel/comm/threads/thread_comm.h"
+#include "parallel/plan/kept.h"
 #include "parallel/plan/plan.h"
 #include "parallel/train/step.h"
 
@@ -78,15 +79,6 @@ Demand rehearse_stage(const Subject& of, StepOptions o, int64_t micros, int stag
   return rehearse(of, o, world);
 }
 
-/// So many micro-batches fill the pipeline: every further one is like those before it. But gpipe
-/// keeps them all, with one stage too; of a program's own schedule nobody knows.
-int64_t filling(const StepOptions& o) {
-  auto names = schedule_names();
-  bool steady = o.schedule != "gpipe" && std::count(names.begin(), names.end(), o.schedule) > 0;
-  int64_t full = (o.schedule == "zb-2p" ? 4 : 2) * int64_t(o.mesh.pp);
-  return steady ? std::min(o.accumulation(), full) : o.accumulation();
-}
-
 }  // namespace
 
 Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
@@ -97,10 +89,9 @@ Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
 std::vector<Demand> foresee_peaks(const Subject& subject, const StepOptions& o,
                                   const StagesOn& of) {
   MetaTarget target(of.on);
-  int64_t micros = of.micros > 0 ? std::min(of.micros, o.accumulation()) : filling(o);
   std::vector<Demand> stages;
   for (int stage : of.stages) {
-    stages.push_back(rehearse_stage(subject, o, micros, stage));
+    stages.push_back(rehearse_stage(subject, o, filling(o, stage), stage));
     if (of.enough > 0 && double(stages.back().peak) > of.enough) break;
   }
   return stages;
@@ -109,21 +100,19 @@ std::vector<Demand> foresee_peaks(const Subject& subject, const StepOptions& o,
 std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const StepOptions& o,
                             Device::Kind on) {
   MetaTarget target(on);
-  // Two rehearsals say what a micro-batch adds.
-  int64_t micros = o.accumulation(), full = filling(o), half = o.mesh.pp;
-  bool shorter = full < micros && micros > full + half;
   Subject same = subject_of(build, like, o);
   std::vector<Demand> stages;
   for (int stage = 0; stage < o.mesh.pp; ++stage) {
-    Demand d = rehearse_stage(same, o, shorter ? full : micros, stage);
-    if (shorter) {
-      Demand before = rehearse_stage(same, o, half, stage);
-      double times = double(micros - full) / double(full - half);
-      d.tp = further(d.tp, before.tp, times);
-      d.dp = further(d.dp, before.dp, times);
-      d.links = further(d.links, before.links, times);
-    }
-    stages.push_back(d);
+    int64_t micros = o.accumulation(), full = filling(o, stage), more = full + o.mesh.pp;
+    bool shorter = more < micros;
+    Demand& d = stages.emplace_back(rehearse_stage(same, o, shorter ? more : micros, stage));
+    if (!shorter) continue;
+    // Two rehearsals of a full pipeline show what each micro-batch sends.
+    Demand before = rehearse_stage(same, o, full, stage);
+    double times = double(micros - more) / o.mesh.pp;
+    d.tp = further(d.tp, before.tp, times);
+    d.dp = further(d.dp, before.dp, times);
+    d.links = further(d.links, before.links, times);
   }
   return stages;
 }

@@ -34,8 +34,7 @@ std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const Ste
 struct StagesOn {
   Device::Kind on = Device::Kind::cpu;
   std::vector<int> stages;
-  int64_t micros = 0;  ///< at most so many micro-batches; 0: as many as fill the pipeline
-  double enough = 0;   ///< stop after a stage that holds more bytes
+  double enough = 0;  ///< stop after a stage that holds more bytes
 };
 /// What a model is, what a micro-batch is like, and what it means to the model on this mesh.
 struct Subject {

@@ -20,17 +20,6 @@ bool again(const StepOptions& o) {
   return o.recompute == Recompute::block || o.recompute == Recompute::block_split;
 }
 
-/// Most activations that a list keeps at once.
-int most_live(const Actions& list) {
-  int live = 0, most = 0;
-  for (const Action& a : list) {
-    live += a.kind == Action::forward;
-    most = std::max(most, live);
-    live -= a.kind == Action::backward || a.kind == Action::backward_input;
-  }
-  return most;
-}
-
 }  // namespace
 
 /// One stage, one micro-batch.
@@ -64,7 +53,7 @@ const std::vector<int64_t>& StepTimes::placement(const StepOptions& o) {
 const Bubble& StepTimes::bubble(const StepOptions& o) {
   PipelineShape shape = o.pipeline();
   // A pipeline that is full goes on as it is: further micro-batches add no idle time.
-  if (shape.micros > 5 * shape.stages)
+  if (is_built_in(o) && shape.micros > 5 * shape.stages)
     shape.micros = 4 * shape.stages + shape.micros % shape.stages;
   bool twice = again(o);
   auto key = std::tuple(o.schedule, shape.stages, shape.chunks, shape.micros, twice);
@@ -72,7 +61,7 @@ const Bubble& StepTimes::bubble(const StepOptions& o) {
   if (found != bubbles_.end()) return found->second;
   auto lists = lists_of(o.schedules.at(o.schedule), shape);
   Bubble made;
-  for (auto& list : lists) made.live.push_back(most_live(list));
+  for (auto& list : lists) made.kept.push_back(most_kept(list));
   auto halves = [](const Action& a) { return a.kind == Action::backward_weight; };
   made.splits = std::ranges::any_of(lists[0], halves);
   if (shape.stages > 1) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "parallel/plan/hardware.h"
+#include "parallel/plan/kept.h"
 #include "parallel/train/options.h"
 #include "parallel/train/task.h"
 
@@ -23,9 +24,9 @@ struct StepTime {
 
 /// What a schedule costs.
 struct Bubble {
-  double idle = 0;        ///< of the last stage to end, in times of one micro-batch on a stage
-  std::vector<int> live;  ///< per stage: most activations (one micro-batch, one chunk) at once
-  bool splits = false;    ///< are gradients of weights put off?
+  double idle = 0;         ///< of the last stage to end, in times of one micro-batch on a stage
+  std::vector<Kept> kept;  ///< by each stage
+  bool splits = false;     ///< are gradients of weights put off?
 };
 
 /// Predicts step times of one model on one kind of hardware. The work of every layer is that of

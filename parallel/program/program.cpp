@@ -143,7 +143,7 @@ class Program {
       return asked ? print_mesh() : int(train(argc, argv));
     }
     if (name == "parity") return int(parity());
-    if (name == "plan") return plan(request);
+    if (name == "plan") return plan(request, argv[0]);
     if (name == "calibrate") return calibrate(argc, argv);
     if (name == "replay") return int(replay());
     if (name == "schedule")
@@ -257,7 +257,7 @@ class Program {
     return parallel::parity(own_.task(), parity_);
   }
 
-  int plan(const Request& request);
+  int plan(const Request& request, const char* program);
   int calibrate(int argc, char** argv);
 
   Exit replay() {
@@ -307,7 +307,7 @@ class Program {
   std::string notes_;         // about it
 };
 
-int Program::plan(const Request& request) {
+int Program::plan(const Request& request, const char* program) {
   auto& given = plan_.given;
   given = request.given;
   given.insert(given.end(), request.configured.begin(), request.configured.end());
@@ -320,7 +320,7 @@ int Program::plan(const Request& request) {
                 "plan: --{} is not given for {} ranks, more than this machine's {}\n"
                 "  Its default is for small runs. Add --{} N, as the run will have it.",
                 name, ranks, here, name);
-  plan_.command = own_.name + " train";
+  plan_.command = shell_word(program) + " train";
   for (const Setting& s : request.verb->settings)
     if (std::ranges::count(given, s.name) > 0 && !is_planned(s))
       plan_.command += fmt::format(" --{} {}", s.name, shell_word(value_text(s)));

@@ -155,6 +155,25 @@ TEST(Plan, SortsByWhatFitsAndThenByTime) {
       << refusals.front();
 }
 
+// A search rehearses some stages and few micro-batches: the fullest stage must be among them.
+TEST(Plan, FindsTheFullestStageOfEverySchedule) {
+  Job job;
+  job.model = {.layers = 14, .heads = 4, .width = 64, .context = 16, .vocab = 500};
+  auto task = task_of(job);
+  for (auto& schedule : parallel::schedule_names()) {
+    PlanOptions o = any_mesh();
+    o.train.step.mesh = {.dp = 1, .pp = 4, .tp = 1};
+    o.train.step.schedule = schedule;
+    o.train.step.chunks = parallel::schedule_named(schedule).chunks;
+    o.train.step.global_batch = 40;
+    Plan p = plans(task, o).all.at(0);
+    int64_t most = 0;
+    for (auto& stage : foresee(task.build, batch_like(task, 1), p.options.step))
+      most = std::max(most, stage.peak);
+    EXPECT_NEAR(double(p.fullest().peak), double(most), 0.01 * double(most)) << schedule;
+  }
+}
+
 // Where the host's memory is the only one, what is offloaded into it needs room too.
 TEST(Plan, OffloadedStateNeedsTheHostsRoom) {
   PlanOptions c = any_mesh();

@@ -77,7 +77,7 @@ TEST(Calibrate, FindsTheRatesBehindTimes) {
 
 TEST(Calibrate, MeasuresRatesOfTheseRanks) {
   run_worlds(2, [](World& world) {
-    Hardware h = calibrate(world, {.round = 0.0005, .less = 16});
+    Hardware h = calibrate(world, {.round = 0.0005, .rounds = 3, .less = 16});
     EXPECT_TRUE(h.on_host());
     EXPECT_EQ(h.per_node, 2);
     EXPECT_GT(h.fp32, 1e8) << "FLOP/s";
