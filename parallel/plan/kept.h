@@ -14,9 +14,9 @@ struct Kept {
 };
 Kept most_kept(const Actions& list);
 
-/// Is the schedule one of the library's own (schedule_names)? They take any number of micro-batches,
-/// and when the pipeline is full, each further one costs as much as those before it. That is not
-/// known of a program's own schedules, and a schedule from a file has one shape.
+/// Is the schedule one of the library's own (schedule_names)? They take any number of
+/// micro-batches, and when the pipeline is full, each further one costs as much as those before it.
+/// That is not known of a program's own schedules, and a schedule from a file has one shape.
 bool is_built_in(const StepOptions& o);
 
 /// The number of micro-batches after which this stage holds no more than before: all of a step's

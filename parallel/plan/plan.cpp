@@ -16,23 +16,45 @@ namespace {
 /// So many are all rehearsed.
 constexpr size_t few = 64;
 
-/// Stages that may hold most: the one with most layers kept alive, the first, and the last.
-std::vector<int> fullest_stages(StepTimes& times, const StepOptions& o) {
-  auto& all_kept = times.bubble(o).kept;
+/// Per stage: layers that keep activations, once for each micro-batch. Those of the first and the
+/// last layer of the model are few, or short-lived.
+std::vector<double> kept_layers(StepTimes& times, const StepOptions& o) {
+  auto& kept = times.bubble(o).kept;
   auto& counts = times.placement(o);
   PipelineShape shape = o.pipeline();
-  auto kept = [&](int s) {
-    int64_t layers = 0;
+  std::vector<double> all;
+  for (int s = 0; s < shape.stages; ++s) {
+    int64_t layers = -(s == 0) - (s == shape.last_stage());
     for (int c = 0; c < shape.chunks; ++c) layers += counts[size_t(shape.virtual_stage(s, c))];
-    return all_kept[size_t(s)].held * layers;
-  };
-  int most = 0, last = o.mesh.pp - 1;
-  for (int s = 1; s < o.mesh.pp; ++s)
-    if (kept(s) > kept(most)) most = s;
+    all.push_back(double(kept[size_t(s)].held) * double(layers) / shape.chunks);
+  }
+  return all;
+}
+
+/// The one that keeps most layers, the first, and the last.
+std::vector<int> likely_fullest(const std::vector<double>& kept_layers) {
+  int most = int(std::ranges::max_element(kept_layers) - kept_layers.begin());
+  int last = int(kept_layers.size()) - 1;
   std::vector<int> all{most};
   if (most != 0) all.push_back(0);
-  if (most != last) all.push_back(last);
+  if (most != last && last != 0) all.push_back(last);
   return all;
+}
+
+/// A stage that may hold more than those that were rehearsed, if a layer keeps as much as in the
+/// first of these; -1: none.
+int fuller(const Rehearsed& r, const std::vector<double>& kept_layers) {
+  auto [first, peak] = r.peaks.front();
+  const std::vector<double>& state = r.candidate.state;
+  double layer = (peak - state[size_t(first)]) / std::max(1., kept_layers[size_t(first)]);
+  double most = std::ranges::max(r.peaks, {}, [](auto& p) { return p.second; }).second;
+  int found = -1;
+  for (size_t s = 0; s < kept_layers.size(); ++s) {
+    double bytes = state[s] + layer * kept_layers[s];
+    bool known = std::ranges::any_of(r.peaks, [&](auto& p) { return p.first == int(s); });
+    if (!known && bytes > most) most = bytes, found = int(s);
+  }
+  return found;
 }
 
 class Search {
@@ -85,12 +107,20 @@ class Search {
     Plan p{c.options(o_.train), {}, c.time};
     const StepOptions& s = p.options.step;
     resolve(p.options, s.mesh.size());
-    auto stages = fullest_stages(times_, s);
     Subject subject{task_.build, like(s.micro_batch), times_.facts(s).with_replicas(s.mesh.dp)};
-    p.stages = foresee_peaks(subject, s, {found_.hardware.kind(), stages, found_.budget});
-    rehearsed_.push_back({c});
-    for (size_t i = 0; i < p.stages.size(); ++i)
-      rehearsed_.back().peaks.push_back({stages[i], double(p.stages[i].peak)});
+    Rehearsed& r = rehearsed_.emplace_back(Rehearsed{c});
+    auto add = [&](const std::vector<int>& stages) {
+      StagesOn of{found_.hardware.kind(), stages, found_.budget};
+      size_t i = 0;
+      for (Demand& d : foresee_peaks(subject, s, of)) {
+        r.peaks.push_back({stages[i++], double(d.peak)});
+        p.stages.push_back(std::move(d));
+      }
+    };
+    auto kept = kept_layers(times_, s);
+    add(likely_fullest(kept));
+    if (int more = fuller(r, kept); more >= 0 && p.need(found_.hardware) <= found_.budget)
+      add({more});
     double peak = found_.hardware.peak(s.dtype) * s.mesh.size();
     p.mfu = times_.model_flop(s) / (peak * p.time.total());
     bool fits = p.need(found_.hardware) <= found_.budget;

@@ -39,7 +39,7 @@ struct Plan {
 };
 
 /// What a search found. Times are predicted for all candidates. Memory is rehearsed in the order of
-/// time, on the first, the last and the fullest stage, until `top` meshes fit; of each mesh until
+/// time, on the first, the last and the fullest stages, until `top` meshes fit; of each mesh until
 /// something of it fits. What needs more than another that does not fit, or whose weights and kept
 /// inputs alone are too much, is not rehearsed. A search of few candidates rehearses all of them.
 struct Plans {

@@ -165,12 +165,12 @@ TEST(Plan, FindsTheFullestStageOfEverySchedule) {
     o.train.step.mesh = {.dp = 1, .pp = 4, .tp = 1};
     o.train.step.schedule = schedule;
     o.train.step.chunks = parallel::schedule_named(schedule).chunks;
-    o.train.step.global_batch = 40;
+    o.train.step.global_batch = 40, o.hardware = "cpu";  // as foresee() below
     Plan p = plans(task, o).all.at(0);
     int64_t most = 0;
     for (auto& stage : foresee(task.build, batch_like(task, 1), p.options.step))
       most = std::max(most, stage.peak);
-    EXPECT_NEAR(double(p.fullest().peak), double(most), 0.01 * double(most)) << schedule;
+    EXPECT_NEAR(double(p.fullest().peak), double(most), 0.03 * double(most)) << schedule;
   }
 }
 
