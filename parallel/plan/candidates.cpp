@@ -115,12 +115,20 @@ class Enumeration {
     for (auto r :
          {Recompute::off, Recompute::selective, Recompute::block, Recompute::block_split}) {
       if (fixed ? r != s.recompute : r == Recompute::block_split) continue;
+      bool needless = r == Recompute::selective && !selects(c);
+      if (needless && !fixed) continue;
       c.recompute = r;
       for (const auto& [schedule, chunks] : schedules_for(c)) {
         c.schedule = schedule, c.chunks = chunks;
         try_zero(c);
       }
     }
+  }
+
+  /// Do layers of the model offer what selective recomputation is of?
+  bool selects(const Candidate& c) {
+    auto& layers = times_.facts(c.options(o_.train).step).layers();
+    return std::ranges::any_of(layers, &LayerFacts::selective);
   }
 
   /// Where there is a choice, not too many chunks.

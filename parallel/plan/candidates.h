@@ -33,9 +33,9 @@ struct Candidates {
 };
 
 /// Everything that `o` leaves open, fastest first. Left out: tensor parallelism over more than two
-/// nodes; schedules that idle as long as another of the same chunks, keep no fewer activations and
-/// put off gradients of weights if that does; micro-batches that are no power of two, or more than
-/// 64 samples.
+/// nodes; schedules that are idle at least as long as another of as many chunks, keep no fewer
+/// activations and defer weight gradients if that one does; micro-batches that are no power of two,
+/// or more than 64 samples; selective recomputation where no layer offers it.
 Candidates candidates(const PlanOptions& o, const Hardware& h, StepTimes& times);
 
 /// What some stages of a rehearsed candidate held.

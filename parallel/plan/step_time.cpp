@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "parallel/pipeline/check_schedule.h"
 #include "parallel/pipeline/simulate.h"
 #include "parallel/train/replica.h"
 
@@ -59,7 +60,9 @@ const Bubble& StepTimes::bubble(const StepOptions& o) {
   auto key = std::tuple(o.schedule, shape.stages, shape.chunks, shape.micros, twice);
   auto found = bubbles_.find(key);
   if (found != bubbles_.end()) return found->second;
-  auto lists = lists_of(o.schedules.at(o.schedule), shape);
+  const Schedule& schedule = o.schedules.at(o.schedule);
+  if (!is_built_in(o)) (void)check_schedule(schedule, shape);
+  auto lists = lists_of(schedule, shape);
   Bubble made;
   for (auto& list : lists) made.kept.push_back(most_kept(list));
   auto halves = [](const Action& a) { return a.kind == Action::backward_weight; };

@@ -24,9 +24,9 @@ struct StepTime {
 
 /// What a schedule costs.
 struct Bubble {
-  double idle = 0;         ///< of the last stage to end, in times of one micro-batch on a stage
+  double idle = 0;         ///< step time less work, in times of one micro-batch on a stage
   std::vector<Kept> kept;  ///< by each stage
-  bool splits = false;     ///< are gradients of weights put off?
+  bool splits = false;     ///< are weight gradients deferred?
 };
 
 /// Predicts step times of one model on one kind of hardware. The work of every layer is that of

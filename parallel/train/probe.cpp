@@ -228,7 +228,8 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
                                sent_forward - sent_before,
                                sent() - sent_forward,
                                parameters,
-                               shared});
+                               shared,
+                               bool(layer.selective)});
       bool last = &layer == &model->layers().back(), no_loss = last && y.numel() != losses;
       check_input(!trains || reached.empty() || no_loss || grad(x).defined(), Exit::config,
                   "no gradient reaches its input, so the layers before it would not be trained; "

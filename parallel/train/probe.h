@@ -32,6 +32,7 @@ struct LayerFacts {
   /// Elements that a rank holds of the parameters it uses, and those of them that an earlier layer
   /// uses too.
   int64_t parameters = 0, shared = 0;
+  bool selective = false;  ///< has something to recompute by itself: nn::Layer::selective
   /// Relative time of forward and backward.
   double cost() const;
 };

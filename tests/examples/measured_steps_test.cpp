@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <sstream>
 
 #include "parallel/plan/candidates.h"
@@ -139,6 +140,8 @@ std::vector<const Row*> part_of(const std::vector<Row>& rows, size_t begin, size
 TEST(MeasuredSteps, AreNearWhatWasFittedOnOthers) {
   Predictions predict;
   double sum = 0;
+  std::vector<std::pair<double, double>> by_size;  // parameters, then seconds; held errors
+  std::map<std::string, std::vector<double>> by_group;
   for (size_t half : {0u, 1u}) {
     fit(predict, part_of(predict.rows, 1 - half, 2));
     auto held = part_of(predict.rows, half, 2);
@@ -146,6 +149,26 @@ TEST(MeasuredSteps, AreNearWhatWasFittedOnOthers) {
     fmt::print("held half {}: mean error {:.1f} %; {}\n", half, 100 * error,
                shown(predict.hardware));
     sum += error * double(held.size());
+    for (auto* row : held) {
+      double off = std::fabs(predict(*row) / row->seconds - 1);
+      by_group[row->group].push_back(off);
+      by_size.push_back({std::stod(row->group) * 1e6 + row->seconds, off});
+    }
+  }
+  auto mean = [](const std::vector<double>& all) {
+    return std::accumulate(all.begin(), all.end(), 0.) / double(all.size());
+  };
+  for (auto& [group, errors] : by_group) {
+    fmt::print("{} billion, held: mean error {:.1f} %\n", group, 100 * mean(errors));
+    EXPECT_LE(mean(errors), 0.12) << group;
+  }
+  std::ranges::sort(by_size);
+  for (size_t tenth = 0; tenth < 10; ++tenth) {
+    std::vector<double> errors;
+    for (size_t i = tenth * by_size.size() / 10; i < (tenth + 1) * by_size.size() / 10; ++i)
+      errors.push_back(by_size[i].second);
+    fmt::print("tenth {} by size, held: mean error {:.1f} %\n", tenth + 1, 100 * mean(errors));
+    EXPECT_LE(mean(errors), 0.2) << tenth;
   }
   EXPECT_LE(sum / double(predict.rows.size()), 0.09);
   fit(predict, part_of(predict.rows, 0, 1));

@@ -57,6 +57,32 @@ TEST(Plan, CountsTheWorkingMemoryOfTheHardware) {
   EXPECT_EQ(activations("h100"), activations("a100"));
 }
 
+TEST(Plan, LeavesOutWhatTheModelOrAScheduleCannot) {
+  PlanOptions o{.ranks = 2, .hardware = "cpu"};
+  o.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
+  o.train.step.micro_batch = 0, o.train.step.global_batch = 8;
+  o.train.step.schedule.clear();
+  o.train.step.schedules["mine"] = [](const PipelineShape& shape, int stage) {
+    return gpipe({shape.stages, 1, shape.micros}, stage);  // whatever chunks it is asked for
+  };
+  for (auto& p : plans(test::task_of(), o).all) {
+    const StepOptions& s = p.options.step;
+    EXPECT_NE(s.recompute, Recompute::selective) << "its layers offer nothing to select";
+    EXPECT_TRUE(s.schedule != "mine" || s.chunks == 1) << s.chunks;
+  }
+  o.train.step.schedule = "mine", o.train.step.mesh = {.dp = 1, .pp = 2, .tp = 1};
+  auto mine = plans(test::task_of(), o).all;
+  EXPECT_FALSE(mine.empty());
+  for (auto& p : mine) EXPECT_EQ(p.options.step.chunks, 1);
+}
+
+TEST(Plan, OffloadedParametersNeedZero3) {
+  PlanOptions o{.ranks = 2, .hardware = "cpu"};
+  o.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
+  o.train.step.micro_batch = 1, o.train.step.offload = Offloaded::parameters;
+  for (auto& p : plans(test::task_of(), o).all) EXPECT_EQ(p.options.step.zero, Zero::parameters);
+}
+
 struct Whole : nn::Sequence {  // fits any tp
   explicit Whole(const TensorParallel& tp) {
     for (auto* name : {"a", "b"})
