@@ -33,6 +33,8 @@ void attend(const Attention& a, double products) {
   for (int64_t i = 0; i < a.time; ++i) seen += double(a.band.end(i) - a.band.begin(i));
   double features = double(a.sequences() * a.heads() * a.head_dim());
   meta_work().products += products * 2 * seen * features;
+  meta_work().attention += products * 2 * seen * features;
+  meta_work().scores += double(a.sequences() * a.heads() * a.time) * double(a.band.keys);
   move({a.in.q, a.in.k, a.in.v});
 }
 
@@ -79,6 +81,7 @@ class MetaBackend final : public Backend {
 
   void matmul(const Matmul& p) override {
     if (p.goes_back()) return matmul_in_steps(*this, p);
+    ++meta_work().matmuls;
     meta_work().products += 2 * double(p.c.numel()) * double(p.a.size(p.a.rank() - 1));
   }
 

@@ -5,9 +5,12 @@ namespace triax {
 
 /// What kernels asked for on the meta device would have done.
 struct KernelWork {
-  double products = 0;  ///< FLOP in matrix products and attention: two for each multiply-add
-  double bytes = 0;     ///< read and written by all other kernels, were nothing kept in a cache
-  int64_t kernels = 0;  ///< asked for
+  double products = 0;   ///< FLOP in matrix products and attention: two for each multiply-add
+  double bytes = 0;      ///< read and written by all other kernels, were nothing kept in a cache
+  int64_t kernels = 0;   ///< asked for, but for matrix products
+  int64_t matmuls = 0;   ///< matrix products
+  double attention = 0;  ///< FLOP of `products` that are attention's
+  double scores = 0;     ///< elements of its scores, seen or not, were they stored
 };
 
 /// Of this thread, since it was last set.

@@ -31,5 +31,6 @@ int main(int argc, char** argv) {
                             .settings = parallel::joined({model, text::text_settings(data)}),
                             .init = text::initial_tokenizer(data),
                             .task = task,
+                            .plan_needs = {"context", "vocab"},
                             .verbs = verbs});
 }

@@ -96,6 +96,7 @@ parallel::ProgramOptions program_options(Config& c, text::SampleOptions& s) {
                 o.step.micro_batch = 2, o.step.global_batch = 16;
                 o.steps = 4, o.lr.warmup = 0;
               },
+          .plan_needs = {"context", "vocab"},
           .verbs = verbs};
 }
 

@@ -1,23 +1,18 @@
+#include "parallel/plan/hardware.h"
+
 #include <strings.h>
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 
 #include "core/check.h"
 #include "core/files.h"
-#include "parallel/plan/plan.h"
+#include "parallel/plan/shipped.h"
 
 namespace triax::parallel {
 namespace {
-
-// Data sheets of the SXM modules, without sparsity; a 400 Gbit/s network card for each GPU.
-constexpr Hardware known[] = {
-    {"cpu", 8e9, 200e9, 1.5e12, 20e9, 5e9, 1.25e9, 10e-6, Hardware::Host::same},
-    {"a100", 80e9, 156e12, 312e12, 2.04e12, 300e9, 25e9, 10e-6},
-    {"h100", 80e9, 494e12, 989e12, 3.35e12, 450e9, 50e9, 10e-6},
-    {"h200", 141e9, 494e12, 989e12, 4.8e12, 450e9, 50e9, 10e-6},
-};
 
 struct Unit {
   const char* name;
@@ -25,20 +20,98 @@ struct Unit {
 };
 constexpr Unit units[] = {{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}};
 
+/// Of an element of the scores [heads, queries, keys]: softmax, scaling, mask and dropout of
+/// Megatron-LM's kernels, forward and backward (7 products of `scores` FLOP in all, 2 forward).
+constexpr double stored_bytes_per_score = 10;
+/// How many times as long as these ops of ours its ops took on the host: they are more, and started
+/// from Python.
+constexpr double its_launches = 6;
+
+Hardware read(const std::string& name, const std::string& text, const std::string& path) {
+  Hardware h{.name = name};
+  Settings keys = hardware_settings(h);
+  auto given = read_config_text(keys, text, path);
+  for (const Setting& key : keys)
+    check_input(std::ranges::count(given, key.name) > 0, Exit::config,
+                "{}: no `{}`: {}; expected {}\n  `minigpt calibrate --out FILE` writes a whole "
+                "file.",
+                path, key.name, key.help, expected(key));
+  check_input(h.reserve < h.memory, Exit::config,
+              "{}: reserve={} of memory={}; expected less: tensors need the rest", path,
+              show_bytes(h.reserve), show_bytes(h.memory));
+  return h;
+}
+
 }  // namespace
+
+Settings hardware_settings(Hardware& h) {
+  SettingGroup group("Hardware");
+  const SettingTraits positive{.range = {.min = 0, .open_min = true}};
+  const SettingTraits part{.range = {.min = 0, .max = 1, .open_min = true}};
+  return group
+      .add("device", "cpu|cuda", "where tensors live", &h.device, {.choices = {"cpu", "cuda"}})
+      .add("memory", "BYTES", "memory of a rank", &h.memory, positive)
+      .add("reserve", "BYTES", "what of it contexts, libraries and fragments take", &h.reserve)
+      .add("fp32", "FLOP/S", "peak of products in fp32 (TF32 where there is it)", &h.fp32, positive)
+      .add("bf16", "FLOP/S", "peak of products in bf16 and fp16", &h.low, positive)
+      .add("products", "PART", "part of the peak that products reach", &h.products, part)
+      .add("attention", "PART", "part of the peak that attention reaches", &h.attention, part)
+      .add("bandwidth", "BYTES/S", "peak of the memory", &h.bandwidth, positive)
+      .add("kernels", "PART", "part of it that all other kernels reach", &h.kernels, part)
+      .add("update", "PART", "part of it that AdamW reaches", &h.update, part)
+      .add("kernel-start", "SECONDS", "start and end of a kernel on the device", &h.kernel_start)
+      .add("launch", "SECONDS", "host's time for an op; forward and backward take at least that",
+           &h.launch)
+      .add("link", "BYTES/S", "of a rank and direction to ranks of its node", &h.link, positive)
+      .add("link-part", "PART", "part of it that collectives reach", &h.link_part, part)
+      .add("network", "BYTES/S", "of all network cards of a node, in one direction", &h.network,
+           positive)
+      .add("network-part", "PART", "part of it that collectives reach", &h.network_part, part)
+      .add("latency", "SECONDS", "of a collective, however small", &h.latency)
+      .add("ranks-per-node", "N", "ranks (GPUs) of a node", &h.per_node, {.range = {1, 65536}});
+}
+
+double Hardware::seconds(const KernelWork& work, DType dtype, bool stored_scores) const {
+  double reached = products * peak(dtype), bytes = work.bytes, core = work.attention;
+  auto starts = double(work.kernels + work.matmuls);
+  double time = (work.products - core) / reached + starts * kernel_start;
+  if (stored_scores) bytes += stored_bytes_per_score * work.scores, core *= 2;  // seen or not
+  time += core / (stored_scores ? reached : attention * peak(dtype)) + bytes / kernels / bandwidth;
+  return std::max(time, starts * launch * (stored_scores ? its_launches : 1));
+}
+
+double Hardware::seconds(const Ledger::Line& line, int64_t ranks, int64_t stride) const {
+  if (ranks <= 1 || line.calls == 0) return 0;
+  double inside = double(std::clamp<int64_t>(per_node / stride, 1, ranks));
+  double nodes = double(ranks) / inside;
+  double whole = line.bytes * double(ranks) / double(ranks - 1);  // as if every byte left
+  double within = (inside - 1) / inside * whole / (link_part * link);
+  double cards = network_part * network * inside / double(per_node);
+  double between = (nodes - 1) / nodes * whole / cards;
+  return double(line.calls) * latency + std::max(within, between);
+}
+
+double Hardware::message(double bytes, int64_t stride) const {
+  double rate = stride >= per_node ? network_part * network / double(per_node) : link_part * link;
+  return latency + bytes / rate;
+}
 
 std::vector<std::string> hardware_names() {
   std::vector<std::string> names;
-  for (const Hardware& h : known) names.push_back(h.name);
+  for (auto& [name, text] : shipped_hardware()) names.push_back(name);
   return names;
 }
 
-const Hardware& hardware_named(const std::string& name) {
-  auto found = std::find_if(std::begin(known), std::end(known),
-                            [&](const Hardware& h) { return name == h.name; });
-  if (found != std::end(known)) return *found;
-  fail(Exit::config, "hardware `{}` is not known\n  Valid: {}.", printable(name),
-       join(hardware_names(), ", "));
+Hardware hardware_named(const std::string& name) {
+  auto& shipped = shipped_hardware();
+  if (auto found = shipped.find(name); found != shipped.end())
+    return read(name, found->second, "hardware " + name);
+  bool is_file = name.find('/') != name.npos || name.ends_with(".toml");
+  check_input(std::filesystem::exists(name), is_file ? Exit::not_found : Exit::config,
+              "hardware `{}`: {}\n  Valid: {}, or a file that `calibrate` wrote.", printable(name),
+              is_file ? "there is no such file" : "not a known name or file",
+              join(hardware_names(), ", "));
+  return read(std::filesystem::path(name).stem().string(), disk().read(name, 1 << 20), name);
 }
 
 double available_memory() {

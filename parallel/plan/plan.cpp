@@ -1,122 +1,153 @@
 #include "parallel/plan/plan.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
+#include <map>
+#include <set>
+#include <tuple>
 
 #include "core/check.h"
-#include "parallel/pipeline/simulate.h"
-#include "parallel/train/replica.h"
+#include "parallel/comm/meta_comm.h"
+#include "parallel/pipeline/synthesis/schedule_file.h"
+#include "parallel/plan/candidates.h"
 
 namespace triax::parallel {
 namespace {
 
-/// Ranks that are neighbours, `stride` apart, share a node if the whole group fits in one.
-double speed(const Hardware& h, int64_t ranks, int64_t stride, int per_node) {
-  return ranks * stride <= per_node ? h.link : h.network;
-}
+/// So many are all rehearsed.
+constexpr size_t few = 64;
 
-double seconds(const Ledger::Line& line, double bandwidth, const Hardware& h) {
-  return line.bytes / bandwidth + double(line.calls) * h.latency;
-}
-
-double seconds(const KernelWork& work, DType dtype, const Hardware& h) {
-  double peak = dtype == f32 ? h.fp32 : h.low;
-  return work.products / (efficiency * peak) + work.bytes / h.bandwidth;
-}
-
-/// How long stages take that are busy for `busy` seconds in all, with their waits.
-double with_waits(const StepOptions& o, double busy, const Hardware& h) {
+/// Per stage: layers that keep activations, once for each micro-batch. Those of the first and the
+/// last layer of the model are few, or short-lived.
+std::vector<double> kept_layers(StepTimes& times, const StepOptions& o) {
+  auto& kept = times.bubble(o).kept;
+  auto& counts = times.placement(o);
   PipelineShape shape = o.pipeline();
-  if (shape.stages == 1) return busy;
-  std::vector<Actions> lists;
-  for (int s = 0; s < shape.stages; ++s) lists.push_back(o.schedules.at(o.schedule)(shape, s));
-  double each = busy / double(3 * shape.micros * shape.chunks);
-  return simulate(lists, shape,
-                  {.forward = each,
-                   .backward_input = each,
-                   .backward_weight = each,
-                   .latency = h.latency})
-      .time;
-}
-
-/// Sizes that an axis may have: the one that is given, else the divisors of `ranks`.
-std::vector<int> choices(int given, int64_t ranks) {
-  if (given > 0) return {given};
-  std::vector<int> all;
-  for (int n = 1; n <= ranks; ++n)
-    if (ranks % n == 0) all.push_back(n);
+  std::vector<double> all;
+  for (int s = 0; s < shape.stages; ++s) {
+    int64_t layers = -(s == 0) - (s == shape.last_stage());
+    for (int c = 0; c < shape.chunks; ++c) layers += counts[size_t(shape.virtual_stage(s, c))];
+    all.push_back(double(kept[size_t(s)].held) * double(layers) / shape.chunks);
+  }
   return all;
 }
 
-struct Search {
-  std::vector<TrainOptions> valid;
-  std::vector<std::string> refusals;  ///< different ones
+/// The one that keeps most layers, the first, and the last.
+std::vector<int> likely_fullest(const std::vector<double>& kept_layers) {
+  int most = int(std::ranges::max_element(kept_layers) - kept_layers.begin());
+  int last = int(kept_layers.size()) - 1;
+  std::vector<int> all{most};
+  if (most != 0) all.push_back(0);
+  if (most != last && last != 0) all.push_back(last);
+  return all;
+}
+
+/// A stage that may hold more than those that were rehearsed, if a layer keeps as much as in the
+/// first of these; -1: none.
+int fuller(const Rehearsed& r, const std::vector<double>& kept_layers) {
+  auto [first, peak] = r.peaks.front();
+  const std::vector<double>& state = r.candidate.state;
+  double layer = (peak - state[size_t(first)]) / std::max(1., kept_layers[size_t(first)]);
+  double most = std::ranges::max(r.peaks, {}, [](auto& p) { return p.second; }).second;
+  int found = -1;
+  for (size_t s = 0; s < kept_layers.size(); ++s) {
+    double bytes = state[s] + layer * kept_layers[s];
+    bool known = std::ranges::any_of(r.peaks, [&](auto& p) { return p.first == int(s); });
+    if (!known && bytes > most) most = bytes, found = int(s);
+  }
+  return found;
+}
+
+class Search {
+ public:
+  Search(const Task& task, const PlanOptions& o, Plans& found)
+      : task_(task),
+        o_(o),
+        found_(found),
+        times_(task, found.hardware, o.stored_scores),
+        ways_(candidates(o, found.hardware, times_)) {}
+
+  void run() {
+    found_.candidates = ways_.all.size();
+    found_.refusals = ways_.refusals;
+    bool all = ways_.all.size() <= few;
+    for (const Candidate& c : ways_.all) {
+      if (!all && (fitting_.contains(group(c)) || surely_over(c))) continue;
+      rehearse(c);
+      if (!all && fitting_.size() >= size_t(o_.top)) break;
+    }
+    if (!all && fitting_.empty()) {  // what is nearest to it
+      std::ranges::stable_sort(ways_.all, {}, &Candidate::least);
+      for (size_t i = 0; i < std::min(ways_.all.size(), size_t(o_.top)); ++i)
+        rehearse(ways_.all[i]);
+    }
+    const Hardware& h = found_.hardware;
+    std::ranges::stable_sort(found_.all, [&](const Plan& a, const Plan& b) {
+      bool a_fits = a.need(h) <= found_.budget, b_fits = b.need(h) <= found_.budget;
+      if (a_fits != b_fits) return a_fits;
+      return a_fits ? a.time.total() < b.time.total() : a.need(h) < b.need(h);
+    });
+  }
+
+ private:
+  using Group = std::tuple<int, int, int, size_t>;
+  /// A mesh; where only one is asked for, each candidate.
+  Group group(const Candidate& c) const {
+    const MeshShape& m = o_.train.step.mesh;
+    bool one = (m.dp > 0) + (m.pp > 0) + (m.tp > 0) >= 2;
+    return {c.mesh.dp, c.mesh.pp, c.mesh.tp, one ? size_t(&c - ways_.all.data()) : 0};
+  }
+
+  bool surely_over(const Candidate& c) const {
+    return c.least > found_.budget || std::ranges::any_of(rehearsed_, [&](const Rehearsed& r) {
+             return least_beside(c, r) > found_.budget;
+           });
+  }
+
+  void rehearse(const Candidate& c) {
+    Plan p{c.options(o_.train), {}, c.time};
+    const StepOptions& s = p.options.step;
+    resolve(p.options, s.mesh.size());
+    Subject subject{task_.build, like(s.micro_batch), times_.facts(s).with_replicas(s.mesh.dp)};
+    Rehearsed& r = rehearsed_.emplace_back(Rehearsed{c});
+    auto add = [&](const std::vector<int>& stages) {
+      StagesOn of{found_.hardware.kind(), stages, found_.budget};
+      size_t i = 0;
+      for (Demand& d : foresee_peaks(subject, s, of)) {
+        r.peaks.push_back({stages[i++], double(d.peak)});
+        p.stages.push_back(std::move(d));
+      }
+    };
+    auto kept = kept_layers(times_, s);
+    add(likely_fullest(kept));
+    if (int more = fuller(r, kept); more >= 0 && p.need(found_.hardware) <= found_.budget)
+      add({more});
+    double peak = found_.hardware.peak(s.dtype) * s.mesh.size();
+    p.mfu = times_.model_flop(s) / (peak * p.time.total());
+    bool fits = p.need(found_.hardware) <= found_.budget;
+    if (fits) fitting_.insert(group(c));
+    found_.all.push_back(std::move(p));
+    progress_.say(fmt::format("plan: memory of {} ways rehearsed, something fits of {} meshes",
+                              found_.all.size(), fitting_.size()));
+  }
+
+  const nn::Batch& like(int64_t samples) {
+    auto [found, added] = likes_.try_emplace(samples);
+    if (added) found->second = batch_like(task_, samples);
+    return found->second;
+  }
+
+  const Task& task_;
+  const PlanOptions& o_;
+  Plans& found_;
+  StepTimes times_;
+  Candidates ways_;
+  std::map<int64_t, nn::Batch> likes_;  ///< by samples
+  std::vector<Rehearsed> rehearsed_;
+  std::set<Group> fitting_;
+  SearchProgress progress_;
 };
 
-void consider(const Task& task, TrainOptions t, int64_t ranks, Search& search) {
-  try {
-    resolve(t, ranks);
-    check_options(t, ranks);
-    place(probe(task.build, batch_like(task, t.step.micro_batch), probe_options(t.step)), t.step);
-    search.valid.push_back(t);
-  } catch (const Error& e) {
-    std::string why = e.what();
-    auto& all = search.refusals;
-    if (std::find(all.begin(), all.end(), why) == all.end()) all.push_back(why);
-  }
-}
-
-std::string shown(int64_t size) { return size > 0 ? std::to_string(size) : "any"; }
-
-Search candidates(const Task& task, const PlanOptions& o) {
-  const MeshShape& m = o.train.step.mesh;
-  int64_t given = int64_t(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp);
-  int64_t ranks = o.ranks > 0 ? o.ranks : given;
-  Search search;
-  for (int tp : choices(m.tp, ranks))
-    for (int pp : choices(m.pp, ranks)) {
-      if (m.dp > 0 ? int64_t(m.dp) * pp * tp != ranks : ranks % (int64_t(pp) * tp) != 0) continue;
-      for (int zero = std::max(0, o.zero); zero <= (o.zero < 0 ? 3 : o.zero); ++zero) {
-        TrainOptions t = o.train;
-        t.step.mesh = {.dp = int(ranks / (int64_t(pp) * tp)), .pp = pp, .tp = tp};
-        t.step.zero = Zero(zero);
-        bool layerwise = t.step.offload == Offloaded::parameters;  // which is ZeRO-3 alone
-        bool needless = layerwise ? zero < 3 : t.step.mesh.dp == 1 && zero > 0;
-        if (needless && o.zero < 0) continue;  // nothing to shard
-        t.step.sequence_parallel = o.train.step.sequence_parallel && tp > 1;
-        if (t.step.global_batch == 0) t.step.global_batch = t.step.micro_batch * ranks;
-        consider(task, t, ranks, search);
-      }
-    }
-  check_input(!search.valid.empty(), Exit::config, "{}",
-              !search.refusals.empty()
-                  ? search.refusals.front()
-                  : fmt::format("mesh: {} ranks cannot be dp {} x pp {} x tp {}\n  Sizes must "
-                                "multiply to {}. Leave one of --dp, --pp, --tp out, to be chosen.",
-                                ranks, shown(m.dp), shown(m.pp), shown(m.tp), ranks));
-  return search;
-}
-
 }  // namespace
-
-StepTime step_time(const StepOptions& o, const std::vector<Demand>& stages, const Hardware& h,
-                   int per_node) {
-  const MeshShape& m = o.mesh;
-  double tp = speed(h, m.tp, 1, per_node), dp = speed(h, m.dp, m.tp, per_node);
-  StepTime slowest, most;
-  for (const Demand& d : stages) {
-    StepTime t{.compute = seconds(d.backward, o.dtype, h), .tensor = seconds(d.tp, tp, h)};
-    if (t.total() > slowest.total()) slowest = t;
-    double hidden = 2. / 3 * t.total() / (o.zero >= Zero::gradients ? 1 : double(o.accumulation()));
-    most.data = std::max(most.data, std::max(0., seconds(d.dp, dp, h) - hidden));
-    most.update = std::max(most.update, seconds(d.update, o.dtype, h) + seconds(d.publish, dp, h));
-  }
-  slowest.idle = with_waits(o, slowest.total(), h) - slowest.total();
-  slowest.data = most.data;
-  slowest.update = most.update;
-  return slowest;
-}
 
 const Demand& Plan::fullest() const {
   return *std::max_element(stages.begin(), stages.end(),
@@ -125,36 +156,26 @@ const Demand& Plan::fullest() const {
 
 double Plan::need(const Hardware& h) const {
   const Demand& d = fullest();
-  bool beside = h.host == Hardware::Host::same && options.step.offload_dir.empty();
+  bool beside = h.on_host() && options.step.offload_dir.empty();
   return double(d.peak + (beside ? d.peaks[memory::offloaded] : 0));
 }
 
-double budget(const PlanOptions& o) {
-  return o.memory.empty() ? hardware_named(o.hardware).memory : bytes_of(o.memory);
-}
-
-Plans plans(const Task& task, const PlanOptions& o) {
+Plans plans(const Task& task, const PlanOptions& given) {
   check_task(task);
-  const Hardware& h = hardware_named(o.hardware);
-  double most = budget(o);
-  Search search = candidates(task, o);
-  Plans found{{}, search.refusals};
-  auto last_line = std::chrono::steady_clock::now();  // of a long search: nobody waits in silence
-  for (const TrainOptions& t : search.valid) {
-    Plan p{t, foresee(task.build, batch_like(task, t.step.micro_batch), t.step, h.kind()), {}};
-    p.time = step_time(t.step, p.stages, h, int(o.per_node));
-    found.all.push_back(std::move(p));
-    size_t done = found.all.size(), all = search.valid.size();
-    auto now = std::chrono::steady_clock::now();
-    if (now - last_line < std::chrono::seconds(5)) continue;
-    last_line = now;
-    fmt::print(stderr, "plan: {} of {} meshes, {} %\n", done, all, 100 * done / all);
-  }
-  std::stable_sort(found.all.begin(), found.all.end(), [&](const Plan& a, const Plan& b) {
-    bool a_fits = a.need(h) <= most, b_fits = b.need(h) <= most;
-    if (a_fits != b_fits) return a_fits;
-    return a_fits ? a.time.total() < b.time.total() : a.need(h) < b.need(h);
-  });
+  PlanOptions o = given;
+  Plans found{.hardware = hardware_named(o.hardware)};
+  found.budget = o.memory.empty() ? found.hardware.room() : bytes_of(o.memory);
+  StepOptions& s = o.train.step;
+  const MeshShape& m = s.mesh;
+  if (is_schedule_file(s.schedule))  // once, and not for each candidate
+    s.schedules[s.schedule] = schedule_from(read_schedule(s.schedule), s.schedule);
+  if (o.ranks == 0) o.ranks = int64_t(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp);
+  if (s.global_batch == 0) s.global_batch = std::max<int64_t>(1, s.micro_batch) * o.ranks;
+  MetaComm alone(1, 0);
+  auto model = model_of(task.build, TensorParallel(alone));
+  found.layers = std::ssize(model->layers());
+  for (auto* p : model->parameters()) found.parameters += p->full.numel();
+  Search(task, o, found).run();
   return found;
 }
 

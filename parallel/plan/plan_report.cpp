@@ -6,6 +6,7 @@
 #include <span>
 
 #include "core/check.h"
+#include "nn/json.h"
 #include "parallel/plan/plan.h"
 #include "parallel/settings/terminal.h"
 
@@ -16,21 +17,23 @@ std::string precision(DType dtype) {
   return dtype == f32 ? "fp32" : dtype == bf16 ? "bf16" : "fp16";
 }
 
-void print_head(const Task& task, const PlanOptions& o, const Plan& first) {
-  const Hardware& h = hardware_named(o.hardware);
-  const StepOptions& s = first.options.step;
-  int64_t parameters = 0, ranks = s.mesh.size();
-  size_t layers = 0;
-  for (auto& d : first.stages) parameters += d.parameters, layers += d.layers.size();
+/// What the plan assumes.
+void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
+  const Hardware& h = found.hardware;
+  const StepOptions& s = found.all.front().options.step;
+  int64_t ranks = s.mesh.size();
   std::string text = task.description;
-  text += fmt::format("model: {} layers, {} parameters, {}; {} samples a step\n", layers,
-                      parameters, precision(s.dtype), s.global_batch);
+  text += fmt::format("model: {} layers, {} parameters, {}; {} samples a step{}\n", found.layers,
+                      found.parameters, precision(s.dtype), s.global_batch,
+                      o.stored_scores ? "; attention stores its scores" : "");
   text += fmt::format(
-      "{} rank{}, {} per node, of {}: {} memory, {:.3g} TFLOP/s at {:.0f} %, {:.2f} "
-      "TB/s; {:.0f} GB/s within a node, {:.0f} GB/s between nodes",
-      ranks, ranks == 1 ? "" : "s", o.per_node, h.name, show_bytes(budget(o)),
-      (s.dtype == f32 ? h.fp32 : h.low) / 1e12, 100 * efficiency, h.bandwidth / 1e12, h.link / 1e9,
-      h.network / 1e9);
+      "{} rank{} of {}, {} per node: {} for tensors{}; products at {:.3g} of {:.3g} TFLOP/s, "
+      "memory {:.3g} of {:.3g} TB/s; {:.3g} GB/s within a node, {:.3g} GB/s a node to others\n",
+      ranks, ranks == 1 ? "" : "s", h.name, h.per_node, show_bytes(found.budget),
+      o.memory.empty() ? fmt::format(", {} reserved", show_bytes(h.reserve)) : "",
+      h.products * h.peak(s.dtype) / 1e12, h.peak(s.dtype) / 1e12, h.kernels * h.bandwidth / 1e12,
+      h.bandwidth / 1e12, h.link_part * h.link / 1e9, h.network_part * h.network / 1e9);
+  text += fmt::format("{} ways timed, memory of {} rehearsed", found.candidates, found.all.size());
   std::fputs(folded(text, terminal_columns()).c_str(), stdout);
 }
 
@@ -40,13 +43,18 @@ memory::Kind largest(const Demand& d) {
   return memory::Kind(std::max_element(d.peaks.begin(), end) - d.peaks.begin());
 }
 
-/// At most 14 columns, or 32 if there is room.
-std::string verdict(const Plan& p, const PlanOptions& o) {
-  bool room = terminal_columns() >= 80;
-  double over = p.need(hardware_named(o.hardware)) - budget(o);
-  if (over <= 0) return fmt::format("{}{} free", room ? "fits, " : "", show_bytes(-over));
-  std::string most = memory::name(largest(p.fullest()));
-  return fmt::format("{} over{}", show_bytes(over), room ? ", mostly " + most : "");
+/// Why one way loses against the best, in a word: memory, or what it takes most more time for.
+std::string why(const Plan& p, const Plans& found) {
+  if (p.need(found.hardware) > found.budget) return "memory";
+  const Plan& best = found.all.front();
+  if (&p == &best) return "best";
+  const std::pair<const char*, double StepTime::*> parts[] = {
+      {"compute", &StepTime::compute},   {"tensor", &StepTime::tensor},
+      {"handover", &StepTime::handover}, {"bubble", &StepTime::bubble},
+      {"data", &StepTime::data},         {"update", &StepTime::update}};
+  return std::ranges::max_element(
+             parts, {}, [&](auto& part) { return p.time.*part.second - best.time.*part.second; })
+      ->first;
 }
 
 /// `12.3 ms`, `1.2 s`.
@@ -54,29 +62,108 @@ std::string show_time(double seconds) {
   return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
 }
 
-/// A table whose columns of memory by kind are those that a terminal has room for and that are not
-/// zero in all rows.
-void print_rows(const PlanOptions& o, std::span<const Plan> all) {
-  std::vector<memory::Kind> kinds;
-  int room = terminal_columns() - 78;
-  for (int k = 0; k < memory::kinds; ++k) {
-    bool used = std::any_of(all.begin(), all.end(),
-                            [&](auto& p) { return p.fullest().peaks[size_t(k)] > 0; });
-    if (used && (room -= 12) >= 0) kinds.push_back(memory::Kind(k));
-  }
-  std::string head = fmt::format("\n{:>12} {:>4} {:>9} {:>9} {:>5}", "dp x pp x tp", "ZeRO",
-                                 "a step", "peak", "idle");
-  for (auto k : kinds) head += fmt::format(" {:>11}", memory::name(k));
-  fmt::print("{}\n", head);
+const char* name_of(Recompute r) {
+  const char* names[] = {"off", "selective", "block", "block-split"};
+  return names[int(r)];
+}
+
+std::string schedule_of(const StepOptions& s) {
+  if (s.mesh.pp == 1) return "-";
+  return s.chunks > 1 ? fmt::format("{} {}", s.schedule, s.chunks) : s.schedule;
+}
+
+std::string signed_bytes(double bytes) {
+  return bytes < 0 ? "-" + show_bytes(-bytes) : show_bytes(bytes);
+}
+
+/// A column of the table, from its heading down.
+struct Column {
+  std::vector<std::string> cells;
+  int rank;  ///< those of the highest are left out first where a terminal is narrow
+
+  size_t width() const { return std::ranges::max_element(cells, {}, &std::string::size)->size(); }
+};
+
+std::vector<Column> columns_of(const Plans& found, std::span<const Plan> all) {
+  std::vector<Column> columns{{{"dp x pp x tp"}, 0}, {{"ZeRO"}, 0},      {{"schedule"}, 3},
+                              {{"micro"}, 0},        {{"recompute"}, 2}, {{"sp"}, 4},
+                              {{"a step"}, 0},       {{"MFU"}, 1},       {{"bubble"}, 5},
+                              {{"memory"}, 6},       {{"free"}, 0},      {{"why"}, 0}};
   for (const Plan& p : all) {
     const StepOptions& s = p.options.step;
-    const Demand& d = p.fullest();
-    std::string row = fmt::format("{:>12} {:>4} {:>9} {:>9} {:>4.0f}%",
-                                  fmt::format("{} x {} x {}", s.mesh.dp, s.mesh.pp, s.mesh.tp),
-                                  int(s.zero), show_time(p.time.total()),
-                                  show_bytes(double(d.peak)), 100 * p.time.idle / p.time.total());
-    for (auto k : kinds) row += fmt::format(" {:>11}", show_bytes(double(d.peaks[size_t(k)])));
-    fmt::print("{}  {}\n", row, verdict(p, o));
+    double need = p.need(found.hardware);
+    std::string cells[] = {fmt::format("{} x {} x {}", s.mesh.dp, s.mesh.pp, s.mesh.tp),
+                           std::to_string(int(s.zero)),
+                           schedule_of(s),
+                           std::to_string(s.micro_batch),
+                           name_of(s.recompute),
+                           s.sequence_parallel ? "yes" : "-",
+                           show_time(p.time.total()),
+                           fmt::format("{:.1f}%", 100 * p.mfu),
+                           fmt::format("{:.0f}%", 100 * p.time.bubble / p.time.total()),
+                           show_bytes(need),
+                           signed_bytes(found.budget - need),
+                           why(p, found)};
+    for (size_t i = 0; i < columns.size(); ++i) columns[i].cells.push_back(cells[i]);
+  }
+  return columns;
+}
+
+void print_rows(const Plans& found, std::span<const Plan> all) {
+  auto columns = columns_of(found, all);
+  auto wide = [&] {
+    size_t sum = 0;
+    for (auto& c : columns) sum += c.width() + 2;
+    return sum > size_t(terminal_columns());
+  };
+  for (int rank = 6; rank > 0 && wide(); --rank)
+    std::erase_if(columns, [&](auto& c) { return c.rank == rank; });
+  for (size_t row = 0; row <= all.size(); ++row) {
+    std::string line;
+    for (auto& c : columns) line += fmt::format("{:>{}}", c.cells[row], c.width() + 2);
+    fmt::print("{}{}\n", row == 0 ? "\n" : "", line);
+  }
+}
+
+/// The whole command that trains this.
+std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h) {
+  const StepOptions& s = p.options.step;
+  const MeshShape& m = s.mesh;
+  std::string text = o.command;
+  if (m.size() > 1) text = fmt::format("mpirun -np {} {}", m.size(), text);
+  if (!h.on_host()) text += " --device cuda";
+  text += fmt::format(" --dp {} --pp {} --tp {} --zero {}", m.dp, m.pp, m.tp, int(s.zero));
+  bool told = std::ranges::count(o.given, "schedule") > 0;
+  if (m.pp > 1 || told)
+    text += fmt::format(" --schedule {} --chunks {}", shell_word(s.schedule), s.chunks);
+  if (s.sequence_parallel) text += " --sequence-parallel";
+  text += fmt::format(" --recompute {} --micro-batch {} --global-batch {} --precision {}",
+                      name_of(s.recompute), s.micro_batch, s.global_batch, precision(s.dtype));
+  // Lines break before a flag alone: values stay beside theirs, and may have spaces in quotes.
+  constexpr char joint = '\x1f';
+  for (size_t at = 0; (at = text.find(' ', at)) != text.npos; ++at)
+    if (text.compare(at, 3, " --") != 0) text[at] = joint;
+  std::string lines = wrapped(text, terminal_columns() - 2, 4);
+  std::ranges::replace(lines, joint, ' ');
+  for (size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 3) lines.insert(at, " \\");
+  return lines;
+}
+
+/// An object for each candidate.
+void print_json(const Task& task, const Plans& found) {
+  for (const Plan& p : found.all) {
+    const StepOptions& s = p.options.step;
+    double weight = task.samples->weight(0), seconds = p.time.total();
+    fmt::print(
+        "{{\"dp\": {}, \"pp\": {}, \"tp\": {}, \"zero\": {}, \"schedule\": {}, \"chunks\": {}, "
+        "\"micro_batch\": {}, \"global_batch\": {}, \"recompute\": \"{}\", \"sequence_parallel\": "
+        "{}, "
+        "\"memory_bytes\": {:.0f}, \"step_seconds\": {}, \"tokens_per_second\": {}, \"mfu\": {}, "
+        "\"fits\": {}}}\n",
+        s.mesh.dp, s.mesh.pp, s.mesh.tp, int(s.zero), nn::quoted(s.schedule), s.chunks,
+        s.micro_batch, s.global_batch, name_of(s.recompute), s.sequence_parallel,
+        p.need(found.hardware), seconds, double(s.global_batch) * weight / seconds, p.mfu,
+        p.need(found.hardware) <= found.budget);
   }
 }
 
@@ -136,18 +223,25 @@ void check_against_run(const Task& task, const Plan& p) {
 }  // namespace
 
 Exit plan(const Task& task, const PlanOptions& o) {
-  (void)budget(o);  // refuses what is no size
-  auto [all, refusals] = plans(task, o);
-  print_head(task, o, all.front());
-  print_rows(o, std::span(all).first(std::min(all.size(), size_t(o.top))));
-  if (all.size() > size_t(o.top))
-    fmt::print("and {} more: --top {}\n", all.size() - size_t(o.top), all.size());
-  print_left_out(refusals);
-  const Plan& best = all.front();
-  double least = best.need(hardware_named(o.hardware));
-  check_input(least <= budget(o), Exit::config,
-              "plan: nothing fits in {}; the smallest needs {}\n  {}", show_bytes(budget(o)),
+  check_input(!o.json || !o.check, Exit::usage,
+              "plan: --json with --check; expected one of them: --check prints no JSON");
+  Plans found = plans(task, o);
+  const Hardware& h = found.hardware;
+  const Plan& best = found.all.front();
+  double least = best.need(h);
+  if (o.json) {
+    print_json(task, found);
+  } else {
+    print_head(task, o, found);
+    print_rows(found, std::span(found.all).first(std::min(found.all.size(), size_t(o.top))));
+    if (found.all.size() > size_t(o.top))
+      fmt::print("and {} more: --top {}\n", found.all.size() - size_t(o.top), found.all.size());
+    print_left_out(found.refusals);
+  }
+  check_input(least <= found.budget, Exit::config,
+              "plan: nothing fits in {}; the smallest needs {}\n  {}", show_bytes(found.budget),
               show_bytes(least), advice(best));
+  if (!o.json) fmt::print("\n{}\n", train_command(o, best, h));
   if (o.check) check_against_run(task, best);
   return Exit::ok;
 }

@@ -9,6 +9,7 @@
 #include "core/own_counter.h"
 #include "parallel/comm/meta_comm.h"
 #include "parallel/comm/threads/thread_comm.h"
+#include "parallel/plan/kept.h"
 #include "parallel/plan/plan.h"
 #include "parallel/train/step.h"
 
@@ -16,11 +17,6 @@ namespace triax::parallel {
 namespace {
 
 /// What x is after growing `times` times as much as it has since `before`.
-KernelWork further(const KernelWork& x, const KernelWork& before, double times) {
-  KernelWork grown = x - before;
-  return {x.products + times * grown.products, x.bytes + times * grown.bytes,
-          x.kernels + std::llround(double(grown.kernels) * times)};
-}
 Ledger::Line further(const Ledger::Line& x, const Ledger::Line& before, double times) {
   Ledger::Line grown = x - before;
   return {x.calls + std::llround(double(grown.calls) * times), x.bytes + grown.bytes * times};
@@ -33,11 +29,10 @@ nn::Batch on(Device device, const nn::Batch& b) {
           empty(b.target.shape(), b.target.dtype(), meta_device), b.first};
 }
 
-/// What a rank asked for so far, of `Demand` what grows.
+/// What a rank sent so far.
 Demand so_far(const Step& step) {
   const Mesh& mesh = step.mesh();
-  Demand d{
-      .backward = meta_work(), .tp = mesh.tp().ledger().total(), .dp = mesh.dp().ledger().total()};
+  Demand d{.tp = mesh.tp().ledger().total(), .dp = mesh.dp().ledger().total()};
   for (auto* link : step.replica().pipeline().links()) {
     auto line = link->ledger().total();
     d.links.calls += line.calls, d.links.bytes += line.bytes;
@@ -45,27 +40,25 @@ Demand so_far(const Step& step) {
   return d;
 }
 
-}  // namespace
+Subject subject_of(const Build& build, const nn::Batch& like, const StepOptions& o) {
+  return {build, like, probe(build, like, probe_options(o))};
+}
 
-Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
-                Communicator& world) {
+Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world) {
   memory::OwnCounter counter;
   Mesh mesh(world, o.mesh);
   Demand middle;
   StepOptions once = o;
   once.graph = false;  // one step, which is never captured
-  Step step(mesh, build, once, probe(build, like, probe_options(o)),
+  Step step(mesh, of.build, once, of.facts,
             {.gradients = [&](const Step& s) { middle = so_far(s); }});
-  nn::Batch batch = on(world.device(), like);
+  nn::Batch batch = on(world.device(), of.like);
   Demand before = so_far(step);
   step.take({.batches = [&](int64_t) { return batch; }});
   Demand after = so_far(step), d{.peak = memory::counter()->peak()};
-  d.backward = middle.backward - before.backward;
-  d.update = after.backward - middle.backward;
   d.tp = after.tp - before.tp;
   d.dp = middle.dp - before.dp;
   d.links = after.links - before.links;
-  d.publish = after.dp - middle.dp;
   for (int k = 0; k < memory::kinds; ++k)
     d.peaks[size_t(k)] = memory::counter()->peak(memory::Kind(k));
   std::set<nn::Parameter*> held;
@@ -79,35 +72,47 @@ Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
   return d;
 }
 
+/// A step of so many micro-batches, on the first rank of a stage.
+Demand rehearse_stage(const Subject& of, StepOptions o, int64_t micros, int stage) {
+  o.global_batch = micros * o.micro_batch * o.mesh.dp;
+  MetaComm world(o.mesh.size(), rank_of(o.mesh, {.pp = stage}));
+  return rehearse(of, o, world);
+}
+
+}  // namespace
+
+Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
+                Communicator& world) {
+  return rehearse(subject_of(build, like, o), o, world);
+}
+
+std::vector<Demand> foresee_peaks(const Subject& subject, const StepOptions& o,
+                                  const StagesOn& of) {
+  MetaTarget target(of.on);
+  std::vector<Demand> stages;
+  for (int stage : of.stages) {
+    stages.push_back(rehearse_stage(subject, o, filling(o, stage), stage));
+    if (of.enough > 0 && double(stages.back().peak) > of.enough) break;
+  }
+  return stages;
+}
+
 std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const StepOptions& o,
                             Device::Kind on) {
   MetaTarget target(on);
-  // Once the pipeline is full every further micro-batch is like those before it: two rehearsals say
-  // what one adds. But gpipe keeps them all, with one stage too.
-  int64_t micros = o.accumulation(), half = o.mesh.pp;
-  int64_t full = (o.schedule == "zb-2p" ? 4 : 2) * half;
-  // Of a program's own schedule nobody knows.
-  auto names = schedule_names();
-  bool steady = o.schedule != "gpipe" && std::count(names.begin(), names.end(), o.schedule) > 0;
-  bool shorter = steady && micros > full + half;
-  auto stage_with = [&](int64_t of, int stage) {
-    StepOptions few = o;
-    few.global_batch = of * o.micro_batch * o.mesh.dp;
-    MetaComm world(o.mesh.size(), rank_of(o.mesh, {.pp = stage}));
-    return rehearse(build, like, few, world);
-  };
+  Subject same = subject_of(build, like, o);
   std::vector<Demand> stages;
   for (int stage = 0; stage < o.mesh.pp; ++stage) {
-    Demand d = stage_with(shorter ? full : micros, stage);
-    if (shorter) {
-      Demand before = stage_with(half, stage);
-      double times = double(micros - full) / double(full - half);
-      d.backward = further(d.backward, before.backward, times);
-      d.tp = further(d.tp, before.tp, times);
-      d.dp = further(d.dp, before.dp, times);
-      d.links = further(d.links, before.links, times);
-    }
-    stages.push_back(d);
+    int64_t micros = o.accumulation(), full = filling(o, stage), more = full + o.mesh.pp;
+    bool shorter = more < micros;
+    Demand& d = stages.emplace_back(rehearse_stage(same, o, shorter ? more : micros, stage));
+    if (!shorter) continue;
+    // Two rehearsals of a full pipeline show what each micro-batch sends.
+    Demand before = rehearse_stage(same, o, full, stage);
+    double times = double(micros - more) / o.mesh.pp;
+    d.tp = further(d.tp, before.tp, times);
+    d.dp = further(d.dp, before.dp, times);
+    d.links = further(d.links, before.links, times);
   }
   return stages;
 }

@@ -11,20 +11,18 @@
 
 namespace triax::parallel {
 
-/// What one rank holds, computes and sends.
+/// What one rank holds and sends.
 struct Demand {
   int64_t peak = 0;        ///< bytes of tensors, at their highest
   int64_t parameters = 0;  ///< elements of this rank's stage, all its ranks together
   std::vector<std::string> layers = {};
   std::array<int64_t, memory::kinds> peaks{};  ///< of each kind
-  KernelWork backward, update;                 ///< of one step: up to the gradients, after
-  Ledger::Line tp, dp, links;                  ///< of one step
-  Ledger::Line publish;                        ///< of weights over dp, after the update
+  Ledger::Line tp, dp, links;                  ///< of one step; dp up to the gradients
 };
 
 /// Runs one Step of `o`, resolved and checked, on batches like `like`. On a world of MetaComm
-/// nothing is computed and the answer is there at once; on any other it is what the run measured
-/// (no work). Collective.
+/// nothing is computed and the answer is there at once; on any other it is what the run measured.
+/// Collective.
 Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
                 Communicator& world);
 
@@ -32,6 +30,20 @@ Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
 /// `on`: what the ranks will run on.
 std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const StepOptions& o,
                             Device::Kind on = Device::Kind::cpu);
+/// What to rehearse, and what the ranks will run on.
+struct StagesOn {
+  Device::Kind on = Device::Kind::cpu;
+  std::vector<int> stages;
+  double enough = 0;  ///< stop after a stage that holds more bytes
+};
+/// What a model is, what a micro-batch is like, and what it means to the model on this mesh.
+struct Subject {
+  const Build& build;
+  const nn::Batch& like;
+  Facts facts;
+};
+/// The same of some stages and of memory alone, in their order.
+std::vector<Demand> foresee_peaks(const Subject& subject, const StepOptions& o, const StagesOn& of);
 /// The same, measured: runs one step on a mesh of threads.
 std::vector<Demand> measure(const Build& build, const nn::Batch& like, const StepOptions& o);
 

@@ -9,16 +9,20 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <mutex>
 #include <system_error>
+#include <thread>
 
 #include "core/check.h"
+#include "core/files.h"
 #include "core/gpus.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/launch/world.h"
 #include "parallel/comm/process.h"
 #include "parallel/comm/together.h"
 #include "parallel/parity/parity.h"
+#include "parallel/plan/calibrate.h"
 #include "parallel/program/checkpoint_verbs.h"
 #include "parallel/program/deepspeed.h"
 #include "parallel/program/device_map.h"
@@ -67,7 +71,8 @@ class Program {
   explicit Program(ProgramOptions& o) : own_(o), train_(o.train), parity_(o.train) {
     plan_.train = o.train;
     plan_.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
-    plan_.train.step.micro_batch = 1;                     // divides every batch
+    plan_.train.step.micro_batch = 0;  // what is open is looked for
+    plan_.train.step.schedule.clear();
     parity_.steps = std::min<int64_t>(parity_.steps, 4);  // trained three times
     parity_.lr.warmup = -1;                               // follows the steps
   }
@@ -99,6 +104,7 @@ class Program {
                       parity_verb(parity_, mesh_, own_),
                       plan_verb(plan_, own_),
                       replay_verb(replay_, own_.name),
+                      calibrate_verb(calibrate_, own_.name),
                       schedule_verb(schedule_, train_.step.schedules),
                       checkpoint_inspect_verb(paths_),
                       checkpoint_verify_verb(paths_),
@@ -137,7 +143,8 @@ class Program {
       return asked ? print_mesh() : int(train(argc, argv));
     }
     if (name == "parity") return int(parity());
-    if (name == "plan") return int(parallel::plan(own_.task(), plan_));
+    if (name == "plan") return plan(request, argv[0]);
+    if (name == "calibrate") return calibrate(argc, argv);
     if (name == "replay") return int(replay());
     if (name == "schedule")
       return int(show_schedule(schedule_, train_.step.schedules, request.given));
@@ -250,6 +257,9 @@ class Program {
     return parallel::parity(own_.task(), parity_);
   }
 
+  int plan(const Request& request, const char* program);
+  int calibrate(int argc, char** argv);
+
   Exit replay() {
     auto initial = take_settings(replay_, train_, own_.settings);
     if (initial && own_.init) own_.init(*initial);
@@ -286,6 +296,7 @@ class Program {
   ProgramOptions& own_;
   TrainOptions train_, parity_;
   PlanOptions plan_;
+  CalibrateOptions calibrate_;
   ScheduleOptions schedule_;
   ReplayOptions replay_;
   std::string mesh_ = "2x2x2";
@@ -295,6 +306,40 @@ class Program {
   int64_t deepspeed_dp_ = 0;  // 0: no DeepSpeed configuration
   std::string notes_;         // about it
 };
+
+int Program::plan(const Request& request, const char* program) {
+  auto& given = plan_.given;
+  given = request.given;
+  given.insert(given.end(), request.configured.begin(), request.configured.end());
+  const MeshShape& m = plan_.train.step.mesh;
+  int64_t ranks =
+      std::max(plan_.ranks, int64_t(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp));
+  auto here = std::max<int64_t>(std::thread::hardware_concurrency(), gpu_count());
+  for (auto& name : own_.plan_needs)
+    check_input(ranks <= here || std::ranges::count(given, name) > 0, Exit::config,
+                "plan: --{} is not given for {} ranks, more than this machine's {}\n"
+                "  Its default is for small runs. Add --{} N, as the run will have it.",
+                name, ranks, here, name);
+  plan_.command = shell_word(program) + " train";
+  for (const Setting& s : request.verb->settings)
+    if (std::ranges::count(given, s.name) > 0 && !is_planned(s))
+      plan_.command += fmt::format(" --{} {}", s.name, shell_word(value_text(s)));
+  return int(parallel::plan(own_.task(), plan_));
+}
+
+int Program::calibrate(int argc, char** argv) {
+  const std::string& out = calibrate_.out;
+  check_input(out.empty() || !std::filesystem::exists(out), Exit::cannot_write,
+              "calibrate: {} exists\n  Choose another --out, or remove it.", out);
+  on_ranks(calibrate_.launch, argc, argv, [&](World& world) {
+    std::string file = hardware_file(parallel::calibrate(world));
+    on_first(world.host(), [&] {
+      if (out.empty()) std::fputs(file.c_str(), stdout);
+      else disk().write(out, file);
+    });
+  });
+  return 0;
+}
 
 }  // namespace
 

@@ -33,8 +33,10 @@ struct ProgramOptions {
   /// Smaller defaults for `parity`, which trains the task several times: called before its flags
   /// are read.
   std::function<void(TrainOptions&)> parity_defaults = {};
-  /// The same for `plan`, whose micro-batch is of one sample unless this says otherwise.
+  /// The same for `plan`, which otherwise looks for a micro-batch.
   std::function<void(TrainOptions&)> plan_defaults = {};
+  /// Settings that `plan` has no default for where it is for more ranks than this machine's.
+  std::vector<std::string> plan_needs = {};
   std::vector<OwnVerb> verbs = {};
 };
 

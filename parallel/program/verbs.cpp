@@ -1,5 +1,6 @@
 #include "parallel/program/verbs.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "core/check.h"
@@ -7,6 +8,11 @@
 #include "parallel/train/options.h"
 
 namespace triax::parallel {
+namespace {
+
+constexpr const char* tried = "all are tried";
+
+}  // namespace
 
 Verb train_verb(TrainOptions& o, const ProgramOptions& p, int64_t& mesh_for) {
   SettingGroup elastic("Elastic restarts");
@@ -42,29 +48,61 @@ Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
   SettingGroup own("Plan"), zero("Mesh");
   own.add("ranks", "N", "ranks to plan for", &o.ranks,
           {.range = {0, 65536}, .shown = "those of the mesh"})
-      .add("hardware", "NAME", "what a rank runs on: cpu (one core), a100, h100, h200", &o.hardware,
-           {.choices = hardware_names()})
-      .add("memory", "SIZE", "of one rank, like 80GB", &o.memory, {.shown = "the hardware's"})
-      .add("node", "N", "ranks (GPUs) per node", &o.per_node, {.range = {1, 65536}})
+      .add("hardware", "NAME|FILE",
+           fmt::format("what a rank runs on: {}, or a TOML file as `calibrate` writes it",
+                       join(hardware_names(), ", ")),
+           &o.hardware)
+      .add("memory", "SIZE", "what tensors of a rank may take, like 72GB", &o.memory,
+           {.shown = "the hardware's memory, less its reserve"})
+      .add("attention", "fused|stored",
+           "stored: time steps as Megatron-LM took them until 2022, with scores in memory and "
+           "gradients summed after backward, to compare with its published runs",
+           choice(o.stored_scores, {{"fused", false}, {"stored", true}}))
       .add("top", "N", "rows to print", &o.top, {.range = {1, huge}})
+      .add("json", "", "print only an object for each candidate whose memory was rehearsed",
+           &o.json)
       .add("check", "", "measure the best plan: run one step on threads here and compare memory",
            &o.check);
   zero.add("zero", "0|1|2|3",
            "ZeRO stage: what dp shards; 1 optimizer state, 2 gradients too, 3 weights too", &o.zero,
-           {.range = {-1, 3}, .shown = "all are tried"});
-  Settings mesh = without(mesh_settings(o.train.step), {"zero"});
-  for (Setting& s : mesh)
-    if (s.name == "dp" || s.name == "pp" || s.name == "tp")
-      s.range.min = 0, s.shown = "all that the ranks allow";
-  Settings batch =
-      only(optimizer_settings(o.train), {"micro-batch", "global-batch", "average", "optimizer"});
-  for (Setting& s : batch)
-    if (s.name == "global-batch") s.shown = "micro-batch x ranks";
+           {.range = {-1, 3}, .shown = tried});
+  Settings all = joined(
+      {own, zero, p.settings, without(mesh_settings(o.train.step), {"zero"}),
+       memory_settings(o.train.step),
+       only(optimizer_settings(o.train), {"micro-batch", "global-batch", "average", "optimizer"}),
+       only(run_settings(o.train), {"precision", "config"})});
+  for (Setting& s : all) {
+    auto is = [&](std::initializer_list<const char*> names) {
+      return std::ranges::count(names, s.name) > 0;
+    };
+    if (is({"dp", "pp", "tp", "micro-batch"})) s.range.min = 0;
+    if (is({"dp", "pp", "tp"})) s.shown = "all that the ranks allow";
+    if (is({"schedule", "chunks", "recompute", "sequence-parallel"})) s.shown = tried;
+    if (is({"micro-batch"}))
+      s.shown = o.train.step.micro_batch > 0 ? "" : "powers of two up to 64 are tried";
+    if (is({"global-batch"})) s.shown = "micro-batch (1 if it is open) x ranks";
+  }
   return {"plan",
-          "Predicts memory and time of a step for every mesh that the ranks allow.",
-          joined({own, zero, p.settings, mesh, memory_settings(o.train.step), batch,
-                  only(run_settings(o.train), {"precision", "config"})}),
+          "Predicts memory and time of a step for every way to train on so many ranks.",
+          all,
           {p.name + " plan --ranks 64 --hardware h100 --precision bf16 --global-batch 512"}};
+}
+
+Verb calibrate_verb(CalibrateOptions& o, const std::string& program) {
+  SettingGroup group("Calibrate");
+  group.add("out", "FILE", "hardware file to write, for plan --hardware FILE", &o.out,
+            {.shown = "stdout"});
+  return {"calibrate",
+          "Measures kernels and collectives on ranks of this machine, and writes a hardware file.",
+          joined({group, only(launch_settings(o.launch), {"comm", "ranks", "device"})}),
+          {program + " calibrate --comm threads --ranks 2 --out here.toml"}};
+}
+
+bool is_planned(const Setting& s) {
+  constexpr std::string_view mesh[] = {
+      "dp",        "pp",          "tp",           "zero",      "schedule", "chunks",
+      "recompute", "micro-batch", "global-batch", "precision", "config",   "sequence-parallel"};
+  return s.group == "Plan" || std::ranges::count(mesh, s.name) > 0;
 }
 
 MeshShape mesh_of(const std::string& text) {

@@ -114,9 +114,10 @@ Request parse(const std::string& program, const Verb& verb, std::span<const std:
   for (const std::string& word : words)
     if (one_of(word, {"--help", "-h"})) return {};
   auto [given, operands] = values_in(words, title(program, verb), verb);
-  for (const auto& [setting, value] : given)
-    if (setting->name == "config") read_config(verb.settings, value, elsewhere);
   Request request{.verb = &verb};
+  for (const auto& [setting, value] : given)
+    if (setting->name == "config")
+      request.configured = read_config(verb.settings, value, elsewhere);
   for (const Setting& s : verb.settings) {
     if (!given.contains(&s)) continue;
     assign(s, given.at(&s), {Exit::usage, "--" + s.name});

@@ -38,6 +38,7 @@ struct Request {
   std::string text = {};
   Exit code = Exit::ok;                 ///< of a program that has printed the text
   std::vector<std::string> given = {};  ///< names of the verb's flags that the command line has
+  std::vector<std::string> configured = {};  ///< those that the configuration file has
 };
 
 /// Assigns the words after the verb, and before them the file that the setting `config` names: a

@@ -123,8 +123,13 @@ std::string to_toml(const Settings& settings) {
   return toml;
 }
 
-void read_config(const Settings& settings, const std::string& path, const Settings& elsewhere) {
-  std::string text = disk().read(path, largest_file);
+std::vector<std::string> read_config(const Settings& settings, const std::string& path,
+                                     const Settings& elsewhere) {
+  return read_config_text(settings, disk().read(path, largest_file), path, elsewhere);
+}
+
+std::vector<std::string> read_config_text(const Settings& settings, const std::string& text,
+                                          const std::string& path, const Settings& elsewhere) {
   size_t first = text.find_first_not_of(" \t\r\n");
   bool reads_json = std::ranges::count(settings, "deepspeed", &Setting::name) > 0;
   check_input(first == text.npos || text[first] != '{', Exit::config,
@@ -136,6 +141,7 @@ void read_config(const Settings& settings, const std::string& path, const Settin
   auto has_key = [](const Settings& all, const std::string& key) {
     return std::ranges::any_of(all, [&](auto& s) { return s.key && s.name == key; });
   };
+  std::vector<std::string> keys;
   for (const Entry& entry : entries_of(table)) {
     if (!has_key(settings, entry.key) && has_key(elsewhere, entry.key)) continue;
     std::string where = fmt::format("{}:{}: {}", path, entry.line, printable(entry.key));
@@ -145,7 +151,9 @@ void read_config(const Settings& settings, const std::string& path, const Settin
     check_input(fits(s, *entry.value), Exit::config, "{} is {}; expected {}", where,
                 kind_of(*entry.value), expected(s));
     assign(s, text_of(*entry.value), {Exit::config, where});
+    keys.push_back(s.name);
   }
+  return keys;
 }
 
 }  // namespace triax::parallel

@@ -56,6 +56,8 @@ bool read(const Setting& s, const std::string& text) {
   return std::visit(set, s.field);
 }
 
+}  // namespace
+
 std::string value_text(const Setting& s) {
   auto text = [&]<class T>(const T& field) -> std::string {
     if constexpr (std::is_same_v<T, Choice>)
@@ -64,6 +66,8 @@ std::string value_text(const Setting& s) {
   };
   return std::visit(text, s.field);
 }
+
+namespace {
 
 /// UTF-8 text as a TOML basic string, with its quotes.
 std::string toml_string(std::string_view text) {

@@ -128,6 +128,8 @@ bool is_unset(const Setting& setting);
 
 /// The valid values in words: `a whole number in [1, 8]`.
 std::string expected(const Setting& setting);
+/// The value as a command line has it, before quoting.
+std::string value_text(const Setting& setting);
 /// The value as a configuration file has it.
 std::string literal(const Setting& setting);
 /// A number as a TOML float: the shortest digits that read back to the same bits.
@@ -144,7 +146,12 @@ std::string to_toml(const Settings& settings);
 /// Assigns what a configuration file gives. Throws Error 78 with file and line for a bad key or
 /// value, 66 if there is no such file, 65 if it is no plain file or larger than 1 MiB. Keys of
 /// `elsewhere`, settings of another verb that reads the same file, are left alone.
-void read_config(const Settings& settings, const std::string& path, const Settings& elsewhere = {});
+/// Returns the keys that it gives.
+std::vector<std::string> read_config(const Settings& settings, const std::string& path,
+                                     const Settings& elsewhere = {});
+/// The same of its text; `path` is for messages.
+std::vector<std::string> read_config_text(const Settings& settings, const std::string& text,
+                                          const std::string& path, const Settings& elsewhere = {});
 
 /// The name that a misspelt word is probably meant for: few edits away, or longer; empty if none.
 std::string nearest(std::string_view word, std::span<const std::string> names);

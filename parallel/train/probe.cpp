@@ -132,7 +132,8 @@ std::unique_ptr<nn::Sequence> model_of(const Build& build, const TensorParallel&
 }
 
 KernelWork operator-(const KernelWork& a, const KernelWork& b) {
-  return {a.products - b.products, a.bytes - b.bytes, a.kernels - b.kernels};
+  return {a.products - b.products, a.bytes - b.bytes,         a.kernels - b.kernels,
+          a.matmuls - b.matmuls,   a.attention - b.attention, a.scores - b.scores};
 }
 
 double LayerFacts::cost() const {
@@ -195,7 +196,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   int64_t losses = o.bitwise ? facts.samples_ : 1;
   std::vector<LayerFacts> alone;
   if (trains && tp.sequence()) alone = probe(build, like, {.dp = o.dp, .dtype = o.dtype}).layers_;
-  Parameters reached;
+  Parameters reached, counted;
   Tensor x;
   for (auto& layer : model->layers()) {
     if (x.defined()) {
@@ -206,16 +207,29 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
       require_grad(x = x.detach());
     }
     try {
+      auto sent = [&] { return ranks.ledger().total(); };
       KernelWork start = meta_work();
+      Ledger::Line sent_before = sent();
       Tensor y = (o.bitwise ? by_sample(layer) : layer).run(x, batch);
       KernelWork middle = meta_work();
+      Ledger::Line sent_forward = sent();
       if (requires_grad(y)) backward(without_values(y), zeros(y.shape(), y.dtype(), y.device()));
       KernelWork end = meta_work();
+      int64_t parameters = 0, shared = 0;
+      for (auto* p : used_by(layer)) {
+        parameters += p->value.numel();
+        if (!counted.insert(p).second) shared += p->value.numel();
+      }
       facts.layers_.push_back({layer.name,
                                middle - start,
                                end - middle,
                                end.kernels - start.kernels,
-                               {y.shape(), y.dtype()}});
+                               {y.shape(), y.dtype()},
+                               sent_forward - sent_before,
+                               sent() - sent_forward,
+                               parameters,
+                               shared,
+                               bool(layer.selective)});
       bool last = &layer == &model->layers().back(), no_loss = last && y.numel() != losses;
       check_input(!trains || reached.empty() || no_loss || grad(x).defined(), Exit::config,
                   "no gradient reaches its input, so the layers before it would not be trained; "

@@ -27,6 +27,12 @@ struct LayerFacts {
   KernelWork forward, backward;
   int64_t kernels = 0;  ///< launched in both
   Boundary out;         ///< what it returns
+  /// Collectives of the tensor-parallel ranks.
+  Ledger::Line tp_forward = {}, tp_backward = {};
+  /// Elements that a rank holds of the parameters it uses, and those of them that an earlier layer
+  /// uses too.
+  int64_t parameters = 0, shared = 0;
+  bool selective = false;  ///< has something to recompute by itself: nn::Layer::selective
   /// Relative time of forward and backward.
   double cost() const;
 };
@@ -52,6 +58,12 @@ class Facts {
   /// Full shapes of all buffers and parameters in order of declaration, a line each.
   const std::string& parameters() const { return parameters_; }
   const LayerFacts& of(const std::string& layer) const;
+  /// The same of another number of replicas: no work, shape or check depends on it.
+  Facts with_replicas(int dp) const {
+    Facts same = *this;
+    same.options_.dp = dp;
+    return same;
+  }
   /// What passes at every cut between virtual stages of so many layers.
   Boundaries boundaries(const std::vector<int64_t>& counts) const;
 

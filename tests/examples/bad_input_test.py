@@ -145,14 +145,17 @@ def configurations(shop):
 
 def plans(shop):
     def case(name, code, *parts, **flags):
-        defaults = dict(MODEL, data=shop("text.txt"), ranks=4)
-        flags = {k: v for k, v in (defaults | flags).items() if k not in ("dropout", "warmup", "val_every")}
+        defaults = dict(MODEL, data=shop("text.txt"), ranks=4, vocab=96)
+        flags = {k: v for k, v in (defaults | flags).items() if v is not None and k not in ("dropout", "warmup", "val_every")}
         expect(shop, name, [minigpt, "plan", *words(**flags)], code, *parts)
 
     case("a plan for memory that nothing fits", 78, "nothing fits in 1 KB", "needs", "try", memory="1KB")
     case("memory without a unit", 78, "memory `80`", "like 80GB", memory="80")
     case("memory in no unit", 78, "memory `80XB`", "like 80GB", memory="80XB")
-    case("hardware that is not known", 64, "--hardware: `b300`", "h200", hardware="b300")
+    case("hardware that is not known", 78, "hardware `b300`", "h200", hardware="b300")
+    case("a hardware file that is not there", 66, "none.toml", hardware=shop("none.toml"))
+    case("many ranks without a vocabulary", 78, "--vocab is not given for 4096 ranks", "Add --vocab N", ranks=4096,
+         vocab=None)
     case("ranks that are no mesh", 78, "7 ranks", "tp 3", ranks=7, tp=3)
     case("heads that tp does not divide", 78, "tp=4 does not divide heads=2", ranks=4, tp=4, heads=2)
     case("more stages than blocks", 78, "pp=64", "3 layers", "1 to 3", ranks=64, pp=64)

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 
 #include "parallel/train/options.h"
 #include "tests/examples/minigpt_run.h"
@@ -105,10 +106,20 @@ TEST(Plan, ForeseesManyMicroBatchesFromAFew) {
     }
 }
 
-/// All meshes.
+/// All meshes and stages of ZeRO.
 PlanOptions any_mesh() {
   PlanOptions o;
   o.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
+  o.train.step.micro_batch = 1, o.train.step.chunks = 1;
+  o.given = {"recompute", "sequence-parallel"};
+  return o;
+}
+
+/// All that plan looks for.
+PlanOptions anything() {
+  PlanOptions o = any_mesh();
+  o.train.step.micro_batch = 0, o.train.step.chunks = 0, o.train.step.schedule.clear();
+  o.given.clear();
   return o;
 }
 
@@ -120,19 +131,21 @@ TEST(Plan, SortsByWhatFitsAndThenByTime) {
   auto task = task_of(job);
   auto whole = plans(task, c).all;
   ASSERT_GT(whole.size(), size_t(20));
-  const parallel::Hardware& h = parallel::hardware_named(c.hardware);
+  const parallel::Hardware h = parallel::hardware_named(c.hardware);
   double least = whole.front().need(h), most = 0;
   for (auto& p : whole) least = std::min(least, p.need(h)), most = std::max(most, p.need(h));
   c.memory = fmt::format("{}B", int64_t((least + most) / 2));
-  auto [some, refusals] = plans(task, c);
+  auto found = plans(task, c);
+  auto& some = found.all;
+  auto& refusals = found.refusals;
   ASSERT_EQ(some.size(), whole.size());
-  EXPECT_LE(some.front().need(h), budget(c));
-  EXPECT_GT(some.back().need(h), budget(c));
+  EXPECT_LE(some.front().need(h), found.budget);
+  EXPECT_GT(some.back().need(h), found.budget);
   for (size_t i = 1; i < some.size(); ++i) {
     const Plan &a = some[i - 1], &b = some[i];
-    if (a.need(h) > budget(c)) {
+    if (a.need(h) > found.budget) {
       EXPECT_GE(b.need(h), a.need(h));
-    } else if (b.need(h) <= budget(c)) {
+    } else if (b.need(h) <= found.budget) {
       EXPECT_LE(a.time.total(), b.time.total());
     }
   }
@@ -140,6 +153,25 @@ TEST(Plan, SortsByWhatFitsAndThenByTime) {
   EXPECT_NE(refusals.front().find("pp=8 x chunks=1 = 8 virtual stages of a model of 6 layers"),
             std::string::npos)
       << refusals.front();
+}
+
+// A search rehearses some stages and few micro-batches: the fullest stage must be among them.
+TEST(Plan, FindsTheFullestStageOfEverySchedule) {
+  Job job;
+  job.model = {.layers = 14, .heads = 4, .width = 64, .context = 16, .vocab = 500};
+  auto task = task_of(job);
+  for (auto& schedule : parallel::schedule_names()) {
+    PlanOptions o = any_mesh();
+    o.train.step.mesh = {.dp = 1, .pp = 4, .tp = 1};
+    o.train.step.schedule = schedule;
+    o.train.step.chunks = parallel::schedule_named(schedule).chunks;
+    o.train.step.global_batch = 40, o.hardware = "cpu";  // as foresee() below
+    Plan p = plans(task, o).all.at(0);
+    int64_t most = 0;
+    for (auto& stage : foresee(task.build, batch_like(task, 1), p.options.step))
+      most = std::max(most, stage.peak);
+    EXPECT_NEAR(double(p.fullest().peak), double(most), 0.03 * double(most)) << schedule;
+  }
 }
 
 // Where the host's memory is the only one, what is offloaded into it needs room too.
@@ -153,6 +185,70 @@ TEST(Plan, OffloadedStateNeedsTheHostsRoom) {
   ASSERT_GT(offloaded, 0);
   EXPECT_EQ(p.need(parallel::hardware_named("h100")), double(p.fullest().peak));
   EXPECT_EQ(p.need(parallel::hardware_named("cpu")), double(p.fullest().peak + offloaded));
+}
+
+TEST(Plan, PrintsAnObjectForEachCandidate) {
+  Job job;
+  job.model = {.layers = 2, .heads = 2, .width = 64, .context = 16, .vocab = 96};
+  PlanOptions o = anything();
+  o.ranks = 2, o.json = true, o.hardware = "a100";
+  auto task = task_of(job);
+  size_t count = plans(task, o).all.size();
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(plan(task, o), Exit::ok);
+  std::istringstream lines(testing::internal::GetCapturedStdout());
+  size_t printed = 0;
+  for (std::string line; std::getline(lines, line); ++printed) {
+    auto p = nlohmann::json::parse(line);
+    EXPECT_EQ(p["dp"].get<int>() * p["pp"].get<int>() * p["tp"].get<int>(), 2);
+    EXPECT_EQ(p["global_batch"], 2);
+    double tokens = 2 * 16 / p["step_seconds"].get<double>();
+    EXPECT_NEAR(p["tokens_per_second"], tokens, 1e-6 * tokens);
+    EXPECT_GT(p["mfu"], 0);
+    EXPECT_LT(p["mfu"], 1);
+    EXPECT_GT(p["memory_bytes"], 0);
+    EXPECT_TRUE(p["fits"].get<bool>());
+    for (auto* key :
+         {"zero", "schedule", "chunks", "micro_batch", "recompute", "sequence_parallel"})
+      EXPECT_TRUE(p.contains(key)) << key;
+  }
+  EXPECT_EQ(printed, count);
+  EXPECT_GT(printed, size_t(10));
+}
+
+// The wide search leaves out what it need not rehearse: the best of it is the best of all.
+TEST(Plan, FindsWhatNarrowSearchesFind) {
+  Job job;
+  job.model = {.layers = 8, .heads = 4, .width = 256, .context = 64, .vocab = 96};
+  auto task = task_of(job);
+  PlanOptions wide = anything();
+  wide.ranks = 8, wide.hardware = "h100", wide.top = 3, wide.train.step.global_batch = 32;
+  wide.memory = "22MB";
+  auto found = plans(task, wide);
+  ASSERT_GT(found.candidates, size_t(400));
+  EXPECT_LT(found.all.size(), found.candidates / 4);
+  ASSERT_LE(found.all.front().need(found.hardware), found.budget);
+  double best = 1e300;
+  for (int micro : {1, 2, 4, 8, 16, 32})
+    for (auto recompute :
+         {parallel::Recompute::off, parallel::Recompute::selective, parallel::Recompute::block})
+      for (const char* schedule : {"1f1b", "zb-h1"})
+        for (bool sequence : {false, true}) {
+          PlanOptions narrow = wide;
+          parallel::StepOptions& s = narrow.train.step;
+          s.micro_batch = micro, s.recompute = recompute, s.schedule = schedule, s.chunks = 1;
+          s.sequence_parallel = sequence;
+          narrow.given = {"recompute", "sequence-parallel"};
+          narrow.top = 1000;
+          try {
+            auto some = plans(task, narrow);
+            if (some.all.front().need(some.hardware) <= some.budget)
+              best = std::min(best, some.all.front().time.total());
+          } catch (const Error&) {  // of no mesh
+          }
+        }
+  EXPECT_LE(found.all.front().time.total(), best * (1 + 1e-9));
+  EXPECT_LT(best, 1e300);
 }
 
 /// What metrics.jsonl says of a real run, data, validation and all: the largest rank.

@@ -79,8 +79,9 @@ def widths(path):
         f"train {data} {RUN} --out {path}/eight --resume auto --comm threads --ranks 2 --steps 9 --lr 0.01 {HALF}",
         f"parity {data} --mesh 2x2x2 --zero 3 --schedule zb-h1 --sequence-parallel --recompute selective",
         f"parity {data} --mesh 1x1x2 --precision fp16",
-        f"plan {data} {GPT} --ranks 8 --memory 300KB --top 50",
-        f"plan {data} --layers 24 --heads 16 --width 2048 --ranks 64 --hardware h100 --precision bf16 --top 50",
+        f"plan {data} {GPT} --vocab 90 --ranks 8 --memory 300KB --top 50",
+        f"plan {data} --layers 24 --heads 16 --width 2048 --context 64 --vocab 90 --ranks 64 --hardware h100 "
+        "--precision bf16 --top 50",
         "schedule --pp 4 --micros 16 --schedule zb-interleaved"]
     for columns in 80, 60, 120:
         for number, command in enumerate(commands):
@@ -101,7 +102,7 @@ def to_a_full_disk(path):
     """What only prints must not end as if somebody had read it; training goes on."""
     small = f"--data {path}/text.txt {GPT}"
     commands = {"--help": 73, "flags": 73, "manual": 73, "schedule --pp 4 --micros 8": 73, "schedule --pp 4 --json": 73,
-                f"plan {small} --ranks 4": 73, f"parity {small} --steps 1": 73,
+                f"plan {small} --vocab 90 --ranks 4": 73, f"parity {small} --steps 1": 73,
                 f"train {small} --steps 2 --out {path}/full": 0}
     for command, code in commands.items():
         with open("/dev/full", "w") as full:

@@ -60,7 +60,7 @@ double model_flops(const RunFacts& run) {
 std::string known(double x) { return x > 0 ? short_number(x) : "?"; }
 
 std::string utilization(const RunFacts& run, const Hardware& h) {
-  double peak = run.setting("precision") == "fp32" ? h.fp32 : h.low, reached = model_flops(run);
+  double peak = h.peak(run.setting("precision") == "fp32" ? f32 : bf16), reached = model_flops(run);
   if (reached == 0) return "?";
   return fmt::format("{:.3g} % of {}", 100 * reached / peak, short_number(peak));
 }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "core/check.h"
 #include "core/files.h"
@@ -40,10 +41,11 @@ Verb report_verb(ReportOptions& o) {
       .add("out", "FILE",
            "page to write; a page of an earlier report is replaced, any other file is not", &o.out,
            {.shown = "none"})
-      .add("hardware", "NAME",
-           "also show MFU, the share of this peak that a rank reaches: cpu (one core), a100, h100, "
-           "h200",
-           &o.hardware, {.choices = hardware_names(), .shown = "none"});
+      .add("hardware", "NAME|FILE",
+           fmt::format("also show MFU, the share of this peak that a rank reaches: {}, or a TOML "
+                       "file as `calibrate` writes it",
+                       join(hardware_names(), ", ")),
+           &o.hardware, {.shown = "none"});
   return {.name = "report",
           .what =
               "Writes an HTML page about runs: curves on one axis, settings that differ, "
@@ -61,9 +63,11 @@ Exit make_report(const ReportOptions& o, const Schedules& schedules) {
               "report: {} exists and is no page of an earlier report\n  Choose another --out, or "
               "move it away.",
               o.out);
-  const Hardware* hardware = o.hardware.empty() ? nullptr : &hardware_named(o.hardware);
+  std::optional<Hardware> hardware;
+  if (!o.hardware.empty()) hardware = hardware_named(o.hardware);
   auto runs = report::read_runs(o.runs);
-  std::string page = std::string(begins) + report::page_of(runs, {schedules, hardware});
+  std::string page =
+      std::string(begins) + report::page_of(runs, {schedules, hardware ? &*hardware : nullptr});
   write_page(o.out, page);
   fmt::print("{}: {} run{}, {}\n", o.out, runs.size(), runs.size() == 1 ? "" : "s",
              show_bytes(double(page.size())));

@@ -50,11 +50,37 @@ TEST(Plan, CountsTheWorkingMemoryOfTheHardware) {
   task.build = [](auto& tp) { return std::make_unique<Tiled>(tp); };
   auto activations = [&](const char* hardware) {
     PlanOptions o{.zero = 0, .ranks = 1, .hardware = hardware};
-    o.train.step.micro_batch = 16;
+    o.train.step.micro_batch = 16, o.given = {"recompute", "sequence-parallel"};
     return plans(task, o).all.at(0).fullest().peaks[memory::activations];
   };
   EXPECT_LT(activations("h100"), activations("cpu"));
   EXPECT_EQ(activations("h100"), activations("a100"));
+}
+
+TEST(Plan, LeavesOutWhatTheModelOrAScheduleCannot) {
+  PlanOptions o{.ranks = 2, .hardware = "cpu"};
+  o.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
+  o.train.step.micro_batch = 0, o.train.step.global_batch = 8;
+  o.train.step.schedule.clear();
+  o.train.step.schedules["mine"] = [](const PipelineShape& shape, int stage) {
+    return gpipe({shape.stages, 1, shape.micros}, stage);  // whatever chunks it is asked for
+  };
+  for (auto& p : plans(test::task_of(), o).all) {
+    const StepOptions& s = p.options.step;
+    EXPECT_NE(s.recompute, Recompute::selective) << "its layers offer nothing to select";
+    EXPECT_TRUE(s.schedule != "mine" || s.chunks == 1) << s.chunks;
+  }
+  o.train.step.schedule = "mine", o.train.step.mesh = {.dp = 1, .pp = 2, .tp = 1};
+  auto mine = plans(test::task_of(), o).all;
+  EXPECT_FALSE(mine.empty());
+  for (auto& p : mine) EXPECT_EQ(p.options.step.chunks, 1);
+}
+
+TEST(Plan, OffloadedParametersNeedZero3) {
+  PlanOptions o{.ranks = 2, .hardware = "cpu"};
+  o.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
+  o.train.step.micro_batch = 1, o.train.step.offload = Offloaded::parameters;
+  for (auto& p : plans(test::task_of(), o).all) EXPECT_EQ(p.options.step.zero, Zero::parameters);
 }
 
 struct Whole : nn::Sequence {  // fits any tp
@@ -66,9 +92,10 @@ struct Whole : nn::Sequence {  // fits any tp
 };
 
 TEST(Plan, LeavesOutWhereRanksCannotShareWhatBlockSplitKeeps) {
-  PlanOptions o{.zero = 0, .ranks = 6};
+  PlanOptions o{.zero = 0, .ranks = 6, .given = {"sequence-parallel"}};
   o.train.step.mesh = {.dp = 0, .pp = 1, .tp = 0};
   o.train.step.micro_batch = 1, o.train.step.recompute = Recompute::block_split;
+  o.train.step.chunks = 1;
   Plans found = plans(test::task_of<Whole>(), o);
   ASSERT_EQ(found.all.size(), 1u);
   EXPECT_EQ(found.all[0].options.step.mesh.tp, 2);

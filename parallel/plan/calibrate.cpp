@@ -1,0 +1,233 @@
+#include "parallel/plan/calibrate.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "autograd/backward.h"
+#include "autograd/ops.h"
+#include "core/backend.h"
+#include "core/check.h"
+#include "core/gpus.h"
+#include "parallel/plan/bench.h"
+
+namespace triax::parallel {
+namespace {
+
+using Work = Bench::Work;
+/// Makes work on a device; its tensors are there when it returns.
+using Maker = std::function<Work(Device)>;
+
+/// `f` of leaves of these shapes, forward and backward.
+Maker differentiated(std::vector<Shape> shapes, DType dtype,
+                     std::function<Tensor(const Tensors&)> f) {
+  return [=](Device device) -> Work {
+    Tensors leaves;
+    for (auto& shape : shapes) require_grad(leaves.emplace_back(full(shape, 0.5, dtype, device)));
+    return [=] {
+      Tensor y = f(leaves);
+      backward(y, full(y.shape(), 0.5, y.dtype(), y.device()));
+      for (const Tensor& x : leaves) std::exchange(grad(x), {});
+    };
+  };
+}
+
+/// Blocks of a transformer, in whose turn the caches have forgotten each one's weights.
+Maker blocks(int64_t tokens, int64_t width, int64_t heads, int64_t time, DType dtype) {
+  constexpr size_t count = 4, each = 7;
+  std::vector<Shape> shapes{{tokens, width}};
+  for (size_t i = 0; i < count; ++i)
+    for (auto& shape : {Shape{width}, Shape{width}, Shape{3 * width, width}, Shape{width, width},
+                        Shape{4 * width, width}, Shape{4 * width}, Shape{width, 4 * width}})
+      shapes.push_back(shape);
+  return differentiated(shapes, dtype, [=](const Tensors& leaves) {
+    Tensor x = leaves[0];
+    for (size_t i = 1; i < leaves.size(); i += each) {
+      const Tensor* t = &leaves[i];
+      Tensor qkv = view(linear(layer_norm(x, t[0], t[1]), t[2]), {tokens, heads, 3, width / heads});
+      x = x + linear(attention(qkv, {.time = time}), t[3]);
+      x = x + linear(linear_gelu(layer_norm(x, t[0], t[1]), t[4], t[5]), t[6]);
+    }
+    return x;
+  });
+}
+
+/// Of fewer tokens by a factor of `less`.
+std::vector<Maker> stretches(DType dtype, int64_t less) {
+  std::vector<Maker> all;
+  for (auto [rows, in, out] : {std::array<int64_t, 3>{256, 128, 512},
+                               {512, 384, 1536},
+                               {1024, 512, 512},
+                               {512, 1024, 1024}})
+    all.push_back(differentiated({{rows / less, in}, {out, in}}, dtype,
+                                 [](const Tensors& t) { return linear(t[0], t[1]); }));
+  for (auto [time, heads, dim] : {std::array<int64_t, 3>{64, 4, 32}, {256, 6, 64}, {512, 4, 64}})
+    all.push_back(differentiated(
+        {{2 * time / less, heads, 3, dim}}, dtype,
+        [time = time / less](const Tensors& t) { return attention(t[0], {.time = time}); }));
+  for (auto [rows, width] : {std::array<int64_t, 2>{64, 128}, {512, 512}, {1024, 1024}}) {
+    all.push_back(differentiated({{rows / less, width}, {width}, {width}}, dtype,
+                                 [](const Tensors& t) { return layer_norm(t[0], t[1], t[2]); }));
+    all.push_back(
+        differentiated({{rows / less, width}}, dtype, [](const Tensors& t) { return gelu(t[0]); }));
+  }
+  for (auto [tokens, width, heads, time] :
+       {std::array<int64_t, 4>{256, 128, 4, 64}, {512, 384, 6, 128}, {512, 512, 8, 256}})
+    all.push_back(blocks(tokens / less, width, heads, time / less, dtype));
+  return all;
+}
+
+/// AdamW of parameters in fp32, which moves 28 bytes each.
+constexpr int64_t updated = 4 << 20;
+Maker adamw() {
+  return [](Device device) -> Work {
+    auto flat = [&] { return full({updated}, 0.5, f32, device); };
+    OptimizerSlot slot{.weight = flat(), .grad = flat(), .master = {}, .decayed = {{0, updated}}};
+    Tensor m = flat(), v = flat();
+    return [=] {
+      AdamWStep step{.lr = 1e-6,
+                     .beta1 = 0.9,
+                     .beta2 = 0.99,
+                     .eps = 1e-8,
+                     .weight_decay = 0.1,
+                     .grad_scale = 1,
+                     .step = 1};
+      backend(device).adamw(slot, m, v, step);
+    };
+  };
+}
+
+KernelWork counted(const Maker& make) {
+  Work work = make(meta_device);
+  KernelWork before = meta_work();
+  work();
+  KernelWork after = meta_work();
+  return {after.products - before.products,   after.bytes - before.bytes,
+          after.kernels - before.kernels,     after.matmuls - before.matmuls,
+          after.attention - before.attention, after.scores - before.scores};
+}
+
+/// Rates of fp32: products, attention, bytes; and what a kernel takes to start.
+void set_rates(Hardware& h, const std::vector<Measured>& measured) {
+  std::vector<std::vector<double>> terms;
+  std::vector<double> times;
+  for (auto& [w, seconds] : measured) {
+    terms.push_back(
+        {w.products - w.attention, w.attention, w.bytes, double(w.kernels + w.matmuls)});
+    times.push_back(seconds);
+  }
+  auto found = fit(terms, times);
+  auto rate = [&](size_t i) { return 1 / std::max(found[i], 1e-30); };
+  h.fp32 = rate(0), h.attention = std::min(1., rate(1) / rate(0));
+  h.bandwidth = rate(2), h.kernel_start = found[3];
+  h.products = h.kernels = 1;
+}
+
+/// The rate of products in bf16, whose other kernels are as those of fp32.
+void set_low_rate(Hardware& h, const std::vector<Measured>& measured) {
+  std::vector<std::vector<double>> terms;
+  std::vector<double> times;
+  for (auto& [w, seconds] : measured) {
+    double rest = w.bytes / h.bandwidth + double(w.kernels + w.matmuls) * h.kernel_start;
+    if (w.products == 0 || seconds <= rest) continue;
+    terms.push_back({w.products - w.attention + w.attention / h.attention});
+    times.push_back(seconds - rest);
+  }
+  h.low = terms.empty() ? h.fp32 : 1 / std::max(fit(terms, times)[0], 1e-30);
+}
+
+/// Sizes of all-reduces, in elements of fp32.
+constexpr int64_t smallest_reduced = 1 << 8, largest_reduced = 1 << 22;
+
+/// All-reduces over all ranks, by size.
+std::vector<size_t> add_reductions(Bench& bench, World& world) {
+  std::vector<size_t> all;
+  if (world.size() == 1) return all;
+  for (int64_t n = smallest_reduced; n <= largest_reduced; n <<= 2)
+    all.push_back(bench.add(
+        [&world, x = zeros({n}, f32, bench.device())] { world.comm().all_reduce(x).wait(); }));
+  return all;
+}
+
+void set_links(Hardware& h, const std::vector<double>& times, int ranks) {
+  if (times.empty()) return;
+  std::vector<std::vector<double>> terms;
+  int64_t n = smallest_reduced;
+  for (size_t i = 0; i < times.size(); ++i, n <<= 2)
+    terms.push_back({2 * double(ranks - 1) / ranks * 4 * double(n), 1});
+  auto found = fit(terms, times);
+  h.link = h.network = 1 / std::max(found[0], 1e-30), h.latency = found[1];
+  h.network *= ranks;
+  h.link_part = h.network_part = 1;
+}
+
+}  // namespace
+
+std::vector<double> fit(const std::vector<std::vector<double>>& terms,
+                        const std::vector<double>& values) {
+  size_t unknowns = terms.at(0).size();
+  std::vector<double> x(unknowns, 0);
+  for (int sweep = 0; sweep < 2000; ++sweep)  // one coefficient after the other
+    for (size_t k = 0; k < unknowns; ++k) {
+      double up = 0, down = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        double rest = 1;
+        for (size_t j = 0; j < unknowns; ++j)
+          if (j != k) rest -= x[j] * terms[i][j] / values[i];
+        double own = terms[i][k] / values[i];
+        up += own * rest, down += own * own;
+      }
+      if (down > 0) x[k] = std::max(0., up / down);
+    }
+  return x;
+}
+
+Hardware calibrate(World& world, const Effort& effort) {
+  check_input(
+      world.local_size() == world.size(), Exit::config,
+      "calibrate: {} ranks on several hosts; expected those of one\n  Start it on one host, "
+      "and write the network's bandwidth into the file.",
+      world.size());
+  Bench bench(world, effort);
+  bool on_gpu = bench.device().kind == Device::Kind::cuda;
+  Hardware h = hardware_named(on_gpu ? "h100" : "cpu");  // for what one host cannot tell
+  h.launch = 0;                                          // part of what kernels were seen to take
+  h.memory =
+      on_gpu ? double(gpu_memory(bench.device().index)) : available_memory() / world.local_size();
+  h.reserve = h.memory / 16;
+  h.per_node = world.size();
+  auto full = stretches(f32, effort.less), low = stretches(bf16, effort.less);
+  auto add = [&](const std::vector<Maker>& makers) {
+    std::vector<size_t> at;
+    for (auto& make : makers) at.push_back(bench.add(make(bench.device())));
+    return at;
+  };
+  auto full_at = add(full), low_at = add(low);
+  size_t update_at = bench.add(adamw()(bench.device()));
+  auto reductions_at = add_reductions(bench, world);
+  auto seconds = bench.seconds();
+  auto measured = [&](const std::vector<Maker>& makers, const std::vector<size_t>& at) {
+    std::vector<Measured> all;
+    for (size_t i = 0; i < makers.size(); ++i) all.push_back({counted(makers[i]), seconds[at[i]]});
+    return all;
+  };
+  set_rates(h, measured(full, full_at));
+  set_low_rate(h, measured(low, low_at));
+  double kernels = h.bandwidth, update = 28. * double(updated) / seconds[update_at];
+  h.bandwidth = std::max(kernels, update);  // of which both are parts
+  h.kernels = kernels / h.bandwidth, h.update = update / h.bandwidth;
+  std::vector<double> reductions;
+  for (size_t i : reductions_at) reductions.push_back(seconds[i]);
+  set_links(h, reductions, world.size());
+  return h;
+}
+
+std::string hardware_file(const Hardware& h) {
+  Hardware copy = h;
+  return "# Written by `calibrate`: rates reached by all ranks at once. The network to other "
+         "nodes\n"
+         "# was not measured.\n" +
+         to_toml(hardware_settings(copy));
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,281 @@
+#include "parallel/plan/candidates.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "core/check.h"
+#include "parallel/pipeline/synthesis/schedule_file.h"
+
+namespace triax::parallel {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Sizes that an axis may have: the one that is given, else the divisors of `ranks`.
+std::vector<int> choices(int given, int64_t ranks) {
+  if (given > 0) return {given};
+  std::vector<int> all;
+  for (int n = 1; n <= ranks; ++n)
+    if (ranks % n == 0) all.push_back(n);
+  return all;
+}
+
+constexpr const char* one_stage = "1f1b";  // where all schedules are alike
+
+std::string shown(int64_t size) { return size > 0 ? std::to_string(size) : "open"; }
+
+int extent(Recompute r) { return r == Recompute::block_split ? 3 : int(r); }
+
+/// Bytes of weights, gradients and AdamW's state of so many parameters, as far as ZeRO leaves them.
+double state_bytes(const StepOptions& o, double parameters) {
+  auto shared = [&](Zero from) { return o.zero >= from ? double(o.mesh.dp) : 1; };
+  if (o.offload == Offloaded::parameters) return 0;
+  double each = double(size_of(o.dtype)) / shared(Zero::parameters) + 4 / shared(Zero::gradients);
+  bool ours = !o.optimizer && o.algorithm == Algorithm::adamw && o.offload == Offloaded::nothing;
+  if (ours) each += (o.dtype == f32 ? 8 : 12) / shared(Zero::optimizer);
+  return each * parameters;
+}
+
+class Enumeration {
+ public:
+  Enumeration(const PlanOptions& o, const Hardware& h, StepTimes& times)
+      : o_(o), hardware_(h), times_(times) {}
+
+  Candidates run() {
+    const MeshShape& m = o_.train.step.mesh;
+    int64_t given = int64_t(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp);
+    int64_t ranks = o_.ranks > 0 ? o_.ranks : given;
+    for (int tp : choices(m.tp, ranks))
+      for (int pp : choices(m.pp, ranks)) {
+        if (m.dp > 0 ? int64_t(m.dp) * pp * tp != ranks : ranks % (int64_t(pp) * tp) != 0) continue;
+        if (m.tp == 0 && tp > 2 * hardware_.per_node) continue;
+        try_mesh({.dp = int(ranks / (int64_t(pp) * tp)), .pp = pp, .tp = tp});
+      }
+    check_input(
+        !found_.all.empty(), Exit::config, "{}",
+        !found_.refusals.empty()
+            ? found_.refusals.front()
+            : fmt::format("mesh: {} ranks with dp={}, pp={}, tp={}; expected sizes that multiply "
+                          "to {}\n  Change --ranks, or leave one of --dp, --pp, --tp open.",
+                          ranks, shown(m.dp), shown(m.pp), shown(m.tp), ranks));
+    std::ranges::stable_sort(found_.all, {}, [](auto& c) { return c.time.total(); });
+    return std::move(found_);
+  }
+
+ private:
+  bool is_given(const char* name) const { return std::ranges::count(o_.given, name) > 0; }
+
+  /// What refuses `f`, if anything.
+  template <class F> static std::string refusal(const F& f) try {
+    f();
+    return "";
+  } catch (const Error& e) {
+    if (e.code() != Exit::config) throw;
+    return e.what();
+  }
+
+  /// Once each.
+  void remember(const std::string& refusal) {
+    if (!refusal.empty() && std::ranges::count(found_.refusals, refusal) == 0)
+      found_.refusals.push_back(refusal);
+  }
+
+  void try_mesh(const MeshShape& mesh) {
+    const StepOptions& s = o_.train.step;
+    Candidate c{.mesh = mesh, .zero = stages_of_zero(mesh).front()};
+    for (c.micro_batch = s.micro_batch > 0 ? s.micro_batch : 1;; c.micro_batch *= 2) {
+      for (bool sequence : {false, true}) {
+        bool open = !is_given("sequence-parallel") && !s.sequence_parallel;
+        if (sequence ? mesh.tp == 1 || (!open && !s.sequence_parallel)
+                     : mesh.tp > 1 && s.sequence_parallel)
+          continue;
+        c.sequence_parallel = sequence;
+        remember(refusal([&] { try_recompute(c); }));
+      }
+      progress_.say(fmt::format("plan: {} ways timed", found_.all.size()));
+      int64_t next = 2 * c.micro_batch * mesh.dp;
+      if (s.micro_batch > 0 || c.micro_batch >= 64 || s.global_batch % next != 0) break;
+    }
+  }
+
+  /// The one that is given, else all that have something to shard.
+  std::vector<Zero> stages_of_zero(const MeshShape& mesh) const {
+    if (o_.zero >= 0) return {Zero(o_.zero)};
+    if (o_.train.step.offload == Offloaded::parameters) return {Zero::parameters};  // needs it
+    if (mesh.dp == 1) return {Zero::off};
+    return {Zero::off, Zero::optimizer, Zero::gradients, Zero::parameters};
+  }
+
+  void try_recompute(Candidate c) {
+    const StepOptions& s = o_.train.step;
+    bool fixed = is_given("recompute") || s.recompute != Recompute::off;
+    for (auto r :
+         {Recompute::off, Recompute::selective, Recompute::block, Recompute::block_split}) {
+      if (fixed ? r != s.recompute : r == Recompute::block_split) continue;
+      bool needless = r == Recompute::selective && !selects(c);
+      if (needless && !fixed) continue;
+      c.recompute = r;
+      for (const auto& [schedule, chunks] : schedules_for(c)) {
+        c.schedule = schedule, c.chunks = chunks;
+        try_zero(c);
+      }
+    }
+  }
+
+  /// Do layers of the model offer what selective recomputation is of?
+  bool selects(const Candidate& c) {
+    auto& layers = times_.facts(c.options(o_.train).step).layers();
+    return std::ranges::any_of(layers, &LayerFacts::selective);
+  }
+
+  /// Where there is a choice, not too many chunks.
+  std::vector<int> chunks_for(const MeshShape& mesh, const std::string& schedule) const {
+    const StepOptions& s = o_.train.step;
+    if (s.chunks > 0) return {s.chunks};
+    auto known = s.schedules.find(schedule);
+    if (known == s.schedules.end()) return {1};  // refused
+    bool one_way = mesh.pp == 1 || is_schedule_file(schedule);
+    return one_way ? std::vector<int>{known->second.chunks} : std::vector<int>{1, 2, 4};
+  }
+
+  /// Those that fit, without those that another beats.
+  std::vector<std::pair<std::string, int>> schedules_for(Candidate c) {
+    const StepOptions& s = o_.train.step;
+    struct Way {
+      std::string schedule;
+      int chunks;
+      double idle;
+      Kept most;
+      bool splits;
+    };
+    std::vector<Way> ways;
+    std::string first;  // refusal
+    std::vector<std::string> names{s.schedule};
+    if (s.schedule.empty())
+      names = c.mesh.pp > 1 ? names_of(s.schedules) : std::vector<std::string>{one_stage};
+    for (auto& name : names) {
+      for (int chunks : chunks_for(c.mesh, name)) {
+        c.schedule = name, c.chunks = chunks;
+        std::string no = refusal([&] {
+          StepOptions o = resolved(c).step;
+          times_.placement(o);
+          const Bubble& b = times_.bubble(o);
+          Way& way = ways.emplace_back(Way{name, c.chunks, b.idle, {}, b.splits});
+          way.most.live = std::ranges::max(b.kept, {}, &Kept::live).live;
+          way.most.held = std::ranges::max(b.kept, {}, &Kept::held).held;
+        });
+        if (first.empty()) first = no;
+      }
+    }
+    if (ways.empty()) remember(first);
+    std::vector<std::pair<std::string, int>> left;
+    for (auto& w : ways) {
+      bool beaten = std::ranges::any_of(ways, [&](auto& other) {
+        bool as_good = other.chunks == w.chunks && other.splits <= w.splits &&
+                       other.idle <= w.idle + 1e-9 && other.most.live <= w.most.live &&
+                       other.most.held <= w.most.held;
+        bool better = other.idle < w.idle - 1e-9 || !(other.most == w.most);
+        return as_good && (better || (&other < &w && s.schedule.empty()));
+      });
+      if (!beaten) left.push_back({w.schedule, w.chunks});
+    }
+    return left;
+  }
+
+  TrainOptions resolved(const Candidate& c) const {
+    TrainOptions t = c.options(o_.train);
+    resolve(t, c.mesh.size());
+    StepOptions& s = t.step;
+    int64_t all = s.global_batch, unit = s.micro_batch * s.mesh.dp, few = 2 * unit * s.mesh.pp;
+    // Lists of many micro-batches take long to make, and are refused if those of few are.
+    if (all % unit == 0 && is_built_in(s)) s.global_batch = std::min(all, few);
+    check_options(t, c.mesh.size());
+    s.global_batch = all;
+    return t;
+  }
+
+  void try_zero(Candidate c) {
+    for (Zero zero : stages_of_zero(c.mesh)) {
+      c.zero = zero;
+      remember(refusal([&] {
+        StepOptions step = resolved(c).step;
+        c.time = times_(step);
+        c.state = times_.parameters(step);
+        for (double& stage : c.state) stage = state_bytes(step, stage);
+        const Bubble& b = times_.bubble(step);
+        c.kept = b.kept, c.splits = b.splits, c.placement = step.pipeline().placement;
+        c.least = least(step, c.state);
+        found_.all.push_back(c);
+      }));
+    }
+  }
+
+  /// State, and the inputs of blocks that forward keeps in any case, of the stage with most.
+  double least(const StepOptions& o, const std::vector<double>& state) {
+    auto& all_kept = times_.bubble(o).kept;
+    auto& counts = times_.placement(o);
+    const Boundary& input = times_.facts(o).layers().front().out;
+    double bytes = double(input.shape.numel()) * double(size_of(input.dtype)), most = 0;
+    if (o.recompute == Recompute::block_split) bytes /= o.mesh.tp;
+    for (size_t s = 0; s < state.size(); ++s) {
+      double kept = 0;
+      if (o.chunks == 1)
+        kept = double(all_kept[s].live * std::max<int64_t>(0, counts[s] - 2)) * bytes;
+      most = std::max(most, state[s] + kept);
+    }
+    return most;
+  }
+
+  const PlanOptions& o_;
+  const Hardware& hardware_;
+  StepTimes& times_;
+  Candidates found_;
+  SearchProgress progress_;
+};
+
+}  // namespace
+
+TrainOptions Candidate::options(const TrainOptions& base) const {
+  TrainOptions t = base;
+  StepOptions& s = t.step;
+  s.mesh = mesh, s.zero = zero, s.sequence_parallel = sequence_parallel;
+  s.schedule = schedule, s.chunks = chunks, s.micro_batch = micro_batch, s.recompute = recompute;
+  return t;
+}
+
+Candidates candidates(const PlanOptions& o, const Hardware& h, StepTimes& times) {
+  return Enumeration(o, h, times).run();
+}
+
+double least_beside(const Candidate& c, const Rehearsed& other) {
+  const Candidate& o = other.candidate;
+  if (!(c.mesh == o.mesh) || c.sequence_parallel != o.sequence_parallel) return 0;
+  if (c.placement != o.placement) return 0;  // a stage has other layers
+  if (extent(c.recompute) > extent(o.recompute) || c.splits < o.splits) return 0;
+  if (c.zero < o.zero && o.zero >= Zero::gradients) return 0;  // whose buffers the others lack
+  double share = std::min(1., double(c.micro_batch) / double(o.micro_batch)), most = 0;
+  if (c.chunks != o.chunks) share *= 0.9;
+  for (auto& [stage, peak] : other.peaks) {
+    auto s = size_t(stage);
+    double activations = std::max(0., peak - o.state[s]);
+    auto ratio = [&](int Kept::*count) {
+      return double(c.kept[s].*count) / c.chunks / (double(o.kept[s].*count) / o.chunks);
+    };
+    double fewer = std::min({1., ratio(&Kept::live), ratio(&Kept::held)});
+    most = std::max(most, c.state[s] + activations * share * fewer);
+  }
+  return most;
+}
+
+SearchProgress::SearchProgress() : last_(now()) {}
+
+void SearchProgress::say(const std::string& what) {
+  if (now() - last_ < 2) return;
+  last_ = now();
+  fmt::print(stderr, "{}\n", what);
+}
+
+}  // namespace triax::parallel

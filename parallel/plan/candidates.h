@@ -1,0 +1,62 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "parallel/plan/plan.h"
+
+namespace triax::parallel {
+
+/// One way to train, timed.
+struct Candidate {
+  MeshShape mesh;
+  Zero zero = Zero::off;
+  bool sequence_parallel = false;
+  std::string schedule;
+  int chunks = 1;
+  int64_t micro_batch = 1;
+  Recompute recompute = Recompute::off;
+  StepTime time = {};
+  std::vector<double> state = {};  ///< per stage: bytes of weights, gradients, optimizer of a rank
+  std::vector<Kept> kept = {};     ///< per stage, in passes through one of `chunks`
+  bool splits = false;             ///< Bubble::splits
+  Placement placement = {};        ///< of the schedule
+  double least = 0;                ///< bytes that a rank surely needs
+
+  /// `base`, trained this way.
+  TrainOptions options(const TrainOptions& base) const;
+};
+
+/// What can be trained, and why the rest cannot.
+struct Candidates {
+  std::vector<Candidate> all;
+  std::vector<std::string> refusals;  ///< different ones
+};
+
+/// Everything that `o` leaves open, fastest first. Left out: tensor parallelism over more than two
+/// nodes; schedules that are idle at least as long as another of as many chunks, keep no fewer
+/// activations and defer weight gradients if that one does; micro-batches that are no power of two,
+/// or more than 64 samples; selective recomputation where no layer offers it.
+Candidates candidates(const PlanOptions& o, const Hardware& h, StepTimes& times);
+
+/// What some stages of a rehearsed candidate held.
+struct Rehearsed {
+  Candidate candidate;
+  std::vector<std::pair<int, double>> peaks = {};  ///< stage, bytes
+};
+/// Bytes that `c` surely needs, as another way to train on the same mesh has shown: what is no
+/// state grows with the micro-batch and the micro-batches kept, at most in proportion, with less
+/// recomputation, and where gradients of weights are put off. 0 where that says nothing. Other
+/// chunks have other layers: a tenth less.
+double least_beside(const Candidate& c, const Rehearsed& other);
+
+/// A line on stderr at most every two seconds: nobody waits in silence.
+class SearchProgress {
+ public:
+  SearchProgress();
+  void say(const std::string& what);
+
+ private:
+  double last_;
+};
+
+}  // namespace triax::parallel

@@ -1,0 +1,61 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "core/meta.h"
+#include "parallel/comm/call.h"
+#include "parallel/settings/setting.h"
+
+namespace triax::parallel {
+
+/// What a rank runs on, and what work reaches of it. Read from a TOML file whose keys are those of
+/// hardware_settings(): `--hardware NAME|FILE`. Rates in FLOP/s and bytes/s of one rank, times in
+/// seconds.
+struct Hardware {
+  std::string name;
+  std::string device = "cuda";           ///< where tensors live: `cpu`, `cuda`
+  double memory = 0, reserve = 0;        ///< bytes, and those of them that tensors do not get
+  double fp32 = 0, low = 0;              ///< peak of products in fp32 and in bf16 or fp16
+  double products = 0, attention = 0;    ///< part of it that products and attention reach
+  double bandwidth = 0;                  ///< of the memory
+  double kernels = 0, update = 0;        ///< part of it that other kernels and AdamW reach
+  double kernel_start = 0, launch = 0;   ///< of a kernel: on the device, and on the host before
+  double link = 0, link_part = 0;        ///< to ranks of the same node, and the part reached
+  double network = 0, network_part = 0;  ///< the same of a whole node to other nodes
+  double latency = 0;                    ///< of a collective or a message, however small
+  int64_t per_node = 0;                  ///< ranks of a node
+
+  bool on_host() const { return device == "cpu"; }
+  Device::Kind kind() const { return on_host() ? Device::Kind::cpu : Device::Kind::cuda; }
+  double peak(DType dtype) const { return dtype == f32 ? fp32 : low; }
+  /// Bytes that tensors of a rank may take.
+  double room() const { return memory - reserve; }
+
+  /// Seconds of such work. `stored_scores`: attention writes its scores and reads them back, all of
+  /// them, in 16 bits, as Megatron-LM did until 2022; ours never does.
+  double seconds(const KernelWork& work, DType dtype, bool stored_scores = false) const;
+  /// Seconds of these collectives, by rings over `ranks` ranks that are `stride` apart: as fast as
+  /// the links of a node or, if slower, as the network cards of the members that it has in a node.
+  double seconds(const Ledger::Line& line, int64_t ranks, int64_t stride) const;
+  /// Seconds of a message of so many bytes to the rank `stride` further.
+  double message(double bytes, int64_t stride) const;
+};
+
+/// The keys of a hardware file, bound to `h`.
+Settings hardware_settings(Hardware& h);
+/// Shipped with the program: a100, cpu, h100, h200.
+std::vector<std::string> hardware_names();
+/// The hardware of that name, or of that file. Throws Error 78 for an unknown name or a bad key or
+/// value, with file and line, and for a missing key; 66 for a file that is not there.
+Hardware hardware_named(const std::string& name);
+
+/// Bytes of this machine's memory that nobody uses; 0 where that is not known.
+double available_memory();
+
+/// `80GB`, `512 mb`, `0.5TB`, powers of ten. Throws Error 78 for another text.
+double bytes_of(const std::string& text);
+/// `79.6 GB`, three digits.
+std::string show_bytes(double bytes);
+
+}  // namespace triax::parallel

@@ -1,0 +1,170 @@
+#include "parallel/plan/step_time.h"
+
+#include <algorithm>
+
+#include "parallel/pipeline/check_schedule.h"
+#include "parallel/pipeline/simulate.h"
+#include "parallel/train/replica.h"
+
+namespace triax::parallel {
+namespace {
+
+/// Bytes that an update moves for each parameter: AdamW's own, the norm, and zeroing the gradient.
+double update_bytes(DType dtype) { return dtype == f32 ? 36 : 38; }
+
+/// Of so many calls, in which `bytes` pass, a ring's share as the Ledger counts it.
+Ledger::Line ring(int64_t calls, double bytes, int64_t ranks) {
+  return {calls, bytes * double(ranks - 1) / double(ranks)};
+}
+
+bool again(const StepOptions& o) {
+  return o.recompute == Recompute::block || o.recompute == Recompute::block_split;
+}
+
+}  // namespace
+
+/// One stage, one micro-batch.
+struct StepTimes::Slot {
+  double compute = 0, tensor = 0;
+  double parameters = 0;
+  int64_t layers = 0;
+  double total() const { return compute + tensor; }
+};
+
+StepTimes::StepTimes(const Task& task, const Hardware& hardware, bool as_in_2021)
+    : task_(task), hardware_(hardware), as_in_2021_(as_in_2021) {}
+
+const Facts& StepTimes::facts(const StepOptions& o) {
+  FactsKey key{o.mesh.tp, o.sequence_parallel, o.micro_batch, o.dtype};
+  auto found = facts_.find(key);
+  if (found == facts_.end())
+    found =
+        facts_.emplace(key, probe(task_.build, batch_like(task_, o.micro_batch), probe_options(o)))
+            .first;
+  return found->second;
+}
+
+const std::vector<int64_t>& StepTimes::placement(const StepOptions& o) {
+  FactsKey key{o.mesh.tp, o.sequence_parallel, o.micro_batch, o.dtype};
+  auto& known = placements_[{key, o.pipeline().virtual_stages(), o.placement}];
+  if (known.empty()) known = place(facts(o), o);
+  return known;
+}
+
+const Bubble& StepTimes::bubble(const StepOptions& o) {
+  PipelineShape shape = o.pipeline();
+  // A pipeline that is full goes on as it is: further micro-batches add no idle time.
+  if (is_built_in(o) && shape.micros > 5 * shape.stages)
+    shape.micros = 4 * shape.stages + shape.micros % shape.stages;
+  bool twice = again(o);
+  auto key = std::tuple(o.schedule, shape.stages, shape.chunks, shape.micros, twice);
+  auto found = bubbles_.find(key);
+  if (found != bubbles_.end()) return found->second;
+  const Schedule& schedule = o.schedules.at(o.schedule);
+  if (!is_built_in(o)) (void)check_schedule(schedule, shape);
+  auto lists = lists_of(schedule, shape);
+  Bubble made;
+  for (auto& list : lists) made.kept.push_back(most_kept(list));
+  auto halves = [](const Action& a) { return a.kind == Action::backward_weight; };
+  made.splits = std::ranges::any_of(lists[0], halves);
+  if (shape.stages > 1) {
+    double third = 1. / (twice ? 4 : 3) / shape.chunks;  // a micro-batch takes a stage 1
+    Simulation s = simulate(
+        lists, shape,
+        {.forward = third, .backward_input = twice ? 2 * third : third, .backward_weight = third});
+    made.idle = s.time - shape.micros;
+  }
+  return bubbles_.emplace(key, made).first->second;
+}
+
+std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
+  const Hardware& h = hardware_;
+  auto& layers = facts(o).layers();
+  auto& counts = placement(o);
+  PipelineShape shape = o.pipeline();
+  std::vector<size_t> first{0};
+  for (int64_t count : counts) first.push_back(first.back() + size_t(count));
+  std::vector<Slot> all(size_t(shape.stages));
+  for (int s = 0; s < shape.stages; ++s)
+    for (int c = 0; c < shape.chunks; ++c) {
+      auto v = size_t(shape.virtual_stage(s, c));
+      Slot& slot = all[size_t(s)];
+      for (size_t i = first[v]; i < first[v + 1]; ++i) {
+        const LayerFacts& l = layers[i];
+        double forward = h.seconds(l.forward, o.dtype, as_in_2021_);
+        double sums = h.seconds(l.tp_forward, o.mesh.tp, 1);
+        slot.compute += forward + h.seconds(l.backward, o.dtype, as_in_2021_);
+        slot.tensor += sums + h.seconds(l.tp_backward, o.mesh.tp, 1);
+        slot.parameters += double(l.parameters - (shape.stages == 1 ? l.shared : 0));
+        ++slot.layers;
+        bool block = i > 0 && i + 1 < layers.size();  // the first and the last are never repeated
+        if (block && again(o)) slot.compute += forward, slot.tensor += sums;
+        if (block && o.recompute == Recompute::selective) {
+          KernelWork core{.products = l.forward.attention, .attention = l.forward.attention};
+          if (as_in_2021_) core.scores = l.forward.scores;
+          slot.compute += h.seconds(core, o.dtype, as_in_2021_);
+        }
+      }
+    }
+  return all;
+}
+
+double StepTimes::handover(const StepOptions& o) {
+  if (o.mesh.pp == 1) return 0;
+  double most = 0;
+  for (const Boundary& b : facts(o).boundaries(placement(o)))
+    most = std::max(most, double(b.shape.numel()) * double(size_of(b.dtype)));
+  if (!o.sequence_parallel) most /= o.mesh.tp;
+  return 2 * o.chunks * hardware_.message(most, int64_t(o.mesh.dp) * o.mesh.tp);
+}
+
+StepTime StepTimes::operator()(const StepOptions& o) {
+  const Hardware& h = hardware_;
+  const MeshShape& m = o.mesh;
+  auto micros = double(o.accumulation());
+  auto all = slots(o);
+  double weight = double(size_of(o.dtype)), sent = double(size_of(o.reduce_dtype)),
+         hop = handover(o);
+  bool behind = !h.on_host() && !as_in_2021_;  // do collectives of dp travel while kernels run?
+  StepTime t, each;                            // of a micro-batch
+  double sum = 0, slow = 0, last = 0;
+  for (const Slot& s : all) {
+    double total = s.total() + hop, more = 0, n = s.parameters;
+    auto over_dp = [&](int64_t calls, double bytes) {
+      return h.seconds(ring(calls, bytes, m.dp), m.dp, m.tp);
+    };
+    if (o.zero == Zero::gradients) more = over_dp(1, sent * n);
+    if (o.zero == Zero::parameters) more = over_dp(3 * s.layers, (2 * weight + sent) * n);
+    if (behind) more = std::max(0., more - total);
+    if (total + more > slow)
+      slow = total + more, each = {.compute = s.compute, .tensor = s.tensor, .data = more};
+    sum += total + more;
+    double rest = 0;
+    if (o.zero <= Zero::optimizer) rest = over_dp(1, (o.zero == Zero::off ? 2 : 1) * sent * n);
+    if (behind) rest = std::max(0., rest - total * 2 / 3);
+    if (o.zero == Zero::optimizer || o.zero == Zero::gradients) rest += over_dp(1, weight * n);
+    last = std::max(last, rest);
+    double own = n / (o.zero == Zero::off ? 1 : m.dp);
+    t.update = std::max(t.update, own * update_bytes(o.dtype) / (h.bandwidth * h.update));
+  }
+  t.compute = micros * each.compute;
+  t.tensor = micros * each.tensor;
+  t.handover = micros * hop;
+  t.data = micros * each.data + last;
+  if (m.pp > 1) t.bubble = bubble(o).idle * (sum - slow) / (m.pp - 1);
+  return t;
+}
+
+std::vector<double> StepTimes::parameters(const StepOptions& o) {
+  std::vector<double> all;
+  for (const Slot& s : slots(o)) all.push_back(s.parameters);
+  return all;
+}
+
+double StepTimes::model_flop(const StepOptions& o) {
+  double flop = 0;
+  for (auto& l : facts(o).layers()) flop += l.forward.products + l.backward.products;
+  return flop * o.mesh.tp / double(o.micro_batch) * double(o.global_batch);
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,75 @@
+#pragma once
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "parallel/plan/hardware.h"
+#include "parallel/plan/kept.h"
+#include "parallel/train/options.h"
+#include "parallel/train/task.h"
+
+namespace triax::parallel {
+
+/// Seconds of one step, by what they go to.
+struct StepTime {
+  double compute = 0;   ///< kernels of the slowest stage, all micro-batches
+  double tensor = 0;    ///< its collectives of tp, which nothing hides
+  double handover = 0;  ///< its activations and gradients to and from other stages
+  double bubble = 0;    ///< waiting in the pipeline
+  double data = 0;      ///< collectives of dp that backward does not hide
+  double update = 0;    ///< of the weights, by AdamW
+  double total() const { return compute + tensor + handover + bubble + data + update; }
+};
+
+/// What a schedule costs.
+struct Bubble {
+  double idle = 0;         ///< step time less work, in times of one micro-batch on a stage
+  std::vector<Kept> kept;  ///< by each stage
+  bool splits = false;     ///< are weight gradients deferred?
+};
+
+/// Predicts step times of one model on one kind of hardware. The work of every layer is that of
+/// kernels on the meta device (probe), so it is remembered by what it depends on.
+///
+/// A stage takes its layers' forward and backward, what backward computes again, collectives of tp,
+/// and two handovers for each chunk, of which each rank of tp is taken to send its share. A step
+/// takes the slowest stage for all micro-batches, and the schedule's idle time (simulated for equal
+/// stages, forward : input : weight gradients as 1 : 1 : 1, or 1 : 2 : 1 where blocks are computed
+/// again) times what the other stages take on average. Gradients of dp travel behind two thirds of
+/// the last micro-batch on GPUs, and behind nothing on CPUs, whose cores move them; with ZeRO 2 and
+/// 3 a micro-batch takes at least its collectives.
+class StepTimes {
+ public:
+  /// `as_in_2021`: as Megatron-LM then did it, whose measured steps are published: scores stored
+  /// (Hardware::seconds), and gradients summed after backward.
+  StepTimes(const Task& task, const Hardware& hardware, bool as_in_2021 = false);
+
+  /// `o` is resolved and checked. Throws Error 78 for what the model cannot be trained with.
+  StepTime operator()(const StepOptions& o);
+  /// Of its schedule. Throws Error 78 for a shape that the schedule does not fit.
+  const Bubble& bubble(const StepOptions& o);
+  /// A micro-batch on a rank of tp.
+  const Facts& facts(const StepOptions& o);
+  /// Layers of each virtual stage.
+  const std::vector<int64_t>& placement(const StepOptions& o);
+  /// Elements that a rank holds, of each stage, in full.
+  std::vector<double> parameters(const StepOptions& o);
+  /// FLOP of matrix products and attention in a step, without those computed again.
+  double model_flop(const StepOptions& o);
+
+ private:
+  struct Slot;
+  std::vector<Slot> slots(const StepOptions& o);
+  double handover(const StepOptions& o);
+
+  const Task& task_;
+  const Hardware& hardware_;
+  bool as_in_2021_;
+  using FactsKey = std::tuple<int, bool, int64_t, DType>;
+  std::map<FactsKey, Facts> facts_;
+  std::map<std::tuple<FactsKey, int, std::string>, std::vector<int64_t>> placements_;
+  std::map<std::tuple<std::string, int, int, int, bool>, Bubble> bubbles_;
+};
+
+}  // namespace triax::parallel

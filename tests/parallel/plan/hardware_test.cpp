@@ -1,0 +1,92 @@
+// Hardware files, and what a machine measured of itself.
+#include "parallel/plan/hardware.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "parallel/plan/calibrate.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace triax::parallel {
+namespace {
+
+TEST(Hardware, NamesAndFilesAreTheSame) {
+  EXPECT_EQ(hardware_names(), (std::vector<std::string>{"a100", "cpu", "h100", "h200"}));
+  test::TemporaryDirectory directory;
+  for (auto& name : hardware_names()) {
+    Hardware known = hardware_named(name), read;
+    test::write_bytes(directory / (name + ".toml"), hardware_file(known));
+    read = hardware_named(directory / (name + ".toml"));
+    EXPECT_EQ(hardware_file(read), hardware_file(known));
+    EXPECT_EQ(read.name, name);
+  }
+}
+
+TEST(Hardware, RefusesWhatIsMissingOrWrong) {
+  test::TemporaryDirectory directory;
+  std::string path = directory / "mine.toml", good = hardware_file(hardware_named("h100"));
+  auto refused = [&](const std::string& text, const std::vector<std::string>& words) {
+    test::write_bytes(path, text);
+    test::expect_error([&] { (void)hardware_named(path); }, words, Exit::config);
+  };
+  auto with = [&](const std::string& key, const std::string& value) {
+    size_t begin = good.find("\n" + key + " = ") + 1;
+    return good.substr(0, begin) + key + " = " + value + good.substr(good.find('\n', begin));
+  };
+  refused(good.substr(0, good.find("\nlatency")), {"no `latency`", "calibrate"});
+  refused(good + "lanes = 3\n", {"mine.toml:", "unknown key `lanes`"});
+  refused(with("products", "1.5"), {"mine.toml:", "products", "1.5"});
+  refused(with("reserve", "90e9"), {"reserve=90 GB of memory=80 GB"});
+  test::expect_error([] { (void)hardware_named("h900"); }, {"h900", "a100, cpu, h100, h200"},
+                     Exit::config);
+}
+
+// Rings leave a node through the cards of all members that they have there.
+TEST(Hardware, RingsShareTheCardsOfANode) {
+  Hardware h = hardware_named("a100");
+  h.latency = 0;
+  double bytes = 1e9;
+  auto ring = [&](int64_t ranks, int64_t stride) {
+    double part = double(ranks - 1) / double(ranks);
+    return h.seconds(Ledger::Line{1, 2 * part * bytes}, ranks, stride);
+  };
+  double card = h.network_part * h.network / 8;
+  EXPECT_NEAR(ring(8, 1), 2 * 7. / 8 * bytes / (h.link_part * h.link), 1e-9);
+  EXPECT_NEAR(ring(16, 1), 2 * 1. / 2 * bytes / (8 * card), 1e-9) << "two nodes, all eight cards";
+  EXPECT_NEAR(ring(16, 8), 2 * 15. / 16 * bytes / card, 1e-9) << "one card each";
+  EXPECT_EQ(ring(1, 1), 0);
+}
+
+TEST(Calibrate, FindsTheRatesBehindTimes) {
+  std::vector<std::vector<double>> terms;
+  std::vector<double> times;
+  for (int i = 1; i <= 20; ++i) {
+    terms.push_back({double(i * i), 50. / i, 1});
+    times.push_back(3 * terms.back()[0] + 0.5 * terms.back()[1] + 7);
+  }
+  auto found = fit(terms, times);
+  EXPECT_NEAR(found[0], 3, 1e-6);
+  EXPECT_NEAR(found[1], 0.5, 1e-4);
+  EXPECT_NEAR(found[2], 7, 1e-3);
+  auto falling = fit({{1, 2}, {1, 3}, {1, 4}}, {3, 2, 1});
+  EXPECT_GE(*std::ranges::min_element(falling), 0);
+}
+
+TEST(Calibrate, MeasuresRatesOfTheseRanks) {
+  run_worlds(2, [](World& world) {
+    Hardware h = calibrate(world, {.round = 0.0005, .rounds = 3, .less = 16});
+    EXPECT_TRUE(h.on_host());
+    EXPECT_EQ(h.per_node, 2);
+    EXPECT_GT(h.fp32, 1e8) << "FLOP/s";
+    EXPECT_LT(h.fp32, 1e14);
+    EXPECT_GT(h.link, 1e6);
+    Hardware again = hardware_named("cpu");
+    EXPECT_NE(h.fp32, again.fp32) << "measured, not read";
+  });
+}
+
+}  // namespace
+}  // namespace triax::parallel

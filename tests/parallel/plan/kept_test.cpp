@@ -1,0 +1,57 @@
+// What schedules keep, and how long it takes until they keep no more.
+#include "parallel/plan/kept.h"
+
+#include <gtest/gtest.h>
+
+namespace triax::parallel {
+namespace {
+
+StepOptions options(const std::string& schedule, int stages, int64_t micros) {
+  StepOptions o;
+  o.mesh = {.dp = 1, .pp = stages, .tp = 1};
+  o.schedule = schedule, o.chunks = schedule_named(schedule).chunks;
+  o.micro_batch = 1, o.global_batch = micros;
+  return o;
+}
+
+TEST(Kept, CountsUntilBothGradientsAreThere) {
+  PipelineShape shape{.stages = 4, .chunks = 1, .micros = 20};
+  for (int s = 0; s < 4; ++s) {
+    EXPECT_EQ(most_kept(one_f_one_b(shape, s)), (Kept{4 - s, 4 - s}));
+    EXPECT_EQ(most_kept(gpipe(shape, s)), (Kept{20, 20}));
+    EXPECT_EQ(most_kept(zb_h1(shape, s)).held, 4) << s;
+  }
+  for (int s = 0; s < 4; ++s) {
+    Kept twice = most_kept(zb_2p(shape, s));
+    EXPECT_EQ(twice.live, 7 - 2 * s);
+    EXPECT_EQ(twice.held, 7 + 2 * s);
+  }
+}
+
+TEST(Kept, FilledAStageKeepsWhatAllMicroBatchesKeep) {
+  for (auto& schedule : schedule_names())
+    for (int stages : {1, 2, 4, 7}) {
+      if (stages == 1 && schedule_named(schedule).chunks > 1) continue;
+      StepOptions o = options(schedule, stages, 20 * stages);
+      for (int s = 0; s < stages; ++s) {
+        PipelineShape whole = o.pipeline(), few = whole;
+        few.micros = int(filling(o, s));
+        auto& lists = o.schedules.at(schedule);
+        EXPECT_EQ(most_kept(lists(few, s)), most_kept(lists(whole, s)))
+            << schedule << " on " << stages << ", stage " << s;
+        EXPECT_EQ(few.micros == whole.micros, schedule == "gpipe") << schedule << ' ' << few.micros;
+      }
+    }
+}
+
+TEST(Kept, OfSchedulesOfAProgramAndOfFilesNothingIsKnown) {
+  StepOptions o = options("1f1b", 4, 80);
+  EXPECT_TRUE(is_built_in(o));
+  EXPECT_EQ(filling(o, 0), 6);
+  o.schedules["mine"] = one_f_one_b, o.schedule = "mine";
+  EXPECT_FALSE(is_built_in(o));
+  EXPECT_EQ(filling(o, 0), 80);
+}
+
+}  // namespace
+}  // namespace triax::parallel
