@@ -43,13 +43,13 @@ struct Rehearsed {
   Candidate candidate;
   std::vector<std::pair<int, double>> peaks = {};  ///< stage, bytes
 };
-/// Bytes that `c` surely needs, as another way to train on the same mesh has shown: what is no
-/// state grows with the micro-batch and the micro-batches kept, at most in proportion, with less
-/// recomputation, and where gradients of weights are put off. 0 where that says nothing. Other
-/// chunks have other layers: a tenth less.
+/// Bytes that `c` needs at least, judged by another candidate of the same mesh that was rehearsed.
+/// Its activations are scaled by the size of a micro-batch and by how many are kept, where `c` has
+/// fewer. 0 where no such bound is known: more recomputation, another placement, gradients sharded
+/// less. With another number of chunks a stage has other layers: the bound is a tenth lower.
 double least_beside(const Candidate& c, const Rehearsed& other);
 
-/// A line on stderr at most every two seconds: nobody waits in silence.
+/// Prints progress on stderr, at most a line every two seconds.
 class SearchProgress {
  public:
   SearchProgress();

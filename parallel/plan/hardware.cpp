@@ -20,11 +20,11 @@ struct Unit {
 };
 constexpr Unit units[] = {{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}};
 
-/// Of an element of the scores [heads, queries, keys]: softmax, scaling, mask and dropout of
-/// Megatron-LM's kernels, forward and backward (7 products of `scores` FLOP in all, 2 forward).
+/// Bytes that Megatron-LM's kernels for scaling, mask, softmax and dropout move for each stored
+/// attention score: about 9 in forward, 11 in backward.
 constexpr double stored_bytes_per_score = 10;
-/// How many times as long as these ops of ours its ops took on the host: they are more, and started
-/// from Python.
+/// The host's time for its ops relative to ours: they are more, and started from Python. `launch`
+/// in a100.toml was fitted with this factor.
 constexpr double its_launches = 6;
 
 Hardware read(const std::string& name, const std::string& text, const std::string& path) {

@@ -26,6 +26,8 @@ void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
   text += fmt::format("model: {} layers, {} parameters, {}; {} samples a step{}\n", found.layers,
                       found.parameters, precision(s.dtype), s.global_batch,
                       o.stored_scores ? "; attention stores its scores" : "");
+  if (s.offload != Offloaded::nothing) text += "transfers of offloaded state are not timed\n";
+  if (s.optimizer || s.algorithm != Algorithm::adamw) text += "updates are timed as AdamW's\n";
   text += fmt::format(
       "{} rank{} of {}, {} per node: {} for tensors{}; products at {:.3g} of {:.3g} TFLOP/s, "
       "memory {:.3g} of {:.3g} TB/s; {:.3g} GB/s within a node, {:.3g} GB/s a node to others\n",

@@ -331,7 +331,12 @@ int Program::calibrate(int argc, char** argv) {
   const std::string& out = calibrate_.out;
   check_input(out.empty() || !std::filesystem::exists(out), Exit::cannot_write,
               "calibrate: {} exists\n  Choose another --out, or remove it.", out);
+  auto folder = std::filesystem::path(out).parent_path();
+  check_input(folder.empty() || std::filesystem::is_directory(folder), Exit::cannot_write,
+              "calibrate: there is no directory {}\n  Make it, or choose another --out.",
+              folder.string());
   on_ranks(calibrate_.launch, argc, argv, [&](World& world) {
+    if (world.rank() == 0) std::fputs("calibrate: measuring takes about half a minute\n", stderr);
     std::string file = hardware_file(parallel::calibrate(world));
     on_first(world.host(), [&] {
       if (out.empty()) std::fputs(file.c_str(), stdout);
