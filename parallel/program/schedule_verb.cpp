@@ -174,10 +174,11 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
            {.range = {0, huge}, .shown = "as many as take some seconds"})
       .add("seed", "N", "of the search, which repeats itself for the same seed", &o.seed)
       .add("save", "FILE", "write what was found, for --schedule FILE", &o.save, {.shown = "none"});
-  return {"schedule",
-          "Shows what every pipeline stage does when, looks for a better schedule, or compares a run "
-          "with its simulation.",
-          joined({shown, searched})};
+  return {
+      "schedule",
+      "Shows what every pipeline stage does when, looks for a better schedule, or compares a run "
+      "with its simulation.",
+      joined({shown, searched})};
 }
 
 Exit show_schedule(const ScheduleOptions& given, const Schedules& schedules,

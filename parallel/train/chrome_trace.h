@@ -23,10 +23,10 @@ std::string trace_events(const Profile& profile, const TracedRank& of);
 
 /// What a trace says of the run, before its events.
 struct TraceHead {
-  int64_t first = 0, last = 0;              ///< the steps
-  std::string schedule;                     ///< its name
-  Placement placement = Placement::ring;    ///< of its chunks
-  std::vector<std::string> ranks;           ///< a JSON object each
+  int64_t first = 0, last = 0;            ///< the steps
+  std::string schedule;                   ///< its name
+  Placement placement = Placement::ring;  ///< of its chunks
+  std::vector<std::string> ranks;         ///< a JSON object each
 };
 
 /// A trace file, an event a line. `events`: what trace_events() returned, by rank.

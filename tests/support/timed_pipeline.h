@@ -22,9 +22,9 @@ using AroundStep = std::function<void(int stage, const std::function<void()>& st
 
 /// A step of stages on threads: every pass through a whole stage sleeps for `unit`, and links have
 /// this latency.
-inline StepTime time_step(const parallel::Schedule& schedule, const parallel::PipelineShape& shape,
-                          double unit, double latency,
-                          const AroundStep& around = [](int, auto& step) { step(); }) {
+inline StepTime time_step(
+    const parallel::Schedule& schedule, const parallel::PipelineShape& shape, double unit,
+    double latency, const AroundStep& around = [](int, auto& step) { step(); }) {
   StepTime all;
   std::mutex lock;
   run_linked_ranks(shape.stages, {.latency = latency}, [&](parallel::Communicator& world) {

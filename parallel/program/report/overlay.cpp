@@ -62,8 +62,8 @@ ActionTimes times_of(const MeasuredPipeline& m) {
 }
 
 Timeline simulated(const MeasuredPipeline& m, const std::string& name) try {
-  int64_t forwards = std::ranges::count(
-      m.actions, Action::forward, [](auto& a) { return a.action.kind; });
+  int64_t forwards =
+      std::ranges::count(m.actions, Action::forward, [](auto& a) { return a.action.kind; });
   check(forwards == int64_t{m.shape.virtual_stages()} * m.shape.micros,
         "{} forwards of {} micro-batches on {} virtual stages", forwards, m.shape.micros,
         m.shape.virtual_stages());
@@ -104,8 +104,8 @@ std::string overlay_text(const Overlay& o) {
       "pipeline, measured   {:>12}\npipeline, simulated  {:>12}  measured: {:+.1f} %\n"
       "whole step           {:>12}\n\n{:<9}{:>12}{:>12}{:>8}{:>18}\n",
       printable(o.source), m.step, printable(o.simulated.name), m.shape.stages, m.shape.micros,
-      m.shape.micros == 1 ? "" : "es", show_ms(m.time), show_ms(s.time), 100 * longer(o), show_ms(m.whole), "", "works", "waits",
-      "", "waits, simulated");
+      m.shape.micros == 1 ? "" : "es", show_ms(m.time), show_ms(s.time), 100 * longer(o),
+      show_ms(m.whole), "", "works", "waits", "", "waits, simulated");
   for (size_t i = 0; i < idles.size(); ++i)
     text += fmt::format("stage {:<3}{:>12}{:>12}{:>6.1f} %{:>18}\n", i, show_ms(m.time - idles[i]),
                         show_ms(idles[i]), 100 * idles[i] / m.time, show_ms(s.idle[i]));

@@ -103,8 +103,7 @@ class TraceFile {
     if (found == stage_of.end()) return;
     double begin = e.at("ts").real() * 1e-6, takes = e.at("dur").real() * 1e-6;
     expect(takes >= 0, "an event that ends before it begins");
-    all.push_back(
-        {found->second, e.at("name").text(), e.at("cat").text(), begin, begin + takes});
+    all.push_back({found->second, e.at("name").text(), e.at("cat").text(), begin, begin + takes});
   }
 
   std::string path_, line_;
