@@ -8,8 +8,7 @@ namespace triax::parallel::report {
 
 /// How long a measured pipeline's actions and links took. Of the latencies between a virtual stage
 /// and the next, the least that a handover shows, from the moment both ends were ready until its
-/// action began; 0 where they share a stage. A simulation with these times never takes longer than
-/// what was measured.
+/// action began; 0 where they share a stage.
 ActionTimes times_of(const MeasuredPipeline& measured);
 
 /// The lists that the stages of a measured pipeline ran, simulated with times_of(). `name`: of

@@ -41,9 +41,8 @@ TEST_F(OverlayTest, OfStagesThatSleepIsWithinFivePercent) {
     auto apart = [&] {
       double clock = test::trace_step(dir_ / "trace.json", name, stages, unit);
       Overlay o = read_overlay(dir_ / "trace.json");
-      EXPECT_GE(longer(o), -1e-9) << "no simulation is longer than what was measured";
       EXPECT_LE(o.measured.time, o.measured.whole);
-      return std::max(longer(o), std::abs(clock / o.measured.time - 1));
+      return std::max(std::abs(longer(o)), std::abs(clock / o.measured.time - 1));
     };
     EXPECT_LE(test::least(0.05, apart), 0.05) << name;
   }
