@@ -4,6 +4,7 @@
 build/release/bin/minigpt schedule --schedule zb-h1 --json | scripts/draw.py --svg zb-h1.svg
 build/release/bin/figures mesh 2x2x2 | scripts/draw.py --svg mesh.svg
 scripts/draw.py 1f1b.json zb-h1.json --svg both.svg     several schedules, on one time axis
+build/release/bin/minigpt schedule --overlay runs/mine --json | scripts/draw.py --svg overlay.svg
 scripts/draw.py 1p.json 2p.json --svg bubbles.svg       of `minigpt schedule --search --json`: bubble over memory
 """
 
@@ -99,7 +100,6 @@ def draw_stage(svg, t, stage, left, y, scale, lane):
     """A lane for each chunk, chunk 0 on top. Returns the foot."""
     height = lane * t["chunks"]
     actions = [a for a in t["actions"] if a["stage"] == stage]
-    svg.text(16, y + height / 2 + 4, f"stage {stage}")
     for begin, end in idle_times(actions, t["time"]):
         svg.box(left + scale * begin, y, scale * (end - begin), height, "empty")
     for a in actions:
@@ -110,6 +110,9 @@ def draw_stage(svg, t, stage, left, y, scale, lane):
         if size >= 6:
             svg.text(x + wide / 2, top + lane / 2 + 4, number, size, anchor="middle")
     return y + height
+
+
+LIVE = "number: micro-batch; live: most activations held at once; time 1: the forward of one micro-batch through a stage"
 
 
 def draw_timelines(timelines):
@@ -128,7 +131,9 @@ def draw_timelines(timelines):
         svg.text(column, y + 20, "live", color="grey")
         y += 34
         for stage in range(t["stages"]):
-            foot = draw_stage(svg, t, stage, left, y, scale, 30 if t["chunks"] == 1 else 19)
+            lane = 30 if t["chunks"] == 1 else 19
+            svg.text(16, y + lane * t["chunks"] / 2 + 4, f"stage {stage}")
+            foot = draw_stage(svg, t, stage, left, y, scale, lane)
             svg.text(column, (y + foot) / 2 + 4, str(t["peak_live"][stage]), bold=True)
             y = foot + 6
         y += 34
@@ -138,11 +143,39 @@ def draw_timelines(timelines):
         svg.path([(left + scale * time, axis), (left + scale * time, axis + 5)])
         svg.text(left + scale * time, axis + 18, str(time), 11, "grey", "middle")
     svg.text(column, axis + 4, "time", color="grey")
-    return svg.str(max(column + 44, 720), draw_legend(svg, timelines, left, axis + 46))
+    return svg.str(max(column + 44, 720), draw_legend(svg, timelines, left, axis + 46, LIVE))
 
 
-def draw_legend(svg, timelines, x, y):
-    present = {a["kind"] for t in timelines for a in t["actions"]}
+def draw_overlay(o):
+    """Each stage twice: as it was measured, and below, lower, as it is simulated."""
+    svg, left, y, both = Svg(), 150, 26, (o["measured"], o["simulated"])
+    measured, simulated = both
+    longest = max(t["time"] for t in both)
+    scale = 1000 / longest
+    lanes = [(t, round(lane / t["chunks"] ** 0.5)) for t, lane in zip(both, (26, 16))]
+    svg.text(16, y, f"{measured['name']}: step {o['step']} of {o['source']}", 16, bold=True)
+    svg.text(16, y + 20, f"measured {1e3 * measured['time']:.4g} ms, simulated {1e3 * simulated['time']:.4g} ms "
+             f"({100 * (measured['time'] / simulated['time'] - 1):+.1f} %)", color="grey")
+    y += 34
+    for stage in range(measured["stages"]):
+        svg.text(16, y + 18, f"stage {stage}", bold=True)
+        for (t, lane), word in zip(lanes, ("measured", "simulated")):
+            foot = draw_stage(svg, t, stage, left, y, scale, lane)
+            svg.text(left - 8, (y + foot) / 2 + 4, word, 11, "grey", "end")
+            y = foot + 2
+        y += 8
+    svg.path([(left, y), (left + 1000, y)])
+    tick = next(n * 10 ** e for e in range(-9, 9) for n in (1, 2, 5) if longest / (n * 10 ** e) <= 10)
+    for i in range(int(longest / tick) + 1):
+        x = left + scale * i * tick
+        svg.path([(x, y), (x, y + 5)])
+        svg.text(x, y + 18, f"{1e3 * i * tick:g} ms", 11, "grey", "middle")
+    return svg.str(left + 1040, draw_legend(svg, both, left, y + 46, "number: micro-batch; simulated: the same actions, "
+                                            "each as long as measured, over links of the least latency that was measured"))
+
+
+def draw_legend(svg, timelines, x, y, line):
+    left, present = x, {a["kind"] for t in timelines for a in t["actions"]}
     entries = {}  # color: meaning
     for kind, (word, color) in KINDS.items():
         if kind in present:
@@ -151,13 +184,12 @@ def draw_legend(svg, timelines, x, y):
         svg.box(x, y - 10, 14, 12, color, round=2)
         svg.text(x + 20, y, word)
         x += 44 + width_of(word)
-    lines = ["number: micro-batch; live: most activations held at once; time 1: the forward of one "
-             "micro-batch through a stage"]
+    lines = [line]
     if any(t["chunks"] > 1 for t in timelines):
         lines.append("lanes of a stage, from the top: chunk 0, chunk 1, ...")
     for line in lines:
         y += 19
-        svg.text(74, y, line, 11, "grey")
+        svg.text(left, y, line, 11, "grey")
     return y + 16
 
 
@@ -387,6 +419,8 @@ def draw_tensor(t):
 def draw(inputs):
     if "rows" in inputs[0]:
         return draw_bubbles(inputs)
+    if "measured" in inputs[0]:
+        return draw_overlay(inputs[0])
     for key, one in (("mesh", draw_mesh), ("zero", draw_zero), ("tensor", draw_tensor)):
         if key in inputs[0]:
             return one(inputs[0][key])

@@ -32,7 +32,7 @@ struct Stage {
 
 class Ring {
  public:
-  Ring(const std::vector<Actions>& lists, const PipelineShape& shape, const StageTimes& times)
+  Ring(const std::vector<Actions>& lists, const PipelineShape& shape, const ActionTimes& times)
       : shape_(shape), times_(times) {
     for (const Actions& list : lists) stages_.push_back({.list = &list});
     for (int stage = 0; stage < shape.stages; ++stage) line_up(stage);
@@ -51,13 +51,6 @@ class Ring {
 
  private:
   int channel(const Handover& t) const { return 2 * link_of(shape_, t) + t.kind; }
-
-  double duration(int stage, const Action& a) const {
-    const Durations& d = times_[size_t(shape_.virtual_stage(stage, a.chunk))];
-    const double by_kind[] = {d.forward, d.backward_input + d.backward_weight, d.backward_input,
-                              d.backward_weight};
-    return by_kind[a.kind];
-  }
 
   void post(int stage, const Posted& p) {
     if (!stays(shape_, p.handover)) queues_[{channel(p.handover), stage}].posted.push_back(p);
@@ -93,7 +86,7 @@ class Ring {
         arrived_.erase(arrival);
         take(stage, *input, begin);
       }
-      s.clock = begin + duration(stage, a);
+      s.clock = begin + times_.actions[size_t(stage)][s.next];
       ran.push_back({stage, a, begin, s.clock});
       if (auto output = sent_by(shape_, stage, a)) post(stage, {*output, true, s.clock});
     }
@@ -113,7 +106,7 @@ class Ring {
         double start = std::max({send.at, receive.at, queue.free_from, peer->second.free_from});
         arrived_.emplace(
             send.handover,
-            start + times_[size_t(std::min(send.handover.from, send.handover.to))].latency);
+            start + times_.latencies[size_t(std::min(send.handover.from, send.handover.to))]);
         queue.free_from = peer->second.free_from = start;
         queue.posted.pop_front();
         peer->second.posted.pop_front();
@@ -154,11 +147,24 @@ class Ring {
   }
 
   const PipelineShape& shape_;
-  const StageTimes& times_;
+  const ActionTimes& times_;
   std::vector<Stage> stages_;
   std::map<std::pair<int, int>, Queue> queues_;  // by channel and stage
   std::multimap<Handover, double> arrived_;      // and when; until the action that needs it begins
 };
+
+double duration(const Durations& of, Action::Kind kind) {
+  const double by_kind[] = {of.forward, of.backward_input + of.backward_weight, of.backward_input,
+                            of.backward_weight};
+  return by_kind[kind];
+}
+
+void check_lists(const std::vector<Actions>& lists, const PipelineShape& shape, size_t times) {
+  check(std::ssize(lists) == shape.stages, "simulate: {} lists for {} stages; expected one each",
+        lists.size(), shape.stages);
+  check(int64_t(times) == shape.virtual_stages(),
+        "simulate: times of {} virtual stages; expected {}", times, shape.virtual_stages());
+}
 
 }  // namespace
 
@@ -176,10 +182,23 @@ Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shap
 
 Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
                     const StageTimes& times) {
-  check(std::ssize(lists) == shape.stages, "simulate: {} lists for {} stages; expected one each",
-        lists.size(), shape.stages);
-  check(std::ssize(times) == shape.virtual_stages(),
-        "simulate: times of {} virtual stages; expected {}", times.size(), shape.virtual_stages());
+  check_lists(lists, shape, times.size());
+  ActionTimes each;
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    auto& takes = each.actions.emplace_back();
+    for (const Action& a : lists[size_t(stage)])
+      takes.push_back(duration(times[size_t(shape.virtual_stage(stage, a.chunk))], a.kind));
+  }
+  for (const Durations& d : times) each.latencies.push_back(d.latency);
+  return simulate(lists, shape, each);
+}
+
+Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
+                    const ActionTimes& times) {
+  check_lists(lists, shape, times.latencies.size());
+  for (size_t s = 0; s < lists.size(); ++s)
+    check(s < times.actions.size() && times.actions[s].size() == lists[s].size(),
+          "simulate: stage {}: expected a time of each of its {} actions", s, lists[s].size());
   return Ring(lists, shape, times).run();
 }
 

@@ -18,6 +18,12 @@ using StageTimes = std::vector<Durations>;
 /// Equal stages, through the whole of which a micro-batch takes `per_stage`.
 StageTimes equal_stages(const PipelineShape& shape, const Durations& per_stage);
 
+/// What actions took that ran: each has a time of its own.
+struct ActionTimes {
+  std::vector<std::vector<double>> actions;  ///< by stage, in the order of its list
+  std::vector<double> latencies;             ///< of every virtual stage to the next
+};
+
 struct TimedAction {
   int stage = 0;
   Action action;
@@ -52,6 +58,9 @@ Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shap
 /// The same with times of their own. Throws unless there are some for each virtual stage.
 Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
                     const StageTimes& times);
+/// The same with times of every action. Throws unless each has one.
+Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
+                    const ActionTimes& times);
 
 /// Who waits for whom, round the circle: `stage 0, position 3 (forward of ...) waits for ...`.
 /// Empty without a deadlock.

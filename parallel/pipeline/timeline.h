@@ -23,6 +23,9 @@ Timeline make_timeline(const std::string& name, const Schedule& schedule,
 /// The same with times of their own.
 Timeline make_timeline(const std::string& name, const Schedule& schedule,
                        const PipelineShape& shape, const StageTimes& times);
+/// The same with times of every action.
+Timeline make_timeline(const std::string& name, const Schedule& schedule,
+                       const PipelineShape& shape, const ActionTimes& times);
 
 /// For a terminal: a row per stage, in which `F3b` is the forward of micro-batch 3 through chunk b.
 /// Rows longer than `columns` are continued in further blocks of rows. The shortest action takes

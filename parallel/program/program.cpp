@@ -151,7 +151,7 @@ class Program {
     if (name == "checkpoint inspect") return int(inspect_checkpoint(paths_));
     if (name == "checkpoint verify") return int(verify_checkpoint(paths_));
     if (name == "checkpoint diff") return int(compare_checkpoints(paths_));
-    if (name == "report") return int(make_report(report_, train_.step.schedules));
+    if (name == "report") return int(make_report(report_));
     if (name == "flags") return flags(line);
     if (name == "manual") return print_all(line, man_page(line), man_page);
     for (auto& verb : own_.verbs)

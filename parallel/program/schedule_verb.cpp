@@ -8,6 +8,7 @@
 #include "core/files.h"
 #include "parallel/pipeline/synthesis/comparison.h"
 #include "parallel/pipeline/timeline.h"
+#include "parallel/program/report/overlay.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/run_directory.h"
 
@@ -98,6 +99,11 @@ bool contains(const std::vector<std::string>& given, const char* flag) {
 
 /// Flags that would change nothing.
 void check_of_use(const ScheduleOptions& o, const std::vector<std::string>& given) {
+  for (const std::string& flag : given)
+    check_input(o.overlay.empty() || flag == "overlay" || flag == "json", Exit::config,
+                "{} with overlay={}: the trace says what ran, on how many stages and how long it "
+                "took\n  Leave one out.",
+                flag, printable(o.overlay));
   if (!o.search)
     for (const char* flag : {"memory", "hold", "objective", "tries", "seed", "save"})
       check_input(!contains(given, flag), Exit::config,
@@ -107,6 +113,12 @@ void check_of_use(const ScheduleOptions& o, const std::vector<std::string>& give
     check_input(!contains(given, flag), Exit::config,
                 "{} with schedule={}: the file has lists and times of its own\n  Leave one out.",
                 flag, printable(o.schedule));
+}
+
+void compare_with_simulation(const ScheduleOptions& o) {
+  report::Overlay overlay = report::read_overlay(o.overlay);
+  if (o.json) fmt::print("{}\n", overlay_json(overlay));
+  else print(overlay_text(overlay));
 }
 
 void show_file(const ScheduleOptions& o, const std::vector<std::string>& given) {
@@ -137,6 +149,10 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
            "link; or a JSON file with those of every stage: {\"times\": [[1, 1, 0.5, 0.1], ..]}",
            &o.times)
       .add("scale", "X,X,..", "factor of each stage's times", &o.scale, {.shown = "1 for all"})
+      .add("overlay", "RUN",
+           "a run with --profile, its directory or its trace.json: compare what was measured with "
+           "the same actions simulated",
+           &o.overlay, {.shown = "none"})
       .add("json", "", "print JSON for scripts/draw.py", &o.json);
   searched
       .add(
@@ -158,8 +174,11 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
            {.range = {0, huge}, .shown = "as many as take some seconds"})
       .add("seed", "N", "of the search, which repeats itself for the same seed", &o.seed)
       .add("save", "FILE", "write what was found, for --schedule FILE", &o.save, {.shown = "none"});
-  return {"schedule", "Shows what every pipeline stage does when, or looks for a better schedule.",
-          joined({shown, searched})};
+  return {
+      "schedule",
+      "Shows what every pipeline stage does when, looks for a better schedule, or compares a run "
+      "with its simulation.",
+      joined({shown, searched})};
 }
 
 Exit show_schedule(const ScheduleOptions& given, const Schedules& schedules,
@@ -168,6 +187,10 @@ Exit show_schedule(const ScheduleOptions& given, const Schedules& schedules,
   check_of_use(o, flags);
   check_input(o.save.empty() || is_schedule_file(o.save), Exit::config,
               "save={}\n  Expected --search --save FILE.json", printable(o.save));
+  if (!o.overlay.empty()) {
+    compare_with_simulation(o);
+    return Exit::ok;
+  }
   if (is_schedule_file(o.schedule) && !o.search) {
     show_file(o, flags);
     return Exit::ok;

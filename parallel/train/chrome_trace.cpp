@@ -59,4 +59,12 @@ std::string trace_events(const Profile& p, const TracedRank& of) {
   return std::move(events).text();
 }
 
+std::string trace_text(const TraceHead& head, const std::vector<std::string>& events) {
+  return fmt::format(
+      "{{\"displayTimeUnit\":\"ms\",\"steps\":[{},{}],\"schedule\":{},\"placement\":\"{}\","
+      "\"ranks\":[\n{}],\n\"traceEvents\":[\n{}]}}\n",
+      head.first, head.last, nn::quoted(head.schedule), name(head.placement),
+      join(head.ranks, ",\n"), join(events, ",\n"));
+}
+
 }  // namespace triax::parallel

@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/profile.h"
+#include "parallel/pipeline/schedule.h"
 
 namespace triax::parallel {
 
@@ -18,5 +20,16 @@ struct TracedRank {
 /// and thread `rank` + 1, and its operations (`b`, `e`) of category `operation`. Format: "Trace
 /// Event Format", Google, 2016.
 std::string trace_events(const Profile& profile, const TracedRank& of);
+
+/// What a trace says of the run, before its events.
+struct TraceHead {
+  int64_t first = 0, last = 0;            ///< the steps
+  std::string schedule;                   ///< its name
+  Placement placement = Placement::ring;  ///< of its chunks
+  std::vector<std::string> ranks;         ///< a JSON object each
+};
+
+/// A trace file, an event a line. `events`: what trace_events() returned, by rank.
+std::string trace_text(const TraceHead& head, const std::vector<std::string>& events);
 
 }  // namespace triax::parallel

@@ -8,7 +8,6 @@
 #include "core/files.h"
 #include "core/gpus.h"
 #include "core/profile.h"
-#include "nn/json.h"
 #include "parallel/comm/clocks.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/chrome_trace.h"
@@ -73,7 +72,7 @@ std::string table(const MeshShape& shape, const std::vector<double>& seconds) {
   return text;
 }
 
-std::string json_of_ranks(const MeshShape& shape, const std::vector<double>& seconds) {
+std::vector<std::string> json_of_ranks(const MeshShape& shape, const std::vector<double>& seconds) {
   std::vector<std::string> ranks;
   for (int r = 0; r < shape.size(); ++r) {
     MeshPoint at = point_of(shape, r);
@@ -82,7 +81,7 @@ std::string json_of_ranks(const MeshShape& shape, const std::vector<double>& sec
         R"({{"rank":{},"dp":{},"pp":{},"tp":{},"busy":{},"communicating":{},"waiting":{}}})", r,
         at.dp, at.pp, at.tp, of[0], of[1], of[2]));
   }
-  return join(ranks, ",\n");
+  return ranks;
 }
 
 /// The earliest of the ranks' times, on every rank.
@@ -137,12 +136,13 @@ class ProfiledSteps {
     auto seconds = all.to_host<double>();
     on_first(ranks, [&] {
       std::string path = trainer.options().out + "/trace.json";
-      std::string schedule = nn::quoted(trainer.options().step.schedule);
-      replace_file(
-          path, fmt::format("{{\"displayTimeUnit\":\"ms\",\"steps\":[{},{}],"
-                            "\"schedule\":{},\"ranks\":[\n{}],\n\"traceEvents\":[\n{}]}}\n",
-                            done_.first, done_.last, schedule, json_of_ranks(mesh.shape(), seconds),
-                            join(events, ",\n")));
+      const StepOptions& step = trainer.options().step;
+      replace_file(path, trace_text({.first = done_.first,
+                                     .last = done_.last,
+                                     .schedule = step.schedule,
+                                     .placement = step.pipeline().placement,
+                                     .ranks = json_of_ranks(mesh.shape(), seconds)},
+                                    events));
       std::string said = fmt::format("steps {} to {} in {}; open it in ui.perfetto.dev\n{}",
                                      done_.first, done_.last, path, table(mesh.shape(), seconds));
       std::fputs(folded(said, terminal_columns()).c_str(), stdout);

@@ -1,5 +1,6 @@
 """schedule_test.py MINIGPT MPIRUN: `schedule --search` finds schedules that an independent checker accepts and that train
-as one rank does; their files are refused where they are damaged or do not fit. MPIRUN may be empty."""
+as one rank does; their files are refused where they are damaged or do not fit; `--overlay` shows what a run did over its
+simulation. MPIRUN may be empty."""
 
 import json
 import os
@@ -139,6 +140,27 @@ def resumed_runs(folder):
     expect("ranks whose files differ", "" if right and done.returncode != 0 else done.stdout + done.stderr)
 
 
+def overlays(folder):
+    """Of a schedule from a file, which the trace need not name, and of one in a V."""
+    draw = pathlib.Path(__file__).resolve().parents[2] / "scripts/draw.py"
+    for schedule, micros in ((folder / "found0.json", 4), ("zb-v", 3)):
+        out = folder / pathlib.Path(schedule).stem
+        expect(f"traces {out.name}", says(0, ["finished"], "train", "--comm", "threads", "--ranks", 2, "--pp", 2,
+                                          "--schedule", schedule, "--global-batch", 2 * micros, "--steps", 2, "--profile", 2,
+                                          "--out", out, *MODEL))
+        expect("overlay", says(0, ["step 2:", f"2 stages, {micros} micro-batches", "pipeline, simulated", "waits most:"],
+                               "schedule", "--overlay", out))
+        shown = subprocess.run([minigpt, "schedule", "--overlay", out, "--json"], capture_output=True, text=True).stdout
+        drawn = subprocess.run([sys.executable, draw], input=shown, capture_output=True, text=True)
+        both, chunks = json.loads(shown), 2 if schedule == "zb-v" else 1
+        boxes = drawn.stdout.count('rx="2"') - 4  # the legend's
+        actions = 3 * 2 * chunks * micros
+        right = boxes == 2 * actions and all(len(each["actions"]) == actions for each in (both["measured"], both["simulated"]))
+        expect("and draws each action twice", "" if right else f"{boxes} boxes for {actions} actions; {drawn.stderr}")
+    expect("a run without a trace", says(66, ["there is no", "trace.json", "--profile"], "schedule", "--overlay",
+                                         folder / "run"))
+
+
 with tempfile.TemporaryDirectory() as name:
     place = pathlib.Path(name)
     found_ones_train(place)
@@ -147,4 +169,5 @@ with tempfile.TemporaryDirectory() as name:
     bounds_are_of_as_many_chunks(place)
     parity_refuses_at_once()
     resumed_runs(place)
+    overlays(place)
 sys.exit(len(failures) > 0)

@@ -87,7 +87,7 @@ std::string page_of(const std::vector<RunFacts>& runs, const PageOptions& o) {
   page += "<h2>Overview</h2>\n" + overview(runs, o.hardware);
   page += "<h2>Curves</h2>\n" + curves(runs);
   for (auto& run : runs)
-    if (run.trace) page += profile_section(run, o.schedules);
+    if (run.trace) page += profile_section(run);
   page += "<h2>Configuration</h2>\n" + settings(runs);
   page += "<h2>Notes</h2>\n" + notes(runs);
   return page + fmt::format("<script>{}</script>\n</body></html>\n", script);

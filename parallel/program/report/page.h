@@ -4,12 +4,10 @@
 
 #include "parallel/plan/plan.h"
 #include "parallel/program/report/runs.h"
-#include "parallel/train/options.h"
 
 namespace triax::parallel::report {
 
 struct PageOptions {
-  const Schedules& schedules;          ///< by the name that a run's settings have
   const Hardware* hardware = nullptr;  ///< whose peak the ranks are compared with; null: none
 };
 

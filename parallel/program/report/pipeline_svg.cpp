@@ -85,29 +85,6 @@ std::string heading(const std::string& what, double time, double bubble) {
 
 }  // namespace
 
-std::optional<Timeline> simulated(const MeasuredPipeline& measured, const std::string& name,
-                                  const Schedule& schedule) try {
-  double sums[4] = {}, numbers[4] = {};
-  for (auto& a : measured.actions)
-    sums[a.action.kind] += a.end - a.begin, numbers[a.action.kind] += 1;
-  PipelineShape shape = measured.shape;
-  shape.placement = schedule.placement;
-  double all = double(shape.virtual_stages()) * shape.micros;
-  if (numbers[Action::forward] != all) return {};
-  auto stage = [&](Action::Kind kind) {  // through all of its chunks
-    return numbers[kind] > 0 ? sums[kind] / numbers[kind] * shape.chunks : 0;
-  };
-  double whole = stage(Action::backward);
-  Durations each{.forward = stage(Action::forward),
-                 .backward_input = whole > 0 ? whole / 2 : stage(Action::backward_input),
-                 .backward_weight = whole > 0 ? whole / 2 : stage(Action::backward_weight)};
-  Timeline timeline = make_timeline(name, schedule, shape, each);
-  bool same = timeline.simulation.actions.size() == measured.actions.size();
-  return same ? std::optional(timeline) : std::nullopt;
-} catch (const Error&) {  // a shape that the schedule does not take
-  return {};
-}
-
 double bubble(const MeasuredPipeline& measured) {
   std::vector<double> stages(size_t(measured.shape.stages), 0);
   for (auto& a : measured.actions) stages[size_t(a.stage)] += a.end - a.begin;

@@ -7,12 +7,6 @@
 
 namespace triax::parallel::report {
 
-/// A schedule, simulated with the mean times that the actions of a measured pipeline took without
-/// waiting, all stages alike and transfers in no time. Nothing if the pipeline did not run this
-/// schedule.
-std::optional<Timeline> simulated(const MeasuredPipeline& measured, const std::string& name,
-                                  const Schedule& schedule);
-
 /// The share of its time that the stage which waits longest does not work.
 double bubble(const MeasuredPipeline& measured);
 double bubble(const Timeline& simulated);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "core/check.h"
 #include "parallel/program/report/chart.h"
+#include "parallel/program/report/overlay.h"
 #include "parallel/program/report/pipeline_svg.h"
 
 namespace triax::parallel::report {
@@ -58,12 +60,16 @@ std::string rank_table(const Trace& trace) {
          key("idle", "waiting") + "</p>\n";
 }
 
-std::string pipeline(const RunFacts& run, const Schedules& schedules) {
-  const MeasuredPipeline& measured = *run.trace->pipeline;
-  const std::string& name = run.trace->schedule;
-  auto found = schedules.find(name);
-  std::optional<Timeline> expected;
-  if (found != schedules.end()) expected = simulated(measured, name, found->second);
+/// Nothing for a trace that lacks some actions.
+std::optional<Timeline> simulation_of(const Trace& trace) try {
+  return simulated(*trace.pipeline, trace.schedule);
+} catch (const Error&) {
+  return {};
+}
+
+std::string pipeline(const Trace& trace) {
+  const MeasuredPipeline& measured = *trace.pipeline;
+  std::optional<Timeline> expected = simulation_of(trace);
   std::string text = fmt::format(
       "<figure><h3>Pipeline <small>replica 0, tensor-parallel rank 0"
       "</small></h3><div class=\"scroll\">{}</div></figure>\n",
@@ -73,23 +79,20 @@ std::string pipeline(const RunFacts& run, const Schedules& schedules) {
           "<span>number: micro-batch</span></p>\n<p><small>An action begins when it has received "
           "what it needs. The bubble is the share of its time that the stage which idles longest "
           "does not work. ";
-  text += expected ? "Simulated: all stages take the mean times of the measured actions, and "
-                     "transfers take none."
-                   : fmt::format(
-                         "Not simulated: no schedule `{}` that does these actions is known "
-                         "here.",
-                         escaped(name));
+  text += expected ? "Simulated: every action takes the time that was measured, and every link the "
+                     "least latency that was."
+                   : "Not simulated: these actions are no whole schedule.";
   return text + "</small></p>\n";
 }
 
 }  // namespace
 
-std::string profile_section(const RunFacts& run, const Schedules& schedules) {
+std::string profile_section(const RunFacts& run) {
   const Trace& trace = *run.trace;
   std::string text = fmt::format("<h2>Profile of {}, steps {} to {}</h2>\n", escaped(run.name),
                                  trace.first, trace.last);
   text += rank_table(trace);
-  return trace.pipeline ? text + pipeline(run, schedules) : text;
+  return trace.pipeline ? text + pipeline(trace) : text;
 }
 
 }  // namespace triax::parallel::report

@@ -57,7 +57,7 @@ class TraceFile {
 
   void expect(bool ok, const char* otherwise) const {
     check_input(ok, Exit::data,
-                "report: {}:{}: {}; expected a trace of --profile\n  Remove the file, or profile "
+                "{}:{}: {}; expected a trace of --profile\n  Remove the file, or profile "
                 "the run again.",
                 path_, number_, otherwise);
   }
@@ -66,11 +66,13 @@ class TraceFile {
     std::string text;
     while (next() && !line_.starts_with("\"traceEvents\":[")) text += line_ + "\n";
     expect(bool(in_) && text.ends_with(",\n"), "it has no traceEvents");
-    nn::JsonReader all(text.substr(0, text.size() - 2) + "}", "report: " + path_, "the trace", 3);
+    nn::JsonReader all(text.substr(0, text.size() - 2) + "}", path_, "the trace", 3);
     auto steps = all.at("steps").sizes(2);
     expect(steps.size() == 2, "it has no first and last step");
     Trace trace{.first = steps[0], .last = steps[1]};
     if (all.has("schedule")) trace.schedule = all.at("schedule").text();
+    if (all.has("placement") && all.at("placement").text() == name(Placement::v))
+      trace.placement = Placement::v;
     for (auto& r : all.at("ranks").elements(most_ranks)) trace.ranks.push_back(rank_time(r));
     return trace;
   }
@@ -96,12 +98,12 @@ class TraceFile {
            (has(R"("cat":"action")") || has(R"("name":"step)") || has(" link "));
   }
   void add(std::vector<Slice>& all, const std::map<int, int>& stage_of) const {
-    nn::JsonReader e(line_, fmt::format("report: {}:{}", path_, number_), "the event", 2);
+    nn::JsonReader e(line_, fmt::format("{}:{}", path_, number_), "the event", 2);
     auto found = stage_of.find(int(e.at("pid").number(most_ranks)) - 1);
     if (found == stage_of.end()) return;
-    double begin = e.at("ts").real() * 1e-6;
-    all.push_back({found->second, e.at("name").text(), e.at("cat").text(), begin,
-                   begin + e.at("dur").real() * 1e-6});
+    double begin = e.at("ts").real() * 1e-6, takes = e.at("dur").real() * 1e-6;
+    expect(takes >= 0, "an event that ends before it begins");
+    all.push_back({found->second, e.at("name").text(), e.at("cat").text(), begin, begin + takes});
   }
 
   std::string path_, line_;
@@ -120,8 +122,10 @@ std::vector<Slice> steps_of(const std::vector<Slice>& slices, int64_t number) {
   return steps;
 }
 
-MeasuredPipeline pipeline_of(const std::vector<Slice>& slices, int64_t step, int stages) {
-  MeasuredPipeline p{.step = step, .shape = {.stages = stages}};
+/// `shape`: stages and placement.
+MeasuredPipeline pipeline_of(const std::vector<Slice>& slices, int64_t step,
+                             const PipelineShape& shape) {
+  MeasuredPipeline p{.step = step, .shape = shape};
   auto steps = steps_of(slices, step);
   for (auto& s : slices) {
     auto action = s.kind == "action" ? action_named(s.name) : std::nullopt;
@@ -143,6 +147,8 @@ MeasuredPipeline pipeline_of(const std::vector<Slice>& slices, int64_t step, int
   double zero = INFINITY;
   for (auto& a : p.actions) zero = std::min(zero, a.begin);
   for (auto& a : p.actions) a.begin -= zero, a.end -= zero, p.time = std::max(p.time, a.end);
+  for (auto& s : steps)
+    for (auto& other : steps) p.whole = std::max(p.whole, s.end - other.begin);
   return p;
 }
 
@@ -163,7 +169,8 @@ std::optional<Trace> read_trace(const std::string& path) {
               "its ranks are no mesh");
   auto slices = file.slices(stage_of);
   if (stage_of.size() > 1) {
-    auto pipeline = pipeline_of(slices, trace.last, int(stage_of.size()));
+    auto pipeline = pipeline_of(slices, trace.last,
+                                {.stages = int(stage_of.size()), .placement = trace.placement});
     if (!pipeline.actions.empty()) trace.pipeline = std::move(pipeline);
   }
   return trace;

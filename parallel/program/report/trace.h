@@ -15,7 +15,8 @@ struct MeasuredPipeline {
   /// Of replica 0, tensor-parallel rank 0; stage by stage. An action begins when it has what it
   /// receives.
   std::vector<TimedAction> actions;
-  double time = 0;  ///< until the end of the last action
+  double time = 0;   ///< until the end of the last action
+  double whole = 0;  ///< of the step, with what stages do before and after; without validation
 };
 
 /// How a rank spent the profiled steps, in seconds that add up to theirs.
@@ -28,11 +29,12 @@ struct RankTime {
 struct Trace {
   int64_t first = 0, last = 0;  ///< the steps
   std::string schedule;         ///< its name; the run may have gone on with another
+  Placement placement = Placement::ring;
   std::vector<RankTime> ranks;
   std::optional<MeasuredPipeline> pipeline;  ///< of the last step, if there are stages
 };
 
-/// Nothing if there is no such file. Reads it by lines, so that its size is no matter. Throws
+/// Nothing if there is no such plain file. Reads it by lines, so that its size is no matter. Throws
 /// Error 65, naming the line, if it is not as `--profile` writes it.
 std::optional<Trace> read_trace(const std::string& path);
 

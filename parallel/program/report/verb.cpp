@@ -55,7 +55,7 @@ Verb report_verb(ReportOptions& o) {
           .operands = {{.name = "RUN..", .all = &o.runs}}};
 }
 
-Exit make_report(const ReportOptions& o, const Schedules& schedules) {
+Exit make_report(const ReportOptions& o) {
   check_input(!o.out.empty(), Exit::usage,
               "report: --out is not given; expected a file to write, like --out report.html");
   std::error_code error;
@@ -67,7 +67,7 @@ Exit make_report(const ReportOptions& o, const Schedules& schedules) {
   if (!o.hardware.empty()) hardware = hardware_named(o.hardware);
   auto runs = report::read_runs(o.runs);
   std::string page =
-      std::string(begins) + report::page_of(runs, {schedules, hardware ? &*hardware : nullptr});
+      std::string(begins) + report::page_of(runs, {hardware ? &*hardware : nullptr});
   write_page(o.out, page);
   fmt::print("{}: {} run{}, {}\n", o.out, runs.size(), runs.size() == 1 ? "" : "s",
              show_bytes(double(page.size())));

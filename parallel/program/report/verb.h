@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "parallel/settings/command_line.h"
-#include "parallel/train/options.h"
 
 namespace triax::parallel {
 
@@ -18,6 +17,6 @@ Verb report_verb(ReportOptions& o);
 /// Writes one page about all runs. Run directories are read and not changed; they may be in use.
 /// Throws Error 64 without a file to write, 65, 66 as report::read_runs, 73 if the page cannot be
 /// written, 78 if the file is there and no page that this verb wrote.
-Exit make_report(const ReportOptions& o, const Schedules& schedules);
+Exit make_report(const ReportOptions& o);
 
 }  // namespace triax::parallel
