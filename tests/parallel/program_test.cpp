@@ -61,7 +61,8 @@ TEST(Program, AScheduleWithoutAFunctionIsRefused) {
   }
 }
 
-// 10 ranks: tp 5 and 10 do not divide the features, pp 5 and 10 are more than the layers.
+// 10 ranks: tp 5 and 10 do not divide the features, pp 5 and 10 are more than the layers, and tp 2
+// does not divide the rows for sequence parallelism.
 TEST(Program, PlanCountsTheReasonsThatItLeavesOut) {
   ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
   options.task = [] { return test::task_of(); };
@@ -72,7 +73,7 @@ TEST(Program, PlanCountsTheReasonsThatItLeavesOut) {
               0);
     return testing::internal::GetCapturedStdout();
   };
-  EXPECT_NE(said("10").find("left out: for 1 more reason\n"), std::string::npos) << said("10");
+  EXPECT_NE(said("10").find("left out: for 2 more reasons\n"), std::string::npos) << said("10");
   EXPECT_NE(said("60").find(" more reasons\n"), std::string::npos) << said("60");
 }
 
