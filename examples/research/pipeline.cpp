@@ -23,8 +23,8 @@ Actions waves(const PipelineShape& shape, int stage) {
 }
 
 /// Stage s of 1F1B holds the activations of stages - s micro-batches: it gets layers in inverse
-/// proportion, so that all stages hold equally much. Costs stand for activations here.
-std::vector<int64_t> equal_memory(const std::vector<double>& costs, const PipelineShape& shape) {
+/// proportion, so that all stages hold equally many. Costs stand for activations here.
+std::vector<int64_t> equal_activations(const std::vector<double>& costs, const PipelineShape& shape) {
   auto pieces = size_t(shape.virtual_stages());
   std::vector<double> share;
   for (int v = 0; v < shape.virtual_stages(); ++v)
@@ -46,6 +46,6 @@ int main(int argc, char** argv) {
   ProgramOptions o = program_of("pipeline", "Tries a schedule and a placement.");
   o.train.step.schedules["waves"] = waves;
   o.train.step.schedules["waves-v"] = Schedule(waves, Placement::v, 2);
-  o.train.step.place = equal_memory;
+  o.train.step.place = equal_activations;
   return program(argc, argv, o);
 }

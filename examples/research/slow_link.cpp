@@ -1,5 +1,6 @@
 // A communicator of one's own: every transfer takes the time of a slow network, on one machine.
 //   slow_link parity --mesh 2x2x1 --latency-ms 1 --gbits 1
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -61,7 +62,7 @@ int main(int argc, char** argv) {
   Link link;
   ProgramOptions o = program_of("slow_link", "Tries a slow network.");
   SettingGroup group("Link", OnResume::free);
-  group.add("latency-ms", "X", "of a transfer, in milliseconds", &link.latency_ms)
+  group.add("latency-ms", "X", "of a transfer, in milliseconds", &link.latency_ms, {{.min = 0}})
       .add("gbits", "X", "bandwidth in Gbit/s", &link.gbits, {{.min = 0, .open_min = true}});
   o.settings = group;
   o.train.launch.wrap = [&](auto world) {

@@ -18,10 +18,12 @@ class WrapperComm : public Communicator {
  protected:
   /// `inner` has no operation in flight. An error of one ends both.
   explicit WrapperComm(std::unique_ptr<Communicator> inner);
+  /// Gone when a destructor runs.
   Communicator& inner() { return *inner_; }
   /// A transfer among `inner()`, whose ledger does not count it.
   Work start_inner(Transfer t) { return inner_->start(std::move(t)); }
-  /// The part of `inner()` that start_split is asked to make.
+  /// The part of `inner()` that start_split is asked to make. Once in each start_split; for a
+  /// communicator of your own use `inner().split`.
   std::unique_ptr<Communicator> split_inner(Group group, int number, int color) {
     return inner_->start_split(std::move(group), number, color);
   }

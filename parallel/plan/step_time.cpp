@@ -46,7 +46,8 @@ const Facts& StepTimes::facts(const StepOptions& o) {
 
 const std::vector<int64_t>& StepTimes::placement(const StepOptions& o) {
   FactsKey key{o.mesh.tp, o.sequence_parallel, o.micro_batch, o.dtype};
-  auto& known = placements_[{key, o.pipeline().virtual_stages(), o.placement}];
+  PipelineShape s = o.pipeline();
+  auto& known = placements_[{key, s.stages, s.chunks, s.micros, s.placement, o.placement}];
   if (known.empty()) known = place(facts(o), o);
   return known;
 }

@@ -68,7 +68,8 @@ class StepTimes {
   bool as_in_2021_;
   using FactsKey = std::tuple<int, bool, int64_t, DType>;
   std::map<FactsKey, Facts> facts_;
-  std::map<std::tuple<FactsKey, int, std::string>, std::vector<int64_t>> placements_;
+  std::map<std::tuple<FactsKey, int, int, int, Placement, std::string>, std::vector<int64_t>>
+      placements_;  ///< a program's own may depend on all of the shape
   std::map<std::tuple<std::string, int, int, int, bool>, Bubble> bubbles_;
 };
 

@@ -99,6 +99,8 @@ bool contains(const std::vector<std::string>& given, const char* flag) {
 
 /// Flags that would change nothing.
 void check_of_use(const ScheduleOptions& o, const std::vector<std::string>& given) {
+  check_input(!contains(given, "overlay") || !o.overlay.empty(), Exit::config,
+              "overlay is empty\n  Expected a run directory, or its trace.json");
   for (const std::string& flag : given)
     check_input(o.overlay.empty() || flag == "overlay" || flag == "json", Exit::config,
                 "{} with overlay={}: the trace says what ran, on how many stages and how long it "

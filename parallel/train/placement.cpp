@@ -36,7 +36,7 @@ std::vector<int64_t> place(const Facts& facts, const StepOptions& o) {
               o.mesh.pp, o.chunks, shape.virtual_stages(), layers, layers);
   std::vector<double> costs;
   for (auto& layer : facts.layers()) costs.push_back(layer.cost());
-  if (o.place) {
+  if (o.place && shape.virtual_stages() > 1) {
     auto counts = o.place(costs, shape);
     auto sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
     check_input(sum == layers, Exit::config,

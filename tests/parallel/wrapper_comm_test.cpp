@@ -5,6 +5,7 @@
 
 #include "parallel/comm/launch/world.h"
 #include "parallel/mesh.h"
+#include "tests/support/expect_error.h"
 
 namespace triax::parallel {
 namespace {
@@ -49,6 +50,12 @@ TEST(WrapperComm, GetsTheTransfersOfAMeshButNotOfTheHostPlane) {
     EXPECT_EQ(count, 2);
     EXPECT_EQ(mesh.world().ledger()[Call::all_reduce].calls, 1);
   });
+}
+
+TEST(WrapperComm, IsNeeded) {
+  WorldOptions o;
+  o.wrap = [](auto) { return nullptr; };
+  test::expect_error([&] { World world(single_rank(), 1, o); }, {"wrap: null"});
 }
 
 TEST(WrapperComm, StandsOnWhatItWasGiven) {

@@ -59,12 +59,19 @@ World::World(std::unique_ptr<Communicator> comm, int threads, WorldOptions optio
 
 void World::bind(const WorldOptions& options) {
   using enum GpuTransport;
-  if (options.wrap) comm_ = options.wrap(std::move(comm_));
+  if (options.wrap) {
+    comm_ = options.wrap(std::move(comm_));
+    check(comm_ != nullptr, "wrap: null; expected a communicator around the one given");
+  }
   Device device = options.device;
   if (device.kind != Device::Kind::cuda) return;
   if (device.index == WorldOptions::own_gpu) device.index = local_rank_ % std::max(1, gpu_count());
   (void)backend(device);  // or it is Error 78
-  bool ask = options.gpu_transport == nccl || (options.gpu_transport == automatic && size() > 1);
+  check_input(!options.wrap || options.gpu_transport != nccl, Exit::config,
+              "comm=nccl with a communicator of the program's own, which NCCL would bypass\n"
+              "  Leave --comm out: transfers of GPUs then pass through it, by way of the host.");
+  bool ask = !options.wrap && (options.gpu_transport == nccl ||
+                               (options.gpu_transport == automatic && size() > 1));
   std::string obstacle = ask ? nccl_obstacle(*host_, device) : "not wanted";
   check_input(options.gpu_transport != nccl || obstacle.empty(), Exit::config, "{}", obstacle);
   comm_ = obstacle.empty() ? nccl_world(std::move(comm_), device)

@@ -6,9 +6,9 @@
 
 namespace triax::parallel::report {
 
-/// How long a measured pipeline's actions and links took. Of the latencies between a virtual stage
-/// and the next, the least that a handover shows, from the moment both ends were ready until its
-/// action began; 0 where they share a stage.
+/// How long a measured pipeline's actions and links took. Latency of a link: the shortest time that
+/// any of its handovers took, from when both ends were ready until the receiving action began; 0
+/// within a stage.
 ActionTimes times_of(const MeasuredPipeline& measured);
 
 /// The lists that the stages of a measured pipeline ran, simulated with times_of(). `name`: of

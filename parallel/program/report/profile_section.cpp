@@ -80,7 +80,7 @@ std::string pipeline(const Trace& trace) {
           "what it needs. The bubble is the share of its time that the stage which idles longest "
           "does not work. ";
   text += expected ? "Simulated: every action takes the time that was measured, and every link the "
-                     "least latency that was."
+                     "least latency that a handover showed."
                    : "Not simulated: these actions are no whole schedule.";
   return text + "</small></p>\n";
 }

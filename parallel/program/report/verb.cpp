@@ -66,8 +66,7 @@ Exit make_report(const ReportOptions& o) {
   std::optional<Hardware> hardware;
   if (!o.hardware.empty()) hardware = hardware_named(o.hardware);
   auto runs = report::read_runs(o.runs);
-  std::string page =
-      std::string(begins) + report::page_of(runs, {hardware ? &*hardware : nullptr});
+  std::string page = std::string(begins) + report::page_of(runs, {hardware ? &*hardware : nullptr});
   write_page(o.out, page);
   fmt::print("{}: {} run{}, {}\n", o.out, runs.size(), runs.size() == 1 ? "" : "s",
              show_bytes(double(page.size())));
