@@ -24,7 +24,8 @@ Actions waves(const PipelineShape& shape, int stage) {
 
 /// Stage s of 1F1B holds the activations of stages - s micro-batches: it gets layers in inverse
 /// proportion, so that all stages hold equally many. Costs stand for activations here.
-std::vector<int64_t> equal_activations(const std::vector<double>& costs, const PipelineShape& shape) {
+std::vector<int64_t> equal_activations(const std::vector<double>& costs,
+                                       const PipelineShape& shape) {
   auto pieces = size_t(shape.virtual_stages());
   std::vector<double> share;
   for (int v = 0; v < shape.virtual_stages(); ++v)

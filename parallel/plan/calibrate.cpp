@@ -117,6 +117,10 @@ void set_rates(Hardware& h, const std::vector<Measured>& measured) {
     times.push_back(seconds);
   }
   auto found = fit(terms, times);
+  check_input(found[0] > 0 && found[2] > 0, Exit::config,
+              "calibrate: these times do not tell how fast {} are\n"
+              "  Run it again while nothing else runs.",
+              found[0] > 0 ? "kernels that move bytes" : "products");
   auto rate = [&](size_t i) { return 1 / std::max(found[i], 1e-30); };
   h.fp32 = rate(0), h.attention = std::min(1., rate(1) / rate(0));
   h.bandwidth = rate(2), h.kernel_start = found[3];
@@ -156,9 +160,11 @@ void set_links(Hardware& h, const std::vector<double>& times, int ranks) {
   for (size_t i = 0; i < times.size(); ++i, n <<= 2)
     terms.push_back({2 * double(ranks - 1) / ranks * 4 * double(n), 1});
   auto found = fit(terms, times);
-  h.link = h.network = 1 / std::max(found[0], 1e-30), h.latency = found[1];
-  h.network *= ranks;
-  h.link_part = h.network_part = 1;
+  check_input(found[0] > 0, Exit::config,
+              "calibrate: all-reduces of all sizes took as long\n"
+              "  Run it again while nothing else runs.");
+  h.link = 1 / found[0], h.latency = found[1];
+  h.link_part = 1;
 }
 
 }  // namespace
@@ -195,7 +201,10 @@ Hardware calibrate(World& world, const Effort& effort) {
   h.memory =
       on_gpu ? double(gpu_memory(bench.device().index)) : available_memory() / world.local_size();
   h.reserve = h.memory / 16;
-  h.per_node = world.size();
+  if (world.size() > 1) {  // its share of the network of the hardware that is shipped
+    h.network *= double(world.size()) / double(h.per_node);
+    h.per_node = world.size();
+  }
   auto full = stretches(f32, effort.less), low = stretches(bf16, effort.less);
   auto add = [&](const std::vector<Maker>& makers) {
     std::vector<size_t> at;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <limits>
+#include <set>
 
 #include "core/check.h"
 #include "parallel/pipeline/synthesis/schedule_file.h"
@@ -29,13 +31,19 @@ std::string shown(int64_t size) { return size > 0 ? std::to_string(size) : "open
 
 int extent(Recompute r) { return r == Recompute::block_split ? 3 : int(r); }
 
-/// Bytes of weights, gradients and AdamW's state of so many parameters, as far as ZeRO leaves them.
+/// Is what the optimizer keeps AdamW's moments, and nothing else?
+bool known_state(const StepOptions& o) {
+  return !o.optimizer && o.algorithm == Algorithm::adamw && o.average == 0 &&
+         o.offload == Offloaded::nothing;
+}
+
+/// Bytes of weights, gradients and known optimizer state of so many parameters, as far as ZeRO
+/// leaves them.
 double state_bytes(const StepOptions& o, double parameters) {
   auto shared = [&](Zero from) { return o.zero >= from ? double(o.mesh.dp) : 1; };
   if (o.offload == Offloaded::parameters) return 0;
   double each = double(size_of(o.dtype)) / shared(Zero::parameters) + 4 / shared(Zero::gradients);
-  bool ours = !o.optimizer && o.algorithm == Algorithm::adamw && o.offload == Offloaded::nothing;
-  if (ours) each += (o.dtype == f32 ? 8 : 12) / shared(Zero::optimizer);
+  if (known_state(o)) each += (o.dtype == f32 ? 8 : 12) / shared(Zero::optimizer);
   return each * parameters;
 }
 
@@ -137,8 +145,10 @@ class Enumeration {
     if (s.chunks > 0) return {s.chunks};
     auto known = s.schedules.find(schedule);
     if (known == s.schedules.end()) return {1};  // refused
-    bool one_way = mesh.pp == 1 || is_schedule_file(schedule);
-    return one_way ? std::vector<int>{known->second.chunks} : std::vector<int>{1, 2, 4};
+    int own = known->second.chunks;
+    if (mesh.pp == 1 || is_schedule_file(schedule)) return {own};
+    std::set<int> all{1, 2, 4, own};
+    return {all.begin(), all.end()};
   }
 
   /// Those that fit, without those that another beats.
@@ -187,6 +197,7 @@ class Enumeration {
 
   TrainOptions resolved(const Candidate& c) const {
     TrainOptions t = c.options(o_.train);
+    t.launch.device = hardware_.device;  // which refuses some settings
     resolve(t, c.mesh.size());
     StepOptions& s = t.step;
     int64_t all = s.global_batch, unit = s.micro_batch * s.mesh.dp, few = 2 * unit * s.mesh.pp;
@@ -205,6 +216,7 @@ class Enumeration {
         c.time = times_(step);
         c.state = times_.parameters(step);
         for (double& stage : c.state) stage = state_bytes(step, stage);
+        c.known_state = known_state(step);
         const Bubble& b = times_.bubble(step);
         c.kept = b.kept, c.splits = b.splits, c.placement = step.pipeline().placement;
         c.least = least(step, c.state);
@@ -217,8 +229,13 @@ class Enumeration {
   double least(const StepOptions& o, const std::vector<double>& state) {
     auto& all_kept = times_.bubble(o).kept;
     auto& counts = times_.placement(o);
-    const Boundary& input = times_.facts(o).layers().front().out;
-    double bytes = double(input.shape.numel()) * double(size_of(input.dtype)), most = 0;
+    auto& layers = times_.facts(o).layers();
+    double bytes = std::numeric_limits<double>::infinity(), most = 0;
+    for (size_t i = 0; i + 1 < layers.size(); ++i) {  // what layers hand on: of any, the least
+      const Boundary& out = layers[i].out;
+      bytes = std::min(bytes, double(out.shape.numel()) * double(size_of(out.dtype)));
+    }
+    if (layers.size() < 2) bytes = 0;
     if (o.recompute == Recompute::block_split) bytes /= o.mesh.tp;
     for (size_t s = 0; s < state.size(); ++s) {
       double kept = 0;
@@ -256,8 +273,9 @@ double least_beside(const Candidate& c, const Rehearsed& other) {
   if (c.placement != o.placement) return 0;  // a stage has other layers
   if (extent(c.recompute) > extent(o.recompute) || c.splits < o.splits) return 0;
   if (c.zero < o.zero && o.zero >= Zero::gradients) return 0;  // whose buffers the others lack
+  if (c.zero != o.zero && !c.known_state) return 0;  // it is among the activations, and is sharded
   double share = std::min(1., double(c.micro_batch) / double(o.micro_batch)), most = 0;
-  if (c.chunks != o.chunks) share *= 0.9;
+  if (c.chunks != o.chunks) share *= 0.75;
   for (auto& [stage, peak] : other.peaks) {
     auto s = size_t(stage);
     double activations = std::max(0., peak - o.state[s]);

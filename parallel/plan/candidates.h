@@ -17,6 +17,7 @@ struct Candidate {
   Recompute recompute = Recompute::off;
   StepTime time = {};
   std::vector<double> state = {};  ///< per stage: bytes of weights, gradients, optimizer of a rank
+  bool known_state = false;        ///< `state` has all that the optimizer keeps
   std::vector<Kept> kept = {};     ///< per stage, in passes through one of `chunks`
   bool splits = false;             ///< Bubble::splits
   Placement placement = {};        ///< of the schedule
@@ -46,7 +47,8 @@ struct Rehearsed {
 /// Bytes that `c` needs at least, judged by another candidate of the same mesh that was rehearsed.
 /// Its activations are scaled by the size of a micro-batch and by how many are kept, where `c` has
 /// fewer. 0 where no such bound is known: more recomputation, another placement, gradients sharded
-/// less. With another number of chunks a stage has other layers: the bound is a tenth lower.
+/// less. With another number of chunks a stage has other layers: the bound of activations is a
+/// quarter lower.
 double least_beside(const Candidate& c, const Rehearsed& other);
 
 /// Prints progress on stderr, at most a line every two seconds.

@@ -52,7 +52,7 @@ Settings hardware_settings(Hardware& h) {
       .add("device", "cpu|cuda", "where tensors live", &h.device, {.choices = {"cpu", "cuda"}})
       .add("memory", "BYTES", "memory of a rank", &h.memory, positive)
       .add("reserve", "BYTES", "what of it contexts, libraries and fragments take", &h.reserve)
-      .add("fp32", "FLOP/S", "peak of products in fp32 (TF32 where there is it)", &h.fp32, positive)
+      .add("fp32", "FLOP/S", "peak of products in fp32, which use no TF32", &h.fp32, positive)
       .add("bf16", "FLOP/S", "peak of products in bf16 and fp16", &h.low, positive)
       .add("products", "PART", "part of the peak that products reach", &h.products, part)
       .add("attention", "PART", "part of the peak that attention reaches", &h.attention, part)

@@ -70,13 +70,19 @@ class Search {
     found_.candidates = ways_.all.size();
     found_.refusals = ways_.refusals;
     bool all = ways_.all.size() <= few;
+    one_mesh_ =
+        std::ranges::all_of(ways_.all, [&](auto& c) { return c.mesh == ways_.all[0].mesh; });
     for (const Candidate& c : ways_.all) {
       if (!all && (fitting_.contains(group(c)) || surely_over(c))) continue;
       rehearse(c);
       if (!all && fitting_.size() >= size_t(o_.top)) break;
     }
     if (!all && fitting_.empty()) {  // what is nearest to it
-      std::ranges::stable_sort(ways_.all, {}, &Candidate::least);
+      found_.all.clear();            // rehearsed until they were over
+      enough_ = 0;
+      std::ranges::stable_sort(ways_.all, {}, [](const Candidate& c) {
+        return std::tuple(c.micro_batch, -int(c.recompute), c.least);
+      });
       for (size_t i = 0; i < std::min(ways_.all.size(), size_t(o_.top)); ++i)
         rehearse(ways_.all[i]);
     }
@@ -92,9 +98,7 @@ class Search {
   using Group = std::tuple<int, int, int, size_t>;
   /// A mesh; where only one is asked for, each candidate.
   Group group(const Candidate& c) const {
-    const MeshShape& m = o_.train.step.mesh;
-    bool one = (m.dp > 0) + (m.pp > 0) + (m.tp > 0) >= 2;
-    return {c.mesh.dp, c.mesh.pp, c.mesh.tp, one ? size_t(&c - ways_.all.data()) : 0};
+    return {c.mesh.dp, c.mesh.pp, c.mesh.tp, one_mesh_ ? size_t(&c - ways_.all.data()) : 0};
   }
 
   bool surely_over(const Candidate& c) const {
@@ -110,7 +114,7 @@ class Search {
     Subject subject{task_.build, like(s.micro_batch), times_.facts(s).with_replicas(s.mesh.dp)};
     Rehearsed& r = rehearsed_.emplace_back(Rehearsed{c});
     auto add = [&](const std::vector<int>& stages) {
-      StagesOn of{found_.hardware.kind(), stages, found_.budget};
+      StagesOn of{found_.hardware.kind(), stages, enough_};
       size_t i = 0;
       for (Demand& d : foresee_peaks(subject, s, of)) {
         r.peaks.push_back({stages[i++], double(d.peak)});
@@ -144,6 +148,8 @@ class Search {
   std::map<int64_t, nn::Batch> likes_;  ///< by samples
   std::vector<Rehearsed> rehearsed_;
   std::set<Group> fitting_;
+  bool one_mesh_ = false;          ///< only one is asked for
+  double enough_ = found_.budget;  ///< a stage over it ends a rehearsal; 0: none does
   SearchProgress progress_;
 };
 
@@ -155,9 +161,11 @@ const Demand& Plan::fullest() const {
 }
 
 double Plan::need(const Hardware& h) const {
-  const Demand& d = fullest();
   bool beside = h.on_host() && options.step.offload_dir.empty();
-  return double(d.peak + (beside ? d.peaks[memory::offloaded] : 0));
+  double most = 0;
+  for (const Demand& d : stages)
+    most = std::max(most, double(d.peak + (beside ? d.peaks[memory::offloaded] : 0)));
+  return most;
 }
 
 Plans plans(const Task& task, const PlanOptions& given) {
@@ -169,7 +177,14 @@ Plans plans(const Task& task, const PlanOptions& given) {
   const MeshShape& m = s.mesh;
   if (is_schedule_file(s.schedule))  // once, and not for each candidate
     s.schedules[s.schedule] = schedule_from(read_schedule(s.schedule), s.schedule);
+  constexpr int64_t limit = 65536;
+  check_input(std::max({int64_t(m.dp), int64_t(m.pp), int64_t(m.tp), o.ranks}) <= limit,
+              Exit::config, "plan: dp={}, pp={}, tp={} on {} ranks; expected {} ranks at most",
+              m.dp, m.pp, m.tp, o.ranks, limit);
   if (o.ranks == 0) o.ranks = int64_t(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp);
+  check_input(o.ranks <= limit, Exit::config,
+              "plan: dp={}, pp={}, tp={}, so {} ranks; expected {} at most", m.dp, m.pp, m.tp,
+              o.ranks, limit);
   if (s.global_batch == 0) s.global_batch = std::max<int64_t>(1, s.micro_batch) * o.ranks;
   MetaComm alone(1, 0);
   auto model = model_of(task.build, TensorParallel(alone));

@@ -139,6 +139,8 @@ std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h
   if (m.pp > 1 || told)
     text += fmt::format(" --schedule {} --chunks {}", shell_word(s.schedule), s.chunks);
   if (s.sequence_parallel) text += " --sequence-parallel";
+  else if (std::ranges::count(o.given, "sequence-parallel") > 0)
+    text += " --sequence-parallel false";  // which a configuration file may turn on
   text += fmt::format(" --recompute {} --micro-batch {} --global-batch {} --precision {}",
                       name_of(s.recompute), s.micro_batch, s.global_batch, precision(s.dtype));
   // Lines break before a flag alone: values stay beside theirs, and may have spaces in quotes.
@@ -241,8 +243,8 @@ Exit plan(const Task& task, const PlanOptions& o) {
     print_left_out(found.refusals);
   }
   check_input(least <= found.budget, Exit::config,
-              "plan: nothing fits in {}; the smallest needs {}\n  {}", show_bytes(found.budget),
-              show_bytes(least), advice(best));
+              "plan: nothing fits in {}; the smallest of {} that were rehearsed needs {}\n  {}",
+              show_bytes(found.budget), found.all.size(), show_bytes(least), advice(best));
   if (!o.json) fmt::print("\n{}\n", train_command(o, best, h));
   if (o.check) check_against_run(task, best);
   return Exit::ok;

@@ -86,6 +86,8 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
   std::vector<size_t> first{0};
   for (int64_t count : counts) first.push_back(first.back() + size_t(count));
   std::vector<Slot> all(size_t(shape.stages));
+  // One stage has both ends of the model, and what they share once.
+  int last_on = shape.stage_of(shape.virtual_stages() - 1);
   for (int s = 0; s < shape.stages; ++s)
     for (int c = 0; c < shape.chunks; ++c) {
       auto v = size_t(shape.virtual_stage(s, c));
@@ -96,7 +98,7 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
         double sums = h.seconds(l.tp_forward, o.mesh.tp, 1);
         slot.compute += forward + h.seconds(l.backward, o.dtype, as_in_2021_);
         slot.tensor += sums + h.seconds(l.tp_backward, o.mesh.tp, 1);
-        slot.parameters += double(l.parameters - (shape.stages == 1 ? l.shared : 0));
+        slot.parameters += double(l.parameters - (s == 0 && last_on == 0 ? l.shared : 0));
         ++slot.layers;
         bool block = i > 0 && i + 1 < layers.size();  // the first and the last are never repeated
         if (block && again(o)) slot.compute += forward, slot.tensor += sums;
@@ -116,7 +118,10 @@ double StepTimes::handover(const StepOptions& o) {
   for (const Boundary& b : facts(o).boundaries(placement(o)))
     most = std::max(most, double(b.shape.numel()) * double(size_of(b.dtype)));
   if (!o.sequence_parallel) most /= o.mesh.tp;
-  return 2 * o.chunks * hardware_.message(most, int64_t(o.mesh.dp) * o.mesh.tp);
+  int64_t stride = int64_t(o.mesh.dp) * o.mesh.tp;
+  if (o.mesh.size() > hardware_.per_node)  // some neighbours are on different nodes
+    stride = std::max<int64_t>(stride, hardware_.per_node);
+  return 2 * o.chunks * hardware_.message(most, stride);
 }
 
 StepTime StepTimes::operator()(const StepOptions& o) {
@@ -163,9 +168,11 @@ std::vector<double> StepTimes::parameters(const StepOptions& o) {
 }
 
 double StepTimes::model_flop(const StepOptions& o) {
+  StepOptions one = o;  // what tensor-parallel ranks repeat counts once
+  one.mesh.tp = 1, one.sequence_parallel = false;
   double flop = 0;
-  for (auto& l : facts(o).layers()) flop += l.forward.products + l.backward.products;
-  return flop * o.mesh.tp / double(o.micro_batch) * double(o.global_batch);
+  for (auto& l : facts(one).layers()) flop += l.forward.products + l.backward.products;
+  return flop / double(o.micro_batch) * double(o.global_batch);
 }
 
 }  // namespace triax::parallel

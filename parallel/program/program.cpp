@@ -71,7 +71,7 @@ class Program {
   explicit Program(ProgramOptions& o) : own_(o), train_(o.train), parity_(o.train) {
     plan_.train = o.train;
     plan_.train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
-    plan_.train.step.micro_batch = 0;  // what is open is looked for
+    plan_.train.step.micro_batch = plan_.train.step.global_batch = 0;  // open: looked for
     plan_.train.step.schedule.clear();
     parity_.steps = std::min<int64_t>(parity_.steps, 4);  // trained three times
     parity_.lr.warmup = -1;                               // follows the steps
@@ -312,9 +312,9 @@ int Program::plan(const Request& request, const char* program) {
   given = request.given;
   given.insert(given.end(), request.configured.begin(), request.configured.end());
   const MeshShape& m = plan_.train.step.mesh;
-  int64_t ranks =
-      std::max(plan_.ranks, int64_t(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp));
-  auto here = std::max<int64_t>(std::thread::hardware_concurrency(), gpu_count());
+  double axes = double(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp);
+  double ranks = std::max(double(plan_.ranks), axes);
+  auto here = std::max(double(std::thread::hardware_concurrency()), double(gpu_count()));
   for (auto& name : own_.plan_needs)
     check_input(ranks <= here || std::ranges::count(given, name) > 0, Exit::config,
                 "plan: --{} is not given for {} ranks, more than this machine's {}\n"
@@ -322,7 +322,7 @@ int Program::plan(const Request& request, const char* program) {
                 name, ranks, here, name);
   plan_.command = shell_word(program) + " train";
   for (const Setting& s : request.verb->settings)
-    if (std::ranges::count(given, s.name) > 0 && !is_planned(s))
+    if (std::ranges::count(request.given, s.name) > 0 && !is_planned(s))
       plan_.command += fmt::format(" --{} {}", s.name, shell_word(value_text(s)));
   return int(parallel::plan(own_.task(), plan_));
 }

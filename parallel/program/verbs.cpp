@@ -100,8 +100,8 @@ Verb calibrate_verb(CalibrateOptions& o, const std::string& program) {
 
 bool is_planned(const Setting& s) {
   constexpr std::string_view mesh[] = {
-      "dp",        "pp",          "tp",           "zero",      "schedule", "chunks",
-      "recompute", "micro-batch", "global-batch", "precision", "config",   "sequence-parallel"};
+      "dp",        "pp",          "tp",           "zero",      "schedule",         "chunks",
+      "recompute", "micro-batch", "global-batch", "precision", "sequence-parallel"};
   return s.group == "Plan" || std::ranges::count(mesh, s.name) > 0;
 }
 

@@ -70,8 +70,8 @@ void World::bind(const WorldOptions& options) {
   check_input(!options.wrap || options.gpu_transport != nccl, Exit::config,
               "comm=nccl with a communicator of the program's own, which NCCL would bypass\n"
               "  Leave --comm out: transfers of GPUs then pass through it, by way of the host.");
-  bool ask = !options.wrap && (options.gpu_transport == nccl ||
-                               (options.gpu_transport == automatic && size() > 1));
+  bool ask = !options.wrap &&
+             (options.gpu_transport == nccl || (options.gpu_transport == automatic && size() > 1));
   std::string obstacle = ask ? nccl_obstacle(*host_, device) : "not wanted";
   check_input(options.gpu_transport != nccl || obstacle.empty(), Exit::config, "{}", obstacle);
   comm_ = obstacle.empty() ? nccl_world(std::move(comm_), device)
