@@ -275,7 +275,7 @@ double least_beside(const Candidate& c, const Rehearsed& other) {
   if (c.zero < o.zero && o.zero >= Zero::gradients) return 0;  // whose buffers the others lack
   if (c.zero != o.zero && !c.known_state) return 0;  // it is among the activations, and is sharded
   double share = std::min(1., double(c.micro_batch) / double(o.micro_batch)), most = 0;
-  if (c.chunks != o.chunks) share *= 0.75;
+  if (c.chunks != o.chunks) share *= 0.6;
   for (auto& [stage, peak] : other.peaks) {
     auto s = size_t(stage);
     double activations = std::max(0., peak - o.state[s]);
