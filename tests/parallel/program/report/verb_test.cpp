@@ -116,7 +116,7 @@ TEST_F(ReportVerb, ComparesWithAPeakThatIsNamed) {
   EXPECT_EQ(report({a, "--out", dir_ / "page.html", "--hardware", "h100"}).code, 0);
   EXPECT_TRUE(
       says(read_bytes(dir_ / "page.html"), "MFU, of the peak of h100</th><td>40 % of 989T</td>"));
-  EXPECT_EQ(report({a, "--out", dir_ / "page.html", "--hardware", "x"}).code, int(Exit::usage));
+  EXPECT_EQ(report({a, "--out", dir_ / "page.html", "--hardware", "x"}).code, int(Exit::config));
 }
 
 TEST_F(ReportVerb, KnowsTheWorkOfAModel) {
