@@ -83,7 +83,7 @@ def files_that_do_not_fit(folder):
     (folder / "half.json").write_text(path.read_text()[:200])
     expect("half a file", says(65, ["half.json, not JSON"], *train, "--schedule", folder / "half.json"))
     expect("plan knows it", says(0, ["left out", "this run has"], "plan", "--ranks", 4, "--schedule", path,
-                                 "--global-batch", 8, *MODEL[:-2]))
+                                 "--global-batch", 8, "--vocab", 96, *MODEL[:-2]))
     expect("shown as it is", says(0, ["found0.json: 2 stages, 4 micro-batches", "bound"], "schedule", "--schedule", path))
     expect("shown for another shape", says(78, ["this run has 3, 1, 4"], "schedule", "--schedule", path, "--pp", 3))
     expect("nowhere to save", says(73, ["/no/such/x.json"], "schedule", "--search", "--pp", 2, "--save",
