@@ -177,7 +177,7 @@ Plans plans(const Task& task, const PlanOptions& given) {
   const MeshShape& m = s.mesh;
   if (is_schedule_file(s.schedule))  // once, and not for each candidate
     s.schedules[s.schedule] = schedule_from(read_schedule(s.schedule), s.schedule);
-  constexpr int64_t limit = 65536;
+  constexpr int64_t limit = 65536;  // of each, so that products of three do not overflow
   check_input(std::max({int64_t(m.dp), int64_t(m.pp), int64_t(m.tp), o.ranks}) <= limit,
               Exit::config, "plan: dp={}, pp={}, tp={} on {} ranks; expected {} ranks at most",
               m.dp, m.pp, m.tp, o.ranks, limit);

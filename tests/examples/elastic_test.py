@@ -111,15 +111,24 @@ class Job:
     def lose(self, choice, number=signal.SIGKILL):
         """A rank, as soon as there is one."""
         self.wait(self.pids, "a rank")
-        kill(choice.choice(self.pids() or [0]), number)
+        if pids := self.pids():  # else it has just ended
+            kill(choice.choice(pids), number)
         self.losses.append(time.time())
         self.restarts += 1
         self.wait(lambda: len(self.said("restart")) >= self.restarts, f"restart {self.restarts}")
 
+    def has_ranks(self):
+        """As soon as it has; a run that ends well before, after its last restart, needs none."""
+        self.wait(lambda: self.pids() or self.ended() and self.job.process.poll() == 0, "a rank, or the end")
+        return not self.ended()
+
+    def resumed_from(self):
+        """The step whose checkpoint the last restart loaded."""
+        return int(self.said("re")[-1].partition("checkpoint step-")[2].partition(";")[0] or 0)
+
     def time_to_first_step(self):
         """From the last loss until the metrics have a new step."""
-        said = time.time()
-        before = int(self.said("re")[-1].partition("checkpoint step-")[2].partition(";")[0] or 0)
+        said, before = time.time(), self.resumed_from()
 
         def trains_again():
             steps, now = self.steps_and_time()
@@ -168,9 +177,12 @@ def random_kills(shop, number, choice):
             if moment == "training":
                 job.train_until(choice.randint(1, STEPS - 60))
             time.sleep(choice.uniform(0, 0.7 if moment == "starting" else 0.02))
+            if not job.has_ranks():
+                break
             job.lose(choice)
-            if choice.random() < 0.7:
+            if choice.random() < 0.7 and job.resumed_from() < STEPS:
                 took.append(job.time_to_first_step())
+        assert job.restarts, f"{job.run.name}: it ended before anything was lost"
         if choice.random() < 0.3:  # all ranks again
             job.job.process.send_signal(signal.SIGUSR2)
             job.wait(lambda: job.said("re-mesh") or job.ended(), "a re-mesh")

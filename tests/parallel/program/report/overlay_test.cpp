@@ -134,6 +134,12 @@ TEST_F(OverlayTest, IsRefusedWithoutAPipeline) {
   refused(dir_ / "trace.json", {"trace.json:"}, Exit::data);
 }
 
+TEST_F(OverlayTest, NeedsARun) {
+  test::Said said = schedule({"--overlay", ""});
+  EXPECT_EQ(said.code, int(Exit::config));
+  EXPECT_TRUE(says(said.err, "overlay is empty"));
+}
+
 TEST_F(OverlayTest, TakesNoFlagThatTheTraceAnswers) {
   write_bytes(dir_ / "trace.json", small_trace());
   for (const char* flag : {"pp", "micros", "times", "schedule"}) {
