@@ -33,10 +33,13 @@ class Bench {
  private:
   struct Entry {
     Work work;
-    int64_t runs;                ///< in a round
-    std::vector<double> rounds;  ///< seconds of a run
+    int64_t runs = 1;  ///< in a round
+    /// For the other ranks after each run, as ranks that train do at collectives: the slowest
+    /// counts.
+    bool waits = false;
+    std::vector<double> rounds = {};  ///< seconds of a run
   };
-  double time(const Work& work, int64_t runs);
+  double time(const Entry& e);
 
   World& world_;
   Effort effort_;

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-SECONDS = 120
+SECONDS = 600
 
 
 def minigpt(pick, tp, layers):

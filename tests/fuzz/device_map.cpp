@@ -1,0 +1,15 @@
+// The JSON of --device-map, for a model of a few layers.
+#include "parallel/program/device_map.h"
+
+#include "tests/fuzz/fuzz.h"
+#include "tests/support/tiny_task.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace triax;
+  static test::FileOf file("map.json");
+  file.set(data, size);
+  return test::accept_or_refuse([&] {
+    auto o = test::tiny_options();
+    (void)parallel::apply_device_map(file.path(), test::task_of(), o);
+  });
+}
