@@ -1,6 +1,5 @@
 // trace.json of --profile, as `report` and `schedule --overlay` read it.
 #include "parallel/program/report/overlay.h"
-
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

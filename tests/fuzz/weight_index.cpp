@@ -1,8 +1,7 @@
 // model.safetensors.index.json of a Hugging Face model, beside a file a.safetensors with tensor w.
-#include "examples/hugging_face/weights.h"
-
 #include <utility>
 
+#include "examples/hugging_face/weights.h"
 #include "nn/state.h"
 #include "tests/fuzz/fuzz.h"
 
