@@ -52,8 +52,8 @@ std::vector<Role> roles_in(const text::Tokenizer& tokenizer) {
                             {"eos_token", "<|end_of_text|>"},
                             {"eos_token", "</s>"},
                             {"eos_token", "<|endoftext|>"}}) {
-    bool known =
-        std::ranges::any_of(found, [&](auto& r) { return std::string_view(r.key) == key; });
+    bool known = std::ranges::any_of(
+        found, [&, name = std::string_view(key)](auto& r) { return r.key == name; });
     std::vector<int32_t> tokens;
     try {
       tokens = tokenizer.encode(token);
