@@ -1,6 +1,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "core/check.h"
 #include "core/files.h"
@@ -25,49 +26,29 @@ std::string line_of(std::string_view text, unsigned line) {
   return std::string(text.substr(0, text.find('\r')));
 }
 
-// Behind the string that begins at `i`. What is no valid string toml++ refuses where it stops being
-// one, so that it never sees more outside of strings than we do.
-size_t end_of_string(std::string_view text, size_t i) {
-  char mark = text[i];
-  std::string quote(text.substr(i, 3) == std::string(3, mark) ? 3 : 1, mark);
-  for (i += quote.size(); i < text.size(); ++i) {
-    if (text.substr(i).starts_with(quote)) {
-      i += quote.size();
-      for (int more = 0; quote.size() == 3 && more < 2 && text.substr(i, 1) == quote.substr(2);
-           ++more)
-        ++i;  // the string's own
-      return i;
-    }
-    if (quote.size() == 1 && text[i] == '\n') return i;
-    if (text[i] == '\\' && mark == '"') ++i;
-  }
-  return text.size();
+bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
+
+// With `?` for every byte that is not ASCII: TOML allows both in strings and comments alone.
+std::string in_ascii(std::string text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.replace(0, 3, "   ");  // a byte order mark
+  std::ranges::replace_if(text, std::not_fn(is_ascii), '?');
+  return text;
 }
 
-// The first byte outside of strings and comments that is not ASCII; text.size() if there is none.
-// TOML has no such bytes, but toml++ 3.3 has undefined behaviour at most of them.
-size_t foreign_byte(std::string_view text) {
-  size_t i = text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
-  while (i < text.size()) {
-    if (text[i] == '#') i = std::min(text.find('\n', i), text.size());
-    else if (text[i] == '"' || text[i] == '\'') i = end_of_string(text, i);
-    else if (static_cast<unsigned char>(text[i]) >= 0x80) break;
-    else ++i;
-  }
-  return std::min(i, text.size());
-}
-
+// Read as ASCII first, since toml++ 3.3 has undefined behaviour at most other letters outside of
+// strings and comments.
 toml::table parse_file(const std::string& text, const std::string& path) try {
-  if (size_t at = foreign_byte(text); at < text.size()) {
-    auto line = unsigned(1 + std::count(text.begin(), text.begin() + ptrdiff_t(at), '\n'));
-    fail(Exit::config, "{}:{}: byte {:#04x} outside of quotes; expected ASCII; the line is `{}`",
-         path, line, static_cast<unsigned char>(text[at]), printable(line_of(text, line)));
-  }
+  (void)toml::parse(in_ascii(text));
   return toml::parse(text);
 } catch (const toml::parse_error& e) {
   unsigned line = std::max(e.source().begin.line, 1u);
-  fail(Exit::config, "{}:{}: {}; the line is `{}`", path, line,
-       printable(std::string(e.description())), printable(line_of(text, line)));
+  std::string shown = line_of(text, line), why(e.description());
+  if (auto odd = std::ranges::find_if_not(shown, is_ascii);
+      odd != shown.end() &&
+      !is_ascii(shown[std::min<size_t>(e.source().begin.column, shown.size()) - 1]))
+    why = fmt::format("byte {:#04x} outside of quotes; expected ASCII",
+                      static_cast<unsigned char>(*odd));
+  fail(Exit::config, "{}:{}: {}; the line is `{}`", path, line, printable(why), printable(shown));
 }
 
 // In the order of the file, so that the first mistake is the one reported.

@@ -160,13 +160,17 @@ TEST_F(ConfigFile, RefusesWhatIsNotAsciiOutsideOfQuotes) {
   for (const std::string& text :
        {odd, odd + " = 1", "lr" + odd + " = 1", "[" + odd + "]", "lr = " + odd, "lr = 1" + e,
         "text = \"a\\\"b\"" + e, "text = 'a\\'" + e, "text = \"\"" + e, R"(text = """a\"""""")" + e,
-        "text = '''a''''" + e, "text = \"a\n" + e}) {
+        "text = '''a''''" + e}) {
     std::string said = refused("seed = 1 # " + e + "\n" + text);
     EXPECT_NE(said.find(" outside of quotes; expected ASCII; the line is "), said.npos) << said;
   }
   EXPECT_EQ(
       refused("\nlr" + e + " = 1"),
       "run.toml:2: byte 0xc3 outside of quotes; expected ASCII; the line is `lr" + e + " = 1`");
+  for (const std::string& text :
+       {"text = \"a\n" + e, "lr = 0.5\"" + odd, "lr = 5=\"" + odd, "lr = 5[\"" + odd,
+        std::string("lr = 0.5\x0eupdat\"\xEF\xB9\xBF")})
+    EXPECT_NE(refused("\n" + text).find("run.toml:2: "), std::string::npos) << text;
   for (const std::string& text : {"\"" + odd + "\"", "'" + odd + "\\'",
                                   "\"\"\"\n" + odd + "\"\"\"\"\"", "'''" + odd + "''''"}) {
     std::string path = file("\xEF\xBB\xBFtext = " + text + " # " + odd);
