@@ -43,11 +43,10 @@ toml::table parse_file(const std::string& text, const std::string& path) try {
 } catch (const toml::parse_error& e) {
   unsigned line = std::max(e.source().begin.line, 1u);
   std::string shown = line_of(text, line), why(e.description());
-  if (auto odd = std::ranges::find_if_not(shown, is_ascii);
-      odd != shown.end() &&
-      !is_ascii(shown[std::min<size_t>(e.source().begin.column, shown.size()) - 1]))
+  size_t column = e.source().begin.column;  // from 1, in bytes as long as it was read as ASCII
+  if (column >= 1 && column <= shown.size() && !is_ascii(shown[column - 1]))
     why = fmt::format("byte {:#04x} outside of quotes; expected ASCII",
-                      static_cast<unsigned char>(*odd));
+                      static_cast<unsigned char>(shown[column - 1]));
   fail(Exit::config, "{}:{}: {}; the line is `{}`", path, line, printable(why), printable(shown));
 }
 
