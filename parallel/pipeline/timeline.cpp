@@ -17,6 +17,8 @@ constexpr const char* meanings[] = {"forward", "backward", "backward of the inpu
                                     "backward of the weights"};
 
 /// All stages' rows from the first cell to the last, and how wide a cell is.
+constexpr double most_cells = 20'000;  // of a row; shorter actions are not drawn
+
 struct Grid {
   size_t cell = 0;
   double unit = 0;  // time of a cell
@@ -30,7 +32,7 @@ Grid draw(const Timeline& t) {
     double takes = a.end - a.begin;
     if (takes > 0 && (g.unit == 0 || takes < g.unit)) g.unit = takes;
   }
-  if (g.unit == 0) g.unit = 1;
+  g.unit = std::max(g.unit, t.simulation.time / most_cells);
   auto at = [&](double time) { return g.cell * size_t(std::lround(time / g.unit)); };
   std::string idle = "." + std::string(g.cell - 1, ' '), row;
   while (row.size() < at(t.simulation.time)) row += idle;

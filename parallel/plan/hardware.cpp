@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -83,10 +84,11 @@ double Hardware::seconds(const KernelWork& work, DType dtype, bool stored_scores
 double Hardware::seconds(const Ledger::Line& line, int64_t ranks, int64_t stride) const {
   if (ranks <= 1 || line.calls == 0) return 0;
   double inside = double(std::clamp<int64_t>(per_node / stride, 1, ranks));
-  double nodes = double(ranks) / inside;
+  double nodes = std::ceil(double(ranks) / inside);
+  double fewest = double(ranks) - (nodes - 1) * inside;  // on the node that has least of them
   double whole = line.bytes * double(ranks) / double(ranks - 1);  // as if every byte left
   double within = (inside - 1) / inside * whole / (link_part * link);
-  double cards = network_part * network * inside / double(per_node);
+  double cards = network_part * network * fewest / double(per_node);
   double between = (nodes - 1) / nodes * whole / cards;
   return double(line.calls) * latency + std::max(within, between);
 }

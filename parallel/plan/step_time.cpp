@@ -54,9 +54,10 @@ const std::vector<int64_t>& StepTimes::placement(const StepOptions& o) {
 
 const Bubble& StepTimes::bubble(const StepOptions& o) {
   PipelineShape shape = o.pipeline();
-  // A pipeline that is full goes on as it is: further micro-batches add no idle time.
-  if (is_built_in(o) && shape.micros > 5 * shape.stages)
-    shape.micros = 4 * shape.stages + shape.micros % shape.stages;
+  // A pipeline that is full goes on as it is: further micro-batches add no idle time and hold no
+  // more. (With a last group that is not full, a stage may hold one more where there are few.)
+  if (is_built_in(o) && shape.micros > 4 * shape.stages && shape.micros % shape.stages == 0)
+    shape.micros = 4 * shape.stages;
   bool twice = again(o);
   auto key = std::tuple(o.schedule, shape.stages, shape.chunks, shape.micros, twice);
   auto found = bubbles_.find(key);

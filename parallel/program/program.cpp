@@ -321,8 +321,16 @@ int Program::plan(const Request& request, const char* program) {
                 "  Its default is for small runs. Add --{} N, as the run will have it.",
                 name, ranks, here, name);
   plan_.command = shell_word(program) + " train";
+  auto is_given = [&](const Setting& s) { return std::ranges::count(request.given, s.name) > 0; };
+  auto in_file = [&](const Setting& s) {
+    return std::ranges::count(request.configured, s.name) > 0;
+  };
+  // `train` refuses a file with settings of `plan` alone: then what else it has is given by flags.
+  bool only_plans = std::ranges::any_of(
+      request.verb->settings, [&](const Setting& s) { return s.group == "Plan" && in_file(s); });
   for (const Setting& s : request.verb->settings)
-    if (std::ranges::count(request.given, s.name) > 0 && !is_planned(s))
+    if (!is_planned(s) && (s.name == "config" ? !only_plans && !request.configured.empty()
+                                              : is_given(s) || (only_plans && in_file(s))))
       plan_.command += fmt::format(" --{} {}", s.name, shell_word(value_text(s)));
   return int(parallel::plan(own_.task(), plan_));
 }

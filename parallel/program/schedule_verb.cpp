@@ -110,6 +110,10 @@ void check_of_use(const ScheduleOptions& o, const std::vector<std::string>& give
     for (const char* flag : {"memory", "hold", "objective", "tries", "seed", "save"})
       check_input(!contains(given, flag), Exit::config,
                   "{} without search\n  Expected --search --{} ..., or leave it out", flag, flag);
+  check_input(!o.search || !contains(given, "schedule") || is_schedule_file(o.schedule),
+              Exit::config,
+              "schedule={} with search: a search compares all schedules\n  Leave one out.",
+              printable(o.schedule));
   if (!is_schedule_file(o.schedule)) return;
   for (const char* flag : {"times", "scale", "search"})
     check_input(!contains(given, flag), Exit::config,

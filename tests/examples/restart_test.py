@@ -49,7 +49,8 @@ def killed_and_stopped(text, run):
         job.process.send_signal(signal.SIGTERM)
         finish(job, 75)
         assert ranks_of(run) == [], "ranks are left"
-    said = [line for line in job.stderr().splitlines() if not line.startswith("  ")]
+    # Open MPI may complain about a rank that is killed while it starts.
+    said = [line for line in job.stderr().splitlines() if not line.startswith("  ") and "PMIX ERROR" not in line]
     print("\n".join(said))
     assert said == [
         said[0], f"launch: restart 1 of 5 in 1 s: --resume auto, newest checkpoint step-{first}",

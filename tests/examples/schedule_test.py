@@ -93,6 +93,7 @@ def files_that_do_not_fit(folder):
                         (shown + "--search", "search with"), ("--memory 3p", "memory without search"),
                         ("--hold 0.5", "hold without search"), ("--search --save x", "Expected --search --save FILE.json"),
                         ("--save x.json", "without search"),
+                        ("--search --schedule zb-v", "schedule=zb-v with search"),
                         ("--search --memory 1q", "memory=1q; expected"), ("--search --times 1,2", "times=1,2; expected"),
                         ("--search --chunks 3", "expected one chunk, or two in a V"), ("--scale 1,x", "scale=1,x; expected"),
                         ("--search --memory 0.1p", "memory for 0.4 activations")):
@@ -106,6 +107,17 @@ def bounds_are_of_as_many_chunks(folder):
                                         "schedule", *search.split()))
     shown = subprocess.run([minigpt, "schedule", *search.split()], capture_output=True, text=True).stdout
     expect("says nothing about two", "" if "zb-2p is optimal" in shown and "zb-v is optimal" not in shown else shown)
+    search = "--search --chunks 2 --pp 2 --micros 2 --times 1,10,1,0 --scale 1,1.5 --memory 2 --tries 300"
+    shown = subprocess.run([minigpt, "schedule", *search.split()], capture_output=True, text=True).stdout
+    expect("a bound of a V", "" if "no schedule of 2 chunks a stage in a V costs less" in " ".join(shown.split()) and
+           "found: optimal" in shown and "interleaved is optimal" not in shown else shown)
+
+
+def drawings_are_small():
+    """A cell is not as narrow as the shortest action, if that is next to nothing."""
+    shown = subprocess.run([minigpt, "schedule", "--schedule", "zb-h1", "--times", "1,1,1e-9,0"], capture_output=True, text=True)
+    expect("a short backward", "" if shown.returncode == 0 and 1000 < len(shown.stdout) < 2_000_000 else shown.stderr or
+           str(len(shown.stdout)))
 
 
 def parity_refuses_at_once():
@@ -167,6 +179,7 @@ with tempfile.TemporaryDirectory() as name:
     what_the_checker_is_for(place)
     files_that_do_not_fit(place)
     bounds_are_of_as_many_chunks(place)
+    drawings_are_small()
     parity_refuses_at_once()
     resumed_runs(place)
     overlays(place)

@@ -77,5 +77,24 @@ TEST(Program, PlanCountsTheReasonsThatItLeavesOut) {
   EXPECT_NE(said("60").find(" more reasons\n"), std::string::npos) << said("60");
 }
 
+// `train` knows no key of `plan` alone: the printed command has flags in place of such a file.
+TEST(Program, PlanPrintsACommandThatTrainTakes) {
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  options.task = [] { return test::task_of(); };
+  test::TemporaryDirectory folder;
+  std::string file = folder / "c.toml";
+  auto said = [&](const std::string& keys) {
+    test::write_bytes(file, keys + "offload = \"optimizer\"\n");
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(call(options, {"tiny", "plan", "--config", file, "--dp", "2"}), 0);
+    return testing::internal::GetCapturedStdout();
+  };
+  std::string whole = said(""), plans = said("top = 2\n");
+  EXPECT_NE(whole.find("--config " + file), whole.npos) << whole;
+  EXPECT_EQ(whole.find("--offload optimizer"), whole.npos) << whole;
+  EXPECT_EQ(plans.find("--config"), plans.npos) << plans;
+  EXPECT_NE(plans.find("--offload optimizer"), plans.npos) << plans;
+}
+
 }  // namespace
 }  // namespace triax::parallel

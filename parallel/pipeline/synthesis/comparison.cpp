@@ -15,6 +15,12 @@ double fullest(const std::vector<double>& peak) {
   return *std::max_element(peak.begin(), peak.end());
 }
 
+/// `3`, or `1 to 8` where stages differ.
+std::string caps(const std::vector<double>& cap) {
+  auto [least, most] = std::ranges::minmax(cap);
+  return least == most ? fmt::format("{:g}", most) : fmt::format("{:g} to {:g}", least, most);
+}
+
 /// The schedule's lists where it fits the shape; none where it does not.
 std::vector<Actions> lists_that_fit(const Schedule& schedule, const PipelineShape& shape) try {
   check_schedule(schedule, shape);
@@ -37,8 +43,8 @@ std::string verdict(const Comparison& c) {
     return fmt::format("found: {:.2g}% above the bound\n", 100 * (found.cost / c.found.bound - 1));
   std::string text = "found: optimal, as cheap as the bound\n";
   for (const Comparison::Row& r : c.rows)
-    if (&r != &found && r.chunks == found.chunks && meets(r.cost, found.cost) &&
-        fullest(r.peak) <= fullest(c.found.budget.cap) + 1e-9)
+    if (&r != &found && r.chunks == found.chunks && r.placement == found.placement &&
+        meets(r.cost, found.cost) && fullest(r.peak) <= fullest(c.found.budget.cap) + 1e-9)
       text += fmt::format("{} is optimal\n", r.name);
   return text;
 }
@@ -51,7 +57,11 @@ double Comparison::best_bubble() const {
 
 Comparison::Row row_of(const std::string& name, const ScheduleFile& s) {
   double cost = cost_of(simulate(s.lists, s.shape, s.times), s.budget.objective);
-  return {name, s.shape.chunks, cost, 1 - busiest(s.shape, s.times) / cost,
+  return {name,
+          s.shape.chunks,
+          s.shape.placement,
+          cost,
+          1 - busiest(s.shape, s.times) / cost,
           peak_memory(s.lists, s.shape, s.budget.hold)};
 }
 
@@ -77,18 +87,19 @@ Comparison compare(const std::map<std::string, Schedule>& schedules, const Sched
 std::string comparison_text(const Comparison& c) {
   const ScheduleFile& f = c.found;
   std::string text = fmt::format(
-      "{} stages, {} micro-batches; a stage may hold {:g} activations, of which {:g} from the "
+      "{} stages, {} micro-batches; a stage may hold {} activations, of which {:g} from the "
       "input's backward to the weights'\ncost: {}\n\n{:<16} {:>10} {:>8}  activations held, stage "
       "by stage\n",
-      f.shape.stages, f.shape.micros, fullest(f.budget.cap), f.budget.hold,
+      f.shape.stages, f.shape.micros, caps(f.budget.cap), f.budget.hold,
       f.budget.objective == Budget::makespan
           ? "makespan, to the end of the last stage"
           : "span, the longest stage from its first begin to its last end",
       "schedule", "cost", "bubble");
   for (const Comparison::Row& r : c.rows) text += table_row(r);
   text += fmt::format(
-      "{:<16} {:>10.6g} {:>7.2f}%  no schedule of {} chunk{} a stage costs less in this memory\n",
-      "bound", f.bound, 100 * c.best_bubble(), f.shape.chunks, f.shape.chunks == 1 ? "" : "s");
+      "{:<16} {:>10.6g} {:>7.2f}%  no schedule of {} chunk{} a stage{} costs less in this memory\n",
+      "bound", f.bound, 100 * c.best_bubble(), f.shape.chunks, f.shape.chunks == 1 ? "" : "s",
+      f.shape.placement == Placement::v ? " in a V" : "");
   return text + verdict(c);
 }
 

@@ -13,6 +13,7 @@ struct Comparison {
   struct Row {
     std::string name;
     int chunks = 1;
+    Placement placement = Placement::ring;
     double cost = 0;           ///< Budget::objective
     double bubble = 0;         ///< share of the cost in which the busiest stage is idle
     std::vector<double> peak;  ///< per stage, in activations of a whole stage

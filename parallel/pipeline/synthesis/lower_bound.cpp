@@ -14,9 +14,10 @@
 namespace triax::parallel::synthesis {
 namespace {
 
-/// How many of `one` fit into `all`; the sums of equal parts differ by rounding.
+/// How many of `one` fit into `all`, at most `plenty`; the sums of equal parts differ by rounding.
 int64_t count_in(double all, double one) {
-  return one > 0 ? int64_t(std::floor(all / one + 1e-9)) : std::numeric_limits<int32_t>::max();
+  constexpr double plenty = std::numeric_limits<int32_t>::max();
+  return one > 0 ? int64_t(std::min(std::floor(all / one + 1e-9), plenty)) : int64_t(plenty);
 }
 
 class Bounds {

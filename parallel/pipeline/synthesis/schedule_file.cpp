@@ -98,7 +98,7 @@ void check_claims(const ScheduleFile& f, const nn::JsonReader& all) {
   double cost = cost_of(simulate(f.lists, f.shape, f.times), f.budget.objective);
   all.at("cost").require(same(f.cost, cost), fmt::format("is {}; the lists cost {}", f.cost, cost));
   double bound = lower_bound(f.shape, f.times, f.budget);
-  all.at("bound").require(meets(f.bound, bound),
+  all.at("bound").require(f.bound > 0 && meets(f.bound, bound),
                           fmt::format("is {}; what is proven is {}", f.bound, bound));
 }
 

@@ -64,6 +64,8 @@ TEST(ScheduleFile, RefusesDamage) {
            Damage{"[1,1.1,0.7,0.1]", "[2,1.1,0.7,0.1]", "cost of the schedule is"},
            Damage{"\"cost\":", "\"cost\":1", "; the lists cost"},
            Damage{"\"bound\":", "\"bound\":1", "; what is proven is"},
+           Damage{"\"bound\":", "\"bound\":0,\"was\":", "is 0; what is proven is"},
+           Damage{"\"bound\":", "\"bound\":-", "; what is proven is"},
            Damage{"F0.0 F0.1", "F0.0 F0.9", "micro-batch 9, chunk 0 does not exist"},
            Damage{"F0.0 F0.1", "F0.0 F0.0", "forward of micro-batch 0, chunk 0 again"},
            Damage{"F0.0 F0.1", "B0.0 F0.1", "before its forward"},

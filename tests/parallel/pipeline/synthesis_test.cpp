@@ -32,6 +32,17 @@ double cost(const Schedule& schedule, const PipelineShape& shape, const StageTim
   return cost_of(simulate(lists_of(schedule, shape), shape, times), Budget::longest_stage);
 }
 
+/// A hold next to nothing is as none.
+TEST(Synthesis, BoundWhereNextToNothingIsHeld) {
+  PipelineShape shape{.stages = 4, .micros = 8};
+  StageTimes times = equal_stages(shape, {1, 1, 1, 0});
+  for (double cap : {1., 1e9})
+    for (double hold : {1e-19, 1e-10, 1e-300})
+      EXPECT_NEAR(lower_bound(shape, times, budget(4, cap, hold)),
+                  lower_bound(shape, times, budget(4, cap, 0)), 1e-6)
+          << cap << " " << hold;
+}
+
 /// A bound that is met proves that nothing is better: the "ZB-H1 is optimal", 12 of 12.
 TEST(Synthesis, ZbH1IsOptimalInTheMemoryOf1F1B) {
   for (const Row& row : rows) {

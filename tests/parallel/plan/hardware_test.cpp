@@ -57,6 +57,8 @@ TEST(Hardware, RingsShareTheCardsOfANode) {
   EXPECT_NEAR(ring(8, 1), 2 * 7. / 8 * bytes / (h.link_part * h.link), 1e-9);
   EXPECT_NEAR(ring(16, 1), 2 * 1. / 2 * bytes / (8 * card), 1e-9) << "two nodes, all eight cards";
   EXPECT_NEAR(ring(16, 8), 2 * 15. / 16 * bytes / card, 1e-9) << "one card each";
+  EXPECT_NEAR(ring(12, 1), 2 * 1. / 2 * bytes / (4 * card), 1e-9)
+      << "eight of one, four of another";
   EXPECT_EQ(ring(1, 1), 0);
 }
 
