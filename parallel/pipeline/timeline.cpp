@@ -16,12 +16,13 @@ namespace {
 constexpr const char* meanings[] = {"forward", "backward", "backward of the input",
                                     "backward of the weights"};
 
-/// All stages' rows from the first cell to the last, and how wide a cell is.
-constexpr double most_cells = 20'000;  // of a row; shorter actions are not drawn
+constexpr double most_cells = 20'000;  // of a row: the shortest action may be next to nothing
 
+/// All stages' rows from the first cell to the last, and how wide a cell is.
 struct Grid {
   size_t cell = 0;
-  double unit = 0;  // time of a cell
+  double unit = 0;       // time of a cell
+  bool complete = true;  // has every action a cell?
   std::vector<std::string> rows;
 };
 
@@ -32,7 +33,9 @@ Grid draw(const Timeline& t) {
     double takes = a.end - a.begin;
     if (takes > 0 && (g.unit == 0 || takes < g.unit)) g.unit = takes;
   }
-  g.unit = std::max(g.unit, t.simulation.time / most_cells);
+  double finest = t.simulation.time / most_cells;
+  g.complete = g.unit >= finest;
+  g.unit = std::max(g.unit, finest);
   auto at = [&](double time) { return g.cell * size_t(std::lround(time / g.unit)); };
   std::string idle = "." + std::string(g.cell - 1, ' '), row;
   while (row.size() < at(t.simulation.time)) row += idle;
@@ -108,7 +111,9 @@ std::string timeline_text(const Timeline& t, int columns) {
   for (const TimedAction& a : t.simulation.actions) kinds.insert(a.action.kind);
   for (Action::Kind kind : kinds)
     text += fmt::format("{} {}, ", label({kind}, 1)[0], meanings[kind]);
-  return text + fmt::format(". idle\nlive: most activations{} held at once\n",
+  std::string note =
+      g.complete ? "" : fmt::format("not drawn: actions much shorter than {:g}\n", g.unit);
+  return text + fmt::format(". idle\n{}live: most activations{} held at once\n", note,
                             t.shape.chunks > 1 ? ", each of one chunk," : "");
 }
 

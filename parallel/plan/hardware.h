@@ -36,7 +36,8 @@ struct Hardware {
   /// them, in 16 bits, as Megatron-LM did until 2022; ours never does.
   double seconds(const KernelWork& work, DType dtype, bool stored_scores = false) const;
   /// Seconds of these collectives, by rings over `ranks` ranks that are `stride` apart: as fast as
-  /// the links of a node or, if slower, as the network cards of the members that it has in a node.
+  /// the links of a node or, if slower, as the network cards of the members that it has in a node,
+  /// the fewest where nodes differ.
   double seconds(const Ledger::Line& line, int64_t ranks, int64_t stride) const;
   /// Seconds of a message of so many bytes to the rank `stride` further.
   double message(double bytes, int64_t stride) const;

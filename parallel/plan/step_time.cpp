@@ -17,6 +17,24 @@ Ledger::Line ring(int64_t calls, double bytes, int64_t ranks) {
   return {calls, bytes * double(ranks - 1) / double(ranks)};
 }
 
+std::vector<Kept> kept_by_stage(const std::vector<Actions>& lists) {
+  std::vector<Kept> kept;
+  for (const Actions& list : lists) kept.push_back(most_kept(list));
+  return kept;
+}
+
+/// So many micro-batches have the idle time of all of `o`, and keep as much. A pipeline that is
+/// full goes on as it is, if one group more keeps no more: gpipe keeps all. A last group that is
+/// not full changes what is kept.
+int enough_micros(const StepOptions& o, const Schedule& schedule) {
+  PipelineShape few = o.pipeline(), more = few;
+  few.micros = 4 * few.stages, more.micros = 5 * few.stages;
+  int all = o.pipeline().micros;
+  if (!is_built_in(o) || all <= more.micros || all % few.stages != 0) return all;
+  bool full = kept_by_stage(lists_of(schedule, few)) == kept_by_stage(lists_of(schedule, more));
+  return full ? few.micros : all;
+}
+
 bool again(const StepOptions& o) {
   return o.recompute == Recompute::block || o.recompute == Recompute::block_split;
 }
@@ -54,19 +72,16 @@ const std::vector<int64_t>& StepTimes::placement(const StepOptions& o) {
 
 const Bubble& StepTimes::bubble(const StepOptions& o) {
   PipelineShape shape = o.pipeline();
-  // A pipeline that is full goes on as it is: further micro-batches add no idle time and hold no
-  // more. (With a last group that is not full, a stage may hold one more where there are few.)
-  if (is_built_in(o) && shape.micros > 4 * shape.stages && shape.micros % shape.stages == 0)
-    shape.micros = 4 * shape.stages;
   bool twice = again(o);
   auto key = std::tuple(o.schedule, shape.stages, shape.chunks, shape.micros, twice);
   auto found = bubbles_.find(key);
   if (found != bubbles_.end()) return found->second;
   const Schedule& schedule = o.schedules.at(o.schedule);
   if (!is_built_in(o)) (void)check_schedule(schedule, shape);
+  shape.micros = enough_micros(o, schedule);
   auto lists = lists_of(schedule, shape);
   Bubble made;
-  for (auto& list : lists) made.kept.push_back(most_kept(list));
+  made.kept = kept_by_stage(lists);
   auto halves = [](const Action& a) { return a.kind == Action::backward_weight; };
   made.splits = std::ranges::any_of(lists[0], halves);
   if (shape.stages > 1) {

@@ -307,6 +307,27 @@ class Program {
   std::string notes_;         // about it
 };
 
+/// What a request for a plan has and the plan does not decide. `train` refuses a file that has
+/// settings of `plan` alone: what else that has becomes flags.
+std::string flags_for_train(const Request& request) {
+  auto has = [](const std::vector<std::string>& names, const Setting& s) {
+    return std::ranges::count(names, s.name) > 0;
+  };
+  auto& settings = request.verb->settings;
+  std::vector<std::string> names = request.given;
+  if (std::ranges::any_of(settings, [&](const Setting& s) {
+        return s.group == "Plan" && has(request.configured, s);
+      })) {
+    std::erase(names, "config");
+    names.insert(names.end(), request.configured.begin(), request.configured.end());
+  }
+  std::string flags;
+  for (const Setting& s : settings)
+    if (has(names, s) && !is_planned(s))
+      flags += fmt::format(" --{} {}", s.name, shell_word(value_text(s)));
+  return flags;
+}
+
 int Program::plan(const Request& request, const char* program) {
   auto& given = plan_.given;
   given = request.given;
@@ -320,18 +341,7 @@ int Program::plan(const Request& request, const char* program) {
                 "plan: --{} is not given for {} ranks, more than this machine's {}\n"
                 "  Its default is for small runs. Add --{} N, as the run will have it.",
                 name, ranks, here, name);
-  plan_.command = shell_word(program) + " train";
-  auto is_given = [&](const Setting& s) { return std::ranges::count(request.given, s.name) > 0; };
-  auto in_file = [&](const Setting& s) {
-    return std::ranges::count(request.configured, s.name) > 0;
-  };
-  // `train` refuses a file with settings of `plan` alone: then what else it has is given by flags.
-  bool only_plans = std::ranges::any_of(
-      request.verb->settings, [&](const Setting& s) { return s.group == "Plan" && in_file(s); });
-  for (const Setting& s : request.verb->settings)
-    if (!is_planned(s) && (s.name == "config" ? !only_plans && !request.configured.empty()
-                                              : is_given(s) || (only_plans && in_file(s))))
-      plan_.command += fmt::format(" --{} {}", s.name, shell_word(value_text(s)));
+  plan_.command = shell_word(program) + " train" + flags_for_train(request);
   return int(parallel::plan(own_.task(), plan_));
 }
 

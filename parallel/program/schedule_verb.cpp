@@ -110,12 +110,12 @@ void check_of_use(const ScheduleOptions& o, const std::vector<std::string>& give
     for (const char* flag : {"memory", "hold", "objective", "tries", "seed", "save"})
       check_input(!contains(given, flag), Exit::config,
                   "{} without search\n  Expected --search --{} ..., or leave it out", flag, flag);
-  check_input(!o.search || !contains(given, "schedule") || is_schedule_file(o.schedule),
-              Exit::config,
-              "schedule={} with search: a search compares all schedules\n  Leave one out.",
+  check_input(!o.search || !contains(given, "schedule"), Exit::config,
+              "search with schedule={}: a search compares all schedules with what it finds\n"
+              "  Leave one out.",
               printable(o.schedule));
   if (!is_schedule_file(o.schedule)) return;
-  for (const char* flag : {"times", "scale", "search"})
+  for (const char* flag : {"times", "scale"})
     check_input(!contains(given, flag), Exit::config,
                 "{} with schedule={}: the file has lists and times of its own\n  Leave one out.",
                 flag, printable(o.schedule));

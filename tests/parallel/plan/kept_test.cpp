@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "parallel/pipeline/simulate.h"
+#include "parallel/plan/step_time.h"
+#include "tests/support/tiny_task.h"
+
 namespace triax::parallel {
 namespace {
 
@@ -42,6 +46,26 @@ TEST(Kept, FilledAStageKeepsWhatAllMicroBatchesKeep) {
         EXPECT_EQ(few.micros == whole.micros, schedule == "gpipe") << schedule << ' ' << few.micros;
       }
     }
+}
+
+/// A plan simulates fewer micro-batches than a step has, where further ones change nothing.
+TEST(Kept, APlanSeesTheBubbleOfAllMicroBatches) {
+  Task task = test::task_of();
+  Hardware hardware = hardware_named("cpu");
+  StepTimes times(task, hardware);
+  for (auto& schedule : schedule_names())
+    for (int stages : {2, 3, 8})
+      for (int micros : {4 * stages + 1, 20 * stages, 21 * stages - 1}) {
+        StepOptions o = options(schedule, stages, micros);
+        SCOPED_TRACE(fmt::format("{}: {} stages, {} micro-batches", schedule, stages, micros));
+        PipelineShape whole = o.pipeline();
+        double third = 1. / 3 / o.chunks;
+        auto lists = lists_of(o.schedules.at(schedule), whole);
+        const Bubble& seen = times.bubble(o);
+        for (size_t s = 0; s < lists.size(); ++s) EXPECT_EQ(seen.kept[s], most_kept(lists[s])) << s;
+        EXPECT_NEAR(seen.idle, simulate(lists, whole, {third, third, third, 0}).time - micros,
+                    1e-6);
+      }
 }
 
 TEST(Kept, OfSchedulesOfAProgramAndOfFilesNothingIsKnown) {
