@@ -63,29 +63,34 @@ TRIAX_HD Words take_term(Vector<float>& x) {
 }
 
 /// Rows of pairs of a tile for each term, `square` elements apart: (a[0], b[0]), (a[1], b[1]) ...
+/// What two terms leave of 24 bits has at most seven: the third is that, unrounded.
 TRIAX_HD void split_row(const float* first, const float* second, Magnitude& largest, BFloat16* to) {
   Vector<float> a = load<float>(first), b = load<float>(second);
   largest.see(a);
   largest.see(b);
 #pragma GCC unroll 3
   for (int p = 0; p < terms; ++p, to += square) {
-    Words pairs = take_term(a) >> 16;
-    pairs |= take_term(b);
+    bool rest = p == terms - 1;
+    Words pairs = (rest ? Words(a) : take_term(a)) >> 16;
+    pairs |= rest ? Words(b) : take_term(b);
     __builtin_memcpy(to, &pairs, sizeof(pairs));
   }
 }
 
-/// 32 x 32 numbers, transposed.
+/// 16 x 16 numbers, transposed: rows of `to` are `side` apart.
+TRIAX_HD void transpose_part(const float* x, int64_t stride, float* to) {
+  Vector<float> rows[16];
+#pragma GCC unroll 16
+  for (int r = 0; r < 16; ++r) rows[r] = load<float>(x + r * stride);
+  transpose<float>(rows);
+#pragma GCC unroll 16
+  for (int r = 0; r < 16; ++r) store<float>(to + r * side, rows[r]);
+}
+/// 32 x 32.
 TRIAX_HD void transpose_square(const float* x, int64_t stride, float* to) {
   for (int i = 0; i < side; i += 16)
-    for (int j = 0; j < side; j += 16) {
-      Vector<float> rows[16];
-#pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) rows[r] = load<float>(x + (i + r) * stride + j);
-      transpose<float>(rows);
-#pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) store<float>(to + (j + r) * side + i, rows[r]);
-    }
+    for (int j = 0; j < side; j += 16)
+      transpose_part(x + i * stride + j, stride, to + j * side + i);
 }
 
 /// Terms of one step of one strip, at most 32 rows (or columns), at most 32 deep: [term][two
@@ -125,51 +130,60 @@ template <Part part>
 void pack_strips(Operand<float> x, int64_t count, int64_t depth, Magnitude* largest, BFloat16* to) {
   FlushDenormals flush;
   int64_t steps = (depth + side - 1) / side;
-  for (int64_t step = 0; step < steps; ++step)
+  auto pack_one = [&](int64_t i, int64_t step) {
+    pack_terms<part>(x.at(i, step * side), fn::min<int64_t>(side, count - i),
+                     fn::min<int64_t>(side, depth - step * side), largest[i / side],
+                     to + (i / side * steps + step) * terms * square);
+  };
+  if (x.inner == 1) {
     for (int64_t i = 0; i < count; i += side)
-      pack_terms<part>(x.at(i, step * side), fn::min<int64_t>(side, count - i),
-                       fn::min<int64_t>(side, depth - step * side), largest[i / side],
-                       to + (i / side * steps + step) * terms * square);
+      for (int64_t step = 0; step < steps; ++step) pack_one(i, step);
+  } else {
+    for (int64_t step = 0; step < steps; ++step)
+      for (int64_t i = 0; i < count; i += side) pack_one(i, step);
+  }
 }
 
-/// One term of a strip's 32 x 32 numbers.
-template <int term> TRIAX_HD void load_left(const BFloat16* from) {
-  load_tile<4>(from + term * square, 64);
-  load_tile<5>(from + term * square + tile_elements, 64);
-}
-template <int term> TRIAX_HD void load_right(const BFloat16* from) {
-  load_tile<6>(from + term * square, 64);
-  load_tile<7>(from + term * square + tile_elements, 64);
-}
-TRIAX_HD void multiply_square() {
+/// Which tiles a square of products loads; the others are still there.
+enum class Fresh { both, left, right };
+
+/// Adds term `l` of a times term `r` of b, each tile loaded just before its first use.
+template <int l, int r, Fresh fresh>
+TRIAX_HD void multiply_square(const BFloat16* a, const BFloat16* b) {
+  constexpr bool left = fresh != Fresh::right, right = fresh != Fresh::left;
+  if constexpr (left) load_tile<4>(a + l * square, 64);
+  if constexpr (right) load_tile<6>(b + r * square, 64);
   multiply_tiles<0, 4, 6>();
+  if constexpr (right) load_tile<7>(b + r * square + tile_elements, 64);
   multiply_tiles<1, 4, 7>();
+  if constexpr (left) load_tile<5>(a + l * square + tile_elements, 64);
   multiply_tiles<2, 5, 6>();
   multiply_tiles<3, 5, 7>();
 }
 
 /// c [32, 32], rows `stride` apart, = a b over `steps` of depth. Products of small terms come
-/// before larger ones, in an order in which most stay in their tiles.
+/// before larger ones, in an order in which most stay in their tiles. Six times a step, work for
+/// the vector units is done meanwhile().
+template <class F>
 TRIAX_HD void multiply_terms(const BFloat16* a, const BFloat16* b, int64_t steps, float* c,
-                             int64_t stride) {
+                             int64_t stride, F meanwhile) {
   zero_tile<0>();
   zero_tile<1>();
   zero_tile<2>();
   zero_tile<3>();
   for (int64_t k = 0; k < steps; ++k, a += terms * square, b += terms * square) {
-    load_left<0>(a);
-    load_right<2>(b);
-    multiply_square();
-    load_right<1>(b);
-    multiply_square();
-    load_left<1>(a);
-    multiply_square();
-    load_right<0>(b);
-    multiply_square();
-    load_left<2>(a);
-    multiply_square();
-    load_left<0>(a);
-    multiply_square();
+    multiply_square<0, 2, Fresh::both>(a, b);
+    meanwhile();
+    multiply_square<0, 1, Fresh::right>(a, b);
+    meanwhile();
+    multiply_square<1, 1, Fresh::left>(a, b);
+    meanwhile();
+    multiply_square<1, 0, Fresh::right>(a, b);
+    meanwhile();
+    multiply_square<2, 0, Fresh::left>(a, b);
+    meanwhile();
+    multiply_square<0, 0, Fresh::left>(a, b);
+    meanwhile();
   }
   int64_t bytes = stride * int64_t(sizeof(float));
   store_tile<0>(c, bytes);
@@ -177,6 +191,68 @@ TRIAX_HD void multiply_terms(const BFloat16* a, const BFloat16* b, int64_t steps
   store_tile<2>(c + 16 * stride, bytes);
   store_tile<3>(c + 16 * stride + 16, bytes);
 }
+
+/// Packs strips of columns piece by piece, so that tiles that multiply other strips hide it.
+class ColumnPacker {
+ public:
+  /// One strip of `width` columns, `depth` deep, to [step][term][two tiles].
+  void start(Operand<float> x, int64_t width, int64_t depth, BFloat16* to) {
+    x_ = x, width_ = width, depth_ = depth, to_ = to;
+    largest_ = {};
+    along_depth_ = x.inner == 1;
+    stride_ = along_depth_ ? x.outer : x.inner;
+    at_ = 0;
+  }
+  bool done() const { return depth_ <= 0; }
+  /// Everything that is left.
+  void finish() {
+    while (!done()) advance();
+  }
+  const Magnitude& largest() const { return largest_; }
+
+  /// A little more: a quarter of a transposition, or two rows of pairs.
+  TRIAX_HD void advance() {
+    if (done()) return;
+    if (width_ < side || depth_ < side) {
+      pack_terms<Part::right>(x_, width_, fn::min<int64_t>(side, depth_), largest_, to_);
+      return next_step();
+    }
+    if (at_ < turns && !along_depth_) at_ = turns;
+    if (at_ < turns) {
+      int i = at_ / 2 * 16, j = at_ % 2 * 16;
+      transpose_part(x_.data + i * stride_ + j, stride_, turned_ + j * side + i);
+      ++at_;
+      return;
+    }
+    int row = at_ - turns, l = row / 2, half = row % 2 * 16;
+    const float* from = along_depth_ ? turned_ : x_.data;
+    int64_t stride = along_depth_ ? side : stride_;
+    from += l * stride + half;
+    split_row(from, from + 16 * stride, largest_, to_ + row % 2 * tile_elements + l * side);
+    const float* next = x_.data + side * x_.inner + row * stride_;  // of the next step
+    __builtin_prefetch(next);
+    __builtin_prefetch(next + 16);
+    if (++at_ == turns + side) next_step();
+  }
+
+ private:
+  static constexpr int turns = 4;
+
+  void next_step() {
+    x_.data += side * x_.inner;
+    depth_ -= side;
+    to_ += terms * square;
+    at_ = 0;
+  }
+
+  Operand<float> x_{};
+  int64_t width_ = 0, depth_ = 0, stride_ = 0;
+  BFloat16* to_ = nullptr;
+  bool along_depth_ = false;
+  int at_ = 0;  // in a step: pieces done
+  Magnitude largest_;
+  alignas(64) float turned_[square];
+};
 
 /// The same where terms do not fit, rows of c 32 apart: rare, and slow.
 inline void multiply_scalar(Operand<float> a, Operand<float> b, const Block& at, int64_t depth,

@@ -26,7 +26,7 @@ template <class T> struct CacheLimits {
   static constexpr int64_t packed_bytes = 2;
 };
 template <> struct CacheLimits<float> {
-  static constexpr int64_t depth = 384, rows_packed = 512, rows_in_place = 0;
+  static constexpr int64_t depth = 384, rows_packed = 320, rows_in_place = 0;
   static constexpr int64_t packed_bytes = 2 * terms;
 };
 /// Sums of bf16 that wait for the next pass, at most: in the second-level cache. Those of f32 stand
@@ -75,7 +75,7 @@ template <class T, class C> class TileWorker {
     int64_t depth = spread(p.k, Limit::depth);
     int64_t rows = fn::min(round_up(p.m, side), Limit::rows_packed);
     int64_t sums = waits(p, depth) ? fn::min(sums_waiting, strips_size(p.m, p.n)) : int64_t{square};
-    return Limit::packed_bytes * (rows + side) * depth + 4 * sums;
+    return Limit::packed_bytes * (rows + strips_of_b * side) * depth + 4 * sums;
   }
 
   /// For a piece of `rows` rows; `memory` on a cache line.
@@ -88,7 +88,7 @@ template <class T, class C> class TileWorker {
     if (waits(p, depth_)) wide_ = fn::min(sums_waiting / high_ / side * side, round_up(p.n, side));
     a_ = reinterpret_cast<BFloat16*>(memory);
     b_ = a_ + (in_place_ ? 0 : high_ * depth_) * Limit::packed_bytes / 2;
-    sums_ = reinterpret_cast<float*>(b_ + side * depth_ * Limit::packed_bytes / 2);
+    sums_ = reinterpret_cast<float*>(b_ + strips_of_b * strip_of_b());
   }
 
   void make(const Block& piece) {
@@ -103,14 +103,20 @@ template <class T, class C> class TileWorker {
   /// Whether sums of several passes wait in working memory.
   static bool waits(const P& p, int64_t depth) { return !is_f32 && p.k > depth; }
 
+  /// Of f32 two strips of b are packed: one while the other is multiplied.
+  static constexpr int strips_of_b = is_f32 ? 2 : 1;
+  int64_t strip_of_b() const { return side * depth_ * Limit::packed_bytes / 2; }
+
   void make_block(const Block& block) {
     int64_t first = 0;
     do {
       int64_t depth = fn::min(depth_, p_.k - first), steps = (depth + side - 1) / side;
       pack_rows(block, first, depth);
+      if constexpr (is_f32) pack_ahead(block, 0, first, depth);
       for (int64_t j = 0; j < block.cols; j += side) {
         int64_t width = fn::min<int64_t>(side, block.cols - j);
-        pack_columns(block.col + j, width, first, depth);
+        if constexpr (is_f32) pack_ahead(block, j + side, first, depth);
+        else pack_strips<Part::right>(p_.b.at(block.col + j, first), width, depth, b_);
         for (int64_t i = 0; i < block.rows; i += side) {
           Block at{block.row + i, block.col + j, fn::min<int64_t>(side, block.rows - i), width};
           if constexpr (is_f32) {
@@ -134,14 +140,16 @@ template <class T, class C> class TileWorker {
       pack_strips<Part::left>(from, block.rows, depth, a_);
     }
   }
-  void pack_columns(int64_t col, int64_t width, int64_t first, int64_t depth) {
-    Operand<T> from = p_.b.at(col, first);
-    if constexpr (is_f32) {
-      of_columns_ = {};
-      pack_strips<Part::right>(from, width, depth, &of_columns_, b_);
-    } else {
-      pack_strips<Part::right>(from, width, depth, b_);
-    }
+  /// Completes the strip that was begun, which is now multiplied, and begins with that of column
+  /// `j` of the block, if there is one.
+  void pack_ahead(const Block& block, int64_t j, int64_t first, int64_t depth) {
+    FlushDenormals flush;
+    packer_.finish();
+    of_columns_ = packer_.largest();
+    b_now_ = b_ + (j / side + 1) % 2 * strip_of_b();
+    if (j < block.cols)
+      packer_.start(p_.b.at(block.col + j, first), fn::min<int64_t>(side, block.cols - j), depth,
+                    b_ + j / side % 2 * strip_of_b());
   }
 
   /// bf16: adds what the pass from depth `first` on gives.
@@ -165,21 +173,29 @@ template <class T, class C> class TileWorker {
     bool fits = Magnitude::fit(of_rows_[i / side], of_columns_);
     Write write = first > 0 ? Write::add : p_.write;
     bool whole = at.rows == side && at.cols == side && p_.c_col == 1;
-    if (p_.c_col == 1) fetch(p_.c + at.row * p_.c_row + at.col, at.rows);
+    if (p_.c_col == 1) fetch(p_.c + at.row * p_.c_row + at.col, p_.c_row, at.rows);
+    const float* beside = p_.before ? p_.before : p_.gelu_of;
+    if (last && beside && p_.before_col == 1)
+      fetch(beside + at.row * p_.before_row + at.col, p_.before_row, at.rows);
     if (fits && whole && write == Write::set && !(last && p_.goes_on())) {
-      multiply_terms(a, b_, steps, p_.c + at.row * p_.c_row + at.col, p_.c_row);
+      multiply(a, steps, p_.c + at.row * p_.c_row + at.col, p_.c_row);
       return;
     }
-    if (fits) multiply_terms(a, b_, steps, sums_, side);
+    if (fits) multiply(a, steps, sums_, side);
     else multiply_scalar(p_.a.at(at.row, first), p_.b.at(at.col, first), at, depth, sums_);
     finish(at, sums_, write, last);
   }
 
-  /// Prefetches a square of c while its products are computed.
-  TRIAX_HD void fetch(const C* c, int64_t rows) const {
-    for (int64_t r = 0; r < rows; ++r, c += p_.c_row) {
-      __builtin_prefetch(c, 1);
-      __builtin_prefetch(c + 16, 1);
+  void multiply(const BFloat16* a, int64_t steps, float* c, int64_t stride) {
+    FlushDenormals flush;
+    multiply_terms(a, b_now_, steps, c, stride, [this] { packer_.advance(); });
+  }
+
+  /// Prefetches a square of memory while its products are computed.
+  TRIAX_HD static void fetch(const float* at, int64_t stride, int64_t rows) {
+    for (int64_t r = 0; r < rows; ++r, at += stride) {
+      __builtin_prefetch(at, 1);
+      __builtin_prefetch(at + 16, 1);
     }
   }
 
@@ -234,8 +250,9 @@ template <class T, class C> class TileWorker {
   const P& p_;
   bool in_place_;
   int64_t high_, depth_, wide_;
-  BFloat16 *a_, *b_;
+  BFloat16 *a_, *b_, *b_now_ = nullptr;
   float* sums_;
+  ColumnPacker packer_;  // of f32
   Magnitude of_rows_[is_f32 ? Limit::rows_packed / side : 1], of_columns_;
 };
 
