@@ -43,7 +43,8 @@ class Magnitude {
 };
 
 /// Denormal results are zero while it lives: as remainders they cost hundreds of cycles, and tiles
-/// would take them for zeros anyway.
+/// would take them for zeros anyway. Only results in between may be denormal: the compiler is free
+/// to move arithmetic past it, so correctness must not rest on it.
 class FlushDenormals {
  public:
   FlushDenormals() { _mm_setcsr(before_ | 0x8040); }
@@ -63,7 +64,8 @@ TRIAX_HD Words take_term(Vector<float>& x) {
 }
 
 /// Rows of pairs of a tile for each term, `square` elements apart: (a[0], b[0]), (a[1], b[1]) ...
-/// What two terms leave of 24 bits has at most seven: the third is that, unrounded.
+/// What two terms leave of 24 bits has at most seven: the third is that, unrounded but for
+/// denormals, whose lower halves must not reach the partner's term.
 TRIAX_HD void split_row(const float* first, const float* second, Magnitude& largest, BFloat16* to) {
   Vector<float> a = load<float>(first), b = load<float>(second);
   largest.see(a);
@@ -72,7 +74,7 @@ TRIAX_HD void split_row(const float* first, const float* second, Magnitude& larg
   for (int p = 0; p < terms; ++p, to += square) {
     bool rest = p == terms - 1;
     Words pairs = (rest ? Words(a) : take_term(a)) >> 16;
-    pairs |= rest ? Words(b) : take_term(b);
+    pairs |= rest ? Words(b) & 0xffff0000u : take_term(b);
     __builtin_memcpy(to, &pairs, sizeof(pairs));
   }
 }
@@ -124,26 +126,6 @@ TRIAX_HD void pack_terms(Operand<float> x, int64_t count, int64_t depth, Magnitu
   }
 }
 
-/// Packs `count` rows of a or columns of b: [strip][step][term][two tiles]; a unit stride either
-/// way. `largest`: of each strip.
-template <Part part>
-void pack_strips(Operand<float> x, int64_t count, int64_t depth, Magnitude* largest, BFloat16* to) {
-  FlushDenormals flush;
-  int64_t steps = (depth + side - 1) / side;
-  auto pack_one = [&](int64_t i, int64_t step) {
-    pack_terms<part>(x.at(i, step * side), fn::min<int64_t>(side, count - i),
-                     fn::min<int64_t>(side, depth - step * side), largest[i / side],
-                     to + (i / side * steps + step) * terms * square);
-  };
-  if (x.inner == 1) {
-    for (int64_t i = 0; i < count; i += side)
-      for (int64_t step = 0; step < steps; ++step) pack_one(i, step);
-  } else {
-    for (int64_t step = 0; step < steps; ++step)
-      for (int64_t i = 0; i < count; i += side) pack_one(i, step);
-  }
-}
-
 /// Which tiles a square of products loads; the others are still there.
 enum class Fresh { both, left, right };
 
@@ -191,68 +173,6 @@ TRIAX_HD void multiply_terms(const BFloat16* a, const BFloat16* b, int64_t steps
   store_tile<2>(c + 16 * stride, bytes);
   store_tile<3>(c + 16 * stride + 16, bytes);
 }
-
-/// Packs strips of columns piece by piece, so that tiles that multiply other strips hide it.
-class ColumnPacker {
- public:
-  /// One strip of `width` columns, `depth` deep, to [step][term][two tiles].
-  void start(Operand<float> x, int64_t width, int64_t depth, BFloat16* to) {
-    x_ = x, width_ = width, depth_ = depth, to_ = to;
-    largest_ = {};
-    along_depth_ = x.inner == 1;
-    stride_ = along_depth_ ? x.outer : x.inner;
-    at_ = 0;
-  }
-  bool done() const { return depth_ <= 0; }
-  /// Everything that is left.
-  void finish() {
-    while (!done()) advance();
-  }
-  const Magnitude& largest() const { return largest_; }
-
-  /// A little more: a quarter of a transposition, or two rows of pairs.
-  TRIAX_HD void advance() {
-    if (done()) return;
-    if (width_ < side || depth_ < side) {
-      pack_terms<Part::right>(x_, width_, fn::min<int64_t>(side, depth_), largest_, to_);
-      return next_step();
-    }
-    if (at_ < turns && !along_depth_) at_ = turns;
-    if (at_ < turns) {
-      int i = at_ / 2 * 16, j = at_ % 2 * 16;
-      transpose_part(x_.data + i * stride_ + j, stride_, turned_ + j * side + i);
-      ++at_;
-      return;
-    }
-    int row = at_ - turns, l = row / 2, half = row % 2 * 16;
-    const float* from = along_depth_ ? turned_ : x_.data;
-    int64_t stride = along_depth_ ? side : stride_;
-    from += l * stride + half;
-    split_row(from, from + 16 * stride, largest_, to_ + row % 2 * tile_elements + l * side);
-    const float* next = x_.data + side * x_.inner + row * stride_;  // of the next step
-    __builtin_prefetch(next);
-    __builtin_prefetch(next + 16);
-    if (++at_ == turns + side) next_step();
-  }
-
- private:
-  static constexpr int turns = 4;
-
-  void next_step() {
-    x_.data += side * x_.inner;
-    depth_ -= side;
-    to_ += terms * square;
-    at_ = 0;
-  }
-
-  Operand<float> x_{};
-  int64_t width_ = 0, depth_ = 0, stride_ = 0;
-  BFloat16* to_ = nullptr;
-  bool along_depth_ = false;
-  int at_ = 0;  // in a step: pieces done
-  Magnitude largest_;
-  alignas(64) float turned_[square];
-};
 
 /// The same where terms do not fit, rows of c 32 apart: rare, and slow.
 inline void multiply_scalar(Operand<float> a, Operand<float> b, const Block& at, int64_t depth,

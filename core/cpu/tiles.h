@@ -14,18 +14,18 @@ constexpr int side = 32;
 constexpr int tile_elements = 16 * side;
 constexpr int square = side * side;
 
-/// 32 rows of a left operand: packed into tiles, or as they lie if whole and along cache lines.
-struct Left {
-  const BFloat16* data;
-  int64_t stride = side, step = square;  // elements from row to row, and to the next 32 of depth
+/// No work meanwhile.
+struct Nothing {
+  TRIAX_HD void operator()() const {}
 };
 
-/// c [32, 32], rows `stride` apart, = or += a b over `steps` of depth; b: a packed strip.
-TRIAX_HD void multiply_strips(const Left& a, const BFloat16* b, int64_t steps, float* c,
-                              int64_t stride, Write write) {
+/// c [32, 32], rows `stride` apart, = or += a b over `steps` of depth; a, b: packed strips. Once a
+/// step, work for the vector units is done meanwhile().
+template <class F = Nothing>
+TRIAX_HD void multiply_strips(const BFloat16* a, const BFloat16* b, int64_t steps, float* c,
+                              int64_t stride, Write write, F meanwhile = {}) {
   float* below = c + 16 * stride;
-  int64_t bytes = stride * int64_t(sizeof(float)), row = a.stride * int64_t(sizeof(BFloat16));
-  const BFloat16 *upper = a.data, *lower = a.data + 16 * a.stride;
+  int64_t bytes = stride * int64_t(sizeof(float));
   if (write == Write::add) {
     load_tile<0>(c, bytes);
     load_tile<1>(c + 16, bytes);
@@ -37,15 +37,16 @@ TRIAX_HD void multiply_strips(const Left& a, const BFloat16* b, int64_t steps, f
     zero_tile<2>();
     zero_tile<3>();
   }
-  for (int64_t k = 0; k < steps; ++k, upper += a.step, lower += a.step, b += square) {
-    load_tile<4>(upper, row);
+  for (int64_t k = 0; k < steps; ++k, a += square, b += square) {
+    load_tile<4>(a, 64);
     load_tile<6>(b, 64);
     multiply_tiles<0, 4, 6>();
     load_tile<7>(b + tile_elements, 64);
     multiply_tiles<1, 4, 7>();
-    load_tile<5>(lower, row);
+    load_tile<5>(a + tile_elements, 64);
     multiply_tiles<2, 5, 6>();
     multiply_tiles<3, 5, 7>();
+    meanwhile();
   }
   store_tile<0>(c, bytes);
   store_tile<1>(c + 16, bytes);

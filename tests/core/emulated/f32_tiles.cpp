@@ -109,6 +109,25 @@ TEST_F(F32Tiles, NumbersThatTermsCannotHold) {
     }
 }
 
+// Remainders that are denormal share words of packed strips with terms of other numbers.
+TEST_F(F32Tiles, RemaindersThatAreDenormalChangeNothingElse) {
+  for (int64_t m : {20, 32})
+    for (int64_t k : {32, 60})
+      for (float x : {0x7fc0p-149f, 0x1.00007cp-117f}) {
+        Tensor a = full({m, k}, 1, f32, cpu), b = full({k, m}, 1, f32, cpu);
+        backend(cpu).fill(a.narrow(1, k - 16, 1).narrow(0, 0, 1), x);
+        Tensor turned = a.transpose(0, 1).contiguous();
+        for (const Tensor& c :
+             {product(a, b), product(turned.transpose(0, 1), b), product(b.transpose(0, 1), turned),
+              product(b.transpose(0, 1), a.transpose(0, 1))}) {
+          auto got = c.to_host<float>();
+          double sum = 0;
+          for (float value : got) sum += value;
+          ASSERT_EQ(sum, double(m * m * k - m)) << m << " x " << m << ", depth " << k << ", " << x;
+        }
+      }
+}
+
 // Products that come near the ends of what f32 holds.
 TEST_F(F32Tiles, ProductsThatTilesCannotHold) {
   for (auto [x, y] : {std::pair(0x1.234567p-60f, 0x1.654321p-60f),

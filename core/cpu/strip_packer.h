@@ -1,0 +1,94 @@
+#pragma once
+#include "core/cpu/bf16_terms.h"
+
+// Strips are packed piece by piece, while tiles multiply those before: the vector units have
+// nothing else to do then. What is packed next is prefetched.
+namespace triax::host::TRIAX_LEVEL {
+namespace {
+
+/// 32 rows of a or columns of b of a product, or fewer, packed step by step.
+template <class T, Part part> class StripPacker {
+ public:
+  static constexpr bool is_f32 = __is_same(T, float);
+
+  /// `count` rows or columns, `depth` deep, to [step][two tiles], of f32 [step][term][two tiles]. A
+  /// unit stride either way.
+  void start(Operand<T> x, int64_t count, int64_t depth, BFloat16* to) {
+    x_ = x, count_ = count, depth_ = depth, to_ = to;
+    stride_ = x.inner == 1 ? x.outer : x.inner;
+    turns_ = (x.inner == 1) != (part == Part::left);
+    piece_ = 0;
+    largest_ = {};
+  }
+  bool done() const { return depth_ <= 0; }
+  /// All that is left.
+  void finish() {
+    while (!done()) advance();
+  }
+  /// Of f32: of the strip.
+  const Magnitude& largest() const { return largest_; }
+
+  /// A piece: a step, of f32 (if whole) a quarter of a transposition or two rows of tiles.
+  __attribute__((noinline)) void advance() {
+    if constexpr (is_f32) {
+      if (count_ == side && depth_ >= side) return advance_in_step();
+      pack_terms<part>(x_, count_, fn::min<int64_t>(side, depth_), largest_, to_);
+      end_step();
+    } else {
+      pack_step<part>(x_, count_, fn::min<int64_t>(side, depth_), to_);
+      end_step();
+      for (int i = 0; i < side; ++i) __builtin_prefetch(x_.data + i * stride_);
+    }
+  }
+
+ private:
+  static constexpr int quarters = 4;
+
+  void advance_in_step() {
+    if (piece_ == 0 && !turns_) piece_ = quarters;
+    if (piece_ < quarters) {
+      int i = piece_ / 2 * 16, j = piece_ % 2 * 16;
+      transpose_part(x_.data + i * stride_ + j, stride_, turned_ + j * side + i);
+    } else {
+      split_rows(piece_ - quarters);
+    }
+    if (++piece_ == quarters + side / 2) end_step();
+  }
+
+  /// Rows `pair` of both tiles; of a left operand rows 2 pair and 2 pair + 1.
+  TRIAX_HD void split_rows(int pair) {
+    FlushDenormals flush;
+    const float* from = turns_ ? turned_ : x_.data;
+    int64_t stride = turns_ ? side : stride_;
+    for (int half = 0; half < 2; ++half) {
+      int row = 2 * pair + half;
+      if constexpr (part == Part::left) {
+        split_row(from + row * stride, from + row * stride + 16, largest_, to_ + row * side);
+      } else {
+        const float* first = from + pair * stride + 16 * half;
+        split_row(first, first + 16 * stride, largest_, to_ + half * tile_elements + pair * side);
+      }
+      const float* next = x_.data + side * x_.inner + row * stride_;
+      __builtin_prefetch(next);
+      __builtin_prefetch(next + 16);
+    }
+  }
+
+  void end_step() {
+    x_.data += side * x_.inner;
+    depth_ -= side;
+    to_ += is_f32 ? terms * square : square;
+    piece_ = 0;
+  }
+
+  Operand<T> x_{};
+  int64_t count_ = 0, depth_ = 0, stride_ = 0;
+  BFloat16* to_ = nullptr;
+  bool turns_ = false;  // rows in memory are columns of tiles
+  int piece_ = 0;       // of a step of f32: the next
+  Magnitude largest_;
+  alignas(64) float turned_[is_f32 ? square : 1];
+};
+
+}  // namespace
+}  // namespace triax::host::TRIAX_LEVEL
