@@ -48,8 +48,9 @@ template <class T, class C> class Finisher {
 
   /// Prefetches what advance() will read and write of a square.
   TRIAX_HD void fetch(const Block& at, bool last) const {
-    if (p_.c_col == 1) fetch(at, p_.c, p_.c_row);
-    if (last && p_.gelu_of && p_.before_col == 1) fetch(at, p_.gelu_of, p_.before_row);
+    constexpr int read = 0, write = 1;
+    if (p_.c_col == 1) fetch<write>(at, p_.c, p_.c_row);
+    if (last && p_.gelu_of && p_.before_col == 1) fetch<read>(at, p_.gelu_of, p_.before_row);
   }
 
   /// `sums`, rows of 32, must stay until done(). `last`: nothing will be added to them any more.
@@ -73,11 +74,12 @@ template <class T, class C> class Finisher {
   }
 
  private:
-  template <class E> TRIAX_HD static void fetch(const Block& at, const E* x, int64_t stride) {
+  template <int use, class E>
+  TRIAX_HD static void fetch(const Block& at, const E* x, int64_t stride) {
     constexpr int64_t line = 64 / int64_t(sizeof(E));
     x += at.row * stride + at.col;
     for (int64_t r = 0; r < at.rows; ++r, x += stride)
-      for (int64_t j = 0; j < side; j += line) __builtin_prefetch(x + j, 1);
+      for (int64_t j = 0; j < side; j += line) __builtin_prefetch(x + j, use);
   }
 
   /// For a `whole` square of contiguous rows, sizes and strides are compile-time constants, so that

@@ -88,12 +88,12 @@ template <class T, class C> class TileWorker {
       for (int64_t j = 0; j < block.cols; j += side) {
         columns_.finish();
         b_now_ = b_ + j / side % 2 * strip_of_b();
-        of_columns_ = columns_.largest();
+        if constexpr (is_f32) of_columns_ = columns_.largest();
         pack_column(block, j + side, pass);
         for (int64_t i = 0; i < block.rows; i += side) {
           if (j == 0) {
             rows_.finish();
-            of_rows_[i / side] = rows_.largest();
+            if constexpr (is_f32) of_rows_[i / side] = rows_.largest();
             pack_row(block, i + side, pass);
           }
           make_square(block, i, j, pass);
@@ -185,7 +185,7 @@ template <class T, class C> class TileWorker {
   StripPacker<T, Part::left> rows_;
   StripPacker<T, Part::right> columns_;
   Finisher<T, C> finisher_;
-  Magnitude of_rows_[Limit::rows / side], of_columns_;  // of f32
+  Magnitude of_rows_[is_f32 ? Limit::rows / side : 1], of_columns_;  // of f32
 };
 
 /// In cycles of a step: tile products of 16, and packing squares, most of which tiles hide.

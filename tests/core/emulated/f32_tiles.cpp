@@ -142,16 +142,21 @@ TEST_F(F32Tiles, ProductsThatTilesCannotHold) {
   }
 }
 
-TEST_F(F32Tiles, BiasGeluAndStridedResults) {
-  const int64_t m = 40, n = 50, k = 900;
+class F32TilesWithGelu : public F32Tiles {
+ protected:
+  /// `before`: [m, n], where what gelu is taken of is kept.
+  void check(const Tensor& before);
+};
+void F32TilesWithGelu::check(const Tensor& before) {
+  const int64_t m = before.size(0), n = before.size(1), k = 900;
+  SCOPED_TRACE(testing::Message() << n << " columns, rows " << before.strides()[0] << " apart");
   Tensor a = numbers(Kind::normal, {m, k}, 5), b = numbers(Kind::normal, {k, n}, 6);
   Tensor bias = numbers(Kind::normal, {n}, 7), plain = product(a, b);
   auto sums = plain.to_host<float>(), added = bias.to_host<float>();
-  Tensor before = empty({m, n}, f32, cpu), wide = full({m, n + 9}, 7, f32, cpu);
-  Tensor turned = empty({n, m}, f32, cpu).transpose(0, 1);
+  Tensor wide = full({m, n + 9}, 7, f32, cpu), turned = empty({n, m}, f32, cpu).transpose(0, 1);
   for (const Tensor& c : {wide.narrow(1, 4, n), turned}) {
     host::emulated::multiply_f32({.a = a, .b = b, .c = c, .bias = bias, .before = before});
-    auto kept = before.to_host<float>(), got = c.contiguous().to_host<float>();
+    auto kept = before.contiguous().to_host<float>(), got = c.contiguous().to_host<float>();
     for (size_t i = 0; i < got.size(); ++i) {
       EXPECT_NEAR(kept[i], sums[i] + added[i % size_t(n)], 1e-4);
       double x = kept[i], gelu = x / 2 * (1 + std::tanh(0.7978845608 * (x + 0.044715 * x * x * x)));
@@ -160,6 +165,17 @@ TEST_F(F32Tiles, BiasGeluAndStridedResults) {
   }
   EXPECT_EQ(wide.narrow(1, 0, 4).contiguous().to_host<float>(),
             std::vector<float>(size_t(4 * m), 7));
+}
+
+TEST_F(F32TilesWithGelu, BiasAndStridedResults) {
+  check(empty({40, 50}, f32, cpu));
+  check(empty({70, 96}, f32, cpu));  // whole cache lines: streamed
+  Tensor around = full({70, 112}, 7, f32, cpu);
+  check(around.narrow(1, 16, 64));
+  for (int64_t column : {0, 80})
+    EXPECT_EQ(around.narrow(1, column, 16).contiguous().to_host<float>(),
+              std::vector<float>(70 * 16, 7));
+  check(around.narrow(1, 3, 64));  // not on cache lines
 }
 
 /// a b times gelu's slope at h, in steps.
