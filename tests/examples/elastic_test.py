@@ -32,17 +32,19 @@ MESHES = [(4, dict(dp=2, pp=2)), (4, dict(pp=2, tp=2, zero=0)), (4, dict(tp=2, z
           (4, dict(pp=2, schedule="interleaved", save_async=True))]
 
 
-# Stands in for ssh: hosts are groups of processes of this machine, marked by their environment.
+# Stands in for ssh: hosts are groups of processes of this machine, marked by their environment. Open MPI's
+# daemons of one job would write the same files, and crash now and then: each host has a directory of its own.
 AGENT = """#!/bin/bash
 [ ! -e "{folder}/$1-is-down" ] || exit 255
-export FAKE_HOST=$1
+export FAKE_HOST="{folder}/$1" OMPI_MCA_orte_tmpdir_base="{folder}/$1"
+mkdir -p "$FAKE_HOST"
 exec 9>&- bash -c "${*:2}"
 """
 
 
-def marked(mark):
-    """Process ids with this in their environment."""
-    found = []
+def processes_of(host):
+    """Process ids with this path of a host in their environment."""
+    mark, found = f"FAKE_HOST={host}".encode(), []
     for entry in pathlib.Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
@@ -229,7 +231,7 @@ def a_host_is_lost_and_comes_back(shop):
     with Job(shop, "lost-host", "2:4", "--hosts", hosts, launcher=apart, pp=2) as job:
         job.train_until(20)
         down.touch()
-        for pid in marked(b"FAKE_HOST=beta"):
+        for pid in processes_of(shop.path / "beta"):
             kill(pid)
         job.wait(lambda: job.said("restart"), "a restart")
         job.train_until(60)
@@ -237,7 +239,8 @@ def a_host_is_lost_and_comes_back(shop):
         job.job.process.send_signal(signal.SIGUSR2)
         job.wait(lambda: job.said("re-mesh"), "a re-mesh")
         job.finish()
-        assert wait_until(lambda: not marked(b"FAKE_HOST=alpha") + marked(b"FAKE_HOST=beta")), "processes are left"
+        left = lambda: processes_of(shop.path / "alpha") + processes_of(shop.path / "beta")
+        assert wait_until(lambda: not left()), f"processes are left: {left()}"
         said = job.said("")
         assert said[0] == "launch: beta does not answer", said
         assert said[1].endswith("; 2 ranks: --dp 1 --pp 2 --tp 1"), said
