@@ -132,8 +132,10 @@ template <class T, class C> class TileWorker {
     bool last = pass.first + depth_ >= p_.k, whole = at.rows == side && at.cols == side;
     Write write = pass.first > 0 ? Write::add : p_.write;
     C* c = p_.c + at.row * p_.c_row + at.col * p_.c_col;
-    bool direct = __is_same(C, float) && whole && p_.c_col == 1 && !(last && p_.goes_on());
-    if (is_f32 || last) finisher_.fetch(at, last);  // of bf16, sums wait elsewhere
+    bool goes_on = p_.goes_on() && (last || !is_f32);
+    bool direct = __is_same(C, float) && whole && p_.c_col == 1 && !goes_on;
+    if (direct && !is_f32) finisher_.expect(after(at, block), last);  // tiles reach c at once
+    else if (is_f32 || last) finisher_.expect(at, last);              // before, sums wait elsewhere
     if constexpr (is_f32) {
       float* sums = other_sums();
       if (!Magnitude::fit(of_rows_[i / side], of_columns_)) {
@@ -147,11 +149,20 @@ template <class T, class C> class TileWorker {
       finish(at, sums, write, last);
     } else {
       if constexpr (__is_same(C, float))
-        if (direct && !p_.goes_on()) return multiply(i, pass, c, p_.c_row, write);
+        if (direct) return multiply(i, pass, c, p_.c_row, write);
       float* sums = p_.k > depth_ ? sums_ + i * wide_ + j * side : other_sums();
       multiply(i, pass, sums, side, pass.first > 0 ? Write::add : Write::set);
       if (last) finish(at, sums, p_.write, true);
     }
+  }
+
+  /// The square below, or the first one of the next column; without rows behind the last one.
+  static Block after(Block at, const Block& block) {
+    at.row += side;
+    if (at.row >= block.row + block.rows) at.row = block.row, at.col += side;
+    int64_t left = at.col < block.col + block.cols ? block.row + block.rows - at.row : 0;
+    at.rows = fn::min<int64_t>(side, left);
+    return at;
   }
 
   /// Of two squares of sums that which is not being finished.
@@ -171,7 +182,7 @@ template <class T, class C> class TileWorker {
     auto meanwhile = [this, rows] {
       if (!columns_.done()) columns_.advance();
       if (!rows_.done()) rows_.advance();
-      if (!finisher_.done()) finisher_.advance(rows);
+      if (!finisher_.idle()) finisher_.advance(rows);
     };
     if constexpr (is_f32) multiply_terms(a, b_now_, steps, to, stride, meanwhile);
     else multiply_strips(a, b_now_, steps, to, stride, write, meanwhile);
