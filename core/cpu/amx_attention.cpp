@@ -93,7 +93,7 @@ void attend(const Head16& h, int64_t first, char* m, BFloat16* y, float* lse) {
   for (int64_t key = b.begin; key < b.end; key += side) {
     auto* keys = at<BFloat16>(m, r.keys) + key * steps * side;
     float* to = scores + (key - b.begin) * side;
-    multiply_strips(queries, keys, steps, to, side, Write::set);
+    multiply_strips({queries, keys, steps}, {to, side}, Write::set);
     hide(h.band, first, key, to);
   }
   RowFactors factors(h, at<float>(m, r.factors));
@@ -102,7 +102,7 @@ void attend(const Head16& h, int64_t first, char* m, BFloat16* y, float* lse) {
   BFloat16* to = y + h.place(first) * h.dim;
   for (int64_t d = 0; d < h.dim; d += side) {
     auto* values = at<BFloat16>(m, r.values) + (d * all + b.begin) * side;
-    multiply_strips(weights, values, squares_in(b.end - b.begin), out, side, Write::set);
+    multiply_strips({weights, values, squares_in(b.end - b.begin)}, {out, side}, Write::set);
     write_square(out, q.inverse, b.count, h.dim - d, to + d, h.y_stride());
   }
 }

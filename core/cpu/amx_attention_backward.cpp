@@ -133,16 +133,17 @@ void differentiate_block(const Head16& h, const Gradients& g, const Block& b, in
        *scores_left = at<BFloat16>(m, r.scores_left);
   for (int64_t key = b.begin; key < b.end; key += side) {
     int64_t packed = key * steps * side, here = key - b.begin;
-    multiply_strips(queries, at<BFloat16>(m, r.keys) + packed, steps, weights, side, Write::set);
-    multiply_strips(grads, at<BFloat16>(m, r.values) + packed, steps, scores, side, Write::set);
+    multiply_strips({queries, at<BFloat16>(m, r.keys) + packed, steps}, {weights, side},
+                    Write::set);
+    multiply_strips({grads, at<BFloat16>(m, r.values) + packed, steps}, {scores, side}, Write::set);
     hide(h.band, b.first, key, weights);
     differentiate(weights, scores, q, here, h.scale, weights_right, scores_left + here * side,
                   scores_right);
     Write write = key < begun ? Write::add : Write::set;
     for (int64_t d = 0; d < steps; ++d) {
       int64_t sums = d * all * square + key * side;
-      multiply_strips(grads_by_dim + d * square, weights_right, 1, dv + sums, side, write);
-      multiply_strips(queries_by_dim + d * square, scores_right, 1, dk + sums, side, write);
+      multiply_strips({grads_by_dim + d * square, weights_right, 1}, {dv + sums, side}, write);
+      multiply_strips({queries_by_dim + d * square, scores_right, 1}, {dk + sums, side}, write);
     }
   }
   float one[side];
@@ -150,7 +151,7 @@ void differentiate_block(const Head16& h, const Gradients& g, const Block& b, in
   Rows<BFloat16> dq(g.d.q, h.token, h.head);
   for (int64_t d = 0; d < h.dim; d += side) {
     auto* keys = at<BFloat16>(m, r.keys_by_dim) + (d * all + b.begin) * side;
-    multiply_strips(scores_left, keys, squares_in(b.end - b.begin), scores, side, Write::set);
+    multiply_strips({scores_left, keys, squares_in(b.end - b.begin)}, {scores, side}, Write::set);
     write_square(scores, one, b.count, h.dim - d, dq.at(b.first) + d, dq.stride);
   }
 }

@@ -143,17 +143,17 @@ TRIAX_HD void multiply_square(const BFloat16* a, const BFloat16* b) {
   multiply_tiles<3, 5, 7>();
 }
 
-/// c [32, 32], rows `stride` apart, = a b over `steps` of depth. Products of small terms come
-/// before larger ones, in an order in which most stay in their tiles. Six times a step, work for
-/// the vector units is done meanwhile().
+/// sums = a b, strips of terms: [step][term][two tiles]. Products of small terms come before larger
+/// ones, in an order in which most stay in their tiles. Six times a step, work for the vector units
+/// is done meanwhile().
 template <class F>
-TRIAX_HD void multiply_terms(const BFloat16* a, const BFloat16* b, int64_t steps, float* c,
-                             int64_t stride, F meanwhile) {
+TRIAX_HD void multiply_terms(const Strips& strips, const SumSquare& sums, F meanwhile) {
+  const BFloat16 *a = strips.a, *b = strips.b;
   zero_tile<0>();
   zero_tile<1>();
   zero_tile<2>();
   zero_tile<3>();
-  for (int64_t k = 0; k < steps; ++k, a += terms * square, b += terms * square) {
+  for (int64_t k = 0; k < strips.steps; ++k, a += terms * square, b += terms * square) {
     multiply_square<0, 2, Fresh::both>(a, b);
     meanwhile();
     multiply_square<0, 1, Fresh::right>(a, b);
@@ -167,11 +167,10 @@ TRIAX_HD void multiply_terms(const BFloat16* a, const BFloat16* b, int64_t steps
     multiply_square<0, 0, Fresh::left>(a, b);
     meanwhile();
   }
-  int64_t bytes = stride * int64_t(sizeof(float));
-  store_tile<0>(c, bytes);
-  store_tile<1>(c + 16, bytes);
-  store_tile<2>(c + 16 * stride, bytes);
-  store_tile<3>(c + 16 * stride + 16, bytes);
+  store_tile<0>(sums.data, sums.bytes());
+  store_tile<1>(sums.data + 16, sums.bytes());
+  store_tile<2>(sums.below(), sums.bytes());
+  store_tile<3>(sums.below() + 16, sums.bytes());
 }
 
 /// The same where terms do not fit, rows of c 32 apart: rare, and slow.

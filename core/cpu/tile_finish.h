@@ -7,20 +7,22 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// row = elements of one row of c's kind, `stride` apart.
-template <class C> TRIAX_HD void load_part(const C* from, int64_t stride, int64_t n, float* row) {
+// One row of a square: 32 elements of f32, of which `n` count.
+
+/// row[j] = from[j * stride].
+template <class E> TRIAX_HD void load_part(const E* from, int64_t stride, int64_t n, float* row) {
   for (int64_t j = 0; j < n; ++j) row[j] = convert<float>(from[j * stride]);
 }
 TRIAX_HD void store_part(const float* row, int64_t n, BFloat16* to, int64_t stride) {
-  if (stride == 1) store_row(to, round_row(row), n);
-  else
-    for (int64_t j = 0; j < n; ++j) to[j * stride] = BFloat16(row[j]);
+  if (stride == 1) return store_row(to, round_row(row), n);
+  BFloat16 rounded[side];
+  store_row(rounded, round_row(row), side);
+  for (int64_t j = 0; j < n; ++j) to[j * stride] = rounded[j];
 }
 TRIAX_HD void store_part(const float* row, int64_t n, float* to, int64_t stride) {
   for (int64_t j = 0; j < n; ++j) to[j * stride] = row[j];
 }
 
-// Whole rows of 32 neighbours.
 TRIAX_HD void widen_row(__m512i from, float* row) {
   typedef uint16_t Bits __attribute__((vector_size(32)));
   typedef uint32_t Wide __attribute__((vector_size(64)));
@@ -29,14 +31,12 @@ TRIAX_HD void widen_row(__m512i from, float* row) {
   store(row, Vector<float>(__builtin_convertvector(low, Wide) << 16));
   store(row + 16, Vector<float>(__builtin_convertvector(high, Wide) << 16));
 }
+/// row[j] = from[j], of all 32.
 TRIAX_HD void load_whole(const BFloat16* from, float* row) { widen_row(load_row(from, side), row); }
 TRIAX_HD void load_whole(const float* from, float* row) {
   for (int j = 0; j < side; ++j) row[j] = from[j];
 }
-template <class C> TRIAX_HD void store_whole(const float* row, C* to) {
-  store_part(row, side, to, 1);
-}
-/// On 64-byte lines, past the caches.
+/// To whole 64-byte lines, past the caches.
 TRIAX_HD void stream_whole(const float* row, BFloat16* to) {
   _mm512_stream_si512(reinterpret_cast<__m512i*>(to), round_row(row));
 }
@@ -44,16 +44,21 @@ TRIAX_HD void stream_whole(const float* row, float* to) {
   _mm512_stream_ps(to, _mm512_loadu_ps(row));
   _mm512_stream_ps(to + 16, _mm512_loadu_ps(row + 16));
 }
-/// row = itself as T has it.
+/// Rounds all 32 to T.
 template <class T> TRIAX_HD void round_whole(float* row) {
   if constexpr (!__is_same(T, float)) widen_row(round_row(row), row);
 }
 
-/// What a square of whole rows needs in its last pass beside c and bias.
-enum class Beside { nothing, gelu, slope };
+/// A square of results and what a pass over the depth does to it: sums are written or added, and
+/// in the `last` pass bias and gelu follow.
+struct Results {
+  Block at;
+  Write write;
+  bool last;
+};
 
-/// A square of sums of product p on its way to c, some rows at a time: while tiles multiply the
-/// next square.
+/// Takes squares of sums of product p to c, some rows at a time: while tiles multiply the next
+/// square.
 template <class T, class C> class Finisher {
  public:
   explicit Finisher(const Product<T, C>& p)
@@ -66,40 +71,39 @@ template <class T, class C> class Finisher {
   Finisher(const Finisher&) = delete;
   Finisher& operator=(const Finisher&) = delete;
 
-  /// From now on, advance() also prefetches what it will read and write of this square: at once, a
-  /// square's lines would keep the core from all others.
-  TRIAX_HD void expect(const Block& at, bool last) {
-    expected_ = at, expects_last_ = last, fetched_ = 0;
+  /// advance() will prefetch these rows of c and of what gelu was taken of. All at once would delay
+  /// the tiles' own loads.
+  TRIAX_HD void expect(const Results& next) { expected_ = next, fetched_ = 0; }
+  /// `sums`, rows of 32, must stay as they are until finish(), or until the next square is started.
+  void start(const Results& results, const float* sums) {
+    finish();
+    now_ = results, sums_ = sums, row_ = 0;
+    contiguous_ = now_.at.rows == side && now_.at.cols == side && p_.c_col == 1 &&
+                  (!p_.bias || (p_.bias_row == 0 && p_.bias_col == 1)) &&
+                  ((!p_.before && !p_.gelu_of) || p_.before_col == 1);
   }
-  /// `sums`, rows of 32, must stay until idle() or finish(). `last`: nothing will be added to them
-  /// any more.
-  void start(const Block& at, const float* sums, Write write, bool last) {
-    at_ = at, sums_ = sums, write_ = write, last_ = last, row_ = 0;
-    whole_ = at.rows == side && at.cols == side && p_.c_col == 1 &&
-             (!p_.bias || (p_.bias_row == 0 && p_.bias_col == 1)) &&
-             ((!p_.before && !p_.gelu_of) || p_.before_col == 1);
-  }
-  bool idle() const { return done() && fetched_ >= expected_.rows; }
-  void finish() {
-    if (!done()) finish_rows(at_.rows);
-  }
+  /// Whether advance() has nothing left to do.
+  bool idle() const { return row_ == now_.at.rows && fetched_ >= expected_.at.rows; }
+  /// Prefetches `rows` rows and finishes as many.
   __attribute__((noinline)) void advance(int64_t rows) {
     fetch_rows(rows);
-    if (!done()) finish_rows(fn::min(row_ + rows, at_.rows));
+    finish_until(fn::min(row_ + rows, now_.at.rows));
   }
+  void finish() { finish_until(now_.at.rows); }
 
  private:
-  bool done() const { return row_ == at_.rows; }
+  enum class Activation { none, gelu, slope };
 
   TRIAX_HD void fetch_rows(int64_t rows) {
     constexpr int read = 0, write = 1;
-    Block at = expected_;
+    Block at = expected_.at;
     at.row += fetched_, at.rows = fn::min(rows, at.rows - fetched_);
     if (p_.c_col == 1) fetch<write>(at, p_.c, p_.c_row);
-    if (expects_last_ && p_.gelu_of && p_.before_col == 1)
+    if (expected_.last && p_.gelu_of && p_.before_col == 1)
       fetch<read>(at, p_.gelu_of, p_.before_row);
     fetched_ += rows;
   }
+  /// 32 columns, whatever `at` has.
   template <int use, class E>
   TRIAX_HD static void fetch(const Block& at, const E* x, int64_t stride) {
     constexpr int64_t line = 64 / int64_t(sizeof(E));
@@ -108,81 +112,63 @@ template <class T, class C> class Finisher {
       for (int64_t j = 0; j < side; j += line) __builtin_prefetch(x + j, use);
   }
 
-  /// Adds old c and, in the last pass, bias, multiplies by gelu's slope, or applies gelu; rounded
-  /// once, with gelu twice: it is that of the rounded values, so that gelu(before) has the same
-  /// bits.
-  __attribute__((noinline)) void finish_rows(int64_t end) {
-    if (!whole_) return part_rows(end);
-    if (last_ && p_.before) return whole_rows<Beside::gelu>(end);
-    if (last_ && p_.gelu_of) return whole_rows<Beside::slope>(end);
-    whole_rows<Beside::nothing>(end);
+  void finish_until(int64_t end) {
+    if (row_ == end) return;
+    if (now_.last && p_.before) finish_rows<Activation::gelu>(end);
+    else if (now_.last && p_.gelu_of) finish_rows<Activation::slope>(end);
+    else finish_rows<Activation::none>(end);
+  }
+  template <Activation f> __attribute__((noinline)) void finish_rows(int64_t end) {
+    if (contiguous_) finish_rows<f, true>(end);
+    else finish_rows<f, false>(end);
   }
 
-  template <Beside beside> void whole_rows(int64_t end) {
-    alignas(64) float bias[side], row[side], x[side];
-    bool biased = last_ && p_.bias;
-    if (biased) load_whole(p_.bias + at_.col, bias);
+  /// Adds old c and bias, then applies gelu or multiplies by its slope. Results are rounded once.
+  /// Gelu is taken of rounded sums, which `before` keeps, so that gelu(before) gives the same bits.
+  template <Activation f, bool contiguous> void finish_rows(int64_t end) {
+    const int64_t cols = contiguous ? side : now_.at.cols;
+    alignas(64) float row[side], bias[side], x[side];
+    auto load = [cols](const auto* from, int64_t stride, float* to) {
+      if constexpr (contiguous) load_whole(from, to);
+      else load_part(from, stride, cols, to);
+    };
+    auto load_bias = [&](int64_t r) {
+      load(p_.bias + r * p_.bias_row + now_.at.col * p_.bias_col, p_.bias_col, bias);
+    };
+    bool biased = now_.last && p_.bias;
+    if (contiguous && biased) load_bias(0);
     for (; row_ < end; ++row_) {
-      int64_t r = at_.row + row_;
-      C* c = p_.c + r * p_.c_row + at_.col;
+      int64_t r = now_.at.row + row_, offset = r * p_.before_row + now_.at.col * p_.before_col;
+      C* c = p_.c + r * p_.c_row + now_.at.col * p_.c_col;
       load_whole(sums_ + row_ * side, row);
-      if (write_ == Write::add) {
-        load_whole(c, x);
-        for (int j = 0; j < side; ++j) row[j] += x[j];
+      if (now_.write == Write::add) {
+        load(c, p_.c_col, x);
+        for (int64_t j = 0; j < cols; ++j) row[j] += x[j];
       }
-      if (biased)
-        for (int j = 0; j < side; ++j) row[j] += bias[j];
-      if constexpr (beside == Beside::slope) {
-        load_whole(p_.gelu_of + r * p_.before_row + at_.col, x);
-        for (int j = 0; j < side; ++j) row[j] *= functors::Gelu::slope(x[j], 0.f);
+      if (biased) {
+        if (!contiguous) load_bias(r);
+        for (int64_t j = 0; j < cols; ++j) row[j] += bias[j];
       }
-      if constexpr (beside == Beside::gelu) {
-        T* before = p_.before + r * p_.before_row + at_.col;
-        if (streams_) stream_whole(row, before);
-        else store_whole(row, before);
+      if constexpr (f == Activation::slope) {
+        load(p_.gelu_of + offset, p_.before_col, x);
+        for (int64_t j = 0; j < cols; ++j) row[j] *= functors::Gelu::slope(x[j], 0.f);
+      }
+      if constexpr (f == Activation::gelu) {
         round_whole<T>(row);
-        for (int j = 0; j < side; ++j) row[j] = functors::Gelu::forward(row[j]);
+        if (contiguous && streams_) stream_whole(row, p_.before + offset);
+        else store_part(row, cols, p_.before + offset, contiguous ? 1 : p_.before_col);
+        for (int64_t j = 0; j < cols; ++j) row[j] = functors::Gelu::forward(row[j]);
       }
-      store_whole(row, c);
-    }
-  }
-
-  /// Of a square at the edge, or with other strides.
-  void part_rows(int64_t end) {
-    const int64_t cols = at_.cols;
-    float old[side] = {}, row[side];
-    for (; row_ < end; ++row_) {
-      int64_t r = at_.row + row_;
-      C* c = p_.c + r * p_.c_row + at_.col * p_.c_col;
-      for (int j = 0; j < side; ++j) row[j] = sums_[row_ * side + j];
-      if (write_ == Write::add) {
-        load_part(c, p_.c_col, cols, old);
-        for (int64_t j = 0; j < cols; ++j) row[j] += old[j];
-      }
-      if (last_ && p_.bias) {
-        load_part(p_.bias + r * p_.bias_row + at_.col * p_.bias_col, p_.bias_col, cols, old);
-        for (int64_t j = 0; j < cols; ++j) row[j] += old[j];
-      }
-      int64_t beside = r * p_.before_row + at_.col * p_.before_col;
-      if (last_ && p_.gelu_of) {
-        load_part(p_.gelu_of + beside, p_.before_col, cols, old);
-        for (int64_t j = 0; j < cols; ++j) row[j] *= functors::Gelu::slope(old[j], 0.f);
-      }
-      if (last_ && p_.before) {
-        store_part(row, cols, p_.before + beside, p_.before_col);
-        for (int64_t j = 0; j < cols; ++j) row[j] = functors::Gelu::forward(float(T(row[j])));
-      }
-      store_part(row, cols, c, p_.c_col);
+      store_part(row, cols, c, contiguous ? 1 : p_.c_col);
     }
   }
 
   const Product<T, C>& p_;
   bool streams_;  // what gelu was taken of, which only backward reads
-  Block at_{}, expected_{};
+  Results now_{}, expected_{};
   const float* sums_ = nullptr;
-  Write write_ = Write::set;
-  bool last_ = false, whole_ = false, expects_last_ = false;
-  int64_t row_ = 0, fetched_ = 0;  // of the square, the next; of the expected one
+  bool contiguous_ = false;        // a whole square of rows with unit strides
+  int64_t row_ = 0, fetched_ = 0;  // the next row to finish, and to prefetch
 };
 
 }  // namespace

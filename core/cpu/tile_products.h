@@ -130,34 +130,38 @@ template <class T, class C> class TileWorker {
     Block at{block.row + i, block.col + j, fn::min<int64_t>(side, block.rows - i),
              fn::min<int64_t>(side, block.cols - j)};
     bool last = pass.first + depth_ >= p_.k, whole = at.rows == side && at.cols == side;
-    Write write = pass.first > 0 ? Write::add : p_.write;
+    Results results{at, pass.first > 0 ? Write::add : p_.write, last};
     C* c = p_.c + at.row * p_.c_row + at.col * p_.c_col;
-    bool goes_on = p_.goes_on() && (last || !is_f32);
-    bool direct = __is_same(C, float) && whole && p_.c_col == 1 && !goes_on;
-    if (direct && !is_f32) finisher_.expect(after(at, block), last);  // tiles reach c at once
-    else if (is_f32 || last) finisher_.expect(at, last);              // before, sums wait elsewhere
+    bool more_follows = p_.goes_on() && (last || !is_f32);
+    bool direct = __is_same(C, float) && whole && p_.c_col == 1 && !more_follows;
     if constexpr (is_f32) {
+      finisher_.expect(results);
       float* sums = other_sums();
       if (!Magnitude::fit(of_rows_[i / side], of_columns_)) {
         multiply_scalar(p_.a.at(at.row, pass.first), p_.b.at(at.col, pass.first), at, pass.depth,
                         sums);
-      } else if (direct && write == Write::set) {
-        return multiply(i, pass, c, p_.c_row);
+      } else if (direct && results.write == Write::set) {
+        return multiply(i, pass, {c, p_.c_row});
       } else {
-        multiply(i, pass, sums, side);
+        multiply(i, pass, {sums, side});
       }
-      finish(at, sums, write, last);
+      finisher_.start(results, sums);
     } else {
-      if constexpr (__is_same(C, float))
-        if (direct) return multiply(i, pass, c, p_.c_row, write);
+      if constexpr (__is_same(C, float)) {
+        if (direct) {  // tiles load and store c themselves
+          finisher_.expect({next_square(at, block), results.write, last});
+          return multiply(i, pass, {c, p_.c_row}, results.write);
+        }
+      }
+      if (last) finisher_.expect(results);
       float* sums = p_.k > depth_ ? sums_ + i * wide_ + j * side : other_sums();
-      multiply(i, pass, sums, side, pass.first > 0 ? Write::add : Write::set);
-      if (last) finish(at, sums, p_.write, true);
+      multiply(i, pass, {sums, side}, pass.first > 0 ? Write::add : Write::set);
+      if (last) finisher_.start({at, p_.write, true}, sums);
     }
   }
 
-  /// The square below, or the first one of the next column; without rows behind the last one.
-  static Block after(Block at, const Block& block) {
+  /// The one that make_block() makes after `at`, without rows if that is the last one.
+  static Block next_square(Block at, const Block& block) {
     at.row += side;
     if (at.row >= block.row + block.rows) at.row = block.row, at.col += side;
     int64_t left = at.col < block.col + block.cols ? block.row + block.rows - at.row : 0;
@@ -170,22 +174,18 @@ template <class T, class C> class TileWorker {
     odd_ = !odd_;
     return sums_ + odd_ * square;
   }
-  void finish(const Block& at, const float* sums, Write write, bool last) {
-    finisher_.finish();
-    finisher_.start(at, sums, write, last);
-  }
 
-  void multiply(int64_t i, const Pass& pass, float* to, int64_t stride, Write write = Write::set) {
+  void multiply(int64_t i, const Pass& pass, const SumSquare& to, Write write = Write::set) {
     int64_t steps = pass.steps(), pieces = is_f32 ? 6 * steps : steps;
     int64_t rows = pieces > 0 ? (side + pieces - 1) / pieces : side;  // finished with each piece
-    const BFloat16* a = a_ + i / side * strip_of_a(pass);
+    Strips strips{a_ + i / side * strip_of_a(pass), b_now_, steps};
     auto meanwhile = [this, rows] {
       if (!columns_.done()) columns_.advance();
       if (!rows_.done()) rows_.advance();
       if (!finisher_.idle()) finisher_.advance(rows);
     };
-    if constexpr (is_f32) multiply_terms(a, b_now_, steps, to, stride, meanwhile);
-    else multiply_strips(a, b_now_, steps, to, stride, write, meanwhile);
+    if constexpr (is_f32) multiply_terms(strips, to, meanwhile);
+    else multiply_strips(strips, to, write, meanwhile);
   }
 
   const P& p_;

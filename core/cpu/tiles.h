@@ -19,13 +19,25 @@ struct Nothing {
   TRIAX_HD void operator()() const {}
 };
 
-/// c [32, 32], rows `stride` apart, = or += a b over `steps` of depth; a, b: packed strips. Once a
-/// step, work for the vector units is done meanwhile().
+/// Packed operands of a square: a strip of rows and one of columns, [step][two tiles].
+struct Strips {
+  const BFloat16 *a, *b;
+  int64_t steps;
+};
+/// A square of f32, rows `stride` apart.
+struct SumSquare {
+  float* data;
+  int64_t stride;
+  int64_t bytes() const { return stride * int64_t(sizeof(float)); }
+  float* below() const { return data + 16 * stride; }
+};
+
+/// sums = or += a b. Once a step, work for the vector units is done meanwhile().
 template <class F = Nothing>
-TRIAX_HD void multiply_strips(const BFloat16* a, const BFloat16* b, int64_t steps, float* c,
-                              int64_t stride, Write write, F meanwhile = {}) {
-  float* below = c + 16 * stride;
-  int64_t bytes = stride * int64_t(sizeof(float));
+TRIAX_HD void multiply_strips(const Strips& strips, const SumSquare& sums, Write write,
+                              F meanwhile = {}) {
+  float *c = sums.data, *below = sums.below();
+  int64_t bytes = sums.bytes();
   if (write == Write::add) {
     load_tile<0>(c, bytes);
     load_tile<1>(c + 16, bytes);
@@ -37,7 +49,8 @@ TRIAX_HD void multiply_strips(const BFloat16* a, const BFloat16* b, int64_t step
     zero_tile<2>();
     zero_tile<3>();
   }
-  for (int64_t k = 0; k < steps; ++k, a += square, b += square) {
+  const BFloat16 *a = strips.a, *b = strips.b;
+  for (int64_t k = 0; k < strips.steps; ++k, a += square, b += square) {
     load_tile<4>(a, 64);
     load_tile<6>(b, 64);
     multiply_tiles<0, 4, 6>();

@@ -173,7 +173,8 @@ TEST_P(MatmulTest, BiasAndGelu) {
   };
   for (DType dtype : floats)
     for (DType out : {dtype, accumulator(dtype)})
-      for (Shape s : {Shape{33, 70, 45}, Shape{1, 3, 2}, Shape{1, 70, 700}, Shape{29, 65, 700}}) {
+      for (Shape s : {Shape{33, 70, 45}, Shape{1, 3, 2}, Shape{1, 70, 700}, Shape{29, 65, 700},
+                      Shape{70, 96, 45}}) {
         SCOPED_TRACE(testing::Message() << name(dtype) << " to " << name(out) << ' ' << str(s));
         Tensor a = values({s[0], s[2]}, dtype, 1), b = laid_out({s[2], s[1]}, transposed, dtype, 2);
         Tensor bias = values({s[1]}, dtype, 3), c = empty({s[0], s[1]}, out, cpu);

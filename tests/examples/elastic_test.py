@@ -32,19 +32,20 @@ MESHES = [(4, dict(dp=2, pp=2)), (4, dict(pp=2, tp=2, zero=0)), (4, dict(tp=2, z
           (4, dict(pp=2, schedule="interleaved", save_async=True))]
 
 
-# Stands in for ssh: hosts are groups of processes of this machine, marked by their environment. Open MPI's
-# daemons of one job would write the same files, and crash now and then: each host has a directory of its own.
+# Stands in for ssh: a host is a directory, and processes of this machine that have it in their environment.
+# Two daemons of Open MPI for one job on one machine share a session directory, and sometimes crash: each host
+# gets its own.
 AGENT = """#!/bin/bash
 [ ! -e "{folder}/$1-is-down" ] || exit 255
-export FAKE_HOST="{folder}/$1" OMPI_MCA_orte_tmpdir_base="{folder}/$1"
-mkdir -p "$FAKE_HOST"
+export HOST_DIRECTORY="{folder}/$1" OMPI_MCA_orte_tmpdir_base="{folder}/$1"
+mkdir -p "$HOST_DIRECTORY"
 exec 9>&- bash -c "${*:2}"
 """
 
 
-def processes_of(host):
-    """Process ids with this path of a host in their environment."""
-    mark, found = f"FAKE_HOST={host}".encode(), []
+def processes_on(host):
+    """Ids of the processes that AGENT started for this host's directory."""
+    mark, found = f"HOST_DIRECTORY={host}".encode(), []
     for entry in pathlib.Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
@@ -231,7 +232,7 @@ def a_host_is_lost_and_comes_back(shop):
     with Job(shop, "lost-host", "2:4", "--hosts", hosts, launcher=apart, pp=2) as job:
         job.train_until(20)
         down.touch()
-        for pid in processes_of(shop.path / "beta"):
+        for pid in processes_on(shop.path / "beta"):
             kill(pid)
         job.wait(lambda: job.said("restart"), "a restart")
         job.train_until(60)
@@ -239,7 +240,7 @@ def a_host_is_lost_and_comes_back(shop):
         job.job.process.send_signal(signal.SIGUSR2)
         job.wait(lambda: job.said("re-mesh"), "a re-mesh")
         job.finish()
-        left = lambda: processes_of(shop.path / "alpha") + processes_of(shop.path / "beta")
+        left = lambda: processes_on(shop.path / "alpha") + processes_on(shop.path / "beta")
         assert wait_until(lambda: not left()), f"processes are left: {left()}"
         said = job.said("")
         assert said[0] == "launch: beta does not answer", said
