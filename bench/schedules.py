@@ -4,7 +4,8 @@
 bench/schedules.py build/release/bin/minigpt                      12 cases, 1 to 2 p, half of an activation held until W
 bench/schedules.py MINIGPT --hold 1 --memory 1 2 --last 1.2       other memory; the last stage takes 1.2 times as long
 
-Every file that was found is checked by tests/parallel/pipeline/check_found.py. `*`: optimal, its bound is met.
+Every file that was found is checked by tests/parallel/pipeline/check_found.py. `*`: optimal, its bound is met. The exit
+status is 1 if a goal of these cases is missed, which is named below the table.
 """
 
 import argparse
@@ -46,6 +47,32 @@ def bubble_of(found, name):
     return next(row["bubble"] for row in found["rows"] if row["name"] == name)
 
 
+def missed(cap, cells, args):
+    """Goals at `cap` p that the cells (bubble, whether it is proven, that of the named schedule, that of ZB-2p, seconds)
+    do not reach. They were set for half of an activation held until W, or the last stage 1.2 times as slow at 1 p."""
+    def goal(words, count, least=len(cells)):
+        return [] if count >= least else [f"at {cap:g}p {words} in {count} of {len(cells)} rows; the goal is {least}"]
+
+    misses = goal("a search took at most 5 s", sum(c[4] <= 5 for c in cells))
+    if args.last == 1.2 and cap == 1:
+        misses += goal("the bubble is at most half of the named schedule's, or proven optimal,",
+                       sum(c[1] or c[0] <= c[2] / 2 for c in cells))
+    if args.last != 1 or args.hold != 0.5:
+        return misses
+    if args.chunks == 2:
+        return misses + (goal("zb-v is not better", sum(c[0] <= c[2] for c in cells)) if cap == 1 else [])
+    if cap == 1:
+        misses += goal("zb-h1 is proven optimal", sum(c[1] and c[0] == c[2] for c in cells))
+    if cap == 1.5:
+        misses += goal("the bubble is smaller than zb-h1's", sum(c[0] < c[2] for c in cells))
+        misses += goal("the bound is met", sum(c[1] for c in cells), len(cells) - 1)
+    if cap == 2:
+        misses += goal("ZB-2p is not better", sum(round(c[0], 4) <= c[3] for c in cells))  # as published
+        mean = sum(c[0] / c[3] for c in cells) / len(cells)
+        misses += [] if mean <= 0.8 else [f"at 2p the mean ratio to ZB-2p is {mean:.2f}; the goal is 0.8"]
+    return misses
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("minigpt")
@@ -62,6 +89,7 @@ def main():
     caps = " | ".join(f"{cap:g}p" for cap in args.memory)
     print(f"| model, micro-batches | {named} | {caps} | ZB-2p, published | s |")
     print("|" + "---|" * (len(args.memory) + 4))
+    by_cap = {cap: [] for cap in args.memory}
     with tempfile.TemporaryDirectory() as folder:
         for row in (ROWS[i] for i in args.rows):
             cells, longest, known = [], 0, 0
@@ -70,9 +98,14 @@ def main():
                 longest, known = max(longest, seconds), bubble_of(found, named)
                 bound, bubble = found["best_bubble"], bubble_of(found, "found")
                 proven = found["cost"] <= found["bound"] * (1 + 1e-6)
+                by_cap[cap].append((bubble, proven, known, row[4], seconds))
                 cells.append(f"{100 * bubble:.2f}" + ("*" if proven else f" ({100 * bound:.2f})"))
             print(f"| {row[0]}, {row[2]} | {100 * known:.2f} | " + " | ".join(cells) +
                   f" | {100 * row[4]:.2f} | {longest:.1f} |", flush=True)
+    misses = [words for cap, cells in by_cap.items() for words in missed(cap, cells, args)]
+    if misses:
+        print("", *misses, sep="\n")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

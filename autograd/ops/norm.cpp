@@ -45,8 +45,8 @@ Tensor normalize(const char* name, const Tensor& input, const Tensor& gamma, con
                                                                       Into& into) mutable {
     n.parts = std::exchange(*parts, {});
     Norm part = n;
-    for (Tensor* rows : {&part.x, &part.mean, &part.rstd})
-      if (rows->defined()) *rows = into.rows(*rows);
+    for (Tensor* kept : {&part.x, &part.mean, &part.rstd})
+      if (kept->defined()) *kept = into.rows(*kept);
     Shape width{n.x.size(-1)};
     auto [dgamma, write] = into.at(0, width, sums, n.x.device());
     Tensor dbeta;
