@@ -23,18 +23,10 @@ TRIAX_HD void store_part(const float* row, int64_t n, float* to, int64_t stride)
   for (int64_t j = 0; j < n; ++j) to[j * stride] = row[j];
 }
 
-TRIAX_HD void widen_row(__m512i from, float* row) {
-  typedef uint16_t Bits __attribute__((vector_size(32)));
-  typedef uint32_t Wide __attribute__((vector_size(64)));
-  auto low = Bits(__builtin_shufflevector(from, from, 0, 1, 2, 3));
-  auto high = Bits(__builtin_shufflevector(from, from, 4, 5, 6, 7));
-  store(row, Vector<float>(__builtin_convertvector(low, Wide) << 16));
-  store(row + 16, Vector<float>(__builtin_convertvector(high, Wide) << 16));
-}
 /// row[j] = from[j], of all 32.
-TRIAX_HD void load_whole(const BFloat16* from, float* row) { widen_row(load_row(from, side), row); }
-TRIAX_HD void load_whole(const float* from, float* row) {
-  for (int j = 0; j < side; ++j) row[j] = from[j];
+template <class E> TRIAX_HD void load_whole(const E* from, float* row) {
+  store(row, load<float>(from));
+  store(row + 16, load<float>(from + 16));
 }
 /// To whole 64-byte lines, past the caches.
 TRIAX_HD void stream_whole(const float* row, BFloat16* to) {
@@ -46,7 +38,11 @@ TRIAX_HD void stream_whole(const float* row, float* to) {
 }
 /// Rounds all 32 to T.
 template <class T> TRIAX_HD void round_whole(float* row) {
-  if constexpr (!__is_same(T, float)) widen_row(round_row(row), row);
+  if constexpr (!__is_same(T, float)) {
+    alignas(64) T rounded[side];
+    store_row(rounded, round_row(row), side);
+    load_whole(rounded, row);
+  }
 }
 
 /// A square of results and what a pass over the depth does to it: sums are written or added, and

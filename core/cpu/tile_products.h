@@ -130,7 +130,8 @@ template <class T, class C> class TileWorker {
     Block at{block.row + i, block.col + j, fn::min<int64_t>(side, block.rows - i),
              fn::min<int64_t>(side, block.cols - j)};
     bool last = pass.first + depth_ >= p_.k, whole = at.rows == side && at.cols == side;
-    Results results{at, pass.first > 0 ? Write::add : p_.write, last};
+    Write write = pass.first > 0 ? Write::add : p_.write;
+    Results results{at, is_f32 ? write : p_.write, last};  // bf16: of complete sums
     C* c = p_.c + at.row * p_.c_row + at.col * p_.c_col;
     bool more_follows = p_.goes_on() && (last || !is_f32);
     bool direct = __is_same(C, float) && whole && p_.c_col == 1 && !more_follows;
@@ -140,7 +141,7 @@ template <class T, class C> class TileWorker {
       if (!Magnitude::fit(of_rows_[i / side], of_columns_)) {
         multiply_scalar(p_.a.at(at.row, pass.first), p_.b.at(at.col, pass.first), at, pass.depth,
                         sums);
-      } else if (direct && results.write == Write::set) {
+      } else if (direct && write == Write::set) {
         return multiply(i, pass, {c, p_.c_row});
       } else {
         multiply(i, pass, {sums, side});
@@ -149,14 +150,14 @@ template <class T, class C> class TileWorker {
     } else {
       if constexpr (__is_same(C, float)) {
         if (direct) {  // tiles load and store c themselves
-          finisher_.expect({next_square(at, block), results.write, last});
-          return multiply(i, pass, {c, p_.c_row}, results.write);
+          finisher_.expect({next_square(at, block), write, last});
+          return multiply(i, pass, {c, p_.c_row}, write);
         }
       }
       if (last) finisher_.expect(results);
       float* sums = p_.k > depth_ ? sums_ + i * wide_ + j * side : other_sums();
       multiply(i, pass, {sums, side}, pass.first > 0 ? Write::add : Write::set);
-      if (last) finisher_.start({at, p_.write, true}, sums);
+      if (last) finisher_.start(results, sums);
     }
   }
 
