@@ -7,29 +7,31 @@
 namespace triax::parallel {
 namespace {
 
-/// Slice `i` of `n` of a dim.
-Tensor place(const Tensor& x, int dim, int64_t i, int64_t n) {
-  int64_t each = x.size(dim) / n;
-  return x.narrow(dim, i * each, each);
+/// The n slices of x's rows [n, rows / n, columns], or of its columns [n, rows, columns / n]; x is
+/// contiguous. Each is a matrix of its own in a batch of products.
+Tensor by_rows(const Tensor& x, int64_t n) { return x.view({n, x.size(0) / n, x.size(1)}); }
+Tensor by_columns(const Tensor& x, int64_t n) {
+  return x.view({x.size(0), n, x.size(1) / n}).transpose(0, 1);
 }
-/// A copy, so that a product cannot depend on what lies beside it.
-Tensor slice(const Tensor& x, int dim, int64_t i, int64_t n) {
-  return place(x, dim, i, n).contiguous();
+/// The same to read: single columns without gaps, as a rank with one slice has them, since products
+/// of one row depend on that.
+Tensor columns_of(const Tensor& x, int64_t n) {
+  Tensor slices = by_columns(x, n);
+  return slices.size(2) == 1 ? slices.contiguous() : slices;
 }
+/// x itself for each slice.
+Tensor for_each(const Tensor& x, int64_t n) {
+  return x.view({1, x.size(0), x.size(1)}).expand({n, x.size(0), x.size(1)});
+}
+Tensor turned(const Tensor& x) { return x.transpose(1, 2); }
 
-/// The sum of n products, each of which is made in `part`.
-Tensor sum_of(int64_t n, const Tensor& part, const FixedPoint& fixed,
-              const std::function<void(int64_t i)>& multiply) {
-  Tensor sum = empty(part.shape(), f64, part.device());
-  for (int64_t i = 0; i < n; ++i) {
-    multiply(i);
-    backend(part).accumulate_fixed(part, fixed, sum, i == 0 ? Write::set : Write::add);
-  }
+/// a b, summed over the slices, of dtype f64: multiples of the unit.
+Tensor sum_of_products(const Tensor& a, const Tensor& b, const FixedPoint& fixed) {
+  Tensor parts = empty({a.size(0), a.size(1), b.size(2)}, accumulator(a.dtype()), a.device());
+  backend(a).matmul({a, b, parts});
+  Tensor sum = empty({a.size(1), b.size(2)}, f64, a.device());
+  backend(a).accumulate_fixed(parts, fixed, sum, Write::set);
   return sum;
-}
-
-Tensor part_like(const Tensor& x, int64_t columns) {
-  return empty({x.size(0), columns}, accumulator(x.dtype()), x.device());
 }
 
 void check_product(const Tensor& x, const Tensor& w, const Tensor& b) {
@@ -47,14 +49,13 @@ autograd::Rule weights_in(const Tensor& x, int64_t out, int64_t n) {
     autograd::Target dw{}, db{};
     if (into.wanted(0)) dw = into.at(0, {out, x.size(1)}, accumulator(x.dtype()), x.device());
     if (into.wanted(1)) db = into.at(1, {out}, accumulator(x.dtype()), x.device());
-    for (int64_t i = 0; i < n; ++i) {
-      Tensor part = slice(dy, 1, i, n);
-      if (dw.grad.defined())
-        backend(x).matmul(
-            {.a = part.transpose(0, 1), .b = x, .c = place(dw.grad, 0, i, n), .write = dw.write});
-      if (db.grad.defined())
-        backend(x).sum(part, place(db.grad, 0, i, n).view({1, out / n}), db.write);
-    }
+    if (dw.grad.defined())
+      backend(x).matmul({.a = turned(columns_of(dy, n)),
+                         .b = for_each(x, n),
+                         .c = by_rows(dw.grad, n),
+                         .write = dw.write});
+    if (db.grad.defined())
+      backend(x).sum(by_columns(dy, n).contiguous(), db.grad.view({n, 1, out / n}), db.write);
     return Tensors{dw.grad, db.grad};
   };
 }
@@ -64,11 +65,10 @@ autograd::Rule weights_out(const Tensor& x, int64_t out, int64_t n) {
   return [=](const Tensor& dy, autograd::Into& into) {
     if (!into.wanted(0)) return Tensors{{}};
     auto [dw, write] = into.at(0, {out, x.size(1)}, accumulator(x.dtype()), x.device());
-    for (int64_t i = 0; i < n; ++i)
-      backend(x).matmul({.a = dy.transpose(0, 1),
-                         .b = slice(x, 1, i, n),
-                         .c = place(dw, 1, i, n),
-                         .write = write});
+    backend(x).matmul({.a = turned(for_each(dy, n)),
+                       .b = columns_of(x, n),
+                       .c = by_columns(dw, n),
+                       .write = write});
     return Tensors{dw};
   };
 }
@@ -88,15 +88,13 @@ Tensor TensorParallel::product_in(const Tensor& input, const Tensor& weight,
   Tensor x = sequence_ ? gathered(input) : input.contiguous().detach();
   Tensor w = weight.contiguous().detach();
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device());
-  for (int64_t i = 0; i < n; ++i)
-    backend(x).matmul({x, slice(w, 0, i, n).transpose(0, 1), place(y, 1, i, n), Write::set,
-                       bias.defined() ? slice(bias.detach(), 0, i, n) : Tensor()});
+  int64_t each = w.size(0) / n;
+  for (int64_t first = 0; first < w.size(0); first += each)
+    backend(x).matmul({x, w.narrow(0, first, each).transpose(0, 1), y.narrow(1, first, each),
+                       Write::set, bias.defined() ? bias.detach().narrow(0, first, each) : bias});
   auto rule = [tp = *this, w, n](const Tensor& dy, autograd::Into& into) {
     if (!into.wanted(0)) return Tensors{{}};
-    Tensor part = part_like(dy, w.size(1));
-    Tensor sum = sum_of(n, part, *tp.slices_.backward, [&](int64_t i) {
-      backend(w).matmul({slice(dy, 1, i, n), slice(w, 0, i, n), part});
-    });
+    Tensor sum = sum_of_products(columns_of(dy, n), by_rows(w, n), *tp.slices_.backward);
     return Tensors{tp.over_ranks(std::move(sum), dy.dtype())};
   };
   y = record("linear", y, {input}, std::move(rule), {weight, bias}, weights_in(x, w.size(0), n));
@@ -108,16 +106,13 @@ Tensor TensorParallel::product_out(const Tensor& input, const Tensor& weight) co
   check_product(input, weight, {});
   int64_t n = slices_here();
   Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
-  Tensor part = part_like(x, w.size(0));
-  Tensor sum = sum_of(n, part, slices_.forward(), [&](int64_t i) {
-    backend(x).matmul({slice(x, 1, i, n), slice(w, 1, i, n).transpose(0, 1), part});
-  });
+  Tensor sum = sum_of_products(columns_of(x, n), turned(columns_of(w, n)), slices_.forward());
   auto all = std::make_shared<Tensor>();  // dy of all rows, from the one rule to the other
   auto rule = [tp = *this, w, n, all](const Tensor& above, autograd::Into& into) {
     Tensor dy = *all = tp.sequence_ ? tp.gathered(above) : above;
     if (!into.wanted(0)) return Tensors{{}};
     Tensor dx = empty({dy.size(0), w.size(1)}, dy.dtype(), dy.device());
-    for (int64_t i = 0; i < n; ++i) backend(w).matmul({dy, slice(w, 1, i, n), place(dx, 1, i, n)});
+    backend(w).matmul({for_each(dy, n), columns_of(w, n), by_columns(dx, n)});
     return Tensors{dx};
   };
   auto weights = [all, rule = weights_out(x, w.size(0), n)](const Tensor&, autograd::Into& into) {

@@ -377,6 +377,41 @@ TEST(Slices, LimitsAndMistakesAreAlikeOnAnyNumberOfRanks) {
   }
 }
 
+// Kernels take other ways through one row and one column than through many.
+TEST(Slices, OneRowAndOneFeatureEachHaveTheSameBitsOnAnyNumberOfRanks) {
+  constexpr int slices = 4;
+  constexpr int64_t inputs = 37;
+  auto bits = [](int ranks, int64_t tokens, int64_t features) {
+    std::map<std::string, std::vector<double>> found;
+    std::mutex lock;
+    run_ranks(ranks, [&](Communicator& comm) {
+      Slices s{.count = slices};
+      s.set_seed(1);
+      TensorParallel tp(comm, {.slices = s});
+      int64_t mine = features / ranks, first = comm.rank() * mine;
+      Tensor x = filled({tokens, inputs}, 1, f32);
+      Tensor in = clone(filled({features, inputs}, 2, f32).narrow(0, first, mine));
+      Tensor out = clone(filled({inputs, features}, 3, f32).narrow(1, first, mine));
+      for (auto* leaf : {&x, &in, &out}) require_grad(*leaf);
+      Tensor y = tp.product_out(tp.product_in(x, in), out);
+      backward(y, filled(y.shape(), 4, f32));
+      std::lock_guard guard(lock);
+      found["y"] = values(y), found["dx"] = values(grad(x));
+      auto din = values(grad(in)), dout = values(grad(out).transpose(0, 1).contiguous());
+      for (int64_t i = 0; i < mine * inputs; ++i) {
+        std::string at = fmt::format("{}", first * inputs + i);
+        found["din " + at] = {din[size_t(i)]}, found["dout " + at] = {dout[size_t(i)]};
+      }
+    });
+    return found;
+  };
+  for (int64_t tokens : {1, 3})
+    for (int64_t features : {4, 8})
+      for (int ranks : {2, 4})
+        EXPECT_EQ(bits(ranks, tokens, features), bits(1, tokens, features))
+            << tokens << " rows, " << features << " features, " << ranks << " ranks";
+}
+
 TEST(Slices, ProductsCheckWhatTheyAreGiven) {
   auto comm = single_rank();
   TensorParallel tp(*comm, {.slices = {.count = 2}});
