@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-targets=(minigpt test_parallel fail_call)
+targets=(minigpt llama resnet test_parallel fail_call)
 ! have mpirun || targets+=(test_mpi)
 build release --target "${targets[@]}"
 PYTHONDONTWRITEBYTECODE=1 exec python3 tests/campaign/run.py build/release/bin "${words[@]}"

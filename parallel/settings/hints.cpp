@@ -100,6 +100,8 @@ std::string nearest(std::string_view typed, std::span<const std::string> names) 
   size_t limit = word.size() < 4 ? 1 : std::max<size_t>(2, word.size() / 3);
   std::string best;
   for (const std::string& name : names) {
+    size_t least = std::max(word.size(), name.size()) - std::min(word.size(), name.size());
+    if (least > limit) continue;
     size_t distance = edit_distance(word, name);
     if (distance <= limit && distance < name.size()) limit = distance - (distance > 0), best = name;
   }

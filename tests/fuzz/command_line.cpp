@@ -13,9 +13,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::istringstream lines(test::text_of(data, size));
   std::vector<std::string> words;
   for (std::string word; std::getline(lines, word);) words.push_back(word);
+  static parallel::TrainOptions o;
+  static parallel::CommandLine line{
+      "fuzz", "1", {{"train", "Trains.", parallel::train_settings(o)}}};
+  o = {};
   return test::accept_or_refuse([&] {
-    parallel::TrainOptions o;
-    parallel::CommandLine line{"fuzz", "1", {{"train", "Trains.", parallel::train_settings(o)}}};
     words.insert(words.begin(), "train");
     (void)parallel::parse(line, words, 80);
     (void)parallel::parse_groups(o.step.groups);

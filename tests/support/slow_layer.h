@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "autograd/record.h"
 #include "nn/layer.h"
@@ -51,9 +52,12 @@ struct SlowLayer : nn::Module {
 
 /// Some of them in a row.
 struct SlowModel : nn::Module {
-  SlowModel(int layers, SlowLayer::Times times, int64_t elements) {
-    for (int i = 0; i < layers; ++i)
-      all.push_back(&child<SlowLayer>("layer" + std::to_string(i), times, elements));
+  SlowModel(int layers, SlowLayer::Times times, int64_t elements)
+      : SlowModel(std::vector(size_t(layers), times), elements) {}
+  /// A layer for each of `times`.
+  SlowModel(const std::vector<SlowLayer::Times>& times, int64_t elements) {
+    for (auto& t : times)
+      all.push_back(&child<SlowLayer>("layer" + std::to_string(all.size()), t, elements));
   }
   Tensor operator()() const {
     Tensor x;

@@ -6,6 +6,7 @@
 
 #include "parallel/pipeline/pipeline.h"
 #include "parallel/pipeline/simulate.h"
+#include "parallel/pipeline/synthesis/schedule_file.h"
 #include "parallel/train/chrome_trace.h"
 #include "tests/support/link_comm.h"
 #include "tests/support/slow_layer.h"
@@ -20,53 +21,72 @@ struct StepTime {
 /// What a stage's thread does around its step.
 using AroundStep = std::function<void(int stage, const std::function<void()>& step)>;
 
-/// A step of stages on threads: every pass through a whole stage sleeps for `unit`, and links have
-/// this latency.
+/// A schedule, and what its stages are to take. All links have the latency of the first one.
+struct TimedPipeline {
+  parallel::Schedule schedule;
+  parallel::PipelineShape shape;
+  parallel::StageTimes times;
+
+  /// Of 2 * stages micro-batches. Every pass through a whole stage takes `unit` seconds, a link a
+  /// tenth of it.
+  static TimedPipeline equal(const std::string& name, int stages, double unit) {
+    auto schedule = parallel::schedule_named(name);
+    parallel::PipelineShape shape{stages, schedule.chunks, 2 * stages, schedule.placement};
+    auto times = parallel::equal_stages(shape, {unit, unit, unit, 0.1 * unit});
+    return {schedule, shape, times};
+  }
+  /// That of a file, slowed down until the busiest stage passes a micro-batch on in `unit` seconds.
+  static TimedPipeline of(const parallel::ScheduleFile& file, double unit) {
+    double slower = unit * file.shape.micros / parallel::busiest(file.shape, file.times);
+    auto times = file.times;
+    for (auto& t : times)
+      t = {slower * t.forward, slower * t.backward_input, slower * t.backward_weight,
+           slower * file.times[0].latency};
+    return {parallel::schedule_from(file, "found"), file.shape, times};
+  }
+};
+
+/// A step whose stages are threads and whose passes sleep.
 inline StepTime time_step(
-    const parallel::Schedule& schedule, const parallel::PipelineShape& shape, double unit,
-    double latency, const AroundStep& around = [](int, auto& step) { step(); }) {
+    const TimedPipeline& p, const AroundStep& around = [](int, auto& step) { step(); }) {
   StepTime all;
   std::mutex lock;
-  run_linked_ranks(shape.stages, {.latency = latency}, [&](parallel::Communicator& world) {
-    parallel::Mesh mesh(world, {.pp = shape.stages});
-    double each = unit / shape.chunks;
-    SlowModel model(shape.virtual_stages(), {each, each, each}, 1);
-    model.materialize(cpu, f32, 1);
-    std::vector<int64_t> counts(size_t(shape.virtual_stages()), 1);
-    parallel::Pipeline pipeline(
-        mesh, parallel::layers_of_stage(model.layers(), counts, shape, world.rank()),
-        {.schedule = schedule, .boundaries = {{.shape = {1}}}});
-    auto batch = [](int) { return nn::Batch{}; };
-    pipeline.infer({.micros = 1, .batch = batch});  // what only a first run does
-    double before = model.worked();
-    world.barrier();
-    auto step = [&] { pipeline.train({.micros = shape.micros, .batch = batch}); };
-    double mine = seconds([&] { around(world.rank(), step); });
-    std::lock_guard guard(lock);
-    all.step = std::max(all.step, mine);
-    all.slept += model.worked() - before;
-  });
+  std::vector<SlowLayer::Times> passes;
+  for (auto& t : p.times) passes.push_back({t.forward, t.backward_input, t.backward_weight});
+  run_linked_ranks(
+      p.shape.stages, {.latency = p.times[0].latency}, [&](parallel::Communicator& world) {
+        parallel::Mesh mesh(world, {.pp = p.shape.stages});
+        SlowModel model(passes, 1);
+        model.materialize(cpu, f32, 1);
+        std::vector<int64_t> counts(passes.size(), 1);
+        parallel::Pipeline pipeline(
+            mesh, parallel::layers_of_stage(model.layers(), counts, p.shape, world.rank()),
+            {.schedule = p.schedule, .boundaries = {{.shape = {1}}}});
+        auto batch = [](int) { return nn::Batch{}; };
+        pipeline.infer({.micros = 1, .batch = batch});  // what only a first run does
+        double before = model.worked();
+        world.barrier();
+        auto step = [&] { pipeline.train({.micros = p.shape.micros, .batch = batch}); };
+        double mine = seconds([&] { around(world.rank(), step); });
+        std::lock_guard guard(lock);
+        all.step = std::max(all.step, mine);
+        all.slept += model.worked() - before;
+      });
   return all;
 }
 
-/// The shape of the steps below: 2 * stages micro-batches.
-inline parallel::PipelineShape shape_of(const parallel::Schedule& schedule, int stages) {
-  return {stages, schedule.chunks, 2 * stages, schedule.placement};
-}
-
-/// A step as time_step() makes it, with a latency of a tenth of `unit`. Writes the trace that
-/// `--profile` would, and returns the seconds that the clock says.
+/// A step as time_step() makes it. Writes the trace that `--profile` would, and returns the seconds
+/// that the clock says.
 inline double trace_step(const std::string& path, const std::string& name, int stages,
                          double unit) {
-  auto schedule = parallel::schedule_named(name);
-  auto shape = shape_of(schedule, stages);
-  parallel::TraceHead head{1, 1, name, schedule.placement, {}};
+  auto p = TimedPipeline::equal(name, stages, unit);
+  parallel::TraceHead head{1, 1, name, p.shape.placement, {}};
   for (int s = 0; s < stages; ++s)
     head.ranks.push_back(fmt::format(
         R"({{"rank":{0},"dp":0,"pp":{0},"tp":0,"busy":0,"communicating":0,"waiting":0}})", s));
   std::vector<std::string> events{size_t(stages)};
   int64_t zero = Profile::now();
-  StepTime time = time_step(schedule, shape, unit, 0.1 * unit, [&](int stage, auto& step) {
+  StepTime time = time_step(p, [&](int stage, auto& step) {
     Profile profile;
     set_profile(&profile);
     {
@@ -82,17 +102,16 @@ inline double trace_step(const std::string& path, const std::string& name, int s
   return time.step;
 }
 
-/// By which share a step of 2 * stages micro-batches, with a latency of a tenth of `unit`, takes
-/// longer than its simulation, whose passes take what those of the step took on average.
-inline double longer_than_simulated(const std::string& name, int stages, double unit) {
-  auto schedule = parallel::schedule_named(name);
-  auto shape = shape_of(schedule, stages);
-  double latency = 0.1 * unit;
-  StepTime got = time_step(schedule, shape, unit, latency);
-  double each = got.slept / (3.0 * shape.virtual_stages() * shape.micros);
-  auto lists = lists_of(schedule, shape);
-  parallel::Durations times{each, each, each, latency};
-  return got.step / simulate(lists, shape, times).time - 1;
+/// By which share a step takes longer than its simulation, whose passes take what those of the step
+/// did: each is longer than it was told by the same time, which waking up takes.
+inline double longer_than_simulated(TimedPipeline p) {
+  StepTime got = time_step(p);
+  double told = 0;
+  for (auto& t : p.times) told += t.forward + t.backward_input + t.backward_weight;
+  double late = (got.slept / p.shape.micros - told) / (3.0 * double(p.times.size()));
+  for (auto& t : p.times) t.forward += late, t.backward_input += late, t.backward_weight += late;
+  auto lists = lists_of(p.schedule, p.shape);
+  return got.step / simulate(lists, p.shape, p.times).time - 1;
 }
 
 }  // namespace triax::test

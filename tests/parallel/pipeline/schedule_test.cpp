@@ -87,6 +87,9 @@ TEST(Schedule, LiveActivations) {
       if (c.name == "interleaved" && chunks > 1 && micros % stages == 0) {
         EXPECT_EQ(live, std::min(2 * ahead + (chunks - 1) * stages + 1, all));
       }
+      if (c.name == "zb-interleaved" && chunks > 1 && micros % stages == 0) {
+        EXPECT_EQ(live, std::min(2 * ahead + (chunks - 1) * stages + 1 + s, all));
+      }
       if (c.name == "zb-2p") {
         EXPECT_EQ(live, std::min(2 * ahead + 1 + s * std::min(4 * stages, micros) / stages, all));
       }

@@ -68,7 +68,7 @@ TEST(Synthesis, MoreMemoryIsWorthMore) {
   EXPECT_NEAR(bubble(1.5), 0.0475, 0.6e-4);
 }
 
-/// Two chunks a stage, in the memory of 1F1B: no worse than ZB-V, and better than one chunk.
+/// Two chunks a stage, in the memory of 1F1B: better than ZB-V, and than one chunk.
 TEST(Synthesis, InAV) {
   const Row& row = rows[3];
   PipelineShape shape{row.stages, 2, row.micros, Placement::v};
@@ -76,7 +76,7 @@ TEST(Synthesis, InAV) {
   Budget memory = budget(row.stages, 1);
   memory.tries = 1500;
   Synthesis s = synthesize(shape, times, memory, 1);
-  EXPECT_LE(s.cost, cost(zb_v, shape, times) * (1 + 1e-9));
+  EXPECT_LT(s.cost, cost(zb_v, shape, times));
   EXPECT_GE(s.cost, s.bound);
   EXPECT_LE(*std::ranges::max_element(s.peak), row.stages + 1e-9);
   PipelineShape plain{.stages = row.stages, .micros = row.micros};
