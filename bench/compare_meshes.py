@@ -33,6 +33,7 @@ class Mesh:
     title: str
     ranks: int
     flags: str
+    threads: int = 1  # of a rank
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,11 @@ def run_mesh(a: argparse.Namespace, mesh: Mesh, directory: Path) -> Run:
     shutil.rmtree(out, ignore_errors=True)
     launch = [str(ROOT / "scripts/launch.sh"), "-n", str(mesh.ranks)] if mesh.ranks > 1 else []
     flags = [str(a.files or directory) if word == "FILES" else word for word in mesh.flags.split()]
-    command = [*launch, str(a.minigpt), "train", *MODEL.split(), *flags, "--precision", a.precision]
-    command += ["--global-batch", str(BATCH), "--warmup", "0"]
+    command = [*launch, str(a.minigpt), "train", *MODEL.split(), "--global-batch", str(BATCH)]
+    command += [*flags, "--precision", a.precision, "--warmup", "0"]
     command += ["--steps", str(a.steps), "--val-fraction", "0", "--data", str(a.data)]
     command += ["--out", str(out), "--metrics", str(metrics), *a.flags.split()]
-    return run(Job(command, metrics, threads=1, cpus=mesh.ranks))
+    return run(Job(command, metrics, threads=mesh.threads, cpus=mesh.ranks * mesh.threads))
 
 
 def run_torch(a: argparse.Namespace, mesh: Torch, directory: Path) -> Run:
@@ -91,9 +92,9 @@ def run_torch(a: argparse.Namespace, mesh: Torch, directory: Path) -> Run:
     return run(Job(command, metrics, threads=1, cpus=mesh.ranks, environment=kept))
 
 
-def parse_arguments() -> argparse.Namespace:
+def arguments(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
     add("--minigpt", type=Path, required=True)
@@ -105,7 +106,10 @@ def parse_arguments() -> argparse.Namespace:
     add("--files", type=Path, help="where optimizer state in files is (a temporary directory)")
     add("--data", type=Path, default=corpus, help="a text file")
     add("--precision", choices=TOLERANCE, default="fp32")
-    add("--python", help="an interpreter with PyTorch, to add its rows")
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     a = parser.parse_args()
     for path in (a.minigpt, a.data):
         if not path.is_file():
@@ -114,13 +118,15 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"at least 1 round and {WARMUP + 1} steps are needed")
     if machine()["cores"] < 2:
         parser.error("two cores are needed")
-    if a.python:
-        check_python(a.python)
     return a
 
 
 def main() -> None:
-    a = parse_arguments()
+    parser = arguments(__doc__)
+    parser.add_argument("--python", help="an interpreter with PyTorch, to add its rows")
+    a = parse(parser)
+    if a.python:
+        check_python(a.python)
     print("machine:", ", ".join(f"{name} {value}" for name, value in machine().items()))
     chosen = [mesh for mesh in MESHES if a.only in mesh.title] + list(TORCH if a.python else ())
     results: dict[Mesh, list[Run]] = {mesh: [] for mesh in (BASE, *chosen)}

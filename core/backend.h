@@ -193,8 +193,8 @@ class Backend {
   virtual void max(const Tensor& x, const Tensor& y) = 0;
   /// out (f64 [2]) += {sum of squares, number of non-finite elements}.
   virtual void squares(const Tensor& x, const Tensor& out) = 0;
-  /// sums (f64) = or += x, rounded element by element (core/fixed_point.h); of x [n, shape of sums]
-  /// all n. Contiguous. These two throw Error 78 on devices without them.
+  /// sums (f64) = or += x, rounded element by element (core/fixed_point.h). x may be several such
+  /// terms [n, shape of sums]. Contiguous. These two throw Error 78 on devices without them.
   virtual void accumulate_fixed(const Tensor& x, const FixedPoint& f, const Tensor& sums,
                                 Write write);
   /// out (f64 [WideSum::words + 1]) += {sum of squares as a WideSum, number of elements that are

@@ -43,9 +43,10 @@ compile fuzz --target "${parsers[@]/#/fuzz_}"
 fuzz() {
   local parser=$1 kept=build/fuzz/corpus/$1 log=build/fuzz/$1.log
   mkdir -p "$kept"
-  # Twice as many inputs: what is freed stays poisoned for 8 MiB only, and reports do not say where
-  # it was allocated. The program with the input alone says it.
-  if ASAN_OPTIONS=quarantine_size_mb=8:malloc_context_size=0 "build/fuzz/bin/fuzz_$parser" "$limit" -max_len=65536 -timeout=10 -malloc_limit_mb=256 \
+  # Twice as fast as with ASan's defaults. Freed memory stays poisoned within the last 8 MiB, and a
+  # report does not say where memory was allocated: the program with the input alone does.
+  local asan=quarantine_size_mb=8:malloc_context_size=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+  if ASAN_OPTIONS=$asan "build/fuzz/bin/fuzz_$parser" "$limit" -max_len=65536 -timeout=10 -malloc_limit_mb=256 \
     -rss_limit_mb=2048 -artifact_prefix="build/fuzz/$parser-" "$kept" "tests/fuzz/corpus/$parser" >"$log" 2>&1; then
     say "$parser: $(sed -n 's/^Done \([0-9]*\) runs.*/\1/p' "$log") inputs, no failure"
   else

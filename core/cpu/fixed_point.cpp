@@ -38,22 +38,24 @@ template <class T> void add_squares(const T* x, int64_t n, double* to) {
 }  // namespace
 
 void Cpu::accumulate_fixed(const Tensor& x, const FixedPoint& f, const Tensor& sums, Write write) {
-  constexpr int64_t grain = 1 << 14;
-  int64_t n = sums.numel(), parts = n > 0 ? x.numel() / n : 0;
+  constexpr int64_t grain = 1 << 10;  // groups
+  int64_t n = sums.numel(), terms = n > 0 ? x.numel() / n : 0;
   double* to = values<double>(sums);
   visit_float(x.dtype(), [&]<class T>() {
     visit_write(write, [&]<Write w>() {
       const T* from = values<const T>(x);
-      parallel_for(n, grain / fn::max<int64_t>(parts, 1) + 1, [=](int64_t begin, int64_t end) {
-        for (int64_t first = begin; first < end; first += lanes) {
-          int64_t count = fn::min(lanes, end - first);
-          double sum[lanes] = {};
-          for (int64_t p = 0; p < parts; ++p)
+      auto add_group = [=](int64_t first) {
+        double sum[lanes] = {};
+        int64_t count = fn::min(lanes, n - first);
+        for (int64_t t = 0; t < terms; ++t) {
+          const T* term = from + t * n + first;
 #pragma omp simd
-            for (int64_t i = 0; i < count; ++i)
-              sum[i] += f.round(double(load(from[p * n + first + i])));
-          for (int64_t i = 0; i < count; ++i) put<w>(to[first + i], sum[i]);
+          for (int64_t i = 0; i < count; ++i) sum[i] += f.round(double(load(term[i])));
         }
+        for (int64_t i = 0; i < count; ++i) put<w>(to[first + i], sum[i]);
+      };
+      parallel_for((n + lanes - 1) / lanes, grain, [=](int64_t begin, int64_t end) {
+        for (int64_t group = begin; group < end; ++group) add_group(group * lanes);
       });
     });
   });

@@ -13,11 +13,11 @@ Tensor by_rows(const Tensor& x, int64_t n) { return x.view({n, x.size(0) / n, x.
 Tensor by_columns(const Tensor& x, int64_t n) {
   return x.view({x.size(0), n, x.size(1) / n}).transpose(0, 1);
 }
-/// The same to read: single columns without gaps, as a rank with one slice has them, since products
-/// of one row depend on that.
+/// The same to read. Products of one row depend on whether there are gaps in a column, and a rank
+/// with one column has none: single columns are copied.
 Tensor columns_of(const Tensor& x, int64_t n) {
   Tensor slices = by_columns(x, n);
-  return slices.size(2) == 1 ? slices.contiguous() : slices;
+  return slices.size(2) == 1 ? clone(slices) : slices;
 }
 /// x itself for each slice.
 Tensor for_each(const Tensor& x, int64_t n) {
@@ -34,13 +34,16 @@ Tensor sum_of_products(const Tensor& a, const Tensor& b, const FixedPoint& fixed
   return sum;
 }
 
-void check_product(const Tensor& x, const Tensor& w, const Tensor& b) {
+/// Dim `cut` of w is cut into n slices.
+void check_product(const Tensor& x, const Tensor& w, const Tensor& b, int cut, int64_t n) {
   bool alike = x.dtype() == w.dtype() && (!b.defined() || b.dtype() == x.dtype());
   check(is_float(x.dtype()) && alike && x.device() == w.device(),
         "linear: x {}, weight {}, bias {}; expected one float dtype and one device", describe(x),
         describe(w), describe(b));
   check(x.rank() == 2 && w.rank() == 2 && x.size(1) == w.size(1),
         "linear: x {}, weight {}; expected [rows, in] and [out, in]", x.shape(), w.shape());
+  check(w.size(cut) % n == 0, "linear: weight {} in {} slices of dim {}; expected a multiple of {}",
+        w.shape(), n, cut, n);
 }
 
 /// dw = or += dy^T x, and db the column sums of dy, where one slice of w's rows follows the other.
@@ -83,8 +86,8 @@ Tensor TensorParallel::over_ranks(Tensor parts, DType dtype) const {
 
 Tensor TensorParallel::product_in(const Tensor& input, const Tensor& weight,
                                   const Tensor& bias) const {
-  check_product(input, weight, bias);
   int64_t n = slices_here();
+  check_product(input, weight, bias, 0, n);
   Tensor x = sequence_ ? gathered(input) : input.contiguous().detach();
   Tensor w = weight.contiguous().detach();
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device());
@@ -103,8 +106,8 @@ Tensor TensorParallel::product_in(const Tensor& input, const Tensor& weight,
 }
 
 Tensor TensorParallel::product_out(const Tensor& input, const Tensor& weight) const {
-  check_product(input, weight, {});
   int64_t n = slices_here();
+  check_product(input, weight, {}, 1, n);
   Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
   Tensor sum = sum_of_products(columns_of(x, n), turned(columns_of(w, n)), slices_.forward());
   auto all = std::make_shared<Tensor>();  // dy of all rows, from the one rule to the other

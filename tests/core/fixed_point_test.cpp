@@ -93,19 +93,26 @@ INSTANTIATE_TEST_SUITE_P(Cpu, FixedPointKernels, every_level_and_dtype(), name_o
 
 TEST_P(FixedPointKernels, RoundWhatTheyAccumulate) {
   auto f = FixedPoint::of(0x1p-20, 4);
-  for (int64_t n : {0, 1, 31, 1000, 40001}) {
-    Tensor x = randn({n}, dtype, 1), before = randn({n}, f64, 2);
-    for (Write write : {Write::set, Write::add}) {
-      Tensors y = on_any_threads([&] {
-        Tensor to = clone(before);
-        b.accumulate_fixed(x, f, to, write);
-        return Tensors{to};
-      });
-      auto terms = doubles(x), old = doubles(before), got = doubles(y[0]);
-      for (size_t i = 0; i < got.size(); ++i)
-        ASSERT_EQ(got[i], f.round(terms[i]) + (write == Write::add ? old[i] : 0)) << i;
+  for (int64_t terms : {1, 3})
+    for (int64_t n : {0, 1, 31, 1000, 40001}) {
+      Tensor x = randn({terms, n}, dtype, 1), before = randn({n}, f64, 2);
+      if (n == 1000) fill_(x.narrow(0, terms - 1, 1).narrow(1, 900, 1), NAN);
+      for (Write write : {Write::set, Write::add}) {
+        Tensors y = on_any_threads([&] {
+          Tensor to = clone(before);
+          b.accumulate_fixed(x, f, to, write);
+          return Tensors{to};
+        });
+        auto all = doubles(x), old = doubles(before), got = doubles(y[0]);
+        for (size_t i = 0; i < got.size(); ++i) {
+          double sum = 0;
+          for (size_t t = 0; t < size_t(terms); ++t) sum += f.round(all[t * size_t(n) + i]);
+          double expected = sum + (write == Write::add ? old[i] : 0);
+          if (std::isnan(expected)) ASSERT_TRUE(std::isnan(got[i])) << i;
+          else ASSERT_EQ(got[i], expected) << i;
+        }
+      }
     }
-  }
 }
 
 // A slice of ZeRO begins at any multiple of 16 elements, and ends at one or with zeros.

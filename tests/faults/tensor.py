@@ -29,7 +29,7 @@ FAULTS = [
             "if (size() > 1) tp_->all_reduce(parts = parts.to(f32)).wait();")],
           [Run("--mesh 1x1x2 --bitwise --tp-slices 4 --micro-batch 1", "step 1: (activation|gradient) of .*")]),
     Fault("single_columns_read_where_they_lie", SLICES,
-          [("slices.size(2) == 1 ? slices.contiguous() : slices", "slices")],
+          [("slices.size(2) == 1 ? clone(slices) : slices", "slices")],
           [Run("--mesh 1x1x4 --bitwise --tp-slices 4 --micro-batch 1 --width 4 --heads 4 --context 1",
                "step 1: gradient of .*")]),
     Fault("rows_of_a_sample_rounded_before_ranks_add_them", SLICES,

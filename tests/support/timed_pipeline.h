@@ -35,7 +35,8 @@ struct TimedPipeline {
     auto times = parallel::equal_stages(shape, {unit, unit, unit, 0.1 * unit});
     return {schedule, shape, times};
   }
-  /// That of a file, slowed down until the busiest stage passes a micro-batch on in `unit` seconds.
+  /// That of a file, slowed down until the busiest stage takes `unit` seconds for all passes of a
+  /// micro-batch.
   static TimedPipeline of(const parallel::ScheduleFile& file, double unit) {
     double slower = unit * file.shape.micros / parallel::busiest(file.shape, file.times);
     auto times = file.times;

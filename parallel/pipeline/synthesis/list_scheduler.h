@@ -63,7 +63,8 @@ class ListScheduler {
   void begin(const Policy& policy, const std::vector<Actions>* order);
   Piece& piece(int s, int chunk) { return pieces_[size_t(p_.shape.virtual_stage(s, chunk))]; }
   const Action* told(const Stage& stage, int s) const;
-  bool has_room(int s, int chunk) const;
+  bool fits(int s, int whole, int halves, double more) const;
+  bool may_begin(int s, int chunk) const;
   double arrival(int v, Action::Kind kind) const;
   Candidates candidates(int s);
   bool prefers_forward(int s, const Candidates& c) const;

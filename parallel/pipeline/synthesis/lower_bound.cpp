@@ -51,8 +51,10 @@ class Bounds {
   int first(int s) const { return p_.shape.virtual_stage(s, 0); }
   int last(int s) const { return p_.shape.virtual_stage(s, p_.shape.chunks - 1); }
   int64_t passes() const { return int64_t{p_.shape.micros} * p_.shape.chunks; }
-  /// The activations that stage s may hold.
-  int64_t places(int s) const { return count_in(p_.budget.cap[size_t(s)], p_.activation()); }
+  /// The activations that stage s may hold when a backward_input begins.
+  int64_t places(int s) const {
+    return count_in(p_.budget.cap[size_t(s)] - p_.growth(), p_.activation());
+  }
   /// The same by what W keeps, when `others` are held whole.
   int64_t owed_beside(int s, int64_t others) const {
     double left = p_.budget.cap[size_t(s)] - double(others) * p_.activation();

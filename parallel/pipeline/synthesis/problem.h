@@ -17,6 +17,8 @@ struct Problem {
     return times[size_t(shape.virtual_stage(stage, chunk))];
   }
   double activation() const { return 1.0 / shape.chunks; }  ///< of one chunk, in whole stages
+  /// By how much a backward_input makes it larger.
+  double growth() const { return budget.hold > 1 ? (budget.hold - 1) * activation() : 0; }
   /// Does what virtual stage v exchanges with the next one stay where it is?
   bool is_local(int v) const { return shape.stage_of(v) == shape.stage_of(v + 1); }
 

@@ -115,14 +115,15 @@ void check_times(const PipelineShape& shape, const StageTimes& times) {
 void check_budget(const PipelineShape& shape, const Budget& budget) {
   check_input(std::ssize(budget.cap) == shape.stages, Exit::config,
               "memory of {} stages; expected of {}", budget.cap.size(), shape.stages);
+  check_input(budget.hold >= 0 && budget.hold <= 2, Exit::config, "hold {}; expected 0 to 2",
+              budget.hold);
+  double least = std::max(1., budget.hold);
   for (double cap : budget.cap)
     check_input(
-        cap >= 1 && cap <= 1e9, Exit::config,
-        "memory for {} activations; expected for 1 to 1e9: a stage holds one micro-batch at "
-        "least",
-        cap);
-  check_input(budget.hold >= 0 && budget.hold <= 1, Exit::config, "hold {}; expected 0 to 1",
-              budget.hold);
+        cap >= least && cap <= 1e9, Exit::config,
+        "memory for {} activations; expected for {:g} to 1e9: of one micro-batch, with hold "
+        "{:g}",
+        cap, least, budget.hold);
   check_input(budget.tries >= 0, Exit::config, "tries {}; expected at least 0", budget.tries);
 }
 

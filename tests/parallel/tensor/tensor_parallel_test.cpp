@@ -377,39 +377,49 @@ TEST(Slices, LimitsAndMistakesAreAlikeOnAnyNumberOfRanks) {
   }
 }
 
+/// What the ranks have of two split layers and their gradients, after two steps that accumulate.
+std::map<std::string, std::vector<double>> two_layers(int ranks, int64_t tokens, int64_t features,
+                                                      DType dtype) {
+  constexpr int64_t inputs = 37;
+  std::map<std::string, std::vector<double>> found;
+  std::mutex lock;
+  run_ranks(ranks, [&](Communicator& comm) {
+    Slices s{.count = 4};
+    s.set_seed(1);
+    TensorParallel tp(comm, {.slices = s});
+    int64_t mine = features / ranks, first = comm.rank() * mine;
+    Tensor x = filled({tokens, inputs}, 1, dtype);
+    Tensor in = clone(filled({features, inputs}, 2, dtype).narrow(0, first, mine));
+    Tensor out = clone(filled({inputs, features}, 3, dtype).narrow(1, first, mine));
+    for (auto* leaf : {&x, &in, &out}) require_grad(*leaf);
+    Tensor y;
+    for (uint64_t step : {4, 5}) {
+      y = tp.product_out(tp.product_in(x, in), out);
+      backward(y, filled(y.shape(), step, dtype));
+    }
+    std::lock_guard guard(lock);
+    for (int slot = comm.rank(); slot < 4; slot += ranks) {  // those of all ranks are alike
+      found[fmt::format("y {}", slot)] = values(y);
+      found[fmt::format("dx {}", slot)] = values(grad(x));
+    }
+    auto din = values(grad(in)), dout = values(grad(out).transpose(0, 1).contiguous());
+    for (int64_t i = 0; i < mine * inputs; ++i) {
+      std::string at = fmt::format("{}", first * inputs + i);
+      found["din " + at] = {din[size_t(i)]}, found["dout " + at] = {dout[size_t(i)]};
+    }
+  });
+  return found;
+}
+
 // Kernels take other ways through one row and one column than through many.
 TEST(Slices, OneRowAndOneFeatureEachHaveTheSameBitsOnAnyNumberOfRanks) {
-  constexpr int slices = 4;
-  constexpr int64_t inputs = 37;
-  auto bits = [](int ranks, int64_t tokens, int64_t features) {
-    std::map<std::string, std::vector<double>> found;
-    std::mutex lock;
-    run_ranks(ranks, [&](Communicator& comm) {
-      Slices s{.count = slices};
-      s.set_seed(1);
-      TensorParallel tp(comm, {.slices = s});
-      int64_t mine = features / ranks, first = comm.rank() * mine;
-      Tensor x = filled({tokens, inputs}, 1, f32);
-      Tensor in = clone(filled({features, inputs}, 2, f32).narrow(0, first, mine));
-      Tensor out = clone(filled({inputs, features}, 3, f32).narrow(1, first, mine));
-      for (auto* leaf : {&x, &in, &out}) require_grad(*leaf);
-      Tensor y = tp.product_out(tp.product_in(x, in), out);
-      backward(y, filled(y.shape(), 4, f32));
-      std::lock_guard guard(lock);
-      found["y"] = values(y), found["dx"] = values(grad(x));
-      auto din = values(grad(in)), dout = values(grad(out).transpose(0, 1).contiguous());
-      for (int64_t i = 0; i < mine * inputs; ++i) {
-        std::string at = fmt::format("{}", first * inputs + i);
-        found["din " + at] = {din[size_t(i)]}, found["dout " + at] = {dout[size_t(i)]};
-      }
-    });
-    return found;
-  };
-  for (int64_t tokens : {1, 3})
-    for (int64_t features : {4, 8})
-      for (int ranks : {2, 4})
-        EXPECT_EQ(bits(ranks, tokens, features), bits(1, tokens, features))
-            << tokens << " rows, " << features << " features, " << ranks << " ranks";
+  for (DType dtype : {f32, bf16})
+    for (int64_t tokens : {1, 3})
+      for (int64_t features : {4, 8})
+        for (int ranks : {2, 4})
+          EXPECT_EQ(two_layers(ranks, tokens, features, dtype),
+                    two_layers(1, tokens, features, dtype))
+              << tokens << " rows, " << features << " features, " << ranks << " ranks";
 }
 
 TEST(Slices, ProductsCheckWhatTheyAreGiven) {
@@ -422,6 +432,11 @@ TEST(Slices, ProductsCheckWhatTheyAreGiven) {
         tp.product_out(x, zeros({4, 6}, f32, cpu));
       },
       {"expected [rows, in] and [out, in]"});
+  test::expect_error(
+      [&] {
+        tp.product_in(x, zeros({3, 4}, f32, cpu));
+      },
+      {"[3, 4] in 2 slices of dim 0; expected a multiple of 2"});
 }
 
 }  // namespace
