@@ -30,6 +30,8 @@ def main() -> None:
     a = parse(arguments(__doc__))
     print("machine:", ", ".join(f"{name} {value}" for name, value in machine().items()))
     chosen = {mesh: slices for mesh, slices in MESHES.items() if a.only in mesh.title}
+    if not chosen:
+        raise ValueError(f"--only {a.only}: in no title; there are {[m.title for m in MESHES]}")
     ratios: dict[tuple[Mesh, int], list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="triax-bench-") as directory:
 

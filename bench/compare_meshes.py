@@ -75,9 +75,9 @@ def run_mesh(a: argparse.Namespace, mesh: Mesh, directory: Path) -> Run:
     launch = [str(ROOT / "scripts/launch.sh"), "-n", str(mesh.ranks)] if mesh.ranks > 1 else []
     flags = [str(a.files or directory) if word == "FILES" else word for word in mesh.flags.split()]
     command = [*launch, str(a.minigpt), "train", *MODEL.split(), "--global-batch", str(BATCH)]
-    command += [*flags, "--precision", a.precision, "--warmup", "0"]
+    command += [*a.flags.split(), *flags, "--precision", a.precision, "--warmup", "0"]
     command += ["--steps", str(a.steps), "--val-fraction", "0", "--data", str(a.data)]
-    command += ["--out", str(out), "--metrics", str(metrics), *a.flags.split()]
+    command += ["--out", str(out), "--metrics", str(metrics)]
     return run(Job(command, metrics, threads=mesh.threads, cpus=mesh.ranks * mesh.threads))
 
 
@@ -103,7 +103,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     add("--only", default="", help="only meshes whose title contains this")
     add("--flags", default="", help="further flags of minigpt train, in one word")
     corpus = ROOT / "build/release/share/triax/corpus.txt"
-    add("--files", type=Path, help="where optimizer state in files is (a temporary directory)")
+    parser.set_defaults(files=None)
     add("--data", type=Path, default=corpus, help="a text file")
     add("--precision", choices=TOLERANCE, default="fp32")
     return parser
@@ -123,6 +123,8 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 def main() -> None:
     parser = arguments(__doc__)
+    where = "where optimizer state in files is (a temporary directory)"
+    parser.add_argument("--files", type=Path, help=where)
     parser.add_argument("--python", help="an interpreter with PyTorch, to add its rows")
     a = parse(parser)
     if a.python:

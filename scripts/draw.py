@@ -213,7 +213,7 @@ def draw_bubbles(searches):
         return left + wide * x / most_x, top + high * (1 - y / most_y)
 
     svg.text(16, 28, f"Bubble over memory: {stages} stages, {first['micros']} micro-batches", 16, bold=True)
-    svg.text(16, 47, f"after the input's backward an activation still counts {first['hold']:g} until the weights'",
+    svg.text(16, 47, f"after the input's backward an activation counts {first['hold']:g} until the weights'",
              color="grey")
     svg.path([at(0, most_y), at(0, 0), at(most_x, 0)])
     for half in range(1, int(2 * most_x) + 1):

@@ -38,8 +38,8 @@ template <class T> void add_squares(const T* x, int64_t n, double* to) {
 }  // namespace
 
 void Cpu::accumulate_fixed(const Tensor& x, const FixedPoint& f, const Tensor& sums, Write write) {
-  constexpr int64_t grain = 1 << 10;  // groups
   int64_t n = sums.numel(), terms = n > 0 ? x.numel() / n : 0;
+  int64_t grain = fn::max<int64_t>(1, (1 << 10) / fn::max<int64_t>(1, terms));  // groups
   double* to = values<double>(sums);
   visit_float(x.dtype(), [&]<class T>() {
     visit_write(write, [&]<Write w>() {

@@ -169,11 +169,8 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
       .add("memory", "1.5p|N",
            "activations of one micro-batch that a stage may hold: N, or in stages, as 1.5p",
            &o.memory)
-      .add("hold", "X",
-           "what is kept of an activation between the two halves of its backward: about 1.25 of it "
-           "in "
-           "a transformer block",
-           &o.budget.hold, {.range = {0, 2}})
+      .add("hold", "X", "what an activation counts between the two halves of its backward",
+           &o.budget.hold, {.range = {0, 1000}})
       .add("objective", "span|makespan",
            "what to minimise: the longest stage from its first begin to its last end, or the time "
            "until all stages have ended",

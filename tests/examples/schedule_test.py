@@ -14,15 +14,15 @@ from minigpt_program import RANKS_SHARING_CORES, mpirun, words
 minigpt, launcher = os.path.abspath(sys.argv[1]), sys.argv[2]
 checker = pathlib.Path(__file__).resolve().parents[1] / "parallel/pipeline/check_found.py"
 MODEL = words(layers=6, heads=2, width=16, context=8, micro_batch=2, warmup=0)
-# Stages, micro-batches, the rest. All of them: TRIAX_SCHEDULES=8 schedule_test.py ...
+# Stages, micro-batches, the rest. All of them: TRIAX_SCHEDULES=10 schedule_test.py ...
 FOUND = [(2, 4, "--memory 1.5p --hold 0.5"),
          (4, 8, "--memory 1.25p --hold 1.25"),
          (3, 7, "--memory 4 --objective makespan --scale 1,1.2,1.5"),
-         (4, 8, "--memory 1p --hold 0.5 --chunks 2"),  # in a V
+         (4, 8, "--memory 1p --hold 1.25 --chunks 2"),  # in a V
          (4, 12, "--memory 1p --hold 0.5 --scale 1,1,1,1.2"),
          (4, 8, "--memory 1.25p --hold 0.5 --times 1,1,0.6,0.05"),
          (2, 2, "--memory 1p --hold 0"),
-         (4, 8, "--memory 1p --hold 1.25 --chunks 2"),
+         (4, 8, "--memory 1p --hold 0.5 --chunks 2"),
          (3, 9, "--memory 1.5p --hold 0.4 --times 2,3,1,0.5"),
          (4, 6, "--memory 1.75p --hold 0.5 --times 29.7,29.4,19.9,0.5")]
 failures = []

@@ -87,7 +87,7 @@ Comparison compare(const std::map<std::string, Schedule>& schedules, const Sched
 std::string comparison_text(const Comparison& c) {
   const ScheduleFile& f = c.found;
   std::string text = fmt::format(
-      "{} stages, {} micro-batches; a stage may hold {} activations, of which {:g} from the "
+      "{} stages, {} micro-batches; a stage may hold {} activations; one counts {:g} from the "
       "input's backward to the weights'\ncost: {}\n\n{:<16} {:>10} {:>8}  activations held, stage "
       "by stage\n",
       f.shape.stages, f.shape.micros, caps(f.budget.cap), f.budget.hold,

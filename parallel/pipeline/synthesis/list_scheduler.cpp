@@ -40,22 +40,16 @@ const Action* ListScheduler::told(const Stage& stage, int s) const {
   return stage.next < list.size() ? &list[stage.next] : nullptr;
 }
 
-/// May stage s hold so many whole activations, so many after their backward_input, and `more`?
-bool ListScheduler::fits(int s, int whole, int halves, double more) const {
-  double held = p_.activation() * (whole + p_.budget.hold * halves);
-  return held + more <= p_.budget.cap[size_t(s)] + 1e-9;
-}
-
 /// Has stage s room for a forward? One of an earlier chunk leaves some for one of the last, and
 /// each for its backward once all weights are done, or nothing would ever end.
 bool ListScheduler::may_begin(int s, int chunk) const {
   const Stage& x = stages_[size_t(s)];
-  double one = p_.activation(), spare = order_ ? 0 : (*policy_)[size_t(s)].room;
+  double one = p_.activation, spare = order_ ? 0 : (*policy_)[size_t(s)].room;
   if (p_.shape.chunks > 1)
     spare = order_ || chunk + 1 == p_.shape.chunks ? 0 : std::max(one, spare);
   int whole = x.forwards - x.inputs;
   return fits(s, whole, x.inputs - x.weights, one + spare) &&
-         fits(s, whole, 0, one + spare + p_.growth());
+         (p_.growth == 0 || fits(s, whole, 0, one + spare + p_.growth));
 }
 
 /// When the next forward or backward of virtual stage v has what it receives.
@@ -72,7 +66,8 @@ double ListScheduler::arrival(int v, Action::Kind kind) const {
 ListScheduler::Candidates ListScheduler::candidates(int s) {
   const Stage& x = stages_[size_t(s)];
   const Action* next = order_ ? told(x, s) : nullptr;
-  bool may_return = fits(s, x.forwards - x.inputs, x.inputs - x.weights, p_.growth());
+  bool may_return =
+      p_.growth == 0 || fits(s, x.forwards - x.inputs, x.inputs - x.weights, p_.growth);
   Candidates all;
   auto offer = [&](Choice& best, int chunk) {
     double at = std::max(x.free, arrival(p_.shape.virtual_stage(s, chunk), best.kind));

@@ -63,7 +63,11 @@ class ListScheduler {
   void begin(const Policy& policy, const std::vector<Actions>* order);
   Piece& piece(int s, int chunk) { return pieces_[size_t(p_.shape.virtual_stage(s, chunk))]; }
   const Action* told(const Stage& stage, int s) const;
-  bool fits(int s, int whole, int halves, double more) const;
+  /// May stage s hold so many whole activations, so many after their backward_input, and `more`?
+  bool fits(int s, int whole, int halves, double more) const {
+    double held = p_.activation * (whole + p_.budget.hold * halves);
+    return held + more <= p_.budget.cap[size_t(s)] + 1e-9;
+  }
   bool may_begin(int s, int chunk) const;
   double arrival(int v, Action::Kind kind) const;
   Candidates candidates(int s);

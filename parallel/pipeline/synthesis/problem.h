@@ -16,16 +16,15 @@ struct Problem {
   const Durations& times_of(int stage, int chunk) const {
     return times[size_t(shape.virtual_stage(stage, chunk))];
   }
-  double activation() const { return 1.0 / shape.chunks; }  ///< of one chunk, in whole stages
-  /// By how much a backward_input makes it larger.
-  double growth() const { return budget.hold > 1 ? (budget.hold - 1) * activation() : 0; }
   /// Does what virtual stage v exchanges with the next one stay where it is?
   bool is_local(int v) const { return shape.stage_of(v) == shape.stage_of(v + 1); }
 
   PipelineShape shape;
   StageTimes times;
   Budget budget;
-  double rounding;  ///< times that differ by less are the same
+  double activation;  ///< of one chunk, in whole stages
+  double growth;      ///< of an activation by its backward_input, if it grows
+  double rounding;    ///< times that differ by less are the same
 };
 
 /// No schedule within the budget costs less.

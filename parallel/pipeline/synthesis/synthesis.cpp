@@ -11,7 +11,12 @@ namespace triax::parallel {
 namespace synthesis {
 
 Problem::Problem(const PipelineShape& s, const StageTimes& t, const Budget& b)
-    : shape(s), times(t), budget(b), rounding(1e-9 * busiest(s, t) / s.micros) {}
+    : shape(s),
+      times(t),
+      budget(b),
+      activation(1. / s.chunks),
+      growth(std::max(0., b.hold - 1) * activation),
+      rounding(1e-9 * busiest(s, t) / s.micros) {}
 
 namespace {
 
@@ -115,15 +120,14 @@ void check_times(const PipelineShape& shape, const StageTimes& times) {
 void check_budget(const PipelineShape& shape, const Budget& budget) {
   check_input(std::ssize(budget.cap) == shape.stages, Exit::config,
               "memory of {} stages; expected of {}", budget.cap.size(), shape.stages);
-  check_input(budget.hold >= 0 && budget.hold <= 2, Exit::config, "hold {}; expected 0 to 2",
+  check_input(budget.hold >= 0 && budget.hold <= 1000, Exit::config, "hold {}; expected 0 to 1000",
               budget.hold);
-  double least = std::max(1., budget.hold);
+  double least = 1 + std::max(0., budget.hold - 1) / shape.chunks;
   for (double cap : budget.cap)
-    check_input(
-        cap >= least && cap <= 1e9, Exit::config,
-        "memory for {} activations; expected for {:g} to 1e9: of one micro-batch, with hold "
-        "{:g}",
-        cap, least, budget.hold);
+    check_input(cap >= least && cap <= 1e9, Exit::config,
+                "memory for {} activations; expected for {:g} to 1e9: with hold {:g} one "
+                "micro-batch takes as much",
+                cap, least, budget.hold);
   check_input(budget.tries >= 0, Exit::config, "tries {}; expected at least 0", budget.tries);
 }
 

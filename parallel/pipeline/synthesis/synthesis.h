@@ -18,10 +18,10 @@ struct Budget {
     makespan
   };
   /// Per stage, the most that it may hold, in activations of one micro-batch in a whole stage; of
-  /// 1F1B and ZB-H1 the first stage holds as many as there are stages.
+  /// 1F1B the first stage holds as many as there are stages.
   std::vector<double> cap;
   /// What is kept from the end of backward_input to the end of backward_weight, in activations.
-  /// Above 1 if gradients that are kept for it outweigh what is freed; at most 2.
+  /// Above 1 if gradients that are kept for it outweigh what is freed.
   double hold = 1;
   Objective objective = longest_stage;
   /// Schedules to look at. 0: as many as make 60 million actions, some seconds.
@@ -71,8 +71,7 @@ std::vector<double> peak_memory(const std::vector<Actions>& lists, const Pipelin
 
 /// Throws Error 78 unless there are positive, finite times of every virtual stage.
 void check_times(const PipelineShape& shape, const StageTimes& times);
-/// Throws Error 78 unless hold is in [0, 2] and every stage has a cap of at least one activation,
-/// and of `hold`.
+/// Throws Error 78 unless hold is in [0, 1000] and every cap has room for one micro-batch.
 void check_budget(const PipelineShape& shape, const Budget& budget);
 
 }  // namespace triax::parallel

@@ -54,7 +54,7 @@ TEST(ScheduleFile, RefusesDamage) {
            Damage{"\"chunks\":1", "\"chunks\":2", "times of 2 stages and chunks; expected 4"},
            Damage{"\"ring\"", "\"spiral\"", "placement of the schedule is not `ring` or `v`"},
            Damage{"\"span\"", "\"speed\"", "is not `span` or `makespan`"},
-           Damage{"\"hold\":0.3", "\"hold\":2.3", "hold 2.3; expected 0 to 2"},
+           Damage{"\"hold\":0.3", "\"hold\":-1", "hold -1; expected 0 to 1000"},
            Damage{"\"cap\":[2,2]", "\"cap\":[2]", "memory of 1 stages; expected of 2"},
            Damage{"\"cap\":[2,2]", "\"cap\":[1,2]",
                   "hold 2 activations on stage 0; expected at "

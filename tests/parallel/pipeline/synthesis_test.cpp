@@ -174,7 +174,8 @@ TEST(Synthesis, FindsTheCheapestOfAllLists) {
        {Small{2, 3, 2, 0.5, {1, 1, 1, 0}}, Small{2, 3, 1, 0.5, {1, 1, 1, 0.2}},
         Small{2, 4, 2, 1, {2, 3, 1, 0.5}}, Small{2, 3, 3, 0, {1, 2, 3, 1}},
         Small{3, 3, 1.5, 0.5, {1, 1, 0.5, 0.1}}, Small{2, 3, 1.5, 1.5, {1, 1, 1, 0}},
-        Small{2, 4, 2.5, 1.25, {1, 2, 1, 0.3}}, Small{3, 3, 2, 1.25, {1, 1, 1, 0}}})
+        Small{2, 4, 2.5, 1.25, {1, 2, 1, 0.3}}, Small{3, 3, 2, 1.25, {1, 1, 1, 0}},
+        Small{2, 3, 21, 20, {1, 1, 1, 0}}})
     for (auto objective : {Budget::longest_stage, Budget::makespan})
       for (double last : {1.0, 1.5}) {
         PipelineShape shape{.stages = c.stages, .micros = c.micros};
@@ -227,8 +228,8 @@ TEST(Synthesis, RefusesWhatNoScheduleCanHave) {
   refused(shape, {}, budget(2, 0.4), "memory for 0.8 activations");
   refused(shape, {}, budget(3, 1), "memory of 3 stages; expected of 2");
   refused(shape, {}, budget(2, 0.6, 1.5),
-          "memory for 1.2 activations; expected for 1.5 to 1e9: of one micro-batch, with hold 1.5");
-  refused(shape, {}, budget(2, 1, 2.5), "hold 2.5; expected 0 to 2");
+          "memory for 1.2 activations; expected for 1.5 to 1e9: with hold 1.5 one micro-batch");
+  refused(shape, {}, budget(2, 1, 1e4), "hold 10000; expected 0 to 1000");
   test::expect_error([&] { synthesize(shape, StageTimes(3), budget(2, 1), 1); },
                      {"times of 3 stages and chunks; expected 2"}, Exit::config);
 }

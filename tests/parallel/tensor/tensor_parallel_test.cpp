@@ -437,6 +437,11 @@ TEST(Slices, ProductsCheckWhatTheyAreGiven) {
         tp.product_in(x, zeros({3, 4}, f32, cpu));
       },
       {"[3, 4] in 2 slices of dim 0; expected a multiple of 2"});
+  test::expect_error(
+      [&] {
+        tp.product_out(zeros({2, 3}, f32, cpu), zeros({4, 3}, f32, cpu));
+      },
+      {"[4, 3] in 2 slices of dim 1; expected a multiple of 2"});
 }
 
 }  // namespace
