@@ -5,7 +5,7 @@
 namespace triax::parallel::synthesis {
 namespace {
 
-constexpr int64_t default_actions = 60'000'000;
+constexpr int64_t default_actions = 40'000'000;
 
 int64_t tries_of(const Problem& p) {
   if (p.budget.tries > 0) return p.budget.tries;
