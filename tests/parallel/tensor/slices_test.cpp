@@ -1,4 +1,5 @@
-// Products of split layers made slice by slice: the same bits on any number of ranks. correctness 58.
+// Products of split layers made slice by slice: the same bits on any number of ranks.
+// correctness 58.
 #include <gtest/gtest.h>
 
 #include <cmath>
