@@ -35,27 +35,28 @@ template <class T> void add_squares(const T* x, int64_t n, double* to) {
   }
 }
 
+/// to [n] = or += x, rounded.
+template <Write w, class T> void add_rounded(const T* x, int64_t n, FixedPoint f, double* to) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) put<w>(to[i], f.round(double(load(x[i]))));
+}
+
 }  // namespace
 
 void Cpu::accumulate_fixed(const Tensor& x, const FixedPoint& f, const Tensor& sums, Write write) {
+  constexpr int64_t grain = 1 << 14, piece = 1 << 11;  // sums of a piece stay in the first cache
   int64_t n = sums.numel(), terms = n > 0 ? x.numel() / n : 0;
-  int64_t grain = fn::max<int64_t>(1, (1 << 10) / fn::max<int64_t>(1, terms));  // groups
   double* to = values<double>(sums);
   visit_float(x.dtype(), [&]<class T>() {
     visit_write(write, [&]<Write w>() {
       const T* from = values<const T>(x);
-      auto add_group = [=](int64_t first) {
-        double sum[lanes] = {};
-        int64_t count = fn::min(lanes, n - first);
-        for (int64_t t = 0; t < terms; ++t) {
-          const T* term = from + t * n + first;
-#pragma omp simd
-          for (int64_t i = 0; i < count; ++i) sum[i] += f.round(double(load(term[i])));
+      parallel_for(n, grain / fn::max<int64_t>(1, terms) + 1, [=](int64_t begin, int64_t end) {
+        for (int64_t at = begin; at < end; at += piece) {
+          int64_t count = fn::min(piece, end - at);
+          add_rounded<w>(from + at, count, f, to + at);
+          for (int64_t t = 1; t < terms; ++t)
+            add_rounded<Write::add>(from + t * n + at, count, f, to + at);
         }
-        for (int64_t i = 0; i < count; ++i) put<w>(to[first + i], sum[i]);
-      };
-      parallel_for((n + lanes - 1) / lanes, grain, [=](int64_t begin, int64_t end) {
-        for (int64_t group = begin; group < end; ++group) add_group(group * lanes);
       });
     });
   });
