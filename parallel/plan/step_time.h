@@ -42,7 +42,8 @@ struct Bubble {
 class StepTimes {
  public:
   /// `as_in_2021`: as Megatron-LM then did it, whose measured steps are published: scores stored
-  /// (Hardware::seconds), and gradients summed after backward.
+  /// (Hardware::seconds), gradients of each micro-batch added by kernels of their own, and summed
+  /// over dp after backward.
   StepTimes(const Task& task, const Hardware& hardware, bool as_in_2021 = false);
 
   /// `o` is resolved and checked. Throws Error 78 for what the model cannot be trained with.

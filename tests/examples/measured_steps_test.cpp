@@ -22,37 +22,72 @@ struct Row {
   double seconds = 0;
 };
 
-/// Steps of Megatron-LM with full recomputation, scores in memory and 16-bit gradients.
-std::vector<Row> measured_rows() {
-  std::ifstream file(TRIAX_TEST_REFERENCE "/measured/vtrain_multi_calibrate.csv");
-  std::vector<Row> rows;
+/// The cells of a table's rows, without its header.
+std::vector<std::vector<std::string>> cells_of(const std::string& file) {
+  std::ifstream in(TRIAX_TEST_REFERENCE "/measured/" + file);
+  std::vector<std::vector<std::string>> rows;
   std::string line;
-  std::getline(file, line);
-  while (std::getline(file, line)) {
-    std::vector<std::string> cell;
+  std::getline(in, line);
+  while (std::getline(in, line)) {
     std::stringstream cells(line);
-    for (std::string text; std::getline(cells, text, ',');) cell.push_back(text);
-    auto number = [&](size_t i) { return std::stoi(cell[i]); };
-    Row r{.group = cell[0], .seconds = std::stod(cell[11]) / 1e3};
-    r.model = {.layers = number(6),
-               .heads = number(5),
-               .width = number(4),
-               .context = number(7),
-               .vocab = 51200};
-    parallel::StepOptions& s = r.options.step;
-    s.mesh = {.dp = number(9), .pp = number(10), .tp = number(8)};
-    s.micro_batch = number(3), s.global_batch = number(2);
-    s.dtype = s.reduce_dtype = bf16, s.recompute = parallel::Recompute::block;
-    resolve(r.options, s.mesh.size());
-    rows.push_back(r);
+    for (auto& row = rows.emplace_back(); std::getline(cells, line, ',');) row.push_back(line);
   }
   return rows;
 }
 
-/// Predicts all rows on hardware that may change in between.
+/// With 16-bit gradients, as Megatron-LM has them.
+Row row_of(const std::string& group, const ModelConfig& model, const parallel::StepOptions& s,
+           double seconds) {
+  Row r{.group = group, .model = model, .seconds = seconds};
+  r.model.vocab = 51200;
+  r.options.step = s;
+  r.options.step.dtype = r.options.step.reduce_dtype = bf16;
+  resolve(r.options, s.mesh.size());
+  return r;
+}
+
+/// Full recomputation. Steps on one node have no column of parameters in front.
+std::vector<Row> vtrain_rows(const std::string& file = "vtrain_multi_calibrate.csv") {
+  std::vector<Row> rows;
+  for (auto& cell : cells_of(file)) {
+    size_t first = cell.size() - 11;
+    auto number = [&](size_t i) { return std::stoi(cell[first + i]); };
+    ModelConfig model{
+        .layers = number(5), .heads = number(4), .width = number(3), .context = number(6)};
+    parallel::StepOptions s{.mesh = {.dp = number(8), .pp = number(9), .tp = number(7)},
+                            .micro_batch = number(2),
+                            .global_batch = number(1),
+                            .recompute = parallel::Recompute::block};
+    std::string group = first > 0 ? cell[0] : fmt::format("{} x {}", model.width, model.layers);
+    rows.push_back(row_of(group, model, s, std::stod(cell.back()) / 1e3));
+  }
+  return rows;
+}
+
+/// Selective recomputation came with sequence parallelism.
+std::vector<Row> korthikanti_rows() {
+  std::vector<Row> rows;
+  for (auto& cell : cells_of("korthikanti_2022.csv")) {
+    auto number = [&](size_t i) { return std::stoi(cell[i]); };
+    bool all = cell[9] == "block";
+    ModelConfig model{.layers = number(5), .heads = number(4), .width = number(3), .context = 2048};
+    parallel::StepOptions s{.mesh = {.dp = 1, .pp = number(7), .tp = number(6)},
+                            .micro_batch = number(2),
+                            .global_batch = number(1)};
+    s.recompute = all ? parallel::Recompute::block : parallel::Recompute::selective;
+    s.sequence_parallel = !all;
+    s.chunks = number(8);
+    if (s.chunks > 1) s.schedule = "interleaved";
+    rows.push_back(row_of(cell[0], model, s, std::stod(cell[10])));
+  }
+  return rows;
+}
+
+/// Predicts rows on hardware that may change in between.
 class Predictions {
  public:
-  Predictions() : hardware(parallel::hardware_named("a100")), rows(measured_rows()) {
+  explicit Predictions(std::vector<Row> measured)
+      : hardware(parallel::hardware_named("a100")), rows(std::move(measured)) {
     std::string text;
     for (int i = 0; i < 9000; ++i) text += char('a' + (i * i / 3 + i * 7) % 23);
     for (const Row& row : rows) {
@@ -138,7 +173,7 @@ std::vector<const Row*> part_of(const std::vector<Row>& rows, size_t begin, size
 }
 
 TEST(MeasuredSteps, AreNearWhatWasFittedOnOthers) {
-  Predictions predict;
+  Predictions predict(vtrain_rows());
   double sum = 0;
   std::vector<std::pair<double, double>> by_size;  // parameters, then seconds; held errors
   std::map<std::string, std::vector<double>> by_group;
@@ -160,7 +195,7 @@ TEST(MeasuredSteps, AreNearWhatWasFittedOnOthers) {
   };
   for (auto& [group, errors] : by_group) {
     fmt::print("{} billion, held: mean error {:.1f} %\n", group, 100 * mean(errors));
-    EXPECT_LE(mean(errors), 0.12) << group;
+    EXPECT_LE(mean(errors), 0.09) << group;
   }
   std::ranges::sort(by_size);
   for (size_t tenth = 0; tenth < 10; ++tenth) {
@@ -168,7 +203,7 @@ TEST(MeasuredSteps, AreNearWhatWasFittedOnOthers) {
     for (size_t i = tenth * by_size.size() / 10; i < (tenth + 1) * by_size.size() / 10; ++i)
       errors.push_back(by_size[i].second);
     fmt::print("tenth {} by size, held: mean error {:.1f} %\n", tenth + 1, 100 * mean(errors));
-    EXPECT_LE(mean(errors), 0.2) << tenth;
+    EXPECT_LE(mean(errors), 0.17) << tenth;  // some runs were disturbed
   }
   EXPECT_LE(sum / double(predict.rows.size()), 0.09);
   fit(predict, part_of(predict.rows, 0, 1));
@@ -176,7 +211,7 @@ TEST(MeasuredSteps, AreNearWhatWasFittedOnOthers) {
 }
 
 TEST(MeasuredSteps, AreNearTheShippedHardware) {
-  Predictions predict;
+  Predictions predict(vtrain_rows());
   std::map<std::string, std::vector<const Row*>> groups;
   for (const Row& row : predict.rows) groups[row.group].push_back(&row);
   for (auto& [group, rows] : groups) {
@@ -187,7 +222,7 @@ TEST(MeasuredSteps, AreNearTheShippedHardware) {
     double regret = chosen->seconds / best->seconds - 1;
     fmt::print("{} billion: mean error {:.1f} %, regret {:.1f} %\n", group, 100 * error,
                100 * regret);
-    EXPECT_LE(error, 0.12) << group;
+    EXPECT_LE(error, 0.09) << group;
     EXPECT_LE(regret, 0.05) << group;
   }
   double all = mean_error(predict, part_of(predict.rows, 0, 1));
@@ -195,9 +230,29 @@ TEST(MeasuredSteps, AreNearTheShippedHardware) {
   EXPECT_LE(all, 0.09);
 }
 
+// Whose nodes had eight 200 Gbit/s cards. Nothing is fitted to these rows.
+TEST(MeasuredSteps, OfOthersAreNearTheShippedHardware) {
+  Predictions predict(korthikanti_rows());
+  predict.hardware.network = 200e9;
+  for (const Row& row : predict.rows)
+    fmt::print("{} billion: {:.2f} s, measured {:.2f} s\n", row.group, predict(row), row.seconds);
+  double all = mean_error(predict, part_of(predict.rows, 0, 1));
+  fmt::print("mean error {:.1f} %\n", 100 * all);
+  EXPECT_LE(all, 0.06);
+}
+
+// Widths of 1,024 and 2,048, where kernels are short. Each row is composed of a few measured times:
+// the time is linear in the number of micro-batches.
+TEST(MeasuredSteps, OfSmallModelsOnOneNodeAreNearTheShippedHardware) {
+  Predictions predict(vtrain_rows("vtrain_single_sample.csv"));
+  double all = mean_error(predict, part_of(predict.rows, 0, 1));
+  fmt::print("mean error {:.1f} %\n", 100 * all);
+  EXPECT_LE(all, 0.09);
+}
+
 // Its scores went to memory and back; ours stay on the chip.
 TEST(MeasuredSteps, TakeLongerWithStoredScores) {
-  Predictions predict;
+  Predictions predict(vtrain_rows());
   KernelWork core{.products = 1e12, .attention = 1e12, .scores = 1e9};
   EXPECT_GT(predict.hardware.seconds(core, bf16, true), predict.hardware.seconds(core, bf16));
 }
