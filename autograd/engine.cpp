@@ -144,8 +144,8 @@ Into Pass::offer(const Node& n, Walk& walk) {
 void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Walk& walk) {
   const Node& p = *n.inputs[i];
   if (part.defined() && part.shape() != p.shape)  // often asked, so words only where it is wrong
-    check(false, "{}: the rule returned a gradient {} for input {} of shape {}", n.name,
-          describe(part), i, p.shape);
+    check(false, "{}: the rule returned a gradient {} for input {} of shape {}", n.name, part, i,
+          p.shape);
   auto meta = p.leaf.lock();
   if (p.is_leaf && !meta) return;
   if (meta && meta->in_place) {
@@ -213,16 +213,15 @@ void after_backward(std::function<void()> f) {
 
 void backward(const Tensor& y, Tensor dy, autograd::Later* later) {
   check(requires_grad(y), "backward: {} was not computed from a tensor that requires a gradient",
-        describe(y));
+        y);
   NoGrad guard;
   if (!dy.defined()) {
     check(y.numel() == 1, "backward: {} needs its gradient given; only one element stands for 1",
-          describe(y));
+          y);
     dy = full(y.shape(), 1, y.dtype(), y.device());
   }
   check(dy.shape() == y.shape() && dy.dtype() == y.dtype() && dy.device() == y.device(),
-        "backward: gradient {} for {}; expected the same shape, dtype and device", describe(dy),
-        describe(y));
+        "backward: gradient {} for {}; expected the same shape, dtype and device", dy, y);
   using autograd::running;
   Tensor given = dy.detach();
   dy = {};  // if the caller has no handle either, it may be written into

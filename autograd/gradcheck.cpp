@@ -27,7 +27,7 @@ double weighted_sum(const Tensor& y, const Tensor& weights) {
 void gradcheck(const std::function<Tensor(const Tensors&)>& fn, Tensors inputs,
                const GradcheckOptions& options) {
   for (auto& x : inputs) {
-    check(x.dtype() == f64, "gradcheck: {}; expected f64", describe(x));
+    check(x.dtype() == f64, "gradcheck: {}; expected f64", x);
     x = x.contiguous().detach();
     require_grad(x);
   }

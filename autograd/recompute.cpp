@@ -95,7 +95,7 @@ Tensor remake(const Tensor& y, const Tensor& made, std::function<Tensor()> again
   if (x.defined() && x.storage() != made.storage())
     return autograd::record_gelu(y.detach(), remake(x, made, std::move(again)), x.detach());
   check(made.bytes() == made.storage()->bytes(), "remake: {} is a part of {} bytes; expected all",
-        describe(made), made.storage()->bytes());
+        made, made.storage()->bytes());
   made.storage()->release();
   return record("remake", y.detach(), {y},
                 [storage = made.storage(), again = std::move(again)](const Tensor& dy) {

@@ -86,7 +86,7 @@ namespace {
 
 Meta& leaf_meta(const char* what, const Tensor& x) {
   check(requires_grad(x) && x.meta()->node->is_leaf,
-        "{}: {} is not a leaf; call require_grad on it first", what, describe(x));
+        "{}: {} is not a leaf; call require_grad on it first", what, x);
   return *x.meta();
 }
 
@@ -100,10 +100,10 @@ std::vector<std::shared_ptr<Node>> producers(const Tensors& inputs) {
 }  // namespace
 
 Tensor& require_grad(Tensor& x) {
-  check(is_float(x.dtype()), "require_grad: {}; only float tensors have gradients", describe(x));
+  check(is_float(x.dtype()), "require_grad: {}; only float tensors have gradients", x);
   check(!requires_grad(x) || x.meta()->node->is_leaf,
-        "require_grad: {} was computed by {}; only a leaf can be made to require a gradient",
-        describe(x), x.meta() ? x.meta()->node->name : "");
+        "require_grad: {} was computed by {}; only a leaf can be made to require a gradient", x,
+        x.meta() ? x.meta()->node->name : "");
   if (requires_grad(x)) return x;
   auto meta = std::make_shared<Meta>();
   meta->node =
@@ -129,8 +129,7 @@ void set_grad_view(const Tensor& leaf, const Tensor& view, const autograd::Fixed
   Meta& meta = leaf_meta("set_grad_view", leaf);
   DType sums = fixed.rounding ? f64 : accumulator(leaf.dtype());
   check(view.shape() == leaf.shape() && view.dtype() == sums,
-        "set_grad_view: {} for a leaf {}; expected the same shape and dtype {}", describe(view),
-        describe(leaf), sums);
+        "set_grad_view: {} for a leaf {}; expected the same shape and dtype {}", view, leaf, sums);
   meta.grad = view;
   meta.in_place = true;
   meta.fresh = true;
@@ -146,8 +145,7 @@ bool is_fresh(const Tensor& leaf) { return leaf_meta("is_fresh", leaf).fresh; }
 void collect_gradient(const Tensor& y, DType dtype) {
   if (!requires_grad(y)) return;
   check(!y.meta()->node->is_leaf && is_float(dtype),
-        "collect_gradient: {} in {}; expected an op's output, and a float dtype", describe(y),
-        dtype);
+        "collect_gradient: {} in {}; expected an op's output, and a float dtype", y, dtype);
   y.meta()->node->dtype = dtype;
 }
 

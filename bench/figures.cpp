@@ -2,6 +2,7 @@
 //   figures mesh 2x2x2    coordinates of the ranks of a mesh
 //   figures zero 4        bytes that a rank holds and sends with ZeRO 0 to 3
 //   figures tensor 2      collectives that tensor-parallel layers call
+//   figures vocabulary 2  those of an embedding and a head that are split by vocabulary
 #include <fmt/format.h>
 
 #include <charconv>
@@ -14,6 +15,7 @@
 #include "nn/linear.h"
 #include "parallel/comm/launch/world.h"
 #include "parallel/program/verbs.h"
+#include "parallel/tensor/embedding.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/train/step.h"
 
@@ -88,29 +90,49 @@ template <class F> json collectives(Communicator& comm, F&& f) {
   return names;
 }
 
-/// `x`: what this rank has of the input.
-template <class Layer> json collectives_of(Layer& layer, Communicator& comm, Tensor x) {
-  layer.materialize(cpu, f32, 1);
-  require_grad(x);
+/// Of `f`, which returns an output of leaves that need gradients, and of its backward.
+template <class F> json both_ways(Communicator& comm, F&& f) {
   Tensor y;
-  json forward = collectives(comm, [&] { y = layer(x); });
+  json forward = collectives(comm, [&] { y = f(); });
   auto go_back = [&] { backward(y, full(y.shape(), 1, f32, cpu)); };
   return {{"forward", forward}, {"backward", collectives(comm, go_back)}};
 }
 
-/// Of ColumnLinear and RowLinear, for tensor and for sequence parallelism.
-json tensor_figures(int ranks) {
+Tensor leaf(const Shape& shape) {
+  Tensor x = full(shape, 1, f32, cpu);
+  require_grad(x);
+  return x;
+}
+
+constexpr int64_t rows = 8, features = 4, vocabulary = 24;
+
+/// ColumnLinear and RowLinear.
+json layer_figures(Communicator& world, const TensorParallel& tp) {
+  ColumnLinear column(features, features, tp);
+  RowLinear row(features, features, tp);
+  column.materialize(cpu, f32, 1), row.materialize(cpu, f32, 1);
+  Tensor outside = leaf({tp.rows(rows), features}), inside = leaf({rows, features / tp.size()});
+  return {{"column", both_ways(world, [&] { return column(outside); })},
+          {"row", both_ways(world, [&] { return row(inside); })}};
+}
+
+json vocabulary_figures(Communicator& world, const TensorParallel& tp) {
+  VocabularyEmbedding table(vocabulary, features, tp);
+  table.materialize(cpu, f32, 1);
+  Tensor ids = zeros({rows}, i32, cpu), x = leaf({tp.rows(rows), features});
+  Tensor logits = table.logits(x).detach();
+  require_grad(logits);
+  return {{"embedding", both_ways(world, [&] { return table(ids); })},
+          {"logits", both_ways(world, [&] { return table.logits(x); })},
+          {"loss", both_ways(world, [&] { return table.cross_entropy(logits, ids); })}};
+}
+
+/// What `f` finds with tensor and with sequence parallelism.
+template <class F> json tensor_figures(int ranks, F&& f) {
   json found{{"ranks", ranks}};
   run_ranks(ranks, [&](Communicator& world) {
     for (bool sequence : {false, true}) {
-      TensorParallel tp(world, {.sequence = sequence});
-      constexpr int64_t rows = 8, features = 4;
-      Tensor outside = full({tp.rows(rows), features}, 1, f32, cpu);
-      Tensor inside = full({rows, features / tp.size()}, 1, f32, cpu);
-      ColumnLinear column(features, features, tp);
-      RowLinear row(features, features, tp);
-      json both{{"column", collectives_of(column, world, outside)},
-                {"row", collectives_of(row, world, inside)}};
+      json both = f(world, TensorParallel(world, {.sequence = sequence}));
       if (world.rank() == 0) found[sequence ? "sequence" : "tensor"] = std::move(both);
     }
   });
@@ -130,8 +152,11 @@ int run(int argc, char** argv) {
   json figures;
   if (what == "mesh") figures = mesh_figures(mesh_of(argv[2]));
   else if (what == "zero") figures = zero_figures(ranks_of(argv[2]));
-  else if (what == "tensor") figures = tensor_figures(ranks_of(argv[2]));
-  else fail(Exit::usage, "figures: expected mesh DPxPPxTP, zero RANKS or tensor RANKS");
+  else if (what == "tensor") figures = tensor_figures(ranks_of(argv[2]), layer_figures);
+  else if (what == "vocabulary") figures = tensor_figures(ranks_of(argv[2]), vocabulary_figures);
+  else
+    fail(Exit::usage,
+         "figures: expected mesh DPxPPxTP, zero RANKS, tensor RANKS or vocabulary RANKS");
   fmt::print("{}\n", json{{what, figures}}.dump());
   return 0;
 }

@@ -13,6 +13,9 @@
 // Kept out of the headers that .cu files include: fmt 9 does not compile under nvcc 13.
 
 namespace triax {
+class Tensor;
+std::string str(const Tensor& x);
+
 /// What has `{}` and no format of its own, written as `str` or `name` does.
 template <class T> struct PlainFormatter {
   constexpr auto parse(fmt::format_parse_context& c) { return c.begin(); }
@@ -23,11 +26,13 @@ template <class T> struct PlainFormatter {
   }
   static std::string text(const Shape& s) { return str(s); }
   static std::string text(const Device& d) { return str(d); }
+  static std::string text(const Tensor& x) { return str(x); }
   static std::string text(DType t) { return name(t); }
 };
 }  // namespace triax
 template <> struct fmt::formatter<triax::Shape> : triax::PlainFormatter<triax::Shape> {};
 template <> struct fmt::formatter<triax::Device> : triax::PlainFormatter<triax::Device> {};
+template <> struct fmt::formatter<triax::Tensor> : triax::PlainFormatter<triax::Tensor> {};
 template <> struct fmt::formatter<triax::DType> : triax::PlainFormatter<triax::DType> {};
 
 namespace triax {

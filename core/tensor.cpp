@@ -63,7 +63,7 @@ std::shared_ptr<autograd::Meta>& Tensor::meta() const { return impl().meta; }
 bool Tensor::exclusive() const { return impl_.use_count() == 1 && impl().storage.use_count() == 1; }
 
 void Tensor::require(DType expected) const {
-  check(impl().dtype == expected, "tensor: {} read as {}", describe(*this), expected);
+  check(impl().dtype == expected, "tensor: {} read as {}", *this, expected);
 }
 
 Tensor Tensor::reshaped(const Shape& shape, const Shape& strides, int64_t offset) const {
@@ -71,12 +71,12 @@ Tensor Tensor::reshaped(const Shape& shape, const Shape& strides, int64_t offset
     check(false,
           "tensor: a view of {}, which has a gradient history; use the free function of "
           "autograd/ops.h, or detach() first",
-          describe(*this));
+          *this);
   return Tensor(impl().storage, impl().dtype, shape, strides, offset);
 }
 
 Tensor Tensor::view(Shape to) const {
-  check(is_contiguous(), "view: {} is not contiguous; call contiguous() first", describe(*this));
+  check(is_contiguous(), "view: {} is not contiguous; call contiguous() first", *this);
   int open = -1;
   int64_t known = 1;
   for (int d = 0; d < to.rank(); ++d) {
@@ -135,7 +135,7 @@ Tensor Tensor::detach() const {
 }
 
 double Tensor::item() const {
-  check(numel() == 1, "item: {} has {} elements; expected 1", describe(*this), numel());
+  check(numel() == 1, "item: {} has {} elements; expected 1", *this, numel());
   Tensor one = detach().to(cpu).to(DType::f64);
   return *one.data<double>();
 }
@@ -145,7 +145,7 @@ void Tensor::copy_to_host(void* to) const {
   if (bytes()) std::memcpy(to, from.data(), bytes());
 }
 
-std::string describe(const Tensor& x) {
+std::string str(const Tensor& x) {
   if (!x.defined()) return "an undefined tensor";
   return fmt::format("{} {} on {}", x.shape(), x.dtype(), x.device());
 }
@@ -189,8 +189,7 @@ Tensor from_bytes(const void* values, size_t count, const Shape& shape, DType dt
 }
 
 void copy_(const Tensor& to, const Tensor& from) {
-  check(to.shape() == from.shape(), "copy: from {} to {}; shapes must be equal", describe(from),
-        describe(to));
+  check(to.shape() == from.shape(), "copy: from {} to {}; shapes must be equal", from, to);
   if (to.numel() == 0) return;
   Device on = to.device().kind == Device::Kind::cpu ? from.device() : to.device();
   backend(on).copy(from, to);  // a GPU's backend knows both sides

@@ -90,7 +90,7 @@ class Tensor {
 using Tensors = std::vector<Tensor>;
 
 /// `[2, 3] f32 on cpu`, for error texts.
-std::string describe(const Tensor& x);
+std::string str(const Tensor& x);
 
 /// Contiguous, values not initialised.
 Tensor empty(const Shape& shape, DType dtype, Device device);

@@ -21,8 +21,7 @@ void Buffer::reset() {
 void Buffer::accumulate(const Tensor& x) {
   if (autograd::recomputing()) return;
   check(sum.defined() && x.shape() == shape,
-        "buffer {}: accumulate of {}; expected {}, and materialize before", name, describe(x),
-        shape);
+        "buffer {}: accumulate of {}; expected {}, and materialize before", name, x, shape);
   backend(sum).accumulate(x.detach().contiguous(), sum);
   ++count;
 }

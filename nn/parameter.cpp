@@ -29,8 +29,7 @@ Shape Parameter::local() const {
 
 void Parameter::fill(const Tensor& to) const {
   Shape shape = slice();
-  check(to.shape() == local(), "parameter {}: fill of {}; expected {}", name, describe(to),
-        local());
+  check(to.shape() == local(), "parameter {}: fill of {}; expected {}", name, to, local());
   if (shard.padding > 0) {
     fill_(to.narrow(0, shape[0], shard.padding), 0);
     return fill_slice(to.narrow(0, 0, shape[0]));

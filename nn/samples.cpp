@@ -29,7 +29,7 @@ TensorSamples::TensorSamples(const Tensor& input, const Tensor& target)
       Exit::data,
       "samples: input {}, target {}; expected dim 0 of both to count samples, 1 or more, targets "
       "in i32 or i64, both on the CPU",
-      describe(input), describe(target));
+      input, target);
   visit_index(target_.dtype(), [&]<class T>() {
     int64_t each = target_.numel() / count();
     for (const T* row = target_.data<T>(); std::ssize(weights_) < count(); row += each)
@@ -46,7 +46,7 @@ Batch TensorSamples::batch(std::span<const int64_t> indices) const {
 
 std::string TensorSamples::identity() const {
   return fmt::format(
-      "input {}, target {}, crc32c {:08x}", describe(input_), describe(target_),
+      "input {}, target {}, crc32c {:08x}", input_, target_,
       crc32c(target_.data(), target_.bytes(), crc32c(input_.data(), input_.bytes())));
 }
 

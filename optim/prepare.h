@@ -30,7 +30,7 @@ inline void check_slot(const char* op, const Slot& s) {
             s.grad.is_contiguous() && s.grad.dtype() == accumulator(s.weight.dtype()),
         "{}: slot with weight {} and gradient {}; expected flat, contiguous ones of equal length, "
         "the gradient in the accumulator dtype",
-        op, describe(s.weight), describe(s.grad));
+        op, s.weight, s.grad);
   int64_t end = 0;
   for (auto& r : s.decayed) {
     check(r.begin >= end && r.end >= r.begin && r.end <= s.weight.numel(),

@@ -331,97 +331,14 @@ def draw_zero(z):
     return svg.str(max(left + ranks * (128 + between), left + 440), y + 8)
 
 
-# -- Tensor parallelism
-
-# A block of this size: rows are tokens. Widths of the ops' outputs are those of all ranks together.
-TOKENS, WIDTH = 8, 32
-# Part of the block, op, width, split over the ranks?, weight: full shape and the dim that is split.
-BLOCK = [
-    ("", "input", WIDTH, False, None),
-    ("Attention", "layer norm", WIDTH, False, None),
-    ("Attention", "enter", WIDTH, None, None),
-    ("Attention", "qkv: ColumnLinear", 3 * WIDTH, True, ((3 * WIDTH, WIDTH), 0)),
-    ("Attention", "attention, own heads", WIDTH, True, None),
-    ("Attention", "projection: RowLinear", WIDTH, "sum", ((WIDTH, WIDTH), 1)),
-    ("Attention", "leave", WIDTH, False, None),
-    ("", "add bias, residual", WIDTH, False, None),
-    ("MLP", "layer norm", WIDTH, False, None),
-    ("MLP", "enter", WIDTH, None, None),
-    ("MLP", "up: ColumnLinear", 4 * WIDTH, True, ((4 * WIDTH, WIDTH), 0)),
-    ("MLP", "gelu", 4 * WIDTH, True, None),
-    ("MLP", "down: RowLinear", WIDTH, "sum", ((WIDTH, 4 * WIDTH), 1)),
-    ("MLP", "leave", WIDTH, False, None),
-    ("", "add bias, residual", WIDTH, False, None),
-]
-STEP, COLUMN_TOP = 37, 96
-
-
-def draw_bands(svg, left, right):
-    for part in ("Attention", "MLP"):
-        rows = [i for i, op in enumerate(BLOCK) if op[0] == part]
-        top = COLUMN_TOP + STEP * rows[0] - STEP / 2
-        svg.box(left, top + 1, right - left, STEP * len(rows) - 2, "band", round=6)
-        svg.text(left + 8, top + 16, part, 13, bold=True)
-
-
-def draw_ranks(svg, t, sequence, left):
-    """The outputs of the block's ops on every rank, and the collectives, top to bottom."""
-    ranks, calls = t["ranks"], t["sequence" if sequence else "tensor"]
-    column = 4 * WIDTH / ranks + 12
-    note = left + ranks * column
-    svg.text(left, 56, "with sequence parallelism" if sequence else "tensor parallelism", 14, bold=True)
-    for rank in range(ranks):
-        svg.text(left + rank * column, 74, f"rank {rank}", color="grey")
-    for i, (_, op, width, split, _) in enumerate(BLOCK):
-        y = COLUMN_TOP + STEP * i
-        rows = TOKENS // ranks if sequence and split is False else TOKENS
-        wide = width // ranks if split is True else width
-        for rank in range(ranks):
-            color = (GROUPS[1 + rank] if split else
-                     "pale" if split is None or not sequence else GROUPS[(5 + rank) % 8])
-            svg.box(left + rank * column, y - rows * 1.3, wide, rows * 2.6, color, "line", round=2)
-        made = calls["column"] if op == "enter" else calls["row"] if op == "leave" else {}
-        lines = [f"{way}: {' + '.join(made[way])}" for way in ("forward", "backward") if made.get(way)]
-        svg.text(note, y + 4, f"[{rows}, {wide}]", 11)
-        for number, line in enumerate(lines):
-            svg.text(note + 46, y + 11 - 7 * len(lines) + 14 * number, line, 11)
-
-
-def draw_tensor(t):
-    svg, names, ranks = Svg(), 126, t["ranks"]
-    across = 4 * WIDTH + 12 * ranks
-    first = names + 162
-    second = first + across + 184
-    right = second + across + 282
-    svg.text(16, 28, f"A transformer block on {ranks} ranks", 16, bold=True)
-    draw_bands(svg, 34, right - 12)
-    for i, (_, op, _, _, weight) in enumerate(BLOCK):
-        y = COLUMN_TOP + STEP * i
-        svg.text(names, y + (-1 if weight else 4), op, bold=op in ("enter", "leave"))
-        if weight:
-            full, dim = weight
-            local = [size // ranks if d == dim else size for d, size in enumerate(full)]
-            svg.text(names, y + 12, f"weight {local} of {list(full)}", 11, "grey")
-    joins = [i for i, op in enumerate(BLOCK) if not op[0]]
-    for begin, end in zip(joins, joins[1:]):
-        y, foot = COLUMN_TOP + STEP * begin, COLUMN_TOP + STEP * end
-        svg.path([(names - 6, y + 3), (24, y + 3), (24, foot - 3), (names - 6, foot - 3)], head=True)
-    draw_ranks(svg, t, False, first)
-    draw_ranks(svg, t, True, second)
-    y = COLUMN_TOP + STEP * len(BLOCK) + 4
-    svg.text(34, y, "box: the output that a rank holds, [tokens, features], to scale; pale blue: the same "
-             "on all ranks; yellow, green: a slice of the features,", 11, "grey")
-    svg.text(34, y + 16, "or after RowLinear a part of the sum; cyan, brown: a slice of the tokens; forward, "
-             "backward: the collectives of either pass", 11, "grey")
-    return svg.str(right, y + 32)
-
-
 def draw(inputs):
     if "rows" in inputs[0]:
         return draw_bubbles(inputs)
     if "measured" in inputs[0]:
         return draw_overlay(inputs[0])
-    for key, one in (("mesh", draw_mesh), ("zero", draw_zero), ("tensor", draw_tensor)):
+    from draw_tensor import draw_tensor, draw_vocabulary  # which draws with what is above
+    for key, one in (("mesh", draw_mesh), ("zero", draw_zero), ("tensor", draw_tensor),
+                     ("vocabulary", draw_vocabulary)):
         if key in inputs[0]:
             return one(inputs[0][key])
     return draw_timelines(inputs)

@@ -53,3 +53,4 @@ memory offload "$json"/{off,optimizer,params} --title "Memory of a rank, by --of
 "$programs/figures" mesh 4x1x1 | draw mesh-4x1x1
 "$programs/figures" zero 4 | draw zero
 "$programs/figures" tensor 2 | draw tensor
+"$programs/figures" vocabulary 2 | draw vocabulary

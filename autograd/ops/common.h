@@ -8,17 +8,16 @@ namespace triax::autograd {
 
 /// `x` is defined and a float tensor.
 inline void check_float(const char* op, const Tensor& x) {
-  check(x.defined() && is_float(x.dtype()), "{}: {}; expected a float tensor", op, describe(x));
+  check(x.defined() && is_float(x.dtype()), "{}: {}; expected a float tensor", op, x);
 }
 /// `b` has the dtype and device of `a`.
 inline void check_same(const char* op, const Tensor& a, const Tensor& b) {
   check(a.defined() && b.defined() && a.dtype() == b.dtype() && a.device() == b.device(),
-        "{}: {} with {}; expected one dtype and one device (cast and to() are explicit)", op,
-        describe(a), describe(b));
+        "{}: {} with {}; expected one dtype and one device (cast and to() are explicit)", op, a, b);
 }
 inline void check_index(const char* op, const Tensor& x, const Tensor& index) {
   check(index.defined() && is_index(index.dtype()) && index.device() == x.device(),
-        "{}: index {}; expected i32 or i64 on {}", op, describe(index), x.device());
+        "{}: index {}; expected i32 or i64 on {}", op, index, x.device());
 }
 /// Throws Error 65 unless every value lies in [0, limit) or is `ignored`; names the first that does
 /// not.

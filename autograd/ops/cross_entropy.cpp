@@ -36,8 +36,8 @@ Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOpt
   autograd::check_float("cross_entropy", logits);
   autograd::check_index("cross_entropy", logits, targets);
   check(logits.rank() == 2 && targets.shape() == Shape{logits.size(0)},
-        "cross_entropy: logits {} and targets {}; expected [rows, classes] and [rows]",
-        describe(logits), describe(targets));
+        "cross_entropy: logits {} and targets {}; expected [rows, classes] and [rows]", logits,
+        targets);
   check(options.parts >= 1 && logits.size(1) % options.parts == 0 &&
             (options.parts == 1 || options.combine),
         "cross_entropy: {} parts of {} columns; expected equal ones, and a combine", options.parts,

@@ -116,7 +116,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
 Tensor linear_in(DType dtype, const Tensor& input, const Tensor& weight) {
   check_linear("linear_in", input, weight, {});
   check(dtype == input.dtype() || dtype == accumulator(input.dtype()),
-        "linear_in: {} for x {}; expected its dtype or {}", dtype, describe(input),
+        "linear_in: {} for x {}; expected its dtype or {}", dtype, input,
         accumulator(input.dtype()));
   Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
   Tensor y = empty({x.size(0), w.size(0)}, dtype, x.device());

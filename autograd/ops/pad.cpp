@@ -3,7 +3,7 @@
 namespace triax {
 
 Tensor pad(const Tensor& x, const std::vector<Padding>& paddings, double value) {
-  check(x.defined(), "pad: {}; expected a tensor", describe(x));
+  check(x.defined(), "pad: {}; expected a tensor", x);
   Shape shape = x.shape();
   for (const Padding& p : paddings) {
     check(p.before >= 0 && p.after >= 0,

@@ -44,13 +44,13 @@ Tensor sum(const Tensor& x, const Dims& dims, Keep keep) {
 
 Tensor mean(const Tensor& x, const Dims& dims, Keep keep) {
   Reduced r = reduced("mean", x, dims);
-  check(x.numel() > 0, "mean: {} has no elements", describe(x));
+  check(x.numel() > 0, "mean: {} has no elements", x);
   return sum(x, dims, keep) * (double(r.kept.numel()) / double(x.numel()));
 }
 
 Tensor max(const Tensor& x, const Dims& dims, Keep keep) {
   Reduced r = reduced("max", x, dims);
-  check(x.numel() > 0, "max: {} has no elements", describe(x));
+  check(x.numel() > 0, "max: {} has no elements", x);
   Tensor from = x.contiguous().detach(), y = empty(r.kept, x.dtype(), x.device());
   backend(x).max(from, y);
   auto rule = [from, top = y.detach(), kept = r.kept](const Tensor& dy) {

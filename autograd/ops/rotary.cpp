@@ -19,7 +19,7 @@ Tensor rotary(const Tensor& x, const Tensor& table, const RotaryShape& shape) {
             table.is_contiguous() && table.rank() == 2 && table.size(1) == x.size(-1),
         "rotary: x {} with table {}; expected [tokens, .., head_dim] of at most 4 dims, an even "
         "head_dim, and f32 [positions, head_dim] on the same device",
-        describe(x), describe(table));
+        x, table);
   check(shape.time >= 1 && shape.time <= table.size(0) && x.size(0) % shape.time == 0,
         "rotary: time {} for {} tokens and a table of {} positions; expected whole sequences of at "
         "most so many",

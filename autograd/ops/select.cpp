@@ -24,7 +24,7 @@ Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b) {
   autograd::check_float("where", a);
   autograd::check_same("where", a, b);
   check(mask.defined() && mask.dtype() == u8 && mask.device() == a.device(),
-        "where: mask {}; expected u8 on {}", describe(mask), a.device());
+        "where: mask {}; expected u8 on {}", mask, a.device());
   Shape s = broadcast("where", mask.shape(), broadcast("where", a.shape(), b.shape()));
   Tensor y = empty(s, a.dtype(), a.device()), m = mask.detach().expand(s);
   backend(a).where(m, a.detach().expand(s), b.detach().expand(s), y);
@@ -45,8 +45,7 @@ Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b) {
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   autograd::check_float("masked_fill", x);
   check(mask.defined() && broadcast("masked_fill", x.shape(), mask.shape()) == x.shape(),
-        "masked_fill: mask {} for {}; expected a shape that broadcasts to it", describe(mask),
-        describe(x));
+        "masked_fill: mask {} for {}; expected a shape that broadcasts to it", mask, x);
   return where(mask, full({}, value, x.dtype(), x.device()), x);
 }
 
@@ -54,7 +53,7 @@ Tensor dropout(const Tensor& x, const random::Mask& mask) {
   check(mask.p >= 0 && mask.p < 1, "dropout: p {}; expected 0 <= p < 1", mask.p);
   if (mask.p == 0) return x;
   autograd::check_float("dropout", x);
-  check(x.rank() == 2, "dropout: {}; expected [rows, width]", describe(x));
+  check(x.rank() == 2, "dropout: {}; expected [rows, width]", x);
   Tensor y = empty(x.shape(), x.dtype(), x.device());
   backend(x).dropout(x.contiguous().detach(), mask, y);
   return record("dropout", y, {x}, [mask](const Tensor& dy) {
@@ -68,7 +67,7 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
   autograd::check_float("index_select", x);
   autograd::check_index("index_select", x, index);
   dim = x.shape().index(dim);
-  check(index.rank() == 1, "index_select: index {}; expected one dim", describe(index));
+  check(index.rank() == 1, "index_select: index {}; expected one dim", index);
   autograd::check_range("index_select", index, x.size(dim));
   Shape s = x.shape();
   s[dim] = index.numel();
@@ -85,11 +84,10 @@ Tensor gather(const Tensor& x, const Tensor& index) {
   autograd::check_float("gather", x);
   autograd::check_index("gather", x, index);
   Shape s = index.shape(), head = x.shape();
-  check(x.rank() >= 1 && s.rank() == x.rank(), "gather: index {} for {}; expected one rank",
-        describe(index), describe(x));
+  check(x.rank() >= 1 && s.rank() == x.rank(), "gather: index {} for {}; expected one rank", index,
+        x);
   head[-1] = s[-1];
-  check(head == s, "gather: index {} for {}; sizes may differ in the last dim only",
-        describe(index), describe(x));
+  check(head == s, "gather: index {} for {}; sizes may differ in the last dim only", index, x);
   autograd::check_range("gather", index, x.size(-1));
   Tensor y = empty(s, x.dtype(), x.device()), at = autograd::rows_of(index);
   backend(x).gather(autograd::rows_of(x), at, autograd::rows_of(y));
@@ -103,7 +101,7 @@ Tensor gather(const Tensor& x, const Tensor& index) {
 Tensor embedding(const Tensor& ids, const Tensor& table, const VocabularySlice& slice) {
   autograd::check_float("embedding", table);
   autograd::check_index("embedding", table, ids);
-  check(table.rank() == 2, "embedding: table {}; expected [vocabulary, width]", describe(table));
+  check(table.rank() == 2, "embedding: table {}; expected [vocabulary, width]", table);
   if (ids.device() == cpu)
     autograd::check_range("embedding", ids, slice.all < 0 ? table.size(0) : slice.all);
   Tensor at = ids.contiguous(), t = table.contiguous().detach();

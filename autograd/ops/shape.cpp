@@ -36,7 +36,7 @@ Tensors split(const Tensor& x, int dim, const std::vector<int64_t>& lengths) {
     at += n;
   }
   check(at == x.size(dim), "split: lengths {} of dim {} of {}; expected a sum of {}",
-        join(lengths, ", "), dim, describe(x), x.size(dim));
+        join(lengths, ", "), dim, x, x.size(dim));
   return parts;
 }
 
@@ -107,7 +107,7 @@ Tensor cast(const Tensor& x, DType dtype) {
 }
 
 Tensor move_to(const Tensor& x, Device device) {
-  check(x.defined(), "move_to: {}; expected a tensor", describe(x));
+  check(x.defined(), "move_to: {}; expected a tensor", x);
   if (x.device() == device) return x;
   return record("move_to", x.detach().to(device), {x},
                 [from = x.device()](const Tensor& dy) { return Tensors{dy.to(from)}; });

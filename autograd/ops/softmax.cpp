@@ -6,7 +6,7 @@ using autograd::rows_of;
 
 Tensor softmax(const Tensor& x) {
   autograd::check_float("softmax", x);
-  check(x.rank() >= 1, "softmax: {}; expected at least one dim", describe(x));
+  check(x.rank() >= 1, "softmax: {}; expected at least one dim", x);
   Tensor y = empty(x.shape(), x.dtype(), x.device());
   backend(x).softmax(rows_of(x), rows_of(y));
   // dx = y * (dy - sum(y * dy))
@@ -19,7 +19,7 @@ Tensor softmax(const Tensor& x) {
 
 Tensor log_softmax(const Tensor& x) {
   autograd::check_float("log_softmax", x);
-  check(x.rank() >= 1, "log_softmax: {}; expected at least one dim", describe(x));
+  check(x.rank() >= 1, "log_softmax: {}; expected at least one dim", x);
   Tensor y = empty(x.shape(), x.dtype(), x.device());
   backend(x).log_softmax(rows_of(x), rows_of(y));
   // dx = dy - exp(y) * sum(dy)

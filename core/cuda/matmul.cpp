@@ -282,8 +282,8 @@ void Cuda::matmul(const Matmul& p) {
   std::optional<Plain> at_once = empty_sum ? std::nullopt : translate(p);
   if (at_once && multiply_all(index_, *at_once)) return;
   if (p.bias.defined()) return multiply_after_bias(*this, p);
-  check(empty_sum, "matmul: cuBLASLt multiplies no {} by {} with strides {} and {} into {}",
-        describe(p.a), describe(p.b), p.a.strides(), p.b.strides(), describe(p.c));
+  check(empty_sum, "matmul: cuBLASLt multiplies no {} by {} with strides {} and {} into {}", p.a,
+        p.b, p.a.strides(), p.b.strides(), p.c);
   if (p.write == Write::set) fill(p.c, 0);
 }
 

@@ -101,7 +101,7 @@ Gpt::Gpt(const ModelConfig& c, const TensorParallel& tp)
 
 Tensor Gpt::embed(const nn::Batch& batch) const {
   check(batch.input.rank() == 2 && tokens_of(batch) >= 1 && tokens_of(batch) <= config_.context,
-        "gpt: input {}; expected [sequences, tokens] with 1 to {} tokens", describe(batch.input),
+        "gpt: input {}; expected [sequences, tokens] with 1 to {} tokens", batch.input,
         config_.context);
   Tensor x = tokens_(batch.input) + positions(batch);
   return drop_(x, first_token(tp_, batch, x.size(0)));

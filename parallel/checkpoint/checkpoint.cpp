@@ -73,8 +73,8 @@ void check_piece(const Piece& p) {
   check(problem(p.part).empty(), "checkpoint: tensor {}: {}", name, problem(p.part));
   check(p.value.defined(), "checkpoint: tensor {}: no value", name);
   check(p.value.shape() == held_shape(p.part) || p.value.shape() == Shape{count(p.part)},
-        "checkpoint: tensor {}: {} for a part of {} elements; expected {} or flat", name,
-        describe(p.value), count(p.part), held_shape(p.part));
+        "checkpoint: tensor {}: {} for a part of {} elements; expected {} or flat", name, p.value,
+        count(p.part), held_shape(p.part));
 }
 
 Checkpoint::Checkpoint(std::string path, const Files& files, Manifest manifest)

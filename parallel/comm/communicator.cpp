@@ -18,8 +18,7 @@ void check_tensor(Call::Kind kind, const char* which, const Tensor& x) {
 void check_alike(Call::Kind kind, const Tensor& all, const Tensor& mine) {
   check_tensor(kind, "all", all);
   check(all.dtype() == mine.dtype() && all.device() == mine.device(),
-        "{}: all is {}, mine is {}; expected one dtype and device", name(kind), describe(all),
-        describe(mine));
+        "{}: all is {}, mine is {}; expected one dtype and device", name(kind), all, mine);
 }
 
 void check_slices(Call::Kind kind, const Tensor& all, const Tensor& mine, int size) {
@@ -46,7 +45,7 @@ int64_t row_elements(const char* which, const Tensor& x, const std::vector<int64
   }
   check(int(counts.size()) == size && x.rank() > 0 && x.size(0) == rows,
         "all_to_all: {} counts with a sum of {} for {} = {}; expected {}, with a sum of its rows",
-        counts.size(), rows, which, describe(x), size);
+        counts.size(), rows, which, x, size);
   int64_t elements = 1;
   for (int dim = 1; dim < x.rank(); ++dim) elements *= x.size(dim);
   return elements;

@@ -69,12 +69,11 @@ Tensor scatter_gather(nn::Module& model, const std::vector<Device>& devices, con
                       const Forward& forward) {
   check(!devices.empty(), "scatter_gather: no devices");
   check(batch.input.defined() && batch.input.rank() > 0 && batch.input.size(0) > 0,
-        "scatter_gather: input {}; expected at least one sample along dim 0",
-        describe(batch.input));
+        "scatter_gather: input {}; expected at least one sample along dim 0", batch.input);
   for (auto* p : model.parameters())
     check(p->value.defined() && p->value.device() == devices[0],
-          "scatter_gather: {} is {}; expected it on {}, the first device", p->name,
-          describe(p->value), devices[0]);
+          "scatter_gather: {} is {}; expected it on {}, the first device", p->name, p->value,
+          devices[0]);
   int64_t samples = batch.input.size(0), count = std::ssize(devices);
   int64_t each = (samples + count - 1) / count;
   Tensors gathered;

@@ -174,7 +174,7 @@ void Pipeline::send(const PipelineShape& shape, const Handover& what, const Tens
   check_input(x.defined() && x.shape() == b.shape && x.dtype() == b.dtype, Exit::data,
               "pipeline: {} is {}; expected {} {} as agreed\n  With pipeline parallelism all "
               "batches must have one shape: pad the samples to it.",
-              str(what), describe(x), b.shape, b.dtype);
+              str(what), x, b.shape, b.dtype);
   if (stays(shape, what)) {
     in_place_.emplace(what, x.detach());
     return;

@@ -38,8 +38,7 @@ Tensor sum_of_products(const Tensor& a, const Tensor& b, const FixedPoint& fixed
 void check_product(const Tensor& x, const Tensor& w, const Tensor& b, int cut, int64_t n) {
   bool alike = x.dtype() == w.dtype() && (!b.defined() || b.dtype() == x.dtype());
   check(is_float(x.dtype()) && alike && x.device() == w.device(),
-        "linear: x {}, weight {}, bias {}; expected one float dtype and one device", describe(x),
-        describe(w), describe(b));
+        "linear: x {}, weight {}, bias {}; expected one float dtype and one device", x, w, b);
   check(x.rank() == 2 && w.rank() == 2 && x.size(1) == w.size(1),
         "linear: x {}, weight {}; expected [rows, in] and [out, in]", x.shape(), w.shape());
   check(w.size(cut) % n == 0, "linear: weight {} in {} slices of dim {}; expected a multiple of {}",

@@ -197,7 +197,7 @@ Packing TensorParallel::split() const {
     int64_t n = x.numel() / tp.size();
     check_input(n * tp.size() == x.numel(), Exit::config,
                 "recompute: {} ranks do not divide the {} elements of {}; expected a multiple",
-                tp.size(), x.numel(), describe(x));
+                tp.size(), x.numel(), x);
     return clone(x.contiguous().view({x.numel()}).narrow(0, tp.rank() * n, n));
   };
   auto whole = [tp = *this](const Tensor& packed, const Shape& shape) {

@@ -45,7 +45,7 @@ nn::Layer by_sample(nn::Layer layer) {
     check_input(!x.defined() || (x.rank() > 0 && x.size(0) % samples == 0), Exit::config,
                 "bitwise: {} of {} samples; expected dim 0 to hold equally many rows of each, one "
                 "sample behind the other\n  Take --micro-batch 1.",
-                describe(x), samples);
+                x, samples);
     int64_t rows = x.defined() ? x.size(0) / samples : 0;
     Tensors parts;
     for (int64_t i = 0; i < samples; ++i) {

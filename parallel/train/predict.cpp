@@ -15,7 +15,7 @@ const Facts& Replica::facts_of(const nn::Batch& batch) {
 
 Tensor Replica::predict(const nn::Batch& batch) {
   check(!batch.cache || batch.input.size(0) == 1,
-        "predict: a key-value cache and input {}; expected one sequence", describe(batch.input));
+        "predict: a key-value cache and input {}; expected one sequence", batch.input);
   Tensor y;
   PipelineRun run{
       .batch = [&](int) { return nn::to(batch, mesh_.world().device(), options_.dtype); },

@@ -203,7 +203,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
       check_input(is_float(x.dtype()), Exit::config,
                   "layer {}: it returns {}; expected a floating-point activation, for a gradient\n"
                   "  A layer reads integers, such as ids, from batch.input.",
-                  facts.layers_.back().name, describe(x));
+                  facts.layers_.back().name, x);
       require_grad(x = x.detach());
     }
     try {
@@ -238,7 +238,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
       if (!last && !used_by(layer).empty()) check_rows(facts.layers_, alone, o.tp);
       x = y;
     } catch (const Error& e) {
-      std::string with = x.defined() ? " of " + describe(x) : "";
+      std::string with = x.defined() ? " of " + str(x) : "";
       auto code = e.code() == Exit::internal ? Exit::config : e.code();
       throw Error(code, fmt::format("layer {}{}: {}", layer.name, with, e.what()), e.place());
     } catch (...) {
@@ -248,7 +248,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   if (trains) {
     check_input(x.numel() == losses, Exit::config,
                 "model: its last layer, {}, returns {}; expected the sum of the loss, one element",
-                facts.layers_.back().name, describe(x));
+                facts.layers_.back().name, x);
     check_gradients(*model, reached);
   }
   return facts;

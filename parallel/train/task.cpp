@@ -62,8 +62,8 @@ nn::Batch batch_like(const Task& task, int64_t samples) {
 std::string digest(const nn::Batch& batch) {
   std::string text;
   for (const Tensor& x : {batch.input.contiguous(), batch.target.contiguous()})
-    text += fmt::format("{}{} crc32c {:08x}", text.empty() ? "" : ", ", describe(x),
-                        crc32c(x.data(), x.bytes()));
+    text +=
+        fmt::format("{}{} crc32c {:08x}", text.empty() ? "" : ", ", x, crc32c(x.data(), x.bytes()));
   return text;
 }
 

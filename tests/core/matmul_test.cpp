@@ -58,7 +58,7 @@ void expect_near(const std::vector<double>& expected, const Tensor& actual, int6
   double sums = epsilon(accumulator(t)) * double(k + 4);
   for (size_t i = 0; i < got.size(); ++i)
     ASSERT_NEAR(expected[i], got[i], sums + epsilon(t) * (1e-3 + std::abs(expected[i])))
-        << "element " << i << " of " << describe(actual);
+        << "element " << i << " of " << str(actual);
 }
 
 /// Every level in turn.

@@ -15,7 +15,7 @@ TEST(Meta, HasShapesWithoutBytes) {
   {
     Tensor large = zeros({1000, 1000, 1000, 1000}, f32, meta_device);  // 4 TB
     EXPECT_EQ(memory::counter()->live(), 4'000'000'000'000);
-    EXPECT_EQ(describe(large), "[1000, 1000, 1000, 1000] f32 on meta");
+    EXPECT_EQ(str(large), "[1000, 1000, 1000, 1000] f32 on meta");
   }
   EXPECT_EQ(memory::counter()->live(), 0);
   memory::set_counter(outer);

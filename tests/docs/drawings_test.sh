@@ -40,8 +40,12 @@ prints tensor 2 <<'END'
 {"tensor":{"ranks":2,"tensor":{"column":{"forward":[],"backward":["all_reduce"]},"row":{"forward":["all_reduce"],"backward":[]}},"sequence":{"column":{"forward":["all_gather"],"backward":["all_gather","reduce_scatter"]},"row":{"forward":["reduce_scatter"],"backward":["all_gather"]}}}}
 END
 
-refuses 64 "expected mesh DPxPPxTP, zero RANKS or tensor RANKS"
-refuses 64 "expected mesh DPxPPxTP, zero RANKS or tensor RANKS" speed 9
+prints vocabulary 2 <<'END'
+{"vocabulary":{"ranks":2,"tensor":{"embedding":{"forward":["all_reduce"],"backward":[]},"logits":{"forward":[],"backward":["all_reduce"]},"loss":{"forward":["all_gather"],"backward":[]}},"sequence":{"embedding":{"forward":["reduce_scatter"],"backward":["all_gather"]},"logits":{"forward":["all_gather"],"backward":["all_gather","reduce_scatter"]},"loss":{"forward":["all_gather"],"backward":[]}}}}
+END
+
+refuses 64 "expected mesh DPxPPxTP, zero RANKS, tensor RANKS or vocabulary RANKS"
+refuses 64 "expected mesh DPxPPxTP, zero RANKS, tensor RANKS or vocabulary RANKS" speed 9
 refuses 64 "\`9\` ranks; expected 1 to 8" zero 9
 refuses 64 "\`2x\` ranks; expected 1 to 8" tensor 2x
 refuses 78 "tp=3 does not divide 4 features" tensor 3

@@ -38,7 +38,7 @@ TEST(TensorSamplesTest, RefusesOtherTensorsAndIndices) {
                              {none, zeros({1}, i32, cpu)},
                              {zeros({0}, f32, cpu), zeros({0}, i32, cpu)}})
     test::expect_error([&] { TensorSamples(bad[0], bad[1]); },
-                       {"samples: input " + describe(bad[0]) + ", target " + describe(bad[1]),
+                       {"samples: input " + str(bad[0]) + ", target " + str(bad[1]),
                         "expected dim 0 of both to count samples"},
                        Exit::data);
   TensorSamples all(two, zeros({2}, i32, cpu));

@@ -142,7 +142,7 @@ void rank_order(Communicator& c) {
       auto want = from_host(sum, {n}, cpu).to(t).to(f32).to_host<float>();
       auto got = x.to(f32).to_host<float>();
       check(n == 0 || !std::memcmp(got.data(), want.data(), want.size() * sizeof(float)),
-            "all_reduce of {} is not the sum in rank order", describe(x));
+            "all_reduce of {} is not the sum in rank order", x);
     }
 }
 
@@ -335,8 +335,8 @@ Tensor filled(const Communicator& c, int64_t n, DType dtype,
 void expect(const char* what, const Tensor& x, const std::function<double(int64_t)>& f) {
   auto got = x.to(cpu).to(f64).to_host<double>();
   for (size_t i = 0; i < got.size(); ++i)
-    check(got[i] == f(int64_t(i)), "{}: element {} of {} is {}; expected {}", what, i, describe(x),
-          got[i], f(int64_t(i)));
+    check(got[i] == f(int64_t(i)), "{}: element {} of {} is {}; expected {}", what, i, x, got[i],
+          f(int64_t(i)));
 }
 
 void for_all(const std::function<void(DType, int64_t)>& f) {

@@ -16,7 +16,7 @@ Work DeviceComm::start(Transfer t) {
     if (!x->defined()) continue;
     here = x->device() == device_;
     check(here || x->device() == cpu, "{}: {}; expected a tensor on {} or the cpu",
-          name(t.call.kind), triax::describe(*x), device_);
+          name(t.call.kind), *x, device_);
   }
   if (here) return start_on_device(std::move(t));
   keep_order();

@@ -219,7 +219,7 @@ class MpiComm final : public Communicator {
   Work start(Transfer t) override {
     for (const Tensor* x : {&t.from, &t.to})
       check(!x->defined() || x->device() == cpu, "{}: {}; expected a tensor on the cpu",
-            name(t.call.kind), triax::describe(*x));
+            name(t.call.kind), *x);
     if (t.call.is_message()) return queue_->add(message(queue_, std::move(t), *p2p_));
     return queue_->add(operation(std::move(t)));
   }

@@ -7,6 +7,7 @@ namespace triax::parallel::synthesis {
 ListScheduler::ListScheduler(const Problem& problem) : p_(problem) {
   lists_.resize(size_t(p_.shape.stages));
   for (Actions& list : lists_) list.reserve(3 * size_t(p_.shape.chunks) * size_t(p_.shape.micros));
+  for (const Durations& t : p_.times) work_ += p_.shape.micros * total(t);
 }
 
 void ListScheduler::begin(const Policy& policy, const std::vector<Actions>* order) {
@@ -15,21 +16,25 @@ void ListScheduler::begin(const Policy& policy, const std::vector<Actions>* orde
   size_t passes = size_t(p_.virtual_stages()) * size_t(p_.shape.micros);
   stages_.assign(size_t(p_.shape.stages), {});
   pieces_.assign(size_t(p_.virtual_stages()), {});
+  for (int v = 0; v < p_.virtual_stages(); ++v) {
+    int stage = pieces_[size_t(v)].stage = p_.shape.stage_of(v);
+    stages_[size_t(stage)].left += p_.shape.micros * total(p_.times[size_t(v)]);
+  }
   forwards_sent_.assign(passes, infinity);
   inputs_sent_.assign(passes, infinity);
   std::fill_n(forwards_sent_.begin(), p_.shape.micros, 0.);  // the first stage reads its batches
   for (Actions& list : lists_) list.clear();
 }
 
-Score ListScheduler::run(const Policy& policy, const std::vector<Actions>* order) {
+Score ListScheduler::run(const Policy& policy, double limit, const std::vector<Actions>* order) {
   begin(policy, order);
   for (int s = 0; s < p_.shape.stages; ++s) stages_[size_t(s)].choice = choose(s);
-  size_t all = 3 * size_t(p_.virtual_stages()) * size_t(p_.shape.micros);
-  for (size_t done = 0; done < all; ++done) {
+  for (int64_t all = actions_done_ + actions(); actions_done_ < all; ++actions_done_) {
     auto first = std::min_element(stages_.begin(), stages_.end(),
                                   [](auto& a, auto& b) { return a.choice.at < b.choice.at; });
     if (first->choice.at == infinity) return {};
     take(int(first - stages_.begin()));
+    if (span(*first) + first->left > limit + p_.rounding) return {};
     for (int s : changed_) stages_[size_t(s)].choice = choose(s);
   }
   return score();
@@ -58,7 +63,7 @@ double ListScheduler::arrival(int v, Action::Kind kind) const {
   bool forward = kind == Action::forward;
   int cut = forward ? v - 1 : v;  // the virtual stage below
   double at = forward ? forwards_sent_[slot(v, n.forwards)] : inputs_sent_[slot(v, n.inputs)];
-  if (cut < 0 || cut + 1 == p_.virtual_stages() || p_.is_local(cut)) return at;
+  if (cut < 0) return at;
   return std::max(at, forward ? n.forward_taken : n.input_taken) + p_.times[size_t(cut)].latency;
 }
 
@@ -126,21 +131,22 @@ void ListScheduler::take(int s) {
   if (x.began < 0) x.began = now.at;
   if (now.kind != Action::backward_weight) x.last = now.kind, ++x.next;
   int micro = 0;
+  double takes = t.backward_input;
   switch (now.kind) {
     case Action::forward:
       n.forward_taken = now.at;
       micro = n.forwards++, ++x.forwards;
-      x.free = now.at + t.forward;
+      takes = t.forward;
       break;
     case Action::backward_weight:
       micro = n.weights++, ++x.weights;
-      x.free = now.at + t.backward_weight;
+      takes = t.backward_weight;
       break;
     default:
       n.input_taken = now.at;
       micro = n.inputs++, ++x.inputs;
-      x.free = now.at + t.backward_input;
   }
+  x.free = now.at + takes, x.left -= takes;
   lists_[size_t(s)].push_back({now.kind, now.chunk, micro});
   hand_on(v, now, micro, x.free);
 }
@@ -153,17 +159,16 @@ void ListScheduler::hand_on(int v, const Choice& choice, int micro, double end) 
   int to = turns ? v : up ? v + 1 : v - 1;
   if (to < 0) return;
   (up && !turns ? forwards_sent_ : inputs_sent_)[slot(to, micro)] = end;
-  if (!turns) changed_.push_back(p_.shape.stage_of(to));
+  if (!turns) changed_.push_back(pieces_[size_t(to)].stage);
 }
 
 Score ListScheduler::score() const {
   double most = 0, sum = 0;
   for (const Stage& x : stages_) {
-    double span = x.free - (p_.budget.objective == Budget::makespan ? 0 : x.began);
-    most = std::max(most, span);
-    sum += span;
+    most = std::max(most, span(x));
+    sum += span(x);
   }
-  return {most, most + 0.02 * sum / p_.shape.stages};
+  return {most, most + softness * sum / p_.shape.stages};
 }
 
 }  // namespace triax::parallel::synthesis

@@ -20,10 +20,11 @@ struct StagePolicy {
 };
 using Policy = std::vector<StagePolicy>;
 
-/// How good the lists of a try are; infinite if it ended with memory full of what cannot end.
+/// How good the lists of a try are; infinite if it ended early: with memory full of what cannot
+/// end, or since it would cost more than it may.
 struct Score {
   double cost = infinity;
-  double soft = infinity;  ///< cost, and a little of what the other stages take
+  double soft = infinity;  ///< cost, and a little of what the stages take on average
 };
 
 /// Builds all lists at once, action by action in the order in which they begin, under the rules of
@@ -32,12 +33,20 @@ class ListScheduler {
  public:
   explicit ListScheduler(const Problem& problem);
 
-  /// With `order`, forwards and backwards in that order, and weights wherever there is time.
-  Score run(const Policy& policy, const std::vector<Actions>* order = nullptr);
+  /// A try, which ends as soon as it is seen to cost more than `limit`. With `order`, forwards and
+  /// backwards in that order, and weights wherever there is time.
+  Score run(const Policy& policy, double limit, const std::vector<Actions>* order = nullptr);
+  /// By how much `soft` is above `cost` at least: no stage takes less than its work.
+  double least_difference() const { return softness * work_ / p_.shape.stages; }
   /// Of the last run.
   const std::vector<Actions>& lists() const { return lists_; }
+  /// Of one run that does not end early, and done in all runs.
+  int64_t actions() const { return int64_t{3} * p_.virtual_stages() * p_.shape.micros; }
+  int64_t actions_done() const { return actions_done_; }
 
  private:
+  static constexpr double softness = 0.02;
+
   struct Choice {
     Action::Kind kind = Action::forward;
     int chunk = -1;
@@ -45,6 +54,7 @@ class ListScheduler {
   };
   struct Stage {
     double free = 0, began = -1;  ///< began: its first action; -1: none
+    double left = 0;              ///< seconds of the actions that are still to be done
     int forwards = 0, inputs = 0, weights = 0;
     Action::Kind last = Action::forward;  ///< weights apart
     size_t next = 0;                      ///< in the order
@@ -52,6 +62,7 @@ class ListScheduler {
   };
   /// Of one virtual stage: what is done, and when what it receives was last taken.
   struct Piece {
+    int stage = 0;
     int forwards = 0, inputs = 0, weights = 0;
     double forward_taken = 0, input_taken = 0;
   };
@@ -75,12 +86,18 @@ class ListScheduler {
   Choice choose(int s);
   void take(int s);
   void hand_on(int v, const Choice& choice, int micro, double end);
+  /// What the stage takes in the sense of the objective, of what it has done so far.
+  double span(const Stage& x) const {
+    return x.free - (p_.budget.objective == Budget::makespan ? 0 : x.began);
+  }
   Score score() const;
   size_t slot(int v, int micro) const {
     return size_t(v) * size_t(p_.shape.micros) + size_t(micro);
   }
 
   const Problem& p_;
+  double work_ = 0;  // seconds of all actions
+  int64_t actions_done_ = 0;
   const Policy* policy_ = nullptr;
   const std::vector<Actions>* order_ = nullptr;
   std::vector<Stage> stages_;

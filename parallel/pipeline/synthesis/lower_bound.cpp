@@ -24,14 +24,14 @@ class Bounds {
  public:
   explicit Bounds(const Problem& p) : p_(p) {
     int last = p.virtual_stages() - 1;
-    auto latency = [&](int v) { return p.is_local(v) ? 0 : p.times[size_t(v)].latency; };
     there_.resize(size_t(last) + 2);
     back_.resize(size_t(last) + 1);
     for (int v = 0; v <= last; ++v)
       there_[size_t(v) + 1] =
-          there_[size_t(v)] + p.times[size_t(v)].forward + (v < last ? latency(v) : 0);
+          there_[size_t(v)] + p.times[size_t(v)].forward + p.times[size_t(v)].latency;
     for (int v = last - 1; v >= 0; --v)
-      back_[size_t(v)] = back_[size_t(v) + 1] + p.times[size_t(v) + 1].backward_input + latency(v);
+      back_[size_t(v)] =
+          back_[size_t(v) + 1] + p.times[size_t(v) + 1].backward_input + p.times[size_t(v)].latency;
   }
 
   double best() const {
@@ -81,7 +81,7 @@ class Bounds {
     double all = 0;
     for (int c = 0; c < p_.shape.chunks; ++c) {
       const Durations& t = p_.times_of(s, c);
-      all += p_.shape.micros * (t.forward + t.backward_input + t.backward_weight);
+      all += p_.shape.micros * total(t);
     }
     return all;
   }

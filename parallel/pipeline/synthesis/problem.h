@@ -8,6 +8,9 @@ namespace triax::parallel::synthesis {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
+/// What a micro-batch takes, forward and backward.
+inline double total(const Durations& t) { return t.forward + t.backward_input + t.backward_weight; }
+
 /// What is looked for, and what every try needs of it.
 struct Problem {
   Problem(const PipelineShape& shape, const StageTimes& times, const Budget& budget);
@@ -16,11 +19,9 @@ struct Problem {
   const Durations& times_of(int stage, int chunk) const {
     return times[size_t(shape.virtual_stage(stage, chunk))];
   }
-  /// Does what virtual stage v exchanges with the next one stay where it is?
-  bool is_local(int v) const { return shape.stage_of(v) == shape.stage_of(v + 1); }
 
   PipelineShape shape;
-  StageTimes times;
+  StageTimes times;  ///< latency 0 where what is exchanged stays on its stage
   Budget budget;
   double activation;  ///< of one chunk, in whole stages
   double growth;      ///< of an activation by its backward_input, if it grows

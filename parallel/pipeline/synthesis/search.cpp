@@ -5,12 +5,7 @@
 namespace triax::parallel::synthesis {
 namespace {
 
-constexpr int64_t default_actions = 40'000'000;
-
-int64_t tries_of(const Problem& p) {
-  if (p.budget.tries > 0) return p.budget.tries;
-  return default_actions / (int64_t{3} * p.virtual_stages() * p.shape.micros) + 100;
-}
+constexpr int64_t default_actions = 30'000'000, least_tries = 100;
 
 }  // namespace
 
@@ -19,34 +14,32 @@ Search::Search(const Problem& problem, uint64_t seed)
       scheduler_(problem),
       draw_(seed),
       bound_(lower_bound(problem)),
-      unit_(p_.times[0].forward + p_.times[0].backward_input + p_.times[0].backward_weight),
-      tries_(tries_of(problem)) {}
+      unit_(total(p_.times[0])) {}
 
 void Search::offer(const std::vector<Actions>& lists, double cost) {
   if (cost < cost_ - p_.rounding) best_ = lists, cost_ = cost;
 }
 
-bool Search::over(double share) const {
-  return meets(cost_, bound_) || double(tried_) >= share * double(tries_);
+bool Search::over(double share) const { return meets(cost_, bound_) || left() <= 1 - share; }
+
+double Search::left() const {
+  if (p_.budget.tries > 0) return 1 - double(tried_) / double(p_.budget.tries);
+  int64_t all = default_actions + least_tries * scheduler_.actions();
+  return 1 - double(scheduler_.actions_done()) / double(all);
 }
 
-Score Search::consider(const Policy& policy, const std::vector<Actions>* order) {
+Score Search::consider(const Policy& policy, double most, const std::vector<Actions>* order) {
   ++tried_;
-  Score score = scheduler_.run(policy, order);
+  double limit = std::max(cost_, most - scheduler_.least_difference());
+  Score score = scheduler_.run(policy, limit, order);
   offer(scheduler_.lists(), score.cost);
-  if (!order && score.cost < policy_cost_)
-    policy_ = policy, policy_cost_ = score.cost, policy_soft_ = score.soft;
+  if (!order && score.soft < policy_soft_) policy_ = policy, policy_soft_ = score.soft;
   return score;
-}
-
-bool Search::accepts(const Score& now, double before, double heat) {
-  if (now.soft == infinity) return false;
-  return now.soft <= before || draw_.up_to(1) < std::exp((before - now.soft) / heat);
 }
 
 void Search::run() {
   try_grid();
-  if (policy_cost_ < infinity) anneal_policies();
+  if (policy_soft_ < infinity) anneal_policies();
   if (!best_.empty()) anneal_orders();
 }
 
@@ -63,7 +56,7 @@ void Search::try_grid() {
               .weight_waits = weight_waits, .forward_waits = forward_waits, .early = early};
           Policy policy(size_t(p_.shape.stages), rules);
           for (size_t s = 0; s < policy.size(); ++s) policy[s].room = room * p_.budget.cap[s];
-          consider(policy);
+          consider(policy, policy_soft_);
         }
 }
 
@@ -98,9 +91,9 @@ void Search::anneal_policies() {
   while (!over(share)) {
     Policy other = now;
     change(other);
-    Score score = consider(other);
-    double heat = .1 * unit_ * (share - 1 + left());
-    if (accepts(score, value, heat)) now = std::move(other), value = score.soft;
+    double most = limit(value, .1 * unit_ * (share - 1 + left()));
+    Score score = consider(other, most);
+    if (score.soft <= most) now = std::move(other), value = score.soft;
   }
 }
 

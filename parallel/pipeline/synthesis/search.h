@@ -34,11 +34,14 @@ class Search {
  private:
   /// Is the bound met, or `share` of the tries used?
   bool over(double share) const;
-  /// The share of the tries that is left.
-  double left() const { return 1 - double(tried_) / double(tries_); }
-  Score consider(const Policy& policy, const std::vector<Actions>* order = nullptr);
-  /// As simulated annealing: a better one, or a worse one with a chance that falls with `heat`.
-  bool accepts(const Score& now, double before, double heat);
+  /// The share of the tries that is left, of those given or of as many as take some seconds.
+  double left() const;
+  /// A try, whose score is of no interest if its soft score is above `most` and its cost no lower
+  /// than the best one's.
+  Score consider(const Policy& policy, double most, const std::vector<Actions>* order = nullptr);
+  /// The soft score up to which the next try is accepted, as simulated annealing has it: `now`, or
+  /// more with a chance that falls with `heat`.
+  double limit(double now, double heat) { return now - heat * std::log(1 - draw_.up_to(1)); }
 
   void try_grid();
   void anneal_policies();
@@ -54,11 +57,11 @@ class Search {
   ListScheduler scheduler_;
   Draw draw_;
   double bound_, unit_;
-  int64_t tries_, tried_ = 0;
+  int64_t tried_ = 0;
   std::vector<Actions> best_;
   double cost_ = infinity;
   Policy policy_;  // of the best that a policy alone made
-  double policy_cost_ = infinity, policy_soft_ = infinity;
+  double policy_soft_ = infinity;
 };
 
 }  // namespace triax::parallel::synthesis

@@ -61,7 +61,7 @@ void Search::anneal_orders() {
   double value = infinity;
   for (double waits : {.5, 0., .2, .35, .7, .9, 1.1}) {
     Policy other(policy.size(), {.weight_waits = waits});
-    Score score = consider(other, &now);
+    Score score = consider(other, value, &now);
     if (score.soft < value) value = score.soft, policy = other;
   }
   while (!over(1)) {
@@ -79,8 +79,9 @@ void Search::anneal_orders() {
     } else {
       move_one(now[size_t(from)]);
     }
-    Score score = consider(other, &now);
-    if (accepts(score, value, .05 * unit_ * left() * left())) value = score.soft, policy = other;
+    double most = limit(value, .05 * unit_ * left() * left());
+    Score score = consider(other, most, &now);
+    if (score.soft <= most) value = score.soft, policy = other;
     else std::ranges::copy(before, now.begin() + from);
   }
 }

@@ -16,7 +16,11 @@ Problem::Problem(const PipelineShape& s, const StageTimes& t, const Budget& b)
       budget(b),
       activation(1. / s.chunks),
       growth(std::max(0., b.hold - 1) * activation),
-      rounding(1e-9 * busiest(s, t) / s.micros) {}
+      rounding(1e-9 * busiest(s, t) / s.micros) {
+  for (int v = 0; v < virtual_stages(); ++v)
+    if (v + 1 == virtual_stages() || s.stage_of(v) == s.stage_of(v + 1))
+      times[size_t(v)].latency = 0;
+}
 
 namespace {
 
@@ -76,7 +80,7 @@ double busiest(const PipelineShape& shape, const StageTimes& times) {
     double work = 0;
     for (int c = 0; c < shape.chunks; ++c) {
       const Durations& t = times[size_t(shape.virtual_stage(stage, c))];
-      work += t.forward + t.backward_input + t.backward_weight;
+      work += synthesis::total(t);
     }
     most = std::max(most, work * shape.micros);
   }
