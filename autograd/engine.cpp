@@ -143,9 +143,8 @@ Into Pass::offer(const Node& n, Walk& walk) {
 /// Add `part` to what input `i` has collected; `offered` is what the rule may have written into.
 void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Walk& walk) {
   const Node& p = *n.inputs[i];
-  if (part.defined() && part.shape() != p.shape)  // often asked, so words only where it is wrong
-    check(false, "{}: the rule returned a gradient {} for input {} of shape {}", n.name, part, i,
-          p.shape);
+  check(!part.defined() || part.shape() == p.shape,
+        "{}: the rule returned a gradient {} for input {} of shape {}", n.name, part, i, p.shape);
   auto meta = p.leaf.lock();
   if (p.is_leaf && !meta) return;
   if (meta && meta->in_place) {

@@ -67,11 +67,10 @@ void Tensor::require(DType expected) const {
 }
 
 Tensor Tensor::reshaped(const Shape& shape, const Shape& strides, int64_t offset) const {
-  if (impl().meta)  // often asked, so words only where it is wrong
-    check(false,
-          "tensor: a view of {}, which has a gradient history; use the free function of "
-          "autograd/ops.h, or detach() first",
-          *this);
+  check(!impl().meta,
+        "tensor: a view of {}, which has a gradient history; use the free function of "
+        "autograd/ops.h, or detach() first",
+        *this);
   return Tensor(impl().storage, impl().dtype, shape, strides, offset);
 }
 

@@ -145,7 +145,7 @@ Tensor batch_norm_with(const Tensor& x, const Tensor& gamma, const Tensor& beta,
     check(m.defined() && m.shape() == gamma.shape() && m.device() == x.device() &&
               is_float(m.dtype()) && moments.eps > 0,
           "{}: {}, eps {}, for x {}; expected floats [channels] on its device, and eps above 0", op,
-          m.defined() ? str(m) : "no moments", moments.eps, x.shape());
+          m, moments.eps, x.shape());
   Shape one{1, x.size(-1)};
   Tensor rows = rows_of(x);
   Normalization n{.x = rows.view({1, rows.size(0), rows.size(1)}),

@@ -53,8 +53,7 @@ Tensor pool(const char* op, Pool2d::Kind kind, const Tensor& input,
 
 Tensor conv2d(const Tensor& input, const Tensor& weight, const ConvShape& shape) {
   check(weight.defined() && weight.rank() == 4,
-        "conv2d: weight {}; expected [out, kernel height, kernel width, in / groups]",
-        weight.defined() ? str(weight) : "none");
+        "conv2d: weight {}; expected [out, kernel height, kernel width, in / groups]", weight);
   Windows windows =
       windows_of("conv2d", input, {weight.size(1), weight.size(2)}, shape.windows, {1, 1});
   autograd::check_same("conv2d", input, weight);

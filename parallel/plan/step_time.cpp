@@ -35,9 +35,9 @@ int enough_micros(const StepOptions& o, const Schedule& schedule) {
   return full ? few.micros : all;
 }
 
-/// Bytes that Megatron-LM moves for each parameter and micro-batch to add a 16-bit gradient to the
-/// sum; ours adds it inside the product.
-constexpr double its_bytes_per_gradient = 6;
+/// Bytes that Megatron-LM moves for each parameter and micro-batch to add a gradient to the sum;
+/// ours adds it inside the product.
+double bytes_to_add(DType gradient) { return 3 * double(size_of(gradient)); }
 
 bool again(const StepOptions& o) {
   return o.recompute == Recompute::block || o.recompute == Recompute::block_split;
@@ -119,7 +119,8 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
         slot.compute += forward + h.seconds(l.backward, o.dtype, as_in_2021_);
         slot.tensor += sums + h.seconds(l.tp_backward, o.mesh.tp, 1);
         if (as_in_2021_)
-          slot.compute += its_bytes_per_gradient * double(l.parameters) / h.kernels / h.bandwidth;
+          slot.compute +=
+              bytes_to_add(o.reduce_dtype) * double(l.parameters) / h.kernels / h.bandwidth;
         slot.parameters += double(l.parameters - (s == 0 && last_on == 0 ? l.shared : 0));
         ++slot.layers;
         bool block = i > 0 && i + 1 < layers.size();  // the first and the last are never repeated

@@ -55,8 +55,8 @@ Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
       .add("memory", "SIZE", "what tensors of a rank may take, like 72GB", &o.memory,
            {.shown = "the hardware's memory, less its reserve"})
       .add("attention", "fused|stored",
-           "stored: time steps as Megatron-LM took them until 2022, with scores in memory and "
-           "gradients summed after backward, to compare with its published runs",
+           "stored: time steps as Megatron-LM took them until 2022, to compare with its published "
+           "runs: scores in memory, gradients added by separate kernels and summed after backward",
            choice(o.stored_scores, {{"fused", false}, {"stored", true}}))
       .add("top", "N", "rows to print", &o.top, {.range = {1, huge}})
       .add("json", "", "print only an object for each candidate whose memory was rehearsed",

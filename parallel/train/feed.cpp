@@ -16,8 +16,7 @@ nn::Batch checked(nn::Batch b, int64_t samples) {
   check_input(right(b.input) && right(b.target), Exit::data,
               "a batch of {} has input {} and target {}; expected dim 0 of both to count them, "
               "on the CPU",
-              samples, b.input.defined() ? str(b.input) : "none",
-              b.target.defined() ? str(b.target) : "none");
+              samples, b.input, b.target);
   return b;
 }
 

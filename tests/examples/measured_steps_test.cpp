@@ -241,13 +241,19 @@ TEST(MeasuredSteps, OfOthersAreNearTheShippedHardware) {
   EXPECT_LE(all, 0.06);
 }
 
-// Widths of 1,024 and 2,048, where kernels are short. Each row is composed of a few measured times:
-// the time is linear in the number of micro-batches.
+// Widths of 1,024 and 2,048, whose kernels are so short that most steps wait for the host.
 TEST(MeasuredSteps, OfSmallModelsOnOneNodeAreNearTheShippedHardware) {
-  Predictions predict(vtrain_rows("vtrain_single_sample.csv"));
+  Predictions predict(vtrain_rows("vtrain_single.csv"));
+  std::map<int, std::vector<const Row*>> by_tp;
+  for (const Row& row : predict.rows) by_tp[row.options.step.mesh.tp].push_back(&row);
+  for (auto& [tp, rows] : by_tp) {
+    double error = mean_error(predict, rows);
+    fmt::print("tp {}, {} rows: mean error {:.1f} %\n", tp, rows.size(), 100 * error);
+    EXPECT_LE(error, 0.2) << tp;
+  }
   double all = mean_error(predict, part_of(predict.rows, 0, 1));
-  fmt::print("mean error {:.1f} %\n", 100 * all);
-  EXPECT_LE(all, 0.09);
+  fmt::print("all: mean error {:.1f} %\n", 100 * all);
+  EXPECT_LE(all, 0.12);
 }
 
 // Its scores went to memory and back; ours stay on the chip.

@@ -29,7 +29,8 @@ void ListScheduler::begin(const Policy& policy, const std::vector<Actions>* orde
 Score ListScheduler::run(const Policy& policy, double limit, const std::vector<Actions>* order) {
   begin(policy, order);
   for (int s = 0; s < p_.shape.stages; ++s) stages_[size_t(s)].choice = choose(s);
-  for (int64_t all = actions_done_ + actions(); actions_done_ < all; ++actions_done_) {
+  for (int64_t all = actions_done_ + actions(); actions_done_ < all;) {
+    ++actions_done_;
     auto first = std::min_element(stages_.begin(), stages_.end(),
                                   [](auto& a, auto& b) { return a.choice.at < b.choice.at; });
     if (first->choice.at == infinity) return {};

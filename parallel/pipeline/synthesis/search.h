@@ -25,16 +25,16 @@ class Search {
   Search(const Problem& problem, uint64_t seed);
   /// Lists that need not be the scheduler's.
   void offer(const std::vector<Actions>& lists, double cost);
-  /// Until the bound is met or all tries are used. Empty lists if nothing was found.
+  /// Until the bound is met or the budget is used. Empty lists if nothing was found.
   void run();
   const std::vector<Actions>& lists() const { return best_; }
   double cost() const { return cost_; }
   double bound() const { return bound_; }
 
  private:
-  /// Is the bound met, or `share` of the tries used?
+  /// Is the bound met, or `share` of the budget used?
   bool over(double share) const;
-  /// The share of the tries that is left, of those given or of as many as take some seconds.
+  /// The share of the budget that is left: of the tries that are given, or else of actions.
   double left() const;
   /// A try, whose score is of no interest if its soft score is above `most` and its cost no lower
   /// than the best one's.

@@ -81,7 +81,7 @@ void Search::anneal_orders() {
     }
     double most = limit(value, .05 * unit_ * left() * left());
     Score score = consider(other, most, &now);
-    if (score.soft <= most) value = score.soft, policy = other;
+    if (score.soft < infinity && score.soft <= most) value = score.soft, policy = other;
     else std::ranges::copy(before, now.begin() + from);
   }
 }

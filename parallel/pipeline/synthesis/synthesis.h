@@ -24,7 +24,7 @@ struct Budget {
   /// Above 1 if gradients that are kept for it outweigh what is freed.
   double hold = 1;
   Objective objective = longest_stage;
-  /// Schedules to look at. 0: as many as make 40 million actions, some seconds.
+  /// Schedules to look at. 0: at least 100, and as many as make 30 million actions, some seconds.
   int64_t tries = 0;
 };
 

@@ -214,7 +214,7 @@ TEST(FeedTest, ABatchOfAnotherSizeIsRefused) {
                Exit::data);
   expect_error([&] { more.in_order(0); }, {"target [4]"}, Exit::data);
   Feed none(std::make_shared<WithoutTarget>(5), seed, place);
-  expect_error([&] { none.at(1, 0); }, {"and target none"}, Exit::data);
+  expect_error([&] { none.at(1, 0); }, {"and target an undefined tensor"}, Exit::data);
 }
 
 }  // namespace
