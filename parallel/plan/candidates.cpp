@@ -272,7 +272,7 @@ double least_beside(const Candidate& c, const Rehearsed& other) {
   if (!(c.mesh == o.mesh) || c.sequence_parallel != o.sequence_parallel) return 0;
   if (c.placement != o.placement) return 0;  // a stage has other layers
   if (extent(c.recompute) > extent(o.recompute) || c.splits < o.splits) return 0;
-  if (c.zero < o.zero && o.zero >= Zero::gradients) return 0;  // whose buffers the others lack
+  if (c.zero != o.zero && o.zero >= Zero::gradients) return 0;  // whose buffers the others lack
   if (c.zero != o.zero && !c.known_state) return 0;  // it is among the activations, and is sharded
   double share = std::min(1., double(c.micro_batch) / double(o.micro_batch)), most = 0;
   if (c.chunks != o.chunks) share *= 0.6;
@@ -285,7 +285,8 @@ double least_beside(const Candidate& c, const Rehearsed& other) {
     double fewer = std::min({1., ratio(&Kept::live), ratio(&Kept::held)});
     most = std::max(most, c.state[s] + activations * share * fewer);
   }
-  return most;
+  constexpr double safe = 0.85;  // what is counted as activations has a part that does not scale
+  return most * safe;
 }
 
 SearchProgress::SearchProgress() : last_(now()) {}

@@ -46,9 +46,9 @@ struct Rehearsed {
 };
 /// Bytes that `c` needs at least, judged by another candidate of the same mesh that was rehearsed.
 /// Its activations are scaled by the size of a micro-batch and by how many are kept, where `c` has
-/// fewer. 0 where no such bound is known: more recomputation, another placement, gradients sharded
-/// less. With another number of chunks a stage has other layers: the bound of activations is 0.6 of
-/// that.
+/// fewer; 0.85 of that is the bound, since part of what is held does not scale. With another number
+/// of chunks a stage has other layers: activations count 0.6. 0 where no bound is known: more
+/// recomputation, another placement, another ZeRO stage than its 2 or 3.
 double least_beside(const Candidate& c, const Rehearsed& other);
 
 /// Prints progress on stderr, at most a line every two seconds.

@@ -181,12 +181,22 @@ void print_left_out(const std::vector<std::string>& refusals) {
   fmt::print("left out: for {} more reason{}\n", more, more == 1 ? "" : "s");
 }
 
+/// What would make the largest part smaller, and is not done yet.
 std::string advice(const Plan& p) {
-  const char* cures[] = {"--recompute block, or a smaller --micro-batch",
-                         "--zero 3, or more --pp or --tp", "--zero 2, or more --pp or --tp",
-                         "--zero 1, or --offload", "a smaller --micro-batch"};
+  const StepOptions& s = p.options.step;
   memory::Kind kind = largest(p.fullest());
-  return fmt::format("Most of it is {}: try {}.", memory::name(kind), cures[kind]);
+  constexpr int zero[memory::kinds] = {0, 3, 2, 1};  // the stage that shards it
+  std::vector<std::string> cures;
+  if (s.mesh.dp > 1 && int(s.zero) < zero[kind])
+    cures.push_back(fmt::format("--zero {}", zero[kind]));
+  if (kind == memory::optimizer && s.offload == Offloaded::nothing)
+    cures.push_back("--offload optimizer");
+  if (kind == memory::activations && s.recompute < Recompute::block)
+    cures.push_back("--recompute block");
+  if ((kind == memory::activations || kind == memory::buffers) && s.micro_batch > 1)
+    cures.push_back("a smaller --micro-batch");
+  cures.push_back("more ranks");
+  return fmt::format("Most of it is {}: try {}.", memory::name(kind), join(cures, ", or "));
 }
 
 /// Of this process.

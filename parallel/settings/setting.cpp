@@ -155,7 +155,9 @@ std::string expected(const Setting& s) {
   };
   Range r = s.range;
   if (std::holds_alternative<int*>(s.field)) r.max = std::min(r.max, double(INT32_MAX));
-  if (std::isinf(r.max)) return fmt::format("{}, {} or more", kind, bound(r.min));
+  if (std::isinf(r.max))
+    return r.open_min ? fmt::format("{} above {}", kind, bound(r.min))
+                      : fmt::format("{}, {} or more", kind, bound(r.min));
   return fmt::format("{} in {}{}, {}{}", kind, r.open_min ? "(" : "[", bound(r.min), bound(r.max),
                      r.open_max ? ")" : "]");
 }

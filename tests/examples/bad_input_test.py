@@ -149,7 +149,10 @@ def plans(shop):
         flags = {k: v for k, v in (defaults | flags).items() if v is not None and k not in ("dropout", "warmup", "val_every")}
         expect(shop, name, [minigpt, "plan", *words(**flags)], code, *parts)
 
-    case("a plan for memory that nothing fits", 78, "nothing fits in 1 KB", "needs", "try", memory="1KB")
+    case("a plan for memory that nothing fits", 78, "nothing fits in 1 KB", "needs",
+         "Most of it is parameters: try --zero 3, or more ranks.", memory="1KB")
+    case("a plan for memory that nothing fits, with all that shards optimizers tried", 78,
+         "Most of it is optimizer: try --offload optimizer, or more ranks.", memory="1KB", ranks=1)
     case("memory without a unit", 78, "memory `80`", "like 80GB", memory="80")
     case("memory in no unit", 78, "memory `80XB`", "like 80GB", memory="80XB")
     case("hardware that is not known", 78, "hardware `b300`", "h200", hardware="b300")

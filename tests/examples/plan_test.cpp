@@ -266,7 +266,7 @@ TEST(Plan, BoundsAreBelowWhatIsHeld) {
     parallel::StepTimes times(task, hardware);
     auto all = candidates(o, hardware, times).all;
     std::vector<parallel::Rehearsed> held;
-    for (size_t i = 0; i < all.size(); i += 1 + all.size() / 40) {
+    for (size_t i = 0; i < all.size(); i += 1 + all.size() / 150) {
       auto t = all[i].options(o.train);
       resolve(t, o.ranks);
       auto& r = held.emplace_back(parallel::Rehearsed{all[i]});
@@ -281,7 +281,7 @@ TEST(Plan, BoundsAreBelowWhatIsHeld) {
                               c.micro_batch, int(c.recompute));
       double most = std::ranges::max(r.peaks, {}, [](auto& p) { return p.second; }).second;
       EXPECT_LE(r.candidate.least, most) << what;
-      for (auto& other : held) EXPECT_LE(least_beside(r.candidate, other), most * 1.02) << what;
+      for (auto& other : held) EXPECT_LE(least_beside(r.candidate, other), most) << what;
     }
   }
 }

@@ -11,10 +11,6 @@ namespace {
 
 constexpr const char* found_name = "found";
 
-double fullest(const std::vector<double>& peak) {
-  return *std::max_element(peak.begin(), peak.end());
-}
-
 /// `3`, or `1 to 8` where stages differ.
 std::string caps(const std::vector<double>& cap) {
   auto [least, most] = std::ranges::minmax(cap);
@@ -30,21 +26,27 @@ std::vector<Actions> lists_that_fit(const Schedule& schedule, const PipelineShap
   return {};
 }
 
-std::string table_row(const Comparison::Row& r) {
+bool fits(const Comparison::Row& r, const std::vector<double>& cap) {
+  for (size_t s = 0; s < cap.size(); ++s)
+    if (r.peak[s] > cap[s] + 1e-9) return false;
+  return true;
+}
+
+std::string table_row(const Comparison::Row& r, const std::vector<double>& cap) {
   std::vector<std::string> peak;
   for (double x : r.peak) peak.push_back(fmt::format("{:.4g}", x));
-  return fmt::format("{:<16} {:>10.6g} {:>7.2f}%  {}\n", r.name, r.cost, 100 * r.bubble,
-                     join(peak, " "));
+  return fmt::format("{:<16} {:>10.6g} {:>7.2f}%  {}{}\n", r.name, r.cost, 100 * r.bubble,
+                     join(peak, " "), fits(r, cap) ? "" : ", too many");
 }
 
 std::string verdict(const Comparison& c) {
   const Comparison::Row& found = c.rows.back();
   if (!meets(found.cost, c.found.bound))
-    return fmt::format("found: {:.2g}% above the bound\n", 100 * (found.cost / c.found.bound - 1));
+    return fmt::format("found: {:.3g}% above the bound\n", 100 * (found.cost / c.found.bound - 1));
   std::string text = "found: optimal, as cheap as the bound\n";
   for (const Comparison::Row& r : c.rows)
     if (&r != &found && r.chunks == found.chunks && r.placement == found.placement &&
-        meets(r.cost, found.cost) && fullest(r.peak) <= fullest(c.found.budget.cap) + 1e-9)
+        meets(r.cost, found.cost) && fits(r, c.found.budget.cap))
       text += fmt::format("{} is optimal\n", r.name);
   return text;
 }
@@ -95,7 +97,7 @@ std::string comparison_text(const Comparison& c) {
           ? "makespan, to the end of the last stage"
           : "span, the longest stage from its first begin to its last end",
       "schedule", "cost", "bubble");
-  for (const Comparison::Row& r : c.rows) text += table_row(r);
+  for (const Comparison::Row& r : c.rows) text += table_row(r, f.budget.cap);
   text += fmt::format(
       "{:<16} {:>10.6g} {:>7.2f}%  no schedule of {} chunk{} a stage{} costs less in this memory\n",
       "bound", f.bound, 100 * c.best_bubble(), f.shape.chunks, f.shape.chunks == 1 ? "" : "s",

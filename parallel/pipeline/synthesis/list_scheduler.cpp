@@ -30,9 +30,9 @@ Score ListScheduler::run(const Policy& policy, double limit, const std::vector<A
   begin(policy, order);
   for (int s = 0; s < p_.shape.stages; ++s) stages_[size_t(s)].choice = choose(s);
   for (int64_t all = actions_done_ + actions(); actions_done_ < all;) {
-    ++actions_done_;
     auto first = std::min_element(stages_.begin(), stages_.end(),
                                   [](auto& a, auto& b) { return a.choice.at < b.choice.at; });
+    actions_done_ += first->choice.kind == Action::backward ? 2 : 1;
     if (first->choice.at == infinity) return {};
     take(int(first - stages_.begin()));
     if (span(*first) + first->left > limit + p_.rounding) return {};
@@ -46,16 +46,14 @@ const Action* ListScheduler::told(const Stage& stage, int s) const {
   return stage.next < list.size() ? &list[stage.next] : nullptr;
 }
 
-/// Has stage s room for a forward? One of an earlier chunk leaves some for one of the last, and
-/// each for its backward once all weights are done, or nothing would ever end.
+/// Has stage s room for a forward? One of an earlier chunk leaves some for one of the last, or
+/// nothing would ever end.
 bool ListScheduler::may_begin(int s, int chunk) const {
   const Stage& x = stages_[size_t(s)];
-  double one = p_.activation, spare = order_ ? 0 : (*policy_)[size_t(s)].room;
+  double one = p_.activation, spare = (*policy_)[size_t(s)].room;
   if (p_.shape.chunks > 1)
     spare = order_ || chunk + 1 == p_.shape.chunks ? 0 : std::max(one, spare);
-  int whole = x.forwards - x.inputs;
-  return fits(s, whole, x.inputs - x.weights, one + spare) &&
-         (p_.growth == 0 || fits(s, whole, 0, one + spare + p_.growth));
+  return fits(s, x.forwards - x.inputs, x.inputs - x.weights, one + spare);
 }
 
 /// When the next forward or backward of virtual stage v has what it receives.
@@ -68,13 +66,14 @@ double ListScheduler::arrival(int v, Action::Kind kind) const {
   return std::max(at, forward ? n.forward_taken : n.input_taken) + p_.times[size_t(cut)].latency;
 }
 
-/// Later chunks first: they free memory.
+/// Later chunks first: they free memory. A backward for whose growth there is no room is done as a
+/// whole, which needs none; its weights come after those of the micro-batches before.
 ListScheduler::Candidates ListScheduler::candidates(int s) {
   const Stage& x = stages_[size_t(s)];
   const Action* next = order_ ? told(x, s) : nullptr;
-  bool may_return =
-      p_.growth == 0 || fits(s, x.forwards - x.inputs, x.inputs - x.weights, p_.growth);
+  bool splits = p_.growth == 0 || fits(s, x.forwards - x.inputs, x.inputs - x.weights, p_.growth);
   Candidates all;
+  if (!splits) all.input.kind = Action::backward;
   auto offer = [&](Choice& best, int chunk) {
     double at = std::max(x.free, arrival(p_.shape.virtual_stage(s, chunk), best.kind));
     if (at < best.at - p_.rounding) best.at = at, best.chunk = chunk;
@@ -87,7 +86,8 @@ ListScheduler::Candidates ListScheduler::candidates(int s) {
     if (n.weights < n.inputs && all.weight < 0) all.weight = chunk;
     if (n.forwards < p_.shape.micros && may(Action::forward, chunk) && may_begin(s, chunk))
       offer(all.forward, chunk);
-    if (n.inputs < n.forwards && may(Action::backward_input, chunk) && may_return)
+    if (n.inputs < n.forwards && may(Action::backward_input, chunk) &&
+        (splits || n.weights == n.inputs))
       offer(all.input, chunk);
   }
   return all;
@@ -98,8 +98,7 @@ bool ListScheduler::prefers_forward(int s, const Candidates& c) const {
   const StagePolicy& k = (*policy_)[size_t(s)];
   if (c.input.chunk < 0 || c.forward.chunk < 0) return c.input.chunk < 0;
   int left = p_.shape.chunks * p_.shape.micros - x.forwards;
-  bool goes_first =
-      x.forwards < k.warm || left < k.tail || (k.turns && x.last == Action::backward_input);
+  bool goes_first = x.forwards < k.warm || left < k.tail || (k.turns && x.last != Action::forward);
   if (goes_first) {
     double waits = k.backward_waits * p_.times_of(s, c.input.chunk).backward_input;
     return c.forward.at <= c.input.at + waits;
@@ -146,6 +145,10 @@ void ListScheduler::take(int s) {
     default:
       n.input_taken = now.at;
       micro = n.inputs++, ++x.inputs;
+      if (now.kind == Action::backward) {
+        ++n.weights, ++x.weights;
+        takes += t.backward_weight;
+      }
   }
   x.free = now.at + takes, x.left -= takes;
   lists_[size_t(s)].push_back({now.kind, now.chunk, micro});

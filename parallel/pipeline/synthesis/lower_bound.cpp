@@ -52,12 +52,10 @@ class Bounds {
   int last(int s) const { return p_.shape.virtual_stage(s, p_.shape.chunks - 1); }
   int64_t passes() const { return int64_t{p_.shape.micros} * p_.shape.chunks; }
   /// The activations that stage s may hold when a backward_input begins.
-  int64_t places(int s) const {
-    return count_in(p_.budget.cap[size_t(s)] - p_.growth, p_.activation);
-  }
+  int64_t places(int s) const { return count_in(p_.budget.cap[size_t(s)], p_.activation); }
   /// The same by what W keeps, when `others` are held whole and there is room for `more`.
-  int64_t owed_beside(int s, int64_t others, double more = 0) const {
-    double left = p_.budget.cap[size_t(s)] - double(others) * p_.activation - more;
+  int64_t owed_beside(int s, int64_t others) const {
+    double left = p_.budget.cap[size_t(s)] - double(others) * p_.activation;
     return count_in(left, p_.budget.hold * p_.activation);
   }
   /// Could all forwards go before the first backward?
@@ -109,7 +107,7 @@ class Bounds {
   double through(int s, int k) const {
     auto v = size_t(first(s)), u = size_t(first(k));
     // When the last backward of k begins, its own activation is whole; of others W may be owed.
-    int64_t owed = std::min(passes(), 1 + owed_beside(k, 1, p_.growth));
+    int64_t owed = std::min(passes(), 1 + owed_beside(k, 1));
     double there = there_[u] - there_[v], back = back_[v] - back_[u];
     if (u > v) back += p_.times[v].backward_input - p_.times[u].backward_input;
     return there + ramp(k) + work(k) - double(owed) * weight(k) + back +

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t largest_file = uint64_t{64} << 20;
 constexpr int most_stages = 1024, most_chunks = 64, most_micros = 4096;
-constexpr const char* letters = "F BW";  // by Action::Kind; no whole backward
+constexpr const char* letters = "FABW";  // by Action::Kind
 
 Placement placement_in(const nn::JsonReader& all) {
   nn::JsonReader at = all.at("placement");
@@ -50,7 +50,7 @@ StageTimes times_in(const nn::JsonReader& all) {
 /// `F0.3`, the forward of micro-batch 3 through chunk 0. Whether they exist is not asked.
 std::optional<Action> action_of(std::string_view word) {
   size_t kind = std::string_view(letters).find(word[0]);
-  if (kind == std::string_view::npos || word[0] == ' ') return {};
+  if (kind == std::string_view::npos) return {};
   Action a{Action::Kind(kind)};
   const char* end = word.data() + word.size();
   auto chunk = std::from_chars(word.data() + 1, end, a.chunk);
@@ -69,7 +69,7 @@ Actions actions_in(const nn::JsonReader& list) {
     auto action = word.empty() ? std::nullopt : action_of(word);
     if (!action)
       list.require(false,
-                   fmt::format("has `{}` at position {}; expected F, B or W, chunk.micro, as "
+                   fmt::format("has `{}` at position {}; expected F, A, B or W, chunk.micro, as "
                                "in F0.3, one blank between two",
                                printable(std::string(word)), all.size()));
     all.push_back(*action);

@@ -13,7 +13,8 @@ namespace triax::parallel {
 ///      "cost": 8.2, "bound": 8.2, "lists": ["F0.0 F0.1 B0.0 W0.0 B0.1 W0.1", ...]}
 ///
 /// `cap` and `lists` are by stage, `times` (StageTimes) by virtual stage. `placement` is `ring` or
-/// `v`. An action is F (forward), B (backward_input) or W (backward_weight), chunk, micro-batch.
+/// `v`. An action is F (forward), B (backward_input), W (backward_weight) or A (a whole backward),
+/// chunk, micro-batch.
 struct ScheduleFile {
   PipelineShape shape;
   StageTimes times;

@@ -14,7 +14,8 @@ Search::Search(const Problem& problem, uint64_t seed)
       scheduler_(problem),
       draw_(seed),
       bound_(lower_bound(problem)),
-      unit_(total(p_.times[0])) {}
+      unit_(total(p_.times[0])),
+      policy_(size_t(p_.shape.stages)) {}
 
 void Search::offer(const std::vector<Actions>& lists, double cost) {
   if (cost < cost_ - p_.rounding) best_ = lists, cost_ = cost;
@@ -46,7 +47,7 @@ void Search::run() {
 /// The same rules on all stages.
 void Search::try_grid() {
   std::vector<double> rooms = {0};
-  if (p_.shape.chunks > 1) rooms = {0, .1, .2, .3, .4, .5};
+  if (p_.shape.chunks > 1 || p_.growth > 0) rooms = {0, .1, .2, .3, .4, .5};
   for (double forward_waits : {.2, .6, 0.})
     for (double room : rooms)
       for (double weight_waits : {.5, .1, .3, 0., .7, .9})

@@ -55,12 +55,16 @@ void Search::move_many(std::vector<Actions>& orders, std::pair<int, int> stretch
 
 void Search::anneal_orders() {
   std::vector<Actions> now = best_;
-  for (Actions& list : now)
+  for (Actions& list : now) {
     std::erase_if(list, [](auto& a) { return a.kind == Action::backward_weight; });
+    for (Action& a : list)
+      if (a.kind == Action::backward) a.kind = Action::backward_input;
+  }
   Policy policy(size_t(p_.shape.stages));
   double value = infinity;
   for (double waits : {.5, 0., .2, .35, .7, .9, 1.1}) {
     Policy other(policy.size(), {.weight_waits = waits});
+    for (size_t s = 0; s < other.size() && p_.growth > 0; ++s) other[s].room = policy_[s].room;
     Score score = consider(other, value, &now);
     if (score.soft < value) value = score.soft, policy = other;
   }

@@ -24,14 +24,12 @@ Problem::Problem(const PipelineShape& s, const StageTimes& t, const Budget& b)
 
 namespace {
 
-/// The named schedule in halves; nothing where it does not fit the shape.
-std::optional<std::vector<Actions>> halves_of(const std::string& name, const PipelineShape& shape) {
-  Schedule whole = schedule_named(name);
-  if (whole.placement != shape.placement || whole.chunks != shape.chunks) return {};
-  auto halves = [&](auto& s, int stage) { return split_backward(whole(s, stage), 0); };
+/// Nothing where it does not fit the shape.
+std::optional<std::vector<Actions>> lists_for(const Schedule& schedule,
+                                              const PipelineShape& shape) {
   try {
-    check_schedule(halves, shape);
-    return lists_of(halves, shape);
+    check_schedule(schedule, shape);
+    return lists_of(schedule, shape);
   } catch (const Error& e) {
     if (e.code() != Exit::config) throw;
     return {};
@@ -44,11 +42,18 @@ bool within(const Budget& budget, const std::vector<double>& peak) {
   return true;
 }
 
+/// In halves and, where those may take more memory, as they are.
 void offer_named(Search& search, const Problem& p) {
-  for (const std::string& name : schedule_names()) {
-    auto lists = halves_of(name, p.shape);
+  auto offer = [&](const Schedule& schedule) {
+    auto lists = lists_for(schedule, p.shape);
     if (lists && within(p.budget, peak_memory(*lists, p.shape, p.budget.hold)))
       search.offer(*lists, cost_of(simulate(*lists, p.shape, p.times), p.budget.objective));
+  };
+  for (const std::string& name : schedule_names()) {
+    Schedule whole = schedule_named(name);
+    if (whole.placement != p.shape.placement || whole.chunks != p.shape.chunks) continue;
+    offer([&](auto& s, int stage) { return split_backward(whole(s, stage), 0); });
+    if (p.growth > 0) offer(whole);
   }
 }
 
@@ -126,12 +131,9 @@ void check_budget(const PipelineShape& shape, const Budget& budget) {
               "memory of {} stages; expected of {}", budget.cap.size(), shape.stages);
   check_input(budget.hold >= 0 && budget.hold <= 1000, Exit::config, "hold {}; expected 0 to 1000",
               budget.hold);
-  double least = 1 + std::max(0., budget.hold - 1) / shape.chunks;
   for (double cap : budget.cap)
-    check_input(cap >= least && cap <= 1e9, Exit::config,
-                "memory for {} activations; expected for {:g} to 1e9: with hold {:g} one "
-                "micro-batch takes as much",
-                cap, least, budget.hold);
+    check_input(cap >= 1 && cap <= 1e9, Exit::config,
+                "memory for {} activations; expected for 1 to 1e9", cap);
   check_input(budget.tries >= 0, Exit::config, "tries {}; expected at least 0", budget.tries);
 }
 

@@ -28,16 +28,22 @@ def actions(text):
         yield word[0], int(chunk), int(micro)
 
 
+def halves(kind):
+    """A is a whole backward, B and W at once."""
+    return "BW" if kind == "A" else kind
+
+
 def memory(stage, todo, d):
     """The most that a stage holds, in activations of a whole stage."""
     wanted = {(kind, c, m) for kind in "FBW" for c in range(d["chunks"]) for m in range(d["micros"])}
-    need(len(todo) == len(wanted) and set(todo) == wanted, f"stage {stage} is not complete")
+    parts = [(half, c, m) for kind, c, m in todo for half in halves(kind)]
+    need(len(parts) == len(wanted) and set(parts) == wanted, f"stage {stage} is not complete")
     done, held, most = set(), 0.0, 0.0
     for kind, c, m in todo:
-        before = {"B": "F", "W": "B"}.get(kind)
+        before = {"A": "F", "B": "F", "W": "B"}.get(kind)
         need(not before or (before, c, m) in done, f"stage {stage}: {kind}{c}.{m} before its {before}")
-        done.add((kind, c, m))
-        held += {"F": 1.0, "B": d["hold"] - 1.0, "W": -d["hold"]}[kind] / d["chunks"]
+        done |= {(half, c, m) for half in halves(kind)}
+        held += {"F": 1.0, "A": -1.0, "B": d["hold"] - 1.0, "W": -d["hold"]}[kind] / d["chunks"]
         most = max(most, held)
     return most
 
@@ -79,7 +85,8 @@ def span_of_stages(lists, d):
         moved = False
         for s in range(d["stages"]):
             while at[s] < len(lists[s]):
-                kind, c, m = lists[s][at[s]]
+                word, c, m = lists[s][at[s]]
+                kind = halves(word)[0]  # what is received and sent
                 v = index[(s, c)]
                 ready = arrival(kind, v, m)
                 if ready is None:
@@ -88,7 +95,7 @@ def span_of_stages(lists, d):
                 if kind != "W":
                     taken[(kind, v)] = (m + 1, begin)
                 first[s] = begin if first[s] is None else first[s]
-                clock[s] = begin + d["times"][v]["FBW".index(kind)]
+                clock[s] = begin + sum(d["times"][v]["FBW".index(half)] for half in halves(word))
                 end[(kind, v, m)] = clock[s]
                 at[s], moved = at[s] + 1, True
     for s, done in enumerate(at):

@@ -70,7 +70,7 @@ TEST(ScheduleFile, RefusesDamage) {
            Damage{"F0.0 F0.1", "F0.0 F0.0", "forward of micro-batch 0, chunk 0 again"},
            Damage{"F0.0 F0.1", "B0.0 F0.1", "before its forward"},
            Damage{"F0.0 F0.1", "F0.0 ", "has `` at position 1"},
-           Damage{"F0.0 F0.1", "F0.0 I0.1", "has `I0.1` at position 1; expected F, B or W"},
+           Damage{"F0.0 F0.1", "F0.0 I0.1", "has `I0.1` at position 1; expected F, A, B or W"},
            Damage{"F0.0 F0.1", "F0.0 F0.1x", "has `F0.1x`"},
            Damage{"F0.0 F0.1", "F0.0 F.1", "has `F.1`"},
            Damage{"F0.0 F0.1", "F0.0 F0.99999999999", "has `F0.99999999999`"},
