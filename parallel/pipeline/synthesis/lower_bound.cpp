@@ -38,7 +38,8 @@ class Bounds {
     double bound = 0;
     for (int s = 0; s < p_.shape.stages; ++s) {
       double idle = all_fit(s) ? std::max(ramp(s), way_out(s)) : ramp(s) + way_out(s);
-      bound = std::max(bound, work(s) + idle + (makespan() ? there_[size_t(first(s))] : 0));
+      double stage = std::max(work(s) + idle, round_trips(s));
+      bound = std::max(bound, stage + (makespan() ? there_[size_t(first(s))] : 0));
       for (int k = 0; k < p_.shape.stages; ++k)
         if (first(s) <= first(k) && (!makespan() || first(s) == 0))
           bound = std::max(bound, through(s, k));
@@ -102,6 +103,17 @@ class Bounds {
       way = std::min(way, there_.back() - there_[v] - p_.times[v].forward + back_[v]);
     }
     return std::max(0., way - fill);
+  }
+
+  /// Of as many micro-batches as stage s may hold at once: the next ones wait for their backwards.
+  /// If it may hold one, and nothing is left for what its backward keeps, for its weights too.
+  double round_trips(int s) const {
+    auto v = size_t(first(s));
+    double trip = there_.back() - there_[v] + back_[v] + p_.times[v].backward_input;
+    double weight = p_.times[v].backward_weight;
+    int64_t held = std::min(places(s), int64_t{p_.shape.micros});
+    auto trips = double((p_.shape.micros + held - 1) / held);
+    return trips * trip + (held == 1 && owed_beside(s, 1) == 0 ? trips : 1) * weight;
   }
 
   double through(int s, int k) const {

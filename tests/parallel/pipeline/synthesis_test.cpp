@@ -97,6 +97,19 @@ TEST(Synthesis, UnequalStages) {
   EXPECT_LE(1 - work / s.cost, 0.5 * (1 - work / cost(zb_h1, shape, times)));
 }
 
+/// What memory lets a stage hold goes all the way there and back before the next.
+TEST(Synthesis, OneAfterTheOtherWhereMemoryIsForOne) {
+  PipelineShape shape{.stages = 4, .micros = 8};
+  // Eight times forward and backward through four stages; with hold 1 weights come before the next.
+  for (auto [hold, cost] : {std::pair{1., 8. * (4 + 4 + 1)}, {0., 8. * (4 + 4) + 1}}) {
+    Budget memory = budget(4, 0.25, hold);
+    memory.tries = 2000;
+    Synthesis found = synthesize(shape, equal_stages(shape, {}), memory, 1);
+    EXPECT_DOUBLE_EQ(found.cost, cost) << hold;
+    EXPECT_TRUE(found.optimal()) << hold << " " << found.bound;
+  }
+}
+
 /// A slow link is waited for on both ways.
 TEST(Synthesis, UnequalLinks) {
   PipelineShape shape{.stages = 4, .micros = 8};
@@ -200,6 +213,14 @@ TEST(Synthesis, FindsTheCheapestOfAllLists) {
         EXPECT_LE(lower_bound(shape, times, memory), best * (1 + 1e-9));
         EXPECT_NEAR(synthesize(shape, times, memory, 1).cost, best, 1e-9);
       }
+}
+
+/// Weights of both micro-batches that are held may wait for the last backward.
+TEST(Synthesis, BoundWhereWeightsWait) {
+  PipelineShape shape{.stages = 3, .micros = 3};
+  StageTimes times = equal_stages(shape, {1, 0.1, 2, 0.5});
+  Budget memory{.cap = {2, 2, 2}, .hold = 0.5};
+  EXPECT_LE(lower_bound(shape, times, memory), cheapest(shape, times, memory));
 }
 
 TEST(Synthesis, MemoryByHand) {
