@@ -14,11 +14,13 @@ from minigpt_program import RANKS_SHARING_CORES, mpirun, words
 minigpt, launcher = os.path.abspath(sys.argv[1]), sys.argv[2]
 checker = pathlib.Path(__file__).resolve().parents[1] / "parallel/pipeline/check_found.py"
 MODEL = words(layers=6, heads=2, width=16, context=8, micro_batch=2, warmup=0)
-# Stages, micro-batches, the rest. All of them: TRIAX_SCHEDULES=10 schedule_test.py ...
+WHOLE_BACKWARDS = "--memory 1p --hold 1.25"
+# Stages, micro-batches, the rest. All of them: TRIAX_SCHEDULES=11 schedule_test.py ...
 FOUND = [(2, 4, "--memory 1.5p --hold 0.5"),
          (4, 8, "--memory 1.25p --hold 1.25"),
          (3, 7, "--memory 4 --objective makespan --scale 1,1.2,1.5"),
          (4, 8, "--memory 1p --hold 1.25 --chunks 2"),  # in a V
+         (4, 8, WHOLE_BACKWARDS),
          (4, 12, "--memory 1p --hold 0.5 --scale 1,1,1,1.2"),
          (4, 8, "--memory 1.25p --hold 0.5 --times 1,1,0.6,0.05"),
          (2, 2, "--memory 1p --hold 0"),
@@ -50,13 +52,19 @@ def search(path, stages, micros, more):
 
 
 def found_ones_train(folder):
-    for number, (stages, micros, more) in enumerate(FOUND[:int(os.environ.get("TRIAX_SCHEDULES", 4))]):
+    for number, (stages, micros, more) in enumerate(FOUND[:int(os.environ.get("TRIAX_SCHEDULES", 5))]):
         path = folder / f"found{number}.json"
         expect(f"search: {more}", search(path, stages, micros, more))
         done = subprocess.run([sys.executable, checker, path], capture_output=True, text=True)
         expect("the checker accepts it", "" if done.returncode == 0 else done.stdout + done.stderr)
         expect("it trains as one rank does", says(0, ["EQUAL"], "parity", "--mesh", f"1x{stages}x1", "--schedule", path,
                                                   "--global-batch", 2 * micros, *MODEL))
+        if more == WHOLE_BACKWARDS:
+            expect("some of its backwards are whole, some in halves",
+                   "" if " A0." in path.read_text() and " W0." in path.read_text() else path.read_text())
+            expect("so it trains with two replicas and ZeRO-1", says(
+                0, ["EQUAL"], "parity", "--mesh", f"2x{stages}x1", "--zero", 1, "--schedule", path, "--global-batch",
+                4 * micros, *MODEL))
 
 
 def what_the_checker_is_for(folder):

@@ -17,26 +17,11 @@ std::string caps(const std::vector<double>& cap) {
   return least == most ? fmt::format("{:g}", most) : fmt::format("{:g} to {:g}", least, most);
 }
 
-/// The schedule's lists where it fits the shape; none where it does not.
-std::vector<Actions> lists_that_fit(const Schedule& schedule, const PipelineShape& shape) try {
-  check_schedule(schedule, shape);
-  return lists_of(schedule, shape);
-} catch (const Error& e) {
-  if (e.code() != Exit::config) throw;
-  return {};
-}
-
-bool fits(const Comparison::Row& r, const std::vector<double>& cap) {
-  for (size_t s = 0; s < cap.size(); ++s)
-    if (r.peak[s] > cap[s] + 1e-9) return false;
-  return true;
-}
-
-std::string table_row(const Comparison::Row& r, const std::vector<double>& cap) {
+std::string table_row(const Comparison::Row& r, const Budget& budget) {
   std::vector<std::string> peak;
   for (double x : r.peak) peak.push_back(fmt::format("{:.4g}", x));
   return fmt::format("{:<16} {:>10.6g} {:>7.2f}%  {}{}\n", r.name, r.cost, 100 * r.bubble,
-                     join(peak, " "), fits(r, cap) ? "" : ", too many");
+                     join(peak, " "), within(budget, r.peak) ? "" : ", too many");
 }
 
 std::string verdict(const Comparison& c) {
@@ -46,7 +31,7 @@ std::string verdict(const Comparison& c) {
   std::string text = "found: optimal, as cheap as the bound\n";
   for (const Comparison::Row& r : c.rows)
     if (&r != &found && r.chunks == found.chunks && r.placement == found.placement &&
-        meets(r.cost, found.cost) && fits(r, c.found.budget.cap))
+        meets(r.cost, found.cost) && within(c.found.budget, r.peak))
       text += fmt::format("{} is optimal\n", r.name);
   return text;
 }
@@ -97,7 +82,7 @@ std::string comparison_text(const Comparison& c) {
           ? "makespan, to the end of the last stage"
           : "span, the longest stage from its first begin to its last end",
       "schedule", "cost", "bubble");
-  for (const Comparison::Row& r : c.rows) text += table_row(r, f.budget.cap);
+  for (const Comparison::Row& r : c.rows) text += table_row(r, f.budget);
   text += fmt::format(
       "{:<16} {:>10.6g} {:>7.2f}%  no schedule of {} chunk{} a stage{} costs less in this memory\n",
       "bound", f.bound, 100 * c.best_bubble(), f.shape.chunks, f.shape.chunks == 1 ? "" : "s",

@@ -52,9 +52,9 @@ class Bounds {
   int first(int s) const { return p_.shape.virtual_stage(s, 0); }
   int last(int s) const { return p_.shape.virtual_stage(s, p_.shape.chunks - 1); }
   int64_t passes() const { return int64_t{p_.shape.micros} * p_.shape.chunks; }
-  /// The activations that stage s may hold when a backward_input begins.
+  /// The activations that stage s may hold whole.
   int64_t places(int s) const { return count_in(p_.budget.cap[size_t(s)], p_.activation); }
-  /// The same by what W keeps, when `others` are held whole and there is room for `more`.
+  /// How many W stage s may owe while it holds `others` whole.
   int64_t owed_beside(int s, int64_t others) const {
     double left = p_.budget.cap[size_t(s)] - double(others) * p_.activation;
     return count_in(left, p_.budget.hold * p_.activation);

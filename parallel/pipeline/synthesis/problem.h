@@ -24,9 +24,8 @@ struct Problem {
   StageTimes times;  ///< latency 0 where what is exchanged stays on its stage
   Budget budget;
   double activation;  ///< of one chunk, in whole stages
-  double
-      growth;  ///< of an activation by its backward_input, if it grows; a whole backward has none
-  double rounding;  ///< times that differ by less are the same
+  double growth;      ///< of an activation by its backward_input; a whole backward has none
+  double rounding;    ///< times that differ by less are the same
 };
 
 /// No schedule within the budget costs less.

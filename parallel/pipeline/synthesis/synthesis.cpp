@@ -24,30 +24,12 @@ Problem::Problem(const PipelineShape& s, const StageTimes& t, const Budget& b)
 
 namespace {
 
-/// Nothing where it does not fit the shape.
-std::optional<std::vector<Actions>> lists_for(const Schedule& schedule,
-                                              const PipelineShape& shape) {
-  try {
-    check_schedule(schedule, shape);
-    return lists_of(schedule, shape);
-  } catch (const Error& e) {
-    if (e.code() != Exit::config) throw;
-    return {};
-  }
-}
-
-bool within(const Budget& budget, const std::vector<double>& peak) {
-  for (size_t s = 0; s < peak.size(); ++s)
-    if (peak[s] > budget.cap[s] + 1e-9) return false;
-  return true;
-}
-
 /// In halves and, where those may take more memory, as they are.
 void offer_named(Search& search, const Problem& p) {
   auto offer = [&](const Schedule& schedule) {
-    auto lists = lists_for(schedule, p.shape);
-    if (lists && within(p.budget, peak_memory(*lists, p.shape, p.budget.hold)))
-      search.offer(*lists, cost_of(simulate(*lists, p.shape, p.times), p.budget.objective));
+    auto lists = lists_that_fit(schedule, p.shape);
+    if (!lists.empty() && within(p.budget, peak_memory(lists, p.shape, p.budget.hold)))
+      search.offer(lists, cost_of(simulate(lists, p.shape, p.times), p.budget.objective));
   };
   for (const std::string& name : schedule_names()) {
     Schedule whole = schedule_named(name);
@@ -90,6 +72,20 @@ double busiest(const PipelineShape& shape, const StageTimes& times) {
     most = std::max(most, work * shape.micros);
   }
   return most;
+}
+
+std::vector<Actions> lists_that_fit(const Schedule& schedule, const PipelineShape& shape) try {
+  check_schedule(schedule, shape);
+  return lists_of(schedule, shape);
+} catch (const Error& e) {
+  if (e.code() != Exit::config) throw;
+  return {};
+}
+
+bool within(const Budget& budget, const std::vector<double>& peak) {
+  for (size_t s = 0; s < peak.size(); ++s)
+    if (peak[s] > budget.cap[s] + 1e-9) return false;
+  return true;
 }
 
 std::vector<double> peak_memory(const std::vector<Actions>& lists, const PipelineShape& shape,
@@ -155,7 +151,7 @@ Synthesis synthesize(const PipelineShape& shape, const StageTimes& times, const 
   check(!found.lists.empty(), "search: found nothing in {} tries", budget.tries);
   check_schedule([&](auto&, int stage) { return found.lists[size_t(stage)]; }, shape);
   found.peak = peak_memory(found.lists, shape, budget.hold);
-  check(synthesis::within(budget, found.peak), "search: found lists that hold too much");
+  check(within(budget, found.peak), "search: found lists that hold too much");
   double simulated = cost_of(simulate(found.lists, shape, times), budget.objective);
   check(std::fabs(found.cost - simulated) <= 1e-9 * simulated,
         "search: found lists that cost {}; simulated they cost {}", found.cost, simulated);

@@ -68,6 +68,11 @@ double busiest(const PipelineShape& shape, const StageTimes& times);
 /// nothing is kept.
 std::vector<double> peak_memory(const std::vector<Actions>& lists, const PipelineShape& shape,
                                 double hold);
+/// Does no stage hold more than it may?
+bool within(const Budget& budget, const std::vector<double>& peak);
+
+/// The schedule's lists where it fits the shape; none where it does not.
+std::vector<Actions> lists_that_fit(const Schedule& schedule, const PipelineShape& shape);
 
 /// Throws Error 78 unless there are positive, finite times of every virtual stage.
 void check_times(const PipelineShape& shape, const StageTimes& times);
