@@ -46,16 +46,21 @@ void pack_scalar(Operand<T> x, int64_t count, int64_t depth, A* to) {
 }
 
 /// Unit stride over rows: copies, over `panels` neighbouring panels, since each k may be a page
-/// away.
+/// away. For the same reason no hardware prefetcher sees what comes.
 template <class A, int panel, class T>
 void pack_rows(Operand<T> x, int64_t panels, int64_t depth, A* to) {
   constexpr int whole = panel / lanes<A> * lanes<A>;
   for (int64_t k = 0; k < depth; ++k, to += panel) {
     const T* from = x.data + k * x.inner;
+    for (int64_t i = 0; i < panels * panel; i += int64_t(64 / sizeof(T)))
+      __builtin_prefetch(from + 8 * x.inner + i);
     for (int64_t p = 0; p < panels; ++p, from += panel) {
       A* at = to + p * panel * depth;
       for (int i = 0; i < whole; i += lanes<A>) store<A>(at + i, load<A>(from + i));
-      for (int i = whole; i < panel; ++i) at[i] = A(from[i]);
+      if constexpr (__is_same(A, T))
+        __builtin_memcpy(at + whole, from + whole, (panel - whole) * sizeof(A));
+      else
+        for (int i = whole; i < panel; ++i) at[i] = A(from[i]);
     }
   }
 }
