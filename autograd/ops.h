@@ -66,6 +66,8 @@ Tensor max(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);
 Tensor matmul(const Tensor& a, const Tensor& b);
 /// x w^T + b: x [rows, in], w [out, in], b [out] or undefined -> [rows, out].
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
+/// rest + linear(x, w, b), in one pass where the device can: rest [rows, out].
+Tensor linear_onto(const Tensor& rest, const Tensor& x, const Tensor& w, const Tensor& b = {});
 /// x w^T in `dtype`: x's, or its accumulator's, so that it can be added to other parts of a sum
 /// before it is rounded. y's gradient comes in x's dtype.
 Tensor linear_in(DType dtype, const Tensor& x, const Tensor& w);

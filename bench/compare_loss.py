@@ -4,13 +4,17 @@
     python3 bench/compare_loss.py --minigpt build/release/bin/minigpt --data FILE --out loss.json
 
 minigpt's first weights (in bf16 and fp16 the masters: what was rounded once) are taken from the
-checkpoint of a step with learning rate 0. Exit status 1 if the two losses of any step are further
-apart than --within.
+checkpoint of a step with learning rate 0. PyTorch runs twice: with the residual stream in the
+precision, as triax has it, and in float32, as autocast has it. That is what rounding does to one
+computation. Exit status 1 if in any step triax and the first of them are further apart than --within
+or, where that is more, twice what the two are apart in that step; or if 5 % of the steps need that.
 """
 
 import argparse
 import dataclasses
 import json
+import math
+import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -29,14 +33,21 @@ def first_weights(a: argparse.Namespace, work: Work, directory: Path) -> Path:
     return kept
 
 
-def losses(a: argparse.Namespace, work: Work, directory: Path) -> tuple[list[float], list[float]]:
-    weights = first_weights(a, work, directory)
-    ours = run(triax_job(a, work, directory))
-    theirs = run(pytorch_job(a, work, directory, "--checkpoint", str(weights), "--same-order"))
-    if not len(ours.losses) == len(theirs.losses) == work.steps:
-        found = f"{len(ours.losses)} and {len(theirs.losses)}"
-        raise ValueError(f"{found} steps; expected {work.steps}")
-    return ours.losses, theirs.losses
+def losses(a: argparse.Namespace, work: Work, directory: Path) -> list[list[float]]:
+    """Of triax, of PyTorch, and of PyTorch with a residual stream in float32."""
+    start = "--checkpoint", str(first_weights(a, work, directory)), "--same-order"
+    runs = [run(triax_job(a, work, directory))]
+    runs.append(run(pytorch_job(a, work, directory, *start, "--narrow-residual")))
+    if a.precision != "fp32":  # where they would be the same
+        runs.append(run(pytorch_job(a, work, directory, *start)))
+    for done in runs:
+        if len(done.losses) != work.steps:
+            raise ValueError(f"{len(done.losses)} steps; expected {work.steps}")
+    return [runs[0].losses, runs[1].losses, runs[-1].losses]
+
+
+def distances(one: list[float], other: list[float]) -> list[float]:
+    return [abs(x - y) for x, y in zip(one, other)]
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -58,17 +69,23 @@ def main() -> int:
     if a.model == "tiny":
         work = dataclasses.replace(work, context=CONTEXT // 32, vocab=VOCAB // 128)
     with tempfile.TemporaryDirectory(prefix="triax-loss-") as directory:
-        ours, theirs = losses(a, work, Path(directory))
-    apart = [abs(x - y) for x, y in zip(ours, theirs)]
-    good = all(distance <= a.within for distance in apart)  # NaN is not
-    for step, (x, y, distance) in enumerate(zip(ours, theirs, apart), 1):
-        if step in (1, a.steps) or step % 10 == 0 or not distance <= a.within:
-            print(f"step {step:3}  triax {x:.5f}  PyTorch {y:.5f}  apart {distance:.5f}")
+        ours, theirs, wide = losses(a, work, Path(directory))
+    apart, spread = distances(ours, theirs), distances(theirs, wide)
+    near = [math.isfinite(d) and d <= max(a.within, 2 * s) for d, s in zip(apart, spread)]
+    far = sum(not d <= a.within for d in apart)
+    good = all(near) and far < max(2, 0.05 * a.steps)
+    for step, (x, y, z, ok) in enumerate(zip(ours, theirs, wide, near), 1):
+        if step in (1, a.steps) or step % 10 == 0 or not ok:
+            print(f"step {step:3}  triax {x:.5f}  PyTorch {y:.5f}, in float32 {z:.5f}")
     result = {"model": a.model, "batch": a.batch, "precision": a.precision, "within": a.within}
-    result |= {"largest": max(apart), "triax": ours, "pytorch": theirs, "good": good}
+    result |= {"largest": max(apart), "median": statistics.median(apart)}
+    result |= {"of_pytorch": max(spread), "median_of_pytorch": statistics.median(spread)}
+    result |= {"triax": ours, "pytorch": theirs, "wide": wide, "good": good}
     a.out.write_text(json.dumps(result, indent=1) + "\n")
-    verdict = "ok" if good else "FAILED"
-    print(f"largest distance {max(apart):.5f}; at most {a.within} is allowed: {verdict}")
+    for name, of in (("from PyTorch", apart), ("of PyTorch in float32 from that", spread)):
+        print(f"largest distance {name} {max(of):.5f}, median {statistics.median(of):.5f}")
+    print(f"{far} steps of {a.steps} further apart than {a.within}, {near.count(False)} too far")
+    print("ok" if good else "FAILED")
     return 0 if good else 1
 
 

@@ -130,7 +130,7 @@ Tensor values(const Shape& shape, DType dtype = bf16) {
 
 /// x [m, k] w^T, with w [n, k]; dy w, with w stored [k, n]; dy^T x, with dy [k, m], x [k, n], f32.
 enum class Kind { forward, input_gradient, weight_gradient };
-enum class Epilogue { none, bias, gelu, slope, sums };
+enum class Epilogue { none, bias, residual, gelu, slope, sums };
 
 struct Product {
   const char* name;
@@ -143,7 +143,7 @@ Matmul operands(const Product& s, Epilogue epilogue) {
   p.a = s.kind == Kind::weight_gradient ? values({s.k, s.m}).transpose(0, 1) : values({s.m, s.k});
   p.b = s.kind == Kind::forward ? values({s.n, s.k}).transpose(0, 1) : values({s.k, s.n});
   p.c = empty({s.m, s.n}, s.kind == Kind::weight_gradient ? f32 : bf16, gpu);
-  if (epilogue == Epilogue::bias || epilogue == Epilogue::gelu) p.bias = values({s.n});
+  if (epilogue != Epilogue::none && s.kind == Kind::forward) p.bias = values({s.n});
   if (epilogue == Epilogue::gelu) p.before = empty({s.m, s.n}, bf16, gpu);
   if (epilogue == Epilogue::slope) p.gelu_of = values({s.m, s.n});
   if (epilogue == Epilogue::sums) p.row_sums = empty({s.m}, f32, gpu);
@@ -151,13 +151,16 @@ Matmul operands(const Product& s, Epilogue epilogue) {
 }
 
 void product(Bench& bench, const Product& s, Epilogue epilogue) {
-  const char* endings[] = {"", "+bias", "+bias+gelu", "*slope", "+sums"};
+  const char* endings[] = {"", "+bias", "+bias+residual", "+bias+gelu", "*slope", "+sums"};
   std::string name =
       fmt::format("matmul/{}{}/{}x{}x{}", s.name, endings[int(epilogue)], s.m, s.n, s.k);
   std::shared_ptr<Matmul> p;  // made only if it is wanted
+  Tensor rest;
   bench.run(name, {.flops = 2.0 * double(s.m) * double(s.n) * double(s.k)}, [&] {
     if (!p) p = std::make_shared<Matmul>(operands(s, epilogue));
-    backend(gpu).matmul(*p);
+    if (epilogue != Epilogue::residual) return backend(gpu).matmul(*p);
+    if (!rest.defined()) rest = values({s.m, s.n});
+    backend(gpu).matmul_onto(*p, rest);
   });
 }
 
@@ -175,6 +178,7 @@ void products(Bench& bench) {
     product(bench, {"dw", Kind::weight_gradient, s.n, s.k, s.m}, Epilogue::none);
     product(bench, {"dw", Kind::weight_gradient, s.n, s.k, s.m}, Epilogue::sums);
   }
+  for (int i : {1, 3}) product(bench, forward[i], Epilogue::residual);
   product(bench, forward[2], Epilogue::gelu);
   product(bench, {"dx", Kind::input_gradient, tokens, 4 * width, width}, Epilogue::slope);
   product(bench, {"head", fwd, tokens, vocab, width}, Epilogue::none);
@@ -264,14 +268,19 @@ void others(Bench& bench) {
   // Of all projections of a block at once: 3 + 1 + 4 + 1 rows.
   Tensor wide = values({tokens, 9 * width}), sums = empty({1, 9 * width}, f32, gpu);
   bench.run("sum/biases", {.bytes = 9 * bytes}, [&] { backend(gpu).sum(wide, sums, Write::set); });
-  std::vector<int64_t> some(tokens);
-  for (size_t i = 0; i < some.size(); ++i) some[i] = int64_t(i * 7919 % size_t(vocab));
-  Tensor ids = from_host(some, {tokens}, cpu).to(gpu);
+  auto numbers = [](size_t below) {
+    std::vector<int64_t> some(tokens);
+    for (size_t i = 0; i < some.size(); ++i) some[i] = int64_t(i * 7919 % below);
+    return from_host(some, {tokens}, cpu).to(gpu);
+  };
+  Tensor ids = numbers(vocab), letters = numbers(96);
   Tensor table = values({vocab, width}), dtable = empty({vocab, width}, f32, gpu);
   bench.run("embedding/forward", {.bytes = 2 * bytes},
             [&] { backend(gpu).embedding(ids, table, 0, y); });
   bench.run("embedding/backward", {.bytes = bytes + 2.0 * double(dtable.bytes())},
             [&] { backend(gpu).embedding_backward(ids, dx, 0, dtable, Write::add); });
+  bench.run("embedding/backward of characters", {.bytes = bytes},
+            [&] { backend(gpu).embedding_backward(letters, dx, 0, dtable, Write::add); });
   Tensor gradient = values({parameters}, f32), found = full({2}, 0, f64, gpu);
   bench.run("squares/f32", {.bytes = double(gradient.bytes())},
             [&] { backend(gpu).squares(gradient, found); });

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What every kernel of a training step of GPT-2 124M should take on an H200, beside what it took.
 
-    python3 bench/gpu_prediction.py [ceilings.jsonl]     the second of bench_cuda_kernels
+    python3 bench/gpu_prediction.py [ceilings.jsonl]     the second of bench_cuda_kernels, as bench/h200.jsonl
 
 Markdown: a line a kernel, with its bytes and FLOP in a step of B 64, T 1024 in bf16. A product takes
 its FLOP at a rate, another kernel its bytes at SHARE of the rate of a copy; rates are RATES and COPY.
@@ -60,9 +60,8 @@ def body() -> list[Kernel]:
     layers = {"qkv": (3, 1), "proj": (1, 1), "up": (4, 1), "down": (1, 4)}
     for name, (to, of) in layers.items():
         n, k = to * WIDTH, of * WIDTH
-        inside, extra = "+bias", 0
-        if name == "up":
-            inside, extra = "+bias+gelu", 2 * TOKENS * n
+        inside = {"qkv": "+bias", "up": "+bias+gelu"}.get(name, "+bias+residual")
+        extra = 0 if name == "qkv" else 2 * TOKENS * n
         line = f"matmul/{name}{inside}"
         found.append(product(f"{name} forward, {inside[1:]}", "body", TOKENS, n, k, line, extra=extra))
         slope = 2 * TOKENS * k if name == "down" else 0
@@ -98,7 +97,6 @@ def bound_by_memory() -> list[Kernel]:
         Kernel("layer norm", norms, 2 * rows, line="norm/forward"),
         Kernel("layer norm gradients, the input's added", norms, 4 * rows,
                line="norm/backward onto the residual's gradient"),
-        Kernel("residual additions", 2 * LAYERS, 3 * rows, line="add/residual"),
         Kernel("bias gradients", LAYERS, 9 * rows, line="sum/biases"),
         Kernel("cross-entropy and its gradient", 1, 2 * logits, line="cross_entropy/at once in place"),
         Kernel("embedding", 1, 2 * rows, line="embedding/forward"),
@@ -143,6 +141,9 @@ def markdown(lines: list[dict]) -> str:
     step = ["**a step**", "", "", "", f"**{ms:.1f}**", speed, "part `speed`"]
     for last in (between, step):
         rows.append(last + [""] * (7 + bool(lines) - len(last)))
+    if lines:
+        together = sum(measured(k, lines) or 0 for k in kernels())
+        rows.append(["kernels by themselves", str(count), *[""] * 5, f"{together:.1f}"])
     return table(header + ("|measured, ms" if lines else ""), rows)
 
 

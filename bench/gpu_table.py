@@ -96,12 +96,14 @@ def device_line(device: dict | None) -> str:
 
 
 def loss_line(loss: dict | None) -> str:
-    if not loss:
+    if not loss or "median" not in loss:
         return ""
     return (
         f"Loss of {loss['model']} over {len(loss['triax'])} steps in {loss['precision']} from the "
-        f"same weights on the same batches: at most {loss['largest']:.4f} from PyTorch's, from "
-        f"{loss['triax'][0]:.4f} to {loss['triax'][-1]:.4f}.\n"
+        f"same weights on the same batches, from {loss['triax'][0]:.4f} to {loss['triax'][-1]:.4f}: "
+        f"at most {loss['largest']:.4f} from PyTorch's, {loss['median']:.4f} in the median step. PyTorch "
+        f"with a residual stream in float32 is at most {loss['of_pytorch']:.4f} from that, "
+        f"{loss['median_of_pytorch']:.4f} in the median step.\n"
     )
 
 

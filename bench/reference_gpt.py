@@ -31,6 +31,7 @@ class Config:
     context: int
     vocab: int
     dropout: float = 0.0
+    residual: torch.dtype | None = None  # of the residual stream; None: as autocast leaves it, float32
 
 
 class Embedding(nn.Module):
@@ -108,6 +109,7 @@ class Gpt(nn.Module):
         x = self.tokens(ids) + self.positions.table[: ids.shape[1]]
         if self.config.dropout:
             x = F.dropout(x, self.config.dropout, self.training)
+        x = x.to(self.config.residual or x.dtype)
         for i in range(self.config.layers):
             x = self.get_submodule(f"block{i}")(x)
         return F.linear(self.final_norm(x), self.tokens.table)

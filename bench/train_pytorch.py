@@ -44,6 +44,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--clip", type=float, default=1.0)
     parser.add_argument("--compile", action="store_true", help="torch.compile forward and loss")
     parser.add_argument("--compile-mode", default="default", help="torch.compile's mode")
+    parser.add_argument("--narrow-residual", action="store_true", help="of a GPT, in --precision")
     parser.add_argument("--checkpoint", type=Path, help="of triax, to start from its weights")
     parser.add_argument("--same-order", action="store_true", help="of samples as in triax")
     parser.add_argument("--parallel", choices=("ddp", "fsdp"), help="on CPUs, started by torchrun")
@@ -122,7 +123,9 @@ class Batches:
 
 def build(a: argparse.Namespace) -> nn.Module:
     if a.kv_heads is None:
-        return Gpt(Config(a.layers, a.heads, a.width, a.context, a.vocab, a.dropout))
+        residual = AUTOCAST.get(a.precision) if a.narrow_residual else None
+        sizes = (a.layers, a.heads, a.width, a.context, a.vocab)
+        return Gpt(Config(*sizes, dropout=a.dropout, residual=residual))
     names = ("layers", "heads", "kv_heads", "width", "hidden", "context", "vocab")
     return Llama(LlamaConfig(**{name: getattr(a, name) for name in names}))
 

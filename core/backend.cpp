@@ -5,6 +5,7 @@
 #if TRIAX_CUDA
 #include "core/cuda/devices.h"
 #endif
+#include "core/functors/binary.h"
 #include "core/gpus.h"
 #include "core/meta.h"
 
@@ -24,6 +25,10 @@ void Backend::accumulate_fixed(const Tensor&, const FixedPoint&, const Tensor&, 
 }
 void Backend::squares_fixed(const Tensor& x, const Tensor& out) {
   accumulate_fixed(x, {}, out, Write::add);
+}
+void Backend::matmul_onto(const Matmul& p, const Tensor& rest) {
+  matmul(p);
+  binary(binary_id<functors::Add>(), p.c, rest, p.c);
 }
 void Backend::cross_entropy_at_once(const CrossEntropy& c, const Tensor& stats, const Tensor& scale,
                                     const Tensor& dlogits) {

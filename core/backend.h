@@ -203,6 +203,9 @@ class Backend {
 
   // -- Products.
   virtual void matmul(const Matmul& p) = 0;
+  /// p.c = a b + rest, with p.bias if it has one, and nothing else. rest: contiguous, like c, and
+  /// not c itself. Where it is one pass, the result is rounded once.
+  virtual void matmul_onto(const Matmul& p, const Tensor& rest);
 
   // -- Rows: over the last dim of [rows, width].
   virtual void softmax(const Tensor& x, const Tensor& y) = 0;
@@ -229,7 +232,8 @@ class Backend {
   /// y[i] = table[ids[i] - first], zeros where the table does not have that row. ids i32 or i64.
   virtual void embedding(const Tensor& ids, const Tensor& table, int64_t first,
                          const Tensor& y) = 0;
-  /// dtable[ids[i] - first] += dy[i], each row summed in the order of i. `set` zeroes it first.
+  /// dtable[ids[i] - first] += dy[i], each row summed in the order of i (by a GPU, of more than 256
+  /// tokens in pieces of as many). `set` zeroes it first.
   virtual void embedding_backward(const Tensor& ids, const Tensor& dy, int64_t first,
                                   const Tensor& dtable, Write write) = 0;
   virtual void cross_entropy_stats(const CrossEntropy& c, const Tensor& stats) = 0;

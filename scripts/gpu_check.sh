@@ -28,11 +28,11 @@ caller=$PWD
 readonly parts=(
   "build     1500 if-needed minigpt, bench_cuda_kernels and test_on_gpu are built, where minigpt is not there"
   "device      60 first the GPU, its driver and libraries; minigpt finds it"
-  "kernels     90 first kernels against the CPU, gradients, attention, graphs, loss scaling, NCCL of one rank"
+  "kernels    180 first kernels against the CPU, gradients, attention, graphs, loss scaling, NCCL of one rank"
   "speed      450 first GPT-2 124M beside PyTorch, eager and compiled, and what it must reach"
   "meshes     150 first four ranks on one GPU reproduce one, as threads and over MPI"
   "ceilings    45 first what products, attention and each kernel reach, beside a copy"
-  "loss        70 first 50 steps from PyTorch's weights: the same loss in bf16"
+  "loss       100 first 50 steps from the same weights: the loss of PyTorch in bf16"
   "sanitize   600 more compute-sanitizer, memcheck and racecheck, over triax's own kernels"
   "large      500 more GPT-2 350M, 774M and 1.5B once, beside torch.compile"
   "batches   1800 more 124M at B 64, 32 and 4 in bf16 and fp16, beside PyTorch"

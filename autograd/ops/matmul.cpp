@@ -72,21 +72,27 @@ autograd::Rule weight_rule(const Tensor& input, int64_t out) {
   };
 }
 
-/// y = f(x), a product with w [out, in]: x's gradient, rounded when it is whole, or, where x is
-/// known to be gelu of something, that one's.
+/// y = f(x), or rest + f(x), f a product with w [out, in]: x's gradient, rounded when it is whole,
+/// or, where x is known to be gelu of something, that one's.
 Tensor record_product(Tensor y, const Tensor& input, const Tensor& w, const Tensors& leaves,
-                      const Tensor& x) {
+                      const Tensor& x, const Tensor& rest = {}) {
   Tensor h = autograd::gelu_input(input);
-  auto rule = [w, h = h.defined() ? h.detach() : h](const Tensor& dy, Into& into) {
-    if (!into.wanted(0)) return Tensors{{}};
+  bool behind_gelu = h.defined();
+  Tensors inputs{behind_gelu ? h : input};
+  if (rest.defined()) inputs.push_back(rest);
+  auto rule = [w, h = behind_gelu ? h.detach() : h, n = inputs.size()](const Tensor& dy,
+                                                                       Into& into) {
+    Tensors d(n);
+    if (n > 1) d[1] = dy;
+    if (!into.wanted(0)) return d;
     DType dtype = h.defined() ? w.dtype() : into.dtype(0);
     auto [dx, write] = into.at(0, {dy.size(0), w.size(1)}, dtype, w.device());
     backend(w).matmul({.a = dy, .b = w, .c = dx, .write = write, .gelu_of = h});
-    return Tensors{dx};
+    d[0] = dx;
+    return d;
   };
-  bool behind_gelu = h.defined();
-  return record(behind_gelu ? "gelu_linear" : "linear", std::move(y), {behind_gelu ? h : input},
-                std::move(rule), leaves, weight_rule(x, w.size(0)));
+  return record(behind_gelu ? "gelu_linear" : "linear", std::move(y), inputs, std::move(rule),
+                leaves, weight_rule(x, w.size(0)));
 }
 
 }  // namespace
@@ -111,6 +117,19 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device());
   backend(x).matmul({x, w.transpose(0, 1), y, Write::set, bias});
   return record_product(y, input, w, {weight, bias}, x);
+}
+
+Tensor linear_onto(const Tensor& rest, const Tensor& input, const Tensor& weight,
+                   const Tensor& bias) {
+  check_linear("linear_onto", input, weight, bias);
+  autograd::check_same("linear_onto", input, rest);
+  check(rest.shape() == Shape{input.size(0), weight.size(0)},
+        "linear_onto: {} onto {}; expected [{}, {}]", rest.shape(), input.shape(), input.size(0),
+        weight.size(0));
+  Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
+  Tensor y = empty(rest.shape(), x.dtype(), x.device());
+  backend(x).matmul_onto({x, w.transpose(0, 1), y, Write::set, bias}, rest.contiguous().detach());
+  return record_product(y, input, w, {weight, bias}, x, rest);
 }
 
 Tensor linear_in(DType dtype, const Tensor& input, const Tensor& weight) {

@@ -216,10 +216,11 @@ class Blas {
     const void* alpha = wide ? static_cast<const void*>(&one64) : &one;
     const void* nothing = wide ? static_cast<const void*>(&zero64) : &zero;
     point(plan, at);
-    cublasStatus_t status = cublasLtMatmul(
-        handle_.get(), plan.call.get(), alpha, at.a, plan.a.get(), at.b, plan.b.get(),
-        p.add ? alpha : nothing, at.d, plan.d.get(), at.d, plan.d.get(), &plan.choice.algorithm,
-        workspace(plan.choice.workspace, on), plan.choice.workspace, on.stream());
+    cublasStatus_t status =
+        cublasLtMatmul(handle_.get(), plan.call.get(), alpha, at.a, plan.a.get(), at.b,
+                       plan.b.get(), p.add ? alpha : nothing, at.c ? at.c : at.d, plan.d.get(),
+                       at.d, plan.d.get(), &plan.choice.algorithm,
+                       workspace(plan.choice.workspace, on), plan.choice.workspace, on.stream());
     if (status != CUBLAS_STATUS_SUCCESS) cudaGetLastError();  // or the next launch would report it
     return status;
   }
@@ -231,7 +232,7 @@ class Blas {
     if (all.size() == 1 || is_captured(on.stream())) return all[0];
     // A result that is written anew may be written often; one that is added to is left alone.
     Block scratch;
-    if (p.add) {
+    if (p.add && !at.c) {
       int64_t span = (p.batches - 1) * p.d.step + (p.n - 1) * p.d.ld + p.m;
       try {
         scratch = borrow(on.pool(), size_t(span) * size_of(p.out));

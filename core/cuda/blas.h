@@ -35,10 +35,12 @@ struct ColumnProduct {
   auto operator<=>(const ColumnProduct&) const = default;
 };
 
-/// Where its matrices are; bias and aux may be null where they are not used.
+/// Where its matrices are; bias and aux may be null where they are not used. d += a b becomes
+/// d = c + a b, with a c like d, where that is not null.
 struct Addresses {
   const void *a, *b;
   void* d;
+  const void* c = nullptr;
   const void* bias = nullptr;
   void* aux = nullptr;
 };

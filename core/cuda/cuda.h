@@ -39,6 +39,7 @@ class Cuda : public Backend {
   void squares(const Tensor& x, const Tensor& out) override;
 
   void matmul(const Matmul& p) override;
+  void matmul_onto(const Matmul& p, const Tensor& rest) override;
 
   void softmax(const Tensor& x, const Tensor& y) override;
   void softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override;

@@ -87,9 +87,12 @@ void Graph::add(const Convolution& c) {
 }
 
 bool is_supported(const ConvolutionShape& s) {
+  // Of two channels and a dilation 9.14 sums wrong elements (seen on an H100). Tests pass on GPUs
+  // with whole packs of 16 bytes; what lies between has not been tried.
+  constexpr int64_t whole_packs = 8;
   bool sums_of_halves = s.pass == Pass::weight_gradient && s.type != CUDNN_DATA_FLOAT;
   bool one_group = s.x[1] == s.weight[1];
-  return !sums_of_halves || (one_group && s.x[1] % 2 == 0 && s.y[1] % 2 == 0);
+  return !sums_of_halves || (one_group && s.x[1] % whole_packs == 0 && s.y[1] % whole_packs == 0);
 }
 
 Graph convolution(const ConvolutionShape& s) {

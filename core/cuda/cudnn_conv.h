@@ -24,7 +24,7 @@ ConvolutionShape shape_of(const Conv2d& c, Convolution::Pass pass);
 enum ConvolutionArgument : int64_t { images = 1, filters, maps };
 
 /// Whether the library is to be asked for `shape`. It has no f32 gradient of f16 and bf16 weights
-/// in groups, nor where a number of channels is odd.
+/// in groups; with few channels it has wrong ones, so their number has to be a multiple of 8.
 bool is_supported(const ConvolutionShape& shape);
 
 /// A convolution or one of its gradients, summed in f32: by engines that convert nothing to a

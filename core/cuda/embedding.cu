@@ -26,15 +26,24 @@ const Key* sort_tokens(Stream stream, const SortTiles& tiles, Key* spare) {
 struct Uses {
   const Key* keys;
   const int64_t* begins;
+  int64_t tokens;
 };
 
 template <class T, class U, int size>
-void sum_tokens(Stream stream, const Uses& uses, const Tensor& dy, const Tensor& dtable,
+void sum_tokens(const Queue& q, const Uses& uses, const Tensor& dy, const Tensor& dtable,
                 Write write) {
+  using Part = TokenPieces<T, size>;
   using Sums = SumTokens<T, U, size>;
-  int64_t rows = dtable.size(0), width = dtable.size(1), groups = blocks_for(width, Sums::columns);
-  launch(stream, {blocks_for(rows * groups, Sums::warps)},
-         Sums{uses.keys, uses.begins, values<T>(dy), values<U>(dtable), rows, width, write});
+  int64_t rows = dtable.size(0), width = dtable.size(1);
+  TokenSums<T, size> of{uses.keys, values<T>(dy), width};
+  bool cut = uses.tokens > most_in_turn;  // else no row has several pieces
+  int64_t pieces = cut ? 2 * blocks_for(uses.tokens, most_in_turn) : 0;
+  Scratch<Accumulator<T>> parts(q.memory, pieces * width);
+  if (cut)
+    launch(q.stream, {blocks_for(pieces * of.groups(), Part::warps)},
+           Part{of, uses.begins, parts.data(), uses.tokens, rows});
+  launch(q.stream, {blocks_for(rows * of.groups(), Sums::warps)},
+         Sums{of, uses.begins, parts.data(), values<U>(dtable), rows, write});
 }
 
 }  // namespace
@@ -65,15 +74,16 @@ void Cuda::embedding_backward(const Tensor& ids, const Tensor& dy, int64_t first
   const Key* sorted = sort_tokens(stream(), tiles, spare.data());
   launch(stream(), {blocks_for(rows + 1, FindRows::threads)},
          FindRows{sorted, begins.data(), tokens, rows});
-  Uses uses{sorted, begins.data()};
+  Queue q{stream(), allocator()};
+  Uses uses{sorted, begins.data(), tokens};
   visit_float(dy.dtype(), [&]<class T>() {
     visit_sum<T>(dtable.dtype(), [&]<class U>() {
       constexpr int size = sizeof(T) == 8 ? 2 : 4;
       constexpr size_t alignment = size * (sizeof(T) > sizeof(U) ? sizeof(T) : sizeof(U));
       static_assert(alignment <= 16);
       bool aligned = width % size == 0 && packs_fit(values<T>(dy), values<U>(dtable));
-      if (aligned) sum_tokens<T, U, size>(stream(), uses, dy, dtable, write);
-      else sum_tokens<T, U, 1>(stream(), uses, dy, dtable, write);
+      if (aligned) sum_tokens<T, U, size>(q, uses, dy, dtable, write);
+      else sum_tokens<T, U, 1>(q, uses, dy, dtable, write);
     });
   });
 }

@@ -287,4 +287,18 @@ void Cuda::matmul(const Matmul& p) {
   if (p.write == Write::set) fill(p.c, 0);
 }
 
+void Cuda::matmul_onto(const Matmul& p, const Tensor& rest) {
+  Matmul added = p;
+  added.write = Write::add;
+  bool whole = p.c.rank() == 2 && p.c.numel() > 0 && p.a.size(1) > 0 && p.c.is_contiguous();
+  if (whole && readable(p.a) && readable(p.b)) {
+    std::optional<Plain> x = translate(added);
+    if (x && alignment(rest) >= x->product.d.alignment) {
+      x->at.c = rest.data();
+      if (multiply_all(index_, *x)) return;
+    }
+  }
+  Backend::matmul_onto(p, rest);
+}
+
 }  // namespace triax::cuda::TRIAX_TARGET

@@ -18,13 +18,11 @@ template <class U> struct WeightGradients {
 // Of parts [2, pieces, width].
 template <class A, class U>
 void join(Stream stream, const A* parts, const WeightGradients<U>& to, Pieces of) {
-  int64_t width = of.inner;
   visit_write(to.write, [&]<Write write>() {
-    auto each = [&](const A* from, U* sums) {
-      launch(stream, {(width + 31) / 32}, JoinColumns<Sum, A, U, write>{from, sums, of});
-    };
-    each(parts, to.dgamma);
-    if (to.dbeta) each(parts + of.pieces * width, to.dbeta);
+    using Join = JoinColumns<Sum, A, U, write>;
+    Join dgamma{parts, to.dgamma, of}, dbeta{parts + of.pieces * of.inner, to.dbeta, of};
+    int64_t each = Join::blocks(of);
+    launch(stream, {to.dbeta ? 2 * each : each}, JoinPair<Join>{dgamma, dbeta, each});
   });
 }
 
@@ -55,7 +53,7 @@ template <class T, class Layout>
 Tensor backward(Stream stream, const Norm& n, const NormGradient<T, Layout>& of) {
   if constexpr (Layout::most == 4) {
     using Parts = NormBackwardParts<T, Layout>;
-    constexpr int64_t most = 4 * 132;  // of an H100's 132 processors each runs two or three at once
+    constexpr int64_t most = 4 * 132;  // of an H100's 132 processors each runs two at once
     int64_t each = fn::max<int64_t>(2 * Parts::teams, (of.rows - 1) / most + 1);
     int64_t blocks = (of.rows - 1) / each + 1;
     Tensor parts = empty({of.mean ? 2 : 1, blocks, of.width}, n.rstd.dtype(), n.rstd.device());

@@ -64,6 +64,13 @@ template <class T, int n> TRIAX_HD void write_chunk(T* to, const Pack<T, n>& x) 
 #endif
 }
 
+/// Asks for the memory at `from`, which is read soon.
+TRIAX_HD void prefetch([[maybe_unused]] const void* from) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.L2 [%0];" ::"l"(from));
+#endif
+}
+
 template <class... T> TRIAX_HD constexpr int pack_size() {
   size_t smallest = 16;
   ((smallest = sizeof(T) < smallest ? sizeof(T) : smallest), ...);

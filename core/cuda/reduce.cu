@@ -19,8 +19,8 @@ void reduce_tall(const Queue& q, const T* x, const Extent& extent, U* y) {
   using Kernel = ReduceTallColumns<Op, T, size>;
   int64_t groups = (e.inner - 1) / Kernel::columns + 1;
   launch(q.stream, {e.outer * e.pieces * groups}, Kernel{x, parts.data(), e});
-  launch(q.stream, {e.outer * ((e.inner + 31) / 32)},
-         JoinColumns<Op, A, U, write>{parts.data(), y, e});
+  using Join = JoinColumns<Op, A, U, write>;
+  launch(q.stream, {Join::blocks(e)}, Join{parts.data(), y, e});
 }
 
 template <class Op, Write write, class T, class U>

@@ -59,8 +59,7 @@ class LlamaBlock : public triax::nn::Module {
         down_(child<RowLinear>("down", c.hidden, c.width, tp, Linear{residual_std(c), false})) {}
 
   Tensor operator()(const Tensor& x, const triax::nn::Batch& batch) const {
-    Tensor h = x + attend(norm1_(x), batch);
-    return h + mlp(norm2_(h));
+    return mlp(attend(x, batch));
   }
 
  private:
@@ -70,16 +69,18 @@ class LlamaBlock : public triax::nn::Module {
 
   Tensor attend(const Tensor& x, const triax::nn::Batch& batch) const {
     int64_t tokens = batch.input.size(1), first = triax::nn::first_position(batch);
-    auto heads = split(view(qkv_(x), {-1, kv_heads_, group_ + 2, head_dim_}), 2, {group_ + 1, 1});
+    auto heads =
+        split(view(qkv_(norm1_(x)), {-1, kv_heads_, group_ + 2, head_dim_}), 2, {group_ + 1, 1});
     auto turned = split(rotary_(heads[0], tokens, first), 2, {group_, 1});  // queries and key
-    if (batch.cache) return out_(batch.cache->attend(*this, turned[0], turned[1], heads[1]));
-    return out_(attention(turned[0], turned[1], heads[1], {.time = tokens}));
+    if (batch.cache)
+      return out_.onto(x, batch.cache->attend(*this, turned[0], turned[1], heads[1]));
+    return out_.onto(x, attention(turned[0], turned[1], heads[1], {.time = tokens}));
   }
 
   Tensor mlp(const Tensor& x) const {
-    Tensor p = gate_up_(x);
+    Tensor p = gate_up_(norm2_(x));
     auto halves = split(view(p, {p.size(0), p.size(1) / 2, 2}), 2, {1, 1});
-    return down_(view(swiglu(halves[0], halves[1]), {p.size(0), -1}));
+    return down_.onto(x, view(swiglu(halves[0], halves[1]), {p.size(0), -1}));
   }
 
   int64_t head_dim_, group_, kv_heads_;  // kv_heads_: of this rank

@@ -36,6 +36,11 @@ int64_t first_token(const TensorParallel& tp, const nn::Batch& batch, int64_t ro
   return nn::serial_of_row(batch, tokens_of(batch), tp.first_row(rows));
 }
 
+/// x + dropout(product(a)).
+Tensor onto(const Tensor& x, const RowLinear& product, const Tensor& a, const random::Mask& mask) {
+  return mask.p > 0 ? x + dropout(product(a), mask) : product.onto(x, a);
+}
+
 }  // namespace
 
 Block::Block(const ModelConfig& c, const TensorParallel& tp)
@@ -55,28 +60,28 @@ Block::Block(const ModelConfig& c, const TensorParallel& tp)
       drop2_(child<nn::Dropout>("drop2", c.dropout)) {}
 
 Tensor Block::run(const Tensor& x, const nn::Batch& batch, Keep keep) const {
-  int64_t first = first_token(tp_, batch, x.size(0));
-  Tensor h = x + drop1_(attend(norm1_(x), batch, keep), first);
-  return h + drop2_(mlp(norm2_(h), keep), first);
+  return mlp(attend(x, batch, keep), batch, keep);
 }
 
 Tensor Block::attend(const Tensor& x, const nn::Batch& batch, Keep keep) const {
   int64_t time = tokens_of(batch);
   auto mask = attention_drop_.mask(nn::serial_of_row(batch, time), tp_.rank() * heads_ * time);
-  Tensor qkv = qkv_(x);
+  auto drop = drop1_.mask(first_token(tp_, batch, x.size(0)));
+  Tensor qkv = qkv_(norm1_(x));
   const Shape shape{-1, heads_, 3, head_dim_};  // query, key and value of each head
   if (batch.cache) {
     auto in = split(view(qkv, shape), 2, {1, 1, 1});
-    return proj_(batch.cache->attend(*this, in[0], in[1], in[2]));
+    return onto(x, proj_, batch.cache->attend(*this, in[0], in[1], in[2]), drop);
   }
   auto of = [=](const Tensor& t) { return attention(view(t, shape), {.time = time}, mask); };
-  Tensor a = of(qkv), y = proj_(a);
+  Tensor a = of(qkv), y = onto(x, proj_, a, drop);
   return keep == Keep::less ? remake(y, a, [of, kept = qkv.detach()] { return of(kept); }) : y;
 }
 
-Tensor Block::mlp(const Tensor& x, Keep keep) const {
-  if (keep == Keep::all) return down_(up_.gelu(x));
-  Tensor h = up_(x), g = gelu(h), y = down_(g);
+Tensor Block::mlp(const Tensor& x, const nn::Batch& batch, Keep keep) const {
+  auto drop = drop2_.mask(first_token(tp_, batch, x.size(0)));
+  if (keep == Keep::all) return onto(x, down_, up_.gelu(norm2_(x)), drop);
+  Tensor h = up_(norm2_(x)), g = gelu(h), y = onto(x, down_, g, drop);
   return remake(y, g, [kept = h.detach()] { return gelu(kept); });
 }
 

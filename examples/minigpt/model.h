@@ -38,7 +38,7 @@ class Block : public nn::Module {
   enum class Keep { all, less };
   Tensor run(const Tensor& x, const nn::Batch& batch, Keep keep) const;
   Tensor attend(const Tensor& x, const nn::Batch& batch, Keep keep) const;
-  Tensor mlp(const Tensor& x, Keep keep) const;
+  Tensor mlp(const Tensor& x, const nn::Batch& batch, Keep keep) const;
 
   parallel::TensorParallel tp_;
   int64_t heads_, head_dim_;  // heads: of this rank

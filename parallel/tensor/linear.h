@@ -53,6 +53,11 @@ class RowLinear : public nn::Module {
     Tensor y = tp_.product_out(x, weight_);
     return bias_ ? y + *bias_ : y;
   }
+  /// rest + (*this)(x), as outside; in one pass where there is nothing to sum.
+  Tensor onto(const Tensor& rest, const Tensor& x) const {
+    if (tp_.size() > 1 || tp_.sliced()) return rest + (*this)(x);
+    return linear_onto(rest, x, weight_, bias_ ? bias_->value : Tensor());
+  }
 
  private:
   TensorParallel tp_;

@@ -170,55 +170,6 @@ TEST_F(OpsTest, ReductionsOfViews) {
   gradcheck([](const Tensors& t) { return max(narrow(t[0], 2, 1, 1), {0}); }, {x});
 }
 
-TEST_F(OpsTest, Products) {
-  auto product = [](const Tensors& t) { return matmul(t[0], t[1]); };
-  gradcheck(product, {filled({3, 4}, 1), filled({4, 2}, 2)});
-  gradcheck(product, {filled({2, 3, 4}, 1), filled({2, 4, 2}, 2)});
-  gradcheck(product, {filled({2, 3, 4}, 1), filled({4, 2}, 2)});  // batch stretches
-  gradcheck(product, {filled({3, 4}, 1), filled({2, 1, 4, 2}, 2)});
-  gradcheck([](const Tensors& t) { return matmul(transpose(t[0], 0, 1), transpose(t[1], 0, 1)); },
-            {filled({4, 3}, 1), filled({2, 4}, 2)});
-  Tensors xwb{filled({5, 3}, 1), filled({4, 3}, 2), filled({4}, 3)};
-  gradcheck([](const Tensors& t) { return linear(t[0], t[1], t[2]); }, xwb);
-  gradcheck([](const Tensors& t) { return linear(t[0], t[1]); }, {xwb[0], xwb[1]});
-  gradcheck([](const Tensors& t) { return linear_gelu(t[0], t[1], t[2]); }, xwb);
-  expect_near(linear_gelu(xwb[0], xwb[1], xwb[2]), values(gelu(linear(xwb[0], xwb[1], xwb[2]))),
-              1e-12);
-  // A product behind gelu takes the slope into its own rule: alone, beside others that use gelu's
-  // output or what it was made of, behind a leaf, and behind another such product.
-  Tensors two{filled({5, 3}, 1), filled({4, 3}, 2), filled({4}, 3), filled({2, 4}, 4),
-              filled({2}, 5)};
-  gradcheck([](const Tensors& t) { return linear(linear_gelu(t[0], t[1], t[2]), t[3], t[4]); },
-            two);
-  gradcheck(
-      [](const Tensors& t) {
-        Tensor h = linear(t[0], t[1], t[2]), y = gelu(h);
-        return sum(linear(y, t[3], t[4])) + sum(y * y) + sum(linear(y, t[1])) + sum(h * h);
-      },
-      {filled({5, 3}, 1), filled({3, 3}, 2), filled({3}, 3), filled({2, 3}, 4), filled({2}, 5)});
-  gradcheck([](const Tensors& t) { return linear(gelu(t[0]), t[1]); }, {xwb[0], xwb[1]});
-  gradcheck([](const Tensors& t) { return linear(gelu(transpose(t[0], 0, 1)), t[1]); },
-            {filled({3, 5}, 1), xwb[1]});
-  gradcheck([](const Tensors& t) { return linear_gelu(linear_gelu(t[0], t[1], t[2]), t[3], t[4]); },
-            two);
-  expect_error(
-      [] {
-        matmul(zeros({2, 3}, f32, test_device()), zeros({2, 3}, f32, test_device()));
-      },
-      {"matmul", "[2, 3] x [2, 3]"});
-  expect_error(
-      [] {
-        linear(zeros({2, 3}, f32, test_device()), zeros({4, 2}, f32, test_device()));
-      },
-      {"linear", "[2, 3]", "[4, 2]", "[out, in]"});
-  expect_error(
-      [] {
-        linear(zeros({2, 3}, f32, test_device()), zeros({4, 3}, f32, test_device()),
-               zeros({3}, f32, test_device()));
-      },
-      {"bias [3]", "expected [4]"});
-}
-
 TEST_F(OpsTest, Shapes) {
   Tensor x = filled({2, 3, 4}, 1);
   gradcheck([](const Tensors& t) { return transpose(t[0], 0, 2); }, {x});

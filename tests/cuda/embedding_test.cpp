@@ -5,8 +5,9 @@ namespace {
 
 class CudaEmbedding : public CudaKernels {
  protected:
-  // The sums are made in the same order: no bit may differ.
-  void expect_equal_sums(const Tensor& ids, int64_t first, const Shape& table, int64_t skip) {
+  // Sums of up to 256 tokens are made in the same order: no bit may differ.
+  void expect_equal_sums(const Tensor& ids, int64_t first, const Shape& table, int64_t skip,
+                         double difference = 0) {
     SCOPED_TRACE(testing::Message() << ids.numel() << " tokens to " << str(table) << ", skip "
                                     << skip << ", first " << first);
     Tensor dy = exact(randn({ids.numel(), table[1]}, dtype, 2), skip);
@@ -20,7 +21,7 @@ class CudaEmbedding : public CudaKernels {
             on.embedding_backward(ids, dy, first, added, Write::add);
             return Tensors{set, added};
           },
-          0);
+          difference);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Emulated, CudaEmbedding, every_dtype(), name_of_dtype);
@@ -66,6 +67,33 @@ TEST_P(CudaEmbedding, BackwardOfManyTokens) {  // tiles are merged, once and twi
 
 TEST_P(CudaEmbedding, BackwardOfOneRow) {  // as many tokens as a warp has under way, and more
   for (int64_t tokens : {32, 37, 200}) expect_equal_sums(some_ids(tokens, 1, i64), 0, {3, 33}, 0);
+}
+
+// Rows of fewer tokens than a warp adds up, of as many, and of more: in two, three and six pieces.
+Tensor skewed_ids() {
+  const int64_t tokens[] = {100, 300, 1, 700, 256, 1400, 257, 3}, n = 3017;
+  Tensor ids = empty({n}, i64, cpu);
+  int64_t i = 0;
+  for (int64_t row = 0; row < 8; ++row)
+    for (int64_t j = 0; j < tokens[row]; ++j, ++i) ids.data<int64_t>()[i * 1009 % n] = row;
+  return exact(ids);
+}
+
+TEST_P(CudaEmbedding, BackwardOfFrequentRows) {
+  for (int64_t width : {4, 33, 132})
+    for (int64_t first : {0, 1})
+      expect_equal_sums(skewed_ids(), first, {7, width}, width == 33, 10 * within);
+}
+
+TEST_P(CudaEmbedding, ASliceHasTheBitsOfTheWhole) {
+  Tensor ids = skewed_ids(), dy = randn({ids.numel(), 8}, dtype, 2);
+  Tensor whole = empty({8, 8}, sums, cpu);
+  b.embedding_backward(ids, dy, 0, whole, Write::set);
+  for (int64_t first : {1, 3, 5}) {
+    Tensor slice = empty({2, 8}, sums, cpu);
+    b.embedding_backward(ids, dy, first, slice, Write::set);
+    EXPECT_TRUE(same_bits(slice, whole.narrow(0, first, 2))) << "from row " << first;
+  }
 }
 
 TEST_P(CudaEmbedding, BackwardIntoNothing) {

@@ -262,6 +262,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     bool more = job.o.has_gelu() || job.o.has_slope() || job.o.has_sums();
     ms = habits.ms[algo.id] + (more ? habits.more_ms : 0);
     ++counts.products[size_t(algo.id)];
+    counts.onto_others += job.beta != 0 && c != d;
     ++counts.epilogues[size_t(job.o.has_bias() + 2 * job.o.has_gelu() + 4 * job.o.has_slope() +
                               5 * job.o.has_sums())];
   }

@@ -11,6 +11,7 @@ struct BlasCounts {
   uint32_t reductions = 0;            ///< schemes that the last of them might use
   std::array<int64_t, 3> products{};  ///< queued, by algorithm
   std::array<int64_t, 6> epilogues{};  ///< queued, in the order of cuda::Epilogue
+  int64_t onto_others = 0;             ///< queued, that add a matrix that is not their result
   int64_t total() const { return products[0] + products[1] + products[2]; }
 };
 BlasCounts blas_counts();

@@ -55,6 +55,28 @@ TEST_F(CudaEpilogues, BiasAndGelu) {
             }
 }
 
+// The residual is added inside of the product where the library can: not in f64 beside a bias, nor
+// from an address that is no multiple of 16.
+TEST_F(CudaEpilogues, AddsTheResidualInside) {
+  for (DType dtype : floats)
+    for (bool with_bias : {true, false})
+      for (int64_t skip : {0, 1}) {
+        SCOPED_TRACE(testing::Message()
+                     << name(dtype) << ", bias " << with_bias << ", skip " << skip);
+        auto run = [&](Device on) {
+          Tensor a = randn({32, 48}, dtype, 1).to(on), b = randn({48, 64}, dtype, 2).to(on);
+          Tensor bias = with_bias ? randn({64}, dtype, 3).to(on) : Tensor{};
+          Tensor values = randn({32 * 64 + 1}, dtype, 4).to(on), c = empty({32, 64}, dtype, on);
+          Tensor rest(values.storage(), dtype, {32, 64}, {64, 1}, skip);
+          backend(on).matmul_onto({.a = a, .b = b, .c = c, .bias = bias}, rest);
+          return Tensors{c, rest};
+        };
+        expect_equal(run);
+        bool inside = skip == 0 && !(with_bias && dtype == f64);
+        EXPECT_EQ(asked([&] { run(gpu); }).onto_others, inside);
+      }
+}
+
 TEST_F(CudaEpilogues, LeavesEpiloguesToTheLibraryWhereItCan) {
   auto epilogues = [&](DType dtype, int64_t n, bool gelu) {
     Tensor a = randn({32, 48}, dtype, 1).to(gpu), b = randn({48, n}, dtype, 2).to(gpu);

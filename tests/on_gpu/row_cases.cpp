@@ -33,6 +33,14 @@ void epilogues(On& on) {
     on.backend.matmul({.a = a, .b = b, .c = on.out({33, n}), .bias = bias});
     on.backend.matmul(
         {.a = a, .b = b, .c = on.out({33, n}), .bias = bias, .before = on.out({33, n})});
+    Tensor rest = on.in({33, n}, 4), unaligned = on.out({33, n}, on.dtype, 1);
+    copy_(unaligned, rest);
+    for (const Tensor& to : {rest, unaligned}) {
+      on.backend.matmul_onto({.a = a, .b = b, .c = on.out({33, n})}, to);
+      on.backend.matmul_onto({.a = a, .b = b, .c = on.out({33, n}), .bias = bias}, to);
+    }
+    Tensor nothing = on.in({33, 0}, 5);
+    on.backend.matmul_onto({.a = nothing, .b = on.in({0, n}, 6), .c = on.out({33, n})}, rest);
   }
 }
 

@@ -15,6 +15,12 @@ void embeddings(On& on) {
         on.backend.embedding_backward(ids, dy, 10, on.out({30, 48}, on.sums), write);
       }
     }
+  // Rows of 750 and 1500 tokens, which are summed in pieces.
+  for (int64_t width : {33, 48}) {
+    Tensor ids = on.ids({3000}, 4), dy = on.in({3000, width}, 2);
+    for (Write write : {Write::set, Write::add})
+      on.backend.embedding_backward(ids, dy, 1, on.out({4, width}, on.sums), write);
+  }
 }
 
 // A whole vocabulary with padding behind it, and a slice of a larger one.

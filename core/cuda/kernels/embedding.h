@@ -32,12 +32,13 @@ template <class T> struct EmbeddingForward {
   }
 };
 
-// The backward sums each row of the table in the order of its tokens. Keys, the row above the
-// token, are sorted by merging; no two are equal, so there is one order only. Then a row's tokens
-// stand side by side.
+// The backward sums each row of the table in the order of its tokens, if they are many in pieces.
+// Keys, the row above the token, are sorted by merging; no two are equal, so there is one order
+// only. Then a row's tokens stand side by side.
 
 using Key = uint64_t;
 TRIAX_HD Key key_of(int64_t row, int64_t token) { return Key(row) << 32 | Key(token); }
+TRIAX_HD int64_t row_of(Key k) { return int64_t(k >> 32); }
 TRIAX_HD int64_t token_of(Key k) { return int64_t(k & 0xffffffffu); }
 
 /// How many of the `n` sorted keys lie below `key`.
@@ -119,18 +120,21 @@ struct FindRows {
   }
 };
 
-/// dtable[r] = the sum of dy[i] over the row's tokens, or +=; a warp for 32 * size columns of a
-/// row. A frequent token's warp has many rows of dy under way.
-template <class T, class U, int size> struct SumTokens {
-  static constexpr int threads = 256, warps = threads / 32, columns = 32 * size;
+/// Tokens of a row that one warp adds up. The sum of a row with more is that of its pieces, each of
+/// so many tokens from the row's first on, in order: no slice of a vocabulary changes it.
+constexpr int64_t most_in_turn = 256;
+
+/// Sums of dy over sorted tokens, in order; a warp for 32 * size columns. A warp with many tokens
+/// has many rows of dy under way.
+template <class T, int size> struct TokenSums {
+  static constexpr int columns = 32 * size;
   using A = Accumulator<T>;
   static constexpr int deep = size * sizeof(T) == 16 ? 8 : 12;  // what registers have room for
   const Key* keys;
-  const int64_t* begins;
   const T* dy;
-  U* dtable;
-  int64_t rows, width;
-  Write write;
+  int64_t width;
+
+  TRIAX_HD int64_t groups() const { return (width + columns - 1) / columns; }
 
   /// Tokens k to k + n - 1 of those that the lanes hold.
   template <int n>
@@ -150,24 +154,9 @@ template <class T, class U, int size> struct SumTokens {
   TRIAX_HD uint32_t held_token(const Thread& t, int64_t from, int64_t end) const {
     return from + t.lane() < end ? uint32_t(token_of(keys[from + t.lane()])) : 0;
   }
-  TRIAX_HD void store(U* to, const A (&sum)[size]) const {
-    decltype(read_chunk<size>(dtable)) out;
-    if (write == Write::add) out = read_chunk<size>(to);
-#pragma unroll
-    for (int c = 0; c < size; ++c)
-      if (write == Write::add) put<Write::add>(out.at[c], sum[c]);
-      else put<Write::set>(out.at[c], sum[c]);
-    write_chunk(to, out);
-  }
-  TRIAX_HD void operator()(const Thread& t) const {
-    int64_t groups = (width + columns - 1) / columns, w = t.block.x * warps + t.warp();
-    int64_t r = w / groups, column = (w - r * groups) * columns + t.lane() * size;
-    if (r >= rows) return;
-    int64_t begin = begins[r], end = begins[r + 1];
-    if (begin == end && write == Write::add) return;
-    A sum[size];
-#pragma unroll
-    for (int c = 0; c < size; ++c) sum[c] = 0;
+  /// sum += those of keys [begin, end), of the columns from `column` on.
+  TRIAX_HD void add(const Thread& t, int64_t begin, int64_t end, int64_t column,
+                    A (&sum)[size]) const {
     uint32_t next = held_token(t, begin, end);
 #pragma unroll 1
     for (int64_t from = begin; from < end; from += 32) {
@@ -181,7 +170,87 @@ template <class T, class U, int size> struct SumTokens {
 #pragma unroll 1
       for (; k < n; ++k) take<1>(t, token, k, column, sum);
     }
-    if (column < width) store(dtable + r * width + column, sum);
+  }
+};
+
+/// parts[keys / most_in_turn, 2, width]: the sums of the pieces of rows that have several. Among
+/// most_in_turn keys one such row can begin, whose first piece is number 1; number 0 is a later
+/// piece of the row before it. What no piece belongs to is not written.
+template <class T, int size> struct TokenPieces {
+  static constexpr int threads = 256, warps = threads / 32;
+  using A = Accumulator<T>;
+  TokenSums<T, size> of;
+  const int64_t* begins;
+  A* parts;
+  int64_t tokens, rows;
+
+  TRIAX_HD void operator()(const Thread& t) const {
+    int64_t w = t.block.x * warps + t.warp(), piece = w / of.groups();
+    int64_t column = (w - piece * of.groups()) * of.columns + t.lane() * size;
+    int64_t from = piece / 2 * most_in_turn;
+    if (from >= tokens) return;
+    bool is_first = piece % 2;
+    int64_t last = fn::min(from + most_in_turn, tokens) - 1,
+            r = row_of(of.keys[is_first ? last : from]);
+    if (r >= rows) return;
+    int64_t begin = begins[r], end = begins[r + 1];
+    if (end - begin <= most_in_turn || (begin >= from) != is_first) return;
+    int64_t first = begin + (from / most_in_turn - begin / most_in_turn) * most_in_turn;
+    if (first >= end) return;
+    A sum[size] = {};
+    of.add(t, first, fn::min(first + most_in_turn, end), column, sum);
+    if (column < of.width) write_sums(parts + piece * of.width + column, sum);
+  }
+
+ private:
+  TRIAX_HD static void write_sums(A* to, const A (&sum)[size]) {
+    decltype(read_chunk<size>(to)) out;
+#pragma unroll
+    for (int c = 0; c < size; ++c) out.at[c] = sum[c];
+    write_chunk(to, out);
+  }
+};
+
+/// dtable[r] = the sum of dy[i] over the row's tokens, or +=; a warp for 32 * size columns of a
+/// row. `parts` of TokenPieces.
+template <class T, class U, int size> struct SumTokens {
+  static constexpr int threads = 256, warps = threads / 32;
+  using A = Accumulator<T>;
+  TokenSums<T, size> of;
+  const int64_t* begins;
+  const A* parts;
+  U* dtable;
+  int64_t rows;
+  Write write;
+
+  TRIAX_HD void add_pieces(int64_t begin, int64_t end, int64_t column, A (&sum)[size]) const {
+    int64_t n = (end - begin + most_in_turn - 1) / most_in_turn, at = begin / most_in_turn;
+#pragma unroll 4
+    for (int64_t i = 0; i < n; ++i) {
+      auto part = read_chunk<size>(parts + (2 * (at + i) + (i == 0)) * of.width + column);
+#pragma unroll
+      for (int c = 0; c < size; ++c) sum[c] += part.at[c];
+    }
+  }
+  TRIAX_HD void store(U* to, const A (&sum)[size]) const {
+    decltype(read_chunk<size>(dtable)) out;
+    if (write == Write::add) out = read_chunk<size>(to);
+#pragma unroll
+    for (int c = 0; c < size; ++c)
+      if (write == Write::add) put<Write::add>(out.at[c], sum[c]);
+      else put<Write::set>(out.at[c], sum[c]);
+    write_chunk(to, out);
+  }
+  TRIAX_HD void operator()(const Thread& t) const {
+    int64_t w = t.block.x * warps + t.warp(), r = w / of.groups();
+    int64_t column = (w - r * of.groups()) * of.columns + t.lane() * size;
+    if (r >= rows) return;
+    int64_t begin = begins[r], end = begins[r + 1];
+    if (begin == end && write == Write::add) return;
+    A sum[size] = {};
+    if (end - begin <= most_in_turn) of.add(t, begin, end, column, sum);
+    else if (column < of.width) add_pieces(begin, end, column, sum);
+    if (column < of.width) store(dtable + r * of.width + column, sum);
   }
 };
 

@@ -77,7 +77,10 @@ template <class T, class Layout> struct NormGradient {
   template <class Add>
   TRIAX_HD void row(const Thread& t, int64_t r, Partials<A>& shared, Add add) const {
     int64_t shift = (r - Layout::row(t)) * width;
+    T* to = dx + r * width;
     In row(t, width, x + shift, dy + shift);
+    if constexpr (Layout::most > 0)
+      if (write == Write::add) row.each([&](int64_t i, auto&) { prefetch(to + i); });
     A middle = mean ? mean[r] : A(0), scale = rstd[r], sum = 0, dot = 0;
     row.each([&](int64_t i, auto& in) {
       typename In::Part factor = read_chunk<In::size>(gamma + i);
@@ -91,7 +94,6 @@ template <class T, class Layout> struct NormGradient {
     sum = mean ? Layout::reduce(t, sum, Sum{}, shared) : A(0);
     dot = Layout::reduce(t, dot, Sum{}, shared);
     A a = sum * inverse, b = dot * scale * inverse;
-    T* to = dx + r * width;
     row.each([&](int64_t i, auto& in) {
       typename In::Part factor = read_chunk<In::size>(gamma + i), out;
       A hats[In::size], ups[In::size];

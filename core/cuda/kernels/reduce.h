@@ -127,18 +127,33 @@ template <class Op, class A, class U, Write write> struct JoinColumns {
   U* y;
   Pieces e;
 
-  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
-    int64_t groups = (e.inner + 31) / 32, outer = t.block.x / groups;
-    int64_t first = (t.block.x - outer * groups) * 32, column = first + t.lane();
+  static int64_t blocks(const Extent& e) { return e.outer * ((e.inner + 31) / 32); }
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const { join(t, t.block.x, shared); }
+  TRIAX_HD void join(const Thread& t, int64_t block, Shared& shared) const {
+    int64_t groups = (e.inner + 31) / 32, outer = block / groups;
+    int64_t first = (block - outer * groups) * 32, column = first + t.lane();
     const A* part = parts + outer * e.pieces * e.inner + column;
     A value[1] = {Op::template identity<A>()};
     if (column < e.inner)
-#pragma unroll 4
+#pragma unroll 8
       for (int64_t p = t.warp(); p < e.pieces; p += warps)
         value[0] = Op{}(value[0], part[p * e.inner]);
     join_warps(t, value, Op{}, shared, [&](int c, A joined) {
       if (first + c < e.inner) put<write>(y[outer * e.inner + first + c], joined);
     });
+  }
+};
+
+/// One or two in a launch, of `each` blocks.
+template <class Join> struct JoinPair {
+  static constexpr int threads = Join::threads;
+  using Shared = typename Join::Shared;
+  Join first, second;
+  int64_t each;
+
+  TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
+    if (t.block.x < each) first.join(t, t.block.x, shared);
+    else second.join(t, t.block.x - each, shared);
   }
 };
 

@@ -18,6 +18,7 @@ std::unique_ptr<Graph> Cuda::capture(const std::function<void()>& work) {
 }
 const int64_t* Cuda::shifted_rows() const { return nullptr; }
 void Cuda::matmul(const Matmul& p) { backend(cpu).matmul(p); }
+void Cuda::matmul_onto(const Matmul& p, const Tensor& rest) { Backend::matmul_onto(p, rest); }
 
 }  // namespace triax::cuda::TRIAX_TARGET
 
