@@ -15,7 +15,10 @@ void embeddings(On& on) {
         on.backend.embedding_backward(ids, dy, 10, on.out({30, 48}, on.sums), write);
       }
     }
-  // Rows of 750 and 1500 tokens, which are summed in pieces.
+}
+
+// Rows of 750 and 1500 tokens, which are summed in pieces.
+void frequent_embeddings(On& on) {
   for (int64_t width : {33, 48}) {
     Tensor ids = on.ids({3000}, 4), dy = on.in({3000, width}, 2);
     for (Write write : {Write::set, Write::add})
@@ -131,6 +134,7 @@ void sgd(On& on) {
 
 std::vector<Case> token_cases() {
   return {{"embedding", 1, embeddings},
+          {"embedding_of_frequent_rows", 40, frequent_embeddings},
           {"cross_entropy", 10, cross_entropies},
           {"attention", 10, attentions},
           {"attention_backward", 10, attentions_backward, Bits::vary},
