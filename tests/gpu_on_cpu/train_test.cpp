@@ -185,6 +185,27 @@ TEST(TrainOnGpu, EverySchedule) {
   expect_equal_on_gpus(deep, expected);
 }
 
+/// Without dropout a GPU with whole layers adds residuals inside of products; with tp it cannot.
+TEST(TrainOnGpu, WithoutDropout) {
+  using enum parallel::Recompute;
+  for (DType dtype : {f32, bf16, f16})
+    for (parallel::Recompute recompute : {off, selective}) {
+      if (dtype != f32 && recompute != off) continue;
+      SCOPED_TRACE(testing::Message() << name(dtype) << ", recompute " << int(recompute));
+      Job c = config({});
+      c.model.dropout = 0;
+      c.step.dtype = dtype;
+      auto expected = train(c, cpu);
+      c.step.recompute = recompute;
+      for (const Share& mesh :
+           {Share{.dp = 1}, Share{.dp = 2, .zero = 3}, Share{.pp = 2, .schedule = "zb-h1"},
+            Share{.dp = 2, .pp = 2, .zero = 2}, Share{.pp = 2, .tp = 2, .sequence = true}}) {
+        c.share(mesh);
+        expect_equal_on_gpus(c, expected, dtype == f32 ? 1e-6 : 1e-3);
+      }
+    }
+}
+
 TEST(TrainOnGpu, Recomputation) {
   using enum parallel::Recompute;
   for (parallel::Recompute recompute : {selective, block, block_split}) {

@@ -171,6 +171,16 @@ template <class T, int size> struct TokenSums {
       for (; k < n; ++k) take<1>(t, token, k, column, sum);
     }
   }
+  /// to = or += sum.
+  template <class U> TRIAX_HD static void store(U* to, const A (&sum)[size], Write write) {
+    decltype(read_chunk<size>(to)) out;
+    if (write == Write::add) out = read_chunk<size>(to);
+#pragma unroll
+    for (int c = 0; c < size; ++c)
+      if (write == Write::add) put<Write::add>(out.at[c], sum[c]);
+      else put<Write::set>(out.at[c], sum[c]);
+    write_chunk(to, out);
+  }
 };
 
 /// parts[keys / most_in_turn, 2, width]: the sums of the pieces of rows that have several. Among
@@ -199,15 +209,7 @@ template <class T, int size> struct TokenPieces {
     if (first >= end) return;
     A sum[size] = {};
     of.add(t, first, fn::min(first + most_in_turn, end), column, sum);
-    if (column < of.width) write_sums(parts + piece * of.width + column, sum);
-  }
-
- private:
-  TRIAX_HD static void write_sums(A* to, const A (&sum)[size]) {
-    decltype(read_chunk<size>(to)) out;
-#pragma unroll
-    for (int c = 0; c < size; ++c) out.at[c] = sum[c];
-    write_chunk(to, out);
+    if (column < of.width) of.store(parts + piece * of.width + column, sum, Write::set);
   }
 };
 
@@ -232,15 +234,6 @@ template <class T, class U, int size> struct SumTokens {
       for (int c = 0; c < size; ++c) sum[c] += part.at[c];
     }
   }
-  TRIAX_HD void store(U* to, const A (&sum)[size]) const {
-    decltype(read_chunk<size>(dtable)) out;
-    if (write == Write::add) out = read_chunk<size>(to);
-#pragma unroll
-    for (int c = 0; c < size; ++c)
-      if (write == Write::add) put<Write::add>(out.at[c], sum[c]);
-      else put<Write::set>(out.at[c], sum[c]);
-    write_chunk(to, out);
-  }
   TRIAX_HD void operator()(const Thread& t) const {
     int64_t w = t.block.x * warps + t.warp(), r = w / of.groups();
     int64_t column = (w - r * of.groups()) * of.columns + t.lane() * size;
@@ -250,7 +243,7 @@ template <class T, class U, int size> struct SumTokens {
     A sum[size] = {};
     if (end - begin <= most_in_turn) of.add(t, begin, end, column, sum);
     else if (column < of.width) add_pieces(begin, end, column, sum);
-    if (column < of.width) store(dtable + r * of.width + column, sum);
+    if (column < of.width) of.store(dtable + r * of.width + column, sum, write);
   }
 };
 
