@@ -1,6 +1,7 @@
 #include "parallel/data/buckets.h"
 
-#include <algorithm>
+#include <map>
+#include <set>
 
 namespace triax::parallel {
 namespace {
@@ -9,24 +10,17 @@ constexpr int64_t align = 16;  // one AVX-512 register of f32, one cache line
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-bool contains(const std::vector<nn::Parameter*>& all, const nn::Parameter* p) {
-  return std::find(all.begin(), all.end(), p) != all.end();
-}
-
-std::vector<nn::Parameter*> parameters_of(const nn::Layer& layer) {
-  std::vector<nn::Parameter*> all;
-  for (auto* m : layer.uses)
-    for (auto* p : m->parameters())
-      if (!contains(all, p)) all.push_back(p);
-  return all;
-}
-
-int passes(const nn::Parameter* p, const std::vector<nn::Layers>& chunks) {
-  auto used = [&](const nn::Layers& chunk) {
-    return std::any_of(chunk.begin(), chunk.end(),
-                       [&](auto& layer) { return contains(parameters_of(layer), p); });
-  };
-  return int(std::count_if(chunks.begin(), chunks.end(), used));
+/// In how many of the chunks layers use each parameter.
+std::map<const nn::Parameter*, int> passes_of(const std::vector<nn::Layers>& chunks) {
+  std::map<const nn::Parameter*, int> passes;
+  for (auto& chunk : chunks) {
+    std::set<const nn::Parameter*> used;
+    for (auto& layer : chunk)
+      for (auto* m : layer.uses)
+        for (auto* p : m->parameters()) used.insert(p);
+    for (auto* p : used) ++passes[p];
+  }
+  return passes;
 }
 
 }  // namespace
@@ -35,15 +29,17 @@ std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layer
                                   Grouping grouping) {
   if (chunks.empty()) return {{.parameters = model.parameters()}};
   std::vector<ParameterGroup> groups;
-  std::vector<nn::Parameter*> placed, shared;
+  std::set<const nn::Parameter*> placed, shared;
+  auto passes = passes_of(chunks);
   auto place = [&](const nn::Layers& layers) {
     ParameterGroup g{.whole = grouping == Grouping::by_layer};
     for (auto& layer : layers)
-      for (auto* p : parameters_of(layer)) {
-        if (contains(placed, p)) continue;
-        placed.push_back(p);
-        (p->tied || passes(p, chunks) > 1 ? shared : g.parameters).push_back(p);
-      }
+      for (auto* m : layer.uses)
+        for (auto* p : m->parameters()) {
+          if (!placed.insert(p).second) continue;
+          if (p->tied || passes[p] > 1) shared.insert(p);
+          else g.parameters.push_back(p);
+        }
     if (!g.parameters.empty()) groups.push_back(std::move(g));
   };
   for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk) {
@@ -53,7 +49,7 @@ std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layer
   }
   // In order of declaration, the same at both ends of a pipeline.
   for (auto* p : model.parameters())
-    if (contains(shared, p)) groups.push_back({{p}, passes(p, chunks), true});
+    if (shared.contains(p)) groups.push_back({{p}, passes[p], true});
   return groups;
 }
 

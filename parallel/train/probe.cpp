@@ -77,9 +77,10 @@ Parameters used_by(const nn::Layer& layer) {
 
 /// Moves what the backward of `layer` has reached to `reached`. A layer that is alone on its stage,
 /// or with ZeRO-3, has only the parameters of `uses`.
-void check_uses(const nn::Layer& layer, nn::Module& model, Parameters& reached) {
+void check_uses(const nn::Layer& layer, const std::vector<nn::Parameter*>& all,
+                Parameters& reached) {
   Parameters used = used_by(layer);
-  for (auto* p : model.parameters()) {
+  for (auto* p : all) {
     if (!std::exchange(grad(p->value), {}).defined()) continue;
     check_input(used.contains(p), Exit::config,
                 "it uses parameter {}; expected its module in the layer's `uses`, the list in "
@@ -190,7 +191,8 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   facts.options_ = o;
   facts.samples_ = like.input.size(0);
   for (auto* b : model->buffers()) facts.parameters_ += fmt::format("{} {}\n", b->name, b->shape);
-  for (auto* p : model->parameters()) facts.parameters_ += fmt::format("{} {}\n", p->name, p->full);
+  const std::vector<nn::Parameter*> all = model->parameters();
+  for (auto* p : all) facts.parameters_ += fmt::format("{} {}\n", p->name, p->full);
   check_input(!model->layers().empty(), Exit::config, "model: it has no layers; expected add()");
   bool trains = like.target.defined();
   int64_t losses = o.bitwise ? facts.samples_ : 1;
@@ -234,7 +236,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
       check_input(!trains || reached.empty() || no_loss || grad(x).defined(), Exit::config,
                   "no gradient reaches its input, so the layers before it would not be trained; "
                   "expected what it returns to depend on x, without detach()");
-      check_uses(layer, *model, reached);
+      check_uses(layer, all, reached);
       if (!last && !used_by(layer).empty()) check_rows(facts.layers_, alone, o.tp);
       x = y;
     } catch (const Error& e) {

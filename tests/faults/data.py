@@ -118,7 +118,7 @@ FAULTS = [
           [Run("--mesh 1x2x1", "step 1: gradient norm on replicas")]),
 
     Fault("tied_weight_without_a_bucket_of_its_own", BUCKETS,
-          [("(p->tied || passes(p, chunks) > 1 ? shared", "(passes(p, chunks) > 1 ? shared")],
+          [("if (p->tied || passes[p] > 1) shared", "if (passes[p] > 1) shared")],
           # On the first stage it is not the first of its bucket: only the last waits for the sum.
           [Run("--mesh 2x2x1 --zero 1", r"exit status 72: .*no progress in group (ends|world) [\s\S]*")]),
 
