@@ -138,10 +138,33 @@ void Files::exchange(const std::string& a, const std::string& b) const {
     error = errno;
   if (!error) return;
   if (error != EINVAL && error != ENOSYS) raise("exchange", b, error, For::writing);
-  std::string aside = a + "-aside";  // network and overlay file systems
-  rename(b, aside);
-  rename(a, b);
-  rename(aside, a);
+  std::string before = a + aside;  // network and overlay file systems
+  rename(b, before);
+  try {
+    rename(a, b);
+  } catch (const Error&) {
+    (void)::rename(before.c_str(), b.c_str());
+    throw;
+  }
+  rename(before, a);
+}
+
+void Files::replace(const std::string& path,
+                    const std::function<void(const std::string&)>& write) const {
+  std::string unfinished = path + ".tmp-" + unique_suffix();
+  try {
+    write(unfinished);
+    rename(unfinished, path);
+  } catch (...) {
+    std::error_code ignored;  // the error that brought us here says more
+    fs::remove(unfinished, ignored);
+    throw;
+  }
+  sync_directory(parent_directory(path));
+}
+
+void Files::replace(const std::string& path, const std::string& text) const {
+  replace(path, [&](const std::string& name) { write(name, text); });
 }
 
 void Files::sync_directory(const std::string& path) const {
@@ -201,12 +224,21 @@ std::string parent_directory(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
+std::string without_controls(std::string text) {
+  auto is = [&](size_t i, int first, int last) {
+    int byte = i < text.size() ? static_cast<unsigned char>(text[i]) : -1;
+    return byte >= first && byte <= last;
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (is(i, 0xC2, 0xC2) && is(i + 1, 0x80, 0x9F)) text[i] = text[i + 1] = '?';
+    if (is(i, 0, 0x1F) || is(i, 0x7F, 0x7F)) text[i] = '?';
+  }
+  return text;
+}
+
 std::string printable(const std::string& text) {
   constexpr size_t limit = 120;
-  std::string shown = text.size() <= limit ? text : text.substr(0, limit) + "...";
-  for (char& c : shown)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  return shown;
+  return without_controls(text.size() <= limit ? text : text.substr(0, limit) + "...");
 }
 
 }  // namespace triax

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,15 @@ class Files {
 
   /// Replaces an existing file, or an existing empty directory, in one step.
   void rename(const std::string& from, const std::string& to) const;
-  /// Let two paths change places: in one step where the file system can, else in three.
+  /// Let two paths change places: in one step where the file system can, else in three. What `b`
+  /// was is at `a` + `aside` in between, and stays there if the process ends.
   void exchange(const std::string& a, const std::string& b) const;
+  static constexpr const char* aside = "-aside";
+  /// `write(name)` writes a file under a temporary name, which then replaces `path` in one step. If
+  /// that fails, nothing is left of it.
+  void replace(const std::string& path, const std::function<void(const std::string&)>& write) const;
+  /// The same with this text.
+  void replace(const std::string& path, const std::string& text) const;
   /// Wait until names created in, renamed in or removed from a directory are on the disk.
   void sync_directory(const std::string& path) const;
   /// With its parents; nothing if it exists.
@@ -77,6 +85,9 @@ const Files& disk();
 std::string unique_suffix();
 /// The directory part of `path`, `.` if there is none.
 std::string parent_directory(const std::string& path);
+/// With `?` for each byte of a control character (C0, DEL, and C1 in UTF-8), which a terminal
+/// obeys.
+std::string without_controls(std::string text);
 /// Text from a file, fit for a message: control characters as `?`, at most 120 bytes.
 std::string printable(const std::string& text);
 

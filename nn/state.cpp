@@ -66,18 +66,8 @@ Checksums write_tensors(const std::string& path, const std::vector<NamedTensor>&
 
 void save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                   const Metadata& metadata, const Files& files) {
-  std::string unfinished = path + ".tmp-" + unique_suffix();
-  try {
-    write_tensors(unfinished, tensors, metadata, files);
-    files.rename(unfinished, path);
-  } catch (...) {
-    try {
-      files.remove(unfinished);
-    } catch (const Error&) {  // the error that brought us here says more
-    }
-    throw;
-  }
-  files.sync_directory(parent_directory(path));
+  files.replace(path,
+                [&](const std::string& name) { write_tensors(name, tensors, metadata, files); });
 }
 
 std::vector<NamedTensor> load_tensors(const std::string& path, const Files& files) {

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "core/check.h"
+#include "core/files.h"
 
 namespace triax::optim {
 
@@ -48,7 +49,7 @@ void LossScaler::restore(const std::string& state) {
   bool whole = bool(in >> scale >> good >> left >> skips) && !(in >> more);
   check_input(whole && std::isfinite(scale) && scale > 0 && good >= 0 && left >= 0 && skips >= 0,
               Exit::data, "loss scaler: state `{}`; expected scale, good steps, hysteresis, skips",
-              state);
+              printable(state));
   if (options_.kind == LossScaleOptions::Kind::dynamic)
     scale_ = scale;  // a fixed one was asked for
   good_ = good, left_ = left, skips_ = skips;

@@ -89,6 +89,7 @@ std::vector<Rule> block(const LlamaConfig& m, int64_t layer) {
 }
 
 std::vector<Rule> rules(const LlamaConfig& m) {
+  check_heads(m);
   const Shape table{m.vocab, m.width};
   std::vector<Rule> all{same("tokens.table", "model.embed_tokens.weight", table)};
   for (int64_t i = 0; i < m.layers; ++i)

@@ -60,6 +60,7 @@ std::vector<Rule> block(const ModelConfig& m, int64_t layer) {
 }
 
 std::vector<Rule> rules(const ModelConfig& m) {
+  check_model(m);
   Rule tokens = same("tokens.table", "wte.weight", {m.vocab, m.width});
   tokens.copy = "lm_head.weight";
   std::vector<Rule> all{tokens, same("positions.table", "wpe.weight", {m.context, m.width})};

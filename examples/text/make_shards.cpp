@@ -153,7 +153,7 @@ Tokenizer saved_tokenizer(const ShardManifest& m, const ShardJob& job) {
   check_input(tokenizer.hash() == m.tokenizer, Exit::data,
               "data: {}/tokenizer.json has hash {}; expected {}, of the tokenizer that the shards "
               "were made with",
-              job.out, tokenizer.hash(), m.tokenizer);
+              job.out, tokenizer.hash(), printable(m.tokenizer));
   return tokenizer;
 }
 

@@ -46,7 +46,7 @@ void check_prompt(const std::string& prompt) {
 
 void check_sample(const SampleOptions& o, int ranks) {
   check_input(!o.checkpoint.empty(), Exit::config,
-              "checkpoint is not given\n  Add --checkpoint RUN/step-N.");
+              "checkpoint is not given\n  Add --checkpoint RUN/step-N, or RUN.");
   check_prompt(o.prompt);
   check_input(!o.interactive || o.prompt != "-", Exit::config,
               "prompt=- with interactive\n  Both read standard input. Expected one of them.");
@@ -161,6 +161,15 @@ class Writer {
 };
 
 }  // namespace
+
+void check_stored(const parallel::Checkpoint& checkpoint, const std::string& tensor,
+                  const Shape& shape) {
+  auto found = checkpoint.tensors().find(tensor);
+  bool there = found != checkpoint.tensors().end();
+  check_input(there && found->second.full == shape, Exit::data,
+              "checkpoint {}: its settings describe a tensor {} {}; its files hold {}",
+              checkpoint.path(), tensor, shape, there ? str(found->second.full) : "none");
+}
 
 void sample(const SampleOptions& o, const TextModelOf& model_of, parallel::World& world) {
   check_sample(o, world.size());

@@ -31,6 +31,10 @@ struct TextModel {
   int64_t context = 1;  ///< tokens
 };
 using TextModelOf = std::function<TextModel(const parallel::Checkpoint&, const Tokenizer&)>;
+/// Throws Error 65 unless the checkpoint has a tensor of this name and shape. Its settings may ask
+/// for a model of any size, which is built only if its tensors have that size.
+void check_stored(const parallel::Checkpoint& checkpoint, const std::string& tensor,
+                  const Shape& shape);
 
 /// Continues a prompt with a trained model, spread over the ranks of `world` as --pp and --tp say.
 /// The first rank prints the text as it comes and, with --interactive, reads lines. Collective.

@@ -1,6 +1,7 @@
 #include <charconv>
 
 #include "core/check.h"
+#include "core/files.h"
 #include "examples/text/token_files.h"
 #include "nn/json.h"
 
@@ -26,7 +27,7 @@ uint32_t crc_in(const nn::JsonReader& value) {
 std::string file_in(const nn::JsonReader& value) {
   std::string name = value.text();
   bool plain = !name.empty() && name.find('/') == name.npos && name[0] != '.';
-  value.require(plain && name.find('\0') == name.npos, "is not the name of a file");
+  value.require(plain && without_controls(name) == name, "is not the name of a file");
   return name;
 }
 

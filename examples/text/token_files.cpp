@@ -159,7 +159,8 @@ TokenSet shards_of(const std::string& directory) {
   check_input(set.tokenizer && set.tokenizer->hash() == m.tokenizer, Exit::data,
               "data: {}/tokenizer.json is not the tokenizer that made the shards: hash {}; "
               "expected {}",
-              directory, set.tokenizer ? set.tokenizer->hash() : "of no file", m.tokenizer);
+              directory, set.tokenizer ? set.tokenizer->hash() : "of no file",
+              printable(m.tokenizer));
   set.vocabulary = set.tokenizer->size();
   for (auto& s : m.shards) {
     set.training.push_back({.path = directory + "/" + s.file,

@@ -100,7 +100,10 @@ Checkpoint Checkpoint::open(const std::string& path, Communicator& ranks, const 
 
 void Checkpoint::verify(const std::string& path, const Manifest& manifest, const Files& files) {
   Checkpoint written(path, files, manifest);
-  for (size_t i = 0; i < manifest.files.size(); ++i) written.verify_file(i);
+  for (size_t i = 0; i < manifest.files.size(); ++i) {
+    written.verify_file(i);
+    written.open_files_[i].reset();
+  }
 }
 
 void Checkpoint::verify_sizes() const {

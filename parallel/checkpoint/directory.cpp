@@ -198,8 +198,14 @@ void CheckpointDirectory::prune(int keep, std::optional<int64_t> also) {
 }
 
 void CheckpointDirectory::delete_leftovers() const {
-  for (const std::string& name : files_.list(path_))
-    if (is_leftover(name)) files_.remove(path_ + "/" + name);
+  for (const std::string& name : files_.list(path_)) {
+    if (!is_leftover(name)) continue;
+    std::string left = path_ + "/" + name, named = left.substr(0, left.rfind(unfinished_mark));
+    // Whole, and about to be replaced by what never got its name.
+    bool only_copy = name.ends_with(Files::aside) && !files_.is_directory(named);
+    if (only_copy) files_.rename(left, named);
+    else files_.remove(left);
+  }
 }
 
 void CheckpointDirectory::remove_leftovers() {
@@ -297,6 +303,11 @@ void CheckpointDirectory::name(const std::string& unfinished, const Manifest& ma
   std::string problem = incomplete(manifest);
   check(problem.empty(), "checkpoint: step {}: {}", manifest.step, problem);
   std::string path = unfinished + "/" + manifest_name, text = to_text(manifest);
+  check_input(
+      text.size() <= max_manifest_bytes, Exit::cannot_write,
+      "checkpoint: the manifest has {} bytes; a resume reads at most {}\n  A lower ZeRO stage "
+      "or fewer ranks store a tensor in fewer parts.",
+      text.size(), max_manifest_bytes);
   files_.write(path, text);
   check_input(files_.read(path, text.size()) == text, Exit::io,
               "checkpoint: {} differs from what had just been written\n  Look at the disk and the "

@@ -1,5 +1,6 @@
 #include "parallel/checkpoint/manifest.h"
 
+#include <charconv>
 #include <set>
 
 #include "core/check.h"
@@ -36,7 +37,7 @@ std::string to_json(const StoredTensor& t) {
 
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-         name != manifest_name && name.find('/') == name.npos && name.find('\0') == name.npos;
+         name != manifest_name && name.find('/') == name.npos && without_controls(name) == name;
 }
 
 Part read_part(const Reader& r, const Shape& full) {
@@ -107,6 +108,15 @@ std::string logical_name(const std::string& name, const std::string& kind) {
   check(name.find('@') == name.npos && kind.find('@') == kind.npos,
         "checkpoint: tensor {}, kind {}: an @ is not possible in names", name, kind);
   return kind.empty() ? name : name + "@" + kind;
+}
+
+int64_t whole_number(const std::string& text, const std::string& where) {
+  int64_t number = -1;
+  const char* end = text.data() + text.size();
+  bool digits = std::from_chars(text.data(), end, number).ptr == end;
+  check_input(digits && number >= 0 && number <= int64_t(1) << 53, Exit::data,
+              "{} is `{}`; expected a whole number of at most 2^53", where, printable(text));
+  return number;
 }
 
 std::string seal(const std::string& members) {

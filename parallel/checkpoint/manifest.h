@@ -43,6 +43,10 @@ struct Manifest {
 /// (`kind`: `exp_avg`; empty for the parameter itself): `blocks.0.up.weight@exp_avg`.
 std::string logical_name(const std::string& name, const std::string& kind);
 
+/// A number in the state of a checkpoint, which is not to be trusted. Throws Error 65, which begins
+/// with `where`, for all but whole numbers from 0 to 2^53.
+int64_t whole_number(const std::string& text, const std::string& where);
+
 /// JSON that begins with the checksum of all that follows it, so that any damage shows.
 std::string to_text(const Manifest& manifest);
 /// Put the checksum in front of JSON members `"key": value, ...}` (what to_text does last).
@@ -57,7 +61,7 @@ Manifest parse_manifest(const std::string& text, const std::string& path);
 /// time in proportion to the elements: compare the files' sizes first.
 std::string incomplete(const Manifest& manifest);
 
-inline constexpr uint64_t max_manifest_bytes = uint64_t(64) << 20;
+inline constexpr uint64_t max_manifest_bytes = uint64_t(256) << 20;
 inline constexpr const char* manifest_name = "manifest.json";
 
 }  // namespace triax::parallel

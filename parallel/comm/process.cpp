@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <ios>
 #include <new>
 #include <string_view>
@@ -114,6 +115,7 @@ void report_failure(const std::exception& e, int rank) {
 int exit_code(const std::exception& e) {
   if (auto* error = dynamic_cast<const Error*>(&e)) return int(error->code());
   if (dynamic_cast<const std::bad_alloc*>(&e)) return int(Exit::memory);
+  if (dynamic_cast<const std::filesystem::filesystem_error*>(&e)) return int(Exit::io);
   return int(dynamic_cast<const std::ios_base::failure*>(&e) ? Exit::io : Exit::internal);
 }
 

@@ -61,9 +61,7 @@ void save_table(const std::string& path, const DigestTable& table) {
   std::string text = title + table.of + "\n";
   for (auto& d : table.rows)
     text += fmt::format("{}\t{}\t{}\t{:08x}\n", d.name, d.type, d.norm, d.crc32c);
-  std::string unfinished = path + ".tmp-" + unique_suffix();
-  disk().write(unfinished, text);
-  disk().rename(unfinished, path);
+  disk().replace(path, text);
 }
 
 DigestTable load_table(const std::string& path) {

@@ -53,7 +53,7 @@ void check_launch(const LaunchOptions& o) {
               "  NCCL moves tensors of GPUs. Add --device cuda, or leave --comm out.");
   check_input(o.ranks == 0 || o.comm == "threads", Exit::config,
               "ranks={} with comm={}\n"
-              "  Only ranks that are threads are started by this program. Add --comm threads, or "
+              "  This program starts ranks only as threads. Add --comm threads, or "
               "leave --ranks\n  out and start processes: mpirun -np {} with the same command",
               o.ranks, o.comm, o.ranks);
 }
@@ -83,8 +83,8 @@ class Program {
     int code = 0;
     try {
       code = call(argc, argv);
-    } catch (const std::system_error&) {  // of fmt::print
-      if (!std::ferror(stdout)) throw;
+    } catch (const std::system_error&) {  // of fmt::print, which no training calls
+      if (verb == "train" || !std::ferror(stdout)) throw;
     }
     bool printed = std::fflush(stdout) == 0 && !std::ferror(stdout);
     check_input(verb == "train" || printed, Exit::cannot_write, "{}: cannot write to stdout: {}",
@@ -238,7 +238,7 @@ class Program {
       return p.text;
     });
     std::string start = notes_ + describe(o.step.mesh) + stages + run.task.description;
-    if (world.rank() == 0) std::fputs(folded(start, terminal_columns()).c_str(), stdout);
+    if (world.rank() == 0) std::fputs(folded(start).c_str(), stdout);
     try {
       Trainer trainer(std::move(run), world);
       if (own_.prepare) own_.prepare(trainer);

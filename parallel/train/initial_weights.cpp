@@ -1,5 +1,6 @@
 #include "parallel/train/initial_weights.h"
 
+#include <cstdio>
 #include <set>
 
 #include "core/check.h"
@@ -31,8 +32,11 @@ void check_same_attachments(const Checkpoint& checkpoint, const Task& task) {
   for (auto& [name, text] : task.attachments) {
     auto known = checkpoint.state().find(name);
     if (known == checkpoint.state().end()) {
-      fmt::print("init: checkpoint {} has no {}; its weights are taken to be of this run's\n",
-                 checkpoint.path(), name);
+      std::fputs(fmt::format("init: checkpoint {} has no {}; its weights are taken to be of this "
+                             "run's\n",
+                             checkpoint.path(), name)
+                     .c_str(),
+                 stdout);
       continue;
     }
     check_input(known->second == text, Exit::config,

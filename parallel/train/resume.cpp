@@ -1,5 +1,4 @@
 // What a run takes over from the checkpoint that it resumes, and what may differ.
-#include <charconv>
 #include <string_view>
 
 #include "core/check.h"
@@ -14,16 +13,6 @@ namespace {
 constexpr const char* consumed_samples = "consumed_samples";
 constexpr const char* instruction_level = "instruction level";  // with --bitwise, which needs it
 
-/// A number of a checkpoint, which is not to be trusted: at most 2^53.
-int64_t whole(const std::string& text, const std::string& where) {
-  int64_t number = -1;
-  const char* end = text.data() + text.size();
-  bool digits = std::from_chars(text.data(), end, number).ptr == end;
-  check_input(digits && number >= 0 && number <= int64_t(1) << 53, Exit::data,
-              "{} is `{}`; expected a whole number of at most 2^53", where, printable(text));
-  return number;
-}
-
 /// Samples consumed until the checkpoint. One of an older run does not say it: that run never
 /// changed its global batch.
 int64_t samples_of(const Checkpoint& checkpoint, const std::string& global_batch) {
@@ -31,8 +20,9 @@ int64_t samples_of(const Checkpoint& checkpoint, const std::string& global_batch
     return fmt::format("checkpoint {}: {}", checkpoint.path(), what);
   };
   auto known = checkpoint.state().find(consumed_samples);
-  if (known != checkpoint.state().end()) return whole(known->second, where(consumed_samples));
-  int64_t batch = whole(global_batch, where("global-batch")), samples = 0;
+  if (known != checkpoint.state().end())
+    return whole_number(known->second, where(consumed_samples));
+  int64_t batch = whole_number(global_batch, where("global-batch")), samples = 0;
   check_input(!__builtin_mul_overflow(checkpoint.step(), batch, &samples), Exit::data,
               "{} {} x global-batch {} overflows", where("step"), checkpoint.step(), batch);
   return samples;

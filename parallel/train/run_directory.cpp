@@ -59,7 +59,7 @@ RunLock::RunLock(const std::string& directory) : file_(nullptr, &std::fclose) {
     fail(Exit::config,
          "run directory {} is in use by {}\n  Wait for it, stop it, or choose another --out. "
          "Nothing was changed.",
-         directory, read_all(descriptor));
+         directory, without_controls(read_all(descriptor)));
   std::string who = holder();
   check_written(::ftruncate(descriptor, 0) == 0 &&
                 ::pwrite(descriptor, who.data(), who.size(), 0) == ssize_t(who.size()));
@@ -78,9 +78,11 @@ namespace {
 std::map<std::string, std::string> from_lines(const std::string& lines) {
   std::map<std::string, std::string> values;
   std::istringstream in(lines);
-  for (std::string line; std::getline(in, line);)
+  for (std::string line; std::getline(in, line);) {
+    line = without_controls(line);  // ours has none, and messages quote it
     if (size_t at = line.find(" = "); at != line.npos)
       values[line.substr(0, at)] = line.substr(at + 3);
+  }
   return values;
 }
 

@@ -99,7 +99,8 @@ class RunDirectory {
   std::unique_ptr<BackgroundSave> background_;
 };
 
-/// Writes a file anew; who reads it meanwhile, or after a crash, sees the old one or the new one.
+/// Writes a file of a directory that has one owner anew; who reads it meanwhile, or after a crash,
+/// sees the old one or the new one.
 void replace_file(const std::string& path, const std::string& text, const Files& files = disk());
 
 /// The settings of the run that saved a checkpoint, and what identified its data: literals by name.

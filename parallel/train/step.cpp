@@ -172,8 +172,13 @@ void Step::restore(const std::function<void(const std::vector<Piece>&)>& fill,
                    const CheckpointState& state) {
   fill(pieces(Holder::any));
   replica_.data().publish();
-  optimizer_->set_steps(std::stoll(state.at("updates")));
-  scaler_.restore(state.at("loss_scaler"));
+  auto of = [&](const char* key) -> const std::string& {
+    auto found = state.find(key);
+    check_input(found != state.end(), Exit::data, "checkpoint: its state has no {}", key);
+    return found->second;
+  };
+  optimizer_->set_steps(whole_number(of("updates"), "checkpoint: updates"));
+  scaler_.restore(of("loss_scaler"));
 }
 
 }  // namespace triax::parallel

@@ -21,13 +21,19 @@ TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
                                                    {"vocab", "3"},  {"precision", "\"fp32\""}};
   std::string tokenizer = text::Tokenizer::from_text("abc").json();
   int64_t step = 0;
+  auto piece = [](const char* name, const Shape& shape) {
+    return parallel::Piece{name, "", {.full = shape}, zeros(shape, f32, cpu)};
+  };
   auto sample_with = [&](const std::string& key, const std::string& value) {
     auto settings = good;
     settings[key] = value;
     parallel::CheckpointState state{{"tokenizer", tokenizer}};
     for (auto& [name, literal] : settings) state["settings"] += name + " = " + literal + "\n";
     parallel::CheckpointDirectory(directory.path(), *alone)
-        .save(++step, {{"x", "", {.full = {1}}, zeros({1}, f32, cpu)}}, state);
+        .save(++step,
+              {piece("block0.proj.weight", {4, 4}), piece("positions.table", {2, 4}),
+               piece("tokens.table", {3, 4})},
+              state);
     parallel::run_worlds(1, [&](parallel::World& world) {
       text::sample({.checkpoint = fmt::format("{}/step-{}", directory.path(), step), .prompt = "a"},
                    model_of, world);
@@ -42,6 +48,12 @@ TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
     }
   test::expect_error([&] { sample_with("precision", "\"fp8\""); },
                      {"precision: `fp8`; expected one of: fp32"}, Exit::data);
+  for (auto [key, value, tensor] : {std::tuple("layers", "2000000000", "block1999999999.proj"),
+                                    {"context", "2000000000", "positions.table [2000000000, 4]"},
+                                    {"vocab", "2000000000", "tokens.table [2000000000, 4]"},
+                                    {"width", "2", "block0.proj.weight [2, 2]"}})
+    test::expect_error([&] { sample_with(key, value); },
+                       {std::string("its settings describe a tensor ") + tensor}, Exit::data);
   for (const char* vocab : {"0", "3"})
     test::expect_error([&] { sample_with("vocab", vocab); }, {"it has no tensor "}, Exit::data);
   tokenizer = "abc";

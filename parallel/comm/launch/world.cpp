@@ -1,6 +1,7 @@
 #include "parallel/comm/launch/world.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <charconv>
@@ -111,8 +112,21 @@ Device device_named(const std::string& text) {
        printable(text));
 }
 
+namespace {
+
+/// Checkpoints of many ranks have as many files, and ranks that are threads share one limit.
+void raise_limit_of_open_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+}  // namespace
+
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body) {
   open_closed_streams();
+  raise_limit_of_open_files();
   // A write beyond `ulimit -f` then fails with EFBIG, which can be reported.
   std::signal(SIGXFSZ, SIG_IGN);
   std::unique_ptr<Session> session;

@@ -20,19 +20,6 @@ bool is_our_page(const std::string& path) {
   return in.read(text.data(), std::streamsize(text.size())) && text == begins;
 }
 
-/// Who reads the file meanwhile sees the old page or the new one.
-void write_page(const std::string& path, const std::string& text) {
-  std::string unfinished = path + ".tmp-" + unique_suffix();
-  try {
-    disk().write(unfinished, text);
-    disk().rename(unfinished, path);
-  } catch (...) {
-    std::error_code ignored;
-    std::filesystem::remove(unfinished, ignored);
-    throw;
-  }
-}
-
 }  // namespace
 
 Verb report_verb(ReportOptions& o) {
@@ -40,7 +27,7 @@ Verb report_verb(ReportOptions& o) {
   group
       .add("out", "FILE",
            "page to write; a page of an earlier report is replaced, any other file is not", &o.out,
-           {.shown = "none"})
+           {.shown = "none, must be given"})
       .add("hardware", "NAME|FILE",
            fmt::format("also show MFU, the share of this peak that a rank reaches: {}, or a TOML "
                        "file as `calibrate` writes it",
@@ -67,7 +54,7 @@ Exit make_report(const ReportOptions& o) {
   if (!o.hardware.empty()) hardware = hardware_named(o.hardware);
   auto runs = report::read_runs(o.runs);
   std::string page = std::string(begins) + report::page_of(runs, {hardware ? &*hardware : nullptr});
-  write_page(o.out, page);
+  disk().replace(o.out, page);
   fmt::print("{}: {} run{}, {}\n", o.out, runs.size(), runs.size() == 1 ? "" : "s",
              show_bytes(double(page.size())));
   return Exit::ok;

@@ -120,16 +120,50 @@ TEST(CheckpointDirectory, SavingAStepAgainReplacesIt) {
   EXPECT_EQ(disk().list(run.dir.path()).size(), 2u);
 }
 
+/// Without an exchange of names, and whose rename number `failing` fails.
+struct NetworkFiles final : Files {
+  explicit NetworkFiles(int failing = -1) : failing(failing) {}
+  int fault(const char* operation, const std::string&) const override {
+    if (std::strcmp(operation, "exchange") == 0) return EINVAL;
+    return std::strcmp(operation, "rename to") == 0 && renames++ == failing ? EIO : 0;
+  }
+  int failing;
+  mutable int renames = 0;
+};
+
 TEST(CheckpointDirectory, ReplacesAlsoWhereExchangeIsNotSupported) {
-  struct NetworkFiles final : Files {
-    int fault(const char* operation, const std::string&) const override {
-      return std::strcmp(operation, "exchange") == 0 ? EINVAL : 0;
-    }
-  } files;
+  NetworkFiles files;
   SavedRun run(2);
   CheckpointDirectory(run.dir.path(), run.alone, files).save(20, pieces(5), {});
   auto newest = run.all.resume("auto");
   EXPECT_EQ(value_of(*newest), 5);
+  EXPECT_EQ(disk().list(run.dir.path()).size(), 2u);
+  EXPECT_EQ(files.renames, 3);
+}
+
+TEST(CheckpointDirectory, WhatIsToBeReplacedStaysUntilItIsReplaced) {
+  SavedRun run(2);
+  auto newest = [&] {
+    auto checkpoint = run.all.resume("auto");
+    return value_of(*checkpoint);
+  };
+  for (int failing : {0, 1}) {
+    NetworkFiles files(failing);
+    expect_error(
+        [&] { CheckpointDirectory(run.dir.path(), run.alone, files).save(20, pieces(5), {}); },
+        {"rename to"}, Exit::io);
+    EXPECT_EQ(newest(), 20) << failing;
+    EXPECT_EQ(disk().list(run.dir.path()).size(), 2u) << failing;
+  }
+  // Killed after the first rename of three: the next save, or start, puts back what was set aside.
+  std::filesystem::rename(run.dir / "step-20", run.dir / "step-20.tmp-1-aside");
+  std::filesystem::create_directory(run.dir / "step-20.tmp-1");
+  run.all.remove_leftovers();
+  EXPECT_EQ(newest(), 20);
+  // Killed after the second.
+  std::filesystem::copy(run.dir / "step-10", run.dir / "step-20.tmp-2-aside");
+  run.all.remove_leftovers();
+  EXPECT_EQ(newest(), 20);
   EXPECT_EQ(disk().list(run.dir.path()).size(), 2u);
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <ctime>
 #include <random>
 
 #include "core/check.h"
@@ -59,6 +60,8 @@ TEST(Manifest, NamesWhatIsWrong) {
       {"rank1.safetensors", "", "expected a plain file name"},
       {"rank1.safetensors", "manifest.json", "expected a plain file name"},
       {"rank1.safetensors", "a\\u0000b", "expected a plain file name"},
+      {"rank1.safetensors", "\\u001b[31m", "file ?[31m; expected a plain file name"},
+      {"rank1.safetensors", "\\u009b31m", "file ??31m; expected a plain file name"},
       {"rank1.safetensors", "rank0.safetensors", "file rank0.safetensors is given twice"},
       {R"("dtype":"bf16")", R"("dtype":"f8")", "has unknown dtype f8"},
       {R"("shape":[4,6])", R"("shape":[4,9223372036854775807])", "overflows in size"},
@@ -89,6 +92,24 @@ TEST(Manifest, HolesAndOverlapsAreNamed) {
   EXPECT_EQ(incomplete(hole), "tensor w [4, 6], element 9 is missing or stored twice");
   Manifest twice = parse_manifest(edited(R"("range":[5,16])", R"("range":[4,16])"), "step-12");
   EXPECT_EQ(incomplete(twice), "tensor w [4, 6], element 8 is missing or stored twice");
+}
+
+/// Seconds of CPU time to read a manifest of so many tensors.
+double seconds_to_read(int tensors) {
+  Manifest many{.files = {{"rank0.safetensors", 1u << 30, 1}}};
+  for (int i = 0; i < tensors; ++i) {
+    std::string name = fmt::format("w{}", i);
+    many.tensors[name] = {f32, {1}, {{0, name, 7, {.full = {1}}}}};
+  }
+  std::string text = to_text(many);
+  std::clock_t begin = std::clock();
+  EXPECT_EQ(parse_manifest(text, "step-12").tensors.size(), size_t(tensors));
+  return double(std::clock() - begin) / CLOCKS_PER_SEC;
+}
+
+TEST(Manifest, TimeToReadItGrowsWithTensorsNotWithTheirSquare) {
+  double few = seconds_to_read(3000);
+  EXPECT_LT(seconds_to_read(60000), 100 * few);  // 20 times as many, whose square is 400
 }
 
 // Random damage under a right checksum. TRIAX_FUZZ sets the count.

@@ -58,22 +58,49 @@ struct Noted : nn::Samples {
   std::string identity() const override { return all->identity(); }
 };
 
+/// A text in the manifest of step 3, behind the right checksum.
+void replace_in_manifest(const std::string& run, const std::string& from, const std::string& to) {
+  std::string path = run + "/step-3/manifest.json", text = disk().read(path, 1 << 20);
+  auto at = text.find(from);
+  ASSERT_NE(at, text.npos) << text;
+  text.replace(at, from.size(), to);
+  disk().remove(path);
+  disk().write(path, seal(text.substr(text.find(',') + 1)));
+}
+
 // Another CPU would make other bits.
 TEST(ResumeChanged, ABitwiseRunSaysThatTheInstructionLevelIsAnother) {
   TemporaryDirectory dir;
   auto o = tiny_options();
   o.out = dir / "run", o.step.bitwise = true;
   train(o);
-  std::string path = o.out + "/step-3/manifest.json", text = disk().read(path, 1 << 20);
   std::string level = "instruction level = ", now = backend(cpu).name();
-  auto at = text.find(level + now);
-  ASSERT_NE(at, text.npos) << text;
-  text.replace(at + level.size(), now.size(), "other");
-  disk().remove(path);
-  disk().write(path, seal(text.substr(text.find(',') + 1)));
+  replace_in_manifest(o.out, level + now, level + "other");
   o.resume = "auto", o.steps = 4;
   std::string said = train(o);
   EXPECT_NE(said.find("instruction level was other, now " + now), said.npos) << said;
+}
+
+// Checksums keep out accidents, not what somebody wrote on purpose.
+TEST(ResumeChanged, DoesNotTrustTheStateOfACheckpoint) {
+  TemporaryDirectory dir;
+  auto o = tiny_options();
+  o.out = dir / "run";
+  train(o);
+  o.resume = "auto", o.steps = 4;
+  auto refuses = [&](const std::string& from, const std::string& to, const std::string& why,
+                     Exit code = Exit::data) {
+    replace_in_manifest(o.out, from, to);
+    expect_error([&] { train(o); }, {why}, code);
+    replace_in_manifest(o.out, to, from);
+  };
+  const std::string updates = R"("updates":"3")", scaler = R"("loss_scaler":)";
+  for (const char* text : {"x", "", "-5", "3 ", "99999999999999999999"})
+    refuses(updates, fmt::format(R"("updates":"{}")", text),
+            fmt::format("updates is `{}`; expected a whole number", text));
+  refuses(scaler, R"("loss_scale":)", "its state has no loss_scaler");
+  // A terminal would obey.
+  refuses("seed = ", R"(seed = \u001b[31m)", "seed ?[31m", Exit::config);
 }
 
 // 3 steps of 16, 2 of 8, and one more of 8 that needs no flag: the sixth begins at sample 64.
