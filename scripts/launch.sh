@@ -23,6 +23,8 @@
 # also installed, beside the programs.
 set -euo pipefail
 exec {stderr}>&2
+remesh=no
+trap 'remesh=yes' USR2 # may come before --elastic has begun
 
 readonly usage_error=64 not_found=66 internal=70 peer_lost=72 no_write=73 stopped=75 bad_config=78
 
@@ -38,7 +40,7 @@ report() {
 usage() { sed -n '2,/^$/ { s/^# \{0,1\}//; p; }' "${BASH_SOURCE[0]}"; } # the comment at the top
 
 # What mpirun counts as slots: cores, not hardware threads.
-physical_cores() { lscpu -p=core,socket 2>/dev/null | grep -v '^#' | sort -u | wc -l; }
+physical_cores() { { lscpu -p=core,socket 2>/dev/null || true; } | sed '/^#/d' | sort -u | wc -l; }
 
 whole_number() { [[ $1 =~ ^[1-9][0-9]{0,5}$ ]]; }
 
@@ -88,10 +90,17 @@ check() {
   [ -f "$found" ] || report $not_found "no such program: $program" \
     "The build makes it: cmake --preset release && cmake --build --preset release"
   [ -x "$found" ] || report $bad_config "$program cannot be executed"
-  [ -z "$hosts" ] || [ -r "$hosts" ] || report $not_found "--hosts $hosts: no such file" \
-    "It holds one host a line: NAME slots=RANKS"
+  [ -z "$hosts" ] || check_hosts "no such file"
   type -P mpirun >/dev/null || report $not_found "there is no mpirun" "Install it: scripts/setup.sh" \
     "Without MPI, ranks can be threads: minigpt train --comm threads --ranks $ranks"
+}
+
+# check_hosts WHAT: is the hosts file one that mpirun can read?
+check_hosts() {
+  { [ -f "$hosts" ] && [ -r "$hosts" ]; } || report $not_found "--hosts $hosts: $1" \
+    "It holds one host a line: NAME slots=RANKS"
+  ! grep -q $'\r' "$hosts" || report $bad_config "--hosts $hosts: its lines end in CR LF" \
+    "mpirun reads lines that end in LF: sed -i 's/\r\$//' $hosts"
 }
 
 # Already a rank, started by srun, or by the mpirun of somebody who put this script behind it?
@@ -116,7 +125,7 @@ slots_of_hosts() {
   sed 's/#.*//' "$hosts" | awk '
     NF && match($0, /[ \t]slots *= *[0-9]+/) { s = substr($0, RSTART, RLENGTH); sub(/.*= */, "", s); sum += s; next }
     NF { open = 1 }
-    END { if (!open) print sum + 0 }'
+    END { if (!open) print (sum < 1000000 ? sum + 0 : 1000000) }'
 }
 
 # Sets `options` of mpirun, and the environment of all ranks.
@@ -343,9 +352,9 @@ verdict() {
     [ $elastic = no ] || code=$peer_lost # a host that answered a moment ago
     report "${code:-$bad_config}" "mpirun could not start its daemon on every host" \
       "What ssh says stands above. Each host must answer without a password: ssh HOST orted --version"
-  elif [[ $notes =~ (unable to launch|failed to start|was made to bind|not able to launch) ]]; then
+  elif [[ $notes =~ (unable to launch|failed to start|was made to bind|not able to launch|hostfile) ]]; then
     local said
-    mapfile -t said < <(grep -v '^-*$' "$files/notes" | head -n 6)
+    mapfile -t said < <(grep -v '^-*$' "$files/notes" | head -n 8)
     report $bad_config "mpirun could not start the job; it says:" "${said[@]}"
   elif [ -z "$notes" ] && ((status > 128)); then
     after_signal $((status - 128)) mpirun
@@ -388,8 +397,9 @@ main() {
   ranks='' least=1 hosts='' threads='' bind=none restarts=0 elastic=no command=() options=()
   parse "$@"
   [ ${#command[@]} = 0 ] || become_a_rank
-  files='' lock=none job=0 filter=0 asked=0 stop=0 remesh=no interrupted=no status=0 code=0 mesh=() next=again
-  trap 'rm -rf "$files"' EXIT
+  [ $elastic = yes ] || trap - USR2
+  files='' lock=none job=0 filter=0 asked=0 stop=0 interrupted=no status=0 code=0 mesh=() next=again
+  trap '[ $BASHPID != $$ ] || rm -rf "$files"' EXIT # a child that has not become mpirun yet has this trap, too
   check
   if [ $elastic = no ]; then choose_options; else begin_elastic; fi
   run

@@ -57,7 +57,8 @@ take() {
   [ "$remesh" = no ] || set -- all # asked for since the job ended
   remesh=no
   if [ -n "$hosts_file" ]; then
-    [ -r "$hosts_file" ] || report "$not_found" "--hosts $hosts_file: no such file any more"
+    hosts=$hosts_file
+    check_hosts "no such file any more"
     answered=$(answering | sort -n | cut -d ' ' -f 2-)
     make_files
     hosts=$files/hosts

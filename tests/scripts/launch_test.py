@@ -94,7 +94,10 @@ class LaunchTest(Launching):
         self.refused(66, "no such program: ./nowhere", words=("-n", "2", "--", "./nowhere"))
         self.refused(66, "no such program", words=("-n", "2", "--", self.folder))
         self.refused(78, "cannot be executed", words=("-n", "2", "--", self.file("data", "")))
-        self.refused(66, "no such file", "slots=", words=("-n", "2", "--hosts", "nowhere", *run))
+        for hosts in ("nowhere", self.folder):
+            self.refused(66, "no such file", "slots=", words=("-n", "2", "--hosts", hosts, *run))
+        hosts = self.file("hosts", "a slots=2\r\n")
+        self.refused(78, "end in CR LF", "sed -i", words=("-n", "2", "--hosts", hosts, *run))
         self.refused(78, "--bind core: 4096 ranks", "Valid", words=("-n", "4096", "--bind", "core", *run))
 
     def test_more_ranks_than_cores_share_them(self):
@@ -114,6 +117,12 @@ class LaunchTest(Launching):
         self.assertNotIn("yield", words)
         self.assertIn(f"OMP_NUM_THREADS={CORES}", environment)
         self.assertFalse(any(v.startswith("OMP_WAIT_POLICY") for v in environment))
+
+    def test_a_machine_may_not_know_its_cores(self):
+        for body in ("exit 1", "echo '# no cores here'"):
+            self.file("lscpu", f"#!/bin/sh\n{body}\n", 0o755)
+            self.assertEqual(self.launch("-n", 1, "--", "true"), (0, ""))
+            self.assertIn(f"OMP_NUM_THREADS={CORES}", self.words()[1])
 
     def test_threads_are_the_callers_to_choose(self):
         self.launch("-n", 1, "true", OMP_NUM_THREADS="7")
@@ -143,6 +152,13 @@ class LaunchTest(Launching):
         open_end = self.file("hosts", "a slots=4\nb\n")
         self.launch("-n", 9, "--hosts", open_end, "true")
         self.assertNotIn("--oversubscribe", self.words()[0])
+
+    def test_says_what_mpirun_says_of_hosts(self):
+        hosts = self.file("hosts", "a slots=99999999999999999999\n")
+        self.mpirun('echo "a bad parameter in the hostfile" >&9; exit 1')
+        status, error = self.launch("-n", 2, "--hosts", hosts, "true")
+        self.assertEqual(status, 78, error)
+        self.assertIn("mpirun could not start the job; it says:\n  a bad parameter in the hostfile", error)
 
     def test_a_rank_of_srun_becomes_the_program(self):
         rank = dict(SLURM_STEP_NUM_TASKS="8", SLURM_PROCID="3")
