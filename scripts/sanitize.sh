@@ -36,7 +36,7 @@ leaks() {
   say "leaks: two steps on two ranks"
   out=$(mktemp -d)
   OMP_NUM_THREADS=1 ASAN_OPTIONS=fast_unwind_on_malloc=0 \
-    LSAN_OPTIONS=suppressions=$root/tests/support/lsan.supp:print_suppressions=0 \
+    LSAN_OPTIONS=suppressions=tests/support/lsan.supp:print_suppressions=0 \
     mpirun -np 2 --allow-run-as-root --oversubscribe --bind-to none \
     "${command[@]}" --out "$out/run" >"$out/log" 2>&1 || { cat "$out/log" && return 1; }
   rm -rf "$out"
@@ -53,7 +53,7 @@ check() {
 scripts/setup.sh
 verdicts=() failed=0
 for preset in "${presets[@]}"; do
-  if check "$preset" "$@"; then
+  if (check "$preset" "$@"); then
     verdicts+=("$preset: clean")
   else
     verdicts+=("$preset: NOT clean") failed=1

@@ -2,7 +2,6 @@
 // below this directory, and their descriptors; FAIL_CALL: which, as `fsync`; FAIL_AT: the
 // how-manieth of them, from 0; FAIL_ERRNO: how. Then the file FAIL_NOTE is made, so that a test
 // knows whether there was such a call.
-#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -44,6 +43,10 @@ template <class Where> bool fails(const char* call, Where where) {
   return true;
 }
 
+bool fails(const char* call, int directory, const char* path) {
+  return path[0] == '/' ? fails(call, path) : fails(call, directory);
+}
+
 /// What the C library has under this name.
 template <class F> F next(F, const char* name) {
   return reinterpret_cast<F>(::dlsym(RTLD_NEXT, name));
@@ -75,13 +78,12 @@ int mkdir(const char* path, mode_t mode) noexcept {
   return fails("mkdir", path) ? -1 : next(&mkdir, "mkdir")(path, mode);
 }
 
-DIR* opendir(const char* path) {
-  return fails("opendir", path) ? nullptr : next(&opendir, "opendir")(path);
+int unlinkat(int at, const char* path, int flags) noexcept {
+  return fails("unlinkat", at, path) ? -1 : next(&unlinkat, "unlinkat")(at, path, flags);
 }
 
-int unlinkat(int at, const char* path, int flags) noexcept {
-  bool here = path[0] == '/' ? fails("unlinkat", path) : fails("unlinkat", at);
-  return here ? -1 : next(&unlinkat, "unlinkat")(at, path, flags);
+int openat(int at, const char* path, int flags, ...) {  // std::filesystem's, of directories alone
+  return fails("openat", at, path) ? -1 : next(&openat, "openat")(at, path, flags);
 }
 
 int fstat(int fd, struct stat* status) noexcept {

@@ -1,5 +1,6 @@
 """growth.py MINIGPT MPIRUN [SEED [STEPS]]: over STEPS (20,000) steps neither memory nor descriptors nor threads of a rank
-grow, on two ranks that are threads and on two that are processes. Each saves and validates a hundred times.
+grow, on two ranks that are threads and on two that are processes. Each saves and validates a hundred times;
+processes save in the background.
 
 A fifth of the steps is for warming up; after that the resident memory of a rank may grow by 2 MiB, the count of what is
 open or runs by nothing. SEED is the run's."""
@@ -34,6 +35,8 @@ def measure(shop, processes):
     run = shop / ("processes" if processes else "threads")
     flags = dict(MODEL, data=shop / "text.txt", out=run, steps=steps, save_every=max(1, steps // 100), keep=2,
                  val_every=max(1, steps // 100), seed=seed, dp=2)
+    if processes:
+        flags["save_async"] = "true"
     command = [minigpt, "train", *words(**flags)]
     command = mpirun(launcher, 2) + command if processes else command + ["--comm", "threads", "--ranks", "2"]
     seen = {}

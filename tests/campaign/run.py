@@ -141,7 +141,7 @@ parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/campaign")
 arguments = parser.parse_args()
 form, out, rows = arguments.form, arguments.out, promises(arguments.bin)
 arguments.again = arguments.seed is not None
-arguments.seed = arguments.seed or 1
+arguments.seed = arguments.seed if arguments.again else 1
 if unknown := set(arguments.only) - {row.name for row in rows}:
     sys.exit(f"campaign: no promise {', '.join(sorted(unknown))}\n  There are: {', '.join(row.name for row in rows)}")
 out.mkdir(parents=True, exist_ok=True)
