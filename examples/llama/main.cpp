@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   text::SampleOptions sample{.slide = 0};
   text::DataOptions shards;
   parallel::TrainOptions train;
-  train.lr.peak = 2e-3, train.lr.low = 2e-4;
+  train.lr.peak = 2e-3;
   train.step.schedules["eager-1f1b"] = eager_1f1b;
   parallel::Settings model = settings(c);
   auto task = [&] {

@@ -18,7 +18,7 @@ double seconds_since(Clock::time_point start) {
 }
 
 void say(const std::string& text) {
-  fmt::print("{}", parallel::folded(text + "\n", parallel::terminal_columns()));
+  fmt::print("{}", parallel::folded(text + "\n"));
   std::fflush(stdout);
 }
 

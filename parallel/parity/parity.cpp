@@ -143,18 +143,14 @@ Exit parity(const Task& given, TrainOptions o) {
   task.identity = identity_of(given);  // read once for all ranks and runs
   choose_batch(o);
   resolve(o, o.step.mesh.size());
-  int columns = terminal_columns();
   fmt::print("{}",
-             folded(fmt::format("parity: {} against one rank, {} steps", title(o.step), o.steps),
-                    columns));
+             folded(fmt::format("parity: {} against one rank, {} steps", title(o.step), o.steps)));
   if (int64_t micros = std::max(2, o.step.mesh.pp); o.step.accumulation() < micros)
-    fmt::print(
-        "{}",
-        folded(fmt::format("note: {} micro-batch{} a replica; --global-batch {} tests gradient "
-                           "accumulation and the pipeline too\n",
-                           o.step.accumulation(), o.step.accumulation() == 1 ? "" : "es",
-                           o.step.micro_batch * o.step.mesh.dp * micros),
-               columns));
+    fmt::print("{}", folded(fmt::format(
+                         "note: {} micro-batch{} a replica; --global-batch {} tests gradient "
+                         "accumulation and the pipeline too\n",
+                         o.step.accumulation(), o.step.accumulation() == 1 ? "" : "es",
+                         o.step.micro_batch * o.step.mesh.dp * micros)));
   std::fflush(stdout);
   // What does not fit the mesh is better said of it than of the reference.
   Facts facts = probe(task.build, batch_like(task, o.step.micro_batch), probe_options(o.step));
@@ -169,7 +165,7 @@ Exit parity(const Task& given, TrainOptions o) {
     auto equal =
         fmt::format("EQUAL: loss, norm, {} activations, {} gradients and weights of every step",
                     reference.steps.front().activations.size(), reference.parameters.size());
-    fmt::print("{}", folded(equal, columns));
+    fmt::print("{}", folded(equal));
     return Exit::ok;
   }
   print(*difference);

@@ -36,7 +36,7 @@ void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
       h.products * h.peak(s.dtype) / 1e12, h.peak(s.dtype) / 1e12, h.kernels * h.bandwidth / 1e12,
       h.bandwidth / 1e12, h.link_part * h.link / 1e9, h.network_part * h.network / 1e9);
   text += fmt::format("{} ways timed, memory of {} rehearsed", found.candidates, found.all.size());
-  std::fputs(folded(text, terminal_columns()).c_str(), stdout);
+  std::fputs(folded(text).c_str(), stdout);
 }
 
 /// What most of a rank's memory is taken by.

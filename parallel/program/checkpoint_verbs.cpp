@@ -19,7 +19,7 @@ namespace {
 
 using Texts = std::map<std::string, std::string>;
 
-void say(const std::string& text) { fmt::print("{}", folded(text, terminal_columns())); }
+void say(const std::string& text) { fmt::print("{}", folded(text)); }
 
 uint64_t bytes_of(const StoredTensor& t) { return uint64_t(t.full.numel()) * size_of(t.dtype); }
 

@@ -19,7 +19,7 @@
 namespace triax::parallel {
 namespace {
 
-void say(const std::string& text) { fmt::print("{}", folded(text, terminal_columns())); }
+void say(const std::string& text) { fmt::print("{}", folded(text)); }
 
 /// Those that decide about the bits of a step; the others are where and when a run writes, and how
 /// its ranks were started.
@@ -57,7 +57,7 @@ std::string run_of(const std::string& checkpoint) {
 /// Of a run directory the newest before `step`, or of all.
 std::string begin_of(const std::string& path, int64_t step) {
   check_input(!path.empty(), Exit::config,
-              "replay: checkpoint is not given\n  Add --checkpoint RUN/step-N.");
+              "replay: checkpoint is not given\n  Add --checkpoint RUN/step-N, or RUN.");
   History of(path);
   if (of.steps.empty()) return path;  // is one itself
   auto end = step > 0 ? std::ranges::lower_bound(of.steps, step) : of.steps.end();
@@ -208,9 +208,9 @@ Verb replay_verb(ReplayOptions& o, const std::string& program) {
       "activations, gradients and weights of one rank.",
       group
           .add("checkpoint", "DIR", "RUN/step-N before the step, or a run directory", &o.checkpoint,
-               {.shown = "needed"})
+               {.shown = "none, must be given"})
           .add("step", "N", "the step to look at", &o.step,
-               {.shown = "the one after the checkpoint"})
+               {.range = {1}, .shown = "the one after the checkpoint"})
           .add("rank", "N", "the rank to look at", &o.rank)
           .add("tensor", "NAME", "print this tensor in place of the list of all", &o.tensor,
                {.shown = "all"})

@@ -36,6 +36,8 @@ std::vector<double> numbers(const char* flag, const std::string& text, int count
 StageTimes times_of(const ScheduleOptions& o, const PipelineShape& shape) {
   std::vector<double> scale(size_t(shape.stages), 1);
   if (!o.scale.empty()) scale = numbers("scale", o.scale, shape.stages);
+  check_input(std::ranges::min(scale) > 0, Exit::config, "scale={}; expected numbers above 0",
+              printable(o.scale));
   StageTimes times;
   if (is_schedule_file(o.times)) {
     times = read_times(o.times);
@@ -66,7 +68,7 @@ double cap_of(const ScheduleOptions& o) {
   return per_stage ? cap * o.shape.stages : cap;
 }
 
-void print(const std::string& text) { fmt::print("{}", folded(text, terminal_columns())); }
+void print(const std::string& text) { fmt::print("{}", folded(text)); }
 
 /// The drawing, or its JSON.
 void print(const Timeline& timeline, bool json) {
@@ -81,7 +83,7 @@ void search(const ScheduleOptions& o, const Schedules& schedules) {
   found.cost = s.cost;
   found.bound = s.bound;
   found.lists = s.lists;
-  if (!o.save.empty()) replace_file(o.save, schedule_json(found));
+  if (!o.save.empty()) disk().replace(o.save, schedule_json(found));
   Comparison beside =
       compare(schedules, found, [&](const PipelineShape& shape) { return times_of(o, shape); });
   if (o.json) {

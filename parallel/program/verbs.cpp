@@ -17,9 +17,9 @@ constexpr const char* tried = "all are tried";
 Verb train_verb(TrainOptions& o, const ProgramOptions& p, int64_t& mesh_for) {
   SettingGroup elastic("Elastic restarts");
   elastic.add("mesh-for", "N",
-              "train nothing, print on which mesh this run goes on when it has N ranks "
-              "(launch.sh --elastic asks)",
-              &mesh_for, {.range = {0, 65536}, .shown = "train", .saved = false, .key = false});
+              "print the mesh that this run would use on N ranks, and do not train "
+              "(for launch.sh --elastic)",
+              &mesh_for, {.range = {0, 65536}, .shown = "off", .saved = false, .key = false});
   return {"train",
           p.what,
           joined({p.settings, train_settings(o), elastic}),

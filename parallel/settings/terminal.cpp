@@ -26,7 +26,7 @@ size_t bytes_of(std::string_view text, int columns) {
 
 }  // namespace
 
-int terminal_columns(int descriptor) {
+int terminal_columns(int descriptor, int otherwise) {
   int columns = 0;
   if (const char* variable = std::getenv("COLUMNS")) {
     std::string_view text = variable;
@@ -34,7 +34,7 @@ int terminal_columns(int descriptor) {
   }
   winsize size{};
   if (columns <= 0 && ioctl(descriptor, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
-  return columns > 0 ? columns : 80;
+  return columns > 0 ? columns : otherwise;
 }
 
 std::string wrapped(std::string_view text, int columns, int indent) {

@@ -145,7 +145,7 @@ class ProfiledSteps {
                                     events));
       std::string said = fmt::format("steps {} to {} in {}; open it in ui.perfetto.dev\n{}",
                                      done_.first, done_.last, path, table(mesh.shape(), seconds));
-      std::fputs(folded(said, terminal_columns()).c_str(), stdout);
+      std::fputs(folded(said).c_str(), stdout);
     });
   }
 

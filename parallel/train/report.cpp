@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <vector>
 
 #include "core/check.h"
@@ -142,12 +143,12 @@ Progress::Progress(Voice voice, int64_t steps, std::string unit)
     : speaks_(voice == Voice::loud),
       steps_(steps),
       unit_(std::move(unit)),
-      columns_(terminal_columns()),
+      columns_(terminal_columns(1, std::numeric_limits<int>::max())),
       last_line_(Clock::now()) {}
 
 void Progress::say(const std::string& text) const {
   if (!speaks_) return;
-  std::fputs(folded(text, columns_).c_str(), stdout);
+  std::fputs(folded(text).c_str(), stdout);
   std::fflush(stdout);
 }
 

@@ -133,10 +133,10 @@ Settings scaler_settings(optim::LossScaleOptions& o) {
            {.range = {least, 1e14}})
       .add("loss-scale-window", "N", "finite steps in a row after which it doubles", &o.window,
            {.range = {1, huge}})
-      .add("hysteresis", "N", "overflows at which it halves: the N-th and every one after that",
+      .add("hysteresis", "N", "the scale halves at the N-th overflow and every later one",
            &o.hysteresis, {.range = {1, huge}})
       .add("hysteresis-refill", "growth|good-step",
-           "when overflows are counted afresh: when it doubles, or after every finite step",
+           "when that count resets: when the scale doubles, or after every finite step",
            choice(o.refill, {{"growth", Refill::on_growth}, {"good-step", Refill::on_good_step}}));
 }
 
@@ -173,7 +173,7 @@ Settings run_settings(TrainOptions& o) {
            {.on_resume = OnResume::ask})
       .add("graph", "", "capture the step as a CUDA graph and replay it", &s.graph)
       .add("precision", "fp32|bf16|fp16",
-           "of weights and activations; gradients, reductions and optimizer state stay fp32",
+           "of weights and activations; weight gradients and optimizer state stay fp32",
            choice(s.dtype, {{"fp32", f32}, {"bf16", bf16}, {"fp16", f16}}),
            {.on_resume = OnResume::ask})
       .add("loss-scale", "X", "fp16 loss scale; 0: dynamic", &s.loss_scale,
@@ -223,8 +223,8 @@ Settings checkpoint_settings(TrainOptions& o) {
            "the checkpoint's",
            &o.resume_changed, {.saved = false})
       .add("init", "CHECKPOINT",
-           "initial weights: those of this checkpoint, or of the newest of this run directory, "
-           "imported or of another run; its model settings, and its tokenizer, are the defaults",
+           "initial weights: a checkpoint, or a run directory, whose newest is taken; its model "
+           "settings and tokenizer become the defaults",
            &o.init, {.shown = "random", .derived = true});
 }
 

@@ -106,6 +106,7 @@ def files_that_do_not_fit(folder):
                         ("--search --schedule zb-v", "search with schedule=zb-v"),
                         ("--search --memory 1q", "memory=1q; expected"), ("--search --times 1,2", "times=1,2; expected"),
                         ("--search --chunks 3", "expected one chunk, or two in a V"), ("--scale 1,x", "scale=1,x; expected"),
+                        ("--pp 2 --scale 1,0", "scale=1,0; expected numbers above 0"),
                         ("--search --memory 0.1p", "memory for 0.4 activations")):
         expect(flags, says(78, [what], "schedule", *flags.split()))
 

@@ -125,7 +125,7 @@ TEST(Validate, SampleNeedsACheckpoint) {
         },
         Exit::config);
   };
-  EXPECT_EQ(refused({}), "checkpoint is not given\n  Add --checkpoint RUN/step-N.");
+  EXPECT_EQ(refused({}), "checkpoint is not given\n  Add --checkpoint RUN/step-N, or RUN.");
   EXPECT_EQ(refused({.checkpoint = "runs/a/step-10", .prompt = ""}),
             "prompt is empty\n  A model continues a text of one character at least.");
   EXPECT_EQ(refused({.checkpoint = "runs/a/step-10", .pp = 2}).substr(0, 33),

@@ -242,6 +242,7 @@ TEST(Terminal, ColumnsComeFromTheEnvironmentFirst) {
   }
   unsetenv("COLUMNS");
   EXPECT_EQ(terminal_columns(-1), 80);
+  EXPECT_EQ(terminal_columns(-1, 7), 7);
 }
 
 }  // namespace

@@ -219,7 +219,7 @@ TEST(Average, WhereItCannotBe) {
             "  The average is kept with the weights. Leave --offload or --average out.");
   EXPECT_EQ(message([](auto& o) { o.step.graph = true, o.launch.device = "cuda"; }),
             "graph with average=0.999\n  The rate of the average changes with the step. Leave "
-            "--graph out, or change that.");
+            "--graph out, or change average=0.999.");
 }
 
 }  // namespace

@@ -101,10 +101,11 @@ TEST(Options, GraphOfWhatCannotBeCaptured) {
     });
   };
   EXPECT_EQ(with([](auto& o) { o.launch.device = "cpu"; }),
-            "graph with device=cpu\n  Only GPUs have graphs. Leave --graph out, or change that.");
+            "graph with device=cpu\n  Only GPUs have graphs. Leave --graph out, or change "
+            "device=cpu.");
   EXPECT_EQ(with([](auto& o) { o.step.zero = Zero::parameters; }),
             "graph with zero=3\n  ZeRO-3 frees weights and gathers them again. Leave --graph out, "
-            "or change that.");
+            "or change zero=3.");
   EXPECT_EQ(with([](auto& o) { o.step.mesh = {.dp = 1, .pp = 2}; }).substr(0, 15),
             "graph with pp=2");
   EXPECT_EQ(with([](auto& o) { o.step.offload = Offloaded::optimizer; }).substr(0, 28),
