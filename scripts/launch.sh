@@ -397,7 +397,7 @@ main() {
   ranks='' least=1 hosts='' threads='' bind=none restarts=0 elastic=no command=() options=()
   parse "$@"
   [ ${#command[@]} = 0 ] || become_a_rank
-  [ $elastic = yes ] || trap - USR2
+  [ $elastic = yes ] || { remesh=no && trap - USR2; }
   files='' lock=none job=0 filter=0 asked=0 stop=0 interrupted=no status=0 code=0 mesh=() next=again
   trap '[ $BASHPID != $$ ] || rm -rf "$files"' EXIT # a child that has not become mpirun yet has this trap, too
   check

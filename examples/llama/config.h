@@ -49,8 +49,9 @@ inline triax::text::TextModel llama_of(const triax::parallel::Checkpoint& checkp
                      checkpoint.path(), sign);
   LlamaConfig c;
   restore(settings(c), checkpoint);
-  auto last = fmt::format("block{}.gate_up.weight", c.layers - 1);
-  triax::text::check_stored(checkpoint, last, {2 * c.hidden, c.width});
+  for (int64_t i = 0; i < c.layers; ++i)
+    triax::text::check_stored(checkpoint, fmt::format("block{}.gate_up.weight", i),
+                              {2 * c.hidden, c.width});
   auto rows = triax::text::vocabulary(c.vocab, tokenizer);
   triax::text::check_stored(checkpoint, "tokens.table", {rows, c.width});
   return {build_of(c, tokenizer), c.context};

@@ -78,8 +78,8 @@ text::TextModel model_of(const parallel::Checkpoint& checkpoint, const text::Tok
   ModelConfig m;
   restore(without(model_settings(m), {"dropout"}), checkpoint);
   m.vocab = text::vocabulary(m.vocab, tokenizer);
-  auto last = fmt::format("block{}.proj.weight", m.layers - 1);
-  text::check_stored(checkpoint, last, {m.width, m.width});
+  for (int64_t i = 0; i < m.layers; ++i)
+    text::check_stored(checkpoint, fmt::format("block{}.proj.weight", i), {m.width, m.width});
   text::check_stored(checkpoint, "positions.table", {m.context, m.width});
   text::check_stored(checkpoint, "tokens.table", {m.vocab, m.width});
   return {[m](auto& tp) { return std::make_unique<Gpt>(m, tp); }, m.context};

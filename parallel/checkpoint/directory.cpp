@@ -198,13 +198,22 @@ void CheckpointDirectory::prune(int keep, std::optional<int64_t> also) {
 }
 
 void CheckpointDirectory::delete_leftovers() const {
+  finish_exchanges();
+  for (const std::string& name : files_.list(path_))
+    if (is_leftover(name)) files_.remove(path_ + "/" + name);
+}
+
+/// A step was set aside, and its writer died: what was to replace it is whole and gets the name.
+void CheckpointDirectory::finish_exchanges() const {
   for (const std::string& name : files_.list(path_)) {
-    if (!is_leftover(name)) continue;
-    std::string left = path_ + "/" + name, named = left.substr(0, left.rfind(unfinished_mark));
-    // Whole, and about to be replaced by what never got its name.
-    bool only_copy = name.ends_with(Files::aside) && !files_.is_directory(named);
-    if (only_copy) files_.rename(left, named);
-    else files_.remove(left);
+    std::string before = path_ + "/" + name,
+                named = before.substr(0, before.rfind(unfinished_mark));
+    if (!is_leftover(name) || !name.ends_with(Files::aside) || !files_.is_directory(before) ||
+        files_.is_directory(named))
+      continue;
+    std::string after = before.substr(0, before.size() - std::string_view(Files::aside).size());
+    bool whole = std::ranges::count(files_.list(after), manifest_name) > 0;
+    files_.rename(whole ? after : before, named);
   }
 }
 

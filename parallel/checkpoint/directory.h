@@ -89,6 +89,7 @@ class CheckpointDirectory {
   void guarded(const Unfinished& checkpoint, const std::function<void()>& work);
   void name(const std::string& unfinished, const Manifest& manifest) const;
   void delete_leftovers() const;
+  void finish_exchanges() const;
 
   std::string path_;
   Communicator& ranks_;

@@ -66,7 +66,7 @@ std::string table(const Manifest& m) {
 
 std::string value(const Texts& settings, const std::string& name) {
   auto found = settings.find(name);
-  return found == settings.end() ? "?" : without_quotes(found->second);
+  return found == settings.end() ? "?" : printable(without_quotes(found->second));
 }
 
 std::string heading(const std::string& path, const Manifest& m, const Texts& settings) {

@@ -33,7 +33,8 @@ int terminal_columns(int descriptor, int otherwise) {
     std::from_chars(text.data(), text.data() + text.size(), columns);
   }
   winsize size{};
-  if (columns <= 0 && ioctl(descriptor, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+  if (columns <= 0 && ioctl(descriptor, TIOCGWINSZ, &size) == 0)
+    columns = size.ws_col > 0 ? size.ws_col : 80;  // mpirun's terminals have no size
   return columns > 0 ? columns : otherwise;
 }
 

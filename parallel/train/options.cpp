@@ -73,8 +73,8 @@ void check_graph(const TrainOptions& o) {
   const StepOptions& s = o.step;
   if (!s.graph) return;
   auto without = [](bool fine, const std::string& flag, const char* why) {
-    check_input(fine, Exit::config, "graph with {}\n  {}. Leave --graph out, or change {}.", flag, why,
-                flag);
+    check_input(fine, Exit::config, "graph with {}\n  {}. Leave --graph out, or change {}.", flag,
+                why, flag);
   };
   without(o.launch.device != "cpu", "device=cpu", "Only GPUs have graphs");
   without(s.mesh.pp == 1, fmt::format("pp={}", s.mesh.pp), "Pipeline stages wait for each other");

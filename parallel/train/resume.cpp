@@ -73,23 +73,23 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
         s.on_resume == OnResume::say || (asks && changes), Exit::config,
         "checkpoint {} was trained with {} {}; this run asks for {}. Resume with --{} {}, or "
         "start a new run directory{}",
-        checkpoint.path(), s.name, before[s.name], now, s.name, before[s.name],
-        way_out(s, changes));
-    changes_.push_back(fmt::format("{} was {}, now {}", s.name, before[s.name], now));
+        checkpoint.path(), s.name, printable(before[s.name]), now, s.name,
+        printable(before[s.name]), way_out(s, changes));
+    changes_.push_back(fmt::format("{} was {}, now {}", s.name, printable(before[s.name]), now));
     if (asks) allowed_.push_back(changes_.back());
   }
   for (auto& [name, now] : schedule_content(contents_.options.step))
     if (differs(name, now))
-      changes_.push_back(fmt::format("{} were {}, now {}", name, before[name], now));
+      changes_.push_back(fmt::format("{} were {}, now {}", name, printable(before[name]), now));
   std::string level = backend(cpu).name();
   if (contents_.options.step.bitwise && differs(instruction_level, level))
     changes_.push_back(fmt::format("{} was {}, now {}: from here on bits differ", instruction_level,
-                                   before[instruction_level], level));
+                                   printable(before[instruction_level]), level));
   for (auto& [name, now] : identity_of(contents_.task))
     check_input(!differs(name, now), Exit::config,
                 "checkpoint {} was trained with other {} ({}); this run has {}. Resume with the "
                 "same data, or start a new run directory{}",
-                checkpoint.path(), name, before[name], now,
+                checkpoint.path(), name, printable(before[name]), now,
                 changes ? "\n  --resume-changed does not allow other data: --init starts a run on "
                           "them from the checkpoint's weights."
                         : "");

@@ -79,7 +79,6 @@ std::map<std::string, std::string> from_lines(const std::string& lines) {
   std::map<std::string, std::string> values;
   std::istringstream in(lines);
   for (std::string line; std::getline(in, line);) {
-    line = without_controls(line);  // ours has none, and messages quote it
     if (size_t at = line.find(" = "); at != line.npos)
       values[line.substr(0, at)] = line.substr(at + 3);
   }
@@ -135,6 +134,7 @@ Position RunDirectory::open(Step& step) {
     refuse_own_files();
     if (disk().is_directory(path())) lock();
   });
+  checkpoints_.remove_leftovers();  // one of them may be the newest checkpoint
   const std::string& init = contents_.options.init;
   Position at = how.empty() ? Position() : resume(step);
   if (at.step == 0 && !init.empty()) start_from(init, contents_.task, step, ranks_);
@@ -144,7 +144,6 @@ Position RunDirectory::open(Step& step) {
     disk().make_directory(path());
     lock();
   });
-  checkpoints_.remove_leftovers();
   return at;
 }
 
@@ -203,7 +202,7 @@ void RunDirectory::compare_metrics() {
   std::string before = metrics_before();
   std::string now = absolute(asked.empty() ? path() + "/metrics.jsonl" : asked);
   if (!before.empty() && before != now && !std::filesystem::exists(now))
-    changes_.push_back(fmt::format("metrics was {}, now {}", before, now));
+    changes_.push_back(fmt::format("metrics was {}, now {}", printable(before), now));
 }
 
 namespace {

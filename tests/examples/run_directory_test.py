@@ -99,7 +99,7 @@ def two_starts(shop):
 def stops(shop):
     """A signal during a validation, or a step, of many seconds or a few hundred milliseconds."""
     text = shop / "long.txt"
-    text.write_text(some_text(400_000))
+    text.write_text(some_text(400_000) * 5)
     validating = dict(val_every=1, val_fraction=0.95, micro_batch=1, global_batch=1, context=8)
     stepping = dict(val_fraction=0, layers=4, heads=4, width=128, context=64, micro_batch=1, global_batch=16)
     for name, flags in ("validating", validating), ("stepping", stepping):

@@ -122,7 +122,7 @@ TEST(CheckpointDirectory, SavingAStepAgainReplacesIt) {
 
 /// Without an exchange of names, and whose rename number `failing` fails.
 struct NetworkFiles final : Files {
-  explicit NetworkFiles(int failing = -1) : failing(failing) {}
+  explicit NetworkFiles(int number = -1) : failing(number) {}
   int fault(const char* operation, const std::string&) const override {
     if (std::strcmp(operation, "exchange") == 0) return EINVAL;
     return std::strcmp(operation, "rename to") == 0 && renames++ == failing ? EIO : 0;
@@ -155,9 +155,15 @@ TEST(CheckpointDirectory, WhatIsToBeReplacedStaysUntilItIsReplaced) {
     EXPECT_EQ(newest(), 20) << failing;
     EXPECT_EQ(disk().list(run.dir.path()).size(), 2u) << failing;
   }
-  // Killed after the first rename of three: the next save, or start, puts back what was set aside.
+  // Killed after the first rename of three: what was to replace the step is whole, and does.
+  std::filesystem::rename(run.dir / "step-20", run.dir / "step-20.tmp-1");
+  std::filesystem::copy(run.dir / "step-10", run.dir / "step-20.tmp-1-aside");
+  run.all.remove_leftovers();
+  EXPECT_EQ(newest(), 20);
+  // It is not there, for whatever reason: back to what was set aside.
   std::filesystem::rename(run.dir / "step-20", run.dir / "step-20.tmp-1-aside");
   std::filesystem::create_directory(run.dir / "step-20.tmp-1");
+  test::write_bytes(run.dir / "step-30.tmp-1-aside", "a file");
   run.all.remove_leftovers();
   EXPECT_EQ(newest(), 20);
   // Killed after the second.
