@@ -61,7 +61,8 @@ class MetaBackend final : public Backend {
   void unary(Unary, const Tensor& x, const Tensor& y) override { move({x, y}); }
   void unary_backward(Unary, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& dx,
                       Write) override {
-    move({x, y, dy, dx});
+    bool one = x.storage() == y.storage();  // that the op has kept
+    move({x, one ? Tensor() : y, dy, dx});
   }
   void binary(Binary, const Tensor& a, const Tensor& b, const Tensor& y) override {
     move({a, b, y});
@@ -80,9 +81,18 @@ class MetaBackend final : public Backend {
   void squares_fixed(const Tensor& x, const Tensor&) override { move({x}); }
 
   void matmul(const Matmul& p) override {
-    if (p.goes_back()) return matmul_in_steps(*this, p);
+    if (p.goes_back()) {
+      if (p.gelu_of.defined()) meta_work().fused += 2 * double(p.gelu_of.bytes());  // but read once
+      return matmul_in_steps(*this, p);
+    }
+    if (p.before.defined()) meta_work().fused -= double(p.before.bytes());  // written in addition
     ++meta_work().matmuls;
     meta_work().products += 2 * double(p.c.numel()) * double(p.a.size(p.a.rank() - 1));
+  }
+
+  void matmul_onto(const Matmul& p, const Tensor& rest) override {
+    Backend::matmul_onto(p, rest);
+    meta_work().fused += 2 * double(rest.bytes());  // but read once
   }
 
   void softmax(const Tensor& x, const Tensor& y) override { move({x, y}); }
@@ -195,6 +205,12 @@ class MetaBackend final : public Backend {
 
 MetaTarget::MetaTarget(Device::Kind kind) : outer_(std::exchange(target, kind)) {}
 MetaTarget::~MetaTarget() { target = outer_; }
+
+KernelWork KernelWork::operator-(const KernelWork& before) const {
+  return {products - before.products, bytes - before.bytes,         kernels - before.kernels,
+          matmuls - before.matmuls,   attention - before.attention, scores - before.scores,
+          fused - before.fused};
+}
 
 KernelWork& meta_work() {
   thread_local KernelWork work;

@@ -11,6 +11,11 @@ struct KernelWork {
   int64_t matmuls = 0;   ///< matrix products
   double attention = 0;  ///< FLOP of `products` that are attention's
   double scores = 0;     ///< elements of its scores, seen or not, were they stored
+  /// Of `bytes`, those that GPUs need not move, whose products end with gelu, its slope and the
+  /// residual: its result replaces theirs before it is written.
+  double fused = 0;
+
+  KernelWork operator-(const KernelWork& before) const;
 };
 
 /// Of this thread, since it was last set.

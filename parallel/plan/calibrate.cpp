@@ -52,35 +52,40 @@ Maker blocks(int64_t tokens, int64_t width, int64_t heads, int64_t time, DType d
   });
 }
 
-/// Of fewer tokens by a factor of `less`.
-std::vector<Maker> stretches(DType dtype, int64_t less) {
+/// On a GPU a kernel must outlast its start, which takes the host some microseconds, and its
+/// tensors must not stay in the caches: work on more tokens by this factor.
+int64_t more_tokens(Device device) { return device.kind == Device::Kind::cuda ? 64 : 1; }
+
+/// Of `more` times as many tokens, in sequences that are shorter by a factor of `less`.
+std::vector<Maker> stretches(DType dtype, int64_t more, int64_t less) {
+  auto scaled = [=](int64_t tokens) { return tokens * more / less; };
   std::vector<Maker> all;
   for (auto [rows, in, out] : {std::array<int64_t, 3>{256, 128, 512},
                                {512, 384, 1536},
                                {1024, 512, 512},
                                {512, 1024, 1024}})
-    all.push_back(differentiated({{rows / less, in}, {out, in}}, dtype,
+    all.push_back(differentiated({{scaled(rows), in}, {out, in}}, dtype,
                                  [](const Tensors& t) { return linear(t[0], t[1]); }));
   for (auto [time, heads, dim] : {std::array<int64_t, 3>{64, 4, 32}, {256, 6, 64}, {512, 4, 64}})
     all.push_back(differentiated(
-        {{2 * time / less, heads, 3, dim}}, dtype,
+        {{scaled(2 * time), heads, 3, dim}}, dtype,
         [time = time / less](const Tensors& t) { return attention(t[0], {.time = time}); }));
   for (auto [rows, width] : {std::array<int64_t, 2>{64, 128}, {512, 512}, {1024, 1024}}) {
-    all.push_back(differentiated({{rows / less, width}, {width}, {width}}, dtype,
+    all.push_back(differentiated({{scaled(rows), width}, {width}, {width}}, dtype,
                                  [](const Tensors& t) { return layer_norm(t[0], t[1], t[2]); }));
-    all.push_back(
-        differentiated({{rows / less, width}}, dtype, [](const Tensors& t) { return gelu(t[0]); }));
+    all.push_back(differentiated({{scaled(rows), width}}, dtype,
+                                 [](const Tensors& t) { return gelu(t[0]); }));
   }
   for (auto [tokens, width, heads, time] :
        {std::array<int64_t, 4>{256, 128, 4, 64}, {512, 384, 6, 128}, {512, 512, 8, 256}})
-    all.push_back(blocks(tokens / less, width, heads, time / less, dtype));
+    all.push_back(blocks(scaled(tokens), width, heads, time / less, dtype));
   return all;
 }
 
 /// AdamW of parameters in fp32, which moves 28 bytes each.
-constexpr int64_t updated = 4 << 20;
-Maker adamw() {
-  return [](Device device) -> Work {
+constexpr int64_t updated_of_a_cpu = 1 << 22;
+Maker adamw(int64_t updated) {
+  return [=](Device device) -> Work {
     auto flat = [&] { return full({updated}, 0.5, f32, device); };
     OptimizerSlot slot{.weight = flat(), .grad = flat(), .master = {}, .decayed = {{0, updated}}};
     Tensor m = flat(), v = flat();
@@ -101,14 +106,11 @@ KernelWork counted(const Maker& make) {
   Work work = make(meta_device);
   KernelWork before = meta_work();
   work();
-  KernelWork after = meta_work();
-  return {after.products - before.products,   after.bytes - before.bytes,
-          after.kernels - before.kernels,     after.matmuls - before.matmuls,
-          after.attention - before.attention, after.scores - before.scores};
+  return meta_work() - before;
 }
 
-/// Rates of fp32: products, attention, bytes; and what a kernel takes to start.
-void set_rates(Hardware& h, const std::vector<Measured>& measured) {
+/// Rates of products, which is returned, attention and bytes, and what a kernel takes to start.
+double set_rates(Hardware& h, const std::vector<Measured>& measured) {
   std::vector<std::vector<double>> terms;
   std::vector<double> times;
   for (auto& [w, seconds] : measured) {
@@ -122,13 +124,15 @@ void set_rates(Hardware& h, const std::vector<Measured>& measured) {
               "  Run it again while nothing else runs.",
               found[0] > 0 ? "kernels that move bytes" : "products");
   auto rate = [&](size_t i) { return 1 / std::max(found[i], 1e-30); };
-  h.fp32 = rate(0), h.attention = std::min(1., rate(1) / rate(0));
+  h.attention = std::min(1., rate(1) / rate(0));
   h.bandwidth = rate(2), h.kernel_start = found[3];
   h.products = h.kernels = 1;
+  return rate(0);
 }
 
-/// The rate of products in bf16, whose other kernels are as those of fp32.
-void set_low_rate(Hardware& h, const std::vector<Measured>& measured) {
+/// The rate of products in another precision, whose other kernels have the rates of `h`; `least` if
+/// products take no time.
+double rate_of_products(const Hardware& h, const std::vector<Measured>& measured, double least) {
   std::vector<std::vector<double>> terms;
   std::vector<double> times;
   for (auto& [w, seconds] : measured) {
@@ -137,17 +141,18 @@ void set_low_rate(Hardware& h, const std::vector<Measured>& measured) {
     terms.push_back({w.products - w.attention + w.attention / h.attention});
     times.push_back(seconds - rest);
   }
-  h.low = terms.empty() ? h.fp32 : 1 / std::max(fit(terms, times)[0], 1e-30);
+  return terms.empty() ? least : 1 / std::max(fit(terms, times)[0], 1e-30);
 }
 
-/// Sizes of all-reduces, in elements of fp32.
-constexpr int64_t smallest_reduced = 1 << 8, largest_reduced = 1 << 22;
+/// Elements of fp32 of the smallest all-reduce; each of the others has four times as many.
+constexpr int64_t smallest_reduced = 1 << 8;
 
 /// All-reduces over all ranks, by size.
 std::vector<size_t> add_reductions(Bench& bench, World& world) {
   std::vector<size_t> all;
   if (world.size() == 1) return all;
-  for (int64_t n = smallest_reduced; n <= largest_reduced; n <<= 2)
+  int64_t largest = more_tokens(bench.device()) << 22;
+  for (int64_t n = smallest_reduced; n <= largest; n <<= 2)
     all.push_back(bench.add(
         [&world, x = zeros({n}, f32, bench.device())] { world.comm().all_reduce(x).wait(); }));
   return all;
@@ -205,14 +210,15 @@ Hardware calibrate(World& world, const Effort& effort) {
     h.network *= double(world.size()) / double(h.per_node);
     h.per_node = world.size();
   }
-  auto full = stretches(f32, effort.less), low = stretches(bf16, effort.less);
+  int64_t more = more_tokens(bench.device()), updated = more * updated_of_a_cpu;
+  auto full = stretches(f32, more, effort.less), low = stretches(bf16, more, effort.less);
   auto add = [&](const std::vector<Maker>& makers) {
     std::vector<size_t> at;
     for (auto& make : makers) at.push_back(bench.add(make(bench.device())));
     return at;
   };
   auto full_at = add(full), low_at = add(low);
-  size_t update_at = bench.add(adamw()(bench.device()));
+  size_t update_at = bench.add(adamw(updated)(bench.device()));
   auto reductions_at = add_reductions(bench, world);
   auto seconds = bench.seconds();
   auto measured = [&](const std::vector<Maker>& makers, const std::vector<size_t>& at) {
@@ -220,8 +226,14 @@ Hardware calibrate(World& world, const Effort& effort) {
     for (size_t i = 0; i < makers.size(); ++i) all.push_back({counted(makers[i]), seconds[at[i]]});
     return all;
   };
-  set_rates(h, measured(full, full_at));
-  set_low_rate(h, measured(low, low_at));
+  auto of_full = measured(full, full_at), of_low = measured(low, low_at);
+  if (on_gpu) {  // attention has kernels of its own in bf16, and that is what GPUs train in
+    h.low = set_rates(h, of_low);
+    h.fp32 = rate_of_products(h, of_full, h.low);
+  } else {
+    h.fp32 = set_rates(h, of_full);
+    h.low = rate_of_products(h, of_low, h.fp32);
+  }
   double kernels = h.bandwidth, update = 28. * double(updated) / seconds[update_at];
   h.bandwidth = std::max(kernels, update);  // of which both are parts
   h.kernels = kernels / h.bandwidth, h.update = update / h.bandwidth;

@@ -26,7 +26,7 @@ constexpr Unit units[] = {{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {
 constexpr double stored_bytes_per_score = 10;
 /// The host's time for its ops relative to ours: they are more, and started from Python. `launch`
 /// in a100.toml was fitted with this factor.
-constexpr double its_launches = 6;
+constexpr double its_launches = 6.5;
 
 Hardware read(const std::string& name, const std::string& text, const std::string& path) {
   Hardware h{.name = name};
@@ -77,6 +77,7 @@ double Hardware::seconds(const KernelWork& work, DType dtype, bool stored_scores
   auto starts = double(work.kernels + work.matmuls);
   double time = (work.products - core) / reached + starts * kernel_start;
   if (stored_scores) bytes += stored_bytes_per_score * work.scores, core *= 2;  // seen or not
+  else if (!on_host()) bytes -= work.fused;
   time += core / (stored_scores ? reached : attention * peak(dtype)) + bytes / kernels / bandwidth;
   return std::max(time, starts * launch * (stored_scores ? its_launches : 1));
 }

@@ -132,11 +132,6 @@ std::unique_ptr<nn::Sequence> model_of(const Build& build, const TensorParallel&
   rethrow_from("build");
 }
 
-KernelWork operator-(const KernelWork& a, const KernelWork& b) {
-  return {a.products - b.products, a.bytes - b.bytes,         a.kernels - b.kernels,
-          a.matmuls - b.matmuls,   a.attention - b.attention, a.scores - b.scores};
-}
-
 double LayerFacts::cost() const {
   // FLOP and a kernel launch as bytes moved in the same time.
   constexpr double flop_per_byte = 8, kernel_cost = 2000;
@@ -200,45 +195,50 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   if (trains && tp.sequence()) alone = probe(build, like, {.dp = o.dp, .dtype = o.dtype}).layers_;
   Parameters reached, counted;
   Tensor x;
+  auto dx = std::make_shared<Tensor>();
   for (auto& layer : model->layers()) {
     if (x.defined()) {
       check_input(is_float(x.dtype()), Exit::config,
                   "layer {}: it returns {}; expected a floating-point activation, for a gradient\n"
                   "  A layer reads integers, such as ids, from batch.input.",
                   facts.layers_.back().name, x);
-      require_grad(x = x.detach());
+      x = graph_input(x.detach(), dx);  // not a leaf, whose gradient would be kept in fp32
     }
     try {
+      bool last = &layer == &model->layers().back();
+      if (trains && last) batch.seed = full({}, 1, f32, meta_device);
       auto sent = [&] { return ranks.ledger().total(); };
       KernelWork start = meta_work();
       Ledger::Line sent_before = sent();
       Tensor y = (o.bitwise ? by_sample(layer) : layer).run(x, batch);
-      KernelWork middle = meta_work();
+      KernelWork forward = meta_work() - start;
       Ledger::Line sent_forward = sent();
-      if (requires_grad(y)) backward(without_values(y), zeros(y.shape(), y.dtype(), y.device()));
-      KernelWork end = meta_work();
+      Tensor dy = zeros(y.shape(), y.dtype(), y.device());
+      start = meta_work();
+      if (requires_grad(y)) backward(without_values(y), std::move(dy));
+      KernelWork back = meta_work() - start;
       int64_t parameters = 0, shared = 0;
       for (auto* p : used_by(layer)) {
         parameters += p->value.numel();
         if (!counted.insert(p).second) shared += p->value.numel();
       }
       facts.layers_.push_back({layer.name,
-                               middle - start,
-                               end - middle,
-                               end.kernels - start.kernels,
+                               forward,
+                               back,
+                               forward.kernels + back.kernels,
                                {y.shape(), y.dtype()},
                                sent_forward - sent_before,
                                sent() - sent_forward,
                                parameters,
                                shared,
                                bool(layer.selective)});
-      bool last = &layer == &model->layers().back(), no_loss = last && y.numel() != losses;
-      check_input(!trains || reached.empty() || no_loss || grad(x).defined(), Exit::config,
+      bool no_loss = last && y.numel() != losses;
+      check_input(!trains || reached.empty() || no_loss || dx->defined(), Exit::config,
                   "no gradient reaches its input, so the layers before it would not be trained; "
                   "expected what it returns to depend on x, without detach()");
       check_uses(layer, all, reached);
       if (!last && !used_by(layer).empty()) check_rows(facts.layers_, alone, o.tp);
-      x = y;
+      x = y, *dx = {};
     } catch (const Error& e) {
       std::string with = x.defined() ? " of " + str(x) : "";
       auto code = e.code() == Exit::internal ? Exit::config : e.code();

@@ -18,9 +18,6 @@ using Build = std::function<std::unique_ptr<nn::Sequence>(const TensorParallel& 
 /// The model that it makes. Throws Error 78 if that is none.
 std::unique_ptr<nn::Sequence> model_of(const Build& build, const TensorParallel& tp);
 
-/// Work between two looks at meta_work().
-KernelWork operator-(const KernelWork& end, const KernelWork& start);
-
 /// What one micro-batch means to a layer.
 struct LayerFacts {
   std::string name;

@@ -36,6 +36,23 @@ TEST(Meta, CountsProductsForwardAndBackward) {
   EXPECT_EQ(grad(x).shape(), x.shape());
 }
 
+// A GPU's product writes gelu's input besides, and reads it and the residual once.
+TEST(Meta, CountsWhatProductsOfGpusMoveInPlaceOfKernels) {
+  constexpr double narrow = 2. * 30 * 20, wide = 2. * 30 * 80;
+  Tensor x = zeros({30, 20}, bf16, meta_device), up = zeros({80, 20}, bf16, meta_device),
+         down = zeros({20, 80}, bf16, meta_device), bias = zeros({80}, bf16, meta_device);
+  for (Tensor* t : {&x, &up, &down}) require_grad(*t);
+  meta_work() = {};
+  Tensor h = linear_gelu(x, up, bias);
+  EXPECT_EQ(meta_work().fused, -wide);
+  Tensor y = linear_onto(x, h, down);
+  EXPECT_EQ(meta_work().bytes, 3 * narrow) << "of a residual of its own: two read, one written";
+  EXPECT_EQ(meta_work().fused, -wide + 2 * narrow);
+  meta_work() = {};
+  backward(y, zeros(y.shape(), bf16, meta_device));
+  EXPECT_EQ(meta_work().fused, 2 * wide) << "of three that the slope would move";
+}
+
 int64_t peak_of_convolution(const Conv2d& like, Device device) {
   auto outer = memory::counter();
   auto counter = std::make_shared<memory::Counter>();

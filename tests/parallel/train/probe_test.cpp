@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "autograd/backward.h"
 #include "core/memory.h"
+#include "parallel/comm/meta_comm.h"
 #include "parallel/train/replica.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
@@ -50,6 +52,41 @@ TEST(Probe, CountsTheWorkOfProducts) {
   Facts facts = facts_of(build_of<Funnel>());
   EXPECT_EQ(facts.of("layer1").forward.products, 2. * 8 * 256 * 256);
   EXPECT_EQ(facts.of("layer1").backward.products, 4. * 8 * 256 * 256);  // input and weight
+}
+
+struct Deep : nn::Sequence {
+  explicit Deep(const TensorParallel& tp) {
+    add<nn::Linear>("in", 16, 16, nn::LinearOptions{.shard = tp.whole()});
+    add<test::Block>("block0", tp);
+    add<test::Block>("block1", tp);
+    add<ClassHead>("head", 4, 16, tp);
+  }
+};
+
+// Cut into layers, a model moves the bytes that it moves in one piece, and starts as many kernels.
+TEST(Probe, LayersAddUpToTheModel) {
+  for (DType dtype : {f32, bf16}) {
+    Build build = build_of<Deep>();
+    Facts facts = facts_of(build, {.dtype = dtype});
+    MetaComm alone(1, 0);
+    auto model = build(TensorParallel(alone));
+    model->materialize(meta_device, dtype, 0);
+    nn::Batch batch = nn::to(batch_like(test::task_of(), 8), meta_device, dtype);
+    batch.seed = full({}, 1, f32, meta_device);
+    KernelWork start = meta_work();
+    Tensor y;
+    for (auto& layer : model->layers()) y = layer.run(y, batch);
+    backward(y, zeros(y.shape(), y.dtype(), meta_device));
+    KernelWork whole = meta_work() - start;
+    double bytes = double(y.bytes());  // of the seed
+    int64_t kernels = 1;
+    for (auto& layer : facts.layers()) {
+      bytes += layer.forward.bytes + layer.backward.bytes;
+      kernels += layer.kernels;
+    }
+    EXPECT_EQ(whole.bytes, bytes) << name(dtype);
+    EXPECT_EQ(whole.kernels, kernels) << name(dtype);
+  }
 }
 
 // It runs the whole model on a device without bytes: a rank that has a quarter of it holds less.
