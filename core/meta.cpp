@@ -27,6 +27,12 @@ void move(std::initializer_list<Tensor> tensors) {
     if (t.defined()) meta_work().bytes += double(t.bytes());
 }
 
+/// A kernel that reads `x` and changes a product's result: the product reads x instead.
+void fuse(const Tensor& x) {
+  meta_work().fused_bytes += 2 * double(x.bytes());
+  ++meta_work().fused_kernels;
+}
+
 /// `products` such products a head, of the scores that are seen.
 void attend(const Attention& a, double products) {
   double seen = 0;
@@ -81,18 +87,22 @@ class MetaBackend final : public Backend {
   void squares_fixed(const Tensor& x, const Tensor&) override { move({x}); }
 
   void matmul(const Matmul& p) override {
+    bool narrow = size_of(p.a.dtype()) == 2;  // cuBLASLt has gelu in 16 bits alone
     if (p.goes_back()) {
-      if (p.gelu_of.defined()) meta_work().fused += 2 * double(p.gelu_of.bytes());  // but read once
+      if (narrow && p.gelu_of.defined() && p.write == Write::set) fuse(p.gelu_of);
       return matmul_in_steps(*this, p);
     }
-    if (p.before.defined()) meta_work().fused -= double(p.before.bytes());  // written in addition
+    if (p.before.defined()) {
+      meta_work().fused_bytes -= (narrow ? 1 : 2) * double(p.before.bytes());
+      meta_work().fused_kernels -= narrow ? 0 : 1;
+    }
     ++meta_work().matmuls;
     meta_work().products += 2 * double(p.c.numel()) * double(p.a.size(p.a.rank() - 1));
   }
 
   void matmul_onto(const Matmul& p, const Tensor& rest) override {
     Backend::matmul_onto(p, rest);
-    meta_work().fused += 2 * double(rest.bytes());  // but read once
+    fuse(rest);
   }
 
   void softmax(const Tensor& x, const Tensor& y) override { move({x, y}); }
@@ -207,9 +217,17 @@ MetaTarget::MetaTarget(Device::Kind kind) : outer_(std::exchange(target, kind)) 
 MetaTarget::~MetaTarget() { target = outer_; }
 
 KernelWork KernelWork::operator-(const KernelWork& before) const {
-  return {products - before.products, bytes - before.bytes,         kernels - before.kernels,
-          matmuls - before.matmuls,   attention - before.attention, scores - before.scores,
-          fused - before.fused};
+  return {products - before.products,       bytes - before.bytes,
+          kernels - before.kernels,         matmuls - before.matmuls,
+          attention - before.attention,     scores - before.scores,
+          fused_bytes - before.fused_bytes, fused_kernels - before.fused_kernels};
+}
+
+KernelWork KernelWork::on_gpu() const {
+  KernelWork work = *this;
+  work.bytes -= std::exchange(work.fused_bytes, 0);
+  work.kernels -= std::exchange(work.fused_kernels, 0);
+  return work;
 }
 
 KernelWork& meta_work() {

@@ -11,11 +11,13 @@ struct KernelWork {
   int64_t matmuls = 0;   ///< matrix products
   double attention = 0;  ///< FLOP of `products` that are attention's
   double scores = 0;     ///< elements of its scores, seen or not, were they stored
-  /// Of `bytes`, those that GPUs need not move, whose products end with gelu, its slope and the
-  /// residual: its result replaces theirs before it is written.
-  double fused = 0;
+  /// What GPUs move and start less; less than 0: more. There a product adds the residual by itself
+  /// and, in 16 bits, applies gelu or its slope.
+  double fused_bytes = 0;
+  int64_t fused_kernels = 0;
 
   KernelWork operator-(const KernelWork& before) const;
+  KernelWork on_gpu() const;  ///< without what is fused
 };
 
 /// Of this thread, since it was last set.

@@ -8,7 +8,9 @@
 #          library is invisible to it, and without the tests that need more or start processes over
 #          MPI
 #
-# Both if none is named. One line of verdict each; the exit status is 0 only if all are clean.
+# Both go without the three tests that hold steps against simulated times, which sanitizers stretch.
+#
+# Without a name, one after the other. One line of verdict each; the exit status is 0 only if all are clean.
 
 set -euo pipefail
 # shellcheck source=scripts/common.sh

@@ -53,10 +53,10 @@ Maker blocks(int64_t tokens, int64_t width, int64_t heads, int64_t time, DType d
 }
 
 /// On a GPU a kernel must outlast its start, which takes the host some microseconds, and its
-/// tensors must not stay in the caches: work on more tokens by this factor.
-int64_t more_tokens(Device device) { return device.kind == Device::Kind::cuda ? 64 : 1; }
+/// tensors must not stay in the caches: all work is larger by this factor.
+int64_t larger_on_gpus(Device device) { return device.kind == Device::Kind::cuda ? 64 : 1; }
 
-/// Of `more` times as many tokens, in sequences that are shorter by a factor of `less`.
+/// Of `more` times as many tokens, divided by `less`, which divides lengths of sequences too.
 std::vector<Maker> stretches(DType dtype, int64_t more, int64_t less) {
   auto scaled = [=](int64_t tokens) { return tokens * more / less; };
   std::vector<Maker> all;
@@ -102,11 +102,12 @@ Maker adamw(int64_t updated) {
   };
 }
 
-KernelWork counted(const Maker& make) {
+KernelWork counted(const Maker& make, bool on_gpu) {
   Work work = make(meta_device);
   KernelWork before = meta_work();
   work();
-  return meta_work() - before;
+  KernelWork all = meta_work() - before;
+  return on_gpu ? all.on_gpu() : all;
 }
 
 /// Rates of products, which is returned, attention and bytes, and what a kernel takes to start.
@@ -130,9 +131,10 @@ double set_rates(Hardware& h, const std::vector<Measured>& measured) {
   return rate(0);
 }
 
-/// The rate of products in another precision, whose other kernels have the rates of `h`; `least` if
-/// products take no time.
-double rate_of_products(const Hardware& h, const std::vector<Measured>& measured, double least) {
+/// The rate of products in another precision, whose other kernels have the rates of `h`;
+/// `otherwise` if products take no time.
+double rate_of_products(const Hardware& h, const std::vector<Measured>& measured,
+                        double otherwise) {
   std::vector<std::vector<double>> terms;
   std::vector<double> times;
   for (auto& [w, seconds] : measured) {
@@ -141,7 +143,7 @@ double rate_of_products(const Hardware& h, const std::vector<Measured>& measured
     terms.push_back({w.products - w.attention + w.attention / h.attention});
     times.push_back(seconds - rest);
   }
-  return terms.empty() ? least : 1 / std::max(fit(terms, times)[0], 1e-30);
+  return terms.empty() ? otherwise : 1 / std::max(fit(terms, times)[0], 1e-30);
 }
 
 /// Elements of fp32 of the smallest all-reduce; each of the others has four times as many.
@@ -151,7 +153,7 @@ constexpr int64_t smallest_reduced = 1 << 8;
 std::vector<size_t> add_reductions(Bench& bench, World& world) {
   std::vector<size_t> all;
   if (world.size() == 1) return all;
-  int64_t largest = more_tokens(bench.device()) << 22;
+  int64_t largest = larger_on_gpus(bench.device()) << 22;
   for (int64_t n = smallest_reduced; n <= largest; n <<= 2)
     all.push_back(bench.add(
         [&world, x = zeros({n}, f32, bench.device())] { world.comm().all_reduce(x).wait(); }));
@@ -210,7 +212,7 @@ Hardware calibrate(World& world, const Effort& effort) {
     h.network *= double(world.size()) / double(h.per_node);
     h.per_node = world.size();
   }
-  int64_t more = more_tokens(bench.device()), updated = more * updated_of_a_cpu;
+  int64_t more = larger_on_gpus(bench.device()), updated = more * updated_of_a_cpu;
   auto full = stretches(f32, more, effort.less), low = stretches(bf16, more, effort.less);
   auto add = [&](const std::vector<Maker>& makers) {
     std::vector<size_t> at;
@@ -223,7 +225,8 @@ Hardware calibrate(World& world, const Effort& effort) {
   auto seconds = bench.seconds();
   auto measured = [&](const std::vector<Maker>& makers, const std::vector<size_t>& at) {
     std::vector<Measured> all;
-    for (size_t i = 0; i < makers.size(); ++i) all.push_back({counted(makers[i]), seconds[at[i]]});
+    for (size_t i = 0; i < makers.size(); ++i)
+      all.push_back({counted(makers[i], on_gpu), seconds[at[i]]});
     return all;
   };
   auto of_full = measured(full, full_at), of_low = measured(low, low_at);

@@ -72,12 +72,12 @@ Settings hardware_settings(Hardware& h) {
       .add("ranks-per-node", "N", "ranks (GPUs) of a node", &h.per_node, {.range = {1, 65536}});
 }
 
-double Hardware::seconds(const KernelWork& work, DType dtype, bool stored_scores) const {
+double Hardware::seconds(const KernelWork& counted, DType dtype, bool stored_scores) const {
+  KernelWork work = on_host() || stored_scores ? counted : counted.on_gpu();
   double reached = products * peak(dtype), bytes = work.bytes, core = work.attention;
   auto starts = double(work.kernels + work.matmuls);
   double time = (work.products - core) / reached + starts * kernel_start;
   if (stored_scores) bytes += stored_bytes_per_score * work.scores, core *= 2;  // seen or not
-  else if (!on_host()) bytes -= work.fused;
   time += core / (stored_scores ? reached : attention * peak(dtype)) + bytes / kernels / bandwidth;
   return std::max(time, starts * launch * (stored_scores ? its_launches : 1));
 }

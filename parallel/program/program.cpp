@@ -353,6 +353,7 @@ int Program::calibrate(int argc, char** argv) {
   check_input(folder.empty() || std::filesystem::is_directory(folder), Exit::cannot_write,
               "calibrate: there is no directory {}\n  Make it, or choose another --out.",
               folder.string());
+  if (calibrate_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
   on_ranks(calibrate_.launch, argc, argv, [&](World& world) {
     if (world.rank() == 0) std::fputs("calibrate: measuring takes about half a minute\n", stderr);
     std::string file = hardware_file(parallel::calibrate(world));

@@ -94,7 +94,8 @@ Verb calibrate_verb(CalibrateOptions& o, const std::string& program) {
             {.shown = "stdout"});
   return {"calibrate",
           "Measures kernels and collectives on ranks of this machine, and writes a hardware file.",
-          joined({group, only(launch_settings(o.launch), {"comm", "ranks", "device"})}),
+          joined({group, only(launch_settings(o.launch),
+                              {"comm", "ranks", "device", "nondeterministic"})}),
           {program + " calibrate --comm threads --ranks 2 --out here.toml"}};
 }
 

@@ -206,7 +206,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
     }
     try {
       bool last = &layer == &model->layers().back();
-      if (trains && last) batch.seed = full({}, 1, f32, meta_device);
+      if (trains && last && !o.bitwise) batch.seed = full({}, 1, f32, meta_device);
       auto sent = [&] { return ranks.ledger().total(); };
       KernelWork start = meta_work();
       Ledger::Line sent_before = sent();

@@ -36,21 +36,34 @@ TEST(Meta, CountsProductsForwardAndBackward) {
   EXPECT_EQ(grad(x).shape(), x.shape());
 }
 
-// A GPU's product writes gelu's input besides, and reads it and the residual once.
-TEST(Meta, CountsWhatProductsOfGpusMoveInPlaceOfKernels) {
-  constexpr double narrow = 2. * 30 * 20, wide = 2. * 30 * 80;
-  Tensor x = zeros({30, 20}, bf16, meta_device), up = zeros({80, 20}, bf16, meta_device),
-         down = zeros({20, 80}, bf16, meta_device), bias = zeros({80}, bf16, meta_device);
-  for (Tensor* t : {&x, &up, &down}) require_grad(*t);
-  meta_work() = {};
-  Tensor h = linear_gelu(x, up, bias);
-  EXPECT_EQ(meta_work().fused, -wide);
-  Tensor y = linear_onto(x, h, down);
-  EXPECT_EQ(meta_work().bytes, 3 * narrow) << "of a residual of its own: two read, one written";
-  EXPECT_EQ(meta_work().fused, -wide + 2 * narrow);
-  meta_work() = {};
-  backward(y, zeros(y.shape(), bf16, meta_device));
-  EXPECT_EQ(meta_work().fused, 2 * wide) << "of three that the slope would move";
+// x + down(gelu(up(x))). In 16 bits a GPU's product writes gelu's input besides and reads it once
+// for the slope; in 32 bits gelu and its slope are kernels. The residual is read once in both.
+TEST(Meta, CountsWhatProductsOfGpusDoInPlaceOfKernels) {
+  for (DType dtype : {bf16, f32}) {
+    bool kernels = dtype == f32;
+    double narrow = 30. * 20 * double(size_of(dtype)), wide = 4 * narrow;
+    Tensor x = zeros({30, 20}, dtype, meta_device), up = zeros({80, 20}, dtype, meta_device),
+           down = zeros({20, 80}, dtype, meta_device);
+    for (Tensor* t : {&x, &up, &down}) require_grad(*t);
+    auto work = [start = meta_work()]() mutable {
+      KernelWork since = meta_work() - start;
+      start = meta_work();
+      return since;
+    };
+    Tensor h = linear_gelu(x, up, zeros({80}, dtype, meta_device));
+    KernelWork gelu = work(), there = gelu.on_gpu();
+    EXPECT_EQ(there.bytes - gelu.bytes, kernels ? 2 * wide : wide) << name(dtype);
+    EXPECT_EQ(there.kernels - gelu.kernels, kernels);
+    Tensor y = linear_onto(x, h, down);
+    KernelWork residual = work();
+    EXPECT_EQ(residual.bytes, 3 * narrow) << "two read, one written";
+    EXPECT_EQ(residual.on_gpu().bytes, narrow);
+    EXPECT_EQ(residual.on_gpu().kernels, 0);
+    backward(y, zeros(y.shape(), dtype, meta_device));
+    KernelWork back = work();
+    EXPECT_EQ(back.fused_bytes, kernels ? 0 : 2 * wide) << "of three that the slope would move";
+    EXPECT_EQ(back.fused_kernels, !kernels);
+  }
 }
 
 int64_t peak_of_convolution(const Conv2d& like, Device device) {

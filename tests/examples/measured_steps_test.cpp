@@ -261,7 +261,8 @@ TEST(MeasuredSteps, OfSmallModelsOnOneNodeAreNearTheShippedHardware) {
   EXPECT_LE(all, 0.12);
 }
 
-// Steps of triax on one GPU. Only rates of single kernels are in these hardware files.
+// Steps of triax on one GPU. Nothing is fitted to those on an H100, one constant to the first of
+// the H200's.
 TEST(MeasuredSteps, OfTriaxAreNearTheShippedHardware) {
   for (auto& cell : cells_of("triax_on_gpus.csv")) {
     auto number = [&](size_t i) { return std::stoll(cell[i]); };
