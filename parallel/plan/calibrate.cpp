@@ -83,7 +83,7 @@ std::vector<Maker> stretches(DType dtype, int64_t more, int64_t less) {
 }
 
 /// AdamW of parameters in fp32, which moves 28 bytes each.
-constexpr int64_t updated_of_a_cpu = 1 << 22;
+constexpr int64_t updated_on_cpus = 1 << 22;
 Maker adamw(int64_t updated) {
   return [=](Device device) -> Work {
     auto flat = [&] { return full({updated}, 0.5, f32, device); };
@@ -212,7 +212,7 @@ Hardware calibrate(World& world, const Effort& effort) {
     h.network *= double(world.size()) / double(h.per_node);
     h.per_node = world.size();
   }
-  int64_t more = larger_on_gpus(bench.device()), updated = more * updated_of_a_cpu;
+  int64_t more = larger_on_gpus(bench.device()), updated = more * updated_on_cpus;
   auto full = stretches(f32, more, effort.less), low = stretches(bf16, more, effort.less);
   auto add = [&](const std::vector<Maker>& makers) {
     std::vector<size_t> at;

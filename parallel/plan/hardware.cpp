@@ -24,8 +24,9 @@ constexpr Unit units[] = {{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {
 /// Bytes that Megatron-LM's kernels for scaling, mask, softmax and dropout move for each stored
 /// attention score: about 9 in forward, 11 in backward.
 constexpr double stored_bytes_per_score = 10;
-/// The host's time for its ops relative to ours: they are more, and started from Python. `launch`
-/// in a100.toml was fitted with this factor.
+/// The host's time for its ops relative to ours: they are more, and started from Python. With
+/// `launch` of a100.toml, which the 55 steps it is fitted to hardly determine, it gives a block the
+/// time that it had when the probe counted 42 kernels in place of 39.
 constexpr double its_launches = 6.5;
 
 Hardware read(const std::string& name, const std::string& text, const std::string& path) {

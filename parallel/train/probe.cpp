@@ -136,7 +136,7 @@ double LayerFacts::cost() const {
   // FLOP and a kernel launch as bytes moved in the same time.
   constexpr double flop_per_byte = 8, kernel_cost = 2000;
   return (forward.products + backward.products) / flop_per_byte + forward.bytes + backward.bytes +
-         kernel_cost * double(kernels);
+         kernel_cost * double(forward.kernels + backward.kernels);
 }
 
 int64_t Facts::rows_of_sample() const {
@@ -225,7 +225,6 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
       facts.layers_.push_back({layer.name,
                                forward,
                                back,
-                               forward.kernels + back.kernels,
                                {y.shape(), y.dtype()},
                                sent_forward - sent_before,
                                sent() - sent_forward,

@@ -22,8 +22,7 @@ std::unique_ptr<nn::Sequence> model_of(const Build& build, const TensorParallel&
 struct LayerFacts {
   std::string name;
   KernelWork forward, backward;
-  int64_t kernels = 0;  ///< launched in both
-  Boundary out;         ///< what it returns
+  Boundary out;  ///< what it returns
   /// Collectives of the tensor-parallel ranks.
   Ledger::Line tp_forward = {}, tp_backward = {};
   /// Elements that a rank holds of the parameters it uses, and those of them that an earlier layer
