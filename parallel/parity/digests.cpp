@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "core/check.h"
 #include "core/checksum.h"
@@ -67,6 +68,7 @@ void save_table(const std::string& path, const DigestTable& table) {
 DigestTable load_table(const std::string& path) {
   std::string text = disk().read(path, largest_table);
   DigestTable table;
+  std::set<std::string> names;
   int64_t number = 0;
   auto refuse = [&] {
     fail(Exit::data, "replay: {}:{}: expected a table that `replay --out FILE` wrote", path,
@@ -83,7 +85,7 @@ DigestTable load_table(const std::string& path) {
     auto parts = cells(line);
     Digest d;
     if (end == text.npos || parts.size() != 4 || !parses(parts[2], d.norm) ||
-        !parses(parts[3], d.crc32c, 16))
+        !parses(parts[3], d.crc32c, 16) || !names.insert(parts[0]).second)
       refuse();
     d.name = parts[0], d.type = parts[1];
     table.rows.push_back(std::move(d));

@@ -21,9 +21,10 @@ struct Unit {
 };
 constexpr Unit units[] = {{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}};
 
-/// Bytes that Megatron-LM's kernels for scaling, mask, softmax and dropout move for each stored
-/// attention score: about 9 in forward, 11 in backward.
-constexpr double stored_bytes_per_score = 10;
+/// Bytes that Megatron-LM moved for each stored attention score: scaling, mask, softmax and dropout
+/// about 9 in forward and 11 in backward, and the products beside them 4 and 8. On average of a
+/// forward, the same again and a backward.
+constexpr double stored_bytes_per_score = 15;
 /// The host's time for its ops relative to ours: they are more, and started from Python. With
 /// `launch` of a100.toml, which the 55 steps it is fitted to hardly determine, it gives a block the
 /// time that it had when the probe counted 42 kernels in place of 39.
@@ -75,12 +76,17 @@ Settings hardware_settings(Hardware& h) {
 
 double Hardware::seconds(const KernelWork& counted, DType dtype, bool stored_scores) const {
   KernelWork work = on_host() || stored_scores ? counted : counted.on_gpu();
-  double reached = products * peak(dtype), bytes = work.bytes, core = work.attention;
-  auto starts = double(work.kernels + work.matmuls);
-  double time = (work.products - core) / reached + starts * kernel_start;
-  if (stored_scores) bytes += stored_bytes_per_score * work.scores, core *= 2;  // seen or not
-  time += core / (stored_scores ? reached : attention * peak(dtype)) + bytes / kernels / bandwidth;
-  return std::max(time, starts * launch * (stored_scores ? its_launches : 1));
+  double core = work.attention, bytes = work.bytes;
+  double time = (work.products - core) / (products * peak(dtype)) +
+                double(work.kernels + work.matmuls) * kernel_start;
+  if (stored_scores) bytes += stored_bytes_per_score * work.scores;  // takes longer than their FLOP
+  else time += core / (attention * peak(dtype));
+  return time + bytes / kernels / bandwidth;
+}
+
+double Hardware::launches(const KernelWork& counted, bool in_2021) const {
+  KernelWork work = on_host() || in_2021 ? counted : counted.on_gpu();
+  return double(work.kernels + work.matmuls) * launch * (in_2021 ? its_launches : 1);
 }
 
 double Hardware::seconds(const Ledger::Line& line, int64_t ranks, int64_t stride) const {

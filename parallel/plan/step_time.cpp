@@ -1,6 +1,7 @@
 #include "parallel/plan/step_time.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "parallel/pipeline/check_schedule.h"
 #include "parallel/pipeline/simulate.h"
@@ -38,6 +39,13 @@ int enough_micros(const StepOptions& o, const Schedule& schedule) {
 /// Bytes that Megatron-LM moves for each parameter and micro-batch to add a gradient to the sum;
 /// ours adds it inside the product.
 double bytes_to_add(DType gradient) { return 3 * double(size_of(gradient)); }
+
+/// Seconds of kernels that take the device and the host so long in all. Each takes the longer of
+/// the two; the host takes as long for each, the device for few of them much longer than for most
+/// (exponentially distributed).
+double with_host(double device, double host) {
+  return device > 0 ? host + device * std::exp(-host / device) : host;
+}
 
 bool again(const StepOptions& o) {
   return o.recompute == Recompute::block || o.recompute == Recompute::block_split;
@@ -98,6 +106,14 @@ const Bubble& StepTimes::bubble(const StepOptions& o) {
   return bubbles_.emplace(key, made).first->second;
 }
 
+StepTimes::Slot StepTimes::pass(const KernelWork& work, const Ledger::Line& sums,
+                                const StepOptions& o) {
+  const Hardware& h = hardware_;
+  double device = h.seconds(work, o.dtype, as_in_2021_), host = h.launches(work, as_in_2021_);
+  double together = h.seconds(sums, o.mesh.tp, 1), compute = with_host(device, host);
+  return {compute, h.on_host() ? together : with_host(device + together, host) - compute};
+}
+
 std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
   const Hardware& h = hardware_;
   auto& layers = facts(o).layers();
@@ -114,17 +130,17 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
       Slot& slot = all[size_t(s)];
       for (size_t i = first[v]; i < first[v + 1]; ++i) {
         const LayerFacts& l = layers[i];
-        double forward = h.seconds(l.forward, o.dtype, as_in_2021_);
-        double sums = h.seconds(l.tp_forward, o.mesh.tp, 1);
-        slot.compute += forward + h.seconds(l.backward, o.dtype, as_in_2021_);
-        slot.tensor += sums + h.seconds(l.tp_backward, o.mesh.tp, 1);
+        Slot forward = pass(l.forward, l.tp_forward, o);
+        Slot backward = pass(l.backward, l.tp_backward, o);
+        slot.compute += forward.compute + backward.compute;
+        slot.tensor += forward.tensor + backward.tensor;
         if (as_in_2021_)
           slot.compute +=
               bytes_to_add(o.reduce_dtype) * double(l.parameters) / h.kernels / h.bandwidth;
         slot.parameters += double(l.parameters - (s == 0 && last_on == 0 ? l.shared : 0));
         ++slot.layers;
         bool block = i > 0 && i + 1 < layers.size();  // the first and the last are never repeated
-        if (block && again(o)) slot.compute += forward, slot.tensor += sums;
+        if (block && again(o)) slot.compute += forward.compute, slot.tensor += forward.tensor;
         if (block && o.recompute == Recompute::selective) {
           KernelWork core{.products = l.forward.attention, .attention = l.forward.attention};
           if (as_in_2021_) core.scores = l.forward.scores;

@@ -32,13 +32,14 @@ struct Bubble {
 /// Predicts step times of one model on one kind of hardware. The work of every layer is that of
 /// kernels on the meta device (probe), so it is remembered by what it depends on.
 ///
-/// A stage takes its layers' forward and backward, what backward computes again, collectives of tp,
-/// and two handovers for each chunk, of which each rank of tp is taken to send its share. A step
-/// takes the slowest stage for all micro-batches, and the schedule's idle time (simulated for equal
-/// stages, forward : input : weight gradients as 1 : 1 : 1, or 1 : 2 : 1 where blocks are computed
-/// again) times what the other stages take on average. Gradients of dp travel behind two thirds of
-/// the last micro-batch on GPUs, and behind nothing on CPUs, whose cores move them; with ZeRO 2 and
-/// 3 a micro-batch takes at least its collectives.
+/// A stage takes its layers' forward and backward, for which the host has to start their kernels,
+/// what backward computes again, collectives of tp, and two handovers for each chunk, of which each
+/// rank of tp is taken to send its share. A step takes the slowest stage for all micro-batches, and
+/// the schedule's idle time (simulated for equal stages, forward : input : weight gradients as 1 :
+/// 1 : 1, or 1 : 2 : 1 where blocks are computed again) times what the other stages take on
+/// average. Gradients of dp travel behind two thirds of the last micro-batch on GPUs, and behind
+/// nothing on CPUs, whose cores move them; with ZeRO 2 and 3 a micro-batch takes at least its
+/// collectives.
 class StepTimes {
  public:
   /// `as_in_2021`: as Megatron-LM then did it, whose measured steps are published: scores stored
@@ -61,6 +62,9 @@ class StepTimes {
 
  private:
   struct Slot;
+  /// A layer's forward or backward. Collectives of tp are started as kernels are: on GPUs they take
+  /// no time of those that wait for the host.
+  Slot pass(const KernelWork& work, const Ledger::Line& sums, const StepOptions& o);
   std::vector<Slot> slots(const StepOptions& o);
   double handover(const StepOptions& o);
 

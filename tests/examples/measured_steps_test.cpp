@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <numeric>
+#include <span>
 #include <sstream>
 
 #include "parallel/plan/candidates.h"
@@ -127,15 +128,16 @@ struct Unknown {
 const Unknown unknowns[] = {
     {{&Hardware::products}, 0.8, 0.06, 1},
     {{&Hardware::kernels, &Hardware::update}, 0.65, 0.3, 1},
-    {{&Hardware::launch}, 10e-6, 0.7, 1e-3},
     {{&Hardware::link_part}, 0.75, 0.08, 1},
     {{&Hardware::network_part}, 0.75, 0.2, 1},
     {{&Hardware::latency}, 40e-6, 0.7, 2e-3},
+    {{&Hardware::launch}, 10e-6, 0.7, 1e-3},
 };
+using Unknowns = std::span<const Unknown>;
 
 /// Changes one of the unknowns at a time, by less and less, while that makes the rows likelier:
 /// logarithms of errors, robust, since some of these runs were disturbed, and of the unknowns.
-void fit(Predictions& predict, const std::vector<const Row*>& rows) {
+void fit(Predictions& predict, const std::vector<const Row*>& rows, Unknowns unknowns) {
   auto set = [&](const Unknown& u, double value) {
     for (auto field : u.fields) predict.hardware.*field = std::min(value, u.most);
   };
@@ -183,7 +185,7 @@ TEST(MeasuredSteps, AreNearWhatWasFittedOnOthers) {
   std::vector<std::pair<double, double>> by_size;  // parameters, then seconds; held errors
   std::map<std::string, std::vector<double>> by_group;
   for (size_t half : {0u, 1u}) {
-    fit(predict, part_of(predict.rows, 1 - half, 2));
+    fit(predict, part_of(predict.rows, 1 - half, 2), unknowns);
     auto held = part_of(predict.rows, half, 2);
     double error = mean_error(predict, held);
     fmt::print("held half {}: mean error {:.1f} %; {}\n", half, 100 * error,
@@ -208,11 +210,12 @@ TEST(MeasuredSteps, AreNearWhatWasFittedOnOthers) {
     for (size_t i = tenth * by_size.size() / 10; i < (tenth + 1) * by_size.size() / 10; ++i)
       errors.push_back(by_size[i].second);
     fmt::print("tenth {} by size, held: mean error {:.1f} %\n", tenth + 1, 100 * mean(errors));
-    EXPECT_LE(mean(errors), 0.17) << tenth;  // some runs were disturbed
+    EXPECT_LE(mean(errors), tenth == 7 ? 0.16 : 0.09) << tenth;  // some runs were disturbed
   }
   EXPECT_LE(sum / double(predict.rows.size()), 0.09);
-  fit(predict, part_of(predict.rows, 0, 1));
-  fmt::print("on all: {}\n", shown(predict.hardware));
+  predict.hardware.launch = parallel::hardware_named("a100").launch;
+  fit(predict, part_of(predict.rows, 0, 1), Unknowns(unknowns).first(std::size(unknowns) - 1));
+  fmt::print("on all, with the launch of a100: {}\n", shown(predict.hardware));
 }
 
 TEST(MeasuredSteps, AreNearTheShippedHardware) {
@@ -254,11 +257,11 @@ TEST(MeasuredSteps, OfSmallModelsOnOneNodeAreNearTheShippedHardware) {
   for (auto& [tp, rows] : by_tp) {
     double error = mean_error(predict, rows);
     fmt::print("tp {}, {} rows: mean error {:.1f} %\n", tp, rows.size(), 100 * error);
-    EXPECT_LE(error, 0.2) << tp;
+    EXPECT_LE(error, tp == 8 ? 0.25 : 0.12) << tp;
   }
   double all = mean_error(predict, part_of(predict.rows, 0, 1));
   fmt::print("all: mean error {:.1f} %\n", 100 * all);
-  EXPECT_LE(all, 0.12);
+  EXPECT_LE(all, 0.095);
 }
 
 // Steps of triax on one GPU. Nothing is fitted to those on an H100, one constant to the first of

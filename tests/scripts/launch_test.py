@@ -9,6 +9,7 @@ import pathlib
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "launch.sh"
@@ -59,6 +60,14 @@ class Launching(unittest.TestCase):
                 os.kill(pid, number)
         job.wait()
         job.stdout.close()
+        while any(self.lives(pid) for pid in found):
+            time.sleep(0.01)
+
+    def lives(self, pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
 
     def words(self):
         """How mpirun was called, as one line; and its environment."""

@@ -1,0 +1,14 @@
+// The settings that a checkpoint keeps, as a run that resumes takes them.
+#include "parallel/train/options.h"
+#include "parallel/train/run_directory.h"
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace triax;
+  static parallel::TrainOptions o;
+  static auto settings = parallel::train_settings(o);
+  o = {};
+  return test::accept_or_refuse([&] {
+    parallel::restore(settings, "input", {{"settings", test::text_of(data, size)}});
+  });
+}

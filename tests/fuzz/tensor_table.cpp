@@ -1,0 +1,16 @@
+// A table of tensors that `replay --out` wrote; what was read is written and read again.
+#include "core/check.h"
+#include "parallel/parity/digests.h"
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace triax;
+  static test::FileOf file("table");
+  file.set(data, size);
+  return test::accept_or_refuse([&] {
+    auto table = parallel::load_table(file.path());
+    parallel::save_table(file.path(), table);
+    check(parallel::compare(table, parallel::load_table(file.path())).count == 0,
+          "another table was read than was written");
+  });
+}
