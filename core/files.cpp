@@ -191,7 +191,7 @@ void Files::remove(const std::string& path) const {
 
 bool Files::is_directory(const std::string& path) const {
   std::error_code ignored;  // not reachable is not a directory
-  return fs::is_directory(fs::symlink_status(path, ignored));
+  return fs::is_directory(path, ignored);
 }
 
 std::vector<std::string> Files::list(const std::string& path) const {

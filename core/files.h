@@ -69,7 +69,7 @@ class Files {
   /// A file or a whole tree; links are removed, not followed. Nothing if it does not exist.
   void remove(const std::string& path) const;
 
-  /// Is there a directory (not a link to one)?
+  /// Is there a directory, or a link to one?
   bool is_directory(const std::string& path) const;
   /// Names in a directory, sorted; none if there is no directory of that name.
   std::vector<std::string> list(const std::string& path) const;

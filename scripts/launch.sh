@@ -173,7 +173,8 @@ choose_options() {
 # that were killed: mpirun and this script hold a lock on theirs, which ends with them.
 make_files() {
   local room=/dev/shm old
-  [ -w $room ] || room=${TMPDIR:-/tmp}
+  # Open MPI takes 4 MiB of it for each rank.
+  { [ -w $room ] && (($(df --output=avail $room | tail -n 1) >= 4096 * (ranks + 1))); } || room=${TMPDIR:-/tmp}
   for old in "$room"/triax-launch.*; do
     [ -L "$old" ] || [ ! -d "$old" ] || [ ! -O "$old" ] || flock -n "$old" rm -rf "$old" || true # in use
   done

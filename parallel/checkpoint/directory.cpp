@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <set>
 
@@ -104,6 +105,18 @@ template <class Work> void without_errors(Work work) {
   }
 }
 
+// What cannot be removed takes room, but nothing depends on it.
+template <class Work> void or_say(Work work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    std::fputs(
+        fmt::format("checkpoint: {}\n  It is no longer needed: remove it by hand.\n", e.what())
+            .c_str(),
+        stderr);
+  }
+}
+
 }  // namespace
 
 CheckpointDirectory::CheckpointDirectory(std::string path, Communicator& ranks, const Files& files)
@@ -191,8 +204,10 @@ void CheckpointDirectory::prune(int keep, std::optional<int64_t> also) {
       if (step == also) continue;
       // Renamed first, so that dying half-way does not leave what looks like a damaged checkpoint.
       std::string gone = step_path(step) + std::string(unfinished_mark) + unique_suffix();
-      files_.rename(step_path(step), gone);
-      files_.remove(gone);
+      or_say([&] {
+        files_.rename(step_path(step), gone);
+        files_.remove(gone);
+      });
     }
   });
 }
@@ -200,7 +215,7 @@ void CheckpointDirectory::prune(int keep, std::optional<int64_t> also) {
 void CheckpointDirectory::delete_leftovers() const {
   finish_exchanges();
   for (const std::string& name : files_.list(path_))
-    if (is_leftover(name)) files_.remove(path_ + "/" + name);
+    if (is_leftover(name)) or_say([&] { files_.remove(path_ + "/" + name); });
 }
 
 /// A step was set aside, and its writer died: what was to replace it is whole and gets the name.
@@ -328,7 +343,7 @@ void CheckpointDirectory::name(const std::string& unfinished, const Manifest& ma
   if (replaces) files_.exchange(unfinished, named);
   else files_.rename(unfinished, named);
   files_.sync_directory(path_);
-  if (replaces) files_.remove(unfinished);
+  if (replaces) or_say([&] { files_.remove(unfinished); });
 }
 
 std::string newest_checkpoint(const std::string& path, const Files& files) {

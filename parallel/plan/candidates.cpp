@@ -111,7 +111,7 @@ class Enumeration {
 
   /// The one that is given, else all that have something to shard.
   std::vector<Zero> stages_of_zero(const MeshShape& mesh) const {
-    if (o_.zero >= 0) return {Zero(o_.zero)};
+    if (is_given("zero") || o_.train.step.zero != Zero::off) return {o_.train.step.zero};
     if (o_.train.step.offload == Offloaded::parameters) return {Zero::parameters};  // needs it
     if (mesh.dp == 1) return {Zero::off};
     return {Zero::off, Zero::optimizer, Zero::gradients, Zero::parameters};
@@ -159,7 +159,6 @@ class Enumeration {
       int chunks;
       double idle;
       Kept most;
-      bool splits;
     };
     std::vector<Way> ways;
     std::string first;  // refusal
@@ -173,9 +172,9 @@ class Enumeration {
           StepOptions o = resolved(c).step;
           times_.placement(o);
           const Bubble& b = times_.bubble(o);
-          Way& way = ways.emplace_back(Way{name, c.chunks, b.idle, {}, b.splits});
-          way.most.live = std::ranges::max(b.kept, {}, &Kept::live).live;
-          way.most.held = std::ranges::max(b.kept, {}, &Kept::held).held;
+          Way& way = ways.emplace_back(Way{name, c.chunks, b.idle, {}});
+          for (auto count : {&Kept::live, &Kept::held, &Kept::waiting})
+            way.most.*count = std::ranges::max(b.kept, {}, count).*count;
         });
         if (first.empty()) first = no;
       }
@@ -184,9 +183,9 @@ class Enumeration {
     std::vector<std::pair<std::string, int>> left;
     for (auto& w : ways) {
       bool beaten = std::ranges::any_of(ways, [&](auto& other) {
-        bool as_good = other.chunks == w.chunks && other.splits <= w.splits &&
-                       other.idle <= w.idle + 1e-9 && other.most.live <= w.most.live &&
-                       other.most.held <= w.most.held;
+        bool as_good = other.chunks == w.chunks && other.idle <= w.idle + 1e-9 &&
+                       other.most.live <= w.most.live && other.most.held <= w.most.held &&
+                       other.most.waiting <= w.most.waiting;
         bool better = other.idle < w.idle - 1e-9 || !(other.most == w.most);
         return as_good && (better || (&other < &w && s.schedule.empty()));
       });
@@ -218,7 +217,7 @@ class Enumeration {
         for (double& stage : c.state) stage = state_bytes(step, stage);
         c.known_state = known_state(step);
         const Bubble& b = times_.bubble(step);
-        c.kept = b.kept, c.splits = b.splits, c.placement = step.pipeline().placement;
+        c.kept = b.kept, c.placement = step.pipeline().placement;
         c.least = least(step, c.state);
         found_.all.push_back(c);
       }));
@@ -271,7 +270,7 @@ double least_beside(const Candidate& c, const Rehearsed& other) {
   const Candidate& o = other.candidate;
   if (!(c.mesh == o.mesh) || c.sequence_parallel != o.sequence_parallel) return 0;
   if (c.placement != o.placement) return 0;  // a stage has other layers
-  if (extent(c.recompute) > extent(o.recompute) || c.splits < o.splits) return 0;
+  if (extent(c.recompute) > extent(o.recompute)) return 0;
   if (c.zero != o.zero && o.zero >= Zero::gradients) return 0;  // whose buffers the others lack
   if (c.zero != o.zero && !c.known_state) return 0;  // it is among the activations, and is sharded
   double share = std::min(1., double(c.micro_batch) / double(o.micro_batch)), most = 0;
@@ -279,10 +278,10 @@ double least_beside(const Candidate& c, const Rehearsed& other) {
   for (auto& [stage, peak] : other.peaks) {
     auto s = size_t(stage);
     double activations = std::max(0., peak - o.state[s]);
-    auto ratio = [&](int Kept::*count) {
-      return double(c.kept[s].*count) / c.chunks / (double(o.kept[s].*count) / o.chunks);
-    };
-    double fewer = std::min({1., ratio(&Kept::live), ratio(&Kept::held)});
+    double fewer = 1;
+    for (auto count : {&Kept::live, &Kept::held, &Kept::waiting})
+      if (int there = o.kept[s].*count; there > 0)
+        fewer = std::min(fewer, double(c.kept[s].*count) / c.chunks / (double(there) / o.chunks));
     most = std::max(most, c.state[s] + activations * share * fewer);
   }
   constexpr double safe = 0.85;  // what is counted as activations has a part that does not scale

@@ -19,7 +19,6 @@ struct Candidate {
   std::vector<double> state = {};  ///< per stage: bytes of weights, gradients, optimizer of a rank
   bool known_state = false;        ///< `state` has all that the optimizer keeps
   std::vector<Kept> kept = {};     ///< per stage, in passes through one of `chunks`
-  bool splits = false;             ///< Bubble::splits
   Placement placement = {};        ///< of the schedule
   double least = 0;                ///< bytes that a rank surely needs
 
@@ -34,9 +33,9 @@ struct Candidates {
 };
 
 /// Everything that `o` leaves open, fastest first. Left out: tensor parallelism over more than two
-/// nodes; schedules that are idle at least as long as another of as many chunks, keep no fewer
-/// activations and defer weight gradients if that one does; micro-batches that are no power of two,
-/// or more than 64 samples; selective recomputation where no layer offers it.
+/// nodes; schedules that are idle at least as long as another of as many chunks and keep no fewer
+/// activations, also of those that wait for their weight gradients; micro-batches that are no power
+/// of two, or more than 64 samples; selective recomputation where no layer offers it.
 Candidates candidates(const PlanOptions& o, const Hardware& h, StepTimes& times);
 
 /// What some stages of a rehearsed candidate held.
@@ -45,10 +44,10 @@ struct Rehearsed {
   std::vector<std::pair<int, double>> peaks = {};  ///< stage, bytes
 };
 /// Bytes that `c` needs at least, judged by another candidate of the same mesh that was rehearsed.
-/// Its activations are scaled by the size of a micro-batch and by how many are kept, where `c` has
-/// fewer; 0.85 of that is the bound, since part of what is held does not scale. With another number
-/// of chunks a stage has other layers: activations count 0.6. 0 where no bound is known: more
-/// recomputation, another placement, another ZeRO stage than its 2 or 3.
+/// Its activations are scaled by the size of a micro-batch and by how many are kept (Kept), where
+/// `c` has fewer; 0.85 of that is the bound, since part of what is held does not scale. With
+/// another number of chunks a stage has other layers: activations count 0.6. 0 where no bound is
+/// known: more recomputation, another placement, another ZeRO stage than its 2 or 3.
 double least_beside(const Candidate& c, const Rehearsed& other);
 
 /// Prints progress on stderr, at most a line every two seconds.

@@ -18,9 +18,12 @@ Kept most_kept(const Actions& list) {
   for (const Action& a : list) {
     now.live += a.kind == Action::forward;
     now.held += a.kind == Action::forward;
-    most = {std::max(most.live, now.live), std::max(most.held, now.held)};
+    now.waiting += a.kind == Action::backward_input;
+    most = {std::max(most.live, now.live), std::max(most.held, now.held),
+            std::max(most.waiting, now.waiting)};
     now.live -= a.kind == Action::backward || a.kind == Action::backward_input;
     now.held -= a.kind == Action::backward || a.kind == Action::backward_weight;
+    now.waiting -= a.kind == Action::backward_weight;
   }
   return most;
 }

@@ -8,8 +8,9 @@ namespace triax::parallel {
 
 /// How many micro-batches (each through one chunk) a stage keeps activations of, at most at once.
 struct Kept {
-  int live = 0;  ///< from forward until the gradient of the input
-  int held = 0;  ///< from forward until the gradients of the weights
+  int live = 0;     ///< from forward until the gradient of the input
+  int held = 0;     ///< from forward until the gradients of the weights
+  int waiting = 0;  ///< between these, in schedules that defer the latter
   bool operator==(const Kept&) const = default;
 };
 Kept most_kept(const Actions& list);

@@ -16,41 +16,48 @@ namespace {
 /// So many are all rehearsed.
 constexpr size_t few = 64;
 
-/// Per stage: layers that keep activations, once for each micro-batch. Those of the first and the
-/// last layer of the model are few, or short-lived.
-std::vector<double> kept_layers(StepTimes& times, const StepOptions& o) {
+/// Layers of a stage that keep activations, once for each micro-batch.
+struct KeptLayers {
+  double held = 0;     ///< until the gradients of their weights
+  double waiting = 0;  ///< those between both halves of backward, which keep more
+};
+
+/// Per stage. Those of the first and the last layer of the model are few, or short-lived.
+std::vector<KeptLayers> kept_layers(StepTimes& times, const StepOptions& o) {
   auto& kept = times.bubble(o).kept;
   auto& counts = times.placement(o);
   PipelineShape shape = o.pipeline();
-  std::vector<double> all;
+  std::vector<KeptLayers> all;
   for (int s = 0; s < shape.stages; ++s) {
     int64_t layers = -(s == 0) - (s == shape.last_stage());
     for (int c = 0; c < shape.chunks; ++c) layers += counts[size_t(shape.virtual_stage(s, c))];
-    all.push_back(double(kept[size_t(s)].held) * double(layers) / shape.chunks);
+    double of_each = double(layers) / shape.chunks;
+    all.push_back({kept[size_t(s)].held * of_each, kept[size_t(s)].waiting * of_each});
   }
   return all;
 }
 
-/// The one that keeps most layers, the first, and the last.
-std::vector<int> likely_fullest(const std::vector<double>& kept_layers) {
-  int most = int(std::ranges::max_element(kept_layers) - kept_layers.begin());
-  int last = int(kept_layers.size()) - 1;
-  std::vector<int> all{most};
-  if (most != 0) all.push_back(0);
-  if (most != last && last != 0) all.push_back(last);
+/// The one that keeps most layers, the one in which most wait, the first, and the last.
+std::vector<int> likely_fullest(const std::vector<KeptLayers>& kept) {
+  auto most = [&](auto key) { return int(std::ranges::max_element(kept, {}, key) - kept.begin()); };
+  std::vector<int> all;
+  for (int stage :
+       {most([](auto& k) { return std::tuple(k.held, k.waiting); }),
+        most([](auto& k) { return std::tuple(k.waiting, k.held); }), 0, int(kept.size()) - 1})
+    if (std::ranges::count(all, stage) == 0) all.push_back(stage);
   return all;
 }
 
 /// A stage that may hold more than those that were rehearsed, if a layer keeps as much as in the
 /// first of these; -1: none.
-int fuller(const Rehearsed& r, const std::vector<double>& kept_layers) {
+int fuller(const Rehearsed& r, const std::vector<KeptLayers>& kept) {
   auto [first, peak] = r.peaks.front();
   const std::vector<double>& state = r.candidate.state;
-  double layer = (peak - state[size_t(first)]) / std::max(1., kept_layers[size_t(first)]);
+  double layer = (peak - state[size_t(first)]) / std::max(1., kept[size_t(first)].held);
   double most = std::ranges::max(r.peaks, {}, [](auto& p) { return p.second; }).second;
   int found = -1;
-  for (size_t s = 0; s < kept_layers.size(); ++s) {
-    double bytes = state[s] + layer * kept_layers[s];
+  for (size_t s = 0; s < kept.size(); ++s) {
+    double bytes = state[s] + layer * kept[s].held;
     bool known = std::ranges::any_of(r.peaks, [&](auto& p) { return p.first == int(s); });
     if (!known && bytes > most) most = bytes, found = int(s);
   }
@@ -77,8 +84,8 @@ class Search {
       rehearse(c);
       if (!all && fitting_.size() >= size_t(o_.top)) break;
     }
-    if (!all && fitting_.empty()) {  // what is nearest to it
-      found_.all.clear();            // rehearsed until they were over
+    if (fitting_.empty()) {  // what is nearest to it
+      found_.all.clear();    // rehearsed until they were over
       enough_ = 0;
       std::ranges::stable_sort(ways_.all, {}, [](const Candidate& c) {
         return std::tuple(c.micro_batch, -int(c.recompute), c.least);

@@ -8,12 +8,11 @@
 
 namespace triax::parallel {
 
-/// What to plan for. What is left open is looked for: sizes of the mesh and a micro-batch of 0, a
-/// ZeRO stage of -1, an empty schedule, chunks of 0, and what `given` does not name of
-/// `recompute` and `sequence-parallel`.
+/// What to plan for. What is left open is looked for: sizes of the mesh and a micro-batch of 0, an
+/// empty schedule, chunks of 0, and what `given` does not name of `zero`, `recompute` and
+/// `sequence-parallel`, unless it is set.
 struct PlanOptions {
   TrainOptions train;
-  int zero = -1;
   int64_t ranks = 0;  ///< 0: those of the mesh
   std::string hardware = "h100";
   std::string memory;                ///< that tensors of a rank may take; empty: the hardware's

@@ -94,8 +94,6 @@ const Bubble& StepTimes::bubble(const StepOptions& o) {
   auto lists = lists_of(schedule, shape);
   Bubble made;
   made.kept = kept_by_stage(lists);
-  auto halves = [](const Action& a) { return a.kind == Action::backward_weight; };
-  made.splits = std::ranges::any_of(lists[0], halves);
   if (shape.stages > 1) {
     double third = 1. / (twice ? 4 : 3) / shape.chunks;  // a micro-batch takes a stage 1
     Simulation s = simulate(
@@ -173,24 +171,26 @@ StepTime StepTimes::operator()(const StepOptions& o) {
   bool behind = !h.on_host() && !as_in_2021_;  // do collectives of dp travel while kernels run?
   StepTime t, each;                            // of a micro-batch
   double sum = 0, slow = 0, last = 0;
+  auto over_dp = [&](int64_t calls, double bytes) {
+    return h.seconds(ring(calls, bytes, m.dp), m.dp, m.tp);
+  };
   for (const Slot& s : all) {
     double total = s.total() + hop, more = 0, n = s.parameters;
-    auto over_dp = [&](int64_t calls, double bytes) {
-      return h.seconds(ring(calls, bytes, m.dp), m.dp, m.tp);
-    };
     if (o.zero == Zero::gradients) more = over_dp(1, sent * n);
     if (o.zero == Zero::parameters) more = over_dp(3 * s.layers, (2 * weight + sent) * n);
     if (behind) more = std::max(0., more - total);
     if (total + more > slow)
       slow = total + more, each = {.compute = s.compute, .tensor = s.tensor, .data = more};
     sum += total + more;
-    double rest = 0;
-    if (o.zero <= Zero::optimizer) rest = over_dp(1, (o.zero == Zero::off ? 2 : 1) * sent * n);
-    if (behind) rest = std::max(0., rest - total * 2 / 3);
-    if (o.zero == Zero::optimizer || o.zero == Zero::gradients) rest += over_dp(1, weight * n);
-    last = std::max(last, rest);
     double own = n / (o.zero == Zero::off ? 1 : m.dp);
     t.update = std::max(t.update, own * update_bytes(o.dtype) / (h.bandwidth * h.update));
+  }
+  for (const Slot& s : all) {
+    double rest = 0, n = s.parameters, kernels = s.total() + hop;
+    if (o.zero <= Zero::optimizer) rest = over_dp(1, (o.zero == Zero::off ? 2 : 1) * sent * n);
+    if (behind) rest = std::max(0., rest - (slow - kernels / 3));
+    if (o.zero == Zero::optimizer || o.zero == Zero::gradients) rest += over_dp(1, weight * n);
+    last = std::max(last, rest);
   }
   t.compute = micros * each.compute;
   t.tensor = micros * each.tensor;

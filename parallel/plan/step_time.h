@@ -26,7 +26,6 @@ struct StepTime {
 struct Bubble {
   double idle = 0;         ///< step time less work, in times of one micro-batch on a stage
   std::vector<Kept> kept;  ///< by each stage
-  bool splits = false;     ///< are weight gradients deferred?
 };
 
 /// Predicts step times of one model on one kind of hardware. The work of every layer is that of
@@ -35,11 +34,11 @@ struct Bubble {
 /// A stage takes its layers' forward and backward, for which the host has to start their kernels,
 /// what backward computes again, collectives of tp, and two handovers for each chunk, of which each
 /// rank of tp is taken to send its share. A step takes the slowest stage for all micro-batches, and
-/// the schedule's idle time (simulated for equal stages, forward : input : weight gradients as 1 :
-/// 1 : 1, or 1 : 2 : 1 where blocks are computed again) times what the other stages take on
-/// average. Gradients of dp travel behind two thirds of the last micro-batch on GPUs, and behind
-/// nothing on CPUs, whose cores move them; with ZeRO 2 and 3 a micro-batch takes at least its
-/// collectives.
+/// the schedule's idle time (simulated for equal stages, forward : input : weight gradients as
+/// 1 : 1 : 1, or 1 : 2 : 1 where blocks are computed again) times what the other stages take on
+/// average. Gradients of dp travel behind two thirds of the last micro-batch on GPUs, and while the
+/// slowest stage still works; behind nothing on CPUs, whose cores move them. With ZeRO 2 and 3 a
+/// micro-batch takes at least its collectives.
 class StepTimes {
  public:
   /// `as_in_2021`: as Megatron-LM then did it, whose measured steps are published: scores stored

@@ -76,16 +76,16 @@ struct Told {
 };
 
 /// The last start of the run left its settings in the directory. Those of an earlier one are in the
-/// next checkpoint, or in the one to begin with.
+/// next checkpoint that is not of the last one, or in the one to begin with.
 Told told_of(const History& of, int64_t step, const std::string& begin) {
-  std::string last = of.run + "/settings.txt";
+  std::string last = of.run + "/settings.txt", next = of.from(step);
   std::error_code error;
   if (std::filesystem::is_regular_file(last, error)) {
     CheckpointState state{{"settings", disk().read(last, 1 << 20)}};
     int64_t first = std::atoll(saved_settings(state)["first step"].c_str());
     if (first <= step) return {last, std::move(state), first};
+    if (next == of.from(first)) next = begin;
   }
-  std::string next = of.from(step);
   if (next.empty()) next = begin;
   return {next, read_manifest(next).state};
 }

@@ -45,7 +45,7 @@ Verb parity_verb(TrainOptions& o, std::string& mesh, const ProgramOptions& p) {
 }
 
 Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
-  SettingGroup own("Plan"), zero("Mesh");
+  SettingGroup own("Plan");
   own.add("ranks", "N", "ranks to plan for", &o.ranks,
           {.range = {0, 65536}, .shown = "those of the mesh"})
       .add("hardware", "NAME|FILE",
@@ -63,12 +63,8 @@ Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
            &o.json)
       .add("check", "", "measure the best plan: run one step on threads here and compare memory",
            &o.check);
-  zero.add("zero", "0|1|2|3",
-           "ZeRO stage: what dp shards; 1 optimizer state, 2 gradients too, 3 weights too", &o.zero,
-           {.range = {-1, 3}, .shown = tried});
   Settings all = joined(
-      {own, zero, p.settings, without(mesh_settings(o.train.step), {"zero"}),
-       memory_settings(o.train.step),
+      {own, p.settings, mesh_settings(o.train.step), memory_settings(o.train.step),
        only(optimizer_settings(o.train), {"micro-batch", "global-batch", "average", "optimizer"}),
        only(run_settings(o.train), {"precision", "config"})});
   for (Setting& s : all) {
@@ -77,7 +73,7 @@ Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
     };
     if (is({"dp", "pp", "tp", "micro-batch"})) s.range.min = 0;
     if (is({"dp", "pp", "tp"})) s.shown = "all that the ranks allow";
-    if (is({"schedule", "chunks", "recompute", "sequence-parallel"})) s.shown = tried;
+    if (is({"zero", "schedule", "chunks", "recompute", "sequence-parallel"})) s.shown = tried;
     if (is({"micro-batch"}))
       s.shown = o.train.step.micro_batch > 0 ? "" : "powers of two up to 64 are tried";
     if (is({"global-batch"})) s.shown = "micro-batch (1 if it is open) x ranks";

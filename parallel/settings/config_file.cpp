@@ -77,17 +77,21 @@ const char* kind_of(const toml::node& value) {
   return value.is_table() ? "a table" : value.is_array() ? "an array" : "a date or time";
 }
 
-bool fits(const Setting& s, const toml::node& value) {
-  if (is_switch(s)) return value.is_boolean();
-  return is_text(s) ? value.is_string() : value.is_number();
-}
-
 // As on a command line; texts are read, and refused, by the same code.
 std::string text_of(const toml::node& value) {
   if (auto* text = value.as_string()) return text->get();
   if (auto* whole = value.as_integer()) return std::to_string(whole->get());
   if (auto* boolean = value.as_boolean()) return boolean->get() ? "true" : "false";
   return toml_real(value.as_floating_point()->get());
+}
+
+// A whole number may also be the name of a value: `zero = 1`.
+bool fits(const Setting& s, const toml::node& value) {
+  if (is_switch(s)) return value.is_boolean();
+  if (!is_text(s)) return value.is_number();
+  auto* named = std::get_if<Choice>(&s.field);
+  return value.is_string() ||
+         (named && value.is_integer() && std::ranges::count(named->names, text_of(value)) > 0);
 }
 
 }  // namespace

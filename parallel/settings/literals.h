@@ -1,12 +1,13 @@
 #pragma once
 #include <string>
+#include <string_view>
 
 namespace triax::parallel {
 
-/// A literal of a configuration as a command line has it: without the quotes of a string.
-inline std::string without_quotes(const std::string& literal) {
-  bool quoted = literal.size() >= 2 && literal.front() == '"' && literal.back() == '"';
-  return quoted ? literal.substr(1, literal.size() - 2) : literal;
-}
+/// A text as a basic string of TOML, with what needs it escaped.
+std::string with_quotes(std::string_view text);
+/// A literal of a configuration as a command line has it: what `with_quotes` was given, or, without
+/// quotes around it, the literal itself.
+std::string without_quotes(const std::string& literal);
 
 }  // namespace triax::parallel

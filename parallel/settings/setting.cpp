@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/files.h"
+#include "parallel/settings/literals.h"
 
 namespace triax::parallel {
 
@@ -68,18 +69,6 @@ std::string value_text(const Setting& s) {
 }
 
 namespace {
-
-/// UTF-8 text as a TOML basic string, with its quotes.
-std::string toml_string(std::string_view text) {
-  std::string quoted = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') quoted += {'\\', c};
-    else if (c == '\n') quoted += "\\n";
-    else if ((c >= 0 && c < 0x20) || c == 0x7F) quoted += fmt::format("\\u{:04x}", int(c));
-    else quoted.push_back(c);
-  }
-  return quoted + '"';
-}
 
 std::string refusal(const Setting& s, const std::string& where, const std::string& value) {
   return fmt::format("{}: `{}`; expected {}", where, printable(value), expected(s));
@@ -181,7 +170,7 @@ std::string toml_real(double number) {
 
 std::string literal(const Setting& s) {
   if (auto* number = std::get_if<double*>(&s.field)) return toml_real(**number);
-  return is_text(s) ? toml_string(value_text(s)) : value_text(s);
+  return is_text(s) ? with_quotes(value_text(s)) : value_text(s);
 }
 
 std::string default_of(const Setting& s) {

@@ -63,10 +63,10 @@ std::string describe(const Holders& holders) {
 
 void check_replicated(const TrainOptions& o) {
   const StepOptions& s = o.step;
-  check_input(o.check_replicas == 0 || (s.mesh.dp > 1 && s.zero == Zero::off), Exit::config,
-              "check-replicas={} with dp={} and zero={}; expected data-parallel replicas that hold "
-              "the same optimizer state\n  Leave it out, or use --dp 2 or more with --zero 0.",
-              o.check_replicas, s.mesh.dp, int(s.zero));
+  check_input(o.check_replicas == 0 || s.zero == Zero::off, Exit::config,
+              "check-replicas={} with zero={}; expected data-parallel replicas that hold the same "
+              "optimizer state\n  Leave it out, or use --zero 0.",
+              o.check_replicas, int(s.zero));
   check_input(o.check_replicas == 0 || s.mesh.tp == 1 || !o.launch.nondeterministic, Exit::config,
               "check-replicas={} with tp={} and nondeterministic\n  Tensor-parallel ranks compute "
               "some gradients alike, bit for bit only without --nondeterministic.",

@@ -8,22 +8,18 @@
 namespace triax::parallel {
 namespace {
 
-/// The most replicas, at most `limit`, among which whole micro-batches can be shared out; 0: none.
-int64_t replicas(const StepOptions& o, int64_t limit) {
-  while (limit > 0 && o.global_batch % (o.micro_batch * limit) != 0) --limit;
-  return limit;
-}
-
-/// In the order of the rule, with the dp that each allows.
+/// In the order of the rule: among as many replicas as can share out whole micro-batches, or one.
 std::vector<MeshShape> choices(const StepOptions& o, int64_t ranks) {
   std::vector<MeshShape> shapes;
   const MeshShape& plan = o.mesh;
   for (int tp = plan.tp; tp >= 1; --tp) {
     if (plan.tp % tp != 0) continue;
     for (int64_t pp = std::min<int64_t>(plan.pp, ranks / tp); pp >= 1; --pp) {
-      int64_t most = ranks / (pp * tp);
-      int64_t dp = replicas(o, plan.dp > 0 ? std::min<int64_t>(plan.dp, most) : most);
-      shapes.push_back({int(std::max<int64_t>(1, dp)), int(pp), tp});
+      int64_t dp = ranks / (pp * tp);
+      if (plan.dp > 0) dp = std::min<int64_t>(plan.dp, dp);
+      for (; dp >= 1; --dp)
+        if (dp == 1 || o.global_batch % (o.micro_batch * dp) == 0)
+          shapes.push_back({int(dp), int(pp), tp});
     }
   }
   std::ranges::stable_sort(shapes, std::greater(), [](auto& s) { return s.pp * s.tp; });

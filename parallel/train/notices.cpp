@@ -1,5 +1,6 @@
 // What a run says when it starts and when it ends.
 #include "core/check.h"
+#include "parallel/train/profile_steps.h"
 #include "parallel/train/trainer.h"
 
 namespace triax::parallel {
@@ -9,6 +10,12 @@ std::string Trainer::describe_start() const {
                                  step_.replica().data().parameter_count(),
                                  options_.step.global_batch, options_.steps);
   if (first()) text += weight_warning(*task_.samples);
+  if (options_.check_replicas > 0 && options_.step.mesh.dp == 1)
+    text += fmt::format("check-replicas={}: one replica, so there is nothing to compare\n",
+                        options_.check_replicas);
+  if (!options_.profile.empty() && parse_step_range(options_.profile).first <= begun_)
+    text += fmt::format("profile={} is left out: the run goes on after step {}\n", options_.profile,
+                        begun_);
   if (directory_) {
     text += fmt::format("run directory {}{}\n", options_.out,
                         begun_ > 0 ? fmt::format(", resumed after step {}", begun_) : "");

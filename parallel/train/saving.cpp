@@ -37,20 +37,24 @@ std::string Trainer::resuming() const {
   std::string file = shell_word(options_.out + "/config.toml");
   std::string config = task_.config.empty() ? "" : fmt::format("--config {} ", file);
   bool unsaved = saved_ == begun_ && directory_ && !directory_->allowed().empty();
-  return fmt::format("{}--out {} --resume auto{}", config, shell_word(options_.out),
-                     unsaved ? " --resume-changed" : "");
+  bool damaged = options_.resume == "last-good";  // the newest may be
+  return fmt::format("{}--out {} --resume {}{}", config, shell_word(options_.out),
+                     damaged ? "last-good" : "auto", unsaved ? " --resume-changed" : "");
 }
 
 void Trainer::end_save(RunDirectory::Wait wait) {
   auto step = directory_ ? directory_->end_save(wait) : std::nullopt;
   if (!step) return;
-  std::string path = fmt::format("{}/step-{}", directory_->path(), *step);
-  // For a user who does not wait for the end.
+  set_farewell(*step);
+  call("checkpoint", &Callbacks::checkpoint, fmt::format("{}/step-{}", directory_->path(), *step));
+}
+
+/// For a user who does not wait for the end.
+void Trainer::set_farewell(int64_t step) {
   if (first())
     StopSignal::set_farewell(
         fmt::format("stopped at once; the newest checkpoint is {}/step-{}\n  Go on with {}\n",
-                    options_.out, *step, resuming()));
-  call("checkpoint", &Callbacks::checkpoint, path);
+                    options_.out, step, resuming()));
 }
 
 /// At the end: also steps that the caller took.

@@ -107,6 +107,7 @@ class Trainer {
   void compare_replicas();
   void save_rest();
   void end_save(RunDirectory::Wait wait);
+  void set_farewell(int64_t step);
   std::vector<StepRecord> results(Step::Upto upto);
   Feed::Place place() const;
   struct Running {  // a callback

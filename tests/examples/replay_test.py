@@ -211,6 +211,21 @@ def went_on_otherwise(shop):
     shop.replay(78, "--checkpoint parts/step-2 --step 5", "the run went on after step 4 with", "--checkpoint parts/step-4")
 
 
+def checkpoints_were_pruned(shop):
+    """The next checkpoint is of a start with another rate, as where --keep-best kept an old one. Paths need quotes."""
+    shutil.copy(shop / "text.txt", shop / r'it"s \u0041.txt')
+    small = [r'it"s \u0041.txt' if word == "text.txt" else word for word in SMALL.split()]
+    small[small.index("--steps") + 1] = 4
+    shop.run(0, "train", *small, "--out", "pruned")
+    small[small.index("--steps") + 1] = 8
+    shop.run(0, "train", *small, "--lr", 0.01, "--resume", "auto", "--resume-changed", "--out", "pruned")
+    for step in 4, 6:
+        shutil.rmtree(shop / f"pruned/step-{step}")
+    for step in 3, 4:
+        shop.replay(0, f"--checkpoint pruned/step-2 --step {step}", f"EQUAL: loss and norm of {step - 2} step")
+    shop.replay(78, "--checkpoint pruned/step-2 --step 5", "the run went on after step 4 with", "--checkpoint pruned/step-4")
+
+
 if __name__ == "__main__":
     count, seed = map(int, (sys.argv[5:] + ["6", "1"][len(sys.argv) - 5:]))
     with tempfile.TemporaryDirectory(prefix="triax-replay-") as folder:
@@ -219,4 +234,5 @@ if __name__ == "__main__":
         refused(shop)
         not_finite(shop)
         went_on_otherwise(shop)
+        checkpoints_were_pruned(shop)
         draws(shop, count, seed)

@@ -31,7 +31,7 @@ def finish(job, code):
 
 
 def killed_and_stopped(text, run):
-    with start(text, run, "--restarts", "5") as job:
+    with start(text, run, "--restarts", "5", profile="2-3") as job:
         def wait(condition):
             assert wait_until(condition, 10 * seconds), f"{job.process.poll()}, {newest_step(run)}\n{job.stderr()}"
 

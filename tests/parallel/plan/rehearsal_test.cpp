@@ -49,7 +49,7 @@ TEST(Plan, CountsTheWorkingMemoryOfTheHardware) {
   Task task = test::conv_task(16);
   task.build = [](auto& tp) { return std::make_unique<Tiled>(tp); };
   auto activations = [&](const char* hardware) {
-    PlanOptions o{.zero = 0, .ranks = 1, .hardware = hardware};
+    PlanOptions o{.ranks = 1, .hardware = hardware};
     o.train.step.micro_batch = 16, o.given = {"recompute", "sequence-parallel"};
     return plans(task, o).all.at(0).fullest().peaks[memory::activations];
   };
@@ -92,7 +92,7 @@ struct Whole : nn::Sequence {  // fits any tp
 };
 
 TEST(Plan, LeavesOutWhereRanksCannotShareWhatBlockSplitKeeps) {
-  PlanOptions o{.zero = 0, .ranks = 6, .given = {"sequence-parallel"}};
+  PlanOptions o{.ranks = 6, .given = {"zero", "sequence-parallel"}};
   o.train.step.mesh = {.dp = 0, .pp = 1, .tp = 0};
   o.train.step.micro_batch = 1, o.train.step.recompute = Recompute::block_split;
   o.train.step.chunks = 1;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/check.h"
+#include "parallel/settings/literals.h"
 #include "tests/parallel/settings/options.h"
 #include "tests/support/expect_error.h"
 
@@ -91,6 +92,17 @@ TEST(Setting, SaysDefaultsInWords) {
   Settings given = SettingGroup("Batch").add("global-batch", "N", "", &batch,
                                              {.shown = "micro-batch x dp", .derived = true});
   EXPECT_EQ(default_of(given[0]), "16");
+}
+
+TEST(Literals, ReadBackWhatTheyWereMadeOf) {
+  std::string text;
+  for (char c = 1; c > 0 && c < 127; ++c) text.push_back(c);
+  for (const std::string& s : {text, std::string("\\"), std::string("\""), std::string("\\n"),
+                               std::string("a\\"), std::string(), std::string("é\x7f")})
+    EXPECT_EQ(without_quotes(with_quotes(s)), s);
+  EXPECT_EQ(without_quotes("true"), "true");
+  for (const char* cut : {"\"", "\"\\\"", "\"\\u12\"", "\"\\uzzzz\""})
+    EXPECT_NO_THROW((void)without_quotes(cut)) << cut;
 }
 
 TEST(PlainText, IsUtf8WithoutNul) {

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/conv_net.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
 namespace {
@@ -46,6 +46,14 @@ TEST(Elastic, WithFewerRanksThanPartsTensorParallelRanksStay) {
   o = planned({.dp = 1, .pp = 3, .tp = 2});
   EXPECT_EQ(on(o, 5), "1x2x2");  // four parts, of either shape
   EXPECT_EQ(on(o, 3), "1x3x1");  // three parts are more than two
+}
+
+// Statistics of 8 samples are those of two micro-batches of 4, so of an even number of replicas.
+TEST(Elastic, TriesFewerReplicasWhereTheModelNeedsThat) {
+  auto o = planned({.dp = 0}, 48);
+  o.step.micro_batch = 4;
+  EXPECT_EQ(elastic_options(test::conv_task(8), o, 4).step.mesh.dp, 4);
+  EXPECT_EQ(elastic_options(test::conv_task(8), o, 3).step.mesh.dp, 2);
 }
 
 TEST(Elastic, ReplicasShareTheGlobalBatch) {

@@ -229,5 +229,18 @@ TEST(Options, RanksThatCannotBeStarted) {
   EXPECT_EQ(refused({.ranks = 2}).substr(0, 22), "ranks=2 with comm=auto");
 }
 
+// As people write it; triax itself writes "2".
+TEST(TrainSettings, TakeANumberForTheNameOfAValue) {
+  TrainOptions o;
+  Settings settings = train_settings(o);
+  for (const char* text : {"zero = 2\n", "zero = \"2\"\n"}) {
+    o.step.zero = Zero::off;
+    read_config_text(settings, text, "run.toml");
+    EXPECT_EQ(o.step.zero, Zero::gradients) << text;
+  }
+  test::expect_error([&] { read_config_text(settings, "zero = 4\n", "run.toml"); },
+                     {"run.toml:1: zero is a number; expected one of: 0, 1, 2, 3"}, Exit::config);
+}
+
 }  // namespace
 }  // namespace triax::parallel

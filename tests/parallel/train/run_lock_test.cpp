@@ -11,6 +11,7 @@
 #include "parallel/train/run_directory.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
 namespace {
@@ -98,6 +99,22 @@ TEST(RunLockTest, EndsWithItsHolder) {
   Job next(dir.path());
   EXPECT_TRUE(next.holds());
   EXPECT_EQ(read_bytes(dir / "note"), "kept");
+}
+
+// What the first job is saving must not be removed by the second.
+TEST(RunLockTest, HoldsForTheDirectoryByAnyName) {
+  TemporaryDirectory dir;
+  std::string run = dir / "run", saving = run + "/step-2.tmp-1";
+  std::filesystem::create_directories(saving);
+  std::filesystem::create_directory_symlink(run, dir / "link");
+  Job first(run);
+  ASSERT_TRUE(first.holds());
+  auto o = test::tiny_options();
+  o.out = dir / "link";
+  expect_error(
+      [&] { run_worlds(1, [&](World& world) { Trainer(test::task_of(), o, world).run(); }); },
+      {"run directory " + o.out + " is in use by process"}, Exit::config);
+  EXPECT_TRUE(std::filesystem::exists(saving));
 }
 
 // A run directory may come from somebody else.
