@@ -172,12 +172,13 @@ choose_options() {
 # Sets `files`, a directory for this job alone, in memory if it can be, after removing those of jobs
 # that were killed: mpirun and this script hold a lock on theirs, which ends with them.
 make_files() {
-  local room=/dev/shm old
-  # Open MPI takes 4 MiB of it for each rank.
-  { [ -w $room ] && (($(df --output=avail $room | tail -n 1) >= 4096 * (ranks + 1))); } || room=${TMPDIR:-/tmp}
-  for old in "$room"/triax-launch.*; do
+  local room=/dev/shm old other=${TMPDIR:-/tmp} free
+  for old in $room/triax-launch.* "$other"/triax-launch.*; do
     [ -L "$old" ] || [ ! -d "$old" ] || [ ! -O "$old" ] || flock -n "$old" rm -rf "$old" || true # in use
   done
+  free=$(df -Pk $room 2>/dev/null | awk 'END { print $4 + 0 }')
+  # On one host Open MPI takes 4 MiB of it for each rank.
+  { [ -w $room ] && { [ -n "$hosts${SLURM_JOB_ID:-}" ] || ((free >= 4096 * (ranks + 1))); }; } || room=$other
   while [ ! -d "$files" ]; do # once more if another start has just removed it
     [ $lock = none ] || exec {lock}<&-
     files=$(mktemp -d "$room/triax-launch.XXXXXXXXXX") || # mode 0700

@@ -17,7 +17,7 @@ value_of() {
 
 # The checkpoint that was saved last, behind the time of that: a step may be saved once more.
 last_saved() {
-  find "$(value_of out)/" -maxdepth 2 -regex '.*/step-[0-9]+/manifest\.json' -printf '%T@ %h\n' 2>/dev/null |
+  find -L "$(value_of out)/" -maxdepth 2 -regex '.*/step-[0-9]+/manifest\.json' -printf '%T@ %h\n' 2>/dev/null |
     sort -n | tail -n 1 || true
 }
 

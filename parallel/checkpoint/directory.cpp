@@ -106,14 +106,12 @@ template <class Work> void without_errors(Work work) {
 }
 
 // What cannot be removed takes room, but nothing depends on it.
-template <class Work> void or_say(Work work) {
+template <class Work> void or_say(const std::string& path, Work work) {
   try {
     work();
   } catch (const Error& e) {
-    std::fputs(
-        fmt::format("checkpoint: {}\n  It is no longer needed: remove it by hand.\n", e.what())
-            .c_str(),
-        stderr);
+    std::string said = fmt::format("checkpoint: {} is not needed and stays: {}", path, e.what());
+    std::fputs((without_controls(said) + "\n").c_str(), stderr);
   }
 }
 
@@ -204,7 +202,7 @@ void CheckpointDirectory::prune(int keep, std::optional<int64_t> also) {
       if (step == also) continue;
       // Renamed first, so that dying half-way does not leave what looks like a damaged checkpoint.
       std::string gone = step_path(step) + std::string(unfinished_mark) + unique_suffix();
-      or_say([&] {
+      or_say(step_path(step), [&] {
         files_.rename(step_path(step), gone);
         files_.remove(gone);
       });
@@ -212,10 +210,12 @@ void CheckpointDirectory::prune(int keep, std::optional<int64_t> also) {
   });
 }
 
-void CheckpointDirectory::delete_leftovers() const {
+std::vector<std::string> CheckpointDirectory::leftovers() const {
   finish_exchanges();
+  std::vector<std::string> paths;
   for (const std::string& name : files_.list(path_))
-    if (is_leftover(name)) or_say([&] { files_.remove(path_ + "/" + name); });
+    if (is_leftover(name)) paths.push_back(path_ + "/" + name);
+  return paths;
 }
 
 /// A step was set aside, and its writer died: what was to replace it is whole and gets the name.
@@ -227,13 +227,18 @@ void CheckpointDirectory::finish_exchanges() const {
         files_.is_directory(named))
       continue;
     std::string after = before.substr(0, before.size() - std::string_view(Files::aside).size());
-    bool whole = std::ranges::count(files_.list(after), manifest_name) > 0;
-    files_.rename(whole ? after : before, named);
+    auto whole = [&](const std::string& path) {
+      return std::ranges::count(files_.list(path), manifest_name) > 0;
+    };
+    if (whole(after)) files_.rename(after, named);
+    else if (whole(before)) files_.rename(before, named);
   }
 }
 
 void CheckpointDirectory::remove_leftovers() {
-  on_first(ranks_, [&] { delete_leftovers(); });
+  on_first(ranks_, [&] {
+    for (auto& path : leftovers()) or_say(path, [&] { files_.remove(path); });
+  });
 }
 
 // Rank 0: a fresh directory for the files of one attempt.
@@ -242,7 +247,8 @@ std::string CheckpointDirectory::make_directory(int64_t step) const {
     files_.make_directory(path_);
     files_.sync_directory(parent_directory(path_));
   }
-  delete_leftovers();
+  for (auto& path : leftovers())  // what stays has been said
+    without_errors([&] { files_.remove(path); });
   std::string unfinished = step_path(step) + std::string(unfinished_mark) + unique_suffix();
   files_.make_directory(unfinished);
   return unfinished;
@@ -343,7 +349,7 @@ void CheckpointDirectory::name(const std::string& unfinished, const Manifest& ma
   if (replaces) files_.exchange(unfinished, named);
   else files_.rename(unfinished, named);
   files_.sync_directory(path_);
-  if (replaces) or_say([&] { files_.remove(unfinished); });
+  if (replaces) or_say(unfinished, [&] { files_.remove(unfinished); });
 }
 
 std::string newest_checkpoint(const std::string& path, const Files& files) {

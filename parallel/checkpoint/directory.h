@@ -88,7 +88,7 @@ class CheckpointDirectory {
   std::string make_directory(int64_t step) const;
   void guarded(const Unfinished& checkpoint, const std::function<void()>& work);
   void name(const std::string& unfinished, const Manifest& manifest) const;
-  void delete_leftovers() const;
+  std::vector<std::string> leftovers() const;
   void finish_exchanges() const;
 
   std::string path_;

@@ -130,8 +130,8 @@ class Search {
     };
     auto kept = kept_layers(times_, s);
     add(likely_fullest(kept));
-    if (int more = fuller(r, kept); more >= 0 && p.need(found_.hardware) <= found_.budget)
-      add({more});
+    bool open = enough_ == 0 || p.need(found_.hardware) <= found_.budget;
+    if (int more = open ? fuller(r, kept) : -1; more >= 0) add({more});
     double peak = found_.hardware.peak(s.dtype) * s.mesh.size();
     p.mfu = times_.model_flop(s) / (peak * p.time.total());
     bool fits = p.need(found_.hardware) <= found_.budget;

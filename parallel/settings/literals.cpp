@@ -26,7 +26,7 @@ std::string without_quotes(const std::string& literal) {
     if (c == '\\' && at + 2 < literal.size()) {
       c = literal[++at];
       if (c == 'n') c = '\n';
-      int code = 0;
+      unsigned code = 0;
       const char* digits = literal.data() + at + 1;
       if (c == 'u' && at + 5 < literal.size() &&
           std::from_chars(digits, digits + 4, code, 16).ptr == digits + 4 && code < 0x80)

@@ -8,6 +8,9 @@
 namespace triax::parallel {
 namespace {
 
+/// Tried of each way to split the model: an error of the model itself would come with any.
+constexpr int most_dps = 4;
+
 /// In the order of the rule: among as many replicas as can share out whole micro-batches, or one.
 std::vector<MeshShape> choices(const StepOptions& o, int64_t ranks) {
   std::vector<MeshShape> shapes;
@@ -17,9 +20,9 @@ std::vector<MeshShape> choices(const StepOptions& o, int64_t ranks) {
     for (int64_t pp = std::min<int64_t>(plan.pp, ranks / tp); pp >= 1; --pp) {
       int64_t dp = ranks / (pp * tp);
       if (plan.dp > 0) dp = std::min<int64_t>(plan.dp, dp);
-      for (; dp >= 1; --dp)
+      for (int tried = 0; dp >= 1 && tried < most_dps; --dp)
         if (dp == 1 || o.global_batch % (o.micro_batch * dp) == 0)
-          shapes.push_back({int(dp), int(pp), tp});
+          shapes.push_back({int(dp), int(pp), tp}), ++tried;
     }
   }
   std::ranges::stable_sort(shapes, std::greater(), [](auto& s) { return s.pp * s.tp; });

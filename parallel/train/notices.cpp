@@ -10,10 +10,10 @@ std::string Trainer::describe_start() const {
                                  step_.replica().data().parameter_count(),
                                  options_.step.global_batch, options_.steps);
   if (first()) text += weight_warning(*task_.samples);
-  if (options_.check_replicas > 0 && options_.step.mesh.dp == 1)
-    text += fmt::format("check-replicas={}: one replica, so there is nothing to compare\n",
+  if (options_.check_replicas > 0 && options_.step.mesh.size() == 1)
+    text += fmt::format("check-replicas={}: one rank, so there is nothing to compare\n",
                         options_.check_replicas);
-  if (!options_.profile.empty() && parse_step_range(options_.profile).first <= begun_)
+  if (!options_.profile.empty() && parse_step_range(options_.profile).last <= begun_)
     text += fmt::format("profile={} is left out: the run goes on after step {}\n", options_.profile,
                         begun_);
   if (directory_) {

@@ -160,7 +160,8 @@ void profile_steps(Trainer& trainer) {
   StepRange steps = parse_step_range(o.profile);
   check_input(!o.out.empty(), Exit::config,
               "profile={} without a run directory; expected options.out", o.profile);
-  if (steps.first <= trainer.done()) return;  // as after a restart: describe_start() says so
+  if (steps.last <= trainer.done()) return;  // as after a restart: describe_start() says so
+  steps.first = std::max(steps.first, trainer.done() + 1);
   Device device = trainer.update().mesh().world().device();
   auto steps_profile =
       std::make_shared<ProfiledSteps>(steps, device == cpu ? nullptr : gpu_clock(device.index));

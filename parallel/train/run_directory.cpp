@@ -170,7 +170,8 @@ std::filesystem::path resolved(const std::string& file) {
 void RunDirectory::refuse_own_files() const {
   const std::string& metrics = contents_.options.metrics;
   std::string own = path() + "/metrics.jsonl";
-  check_input(!metrics.empty() || !std::filesystem::is_symlink(own), Exit::config,
+  std::error_code unreachable;  // which what comes next says better
+  check_input(!metrics.empty() || !std::filesystem::is_symlink(own, unreachable), Exit::config,
               "metrics: {} is a link, and a run may shorten what it leads to; expected a plain "
               "file, or --metrics {}",
               own, printable(resolved(own).string()));

@@ -38,7 +38,8 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
     begun_ = saved_ = done_ = step;
     feed_.set_consumed(step, samples);
     if (options_.out.empty()) directory_.reset();  // nothing is written
-    else if (begun_ > 0) set_farewell(begun_);
+    else if (disk().is_directory(fmt::format("{}/step-{}", options_.out, begun_)))
+      set_farewell(begun_);
   } else if (!options_.init.empty()) {
     start_from(options_.init, task_, step_, world_.host());
   }

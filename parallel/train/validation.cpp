@@ -67,8 +67,8 @@ bool Trainer::lacks_validation() {
 /// is asked to stop, too.
 std::optional<double> Trainer::make_up_validation() {
   auto loss = held_out_loss();
-  (void)reaches_best();
-  if (directory_ && (loss || saved_ != done_)) save();  // what was trained is kept, and the loss
+  bool best = reaches_best();
+  if (directory_ && (best || saved_ != done_)) save();  // what was trained is kept
   check_finite(loss, done_);
   if (loss && metrics_ && done_ == begun_) metrics_->add_validation(*loss, scores_);
   if (loss) progress_.say(fmt::format("step {}  {}\n", done_, describe(*loss, scores_)));

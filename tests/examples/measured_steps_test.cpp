@@ -137,7 +137,7 @@ using Unknowns = std::span<const Unknown>;
 
 /// Changes one of the unknowns at a time, by less and less, while that makes the rows likelier:
 /// logarithms of errors, robust, since some of these runs were disturbed, and of the unknowns.
-void fit(Predictions& predict, const std::vector<const Row*>& rows, Unknowns unknowns) {
+void fit(Predictions& predict, const std::vector<const Row*>& rows, Unknowns open) {
   auto set = [&](const Unknown& u, double value) {
     for (auto field : u.fields) predict.hardware.*field = std::min(value, u.most);
   };
@@ -147,16 +147,16 @@ void fit(Predictions& predict, const std::vector<const Row*>& rows, Unknowns unk
       double e = std::log(predict(*row) / row->seconds) / 0.1;
       sum += 2 * (std::sqrt(1 + e * e) - 1);
     }
-    for (const Unknown& u : unknowns)
+    for (const Unknown& u : open)
       sum += std::pow(std::log(predict.hardware.*u.fields[0] / u.expected) / u.spread, 2);
     return sum;
   };
-  for (const Unknown& u : unknowns) set(u, u.expected);
+  for (const Unknown& u : open) set(u, u.expected);
   double best = cost();
   for (double step = 0.3; step > 0.003; step /= 2)
     for (bool moved = true; moved;) {
       moved = false;
-      for (const Unknown& u : unknowns)
+      for (const Unknown& u : open)
         for (double factor : {std::exp(step), std::exp(-step)}) {
           double before = predict.hardware.*u.fields[0];
           set(u, before * factor);

@@ -101,7 +101,7 @@ TEST(Literals, ReadBackWhatTheyWereMadeOf) {
                                std::string("a\\"), std::string(), std::string("é\x7f")})
     EXPECT_EQ(without_quotes(with_quotes(s)), s);
   EXPECT_EQ(without_quotes("true"), "true");
-  for (const char* cut : {"\"", "\"\\\"", "\"\\u12\"", "\"\\uzzzz\""})
+  for (const char* cut : {"\"", "\"\\\"", "\"\\u12\"", "\"\\uzzzz\"", "\"\\u-00f\""})
     EXPECT_NO_THROW((void)without_quotes(cut)) << cut;
 }
 

@@ -54,6 +54,14 @@ TEST(TrainerMetrics, OfTheRunDirectoryAreNoLink) {
   EXPECT_EQ(test::read_bytes(directory / "mine"), "kept");
 }
 
+TEST(TrainerMetrics, OfADirectoryThatCannotBeMadeAreNamed) {
+  test::TemporaryDirectory directory;
+  auto o = tiny_options();
+  o.out = directory / std::string(300, 'x');
+  test::expect_error([&] { train(task_of(), o); }, {"files: list " + o.out, "File name too long"},
+                     Exit::io);
+}
+
 TEST(TrainerMetrics, AResumedRunSaysThatTheyGoElsewhere) {
   test::TemporaryDirectory directory;
   auto said = [&](int64_t steps, const std::string& metrics) {
