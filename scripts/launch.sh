@@ -176,7 +176,7 @@ make_files() {
   for old in $room/triax-launch.* "$other"/triax-launch.*; do
     [ -L "$old" ] || [ ! -d "$old" ] || [ ! -O "$old" ] || flock -n "$old" rm -rf "$old" || true # in use
   done
-  free=$(df -Pk $room 2>/dev/null | awk 'END { print $4 + 0 }')
+  free=$(df -Pk $room 2>/dev/null | awk 'END { print $4 + 0 }') || free=0 # there may be none
   # On one host Open MPI takes 4 MiB of it for each rank.
   { [ -w $room ] && { [ -n "$hosts${SLURM_JOB_ID:-}" ] || ((free >= 4096 * (ranks + 1))); }; } || room=$other
   while [ ! -d "$files" ]; do # once more if another start has just removed it

@@ -210,6 +210,7 @@ void CheckpointDirectory::prune(int keep, std::optional<int64_t> also) {
   });
 }
 
+/// What writers that died have left, after exchanges that they had begun are finished.
 std::vector<std::string> CheckpointDirectory::leftovers() const {
   finish_exchanges();
   std::vector<std::string> paths;

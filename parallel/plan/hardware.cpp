@@ -84,9 +84,9 @@ double Hardware::seconds(const KernelWork& counted, DType dtype, bool stored_sco
   return time + bytes / kernels / bandwidth;
 }
 
-double Hardware::launches(const KernelWork& counted, bool in_2021) const {
-  KernelWork work = on_host() || in_2021 ? counted : counted.on_gpu();
-  return double(work.kernels + work.matmuls) * launch * (in_2021 ? its_launches : 1);
+double Hardware::launches(const KernelWork& counted, bool as_in_2021) const {
+  KernelWork work = on_host() || as_in_2021 ? counted : counted.on_gpu();
+  return double(work.kernels + work.matmuls) * launch * (as_in_2021 ? its_launches : 1);
 }
 
 double Hardware::seconds(const Ledger::Line& line, int64_t ranks, int64_t stride) const {

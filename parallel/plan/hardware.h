@@ -36,8 +36,8 @@ struct Hardware {
   /// them back, all of them, in 16 bits, as Megatron-LM did until 2022; ours never does.
   double seconds(const KernelWork& work, DType dtype, bool stored_scores = false) const;
   /// Seconds that the host takes to start it, while the device does what was started before.
-  /// `in_2021`: as Megatron-LM then did, from Python.
-  double launches(const KernelWork& work, bool in_2021 = false) const;
+  /// `as_in_2021`: by Megatron-LM, from Python.
+  double launches(const KernelWork& work, bool as_in_2021 = false) const;
   /// Seconds of these collectives, by rings over `ranks` ranks that are `stride` apart: as fast as
   /// the links of a node or, if slower, as the network cards of the members that it has in a node,
   /// the fewest where nodes differ.

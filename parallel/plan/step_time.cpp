@@ -41,8 +41,8 @@ int enough_micros(const StepOptions& o, const Schedule& schedule) {
 double bytes_to_add(DType gradient) { return 3 * double(size_of(gradient)); }
 
 /// Seconds of kernels that take the device and the host so long in all. Each takes the longer of
-/// the two; the host takes as long for each, the device for few of them much longer than for most
-/// (exponentially distributed).
+/// its time on the device and the host's time to start it. The latter is the same for all, the
+/// former exponentially distributed: most kernels are short, a few long.
 double with_host(double device, double host) {
   return device > 0 ? host + device * std::exp(-host / device) : host;
 }
@@ -108,8 +108,8 @@ StepTimes::Slot StepTimes::pass(const KernelWork& work, const Ledger::Line& sums
                                 const StepOptions& o) {
   const Hardware& h = hardware_;
   double device = h.seconds(work, o.dtype, as_in_2021_), host = h.launches(work, as_in_2021_);
-  double together = h.seconds(sums, o.mesh.tp, 1), compute = with_host(device, host);
-  return {compute, h.on_host() ? together : with_host(device + together, host) - compute};
+  double collectives = h.seconds(sums, o.mesh.tp, 1), compute = with_host(device, host);
+  return {compute, h.on_host() ? collectives : with_host(device + collectives, host) - compute};
 }
 
 std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {

@@ -282,6 +282,13 @@ class LaunchTest(Launching):
         self.assertRegex(path, f"^{room}/triax-launch[.].{{10}}$")
         self.assertFalse(os.path.exists(path))
 
+    def test_files_are_elsewhere_where_memory_has_no_room_for_them(self):
+        self.mpirun('while [ "$1" != orte_tmpdir_base ]; do shift; done; dirname "$2"')
+        for said in "exit 1", "echo 'tmpfs 8192 0 8192 0% /dev/shm'", "echo nothing":
+            self.file("df", f"#!/bin/bash\n{said}\n", 0o755)
+            self.assertEqual(self.launch("-n", 2, "true", TMPDIR=self.folder), (0, ""), said)
+            self.assertEqual(self.output.strip(), str(self.folder), said)
+
     def test_removes_what_killed_jobs_left(self):
         self.mpirun('while [ "$1" != orte_tmpdir_base ]; do shift; done; echo "$2"; exec sleep 60')
         jobs = [self.start("-n", 1, "true") for _ in range(2)]

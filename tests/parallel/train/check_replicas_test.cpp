@@ -93,7 +93,11 @@ TEST(CheckReplicas, ReadsWhatLiesInFiles) {
 }
 
 TEST(CheckReplicas, EqualReplicasTrainOn) {
-  for (MeshShape mesh : {MeshShape{.dp = 2, .pp = 2, .tp = 2}, {.dp = 3}, {.dp = 2, .tp = 2}})
+  for (MeshShape mesh : {MeshShape{.dp = 2, .pp = 2, .tp = 2},
+                         {.dp = 3},
+                         {.dp = 2, .tp = 2},
+                         {.dp = 1, .pp = 2, .tp = 2},
+                         {.dp = 1}})
     for (DType dtype : {f32, bf16, f16}) {
       auto o = options(mesh);
       o.check_replicas = 1, o.step.dtype = dtype;
