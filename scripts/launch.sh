@@ -173,7 +173,7 @@ choose_options() {
 # that were killed: mpirun and this script hold a lock on theirs, which ends with them.
 make_files() {
   local room=/dev/shm old other=${TMPDIR:-/tmp} free
-  for old in $room/triax-launch.* "$other"/triax-launch.*; do
+  for old in "$room"/triax-launch.* "$other"/triax-launch.*; do
     [ -L "$old" ] || [ ! -d "$old" ] || [ ! -O "$old" ] || flock -n "$old" rm -rf "$old" || true # in use
   done
   free=$(df -Pk $room 2>/dev/null | awk 'END { print $4 + 0 }') || free=0 # there may be none
