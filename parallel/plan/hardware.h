@@ -9,6 +9,12 @@
 
 namespace triax::parallel {
 
+/// Whose kernels a step has: ours, or those of Megatron-LM in 2021, whose measured steps are
+/// published. Its attention writes all scores and reads them back, in 16 bits; gradients of a
+/// micro-batch are added by kernels of their own, and summed over dp after backward; kernels are
+/// started from Python.
+enum class Kernels { ours, megatron_2021 };
+
 /// What a rank runs on, and what work reaches of it. Read from a TOML file whose keys are those of
 /// hardware_settings(): `--hardware NAME|FILE`. Rates in FLOP/s and bytes/s of one rank, times in
 /// seconds.
@@ -32,12 +38,10 @@ struct Hardware {
   /// Bytes that tensors of a rank may take.
   double room() const { return memory - reserve; }
 
-  /// Seconds of such work on the device. `stored_scores`: attention writes its scores and reads
-  /// them back, all of them, in 16 bits, as Megatron-LM did until 2022; ours never does.
-  double seconds(const KernelWork& work, DType dtype, bool stored_scores = false) const;
+  /// Seconds of such work on the device.
+  double seconds(const KernelWork& work, DType dtype, Kernels whose = Kernels::ours) const;
   /// Seconds that the host takes to start it, while the device does what was started before.
-  /// `as_in_2021`: by Megatron-LM, from Python.
-  double launches(const KernelWork& work, bool as_in_2021 = false) const;
+  double launches(const KernelWork& work, Kernels whose = Kernels::ours) const;
   /// Seconds of these collectives, by rings over `ranks` ranks that are `stride` apart: as fast as
   /// the links of a node or, if slower, as the network cards of the members that it has in a node,
   /// the fewest where nodes differ.

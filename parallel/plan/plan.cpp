@@ -70,7 +70,7 @@ class Search {
       : task_(task),
         o_(o),
         found_(found),
-        times_(task, found.hardware, o.stored_scores),
+        times_(task, found.hardware, o.kernels),
         ways_(candidates(o, found.hardware, times_)) {}
 
   void run() {

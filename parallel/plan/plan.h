@@ -16,7 +16,7 @@ struct PlanOptions {
   int64_t ranks = 0;  ///< 0: those of the mesh
   std::string hardware = "h100";
   std::string memory;                ///< that tensors of a rank may take; empty: the hardware's
-  bool stored_scores = false;        ///< time attention as Megatron-LM had it until 2022
+  Kernels kernels = Kernels::ours;   ///< times are those of a step with these
   int64_t top = 20;                  ///< rows to print
   bool json = false;                 ///< print an object for each candidate, and nothing else
   bool check = false;                ///< measure a step of the best on threads

@@ -25,7 +25,7 @@ void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
   std::string text = task.description;
   text += fmt::format("model: {} layers, {} parameters, {}; {} samples a step{}\n", found.layers,
                       found.parameters, precision(s.dtype), s.global_batch,
-                      o.stored_scores ? "; attention stores its scores" : "");
+                      o.kernels == Kernels::megatron_2021 ? "; attention stores its scores" : "");
   if (s.offload != Offloaded::nothing) text += "transfers of offloaded state are not timed\n";
   if (s.optimizer || s.algorithm != Algorithm::adamw) text += "updates are timed as AdamW's\n";
   text += fmt::format(

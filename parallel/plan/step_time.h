@@ -41,10 +41,7 @@ struct Bubble {
 /// micro-batch takes at least its collectives.
 class StepTimes {
  public:
-  /// `as_in_2021`: as Megatron-LM then did it, whose measured steps are published: scores stored
-  /// (Hardware::seconds), gradients of each micro-batch added by kernels of their own, and summed
-  /// over dp after backward.
-  StepTimes(const Task& task, const Hardware& hardware, bool as_in_2021 = false);
+  StepTimes(const Task& task, const Hardware& hardware, Kernels whose = Kernels::ours);
 
   /// `o` is resolved and checked. Throws Error 78 for what the model cannot be trained with.
   StepTime operator()(const StepOptions& o);
@@ -69,7 +66,7 @@ class StepTimes {
 
   const Task& task_;
   const Hardware& hardware_;
-  bool as_in_2021_;
+  Kernels whose_;
   using FactsKey = std::tuple<int, bool, int64_t, DType>;
   std::map<FactsKey, Facts> facts_;
   std::map<std::tuple<FactsKey, int, int, int, Placement, std::string>, std::vector<int64_t>>

@@ -46,7 +46,7 @@ TEST(OwnPlacement, ComesAfterTheFlagAndBeforeTheBalance) {
 TEST(OwnPlacement, IsThatOfEachShapeInAPlan) {
   Task task = test::task_of();
   Hardware hardware = hardware_named("cpu");
-  StepTimes times(task, hardware, false);
+  StepTimes times(task, hardware);
   StepOptions o = test::tiny_options({.dp = 1, .pp = 2}).step;
   o.schedule = "zb-v", o.chunks = 2;
   o.place = [](auto&, const PipelineShape& shape) {
