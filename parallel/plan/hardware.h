@@ -9,11 +9,11 @@
 
 namespace triax::parallel {
 
-/// Whose kernels a step has: ours, or those of Megatron-LM in 2021, whose measured steps are
-/// published. Its attention writes all scores and reads them back, in 16 bits; gradients of a
-/// micro-batch are added by kernels of their own, and summed over dp after backward; kernels are
-/// started from Python.
-enum class Kernels { ours, megatron_2021 };
+/// Whose steps are timed: triax's, or Megatron-LM's as it published them in 2021 and 2022. There
+/// attention writes all scores and reads them back, in 16 bits; gradients of a micro-batch are
+/// added by kernels of their own, and summed over dp after backward; kernels are started from
+/// Python.
+enum class Framework { triax, megatron };
 
 /// What a rank runs on, and what work reaches of it. Read from a TOML file whose keys are those of
 /// hardware_settings(): `--hardware NAME|FILE`. Rates in FLOP/s and bytes/s of one rank, times in
@@ -39,9 +39,9 @@ struct Hardware {
   double room() const { return memory - reserve; }
 
   /// Seconds of such work on the device.
-  double seconds(const KernelWork& work, DType dtype, Kernels whose = Kernels::ours) const;
+  double seconds(const KernelWork& work, DType dtype, Framework framework = Framework::triax) const;
   /// Seconds that the host takes to start it, while the device does what was started before.
-  double launches(const KernelWork& work, Kernels whose = Kernels::ours) const;
+  double launches(const KernelWork& work, Framework framework = Framework::triax) const;
   /// Seconds of these collectives, by rings over `ranks` ranks that are `stride` apart: as fast as
   /// the links of a node or, if slower, as the network cards of the members that it has in a node,
   /// the fewest where nodes differ.

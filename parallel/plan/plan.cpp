@@ -70,7 +70,7 @@ class Search {
       : task_(task),
         o_(o),
         found_(found),
-        times_(task, found.hardware, o.kernels),
+        times_(task, found.hardware, o.framework),
         ways_(candidates(o, found.hardware, times_)) {}
 
   void run() {

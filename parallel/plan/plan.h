@@ -15,13 +15,13 @@ struct PlanOptions {
   TrainOptions train;
   int64_t ranks = 0;  ///< 0: those of the mesh
   std::string hardware = "h100";
-  std::string memory;                ///< that tensors of a rank may take; empty: the hardware's
-  Kernels kernels = Kernels::ours;   ///< times are those of a step with these
-  int64_t top = 20;                  ///< rows to print
-  bool json = false;                 ///< print an object for each candidate, and nothing else
-  bool check = false;                ///< measure a step of the best on threads
-  std::vector<std::string> given{};  ///< settings that the user has fixed
-  std::string command;               ///< `minigpt train --layers 4`: to train what is planned
+  std::string memory;  ///< that tensors of a rank may take; empty: the hardware's
+  Framework framework = Framework::triax;  ///< whose steps are timed
+  int64_t top = 20;                        ///< rows to print
+  bool json = false;                       ///< print an object for each candidate, and nothing else
+  bool check = false;                      ///< measure a step of the best on threads
+  std::vector<std::string> given{};        ///< settings that the user has fixed
+  std::string command;                     ///< `minigpt train --layers 4`: to train what is planned
 };
 
 /// One way to train, and what it takes.

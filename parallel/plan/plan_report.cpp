@@ -23,9 +23,10 @@ void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
   const StepOptions& s = found.all.front().options.step;
   int64_t ranks = s.mesh.size();
   std::string text = task.description;
-  text += fmt::format("model: {} layers, {} parameters, {}; {} samples a step{}\n", found.layers,
-                      found.parameters, precision(s.dtype), s.global_batch,
-                      o.kernels == Kernels::megatron_2021 ? "; attention stores its scores" : "");
+  text += fmt::format(
+      "model: {} layers, {} parameters, {}; {} samples a step{}\n", found.layers, found.parameters,
+      precision(s.dtype), s.global_batch,
+      o.framework == Framework::megatron ? "; timed as Megatron-LM's steps of 2021" : "");
   if (s.offload != Offloaded::nothing) text += "transfers of offloaded state are not timed\n";
   if (s.optimizer || s.algorithm != Algorithm::adamw) text += "updates are timed as AdamW's\n";
   text += fmt::format(

@@ -61,8 +61,8 @@ struct StepTimes::Slot {
   double total() const { return compute + tensor; }
 };
 
-StepTimes::StepTimes(const Task& task, const Hardware& hardware, Kernels whose)
-    : task_(task), hardware_(hardware), whose_(whose) {}
+StepTimes::StepTimes(const Task& task, const Hardware& hardware, Framework framework)
+    : task_(task), hardware_(hardware), framework_(framework) {}
 
 const Facts& StepTimes::facts(const StepOptions& o) {
   FactsKey key{o.mesh.tp, o.sequence_parallel, o.micro_batch, o.dtype};
@@ -107,7 +107,7 @@ const Bubble& StepTimes::bubble(const StepOptions& o) {
 StepTimes::Slot StepTimes::pass(const KernelWork& work, const Ledger::Line& sums,
                                 const StepOptions& o) {
   const Hardware& h = hardware_;
-  double device = h.seconds(work, o.dtype, whose_), host = h.launches(work, whose_);
+  double device = h.seconds(work, o.dtype, framework_), host = h.launches(work, framework_);
   double collectives = h.seconds(sums, o.mesh.tp, 1), compute = with_host(device, host);
   return {compute, h.on_host() ? collectives : with_host(device + collectives, host) - compute};
 }
@@ -132,7 +132,7 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
         Slot backward = pass(l.backward, l.tp_backward, o);
         slot.compute += forward.compute + backward.compute;
         slot.tensor += forward.tensor + backward.tensor;
-        if (whose_ == Kernels::megatron_2021)
+        if (framework_ == Framework::megatron)
           slot.compute +=
               bytes_to_add(o.reduce_dtype) * double(l.parameters) / h.kernels / h.bandwidth;
         slot.parameters += double(l.parameters - (s == 0 && last_on == 0 ? l.shared : 0));
@@ -141,8 +141,8 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
         if (block && again(o)) slot.compute += forward.compute, slot.tensor += forward.tensor;
         if (block && o.recompute == Recompute::selective) {
           KernelWork core{.products = l.forward.attention, .attention = l.forward.attention};
-          if (whose_ == Kernels::megatron_2021) core.scores = l.forward.scores;
-          slot.compute += h.seconds(core, o.dtype, whose_);
+          if (framework_ == Framework::megatron) core.scores = l.forward.scores;
+          slot.compute += h.seconds(core, o.dtype, framework_);
         }
       }
     }
@@ -168,9 +168,9 @@ StepTime StepTimes::operator()(const StepOptions& o) {
   auto all = slots(o);
   double weight = double(size_of(o.dtype)), sent = double(size_of(o.reduce_dtype)),
          hop = handover(o);
-  bool behind =
-      !h.on_host() && whose_ == Kernels::ours;  // do collectives of dp travel while kernels run?
-  StepTime t, each;                             // of a micro-batch
+  // Do collectives of dp travel while kernels run?
+  bool behind = !h.on_host() && framework_ == Framework::triax;
+  StepTime t, each;  // each: of a micro-batch
   double sum = 0, slow = 0, last = 0;
   auto over_dp = [&](int64_t calls, double bytes) {
     return h.seconds(ring(calls, bytes, m.dp), m.dp, m.tp);

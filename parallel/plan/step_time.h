@@ -41,7 +41,8 @@ struct Bubble {
 /// micro-batch takes at least its collectives.
 class StepTimes {
  public:
-  StepTimes(const Task& task, const Hardware& hardware, Kernels whose = Kernels::ours);
+  /// Keeps references to both.
+  StepTimes(const Task& task, const Hardware& hardware, Framework framework = Framework::triax);
 
   /// `o` is resolved and checked. Throws Error 78 for what the model cannot be trained with.
   StepTime operator()(const StepOptions& o);
@@ -66,7 +67,7 @@ class StepTimes {
 
   const Task& task_;
   const Hardware& hardware_;
-  Kernels whose_;
+  Framework framework_;
   using FactsKey = std::tuple<int, bool, int64_t, DType>;
   std::map<FactsKey, Facts> facts_;
   std::map<std::tuple<FactsKey, int, int, int, Placement, std::string>, std::vector<int64_t>>

@@ -57,7 +57,7 @@ Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
       .add("attention", "fused|stored",
            "stored: time steps as Megatron-LM took them until 2022, to compare with its published "
            "runs: scores in memory, gradients added by separate kernels and summed after backward",
-           choice(o.kernels, {{"fused", Kernels::ours}, {"stored", Kernels::megatron_2021}}))
+           choice(o.framework, {{"fused", Framework::triax}, {"stored", Framework::megatron}}))
       .add("top", "N", "rows to print", &o.top, {.range = {1, huge}})
       .add("json", "", "print only an object for each candidate whose memory was rehearsed",
            &o.json)
