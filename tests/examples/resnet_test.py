@@ -13,7 +13,7 @@ program = pathlib.Path(sys.argv[1]).resolve()
 
 def run(folder, *flags):
     return subprocess.run([program, "train", *flags], cwd=folder, text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=300,
+                          stderr=subprocess.STDOUT, timeout=1500 if os.environ.get("TRIAX_SANITIZED") else 300,
                           env=dict(os.environ, OMP_NUM_THREADS="1", COLUMNS="200"))
 
 
