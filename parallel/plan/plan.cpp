@@ -182,8 +182,11 @@ Plans plans(const Task& task, const PlanOptions& given) {
   found.budget = o.memory.empty() ? found.hardware.room() : bytes_of(o.memory);
   StepOptions& s = o.train.step;
   const MeshShape& m = s.mesh;
-  if (is_schedule_file(s.schedule))  // once, and not for each candidate
-    s.schedules[s.schedule] = schedule_from(read_schedule(s.schedule), s.schedule);
+  if (is_schedule_file(s.schedule)) {  // read once, and not for each candidate
+    ScheduleFile file = read_schedule(s.schedule);
+    if (s.mesh.pp == 0) s.mesh.pp = file.shape.stages;
+    s.schedules[s.schedule] = schedule_from(file, s.schedule);
+  }
   constexpr int64_t limit = 65536;  // of each, so that products of three do not overflow
   check_input(std::max({int64_t(m.dp), int64_t(m.pp), int64_t(m.tp), o.ranks}) <= limit,
               Exit::config, "plan: dp={}, pp={}, tp={} on {} ranks; expected {} ranks at most",

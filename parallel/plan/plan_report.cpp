@@ -85,6 +85,11 @@ struct Column {
   int rank;  ///< those of the highest are left out first where a terminal is narrow
 
   size_t width() const { return std::ranges::max_element(cells, {}, &std::string::size)->size(); }
+  /// Is it the same in all rows, of which there are several?
+  bool tells_nothing() const {
+    return cells.size() > 2 &&
+           std::count(cells.begin() + 1, cells.end(), cells[1]) + 1 == std::ssize(cells);
+  }
 };
 
 std::vector<Column> columns_of(const Plans& found, std::span<const Plan> all) {
@@ -119,6 +124,10 @@ void print_rows(const Plans& found, std::span<const Plan> all) {
     for (auto& c : columns) sum += c.width() + 2;
     return sum > size_t(terminal_columns());
   };
+  if (wide())  // all but the mesh
+    columns.erase(std::remove_if(columns.begin() + 1, columns.end(),
+                                 [](auto& c) { return c.tells_nothing(); }),
+                  columns.end());
   for (int rank = 6; rank > 0 && wide(); --rank)
     std::erase_if(columns, [&](auto& c) { return c.rank == rank; });
   for (size_t row = 0; row <= all.size(); ++row) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 
 #include "core/check.h"
 #include "core/files.h"
@@ -123,6 +124,29 @@ void check_of_use(const ScheduleOptions& o, const std::vector<std::string>& give
                 flag, printable(o.schedule));
 }
 
+bool is_a_schedule(const std::string& path) try {
+  (void)read_schedule(path);
+  return true;
+} catch (const Error&) {
+  return false;
+}
+
+/// Before a search, whose result could not be saved. Replaces nothing but a schedule.
+void check_save(const std::string& path) {
+  if (path.empty()) return;
+  check_input(is_schedule_file(path), Exit::config, "save={}\n  Expected --search --save FILE.json",
+              printable(path));
+  std::error_code error;
+  check_input(!std::filesystem::exists(path, error) || is_a_schedule(path), Exit::cannot_write,
+              "save={}: this file exists and is no schedule\n  Choose another --save, or move it "
+              "away.",
+              printable(path));
+  auto folder = std::filesystem::path(path).parent_path();
+  check_input(folder.empty() || std::filesystem::is_directory(folder, error), Exit::cannot_write,
+              "save={}: there is no directory {}\n  Make it, or choose another --save.",
+              printable(path), printable(folder.string()));
+}
+
 void compare_with_simulation(const ScheduleOptions& o) {
   report::Overlay overlay = report::read_overlay(o.overlay);
   if (o.json) fmt::print("{}\n", overlay_json(overlay));
@@ -153,8 +177,9 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
            {.range = {0, 64}, .shown = "1, or 2 for schedules of several"})
       .add("micros", "N", "micro-batches", &o.shape.micros, {.range = {1, 4096}})
       .add("times", "F,B,W,C|FILE",
-           "time of a stage's forward, backward of the input, of the weights, and latency of a "
-           "link; or a JSON file with those of every stage: {\"times\": [[1, 1, 0.5, 0.1], ..]}",
+           "time of a stage's forward, backward of the input, of the weights, and latency of the "
+           "link to the next stage; or a JSON file with those of every stage: {\"times\": [[1, 1, "
+           "0.5, 0.1], ..]}",
            &o.times)
       .add("scale", "X,X,..", "factor of each stage's times", &o.scale, {.shown = "1 for all"})
       .add("overlay", "RUN",
@@ -181,7 +206,9 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
       .add("tries", "N", "schedules to look at", &o.budget.tries,
            {.range = {0, huge}, .shown = "as many as take some seconds"})
       .add("seed", "N", "of the search, which repeats itself for the same seed", &o.seed)
-      .add("save", "FILE", "write what was found, for --schedule FILE", &o.save, {.shown = "none"});
+      .add("save", "FILE",
+           "write what was found, for --schedule FILE; replaces a schedule, but no other file",
+           &o.save, {.shown = "none"});
   return {
       "schedule",
       "Shows what every pipeline stage does when, looks for a better schedule, or compares a run "
@@ -193,8 +220,7 @@ Exit show_schedule(const ScheduleOptions& given, const Schedules& schedules,
                    const std::vector<std::string>& flags) {
   ScheduleOptions o = given;
   check_of_use(o, flags);
-  check_input(o.save.empty() || is_schedule_file(o.save), Exit::config,
-              "save={}\n  Expected --search --save FILE.json", printable(o.save));
+  check_save(o.save);
   if (!o.overlay.empty()) {
     compare_with_simulation(o);
     return Exit::ok;

@@ -9,12 +9,12 @@
 #include "parallel/plan/candidates.h"
 #include "tests/examples/minigpt_run.h"
 
-/// @file Steps that others measured (tests/reference/measured/README.md), predictions of them, and the
-/// fit of what data sheets do not say.
+/// @file Steps that others measured (tests/reference/measured/README.md), predictions of them, and
+/// the fit of what data sheets do not say.
 namespace triax::minigpt {
 
-using parallel::Hardware;
 using parallel::Framework;
+using parallel::Hardware;
 
 struct Row {
   std::string group;  ///< billions of parameters; of steps on one node, width x layers
@@ -39,8 +39,8 @@ inline std::vector<std::vector<std::string>> cells_of(const std::string& file) {
 }
 
 /// With 16-bit gradients, as Megatron-LM has them.
-inline Row row_of(const std::string& group, const ModelConfig& model, const parallel::StepOptions& s,
-           double seconds) {
+inline Row row_of(const std::string& group, const ModelConfig& model,
+                  const parallel::StepOptions& s, double seconds) {
   Row r{.group = group, .model = model, .seconds = seconds};
   r.model.vocab = 51200;
   r.options.step = s;

@@ -92,12 +92,20 @@ def files_that_do_not_fit(folder):
     expect("no file", says(66, ["no.json"], *train, "--schedule", folder / "no.json"))
     (folder / "half.json").write_text(path.read_text()[:200])
     expect("half a file", says(65, ["half.json, not JSON"], *train, "--schedule", folder / "half.json"))
-    expect("plan knows it", says(0, ["left out", "this run has"], "plan", "--ranks", 4, "--schedule", path,
-                                 "--global-batch", 8, "--vocab", 96, *MODEL[:-2]))
+    expect("plan knows it, and its stages", says(0, ["1 x 2 x 2"], "plan", "--ranks", 4, "--schedule", path,
+                                                 "--global-batch", 8, "--vocab", 96, *MODEL[:-2]))
     expect("shown as it is", says(0, ["found0.json: 2 stages, 4 micro-batches", "bound"], "schedule", "--schedule", path))
     expect("shown for another shape", says(78, ["this run has 3, 1, 4"], "schedule", "--schedule", path, "--pp", 3))
-    expect("nowhere to save", says(73, ["/no/such/x.json"], "schedule", "--search", "--pp", 2, "--save",
+    expect("what differs is shown in 80 columns", says(0, ["dp x pp x tp schedule a step", "zb-2p"], "plan", "--pp", 2,
+                                                       "--ranks", 2, "--recompute", "off", *MODEL[:-2]))
+    expect("nowhere to save", says(73, ["there is no directory /no/such"], "schedule", "--search", "--pp", 2, "--save",
                                    "/no/such/x.json"))
+    (folder / "times.json").write_text('{"times": [[1, 1, 1, 0], [2, 1, 1, 0]]}')
+    expect("only a schedule is replaced",
+           says(73, ["exists and is no schedule"], "schedule", "--search", "--pp", 2, "--micros", 2, "--save",
+                folder / "times.json", "--times", folder / "times.json"))
+    expect("schedules with the same lists", says(0, ["zb-2p", "zb-h1"], "schedule", "--search", "--tries", 1, "--pp", 2,
+                                                 "--micros", 2))
     shown = f"--schedule {path} "
     for flags, what in ((shown + "--times 2,2,2,2", "times with schedule="), (shown + "--scale 1,1", "scale with"),
                         (shown + "--search", "search with"), ("--memory 3p", "memory without search"),

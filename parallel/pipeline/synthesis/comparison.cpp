@@ -55,7 +55,6 @@ Comparison::Row row_of(const std::string& name, const ScheduleFile& s) {
 Comparison compare(const std::map<std::string, Schedule>& schedules, const ScheduleFile& found,
                    const std::function<StageTimes(const PipelineShape&)>& times) {
   Comparison c{{}, found};
-  std::vector<std::vector<Actions>> seen;
   for (auto& [name, schedule] : schedules) {
     ScheduleFile s = found;
     s.shape.chunks = schedule.chunks;
@@ -63,9 +62,7 @@ Comparison compare(const std::map<std::string, Schedule>& schedules, const Sched
     s.times = times(s.shape);
     if (s.times.empty()) continue;
     s.lists = lists_that_fit(schedule, s.shape);
-    if (s.lists.empty() || std::count(seen.begin(), seen.end(), s.lists) > 0) continue;
-    seen.push_back(s.lists);
-    c.rows.push_back(row_of(name, s));
+    if (!s.lists.empty()) c.rows.push_back(row_of(name, s));
   }
   c.rows.push_back(row_of(found_name, found));
   return c;
