@@ -174,7 +174,7 @@ std::map<std::string, std::vector<float>> resumed(const TrainOptions& o, double*
   std::mutex lock;
   run_worlds(o.step.mesh.size(), [&](World& world) {
     Trainer trainer(task_of(), o, world);
-    if (scale) *scale = trainer.update().loss_scale();
+    if (scale && world.rank() == 0) *scale = trainer.update().loss_scale();
     for (auto& p : trainer.update().pieces(Holder::owner)) {
       std::lock_guard guard(lock);
       auto& whole = all[logical_name(p.name, p.kind)];
