@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "examples/llama/llama.h"
 
 namespace triax::minigpt {
@@ -41,13 +43,13 @@ void cross_validate(Predictions& predict, const std::function<void(const Row&, d
 TEST(MeasuredSteps, AreNearWhatWasFittedOnOthers) {
   Predictions predict(all_vtrain_rows());
   std::map<std::string, std::vector<double>> held;  // errors by group, of steps on many nodes
-  std::map<MeasuredTime, std::vector<double>> by_time;
   std::vector<std::pair<double, double>> by_size;
-  std::vector<double> many, one;
+  std::vector<double> many;
+  double one = 0, weights = 0;  // on one node
   cross_validate(predict, [&](const Row& row, double off) {
     if (on_one_node(row)) {
-      by_time[measured_time(row)].push_back(off);
-      one.push_back(off);
+      one += row.weight * off;
+      weights += row.weight;
       return;
     }
     held[row.group].push_back(off);
@@ -63,13 +65,10 @@ TEST(MeasuredSteps, AreNearWhatWasFittedOnOthers) {
     fmt::print("tenth {} by size, held: mean error {:.1f} %\n", i + 1, 100 * tenths[i]);
     EXPECT_LE(tenths[i], i == 7 ? 0.16 : 0.091) << i;  // some runs were disturbed
   }
-  std::vector<double> times;
-  for (auto& [time, errors] : by_time) times.push_back(mean(errors));
-  fmt::print("held: mean error {:.1f} %; on one node {:.1f} %, by measured time {:.1f} %\n",
-             100 * mean(many), 100 * mean(one), 100 * mean(times));
+  one /= weights;
+  fmt::print("held: mean error {:.1f} %, on one node {:.1f} %\n", 100 * mean(many), 100 * one);
   EXPECT_LE(mean(many), 0.08);
-  EXPECT_LE(mean(one), 0.12);
-  EXPECT_LE(mean(times), 0.12);
+  EXPECT_LE(one, 0.12);
 }
 
 TEST(MeasuredSteps, AreWhatA100IsFittedTo) {
@@ -159,8 +158,8 @@ TEST(MeasuredSteps, OfTriaxAreNearTheShippedHardware) {
 
 // Llama 3 405B on H100, table 4 of Grattafiori et al. 2024, arXiv 2407.21783: 430 and 400 TFLOP/s
 // on 8,192 and 16,384 GPUs without recomputation, a block in each of 8 chunks a stage. Gradients
-// and optimizer state were sharded; taken as ZeRO 1, since gradients were not summed in each
-// micro-batch.
+// and optimizer state were sharded. Taken as ZeRO 1, which sums gradients once a step; when the
+// authors did is not known.
 TEST(MeasuredSteps, OfLlama3AreNearTheShippedHardware) {
   LlamaConfig c{.layers = 126,
                 .width = 16384,
