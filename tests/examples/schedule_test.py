@@ -96,6 +96,9 @@ def files_that_do_not_fit(folder):
                                                  "--global-batch", 8, "--vocab", 96, *MODEL[:-2]))
     expect("shown as it is", says(0, ["found0.json: 2 stages, 4 micro-batches", "bound"], "schedule", "--schedule", path))
     expect("shown for another shape", says(78, ["this run has 3, 1, 4"], "schedule", "--schedule", path, "--pp", 3))
+    expect("a batch that does not fit is told of its stages",
+           says(78, ["this run has 2, 1, 2"], "plan", "--ranks", 2, "--schedule", path, "--global-batch", 4, "--vocab", 96,
+                *MODEL[:-2]))
     expect("what differs is shown in 80 columns", says(0, ["dp x pp x tp schedule a step", "zb-2p"], "plan", "--pp", 2,
                                                        "--ranks", 2, "--recompute", "off", *MODEL[:-2]))
     expect("nowhere to save", says(73, ["there is no directory /no/such"], "schedule", "--search", "--pp", 2, "--save",
