@@ -125,7 +125,7 @@ Into Pass::offer(const Node& n, Walk& walk) {
         meta->fresh = true;
       }
       into.sums_ = meta->fixed;
-      if (meta->fixed.rounding) continue;  // a part is rounded when it is whole
+      slot.rounding = meta->fixed.rounding;
       slot.held = meta->grad;
       slot.write = meta->fresh ? Write::set : Write::add;
     } else {
@@ -149,11 +149,13 @@ void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Wa
   if (p.is_leaf && !meta) return;
   if (meta && meta->in_place) {
     if (!part.defined()) return;
+    bool added = part.is(offered.held);
     if (meta->fixed.rounding) {
       ++meta->parts;
-      backend(part).accumulate_fixed(part.contiguous(), *meta->fixed.rounding, meta->grad,
-                                     meta->fresh ? Write::set : Write::add);
-    } else if (!part.is(offered.held)) {
+      if (!added)
+        backend(part).accumulate_fixed(part.contiguous(), *meta->fixed.rounding, meta->grad,
+                                       meta->fresh ? Write::set : Write::add);
+    } else if (!added) {
       if (meta->fresh) copy_(meta->grad, part);
       else backend(part).accumulate(part.contiguous(), meta->grad);
     }

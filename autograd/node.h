@@ -15,6 +15,10 @@ struct Target {
   Tensor grad;
   Write write;
 };
+/// For a gradient that is one product: how Matmul is to round it, if at all.
+struct ProductTarget : Target {
+  const FixedPoint* rounding = nullptr;
+};
 
 /// How a gradient is added up in f64, so that the order of its parts does not matter.
 struct FixedSums {
@@ -32,12 +36,15 @@ class Into {
   bool wanted(size_t i) const { return slots_[i].wanted; }
   /// In which dtype it is collected: what a rule sums in it is not rounded on the way there.
   DType dtype(size_t i) const { return slots_[i].dtype; }
-  /// Where to put the gradient of input `i`: the collected one if it may be changed and is of
-  /// `dtype`, else fresh memory. Return `.grad` from the rule.
+  /// Where to put the gradient of input `i`: the collected one if it may be changed, is of `dtype`
+  /// and not in fixed point, else fresh memory. Return `.grad` from the rule.
   Target at(size_t i, const Shape& shape, DType dtype, Device device) const;
   Target at(size_t i, const Tensor& like) const {
     return at(i, like.shape(), like.dtype(), like.device());
   }
+  /// The same for Matmul, which can round what it adds to sums in fixed point: then `grad` is of
+  /// f64.
+  ProductTarget product(size_t i, const Shape& shape, DType dtype, Device device) const;
   /// Rules of weights: of x, which has a row for each row of dy, those whose part of the gradient
   /// is asked for. All of them, but for a leaf whose FixedSums have chains: of a rule that calls
   /// this, for dy too, the engine asks for one chain after the other.
@@ -51,6 +58,7 @@ class Into {
     DType dtype = DType::f32;
     Tensor held;
     Write write = Write::add;
+    std::shared_ptr<const FixedPoint> rounding = {};
   };
   std::vector<Slot> slots_;
   FixedSums sums_;  // of leaves

@@ -53,9 +53,16 @@ Node::~Node() {
 
 Target Into::at(size_t i, const Shape& shape, DType dtype, Device device) const {
   const Slot& s = slots_[i];
-  if (s.held.defined() && s.held.dtype() == dtype && s.held.shape() == shape)
+  if (!s.rounding && s.held.defined() && s.held.dtype() == dtype && s.held.shape() == shape)
     return {s.held, s.write};
   return {empty(shape, dtype, device), Write::set};
+}
+
+ProductTarget Into::product(size_t i, const Shape& shape, DType dtype, Device device) const {
+  const Slot& s = slots_[i];
+  if (s.rounding && s.held.shape() == shape && sums_.chains == 1)
+    return {{s.held, s.write}, s.rounding.get()};
+  return {at(i, shape, dtype, device)};
 }
 
 Tensor Into::rows(const Tensor& x) {

@@ -28,13 +28,18 @@ template <class F> inline __attribute__((always_inline)) void visit_write(Write 
 /// For backward, without bias, before and batch dims: with `gelu_of` [m, n] c = or += a b times
 /// gelu's slope there, gelu_of and c contiguous and like a; with `row_sums` [m], contiguous and
 /// like c, also row_sums = or += the sums of a's rows, a the transpose of a contiguous matrix.
+///
+/// With `rounding`, and nothing else but batch dims, c is of f64: = or += each sum, rounded as
+/// accumulate_fixed() rounds it (and refused where that is). c is then contiguous, or contiguous
+/// with its first two dims exchanged.
 struct Matmul {
   Tensor a, b, c;
   Write write = Write::set;
   Tensor bias = {}, before = {};
   Tensor gelu_of = {}, row_sums = {};
+  const FixedPoint* rounding = nullptr;
   /// Is there anything of backward?
-  bool goes_back() const { return gelu_of.defined() || row_sums.defined(); }
+  bool goes_back() const { return gelu_of.defined() || row_sums.defined() || rounding; }
 };
 
 /// Layer norm over rows of x [rows, width]; without mean it is RMS norm (and has no beta).
@@ -284,7 +289,8 @@ class Backend {
   virtual void average(const Tensor& average, const Tensor& x, const AverageStep& o) = 0;
 };
 
-/// A product that goes back, by members that do one thing each: sum(), matmul(), unary_backward().
+/// A product that goes back, by members that do one thing each: sum(), matmul(), unary_backward(),
+/// accumulate_fixed().
 void matmul_in_steps(Backend& on, const Matmul& p);
 
 /// The backend of a device; made at first use. Throws Error 78 if there is no such device.

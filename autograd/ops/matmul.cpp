@@ -59,14 +59,19 @@ autograd::Rule weight_rule(const Tensor& input, int64_t out) {
   return [all_x = input, out](const Tensor& all_dy, Into& into) {
     Tensor x = into.rows(all_x), dy = into.rows(all_dy);
     DType sums = accumulator(x.dtype());
-    autograd::Target dw{}, db{};
-    if (into.wanted(0)) dw = into.at(0, {out, x.size(1)}, sums, x.device());
+    autograd::ProductTarget dw{};
+    autograd::Target db{};
+    if (into.wanted(0)) dw = into.product(0, {out, x.size(1)}, sums, x.device());
     if (into.wanted(1)) db = into.at(1, {out}, sums, x.device());
-    bool together = dw.grad.defined() && db.grad.defined() && dw.write == db.write;
+    bool together = dw.grad.defined() && db.grad.defined() && dw.write == db.write && !dw.rounding;
     Tensor row_sums = together ? db.grad : Tensor();
     if (dw.grad.defined())
-      backend(x).matmul(
-          {.a = dy.transpose(0, 1), .b = x, .c = dw.grad, .write = dw.write, .row_sums = row_sums});
+      backend(x).matmul({.a = dy.transpose(0, 1),
+                         .b = x,
+                         .c = dw.grad,
+                         .write = dw.write,
+                         .row_sums = row_sums,
+                         .rounding = dw.rounding});
     if (db.grad.defined() && !together) backend(x).sum(dy, db.grad.view({1, out}), db.write);
     return Tensors{dw.grad, db.grad};
   };

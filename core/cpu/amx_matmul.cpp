@@ -16,8 +16,12 @@ bool row(const Matmul& p) { return p.c.size(-2) == 1 && p.b.strides()[-2] == 1; 
 
 void Amx::matmul(const Matmul& p) {
   bool whole = p.a.dtype() == f32;
-  if ((!whole && p.a.dtype() != bf16) || takes_steps(p) || (whole && small(p)) || row(p))
+  bool rounds_between = whole && p.rounding && p.a.size(-1) > CacheLimits<float>::depth;
+  if ((!whole && p.a.dtype() != bf16) || takes_steps(p) || rounds_between || (whole && small(p)) ||
+      row(p))
     return Cpu::matmul(p);
+  if (p.rounding)
+    return whole ? tile_products<float, double>(p) : tile_products<BFloat16, double>(p);
   if (whole) tile_products<float, float>(p);
   else if (p.c.dtype() == bf16) tile_products<BFloat16, BFloat16>(p);
   else tile_products<BFloat16, float>(p);

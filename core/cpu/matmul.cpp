@@ -205,7 +205,7 @@ template <class T, class C> void products(const Matmul& p) {
 }  // namespace
 
 void Cpu::matmul(const Matmul& p) {
-  if (takes_steps(p)) return matmul_in_steps(*this, p);
+  if (takes_steps(p) || p.rounding) return matmul_in_steps(*this, p);
   visit_float(p.a.dtype(), [&]<class T>() {
     if (p.c.dtype() == p.a.dtype()) products<T, T>(p);
     else products<T, Accumulator<T>>(p);

@@ -22,6 +22,7 @@ template <class T, class C> struct Product {
   T* before;         // or null
   const T* gelu_of;  // or null; laid out as `before`
   int64_t before_row, before_col;
+  const FixedPoint* rounding;  // for c of f64
 
   /// The same product as c^T = b^T a^T.
   Product transposed() const {
@@ -59,6 +60,7 @@ template <class T, class C> Product<T, C> product(const Matmul& p, int64_t i) {
   x.c = static_cast<C*>(p.c.data()) + c;
   x.c_row = p.c.strides()[r - 2], x.c_col = p.c.strides()[r - 1];
   x.write = p.write;
+  x.rounding = p.rounding;
   if (p.bias.defined()) {
     x.bias = static_cast<const T*>(p.bias.data());
     x.bias_col = p.bias.strides()[0];
@@ -89,7 +91,7 @@ inline __attribute__((always_inline)) Cut cut(int64_t m, int64_t n, int64_t thre
   int64_t high = (m + k.rows - 1) / k.rows, wide = (n + k.cols - 1) / k.cols, best = INT64_MAX;
   Cut chosen;
   for (int64_t r = 1; r <= threads; ++r) {
-    int64_t c = threads / r, h = (high + r - 1) / r, w = (wide + c - 1) / c;
+    int64_t c = fn::min(threads / r, wide), h = (high + r - 1) / r, w = (wide + c - 1) / c;
     int64_t cost = h * w * k.tile + h * k.pack_rows + w * k.pack_cols;
     if (cost >= best) continue;
     best = cost;

@@ -28,8 +28,14 @@ template <class T, Part part> class StripPacker {
   /// Of f32: of the strip.
   const Magnitude& largest() const { return largest_; }
 
+  /// So many pieces (see below), or as many as are left.
+  __attribute__((noinline)) void advance(int64_t pieces) {
+    while (pieces-- > 0 && !done()) advance();
+  }
+
+ private:
   /// A piece: a step, of f32 (if whole) a quarter of a transposition or two rows of tiles.
-  __attribute__((noinline)) void advance() {
+  void advance() {
     if constexpr (is_f32) {
       if (count_ == side && depth_ >= side) return advance_in_step();
       pack_terms<part>(x_, count_, fn::min<int64_t>(side, depth_), largest_, to_);
@@ -41,7 +47,6 @@ template <class T, Part part> class StripPacker {
     }
   }
 
- private:
   static constexpr int quarters = 4;
 
   void advance_in_step() {

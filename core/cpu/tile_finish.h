@@ -1,9 +1,11 @@
 #pragma once
 #include "core/convert.h"
 #include "core/cpu/tiles.h"
+#include "core/fixed_point.h"
 #include "core/functors/gelu.h"
 
-// What follows a product in tiles: its sums are added to c or rounded to it, with bias and gelu.
+// What follows a product in tiles: its sums are added to c or rounded to it, with bias and gelu, or
+// rounded to multiples of a unit and added in f64.
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
@@ -35,6 +37,14 @@ TRIAX_HD void stream_whole(const float* row, BFloat16* to) {
 TRIAX_HD void stream_whole(const float* row, float* to) {
   _mm512_stream_ps(to, _mm512_loadu_ps(row));
   _mm512_stream_ps(to + 16, _mm512_loadu_ps(row + 16));
+}
+/// to[j * stride] = or += row[j], rounded to multiples of a unit.
+template <Write write>
+TRIAX_HD void put_rounded(const float* row, int64_t n, FixedPoint f, double* to, int64_t stride) {
+  for (int64_t j = 0; j < n; ++j) {
+    double rounded = f.round(double(row[j])), &at = to[j * stride];
+    at = write == Write::add ? at + rounded : rounded;
+  }
 }
 /// Rounds all 32 to T.
 template <class T> TRIAX_HD void round_whole(float* row) {
@@ -110,13 +120,26 @@ template <class T, class C> class Finisher {
 
   void finish_until(int64_t end) {
     if (row_ == end) return;
-    if (now_.last && p_.before) finish_rows<Activation::gelu>(end);
+    if constexpr (__is_same(C, double)) {
+      if (now_.write == Write::add) round_rows<Write::add>(end);
+      else round_rows<Write::set>(end);
+    } else if (now_.last && p_.before) finish_rows<Activation::gelu>(end);
     else if (now_.last && p_.gelu_of) finish_rows<Activation::slope>(end);
     else finish_rows<Activation::none>(end);
   }
   template <Activation f> __attribute__((noinline)) void finish_rows(int64_t end) {
     if (contiguous_) finish_rows<f, true>(end);
     else finish_rows<f, false>(end);
+  }
+
+  /// Of c of f64.
+  template <Write write> __attribute__((noinline)) void round_rows(int64_t end) {
+    for (; row_ < end; ++row_) {
+      const float* row = sums_ + row_ * side;
+      C* c = p_.c + (now_.at.row + row_) * p_.c_row + now_.at.col * p_.c_col;
+      if (contiguous_) put_rounded<write>(row, side, *p_.rounding, c, 1);
+      else put_rounded<write>(row, now_.at.cols, *p_.rounding, c, p_.c_col);
+    }
   }
 
   /// Adds old c and bias, then applies gelu or multiplies by its slope. Results are rounded once.

@@ -6,26 +6,27 @@
 #include "core/cpu/strip_packer.h"
 #include "core/cpu/tile_finish.h"
 
-// Products of bf16 and of f32 in tiles. Strips of b (32 columns) are packed one at a time and stay
-// close to the core while the strips of a block of rows pass by. While tiles multiply, the vector
-// units pack the next strip and finish the square before. Cuts in rows and columns change no bit.
-// Nor do those in depth for bf16: a sum of f32 is what it was after a tile was put down and taken
-// up again. For f32 they depend on the depth alone, and what passes give is added in f32, so that
-// sums stay as exact as in core/cpu/matmul.cpp.
+// Products of bf16 and of f32 in tiles. Strips of a (32 rows) are packed one at a time and stay
+// close to the core while the strips of a block of columns pass by, so that c, and what is read
+// beside it, is met in the order of memory. While tiles multiply, the vector units pack the next
+// strip and finish the square before. Cuts in rows and columns change no bit. Nor do those in depth
+// for bf16: a sum of f32 is what it was after a tile was put down and taken up again. For f32 they
+// depend on the depth alone, and what passes give is added in f32, so that sums stay as exact as in
+// core/cpu/matmul.cpp.
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
 /// How products are cut for the caches.
 template <class T> struct CacheLimits {
-  /// Depth of one pass, at most: a strip of b fills half of the first-level cache, of f32 more.
+  /// Depth of one pass, at most: a strip of a fills half of the first-level cache, of f32 more.
   static constexpr int64_t depth = 384;
-  /// Rows packed at once, at most: in the second-level cache.
-  static constexpr int64_t rows = 704;
+  /// Columns packed at once, at most: in the second-level cache.
+  static constexpr int64_t cols = 704;
   /// Elements of bf16 for a packed number.
   static constexpr int64_t packed = 1;
 };
 template <> struct CacheLimits<float> {
-  static constexpr int64_t depth = 384, rows = 320, packed = terms;
+  static constexpr int64_t depth = 384, cols = 320, packed = terms;
 };
 /// Sums of bf16 that wait for the next pass, at most: in the second-level cache. Those of f32 stand
 /// in c.
@@ -46,55 +47,56 @@ template <class T, class C> class TileWorker {
 
   /// Bytes of working memory, whatever the piece.
   static int64_t room(const P& p) {
-    int64_t depth = spread(p.k, Limit::depth), rows = fn::min(round_up(p.m, side), Limit::rows);
+    int64_t depth = spread(p.k, Limit::depth), cols = fn::min(round_up(p.n, side), Limit::cols);
     int64_t sums = waits(p, depth) ? fn::min(sums_waiting, strips_size(p.m, p.n)) : 2 * square;
-    return Limit::packed * (rows + 2 * side) * depth * int64_t(sizeof(BFloat16)) + 4 * sums;
+    return Limit::packed * (cols + 2 * side) * depth * int64_t(sizeof(BFloat16)) + 4 * sums;
   }
 
-  /// For a piece of `rows` rows; `memory` on a cache line.
-  TileWorker(const P& p, int64_t rows, char* memory)
-      : p_(p),
-        high_(spread(rows, Limit::rows)),
-        depth_(spread(p.k, Limit::depth)),
-        wide_(side),
-        finisher_(p) {
-    if (waits(p, depth_)) wide_ = fn::min(sums_waiting / high_ / side * side, round_up(p.n, side));
-    a_ = reinterpret_cast<BFloat16*>(memory);
-    b_ = a_ + high_ * depth_ * Limit::packed;
-    sums_ = reinterpret_cast<float*>(b_ + 2 * strip_of_b());
+  /// For a piece of `cols` columns; `memory` on a cache line.
+  TileWorker(const P& p, int64_t cols, char* memory)
+      : p_(p), wide_(spread(cols, Limit::cols)), depth_(spread(p.k, Limit::depth)), finisher_(p) {
+    b_ = reinterpret_cast<BFloat16*>(memory);
+    a_ = b_ + wide_ * depth_ * Limit::packed;
+    sums_ = reinterpret_cast<float*>(a_ + 2 * strip_of_a());
   }
 
   void make(const Block& piece) {
-    int64_t cols = waits(p_, depth_) ? spread(piece.cols, wide_) : piece.cols;
-    for (int64_t i = 0; i < piece.rows; i += high_)
-      for (int64_t j = 0; j < piece.cols; j += cols)
-        make_block({piece.row + i, piece.col + j, fn::min(high_, piece.rows - i),
-                    fn::min(cols, piece.cols - j)});
+    int64_t rows = piece.rows;
+    if (waits(p_, depth_)) rows = spread(rows, sums_waiting / wide_ / side * side);
+    for (int64_t j = 0; j < piece.cols; j += wide_)
+      for (int64_t i = 0; i < piece.rows; i += rows)
+        make_block({piece.row + i, piece.col + j, fn::min(rows, piece.rows - i),
+                    fn::min(wide_, piece.cols - j)});
   }
 
  private:
+  /// Pieces of a strip that are packed at a time if that is to be done after one square.
+  static constexpr int64_t pace = is_f32 ? 4 : 1;
+
   /// Whether sums of several passes wait in working memory.
   static bool waits(const P& p, int64_t depth) { return !is_f32 && p.k > depth; }
 
-  /// Elements of a packed strip of b. There are two: one is packed while the other is multiplied.
-  int64_t strip_of_b() const { return side * depth_ * Limit::packed; }
+  /// Elements of a packed strip of a. There are two: one is packed while the other is multiplied.
+  int64_t strip_of_a() const { return side * depth_ * Limit::packed; }
 
   void make_block(const Block& block) {
     int64_t first = 0;
+    int64_t squares = (block.cols + side - 1) / side;
+    rows_pace_ = (pace + squares - 1) / squares;
     do {  // once for an empty sum
       Pass pass{first, fn::min(depth_, p_.k - first)};
       pack_row(block, 0, pass);
       pack_column(block, 0, pass);
-      for (int64_t j = 0; j < block.cols; j += side) {
-        columns_.finish();
-        b_now_ = b_ + j / side % 2 * strip_of_b();
-        if constexpr (is_f32) of_columns_ = columns_.largest();
-        pack_column(block, j + side, pass);
-        for (int64_t i = 0; i < block.rows; i += side) {
-          if (j == 0) {
-            rows_.finish();
-            if constexpr (is_f32) of_rows_[i / side] = rows_.largest();
-            pack_row(block, i + side, pass);
+      for (int64_t i = 0; i < block.rows; i += side) {
+        rows_.finish();
+        a_now_ = a_ + i / side % 2 * strip_of_a();
+        if constexpr (is_f32) of_rows_ = rows_.largest();
+        pack_row(block, i + side, pass);
+        for (int64_t j = 0; j < block.cols; j += side) {
+          if (i == 0) {
+            columns_.finish();
+            if constexpr (is_f32) of_columns_[j / side] = columns_.largest();
+            pack_column(block, j + side, pass);
           }
           make_square(block, i, j, pass);
         }
@@ -109,19 +111,19 @@ template <class T, class C> class TileWorker {
     int64_t steps() const { return (depth + side - 1) / side; }
   };
 
-  /// Elements from one packed strip of rows to the next.
-  static int64_t strip_of_a(const Pass& pass) { return pass.steps() * square * Limit::packed; }
+  /// Elements from one packed strip of columns to the next.
+  static int64_t strip_of_b(const Pass& pass) { return pass.steps() * square * Limit::packed; }
 
   /// Begins with the strip from row `i` of a block on, or from column `j`, if there is one.
   void pack_row(const Block& block, int64_t i, const Pass& pass) {
     if (i < block.rows)
       rows_.start(p_.a.at(block.row + i, pass.first), fn::min<int64_t>(side, block.rows - i),
-                  pass.depth, a_ + i / side * strip_of_a(pass));
+                  pass.depth, a_ + i / side % 2 * strip_of_a());
   }
   void pack_column(const Block& block, int64_t j, const Pass& pass) {
     if (j < block.cols)
       columns_.start(p_.b.at(block.col + j, pass.first), fn::min<int64_t>(side, block.cols - j),
-                     pass.depth, b_ + j / side % 2 * strip_of_b());
+                     pass.depth, b_ + j / side * strip_of_b(pass));
   }
 
   /// Adds what a pass gives to the square at row `i` and column `j` of a block: in working memory
@@ -137,35 +139,34 @@ template <class T, class C> class TileWorker {
     bool direct = __is_same(C, float) && whole && p_.c_col == 1 && !more_follows;
     if constexpr (is_f32) {
       finisher_.expect(results);
+      bool fits = Magnitude::fit(of_rows_, of_columns_[j / side]);
+      if constexpr (__is_same(C, float))
+        if (fits && direct && write == Write::set) return multiply(j, pass, {c, p_.c_row});
       float* sums = other_sums();
-      if (!Magnitude::fit(of_rows_[i / side], of_columns_)) {
+      if (fits) multiply(j, pass, {sums, side});
+      else
         multiply_scalar(p_.a.at(at.row, pass.first), p_.b.at(at.col, pass.first), at, pass.depth,
                         sums);
-      } else if (direct && write == Write::set) {
-        return multiply(i, pass, {c, p_.c_row});
-      } else {
-        multiply(i, pass, {sums, side});
-      }
       finisher_.start(results, sums);
     } else {
       if constexpr (__is_same(C, float)) {
         if (direct) {  // tiles load and store c themselves
           finisher_.expect({next_square(at, block), write, last});
-          return multiply(i, pass, {c, p_.c_row}, write);
+          return multiply(j, pass, {c, p_.c_row}, write);
         }
       }
       if (last) finisher_.expect(results);
       float* sums = p_.k > depth_ ? sums_ + i * wide_ + j * side : other_sums();
-      multiply(i, pass, {sums, side}, pass.first > 0 ? Write::add : Write::set);
+      multiply(j, pass, {sums, side}, pass.first > 0 ? Write::add : Write::set);
       if (last) finisher_.start(results, sums);
     }
   }
 
   /// The one that make_block() makes after `at`, without rows if that is the last one.
   static Block next_square(Block at, const Block& block) {
-    at.row += side;
-    if (at.row >= block.row + block.rows) at.row = block.row, at.col += side;
-    int64_t left = at.col < block.col + block.cols ? block.row + block.rows - at.row : 0;
+    at.col += side;
+    if (at.col >= block.col + block.cols) at.col = block.col, at.row += side;
+    int64_t left = block.row + block.rows - at.row;
     at.rows = fn::min<int64_t>(side, left);
     return at;
   }
@@ -176,13 +177,13 @@ template <class T, class C> class TileWorker {
     return sums_ + odd_ * square;
   }
 
-  void multiply(int64_t i, const Pass& pass, const SumSquare& to, Write write = Write::set) {
+  void multiply(int64_t j, const Pass& pass, const SumSquare& to, Write write = Write::set) {
     int64_t steps = pass.steps(), pieces = is_f32 ? 6 * steps : steps;
     int64_t rows = pieces > 0 ? (side + pieces - 1) / pieces : side;  // finished with each piece
-    Strips strips{a_ + i / side * strip_of_a(pass), b_now_, steps};
+    Strips strips{a_now_, b_ + j / side * strip_of_b(pass), steps};
     auto meanwhile = [this, rows] {
-      if (!columns_.done()) columns_.advance();
-      if (!rows_.done()) rows_.advance();
+      if (!columns_.done()) columns_.advance(pace);
+      if (!rows_.done()) rows_.advance(rows_pace_);
       if (!finisher_.idle()) finisher_.advance(rows);
     };
     if constexpr (is_f32) multiply_terms(strips, to, meanwhile);
@@ -190,14 +191,14 @@ template <class T, class C> class TileWorker {
   }
 
   const P& p_;
-  int64_t high_, depth_, wide_;
-  BFloat16 *a_, *b_, *b_now_ = nullptr;
+  int64_t wide_, depth_, rows_pace_ = 1;
+  BFloat16 *a_, *b_, *a_now_ = nullptr;
   float* sums_;
   bool odd_ = false;
   StripPacker<T, Part::left> rows_;
   StripPacker<T, Part::right> columns_;
   Finisher<T, C> finisher_;
-  Magnitude of_rows_[is_f32 ? Limit::rows / side : 1], of_columns_;  // of f32
+  Magnitude of_rows_, of_columns_[is_f32 ? Limit::cols / side : 1];  // of f32
 };
 
 /// In cycles of a step: tile products of 16, and packing squares, most of which tiles hide.
@@ -227,8 +228,8 @@ template <class T, class C> void tile_products(const Matmul& p) {
          task += omp_get_num_threads()) {
       Product<T, C> x = product<T, C>(p, task / (cuts.rows * cuts.cols));
       Span rows(x.m, side, cuts.rows, task / cuts.cols % cuts.rows);
-      TileWorker<T, C> worker(x, rows.end - rows.begin, room + each * omp_get_thread_num());
       Span cols(x.n, side, cuts.cols, task % cuts.cols);
+      TileWorker<T, C> worker(x, cols.end - cols.begin, room + each * omp_get_thread_num());
       worker.make({rows.begin, cols.begin, rows.end - rows.begin, cols.end - cols.begin});
     }
   }

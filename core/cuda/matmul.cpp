@@ -257,6 +257,7 @@ bool pays_inside(Backend& on, int index, const Matmul& p, const Plain& x) {
 
 /// With all that comes after it.
 void multiply_and_more(Backend& on, int index, const Matmul& p) {
+  if (p.rounding) return multiply_outside(on, p);
   bool nothing = p.c.numel() == 0 || p.a.size(-1) == 0;
   std::optional<Plain> x = nothing ? std::nullopt : translate(p);
   if (x && pays_inside(on, index, p, *x) && multiply_inside(on, index, p, *x)) return;

@@ -48,14 +48,16 @@ void check_product(const Tensor& x, const Tensor& w, const Tensor& b, int cut, i
 /// dw = or += dy^T x, and db the column sums of dy, where one slice of w's rows follows the other.
 autograd::Rule weights_in(const Tensor& x, int64_t out, int64_t n) {
   return [=](const Tensor& dy, autograd::Into& into) {
-    autograd::Target dw{}, db{};
-    if (into.wanted(0)) dw = into.at(0, {out, x.size(1)}, accumulator(x.dtype()), x.device());
+    autograd::ProductTarget dw{};
+    autograd::Target db{};
+    if (into.wanted(0)) dw = into.product(0, {out, x.size(1)}, accumulator(x.dtype()), x.device());
     if (into.wanted(1)) db = into.at(1, {out}, accumulator(x.dtype()), x.device());
     if (dw.grad.defined())
       backend(x).matmul({.a = turned(columns_of(dy, n)),
                          .b = for_each(x, n),
                          .c = by_rows(dw.grad, n),
-                         .write = dw.write});
+                         .write = dw.write,
+                         .rounding = dw.rounding});
     if (db.grad.defined())
       backend(x).sum(by_columns(dy, n).contiguous(), db.grad.view({n, 1, out / n}), db.write);
     return Tensors{dw.grad, db.grad};
@@ -66,12 +68,13 @@ autograd::Rule weights_in(const Tensor& x, int64_t out, int64_t n) {
 autograd::Rule weights_out(const Tensor& x, int64_t out, int64_t n) {
   return [=](const Tensor& dy, autograd::Into& into) {
     if (!into.wanted(0)) return Tensors{{}};
-    auto [dw, write] = into.at(0, {out, x.size(1)}, accumulator(x.dtype()), x.device());
+    auto dw = into.product(0, {out, x.size(1)}, accumulator(x.dtype()), x.device());
     backend(x).matmul({.a = turned(for_each(dy, n)),
                        .b = columns_of(x, n),
-                       .c = by_columns(dw, n),
-                       .write = write});
-    return Tensors{dw};
+                       .c = by_columns(dw.grad, n),
+                       .write = dw.write,
+                       .rounding = dw.rounding});
+    return Tensors{dw.grad};
   };
 }
 

@@ -116,6 +116,43 @@ TEST_P(FixedPointKernels, RoundWhatTheyAccumulate) {
     }
 }
 
+// Whole and cut tiles, one pass and several, slices beside each other: the bits of a product that
+// is rounded afterwards, not finite and too large ones too.
+TEST_P(FixedPointKernels, ProductsAreRoundedAsTheirSumsAre) {
+  FixedPoint f{0x1p-20, 0x1p10};
+  for (auto [slices, m, k, n] : {std::tuple{1, 64, 384, 96},
+                                 {1, 70, 33, 45},
+                                 {1, 33, 800, 64},
+                                 {1, 1, 40, 33},
+                                 {3, 40, 64, 32},
+                                 {2, 5, 7, 1}})
+    for (bool beside : {false, true})
+      for (Write write : {Write::set, Write::add}) {
+        SCOPED_TRACE(testing::Message() << slices << ' ' << m << ' ' << k << ' ' << n << beside);
+        Tensor a = randn({slices, k, m}, dtype, 1).transpose(1, 2),
+               y = randn({slices, k, n}, dtype, 2);
+        if (m > 1) fill_(a.narrow(1, m / 2, 1).narrow(2, k / 2, 1), NAN);
+        if (m > 1) fill_(a.narrow(1, m - 1, 1), 3e4);
+        Shape shape{slices, m, n};
+        Tensor old = randn(shape, f64, 3), apart = empty(shape, sums, cpu);
+        Tensor expected = clone(old);
+        b.matmul({a, y, apart});
+        b.accumulate_fixed(apart, f, expected, write);
+        Tensors got = on_any_threads([&] {
+          Tensor c = beside ? clone(old.transpose(0, 1)).transpose(0, 1) : clone(old);
+          b.matmul({.a = a, .b = y, .c = c, .write = write, .rounding = &f});
+          return Tensors{c.contiguous()};
+        });
+        auto one = doubles(expected), other = doubles(got[0]);
+        int64_t finite = 0;
+        for (size_t i = 0; i < one.size(); ++i, finite += std::isfinite(one[i - 1])) {
+          if (std::isnan(one[i])) ASSERT_TRUE(std::isnan(other[i])) << i;
+          else ASSERT_EQ(bits(one[i]), bits(other[i])) << i;
+        }
+        EXPECT_GE(finite, m * n / 2);
+      }
+}
+
 // A slice of ZeRO begins at any multiple of 16 elements, and ends at one or with zeros.
 TEST_P(FixedPointKernels, SquaresDoNotDependOnTheCut) {
   constexpr int64_t n = 80016;

@@ -219,6 +219,26 @@ TEST_F(F32Tiles, MatricesOfABatch) {
   }
 }
 
+// The bits of a product that is rounded afterwards.
+TEST_F(F32Tiles, RoundSumsToMultiplesOfAUnit) {
+  FixedPoint f{0x1p-10, 0x1p10};
+  for (auto [m, k, n] : {std::tuple{64, 384, 96}, {70, 33, 45}})
+    for (DType dtype : {f32, bf16}) {
+      if (dtype == bf16 && !__builtin_cpu_supports("avx512bf16")) continue;
+      Tensor a = numbers(Kind::normal, {m, k}, 5).to(dtype), c = full({m, n}, 1, f64, cpu);
+      Tensor b = numbers(Kind::normal, {k, n}, 6).to(dtype), expected = clone(c);
+      Matmul p{.a = a, .b = b, .c = c, .write = Write::add, .rounding = &f};
+      if (dtype == f32) host::emulated::multiply_f32(p);
+      else host::emulated::multiply_bf16(p);
+      Tensor apart = dtype == f32 ? product(a, b) : empty({m, n}, f32, cpu);
+      if (dtype == bf16) backend(cpu).matmul({a, b, apart});
+      backend(cpu).accumulate_fixed(apart, f, expected, Write::add);
+      auto got = c.to_host<double>(), one = expected.to_host<double>();
+      for (size_t i = 0; i < one.size(); ++i)
+        ASSERT_NEAR(one[i], got[i], dtype == f32 ? 0 : f.unit);
+    }
+}
+
 TEST_F(F32Tiles, AddToWhatIsThereInEveryPass) {
   Tensor a = numbers(Kind::normal, {40, 900}, 5), b = numbers(Kind::normal, {900, 70}, 6);
   Tensor once = product(a, b), c = full({40, 70}, 0, f32, cpu);

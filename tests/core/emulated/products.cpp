@@ -4,7 +4,13 @@
 
 namespace triax::host::TRIAX_LEVEL {
 
-void multiply_f32(const Matmul& p) { tile_products<float, float>(p); }
-void multiply_bf16(const Matmul& p) { tile_products<BFloat16, BFloat16>(p); }
+void multiply_f32(const Matmul& p) {
+  if (p.rounding) tile_products<float, double>(p);
+  else tile_products<float, float>(p);
+}
+void multiply_bf16(const Matmul& p) {
+  if (p.rounding) tile_products<BFloat16, double>(p);
+  else tile_products<BFloat16, BFloat16>(p);
+}
 
 }  // namespace triax::host::TRIAX_LEVEL
