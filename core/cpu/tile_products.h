@@ -26,7 +26,7 @@ template <class T> struct CacheLimits {
   static constexpr int64_t packed = 1;
 };
 template <> struct CacheLimits<float> {
-  static constexpr int64_t depth = 384, cols = 320, packed = terms;
+  static constexpr int64_t depth = 384, cols = 448, packed = terms;
 };
 /// Sums of bf16 that wait for the next pass, at most: in the second-level cache. Those of f32 stand
 /// in c.
