@@ -5,7 +5,7 @@
 
 Every round runs each mesh without --bitwise, in its own micro-batches and in micro-batches of 1, and then
 in these with it and each number of slices, so that slow minutes of the machine do not count. Model, flags
-and rounds as in compare_meshes.py. The exit status is 1 if a median with micro-batches of 1 is above 1.3.
+and rounds as in compare_meshes.py. The exit status is 1 if a median of either comparison is above 1.3.
 """
 
 import statistics
@@ -54,7 +54,7 @@ def main() -> None:
         small, large = zip(*found, strict=True)
         own = mesh.flags.partition("--micro-batch ")[2]
         print(f"| {mesh.title} | {own} | {n} | {spread(small, '.2f')} | {spread(large, '.2f')} |")
-        if statistics.median(small) > GOAL:
+        if max(statistics.median(small), statistics.median(large)) > GOAL:
             above.append(f"{mesh.title} ({n})")
     if above:
         sys.exit(f"compare_bitwise: above {GOAL}: {', '.join(above)}")

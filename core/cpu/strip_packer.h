@@ -23,19 +23,19 @@ template <class T, Part part> class StripPacker {
   bool done() const { return depth_ <= 0; }
   /// All that is left.
   void finish() {
-    while (!done()) advance();
+    while (!done()) pack_piece();
   }
   /// Of f32: of the strip.
   const Magnitude& largest() const { return largest_; }
 
-  /// So many pieces (see below), or as many as are left.
+  /// Packs so many pieces, or what is left. A piece is a step, of f32 (if whole) a quarter of a
+  /// transposition or two rows of tiles.
   __attribute__((noinline)) void advance(int64_t pieces) {
-    while (pieces-- > 0 && !done()) advance();
+    while (pieces-- > 0 && !done()) pack_piece();
   }
 
  private:
-  /// A piece: a step, of f32 (if whole) a quarter of a transposition or two rows of tiles.
-  void advance() {
+  void pack_piece() {
     if constexpr (is_f32) {
       if (count_ == side && depth_ >= side) return advance_in_step();
       pack_terms<part>(x_, count_, fn::min<int64_t>(side, depth_), largest_, to_);
