@@ -17,6 +17,12 @@ void add_to(Tensor& held, const Tensor& part) {
   backend(held).accumulate(part, held);
 }
 
+/// Does nothing but leaves wait for it?
+bool of_leaves(const Node& n) {
+  auto leaf = [](auto& i) { return !i || i->is_leaf; };
+  return std::all_of(n.inputs.begin(), n.inputs.end(), leaf);
+}
+
 /// Recomputation only awaits leaves, which others hand their parts to.
 bool to_leaf(const Node& n, const Tensors& parts) {
   for (size_t i = 0; i < parts.size(); ++i)
@@ -46,9 +52,7 @@ void Pass::run(const std::shared_ptr<Node>& root, Tensor dy) {
       continue;
     }
     run_rule(*n, g, walk);
-    auto waits = [](auto& i) { return !i || i->is_leaf; };
-    if (later_ && std::all_of(n->later->inputs.begin(), n->later->inputs.end(), waits))
-      later_->jobs_.emplace_back(n->later, g);
+    if (later_ && of_leaves(*n->later)) later_->jobs_.emplace_back(n->later, g);
     else run_rule(*n->later, g, walk);
   }
 }
@@ -84,7 +88,7 @@ void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
   if (dy.defined()) {
     dy = dy.contiguous();
     ProfileRange range(n.name, n.layer);
-    parts = n.rule(into.sums_.chains > 1 ? dy : std::move(dy), into);
+    parts = n.rule(into.in_parts() ? dy : std::move(dy), into);
     check(parts.size() == n.inputs.size(), "{}: the rule returned {} gradients; expected {}",
           n.name, parts.size(), n.inputs.size());
     for (; to_leaf(n, parts) && into.next(n.name); parts = n.rule(dy, into))
@@ -108,6 +112,7 @@ void Pass::collect_all(const Node& n, Into& offered, Tensors& parts, Walk& walk)
 /// What has been collected is offered, to be added into.
 Into Pass::offer(const Node& n, Walk& walk) {
   Into into(n.inputs.size());
+  into.cuts_ = of_leaves(n);
   for (size_t i = 0; i < n.inputs.size(); ++i) {
     Node* p = n.inputs[i].get();
     if (!p) continue;
@@ -125,6 +130,7 @@ Into Pass::offer(const Node& n, Walk& walk) {
         meta->fresh = true;
       }
       into.sums_ = meta->fixed;
+      if (meta->fixed.rounding) into.samples_ = n.samples;
       slot.rounding = meta->fixed.rounding;
       slot.held = meta->grad;
       slot.write = meta->fresh ? Write::set : Write::add;

@@ -23,7 +23,7 @@ struct ProductTarget : Target {
 /// How a gradient is added up in f64, so that the order of its parts does not matter.
 struct FixedSums {
   std::shared_ptr<const FixedPoint> rounding = {};  ///< of a part, as it says then; null: no
-  int64_t chains = 1;  ///< equal parts of the rows of a rule's dy: each is rounded by itself
+  int64_t chains = 1;  ///< equal parts of a sample's rows of dy: each is rounded by itself
   bool must = false;   ///< the other chains are on other ranks: what cannot cut rows throws
 };
 
@@ -45,13 +45,14 @@ class Into {
   /// The same for Matmul, which can round what it adds to sums in fixed point: then `grad` is of
   /// f64.
   ProductTarget product(size_t i, const Shape& shape, DType dtype, Device device) const;
-  /// Rules of weights: of x, which has a row for each row of dy, those whose part of the gradient
-  /// is asked for. All of them, but for a leaf whose FixedSums have chains: of a rule that calls
-  /// this, for dy too, the engine asks for one chain after the other.
+  /// For a rule of leaves alone: the rows of x, which has as many as dy, whose part of the gradient
+  /// is asked for. Mostly all of them; of leaves that are summed in fixed point the engine asks for
+  /// the part of each sample and chain in turn, if the rule calls this for all that has rows.
   Tensor rows(const Tensor& x);
 
  private:
   friend class Pass;
+  bool in_parts() const { return cuts_ && samples_ * sums_.chains > 1; }
   bool next(const char* op);
   struct Slot {
     bool wanted = false;
@@ -61,9 +62,10 @@ class Into {
     std::shared_ptr<const FixedPoint> rounding = {};
   };
   std::vector<Slot> slots_;
-  FixedSums sums_;  // of leaves
-  int64_t chain_ = 0;
-  bool cut_ = false;
+  FixedSums sums_;                // of leaves
+  bool cuts_ = false;             // all inputs are leaves
+  int64_t samples_ = 1;           // dy's rows are those of so many, one behind the other
+  int64_t part_ = 0, parts_ = 0;  // which of how many rows() gives; 0: none
 };
 
 /// dL/dy -> one gradient per input; undefined = zero. dy is contiguous, of y's shape and dtype (or
@@ -84,6 +86,7 @@ struct Node {
   const char* name;
   const char* layer;  // that recorded it, in a profile; else null
   uint64_t order;     // of creation; a pass runs newest first
+  int64_t samples;    // of SamplesAtOnce
   Shape shape;        // of the output
   DType dtype;  // of the gradient: an op's output's (but for collect_gradient), a leaf's sums'
   std::vector<std::shared_ptr<Node>> inputs;  // producers of the inputs; null: no gradient wanted
@@ -112,5 +115,21 @@ int64_t live_nodes();
 
 /// Is recording on (on this thread)?
 bool recording();
+
+/// While one lives, what is recorded on this thread has the rows of `count` samples, one sample
+/// behind the other: where gradients of leaves are summed in fixed point, each sample's part is
+/// rounded by itself, as if each had been recorded by itself.
+class SamplesAtOnce {
+ public:
+  explicit SamplesAtOnce(int64_t count);
+  ~SamplesAtOnce();
+  SamplesAtOnce(const SamplesAtOnce&) = delete;
+  SamplesAtOnce& operator=(const SamplesAtOnce&) = delete;
+
+ private:
+  int64_t outer_;
+};
+/// The count of the innermost that lives on this thread; 1: there is none.
+int64_t samples_at_once();
 
 }  // namespace triax::autograd

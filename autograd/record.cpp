@@ -15,17 +15,23 @@ namespace {
 std::atomic<int64_t> alive = 0;
 thread_local uint64_t created = 0;
 thread_local bool on = true;
+thread_local int64_t samples = 1;
 
 }  // namespace
 
 bool recording() { return on; }
 int64_t live_nodes() { return alive; }
+int64_t samples_at_once() { return samples; }
+
+SamplesAtOnce::SamplesAtOnce(int64_t count) : outer_(std::exchange(autograd::samples, count)) {}
+SamplesAtOnce::~SamplesAtOnce() { autograd::samples = outer_; }
 
 Node::Node(const char* op, const Tensor& y, std::vector<std::shared_ptr<Node>> producers,
            Rule backward)
     : name(op),
       layer(profiled_layer()),
       order(created++),
+      samples(autograd::samples),
       shape(y.shape()),
       dtype(y.dtype()),
       inputs(std::move(producers)),
@@ -60,28 +66,41 @@ Target Into::at(size_t i, const Shape& shape, DType dtype, Device device) const 
 
 ProductTarget Into::product(size_t i, const Shape& shape, DType dtype, Device device) const {
   const Slot& s = slots_[i];
-  if (s.rounding && s.held.shape() == shape && sums_.chains == 1)
-    return {{s.held, s.write}, s.rounding.get()};
+  if (s.rounding && s.held.shape() == shape) return {{s.held, s.write}, s.rounding.get()};
   return {at(i, shape, dtype, device)};
 }
 
 Tensor Into::rows(const Tensor& x) {
-  cut_ = x.size(0) % sums_.chains == 0;
-  if (sums_.chains == 1 || !cut_) return x;
-  int64_t each = x.size(0) / sums_.chains;
-  return x.detach().narrow(0, chain_ * each, each);
+  if (!cuts_) return x;
+  int64_t each = x.size(0) / samples_;  // of a sample
+  check_input(samples_ == 1 || (each * samples_ == x.size(0) && each % Matmul::block == 0),
+              Exit::config,
+              "bitwise: a weight is used by {} rows of {} samples; expected a multiple of {} for "
+              "each in a layer that is `independent`\n  Take --micro-batch 1.",
+              x.size(0), samples_, Matmul::block);
+  bool even = each % sums_.chains == 0;
+  parts_ = even ? samples_ * sums_.chains : samples_;
+  if (parts_ == 1) return x;
+  each = x.size(0) / parts_;
+  return x.detach().narrow(0, part_ * each, each);
 }
 
-/// Is there another chain to ask for? One that is not cut has been all of them.
+/// Is there another part to ask for? One that is not cut has been all of them.
 bool Into::next(const char* op) {
+  check_input(samples_ == 1 || parts_ > 0, Exit::config,
+              "bitwise: {} does not sum the gradient of a weight sample by sample; expected "
+              "products with a weight, norms, embedding or x + bias in a layer that is "
+              "`independent`\n  Take --micro-batch 1.",
+              op);
   check_input(
-      cut_ || !sums_.must, Exit::config,
+      !sums_.must || parts_ == samples_ * sums_.chains, Exit::config,
       "bitwise with sequence-parallel: {} does not sum the gradient of a weight in {} equal "
       "parts of the rows that a rank has of a sample\n  Expected --tp-slices to divide a "
       "sample's rows, and layer_norm, rms_norm, embedding, linear or x + bias.\n  Leave "
       "--sequence-parallel out.",
       op, sums_.chains);
-  return cut_ && ++chain_ < sums_.chains;
+  for (auto& s : slots_) s.write = Write::add;
+  return ++part_ < parts_;
 }
 
 }  // namespace autograd

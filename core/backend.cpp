@@ -45,12 +45,12 @@ namespace {
 
 void multiply_rounded(Backend& on, const Matmul& p) {
   auto in_memory_order = [&](const Tensor& x) {
-    return p.c.is_contiguous() ? x : x.transpose(0, 1);
+    return p.c.is_contiguous() || p.adds_up() ? x : x.transpose(0, 1);
   };
   Tensor sums = in_memory_order(p.c);
   Tensor parts = empty(sums.shape(), accumulator(p.a.dtype()), p.c.device());
   on.matmul({p.a, p.b, in_memory_order(parts)});
-  on.accumulate_fixed(parts, *p.rounding, sums, p.write);
+  on.accumulate_fixed(parts, *p.rounding, p.adds_up() ? sums.narrow(0, 0, 1) : sums, p.write);
 }
 
 }  // namespace

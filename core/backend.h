@@ -23,7 +23,8 @@ template <class F> inline __attribute__((always_inline)) void visit_write(Write 
 /// last two dims, equal batch dims (expand() stretches one). a and b of one float dtype; c of that
 /// dtype or of its accumulator's. Sums are made in f32 (f64 for f64). bias [n] and before [m, n]:
 /// like a. Bits repeat; where a library multiplies (f16, bf16 with AMX), for an equal number of
-/// threads only.
+/// threads only. On CPUs rows may be given in several products, and columns, without any other bit,
+/// if they are cut at multiples of `block`.
 ///
 /// For backward, without bias, before and batch dims: with `gelu_of` [m, n] c = or += a b times
 /// gelu's slope there, gelu_of and c contiguous and like a; with `row_sums` [m], contiguous and
@@ -31,8 +32,10 @@ template <class F> inline __attribute__((always_inline)) void visit_write(Write 
 ///
 /// With `rounding`, and nothing else but batch dims, c is of f64: = or += each sum, rounded as
 /// accumulate_fixed() rounds it (and refused where that is). c is then contiguous, or contiguous
-/// with its first two dims exchanged.
+/// with its first two dims exchanged, or one matrix that is stretched over the batch [b, m, n]: the
+/// sum of all products.
 struct Matmul {
+  static constexpr int64_t block = 32;
   Tensor a, b, c;
   Write write = Write::set;
   Tensor bias = {}, before = {};
@@ -40,6 +43,8 @@ struct Matmul {
   const FixedPoint* rounding = nullptr;
   /// Is there anything of backward?
   bool goes_back() const { return gelu_of.defined() || row_sums.defined() || rounding; }
+  /// Does the whole batch go to one c?
+  bool adds_up() const { return rounding && c.rank() == 3 && c.size(0) > 1 && c.strides()[0] == 0; }
 };
 
 /// Layer norm over rows of x [rows, width]; without mean it is RMS norm (and has no beta).

@@ -23,6 +23,11 @@ struct Layer {
   /// al., 2022, section 5). Empty: the layer has no such form.
   Run selective = {};
   bool reads_batch = true;  ///< no: a stage of such layers needs no data
+  /// With --bitwise such a layer sees the samples of a micro-batch at once, others one by one. A
+  /// promise: rows of different samples do not mix; and wherever a parameter is used, in products,
+  /// norms, embedding and x + bias alone, dim 0 has as many rows of each sample, one sample behind
+  /// the other, as in x and the result.
+  bool independent = false;
 };
 using Layers = std::vector<Layer>;
 

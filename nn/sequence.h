@@ -30,7 +30,8 @@ class Sequence : public Module {
 
  protected:
   /// A child that is a layer. A member function `selective(x, batch)`, if it has one, is what
-  /// selective recomputation runs in place of its call operator.
+  /// selective recomputation runs in place of its call operator; a static member `independent` is
+  /// Layer::independent.
   template <class L, class... Args> L& add(std::string name, Args&&... args) {
     L& layer = child<L>(name, std::forward<Args>(args)...);
     add(std::move(name), {&layer}, [&layer](const Tensor& x, const Batch& batch) {
@@ -40,6 +41,7 @@ class Sequence : public Module {
       layers_.back().selective = [&layer](const Tensor& x, const Batch& batch) {
         return layer.selective(x, batch);
       };
+    if constexpr (requires { L::independent; }) layers_.back().independent = L::independent;
     layers_.back().reads_batch = layers_.size() == 1 || !of_input_alone<L>;
     return layer;
   }

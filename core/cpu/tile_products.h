@@ -217,7 +217,8 @@ template <class T, class C> void tile_products(const Matmul& p) {
   int64_t batches = p.c.numel() / (one.m * one.n);
   int64_t threads = fn::min<int64_t>(
       threads_here(), batches * one.m * one.n * one.k / tile_work_of_a_thread<T> + 1);
-  bool whole = batches % threads == 0 || batches >= 4 * threads;
+  int64_t added = p.adds_up() ? batches : 1;  // to one c
+  bool whole = added == 1 && (batches % threads == 0 || batches >= 4 * threads);
   Cut cuts = whole ? Cut{} : cut(one.m, one.n, threads, tile_costs<T>());
   int64_t each = round_up(TileWorker<T, C>::room(one), 64);
   Scratch<char> scratch(threads * each);
@@ -225,13 +226,17 @@ template <class T, class C> void tile_products(const Matmul& p) {
 #pragma omp parallel num_threads(int(threads))
   {
     Tiles tiles;
-    for (int64_t task = omp_get_thread_num(); task < batches * cuts.rows * cuts.cols;
+    for (int64_t task = omp_get_thread_num(); task < batches / added * cuts.rows * cuts.cols;
          task += omp_get_num_threads()) {
-      Product<T, C> x = product<T, C>(p, task / (cuts.rows * cuts.cols));
-      Span rows(x.m, side, cuts.rows, task / cuts.cols % cuts.rows);
-      Span cols(x.n, side, cuts.cols, task % cuts.cols);
-      TileWorker<T, C> worker(x, cols.end - cols.begin, room + each * omp_get_thread_num());
-      worker.make({rows.begin, cols.begin, rows.end - rows.begin, cols.end - cols.begin});
+      Span rows(one.m, side, cuts.rows, task / cuts.cols % cuts.rows);
+      Span cols(one.n, side, cuts.cols, task % cuts.cols);
+      int64_t first = task / (cuts.rows * cuts.cols) * added;
+      for (int64_t i = 0; i < added; ++i) {
+        Product<T, C> x = product<T, C>(p, first + i);
+        if (i > 0) x.write = Write::add;
+        TileWorker<T, C> worker(x, cols.end - cols.begin, room + each * omp_get_thread_num());
+        worker.make({rows.begin, cols.begin, rows.end - rows.begin, cols.end - cols.begin});
+      }
     }
   }
 }

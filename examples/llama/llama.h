@@ -41,6 +41,7 @@ class LlamaBlock : public triax::nn::Module {
   using Linear = triax::parallel::SplitLinearOptions;
 
  public:
+  static constexpr bool independent = true;  ///< triax::nn::Layer
   LlamaBlock(const LlamaConfig& c, const triax::parallel::TensorParallel& tp)
       : head_dim_(c.width / c.heads),
         group_(c.heads / c.kv_heads),

@@ -25,6 +25,7 @@ namespace triax::minigpt {
 /// (not with block).
 class Block : public nn::Module {
  public:
+  static constexpr bool independent = true;  ///< nn::Layer
   Block(const ModelConfig& c, const parallel::TensorParallel& tp);
   Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
     return run(x, batch, Keep::all);

@@ -1,5 +1,6 @@
-// Products of split layers, made slice by slice: every mesh computes the same ones, from the same
-// values, and adds what they come to in fixed point. So the number of ranks changes no bit.
+// Products of split layers. Where slices of features are added, every mesh computes the same
+// products, from the same values, and adds what they come to in fixed point. So the number of ranks
+// changes no bit.
 #include "autograd/ops.h"
 #include "core/check.h"
 #include "parallel/tensor/tensor_parallel.h"
@@ -27,11 +28,16 @@ Tensor turned(const Tensor& x) { return x.transpose(1, 2); }
 
 /// a b, summed over the slices, of dtype f64: multiples of the unit.
 Tensor sum_of_products(const Tensor& a, const Tensor& b, const FixedPoint& fixed) {
-  Tensor parts = empty({a.size(0), a.size(1), b.size(2)}, accumulator(a.dtype()), a.device());
-  backend(a).matmul({a, b, parts});
-  Tensor sum = empty({a.size(1), b.size(2)}, f64, a.device());
-  backend(a).accumulate_fixed(parts, fixed, sum, Write::set);
-  return sum;
+  Tensor sum = empty({1, a.size(1), b.size(2)}, f64, a.device());
+  Tensor for_all = sum.expand({a.size(0), a.size(1), b.size(2)});
+  backend(a).matmul({.a = a, .b = b, .c = for_all, .rounding = &fixed});
+  return sum.view({a.size(1), b.size(2)});
+}
+
+/// In how many products n slices of `features` are made, where they are not added up: in one if
+/// that gives the same bits.
+int64_t products_of(int64_t n, int64_t features) {
+  return features / n % Matmul::block == 0 ? 1 : n;
 }
 
 /// Dim `cut` of w is cut into n slices.
@@ -46,16 +52,18 @@ void check_product(const Tensor& x, const Tensor& w, const Tensor& b, int cut, i
 }
 
 /// dw = or += dy^T x, and db the column sums of dy, where one slice of w's rows follows the other.
-autograd::Rule weights_in(const Tensor& x, int64_t out, int64_t n) {
-  return [=](const Tensor& dy, autograd::Into& into) {
+autograd::Rule weights_in(const Tensor& all_x, int64_t out, int64_t n) {
+  return [=](const Tensor& all_dy, autograd::Into& into) {
+    Tensor x = into.rows(all_x), dy = into.rows(all_dy);
     autograd::ProductTarget dw{};
     autograd::Target db{};
     if (into.wanted(0)) dw = into.product(0, {out, x.size(1)}, accumulator(x.dtype()), x.device());
     if (into.wanted(1)) db = into.at(1, {out}, accumulator(x.dtype()), x.device());
+    int64_t apart = products_of(n, out);
     if (dw.grad.defined())
-      backend(x).matmul({.a = turned(columns_of(dy, n)),
-                         .b = for_each(x, n),
-                         .c = by_rows(dw.grad, n),
+      backend(x).matmul({.a = turned(columns_of(dy, apart)),
+                         .b = for_each(x, apart),
+                         .c = by_rows(dw.grad, apart),
                          .write = dw.write,
                          .rounding = dw.rounding});
     if (db.grad.defined())
@@ -64,14 +72,16 @@ autograd::Rule weights_in(const Tensor& x, int64_t out, int64_t n) {
   };
 }
 
-/// dw = or += dy^T x, slice by slice of both's columns.
-autograd::Rule weights_out(const Tensor& x, int64_t out, int64_t n) {
-  return [=](const Tensor& dy, autograd::Into& into) {
+/// dw = or += dy^T x, where one slice of w's columns follows the other.
+autograd::Rule weights_out(const Tensor& all_x, int64_t out, int64_t n) {
+  return [=](const Tensor& all_dy, autograd::Into& into) {
     if (!into.wanted(0)) return Tensors{{}};
+    Tensor x = into.rows(all_x), dy = into.rows(all_dy);
     auto dw = into.product(0, {out, x.size(1)}, accumulator(x.dtype()), x.device());
-    backend(x).matmul({.a = turned(for_each(dy, n)),
-                       .b = columns_of(x, n),
-                       .c = by_columns(dw.grad, n),
+    int64_t apart = products_of(n, x.size(1));
+    backend(x).matmul({.a = turned(for_each(dy, apart)),
+                       .b = columns_of(x, apart),
+                       .c = by_columns(dw.grad, apart),
                        .write = dw.write,
                        .rounding = dw.rounding});
     return Tensors{dw.grad};
@@ -93,7 +103,7 @@ Tensor TensorParallel::product_in(const Tensor& input, const Tensor& weight,
   Tensor x = sequence_ ? gathered(input) : input.contiguous().detach();
   Tensor w = weight.contiguous().detach();
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device());
-  int64_t each = w.size(0) / n;
+  int64_t apart = products_of(n, w.size(0)), each = w.size(0) / apart;
   for (int64_t first = 0; first < w.size(0); first += each)
     backend(x).matmul({x, w.narrow(0, first, each).transpose(0, 1), y.narrow(1, first, each),
                        Write::set, bias.defined() ? bias.detach().narrow(0, first, each) : bias});
@@ -117,11 +127,12 @@ Tensor TensorParallel::product_out(const Tensor& input, const Tensor& weight) co
     Tensor dy = *all = tp.sequence_ ? tp.gathered(above) : above;
     if (!into.wanted(0)) return Tensors{{}};
     Tensor dx = empty({dy.size(0), w.size(1)}, dy.dtype(), dy.device());
-    backend(w).matmul({for_each(dy, n), columns_of(w, n), by_columns(dx, n)});
+    int64_t apart = products_of(n, w.size(1));
+    backend(w).matmul({for_each(dy, apart), columns_of(w, apart), by_columns(dx, apart)});
     return Tensors{dx};
   };
   auto weights = [all, rule = weights_out(x, w.size(0), n)](const Tensor&, autograd::Into& into) {
-    return rule(std::exchange(*all, {}), into);
+    return rule(*all, into);
   };
   return record("linear", over_ranks(std::move(sum), x.dtype()), {input}, std::move(rule), {weight},
                 std::move(weights));

@@ -19,14 +19,37 @@ Tensor own_rows(const Tensor& x, int64_t begin, int64_t count) {
                 });
 }
 
-}  // namespace
-
+/// Sample `i` of a micro-batch, as a micro-batch of its own.
 nn::Batch sample_of(const nn::Batch& batch, int64_t i) {
   nn::Batch one = batch;
   one.input = batch.input.narrow(0, i, 1);
   if (batch.target.defined()) one.target = batch.target.narrow(0, i, 1);
   if (batch.first != nn::evaluation) one.first += i;
   return one;
+}
+
+Tensor all_at_once(const nn::Layer::Run& plain, const Tensor& x, const nn::Batch& batch) {
+  int64_t samples = batch.input.size(0);
+  autograd::SamplesAtOnce scope(samples);
+  Tensor y = plain(x, batch);
+  check_input(y.rank() > 0 && y.size(0) % samples == 0, Exit::config,
+              "bitwise: {} of {} samples; expected rows of each from a layer that is "
+              "`independent`\n  Take --micro-batch 1.",
+              y, samples);
+  return y;
+}
+
+}  // namespace
+
+LayerObserver each_sample(LayerObserver observer) {
+  return [observer = std::move(observer)](const std::string& layer, const Tensor& y,
+                                          const nn::Batch& batch) {
+    int64_t samples = batch.input.size(0);
+    if (samples == 1) return observer(layer, y, batch);
+    int64_t rows = y.size(0) / samples;
+    for (int64_t i = 0; i < samples; ++i)
+      observer(layer, y.detach().narrow(0, i * rows, rows), sample_of(batch, i));
+  };
 }
 
 nn::Layer::Run apart(nn::Layer::Run plain) {
@@ -37,9 +60,10 @@ nn::Layer::Run apart(nn::Layer::Run plain) {
   };
 }
 
-nn::Layer by_sample(nn::Layer layer) {
+nn::Layer by_sample(nn::Layer layer, const TensorParallel& tp) {
   layer.reads_batch = true;
-  layer.run = [plain = std::move(layer.run)](const Tensor& x, const nn::Batch& batch) {
+  bool at_once = layer.independent && !tp.sequence();  // which cuts the rows of each sample
+  layer.run = [at_once, plain = std::move(layer.run)](const Tensor& x, const nn::Batch& batch) {
     int64_t samples = batch.input.size(0);
     if (samples == 1) return plain(x, batch);
     check_input(!x.defined() || (x.rank() > 0 && x.size(0) % samples == 0), Exit::config,
@@ -47,6 +71,7 @@ nn::Layer by_sample(nn::Layer layer) {
                 "sample behind the other\n  Take --micro-batch 1.",
                 x, samples);
     int64_t rows = x.defined() ? x.size(0) / samples : 0;
+    if (at_once && rows > 0 && rows % Matmul::block == 0) return all_at_once(plain, x, batch);
     Tensors parts;
     for (int64_t i = 0; i < samples; ++i) {
       Tensor y = plain(x.defined() ? own_rows(x, i * rows, rows) : x, sample_of(batch, i));

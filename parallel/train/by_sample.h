@@ -1,19 +1,26 @@
 #pragma once
+#include <functional>
+#include <string>
+
 #include "nn/layer.h"
+#include "parallel/tensor/tensor_parallel.h"
 
 namespace triax::parallel {
 
-/// Sample `i` of a micro-batch, as a micro-batch of its own.
-nn::Batch sample_of(const nn::Batch& batch, int64_t i);
+/// Sees what each layer returned, as this rank has it.
+using LayerObserver =
+    std::function<void(const std::string& layer, const Tensor& y, const nn::Batch& batch)>;
+/// One that is shown what the layer made of each sample, however many it saw.
+LayerObserver each_sample(LayerObserver observer);
 
 /// A layer that knows nothing of the op that made its input, such as a gelu whose slope its product
 /// would apply: so it computes alike behind a cut and without one.
 nn::Layer::Run apart(nn::Layer::Run plain);
 
-/// A layer that sees the samples of a micro-batch one after the other, so that what it computes of
-/// one does not depend on how many there are. What it returns of them follows each other along dim
-/// 0; of losses, one element each, it makes [samples]. Dim 0 of x is a multiple of the samples,
-/// which `batch` must therefore count. Throws Error 78 if it is not.
-nn::Layer by_sample(nn::Layer layer);
+/// A layer that computes the same of each sample of a micro-batch, however many there are: it sees
+/// one after the other or, if it is `independent`, all at once. What it returns of them follows
+/// each other along dim 0; of losses, one element each, it makes [samples]. Dim 0 of x is a
+/// multiple of the samples, which `batch` must therefore count. Throws Error 78 if it is not.
+nn::Layer by_sample(nn::Layer layer, const TensorParallel& tp);
 
 }  // namespace triax::parallel

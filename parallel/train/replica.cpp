@@ -3,7 +3,6 @@
 #include "autograd/backward.h"
 #include "core/check.h"
 #include "parallel/comm/together.h"
-#include "parallel/train/by_sample.h"
 #include "parallel/train/groups.h"
 
 namespace triax::parallel {
@@ -101,9 +100,10 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
     if (options_.recompute >= Recompute::block && i > 0 && i + 1 < layers.size())
       layer.run = recomputed(
           layer.run, options_.recompute == Recompute::block_split ? tp_.split() : Packing{});
-    if (observer) layer.run = observed(layer, observer);
+    bool cuts = options_.bitwise && options_.micro_batch > 1;
+    if (observer) layer.run = observed(layer, cuts ? each_sample(observer) : observer);
     layer.reads_batch |= bool(observer);  // which batch it is tells it where rows belong
-    if (options_.bitwise && options_.micro_batch > 1) layer = by_sample(std::move(layer));
+    if (cuts) layer = by_sample(std::move(layer), tp_);
   }
   check_input(options_.recompute != Recompute::selective || selects, Exit::config,
               "recompute=selective with a model whose layers offer nothing to select\n"

@@ -7,6 +7,7 @@
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/data/replicas.h"
 #include "parallel/train/buffers.h"
+#include "parallel/train/by_sample.h"
 #include "parallel/train/options.h"
 #include "parallel/train/probe.h"
 #include "parallel/train/score.h"
@@ -18,9 +19,6 @@ enum class Weights { trained, average };
 
 /// Micro-batch `micro`, from 0, of this replica in some step.
 using Batches = std::function<nn::Batch(int64_t micro)>;
-/// Sees what each layer returned, as this rank has it.
-using LayerObserver =
-    std::function<void(const std::string& layer, const Tensor& y, const nn::Batch& batch)>;
 
 /// This rank's share of a model on a mesh: the layers of its stage, its slice of each, its slice of
 /// their optimizer state. On one rank it is the model.

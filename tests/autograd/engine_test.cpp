@@ -259,34 +259,43 @@ TEST_F(EngineTest, ReleasedBucketViewComesBack) {
 }
 
 // A weight that two products use, and one bias: each part is rounded before it is added, by the
-// product or by the engine. Where the bias has chains of rows, parts of both are cut.
+// product or by the engine. Where the bias has chains of rows, parts of both are cut, and so are
+// those of several samples.
 TEST_F(EngineTest, PartsOfSumsInFixedPointAreRoundedOnce) {
   if (test::on_gpu()) GTEST_SKIP() << "GPUs have no sums in fixed point";
   auto f = std::make_shared<FixedPoint>(FixedPoint{0x1p-6, 0x1p20});
   for (DType dtype : {f32, f64})
-    for (int64_t chains : {1, 2}) {
-      SCOPED_TRACE(testing::Message() << name(dtype) << ", chains " << chains);
-      Tensor x = filled({64, 32}, 1).to(dtype), w = filled({32, 32}, 2).to(dtype);
-      Tensor b = filled({32}, 3).to(dtype), dy = filled({64, 32}, 4).to(dtype);
+    for (auto [chains, samples] : {std::pair{1, 1}, {2, 1}, {1, 4}, {2, 4}}) {
+      SCOPED_TRACE(testing::Message() << name(dtype) << ' ' << chains << " x " << samples);
+      Tensor x = filled({128, 32}, 1).to(dtype), w = filled({32, 32}, 2).to(dtype);
+      Tensor b = filled({32}, 3).to(dtype), dy = filled({128, 32}, 4).to(dtype);
       Tensor dw = full({32, 32}, 99, f64, cpu), db = full({32}, 99, f64, cpu);
       Tensor expected_dw = zeros({32, 32}, f64, cpu), expected_db = zeros({32}, f64, cpu);
       auto part = [&](const Tensor& of, const Tensor& to) {
         backend(cpu).accumulate_fixed(of.contiguous(), *f, to, Write::add);
       };
-      for (auto [leaf, view, n] : {std::tuple{&w, &dw, int64_t{1}}, {&b, &db, chains}}) {
+      for (auto [leaf, view, n] : {std::tuple{&w, &dw, 1}, {&b, &db, chains}}) {
         require_grad(*leaf);
         set_grad_view(*leaf, *view, {f, n});
       }
       for (int pass = 0; pass < 2; ++pass) {
-        backward(sum(linear(linear(x, w), w, b) * dy));
-        NoGrad guard;
-        Tensor h = linear(x, w);
-        part(matmul(transpose(matmul(dy, w), 0, 1), x), expected_dw);
-        for (int64_t i = 0, rows = 64 / chains; i < chains; ++i) {
-          Tensor of = dy.narrow(0, i * rows, rows), in = h.narrow(0, i * rows, rows);
-          part(matmul(transpose(of, 0, 1), in), expected_dw);
-          part(sum(of, {0}), expected_db);
+        {
+          autograd::SamplesAtOnce scope(samples);
+          backward(sum(linear(linear(x, w), w, b) * dy));
         }
+        NoGrad guard;
+        Tensor h = linear(x, w), dh = matmul(dy, w);
+        auto each_part = [&](int64_t parts, auto use) {
+          for (int64_t i = 0, rows = 128 / parts; i < parts; ++i)
+            use([=](const Tensor& t) { return t.narrow(0, i * rows, rows); });
+        };
+        each_part(samples, [&](auto rows) {
+          part(matmul(transpose(rows(dh), 0, 1), rows(x)), expected_dw);
+        });
+        each_part(samples * chains, [&](auto rows) {
+          part(matmul(transpose(rows(dy), 0, 1), rows(h)), expected_dw);
+          part(sum(rows(dy), {0}), expected_db);
+        });
         EXPECT_EQ(values(dw), values(expected_dw));
         EXPECT_EQ(values(db), values(expected_db));
       }

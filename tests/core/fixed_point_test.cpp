@@ -116,8 +116,10 @@ TEST_P(FixedPointKernels, RoundWhatTheyAccumulate) {
     }
 }
 
-// Whole and cut tiles, one pass and several, slices beside each other: the bits of a product that
-// is rounded afterwards, not finite and too large ones too.
+enum Slices { apart, beside, added };
+
+// Whole and cut tiles, one pass and several, slices beside each other or added up: the bits of a
+// product that is rounded afterwards, not finite and too large ones too.
 TEST_P(FixedPointKernels, ProductsAreRoundedAsTheirSumsAre) {
   FixedPoint f{0x1p-20, 0x1p10};
   for (auto [slices, m, k, n] : {std::tuple{1, 64, 384, 96},
@@ -125,22 +127,25 @@ TEST_P(FixedPointKernels, ProductsAreRoundedAsTheirSumsAre) {
                                  {1, 33, 800, 64},
                                  {1, 1, 40, 33},
                                  {3, 40, 64, 32},
+                                 {4, 200, 96, 170},
+                                 {2, 40, 500, 48},
                                  {2, 5, 7, 1}})
-    for (bool beside : {false, true})
+    for (Slices c_has : {apart, beside, added})
       for (Write write : {Write::set, Write::add}) {
-        SCOPED_TRACE(testing::Message() << slices << ' ' << m << ' ' << k << ' ' << n << beside);
+        SCOPED_TRACE(testing::Message()
+                     << slices << ' ' << m << ' ' << k << ' ' << n << ' ' << c_has);
         Tensor a = randn({slices, k, m}, dtype, 1).transpose(1, 2),
                y = randn({slices, k, n}, dtype, 2);
         if (m > 1) fill_(a.narrow(1, m / 2, 1).narrow(2, k / 2, 1), NAN);
         if (m > 1) fill_(a.narrow(1, m - 1, 1), 3e4);
         Shape shape{slices, m, n};
-        Tensor old = randn(shape, f64, 3), apart = empty(shape, sums, cpu);
-        Tensor expected = clone(old);
-        b.matmul({a, y, apart});
-        b.accumulate_fixed(apart, f, expected, write);
+        Tensor old = randn({c_has == added ? 1 : slices, m, n}, f64, 3);
+        Tensor expected = clone(old), products = empty(shape, sums, cpu);
+        b.matmul({a, y, products});
+        b.accumulate_fixed(products, f, expected, write);
         Tensors got = on_any_threads([&] {
-          Tensor c = beside ? clone(old.transpose(0, 1)).transpose(0, 1) : clone(old);
-          b.matmul({.a = a, .b = y, .c = c, .write = write, .rounding = &f});
+          Tensor c = c_has == beside ? clone(old.transpose(0, 1)).transpose(0, 1) : clone(old);
+          b.matmul({.a = a, .b = y, .c = c.expand(shape), .write = write, .rounding = &f});
           return Tensors{c.contiguous()};
         });
         auto one = doubles(expected), other = doubles(got[0]);
@@ -149,8 +154,58 @@ TEST_P(FixedPointKernels, ProductsAreRoundedAsTheirSumsAre) {
           if (std::isnan(one[i])) ASSERT_TRUE(std::isnan(other[i])) << i;
           else ASSERT_EQ(bits(one[i]), bits(other[i])) << i;
         }
-        EXPECT_GE(finite, m * n / 2);
+        EXPECT_GE(finite, expected.numel() / 3);
       }
+}
+
+/// Every element, NaN too.
+bool same(const Tensor& x, const Tensor& y) {
+  return std::ranges::equal(doubles(x), doubles(y), [](double a, double b) {
+    return bits(a) == bits(b) || (std::isnan(a) && std::isnan(b));
+  });
+}
+
+/// A backward product onto old values, one with gelu's slope, and forward ones with all there is.
+Tensors all_forms(Backend& on, const Tensor& a, const Tensor& b, const Tensor& at,
+                  const Tensor& bias) {
+  Tensors made;
+  for (int i = 0; i < 5; ++i) made.push_back(clone(at));
+  on.matmul({.a = a, .b = b, .c = made[0], .write = Write::add});
+  on.matmul({.a = a, .b = b, .c = made[1], .gelu_of = at.contiguous()});
+  on.matmul({.a = a, .b = b, .c = made[2], .bias = bias, .before = made[3]});
+  on.matmul_onto({.a = a, .b = b, .c = made[4], .bias = bias}, at.contiguous());
+  return made;
+}
+
+// Rows of several samples and columns of several slices in one product, and some more; weights as
+// forward and as backward have them.
+TEST_P(FixedPointKernels, RowsAndColumnsDoNotDependOnHowManyThereAre) {
+  constexpr int64_t block = Matmul::block;
+  for (auto [m, k, n] : {std::tuple{block, int64_t{40}, block},
+                         {3 * block, 15, 2 * block},
+                         {block, 400, 3 * block},
+                         {2 * block, 801, block},
+                         {8 * block, 65, block}})
+    for (bool turned : {false, true}) {
+      SCOPED_TRACE(testing::Message() << m << ' ' << k << ' ' << n << ' ' << turned);
+      int64_t rows = 3 * m + 1, cols = 3 * n + 5;
+      Tensor a = randn({rows, k}, dtype, 1), at = randn({rows, cols}, dtype, 3);
+      Tensor w = turned ? randn({cols, k}, dtype, 2).transpose(0, 1) : randn({k, cols}, dtype, 2);
+      Tensor bias = randn({cols}, dtype, 4);
+      fill_(a.narrow(0, m, 1), 1e30);  // small numbers and large ones do not disturb others
+      if (dtype != f16) fill_(a.narrow(0, 2 * m, 1), 1e-36);
+      Tensors whole = all_forms(b, a, w, at, bias);
+      for (int64_t part = 0; part < 9; ++part) {
+        int64_t row = part / 3 * m, col = part % 3 * n;
+        auto piece = [=, m = m, n = n](const Tensor& x) {
+          return x.narrow(0, row, m).narrow(1, col, n);
+        };
+        Tensors one = all_forms(b, a.narrow(0, row, m), w.narrow(1, col, n), piece(at),
+                                bias.narrow(0, col, n));
+        for (size_t form = 0; form < one.size(); ++form)
+          EXPECT_TRUE(same(one[form], piece(whole[form]).contiguous())) << form;
+      }
+    }
 }
 
 // A slice of ZeRO begins at any multiple of 16 elements, and ends at one or with zeros.

@@ -20,14 +20,14 @@ SECONDS = 600
 def minigpt(pick, tp, layers):
     heads = tp * pick.choice([1, 2])
     return {"--heads": heads, "--width": heads * pick.choice([4, 7, 10]), "--layers": layers,
-            "--context": pick.choice([6, 12]), "--dropout": pick.choice([0, 0.1, 0.3]), "--vocab": pick.choice([0, 19, 32])}
+            "--context": pick.choice([6, 12, 32, 40, 64]), "--dropout": pick.choice([0, 0.1, 0.3]), "--vocab": pick.choice([0, 19, 32])}
 
 
 def llama(pick, tp, layers):
     kv_heads = tp * pick.choice([1, 2])
     heads = kv_heads * pick.choice([1, 2, 3])
     return {"--heads": heads, "--kv-heads": kv_heads, "--width": heads * pick.choice([4, 6, 10]), "--layers": layers,
-            "--hidden": tp * pick.choice([6, 9, 16]), "--context": pick.choice([6, 12])}
+            "--hidden": tp * pick.choice([6, 9, 16]), "--context": pick.choice([6, 12, 32, 40, 64])}
 
 
 def resnet(pick, micro, dp):
@@ -57,7 +57,7 @@ def equal_bits(text):
         number += 1
         yield (f"--bitwise --tp-slices 4 --mesh {dp}x{pp}x{tp} --zero {zero} --schedule {schedules[number % 3]} "
                f"--micro-batch {[1, 2, 4, 1][number % 4] if dp != 4 else 1 + number % 3} --global-batch 24 --data {text} "
-               f"--layers 4 --heads 4 --width 32 --context 8 --recompute {['off', 'block'][number % 2]} "
+               f"--layers 2 --heads 4 --width 64 --context 32 --recompute {['off', 'block'][number % 2]} "
                f"{'--sequence-parallel' * (number % 5 < 3)} {'--offload params' * (zero == 3 and number % 3 == 0)}").split()
 
 

@@ -47,16 +47,16 @@ TEST(Bitwise, MeshesZeroAndSchedules) {
       }
 }
 
-/// Samples of eight rows. Outside of split layers it has a product, a table, biases and norms.
-struct RowsOf : nn::Module {
-  static constexpr int64_t rows = 8;
+/// Samples of so many rows. Outside of split layers it has a product, a table, biases and norms.
+template <int64_t rows> struct RowsOf : nn::Module {
   explicit RowsOf(const TensorParallel& ranks)
       : tp(ranks),
-        up(child<nn::Linear>("up", 2, 16, nn::LinearOptions{.std = 0.3, .shard = ranks.whole()})),
+        up(child<nn::Linear>("up", 32 / rows, 16,
+                             nn::LinearOptions{.std = 0.3, .shard = ranks.whole()})),
         places(child<nn::Embedding>("places", rows, 16,
                                     nn::EmbeddingOptions{.std = 0.3, .shard = ranks.whole()})) {}
   Tensor operator()(const Tensor& x) const {
-    Tensor mine = tp.scatter_rows(view(x, {-1, 2}));
+    Tensor mine = tp.scatter_rows(view(concat({x, x * 0.5}, 1), {-1, 32 / rows}));
     std::vector<int32_t> ids;
     for (int64_t i = 0; i < mine.size(0); ++i)
       ids.push_back(int32_t((tp.first_row(mine.size(0)) + i) % rows));
@@ -68,22 +68,27 @@ struct RowsOf : nn::Module {
   nn::Linear& up;
   nn::Embedding& places;
 };
-struct RowHead : ClassHead {
+template <int64_t rows> struct RowHead : ClassHead {
   using ClassHead::ClassHead;
   Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
     nn::Batch each = batch;
     int64_t n = batch.input.size(0);
     if (each.target.defined())
-      each.target = batch.target.view({n, 1}).expand({n, RowsOf::rows}).contiguous();
+      each.target = batch.target.view({n, 1}).expand({n, rows}).contiguous();
     return ClassHead::operator()(x, each);
   }
 };
-struct RowNet : nn::Sequence {
+/// Sees the samples of a micro-batch at once.
+template <class L> struct Independent : L {
+  using L::L;
+  static constexpr bool independent = true;
+};
+template <int64_t rows = Matmul::block> struct RowNet : nn::Sequence {
   explicit RowNet(const TensorParallel& tp) {
-    add<RowsOf>("rows", tp);
-    add<test::Block>("block0", tp);
+    add<RowsOf<rows>>("rows", tp);
+    add<Independent<test::Block>>("block0", tp);
     add<test::Block>("block1", tp);
-    add<RowHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+    add<RowHead<rows>>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };
 
@@ -103,7 +108,7 @@ class BitwiseRows : public testing::Test {
     EXPECT_FALSE(d) << d->what << " of " << d->name << " at step " << d->step << ": "
                     << d->how_much;
   }
-  Task task_ = test::task_of<RowNet>();
+  Task task_ = test::task_of<RowNet<>>();
   std::map<DType, Trace> references_;
 };
 
@@ -126,6 +131,34 @@ TEST_F(BitwiseRows, MeshesWithAnyMicroBatchAndSequenceParallel) {
               o.step.micro_batch, o.step.sequence_parallel ? " sequence" : "", name(o.step.dtype)));
           expect_equal(o);
         }
+}
+
+/// Slices of 256 features: several are one product, and bias gradients are summed in several
+/// pieces.
+struct Wide : nn::Module {
+  static constexpr bool independent = true;
+  explicit Wide(const TensorParallel& tp)
+      : up(child<ColumnLinear>("up", 16, 1024, tp, SplitLinearOptions{.std = 0.3})),
+        down(child<RowLinear>("down", 1024, 16, tp, SplitLinearOptions{.std = 0.05})) {}
+  Tensor operator()(const Tensor& x) const { return down.onto(x, up.gelu(x)); }
+  ColumnLinear& up;
+  RowLinear& down;
+};
+struct WideNet : nn::Sequence {
+  explicit WideNet(const TensorParallel& tp) {
+    add<RowsOf<32>>("rows", tp);
+    add<Wide>("wide", tp);
+    add<RowHead<32>>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+TEST(Bitwise, WideSlicesOnAnyMesh) {
+  for (MeshShape mesh : {MeshShape{1, 1, 1}, {1, 1, 2}, {2, 1, 4}, {1, 3, 2}})
+    for (DType dtype : {f32, bf16}) {
+      auto o = bitwise_options(mesh);
+      o.steps = 2, o.step.tp_slices = 4, o.step.micro_batch = 4, o.step.dtype = dtype;
+      EXPECT_EQ(difference<WideNet>(o), "") << name(dtype) << mesh.tp;
+    }
 }
 
 TEST_F(BitwiseRows, OffloadedWeights) {
@@ -274,11 +307,11 @@ struct Scaled : nn::Module {
   nn::Parameter& by;
   int times = 1;
 };
-struct ScaledNet : nn::Sequence {
+template <class L> struct ScaledNet : nn::Sequence {
   explicit ScaledNet(const TensorParallel& tp) {
-    add<RowsOf>("rows", tp);
-    add<Scaled>("scaled", tp);
-    add<RowHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+    add<RowsOf<32>>("rows", tp);
+    add<L>("scaled", tp);
+    add<RowHead<32>>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };
 struct OftenScaledNet : nn::Sequence {
@@ -292,7 +325,18 @@ struct OftenScaledNet : nn::Sequence {
 TEST(Bitwise, ProductsWithAWeightAreOfAllRows) {
   auto o = bitwise_options({2, 1, 2});
   o.step.tp_slices = 4, o.step.micro_batch = 3;
-  EXPECT_EQ(difference<ScaledNet>(o), "");
+  EXPECT_EQ(difference<ScaledNet<Scaled>>(o), "");
+}
+
+TEST(Bitwise, AProductWithAWeightIsNotIndependent) {
+  auto o = bitwise_options({2, 1, 1});
+  o.step.micro_batch = 3;
+  auto run = [&] { trace(test::task_of<ScaledNet<Independent<Scaled>>>(), o); };
+  test::expect_error(
+      run, {"mul does not sum the gradient of a weight sample by sample", "Take --micro-batch 1"},
+      Exit::config);
+  o.step.bitwise = false;
+  EXPECT_NO_THROW(run());
 }
 
 /// A layer that adds up what ranks have by itself.
@@ -331,11 +375,11 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
                      Exit::config);
   o = bitwise_options({1, 1, 2});
   o.step.sequence_parallel = true, o.step.tp_slices = 2;
-  test::expect_error([&] { trace(test::task_of<ScaledNet>(), o); },
+  test::expect_error([&] { trace(test::task_of<ScaledNet<Scaled>>(), o); },
                      {"bitwise with sequence-parallel: mul does not sum", "x + bias"},
                      Exit::config);
-  o.step.tp_slices = 16;  // of eight rows
-  test::expect_error([&] { trace(test::task_of<RowNet>(), o); },
+  o.step.tp_slices = 16;  // of four rows a rank
+  test::expect_error([&] { trace(test::task_of<RowNet<8>>(), o); },
                      {"bitwise with sequence-parallel:", "in 8 equal parts"}, Exit::config);
   o = bitwise_options({1, 1, 1});
   o.step.micro_batch = 2;
