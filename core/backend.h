@@ -23,8 +23,8 @@ template <class F> inline __attribute__((always_inline)) void visit_write(Write 
 /// last two dims, equal batch dims (expand() stretches one). a and b of one float dtype; c of that
 /// dtype or of its accumulator's. Sums are made in f32 (f64 for f64). bias [n] and before [m, n]:
 /// like a. Bits repeat; where a library multiplies (f16, bf16 with AMX), for an equal number of
-/// threads only. On CPUs rows may be given in several products, and columns, without any other bit,
-/// if they are cut at multiples of `block`.
+/// threads only. On CPUs a product may be made in parts, cut at multiples of `block` rows or
+/// columns: no bit changes.
 ///
 /// For backward, without bias, before and batch dims: with `gelu_of` [m, n] c = or += a b times
 /// gelu's slope there, gelu_of and c contiguous and like a; with `row_sums` [m], contiguous and

@@ -84,7 +84,8 @@ nn::Shard TensorParallel::whole_inside() const {
 int64_t TensorParallel::rows(int64_t all) const {
   if (!sequence_) return all;
   check_input(all % size() == 0, Exit::config,
-              "sequence parallel: {} ranks do not divide {} token rows; expected a multiple",
+              "sequence parallel: {} ranks do not divide {} token rows; expected a multiple\n"
+              "  Take sequences of a length that tp divides, or leave --sequence-parallel out.",
               size(), all);
   return all / size();
 }

@@ -81,6 +81,8 @@ def draw(pick, program, text, exact):
     else:
         sequence = tp > 1 and chance([True, False])
         flags |= {"minigpt": minigpt, "llama": llama}[program](pick, tp, layers)
+        if sequence and flags["--context"] % tp:  # ranks share the rows of a sequence
+            flags["--context"] = 96
         flags |= optimizer(pick, whole=tp == 1 and (zero == 0 or dp == 1)) | {"--data": text}
         recompute = ["off", "block", *["selective"] * (program == "minigpt"), *["block-split"] * (tp > 1 and not sequence)]
         flags["--recompute"] = chance(recompute)
