@@ -22,6 +22,7 @@ MESHES = {  # and numbers of slices
     Mesh("one rank, two threads", 1, "--global-batch 12 --micro-batch 12", threads=2): (1, 2, 6),
     Mesh("dp 2", 2, "--global-batch 12 --dp 2 --micro-batch 6"): (2,),
     Mesh("tp 2", 2, "--global-batch 12 --tp 2 --micro-batch 12"): (2, 6),
+    Mesh("tp 2, sequence parallel", 2, "--global-batch 12 --tp 2 --sequence-parallel --micro-batch 12"): (2,),
     Mesh("pp 2, 1F1B", 2, "--global-batch 12 --pp 2 --micro-batch 3"): (2,),
 }
 
