@@ -46,7 +46,7 @@ def main() -> None:
                     found = seconds(replace(mesh, flags=f"{mesh.flags} --bitwise --tp-slices {n}"))
                     ratios.setdefault((mesh, n), []).append(found / plain)
             print(f"  round {i + 1} of {a.rounds} done", file=sys.stderr, flush=True)
-    print("| mesh | micro-batch | slices | times |")
+    print("| mesh | micro-batch | slices | with / without |")
     print("|---|---|---|---|")
     above = []
     for (mesh, n), found in ratios.items():

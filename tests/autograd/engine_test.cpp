@@ -302,6 +302,24 @@ TEST_F(EngineTest, PartsOfSumsInFixedPointAreRoundedOnce) {
     }
 }
 
+// Or a strip of tiles would hold rows of two samples, and bits depend on both.
+TEST_F(EngineTest, SamplesAtOnceNeedBlocksOfRows) {
+  if (test::on_gpu()) GTEST_SKIP() << "GPUs have no sums in fixed point";
+  Tensor w = filled({32, 32}, 1), dw = zeros({32, 32}, f64, cpu);
+  require_grad(w);
+  set_grad_view(w, dw, {std::make_shared<FixedPoint>(FixedPoint{0x1p-6, 0x1p20})});
+  for (int64_t rows : {80, 128, 130}) {
+    autograd::SamplesAtOnce scope(2);
+    auto run = [&] { backward(sum(linear(filled({rows, 32}, 2).to(w.dtype()), w))); };
+    if (rows == 128) EXPECT_NO_THROW(run());
+    else
+      test::expect_error(
+          run,
+          {fmt::format("used by {} rows of 2 samples", rows), "multiple of 32", "--micro-batch 1"},
+          Exit::config);
+  }
+}
+
 TEST_F(EngineTest, LaterRunsAtTheEnd) {
   Tensor x = filled({2}, 1);
   require_grad(x);
