@@ -88,6 +88,7 @@ void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
   if (dy.defined()) {
     dy = dy.contiguous();
     ProfileRange range(n.name, n.layer);
+    SamplesAtOnce as_recorded(n.samples);
     parts = n.rule(into.in_parts() ? dy : std::move(dy), into);
     check(parts.size() == n.inputs.size(), "{}: the rule returned {} gradients; expected {}",
           n.name, parts.size(), n.inputs.size());

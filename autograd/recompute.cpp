@@ -69,8 +69,7 @@ Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x
   bool packs = packing.pack && x.defined();
   if (packs) input = packing.pack(input);
   bool wanted = requires_grad(x), leaf = wanted && x.meta()->node->is_leaf;
-  auto rule = [=, unpack = packing.unpack, count = inputs.size(),
-               samples = autograd::samples_at_once()](Tensor dy, autograd::Into&) {
+  auto rule = [=, unpack = packing.unpack, count = inputs.size()](Tensor dy, autograd::Into&) {
     Tensors dx(count);  // the leaves' part comes out of the nested pass
     Tensor again = packs ? unpack(input, shape) : input.defined() ? input.detach() : input;
     auto gradient = std::make_shared<Tensor>();
@@ -78,7 +77,6 @@ Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x
     {
       Recording on(Recording::on);
       autograd::SecondRun again_here;
-      autograd::SamplesAtOnce alike(samples);
       if (leaf) require_grad(again);
       else if (wanted) again = graph_input(again, gradient);
       y = without_values(fn(again));

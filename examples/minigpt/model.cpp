@@ -31,14 +31,11 @@ int64_t heads_of_rank(const ModelConfig& c, const TensorParallel& tp) {
 
 int64_t tokens_of(const nn::Batch& batch) { return batch.input.size(1); }
 
-/// Serial number of the first of this rank's `rows` token rows outside of split layers.
-int64_t first_token(const TensorParallel& tp, const nn::Batch& batch, int64_t rows) {
-  return nn::serial_of_row(batch, tokens_of(batch), tp.first_row(rows));
-}
-
-/// x + dropout(product(a)).
-Tensor onto(const Tensor& x, const RowLinear& product, const Tensor& a, const random::Mask& mask) {
-  return mask.p > 0 ? x + dropout(product(a), mask) : product.onto(x, a);
+/// x + drop(product(a)).
+Tensor onto(const Tensor& x, const RowLinear& product, const Tensor& a,
+            const parallel::Dropout& drop, const nn::Batch& batch) {
+  if (!drop.drops(batch)) return product.onto(x, a);
+  return x + drop(product(a), batch, tokens_of(batch));
 }
 
 }  // namespace
@@ -56,8 +53,8 @@ Block::Block(const ModelConfig& c, const TensorParallel& tp)
       down_(child<RowLinear>("down", 4 * c.width, c.width, tp,
                              parallel::SplitLinearOptions{.std = residual_std(c)})),
       attention_drop_(child<nn::Dropout>("attention_drop", c.dropout)),
-      drop1_(child<nn::Dropout>("drop1", c.dropout)),
-      drop2_(child<nn::Dropout>("drop2", c.dropout)) {}
+      drop1_(child<parallel::Dropout>("drop1", c.dropout, tp)),
+      drop2_(child<parallel::Dropout>("drop2", c.dropout, tp)) {}
 
 Tensor Block::run(const Tensor& x, const nn::Batch& batch, Keep keep) const {
   return mlp(attend(x, batch, keep), batch, keep);
@@ -66,22 +63,20 @@ Tensor Block::run(const Tensor& x, const nn::Batch& batch, Keep keep) const {
 Tensor Block::attend(const Tensor& x, const nn::Batch& batch, Keep keep) const {
   int64_t time = tokens_of(batch);
   auto mask = attention_drop_.mask(nn::serial_of_row(batch, time), tp_.rank() * heads_ * time);
-  auto drop = drop1_.mask(first_token(tp_, batch, x.size(0)));
   Tensor qkv = qkv_(norm1_(x));
   const Shape shape{-1, heads_, 3, head_dim_};  // query, key and value of each head
   if (batch.cache) {
     auto in = split(view(qkv, shape), 2, {1, 1, 1});
-    return onto(x, proj_, batch.cache->attend(*this, in[0], in[1], in[2]), drop);
+    return onto(x, proj_, batch.cache->attend(*this, in[0], in[1], in[2]), drop1_, batch);
   }
   auto of = [=](const Tensor& t) { return attention(view(t, shape), {.time = time}, mask); };
-  Tensor a = of(qkv), y = onto(x, proj_, a, drop);
+  Tensor a = of(qkv), y = onto(x, proj_, a, drop1_, batch);
   return keep == Keep::less ? remake(y, a, [of, kept = qkv.detach()] { return of(kept); }) : y;
 }
 
 Tensor Block::mlp(const Tensor& x, const nn::Batch& batch, Keep keep) const {
-  auto drop = drop2_.mask(first_token(tp_, batch, x.size(0)));
-  if (keep == Keep::all) return onto(x, down_, up_.gelu(norm2_(x)), drop);
-  Tensor h = up_(norm2_(x)), g = gelu(h), y = onto(x, down_, g, drop);
+  if (keep == Keep::all) return onto(x, down_, up_.gelu(norm2_(x)), drop2_, batch);
+  Tensor h = up_(norm2_(x)), g = gelu(h), y = onto(x, down_, g, drop2_, batch);
   return remake(y, g, [kept = h.detach()] { return gelu(kept); });
 }
 
@@ -94,7 +89,7 @@ Gpt::Gpt(const ModelConfig& c, const TensorParallel& tp)
       positions_(
           child<nn::Embedding>("positions", c.context, c.width,
                                nn::EmbeddingOptions{.std = weight_std, .shard = tp.whole()})),
-      drop_(child<nn::Dropout>("drop", c.dropout)) {
+      drop_(child<parallel::Dropout>("drop", c.dropout, tp)) {
   add("embedding", {&tokens_, &positions_},
       [this](const Tensor&, const nn::Batch& batch) { return embed(batch); });
   for (int64_t i = 0; i < c.layers; ++i) add<Block>("block" + std::to_string(i), c, tp);
@@ -109,7 +104,7 @@ Tensor Gpt::embed(const nn::Batch& batch) const {
         "gpt: input {}; expected [sequences, tokens] with 1 to {} tokens", batch.input,
         config_.context);
   Tensor x = tokens_(batch.input) + positions(batch);
-  return drop_(x, first_token(tp_, batch, x.size(0)));
+  return drop_(x, batch, tokens_of(batch));
 }
 
 /// Rows of the position table: the positions of a sequence's tokens, again for every sequence.

@@ -1,9 +1,9 @@
 #pragma once
 #include "examples/minigpt/config.h"
-#include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/key_value_cache.h"
 #include "nn/sequence.h"
+#include "parallel/tensor/dropout.h"
 #include "parallel/tensor/embedding.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/tensor/norm.h"
@@ -49,7 +49,8 @@ class Block : public nn::Module {
   parallel::LayerNorm& norm2_;
   parallel::ColumnLinear& up_;
   parallel::RowLinear& down_;
-  nn::Dropout &attention_drop_, &drop1_, &drop2_;
+  nn::Dropout& attention_drop_;
+  parallel::Dropout &drop1_, &drop2_;
 };
 
 /// A GPT with learned positions and the token table as its head. Layers: `embedding`, `block0` ...,
@@ -73,7 +74,7 @@ class Gpt : public nn::Sequence {
     int64_t first = 0, time = 0;  // of each sequence
   };
   mutable Positions known_;  // of the last batch
-  nn::Dropout& drop_;
+  parallel::Dropout& drop_;
 };
 
 }  // namespace triax::minigpt

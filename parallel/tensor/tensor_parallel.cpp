@@ -22,6 +22,13 @@ Tensor rounded(const Tensor& dx, DType dtype, autograd::Into& into) {
   return y;
 }
 
+/// [outer][inner][rows] along dim 0 -> [inner][outer][rows].
+Tensor swapped(const Tensor& x, int64_t outer, int64_t inner) {
+  if (outer == 1 || inner == 1) return x;
+  Shape parts{outer, inner, x.numel() / (outer * inner)};
+  return x.view(parts).transpose(0, 1).contiguous().view(x.shape());
+}
+
 /// db = or += the sums over dy's rows.
 autograd::Rule bias_rule(DType sums) {
   return [sums](const Tensor& dy, autograd::Into& into) {
@@ -88,6 +95,19 @@ int64_t TensorParallel::rows(int64_t all) const {
               "  Take sequences of a length that tp divides, or leave --sequence-parallel out.",
               size(), all);
   return all / size();
+}
+
+int64_t TensorParallel::samples_apart() const {
+  return sequence_ ? autograd::samples_at_once() : 1;
+}
+
+int64_t TensorParallel::first_row(int64_t mine) const {
+  check_input(samples_apart() == 1, Exit::config,
+              "bitwise with sequence-parallel: a layer that is `independent` asks for its first "
+              "row, but has some rows of each of {} samples; expected parallel::Dropout where it "
+              "drops out\n  Take --micro-batch 1, or do not mark the layer.",
+              samples_apart());
+  return sequence_ ? rank() * mine : 0;
 }
 
 void TensorParallel::check_whole(const char* what) const {
@@ -171,7 +191,9 @@ Tensor TensorParallel::summed(const Tensor& x) const {
   return y;
 }
 
-Tensor TensorParallel::gathered(const Tensor& x) const {
+// All ranks' rows are [samples][ranks][rows]; of those that several ranks hand in, or get, each
+// rank's [samples][rows] come one after the other.
+Tensor TensorParallel::joined(const Tensor& x) const {
   Shape all = x.shape();
   all[0] *= size();
   Tensor y = tp_->empty(all, x.dtype());
@@ -179,17 +201,23 @@ Tensor TensorParallel::gathered(const Tensor& x) const {
   return y;
 }
 
+Tensor TensorParallel::gathered(const Tensor& x) const {
+  return swapped(joined(x), size(), samples_apart());
+}
+
 Tensor TensorParallel::sum_scattered(const Tensor& x) const {
   Shape mine = x.shape();
   mine[0] = rows(mine[0]);
   Tensor y = tp_->empty(mine, x.dtype());
-  tp_->reduce_scatter(x.detach().contiguous(), y).wait();
+  Tensor by_rank = swapped(x.detach().contiguous(), samples_apart(), size());
+  tp_->reduce_scatter(by_rank, y).wait();
   return y;
 }
 
 Tensor TensorParallel::mine(const Tensor& x) const {
   int64_t n = rows(x.size(0));
-  return clone(x.detach().narrow(0, first_row(n), n));
+  Tensor by_rank = swapped(x.detach().contiguous(), samples_apart(), size());
+  return clone(by_rank.narrow(0, rank() * n, n));
 }
 
 Packing TensorParallel::split() const {
@@ -202,14 +230,14 @@ Packing TensorParallel::split() const {
     return clone(x.contiguous().view({x.numel()}).narrow(0, tp.rank() * n, n));
   };
   auto whole = [tp = *this](const Tensor& packed, const Shape& shape) {
-    return tp.gathered(packed).view(shape);
+    return tp.joined(packed).view(shape);
   };
   return {share, whole};
 }
 
 Tensor TensorParallel::join_columns(const Tensor& x) const {
   if (size() == 1) return x.detach();
-  Tensor all = gathered(x).view({size(), x.size(0), x.size(1)});
+  Tensor all = joined(x).view({size(), x.size(0), x.size(1)});
   return all.transpose(0, 1).contiguous().view({x.size(0), size() * x.size(1)});
 }
 

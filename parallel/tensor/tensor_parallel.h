@@ -96,8 +96,12 @@ class TensorParallel {
 
   /// How many of `all` rows this rank has outside. Throws Error 78 unless the ranks divide them.
   int64_t rows(int64_t all) const;
-  /// Index of the first of this rank's `mine` rows among all rows.
-  int64_t first_row(int64_t mine) const { return sequence_ ? rank() * mine : 0; }
+  /// Of how many samples this rank has a share of the rows each, one share behind the other: more
+  /// than 1 with `sequence` in a layer that sees several samples at once (autograd::SamplesAtOnce).
+  int64_t samples_apart() const;
+  /// Index of the first of this rank's `mine` rows among all rows. Throws Error 78 where it has
+  /// rows of several samples apart.
+  int64_t first_row(int64_t mine) const;
 
   /// Makes of each rank's cross-entropy statistics [slices, rows, 4] those of the whole vocabulary
   /// [rows, 4] (CrossEntropyOptions::combine).
@@ -108,6 +112,7 @@ class TensorParallel {
   Tensor leave_parts(Tensor parts, const Tensor& bias, DType dtype) const;
   Tensor over_ranks(Tensor parts, DType dtype) const;
   Tensor summed(const Tensor& x) const;
+  Tensor joined(const Tensor& x) const;
   Tensor gathered(const Tensor& x) const;
   Tensor sum_scattered(const Tensor& x) const;
   Tensor mine(const Tensor& x) const;

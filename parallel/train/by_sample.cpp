@@ -60,10 +60,10 @@ nn::Layer::Run apart(nn::Layer::Run plain) {
   };
 }
 
-nn::Layer by_sample(nn::Layer layer, const TensorParallel& tp) {
+nn::Layer by_sample(nn::Layer layer) {
   layer.reads_batch = true;
-  bool at_once = layer.independent && !tp.sequence();  // which cuts the rows of each sample
-  layer.run = [at_once, plain = std::move(layer.run)](const Tensor& x, const nn::Batch& batch) {
+  layer.run = [at_once = layer.independent, plain = std::move(layer.run)](const Tensor& x,
+                                                                          const nn::Batch& batch) {
     int64_t samples = batch.input.size(0);
     if (samples == 1) return plain(x, batch);
     check_input(!x.defined() || (x.rank() > 0 && x.size(0) % samples == 0), Exit::config,

@@ -3,7 +3,6 @@
 #include <string>
 
 #include "nn/layer.h"
-#include "parallel/tensor/tensor_parallel.h"
 
 namespace triax::parallel {
 
@@ -21,6 +20,6 @@ nn::Layer::Run apart(nn::Layer::Run plain);
 /// one after the other or, if it is `independent`, all at once. What it returns of them follows
 /// each other along dim 0; of losses, one element each, it makes [samples]. Dim 0 of x is a
 /// multiple of the samples, which `batch` must therefore count. Throws Error 78 if it is not.
-nn::Layer by_sample(nn::Layer layer, const TensorParallel& tp);
+nn::Layer by_sample(nn::Layer layer);
 
 }  // namespace triax::parallel

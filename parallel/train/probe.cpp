@@ -210,7 +210,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
       auto sent = [&] { return ranks.ledger().total(); };
       KernelWork start = meta_work();
       Ledger::Line sent_before = sent();
-      Tensor y = (o.bitwise ? by_sample(layer, tp) : layer).run(x, batch);
+      Tensor y = (o.bitwise ? by_sample(layer) : layer).run(x, batch);
       KernelWork forward = meta_work() - start;
       Ledger::Line sent_forward = sent();
       Tensor dy = zeros(y.shape(), y.dtype(), y.device());

@@ -26,6 +26,7 @@ MESHES = [
     "--mesh 2x2x1 --zero 2 --schedule zb-h1 --bitwise --micro-batch 1 --precision bf16",
     "--mesh 1x2x2 --zero 1 --bitwise --tp-slices 2 --micro-batch 1",
     "--mesh 2x2x2 --zero 2 --bitwise --tp-slices 4 --sequence-parallel --micro-batch 4",
+    "--mesh 1x2x2 --bitwise --tp-slices 4 --sequence-parallel --micro-batch 4 --context 64 --recompute block",
     "--mesh 1x1x1", "--mesh 1x1x1 --schedule zb-h1 --micro-batch 1",
     "--mesh 2x1x1", "--mesh 4x1x1 --zero 1", "--mesh 2x1x1 --zero 2 --micro-batch 1",
     "--mesh 4x1x1 --zero 3", "--mesh 3x1x1 --zero 3 --global-batch 12",

@@ -2,35 +2,14 @@
 // its first steps long enough for what differs to show.
 #include <gtest/gtest.h>
 
-#include <array>
-#include <map>
-
 #include "autograd/ops.h"
 #include "nn/batch_norm.h"
-#include "nn/embedding.h"
-#include "nn/linear.h"
 #include "optim/sgd.h"
-#include "parallel/parity/parity.h"
+#include "tests/parallel/parity/row_nets.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
 namespace {
-
-TrainOptions bitwise_options(const MeshShape& mesh) {
-  auto o = test::tiny_options(mesh);
-  o.steps = 10;
-  o.step.bitwise = true;
-  o.step.micro_batch = 1, o.step.global_batch = 24;
-  return o;
-}
-
-/// The first difference in words; empty if there is none.
-template <class Model = test::TinyNet> std::string difference(const TrainOptions& o) {
-  Task task = test::task_of<Model>();
-  auto d = compare_with_reference(task, o, trace(task, reference_of(o)));
-  return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
-}
 
 TEST(Bitwise, MeshesZeroAndSchedules) {
   const char* schedules[] = {"1f1b", "gpipe", "zb-h1"};
@@ -45,131 +24,6 @@ TEST(Bitwise, MeshesZeroAndSchedules) {
         EXPECT_EQ(difference(o), "")
             << dp << " " << pp << " ZeRO " << zero << " " << o.step.schedule;
       }
-}
-
-/// Samples of so many rows. Outside of split layers it has a product, a table, biases and norms.
-template <int64_t rows> struct RowsOf : nn::Module {
-  explicit RowsOf(const TensorParallel& ranks)
-      : tp(ranks),
-        up(child<nn::Linear>("up", 32 / rows, 16,
-                             nn::LinearOptions{.std = 0.3, .shard = ranks.whole()})),
-        places(child<nn::Embedding>("places", rows, 16,
-                                    nn::EmbeddingOptions{.std = 0.3, .shard = ranks.whole()})) {}
-  Tensor operator()(const Tensor& x) const {
-    Tensor mine = tp.scatter_rows(view(concat({x, x * 0.5}, 1), {-1, 32 / rows}));
-    std::vector<int32_t> ids;
-    for (int64_t i = 0; i < mine.size(0); ++i)
-      ids.push_back(int32_t((tp.first_row(mine.size(0)) + i) % rows));
-    Tensor at = empty({mine.size(0)}, i32, x.device());
-    copy_(at, from_host(ids, at.shape(), cpu));
-    return up(mine) + places(at);
-  }
-  TensorParallel tp;
-  nn::Linear& up;
-  nn::Embedding& places;
-};
-template <int64_t rows> struct RowHead : ClassHead {
-  using ClassHead::ClassHead;
-  Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
-    nn::Batch each = batch;
-    int64_t n = batch.input.size(0);
-    if (each.target.defined())
-      each.target = batch.target.view({n, 1}).expand({n, rows}).contiguous();
-    return ClassHead::operator()(x, each);
-  }
-};
-/// Sees the samples of a micro-batch at once.
-template <class L> struct Independent : L {
-  using L::L;
-  static constexpr bool independent = true;
-};
-template <int64_t rows = Matmul::block> struct RowNet : nn::Sequence {
-  explicit RowNet(const TensorParallel& tp) {
-    add<RowsOf<rows>>("rows", tp);
-    add<Independent<test::Block>>("block0", tp);
-    add<test::Block>("block1", tp);
-    add<RowHead<rows>>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
-  }
-};
-
-/// One rank and micro-batches of 1, once for each precision, and meshes of any other.
-class BitwiseRows : public testing::Test {
- protected:
-  static TrainOptions options(DType dtype) {
-    auto o = bitwise_options({1, 1, 1});
-    o.steps = 2, o.step.tp_slices = 4, o.step.dtype = dtype;
-    return o;
-  }
-  void expect_equal(const TrainOptions& o) {
-    if (!references_.contains(o.step.dtype))
-      references_[o.step.dtype] = trace(task_, options(o.step.dtype));
-    auto d = first_difference(references_[o.step.dtype], trace(task_, o), o.step.mesh,
-                              {.loss = 0, .norm = 0, .gradient = 0, .activation = 0, .weight = 0});
-    EXPECT_FALSE(d) << d->what << " of " << d->name << " at step " << d->step << ": "
-                    << d->how_much;
-  }
-  Task task_ = test::task_of<RowNet<>>();
-  std::map<DType, Trace> references_;
-};
-
-TEST_F(BitwiseRows, MeshesWithAnyMicroBatchAndSequenceParallel) {
-  const char* schedules[] = {"1f1b", "gpipe", "zb-h1"};
-  int number = 0;
-  for (int dp : {1, 2, 3, 4})
-    for (int pp : {1, 2})
-      for (int tp : {1, 2, 4})
-        for (int zero : {0, 1, 2, 3}) {
-          auto o = options(std::array{f32, bf16, f32, f16, f32}[size_t(number % 5)]);
-          o.step.mesh = {dp, pp, tp}, o.step.zero = Zero(zero);
-          o.step.micro_batch = std::array{1, 2, 3, 6}[size_t(number / 3 % (dp == 3 ? 2 : 4))];
-          if (24 % (dp * o.step.micro_batch) != 0) o.step.micro_batch = 2;
-          o.step.sequence_parallel = (number + number / 4) % 2 == 0;
-          o.step.schedule = schedules[++number % 3];
-          o.step.recompute = number / 3 % 2 == 0 ? Recompute::block : Recompute::off;
-          SCOPED_TRACE(fmt::format(
-              "{}x{}x{} ZeRO {} {} micro-batch {}{} {}", dp, pp, tp, zero, o.step.schedule,
-              o.step.micro_batch, o.step.sequence_parallel ? " sequence" : "", name(o.step.dtype)));
-          expect_equal(o);
-        }
-}
-
-/// Slices of 256 features: several are one product, and bias gradients are summed in several
-/// pieces.
-struct Wide : nn::Module {
-  static constexpr bool independent = true;
-  explicit Wide(const TensorParallel& tp)
-      : up(child<ColumnLinear>("up", 16, 1024, tp, SplitLinearOptions{.std = 0.3})),
-        down(child<RowLinear>("down", 1024, 16, tp, SplitLinearOptions{.std = 0.05})) {}
-  Tensor operator()(const Tensor& x) const { return down.onto(x, up.gelu(x)); }
-  ColumnLinear& up;
-  RowLinear& down;
-};
-struct WideNet : nn::Sequence {
-  explicit WideNet(const TensorParallel& tp) {
-    add<RowsOf<32>>("rows", tp);
-    add<Wide>("wide", tp);
-    add<RowHead<32>>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
-  }
-};
-
-TEST(Bitwise, WideSlicesOnAnyMesh) {
-  for (MeshShape mesh : {MeshShape{1, 1, 1}, {1, 1, 2}, {2, 1, 4}, {1, 3, 2}})
-    for (DType dtype : {f32, bf16}) {
-      auto o = bitwise_options(mesh);
-      o.steps = 2, o.step.tp_slices = 4, o.step.micro_batch = 4, o.step.dtype = dtype;
-      EXPECT_EQ(difference<WideNet>(o), "") << name(dtype) << mesh.tp;
-    }
-}
-
-TEST_F(BitwiseRows, OffloadedWeights) {
-  for (int64_t micro : {1, 4})
-    for (const std::string& directory : {std::string(), testing::TempDir()}) {
-      auto o = options(f32);
-      o.step.mesh = {2, 1, 2}, o.step.zero = Zero::parameters, o.step.micro_batch = micro;
-      o.step.offload = Offloaded::parameters, o.step.offload_dir = directory;
-      o.step.sequence_parallel = micro > 1;
-      expect_equal(o);
-    }
 }
 
 /// The reference of parity makes its sums in fixed point too: what they come to is compared with
@@ -295,25 +149,6 @@ TEST(Bitwise, AGradientTooLargeForItsSumsIsNoSum) {
   EXPECT_NO_THROW(trace(test::task_of<LargeNet>(), o));
 }
 
-/// Multiplies each row by a weight that all ranks hold.
-struct Scaled : nn::Module {
-  explicit Scaled(const TensorParallel& tp)
-      : by(parameter({.name = "by", .full = {16}, .init = {.mean = 1}, .shard = tp.whole()})) {}
-  Tensor operator()(const Tensor& x) const {
-    Tensor y = x;
-    for (int i = 0; i < times; ++i) y = y * by;
-    return y;
-  }
-  nn::Parameter& by;
-  int times = 1;
-};
-template <class L> struct ScaledNet : nn::Sequence {
-  explicit ScaledNet(const TensorParallel& tp) {
-    add<RowsOf<32>>("rows", tp);
-    add<L>("scaled", tp);
-    add<RowHead<32>>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
-  }
-};
 struct OftenScaledNet : nn::Sequence {
   explicit OftenScaledNet(const TensorParallel& tp) {
     add<test::Rows>("rows", tp);
@@ -321,23 +156,6 @@ struct OftenScaledNet : nn::Sequence {
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };
-
-TEST(Bitwise, ProductsWithAWeightAreOfAllRows) {
-  auto o = bitwise_options({2, 1, 2});
-  o.step.tp_slices = 4, o.step.micro_batch = 3;
-  EXPECT_EQ(difference<ScaledNet<Scaled>>(o), "");
-}
-
-TEST(Bitwise, AProductWithAWeightIsNotIndependent) {
-  auto o = bitwise_options({2, 1, 1});
-  o.step.micro_batch = 3;
-  auto run = [&] { trace(test::task_of<ScaledNet<Independent<Scaled>>>(), o); };
-  test::expect_error(
-      run, {"mul does not sum the gradient of a weight sample by sample", "Take --micro-batch 1"},
-      Exit::config);
-  o.step.bitwise = false;
-  EXPECT_NO_THROW(run());
-}
 
 /// A layer that adds up what ranks have by itself.
 struct OwnSum : nn::Module {

@@ -111,6 +111,40 @@ TEST(TensorParallelTest, ValuesOnTheWays) {
   });
 }
 
+// Each of three samples at once has rows on every rank; backward, which runs later, knows it too.
+TEST(TensorParallelTest, SamplesAtOnceHaveRowsOnEveryRank) {
+  on_all([](Communicator&, const TensorParallel& tp) {
+    constexpr int64_t samples = 3;
+    Tensor all = filled({samples * rows, 3}, 1);
+    int64_t n = tp.rows(rows), first = tp.first_row(n);
+    auto mine_of = [&](const Tensor& x) {
+      Tensors parts;
+      for (int64_t i = 0; i < samples; ++i)
+        parts.push_back(x.detach().narrow(0, i * rows + first, n));
+      return concat(parts, 0);
+    };
+    Tensor mine = mine_of(all), scattered, gathered, entered, left;
+    Tensor from = clone(all), to = clone(mine), way_in = clone(mine), way_out = clone(all);
+    for (Tensor* x : {&from, &to, &way_in, &way_out}) require_grad(*x);
+    {
+      autograd::SamplesAtOnce scope(samples);
+      EXPECT_EQ(tp.samples_apart(), tp.sequence() ? samples : 1);
+      expect_bitwise(scattered = tp.scatter_rows(from), mine);
+      expect_bitwise(gathered = tp.gather_rows(to), all);
+      expect_bitwise(entered = tp.enter(way_in), all);
+      expect_bitwise(left = tp.leave(way_out), mine_of(all * double(tp.size())));
+    }
+    backward(scattered, clone(mine));
+    expect_bitwise(grad(from), all);
+    backward(gathered, clone(all));
+    expect_bitwise(grad(to), mine);
+    backward(entered, clone(all));
+    expect_bitwise(grad(way_in), mine_of(all * double(tp.size())));
+    backward(left, clone(mine));
+    expect_bitwise(grad(way_out), all);
+  });
+}
+
 // What a product keeps for its backward is no more than what came in: not the gathered rows.
 TEST(TensorParallelTest, ProductsKeepRowsOfTheirRank) {
   on_all([](Communicator&, const TensorParallel& tp) {

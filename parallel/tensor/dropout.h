@@ -1,0 +1,21 @@
+#pragma once
+#include "nn/dropout.h"
+#include "parallel/tensor/tensor_parallel.h"
+
+namespace triax::parallel {
+
+/// nn::Dropout outside of split stretches: it drops the same elements on any mesh.
+class Dropout : public nn::Dropout {
+ public:
+  Dropout(double p, const TensorParallel& tp) : nn::Dropout(p), tp_(tp) {}
+
+  /// Does it drop anything of this batch?
+  bool drops(const nn::Batch& batch) const { return mask(batch.first).p > 0; }
+  /// x as outside [rows, ...], of which each sample has `rows_each` over all ranks.
+  Tensor operator()(const Tensor& x, const nn::Batch& batch, int64_t rows_each) const;
+
+ private:
+  TensorParallel tp_;
+};
+
+}  // namespace triax::parallel
