@@ -22,11 +22,9 @@ Tensor rounded(const Tensor& dx, DType dtype, autograd::Into& into) {
   return y;
 }
 
-/// [outer][inner][rows] along dim 0 -> [inner][outer][rows].
+/// [outer][inner][rows] along dim 0 -> [inner][outer][rows], to read.
 Tensor swapped(const Tensor& x, int64_t outer, int64_t inner) {
-  if (outer == 1 || inner == 1) return x;
-  Shape parts{outer, inner, x.numel() / (outer * inner)};
-  return x.view(parts).transpose(0, 1).contiguous().view(x.shape());
+  return x.view({outer, inner, x.numel() / (outer * inner)}).transpose(0, 1);
 }
 
 /// db = or += the sums over dy's rows.
@@ -202,22 +200,31 @@ Tensor TensorParallel::joined(const Tensor& x) const {
 }
 
 Tensor TensorParallel::gathered(const Tensor& x) const {
-  return swapped(joined(x), size(), samples_apart());
+  Tensor y = joined(x);
+  if (samples_apart() == 1) return y;
+  return swapped(y, size(), samples_apart()).contiguous().view(y.shape());
+}
+
+Tensor TensorParallel::by_rank(const Tensor& x) const {
+  Tensor all = x.detach().contiguous();
+  if (samples_apart() == 1) return all;
+  Tensor y = tp_->empty(all.shape(), all.dtype());
+  Tensor from = swapped(all, samples_apart(), size());
+  copy_(y.view(from.shape()), from);
+  return y;
 }
 
 Tensor TensorParallel::sum_scattered(const Tensor& x) const {
   Shape mine = x.shape();
   mine[0] = rows(mine[0]);
   Tensor y = tp_->empty(mine, x.dtype());
-  Tensor by_rank = swapped(x.detach().contiguous(), samples_apart(), size());
-  tp_->reduce_scatter(by_rank, y).wait();
+  tp_->reduce_scatter(by_rank(x), y).wait();
   return y;
 }
 
 Tensor TensorParallel::mine(const Tensor& x) const {
   int64_t n = rows(x.size(0));
-  Tensor by_rank = swapped(x.detach().contiguous(), samples_apart(), size());
-  return clone(by_rank.narrow(0, rank() * n, n));
+  return clone(by_rank(x).narrow(0, rank() * n, n));
 }
 
 Packing TensorParallel::split() const {

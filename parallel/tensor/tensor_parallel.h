@@ -113,6 +113,7 @@ class TensorParallel {
   Tensor over_ranks(Tensor parts, DType dtype) const;
   Tensor summed(const Tensor& x) const;
   Tensor joined(const Tensor& x) const;
+  Tensor by_rank(const Tensor& x) const;
   Tensor gathered(const Tensor& x) const;
   Tensor sum_scattered(const Tensor& x) const;
   Tensor mine(const Tensor& x) const;
