@@ -118,7 +118,8 @@ bool recording();
 
 /// While one lives, what is recorded on this thread has the rows of `count` samples, one sample
 /// behind the other: where gradients of leaves are summed in fixed point, each sample's part is
-/// rounded by itself, as if each had been recorded by itself. Rules run as they were recorded.
+/// rounded by itself, as if each had been recorded by itself. A rule, whenever it runs, sees the
+/// count under which its op was recorded.
 class SamplesAtOnce {
  public:
   explicit SamplesAtOnce(int64_t count);

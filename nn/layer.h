@@ -26,7 +26,9 @@ struct Layer {
   /// With --bitwise such a layer sees the samples of a micro-batch at once, others one by one. A
   /// promise: rows of different samples do not mix; and wherever a parameter is used, in products,
   /// norms, embedding and x + bias alone, dim 0 has as many rows of each sample, one sample behind
-  /// the other, as in x and the result.
+  /// the other, as in x and the result; and with sequence parallelism, where a rank has a share of
+  /// each sample's rows, the layer leaves the whereabouts of rows to parallel::TensorParallel and
+  /// parallel::Dropout.
   bool independent = false;
 };
 using Layers = std::vector<Layer>;

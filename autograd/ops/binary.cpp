@@ -31,16 +31,15 @@ Tensor scalar(const Tensor& like, double value) {
   return full({}, value, like.dtype(), like.device());
 }
 
-/// The gradient of a bias [width]: what only weights wait for.
-autograd::Rule bias_rule(const Tensor& b) {
+}  // namespace
+
+autograd::Rule autograd::bias_rule(const Tensor& b) {
   return [s = b.shape(), sums = accumulator(b.dtype())](const Tensor& dy, Into& into) {
     auto [db, write] = into.at(0, s, sums, dy.device());
     backend(dy).sum(into.rows(dy), db.view({1, s[0]}), write);
     return Tensors{db};
   };
 }
-
-}  // namespace
 
 Tensor autograd::sum_to(const Tensor& x, const Shape& shape, DType dtype) {
   if (x.shape() == shape) return x;
@@ -57,7 +56,8 @@ Tensor operator+(const Tensor& a, const Tensor& b) {
       requires_grad(b) && b.meta()->node->is_leaf && b.rank() == 1 && a.shape() == y.shape();
   if (bias && a.rank() == 2)
     return record(
-        "add", y, {a}, [](const Tensor& dy, Into&) { return Tensors{dy}; }, {b}, bias_rule(b));
+        "add", y, {a}, [](const Tensor& dy, Into&) { return Tensors{dy}; }, {b},
+        autograd::bias_rule(b));
   return record("add", y, {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Into& into) {
     return Tensors{sum_to(dy, sa, into, 0), sum_to(dy, sb, into, 1)};
   });

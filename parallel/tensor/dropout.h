@@ -11,7 +11,7 @@ class Dropout : public nn::Dropout {
 
   /// Does it drop anything of this batch?
   bool drops(const nn::Batch& batch) const { return mask(batch.first).p > 0; }
-  /// x as outside [rows, ...], of which each sample has `rows_each` over all ranks.
+  /// x as outside [rows, width], of which each sample has `rows_each` over all ranks.
   Tensor operator()(const Tensor& x, const nn::Batch& batch, int64_t rows_each) const;
 
  private:

@@ -22,21 +22,6 @@ Tensor rounded(const Tensor& dx, DType dtype, autograd::Into& into) {
   return y;
 }
 
-/// [outer][inner][rows] along dim 0 -> [inner][outer][rows], to read.
-Tensor swapped(const Tensor& x, int64_t outer, int64_t inner) {
-  return x.view({outer, inner, x.numel() / (outer * inner)}).transpose(0, 1);
-}
-
-/// db = or += the sums over dy's rows.
-autograd::Rule bias_rule(DType sums) {
-  return [sums](const Tensor& dy, autograd::Into& into) {
-    if (!into.wanted(0)) return Tensors{{}};
-    auto [db, write] = into.at(0, {dy.size(1)}, sums, dy.device());
-    backend(dy).sum(dy, db.view({1, dy.size(1)}), write);
-    return Tensors{db};
-  };
-}
-
 }  // namespace
 
 void Slices::set_seed(double seed) {
@@ -88,10 +73,10 @@ nn::Shard TensorParallel::whole_inside() const {
 
 int64_t TensorParallel::rows(int64_t all) const {
   if (!sequence_) return all;
-  check_input(all % size() == 0, Exit::config,
-              "sequence parallel: {} ranks do not divide {} token rows; expected a multiple\n"
+  check_input(all % (size() * samples_apart()) == 0, Exit::config,
+              "sequence parallel: {} ranks do not divide {} token rows of {}; expected a multiple\n"
               "  Take sequences of a length that tp divides, or leave --sequence-parallel out.",
-              size(), all);
+              size(), all, samples_apart() == 1 ? "a micro-batch" : "several samples");
   return all / size();
 }
 
@@ -167,7 +152,7 @@ Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, DType dtype
     return Tensors{tp.sequence_ ? tp.gathered(dy) : dy};
   };
   return record("leave", y.to(dtype), {parts}, std::move(rule), {bias},
-                bias.defined() ? bias_rule(accumulator(dtype)) : autograd::Rule());
+                bias.defined() ? autograd::bias_rule(bias) : autograd::Rule());
 }
 
 Tensor TensorParallel::scatter_rows(const Tensor& x) const {
@@ -189,8 +174,8 @@ Tensor TensorParallel::summed(const Tensor& x) const {
   return y;
 }
 
-// All ranks' rows are [samples][ranks][rows]; of those that several ranks hand in, or get, each
-// rank's [samples][rows] come one after the other.
+// Outside, ranks have [samples][share] of all rows [samples][ranks][share]; collectives see
+// [ranks][samples][share].
 Tensor TensorParallel::joined(const Tensor& x) const {
   Shape all = x.shape();
   all[0] *= size();
@@ -201,30 +186,31 @@ Tensor TensorParallel::joined(const Tensor& x) const {
 
 Tensor TensorParallel::gathered(const Tensor& x) const {
   Tensor y = joined(x);
-  if (samples_apart() == 1) return y;
-  return swapped(y, size(), samples_apart()).contiguous().view(y.shape());
-}
-
-Tensor TensorParallel::by_rank(const Tensor& x) const {
-  Tensor all = x.detach().contiguous();
-  if (samples_apart() == 1) return all;
-  Tensor y = tp_->empty(all.shape(), all.dtype());
-  Tensor from = swapped(all, samples_apart(), size());
-  copy_(y.view(from.shape()), from);
-  return y;
+  int64_t samples = samples_apart();
+  if (samples == 1) return y;
+  rows(y.size(0));  // throws unless samples and ranks divide them
+  return y.view({size(), samples, -1}).transpose(0, 1).contiguous().view(y.shape());
 }
 
 Tensor TensorParallel::sum_scattered(const Tensor& x) const {
-  Shape mine = x.shape();
-  mine[0] = rows(mine[0]);
-  Tensor y = tp_->empty(mine, x.dtype());
-  tp_->reduce_scatter(by_rank(x), y).wait();
+  Shape share = x.shape();
+  share[0] = rows(share[0]);
+  Tensor y = tp_->empty(share, x.dtype()), all = x.detach().contiguous();
+  int64_t samples = samples_apart();
+  if (samples > 1) {
+    Tensor by_rank = tp_->empty({size(), samples, y.numel() / samples}, x.dtype());
+    copy_(by_rank, all.view({samples, size(), -1}).transpose(0, 1));
+    all = by_rank.view(x.shape());
+  }
+  tp_->reduce_scatter(all, y).wait();
   return y;
 }
 
 Tensor TensorParallel::mine(const Tensor& x) const {
-  int64_t n = rows(x.size(0));
-  return clone(by_rank(x).narrow(0, rank() * n, n));
+  Shape share = x.shape();
+  share[0] = rows(share[0]);
+  Tensor parts = x.detach().contiguous().view({samples_apart(), size(), -1});
+  return clone(parts.narrow(1, rank(), 1)).view(share);
 }
 
 Packing TensorParallel::split() const {

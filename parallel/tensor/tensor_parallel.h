@@ -96,8 +96,8 @@ class TensorParallel {
 
   /// How many of `all` rows this rank has outside. Throws Error 78 unless the ranks divide them.
   int64_t rows(int64_t all) const;
-  /// Of how many samples this rank has a share of the rows each, one share behind the other: more
-  /// than 1 with `sequence` in a layer that sees several samples at once (autograd::SamplesAtOnce).
+  /// Of how many samples this rank has rows, a share of each, one share behind the other: more than
+  /// 1 with `sequence` in a layer that sees several samples at once (autograd::SamplesAtOnce).
   int64_t samples_apart() const;
   /// Index of the first of this rank's `mine` rows among all rows. Throws Error 78 where it has
   /// rows of several samples apart.
@@ -113,7 +113,6 @@ class TensorParallel {
   Tensor over_ranks(Tensor parts, DType dtype) const;
   Tensor summed(const Tensor& x) const;
   Tensor joined(const Tensor& x) const;
-  Tensor by_rank(const Tensor& x) const;
   Tensor gathered(const Tensor& x) const;
   Tensor sum_scattered(const Tensor& x) const;
   Tensor mine(const Tensor& x) const;

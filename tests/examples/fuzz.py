@@ -57,7 +57,7 @@ def equal_bits(text):
         number += 1
         yield (f"--bitwise --tp-slices 4 --mesh {dp}x{pp}x{tp} --zero {zero} --schedule {schedules[number % 3]} "
                f"--micro-batch {[1, 2, 4, 1][number % 4] if dp != 4 else 1 + number % 3} --global-batch 24 --data {text} "
-               f"--layers 2 --heads 4 --width 64 --context {32 * tp} --recompute {['off', 'block'][number % 2]} "
+               f"--layers 2 --heads 4 --width 64 --context {32 * (tp if number % 2 else 1)} --recompute {['off', 'block'][number % 2]} "
                f"{'--sequence-parallel' * (number % 5 < 3)} {'--offload params' * (zero == 3 and number % 3 == 0)}").split()
 
 
@@ -81,8 +81,8 @@ def draw(pick, program, text, exact):
     else:
         sequence = tp > 1 and chance([True, False])
         flags |= {"minigpt": minigpt, "llama": llama}[program](pick, tp, layers)
-        if sequence and flags["--context"] >= 32:  # shares of a sequence that make whole blocks
-            flags["--context"] = 32 * tp
+        if sequence and flags["--context"] % tp:  # ranks share the rows of a sequence
+            flags["--context"] = 96
         flags |= optimizer(pick, whole=tp == 1 and (zero == 0 or dp == 1)) | {"--data": text}
         recompute = ["off", "block", *["selective"] * (program == "minigpt"), *["block-split"] * (tp > 1 and not sequence)]
         flags["--recompute"] = chance(recompute)

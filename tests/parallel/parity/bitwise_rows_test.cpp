@@ -131,15 +131,19 @@ struct LongNet : nn::Sequence {
 /// Ranks have a share of each sample's rows that is large enough to see all samples at once.
 TEST(Bitwise, SequenceParallelWithSamplesAtOnce) {
   int number = 0;
-  for (MeshShape mesh : {MeshShape{1, 1, 2}, {1, 1, 4}, {2, 2, 2}, {1, 4, 4}})
-    for (DType dtype : {f32, bf16, f16}) {
+  for (MeshShape mesh : {MeshShape{1, 1, 2}, {1, 1, 4}, {2, 1, 2}, {2, 2, 2}, {1, 4, 4}})
+    for (DType dtype : {f32, bf16, f16, f32}) {
       auto o = bitwise_options(mesh);
       o.steps = 2, o.step.tp_slices = 4, o.step.dtype = dtype;
-      o.step.micro_batch = std::array{3, 4, 6}[size_t(number % 3)];
       o.step.sequence_parallel = true;
-      o.step.recompute = number % 2 == 0 ? Recompute::block : Recompute::off;
-      if (mesh.pp > 1) o.step.schedule = number % 2 == 0 ? "zb-h1" : "1f1b";
-      EXPECT_EQ(difference<LongNet>(o), "") << number << " " << name(dtype);
+      o.step.micro_batch = std::array{3, 4, 6}[size_t(number % 3)];
+      o.step.zero = Zero(number % 4 == 3 ? 3 : number / 4 % 3);
+      o.step.recompute = number / 2 % 2 == 0 ? Recompute::block : Recompute::off;
+      o.step.schedule = std::array{"1f1b", "zb-h1", "gpipe"}[size_t(number / 3 % 3)];
+      if (number % 8 == 7) o.step.offload = Offloaded::parameters;
+      SCOPED_TRACE(fmt::format("{}x{}x{} ZeRO {} {} micro-batch {} {}", mesh.dp, mesh.pp, mesh.tp,
+                               int(o.step.zero), o.step.schedule, o.step.micro_batch, name(dtype)));
+      EXPECT_EQ(difference<LongNet>(o), "");
       ++number;
     }
 }

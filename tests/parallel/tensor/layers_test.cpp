@@ -10,6 +10,7 @@
 #include "optim/adamw.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/data/data_parallel.h"
+#include "parallel/tensor/dropout.h"
 #include "parallel/tensor/embedding.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/tensor/norm.h"
@@ -118,6 +119,32 @@ TEST(TensorLayersTest, TokensAndClassesAreThoseOfTheWholeTable) {
       sum += cross_entropy(clone(logits.narrow(0, i, 1)), clone(targets.narrow(0, i, 1))).item();
     EXPECT_NEAR(head(mine, b).item(), sum, 1e-10) << "a sum, not a mean";
     expect_near(head(mine, {.input = b.input}), values(logits), 1e-12, "prediction");
+  });
+}
+
+// Of one sample, and of three at once, of each of which a rank has a share.
+TEST(TensorLayersTest, DropsTheSameElementsOnAnyRanks) {
+  on_all([](const TensorParallel& tp) {
+    constexpr int64_t samples = 3;
+    Dropout drop(0.4, tp);
+    nn::Batch batch{.first = 5};
+    Tensor all = full({samples * rows, width}, 1, f64, cpu);
+    Tensor dropped = nn::Dropout(0.4)(all, nn::serial_of_row(batch, rows));
+    int64_t n = tp.rows(rows), first = tp.first_row(n);
+    Tensors shares;
+    for (int64_t i = 0; i < samples; ++i) shares.push_back(dropped.narrow(0, i * rows + first, n));
+    Tensor x = all.narrow(0, 0, n);
+    expect_bitwise(drop(x, batch, rows), shares[0].contiguous());
+
+    autograd::SamplesAtOnce scope(samples);
+    Tensor mine = all.narrow(0, 0, samples * n);
+    expect_bitwise(drop(mine, batch, rows), concat(shares, 0));
+    expect_bitwise(drop(mine, {.first = nn::evaluation}, rows), mine, "evaluation");
+    expect_bitwise(Dropout(0, tp)(mine, batch, rows), mine);
+    if (tp.samples_apart() == 1) return;
+    expect_error([&] { drop(mine, batch, rows + 1); }, {"dropout: ", "of each of 3 samples"});
+    expect_error([&] { tp.scatter_rows(all.narrow(0, 0, tp.size())); },
+                 {"ranks do not divide", "rows of several samples"}, Exit::config);
   });
 }
 
