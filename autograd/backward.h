@@ -23,6 +23,10 @@ class Later {
   std::deque<std::pair<std::shared_ptr<Node>, Tensor>> jobs_;
 };
 
+/// A rule for record()'s `later`: the gradient of a bias [width] that was added to rows, the sums
+/// of dy's columns.
+Rule bias_rule(const Tensor& bias);
+
 /// Call `f` at the end of the backward pass that is running on this thread.
 void after_backward(std::function<void()> f);
 

@@ -62,10 +62,4 @@ requires std::is_invocable_r_v<Tensors, F, const Tensor&> Tensor record(const ch
                 }));
 }
 
-namespace autograd {
-/// A rule for `later`: the gradient of a bias [width] that was added to rows, the sums of dy's
-/// columns.
-Rule bias_rule(const Tensor& bias);
-}  // namespace autograd
-
 }  // namespace triax

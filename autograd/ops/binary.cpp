@@ -1,5 +1,6 @@
 #include "core/functors/binary.h"
 
+#include "autograd/backward.h"
 #include "autograd/ops/common.h"
 
 namespace triax {
