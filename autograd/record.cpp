@@ -95,9 +95,10 @@ bool Into::next(const char* op) {
   check_input(
       !sums_.must || parts_ == samples_ * sums_.chains, Exit::config,
       "bitwise with sequence-parallel: {} does not sum the gradient of a weight in {} equal "
-      "parts of the rows that a rank has of a sample\n  Expected --tp-slices to divide a "
-      "sample's rows, and layer_norm, rms_norm, embedding, linear or x + bias.\n  Leave "
-      "--sequence-parallel out.",
+      "parts of the rows that a rank has of a sample; expected rows that can be cut so, and "
+      "layer_norm, rms_norm, embedding, linear or x + bias\n  Take sequences (--context) of a "
+      "length that --tp-slices divides, or "
+      "leave --sequence-parallel out.",
       op, sums_.chains);
   for (auto& s : slots_) s.write = Write::add;
   return ++part_ < parts_;

@@ -88,8 +88,11 @@ std::vector<std::string> levels() {
 Backend& backend_of(const std::string& name) {
   for (auto& level : all_levels())
     if (level.name == name && level.runs_here) return level.instance();
-  fail(Exit::config, "cpu: instruction level '{}' asked for; this machine has {}", name,
-       join(levels(), ", "));
+  fail(
+      Exit::config,
+      "cpu: instruction level '{}'; this machine has {}\n  TRIAX_CPU_LEVEL chooses one; without it "
+      "the last is taken.",
+      name, join(levels(), ", "));
 }
 
 Backend& backend() {
@@ -98,7 +101,7 @@ Backend& backend() {
                 "cpu: this program has no kernels for this machine's instructions\n"
                 "  Build it with -DTRIAX_CPU_LEVELS=native here, or with all.");
     const char* forced = std::getenv("TRIAX_CPU_LEVEL");
-    return backend_of(forced ? forced : levels().back());
+    return backend_of(forced && *forced ? forced : levels().back());
   }();
   return chosen;
 }

@@ -31,9 +31,14 @@ void Slices::set_seed(double seed) {
 nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
   check(unit >= 1 && length % unit == 0,
         "tensor parallel: {} features in units of {}; expected a multiple", length, unit);
-  check_input(length % slices_.count == 0, Exit::config,
-              "tensor parallel: {} slices do not divide {} features\n  Take another --tp-slices.",
-              slices_.count, length);
+  if (length % slices_.count != 0) {
+    std::vector<int64_t> valid;
+    for (int64_t n = size(); n <= std::min<int64_t>(length, Slices::most); n += size())
+      if (length % n == 0) valid.push_back(n);
+    fail(Exit::config,
+         "tensor parallel: {} slices do not divide {} features\n  Valid --tp-slices for them: {}.",
+         slices_.count, length, join(valid, ", "));
+  }
   if (size() == 1) return {};
   int64_t units = length / unit;
   if (units % size() != 0) {
@@ -74,9 +79,10 @@ nn::Shard TensorParallel::whole_inside() const {
 int64_t TensorParallel::rows(int64_t all) const {
   if (!sequence_) return all;
   check_input(all % (size() * samples_apart()) == 0, Exit::config,
-              "sequence parallel: {} ranks do not divide {} token rows of {}; expected a multiple\n"
-              "  Take sequences of a length that tp divides, or leave --sequence-parallel out.",
-              size(), all, samples_apart() == 1 ? "a micro-batch" : "several samples");
+              "sequence parallel: {} ranks do not divide {} token rows{}; expected a multiple\n"
+              "  Take sequences (--context) of a length that tp divides, or leave "
+              "--sequence-parallel out.",
+              size(), all, samples_apart() == 1 ? "" : " of several samples");
   return all / size();
 }
 

@@ -98,13 +98,15 @@ void check_bitwise(const TrainOptions& o) {
               "--bitwise, or leave --tp-slices out.",
               s.tp_slices);
   if (!s.bitwise) return;
-  auto without = [](bool fine, const std::string& flag, const char* why) {
+  auto without = [](bool fine, const std::string& flag, const std::string& why) {
     check_input(fine, Exit::config, "bitwise with {}\n  {}. Leave --bitwise out, or change that.",
                 flag, why);
   };
   without(s.tp_slices % s.mesh.tp == 0, fmt::format("tp={}, tp-slices={}", s.mesh.tp, s.tp_slices),
-          "Split layers are summed in slices, equally many on every rank: expected --tp-slices N, "
-          "a multiple\n  of each tp that is to have the same bits, the same N on all meshes");
+          fmt::format("Split layers are summed in slices, equally many on every rank: expected "
+                      "--tp-slices N, a multiple\n  of each tp that is to have the same bits, such "
+                      "as {}, the same N on all meshes",
+                      s.mesh.tp));
   without(s.reduce_dtype == f32, "reduce-dtype=bf16", "A rank's part of a gradient is rounded");
   without(o.launch.device == "cpu", fmt::format("device={}", o.launch.device),
           "GPUs have no fixed-point sums yet");

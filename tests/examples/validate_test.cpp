@@ -106,15 +106,15 @@ TEST(Validate, AllowsAsManyStagesAsLayers) {
 }
 
 TEST(Validate, RefusesRowsThatRanksDoNotDivide) {
-  EXPECT_EQ(
-      message(2,
-              [](auto& c) {
-                c.model.context = 3;
-                c.set({.tp = 2, .sequence_parallel = true});
-                c.step().micro_batch = 1;
-              }),
-      "layer embedding: sequence parallel: 2 ranks do not divide 3 token rows; expected a "
-      "multiple\n  Take sequences of a length that tp divides, or leave --sequence-parallel out.");
+  EXPECT_EQ(message(2,
+                    [](auto& c) {
+                      c.model.context = 3;
+                      c.set({.tp = 2, .sequence_parallel = true});
+                      c.step().micro_batch = 1;
+                    }),
+            "layer embedding: sequence parallel: 2 ranks do not divide 3 token rows; expected a "
+            "multiple\n  Take sequences (--context) of a length that tp divides, or leave "
+            "--sequence-parallel out.");
 }
 
 TEST(Validate, SampleNeedsACheckpoint) {
