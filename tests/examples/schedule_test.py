@@ -95,7 +95,7 @@ def files_that_do_not_fit(folder):
     expect("plan knows it, and its stages", says(0, ["1 x 2 x 2"], "plan", "--ranks", 4, "--schedule", path,
                                                  "--global-batch", 8, "--vocab", 96, *MODEL[:-2]))
     expect("shown as it is", says(0, ["found0.json: 2 stages, 4 micro-batches", "bound"], "schedule", "--schedule", path))
-    expect("shown for another shape", says(78, ["this run has 3, 1, 4"], "schedule", "--schedule", path, "--pp", 3))
+    expect("shown for another shape", says(78, ["this run has 3, 1, 4", "`schedule`: --micros"], "schedule", "--schedule", path, "--pp", 3))
     expect("a batch that does not fit is told of its stages",
            says(78, ["this run has 2, 1, 2"], "plan", "--ranks", 2, "--schedule", path, "--global-batch", 4, "--vocab", 96,
                 *MODEL[:-2]))

@@ -165,9 +165,9 @@ Schedule schedule_from(const ScheduleFile& f, const std::string& path) {
                                                                  int stage) {
     check_input(s == shape, Exit::config,
                 "schedule {}: found for {} stages, {} chunk{}, {} micro-batches; this run has {}, "
-                "{}, {}\n  Valid: --pp {} --chunks {}, and a --global-batch of {} x micro-batch x "
-                "dp; or search for a schedule\n  of this shape: schedule --search --pp {} --micros "
-                "{} --save FILE",
+                "{}, {}\n  Valid: --pp {} --chunks {} and {} micro-batches (`schedule`: --micros; "
+                "else --global-batch / micro-batch / dp);\n  or search for a schedule of this "
+                "shape: schedule --search --pp {} --micros {} --save FILE",
                 printable(path), shape.stages, shape.chunks, shape.chunks == 1 ? "" : "s",
                 shape.micros, s.stages, s.chunks, s.micros, shape.stages, shape.chunks,
                 shape.micros, s.stages, s.micros);

@@ -183,8 +183,10 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
   refused("a loss scale of 1000", [](auto& o) { o.step.dtype = f16, o.step.loss_scale = 1000; });
   auto o = bitwise_options({1, 1, 1});
   o.step.tp_slices = 3;
-  test::expect_error([&] { trace(test::task_of(), o); },
-                     {"3 slices do not divide 32 features", "--tp-slices"}, Exit::config);
+  test::expect_error(
+      [&] { trace(test::task_of(), o); },
+      {"3 slices do not divide 32 features", "--tp-slices for them: 1, 2, 4, 8, 16, 32."},
+      Exit::config);
   o.step.tp_slices = 2;
   test::expect_error([&] { trace(test::task_of<OwnSumNet>(), o); },
                      {"bitwise with tp-slices=2: leave sums features"}, Exit::config);
