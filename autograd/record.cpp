@@ -97,8 +97,7 @@ bool Into::next(const char* op) {
       "bitwise with sequence-parallel: {} does not sum the gradient of a weight in {} equal "
       "parts of the rows that a rank has of a sample; expected rows that can be cut so, and "
       "layer_norm, rms_norm, embedding, linear or x + bias\n  Take sequences (--context) of a "
-      "length that --tp-slices divides, or "
-      "leave --sequence-parallel out.",
+      "length that --tp-slices divides, or leave --sequence-parallel out.",
       op, sums_.chains);
   for (auto& s : slots_) s.write = Write::add;
   return ++part_ < parts_;
