@@ -27,7 +27,7 @@ class BitwiseRows : public testing::Test {
     EXPECT_FALSE(d) << d->what << " of " << d->name << " at step " << d->step << ": "
                     << d->how_much;
   }
-  Task task_ = test::task_of<RowNet<>>();
+  Task task_ = test::task_of<BlockNet<Matmul::block>>();
   std::map<DType, Trace> references_;
 };
 
@@ -63,20 +63,13 @@ struct Wide : nn::Module {
   ColumnLinear& up;
   RowLinear& down;
 };
-struct WideNet : nn::Sequence {
-  explicit WideNet(const TensorParallel& tp) {
-    add<RowsOf<32>>("rows", tp);
-    add<Wide>("wide", tp);
-    add<RowHead<32>>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
-  }
-};
 
 TEST(Bitwise, WideSlicesOnAnyMesh) {
   for (MeshShape mesh : {MeshShape{1, 1, 1}, {1, 1, 2}, {2, 1, 4}, {1, 3, 2}})
     for (DType dtype : {f32, bf16}) {
       auto o = bitwise_options(mesh);
       o.steps = 2, o.step.tp_slices = 4, o.step.micro_batch = 4, o.step.dtype = dtype;
-      EXPECT_EQ(difference<WideNet>(o), "") << name(dtype) << mesh.tp;
+      EXPECT_EQ((difference<RowNet<32, Wide>>(o)), "") << name(dtype) << mesh.tp;
     }
 }
 
@@ -94,13 +87,13 @@ TEST_F(BitwiseRows, OffloadedWeights) {
 TEST(Bitwise, ProductsWithAWeightAreOfAllRows) {
   auto o = bitwise_options({2, 1, 2});
   o.step.tp_slices = 4, o.step.micro_batch = 3;
-  EXPECT_EQ(difference<ScaledNet<Scaled>>(o), "");
+  EXPECT_EQ((difference<RowNet<32, Scaled>>(o)), "");
 }
 
 TEST(Bitwise, AProductWithAWeightIsNotIndependent) {
   auto o = bitwise_options({2, 1, 1});
   o.step.micro_batch = 3;
-  auto run = [&] { trace(test::task_of<ScaledNet<Independent<Scaled>>>(), o); };
+  auto run = [&] { trace(test::task_of<RowNet<32, Independent<Scaled>>>(), o); };
   test::expect_error(
       run, {"mul does not sum the gradient of a weight sample by sample", "Take --micro-batch 1"},
       Exit::config);
@@ -119,14 +112,6 @@ struct Dropping : test::Block {
   static constexpr int64_t rows = 4 * Matmul::block;  // of a sample, over all ranks
   Dropout& drop;
 };
-struct LongNet : nn::Sequence {
-  explicit LongNet(const TensorParallel& tp) {
-    add<RowsOf<Dropping::rows>>("rows", tp);
-    add<Dropping>("block0", tp);
-    add<Dropping>("block1", tp);
-    add<RowHead<Dropping::rows>>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
-  }
-};
 
 /// Ranks have a share of each sample's rows that is large enough to see all samples at once.
 TEST(Bitwise, SequenceParallelWithSamplesAtOnce) {
@@ -143,7 +128,7 @@ TEST(Bitwise, SequenceParallelWithSamplesAtOnce) {
       if (number % 8 == 7) o.step.offload = Offloaded::parameters;
       SCOPED_TRACE(fmt::format("{}x{}x{} ZeRO {} {} micro-batch {} {}", mesh.dp, mesh.pp, mesh.tp,
                                int(o.step.zero), o.step.schedule, o.step.micro_batch, name(dtype)));
-      EXPECT_EQ(difference<LongNet>(o), "");
+      EXPECT_EQ((difference<RowNet<Dropping::rows, Dropping, Dropping>>(o)), "");
       ++number;
     }
 }
@@ -155,18 +140,11 @@ struct Asking : nn::Module {
   Tensor operator()(const Tensor& x) const { return x * double(1 + tp.first_row(x.size(0))); }
   TensorParallel tp;
 };
-struct AskingNet : nn::Sequence {
-  explicit AskingNet(const TensorParallel& tp) {
-    add<RowsOf<64>>("rows", tp);
-    add<Asking>("asking", tp);
-    add<RowHead<64>>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
-  }
-};
 
 TEST(Bitwise, SamplesApartHaveNoFirstRow) {
   auto o = bitwise_options({1, 1, 2});
   o.step.tp_slices = 2, o.step.micro_batch = 3, o.step.sequence_parallel = true;
-  auto run = [&] { trace(test::task_of<AskingNet>(), o); };
+  auto run = [&] { trace(test::task_of<RowNet<64, Asking>>(), o); };
   test::expect_error(run, {"asks for its first row", "3 samples", "parallel::Dropout"},
                      Exit::config);
   o.step.micro_batch = 1;

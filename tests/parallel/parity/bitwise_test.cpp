@@ -195,11 +195,11 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
                      Exit::config);
   o = bitwise_options({1, 1, 2});
   o.step.sequence_parallel = true, o.step.tp_slices = 2;
-  test::expect_error([&] { trace(test::task_of<ScaledNet<Scaled>>(), o); },
+  test::expect_error([&] { trace(test::task_of<RowNet<32, Scaled>>(), o); },
                      {"bitwise with sequence-parallel: mul does not sum", "x + bias"},
                      Exit::config);
   o.step.tp_slices = 16;  // of four rows a rank
-  test::expect_error([&] { trace(test::task_of<RowNet<8>>(), o); },
+  test::expect_error([&] { trace(test::task_of<BlockNet<8>>(), o); },
                      {"bitwise with sequence-parallel:", "in 8 equal parts"}, Exit::config);
   o = bitwise_options({1, 1, 1});
   o.step.micro_batch = 2;

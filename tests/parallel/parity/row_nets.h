@@ -69,14 +69,16 @@ template <class L> struct Independent : L {
   using L::L;
   static constexpr bool independent = true;
 };
-template <int64_t rows = Matmul::block> struct RowNet : nn::Sequence {
+/// Layers rows, layer0, layer1 .., head.
+template <int64_t rows, class... Layers> struct RowNet : nn::Sequence {
   explicit RowNet(const TensorParallel& tp) {
     add<RowsOf<rows>>("rows", tp);
-    add<Independent<test::Block>>("block0", tp);
-    add<test::Block>("block1", tp);
+    int number = 0;
+    (add<Layers>(fmt::format("layer{}", number++), tp), ...);
     add<RowHead<rows>>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };
+template <int64_t rows> using BlockNet = RowNet<rows, Independent<test::Block>, test::Block>;
 
 /// Multiplies each row by a weight that all ranks hold.
 struct Scaled : nn::Module {
@@ -89,12 +91,5 @@ struct Scaled : nn::Module {
   }
   nn::Parameter& by;
   int times = 1;
-};
-template <class L> struct ScaledNet : nn::Sequence {
-  explicit ScaledNet(const TensorParallel& tp) {
-    add<RowsOf<32>>("rows", tp);
-    add<L>("scaled", tp);
-    add<RowHead<32>>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
-  }
 };
 }  // namespace triax::parallel
