@@ -13,6 +13,14 @@ namespace {
 /// does not; bf16's and fp32's range is too large for that.
 DType dtype_of_sums(DType values) { return values == f16 ? accumulator(values) : values; }
 
+/// The first dozen multiples of `step` up to `most` that divide n.
+std::string divisors(int64_t n, int64_t step, int64_t most) {
+  std::vector<int64_t> found;
+  for (int64_t d = step; d <= std::min(n, most) && found.size() < 12; d += step)
+    if (n % d == 0) found.push_back(d);
+  return join(found, ", ");
+}
+
 /// The gradient of an input of `dtype`, rounded once: after what was collected there is added.
 Tensor rounded(const Tensor& dx, DType dtype, autograd::Into& into) {
   if (dx.dtype() == dtype) return dx;
@@ -31,24 +39,17 @@ void Slices::set_seed(double seed) {
 nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
   check(unit >= 1 && length % unit == 0,
         "tensor parallel: {} features in units of {}; expected a multiple", length, unit);
-  if (length % slices_.count != 0) {
-    std::vector<int64_t> valid;
-    for (int64_t n = size(); n <= std::min<int64_t>(length, Slices::most); n += size())
-      if (length % n == 0) valid.push_back(n);
-    fail(Exit::config,
-         "tensor parallel: {} slices do not divide {} features\n  Valid --tp-slices for them: {}.",
-         slices_.count, length, join(valid, ", "));
-  }
+  check_input(length % slices_.count == 0, Exit::config,
+              "tensor parallel: {} slices do not divide {} features\n  Valid --tp-slices for "
+              "them: {}.",
+              slices_.count, length, divisors(length, size(), Slices::most));
   if (size() == 1) return {};
   int64_t units = length / unit;
   if (units % size() != 0) {
-    std::vector<int64_t> valid;
-    for (int64_t n = 1; n <= units && valid.size() < 12; ++n)
-      if (units % n == 0) valid.push_back(n);
     std::string what =
         unit == 1 ? "features" : fmt::format("units of {} features, such as heads", unit);
     fail(Exit::config, "tensor parallel: tp={} does not divide {} {}\n  Valid tp for them: {}.",
-         size(), units, what, join(valid, ", "));
+         size(), units, what, divisors(units, 1, units));
   }
   int64_t each = length / size();
   return {.dim = dim, .begin = rank() * each, .length = each};
