@@ -6,6 +6,27 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
+/// `count` rows of a or columns of b, a row of memory for each depth: [strip][step][two tiles]. In
+/// the order of memory; the next 32 rows are prefetched meanwhile.
+template <Part part>
+void pack_crossed(Operand<BFloat16> x, int64_t count, int64_t depth, BFloat16* to) {
+  int64_t steps = (depth + side - 1) / side;
+  for (int64_t step = 0; step < steps; ++step, to += square) {
+    Operand<BFloat16> next = x.at(0, (step + 1) * side);
+    int64_t ahead = 0;
+    for (int64_t i = 0; i < count; i += side) {
+      for (int line = 0; line < side; ++line) {
+        constexpr int read = 0, second_level = 2;
+        __builtin_prefetch(next.data + ahead, read, second_level);
+        ahead += side;
+        if (ahead >= count) next = next.at(0, 1), ahead = 0;
+      }
+      pack_step<part>(x.at(i, step * side), fn::min<int64_t>(side, count - i),
+                      fn::min<int64_t>(side, depth - step * side), to + i * steps * side);
+    }
+  }
+}
+
 /// 32 rows of a or columns of b of a product, or fewer, packed step by step.
 template <class T, Part part> class StripPacker {
  public:

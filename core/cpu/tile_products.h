@@ -9,10 +9,12 @@
 // Products of bf16 and of f32 in tiles. Strips of a (32 rows) are packed one at a time and stay
 // close to the core while the strips of a block of columns pass by, so that c, and what is read
 // beside it, is met in the order of memory. While tiles multiply, the vector units pack the next
-// strip and finish the square before. Cuts in rows and columns change no bit. Nor do those in depth
-// for bf16: a sum of f32 is what it was after a tile was put down and taken up again. For f32 they
-// depend on the depth alone, and what passes give is added in f32, so that sums stay as exact as in
-// core/cpu/matmul.cpp.
+// strip and finish the square before. Where rows of memory cross the strips of an operand of bf16,
+// as in gradients, packing one strip reads a line of each row, too far apart for the hardware to
+// prefetch: all strips of a block are packed first then. Cuts in rows and columns change no bit.
+// Nor do those in depth for bf16: a sum of f32 is what it was after a tile was put down and taken
+// up again. For f32 they depend on the depth alone, and what passes give is added in f32, so that
+// sums stay as exact as in core/cpu/matmul.cpp.
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
@@ -20,13 +22,13 @@ namespace {
 template <class T> struct CacheLimits {
   /// Depth of one pass, at most: a strip of a fills half of the first-level cache, of f32 more.
   static constexpr int64_t depth = 384;
-  /// Columns packed at once, at most: in the second-level cache.
-  static constexpr int64_t cols = 704;
+  /// Columns (and rows, if they are crossed) packed at once, at most: in the second-level cache.
+  static constexpr int64_t cols = 704, rows = 704;
   /// Elements of bf16 for a packed number.
   static constexpr int64_t packed = 1;
 };
 template <> struct CacheLimits<float> {
-  static constexpr int64_t depth = 384, cols = 448, packed = terms;
+  static constexpr int64_t depth = 384, cols = 448, rows = 0, packed = terms;
 };
 /// Sums of bf16 that wait for the next pass, at most: in the second-level cache. Those of f32 stand
 /// in c.
@@ -49,7 +51,7 @@ template <class T, class C> class TileWorker {
   static int64_t room(const P& p) {
     int64_t depth = spread(p.k, Limit::depth), cols = fn::min(round_up(p.n, side), Limit::cols);
     int64_t sums = waits(p, depth) ? fn::min(sums_waiting, strips_size(p.m, p.n)) : 2 * square;
-    return Limit::packed * (cols + 2 * side) * depth * int64_t(sizeof(BFloat16)) + 4 * sums;
+    return Limit::packed * (cols + rows_packed(p)) * depth * int64_t(sizeof(BFloat16)) + 4 * sums;
   }
 
   /// For a piece of `cols` columns; `memory` on a cache line.
@@ -57,12 +59,13 @@ template <class T, class C> class TileWorker {
       : p_(p), wide_(spread(cols, Limit::cols)), depth_(spread(p.k, Limit::depth)), finisher_(p) {
     b_ = reinterpret_cast<BFloat16*>(memory);
     a_ = b_ + wide_ * depth_ * Limit::packed;
-    sums_ = reinterpret_cast<float*>(a_ + 2 * strip_of_a());
+    sums_ = reinterpret_cast<float*>(a_ + rows_packed(p) * depth_ * Limit::packed);
   }
 
   void make(const Block& piece) {
     int64_t rows = piece.rows;
     if (waits(p_, depth_)) rows = spread(rows, sums_waiting / wide_ / side * side);
+    if (crossed(p_.a)) rows = spread(rows, Limit::rows);
     for (int64_t j = 0; j < piece.cols; j += wide_)
       for (int64_t i = 0; i < piece.rows; i += rows)
         make_block({piece.row + i, piece.col + j, fn::min(rows, piece.rows - i),
@@ -77,8 +80,14 @@ template <class T, class C> class TileWorker {
   /// Whether sums of several passes wait in working memory.
   static bool waits(const P& p, int64_t depth) { return !is_f32 && p.k > depth; }
 
-  /// Elements of a packed strip of a. There are two: one is packed while the other is multiplied.
-  int64_t strip_of_a() const { return side * depth_ * Limit::packed; }
+  /// Whether rows of memory cross the strips. Of f32, tiles take six times as long, and hide it.
+  static bool crossed(const Operand<T>& x) { return !is_f32 && x.inner != 1; }
+
+  /// Rows of a that are packed at a time: two strips where one is packed while the other is
+  /// multiplied.
+  static int64_t rows_packed(const P& p) {
+    return crossed(p.a) ? fn::min(round_up(p.m, side), Limit::rows) : 2 * side;
+  }
 
   void make_block(const Block& block) {
     int64_t first = 0;
@@ -90,7 +99,7 @@ template <class T, class C> class TileWorker {
       pack_column(block, 0, pass);
       for (int64_t i = 0; i < block.rows; i += side) {
         rows_.finish();
-        a_now_ = a_ + i / side % 2 * strip_of_a();
+        a_now_ = strip_of_a(i, pass);
         if constexpr (is_f32) of_rows_ = rows_.largest();
         pack_row(block, i + side, pass);
         for (int64_t j = 0; j < block.cols; j += side) {
@@ -112,19 +121,37 @@ template <class T, class C> class TileWorker {
     int64_t steps() const { return (depth + side - 1) / side; }
   };
 
-  /// Elements from one packed strip of columns to the next.
-  static int64_t strip_of_b(const Pass& pass) { return pass.steps() * square * Limit::packed; }
+  /// Elements from one packed strip to the next.
+  static int64_t strip_size(const Pass& pass) { return pass.steps() * square * Limit::packed; }
+  /// The packed strips from row `i` of a block on, and from column `j`.
+  BFloat16* strip_of_a(int64_t i, const Pass& pass) const {
+    return a_ + (crossed(p_.a) ? i / side : i / side % 2) * strip_size(pass);
+  }
+  BFloat16* strip_of_b(int64_t j, const Pass& pass) const {
+    return b_ + j / side * strip_size(pass);
+  }
 
-  /// Begins with the strip from row `i` of a block on, or from column `j`, if there is one.
+  /// Begins with the strip from row `i` of a block on, or from column `j`, if there is one. Crossed
+  /// strips are all packed with the first.
   void pack_row(const Block& block, int64_t i, const Pass& pass) {
-    if (i < block.rows)
-      rows_.start(p_.a.at(block.row + i, pass.first), fn::min<int64_t>(side, block.rows - i),
-                  pass.depth, a_ + i / side % 2 * strip_of_a());
+    if (i >= block.rows) return;
+    Operand<T> a = p_.a.at(block.row + i, pass.first);
+    if constexpr (!is_f32)
+      if (crossed(a)) {
+        if (i == 0) pack_crossed<Part::left>(a, block.rows, pass.depth, a_);
+        return;
+      }
+    rows_.start(a, fn::min<int64_t>(side, block.rows - i), pass.depth, strip_of_a(i, pass));
   }
   void pack_column(const Block& block, int64_t j, const Pass& pass) {
-    if (j < block.cols)
-      columns_.start(p_.b.at(block.col + j, pass.first), fn::min<int64_t>(side, block.cols - j),
-                     pass.depth, b_ + j / side * strip_of_b(pass));
+    if (j >= block.cols) return;
+    Operand<T> b = p_.b.at(block.col + j, pass.first);
+    if constexpr (!is_f32)
+      if (crossed(b)) {
+        if (j == 0) pack_crossed<Part::right>(b, block.cols, pass.depth, b_);
+        return;
+      }
+    columns_.start(b, fn::min<int64_t>(side, block.cols - j), pass.depth, strip_of_b(j, pass));
   }
 
   /// Adds what a pass gives to the square at row `i` and column `j` of a block: in working memory
@@ -181,7 +208,7 @@ template <class T, class C> class TileWorker {
   void multiply(int64_t j, const Pass& pass, const SumSquare& to, Write write = Write::set) {
     int64_t steps = pass.steps(), pieces = is_f32 ? 6 * steps : steps;
     int64_t rows = pieces > 0 ? (side + pieces - 1) / pieces : side;  // finished with each piece
-    Strips strips{a_now_, b_ + j / side * strip_of_b(pass), steps};
+    Strips strips{a_now_, strip_of_b(j, pass), steps};
     auto meanwhile = [this, rows] {
       if (!columns_.done()) columns_.advance(pace);
       if (!rows_.done()) rows_.advance(rows_pace_);

@@ -2,6 +2,7 @@
 #include <omp.h>
 
 #include <cmath>
+#include <tuple>
 
 #include "core/cpu/levels.h"
 #include "core/random.h"
@@ -300,14 +301,17 @@ class MatmulThreads : public MatmulTest {
 };
 
 // Past the blocks of rows, columns and depth that tiles are multiplied in; operands that are read
-// where they lie, and others.
+// where they lie, and others; rows of memory along the depth and across it.
 TEST_P(MatmulThreads, OneForLargeSizesOfBf16) {
   omp_set_num_threads(1);
-  for (auto [s, la] : {std::pair{Shape{64, 1088, 384}, plain},
-                       {Shape{400, 704, 416}, transposed},
-                       {Shape{70, 33, 800}, plain}}) {
+  for (auto [s, la, lb] : {std::tuple{Shape{64, 1088, 384}, plain, transposed},
+                           {Shape{400, 704, 416}, transposed, transposed},
+                           {Shape{1450, 45, 100}, transposed, plain},
+                           {Shape{750, 70, 500}, transposed, plain},
+                           {Shape{40, 1088, 400}, plain, plain},
+                           {Shape{70, 33, 800}, plain, transposed}}) {
     SCOPED_TRACE(str(s));
-    Tensor a = laid_out({s[0], s[2]}, la, bf16, 1), b = laid_out({s[2], s[1]}, transposed, bf16, 2);
+    Tensor a = laid_out({s[0], s[2]}, la, bf16, 1), b = laid_out({s[2], s[1]}, lb, bf16, 2);
     Tensor c = values({s[0], s[1]}, f32, 3), rounded = full({s[0], s[1]}, NAN, bf16, cpu);
     std::vector<double> expected = naive(a, b), old = doubles(c);
     backend_.matmul({.a = a, .b = b, .c = rounded});
