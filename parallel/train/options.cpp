@@ -109,7 +109,7 @@ void check_bitwise(const TrainOptions& o) {
                       s.mesh.tp));
   without(s.reduce_dtype == f32, "reduce-dtype=bf16", "A rank's part of a gradient is rounded");
   without(o.launch.device == "cpu", fmt::format("device={}", o.launch.device),
-          "GPUs have no fixed-point sums yet");
+          "GPUs have no fixed-point sums yet; expected --device cpu, for `plan` --hardware cpu");
   for (double scale : {s.loss_scale, s.dynamic_scale.initial, s.dynamic_scale.minimum})
     without(scale == 0 || std::exp2(std::round(std::log2(scale))) == scale,
             fmt::format("a loss scale of {}", scale),
