@@ -19,24 +19,15 @@ class Cache final : public Allocator {
  public:
   ~Cache() override {
     trim();
-    if (next_ != end_) munmap(next_, size_t(end_ - next_));
+    give_back_rest();
   }
 
   void* allocate(size_t bytes) override {
     size_t size = size_class(bytes);
-    {
-      std::lock_guard guard(mutex_);
-      auto& blocks = free_[size];
-      if (!blocks.empty()) {
-        void* data = blocks.back();
-        blocks.pop_back();
-        return data;
-      }
-    }
-    void* data = map(size);
+    void* data = take(size);
     if (!data) {
       trim();
-      data = map(size);
+      data = take(size);
     }
     check_input(data != nullptr, Exit::memory,
                 "memory: no {} bytes left on the host; {} bytes of tensors are alive on this rank",
@@ -59,48 +50,59 @@ class Cache final : public Allocator {
 
  private:
   static constexpr size_t mapped = size_t{1} << 17;  // from here on straight from the kernel
-  static constexpr size_t page = size_t{1} << 12, huge_page = size_t{1} << 21;
-  static constexpr size_t reserved = size_t{1} << 26;  // at a time; a page counts once it is used
+  static constexpr size_t huge_page = size_t{1} << 21;
+  static constexpr size_t reserved = size_t{1} << 26;  // address space, at a time
 
-  /// Eight classes per power of two: at most an eighth is wasted.
+  /// Eight classes per power of two: at most an eighth is wasted. Whole pages where mapped.
   static size_t size_class(size_t bytes) {
     if (bytes <= 512) return (bytes + 63) / 64 * 64;
     size_t step = std::bit_floor(bytes - 1) / 8;
     return (bytes + step - 1) / step * step;
   }
 
-  static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+  /// A block that was freed, or a new one; null where there is no memory.
+  void* take(size_t size) {
+    std::lock_guard guard(mutex_);
+    auto& blocks = free_[size];
+    if (blocks.empty()) return map(size);
+    void* data = blocks.back();
+    blocks.pop_back();
+    return data;
+  }
 
   /// Mapped blocks lie side by side, so that they share huge pages: faults and misses of the
-  /// translation buffer are fewer. A block mapped alone has none at its ends.
+  /// translation buffer are fewer. A block mapped alone would have small pages at its ends.
   void* map(size_t size) {
     if (size < mapped) return std::aligned_alloc(64, size);
-    size = round_up(size, page);
     if (size_t(end_ - next_) < size && !reserve(size)) return nullptr;
     next_ += size;
     return next_ - size;
   }
   static void unmap(void* data, size_t size) {
     if (size < mapped) std::free(data);
-    else munmap(data, round_up(size, page));
+    else munmap(data, size);
   }
 
-  /// Address space for blocks of `size` bytes, from a huge page on; the rest of the one before is
-  /// given back.
+  /// Address space for `size` bytes and more, from a huge page on; where a limit of the process is
+  /// near (ulimit -v, -d), for these alone.
   bool reserve(size_t size) {
-    size = std::max(reserved, round_up(size, huge_page));
-    void* data =
-        mmap(nullptr, size + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) return false;
+    give_back_rest();
+    for (size_t more : {std::max(reserved, size) - size + huge_page, size_t{0}}) {
+      void* data =
+          mmap(nullptr, size + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (data == MAP_FAILED) continue;
+      next_ = static_cast<char*>(data), end_ = next_ + size + more;
+      size_t skip = more > 0 ? -reinterpret_cast<uintptr_t>(data) % huge_page : 0;
+      if (skip > 0) munmap(data, skip);
+      next_ += skip;
+      madvise(next_, size_t(end_ - next_), MADV_HUGEPAGE);  // only advice
+      return true;
+    }
+    return false;
+  }
+  void give_back_rest() {
     if (next_ != end_) munmap(next_, size_t(end_ - next_));
-    char* first = static_cast<char*>(data);
-    next_ = first + round_up(reinterpret_cast<uintptr_t>(first), huge_page) -
-            reinterpret_cast<uintptr_t>(first);
-    end_ = next_ + size;
-    if (next_ != first) munmap(first, size_t(next_ - first));
-    if (end_ != first + size + huge_page) munmap(end_, size_t(first + size + huge_page - end_));
-    madvise(next_, size, MADV_HUGEPAGE);  // only advice
-    return true;
+    next_ = end_ = nullptr;
   }
 
   char *next_ = nullptr, *end_ = nullptr;  // address space no block has had yet

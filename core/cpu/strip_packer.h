@@ -6,8 +6,8 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// `count` rows of a or columns of b, a row of memory for each depth: [strip][step][two tiles]. In
-/// the order of memory; the next 32 rows are prefetched meanwhile.
+/// Before tiles multiply: `count` rows of a or columns of b, a row of memory for each depth, to
+/// [strip][step][two tiles]. In the order of memory; the next 32 rows are prefetched meanwhile.
 template <Part part>
 void pack_crossed(Operand<BFloat16> x, int64_t count, int64_t depth, BFloat16* to) {
   int64_t steps = (depth + side - 1) / side;

@@ -131,27 +131,28 @@ template <class T, class C> class TileWorker {
     return b_ + j / side * strip_size(pass);
   }
 
-  /// Begins with the strip from row `i` of a block on, or from column `j`, if there is one. Crossed
-  /// strips are all packed with the first.
+  /// Begins with the strip from row `i` of a block on, or from column `j`, if there is one that is
+  /// not packed yet.
   void pack_row(const Block& block, int64_t i, const Pass& pass) {
-    if (i >= block.rows) return;
-    Operand<T> a = p_.a.at(block.row + i, pass.first);
-    if constexpr (!is_f32)
-      if (crossed(a)) {
-        if (i == 0) pack_crossed<Part::left>(a, block.rows, pass.depth, a_);
-        return;
-      }
-    rows_.start(a, fn::min<int64_t>(side, block.rows - i), pass.depth, strip_of_a(i, pass));
+    if (waiting(p_.a, i, block.rows))
+      start(rows_, p_.a.at(block.row + i, pass.first), block.rows - i, pass, strip_of_a(i, pass));
   }
   void pack_column(const Block& block, int64_t j, const Pass& pass) {
-    if (j >= block.cols) return;
-    Operand<T> b = p_.b.at(block.col + j, pass.first);
+    if (waiting(p_.b, j, block.cols))
+      start(columns_, p_.b.at(block.col + j, pass.first), block.cols - j, pass,
+            strip_of_b(j, pass));
+  }
+  /// Crossed strips are all packed with the first.
+  static bool waiting(const Operand<T>& x, int64_t i, int64_t count) {
+    return i == 0 || (i < count && !crossed(x));
+  }
+  /// One strip, or all of `count` rows or columns.
+  template <Part part>
+  static void start(StripPacker<T, part>& packer, Operand<T> x, int64_t count, const Pass& pass,
+                    BFloat16* to) {
     if constexpr (!is_f32)
-      if (crossed(b)) {
-        if (j == 0) pack_crossed<Part::right>(b, block.cols, pass.depth, b_);
-        return;
-      }
-    columns_.start(b, fn::min<int64_t>(side, block.cols - j), pass.depth, strip_of_b(j, pass));
+      if (crossed(x)) return pack_crossed<part>(x, count, pass.depth, to);
+    packer.start(x, fn::min<int64_t>(side, count), pass.depth, to);
   }
 
   /// Adds what a pass gives to the square at row `i` and column `j` of a block: in working memory

@@ -1,8 +1,10 @@
 #include "core/memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "core/backend.h"
@@ -103,6 +105,25 @@ TEST(CachingAllocator, BlocksOutliveTheThreadThatMadeThem) {
   Tensor x;
   std::thread([&x] { x = full({300000}, 5, f32, cpu); }).join();
   EXPECT_EQ(x.data<float>()[299999], 5.f);
+}
+
+/// Near a limit (ulimit -d) there is room for a block, if not for those that would follow it.
+TEST(CachingAllocator, ABlockFitsUnderALimit) {
+  std::thread([] {  // whose cache is empty
+    int64_t pages = 0;
+    std::ifstream sizes("/proc/self/statm");
+    for (int field = 0; field < 6; ++field) sizes >> pages;  // the sixth: data and stack
+    rlimit before{}, limit{};
+    ASSERT_EQ(getrlimit(RLIMIT_DATA, &before), 0);
+    limit = before, limit.rlim_cur = rlim_t(pages) * 4096 + (rlim_t{40} << 20);
+    ASSERT_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
+    EXPECT_NO_THROW({
+      for (float value : {1.f, 2.f})
+        EXPECT_EQ(full({4 << 20}, value, f32, cpu).data<float>()[0], value);
+    });
+    ASSERT_EQ(setrlimit(RLIMIT_DATA, &before), 0);
+  })
+      .join();
 }
 
 TEST(CachingAllocator, OutOfMemoryIsAnErrorOfItsOwn) {
