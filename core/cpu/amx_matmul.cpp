@@ -9,6 +9,11 @@ constexpr int64_t least = 16;
 bool small(const Matmul& p) {
   return p.c.size(-2) < least || p.c.size(-1) < least || p.a.size(-1) < least;
 }
+/// Tiles sum rows of bf16 in f32 beside the product.
+bool sums_rows(const Matmul& p) {
+  return p.row_sums.defined() && p.a.dtype() == bf16 && p.c.dtype() == f32 && p.c.numel() > 0 &&
+         !p.gelu_of.defined();
+}
 /// One row, and columns that need no packing.
 bool row(const Matmul& p) { return p.c.size(-2) == 1 && p.b.strides()[-2] == 1; }
 
@@ -17,8 +22,8 @@ bool row(const Matmul& p) { return p.c.size(-2) == 1 && p.b.strides()[-2] == 1; 
 void Amx::matmul(const Matmul& p) {
   bool whole = p.a.dtype() == f32;
   bool rounds_between = whole && p.rounding && p.a.size(-1) > CacheLimits<float>::depth;
-  if ((!whole && p.a.dtype() != bf16) || takes_steps(p) || rounds_between || (whole && small(p)) ||
-      row(p))
+  if ((!whole && p.a.dtype() != bf16) || (takes_steps(p) && !sums_rows(p)) || rounds_between ||
+      (whole && small(p)) || row(p))
     return Cpu::matmul(p);
   if (p.rounding)
     return whole ? tile_products<float, double>(p) : tile_products<BFloat16, double>(p);

@@ -22,6 +22,7 @@ template <class T, class C> struct Product {
   T* before;         // or null
   const T* gelu_of;  // or null; laid out as `before`
   int64_t before_row, before_col;
+  float* row_sums;             // or null; of a's rows
   const FixedPoint* rounding;  // for c of f64
 
   /// The same product as c^T = b^T a^T.
@@ -61,6 +62,7 @@ template <class T, class C> Product<T, C> product(const Matmul& p, int64_t i) {
   x.c_row = p.c.strides()[r - 2], x.c_col = p.c.strides()[r - 1];
   x.write = p.write;
   x.rounding = p.rounding;
+  if (p.row_sums.defined()) x.row_sums = static_cast<float*>(p.row_sums.data());
   if (p.bias.defined()) {
     x.bias = static_cast<const T*>(p.bias.data());
     x.bias_col = p.bias.strides()[0];

@@ -27,6 +27,29 @@ void pack_crossed(Operand<BFloat16> x, int64_t count, int64_t depth, BFloat16* t
   }
 }
 
+/// Brings the next 32 rows that tiles load as they stand in memory to the second-level cache.
+class RowFetcher {
+ public:
+  void start(Operand<BFloat16> x, int64_t depth) {
+    x_ = x, depth_ = depth, at_ = 0;
+    lines_ = depth;  // 32 rows, each of as many lines as steps
+  }
+  bool done() const { return lines_ <= 0; }
+  /// So many lines. In the order of memory, as the hardware expects them.
+  TRIAX_HD void advance(int64_t lines) {
+    constexpr int read = 0, second_level = 2;
+    for (lines_ -= lines; lines > 0; --lines) {
+      __builtin_prefetch(x_.data + at_, read, second_level);
+      at_ += side;
+      if (at_ >= depth_) at_ = 0, x_.data += x_.outer;
+    }
+  }
+
+ private:
+  Operand<BFloat16> x_{};
+  int64_t depth_ = 0, at_ = 0, lines_ = 0;
+};
+
 /// 32 rows of a or columns of b of a product, or fewer, packed step by step.
 template <class T, Part part> class StripPacker {
  public:

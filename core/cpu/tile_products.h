@@ -9,7 +9,8 @@
 // Products of bf16 and of f32 in tiles. Strips of a (32 rows) are packed one at a time and stay
 // close to the core while the strips of a block of columns pass by, so that c, and what is read
 // beside it, is met in the order of memory. While tiles multiply, the vector units pack the next
-// strip and finish the square before. Where rows of memory cross the strips of an operand of bf16,
+// strip and finish the square before. Rows of bf16 that already are what tiles load are not packed
+// but prefetched. Where rows of memory cross the strips of an operand of bf16,
 // as in gradients, packing one strip reads a line of each row, too far apart for the hardware to
 // prefetch: all strips of a block are packed first then. Cuts in rows and columns change no bit.
 // Nor do those in depth for bf16: a sum of f32 is what it was after a tile was put down and taken
@@ -93,13 +94,15 @@ template <class T, class C> class TileWorker {
     int64_t first = 0;
     int64_t squares = (block.cols + side - 1) / side;
     rows_pace_ = (pace + squares - 1) / squares;
+    fetch_pace_ = (side + squares - 1) / squares;
     do {  // once for an empty sum
       Pass pass{first, fn::min(depth_, p_.k - first)};
       pack_row(block, 0, pass);
       pack_column(block, 0, pass);
       for (int64_t i = 0; i < block.rows; i += side) {
         rows_.finish();
-        a_now_ = strip_of_a(i, pass);
+        use_row(block, i, pass);
+        if (!is_f32 && p_.row_sums && block.col == 0) sum_rows(block, i, pass);
         if constexpr (is_f32) of_rows_ = rows_.largest();
         pack_row(block, i + side, pass);
         for (int64_t j = 0; j < block.cols; j += side) {
@@ -134,8 +137,36 @@ template <class T, class C> class TileWorker {
   /// Begins with the strip from row `i` of a block on, or from column `j`, if there is one that is
   /// not packed yet.
   void pack_row(const Block& block, int64_t i, const Pass& pass) {
-    if (waiting(p_.a, i, block.rows))
-      start(rows_, p_.a.at(block.row + i, pass.first), block.rows - i, pass, strip_of_a(i, pass));
+    Operand<T> x = p_.a.at(block.row + i, pass.first);
+    if constexpr (!is_f32)
+      if (stands_well(x, block.rows - i, pass)) return fetcher_.start(x, pass.depth);
+    if (waiting(p_.a, i, block.rows)) start(rows_, x, block.rows - i, pass, strip_of_a(i, pass));
+  }
+  /// The strip from row `i` of a block on is what squares are made of next.
+  void use_row(const Block& block, int64_t i, const Pass& pass) {
+    now_ = {strip_of_a(i, pass), nullptr, pass.steps()};
+    Operand<T> x = p_.a.at(block.row + i, pass.first);
+    if constexpr (!is_f32)
+      if (stands_well(x, block.rows - i, pass))
+        now_.a = x.data, now_.a_row = x.outer, now_.a_step = side;
+  }
+  /// What a pass adds to the sums of the rows of that strip: products with ones.
+  void sum_rows(const Block& block, int64_t i, const Pass& pass) {
+    alignas(64) float sums[2 * 16 * 16];  // 16 equal columns
+    multiply_ones(now_, sums);
+    int64_t rows = fn::min<int64_t>(side, block.rows - i);
+    float* to = p_.row_sums + block.row + i;
+    bool adds = pass.first > 0 || p_.write == Write::add;
+    for (int64_t r = 0; r < rows; ++r) to[r] = (adds ? to[r] : 0) + sums[r * 16];
+  }
+  /// Can tiles load the first 32 of `rows` rows of a as they stand in memory? Whole ones, each step
+  /// of a row a line of the caches. The first level, of 64 sets of lines, would hold too few rows
+  /// that are a multiple of 32 lines apart.
+  static bool stands_well(const Operand<T>& x, int64_t rows, const Pass& pass) {
+    constexpr int64_t few_sets = 32 * side;
+    return !is_f32 && x.inner == 1 && rows >= side && pass.depth % side == 0 &&
+           x.outer % side == 0 && x.outer % few_sets != 0 &&
+           reinterpret_cast<uintptr_t>(x.data) % 64 == 0;
   }
   void pack_column(const Block& block, int64_t j, const Pass& pass) {
     if (waiting(p_.b, j, block.cols))
@@ -209,10 +240,12 @@ template <class T, class C> class TileWorker {
   void multiply(int64_t j, const Pass& pass, const SumSquare& to, Write write = Write::set) {
     int64_t steps = pass.steps(), pieces = is_f32 ? 6 * steps : steps;
     int64_t rows = pieces > 0 ? (side + pieces - 1) / pieces : side;  // finished with each piece
-    Strips strips{a_now_, strip_of_b(j, pass), steps};
+    Strips strips = now_;
+    strips.b = strip_of_b(j, pass);
     auto meanwhile = [this, rows] {
       if (!columns_.done()) columns_.advance(pace);
       if (!rows_.done()) rows_.advance(rows_pace_);
+      if (!fetcher_.done()) fetcher_.advance(fetch_pace_);
       if (!finisher_.idle()) finisher_.advance(rows);
     };
     if constexpr (is_f32) multiply_terms(strips, to, meanwhile);
@@ -220,11 +253,13 @@ template <class T, class C> class TileWorker {
   }
 
   const P& p_;
-  int64_t wide_, depth_, rows_pace_ = 1;
-  BFloat16 *a_, *b_, *a_now_ = nullptr;
+  int64_t wide_, depth_, rows_pace_ = 1, fetch_pace_ = 1;
+  BFloat16 *a_, *b_;
+  Strips now_{};  // of a
   float* sums_;
   bool odd_ = false;
   StripPacker<T, Part::left> rows_;
+  RowFetcher fetcher_;
   StripPacker<T, Part::right> columns_;
   Finisher<T, C> finisher_;
   Magnitude of_rows_, of_columns_[is_f32 ? Limit::cols / side : 1];  // of f32

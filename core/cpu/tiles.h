@@ -19,10 +19,11 @@ struct Nothing {
   TRIAX_HD void operator()() const {}
 };
 
-/// Packed operands of a square: a strip of rows and one of columns, [step][two tiles].
+/// Operands of a square, strips packed as [step][two tiles]; rows of a may stand in memory instead.
 struct Strips {
   const BFloat16 *a, *b;
   int64_t steps;
+  int64_t a_row = side, a_step = square;  ///< elements from one row, one step of a to the next
 };
 /// A square of f32, rows `stride` apart.
 struct SumSquare {
@@ -50,13 +51,14 @@ TRIAX_HD void multiply_strips(const Strips& strips, const SumSquare& sums, Write
     zero_tile<3>();
   }
   const BFloat16 *a = strips.a, *b = strips.b;
-  for (int64_t k = 0; k < strips.steps; ++k, a += square, b += square) {
-    load_tile<4>(a, 64);
+  int64_t a_bytes = strips.a_row * int64_t(sizeof(BFloat16)), a_below = 16 * strips.a_row;
+  for (int64_t k = 0; k < strips.steps; ++k, a += strips.a_step, b += square) {
+    load_tile<4>(a, a_bytes);
     load_tile<6>(b, 64);
     multiply_tiles<0, 4, 6>();
     load_tile<7>(b + tile_elements, 64);
     multiply_tiles<1, 4, 7>();
-    load_tile<5>(a + tile_elements, 64);
+    load_tile<5>(a + a_below, a_bytes);
     multiply_tiles<2, 5, 6>();
     multiply_tiles<3, 5, 7>();
     meanwhile();
@@ -65,6 +67,25 @@ TRIAX_HD void multiply_strips(const Strips& strips, const SumSquare& sums, Write
   store_tile<1>(c + 16, bytes);
   store_tile<2>(below, bytes);
   store_tile<3>(below + 16, bytes);
+}
+
+/// sums [32][16] = the sum of each row of a strip, 16 times.
+inline void multiply_ones(const Strips& strips, float* sums) {
+  alignas(64) BFloat16 ones[tile_elements];
+  for (BFloat16& x : ones) x = BFloat16(1.f);
+  load_tile<6>(ones, 64);
+  zero_tile<0>();
+  zero_tile<1>();
+  int64_t bytes = strips.a_row * int64_t(sizeof(BFloat16));
+  const BFloat16* a = strips.a;
+  for (int64_t k = 0; k < strips.steps; ++k, a += strips.a_step) {
+    load_tile<4>(a, bytes);
+    multiply_tiles<0, 4, 6>();
+    load_tile<5>(a + 16 * strips.a_row, bytes);
+    multiply_tiles<1, 5, 6>();
+  }
+  store_tile<0>(sums, 64);
+  store_tile<1>(sums + 16 * 16, 64);
 }
 
 /// 32 elements of bf16; those past `count` zero.

@@ -254,6 +254,30 @@ TEST_P(MatmulTest, SlopesAndSums) {
     }
 }
 
+// Past the rows, columns and depth of a block; the same bits for any number of threads.
+TEST_P(MatmulTest, SumsOfRowsBesideProducts) {
+  int before = omp_get_max_threads();
+  for (auto [m, k, n] : {std::tuple{96, 64, 64}, {800, 500, 40}, {70, 1030, 750}, {33, 1, 70}})
+    for (Write write : {Write::set, Write::add}) {
+      SCOPED_TRACE(testing::Message() << m << ' ' << k << ' ' << n << ", add " << int(write));
+      Tensor a = values({k, m}, bf16, 1).transpose(0, 1), x = values({k, n}, bf16, 2);
+      std::vector<double> expected = naive(a, full({k, 1}, 1, bf16, cpu)), first;
+      std::vector<double> products = naive(a, x), old = doubles(values({m, n}, f32, 3));
+      for (double& sum : expected) sum += write == Write::add;
+      for (size_t i = 0; i < old.size() && write == Write::add; ++i) products[i] += old[i];
+      for (int threads : {1, 2, 3}) {
+        omp_set_num_threads(threads);
+        Tensor dw = values({m, n}, f32, 3), db = full({m}, 1, f32, cpu);
+        backend_.matmul({.a = a, .b = x, .c = dw, .write = write, .row_sums = db});
+        ASSERT_NO_FATAL_FAILURE(expect_near(products, dw, k));
+        ASSERT_NO_FATAL_FAILURE(expect_near(expected, db, k));
+        if (first.empty()) first = doubles(db);
+        EXPECT_EQ(first, doubles(db)) << threads << " threads";
+      }
+    }
+  omp_set_num_threads(before);
+}
+
 // Whole and cut tiles, of one pass and of several: in f32 and f64 the bits of the separate steps.
 TEST_P(MatmulTest, SlopesWithinProducts) {
   for (DType dtype : floats)
@@ -309,7 +333,8 @@ TEST_P(MatmulThreads, OneForLargeSizesOfBf16) {
                            {Shape{1450, 45, 100}, transposed, plain},
                            {Shape{750, 70, 500}, transposed, plain},
                            {Shape{40, 1088, 400}, plain, plain},
-                           {Shape{70, 33, 800}, plain, transposed}}) {
+                           {Shape{70, 33, 800}, plain, transposed},
+                           {Shape{65, 70, 1024}, plain, transposed}}) {
     SCOPED_TRACE(str(s));
     Tensor a = laid_out({s[0], s[2]}, la, bf16, 1), b = laid_out({s[2], s[1]}, lb, bf16, 2);
     Tensor c = values({s[0], s[1]}, f32, 3), rounded = full({s[0], s[1]}, NAN, bf16, cpu);
