@@ -9,6 +9,9 @@ namespace {
 /// Seconds of a run beside which those of a barrier are nothing.
 constexpr double barrier_is_nothing = 1e-3;
 
+/// Of a piece of work in a round.
+constexpr double most_runs = 10000;
+
 }  // namespace
 
 /// Of one run.
@@ -27,26 +30,29 @@ size_t Bench::add(Work work) {
   Entry e{.work = std::move(work)};
   e.work();  // memory, and code that is made at first use
   double once = std::max(1e-7, time(e));
-  Tensor least =
-      from_host(std::vector<double>{std::clamp(effort_.round / once, 1., 10000.), once}, {2}, cpu);
+  Tensor least = from_host(std::vector{once}, {1}, cpu);
   world_.host().all_reduce(least, ReduceOp::min).wait();
-  auto agreed = least.to_host<double>();  // work may be collective: all ranks do it as often
-  e.runs = int64_t(agreed[0]);
-  e.waits = agreed[1] > barrier_is_nothing;
+  e.once = least.to_host<double>()[0];  // work may be collective: all ranks do it as often
+  if (device().kind == Device::Kind::cuda)
+    e.runs = int64_t(std::clamp(effort_.round / e.once, 1., most_runs));
+  e.waits = e.once > barrier_is_nothing;
   entries_.push_back(std::move(e));
   return entries_.size() - 1;
 }
 
 std::vector<double> Bench::seconds() {
-  for (int64_t i = 0; i < effort_.rounds; ++i)
+  double all = 0;  // of a turn
+  for (const Entry& e : entries_) all += e.once * double(e.runs);
+  double turns = std::clamp(effort_.round * double(entries_.size()) / all, 1., most_runs);
+  for (int64_t i = 0; i < effort_.rounds * int64_t(turns); ++i)
     for (Entry& e : entries_) {
       world_.host().barrier();
-      e.rounds.push_back(time(e));
+      e.turns.push_back(time(e));
     }
   std::vector<double> medians;
   for (Entry& e : entries_) {
-    auto middle = e.rounds.begin() + effort_.rounds / 2;
-    std::ranges::nth_element(e.rounds, middle);
+    auto middle = e.turns.begin() + std::ssize(e.turns) / 2;
+    std::ranges::nth_element(e.turns, middle);
     medians.push_back(*middle / world_.size());
   }
   Tensor mean = from_host(medians, {std::ssize(medians)}, cpu);

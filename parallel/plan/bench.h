@@ -6,16 +6,18 @@
 
 namespace triax::parallel {
 
-/// How long to measure: so many rounds, in each of which every piece of work runs for at least
-/// `round` seconds, or once.
+/// How long to measure: so many rounds, in which the pieces of work run for `round` seconds each on
+/// average, or once.
 struct Effort {
   double round = 0.03;
   int64_t rounds = 9;
   int64_t less = 1;  ///< calibrate() works on fewer tokens by this factor, which divides 64
 };
 
-/// Times work that all ranks of a world do at once. A round times every piece of work: what slows a
-/// machine down for a while then slows all of them, and the median over rounds leaves it out.
+/// Times work that all ranks of a world do at once, all pieces in turn: what slows a machine down
+/// for a while then slows all of them, and the median leaves it out. On a CPU each runs once in its
+/// turn, so that the others have taken its tensors out of the caches, as the rest of a step does.
+/// On a GPU it runs again and again, so that the host is not waited for.
 class Bench {
  public:
   using Work = std::function<void()>;
@@ -25,7 +27,7 @@ class Bench {
 
   /// Returns the index of its time in the result of seconds(). Collective.
   size_t add(Work work);
-  /// What one run of each takes: the median over the rounds, the mean of the ranks. Collective.
+  /// What one run of each takes: the median over the turns, the mean of the ranks. Collective.
   std::vector<double> seconds();
 
   Device device() { return world_.comm().device(); }
@@ -33,11 +35,12 @@ class Bench {
  private:
   struct Entry {
     Work work;
-    int64_t runs = 1;  ///< in a round
+    double once = 0;   ///< what a run takes, about
+    int64_t runs = 1;  ///< in a turn
     /// For the other ranks after each run, as ranks that train do at collectives: the slowest
     /// counts.
     bool waits = false;
-    std::vector<double> rounds = {};  ///< seconds of a run
+    std::vector<double> turns = {};  ///< seconds of a run in each
   };
   double time(const Entry& e);
 

@@ -355,7 +355,7 @@ int Program::calibrate(int argc, char** argv) {
               folder.string());
   if (calibrate_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
   on_ranks(calibrate_.launch, argc, argv, [&](World& world) {
-    if (world.rank() == 0) std::fputs("calibrate: measuring takes about half a minute\n", stderr);
+    if (world.rank() == 0) std::fputs("calibrate: measuring takes about ten seconds\n", stderr);
     std::string file = hardware_file(parallel::calibrate(world));
     on_first(world.host(), [&] {
       if (out.empty()) std::fputs(file.c_str(), stdout);

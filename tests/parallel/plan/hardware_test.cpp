@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "parallel/plan/bench.h"
 #include "parallel/plan/calibrate.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
@@ -75,6 +76,19 @@ TEST(Calibrate, FindsTheRatesBehindTimes) {
   EXPECT_NEAR(found[2], 7, 1e-3);
   auto falling = fit({{1, 2}, {1, 3}, {1, 4}}, {3, 2, 1});
   EXPECT_GE(*std::ranges::min_element(falling), 0);
+}
+
+// Or the next run of a piece of work would find its tensors in the caches.
+TEST(Bench, WorkOnACpuTakesTurns) {
+  run_worlds(2, [](World& world) {
+    Bench bench(world, {.round = 0.002, .rounds = 3});
+    std::vector<int> ran;
+    for (int i : {0, 1}) bench.add([&ran, i] { ran.push_back(i); });
+    ran.clear();
+    EXPECT_EQ(bench.seconds().size(), 2u);
+    EXPECT_GT(ran.size(), 100u);
+    for (size_t i = 0; i < ran.size(); ++i) ASSERT_EQ(ran[i], int(i % 2)) << i;
+  });
 }
 
 TEST(Calibrate, MeasuresRatesOfTheseRanks) {
