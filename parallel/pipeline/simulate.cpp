@@ -41,11 +41,9 @@ class Ring {
   /// The order in which stages advance does not matter: each waits for given handovers alone.
   Simulation run() {
     std::vector<std::vector<TimedAction>> ran(stages_.size());
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (int s = 0; s < shape_.stages; ++s) moved |= advance(s, ran[size_t(s)]);
-      moved |= exchange();
-    }
+    for (int s = 0; s < shape_.stages; ++s) ready_.push_back(s);
+    for (; !ready_.empty(); ready_.pop_front())
+      advance(ready_.front(), ran[size_t(ready_.front())]);
     return result(ran);
   }
 
@@ -53,8 +51,13 @@ class Ring {
   int channel(const Handover& t) const { return 2 * link_of(shape_, t) + t.kind; }
 
   void post(int stage, const Posted& p) {
-    if (!stays(shape_, p.handover)) queues_[{channel(p.handover), stage}].posted.push_back(p);
-    else if (p.sends) arrived_.emplace(p.handover, p.at);
+    if (!stays(shape_, p.handover)) {
+      queues_[{channel(p.handover), stage}].posted.push_back(p);
+      while (exchange(channel(p.handover), stage)) {
+      }
+    } else if (p.sends) {
+      arrived_.emplace(p.handover, p.at);
+    }
   }
 
   /// The receives of `stage`, and the first of each channel under way.
@@ -73,15 +76,14 @@ class Ring {
   }
 
   /// Runs actions of `stage` until one has to wait.
-  bool advance(int stage, std::vector<TimedAction>& ran) {
+  void advance(int stage, std::vector<TimedAction>& ran) {
     Stage& s = stages_[size_t(stage)];
-    bool moved = false;
-    for (; s.next < s.list->size(); ++s.next, moved = true) {
+    for (; s.next < s.list->size(); ++s.next) {
       const Action& a = (*s.list)[s.next];
       double begin = s.clock;
       if (auto input = received_by(shape_, stage, a)) {
         auto arrival = arrived_.find(*input);
-        if (arrival == arrived_.end()) return moved;
+        if (arrival == arrived_.end()) return;
         begin = std::max(begin, arrival->second);
         arrived_.erase(arrival);
         take(stage, *input, begin);
@@ -90,30 +92,27 @@ class Ring {
       ran.push_back({stage, a, begin, s.clock});
       if (auto output = sent_by(shape_, stage, a)) post(stage, {*output, true, s.clock});
     }
-    return moved;
   }
 
-  /// Completes the handovers that both ends have come to.
-  bool exchange() {
-    bool moved = false;
-    for (auto& [key, queue] : queues_) {
-      while (!queue.posted.empty() && queue.posted.front().sends) {
-        const Posted& send = queue.posted.front();
-        auto peer = queues_.find({key.first, shape_.stage_of(send.handover.to)});
-        if (peer == queues_.end() || peer->second.posted.empty()) break;
-        const Posted& receive = peer->second.posted.front();
-        if (receive.sends || receive.handover != send.handover) break;
-        double start = std::max({send.at, receive.at, queue.free_from, peer->second.free_from});
-        arrived_.emplace(
-            send.handover,
-            start + times_.latencies[size_t(std::min(send.handover.from, send.handover.to))]);
-        queue.free_from = peer->second.free_from = start;
-        queue.posted.pop_front();
-        peer->second.posted.pop_front();
-        moved = true;
-      }
-    }
-    return moved;
+  /// Completes the first handover of a stage's channel, if both ends have come to it.
+  bool exchange(int channel, int stage) {
+    Queue& queue = queues_[{channel, stage}];
+    if (queue.posted.empty()) return false;
+    const Posted& own = queue.posted.front();
+    const Handover handover = own.handover;
+    int receiver = shape_.stage_of(handover.to);
+    Queue& peer = queues_[{channel, own.sends ? receiver : shape_.stage_of(handover.from)}];
+    if (peer.posted.empty()) return false;
+    const Posted& other = peer.posted.front();
+    if (other.sends == own.sends || other.handover != handover) return false;
+    double start = std::max({own.at, other.at, queue.free_from, peer.free_from});
+    double latency = times_.latencies[size_t(std::min(handover.from, handover.to))];
+    arrived_.emplace(handover, start + latency);
+    ready_.push_back(receiver);
+    queue.free_from = peer.free_from = start;
+    queue.posted.pop_front();
+    peer.posted.pop_front();
+    return true;
   }
 
   Simulation result(const std::vector<std::vector<TimedAction>>& ran) const {
@@ -149,6 +148,7 @@ class Ring {
   const PipelineShape& shape_;
   const ActionTimes& times_;
   std::vector<Stage> stages_;
+  std::deque<int> ready_;                        // stages that may have something to run
   std::map<std::pair<int, int>, Queue> queues_;  // by channel and stage
   std::multimap<Handover, double> arrived_;      // and when; until the action that needs it begins
 };

@@ -1,20 +1,16 @@
 #include "parallel/plan/candidates.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <limits>
 #include <set>
 
 #include "core/check.h"
 #include "parallel/pipeline/synthesis/schedule_file.h"
+#include "parallel/settings/terminal.h"
 
 namespace triax::parallel {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Sizes that an axis may have: the one that is given, else the divisors of `ranks`.
 std::vector<int> choices(int given, int64_t ranks) {
@@ -286,14 +282,6 @@ double least_beside(const Candidate& c, const Rehearsed& other) {
   }
   constexpr double safe = 0.85;  // what is counted as activations has a part that does not scale
   return most * safe;
-}
-
-SearchProgress::SearchProgress() : last_(now()) {}
-
-void SearchProgress::say(const std::string& what) {
-  if (now() - last_ < 2) return;
-  last_ = now();
-  fmt::print(stderr, "{}\n", what);
 }
 
 }  // namespace triax::parallel

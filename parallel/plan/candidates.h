@@ -50,14 +50,4 @@ struct Rehearsed {
 /// known: more recomputation, another placement, another ZeRO stage than its 2 or 3.
 double least_beside(const Candidate& c, const Rehearsed& other);
 
-/// Prints progress on stderr, at most a line every two seconds.
-class SearchProgress {
- public:
-  SearchProgress();
-  void say(const std::string& what);
-
- private:
-  double last_;
-};
-
 }  // namespace triax::parallel

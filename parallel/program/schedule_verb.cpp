@@ -80,7 +80,13 @@ void print(const Timeline& timeline, bool json) {
 void search(const ScheduleOptions& o, const Schedules& schedules) {
   ScheduleFile found{.shape = o.shape, .times = times_of(o, o.shape), .budget = o.budget};
   found.budget.cap.assign(size_t(o.shape.stages), cap_of(o));
-  Synthesis s = synthesize(found.shape, found.times, found.budget, uint64_t(o.seed));
+  SearchProgress progress;
+  auto watch = [&](double share, double cost, double bound) {
+    if (progress.due())
+      progress.say(fmt::format("schedule: {:.0f} % of the search, best {:.6g}, at least {:.6g}",
+                               100 * share, cost, bound));
+  };
+  Synthesis s = synthesize(found.shape, found.times, found.budget, uint64_t(o.seed), watch);
   found.cost = s.cost;
   found.bound = s.bound;
   found.lists = s.lists;

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "core/check.h"
+
 namespace triax::parallel {
 
 namespace {
@@ -83,6 +85,12 @@ std::string folded(std::string_view text, int columns) {
     lines += line + '\n';
   }
   return lines;
+}
+
+void SearchProgress::say(const std::string& line) {
+  if (!due()) return;
+  fmt::print(stderr, "{}\n", line);
+  next_ = Clock::now() + between;
 }
 
 std::string shell_word(const std::string& word) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -19,6 +20,19 @@ std::string wrapped(std::string_view text, int columns, int indent = 0);
 /// default for stdout; where that is no terminal, lines stay whole, for programs that read them.
 std::string folded(std::string_view text,
                    int columns = terminal_columns(1, std::numeric_limits<int>::max()));
+
+/// Says on stderr how far a long search is: a line every two seconds at most.
+class SearchProgress {
+ public:
+  /// Would say() print now?
+  bool due() const { return Clock::now() >= next_; }
+  void say(const std::string& line);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds between{2};
+  Clock::time_point next_ = Clock::now() + between;
+};
 
 /// A word as a POSIX shell reads it back: in single quotes if it has characters that mean
 /// something.

@@ -9,10 +9,11 @@ constexpr int64_t default_actions = 30'000'000, least_tries = 100;
 
 }  // namespace
 
-Search::Search(const Problem& problem, uint64_t seed)
+Search::Search(const Problem& problem, uint64_t seed, const SearchWatch& watch)
     : p_(problem),
       scheduler_(problem),
       draw_(seed),
+      watch_(watch),
       bound_(lower_bound(problem)),
       unit_(total(p_.times[0])),
       policy_(size_t(p_.shape.stages)) {}
@@ -35,6 +36,7 @@ Score Search::consider(const Policy& policy, double most, const std::vector<Acti
   Score score = scheduler_.run(policy, limit, order);
   offer(scheduler_.lists(), score.cost);
   if (!order && score.soft < policy_soft_) policy_ = policy, policy_soft_ = score.soft;
+  if (watch_) watch_(1 - left(), cost_, bound_);
   return score;
 }
 

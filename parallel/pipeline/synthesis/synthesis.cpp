@@ -134,7 +134,7 @@ void check_budget(const PipelineShape& shape, const Budget& budget) {
 }
 
 Synthesis synthesize(const PipelineShape& shape, const StageTimes& times, const Budget& budget,
-                     uint64_t seed) {
+                     uint64_t seed, const SearchWatch& watch) {
   bool known = shape.chunks == 1 || (shape.chunks == 2 && shape.placement == Placement::v);
   check_input(
       shape.stages > 0 && shape.micros > 0 && known, Exit::config,
@@ -144,7 +144,7 @@ Synthesis synthesize(const PipelineShape& shape, const StageTimes& times, const 
   check_times(shape, times);
   check_budget(shape, budget);
   synthesis::Problem problem(shape, times, budget);
-  synthesis::Search search(problem, seed);
+  synthesis::Search search(problem, seed, watch);
   synthesis::offer_named(search, problem);
   search.run();
   Synthesis found{search.lists(), search.cost(), search.bound(), {}};

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,16 +45,20 @@ struct Synthesis {
   bool optimal() const { return meets(cost, bound); }
 };
 
+/// How far a search is: the share that is done, and its best cost so far, infinite before it found
+/// anything.
+using SearchWatch = std::function<void(double share, double cost, double bound)>;
+
 /// Looks for the cheapest schedule within the budget: lists of a greedy scheduler whose rules are
 /// annealed, then their order itself. Begins with the named schedules that fit, and so is never
 /// worse than they. The same for the same arguments. Each result is proven: complete, free of
 /// deadlock, within the caps, its cost that of simulate(). Throws Error 78 for a shape, times or
-/// budget that no schedule can have.
+/// budget that no schedule can have. `watch` is told after each try.
 ///
 /// Of one chunk per stage, or two in a V. After Qi et al. 2023 (appendix G: the same problem as an
 /// integer program) and a list scheduler; the bound is explained in lower_bound.cpp.
 Synthesis synthesize(const PipelineShape& shape, const StageTimes& times, const Budget& budget,
-                     uint64_t seed);
+                     uint64_t seed, const SearchWatch& watch = nullptr);
 
 /// What no schedule within the budget can cost less than; Synthesis::bound.
 double lower_bound(const PipelineShape& shape, const StageTimes& times, const Budget& budget);

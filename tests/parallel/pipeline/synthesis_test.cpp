@@ -139,6 +139,25 @@ TEST(Synthesis, RepeatsItself) {
   EXPECT_NE(first.lists, synthesize(shape, times, memory, 8).lists);
 }
 
+TEST(Synthesis, TellsHowFarItIs) {
+  PipelineShape shape{.stages = 8, .micros = 24};
+  StageTimes times = equal_stages(shape, rows[0].times);
+  Budget memory = budget(8, 1.25);
+  memory.tries = 1500;
+  std::vector<double> shares, costs, bounds;
+  Synthesis found =
+      synthesize(shape, times, memory, 7, [&](double share, double cost, double bound) {
+        shares.push_back(share), costs.push_back(cost), bounds.push_back(bound);
+      });
+  EXPECT_EQ(std::ssize(shares), memory.tries);
+  EXPECT_TRUE(std::ranges::is_sorted(shares));
+  EXPECT_NEAR(shares.back(), 1, 1e-12);
+  EXPECT_TRUE(std::ranges::is_sorted(costs, std::greater()));
+  EXPECT_EQ(costs.back(), found.cost);
+  EXPECT_EQ(bounds, std::vector(bounds.size(), found.bound));
+  EXPECT_EQ(found.lists, synthesize(shape, times, memory, 7).lists);  // watched or not
+}
+
 /// Every list of one stage in which the passes of each kind are in order, and backwards are in
 /// halves or, if they may be, whole.
 void all_orders(int micros, Actions& list, std::array<int, 3> done, std::vector<Actions>& all,
