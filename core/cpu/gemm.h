@@ -124,8 +124,9 @@ template <class A> TRIAX_HD Sums<A> multiply(const A* a, const A* b, int64_t dep
     __builtin_prefetch(b + 16 * cols + cols / 2);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
-      s.c[i][0] = fma(a + i, b0, s.c[i][0]);
-      s.c[i][1] = fma(a + i, b1, s.c[i][1]);
+      Vector<A> x = broadcast(a + i);
+      s.c[i][0] = fma(x, b0, s.c[i][0]);
+      s.c[i][1] = fma(x, b1, s.c[i][1]);
     }
     a += rows;
     b += cols;

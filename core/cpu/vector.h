@@ -74,22 +74,24 @@ template <class A> TRIAX_HD void store(A* to, const Vector<A>& v) {
 }
 template <class A> TRIAX_HD Vector<A> broadcast(A x) { return x - Vector<A>{}; }
 
-/// The same with one number for all lanes of a, read from memory by the multiplication itself: a
-/// register filled before would cost an instruction more.
-TRIAX_HD Vector<float> fma(const float* a, Vector<float> b, Vector<float> c) {
+/// The same of a number in memory: one load, in its turn. Compilers would fold it into every
+/// multiplication by it, and wait for the ports that load, or fill too many registers in advance.
+TRIAX_HD Vector<float> broadcast(const float* x) {
 #if defined(__AVX512F__)
-  asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(b), "m"(*a));
-  return c;
+  Vector<float> v;
+  asm volatile("vbroadcastss %1, %0" : "=v"(v) : "m"(*x));
+  return v;
 #else
-  return fma(broadcast(*a), b, c);
+  return broadcast(*x);
 #endif
 }
-TRIAX_HD Vector<double> fma(const double* a, Vector<double> b, Vector<double> c) {
+TRIAX_HD Vector<double> broadcast(const double* x) {
 #if defined(__AVX512F__)
-  asm("vfmadd231pd %2%{1to8%}, %1, %0" : "+v"(c) : "v"(b), "m"(*a));
-  return c;
+  Vector<double> v;
+  asm volatile("vbroadcastsd %1, %0" : "=v"(v) : "m"(*x));
+  return v;
 #else
-  return fma(broadcast(*a), b, c);
+  return broadcast(*x);
 #endif
 }
 
