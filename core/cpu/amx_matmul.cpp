@@ -9,10 +9,10 @@ constexpr int64_t least = 16;
 bool small(const Matmul& p) {
   return p.c.size(-2) < least || p.c.size(-1) < least || p.a.size(-1) < least;
 }
-/// Tiles sum rows of bf16 in f32 beside the product.
+/// Whether tiles compute row_sums, too. A c in columns would be made as its transpose.
 bool sums_rows(const Matmul& p) {
   return p.row_sums.defined() && p.a.dtype() == bf16 && p.c.dtype() == f32 && p.c.numel() > 0 &&
-         !p.gelu_of.defined();
+         p.c.strides()[-1] == 1 && !p.gelu_of.defined();
 }
 /// One row, and columns that need no packing.
 bool row(const Matmul& p) { return p.c.size(-2) == 1 && p.b.strides()[-2] == 1; }

@@ -5,7 +5,8 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// Of what backward asks for, everything but gelu's slope alone is done before or after a product.
+/// Is something of what backward asks for done before or after the product? All but gelu's slope
+/// alone, and row_sums of bf16 on tiles (amx_matmul.cpp).
 inline __attribute__((always_inline)) bool takes_steps(const Matmul& p) {
   return p.row_sums.defined() || (p.gelu_of.defined() && p.write == Write::add);
 }

@@ -9,13 +9,13 @@
 // Products of bf16 and of f32 in tiles. Strips of a (32 rows) are packed one at a time and stay
 // close to the core while the strips of a block of columns pass by, so that c, and what is read
 // beside it, is met in the order of memory. While tiles multiply, the vector units pack the next
-// strip and finish the square before. Rows of bf16 that already are what tiles load are not packed
-// but prefetched. Where rows of memory cross the strips of an operand of bf16,
-// as in gradients, packing one strip reads a line of each row, too far apart for the hardware to
-// prefetch: all strips of a block are packed first then. Cuts in rows and columns change no bit.
-// Nor do those in depth for bf16: a sum of f32 is what it was after a tile was put down and taken
-// up again. For f32 they depend on the depth alone, and what passes give is added in f32, so that
-// sums stay as exact as in core/cpu/matmul.cpp.
+// strip and finish the square before. Rows of bf16 that tiles can load directly are prefetched and
+// not packed. Where rows of memory cross the strips of an operand of bf16, as in gradients, packing
+// one strip reads a line of each row, too far apart for the hardware to prefetch: all strips of a
+// block are packed first then. Cuts in rows and columns change no bit. Nor do those in depth for
+// bf16: a sum of f32 is what it was after a tile was put down and taken up again. For f32 they
+// depend on the depth alone, and what passes give is added in f32, so that sums stay as exact as in
+// core/cpu/matmul.cpp.
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
@@ -139,18 +139,21 @@ template <class T, class C> class TileWorker {
   void pack_row(const Block& block, int64_t i, const Pass& pass) {
     Operand<T> x = p_.a.at(block.row + i, pass.first);
     if constexpr (!is_f32)
-      if (stands_well(x, block.rows - i, pass)) return fetcher_.start(x, pass.depth);
+      if (loads_directly(x, block.rows - i, pass)) {
+        if (i > 0) fetcher_.start(x, pass.depth);
+        return;
+      }
     if (waiting(p_.a, i, block.rows)) start(rows_, x, block.rows - i, pass, strip_of_a(i, pass));
   }
-  /// The strip from row `i` of a block on is what squares are made of next.
+  /// Selects the strip of a, from row `i` of a block on, that the next squares multiply.
   void use_row(const Block& block, int64_t i, const Pass& pass) {
     now_ = {strip_of_a(i, pass), nullptr, pass.steps()};
     Operand<T> x = p_.a.at(block.row + i, pass.first);
     if constexpr (!is_f32)
-      if (stands_well(x, block.rows - i, pass))
+      if (loads_directly(x, block.rows - i, pass))
         now_.a = x.data, now_.a_row = x.outer, now_.a_step = side;
   }
-  /// What a pass adds to the sums of the rows of that strip: products with ones.
+  /// Adds this pass's part of row_sums: that strip times a tile of ones.
   void sum_rows(const Block& block, int64_t i, const Pass& pass) {
     alignas(64) float sums[2 * 16 * 16];  // 16 equal columns
     multiply_ones(now_, sums);
@@ -159,14 +162,13 @@ template <class T, class C> class TileWorker {
     bool adds = pass.first > 0 || p_.write == Write::add;
     for (int64_t r = 0; r < rows; ++r) to[r] = (adds ? to[r] : 0) + sums[r * 16];
   }
-  /// Can tiles load the first 32 of `rows` rows of a as they stand in memory? Whole ones, each step
-  /// of a row a line of the caches. The first level, of 64 sets of lines, would hold too few rows
-  /// that are a multiple of 32 lines apart.
-  static bool stands_well(const Operand<T>& x, int64_t rows, const Pass& pass) {
+  /// Whether tiles can load the first 32 of `rows` rows of a straight from memory: complete rows,
+  /// whole steps of 32, each step one aligned cache line. Rows a multiple of 2 KiB apart would
+  /// compete for a few sets of the first-level cache.
+  static bool loads_directly(const Operand<T>& x, int64_t rows, const Pass& pass) {
     constexpr int64_t few_sets = 32 * side;
-    return !is_f32 && x.inner == 1 && rows >= side && pass.depth % side == 0 &&
-           x.outer % side == 0 && x.outer % few_sets != 0 &&
-           reinterpret_cast<uintptr_t>(x.data) % 64 == 0;
+    return x.inner == 1 && rows >= side && pass.depth % side == 0 && x.outer % side == 0 &&
+           x.outer % few_sets != 0 && reinterpret_cast<uintptr_t>(x.data) % 64 == 0;
   }
   void pack_column(const Block& block, int64_t j, const Pass& pass) {
     if (waiting(p_.b, j, block.cols))

@@ -74,8 +74,8 @@ template <class A> TRIAX_HD void store(A* to, const Vector<A>& v) {
 }
 template <class A> TRIAX_HD Vector<A> broadcast(A x) { return x - Vector<A>{}; }
 
-/// The same of a number in memory: one load, in its turn. Compilers would fold it into every
-/// multiplication by it, and wait for the ports that load, or fill too many registers in advance.
+/// Of a number in memory, with one load. Without asm compilers fold the load into each
+/// multiplication, which then competes for the ports that load, or hoist too many loads and spill.
 TRIAX_HD Vector<float> broadcast(const float* x) {
 #if defined(__AVX512F__)
   Vector<float> v;

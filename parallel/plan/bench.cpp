@@ -9,8 +9,8 @@ namespace {
 /// Seconds of a run beside which those of a barrier are nothing.
 constexpr double barrier_is_nothing = 1e-3;
 
-/// Of a piece of work in a round.
-constexpr double most_runs = 10000;
+/// Of runs in a turn, and of turns in a round.
+constexpr double most = 10000;
 
 }  // namespace
 
@@ -22,7 +22,8 @@ double Bench::time(const Entry& e) {
     e.work();
     if (e.waits) world_.host().barrier();
   }
-  (void)zeros({1}, f32, device()).to_host<float>();  // waits for the device
+  if (device().kind == Device::Kind::cuda)
+    (void)zeros({1}, f32, device()).to_host<float>();  // waits for the device
   return std::chrono::duration<double>(Clock::now() - start).count() / double(e.runs);
 }
 
@@ -34,7 +35,7 @@ size_t Bench::add(Work work) {
   world_.host().all_reduce(least, ReduceOp::min).wait();
   e.once = least.to_host<double>()[0];  // work may be collective: all ranks do it as often
   if (device().kind == Device::Kind::cuda)
-    e.runs = int64_t(std::clamp(effort_.round / e.once, 1., most_runs));
+    e.runs = int64_t(std::clamp(effort_.round / e.once, 1., most));
   e.waits = e.once > barrier_is_nothing;
   entries_.push_back(std::move(e));
   return entries_.size() - 1;
@@ -43,8 +44,8 @@ size_t Bench::add(Work work) {
 std::vector<double> Bench::seconds() {
   double all = 0;  // of a turn
   for (const Entry& e : entries_) all += e.once * double(e.runs);
-  double turns = std::clamp(effort_.round * double(entries_.size()) / all, 1., most_runs);
-  for (int64_t i = 0; i < effort_.rounds * int64_t(turns); ++i)
+  double turns = std::clamp(effort_.round * double(entries_.size()) / all, 1., most);
+  for (int64_t i = 0; i < int64_t(double(effort_.rounds) * turns); ++i)
     for (Entry& e : entries_) {
       world_.host().barrier();
       e.turns.push_back(time(e));

@@ -148,6 +148,8 @@ double rate_of_products(const Hardware& h, const std::vector<Measured>& measured
 
 /// Elements of fp32 of the smallest all-reduce; each of the others has four times as many.
 constexpr int64_t smallest_reduced = 1 << 8;
+/// Short ones are repeated in a run: ranks do not begin it at the same microsecond.
+constexpr int64_t times_reduced(int64_t elements) { return elements < 1 << 16 ? 16 : 1; }
 
 /// All-reduces over all ranks, by size.
 std::vector<size_t> add_reductions(Bench& bench, World& world) {
@@ -155,8 +157,9 @@ std::vector<size_t> add_reductions(Bench& bench, World& world) {
   if (world.size() == 1) return all;
   int64_t largest = larger_on_gpus(bench.device()) << 22;
   for (int64_t n = smallest_reduced; n <= largest; n <<= 2)
-    all.push_back(bench.add(
-        [&world, x = zeros({n}, f32, bench.device())] { world.comm().all_reduce(x).wait(); }));
+    all.push_back(bench.add([&world, n, x = zeros({n}, f32, bench.device())] {
+      for (int64_t i = 0; i < times_reduced(n); ++i) world.comm().all_reduce(x).wait();
+    }));
   return all;
 }
 
@@ -164,8 +167,10 @@ void set_links(Hardware& h, const std::vector<double>& times, int ranks) {
   if (times.empty()) return;
   std::vector<std::vector<double>> terms;
   int64_t n = smallest_reduced;
-  for (size_t i = 0; i < times.size(); ++i, n <<= 2)
-    terms.push_back({2 * double(ranks - 1) / ranks * 4 * double(n), 1});
+  for (size_t i = 0; i < times.size(); ++i, n <<= 2) {
+    auto repeats = double(times_reduced(n));
+    terms.push_back({repeats * 2 * double(ranks - 1) / ranks * 4 * double(n), repeats});
+  }
   auto found = fit(terms, times);
   check_input(found[0] > 0, Exit::config,
               "calibrate: all-reduces of all sizes took as long\n"

@@ -1,7 +1,6 @@
 #include "parallel/plan/candidates.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <set>
 

@@ -82,9 +82,11 @@ void search(const ScheduleOptions& o, const Schedules& schedules) {
   found.budget.cap.assign(size_t(o.shape.stages), cap_of(o));
   SearchProgress progress;
   auto watch = [&](double share, double cost, double bound) {
-    if (progress.due())
-      progress.say(fmt::format("schedule: {:.0f} % of the search, best {:.6g}, at least {:.6g}",
-                               100 * share, cost, bound));
+    if (!progress.due()) return;  // most tries take less time than the text
+    std::string best =
+        std::isfinite(cost) ? fmt::format("best cost {:.6g}", cost) : "nothing found yet";
+    progress.say(fmt::format("schedule: {:.0f} % of the search done, {}, lower bound {:.6g}",
+                             100 * share, best, bound));
   };
   Synthesis s = synthesize(found.shape, found.times, found.budget, uint64_t(o.seed), watch);
   found.cost = s.cost;

@@ -1,12 +1,12 @@
 #include "parallel/settings/terminal.h"
 
+#include <fmt/core.h>
 #include <sys/ioctl.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
-
-#include "core/check.h"
 
 namespace triax::parallel {
 

@@ -49,7 +49,7 @@ def measure(shop, processes):
                         seen.setdefault(pid, []).append(looked_at(pid))
                     except (OSError, KeyError):
                         pass  # it ends
-            time.sleep(0.005)  # a quarter of a short run still holds looks with and without a save in the background
+            time.sleep(0.005 if warm else 0.05)  # looks with and without a save in every quarter
         assert job.finish() == 0, job.stderr()
     assert seen, "the run was over before it was looked at"
     return [growth(pid, looks) for pid, looks in seen.items()]
@@ -60,7 +60,7 @@ def growth(pid, looks):
     quarter = max(1, len(looks) // 4)
     first, last = list(zip(*looks[:quarter])), list(zip(*looks[-quarter:]))
     kib = max(last[0]) - max(first[0])
-    descriptors, threads = (min(last[i]) - max(first[i]) for i in (1, 2))
+    descriptors, threads = (min(last[i]) - min(first[i]) for i in (1, 2))
     print(f"rank in process {pid}: {len(looks)} looks, {kib:+} KiB of {max(first[0])}, {descriptors:+} descriptors, "
           f"{threads:+} threads")
     return kib <= MOST_KIB and descriptors <= 0 and threads <= 0

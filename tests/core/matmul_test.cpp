@@ -1,72 +1,11 @@
-#include <gtest/gtest.h>
-#include <omp.h>
+#include "tests/core/matmul.h"
 
-#include <cmath>
 #include <tuple>
-
-#include "core/cpu/levels.h"
-#include "core/random.h"
 
 namespace triax {
 namespace {
 
-constexpr DType floats[] = {f32, f64, f16, bf16};
-
-double epsilon(DType t) {
-  return t == f64 ? 0x1p-52 : t == f32 ? 0x1p-23 : t == f16 ? 0x1p-10 : 0x1p-7;
-}
-
-Tensor values(const Shape& shape, DType dtype, uint64_t key) {
-  std::vector<double> v(static_cast<size_t>(shape.numel()));
-  for (size_t i = 0; i < v.size(); ++i) v[i] = 2.0 * random::uniform(key, i, 0) - 1.0;
-  return from_host(v, shape, cpu).to(dtype);
-}
-std::vector<double> doubles(const Tensor& x) { return x.to(f64).to_host<double>(); }
-
-enum Layout { plain, transposed, spaced };
-/// A view of `shape` over values laid out in one of three ways.
-Tensor laid_out(Shape shape, Layout layout, DType dtype, uint64_t key) {
-  int r = shape.rank();
-  if (layout == plain) return values(shape, dtype, key);
-  if (layout == transposed) {
-    std::swap(shape[r - 1], shape[r - 2]);
-    return values(shape, dtype, key).transpose(r - 1, r - 2);
-  }
-  int64_t width = shape[r - 1];
-  shape[r - 1] += 5;
-  return values(shape, dtype, key).narrow(r - 1, 3, width);
-}
-
-/// a b in double, from the operands' rounded values: [batches, m, n].
-std::vector<double> naive(const Tensor& a, const Tensor& b) {
-  int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
-  int64_t batches = 1;
-  for (int d = 0; d < a.rank() - 2; ++d) batches *= a.size(d);
-  std::vector<double> x = doubles(a), y = doubles(b), c(static_cast<size_t>(batches * m * n));
-  for (int64_t s = 0; s < batches; ++s)
-    for (int64_t i = 0; i < m; ++i)
-      for (int64_t l = 0; l < k; ++l)
-        for (int64_t j = 0; j < n; ++j)
-          c[size_t((s * m + i) * n + j)] +=
-              x[size_t((s * m + i) * k + l)] * y[size_t((s * k + l) * n + j)];
-  return c;
-}
-
-void expect_near(const std::vector<double>& expected, const Tensor& actual, int64_t k) {
-  std::vector<double> got = doubles(actual);
-  ASSERT_EQ(expected.size(), got.size());
-  DType t = actual.dtype();
-  double sums = epsilon(accumulator(t)) * double(k + 4);
-  for (size_t i = 0; i < got.size(); ++i)
-    ASSERT_NEAR(expected[i], got[i], sums + epsilon(t) * (1e-3 + std::abs(expected[i])))
-        << "element " << i << " of " << str(actual);
-}
-
-/// Every level in turn.
-class MatmulTest : public testing::TestWithParam<std::string> {
- protected:
-  Backend& backend_ = host::backend_of(GetParam());
-};
+using namespace test::products;
 
 TEST_P(MatmulTest, EveryDTypeLayoutAndResult) {
   const int64_t m = 19, n = 37, k = 23;
@@ -254,30 +193,6 @@ TEST_P(MatmulTest, SlopesAndSums) {
     }
 }
 
-// Past the rows, columns and depth of a block; the same bits for any number of threads.
-TEST_P(MatmulTest, SumsOfRowsBesideProducts) {
-  int before = omp_get_max_threads();
-  for (auto [m, k, n] : {std::tuple{96, 64, 64}, {800, 500, 40}, {70, 1030, 750}, {33, 1, 70}})
-    for (Write write : {Write::set, Write::add}) {
-      SCOPED_TRACE(testing::Message() << m << ' ' << k << ' ' << n << ", add " << int(write));
-      Tensor a = values({k, m}, bf16, 1).transpose(0, 1), x = values({k, n}, bf16, 2);
-      std::vector<double> expected = naive(a, full({k, 1}, 1, bf16, cpu)), first;
-      std::vector<double> products = naive(a, x), old = doubles(values({m, n}, f32, 3));
-      for (double& sum : expected) sum += write == Write::add;
-      for (size_t i = 0; i < old.size() && write == Write::add; ++i) products[i] += old[i];
-      for (int threads : {1, 2, 3}) {
-        omp_set_num_threads(threads);
-        Tensor dw = values({m, n}, f32, 3), db = full({m}, 1, f32, cpu);
-        backend_.matmul({.a = a, .b = x, .c = dw, .write = write, .row_sums = db});
-        ASSERT_NO_FATAL_FAILURE(expect_near(products, dw, k));
-        ASSERT_NO_FATAL_FAILURE(expect_near(expected, db, k));
-        if (first.empty()) first = doubles(db);
-        EXPECT_EQ(first, doubles(db)) << threads << " threads";
-      }
-    }
-  omp_set_num_threads(before);
-}
-
 // Whole and cut tiles, of one pass and of several: in f32 and f64 the bits of the separate steps.
 TEST_P(MatmulTest, SlopesWithinProducts) {
   for (DType dtype : floats)
@@ -304,95 +219,7 @@ TEST_P(MatmulTest, TallLowPrecision) {
   ASSERT_NO_FATAL_FAILURE(expect_near(naive(a, b), c, 390));
 }
 
-/// Products of shapes that are cut among threads in several ways, by however many there are.
-class MatmulThreads : public MatmulTest {
- protected:
-  ~MatmulThreads() override { omp_set_num_threads(before_); }
-
-  /// The product of a shape in `shapes_`, of the same operands each time.
-  std::vector<double> product(DType dtype, const Shape& s) {
-    Tensor a = values({s[0], s[2]}, dtype, 1), b = laid_out({s[2], s[1]}, transposed, dtype, 2);
-    Tensor c = full({s[0], s[1]}, NAN, accumulator(dtype), cpu);  // a freed block has old sums
-    backend_.matmul({.a = a, .b = b, .c = c});
-    return doubles(c);
-  }
-
-  const Shape shapes_[5] = {
-      {61, 130, 900}, {300, 33, 40}, {5, 700, 70}, {1, 1, 999}, {32, 32, 4096}};
-
- private:
-  int before_ = omp_get_max_threads();
-};
-
-// Past the blocks of rows, columns and depth that tiles are multiplied in; operands that are read
-// where they lie, and others; rows of memory along the depth and across it.
-TEST_P(MatmulThreads, OneForLargeSizesOfBf16) {
-  omp_set_num_threads(1);
-  for (auto [s, la, lb] : {std::tuple{Shape{64, 1088, 384}, plain, transposed},
-                           {Shape{400, 704, 416}, transposed, transposed},
-                           {Shape{1450, 45, 100}, transposed, plain},
-                           {Shape{750, 70, 500}, transposed, plain},
-                           {Shape{40, 1088, 400}, plain, plain},
-                           {Shape{70, 33, 800}, plain, transposed},
-                           {Shape{65, 70, 1024}, plain, transposed}}) {
-    SCOPED_TRACE(str(s));
-    Tensor a = laid_out({s[0], s[2]}, la, bf16, 1), b = laid_out({s[2], s[1]}, lb, bf16, 2);
-    Tensor c = values({s[0], s[1]}, f32, 3), rounded = full({s[0], s[1]}, NAN, bf16, cpu);
-    std::vector<double> expected = naive(a, b), old = doubles(c);
-    backend_.matmul({.a = a, .b = b, .c = rounded});
-    ASSERT_NO_FATAL_FAILURE(expect_near(expected, rounded, s[2]));
-    for (size_t i = 0; i < old.size(); ++i) expected[i] += old[i];
-    backend_.matmul({.a = a, .b = b, .c = c, .write = Write::add});
-    ASSERT_NO_FATAL_FAILURE(expect_near(expected, c, s[2]));
-  }
-}
-
-// However many threads: the same sums in the same order.
-TEST_P(MatmulThreads, DoNotChangeABit) {
-  for (DType dtype : floats)
-    for (const Shape& s : shapes_) {
-      omp_set_num_threads(1);
-      std::vector<double> one = product(dtype, s);
-      for (int threads : {2, 3, 5}) {
-        omp_set_num_threads(threads);
-        EXPECT_EQ(one, product(dtype, s)) << threads << " threads, " << name(dtype) << str(s);
-      }
-    }
-}
-
-TEST_P(MatmulThreads, AsManyRepeatEveryBit) {
-  for (DType dtype : floats)
-    for (const Shape& s : shapes_)
-      for (int threads : {1, 2, 3, 5}) {
-        omp_set_num_threads(threads);
-        EXPECT_EQ(product(dtype, s), product(dtype, s)) << threads << " threads, " << name(dtype);
-      }
-}
-
-// Asked for but not had: in a parallel region there is one, and a system may give fewer
-// (OMP_DYNAMIC here; OMP_THREAD_LIMIT where tests/CMakeLists.txt runs these again).
-TEST_P(MatmulThreads, MayBeFewerThanAskedFor) {
-  const Shape s{61, 130, 900};
-  for (DType dtype : floats) {
-    Tensor a = values({s[0], s[2]}, dtype, 1), b = laid_out({s[2], s[1]}, transposed, dtype, 2);
-    std::vector<double> expected = naive(a, b);
-    Tensor inside = full({s[0], s[1]}, NAN, accumulator(dtype), cpu), outside = clone(inside);
-    omp_set_num_threads(7);
-    omp_set_dynamic(1);
-    backend_.matmul({.a = a, .b = b, .c = outside});
-    omp_set_dynamic(0);
-    ASSERT_NO_FATAL_FAILURE(expect_near(expected, outside, s[2]));
-#pragma omp parallel num_threads(2)
-#pragma omp single
-    backend_.matmul({.a = a, .b = b, .c = inside});
-    ASSERT_NO_FATAL_FAILURE(expect_near(expected, inside, s[2]));
-    EXPECT_EQ(omp_get_max_threads(), 7);
-  }
-}
-
-auto level_name = [](const auto& level) { return level.param; };
 INSTANTIATE_TEST_SUITE_P(Levels, MatmulTest, testing::ValuesIn(host::levels()), level_name);
-INSTANTIATE_TEST_SUITE_P(Levels, MatmulThreads, testing::ValuesIn(host::levels()), level_name);
 
 }  // namespace
 }  // namespace triax

@@ -9,11 +9,11 @@ constexpr int64_t default_actions = 30'000'000, least_tries = 100;
 
 }  // namespace
 
-Search::Search(const Problem& problem, uint64_t seed, const SearchWatch& watch)
+Search::Search(const Problem& problem, uint64_t seed, SearchWatch watch)
     : p_(problem),
       scheduler_(problem),
       draw_(seed),
-      watch_(watch),
+      watch_(std::move(watch)),
       bound_(lower_bound(problem)),
       unit_(total(p_.times[0])),
       policy_(size_t(p_.shape.stages)) {}

@@ -22,7 +22,7 @@ class Draw {
 /// The best lists so far, and how much may still be tried.
 class Search {
  public:
-  Search(const Problem& problem, uint64_t seed, const SearchWatch& watch);
+  Search(const Problem& problem, uint64_t seed, SearchWatch watch);
   /// Lists that need not be the scheduler's.
   void offer(const std::vector<Actions>& lists, double cost);
   /// Until the bound is met or the budget is used. Empty lists if nothing was found.
@@ -56,7 +56,7 @@ class Search {
   const Problem& p_;
   ListScheduler scheduler_;
   Draw draw_;
-  const SearchWatch& watch_;
+  SearchWatch watch_;
   double bound_, unit_;
   int64_t tried_ = 0;
   std::vector<Actions> best_;

@@ -81,12 +81,12 @@ TEST(Calibrate, FindsTheRatesBehindTimes) {
 // Or the next run of a piece of work would find its tensors in the caches.
 TEST(Bench, WorkOnACpuTakesTurns) {
   run_worlds(2, [](World& world) {
-    Bench bench(world, {.round = 0.002, .rounds = 3});
+    Bench bench(world, {.round = 0.01, .rounds = 3});
     std::vector<int> ran;
     for (int i : {0, 1}) bench.add([&ran, i] { ran.push_back(i); });
     ran.clear();
     EXPECT_EQ(bench.seconds().size(), 2u);
-    EXPECT_GT(ran.size(), 100u);
+    EXPECT_GT(ran.size(), 6u);
     for (size_t i = 0; i < ran.size(); ++i) ASSERT_EQ(ran[i], int(i % 2)) << i;
   });
 }
