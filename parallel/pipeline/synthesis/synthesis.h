@@ -45,8 +45,8 @@ struct Synthesis {
   bool optimal() const { return meets(cost, bound); }
 };
 
-/// How far a search is: the share that is done, and its best cost so far, infinite before it found
-/// anything.
+/// How far a search is: the share of it that is done, its best cost so far (infinite before it
+/// found anything) and Synthesis::bound.
 using SearchWatch = std::function<void(double share, double cost, double bound)>;
 
 /// Looks for the cheapest schedule within the budget: lists of a greedy scheduler whose rules are
