@@ -131,34 +131,49 @@ Tensor TensorParallel::leave(Tensor x) const {
   check_whole("leave");
   DType dtype = x.dtype(), sums = dtype_of_sums(dtype);
   if (size() > 1 && sums != dtype) x = cast(x, sums);
-  return leave_parts(std::move(x), {}, dtype);
+  return leave_parts(std::move(x), {}, {}, dtype);
 }
 
 Tensor TensorParallel::leave_one(Tensor x) const {
   DType dtype = x.dtype();
-  return leave_parts(std::move(x), {}, dtype);
+  return leave_parts(std::move(x), {}, {}, dtype);
 }
 
-Tensor TensorParallel::leave_product(const Tensor& x, const Tensor& weight,
-                                     const Tensor& bias) const {
+// What is added once is in the first rank's part, whose product adds it in passing. A product in
+// another dtype has no room for it, and with `sequence` a rank has only its own rows of `rest`.
+Tensor TensorParallel::leave_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                     const Tensor& rest) const {
   check_whole("leave_product");
-  if (size() == 1) return linear(x, weight, bias);
-  return leave_parts(linear_in(dtype_of_sums(x.dtype()), x, weight), bias, x.dtype());
+  if (size() == 1)
+    return rest.defined() ? linear_onto(rest, x, weight, bias) : linear(x, weight, bias);
+  DType sums = dtype_of_sums(x.dtype());
+  bool inside = sums == x.dtype(), joins = rest.defined() && inside && !sequence_;
+  Tensor values = bias.defined() ? bias.detach() : bias, parts;
+  if (rank() > 0 || !inside) parts = linear_in(sums, x, weight);
+  else if (joins) parts = linear_onto(rest.detach(), x, weight, values);
+  else parts = linear(x, weight, values);
+  Tensor y = leave_parts(std::move(parts), bias, joins ? rest : Tensor(), x.dtype());
+  return rest.defined() && !joins ? rest + y : y;
 }
 
-Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, DType dtype) const {
+Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, const Tensor& rest,
+                                   DType dtype) const {
   if (size() == 1) return parts;
   Tensor y = sequence_ ? sum_scattered(parts) : parts.exclusive() ? parts.detach() : clone(parts);
   if (!sequence_) tp_->all_reduce(y).wait();
   parts = without_values(parts);
-  if (bias.defined()) {
+  if (bias.defined() && y.dtype() != dtype) {
     NoGrad guard;
     y = y + bias.to(y.dtype());
   }
-  auto rule = [tp = *this](const Tensor& dy, autograd::Into&) {
-    return Tensors{tp.sequence_ ? tp.gathered(dy) : dy};
+  Tensors inputs{parts};
+  if (rest.defined()) inputs.push_back(rest);
+  auto rule = [tp = *this, onto = rest.defined()](const Tensor& dy, autograd::Into&) {
+    Tensors d{tp.sequence_ ? tp.gathered(dy) : dy};
+    if (onto) d.push_back(dy);
+    return d;
   };
-  return record("leave", y.to(dtype), {parts}, std::move(rule), {bias},
+  return record("leave", y.to(dtype), inputs, std::move(rule), {bias},
                 bias.defined() ? autograd::bias_rule(bias) : autograd::Rule());
 }
 

@@ -200,8 +200,9 @@ struct Net : nn::Module {
 
   Tensor logits(const Tensor& ids) const {
     Tensor x = table(ids);
-    Tensor h = x + down(up.gelu(norm(x)));
-    return table.logits(h + down_plain(up_plain(h)));
+    Tensor h = down.onto(x, up.gelu(norm(x)));
+    Tensor g = down_plain.onto(h, up_plain(h));
+    return table.logits(g + down(up.gelu(g)));
   }
 };
 
@@ -240,7 +241,8 @@ Tensor plain_logits(const Wholes& w, const Tensor& ids) {
   h = linear_gelu(h, w.at("up.weight"), w.at("up.bias"));
   h = x + linear(h, w.at("down.weight"), w.at("down.bias"));
   h = h + linear(linear(h, w.at("up_plain.weight")), w.at("down_plain.weight"));
-  return linear(h, table);
+  Tensor g = linear_gelu(h, w.at("up.weight"), w.at("up.bias"));
+  return linear(h + linear(g, w.at("down.weight"), w.at("down.bias")), table);
 }
 
 struct Loss {
