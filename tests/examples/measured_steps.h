@@ -38,11 +38,12 @@ inline std::vector<std::vector<std::string>> cells_of(const std::string& file) {
   return rows;
 }
 
-/// With 16-bit gradients, as Megatron-LM has them.
+/// With 16-bit gradients and dropout, as Megatron-LM has them by default.
 inline Row row_of(const std::string& group, const ModelConfig& model,
                   const parallel::StepOptions& s, double seconds) {
   Row r{.group = group, .model = model, .seconds = seconds};
   r.model.vocab = 51200;
+  r.model.dropout = 0.1;
   r.options.step = s;
   r.options.step.dtype = r.options.step.reduce_dtype = bf16;
   resolve(r.options, s.mesh.size());

@@ -93,10 +93,16 @@ FAULTS = [
           [Run(SEQUENCE, WHOLE % "positions.table")]),
 
     Fault("bias_added_by_every_rank", TENSOR,
-          [("linear_in(dtype_of_sums(x.dtype()), x, weight), bias, x.dtype())", "linear(x, weight, bias), {}, x.dtype())")],
-          # Biases start at zero: the first step is right but for the sum over rows.
-          [Run(PLAIN, "step 2: activation of block0"),
-           Run(SEQUENCE, "step 1: gradient of block1.down.bias", "a factor of 2: summed once too often")]),
+          [("parts = linear_in(sums, x, weight);",
+            "parts = inside ? linear(x, weight, values) : linear_in(sums, x, weight);")],
+          # Biases start at zero: the first step is right.
+          [Run(PLAIN, "step 2: activation of block0"), Run(SEQUENCE, "step 2: activation of block0")]),
+    Fault("residual_added_by_every_rank", TENSOR,
+          [("if (rank() > 0 || !inside) parts", "if (!inside) parts")],
+          [Run(PLAIN + " --dropout 0", "step 1: activation of block0")]),
+    Fault("gradient_of_a_residual_lost", TENSOR,
+          [("if (onto) d.push_back(dy);", "if (onto) d.push_back({});")],
+          [Run(PLAIN + " --dropout 0", "step 1: gradient of block1.proj.bias")]),
     Fault("gelu_without_enter", LINEAR,
           [("return nn::Linear::gelu(all);", "return nn::Linear::gelu(x);")],
           [Run(PLAIN, "step 1: gradient on replicas of block1.norm2.beta")]),
