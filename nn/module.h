@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "nn/buffer.h"
 #include "nn/parameter.h"
 
@@ -45,8 +46,14 @@ class Module {
   /// Throws Error 78 if the name is taken.
   Parameter& parameter(Parameter p);
   Buffer& buffer(Buffer b);
+  /// Made of `args`. Errors of its constructor get its name in front.
   template <class M, class... Args> M& child(std::string name, Args&&... args) {
-    auto owned = std::make_unique<M>(std::forward<Args>(args)...);
+    std::unique_ptr<M> owned;
+    try {
+      owned = std::make_unique<M>(std::forward<Args>(args)...);
+    } catch (const Error& e) {
+      throw Error(e.code(), name + ": " + e.what(), e.place());
+    }
     M& m = *owned;
     take_name(name, "children");
     children_.emplace_back(std::move(name), std::move(owned));

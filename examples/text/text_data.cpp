@@ -139,7 +139,7 @@ void TextData::check_lengths(const Split& split, int64_t held_out) const {
         split.val_fraction);
   check_input(train_tokens_ > context_, Exit::data,
               "data: {}: {} of its {} tokens are to train on, too few for a window; context {} "
-              "needs {}",
+              "needs {}\n  Take more data, or a smaller --context.",
               split.name, train_tokens_, tokens(), context_, context_ + 1);
   check_input((!held_out_ && split.val_fraction == 0) || held_out >= 2, Exit::data,
               "data: {}: {} of its {} tokens are held out, too few to validate on; expected 2 or "
@@ -154,7 +154,8 @@ std::shared_ptr<const Windows> TextData::train_samples() const {
       tokens_, vocabulary_, Windows::Range{0, train_tokens_, context_, 1, document_end_});
   check_input(!document_end_ || all->documents() > 0, Exit::data,
               "data: none of the {} tokens to train on is {}; expected the one that ends every "
-              "document (--document-end)",
+              "document (--document-end)\n  Give the token that ends documents here, or leave the "
+              "flag out.",
               train_tokens_, document_end_.value_or(0));
   return all;
 }

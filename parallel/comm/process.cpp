@@ -121,7 +121,9 @@ int exit_code(const std::exception& e) {
 
 std::string failure_report(const std::exception& e) {
   constexpr int most_lines = 12;
-  std::string text = fmt::format("triax: error {}: {}\n", exit_code(e), e.what());
+  bool full = dynamic_cast<const std::bad_alloc*>(&e) != nullptr;
+  const char* what = full ? "out of host memory" : e.what();
+  std::string text = fmt::format("triax: error {}: {}\n", exit_code(e), what);
   auto* error = dynamic_cast<const Error*>(&e);
   if (error && error->code() == Exit::internal && !error->place().empty())
     text += fmt::format("  at {}\n", error->place());

@@ -70,7 +70,7 @@ TEST(TextData, MayHoldOutNothing) {
 TEST(TextData, SaysHowMuchTextIsMissing) {
   EXPECT_EQ(error_of([] { cut(20, 0); }, Exit::data),
             "data: some.txt: 20 of its 20 tokens are to train on, too few for a window; context 20 "
-            "needs 21");
+            "needs 21\n  Take more data, or a smaller --context.");
   EXPECT_EQ(
       error_of([] { cut(2, 0.05); }, Exit::data),
       "data: some.txt: 1 of its 20 tokens are held out, too few to validate on; expected 2 or "

@@ -1,5 +1,6 @@
 #include "nn/module.h"
 
+#include "core/check.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
@@ -61,6 +62,27 @@ TEST(ModuleTest, NamesAreUniqueAndBindIsOnce) {
   Net net;
   net.bind(1);
   expect_error([&] { net.bind(1); }, {"bind was called twice"});
+}
+
+TEST(ModuleTest, ErrorsOfConstructorsNameTheLayer) {
+  struct Bad : Module {
+    Bad() { fail(Exit::config, "bad: {} features; expected more", 3); }
+  };
+  struct Block : Module {
+    Bad& mlp = child<Bad>("mlp");
+  };
+  struct Outer : Module {
+    Block& block = child<Block>("block0");
+  };
+  std::string place;
+  try {
+    Outer outer;
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(), "block0: mlp: bad: 3 features; expected more");
+    EXPECT_EQ(e.code(), Exit::config);
+    place = e.place();
+  }
+  EXPECT_NE(place.find("module_test.cpp:"), std::string::npos) << place;
 }
 
 // Two models with the same names start alike; another seed or another name starts otherwise.

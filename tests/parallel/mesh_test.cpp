@@ -114,6 +114,7 @@ TEST(World, ReportHasTwelveLinesAtMost) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 12);
   EXPECT_EQ(text.substr(0, 24), "triax: error 78: first\n ");
   EXPECT_EQ(exit_code(std::bad_alloc()), 71);
+  EXPECT_EQ(failure_report(std::bad_alloc()), "triax: error 71: out of host memory\n");
   EXPECT_EQ(exit_code(std::runtime_error("x")), 70);
   EXPECT_EQ(failure_report(Error(Exit::internal, "x", "a.cpp:3")),
             "triax: error 70: x\n  at a.cpp:3\n");
