@@ -4,15 +4,16 @@ cores.
 
     python3 bench/compare_meshes.py --minigpt build/release/bin/minigpt
 
-Every round runs the base (one rank) and then each mesh as a job of its own; a mesh's ratio is taken
-against the base run of its round, so that slow minutes of the machine do not count. All ranks have
-one thread and share as many CPUs as there are ranks. --python adds PyTorch over gloo to the rounds:
-one process with the whole batch, DDP and FSDP2 with two; eager, fused AdamW, glibc set to keep
-freed blocks on huge pages.
+Every round runs each mesh as a job of its own, and just before it the base (one rank), of which its
+ratio is taken, so that slow minutes of the machine do not count. All ranks have one thread and share
+as many CPUs as there are ranks. --python adds PyTorch over gloo to the rounds: one process with the
+whole batch, whose ratio is taken within the round, DDP and FSDP2 with two; eager, fused AdamW, glibc
+set to keep freed blocks on huge pages.
 """
 
 import argparse
 import shutil
+import statistics
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -131,39 +132,57 @@ def main() -> None:
         check_python(a.python)
     print("machine:", ", ".join(f"{name} {value}" for name, value in machine().items()))
     chosen = [mesh for mesh in MESHES if a.only in mesh.title] + list(TORCH if a.python else ())
-    results: dict[Mesh, list[Run]] = {mesh: [] for mesh in (BASE, *chosen)}
+    pairs: dict[Mesh, list[Pair]] = {mesh: [] for mesh in chosen}
     with tempfile.TemporaryDirectory(prefix="triax-bench-") as directory:
         for i in range(a.rounds):
-            for mesh, so_far in results.items():
-                so_far.append(run_mesh(a, mesh, Path(directory)))
-            check_losses(results, TOLERANCE[a.precision])
+            for mesh, so_far in pairs.items():
+                base = run_mesh(a, BASE, Path(directory))
+                so_far.append(Pair(base, run_mesh(a, mesh, Path(directory))))
+            check_losses(pairs, TOLERANCE[a.precision])
             print(f"  round {i + 1} of {a.rounds} done", file=sys.stderr, flush=True)
-    print_table(results)
+    print_table(pairs)
 
 
-def check_losses(results: dict[Mesh, list[Run]], tolerance: float) -> None:
+@dataclass(frozen=True)
+class Pair:
+    """A run of a mesh, and that of the base just before it."""
+
+    base: Run
+    mesh: Run
+
+
+def check_losses(pairs: dict[Mesh, list[Pair]], tolerance: float) -> None:
     """Raises ValueError unless all first losses are those of the base: same weights, same batch."""
-    for mesh, found in results.items():
-        base = results[TORCH_BASE if isinstance(mesh, Torch) else BASE]
-        for result, one in zip(found, base):
-            loss, wanted = result.losses[0], one.losses[0]
+    for mesh, found in pairs.items():
+        torch = isinstance(mesh, Torch)
+        for i, pair in enumerate(found):
+            one = pairs[TORCH_BASE][i].mesh if torch else pair.base
+            loss, wanted = pair.mesh.losses[0], one.losses[0]
             if not abs(loss - wanted) <= tolerance * wanted:  # NaN is not
                 raise ValueError(f"{mesh.title}: first loss {loss}; expected {wanted}")
 
 
-def print_table(results: dict[Mesh, list[Run]]) -> None:
-    speeds = {
-        mesh: [result.tokens_per_second(WARMUP) for result in found]
-        for mesh, found in results.items()
-    }
-    bases = [base for base in (BASE, TORCH_BASE) if base in speeds]
-    heads = ["mesh", "tokens/s", *(f"times {base.title}" for base in bases)]
+def print_table(pairs: dict[Mesh, list[Pair]]) -> None:
+    def speed(result: Run) -> float:
+        return result.tokens_per_second(WARMUP)
+
+    torch = [speed(pair.mesh) for pair in pairs.get(TORCH_BASE, [])]
+    heads = ["mesh", "tokens/s", f"times {BASE.title}"]
+    heads += [f"times {TORCH_BASE.title}"] if torch else []
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
-    for mesh, found in speeds.items():
-        columns = [mesh.title, spread(found, ",.0f")]
-        for base in bases:
-            columns.append(spread([x / y for x, y in zip(found, speeds[base])], ".2f"))
+
+    def line(title: str, speeds: list[float], of_base: list[float], by_round: list[float]) -> None:
+        columns = [title, spread(speeds, ",.0f"), spread(of_base, ".2f")]
+        if torch:
+            columns.append(spread([x / y for x, y in zip(by_round, torch)], ".2f"))
         print(f"| {' | '.join(columns)} |")
+
+    bases = [speed(pair.base) for found in pairs.values() for pair in found]
+    line(BASE.title, bases, [1], [statistics.median(bases)] * len(torch))
+    for mesh, found in pairs.items():
+        speeds = [speed(pair.mesh) for pair in found]
+        of_base = [x / speed(pair.base) for x, pair in zip(speeds, found)]
+        line(mesh.title, speeds, of_base, speeds)
 
 
 if __name__ == "__main__":
