@@ -13,7 +13,6 @@ set to keep freed blocks on huge pages.
 
 import argparse
 import shutil
-import statistics
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -40,6 +39,14 @@ class Mesh:
 @dataclass(frozen=True)
 class Torch(Mesh):
     """Processes of train_pytorch.py."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A run of a mesh, and that of the base just before it."""
+
+    base: Run
+    run: Run
 
 
 BASE = Mesh("one rank", 1, "--micro-batch 4")
@@ -130,6 +137,8 @@ def main() -> None:
     a = parse(parser)
     if a.python:
         check_python(a.python)
+    if not any(a.only in mesh.title for mesh in MESHES):
+        sys.exit(f"compare_meshes: no mesh has `{a.only}` in its title")
     print("machine:", ", ".join(f"{name} {value}" for name, value in machine().items()))
     chosen = [mesh for mesh in MESHES if a.only in mesh.title] + list(TORCH if a.python else ())
     pairs: dict[Mesh, list[Pair]] = {mesh: [] for mesh in chosen}
@@ -143,21 +152,13 @@ def main() -> None:
     print_table(pairs)
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A run of a mesh, and that of the base just before it."""
-
-    base: Run
-    mesh: Run
-
-
 def check_losses(pairs: dict[Mesh, list[Pair]], tolerance: float) -> None:
     """Raises ValueError unless all first losses are those of the base: same weights, same batch."""
     for mesh, found in pairs.items():
         torch = isinstance(mesh, Torch)
         for i, pair in enumerate(found):
-            one = pairs[TORCH_BASE][i].mesh if torch else pair.base
-            loss, wanted = pair.mesh.losses[0], one.losses[0]
+            one = pairs[TORCH_BASE][i].run if torch else pair.base
+            loss, wanted = pair.run.losses[0], one.losses[0]
             if not abs(loss - wanted) <= tolerance * wanted:  # NaN is not
                 raise ValueError(f"{mesh.title}: first loss {loss}; expected {wanted}")
 
@@ -166,7 +167,7 @@ def print_table(pairs: dict[Mesh, list[Pair]]) -> None:
     def speed(result: Run) -> float:
         return result.tokens_per_second(WARMUP)
 
-    torch = [speed(pair.mesh) for pair in pairs.get(TORCH_BASE, [])]
+    torch = [speed(pair.run) for pair in pairs.get(TORCH_BASE, [])]
     heads = ["mesh", "tokens/s", f"times {BASE.title}"]
     heads += [f"times {TORCH_BASE.title}"] if torch else []
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
@@ -178,9 +179,10 @@ def print_table(pairs: dict[Mesh, list[Pair]]) -> None:
         print(f"| {' | '.join(columns)} |")
 
     bases = [speed(pair.base) for found in pairs.values() for pair in found]
-    line(BASE.title, bases, [1], [statistics.median(bases)] * len(torch))
+    beside_torch = [speed(pair.base) for pair in pairs.get(TORCH_BASE, [])]
+    line(BASE.title, bases, [1], beside_torch)
     for mesh, found in pairs.items():
-        speeds = [speed(pair.mesh) for pair in found]
+        speeds = [speed(pair.run) for pair in found]
         of_base = [x / speed(pair.base) for x, pair in zip(speeds, found)]
         line(mesh.title, speeds, of_base, speeds)
 

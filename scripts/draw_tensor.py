@@ -14,14 +14,14 @@ BLOCK = [
     ("Attention", "attention, own heads", WIDTH, True, None),
     ("Attention", "projection: RowLinear", WIDTH, "sum", ((WIDTH, WIDTH), 1)),
     ("Attention", "leave", WIDTH, False, None),
-    ("", "add bias, residual", WIDTH, False, None),
+    ("", "add residual", WIDTH, False, None),
     ("MLP", "layer norm", WIDTH, False, None),
     ("MLP", "enter", WIDTH, None, None),
     ("MLP", "up: ColumnLinear", 4 * WIDTH, True, ((4 * WIDTH, WIDTH), 0)),
     ("MLP", "gelu", 4 * WIDTH, True, None),
     ("MLP", "down: RowLinear", WIDTH, "sum", ((WIDTH, 4 * WIDTH), 1)),
     ("MLP", "leave", WIDTH, False, None),
-    ("", "add bias, residual", WIDTH, False, None),
+    ("", "add residual", WIDTH, False, None),
 ]
 ENDS = [
     ("Embedding", "look up own tokens", WIDTH, "sum", ((VOCABULARY, WIDTH), 0)),

@@ -29,6 +29,13 @@ int64_t heads_of_rank(const ModelConfig& c, const TensorParallel& tp) {
        tp.size(), c.heads, join(valid, ", "));
 }
 
+/// c, which the mesh can split: said before any layer is made, of which it would seem to be a
+/// fault.
+const ModelConfig& checked(const ModelConfig& c, const TensorParallel& tp) {
+  (void)heads_of_rank(c, tp);
+  return c;
+}
+
 int64_t tokens_of(const nn::Batch& batch) { return batch.input.size(1); }
 
 /// x + drop(product(a)).
@@ -82,7 +89,7 @@ Tensor Block::mlp(const Tensor& x, const nn::Batch& batch, Keep keep) const {
 
 Gpt::Gpt(const ModelConfig& c, const TensorParallel& tp)
     : tp_(tp),
-      config_(c),
+      config_(checked(c, tp)),
       tokens_(child<parallel::VocabularyEmbedding>(
           "tokens", c.vocab, c.width, tp,
           parallel::VocabularyOptions{.std = weight_std, .tied = true})),

@@ -154,8 +154,8 @@ std::shared_ptr<const Windows> TextData::train_samples() const {
       tokens_, vocabulary_, Windows::Range{0, train_tokens_, context_, 1, document_end_});
   check_input(!document_end_ || all->documents() > 0, Exit::data,
               "data: none of the {} tokens to train on is {}; expected the one that ends every "
-              "document (--document-end)\n  Give the token that ends documents here, or leave the "
-              "flag out.",
+              "document (--document-end)\n  Give the token that ends documents in this data, or "
+              "leave the flag out.",
               train_tokens_, document_end_.value_or(0));
   return all;
 }

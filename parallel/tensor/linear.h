@@ -47,15 +47,16 @@ class RowLinear : public nn::Module {
         bias_(o.bias ? &parameter({.name = "bias", .full = {out}, .shard = tp.whole()}) : nullptr) {
   }
 
-  Tensor operator()(const Tensor& x) const { return onto({}, x); }
-  /// rest + (*this)(x), as outside; both, and the bias, in one pass where the device can. Without
-  /// `rest` if it is undefined.
-  Tensor onto(const Tensor& rest, const Tensor& x) const {
-    Tensor bias = bias_ ? bias_->value : Tensor();
-    if (!tp_.sliced()) return tp_.leave_product(x, weight_, bias, rest);
+  /// The bias is added once, inside the product of one rank where that can be.
+  Tensor operator()(const Tensor& x) const {
+    if (!tp_.sliced()) return tp_.leave_product(x, weight_, bias_ ? bias_->value : Tensor());
     Tensor y = tp_.product_out(x, weight_);
-    if (bias.defined()) y = y + bias;
-    return rest.defined() ? rest + y : y;
+    return bias_ ? y + *bias_ : y;
+  }
+  /// rest + (*this)(x), as outside; in one pass where there is nothing to sum.
+  Tensor onto(const Tensor& rest, const Tensor& x) const {
+    if (tp_.size() > 1 || tp_.sliced()) return rest + (*this)(x);
+    return linear_onto(rest, x, weight_, bias_ ? bias_->value : Tensor());
   }
 
  private:

@@ -131,49 +131,43 @@ Tensor TensorParallel::leave(Tensor x) const {
   check_whole("leave");
   DType dtype = x.dtype(), sums = dtype_of_sums(dtype);
   if (size() > 1 && sums != dtype) x = cast(x, sums);
-  return leave_parts(std::move(x), {}, {}, dtype);
+  return leave_parts(std::move(x), {}, dtype);
 }
 
 Tensor TensorParallel::leave_one(Tensor x) const {
   DType dtype = x.dtype();
-  return leave_parts(std::move(x), {}, {}, dtype);
+  return leave_parts(std::move(x), {}, dtype);
 }
 
-// What is added once is in the first rank's part, whose product adds it in passing. A product in
-// another dtype has no room for it, and with `sequence` a rank has only its own rows of `rest`.
-Tensor TensorParallel::leave_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                     const Tensor& rest) const {
+// The product of the first rank adds the bias to its part in passing; one whose parts are of
+// another dtype (fp16) cannot, and the sum gets it. The residual stays outside: in bf16 every
+// rounding on the way would be one of its size.
+Tensor TensorParallel::leave_product(const Tensor& x, const Tensor& weight,
+                                     const Tensor& bias) const {
   check_whole("leave_product");
-  if (size() == 1)
-    return rest.defined() ? linear_onto(rest, x, weight, bias) : linear(x, weight, bias);
+  if (size() == 1) return linear(x, weight, bias);
+  check(!bias.defined() || bias.shape() == Shape{weight.size(0)},
+        "leave_product: bias {} for weight {}; expected [{}]", bias, weight.shape(),
+        weight.size(0));
   DType sums = dtype_of_sums(x.dtype());
-  bool inside = sums == x.dtype(), joins = rest.defined() && inside && !sequence_;
-  Tensor values = bias.defined() ? bias.detach() : bias, parts;
-  if (rank() > 0 || !inside) parts = linear_in(sums, x, weight);
-  else if (joins) parts = linear_onto(rest.detach(), x, weight, values);
-  else parts = linear(x, weight, values);
-  Tensor y = leave_parts(std::move(parts), bias, joins ? rest : Tensor(), x.dtype());
-  return rest.defined() && !joins ? rest + y : y;
+  Tensor inside = rank() == 0 && bias.defined() ? bias.detach() : Tensor();
+  Tensor parts = sums == x.dtype() ? linear(x, weight, inside) : linear_in(sums, x, weight);
+  return leave_parts(std::move(parts), bias, x.dtype());
 }
 
-Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, const Tensor& rest,
-                                   DType dtype) const {
+Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, DType dtype) const {
   if (size() == 1) return parts;
   Tensor y = sequence_ ? sum_scattered(parts) : parts.exclusive() ? parts.detach() : clone(parts);
   if (!sequence_) tp_->all_reduce(y).wait();
   parts = without_values(parts);
-  if (bias.defined() && y.dtype() != dtype) {
+  if (bias.defined() && y.dtype() != dtype) {  // else it is in the parts
     NoGrad guard;
     y = y + bias.to(y.dtype());
   }
-  Tensors inputs{parts};
-  if (rest.defined()) inputs.push_back(rest);
-  auto rule = [tp = *this, onto = rest.defined()](const Tensor& dy, autograd::Into&) {
-    Tensors d{tp.sequence_ ? tp.gathered(dy) : dy};
-    if (onto) d.push_back(dy);
-    return d;
+  auto rule = [tp = *this](const Tensor& dy, autograd::Into&) {
+    return Tensors{tp.sequence_ ? tp.gathered(dy) : dy};
   };
-  return record("leave", y.to(dtype), inputs, std::move(rule), {bias},
+  return record("leave", y.to(dtype), {parts}, std::move(rule), {bias},
                 bias.defined() ? autograd::bias_rule(bias) : autograd::Rule());
 }
 

@@ -74,10 +74,8 @@ class TensorParallel {
   Tensor leave(Tensor x) const;
   /// The same of parts that are zero on all ranks but one, element by element.
   Tensor leave_one(Tensor x) const;
-  /// rest + leave(linear(x, weight)) + bias, of parts that are not rounded before in fp16; without
-  /// bias or rest where they are undefined. `rest` is as outside.
-  Tensor leave_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                       const Tensor& rest = {}) const;
+  /// leave(linear(x, weight)) + bias, if there is one, of parts that are not rounded before.
+  Tensor leave_product(const Tensor& x, const Tensor& weight, const Tensor& bias) const;
   /// Where features are sliced (`slices` > 1): x w^T + b of this rank's rows of w, as in
   /// ColumnLinear, and the sum over all ranks of x w^T of its columns, as in RowLinear.
   Tensor product_in(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) const;
@@ -111,7 +109,7 @@ class TensorParallel {
 
  private:
   void check_whole(const char* what) const;
-  Tensor leave_parts(Tensor parts, const Tensor& bias, const Tensor& rest, DType dtype) const;
+  Tensor leave_parts(Tensor parts, const Tensor& bias, DType dtype) const;
   Tensor over_ranks(Tensor parts, DType dtype) const;
   Tensor summed(const Tensor& x) const;
   Tensor joined(const Tensor& x) const;

@@ -120,31 +120,6 @@ TEST(HalfSums, ValuesAndBiasesOnTheWayOut) {
   });
 }
 
-// The residual is added to the sum that was rounded once, and its gradient is the layer's.
-TEST(HalfSums, OntoAResidual) {
-  Tensor w = integers({width, features}, [](auto i, auto j) { return opposed(j, i); });
-  Tensor b = integers({width}, [](auto, auto j) { return 1 + 2 * int(j % 2); });
-  Tensor values_of_x = integers({rows, features}, [](auto i, auto) { return 1000 + int(i); });
-  Tensor values_of_rest = integers({rows, width}, [](auto i, auto j) { return int(i * 7 + j); });
-  Tensor dy = integers({rows, width}, [](auto i, auto j) { return 1 + int(i + j) % 5; });
-  Input x(values_of_x), rest(values_of_rest);
-  Tensor expected = rest.x + linear(x.x, w, b);
-  backward(expected, dy);
-
-  on_all([&](Communicator&, const TensorParallel& tp) {
-    RowLinear layer(features, width, tp);
-    layer.materialize(cpu, f16, 1);
-    set(layer, "weight", share(tp, w, 1));
-    set(layer, "bias", b);
-    Input my_x(share(tp, values_of_x, 1)), my_rest(rows_of(tp, values_of_rest));
-    Tensor y = layer.onto(my_rest.x, my_x.x);
-    expect_bitwise(y, rows_of(tp, expected.detach()));
-    backward(y, rows_of(tp, dy));
-    expect_bitwise(my_rest.gradient(), rows_of(tp, rest.gradient()));
-    expect_bitwise(my_x.gradient(), share(tp, x.gradient(), 1));
-  });
-}
-
 // A layer of one's own, whose parts are rounded already: at least their sum is made in fp32, also
 // where a transport adds in the dtype of what it sends.
 TEST(HalfSums, PartsOfOtherLayersAreSentInFp32) {
