@@ -46,18 +46,13 @@ class Module {
   /// Throws Error 78 if the name is taken.
   Parameter& parameter(Parameter p);
   Buffer& buffer(Buffer b);
-  /// Made of `args`. Errors of its constructor get its name in front.
-  template <class M, class... Args> M& child(std::string name, Args&&... args) {
-    std::unique_ptr<M> owned;
-    try {
-      owned = std::make_unique<M>(std::forward<Args>(args)...);
-    } catch (const Error& e) {
-      throw Error(e.code(), name + ": " + e.what(), e.place());
-    }
-    M& m = *owned;
+  /// Made of `args`. Its errors get its name in front.
+  template <class M, class... Args> M& child(std::string name, Args&&... args) try {
     take_name(name, "children");
-    children_.emplace_back(std::move(name), std::move(owned));
-    return m;
+    children_.emplace_back(name, std::make_unique<M>(std::forward<Args>(args)...));
+    return static_cast<M&>(*children_.back().second);
+  } catch (const Error& e) {
+    throw Error(e.code(), name + ": " + e.what(), e.place());
   }
 
  private:
