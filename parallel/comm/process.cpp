@@ -119,11 +119,13 @@ int exit_code(const std::exception& e) {
   return int(dynamic_cast<const std::ios_base::failure*>(&e) ? Exit::io : Exit::internal);
 }
 
+std::string reason(const std::exception& e) {
+  return dynamic_cast<const std::bad_alloc*>(&e) ? "out of host memory" : e.what();
+}
+
 std::string failure_report(const std::exception& e) {
   constexpr int most_lines = 12;
-  bool full = dynamic_cast<const std::bad_alloc*>(&e) != nullptr;
-  const char* what = full ? "out of host memory" : e.what();
-  std::string text = fmt::format("triax: error {}: {}\n", exit_code(e), what);
+  std::string text = fmt::format("triax: error {}: {}\n", exit_code(e), reason(e));
   auto* error = dynamic_cast<const Error*>(&e);
   if (error && error->code() == Exit::internal && !error->place().empty())
     text += fmt::format("  at {}\n", error->place());

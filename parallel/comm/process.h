@@ -36,6 +36,9 @@ int set_rank_threads(int cores, int ranks);
 /// library, 70 others.
 int exit_code(const std::exception& e);
 
+/// `what()`, of std::bad_alloc in words.
+std::string reason(const std::exception& e);
+
 /// The report: `triax: error 78: ...`, at most 12 lines.
 std::string failure_report(const std::exception& e);
 

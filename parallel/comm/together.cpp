@@ -23,17 +23,15 @@ std::string text_of(const Tensor& bytes, int64_t begin, int64_t length) {
 
 // Over the wire an error is `code, newline, place, newline, text`; success is nothing.
 std::string attempt(const std::function<void()>& work) {
-  auto line = [](Exit code, const std::string& place, const char* what) {
+  auto line = [](Exit code, const std::string& place, const std::string& what) {
     return fmt::format("{}\n{}\n{}", int(code), place, what);
   };
   try {
     work();
   } catch (const Error& e) {
     return line(e.code(), e.place(), e.what());
-  } catch (const std::bad_alloc&) {
-    return line(Exit::memory, "", "out of host memory");
   } catch (const std::exception& e) {
-    return line(Exit(exit_code(e)), "", e.what());
+    return line(Exit(exit_code(e)), "", reason(e));
   }
   return "";
 }

@@ -139,9 +139,9 @@ Tensor TensorParallel::leave_one(Tensor x) const {
   return leave_parts(std::move(x), {}, dtype);
 }
 
-// The product of the first rank adds the bias to its part in passing; one whose parts are of
-// another dtype (fp16) cannot, and the sum gets it. The residual stays outside: in bf16 every
-// rounding on the way would be one of its size.
+// The first rank's product adds the bias as it writes its part. In fp16, whose parts are in fp32, a
+// product cannot, and the bias is added to the sum. A residual in a part would make each rounding
+// of bf16 on the way as large as the residual's: it is added afterwards.
 Tensor TensorParallel::leave_product(const Tensor& x, const Tensor& weight,
                                      const Tensor& bias) const {
   check_whole("leave_product");
