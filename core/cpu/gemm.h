@@ -109,27 +109,68 @@ void pack(Operand<T> x, int64_t count, int64_t depth, A* to) {
                           to + whole * panel * depth);
 }
 
+/// Prefetches part of an operand to the second-level cache, a few lines at a time.
+template <class T> class Fetcher {
+ public:
+  /// `count` rows of a or columns of b, `depth` deep, by `calls` of advance(). A unit stride.
+  void start(Operand<T> x, int64_t count, int64_t depth, int64_t calls) {
+    bool along_depth = x.inner == 1;
+    row_ = x.data, stride_ = along_depth ? x.outer : x.inner, at_ = 0;
+    rows_ = along_depth ? count : depth, length_ = along_depth ? depth : count;
+    if (length_ <= 0) rows_ = 0;
+    if (!done()) pace_ = (rows_ * ((length_ + line - 1) / line) + calls - 1) / calls;
+  }
+  bool done() const { return rows_ <= 0; }
+  TRIAX_HD void advance() {
+    constexpr int read = 0, second_level = 2;
+    for (int64_t lines = pace_; lines > 0 && !done(); --lines) {
+      __builtin_prefetch(row_ + at_, read, second_level);
+      at_ += line;
+      if (at_ >= length_) at_ = 0, row_ += stride_, --rows_;
+    }
+  }
+
+ private:
+  static constexpr int64_t line = 64 / int64_t(sizeof(T));
+  const T* row_ = nullptr;
+  int64_t stride_ = 0, length_ = 0, rows_ = 0, at_ = 0, pace_ = 0;
+};
+
 /// A tile of sums, in registers.
 template <class A> struct Sums { Vector<A> c[Tile<A>::rows][2]; };
 
-template <class A> TRIAX_HD Sums<A> multiply(const A* a, const A* b, int64_t depth) {
+/// Panels are multiplied in pieces of this depth.
+constexpr int64_t piece_depth = 192;
+
+/// No work meanwhile.
+struct Nothing {
+  TRIAX_HD void operator()() const {}
+};
+
+/// After every piece, something else is done meanwhile().
+template <class A, class F = Nothing>
+TRIAX_HD Sums<A> multiply(const A* a, const A* b, int64_t depth, F meanwhile = {}) {
   constexpr int rows = Tile<A>::rows, cols = Tile<A>::cols;
   Sums<A> s;
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) s.c[i][0] = s.c[i][1] = Vector<A>{};
+  for (; depth > 0; depth -= piece_depth) {
+    int64_t piece = depth < piece_depth ? depth : piece_depth;
 #pragma GCC unroll 4
-  for (int64_t k = 0; k < depth; ++k) {
-    Vector<A> b0 = load<A>(b), b1 = load<A>(b + cols / 2);
-    __builtin_prefetch(b + 16 * cols);
-    __builtin_prefetch(b + 16 * cols + cols / 2);
+    for (int64_t k = 0; k < piece; ++k) {
+      Vector<A> b0 = load<A>(b), b1 = load<A>(b + cols / 2);
+      __builtin_prefetch(b + 16 * cols);
+      __builtin_prefetch(b + 16 * cols + cols / 2);
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; ++i) {
-      Vector<A> x = broadcast(a + i);
-      s.c[i][0] = fma(x, b0, s.c[i][0]);
-      s.c[i][1] = fma(x, b1, s.c[i][1]);
+      for (int i = 0; i < rows; ++i) {
+        Vector<A> x = broadcast(a + i);
+        s.c[i][0] = fma(x, b0, s.c[i][0]);
+        s.c[i][1] = fma(x, b1, s.c[i][1]);
+      }
+      a += rows;
+      b += cols;
     }
-    a += rows;
-    b += cols;
+    meanwhile();
   }
   return s;
 }

@@ -47,7 +47,8 @@ void finish(const Product<T, C>& p, const Block& at, bool add, A* sums) {
   }
 }
 
-/// Makes blocks of c, on one thread.
+/// Makes blocks of c, on one thread. While tiles are multiplied, what is packed next is prefetched:
+/// the next rows, and columns while they are packed, beside the first rows.
 template <class T, class C> class Worker {
  public:
   using A = Accumulator<T>;
@@ -90,16 +91,40 @@ template <class T, class C> class Worker {
       sums_ = b_ + round_up(packed_size<A, cols>(block.cols, Tile<A>::depth), 16);
       stride_ = round_up(block.cols, cols);
     }
-    pack<A, cols>(p_.b.at(block.col, first), block.cols, depth_, b_);
-    for (int64_t i = 0; i < block.rows; i += together * rows) {
-      int64_t end = fn::min(block.rows, i + together * rows);
-      pack<A, rows>(p_.a.at(block.row + i, first), end - i, depth_, a_);
-      for (int64_t r = i; r < end; r += rows)
-        for (int64_t j = 0; j < block.cols; j += cols)
-          tile({block.row + r, block.col + j, fn::min<int64_t>(rows, end - r),
-                fn::min<int64_t>(cols, block.cols - j)},
-               a_ + (r - i) * depth_, b_ + j * depth_, sums_ + r * stride_ + j);
+    constexpr int64_t high = together * rows, wide = together * cols;
+    for (int64_t i = 0; i < block.rows; i += high) {
+      Block group{block.row + i, block.col, fn::min(high, block.rows - i), block.cols};
+      A* sums = sums_ + i * stride_;
+      pack<A, rows>(p_.a.at(group.row, first), group.rows, depth_, a_);
+      next_rows_.start(p_.a.at(group.row + high, first), fn::min(high, block.rows - i - high),
+                       depth_, pieces(group));
+      if (i > 0) {
+        tiles(group, b_, sums);
+        continue;
+      }
+      for (int64_t j = 0; j < block.cols; j += wide) {
+        Block part{group.row, block.col + j, group.rows, fn::min(wide, block.cols - j)};
+        pack<A, cols>(p_.b.at(part.col, first), part.cols, depth_, b_ + j * depth_);
+        next_cols_.start(p_.b.at(part.col + wide, first), fn::min(wide, block.cols - j - wide),
+                         depth_, pieces(part));
+        tiles(part, b_ + j * depth_, sums + j);
+      }
     }
+  }
+
+  /// Pieces of depth in which a block's tiles are multiplied.
+  int64_t pieces(const Block& at) const {
+    return (at.rows + rows - 1) / rows * ((at.cols + cols - 1) / cols) *
+           ((depth_ + piece_depth - 1) / piece_depth);
+  }
+
+  /// Those of packed rows, with packed columns at `b`.
+  void tiles(const Block& at, const A* b, A* sums) {
+    for (int64_t i = 0; i < at.rows; i += rows)
+      for (int64_t j = 0; j < at.cols; j += cols)
+        tile({at.row + i, at.col + j, fn::min<int64_t>(rows, at.rows - i),
+              fn::min<int64_t>(cols, at.cols - j)},
+             a_ + i * depth_, b + j * depth_, sums + i * stride_ + j);
   }
 
   void tile(const Block& at, const A* a, const A* b, A* sums) {
@@ -107,7 +132,10 @@ template <class T, class C> class Worker {
     Write write = !first_ || (in_place_ && p_.write == Write::add) ? Write::add : Write::set;
     if (in_place_)
       for (int64_t r = 0; r < at.rows; ++r) __builtin_prefetch(sums + r * stride_, 1);
-    Sums<A> s = multiply<A>(a, b, depth_);
+    Sums<A> s = multiply<A>(a, b, depth_, [this] {
+      next_cols_.advance();
+      next_rows_.advance();
+    });
     bool plain = in_place_ ? whole && !(last_ && p_.goes_on()) : !last_;
     if (plain) {
       put<A>(s, sums, stride_, write);
@@ -130,6 +158,7 @@ template <class T, class C> class Worker {
   bool in_place_, first_ = false, last_ = false;
   int64_t depth_ = 0, stride_ = 0;
   A *a_, *b_, *sums_ = nullptr;
+  Fetcher<T> next_rows_, next_cols_;
 };
 
 /// A tile takes its rows (two products a cycle), packing a quarter of a cycle for each element;

@@ -27,29 +27,6 @@ void pack_crossed(Operand<BFloat16> x, int64_t count, int64_t depth, BFloat16* t
   }
 }
 
-/// Prefetches the next 32 unpacked rows of a to the second-level cache.
-class RowFetcher {
- public:
-  void start(Operand<BFloat16> x, int64_t depth) {
-    row_ = x.data, stride_ = x.outer, depth_ = depth, at_ = 0;
-    lines_ = depth;  // 32 rows, each of as many lines as steps
-  }
-  bool done() const { return lines_ <= 0; }
-  /// Prefetches so many cache lines, in the order of memory.
-  TRIAX_HD void advance(int64_t lines) {
-    constexpr int read = 0, second_level = 2;
-    for (lines_ -= lines; lines > 0; --lines) {
-      __builtin_prefetch(row_ + at_, read, second_level);
-      at_ += side;
-      if (at_ >= depth_) at_ = 0, row_ += stride_;
-    }
-  }
-
- private:
-  const BFloat16* row_ = nullptr;
-  int64_t stride_ = 0, depth_ = 0, at_ = 0, lines_ = 0;
-};
-
 /// 32 rows of a or columns of b of a product, or fewer, packed step by step.
 template <class T, Part part> class StripPacker {
  public:

@@ -92,9 +92,8 @@ template <class T, class C> class TileWorker {
 
   void make_block(const Block& block) {
     int64_t first = 0;
-    int64_t squares = (block.cols + side - 1) / side;
-    rows_pace_ = (pace + squares - 1) / squares;
-    fetch_pace_ = (side + squares - 1) / squares;
+    squares_ = (block.cols + side - 1) / side;
+    rows_pace_ = (pace + squares_ - 1) / squares_;
     do {  // once for an empty sum
       Pass pass{first, fn::min(depth_, p_.k - first)};
       pack_row(block, 0, pass);
@@ -140,7 +139,7 @@ template <class T, class C> class TileWorker {
     Operand<T> x = p_.a.at(block.row + i, pass.first);
     if constexpr (!is_f32)
       if (loads_directly(x, block.rows - i, pass)) {
-        if (i > 0) fetcher_.start(x, pass.depth);
+        if (i > 0) fetcher_.start(x, side, pass.depth, squares_ * pass.steps());
         return;
       }
     if (waiting(p_.a, i, block.rows)) start(rows_, x, block.rows - i, pass, strip_of_a(i, pass));
@@ -247,7 +246,7 @@ template <class T, class C> class TileWorker {
     auto meanwhile = [this, rows] {
       if (!columns_.done()) columns_.advance(pace);
       if (!rows_.done()) rows_.advance(rows_pace_);
-      if (!fetcher_.done()) fetcher_.advance(fetch_pace_);
+      fetcher_.advance();
       if (!finisher_.idle()) finisher_.advance(rows);
     };
     if constexpr (is_f32) multiply_terms(strips, to, meanwhile);
@@ -255,13 +254,13 @@ template <class T, class C> class TileWorker {
   }
 
   const P& p_;
-  int64_t wide_, depth_, rows_pace_ = 1, fetch_pace_ = 1;
+  int64_t wide_, depth_, squares_ = 1, rows_pace_ = 1;
   BFloat16 *a_, *b_;
   Strips now_{};  // of a
   float* sums_;
   bool odd_ = false;
   StripPacker<T, Part::left> rows_;
-  RowFetcher fetcher_;
+  Fetcher<T> fetcher_;
   StripPacker<T, Part::right> columns_;
   Finisher<T, C> finisher_;
   Magnitude of_rows_, of_columns_[is_f32 ? Limit::cols / side : 1];  // of f32

@@ -14,11 +14,6 @@ constexpr int side = 32;
 constexpr int tile_elements = 16 * side;
 constexpr int square = side * side;
 
-/// No work meanwhile.
-struct Nothing {
-  TRIAX_HD void operator()() const {}
-};
-
 /// Operands of a square, strips packed as [step][two tiles]; rows of a may stand in memory instead.
 struct Strips {
   const BFloat16 *a, *b;
