@@ -24,16 +24,23 @@ std::vector<Kept> kept_by_stage(const std::vector<Actions>& lists) {
   return kept;
 }
 
-/// So many micro-batches have the idle time of all of `o`, and keep as much. A pipeline that is
-/// full goes on as it is, if one group more keeps no more: gpipe keeps all. A last group that is
-/// not full changes what is kept.
-int enough_micros(const StepOptions& o, const Schedule& schedule) {
-  PipelineShape few = o.pipeline(), more = few;
-  few.micros = 4 * few.stages, more.micros = 5 * few.stages;
-  int all = o.pipeline().micros;
-  if (!is_built_in(o) || all <= more.micros || all % few.stages != 0) return all;
-  bool full = kept_by_stage(lists_of(schedule, few)) == kept_by_stage(lists_of(schedule, more));
-  return full ? few.micros : all;
+/// Fewer micro-batches of a built-in schedule, which fill the pipeline, and end as all do: some
+/// whole groups of as many as there are stages are left out, between which nothing differs. Several
+/// chunks make larger groups, if there are enough of them, of micro-batches that fill none.
+int enough_micros(const StepOptions& o) {
+  PipelineShape shape = o.pipeline();
+  if (!is_built_in(o)) return shape.micros;
+  int rest = shape.micros % shape.stages, groups = shape.chunks > 1 ? std::max(4, rest + 1) : 4;
+  return int(std::min(int64_t{shape.micros}, int64_t{groups} * shape.stages + rest));
+}
+
+/// What is kept after `groups` more, each of which adds what the one from `few` to `more` does:
+/// nothing, but with gpipe, which keeps all.
+std::vector<Kept> kept_further(std::vector<Kept> few, const std::vector<Kept>& more, int groups) {
+  for (size_t s = 0; s < few.size(); ++s)
+    for (auto count : {&Kept::live, &Kept::held, &Kept::waiting})
+      few[s].*count += groups * (more[s].*count - few[s].*count);
+  return few;
 }
 
 /// Bytes that Megatron-LM moves for each parameter and micro-batch to add a gradient to the sum;
@@ -90,10 +97,16 @@ const Bubble& StepTimes::bubble(const StepOptions& o) {
   if (found != bubbles_.end()) return found->second;
   const Schedule& schedule = o.schedules.at(o.schedule);
   if (!is_built_in(o)) (void)check_schedule(schedule, shape);
-  shape.micros = enough_micros(o, schedule);
+  int all = shape.micros;
+  shape.micros = enough_micros(o);
   auto lists = lists_of(schedule, shape);
   Bubble made;
   made.kept = kept_by_stage(lists);
+  if (int groups = (all - shape.micros) / shape.stages; groups > 0) {
+    PipelineShape more = shape;
+    more.micros += shape.stages;
+    made.kept = kept_further(made.kept, kept_by_stage(lists_of(schedule, more)), groups);
+  }
   if (shape.stages > 1) {
     double third = 1. / (twice ? 4 : 3) / shape.chunks;  // a micro-batch takes a stage 1
     Simulation s = simulate(

@@ -55,7 +55,7 @@ TEST(Kept, APlanSeesTheBubbleOfAllMicroBatches) {
   StepTimes times(task, hardware);
   for (auto& schedule : schedule_names())
     for (int stages : {2, 3, 8})
-      for (int micros : {4 * stages + 1, 20 * stages, 21 * stages - 1}) {
+      for (int micros : {4 * stages + 1, 5 * stages + 1, 20 * stages, 21 * stages - 1}) {
         StepOptions o = options(schedule, stages, micros);
         SCOPED_TRACE(fmt::format("{}: {} stages, {} micro-batches", schedule, stages, micros));
         PipelineShape whole = o.pipeline();
@@ -66,6 +66,18 @@ TEST(Kept, APlanSeesTheBubbleOfAllMicroBatches) {
         EXPECT_NEAR(seen.idle, simulate(lists, whole, {third, third, third, 0}).time - micros,
                     1e-6);
       }
+}
+
+TEST(Kept, APlanOfMillionsOfMicroBatchesSimulatesFew) {
+  Task task = test::task_of();
+  Hardware hardware = hardware_named("cpu");
+  StepTimes times(task, hardware);
+  for (auto& schedule : schedule_names()) {
+    const Bubble& seen = times.bubble(options(schedule, 8, 100'000'001));
+    EXPECT_EQ(seen.kept[0].live > 100, schedule == "gpipe") << schedule;
+  }
+  EXPECT_EQ(times.bubble(options("gpipe", 8, 100'000'001)).kept[7],
+            (Kept{100'000'001, 100'000'001}));
 }
 
 TEST(Kept, OfSchedulesOfAProgramAndOfFilesNothingIsKnown) {
