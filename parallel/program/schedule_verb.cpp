@@ -93,8 +93,10 @@ void search(const ScheduleOptions& o, const Schedules& schedules) {
   found.bound = s.bound;
   found.lists = s.lists;
   if (!o.save.empty()) disk().replace(o.save, schedule_json(found));
-  Comparison beside =
-      compare(schedules, found, [&](const PipelineShape& shape) { return times_of(o, shape); });
+  Comparison beside = compare(schedules, found, [&](const PipelineShape& shape) {
+    progress.say("schedule: search done; comparing with other schedules");
+    return times_of(o, shape);
+  });
   if (o.json) {
     fmt::print("{}\n", comparison_json(beside));
     return;

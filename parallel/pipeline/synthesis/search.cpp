@@ -36,7 +36,7 @@ Score Search::consider(const Policy& policy, double most, const std::vector<Acti
   Score score = scheduler_.run(policy, limit, order);
   offer(scheduler_.lists(), score.cost);
   if (!order && score.soft < policy_soft_) policy_ = policy, policy_soft_ = score.soft;
-  if (watch_) watch_(1 - left(), cost_, bound_);
+  if (watch_) watch_(std::min(1., 1 - left()), cost_, bound_);
   return score;
 }
 

@@ -63,6 +63,7 @@ void Search::anneal_orders() {
   Policy policy(size_t(p_.shape.stages));
   double value = infinity;
   for (double waits : {.5, 0., .2, .35, .7, .9, 1.1}) {
+    if (over(1)) return;
     Policy other(policy.size(), {.weight_waits = waits});
     for (size_t s = 0; s < other.size() && p_.growth > 0; ++s) other[s].room = policy_[s].room;
     Score score = consider(other, value, &now);

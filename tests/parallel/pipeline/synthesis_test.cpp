@@ -139,6 +139,18 @@ TEST(Synthesis, RepeatsItself) {
   EXPECT_NE(first.lists, synthesize(shape, times, memory, 8).lists);
 }
 
+TEST(Synthesis, TriesNoMoreSchedulesThanItMay) {
+  PipelineShape shape{.stages = 8, .micros = 24};
+  for (int64_t tries : {1, 2, 5, 20}) {
+    Budget memory = budget(8, 1.25);
+    memory.tries = tries;
+    int64_t tried = 0;
+    synthesize(shape, equal_stages(shape, rows[0].times), memory, 7,
+               [&](double, double, double) { ++tried; });
+    EXPECT_EQ(tried, tries);
+  }
+}
+
 TEST(Synthesis, TellsHowFarItIs) {
   PipelineShape shape{.stages = 8, .micros = 24};
   StageTimes times = equal_stages(shape, rows[0].times);
