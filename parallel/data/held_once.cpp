@@ -1,3 +1,5 @@
+#include "parallel/data/held_once.h"
+
 #include "core/check.h"
 #include "parallel/data/data_parallel.h"
 
@@ -11,6 +13,20 @@ std::string named(const std::vector<int>& stages) {
 }
 
 }  // namespace
+
+void check_holders(const HeldParameter& p, int last) {
+  bool both = p.tied && last > 0;
+  std::vector<int> ends{0, last};
+  if (both ? p.stages == ends : p.stages.size() == 1) return;
+  std::string expected =
+      both     ? fmt::format("stages 0 and {}, which have the first layer and the last", last)
+      : p.tied ? "one stage: here stage 0 has the first layer and the last"
+               : "one stage, or the first and the last if it is tied";
+  fail(Exit::config,
+       "pipeline: {} ({}) is used on {}; expected {}\n  Place the layers that use it there "
+       "(--placement), or train with fewer stages (--pp).",
+       p.name, p.tied ? "tied" : "not tied", named(p.stages), expected);
+}
 
 /// A parameter that two stages hold, and nobody sums, would become two.
 void DataParallel::check_held_once(Communicator& pp) const {
@@ -26,13 +42,7 @@ void DataParallel::check_held_once(Communicator& pp) const {
     for (int s = 0; s < pp.size(); ++s)
       if (held_by[size_t(s) * declared_.size() + i]) stages.push_back(s);
     const nn::Parameter& p = *declared_[i];
-    bool both = p.tied && groups_.ends;
-    bool right = both ? stages == std::vector{0, pp.size() - 1} : stages.size() == 1;
-    if (!right)
-      fail(Exit::config,
-           "data parallel: {} ({}) is held by {}; expected one stage, or the first and the last "
-           "if it is tied",
-           p.name, p.tied ? "tied" : "not tied", named(stages));
+    check_holders({p.name, p.tied, stages}, groups_.ends ? pp.size() - 1 : 0);
   }
 }
 

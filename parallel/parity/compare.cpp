@@ -106,6 +106,7 @@ class Runs {
                          drifted() ? bounds_.drift : bounds_.norm))
       return d;
     note_noise(right.gradients, other.gradients, bound);
+    if (bounds_.lion.beta1 > 0 && step_ > 1) note_lost_signs(right, bound);
     return state(right.state, other.state);
   }
 
@@ -169,6 +170,22 @@ class Runs {
         if ((whole.values[i] != 0 || other[i] != 0) &&
             std::min(std::abs(double(whole.values[i])), std::abs(double(other[i]))) <= bound)
           noisy_[name].insert(i);
+    }
+  }
+
+  /// As note_noise(), of the sum of moment and gradient whose sign Lion takes.
+  void note_lost_signs(const TraceStep& right, double gradient_bound) {
+    auto [beta1, clip] = bounds_.lion;
+    double norm = right.norms[0];
+    double fresh = (1 - beta1) * (clip > 0 && norm > clip ? clip / norm : 1);
+    Wholes moments;
+    for (auto& [name, whole] : reference_.steps[size_t(step_) - 2].state)
+      if (name.ends_with("/m")) moments.insert({name, whole});
+    double bound = beta1 * 2 * bounds_.gradient * largest(moments) + fresh * gradient_bound;
+    for (auto& [name, whole] : right.gradients) {
+      auto& moment = find(moments, name + "/m").values;
+      for (size_t i = 0; i < moment.size(); ++i)
+        if (std::abs(beta1 * moment[i] + fresh * whole.values[i]) <= bound) noisy_[name].insert(i);
     }
   }
 

@@ -34,11 +34,14 @@ double highest_rate(const TrainOptions& o) {
 ParityBounds led_bounds(const TrainOptions& o) {
   double u = roundoff(o.step.dtype), rate = highest_rate(o), sent = rounded_when_sent(o.step);
   ParityBounds b{.update = 0.02 * rate, .noise = 2 * rate};
+  if (o.step.algorithm == Algorithm::lion) b.lion = {o.step.adamw.beta1, o.step.clip};
+  // Muon gives all directions of a gradient the same size: of the smallest, rounding is a part.
+  double coarse = (o.step.algorithm == Algorithm::muon ? 1 : 0.1) * rate;
   if (o.step.bitwise) return {.loss = 0, .norm = 0, .gradient = 0, .activation = 0, .weight = 0};
-  if (sent > 0) b.gradient = 8 * sent, b.norm = sent, b.update = 0.1 * rate;
+  if (sent > 0) b.gradient = 8 * sent, b.norm = sent, b.update = coarse;
   if (u == 0) return b;
   b.activation = 32 * u, b.gradient = 64 * u, b.loss = 4 * u, b.norm = 8 * u, b.weight = 16 * u;
-  b.update = 0.1 * rate;
+  b.update = coarse;
   return b;
 }
 

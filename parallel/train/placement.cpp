@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "core/check.h"
+#include "parallel/data/held_once.h"
 #include "parallel/pipeline/partition.h"
 #include "parallel/train/replica.h"
 
@@ -20,10 +22,20 @@ void check_split(const Facts& facts, const StepOptions& o) {
   }
 }
 
-}  // namespace
+/// Layers that share a parameter have to be where its gradients are summed.
+void check_shared(const Facts& facts, const PipelineShape& shape,
+                  const std::vector<int64_t>& counts) {
+  std::vector<int> stage;  // of each layer
+  for (int v = 0; v < shape.virtual_stages(); ++v)
+    stage.insert(stage.end(), size_t(counts[size_t(v)]), shape.stage_of(v));
+  for (auto& p : facts.shared()) {
+    std::set<int> stages;
+    for (size_t layer : p.layers) stages.insert(stage[layer]);
+    check_holders({p.name, p.tied, {stages.begin(), stages.end()}}, shape.last_stage());
+  }
+}
 
-std::vector<int64_t> place(const Facts& facts, const StepOptions& o) {
-  check_split(facts, o);
+std::vector<int64_t> counts_of(const Facts& facts, const StepOptions& o) {
   for (auto& [name, to] : o.places)
     check_input(std::ranges::count(facts.layers(), name, &LayerFacts::name) > 0, Exit::config,
                 "places: there is no layer `{}` in the model", printable(name));
@@ -46,6 +58,15 @@ std::vector<int64_t> place(const Facts& facts, const StepOptions& o) {
     return placement_of(join(counts, ","), shape, layers);
   }
   return partition(costs, shape.virtual_stages());
+}
+
+}  // namespace
+
+std::vector<int64_t> place(const Facts& facts, const StepOptions& o) {
+  check_split(facts, o);
+  auto counts = counts_of(facts, o);
+  check_shared(facts, o.pipeline(), counts);
+  return counts;
 }
 
 }  // namespace triax::parallel

@@ -75,6 +75,17 @@ Parameters used_by(const nn::Layer& layer) {
   return used;
 }
 
+std::vector<SharedParameter> shared_by(const nn::Layers& layers,
+                                       const std::vector<nn::Parameter*>& all) {
+  std::map<nn::Parameter*, std::vector<size_t>> users;
+  for (size_t i = 0; i < layers.size(); ++i)
+    for (auto* p : used_by(layers[i])) users[p].push_back(i);
+  std::vector<SharedParameter> shared;
+  for (auto* p : all)
+    if (users[p].size() > 1 || p->tied) shared.push_back({p->name, p->tied, users[p]});
+  return shared;
+}
+
 /// Moves what the backward of `layer` has reached to `reached`. A layer that is alone on its stage,
 /// or with ZeRO-3, has only the parameters of `uses`.
 void check_uses(const nn::Layer& layer, const std::vector<nn::Parameter*>& all,
@@ -246,6 +257,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
       rethrow_from("layer " + layer.name);
     }
   }
+  facts.shared_ = shared_by(model->layers(), all);
   if (trains) {
     check_input(x.numel() == losses, Exit::config,
                 "model: its last layer, {}, returns {}; expected the sum of the loss, one element",

@@ -33,6 +33,13 @@ struct LayerFacts {
   double cost() const;
 };
 
+/// A parameter that several layers use, or that is tied.
+struct SharedParameter {
+  std::string name;
+  bool tied = false;
+  std::vector<size_t> layers;  ///< in ascending order
+};
+
 struct ProbeOptions {
   int dp = 1, tp = 1;
   bool sequence_parallel = false;
@@ -54,6 +61,7 @@ class Facts {
   /// Full shapes of all buffers and parameters in order of declaration, a line each.
   const std::string& parameters() const { return parameters_; }
   const LayerFacts& of(const std::string& layer) const;
+  const std::vector<SharedParameter>& shared() const { return shared_; }
   /// The same of another number of replicas: no work, shape or check depends on it.
   Facts with_replicas(int dp) const {
     Facts same = *this;
@@ -66,6 +74,7 @@ class Facts {
  private:
   friend Facts probe(const Build&, const nn::Batch&, const ProbeOptions&);
   std::vector<LayerFacts> layers_;
+  std::vector<SharedParameter> shared_;
   ProbeOptions options_;
   int64_t samples_ = 0;
   std::string parameters_;

@@ -53,18 +53,18 @@ TEST(HeldOnce, RefusesOtherHoldersAndNamesThem) {
   const int stages = 66;
   expect_error(
       [&] { build(stages, [](int s) { return s == 0; }); },
-      {"tied.table (tied) is held by stage 0; expected one stage, or the first and the last"},
+      {"tied.table (tied) is used on stage 0; expected stages 0 and 65", "--pp"},
       Exit::config);
   expect_error([&] { build(stages, [](int s) { return s == 0 || s == 64; }); },
-               {"tied.table (tied) is held by stages 0, 64;"}, Exit::config);
+               {"tied.table (tied) is used on stages 0, 64; expected stages 0 and 65"}, Exit::config);
   expect_error([&] { build(stages, [](int) { return false; }); },
-               {"tied.table (tied) is held by no stage;"}, Exit::config);
+               {"tied.table (tied) is used on no stage;"}, Exit::config);
   expect_error(
       [&] {
         build(
             stages, [&](int s) { return s == 0 || s == stages - 1; }, 65);
       },
-      {"stage1.weight (not tied) is held by stages 1, 65; expected one stage"}, Exit::config);
+      {"stage1.weight (not tied) is used on stages 1, 65; expected one stage"}, Exit::config);
 }
 
 TEST(ZeroStage, OfNoKnownNumberIsRefused) {

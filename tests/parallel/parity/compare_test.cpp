@@ -52,6 +52,29 @@ TEST(Compare, AWeightMayMoveByWhatRoundingMakesOfAGradient) {
   EXPECT_TRUE(differ(0.5f, 0.5f, 0.02));
 }
 
+// Lion takes a whole step along the sign of what the moment and the clipped gradient leave of each
+// other, be it rounding.
+TEST(Compare, ASignOfLionMayBeThatOfRounding) {
+  ParityBounds bounds{.weight = 1e-5, .noise = 0.02, .lion = {.beta1 = 0.9, .clip = 1}};
+  auto differ = [&](float moment, float gradient, double apart) {
+    auto run = [&](double weight) {
+      auto steps = std::vector{step(0, 0.5f, 0.5f), step(0, gradient, float(weight))};
+      for (TraceStep& s : steps) {
+        s.norms = {4};
+        s.state["w/m"] = {.values = {1, moment}, .known = {true, true}, .conflict = {}};
+      }
+      return trace_of(steps);
+    };
+    return first_difference(run(0.5), run(0.5 + apart), {}, bounds).has_value();
+  };
+  EXPECT_FALSE(differ(0.1f, -3.6f, 0.02)) << "0.9 x 0.1 - 0.1 x 3.6 / 4";
+  EXPECT_TRUE(differ(0.1f, -3.6f, 0.0201));
+  EXPECT_TRUE(differ(0.1f, -0.9f, 0.02)) << "the gradient was clipped";
+  EXPECT_TRUE(differ(0.1f, -3.7f, 0.02));
+  bounds.lion.beta1 = 0;
+  EXPECT_TRUE(differ(0.1f, -3.6f, 0.02)) << "another optimizer";
+}
+
 // Once weights have drifted apart, so has all that is computed of them but sums over everything.
 TEST(Compare, ARunThatDriftsIsComparedInSumsAndWeights) {
   ParityBounds bounds{.noise = 0.02, .drift = 0.1};

@@ -1,6 +1,8 @@
 // A placement of layers of a program's own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "parallel/plan/step_time.h"
 #include "parallel/train/replica.h"
 #include "tests/support/expect_error.h"
@@ -55,6 +57,60 @@ TEST(OwnPlacement, IsThatOfEachShapeInAPlan) {
   EXPECT_EQ(times.placement(o), (Counts{2, 0, 1, 1}));
   o.schedule = "interleaved";
   EXPECT_EQ(times.placement(o), (Counts{1, 1, 1, 1}));
+}
+
+struct Scale : nn::Module {
+  explicit Scale(bool tied)
+      : weight(parameter({.name = "weight", .full = {16}, .init = {.std = 1}, .tied = tied})) {}
+  nn::Parameter& weight;
+};
+
+/// Layers first, a, b and head; `first`, `a`, or both share a weight with the head.
+struct Shared : nn::Sequence {
+  Shared(const TensorParallel& tp, bool tied, std::vector<std::string> users) {
+    auto& scale = child<Scale>("scale", tied);
+    auto scaled = [&scale](const Tensor& x) { return x * scale.weight.value; };
+    for (std::string name : {"first", "a", "b"})
+      if (std::ranges::count(users, name) > 0)
+        add(name, {&scale}, [=](const Tensor& x, const nn::Batch& b) {
+          return scaled(name == "first" ? b.input : x);
+        });
+      else add<test::Block>(name, tp);
+    auto& head = child<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+    add("head", {&scale, &head},
+        [=, &head](const Tensor& x, const nn::Batch& b) { return head(scaled(x), b); });
+  }
+};
+
+struct Way {
+  bool tied;
+  std::vector<std::string> users;  ///< beside the head
+  int stages;
+  std::string schedule = "1f1b";
+};
+void place_shared(const Way& way) {
+  StepOptions o = test::tiny_options({.dp = 1, .pp = way.stages}).step;
+  o.schedule = way.schedule, o.chunks = schedule_named(way.schedule).chunks;
+  Build build = [&](auto& tp) { return std::make_unique<Shared>(tp, way.tied, way.users); };
+  std::vector<int64_t> first{0};
+  place(probe(build, test::noise()->batch(first), {}), o);
+}
+
+TEST(Placement, SharedParametersAreWhereTheirGradientsAreSummed) {
+  place_shared({true, {"first"}, 4});
+  place_shared({true, {"first", "b"}, 2});
+  place_shared({true, {"first"}, 2, "zb-v"});
+  place_shared({false, {"first", "a"}, 1});
+  auto refused = [](const Way& way, const std::vector<std::string>& parts) {
+    test::expect_error([&] { place_shared(way); }, parts, Exit::config);
+  };
+  refused({true, {"first", "a"}, 4},
+          {"pipeline: scale.weight (tied) is used on stages 0, 1, 3; expected stages 0 and 3, which "
+           "have the first layer and the last",
+           "--placement", "--pp"});
+  refused({true, {"first", "a"}, 2, "zb-v"},
+          {"is used on stages 0, 1; expected one stage: here stage 0 has the first layer"});
+  refused({false, {"first"}, 2}, {"(not tied) is used on stages 0, 1; expected one stage, or"});
 }
 
 }  // namespace
