@@ -234,8 +234,9 @@ std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& 
   check_one_start(begin, told, settings, what);
   restore(settings, told.path, told.state);
   check_input(what.step <= o.steps, Exit::config,
-              "replay: step={}, and the run has {} steps; expected one of them", what.step,
-              o.steps);
+              "replay: step={}, and the run has {} steps; expected one of them\n"
+              "  Add --step N, or --checkpoint RUN/step-N of an earlier step.",
+              what.step, o.steps);
   o.resume_changed = true;  // what the run did
   if (without_quotes(saved_settings(told.state)["init"]).empty()) return {};
   return begin.state;

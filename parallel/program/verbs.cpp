@@ -73,7 +73,8 @@ Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
     };
     if (is({"dp", "pp", "tp", "micro-batch"})) s.range.min = 0;
     if (is({"dp", "pp", "tp"})) s.shown = "all that the ranks allow";
-    if (is({"zero", "schedule", "chunks", "recompute", "sequence-parallel"})) s.shown = tried;
+    if (is({"zero", "schedule", "chunks", "sequence-parallel"})) s.shown = tried;
+    if (is({"recompute"})) s.shown = "all but block-split are tried";
     if (is({"micro-batch"}))
       s.shown = o.train.step.micro_batch > 0 ? "" : "powers of two up to 64 are tried";
     if (is({"global-batch"})) s.shown = "micro-batch (1 if it is open) x ranks";

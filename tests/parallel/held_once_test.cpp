@@ -51,12 +51,12 @@ TEST(HeldOnce, ByBothEndsOfAnyNumberOfStagesIfTied) {
 
 TEST(HeldOnce, RefusesOtherHoldersAndNamesThem) {
   const int stages = 66;
-  expect_error(
-      [&] { build(stages, [](int s) { return s == 0; }); },
-      {"tied.table (tied) is used on stage 0; expected stages 0 and 65", "--pp"},
-      Exit::config);
+  expect_error([&] { build(stages, [](int s) { return s == 0; }); },
+               {"tied.table (tied) is used on stage 0; expected stages 0 and 65", "--pp"},
+               Exit::config);
   expect_error([&] { build(stages, [](int s) { return s == 0 || s == 64; }); },
-               {"tied.table (tied) is used on stages 0, 64; expected stages 0 and 65"}, Exit::config);
+               {"tied.table (tied) is used on stages 0, 64; expected stages 0 and 65"},
+               Exit::config);
   expect_error([&] { build(stages, [](int) { return false; }); },
                {"tied.table (tied) is used on no stage;"}, Exit::config);
   expect_error(

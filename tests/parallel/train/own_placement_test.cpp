@@ -104,10 +104,11 @@ TEST(Placement, SharedParametersAreWhereTheirGradientsAreSummed) {
   auto refused = [](const Way& way, const std::vector<std::string>& parts) {
     test::expect_error([&] { place_shared(way); }, parts, Exit::config);
   };
-  refused({true, {"first", "a"}, 4},
-          {"pipeline: scale.weight (tied) is used on stages 0, 1, 3; expected stages 0 and 3, which "
-           "have the first layer and the last",
-           "--placement", "--pp"});
+  refused(
+      {true, {"first", "a"}, 4},
+      {"pipeline: scale.weight (tied) is used on stages 0, 1, 3; expected stages 0 and 3, which "
+       "have the first layer and the last",
+       "--placement", "--pp"});
   refused({true, {"first", "a"}, 2, "zb-v"},
           {"is used on stages 0, 1; expected one stage: here stage 0 has the first layer"});
   refused({false, {"first"}, 2}, {"(not tied) is used on stages 0, 1; expected one stage, or"});
