@@ -112,12 +112,13 @@ void pack(Operand<T> x, int64_t count, int64_t depth, A* to) {
 /// Prefetches part of an operand to the second-level cache, a few lines at a time.
 template <class T> class Fetcher {
  public:
-  /// `count` rows of a or columns of b, `depth` deep, by `calls` of advance(). A unit stride.
+  /// `count` rows of a or columns of b, `depth` deep, by `calls` of advance(). Nothing without a
+  /// unit stride.
   void start(Operand<T> x, int64_t count, int64_t depth, int64_t calls) {
     bool along_depth = x.inner == 1;
     row_ = x.data, stride_ = along_depth ? x.outer : x.inner, at_ = 0;
     rows_ = along_depth ? count : depth, length_ = along_depth ? depth : count;
-    if (length_ <= 0) rows_ = 0;
+    if (length_ <= 0 || (x.inner != 1 && x.outer != 1)) rows_ = 0;
     if (!done()) pace_ = (rows_ * ((length_ + line - 1) / line) + calls - 1) / calls;
   }
   bool done() const { return rows_ <= 0; }
@@ -147,7 +148,7 @@ struct Nothing {
   TRIAX_HD void operator()() const {}
 };
 
-/// After every piece, something else is done meanwhile().
+/// Calls meanwhile() after every piece.
 template <class A, class F = Nothing>
 TRIAX_HD Sums<A> multiply(const A* a, const A* b, int64_t depth, F meanwhile = {}) {
   constexpr int rows = Tile<A>::rows, cols = Tile<A>::cols;

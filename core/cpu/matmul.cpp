@@ -118,7 +118,7 @@ template <class T, class C> class Worker {
            ((depth_ + piece_depth - 1) / piece_depth);
   }
 
-  /// Those of packed rows, with packed columns at `b`.
+  /// The tiles of a block whose rows are packed at a_, and its columns at `b`.
   void tiles(const Block& at, const A* b, A* sums) {
     for (int64_t i = 0; i < at.rows; i += rows)
       for (int64_t j = 0; j < at.cols; j += cols)

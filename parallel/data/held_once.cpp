@@ -24,8 +24,9 @@ void check_holders(const HeldParameter& p, int last) {
                : "one stage, or the first and the last if it is tied";
   fail(Exit::config,
        "pipeline: {} ({}) is used on {}; expected {}\n  Place the layers that use it there "
-       "(--placement), or train with fewer stages (--pp).",
-       p.name, p.tied ? "tied" : "not tied", named(p.stages), expected);
+       "(--placement), train with fewer stages (--pp), or declare it {}.",
+       p.name, p.tied ? "tied" : "not tied", named(p.stages), expected,
+       p.tied ? "not tied if one layer uses it" : "tied if the first and the last layer use it");
 }
 
 /// A parameter that two stages hold, and nobody sums, would become two.

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/check.h"
+#include "optim/schedule.h"
 #include "parallel/parity/parity.h"
 
 namespace triax::parallel {
@@ -106,7 +107,7 @@ class Runs {
                          drifted() ? bounds_.drift : bounds_.norm))
       return d;
     note_noise(right.gradients, other.gradients, bound);
-    if (bounds_.lion.beta1 > 0 && step_ > 1) note_lost_signs(right, bound);
+    if (bounds_.lion.beta1 > 0 && step_ > 1) note_lost_signs(right, other, bound);
     return state(right.state, other.state);
   }
 
@@ -173,19 +174,27 @@ class Runs {
     }
   }
 
-  /// As note_noise(), of the sum of moment and gradient whose sign Lion takes.
-  void note_lost_signs(const TraceStep& right, double gradient_bound) {
+  /// As note_noise(), of the sums of moment and gradient whose signs Lion takes. A led run has the
+  /// reference's moments.
+  void note_lost_signs(const TraceStep& right, const TraceStep& other, double gradient_bound) {
     auto [beta1, clip] = bounds_.lion;
-    double norm = right.norms[0];
-    double fresh = (1 - beta1) * (clip > 0 && norm > clip ? clip / norm : 1);
-    Wholes moments;
+    double fresh = (1 - beta1) * optim::clip_factor(right.norms[0], clip) / right.loss_scale;
+    auto moments = [&](const Trace& of, const std::string& name) {
+      return find(of.steps[size_t(step_) - 2].state, name + "/m").values;
+    };
+    double top = 0;
     for (auto& [name, whole] : reference_.steps[size_t(step_) - 2].state)
-      if (name.ends_with("/m")) moments.insert({name, whole});
-    double bound = beta1 * 2 * bounds_.gradient * largest(moments) + fresh * gradient_bound;
+      if (name.ends_with("/m")) top = std::max(top, largest({{name, whole}}));
+    double moved = bounds_.drift > 0 ? 2 * bounds_.gradient * top : 0;
+    double bound = beta1 * moved + fresh * gradient_bound;
     for (auto& [name, whole] : right.gradients) {
-      auto& moment = find(moments, name + "/m").values;
-      for (size_t i = 0; i < moment.size(); ++i)
-        if (std::abs(beta1 * moment[i] + fresh * whole.values[i]) <= bound) noisy_[name].insert(i);
+      auto m = moments(reference_, name), m_other = moments(run_, name);
+      auto& g_other = find(other.gradients, name).values;
+      for (size_t i = 0; i < m.size(); ++i) {
+        double x = std::abs(beta1 * m[i] + fresh * whole.values[i]),
+               y = std::abs(beta1 * m_other[i] + fresh * g_other[i]);
+        if ((x != 0 || y != 0) && std::min(x, y) <= bound) noisy_[name].insert(i);
+      }
     }
   }
 
@@ -205,9 +214,11 @@ class Runs {
         double top = weight ? bounds_.weight * largest({{name, whole}})
                             : bounds_.gradient * moments[kind_of(name)];
         auto& noise = noisy_[parameter];
+        bool by_muon = bounds_.muon > 0 && right.contains(parameter + "/velocity");
         auto bound = [&](size_t i) {
           if (!weight) return drifted() ? INFINITY : 2 * top;
-          return top + extra + (noise.contains(i) ? bounds_.noise : 0);
+          return top + (by_muon ? std::max(extra, bounds_.muon) : extra) +
+                 (noise.contains(i) ? bounds_.noise : 0);
         };
         if (auto d = tensor(weight ? "weight" : "moment", name, whole, find(other, name), bound))
           return d;

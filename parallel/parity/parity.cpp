@@ -35,13 +35,14 @@ ParityBounds led_bounds(const TrainOptions& o) {
   double u = roundoff(o.step.dtype), rate = highest_rate(o), sent = rounded_when_sent(o.step);
   ParityBounds b{.update = 0.02 * rate, .noise = 2 * rate};
   if (o.step.algorithm == Algorithm::lion) b.lion = {o.step.adamw.beta1, o.step.clip};
-  // Muon gives all directions of a gradient the same size: of the smallest, rounding is a part.
-  double coarse = (o.step.algorithm == Algorithm::muon ? 1 : 0.1) * rate;
   if (o.step.bitwise) return {.loss = 0, .norm = 0, .gradient = 0, .activation = 0, .weight = 0};
-  if (sent > 0) b.gradient = 8 * sent, b.norm = sent, b.update = coarse;
+  if (sent > 0) b.gradient = 8 * sent, b.norm = sent, b.update = 0.1 * rate;
+  // Muon gives all directions of a gradient the same size: of the smallest, rounding is a part. Its
+  // whole update is 0.2 of the rate on average (root of the mean square).
+  if (o.step.algorithm == Algorithm::muon && (sent > 0 || u > 0)) b.muon = 0.5 * rate;
   if (u == 0) return b;
   b.activation = 32 * u, b.gradient = 64 * u, b.loss = 4 * u, b.norm = 8 * u, b.weight = 16 * u;
-  b.update = coarse;
+  b.update = 0.1 * rate;
   return b;
 }
 

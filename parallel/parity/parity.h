@@ -26,6 +26,7 @@ struct TraceStep {
   double loss = 0;
   std::vector<double> norms;  ///< of the gradient, as each rank has it
   bool skipped = false;
+  double loss_scale = 1;
   Wholes activations;  ///< what layers returned, the micro-batches of all replicas along dim 0
   Wholes gradients;    ///< times the loss scale
   Wholes state;        ///< weights and optimizer state after the step
@@ -65,8 +66,10 @@ struct ParityBounds {
   /// the rest of the clipped gradient: their sum may be rounding alone, too.
   double noise = 0;
   struct LostSigns {
-    double beta1 = 0, clip = 0;  ///< of Lion; beta1 0: of another optimizer
+    double beta1 = 0, clip = 0;  ///< of Lion; beta1 0: the gradient alone counts, as otherwise
   } lion = {};
+  /// Above 0, instead of a smaller `update`, for the matrices that Muon updates.
+  double muon = 0;
   /// Above 0: weights drift apart by that noise, and from the second step on this counts, relative,
   /// for the norm; activations, gradients and moments must be there, and equal on replicas.
   double drift = 0;

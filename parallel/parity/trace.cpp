@@ -90,6 +90,7 @@ class Watcher {
         std::lock_guard guard(board_.lock);
         TraceStep& step = board_.trace.steps[s];
         if (trainer_.first()) step.loss = r.loss, step.skipped = r.skipped;
+        step.loss_scale = r.loss_scale;
         step.norms.push_back(r.grad_norm);
       }
       note_state(board_.trace.steps[s].state);

@@ -203,7 +203,8 @@ std::string advice(const Plan& p) {
     cures.push_back("--offload optimizer");
   if (kind == memory::activations && s.recompute < Recompute::block)
     cures.push_back("--recompute block");
-  if (s.mesh.tp > 1 && s.recompute < Recompute::block_split)
+  if (kind == memory::activations && s.mesh.tp > 1 && !s.sequence_parallel &&
+      s.recompute < Recompute::block_split)
     cures.push_back("--recompute block-split");
   if ((kind == memory::activations || kind == memory::buffers) && s.micro_batch > 1)
     cures.push_back("a smaller --micro-batch");

@@ -25,12 +25,13 @@ std::vector<Kept> kept_by_stage(const std::vector<Actions>& lists) {
 }
 
 /// Fewer micro-batches of a built-in schedule, which fill the pipeline, and end as all do: some
-/// whole groups of as many as there are stages are left out, between which nothing differs. Several
-/// chunks make larger groups, if there are enough of them, of micro-batches that fill none.
+/// whole groups of as many as there are stages are left out, between which nothing differs. With
+/// several chunks each group takes one of the rest, so there have to be more groups than that.
 int enough_micros(const StepOptions& o) {
   PipelineShape shape = o.pipeline();
   if (!is_built_in(o)) return shape.micros;
-  int rest = shape.micros % shape.stages, groups = shape.chunks > 1 ? std::max(4, rest + 1) : 4;
+  int rest = shape.micros % shape.stages;
+  int groups = shape.chunks > 1 ? std::max(4, rest + 1) : 4;
   return int(std::min(int64_t{shape.micros}, int64_t{groups} * shape.stages + rest));
 }
 

@@ -235,7 +235,7 @@ std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& 
   restore(settings, told.path, told.state);
   check_input(what.step <= o.steps, Exit::config,
               "replay: step={}, and the run has {} steps; expected one of them\n"
-              "  Add --step N, or --checkpoint RUN/step-N of an earlier step.",
+              "  Take another --step, or --checkpoint RUN/step-N of an earlier step.",
               what.step, o.steps);
   o.resume_changed = true;  // what the run did
   if (without_quotes(saved_settings(told.state)["init"]).empty()) return {};

@@ -82,7 +82,8 @@ std::vector<SharedParameter> shared_by(const nn::Layers& layers,
     for (auto* p : used_by(layers[i])) users[p].push_back(i);
   std::vector<SharedParameter> shared;
   for (auto* p : all)
-    if (users[p].size() > 1 || p->tied) shared.push_back({p->name, p->tied, users[p]});
+    if (users[p].size() > 1 || (p->tied && !users[p].empty()))
+      shared.push_back({p->name, p->tied, users[p]});
   return shared;
 }
 

@@ -120,7 +120,8 @@ std::vector<Piece> gradient_pieces(const DataParallel& data);
 std::string name_of(const Piece& piece);
 
 /// How many layers each virtual stage holds: --placement, or balanced by cost. Throws Error 78,
-/// also where block-split cannot shard a layer's input.
+/// also where block-split cannot shard a layer's input, or layers that share a parameter are on
+/// stages that do not sum its gradient (check_holders).
 std::vector<int64_t> place(const Facts& facts, const StepOptions& o);
 
 /// Of a replica that predicts and never trains: weights alone, one micro-batch of one sample.

@@ -60,19 +60,36 @@ TEST(Compare, ASignOfLionMayBeThatOfRounding) {
     auto run = [&](double weight) {
       auto steps = std::vector{step(0, 0.5f, 0.5f), step(0, gradient, float(weight))};
       for (TraceStep& s : steps) {
-        s.norms = {4};
+        s.norms = {4}, s.loss_scale = 2;
         s.state["w/m"] = {.values = {1, moment}, .known = {true, true}, .conflict = {}};
       }
       return trace_of(steps);
     };
     return first_difference(run(0.5), run(0.5 + apart), {}, bounds).has_value();
   };
-  EXPECT_FALSE(differ(0.1f, -3.6f, 0.02)) << "0.9 x 0.1 - 0.1 x 3.6 / 4";
-  EXPECT_TRUE(differ(0.1f, -3.6f, 0.0201));
-  EXPECT_TRUE(differ(0.1f, -0.9f, 0.02)) << "the gradient was clipped";
-  EXPECT_TRUE(differ(0.1f, -3.7f, 0.02));
+  EXPECT_FALSE(differ(0.1f, -7.2f, 0.02)) << "0.9 x 0.1 - 0.1 x 7.2 / 2 / 4";
+  EXPECT_TRUE(differ(0.1f, -7.2f, 0.0201));
+  EXPECT_TRUE(differ(0.1f, -3.6f, 0.02)) << "the gradient was clipped and had a loss scale";
+  EXPECT_TRUE(differ(0.1f, -7.21f, 0.02));
+  EXPECT_TRUE(differ(0, 0, 0.02)) << "neither moment nor gradient";
   bounds.lion.beta1 = 0;
-  EXPECT_TRUE(differ(0.1f, -3.6f, 0.02)) << "another optimizer";
+  EXPECT_TRUE(differ(0.1f, -7.2f, 0.02)) << "another optimizer";
+}
+
+// Muon makes a whole update of directions that are rounding.
+TEST(Compare, AMatrixOfMuonMayMoveFurther) {
+  ParityBounds bounds{.weight = 1e-5, .update = 0.01, .muon = 0.05};
+  auto differ = [&](const char* state, double apart) {
+    auto run = [&](double weight) {
+      TraceStep s = step(0, 0.5f, float(weight));
+      s.state[state] = {.values = {1, 1}, .known = {true, true}, .conflict = {}};
+      return trace_of({s});
+    };
+    return first_difference(run(0.5), run(0.5 + apart), {}, bounds).has_value();
+  };
+  EXPECT_FALSE(differ("w/velocity", 0.05));
+  EXPECT_TRUE(differ("w/velocity", 0.051));
+  EXPECT_TRUE(differ("w/m", 0.05)) << "AdamW's";
 }
 
 // Once weights have drifted apart, so has all that is computed of them but sums over everything.
