@@ -174,27 +174,25 @@ class Runs {
     }
   }
 
-  /// As note_noise(), of the sums of moment and gradient whose signs Lion takes. A led run has the
-  /// reference's moments.
+  /// Lion takes the sign of beta1 m + (1 - beta1) g, of the moment before the step and the clipped
+  /// gradient. Notes elements in which these cancel, so that rounding decides the sign. A led run
+  /// has the reference's moments.
   void note_lost_signs(const TraceStep& right, const TraceStep& other, double gradient_bound) {
     auto [beta1, clip] = bounds_.lion;
     double fresh = (1 - beta1) * optim::clip_factor(right.norms[0], clip) / right.loss_scale;
-    auto moments = [&](const Trace& of, const std::string& name) {
-      return find(of.steps[size_t(step_) - 2].state, name + "/m").values;
-    };
+    const Wholes& before = reference_.steps[size_t(step_) - 2].state;
     double top = 0;
-    for (auto& [name, whole] : reference_.steps[size_t(step_) - 2].state)
+    for (auto& [name, whole] : before)
       if (name.ends_with("/m")) top = std::max(top, largest({{name, whole}}));
     double moved = bounds_.drift > 0 ? 2 * bounds_.gradient * top : 0;
     double bound = beta1 * moved + fresh * gradient_bound;
     for (auto& [name, whole] : right.gradients) {
-      auto m = moments(reference_, name), m_other = moments(run_, name);
+      auto &m = find(before, name + "/m").values, &g = whole.values;
       auto& g_other = find(other.gradients, name).values;
-      for (size_t i = 0; i < m.size(); ++i) {
-        double x = std::abs(beta1 * m[i] + fresh * whole.values[i]),
-               y = std::abs(beta1 * m_other[i] + fresh * g_other[i]);
-        if ((x != 0 || y != 0) && std::min(x, y) <= bound) noisy_[name].insert(i);
-      }
+      for (size_t i = 0; i < m.size(); ++i)
+        if ((m[i] != 0 || g[i] != 0 || g_other[i] != 0) &&
+            std::abs(beta1 * m[i] + fresh * g[i]) <= bound)
+          noisy_[name].insert(i);
     }
   }
 

@@ -62,13 +62,13 @@ struct ParityBounds {
   double loss = 1e-6, norm = 5e-5, gradient = 1e-5, activation = 1e-5, weight = 1e-5;
   double update = 0;  ///< absolute: what rounding makes of an update, in proportion to the rate
   /// Absolute: of weights whose gradient is rounding alone (such as key biases, whose true gradient
-  /// is 0), which AdamW turns into whole updates. Lion takes the sign of beta1 of the moment and
-  /// the rest of the clipped gradient: their sum may be rounding alone, too.
+  /// is 0), which AdamW turns into whole updates; with Lion also of weights whose moment and
+  /// gradient cancel, so that rounding decides the sign of the update.
   double noise = 0;
   struct LostSigns {
-    double beta1 = 0, clip = 0;  ///< of Lion; beta1 0: the gradient alone counts, as otherwise
+    double beta1 = 0, clip = 0;  ///< Lion's; beta1 0: only the gradient counts
   } lion = {};
-  /// Above 0, instead of a smaller `update`, for the matrices that Muon updates.
+  /// Absolute, for the matrices that Muon updates: `update`, where that is larger.
   double muon = 0;
   /// Above 0: weights drift apart by that noise, and from the second step on this counts, relative,
   /// for the norm; activations, gradients and moments must be there, and equal on replicas.

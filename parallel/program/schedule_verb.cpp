@@ -93,7 +93,8 @@ void search(const ScheduleOptions& o, const Schedules& schedules) {
   found.bound = s.bound;
   found.lists = s.lists;
   if (!o.save.empty()) disk().replace(o.save, schedule_json(found));
-  Comparison beside = compare(schedules, found, [&](const PipelineShape& shape) {  // for each
+  Comparison beside = compare(schedules, found, [&](const PipelineShape& shape) {
+    // Called before each schedule is simulated, which may take seconds.
     progress.say("schedule: search done; comparing with other schedules");
     return times_of(o, shape);
   });
