@@ -87,18 +87,16 @@ std::vector<SharedParameter> shared_by(const nn::Layers& layers,
   return shared;
 }
 
-/// Moves what the backward of `layer` has reached to `reached`. A layer that is alone on its stage,
-/// or with ZeRO-3, has only the parameters of `uses`.
-void check_uses(const nn::Layer& layer, const std::vector<nn::Parameter*>& all,
-                Parameters& reached) {
+/// `now`: what the backward of `layer` has reached. A layer that is alone on its stage, or with
+/// ZeRO-3, has only the parameters of `uses`.
+void check_uses(const nn::Layer& layer, const std::vector<nn::Parameter*>& now) {
   Parameters used = used_by(layer);
-  for (auto* p : all) {
-    if (!std::exchange(grad(p->value), {}).defined()) continue;
+  for (auto* p : now) {
+    grad(p->value) = {};
     check_input(used.contains(p), Exit::config,
                 "it uses parameter {}; expected its module in the layer's `uses`, the list in "
                 "add(\"{}\", {{...}}, ...)",
                 p->name, layer.name);
-    reached.insert(p);
   }
 }
 
@@ -130,6 +128,27 @@ void check_rows(const std::vector<LayerFacts>& layers, const std::vector<LayerFa
               "be {} times too large\n  Begin the model with tp.scatter_rows(x) or "
               "parallel::TokenLayer, or leave --sequence-parallel out.",
               tp, layers[at].out.shape, tp);
+}
+
+/// `run` is a layer that ran before, so that constants it makes once are there. What it makes and
+/// still holds after this call is of a micro-batch: with a pipeline, or recomputed, another layer
+/// or call would find it of another.
+void check_keeps_nothing(const nn::Layer& layer, const Tensor& x, nn::Batch batch,
+                         const ProbeOptions& o) {
+  memory::OwnCounter made;
+  {
+    NoGrad guard;
+    batch = on_meta(std::move(batch), o.dtype);
+    layer.run(x.defined() ? empty(x.shape(), x.dtype(), meta_device) : x, batch);
+    batch = {};
+  }
+  check_input(
+      memory::counter()->live() == 0, Exit::config,
+      "it keeps {} bytes of this micro-batch after its call; expected none: with pipeline "
+      "parallelism others would see them of another micro-batch\n"
+      "  Return what a later layer needs as further columns of x, make a constant once, and "
+      "declare what lasts as buffer() or parameter().",
+      memory::counter()->live());
 }
 
 }  // namespace
@@ -206,6 +225,8 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   std::vector<LayerFacts> alone;
   if (trains && tp.sequence()) alone = probe(build, like, {.dp = o.dp, .dtype = o.dtype}).layers_;
   Parameters reached, counted;
+  std::vector<nn::Parameter*> now;  // reached by the layer at hand
+  for (auto* p : all) on_grad(p->value, [&now, p] { now.push_back(p); });
   Tensor x;
   auto dx = std::make_shared<Tensor>();
   for (auto& layer : model->layers()) {
@@ -247,7 +268,10 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
       check_input(!trains || reached.empty() || no_loss || dx->defined(), Exit::config,
                   "no gradient reaches its input, so the layers before it would not be trained; "
                   "expected what it returns to depend on x, without detach()");
-      check_uses(layer, all, reached);
+      check_uses(layer, now);
+      reached.insert(now.begin(), now.end());
+      now.clear();
+      if (trains) check_keeps_nothing(layer, x, batch, o);
       if (!last && !used_by(layer).empty()) check_rows(facts.layers_, alone, o.tp);
       x = y, *dx = {};
     } catch (const Error& e) {

@@ -85,8 +85,8 @@ class Facts {
 /// name of layer or parameter, for a model that tensor parallelism would train wrong (a parameter
 /// that does not say what ranks hold of it, sequence parallelism with all rows on every rank), for
 /// parameters that no layer uses or no gradient reaches or that a layer's `uses` lacks, for a layer
-/// that returns integers or passes no gradient to those before it, and for a last layer that
-/// returns no loss.
+/// that returns integers, passes no gradient to those before it or keeps a tensor after its call,
+/// and for a last layer that returns no loss.
 Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& options);
 
 }  // namespace triax::parallel

@@ -303,6 +303,28 @@ TEST(Guards, LayersThatCutOffThoseBefore) {
                         "no gradient reaches its input"));
 }
 
+// For a later layer, which then sees another micro-batch's; not a constant, made at the first call.
+TEST(Guards, LayersThatKeepTensors) {
+  auto kept = std::make_shared<Tensor>();
+  auto keeps = [&](auto made) {
+    *kept = {};
+    return outcome_of(Mixed::input, [&, made](auto&, auto& x, auto& batch) {
+      made(x, batch);
+      return x + *kept;
+    });
+  };
+  auto result = keeps([&](auto& x, auto&) { *kept = x.detach() * x.detach(); });
+  EXPECT_TRUE(refused(result, "layer middle of [8, 16]", "it keeps 512 bytes of this"));
+  result = keeps([&](auto& x, auto&) { *kept = x.detach(); });
+  EXPECT_TRUE(refused(result, "it keeps 512 bytes", "as further columns of x"));
+  result = keeps([&](auto&, auto& batch) { *kept = batch.input; });
+  EXPECT_TRUE(refused(result, "it keeps 512 bytes", "a constant once"));
+  result = keeps([&](auto& x, auto&) {
+    if (!kept->defined() || kept->device() != x.device()) *kept = full({16}, 0.5, f32, x.device());
+  });
+  EXPECT_EQ(result, "");
+}
+
 TEST(Guards, LayersThatReturnIntegers) {
   auto classes = [](auto&, auto&, auto& batch) { return batch.target; };
   EXPECT_TRUE(refused(outcome_of(classes, Mixed::same), "layer first: it returns [8] i32",
