@@ -37,7 +37,7 @@ struct Hidden : nn::Module {  // features between up and down are split over ten
 
 struct Mlp : nn::Sequence {
   explicit Mlp(const parallel::TensorParallel& tp) {
-    add("rows", {}, [tp](auto&, auto& batch) { return tp.scatter_rows(batch.input); });
+    add("rows", {}, [tp](const Tensor& x) { return tp.scatter_rows(x); });
     add<Hidden>("hidden0", 2, tp);
     add<Hidden>("hidden1", 32, tp);
     add<parallel::ClassHead>("head", 5, 32, tp);

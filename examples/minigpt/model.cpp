@@ -98,7 +98,7 @@ Gpt::Gpt(const ModelConfig& c, const TensorParallel& tp)
                                nn::EmbeddingOptions{.std = weight_std, .shard = tp.whole()})),
       drop_(child<parallel::Dropout>("drop", c.dropout, tp)) {
   add("embedding", {&tokens_, &positions_},
-      [this](const Tensor&, const nn::Batch& batch) { return embed(batch); });
+      [this](const nn::Batch& batch) { return embed(batch); });
   for (int64_t i = 0; i < c.layers; ++i) add<Block>("block" + std::to_string(i), c, tp);
   auto& norm = child<parallel::LayerNorm>("final_norm", c.width, tp);
   add("head", {&norm, &tokens_}, [this, &norm](const Tensor& x, const nn::Batch& batch) {

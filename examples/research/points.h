@@ -37,7 +37,7 @@ struct Block : triax::nn::Module {
 /// Eight blocks `B(width, tp)` between the points and their classes.
 template <class B> struct Stack : triax::nn::Sequence {
   explicit Stack(const triax::parallel::TensorParallel& tp) {
-    add("rows", {}, [tp](auto&, auto& batch) { return tp.scatter_rows(batch.input); });
+    add("rows", {}, [tp](const triax::Tensor& x) { return tp.scatter_rows(x); });
     add<triax::nn::Linear>("widen", 2, 16, triax::nn::LinearOptions{.std = 1, .shard = tp.whole()});
     for (int i = 0; i < 8; ++i) add<B>("block" + std::to_string(i), 16, tp);
     add<triax::parallel::ClassHead>("head", 4, 16, tp);

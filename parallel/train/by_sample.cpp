@@ -39,6 +39,15 @@ Tensor all_at_once(const nn::Layer::Run& plain, const Tensor& x, const nn::Batch
   return y;
 }
 
+/// Padded to the longest of another micro-batch, a sample would get other bits.
+void check_one_shape(Shape& first, const Shape& now) {
+  if (first.rank() == 0) first = now;
+  check_input(now == first, Exit::data,
+              "bitwise: a batch has input {}, the first had {}; expected batches of one shape\n"
+              "  Pad all samples to one shape, or take --micro-batch 1.",
+              now, first);
+}
+
 }  // namespace
 
 LayerObserver each_sample(LayerObserver observer) {
@@ -62,10 +71,11 @@ nn::Layer::Run apart(nn::Layer::Run plain) {
 
 nn::Layer by_sample(nn::Layer layer) {
   layer.reads_batch = true;
-  layer.run = [at_once = layer.independent, plain = std::move(layer.run)](const Tensor& x,
-                                                                          const nn::Batch& batch) {
+  layer.run = [at_once = layer.independent, plain = std::move(layer.run), shape = Shape()](
+                  const Tensor& x, const nn::Batch& batch) mutable {
     int64_t samples = batch.input.size(0);
     if (samples == 1) return plain(x, batch);
+    if (batch.first != nn::evaluation) check_one_shape(shape, batch.input.shape());
     check_input(!x.defined() || (x.rank() > 0 && x.size(0) % samples == 0), Exit::config,
                 "bitwise: {} of {} samples; expected dim 0 to hold equally many rows of each, one "
                 "sample behind the other\n  Take --micro-batch 1.",

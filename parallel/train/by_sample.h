@@ -19,7 +19,8 @@ nn::Layer::Run apart(nn::Layer::Run plain);
 /// A layer that computes the same of each sample of a micro-batch, however many there are: it sees
 /// one after the other or, if it is `independent`, all at once. What it returns of them follows
 /// each other along dim 0; of losses, one element each, it makes [samples]. Dim 0 of x is a
-/// multiple of the samples, which `batch` must therefore count. Throws Error 78 if it is not.
+/// multiple of the samples, which `batch` must therefore count. Throws Error 78 if it is not, 65
+/// for training batches of another shape than the first.
 nn::Layer by_sample(nn::Layer layer);
 
 }  // namespace triax::parallel

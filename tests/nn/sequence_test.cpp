@@ -90,7 +90,7 @@ struct Tied : Sequence {
       return table(view(x.defined() ? x : b.input, {1, 3}));
     };
     add("in", {&table}, product);
-    add("halve", {}, [](const Tensor& x, const Batch&) { return x * 0.5; }).reads_batch = false;
+    add("halve", {}, [](const Tensor& x) { return x * 0.5; });
     add("out", {&table}, product);
   }
 };
@@ -105,6 +105,21 @@ TEST(SequenceTest, LayersMayShareAModuleOrHaveNone) {
   EXPECT_EQ(model.layers()[0].uses, std::vector<Module*>{&model.table});
   EXPECT_EQ(model.layers()[2].uses, std::vector<Module*>{&model.table});
   EXPECT_TRUE(model.layers()[1].uses.empty());
+}
+
+TEST(SequenceTest, FunctionsMayTakeTheInputTheBatchOrBoth) {
+  struct Functions : Sequence {
+    Functions() {
+      add("input", {}, [](const Tensor& x) { return x * 2.; });  // the batch's, being the first
+      add("batch", {}, [](const Batch& b) { return b.input * 3.; });
+      add("both", {}, [](const Tensor& x, const Batch& b) { return x - b.input; });
+      add("calls", {}, [calls = 0](const Tensor& x) mutable { return x * double(++calls); });
+    }
+  } model;
+  EXPECT_EQ(values(model.layers()[0].run({}, batch())), values(batch().input * 2.));
+  EXPECT_EQ(values(model(batch())), values(batch().input * 2.));
+  EXPECT_EQ(values(model(batch())), values(batch().input * 4.));
+  EXPECT_EQ(readers(model), (std::vector<bool>{true, true, true, false}));
 }
 
 TEST(SequenceTest, LayersAreChildrenByName) {
@@ -123,7 +138,7 @@ TEST(SequenceTest, LayersAreChildrenByName) {
 TEST(SequenceTest, ANameIsGivenOnce) {
   struct Repeats : Sequence {
     Repeats() {
-      for (int i = 0; i < 2; ++i) add("act", {}, [](const Tensor& x, const Batch&) { return x; });
+      for (int i = 0; i < 2; ++i) add("act", {}, [](const Tensor& x) { return x; });
     }
   };
   test::expect_error([] { Repeats r; }, {"sequence: layer `act` is there already"}, Exit::config);

@@ -47,17 +47,12 @@ struct Net : nn::Sequence {
   Net() {
     add<Table>("table");
     add<Up>("up");
-    of_x("cube", [](const Tensor& x) { return view(x, {-1, 2, 3}) * 2.; });
-    of_x("flat", [](const Tensor& x) { return cast(view(x, {-1}), bf16); });
+    add("cube", {}, [](const Tensor& x) { return view(x, {-1, 2, 3}) * 2.; });
+    add("flat", {}, [](const Tensor& x) { return cast(view(x, {-1}), bf16); });
     add<Down>("down");
     add<Error>("error");
-    of_x("sum", [](const Tensor& x) { return sum(x * x); });
+    add("sum", {}, [](const Tensor& x) { return sum(x * x); });
     materialize(cpu, f64, 1);
-  }
-
- private:
-  void of_x(const char* name, const std::function<Tensor(const Tensor&)>& fn) {
-    add(name, {}, [fn](const Tensor& x, const nn::Batch&) { return fn(x); }).reads_batch = false;
   }
 };
 constexpr int64_t layer_count = 7;

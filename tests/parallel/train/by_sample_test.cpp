@@ -21,5 +21,24 @@ TEST(BySample, AnIndependentLayerReturnsRowsOfEachSample) {
   EXPECT_EQ(by_sample(total).run(few, batch).shape(), Shape{2});
 }
 
+TEST(BySample, TrainingBatchesHaveOneShape) {
+  nn::Layer layer = by_sample(
+      {.name = "twice", .run = [](auto& x, auto& b) { return (x.defined() ? x : b.input) * 2.; }});
+  auto run = [&](const Shape& shape, int64_t first) {
+    layer.run({}, {.input = zeros(shape, f32, cpu), .first = first});
+  };
+  run({2, 4}, 0);
+  run({2, 4}, 2);
+  test::expect_error(
+      [&] {
+        run({2, 5}, 4);
+      },
+      {"bitwise: a batch has input [2, 5], the first had [2, 4]", "Pad all samples",
+       "--micro-batch 1"},
+      Exit::data);
+  run({1, 5}, 4);  // alone, nothing is padded
+  run({2, 5}, nn::evaluation);
+}
+
 }  // namespace
 }  // namespace triax::parallel
