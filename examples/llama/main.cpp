@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   train.step.schedules["eager-1f1b"] = eager_1f1b;
   parallel::Settings model = settings(c);
   auto task = [&] {
-    auto text = text::read(data, c.context);
+    auto text = text::read(data, c.context, c.vocab);
     parallel::Task made = text.task();
     made.build = build_of(c, text.tokenizer);
     return made;
@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
                             .settings = parallel::joined({model, text::text_settings(data)}),
                             .init = text::initial_tokenizer(data),
                             .task = task,
+                            .plan_defaults = [&](auto&) { data.shapes_alone = true; },
                             .plan_needs = {"context", "vocab"},
                             .verbs = verbs});
 }

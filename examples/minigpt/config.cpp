@@ -63,7 +63,7 @@ parallel::Settings settings(Config& c) {
 
 parallel::Task task(const Config& c) {
   check_model(c.model);
-  auto text = text::read(c.text, c.model.context);
+  auto text = text::read(c.text, c.model.context, c.model.vocab);
   ModelConfig model = c.model;
   model.vocab = text::vocabulary(model.vocab, text.tokenizer);
   parallel::Task task = text.task();
@@ -100,6 +100,7 @@ parallel::ProgramOptions program_options(Config& c, text::SampleOptions& s) {
                 o.step.micro_batch = 2, o.step.global_batch = 16;
                 o.steps = 4, o.lr.warmup = 0;
               },
+          .plan_defaults = [&c](auto&) { c.text.shapes_alone = true; },
           .plan_needs = {"context", "vocab"},
           .verbs = verbs};
 }

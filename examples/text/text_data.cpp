@@ -322,9 +322,29 @@ Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o, 
   return all;
 }
 
+class Zeros : public Tokens {
+ public:
+  explicit Zeros(int64_t size) : size_(size) {}
+  int64_t size() const override { return size_; }
+  void read(int64_t, std::span<int32_t> to) const override { std::fill(to.begin(), to.end(), 0); }
+
+ private:
+  int64_t size_;
+};
+
+Text zeros(int64_t vocab, int64_t context) {
+  Tokenizer numbers(std::make_shared<Numbers>(vocab));
+  TextData data(std::make_shared<Zeros>(context + 1), numbers.hash(), {.context = context});
+  return {.tokenizer = numbers,
+          .data = data,
+          .name = "zeros",
+          .sources = "any text: for --vocab and --context no data are read\n"};
+}
+
 }  // namespace
 
-Text read(const TextOptions& o, int64_t context) {
+Text read(const TextOptions& o, int64_t context, int64_t vocab) {
+  if (o.shapes_alone && vocab > 0) return zeros(vocab, context);
   std::string path = o.data.empty() ? corpus_beside_program() : o.data;
   check_input(!path.empty(), Exit::config,
               "data is not given\n  There is no ../share/triax/corpus.txt beside this program. Add "
@@ -336,16 +356,14 @@ Text read(const TextOptions& o, int64_t context) {
 
 parallel::Task Text::task() const {
   parallel::Task made{.unit = "tokens", .attachments = {{"tokenizer", tokenizer.json()}}};
-  if (mixed) {
-    made.samples = mixed, made.held_out = held_out;
-    made.description = sources + fmt::format("{} {}\n", tokenizer.size(), tokenizer.unit());
-  } else {
-    made.samples = data.train_samples(), made.held_out = data.val_samples();
+  made.samples = mixed, made.held_out = held_out;
+  if (!mixed) made.samples = data.train_samples(), made.held_out = data.val_samples();
+  if (sources.empty())
     made.description =
         fmt::format("{}: {} training tokens, {} held out, {} {}, unigram entropy {:.4f} nats\n",
                     name, data.train_tokens(), data.val_tokens(), tokenizer.size(),
                     tokenizer.unit(), data.unigram_entropy());
-  }
+  else made.description = sources + fmt::format("{} {}\n", tokenizer.size(), tokenizer.unit());
   return made;
 }
 

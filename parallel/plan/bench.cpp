@@ -52,13 +52,22 @@ std::vector<double> Bench::seconds() {
     }
   std::vector<double> medians;
   for (Entry& e : entries_) {
-    auto middle = e.turns.begin() + std::ssize(e.turns) / 2;
-    std::ranges::nth_element(e.turns, middle);
-    medians.push_back(*middle / world_.size());
+    std::ranges::sort(e.turns);
+    medians.push_back(e.turns[e.turns.size() / 2] / world_.size());
   }
   Tensor mean = from_host(medians, {std::ssize(medians)}, cpu);
   world_.host().all_reduce(mean).wait();
   return mean.to_host<double>();
+}
+
+double Bench::spread() const {
+  std::vector<double> of;
+  for (const Entry& e : entries_) {
+    size_t n = e.turns.size();
+    of.push_back((e.turns[(n - 1) - n / 4] - e.turns[n / 4]) / e.turns[n / 2]);
+  }
+  std::ranges::sort(of);
+  return of[of.size() / 2];
 }
 
 }  // namespace triax::parallel

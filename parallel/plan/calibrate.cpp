@@ -200,7 +200,7 @@ std::vector<double> fit(const std::vector<std::vector<double>>& terms,
   return x;
 }
 
-Hardware calibrate(World& world, const Effort& effort) {
+Calibration calibrate(World& world, const Effort& effort) {
   check_input(
       world.local_size() == world.size(), Exit::config,
       "calibrate: {} ranks on several hosts; expected those of one\n  Start it on one host, "
@@ -248,7 +248,7 @@ Hardware calibrate(World& world, const Effort& effort) {
   std::vector<double> reductions;
   for (size_t i : reductions_at) reductions.push_back(seconds[i]);
   set_links(h, reductions, world.size());
-  return h;
+  return {h, bench.spread()};
 }
 
 std::string hardware_file(const Hardware& h) {

@@ -19,11 +19,15 @@ struct Measured {
 std::vector<double> fit(const std::vector<std::vector<double>>& terms,
                         const std::vector<double>& values);
 
+struct Calibration {
+  Hardware hardware;
+  double spread = 0;  ///< Bench::spread()
+};
 /// Measures what a hardware file says of the ranks of `world`, which all work at once: matrix
 /// products, attention, norms, activations and whole transformer blocks in fp32 and bf16, AdamW,
 /// and all-reduces. Rates are such that kernels counted on the meta device come out as measured, so
 /// peaks are rates reached. Collective. Throws Error 78 for a world of several hosts.
-Hardware calibrate(World& world, const Effort& effort = {});
+Calibration calibrate(World& world, const Effort& effort = {});
 
 /// A file that hardware_named() reads.
 std::string hardware_file(const Hardware& h);

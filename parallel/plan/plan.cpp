@@ -144,7 +144,7 @@ class Search {
 
   const nn::Batch& like(int64_t samples) {
     auto [found, added] = likes_.try_emplace(samples);
-    if (added) found->second = batch_like(task_, samples);
+    if (added) found->second = shaped_like(task_, samples);
     return found->second;
   }
 

@@ -93,10 +93,11 @@ struct Column {
 };
 
 std::vector<Column> columns_of(const Plans& found, std::span<const Plan> all) {
-  std::vector<Column> columns{{{"dp x pp x tp"}, 0}, {{"ZeRO"}, 0},      {{"schedule"}, 3},
-                              {{"micro"}, 0},        {{"recompute"}, 2}, {{"sp"}, 4},
-                              {{"a step"}, 0},       {{"MFU"}, 1},       {{"bubble"}, 5},
-                              {{"memory"}, 6},       {{"free"}, 0},      {{"why"}, 0}};
+  // Columns that tell one row from another stay longest.
+  std::vector<Column> columns{{{"dp x pp x tp"}, 0}, {{"ZeRO"}, 0},      {{"schedule"}, 1},
+                              {{"micro"}, 0},        {{"recompute"}, 2}, {{"sp"}, 3},
+                              {{"a step"}, 0},       {{"MFU"}, 5},       {{"bubble"}, 6},
+                              {{"memory"}, 7},       {{"free"}, 4},      {{"why"}, 0}};
   for (const Plan& p : all) {
     const StepOptions& s = p.options.step;
     double need = p.need(found.hardware);
@@ -128,7 +129,7 @@ void print_rows(const Plans& found, std::span<const Plan> all) {
     columns.erase(std::remove_if(columns.begin() + 1, columns.end(),
                                  [](auto& c) { return c.tells_nothing(); }),
                   columns.end());
-  for (int rank = 6; rank > 0 && wide(); --rank)
+  for (int rank = 7; rank > 0 && wide(); --rank)
     std::erase_if(columns, [&](auto& c) { return c.rank == rank; });
   for (size_t row = 0; row <= all.size(); ++row) {
     std::string line;

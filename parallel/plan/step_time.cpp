@@ -77,7 +77,7 @@ const Facts& StepTimes::facts(const StepOptions& o) {
   auto found = facts_.find(key);
   if (found == facts_.end())
     found =
-        facts_.emplace(key, probe(task_.build, batch_like(task_, o.micro_batch), probe_options(o)))
+        facts_.emplace(key, probe(task_.build, shaped_like(task_, o.micro_batch), probe_options(o)))
             .first;
   return found->second;
 }

@@ -22,7 +22,7 @@
 #include "parallel/comm/process.h"
 #include "parallel/comm/together.h"
 #include "parallel/parity/parity.h"
-#include "parallel/plan/calibrate.h"
+#include "parallel/program/calibrate_verb.h"
 #include "parallel/program/checkpoint_verbs.h"
 #include "parallel/program/deepspeed.h"
 #include "parallel/program/device_map.h"
@@ -95,9 +95,9 @@ class Program {
  private:
   int call(int argc, char** argv) {
     auto is = [&](int i, std::string_view word) { return argc > i && argv[i] == word; };
-    bool smaller = is(1, "parity") || (is(1, "help") && is(2, "parity"));
-    if (smaller && own_.parity_defaults) own_.parity_defaults(parity_);
-    if (own_.plan_defaults) own_.plan_defaults(plan_.train);
+    auto asks = [&](const char* verb) { return is(1, verb) || (is(1, "help") && is(2, verb)); };
+    if (asks("parity") && own_.parity_defaults) own_.parity_defaults(parity_);
+    if (asks("plan") && own_.plan_defaults) own_.plan_defaults(plan_.train);
     CommandLine line{own_.name,
                      "triax 0.1.0, build " + build_id(),
                      {train_verb(train_, own_, mesh_for_),
@@ -124,15 +124,24 @@ class Program {
       std::fputs(request.text.c_str(), request.code == Exit::ok ? stdout : stderr);
       return int(request.code);
     }
-    if (request.verb->name == "train" && !train_.init.empty()) {
+    try {
+      return perform(request, line, argc, argv);
+    } catch (const Error& e) {
+      if (e.code() != Exit::not_found) throw;
+      throw Error(e.code(), e.what() + paths_named(e.what(), request), e.place());
+    }
+  }
+
+  int perform(Request& request, const CommandLine& line, int argc, char** argv) {
+    const std::string name = request.verb->name;
+    if (name == "train" && !train_.init.empty()) {
       // A run that is resumed has them itself; the checkpoint that it began with may be gone.
       bool resumes = !train_.resume.empty() && !train_.out.empty() &&
                      newest_checkpoint(train_.out) != train_.out;
       auto state = take_model_settings(own_.settings, resumes ? train_.out : train_.init);
       if (own_.init) own_.init(state);
-      request = parse(line, words, terminal_columns());
+      request = parse(line, std::vector<std::string>(argv + 1, argv + argc), terminal_columns());
     }
-    const std::string& name = request.verb->name;
     if (name == "parity" || name == "plan" || name == "replay")
       check_not_launched(fmt::format("{} runs in one process", name));
     if (name == "train") {
@@ -144,7 +153,7 @@ class Program {
     }
     if (name == "parity") return int(parity());
     if (name == "plan") return plan(request, argv[0]);
-    if (name == "calibrate") return calibrate(argc, argv);
+    if (name == "calibrate") return calibrate(calibrate_, argc, argv);
     if (name == "replay") return int(replay());
     if (name == "schedule")
       return int(show_schedule(schedule_, train_.step.schedules, request.given));
@@ -258,7 +267,6 @@ class Program {
   }
 
   int plan(const Request& request, const char* program);
-  int calibrate(int argc, char** argv);
 
   Exit replay() {
     auto initial = take_settings(replay_, train_, own_.settings);
@@ -343,26 +351,6 @@ int Program::plan(const Request& request, const char* program) {
                 name, ranks, here, name);
   plan_.command = shell_word(program) + " train" + flags_for_train(request);
   return int(parallel::plan(own_.task(), plan_));
-}
-
-int Program::calibrate(int argc, char** argv) {
-  const std::string& out = calibrate_.out;
-  check_input(out.empty() || !std::filesystem::exists(out), Exit::cannot_write,
-              "calibrate: {} exists\n  Choose another --out, or remove it.", out);
-  auto folder = std::filesystem::path(out).parent_path();
-  check_input(folder.empty() || std::filesystem::is_directory(folder), Exit::cannot_write,
-              "calibrate: there is no directory {}\n  Make it, or choose another --out.",
-              folder.string());
-  if (calibrate_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
-  on_ranks(calibrate_.launch, argc, argv, [&](World& world) {
-    if (world.rank() == 0) std::fputs("calibrate: measuring takes about ten seconds\n", stderr);
-    std::string file = hardware_file(parallel::calibrate(world));
-    on_first(world.host(), [&] {
-      if (out.empty()) std::fputs(file.c_str(), stdout);
-      else disk().write(out, file);
-    });
-  });
-  return 0;
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/parity/replay.h"
+#include "parallel/program/output_file.h"
 #include "parallel/program/report/runs.h"
 #include "parallel/settings/literals.h"
 #include "parallel/settings/terminal.h"
@@ -245,6 +246,7 @@ std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& 
 Exit replay_and_compare(Task task, const TrainOptions& o, const ReplayOptions& what) {
   check_input(what.out.empty() || !std::filesystem::exists(what.out), Exit::config,
               "replay: {} exists; expected another --out", what.out);
+  if (!what.out.empty()) check_output("out", what.out);
   std::optional<DigestTable> table;
   if (!what.compare.empty()) table = load_table(what.compare);
   task.identity = identity_of(task);

@@ -9,6 +9,7 @@
 #include "core/files.h"
 #include "parallel/pipeline/synthesis/comparison.h"
 #include "parallel/pipeline/timeline.h"
+#include "parallel/program/output_file.h"
 #include "parallel/program/report/overlay.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/run_directory.h"
@@ -152,10 +153,7 @@ void check_save(const std::string& path) {
               "save={}: this file exists and is no schedule\n  Choose another --save, or move it "
               "away.",
               printable(path));
-  auto folder = std::filesystem::path(path).parent_path();
-  check_input(folder.empty() || std::filesystem::is_directory(folder, error), Exit::cannot_write,
-              "save={}: there is no directory {}\n  Make it, or choose another --save.",
-              printable(path), printable(folder.string()));
+  check_output("save", path);
 }
 
 void compare_with_simulation(const ScheduleOptions& o) {

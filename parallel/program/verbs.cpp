@@ -85,17 +85,6 @@ Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
           {p.name + " plan --ranks 64 --hardware h100 --precision bf16 --global-batch 512"}};
 }
 
-Verb calibrate_verb(CalibrateOptions& o, const std::string& program) {
-  SettingGroup group("Calibrate");
-  group.add("out", "FILE", "hardware file to write, for plan --hardware FILE", &o.out,
-            {.shown = "stdout"});
-  return {"calibrate",
-          "Measures kernels and collectives on ranks of this machine, and writes a hardware file.",
-          joined({group, only(launch_settings(o.launch),
-                              {"comm", "ranks", "device", "nondeterministic"})}),
-          {program + " calibrate --comm threads --ranks 2 --out here.toml"}};
-}
-
 bool is_planned(const Setting& s) {
   constexpr std::string_view mesh[] = {
       "dp",        "pp",          "tp",           "zero",      "schedule",         "chunks",

@@ -13,13 +13,6 @@ Verb plan_verb(PlanOptions& o, const ProgramOptions& program);
 /// Those of its settings that the `train` command of a plan has on its own account, or not at all.
 bool is_planned(const Setting& setting);
 
-/// What `calibrate` can be told.
-struct CalibrateOptions {
-  LaunchOptions launch;
-  std::string out;  ///< empty: stdout
-};
-Verb calibrate_verb(CalibrateOptions& o, const std::string& program);
-
 /// `2x2x2` as a mesh. Throws Error 78 for another text.
 MeshShape mesh_of(const std::string& text);
 

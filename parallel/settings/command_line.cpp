@@ -114,6 +114,9 @@ Request parse(const std::string& program, const Verb& verb, std::span<const std:
   for (const std::string& word : words)
     if (one_of(word, {"--help", "-h"})) return {};
   auto [given, operands] = values_in(words, title(program, verb), verb);
+  for (const auto& [setting, value] : given)  // of a shell variable that is not set
+    check_input(!value.empty() || !is_path(*setting), Exit::usage,
+                "--{} is empty; expected {}, or leave the flag out", setting->name, setting->value);
   Request request{.verb = &verb};
   for (const auto& [setting, value] : given)
     if (setting->name == "config")
@@ -234,6 +237,24 @@ std::string markdown(const std::string& program, const Verb& verb) {
         fmt::format("| `{}` | {} | {} |\n", cell(flag_of(s)), cell(s.help), cell(default_of(s)));
   }
   return page;
+}
+
+std::string paths_named(std::string_view message, const Request& request) {
+  auto has = [&](const std::string& path) {  // as a word of its own
+    auto ends = [](char c) { return c == ' ' || c == ':' || c == '`' || c == ';' || c == '\n'; };
+    for (size_t at = 0; (at = message.find(path, at)) != message.npos; ++at) {
+      size_t end = at + path.size();
+      if ((at == 0 || ends(message[at - 1]) || message[at - 1] == '=') &&
+          (end == message.size() || ends(message[end])))
+        return true;
+    }
+    return false;
+  };
+  std::string lines;
+  for (const Setting& s : request.verb->settings)
+    if (std::ranges::count(request.given, s.name) > 0 && is_path(s) && has(value_text(s)))
+      lines += fmt::format("\n  This is --{} {}.", s.name, printable(value_text(s)));
+  return lines;
 }
 
 }  // namespace triax::parallel

@@ -44,9 +44,8 @@ void add_values(Offers& offers, const Setting& s, const std::string& before = {}
     left.remove_prefix(std::min(left.size(), part.size() + 1));
     if (std::ranges::none_of(part, [](unsigned char c) { return std::isupper(c); }))
       offers.add(before + std::string(part));
-    else if (part == "FILE" || part == "DIR" || part == "PATH" || part == "CHECKPOINT")
-      offers.add_files();
   }
+  if (is_path(s)) offers.add_files();
 }
 
 const Setting* setting_of(const Verb& verb, const std::string& flag) {

@@ -66,7 +66,9 @@ const Setting& setting_of(const Entry& entry, const Settings& settings, const st
     if (s.key) keys.push_back(s.name);
   }
   std::string meant = hint(entry.key, keys, "`{}`");
-  if (meant.empty()) meant = "; keys are the flags that --help lists, without dashes";
+  if (meant.empty())
+    meant = keys.size() < 20 ? "; expected one of: " + join(keys, ", ")
+                             : "; keys are the flags that --help lists, without dashes";
   fail(Exit::config, "{}:{}: unknown key `{}`{}", path, entry.line, printable(entry.key), meant);
 }
 

@@ -122,6 +122,11 @@ bool is_text(const Setting& s) {
   return std::holds_alternative<std::string*>(s.field) || std::holds_alternative<Choice>(s.field);
 }
 
+bool is_path(const Setting& s) {
+  const char* names[] = {"FILE", "DIR", "PATH", "CHECKPOINT"};  // `auto|PATH` ends with one
+  return is_text(s) && std::ranges::any_of(names, [&](auto* n) { return s.value.ends_with(n); });
+}
+
 bool is_unset(const Setting& s) {
   auto unset = [&]<class T>(const T& field) {
     if constexpr (std::is_same_v<T, std::string*>) return field->empty();

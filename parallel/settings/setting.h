@@ -123,6 +123,8 @@ void check_values(const Settings& settings);
 inline bool is_switch(const Setting& s) { return std::holds_alternative<bool*>(s.field); }
 /// Is the value written as a string?
 bool is_text(const Setting& setting);
+/// Is its value, or part of it, what --help calls FILE, DIR, PATH or CHECKPOINT?
+bool is_path(const Setting& setting);
 /// Is it derived, and was it not given?
 bool is_unset(const Setting& setting);
 

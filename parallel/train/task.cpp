@@ -59,6 +59,16 @@ nn::Batch batch_like(const Task& task, int64_t samples) {
   return batch_of(*task.samples, indices, 0, "the probe");
 }
 
+nn::Batch shaped_like(const Task& task, int64_t samples) {
+  nn::Batch one = batch_like(task, 1);
+  auto many = [&](const Tensor& x) {
+    Shape shape = x.shape();
+    shape[0] = samples;
+    return empty(shape, x.dtype(), meta_device);
+  };
+  return {.input = many(one.input), .target = many(one.target), .first = one.first};
+}
+
 std::string digest(const nn::Batch& batch) {
   std::string text;
   for (const Tensor& x : {batch.input.contiguous(), batch.target.contiguous()})

@@ -34,6 +34,8 @@ void check_task(const Task& task);
 
 /// A micro-batch as training has them: its shapes, and values that are there.
 nn::Batch batch_like(const Task& task, int64_t samples);
+/// The shapes of one, without values, on the meta device: the first sample's, so many times.
+nn::Batch shaped_like(const Task& task, int64_t samples);
 
 /// Shapes, dtypes and checksums of a batch.
 std::string digest(const nn::Batch& batch);

@@ -225,7 +225,7 @@ def samples(shop):
     case("a prompt that is no UTF-8", 64, "UTF-8", prompt=os.fsdecode(b"\xff\xfe"))
     case("no such checkpoint", 66, "nowhere", checkpoint=shop("nowhere"))
     case("a directory without checkpoint", 66, "directory", checkpoint=shop("directory"))
-    case("no checkpoint given", 78, "checkpoint is not given", checkpoint="")
+    case("an empty checkpoint", 64, "--checkpoint is empty; expected DIR", checkpoint="")
     cut = copy("cut")
     os.truncate(cut / "rank0.safetensors", 1000)
     case("a cut checkpoint", 65, cut, "damaged", "rank0.safetensors", checkpoint=cut)

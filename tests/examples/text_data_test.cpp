@@ -208,5 +208,17 @@ TEST(TextData, RefusesWhatEndsNoDocument) {
                {"none of the 5 tokens to train on is 5"}, Exit::data);
 }
 
+TEST(ReadText, APlanNeedsNoDataBesideTheVocabulary) {
+  TextOptions plan{.data = "/nowhere", .shapes_alone = true};
+  constexpr int64_t context = 1 << 20, vocab = 50257;
+  Text text = read(plan, context, vocab);
+  EXPECT_EQ(text.tokenizer.size(), vocab);
+  auto task = text.task();
+  EXPECT_EQ(task.samples->batch(std::vector<int64_t>{0}).target.shape(), (Shape{1, context}));
+  EXPECT_EQ(task.held_out, nullptr);
+  EXPECT_TRUE(task.description.starts_with("any text")) << task.description;
+  expect_error([&] { read(plan, context); }, {"open /nowhere"}, Exit::not_found);
+}
+
 }  // namespace
 }  // namespace triax::text

@@ -57,8 +57,8 @@ class TraceFile {
 
   void expect(bool ok, const char* otherwise) const {
     check_input(ok, Exit::data,
-                "{}:{}: {}; expected a trace of --profile\n  Remove the file, or profile "
-                "the run again.",
+                "{}:{}: {}; expected a trace of --profile\n  Give a run that was profiled, or "
+                "profile this one again.",
                 path_, number_, otherwise);
   }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/check.h"
 #include "parallel/plan/bench.h"
@@ -93,7 +94,8 @@ TEST(Bench, WorkOnACpuTakesTurns) {
 
 TEST(Calibrate, MeasuresRatesOfTheseRanks) {
   run_worlds(2, [](World& world) {
-    Hardware h = calibrate(world, {.round = 0.0005, .rounds = 3, .less = 16});
+    auto [h, spread] = calibrate(world, {.round = 0.0005, .rounds = 3, .less = 16});
+    EXPECT_TRUE(spread >= 0 && std::isfinite(spread)) << spread;
     EXPECT_TRUE(h.on_host());
     EXPECT_EQ(h.per_node, 2);
     EXPECT_GT(h.fp32, 1e8) << "FLOP/s";

@@ -49,6 +49,22 @@ TEST(CommandLine, TakesTextsAsTheyAre) {
     EXPECT_EQ(read({"--text", text, "--layers", "2"}).text, text);
 }
 
+TEST(CommandLine, APathIsNotEmpty) {
+  EXPECT_EQ(refused({"--out", ""}), "--out is empty; expected DIR, or leave the flag out");
+  EXPECT_EQ(refused({"--config="}), "--config is empty; expected FILE, or leave the flag out");
+  EXPECT_EQ(read({"--out", "", "--out", "a"}).out, "a");
+}
+
+TEST(CommandLine, MessagesNameTheFlagsOfTheirPaths) {
+  Options o;
+  Verb verb = verb_of(o);
+  auto request = parse("program", verb, Words{"--out", "runs/a", "--text", "open"});
+  for (const char* message : {"files: open runs/a: No such file", "out=runs/a", "no `runs/a`"})
+    EXPECT_EQ(paths_named(message, request), "\n  This is --out runs/a.") << message;
+  for (const char* message : {"files: open runs/ab: No such file", "open my-runs/a", "runs"})
+    EXPECT_EQ(paths_named(message, request), "") << message;
+}
+
 TEST(CommandLine, SwitchesNeedNoValue) {
   EXPECT_FALSE(read({}).graph);
   EXPECT_TRUE(read({"--graph", "--seed", "3"}).graph);

@@ -1,0 +1,22 @@
+#include "parallel/program/output_file.h"
+
+#include "core/check.h"
+#include "core/files.h"
+
+namespace triax::parallel {
+
+void check_output(const std::string& flag, const std::string& path) {
+  std::string folder = parent_directory(path), trial = path + ".tmp-" + unique_suffix();
+  check_input(disk().is_directory(folder), Exit::cannot_write,
+              "{}={}: there is no directory {}\n  Make it, or choose another --{}.", flag,
+              printable(path), printable(folder), flag);
+  try {
+    disk().write(trial, "");
+    disk().remove(trial);
+  } catch (const Error& e) {
+    fail(Exit::cannot_write, "{}={}: {}\n  Choose another --{}.", flag, printable(path), e.what(),
+         flag);
+  }
+}
+
+}  // namespace triax::parallel
