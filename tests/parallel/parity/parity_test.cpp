@@ -164,10 +164,12 @@ TEST(AnyModelParity, LionInAnyPrecision) {
 
 TEST(AnyModelParity, GradientsSentInBf16) {
   for (Algorithm algorithm : {Algorithm::adamw, Algorithm::lion, Algorithm::muon})
-    for (int64_t seed = 1; seed <= 8; ++seed) {
-      auto o = tiny_options({2, 1, 1});
-      o.step.algorithm = algorithm, o.step.seed = seed;
-      o.step.reduce_dtype = bf16;
+    for (int seed = 1; seed <= 12; ++seed) {
+      bool whole = algorithm == Algorithm::muon, large = seed % 3 == 0;  // it wants whole matrices
+      auto o = tiny_options(large ? MeshShape{2, 2, whole ? 1 : 2} : MeshShape{2, 1, 1});
+      if (large && seed > 6) o.step.dtype = bf16, o.step.zero = Zero(whole ? 0 : seed / 4);
+      o.step.algorithm = algorithm, o.step.seed = uint64_t(seed);
+      o.step.reduce_dtype = bf16, o.step.micro_batch = 4;
       EXPECT_EQ(difference(task_of(), o), "") << int(algorithm) << ", seed " << seed;
     }
 }
