@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "autograd/backward.h"
@@ -13,6 +12,7 @@
 #include "parallel/comm/meta_comm.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/by_sample.h"
+#include "parallel/train/model_checks.h"
 
 namespace triax::parallel {
 namespace {
@@ -35,46 +35,6 @@ struct AbsentReplicas : nn::Replicas {
   void sum(const Tensor&, int64_t) const override {}
 };
 
-/// Each layer accumulates once a micro-batch: a buffer is one layer's, on one stage.
-void check_buffers(nn::Sequence& model) {
-  std::map<nn::Buffer*, const nn::Layer*> used;
-  for (auto& layer : model.layers())
-    for (auto* module : layer.uses)
-      for (auto* b : module->buffers()) {
-        const nn::Layer* first = used.try_emplace(b, &layer).first->second;
-        check_input(first == &layer, Exit::config,
-                    "layer {}: it uses {}, as layer {} does; expected one layer for a module with "
-                    "buffers",
-                    layer.name, b->name, first->name);
-      }
-  for (auto* b : model.buffers())
-    check_input(used.contains(b), Exit::config,
-                "buffer {}: no layer of the model uses it; expected its module in an add()",
-                b->name);
-}
-
-/// Without it every rank would train a whole of its own on its own rows, or never sum gradients.
-void check_shards(nn::Module& model, const TensorParallel& tp) {
-  if (tp.size() == 1) return;
-  for (auto* p : model.parameters()) {
-    bool sliced = p->shard.length >= 0;
-    check_input(sliced || (p->shard.replicated && p->shard.partial >= tp.sequence()), Exit::config,
-                "parameter {}: all {} tensor-parallel ranks hold the whole of it, and it does not "
-                "say so; its gradient would be wrong\n"
-                "  Make its layer with .shard = tp.whole(), or take the layer of parallel/tensor.",
-                p->name, tp.size());
-  }
-}
-
-using Parameters = std::set<nn::Parameter*>;
-
-Parameters used_by(const nn::Layer& layer) {
-  Parameters used;
-  for (auto* module : layer.uses)
-    for (auto* p : module->parameters()) used.insert(p);
-  return used;
-}
-
 std::vector<SharedParameter> shared_by(const nn::Layers& layers,
                                        const std::vector<nn::Parameter*>& all) {
   std::map<nn::Parameter*, std::vector<size_t>> users;
@@ -85,34 +45,6 @@ std::vector<SharedParameter> shared_by(const nn::Layers& layers,
     if (users[p].size() > 1 || (p->tied && !users[p].empty()))
       shared.push_back({p->name, p->tied, users[p]});
   return shared;
-}
-
-/// `now`: what the backward of `layer` has reached. A layer that is alone on its stage, or with
-/// ZeRO-3, has only the parameters of `uses`.
-void check_uses(const nn::Layer& layer, const std::vector<nn::Parameter*>& now) {
-  Parameters used = used_by(layer);
-  for (auto* p : now) {
-    grad(p->value) = {};
-    check_input(used.contains(p), Exit::config,
-                "it uses parameter {}; expected its module in the layer's `uses`, the list in "
-                "add(\"{}\", {{...}}, ...)",
-                p->name, layer.name);
-  }
-}
-
-/// After a backward over all layers.
-void check_gradients(nn::Sequence& model, const Parameters& reached) {
-  Parameters used;
-  for (auto& layer : model.layers()) used.merge(used_by(layer));
-  for (auto* p : model.parameters()) {
-    check_input(used.contains(p), Exit::config,
-                "parameter {}: no layer of the model uses it; expected its module in an add()",
-                p->name);
-    check_input(reached.contains(p), Exit::config,
-                "parameter {}: no gradient reaches it; expected its layer to use it in what it "
-                "returns",
-                p->name);
-  }
 }
 
 /// Sequence parallelism sums the ranks' gradients, so parameters must see each rank's own rows. The
@@ -130,26 +62,136 @@ void check_rows(const std::vector<LayerFacts>& layers, const std::vector<LayerFa
               tp, layers[at].out.shape, tp);
 }
 
-/// `run` is a layer that ran before, so that constants it makes once are there. What it makes and
-/// still holds after this call is of a micro-batch: with a pipeline, or recomputed, another layer
-/// or call would find it of another.
-void check_keeps_nothing(const nn::Layer& layer, const Tensor& x, nn::Batch batch,
-                         const ProbeOptions& o) {
-  memory::OwnCounter made;
-  {
-    NoGrad guard;
-    batch = on_meta(std::move(batch), o.dtype);
-    layer.run(x.defined() ? empty(x.shape(), x.dtype(), meta_device) : x, batch);
-    batch = {};
+/// One pass over a model.
+class Pass {
+ public:
+  Pass(const Build& build, const nn::Batch& like, const ProbeOptions& o)
+      : o_(o),
+        ranks_(o.tp, 0),
+        tp_(ranks_, {.sequence = o.sequence_parallel, .slices = {.count = o.slices}}),
+        model_(model_of(build, tp_)),
+        batch_(on_meta(like, o.dtype)),
+        replicas_(o.dp),
+        trains_(like.target.defined()),
+        losses_(o.bitwise ? like.input.size(0) : 1) {
+    model_->materialize(meta_device, o.dtype, 0);
+    check_model();
+    batch_.replicas = &replicas_;
+    if (like.cache) batch_.cache = &past_.emplace(like.cache->capacity());
+    if (trains_ && tp_.sequence())
+      alone_ = probe(build, like, {.dp = o.dp, .dtype = o.dtype}).layers();
+    for (auto* p : model_->parameters())
+      on_grad(p->value, [this, p] { reached_now_.push_back(p); });
   }
-  check_input(
-      memory::counter()->live() == 0, Exit::config,
-      "it keeps {} bytes of this micro-batch after its call; expected none: with pipeline "
-      "parallelism others would see them of another micro-batch\n"
-      "  Return what a later layer needs as further columns of x, make a constant once, and "
-      "declare what lasts as buffer() or parameter().",
-      memory::counter()->live());
-}
+
+  std::vector<LayerFacts> layers() {
+    for (auto& layer : model_->layers()) {
+      if (x_.defined()) take_input();
+      try {
+        step(layer);
+      } catch (const Error& e) {
+        std::string with = x_.defined() ? " of " + str(x_) : "";
+        auto code = e.code() == Exit::internal ? Exit::config : e.code();
+        throw Error(code, fmt::format("layer {}{}: {}", layer.name, with, e.what()), e.place());
+      } catch (...) {
+        rethrow_from("layer " + layer.name);
+      }
+    }
+    if (trains_) check_end();
+    return std::move(found_);
+  }
+
+  nn::Sequence& model() { return *model_; }
+
+ private:
+  void check_model() {
+    check_input(!model_->layers().empty(), Exit::config, "model: it has no layers; expected add()");
+    check_shards(*model_, tp_);
+    check_buffers(*model_);
+    check_input(
+        !o_.bitwise || model_->buffers().empty(), Exit::config,
+        "bitwise with a model that has buffers ({}), such as the statistics of batch norm\n"
+        "  They are sums over samples in an order that depends on the mesh. Leave --bitwise "
+        "out.",
+        model_->buffers().empty() ? "" : model_->buffers()[0]->name);
+  }
+
+  /// What the layer before returned, as the input of the next.
+  void take_input() {
+    check_input(is_float(x_.dtype()), Exit::config,
+                "layer {}: it returns {}; expected a floating-point activation, for a gradient\n"
+                "  A layer reads integers, such as ids, from batch.input.",
+                found_.back().name, x_);
+    x_ = graph_input(x_.detach(), dx_);  // not a leaf, whose gradient would be kept in fp32
+  }
+
+  void step(const nn::Layer& layer) {
+    bool last = &layer == &model_->layers().back();
+    if (trains_ && last && !o_.bitwise) batch_.seed = full({}, 1, f32, meta_device);
+    Tensor y = measure(layer);
+    bool no_loss = last && y.numel() != losses_;
+    check_input(!trains_ || reached_.empty() || no_loss || dx_->defined(), Exit::config,
+                "no gradient reaches its input, so the layers before it would not be trained; "
+                "expected what it returns to depend on x, without detach()");
+    check_uses(layer, reached_now_);
+    reached_.insert(reached_now_.begin(), reached_now_.end());
+    reached_now_.clear();
+    if (trains_) check_keeps_nothing(layer, x_, batch_);
+    if (!last && !used_by(layer).empty()) check_rows(found_, alone_, o_.tp);
+    x_ = y, *dx_ = {};
+  }
+
+  /// Forward and backward. Returns what the layer does.
+  Tensor measure(const nn::Layer& layer) {
+    auto sent = [&] { return ranks_.ledger().total(); };
+    KernelWork start = meta_work();
+    Ledger::Line sent_before = sent();
+    Tensor y = (o_.bitwise ? by_sample(layer) : layer).run(x_, batch_);
+    check_input(y.defined(), Exit::config,
+                "it returns no tensor; expected an activation, or a loss");
+    KernelWork forward = meta_work() - start;
+    Ledger::Line sent_forward = sent();
+    Tensor dy = zeros(y.shape(), y.dtype(), y.device());
+    start = meta_work();
+    if (requires_grad(y)) backward(without_values(y), std::move(dy));
+    LayerFacts facts{.name = layer.name,
+                     .forward = forward,
+                     .backward = meta_work() - start,
+                     .out = {y.shape(), y.dtype()},
+                     .tp_forward = sent_forward - sent_before,
+                     .tp_backward = sent() - sent_forward,
+                     .selective = bool(layer.selective)};
+    for (auto* p : used_by(layer)) {
+      facts.parameters += p->value.numel();
+      if (!counted_.insert(p).second) facts.shared += p->value.numel();
+    }
+    found_.push_back(std::move(facts));
+    return y;
+  }
+
+  void check_end() {
+    check_input(x_.numel() == losses_, Exit::config,
+                "model: its last layer, {}, returns {}; expected the sum of the loss, one element",
+                found_.back().name, x_);
+    check_gradients(*model_, reached_);
+  }
+
+  const ProbeOptions& o_;
+  MetaComm ranks_;
+  TensorParallel tp_;
+  std::unique_ptr<nn::Sequence> model_;
+  nn::Batch batch_;
+  AbsentReplicas replicas_;
+  std::optional<nn::KeyValueCache> past_;  // of its own: the run's has values
+  bool trains_;
+  int64_t losses_;
+  std::vector<LayerFacts> alone_;  // with tp=1, where sequence parallelism must differ
+  std::vector<LayerFacts> found_;
+  Parameters reached_, counted_;
+  std::vector<nn::Parameter*> reached_now_;  // by the layer at hand
+  Tensor x_;
+  std::shared_ptr<Tensor> dx_ = std::make_shared<Tensor>();
+};
 
 }  // namespace
 
@@ -197,98 +239,16 @@ Boundaries Facts::boundaries(const std::vector<int64_t>& counts) const {
 
 Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   memory::OwnCounter counter;  // or its peak, of the whole model, would be the run's
-  MetaComm ranks(o.tp, 0);
-  TensorParallel tp(ranks, {.sequence = o.sequence_parallel, .slices = {.count = o.slices}});
-  auto model = model_of(build, tp);
-  model->materialize(meta_device, o.dtype, 0);
-  check_shards(*model, tp);
-  check_buffers(*model);
-  check_input(!o.bitwise || model->buffers().empty(), Exit::config,
-              "bitwise with a model that has buffers ({}), such as the statistics of batch norm\n"
-              "  They are sums over samples in an order that depends on the mesh. Leave --bitwise "
-              "out.",
-              model->buffers().empty() ? "" : model->buffers()[0]->name);
-  nn::Batch batch = on_meta(like, o.dtype);
-  AbsentReplicas replicas(o.dp);
-  batch.replicas = &replicas;
-  std::optional<nn::KeyValueCache> past;  // of its own: the run's has values
-  if (like.cache) batch.cache = &past.emplace(like.cache->capacity());
+  Pass pass(build, like, o);
   Facts facts;
   facts.options_ = o;
   facts.samples_ = like.input.size(0);
-  for (auto* b : model->buffers()) facts.parameters_ += fmt::format("{} {}\n", b->name, b->shape);
-  const std::vector<nn::Parameter*> all = model->parameters();
+  auto all = pass.model().parameters();
+  for (auto* b : pass.model().buffers())
+    facts.parameters_ += fmt::format("{} {}\n", b->name, b->shape);
   for (auto* p : all) facts.parameters_ += fmt::format("{} {}\n", p->name, p->full);
-  check_input(!model->layers().empty(), Exit::config, "model: it has no layers; expected add()");
-  bool trains = like.target.defined();
-  int64_t losses = o.bitwise ? facts.samples_ : 1;
-  std::vector<LayerFacts> alone;
-  if (trains && tp.sequence()) alone = probe(build, like, {.dp = o.dp, .dtype = o.dtype}).layers_;
-  Parameters reached, counted;
-  std::vector<nn::Parameter*> now;  // reached by the layer at hand
-  for (auto* p : all) on_grad(p->value, [&now, p] { now.push_back(p); });
-  Tensor x;
-  auto dx = std::make_shared<Tensor>();
-  for (auto& layer : model->layers()) {
-    if (x.defined()) {
-      check_input(is_float(x.dtype()), Exit::config,
-                  "layer {}: it returns {}; expected a floating-point activation, for a gradient\n"
-                  "  A layer reads integers, such as ids, from batch.input.",
-                  facts.layers_.back().name, x);
-      x = graph_input(x.detach(), dx);  // not a leaf, whose gradient would be kept in fp32
-    }
-    try {
-      bool last = &layer == &model->layers().back();
-      if (trains && last && !o.bitwise) batch.seed = full({}, 1, f32, meta_device);
-      auto sent = [&] { return ranks.ledger().total(); };
-      KernelWork start = meta_work();
-      Ledger::Line sent_before = sent();
-      Tensor y = (o.bitwise ? by_sample(layer) : layer).run(x, batch);
-      KernelWork forward = meta_work() - start;
-      Ledger::Line sent_forward = sent();
-      Tensor dy = zeros(y.shape(), y.dtype(), y.device());
-      start = meta_work();
-      if (requires_grad(y)) backward(without_values(y), std::move(dy));
-      KernelWork back = meta_work() - start;
-      int64_t parameters = 0, shared = 0;
-      for (auto* p : used_by(layer)) {
-        parameters += p->value.numel();
-        if (!counted.insert(p).second) shared += p->value.numel();
-      }
-      facts.layers_.push_back({layer.name,
-                               forward,
-                               back,
-                               {y.shape(), y.dtype()},
-                               sent_forward - sent_before,
-                               sent() - sent_forward,
-                               parameters,
-                               shared,
-                               bool(layer.selective)});
-      bool no_loss = last && y.numel() != losses;
-      check_input(!trains || reached.empty() || no_loss || dx->defined(), Exit::config,
-                  "no gradient reaches its input, so the layers before it would not be trained; "
-                  "expected what it returns to depend on x, without detach()");
-      check_uses(layer, now);
-      reached.insert(now.begin(), now.end());
-      now.clear();
-      if (trains) check_keeps_nothing(layer, x, batch, o);
-      if (!last && !used_by(layer).empty()) check_rows(facts.layers_, alone, o.tp);
-      x = y, *dx = {};
-    } catch (const Error& e) {
-      std::string with = x.defined() ? " of " + str(x) : "";
-      auto code = e.code() == Exit::internal ? Exit::config : e.code();
-      throw Error(code, fmt::format("layer {}{}: {}", layer.name, with, e.what()), e.place());
-    } catch (...) {
-      rethrow_from("layer " + layer.name);
-    }
-  }
-  facts.shared_ = shared_by(model->layers(), all);
-  if (trains) {
-    check_input(x.numel() == losses, Exit::config,
-                "model: its last layer, {}, returns {}; expected the sum of the loss, one element",
-                facts.layers_.back().name, x);
-    check_gradients(*model, reached);
-  }
+  facts.layers_ = pass.layers();
+  facts.shared_ = shared_by(pass.model().layers(), all);
   return facts;
 }
 

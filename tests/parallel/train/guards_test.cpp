@@ -325,6 +325,11 @@ TEST(Guards, LayersThatKeepTensors) {
   EXPECT_EQ(result, "");
 }
 
+TEST(Guards, LayersThatReturnNothing) {
+  EXPECT_TRUE(refused(outcome_of(Mixed::input, [](auto&, auto&, auto&) { return Tensor(); }),
+                      "layer middle of [8, 16]", "it returns no tensor"));
+}
+
 TEST(Guards, LayersThatReturnIntegers) {
   auto classes = [](auto&, auto&, auto& batch) { return batch.target; };
   EXPECT_TRUE(refused(outcome_of(classes, Mixed::same), "layer first: it returns [8] i32",
