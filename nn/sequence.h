@@ -10,11 +10,11 @@
 
 namespace triax::nn {
 
+/// A layer takes (x, batch), (x) or (batch), the first of these that fits, and returns a tensor.
 template <class F, class... X>
-concept Gives = std::is_invocable_r_v<Tensor, F&, const X&...>;
-/// What may be a layer: its call operator takes (x, batch), (batch) or (x).
+concept Takes = std::is_invocable_r_v<Tensor, F&, const X&...>;
 template <class F>
-concept LayerCall = Gives<F, Tensor, Batch> || Gives<F, Batch> || Gives<F, Tensor>;
+concept LayerCall = Takes<F, Tensor, Batch> || Takes<F, Tensor> || Takes<F, Batch>;
 
 /// A model as an ordered list of named layers: what a pipeline places on stages, ZeRO-3 gathers,
 /// parity compares and the planner measures.
@@ -55,15 +55,15 @@ class Sequence : public Module {
     for (auto& layer : layers_)
       check_input(layer.name != name, Exit::config,
                   "sequence: layer `{}` is there already; expected another name", name);
-    constexpr bool both = Gives<F, Tensor, Batch>, reads = both || Gives<F, Batch>;
+    constexpr bool both = Takes<F, Tensor, Batch>, of_x = !both && Takes<F, Tensor>;
     auto call = [run = std::move(run)](const Tensor& x, const Batch& batch) mutable -> Tensor {
       const Tensor& in = x.defined() ? x : batch.input;
       if constexpr (both) return run(in, batch);
-      else if constexpr (reads) return run(batch);
-      else return run(in);
+      else if constexpr (of_x) return run(in);
+      else return run(batch);
     };
     layers_.push_back({std::move(name), std::move(uses), std::move(call)});
-    layers_.back().reads_batch = layers_.size() == 1 || reads;
+    layers_.back().reads_batch = layers_.size() == 1 || !of_x;
     return layers_.back();
   }
 

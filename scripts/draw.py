@@ -337,7 +337,7 @@ def draw(inputs):
     if "measured" in inputs[0]:
         return draw_overlay(inputs[0])
     if "lists" in inputs[0]:
-        raise ValueError("a file of --save, which is drawn of `minigpt schedule --schedule FILE --json`")
+        raise ValueError("this is a schedule of --save: draw what `minigpt schedule --schedule FILE --json` prints")
     from draw_tensor import draw_tensor, draw_vocabulary  # which draws with what is above
     for key, one in (("mesh", draw_mesh), ("zero", draw_zero), ("tensor", draw_tensor),
                      ("vocabulary", draw_vocabulary)):

@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
                             .settings = parallel::joined({model, text::text_settings(data)}),
                             .init = text::initial_tokenizer(data),
                             .task = task,
-                            .plan_defaults = [&](auto&) { data.shapes_alone = true; },
+                            .plan_defaults = [&](auto&) { data.shapes_only = true; },
                             .plan_needs = {"context", "vocab"},
                             .verbs = verbs});
 }

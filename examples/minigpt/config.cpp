@@ -100,7 +100,7 @@ parallel::ProgramOptions program_options(Config& c, text::SampleOptions& s) {
                 o.step.micro_batch = 2, o.step.global_batch = 16;
                 o.steps = 4, o.lr.warmup = 0;
               },
-          .plan_defaults = [&c](auto&) { c.text.shapes_alone = true; },
+          .plan_defaults = [&c](auto&) { c.text.shapes_only = true; },
           .plan_needs = {"context", "vocab"},
           .verbs = verbs};
 }

@@ -332,19 +332,25 @@ class Zeros : public Tokens {
   int64_t size_;
 };
 
-Text zeros(int64_t vocab, int64_t context) {
+/// Nothing is read of data that are not here.
+std::optional<Text> blank_text(const TextOptions& o, int64_t context, int64_t vocab) {
+  std::error_code unreachable;
+  auto is_here = [&](auto& source) { return std::filesystem::exists(source.path, unreachable); };
+  if (!o.data.empty() && std::ranges::all_of(data_sources(o.data), is_here)) return {};
   Tokenizer numbers(std::make_shared<Numbers>(vocab));
   TextData data(std::make_shared<Zeros>(context + 1), numbers.hash(), {.context = context});
-  return {.tokenizer = numbers,
-          .data = data,
-          .name = "zeros",
-          .sources = "any text: for --vocab and --context no data are read\n"};
+  return Text{.tokenizer = numbers,
+              .data = data,
+              .name = "zeros",
+              .sources = fmt::format("{}: --vocab and --context give all shapes\n",
+                                     o.data.empty() ? "no data read" : o.data + " is not here")};
 }
 
 }  // namespace
 
 Text read(const TextOptions& o, int64_t context, int64_t vocab) {
-  if (o.shapes_alone && vocab > 0) return zeros(vocab, context);
+  if (o.shapes_only && vocab > 0)
+    if (auto blank = blank_text(o, context, vocab)) return *blank;
   std::string path = o.data.empty() ? corpus_beside_program() : o.data;
   check_input(!path.empty(), Exit::config,
               "data is not given\n  There is no ../share/triax/corpus.txt beside this program. Add "

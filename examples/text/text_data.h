@@ -110,7 +110,7 @@ struct TextOptions {
   bool from_checkpoint = false;  ///< is there --init?
   double val_fraction = 0.1;
   std::string document_end = {};  ///< a token, or its number; empty: windows cross documents
-  bool shapes_alone = false;      ///< for `plan`, to which the text does not matter
+  bool shapes_only = false;       ///< for `plan`: see read()
 };
 /// For ProgramOptions::init: fills in `initial` and `from_checkpoint` of options that outlive it.
 std::function<void(const parallel::CheckpointState&)> initial_tokenizer(TextOptions& o);
@@ -142,10 +142,10 @@ struct Text {
   /// All of a task but the model: samples, unit, description, the tokenizer as attachment.
   parallel::Task task() const;
 };
-/// With `shapes_alone` and a `vocab`, a text of zeros: no file is read. Throws Error 78 if no file
-/// is given and there is no corpus, or if sources have several tokenizers, 66 if the file is not
-/// there, 65 if it is empty or a text larger than 2 GiB, and what find_tokens, map_tokens, the
-/// tokenizer and TextData throw.
+/// With `shapes_only`, a `vocab` and data that are not given or not here, zeros in their place, and
+/// a description that says so. Throws Error 78 if no file is given and there is no corpus, or if
+/// sources have several tokenizers, 66 if the file is not there, 65 if it is empty or a text larger
+/// than 2 GiB, and what find_tokens, map_tokens, the tokenizer and TextData throw.
 Text read(const TextOptions& o, int64_t context, int64_t vocab = 0);
 
 }  // namespace triax::text

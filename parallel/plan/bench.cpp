@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/check.h"
+
 namespace triax::parallel {
 namespace {
 
@@ -60,14 +62,18 @@ std::vector<double> Bench::seconds() {
   return mean.to_host<double>();
 }
 
-double Bench::spread() const {
+double Bench::spread() {
+  check(!entries_.empty() && !entries_[0].turns.empty(), "bench: spread before seconds()");
   std::vector<double> of;
   for (const Entry& e : entries_) {
-    size_t n = e.turns.size();
-    of.push_back((e.turns[(n - 1) - n / 4] - e.turns[n / 4]) / e.turns[n / 2]);
+    auto at = [&](double part) { return e.turns[size_t(part * double(e.turns.size() - 1))]; };
+    of.push_back((at(0.75) - at(0.25)) / at(0.5));
   }
-  std::ranges::sort(of);
-  return of[of.size() / 2];
+  auto middle = of.begin() + std::ssize(of) / 2;
+  std::ranges::nth_element(of, middle);
+  Tensor largest = from_host(std::vector{*middle}, {1}, cpu);
+  world_.host().all_reduce(largest, ReduceOp::max).wait();
+  return largest.item();
 }
 
 }  // namespace triax::parallel

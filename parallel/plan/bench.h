@@ -29,9 +29,9 @@ class Bench {
   size_t add(Work work);
   /// What one run of each takes: the median over the turns, the mean of the ranks. Collective.
   std::vector<double> seconds();
-  /// Then: how far the middle half of a piece's turns reaches, relative to their median; of the
-  /// piece in the middle, on this rank.
-  double spread() const;
+  /// After seconds(): what the middle half of a piece's turns spans, relative to their median; in
+  /// the median over the pieces, on the rank where it is largest. Collective.
+  double spread();
 
   Device device() { return world_.comm().device(); }
 

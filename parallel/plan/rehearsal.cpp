@@ -143,7 +143,7 @@ Preview preview(const Task& task, const TrainOptions& o, const World& world) {
   const MeshShape& mesh = o.step.mesh;
   Device device = const_cast<World&>(world).comm().device();
   bool on_gpu = device.kind == Device::Kind::cuda;
-  auto stages = foresee(task.build, shaped_like(task, o.step.micro_batch), o.step, device.kind);
+  auto stages = foresee(task.build, batch_like(task, o.step.micro_batch), o.step, device.kind);
   int64_t sharing = world.local_size();  // ranks that this memory is for
   if (on_gpu)
     sharing = o.launch.device == "cuda" ? (sharing + gpu_count() - 1) / gpu_count() : sharing;

@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "core/gpus.h"
+#include "parallel/comm/launch/world.h"
 #include "parallel/comm/together.h"
 #include "parallel/plan/calibrate.h"
 #include "parallel/program/output_file.h"
@@ -24,27 +25,29 @@ Verb calibrate_verb(CalibrateOptions& o, const std::string& program) {
           {program + " calibrate --comm threads --ranks 2 --out here.toml"}};
 }
 
-int calibrate(const CalibrateOptions& o, int argc, char** argv) {
-  const std::string& out = o.out;
-  check_input(out.empty() || !std::filesystem::exists(out), Exit::cannot_write,
-              "calibrate: {} exists\n  Choose another --out, or remove it.", out);
-  if (!out.empty()) check_output("out", out);
+void run_calibrate(const CalibrateOptions& o, int argc, char** argv) {
+  constexpr double much = 0.2;
+  check_input(o.out.empty() || !std::filesystem::exists(o.out), Exit::cannot_write,
+              "calibrate: {} exists; expected a new file\n  Choose another --out, or remove it.",
+              printable(o.out));
+  if (!o.out.empty()) check_output("out", o.out);
   if (o.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
   on_ranks(o.launch, argc, argv, [&](World& world) {
     if (world.rank() == 0) std::fputs("calibrate: measuring takes about ten seconds\n", stderr);
     Calibration found = calibrate(world);
     std::string file = hardware_file(found.hardware);
     on_first(world.host(), [&] {
-      if (found.spread > 0.2)
-        fmt::print(stderr,
-                   "calibrate: warning: repeated measurements differ by {:.0f} %\n  Does something "
-                   "else run? Are there more ranks than cores? Then `plan` may be as far off.\n",
-                   100 * found.spread);
-      if (out.empty()) std::fputs(file.c_str(), stdout);
-      else disk().write(out, file);
+      if (found.spread > much)
+        fmt::print(
+            stderr,
+            "calibrate: warning: the middle half of the measurements spans {:.0f} % of their "
+            "median; expected less than {:.0f} %\n  Run it again while nothing else runs, "
+            "with no more ranks than cores.\n",
+            100 * found.spread, 100 * much);
+      if (o.out.empty()) std::fputs(file.c_str(), stdout);
+      else disk().write(o.out, file);
     });
   });
-  return 0;
 }
 
 }  // namespace triax::parallel

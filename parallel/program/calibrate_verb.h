@@ -1,7 +1,6 @@
 #pragma once
 #include <string>
 
-#include "parallel/comm/launch/world.h"
 #include "parallel/settings/command_line.h"
 #include "parallel/train/options.h"
 
@@ -14,8 +13,8 @@ struct CalibrateOptions {
 };
 Verb calibrate_verb(CalibrateOptions& o, const std::string& program);
 
-/// Measures and writes. Returns the exit code. Throws Error 73, before it measures, for a file that
-/// is there or cannot be made.
-int calibrate(const CalibrateOptions& o, int argc, char** argv);
+/// Measures and writes. Throws Error 73, before it measures, for a file that is there or cannot be
+/// made.
+void run_calibrate(const CalibrateOptions& o, int argc, char** argv);
 
 }  // namespace triax::parallel

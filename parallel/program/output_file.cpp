@@ -6,12 +6,12 @@
 namespace triax::parallel {
 
 void check_output(const std::string& flag, const std::string& path) {
-  std::string folder = parent_directory(path), trial = path + ".tmp-" + unique_suffix();
+  std::string folder = parent_directory(path), trial = folder + "/.tmp-" + unique_suffix();
   check_input(disk().is_directory(folder), Exit::cannot_write,
               "{}={}: there is no directory {}\n  Make it, or choose another --{}.", flag,
               printable(path), printable(folder), flag);
   try {
-    disk().write(trial, "");
+    disk().replace(trial, "");  // leaves nothing if it fails
     disk().remove(trial);
   } catch (const Error& e) {
     fail(Exit::cannot_write, "{}={}: {}\n  Choose another --{}.", flag, printable(path), e.what(),

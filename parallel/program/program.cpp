@@ -9,13 +9,11 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
 #include <mutex>
 #include <system_error>
 #include <thread>
 
 #include "core/check.h"
-#include "core/files.h"
 #include "core/gpus.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/launch/world.h"
@@ -95,9 +93,13 @@ class Program {
  private:
   int call(int argc, char** argv) {
     auto is = [&](int i, std::string_view word) { return argc > i && argv[i] == word; };
-    auto asks = [&](const char* verb) { return is(1, verb) || (is(1, "help") && is(2, verb)); };
+    auto asks = [&](const char* verb) {
+      bool help = is(1, "help") || is(1, "--help") || is(1, "-h");
+      return is(1, verb) || (help && is(2, verb));
+    };
     if (asks("parity") && own_.parity_defaults) own_.parity_defaults(parity_);
-    if (asks("plan") && own_.plan_defaults) own_.plan_defaults(plan_.train);
+    bool of_all = is(1, "flags") || is(1, "manual");
+    if ((asks("plan") || of_all) && own_.plan_defaults) own_.plan_defaults(plan_.train);
     CommandLine line{own_.name,
                      "triax 0.1.0, build " + build_id(),
                      {train_verb(train_, own_, mesh_for_),
@@ -153,7 +155,7 @@ class Program {
     }
     if (name == "parity") return int(parity());
     if (name == "plan") return plan(request, argv[0]);
-    if (name == "calibrate") return calibrate(calibrate_, argc, argv);
+    if (name == "calibrate") return run_calibrate(calibrate_, argc, argv), 0;
     if (name == "replay") return int(replay());
     if (name == "schedule")
       return int(show_schedule(schedule_, train_.step.schedules, request.given));

@@ -33,7 +33,8 @@ struct ProgramOptions {
   /// Smaller defaults for `parity`, which trains the task several times: called before its flags
   /// are read.
   std::function<void(TrainOptions&)> parity_defaults = {};
-  /// The same for `plan`, which otherwise looks for a micro-batch.
+  /// Called before the flags of `plan` are read: a micro-batch, which it otherwise looks for, or
+  /// that the task needs no values, only shapes.
   std::function<void(TrainOptions&)> plan_defaults = {};
   /// Settings that `plan` has no default for where it is for more ranks than this machine's.
   std::vector<std::string> plan_needs = {};

@@ -240,20 +240,23 @@ std::string markdown(const std::string& program, const Verb& verb) {
 }
 
 std::string paths_named(std::string_view message, const Request& request) {
-  auto has = [&](const std::string& path) {  // as a word of its own
-    auto ends = [](char c) { return c == ' ' || c == ':' || c == '`' || c == ';' || c == '\n'; };
+  message.remove_prefix(std::min(message.size(), message.find(' ')));  // the operation
+  auto has = [&](const std::string& path) {  // or a file below it, not behind `flag=`
+    constexpr std::string_view before = " `", after = " :`;,\n/";
     for (size_t at = 0; (at = message.find(path, at)) != message.npos; ++at) {
       size_t end = at + path.size();
-      if ((at == 0 || ends(message[at - 1]) || message[at - 1] == '=') &&
-          (end == message.size() || ends(message[end])))
+      if (at > 0 && before.find(message[at - 1]) != before.npos &&
+          (end == message.size() || after.find(message[end]) != after.npos))
         return true;
     }
     return false;
   };
   std::string lines;
-  for (const Setting& s : request.verb->settings)
-    if (std::ranges::count(request.given, s.name) > 0 && is_path(s) && has(value_text(s)))
-      lines += fmt::format("\n  This is --{} {}.", s.name, printable(value_text(s)));
+  for (const Setting& s : request.verb->settings) {
+    std::string path = is_path(s) ? printable(value_text(s)) : "";
+    if (!path.empty() && std::ranges::count(request.given, s.name) > 0 && has(path))
+      lines += fmt::format("\n  This is --{} {}.", s.name, path);
+  }
   return lines;
 }
 

@@ -66,9 +66,10 @@ const Setting& setting_of(const Entry& entry, const Settings& settings, const st
     if (s.key) keys.push_back(s.name);
   }
   std::string meant = hint(entry.key, keys, "`{}`");
+  constexpr size_t few = 20;  // a hardware file's, but not a run's
   if (meant.empty())
-    meant = keys.size() < 20 ? "; expected one of: " + join(keys, ", ")
-                             : "; keys are the flags that --help lists, without dashes";
+    meant = keys.size() < few ? "; expected one of: " + join(keys, ", ")
+                              : "; keys are the flags that --help lists, without dashes";
   fail(Exit::config, "{}:{}: unknown key `{}`{}", path, entry.line, printable(entry.key), meant);
 }
 

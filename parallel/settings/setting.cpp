@@ -123,8 +123,9 @@ bool is_text(const Setting& s) {
 }
 
 bool is_path(const Setting& s) {
-  const char* names[] = {"FILE", "DIR", "PATH", "CHECKPOINT"};  // `auto|PATH` ends with one
-  return is_text(s) && std::ranges::any_of(names, [&](auto* n) { return s.value.ends_with(n); });
+  std::string_view last = s.value;  // of `auto|PATH`
+  last.remove_prefix(last.rfind('|') + 1);
+  return is_text(s) && (last == "FILE" || last == "DIR" || last == "PATH" || last == "CHECKPOINT");
 }
 
 bool is_unset(const Setting& s) {

@@ -123,7 +123,7 @@ void check_values(const Settings& settings);
 inline bool is_switch(const Setting& s) { return std::holds_alternative<bool*>(s.field); }
 /// Is the value written as a string?
 bool is_text(const Setting& setting);
-/// Is its value, or part of it, what --help calls FILE, DIR, PATH or CHECKPOINT?
+/// Does --help call its value FILE, DIR, PATH or CHECKPOINT, alone or as the last of several?
 bool is_path(const Setting& setting);
 /// Is it derived, and was it not given?
 bool is_unset(const Setting& setting);

@@ -39,15 +39,6 @@ Tensor all_at_once(const nn::Layer::Run& plain, const Tensor& x, const nn::Batch
   return y;
 }
 
-/// Padded to the longest of another micro-batch, a sample would get other bits.
-void check_one_shape(Shape& first, const Shape& now) {
-  if (first.rank() == 0) first = now;
-  check_input(now == first, Exit::data,
-              "bitwise: a batch has input {}, the first had {}; expected batches of one shape\n"
-              "  Pad all samples to one shape, or take --micro-batch 1.",
-              now, first);
-}
-
 }  // namespace
 
 LayerObserver each_sample(LayerObserver observer) {
@@ -69,13 +60,17 @@ nn::Layer::Run apart(nn::Layer::Run plain) {
   };
 }
 
-nn::Layer by_sample(nn::Layer layer) {
+nn::Layer by_sample(nn::Layer layer, const Shape& input) {
   layer.reads_batch = true;
-  layer.run = [at_once = layer.independent, plain = std::move(layer.run), shape = Shape()](
-                  const Tensor& x, const nn::Batch& batch) mutable {
+  layer.run = [at_once = layer.independent, plain = std::move(layer.run), input](
+                  const Tensor& x, const nn::Batch& batch) {
     int64_t samples = batch.input.size(0);
     if (samples == 1) return plain(x, batch);
-    if (batch.first != nn::evaluation) check_one_shape(shape, batch.input.shape());
+    // Padded to the longest of another micro-batch, a sample would get other bits.
+    check_input(batch.first == nn::evaluation || batch.input.shape() == input, Exit::data,
+                "bitwise: a batch has input {}, the first samples have {}; expected one shape\n"
+                "  Pad all samples to one shape, or take --micro-batch 1.",
+                batch.input.shape(), input);
     check_input(!x.defined() || (x.rank() > 0 && x.size(0) % samples == 0), Exit::config,
                 "bitwise: {} of {} samples; expected dim 0 to hold equally many rows of each, one "
                 "sample behind the other\n  Take --micro-batch 1.",

@@ -20,7 +20,7 @@ nn::Layer::Run apart(nn::Layer::Run plain);
 /// one after the other or, if it is `independent`, all at once. What it returns of them follows
 /// each other along dim 0; of losses, one element each, it makes [samples]. Dim 0 of x is a
 /// multiple of the samples, which `batch` must therefore count. Throws Error 78 if it is not, 65
-/// for training batches of another shape than the first.
-nn::Layer by_sample(nn::Layer layer);
+/// for a training batch whose input has another shape than `input`, which any mesh would have.
+nn::Layer by_sample(nn::Layer layer, const Shape& input);
 
 }  // namespace triax::parallel

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "autograd/record.h"
 #include "core/check.h"
 #include "core/own_counter.h"
 
@@ -81,8 +82,8 @@ void check_keeps_nothing(const nn::Layer& layer, const Tensor& x, const nn::Batc
   }
   check_input(
       memory::counter()->live() == 0, Exit::config,
-      "it keeps {} bytes of this micro-batch after its call; expected none: with pipeline "
-      "parallelism others would see them of another micro-batch\n"
+      "it keeps {} bytes that this call made; expected none: with pipeline parallelism "
+      "others would see those of another micro-batch\n"
       "  Return what a later layer needs as further columns of x, make a constant once, and "
       "declare what lasts as buffer() or parameter().",
       memory::counter()->live());

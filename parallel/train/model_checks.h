@@ -11,13 +11,14 @@ namespace triax::parallel {
 // throw Error 78, with the name of the layer or parameter.
 
 using Parameters = std::set<nn::Parameter*>;
+/// Those of the modules that it lists.
 Parameters used_by(const nn::Layer& layer);
 
 /// Each layer accumulates once a micro-batch: a buffer is one layer's, on one stage.
 void check_buffers(nn::Sequence& model);
 
-/// Parameters say what a rank holds of them. Else every rank would train a whole of its own on its
-/// own rows, or never sum gradients.
+/// Parameters say what a rank holds of them. Otherwise each rank trains a full copy of its own on
+/// its own rows, or never sums gradients.
 void check_shards(nn::Module& model, const TensorParallel& tp);
 
 /// `now`: what the backward of `layer` has reached, whose gradients this drops. A layer that is

@@ -62,10 +62,20 @@ void check_rows(const std::vector<LayerFacts>& layers, const std::vector<LayerFa
               tp, layers[at].out.shape, tp);
 }
 
-/// One pass over a model.
-class Pass {
+nn::Layer checked(nn::Layer layer) {
+  layer.run = [run = std::move(layer.run)](const Tensor& x, const nn::Batch& batch) {
+    Tensor y = run(x, batch);
+    check_input(y.defined(), Exit::config,
+                "it returns no tensor; expected an activation, or the loss");
+    return y;
+  };
+  return layer;
+}
+
+/// Runs the layers of a model, on the meta device, and checks what they do.
+class Walk {
  public:
-  Pass(const Build& build, const nn::Batch& like, const ProbeOptions& o)
+  Walk(const Build& build, const nn::Batch& like, const ProbeOptions& o)
       : o_(o),
         ranks_(o.tp, 0),
         tp_(ranks_, {.sequence = o.sequence_parallel, .slices = {.count = o.slices}}),
@@ -81,10 +91,12 @@ class Pass {
     if (trains_ && tp_.sequence())
       alone_ = probe(build, like, {.dp = o.dp, .dtype = o.dtype}).layers();
     for (auto* p : model_->parameters())
-      on_grad(p->value, [this, p] { reached_now_.push_back(p); });
+      on_grad(p->value, [this, p] {
+        if (grad(p->value).defined()) reached_now_.push_back(p);  // a rule may return nothing
+      });
   }
 
-  std::vector<LayerFacts> layers() {
+  std::vector<LayerFacts> run() {
     for (auto& layer : model_->layers()) {
       if (x_.defined()) take_input();
       try {
@@ -128,7 +140,10 @@ class Pass {
   void step(const nn::Layer& layer) {
     bool last = &layer == &model_->layers().back();
     if (trains_ && last && !o_.bitwise) batch_.seed = full({}, 1, f32, meta_device);
-    Tensor y = measure(layer);
+    // One object: its function may have state, such as a constant that the first call makes.
+    nn::Layer run = checked(layer);
+    if (o_.bitwise) run = by_sample(std::move(run), batch_.input.shape());
+    Tensor y = measure(run);
     bool no_loss = last && y.numel() != losses_;
     check_input(!trains_ || reached_.empty() || no_loss || dx_->defined(), Exit::config,
                 "no gradient reaches its input, so the layers before it would not be trained; "
@@ -136,7 +151,7 @@ class Pass {
     check_uses(layer, reached_now_);
     reached_.insert(reached_now_.begin(), reached_now_.end());
     reached_now_.clear();
-    if (trains_) check_keeps_nothing(layer, x_, batch_);
+    if (trains_) check_keeps_nothing(run, x_, batch_);
     if (!last && !used_by(layer).empty()) check_rows(found_, alone_, o_.tp);
     x_ = y, *dx_ = {};
   }
@@ -146,9 +161,7 @@ class Pass {
     auto sent = [&] { return ranks_.ledger().total(); };
     KernelWork start = meta_work();
     Ledger::Line sent_before = sent();
-    Tensor y = (o_.bitwise ? by_sample(layer) : layer).run(x_, batch_);
-    check_input(y.defined(), Exit::config,
-                "it returns no tensor; expected an activation, or a loss");
+    Tensor y = layer.run(x_, batch_);
     KernelWork forward = meta_work() - start;
     Ledger::Line sent_forward = sent();
     Tensor dy = zeros(y.shape(), y.dtype(), y.device());
@@ -216,7 +229,7 @@ int64_t Facts::rows_of_sample() const {
   int64_t rows = layers_.front().out.shape.rank() > 0 ? layers_.front().out.shape[0] : 0;
   for (size_t i = 1; i + 1 < layers_.size(); ++i)
     if (layers_[i].out.shape.rank() == 0 || layers_[i].out.shape[0] != rows) return 0;
-  return rows * (options_.sequence_parallel ? options_.tp : 1) / std::max<int64_t>(1, samples_);
+  return rows * (options_.sequence_parallel ? options_.tp : 1) / std::max<int64_t>(1, samples());
 }
 
 const LayerFacts& Facts::of(const std::string& layer) const {
@@ -239,16 +252,16 @@ Boundaries Facts::boundaries(const std::vector<int64_t>& counts) const {
 
 Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   memory::OwnCounter counter;  // or its peak, of the whole model, would be the run's
-  Pass pass(build, like, o);
+  Walk walk(build, like, o);
   Facts facts;
   facts.options_ = o;
-  facts.samples_ = like.input.size(0);
-  auto all = pass.model().parameters();
-  for (auto* b : pass.model().buffers())
+  facts.input_ = like.input.shape();
+  auto all = walk.model().parameters();
+  for (auto* b : walk.model().buffers())
     facts.parameters_ += fmt::format("{} {}\n", b->name, b->shape);
   for (auto* p : all) facts.parameters_ += fmt::format("{} {}\n", p->name, p->full);
-  facts.layers_ = pass.layers();
-  facts.shared_ = shared_by(pass.model().layers(), all);
+  facts.layers_ = walk.run();
+  facts.shared_ = shared_by(walk.model().layers(), all);
   return facts;
 }
 

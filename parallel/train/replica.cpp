@@ -103,7 +103,7 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
     bool cuts = options_.bitwise && options_.micro_batch > 1;
     if (observer) layer.run = observed(layer, cuts ? each_sample(observer) : observer);
     layer.reads_batch |= bool(observer);  // which batch it is tells it where rows belong
-    if (cuts) layer = by_sample(std::move(layer));
+    if (cuts) layer = by_sample(std::move(layer), facts_.input());
   }
   check_input(options_.recompute != Recompute::selective || selects, Exit::config,
               "recompute=selective with a model whose layers offer nothing to select\n"

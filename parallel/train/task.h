@@ -34,7 +34,7 @@ void check_task(const Task& task);
 
 /// A micro-batch as training has them: its shapes, and values that are there.
 nn::Batch batch_like(const Task& task, int64_t samples);
-/// The shapes of one, without values, on the meta device: the first sample's, so many times.
+/// `samples` times the first sample, on the meta device: shapes without values.
 nn::Batch shaped_like(const Task& task, int64_t samples);
 
 /// Shapes, dtypes and checksums of a batch.

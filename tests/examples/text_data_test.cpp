@@ -209,15 +209,21 @@ TEST(TextData, RefusesWhatEndsNoDocument) {
 }
 
 TEST(ReadText, APlanNeedsNoDataBesideTheVocabulary) {
-  TextOptions plan{.data = "/nowhere", .shapes_alone = true};
+  TextOptions plan{.data = "/nowhere", .shapes_only = true};
   constexpr int64_t context = 1 << 20, vocab = 50257;
   Text text = read(plan, context, vocab);
   EXPECT_EQ(text.tokenizer.size(), vocab);
   auto task = text.task();
   EXPECT_EQ(task.samples->batch(std::vector<int64_t>{0}).target.shape(), (Shape{1, context}));
   EXPECT_EQ(task.held_out, nullptr);
-  EXPECT_TRUE(task.description.starts_with("any text")) << task.description;
+  EXPECT_TRUE(task.description.starts_with("/nowhere is not here")) << task.description;
   expect_error([&] { read(plan, context); }, {"open /nowhere"}, Exit::not_found);
+  test::TemporaryDirectory dir;
+  disk().write(dir / "text", "a text");
+  plan.data = dir / "text", plan.val_fraction = 0;
+  EXPECT_EQ(read(plan, 1, vocab).tokenizer.size(), 5) << "data that are there are read";
+  plan.data.clear();
+  EXPECT_TRUE(read(plan, 1, vocab).task().description.starts_with("no data read"));
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "core/check.h"
 #include "parallel/plan/bench.h"
@@ -89,6 +91,19 @@ TEST(Bench, WorkOnACpuTakesTurns) {
     EXPECT_EQ(bench.seconds().size(), 2u);
     EXPECT_GT(ran.size(), 6u);
     for (size_t i = 0; i < ran.size(); ++i) ASSERT_EQ(ran[i], int(i % 2)) << i;
+  });
+}
+
+TEST(Calibrate, SeesThatMeasurementsScatter) {
+  run_worlds(1, [](World& world) {
+    Bench bench(world, {.round = 0.001, .rounds = 9});
+    int runs = 0;
+    bench.add([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(++runs % 2 == 0 ? 500 : 3000));
+    });
+    test::expect_error([&] { (void)bench.spread(); }, {"before seconds"});
+    (void)bench.seconds();
+    EXPECT_GT(bench.spread(), 0.5);
   });
 }
 

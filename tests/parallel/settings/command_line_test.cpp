@@ -58,11 +58,17 @@ TEST(CommandLine, APathIsNotEmpty) {
 TEST(CommandLine, MessagesNameTheFlagsOfTheirPaths) {
   Options o;
   Verb verb = verb_of(o);
-  auto request = parse("program", verb, Words{"--out", "runs/a", "--text", "open"});
-  for (const char* message : {"files: open runs/a: No such file", "out=runs/a", "no `runs/a`"})
-    EXPECT_EQ(paths_named(message, request), "\n  This is --out runs/a.") << message;
-  for (const char* message : {"files: open runs/ab: No such file", "open my-runs/a", "runs"})
-    EXPECT_EQ(paths_named(message, request), "") << message;
+  auto named = [&](const std::string& message, const std::string& out) {
+    Words words{"--out", out, "--text", "open"};
+    return paths_named(message, parse("program", verb, words));
+  };
+  for (const char* message : {"files: open runs/a: No such file", "checkpoint runs/a: none",
+                              "files: open runs/a/b: No such file", "hardware `runs/a`: no"})
+    EXPECT_EQ(named(message, "runs/a"), "\n  This is --out runs/a.") << message;
+  for (const char* message : {"files: open runs/ab: No such file", "files: open my-runs/a: No",
+                              "overlay: out=runs/a is missing", "runs/a: it is missing"})
+    EXPECT_EQ(named(message, "runs/a"), "") << message;
+  EXPECT_EQ(named("checkpoint nowhere: no such directory", "checkpoint"), "");
 }
 
 TEST(CommandLine, SwitchesNeedNoValue) {

@@ -12,28 +12,27 @@ TEST(BySample, AnIndependentLayerReturnsRowsOfEachSample) {
   nn::Layer total{.name = "total", .run = [](const Tensor& x, const nn::Batch&) { return sum(x); }};
   nn::Batch batch{.input = zeros({2, 4}, f32, cpu)};
   Tensor x = zeros({2 * Matmul::block, 3}, f32, cpu);
-  EXPECT_EQ(by_sample(total).run(x, batch).shape(), Shape{2});
+  EXPECT_EQ(by_sample(total, batch.input.shape()).run(x, batch).shape(), Shape{2});
   total.independent = true;
-  test::expect_error([&] { by_sample(total).run(x, batch); },
+  test::expect_error([&] { by_sample(total, batch.input.shape()).run(x, batch); },
                      {"of 2 samples; expected rows of each", "independent", "--micro-batch 1"},
                      Exit::config);
   Tensor few = zeros({2 * Matmul::block - 2, 3}, f32, cpu);  // so it sees one after the other
-  EXPECT_EQ(by_sample(total).run(few, batch).shape(), Shape{2});
+  EXPECT_EQ(by_sample(total, batch.input.shape()).run(few, batch).shape(), Shape{2});
 }
 
 TEST(BySample, TrainingBatchesHaveOneShape) {
-  nn::Layer layer = by_sample(
-      {.name = "twice", .run = [](auto& x, auto& b) { return (x.defined() ? x : b.input) * 2.; }});
+  nn::Layer twice{.name = "twice", .run = [](auto&, auto& b) { return b.input * 2.; }};
+  nn::Layer layer = by_sample(twice, {2, 4});
   auto run = [&](const Shape& shape, int64_t first) {
     layer.run({}, {.input = zeros(shape, f32, cpu), .first = first});
   };
-  run({2, 4}, 0);
   run({2, 4}, 2);
   test::expect_error(
       [&] {
         run({2, 5}, 4);
       },
-      {"bitwise: a batch has input [2, 5], the first had [2, 4]", "Pad all samples",
+      {"bitwise: a batch has input [2, 5], the first samples have [2, 4]", "Pad all samples",
        "--micro-batch 1"},
       Exit::data);
   run({1, 5}, 4);  // alone, nothing is padded
