@@ -41,12 +41,13 @@ class RotaryEmbedding {
   /// x [tokens, .., head_dim] of whole sequences of `time` tokens, which begin at position `first`;
   /// first + time at most `positions`.
   Tensor operator()(const Tensor& x, int64_t time, int64_t first = 0) const {
-    if (!table_.defined() || table_.device() != x.device()) table_ = table().to(x.device());
+    if (!table_.defined() || table_.device() != x.device()) table_ = table(x.device());
     return rotary(x, first > 0 ? table_.narrow(0, first, time) : table_, {time, options_.pairs});
   }
 
  private:
-  Tensor table() const {
+  Tensor table(Device device) const {
+    if (device == meta_device) return empty({positions_, head_dim_}, f32, device);
     int64_t half = head_dim_ / 2;
     std::vector<float> values(size_t(positions_ * head_dim_));
     for (int64_t i = 0; i < half; ++i) {
@@ -56,7 +57,7 @@ class RotaryEmbedding {
         values[size_t(p * head_dim_ + half + i)] = float(std::sin(double(p) * frequency));
       }
     }
-    return from_host(values, {positions_, head_dim_}, cpu);
+    return from_host(values, {positions_, head_dim_}, cpu).to(device);
   }
 
   int64_t positions_, head_dim_;

@@ -336,8 +336,8 @@ def draw(inputs):
         return draw_bubbles(inputs)
     if "measured" in inputs[0]:
         return draw_overlay(inputs[0])
-    if "lists" in inputs[0]:
-        raise ValueError("this is a schedule of --save: draw what `minigpt schedule --schedule FILE --json` prints")
+    if any("lists" in one for one in inputs):
+        sys.exit("draw.py: a schedule of --save; expected what `minigpt schedule --schedule FILE --json` prints")
     from draw_tensor import draw_tensor, draw_vocabulary  # which draws with what is above
     for key, one in (("mesh", draw_mesh), ("zero", draw_zero), ("tensor", draw_tensor),
                      ("vocabulary", draw_vocabulary)):
@@ -363,7 +363,7 @@ def main():
     except OSError as e:
         sys.exit(f"draw.py: {e.filename}: {e.strerror}")
     except (ValueError, KeyError, TypeError) as e:
-        sys.exit(f"draw.py: {e if isinstance(e, ValueError) else repr(e)}; expected the JSON of `minigpt schedule` or `figures`")
+        sys.exit(f"draw.py: {e!r}; expected the JSON of `minigpt schedule` or `figures`")
 
 
 if __name__ == "__main__":

@@ -337,6 +337,7 @@ std::optional<Text> blank_text(const TextOptions& o, int64_t context, int64_t vo
   std::error_code unreachable;
   auto is_here = [&](auto& source) { return std::filesystem::exists(source.path, unreachable); };
   if (!o.data.empty() && std::ranges::all_of(data_sources(o.data), is_here)) return {};
+  (void)tokenizer_choice(o.tokenizer);
   Tokenizer numbers(std::make_shared<Numbers>(vocab));
   TextData data(std::make_shared<Zeros>(context + 1), numbers.hash(), {.context = context});
   return Text{.tokenizer = numbers,

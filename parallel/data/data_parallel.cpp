@@ -196,13 +196,10 @@ void DataParallel::zero_unwritten(Bucket& b) {
 }
 
 void DataParallel::finish() {
-  check(due_ > 0, "data parallel: finish without begin");
+  check_passes();
   for (auto& b : buckets_)
     while (b->reductions < (releases_gradients() ? b->due : 1)) reduce(*b);
   for (auto& b : buckets_) settle(*b);
-  for (auto& b : buckets_)
-    for (auto& piece : b->layout.pieces)
-      if (fixed_) fixed_->check_uses(*piece.parameter, due_);
   due_ = 0;
   launched_ = buckets_.size();
   for (auto& b : buckets_)

@@ -75,7 +75,7 @@ class DataParallel {
   /// Before the first backward of a step: gradients start afresh, and each parameter will see
   /// `micros` backward passes for each chunk that uses it. A bucket is reduced as soon as all its
   /// parameters have had theirs: with `off` and `optimizer` always in the same order; with the
-  /// others after each pass, and then all ranks must use the same parameters in it.
+  /// others after each pass, and then each pass must use all of them.
   /// With `Watch::on` every pass is looked at for first_non_finite(), which takes time.
   /// With `bitwise`, gradients come multiplied by `scale`, a power of two, alike on all ranks.
   enum class Watch { off, on };
@@ -84,7 +84,7 @@ class DataParallel {
   double largest_part() const { return fixed_->largest_part(); }
   /// After the last backward: reduces what did not fire (unused parameters count as zero), waits
   /// for all sums over dp, then sums what tensor-parallel ranks and the two ends of the pipeline
-  /// have only parts of. Collective.
+  /// have only parts of. Throws Error 78 where a pass had to use a parameter. Collective.
   void finish();
   /// After the optimizer's step: every rank gets the weights that others have updated. Collective.
   void publish();
@@ -143,6 +143,7 @@ class DataParallel {
   void reduce(Bucket& b);
   void settle(Bucket& b);
   void zero_unwritten(Bucket& b);
+  void check_passes() const;
   void sum_partial();
   bool releases_gradients() const { return options_.zero >= Zero::gradients; }
   bool narrows() const { return options_.reduce_dtype == bf16 && dp_.size() > 1; }

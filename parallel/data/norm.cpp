@@ -59,6 +59,24 @@ void DataParallel::add_squares(const Tensor& sums) const {
   backend(sums).accumulate(rest.narrow(0, last, 1), sums.narrow(0, last, 1));
 }
 
+/// With ZeRO-2 and 3 buckets are reduced as passes complete them. A rank whose pass leaves one out
+/// would add up another bucket than the others do.
+void DataParallel::check_passes() const {
+  check(due_ > 0, "data parallel: finish without begin");
+  for (auto& b : buckets_)
+    for (size_t i = 0; i < b->fired.size(); ++i) {
+      const std::string& name = b->layout.pieces[i].parameter->name;
+      check_input(
+          !releases_gradients() || dp_.size() == 1 || b->fired[i] == b->due, Exit::config,
+          "train: {} of the {} backward passes of this rank reach {}; expected all with "
+          "ZeRO stage {}\n"
+          "  A layer leaves its module out for some samples. Take --zero 0 or 1, or have the "
+          "layer use the module each time, if need be times 0.",
+          b->fired[i], b->due, name, int(options_.zero));
+      if (fixed_) fixed_->check_uses(*b->layout.pieces[i].parameter, due_);
+    }
+}
+
 void DataParallel::check_replicas() const {
   if (!groups_.tp || groups_.tp->size() == 1) return;
   Tensor sums = zeros({std::ssize(declared_), 2}, f64, groups_.tp->device());

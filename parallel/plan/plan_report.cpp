@@ -1,8 +1,7 @@
-#include <unistd.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <span>
 
 #include "core/check.h"
@@ -94,8 +93,8 @@ struct Column {
 
 std::vector<Column> columns_of(const Plans& found, std::span<const Plan> all) {
   // Columns that tell one row from another stay longest.
-  std::vector<Column> columns{{{"dp x pp x tp"}, 0}, {{"ZeRO"}, 0},      {{"schedule"}, 1},
-                              {{"micro"}, 0},        {{"recompute"}, 2}, {{"sp"}, 3},
+  std::vector<Column> columns{{{"dp x pp x tp"}, 0}, {{"ZeRO"}, 2},      {{"schedule"}, 1},
+                              {{"micro"}, 1},        {{"recompute"}, 2}, {{"sp"}, 3},
                               {{"a step"}, 0},       {{"MFU"}, 5},       {{"bubble"}, 6},
                               {{"memory"}, 7},       {{"free"}, 4},      {{"why"}, 0}};
   for (const Plan& p : all) {
@@ -125,12 +124,10 @@ void print_rows(const Plans& found, std::span<const Plan> all) {
     for (auto& c : columns) sum += c.width() + 2;
     return sum > size_t(terminal_columns());
   };
-  if (wide())  // all but the mesh
-    columns.erase(std::remove_if(columns.begin() + 1, columns.end(),
-                                 [](auto& c) { return c.tells_nothing(); }),
-                  columns.end());
-  for (int rank = 7; rank > 0 && wide(); --rank)
-    std::erase_if(columns, [&](auto& c) { return c.rank == rank; });
+  constexpr int last = 7;
+  for (bool any : {false, true})  // first those that are the same in all rows
+    for (int rank = last; rank > 0 && wide(); --rank)
+      std::erase_if(columns, [&](auto& c) { return c.rank == rank && (any || c.tells_nothing()); });
   for (size_t row = 0; row <= all.size(); ++row) {
     std::string line;
     for (auto& c : columns) line += fmt::format("{:>{}}", c.cells[row], c.width() + 2);
@@ -213,12 +210,11 @@ std::string advice(const Plan& p) {
   return fmt::format("Most of it is {}: try {}.", memory::name(kind), join(cures, ", or "));
 }
 
-/// Of this process.
-double resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  double pages = 0;
-  file >> pages >> pages;
-  return pages * double(::sysconf(_SC_PAGESIZE));
+/// The most that this process has had.
+double peak_resident_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return 1024. * double(usage.ru_maxrss);
 }
 
 /// Trains a step on a mesh of threads.
@@ -226,7 +222,7 @@ void check_against_run(const Task& task, const Plan& p) {
   std::fflush(stdout);
   const StepOptions& s = p.options.step;
   int ranks = s.mesh.size();
-  double needed = 0, room = available_memory(), before = resident_bytes(), tensors = 0;
+  double needed = 0, room = available_memory(), before = peak_resident_bytes(), tensors = 0;
   auto like = batch_like(task, s.micro_batch);
   auto predicted =
       foresee(task.build, like, s);  // of this machine's CPUs, whatever the plan is for
@@ -245,7 +241,7 @@ void check_against_run(const Task& task, const Plan& p) {
   fmt::print(
       "tensors of all ranks: {}; the process grew by {}, with libraries' own memory,\n"
       "stacks, and what the allocator keeps\n",
-      show_bytes(tensors), show_bytes(resident_bytes() - before));
+      show_bytes(tensors), show_bytes(peak_resident_bytes() - before));
 }
 
 }  // namespace

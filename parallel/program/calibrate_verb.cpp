@@ -27,7 +27,8 @@ Verb calibrate_verb(CalibrateOptions& o, const std::string& program) {
 
 void run_calibrate(const CalibrateOptions& o, int argc, char** argv) {
   constexpr double much = 0.2;
-  check_input(o.out.empty() || !std::filesystem::exists(o.out), Exit::cannot_write,
+  std::error_code unreachable;
+  check_input(o.out.empty() || !std::filesystem::exists(o.out, unreachable), Exit::cannot_write,
               "calibrate: {} exists; expected a new file\n  Choose another --out, or remove it.",
               printable(o.out));
   if (!o.out.empty()) check_output("out", o.out);

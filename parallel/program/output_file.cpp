@@ -14,8 +14,9 @@ void check_output(const std::string& flag, const std::string& path) {
     disk().replace(trial, "");  // leaves nothing if it fails
     disk().remove(trial);
   } catch (const Error& e) {
-    fail(Exit::cannot_write, "{}={}: {}\n  Choose another --{}.", flag, printable(path), e.what(),
-         flag);
+    std::string_view what = e.what();
+    fail(Exit::cannot_write, "{}={}: no file can be made in {}: {}\n  Choose another --{}.", flag,
+         printable(path), printable(folder), what.substr(what.rfind(": ") + 2), flag);
   }
 }
 

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "core/check.h"
+#include "core/files.h"
 #include "core/gpus.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/launch/world.h"
@@ -240,8 +241,11 @@ class Program {
     check_replicas(o.step.mesh.dp);
     if (o.out.empty())
       o.out = text_of_first(world.host(), [&] {
-        return fmt::format("runs/{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)),
-                           own_.name);
+        std::string now =
+            fmt::format("runs/{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)), own_.name);
+        std::string path = now;  // another run may have begun in this second
+        for (int n = 2; disk().is_directory(path); ++n) path = fmt::format("{}-{}", now, n);
+        return path;
       });
     std::string stages = text_of_first(world.host(), [&] {
       Preview p = preview(run.task, o, world);
@@ -332,9 +336,11 @@ std::string flags_for_train(const Request& request) {
     names.insert(names.end(), request.configured.begin(), request.configured.end());
   }
   std::string flags;
-  for (const Setting& s : settings)
-    if (has(names, s) && !is_planned(s))
+  for (const Setting& s : settings) {
+    bool empty = is_path(s) && value_text(s).empty();  // as a configuration file may have it
+    if (has(names, s) && !empty && !is_planned(s))
       flags += fmt::format(" --{} {}", s.name, shell_word(value_text(s)));
+  }
   return flags;
 }
 

@@ -244,7 +244,8 @@ std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& 
 }
 
 Exit replay_and_compare(Task task, const TrainOptions& o, const ReplayOptions& what) {
-  check_input(what.out.empty() || !std::filesystem::exists(what.out), Exit::config,
+  std::error_code unreachable;
+  check_input(what.out.empty() || !std::filesystem::exists(what.out, unreachable), Exit::config,
               "replay: {} exists; expected another --out", what.out);
   if (!what.out.empty()) check_output("out", what.out);
   std::optional<DigestTable> table;

@@ -115,12 +115,17 @@ Request parse(const std::string& program, const Verb& verb, std::span<const std:
     if (one_of(word, {"--help", "-h"})) return {};
   auto [given, operands] = values_in(words, title(program, verb), verb);
   for (const auto& [setting, value] : given)  // of a shell variable that is not set
-    check_input(!value.empty() || !is_path(*setting), Exit::usage,
-                "--{} is empty; expected {}, or leave the flag out", setting->name, setting->value);
+    check_input(!value.empty() || !is_path(*setting), Exit::usage, "--{} is empty; expected {}",
+                setting->name, setting->value);
   Request request{.verb = &verb};
   for (const auto& [setting, value] : given)
-    if (setting->name == "config")
-      request.configured = read_config(verb.settings, value, elsewhere);
+    if (setting->name == "config") try {
+        request.configured = read_config(verb.settings, value, elsewhere);
+      } catch (const Error& e) {
+        if (e.code() != Exit::not_found) throw;
+        throw Error(e.code(),
+                    fmt::format("{}\n  This is --config {}.", e.what(), printable(value)));
+      }
   for (const Setting& s : verb.settings) {
     if (!given.contains(&s)) continue;
     assign(s, given.at(&s), {Exit::usage, "--" + s.name});

@@ -137,7 +137,11 @@ std::vector<std::string> read_config_text(const Settings& settings, const std::s
     const Setting& s = setting_of(entry, settings, path);
     check_input(fits(s, *entry.value), Exit::config, "{} is {}; expected {}", where,
                 kind_of(*entry.value), expected(s));
-    assign(s, text_of(*entry.value), {Exit::config, where});
+    std::string value = text_of(*entry.value);
+    bool kept = s.saved && !s.derived;  // to_toml writes it, empty or not
+    check_input(!value.empty() || !is_path(s) || kept, Exit::config,
+                "{} is empty; expected {}, or no such line", where, s.value);
+    assign(s, value, {Exit::config, where});
     keys.push_back(s.name);
   }
   return keys;

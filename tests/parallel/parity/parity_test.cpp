@@ -190,6 +190,44 @@ TEST(AnyModelParity, GradientsSentInBf16) {
   }
 }
 
+/// Its block counts for samples of even classes alone; without any it is left out.
+struct Chooses : nn::Module {
+  explicit Chooses(const TensorParallel& tp) : block(child<test::Block>("block", tp)) {}
+  Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
+    std::vector<float> even;
+    for (int32_t c : batch.target.to_host<int32_t>()) even.push_back(c % 2 == 0 ? 1.f : 0.f);
+    if (std::ranges::count(even, 1.f) == 0) return x * 1.;
+    return x + block(x) * from_host(even, {std::ssize(even), 1}, cpu).to(x.device());
+  }
+  test::Block& block;
+};
+struct ChoosingNet : nn::Sequence {
+  explicit ChoosingNet(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    add<test::Block>("block0", tp);
+    add<Chooses>("chooses", tp);
+    add<test::Block>("block1", tp);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+// Not on all ranks in the same micro-batch: buckets that are reduced after each would not match.
+TEST(AnyModelParity, LayersThatLeaveTheirModuleOut) {
+  for (Zero zero : {Zero::off, Zero::optimizer, Zero::gradients, Zero::parameters})
+    for (MeshShape mesh : {MeshShape{2, 1, 1}, {2, 2, 1}, {1, 2, 1}, {2, 1, 2}}) {
+      auto o = tiny_options(mesh);
+      o.step.zero = zero, o.step.micro_batch = 1, o.step.global_batch = 8;
+      SCOPED_TRACE(fmt::format("{}{}{} ZeRO {}", mesh.dp, mesh.pp, mesh.tp, int(zero)));
+      try {
+        EXPECT_EQ(difference(task_of<ChoosingNet>(), o), "");
+        EXPECT_TRUE(zero < Zero::gradients || mesh.dp == 1);
+      } catch (const Error& e) {  // ranks that call other collectives see that first
+        EXPECT_TRUE(zero >= Zero::gradients && mesh.dp == 2) << e.what();
+        EXPECT_TRUE(e.code() == Exit::config || e.code() == Exit::mismatch) << e.what();
+      }
+    }
+}
+
 TEST(AnyModelParity, WorkersLoadTheSameBatches) {
   auto o = tiny_options({.dp = 2, .pp = 2});
   o.step.micro_batch = 2, o.workers = 2;

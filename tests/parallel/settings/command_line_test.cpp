@@ -50,8 +50,8 @@ TEST(CommandLine, TakesTextsAsTheyAre) {
 }
 
 TEST(CommandLine, APathIsNotEmpty) {
-  EXPECT_EQ(refused({"--out", ""}), "--out is empty; expected DIR, or leave the flag out");
-  EXPECT_EQ(refused({"--config="}), "--config is empty; expected FILE, or leave the flag out");
+  EXPECT_EQ(refused({"--out", ""}), "--out is empty; expected DIR");
+  EXPECT_EQ(refused({"--config="}), "--config is empty; expected FILE");
   EXPECT_EQ(read({"--out", "", "--out", "a"}).out, "a");
 }
 
