@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "core/check.h"
+#include "core/files.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/initial_weights.h"
 #include "parallel/train/options.h"
@@ -44,12 +45,14 @@ void load_converted(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Co
 }
 
 /// What to do about a setting that may not change. `changes`: was --resume-changed given?
-const char* way_out(const Setting& s, bool changes) {
+std::string way_out(const Setting& s, bool changes, const std::string& checkpoint) {
   if (s.on_resume == OnResume::ask) return "\n  --resume-changed allows the change.";
-  return changes
-             ? "\n  --resume-changed does not allow it: it decides which tensors the checkpoint "
-               "holds, or of which data."
-             : "";
+  std::string why = changes
+                        ? "\n  --resume-changed does not allow it: it decides which tensors the "
+                          "checkpoint holds, or of which data."
+                        : "";
+  std::string config = parent_directory(checkpoint) + "/config.toml";
+  return why + fmt::format("\n  All settings of that run: --config {}", shell_word(config));
 }
 
 }  // namespace
@@ -65,19 +68,24 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
   bool changes = contents_.options.resume_changed;
   changes_.clear();
   allowed_.clear();
-  for (auto& s : contents_.settings) {
+  auto take = [&](const Setting& s) {
     std::string now = literal(s);
-    if (s.on_resume == OnResume::free || !differs(s.name, now)) continue;
+    if (!differs(s.name, now)) return;
     bool asks = s.on_resume == OnResume::ask;
     check_input(
         s.on_resume == OnResume::say || (asks && changes), Exit::config,
         "checkpoint {} was trained with {} {}; this run asks for {}. Resume with --{} {}, or "
         "start a new run directory{}",
         checkpoint.path(), s.name, printable(before[s.name]), now, s.name,
-        printable(before[s.name]), way_out(s, changes));
+        printable(before[s.name]), way_out(s, changes, checkpoint.path()));
     changes_.push_back(fmt::format("{} was {}, now {}", s.name, printable(before[s.name]), now));
     if (asks) allowed_.push_back(changes_.back());
-  }
+  };
+  // What nothing allows comes first: the way out of others would not help.
+  for (auto& s : contents_.settings)
+    if (s.on_resume.value_or(OnResume::refuse) == OnResume::refuse) take(s);
+  for (auto& s : contents_.settings)
+    if (s.on_resume == OnResume::ask || s.on_resume == OnResume::say) take(s);
   for (auto& [name, now] : schedule_content(contents_.options.step))
     if (differs(name, now))
       changes_.push_back(fmt::format("{} were {}, now {}", name, printable(before[name]), now));

@@ -245,6 +245,7 @@ TEST_F(Resume, RefusesAnotherRunsCheckpointAndLeavesItAlone) {
       {[](auto& c) { c.step().seed = 2; }, "was trained with seed 1; this run asks for 2"},
       {[](auto& c) { c.model.width = 32; }, "was trained with width 16; this run asks for 32"},
       {[](auto& c) { c.model.layers = 1; }, "was trained with layers 2; this run asks for 1"},
+      {[](auto& c) { c.step().global_batch = 4, c.model.layers = 1; }, "trained with layers 2"},
       {[](auto& c) { c.model.heads = 1; }, "was trained with heads 2; this run asks for 1"},
       {[](auto& c) { c.model.context = 4; }, "was trained with context 8; this run asks for 4"},
       {[](auto& c) { c.step().global_batch = 4; },

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "parallel/plan/plan.h"
+#include "parallel/program/output_file.h"
 #include "parallel/program/report/page.h"
 
 namespace triax::parallel {
@@ -50,6 +51,7 @@ Exit make_report(const ReportOptions& o) {
               "report: {} exists and is no page of an earlier report\n  Choose another --out, or "
               "move it away.",
               o.out);
+  check_output("out", o.out);
   std::optional<Hardware> hardware;
   if (!o.hardware.empty()) hardware = hardware_named(o.hardware);
   auto runs = report::read_runs(o.runs);
