@@ -62,11 +62,12 @@ void check_gradients(nn::Sequence& model, const Parameters& reached) {
     check_input(used.contains(p), Exit::config,
                 "parameter {}: no layer of the model uses it; expected its module in an add()",
                 p->name);
-    check_input(reached.contains(p), Exit::config,
-                "parameter {}: no gradient reaches it; expected its layer to use it in what it "
-                "returns\n  Here all values are 0: a layer that leaves modules out, depending on "
-                "values, has to use all of them.",
-                p->name);
+    check_input(
+        reached.contains(p), Exit::config,
+        "parameter {}: no gradient reaches it; expected its layer to use it in what it "
+        "returns\n  Each layer ran once on zeros. One that chooses its modules by values has "
+        "to use all of them then.",
+        p->name);
   }
 }
 
