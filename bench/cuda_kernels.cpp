@@ -208,22 +208,33 @@ void copy(Bench& bench) {
   bench.run("copy/bf16", {.bytes = 2.0 * double(x.bytes())}, [&] { backend(gpu).copy(x, y); });
 }
 
-void norm(Bench& bench) {
-  Norm n{.x = values({tokens, width}),
-         .gamma = values({width}),
-         .beta = values({width}),
-         .mean = empty({tokens}, f32, gpu),
-         .rstd = empty({tokens}, f32, gpu),
+// Of `rows` tokens of a model of width `columns`.
+void norm(Bench& bench, int64_t rows, int64_t columns, const std::string& of) {
+  Norm n{.x = values({rows, columns}),
+         .gamma = values({columns}),
+         .beta = values({columns}),
+         .mean = empty({rows}, f32, gpu),
+         .rstd = empty({rows}, f32, gpu),
          .eps = 1e-5};
-  Tensor y = empty_like(n.x), dy = values({tokens, width}), dx = values({tokens, width});
-  Tensor dgamma = empty({width}, f32, gpu), dbeta = empty({width}, f32, gpu);
+  Tensor y = empty_like(n.x), dy = values({rows, columns}), dx = values({rows, columns});
+  Tensor dgamma = empty({columns}, f32, gpu), dbeta = empty({columns}, f32, gpu);
   double bytes = double(y.bytes());
-  bench.run("norm/forward", {.bytes = 2 * bytes}, [&] { backend(gpu).norm(n, y); });
+  bench.run("norm/forward" + of, {.bytes = 2 * bytes}, [&] { backend(gpu).norm(n, y); });
   backend(gpu).norm(n, y);
-  bench.run("norm/backward onto the residual's gradient", {.bytes = 4 * bytes},
+  bench.run("norm/backward onto the residual's gradient" + of, {.bytes = 4 * bytes},
             [&] { backend(gpu).norm_backward(n, dy, dx, Write::add); });
-  bench.run("norm/backward of weights", {.bytes = 2 * bytes},
-            [&] { backend(gpu).norm_backward_weights(n, dy, dgamma, dbeta, Write::set); });
+  bench.run("norm/backward with the weights' gradients" + of, {.bytes = 4 * bytes}, [&] {
+    n.parts = backend(gpu).norm_backward(n, dy, dx, Write::add);
+    backend(gpu).norm_backward_weights(n, dy, dgamma, dbeta, Write::set);
+    n.parts = {};
+  });
+}
+
+void norms(Bench& bench) {
+  norm(bench, tokens, width, "");
+  norm(bench, tokens / 4, 1280, "/774M");
+  norm(bench, tokens / 8, 1600, "/1.5B");
+  norm(bench, tokens / 16, 4096, "/4096");
 }
 
 void cross_entropy(Bench& bench) {
@@ -294,7 +305,7 @@ int run(const std::string& only) {
   copy(bench);
   products(bench);
   attention(bench);
-  norm(bench);
+  norms(bench);
   cross_entropy(bench);
   adamw(bench);
   others(bench);

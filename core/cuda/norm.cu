@@ -48,10 +48,16 @@ void weights(const Queue& q, const Norm& n, const Tensor& dy, const WeightGradie
   else weights<T, 1, A>(q, n, dy, to);
 }
 
+// A block for each row that is 8 packs for a thread of a warp: sums of so many columns for every
+// warp would leave shared memory for one block.
+template <class Layout>
+using BackwardLayout =
+    std::conditional_t<Layout::team == 32 && Layout::most == 8, RowLayout<256, 1, true>, Layout>;
+
 // dx, and parts of the weights' gradients where a row is held in few registers.
 template <class T, class Layout>
 Tensor backward(Stream stream, const Norm& n, const NormGradient<T, Layout>& of) {
-  if constexpr (Layout::most == 4) {
+  if constexpr (Layout::most == 1 || Layout::most == 4) {
     using Parts = NormBackwardParts<T, Layout>;
     constexpr int64_t most = 4 * 132;  // of an H100's 132 processors each runs two at once
     int64_t each = fn::max<int64_t>(2 * Parts::teams, (of.rows - 1) / most + 1);
@@ -92,7 +98,7 @@ Tensor Cuda::norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Wr
     const A *mean = values<A>(n.mean), *rstd = values<A>(n.rstd);
     T* to = values<T>(dx);
     visit_layout<T>(width, rows_aligned(width, x, gamma, up, to), [&]<class Layout>() {
-      parts = backward<T, Layout>(
+      parts = backward<T, BackwardLayout<Layout>>(
           stream(), n, {x, gamma, up, mean, rstd, to, rows, width, A(1) / A(width), write});
     });
   });

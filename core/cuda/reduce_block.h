@@ -6,6 +6,7 @@ namespace triax::cuda::TRIAX_TARGET {
 
 /// Shared memory of reduce_block().
 template <class A> struct Partials { A of_warp[32]; };
+template <class A> struct PairOfPartials { Partials<A> a, b; };
 
 /// NaN is passed over. On a GPU one instruction, which a > b ? a : b is not.
 TRIAX_HD float larger(float a, float b) { return __builtin_fmaxf(a, b); }
@@ -40,6 +41,19 @@ TRIAX_HD A reduce_block(const Thread& t, A value, Op op, Partials<A>& partials) 
   value = reduce_warp(t, value, op);
   t.sync();
   return value;
+}
+
+/// The same of two values, for one wait.
+template <class A, class Op>
+TRIAX_HD void reduce_block(const Thread& t, A& a, A& b, Op op, PairOfPartials<A>& partials) {
+  a = reduce_warp(t, a, op);
+  b = reduce_warp(t, b, op);
+  if (t.lane() == 0) partials.a.of_warp[t.warp()] = a, partials.b.of_warp[t.warp()] = b;
+  t.sync();
+  bool one = t.lane() < t.warps();
+  a = reduce_warp(t, one ? partials.a.of_warp[t.lane()] : Op::template identity<A>(), op);
+  b = reduce_warp(t, one ? partials.b.of_warp[t.lane()] : Op::template identity<A>(), op);
+  t.sync();
 }
 
 /// Shared memory of join_warps(): what each warp of a block of 256 threads has of 32 * size

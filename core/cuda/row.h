@@ -43,6 +43,12 @@ template <int team_, int most_, bool packs_> struct RowLayout {
     if constexpr (team == 32) return reduce_warp(t, value, op);
     else return reduce_block(t, value, op, partials);
   }
+  /// The same of two values.
+  template <class A, class Op>
+  TRIAX_HD static void reduce(const Thread& t, A& a, A& b, Op op, PairOfPartials<A>& partials) {
+    if constexpr (team == 32) a = reduce_warp(t, a, op), b = reduce_warp(t, b, op);
+    else reduce_block(t, a, b, op, partials);
+  }
 };
 
 /// One row of N inputs of the same shape, as one thread sees it.

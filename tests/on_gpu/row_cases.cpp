@@ -71,9 +71,9 @@ void softmaxes(On& on) {
 
 // Layer norm, and RMS norm, which has no mean and no beta.
 void norms(On& on) {
-  for (int64_t n : {1, 33, 768, 1000, 5000})
+  for (int64_t n : {1, 33, 768, 1000, 1600, 5000})
     for (bool centred : {true, false}) {
-      const Shape rows = {n > 1000 ? 5 : 41}, shape = {rows[0], n};
+      const Shape rows = {n > 2000 ? 5 : 41}, shape = {rows[0], n};
       Norm norm{on.in(shape, 1, 2), on.in({n}, 2), {}, {}, on.out(rows, on.sums), 1e-3};
       if (centred) norm.beta = on.in({n}, 3), norm.mean = on.out(rows, on.sums);
       Tensor dy = on.in(shape, 4);

@@ -96,7 +96,9 @@ class GoalsTest(unittest.TestCase):
 
     def test_kernels_are_held_against_a_copy(self):
         lines = [{"name": "norm/forward", "share_of_copy": 0.84}, {"name": "adamw", "share_of_copy": 0.86},
-                 {"name": "copy/bf16", "share_of_copy": 1.0}, {"name": "matmul/x", "tflops": 1.0}]
+                 {"name": "copy/bf16", "share_of_copy": 1.0}, {"name": "matmul/x", "tflops": 1.0},
+                 {"name": "norm/forward/1.5B", "share_of_copy": 0.5},
+                 {"name": "norm/backward with the weights' gradients", "share_of_copy": 0.5}]
         self.assertEqual([(goal.what, goal.met) for goal in kernel_goals(lines)],
                          [("norm/forward: share of copy", False), ("adamw: share of copy", True)])
 

@@ -73,9 +73,20 @@ template <class T, class Layout> struct NormGradient {
   A inverse;  ///< 1 / width
   Write write;
 
+  /// Asks for what this thread will read of row r.
+  TRIAX_HD void ask(const Thread& t, int64_t r) const {
+#pragma unroll
+    for (int p = 0; p < Layout::most; ++p) {
+      int64_t i = (Layout::rank(t) + p * Layout::team) * In::size;
+      if (i >= width) return;
+      prefetch(x + r * width + i);
+      prefetch(dy + r * width + i);
+      if (write == Write::add) prefetch(dx + r * width + i);
+    }
+  }
   /// Row r. Calls add(i, xhat, dy) for each chunk of this thread, of elements from i on.
   template <class Add>
-  TRIAX_HD void row(const Thread& t, int64_t r, Partials<A>& shared, Add add) const {
+  TRIAX_HD void row(const Thread& t, int64_t r, PairOfPartials<A>& shared, Add add) const {
     int64_t shift = (r - Layout::row(t)) * width;
     T* to = dx + r * width;
     In row(t, width, x + shift, dy + shift);
@@ -91,8 +102,8 @@ template <class T, class Layout> struct NormGradient {
         dot = fn::fma(g, load(in[0].at[k]) - middle, dot);
       }
     });
-    sum = mean ? Layout::reduce(t, sum, Sum{}, shared) : A(0);
-    dot = Layout::reduce(t, dot, Sum{}, shared);
+    if (mean) Layout::reduce(t, sum, dot, Sum{}, shared);
+    else sum = 0, dot = Layout::reduce(t, dot, Sum{}, shared.a);
     A a = sum * inverse, b = dot * scale * inverse;
     row.each([&](int64_t i, auto& in) {
       typename In::Part factor = read_chunk<In::size>(gamma + i), out;
@@ -115,7 +126,7 @@ template <class T, class Layout> struct NormGradient {
 /// dx alone: a team for each row.
 template <class T, class Layout> struct NormBackward {
   static constexpr int threads = Layout::threads;
-  using Shared = Partials<Accumulator<T>>;
+  using Shared = PairOfPartials<Accumulator<T>>;
   NormGradient<T, Layout> of;
 
   TRIAX_HD void operator()(const Thread& t, Shared& shared) const {
@@ -138,7 +149,7 @@ template <class T, class Layout> struct NormBackwardParts {
   struct Shared {
     Quad dgamma[teams][Layout::team * Layout::most * size / quad];
     Quad dbeta[teams][Layout::team * Layout::most * size / quad];
-    Partials<A> partials;
+    PairOfPartials<A> partials;
   };
   NormGradient<T, Layout> of;
   A* parts;
@@ -159,7 +170,8 @@ template <class T, class Layout> struct NormBackwardParts {
     int64_t block = t.block.x, blocks = t.blocks.x;
     int64_t begin = block * each, end = begin + each < of.rows ? begin + each : of.rows;
     int team = teams == 1 ? 0 : t.warp();
-    for (int64_t r = begin + team; r < end; r += teams)
+    for (int64_t r = begin + team; r < end; r += teams) {
+      if (Layout::most == 1 && r + teams < end) of.ask(t, r + teams);
       of.row(t, r, shared.partials, [&](int64_t i, const auto& hats, const auto& ups) {
         A products[size];
 #pragma unroll
@@ -171,6 +183,7 @@ template <class T, class Layout> struct NormBackwardParts {
           if (of.mean) add(shared.dbeta[team][at], ups + k, r < begin + teams);
         }
       });
+    }
     t.sync();
     int64_t busy = end - begin < teams ? end - begin : teams;  // the others have no sums
     for (int64_t c = t.id; c < of.width; c += threads) {
