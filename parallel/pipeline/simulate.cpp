@@ -28,6 +28,8 @@ struct Stage {
   size_t next = 0;
   double clock = 0;
   std::map<int, std::deque<Handover>> coming;  // by channel, in order; the first is posted
+  std::map<int, Queue> queues;                 // by channel
+  std::multimap<Handover, double> arrived;     // and when; until the action that needs it begins
 };
 
 class Ring {
@@ -48,21 +50,22 @@ class Ring {
   }
 
  private:
+  Stage& at(int stage) { return stages_[size_t(stage)]; }
   int channel(const Handover& t) const { return 2 * link_of(shape_, t) + t.kind; }
 
   void post(int stage, const Posted& p) {
     if (!stays(shape_, p.handover)) {
-      queues_[{channel(p.handover), stage}].posted.push_back(p);
+      at(stage).queues[channel(p.handover)].posted.push_back(p);
       while (exchange(channel(p.handover), stage)) {
       }
     } else if (p.sends) {
-      arrived_.emplace(p.handover, p.at);
+      at(stage).arrived.emplace(p.handover, p.at);
     }
   }
 
   /// The receives of `stage`, and the first of each channel under way.
   void line_up(int stage) {
-    Stage& s = stages_[size_t(stage)];
+    Stage& s = at(stage);
     for (const Action& a : *s.list)
       if (auto input = received_by(shape_, stage, a)) s.coming[channel(*input)].push_back(*input);
     for (auto& [channel, rest] : s.coming) post(stage, {rest.front(), false, 0});
@@ -70,22 +73,22 @@ class Ring {
 
   /// `input` was taken at `time`: the next of its channel is posted.
   void take(int stage, const Handover& input, double time) {
-    auto& rest = stages_[size_t(stage)].coming[channel(input)];
+    auto& rest = at(stage).coming[channel(input)];
     rest.pop_front();
     if (!rest.empty()) post(stage, {rest.front(), false, time});
   }
 
   /// Runs actions of `stage` until one has to wait.
   void advance(int stage, std::vector<TimedAction>& ran) {
-    Stage& s = stages_[size_t(stage)];
+    Stage& s = at(stage);
     for (; s.next < s.list->size(); ++s.next) {
       const Action& a = (*s.list)[s.next];
       double begin = s.clock;
       if (auto input = received_by(shape_, stage, a)) {
-        auto arrival = arrived_.find(*input);
-        if (arrival == arrived_.end()) return;
+        auto arrival = s.arrived.find(*input);
+        if (arrival == s.arrived.end()) return;
         begin = std::max(begin, arrival->second);
-        arrived_.erase(arrival);
+        s.arrived.erase(arrival);
         take(stage, *input, begin);
       }
       s.clock = begin + times_.actions[size_t(stage)][s.next];
@@ -96,18 +99,18 @@ class Ring {
 
   /// Completes the first handover of a stage's channel, if both ends have come to it.
   bool exchange(int channel, int stage) {
-    Queue& queue = queues_[{channel, stage}];
+    Queue& queue = at(stage).queues[channel];
     if (queue.posted.empty()) return false;
     const Posted& own = queue.posted.front();
     const Handover handover = own.handover;
     int receiver = shape_.stage_of(handover.to);
-    Queue& peer = queues_[{channel, own.sends ? receiver : shape_.stage_of(handover.from)}];
+    Queue& peer = at(own.sends ? receiver : shape_.stage_of(handover.from)).queues[channel];
     if (peer.posted.empty()) return false;
     const Posted& other = peer.posted.front();
     if (other.sends == own.sends || other.handover != handover) return false;
     double start = std::max({own.at, other.at, queue.free_from, peer.free_from});
     double latency = times_.latencies[size_t(std::min(handover.from, handover.to))];
-    arrived_.emplace(handover, start + latency);
+    at(receiver).arrived.emplace(handover, start + latency);
     ready_.push_back(receiver);
     queue.free_from = peer.free_from = start;
     queue.posted.pop_front();
@@ -139,8 +142,8 @@ class Ring {
       Handover input = received_by(shape_, stage, (*s.list)[s.next]).value();
       return wait(input, input.from);
     }
-    for (const auto& [key, queue] : queues_)
-      if (key.second == stage && !queue.posted.empty())
+    for (const auto& [channel, queue] : s.queues)
+      if (!queue.posted.empty())
         return wait(queue.posted.front().handover, queue.posted.front().handover.to);
     return {};
   }
@@ -148,9 +151,7 @@ class Ring {
   const PipelineShape& shape_;
   const ActionTimes& times_;
   std::vector<Stage> stages_;
-  std::deque<int> ready_;                        // stages that may have something to run
-  std::map<std::pair<int, int>, Queue> queues_;  // by channel and stage
-  std::multimap<Handover, double> arrived_;      // and when; until the action that needs it begins
+  std::deque<int> ready_;  // stages that may have something to run
 };
 
 double duration(const Durations& of, Action::Kind kind) {
