@@ -48,8 +48,8 @@ void weights(const Queue& q, const Norm& n, const Tensor& dy, const WeightGradie
   else weights<T, 1, A>(q, n, dy, to);
 }
 
-// A block for each row that is 8 packs for a thread of a warp: sums of so many columns for every
-// warp would leave shared memory for one block.
+// Where a warp would hold 8 packs a thread, a block takes the row: the weights' sums of eight
+// warps, each as wide as such a row, would leave shared memory for one block.
 template <class Layout>
 using BackwardLayout =
     std::conditional_t<Layout::team == 32 && Layout::most == 8, RowLayout<256, 1, true>, Layout>;

@@ -256,11 +256,16 @@ std::string paths_named(std::string_view message, const Request& request) {
     }
     return false;
   };
-  std::string lines;
+  std::string lines, file;
+  for (const Setting& s : request.verb->settings)
+    if (s.name == "config") file = printable(value_text(s));
   for (const Setting& s : request.verb->settings) {
     std::string path = is_path(s) ? printable(value_text(s)) : "";
-    if (!path.empty() && std::ranges::count(request.given, s.name) > 0 && has(path))
+    if (path.empty() || !has(path)) continue;
+    if (std::ranges::count(request.given, s.name) > 0)
       lines += fmt::format("\n  This is --{} {}.", s.name, path);
+    else if (std::ranges::count(request.configured, s.name) > 0)
+      lines += fmt::format("\n  This is {} = \"{}\" in {}.", s.name, path, file);
   }
   return lines;
 }

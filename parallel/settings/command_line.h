@@ -52,7 +52,8 @@ Request parse(const std::string& program, const Verb& verb, std::span<const std:
 /// configuration file of the first verb serves the others too.
 Request parse(const CommandLine& line, std::span<const std::string> words, int columns);
 
-/// Lines for the end of a message about paths: which flags of the command line gave those in it.
+/// Lines for the end of a message about paths: which flags, or lines of the configuration file,
+/// gave those in it.
 std::string paths_named(std::string_view message, const Request& request);
 
 /// What --help prints: flags by group, with their values as defaults, in lines of at most `columns`

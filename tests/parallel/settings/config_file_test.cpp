@@ -207,6 +207,17 @@ TEST_F(ConfigFile, ServesTheOtherVerbsToo) {
   expect_error([&] { reads("plan", "layerss = 7\n"); }, {"unknown key `layerss`"}, Exit::config);
 }
 
+TEST_F(ConfigFile, MessagesNameTheLinesOfTheirPaths) {
+  Options o;
+  Verb verb = verb_of(o);
+  std::string path = file("out = \"runs/a\"\n"), message = "files: open runs/a: No such file";
+  std::vector<std::string> words{"--config", path};
+  EXPECT_EQ(paths_named(message, parse("program", verb, words)),
+            "\n  This is out = \"runs/a\" in " + path + ".");
+  words.insert(words.end(), {"--out", "runs/a"});
+  EXPECT_EQ(paths_named(message, parse("program", verb, words)), "\n  This is --out runs/a.");
+}
+
 TEST_F(ConfigFile, RefusesWhatIsNoFile) {
   expect_error([] { read({"--config", "/no/such.toml"}); }, {"/no/such.toml"}, Exit::not_found);
   expect_error([] { read({"--config", "/"}); }, {"/", "not a plain file"}, Exit::data);
