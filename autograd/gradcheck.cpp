@@ -16,7 +16,7 @@ Tensor fixed_weights(const Tensor& like) {
 }
 
 double weighted_sum(const Tensor& y, const Tensor& weights) {
-  auto a = y.contiguous().to_host<double>(), b = weights.to_host<double>();
+  auto a = y.detach().contiguous().to_host<double>(), b = weights.to_host<double>();
   double total = 0;
   for (size_t i = 0; i < a.size(); ++i) total += a[i] * b[i];
   return total;
@@ -28,7 +28,7 @@ void gradcheck(const std::function<Tensor(const Tensors&)>& fn, Tensors inputs,
                const GradcheckOptions& options) {
   for (auto& x : inputs) {
     check(x.dtype() == f64, "gradcheck: {}; expected f64", x);
-    x = x.contiguous().detach();
+    x = x.detach().contiguous();
     require_grad(x);
   }
   Tensor y = fn(inputs), weights = fixed_weights(y);

@@ -76,6 +76,8 @@ Tensor linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b);
 
 // -- Shape. transpose, view, narrow and expand copy nothing; the result may be a strided view.
 Tensor transpose(const Tensor& x, int dim0, int dim1);
+/// x itself if it is row-major without gaps, else its values so.
+Tensor contiguous(const Tensor& x);
 /// One size may be -1. x must be contiguous.
 Tensor view(const Tensor& x, const Shape& shape);
 /// Elements [begin, begin + length) of `dim`.

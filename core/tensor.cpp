@@ -20,6 +20,14 @@ struct Tensor::Impl {
 
 namespace {
 
+/// Of what is to come: it will have none.
+void check_no_history(const char* what, const Tensor& x) {
+  check(!x.meta(),
+        "tensor: a {} of {}, which has a gradient history; use the free function of "
+        "autograd/ops.h, or detach() first",
+        what, x);
+}
+
 bool row_major(const Shape& shape, const Shape& strides) {
   int64_t step = 1;
   for (int d = shape.rank() - 1; d >= 0; --d) {
@@ -67,15 +75,12 @@ void Tensor::require(DType expected) const {
 }
 
 Tensor Tensor::reshaped(const Shape& shape, const Shape& strides, int64_t offset) const {
-  check(!impl().meta,
-        "tensor: a view of {}, which has a gradient history; use the free function of "
-        "autograd/ops.h, or detach() first",
-        *this);
+  check_no_history("view", *this);
   return Tensor(impl().storage, impl().dtype, shape, strides, offset);
 }
 
 Tensor Tensor::view(Shape to) const {
-  check(is_contiguous(), "view: {} is not contiguous; call contiguous() first", *this);
+  check(is_contiguous(), "view: {} is not contiguous; take contiguous(x) first", *this);
   int open = -1;
   int64_t known = 1;
   for (int d = 0; d < to.rank(); ++d) {
@@ -173,6 +178,7 @@ Tensor full(const Shape& shape, double value, DType dtype, Device device) {
   return x;
 }
 Tensor clone(const Tensor& x) {
+  check_no_history("copy", x);
   Tensor y = empty_like(x);
   copy_(y, x);
   return y;

@@ -91,7 +91,7 @@ Tensor attention(const Tensor& qkv, const AttentionShape& shape, const random::M
   check(qkv.rank() == 4 && qkv.size(2) >= 3,
         "attention: packed projection {}; expected [tokens, kv_heads, group + 2, head_dim]",
         qkv.shape());
-  Tensor packed = qkv.contiguous().detach();
+  Tensor packed = qkv.detach().contiguous();
   Qkv in = unpack(packed);
   Attention a = attention_of(in.q, in.k, in.v, shape, mask);
   auto [y, lse] = run(a);

@@ -37,7 +37,7 @@ inline Tensor sum_to(const Tensor& x, const Shape& shape, const Into& into, size
 /// As a matrix [rows, last dim]: contiguous, no history.
 inline Tensor rows_of(const Tensor& x) {
   int64_t width = x.rank() ? x.shape().back() : 1;
-  return x.contiguous().detach().view({width ? x.numel() / width : 0, width});
+  return x.detach().contiguous().view({width ? x.numel() / width : 0, width});
 }
 
 }  // namespace triax::autograd

@@ -38,7 +38,7 @@ Tensor pool(const char* op, Pool2d::Kind kind, const Tensor& input,
           "{}: a window of elements {} apart lies in the padding around {}; expected at least one "
           "element of the image in each",
           op, a.dilation, a.size);
-  Tensor x = input.contiguous().detach(), chosen;
+  Tensor x = input.detach().contiguous(), chosen;
   Tensor y = empty({x.size(0), high.count(), wide.count(), x.size(3)}, x.dtype(), x.device());
   if (kind == Pool2d::Kind::max) chosen = empty(y.shape(), i32, x.device());
   backend(x).pool(p, x, y, chosen);
@@ -63,7 +63,7 @@ Tensor conv2d(const Tensor& input, const Tensor& weight, const ConvShape& shape)
       "conv2d: x {} with weight {} in {} groups; expected [n, height, width, in] with [out, kernel "
       "height, kernel width, in / groups], out a multiple of groups",
       input.shape(), weight.shape(), groups);
-  Conv2d c{input.contiguous().detach(), weight.contiguous().detach(), windows, groups};
+  Conv2d c{input.detach().contiguous(), weight.detach().contiguous(), windows, groups};
   Tensor y = empty({input.size(0), windows.high.count(), windows.wide.count(), weight.size(0)},
                    input.dtype(), input.device());
   backend(y).conv2d(c, y);

@@ -52,7 +52,7 @@ Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOpt
   if (targets.device() == cpu)
     autograd::check_range("cross_entropy", targets, classes, options.ignore);
 
-  CrossEntropy c{logits.contiguous().detach(),
+  CrossEntropy c{logits.detach().contiguous(),
                  targets.contiguous(),
                  slice.first,
                  classes,

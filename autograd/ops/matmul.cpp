@@ -32,7 +32,7 @@ Tensor stretch_batch(const Tensor& x, const Shape& y) {
 
 /// Kernels want a unit stride in one of the last two dims.
 Tensor with_unit_stride(const Tensor& x) {
-  return x.strides()[-1] == 1 || x.strides()[-2] == 1 ? x : x.contiguous();
+  return x.strides()[-1] == 1 || x.strides()[-2] == 1 ? x : x.detach().contiguous();
 }
 
 Tensor multiply(const Tensor& a, const Tensor& b) {
@@ -118,7 +118,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 
 Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   check_linear("linear", input, weight, bias);
-  Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
+  Tensor x = input.detach().contiguous(), w = weight.detach().contiguous();
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device());
   backend(x).matmul({x, w.transpose(0, 1), y, Write::set, bias});
   return record_product(y, input, w, {weight, bias}, x);
@@ -131,9 +131,9 @@ Tensor linear_onto(const Tensor& rest, const Tensor& input, const Tensor& weight
   check(rest.shape() == Shape{input.size(0), weight.size(0)},
         "linear_onto: {} onto {}; expected [{}, {}]", rest.shape(), input.shape(), input.size(0),
         weight.size(0));
-  Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
+  Tensor x = input.detach().contiguous(), w = weight.detach().contiguous();
   Tensor y = empty(rest.shape(), x.dtype(), x.device());
-  backend(x).matmul_onto({x, w.transpose(0, 1), y, Write::set, bias}, rest.contiguous().detach());
+  backend(x).matmul_onto({x, w.transpose(0, 1), y, Write::set, bias}, rest.detach().contiguous());
   return record_product(y, input, w, {weight, bias}, x, rest);
 }
 
@@ -142,7 +142,7 @@ Tensor linear_in(DType dtype, const Tensor& input, const Tensor& weight) {
   check(dtype == input.dtype() || dtype == accumulator(input.dtype()),
         "linear_in: {} for x {}; expected its dtype or {}", dtype, input,
         accumulator(input.dtype()));
-  Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
+  Tensor x = input.detach().contiguous(), w = weight.detach().contiguous();
   Tensor y = empty({x.size(0), w.size(0)}, dtype, x.device());
   backend(x).matmul({x, w.transpose(0, 1), y});
   y = record_product(y, input, w, {weight, {}}, x);
@@ -154,7 +154,7 @@ Tensor linear_gelu(const Tensor& input, const Tensor& weight, const Tensor& bias
   check_linear("linear_gelu", input, weight, bias);
   // Two nodes, so that both rules of the product see the gradient in front of the activation. Where
   // the next op is a product, that applies the slope, and the second node is for nobody.
-  Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
+  Tensor x = input.detach().contiguous(), w = weight.detach().contiguous();
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device()), before = empty_like(y);
   backend(x).matmul({x, w.transpose(0, 1), y, Write::set, bias, before});
   Tensor h = record_product(before, input, w, {weight, bias}, x);

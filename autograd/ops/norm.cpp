@@ -21,12 +21,12 @@ Tensor normalize(const char* name, const Tensor& input, const Tensor& gamma, con
   autograd::check_float(name, input);
   check_weight(name, input, gamma);
   if (beta.defined()) check_weight(name, input, beta);
-  Norm n{rows_of(input), gamma.contiguous().detach(), {}, {}, {}, eps};
+  Norm n{rows_of(input), gamma.detach().contiguous(), {}, {}, {}, eps};
   DType sums = accumulator(input.dtype());
   Shape rows{n.x.size(0)};
   n.rstd = empty(rows, sums, input.device());
   if (beta.defined()) {
-    n.beta = beta.contiguous().detach();
+    n.beta = beta.detach().contiguous();
     n.mean = empty(rows, sums, input.device());
   }
   Tensor y = empty(input.shape(), input.dtype(), input.device());

@@ -35,7 +35,7 @@ Tensor stretched(const Tensor& dy, const Shape& kept, const Shape& shape) {
 Tensor sum(const Tensor& x, const Dims& dims, Keep keep) {
   Reduced r = reduced("sum", x, dims);
   Tensor y = empty(r.kept, x.dtype(), x.device());
-  backend(x).sum(x.contiguous().detach(), y, Write::set);
+  backend(x).sum(x.detach().contiguous(), y, Write::set);
   return record("sum", keep == Keep::yes ? y : y.view(r.gone), {x},
                 [kept = r.kept, shape = x.shape()](const Tensor& dy) {
                   return Tensors{stretched(dy, kept, shape).contiguous()};
@@ -51,7 +51,7 @@ Tensor mean(const Tensor& x, const Dims& dims, Keep keep) {
 Tensor max(const Tensor& x, const Dims& dims, Keep keep) {
   Reduced r = reduced("max", x, dims);
   check(x.numel() > 0, "max: {} has no elements", x);
-  Tensor from = x.contiguous().detach(), y = empty(r.kept, x.dtype(), x.device());
+  Tensor from = x.detach().contiguous(), y = empty(r.kept, x.dtype(), x.device());
   backend(x).max(from, y);
   auto rule = [from, top = y.detach(), kept = r.kept](const Tensor& dy) {
     Tensor equal = empty(from.shape(), from.dtype(), from.device());

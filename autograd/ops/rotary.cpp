@@ -24,7 +24,7 @@ Tensor rotary(const Tensor& x, const Tensor& table, const RotaryShape& shape) {
         "rotary: time {} for {} tokens and a table of {} positions; expected whole sequences of at "
         "most so many",
         shape.time, x.size(0), table.size(0));
-  Tensor from = x.strides().back() == 1 ? x.detach() : x.contiguous().detach();
+  Tensor from = x.strides().back() == 1 ? x.detach() : x.detach().contiguous();
   Rotary r{four_dims(from), table.detach(), shape.time, shape.pairs};
   Tensor y = empty(x.shape(), x.dtype(), x.device());
   backend(x).rotary(r, y.view(r.x.shape()));

@@ -55,7 +55,7 @@ Tensor dropout(const Tensor& x, const random::Mask& mask) {
   autograd::check_float("dropout", x);
   check(x.rank() == 2, "dropout: {}; expected [rows, width]", x);
   Tensor y = empty(x.shape(), x.dtype(), x.device());
-  backend(x).dropout(x.contiguous().detach(), mask, y);
+  backend(x).dropout(x.detach().contiguous(), mask, y);
   return record("dropout", y, {x}, [mask](const Tensor& dy) {
     Tensor dx = empty_like(dy);
     backend(dy).dropout(dy, mask, dx);
@@ -72,7 +72,7 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
   Shape s = x.shape();
   s[dim] = index.numel();
   Tensor y = empty(s, x.dtype(), x.device()), at = index.contiguous();
-  backend(x).index_select(x.contiguous().detach(), dim, at, y);
+  backend(x).index_select(x.detach().contiguous(), dim, at, y);
   return record("index_select", y, {x}, [dim, at, s = x.shape()](const Tensor& dy) {
     Tensor dx = zeros(s, dy.dtype(), dy.device());
     backend(dy).index_add(dy, dim, at, dx);
@@ -104,7 +104,7 @@ Tensor embedding(const Tensor& ids, const Tensor& table, const VocabularySlice& 
   check(table.rank() == 2, "embedding: table {}; expected [vocabulary, width]", table);
   if (ids.device() == cpu)
     autograd::check_range("embedding", ids, slice.all < 0 ? table.size(0) : slice.all);
-  Tensor at = ids.contiguous(), t = table.contiguous().detach();
+  Tensor at = ids.contiguous(), t = table.detach().contiguous();
   Tensor y = empty({ids.numel(), table.size(1)}, table.dtype(), table.device());
   backend(t).embedding(at, t, slice.first, y);
   auto table_rule = [ids = at.view({at.numel()}), first = slice.first, s = table.shape(),

@@ -9,6 +9,12 @@ Tensor transpose(const Tensor& x, int dim0, int dim1) {
                 [=](const Tensor& dy) { return Tensors{dy.transpose(dim0, dim1)}; });
 }
 
+Tensor contiguous(const Tensor& x) {
+  if (x.is_contiguous()) return x;
+  return record("contiguous", x.detach().contiguous(), {x},
+                [](const Tensor& dy) { return Tensors{dy}; });
+}
+
 Tensor view(const Tensor& x, const Shape& shape) {
   return record("view", x.detach().view(shape), {x},
                 [s = x.shape()](const Tensor& dy) { return Tensors{dy.view(s)}; });

@@ -12,7 +12,7 @@ template <class Functor, Slope slope> Tensor unary(const Tensor& input) {
   constexpr const char* name = Functor::name;
   autograd::check_float(name, input);
   constexpr Unary op = unary_id<Functor>();
-  Tensor x = input.contiguous().detach(), y = empty_like(x);
+  Tensor x = input.detach().contiguous(), y = empty_like(x);
   backend(x).unary(op, x, y);
   if constexpr (op == Unary::gelu) return autograd::record_gelu(y, input, x);
   Tensor kept = slope == Slope::of_x ? x : y.detach();

@@ -180,7 +180,7 @@ void Pipeline::send(const PipelineShape& shape, const Handover& what, const Tens
     return;
   }
   Communicator& to = links_.channel(what);
-  sends_.push_back(to.send(x.contiguous(), 1 - to.rank()));
+  sends_.push_back(to.send(x.detach().contiguous(), 1 - to.rank()));
 }
 
 }  // namespace triax::parallel

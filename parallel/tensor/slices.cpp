@@ -100,8 +100,8 @@ Tensor TensorParallel::product_in(const Tensor& input, const Tensor& weight,
                                   const Tensor& bias) const {
   int64_t n = slices_here();
   check_product(input, weight, bias, 0, n);
-  Tensor x = sequence_ ? gathered(input) : input.contiguous().detach();
-  Tensor w = weight.contiguous().detach();
+  Tensor x = sequence_ ? gathered(input) : input.detach().contiguous();
+  Tensor w = weight.detach().contiguous();
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device());
   int64_t apart = products_of(n, w.size(0)), each = w.size(0) / apart;
   for (int64_t first = 0; first < w.size(0); first += each)
@@ -120,7 +120,7 @@ Tensor TensorParallel::product_in(const Tensor& input, const Tensor& weight,
 Tensor TensorParallel::product_out(const Tensor& input, const Tensor& weight) const {
   int64_t n = slices_here();
   check_product(input, weight, {}, 1, n);
-  Tensor x = input.contiguous().detach(), w = weight.contiguous().detach();
+  Tensor x = input.detach().contiguous(), w = weight.detach().contiguous();
   Tensor sum = sum_of_products(columns_of(x, n), turned(columns_of(w, n)), slices_.forward());
   auto all = std::make_shared<Tensor>();  // dy of all rows, from the one rule to the other
   auto rule = [tp = *this, w, n, all](const Tensor& above, autograd::Into& into) {

@@ -194,7 +194,10 @@ TEST_F(EngineTest, MisuseIsNamed) {
   expect_error([&] { backward(plain); }, {"backward", "requires a gradient"});
   expect_error([&] { backward(x * 2.0); }, {"backward", "one element"});
   expect_error([&] { backward(x * 2.0, zeros({3}, f64, test_device())); }, {"[3]", "[2]"});
-  expect_error([&] { x.view({1, 2}); }, {"gradient history", "detach"});
+  expect_error([&] { x.view({1, 2}); }, {"a view of", "gradient history", "detach"});
+  expect_error([&] { clone(x); }, {"a copy of", "gradient history", "detach"});
+  Tensor turned = transpose(expand(x, {3, 2}), 0, 1);
+  expect_error([&] { (void)turned.contiguous(); }, {"a copy of", "autograd/ops.h"});
   expect_error([&] { grad(plain); }, {"not a leaf"});
   Tensor index = zeros({2}, i32, test_device());
   expect_error([&] { require_grad(index); }, {"require_grad", "i32"});

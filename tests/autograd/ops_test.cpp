@@ -173,6 +173,7 @@ TEST_F(OpsTest, ReductionsOfViews) {
 TEST_F(OpsTest, Shapes) {
   Tensor x = filled({2, 3, 4}, 1);
   gradcheck([](const Tensors& t) { return transpose(t[0], 0, 2); }, {x});
+  gradcheck([](const Tensors& t) { return contiguous(transpose(t[0], 0, 2)); }, {x});
   gradcheck([](const Tensors& t) { return view(t[0], {6, -1}); }, {x});
   gradcheck([](const Tensors& t) { return narrow(t[0], 1, 1, 2); }, {x});
   gradcheck(

@@ -74,7 +74,7 @@ TEST(Tensor, ViewsRefuseWhatDoesNotFit) {
   expect_text([&] { x.view({5, 5}); }, "view: 24 elements of [4, 6] do not fill [5, 5]");
   expect_text([&] { x.view({-1, -1}); }, "view: shape [-1, -1]; at most one size may be -1");
   expect_text([&] { x.transpose(0, 1).view({24}); },
-              "view: [6, 4] f64 on cpu is not contiguous; call contiguous() first");
+              "view: [6, 4] f64 on cpu is not contiguous; take contiguous(x) first");
   expect_text([&] { x.narrow(1, 4, 3); },
               "narrow: [4, 7) of dim 1 of [4, 6]; expected a range within [0, 6)");
   expect_text(

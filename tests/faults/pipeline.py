@@ -62,8 +62,8 @@ UNSEEN = [
            "what is kept is right",
            FLAGS, "test_examples", "Sharding.SchedulesKeep*:Recompute.Keeps*"),
     Unseen("a_send_is_waited_for", PIPELINE,
-           [("to.send(x.contiguous(), 1 - to.rank()));",
-             "to.send(x.contiguous(), 1 - to.rank()));\n"
+           [("to.send(x.detach().contiguous(), 1 - to.rank()));",
+             "to.send(x.detach().contiguous(), 1 - to.rank()));\n"
              "  if (what.kind == Handover::gradient) sends_.back().wait();")],
            "two stages find a time to meet",
            FLAGS, "test_parallel", "BubbleTest.Sends*"),
