@@ -52,8 +52,6 @@ class Sequence : public Module {
   /// A layer over children that exist: tied tables, functions without parameters.
   template <LayerCall F> Layer& add(std::string name, std::vector<Module*> uses, F run) {
     check_name(name);
-    if constexpr (requires { run == nullptr; })
-      check_input(!(run == nullptr), Exit::config, "sequence: layer `{}` is empty", name);
     for (auto& layer : layers_)
       check_input(layer.name != name, Exit::config,
                   "sequence: layer `{}` is there already; expected another name", name);

@@ -99,10 +99,11 @@ class DataParallel {
   /// elements} to `sums`, f64 [2]; added up over all ranks they are those of the whole model. With
   /// `bitwise` the sum of squares is a WideSum.
   void add_squares(const Tensor& sums) const;
-  /// After finish(): compares the gradients of parameters that all tensor-parallel ranks hold and
-  /// use alike. Throws Error 78, naming the first that differs, because a rank saw only a part of
-  /// what it should. Waits for the device. Collective.
-  void check_replicas() const;
+  enum class Replicas { alike, parts };
+  /// Compares gradients of parameters that all tensor-parallel ranks hold. Throws Error 78, naming
+  /// the first that differs (`alike`, after finish()), or that is the same and will be summed
+  /// (`parts`, before that). Waits for the device. Collective.
+  void check_replicas(Replicas which = Replicas::alike) const;
   /// From those sums.
   static Norm norm_of(std::span<const double> sums);
   struct NonFinite {
@@ -155,7 +156,6 @@ class DataParallel {
   void round_sums(Bucket& b);
   DType sums() const { return options_.bitwise ? f64 : accumulator(options_.dtype); }
   Bucket* holder(const nn::Parameter* p) const;
-
   void surround(nn::Layers& chunk);
   void start_gather(Bucket& b) const;
   void acquire(Bucket& b) const;
@@ -183,6 +183,7 @@ class DataParallel {
     int64_t micro;
   };
   std::optional<Seen> seen_;  // the first non-finite gradient of this rank, if watched
+  bool looked_at_parts_ = false;
 };
 
 }  // namespace triax::parallel

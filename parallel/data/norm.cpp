@@ -22,6 +22,29 @@ double non_finite(const Tensor& x, Device device) {
   return sums.to(cpu).to_host<double>()[1];
 }
 
+// Of a parameter's gradient on tensor-parallel ranks, the largest and the smallest sum of squares.
+
+void check_alike(const nn::Parameter& p, double high, double low) {
+  constexpr double rounding = 1e-6;
+  check_input(!(high - low > rounding * high), Exit::config,
+              "train: the gradient of {} differs between tensor-parallel ranks: its norm is {} to "
+              "{}; expected that all compute it alike\n  Its layer or one behind it lacks enter, "
+              "through or leave (parallel/tensor), or {} is used between them, where a rank sees "
+              "only a part: then its .shard is tp.whole_inside(). With --sequence-parallel a rank "
+              "has rows of its own outside of them: there it is tp.whole().",
+              p.name, std::sqrt(low), std::sqrt(high), p.name);
+}
+
+/// From rows or features of their own, ranks do not compute the same to the last bit.
+void check_parts(const nn::Parameter& p, double high, double low) {
+  check_input(!(high == low && high > 0 && std::isfinite(high)), Exit::config,
+              "train: tensor-parallel ranks have the same gradient of {}, of norm {}, and would "
+              "add it up; expected parts that differ\n  Its .shard is tp.whole(), of which each "
+              "rank sees rows of its own with --sequence-parallel. Where all ranks have all rows, "
+              "behind gather_rows or before scatter_rows, it is tp.whole_alike().",
+              p.name, std::sqrt(high));
+}
+
 double smallest(Communicator& all, double mine) {
   Tensor x = from_host(std::vector<double>{mine}, {1}, cpu);
   all.all_reduce(x, ReduceOp::min).wait();
@@ -77,33 +100,30 @@ void DataParallel::check_passes() const {
     }
 }
 
-void DataParallel::check_replicas() const {
+void DataParallel::check_replicas(Replicas which) const {
   if (!groups_.tp || groups_.tp->size() == 1) return;
+  bool parts = which == Replicas::parts;
   Tensor sums = zeros({std::ssize(declared_), 2}, f64, groups_.tp->device());
   for (size_t i = 0; i < declared_.size(); ++i) {
     Bucket* b = holder(declared_[i]);
-    if (!b || !declared_[i]->shard.replicated || declared_[i]->shard.partial) continue;
+    if (!b || !declared_[i]->shard.replicated || declared_[i]->shard.partial != parts) continue;
+    const Tensor& mine = parts ? b->my_sums : b->my_grad;
     for (auto& piece : b->layout.pieces)
       if (piece.parameter == declared_[i]) {
         Range r = b->mine(piece);
-        auto held = b->my_grad.storage()->hold(Access::read);
-        squares(b->my_grad.narrow(0, r.begin, r.end - r.begin),
-                sums.narrow(0, int64_t(i), 1).view({2}));
+        auto held = mine.storage()->hold(Access::read);
+        squares(mine.narrow(0, r.begin, r.end - r.begin), sums.narrow(0, int64_t(i), 1).view({2}));
       }
   }
   Tensor largest = clone(sums), smallest = clone(sums);
   groups_.tp->all_reduce(largest, ReduceOp::max).wait();
   groups_.tp->all_reduce(smallest, ReduceOp::min).wait();
-  auto high = largest.to_host<double>(), low = smallest.to_host<double>();
-  constexpr double rounding = 1e-6;
-  for (size_t i = 0; i < declared_.size(); ++i)
-    check_input(
-        !(high[2 * i] - low[2 * i] > rounding * high[2 * i]), Exit::config,
-        "train: the gradient of {} differs between tensor-parallel ranks: its norm is {} to "
-        "{}; expected that all compute it alike\n  Its layer or one behind it lacks enter, "
-        "through or leave (parallel/tensor), or {} is used between them, where a rank sees "
-        "only a part: then its .shard is tp.whole_inside().",
-        declared_[i]->name, std::sqrt(low[2 * i]), std::sqrt(high[2 * i]), declared_[i]->name);
+  auto highs = largest.to_host<double>(), lows = smallest.to_host<double>();
+  for (size_t i = 0; i < declared_.size(); ++i) {
+    double high = highs[2 * i], low = lows[2 * i];
+    if (parts) check_parts(*declared_[i], high, low);
+    else check_alike(*declared_[i], high, low);
+  }
 }
 
 DataParallel::Norm DataParallel::norm() {

@@ -64,10 +64,13 @@ nn::Shard TensorParallel::vocabulary(int64_t rows) const {
 }
 
 nn::Shard TensorParallel::whole() const {
-  return {.replicated = size() > 1,
-          .partial = sequence_,
-          .first_replica = rank() == 0,
-          .chains = sequence_ ? slices_here() : slices_.count};
+  nn::Shard shard = whole_alike();
+  if (sequence_) shard.partial = true, shard.chains = slices_here();
+  return shard;
+}
+
+nn::Shard TensorParallel::whole_alike() const {
+  return {.replicated = size() > 1, .first_replica = rank() == 0, .chains = slices_.count};
 }
 
 nn::Shard TensorParallel::whole_inside() const {
@@ -157,7 +160,9 @@ Tensor TensorParallel::leave_product(const Tensor& x, const Tensor& weight,
 
 Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, DType dtype) const {
   if (size() == 1) return parts;
-  Tensor y = sequence_ ? sum_scattered(parts) : parts.exclusive() ? parts.detach() : clone(parts);
+  Tensor y = sequence_           ? sum_scattered(parts)
+             : parts.exclusive() ? parts.detach()
+                                 : clone(parts.detach());
   if (!sequence_) tp_->all_reduce(y).wait();
   parts = without_values(parts);
   if (bias.defined() && y.dtype() != dtype) {  // else it is in the parts

@@ -57,6 +57,9 @@ class TensorParallel {
   nn::Shard vocabulary(int64_t rows) const;
   /// All of it, used outside the stretch.
   nn::Shard whole() const;
+  /// All of it, used where all ranks have all rows, alike, also with `sequence`: behind gather_rows
+  /// or before scatter_rows. Gradients are not summed.
+  nn::Shard whole_alike() const;
   /// All of it, used inside, where each rank has features of its own (the gamma of a norm over each
   /// attention head): gradients are summed. Outside they would count once for each rank.
   nn::Shard whole_inside() const;

@@ -69,8 +69,11 @@ void check_tensor_parallel(const Job& c) {
     expect(ledger, Call::all_gather,
            {gathers + statistics.calls, gathers * value * share * all + statistics.bytes});
     expect(ledger, Call::reduce_scatter, {ways, summed * share * all});
-    expect(ledger, Call::all_reduce, {1, 4 * 2 * share * whole(c.model, h)});
-    EXPECT_EQ(double(ledger.total().calls), ways + gathers + statistics.calls + 1);
+    // Parts of gradients are summed. In the first step two numbers of each are compared before, by
+    // their largest and their smallest.
+    auto compared = double(2 * 8 * replica.parameters().size());
+    expect(ledger, Call::all_reduce, {3, 2 * share * (4 * whole(c.model, h) + 2 * compared)});
+    EXPECT_EQ(double(ledger.total().calls), ways + gathers + statistics.calls + 3);
   };
   one_step(c, look, [](auto&, auto&) {});
 }

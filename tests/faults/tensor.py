@@ -37,7 +37,7 @@ FAULTS = [
           [Run("--mesh 1x1x2 --bitwise --tp-slices 4 --sequence-parallel",
                "step 1: (activation|gradient) of .*")]),
     Fault("rows_of_a_rank_summed_at_once", TENSOR,
-          [("sequence_ ? slices_here() : slices_.count", "1")],
+          [("shard.chains = slices_here();", "shard.chains = 1;")],
           [Run("--mesh 1x1x2 --bitwise --tp-slices 4 --sequence-parallel", "step 1: gradient of .*")]),
     Fault("shares_of_samples_gathered_rank_by_rank", TENSOR,
           [("return y.view({size(), samples, -1}).transpose(0, 1).contiguous().view(y.shape());", "return y;")],
@@ -85,11 +85,11 @@ FAULTS = [
           # Rows 0 to 6 and 6 to 12: all there, and alike; but token 6 is looked up twice.
           [Run(PLAIN, "step 1: activation of embedding")]),
     Fault("replicas_counted_twice_in_the_norm", TENSOR,
-          [("          .first_replica = rank() == 0,\n", "")],
+          [(".replicated = size() > 1, .first_replica = rank() == 0,", ".replicated = size() > 1,")],
           [Run(PLAIN, "step 1: gradient norm", "a factor of about 1."),
            Run("--mesh 2x2x2 --zero 2", "step 1: gradient norm", "a factor of about 1.")]),
     Fault("no_gradient_is_partial", TENSOR,
-          [(".partial = sequence_,", ".partial = false,")],
+          [("shard.partial = true, ", "")],
           [Run(SEQUENCE, WHOLE % "positions.table")]),
 
     Fault("bias_added_by_every_rank", TENSOR,

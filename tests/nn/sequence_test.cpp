@@ -143,13 +143,6 @@ TEST(SequenceTest, ANameIsGivenOnce) {
   test::expect_error([] { Repeats r; }, {"sequence: layer `act` is there already"}, Exit::config);
 }
 
-TEST(SequenceTest, ALayerIsAFunction) {
-  struct Empty : Sequence {
-    Empty() { add("act", {}, std::function<Tensor(const Tensor&)>()); }
-  };
-  test::expect_error([] { Empty e; }, {"sequence: layer `act` is empty"}, Exit::config);
-}
-
 TEST(SequenceTest, LayersWithoutAChildHavePlainNamesToo) {
   struct Named : Sequence {
     Named() {
