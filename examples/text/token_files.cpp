@@ -172,6 +172,9 @@ TokenSet shards_of(const std::string& directory) {
   return set;
 }
 
+/// tokens-00000.bin: of shards that `data` made, u16 or u32.
+bool is_shard(const std::string& name) { return name.size() == 16 && name.starts_with("tokens-"); }
+
 }  // namespace
 
 bool holds_tokens(const std::string& path) {
@@ -187,6 +190,10 @@ TokenSet find_tokens(const std::string& path) {
   TokenSet set;
   for (const std::string& name : names) {
     if (!name.ends_with(".bin")) continue;
+    check_input(!is_shard(name), Exit::data,
+                "data: {} has {}, but no {}, which says how to read it; expected the directory as "
+                "`data` made it\n  Make it again: `data TEXT --out DIR`.",
+                path, name, ShardManifest::name);
     bool held_out = name.find("val") != name.npos;
     (held_out ? set.held_out : set.training).push_back(plain_file(path + "/" + name));
   }

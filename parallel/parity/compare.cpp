@@ -45,8 +45,10 @@ std::string guess(double factor, const MeshShape& mesh) {
   }
   if (std::abs(factor) < 1e-3) return "it is missing altogether";
   if (std::abs(factor - 1) > 0.02)
-    return fmt::format("a factor of about {:.3g}: a part of the sum is missing or counted twice",
-                       factor);
+    return fmt::format(
+        "a factor of about {:.3g}: a part of the sum is missing or counted twice, or "
+        "it depends on what else is in the micro-batch (--same-micro-batches)",
+        factor);
   return "";
 }
 

@@ -104,7 +104,7 @@ std::string title(const StepOptions& s) {
 
 }  // namespace
 
-TrainOptions reference_of(TrainOptions o) {
+TrainOptions reference_of(TrainOptions o, OneRank takes) {
   StepOptions& s = o.step;
   s.mesh = {};
   s.chunks = 1;
@@ -113,7 +113,7 @@ TrainOptions reference_of(TrainOptions o) {
   s.zero = Zero::off;
   s.sequence_parallel = false;
   s.recompute = Recompute::off;
-  s.micro_batch = s.bitwise ? 1 : s.global_batch;
+  if (takes == OneRank::whole_batch) s.micro_batch = s.bitwise ? 1 : s.global_batch;
   s.offload = Offloaded::nothing;
   s.offload_dir = "";
   s.places.clear();
@@ -139,7 +139,7 @@ std::optional<Difference> compare_with_reference(const Task& task, const TrainOp
   return {};
 }
 
-Exit parity(const Task& given, TrainOptions o) {
+Exit parity(const Task& given, TrainOptions o, OneRank takes) {
   check_input(o.steps >= 1 && o.steps <= 10000, Exit::config,
               "parity: steps={}; expected 1 to 10000, which are kept in memory", o.steps);
   check_task(given);
@@ -159,7 +159,7 @@ Exit parity(const Task& given, TrainOptions o) {
   // What does not fit the mesh is better said of it than of the reference.
   Facts facts = probe(task.build, batch_like(task, o.step.micro_batch), probe_options(o.step));
   (void)place(facts, o.step);
-  Trace reference = trace(task, reference_of(o));
+  Trace reference = trace(task, reference_of(o, takes));
   auto difference = compare_with_reference(task, o, reference, [&](const Trace& run, bool another) {
     print(reference, run);
     if (another) fmt::print("led by the reference: equal. Running free:\n");

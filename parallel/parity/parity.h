@@ -81,8 +81,10 @@ struct ParityBounds {
 std::optional<Difference> first_difference(const Trace& reference, const Trace& run,
                                            const MeshShape& mesh, const ParityBounds& bounds);
 
-/// The same model and data on one rank: one micro-batch, no recomputation, nothing sharded.
-TrainOptions reference_of(TrainOptions o);
+/// Micro-batches of the reference: the whole batch as one, or those of the mesh.
+enum class OneRank { whole_batch, same_micro_batches };
+/// The same model and data on one rank: no recomputation, nothing sharded.
+TrainOptions reference_of(TrainOptions o, OneRank takes = OneRank::whole_batch);
 
 /// Sees a run when it is over; does `another` come?
 using SeeRun = std::function<void(const Trace& run, bool another)>;
@@ -93,14 +95,14 @@ std::optional<Difference> compare_with_reference(const Task& task, const TrainOp
                                                  const Trace& reference, const SeeRun& see = {});
 
 /// Fills in `o.step.global_batch`, unless it is given: so that a replica has several micro-batches,
-/// and as many as pipeline stages. The reference has one: what is wrong only over several would not
-/// be seen otherwise.
+/// and as many as pipeline stages. The reference has one, unless it is asked for the same: what is
+/// wrong only over several would not be seen otherwise.
 void choose_batch(TrainOptions& o);
 
 /// Trains `task` on one rank and on the mesh of `o` for `o.steps` steps, with ranks that are
 /// threads of this process, on the batch that choose_batch says; prints loss and norm of every step
 /// and the first difference: activations of every layer, loss, gradients, norm, weights, optimizer
 /// state. Returns ok or differs. Throws Error.
-Exit parity(const Task& task, TrainOptions o);
+Exit parity(const Task& task, TrainOptions o, OneRank takes = OneRank::whole_batch);
 
 }  // namespace triax::parallel

@@ -104,7 +104,7 @@ class Program {
     CommandLine line{own_.name,
                      "triax 0.1.0, build " + build_id(),
                      {train_verb(train_, own_, mesh_for_),
-                      parity_verb(parity_, mesh_, own_),
+                      parity_verb(parity_, compared_, own_),
                       plan_verb(plan_, own_),
                       replay_verb(replay_, own_.name),
                       calibrate_verb(calibrate_, own_.name),
@@ -265,11 +265,13 @@ class Program {
   }
 
   Exit parity() {
-    parity_.step.mesh = mesh_of(mesh_);
+    parity_.step.mesh = mesh_of(compared_.mesh);
     choose_batch(parity_);
     resolve(parity_, parity_.step.mesh.size());
     check_options(parity_, parity_.step.mesh.size());
-    return parallel::parity(own_.task(), parity_);
+    bool same = compared_.same_micro_batches;
+    return parallel::parity(own_.task(), parity_,
+                            same ? OneRank::same_micro_batches : OneRank::whole_batch);
   }
 
   int plan(const Request& request, const char* program);
@@ -302,7 +304,7 @@ class Program {
     for (auto& verb : line.verbs)
       if (verb.name != "parity") add(verb);
     if (own_.parity_defaults) own_.parity_defaults(parity_);
-    add(parity_verb(parity_, mesh_, own_));
+    add(parity_verb(parity_, compared_, own_));
     std::fputs(page.c_str(), stdout);
     return 0;
   }
@@ -313,7 +315,7 @@ class Program {
   CalibrateOptions calibrate_;
   ScheduleOptions schedule_;
   ReplayOptions replay_;
-  std::string mesh_ = "2x2x2";
+  ParityRuns compared_;
   CheckpointPaths paths_;
   ReportOptions report_;
   int64_t mesh_for_ = 0;      // ranks to print a mesh for; 0: train

@@ -28,12 +28,18 @@ Verb train_verb(TrainOptions& o, const ProgramOptions& p, int64_t& mesh_for) {
            "mpirun -np 4 " + p.name + " train --tp 2 --zero 1"}};
 }
 
-Verb parity_verb(TrainOptions& o, std::string& mesh, const ProgramOptions& p) {
+Verb parity_verb(TrainOptions& o, ParityRuns& runs, const ProgramOptions& p) {
   SettingGroup ranks("Mesh");
-  ranks.add("mesh", "DPxPPxTP", "ranks on each axis, which are threads", &mesh);
+  ranks.add("mesh", "DPxPPxTP", "ranks on each axis, which are threads", &runs.mesh)
+      .add(
+          "same-micro-batches", "",
+          "let the one rank take the mesh's micro-batches, not the whole batch at once: for a loss "
+          "that depends on what else is in the micro-batch",
+          &runs.same_micro_batches);
   Settings optimizer = optimizer_settings(o);
   for (Setting& s : optimizer)
     if (s.name == "global-batch") s.shown = "micro-batch x dp x the larger of 2 and pp";
+    else if (s.name == "eps") s.help += "; below 1e-6 it counts as that, for the sake of rounding";
   return {"parity",
           "Trains on one rank and on a mesh of threads, and finds the first tensor that differs.",
           joined({p.settings, ranks, without(mesh_settings(o.step), {"dp", "pp", "tp"}), optimizer,

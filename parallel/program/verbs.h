@@ -7,8 +7,12 @@ namespace triax::parallel {
 /// The verbs that every program has, their settings bound to the options that are passed.
 /// `mesh_for`: ranks for which to print a mesh, 0 to train.
 Verb train_verb(TrainOptions& o, const ProgramOptions& program, int64_t& mesh_for);
-/// `mesh`: DPxPPxTP.
-Verb parity_verb(TrainOptions& o, std::string& mesh, const ProgramOptions& program);
+/// What `parity` compares.
+struct ParityRuns {
+  std::string mesh = "2x2x2";       ///< DPxPPxTP
+  bool same_micro_batches = false;  ///< of the one rank, as those of the mesh
+};
+Verb parity_verb(TrainOptions& o, ParityRuns& runs, const ProgramOptions& program);
 Verb plan_verb(PlanOptions& o, const ProgramOptions& program);
 /// Those of its settings that the `train` command of a plan has on its own account, or not at all.
 bool is_planned(const Setting& setting);

@@ -54,7 +54,7 @@ Settings optimizer_settings(TrainOptions& o) {
       .add("weight-decay", "X", "decoupled weight decay, of matrices only", &s.adamw.weight_decay)
       .add("beta1", "X", "beta1 of AdamW and Lion", &s.adamw.beta1, {.range = {0, 1, true}})
       .add("beta2", "X", "beta2 of AdamW and Lion", &s.adamw.beta2, {.range = {0, 1, true}})
-      .add("eps", "X", "epsilon of AdamW", &s.adamw.eps);
+      .add("eps", "X", "epsilon of AdamW", &s.adamw.eps, {.range = {1e-30, 1}});
 }
 
 Settings mesh_settings(StepOptions& s) {

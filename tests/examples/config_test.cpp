@@ -135,12 +135,12 @@ TEST(Config, ParityHasDefaultsOfItsOwn) {
   program.parity_defaults(train);
   EXPECT_LT(config.model.width, ModelConfig{}.width);
   EXPECT_LT(train.steps, parallel::TrainOptions{}.steps);
-  std::string mesh = "2x2x2";
+  parallel::ParityRuns runs;
   EXPECT_TRUE(
-      parse("minigpt", parity_verb(train, mesh, program), Words{"--mesh", "1x2x1", "--width", "64"})
+      parse("minigpt", parity_verb(train, runs, program), Words{"--mesh", "1x2x1", "--width", "64"})
           .verb);
   EXPECT_EQ(config.model.width, 64);
-  EXPECT_EQ(parallel::mesh_of(mesh), (parallel::MeshShape{1, 2, 1}));
+  EXPECT_EQ(parallel::mesh_of(runs.mesh), (parallel::MeshShape{1, 2, 1}));
 }
 
 }  // namespace

@@ -201,6 +201,12 @@ TEST_F(Shards, AreRefusedIfDamaged) {
   refuses("manifest.json", changed("\"tokens\": 400", "\"tokens\": 401"), "tokens of its shards");
 }
 
+TEST_F(Shards, AreRefusedWithoutTheirManifest) {
+  std::filesystem::remove(shards_ + "/manifest.json");
+  expect_error([&] { find_tokens(shards_); }, {shards_, "tokens-0000", "but no manifest.json"},
+               Exit::data);
+}
+
 TEST_F(Shards, AreRefusedWithAnotherVocabulary) {
   Text text = read(options(), 8);
   expect_error([&] { vocabulary(299, text.tokenizer); }, {"vocab=299 is less than the 300 tokens"},

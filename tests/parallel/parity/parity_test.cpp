@@ -61,6 +61,47 @@ struct HeadNormNet : nn::Sequence {
   }
 };
 
+/// A layer that mixes rows: it has all of them, alike on all tensor-parallel ranks.
+template <bool right> struct Mixes : nn::Module {
+  explicit Mixes(const TensorParallel& ranks)
+      : tp(ranks),
+        before(parameter({"before", {16}, {.std = 0.3}, shard()})),
+        mix(child<nn::Linear>("mix", 16, 16, nn::LinearOptions{.std = 0.3, .shard = shard()})) {}
+  nn::Shard shard() const { return right ? tp.whole_alike() : tp.whole(); }
+  Tensor operator()(const Tensor& x) const {
+    Tensor all = tp.gather_rows(x);
+    Tensor mixed = tanh(mix(all)) + expand(before.value, all.shape());
+    return x + tp.scatter_rows(mixed + mean(mixed, {0}, Keep::yes));
+  }
+  TensorParallel tp;
+  nn::Parameter& before;
+  nn::Linear& mix;
+};
+template <bool right> struct MixingNet : nn::Sequence {
+  explicit MixingNet(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    add<test::Block>("block", tp);
+    add<Mixes<right>>("mixes", tp);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+TEST(AnyModelParity, WholeParametersOfGatheredRows) {
+  for (MeshShape mesh : {MeshShape{1, 1, 2}, {1, 1, 4}, {1, 2, 2}})
+    for (int zero : {0, 1, 2, 3})
+      for (bool sequence : {false, true}) {
+        auto o = tiny_options(mesh);
+        o.step.zero = Zero(zero), o.step.sequence_parallel = sequence;
+        o.step.micro_batch = o.step.global_batch = 8, o.steps = 2;
+        SCOPED_TRACE(fmt::format("{}{}{} ZeRO {}", mesh.dp, mesh.pp, mesh.tp, zero));
+        EXPECT_EQ(difference(task_of<MixingNet<true>>(), o), "");
+        if (sequence)
+          test::expect_error([&] { difference(task_of<MixingNet<false>>(), o); },
+                             {"the same gradient of mixes.", "tp.whole_alike()"}, Exit::config);
+        else EXPECT_EQ(difference(task_of<MixingNet<false>>(), o), "");
+      }
+}
+
 TEST(AnyModelParity, WholeParametersInsideOfASplitStretch) {
   for (MeshShape mesh : {MeshShape{1, 1, 2}, {1, 1, 4}, {2, 2, 2}})
     for (int zero : {0, 1, 2, 3}) {
@@ -210,6 +251,34 @@ struct ChoosingNet : nn::Sequence {
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };
+
+/// Its loss sets each sample against the others of its micro-batch.
+struct Contrasts : ClassHead {
+  using ClassHead::ClassHead;
+  Tensor operator()(const Tensor& x, const nn::Batch& b) const {
+    return ClassHead::operator()(x - mean(x, {0}, Keep::yes), b);
+  }
+};
+struct ContrastNet : nn::Sequence {
+  explicit ContrastNet(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    add<test::Block>("block", tp);
+    add<Contrasts>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+TEST(AnyModelParity, LossesOverAMicroBatch) {
+  Task task = task_of<ContrastNet>();
+  for (MeshShape mesh : {MeshShape{2, 1, 1}, {1, 2, 1}, {2, 2, 2}})
+    for (int zero : {0, 1, 2, 3}) {
+      auto o = tiny_options(mesh);
+      o.step.zero = Zero(zero), o.step.micro_batch = 4, o.step.global_batch = 16;
+      SCOPED_TRACE(fmt::format("{}{}{} ZeRO {}", mesh.dp, mesh.pp, mesh.tp, zero));
+      EXPECT_TRUE(compare_with_reference(task, o, trace(task, reference_of(o))));
+      auto same = reference_of(o, OneRank::same_micro_batches);
+      EXPECT_FALSE(compare_with_reference(task, o, trace(task, same)));
+    }
+}
 
 // Not on all ranks in the same micro-batch: buckets that are reduced after each would not match.
 TEST(AnyModelParity, LayersThatLeaveTheirModuleOut) {

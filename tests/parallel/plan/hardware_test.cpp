@@ -44,6 +44,13 @@ TEST(Hardware, RefusesWhatIsMissingOrWrong) {
   refused(good + "lanes = 3\n", {"mine.toml:", "unknown key `lanes`"});
   refused(with("products", "1.5"), {"mine.toml:", "products", "1.5"});
   refused(with("reserve", "90e9"), {"reserve=90 GB of memory=80 GB"});
+  for (auto& [key, in_other_units] : std::map<std::string, std::string>{{"fp32", "67"},
+                                                                        {"bandwidth", "3350"},
+                                                                        {"link", "900"},
+                                                                        {"kernel-start", "5"},
+                                                                        {"launch", "5000"},
+                                                                        {"latency", "100"}})
+    refused(with(key, in_other_units), {"mine.toml:", key, in_other_units});
   test::expect_error([] { (void)hardware_named("h900"); }, {"h900", "a100, cpu, h100, h200"},
                      Exit::config);
 }
