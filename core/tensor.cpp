@@ -20,7 +20,7 @@ struct Tensor::Impl {
 
 namespace {
 
-/// Of what is to come: it will have none.
+/// Views and copies made here have no history: a tensor with one is refused.
 void check_no_history(const char* what, const Tensor& x) {
   check(!x.meta(),
         "tensor: a {} of {}, which has a gradient history; use the free function of "

@@ -59,7 +59,7 @@ template <class T, class Layout>
 Tensor backward(Stream stream, const Norm& n, const NormGradient<T, Layout>& of) {
   if constexpr (Layout::most == 1 || Layout::most == 4) {
     using Parts = NormBackwardParts<T, Layout>;
-    constexpr int64_t most = 4 * 132;  // of an H100's 132 processors each runs two at once
+    constexpr int64_t most = 4 * 132;  // of an H100's 132 processors each runs two or more at once
     int64_t each = fn::max<int64_t>(2 * Parts::teams, (of.rows - 1) / most + 1);
     int64_t blocks = (of.rows - 1) / each + 1;
     Tensor parts = empty({of.mean ? 2 : 1, blocks, of.width}, n.rstd.dtype(), n.rstd.device());

@@ -43,7 +43,7 @@ TRIAX_HD A reduce_block(const Thread& t, A value, Op op, Partials<A>& partials) 
   return value;
 }
 
-/// The same of two values, for one wait.
+/// The same of two values, with the barriers of one.
 template <class A, class Op>
 TRIAX_HD void reduce_block(const Thread& t, A& a, A& b, Op op, PairOfPartials<A>& partials) {
   a = reduce_warp(t, a, op);

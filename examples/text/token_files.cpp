@@ -172,8 +172,17 @@ TokenSet shards_of(const std::string& directory) {
   return set;
 }
 
-/// tokens-00000.bin: of shards that `data` made, u16 or u32.
-bool is_shard(const std::string& name) { return name.size() == 16 && name.starts_with("tokens-"); }
+/// Throws Error 65 for tokens-00000.bin: a shard that `data` made, of u16 or of u32.
+void check_no_shard(const std::string& path) {
+  std::string name = fs::path(path).filename();
+  bool is_shard =
+      name.size() == 16 && name.starts_with("tokens-") && name.ends_with(".bin") &&
+      std::ranges::all_of(name.substr(7, 5), [](char c) { return c >= '0' && c <= '9'; });
+  check_input(!is_shard, Exit::data,
+              "data: {} is one of the shards that `data` made; expected their directory, whose {} "
+              "says how to read them\n  Where that is lost make them again: `data TEXT --out DIR`.",
+              path, ShardManifest::name);
+}
 
 }  // namespace
 
@@ -184,16 +193,16 @@ bool holds_tokens(const std::string& path) {
 
 TokenSet find_tokens(const std::string& path) {
   std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) return {.training = {plain_file(path)}};
+  if (!fs::is_directory(path, ignored)) {
+    check_no_shard(path);
+    return {.training = {plain_file(path)}};
+  }
   auto names = disk().list(path);
   if (std::ranges::count(names, ShardManifest::name) > 0) return shards_of(path);
   TokenSet set;
   for (const std::string& name : names) {
     if (!name.ends_with(".bin")) continue;
-    check_input(!is_shard(name), Exit::data,
-                "data: {} has {}, but no {}, which says how to read it; expected the directory as "
-                "`data` made it\n  Make it again: `data TEXT --out DIR`.",
-                path, name, ShardManifest::name);
+    check_no_shard(path + "/" + name);
     bool held_out = name.find("val") != name.npos;
     (held_out ? set.held_out : set.training).push_back(plain_file(path + "/" + name));
   }

@@ -236,7 +236,7 @@ void DataParallel::sum_partial() {
       total += r.end - r.begin;
     }
   if (parts.empty()) return;
-  if (!std::exchange(looked_at_parts_, true)) check_replicas(Replicas::parts);
+  if (!looked_at_parts_) look_at_parts();
   Tensor flat = groups_.tp->empty({total}, parts[0].dtype());
   auto each = [&](auto f) {
     int64_t at = 0;

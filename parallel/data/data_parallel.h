@@ -99,11 +99,10 @@ class DataParallel {
   /// elements} to `sums`, f64 [2]; added up over all ranks they are those of the whole model. With
   /// `bitwise` the sum of squares is a WideSum.
   void add_squares(const Tensor& sums) const;
-  enum class Replicas { alike, parts };
-  /// Compares gradients of parameters that all tensor-parallel ranks hold. Throws Error 78, naming
-  /// the first that differs (`alike`, after finish()), or that is the same and will be summed
-  /// (`parts`, before that). Waits for the device. Collective.
-  void check_replicas(Replicas which = Replicas::alike) const;
+  /// After finish(): compares the gradients of parameters that all tensor-parallel ranks hold and
+  /// use alike. Throws Error 78, naming the first that differs, because a rank saw only a part of
+  /// what it should. Waits for the device. Collective.
+  void check_replicas() const;
   /// From those sums.
   static Norm norm_of(std::span<const double> sums);
   struct NonFinite {
@@ -146,6 +145,7 @@ class DataParallel {
   void zero_unwritten(Bucket& b);
   void check_passes() const;
   void sum_partial();
+  void look_at_parts();
   bool releases_gradients() const { return options_.zero >= Zero::gradients; }
   bool narrows() const { return options_.reduce_dtype == bf16 && dp_.size() > 1; }
   void place(std::vector<BucketLayout>& layouts, const std::vector<nn::Layers>& chunks);

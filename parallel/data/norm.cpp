@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -22,27 +24,20 @@ double non_finite(const Tensor& x, Device device) {
   return sums.to(cpu).to_host<double>()[1];
 }
 
-// Of a parameter's gradient on tensor-parallel ranks, the largest and the smallest sum of squares.
-
-void check_alike(const nn::Parameter& p, double high, double low) {
-  constexpr double rounding = 1e-6;
-  check_input(!(high - low > rounding * high), Exit::config,
-              "train: the gradient of {} differs between tensor-parallel ranks: its norm is {} to "
-              "{}; expected that all compute it alike\n  Its layer or one behind it lacks enter, "
-              "through or leave (parallel/tensor), or {} is used between them, where a rank sees "
-              "only a part: then its .shard is tp.whole_inside(). With --sequence-parallel a rank "
-              "has rows of its own outside of them: there it is tp.whole().",
-              p.name, std::sqrt(low), std::sqrt(high), p.name);
+/// {largest, smallest} over the ranks, element by element.
+std::array<std::vector<double>, 2> extremes(Communicator& tp, const Tensor& mine) {
+  Tensor largest = clone(mine), smallest = clone(mine);
+  tp.all_reduce(largest, ReduceOp::max).wait();
+  tp.all_reduce(smallest, ReduceOp::min).wait();
+  return {largest.to_host<double>(), smallest.to_host<double>()};
 }
 
-/// From rows or features of their own, ranks do not compute the same to the last bit.
-void check_parts(const nn::Parameter& p, double high, double low) {
-  check_input(!(high == low && high > 0 && std::isfinite(high)), Exit::config,
-              "train: tensor-parallel ranks have the same gradient of {}, of norm {}, and would "
-              "add it up; expected parts that differ\n  Its .shard is tp.whole(), of which each "
-              "rank sees rows of its own with --sequence-parallel. Where all ranks have all rows, "
-              "behind gather_rows or before scatter_rows, it is tp.whole_alike().",
-              p.name, std::sqrt(high));
+/// {sum of squares, are there different elements}: not of a bias under a linear loss, say, whose
+/// gradient is the number of rows.
+std::array<double, 2> described(const Tensor& gradient) {
+  auto v = gradient.to(cpu).to(f64).to_host<double>();
+  double squares = std::inner_product(v.begin(), v.end(), v.begin(), 0.);
+  return {squares, double(std::ranges::adjacent_find(v, std::not_equal_to()) != v.end())};
 }
 
 double smallest(Communicator& all, double mine) {
@@ -100,30 +95,64 @@ void DataParallel::check_passes() const {
     }
 }
 
-void DataParallel::check_replicas(Replicas which) const {
+void DataParallel::check_replicas() const {
   if (!groups_.tp || groups_.tp->size() == 1) return;
-  bool parts = which == Replicas::parts;
   Tensor sums = zeros({std::ssize(declared_), 2}, f64, groups_.tp->device());
   for (size_t i = 0; i < declared_.size(); ++i) {
     Bucket* b = holder(declared_[i]);
-    if (!b || !declared_[i]->shard.replicated || declared_[i]->shard.partial != parts) continue;
-    const Tensor& mine = parts ? b->my_sums : b->my_grad;
+    if (!b || !declared_[i]->shard.replicated || declared_[i]->shard.partial) continue;
     for (auto& piece : b->layout.pieces)
       if (piece.parameter == declared_[i]) {
         Range r = b->mine(piece);
-        auto held = mine.storage()->hold(Access::read);
-        squares(mine.narrow(0, r.begin, r.end - r.begin), sums.narrow(0, int64_t(i), 1).view({2}));
+        auto held = b->my_grad.storage()->hold(Access::read);
+        squares(b->my_grad.narrow(0, r.begin, r.end - r.begin),
+                sums.narrow(0, int64_t(i), 1).view({2}));
       }
   }
-  Tensor largest = clone(sums), smallest = clone(sums);
-  groups_.tp->all_reduce(largest, ReduceOp::max).wait();
-  groups_.tp->all_reduce(smallest, ReduceOp::min).wait();
-  auto highs = largest.to_host<double>(), lows = smallest.to_host<double>();
-  for (size_t i = 0; i < declared_.size(); ++i) {
-    double high = highs[2 * i], low = lows[2 * i];
-    if (parts) check_parts(*declared_[i], high, low);
-    else check_alike(*declared_[i], high, low);
+  auto [high, low] = extremes(*groups_.tp, sums);
+  constexpr double rounding = 1e-6;
+  for (size_t i = 0; i < declared_.size(); ++i)
+    check_input(
+        !(high[2 * i] - low[2 * i] > rounding * high[2 * i]), Exit::config,
+        "train: the gradient of {} differs between tensor-parallel ranks: its norm is {} to "
+        "{}; expected that all compute it alike\n  Its layer or one behind it lacks enter, "
+        "through or leave (parallel/tensor), or {} is used between them, where a rank sees "
+        "only a part: then its .shard is tp.whole_inside(). With --sequence-parallel a rank "
+        "has rows of its own outside of them: there it is tp.whole().",
+        declared_[i]->name, std::sqrt(low[2 * i]), std::sqrt(high[2 * i]), declared_[i]->name);
+}
+
+/// Before they are summed, in the first step with gradients: ranks that see rows or features of
+/// their own do not compute the same to the last bit. Where that is so of all parts, it may be the
+/// rows that are the same.
+void DataParallel::look_at_parts() {
+  std::vector<double> mine;
+  std::vector<const nn::Parameter*> parts;
+  for (auto& b : buckets_)
+    for (auto& piece : b->layout.pieces) {
+      Range r = b->mine(piece);
+      if (!piece.parameter->shard.partial || r.begin == r.end) continue;
+      auto held = b->my_sums.storage()->hold(Access::read);
+      for (double x : described(b->my_sums.narrow(0, r.begin, r.end - r.begin))) mine.push_back(x);
+      parts.push_back(piece.parameter);
+    }
+  Tensor all = from_host(mine, {std::ssize(mine)}, cpu).to(groups_.tp->device());
+  auto [high, low] = extremes(*groups_.tp, all);
+  const nn::Parameter* same = nullptr;
+  bool others = false;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!std::isfinite(high[2 * i])) return;
+    if (high[2 * i] == 0) continue;
+    looked_at_parts_ = true;
+    others = others || high[2 * i] != low[2 * i];
+    if (high[2 * i] == low[2 * i] && low[2 * i + 1] > 0 && !same) same = parts[i];
   }
+  check_input(!same || !others, Exit::config,
+              "train: all {} tensor-parallel ranks have the same gradient of {} and would add it "
+              "up; expected parts that differ\n  Its .shard says that each rank sees rows or "
+              "features of its own, as tp.whole() does with --sequence-parallel. Where all ranks "
+              "have all rows, behind gather_rows or before scatter_rows, it is tp.whole_alike().",
+              groups_.tp->size(), same ? same->name : "");
 }
 
 DataParallel::Norm DataParallel::norm() {

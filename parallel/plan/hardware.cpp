@@ -53,29 +53,28 @@ Hardware read(const std::string& name, const std::string& text, const std::strin
 
 Settings hardware_settings(Hardware& h) {
   SettingGroup group("Hardware");
-  const SettingTraits positive{.range = {.min = 0, .open_min = true}};
-  // Outside of these somebody meant GB/s, TFLOP/s or microseconds.
-  const SettingTraits rate{.range = {.min = 1e6}}, start{.range = {.max = 0.01}};
+  // Outside of these somebody meant GB, GB/s, TFLOP/s or microseconds.
+  const SettingTraits large{.range = {.min = 1e6}}, start{.range = {.max = 0.01}};
   const SettingTraits part{.range = {.min = 0, .max = 1, .open_min = true}};
   return group
       .add("device", "cpu|cuda", "where tensors live", &h.device, {.choices = {"cpu", "cuda"}})
-      .add("memory", "BYTES", "memory of a rank", &h.memory, positive)
+      .add("memory", "BYTES", "memory of a rank", &h.memory, large)
       .add("reserve", "BYTES", "what of it contexts, libraries and fragments take", &h.reserve)
-      .add("fp32", "FLOP/S", "peak of products in fp32, which use no TF32", &h.fp32, rate)
-      .add("bf16", "FLOP/S", "peak of products in bf16 and fp16", &h.low, rate)
+      .add("fp32", "FLOP/S", "peak of products in fp32, which use no TF32", &h.fp32, large)
+      .add("bf16", "FLOP/S", "peak of products in bf16 and fp16", &h.low, large)
       .add("products", "PART", "part of the peak that products reach", &h.products, part)
       .add("attention", "PART", "part of the peak that attention reaches", &h.attention, part)
-      .add("bandwidth", "BYTES/S", "peak of the memory", &h.bandwidth, rate)
+      .add("bandwidth", "BYTES/S", "peak of the memory", &h.bandwidth, large)
       .add("kernels", "PART", "part of it that all other kernels reach", &h.kernels, part)
       .add("update", "PART", "part of it that AdamW reaches", &h.update, part)
       .add("kernel-start", "SECONDS", "start and end of a kernel on the device", &h.kernel_start,
            start)
       .add("launch", "SECONDS", "host's time for an op; forward and backward take at least that",
            &h.launch, start)
-      .add("link", "BYTES/S", "of a rank and direction to ranks of its node", &h.link, rate)
+      .add("link", "BYTES/S", "of a rank and direction to ranks of its node", &h.link, large)
       .add("link-part", "PART", "part of it that collectives reach", &h.link_part, part)
       .add("network", "BYTES/S", "of all network cards of a node, in one direction", &h.network,
-           rate)
+           large)
       .add("network-part", "PART", "part of it that collectives reach", &h.network_part, part)
       .add("latency", "SECONDS", "of a collective, however small", &h.latency,
            {.range = {.max = 1}})

@@ -39,7 +39,7 @@ Verb parity_verb(TrainOptions& o, ParityRuns& runs, const ProgramOptions& p) {
   Settings optimizer = optimizer_settings(o);
   for (Setting& s : optimizer)
     if (s.name == "global-batch") s.shown = "micro-batch x dp x the larger of 2 and pp";
-    else if (s.name == "eps") s.help += "; below 1e-6 it counts as that, for the sake of rounding";
+    else if (s.name == "eps") s.help += "; below 1e-6 it counts as 1e-6";
   return {"parity",
           "Trains on one rank and on a mesh of threads, and finds the first tensor that differs.",
           joined({p.settings, ranks, without(mesh_settings(o.step), {"dp", "pp", "tp"}), optimizer,

@@ -10,7 +10,7 @@ Verb train_verb(TrainOptions& o, const ProgramOptions& program, int64_t& mesh_fo
 /// What `parity` compares.
 struct ParityRuns {
   std::string mesh = "2x2x2";       ///< DPxPPxTP
-  bool same_micro_batches = false;  ///< of the one rank, as those of the mesh
+  bool same_micro_batches = false;  ///< the one rank takes those of the mesh
 };
 Verb parity_verb(TrainOptions& o, ParityRuns& runs, const ProgramOptions& program);
 Verb plan_verb(PlanOptions& o, const ProgramOptions& program);

@@ -106,7 +106,7 @@ StepResult Trainer::step() {
 std::optional<double> Trainer::held_out_loss() {
   ProfileRange range("validation");
   std::optional<double> loss;
-  step_.with_average([&] { loss = pass_over_held_out(); });
+  step_.with_average([&] { check_held_out(), loss = pass_over_held_out(); });
   if (!loss) return {};
   val_loss_ = loss;
   call("validation", &Callbacks::validation, *loss);

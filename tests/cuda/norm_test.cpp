@@ -88,7 +88,7 @@ TEST_P(CudaNorm, Backward) {
 // that have several rows, one, or none, and of blocks.
 TEST_P(CudaNorm, BackwardInOnePass) {
   bool some = false;
-  for (const Shape& shape : {Shape{0, 8}, {9, 256}, {45, 264}, {7, 1032}, {3, 2056}})
+  for (const Shape& shape : {Shape{0, 8}, {9, 256}, {45, 264}, {7, 520}, {7, 1032}, {3, 2056}})
     for (bool layer : {true, false}) {
       SCOPED_TRACE(str(shape) + (layer ? ", layer" : ", rms"));
       Norm n = known({shape, 0, layer});

@@ -203,8 +203,16 @@ TEST_F(Shards, AreRefusedIfDamaged) {
 
 TEST_F(Shards, AreRefusedWithoutTheirManifest) {
   std::filesystem::remove(shards_ + "/manifest.json");
-  expect_error([&] { find_tokens(shards_); }, {shards_, "tokens-0000", "but no manifest.json"},
-               Exit::data);
+  for (const std::string& path : {shards_, shards_ + "/tokens-00001.bin"})
+    expect_error([&] { find_tokens(path); }, {shards_, "is one of the shards", "manifest.json"},
+                 Exit::data);
+}
+
+TEST(TokenFiles, AreNoShardsBecauseOfTheirNames) {
+  test::TemporaryDirectory dir;
+  write_bytes(dir / "tokens-train.bin", u16(100));
+  write_bytes(dir / "tokens-valid.bin", u16(20));
+  EXPECT_EQ(find_tokens(dir.path()).training.size(), 1);
 }
 
 TEST_F(Shards, AreRefusedWithAnotherVocabulary) {

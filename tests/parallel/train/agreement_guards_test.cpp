@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
@@ -142,6 +143,55 @@ TEST(Guards, BlanksThatCount) {
                           },
                           o),
                       "a batch of blanks (index -1)", "expected 0"));
+}
+
+/// A line through points; its bias is zero at the start.
+struct Regression : nn::Module {
+  explicit Regression(const TensorParallel& tp)
+      : line(child<nn::Linear>("line", 16, 1, nn::LinearOptions{.std = 0.3, .shard = tp.whole()})) {
+  }
+  Tensor operator()(const Tensor& x, const nn::Batch& b) const {
+    if (!b.target.defined()) return line(x);
+    Tensor off = line(x) - b.target;
+    return sum(off * off);
+  }
+  nn::Linear& line;
+};
+struct RegressionNet : nn::Sequence {
+  explicit RegressionNet(const TensorParallel& tp) { add<Regression>("line", tp); }
+};
+
+/// Random features, of which the first plus 1 is the target. Blanks are zeros, as is their target.
+struct Points : nn::Samples {
+  explicit Points(int64_t n) : points(n) {}
+  int64_t count() const override { return points; }
+  nn::Batch batch(std::span<const int64_t> indices) const override {
+    std::vector<float> x, y;
+    for (int64_t i : indices) {
+      for (uint64_t k = 0; k < 16; ++k)
+        x.push_back(i < 0 ? 0 : float(random::uniform(1, uint64_t(i), k)));
+      y.push_back(i < 0 ? 0 : x[x.size() - 16] + 1);
+    }
+    auto n = std::ssize(indices);
+    return {.input = from_host(x, {n, 16}, cpu), .target = from_host(y, {n, 1}, cpu)};
+  }
+  std::string identity() const override { return std::to_string(points); }
+  int64_t points;
+};
+
+// Such blanks have no loss until the bias is trained.
+TEST(Guards, BlanksThatCountWithTrainedWeightsAlone) {
+  auto o = tiny_options();
+  o.step.micro_batch = o.step.global_batch = 8, o.steps = 2;
+  auto train = [&](int64_t held_out) {
+    Task task = task_of<RegressionNet>();
+    task.samples = std::make_shared<Points>(64);
+    task.held_out = std::make_shared<Points>(held_out);
+    run_worlds(1, [&](World& world) { Trainer(task, o, world).run(); });
+  };
+  train(16);  // no blank is needed
+  test::expect_error([&] { train(13); }, {"a batch of blanks (index -1)", "expected 0"},
+                     Exit::config);
 }
 
 }  // namespace

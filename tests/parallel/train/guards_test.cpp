@@ -105,6 +105,19 @@ TEST(Guards, NormThatDoesNotSayWhatRanksHold) {
                       ".shard = tp.whole()"));
 }
 
+struct AlikeNorm : nn::Module {
+  AlikeNorm(int64_t width, const TensorParallel& tp)
+      : norm(child<nn::RmsNorm>("norm", width, nn::NormOptions{.shard = tp.whole_alike()})) {}
+  Tensor operator()(const Tensor& x) const { return norm(x); }
+  nn::RmsNorm& norm;
+};
+
+TEST(Guards, WholeParametersAlikeOfRowsThatAreNot) {
+  EXPECT_EQ(outcome(task_of<Net<AlikeNorm, ClassHead>>(), tiny_options({.tp = 2})), "");
+  EXPECT_TRUE(refused(outcome(task_of<Net<AlikeNorm, ClassHead>>(), sequence_parallel()),
+                      "the gradient of norm.norm.gamma differs", "there it is tp.whole()"));
+}
+
 /// Lacks one end of a stretch that ranks split, or uses a whole parameter inside of it.
 template <int mistake> struct Open : nn::Module {
   explicit Open(const TensorParallel& ranks)
