@@ -90,7 +90,7 @@ FAULTS = [
            Run("--mesh 2x2x2 --zero 2", "step 1: gradient norm", "a factor of about 1.")]),
     Fault("no_gradient_is_partial", TENSOR,
           [("shard.partial = true, ", "")],
-          [Run(SEQUENCE, "step 1: gradient of .*")]),
+          [Run(SEQUENCE, "step 1: gradient on replicas of .*")]),
 
     Fault("bias_added_by_every_rank", TENSOR,
           [("rank() == 0 && bias.defined()", "bias.defined()")],
