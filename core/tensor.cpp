@@ -23,7 +23,7 @@ namespace {
 /// Views and copies made here have no history: a tensor with one is refused.
 void check_no_history(const char* what, const Tensor& x) {
   check(!x.meta(),
-        "tensor: a {} of {}, which has a gradient history; use the free function of "
+        "tensor: a {} of {}, which has a gradient history; use the functions of "
         "autograd/ops.h, or detach() first",
         what, x);
 }

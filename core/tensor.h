@@ -55,7 +55,7 @@ class Tensor {
   /// Stretch sizes of 1 (and add dims in front), without copying.
   Tensor expand(const Shape& shape) const;
 
-  /// This tensor if it is contiguous, else a row-major copy.
+  /// This tensor if it is contiguous, else a row-major copy, refused as a view is.
   Tensor contiguous() const;
   /// This tensor if it fits, else a converted copy.
   Tensor to(DType dtype) const;
@@ -98,7 +98,7 @@ Tensor empty_like(const Tensor& x);
 Tensor zeros(const Shape& shape, DType dtype, Device device);
 Tensor zeros_like(const Tensor& x);
 Tensor full(const Shape& shape, double value, DType dtype, Device device);
-/// A contiguous copy with bytes of its own, no history.
+/// A contiguous copy with bytes of its own. Throws for a tensor with a history.
 Tensor clone(const Tensor& x);
 /// Copies `values`; there must be as many as `shape` has elements.
 Tensor from_bytes(const void* values, size_t count, const Shape& shape, DType dtype, Device device);

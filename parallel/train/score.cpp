@@ -14,8 +14,8 @@ Score top_k(int64_t k) {
     check(prediction.rank() == 2 && prediction.size(0) == target.numel(),
           "top_k: predictions {} of targets {}; expected [rows, classes] and [rows]",
           prediction.shape(), target.shape());
-    auto logits = prediction.detach().contiguous().to(f32).to_host<float>();
-    auto classes = target.contiguous().to(i64).to_host<int64_t>();
+    auto logits = prediction.to(f32).to_host<float>();
+    auto classes = target.to(i64).to_host<int64_t>();
     int64_t width = prediction.size(1), right = 0;
     for (int64_t r = 0; r < prediction.size(0); ++r) {
       int64_t c = classes[size_t(r)], before = 0;
