@@ -123,8 +123,8 @@ void DataParallel::check_replicas() const {
 }
 
 /// Before they are summed, in the first step with gradients: ranks that see rows or features of
-/// their own do not compute the same to the last bit. Where that is so of all parts, it may be the
-/// rows that are the same.
+/// their own do not compute the same to the last bit. Where that is so of all parts that this
+/// rank's slices and stage have, it may be the rows that are the same, and nothing is said.
 void DataParallel::look_at_parts() {
   std::vector<double> mine;
   std::vector<const nn::Parameter*> parts;

@@ -99,7 +99,10 @@ TEST(AnyModelParity, WholeParametersOfGatheredRows) {
           auto d = compare_with_reference(task, o, one);
           return d ? d->what + " of " + d->name : "";
         };
-        EXPECT_EQ(apart(task_of<MixingNet<true>>()), "");
+        for (DType dtype : {bf16, f16, f32}) {
+          o.step.dtype = dtype;
+          EXPECT_EQ(apart(task_of<MixingNet<true>>()), "") << name(dtype);
+        }
         if (sequence)
           test::expect_error([&] { apart(task_of<MixingNet<false>>()); },
                              {"the same gradient of mixes.", "tp.whole_alike()"}, Exit::config);
