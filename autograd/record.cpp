@@ -1,5 +1,6 @@
 #include "autograd/record.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -185,17 +186,16 @@ Tensor record(const char* name, Tensor y, const Tensors& inputs, autograd::Rule 
     autograd::note_touched(leaves);
     return y;
   }
-  bool wanted = false, shared = requires_grad(y);
+  bool wanted = std::ranges::any_of(inputs, requires_grad);
+  bool trains = std::ranges::any_of(leaves, requires_grad);
+  if (!wanted && !trains) return y;
+  bool shared = requires_grad(y);
   for (auto* list : {&inputs, &leaves})
-    for (auto& t : *list) {
-      wanted |= requires_grad(t);
-      shared |= t.is(y);
-    }
-  if (!wanted) return y;
+    for (auto& t : *list) shared |= t.is(y);
   if (shared) y = y.detach();  // an identity: its output is another tensor than its input
   auto meta = std::make_shared<Meta>();
   meta->node = std::make_shared<Node>(name, y, producers(inputs), std::move(rule));
-  if (later)
+  if (trains && later)  // of frozen leaves the rule goes, and what it keeps of the inputs
     meta->node->later = std::make_shared<Node>(name, y, producers(leaves), std::move(later));
   y.meta() = std::move(meta);
   return y;

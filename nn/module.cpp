@@ -46,7 +46,7 @@ void Module::materialize(Device device, DType dtype, uint64_t seed) {
   for (auto* p : parameters()) {
     p->value = empty(p->local(), dtype, device);
     p->fill(p->value);
-    require_grad(p->value);
+    if (!p->frozen) require_grad(p->value);
   }
   for (auto* b : buffers()) b->materialize(device);
 }

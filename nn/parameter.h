@@ -37,9 +37,10 @@ struct Parameter {
   double lr = 1;                            ///< factor of the learning rate
   std::optional<double> weight_decay = {};  ///< in the optimizer's place, whatever `decay` says
   bool table = false;                       ///< rows of tokens or classes: Muon leaves it to AdamW
-  bool tied = false;  ///< used by the first and the last layer: a pipeline holds it at both ends
-  uint64_t key = 0;   ///< random stream, set by Module::bind
-  Tensor value = {};  ///< a leaf of shape local()
+  bool tied = false;    ///< used by the first and the last layer: a pipeline holds it at both ends
+  bool frozen = false;  ///< never trained: no gradient, no optimizer state; not in the norm
+  uint64_t key = 0;     ///< random stream, set by Module::bind
+  Tensor value = {};    ///< a leaf of shape local()
 
   operator const Tensor&() const { return value; }
   /// Shape of this rank's slice.

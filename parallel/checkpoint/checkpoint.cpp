@@ -159,8 +159,9 @@ namespace {
 
 /// Why only one of checkpoint and model has a tensor, if both have the parameter it belongs to.
 const char* reason(bool same_parameter) {
-  return same_parameter ? ": the optimizer differs\n"
-                          "  Resume with the same optimizer, or start a new run directory."
+  return same_parameter ? ": the optimizer differs, or what is frozen\n"
+                          "  Resume with the same optimizer and --groups, or start a new run "
+                          "directory with --init."
                         : "";
 }
 

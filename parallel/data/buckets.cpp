@@ -1,5 +1,6 @@
 #include "parallel/data/buckets.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -23,11 +24,22 @@ std::map<const nn::Parameter*, int> passes_of(const std::vector<nn::Layers>& chu
   return passes;
 }
 
+/// Each group as one of what is trained and one of what is frozen, the frozen ones last.
+std::vector<ParameterGroup> frozen_last(const std::vector<ParameterGroup>& groups) {
+  std::vector<ParameterGroup> parted;
+  for (bool frozen : {false, true})
+    for (ParameterGroup g : groups) {
+      std::erase_if(g.parameters, [&](auto* p) { return p->frozen != frozen; });
+      if (!g.parameters.empty()) parted.push_back(std::move(g));
+    }
+  return parted;
+}
+
 }  // namespace
 
 std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layers>& chunks,
                                   Grouping grouping) {
-  if (chunks.empty()) return {{.parameters = model.parameters()}};
+  if (chunks.empty()) return frozen_last({{.parameters = model.parameters()}});
   std::vector<ParameterGroup> groups;
   std::set<const nn::Parameter*> placed, shared;
   auto passes = passes_of(chunks);
@@ -40,7 +52,7 @@ std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layer
           if (p->tied || passes[p] > 1) shared.insert(p);
           else g.parameters.push_back(p);
         }
-    if (!g.parameters.empty()) groups.push_back(std::move(g));
+    groups.push_back(std::move(g));
   };
   for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk) {
     if (grouping == Grouping::by_chunk) place(*chunk);
@@ -50,7 +62,7 @@ std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layer
   // In order of declaration, the same at both ends of a pipeline.
   for (auto* p : model.parameters())
     if (shared.contains(p)) groups.push_back({{p}, passes[p], true});
-  return groups;
+  return frozen_last(groups);
 }
 
 std::vector<BucketLayout> lay_out(const std::vector<ParameterGroup>& groups,

@@ -58,9 +58,14 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
   declared_ = model.parameters();
   model.bind(options_.seed);
   if (options_.tune) options_.tune(model);
+  auto frozen = [](auto* p) { return p->frozen; };
+  check_input(declared_.empty() || !std::ranges::all_of(declared_, frozen), Exit::config,
+              "data parallel: all {} parameters are frozen; expected one to train",
+              declared_.size());
   bool layered = options_.zero == Zero::parameters;
   auto groups = group(model, chunks, layered ? Grouping::by_layer : Grouping::by_chunk);
   auto layouts = lay_out(groups, options_.buckets, options_.zero == Zero::off ? 1 : dp_.size());
+  trained_ = size_t(std::ranges::count_if(layouts, [](auto& l) { return !l.frozen(); }));
   place(layouts, chunks);
   for (auto& l : layouts) add_bucket(l);
   if (layered)
@@ -70,13 +75,15 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
 /// Filled bucket by bucket, so that ZeRO-3 never holds the whole model.
 void DataParallel::add_bucket(const BucketLayout& layout) {
   auto b = std::make_unique<Bucket>(layout);
-  int64_t slice = options_.zero == Zero::off ? layout.length : layout.length / dp_.size();
-  b->my_first = options_.zero == Zero::off ? 0 : dp_.rank() * slice;
+  bool cut = cuts(layout.frozen());
+  bool trains = options_.purpose == nn::Purpose::training && !layout.frozen();
+  int64_t slice = cut ? layout.length / dp_.size() : layout.length;
+  b->my_first = cut ? dp_.rank() * slice : 0;
   {
     memory::Scope scope(memory::parameters);
     // Weights that move between ranks lie where the transport needs no copies.
-    b->weight = options_.zero == Zero::off ? empty({layout.length}, options_.dtype, dp_.device())
-                                           : dp_.empty({layout.length}, options_.dtype);
+    b->weight = cut ? dp_.empty({layout.length}, options_.dtype)
+                    : empty({layout.length}, options_.dtype, dp_.device());
     fill_(b->weight, 0);
     if (options_.purpose == nn::Purpose::training)
       for (auto& [p, begin, length, first] : layout.pieces)
@@ -89,7 +96,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
       b->weight.storage()->release();
     }
   }
-  if (options_.purpose == nn::Purpose::training) {
+  if (trains) {
     memory::Scope scope(memory::gradients);
     b->grad = dp_.empty({layout.length}, sums());
     if (releases_gradients()) {
@@ -110,7 +117,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
 void DataParallel::hook(Bucket& b, size_t piece) {
   auto& [p, begin, length, first] = b.layout.pieces[piece];
   p->value = b.weight.narrow(0, begin, length).view(p->local());
-  if (options_.purpose == nn::Purpose::inference) return;
+  if (options_.purpose == nn::Purpose::inference || p->frozen) return;
   require_grad(p->value);
   set_grad_view(p->value, b.grad.narrow(0, begin, length).view(p->local()),
                 fixed_ ? fixed_->of(*p, groups_.tp) : autograd::FixedSums());
@@ -133,7 +140,7 @@ void DataParallel::begin(int64_t micros, Watch watch, double scale) {
   launched_ = 0;
   watch_ = watch;
   seen_.reset();
-  for (auto& b : buckets_) {
+  for (auto& b : trained()) {
     b->due = micros * b->layout.passes;
     b->reductions = 0;
     std::fill(b->fired.begin(), b->fired.end(), 0);
@@ -144,7 +151,7 @@ void DataParallel::begin(int64_t micros, Watch watch, double scale) {
 /// Buckets go in one fixed order, so that every rank's collectives match, whatever order their
 /// parameters happen to complete in.
 void DataParallel::launch_full() {
-  while (launched_ < buckets_.size() && buckets_[launched_]->complete() >= buckets_[launched_]->due)
+  while (launched_ < trained_ && buckets_[launched_]->complete() >= buckets_[launched_]->due)
     reduce(*buckets_[launched_++]);
 }
 
@@ -197,11 +204,11 @@ void DataParallel::zero_unwritten(Bucket& b) {
 
 void DataParallel::finish() {
   check_passes();
-  for (auto& b : buckets_)
+  for (auto& b : trained())
     while (b->reductions < (releases_gradients() ? b->due : 1)) reduce(*b);
-  for (auto& b : buckets_) settle(*b);
+  for (auto& b : trained()) settle(*b);
   due_ = 0;
-  launched_ = buckets_.size();
+  launched_ = trained_;
   for (auto& b : buckets_)
     if (options_.zero == Zero::parameters) {  // gathered ahead, not used
       check(b->users == 0,
@@ -212,7 +219,7 @@ void DataParallel::finish() {
       b->weight.storage()->release();
     }
   sum_partial();
-  for (auto& b : buckets_)
+  for (auto& b : trained())
     if (groups_.ends && b->layout.pieces[0].parameter->tied) {
       auto held = b->my_sums.storage()->hold(Access::write);
       Tensor grad = b->my_sums.to(dp_.device());
@@ -220,7 +227,7 @@ void DataParallel::finish() {
       if (!grad.is(b->my_sums)) copy_(b->my_sums, grad);
     }
   if (options_.bitwise)
-    for (auto& b : buckets_) round_sums(*b);
+    for (auto& b : trained()) round_sums(*b);
 }
 
 /// Parameters that saw only this rank's rows (sequence parallel) or features.
@@ -228,7 +235,7 @@ void DataParallel::sum_partial() {
   if (!groups_.tp || groups_.tp->size() == 1) return;
   Tensors parts;
   int64_t total = 0;
-  for (auto& b : buckets_)
+  for (auto& b : trained())
     for (auto& piece : b->layout.pieces) {
       Range r = b->mine(piece);
       if (!piece.parameter->shard.partial || r.begin == r.end) continue;
@@ -254,7 +261,7 @@ void DataParallel::sum_partial() {
 void DataParallel::publish() {
   if (options_.zero != Zero::optimizer && options_.zero != Zero::gradients) return;
   std::vector<Work> gathers;
-  for (auto& b : buckets_) gathers.push_back(dp_.all_gather(b->my_weight, b->weight));
+  for (auto& b : trained()) gathers.push_back(dp_.all_gather(b->my_weight, b->weight));
   for (auto& g : gathers) g.wait();
 }
 

@@ -1,58 +1,23 @@
 #pragma once
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "nn/layer.h"
-#include "optim/offload.h"
 #include "optim/slot.h"
 #include "optim/window.h"
 #include "parallel/data/buckets.h"
 #include "parallel/data/fixed_gradients.h"
+#include "parallel/data/options.h"
 #include "parallel/mesh.h"
 
 namespace triax::parallel {
 
-/// What the ranks of the dp axis share out instead of holding it all (Rajbhandari et al., "ZeRO",
-/// 2020, section 5). Each stage includes those before it.
-enum class Zero {
-  off,         ///< nothing: gradients are summed everywhere (DDP)
-  optimizer,   ///< 1: optimizer state; gradients are summed where they are used, weights gathered
-  gradients,   ///< 2: gradients, summed after each micro-batch and dropped elsewhere
-  parameters,  ///< 3: weights, gathered layer by layer when used and dropped
-};
-
-struct DataParallelOptions {
-  DType dtype = f32;  ///< of the weights; gradients are f32 (f64 for f64)
-  uint64_t seed = 0;
-  Zero zero = Zero::off;
-  /// Of weights and gradients between uses, with ZeRO-3: a step then has those of the layers at
-  /// work where it computes, and with files those of a few more on the host.
-  optim::Offload offload = {};
-  std::map<std::string, optim::Offload::To> layers = {};  ///< of these by name, in its place
-  BucketSizes buckets = {};
-  nn::Purpose purpose = nn::Purpose::training;  ///< inference: weights alone, 0 until loaded
-  /// May change learning rates and weight decay of parameters, which have their full names by then.
-  std::function<void(nn::Module&)> tune = {};
-  enum class Prefetch { off, next } prefetch = Prefetch::next;  ///< of layers' weights (ZeRO-3)
-  /// Gradients are added up in fixed point, in f64: bits that do not depend on dp or on who adds
-  /// first, if layers see one sample at a time. f32, bf16 and f16, on CPUs.
-  bool bitwise = false;
-  int64_t samples = 1;  ///< of a backward pass, for `bitwise`
-  /// bf16: gradients are sent over dp in bf16. Each rank rounds what it brings; sums are made as
-  /// `ReduceOp` says, arrive in bf16, and go on in f32. f32: they are sent as they are.
-  DType reduce_dtype = f32;
-  /// Where tied parameters are, of a pipeline: on its first and last stage, which sum what each has
-  /// of their gradients, or, where one stage has both ends of the model, on the first alone.
-  enum class Ties { both_ends, first } ties = Ties::both_ends;
-};
-
 /// Owns a model's weights and gradients as flat buckets and sums the gradients over the ranks of
-/// the dp axis while backward still runs. With one rank it is the plain model:
+/// the dp axis while backward still runs. Frozen parameters have weights alone, which ZeRO-3 shards
+/// and ZeRO-1 and 2 leave whole. With one rank it is the plain model:
 ///
 ///   DataParallel data(model, world, {.seed = 1});
 ///   optim::AdamW adam(data.slots(), {});
@@ -117,13 +82,16 @@ class DataParallel {
 
   /// What an optimizer updates: this rank's slice of each bucket, cut where rates change.
   std::vector<optim::Slot> slots() const;
-  /// What lies in slot `i`, in order.
+  /// The weights of each slot, then slices of frozen parameters in the same form.
+  Tensors weights() const;
+  /// What lies in slot `i` (or in those weights), in order.
   std::vector<FlatPiece> slot_pieces(size_t i) const;
   /// Is what this rank's slots hold of `p` counted in the norm and saved? Of all replicas exactly
   /// one is.
   bool owns(const nn::Parameter& p) const;
-  /// Elements of the whole model, each logical parameter once.
-  int64_t parameter_count() const;
+  /// Elements of the whole model, each logical parameter once: all, or only those trained.
+  enum class Count { all, trained };
+  int64_t parameter_count(Count which = Count::all) const;
   /// Every parameter this rank holds, whole slices: gathers what is released, for as long as the
   /// returned handle lives, which is not beyond an optimizer's step. Collective.
   std::shared_ptr<void> gather_all() const;
@@ -148,6 +116,13 @@ class DataParallel {
   void look_at_parts();
   bool releases_gradients() const { return options_.zero >= Zero::gradients; }
   bool narrows() const { return options_.reduce_dtype == bf16 && dp_.size() > 1; }
+  /// Are weights of such parameters cut over the ranks of dp?
+  bool cuts(bool frozen) const {
+    return options_.zero >= (frozen ? Zero::parameters : Zero::optimizer);
+  }
+  std::span<const std::unique_ptr<Bucket>> trained() const {
+    return std::span(buckets_).first(trained_);
+  }
   void place(std::vector<BucketLayout>& layouts, const std::vector<nn::Layers>& chunks);
   Tensor slice_of(const Bucket& b, DType dtype, size_t record) const;
   void write_weight(const Bucket& b, const Tensor& values) const;
@@ -167,6 +142,7 @@ class DataParallel {
   std::vector<nn::Parameter*> declared_;   // of the whole model
   std::unique_ptr<optim::Window> window_;  // slices that are offloaded to files
   std::vector<std::unique_ptr<Bucket>> buckets_;
+  size_t trained_ = 0;  // of them; those behind are frozen
   struct Place {
     Bucket* bucket;
     Range range;  // of the bucket's slice

@@ -48,15 +48,16 @@ double smallest(Communicator& all, double mine) {
 
 }  // namespace
 
-int64_t DataParallel::parameter_count() const {
-  return std::accumulate(declared_.begin(), declared_.end(), int64_t{0},
-                         [](int64_t n, auto* p) { return n + p->full.numel(); });
+int64_t DataParallel::parameter_count(Count which) const {
+  return std::accumulate(declared_.begin(), declared_.end(), int64_t{0}, [&](int64_t n, auto* p) {
+    return which == Count::trained && p->frozen ? n : n + p->full.numel();
+  });
 }
 
-/// Of tensor-parallel replicas, of tied copies and, where nothing is sliced, of dp replicas one.
+/// Of tensor-parallel replicas, of tied copies and, where dp does not slice it, of dp replicas one.
 bool DataParallel::owns(const nn::Parameter& p) const {
   bool copy = p.tied && groups_.ends && groups_.ends->rank() > 0;
-  return !copy && p.shard.first_replica && (options_.zero != Zero::off || dp_.rank() == 0);
+  return !copy && p.shard.first_replica && (cuts(p.frozen) || dp_.rank() == 0);
 }
 
 // One sum: squares of the elements that count here, and non-finite ones anywhere. The norm alone
@@ -68,7 +69,7 @@ void DataParallel::add_squares(const Tensor& sums) const {
   };
   int64_t last = sums.numel() - 1;
   Tensor rest = zeros(sums.shape(), f64, sums.device());
-  for (auto& b : buckets_) {
+  for (auto& b : trained()) {
     auto held = b->my_grad.storage()->hold(Access::read);
     for (bool owned : {true, false})
       for (const Range& r : b->mine([&](auto& p) { return owns(p) == owned; }))
@@ -81,7 +82,7 @@ void DataParallel::add_squares(const Tensor& sums) const {
 /// would add up another bucket than the others do.
 void DataParallel::check_passes() const {
   check(due_ > 0, "data parallel: finish without begin");
-  for (auto& b : buckets_)
+  for (auto& b : trained())
     for (size_t i = 0; i < b->fired.size(); ++i) {
       const std::string& name = b->layout.pieces[i].parameter->name;
       check_input(
@@ -100,7 +101,8 @@ void DataParallel::check_replicas() const {
   Tensor sums = zeros({std::ssize(declared_), 2}, f64, groups_.tp->device());
   for (size_t i = 0; i < declared_.size(); ++i) {
     Bucket* b = holder(declared_[i]);
-    if (!b || !declared_[i]->shard.replicated || declared_[i]->shard.partial) continue;
+    const nn::Parameter& p = *declared_[i];
+    if (!b || p.frozen || !p.shard.replicated || p.shard.partial) continue;
     for (auto& piece : b->layout.pieces)
       if (piece.parameter == declared_[i]) {
         Range r = b->mine(piece);
@@ -128,7 +130,7 @@ void DataParallel::check_replicas() const {
 void DataParallel::look_at_parts() {
   std::vector<double> mine;
   std::vector<const nn::Parameter*> parts;
-  for (auto& b : buckets_)
+  for (auto& b : trained())
     for (auto& piece : b->layout.pieces) {
       Range r = b->mine(piece);
       if (!piece.parameter->shard.partial || r.begin == r.end) continue;
@@ -189,7 +191,7 @@ DataParallel::NonFinite DataParallel::first_non_finite() {
     bad.push_back(seen_->parameter);
   for (size_t i = 0; !watched && i < declared_.size(); ++i) {
     Bucket* b = holder(declared_[i]);
-    if (!b) continue;
+    if (!b || declared_[i]->frozen) continue;
     for (auto& piece : b->layout.pieces) {
       if (piece.parameter != declared_[i]) continue;
       Range r = b->mine(piece);

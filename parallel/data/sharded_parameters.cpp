@@ -43,8 +43,9 @@ void DataParallel::place(std::vector<BucketLayout>& layouts,
                 int(options_.zero));
     if (l.to != optim::Offload::To::file) continue;
     l.record = sizes.size();
-    std::vector<DType> dtypes{options_.dtype, sums()};
-    if (options_.bitwise) dtypes.push_back(accumulator(options_.dtype));
+    std::vector<DType> dtypes{options_.dtype};
+    if (!l.frozen()) dtypes.push_back(sums());
+    if (!l.frozen() && options_.bitwise) dtypes.push_back(accumulator(options_.dtype));
     for (DType dtype : dtypes) sizes.push_back(size_t(l.length / dp_.size()) * size_of(dtype));
   }
   if (sizes.empty()) return;

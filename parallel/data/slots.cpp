@@ -22,10 +22,18 @@ void DataParallel::cut_slots(Bucket& b) {
   if (slots_.size() == before) slots_.push_back({&b, {0, end}, {}});
 }
 
+Tensors DataParallel::weights() const {
+  Tensors all;
+  for (auto& [b, range, rates] : slots_)
+    all.push_back(b->my_weight.narrow(0, range.begin, range.end - range.begin));
+  return all;
+}
+
 std::vector<optim::Slot> DataParallel::slots() const {
   auto decays = [](const nn::Parameter& p) { return p.weight_decay || p.decay; };
   std::vector<optim::Slot> slots;
   for (auto& [b, range, rates] : slots_) {
+    if (b->layout.frozen()) break;  // as all that follow
     auto part = [&, &range = range](const Tensor& x) {
       return x.defined() ? x.narrow(0, range.begin, range.end - range.begin) : x;
     };

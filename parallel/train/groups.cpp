@@ -11,7 +11,8 @@
 namespace triax::parallel {
 namespace {
 
-constexpr const char* form = "PATTERN:lr=X,decay=X; ..., such as *norm*:lr=2,decay=0; *:decay=0.05";
+constexpr const char* form =
+    "PATTERN:lr=X,decay=X or PATTERN:frozen; ..., such as *norm*:lr=2,decay=0; *:frozen";
 
 std::string_view trimmed(std::string_view text) {
   auto first = text.find_first_not_of(' ');
@@ -30,22 +31,6 @@ std::vector<std::string_view> parts_of(std::string_view text, char separator) {
   }
 }
 
-/// `*` stands for any characters, none too. What lies between two stars is taken where it comes
-/// first: any later place leaves less for the rest.
-bool matches(std::string_view pattern, std::string_view name) {
-  auto star = pattern.find('*');
-  if (star == pattern.npos) return pattern == name;
-  if (!name.starts_with(pattern.substr(0, star))) return false;
-  name.remove_prefix(star);
-  for (pattern.remove_prefix(star + 1); (star = pattern.find('*')) != pattern.npos;
-       pattern.remove_prefix(star + 1)) {
-    auto at = name.find(pattern.substr(0, star));
-    if (at == name.npos) return false;
-    name.remove_prefix(at + star);
-  }
-  return name.ends_with(pattern);
-}
-
 double number_in(std::string_view text, std::string_view whole) {
   double value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -62,13 +47,19 @@ OptimizerGroup group_in(std::string_view text) {
   check_input(colon != text.npos && colon > 0, Exit::config, "groups: `{}`; expected {}", whole,
               form);
   OptimizerGroup group{.match = std::string(trimmed(text.substr(0, colon)))};
+  if (trimmed(text.substr(colon + 1)) == "frozen") {
+    group.frozen = true;
+    return group;
+  }
   bool has_lr = false;
   for (auto part : parts_of(text.substr(colon + 1), ',')) {
     auto equals = part.find('=');
     auto key = trimmed(part.substr(0, equals));
     bool known =
         equals != part.npos && (key == "lr" ? !has_lr : key == "decay" && !group.weight_decay);
-    check_input(known, Exit::config, "groups: `{}` has `{}`; expected lr=X or decay=X, each once",
+    check_input(known, Exit::config,
+                "groups: `{}` has `{}`; expected lr=X or decay=X, each once, or frozen",
+
                 whole, printable(std::string(part)));
     double value = number_in(trimmed(part.substr(equals + 1)), text);
     if (key == "lr") group.lr = value, has_lr = true;
@@ -97,6 +88,33 @@ std::string some_of(const std::vector<std::string>& names) {
 
 }  // namespace
 
+// What lies between two stars is taken where it comes first: any later place leaves less for the
+// rest.
+bool matches(std::string_view pattern, std::string_view name) {
+  auto star = pattern.find('*');
+  if (star == pattern.npos) return pattern == name;
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  name.remove_prefix(star);
+  for (pattern.remove_prefix(star + 1); (star = pattern.find('*')) != pattern.npos;
+       pattern.remove_prefix(star + 1)) {
+    auto at = name.find(pattern.substr(0, star));
+    if (at == name.npos) return false;
+    name.remove_prefix(at + star);
+  }
+  return name.ends_with(pattern);
+}
+
+std::vector<std::string> parse_patterns(const std::string& text) {
+  std::vector<std::string> patterns;
+  if (trimmed(text).empty()) return patterns;
+  for (auto part : parts_of(text, ';')) patterns.emplace_back(part);
+  return patterns;
+}
+
+std::string unmatched(const std::string& pattern, const std::vector<std::string>& names) {
+  return fmt::format("{}\n  Parameters: {}", hint_of(pattern, names), some_of(names));
+}
+
 std::vector<OptimizerGroup> parse_groups(const std::string& text) {
   std::vector<OptimizerGroup> groups;
   if (trimmed(text).empty()) return groups;
@@ -114,6 +132,7 @@ void apply_groups(nn::Module& model, const std::string& text) {
     auto group = std::ranges::find_if(groups, [&](auto& g) { return matches(g.match, p->name); });
     if (group == groups.end()) continue;
     used[size_t(group - groups.begin())] = true;
+    p->frozen |= group->frozen;
     p->lr *= group->lr;
     if (group->weight_decay) p->weight_decay = group->weight_decay;
   }
@@ -121,9 +140,8 @@ void apply_groups(nn::Module& model, const std::string& text) {
     if (used[i]) continue;
     const std::string& match = groups[i].match;
     bool taken = std::ranges::any_of(names, [&](auto& name) { return matches(match, name); });
-    fail(Exit::config, "groups: `{}` matches no parameter{}{}\n  Parameters: {}", printable(match),
-         taken ? " that no group before it has; expected it before them" : "",
-         taken ? "" : hint_of(match, names), some_of(names));
+    fail(Exit::config, "groups: `{}` matches no parameter{}", printable(match),
+         taken ? " that no group before it has; expected it before them" : unmatched(match, names));
   }
 }
 

@@ -7,21 +7,30 @@
 
 namespace triax::parallel {
 
-/// Parameters whose learning rate or weight decay differs from the others', by the pattern of their
-/// names: PyTorch's parameter groups.
+/// Parameters whose learning rate or weight decay differs from the others', or that are not trained
+/// at all, by the pattern of their names: PyTorch's parameter groups.
 struct OptimizerGroup {
   std::string match;  ///< full names, where `*` stands for any characters: `head.*`
   double lr = 1;      ///< factor of the learning rate
   /// Of every parameter of the group, biases too, in place of the optimizer's; none: as without the
   /// group.
   std::optional<double> weight_decay = {};
+  bool frozen = false;
 };
 
-/// Reads `*norm*:lr=2,decay=0; *:decay=0.05`. Throws Error 78.
+/// Does the name match? `*` stands for any characters, none too.
+bool matches(std::string_view pattern, std::string_view name);
+/// The patterns of a list such as `head.*; *lora*`.
+std::vector<std::string> parse_patterns(const std::string& text);
+/// What a pattern that matches none of the names was probably meant for, and some of these.
+std::string unmatched(const std::string& pattern, const std::vector<std::string>& names);
+
+/// Reads `*norm*:lr=2,decay=0; head.*:decay=0.05; *:frozen`. Throws Error 78.
 std::vector<OptimizerGroup> parse_groups(const std::string& text);
 
 /// Writes the groups of `text` into the parameters of a bound model: of several groups that match a
-/// name the first counts. Throws Error 78 for a group to which no parameter belongs.
+/// name the first counts. What the model itself has frozen stays so. Throws Error 78 for a group to
+/// which no parameter belongs.
 void apply_groups(nn::Module& model, const std::string& text);
 
 }  // namespace triax::parallel

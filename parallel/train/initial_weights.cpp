@@ -1,5 +1,6 @@
 #include "parallel/train/initial_weights.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <set>
 
@@ -7,6 +8,7 @@
 #include "core/files.h"
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/together.h"
+#include "parallel/train/groups.h"
 #include "parallel/train/run_directory.h"
 
 namespace triax::parallel {
@@ -46,15 +48,33 @@ void check_same_attachments(const Checkpoint& checkpoint, const Task& task) {
   }
 }
 
+using Patterns = std::vector<std::string>;
+
+bool is_fresh(const Patterns& fresh, const std::string& name) {
+  return std::ranges::any_of(fresh, [&](auto& pattern) { return matches(pattern, name); });
+}
+
 /// Nothing of a model's weights is left out in silence.
-void check_claimed(const Checkpoint& checkpoint, const Replica& replica) {
+void check_claimed(const Checkpoint& checkpoint, const Replica& replica, const Patterns& fresh) {
   std::set<std::string> here;
   for (auto* p : replica.parameters()) here.insert(p->name);
   for (auto* b : replica.all_buffers()) here.insert(b->name);
+  Patterns names(here.begin(), here.end());
+  for (auto& pattern : fresh)
+    check_input(std::ranges::any_of(names, [&](auto& name) { return matches(pattern, name); }),
+                Exit::config, "init-new: `{}` matches no parameter{}", printable(pattern),
+                unmatched(pattern, names));
   for (auto& [name, tensor] : checkpoint.tensors())
-    check_input(name.find('@') != name.npos || here.contains(name), Exit::data,
-                "init: checkpoint {}: tensor {} {} has no place in this model", checkpoint.path(),
-                printable(name), tensor.full);
+    check_input(name.find('@') != name.npos || here.contains(name) || is_fresh(fresh, name),
+                Exit::data,
+                "init: checkpoint {}: tensor {} {} has no place in this model\n  To start without "
+                "it: --init-new \"{}\".",
+                checkpoint.path(), printable(name), tensor.full, printable(name));
+  for (auto& name : names)
+    check_input(checkpoint.tensors().contains(name) || is_fresh(fresh, name), Exit::data,
+                "init: checkpoint {} has no tensor {}, which this model has\n  To train it from "
+                "scratch: --init-new \"{}\", or a pattern.",
+                checkpoint.path(), name, name);
 }
 
 /// Kinds of tensors that begin as copies of the weights.
@@ -76,9 +96,12 @@ CheckpointState take_model_settings(const Settings& settings, const std::string&
 
 Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part& part,
                      Weights which) {
-  if (which == Weights::average) return checkpoint.read(name, part, "average");
-  bool exact = checkpoint.tensors().contains(logical_name(name, "master"));
-  return checkpoint.read(name, part, exact ? "master" : "");
+  auto has = [&](const char* kind) {
+    return checkpoint.tensors().contains(logical_name(name, kind));
+  };
+  // What was frozen has no average, and is its own.
+  if (which == Weights::average && has("average")) return checkpoint.read(name, part, "average");
+  return checkpoint.read(name, part, has("master") ? "master" : "");
 }
 
 void fill_weights(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Communicator& ranks) {
@@ -106,15 +129,16 @@ void check_weights(const Checkpoint& checkpoint, Weights which) {
               checkpoint.path());
 }
 
-void start_from(const std::string& path, const Task& task, Step& step, Communicator& ranks) {
-  Checkpoint checkpoint = open_checkpoint(path, ranks);
+void start_from(const InitialWeights& from, const Task& task, Step& step, Communicator& ranks) {
+  Checkpoint checkpoint = open_checkpoint(from.path, ranks);
+  Patterns fresh = parse_patterns(from.fresh);
   on_first(ranks, [&] { check_same_attachments(checkpoint, task); });
   together(ranks, [&] {
     check_same_model(checkpoint, task.settings);
-    check_claimed(checkpoint, step.replica());
+    check_claimed(checkpoint, step.replica(), fresh);
   });
   auto fill = [&](std::vector<Piece> pieces) {
-    std::erase_if(pieces, [](auto& p) { return !begins_as_weight(p); });
+    std::erase_if(pieces, [&](auto& p) { return !begins_as_weight(p) || is_fresh(fresh, p.name); });
     fill_weights(checkpoint, pieces, ranks);
   };
   step.restore(fill, step.state());

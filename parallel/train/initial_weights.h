@@ -28,11 +28,17 @@ Settings weights_setting(const std::string& group, Weights& which);
 /// Throws Error 78 if the run that saved the checkpoint kept no average, and it is asked for.
 void check_weights(const Checkpoint& checkpoint, Weights which);
 
-/// Collective. Writes the weights of that checkpoint, of any mesh and dtype, into a step that has
-/// not updated anything yet. Optimizer state stays as it is, but for copies of the weights in it.
-/// Throws Error 78 if the checkpoint is of a model with other settings, or has another text under
-/// the name of one of the task's attachments (a tokenizer: its weights are of other tokens), 65 if
-/// one of the two has a tensor that the other lacks or has of another shape.
-void start_from(const std::string& path, const Task& task, Step& step, Communicator& ranks);
+/// Where weights begin: those of a checkpoint, or of a run directory's newest, but for parameters
+/// that match a pattern of `fresh` (parse_patterns), which stay as the model makes them.
+struct InitialWeights {
+  std::string path, fresh = {};
+};
+
+/// Collective. Writes them, of any mesh and dtype, into a step that has not updated anything yet.
+/// Optimizer state stays as it is, but for copies of the weights in it. Throws Error 78 if the
+/// checkpoint is of a model with other settings, has another text under the name of one of the
+/// task's attachments (a tokenizer: its weights are of other tokens), or no parameter matches a
+/// pattern; 65 if one of the two has a tensor that the other lacks or has of another shape.
+void start_from(const InitialWeights& from, const Task& task, Step& step, Communicator& ranks);
 
 }  // namespace triax::parallel

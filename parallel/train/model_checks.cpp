@@ -63,7 +63,7 @@ void check_gradients(nn::Sequence& model, const Parameters& reached) {
                 "parameter {}: no layer of the model uses it; expected its module in an add()",
                 p->name);
     check_input(
-        reached.contains(p), Exit::config,
+        p->frozen || reached.contains(p), Exit::config,
         "parameter {}: no gradient reaches it; expected its layer to use it in what it "
         "returns\n  Each layer ran once on zeros. One that chooses its modules by values has "
         "to use all of them then.",

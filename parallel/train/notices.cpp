@@ -6,8 +6,11 @@
 namespace triax::parallel {
 
 std::string Trainer::describe_start() const {
-  std::string text = fmt::format("{} parameters; {} samples a step; {} steps\n",
-                                 step_.replica().data().parameter_count(),
+  using Count = DataParallel::Count;
+  const DataParallel& data = step_.replica().data();
+  int64_t all = data.parameter_count(), trained = data.parameter_count(Count::trained);
+  std::string frozen = trained < all ? fmt::format(", {} of them trained", trained) : "";
+  std::string text = fmt::format("{} parameters{}; {} samples a step; {} steps\n", all, frozen,
                                  options_.step.global_batch, options_.steps);
   if (first()) text += weight_warning(*task_.samples);
   if (options_.check_replicas > 0 && options_.step.mesh.size() == 1)

@@ -289,6 +289,10 @@ void check_options(const TrainOptions& o, int64_t ranks,
   check_schedule_name(s);
   check_rates(o);
   (void)parse_groups(s.groups);
+  check_input(o.init_new.empty() || !o.init.empty(), Exit::config,
+              "init-new={} without init; expected a checkpoint, which the other parameters start "
+              "from",
+              printable(o.init_new));
   check_muon(o);
   check_offload(o);
   check_saving(o);

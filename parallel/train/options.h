@@ -127,8 +127,9 @@ struct TrainOptions {
   std::string profile;          ///< steps to trace, `3` or `3-5`; empty: none
   /// Write event files into the run directory.
   bool tensorboard = false;
-  std::string init;     ///< checkpoint or run directory with the initial weights; empty: random
-  bool ledger = false;  ///< print what was communicated and held in memory
+  std::string init;      ///< checkpoint or run directory with the initial weights; empty: random
+  std::string init_new;  ///< patterns of parameters that it leaves as the model makes them
+  bool ledger = false;   ///< print what was communicated and held in memory
 };
 
 /// The largest size of anything: products of two such sizes fit 64 bits.

@@ -91,9 +91,10 @@ class Walk {
     if (trains_ && tp_.sequence())
       alone_ = probe(build, like, {.dp = o.dp, .dtype = o.dtype}).layers();
     for (auto* p : model_->parameters())
-      on_grad(p->value, [this, p] {
-        if (grad(p->value).defined()) reached_now_.push_back(p);  // a rule may return nothing
-      });
+      if (!p->frozen)
+        on_grad(p->value, [this, p] {
+          if (grad(p->value).defined()) reached_now_.push_back(p);  // a rule may return nothing
+        });
   }
 
   std::vector<LayerFacts> run() {

@@ -137,7 +137,8 @@ Position RunDirectory::open(Step& step) {
   checkpoints_.remove_leftovers();  // one of them may be the newest checkpoint
   const std::string& init = contents_.options.init;
   Position at = how.empty() ? Position() : resume(step);
-  if (at.step == 0 && !init.empty()) start_from(init, contents_.task, step, ranks_);
+  if (at.step == 0 && !init.empty())
+    start_from({init, contents_.options.init_new}, contents_.task, step, ranks_);
   on_first(ranks_, [&] {
     refuse_newer_than(at.step);
     if (at.step > 0) compare_metrics();

@@ -45,8 +45,8 @@ Part part_of(const nn::Parameter& p) {
 
 std::vector<Piece> weight_pieces(const DataParallel& data, Holder whose) {
   std::vector<Piece> all;
-  auto slots = data.slots();
-  for (size_t i = 0; i < slots.size(); ++i) add_pieces(all, data, {i, slots[i].weight, ""}, whose);
+  auto weights = data.weights();
+  for (size_t i = 0; i < weights.size(); ++i) add_pieces(all, data, {i, weights[i], ""}, whose);
   return all;
 }
 
@@ -59,13 +59,15 @@ std::vector<Piece> Replica::pieces(Holder whose) const {
 void Replica::load(Checkpoint& checkpoint, Weights which, std::optional<DType> saved) {
   auto wanted = pieces(Holder::any);
   bool average = which == Weights::average;
-  DType own = options_.dtype, dtype = average ? accumulator(own) : saved.value_or(own);
+  DType own = options_.dtype, dtype = saved.value_or(own);
   if (!average && dtype == own) return checkpoint.load(wanted, Unclaimed::ignore);
   auto weights = weight_pieces(data_, Holder::any);
   for (size_t i = 0; i < weights.size(); ++i) {  // which pieces() has first
-    const Tensor& w = weights[i].value;
-    if (average) wanted[i].kind = "average";
-    wanted[i].value = empty(w.shape(), dtype, w.device());
+    const Piece& w = weights[i];
+    // What was frozen has no average, and is its own.
+    bool has = average && checkpoint.tensors().contains(logical_name(w.name, "average"));
+    if (has) wanted[i].kind = "average";
+    wanted[i].value = empty(w.value.shape(), has ? accumulator(own) : dtype, w.value.device());
   }
   checkpoint.load(wanted, Unclaimed::ignore);
   for (size_t i = 0; i < weights.size(); ++i) copy_(weights[i].value, wanted[i].value);

@@ -35,8 +35,9 @@ Settings optimizer_settings(TrainOptions& o) {
            choice(o.lr.shape, {{"linear", Warmup::linear}, {"log", Warmup::log}}))
       .add("clip", "X", "gradient clipping: largest norm of the gradient; 0: none", &s.clip)
       .add("groups", "PATTERN:lr=X,decay=X;..",
-           "parameter groups by name, such as \"*norm*:lr=2,decay=0; *:decay=0.05\": lr multiplies "
-           "the learning rate, decay replaces the weight decay; the first match counts",
+           "parameter groups by name, such as \"*norm*:lr=2,decay=0; block0.*:frozen\": lr "
+           "multiplies the learning rate, decay replaces the weight decay, frozen ones are not "
+           "trained; the first match counts",
            &s.groups, {.shown = "none"})
       .add(
           "average", "DECAY",
@@ -225,7 +226,11 @@ Settings checkpoint_settings(TrainOptions& o) {
       .add("init", "CHECKPOINT",
            "initial weights: a checkpoint, or a run directory, whose newest is taken; its model "
            "settings and tokenizer become the defaults",
-           &o.init, {.shown = "random", .derived = true});
+           &o.init, {.shown = "random", .derived = true})
+      .add("init-new", "PATTERN;..",
+           "parameters that --init leaves as the model makes them, such as \"head.*; *lora*\", "
+           "whatever the checkpoint has of that name",
+           &o.init_new, {.shown = "none"});
 }
 
 Settings train_settings(TrainOptions& o) {

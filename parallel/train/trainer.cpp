@@ -41,7 +41,7 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
     else if (disk().is_directory(fmt::format("{}/step-{}", options_.out, begun_)))
       set_farewell(begun_);
   } else if (!options_.init.empty()) {
-    start_from(options_.init, task_, step_, world_.host());
+    start_from({options_.init, options_.init_new}, task_, step_, world_.host());
   }
   if (options_.keep_best) best_ = directory_->best();
   if (!options_.profile.empty()) profile_steps(*this);

@@ -41,13 +41,16 @@ TEST(Groups, TextsThatAreNone) {
     return error_of([&] { check_options(o, 1); }, Exit::config);
   };
   EXPECT_EQ(message("head.*"),
-            "groups: `head.*`; expected PATTERN:lr=X,decay=X; ..., such as "
-            "*norm*:lr=2,decay=0; *:decay=0.05");
+            "groups: `head.*`; expected PATTERN:lr=X,decay=X or PATTERN:frozen; ..., such as "
+            "*norm*:lr=2,decay=0; *:frozen");
   EXPECT_EQ(message("a:lr=1;"), message(":lr=1").replace(9, 5, ""));
-  EXPECT_EQ(message("a:wd=1"), "groups: `a:wd=1` has `wd=1`; expected lr=X or decay=X, each once");
+  EXPECT_EQ(message("a:wd=1"),
+            "groups: `a:wd=1` has `wd=1`; expected lr=X or decay=X, each once, or frozen");
+  EXPECT_EQ(message("a:frozen,lr=1"),
+            "groups: `a:frozen,lr=1` has `frozen`; expected lr=X or decay=X, each once, or frozen");
   EXPECT_EQ(message("a:lr=1,lr=2"),
-            "groups: `a:lr=1,lr=2` has `lr=2`; expected lr=X or decay=X, each once");
-  EXPECT_EQ(message("a:"), "groups: `a:` has ``; expected lr=X or decay=X, each once");
+            "groups: `a:lr=1,lr=2` has `lr=2`; expected lr=X or decay=X, each once, or frozen");
+  EXPECT_EQ(message("a:"), "groups: `a:` has ``; expected lr=X or decay=X, each once, or frozen");
   for (const char* number : {"x", "-1", "inf", "nan", "1x", ""})
     EXPECT_EQ(message(fmt::format("a:lr={}", number)),
               fmt::format("groups: `a:lr={}` has the value `{}`; expected a number from 0", number,
@@ -101,8 +104,7 @@ TEST(Groups, ThatMatchNothing) {
   EXPECT_EQ(message("*.weight:lr=2; third.*:lr=2"), "groups: `third.*` matches no parameter" + all);
   EXPECT_EQ(message("*:lr=2; *.bias:lr=3"),
             "groups: `*.bias` matches no parameter that no group before it has; expected it before "
-            "them" +
-                all);
+            "them");
 }
 
 // A stage of a pipeline holds only some of the parameters.

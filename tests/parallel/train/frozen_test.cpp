@@ -1,0 +1,268 @@
+// Frozen parameters: what is left out, and the same training on every mesh.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/memory.h"
+#include "parallel/parity/parity.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_task.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::expect_error;
+using test::outcome;
+using test::task_of;
+using test::TemporaryDirectory;
+using test::tiny_options;
+
+/// y = W x + b + B A x: low-rank adapters (Hu et al., "LoRA", 2021, section 4) beside a layer whose
+/// parameters keep their names.
+struct Adapted : ColumnLinear {
+  Adapted(int64_t in, int64_t out, const TensorParallel& tp, double std)
+      : ColumnLinear(in, out, tp, {.std = 0.3}),
+        down(child<nn::Linear>("lora_a", in, 4,
+                               nn::LinearOptions{.std = 0.3, .bias = false, .shard = tp.whole()})),
+        up(child<ColumnLinear>("lora_b", 4, out, tp,
+                               SplitLinearOptions{.std = std, .bias = false})) {}
+  Tensor operator()(const Tensor& x) const { return ColumnLinear::operator()(x) + up(down(x)); }
+  nn::Linear& down;
+  ColumnLinear& up;
+};
+
+/// test::Block with adapters, or without.
+template <class Up> struct Adapts : nn::Module {
+  template <class... Std>
+  explicit Adapts(const TensorParallel& tp, Std... std)
+      : norm(child<LayerNorm>("norm", 16, tp)),
+        up(child<Up>("up", 16, 32, tp, std...)),
+        down(child<RowLinear>("down", 32, 16, tp, SplitLinearOptions{.std = 0.3})) {}
+  Tensor operator()(const Tensor& x) const { return x + down(relu(up(norm(x)))); }
+  LayerNorm& norm;
+  Up& up;
+  RowLinear& down;
+};
+
+/// Layers rows, in, block0, block1, head; `in` is a first layer with parameters.
+struct AdaptedNet : nn::Sequence {
+  explicit AdaptedNet(const TensorParallel& tp, double std = 0.3) {
+    add<test::Rows>("rows", tp);
+    add<test::Block>("in", tp);
+    add<Adapts<Adapted>>("block0", tp, std);
+    add<Adapts<Adapted>>("block1", tp, std);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+/// Its adapters start as those of a published LoRA do: they change nothing.
+struct FreshNet : AdaptedNet {
+  explicit FreshNet(const TensorParallel& tp) : AdaptedNet(tp, 0) {}
+};
+struct PlainNet : nn::Sequence {
+  explicit PlainNet(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    add<test::Block>("in", tp);
+    add<test::Block>("block0", tp);
+    add<test::Block>("block1", tp);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+constexpr const char* lora = "*lora*:lr=1; *:frozen";
+constexpr const char* second_half = "in.*:frozen; block0.*:frozen";
+constexpr const char* biases = "*.bias:lr=2; *.beta:lr=0.5; *:frozen";
+
+Trace one_rank(const std::string& groups, int64_t steps) {
+  auto o = tiny_options();
+  o.step.groups = groups, o.steps = steps;
+  return trace(task_of<AdaptedNet>(), o);
+}
+
+TEST(Frozen, ParametersKeepTheirBitsAndAreInNoNorm) {
+  Trace all = one_rank("", 1);
+  for (std::string groups : {lora, second_half, biases}) {
+    Trace some = one_rank(groups, 3);
+    EXPECT_EQ(some.steps[0].loss, all.steps[0].loss);
+    double squares = 0;
+    for (auto& [name, gradient] : some.steps[0].gradients) {
+      EXPECT_EQ(gradient.values, all.steps[0].gradients.at(name).values) << name;
+      for (float g : gradient.values) squares += double(g) * g;
+    }
+    EXPECT_NEAR(some.steps[0].norms[0], std::sqrt(squares), 1e-6);
+    size_t changed = 0;
+    for (auto& [name, before] : some.initial) {
+      if (name.find('/') != name.npos) continue;
+      bool trained = some.steps[0].gradients.contains(name);
+      changed += some.steps[2].state.at(name).values != before.values;
+      EXPECT_EQ(some.steps[2].state.at(name).values != before.values, trained) << name;
+      EXPECT_EQ(some.steps[2].state.contains(name + "/m"), trained) << name;
+    }
+    EXPECT_EQ(changed, some.steps[0].gradients.size()) << groups;
+  }
+}
+
+std::string difference(const TrainOptions& o, OneRank takes) {
+  auto d = compare_with_reference(task_of<AdaptedNet>(), o,
+                                  trace(task_of<AdaptedNet>(), reference_of(o, takes)));
+  return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
+}
+
+TEST(Frozen, EveryMeshTrainsTheSame) {
+  int number = 0;
+  for (MeshShape mesh :
+       {MeshShape{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {1, 4, 1}, {2, 2, 2}})
+    for (int zero : {0, 1, 2, 3})
+      for (const char* groups : {lora, second_half, biases}) {
+        auto o = tiny_options(mesh);
+        o.step.zero = Zero(zero), o.step.groups = groups, o.steps = 2;
+        o.step.micro_batch = 4;
+        o.step.schedule = mesh.pp > 1 && number % 2 == 0 ? "zb-h1" : "1f1b";
+        o.step.sequence_parallel = ++number % 2 == 0;
+        o.step.recompute = number % 3 == 0 ? Recompute::block : Recompute::off;
+        SCOPED_TRACE(fmt::format("{}{}{} ZeRO {} {} {} {}", mesh.dp, mesh.pp, mesh.tp, zero, groups,
+                                 o.step.schedule, number));
+        EXPECT_EQ(difference(o, OneRank::whole_batch), "");
+        if (mesh.size() < 8 && mesh.pp < 4) continue;
+        for (DType dtype : {bf16, f16}) {
+          o.step.dtype = dtype;
+          EXPECT_EQ(difference(o, OneRank::same_micro_batches), "") << name(dtype);
+        }
+      }
+}
+
+TEST(Frozen, EveryMeshTrainsTheSameBits) {
+  auto bits = [](MeshShape mesh, int zero, const char* groups) {
+    auto o = tiny_options(mesh);
+    o.step.groups = groups, o.step.bitwise = true, o.step.tp_slices = 2, o.steps = 2;
+    o.step.zero = Zero(zero), o.step.micro_batch = 4;
+    Trace run = trace(task_of<PlainNet>(), o);
+    return std::pair(run.steps[1].loss, run.steps[1].norms[0]);
+  };
+  for (const char* groups : {second_half, "in.*:frozen; *.bias:frozen", "head.*:lr=1; *:frozen"}) {
+    auto one = bits({}, 0, groups);
+    EXPECT_EQ(bits({2, 2, 2}, 3, groups), one) << groups;
+    EXPECT_EQ(bits({2, 1, 2}, 1, groups), one) << groups;
+    EXPECT_EQ(bits({1, 2, 1}, 0, groups), one) << groups;
+  }
+}
+
+TEST(Frozen, OffloadedToFiles) {
+  TemporaryDirectory files;
+  auto o = tiny_options({2, 1, 1});
+  o.step.zero = Zero::parameters, o.step.groups = second_half, o.step.micro_batch = 4;
+  o.step.offload = Offloaded::parameters, o.step.offload_dir = files.path();
+  EXPECT_EQ(difference(o, OneRank::whole_batch), "");
+}
+
+/// Bytes of gradients and of optimizer state that a rank holds.
+std::pair<int64_t, int64_t> held(const std::string& groups) {
+  std::pair<int64_t, int64_t> bytes;
+  run_worlds(1, [&](World& world) {
+    auto o = tiny_options();
+    o.step.groups = groups;
+    Trainer trainer(task_of<AdaptedNet>(), o, world);
+    trainer.step();
+    auto counter = memory::counter();
+    bytes = {counter->live(memory::gradients), counter->live(memory::optimizer)};
+  });
+  return bytes;
+}
+
+TEST(Frozen, ParametersHaveNeitherGradientNorState) {
+  auto all = held(""), head = held("head.*:lr=1; *:frozen");
+  EXPECT_EQ(head.first, 4 * 16 * 4);
+  EXPECT_EQ(head.second, 2 * head.first);
+  EXPECT_GT(all.first, 10 * head.first);
+}
+
+TEST(Frozen, NothingToTrainIsAnError) {
+  auto o = tiny_options();
+  o.step.groups = "*:frozen";
+  EXPECT_TRUE(test::refused(outcome(task_of(), o), "all 13 parameters are frozen", "one to train"));
+}
+
+/// The losses of a run.
+std::vector<double> losses(const Task& task, const TrainOptions& o) {
+  std::vector<double> all;
+  run_worlds(o.step.mesh.size(), [&](World& world) {
+    Trainer trainer(task, o, world);
+    trainer.on({.step = [&](Trainer&, const StepRecord& r) { all.push_back(r.result.loss); }});
+    trainer.run();
+  });
+  return all;
+}
+
+/// A run directory with a trained PlainNet.
+std::string trained(const TemporaryDirectory& directory, double average = 0) {
+  auto o = tiny_options();
+  o.out = directory / "plain", o.steps = 8, o.step.average = average;
+  losses(task_of<PlainNet>(), o);
+  return o.out;
+}
+
+TEST(Frozen, AdaptersStartBesideTheWeightsOfACheckpoint) {
+  TemporaryDirectory directory;
+  std::string plain = trained(directory);
+  std::vector<double> one;
+  for (MeshShape mesh : {MeshShape{1, 1, 1}, {2, 2, 2}}) {
+    auto o = tiny_options(mesh);
+    o.init = plain, o.steps = 1, o.step.micro_batch = 4, o.step.zero = Zero::gradients;
+    double without = losses(task_of<PlainNet>(), o)[0];
+    expect_error([&] { losses(task_of<FreshNet>(), o); },
+                 {"has no tensor block0.up.lora_a.weight", "--init-new"}, Exit::data);
+    o.init_new = "*.lora_*", o.step.groups = lora, o.steps = 6;
+    auto with = losses(task_of<FreshNet>(), o);
+    EXPECT_NEAR(with[0], without, 1e-6);
+    if (one.empty()) one = with;
+    for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(with[i], one[i], 1e-5) << i;
+    o.init_new = "*.lroa_*", o.init = "";
+    expect_error([&] { losses(task_of<FreshNet>(), o); }, {"init-new=*.lroa_* without init"},
+                 Exit::config);
+    o.init = plain;
+    expect_error([&] { losses(task_of<FreshNet>(), o); },
+                 {"init-new: `*.lroa_*` matches no parameter", "Parameters: "}, Exit::config);
+  }
+}
+
+TEST(Frozen, WhatACheckpointHasBesidesIsLeftOutIfNamed) {
+  TemporaryDirectory directory;
+  auto o = tiny_options();
+  o.out = directory / "adapted";
+  losses(task_of<AdaptedNet>(), o);
+  o.init = std::exchange(o.out, "");
+  expect_error([&] { losses(task_of<PlainNet>(), o); },
+               {"has no place in this model", "--init-new \"block0.up.lora_"}, Exit::data);
+  o.init_new = "*lora*; head.*";  // no parameter here has such a name
+  expect_error([&] { losses(task_of<PlainNet>(), o); }, {"`*lora*` matches no"}, Exit::config);
+}
+
+TEST(Frozen, RunsResumeOnAnotherMesh) {
+  TemporaryDirectory directory;
+  auto options = [&](MeshShape mesh, int64_t steps, const std::string& out) {
+    auto o = tiny_options(mesh);
+    o.step.micro_batch = 4, o.steps = steps, o.out = directory / out, o.step.groups = lora;
+    o.lr = {.decay = optim::Schedule::Decay::constant, .peak = 0.05, .warmup = 0, .steps = 0};
+    o.step.average = 0.9;
+    return o;
+  };
+  auto straight = losses(task_of<AdaptedNet>(), options({}, 6, "straight"));
+  auto first = options({.dp = 2}, 3, "halves");
+  first.step.zero = Zero::parameters;
+  auto half = losses(task_of<AdaptedNet>(), first);
+  auto second = options({.pp = 2, .tp = 2}, 6, "halves");
+  second.resume = "auto", second.step.zero = Zero::optimizer;
+  auto rest = losses(task_of<AdaptedNet>(), second);
+  half.insert(half.end(), rest.begin(), rest.end());
+  ASSERT_EQ(half.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(half[i], straight[i], 1e-5) << i;
+  for (const char* groups : {"", "*lora_a*:lr=1; *:frozen"}) {
+    auto other = options({}, 9, "straight");
+    other.resume = "auto", other.step.groups = groups;
+    expect_error([&] { losses(task_of<AdaptedNet>(), other); },
+                 {"the optimizer differs, or what is frozen", "--groups"}, Exit::data);
+  }
+}
+
+}  // namespace
+}  // namespace triax::parallel
