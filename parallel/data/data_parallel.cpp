@@ -242,8 +242,9 @@ void DataParallel::sum_partial() {
       parts.push_back(b->my_sums.narrow(0, r.begin, r.end - r.begin));
       total += r.end - r.begin;
     }
+  auto partial = [](auto* p) { return p->shard.partial && !p->frozen; };
+  if (!looked_at_parts_ && std::ranges::any_of(declared_, partial)) look_at_parts();
   if (parts.empty()) return;
-  if (!looked_at_parts_) look_at_parts();
   Tensor flat = groups_.tp->empty({total}, parts[0].dtype());
   auto each = [&](auto f) {
     int64_t at = 0;

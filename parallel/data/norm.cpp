@@ -124,9 +124,9 @@ void DataParallel::check_replicas() const {
         declared_[i]->name, std::sqrt(low[2 * i]), std::sqrt(high[2 * i]), declared_[i]->name);
 }
 
-/// Before they are summed, in the first step with gradients: ranks that see rows or features of
-/// their own do not compute the same to the last bit. Where that is so of all parts that this
-/// rank's slices and stage have, it may be the rows that are the same, and nothing is said.
+/// Before they are summed, in the first step with finite gradients: ranks that see rows or features
+/// of their own do not compute the same to the last bit. Where that is so of all parts of the
+/// model, it may be the rows that are the same, and nothing is said.
 void DataParallel::look_at_parts() {
   std::vector<double> mine;
   std::vector<const nn::Parameter*> parts;
@@ -138,18 +138,27 @@ void DataParallel::look_at_parts() {
       for (double x : described(b->my_sums.narrow(0, r.begin, r.end - r.begin))) mine.push_back(x);
       parts.push_back(piece.parameter);
     }
-  Tensor all = from_host(mine, {std::ssize(mine)}, cpu).to(groups_.tp->device());
-  auto [high, low] = extremes(*groups_.tp, all);
-  const nn::Parameter* same = nullptr;
-  bool others = false;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (!std::isfinite(high[2 * i])) return;
-    if (high[2 * i] == 0) continue;
-    looked_at_parts_ = true;
-    others = others || high[2 * i] != low[2 * i];
-    if (high[2 * i] == low[2 * i] && low[2 * i + 1] > 0 && !same) same = parts[i];
+  std::vector<double> high, low;
+  if (!parts.empty()) {
+    Tensor all = from_host(mine, {std::ssize(mine)}, cpu).to(groups_.tp->device());
+    auto both = extremes(*groups_.tp, all);
+    high = both[0], low = both[1];
   }
-  check_input(!same || !others, Exit::config,
+  const nn::Parameter* same = nullptr;
+  double non_finite = 0, seen = 0, others = 0;  // is there any in the whole model?
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!std::isfinite(high[2 * i])) non_finite = 1;
+    if (high[2 * i] == 0) continue;
+    seen = 1;
+    if (high[2 * i] != low[2 * i]) others = 1;
+    else if (low[2 * i + 1] > 0 && !same) same = parts[i];
+  }
+  Tensor any = from_host(std::vector{non_finite, seen, others}, {3}, groups_.all->device());
+  groups_.all->all_reduce(any, ReduceOp::max).wait();
+  auto found = any.to_host<double>();
+  if (found[0] > 0) return;
+  looked_at_parts_ = found[1] > 0;
+  check_input(!same || found[2] == 0, Exit::config,
               "train: all {} tensor-parallel ranks have the same gradient of {} and would add it "
               "up; expected parts that differ\n  Its .shard says that each rank sees rows or "
               "features of its own, as tp.whole() does with --sequence-parallel. Where all ranks "

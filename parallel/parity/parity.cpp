@@ -102,6 +102,26 @@ std::string title(const StepOptions& s) {
          (s.reduce_dtype == f32 ? "" : fmt::format(", gradients sent in {}", s.reduce_dtype));
 }
 
+/// What was compared, and which layers' activations were not: the loss aside, those whose dim 0 is
+/// not the rows of samples.
+std::string compared(const Trace& reference) {
+  const TraceStep& step = reference.steps.front();
+  std::vector<std::string> apart;
+  for (auto& name : reference.layers)
+    if (name != reference.layers.back() && !step.activations.contains(name)) apart.push_back(name);
+  size_t frozen = step.skipped ? 0 : reference.parameters.size() - step.gradients.size();
+  std::string text =
+      fmt::format("EQUAL: loss, norm, {} activations, {} gradients and weights of every step",
+                  step.activations.size(), reference.parameters.size() - frozen);
+  if (frozen > 0) text += fmt::format(", {} frozen weights", frozen);
+  if (!apart.empty())
+    text += fmt::format(
+        "\nnot compared: what layer{} {} return{}; expected dim 0 to hold equally "
+        "many rows of each sample",
+        apart.size() == 1 ? "" : "s", join(apart, ", "), apart.size() == 1 ? "s" : "");
+  return text;
+}
+
 }  // namespace
 
 TrainOptions reference_of(TrainOptions o, OneRank takes) {
@@ -166,10 +186,7 @@ Exit parity(const Task& given, TrainOptions o, OneRank takes) {
     std::fflush(stdout);
   });
   if (!difference) {
-    auto equal =
-        fmt::format("EQUAL: loss, norm, {} activations, {} gradients and weights of every step",
-                    reference.steps.front().activations.size(), reference.parameters.size());
-    fmt::print("{}", folded(equal));
+    fmt::print("{}", folded(compared(reference)));
     return Exit::ok;
   }
   print(*difference);

@@ -28,6 +28,16 @@ std::string Trainer::describe_start() const {
   return text;
 }
 
+std::string Trainer::warning_of(const StepResult& first) const {
+  if (first.skipped || first.grad_norm != 0) return "";
+  return fmt::format(
+      "step {}: all gradients are 0, and nothing is learned{}\n", first.step,
+      options_.step.bitwise
+          ? "\n  With --bitwise each sample is a micro-batch of its own: a loss that "
+            "compares samples has no gradient. Leave --bitwise out."
+          : "");
+}
+
 void Trainer::say_end(bool stopped) const {
   std::string saved = directory_ ? fmt::format("; checkpoint {}/step-{}", options_.out, done_) : "";
   if (stopped) {

@@ -34,6 +34,11 @@ nn::Layer::Run observed(const nn::Layer& layer, const LayerObserver& observer) {
   };
 }
 
+constexpr const char* hint_of_conditional_layers =
+    "\n  With ZeRO stages 2 and 3 each pass has to use all parameters. If a layer leaves a module "
+    "out for some samples, take --zero 0 or 1, or have it use the module each time, if need be "
+    "times 0.";
+
 }  // namespace
 
 ProbeOptions probe_options(const StepOptions& o) {
@@ -147,8 +152,13 @@ Tensor Replica::forward_backward(const Batches& batches, const Seed& seed, Watch
   slices_.set_seed(run.seed);
   data_.begin(run.micros, watch, seed.loss_scale);
   buffers_.begin();
-  pipeline_.train(run);
-  data_.finish();
+  try {
+    pipeline_.train(run);
+    data_.finish();
+  } catch (const Error& e) {
+    if (e.code() != Exit::mismatch || options_.zero < Zero::gradients) throw;
+    throw Error(e.code(), std::string(e.what()) + hint_of_conditional_layers, e.place());
+  }
   return loss;
 }
 

@@ -53,7 +53,7 @@ void Step::queue(const StepInput& input) {
   ProfileRange range("step");
   add_up(replica_.forward_backward(input.batches, seed(input)));
   if (observer_.gradients) observer_.gradients(*this);
-  else if (taken_ == 0) replica_.data().check_replicas();
+  else if (taken_ == 0 || optimizer_->steps() == 0) replica_.data().check_replicas();
   backend(decision_).decide_step(request_, totals_, decision_);
   optimizer_->step(decision_);
   replica_.data().publish();

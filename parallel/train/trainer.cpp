@@ -148,6 +148,7 @@ void Trainer::report(StepRecord& record) {
     record.changed = join(directory_->allowed(), "; ");
   if (metrics_) metrics_->write(record);
   progress_.step(record);
+  if (record.result.step == begun_ + 1) progress_.say(warning_of(record.result));
   call("step", &Callbacks::step, record);
 }
 

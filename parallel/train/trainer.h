@@ -101,6 +101,7 @@ class Trainer {
   void report(StepRecord& record);
   std::string describe_start() const;
   std::string resuming() const;
+  std::string warning_of(const StepResult& first) const;
   void say_end(bool stopped) const;
   bool due(int64_t every) const { return every > 0 && done_ % every == 0; }
   void begin_save();

@@ -110,8 +110,7 @@ std::string difference(const TrainOptions& o, OneRank takes) {
 
 TEST(Frozen, EveryMeshTrainsTheSame) {
   int number = 0;
-  for (MeshShape mesh :
-       {MeshShape{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {1, 4, 1}, {2, 2, 2}})
+  for (MeshShape mesh : {MeshShape{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {1, 4, 1}, {2, 2, 2}})
     for (int zero : {0, 1, 2, 3})
       for (const char* groups : {lora, second_half, biases}) {
         auto o = tiny_options(mesh);

@@ -154,6 +154,19 @@ TEST(Guards, SplitStretchesThatAreNotClosed) {
   EXPECT_TRUE(refused(outcome(task_of<OpenNet<3>>(), tp), "the gradient of open.", "leave"));
 }
 
+TEST(Guards, SplitStretchesThatAreNotClosedAfterStepsThatOverflow) {
+  auto o = tiny_options({.tp = 2});
+  o.step.dtype = f16, o.step.dynamic_scale.initial = 0x1p24;
+  o.steps = 30;
+  auto train = [&] {
+    run_worlds(2, [&](World& world) { Trainer(task_of<OpenNet<1>>(), o, world).run(); });
+  };
+  testing::internal::CaptureStdout();
+  test::expect_error(train, {"the gradient of open.norm.", "enter"}, Exit::config);
+  std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_NE(said.find("overflow"), said.npos) << said;
+}
+
 TEST(Guards, SlicesThatCutAHead) {
   EXPECT_EQ(outcome(task_of<Heads>(), tiny_options({.tp = 3})), "");
   EXPECT_TRUE(refused(outcome(task_of<Heads>(), tiny_options({.tp = 2})), "tp=2 does not divide 3",

@@ -1,0 +1,109 @@
+// What a run says of models that its checks on the meta device cannot see through.
+#include <gtest/gtest.h>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/tiny_task.h"
+
+namespace triax::parallel {
+namespace {
+
+using test::outcome;
+using test::refused;
+using test::task_of;
+using test::tiny_options;
+
+/// Leaves `rare` out for the samples of every rank but the first.
+struct Conditional : nn::Module {
+  explicit Conditional(const TensorParallel&)
+      : always(child<nn::Linear>("always", 16, 16)), rare(child<nn::Linear>("rare", 16, 16)) {}
+  Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
+    bool takes = x.device() == meta_device || batch.first % 16 == 0;
+    return takes ? always(x) + rare(x) : always(x);
+  }
+  nn::Linear &always, &rare;
+};
+struct ConditionalNet : nn::Sequence {
+  explicit ConditionalNet(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    add<test::Block>("block", tp);
+    add<Conditional>("conditional", tp);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+TEST(FirstStep, LayersThatLeaveModulesOut) {
+  for (int zero : {0, 1, 2, 3}) {
+    auto o = tiny_options({.dp = 2});
+    o.step.zero = Zero(zero);
+    std::string found = outcome(task_of<ConditionalNet>(), o);
+    if (zero < 2) EXPECT_EQ(found, "");
+    else EXPECT_NE(found.find("if need be times 0"), found.npos) << zero << ": " << found;
+  }
+}
+
+/// Draws samples to their mean: of one sample nothing is left.
+struct Together : nn::Module {
+  Tensor operator()(const Tensor& x) const {
+    Tensor d = x - mean(x, {0}, Keep::yes);
+    return sum(d * d);
+  }
+};
+struct TogetherNet : nn::Sequence {
+  explicit TogetherNet(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    add<test::Block>("block", tp);
+    add<Together>("together");
+  }
+};
+
+TEST(FirstStep, WithoutAnyGradientIsSaid) {
+  for (bool bitwise : {false, true}) {
+    auto o = tiny_options();
+    o.step.bitwise = bitwise;
+    Task task = task_of<TogetherNet>();
+    task.held_out = nullptr;
+    testing::internal::CaptureStdout();
+    run_worlds(1, [&](World& world) { Trainer(task, o, world).run(); });
+    std::string said = testing::internal::GetCapturedStdout();
+    EXPECT_EQ(said.find("all gradients are 0") != said.npos, bitwise) << said;
+    EXPECT_EQ(said.find("Leave --bitwise out") != said.npos, bitwise) << said;
+  }
+}
+
+/// All of its rows on every rank, though its parameters are declared as if each had rows of its
+/// own.
+struct Mixes : nn::Module {
+  explicit Mixes(const TensorParallel& ranks)
+      : tp(ranks),
+        mix(child<nn::Linear>("mix", 16, 16, nn::LinearOptions{.std = 0.3, .shard = tp.whole()})) {}
+  Tensor operator()(const Tensor& x) const {
+    Tensor all = tanh(mix(tp.gather_rows(x)));
+    return x + tp.scatter_rows(all + mean(all, {0}, Keep::yes));
+  }
+  TensorParallel tp;
+  nn::Linear& mix;
+};
+struct MixesFirst : nn::Sequence {
+  explicit MixesFirst(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    add<Mixes>("mixes", tp);
+    add<test::Block>("block", tp);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+// The first stage has no other parameters; the second's tell that ranks see different rows.
+TEST(FirstStep, PartsThatAreAlikeOnAStageOfTheirOwn) {
+  for (int zero : {0, 2, 3})
+    for (DType dtype : {f32, f16}) {
+      auto o = tiny_options({1, 2, 2});
+      o.step.sequence_parallel = true, o.step.placement = "2,2";
+      o.step.zero = Zero(zero), o.step.dtype = dtype;
+      EXPECT_TRUE(refused(outcome(task_of<MixesFirst>(), o), "the same gradient of mixes.mix.",
+                          "tp.whole_alike()"))
+          << zero << name(dtype);
+    }
+}
+
+}  // namespace
+}  // namespace triax::parallel
