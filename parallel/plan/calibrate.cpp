@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/gpus.h"
 #include "parallel/plan/bench.h"
+#include "parallel/settings/bytes.h"
 
 namespace triax::parallel {
 namespace {

@@ -9,6 +9,7 @@
 #include "parallel/comm/meta_comm.h"
 #include "parallel/pipeline/synthesis/schedule_file.h"
 #include "parallel/plan/candidates.h"
+#include "parallel/settings/bytes.h"
 #include "parallel/settings/terminal.h"
 
 namespace triax::parallel {

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "nn/json.h"
 #include "parallel/plan/plan.h"
+#include "parallel/settings/bytes.h"
 #include "parallel/settings/terminal.h"
 
 namespace triax::parallel {

@@ -11,6 +11,7 @@
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/plan/kept.h"
 #include "parallel/plan/plan.h"
+#include "parallel/settings/bytes.h"
 #include "parallel/train/step.h"
 
 namespace triax::parallel {

@@ -15,6 +15,7 @@
 #include "parallel/comm/meta_comm.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/rehearsal.h"
+#include "parallel/settings/bytes.h"
 #include "parallel/train/replica.h"
 
 namespace triax::parallel {

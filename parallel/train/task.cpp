@@ -6,6 +6,7 @@
 #include "core/checksum.h"
 #include "core/files.h"
 #include "parallel/comm/together.h"
+#include "parallel/settings/bytes.h"
 #include "parallel/train/feed.h"
 
 namespace triax::parallel {
@@ -53,7 +54,23 @@ void check_task(const Task& task) {
   }
 }
 
+namespace {
+
+/// Memory for it is not refused but given until nothing is left, and then the process is killed.
+void check_room(const Task& task, int64_t samples) {
+  nn::Batch one = batch_like(task, 1);
+  double each = double(one.input.bytes() + one.target.bytes() + sizeof samples);
+  double bytes = 2 * each * double(samples), room = available_memory();  // it is copied once
+  check_input(room == 0 || bytes < room, Exit::memory,
+              "train: a micro-batch of {} samples takes {}; this machine has {} free\n"
+              "  Take a smaller --micro-batch.",
+              samples, show_bytes(bytes), show_bytes(room));
+}
+
+}  // namespace
+
 nn::Batch batch_like(const Task& task, int64_t samples) {
+  if (samples > 1) check_room(task, samples);
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < samples; ++i) indices.push_back(i % task.samples->count());
   return batch_of(*task.samples, indices, 0, "the probe");

@@ -32,7 +32,8 @@ struct Task {
 /// samples.
 void check_task(const Task& task);
 
-/// A micro-batch as training has them: its shapes, and values that are there.
+/// A micro-batch as training has them: its shapes, and values that are there. Throws Error 71 if
+/// there is no room for it.
 nn::Batch batch_like(const Task& task, int64_t samples);
 /// `samples` times the first sample, on the meta device: shapes without values.
 nn::Batch shaped_like(const Task& task, int64_t samples);

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "parallel/program/report/fact_table.h"
+#include "parallel/settings/bytes.h"
 #include "parallel/train/report.h"
 
 namespace triax::parallel::report {

@@ -6,9 +6,9 @@
 
 #include "core/check.h"
 #include "core/files.h"
-#include "parallel/plan/plan.h"
 #include "parallel/program/output_file.h"
 #include "parallel/program/report/page.h"
+#include "parallel/settings/bytes.h"
 
 namespace triax::parallel {
 namespace {

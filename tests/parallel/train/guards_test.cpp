@@ -167,6 +167,13 @@ TEST(Guards, SplitStretchesThatAreNotClosedAfterStepsThatOverflow) {
   EXPECT_NE(said.find("overflow"), said.npos) << said;
 }
 
+TEST(Guards, MicroBatchesThatNoMemoryHolds) {
+  auto o = tiny_options();
+  o.step.micro_batch = o.step.global_batch = int64_t{1} << 30;
+  EXPECT_TRUE(refused(outcome(task_of<Right>(), o), "a micro-batch of 1073741824 samples takes",
+                      "--micro-batch", 71));
+}
+
 TEST(Guards, SlicesThatCutAHead) {
   EXPECT_EQ(outcome(task_of<Heads>(), tiny_options({.tp = 3})), "");
   EXPECT_TRUE(refused(outcome(task_of<Heads>(), tiny_options({.tp = 2})), "tp=2 does not divide 3",
