@@ -6,7 +6,8 @@ cores.
 
 Every round runs each mesh as a job of its own, and just before it the base (one rank), of which its
 ratio is taken, so that slow minutes of the machine do not count. All ranks have one thread and share
-as many CPUs as there are ranks. --python adds PyTorch over gloo to the rounds: one process with the
+as many CPUs as there are ranks. Two runs that have nothing to do with each other, each of half the
+batch, show what speed-up the machine allows. --python adds PyTorch over gloo to the rounds: one process with the
 whole batch, whose ratio is taken within the round, DDP and FSDP2 with two; eager, fused AdamW, glibc
 set to keep freed blocks on huge pages.
 """
@@ -15,7 +16,8 @@ import argparse
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from measure import Job, Run, machine, run, spread
@@ -42,6 +44,11 @@ class Torch(Mesh):
 
 
 @dataclass(frozen=True)
+class Apart(Mesh):
+    """As many runs of one rank at the same time, which share out the batch and nothing else."""
+
+
+@dataclass(frozen=True)
 class Pair:
     """A run of a mesh, and that of the base just before it."""
 
@@ -57,6 +64,7 @@ TORCH = (
     Torch("PyTorch FSDP2, two processes", 2, "--micro-batch 4 --parallel fsdp"),
 )
 MESHES = (
+    Apart("2 independent runs", 2, "--micro-batch 4"),
     Mesh("dp 2", 2, "--dp 2 --micro-batch 4"),
     Mesh("dp 2, ZeRO-1", 2, "--dp 2 --zero 1 --micro-batch 4"),
     Mesh("dp 2, ZeRO-2", 2, "--dp 2 --zero 2 --micro-batch 4"),
@@ -78,15 +86,34 @@ MESHES = (
 def run_mesh(a: argparse.Namespace, mesh: Mesh, directory: Path) -> Run:
     if isinstance(mesh, Torch):
         return run_torch(a, mesh, directory)
+    if isinstance(mesh, Apart):
+        return run_apart(a, mesh, directory)
+    return run(job_of(a, mesh, directory, BATCH))
+
+
+def run_apart(a: argparse.Namespace, mesh: Apart, directory: Path) -> Run:
+    def one(number: int) -> Run:
+        own = directory / str(number)
+        own.mkdir(exist_ok=True)
+        alone = replace(mesh, ranks=1)
+        return run(replace(job_of(a, alone, own, BATCH // mesh.ranks), cpus=mesh.ranks))
+
+    with ThreadPoolExecutor(mesh.ranks) as pool:
+        runs = list(pool.map(one, range(mesh.ranks)))
+    seconds = [sum(step) / len(step) for step in zip(*(r.seconds for r in runs))]
+    return replace(runs[0], seconds=seconds, tokens=sum(r.tokens for r in runs))
+
+
+def job_of(a: argparse.Namespace, mesh: Mesh, directory: Path, batch: int) -> Job:
     metrics, out = directory / "metrics.jsonl", directory / "run"
     shutil.rmtree(out, ignore_errors=True)
     launch = [str(ROOT / "scripts/launch.sh"), "-n", str(mesh.ranks)] if mesh.ranks > 1 else []
     flags = [str(a.files or directory) if word == "FILES" else word for word in mesh.flags.split()]
-    command = [*launch, str(a.minigpt), "train", *MODEL.split(), "--global-batch", str(BATCH)]
+    command = [*launch, str(a.minigpt), "train", *MODEL.split(), "--global-batch", str(batch)]
     command += [*a.flags.split(), *flags, "--precision", a.precision, "--warmup", "0"]
     command += ["--steps", str(a.steps), "--val-fraction", "0", "--data", str(a.data)]
     command += ["--out", str(out), "--metrics", str(metrics)]
-    return run(Job(command, metrics, threads=mesh.threads, cpus=mesh.ranks * mesh.threads))
+    return Job(command, metrics, threads=mesh.threads, cpus=mesh.ranks * mesh.threads)
 
 
 def run_torch(a: argparse.Namespace, mesh: Torch, directory: Path) -> Run:
@@ -155,6 +182,8 @@ def main() -> None:
 def check_losses(pairs: dict[Mesh, list[Pair]], tolerance: float) -> None:
     """Raises ValueError unless all first losses are those of the base: same weights, same batch."""
     for mesh, found in pairs.items():
+        if isinstance(mesh, Apart):
+            continue
         torch = isinstance(mesh, Torch)
         for i, pair in enumerate(found):
             one = pairs[TORCH_BASE][i].run if torch else pair.base
