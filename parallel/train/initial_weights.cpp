@@ -14,18 +14,20 @@
 namespace triax::parallel {
 namespace {
 
-void check_same_model(const Checkpoint& checkpoint, const Settings& settings) {
+/// With parameters that start afresh the model may be another, on purpose: that is said.
+void check_same_model(const Checkpoint& checkpoint, const Settings& settings, bool any_fresh) {
   auto saved = saved_settings(checkpoint);
   for (auto& s : settings) {
     auto known = saved.find(s.name);
     bool shapes = s.group == model_group && s.on_resume == OnResume::refuse;
     if (!shapes || known == saved.end() || known->second == literal(s)) continue;
     bool named = known->second == "0" && !s.shown.empty();
-    fail(Exit::config,
-         "init: checkpoint {} is of a model with {} {}{}; this run asks for {}\n  Leave --{} out: "
-         "the checkpoint's model is the default.",
-         checkpoint.path(), s.name, known->second, named ? fmt::format(" ({})", s.shown) : "",
-         literal(s), s.name);
+    std::string text = fmt::format(
+        "init: checkpoint {} is of a model with {} {}{}; this run asks for {}\n", checkpoint.path(),
+        s.name, known->second, named ? fmt::format(" ({})", s.shown) : "", literal(s));
+    check_input(any_fresh, Exit::config,
+                "{}  Leave --{} out: the checkpoint's model is the default.", text, s.name);
+    std::fputs(text.c_str(), stdout);
   }
 }
 
@@ -132,11 +134,11 @@ void check_weights(const Checkpoint& checkpoint, Weights which) {
 void start_from(const InitialWeights& from, const Task& task, Step& step, Communicator& ranks) {
   Checkpoint checkpoint = open_checkpoint(from.path, ranks);
   Patterns fresh = parse_patterns(from.fresh);
-  on_first(ranks, [&] { check_same_attachments(checkpoint, task); });
-  together(ranks, [&] {
-    check_same_model(checkpoint, task.settings);
-    check_claimed(checkpoint, step.replica(), fresh);
+  on_first(ranks, [&] {
+    check_same_attachments(checkpoint, task);
+    check_same_model(checkpoint, task.settings, !fresh.empty());
   });
+  together(ranks, [&] { check_claimed(checkpoint, step.replica(), fresh); });
   auto fill = [&](std::vector<Piece> pieces) {
     std::erase_if(pieces, [&](auto& p) { return !begins_as_weight(p) || is_fresh(fresh, p.name); });
     fill_weights(checkpoint, pieces, ranks);

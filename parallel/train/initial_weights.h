@@ -36,9 +36,10 @@ struct InitialWeights {
 
 /// Collective. Writes them, of any mesh and dtype, into a step that has not updated anything yet.
 /// Optimizer state stays as it is, but for copies of the weights in it. Throws Error 78 if the
-/// checkpoint is of a model with other settings, has another text under the name of one of the
-/// task's attachments (a tokenizer: its weights are of other tokens), or no parameter matches a
-/// pattern; 65 if one of the two has a tensor that the other lacks or has of another shape.
+/// checkpoint is of a model with other settings (said, and no error, with `fresh`), has another
+/// text under the name of one of the task's attachments (a tokenizer: its weights are of other
+/// tokens), or no parameter matches a pattern; 65 if one of the two has a tensor that the other
+/// lacks or has of another shape.
 void start_from(const InitialWeights& from, const Task& task, Step& step, Communicator& ranks);
 
 }  // namespace triax::parallel

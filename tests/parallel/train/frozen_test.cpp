@@ -224,6 +224,23 @@ TEST(Frozen, AdaptersStartBesideTheWeightsOfACheckpoint) {
   }
 }
 
+TEST(Frozen, ModelsWithOtherSettingsAreSaid) {
+  TemporaryDirectory directory;
+  int64_t classes = 4;
+  Task task = task_of<PlainNet>();
+  task.settings = SettingGroup("Model").add("classes", "N", "of the head", &classes);
+  auto o = tiny_options();
+  o.out = directory / "four";
+  losses(task, o);
+  o.init = std::exchange(o.out, ""), classes = 5;
+  std::string other = "is of a model with classes 4; this run asks for 5";
+  expect_error([&] { losses(task, o); }, {other, "Leave --classes out"}, Exit::config);
+  o.init_new = "head.*";
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(losses(task, o).size(), 3u);
+  EXPECT_NE(testing::internal::GetCapturedStdout().find(other), std::string::npos);
+}
+
 TEST(Frozen, WhatACheckpointHasBesidesIsLeftOutIfNamed) {
   TemporaryDirectory directory;
   auto o = tiny_options();
