@@ -195,7 +195,7 @@ Tensor record(const char* name, Tensor y, const Tensors& inputs, autograd::Rule 
   if (shared) y = y.detach();  // an identity: its output is another tensor than its input
   auto meta = std::make_shared<Meta>();
   meta->node = std::make_shared<Node>(name, y, producers(inputs), std::move(rule));
-  if (trains && later)  // of frozen leaves the rule goes, and what it keeps of the inputs
+  if (trains && later)  // else the rule goes, and with it what it keeps of the inputs
     meta->node->later = std::make_shared<Node>(name, y, producers(leaves), std::move(later));
   y.meta() = std::move(meta);
   return y;

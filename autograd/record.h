@@ -46,8 +46,8 @@ struct NoGrad : Recording {
 /// function. The rule must not capture y itself (capture y.detach()), else the node owns itself
 /// and never dies. Returns y, unchanged if no input wants a gradient.
 ///
-/// `later` is the part of the rule that only weights wait for, over `leaves`: it runs right after
-/// `rule`, or later when the caller of backward puts it off (zero-bubble pipelines).
+/// `later` is the part that only `leaves` wait for (dropped if none wants a gradient): it runs
+/// after `rule`, or later when the caller of backward puts it off (zero-bubble pipelines).
 Tensor record(const char* name, Tensor y, const Tensors& inputs, autograd::Rule rule,
               const Tensors& leaves = {}, autograd::Rule later = {});
 

@@ -159,7 +159,7 @@ namespace {
 
 /// Why only one of checkpoint and model has a tensor, if both have the parameter it belongs to.
 const char* reason(bool same_parameter) {
-  return same_parameter ? ": the optimizer differs, or what is frozen\n"
+  return same_parameter ? ": the optimizer or the frozen parameters differ\n"
                           "  Resume with the same optimizer and --groups, or start a new run "
                           "directory with --init."
                         : "";

@@ -8,7 +8,7 @@
 
 namespace triax::parallel {
 
-/// Parameters that may share a bucket, in order of declaration: frozen ones only with others.
+/// Parameters that may share a bucket, in order of declaration: all are frozen, or none.
 struct ParameterGroup {
   std::vector<nn::Parameter*> parameters;
   int passes = 1;      ///< backward passes that each sees per micro-batch: chunks that use it
@@ -22,8 +22,8 @@ enum class Grouping {
   by_chunk,  ///< reduced together: one group for each chunk
   by_layer   ///< gathered together: one group for each layer
 };
-/// Groups in about the order in which backward completes them, those that are frozen behind all
-/// others. Without chunks, all of `model`.
+/// Groups in about the order in which backward completes them, frozen ones last. Without chunks,
+/// all of `model`.
 std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layers>& chunks,
                                   Grouping grouping);
 

@@ -59,8 +59,10 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
   model.bind(options_.seed);
   if (options_.tune) options_.tune(model);
   auto frozen = [](auto* p) { return p->frozen; };
-  check_input(declared_.empty() || !std::ranges::all_of(declared_, frozen), Exit::config,
-              "data parallel: all {} parameters are frozen; expected one to train",
+  bool trains = options_.purpose == nn::Purpose::training && !declared_.empty();
+  check_input(!trains || !std::ranges::all_of(declared_, frozen), Exit::config,
+              "data parallel: all {} parameters are frozen, by the model or by "
+              "--groups; expected one to train",
               declared_.size());
   bool layered = options_.zero == Zero::parameters;
   auto groups = group(model, chunks, layered ? Grouping::by_layer : Grouping::by_chunk);

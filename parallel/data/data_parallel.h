@@ -82,12 +82,12 @@ class DataParallel {
 
   /// What an optimizer updates: this rank's slice of each bucket, cut where rates change.
   std::vector<optim::Slot> slots() const;
-  /// The weights of each slot, then slices of frozen parameters in the same form.
+  /// The weights of each slot, then the frozen ones that this rank holds, in the same form.
   Tensors weights() const;
   /// What lies in slot `i` (or in those weights), in order.
   std::vector<FlatPiece> slot_pieces(size_t i) const;
-  /// Is what this rank's slots hold of `p` counted in the norm and saved? Of all replicas exactly
-  /// one is.
+  /// Is what this rank holds of `p` saved and, if trained, counted in the norm? Of all replicas
+  /// exactly one is.
   bool owns(const nn::Parameter& p) const;
   /// Elements of the whole model, each logical parameter once: all, or only those trained.
   enum class Count { all, trained };
@@ -148,7 +148,7 @@ class DataParallel {
     Range range;  // of the bucket's slice
     optim::Rates rates;
   };
-  std::vector<Place> slots_;
+  std::vector<Place> places_;    // one for each of weights()
   Bucket* in_flight_ = nullptr;  // ZeRO-2/3: one reduction at a time, so that buckets can go
   int64_t due_ = 0;              // micro-batches of this step; 0: none has begun
   std::unique_ptr<FixedGradients> fixed_;  // `bitwise`

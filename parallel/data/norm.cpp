@@ -85,13 +85,10 @@ void DataParallel::check_passes() const {
   for (auto& b : trained())
     for (size_t i = 0; i < b->fired.size(); ++i) {
       const std::string& name = b->layout.pieces[i].parameter->name;
-      check_input(
-          !releases_gradients() || dp_.size() == 1 || b->fired[i] == b->due, Exit::config,
-          "train: {} of the {} backward passes of this rank reach {}; expected all with "
-          "ZeRO stage {}\n"
-          "  A layer leaves its module out for some samples. Take --zero 0 or 1, or have the "
-          "layer use the module each time, if need be times 0.",
-          b->fired[i], b->due, name, int(options_.zero));
+      check_input(!releases_gradients() || dp_.size() == 1 || b->fired[i] == b->due, Exit::config,
+                  "train: {} of the {} backward passes of this rank reach {}; expected all with "
+                  "ZeRO stage {}{}",
+                  b->fired[i], b->due, name, int(options_.zero), if_modules_are_left_out);
       if (fixed_) fixed_->check_uses(*b->layout.pieces[i].parameter, due_);
     }
 }
@@ -125,8 +122,8 @@ void DataParallel::check_replicas() const {
 }
 
 /// Before they are summed, in the first step with finite gradients: ranks that see rows or features
-/// of their own do not compute the same to the last bit. Where that is so of all parts of the
-/// model, it may be the rows that are the same, and nothing is said.
+/// of their own do not compute the same to the last bit. Where all parts are alike, the rows
+/// themselves may be: nothing is said.
 void DataParallel::look_at_parts() {
   std::vector<double> mine;
   std::vector<const nn::Parameter*> parts;
@@ -145,20 +142,19 @@ void DataParallel::look_at_parts() {
     high = both[0], low = both[1];
   }
   const nn::Parameter* same = nullptr;
-  double non_finite = 0, seen = 0, others = 0;  // is there any in the whole model?
+  double non_finite = 0, others = 0;  // is there any in the whole model?
   for (size_t i = 0; i < parts.size(); ++i) {
     if (!std::isfinite(high[2 * i])) non_finite = 1;
     if (high[2 * i] == 0) continue;
-    seen = 1;
     if (high[2 * i] != low[2 * i]) others = 1;
     else if (low[2 * i + 1] > 0 && !same) same = parts[i];
   }
-  Tensor any = from_host(std::vector{non_finite, seen, others}, {3}, groups_.all->device());
+  Tensor any = from_host(std::vector{non_finite, others}, {2}, groups_.all->device());
   groups_.all->all_reduce(any, ReduceOp::max).wait();
   auto found = any.to_host<double>();
   if (found[0] > 0) return;
-  looked_at_parts_ = found[1] > 0;
-  check_input(!same || found[2] == 0, Exit::config,
+  looked_at_parts_ = true;
+  check_input(!same || found[1] == 0, Exit::config,
               "train: all {} tensor-parallel ranks have the same gradient of {} and would add it "
               "up; expected parts that differ\n  Its .shard says that each rank sees rows or "
               "features of its own, as tp.whole() does with --sequence-parallel. Where all ranks "

@@ -10,21 +10,21 @@ namespace triax::parallel {
 /// The padding behind a parameter is in its slot.
 void DataParallel::cut_slots(Bucket& b) {
   int64_t end = b.my_weight.numel();
-  auto before = slots_.size();
+  auto before = places_.size();
   for (auto& piece : b.layout.pieces) {
     Range r = b.mine(piece);
     optim::Rates rates{piece.parameter->lr, piece.parameter->weight_decay};
-    bool first = slots_.size() == before;
-    if (r.begin == r.end || (!first && slots_.back().rates == rates)) continue;
-    if (!first) slots_.back().range.end = r.begin;
-    slots_.push_back({&b, {first ? 0 : r.begin, end}, rates});
+    bool first = places_.size() == before;
+    if (r.begin == r.end || (!first && places_.back().rates == rates)) continue;
+    if (!first) places_.back().range.end = r.begin;
+    places_.push_back({&b, {first ? 0 : r.begin, end}, rates});
   }
-  if (slots_.size() == before) slots_.push_back({&b, {0, end}, {}});
+  if (places_.size() == before) places_.push_back({&b, {0, end}, {}});
 }
 
 Tensors DataParallel::weights() const {
   Tensors all;
-  for (auto& [b, range, rates] : slots_)
+  for (auto& [b, range, rates] : places_)
     all.push_back(b->my_weight.narrow(0, range.begin, range.end - range.begin));
   return all;
 }
@@ -32,7 +32,7 @@ Tensors DataParallel::weights() const {
 std::vector<optim::Slot> DataParallel::slots() const {
   auto decays = [](const nn::Parameter& p) { return p.weight_decay || p.decay; };
   std::vector<optim::Slot> slots;
-  for (auto& [b, range, rates] : slots_) {
+  for (auto& [b, range, rates] : places_) {
     if (b->layout.frozen()) break;  // as all that follow
     auto part = [&, &range = range](const Tensor& x) {
       return x.defined() ? x.narrow(0, range.begin, range.end - range.begin) : x;
@@ -55,7 +55,7 @@ std::vector<optim::Slot> DataParallel::slots() const {
 
 std::vector<FlatPiece> DataParallel::slot_pieces(size_t i) const {
   std::vector<FlatPiece> pieces;
-  auto& [b, range, rates] = slots_[i];
+  auto& [b, range, rates] = places_[i];
   for (auto& piece : b->layout.pieces) {
     Range r = b->mine(piece);
     int64_t begin = std::max(r.begin, range.begin), end = std::min(r.end, range.end);

@@ -102,8 +102,8 @@ std::string title(const StepOptions& s) {
          (s.reduce_dtype == f32 ? "" : fmt::format(", gradients sent in {}", s.reduce_dtype));
 }
 
-/// What was compared, and which layers' activations were not: the loss aside, those whose dim 0 is
-/// not the rows of samples.
+/// What was compared, and which layers' activations were not: the loss aside, those that are not
+/// rows of samples.
 std::string compared(const Trace& reference) {
   const TraceStep& step = reference.steps.front();
   std::vector<std::string> apart;
@@ -116,9 +116,9 @@ std::string compared(const Trace& reference) {
   if (frozen > 0) text += fmt::format(", {} frozen weights", frozen);
   if (!apart.empty())
     text += fmt::format(
-        "\nnot compared: what layer{} {} return{}; expected dim 0 to hold equally "
-        "many rows of each sample",
-        apart.size() == 1 ? "" : "s", join(apart, ", "), apart.size() == 1 ? "s" : "");
+        "\nnot compared: the activations of {}, which are not rows of samples along "
+        "dim 0, alike on all meshes",
+        join(apart, ", "));
   return text;
 }
 

@@ -141,7 +141,7 @@ void Pipeline::backward(const Action& a, const PipelineShape& shape, const Pipel
   if (!from && !like(dy, slot.y))
     dy = full(slot.y.shape(), run.seed, slot.y.dtype(), slot.y.device());
   bool whole = a.kind == Action::backward;
-  // A first stage without parameters, which only prepares its input, has nothing to do.
+  // A first stage that trains nothing has nothing to do.
   if (requires_grad(slot.y)) triax::backward(slot.y, std::move(dy), whole ? nullptr : &slot.later);
   if (auto to = sent_by(shape, stage_, a)) send(shape, *to, *slot.dx);
   slot.y = *slot.dx = slot.seed = {};

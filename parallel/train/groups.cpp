@@ -107,7 +107,12 @@ bool matches(std::string_view pattern, std::string_view name) {
 std::vector<std::string> parse_patterns(const std::string& text) {
   std::vector<std::string> patterns;
   if (trimmed(text).empty()) return patterns;
-  for (auto part : parts_of(text, ';')) patterns.emplace_back(part);
+  for (auto part : parts_of(text, ';')) {
+    check_input(!part.empty(), Exit::config,
+                "patterns: `{}` has an empty one; expected PATTERN; ..., such as head.*; *lora*",
+                printable(text));
+    patterns.emplace_back(part);
+  }
   return patterns;
 }
 

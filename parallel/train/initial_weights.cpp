@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <set>
+#include <map>
+#include <ranges>
 
 #include "core/check.h"
 #include "core/files.h"
@@ -58,25 +59,36 @@ bool is_fresh(const Patterns& fresh, const std::string& name) {
 
 /// Nothing of a model's weights is left out in silence.
 void check_claimed(const Checkpoint& checkpoint, const Replica& replica, const Patterns& fresh) {
-  std::set<std::string> here;
-  for (auto* p : replica.parameters()) here.insert(p->name);
-  for (auto* b : replica.all_buffers()) here.insert(b->name);
-  Patterns names(here.begin(), here.end());
-  for (auto& pattern : fresh)
-    check_input(std::ranges::any_of(names, [&](auto& name) { return matches(pattern, name); }),
+  std::map<std::string, Shape> here;
+  for (auto* p : replica.parameters()) here[p->name] = p->full;
+  for (auto* b : replica.all_buffers()) here[b->name] = b->shape;
+  Patterns names;
+  for (auto& [name, shape] : here) names.push_back(name);
+  for (auto& pattern : fresh) {
+    auto fits = [&](auto& name) { return matches(pattern, name); };
+    check_input(std::ranges::any_of(names, fits) ||
+                    std::ranges::any_of(std::views::keys(checkpoint.tensors()), fits),
                 Exit::config, "init-new: `{}` matches no parameter{}", printable(pattern),
                 unmatched(pattern, names));
+  }
   for (auto& [name, tensor] : checkpoint.tensors())
     check_input(name.find('@') != name.npos || here.contains(name) || is_fresh(fresh, name),
                 Exit::data,
                 "init: checkpoint {}: tensor {} {} has no place in this model\n  To start without "
                 "it: --init-new \"{}\".",
                 checkpoint.path(), printable(name), tensor.full, printable(name));
-  for (auto& name : names)
-    check_input(checkpoint.tensors().contains(name) || is_fresh(fresh, name), Exit::data,
-                "init: checkpoint {} has no tensor {}, which this model has\n  To train it from "
-                "scratch: --init-new \"{}\", or a pattern.",
+  for (auto& [name, shape] : here) {
+    if (is_fresh(fresh, name)) continue;
+    check_input(checkpoint.tensors().contains(name), Exit::data,
+                "init: checkpoint {} has no tensor {}, which this model has\n  To start with "
+                "the model's own: --init-new \"{}\", or a pattern.",
                 checkpoint.path(), name, name);
+    const Shape& stored = checkpoint.tensors().at(name).full;
+    check_input(stored == shape, Exit::data,
+                "init: checkpoint {}: tensor {} is {}; expected {}\n  To start with the model's "
+                "own: --init-new \"{}\", or a pattern.",
+                checkpoint.path(), name, stored, shape, name);
+  }
 }
 
 /// Kinds of tensors that begin as copies of the weights.
@@ -96,14 +108,18 @@ CheckpointState take_model_settings(const Settings& settings, const std::string&
   return state;
 }
 
+bool has_state(const Checkpoint& checkpoint, const std::string& name) {
+  std::string prefix = logical_name(name, "@").substr(0, name.size() + 1);
+  auto first = checkpoint.tensors().lower_bound(prefix);
+  return first != checkpoint.tensors().end() && first->first.starts_with(prefix);
+}
+
 Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part& part,
                      Weights which) {
-  auto has = [&](const char* kind) {
-    return checkpoint.tensors().contains(logical_name(name, kind));
-  };
-  // What was frozen has no average, and is its own.
-  if (which == Weights::average && has("average")) return checkpoint.read(name, part, "average");
-  return checkpoint.read(name, part, has("master") ? "master" : "");
+  if (which == Weights::average && has_state(checkpoint, name))
+    return checkpoint.read(name, part, "average");
+  bool exact = checkpoint.tensors().contains(logical_name(name, "master"));
+  return checkpoint.read(name, part, exact ? "master" : "");
 }
 
 void fill_weights(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Communicator& ranks) {

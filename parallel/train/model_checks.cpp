@@ -47,7 +47,7 @@ void check_shards(nn::Module& model, const TensorParallel& tp) {
 void check_uses(const nn::Layer& layer, const std::vector<nn::Parameter*>& now) {
   Parameters used = used_by(layer);
   for (auto* p : now) {
-    grad(p->value) = {};
+    if (!p->frozen) grad(p->value) = {};
     check_input(used.contains(p), Exit::config,
                 "it uses parameter {}; expected its module in the layer's `uses`, the list in "
                 "add(\"{}\", {{...}}, ...)",
@@ -63,11 +63,11 @@ void check_gradients(nn::Sequence& model, const Parameters& reached) {
                 "parameter {}: no layer of the model uses it; expected its module in an add()",
                 p->name);
     check_input(
-        p->frozen || reached.contains(p), Exit::config,
-        "parameter {}: no gradient reaches it; expected its layer to use it in what it "
+        reached.contains(p), Exit::config,
+        "parameter {}: no {} reaches it; expected its layer to use it in what it "
         "returns\n  Each layer ran once on zeros. One that chooses its modules by values has "
         "to use all of them then.",
-        p->name);
+        p->name, p->frozen ? "op" : "gradient");
   }
 }
 

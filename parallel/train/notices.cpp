@@ -29,9 +29,9 @@ std::string Trainer::describe_start() const {
 }
 
 std::string Trainer::warning_of(const StepResult& first) const {
-  if (first.skipped || first.grad_norm != 0) return "";
+  if (first.grad_norm != 0) return "";
   return fmt::format(
-      "step {}: all gradients are 0, and nothing is learned{}\n", first.step,
+      "warning: all gradients of step {} are 0{}\n", first.step,
       options_.step.bitwise
           ? "\n  With --bitwise each sample is a micro-batch of its own: a loss that "
             "compares samples has no gradient. Leave --bitwise out."

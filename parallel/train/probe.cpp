@@ -6,12 +6,14 @@
 #include <utility>
 
 #include "autograd/backward.h"
+#include "autograd/touched.h"
 #include "core/check.h"
 #include "core/own_counter.h"
 #include "nn/key_value_cache.h"
 #include "parallel/comm/meta_comm.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/by_sample.h"
+#include "parallel/train/groups.h"
 #include "parallel/train/model_checks.h"
 
 namespace triax::parallel {
@@ -85,16 +87,19 @@ class Walk {
         trains_(like.target.defined()),
         losses_(o.bitwise ? like.input.size(0) : 1) {
     model_->materialize(meta_device, o.dtype, 0);
+    apply_groups(*model_, o.groups);
     check_model();
     batch_.replicas = &replicas_;
     if (like.cache) batch_.cache = &past_.emplace(like.cache->capacity());
     if (trains_ && tp_.sequence())
       alone_ = probe(build, like, {.dp = o.dp, .dtype = o.dtype}).layers();
-    for (auto* p : model_->parameters())
-      if (!p->frozen)
+    for (auto* p : model_->parameters()) {
+      if (p->frozen) p->value = p->value.detach();
+      else
         on_grad(p->value, [this, p] {
           if (grad(p->value).defined()) reached_now_.push_back(p);  // a rule may return nothing
         });
+    }
   }
 
   std::vector<LayerFacts> run() {
@@ -149,12 +154,30 @@ class Walk {
     check_input(!trains_ || reached_.empty() || no_loss || dx_->defined(), Exit::config,
                 "no gradient reaches its input, so the layers before it would not be trained; "
                 "expected what it returns to depend on x, without detach()");
-    check_uses(layer, reached_now_);
     reached_.insert(reached_now_.begin(), reached_now_.end());
+    note_frozen(run);
+    check_uses(layer, reached_now_);
+    used_.insert(reached_now_.begin(), reached_now_.end());
     reached_now_.clear();
     if (trains_) check_keeps_nothing(run, x_, batch_);
     if (!last && !used_by(layer).empty()) check_rows(found_, alone_, o_.tp);
     x_ = y, *dx_ = {};
+  }
+
+  /// No gradient tells that frozen parameters are used: for a call they are leaves.
+  void note_frozen(const nn::Layer& layer) {
+    std::vector<nn::Parameter*> frozen;
+    for (auto* p : model_->parameters())
+      if (p->frozen) frozen.push_back(p), require_grad(p->value);
+    if (frozen.empty()) return;
+    NoGrad guard;
+    autograd::Touched touched;
+    layer.run(x_, batch_);
+    for (auto* p : frozen) {
+      auto is_it = [&](const Tensor& leaf) { return leaf.is(p->value); };
+      if (std::ranges::any_of(touched.leaves(), is_it)) reached_now_.push_back(p);
+      p->value = p->value.detach();
+    }
   }
 
   /// Forward and backward. Returns what the layer does.
@@ -187,7 +210,7 @@ class Walk {
     check_input(x_.numel() == losses_, Exit::config,
                 "model: its last layer, {}, returns {}; expected the sum of the loss, one element",
                 found_.back().name, x_);
-    check_gradients(*model_, reached_);
+    check_gradients(*model_, used_);
   }
 
   const ProbeOptions& o_;
@@ -201,7 +224,7 @@ class Walk {
   int64_t losses_;
   std::vector<LayerFacts> alone_;  // with tp=1, where sequence parallelism must differ
   std::vector<LayerFacts> found_;
-  Parameters reached_, counted_;
+  Parameters reached_, used_, counted_;      // used_: frozen ones too
   std::vector<nn::Parameter*> reached_now_;  // by the layer at hand
   Tensor x_;
   std::shared_ptr<Tensor> dx_ = std::make_shared<Tensor>();

@@ -44,8 +44,9 @@ struct ProbeOptions {
   int dp = 1, tp = 1;
   bool sequence_parallel = false;
   DType dtype = f32;
-  int slices = 1;        ///< Slices::count
-  bool bitwise = false;  ///< refuse what sums over samples
+  int slices = 1;           ///< Slices::count
+  bool bitwise = false;     ///< refuse what sums over samples
+  std::string groups = {};  ///< of parameters: which are frozen (apply_groups)
   bool operator==(const ProbeOptions&) const = default;
 };
 

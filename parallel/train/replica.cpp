@@ -34,11 +34,6 @@ nn::Layer::Run observed(const nn::Layer& layer, const LayerObserver& observer) {
   };
 }
 
-constexpr const char* hint_of_conditional_layers =
-    "\n  With ZeRO stages 2 and 3 each pass has to use all parameters. If a layer leaves a module "
-    "out for some samples, take --zero 0 or 1, or have it use the module each time, if need be "
-    "times 0.";
-
 }  // namespace
 
 ProbeOptions probe_options(const StepOptions& o) {
@@ -47,7 +42,8 @@ ProbeOptions probe_options(const StepOptions& o) {
           .sequence_parallel = o.sequence_parallel,
           .dtype = o.dtype,
           .slices = o.tp_slices,
-          .bitwise = o.bitwise};
+          .bitwise = o.bitwise,
+          .groups = o.groups};
 }
 
 StepOptions inference_options(const MeshShape& mesh, DType dtype) {
@@ -156,8 +152,9 @@ Tensor Replica::forward_backward(const Batches& batches, const Seed& seed, Watch
     pipeline_.train(run);
     data_.finish();
   } catch (const Error& e) {
-    if (e.code() != Exit::mismatch || options_.zero < Zero::gradients) throw;
-    throw Error(e.code(), std::string(e.what()) + hint_of_conditional_layers, e.place());
+    bool in_order = options_.zero >= Zero::gradients && mesh_.dp().size() > 1;
+    if (e.code() != Exit::mismatch || !in_order) throw;
+    throw Error(e.code(), std::string(e.what()) + if_modules_are_left_out, e.place());
   }
   return loss;
 }

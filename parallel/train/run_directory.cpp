@@ -212,8 +212,8 @@ namespace {
 /// Of matrix products and attention, forward and backward. Without the work that ranks repeat and
 /// that of recomputation.
 double flop_per_step(const Task& task, const StepOptions& o) {
-  Facts facts =
-      probe(task.build, batch_like(task, o.micro_batch), {.dp = o.mesh.dp, .dtype = o.dtype});
+  Facts facts = probe(task.build, batch_like(task, o.micro_batch),
+                      {.dp = o.mesh.dp, .dtype = o.dtype, .groups = o.groups});
   double flop = 0;
   for (auto& layer : facts.layers()) flop += layer.forward.products + layer.backward.products;
   return flop / double(o.micro_batch) * double(o.global_batch);

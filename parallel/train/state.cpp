@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "parallel/train/initial_weights.h"
 #include "parallel/train/replica.h"
 
 namespace triax::parallel {
@@ -64,10 +65,9 @@ void Replica::load(Checkpoint& checkpoint, Weights which, std::optional<DType> s
   auto weights = weight_pieces(data_, Holder::any);
   for (size_t i = 0; i < weights.size(); ++i) {  // which pieces() has first
     const Piece& w = weights[i];
-    // What was frozen has no average, and is its own.
-    bool has = average && checkpoint.tensors().contains(logical_name(w.name, "average"));
-    if (has) wanted[i].kind = "average";
-    wanted[i].value = empty(w.value.shape(), has ? accumulator(own) : dtype, w.value.device());
+    bool averaged = average && has_state(checkpoint, w.name);
+    if (averaged) wanted[i].kind = "average";
+    wanted[i].value = empty(w.value.shape(), averaged ? accumulator(own) : dtype, w.value.device());
   }
   checkpoint.load(wanted, Unclaimed::ignore);
   for (size_t i = 0; i < weights.size(); ++i) copy_(weights[i].value, wanted[i].value);

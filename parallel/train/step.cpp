@@ -42,7 +42,7 @@ void Step::take(const StepInput& input) {
                       .clip = options_.clip,
                       .halts = options_.dtype == f16 ? 0. : 1.};
   copy_(request_, from_host(values_of(request), request_.shape(), cpu));
-  if (options_.graph && taken_ >= 2) replay(input);
+  if (options_.graph && taken_ >= 2 && optimizer_->steps() > 0) replay(input);
   else queue(input);
   ++taken_;
   pending_.push_back({input, request, HostCopy(totals_), HostCopy(tops())});

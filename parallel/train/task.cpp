@@ -56,14 +56,14 @@ void check_task(const Task& task) {
 
 namespace {
 
-/// Memory for it is not refused but given until nothing is left, and then the process is killed.
+/// Linux overcommits: an allocation that is too large succeeds, and the process is killed later.
 void check_room(const Task& task, int64_t samples) {
   nn::Batch one = batch_like(task, 1);
   double each = double(one.input.bytes() + one.target.bytes() + sizeof samples);
   double bytes = 2 * each * double(samples), room = available_memory();  // it is copied once
   check_input(room == 0 || bytes < room, Exit::memory,
-              "train: a micro-batch of {} samples takes {}; this machine has {} free\n"
-              "  Take a smaller --micro-batch.",
+              "batch: {} samples at once take {}; this machine has {} free\n"
+              "  Take a smaller --micro-batch (for parity's one rank, a smaller --global-batch).",
               samples, show_bytes(bytes), show_bytes(room));
 }
 

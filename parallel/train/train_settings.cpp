@@ -34,10 +34,10 @@ Settings optimizer_settings(TrainOptions& o) {
            "share of the learning rate in warm-up step k: k / N, or log k / log N",
            choice(o.lr.shape, {{"linear", Warmup::linear}, {"log", Warmup::log}}))
       .add("clip", "X", "gradient clipping: largest norm of the gradient; 0: none", &s.clip)
-      .add("groups", "PATTERN:lr=X,decay=X;..",
+      .add("groups", "PATTERN:lr=X,decay=X|frozen;..",
            "parameter groups by name, such as \"*norm*:lr=2,decay=0; block0.*:frozen\": lr "
-           "multiplies the learning rate, decay replaces the weight decay, frozen ones are not "
-           "trained; the first match counts",
+           "multiplies the learning rate, decay replaces the weight decay, frozen parameters are "
+           "not trained; the first match counts",
            &s.groups, {.shown = "none"})
       .add(
           "average", "DECAY",
@@ -228,8 +228,8 @@ Settings checkpoint_settings(TrainOptions& o) {
            "settings and tokenizer become the defaults",
            &o.init, {.shown = "random", .derived = true})
       .add("init-new", "PATTERN;..",
-           "parameters that --init leaves as the model makes them, such as \"head.*; *lora*\", "
-           "whatever the checkpoint has of that name",
+           "parameters and buffers that --init leaves as the model makes them, such as "
+           "\"head.*; *lora*\", whatever the checkpoint has of that name",
            &o.init_new, {.shown = "none"});
 }
 

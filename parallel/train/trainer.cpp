@@ -148,7 +148,8 @@ void Trainer::report(StepRecord& record) {
     record.changed = join(directory_->allowed(), "; ");
   if (metrics_) metrics_->write(record);
   progress_.step(record);
-  if (record.result.step == begun_ + 1) progress_.say(warning_of(record.result));
+  if (!warned_ && !record.result.skipped) progress_.say(warning_of(record.result));
+  warned_ |= !record.result.skipped;
   call("step", &Callbacks::step, record);
 }
 

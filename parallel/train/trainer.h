@@ -162,6 +162,7 @@ class Trainer {
   bool step_by_step_ = false;  // callbacks on all ranks see a step before the next is queued
   int64_t done_ = 0;
   int64_t begun_ = 0, saved_ = 0;   // done when this process began, and in the newest checkpoint
+  bool warned_ = false;             // of gradients, after a first step that was not skipped
   int64_t compared_ = -1;           // done when replicas were compared last
   std::optional<double> val_loss_;  // of the last step
   std::optional<std::pair<int64_t, double>> best_;  // step and validation loss, with keep_best

@@ -1,6 +1,8 @@
 // What a run says of models that its checks on the meta device cannot see through.
 #include <gtest/gtest.h>
 
+#include "autograd/ops.h"
+#include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
 
@@ -65,9 +67,31 @@ TEST(FirstStep, WithoutAnyGradientIsSaid) {
     testing::internal::CaptureStdout();
     run_worlds(1, [&](World& world) { Trainer(task, o, world).run(); });
     std::string said = testing::internal::GetCapturedStdout();
-    EXPECT_EQ(said.find("all gradients are 0") != said.npos, bitwise) << said;
+    EXPECT_EQ(said.find("warning: all gradients of step 1 are 0") != said.npos, bitwise) << said;
     EXPECT_EQ(said.find("Leave --bitwise out") != said.npos, bitwise) << said;
   }
+}
+
+struct Turns : nn::Module {
+  Tensor operator()(const Tensor& x) const { return transpose(x, 0, 1); }
+};
+struct TurningNet : nn::Sequence {
+  explicit TurningNet(const TensorParallel& tp) {
+    add<test::Block>("block", tp);
+    add<Turns>("there");
+    add<Turns>("back");
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+TEST(FirstStep, ParityNamesTheActivationsThatItLeavesOut) {
+  auto o = tiny_options({.dp = 2});
+  o.step.micro_batch = 3, o.step.global_batch = 12, o.steps = 1;  // which do not divide 16 columns
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(parity(task_of<TurningNet>(), o, OneRank::same_micro_batches), Exit::ok);
+  std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_NE(said.find("2 activations"), said.npos) << said;
+  EXPECT_NE(said.find("not compared: the activations of there,"), said.npos) << said;
 }
 
 /// All of its rows on every rank, though its parameters are declared as if each had rows of its

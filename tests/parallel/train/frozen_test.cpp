@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 
 #include "core/memory.h"
 #include "parallel/parity/parity.h"
@@ -116,9 +117,10 @@ TEST(Frozen, EveryMeshTrainsTheSame) {
         auto o = tiny_options(mesh);
         o.step.zero = Zero(zero), o.step.groups = groups, o.steps = 2;
         o.step.micro_batch = 4;
-        o.step.schedule = mesh.pp > 1 && number % 2 == 0 ? "zb-h1" : "1f1b";
-        o.step.sequence_parallel = ++number % 2 == 0;
-        o.step.recompute = number % 3 == 0 ? Recompute::block : Recompute::off;
+        o.step.schedule = mesh.pp > 1 && (number & 1) != 0 ? "zb-h1" : "1f1b";
+        o.step.sequence_parallel = (number & 2) != 0;
+        o.step.recompute = (number & 4) != 0 ? Recompute::block : Recompute::off;
+        number += 3;  // three groups: each meets all of the eight
         SCOPED_TRACE(fmt::format("{}{}{} ZeRO {} {} {} {}", mesh.dp, mesh.pp, mesh.tp, zero, groups,
                                  o.step.schedule, number));
         EXPECT_EQ(difference(o, OneRank::whole_batch), "");
@@ -135,10 +137,12 @@ TEST(Frozen, EveryMeshTrainsTheSameBits) {
     auto o = tiny_options(mesh);
     o.step.groups = groups, o.step.bitwise = true, o.step.tp_slices = 2, o.steps = 2;
     o.step.zero = Zero(zero), o.step.micro_batch = 4;
-    Trace run = trace(task_of<PlainNet>(), o);
-    return std::pair(run.steps[1].loss, run.steps[1].norms[0]);
+    TraceStep last = trace(task_of<AdaptedNet>(), o).steps[1];
+    std::map<std::string, std::vector<float>> weights;
+    for (auto& [name, whole] : last.state) weights[name] = whole.values;
+    return std::tuple(last.loss, last.norms[0], weights);
   };
-  for (const char* groups : {second_half, "in.*:frozen; *.bias:frozen", "head.*:lr=1; *:frozen"}) {
+  for (const char* groups : {lora, second_half, "in.*:frozen; *.bias:frozen"}) {
     auto one = bits({}, 0, groups);
     EXPECT_EQ(bits({2, 2, 2}, 3, groups), one) << groups;
     EXPECT_EQ(bits({2, 1, 2}, 1, groups), one) << groups;
@@ -152,6 +156,46 @@ TEST(Frozen, OffloadedToFiles) {
   o.step.zero = Zero::parameters, o.step.groups = second_half, o.step.micro_batch = 4;
   o.step.offload = Offloaded::parameters, o.step.offload_dir = files.path();
   EXPECT_EQ(difference(o, OneRank::whole_batch), "");
+}
+
+/// A frozen scale, which the layer behind the one that lists it uses too; or none uses it.
+template <bool used> struct Scaled : nn::Module {
+  explicit Scaled(const TensorParallel& tp)
+      : scale(parameter({.name = "scale",
+                         .full = {16},
+                         .init = {.mean = 1},
+                         .shard = tp.whole(),
+                         .frozen = true})) {}
+  Tensor operator()(const Tensor& x) const { return used ? x * scale.value : x; }
+  nn::Parameter& scale;
+};
+template <bool used> struct ScaledNet : nn::Sequence {
+  explicit ScaledNet(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    auto& scaled = child<Scaled<used>>("scaled", tp);
+    add("scaled", {&scaled}, [&](const Tensor& x) { return scaled(x); });
+    add("again", {}, [&](const Tensor& x) { return scaled(x); });
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+TEST(Frozen, UsesAreCheckedAsThoseOfOthers) {
+  EXPECT_TRUE(test::refused(outcome(task_of<ScaledNet<true>>(), tiny_options()),
+                            "it uses parameter scaled.scale", "layer again"));
+  EXPECT_TRUE(test::refused(outcome(task_of<ScaledNet<false>>(), tiny_options()),
+                            "parameter scaled.scale: no op reaches it", "returns"));
+}
+
+TEST(Frozen, IsWhatRunsAndParitySay) {
+  auto o = tiny_options();
+  o.step.groups = "head.*:lr=1; *:frozen";
+  testing::internal::CaptureStdout();
+  run_worlds(1, [&](World& world) { Trainer(task_of<PlainNet>(), o, world).run(); });
+  EXPECT_EQ(parity(task_of<PlainNet>(), o), Exit::ok);
+  std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_NE(said.find("parameters, 64 of them trained"), said.npos) << said;
+  EXPECT_NE(said.find("1 gradients and weights of every step, 18 frozen weights"), said.npos)
+      << said;
 }
 
 /// Bytes of gradients and of optimizer state that a rank holds.
@@ -209,7 +253,8 @@ TEST(Frozen, AdaptersStartBesideTheWeightsOfACheckpoint) {
     o.init = plain, o.steps = 1, o.step.micro_batch = 4, o.step.zero = Zero::gradients;
     double without = losses(task_of<PlainNet>(), o)[0];
     expect_error([&] { losses(task_of<FreshNet>(), o); },
-                 {"has no tensor block0.up.lora_a.weight", "--init-new"}, Exit::data);
+                 {"has no tensor block0.up.lora_a.weight", "the model's own: --init-new"},
+                 Exit::data);
     o.init_new = "*.lora_*", o.step.groups = lora, o.steps = 6;
     auto with = losses(task_of<FreshNet>(), o);
     EXPECT_NEAR(with[0], without, 1e-6);
@@ -249,8 +294,12 @@ TEST(Frozen, WhatACheckpointHasBesidesIsLeftOutIfNamed) {
   o.init = std::exchange(o.out, "");
   expect_error([&] { losses(task_of<PlainNet>(), o); },
                {"has no place in this model", "--init-new \"block0.up.lora_"}, Exit::data);
-  o.init_new = "*lora*; head.*";  // no parameter here has such a name
-  expect_error([&] { losses(task_of<PlainNet>(), o); }, {"`*lora*` matches no"}, Exit::config);
+  o.init_new = "*lora*; head.*";
+  EXPECT_EQ(losses(task_of<PlainNet>(), o).size(), 3u);
+  for (const char* text : {"*lora*;", "; head.*"}) {
+    o.init_new = text;
+    expect_error([&] { losses(task_of<PlainNet>(), o); }, {"an empty one"}, Exit::config);
+  }
 }
 
 TEST(Frozen, RunsResumeOnAnotherMesh) {
@@ -276,7 +325,7 @@ TEST(Frozen, RunsResumeOnAnotherMesh) {
     auto other = options({}, 9, "straight");
     other.resume = "auto", other.step.groups = groups;
     expect_error([&] { losses(task_of<AdaptedNet>(), other); },
-                 {"the optimizer differs, or what is frozen", "--groups"}, Exit::data);
+                 {"the optimizer or the frozen parameters differ", "--groups"}, Exit::data);
   }
 }
 

@@ -167,10 +167,20 @@ TEST(Guards, SplitStretchesThatAreNotClosedAfterStepsThatOverflow) {
   EXPECT_NE(said.find("overflow"), said.npos) << said;
 }
 
+/// Samples of 4 TB, which take no memory as long as nobody copies them.
+struct Huge : nn::TensorSamples {
+  Huge() : nn::TensorSamples(zeros({4, 16}, f32, cpu), zeros({4}, i32, cpu)) {}
+  nn::Batch batch(std::span<const int64_t> indices) const override {
+    nn::Batch small = nn::TensorSamples::batch(indices);
+    small.input = zeros({1, 1}, f32, cpu).expand({std::ssize(indices), int64_t{1} << 40});
+    return small;
+  }
+};
+
 TEST(Guards, MicroBatchesThatNoMemoryHolds) {
-  auto o = tiny_options();
-  o.step.micro_batch = o.step.global_batch = int64_t{1} << 30;
-  EXPECT_TRUE(refused(outcome(task_of<Right>(), o), "a micro-batch of 1073741824 samples takes",
+  Task task = task_of<Right>();
+  task.samples = std::make_shared<Huge>(), task.held_out = nullptr;
+  EXPECT_TRUE(refused(outcome(task, tiny_options()), "batch: 8 samples at once take 70.4 TB",
                       "--micro-batch", 71));
 }
 
