@@ -21,9 +21,8 @@ enum class Zero {
 /// What to do about models that ZeRO stages 2 and 3 cannot train.
 inline constexpr const char* if_modules_are_left_out =
     "\n  With ZeRO stages 2 and 3 each backward pass has to reach all parameters. If a layer "
-    "leaves "
-    "a module out for some samples, take --zero 0 or 1, or have it use the module each time, if "
-    "need be times 0.";
+    "leaves a module out for some samples, take --zero 0 or 1, or have it use the module each "
+    "time, if need be times 0.";
 
 struct DataParallelOptions {
   DType dtype = f32;  ///< of the weights; gradients are f32 (f64 for f64)
