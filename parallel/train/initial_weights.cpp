@@ -109,7 +109,8 @@ CheckpointState take_model_settings(const Settings& settings, const std::string&
 }
 
 bool has_state(const Checkpoint& checkpoint, const std::string& name) {
-  std::string prefix = logical_name(name, "@").substr(0, name.size() + 1);
+  std::string prefix = logical_name(name, "m");
+  prefix.pop_back();  // of any kind
   auto first = checkpoint.tensors().lower_bound(prefix);
   return first != checkpoint.tensors().end() && first->first.starts_with(prefix);
 }
