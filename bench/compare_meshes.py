@@ -7,9 +7,9 @@ cores.
 Every round runs each mesh as a job of its own, and just before it the base (one rank), of which its
 ratio is taken, so that slow minutes of the machine do not count. All ranks have one thread and share
 as many CPUs as there are ranks. Two runs that have nothing to do with each other, each of half the
-batch, show what speed-up the machine allows. --python adds PyTorch over gloo to the rounds: one process with the
-whole batch, whose ratio is taken within the round, DDP and FSDP2 with two; eager, fused AdamW, glibc
-set to keep freed blocks on huge pages.
+batch, show what speed-up the machine allows. --python adds PyTorch over gloo to the rounds: one
+process with the whole batch, whose ratio is taken within the round, DDP and FSDP2 with two; eager,
+fused AdamW, glibc set to keep freed blocks on huge pages.
 """
 
 import argparse
