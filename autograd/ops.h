@@ -23,7 +23,10 @@ Tensor operator+(const Tensor& a, double b);
 Tensor operator-(const Tensor& a, double b);
 Tensor operator*(const Tensor& a, double b);
 Tensor operator/(const Tensor& a, double b);
+Tensor operator+(double a, const Tensor& b);
+Tensor operator-(double a, const Tensor& b);
 Tensor operator*(double a, const Tensor& b);
+Tensor operator/(double a, const Tensor& b);
 
 // -- Elementwise, one operand.
 Tensor operator-(const Tensor& x);
@@ -32,7 +35,10 @@ Tensor log(const Tensor& x);
 Tensor sqrt(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
+Tensor abs(const Tensor& x);   ///< slope 0 at 0
 Tensor relu(const Tensor& x);  ///< slope 0 at 0
+/// ln(1 + e^x), without overflow: softplus(x) - y * x is the binary cross-entropy of logits x.
+Tensor softplus(const Tensor& x);
 /// x Phi(x) by the tanh formula, as GPT-2 has it (Hendrycks and Gimpel 2016, section 2).
 Tensor gelu(const Tensor& x);
 /// x Phi(x) with the error function.
@@ -74,8 +80,11 @@ Tensor linear_in(DType dtype, const Tensor& x, const Tensor& w);
 /// gelu(linear(x, w, b)) in one pass.
 Tensor linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b);
 
-// -- Shape. transpose, view, narrow and expand copy nothing; the result may be a strided view.
+// -- Shape. transpose, permute, view, narrow and expand copy nothing; the result may be a strided
+// view.
 Tensor transpose(const Tensor& x, int dim0, int dim1);
+/// Dim i of the result is dim order[i] of x; each once.
+Tensor permute(const Tensor& x, const Dims& order);
 /// x itself if it is row-major without gaps, else its values so.
 Tensor contiguous(const Tensor& x);
 /// One size may be -1. x must be contiguous.

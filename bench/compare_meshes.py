@@ -25,7 +25,6 @@ from pairs import check_python, malloc_environments
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "--layers 6 --heads 6 --width 384 --context 256 --dropout 0"
-BATCH = 8  # sequences of a step over all ranks
 WARMUP = 3  # steps not counted
 TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3}  # relative, of the first losses
 
@@ -40,7 +39,7 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Torch(Mesh):
-    """Processes of train_pytorch.py."""
+    """Processes of train_pytorch.py, each of which takes its share of the batch at once."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +56,11 @@ class Pair:
 
 
 BASE = Mesh("one rank", 1, "--micro-batch 4")
-TORCH_BASE = Torch("PyTorch, one process", 1, "--micro-batch 8")
+TORCH_BASE = Torch("PyTorch, one process", 1, "")
 TORCH = (
     TORCH_BASE,
-    Torch("PyTorch DDP, two processes", 2, "--micro-batch 4 --parallel ddp"),
-    Torch("PyTorch FSDP2, two processes", 2, "--micro-batch 4 --parallel fsdp"),
+    Torch("PyTorch DDP, two processes", 2, "--parallel ddp"),
+    Torch("PyTorch FSDP2, two processes", 2, "--parallel fsdp"),
 )
 MESHES = (
     Apart("2 independent runs", 2, "--micro-batch 4"),
@@ -88,7 +87,7 @@ def run_mesh(a: argparse.Namespace, mesh: Mesh, directory: Path) -> Run:
         return run_torch(a, mesh, directory)
     if isinstance(mesh, Apart):
         return run_apart(a, mesh, directory)
-    return run(job_of(a, mesh, directory, BATCH))
+    return run(job_of(a, mesh, directory, a.batch))
 
 
 def run_apart(a: argparse.Namespace, mesh: Apart, directory: Path) -> Run:
@@ -96,7 +95,7 @@ def run_apart(a: argparse.Namespace, mesh: Apart, directory: Path) -> Run:
         own = directory / str(number)
         own.mkdir(exist_ok=True)
         alone = replace(mesh, ranks=1)
-        return run(replace(job_of(a, alone, own, BATCH // mesh.ranks), cpus=mesh.ranks))
+        return run(replace(job_of(a, alone, own, a.batch // mesh.ranks), cpus=mesh.ranks))
 
     with ThreadPoolExecutor(mesh.ranks) as pool:
         runs = list(pool.map(one, range(mesh.ranks)))
@@ -122,7 +121,7 @@ def run_torch(a: argparse.Namespace, mesh: Torch, directory: Path) -> Run:
     vocab = len(set(a.data.read_text(encoding="utf-8")))  # as minigpt counts it
     command = [a.python, *(launch if mesh.ranks > 1 else []), str(ROOT / "bench/train_pytorch.py")]
     command += [*MODEL.split(), *mesh.flags.split(), "--vocab", str(vocab), "--steps", str(a.steps)]
-    command += ["--data", str(a.data), "--metrics", str(metrics), "--precision", a.precision]
+    command += ["--micro-batch", str(a.batch // mesh.ranks), "--data", str(a.data), "--metrics", str(metrics), "--precision", a.precision]
     kept = malloc_environments()["kept-huge"]
     return run(Job(command, metrics, threads=1, cpus=mesh.ranks, environment=kept))
 
@@ -135,6 +134,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     add("--minigpt", type=Path, required=True)
     add("--rounds", type=int, default=5)
     add("--steps", type=int, default=12, help=f"of each run, {WARMUP} of them warm-up")
+    add("--batch", type=int, default=8, help="sequences of a step over all ranks")
     add("--only", default="", help="only meshes whose title contains this")
     add("--flags", default="", help="further flags of minigpt train, in one word")
     corpus = ROOT / "build/release/share/triax/corpus.txt"
@@ -149,6 +149,8 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     for path in (a.minigpt, a.data):
         if not path.is_file():
             parser.error(f"{path}: no such file")
+    if a.batch < 8 or a.batch % 8 != 0:
+        parser.error("--batch: a multiple of 8 is needed")
     if a.rounds < 1 or a.steps <= WARMUP:
         parser.error(f"at least 1 round and {WARMUP + 1} steps are needed")
     if machine()["cores"] < 2:

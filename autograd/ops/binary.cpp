@@ -111,7 +111,10 @@ Tensor operator+(const Tensor& a, double b) { return a + scalar(a, b); }
 Tensor operator-(const Tensor& a, double b) { return a - scalar(a, b); }
 Tensor operator*(const Tensor& a, double b) { return a * scalar(a, b); }
 Tensor operator/(const Tensor& a, double b) { return a / scalar(a, b); }
-Tensor operator*(double a, const Tensor& b) { return b * scalar(b, a); }
+Tensor operator+(double a, const Tensor& b) { return b + a; }
+Tensor operator-(double a, const Tensor& b) { return scalar(b, a) - b; }
+Tensor operator*(double a, const Tensor& b) { return b * a; }
+Tensor operator/(double a, const Tensor& b) { return scalar(b, a) / b; }
 
 Tensor mse(const Tensor& x, const Tensor& y) {
   autograd::check_float("mse", x);

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
 #include "autograd/ops/common.h"
 
 namespace triax {
@@ -7,6 +11,23 @@ namespace triax {
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
   return record("transpose", x.detach().transpose(dim0, dim1), {x},
                 [=](const Tensor& dy) { return Tensors{dy.transpose(dim0, dim1)}; });
+}
+
+Tensor permute(const Tensor& x, const Dims& order) {
+  int rank = x.rank();
+  Dims now(size_t(rank), 0), wanted = order;  // now[i]: which dim of x is at i
+  std::iota(now.begin(), now.end(), 0);
+  for (int& dim : wanted) dim += dim < 0 ? rank : 0;
+  check(std::ranges::is_permutation(wanted, now),
+        "permute: order [{}] of {}; expected each of {} dims once", join(order, ", "), x, rank);
+  Tensor y = x;
+  for (int i = 0; i < rank; ++i) {
+    int from = int(std::ranges::find(now, wanted[size_t(i)]) - now.begin());
+    if (from == i) continue;
+    y = transpose(y, i, from);
+    std::swap(now[size_t(i)], now[size_t(from)]);
+  }
+  return y;
 }
 
 Tensor contiguous(const Tensor& x) {

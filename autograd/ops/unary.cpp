@@ -31,6 +31,8 @@ Tensor log(const Tensor& x) { return unary<functors::Log, Slope::of_x>(x); }
 Tensor sqrt(const Tensor& x) { return unary<functors::Sqrt, Slope::of_y>(x); }
 Tensor tanh(const Tensor& x) { return unary<functors::Tanh, Slope::of_y>(x); }
 Tensor sigmoid(const Tensor& x) { return unary<functors::Sigmoid, Slope::of_y>(x); }
+Tensor abs(const Tensor& x) { return unary<functors::Abs, Slope::of_x>(x); }
+Tensor softplus(const Tensor& x) { return unary<functors::Softplus, Slope::of_x>(x); }
 Tensor relu(const Tensor& x) { return unary<functors::Relu, Slope::of_y>(x); }
 Tensor gelu(const Tensor& x) { return unary<functors::Gelu, Slope::of_x>(x); }
 Tensor gelu_erf(const Tensor& x) { return unary<functors::GeluErf, Slope::of_x>(x); }

@@ -45,6 +45,23 @@ struct Relu {
   template <class T> TRIAX_HD static T forward(T x) { return x > T(0) ? x : x != x ? x : T(0); }
   template <class T> TRIAX_HD static T slope(T x, T) { return x > T(0) ? T(1) : T(0); }
 };
+struct Abs {
+  static constexpr const char* name = "abs";
+  template <class T> TRIAX_HD static T forward(T x) { return fn::max(x, -x); }
+  template <class T> TRIAX_HD static T slope(T x, T) { return T(x > T(0)) - T(x < T(0)); }
+};
+/// ln(1 + e^x) (Dugas et al., "Incorporating second-order functional knowledge for better option
+/// pricing", 2000), of a power that cannot overflow.
+struct Softplus {
+  static constexpr const char* name = "softplus";
+  template <class T> TRIAX_HD static T forward(T x) {
+    // d, what of e is left in 1 + e, is exact, and so is ln(1 + d) / d up to ln's own rounding.
+    T e = fn::exp(-fn::max(x, -x)), u = T(1) + e, d = u - T(1);
+    T rest = fn::select(d > T(0), e * fn::fast_divide(fn::log(u), d), e);
+    return fn::max(x, T(0)) + rest;
+  }
+  template <class T> TRIAX_HD static T slope(T x, T) { return fn::sigmoid(x); }
+};
 /// With the error function.
 struct GeluErf {
   static constexpr const char* name = "gelu_erf";
@@ -57,7 +74,7 @@ struct GeluErf {
   }
 };
 
-using Unary = List<Gelu, GeluErf, Neg, Exp, Log, Sqrt, Tanh, Sigmoid, Relu, Silu>;
+using Unary = List<Gelu, GeluErf, Neg, Exp, Log, Sqrt, Tanh, Sigmoid, Abs, Softplus, Relu, Silu>;
 
 }  // namespace functors
 

@@ -100,6 +100,13 @@ int set_rank_threads(int cores, int ranks) {
   return omp_get_max_threads();
 }
 
+void check_threads() {
+  int threads = omp_get_max_threads(), cores = usable_cores(), most = std::max(256, 8 * cores);
+  check_input(threads <= most, Exit::config,
+              "OMP_NUM_THREADS: {} threads for each rank on {} cores; expected 1 to {}", threads,
+              cores, most);
+}
+
 bool every_rank_may_speak() { return number("TRIAX_ONE_REPORT", 0) != 0; }
 
 void report_failure(const std::exception& e, int rank) {

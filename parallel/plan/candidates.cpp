@@ -34,12 +34,13 @@ bool known_state(const StepOptions& o) {
 
 /// Bytes of weights, gradients and known optimizer state of so many parameters, as far as ZeRO
 /// leaves them.
-double state_bytes(const StepOptions& o, double parameters) {
+double state_bytes(const StepOptions& o, const Elements& parameters) {
   auto shared = [&](Zero from) { return o.zero >= from ? double(o.mesh.dp) : 1; };
   if (o.offload == Offloaded::parameters) return 0;
-  double each = double(size_of(o.dtype)) / shared(Zero::parameters) + 4 / shared(Zero::gradients);
+  double each = 4 / shared(Zero::gradients);  // trained
   if (known_state(o)) each += (o.dtype == f32 ? 8 : 12) / shared(Zero::optimizer);
-  return each * parameters;
+  double weights = double(size_of(o.dtype)) / shared(Zero::parameters);
+  return weights * double(parameters.all) + each * double(parameters.trained);
 }
 
 class Enumeration {
@@ -208,8 +209,8 @@ class Enumeration {
       remember(refusal([&] {
         StepOptions step = resolved(c).step;
         c.time = times_(step);
-        c.state = times_.parameters(step);
-        for (double& stage : c.state) stage = state_bytes(step, stage);
+        c.state.clear();
+        for (auto& stage : times_.parameters(step)) c.state.push_back(state_bytes(step, stage));
         c.known_state = known_state(step);
         const Bubble& b = times_.bubble(step);
         c.kept = b.kept, c.placement = step.pipeline().placement;

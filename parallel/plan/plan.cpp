@@ -11,6 +11,7 @@
 #include "parallel/plan/candidates.h"
 #include "parallel/settings/bytes.h"
 #include "parallel/settings/terminal.h"
+#include "parallel/train/groups.h"
 
 namespace triax::parallel {
 namespace {
@@ -201,7 +202,9 @@ Plans plans(const Task& task, const PlanOptions& given) {
   MetaComm alone(1, 0);
   auto model = model_of(task.build, TensorParallel(alone));
   found.layers = std::ssize(model->layers());
-  for (auto* p : model->parameters()) found.parameters += p->full.numel();
+  model->bind(0);
+  apply_groups(*model, s.groups);
+  for (auto* p : model->parameters()) found.parameters.add(*p, p->full.numel());
   Search(task, o, found).run();
   return found;
 }

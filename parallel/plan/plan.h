@@ -44,8 +44,9 @@ struct Plan {
 struct Plans {
   std::vector<Plan> all;  ///< those that fit, fastest first, then the others, smallest first
   size_t candidates = 0;  ///< that were timed
-  int64_t layers = 0, parameters = 0;  ///< of the model
-  std::vector<std::string> refusals;   ///< why other meshes are none of this model's
+  int64_t layers = 0;
+  Elements parameters;                ///< of the model, in full
+  std::vector<std::string> refusals;  ///< why other meshes are none of this model's
   Hardware hardware;
   double budget = 0;  ///< bytes that tensors of a rank may take
 };

@@ -23,8 +23,10 @@ void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
   const StepOptions& s = found.all.front().options.step;
   int64_t ranks = s.mesh.size();
   std::string text = task.description;
+  const Elements& n = found.parameters;
+  std::string trained = n.trained < n.all ? fmt::format(", {} of them trained", n.trained) : "";
   text += fmt::format(
-      "model: {} layers, {} parameters, {}; {} samples a step{}\n", found.layers, found.parameters,
+      "model: {} layers, {} parameters{}, {}; {} samples a step{}\n", found.layers, n.all, trained,
       precision(s.dtype), s.global_batch,
       o.framework == Framework::megatron ? "; timed as Megatron-LM's steps of 2021" : "");
   if (s.offload != Offloaded::nothing) text += "transfers of offloaded state are not timed\n";

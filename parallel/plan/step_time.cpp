@@ -10,7 +10,8 @@
 namespace triax::parallel {
 namespace {
 
-/// Bytes that an update moves for each parameter: AdamW's own, the norm, and zeroing the gradient.
+/// Bytes that an update moves for each trained parameter: AdamW's own, the norm, and zeroing the
+/// gradient.
 double update_bytes(DType dtype) { return dtype == f32 ? 36 : 38; }
 
 /// Of so many calls, in which `bytes` pass, a ring's share as the Ledger counts it.
@@ -44,8 +45,8 @@ std::vector<Kept> kept_further(std::vector<Kept> few, const std::vector<Kept>& m
   return few;
 }
 
-/// Bytes that Megatron-LM moves for each parameter and micro-batch to add a gradient to the sum;
-/// ours adds it inside the product.
+/// Bytes that Megatron-LM moves for each trained parameter and micro-batch to add a gradient to the
+/// sum; ours adds it inside the product.
 double bytes_to_add(DType gradient) { return 3 * double(size_of(gradient)); }
 
 /// Seconds of kernels that take the device and the host so long in all. Each takes the longer of
@@ -54,6 +55,20 @@ double bytes_to_add(DType gradient) { return 3 * double(size_of(gradient)); }
 double with_host(double device, double host) {
   return device > 0 ? host + device * std::exp(-host / device) : host;
 }
+
+/// What Megatron-LM runs of a layer with attention. Its fused softmax takes a multiple of four
+/// matrices of scores (is_kernel_available in megatron/model/fused_softmax.py, 2021 to 2023); any
+/// other number is scaled, masked, normalised and rounded by ops of PyTorch's, in fp32.
+KernelWork with_its_softmax(KernelWork work, const Shape& tokens) {
+  if (work.scores == 0 || tokens.rank() < 2) return work;
+  auto matrices = int64_t(work.scores / double(tokens[1] * tokens[1]));
+  if (matrices % 4 != 0) work.kernels += 4, work.bytes += 32 * work.scores;
+  return work;
+}
+
+/// Part by which its time on the host grows with every further rank of tp: processes that share the
+/// host and wait for the slowest. Fitted to the steps that a100.toml is fitted to.
+constexpr double its_wait = 0.03;
 
 bool again(const StepOptions& o) {
   return o.recompute == Recompute::block || o.recompute == Recompute::block_split;
@@ -64,7 +79,7 @@ bool again(const StepOptions& o) {
 /// One stage, one micro-batch.
 struct StepTimes::Slot {
   double compute = 0, tensor = 0;
-  double parameters = 0;
+  Elements parameters = {};
   int64_t layers = 0;
   double total() const { return compute + tensor; }
 };
@@ -118,10 +133,13 @@ const Bubble& StepTimes::bubble(const StepOptions& o) {
   return bubbles_.emplace(key, made).first->second;
 }
 
-StepTimes::Slot StepTimes::pass(const KernelWork& work, const Ledger::Line& sums,
+StepTimes::Slot StepTimes::pass(const KernelWork& counted, const Ledger::Line& sums,
                                 const StepOptions& o) {
   const Hardware& h = hardware_;
+  bool its = framework_ == Framework::megatron;
+  KernelWork work = its ? with_its_softmax(counted, facts(o).input()) : counted;
   double device = h.seconds(work, o.dtype, framework_), host = h.launches(work, framework_);
+  if (its) host *= 1 + its_wait * (o.mesh.tp - 1);
   double collectives = h.seconds(sums, o.mesh.tp, 1), compute = with_host(device, host);
   return {compute, h.on_host() ? collectives : with_host(device + collectives, host) - compute};
 }
@@ -148,8 +166,10 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
         slot.tensor += forward.tensor + backward.tensor;
         if (framework_ == Framework::megatron)
           slot.compute +=
-              bytes_to_add(o.reduce_dtype) * double(l.parameters) / h.kernels / h.bandwidth;
-        slot.parameters += double(l.parameters - (s == 0 && last_on == 0 ? l.shared : 0));
+              bytes_to_add(o.reduce_dtype) * double(l.parameters.trained) / h.kernels / h.bandwidth;
+        Elements again_here = s == 0 && last_on == 0 ? l.shared : Elements{};
+        slot.parameters.all += l.parameters.all - again_here.all;
+        slot.parameters.trained += l.parameters.trained - again_here.trained;
         ++slot.layers;
         bool block = i > 0 && i + 1 < layers.size();  // the first and the last are never repeated
         if (block && again(o)) slot.compute += forward.compute, slot.tensor += forward.tensor;
@@ -190,21 +210,25 @@ StepTime StepTimes::operator()(const StepOptions& o) {
     return h.seconds(ring(calls, bytes, m.dp), m.dp, m.tp);
   };
   for (const Slot& s : all) {
-    double total = s.total() + hop, more = 0, n = s.parameters;
-    if (o.zero == Zero::gradients) more = over_dp(1, sent * n);
-    if (o.zero == Zero::parameters) more = over_dp(3 * s.layers, (2 * weight + sent) * n);
+    double total = s.total() + hop, more = 0;
+    auto weights = double(s.parameters.all), trained = double(s.parameters.trained);
+    if (o.zero == Zero::gradients) more = over_dp(1, sent * trained);
+    if (o.zero == Zero::parameters)
+      more = over_dp(3 * s.layers, 2 * weight * weights + sent * trained);
     if (behind) more = std::max(0., more - total);
     if (total + more > slow)
       slow = total + more, each = {.compute = s.compute, .tensor = s.tensor, .data = more};
     sum += total + more;
-    double own = n / (o.zero == Zero::off ? 1 : m.dp);
+    double own = trained / (o.zero == Zero::off ? 1 : m.dp);
     t.update = std::max(t.update, own * update_bytes(o.dtype) / (h.bandwidth * h.update));
   }
   for (const Slot& s : all) {
-    double rest = 0, n = s.parameters, kernels = s.total() + hop;
-    if (o.zero <= Zero::optimizer) rest = over_dp(1, (o.zero == Zero::off ? 2 : 1) * sent * n);
+    double rest = 0, trained = double(s.parameters.trained), kernels = s.total() + hop;
+    if (o.zero <= Zero::optimizer)
+      rest = over_dp(1, (o.zero == Zero::off ? 2 : 1) * sent * trained);
     if (behind) rest = std::max(0., rest - (slow - kernels / 3));
-    if (o.zero == Zero::optimizer || o.zero == Zero::gradients) rest += over_dp(1, weight * n);
+    if (o.zero == Zero::optimizer || o.zero == Zero::gradients)
+      rest += over_dp(1, weight * trained);
     last = std::max(last, rest);
   }
   t.compute = micros * each.compute;
@@ -215,8 +239,8 @@ StepTime StepTimes::operator()(const StepOptions& o) {
   return t;
 }
 
-std::vector<double> StepTimes::parameters(const StepOptions& o) {
-  std::vector<double> all;
+std::vector<Elements> StepTimes::parameters(const StepOptions& o) {
+  std::vector<Elements> all;
   for (const Slot& s : slots(o)) all.push_back(s.parameters);
   return all;
 }

@@ -52,8 +52,8 @@ class StepTimes {
   const Facts& facts(const StepOptions& o);
   /// Layers of each virtual stage.
   const std::vector<int64_t>& placement(const StepOptions& o);
-  /// Elements that a rank holds, of each stage, in full.
-  std::vector<double> parameters(const StepOptions& o);
+  /// What a rank of each stage holds, in full.
+  std::vector<Elements> parameters(const StepOptions& o);
   /// FLOP of matrix products and attention in a step, without those computed again.
   double model_flop(const StepOptions& o);
 
@@ -61,7 +61,7 @@ class StepTimes {
   struct Slot;
   /// A layer's forward or backward. Collectives of tp are started as kernels are: on GPUs they take
   /// no time of those that wait for the host.
-  Slot pass(const KernelWork& work, const Ledger::Line& sums, const StepOptions& o);
+  Slot pass(const KernelWork& counted, const Ledger::Line& sums, const StepOptions& o);
   std::vector<Slot> slots(const StepOptions& o);
   double handover(const StepOptions& o);
 

@@ -55,18 +55,23 @@ std::string run_of(const std::string& checkpoint) {
   return parent_directory(slash ? checkpoint.substr(0, checkpoint.size() - 1) : checkpoint);
 }
 
-/// Of a run directory the newest before `step`, or of all.
-std::string begin_of(const std::string& path, int64_t step) {
-  check_input(!path.empty(), Exit::config,
+/// What is open of the step and of where to begin. Of a run directory: the last step that a
+/// checkpoint shows and that there is one before, and the newest before the step.
+void choose(ReplayOptions& what) {
+  check_input(!what.checkpoint.empty(), Exit::config,
               "replay: checkpoint is not given\n  Add --checkpoint RUN/step-N, or RUN.");
-  History of(path);
-  if (of.steps.empty()) return path;  // is one itself
-  auto end = step > 0 ? std::ranges::lower_bound(of.steps, step) : of.steps.end();
+  History of(what.checkpoint);
+  if (of.steps.empty()) {  // is one itself
+    if (what.step == 0) what.step = read_manifest(what.checkpoint).step + 1;
+    return;
+  }
+  if (what.step == 0) what.step = of.steps.back() + (of.steps.size() == 1 ? 1 : 0);
+  auto end = std::ranges::lower_bound(of.steps, what.step);
   check_input(end != of.steps.begin(), Exit::config,
               "replay: step={}, and the first checkpoint of {} is step-{}; expected a later step\n"
               "  A step is computed from a checkpoint before it.",
-              step, path, of.steps.front());
-  return of.path(*(end - 1));
+              what.step, what.checkpoint, of.steps.front());
+  what.checkpoint = of.path(*(end - 1));
 }
 
 /// What a step was trained with.
@@ -211,7 +216,8 @@ Verb replay_verb(ReplayOptions& o, const std::string& program) {
           .add("checkpoint", "DIR", "RUN/step-N before the step, or a run directory", &o.checkpoint,
                {.shown = "none, must be given"})
           .add("step", "N", "the step to look at", &o.step,
-               {.range = {1}, .shown = "the one after the checkpoint"})
+               {.range = {1},
+                .shown = "the one after DIR; of a run directory, that of its newest checkpoint"})
           .add("rank", "N", "the rank to look at", &o.rank)
           .add("tensor", "NAME", "print this tensor in place of the list of all", &o.tensor,
                {.shown = "all"})
@@ -227,9 +233,8 @@ Verb replay_verb(ReplayOptions& o, const std::string& program) {
 
 std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& o,
                                              const Settings& of_program) {
-  what.checkpoint = begin_of(what.checkpoint, what.step);
+  choose(what);
   Manifest begin = read_manifest(what.checkpoint);
-  if (what.step == 0) what.step = begin.step + 1;
   Settings settings = of_steps(o, of_program);
   Told told = told_of(History(run_of(what.checkpoint)), what.step, what.checkpoint);
   check_one_start(begin, told, settings, what);

@@ -69,10 +69,11 @@ Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
            &o.json)
       .add("check", "", "measure the best plan: run one step on threads here and compare memory",
            &o.check);
-  Settings all = joined(
-      {own, p.settings, mesh_settings(o.train.step), memory_settings(o.train.step),
-       only(optimizer_settings(o.train), {"micro-batch", "global-batch", "average", "optimizer"}),
-       only(run_settings(o.train), {"precision", "config"})});
+  Settings all =
+      joined({own, p.settings, mesh_settings(o.train.step), memory_settings(o.train.step),
+              only(optimizer_settings(o.train),
+                   {"micro-batch", "global-batch", "average", "optimizer", "groups"}),
+              only(run_settings(o.train), {"precision", "config"})});
   for (Setting& s : all) {
     auto is = [&](std::initializer_list<const char*> names) {
       return std::ranges::count(names, s.name) > 0;

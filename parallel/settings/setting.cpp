@@ -144,7 +144,9 @@ std::string expected(const Setting& s) {
   if (!names.empty()) return fmt::format("one of: {}{}", join(names, ", "), or_file);
   if (is_text(s)) return "UTF-8 text";
   if (is_switch(s)) return "true or false";
-  const char* kind = std::holds_alternative<double*>(s.field) ? "a number" : "a whole number";
+  std::string kind = std::holds_alternative<double*>(s.field) ? "a number" : "a whole number";
+  for (auto unit : {"BYTES", "FLOP", "SECONDS"})
+    if (s.value.starts_with(unit)) kind += " of " + s.value;
   auto bound = [](double x) {
     return x < int64_limit ? fmt::format("{:.15g}", x) : std::string("2^63 - 1");
   };

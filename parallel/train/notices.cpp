@@ -4,6 +4,27 @@
 #include "parallel/train/trainer.h"
 
 namespace triax::parallel {
+namespace {
+
+/// Settings that change nothing in this run, and a batch larger than the data, a line each.
+std::string without_effect(const TrainOptions& o, int64_t samples) {
+  const StepOptions& s = o.step;
+  std::string text;
+  if (o.check_replicas > 0 && s.mesh.size() == 1)
+    text += fmt::format("check-replicas={}: one rank, so there is nothing to compare\n",
+                        o.check_replicas);
+  if (s.sequence_parallel && s.mesh.tp == 1)
+    text += "sequence-parallel: tp is 1, so there are no ranks to share out rows over\n";
+  if (s.zero != Zero::off && s.mesh.dp == 1 && s.offload != Offloaded::parameters &&
+      s.places.empty())
+    text += fmt::format("zero={}: dp is 1, so nothing is sharded\n", int(s.zero));
+  if (s.global_batch > samples)
+    text += fmt::format("warning: a step takes {} samples of {}, so it takes some more than once\n",
+                        s.global_batch, samples);
+  return text;
+}
+
+}  // namespace
 
 std::string Trainer::describe_start() const {
   using Count = DataParallel::Count;
@@ -13,9 +34,7 @@ std::string Trainer::describe_start() const {
   std::string text = fmt::format("{} parameters{}; {} samples a step; {} steps\n", all, frozen,
                                  options_.step.global_batch, options_.steps);
   if (first()) text += weight_warning(*task_.samples);
-  if (options_.check_replicas > 0 && options_.step.mesh.size() == 1)
-    text += fmt::format("check-replicas={}: one rank, so there is nothing to compare\n",
-                        options_.check_replicas);
+  text += without_effect(options_, task_.samples->count());
   if (!options_.profile.empty() && parse_step_range(options_.profile).last <= begun_)
     text += fmt::format("profile={} is left out: the run goes on after step {}\n", options_.profile,
                         begun_);

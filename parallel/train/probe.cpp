@@ -199,8 +199,8 @@ class Walk {
                      .tp_backward = sent() - sent_forward,
                      .selective = bool(layer.selective)};
     for (auto* p : used_by(layer)) {
-      facts.parameters += p->value.numel();
-      if (!counted_.insert(p).second) facts.shared += p->value.numel();
+      facts.parameters.add(*p, p->value.numel());
+      if (!counted_.insert(p).second) facts.shared.add(*p, p->value.numel());
     }
     found_.push_back(std::move(facts));
     return y;

@@ -18,6 +18,15 @@ using Build = std::function<std::unique_ptr<nn::Sequence>(const TensorParallel& 
 /// The model that it makes. Throws Error 78 if that is none.
 std::unique_ptr<nn::Sequence> model_of(const Build& build, const TensorParallel& tp);
 
+/// Elements of parameters, and of those among them that are trained: not frozen.
+struct Elements {
+  int64_t all = 0, trained = 0;
+  void add(const nn::Parameter& p, int64_t elements) {
+    all += elements;
+    if (!p.frozen) trained += elements;
+  }
+};
+
 /// What one micro-batch means to a layer.
 struct LayerFacts {
   std::string name;
@@ -25,9 +34,8 @@ struct LayerFacts {
   Boundary out;  ///< what it returns
   /// Collectives of the tensor-parallel ranks.
   Ledger::Line tp_forward = {}, tp_backward = {};
-  /// Elements that a rank holds of the parameters it uses, and those of them that an earlier layer
-  /// uses too.
-  int64_t parameters = 0, shared = 0;
+  /// What a rank holds of the parameters it uses, and what of it an earlier layer uses too.
+  Elements parameters = {}, shared = {};
   bool selective = false;  ///< has something to recompute by itself: nn::Layer::selective
   /// Relative time of forward and backward.
   double cost() const;

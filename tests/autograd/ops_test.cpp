@@ -46,6 +46,8 @@ TEST_F(OpsTest, UnaryGradients) {
       "sqrt", [](const Tensor& x) { return sqrt(x); }, true);
   check_unary("tanh", [](const Tensor& x) { return tanh(x); });
   check_unary("sigmoid", [](const Tensor& x) { return sigmoid(x); });
+  check_unary("abs", [](const Tensor& x) { return abs(x); });
+  check_unary("softplus", [](const Tensor& x) { return softplus(x); });
   check_unary("relu", [](const Tensor& x) { return relu(x); });
   check_unary("gelu", [](const Tensor& x) { return gelu(x); });
   check_unary("gelu_erf", [](const Tensor& x) { return gelu_erf(x); });
@@ -108,6 +110,42 @@ TEST_F(OpsTest, BinaryGradientsBroadcastBothWays) {
     gradcheck([](const Tensors& t) { return t[0] / t[1]; }, in);
   }
   gradcheck([](const Tensors& t) { return 2.0 * (t[0] + 1) / 3 - 0.5; }, {filled({4}, 3)});
+}
+
+TEST_F(OpsTest, NumbersStandOnEitherSide) {
+  Tensor x = from_host<double>(std::vector<double>{0.5, -2}, {2}, test_device());
+  expect_near(1 + x, {1.5, -1}, 0);
+  expect_near(1 - x, {0.5, 3}, 0);
+  expect_near(3 * x, {1.5, -6}, 0);
+  expect_near(1 / x, {2, -0.5}, 0);
+  gradcheck([](const Tensors& t) { return (1 - t[0]) * (2 + t[0]) + 1 / t[0]; },
+            {positive({4}, 3)});
+}
+
+TEST_F(OpsTest, PermuteOrdersDims) {
+  Tensor x = filled({2, 3, 4, 5}, 1);
+  std::vector<double> in = values(x);
+  for (const Dims& order :
+       {Dims{3, 1, 0, 2}, Dims{1, 2, 3, 0}, Dims{0, 1, 2, 3}, Dims{-1, 0, -2, 1}}) {
+    SCOPED_TRACE(join(order, " "));
+    Tensor y = permute(x, order);
+    EXPECT_EQ(y.storage(), x.storage());
+    int64_t sizes[] = {2, 3, 4, 5}, strides[] = {60, 20, 5, 1};
+    auto dim = [&](int i) { return size_t((order[size_t(i)] + 4) % 4); };
+    ASSERT_EQ(y.shape(), Shape({sizes[dim(0)], sizes[dim(1)], sizes[dim(2)], sizes[dim(3)]}));
+    std::vector<double> expected;
+    for (int64_t i = 0; i < 120; ++i) {  // in y's order: from its last dim to its first
+      int64_t left = i, at = 0;
+      for (int d = 3; d >= 0; --d)
+        at += left % sizes[dim(d)] * strides[dim(d)], left /= sizes[dim(d)];
+      expected.push_back(in[size_t(at)]);
+    }
+    expect_near(y.contiguous(), expected, 0);
+    Tensor factors = clone(y);  // gradcheck changes x
+    gradcheck([&](const Tensors& t) { return permute(t[0], order) * factors; }, {x});
+  }
+  for (const Dims& order : {Dims{0, 1, 2}, Dims{0, 1, 2, 2}, Dims{0, 1, 2, 4}, Dims{0, 0, 1, -4}})
+    expect_error([&] { permute(x, order); }, {"permute", join(order, ", "), "each of 4 dims once"});
 }
 
 TEST_F(OpsTest, BinaryRefusesWhatDoesNotFit) {

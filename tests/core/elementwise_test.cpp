@@ -35,6 +35,8 @@ std::vector<Case> cases() {
       of<Sqrt>([](double x) { return std::sqrt(x); }, true),
       of<Tanh>([](double x) { return std::tanh(x); }),
       of<Sigmoid>(sigmoid),
+      of<Abs>([](double x) { return std::fabs(x); }),
+      of<Softplus>([](double x) { return std::log1p(std::exp(x)); }),
       of<Relu>([](double x) { return x > 0 ? x : 0; }),
       of<Gelu>(gelu),
       of<GeluErf>(gelu_erf),
@@ -93,6 +95,21 @@ TEST_P(Elementwise, SlopesReadOnlyWhatTheyUse) {
   b.unary_backward(unary_id<functors::Tanh>(), {}, y, dy, without, Write::set);
   b.unary_backward(unary_id<functors::Tanh>(), x, y, dy, with, Write::set);
   EXPECT_TRUE(same_bits(with, without));
+}
+
+TEST_P(Elementwise, SoftplusKeepsWhatIsSmallAndWhatIsLarge) {
+  std::vector<double> in{-30, -20, -16.7, -1e-3, 0, 20, 100, 1e4, INFINITY, -INFINITY};
+  Tensor x = from_host(in, {int64_t(in.size())}, cpu).to(dtype), y = empty_like(x);
+  b.unary(unary_id<functors::Softplus>(), x, y);
+  std::vector<double> expected = doubles(x), found = doubles(y);
+  for (size_t i = 0; i < in.size(); ++i) {
+    double v = expected[i], right = v > 0 ? v + std::log1p(std::exp(-v)) : std::log1p(std::exp(v));
+    if (std::isinf(right) || right == 0) EXPECT_EQ(found[i], right) << v;
+    else EXPECT_NEAR(found[i], right, 2 * within * right + (dtype == f16 ? 0x1p-24 : 0)) << v;
+  }
+  fill_(x, NAN);
+  b.unary(unary_id<functors::Softplus>(), x, y);
+  EXPECT_TRUE(std::isnan(doubles(y)[0]));
 }
 
 // ZeRO equals DDP bit for bit only if an element's bits do not depend on its place in a buffer.

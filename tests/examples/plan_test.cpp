@@ -285,14 +285,18 @@ TEST(Plan, FindsWhatNarrowSearchesFind) {
 }
 
 /// What the search skips without a rehearsal would not have fitted: its bounds are below what is
-/// held, with tied ends on one stage of a V, and with optimizers whose state is not known.
+/// held, with tied ends on one stage of a V, with optimizers whose state is not known, and with
+/// frozen parameters.
 TEST(Plan, BoundsAreBelowWhatIsHeld) {
-  for (auto algorithm : {parallel::Algorithm::adamw, parallel::Algorithm::lion}) {
+  using enum parallel::Algorithm;
+  for (auto& [algorithm, groups] :
+       {std::pair{adamw, ""}, {lion, ""}, {adamw, "*.bias:lr=2; *:frozen"}}) {
     Job job;
     job.model = {.layers = 4, .heads = 2, .width = 64, .context = 16, .vocab = 2000};
     auto task = task_of(job);
     PlanOptions o = anything();
     o.ranks = 4, o.train.step.global_batch = 16, o.train.step.algorithm = algorithm;
+    o.train.step.groups = groups;
     auto hardware = parallel::hardware_named("h100");
     parallel::StepTimes times(task, hardware);
     auto all = candidates(o, hardware, times).all;

@@ -133,6 +133,7 @@ def looked_at(shop):
         fcntl.flock(lock, fcntl.LOCK_EX)
         said = shop.replay(0, "--checkpoint run --step 4 --rank 3", "step 4 of rank 3 (dp 0, pp 1, tp 1)", "from run/step-2",
                            "EQUAL: loss and norm of 2 steps as in", "tensors as in run/step-4")
+        shop.replay(0, "--checkpoint run", "step 8 of rank 0", "from run/step-6", "tensors as in run/step-8")
     for name in "block1/output/0", "block1/output/3", "head/output/3", "block1.qkv.weight", "block1.qkv.weight/gradient":
         assert re.search(rf"^[0-9a-f]{{8}} +\S+  f32 \[.*\] +{name}$", said, re.M), f"no row of {name} in\n{said}"
     assert "output/4" not in said and "embedding/output" not in said and "block0" not in said, said

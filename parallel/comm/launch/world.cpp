@@ -42,6 +42,7 @@ World::World(int& argc, char**& argv, WorldOptions options)
     : session_(std::make_unique<Session>(argc, argv)),
       local_rank_(session_->local_rank()),
       local_size_(session_->local_size()) {
+  check_threads();
   int cores = usable_cores();
   threads_ = set_rank_threads(cores, session_->sharing());
   comm_ = session_->open(options, session_->sharing() * threads_ > cores);

@@ -139,6 +139,7 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, Thread
 
 void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Communicator>)>& rank,
                       ThreadOptions options) {
+  check_threads();
   Group all = Group::world(ranks, 0, options.time_limit);
   auto status = std::make_shared<RankStatus>(ranks);
   auto peers = std::make_shared<ThreadGroup>(all, status);

@@ -51,6 +51,7 @@ TEST(Hardware, RefusesWhatIsMissingOrWrong) {
                                                                         {"launch", "5000"},
                                                                         {"latency", "100"}})
     refused(with(key, in_other_units), {"mine.toml:", key, in_other_units});
+  refused(with("link", "900"), {"expected a number of BYTES/S, 1000000 or more"});
   test::expect_error([] { (void)hardware_named("h900"); }, {"h900", "a100, cpu, h100, h200"},
                      Exit::config);
 }

@@ -33,6 +33,33 @@ struct ConditionalNet : nn::Sequence {
   }
 };
 
+/// What a run prints.
+std::string printed(const TrainOptions& o) {
+  testing::internal::CaptureStdout();
+  run_worlds(o.step.mesh.size(), [&](World& world) { Trainer(task_of(), o, world).run(); });
+  return testing::internal::GetCapturedStdout();
+}
+
+TEST(FirstStep, SettingsThatChangeNothingAreSaid) {
+  auto says = [&](const TrainOptions& o, const char* text) {
+    return printed(o).find(text) != std::string::npos;
+  };
+  auto o = tiny_options(), two = tiny_options({.dp = 2}), split = tiny_options({.tp = 2});
+  for (auto* each : {&o, &two, &split}) {
+    EXPECT_FALSE(says(*each, "dp is 1") || says(*each, "tp is 1") || says(*each, "than once"));
+    each->step.zero = Zero::gradients, each->step.sequence_parallel = true;
+  }
+  EXPECT_TRUE(says(o, "zero=2: dp is 1, so nothing is sharded"));
+  EXPECT_TRUE(says(o, "sequence-parallel: tp is 1"));
+  EXPECT_FALSE(says(two, "dp is 1"));
+  EXPECT_TRUE(says(two, "sequence-parallel: tp is 1"));
+  EXPECT_FALSE(says(split, "tp is 1"));
+  o.step.global_batch = 264;  // of 256
+  EXPECT_TRUE(says(o, "a step takes 264 samples of 256, so it takes some more than once"));
+  o.step.zero = Zero::parameters, o.step.offload = Offloaded::parameters;
+  EXPECT_FALSE(says(o, "dp is 1"));
+}
+
 TEST(FirstStep, LayersThatLeaveModulesOut) {
   for (int zero : {0, 1, 2, 3}) {
     auto o = tiny_options({.dp = 2});
