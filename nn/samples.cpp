@@ -28,7 +28,8 @@ TensorSamples::TensorSamples(const Tensor& input, const Tensor& target)
           target.device() == cpu,
       Exit::data,
       "samples: input {}, target {}; expected dim 0 of both to count samples, 1 or more, targets "
-      "in i32 or i64, both on the CPU",
+      "in i32 or i64, both on the CPU\n  For other targets derive a class from nn::Samples "
+      "(nn/samples.h).",
       input, target);
   visit_index(target_.dtype(), [&]<class T>() {
     int64_t each = target_.numel() / count();

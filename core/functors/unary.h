@@ -47,7 +47,7 @@ struct Relu {
 };
 struct Abs {
   static constexpr const char* name = "abs";
-  template <class T> TRIAX_HD static T forward(T x) { return fn::max(x, -x); }
+  template <class T> TRIAX_HD static T forward(T x) { return fn::max(x, -x) + T(0); }  // no -0
   template <class T> TRIAX_HD static T slope(T x, T) { return T(x > T(0)) - T(x < T(0)); }
 };
 /// ln(1 + e^x) (Dugas et al., "Incorporating second-order functional knowledge for better option

@@ -52,7 +52,8 @@ std::string manifest_text(const std::string& path, const Files& files) {
               path);
   bool hugging_face = std::ranges::count(names, "config.json") > 0;
   check_input(std::ranges::count(names, manifest_name) > 0, Exit::data,
-              "checkpoint {}: this is not a checkpoint: it has no {}\n  Expected RUN/step-N.{}",
+              "checkpoint {}: this is not a checkpoint: it has no {}\n  Expected RUN/step-N, or a "
+              "run directory that has one.{}",
               path, manifest_name,
               hugging_face ? " Of a model of Hugging Face, `import` makes one." : "");
   std::string text;

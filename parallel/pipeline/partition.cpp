@@ -61,6 +61,23 @@ class Cutter {
   std::vector<std::vector<size_t>> from_;  // where the last of these parts begins
 };
 
+/// What each stage has in all its chunks.
+std::vector<double> costs_of_stages(const std::vector<double>& sums, const PipelineShape& shape,
+                                    const std::vector<int64_t>& counts) {
+  std::vector<double> stages(size_t(shape.stages), 0);
+  size_t begin = 0;
+  for (int v = 0; v < shape.virtual_stages(); ++v) {
+    size_t end = begin + size_t(counts[size_t(v)]);
+    stages[size_t(shape.stage_of(v))] += sums[end] - sums[begin];
+    begin = end;
+  }
+  return stages;
+}
+
+double squares(const std::vector<double>& x) {
+  return std::inner_product(x.begin(), x.end(), x.begin(), 0.);
+}
+
 /// Whole numbers not above `most`, separated by commas; nothing if `text` is something else.
 std::vector<int64_t> counts_in(const std::string& text, int64_t most) {
   std::vector<int64_t> counts;
@@ -88,6 +105,28 @@ std::vector<int64_t> partition(const std::vector<double>& costs, int parts) {
   cutter.cut(
       [&](double so_far, double cost) { return cost > most ? infinity : so_far + cost * cost; });
   return cutter.counts();
+}
+
+std::vector<int64_t> partition_chunks(const std::vector<double>& costs,
+                                      const PipelineShape& shape) {
+  auto even = partition(costs, shape.virtual_stages()), counts = even;
+  if (shape.chunks == 1) return even;
+  std::vector<double> sums(costs.size() + 1);
+  std::partial_sum(costs.begin(), costs.end(), sums.begin() + 1);
+  auto stages = [&] { return costs_of_stages(sums, shape, counts); };
+  double before = std::ranges::max(stages()), least = squares(stages());
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (auto& from : counts)
+      for (auto& to : counts) {
+        if (&from == &to || from < 2) continue;
+        --from, ++to;  // of the virtual stages between, each hands one on
+        double now = squares(stages());
+        if (now < least * (1 - rounding)) least = now, moved = true;
+        else ++from, --to;
+      }
+  }
+  return std::ranges::max(stages()) < before * (1 - rounding) ? counts : even;
 }
 
 std::vector<int64_t> parse_placement(const std::string& text, const PipelineShape& shape,

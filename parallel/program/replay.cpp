@@ -239,6 +239,11 @@ std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& 
   Told told = told_of(History(run_of(what.checkpoint)), what.step, what.checkpoint);
   check_one_start(begin, told, settings, what);
   restore(settings, told.path, told.state);
+  check_input(
+      begin.step < o.steps, Exit::config,
+      "replay: checkpoint {} is of the run's last step; expected an earlier one\n"
+      "  A step is computed from a checkpoint before it: train with --save-every and --keep.",
+      what.checkpoint);
   check_input(what.step <= o.steps, Exit::config,
               "replay: step={}, and the run has {} steps; expected one of them\n"
               "  Take another --step, or --checkpoint RUN/step-N of an earlier step.",

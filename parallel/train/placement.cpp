@@ -35,6 +35,16 @@ void check_shared(const Facts& facts, const PipelineShape& shape,
   }
 }
 
+bool keeps_together(const Facts& facts, const PipelineShape& shape,
+                    const std::vector<int64_t>& counts) {
+  try {
+    check_shared(facts, shape, counts);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::vector<int64_t> counts_of(const Facts& facts, const StepOptions& o) {
   for (auto& [name, to] : o.places)
     check_input(std::ranges::count(facts.layers(), name, &LayerFacts::name) > 0, Exit::config,
@@ -57,7 +67,8 @@ std::vector<int64_t> counts_of(const Facts& facts, const StepOptions& o) {
                 join(counts, ","), sum, layers);
     return placement_of(join(counts, ","), shape, layers);
   }
-  return partition(costs, shape.virtual_stages());
+  auto counts = partition_chunks(costs, shape);
+  return keeps_together(facts, shape, counts) ? counts : partition(costs, shape.virtual_stages());
 }
 
 }  // namespace

@@ -97,6 +97,14 @@ TEST_P(Elementwise, SlopesReadOnlyWhatTheyUse) {
   EXPECT_TRUE(same_bits(with, without));
 }
 
+TEST_P(Elementwise, AbsHasNoNegativeZero) {
+  for (double zero : {0., -0.}) {
+    Tensor x = full({40}, zero, dtype, cpu), y = empty_like(x);
+    b.unary(unary_id<functors::Abs>(), x, y);
+    EXPECT_FALSE(std::signbit(doubles(y)[0]) || std::signbit(doubles(y)[39])) << zero;
+  }
+}
+
 TEST_P(Elementwise, SoftplusKeepsWhatIsSmallAndWhatIsLarge) {
   std::vector<double> in{-30, -20, -16.7, -1e-3, 0, 20, 100, 1e4, INFINITY, -INFINITY};
   Tensor x = from_host(in, {int64_t(in.size())}, cpu).to(dtype), y = empty_like(x);

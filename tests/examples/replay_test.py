@@ -165,7 +165,10 @@ def looked_at(shop):
 def refused(shop):
     """What is asked for is not there, or the run is not what it was."""
     run = "--checkpoint run/step-4"
+    shutil.copytree(shop / "run", shop / "last", ignore=shutil.ignore_patterns("step-[246]"))
     for code, flags, *parts in [
+            (78, "--checkpoint last", "checkpoint last/step-8 is of the run's last step", "--save-every and --keep"),
+            (78, "--checkpoint run/step-8", "checkpoint run/step-8 is of the run's last step"),
             (78, "--step 5", "checkpoint is not given", "--checkpoint RUN/step-N"),
             (78, f"{run} --step 4", "step=4, and checkpoint run/step-4 is of step 4; expected a later step"),
             (78, "--checkpoint run --step 2", "the first checkpoint of run is step-2"),

@@ -96,6 +96,59 @@ TEST(Partition, IsTheBestOfAll) {
   }
 }
 
+double dearest_stage(const std::vector<double>& costs, const PipelineShape& shape,
+                     const Counts& counts) {
+  std::vector<double> stages(size_t(shape.stages), 0);
+  size_t next = 0;
+  for (int v = 0; v < shape.virtual_stages(); ++v)
+    for (int64_t i = 0; i < counts[size_t(v)]; ++i)
+      stages[size_t(shape.stage_of(v))] += costs[next++];
+  return *std::ranges::max_element(stages);
+}
+
+double cheapest(const std::vector<double>& costs, const PipelineShape& shape, Counts& counts,
+                int64_t left) {
+  auto parts = size_t(shape.virtual_stages());
+  if (counts.size() + 1 == parts) {
+    counts.push_back(left);
+    double dearest = dearest_stage(costs, shape, counts);
+    counts.pop_back();
+    return dearest;
+  }
+  double best = std::numeric_limits<double>::infinity();
+  for (int64_t c = 1; c + int64_t(parts - counts.size()) - 1 <= left; ++c) {
+    counts.push_back(c);
+    best = std::min(best, cheapest(costs, shape, counts, left - c));
+    counts.pop_back();
+  }
+  return best;
+}
+
+// A stage's chunks count together: one that has both ends of the model has fewer blocks.
+TEST(Partition, BalancesStagesOfSeveralChunks) {
+  PipelineShape v{.stages = 4, .chunks = 2, .placement = Placement::v};
+  std::vector<double> model{0.1, 1, 1, 1, 1, 1, 1, 1, 1, 3};
+  EXPECT_EQ(dearest_stage(model, v, partition_chunks(model, v)), 3.1);
+  EXPECT_EQ(partition_chunks(equal(16), v), partition(equal(16), 8));
+  std::mt19937 random(2);
+  double found = 0, best = 0, chunk_by_chunk = 0;
+  for (int round = 0; round < 300; ++round) {
+    PipelineShape shape{.stages = 2 + int(random() % 2), .chunks = 2};
+    shape.placement = random() % 2 > 0 ? Placement::v : Placement::ring;
+    std::vector<double> costs(size_t(shape.virtual_stages()) + random() % 8);
+    for (double& c : costs) c = 1 + double(random() % 4);
+    Counts counts = partition_chunks(costs, shape), tried;
+    EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), std::ssize(costs));
+    EXPECT_GE(*std::ranges::min_element(counts), 1);
+    double even = dearest_stage(costs, shape, partition(costs, shape.virtual_stages()));
+    EXPECT_LE(dearest_stage(costs, shape, counts), even);
+    found += dearest_stage(costs, shape, counts), chunk_by_chunk += even;
+    best += cheapest(costs, shape, tried, std::ssize(costs));
+  }
+  EXPECT_LE(found, 1.02 * best);
+  EXPECT_GE(chunk_by_chunk, 1.04 * best);
+}
+
 TEST(Partition, RefusesWhatIsNoCost) {
   expect_error([] { partition({1, 2}, 0); }, {"partition: 0 parts; expected at least 1"});
   expect_error([] { partition({1, -1}, 2); }, {"partition: cost -1; expected one from 0, finite"});
