@@ -121,7 +121,8 @@ def run_torch(a: argparse.Namespace, mesh: Torch, directory: Path) -> Run:
     vocab = len(set(a.data.read_text(encoding="utf-8")))  # as minigpt counts it
     command = [a.python, *(launch if mesh.ranks > 1 else []), str(ROOT / "bench/train_pytorch.py")]
     command += [*MODEL.split(), *mesh.flags.split(), "--vocab", str(vocab), "--steps", str(a.steps)]
-    command += ["--micro-batch", str(a.batch // mesh.ranks), "--data", str(a.data), "--metrics", str(metrics), "--precision", a.precision]
+    command += ["--micro-batch", str(a.batch // mesh.ranks), "--precision", a.precision]
+    command += ["--data", str(a.data), "--metrics", str(metrics)]
     kept = malloc_environments()["kept-huge"]
     return run(Job(command, metrics, threads=1, cpus=mesh.ranks, environment=kept))
 

@@ -31,8 +31,8 @@ int usable_cores();
 /// Give the calling thread, one of `ranks` that share this process's or host's `cores`, its share
 /// of OpenMP threads, unless OMP_NUM_THREADS is set. Returns the number.
 int set_rank_threads(int cores, int ranks);
-/// Throws Error 78 if OMP_NUM_THREADS asks for more than a process can start. Before the first
-/// parallel loop.
+/// Throws Error 78 if OMP_NUM_THREADS asks for more than 256 threads and 8 for each core: so many
+/// hardly start. Before the first parallel loop, and before ranks meet: they may be on other hosts.
 void check_threads();
 
 /// The exit code of an exception: Error::code, 71 out of memory, 74 for a stream of the standard

@@ -61,21 +61,29 @@ class Cutter {
   std::vector<std::vector<size_t>> from_;  // where the last of these parts begins
 };
 
-/// What each stage has in all its chunks.
-std::vector<double> costs_of_stages(const std::vector<double>& sums, const PipelineShape& shape,
-                                    const std::vector<int64_t>& counts) {
+/// How uneven stages are, in all their chunks, and virtual stages: sums of squares.
+struct Unevenness {
+  double stages = 0, virtual_stages = 0, dearest = 0;
+  bool above(const Unevenness& o) const {
+    if (std::abs(stages - o.stages) > rounding * stages) return stages > o.stages;
+    return virtual_stages - o.virtual_stages > rounding * virtual_stages;
+  }
+};
+Unevenness unevenness(const std::vector<double>& sums, const PipelineShape& shape,
+                      const std::vector<int64_t>& counts) {
   std::vector<double> stages(size_t(shape.stages), 0);
+  Unevenness found;
   size_t begin = 0;
   for (int v = 0; v < shape.virtual_stages(); ++v) {
     size_t end = begin + size_t(counts[size_t(v)]);
-    stages[size_t(shape.stage_of(v))] += sums[end] - sums[begin];
+    double cost = sums[end] - sums[begin];
+    stages[size_t(shape.stage_of(v))] += cost;
+    found.virtual_stages += cost * cost;
     begin = end;
   }
-  return stages;
-}
-
-double squares(const std::vector<double>& x) {
-  return std::inner_product(x.begin(), x.end(), x.begin(), 0.);
+  found.stages = std::inner_product(stages.begin(), stages.end(), stages.begin(), 0.);
+  found.dearest = std::ranges::max(stages);
+  return found;
 }
 
 /// Whole numbers not above `most`, separated by commas; nothing if `text` is something else.
@@ -113,20 +121,18 @@ std::vector<int64_t> partition_chunks(const std::vector<double>& costs,
   if (shape.chunks == 1) return even;
   std::vector<double> sums(costs.size() + 1);
   std::partial_sum(costs.begin(), costs.end(), sums.begin() + 1);
-  auto stages = [&] { return costs_of_stages(sums, shape, counts); };
-  double before = std::ranges::max(stages()), least = squares(stages());
+  Unevenness before = unevenness(sums, shape, counts), least = before;
   for (bool moved = true; moved;) {
     moved = false;
     for (auto& from : counts)
       for (auto& to : counts) {
         if (&from == &to || from < 2) continue;
         --from, ++to;  // of the virtual stages between, each hands one on
-        double now = squares(stages());
-        if (now < least * (1 - rounding)) least = now, moved = true;
+        if (auto now = unevenness(sums, shape, counts); least.above(now)) least = now, moved = true;
         else ++from, --to;
       }
   }
-  return std::ranges::max(stages()) < before * (1 - rounding) ? counts : even;
+  return least.dearest < before.dearest * (1 - rounding) ? counts : even;
 }
 
 std::vector<int64_t> parse_placement(const std::string& text, const PipelineShape& shape,

@@ -17,8 +17,8 @@ std::vector<int64_t> partition(const std::vector<double>& costs, int parts);
 
 /// The same for the virtual stages of `shape`, where a stage has several chunks: partition(), then
 /// single layers are moved from one virtual stage to another as long as that makes the sum of
-/// squares of what stages have in all their chunks smaller. partition() itself unless the dearest
-/// stage becomes cheaper.
+/// squares of what stages have in all their chunks smaller, or leaves it and makes that of the
+/// virtual stages smaller. partition() itself unless the dearest stage becomes cheaper.
 std::vector<int64_t> partition_chunks(const std::vector<double>& costs, const PipelineShape& shape);
 
 /// The placement that a user gave as `3,3,2,4`: how many of the model's `blocks` each virtual stage

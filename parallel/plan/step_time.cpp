@@ -58,7 +58,8 @@ double with_host(double device, double host) {
 
 /// What Megatron-LM runs of a layer with attention. Its fused softmax takes a multiple of four
 /// matrices of scores (is_kernel_available in megatron/model/fused_softmax.py, 2021 to 2023); any
-/// other number is scaled, masked, normalised and rounded by ops of PyTorch's, in fp32.
+/// other number is scaled, masked, normalised and rounded by ops of PyTorch's, in fp32: four more,
+/// which move 32 bytes a score. Counted for models whose input is [samples, context].
 KernelWork with_its_softmax(KernelWork work, const Shape& tokens) {
   if (work.scores == 0 || tokens.rank() < 2) return work;
   auto matrices = int64_t(work.scores / double(tokens[1] * tokens[1]));
@@ -80,7 +81,7 @@ bool again(const StepOptions& o) {
 struct StepTimes::Slot {
   double compute = 0, tensor = 0;
   Elements parameters = {};
-  int64_t layers = 0;
+  int64_t layers = 0, trained_layers = 0;
   double total() const { return compute + tensor; }
 };
 
@@ -88,7 +89,7 @@ StepTimes::StepTimes(const Task& task, const Hardware& hardware, Framework frame
     : task_(task), hardware_(hardware), framework_(framework) {}
 
 const Facts& StepTimes::facts(const StepOptions& o) {
-  FactsKey key{o.mesh.tp, o.sequence_parallel, o.micro_batch, o.dtype};
+  FactsKey key{o.mesh.tp, o.sequence_parallel, o.micro_batch, o.dtype, o.groups};
   auto found = facts_.find(key);
   if (found == facts_.end())
     found =
@@ -98,7 +99,7 @@ const Facts& StepTimes::facts(const StepOptions& o) {
 }
 
 const std::vector<int64_t>& StepTimes::placement(const StepOptions& o) {
-  FactsKey key{o.mesh.tp, o.sequence_parallel, o.micro_batch, o.dtype};
+  FactsKey key{o.mesh.tp, o.sequence_parallel, o.micro_batch, o.dtype, o.groups};
   PipelineShape s = o.pipeline();
   auto& known = placements_[{key, s.stages, s.chunks, s.micros, s.placement, o.placement}];
   if (known.empty()) known = place(facts(o), o);
@@ -167,15 +168,17 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
         if (framework_ == Framework::megatron)
           slot.compute +=
               bytes_to_add(o.reduce_dtype) * double(l.parameters.trained) / h.kernels / h.bandwidth;
-        Elements again_here = s == 0 && last_on == 0 ? l.shared : Elements{};
-        slot.parameters.all += l.parameters.all - again_here.all;
-        slot.parameters.trained += l.parameters.trained - again_here.trained;
-        ++slot.layers;
+        slot.parameters += l.parameters;
+        if (s == 0 && last_on == 0) slot.parameters -= l.shared;
+        ++slot.layers, slot.trained_layers += l.parameters.trained > 0;
         bool block = i > 0 && i + 1 < layers.size();  // the first and the last are never repeated
         if (block && again(o)) slot.compute += forward.compute, slot.tensor += forward.tensor;
         if (block && o.recompute == Recompute::selective) {
           KernelWork core{.products = l.forward.attention, .attention = l.forward.attention};
-          if (framework_ == Framework::megatron) core.scores = l.forward.scores;
+          if (framework_ == Framework::megatron) {
+            core.scores = l.forward.scores;
+            core = with_its_softmax(core, facts(o).input());
+          }
           slot.compute += h.seconds(core, o.dtype, framework_);
         }
       }
@@ -212,9 +215,9 @@ StepTime StepTimes::operator()(const StepOptions& o) {
   for (const Slot& s : all) {
     double total = s.total() + hop, more = 0;
     auto weights = double(s.parameters.all), trained = double(s.parameters.trained);
-    if (o.zero == Zero::gradients) more = over_dp(1, sent * trained);
+    if (o.zero == Zero::gradients) more = over_dp(trained > 0, sent * trained);
     if (o.zero == Zero::parameters)
-      more = over_dp(3 * s.layers, 2 * weight * weights + sent * trained);
+      more = over_dp(2 * s.layers + s.trained_layers, 2 * weight * weights + sent * trained);
     if (behind) more = std::max(0., more - total);
     if (total + more > slow)
       slow = total + more, each = {.compute = s.compute, .tensor = s.tensor, .data = more};
@@ -225,10 +228,10 @@ StepTime StepTimes::operator()(const StepOptions& o) {
   for (const Slot& s : all) {
     double rest = 0, trained = double(s.parameters.trained), kernels = s.total() + hop;
     if (o.zero <= Zero::optimizer)
-      rest = over_dp(1, (o.zero == Zero::off ? 2 : 1) * sent * trained);
+      rest = over_dp(trained > 0, (o.zero == Zero::off ? 2 : 1) * sent * trained);
     if (behind) rest = std::max(0., rest - (slow - kernels / 3));
     if (o.zero == Zero::optimizer || o.zero == Zero::gradients)
-      rest += over_dp(1, weight * trained);
+      rest += over_dp(trained > 0, weight * trained);
     last = std::max(last, rest);
   }
   t.compute = micros * each.compute;

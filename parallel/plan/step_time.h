@@ -68,7 +68,7 @@ class StepTimes {
   const Task& task_;
   const Hardware& hardware_;
   Framework framework_;
-  using FactsKey = std::tuple<int, bool, int64_t, DType>;
+  using FactsKey = std::tuple<int, bool, int64_t, DType, std::string>;
   std::map<FactsKey, Facts> facts_;
   std::map<std::tuple<FactsKey, int, int, int, Placement, std::string>, std::vector<int64_t>>
       placements_;  ///< a program's own may depend on all of the shape

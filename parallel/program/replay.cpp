@@ -55,8 +55,9 @@ std::string run_of(const std::string& checkpoint) {
   return parent_directory(slash ? checkpoint.substr(0, checkpoint.size() - 1) : checkpoint);
 }
 
-/// What is open of the step and of where to begin. Of a run directory: the last step that a
-/// checkpoint shows and that there is one before, and the newest before the step.
+/// Fills in the step, unless it was given: that of the newest checkpoint, or of a lone one, or of a
+/// checkpoint named as such, the one after it. In place of a run directory puts its newest
+/// checkpoint before the step.
 void choose(ReplayOptions& what) {
   check_input(!what.checkpoint.empty(), Exit::config,
               "replay: checkpoint is not given\n  Add --checkpoint RUN/step-N, or RUN.");
@@ -217,7 +218,8 @@ Verb replay_verb(ReplayOptions& o, const std::string& program) {
                {.shown = "none, must be given"})
           .add("step", "N", "the step to look at", &o.step,
                {.range = {1},
-                .shown = "the one after DIR; of a run directory, that of its newest checkpoint"})
+                .shown = "the one after DIR; of a run directory with several checkpoints, that of "
+                         "the newest"})
           .add("rank", "N", "the rank to look at", &o.rank)
           .add("tensor", "NAME", "print this tensor in place of the list of all", &o.tensor,
                {.shown = "all"})

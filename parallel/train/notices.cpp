@@ -15,6 +15,7 @@ std::string without_effect(const TrainOptions& o, int64_t samples) {
                         o.check_replicas);
   if (s.sequence_parallel && s.mesh.tp == 1)
     text += "sequence-parallel: tp is 1, so there are no ranks to share out rows over\n";
+  // Offloaded parameters, and a map of places, need ZeRO 3 on one rank, too.
   if (s.zero != Zero::off && s.mesh.dp == 1 && s.offload != Offloaded::parameters &&
       s.places.empty())
     text += fmt::format("zero={}: dp is 1, so nothing is sharded\n", int(s.zero));

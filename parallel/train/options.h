@@ -34,9 +34,9 @@ using Schedules = std::map<std::string, Schedule>;
 Schedules built_in_schedules();
 std::vector<std::string> names_of(const Schedules& schedules);
 
-/// A placement of a program's own, in place of partition(): how many layers, whose relative times
-/// are `costs`, each virtual stage holds, in order. Pure: all ranks ask for it. Not asked where one
-/// stage holds all.
+/// A placement of a program's own, in place of ours (partition.h): how many layers, whose relative
+/// times are `costs`, each virtual stage holds, in order. Pure: all ranks ask for it. Not asked
+/// where one stage holds all.
 using MakePlacement = std::function<std::vector<int64_t>(const std::vector<double>& costs,
                                                          const PipelineShape& shape)>;
 

@@ -25,6 +25,14 @@ struct Elements {
     all += elements;
     if (!p.frozen) trained += elements;
   }
+  Elements& operator+=(const Elements& o) {
+    all += o.all, trained += o.trained;
+    return *this;
+  }
+  Elements& operator-=(const Elements& o) {
+    all -= o.all, trained -= o.trained;
+    return *this;
+  }
 };
 
 /// What one micro-batch means to a layer.

@@ -124,11 +124,11 @@ TEST(MeasuredSteps, OfSmallModelsOnOneNodeAreNearTheShippedHardware) {
   for (auto& [tp, rows] : by_tp) {
     double error = mean_error(predict, rows);
     fmt::print("tp {}, {} rows: mean error {:.1f} %\n", tp, rows.size(), 100 * error);
-    EXPECT_LE(error, 0.13) << tp;
+    EXPECT_LE(error, 0.1) << tp;
   }
   double all = mean_error(predict, all_of(predict.rows));
   fmt::print("all: mean error {:.1f} %\n", 100 * all);
-  EXPECT_LE(all, 0.11);
+  EXPECT_LE(all, 0.075);
 }
 
 // Steps of triax on one GPU. Nothing is fitted to those on an H100, one constant to the first of

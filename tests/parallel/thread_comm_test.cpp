@@ -1,6 +1,7 @@
 #include "parallel/comm/threads/thread_comm.h"
 
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <chrono>
 #include <thread>
@@ -245,6 +246,14 @@ TEST(ThreadComm, WaiterDoesTheWork) {
       EXPECT_TRUE(w.done());
     }
   });
+}
+
+TEST(ThreadComm, MoreThreadsThanCanStartAreRefused) {
+  int before = omp_get_max_threads();
+  omp_set_num_threads(100000);  // as OMP_NUM_THREADS does
+  expect_error([] { run_ranks(2, [](Communicator&) {}); },
+               {"OMP_NUM_THREADS: 100000 threads for each rank", "expected 1 to"}, Exit::config);
+  omp_set_num_threads(before);
 }
 
 TEST(ThreadComm, EveryRankCountsItsOwnMemory) {

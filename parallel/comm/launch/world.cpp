@@ -28,6 +28,11 @@ std::unique_ptr<Communicator> host_plane(Communicator& comm) {
   return comm.split([](int rank) { return Communicator::Seat{0, rank}; }, "host");
 }
 
+std::unique_ptr<Session> started(int& argc, char**& argv) {
+  check_threads();
+  return std::make_unique<Session>(argc, argv);
+}
+
 /// Else a file that is opened takes the number of a stream that is closed, and what is printed
 /// lands in it.
 void open_closed_streams() {
@@ -39,10 +44,9 @@ void open_closed_streams() {
 }  // namespace
 
 World::World(int& argc, char**& argv, WorldOptions options)
-    : session_(std::make_unique<Session>(argc, argv)),
+    : session_(started(argc, argv)),
       local_rank_(session_->local_rank()),
       local_size_(session_->local_size()) {
-  check_threads();
   int cores = usable_cores();
   threads_ = set_rank_threads(cores, session_->sharing());
   comm_ = session_->open(options, session_->sharing() * threads_ > cores);

@@ -130,6 +130,10 @@ TEST(Partition, BalancesStagesOfSeveralChunks) {
   std::vector<double> model{0.1, 1, 1, 1, 1, 1, 1, 1, 1, 3};
   EXPECT_EQ(dearest_stage(model, v, partition_chunks(model, v)), 3.1);
   EXPECT_EQ(partition_chunks(equal(16), v), partition(equal(16), 8));
+  std::vector<double> with_head(14, 1);
+  with_head.front() = 0.1, with_head.back() = 5.4;
+  EXPECT_EQ(partition_chunks(with_head, {.stages = 4, .chunks = 2}),
+            (Counts{2, 2, 2, 1, 2, 2, 2, 1}));
   std::mt19937 random(2);
   double found = 0, best = 0, chunk_by_chunk = 0;
   for (int round = 0; round < 300; ++round) {

@@ -47,23 +47,28 @@ TEST(StepTimes, WhatIsFrozenIsNeitherUpdatedNorReduced) {
   Task task = test::task_of();
   Hardware h = hardware_named("cpu");
   h.latency = 0;
-  StepTimes every(task, h), few(task, h);
+  StepTimes times(task, h);
   StepOptions o;
   o.mesh = {.dp = 2, .pp = 1, .tp = 1};
   o.chunks = 1, o.micro_batch = 8, o.global_batch = 16;
   for (int zero : {0, 1, 2, 3}) {
     SCOPED_TRACE(zero);
     o.zero = Zero(zero), o.groups = "";
-    StepTime all = every(o);
+    StepTime all = times(o);
     o.groups = "head.*:lr=1; *:frozen";
-    StepTime head = few(o);
-    double part = 64 / double(few.parameters(o)[0].all);  // head: 4 x 16
-    EXPECT_EQ(few.parameters(o)[0].trained, 64);
+    StepTime head = times(o);
+    double part = 64 / double(times.parameters(o)[0].all);  // head: 4 x 16
+    EXPECT_EQ(times.parameters(o)[0].trained, 64);
     EXPECT_NEAR(head.update, part * all.update, 1e-9 * all.update);
     double sums = zero == 3 ? (2 + part) / 3 : part;  // of weights, twice, and of gradients
     EXPECT_NEAR(head.data, sums * all.data, 1e-9 * all.data);
     EXPECT_LT(head.compute, all.compute);
   }
+  h.latency = 1;  // of 4 layers, the first of which has no parameters: a ring for each use
+  o.zero = Zero::parameters;
+  EXPECT_NEAR(times(o).data, 2 * 4 + 1, 0.5);
+  o.zero = Zero::off;
+  EXPECT_NEAR(times(o).data, 1, 0.5);
 }
 
 }  // namespace
