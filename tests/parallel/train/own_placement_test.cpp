@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "parallel/pipeline/partition.h"
 #include "parallel/plan/step_time.h"
 #include "parallel/train/replica.h"
 #include "tests/support/expect_error.h"
@@ -112,6 +113,55 @@ TEST(Placement, SharedParametersAreWhereTheirGradientsAreSummed) {
   refused({true, {"first", "a"}, 2, "zb-v"},
           {"is used on stages 0, 1; expected one stage: here stage 0 has the first layer"});
   refused({false, {"first"}, 2}, {"(not tied) is used on stages 0, 1; expected one stage, or"});
+}
+
+/// Ten blocks and a head of so many classes; blocks `pair` and the next are one module.
+struct LongNet : nn::Sequence {
+  LongNet(const TensorParallel& tp, int pair, int64_t classes) {
+    auto& twice = child<test::Block>("twice", tp);
+    for (int i = 0; i < 10; ++i)
+      if (i == pair || i == pair + 1)
+        add(fmt::format("block{}", i), {&twice}, [&twice](const Tensor& x, const nn::Batch& b) {
+          return twice(x.defined() ? x : b.input);
+        });
+      else if (i == 0) add("block0", {}, [](const nn::Batch& b) { return b.input; });
+      else add<test::Block>(fmt::format("block{}", i), tp);
+    add<ClassHead>("head", classes, 16, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+// Where layers that are moved would leave the stage of one that shares their module, the placement
+// that counts each chunk alone stays.
+TEST(Placement, OfSeveralChunksKeepsSharedModulesTogether) {
+  int balanced = 0, kept = 0;
+  for (int pair = 1; pair < 9; ++pair)
+    for (int64_t classes : {1000, 2000, 3000, 5000}) {
+      StepOptions o = test::tiny_options({.dp = 1, .pp = 2}).step;
+      o.schedule = "interleaved", o.chunks = 2;
+      Build build = [&](auto& tp) { return std::make_unique<LongNet>(tp, pair, classes); };
+      std::vector<int64_t> first{0};
+      Facts facts = probe(build, test::noise()->batch(first), {});
+      std::vector<double> costs;
+      for (auto& layer : facts.layers()) costs.push_back(layer.cost());
+      Counts even = partition(costs, 4), moved = partition_chunks(costs, o.pipeline());
+      auto together = [&](const Counts& counts) {
+        o.placement = join(counts, ",");
+        bool fine = true;
+        try {
+          place(facts, o);
+        } catch (const Error&) {
+          fine = false;
+        }
+        o.placement = "";
+        return fine;
+      };
+      if (!together(even) && !together(moved)) continue;
+      Counts placed = place(facts, o);
+      EXPECT_EQ(placed, together(moved) ? moved : even) << pair << ' ' << classes;
+      (together(moved) ? balanced : kept) += moved != even;
+    }
+  EXPECT_GT(balanced, 0);
+  EXPECT_GT(kept, 0);
 }
 
 }  // namespace
