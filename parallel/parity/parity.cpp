@@ -182,7 +182,7 @@ Exit parity(const Task& given, TrainOptions o, OneRank takes) {
   Trace reference = trace(task, reference_of(o, takes));
   auto difference = compare_with_reference(task, o, reference, [&](const Trace& run, bool another) {
     print(reference, run);
-    if (another) fmt::print("from the reference's state: equal. On by itself:\n");
+    if (another) fmt::print("each step from the reference's state: equal. Free-running:\n");
     std::fflush(stdout);
   });
   if (!difference) {
