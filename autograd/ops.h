@@ -28,6 +28,14 @@ Tensor operator-(double a, const Tensor& b);
 Tensor operator*(double a, const Tensor& b);
 Tensor operator/(double a, const Tensor& b);
 
+// -- Masks, u8, of two operands that broadcast: 1 where it holds, which of a NaN nothing does.
+Tensor operator<(const Tensor& a, const Tensor& b);
+Tensor operator>(const Tensor& a, const Tensor& b);
+Tensor operator<(const Tensor& a, double b);
+Tensor operator>(const Tensor& a, double b);
+Tensor equal(const Tensor& a, const Tensor& b);
+Tensor equal(const Tensor& a, double b);
+
 // -- Elementwise, one operand.
 Tensor operator-(const Tensor& x);
 Tensor exp(const Tensor& x);
@@ -55,7 +63,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 /// x [rows, width] with elements set to 0 where `mask` says so, the others times 1 / (1 - p)
 /// (Srivastava et al. 2014). mask.p 0 returns x. Throws unless 0 <= p < 1.
 Tensor dropout(const Tensor& x, const random::Mask& mask);
-/// Other dtype, float to float. The gradient comes back in x's dtype.
+/// Another float dtype. The gradient comes back in x's, if that is one, too.
 Tensor cast(const Tensor& x, DType dtype);
 /// Its values on another device, so that layers of one process can be on several. The gradient
 /// comes back to x's. x itself if it is there already.
@@ -89,6 +97,8 @@ Tensor permute(const Tensor& x, const Dims& order);
 Tensor contiguous(const Tensor& x);
 /// One size may be -1. x must be contiguous.
 Tensor view(const Tensor& x, const Shape& shape);
+/// view(contiguous(x), shape)
+Tensor reshape(const Tensor& x, const Shape& shape);
 /// Elements [begin, begin + length) of `dim`.
 Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t length);
 /// Views of neighbouring parts of `dim`, whose lengths add up to its size. Backward lays their

@@ -23,8 +23,8 @@ namespace {
 /// Views and copies made here have no history: a tensor with one is refused.
 void check_no_history(const char* what, const Tensor& x) {
   check(!x.meta(),
-        "tensor: a {} of {}, which has a gradient history; use the functions of "
-        "autograd/ops.h, or detach() first",
+        "tensor: a {} of {}, which has a gradient history; use the functions of autograd/ops.h, "
+        "such as cast() for to(), or detach() first",
         what, x);
 }
 
@@ -121,6 +121,7 @@ Tensor Tensor::expand(const Shape& to) const {
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(*this); }
 
 Tensor Tensor::to(DType wanted) const {
+  check_no_history("conversion", *this);
   if (wanted == dtype()) return *this;
   Tensor y = empty(shape(), wanted, device());
   copy_(y, *this);
@@ -128,6 +129,7 @@ Tensor Tensor::to(DType wanted) const {
 }
 
 Tensor Tensor::to(Device wanted) const {
+  check_no_history("move", *this);
   if (wanted == device()) return *this;
   Tensor y = empty(shape(), dtype(), wanted);
   copy_(y, *this);

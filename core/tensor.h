@@ -57,7 +57,7 @@ class Tensor {
 
   /// This tensor if it is contiguous, else a row-major copy, refused as a view is.
   Tensor contiguous() const;
-  /// This tensor if it fits, else a converted copy.
+  /// This tensor if it fits, else a converted copy. Throws for a tensor with a history.
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
   /// A new handle on the same bytes, without history.

@@ -107,6 +107,13 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
                 });
 }
 
+Tensor operator<(const Tensor& a, const Tensor& b) { return checked<functors::Less>(a, b).to(u8); }
+Tensor operator>(const Tensor& a, const Tensor& b) { return b < a; }
+Tensor operator<(const Tensor& a, double b) { return a < scalar(a, b); }
+Tensor operator>(const Tensor& a, double b) { return scalar(a, b) < a; }
+Tensor equal(const Tensor& a, const Tensor& b) { return checked<functors::Equal>(a, b).to(u8); }
+Tensor equal(const Tensor& a, double b) { return equal(a, scalar(a, b)); }
+
 Tensor operator+(const Tensor& a, double b) { return a + scalar(a, b); }
 Tensor operator-(const Tensor& a, double b) { return a - scalar(a, b); }
 Tensor operator*(const Tensor& a, double b) { return a * scalar(a, b); }

@@ -41,6 +41,8 @@ Tensor view(const Tensor& x, const Shape& shape) {
                 [s = x.shape()](const Tensor& dy) { return Tensors{dy.view(s)}; });
 }
 
+Tensor reshape(const Tensor& x, const Shape& shape) { return view(contiguous(x), shape); }
+
 Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t length) {
   Tensor y = x.detach().narrow(dim, begin, length);
   return record("narrow", y, {x},
@@ -119,14 +121,15 @@ Tensor stack(const Tensors& xs, int dim) {
   for (auto& x : xs) {
     Shape s = x.shape();
     s.insert(at, 1);
-    thick.push_back(view(x.is_contiguous() ? x : cast(x, x.dtype()), s));
+    thick.push_back(reshape(x, s));
   }
   return concat(thick, at);
 }
 
 Tensor cast(const Tensor& x, DType dtype) {
-  autograd::check_float("cast", x);
+  check(x.defined(), "cast: {}; expected a tensor", x);
   check(is_float(dtype), "cast: to {}; expected a float dtype", dtype);
+  if (!is_float(x.dtype())) return x.to(dtype);
   Tensor y = empty(x.shape(), dtype, x.device());
   copy_(y, x.detach());
   return record("cast", y, {x},

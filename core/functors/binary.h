@@ -29,6 +29,11 @@ struct Equal {
   static constexpr const char* name = "equal";
   template <class T> TRIAX_HD static T forward(T a, T b) { return a == b ? T(1) : T(0); }
 };
+/// 1 where a is less, else 0.
+struct Less {
+  static constexpr const char* name = "less";
+  template <class T> TRIAX_HD static T forward(T a, T b) { return a < b ? T(1) : T(0); }
+};
 /// The gate of a SwiGLU (Shazeer, "GLU variants improve Transformer", 2020): silu(gate) times b.
 struct Swiglu {
   static constexpr const char* name = "swiglu";
@@ -40,7 +45,7 @@ struct SiluSlope {
   template <class T> TRIAX_HD static T forward(T x, T b) { return b * Silu::slope(x, T(0)); }
 };
 
-using Binary = List<Add, Sub, Mul, Div, Equal, Swiglu, SiluSlope>;
+using Binary = List<Add, Sub, Mul, Div, Equal, Less, Swiglu, SiluSlope>;
 
 }  // namespace functors
 

@@ -151,7 +151,7 @@ CheckpointDirectory::Search CheckpointDirectory::newest_good() {
 
 std::optional<Checkpoint> CheckpointDirectory::resume(const std::string& wish) {
   std::string how = broadcast_text(ranks_, wish);
-  if (how != "auto" && how != "last-good") return Checkpoint::open(how, ranks_, files_);
+  if (how != "auto" && how != "last-good") return open_checkpoint(how, ranks_, files_);
   auto [good, damage] = newest_good();
   if (!good && damage.empty()) {
     check_input(how == "auto", Exit::not_found, "checkpoint: there is none in {}", path_);

@@ -86,4 +86,37 @@ std::vector<BucketLayout> lay_out(const std::vector<ParameterGroup>& groups,
   return buckets;
 }
 
+void Bucket::begin(int64_t passes) {
+  due = passes;
+  complete = reductions = 0;
+  std::ranges::fill(fired, 0);
+  behind_ = fired.size();
+}
+
+void Bucket::fire(size_t piece) {
+  if (fired[piece]++ > complete || --behind_ > 0) return;
+  ++complete;
+  behind_ = size_t(std::ranges::count(fired, complete));
+}
+
+Range Bucket::mine(const FlatPiece& piece) const {
+  int64_t end = my_weight.numel();
+  return {std::clamp<int64_t>(piece.begin - my_first, 0, end),
+          std::clamp<int64_t>(piece.begin + piece.length - my_first, 0, end)};
+}
+
+std::vector<Range> Bucket::mine(const std::function<bool(const nn::Parameter&)>& such) const {
+  std::vector<Range> ranges;
+  bool joins = false;  // is the piece before one of them?
+  for (auto& piece : layout.pieces) {
+    Range r = mine(piece);
+    if (r.begin == r.end) continue;
+    bool counts = such(*piece.parameter);
+    if (counts && joins) ranges.back().end = r.end;
+    else if (counts) ranges.push_back(r);
+    joins = counts;
+  }
+  return ranges;
+}
+
 }  // namespace triax::parallel

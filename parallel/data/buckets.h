@@ -67,6 +67,7 @@ struct Bucket {
   int64_t my_first = 0;
 
   std::vector<int64_t> fired = {};  ///< backward passes completed in this step, per piece
+  int64_t complete = 0;             ///< passes that all pieces have completed
   int64_t due = 0;                  ///< backward passes each piece will see in this step
   int64_t reductions = 0;           ///< started in this step
   Tensor sending = {}, arriving = {};
@@ -75,16 +76,21 @@ struct Bucket {
   int users = 0;  ///< layers at work that need the gathered weights
   Work gathering = {};
 
-  Bucket(const BucketLayout& l) : layout(l), fired(l.pieces.size()) {}
+  Bucket(const BucketLayout& l) : layout(l), fired(l.pieces.size()), behind_(fired.size()) {}
   bool offloaded() const { return layout.to != optim::Offload::To::off; }
   bool in_file() const { return layout.to == optim::Offload::To::file; }
-  /// Passes that all pieces have completed.
-  int64_t complete() const;
+  /// Before a step in which each piece sees `due` passes.
+  void begin(int64_t due);
+  /// A backward pass has completed this piece.
+  void fire(size_t piece);
   /// The range of a piece that lies in this rank's slice, from the slice's first element.
   Range mine(const FlatPiece& piece) const;
   /// What of the slice belongs to such parameters. Neighbours are one range, with the padding
   /// between them, which is zero and stays zero.
   std::vector<Range> mine(const std::function<bool(const nn::Parameter&)>& such) const;
+
+ private:
+  size_t behind_;  // pieces that no more passes have completed than `complete`
 };
 
 }  // namespace triax::parallel

@@ -6,28 +6,6 @@
 
 namespace triax::parallel {
 
-int64_t Bucket::complete() const { return *std::min_element(fired.begin(), fired.end()); }
-
-Range Bucket::mine(const FlatPiece& piece) const {
-  int64_t end = my_weight.numel();
-  return {std::clamp<int64_t>(piece.begin - my_first, 0, end),
-          std::clamp<int64_t>(piece.begin + piece.length - my_first, 0, end)};
-}
-
-std::vector<Range> Bucket::mine(const std::function<bool(const nn::Parameter&)>& such) const {
-  std::vector<Range> ranges;
-  bool joins = false;  // is the piece before one of them?
-  for (auto& piece : layout.pieces) {
-    Range r = mine(piece);
-    if (r.begin == r.end) continue;
-    bool counts = such(*piece.parameter);
-    if (counts && joins) ranges.back().end = r.end;
-    else if (counts) ranges.push_back(r);
-    joins = counts;
-  }
-  return ranges;
-}
-
 DataParallel::DataParallel(nn::Module& model, Communicator& dp, const DataParallelOptions& options)
     : dp_(dp), options_(options) {
   check_input(options.zero != Zero::parameters, Exit::config,
@@ -127,10 +105,10 @@ void DataParallel::hook(Bucket& b, size_t piece) {
     check(due_ > 0 && bucket->fired[piece] < bucket->due,
           "data parallel: backward pass {} of {}; expected {}, as begin() was told",
           bucket->fired[piece] + 1, bucket->layout.pieces[piece].parameter->name, bucket->due);
-    ++bucket->fired[piece];
+    bucket->fire(piece);
     if (watch_ == Watch::on && !seen_) look_at(*bucket, piece);
     if (!releases_gradients()) launch_full();
-    else if (bucket->complete() > bucket->reductions) reduce(*bucket);
+    else if (bucket->complete > bucket->reductions) reduce(*bucket);
     poll();  // sums under way advance only when this rank looks after them
   });
 }
@@ -143,9 +121,7 @@ void DataParallel::begin(int64_t micros, Watch watch, double scale) {
   watch_ = watch;
   seen_.reset();
   for (auto& b : trained()) {
-    b->due = micros * b->layout.passes;
-    b->reductions = 0;
-    std::fill(b->fired.begin(), b->fired.end(), 0);
+    b->begin(micros * b->layout.passes);
     for (auto& piece : b->layout.pieces) set_fresh(piece.parameter->value);
   }
 }
@@ -153,7 +129,7 @@ void DataParallel::begin(int64_t micros, Watch watch, double scale) {
 /// Buckets go in one fixed order, so that every rank's collectives match, whatever order their
 /// parameters happen to complete in.
 void DataParallel::launch_full() {
-  while (launched_ < trained_ && buckets_[launched_]->complete() >= buckets_[launched_]->due)
+  while (launched_ < trained_ && buckets_[launched_]->complete >= buckets_[launched_]->due)
     reduce(*buckets_[launched_++]);
 }
 

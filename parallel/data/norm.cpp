@@ -93,9 +93,11 @@ void DataParallel::check_passes() const {
     }
 }
 
-void DataParallel::check_replicas() const {
+void DataParallel::check_replicas(double loss) const {
   if (!groups_.tp || groups_.tp->size() == 1) return;
-  Tensor sums = zeros({std::ssize(declared_), 2}, f64, groups_.tp->device());
+  int64_t count = std::ssize(declared_);
+  Tensor sums = zeros({count + 1, 2}, f64, groups_.tp->device());  // the last row: the loss
+  fill_(sums.narrow(0, count, 1), loss);
   for (size_t i = 0; i < declared_.size(); ++i) {
     Bucket* b = holder(declared_[i]);
     const nn::Parameter& p = *declared_[i];
@@ -109,7 +111,7 @@ void DataParallel::check_replicas() const {
       }
   }
   auto [high, low] = extremes(*groups_.tp, sums);
-  constexpr double rounding = 1e-6;
+  constexpr double rounding = 1e-6, rounding_of_loss = 1e-4;
   for (size_t i = 0; i < declared_.size(); ++i)
     check_input(
         !(high[2 * i] - low[2 * i] > rounding * high[2 * i]), Exit::config,
@@ -119,6 +121,13 @@ void DataParallel::check_replicas() const {
         "only a part: then its .shard is tp.whole_inside(). With --sequence-parallel a rank "
         "has rows of its own outside of them: there it is tp.whole().",
         declared_[i]->name, std::sqrt(low[2 * i]), std::sqrt(high[2 * i]), declared_[i]->name);
+  check_input(
+      !(high.back() - low.back() > rounding_of_loss * std::max(std::abs(high.back()), 1.)),
+      Exit::config,
+      "train: tensor-parallel ranks have sums of the loss from {} to {}; expected that all compute "
+      "it alike\n  The last layer sees this rank's features or rows alone: it lacks leave, "
+      "leave_product (as in RowLinear) or gather_rows (parallel/tensor).",
+      low.back(), high.back());
 }
 
 /// Before they are summed, in the first step with finite gradients: ranks that see rows or features
@@ -157,8 +166,9 @@ void DataParallel::look_at_parts() {
   check_input(!same || found[1] == 0, Exit::config,
               "train: all {} tensor-parallel ranks have the same gradient of {} and would add it "
               "up; expected parts that differ\n  Its .shard says that each rank sees rows or "
-              "features of its own, as tp.whole() does with --sequence-parallel. Where all ranks "
-              "have all rows, behind gather_rows or before scatter_rows, it is tp.whole_alike().",
+              "features of its own, as tp.whole_inside() does, and tp.whole() with "
+              "--sequence-parallel. Outside of split regions it is tp.whole(); where all ranks "
+              "have all rows, behind gather_rows or before scatter_rows, tp.whole_alike().",
               groups_.tp->size(), same ? same->name : "");
 }
 

@@ -37,6 +37,8 @@ Hardware read(const std::string& name, const std::string& text, const std::strin
                 "{}: no `{}`: {}; expected {}\n  `minigpt calibrate --out FILE` writes a whole "
                 "file.",
                 path, key.name, key.help, expected(key));
+  check_input(h.reserve == 0 || h.reserve >= 1e6, Exit::config,
+              "{}: reserve={} bytes; expected 0, or at least 1e6", path, h.reserve);
   check_input(h.reserve < h.memory, Exit::config,
               "{}: reserve={} of memory={}; expected less: tensors need the rest", path,
               show_bytes(h.reserve), show_bytes(h.memory));
@@ -49,10 +51,11 @@ Settings hardware_settings(Hardware& h) {
   SettingGroup group("Hardware");
   // Outside of these somebody meant GB, GB/s, TFLOP/s or microseconds.
   const SettingTraits large{.range = {.min = 1e6}}, start{.range = {.max = 0.01}};
+  const SettingTraits bytes{.range = {1e6, 1e15}};
   const SettingTraits part{.range = {.min = 0, .max = 1, .open_min = true}};
   return group
       .add("device", "cpu|cuda", "where tensors live", &h.device, {.choices = {"cpu", "cuda"}})
-      .add("memory", "BYTES", "memory of a rank", &h.memory, large)
+      .add("memory", "BYTES", "memory of a rank", &h.memory, bytes)
       .add("reserve", "BYTES", "what of it contexts, libraries and fragments take", &h.reserve)
       .add("fp32", "FLOP/S", "peak of products in fp32, which use no TF32", &h.fp32, large)
       .add("bf16", "FLOP/S", "peak of products in bf16 and fp16", &h.low, large)

@@ -167,7 +167,7 @@ Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, DType dtype
   parts = without_values(parts);
   if (bias.defined() && y.dtype() != dtype) {  // else it is in the parts
     NoGrad guard;
-    y = y + bias.to(y.dtype());
+    y = y + bias.detach().to(y.dtype());
   }
   auto rule = [tp = *this](const Tensor& dy, autograd::Into&) {
     return Tensors{tp.sequence_ ? tp.gathered(dy) : dy};

@@ -94,7 +94,7 @@ class Walk {
     if (trains_ && tp_.sequence())
       alone_ = probe(build, like, {.dp = o.dp, .dtype = o.dtype}).layers();
     for (auto* p : model_->parameters()) {
-      if (p->frozen) p->value = p->value.detach();
+      if (p->frozen) frozen_.push_back(p), p->value = p->value.detach();
       else
         on_grad(p->value, [this, p] {
           if (grad(p->value).defined()) reached_now_.push_back(p);  // a rule may return nothing
@@ -166,14 +166,12 @@ class Walk {
 
   /// No gradient tells that frozen parameters are used: for a call they are leaves.
   void note_frozen(const nn::Layer& layer) {
-    std::vector<nn::Parameter*> frozen;
-    for (auto* p : model_->parameters())
-      if (p->frozen) frozen.push_back(p), require_grad(p->value);
-    if (frozen.empty()) return;
+    if (frozen_.empty()) return;
+    for (auto* p : frozen_) require_grad(p->value);
     NoGrad guard;
     autograd::Touched touched;
     layer.run(x_, batch_);
-    for (auto* p : frozen) {
+    for (auto* p : frozen_) {
       auto is_it = [&](const Tensor& leaf) { return leaf.is(p->value); };
       if (std::ranges::any_of(touched.leaves(), is_it)) reached_now_.push_back(p);
       p->value = p->value.detach();
@@ -224,8 +222,8 @@ class Walk {
   int64_t losses_;
   std::vector<LayerFacts> alone_;  // with tp=1, where sequence parallelism must differ
   std::vector<LayerFacts> found_;
-  Parameters reached_, used_, counted_;      // used_: frozen ones too
-  std::vector<nn::Parameter*> reached_now_;  // by the layer at hand
+  Parameters reached_, used_, counted_;               // used_: frozen ones too
+  std::vector<nn::Parameter*> frozen_, reached_now_;  // the latter: by the layer at hand
   Tensor x_;
   std::shared_ptr<Tensor> dx_ = std::make_shared<Tensor>();
 };

@@ -126,7 +126,6 @@ void Replica::add_loss(const Tensor& one, const Tensor& sum) const {
   backend(sum).accumulate(more, sum);
 }
 
-/// The ranks of a tensor-parallel group all see the loss; the first reports it.
 PipelineRun Replica::collect(const Tensor& loss, int64_t micros, const Batches& batches) const {
   return {.micros = int(micros),
           .batch =
@@ -135,10 +134,7 @@ PipelineRun Replica::collect(const Tensor& loss, int64_t micros, const Batches& 
                 batch.replicas = &replicas_;
                 return batch;
               },
-          .output =
-              [loss, this](int, const Tensor& one) {
-                if (tp_.rank() == 0) add_loss(one, loss);
-              }};
+          .output = [loss, this](int, const Tensor& one) { add_loss(one, loss); }};
 }
 
 Tensor Replica::forward_backward(const Batches& batches, const Seed& seed, Watch watch) {
@@ -168,7 +164,7 @@ Tensor Replica::evaluate(const Batches& batches, int64_t micros) {
     return batch;
   };
   pipeline_.infer(run);
-  return loss;
+  return tp_.rank() == 0 ? loss : no_loss();
 }
 
 }  // namespace triax::parallel

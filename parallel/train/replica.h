@@ -35,10 +35,11 @@ class Replica {
   };
   /// Forward and backward of one step's micro-batches: every gradient is complete afterwards.
   /// Returns the sum of the loss over this replica's targets, f64 [1], or, bitwise, a WideSum, on
-  /// the one rank of the replica that reports it; 0 on others. Collective.
+  /// all tensor-parallel ranks of the last stage; 0 on others. Collective.
   using Watch = DataParallel::Watch;
   Tensor forward_backward(const Batches& batches, const Seed& seed, Watch watch = Watch::off);
-  /// The same without gradients, for any number of micro-batches.
+  /// The same without gradients, for any number of micro-batches, on the first of these ranks
+  /// alone.
   Tensor evaluate(const Batches& batches, int64_t micros);
   /// The same of predictions: this rank's part of each score's sum, in the order of names.
   /// Bitwise, each is a WideSum.

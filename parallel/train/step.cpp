@@ -51,9 +51,12 @@ void Step::take(const StepInput& input) {
 /// All that a device does in a step, in order.
 void Step::queue(const StepInput& input) {
   ProfileRange range("step");
-  add_up(replica_.forward_backward(input.batches, seed(input)));
+  Tensor loss = replica_.forward_backward(input.batches, seed(input));
   if (observer_.gradients) observer_.gradients(*this);
-  else if (taken_ == 0 || optimizer_->steps() == 0) replica_.data().check_replicas();
+  else if (taken_ == 0 || optimizer_->steps() == 0)
+    replica_.data().check_replicas(sums_of(loss.to_host<double>())[0]);
+  if (mesh_.tp().rank() > 0) fill_(loss, 0);  // all of them see it; the first reports it
+  add_up(loss);
   backend(decision_).decide_step(request_, totals_, decision_);
   optimizer_->step(decision_);
   replica_.data().publish();

@@ -217,7 +217,7 @@ Settings checkpoint_settings(TrainOptions& o) {
            &o.save_async)
       .add("resume", "auto|last-good|PATH",
            "continue from the newest checkpoint of the run directory (auto: if there is one), from "
-           "the newest undamaged one, or from the given one",
+           "the newest undamaged one, or from the given one, or the newest of the given run",
            &o.resume, {.shown = "start afresh", .derived = true, .saved = false})
       .add("resume-changed", "",
            "resume with another --global-batch, --precision, --seed, --bitwise or --tp-slices than "

@@ -60,6 +60,7 @@ TEST(CheckpointDirectory, AutoTakesTheNewestOrNone) {
   EXPECT_EQ(newest->step(), 10);  // by number: as text, 9 would come last
   EXPECT_EQ(value_of(*newest), 10);
   EXPECT_EQ(run.all.resume(run.dir / "step-9")->step(), 9);
+  EXPECT_EQ(run.all.resume(run.dir.path())->step(), newest->step());  // a run's directory
   expect_error([&] { run.all.resume(run.dir / "step-11"); }, {"step-11"}, Exit::not_found);
 }
 

@@ -156,5 +156,31 @@ TEST(FirstStep, PartsThatAreAlikeOnAStageOfTheirOwn) {
     }
 }
 
+/// A loss over the features that this rank has of a split product.
+struct OpenRegion : nn::Module {
+  explicit OpenRegion(const TensorParallel& tp)
+      : up(child<ColumnLinear>("up", 16, 16, tp, SplitLinearOptions{.std = 0.3})) {}
+  Tensor operator()(const Tensor& x) const {
+    Tensor y = up(x);
+    return sum(y * y);
+  }
+  ColumnLinear& up;
+};
+struct OpenNet : nn::Sequence {
+  explicit OpenNet(const TensorParallel& tp) {
+    add<test::Rows>("rows", tp);
+    add<test::Block>("block", tp);
+    add<OpenRegion>("open", tp);
+  }
+};
+
+TEST(FirstStep, ALossOverPartOfTheFeatures) {
+  for (MeshShape mesh : {MeshShape{.tp = 2}, MeshShape{1, 2, 2}, MeshShape{.dp = 2, .tp = 2}})
+    EXPECT_TRUE(refused(outcome(task_of<OpenNet>(), tiny_options(mesh)), "sums of the loss from",
+                        "it lacks leave"))
+        << mesh.dp << " x " << mesh.pp << " x " << mesh.tp;
+  EXPECT_EQ(outcome(task_of<OpenNet>(), tiny_options({.dp = 2})), "");
+}
+
 }  // namespace
 }  // namespace triax::parallel
