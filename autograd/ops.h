@@ -28,7 +28,8 @@ Tensor operator-(double a, const Tensor& b);
 Tensor operator*(double a, const Tensor& b);
 Tensor operator/(double a, const Tensor& b);
 
-// -- Masks, u8, of two operands that broadcast: 1 where it holds, which of a NaN nothing does.
+// -- Comparisons: u8 masks, 1 where it holds, else 0; 0 of any NaN. Without gradient. Operands
+// broadcast; they may also both hold integers, which are compared in f64.
 Tensor operator<(const Tensor& a, const Tensor& b);
 Tensor operator>(const Tensor& a, const Tensor& b);
 Tensor operator<(const Tensor& a, double b);
@@ -63,7 +64,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 /// x [rows, width] with elements set to 0 where `mask` says so, the others times 1 / (1 - p)
 /// (Srivastava et al. 2014). mask.p 0 returns x. Throws unless 0 <= p < 1.
 Tensor dropout(const Tensor& x, const random::Mask& mask);
-/// Another float dtype. The gradient comes back in x's, if that is one, too.
+/// x in another float dtype. x may hold integers; if it is float, its gradient has x's dtype.
 Tensor cast(const Tensor& x, DType dtype);
 /// Its values on another device, so that layers of one process can be on several. The gradient
 /// comes back to x's. x itself if it is there already.

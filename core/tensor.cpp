@@ -24,7 +24,7 @@ namespace {
 void check_no_history(const char* what, const Tensor& x) {
   check(!x.meta(),
         "tensor: a {} of {}, which has a gradient history; use the functions of autograd/ops.h, "
-        "such as cast() for to(), or detach() first",
+        "such as cast() or move_to() for to(), or detach() first",
         what, x);
 }
 

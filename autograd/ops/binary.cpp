@@ -27,6 +27,13 @@ template <class Functor> Tensor checked(const Tensor& a, const Tensor& b) {
 Tensor mul(const Tensor& a, const Tensor& b) { return apply<functors::Mul>(a, b); }
 Tensor div(const Tensor& a, const Tensor& b) { return apply<functors::Div>(a, b); }
 
+/// Of integers, the same in f64.
+Tensor as_float(const Tensor& x) { return x.defined() && !is_float(x.dtype()) ? x.to(f64) : x; }
+
+template <class Functor> Tensor mask(const Tensor& a, const Tensor& b) {
+  return checked<Functor>(as_float(a), as_float(b)).to(u8);
+}
+
 Tensor scalar(const Tensor& like, double value) {
   check(like.defined(), "scalar: the other operand is undefined");
   return full({}, value, like.dtype(), like.device());
@@ -107,12 +114,12 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
                 });
 }
 
-Tensor operator<(const Tensor& a, const Tensor& b) { return checked<functors::Less>(a, b).to(u8); }
+Tensor operator<(const Tensor& a, const Tensor& b) { return mask<functors::Less>(a, b); }
 Tensor operator>(const Tensor& a, const Tensor& b) { return b < a; }
-Tensor operator<(const Tensor& a, double b) { return a < scalar(a, b); }
-Tensor operator>(const Tensor& a, double b) { return scalar(a, b) < a; }
-Tensor equal(const Tensor& a, const Tensor& b) { return checked<functors::Equal>(a, b).to(u8); }
-Tensor equal(const Tensor& a, double b) { return equal(a, scalar(a, b)); }
+Tensor operator<(const Tensor& a, double b) { return a < scalar(as_float(a), b); }
+Tensor operator>(const Tensor& a, double b) { return scalar(as_float(a), b) < a; }
+Tensor equal(const Tensor& a, const Tensor& b) { return mask<functors::Equal>(a, b); }
+Tensor equal(const Tensor& a, double b) { return equal(a, scalar(as_float(a), b)); }
 
 Tensor operator+(const Tensor& a, double b) { return a + scalar(a, b); }
 Tensor operator-(const Tensor& a, double b) { return a - scalar(a, b); }

@@ -13,7 +13,7 @@ inline void check_float(const char* op, const Tensor& x) {
 /// `b` has the dtype and device of `a`.
 inline void check_same(const char* op, const Tensor& a, const Tensor& b) {
   check(a.defined() && b.defined() && a.dtype() == b.dtype() && a.device() == b.device(),
-        "{}: {} with {}; expected one dtype and one device (cast and to() are explicit)", op, a, b);
+        "{}: {} with {}; expected one dtype and one device (take cast() or move_to())", op, a, b);
 }
 inline void check_index(const char* op, const Tensor& x, const Tensor& index) {
   check(index.defined() && is_index(index.dtype()) && index.device() == x.device(),

@@ -160,9 +160,9 @@ std::optional<Checkpoint> CheckpointDirectory::resume(const std::string& wish) {
   if (damage.empty() || (good && how == "last-good")) return std::move(good);
   std::string advice =
       good ? fmt::format(
-                 "Newest verified checkpoint: {}{}. Take it with --resume last-good, or by "
-                 "its path.",
-                 step_prefix, good->step())
+                 "Newest verified checkpoint: {}. Take it by its path, or, of the run's own "
+                 "directory, with --resume last-good.",
+                 step_path(good->step()))
            : fmt::format("No checkpoint in {} verifies.", path_);
   fail(Exit::data, "{}\n  Nothing was loaded. {}", damage, advice);
 }

@@ -66,6 +66,7 @@ struct Bucket {
   Tensor my_sums;             ///< in which my_grad is summed: itself, or in fixed point
   int64_t my_first = 0;
 
+  // Written by begin() and fire() alone.
   std::vector<int64_t> fired = {};  ///< backward passes completed in this step, per piece
   int64_t complete = 0;             ///< passes that all pieces have completed
   int64_t due = 0;                  ///< backward passes each piece will see in this step
@@ -79,8 +80,8 @@ struct Bucket {
   Bucket(const BucketLayout& l) : layout(l), fired(l.pieces.size()), behind_(fired.size()) {}
   bool offloaded() const { return layout.to != optim::Offload::To::off; }
   bool in_file() const { return layout.to == optim::Offload::To::file; }
-  /// Before a step in which each piece sees `due` passes.
-  void begin(int64_t due);
+  /// Before a step in which each piece sees so many passes.
+  void begin(int64_t passes);
   /// A backward pass has completed this piece.
   void fire(size_t piece);
   /// The range of a piece that lies in this rank's slice, from the slice's first element.
@@ -90,7 +91,7 @@ struct Bucket {
   std::vector<Range> mine(const std::function<bool(const nn::Parameter&)>& such) const;
 
  private:
-  size_t behind_;  // pieces that no more passes have completed than `complete`
+  size_t behind_;  // pieces whose `fired` is `complete`
 };
 
 }  // namespace triax::parallel

@@ -65,7 +65,7 @@ class DataParallel {
   /// `bitwise` the sum of squares is a WideSum.
   void add_squares(const Tensor& sums) const;
   /// After finish(): compares the gradients of parameters that all tensor-parallel ranks hold and
-  /// use alike, and what each has of the loss. Throws Error 78, naming the first that differs,
+  /// use alike, and `loss`, this rank's sum of it. Throws Error 78, naming the first that differs,
   /// because a rank saw only a part of what it should. Waits for the device. Collective.
   void check_replicas(double loss) const;
   /// From those sums.

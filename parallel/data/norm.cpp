@@ -97,7 +97,7 @@ void DataParallel::check_replicas(double loss) const {
   if (!groups_.tp || groups_.tp->size() == 1) return;
   int64_t count = std::ssize(declared_);
   Tensor sums = zeros({count + 1, 2}, f64, groups_.tp->device());  // the last row: the loss
-  fill_(sums.narrow(0, count, 1), loss);
+  fill_(sums.narrow(0, count, 1), loss);                           // both columns
   for (size_t i = 0; i < declared_.size(); ++i) {
     Bucket* b = holder(declared_[i]);
     const nn::Parameter& p = *declared_[i];
@@ -121,9 +121,9 @@ void DataParallel::check_replicas(double loss) const {
         "only a part: then its .shard is tp.whole_inside(). With --sequence-parallel a rank "
         "has rows of its own outside of them: there it is tp.whole().",
         declared_[i]->name, std::sqrt(low[2 * i]), std::sqrt(high[2 * i]), declared_[i]->name);
+  double larger = std::max(std::abs(high.back()), std::abs(low.back()));
   check_input(
-      !(high.back() - low.back() > rounding_of_loss * std::max(std::abs(high.back()), 1.)),
-      Exit::config,
+      !(high.back() - low.back() > rounding_of_loss * larger), Exit::config,
       "train: tensor-parallel ranks have sums of the loss from {} to {}; expected that all compute "
       "it alike\n  The last layer sees this rank's features or rows alone: it lacks leave, "
       "leave_product (as in RowLinear) or gather_rows (parallel/tensor).",

@@ -38,7 +38,7 @@ Hardware read(const std::string& name, const std::string& text, const std::strin
                 "file.",
                 path, key.name, key.help, expected(key));
   check_input(h.reserve == 0 || h.reserve >= 1e6, Exit::config,
-              "{}: reserve={} bytes; expected 0, or at least 1e6", path, h.reserve);
+              "{}: reserve={}; expected 0, or at least 1 MB", path, show_bytes(h.reserve));
   check_input(h.reserve < h.memory, Exit::config,
               "{}: reserve={} of memory={}; expected less: tensors need the rest", path,
               show_bytes(h.reserve), show_bytes(h.memory));

@@ -222,8 +222,9 @@ class Walk {
   int64_t losses_;
   std::vector<LayerFacts> alone_;  // with tp=1, where sequence parallelism must differ
   std::vector<LayerFacts> found_;
-  Parameters reached_, used_, counted_;               // used_: frozen ones too
-  std::vector<nn::Parameter*> frozen_, reached_now_;  // the latter: by the layer at hand
+  Parameters reached_, used_, counted_;  // used_: frozen ones too
+  std::vector<nn::Parameter*> frozen_;
+  std::vector<nn::Parameter*> reached_now_;  // by the layer at hand
   Tensor x_;
   std::shared_ptr<Tensor> dx_ = std::make_shared<Tensor>();
 };

@@ -34,12 +34,12 @@ class Replica {
     double loss_scale = 1, weight = 1;
   };
   /// Forward and backward of one step's micro-batches: every gradient is complete afterwards.
-  /// Returns the sum of the loss over this replica's targets, f64 [1], or, bitwise, a WideSum, on
-  /// all tensor-parallel ranks of the last stage; 0 on others. Collective.
+  /// Returns the sum of the loss over this replica's targets, f64 [1], or, bitwise, a WideSum: the
+  /// whole sum on every tensor-parallel rank of the stage with the last layer, 0 on other stages.
+  /// Collective.
   using Watch = DataParallel::Watch;
   Tensor forward_backward(const Batches& batches, const Seed& seed, Watch watch = Watch::off);
-  /// The same without gradients, for any number of micro-batches, on the first of these ranks
-  /// alone.
+  /// The same without gradients, for any number of micro-batches.
   Tensor evaluate(const Batches& batches, int64_t micros);
   /// The same of predictions: this rank's part of each score's sum, in the order of names.
   /// Bitwise, each is a WideSum.

@@ -10,6 +10,15 @@
 #include "parallel/comm/launch/stop_signal.h"
 
 namespace triax::parallel {
+namespace {
+
+/// Tensor-parallel ranks all have the loss; the first reports it.
+void report_once(const Mesh& mesh, const Tensor& loss) {
+  if (mesh.tp().rank() > 0) fill_(loss, 0);
+}
+
+}  // namespace
+
 Step::Step(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts, StepObserver observer)
     : options_(o),
       observer_(std::move(observer)),
@@ -53,9 +62,9 @@ void Step::queue(const StepInput& input) {
   ProfileRange range("step");
   Tensor loss = replica_.forward_backward(input.batches, seed(input));
   if (observer_.gradients) observer_.gradients(*this);
-  else if (taken_ == 0 || optimizer_->steps() == 0)
+  else if (mesh_.tp().size() > 1 && (taken_ == 0 || optimizer_->steps() == 0))
     replica_.data().check_replicas(sums_of(loss.to_host<double>())[0]);
-  if (mesh_.tp().rank() > 0) fill_(loss, 0);  // all of them see it; the first reports it
+  report_once(mesh_, loss);
   add_up(loss);
   backend(decision_).decide_step(request_, totals_, decision_);
   optimizer_->step(decision_);
@@ -147,6 +156,7 @@ StepResult Step::result(const Pending& p) {
 
 std::vector<double> Step::evaluate(const Batches& batches, int64_t micros) {
   Tensor mine = replica_.evaluate(batches, micros);
+  report_once(mesh_, mine);
   mesh_.world().all_reduce(mine).wait();
   return mine.to_host<double>();
 }

@@ -216,8 +216,9 @@ Settings checkpoint_settings(TrainOptions& o) {
       .add("save-async", "", "write checkpoints while training goes on, from a copy in host memory",
            &o.save_async)
       .add("resume", "auto|last-good|PATH",
-           "continue from the newest checkpoint of the run directory (auto: if there is one), from "
-           "the newest undamaged one, or from the given one, or the newest of the given run",
+           "continue from the newest checkpoint of the run directory (auto: if there is one), the "
+           "newest undamaged one (last-good), or PATH: a checkpoint, or a run directory, whose "
+           "newest is taken",
            &o.resume, {.shown = "start afresh", .derived = true, .saved = false})
       .add("resume-changed", "",
            "resume with another --global-batch, --precision, --seed, --bitwise or --tp-slices than "
