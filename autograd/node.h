@@ -75,6 +75,17 @@ using Rule = std::function<Tensors(Tensor dy, Into& into)>;
 
 struct Meta;
 
+/// What an op has read or made, to tell in backward whether its values are still those.
+struct Seen {
+  explicit Seen(const Tensor& x);
+  std::weak_ptr<const Storage> storage;
+  std::weak_ptr<const void> handle;
+  uint64_t writes;  // of the storage, when the op was recorded
+
+  bool changed() const;
+  long holders() const { return storage.use_count() + handle.use_count(); }
+};
+
 /// One recorded operation, or (without a rule) a leaf.
 struct Node {
   Node(const char* op, const Tensor& y, std::vector<std::shared_ptr<Node>> producers,
@@ -91,6 +102,7 @@ struct Node {
   DType dtype;  // of the gradient: an op's output's (but for collect_gradient), a leaf's sums'
   std::vector<std::shared_ptr<Node>> inputs;  // producers of the inputs; null: no gradient wanted
   Rule rule;
+  std::vector<Seen> seen = {};       // inputs and output
   std::shared_ptr<Node> later = {};  // same dy, the part of the rule that only leaves wait for
   std::weak_ptr<Meta> leaf = {};     // set on the node of a leaf
   bool is_leaf = false;

@@ -27,6 +27,14 @@ int64_t samples_at_once() { return samples; }
 SamplesAtOnce::SamplesAtOnce(int64_t count) : outer_(std::exchange(autograd::samples, count)) {}
 SamplesAtOnce::~SamplesAtOnce() { autograd::samples = outer_; }
 
+Seen::Seen(const Tensor& x)
+    : storage(x.storage()), handle(x.handle()), writes(x.storage()->writes()) {}
+
+bool Seen::changed() const {
+  auto alive = storage.lock();
+  return alive && alive->writes() != writes;
+}
+
 Node::Node(const char* op, const Tensor& y, std::vector<std::shared_ptr<Node>> producers,
            Rule backward)
     : name(op),
@@ -97,7 +105,7 @@ bool Into::next(const char* op) {
       !sums_.must || parts_ == samples_ * sums_.chains, Exit::config,
       "bitwise with sequence-parallel: {} does not sum the gradient of a weight in {} equal "
       "parts of the rows that a rank has of a sample; expected rows that can be cut so, and "
-      "layer_norm, rms_norm, embedding, linear or x + bias\n  Take sequences (--context) of a "
+      "layer_norm, rms_norm, embedding, linear or x + bias\n  Take sequences of a "
       "length that --tp-slices divides, or leave --sequence-parallel out.",
       op, sums_.chains);
   for (auto& s : slots_) s.write = Write::add;
@@ -195,8 +203,17 @@ Tensor record(const char* name, Tensor y, const Tensors& inputs, autograd::Rule 
   if (shared) y = y.detach();  // an identity: its output is another tensor than its input
   auto meta = std::make_shared<Meta>();
   meta->node = std::make_shared<Node>(name, y, producers(inputs), std::move(rule));
-  if (trains && later)  // else the rule goes, and with it what it keeps of the inputs
+  auto see = [&](Node& n) {
+    for (auto* list : {&inputs, &leaves})
+      for (auto& t : *list)
+        if (t.defined()) n.seen.emplace_back(t);
+    n.seen.emplace_back(y);
+  };
+  see(*meta->node);
+  if (trains && later) {  // else the rule goes, and with it what it keeps of the inputs
     meta->node->later = std::make_shared<Node>(name, y, producers(leaves), std::move(later));
+    see(*meta->node->later);
+  }
   y.meta() = std::move(meta);
   return y;
 }

@@ -1,5 +1,7 @@
 #pragma once
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -45,6 +47,10 @@ class Storage {
   /// `other` is released.
   void take_from(Storage& other);
 
+  /// How often copy_ and fill_ have written here: what an op has kept must not change.
+  uint64_t writes() const { return writes_.load(std::memory_order_relaxed); }
+  void note_write() { writes_.fetch_add(1, std::memory_order_relaxed); }
+
   /// Bytes that are elsewhere between uses (optim/window.h) are here for as long as the handle that
   /// this returns lives; with `write` they are kept when they leave. Null for bytes that never
   /// leave by themselves. Throws what reading them throws.
@@ -57,6 +63,7 @@ class Storage {
   size_t bytes_;
   Device device_;
   bool present_ = false;
+  std::atomic<uint64_t> writes_ = 0;  // views of one storage may be written by several threads
   memory::Kind kind_;
   std::shared_ptr<Allocator> allocator_;
   std::function<std::shared_ptr<void>(Access)> hold_;

@@ -136,6 +136,8 @@ Tensor Tensor::to(Device wanted) const {
   return y;
 }
 
+std::weak_ptr<const void> Tensor::handle() const { return impl_; }
+
 Tensor Tensor::detach() const {
   return Tensor(impl().storage, impl().dtype, impl().shape, impl().strides, impl().offset);
 }
@@ -196,14 +198,20 @@ Tensor from_bytes(const void* values, size_t count, const Shape& shape, DType dt
 }
 
 void copy_(const Tensor& to, const Tensor& from) {
+  check_no_history("copy_()", from);
+  check_no_history("copy_() into", to);
   check(to.shape() == from.shape(), "copy: from {} to {}; shapes must be equal", from, to);
   if (to.numel() == 0) return;
   Device on = to.device().kind == Device::Kind::cpu ? from.device() : to.device();
+  to.storage()->note_write();
   backend(on).copy(from, to);  // a GPU's backend knows both sides
 }
 
 void fill_(const Tensor& x, double value) {
-  if (x.numel() > 0) backend(x).fill(x, value);
+  check_no_history("fill_()", x);
+  if (x.numel() == 0) return;
+  x.storage()->note_write();
+  backend(x).fill(x, value);
 }
 
 }  // namespace triax

@@ -78,6 +78,8 @@ class Tensor {
   /// The same handle (not: equal values).
   bool is(const Tensor& o) const { return impl_ == o.impl_; }
   std::shared_ptr<autograd::Meta>& meta() const;
+  /// What all copies of this handle share, to count them.
+  std::weak_ptr<const void> handle() const;
 
  private:
   struct Impl;
@@ -111,6 +113,8 @@ Tensor from_host(const std::vector<T>& values, const Shape& shape, Device device
 }
 
 /// In place; `to` keeps shape, dtype and device. Shapes must be equal; dtypes are converted.
+/// Neither may have a gradient history, which would not see the change, and backward throws if an
+/// op has kept the values that were there.
 void copy_(const Tensor& to, const Tensor& from);
 void fill_(const Tensor& x, double value);
 

@@ -82,7 +82,8 @@ Work Communicator::begin(Transfer t, double bytes) {
 
 Work Communicator::copy_alone(const Transfer& t) const {
   bool moves = t.from.defined() && t.to.defined() && t.from.numel() > 0;
-  if (moves && t.from.data() != t.to.data()) copy_(t.to.view({-1}), t.from.view({-1}));
+  if (moves && t.from.data() != t.to.data())  // as other transfers: no note_write()
+    backend(t.to).copy(t.from.view({-1}), t.to.view({-1}));
   return {};
 }
 

@@ -100,7 +100,7 @@ void DataParallel::start_gather(Bucket& b) const {
   b.weight.storage()->restore();
   if (b.offloaded()) {
     mine = b.weight.narrow(0, b.my_first, mine.numel());
-    copy_(mine, b.my_weight);
+    backend(dp_.device()).copy(b.my_weight, mine);  // the same values as before: no change
   }
   b.gathering = dp_.all_gather(mine, b.weight);
 }

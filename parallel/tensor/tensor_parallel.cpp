@@ -84,7 +84,7 @@ int64_t TensorParallel::rows(int64_t all) const {
   if (!sequence_) return all;
   check_input(all % (size() * samples_apart()) == 0, Exit::config,
               "sequence parallel: {} ranks do not divide {} token rows{}; expected a multiple\n"
-              "  Take sequences (--context) of a length that tp divides, or leave "
+              "  Take sequences of a length that tp divides, or leave "
               "--sequence-parallel out.",
               size(), all, samples_apart() == 1 ? "" : " of several samples");
   return all / size();

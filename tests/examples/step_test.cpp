@@ -37,7 +37,7 @@ Job one_token_a_rank(const Layout& layout, DType dtype) {
 /// What comes out of the norm is so large that the target's logit is -inf, but not its slope, and
 /// no row of the table.
 void spoil_target(const parallel::Step& step, int64_t target) {
-  fill_(named(step, "final_norm.beta").value, 1e19);
+  fill_(named(step, "final_norm.beta").value.detach(), 1e19);
   fill_(named(step, "tokens.table").value.detach().narrow(0, target, 1), -1e19);
 }
 

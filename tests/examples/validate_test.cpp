@@ -113,7 +113,7 @@ TEST(Validate, RefusesRowsThatRanksDoNotDivide) {
                       c.step().micro_batch = 1;
                     }),
             "layer embedding: sequence parallel: 2 ranks do not divide 3 token rows; expected a "
-            "multiple\n  Take sequences (--context) of a length that tp divides, or leave "
+            "multiple\n  Take sequences of a length that tp divides, or leave "
             "--sequence-parallel out.");
 }
 

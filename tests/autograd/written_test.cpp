@@ -1,0 +1,81 @@
+// Values that an op has kept and somebody writes to before backward: an error, never a wrong
+// gradient. What no op has kept may be written to.
+#include "autograd/backward.h"
+#include "autograd/ops.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/tensors.h"
+
+namespace triax {
+namespace {
+
+using test::expect_error;
+using test::expect_near;
+using test::filled;
+using test::test_device;
+
+constexpr const char* message = "copy_ or fill_ has overwritten since";
+
+Tensor leaf(const Shape& shape, int seed) {
+  Tensor x = filled(shape, seed);
+  require_grad(x);
+  return x;
+}
+
+TEST(Written, WhatAnOpHasKeptOfItsInputsIsNotOverwritten) {
+  Tensor w = leaf({2, 3}, 1), state = filled({2, 3}, 2);
+  Tensor y = sum(w * state);
+  fill_(state, 7);
+  expect_error([&] { backward(y); }, {"mul has kept"});
+}
+
+TEST(Written, AlsoThroughAViewOrAnotherHandle) {
+  Tensor w = leaf({3, 4}, 1), x = filled({2, 4}, 2);
+  Tensor y = sum(linear(x, w));
+  copy_(x.detach().narrow(0, 1, 1), zeros({1, 4}, x.dtype(), test_device()));
+  expect_error([&] { backward(y); }, {message});
+}
+
+TEST(Written, NorIsTheOutputThatItHasKept) {
+  Tensor w = leaf({4}, 1);
+  Tensor e = exp(w), y = sum(e);
+  fill_(e.detach(), 0);
+  expect_error([&] { backward(y); }, {"exp has kept"});
+}
+
+TEST(Written, NorTheInputOfWhatIsRecomputed) {
+  Tensor w = leaf({4}, 1), x = filled({4}, 2);
+  Tensor y = recompute([&](const Tensor& t) { return sum(t * w); }, x);
+  fill_(x, 0);
+  expect_error([&] { backward(y); }, {message});
+}
+
+TEST(Written, NorWhatWeightGradientsThatArePutOffWaitFor) {
+  Tensor w = leaf({3, 4}, 1), h = leaf({2, 4}, 2), x = filled({2, 4}, 3);
+  Tensor y = sum(linear(x, w)) + sum(h);
+  autograd::Later later;
+  backward(y, {}, &later);
+  fill_(x, 0);
+  expect_error([&] { later.run(); }, {message});
+}
+
+TEST(Written, WhatNoOpHasKeptMayBe) {
+  Tensor w = leaf({2, 3}, 1), state = filled({2, 3}, 2);
+  Tensor y = w;
+  for (int step = 0; step < 3; ++step) {
+    y = y + state;
+    fill_(state, step);
+  }
+  backward(sum(2 * y));
+  expect_near(grad(w), std::vector<double>(6, 2), 1e-12);
+}
+
+TEST(Written, CopyAndFillRefuseTensorsWithAHistory) {
+  Tensor w = leaf({4}, 1), out = zeros({4}, w.dtype(), test_device());
+  Tensor y = 2 * w;
+  expect_error([&] { copy_(out, y); }, {"a copy_() of [4]"});
+  expect_error([&] { copy_(y, out); }, {"a copy_() into of [4]"});
+  expect_error([&] { fill_(y, 0); }, {"a fill_() of [4]"});
+}
+
+}  // namespace
+}  // namespace triax
