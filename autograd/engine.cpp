@@ -30,23 +30,6 @@ bool to_leaf(const Node& n, const Tensors& parts) {
   return false;
 }
 
-/// The rule goes, with what it has kept: its results are handed on after that, when what only it
-/// held is free. Has it used values that were overwritten since? Only what is held once less
-/// without it was kept.
-void drop_rule(Node& n, bool used) {
-  std::vector<std::pair<const Seen*, long>> changed;
-  for (auto& s : n.seen)
-    if (used && s.changed()) changed.emplace_back(&s, s.holders());
-  n.rule = nullptr;
-  n.ran = true;  // a second backward is told apart
-  for (auto& [s, holders] : changed)
-    check(s->holders() == holders,
-          "backward: {} has kept values that copy_ or fill_ has overwritten since, so its gradient "
-          "would be wrong\n  Write to a clone() or to a new tensor.",
-          n.name);
-  n.seen.clear();
-}
-
 }  // namespace
 
 void Pass::run(const std::shared_ptr<Node>& root, Tensor dy) {
@@ -102,8 +85,7 @@ void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
   Into into = offer(n, walk);
   Into given = into;
   Tensors parts(n.inputs.size());
-  bool used = dy.defined();
-  if (used) {
+  if (dy.defined()) {
     dy = dy.contiguous();
     ProfileRange range(n.name, n.layer);
     SamplesAtOnce as_recorded(n.samples);
@@ -112,9 +94,12 @@ void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
           n.name, parts.size(), n.inputs.size());
     for (; to_leaf(n, parts) && into.next(n.name); parts = n.rule(dy, into))
       collect_all(n, given, parts, walk);
+  } else {
+    n.seen.clear();  // nothing of it was used
   }
   into.slots_.clear();
-  drop_rule(n, used);
+  // What only the rule held is free when its results are handed on.
+  n.drop_rule();
   collect_all(n, given, parts, walk);
   for (auto& input : n.inputs)
     if (input) handed_in(input, walk);

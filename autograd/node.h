@@ -82,7 +82,7 @@ struct Seen {
   std::weak_ptr<const void> handle;
   uint64_t writes;  // of the storage, when the op was recorded
 
-  bool changed() const;
+  bool changed() const;  // by copy_ or fill_
   long holders() const { return storage.use_count() + handle.use_count(); }
 };
 
@@ -93,6 +93,8 @@ struct Node {
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
+  /// The rule has run and goes, with what it has kept; throws if that was overwritten since.
+  void drop_rule();
 
   const char* name;
   const char* layer;  // that recorded it, in a profile; else null

@@ -48,6 +48,21 @@ Node::Node(const char* op, const Tensor& y, std::vector<std::shared_ptr<Node>> p
   ++alive;
 }
 
+// Was what has changed kept by the rule? Then it is held once less without.
+void Node::drop_rule() {
+  std::vector<std::pair<const Seen*, long>> changed;
+  for (auto& s : seen)
+    if (s.changed()) changed.emplace_back(&s, s.holders());
+  rule = nullptr;
+  ran = true;  // a second backward is told apart
+  for (auto& [s, holders] : changed)
+    check(s->holders() == holders,
+          "backward: {} has kept values that copy_ or fill_ has overwritten since, so its gradient "
+          "would be wrong\n  Write to a clone() or to a new tensor.",
+          name);
+  seen.clear();
+}
+
 // A chain of nodes is taken apart in a loop: recursion would overflow the stack on deep graphs.
 Node::~Node() {
   --alive;
