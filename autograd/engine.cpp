@@ -41,7 +41,8 @@ void Pass::run(const std::shared_ptr<Node>& root, Tensor dy) {
     return run_rule(identity, dy, walk);
   }
   count(*root, walk);
-  walk.grads[root.get()] = std::move(dy);
+  walk.grads[root.get()] = dy.to(root->dtype);
+  dy = {};
   walk.ready.push(root);
   while (!walk.ready.empty()) {
     std::shared_ptr<Node> n = walk.ready.top();
@@ -177,8 +178,11 @@ void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Wa
     else add_to(held, mine);                      // the same input twice
   }
   if (!part.defined() || added) return;
-  if (held.defined()) add_to(held, part.contiguous());
-  else held = part.to(p.dtype).contiguous();  // later parts are added to it
+  part = held.defined() ? part.contiguous() : part.to(p.dtype).contiguous();
+  if (held.defined()) return add_to(held, part);
+  // Later parts are added to it. A leaf's is its own: no dy that the caller or another leaf has.
+  if (meta && !part.exclusive()) part = clone(part);
+  held = std::move(part);
 }
 
 void Pass::handed_in(const std::shared_ptr<Node>& input, Walk& walk) {

@@ -10,6 +10,7 @@ Tensor record_gelu(Tensor y, const Tensor& x, const Tensor& kept) {
     return Tensors{dx};
   });
   if (requires_grad(y)) y.meta()->gelu_of = kept;
+  note_kept(y, {kept});
   return y;
 }
 

@@ -58,7 +58,7 @@ void Node::drop_rule() {
   for (auto& [s, holders] : changed)
     check(s->holders() == holders,
           "backward: {} has kept values that copy_ or fill_ has overwritten since, so its gradient "
-          "would be wrong\n  Write to a clone() or to a new tensor.",
+          "may be wrong\n  Write to a clone() or to a new tensor.",
           name);
   seen.clear();
 }
@@ -231,6 +231,15 @@ Tensor record(const char* name, Tensor y, const Tensors& inputs, autograd::Rule 
   }
   y.meta() = std::move(meta);
   return y;
+}
+
+void note_kept(const Tensor& y, const Tensors& kept) {
+  if (!requires_grad(y)) return;
+  Node& n = *y.meta()->node;
+  for (auto& x : kept) {
+    n.seen.emplace_back(x);
+    if (n.later) n.later->seen.emplace_back(x);
+  }
 }
 
 }  // namespace triax

@@ -51,6 +51,10 @@ struct NoGrad : Recording {
 Tensor record(const char* name, Tensor y, const Tensors& inputs, autograd::Rule rule,
               const Tensors& leaves = {}, autograd::Rule later = {});
 
+/// Backward of y throws if copy_ or fill_ overwrites one of `kept` before: what the rule keeps
+/// besides its inputs and y. (Not seen: what a function that recompute() runs reads besides x.)
+void note_kept(const Tensor& y, const Tensors& kept);
+
 /// The common case: a rule that does not look at what it is offered.
 template <class F>
 requires std::is_invocable_r_v<Tensors, F, const Tensor&> Tensor record(const char* name, Tensor y,

@@ -103,9 +103,9 @@ Tensor Tensor::transpose(int dim0, int dim1) const {
 
 Tensor Tensor::narrow(int dim, int64_t begin, int64_t length) const {
   Shape s = shape();
-  check(begin >= 0 && length >= 0 && begin + length <= s[dim],
-        "narrow: [{}, {}) of dim {} of {}; expected a range within [0, {})", begin, begin + length,
-        dim, s, s[dim]);
+  check(begin >= 0 && length >= 0 && length <= s[dim] && begin <= s[dim] - length,
+        "narrow: {} elements from {} of dim {} of {}; expected a range within [0, {})", length,
+        begin, dim, s, s[dim]);
   s[dim] = length;
   return reshaped(s, strides(), impl().offset + begin * strides()[dim]);
 }

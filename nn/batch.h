@@ -1,4 +1,7 @@
 #pragma once
+#include <utility>
+#include <vector>
+
 #include "core/tensor.h"
 
 namespace triax::nn {
@@ -19,24 +22,46 @@ class Replicas {
 class KeyValueCache;  // nn/key_value_cache.h
 
 /// One micro-batch, as every layer of a model sees it. Nothing here assumes text. In bf16
-/// and fp16 the step casts a floating-point input or target to that dtype.
+/// and fp16 the step casts what is floating-point of input, target and extra to that dtype.
 struct Batch {
   Tensor input;       ///< any dtype; dim 0 counts samples
   Tensor target;      ///< dim 0 counts samples; undefined: the model is asked for its prediction
   int64_t first = 0;  ///< serial number of sample 0 since the start of training, or evaluation
   const Replicas* replicas = nullptr;  ///< null: this rank has all samples
   KeyValueCache* cache = nullptr;      ///< of the sequence that is decoded; null: no past tokens
-  Tensor seed = {};  ///< in training, for the last layer: what backward of its result starts from
+  Tensor seed = {};    ///< in training, for the last layer: what backward of its result starts from
+  Tensors extra = {};  ///< further inputs, such as a second sequence; dim 0 counts samples
 };
+
+/// `batch` with f(x) in place of each x that holds samples: input, target and extra, where defined.
+template <class F> Batch mapped(Batch batch, F f) {
+  auto put = [&](Tensor& x) {
+    if (x.defined()) x = f(std::as_const(x));
+  };
+  put(batch.input), put(batch.target);
+  for (auto& x : batch.extra) put(x);
+  return batch;
+}
+
+/// Those tensors, in that order.
+inline Tensors tensors(const Batch& batch) {
+  Tensors all;
+  mapped(batch, [&](const Tensor& x) { return all.emplace_back(x); });
+  return all;
+}
+
+/// Shapes of what layers read: input and extra.
+inline std::vector<Shape> input_shapes(const Batch& batch) {
+  std::vector<Shape> all{batch.input.shape()};
+  for (auto& x : batch.extra) all.push_back(x.shape());
+  return all;
+}
 
 /// `batch` on `device`, with what is floating-point in `dtype`: the model's precision.
 inline Batch to(const Batch& batch, Device device, DType dtype) {
-  auto move = [&](const Tensor& x) {
-    if (!x.defined()) return x;
+  return mapped(batch, [&](const Tensor& x) {
     return is_float(x.dtype()) ? x.to(dtype).to(device) : x.to(device);
-  };
-  return {move(batch.input), move(batch.target), batch.first,
-          batch.replicas,    batch.cache,        batch.seed};
+  });
 }
 
 /// Serial number of the first of a rank's rows, where a sample has `rows_each` rows and the rank's

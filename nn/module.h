@@ -52,7 +52,7 @@ class Module {
     children_.emplace_back(name, std::make_unique<M>(std::forward<Args>(args)...));
     return static_cast<M&>(*children_.back().second);
   } catch (const Error& e) {
-    throw Error(e.code(), name + ": " + e.what(), e.place());
+    throw e.saying(name + ": " + e.what());
   }
 
  private:

@@ -20,21 +20,23 @@ Tensor rows(const Tensor& x, std::span<const int64_t> indices, double blank) {
 
 }  // namespace
 
-TensorSamples::TensorSamples(const Tensor& input, const Tensor& target)
-    : input_(input.detach().contiguous()), target_(target.detach().contiguous()) {
-  bool count_alike = input.rank() > 0 && target.rank() > 0 && input.size(0) == target.size(0);
-  check_input(
-      count_alike && count() > 0 && is_index(target.dtype()) && input.device() == cpu &&
-          target.device() == cpu,
-      Exit::data,
-      "samples: input {}, target {}; expected dim 0 of both to count samples, 1 or more, targets "
-      "in i32 or i64, both on the CPU\n  For other targets derive a class from nn::Samples "
-      "(nn/samples.h).",
-      input, target);
-  visit_index(target_.dtype(), [&]<class T>() {
-    int64_t each = target_.numel() / count();
-    for (const T* row = target_.data<T>(); std::ssize(weights_) < count(); row += each)
-      weights_.push_back(double(each - std::count(row, row + each, T(-1))));
+TensorSamples::TensorSamples(const Tensor& input, const Tensor& target, const Tensors& extra)
+    : all_(mapped({.input = input, .target = target, .extra = extra},
+                  [](const Tensor& x) { return x.detach().contiguous(); })) {
+  auto right = [&](const Tensor& x) {
+    return x.device() == cpu && x.rank() > 0 && x.size(0) == input.size(0);
+  };
+  Tensors each = tensors(all_);
+  check_input(std::ranges::all_of(each, right) && count() > 0 && is_index(target.dtype()),
+              Exit::data,
+              "samples: input {}, target {}{}; expected dim 0 of each to count samples, 1 or more, "
+              "targets in i32 or i64, all on the CPU\n  For other targets derive a class from "
+              "nn::Samples (nn/samples.h).",
+              input, target, extra.empty() ? "" : ", extra " + join(extra, ", "));
+  visit_index(target.dtype(), [&]<class T>() {
+    int64_t width = target.numel() / count();
+    for (const T* row = all_.target.data<T>(); std::ssize(weights_) < count(); row += width)
+      weights_.push_back(double(width - std::count(row, row + width, T(-1))));
   });
 }
 
@@ -42,13 +44,16 @@ Batch TensorSamples::batch(std::span<const int64_t> indices) const {
   for (int64_t i : indices)
     check(i >= -1 && i < count(), "samples: index {}; expected 0 to {}, or -1 for a blank", i,
           count() - 1);
-  return {rows(input_, indices, 0), rows(target_, indices, -1)};
+  Batch picked = mapped(all_, [&](const Tensor& x) { return rows(x, indices, 0); });
+  picked.target = rows(all_.target, indices, -1);
+  return picked;
 }
 
 std::string TensorSamples::identity() const {
-  return fmt::format(
-      "input {}, target {}, crc32c {:08x}", input_, target_,
-      crc32c(target_.data(), target_.bytes(), crc32c(input_.data(), input_.bytes())));
+  uint32_t crc = 0;
+  for (auto& x : tensors(all_)) crc = crc32c(x.data(), x.bytes(), crc);
+  return fmt::format("input {}, target {}{}, crc32c {:08x}", all_.input, all_.target,
+                     all_.extra.empty() ? "" : ", extra " + join(all_.extra, ", "), crc);
 }
 
 }  // namespace triax::nn

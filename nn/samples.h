@@ -31,19 +31,20 @@ class Samples {
   virtual std::string identity() const = 0;
 };
 
-/// Two tensors on the CPU as a data set: sample i is row i of both, as in PyTorch's TensorDataset.
+/// Tensors on the CPU as a data set: sample i is row i of each, as in PyTorch's TensorDataset.
 class TensorSamples : public Samples {
  public:
   /// input [samples, ..], any dtype; target [samples, ..], i32 or i64, of which -1 counts nothing:
-  /// classes or tokens. A blank has input 0 and target -1. Throws Error 65 for other tensors.
-  TensorSamples(const Tensor& input, const Tensor& target);
-  int64_t count() const override { return input_.size(0); }
+  /// classes or tokens; extra, of a Batch, [samples, ..] of any dtype. A blank has inputs 0 and
+  /// target -1. Throws Error 65 for other tensors.
+  TensorSamples(const Tensor& input, const Tensor& target, const Tensors& extra = {});
+  int64_t count() const override { return all_.input.size(0); }
   Batch batch(std::span<const int64_t> indices) const override;
   double weight(int64_t index) const override { return weights_[size_t(index)]; }
   std::string identity() const override;
 
  private:
-  Tensor input_, target_;
+  Batch all_;
   std::vector<double> weights_;
 };
 

@@ -100,9 +100,11 @@ Tensor normalize(const Tensor& x, const Tensor& gamma, const Tensor& beta, const
 
 Tensor recorded(const char* op, const Tensor& x, const Tensor& gamma, const Tensor& beta,
                 const Normalization& n) {
-  return record(
+  Tensor y = record(
       op, normalize(x, gamma, beta, n), {x, gamma, beta},
       autograd::Rule([n](const Tensor& dy, Into& into) { return backward_of(n, dy, into); }));
+  note_kept(y, {n.mean});
+  return y;
 }
 
 void check_weights(const char* op, const Tensor& x, const Tensor& gamma, const Tensor& beta) {

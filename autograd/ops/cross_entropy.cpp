@@ -96,7 +96,9 @@ Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOpt
     backend(dy).cross_entropy_backward(c, stats, scaled(dy), dlogits);
     return Tensors{dlogits};
   };
-  return record("cross_entropy", scaled(loss).view({}), {std::move(logits)}, std::move(rule));
+  Tensor y = record("cross_entropy", scaled(loss).view({}), {std::move(logits)}, std::move(rule));
+  note_kept(y, {targets});
+  return y;
 }
 
 }  // namespace triax

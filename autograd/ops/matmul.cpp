@@ -96,8 +96,10 @@ Tensor record_product(Tensor y, const Tensor& input, const Tensor& w, const Tens
     d[0] = dx;
     return d;
   };
-  return record(behind_gelu ? "gelu_linear" : "linear", std::move(y), inputs, std::move(rule),
-                leaves, weight_rule(x, w.size(0)));
+  y = record(behind_gelu ? "gelu_linear" : "linear", std::move(y), inputs, std::move(rule), leaves,
+             weight_rule(x, w.size(0)));
+  note_kept(y, {input});
+  return y;
 }
 
 }  // namespace

@@ -30,13 +30,15 @@ Tensor rotary(const Tensor& x, const Tensor& table, const RotaryShape& shape) {
   backend(x).rotary(r, y.view(r.x.shape()));
   r.x = {};
   r.turn = Rotary::Turn::back;
-  return record("rotary", y, {x}, [r](const Tensor& dy) {
+  y = record("rotary", y, {x}, [r](const Tensor& dy) {
     Rotary back = r;
     back.x = four_dims(dy);
     Tensor dx = empty_like(dy);
     backend(dy).rotary(back, dx.view(back.x.shape()));
     return Tensors{dx};
   });
+  note_kept(y, {table});
+  return y;
 }
 
 }  // namespace triax

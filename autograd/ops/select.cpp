@@ -28,18 +28,19 @@ Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b) {
   Shape s = broadcast("where", mask.shape(), broadcast("where", a.shape(), b.shape()));
   Tensor y = empty(s, a.dtype(), a.device()), m = mask.detach().expand(s);
   backend(a).where(m, a.detach().expand(s), b.detach().expand(s), y);
-  return record("where", y, {a, b},
-                [m, sa = a.shape(), sb = b.shape()](const Tensor& dy, Into& into) {
-                  Tensors d(2);
-                  Tensor none = zeros({}, dy.dtype(), dy.device()).expand(dy.shape());
-                  for (size_t i : {0, 1}) {
-                    if (!into.wanted(i)) continue;
-                    Tensor part = empty_like(dy);
-                    backend(dy).where(m, i == 0 ? dy : none, i == 0 ? none : dy, part);
-                    d[i] = autograd::sum_to(part, i == 0 ? sa : sb, into, i);
-                  }
-                  return d;
-                });
+  y = record("where", y, {a, b}, [m, sa = a.shape(), sb = b.shape()](const Tensor& dy, Into& into) {
+    Tensors d(2);
+    Tensor none = zeros({}, dy.dtype(), dy.device()).expand(dy.shape());
+    for (size_t i : {0, 1}) {
+      if (!into.wanted(i)) continue;
+      Tensor part = empty_like(dy);
+      backend(dy).where(m, i == 0 ? dy : none, i == 0 ? none : dy, part);
+      d[i] = autograd::sum_to(part, i == 0 ? sa : sb, into, i);
+    }
+    return d;
+  });
+  note_kept(y, {mask});
+  return y;
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
@@ -73,11 +74,13 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
   s[dim] = index.numel();
   Tensor y = empty(s, x.dtype(), x.device()), at = index.contiguous();
   backend(x).index_select(x.detach().contiguous(), dim, at, y);
-  return record("index_select", y, {x}, [dim, at, s = x.shape()](const Tensor& dy) {
+  y = record("index_select", y, {x}, [dim, at, s = x.shape()](const Tensor& dy) {
     Tensor dx = zeros(s, dy.dtype(), dy.device());
     backend(dy).index_add(dy, dim, at, dx);
     return Tensors{dx};
   });
+  note_kept(y, {index});
+  return y;
 }
 
 Tensor gather(const Tensor& x, const Tensor& index) {
@@ -91,11 +94,13 @@ Tensor gather(const Tensor& x, const Tensor& index) {
   autograd::check_range("gather", index, x.size(-1));
   Tensor y = empty(s, x.dtype(), x.device()), at = autograd::rows_of(index);
   backend(x).gather(autograd::rows_of(x), at, autograd::rows_of(y));
-  return record("gather", y, {x}, [at, sx = x.shape()](const Tensor& dy) {
+  y = record("gather", y, {x}, [at, sx = x.shape()](const Tensor& dy) {
     Tensor dx = zeros(sx, dy.dtype(), dy.device());
     backend(dy).scatter_add(autograd::rows_of(dy), at, autograd::rows_of(dx));
     return Tensors{dx};
   });
+  note_kept(y, {index});
+  return y;
 }
 
 Tensor embedding(const Tensor& ids, const Tensor& table, const VocabularySlice& slice) {
@@ -113,8 +118,10 @@ Tensor embedding(const Tensor& ids, const Tensor& table, const VocabularySlice& 
     backend(dy).embedding_backward(into.rows(ids), into.rows(dy), first, dtable, write);
     return Tensors{dtable};
   };
-  return record(
+  y = record(
       "embedding", y, {}, [](const Tensor&, Into&) { return Tensors{}; }, {table}, table_rule);
+  note_kept(y, {ids});
+  return y;
 }
 
 }  // namespace triax

@@ -74,7 +74,8 @@ void Cpu::cross_entropy_losses(const CrossEntropy& c, const Tensor& stats, const
     for (int64_t r = 0; r < s.rows; ++r) {
       const A* p = in + 4 * r;
       A lse = fn::log(p[1]) + p[0];
-      A loss = (A(1) - smooth) * (lse - p[2]) + smooth * (lse - p[3] / vocab);
+      A loss = (A(1) - smooth) * (lse - p[2]);
+      if (smooth > 0) loss += smooth * (lse - p[3] / vocab);  // 0 * inf if a logit is -inf
       out[r] = s.ignored(r) ? A(0) : loss;
     }
   });

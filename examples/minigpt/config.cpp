@@ -101,7 +101,7 @@ parallel::ProgramOptions program_options(Config& c, text::SampleOptions& s) {
                 o.steps = 4, o.lr.warmup = 0;
               },
           .plan_defaults = [&c](auto&) { c.text.shapes_only = true; },
-          .plan_needs = {"context", "vocab"},
+          .plan_needs = {{"context", "1024"}, {"vocab", "50304", "data"}},
           .verbs = verbs};
 }
 

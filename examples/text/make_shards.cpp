@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/check.h"
 #include "core/checksum.h"
@@ -249,9 +250,17 @@ void write_shards(const Tokenizer& tokenizer, ShardManifest& m, ShardWriter& to,
 ShardManifest make_shards(const ShardJob& job, const Tell& tell, const Files& files) {
   auto inputs = inputs_of(job, files);
   (void)tokenizer_choice(job.tokenizer);
+  auto holds = [&](const char* name) { return std::filesystem::exists(job.out + "/" + name); };
+  bool again = holds(ShardManifest::name);
+  bool killed = holds("lock");  // before its first manifest
+  for (const char* name : {"metrics_path", "config.toml", "config.json", "tokenizer.json"})
+    check_input(again || !holds(name) || (killed && name == std::string_view("tokenizer.json")),
+                Exit::config,
+                "data: {} holds {}, and no shards; expected an empty or a new directory\n  Choose "
+                "another --out. Nothing was changed.",
+                job.out, name);
   files.make_directory(job.out);
   parallel::RunLock lock(job.out);
-  bool again = std::ranges::count(files.list(job.out), ShardManifest::name) > 0;
   ShardManifest m;
   if (again) m = resumed(job, inputs, files);
   Tokenizer tokenizer = again ? saved_tokenizer(m, job) : tokenizer_for(job, inputs, files, tell);

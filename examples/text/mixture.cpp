@@ -41,16 +41,17 @@ Mixture::Place Mixture::at(int64_t index) const {
 
 nn::Batch Mixture::batch(std::span<const int64_t> indices) const {
   nn::Batch all;
-  auto put = [&](Tensor& to, size_t k, const Tensor& row) {
+  auto room = [&](const Tensor& row) {
     Shape shape = row.shape();
     shape[0] = std::ssize(indices);
-    if (k == 0) to = empty(shape, row.dtype(), cpu);
-    copy_(to.narrow(0, int64_t(k), 1), row);
+    return empty(shape, row.dtype(), cpu);
   };
   for (size_t k = 0; k < indices.size(); ++k) {
     auto [samples, index] = at(indices[k]);
     nn::Batch one = samples.batch({&index, 1});
-    put(all.input, k, one.input), put(all.target, k, one.target);
+    if (k == 0) all = nn::mapped(one, room);
+    Tensors from = nn::tensors(one), to = nn::tensors(all);
+    for (size_t i = 0; i < to.size(); ++i) copy_(to[i].narrow(0, int64_t(k), 1), from[i]);
   }
   return all;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/record.h"
 #include "core/backend.h"
 #include "core/check.h"
 #include "core/profile.h"
@@ -73,8 +74,18 @@ Work Communicator::begin(Transfer t, double bytes) {
     fail(Exit::internal, "{}: rank {} of {}; expected 0 to {}", name(t.call.kind), root,
          group_.str(), size() - 1);
   ledger_.add(t.call.kind, bytes);
-  for (Tensor* x : {&t.from, &t.to})
-    if (x->defined()) *x = x->detach();
+  for (Tensor* x : {&t.from, &t.to}) {
+    if (!x->defined()) continue;
+    if (requires_grad(*x) && !x->meta()->node->is_leaf)
+      fail(Exit::internal,
+           "{}: {}, which has a gradient history that would not see it; expected detach(), or a "
+           "function with record() as in parallel/tensor",
+           name(t.call.kind), *x);
+    *x = x->detach();
+  }
+  // In place; what is gathered lies beside, such as the weights of ZeRO-3.
+  bool in_place = t.call.kind == Call::all_reduce || t.call.kind == Call::broadcast;
+  if (in_place && t.to.defined()) t.to.storage()->note_write();
   if (size() == 1) return copy_alone(t);
   if (!profile()) return start(std::move(t));
   return profiled(group_, std::move(t), [&](Transfer now) { return start(std::move(now)); });

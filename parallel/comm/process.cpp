@@ -113,8 +113,11 @@ void report_failure(const std::exception& e, int rank) {
   if (!every_rank_may_speak()) wait_for_turn(rank);
   std::fflush(stdout);
   std::string text = failure_report(e);
-  if (int ranks = announced_by_launcher().size; ranks > 1 && exit_code(e) != int(Exit::config))
-    text += fmt::format("  on rank {} of {}\n", rank, ranks);
+  auto* error = dynamic_cast<const Error*>(&e);
+  int from = error && error->rank() >= 0 ? error->rank() : rank, code = exit_code(e);
+  bool of_all = code == int(Exit::config) || code == int(Exit::non_finite);  // found together
+  if (int ranks = announced_by_launcher().size; ranks > 1 && !of_all)
+    text += fmt::format("  on rank {} of {}\n", from, ranks);
   std::fputs(text.c_str(), stderr);
   std::fflush(stderr);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <sstream>
 #include <typeinfo>
 
 #include "core/check.h"
@@ -21,19 +22,27 @@ std::string text_of(const Tensor& bytes, int64_t begin, int64_t length) {
   return std::string(static_cast<const char*>(bytes.data()) + begin, static_cast<size_t>(length));
 }
 
-// Over the wire an error is `code, newline, place, newline, text`; success is nothing.
-std::string attempt(const std::function<void()>& work) {
-  auto line = [](Exit code, const std::string& place, const std::string& what) {
-    return fmt::format("{}\n{}\n{}", int(code), place, what);
+// Over the wire an error is its code, rank, place and text, a line each; success is nothing.
+std::string attempt(const std::function<void()>& work, int rank) {
+  auto lines = [&](const Error& e) {
+    int from = e.rank() < 0 ? rank : e.rank();
+    return fmt::format("{}\n{}\n{}\n{}", int(e.code()), from, e.place(), e.what());
   };
   try {
     work();
   } catch (const Error& e) {
-    return line(e.code(), e.place(), e.what());
+    return lines(e);
   } catch (const std::exception& e) {
-    return line(Exit(exit_code(e)), "", reason(e));
+    return lines(Error(Exit(exit_code(e)), reason(e)));
   }
   return "";
+}
+
+Error error_in(const std::string& lines) {
+  std::istringstream in(lines);
+  std::string code, rank, place;
+  std::getline(in, code), std::getline(in, rank), std::getline(in, place);
+  return {Exit(std::stoi(code)), lines.substr(size_t(in.tellg())), place, std::stoi(rank)};
 }
 
 }  // namespace
@@ -64,13 +73,11 @@ std::vector<std::string> gather_text(Communicator& ranks, const std::string& tex
 
 void together(Communicator& ranks, const std::function<void()>& work) {
   std::string first;
-  for (std::string& error : gather_text(ranks, attempt(work)))
+  int rank = ranks.group().members[size_t(ranks.rank())];
+  for (std::string& error : gather_text(ranks, attempt(work, rank)))
     if (first.empty()) first = std::move(error);
   first = broadcast_text(ranks, first);
-  if (first.empty()) return;
-  size_t code_end = first.find('\n'), place_end = first.find('\n', code_end + 1);
-  throw Error(Exit(std::stoi(first)), first.substr(place_end + 1),
-              first.substr(code_end + 1, place_end - code_end - 1));
+  if (!first.empty()) throw error_in(first);
 }
 
 void on_first(Communicator& ranks, const std::function<void()>& work) {
@@ -87,7 +94,7 @@ std::string text_of_first(Communicator& ranks, const std::function<std::string()
 
 void rethrow_from(const std::string& place) try { throw; } catch (const Error& e) {
   if (typeid(e) != typeid(Error)) throw;  // told apart by its type
-  throw Error(e.code(), fmt::format("{}: {}", place, e.what()), e.place());
+  throw e.saying(fmt::format("{}: {}", place, e.what()));
 } catch (const std::bad_alloc&) {
   throw;
 } catch (const std::exception& e) {

@@ -13,6 +13,7 @@ DataParallel::DataParallel(nn::Module& model, Communicator& dp, const DataParall
   groups_.all = &dp;
   std::vector<nn::Layers> whole;
   build(model, whole);
+  check_same_model();
 }
 
 DataParallel::DataParallel(nn::Module& model, std::vector<nn::Layers>& chunks, Mesh& mesh,

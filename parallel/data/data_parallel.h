@@ -103,6 +103,7 @@ class DataParallel {
   };
   void build(nn::Module& model, std::vector<nn::Layers>& chunks);
   void check_held_once(Communicator& pp) const;
+  void check_same_model() const;
   void add_bucket(const BucketLayout& layout);
   void cut_slots(Bucket& b);
   void hook(Bucket& b, size_t piece);

@@ -1,6 +1,7 @@
 #include "parallel/data/held_once.h"
 
 #include "core/check.h"
+#include "core/checksum.h"
 #include "parallel/data/data_parallel.h"
 
 namespace triax::parallel {
@@ -30,6 +31,22 @@ void check_holders(const HeldParameter& p, int last) {
 }
 
 /// A parameter that two stages hold, and nobody sums, would become two.
+/// Ranks of other models or seeds would add up gradients of other weights, or train apart.
+void DataParallel::check_same_model() const {
+  std::string text = fmt::format("seed {}", options_.seed);
+  for (auto* p : declared_)
+    text += fmt::format(", {} {}{}", p->name, p->full, p->frozen ? " frozen" : "");
+  auto hash = double(crc32c(text.data(), text.size()));
+  Tensor tops = from_host(std::vector{hash, -hash}, {2}, cpu).to(dp_.device());
+  dp_.all_reduce(tops, ReduceOp::max).wait();
+  auto v = tops.to_host<double>();
+  constexpr size_t shown = 200;
+  check_input(v[0] == -v[1], Exit::mismatch,
+              "data parallel: ranks have different models or seeds; expected the same\n"
+              "  Rank {} has {}{}",
+              dp_.rank(), text.substr(0, shown), text.size() > shown ? " .." : "");
+}
+
 void DataParallel::check_held_once(Communicator& pp) const {
   if (pp.size() == 1 || pp.device() == meta_device) return;  // nobody to ask
   std::vector<uint8_t> held;

@@ -55,12 +55,11 @@ class Replicated {
 };
 
 nn::Batch part_of(const nn::Batch& batch, int64_t begin, int64_t length, Device device) {
-  auto part = [&](const Tensor& x) {
-    return x.defined() ? x.narrow(0, begin, length).contiguous().to(device) : x;
-  };
-  bool counts = batch.first != nn::evaluation;
-  return {part(batch.input), part(batch.target), counts ? batch.first + begin : batch.first,
-          batch.replicas};
+  nn::Batch part = nn::mapped(
+      batch, [&](const Tensor& x) { return x.narrow(0, begin, length).contiguous().to(device); });
+  if (batch.first != nn::evaluation) part.first += begin;
+  part.cache = nullptr, part.seed = {};
+  return part;
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ class Watcher {
         one_rank_(
             probe(task.build, batch_like(task, samples_),
                   {.dp = trainer_.options().step.mesh.dp, .dtype = trainer_.options().step.dtype})),
-        input_(batch_like(task, samples_).input.shape()) {}
+        inputs_(nn::input_shapes(batch_like(task, samples_))) {}
 
   void run(const Trace* lead) {
     if (trainer_.first()) name_all();
@@ -111,12 +111,12 @@ class Watcher {
   /// Where this rank's part of what a layer returned lies follows from the shapes: what one rank
   /// would return of this micro-batch, and what this one did.
   void layer(const std::string& name, const Tensor& y, const nn::Batch& batch) {
-    Shape input = batch.input.defined() ? batch.input.shape() : input_;  // some layers read none
+    auto inputs = batch.input.defined() ? nn::input_shapes(batch) : inputs_;  // some read none
     check_input(
-        input == input_, Exit::config,
+        inputs == inputs_, Exit::config,
         "parity: a batch has input {}, the first has {}; expected batches of one shape: pad "
         "the samples",
-        input, input_);
+        join(inputs, ", "), join(inputs_, ", "));
     Shape whole = one_rank_.of(name).out.shape, begin = whole;
     auto& o = trainer_.options().step;
     bool loss = name == one_rank_.layers().back().name;
@@ -164,7 +164,7 @@ class Watcher {
   Trainer trainer_;
   int64_t samples_;  // that layers see at once
   Facts one_rank_;
-  Shape input_;  // of these
+  std::vector<Shape> inputs_;  // of these
 };
 
 }  // namespace

@@ -26,8 +26,7 @@ Ledger::Line further(const Ledger::Line& x, const Ledger::Line& before, double t
 /// The same shapes on the meta device, for a world that is there.
 nn::Batch on(Device device, const nn::Batch& b) {
   if (device != meta_device) return b;
-  return {empty(b.input.shape(), b.input.dtype(), meta_device),
-          empty(b.target.shape(), b.target.dtype(), meta_device), b.first};
+  return nn::mapped(b, [](auto& x) { return empty(x.shape(), x.dtype(), meta_device); });
 }
 
 /// What a rank sent so far.

@@ -138,7 +138,7 @@ StepTimes::Slot StepTimes::pass(const KernelWork& counted, const Ledger::Line& s
                                 const StepOptions& o) {
   const Hardware& h = hardware_;
   bool its = framework_ == Framework::megatron;
-  KernelWork work = its ? with_its_softmax(counted, facts(o).input()) : counted;
+  KernelWork work = its ? with_its_softmax(counted, facts(o).inputs()[0]) : counted;
   double device = h.seconds(work, o.dtype, framework_), host = h.launches(work, framework_);
   if (its) host *= 1 + its_wait * (o.mesh.tp - 1);
   double collectives = h.seconds(sums, o.mesh.tp, 1), compute = with_host(device, host);
@@ -177,7 +177,7 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
           KernelWork core{.products = l.forward.attention, .attention = l.forward.attention};
           if (framework_ == Framework::megatron) {
             core.scores = l.forward.scores;
-            core = with_its_softmax(core, facts(o).input());
+            core = with_its_softmax(core, facts(o).inputs()[0]);
           }
           slot.compute += h.seconds(core, o.dtype, framework_);
         }

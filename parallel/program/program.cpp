@@ -131,7 +131,7 @@ class Program {
       return perform(request, line, argc, argv);
     } catch (const Error& e) {
       if (e.code() != Exit::not_found) throw;
-      throw Error(e.code(), e.what() + paths_named(e.what(), request), e.place());
+      throw e.saying(e.what() + paths_named(e.what(), request));
     }
   }
 
@@ -260,7 +260,7 @@ class Program {
       return trainer.run();
     } catch (const Error& e) {
       if (e.code() != Exit::memory) throw;
-      throw Error(e.code(), fmt::format("{}\n  {}", e.what(), less_memory), e.place());
+      throw e.saying(fmt::format("{}\n  {}", e.what(), less_memory));
     }
   }
 
@@ -354,8 +354,9 @@ int Program::plan(const Request& request, const char* program) {
   double axes = double(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp);
   double ranks = std::max(double(plan_.ranks), axes);
   auto here = std::max(double(std::thread::hardware_concurrency()), double(gpu_count()));
-  for (auto& name : own_.plan_needs)
-    check_input(ranks <= here || std::ranges::count(given, name) > 0, Exit::config,
+  auto has = [&](const std::string& name) { return std::ranges::count(given, name) > 0; };
+  for (auto& [name, example, or_else] : own_.plan_needs)
+    check_input(ranks <= here || has(name) || has(or_else), Exit::config,
                 "plan: --{} is not given for {} ranks, more than this machine's {}\n"
                 "  Its default is for small runs. Add --{} N, as the run will have it.",
                 name, ranks, here, name);

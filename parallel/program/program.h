@@ -36,8 +36,12 @@ struct ProgramOptions {
   /// Called before the flags of `plan` are read: a micro-batch, which it otherwise looks for, or
   /// that the task needs no values, only shapes.
   std::function<void(TrainOptions&)> plan_defaults = {};
-  /// Settings that `plan` has no default for where it is for more ranks than this machine's.
-  std::vector<std::string> plan_needs = {};
+  /// A setting that `plan` has no default for where it is for more ranks than this machine's.
+  struct PlanNeed {
+    std::string name, example;
+    std::string or_else = {};  ///< another one that decides it too
+  };
+  std::vector<PlanNeed> plan_needs = {};
   std::vector<OwnVerb> verbs = {};
 };
 

@@ -87,10 +87,13 @@ Verb plan_verb(PlanOptions& o, const ProgramOptions& p) {
       s.shown = o.train.step.micro_batch > 0 ? "" : "powers of two up to 64 are tried";
     if (is({"global-batch"})) s.shown = "micro-batch (1 if it is open) x ranks";
   }
+  std::string example =
+      p.name + " plan --ranks 64 --hardware h100 --precision bf16 --global-batch 512";
+  for (auto& need : p.plan_needs) example += fmt::format(" --{} {}", need.name, need.example);
   return {"plan",
           "Predicts memory and time of a step for every way to train on so many ranks.",
           all,
-          {p.name + " plan --ranks 64 --hardware h100 --precision bf16 --global-batch 512"}};
+          {example}};
 }
 
 bool is_planned(const Setting& s) {

@@ -21,9 +21,7 @@ Tensor own_rows(const Tensor& x, int64_t begin, int64_t count) {
 
 /// Sample `i` of a micro-batch, as a micro-batch of its own.
 nn::Batch sample_of(const nn::Batch& batch, int64_t i) {
-  nn::Batch one = batch;
-  one.input = batch.input.narrow(0, i, 1);
-  if (batch.target.defined()) one.target = batch.target.narrow(0, i, 1);
+  nn::Batch one = nn::mapped(batch, [&](const Tensor& x) { return x.narrow(0, i, 1); });
   if (batch.first != nn::evaluation) one.first += i;
   return one;
 }
@@ -60,17 +58,18 @@ nn::Layer::Run apart(nn::Layer::Run plain) {
   };
 }
 
-nn::Layer by_sample(nn::Layer layer, const Shape& input) {
+nn::Layer by_sample(nn::Layer layer, const std::vector<Shape>& inputs) {
   layer.reads_batch = true;
-  layer.run = [at_once = layer.independent, plain = std::move(layer.run), input](
+  layer.run = [at_once = layer.independent, plain = std::move(layer.run), inputs](
                   const Tensor& x, const nn::Batch& batch) {
     int64_t samples = batch.input.size(0);
     if (samples == 1) return plain(x, batch);
     // Padded to the longest of another micro-batch, a sample would get other bits.
-    check_input(batch.first == nn::evaluation || batch.input.shape() == input, Exit::data,
+    auto shapes = nn::input_shapes(batch);
+    check_input(batch.first == nn::evaluation || shapes == inputs, Exit::data,
                 "bitwise: a batch has input {}, the first samples have {}; expected one shape\n"
                 "  Pad all samples to one shape, or take --micro-batch 1.",
-                batch.input.shape(), input);
+                join(shapes, ", "), join(inputs, ", "));
     check_input(!x.defined() || (x.rank() > 0 && x.size(0) % samples == 0), Exit::config,
                 "bitwise: {} of {} samples; expected dim 0 to hold equally many rows of each, one "
                 "sample behind the other\n  Take --micro-batch 1.",

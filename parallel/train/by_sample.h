@@ -20,7 +20,8 @@ nn::Layer::Run apart(nn::Layer::Run plain);
 /// one after the other or, if it is `independent`, all at once. What it returns of them follows
 /// each other along dim 0; of losses, one element each, it makes [samples]. Dim 0 of x is a
 /// multiple of the samples, which `batch` must therefore count. Throws Error 78 if it is not, 65
-/// for a training batch whose input has another shape than `input`, which any mesh would have.
-nn::Layer by_sample(nn::Layer layer, const Shape& input);
+/// for a training batch whose inputs (nn::input_shapes) have other shapes than `inputs`, which any
+/// mesh would have.
+nn::Layer by_sample(nn::Layer layer, const std::vector<Shape>& inputs);
 
 }  // namespace triax::parallel

@@ -14,13 +14,18 @@ constexpr const char* the_loss = "the loss";  // where all gradients are finite
 std::string non_finite_data(const StepInput& input, const StepOptions& o) {
   for (int64_t m = 0; m < o.accumulation(); ++m) {
     nn::Batch batch = nn::to(input.batches(m), cpu, o.dtype);
-    for (auto& [what, x] : {std::pair("input", batch.input), {"target", batch.target}}) {
+    Tensors held = nn::tensors(batch);
+    for (size_t i = 0; i < held.size(); ++i) {
+      const Tensor& x = held[i];
       if (!is_float(x.dtype())) continue;
       for (double v : x.contiguous().to(f64).to_host<double>())
         if (!std::isfinite(v))
           return fmt::format(
               "the {} of micro-batch {} (samples {} to {} in the order of training) has {} in {}",
-              what, m, batch.first, batch.first + x.size(0) - 1, v, o.dtype);
+              i == 0   ? "input"
+              : i == 1 ? "target"
+                       : fmt::format("extra {}", i - 2),
+              m, batch.first, batch.first + x.size(0) - 1, v, o.dtype);
     }
   }
   return "";

@@ -1,5 +1,6 @@
 #include "parallel/train/feed.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/check.h"
@@ -13,10 +14,13 @@ nn::Batch checked(nn::Batch b, int64_t samples) {
   auto right = [&](const Tensor& x) {
     return x.defined() && x.device() == cpu && x.rank() >= 1 && x.size(0) == samples;
   };
-  check_input(right(b.input) && right(b.target), Exit::data,
-              "a batch of {} has input {} and target {}; expected dim 0 of both to count them, "
-              "on the CPU",
-              samples, b.input, b.target);
+  std::string extra;
+  for (auto& x : b.extra) extra += fmt::format(", extra {}", x);
+  check_input(
+      right(b.input) && right(b.target) && std::ranges::all_of(b.extra, right), Exit::data,
+      "a batch of {} has input {} and target {}{}; expected dim 0 of each to count them, on "
+      "the CPU",
+      samples, b.input, b.target, extra);
   return b;
 }
 

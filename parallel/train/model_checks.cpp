@@ -74,13 +74,9 @@ void check_gradients(nn::Sequence& model, const Parameters& reached) {
 void check_keeps_nothing(const nn::Layer& layer, const Tensor& x, const nn::Batch& batch) {
   memory::OwnCounter made;
   {
-    auto fresh = [](const Tensor& t) {
-      return t.defined() ? empty(t.shape(), t.dtype(), t.device()) : t;
-    };
-    nn::Batch other = batch;
-    other.input = fresh(batch.input), other.target = fresh(batch.target);
+    nn::Batch other = nn::mapped(batch, empty_like);
     auto dx = std::make_shared<Tensor>();
-    layer.run(x.defined() ? graph_input(fresh(x), dx) : x, other);
+    layer.run(x.defined() ? graph_input(empty_like(x), dx) : x, other);
   }
   check_input(
       memory::counter()->live() == 0, Exit::config,

@@ -44,7 +44,12 @@ std::string Trainer::describe_start() const {
                         begun_ > 0 ? fmt::format(", resumed after step {}", begun_) : "");
     for (auto& change : directory_->changes())
       text += fmt::format("changed since the checkpoint: {}\n", change);
+    if (!directory_->damaged().empty())
+      text += fmt::format("left out, since damaged:{}\n", directory_->damaged());
   }
+  if (metrics_ && metrics_->missing() > 0)
+    text += fmt::format("{} lacks the lines of {} steps before this start\n", options_.metrics,
+                        metrics_->missing());
   return text;
 }
 

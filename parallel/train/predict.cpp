@@ -6,10 +6,10 @@ namespace triax::parallel {
 
 /// Decoding asks for one shape again and again.
 const Facts& Replica::facts_of(const nn::Batch& batch) {
-  const Shape& shape = batch.input.shape();
+  auto shapes = nn::input_shapes(batch);
   bool decoded = batch.cache != nullptr;
-  if (!predicted_ || predicted_->decoded != decoded || !(predicted_->input == shape))
-    predicted_ = Predicted{shape, decoded, probe(build_, batch, probe_options(options_))};
+  if (!predicted_ || predicted_->decoded != decoded || predicted_->inputs != shapes)
+    predicted_ = Predicted{shapes, decoded, probe(build_, batch, probe_options(options_))};
   return predicted_->facts;
 }
 

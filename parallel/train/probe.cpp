@@ -20,13 +20,10 @@ namespace triax::parallel {
 namespace {
 
 /// A micro-batch like `b` on the meta device, as a step gives it to layers: shapes without values.
-nn::Batch on_meta(nn::Batch b, DType dtype) {
-  auto shape_of = [&](const Tensor& x) {
-    if (!x.defined()) return x;
+nn::Batch on_meta(const nn::Batch& b, DType dtype) {
+  return nn::mapped(b, [&](const Tensor& x) {
     return empty(x.shape(), is_float(x.dtype()) ? dtype : x.dtype(), meta_device);
-  };
-  b.input = shape_of(b.input), b.target = shape_of(b.target);
-  return b;
+  });
 }
 
 /// Stands in for the dp ranks during a probe: tensors on the meta device have no values to sum.
@@ -148,7 +145,7 @@ class Walk {
     if (trains_ && last && !o_.bitwise) batch_.seed = full({}, 1, f32, meta_device);
     // One object: its function may have state, such as a constant that the first call makes.
     nn::Layer run = checked(layer);
-    if (o_.bitwise) run = by_sample(std::move(run), batch_.input.shape());
+    if (o_.bitwise) run = by_sample(std::move(run), nn::input_shapes(batch_));
     Tensor y = measure(run);
     bool no_loss = last && y.numel() != losses_;
     check_input(!trains_ || reached_.empty() || no_loss || dx_->defined(), Exit::config,
@@ -278,7 +275,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   Walk walk(build, like, o);
   Facts facts;
   facts.options_ = o;
-  facts.input_ = like.input.shape();
+  facts.inputs_ = nn::input_shapes(like);
   auto all = walk.model().parameters();
   for (auto* b : walk.model().buffers())
     facts.parameters_ += fmt::format("{} {}\n", b->name, b->shape);

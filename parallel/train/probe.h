@@ -72,8 +72,8 @@ class Facts {
  public:
   const std::vector<LayerFacts>& layers() const { return layers_; }
   const ProbeOptions& options() const { return options_; }
-  int64_t samples() const { return input_[0]; }
-  const Shape& input() const { return input_; }  ///< of the batch
+  int64_t samples() const { return inputs_[0][0]; }
+  const std::vector<Shape>& inputs() const { return inputs_; }  ///< nn::input_shapes of the batch
   /// Rows that the first layer makes of a sample, over all ranks; 0 if layers differ in that.
   int64_t rows_of_sample() const;
   /// Full shapes of all buffers and parameters in order of declaration, a line each.
@@ -94,7 +94,7 @@ class Facts {
   std::vector<LayerFacts> layers_;
   std::vector<SharedParameter> shared_;
   ProbeOptions options_;
-  Shape input_;
+  std::vector<Shape> inputs_;
   std::string parameters_;
 };
 

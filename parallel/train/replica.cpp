@@ -104,7 +104,7 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
     bool cuts = options_.bitwise && options_.micro_batch > 1;
     if (observer) layer.run = observed(layer, cuts ? each_sample(observer) : observer);
     layer.reads_batch |= bool(observer);  // which batch it is tells it where rows belong
-    if (cuts) layer = by_sample(std::move(layer), facts_.input());
+    if (cuts) layer = by_sample(std::move(layer), facts_.inputs());
   }
   check_input(options_.recompute != Recompute::selective || selects, Exit::config,
               "recompute=selective with a model whose layers offer nothing to select\n"
@@ -150,7 +150,7 @@ Tensor Replica::forward_backward(const Batches& batches, const Seed& seed, Watch
   } catch (const Error& e) {
     bool in_order = options_.zero >= Zero::gradients && mesh_.dp().size() > 1;
     if (e.code() != Exit::mismatch || !in_order) throw;
-    throw Error(e.code(), std::string(e.what()) + if_modules_are_left_out, e.place());
+    throw e.saying(std::string(e.what()) + if_modules_are_left_out);
   }
   return loss;
 }

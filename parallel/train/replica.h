@@ -99,7 +99,7 @@ class Replica {
   DataReplicas replicas_;
   Pipeline pipeline_;
   struct Predicted {
-    Shape input;
+    std::vector<Shape> inputs;
     bool decoded;
     Facts facts;
   };

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
@@ -76,10 +78,12 @@ void Metrics::keep_until(int64_t step) {
               place_.path, step > 0 ? "the resumed run wrote elsewhere" : "this run starts afresh");
   std::ifstream old(place_.path);
   size_t kept = 0;
-  int64_t number = 0;
+  int64_t number = 0, last = 0;
+  missing_ = empty ? 0 : step;
   for (std::string line; step > 0 && std::getline(old, line) && !old.eof();) {
     Kept record = read(line, fmt::format("metrics: {}:{}", place_.path, ++number));
     if (record.step > step) break;
+    missing_ -= record.step > std::exchange(last, record.step) ? 1 : 0;
     kept += line.size() + 1;
     lacks_validation_ = record.step == step && !record.validated;
   }
@@ -166,25 +170,29 @@ std::string describe(double val_loss, const std::map<std::string, double>& score
 
 void Progress::step(const StepRecord& record) {
   const StepResult& r = record.result;
-  double took = record.seconds;  // a validation is no part of the estimate of the time left
+  double took = record.seconds;  // a validation is no part of the pace
   if (!record.val_loss)
     mean_seconds_ = mean_seconds_ == 0 ? took : 0.95 * mean_seconds_ + 0.05 * took;
   bool wanted = r.step == 1 || r.step == steps_ || record.val_loss || r.skipped;
   auto now = Clock::now();
+  if (!first_) first_ = {r.step, now};
   if (!speaks_ || (!wanted && now - last_line_ < std::chrono::seconds(2))) return;
   last_line_ = now;
   double pace = mean_seconds_ > 0 ? mean_seconds_ : took;
+  // It is one of the time left, as a checkpoint is, once there was one.
+  std::chrono::duration<double> since = now - first_->second;
+  auto steps = double(std::max<int64_t>(1, r.step - first_->first));
+  double left = std::max(pace, since.count() / steps) * double(steps_ - r.step);
   std::string skipped =
       r.skipped ? fmt::format("skipped: loss scale {:g} overflowed in {}", r.loss_scale, r.overflow)
                 : "";
   std::string val = record.val_loss ? describe(*record.val_loss, record.scores) : "";
-  std::string line =
-      fitted({fmt::format("step {:>{}}/{}", r.step, std::to_string(steps_).size(), steps_),
-              fmt::format("loss {:.4f}", r.loss), val,
-              fmt::format("{:>6.0f} {}/s", r.weight / pace, unit_),
-              fmt::format("{} left", duration(pace * double(steps_ - r.step))),
-              fmt::format("norm {:.3f}", r.grad_norm), fmt::format("lr {:.1e}", r.lr)},
-             columns_);
+  std::string line = fitted(
+      {fmt::format("step {:>{}}/{}", r.step, std::to_string(steps_).size(), steps_),
+       fmt::format("loss {:.4f}", r.loss), val,
+       fmt::format("{:>6.0f} {}/s", r.weight / pace, unit_), fmt::format("{} left", duration(left)),
+       fmt::format("norm {:.3f}", r.grad_norm), fmt::format("lr {:.1e}", r.lr)},
+      columns_);
   say(line + "\n" + (skipped.empty() ? "" : "  " + skipped + "\n"));
 }
 

@@ -36,6 +36,8 @@ class Metrics {
   void write(const StepRecord& record);
   /// Whether the last record of the resumed run has no validation loss; add_validation adds one.
   bool lacks_validation() const { return lacks_validation_; }
+  /// Steps before the one that was resumed from whose lines are not there.
+  int64_t missing() const { return missing_; }
   /// Of a loss that is finite.
   void add_validation(double loss, const std::map<std::string, double>& scores);
 
@@ -45,6 +47,7 @@ class Metrics {
   Place place_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   bool lacks_validation_ = false;
+  int64_t missing_ = 0;
 };
 
 /// What a user sees of a run on the terminal. Silent on all ranks but the first.
@@ -69,6 +72,8 @@ class Progress {
   std::string unit_;
   int columns_;
   double mean_seconds_ = 0;
+  std::optional<std::pair<int64_t, Clock::time_point>>
+      first_;  // step that it was told of, and when
   Clock::time_point last_line_;
 };
 

@@ -112,6 +112,9 @@ Position RunDirectory::resume(Step& step) {
       "{} with another --out.",
       checkpoint->path(), shell_word(checkpoint->path()));
   check_same_run(*checkpoint);
+  if (contents_.options.resume == "last-good")
+    for (int64_t newer : checkpoints_.steps())
+      if (newer > checkpoint->step()) damaged_ += fmt::format(" step-{}", newer);
   int64_t batch = contents_.options.step.global_batch, now_consumed = 0;
   check_input(!__builtin_mul_overflow(checkpoint->step(), batch, &now_consumed), Exit::data,
               "checkpoint {}: step {} x global-batch {} overflows", checkpoint->path(),

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -93,6 +94,22 @@ std::string settings_text(const std::map<std::string, std::string>& literals) {
   return lines;
 }
 
+namespace {
+
+std::string end_of(size_t lines) { return fmt::format("# {} settings\n", lines); }
+
+}  // namespace
+
+std::string read_settings(const std::string& path) {
+  std::string text = disk().read(path, 1 << 20);
+  auto lines = size_t(std::ranges::count(text, '\n'));
+  check_input(lines > 0 && text.ends_with(end_of(lines - 1)), Exit::data,
+              "{} is damaged: it does not end with the number of its lines\n  Remove it: then the "
+              "checkpoints say with which settings the run was trained.",
+              path);
+  return text;
+}
+
 std::map<std::string, std::string> saved_settings(const Checkpoint& checkpoint) {
   return from_lines(checkpoint.state("settings"));
 }
@@ -132,6 +149,7 @@ Position RunDirectory::open(Step& step) {
   }
   on_first(ranks_, [&] {
     refuse_own_files();
+    refuse_others();
     if (disk().is_directory(path())) lock();
   });
   checkpoints_.remove_leftovers();  // one of them may be the newest checkpoint
@@ -166,6 +184,22 @@ std::filesystem::path resolved(const std::string& file) {
 }
 
 }  // namespace
+
+/// Nothing that somebody else left there is overwritten. A run's own directory has checkpoints, or
+/// says where its metrics are.
+void RunDirectory::refuse_others() const {
+  auto holds = [&](const std::string& name) {
+    return std::filesystem::exists(path() + "/" + name);
+  };
+  if (!checkpoints_.steps().empty() || holds(metrics_path)) return;
+  std::vector<std::string> own{config_file, settings_file, "metrics.jsonl"};
+  for (auto& [attachment, text] : contents_.task.attachments) own.push_back(attachment + ".json");
+  for (auto& name : own)
+    check_input(!holds(name), Exit::config,
+                "run directory {}: it holds {}, and is no run directory; expected an empty or a "
+                "new one\n  Choose another --out. Nothing was changed.",
+                path(), name);
+}
 
 /// What is written to a file that is replaced, removed or renamed is lost.
 void RunDirectory::refuse_own_files() const {
@@ -233,8 +267,8 @@ void RunDirectory::write_configuration(const std::string& metrics, int64_t param
       settings["memory foreseen"] = '"' + memory + '"';
     settings["model FLOP per step"] =
         fmt::format("{}", flop_per_step(contents_.task, contents_.options.step));
-    replace_file(path() + "/" + settings_file, settings_text(settings));
     replace_file(path() + "/" + metrics_path, absolute(metrics) + "\n");
+    replace_file(path() + "/" + settings_file, settings_text(settings) + end_of(settings.size()));
     replace_file(path() + "/" + config_file, contents_.task.config);
     for (auto& [name, text] : contents_.task.attachments)
       replace_file(path() + "/" + name + ".json", text);

@@ -8,6 +8,20 @@
 
 // When a trainer saves, and what it does once a checkpoint is on the disk.
 namespace triax::parallel {
+namespace {
+
+/// A full disk is no reason to train again from the start.
+template <class F> auto with_cure(F&& f) {
+  try {
+    return f();
+  } catch (const Error& e) {
+    if (e.code() != Exit::cannot_write) throw;
+    throw e.saying(fmt::format(
+        "{}\n  Earlier checkpoints are whole. Make room, and go on with --resume auto.", e.what()));
+  }
+}
+
+}  // namespace
 
 void Trainer::save() {
   check_call("save()", {"start", "step", "validation", "end"});
@@ -21,7 +35,7 @@ void Trainer::begin_save() {
   if (!directory_) return;
   end_save(RunDirectory::Wait::yes);
   compare_replicas();
-  directory_->begin_save({done_, feed_.consumed(done_)}, step_, val_loss_);
+  with_cure([&] { directory_->begin_save({done_, feed_.consumed(done_)}, step_, val_loss_); });
   saved_ = done_;
 }
 
@@ -43,7 +57,7 @@ std::string Trainer::resuming() const {
 }
 
 void Trainer::end_save(RunDirectory::Wait wait) {
-  auto step = directory_ ? directory_->end_save(wait) : std::nullopt;
+  auto step = directory_ ? with_cure([&] { return directory_->end_save(wait); }) : std::nullopt;
   if (!step) return;
   set_farewell(*step);
   call("checkpoint", &Callbacks::checkpoint, fmt::format("{}/step-{}", directory_->path(), *step));

@@ -95,9 +95,9 @@ void Step::replay(const StepInput& input) {
   if (!captured_ || captured_->loss_scale != scaler_.scale() || captured_->weight != input.weight)
     capture(input);
   for (size_t m = 0; m < captured_->batches.size(); ++m) {
-    nn::Batch now = nn::to(input.batches(int64_t(m)), cpu, options_.dtype);
-    copy_(captured_->batches[m].input, now.input);
-    copy_(captured_->batches[m].target, now.target);
+    Tensors now = nn::tensors(nn::to(input.batches(int64_t(m)), cpu, options_.dtype));
+    Tensors fixed = nn::tensors(captured_->batches[m]);
+    for (size_t i = 0; i < now.size(); ++i) copy_(fixed[i], now[i]);
   }
   int64_t rows = options_.global_batch * replica_.facts().rows_of_sample();
   captured_->graph->launch((input.number - captured_->step) * rows);

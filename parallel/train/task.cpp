@@ -59,7 +59,8 @@ namespace {
 /// Linux overcommits: an allocation that is too large succeeds, and the process is killed later.
 void check_room(const Task& task, int64_t samples) {
   nn::Batch one = batch_like(task, 1);
-  double each = double(one.input.bytes() + one.target.bytes() + sizeof samples);
+  double each = sizeof samples;
+  for (auto& x : nn::tensors(one)) each += double(x.bytes());
   double bytes = 2 * each * double(samples), room = available_memory();  // it is copied once
   check_input(room == 0 || bytes < room, Exit::memory,
               "batch: {} samples at once take {}; this machine has {} free\n"
@@ -77,20 +78,20 @@ nn::Batch batch_like(const Task& task, int64_t samples) {
 }
 
 nn::Batch shaped_like(const Task& task, int64_t samples) {
-  nn::Batch one = batch_like(task, 1);
-  auto many = [&](const Tensor& x) {
+  return nn::mapped(batch_like(task, 1), [&](const Tensor& x) {
     Shape shape = x.shape();
     shape[0] = samples;
     return empty(shape, x.dtype(), meta_device);
-  };
-  return {.input = many(one.input), .target = many(one.target), .first = one.first};
+  });
 }
 
 std::string digest(const nn::Batch& batch) {
   std::string text;
-  for (const Tensor& x : {batch.input.contiguous(), batch.target.contiguous()})
+  for (auto& held : nn::tensors(batch)) {
+    Tensor x = held.contiguous();
     text +=
         fmt::format("{}{} crc32c {:08x}", text.empty() ? "" : ", ", x, crc32c(x.data(), x.bytes()));
+  }
   return text;
 }
 

@@ -68,7 +68,8 @@ TEST(Compositions, HaveTheGradientsOfTheirFormulas) {
   gradcheck([](In in) { return cumsum(in[0]); }, {filled({3, 4}, 1)});
   gradcheck([](In in) { return group_norm(in[0], 2, in[1], in[2]); },
             {image, filled({4}, 2), filled({4}, 3)});
-  gradcheck([](In in) { return conv1d(in[0], in[1]); }, {filled({2, 5, 3}, 1), filled({4, 3, 3}, 2)});
+  gradcheck([](In in) { return conv1d(in[0], in[1]); },
+            {filled({2, 5, 3}, 1), filled({4, 3, 3}, 2)});
   gradcheck([](In in) { return upsample(in[0]); }, {image});
   Tensor padding = from_host(std::vector<uint8_t>{0, 0, 1, 0, 1, 1}, {2, 1, 1, 3}, test_device());
   gradcheck([&](In in) { return padded_attention(in[0], in[1], in[2], padding); },
@@ -85,7 +86,8 @@ TEST(Compositions, HaveTheValuesOfPyTorch) {
   auto is = [](const Tensor& y, const std::vector<double>& expected, const char* what) {
     expect_near(y, expected, 1e-8, what);
   };
-  is(maximum(counted({3}), zeros({3}, f64, test_device())), {0, 0.841470985, 0.909297427}, "maximum");
+  is(maximum(counted({3}), zeros({3}, f64, test_device())), {0, 0.841470985, 0.909297427},
+     "maximum");
   is(logsumexp(counted({2, 3})), {1.758263793, 0.695161160}, "logsumexp");
   is(cumsum(counted({2, 3})),
      {0, 0.841470985, 1.750768412, 0.141120008, -0.615682487, -1.574606762}, "cumsum");
@@ -97,8 +99,8 @@ TEST(Compositions, HaveTheValuesOfPyTorch) {
       -0.968264793, -0.424223757},
      "conv1d");
   is(upsample(counted({1, 1, 2, 2})),
-     {0, 0.841470985, 0, 0.841470985, 0.909297427, 0.141120008, 0.909297427, 0.141120008,
-      0, 0.841470985, 0, 0.841470985, 0.909297427, 0.141120008, 0.909297427, 0.141120008},
+     {0, 0.841470985, 0, 0.841470985, 0.909297427, 0.141120008, 0.909297427, 0.141120008, 0,
+      0.841470985, 0, 0.841470985, 0.909297427, 0.141120008, 0.909297427, 0.141120008},
      "upsample");
   Tensor q = counted({1, 1, 3, 2});
   Tensor padding = from_host(std::vector<uint8_t>{0, 1, 0}, {1, 1, 1, 3}, test_device());

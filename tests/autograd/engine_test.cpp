@@ -21,6 +21,42 @@ class EngineTest : public ::testing::Test {
   void TearDown() override { EXPECT_EQ(autograd::live_nodes(), 0); }
 };
 
+TEST_F(EngineTest, TheGradientOfALeafIsItsOwn) {
+  Tensor a = filled({3}, 1), b = filled({3}, 2);
+  for (Tensor* x : {&a, &b}) require_grad(*x);
+  backward(sum((a + b) * 2.));
+  for (Tensor* x : {&a, &b}) copy_(grad(*x), grad(*x) * 0.5);
+  for (Tensor* x : {&a, &b}) EXPECT_EQ(values(grad(*x)), std::vector<double>(3, 1));
+  grad(a) = grad(b) = {};
+  Tensor dy = full({3}, 1, f64, test_device()), constant = full({3}, 1, f64, test_device());
+  backward(a + b, dy);
+  fill_(dy, 10);  // the caller's
+  backward(a + b, dy);
+  EXPECT_EQ(values(grad(a)), std::vector<double>(3, 11));
+  grad(a) = {};
+  for (int pass = 0; pass < 2; ++pass) {
+    backward(sum(record("own", a.detach() * 1., {a}, [=](auto&) { return Tensors{constant}; })));
+    fill_(grad(a), 0);
+  }
+  EXPECT_EQ(values(constant), std::vector<double>(3, 1));
+}
+
+TEST_F(EngineTest, ARootGivesItsRuleTheDtypeThatItWants) {
+  for (DType dtype : {f16, bf16}) {
+    Tensor x = filled({2, 3}, 1, dtype), w = filled({4, 3}, 2, dtype);
+    for (Tensor* t : {&x, &w}) require_grad(*t);
+    auto product = [&](const Tensor& t) { return linear_in(f32, t, w); };
+    for (bool again : {false, true}) {
+      grad(x) = grad(w) = {};
+      backward(again ? recompute(product, x) : product(x), full({2, 4}, 1, f32, test_device()));
+      Tensor expected = grad(x);
+      grad(x) = grad(w) = {};
+      backward(sum(product(x)));
+      test::expect_bitwise(grad(x), expected, name(dtype));
+    }
+  }
+}
+
 using Fn = std::function<Tensor(const Tensor& x, const Tensor& w)>;
 enum class Mode { plain, deferred, recomputed, recomputed_deferred, into_views };
 

@@ -249,7 +249,7 @@ TEST_F(OpsTest, Shapes) {
   EXPECT_EQ(cast(ids({1}), bf16).dtype(), bf16);
   expect_error([&] { view(x, {5, 5}); }, {"view", "24 elements", "[5, 5]"});
   expect_error([&] { view(transpose(x, 0, 1), {24}); }, {"view", "not contiguous"});
-  expect_error([&] { narrow(x, 1, 2, 2); }, {"narrow", "[2, 4)", "[0, 3)"});
+  expect_error([&] { narrow(x, 1, 2, 2); }, {"narrow", "2 elements from 2", "[0, 3)"});
   expect_error([&] { concat({x, filled({2, 4}, 1)}, 0); }, {"concat", "[2, 4]"});
   expect_error([&] { cast(x, i32); }, {"cast", "i32"});
 }

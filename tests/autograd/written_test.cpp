@@ -58,6 +58,29 @@ TEST(Written, NorWhatWeightGradientsThatArePutOffWaitFor) {
   expect_error([&] { later.run(); }, {message});
 }
 
+// What an op has kept besides its inputs.
+TEST(Written, NorMasksIndicesAndTargets) {
+  auto refused = [](const char* op, const Tensor& kept, const Tensor& y) {
+    fill_(kept, 0);
+    expect_error([&] { backward(sum(y)); }, {std::string(op) + " has kept"});
+  };
+  auto ids = [] { return from_host(std::vector<int32_t>{2, 1}, {2}, test_device()); };
+  Tensor w = leaf({3, 3}, 1), i = ids(),
+         mask = from_host(std::vector<uint8_t>(9, 1), {3, 3}, test_device());
+  refused("where", mask, where(mask, w, 2 * w));
+  refused("index_select", i, index_select(w, 0, i));
+  i = ids();
+  refused("embedding", i, embedding(i, w));
+  i = ids();
+  refused("cross_entropy", i, cross_entropy(w.detach().narrow(0, 0, 2) * sum(w), i));
+  i = from_host(std::vector<int32_t>{2, 1, 0}, {3, 1}, test_device());
+  refused("gather", i, gather(w, i));
+  Tensor x = leaf({4, 3}, 2), y = gelu(x);
+  refused("gelu", x.detach(), y);
+  Tensor h = gelu(2 * x), z = linear(h, w);
+  refused("gelu_linear", h.detach(), z);
+}
+
 TEST(Written, WhatNoOpHasKeptMayBe) {
   Tensor w = leaf({2, 3}, 1), state = filled({2, 3}, 2);
   Tensor y = w;

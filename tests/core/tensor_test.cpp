@@ -76,7 +76,7 @@ TEST(Tensor, ViewsRefuseWhatDoesNotFit) {
   expect_text([&] { x.transpose(0, 1).view({24}); },
               "view: [6, 4] f64 on cpu is not contiguous; take contiguous(x) first");
   expect_text([&] { x.narrow(1, 4, 3); },
-              "narrow: [4, 7) of dim 1 of [4, 6]; expected a range within [0, 6)");
+              "narrow: 3 elements from 4 of dim 1 of [4, 6]; expected a range within [0, 6)");
   expect_text(
       [&] {
         x.expand({4, 5});

@@ -189,5 +189,16 @@ TEST_F(MakeShards, RefuseWhatIsNoText) {
   refuses("no vocab.json", Exit::not_found);
 }
 
+TEST_F(MakeShards, WriteNothingBesideFilesOfOthers) {
+  for (const char* name : {"metrics_path", "config.toml", "config.json", "tokenizer.json"}) {
+    std::string out = std::string("of_") + name;
+    disk().make_directory(dir_ / out);
+    disk().write((dir_ / out) + "/" + name, "mine");
+    expect_error([&] { make(job(out)); }, {std::string("holds ") + name + ", and no shards"},
+                 Exit::config);
+    EXPECT_EQ(content(out), (std::map<std::string, std::string>{{name, "mine"}}));
+  }
+}
+
 }  // namespace
 }  // namespace triax::text

@@ -39,7 +39,7 @@ TEST(TensorSamplesTest, RefusesOtherTensorsAndIndices) {
                              {zeros({0}, f32, cpu), zeros({0}, i32, cpu)}})
     test::expect_error([&] { TensorSamples(bad[0], bad[1]); },
                        {"samples: input " + str(bad[0]) + ", target " + str(bad[1]),
-                        "expected dim 0 of both to count samples"},
+                        "expected dim 0 of each to count samples"},
                        Exit::data);
   TensorSamples all(two, zeros({2}, i32, cpu));
   for (int64_t i : {-2, 2})

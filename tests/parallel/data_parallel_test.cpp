@@ -51,6 +51,21 @@ struct Result {
   std::vector<double> loss, norm, gradients, weights;
 };
 
+TEST(DataParallelTest, RanksHaveTheSameModelAndSeed) {
+  auto differ = [](uint64_t seed_of_last, int64_t width_of_last) {
+    run_ranks(3, [&](Communicator& world) {
+      bool last = world.rank() == 2;
+      nn::Linear net(3, last ? width_of_last : 4);
+      DataParallel data(net, world, {.seed = last ? seed_of_last : 1});
+    });
+  };
+  differ(1, 4);
+  expect_error([&] { differ(2, 4); }, {"different models or seeds", " has seed ", "weight [4, 3]"},
+               Exit::mismatch);
+  expect_error([&] { differ(1, 5); }, {"different models or seeds", " has seed 1, weight ["},
+               Exit::mismatch);
+}
+
 /// `order`: reduce as soon as buckets fill, or everything at the end.
 Result train(int ranks, int64_t micros, const BucketSizes& sizes) {
   Result result;

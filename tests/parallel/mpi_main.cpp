@@ -22,7 +22,7 @@ void all_cases(World& world) {
     try {
       c.run(world.comm());
     } catch (const Error& e) {
-      throw Error(e.code(), c.name + ": " + e.what(), e.place());
+      throw e.saying(c.name + ": " + e.what());
     }
     world.host().barrier();
   }

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <thread>
 
+#include "autograd/backward.h"
+#include "autograd/ops.h"
 #include "core/check.h"
 #include "parallel/comm/meta_comm.h"
 #include "tests/parallel/collective_cases.h"
@@ -206,6 +208,22 @@ TEST(ThreadComm, RefusesWhatDoesNotFit) {
 }
 
 /// Imagined peers send what this rank expects.
+TEST(ThreadComm, RefusesWhatHasAGradientHistory) {
+  run_ranks(2, [](Communicator& world) {
+    Tensor w = full({4}, 1, f32, cpu);
+    require_grad(w);
+    Tensor y = w * w;
+    test::expect_error([&] { world.all_reduce(y).wait(); },
+                       {"all_reduce: [4] f32 on cpu, which has a gradient history", "detach()"});
+    test::expect_error([&] { world.all_gather(y, zeros({8}, f32, cpu)).wait(); },
+                       {"all_gather: [4]"});
+    world.broadcast(w, 0).wait();  // a leaf has none
+    Tensor x = full({4}, 1, f32, cpu), z = sum(w * x);
+    world.all_reduce(x).wait();
+    test::expect_error([&] { backward(z); }, {"mul has kept values"});
+  });
+}
+
 TEST(MetaComm, TakesAnyCountsForAnAllToAll) {
   MetaComm c(3, 1);
   Tensor x = zeros({6, 4}, f32, meta_device), y = zeros({7, 4}, f32, meta_device);

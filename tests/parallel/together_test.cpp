@@ -47,6 +47,33 @@ TEST(Together, AnErrorOfOneRankReachesAll) {
   });
 }
 
+TEST(Together, AnErrorSaysOfWhichRankItIs) {
+  run_ranks(4, [&](Communicator& world) {
+    auto half = world.split(
+        [](int rank) {
+          return Communicator::Seat{rank % 2, rank / 2};
+        },
+        "half");
+    auto fails = [&] {
+      if (world.rank() == 3) throw Error(Exit::cannot_write, "no room");
+    };
+    auto in_half = [&] {  // told on in a group, then in another
+      try {
+        together(*half, fails);
+      } catch (const Error& e) {
+        throw e.saying(std::string("saving: ") + e.what());
+      }
+    };
+    try {
+      together(world, in_half);
+      FAIL() << "expected an error";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.what(), std::string("saving: no room"));
+      EXPECT_EQ(e.rank(), 3);
+    }
+  });
+}
+
 // As of a task that reads its file without a look at it.
 TEST(Together, AFileThatCannotBeReadIsNoMistakeOfTriax) {
   auto reads = [] {

@@ -87,7 +87,8 @@ template <class A> struct CrossEntropyLosses {
     if (r >= rows) return;
     const A* p = stats + 4 * r;
     A lse = fn::log(p[1]) + p[0];
-    A loss = (A(1) - smoothing) * (lse - p[2]) + smoothing * (lse - p[3] / vocab);
+    A loss = (A(1) - smoothing) * (lse - p[2]);
+    if (smoothing > A(0)) loss += smoothing * (lse - p[3] / vocab);  // 0 * inf if a logit is -inf
     losses[r] = targets.ignored(r) ? A(0) : loss;
   }
 };

@@ -43,10 +43,7 @@ int ranks_sharing_cores(MPI_Comm host, int ranks) {
 
 Session::Session(int& argc, char**& argv) : alone_(!running() && !launched()) {
   prepare_nccl();
-  if (alone_) {
-    check_announced(1);
-    return;
-  }
+  if (alone_) return;
   Deadline deadline("start of MPI", Deadline::of_start());
   if (!running()) {
     int given = 0;
@@ -76,7 +73,10 @@ Session::~Session() {
 }
 
 std::unique_ptr<Communicator> Session::open(const WorldOptions& options, bool crowded) {
-  if (alone_) return single_rank({.time_limit = options.time_limit});
+  if (alone_) {
+    check_announced(1);
+    return single_rank({.time_limit = options.time_limit});
+  }
   return mpi_world({.time_limit = options.time_limit, .crowded = crowded});
 }
 

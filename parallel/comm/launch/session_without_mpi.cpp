@@ -7,13 +7,11 @@
 
 namespace triax::parallel {
 
-Session::Session(int&, char**&) {
-  prepare_nccl();
-  check_announced(1);
-}
+Session::Session(int&, char**&) { prepare_nccl(); }
 Session::~Session() = default;
 
 std::unique_ptr<Communicator> Session::open(const WorldOptions& options, bool) {
+  check_announced(1);
   return single_rank({.time_limit = options.time_limit});
 }
 

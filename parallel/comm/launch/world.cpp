@@ -136,11 +136,12 @@ int run_main(int argc, char** argv, const std::function<int(int, char**)>& body)
   std::signal(SIGXFSZ, SIG_IGN);
   std::unique_ptr<Session> session;
   auto failed = [&](const std::exception& e) {
-    int rank = session ? session->rank() : announced_by_launcher().rank;
+    bool met = session && session->size() > 1;
+    int rank = met ? session->rank() : announced_by_launcher().rank;
     // Before ranks know each other only a configuration is wrong for all of them.
-    bool all_alike = !session && exit_code(e) == int(Exit::config);
+    bool all_alike = !met && exit_code(e) == int(Exit::config);
     if (!all_alike || rank == 0 || every_rank_may_speak()) report_failure(e, rank);
-    if (session && session->size() > 1) session->abort(exit_code(e));
+    if (met) session->abort(exit_code(e));
     return exit_code(e);
   };
   try {

@@ -64,7 +64,8 @@ void add_line(RunFacts& run, const std::string& line, int64_t number) try {
   }
 } catch (const Error& e) {
   fail(e.code(),
-       "{}\n  The file is damaged. A run that is resumed drops what is after its checkpoint.",
+       "{}\n  The file is damaged. Delete that line; what is after the newest checkpoint goes when "
+       "the run is resumed.",
        e.what());
 }
 

@@ -210,7 +210,7 @@ TEST(FeedTest, ABatchOfAnotherSizeIsRefused) {
   Feed more(std::make_shared<OneMore>(5), seed, place);
   expect_error([&] { more.at(1, 0); },
                {"samples: batch of step 1, indices ", ": a batch of 3 has input", "target [4]",
-                "expected dim 0 of both"},
+                "expected dim 0 of each"},
                Exit::data);
   expect_error([&] { more.in_order(0); }, {"target [4]"}, Exit::data);
   Feed none(std::make_shared<WithoutTarget>(5), seed, place);

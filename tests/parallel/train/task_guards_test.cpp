@@ -60,7 +60,7 @@ TEST(Guards, SamplesThatAreNotWhatTheyPromise) {
   Task task = task_of();
   task.samples = std::make_shared<First>(zeros({4, 16}, f32, cpu), zeros({4}, i32, cpu));
   EXPECT_TRUE(refused(outcome(task, tiny_options()), "samples: batch of the probe, indices 0",
-                      "expected dim 0 of both to count them, on the CPU", 65));
+                      "expected dim 0 of each to count them, on the CPU", 65));
   task = task_of();
   Tensor nan = full({4, 16}, double(NAN), f32, cpu);
   task.held_out = std::make_shared<nn::TensorSamples>(nan, zeros({4}, i32, cpu));
