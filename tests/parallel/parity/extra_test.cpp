@@ -27,7 +27,8 @@ struct Source : nn::Module {  // [n * source_time, width]
 /// Queries are made of batch.input, scaled by a second extra input: [n * time, width].
 struct Decoder : nn::Module {
   explicit Decoder(const TensorParallel& ranks)
-      : tp(ranks), query(child<nn::Linear>("query", width, width, options())),
+      : tp(ranks),
+        query(child<nn::Linear>("query", width, width, options())),
         key(child<nn::Linear>("key", width, width, options())) {}
   nn::LinearOptions options() const { return {.std = 0.3, .shard = tp.whole()}; }
   Tensor operator()(const Tensor& x, const nn::Batch& b) const {
@@ -87,8 +88,8 @@ TEST(ExtraInputs, AnyMeshTrainsTheSame) {
         auto o = tiny_options(mesh);
         o.step.micro_batch = 2, o.step.zero = Zero(zero), o.step.dtype = dtype, o.steps = 2;
         o.step.recompute = ++number % 2 == 0 ? Recompute::block : Recompute::off;
-        EXPECT_EQ(difference(o), "") << mesh.dp << mesh.pp << mesh.tp << " ZeRO " << zero << " "
-                                     << name(dtype);
+        EXPECT_EQ(difference(o), "")
+            << mesh.dp << mesh.pp << mesh.tp << " ZeRO " << zero << " " << name(dtype);
       }
 }
 
@@ -137,9 +138,11 @@ TEST(ExtraInputs, CountTheSamples) {
                             "extra [8, 5] i32 on cpu, extra [1] f32 on cpu",
                             "expected dim 0 of each to count them", 65));
   extra.pop_back(), extra.push_back(zeros({7}, f32, cpu));
-  test::expect_error([&] { nn::TensorSamples(rows, zeros({8, time}, i32, cpu), extra); },
-                     {"extra [8, 5] i32 on cpu, [7] f32 on cpu; expected dim 0 of each to count"},
-                     Exit::data);
+  test::expect_error(
+      [&] {
+        nn::TensorSamples(rows, zeros({8, time}, i32, cpu), extra);
+      },
+      {"extra [8, 5] i32 on cpu, [7] f32 on cpu; expected dim 0 of each to count"}, Exit::data);
 }
 
 }  // namespace
