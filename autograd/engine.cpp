@@ -41,8 +41,7 @@ void Pass::run(const std::shared_ptr<Node>& root, Tensor dy) {
     return run_rule(identity, dy, walk);
   }
   count(*root, walk);
-  walk.grads[root.get()] = dy.to(root->dtype);
-  dy = {};
+  walk.grads[root.get()] = std::exchange(dy, {}).to(root->dtype);
   walk.ready.push(root);
   while (!walk.ready.empty()) {
     std::shared_ptr<Node> n = walk.ready.top();
@@ -99,8 +98,7 @@ void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
     n.seen.clear();  // nothing of it was used
   }
   into.slots_.clear();
-  // What only the rule held is free when its results are handed on.
-  n.drop_rule();
+  n.drop_rule();  // what only it held is free when its results are handed on
   collect_all(n, given, parts, walk);
   for (auto& input : n.inputs)
     if (input) handed_in(input, walk);

@@ -82,7 +82,7 @@ struct Seen {
   std::weak_ptr<const void> handle;
   uint64_t writes;  // of the storage, when the op was recorded
 
-  bool changed() const;  // by copy_ or fill_
+  bool changed() const;  // in place: by copy_, fill_ or a collective
   long holders() const { return storage.use_count() + handle.use_count(); }
 };
 

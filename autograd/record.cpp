@@ -48,7 +48,8 @@ Node::Node(const char* op, const Tensor& y, std::vector<std::shared_ptr<Node>> p
   ++alive;
 }
 
-// Was what has changed kept by the rule? Then it is held once less without.
+// Was what has changed kept by the rule? Then it has fewer holders once the rule is gone. (Nobody
+// else takes or drops one meanwhile: tensors of a graph belong to one thread.)
 void Node::drop_rule() {
   std::vector<std::pair<const Seen*, long>> changed;
   for (auto& s : seen)
@@ -57,8 +58,8 @@ void Node::drop_rule() {
   ran = true;  // a second backward is told apart
   for (auto& [s, holders] : changed)
     check(s->holders() == holders,
-          "backward: {} has kept values that copy_ or fill_ has overwritten since, so its gradient "
-          "may be wrong\n  Write to a clone() or to a new tensor.",
+          "backward: {} has kept values that were overwritten since (by copy_, fill_ or a "
+          "collective), so its gradient may be wrong\n  Write to a clone() or to a new tensor.",
           name);
   seen.clear();
 }
@@ -162,6 +163,7 @@ Tensor& require_grad(Tensor& x) {
   meta->node->dtype = accumulator(x.dtype());
   meta->node->leaf = meta;
   x.meta() = std::move(meta);
+  x.is_leaf() = true;
   return x;
 }
 
@@ -219,6 +221,7 @@ Tensor record(const char* name, Tensor y, const Tensors& inputs, autograd::Rule 
   auto meta = std::make_shared<Meta>();
   meta->node = std::make_shared<Node>(name, y, producers(inputs), std::move(rule));
   auto see = [&](Node& n) {
+    n.seen.reserve(inputs.size() + leaves.size() + 2);  // y, and one that note_kept() adds
     for (auto* list : {&inputs, &leaves})
       for (auto& t : *list)
         if (t.defined()) n.seen.emplace_back(t);
@@ -237,6 +240,7 @@ void note_kept(const Tensor& y, const Tensors& kept) {
   if (!requires_grad(y)) return;
   Node& n = *y.meta()->node;
   for (auto& x : kept) {
+    if (!x.defined()) continue;
     n.seen.emplace_back(x);
     if (n.later) n.later->seen.emplace_back(x);
   }

@@ -51,7 +51,7 @@ struct NoGrad : Recording {
 Tensor record(const char* name, Tensor y, const Tensors& inputs, autograd::Rule rule,
               const Tensors& leaves = {}, autograd::Rule later = {});
 
-/// Backward of y throws if copy_ or fill_ overwrites one of `kept` before: what the rule keeps
+/// Backward of y throws if one of `kept` was overwritten since, in place: what the rule keeps
 /// besides its inputs and y. (Not seen: what a function that recompute() runs reads besides x.)
 void note_kept(const Tensor& y, const Tensors& kept);
 

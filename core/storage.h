@@ -47,7 +47,7 @@ class Storage {
   /// `other` is released.
   void take_from(Storage& other);
 
-  /// How often copy_ and fill_ have written here: what an op has kept must not change.
+  /// How often copy_, fill_ and collectives have written here: what an op has kept must not change.
   uint64_t writes() const { return writes_.load(std::memory_order_relaxed); }
   void note_write() { writes_.fetch_add(1, std::memory_order_relaxed); }
 

@@ -16,6 +16,7 @@ struct Tensor::Impl {
   int64_t numel;
   bool contiguous;
   std::shared_ptr<autograd::Meta> meta;
+  bool leaf = false;
 };
 
 namespace {
@@ -26,6 +27,13 @@ void check_no_history(const char* what, const Tensor& x) {
         "tensor: a {} of {}, which has a gradient history; use the functions of autograd/ops.h, "
         "such as cast() or move_to() for to(), or detach() first",
         what, x);
+}
+
+void check_made_by_no_op(const char* op, const Tensor& x) {
+  check(!x.meta() || x.is_leaf(),
+        "{}: {} has a gradient history, which would not see this; expected detach() of it, or ops "
+        "such as where() and concat() that make a new tensor",
+        op, x);
 }
 
 bool row_major(const Shape& shape, const Shape& strides) {
@@ -68,6 +76,7 @@ void* Tensor::data() const {
 }
 const std::shared_ptr<Storage>& Tensor::storage() const { return impl().storage; }
 std::shared_ptr<autograd::Meta>& Tensor::meta() const { return impl().meta; }
+bool& Tensor::is_leaf() const { return impl().leaf; }
 bool Tensor::exclusive() const { return impl_.use_count() == 1 && impl().storage.use_count() == 1; }
 
 void Tensor::require(DType expected) const {
@@ -198,8 +207,7 @@ Tensor from_bytes(const void* values, size_t count, const Shape& shape, DType dt
 }
 
 void copy_(const Tensor& to, const Tensor& from) {
-  check_no_history("copy_()", from);
-  check_no_history("copy_() into", to);
+  for (auto* x : {&from, &to}) check_made_by_no_op("copy_", *x);
   check(to.shape() == from.shape(), "copy: from {} to {}; shapes must be equal", from, to);
   if (to.numel() == 0) return;
   Device on = to.device().kind == Device::Kind::cpu ? from.device() : to.device();
@@ -208,7 +216,7 @@ void copy_(const Tensor& to, const Tensor& from) {
 }
 
 void fill_(const Tensor& x, double value) {
-  check_no_history("fill_()", x);
+  check_made_by_no_op("fill_", x);
   if (x.numel() == 0) return;
   x.storage()->note_write();
   backend(x).fill(x, value);

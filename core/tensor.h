@@ -78,8 +78,8 @@ class Tensor {
   /// The same handle (not: equal values).
   bool is(const Tensor& o) const { return impl_ == o.impl_; }
   std::shared_ptr<autograd::Meta>& meta() const;
-  /// What all copies of this handle share, to count them.
-  std::weak_ptr<const void> handle() const;
+  bool& is_leaf() const;                     ///< has a gradient, and no op made it
+  std::weak_ptr<const void> handle() const;  ///< what its copies share, to count them
 
  private:
   struct Impl;
@@ -113,8 +113,8 @@ Tensor from_host(const std::vector<T>& values, const Shape& shape, Device device
 }
 
 /// In place; `to` keeps shape, dtype and device. Shapes must be equal; dtypes are converted.
-/// Neither may have a gradient history, which would not see the change, and backward throws if an
-/// op has kept the values that were there.
+/// Neither may have a history, which would not see it (a leaf has none). Backward throws if an op
+/// has kept what was in the storage that was written to.
 void copy_(const Tensor& to, const Tensor& from);
 void fill_(const Tensor& x, double value);
 

@@ -45,8 +45,9 @@ template <class F> Batch mapped(Batch batch, F f) {
 
 /// Those tensors, in that order.
 inline Tensors tensors(const Batch& batch) {
-  Tensors all;
-  mapped(batch, [&](const Tensor& x) { return all.emplace_back(x); });
+  Tensors all{batch.input, batch.target};
+  all.insert(all.end(), batch.extra.begin(), batch.extra.end());
+  std::erase_if(all, [](const Tensor& x) { return !x.defined(); });
   return all;
 }
 

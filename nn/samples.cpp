@@ -44,9 +44,8 @@ Batch TensorSamples::batch(std::span<const int64_t> indices) const {
   for (int64_t i : indices)
     check(i >= -1 && i < count(), "samples: index {}; expected 0 to {}, or -1 for a blank", i,
           count() - 1);
-  Batch picked = mapped(all_, [&](const Tensor& x) { return rows(x, indices, 0); });
-  picked.target = rows(all_.target, indices, -1);
-  return picked;
+  return mapped(all_,
+                [&](const Tensor& x) { return rows(x, indices, x.is(all_.target) ? -1 : 0); });
 }
 
 std::string TensorSamples::identity() const {

@@ -250,13 +250,18 @@ void write_shards(const Tokenizer& tokenizer, ShardManifest& m, ShardWriter& to,
 ShardManifest make_shards(const ShardJob& job, const Tell& tell, const Files& files) {
   auto inputs = inputs_of(job, files);
   (void)tokenizer_choice(job.tokenizer);
-  auto holds = [&](const char* name) { return std::filesystem::exists(job.out + "/" + name); };
+  std::error_code unreachable;  // which what comes next says better
+  auto holds = [&](const char* name) {
+    return std::filesystem::exists(job.out + "/" + name, unreachable);
+  };
   bool again = holds(ShardManifest::name);
+  // A run's directory, or an exported model, would have two tokenizers.
   bool killed = holds("lock");  // before its first manifest
   for (const char* name : {"metrics_path", "config.toml", "config.json", "tokenizer.json"})
     check_input(again || !holds(name) || (killed && name == std::string_view("tokenizer.json")),
                 Exit::config,
-                "data: {} holds {}, and no shards; expected an empty or a new directory\n  Choose "
+                "data: {} holds {}, and is not one of shards; expected an empty or a new "
+                "directory\n  Choose "
                 "another --out. Nothing was changed.",
                 job.out, name);
   files.make_directory(job.out);

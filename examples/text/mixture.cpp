@@ -51,6 +51,8 @@ nn::Batch Mixture::batch(std::span<const int64_t> indices) const {
     nn::Batch one = samples.batch({&index, 1});
     if (k == 0) all = nn::mapped(one, room);
     Tensors from = nn::tensors(one), to = nn::tensors(all);
+    check(from.size() == to.size(), "mixture: samples of {} and of {} tensors", to.size(),
+          from.size());
     for (size_t i = 0; i < to.size(); ++i) copy_(to[i].narrow(0, int64_t(k), 1), from[i]);
   }
   return all;

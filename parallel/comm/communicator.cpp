@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "autograd/record.h"
 #include "core/backend.h"
 #include "core/check.h"
 #include "core/profile.h"
@@ -76,16 +75,15 @@ Work Communicator::begin(Transfer t, double bytes) {
   ledger_.add(t.call.kind, bytes);
   for (Tensor* x : {&t.from, &t.to}) {
     if (!x->defined()) continue;
-    if (requires_grad(*x) && !x->meta()->node->is_leaf)
+    if (x->meta() && !x->is_leaf())
       fail(Exit::internal,
            "{}: {}, which has a gradient history that would not see it; expected detach(), or a "
            "function with record() as in parallel/tensor",
            name(t.call.kind), *x);
     *x = x->detach();
   }
-  // In place; what is gathered lies beside, such as the weights of ZeRO-3.
-  bool in_place = t.call.kind == Call::all_reduce || t.call.kind == Call::broadcast;
-  if (in_place && t.to.defined()) t.to.storage()->note_write();
+  // ZeRO-3 gathers the weights that layers keep once more for backward: the same values.
+  if (t.to.defined() && t.call.kind != Call::all_gather) t.to.storage()->note_write();
   if (size() == 1) return copy_alone(t);
   if (!profile()) return start(std::move(t));
   return profiled(group_, std::move(t), [&](Transfer now) { return start(std::move(now)); });
@@ -93,7 +91,7 @@ Work Communicator::begin(Transfer t, double bytes) {
 
 Work Communicator::copy_alone(const Transfer& t) const {
   bool moves = t.from.defined() && t.to.defined() && t.from.numel() > 0;
-  if (moves && t.from.data() != t.to.data())  // as other transfers: no note_write()
+  if (moves && t.from.data() != t.to.data())  // begin() has noted the write
     backend(t.to).copy(t.from.view({-1}), t.to.view({-1}));
   return {};
 }

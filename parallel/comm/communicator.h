@@ -15,9 +15,9 @@ namespace triax::parallel {
 /// Every call is asynchronous: it returns at once, and its tensors must not be touched until
 /// `Work::wait()`. All ranks make the same collective calls in the same order; a call that differs
 /// is Error 76 naming both. Tensors are defined and contiguous, of any dtype, and of one dtype and
-/// size on all ranks. Sums are made in rank order (not by NCCL), large ones first on each host, so
-/// results repeat bit for bit. A communicator of size 1 copies or does nothing. One rank is one
-/// thread, which makes every call.
+/// size on all ranks; what an op has made with a gradient history is Error 70. Sums are made in
+/// rank order (not by NCCL), large ones first on each host, so results repeat bit for bit. A
+/// communicator of size 1 copies or does nothing. One rank is one thread, which makes every call.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -62,10 +62,15 @@ bool launched() {
   return false;
 }
 
-void check_announced(int found) {
+bool of_torchrun() {
+  const char* variable = announced_by_launcher().variable;
+  return std::string_view(variable) == torchrun_size;
+}
+
+void check_announced(int found) try {
   Announced a = announced_by_launcher();
   check_input(
-      a.variable != std::string_view(torchrun_size), Exit::config,
+      !of_torchrun(), Exit::config,
       "world: torchrun, accelerate or deepspeed announced {} ranks ({}), but ranks of triax "
       "meet through MPI\n"
       "  Start them with: mpirun -np {} and the same command, scripts/launch.sh -n {} or "
@@ -79,6 +84,8 @@ void check_announced(int found) {
       "  scripts/launch.sh -n {}. Is triax built with the MPI of this launcher? Without MPI use\n"
       "  one process: --comm threads --ranks {}",
       a.size, a.variable, found, a.size, a.size);
+} catch (const Error& e) {
+  throw Error(e.code(), e.what(), e.place(), 0);  // all ranks throw it, and one tells
 }
 
 void check_not_launched(const std::string& why) {
@@ -116,7 +123,7 @@ void report_failure(const std::exception& e, int rank) {
   auto* error = dynamic_cast<const Error*>(&e);
   int from = error && error->rank() >= 0 ? error->rank() : rank, code = exit_code(e);
   bool of_all = code == int(Exit::config) || code == int(Exit::non_finite);  // found together
-  if (int ranks = announced_by_launcher().size; ranks > 1 && !of_all)
+  if (int ranks = announced_by_launcher().size; ranks > 1 && !of_all && !of_torchrun())
     text += fmt::format("  on rank {} of {}\n", from, ranks);
   std::fputs(text.c_str(), stderr);
   std::fflush(stderr);

@@ -12,6 +12,8 @@ struct Announced {
   const char* variable = "";  ///< that said the size
 };
 Announced announced_by_launcher();
+/// Was it torchrun, whose ranks do not meet here? Its variables also stand in a PyTorchJob's pods.
+bool of_torchrun();
 
 /// Throws Error 78 if more ranks were announced than `found`.
 void check_announced(int found);

@@ -13,7 +13,6 @@ DataParallel::DataParallel(nn::Module& model, Communicator& dp, const DataParall
   groups_.all = &dp;
   std::vector<nn::Layers> whole;
   build(model, whole);
-  check_same_model();
 }
 
 DataParallel::DataParallel(nn::Module& model, std::vector<nn::Layers>& chunks, Mesh& mesh,
@@ -37,6 +36,7 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
   declared_ = model.parameters();
   model.bind(options_.seed);
   if (options_.tune) options_.tune(model);
+  if (!groups_.tp) check_same_model();  // that of a mesh, the trainer compares
   auto frozen = [](auto* p) { return p->frozen; };
   bool trains = options_.purpose == nn::Purpose::training && !declared_.empty();
   check_input(!trains || !std::ranges::all_of(declared_, frozen), Exit::config,

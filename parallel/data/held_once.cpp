@@ -30,9 +30,9 @@ void check_holders(const HeldParameter& p, int last) {
        p.tied ? "not tied if one layer uses it" : "tied if the first and the last layer use it");
 }
 
-/// A parameter that two stages hold, and nobody sums, would become two.
 /// Ranks of other models or seeds would add up gradients of other weights, or train apart.
 void DataParallel::check_same_model() const {
+  if (dp_.size() == 1 || dp_.device() == meta_device) return;  // nobody to ask
   std::string text = fmt::format("seed {}", options_.seed);
   for (auto* p : declared_)
     text += fmt::format(", {} {}{}", p->name, p->full, p->frozen ? " frozen" : "");
@@ -44,9 +44,11 @@ void DataParallel::check_same_model() const {
   check_input(v[0] == -v[1], Exit::mismatch,
               "data parallel: ranks have different models or seeds; expected the same\n"
               "  Rank {} has {}{}",
-              dp_.rank(), text.substr(0, shown), text.size() > shown ? " .." : "");
+              dp_.group().members[size_t(dp_.rank())], text.substr(0, shown),
+              text.size() > shown ? " .." : "");
 }
 
+/// A parameter that two stages hold, and nobody sums, would become two.
 void DataParallel::check_held_once(Communicator& pp) const {
   if (pp.size() == 1 || pp.device() == meta_device) return;  // nobody to ask
   std::vector<uint8_t> held;

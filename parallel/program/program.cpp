@@ -358,8 +358,8 @@ int Program::plan(const Request& request, const char* program) {
   for (auto& [name, example, or_else] : own_.plan_needs)
     check_input(ranks <= here || has(name) || has(or_else), Exit::config,
                 "plan: --{} is not given for {} ranks, more than this machine's {}\n"
-                "  Its default is for small runs. Add --{} N, as the run will have it.",
-                name, ranks, here, name);
+                "  Its default is for small runs. Add --{} N{}, as the run will have it.",
+                name, ranks, here, name, or_else.empty() ? "" : " or --" + or_else);
   plan_.command = shell_word(program) + " train" + flags_for_train(request);
   return int(parallel::plan(own_.task(), plan_));
 }

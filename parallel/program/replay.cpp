@@ -88,7 +88,7 @@ Told told_of(const History& of, int64_t step, const std::string& begin) {
   std::string last = of.run + "/settings.txt", next = of.from(step);
   std::error_code error;
   if (std::filesystem::is_regular_file(last, error)) {
-    CheckpointState state{{"settings", read_settings(last)}};
+    CheckpointState state{{"settings", whole_settings(last)}};
     int64_t first = std::atoll(saved_settings(state)["first step"].c_str());
     if (first <= step) return {last, std::move(state), first};
     if (next == of.from(first)) next = begin;
@@ -241,15 +241,15 @@ std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& 
   Told told = told_of(History(run_of(what.checkpoint)), what.step, what.checkpoint);
   check_one_start(begin, told, settings, what);
   restore(settings, told.path, told.state);
-  check_input(what.step <= o.steps, Exit::config,
-              "replay: step={}, and the run has {} steps; expected one of them\n"
-              "  Take another --step, or --checkpoint RUN/step-N of an earlier step.",
-              what.step, o.steps);
   check_input(
       begin.step < o.steps, Exit::config,
       "replay: checkpoint {} is of the run's last step; expected an earlier one\n"
       "  A step is computed from a checkpoint before it: train with --save-every and --keep.",
       what.checkpoint);
+  check_input(what.step <= o.steps, Exit::config,
+              "replay: step={}, and the run has {} steps; expected one of them\n"
+              "  Take another --step, or --checkpoint RUN/step-N of an earlier step.",
+              what.step, o.steps);
   o.resume_changed = true;  // what the run did
   if (without_quotes(saved_settings(told.state)["init"]).empty()) return {};
   return begin.state;

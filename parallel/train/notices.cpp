@@ -44,12 +44,12 @@ std::string Trainer::describe_start() const {
                         begun_ > 0 ? fmt::format(", resumed after step {}", begun_) : "");
     for (auto& change : directory_->changes())
       text += fmt::format("changed since the checkpoint: {}\n", change);
-    if (!directory_->damaged().empty())
-      text += fmt::format("left out, since damaged:{}\n", directory_->damaged());
+    for (int64_t step : directory_->damaged())
+      text += fmt::format("left out, since damaged: step-{}\n", step);
   }
-  if (metrics_ && metrics_->missing() > 0)
-    text += fmt::format("{} lacks the lines of {} steps before this start\n", options_.metrics,
-                        metrics_->missing());
+  if (int64_t n = metrics_ ? metrics_->missing() : 0; n > 0)
+    text += fmt::format("{} lacks the line{} of {} step{} before this start\n", options_.metrics,
+                        n > 1 ? "s" : "", n, n > 1 ? "s" : "");
   return text;
 }
 

@@ -72,18 +72,18 @@ Metrics::Metrics(const Place& place, int64_t step) : place_(place), file_(nullpt
 /// as they are, so that dying here loses none.
 void Metrics::keep_until(int64_t step) {
   bool empty = std::filesystem::file_size(place_.path) == 0;
-  check_input(empty || place_.owner == Place::Owner::this_run, Exit::config,
+  check_input(empty || place_.owner != Place::Owner::unknown, Exit::config,
               "metrics: {} exists, and {}\n  It may be another run's: move it away, or choose "
               "another --metrics.",
               place_.path, step > 0 ? "the resumed run wrote elsewhere" : "this run starts afresh");
   std::ifstream old(place_.path);
   size_t kept = 0;
   int64_t number = 0, last = 0;
-  missing_ = empty ? 0 : step;
+  missing_ = place_.owner == Place::Owner::recorded ? step : 0;
   for (std::string line; step > 0 && std::getline(old, line) && !old.eof();) {
     Kept record = read(line, fmt::format("metrics: {}:{}", place_.path, ++number));
     if (record.step > step) break;
-    missing_ -= record.step > std::exchange(last, record.step) ? 1 : 0;
+    if (missing_ > 0 && record.step > std::exchange(last, record.step)) --missing_;
     kept += line.size() + 1;
     lacks_validation_ = record.step == step && !record.validated;
   }
@@ -179,7 +179,7 @@ void Progress::step(const StepRecord& record) {
   if (!speaks_ || (!wanted && now - last_line_ < std::chrono::seconds(2))) return;
   last_line_ = now;
   double pace = mean_seconds_ > 0 ? mean_seconds_ : took;
-  // It is one of the time left, as a checkpoint is, once there was one.
+  // The time left includes validations and checkpoints, as far as there were any.
   std::chrono::duration<double> since = now - first_->second;
   auto steps = double(std::max<int64_t>(1, r.step - first_->first));
   double left = std::max(pace, since.count() / steps) * double(steps_ - r.step);

@@ -30,13 +30,14 @@ class Metrics {
   /// another run's, 73 if it cannot be written.
   struct Place {
     std::string path, unit;
-    enum class Owner { this_run, unknown } owner = Owner::unknown;
+    /// recorded: this run's, which has written there before.
+    enum class Owner { recorded, this_run, unknown } owner = Owner::unknown;
   };
   Metrics(const Place& place, int64_t step);
   void write(const StepRecord& record);
   /// Whether the last record of the resumed run has no validation loss; add_validation adds one.
   bool lacks_validation() const { return lacks_validation_; }
-  /// Steps before the one that was resumed from whose lines are not there.
+  /// Steps up to the one that was resumed from whose lines a recorded file lacks.
   int64_t missing() const { return missing_; }
   /// Of a loss that is finite.
   void add_validation(double loss, const std::map<std::string, double>& scores);

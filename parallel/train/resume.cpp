@@ -113,8 +113,10 @@ Position RunDirectory::resume(Step& step) {
       checkpoint->path(), shell_word(checkpoint->path()));
   check_same_run(*checkpoint);
   if (contents_.options.resume == "last-good")
-    for (int64_t newer : checkpoints_.steps())
-      if (newer > checkpoint->step()) damaged_ += fmt::format(" step-{}", newer);
+    on_first(ranks_, [&] {
+      damaged_ = checkpoints_.steps();
+      std::erase_if(damaged_, [&](int64_t saved) { return saved <= checkpoint->step(); });
+    });
   int64_t batch = contents_.options.step.global_batch, now_consumed = 0;
   check_input(!__builtin_mul_overflow(checkpoint->step(), batch, &now_consumed), Exit::data,
               "checkpoint {}: step {} x global-batch {} overflows", checkpoint->path(),

@@ -100,12 +100,13 @@ std::string end_of(size_t lines) { return fmt::format("# {} settings\n", lines);
 
 }  // namespace
 
-std::string read_settings(const std::string& path) {
+std::string whole_settings(const std::string& path) {
   std::string text = disk().read(path, 1 << 20);
   auto lines = size_t(std::ranges::count(text, '\n'));
   check_input(lines > 0 && text.ends_with(end_of(lines - 1)), Exit::data,
-              "{} is damaged: it does not end with the number of its lines\n  Remove it: then the "
-              "checkpoints say with which settings the run was trained.",
+              "{} is cut, or was written by an earlier version: it does not end with the number of "
+              "its lines\n  Remove it: then the checkpoints say with which settings the run was "
+              "trained.",
               path);
   return text;
 }
@@ -186,17 +187,20 @@ std::filesystem::path resolved(const std::string& file) {
 }  // namespace
 
 /// Nothing that somebody else left there is overwritten. A run's own directory has checkpoints, or
-/// says where its metrics are.
+/// says where its metrics are; one that died at once has none in its file yet.
 void RunDirectory::refuse_others() const {
+  std::error_code unreachable;  // which what comes next says better
   auto holds = [&](const std::string& name) {
-    return std::filesystem::exists(path() + "/" + name);
+    std::string file = path() + "/" + name;
+    return std::filesystem::exists(file, unreachable) &&
+           !(name == "metrics.jsonl" && std::filesystem::is_empty(file, unreachable));
   };
   if (!checkpoints_.steps().empty() || holds(metrics_path)) return;
   std::vector<std::string> own{config_file, settings_file, "metrics.jsonl"};
   for (auto& [attachment, text] : contents_.task.attachments) own.push_back(attachment + ".json");
   for (auto& name : own)
     check_input(!holds(name), Exit::config,
-                "run directory {}: it holds {}, and is no run directory; expected an empty or a "
+                "run directory {}: it holds {}, and is not that of a run; expected an empty or a "
                 "new one\n  Choose another --out. Nothing was changed.",
                 path(), name);
 }

@@ -66,8 +66,8 @@ class RunDirectory {
   /// Settings that the checkpoint was made with another value of, a line each; after open(). On
   /// rank 0 also a new file of metrics.
   const std::vector<std::string>& changes() const { return changes_; }
-  /// Newer checkpoints that last-good has left out: ` step-8`, each.
-  const std::string& damaged() const { return damaged_; }
+  /// Steps of newer checkpoints that last-good has left out; on rank 0.
+  const std::vector<int64_t>& damaged() const { return damaged_; }
   /// Those of them that `resume_changed` has allowed.
   const std::vector<std::string>& allowed() const { return allowed_; }
   /// Did the last run in this directory write its metrics to this file?
@@ -98,7 +98,7 @@ class RunDirectory {
   CheckpointDirectory checkpoints_;
   std::unique_ptr<RunLock> lock_;  // on rank 0
   std::vector<std::string> changes_, allowed_;
-  std::string damaged_;
+  std::vector<int64_t> damaged_;
   std::optional<int64_t> saving_;  // step of the save that was begun
   std::unique_ptr<BackgroundSave> background_;
 };
@@ -115,7 +115,7 @@ std::map<std::string, std::string> saved_settings(const CheckpointState& state);
 /// What they are read from: the text `settings` of a checkpoint's state.
 std::string settings_text(const std::map<std::string, std::string>& literals);
 /// Text of a run directory's settings.txt. Throws Error 65 if its end is missing.
-std::string read_settings(const std::string& path);
+std::string whole_settings(const std::string& path);
 /// Gives settings the values that they had in that run; what it did not know yet stays as it is.
 /// Throws Error 65 for one that is not allowed: the file is not to be trusted.
 void restore(const Settings& settings, const Checkpoint& checkpoint);

@@ -8,20 +8,26 @@
 
 // When a trainer saves, and what it does once a checkpoint is on the disk.
 namespace triax::parallel {
+
 namespace {
 
-/// A full disk is no reason to train again from the start.
-template <class F> auto with_cure(F&& f) {
+/// What cannot be written is no reason to train again from the start.
+template <class F> auto with_cure(const std::string& cure, F&& write) {
   try {
-    return f();
+    return write();
   } catch (const Error& e) {
     if (e.code() != Exit::cannot_write) throw;
-    throw e.saying(fmt::format(
-        "{}\n  Earlier checkpoints are whole. Make room, and go on with --resume auto.", e.what()));
+    throw e.saying(fmt::format("{}\n  {}", e.what(), cure));
   }
 }
 
 }  // namespace
+
+/// After an error, for a run whose disk is full, say.
+std::string Trainer::way_on() const {
+  if (!newest_) return "No checkpoint of this run is there yet.";
+  return fmt::format("step-{} is whole. Go on with {}", *newest_, resuming());
+}
 
 void Trainer::save() {
   check_call("save()", {"start", "step", "validation", "end"});
@@ -35,7 +41,9 @@ void Trainer::begin_save() {
   if (!directory_) return;
   end_save(RunDirectory::Wait::yes);
   compare_replicas();
-  with_cure([&] { directory_->begin_save({done_, feed_.consumed(done_)}, step_, val_loss_); });
+  with_cure(way_on(), [&] {
+    directory_->begin_save({done_, feed_.consumed(done_)}, step_, val_loss_);
+  });
   saved_ = done_;
 }
 
@@ -57,7 +65,8 @@ std::string Trainer::resuming() const {
 }
 
 void Trainer::end_save(RunDirectory::Wait wait) {
-  auto step = directory_ ? with_cure([&] { return directory_->end_save(wait); }) : std::nullopt;
+  auto step =
+      directory_ ? with_cure(way_on(), [&] { return directory_->end_save(wait); }) : std::nullopt;
   if (!step) return;
   set_farewell(*step);
   call("checkpoint", &Callbacks::checkpoint, fmt::format("{}/step-{}", directory_->path(), *step));
@@ -65,6 +74,7 @@ void Trainer::end_save(RunDirectory::Wait wait) {
 
 /// For a user who does not wait for the end.
 void Trainer::set_farewell(int64_t step) {
+  newest_ = step;
   if (first())
     StopSignal::set_farewell(
         fmt::format("stopped at once; the newest checkpoint is {}/step-{}\n  Go on with {}\n",

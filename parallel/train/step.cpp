@@ -97,6 +97,7 @@ void Step::replay(const StepInput& input) {
   for (size_t m = 0; m < captured_->batches.size(); ++m) {
     Tensors now = nn::tensors(nn::to(input.batches(int64_t(m)), cpu, options_.dtype));
     Tensors fixed = nn::tensors(captured_->batches[m]);
+    check(now.size() == fixed.size(), "graph: {} tensors, not {}", now.size(), fixed.size());
     for (size_t i = 0; i < now.size(); ++i) copy_(fixed[i], now[i]);
   }
   int64_t rows = options_.global_batch * replica_.facts().rows_of_sample();

@@ -59,8 +59,9 @@ void Trainer::open_metrics() {
   if (options_.metrics.empty()) options_.metrics = own;
   if (options_.metrics.empty()) return;
   using Owner = Metrics::Place::Owner;
-  bool same = options_.metrics == own || (directory_ && directory_->wrote(options_.metrics));
-  Owner owner = same ? Owner::this_run : Owner::unknown;
+  using Owner = Metrics::Place::Owner;
+  Owner owner = options_.metrics == own ? Owner::this_run : Owner::unknown;
+  if (directory_ && directory_->wrote(options_.metrics)) owner = Owner::recorded;
   on_first(world_.host(), [&] {
     metrics_.emplace(Metrics::Place{options_.metrics, task_.unit, owner}, done_);
   });

@@ -101,6 +101,7 @@ class Trainer {
   void report(StepRecord& record);
   std::string describe_start() const;
   std::string resuming() const;
+  std::string way_on() const;
   std::string warning_of(const StepResult& first) const;
   void say_end(bool stopped) const;
   bool due(int64_t every) const { return every > 0 && done_ % every == 0; }
@@ -161,10 +162,11 @@ class Trainer {
   std::optional<Running> inside_;
   bool step_by_step_ = false;  // callbacks on all ranks see a step before the next is queued
   int64_t done_ = 0;
-  int64_t begun_ = 0, saved_ = 0;   // done when this process began, and in the newest checkpoint
-  bool warned_ = false;             // of gradients, after a first step that was not skipped
-  int64_t compared_ = -1;           // done when replicas were compared last
-  std::optional<double> val_loss_;  // of the last step
+  int64_t begun_ = 0, saved_ = 0;  // done when this process began, and in the newest checkpoint
+  std::optional<int64_t> newest_ = {};  // checkpoint that is whole
+  bool warned_ = false;                 // of gradients, after a first step that was not skipped
+  int64_t compared_ = -1;               // done when replicas were compared last
+  std::optional<double> val_loss_;      // of the last step
   std::optional<std::pair<int64_t, double>> best_;  // step and validation loss, with keep_best
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
 };

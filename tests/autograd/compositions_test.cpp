@@ -40,7 +40,7 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& gamma, const Te
   return reshape(permute(y, {0, 2, 1, 3}), x.shape()) * gamma + beta;
 }
 
-/// x [n, time, in], weight [out, window, in] -> [n, time, out], with zeros around
+/// x [n, time, in], weight [out, window, in] -> [n, time, out], with zeros around; window odd
 Tensor conv1d(const Tensor& x, const Tensor& weight) {
   Tensor image = reshape(x, {x.size(0), 1, x.size(1), x.size(2)});
   Tensor window = reshape(weight, {weight.size(0), 1, weight.size(1), weight.size(2)});
@@ -54,7 +54,8 @@ Tensor upsample(const Tensor& x) {  // nearest: [n, h, w, channels] -> [n, 2 h, 
   return reshape(each, {n, 2 * h, 2 * w, channels});
 }
 
-/// q, k, v [n, heads, time, head_dim]; padding u8 [n, 1, 1, time], 1 where no query may look
+/// q, k, v [n, heads, time, head_dim]; padding u8 [n, 1, 1, time], 1 where no query may look. Where
+/// all of a sequence is padding, NaN.
 Tensor padded_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& padding) {
   Tensor scores = matmul(q, transpose(k, 2, 3)) / std::sqrt(double(q.size(3)));
   return matmul(softmax(masked_fill(scores, padding, -INFINITY)), v);

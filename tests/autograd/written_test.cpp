@@ -13,7 +13,7 @@ using test::expect_near;
 using test::filled;
 using test::test_device;
 
-constexpr const char* message = "copy_ or fill_ has overwritten since";
+constexpr const char* message = "has kept values that were overwritten since";
 
 Tensor leaf(const Shape& shape, int seed) {
   Tensor x = filled(shape, seed);
@@ -77,6 +77,10 @@ TEST(Written, NorMasksIndicesAndTargets) {
   refused("gather", i, gather(w, i));
   Tensor x = leaf({4, 3}, 2), y = gelu(x);
   refused("gelu", x.detach(), y);
+  Tensor mean = full({3}, 0, f64, test_device()), one = full({3}, 1, f64, test_device());
+  refused("batch_norm_with", mean, batch_norm_with(x, one, mean, {mean, one}));
+  Tensor turned = leaf({2, 4}, 3), angles = full({2, 4}, 0.5, f32, test_device());
+  refused("rotary", angles, rotary(turned, angles, {.time = 2}));
   Tensor h = gelu(2 * x), z = linear(h, w);
   refused("gelu_linear", h.detach(), z);
 }
@@ -95,9 +99,14 @@ TEST(Written, WhatNoOpHasKeptMayBe) {
 TEST(Written, CopyAndFillRefuseTensorsWithAHistory) {
   Tensor w = leaf({4}, 1), out = zeros({4}, w.dtype(), test_device());
   Tensor y = 2 * w;
-  expect_error([&] { copy_(out, y); }, {"a copy_() of [4]"});
-  expect_error([&] { copy_(y, out); }, {"a copy_() into of [4]"});
-  expect_error([&] { fill_(y, 0); }, {"a fill_() of [4]"});
+  expect_error([&] { copy_(out, y); }, {"copy_: [4] f64 on"});
+  expect_error([&] { copy_(y, out); }, {"copy_: [4] f64 on"});
+  expect_error([&] { fill_(y, 0); }, {"fill_: [4] f64 on"});
+  copy_(out, w);  // a leaf may be copied, and updated by hand when its graph is gone
+  copy_(w, w.detach() * 2.);
+  Tensor z = sum(w * w);
+  fill_(w, 0);
+  expect_error([&] { backward(z); }, {"mul has kept"});
 }
 
 }  // namespace

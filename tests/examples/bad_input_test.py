@@ -157,8 +157,8 @@ def plans(shop):
     case("memory in no unit", 78, "memory `80XB`", "like 80GB", memory="80XB")
     case("hardware that is not known", 78, "hardware `b300`", "h200", hardware="b300")
     case("a hardware file that is not there", 66, "none.toml", hardware=shop("none.toml"))
-    case("many ranks without a vocabulary", 78, "--vocab is not given for 4096 ranks", "Add --vocab N", ranks=4096,
-         vocab=None)
+    case("many ranks without a vocabulary", 78, "--vocab is not given for 4096 ranks", "Add --vocab N or --data", ranks=4096,
+         vocab=None, data=None)
     case("ranks that are no mesh", 78, "7 ranks with dp=open", "tp=3", ranks=7, tp=3)
     case("heads that tp does not divide", 78, "tp=4 does not divide heads=2", ranks=4, tp=4, heads=2)
     case("more stages than blocks", 78, "pp=64", "3 layers", "1 to 3", ranks=64, pp=64)

@@ -97,6 +97,12 @@ def tests(path):
     expect("threads of it too", done.returncode == 78 and not (path / "none").exists(), done.stderr)
     done = run(*torchrun[:1], "RANK=1", *torchrun[2:], minigpt, "train", *common, "--out", path / "none")
     expect("its other ranks are silent", done.returncode == 78 and done.stderr == "", done.stderr)
+    second = [*torchrun[:1], "RANK=1", *torchrun[2:], minigpt]
+    done = run(*second, "plan", "--rank", "2")
+    expect("of other mistakes nobody else tells", done.returncode == 64 and "--rank" in done.stderr and
+           "on rank" not in done.stderr, done.stderr)
+    done = run(*second, "--help")
+    expect("a pod has help", done.returncode == 0 and "Usage: minigpt" in done.stdout, done.stderr)
     done = run("env", "WORLD_SIZE=2", minigpt, "train", *common, "--out", path / "alone", *words(micro_batch=2))
     expect("one variable is no launcher", done.returncode == 0, done.stderr)
     if launcher:

@@ -194,8 +194,8 @@ TEST_F(MakeShards, WriteNothingBesideFilesOfOthers) {
     std::string out = std::string("of_") + name;
     disk().make_directory(dir_ / out);
     disk().write((dir_ / out) + "/" + name, "mine");
-    expect_error([&] { make(job(out)); }, {std::string("holds ") + name + ", and no shards"},
-                 Exit::config);
+    expect_error([&] { make(job(out)); },
+                 {std::string("holds ") + name + ", and is not one of shards"}, Exit::config);
     EXPECT_EQ(content(out), (std::map<std::string, std::string>{{name, "mine"}}));
   }
 }

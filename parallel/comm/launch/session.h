@@ -9,8 +9,8 @@ namespace triax::parallel {
 /// while MPI runs only looks. world.cpp has it with MPI, world_without_mpi.cpp without.
 class Session {
  public:
-  /// Throws Error 78 if the launcher announced more ranks than have found each other. Ends the
-  /// process if they do not do so within TRIAX_START_TIMEOUT.
+  /// Throws Error 78 if the launcher announced more ranks than have found each other; of a process
+  /// that is alone, open() does. Ends the process if they do not meet within TRIAX_START_TIMEOUT.
   Session(int& argc, char**& argv);
   ~Session();
   Session(const Session&) = delete;

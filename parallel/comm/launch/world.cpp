@@ -138,8 +138,11 @@ int run_main(int argc, char** argv, const std::function<int(int, char**)>& body)
   auto failed = [&](const std::exception& e) {
     bool met = session && session->size() > 1;
     int rank = met ? session->rank() : announced_by_launcher().rank;
-    // Before ranks know each other only a configuration is wrong for all of them.
-    bool all_alike = !met && exit_code(e) == int(Exit::config);
+    // Before ranks know each other only a configuration is wrong for all of them. In the pods of a
+    // PyTorchJob each may have been given another command.
+    auto* error = dynamic_cast<const Error*>(&e);
+    bool announced = error && error->rank() == 0;  // check_announced
+    bool all_alike = !met && exit_code(e) == int(Exit::config) && (announced || !of_torchrun());
     if (!all_alike || rank == 0 || every_rank_may_speak()) report_failure(e, rank);
     if (met) session->abort(exit_code(e));
     return exit_code(e);

@@ -43,7 +43,7 @@ TEST(RunDirectory, OverwritesNoFileOfOthers) {
     test::TemporaryDirectory directory;
     write_bytes(directory / name, "mine");
     test::expect_error([&] { trained(test::tiny_options(), directory.path()); },
-                       {std::string("it holds ") + name + ", and is no run directory", "--out"},
+                       {std::string("it holds ") + name + ", and is not that of a run", "--out"},
                        Exit::config);
     EXPECT_EQ(read_bytes(directory / name), "mine");
     EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), {}), 1) << "not even a lock";
@@ -53,6 +53,7 @@ TEST(RunDirectory, OverwritesNoFileOfOthers) {
 TEST(RunDirectory, MayBeOneThatDiedEarlyOrHoldsOtherFiles) {
   test::TemporaryDirectory directory;
   write_bytes(directory / "lock", "");
+  write_bytes(directory / "metrics.jsonl", "");
   write_bytes(directory / "mine.txt", "mine");
   EXPECT_NE(trained(test::tiny_options(), directory.path()).find("3 steps"), std::string::npos);
   fs::remove_all(directory / "step-3");  // it still says where its metrics are
@@ -69,7 +70,8 @@ TEST(RunDirectory, SaysWhichDamagedCheckpointsAreLeftOut) {
   o.resume = "last-good";
   std::string said = trained(o, directory.path());
   EXPECT_NE(said.find("resumed after step 1"), said.npos) << said;
-  EXPECT_NE(said.find("left out, since damaged: step-2 step-3"), said.npos) << said;
+  EXPECT_NE(said.find("left out, since damaged: step-2 left out, since damaged: step-3"), said.npos)
+      << said;
 }
 
 TEST(RunDirectory, SaysWhatItsMetricsLack) {
@@ -82,27 +84,32 @@ TEST(RunDirectory, SaysWhatItsMetricsLack) {
   write_bytes(file, lines.substr(0, second) + lines.substr(third));
   o.steps = 5;
   std::string said = trained(o, directory.path());
-  EXPECT_NE(said.find("lacks the lines of 1 steps before this start"), said.npos) << said;
+  EXPECT_NE(said.find("lacks the line of 1 step before this start"), said.npos) << said;
   write_bytes(file, lines.substr(0, second + 9));  // and a torn one
   o.steps = 6;
   said = trained(o, directory.path());
   EXPECT_NE(said.find("lacks the lines of 4 steps before this start"), said.npos) << said;
+  fs::remove(file);
   o.steps = 7;
-  EXPECT_NE(trained(o, directory.path()).find("lacks the lines of 4 steps"), std::string::npos);
+  said = trained(o, directory.path());
+  EXPECT_NE(said.find("lacks the lines of 6 steps before this start"), said.npos) << said;
+  o.resume = directory / "step-7", o.steps = 8;
+  said = trained(o, directory / "another");  // which never had them
+  EXPECT_EQ(said.find("lacks the lines"), said.npos) << said;
 }
 
 TEST(RunDirectory, SettingsThatWereCutAreNotTrusted) {
   test::TemporaryDirectory directory;
   trained(test::tiny_options(), directory.path());
-  std::string file = directory / "settings.txt", whole = read_settings(file);
+  std::string file = directory / "settings.txt", whole = whole_settings(file);
   EXPECT_NE(whole.find("first step = 1\n"), whole.npos);
   for (size_t left : {whole.size() - 1, whole.size() / 2, whole.find('\n') + 1, size_t(0)}) {
     write_bytes(file, whole.substr(0, left));
-    test::expect_error([&] { read_settings(file); }, {"settings.txt is damaged", "Remove it"},
+    test::expect_error([&] { whole_settings(file); }, {"settings.txt is cut", "Remove it"},
                        Exit::data);
   }
   write_bytes(file, whole.substr(whole.find('\n') + 1));  // a line less
-  test::expect_error([&] { read_settings(file); }, {"settings.txt is damaged"}, Exit::data);
+  test::expect_error([&] { whole_settings(file); }, {"settings.txt is cut"}, Exit::data);
 }
 
 }  // namespace
