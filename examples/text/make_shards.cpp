@@ -261,8 +261,7 @@ ShardManifest make_shards(const ShardJob& job, const Tell& tell, const Files& fi
     check_input(again || !holds(name) || (killed && name == std::string_view("tokenizer.json")),
                 Exit::config,
                 "data: {} holds {}, and is not one of shards; expected an empty or a new "
-                "directory\n  Choose "
-                "another --out. Nothing was changed.",
+                "directory\n  Choose another --out. Nothing was changed.",
                 job.out, name);
   files.make_directory(job.out);
   parallel::RunLock lock(job.out);

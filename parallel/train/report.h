@@ -73,8 +73,8 @@ class Progress {
   std::string unit_;
   int columns_;
   double mean_seconds_ = 0;
-  std::optional<std::pair<int64_t, Clock::time_point>>
-      first_;  // step that it was told of, and when
+  // The step that it was told of first, and when.
+  std::optional<std::pair<int64_t, Clock::time_point>> first_;
   Clock::time_point last_line_;
 };
 
