@@ -4,22 +4,24 @@
 #   scripts/test.sh [CTEST OPTIONS]
 #   scripts/test.sh --quick NAME [CTEST OPTIONS]
 #
-#   scripts/test.sh                      everything
+#   scripts/test.sh                      everything: three quarters of an hour on two cores
+#   scripts/test.sh -L quick             what finds most mistakes, without CUDA: MINUTES on two cores
 #   scripts/test.sh -R autograd          everything is built; tests whose name matches are run
 #   scripts/test.sh -V -R corpus         with their output
 #   scripts/test.sh --quick Functors     only what tests of this name need is built, without CUDA
 #
 # NAME is a regular expression for names as ctest prints them, `autograd.Ops.Matmul` for one. What is
-# missing is installed first (scripts/setup.sh). The build is in build/release, with --quick in
-# build/quick. CUDA's kernels are compiled where a GPU answers, or with TRIAX_CUDA=ON in the
+# missing is installed first (scripts/setup.sh). The build is in build/release; with --quick and
+# -L quick in build/quick. CUDA's kernels are compiled where a GPU answers, or with TRIAX_CUDA=ON in the
 # environment.
 
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
-quick='' options=()
+quick='' options=() labelled=no
 while [ $# -gt 0 ]; do
+  [ "$1 ${2-}" != "-L quick" ] || labelled=yes
   case $1 in
     -h | --help) usage scripts/test.sh && exit ;;
     -V | -VV | -N | --rerun-failed | --stop-on-failure) options+=("$1") && shift && continue ;;
@@ -34,6 +36,13 @@ while [ $# -gt 0 ]; do
 done
 
 scripts/setup.sh
+if [ $labelled = yes ] && [ -z "$quick" ]; then
+  configure quick
+  compile quick --target quick_tests
+  run_tests quick "${options[@]}"
+  say "quick: $(span $SECONDS)"
+  exit
+fi
 if [ -z "$quick" ]; then
   configure release -DTRIAX_CPU_LEVELS=all
   compile release

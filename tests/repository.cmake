@@ -40,6 +40,26 @@ if(NOT TRIAX_SANITIZE)
   set_tests_properties(repository.recipes PROPERTIES PROCESSORS 2 TIMEOUT 1200)
 endif()
 
+# An unoptimised build, whose inline functions are those of each object: parity, and ranks as processes.
+if(NOT TRIAX_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug" AND TARGET minigpt)
+  set(debug ${PROJECT_BINARY_DIR}/debug)
+  set(options -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCMAKE_BUILD_TYPE=Debug -DTRIAX_CPU_LEVELS=native
+    -DTRIAX_CUDA=OFF -DTRIAX_TESTS=OFF -DTRIAX_MPI=${TRIAX_MPI})
+  add_test(NAME debug.build COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${PROJECT_SOURCE_DIR} ${debug}
+    --build-generator ${CMAKE_GENERATOR} --build-options ${options} --build-target minigpt)
+  set_tests_properties(debug.build PROPERTIES FIXTURES_SETUP debug PROCESSORS 2 TIMEOUT 1200)
+  add_test(NAME debug.parity COMMAND ${debug}/bin/minigpt parity --mesh 2x2x2 --zero 3 --steps 2 --layers 2 --width 16
+    --heads 4 --context 8 --micro-batch 1 --global-batch 4)
+  set_tests_properties(debug.parity PROPERTIES FIXTURES_REQUIRED debug PROCESSORS 2 TIMEOUT 120)
+  if(MPIRUN AND NOT TRIAX_MPI STREQUAL "OFF")
+    add_test(NAME debug.two_processes COMMAND ${MPIRUN} -np 2 --allow-run-as-root --oversubscribe --bind-to none
+      ${debug}/bin/minigpt train --layers 1 --width 16 --heads 2 --context 8 --tp 2 --steps 3 --warmup 0 --val-every 0
+      --micro-batch 2 --global-batch 8 --out ${debug}/run)
+    set_tests_properties(debug.two_processes PROPERTIES FIXTURES_REQUIRED debug PROCESSORS 2 TIMEOUT 60
+      LABELS processes PASS_REGULAR_EXPRESSION "finished after step 3")
+  endif()
+endif()
+
 # What no_spills.sh takes for a kernel that spills, and for one that may.
 foreach(argument f d)
   add_test(NAME repository.spills_of_${argument}_kernels COMMAND
@@ -102,6 +122,13 @@ if(TRIAX_INSTALL)
     COMMAND ${llama} parity --mesh 2x2x2 --zero 3 --steps 2 --sequence-parallel)
   set_tests_properties(package.llama_trains package.llama_parity PROPERTIES
     FIXTURES_REQUIRED consumer PROCESSORS 2)
+  if(MPIRUN AND NOT TRIAX_MPI STREQUAL "OFF")
+    add_test(NAME package.predict_over_mpi COMMAND ${MPIRUN} -np 2 --allow-run-as-root --oversubscribe
+      --bind-to none ${PROJECT_BINARY_DIR}/package/build/predict)
+    set_tests_properties(package.predict_over_mpi PROPERTIES FIXTURES_REQUIRED consumer PROCESSORS 2
+      TIMEOUT 60 LABELS processes PASS_REGULAR_EXPRESSION "2 ranks predict -?[0-9]" FAIL_REGULAR_EXPRESSION
+      "triax: error")
+  endif()
   # The project of docs/research.md, and the commands there.
   set(research ${PROJECT_BINARY_DIR}/package/research)
   add_test(NAME package.research

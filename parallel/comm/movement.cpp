@@ -116,7 +116,7 @@ struct Stretch {
 };
 
 /// A stretch of the slice that rank `slice / n` gets from rank `slice % n`.
-void move_across(const Call& c, const Buffers& b, const Stretch& s) {
+void move_across(const Call& c, const RankBuffers& b, const Stretch& s) {
   int n = int(b.from.size()), sender = s.slice % n, receiver = s.slice / n;
   Slice slice = c.slice(n, sender, receiver);
   if (size_t bytes = slice.within(s.mine, s.bytes))
@@ -124,7 +124,7 @@ void move_across(const Call& c, const Buffers& b, const Stretch& s) {
          bytes);
 }
 
-void move_stretch(const Call& c, const Buffers& b, const Stretch& s) {
+void move_stretch(const Call& c, const RankBuffers& b, const Stretch& s) {
   size_t n = b.from.size(), slice = size_t(s.slice), root = size_t(c.peer);
   auto sum = [&](size_t read, const To& to) {
     if (std::all_of(to.begin(), to.end(), [](auto* y) { return !y; })) return;
@@ -172,7 +172,7 @@ int64_t elements(const Call& call, int ranks) {
   return by_slices(call.kind) ? ranks * call.numel : call.numel;
 }
 
-void move(const Call& call, const Buffers& buffers, int64_t begin, int64_t end) {
+void move(const Call& call, const RankBuffers& buffers, int64_t begin, int64_t end) {
   size_t size = size_of(call.dtype);
   while (begin < end) {
     bool sliced = by_slices(call.kind) || call.kind == Call::all_to_all;

@@ -15,7 +15,7 @@ void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> from,
 
 /// The tensors of one collective, by rank, where all of them can be seen. Null where a rank brings
 /// or takes nothing (or where somebody else writes).
-struct Buffers {
+struct RankBuffers {
   std::vector<const std::byte*> from;
   std::vector<std::byte*> to;
 };
@@ -27,7 +27,7 @@ int64_t elements(const Call& call, int ranks);
 
 /// Do elements [begin, end) of it. Any rank can do any part, in any order, with the same result;
 /// this is what makes a collective need no thread of its own.
-void move(const Call& call, const Buffers& buffers, int64_t begin, int64_t end);
+void move(const Call& call, const RankBuffers& buffers, int64_t begin, int64_t end);
 
 /// Cut into pieces of about this many bytes when several ranks share the work.
 inline constexpr int64_t piece_bytes = 1 << 17;

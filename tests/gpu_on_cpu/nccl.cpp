@@ -108,7 +108,7 @@ void record(const Member& m, std::string_view function, size_t count = 0, int pe
 /// All have come: move, unless somebody asked for something else.
 void finish(Clique& clique, Meeting& meeting) {
   const Call& first = meeting.requests[0].call;
-  triax::parallel::Buffers buffers;
+  triax::parallel::RankBuffers buffers;
   bool fits = true;
   for (const Request& r : meeting.requests) {
     bool message = r.call.kind == Call::send || r.call.kind == Call::recv;

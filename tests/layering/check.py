@@ -1,4 +1,4 @@
-"""The rules of the house that a search can check: who includes what, file sizes, macros.
+"""The rules of the house that a search can check: who includes what, file sizes, macros, names of classes.
 
 check.py REPOSITORY: prints every violation with file, line and cure; exit status 1 if there is any.
 """
@@ -6,6 +6,8 @@ check.py REPOSITORY: prints every violation with file, line and cure; exit statu
 import pathlib
 import re
 import sys
+
+from definitions import check_definitions
 
 # Each folder includes itself and what stands left of it. Tests and benchmarks include anything.
 FOLDERS = ["core", "autograd", "nn", "optim", "parallel", "examples"]
@@ -204,6 +206,8 @@ def check(root):
                    if path.suffix in SOURCES + (".py",))
     note, violations = check_reading(root)
     violations += check_functions(root)
+    violations += check_definitions({file: (root / file).read_text() for file in files
+                                     if file.endswith(SOURCES) and not within(file, APART)})
     for file in files:
         violations += check_file(root, file)
     return files, note, violations

@@ -123,6 +123,30 @@ class CheckTest(unittest.TestCase):
         planted["core/tensor.h"] += "\n"
         self.assertIn("reading path: 2501 of 2500", "".join(self.violations(planted)))
 
+    def test_one_name_is_one_class(self):
+        def planted(text, other="nn/b.h", beside="nn/c.cpp"):
+            return self.violations({other: "namespace triax::nn {\nclass Layer {\n};\n}  // namespace triax::nn\n",
+                                    beside: text})
+
+        again = "namespace triax::nn {\n{}\n}  // namespace triax::nn\n".replace("{}", "struct Layer {\n};")
+        found = planted(again)
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("nn/c.cpp:2: one-definition rule: triax::nn::Layer is also defined in nn/b.h:2", found[0])
+        for head in ("class Layer : public Module {", "class Layer\n    : public Module {", "enum class Layer : int {",
+                     "template <class T>\nstruct Layer {", "class [[nodiscard]] Layer final {", "struct Layer {};"):
+            self.assertEqual(len(planted(again.replace("struct Layer {", head))), 1, head)
+        for other in ("struct Layer;\n", "  struct Layer {", "struct Layers {", "struct Layer<int> {",
+                      "namespace {\nstruct Layer {\n};\n}  // namespace\n"):
+            self.assertEqual(planted(again.replace("struct Layer {", other)), [], other)
+        self.assertEqual(planted(again.replace("triax::nn", "triax")), [])
+
+    def test_programs_apart_may_use_one_name(self):
+        mine, main = "struct Model {\n};\n", "int main() {\n}\n"
+        self.assertEqual(self.violations({"examples/b.cpp": mine + main, "examples/c.cpp": mine + main}), [])
+        self.assertEqual(self.violations({"tests/core/b.cpp": mine, "tests/nn/c.cpp": mine}), [])
+        self.assertEqual(len(self.violations({"tests/core/b.cpp": mine, "tests/core/c.cpp": mine})), 1)
+        self.assertEqual(len(self.violations({"examples/b.cpp": mine + main, "nn/c.h": mine})), 1)
+
 
 if __name__ == "__main__":
     unittest.main()

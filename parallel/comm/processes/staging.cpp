@@ -82,7 +82,7 @@ void Staging::take(int64_t round, const std::vector<std::byte*>& buffers, std::b
   // The buffers are the tensors of a smaller call, of which this rank takes its own result alone.
   Call small = call_;
   small.numel = int64_t(p.bytes / size_);
-  Buffers all{{buffers.begin(), buffers.end()}, std::vector<std::byte*>(buffers.size())};
+  RankBuffers all{{buffers.begin(), buffers.end()}, std::vector<std::byte*>(buffers.size())};
   all.to[size_t(rank_)] = to + p.begin;
   move(small, all, 0, elements(small, ranks_));
 }

@@ -215,7 +215,7 @@ class WindowOperation final : public QueuedOperation {
   const int64_t number_;
   Staging staging_;
   Way way_ = unknown;
-  Buffers buffers_;
+  RankBuffers buffers_;
   int64_t elements_ = 0, piece_ = 1, pieces_ = 0;
   int64_t round_ = 0;
   bool put_ = false, reduced_ = false, helped_ = false;

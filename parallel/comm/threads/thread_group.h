@@ -37,7 +37,7 @@ class Rendezvous {
   std::shared_ptr<Error> mismatch;
 
  private:
-  Buffers buffers_;
+  RankBuffers buffers_;
   std::vector<Transfer> held_;
   int64_t elements_ = 0, piece_ = 1, pieces_ = 0;
   std::atomic<bool> ready_ = false;
