@@ -1,28 +1,42 @@
-// A user's program for several ranks that is compiled without optimisation: an untrained Llama on the tensor-parallel ranks
-// there are predicts, and all of them get the same.
+// predict RUN: what the Llama of train_llama.cpp expects behind each letter of a text, the same on
+// any number of ranks.
+#include <algorithm>
 #include <cstdio>
 
-#include "core/check.h"
 #include "examples/llama/llama.h"
+#include "parallel/checkpoint/directory.h"
 #include "parallel/comm/launch/world.h"
 #include "parallel/train/replica.h"
 
 using namespace triax;
 
-int main(int argc, char** argv) {
-  return parallel::run_main(argc, argv, [](int argc, char** argv) {
-    parallel::World world(argc, argv);
-    parallel::Mesh mesh(world.comm(), {.tp = world.size()});
-    auto build = [](parallel::TensorParallel& tp) {
-      LlamaConfig c{.layers = 2, .width = 32, .heads = 4, .kv_heads = 4, .hidden = 64, .context = 32, .vocab = 27};
-      return std::make_unique<Llama>(c, tp);
-    };
-    nn::Batch text{.input = zeros({1, 32}, DType::i32, cpu), .first = nn::evaluation};
-    auto options = parallel::inference_options(mesh.shape(), f32);
-    parallel::Replica model(mesh, build, options, parallel::probe(build, text, parallel::probe_options(options)));
-    NoGrad guard;
-    double sum = model.predict(text).to_host<float>().front();
-    if (world.rank() == 0) std::printf("%d ranks predict %.5f\n", world.size(), sum);
-    return 0;
-  });
+int predict(int argc, char** argv) {
+  constexpr int64_t letters = 32, vocab = 27;
+  parallel::World world(argc, argv);
+  parallel::Mesh mesh(world.comm(), {.tp = world.size()});
+  auto build = [](const parallel::TensorParallel& tp) {
+    return std::make_unique<Llama>(LlamaConfig{.layers = 2,
+                                               .width = 32,
+                                               .heads = 4,
+                                               .kv_heads = 2,
+                                               .hidden = 48,
+                                               .context = letters,
+                                               .vocab = vocab},
+                                   tp);
+  };
+  std::vector<int32_t> text(letters);
+  for (int64_t i = 0; i < letters; ++i) text[size_t(i)] = int32_t((i * i / 11 + i % 5) % vocab);
+  nn::Batch batch{.input = from_host(text, {1, letters}, cpu), .first = nn::evaluation};
+  auto options = parallel::inference_options(mesh.shape(), f32);
+  auto facts = parallel::probe(build, batch, parallel::probe_options(options));
+  parallel::Replica model(mesh, build, options, facts);
+  auto checkpoint = parallel::open_checkpoint(argv[1], world.host());
+  model.load(checkpoint);
+  NoGrad guard;
+  auto logits = model.predict(batch).to_host<float>();
+  for (auto row = logits.begin(); world.rank() == 0 && row != logits.end(); row += vocab)
+    std::printf("%d ", int(std::max_element(row, row + vocab) - row));
+  return 0;
 }
+
+int main(int argc, char** argv) { return parallel::run_main(argc, argv, predict); }
