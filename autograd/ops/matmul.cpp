@@ -106,8 +106,8 @@ Tensor record_product(Tensor y, const Tensor& input, const Tensor& w, const Tens
   bool behind_gelu = h.defined();
   Tensors inputs{behind_gelu ? h : input};
   if (rest.defined()) inputs.push_back(rest);
-  auto rule = [w, h = behind_gelu ? h.detach() : h, n = inputs.size(),
-               alike = RowsAlike::now()](const Tensor& dy, Into& into) {
+  auto rule = [w, h = behind_gelu ? h.detach() : h, n = inputs.size(), alike = RowsAlike::now()](
+                  const Tensor& dy, Into& into) {
     Tensors d(n);
     if (n > 1) d[1] = dy;
     if (!into.wanted(0)) return d;

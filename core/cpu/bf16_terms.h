@@ -26,7 +26,7 @@ TRIAX_HD uint32_t smallest_of(const Words& x) { return over_lanes(min, x); }
 /// Bits without the sign, one to the left.
 TRIAX_HD Words magnitude(const Vector<float>& x) { return Words(x) << 1; }
 
-/// The exponents of the largest magnitudes of rows (or columns): from the least to the most.
+/// The range of the exponents that the largest magnitudes of some rows (or columns) have.
 struct Exponents {
   static constexpr int zero = -127;  ///< of zeros alone
   int least, most;
@@ -106,12 +106,12 @@ TRIAX_HD void transpose_square(const float* x, int64_t stride, float* to) {
       transpose_part(x + i * stride + j, stride, to + j * side + i);
 }
 
-/// Vectors of the largest magnitudes of a strip: one for each row, whose lanes are depths, or lanes
-/// for the columns.
+/// The number of vectors that hold a strip's largest magnitudes: each row has one, whose lanes are
+/// depths; each column has a lane.
 template <Part part> constexpr int magnitudes = part == Part::left ? side : 2;
 
-/// Of all rows or columns of a strip but those that are zero. Where none is small, `least` may be
-/// less than it is.
+/// Returns the exponents of a strip, without those of zeros alone. `least` may be less than it is
+/// where none is small.
 template <Part part> TRIAX_HD Exponents exponents_of(const Words* largest) {
   constexpr int none_is_small = -50;
   Words low = largest[0], high = low;

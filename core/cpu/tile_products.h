@@ -230,13 +230,16 @@ template <class T, class C> class TileWorker {
     for (int64_t i = 0; i < at.rows; ++i, c += side) {
       Operand<T> row = p_.a.at(at.row + i, pass.first);
       int of_row = exponent_of(row, pass.depth);
-      for (int64_t j = 0; j < at.cols; ++j) {
-        if (Exponents::fit(of_row, of_columns[j])) continue;
-        Operand<T> column = p_.b.at(at.col + j, pass.first);
-        c[j] = 0;
-        for (int64_t k = 0; k < pass.depth; ++k)
-          c[j] = fn::fma(row.at(0, k).data[0], column.at(0, k).data[0], c[j]);
-      }
+      bool all_fit = true;
+      for (int64_t j = 0; j < at.cols; ++j) all_fit &= Exponents::fit(of_row, of_columns[j]);
+      if (all_fit) continue;
+      float sums[side] = {};
+      for (int64_t k = 0; k < pass.depth; ++k)
+        for (int64_t j = 0; j < at.cols; ++j)
+          sums[j] =
+              fn::fma(row.at(0, k).data[0], p_.b.at(at.col + j, pass.first + k).data[0], sums[j]);
+      for (int64_t j = 0; j < at.cols; ++j)
+        if (!Exponents::fit(of_row, of_columns[j])) c[j] = sums[j];
     }
   }
   static int exponent_of(Operand<T> x, int64_t depth) {

@@ -165,7 +165,7 @@ TEST_F(F32Tiles, AnElementDependsOnItsRowAndItsColumnAlone) {
   const float rows[] = {1, 0x1p-103f, 0x1p-60f, 0, 0x1p100f, 1, 0x1p-140f, INFINITY, 0x1p20f};
   const float cols[] = {1, 0x1p-60f, 0x1p20f, 1, 0x1p-20f, 0x1p-110f, 0, 0x1p126f};
   const int64_t m = 75, n = 70;
-  for (int64_t k : {16, 64, 450})
+  for (int64_t k : {16, 450})
     for (bool turned : {false, true}) {
       Tensor a = numbers(Kind::normal, {m, k}, 5), b = numbers(Kind::wide, {n, k}, 6);
       for (int64_t i = 0; i < m; ++i)
@@ -177,8 +177,8 @@ TEST_F(F32Tiles, AnElementDependsOnItsRowAndItsColumnAlone) {
       b = b.transpose(0, 1);
       if (turned) a = a.transpose(0, 1).contiguous().transpose(0, 1), b = b.contiguous();
       Tensor whole = product(a, b);
-      for (int64_t height : {1, 2, 15, 32, 40})
-        for (int64_t width : {1, 3, 32, 35})
+      for (int64_t height : {1, 15, 40})
+        for (int64_t width : {1, 3, 35})
           for (int64_t row : {int64_t(0), int64_t(6), int64_t(11), m - height})
             for (int64_t col : {int64_t(0), int64_t(33), n - width}) {
               Tensor c = product(a.narrow(0, row, height), b.narrow(1, col, width));

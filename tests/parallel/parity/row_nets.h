@@ -85,8 +85,8 @@ template <int64_t rows> using BlockNet = RowNet<rows, Independent<test::Block>, 
 struct Outside : nn::Module {
   explicit Outside(const TensorParallel& tp)
       : up(child<nn::Linear>("up", 16, 20, nn::LinearOptions{.std = 0.3, .shard = tp.whole()})),
-        down(child<nn::Linear>("down", 20, 16, nn::LinearOptions{.std = 0.3, .shard = tp.whole()})) {
-  }
+        down(child<nn::Linear>("down", 20, 16,
+                               nn::LinearOptions{.std = 0.3, .shard = tp.whole()})) {}
   Tensor operator()(const Tensor& x) const {
     return x + recompute([this](const Tensor& h) { return down(h); }, up.gelu(x));
   }
