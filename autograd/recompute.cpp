@@ -3,6 +3,7 @@
 #include "autograd/backward.h"
 #include "autograd/gelu.h"
 #include "autograd/record.h"
+#include "autograd/rows_alike.h"
 #include "autograd/touched.h"
 #include "core/check.h"
 
@@ -69,7 +70,8 @@ Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x
   bool packs = packing.pack && x.defined();
   if (packs) input = packing.pack(input);
   bool wanted = requires_grad(x), leaf = wanted && x.meta()->node->is_leaf;
-  auto rule = [=, unpack = packing.unpack, count = inputs.size()](Tensor dy, autograd::Into&) {
+  auto rule = [=, unpack = packing.unpack, count = inputs.size(),
+               alike = autograd::RowsAlike::now()](Tensor dy, autograd::Into&) {
     Tensors dx(count);  // the leaves' part comes out of the nested pass
     Tensor again = packs ? unpack(input, shape) : input.defined() ? input.detach() : input;
     auto gradient = std::make_shared<Tensor>();
@@ -77,6 +79,7 @@ Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x
     {
       Recording on(Recording::on);
       autograd::SecondRun again_here;
+      autograd::RowsAlike as_recorded(alike);
       if (leaf) require_grad(again);
       else if (wanted) again = graph_input(again, gradient);
       y = without_values(fn(again));

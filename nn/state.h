@@ -30,8 +30,7 @@ struct Checksums {
   std::vector<uint32_t> tensors;  ///< in the order of the tensors given
 };
 /// Write a safetensors file that does not exist yet, and sync it. `save_tensors` and checkpoints
-/// put the file in its place. Tensors are held, and go through the
-/// host's memory, one at a time.
+/// put the file in its place. Tensors are held, and go through the host's memory, one at a time.
 Checksums write_tensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                         const Metadata& metadata, const Files& files);
 

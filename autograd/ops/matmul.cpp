@@ -1,10 +1,13 @@
 #include "autograd/backward.h"
 #include "autograd/gelu.h"
 #include "autograd/ops/common.h"
+#include "autograd/rows_alike.h"
+#include "core/functors/binary.h"
 
 namespace triax {
 
 using autograd::Into;
+using autograd::RowsAlike;
 
 namespace {
 
@@ -35,11 +38,29 @@ Tensor with_unit_stride(const Tensor& x) {
   return x.strides()[-1] == 1 || x.strides()[-2] == 1 ? x : x.detach().contiguous();
 }
 
-Tensor multiply(const Tensor& a, const Tensor& b) {
+/// The product p. Of rows `alike` there are many: zeros fill them up.
+void multiply(const Matmul& p, bool alike) {
+  Backend& on = backend(p.c);
+  int64_t rows = p.c.size(-2);
+  if (!alike || p.c.rank() > 2 || rows >= Matmul::block) return on.matmul(p);
+  auto filled = [&](const Tensor& x) {
+    if (!x.defined()) return x;
+    Tensor y = zeros({Matmul::block, x.size(1)}, x.dtype(), x.device());
+    on.copy(x, y.narrow(0, 0, rows));
+    return y;
+  };
+  Matmul more = p;
+  for (Tensor* x : {&more.a, &more.c, &more.before, &more.gelu_of}) *x = filled(*x);
+  on.matmul(more);
+  on.copy(more.c.narrow(0, 0, rows), p.c);
+  if (p.before.defined()) on.copy(more.before.narrow(0, 0, rows), p.before);
+}
+
+Tensor multiply(const Tensor& a, const Tensor& b, bool alike) {
   Shape s = product_shape(a, b);
   Tensor y = empty(s, a.dtype(), a.device());
-  backend(a).matmul(
-      {stretch_batch(with_unit_stride(a), s), stretch_batch(with_unit_stride(b), s), y});
+  multiply({stretch_batch(with_unit_stride(a), s), stretch_batch(with_unit_stride(b), s), y},
+           alike);
   return y;
 }
 
@@ -85,14 +106,14 @@ Tensor record_product(Tensor y, const Tensor& input, const Tensor& w, const Tens
   bool behind_gelu = h.defined();
   Tensors inputs{behind_gelu ? h : input};
   if (rest.defined()) inputs.push_back(rest);
-  auto rule = [w, h = behind_gelu ? h.detach() : h, n = inputs.size()](const Tensor& dy,
-                                                                       Into& into) {
+  auto rule = [w, h = behind_gelu ? h.detach() : h, n = inputs.size(), alike = RowsAlike::now()](
+                  const Tensor& dy, Into& into) {
     Tensors d(n);
     if (n > 1) d[1] = dy;
     if (!into.wanted(0)) return d;
     DType dtype = h.defined() ? w.dtype() : into.dtype(0);
     auto [dx, write] = into.at(0, {dy.size(0), w.size(1)}, dtype, w.device());
-    backend(w).matmul({.a = dy, .b = w, .c = dx, .write = write, .gelu_of = h});
+    multiply({.a = dy, .b = w, .c = dx, .write = write, .gelu_of = h}, alike);
     d[0] = dx;
     return d;
   };
@@ -108,12 +129,13 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   autograd::check_float("matmul", a);
   autograd::check_same("matmul", a, b);
   Tensor x = a.detach(), z = b.detach();
-  return record("matmul", multiply(x, z), {a, b}, [x, z](const Tensor& dy, Into& into) {
+  bool alike = RowsAlike::now();
+  return record("matmul", multiply(x, z, alike), {a, b}, [=](const Tensor& dy, Into& into) {
     Tensors d(2);
     if (into.wanted(0))
-      d[0] = autograd::sum_to(multiply(dy, z.transpose(-2, -1)), x.shape(), into, 0);
+      d[0] = autograd::sum_to(multiply(dy, z.transpose(-2, -1), alike), x.shape(), into, 0);
     if (into.wanted(1))
-      d[1] = autograd::sum_to(multiply(x.transpose(-2, -1), dy), z.shape(), into, 1);
+      d[1] = autograd::sum_to(multiply(x.transpose(-2, -1), dy, alike), z.shape(), into, 1);
     return d;
   });
 }
@@ -122,7 +144,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   check_linear("linear", input, weight, bias);
   Tensor x = input.detach().contiguous(), w = weight.detach().contiguous();
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device());
-  backend(x).matmul({x, w.transpose(0, 1), y, Write::set, bias});
+  multiply({x, w.transpose(0, 1), y, Write::set, bias}, RowsAlike::now());
   return record_product(y, input, w, {weight, bias}, x);
 }
 
@@ -135,7 +157,14 @@ Tensor linear_onto(const Tensor& rest, const Tensor& input, const Tensor& weight
         weight.size(0));
   Tensor x = input.detach().contiguous(), w = weight.detach().contiguous();
   Tensor y = empty(rest.shape(), x.dtype(), x.device());
-  backend(x).matmul_onto({x, w.transpose(0, 1), y, Write::set, bias}, rest.detach().contiguous());
+  Matmul product{x, w.transpose(0, 1), y, Write::set, bias};
+  Tensor onto = rest.detach().contiguous();
+  if (RowsAlike::now()) {
+    multiply(product, true);
+    backend(x).binary(binary_id<functors::Add>(), y, onto, y);
+  } else {
+    backend(x).matmul_onto(product, onto);
+  }
   return record_product(y, input, w, {weight, bias}, x, rest);
 }
 
@@ -146,7 +175,7 @@ Tensor linear_in(DType dtype, const Tensor& input, const Tensor& weight) {
         accumulator(input.dtype()));
   Tensor x = input.detach().contiguous(), w = weight.detach().contiguous();
   Tensor y = empty({x.size(0), w.size(0)}, dtype, x.device());
-  backend(x).matmul({x, w.transpose(0, 1), y});
+  multiply({x, w.transpose(0, 1), y}, RowsAlike::now());
   y = record_product(y, input, w, {weight, {}}, x);
   collect_gradient(y, x.dtype());
   return y;
@@ -158,7 +187,7 @@ Tensor linear_gelu(const Tensor& input, const Tensor& weight, const Tensor& bias
   // the next op is a product, that applies the slope, and the second node is for nobody.
   Tensor x = input.detach().contiguous(), w = weight.detach().contiguous();
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device()), before = empty_like(y);
-  backend(x).matmul({x, w.transpose(0, 1), y, Write::set, bias, before});
+  multiply({x, w.transpose(0, 1), y, Write::set, bias, before}, RowsAlike::now());
   Tensor h = record_product(before, input, w, {weight, bias}, x);
   return autograd::record_gelu(y, h, h.detach());
 }

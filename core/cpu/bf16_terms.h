@@ -13,42 +13,54 @@ constexpr int terms = 3;
 
 typedef uint32_t Words __attribute__((vector_size(64)));
 
-/// The largest magnitude of some numbers.
-class Magnitude {
- public:
-  TRIAX_HD void see(const Vector<float>& x) {
-    Words bits = Words(x) << 1;
-    largest_ = bits > largest_ ? bits : largest_;
-  }
+TRIAX_HD Words max(const Words& a, const Words& b) { return a > b ? a : b; }
+TRIAX_HD Words min(const Words& a, const Words& b) { return a < b ? a : b; }
+template <class F> TRIAX_HD uint32_t over_lanes(F f, Words x) {
+  x = f(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  x = f(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3));
+  x = f(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1));
+  return f(x, __builtin_shufflevector(x, x, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0))[0];
+}
+TRIAX_HD uint32_t largest_of(const Words& x) { return over_lanes(max, x); }
+TRIAX_HD uint32_t smallest_of(const Words& x) { return over_lanes(min, x); }
+/// Bits without the sign, one to the left.
+TRIAX_HD Words magnitude(const Vector<float>& x) { return Words(x) << 1; }
 
-  /// Can terms give the product of two strips as exactly as f32? Tiles take denormals for zeros,
-  /// so the smallest terms, 2^-18 of the largest numbers, and their products must be normal. Near
-  /// the largest f32 a product of terms could be infinite where the sum is not. Numbers below
-  /// 2^-108 that stand beside larger ones lose bits.
-  static bool fit(const Magnitude& a, const Magnitude& b) {
-    int x = a.exponent(), y = b.exponent();
+/// The range of the exponents that the largest magnitudes of some rows (or columns) have.
+struct Exponents {
+  static constexpr int zero = -127;  ///< of zeros alone
+  int least, most;
+
+  static int of(uint32_t magnitude) {
+    return magnitude == 0 ? zero : int(magnitude >> 24) - 127 + (magnitude >> 24 == 0);
+  }
+  /// Can terms give the product of a row and a column of these exponents as exactly as f32? Tiles
+  /// take denormals for zeros, so the smallest terms, 2^-18 of the largest numbers, and their
+  /// products must be normal. Near the largest f32 a product of terms could be infinite where the
+  /// sum is not. Numbers below 2^-108 that stand beside larger ones lose bits.
+  static bool fit(int x, int y) {
     if (x > 126 || y > 126) return false;
     if (x == zero || y == zero) return true;
     return x >= -100 && y >= -100 && x + y >= -100 && x + y <= 116;
   }
-
- private:
-  static constexpr int zero = -127;
-  int exponent() const {
-    uint32_t most = 0;
-    for (int l = 0; l < 16; ++l) most = largest_[l] > most ? largest_[l] : most;
-    return most == 0 ? zero : int(most >> 24) - 127 + (most >> 24 == 0);
+  /// Whether all rows of a fit all columns of b.
+  static bool all_fit(const Exponents& a, const Exponents& b) {
+    return fit(a.least, b.least) && fit(a.most, b.most);
   }
-  Words largest_{};  // bits without the sign, one to the left
 };
 
 /// Denormal results are zero while it lives: as remainders they cost hundreds of cycles, and tiles
-/// would take them for zeros anyway. Only results in between may be denormal: the compiler is free
-/// to move arithmetic past it, so correctness must not rest on it.
+/// would take them for zeros anyway. Compilers move no access to memory past its begin and its end.
 class FlushDenormals {
  public:
-  FlushDenormals() { _mm_setcsr(before_ | 0x8040); }
-  ~FlushDenormals() { _mm_setcsr(before_); }
+  FlushDenormals() {
+    _mm_setcsr(before_ | 0x8040);
+    asm volatile("" ::: "memory");
+  }
+  ~FlushDenormals() {
+    asm volatile("" ::: "memory");
+    _mm_setcsr(before_);
+  }
   FlushDenormals(const FlushDenormals&) = delete;
   FlushDenormals& operator=(const FlushDenormals&) = delete;
 
@@ -66,10 +78,9 @@ TRIAX_HD Words take_term(Vector<float>& x) {
 /// Rows of pairs of a tile for each term, `square` elements apart: (a[0], b[0]), (a[1], b[1]) ...
 /// What two terms leave of 24 bits has at most seven: the third is that, unrounded but for
 /// denormals, whose lower halves must not reach the partner's term.
-TRIAX_HD void split_row(const float* first, const float* second, Magnitude& largest, BFloat16* to) {
+TRIAX_HD void split_row(const float* first, const float* second, Words& largest, BFloat16* to) {
   Vector<float> a = load<float>(first), b = load<float>(second);
-  largest.see(a);
-  largest.see(b);
+  largest = max(max(largest, magnitude(a)), magnitude(b));
 #pragma GCC unroll 3
   for (int p = 0; p < terms; ++p, to += square) {
     bool rest = p == terms - 1;
@@ -95,10 +106,38 @@ TRIAX_HD void transpose_square(const float* x, int64_t stride, float* to) {
       transpose_part(x + i * stride + j, stride, to + j * side + i);
 }
 
+/// The number of vectors that hold a strip's largest magnitudes: each row has one, whose lanes are
+/// depths; each column has a lane.
+template <Part part> constexpr int magnitudes = part == Part::left ? side : 2;
+
+/// Returns the exponents of a strip, without those of zeros alone. `least` may be less than it is
+/// where none is small.
+template <Part part> TRIAX_HD Exponents exponents_of(const Words* largest) {
+  constexpr int none_is_small = -50;
+  Words low = largest[0], high = low;
+  for (int i = 1; i < magnitudes<part>; ++i) {
+    low = min(low, largest[i]);
+    high = max(high, largest[i]);
+  }
+  uint32_t least = part == Part::left ? largest_of(low) : smallest_of(low);
+  Exponents e{Exponents::of(least), Exponents::of(largest_of(high))};
+  if (e.least >= none_is_small) return e;
+  e.least = e.most;
+  auto see = [&](uint32_t magnitude) {
+    if (magnitude > 0) e.least = fn::min(e.least, Exponents::of(magnitude));
+  };
+  for (int i = 0; i < magnitudes<part>; ++i) {
+    if (part == Part::left) see(largest_of(largest[i]));
+    else
+      for (int lane = 0; lane < 16; ++lane) see(largest[i][lane]);
+  }
+  return e;
+}
+
 /// Terms of one step of one strip, at most 32 rows (or columns), at most 32 deep: [term][two
 /// tiles]. Depths l and l + 16 are a pair, in both operands.
 template <Part part>
-TRIAX_HD void pack_terms(Operand<float> x, int64_t count, int64_t depth, Magnitude& largest,
+TRIAX_HD void pack_terms(Operand<float> x, int64_t count, int64_t depth, Words* largest,
                          BFloat16* to) {
   alignas(64) float padded[square], turned[square];
   bool along_depth = x.inner == 1;
@@ -117,11 +156,11 @@ TRIAX_HD void pack_terms(Operand<float> x, int64_t count, int64_t depth, Magnitu
   }
   if constexpr (part == Part::left) {
     for (int i = 0; i < side; ++i, from += stride)
-      split_row(from, from + 16, largest, to + i * side);
+      split_row(from, from + 16, largest[i], to + i * side);
   } else {
     for (int l = 0; l < 16; ++l, from += stride)
       for (int half = 0; half < 2; ++half)
-        split_row(from + 16 * half, from + 16 * stride + 16 * half, largest,
+        split_row(from + 16 * half, from + 16 * stride + 16 * half, largest[half],
                   to + half * tile_elements + l * side);
   }
 }
@@ -171,18 +210,6 @@ TRIAX_HD void multiply_terms(const Strips& strips, const SumSquare& sums, F mean
   store_tile<1>(sums.data + 16, sums.bytes());
   store_tile<2>(sums.below(), sums.bytes());
   store_tile<3>(sums.below() + 16, sums.bytes());
-}
-
-/// The same where terms do not fit, rows of c 32 apart: rare, and slow.
-inline void multiply_scalar(Operand<float> a, Operand<float> b, const Block& at, int64_t depth,
-                            float* c) {
-  for (int64_t i = 0; i < at.rows; ++i, c += side) {
-    for (int j = 0; j < side; ++j) c[j] = 0;
-    for (int64_t k = 0; k < depth; ++k) {
-      float x = a.at(i, k).data[0];
-      for (int64_t j = 0; j < at.cols; ++j) c[j] = fn::fma(x, b.at(j, k).data[0], c[j]);
-    }
-  }
 }
 
 }  // namespace

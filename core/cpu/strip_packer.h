@@ -39,19 +39,21 @@ template <class T, Part part> class StripPacker {
     stride_ = x.inner == 1 ? x.outer : x.inner;
     turns_ = (x.inner == 1) != (part == Part::left);
     piece_ = 0;
-    largest_ = {};
+    for (Words& x : largest_) x = Words{};
   }
   bool done() const { return depth_ <= 0; }
   /// All that is left.
   void finish() {
+    FlushDenormals flush;
     while (!done()) pack_piece();
   }
-  /// Of f32: of the strip.
-  const Magnitude& largest() const { return largest_; }
+  /// Of f32.
+  Exponents exponents() const { return exponents_of<part>(largest_); }
 
   /// Packs so many pieces, or what is left. A piece is a step, of f32 (if whole) a quarter of a
   /// transposition or two rows of tiles.
   __attribute__((noinline)) void advance(int64_t pieces) {
+    FlushDenormals flush;
     while (pieces-- > 0 && !done()) pack_piece();
   }
 
@@ -83,16 +85,16 @@ template <class T, Part part> class StripPacker {
 
   /// Rows `pair` of both tiles; of a left operand rows 2 pair and 2 pair + 1.
   TRIAX_HD void split_rows(int pair) {
-    FlushDenormals flush;
     const float* from = turns_ ? turned_ : x_.data;
     int64_t stride = turns_ ? side : stride_;
     for (int half = 0; half < 2; ++half) {
       int row = 2 * pair + half;
       if constexpr (part == Part::left) {
-        split_row(from + row * stride, from + row * stride + 16, largest_, to_ + row * side);
+        split_row(from + row * stride, from + row * stride + 16, largest_[row], to_ + row * side);
       } else {
         const float* first = from + pair * stride + 16 * half;
-        split_row(first, first + 16 * stride, largest_, to_ + half * tile_elements + pair * side);
+        split_row(first, first + 16 * stride, largest_[half],
+                  to_ + half * tile_elements + pair * side);
       }
       const float* next = x_.data + side * x_.inner + row * stride_;
       __builtin_prefetch(next);
@@ -112,7 +114,7 @@ template <class T, Part part> class StripPacker {
   BFloat16* to_ = nullptr;
   bool turns_ = false;  // rows in memory are columns of tiles
   int piece_ = 0;       // of a step of f32: the next
-  Magnitude largest_;
+  Words largest_[is_f32 ? magnitudes<part> : 1];
   alignas(64) float turned_[is_f32 ? square : 1];
 };
 

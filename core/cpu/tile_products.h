@@ -102,12 +102,12 @@ template <class T, class C> class TileWorker {
         rows_.finish();
         use_row(block, i, pass);
         if (!is_f32 && p_.row_sums && block.col == 0) sum_rows(block, i, pass);
-        if constexpr (is_f32) of_rows_ = rows_.largest();
+        if constexpr (is_f32) of_rows_ = rows_.exponents();
         pack_row(block, i + side, pass);
         for (int64_t j = 0; j < block.cols; j += side) {
           if (i == 0) {
             columns_.finish();
-            if constexpr (is_f32) of_columns_[j / side] = columns_.largest();
+            if constexpr (is_f32) of_columns_[j / side] = columns_.exponents();
             pack_column(block, j + side, pass);
           }
           make_square(block, i, j, pass);
@@ -200,14 +200,12 @@ template <class T, class C> class TileWorker {
     bool direct = __is_same(C, float) && whole && p_.c_col == 1 && !more_follows;
     if constexpr (is_f32) {
       finisher_.expect(results);
-      bool fits = Magnitude::fit(of_rows_, of_columns_[j / side]);
+      bool fits = Exponents::all_fit(of_rows_, of_columns_[j / side]);
       if constexpr (__is_same(C, float))
         if (fits && direct && write == Write::set) return multiply(j, pass, {c, p_.c_row});
       float* sums = other_sums();
-      if (fits) multiply(j, pass, {sums, side});
-      else
-        multiply_scalar(p_.a.at(at.row, pass.first), p_.b.at(at.col, pass.first), at, pass.depth,
-                        sums);
+      multiply(j, pass, {sums, side});
+      if (!fits) multiply_again(at, pass, sums);
       finisher_.start(results, sums);
     } else {
       if constexpr (__is_same(C, float)) {
@@ -221,6 +219,34 @@ template <class T, class C> class TileWorker {
       multiply(j, pass, {sums, side}, pass.first > 0 ? Write::add : Write::set);
       if (last) finisher_.start(results, sums);
     }
+  }
+
+  /// Makes those elements again, rows 32 apart, whose terms do not fit: rare, and slow. Only those,
+  /// so that no element depends on the rows and columns beside its own.
+  void multiply_again(const Block& at, const Pass& pass, float* c) const {
+    int of_columns[side];
+    for (int64_t j = 0; j < at.cols; ++j)
+      of_columns[j] = exponent_of(p_.b.at(at.col + j, pass.first), pass.depth);
+    for (int64_t i = 0; i < at.rows; ++i, c += side) {
+      Operand<T> row = p_.a.at(at.row + i, pass.first);
+      int of_row = exponent_of(row, pass.depth);
+      bool all_fit = true;
+      for (int64_t j = 0; j < at.cols; ++j) all_fit &= Exponents::fit(of_row, of_columns[j]);
+      if (all_fit) continue;
+      float sums[side] = {};
+      for (int64_t k = 0; k < pass.depth; ++k)
+        for (int64_t j = 0; j < at.cols; ++j)
+          sums[j] =
+              fn::fma(row.at(0, k).data[0], p_.b.at(at.col + j, pass.first + k).data[0], sums[j]);
+      for (int64_t j = 0; j < at.cols; ++j)
+        if (!Exponents::fit(of_row, of_columns[j])) c[j] = sums[j];
+    }
+  }
+  static int exponent_of(Operand<T> x, int64_t depth) {
+    uint32_t most = 0;
+    for (int64_t k = 0; k < depth; ++k)
+      most = fn::max(most, __builtin_bit_cast(uint32_t, x.at(0, k).data[0]) << 1);
+    return Exponents::of(most);
   }
 
   /// The one that make_block() makes after `at`, without rows if that is the last one.
@@ -263,7 +289,7 @@ template <class T, class C> class TileWorker {
   Fetcher<T> fetcher_;
   StripPacker<T, Part::right> columns_;
   Finisher<T, C> finisher_;
-  Magnitude of_rows_, of_columns_[is_f32 ? Limit::cols / side : 1];  // of f32
+  Exponents of_rows_, of_columns_[is_f32 ? Limit::cols / side : 1];  // of f32
 };
 
 /// In cycles of a step: tile products of 16, and packing squares, most of which tiles hide.

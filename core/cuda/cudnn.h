@@ -8,14 +8,13 @@ namespace triax::cuda::TRIAX_TARGET {
 /// dtypes other than f16 and bf16, grouped queries, windows, causal with more keys than queries,
 /// head_dim no multiple of 8 or above 256, lengths no multiple of 64 (of 128 for the backward, up
 /// to version 9.15), a mask that drops weights, 2^31 elements or more, rows that do not begin at
-/// multiples of 16 bytes, a version before 9.10.2, whatever the library
-/// refuses, and everything where the environment has TRIAX_CUDNN=0. Plans are made once for every
-/// shape, thread and GPU, which compiles.
+/// multiples of 16 bytes, a version before 9.10.2, whatever the library refuses, and everything
+/// where the environment has TRIAX_CUDNN=0. Plans are made once for every shape, thread and GPU,
+/// which compiles.
 bool fused_attention(const Attention& a, const Tensor& y, const Tensor& lse);
 
-/// Backend::attention_backward likewise, whoever made y and lse. With
-/// GpuBits::repeat (core/gpus.h) it needs 2 bytes of workspace for every pair of tokens of a
-/// sequence and head.
+/// Backend::attention_backward likewise, whoever made y and lse. With GpuBits::repeat (core/gpus.h)
+/// it needs 2 bytes of workspace for every pair of tokens of a sequence and head.
 bool fused_attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
                               const Tensor& dy, const Qkv& d);
 

@@ -70,8 +70,7 @@ __global__ void __launch_bounds__(K::threads) entry(const __grid_constant__ K ke
 }
 
 /// Does a block of the current GPU have K's shared memory? sm_80 and sm_90 do; sm_86 and sm_89 have
-/// 99 KB. Asked once
-/// for each GPU: then K may use all of it.
+/// 99 KB. Asked once for each GPU: then K may use all of it.
 template <class K> bool fits() {
   constexpr int bytes = int(shared_bytes<K>());
   if (bytes <= 48 * 1024) return true;

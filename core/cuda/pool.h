@@ -31,9 +31,9 @@ class BlockSource {
 
 /// A rank's cache of device memory, ordered on its stream: a block given back is handed out again
 /// without waiting, because what uses it next is queued behind what used it last (or, of the host's
-/// memory, once the work that used it is done). A steady step
-/// asks for the sizes of the step before and allocates nothing. Safe to call from any thread;
-/// allocate() is the owner's, who queues the work.
+/// memory, once the work that used it is done). A steady step asks for the sizes of the step before
+/// and allocates nothing. Safe to call from any thread; allocate() is the owner's, who queues the
+/// work.
 class Pool final : public Allocator, public std::enable_shared_from_this<Pool> {
  public:
   explicit Pool(std::unique_ptr<BlockSource> source);

@@ -61,8 +61,8 @@ class CheckpointDirectory {
 
   /// Collective. `auto`: the newest checkpoint, or none to start fresh; if it is damaged, Error 65
   /// that names the newest which is not. `last-good`: the newest that verifies; Error 66 if there
-  /// are none, 65 if none verifies. Anything else is the path of a checkpoint, or of
-  /// another run directory, whose newest is taken as with `auto`.
+  /// are none, 65 if none verifies. Anything else is the path of a checkpoint, or of another run
+  /// directory, whose newest is taken as with `auto`.
   std::optional<Checkpoint> resume(const std::string& how);
 
   /// Collective. The step of the checkpoint whose state `key`, a number, is the lowest, and that

@@ -50,9 +50,8 @@ struct Simulation {
 /// that buffers nothing: a stage does one action at a time; a receive is posted when the one before
 /// it on its channel has been taken, the first of each at the start, and waited for with its
 /// action; a send starts when its action ends and is waited for after the list; it takes place only
-/// together with its receive. Sends of one link and direction take place in the
-/// order in which they start. The lists may be wrong in any way, but for chunks and micro-batches
-/// that do not exist.
+/// together with its receive. Sends of one link and direction take place in the order in which they
+/// start. The lists may be wrong in any way, but for chunks and micro-batches that do not exist.
 Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
                     const Durations& durations = {});
 /// The same with times of their own. Throws unless there are some for each virtual stage.

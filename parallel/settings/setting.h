@@ -147,8 +147,8 @@ std::string default_of(const Setting& setting);
 std::string to_toml(const Settings& settings);
 /// Assigns what a configuration file gives. Throws Error 78 with file and line for a bad key or
 /// value, 66 if there is no such file, 65 if it is no plain file or larger than 1 MiB. Keys of
-/// `elsewhere`, settings of another verb that reads the same file, are left alone.
-/// Returns the keys that it gives.
+/// `elsewhere`, settings of another verb that reads the same file, are left alone. Returns the keys
+/// that it gives.
 std::vector<std::string> read_config(const Settings& settings, const std::string& path,
                                      const Settings& elsewhere = {});
 /// The same of its text; `path` is for messages.

@@ -1,6 +1,7 @@
 #include "parallel/train/by_sample.h"
 
 #include "autograd/ops.h"
+#include "autograd/rows_alike.h"
 #include "core/check.h"
 
 namespace triax::parallel {
@@ -55,6 +56,13 @@ nn::Layer::Run apart(nn::Layer::Run plain) {
     if (!x.defined() || !requires_grad(x)) return plain(x, batch);
     auto pass = [](const Tensor& dy) { return Tensors{dy}; };
     return plain(record("layer", x.detach(), {x}, pass), batch);
+  };
+}
+
+nn::Layer::Run rows_alike(nn::Layer::Run run) {
+  return [run = std::move(run)](const Tensor& x, const nn::Batch& batch) {
+    autograd::RowsAlike scope(true);
+    return run(x, batch);
   };
 }
 

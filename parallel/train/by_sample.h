@@ -16,6 +16,10 @@ LayerObserver each_sample(LayerObserver observer);
 /// would apply: so it computes alike behind a cut and without one.
 nn::Layer::Run apart(nn::Layer::Run plain);
 
+/// A layer whose products have the same bits of a rank's share of the rows as of all
+/// (autograd::RowsAlike).
+nn::Layer::Run rows_alike(nn::Layer::Run run);
+
 /// A layer that computes the same of each sample of a micro-batch, however many there are: it sees
 /// one after the other or, if it is `independent`, all at once. What it returns of them follows
 /// each other along dim 0; of losses, one element each, it makes [samples]. Dim 0 of x is a

@@ -71,9 +71,8 @@ void Step::check_finite(const StepResult& r, const StepInput& input) const try {
        options_.bitwise
            ? fmt::format(
                  "\n  With --bitwise a sample's part of a gradient must be less than {:.3g} (of a "
-                 "norm, "
-                 "or a bias behind a split layer: / --tp-slices); activations are limited too "
-                 "(docs/parallelism.md).",
+                 "norm, or a bias behind a split layer: / --tp-slices); activations are limited "
+                 "too (docs/parallelism.md).",
                  replica_.data().largest_part())
            : "");
 } catch (const Error& e) {

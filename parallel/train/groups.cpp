@@ -58,9 +58,8 @@ OptimizerGroup group_in(std::string_view text) {
     bool known =
         equals != part.npos && (key == "lr" ? !has_lr : key == "decay" && !group.weight_decay);
     check_input(known, Exit::config,
-                "groups: `{}` has `{}`; expected lr=X or decay=X, each once, or frozen",
-
-                whole, printable(std::string(part)));
+                "groups: `{}` has `{}`; expected lr=X or decay=X, each once, or frozen", whole,
+                printable(std::string(part)));
     double value = number_in(trimmed(part.substr(equals + 1)), text);
     if (key == "lr") group.lr = value, has_lr = true;
     else group.weight_decay = value;

@@ -98,6 +98,7 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
       layer.run = layer.selective, selects = true;
     layer.run = named(layer);
     if (options_.bitwise) layer.run = apart(layer.run);
+    if (tp_.sliced()) layer.run = rows_alike(layer.run);
     if (options_.recompute >= Recompute::block && i > 0 && i + 1 < layers.size())
       layer.run = recomputed(
           layer.run, options_.recompute == Recompute::block_split ? tp_.split() : Packing{});

@@ -59,7 +59,6 @@ void Trainer::open_metrics() {
   if (options_.metrics.empty()) options_.metrics = own;
   if (options_.metrics.empty()) return;
   using Owner = Metrics::Place::Owner;
-  using Owner = Metrics::Place::Owner;
   Owner owner = options_.metrics == own ? Owner::this_run : Owner::unknown;
   if (directory_ && directory_->wrote(options_.metrics)) owner = Owner::recorded;
   on_first(world_.host(), [&] {

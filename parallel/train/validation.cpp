@@ -12,8 +12,7 @@ void Trainer::check_finite(std::optional<double> val_loss, int64_t step) {
       "validation: loss {} after step {}, whose training loss is finite; expected a finite "
       "one\n  The last update may have been too large: resume from an earlier checkpoint with a "
       "smaller --lr.\n  Else look for inf and NaN in the held-out samples. Other samples are "
-      "another run, "
-      "with an --out of\n  its own; this one trains on with --val-every 0.",
+      "another run, with an --out of\n  its own; this one trains on with --val-every 0.",
       val_loss.value_or(0), step);
 }
 

@@ -196,7 +196,7 @@ TEST_P(FixedPointKernels, RowsAndColumnsDoNotDependOnHowManyThereAre) {
       if (dtype != f16) fill_(a.narrow(0, 2 * m, 1), 1e-36);
       Tensors whole = all_forms(b, a, w, at, bias);
       for (int64_t part = 0; part < 9; ++part) {
-        int64_t row = part / 3 * m, col = part % 3 * n;
+        int64_t row = part / 3 * m + part % 2, col = part % 3 * n + part % 2 * 5;
         auto piece = [=, m = m, n = n](const Tensor& x) {
           return x.narrow(0, row, m).narrow(1, col, n);
         };

@@ -39,8 +39,8 @@ std::string nccl_obstacle(Communicator& world, Device device);
 /// Programs in which each rank's calls depend on the mesh alone do so. Messages between two ranks
 /// go over two communicators, one for each direction (parallel/pipeline), and may pass each other:
 /// NCCL starts what one GPU was given in the order of this rank's calls
-/// (NCCL_LAUNCH_ORDER_IMPLICIT, which `prepare_nccl` sets), and waits for the
-/// start of the one before only.
+/// (NCCL_LAUNCH_ORDER_IMPLICIT, which `prepare_nccl` sets), and waits for the start of the one
+/// before only.
 std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, Device device,
                                          NcclOptions options = {});
 

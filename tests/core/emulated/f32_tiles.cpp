@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "core/cpu/levels.h"
@@ -51,6 +53,12 @@ double error_of(const Tensor& a, const Tensor& b, const Tensor& c) {
       sum += d * d;
     }
   return std::sqrt(sum / double(m * n));
+}
+
+void scale_(const Tensor& row, float by) {
+  auto values = row.to_host<float>();
+  for (float& x : values) x *= by;
+  backend(cpu).copy(from_host(values, row.shape(), cpu), row);
 }
 
 class F32Tiles : public testing::Test {
@@ -140,6 +148,44 @@ TEST_F(F32Tiles, ProductsThatTilesCannotHold) {
     for (float got : product(a, b).to_host<float>())
       ASSERT_NEAR(got / (x * y), 1, 1e-6) << x << " times " << y;
   }
+}
+
+/// Whether part [row, row + m) x [col, col + n) of `whole` is `part`, bit for bit; NaN is NaN.
+bool is_part(const Tensor& part, const Tensor& whole, int64_t row, int64_t col) {
+  auto x = part.to_host<float>();
+  auto y = whole.narrow(0, row, part.size(0)).narrow(1, col, part.size(1)).contiguous();
+  return std::ranges::equal(x, y.to_host<float>(), [](float a, float b) {
+    return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
+           (std::isnan(a) && std::isnan(b));
+  });
+}
+
+// Rows and columns of all magnitudes, so that terms hold the products of some pairs.
+TEST_F(F32Tiles, AnElementDependsOnItsRowAndItsColumnAlone) {
+  const float rows[] = {1, 0x1p-103f, 0x1p-60f, 0, 0x1p100f, 1, 0x1p-140f, INFINITY, 0x1p20f};
+  const float cols[] = {1, 0x1p-60f, 0x1p20f, 1, 0x1p-20f, 0x1p-110f, 0, 0x1p126f};
+  const int64_t m = 75, n = 70;
+  for (int64_t k : {16, 450})
+    for (bool turned : {false, true}) {
+      Tensor a = numbers(Kind::normal, {m, k}, 5), b = numbers(Kind::wide, {n, k}, 6);
+      for (int64_t i = 0; i < m; ++i)
+        scale_(a.narrow(0, i, 1), rows[size_t(i * i + i / 5) % std::size(rows)]);
+      for (int64_t j = 0; j < n; ++j)
+        scale_(b.narrow(0, j, 1), cols[size_t(j * j + j / 7) % std::size(cols)]);
+      backend(cpu).fill(a.narrow(0, 11, 1), 0x1.00007cp-117f);  // whose remainders are denormal
+      backend(cpu).fill(a.narrow(0, 11, 1).narrow(1, k / 2, 1), 0x1p-99f);
+      b = b.transpose(0, 1);
+      if (turned) a = a.transpose(0, 1).contiguous().transpose(0, 1), b = b.contiguous();
+      Tensor whole = product(a, b);
+      for (int64_t height : {1, 15, 40})
+        for (int64_t width : {1, 3, 35})
+          for (int64_t row : {int64_t(0), int64_t(6), int64_t(11), m - height})
+            for (int64_t col : {int64_t(0), int64_t(33), n - width}) {
+              Tensor c = product(a.narrow(0, row, height), b.narrow(1, col, width));
+              ASSERT_TRUE(is_part(c, whole, row, col))
+                  << height << " x " << width << " at " << row << ", " << col << " of depth " << k;
+            }
+    }
 }
 
 class F32TilesWithGelu : public F32Tiles {

@@ -133,6 +133,28 @@ TEST(Bitwise, SequenceParallelWithSamplesAtOnce) {
     }
 }
 
+/// Kernels have ways of their own for one row and, of f32 with AMX, for fewer than 16.
+template <int64_t rows> void expect_equal_shares(DType dtype) {
+  for (int tp : {2, 4}) {
+    auto o = bitwise_options({1, 1, tp});
+    o.steps = 2, o.step.tp_slices = 4, o.step.dtype = dtype, o.step.micro_batch = 4 / tp;
+    o.step.sequence_parallel = true;
+    if (tp == 2) o.step.recompute = Recompute::block;
+    else o.step.groups = "layer0.*:frozen";
+    EXPECT_EQ((difference<RowNet<rows, Outside, test::Block>>(o)), "")
+        << rows << " rows, tp " << tp << ' ' << name(dtype);
+  }
+}
+
+TEST(Bitwise, SharesOfFewRowsOutsideOfSplitLayers) {
+  for (DType dtype : {f32, bf16, f16}) {
+    expect_equal_shares<4>(dtype);
+    expect_equal_shares<32>(dtype);
+  }
+  expect_equal_shares<8>(f32);
+  expect_equal_shares<128>(f32);
+}
+
 /// Asks for its first row, as a mask would.
 struct Asking : nn::Module {
   static constexpr bool independent = true;

@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 
+#include "autograd/backward.h"
 #include "autograd/ops.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
@@ -79,6 +80,18 @@ template <int64_t rows, class... Layers> struct RowNet : nn::Sequence {
   }
 };
 template <int64_t rows> using BlockNet = RowNet<rows, Independent<test::Block>, test::Block>;
+
+/// Products outside of split layers, one of them recomputed.
+struct Outside : nn::Module {
+  explicit Outside(const TensorParallel& tp)
+      : up(child<nn::Linear>("up", 16, 20, nn::LinearOptions{.std = 0.3, .shard = tp.whole()})),
+        down(child<nn::Linear>("down", 20, 16,
+                               nn::LinearOptions{.std = 0.3, .shard = tp.whole()})) {}
+  Tensor operator()(const Tensor& x) const {
+    return x + recompute([this](const Tensor& h) { return down(h); }, up.gelu(x));
+  }
+  nn::Linear &up, &down;
+};
 
 /// Multiplies each row by a weight that all ranks hold.
 struct Scaled : nn::Module {
