@@ -7,6 +7,7 @@
 #   --hosts FILE      hosts, one a line: `NAME slots=RANKS`; default: this one, or what Slurm gave
 #   --threads N       OpenMP threads of each rank; default: OMP_NUM_THREADS, or its share of the cores
 #   --bind core|none  whether each rank stays on cores of its own; default: none
+#   -x NAME[=VALUE]   export this variable to every host as well; may be repeated
 #   --restarts N      start again, at most N times, from the newest checkpoint in the program's
 #                     --out DIR when a rank was lost or killed (72, 137); default: 0
 #   --elastic         with --restarts: on the ranks and hosts that are left, on the mesh that the
@@ -27,6 +28,9 @@ remesh=no
 trap 'remesh=yes' USR2 # may come before --elastic has begun
 
 readonly usage_error=64 not_found=66 internal=70 peer_lost=72 no_write=73 stopped=75 bad_config=78
+# Variables that every host gets: those of triax, OpenMP, CUDA and its libraries, NCCL, UCX and libfabric.
+readonly exported='^((TRIAX|G?OMP|CUDA|CUBLAS|CUBLASLT|CUDNN|NCCL|UCX|FI)_.*|NVIDIA_TF32_OVERRIDE|LD_LIBRARY_PATH)$'
+readonly least_room=8192 # KiB, without which Open MPI cannot start ranks on one host
 
 # report CODE WHAT [LINE]...: the one report of a job that has none of its own, and the end.
 report() {
@@ -47,24 +51,35 @@ whole_number() { [[ $1 =~ ^[1-9][0-9]{0,5}$ ]]; }
 parse() {
   while [ $# -gt 0 ]; do
     case $1 in
-      -n | --hosts | --threads | --bind | --restarts)
+      -n | --hosts | --threads | --bind | --restarts | -x)
         [ $# -ge 2 ] || report $usage_error "$1 has no value" "scripts/launch.sh --help says more." ;;&
       -n) ranks=$2 ;;
       --hosts) hosts=$2 ;;
       --threads) threads=$2 ;;
       --bind) bind=$2 ;;
       --restarts) restarts=$2 ;;
+      -x) export_too "$2" ;;
       --elastic) elastic=yes && shift && continue ;;
       -h | --help) usage && exit ;;
       --) shift && break ;;
       -*) report $usage_error "unknown option $1" \
-        "Options: -n, --hosts, --threads, --bind, --restarts, --elastic, --help" \
+        "Options: -n, --hosts, --threads, --bind, --restarts, --elastic, -x, --help" \
         "What is meant for the program stands behind its name." ;;
       *) break ;;
     esac
     shift 2
   done
   command=("$@")
+}
+
+# export_too NAME[=VALUE]
+export_too() {
+  local name=${1%%=*}
+  [[ $name =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || report $usage_error "-x $1; expected NAME or NAME=VALUE"
+  [[ $1 != *=* ]] || export "$name=${1#*=}"
+  [[ $'\n'$(compgen -e)$'\n' == *$'\n'$name$'\n'* ]] || report $usage_error \
+    "-x $name, but the environment has no such variable" "-x $name=VALUE sets it."
+  extra+=("$name")
 }
 
 check() {
@@ -97,10 +112,37 @@ check() {
 
 # check_hosts WHAT: is the hosts file one that mpirun can read?
 check_hosts() {
-  { [ -f "$hosts" ] && [ -r "$hosts" ]; } || report $not_found "--hosts $hosts: $1" \
-    "It holds one host a line: NAME slots=RANKS"
+  local line word format="It holds one host a line: NAME slots=RANKS"
+  { [ -f "$hosts" ] && [ -r "$hosts" ]; } || report $not_found "--hosts $hosts: $1" "$format"
+  case $(head -c 3 "$hosts" | od -An -tx1) in
+    " ef bb bf") report $bad_config "--hosts $hosts: it begins with a byte-order mark" \
+      "mpirun reads text without one: sed -i '1s/^\xef\xbb\xbf//' $hosts" ;;
+    " ff fe"* | " fe ff"*) report $bad_config "--hosts $hosts: it is UTF-16" \
+      "mpirun reads ASCII: iconv -f UTF-16 -t ASCII $hosts" ;;
+  esac
   ! grep -q $'\r' "$hosts" || report $bad_config "--hosts $hosts: its lines end in CR LF" \
     "mpirun reads lines that end in LF: sed -i 's/\r\$//' $hosts"
+  read -r line word < <(wrong_word) || return 0
+  [ "$line" != none ] || report $bad_config "--hosts $hosts: it names no host" "$format"
+  report $bad_config "--hosts $hosts, line $line: \`$word\`; expected NAME slots=RANKS"
+}
+
+# The first word of the hosts file that mpirun does not understand or would take for something else,
+# behind the number of its line; `none` if there is no word at all.
+wrong_word() {
+  sed 's/#.*//; s|//.*||; s/[[:space:]]*=[[:space:]]*/=/g' "$hosts" | LC_ALL=C awk '
+    function refuse(word) { print NR, word; found = 1; exit }
+    BEGIN {
+      name = "^[\\^+]?([A-Za-z0-9_.-]+@)?([A-Za-z0-9_.-]+|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)$"
+      number = "^(slots|cpu|count|(slots|cpu|count)[-_]max|max[-_](slots|cpu|count)|boards|" \
+               "sockets([-_]per[-_]board)?|cores([-_]per[-_]socket)?|port)=[0-9]+$"
+    }
+    NF && $1 != "rank" { # the form of a rankfile
+      found = 1
+      if ($1 !~ name) refuse($1)
+      for (i = 2; i <= NF; ++i) if ($i !~ number && $i !~ /^(user[-_]?name|cpu[-_]set)=./) refuse($i)
+    }
+    END { if (!NR || !found) print "none" }'
 }
 
 # Already a rank, started by srun, or by the mpirun of somebody who put this script behind it?
@@ -164,21 +206,37 @@ choose_options() {
 
   export TRIAX_ONE_REPORT=1 # every rank may speak at once: the first is shown
   local name
-  for name in $(compgen -e); do
-    [[ $name != TRIAX_* && $name != OMP_* ]] || options+=(-x "$name")
-  done
+  while read -r name; do options+=(-x "$name"); done < <(exports)
 }
+
+# The names of all variables that every host gets. Which GPUs a host shows its ranks is its own affair
+# if Slurm chose them, or if they go by names that no other host knows.
+exports() {
+  local own='^$'
+  [[ -z $hosts && -n ${SLURM_JOB_ID:-} || ${CUDA_VISIBLE_DEVICES:-} =~ [GM] ]] && own='^CUDA_VISIBLE_DEVICES$'
+  { compgen -e | grep -E "$exported" | grep -v "$own"; printf '%s\n' "${extra[@]}"; } | sed '/^$/d' | sort -u
+}
+
+# free_room DIR: in KiB; nothing if nobody knows.
+free_room() { df -Pk "$1" 2>/dev/null | awk 'END { if ($4 ~ /^[0-9]+$/) print $4 }' || true; }
 
 # Sets `files`, a directory for this job alone, in memory if it can be, after removing those of jobs
 # that were killed: mpirun and this script hold a lock on theirs, which ends with them.
 make_files() {
-  local room=/dev/shm old other=${TMPDIR:-/tmp} free
+  local room=/dev/shm old other=${TMPDIR:-/tmp} need=$least_room free left
   for old in "$room"/triax-launch.* "$other"/triax-launch.*; do
     [ -L "$old" ] || [ ! -d "$old" ] || [ ! -O "$old" ] || flock -n "$old" rm -rf "$old" || true # in use
   done
-  free=$(df -Pk $room 2>/dev/null | awk 'END { print $4 + 0 }') || free=0 # there may be none
-  # On one host Open MPI takes 4 MiB of it for each rank.
-  { [ -w $room ] && { [ -n "$hosts${SLURM_JOB_ID:-}" ] || ((free >= 4096 * (ranks + 1))); }; } || room=$other
+  # On one host Open MPI takes up to 4 MiB of it for each rank.
+  [ -n "$hosts${SLURM_JOB_ID:-}" ] || ((need += 4096 * ranks))
+  free=$(free_room $room) left=$(free_room "$other")
+  if [ ! -w $room ] || ((${free:-0} < need)); then
+    room=$other
+    ((${left:-$least_room} >= least_room)) || report $bad_config \
+      "too little room for the files of Open MPI: $left KiB in $other, ${free:-0} KiB in /dev/shm" \
+      "It needs 9 MiB, and up to 4 MiB more for each rank: TMPDIR=DIR names a directory that has them." \
+      "A container gets a larger /dev/shm by --ipc=host or --shm-size=1g."
+  fi
   while [ ! -d "$files" ]; do # once more if another start has just removed it
     [ $lock = none ] || exec {lock}<&-
     files=$(mktemp -d "$room/triax-launch.XXXXXXXXXX") || # mode 0700
@@ -187,23 +245,36 @@ make_files() {
   done
 }
 
+# What a rank runs before it becomes the program: it notes its process, or on another host says that it has begun.
+readonly begun="launch.sh: a rank has begun"
+# shellcheck disable=SC2016
+readonly become='
+  command -v "$2" >/dev/null || {
+    echo "triax: error 66: launch: no such program on $(uname -n): $2" >&2
+    exit 66
+  }
+  { echo $$ >>"$0/ranks"; } 2>/dev/null || echo "$1" >&2
+  shift
+  exec "$@"'
+
 # What the ranks and mpirun write on stderr, but for reports: those wait for the end, and the first
 # one is it, unless it only is about a rank that was lost.
 pass_on_stderr() {
   trap '' INT TERM HUP QUIT USR1 USR2
-  local line part='' kept=0 lines=0 failed_at=-1 status
+  local line part='' kept=0 lines=0 over_since=-1 elsewhere=no said=no status
   while :; do
     status=0
     IFS= read -r -t 1 line || status=$?
     line=$part$line part=''
     if ((status > 128)); then # nothing new for a second
       part=$line
-      end_if_failed_long_ago
+      end_if_over_long_ago
       continue
     fi
     pass_on_line "$line" $status
     ((status == 0)) || break
   done
+  [ $said = no ] || : >"$files/said"
   kill -0 $$ 2>/dev/null || rm -rf "$files"
 }
 
@@ -212,6 +283,10 @@ pass_on_line() {
   local line=$1
   if [[ $line == *"mpirun: Forwarding signal "* ]]; then # in the middle of a line
     printf '%s' "${line%mpirun: Forwarding signal *}" >&2
+  elif [[ $line == *"$begun"* ]]; then
+    printf '%s' "${line%"$begun"*}" >&2
+    elsewhere=yes
+    echo elsewhere >>"$files/ranks"
   elif [[ $line =~ ^\[warn\]\ Epoll\ (ADD|MOD|DEL)\([0-9]+\)\ on\ fd\ [0-9]+\ failed ]]; then
     : # libevent inside Open MPI, about pipes that close while a job ends
   elif [[ $line =~ ^triax:\ error\ ([0-9]+): ]]; then
@@ -226,16 +301,37 @@ pass_on_line() {
     ((++lines > 12 - (restarts > 0))) || printf '%s\n' "$line" >>"$files/report"
   else
     lines=0
-    [ -z "$line" ] && [ "$2" != 0 ] || printf '%s\n' "$line" >&2
+    [ -z "$line" ] && [ "$2" != 0 ] && return
+    said=yes
+    [[ $line != *"An error occurred in MPI_Init"* ]] || : >"$files/no_init"
+    printf '%s\n' "$line" >&2
   fi
 }
 
-# mpirun may fail to end a job that it knows has failed: it has five seconds.
-end_if_failed_long_ago() {
-  local failed='Primary job|process rank|MPI_ABORT|Remote daemon'
-  [ -s "$files/report" ] || [[ $(<"$files/notes") =~ $failed ]] || return 0
-  ((failed_at >= 0)) || failed_at=$SECONDS
-  ((SECONDS - failed_at < 5)) || kill -KILL "$job" 2>/dev/null || true
+# Is a rank at work? Of one on another host it is known only that it has begun.
+at_work() {
+  local rank stat
+  [ $elsewhere = no ] || return 0
+  while read -r rank; do
+    read -r stat <"/proc/$rank/stat" && [[ ${stat##*) } != [ZX]* ]] && return 0
+  done <"$files/ranks"
+  return 1
+} 2>/dev/null
+
+# mpirun may fail to end a job that is over. It has five seconds if it knows that the job has failed, and
+# ten after a request to stop if no rank has begun to work or all have ended. A rank that still saves has all its time.
+end_if_over_long_ago() {
+  local failed='Primary job|process rank|MPI_ABORT|Remote daemon' limit=5
+  if [ -e "$files/asked" ] && ! at_work; then
+    limit=10
+  elif [ ! -s "$files/report" ] && [[ ! $(<"$files/notes") =~ $failed ]]; then
+    over_since=-1
+    return
+  fi
+  ((over_since >= 0)) || over_since=$SECONDS
+  ((SECONDS - over_since >= limit)) || return 0
+  [ $limit = 5 ] || : >"$files/hung"
+  kill -KILL "$job" 2>/dev/null || true
 }
 
 # mpirun is told to write what it has to say itself to a file: all of it is long, some of it is
@@ -246,13 +342,14 @@ start() {
   make_files
   mkfifo "$files/stderr"
   : >"$files/notes"
+  : >"$files/ranks"
   [ -n "$hosts${SLURM_JOB_ID:-}" ] ||
     places=(--mca orte_tmpdir_base "$files" --mca btl_vader_backing_directory "$files")
   # shellcheck disable=SC2094
   # Open before there are processes: a signal may end one before it opens anything, and the other waits.
   exec {both}<>"$files/stderr" {reader}<"$files/stderr" {writer}>"$files/stderr" {both}>&-
   OPAL_OUTPUT_STDERR_FD=9 setsid setpriv --pdeathsig TERM mpirun "${options[@]}" "${places[@]}" \
-    -x OPAL_OUTPUT_STDERR_FD=2 setpriv --pdeathsig KILL "${command[@]}" "${mesh[@]}" \
+    -x OPAL_OUTPUT_STDERR_FD=2 setpriv --pdeathsig KILL sh -c "$become" "$files" "$begun" "${command[@]}" "${mesh[@]}" \
     <&0 2>&"$writer" 9>"$files/notes" {reader}<&- {writer}>&- &
   job=$!
   pass_on_stderr <&"$reader" {reader}<&- {writer}>&- &
@@ -281,13 +378,19 @@ end_all() {
   done
 }
 
+# Asks all ranks to stop.
+ask() {
+  kill -USR1 "$job" || true
+  [ ! -d "$files" ] || : >"$files/asked" || true
+} 2>/dev/null
+
 # on_signal NUMBER: the first one asks, the second one does not.
 # shellcheck disable=SC2317 # traps call it
 on_signal() {
   interrupted=yes stop=$1
   if [ "$asked" = 0 ]; then
     asked=$1
-    kill -USR1 "$job" 2>/dev/null || true
+    ask
   else
     end_all
     report $((128 + $1)) "ended at once, by a second signal" \
@@ -322,7 +425,8 @@ after_signal() {
   fi
   case $1 in
     9) why="Killed by somebody, or by the system for want of memory: dmesg tells." ;;
-    4 | 6 | 7 | 8 | 11) why="It crashed. Its stack may stand above." ;;
+    4 | 6 | 8 | 11) why="It crashed. Its stack may stand above." ;;
+    7) why="It crashed, or there is no more room for shared memory: df -h /dev/shm ${TMPDIR:-/tmp}" ;;
     24 | 25) why="A limit of the shell was reached: ulimit -a shows them." ;;
     *) why="Somebody sent it." ;;
   esac
@@ -330,15 +434,49 @@ after_signal() {
     "All other ranks were ended. A training goes on from its newest checkpoint with --resume auto."
 }
 
+# What mpirun says of the reason, without what only its developers understand, and what may be the cure.
+could_not_start() {
+  local noise='^[- ]*$|ORTE_ERROR_LOG|FORCE-TERMINATE|internal error has occurred|reported to the developers'
+  noise+='|help message|orte_base_help_aggregate|\*\*\*  |\*\*\* (reported by|on a NULL|Unknown|MPI_ERRORS)'
+  noise+='|^Primary job|^a non-zero exit code|^mpirun detected|^the job to be terminated|^  (Process name|Exit code):'
+  local said place free set cures=()
+  mapfile -t said < <(grep -Ev "$noise" "$files/notes" | awk '!known[$0]++' | head -n 8)
+  [[ $notes != *plm_rsh_agent* ]] || cures+=("Install ssh; ranks of one host do without: OMPI_MCA_plm=isolated")
+  printenv PATH >/dev/null || cures+=("PATH is not set: mpirun finds no program, such as ssh, without it.")
+  set=$(env | grep -E '^((OMPI|PMIX)_MCA_|OPAL_PREFIX=)' | sort | tr '\n' ' ')
+  [ -z "$set" ] || cures+=("Set in the environment: ${set% }")
+  for place in /dev/shm "${TMPDIR:-/tmp}"; do
+    free=$(free_room "$place")
+    ((${free:-9216} >= 9216)) || cures+=("$place has only $free KiB free; Open MPI needs 9 MiB and up to 4 MiB for each rank.")
+  done
+  [ ${#said[@]} -gt 0 ] || report $bad_config "mpirun could not start the job" "What it says stands above." "${cures[@]}"
+  report $bad_config "mpirun could not start the job; it says:" "${said[@]:0:$((10 - ${#cures[@]}))}" "${cures[@]}"
+}
+
+# Has no rank begun, or could none begin to use MPI? Of ranks mpirun tells only if the job failed because of one.
+never_began() {
+  [[ ! -e $files/no_init && ! $notes =~ (MPI_INIT\ failed|error\ occurred\ in\ MPI_Init) ]] || return 0
+  [ ! -s "$files/ranks" ] && [[ ! $notes =~ (Primary\ job|Exit\ code:|MPI_ABORT) ]] &&
+    { [ -n "$notes" ] || [ -e "$files/said" ]; }
+}
+
 # Says what has to be said, and ends with the code of the program.
 verdict() {
   local notes code=''
   notes=$(tr -s '\n' ' ' <"$files/notes")
   local rank='process rank ([0-9]+) with PID [0-9]+ on node ([^ ]+)'
-  if [ "$status" != 0 ] && [ -s "$files/report" ]; then
+  if [ "$status" = 0 ]; then # whatever else mpirun has to say; but MPI_Abort with a multiple of 256 reads as 0
+    [ ! -s "$files/report" ] || cat "$files/report" >&2
+    [[ $notes == *"MPI_ABORT was invoked"* ]] || exit 0
+    report $internal "a rank called MPI_Abort with a code that reads as success"
+  elif [ -s "$files/report" ]; then
     read -r _ _ code _ <"$files/report"
     cat "$files/report" >&2
     exit "${code%:}"
+  elif [ -e "$files/hung" ]; then
+    [ $remesh = no ] || exit $((128 + 10))
+    report $((128 + stop)) "stopped by signal $stop: no rank was at work, and mpirun did not end" \
+      "A training goes on from its newest checkpoint with --resume auto."
   elif [[ $notes =~ $rank\ exited\ on\ signal\ ([0-9]+) ]]; then
     after_signal "${BASH_REMATCH[3]}" "rank ${BASH_REMATCH[1]} on ${BASH_REMATCH[2]}"
   elif [[ $notes =~ $rank\ exiting\ improperly ]]; then
@@ -354,28 +492,23 @@ verdict() {
     [ $elastic = no ] || code=$peer_lost # a host that answered a moment ago
     report "${code:-$bad_config}" "mpirun could not start its daemon on every host" \
       "What ssh says stands above. Each host must answer without a password: ssh HOST orted --version"
-  elif [[ $notes =~ (unable to launch|failed to start|was made to bind|not able to launch|hostfile) ]]; then
-    local said
-    mapfile -t said < <(grep -v '^-*$' "$files/notes" | head -n 8)
-    report $bad_config "mpirun could not start the job; it says:" "${said[@]}"
-  elif [ -z "$notes" ] && ((status > 128)); then
+  elif [ -z "$notes" ] && ((status > 128 && status < 160)); then
     after_signal $((status - 128)) mpirun
-  elif [ "$status" = 0 ] && [[ $notes == *"MPI_ABORT was invoked"* ]]; then
-    report $internal "a rank called MPI_Abort with a code that reads as success"
   elif [ -z "$notes" ] && [ "$status" = 1 ] && [ "$asked" != 0 ]; then # scancel signals all processes
     report $((128 + asked)) "stopped by signal $asked, which mpirun got as well: it gives the ranks one second" \
       "A training goes on from its newest checkpoint with --resume auto."
+  elif [ "$status" = $stopped ]; then
+    exit $stopped
+  elif never_began; then
+    could_not_start
   elif [ -z "$notes" ] && [ "$status" = 1 ]; then # of a program that ends with 1 it would tell
     report $peer_lost "mpirun gave up without a word: a rank may have left before it met the others"
-  elif [ "$status" != 0 ] && [ "$status" != $stopped ]; then
-    if [[ $notes =~ Exit\ code:\ +([0-9]+) ]]; then # of the first rank that failed
-      status=${BASH_REMATCH[1]}
-    elif ((status > 128 && status < 160)); then
-      after_signal $((status - 128)) "a rank"
-    fi
-    report "$status" "the job ended with exit code $status and without a report"
+  elif [[ $notes =~ Exit\ code:\ +([0-9]+) ]]; then # of the first rank that failed
+    status=${BASH_REMATCH[1]}
+  elif ((status > 128 && status < 160)); then
+    after_signal $((status - 128)) "a rank"
   fi
-  exit "$status"
+  report "$status" "the job ended with exit code $status and without a report"
 }
 
 # Starts the job once; `code` is what the caller gets.
@@ -385,9 +518,9 @@ run() {
   trap 'on_signal 1' HUP
   trap 'on_signal 2' INT
   trap 'on_signal 15' TERM
-  trap 'kill -USR1 "$job" 2>/dev/null || true; interrupted=yes stop=10' USR1
-  [ $elastic = no ] || trap 'kill -USR1 "$job" 2>/dev/null || true; interrupted=yes remesh=yes' USR2
-  [ $stop$remesh = 0no ] || kill -USR1 "$job" 2>/dev/null || true # it came before the restart
+  trap 'ask; interrupted=yes stop=10' USR1
+  [ $elastic = no ] || trap 'ask; interrupted=yes remesh=yes' USR2
+  [ $stop$remesh = 0no ] || ask                          # it came before the restart
   wait_for_job 2>/dev/null                               # the shell's own word on a job that was killed
   (verdict) || code=$?
   rm -rf "$files"
@@ -396,7 +529,7 @@ run() {
 
 # As a function it is read as a whole: the file may change while the job runs.
 main() {
-  ranks='' least=1 hosts='' threads='' bind=none restarts=0 elastic=no command=() options=()
+  ranks='' least=1 hosts='' threads='' bind=none restarts=0 elastic=no command=() options=() extra=()
   parse "$@"
   [ ${#command[@]} = 0 ] || become_a_rank
   [ $elastic = yes ] || { remesh=no && trap - USR2; }
