@@ -35,7 +35,8 @@ std::string beginning_of(const File& file, uint64_t at_most) {
 /// Are these the first bytes of a text? Tokens hardly ever are UTF-8 without control characters,
 /// with blanks at even and at odd places.
 bool is_text(std::string_view bytes) {
-  if (bytes.size() < 64 || !parallel::is_plain_text(bytes.substr(0, last_character_end(bytes)))) return false;
+  if (bytes.size() < 64 || !parallel::is_plain_text(bytes.substr(0, last_character_end(bytes))))
+    return false;
   bool blank[2] = {};
   for (size_t i = 0; i < bytes.size(); ++i) {
     char c = bytes[i];
@@ -62,7 +63,8 @@ int likely_width(std::string_view bytes) {
       for (size_t k = 2; k < halves; ++k) rest |= half(i, k);
     }
     for (size_t i = 0; i < tokens; ++i) above += half(i, 0) > high;
-    if (tokens >= least && rest == 0 && high <= largest && 16 * zeros >= tokens && 2 * above >= tokens)
+    if (tokens >= least && rest == 0 && high <= largest && 16 * zeros >= tokens &&
+        2 * above >= tokens)
       return int(2 * halves);
   }
   return 2;
@@ -101,10 +103,11 @@ std::optional<MegatronIndex> megatron_index(const std::string& path) {
 void check_is_u16(const File& file) {
   uint64_t bytes = file.size();
   std::string begin = beginning_of(file, 1 << 17);
-  check_input(!is_text(begin), Exit::data,
-              "data: {} is a text; expected tokens in a file *.bin\n  Give it another name, such as "
-              ".txt, or make tokens of it with `data`.",
-              file.path());
+  check_input(
+      !is_text(begin), Exit::data,
+      "data: {} is a text; expected tokens in a file *.bin\n  Give it another name, such as "
+      ".txt, or make tokens of it with `data`.",
+      file.path());
   check_input(bytes % 2 == 0, Exit::data,
               "data: {} has {} bytes; expected an even number, of 16-bit tokens", file.path(),
               bytes);
@@ -121,9 +124,10 @@ std::string json_lines_notice(const std::string& path, std::string_view beginnin
   line = line.substr(0, line.find_last_not_of(" \r") + 1);
   bool object = line.starts_with("{\"") || line.starts_with("{ \"");
   if (!object || !line.ends_with('}')) return {};
-  return fmt::format("{}: JSON Lines, taken as they are, with keys and braces. Write their texts to a "
-                     "file to train on these alone.\n",
-                     path);
+  return fmt::format(
+      "{}: JSON Lines, taken as they are, with keys and braces. Write their texts to a "
+      "file to train on these alone.\n",
+      path);
 }
 
 }  // namespace triax::text

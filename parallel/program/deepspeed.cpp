@@ -38,10 +38,11 @@ void drop_the_only(DeepSpeedReader& all, const deepspeed::Only& only) {
 
 void drop_disabled(DeepSpeedReader& all, const std::string& block) {
   std::string enabled = block + ".enabled";
-  if (all.has(enabled) && all.literal_of(enabled) != "false")
-    all.refuse(enabled, fmt::format("is {}; expected false: triax has no {}",
-                                    printable(all.literal_of(enabled)), block));
+  std::string value = all.has(enabled) ? all.literal_of(enabled) : "false";
   all.drop_block(block + ".", fmt::format("triax has no {}", block));
+  if (value != "false")
+    all.refuse(enabled,
+               fmt::format("is {}; expected false: triax has no {}", printable(value), block));
 }
 
 void drop_what_is_off(DeepSpeedReader& all) {

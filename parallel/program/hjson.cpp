@@ -76,7 +76,8 @@ class HjsonReader {
   /// A part of the result, on the line where it is in the text.
   void emit(std::string_view part) {
     if (!json_.empty()) {
-      auto lines = std::count(text_.begin() + ptrdiff_t(emitted_), text_.begin() + ptrdiff_t(at_), '\n');
+      auto lines =
+          std::count(text_.begin() + ptrdiff_t(emitted_), text_.begin() + ptrdiff_t(at_), '\n');
       json_.append(size_t(lines), '\n');
       emitted_ = at_;
     }
@@ -165,7 +166,8 @@ class HjsonReader {
                                           : fmt::format("`{}`; expected a value", text_[begin]));
     for (at_ = begin;; ++at_) {
       at_ = find(",}]#/\n", at_);
-      if (rest().starts_with('/') && !rest().starts_with("//") && !rest().starts_with("/*")) continue;
+      if (rest().starts_with('/') && !rest().starts_with("//") && !rest().starts_with("/*"))
+        continue;
       std::string word = text_.substr(begin, at_ - begin);
       word.erase(word.find_last_not_of(" \t") + 1);
       if (word == "null" || word == "true" || word == "false" || is_number(word)) return emit(word);

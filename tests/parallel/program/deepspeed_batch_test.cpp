@@ -207,7 +207,7 @@ TEST_F(DeepSpeedBatch, FilesThatAreNone) {
   EXPECT_EQ(refused("{\n  \"a\": 1\n  b = 2\n}\n"),
             "ds.json, line 3: `b = 2`; expected a key and a colon" + cure);
   EXPECT_EQ(refused("{\r\n\"a\": [1,\r\n2,,]}"), "ds.json, line 3: `,`; expected a value" + cure);
-  EXPECT_EQ(refused("/*\n*/{\n\"a\": \"\\ud800\"}"), "ds.json, not JSON at byte 16, line 3" + cure);
+  EXPECT_EQ(refused("/*\n*/{\n\"a\": \"\\ud800\"}"), "ds.json, not JSON at byte 15, line 3" + cure);
   EXPECT_EQ(refused(std::string("{\n\"a\": \"\xFF\"}")),
             "ds.json, line 2: a string is not UTF-8" + cure);
   EXPECT_EQ(refused("{a: " + std::string(100'000, '[') + "}"),

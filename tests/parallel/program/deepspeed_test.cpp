@@ -248,7 +248,7 @@ TEST_F(DeepSpeed, SchedulesWithoutWarmupMaxLr) {
   EXPECT_EQ(rate("WarmupDecayLR", "", "it rises to --lr 0.001, DeepSpeed's default\n"), 1e-3);
   EXPECT_EQ(rate("WarmupDecayLR", "", "no effect: optimizer.params.lr: "), 1e-3);
   EXPECT_EQ(rate("WarmupCosineLR", "", "--lr 5e-05"), 5e-5);
-  EXPECT_EQ(o_.lr.low, 5e-9);
+  EXPECT_DOUBLE_EQ(o_.lr.low, 5e-9);
   o_ = {};
   o_.lr.peak = 0.25;
   EXPECT_TRUE(says(apply(R"({"scheduler": {"type": "WarmupLR"}})"), "rises to --lr 0.25,"));
