@@ -47,13 +47,13 @@ bool is_text(std::string_view bytes) {
   return blank[0] && blank[1];
 }
 
-/// Bytes of a token, 8, 4 or 2. Tokens of 4 have an upper half that is small, often 0, and mostly
-/// below the lower one; in those of 8, two more halves are 0. Every second of a sequence of 16-bit
-/// tokens is hardly ever so.
+/// Bytes of a token, 8, 4 or 2. Tokens of 4 have an upper half that is 0, or is small and often 0
+/// while lower ones are of any size, and mostly below the lower one; in those of 8, two more halves
+/// are 0. Every second of a sequence of 16-bit tokens is hardly ever so.
 int likely_width(std::string_view bytes) {
-  constexpr size_t least = 32, largest = 7;
+  constexpr size_t least = 32, largest = 7, any_size = 1 << 14;
   for (size_t halves : {4, 2}) {
-    size_t tokens = bytes.size() / (2 * halves), zeros = 0, above = 0, high = 0, rest = 0;
+    size_t tokens = bytes.size() / (2 * halves), zeros = 0, above = 0, high = 0, low = 0, rest = 0;
     auto half = [&](size_t token, size_t i) {
       return value_at<uint16_t>(bytes, 2 * (token * halves + i));
     };
@@ -62,9 +62,12 @@ int likely_width(std::string_view bytes) {
       zeros += half(i, 1) == 0;
       for (size_t k = 2; k < halves; ++k) rest |= half(i, k);
     }
-    for (size_t i = 0; i < tokens; ++i) above += half(i, 0) > high;
-    if (tokens >= least && rest == 0 && high <= largest && 16 * zeros >= tokens &&
-        2 * above >= tokens)
+    for (size_t i = 0; i < tokens; ++i) {
+      low = std::max<size_t>(low, half(i, 0));
+      above += half(i, 0) > high;
+    }
+    bool small = high == 0 || (high <= largest && low >= any_size);
+    if (tokens >= least && rest == 0 && small && 16 * zeros >= tokens && 2 * above >= tokens)
       return int(2 * halves);
   }
   return 2;

@@ -126,7 +126,7 @@ TEST(TextData, OfMoreThan2GiBAreTokenizedFirst) {
 TEST(TextData, SaysThatJsonLinesAreTrainedOnAsTheyAre) {
   test::TemporaryDirectory dir;
   auto said = [&](const std::string& text) {
-    disk().write(dir / "f", text);
+    test::write_bytes(dir / "f", text);
     return read({.data = dir / "f", .val_fraction = 0}, 4).task().description;
   };
   const std::string notice = ": JSON Lines, taken as they are, with keys and braces";

@@ -170,7 +170,10 @@ TEST(TokenFiles, Of16BitsAreNotMistaken) {
   std::vector<uint16_t> seven(600, 7);  // every second token
   for (size_t i = 0; i < seven.size(); i += 2) seven[i] = uint16_t(300 + i);
   expect_taken(bytes_of(seven));
-  expect_taken(u16(100, 30000));  // whose bytes are letters
+  expect_taken(u16(100, 30000));            // whose bytes are letters
+  auto digits = drawn<uint16_t>(2000, 10);  // with commas and line ends in between
+  for (size_t i = 0; i < digits.size(); ++i) digits[i] = i % 2 ? i % 16 != 1 : digits[i] + 2;
+  expect_taken(bytes_of(digits));
 }
 
 TEST(TokenFiles, AreNoTexts) {
