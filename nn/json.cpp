@@ -66,16 +66,13 @@ class Check final : public nlohmann::json_sax<json> {
   std::vector<std::set<std::string>> keys_;  ///< of the objects that are open; of arrays none
 };
 
-json parse(std::string_view text, const std::string& source, int deepest,
-           JsonReader::Comments comments) {
-  bool commented = comments == JsonReader::Comments::ignore;
+json parse(std::string_view text, const std::string& source, int deepest) {
   // The parser takes a zero byte for the end of the text, and skips a byte order mark.
-  check_input(commented || text.starts_with('{'), Exit::data,
-              "{} does not start with an open brace", source);
+  check_input(text.starts_with('{'), Exit::data, "{} does not start with an open brace", source);
   check_input(text.find('\0') == text.npos, Exit::data, "{} holds a zero byte", source);
   Check check(text, source, deepest);
-  json::sax_parse(text, &check, json::input_format_t::json, true, commented);
-  return json::parse(text, nullptr, true, commented);
+  json::sax_parse(text, &check);
+  return json::parse(text);
 }
 
 }  // namespace
@@ -93,10 +90,9 @@ struct JsonReader::Document {
   json root;
 };
 
-JsonReader::JsonReader(std::string_view text, std::string source, std::string what, int deepest,
-                       Comments comments)
+JsonReader::JsonReader(std::string_view text, std::string source, std::string what, int deepest)
     : what_(std::move(what)) {
-  json root = parse(text, source, deepest, comments);
+  json root = parse(text, source, deepest);
   document_ = std::make_shared<Document>(Document{std::move(source), std::move(root)});
   value_ = &document_->root;
 }

@@ -18,10 +18,7 @@ class JsonReader {
  public:
   /// Reads a document without repeated keys, zero bytes, or nesting deeper than `deepest`. `what`
   /// names it in messages.
-  /// `Comments::ignore`: there may be `//` and `/* */`.
-  enum class Comments { refuse, ignore };
-  JsonReader(std::string_view text, std::string source, std::string what, int deepest,
-             Comments comments = Comments::refuse);
+  JsonReader(std::string_view text, std::string source, std::string what, int deepest);
 
   bool has(const char* key) const;
   JsonReader at(const char* key) const;

@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "core/files.h"
+#include "examples/text/foreign_files.h"
 #include "examples/text/words.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/report.h"
@@ -49,6 +50,12 @@ class DataProgress {
 int make(const ShardJob& job) {
   check_input(!job.out.empty(), Exit::config, "out is not given\n  Add --out DIR, for the shards.");
   auto start = Clock::now();
+  for (auto& path : job.inputs) {
+    File file = disk().open(path);
+    std::string beginning(std::min<uint64_t>(file.size(), 1 << 16), '\0');
+    file.read_at(0, beginning.data(), beginning.size());
+    fmt::print("{}", parallel::folded(json_lines_notice(path, beginning)));
+  }
   DataProgress progress;
   bool told = false;
   auto m = make_shards(job, [&](const ShardProgress& p) { told = true, progress.tell(p); });
@@ -65,8 +72,10 @@ int make(const ShardJob& job) {
 std::string beginning(const Tokens& tokens, const Tokenizer& tokenizer) {
   std::vector<int32_t> first(size_t(std::min<int64_t>(tokens.size(), 24)));
   tokens.read(0, first);
-  std::string text = tokenizer.decode(first);
-  return printable(text.substr(0, last_character_end(text)));
+  std::string text = tokenizer.decode(first), shown;
+  for (char c : text.substr(0, last_character_end(text)))
+    shown += c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : std::string(1, c);
+  return printable(shown);
 }
 
 int inspect(const std::string& path) {
@@ -86,6 +95,7 @@ int inspect(const std::string& path) {
     }
   };
   show(set.training, "training"), show(set.held_out, "held out");
+  for (auto& left_out : set.left_out) say(left_out + "  left out");
   say(fmt::format("{} tokens, the largest {}", all, largest));
   if (!set.tokenizer) return say("no tokenizer is beside them"), 0;
   say(fmt::format("tokenizer: {} {}, hash {}", set.tokenizer->size(), set.tokenizer->unit(),

@@ -73,6 +73,28 @@ std::string Mixture::identity() const {
 
 namespace {
 
+/// Throws Error 78 if there are commas between paths of which one exists.
+void check_no_list(const std::string& data) {
+  std::vector<std::string> paths, missing;
+  for (size_t at = 0; at <= data.size();) {
+    at = std::min(data.find_first_not_of(' ', at), data.size());
+    size_t end = std::min(data.find(',', at), data.size());
+    paths.push_back(data.substr(at, end - at));
+    std::error_code ignored;
+    if (!std::filesystem::exists(paths.back(), ignored)) missing.push_back(paths.back());
+    at = end + 1;
+  }
+  if (missing.size() == paths.size()) return;
+  std::string none =
+      missing.empty() ? "" : fmt::format(" (there is no file {})", printable(missing[0]));
+  auto with_share = [&](auto& path) {
+    return fmt::format("{}:{:.3g}", path, 1.0 / double(paths.size()));
+  };
+  for (auto& path : paths) path = with_share(path);
+  fail(Exit::config, "data: `{}` are {} sources without shares{}\n  Give each its share: {}",
+       printable(data), paths.size(), none, join(paths, ","));
+}
+
 /// `PATH:SHARE`; none if it does not end with a number.
 std::optional<DataSource> source_in(const std::string& text) {
   size_t colon = text.rfind(':');
@@ -101,7 +123,10 @@ std::vector<DataSource> data_sources(const std::string& data) {
       without_share = fmt::format("`{}`", printable(data.substr(at, end - at)));
     at = end + 1;
   }
-  if (sources.empty()) return {{data}};  // a path
+  if (sources.empty()) {
+    check_no_list(data);
+    return {{data}};  // a path
+  }
   check_input(without_share.empty(), Exit::config,
               "data: {} of `{}` has no share; expected A:0.7,B:0.3, or a file of that name",
               without_share, printable(data));

@@ -43,7 +43,8 @@ struct DataSource {
   double share = 1;
 };
 /// `PATH`, or `A:0.7,B:0.3`. A path that exists is taken as it is. Throws Error 78 for a share that
-/// is not above 0 or is less than 1e-9 of another, and for a source without one beside others.
+/// is not above 0 or is less than 1e-9 of another, and for a source without one beside others,
+/// which may have none either if there is a file of one's name.
 std::vector<DataSource> data_sources(const std::string& data);
 
 }  // namespace triax::text

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "core/check.h"
 #include "core/files.h"
 #include "examples/text/bpe.h"
+#include "examples/text/foreign_files.h"
 #include "examples/text/numbers.h"
 #include "examples/text/token_files.h"
 #include "examples/text/words.h"
@@ -145,6 +148,13 @@ void TextData::check_lengths(const Split& split, int64_t held_out) const {
               "data: {}: {} of its {} tokens are held out, too few to validate on; expected 2 or "
               "more, or --val-fraction 0",
               split.name, held_out, tokens());
+}
+
+double TextData::held_out_excess() const {
+  if (val_tokens() < 1000) return 0;
+  if (held_out_) return unigram_excess(*tokens_, *held_out_);
+  return unigram_excess(TokensPart(*tokens_, {0, train_tokens_}),
+                        TokensPart(*tokens_, {train_tokens_, tokens_->size()}));
 }
 
 int64_t TextData::val_tokens() const { return std::max<int64_t>(tokens() - train_tokens_ - 1, 0); }
@@ -286,16 +296,25 @@ Text read_tokens(const std::string& path, const TextOptions& o, int64_t context)
   Split split = split_of(path, o, context, tokenizer);
   auto data = set.held_out.empty() ? TextData(training, tokenizer.hash(), split)
                                    : TextData(training, held_out, tokenizer.hash(), split);
-  return {std::move(tokenizer), std::move(data), path};
+  std::string notes = set.roles.empty() ? "" : fmt::format("{}: {}\n", path, set.roles);
+  return {.tokenizer = std::move(tokenizer), .data = std::move(data), .name = path, .notes = notes};
 }
 
 Text read_source(const std::string& path, const TextOptions& o, int64_t context) {
   if (holds_tokens(path)) return read_tokens(path, o, context);
+  uint64_t bytes = disk().open(path).size();
+  check_input(bytes <= largest_file, Exit::data,
+              "data: {} has {} bytes; expected a text of at most {}\n  Tokenize it first: `minigpt "
+              "data {} --tokenizer bpe:N --out DIR`, then --data DIR.",
+              path, bytes, largest_file, path);
   std::string text = disk().read(path, largest_file);
   check_input(!text.empty(), Exit::data, "data: {} is empty; expected a text", path);
   auto tokenizer = tokenizer_of(text, o, "data: " + path);
   TextData data(text, tokenizer, split_of(path, o, context, tokenizer));
-  return {std::move(tokenizer), std::move(data), path};
+  return {.tokenizer = std::move(tokenizer),
+          .data = std::move(data),
+          .name = path,
+          .notes = json_lines_notice(path, text)};
 }
 
 Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o, int64_t context) {
@@ -312,6 +331,7 @@ Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o, 
                 texts[0].name, text.name, texts[0].tokenizer.hash(), text.tokenizer.hash());
     parts.push_back({text.data.train_samples(), source.share});
     if (auto samples = text.data.val_samples()) held_out.push_back(samples);
+    lines += std::exchange(texts.back().notes, {});
     lines += fmt::format("{}: share {:g}, {} training tokens, {} held out\n", text.name,
                          source.share, text.data.train_tokens(), text.data.val_tokens());
   }
@@ -321,16 +341,6 @@ Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o, 
   all.sources = lines;
   return all;
 }
-
-class Zeros : public Tokens {
- public:
-  explicit Zeros(int64_t size) : size_(size) {}
-  int64_t size() const override { return size_; }
-  void read(int64_t, std::span<int32_t> to) const override { std::fill(to.begin(), to.end(), 0); }
-
- private:
-  int64_t size_;
-};
 
 /// Nothing is read of data that are not here.
 std::optional<Text> blank_text(const TextOptions& o, int64_t context, int64_t vocab) {
@@ -365,12 +375,21 @@ parallel::Task Text::task() const {
   parallel::Task made{.unit = "tokens", .attachments = {{"tokenizer", tokenizer.json()}}};
   made.samples = mixed, made.held_out = held_out;
   if (!mixed) made.samples = data.train_samples(), made.held_out = data.val_samples();
-  if (sources.empty())
-    made.description =
-        fmt::format("{}: {} training tokens, {} held out, {} {}, unigram entropy {:.4f} nats\n",
-                    name, data.train_tokens(), data.val_tokens(), tokenizer.size(),
-                    tokenizer.unit(), data.unigram_entropy());
-  else made.description = sources + fmt::format("{} {}\n", tokenizer.size(), tokenizer.unit());
+  if (!sources.empty()) {
+    made.description = sources + fmt::format("{} {}\n", tokenizer.size(), tokenizer.unit());
+    return made;
+  }
+  made.description =
+      notes +
+      fmt::format("{}: {} training tokens, {} held out, {} {}, unigram entropy {:.4f} nats\n", name,
+                  data.train_tokens(), data.val_tokens(), tokenizer.size(), tokenizer.unit(),
+                  data.unigram_entropy());
+  if (double excess = data.held_out_excess(); std::abs(excess) > 0.5)
+    made.description += fmt::format(
+        "The held-out part is unlike the training part: by the frequencies of the latter, its "
+        "tokens "
+        "cost {:.2f} nats {} each.\n",
+        std::abs(excess), excess > 0 ? "more" : "less");
   return made;
 }
 

@@ -90,6 +90,8 @@ class TextData {
   /// Entropy, in nats per token, of the token frequencies of the text (unigram_entropy): the loss
   /// of the best model that looks at no context. Without what is held out in files of its own.
   double unigram_entropy() const { return text::unigram_entropy(*tokens_); }
+  /// unigram_excess of what is held out; 0 if that is less than 1,000 tokens.
+  double held_out_excess() const;
 
  private:
   void check_lengths(const Split& split, int64_t held_out) const;
@@ -139,6 +141,7 @@ struct Text {
   /// Training samples of all sources, if there are several, and what is held out of them.
   std::shared_ptr<const Mixture> mixed = {}, held_out = {};
   std::string sources = {};  ///< lines about them
+  std::string notes = {};    ///< lines that precede the description
   /// All of a task but the model: samples, unit, description, the tokenizer as attachment.
   parallel::Task task() const;
 };

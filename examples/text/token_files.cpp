@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 
 #include "core/check.h"
 #include "core/checksum.h"
+#include "examples/text/foreign_files.h"
 
 namespace triax::text {
 namespace {
@@ -128,7 +130,7 @@ void check_size(const TokenFile& f, const char* who) {
               expected, f.tokens, who);
 }
 
-/// nanoGPT's or llm.c's.
+/// nanoGPT's, Megatron-LM's or llm.c's.
 TokenFile plain_file(const std::string& path) {
   File file = disk().open(path);
   uint64_t bytes = file.size();
@@ -137,8 +139,12 @@ TokenFile plain_file(const std::string& path) {
   if (bytes >= sizeof header) file.read_at(0, header.data(), sizeof header);
   auto kind = std::ranges::find(header_kinds, header[0], &HeaderKind::magic);
   if (kind == std::end(header_kinds)) {
-    check_input(bytes % 2 == 0, Exit::data,
-                "data: {} has {} bytes; expected an even number, of 16-bit tokens", path, bytes);
+    if (auto index = megatron_index(path)) {
+      TokenFile f{.path = path, .tokens = index->tokens, .width = index->width};
+      check_size(f, "its index");
+      return f;
+    }
+    check_is_u16(file);
     return {.path = path, .tokens = int64_t(bytes / 2)};
   }
   check_input(header[1] == kind->version && header[2] > 0, Exit::data,
@@ -184,6 +190,40 @@ void check_no_shard(const std::string& path) {
               path, ShardManifest::name);
 }
 
+enum class Part { training, held_out, left_out };
+
+/// By the words of a name, which are its runs of letters.
+Part part_of(const std::string& name) {
+  std::string words = " ";
+  for (char c : name) {
+    bool letter = std::isalpha(uint8_t(c)) || uint8_t(c) >= 0x80;
+    words += letter ? char(std::tolower(uint8_t(c))) : ' ';
+  }
+  auto has = [&](const char* word) { return words.find(fmt::format(" {} ", word)) != words.npos; };
+  if (has("test")) return Part::left_out;
+  const char* held_out[] = {"val", "valid", "validation", "eval", "dev"};
+  return std::ranges::any_of(held_out, has) ? Part::held_out : Part::training;
+}
+
+std::string name_of(const std::string& path) { return printable(fs::path(path).filename()); }
+std::string name_of(const TokenFile& file) { return name_of(file.path); }
+
+/// `trains on a.bin, b.bin; holds out val.bin; leaves out test.bin`
+std::string roles_of(const TokenSet& set) {
+  std::vector<std::string> roles;
+  auto add = [&](const char* role, const auto& files) {
+    std::vector<std::string> names;
+    for (auto& file : files) names.push_back(name_of(file));
+    if (names.size() > 3)
+      names = {fmt::format("{} files, {} to {}", names.size(), names.front(), names.back())};
+    if (!names.empty()) roles.push_back(role + join(names, ", "));
+  };
+  add("trains on ", set.training);
+  add("holds out ", set.held_out);
+  add("leaves out ", set.left_out);
+  return join(roles, "; ");
+}
+
 }  // namespace
 
 bool holds_tokens(const std::string& path) {
@@ -203,13 +243,17 @@ TokenSet find_tokens(const std::string& path) {
   for (const std::string& name : names) {
     if (!name.ends_with(".bin")) continue;
     check_no_shard(path + "/" + name);
-    bool held_out = name.find("val") != name.npos;
-    (held_out ? set.held_out : set.training).push_back(plain_file(path + "/" + name));
+    Part part = part_of(name);
+    if (part == Part::left_out) set.left_out.push_back(path + "/" + name);
+    else
+      (part == Part::held_out ? set.held_out : set.training)
+          .push_back(plain_file(path + "/" + name));
   }
+  set.roles = roles_of(set);
   check_input(!set.training.empty(), Exit::data,
-              "data: {} is a directory without tokens to train on; expected a text file, or a "
+              "data: {} is a directory without tokens to train on{}; expected a text file, or a "
               "directory that `data` has made, or one with files like train.bin and val.bin",
-              path);
+              path, set.roles.empty() ? "" : fmt::format(" ({})", set.roles));
   set.tokenizer = find_tokenizer(path);
   if (set.tokenizer) set.vocabulary = set.tokenizer->size();
   return set;

@@ -63,17 +63,20 @@ bool holds_tokens(const std::string& path);
 struct TokenSet {
   std::vector<TokenFile> training;
   std::vector<TokenFile> held_out;     ///< none: a part of the others has to be held out
+  std::vector<std::string> left_out;   ///< paths
+  std::string roles = {};              ///< of a directory that `data` did not make: what is what
   std::optional<Tokenizer> tokenizer;  ///< if one is beside them
   int64_t vocabulary = 0;              ///< tokens are below it; 0: nobody says
 };
 /// What is at `path`:
 ///   a directory with a manifest.json, made by `minigpt data`;
-///   a file of 16-bit tokens, as nanoGPT writes it, or with the header of llm.c (256 i32: 20240520,
-///   1, the number of tokens);
-///   a directory of such files `*.bin`, those with `val` in their names held out, like nanoGPT's
-///   train.bin and val.bin, beside a tokenizer.json or a vocab.json and merges.txt if that is
-///   known.
-/// Untrusted. Throws Error 66, 65.
+///   a file of 16-bit tokens, as nanoGPT writes it; or with the header of llm.c (256 i32: 20240520,
+///   1, the number of tokens); or with Megatron-LM's index of that name, *.idx, beside it;
+///   a directory of such files `*.bin`, by the words of their names: val, valid, validation, eval
+///   or dev are held out, test is left out, like nanoGPT's train.bin and val.bin; beside a
+///   tokenizer.json or a vocab.json and merges.txt if that is known.
+/// Untrusted. Throws Error 66, 65; the latter too for a text, and for tokens of 32 or 64 bits that
+/// neither a header nor an index announces.
 TokenSet find_tokens(const std::string& path);
 
 /// The tokens of files, one after another, mapped into memory. Reads them all once: throws Error 65

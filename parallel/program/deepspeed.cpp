@@ -1,5 +1,7 @@
 #include "parallel/program/deepspeed.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 
@@ -15,26 +17,38 @@ void drop_without_effect(DeepSpeedReader& all) {
   for (auto [key, why] : deepspeed::without_effect())
     if (std::string_view(key).ends_with('.')) all.drop_block(key, why);
     else all.drop(key, why);
-  all.drop_empty();
+  all.drop_empty(deepspeed::known_keys());
+}
+
+/// As it was written before ZeRO had stages, and as DeepSpeed reads it still.
+void zero_without_stage(DeepSpeedReader& all) {
+  const std::string key = "zero_optimization";
+  if (!all.has(key) || (all.literal_of(key) != "true" && all.literal_of(key) != "false")) return;
+  all.choose("zero", all.truth(key, "zero") == true ? "1" : "0", key);
+}
+
+void drop_the_only(DeepSpeedReader& all, const deepspeed::Only& only) {
+  if (!all.has(only.key)) return;
+  std::string value = all.literal_of(only.key), words = fmt::format(" {} \"auto\" ", only.allowed);
+  std::string first = words.substr(1, words.find(' ', 1) - 1);
+  if (words.find(" " + value + " ") == words.npos)
+    all.refuse(only.key, fmt::format("is {}; expected {}: {}", printable(value), first, only.cure));
+  all.drop(only.key, fmt::format("{} is the only value that triax takes", first));
+}
+
+void drop_disabled(DeepSpeedReader& all, const std::string& block) {
+  std::string enabled = block + ".enabled";
+  std::string value = all.has(enabled) ? all.literal_of(enabled) : "false";
+  all.drop_block(block + ".", fmt::format("triax has no {}", block));
+  if (value != "false")
+    all.refuse(enabled,
+               fmt::format("is {}; expected false: triax has no {}", printable(value), block));
 }
 
 void drop_what_is_off(DeepSpeedReader& all) {
-  const char* off = "it is always so in triax";
-  for (auto [key, allowed, cure] : deepspeed::only_off()) {
-    if (!all.has(key)) continue;
-    std::string value = all.literal_of(key), words = fmt::format(" {} \"auto\" ", allowed);
-    std::string first = words.substr(1, words.find(' ', 1) - 1);
-    if (words.find(" " + value + " ") == words.npos)
-      all.refuse(key, fmt::format("is {}; expected {}: {}", printable(value), first, cure));
-    all.drop(key, off);
-  }
-  for (std::string block : deepspeed::blocks_to_disable()) {
-    std::string enabled = block + ".enabled";
-    if (all.has(enabled) && all.literal_of(enabled) != "false")
-      all.refuse(enabled, fmt::format("is {}; expected false: triax has no {}",
-                                      printable(all.literal_of(enabled)), block));
-    all.drop_block(block + ".", off);
-  }
+  for (auto& only : deepspeed::only_off()) all.attempt([&] { drop_the_only(all, only); });
+  for (auto* block : deepspeed::blocks_to_disable())
+    all.attempt([&] { drop_disabled(all, block); });
 }
 
 void precision(DeepSpeedReader& all) {
@@ -67,7 +81,8 @@ void betas(DeepSpeedReader& all, const std::string& second) {
   }
   if (auto given = all.take(key)) {
     both.clear();
-    for (auto& beta : given->elements(2)) both.push_back(beta.literal());
+    if (given->literal().starts_with('['))
+      for (auto& beta : given->elements(SIZE_MAX)) both.push_back(plain(beta));
     if (both.size() != 2) all.refuse(key, "is not two numbers");
   }
   all.choose("beta1", both[0], key);
@@ -85,12 +100,15 @@ void optimizer(DeepSpeedReader& all, const std::string& program) {
                                    printable(name), program));
   } else {
     const std::map<std::string, std::string> known = {
-        {"Adam", "adamw"}, {"AdamW", "adamw"}, {"Lion", "lion"}, {"Muon", "muon"}};
-    if (!known.contains(name))
+        {"adam", "adamw"}, {"adamw", "adamw"}, {"lion", "lion"}, {"muon", "muon"}};
+    std::string lower = name;  // DeepSpeed asks for no capitals
+    std::ranges::transform(name, lower.begin(),
+                           [](unsigned char c) { return char(std::tolower(c)); });
+    if (!known.contains(lower))
       all.refuse(type, fmt::format("is {}; expected AdamW, Adam, Lion or Muon", printable(name)));
-    all.choose("optimizer", known.at(name), type);
-    betas(all, name == "Lion" ? "0.99" : "0.999");
-    if (name != "Lion") all.choose_default("eps", "1e-08", params + "eps");
+    all.choose("optimizer", known.at(lower), type);
+    betas(all, lower == "lion" ? "0.99" : "0.999");
+    if (lower != "lion") all.choose_default("eps", "1e-08", params + "eps");
   }
   all.choose_default("lr", "0.001", params + "lr");
   all.choose_default("weight-decay", "0", params + "weight_decay");
@@ -107,13 +125,20 @@ void cosine(DeepSpeedReader& all) {
                fmt::format("{}", share * std::strtod(all.value_of("lr").c_str(), nullptr)), key);
 }
 
+/// Without warmup_max_lr, WarmupLR rises to the optimizer's rate, WarmupDecayLR to 0.001, whatever
+/// the optimizer's is: DeepSpeed's defaults.
 void warmup_then(DeepSpeedReader& all, const std::string& type) {
   const std::string key = "scheduler.params.warmup_max_lr";
   std::string before = all.chosen_by("lr");
-  if (!before.empty() && !all.is_auto(key))
+  bool there = all.has(key), decays = type == "WarmupDecayLR";
+  if (!before.empty() && !all.is_auto(key) && (there || decays))
     all.note(before, "the scheduler's warmup_max_lr is the learning rate");
-  all.choose_default("lr", "0.001", key);
-  if (type == "WarmupDecayLR") all.choose("min-lr", "0", "scheduler.type");
+  if (!there && !all.given("lr")) {
+    if (decays) all.choose("lr", "0.001", key);
+    all.say(fmt::format("{} has no warmup_max_lr: it rises to --lr {}, {}", type,
+                        all.value_of("lr"), decays ? "DeepSpeed's default" : "the optimizer's"));
+  }
+  if (decays) all.choose("min-lr", "0", "scheduler.type");
 }
 
 /// With DeepSpeed's defaults.
@@ -166,6 +191,15 @@ void offload(DeepSpeedReader& all) {
     all.note(blocks[0] + ".device", "offload_param takes the optimizer state along");
 }
 
+void check_stage_of_offload(DeepSpeedReader& all) {
+  const std::string key = "zero_optimization.offload_param.device";
+  std::string stage = all.value_of("zero");
+  if (all.chosen_by("offload") == key && all.value_of("offload") == "params" && stage != "3")
+    all.refuse(key, fmt::format("offloads with zero_optimization.stage {}; expected \"stage\": 3, "
+                                "or offload_optimizer in place of offload_param",
+                                stage));
+}
+
 /// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x dp. What is
 /// not given follows from the others.
 void batch(DeepSpeedReader& all, int64_t dp) {
@@ -207,25 +241,28 @@ std::string apply_deepspeed(const DeepSpeedFile& file) {
   std::string text = disk().read(file.path, 1 << 20);
   try {
     DeepSpeedReader all(file, text);
+    zero_without_stage(all);
     drop_without_effect(all);
     drop_what_is_off(all);
-    precision(all);
-    loss_scale(all);
-    optimizer(all, file.program);
-    scheduler(all);
-    offload(all);
-    batch(all, file.dp);
-    for (auto [key, flag] : deepspeed::same()) all.copy(key, flag);
-    all.check_nothing_left(deepspeed::known_keys());
-    all.assign_all();
+    all.attempt([&] { precision(all); });
+    all.attempt([&] { loss_scale(all); });
+    all.attempt([&] { optimizer(all, file.program); });
+    all.attempt([&] { scheduler(all); });
+    all.attempt([&] { offload(all); });
+    all.attempt([&] { batch(all, file.dp); });
+    for (auto& [key, flag] : deepspeed::same())
+      all.attempt([&, key = key, flag = flag] { all.copy(key, flag); });
+    all.attempt([&] { check_stage_of_offload(all); });
+    all.finish(deepspeed::known_keys());
     return all.notes();
   } catch (const Error& e) {
     if (e.code() != Exit::data) throw;
-    throw Error(Exit::config,
-                fmt::format("{}\n  --deepspeed reads DeepSpeed's JSON, which may have // comments; "
-                            "TOML is read by --config FILE.",
-                            e.what()),
-                e.place());
+    throw Error(
+        Exit::config,
+        fmt::format("{}\n  --deepspeed reads DeepSpeed's JSON, with the liberties of Hjson; "
+                    "TOML is read by --config FILE.",
+                    e.what()),
+        e.place());
   }
 }
 

@@ -1,5 +1,6 @@
 #include "parallel/program/deepspeed_keys.h"
 
+#include <algorithm>
 #include <string_view>
 
 namespace triax::parallel::deepspeed {
@@ -7,6 +8,7 @@ namespace {
 
 constexpr Same sames[] = {
     {"gradient_clipping", "clip"},
+    {"tensorboard.enabled", "tensorboard"},
     {"communication_data_type", "reduce-dtype"},
     {"zero_optimization.stage", "zero"},
     {"fp16.loss_scale", "loss-scale"},
@@ -29,6 +31,7 @@ constexpr auto* gathering = "--zero 3 gathers and frees the weights of one layer
 constexpr auto* terminal =
     "the terminal gets a line about every two seconds, metrics.jsonl one per step";
 constexpr auto* monitors = "metrics.jsonl has the numbers, --ledger communication and memory";
+constexpr auto* event_files = "event files are written to the run directory (--out)";
 constexpr auto* timings = "--profile shows where the time of a step goes";
 constexpr auto* recomputation = "--recompute says what is recomputed";
 constexpr auto* any_mesh = "every checkpoint loads on every mesh";
@@ -39,7 +42,8 @@ constexpr WithoutEffect withouts[] = {
     {"wall_clock_breakdown", timings},
     {"memory_breakdown", monitors},
     {"dump_state", "the run directory's config.toml has the configuration"},
-    {"tensorboard.", "--tensorboard writes event files"},
+    {"tensorboard.output_path", event_files},
+    {"tensorboard.job_name", event_files},
     {"wandb.", monitors},
     {"comet.", monitors},
     {"csv_monitor.", monitors},
@@ -48,6 +52,7 @@ constexpr WithoutEffect withouts[] = {
     {"comms_logger.", monitors},
     {"aio.", pinned},
     {"checkpoint.", any_mesh},
+    {"allgather_size", buckets},
     {"zero_optimization.allgather_partitions", buckets},
     {"zero_optimization.allgather_bucket_size", buckets},
     {"zero_optimization.reduce_scatter", buckets},
@@ -69,6 +74,7 @@ constexpr WithoutEffect withouts[] = {
     {"zero_optimization.ignore_unused_parameters", same_result},
     {"zero_optimization.legacy_stage1", same_result},
     {"zero_optimization.memory_efficient_linear", same_result},
+    {"zero_optimization.cpu_offload_use_pin_memory", pinned},
     {"zero_optimization.offload_optimizer.pin_memory", pinned},
     {"zero_optimization.offload_optimizer.buffer_count", pinned},
     {"zero_optimization.offload_optimizer.fast_init", pinned},
@@ -96,16 +102,17 @@ constexpr WithoutEffect withouts[] = {
 constexpr Only onlys[] = {
     {"prescale_gradients", "false", "gradients are divided after their sum"},
     {"gradient_predivide_factor", "1 1.0", "gradients are divided after their sum"},
-    {"data_types.grad_accum_dtype", "null \"fp32\"", "gradients are accumulated in fp32"},
+    {"data_types.grad_accum_dtype", "\"fp32\"", "gradients are accumulated in fp32"},
     {"fp16.fp16_master_weights_and_grads", "false", "master weights and gradients are fp32"},
     {"activation_checkpointing.cpu_checkpointing", "false", "activations are not offloaded"},
     {"optimizer.params.adam_w_mode", "true", "there is AdamW, with decoupled weight decay"},
     {"optimizer.params.amsgrad", "false", "there is AdamW without the largest moment"},
     {"optimizer.params.bias_correction", "true", "AdamW corrects the bias of its moments"},
-    {"scheduler.params.warmup_min_lr", "0 0.0", "the warm-up begins at 0"},
-    {"scheduler.params.warmup_min_ratio", "0 0.0", "the warm-up begins at 0"},
+    {"scheduler.params.warmup_min_lr", "0 0.0", "the warm-up rises from 0"},
+    {"scheduler.params.warmup_min_ratio", "0 0.0", "the warm-up rises from 0"},
     {"scheduler.params.last_batch_iteration", "-1", "--resume continues the schedule"},
     {"zero_optimization.cpu_offload", "false", "write offload_optimizer: {\"device\": \"cpu\"}"},
+    {"zero_optimization.cpu_offload_param", "false", "write offload_param: {\"device\": \"cpu\"}"},
     {"zero_optimization.cpu_offload_params", "false", "write offload_param: {\"device\": \"cpu\"}"},
     {"zero_optimization.offload_optimizer.ratio", "1 1.0", "all of the optimizer state goes"},
     {"zero_optimization.zero_hpz_partition_size", "1", "there is no hierarchical ZeRO"},
@@ -119,12 +126,19 @@ constexpr const char* blocks[] = {
     "amp",        "autotuning",    "curriculum_learning",    "data_efficiency",  "elasticity",
     "eigenvalue", "hybrid_engine", "progressive_layer_drop", "quantize_training"};
 
+constexpr const char* switches[] = {"fp16",  "bf16",        "tensorboard",    "wandb",
+                                    "comet", "csv_monitor", "flops_profiler", "comms_logger"};
+
 }  // namespace
 
 std::span<const Same> same() { return sames; }
 std::span<const WithoutEffect> without_effect() { return withouts; }
 std::span<const Only> only_off() { return onlys; }
 std::span<const char* const> blocks_to_disable() { return blocks; }
+
+bool can_be_enabled(std::string_view block) {
+  return std::ranges::count(blocks, block) + std::ranges::count(switches, block) > 0;
+}
 
 std::vector<std::string> known_keys() {
   std::vector<std::string> known = {"fp16.enabled",
@@ -136,6 +150,7 @@ std::vector<std::string> known_keys() {
                                     "scheduler.type",
                                     "scheduler.params.cos_min_ratio",
                                     "train_batch_size",
+                                    "zero_optimization.stage",
                                     "train_micro_batch_size_per_gpu",
                                     "gradient_accumulation_steps",
                                     "zero_optimization.offload_optimizer.device",

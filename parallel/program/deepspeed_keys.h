@@ -1,6 +1,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // What DeepSpeed's keys are here (deepspeed.ai, "DeepSpeed Configuration JSON"), as tables. A key
@@ -29,6 +30,9 @@ std::span<const Only> only_off();
 
 /// Blocks that change training unless their `enabled` is false.
 std::span<const char* const> blocks_to_disable();
+
+/// Is it a block with a key `enabled`?
+bool can_be_enabled(std::string_view block);
 
 /// Keys by name, for a hint: of the tables, and those of deepspeed.cpp.
 std::vector<std::string> known_keys();

@@ -6,6 +6,8 @@
 
 #include "core/check.h"
 #include "core/files.h"
+#include "parallel/program/deepspeed_keys.h"
+#include "parallel/program/hjson.h"
 #include "parallel/settings/literals.h"
 #include "parallel/train/options.h"
 
@@ -14,12 +16,16 @@ namespace {
 
 using nn::JsonReader;
 
+/// A block that is true or false alone is the one that has this as its `enabled`.
 void flatten(const JsonReader& object, const std::string& prefix,
              std::map<std::string, JsonReader>& into) {
   for (auto& [key, value] : object.members()) {
+    std::string name = prefix + (prefix.empty() && key == "bfloat16" ? "bf16" : key);
     bool block = value.is_object() && !value.members().empty();
-    if (block) flatten(value, prefix + key + ".", into);
-    else into.emplace(prefix + key, value);
+    bool is_switch = value.literal() == "true" || value.literal() == "false";
+    if (block) flatten(value, name + ".", into);
+    else
+      into.emplace(is_switch && deepspeed::can_be_enabled(name) ? name + ".enabled" : name, value);
   }
 }
 
@@ -27,8 +33,19 @@ std::optional<double> number_in(const std::string& text) {
   double number = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole ? std::optional(number) : std::nullopt;
+  return whole && std::isfinite(number) ? std::optional(number) : std::nullopt;
 }
+
+/// Of the known keys of a block, what the first is called inside of it.
+std::string first_inside(const std::string& block, const std::vector<std::string>& known) {
+  auto found = std::ranges::find_if(known, [&](auto& key) { return key.starts_with(block + "."); });
+  if (found == known.end()) return {};
+  std::string inside = found->substr(block.size() + 1);
+  return inside.substr(0, inside.find('.'));
+}
+
+/// The last part of a path.
+std::string_view last_of(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
 /// As a flag has it: 2e8 is 200000000. What is no number stays JSON, which no flag of a number
 /// takes.
@@ -40,10 +57,26 @@ std::string flag_text(const std::string& json) {
 
 }  // namespace
 
+std::string plain(const JsonReader& value) {
+  if (!value.is_text()) return value.literal();
+  std::string text = value.text();
+  if (text == "True" || text == "False") text[0] = char(text[0] - 'A' + 'a');
+  return number_in(text) || text == "true" || text == "false" ? text : value.literal();
+}
+
 DeepSpeedReader::DeepSpeedReader(const DeepSpeedFile& file, const std::string& text) : file_(file) {
   constexpr int deepest = 16;
-  flatten(JsonReader(text, file.path, "the configuration", deepest, JsonReader::Comments::ignore),
-          "", left_);
+  flatten(JsonReader(json_of_hjson(text, file.path), file.path, "the configuration", deepest), "",
+          left_);
+}
+
+void DeepSpeedReader::attempt(const std::function<void()>& part) {
+  try {
+    part();
+  } catch (const Error& e) {
+    if (e.code() != Exit::config) throw;
+    refused_.emplace_back(e.what());
+  }
 }
 
 bool DeepSpeedReader::has_block(const std::string& name) const {
@@ -90,7 +123,7 @@ std::optional<JsonReader> DeepSpeedReader::take(const std::string& key, const st
 std::optional<bool> DeepSpeedReader::truth(const std::string& key, const std::string& flag) {
   auto value = take(key, flag);
   if (!value) return {};
-  std::string text = value->literal();
+  std::string text = plain(*value);
   if (text != "true" && text != "false")
     refuse(key, fmt::format("is {}; expected true, false or \"auto\"", printable(text)));
   return text == "true";
@@ -98,13 +131,15 @@ std::optional<bool> DeepSpeedReader::truth(const std::string& key, const std::st
 
 std::optional<std::string> DeepSpeedReader::word(const std::string& key, const std::string& flag) {
   auto value = take(key, flag);
+  if (value && !value->is_text())
+    refuse(key, fmt::format("is {}; expected a string", printable(value->literal())));
   return value ? std::optional(value->text()) : std::nullopt;
 }
 
 std::optional<double> DeepSpeedReader::number(const std::string& key, const std::string& flag) {
   auto value = take(key, flag);
   if (!value) return {};
-  auto number = number_in(value->literal());
+  auto number = number_in(plain(*value));
   if (!number)
     refuse(key, fmt::format("is {}; expected a number or \"auto\"", printable(value->literal())));
   return number;
@@ -135,7 +170,7 @@ void DeepSpeedReader::copy(const std::string& key, const std::string& flag) {
   if (!has(key)) return;
   bool text = is_text(setting(flag, key));
   if (auto value = take(key, flag))
-    choose(flag, text && value->is_text() ? value->text() : flag_text(value->literal()), key);
+    choose(flag, text && value->is_text() ? value->text() : flag_text(plain(*value)), key);
 }
 
 std::string DeepSpeedReader::value_of(const std::string& flag) const {
@@ -159,26 +194,39 @@ void DeepSpeedReader::drop_block(const std::string& block, const std::string& wh
     note(at->first, why);
 }
 
-void DeepSpeedReader::drop_empty() {
+void DeepSpeedReader::drop_empty(const std::vector<std::string>& known) {
   std::erase_if(left_, [&](auto& entry) {
-    bool empty = entry.second.is_object() || entry.second.literal() == "null";
-    if (empty) note(entry.first, "it is empty");
-    return empty;
+    auto& [key, value] = entry;
+    bool empty = value.is_object() || value.is_null();
+    bool off = value.literal() == "false" && !first_inside(key, known).empty();
+    if (empty || off) note(key, empty ? "it is empty" : "it is off");
+    return empty || off;
   });
 }
 
-void DeepSpeedReader::check_nothing_left(const std::vector<std::string>& known) const {
-  if (left_.empty()) return;
-  const std::string& key = left_.begin()->first;
+void DeepSpeedReader::refuse_left(const std::string& key,
+                                  const std::vector<std::string>& known) const {
+  if (auto inside = first_inside(key, known); !inside.empty())
+    refuse(key, fmt::format("is {}; expected a block: \"{}\": {{\"{}\": ...}}",
+                            printable(literal_of(key)), last_of(key), inside));
+  if (std::ranges::count(known, key) > 0)
+    refuse(key, "does not go with the other keys here; leave it out");
   std::string meant = hint(key, known, "`{}`");
   fail(Exit::config, "{}: unknown key `{}`{}", file_.path, printable(key),
        meant.empty() ? "; triax has nothing for it: leave it out" : meant);
 }
 
-void DeepSpeedReader::assign_all() const {
+void DeepSpeedReader::finish(const std::vector<std::string>& known) {
+  bool all_read = refused_.empty();  // else a known key is left because another was refused
+  for (auto& left : left_)
+    if (all_read || std::ranges::count(known, left.first) == 0)
+      attempt([&] { refuse_left(left.first, known); });
   for (auto& [flag, chosen] : chosen_)
-    assign(setting(flag, chosen.key), chosen.text,
-           {Exit::config, fmt::format("{}: {}", file_.path, chosen.key)});
+    attempt([&, &flag = flag, &chosen = chosen] {
+      assign(setting(flag, chosen.key), chosen.text,
+             {Exit::config, fmt::format("{}: {}", file_.path, chosen.key)});
+    });
+  if (!refused_.empty()) fail(Exit::config, "{}", join(refused_, "\n"));
 }
 
 std::string DeepSpeedReader::notes() const {
@@ -190,6 +238,7 @@ std::string DeepSpeedReader::notes() const {
   std::string text = file_.path + "\n";
   if (!set.empty()) text += fmt::format("  sets {}\n", join(set, " "));
   if (!left.empty()) text += fmt::format("  leaves to flags: {}\n", join(left, " "));
+  for (auto& line : said_) text += fmt::format("  {}\n", line);
   if (!overridden_.empty()) text += fmt::format("  flags win over {}\n", join(overridden_, ", "));
   for (auto& [why, keys] : without_)
     text += fmt::format("  no effect: {}: {}\n", join(keys, ", "), why);

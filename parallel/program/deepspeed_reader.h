@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,12 +12,19 @@
 
 namespace triax::parallel {
 
+/// Returns a value as JSON. A number, true or false in quotes, which DeepSpeed takes for most keys,
+/// is without them for all.
+std::string plain(const nn::JsonReader& value);
+
 /// The keys of a DeepSpeed configuration that nobody has dealt with yet, and what became of the
 /// others. A key is a path: `fp16.enabled`.
 class DeepSpeedReader {
  public:
-  /// Throws Error 65 for a text that is no JSON object.
+  /// Throws Error 65 for a text that is no object in Hjson.
   DeepSpeedReader(const DeepSpeedFile& file, const std::string& text);
+
+  /// Runs a part of the reading. What it refuses is said by `finish`, with what others refuse.
+  void attempt(const std::function<void()>& part);
 
   bool has(const std::string& key) const { return left_.contains(key); }
   bool has_block(const std::string& name) const;
@@ -49,20 +57,24 @@ class DeepSpeedReader {
   void note(const std::string& key, const std::string& why) { without_[why].push_back(key); }
   void drop(const std::string& key, const std::string& why);
   void drop_block(const std::string& block, const std::string& why);
-  /// `{}` and null.
-  void drop_empty();
+  /// `{}` and null, and false for a block of the known keys.
+  void drop_empty(const std::vector<std::string>& known);
   void note_overridden(const std::string& key) { overridden_.push_back(key); }
-  /// The literal of a key that is there.
-  std::string literal_of(const std::string& key) const { return left_.at(key).literal(); }
+  /// The value of a key that is there, by `plain`.
+  std::string literal_of(const std::string& key) const { return plain(left_.at(key)); }
+  /// A line of the notes.
+  void say(const std::string& line) { said_.push_back(line); }
 
-  /// Throws Error 78 for a key that is left; `known`: names for a hint.
-  void check_nothing_left(const std::vector<std::string>& known) const;
-  void assign_all() const;
+  /// Assigns what was chosen. Throws Error 78 with all that was refused: keys that are left, too.
+  /// `known`: names for a hint.
+  void finish(const std::vector<std::string>& known);
   std::string notes() const;
 
  private:
   const Setting* find(const std::string& flag) const;
   const Setting& setting(const std::string& flag, const std::string& key) const;
+  [[noreturn]] void refuse_left(const std::string& key,
+                                const std::vector<std::string>& known) const;
 
   struct Chosen {
     std::string text, key;
@@ -71,7 +83,7 @@ class DeepSpeedReader {
   std::map<std::string, nn::JsonReader> left_;
   std::map<std::string, Chosen> chosen_;  // by flag
   std::set<std::string> from_flags_;
-  std::vector<std::string> overridden_;
+  std::vector<std::string> overridden_, said_, refused_;
   std::map<std::string, std::vector<std::string>> without_;  // keys by the reason
 };
 

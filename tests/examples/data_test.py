@@ -60,7 +60,7 @@ def trained_and_sampled(folder):
     said = call(minigpt, "data", text, "--tokenizer", "bpe:270", "--out", shards, "--shard-size", "500")
     assert "tokens of 270 in" in said and "shards of u16" in said, said
     said = call(minigpt, "data", "inspect", shards)
-    assert " ok\n" in said and "tokenizer: 270 tokens" in said and "begins: " in said, said
+    assert " ok\n" in said and "tokenizer: 270 tokens" in said and "begins: " in said and "??" not in said, said
     train = [minigpt, "train", *words(**SMALL, data=shards, out=run, steps=6, save_every=3)]
     assert "270 tokens" in call(*train)
     assert (run / "tokenizer.json").read_bytes() == (shards / "tokenizer.json").read_bytes()

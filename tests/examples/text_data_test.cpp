@@ -112,6 +112,46 @@ TEST(TextData, RefusesFilesThatAreNoText) {
   expect_error([&] { TextData("ab\xFF", t, {}); }, {"byte 2"}, Exit::data);
 }
 
+TEST(TextData, OfMoreThan2GiBAreTokenizedFirst) {
+  test::TemporaryDirectory dir;
+  disk().write(dir / "large.txt", "a");
+  std::filesystem::resize_file(dir / "large.txt", 3'000'000'000);
+  EXPECT_EQ(error_of([&] { read({.data = dir / "large.txt"}, 1); }, Exit::data),
+            "data: " + (dir / "large.txt") +
+                " has 3000000000 bytes; expected a text of at most 2147483648\n"
+                "  Tokenize it first: `minigpt data " +
+                (dir / "large.txt") + " --tokenizer bpe:N --out DIR`, then --data DIR.");
+}
+
+TEST(TextData, SaysThatJsonLinesAreTrainedOnAsTheyAre) {
+  test::TemporaryDirectory dir;
+  auto said = [&](const std::string& text) {
+    test::write_bytes(dir / "f", text);
+    return read({.data = dir / "f", .val_fraction = 0}, 4).task().description;
+  };
+  const std::string notice = ": JSON Lines, taken as they are, with keys and braces";
+  EXPECT_NE(said("{\"text\": \"one\"}\n{\"text\": \"two\"}\n").find(notice), std::string::npos);
+  EXPECT_NE(said("{\"text\": \"one\"}").find(notice), std::string::npos);
+  for (const char* text :
+       {"{\n  \"a\": 1\n}\n", "{a b}\nc d\n", "some text", "{\"a\": 1} and more\n"})
+    EXPECT_EQ(said(text).find("JSON"), std::string::npos) << text;
+}
+
+TEST(TextData, SaysThatTheHeldOutPartIsAnother) {
+  std::string train, same, other;
+  for (int i = 0; i < 9000; ++i) train += char('a' + i * i % 23);
+  for (int i = 0; i < 2000; ++i)
+    same += char('a' + (i + 7) * (i + 7) % 23), other += "abab!"[i % 5];
+  auto said = [&](const std::string& held_out) {
+    test::TemporaryDirectory dir;
+    disk().write(dir / "f", train + held_out);
+    double fraction = double(held_out.size()) / double(train.size() + held_out.size());
+    return read({.data = dir / "f", .val_fraction = fraction + 1e-9}, 4).task().description;
+  };
+  EXPECT_EQ(said(same).find("unlike"), std::string::npos);
+  EXPECT_NE(said(other).find("held-out part is unlike the training part"), std::string::npos);
+}
+
 TEST(Mixture, HasOfEachSourceItsShare) {
   auto source = [](int64_t size, int32_t token) {
     auto tokens = std::make_shared<TokensInMemory>(Ids(size_t(size), token));
@@ -145,6 +185,22 @@ TEST(TextData, RefusesSharesThatAreNone) {
   refuses("a:0,b:1", "the share of a is 0");
   refuses("a:1e999,b:1", "the share of a is 1e999");
   refuses("a:1e-300,b:1", "the share of a is 1e-300, that of b 1");
+}
+
+TEST(TextData, RefusesSourcesWithoutShares) {
+  test::TemporaryDirectory dir;
+  for (auto name : {"a.txt", "b.txt", "c.txt"}) disk().write(dir / name, "some text");
+  std::string a = dir / "a.txt", b = dir / "b.txt", c = dir / "c.txt", none = dir / "d.txt";
+  EXPECT_EQ(error_of([&] { data_sources(a + "," + b); }, Exit::config),
+            "data: `" + a + "," + b + "` are 2 sources without shares\n  Give each its share: " +
+                a + ":0.5," + b + ":0.5");
+  expect_error([&] { data_sources(a + ", " + b + ", " + c); },
+               {"3 sources", a + ":0.333," + b + ":0.333," + c + ":0.333"}, Exit::config);
+  expect_error([&] { data_sources(a + "," + none); }, {"2 sources", "no file " + none},
+               Exit::config);
+  disk().write(dir / "x,y", "a file with a comma");
+  EXPECT_EQ(data_sources(dir / "x,y").size(), 1u);
+  EXPECT_EQ(data_sources(none + "," + none).size(), 1u) << "a path that is not there";
 }
 
 TEST(TextData, AllowsMoreRowsThanTokens) {

@@ -85,6 +85,139 @@ TEST(TokenFiles, ReadsThoseOfLlmCWithTokensOfLlama3) {
   EXPECT_EQ(first_input(*text.data.train_samples())[7], 100'007);
 }
 
+/// Which files of a directory are what, by their names without `.bin`.
+std::string roles(const std::vector<std::string>& names) {
+  test::TemporaryDirectory dir;
+  for (auto& name : names) write_bytes(dir / (name + ".bin"), u16(40));
+  std::string said = read({.data = dir.path()}, 8).task().description;
+  return said.substr(dir.path().size() + 2, said.find('\n') - dir.path().size() - 2);
+}
+
+TEST(TokenFiles, AreTrainedOnByTheWordsOfTheirNames) {
+  EXPECT_EQ(roles({"train", "val", "test"}),
+            "trains on train.bin; holds out val.bin; leaves out test.bin");
+  EXPECT_EQ(roles({"festival", "interval", "medieval", "retrieval", "train_evaluation"}),
+            "trains on 5 files, festival.bin to train_evaluation.bin");
+  EXPECT_EQ(roles({"contest", "latest", "train"}), "trains on contest.bin, latest.bin, train.bin");
+  for (const char* name : {"val", "VAL", "valid", "validation-0", "x_val_000", "fineweb.val.3",
+                           "val0", "train_val", "eval", "dev", "Validation"})
+    EXPECT_EQ(roles({"a", name}), fmt::format("trains on a.bin; holds out {}.bin", name));
+  for (const char* name : {"test", "x_test_000", "test-1", "TEST", "test_val"})
+    EXPECT_EQ(roles({"a", name}), fmt::format("trains on a.bin; leaves out {}.bin", name));
+}
+
+TEST(TokenFiles, WithNoneToTrainOnAreRefused) {
+  test::TemporaryDirectory dir;
+  write_bytes(dir / "val.bin", u16(40));
+  write_bytes(dir / "test.bin", u16(40));
+  EXPECT_EQ(error_of([&] { read({.data = dir.path()}, 8); }, Exit::data),
+            "data: " + dir.path() +
+                " is a directory without tokens to train on (holds out val.bin; leaves out "
+                "test.bin); expected a text file, or a directory that `data` has made, or one with "
+                "files like train.bin and val.bin");
+  EXPECT_EQ(read({.data = dir / "test.bin"}, 8).data.tokens(), 40) << "it is asked for by its name";
+}
+
+/// Is a file of these bytes taken for 16-bit tokens?
+void expect_taken(const std::string& bytes) {
+  test::TemporaryDirectory dir;
+  write_bytes(dir / "f.bin", bytes);
+  EXPECT_EQ(find_tokens(dir / "f.bin").training[0].tokens, int64_t(bytes.size() / 2));
+}
+/// What is said of a file of these bytes.
+std::string refusal(const std::string& bytes) {
+  test::TemporaryDirectory dir;
+  write_bytes(dir / "f.bin", bytes);
+  std::string said = error_of([&] { find_tokens(dir / "f.bin"); }, Exit::data);
+  size_t at = said.find("f.bin");
+  return at == said.npos ? said : said.substr(at);
+}
+/// `count` pseudo-random values below `end`.
+template <class T> std::vector<T> drawn(size_t count, uint64_t end) {
+  std::vector<T> all(count);
+  uint64_t state = 1;
+  for (T& value : all) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    value = T((state >> 33) % end);
+  }
+  return all;
+}
+
+TEST(TokenFiles, OfWiderTokensAreNotReadAs16Bits) {
+  for (uint64_t vocabulary : {4, 65, 300, 50257, 65536, 100'000, 151'936, 262'144, 500'000}) {
+    std::string said = refusal(bytes_of(drawn<uint32_t>(500, vocabulary)));
+    EXPECT_TRUE(said.starts_with("f.bin looks like 32-bit tokens, of which 500 fit;")) << said;
+    EXPECT_NE(said.find("20240801, 7, 500"), said.npos) << said;
+    EXPECT_NE(said.find("20240520, 1, 1000"), said.npos) << "for those that are 16-bit: " << said;
+    said = refusal(bytes_of(drawn<int64_t>(500, vocabulary)));
+    EXPECT_TRUE(said.starts_with("f.bin looks like 64-bit tokens, of which 500 fit;")) << said;
+    EXPECT_NE(said.find("20240801, 7, 500"), said.npos) << said;
+  }
+  EXPECT_NE(refusal(bytes_of(drawn<int32_t>(64, 50257))), "");
+}
+
+TEST(TokenFiles, Of16BitsAreNotMistaken) {
+  for (uint64_t vocabulary : {1, 2, 3, 16, 65, 256, 300, 4096, 50257, 65536})
+    for (size_t count : {1, 2, 10, 31, 64, 200, 5000})
+      expect_taken(bytes_of(drawn<uint16_t>(count, vocabulary)));
+  auto alternating = drawn<uint16_t>(4000, 50000);
+  for (size_t i = 1; i < alternating.size(); i += 2) alternating[i] %= 256;
+  expect_taken(bytes_of(alternating));
+  expect_taken(bytes_of(std::vector<uint16_t>(500, 0)));
+  std::vector<uint16_t> one_document(200, 0);  // and padding
+  for (size_t i = 0; i < 100; ++i) one_document[i] = uint16_t(1000 + i);
+  expect_taken(bytes_of(one_document));
+  std::vector<uint16_t> seven(600, 7);  // every second token
+  for (size_t i = 0; i < seven.size(); i += 2) seven[i] = uint16_t(300 + i);
+  expect_taken(bytes_of(seven));
+  expect_taken(u16(100, 30000));            // whose bytes are letters
+  auto digits = drawn<uint16_t>(2000, 10);  // with commas and line ends in between
+  for (size_t i = 0; i < digits.size(); ++i) digits[i] = i % 2 ? i % 16 != 1 : digits[i] + 2;
+  expect_taken(bytes_of(digits));
+}
+
+TEST(TokenFiles, AreNoTexts) {
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "It was the best of times, née 1859.\n";
+  for (auto& bytes : {text, text + "x", text.substr(0, 80)})
+    EXPECT_EQ(refusal(bytes),
+              "f.bin is a text; expected tokens in a file *.bin\n  Give it another name, "
+              "such as .txt, or make tokens of it with `data`.");
+}
+
+/// The index of one document that Megatron-LM writes beside its tokens.
+std::string megatron_index(uint8_t dtype, int32_t tokens, int64_t first = 0) {
+  std::string index("MMIDIDX\0\0", 9);
+  index += bytes_of(std::vector<uint64_t>{1});
+  index += char(dtype);
+  index += bytes_of(std::vector<uint64_t>{1, 2});
+  index += bytes_of(std::vector<int32_t>{tokens});
+  return index + bytes_of(std::vector<int64_t>{first, 0, 1});
+}
+
+TEST(TokenFiles, OfMegatronLmHaveTheDtypeOfTheirIndex) {
+  test::TemporaryDirectory dir;
+  auto tokens = [&](const std::string& bytes, const std::string& index) {
+    write_bytes(dir / "x_text_document.bin", bytes);
+    write_bytes(dir / "x_text_document.idx", index);
+    int64_t largest = 0;
+    return all_of(*map_tokens(find_tokens(dir.path()).training, 0, largest));
+  };
+  auto wide = drawn<int32_t>(500, 100'000);
+  auto narrow = drawn<uint16_t>(500, 50'257);
+  EXPECT_EQ(tokens(bytes_of(wide), megatron_index(4, 500)), wide);
+  EXPECT_EQ(tokens(bytes_of(narrow), megatron_index(8, 500)), Ids(narrow.begin(), narrow.end()));
+  expect_error([&] { tokens(bytes_of(drawn<int64_t>(500, 9)), megatron_index(5, 500)); },
+               {"x_text_document.idx", "dtype 5", "int32 (4) or uint16 (8)"}, Exit::data);
+  expect_error([&] { tokens(bytes_of(wide), megatron_index(4, 499)); },
+               {"x_text_document.bin", "2000 bytes", "1996"}, Exit::data);
+  expect_error([&] { tokens(bytes_of(wide), megatron_index(4, 500).substr(0, 40)); },
+               {"x_text_document.idx", "cut off"}, Exit::data);
+  // Of something else: the tokens say what they are.
+  EXPECT_EQ(tokens(bytes_of(narrow), "an index"), Ids(narrow.begin(), narrow.end()));
+  expect_error([&] { tokens(bytes_of(wide), "an index"); }, {"32-bit tokens"}, Exit::data);
+}
+
 TEST(TokenFiles, RefusesDamagedOnes) {
   test::TemporaryDirectory dir;
   auto refuses = [&](const std::string& bytes, const std::string& part) {

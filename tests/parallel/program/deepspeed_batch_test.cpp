@@ -92,14 +92,127 @@ TEST_F(DeepSpeedBatch, KeysThatNobodyKnows) {
             "ds.json: unknown key `sky`; triax has nothing for it: leave it out");
 }
 
+TEST_F(DeepSpeedBatch, AllThatIsWrongIsSaidAtOnce) {
+  EXPECT_EQ(refused(R"({"sky": 2, "fp16": {"enabled": 1}, "optimizer": {"type": "Lamb", "params":
+      {"lr": 1, "betas": [0.9, 0.99]}}, "gradient_clipping": "much", "amp": {"enabled": true},
+      "zero_optimization": {"stagee": 2}})"),
+            "ds.json: amp.enabled is true; expected false: triax has no amp\n"
+            "ds.json: fp16.enabled is 1; expected true, false or \"auto\"\n"
+            "ds.json: optimizer.type is Lamb; expected AdamW, Adam, Lion or Muon\n"
+            "ds.json: unknown key `sky`; triax has nothing for it: leave it out\n"
+            "ds.json: unknown key `zero_optimization.stagee`; the nearest is "
+            "`zero_optimization.stage`\n"
+            "ds.json: gradient_clipping: `\"much\"`; expected a number, 0 or more");
+}
+
+TEST_F(DeepSpeedBatch, OldForms) {
+  apply(R"({"zero_optimization": true, "allgather_size": 500000000})");
+  EXPECT_EQ(o_.step.zero, Zero::optimizer) << "as DeepSpeed reads it";
+  apply(R"({"zero_optimization": false})");
+  EXPECT_EQ(o_.step.zero, Zero::off);
+  apply(R"({"bfloat16": {"enabled": true}})");
+  EXPECT_EQ(o_.step.dtype, bf16);
+  apply(R"({"fp16": true})");
+  EXPECT_EQ(o_.step.dtype, f16);
+  for (const char* key : {"activation_checkpointing", "wandb", "amp", "optimizer"})
+    EXPECT_TRUE(
+        says(apply(fmt::format(R"({{"{}": false}})", key)), fmt::format("no effect: {}", key)));
+  EXPECT_EQ(refused(R"({"amp": true})"),
+            "ds.json: amp.enabled is true; expected false: triax has no amp");
+  EXPECT_EQ(refused(R"({"activation_checkpointing": true})"),
+            "ds.json: activation_checkpointing is true; expected a block: "
+            "\"activation_checkpointing\": {\"partition_activations\": ...}");
+  EXPECT_EQ(refused(R"({"zero_optimization": 2})"),
+            "ds.json: zero_optimization is 2; expected a block: \"zero_optimization\": {\"stage\": "
+            "...}");
+  for (const char* value : {"\"cpu\"", "true", "1"})
+    EXPECT_EQ(
+        refused(fmt::format(R"({{"zero_optimization": {{"offload_optimizer": {}}}}})", value)),
+        fmt::format("ds.json: zero_optimization.offload_optimizer is {}; expected a block: "
+                    "\"offload_optimizer\": {{\"device\": ...}}",
+                    value));
+  EXPECT_EQ(refused(R"({"zero_optimization": {"cpu_offload": true}})"),
+            "ds.json: zero_optimization.cpu_offload is true; expected false: write "
+            "offload_optimizer: {\"device\": \"cpu\"}");
+}
+
+TEST_F(DeepSpeedBatch, NumbersInQuotesAreNumbers) {
+  apply(
+      R"({"zero_optimization": {"stage": "2"}, "gradient_clipping": "1.5", "train_batch_size": "48",
+      "fp16": {"enabled": "true", "loss_scale_window": "5e2", "initial_scale_power": "12"},
+      "optimizer": {"type": "AdamW", "params": {"lr": "3e-5", "betas": ["0.8", 0.95]}},
+      "prescale_gradients": "False", "gradient_predivide_factor": "1.0"})");
+  EXPECT_EQ(o_.step.zero, Zero::gradients);
+  EXPECT_EQ(o_.step.clip, 1.5);
+  EXPECT_EQ(o_.step.global_batch, 48);
+  EXPECT_EQ(o_.step.scaling().window, 500);
+  EXPECT_EQ(o_.step.scaling().initial, 4096);
+  EXPECT_EQ(o_.lr.peak, 3e-5);
+  EXPECT_EQ(o_.step.adamw.beta1, 0.8);
+  for (const char* value : {"\"nan\"", "\"inf\"", "\"1.0 \"", "\"\"", "true"})
+    EXPECT_TRUE(says(refused(fmt::format(R"({{"gradient_clipping": {}}})", value)),
+                     fmt::format("gradient_clipping: `{}`; expected a number", value)));
+  EXPECT_EQ(refused(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": 5}}})"),
+            "ds.json: zero_optimization.offload_param.device is 5; expected a string");
+}
+
+TEST_F(DeepSpeedBatch, EventFilesAsTheJsonSays) {
+  std::string notes = apply(R"({"tensorboard": {"enabled": true, "output_path": "logs"}})");
+  EXPECT_TRUE(o_.tensorboard);
+  EXPECT_TRUE(says(notes, "sets --tensorboard true"));
+  EXPECT_TRUE(says(notes, "no effect: tensorboard.output_path: event files"));
+  apply(R"({"tensorboard": {"enabled": false}})");
+  EXPECT_FALSE(o_.tensorboard);
+}
+
+TEST_F(DeepSpeedBatch, NotesSayWhichValueIsMeant) {
+  std::string notes = apply(R"({"prescale_gradients": false, "gradient_predivide_factor": 1.0,
+      "amp": {"enabled": false}, "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0}}})");
+  EXPECT_TRUE(
+      says(notes, "no effect: prescale_gradients: false is the only value that triax takes\n"));
+  EXPECT_TRUE(
+      says(notes, "no effect: gradient_predivide_factor: 1 is the only value that triax takes\n"));
+  EXPECT_TRUE(says(
+      notes, "no effect: scheduler.params.warmup_min_lr: 0 is the only value that triax takes\n"));
+  EXPECT_TRUE(says(notes, "no effect: amp.enabled: triax has no amp\n"));
+}
+
+TEST_F(DeepSpeedBatch, ReadsHjson) {
+  apply(
+      "# comments of three kinds\n"
+      "train_batch_size: 48, // two\n"
+      "/* three */ gradient_clipping: .5\n"
+      "optimizer: {\n"
+      "  type: AdamW\n"
+      "  'params': {\"lr\": 3e-5, betas: [0.8, 0.95,],}\n"
+      "}\n");
+  EXPECT_EQ(o_.step.global_batch, 48);
+  EXPECT_EQ(o_.step.clip, 0.5);
+  EXPECT_EQ(o_.step.algorithm, Algorithm::adamw);
+  EXPECT_EQ(o_.step.adamw.beta2, 0.95);
+  apply(R"({"train_batch_size": 32,})");
+  EXPECT_EQ(o_.step.global_batch, 32);
+}
+
 TEST_F(DeepSpeedBatch, FilesThatAreNone) {
   const std::string cure =
-      "\n  --deepspeed reads DeepSpeed's JSON, which may have // comments; TOML is read by "
-      "--config "
-      "FILE.";
-  EXPECT_EQ(refused("steps = 3\n"), "ds.json, not JSON at byte 1, line 1" + cure);
-  EXPECT_EQ(refused("{\n  \"a\": 1,\n}\n"), "ds.json, not JSON at byte 13, line 3" + cure);
-  EXPECT_EQ(refused("[1]"), "ds.json, the configuration is not an object" + cure);
+      "\n  --deepspeed reads DeepSpeed's JSON, with the liberties of Hjson; TOML is read by "
+      "--config FILE.";
+  EXPECT_EQ(refused("steps = 3\n"),
+            "ds.json, line 1: `steps = 3`; expected a key and a colon" + cure);
+  EXPECT_EQ(refused("// one\n{\n  a: 1,\n  type: AdamW }\n"),
+            "ds.json, line 5: the text ends in the braces of line 2; expected }. A string without "
+            "quotes takes the rest of its line" +
+                cure);
+  EXPECT_EQ(refused("{\n  \"a\": 1\n  b = 2\n}\n"),
+            "ds.json, line 3: `b = 2`; expected a key and a colon" + cure);
+  EXPECT_EQ(refused("{\r\n\"a\": [1,\r\n2,,]}"), "ds.json, line 3: `,`; expected a value" + cure);
+  EXPECT_EQ(refused("/*\n*/{\n\"a\": \"\\ud800\"}"), "ds.json, not JSON at byte 15, line 3" + cure);
+  EXPECT_EQ(refused(std::string("{\n\"a\": \"\xFF\"}")),
+            "ds.json, line 2: a string is not UTF-8" + cure);
+  EXPECT_EQ(refused("{a: " + std::string(100'000, '[') + "}"),
+            "ds.json, line 1: nested deeper than 200" + cure);
+  EXPECT_EQ(refused("[1]"), "ds.json does not start with an open brace" + cure);
   EXPECT_EQ(refused(R"({"a": 1, "a": 2})"), "ds.json, a is given twice" + cure);
   Settings settings = train_settings(o_);
   test::expect_error(

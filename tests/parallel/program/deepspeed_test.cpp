@@ -171,7 +171,7 @@ TEST_F(DeepSpeed, OptimizerWithDeepSpeedsDefaults) {
   EXPECT_EQ(o_.step.adamw.beta2, 0.95);
   EXPECT_EQ(o_.step.adamw.eps, 1e-6);
   EXPECT_EQ(o_.step.adamw.weight_decay, 3e-7);
-  apply(R"({"optimizer": {"type": "Lion", "params": {"lr": 1e-4}}})");
+  apply(R"({"optimizer": {"type": "lion", "params": {"lr": 1e-4}}})");
   EXPECT_EQ(o_.step.algorithm, Algorithm::lion);
   EXPECT_EQ(o_.step.adamw.beta2, 0.99);
 }
@@ -211,10 +211,11 @@ TEST_F(DeepSpeed, Schedules) {
   EXPECT_EQ(o_.lr.warmup, 500);
   EXPECT_EQ(o_.steps, 10000);
   EXPECT_TRUE(says(notes, "no effect: optimizer.params.lr: the scheduler's warmup_max_lr"));
+  o_ = {};
   apply(R"({"scheduler": {"type": "WarmupLR", "params": {}}})");
   EXPECT_EQ(o_.lr.decay, Decay::constant);
   EXPECT_EQ(o_.lr.shape, Warmup::log);
-  EXPECT_EQ(o_.lr.peak, 1e-3);
+  EXPECT_EQ(o_.lr.peak, TrainOptions().lr.peak);
   EXPECT_EQ(o_.lr.warmup, 1000);
   apply(R"({"optimizer": {"type": "AdamW", "params": {"lr": 1e-2}},
             "scheduler": {"type": "WarmupCosineLR", "params": {"cos_min_ratio": 0.5,
@@ -222,6 +223,40 @@ TEST_F(DeepSpeed, Schedules) {
   EXPECT_EQ(o_.lr.decay, Decay::cosine);
   EXPECT_EQ(o_.lr.peak, 1e-2);
   EXPECT_EQ(o_.lr.low, 5e-3);
+}
+
+// Where each scheduler of DeepSpeed 0.19.8 has its rate from.
+TEST_F(DeepSpeed, SchedulesWithoutWarmupMaxLr) {
+  auto rate = [&](const char* type, const std::string& rest, const std::string& note) {
+    o_ = {};
+    std::string notes = apply(fmt::format(
+        R"({{"optimizer": {{"type": "AdamW", "params": {{"lr": 5e-5}}}},
+             "scheduler": {{"type": "{}", "params": {{"warmup_num_steps": 4{}}}}}}})",
+        type, rest));
+    EXPECT_TRUE(says(notes, note));
+    return o_.lr.peak;
+  };
+  EXPECT_EQ(rate("WarmupLR", "",
+                 "WarmupLR has no warmup_max_lr: it rises to --lr 5e-05, the optimizer's\n"),
+            5e-5);
+  EXPECT_EQ(rate("WarmupLR", R"(, "warmup_max_lr": null)", "rises to --lr 5e-05"), 5e-5);
+  EXPECT_EQ(rate("WarmupLR", R"(, "warmup_max_lr": 2e-4)", "no effect: optimizer.params.lr: "),
+            2e-4);
+  EXPECT_EQ(rate("WarmupLR", R"(, "warmup_max_lr": "2e-4")", "no effect: optimizer.params.lr: "),
+            2e-4);
+  EXPECT_EQ(rate("WarmupLR", R"(, "warmup_max_lr": "auto")", "sets --"), 5e-5);
+  EXPECT_EQ(rate("WarmupDecayLR", "", "it rises to --lr 0.001, DeepSpeed's default\n"), 1e-3);
+  EXPECT_EQ(rate("WarmupDecayLR", "", "no effect: optimizer.params.lr: "), 1e-3);
+  EXPECT_EQ(rate("WarmupCosineLR", "", "--lr 5e-05"), 5e-5);
+  EXPECT_DOUBLE_EQ(o_.lr.low, 5e-9);
+  o_ = {};
+  o_.lr.peak = 0.25;
+  EXPECT_TRUE(says(apply(R"({"scheduler": {"type": "WarmupLR"}})"), "rises to --lr 0.25,"));
+  EXPECT_EQ(o_.lr.peak, 0.25) << "of the flag";
+  EXPECT_EQ(
+      refused(R"({"scheduler": {"type": "WarmupLR", "params": {"cos_min_ratio": 0.1}}})"),
+      "ds.json: scheduler.params.cos_min_ratio does not go with the other keys here; leave it "
+      "out");
 }
 
 TEST_F(DeepSpeed, SchedulesThatAreNotThere) {
@@ -234,7 +269,7 @@ TEST_F(DeepSpeed, SchedulesThatAreNotThere) {
             "WarmupCosineLR");
   EXPECT_EQ(
       scheduler("WarmupLR", R"("warmup_min_lr": 1e-6)"),
-      "ds.json: scheduler.params.warmup_min_lr is 1e-06; expected 0: the warm-up begins at 0");
+      "ds.json: scheduler.params.warmup_min_lr is 1e-06; expected 0: the warm-up rises from 0");
   EXPECT_EQ(refused(R"({"optimizer": {"type": "AdamW", "params": {"lr": "fast"}},
                         "scheduler": {"type": "WarmupCosineLR"}})"),
             "ds.json: optimizer.params.lr: `\"fast\"`; expected a number, 0 or more");
@@ -263,6 +298,10 @@ TEST_F(DeepSpeed, Offload) {
             key + "param goes to /nvme, offload_optimizer to cpu; expected one place");
   EXPECT_EQ(refused(zero(R"("offload_param": {"device": "gpu"})")),
             key + "param.device is gpu; expected none, cpu or nvme");
+  EXPECT_EQ(refused(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})"),
+            key +
+                "param.device offloads with zero_optimization.stage 2; expected \"stage\": 3, or "
+                "offload_optimizer in place of offload_param");
   EXPECT_EQ(refused(R"({"zero_optimization": {"stage": 4}})"),
             "ds.json: zero_optimization.stage: `4`; expected one of: 0, 1, 2, 3");
 }
