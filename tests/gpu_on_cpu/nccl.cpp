@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -25,11 +26,22 @@ namespace {
 /// One for all: what a rank waits for is nearly always what another one does.
 std::mutex mutex;
 std::condition_variable changed;
-nccl::Behaviour behaviour;
+nccl::Behaviour behaviour = [] {
+  const char* version = std::getenv("GPU_ON_CPU_NCCL");
+  return version ? nccl::Behaviour{.version = std::atoi(version)} : nccl::Behaviour{};
+}();
 std::vector<nccl::Called> recorded;
 int comms_alive = 0, comms_aborted = 0;
 
 struct Member;
+
+/// What NCCL puts into a stream at once. With NCCL_LAUNCH_ORDER_IMPLICIT=1 it starts when the one
+/// that was launched before it on that device, of whatever communicator, has started.
+struct Kernel {
+  std::shared_ptr<Kernel> before = {};
+  bool started = false;
+};
+auto& last_kernels = *new std::map<int, std::shared_ptr<Kernel>>;  // by device; threads end late
 
 /// One collective of a clique, or one message (sender 0, receiver 1). A graph comes to it again
 /// with every launch.
@@ -136,8 +148,11 @@ struct Part {
 };
 
 /// In a stream: until all of it, which goes on at once, is done, or this rank aborts.
-void take_part(const std::shared_ptr<Member>& m, const std::vector<Part>& parts) {
+void take_part(const std::shared_ptr<Member>& m, const std::vector<Part>& parts, Kernel& kernel) {
   std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return m->aborted || !kernel.before || kernel.before->started; });
+  kernel = {.started = true};
+  changed.notify_all();
   changed.wait(lock, [&] { return !behaviour.hang || m->aborted; });
   if (m->aborted) return;
   auto rounds = [](const Part& p) { return p.meeting->rounds; };
@@ -210,6 +225,15 @@ Launcher& launcher() {
   return one;
 }
 
+/// Under the lock. What is captured has no order here.
+void launch(cudaStream_t stream, const std::shared_ptr<Member>& m, std::vector<Part> parts) {
+  const char* implicit = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  auto kernel = std::make_shared<Kernel>();
+  if (implicit && std::atoi(implicit) != 0 && !capturing(stream))
+    kernel->before = std::exchange(last_kernels[m->device], kernel);
+  enqueue(stream, [m, parts = std::move(parts), kernel] { take_part(m, parts, *kernel); });
+}
+
 /// Collectives one after the other, messages of a group all at once.
 void begin(const std::vector<Queued>& queued) {
   std::map<std::pair<ncclComm_t, cudaStream_t>, std::vector<Part>> messages;
@@ -222,13 +246,13 @@ void begin(const std::vector<Queued>& queued) {
       continue;
     }
     m.begun.push_back([stream = q.stream, member = q.comm->member, part] {
-      enqueue(stream, [member, part] { take_part(member, {part}); });
+      launch(stream, member, {part});
     });
   }
   for (auto& [where, parts] : messages)
     where.first->member->begun.push_back(
         [stream = where.second, member = where.first->member, parts = parts] {
-          enqueue(stream, [member, parts] { take_part(member, parts); });
+          launch(stream, member, parts);
         });
   std::set<std::shared_ptr<Member>> members;
   for (const Queued& q : queued) members.insert(q.comm->member);

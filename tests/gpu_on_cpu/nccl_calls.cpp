@@ -45,14 +45,6 @@ ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
   return ask(comm, {call_of(Call::reduce, count, type, root, op), from, to}, stream);
 }
-ncclResult_t ncclGather(const void* from, void* to, size_t count, ncclDataType_t type, int root,
-                        ncclComm_t comm, cudaStream_t stream) {
-  return ask(comm, {call_of(Call::gather, count, type, root), from, to}, stream);
-}
-ncclResult_t ncclScatter(const void* from, void* to, size_t count, ncclDataType_t type, int root,
-                         ncclComm_t comm, cudaStream_t stream) {
-  return ask(comm, {call_of(Call::scatter, count, type, root), from, to}, stream);
-}
 ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
   return ask(comm, {call_of(Call::send, count, type, peer), from, nullptr}, stream);
