@@ -18,16 +18,14 @@ struct Transfer {
 /// A stage's transfers start in the order of their calls, so that two numbers are its state.
 struct Stage {
   const Actions* list;
-  std::vector<Transfer> calls;
-  std::vector<size_t> called;  // by action, how many transfers before it begins
+  std::vector<Transfer> calls = {};
   size_t started = 0, done = 0;
   bool ended() const { return started == calls.size() && done == list->size(); }
 };
 
 class Gpus {
  public:
-  Gpus(const std::vector<Actions>& lists, const PipelineShape& shape, Collectives collectives)
-      : shape_(shape), collectives_(collectives) {
+  Gpus(const std::vector<Actions>& lists, const PipelineShape& shape) : shape_(shape) {
     for (int stage = 0; stage < shape.stages; ++stage) call(stage, lists[size_t(stage)]);
   }
 
@@ -58,7 +56,6 @@ class Gpus {
     };
     for (size_t i = 0; i < list.size(); ++i) {
       add(received_by(shape_, stage, list[i]), i);
-      s.called.push_back(s.calls.size());
       add(sent_by(shape_, stage, list[i]), i + 1);
     }
     stages_.push_back(std::move(s));
@@ -86,7 +83,6 @@ class Gpus {
     if (s.done == s.list->size()) return false;
     auto input = received_by(shape_, stage, (*s.list)[s.done]);
     if (input && !stays(shape_, *input) && !is_over(*input)) return false;
-    if (collectives_ == Collectives::inside && s.started < s.called[s.done]) return false;
     ++s.done;
     return true;
   }
@@ -107,16 +103,14 @@ class Gpus {
   }
 
   const PipelineShape& shape_;
-  Collectives collectives_;
   std::vector<Stage> stages_;
   std::map<std::pair<int, Handover>, size_t> numbers_;  // of calls, by stage
 };
 
 /// The first that works above those of `shape`; 0: none of the next few times as many as stages.
-int next_that_works(const Schedule& schedule, PipelineShape shape, Collectives collectives) {
+int next_that_works(const Schedule& schedule, PipelineShape shape) {
   for (int end = shape.micros + 4 * shape.stages; ++shape.micros <= end;) try {
-      if (hang_over_nccl(lists_of(schedule, shape), shape, collectives).empty())
-        return shape.micros;
+      if (hang_over_nccl(lists_of(schedule, shape), shape).empty()) return shape.micros;
     } catch (const Error&) {  // the lists of a file fit one number
     }
   return 0;
@@ -124,18 +118,17 @@ int next_that_works(const Schedule& schedule, PipelineShape shape, Collectives c
 
 }  // namespace
 
-std::string hang_over_nccl(const std::vector<Actions>& lists, const PipelineShape& shape,
-                           Collectives collectives) {
-  return Gpus(lists, shape, collectives).run();
+std::string hang_over_nccl(const std::vector<Actions>& lists, const PipelineShape& shape) {
+  return Gpus(lists, shape).run();
 }
 
-void check_over_nccl(const Schedule& schedule, const PipelineShape& shape,
-                     Collectives collectives) {
-  std::string hang = hang_over_nccl(lists_of(schedule, shape), shape, collectives);
+void check_over_nccl(const Schedule& schedule, const PipelineShape& shape) {
+  std::string hang = hang_over_nccl(lists_of(schedule, shape), shape);
   if (hang.empty()) return;
-  int next = next_that_works(schedule, shape, collectives);
+  int next = next_that_works(schedule, shape);
   std::string other =
-      next ? fmt::format("{} micro-batches (--global-batch divided by dp and --micro-batch), or ", next)
+      next ? fmt::format("{} micro-batches (--global-batch divided by dp and --micro-batch), or ",
+                         next)
            : "";
   fail(Exit::config,
        "schedule: {} micro-batches on {} stages hang over NCCL, which starts a GPU's transfers in "

@@ -6,9 +6,6 @@
 
 namespace triax::parallel {
 
-/// Whether actions contain collectives of their own, as those of tensor parallelism do.
-enum class Collectives : uint8_t { none, inside };
-
 /// Plays the lists of all stages by NCCL's rules, for messages that wait for their receiver, as
 /// those do that do not fit NCCL's buffers (between hosts 2 MiB of a link). Returns who waits for
 /// whom if some stage never ends, else nothing. The lists are complete and matched
@@ -23,13 +20,13 @@ enum class Collectives : uint8_t { none, inside };
 ///   NCCL_LAUNCH_ORDER_IMPLICIT, in ncclLaunchPrepare and ncclLaunchFinish of NCCL 2.28.9
 ///   (src/enqueue.cc), from 2.26 on.
 ///
-/// It is over when both sides have started. An action begins when its receive is over; if it has
-/// collectives inside, they too start after what was called before them.
-std::string hang_over_nccl(const std::vector<Actions>& lists, const PipelineShape& shape,
-                           Collectives collectives = Collectives::none);
+/// It is over when both sides have started. An action begins when its receive is over. Collectives
+/// inside of an action, as those of tensor parallelism, change nothing: they wait for the start of
+/// what was called before them, but so does all that waits for the action.
+std::string hang_over_nccl(const std::vector<Actions>& lists, const PipelineShape& shape);
 
 /// Throws Error 78 if `schedule`, which `check_schedule` has found right, hangs over NCCL. It names
 /// the next larger number of micro-batches that does not.
-void check_over_nccl(const Schedule& schedule, const PipelineShape& shape, Collectives collectives);
+void check_over_nccl(const Schedule& schedule, const PipelineShape& shape);
 
 }  // namespace triax::parallel

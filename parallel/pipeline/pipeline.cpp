@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string_view>
 
 #include "core/check.h"
 #include "core/profile.h"
@@ -30,8 +29,6 @@ Pipeline::Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOpt
     : stages_(mesh.pp().size()),
       stage_(mesh.pp().rank()),
       device_(mesh.world().device()),
-      over_nccl_(mesh.world().transport() == std::string_view("NCCL")),
-      collectives_(mesh.tp().size() > 1 ? Collectives::inside : Collectives::none),
       chunks_(std::move(chunks)),
       options_(options) {
   bool empty = chunks_.empty() || chunks_[0].empty();
@@ -68,7 +65,7 @@ void Pipeline::train(const PipelineRun& run) {
       std::find_if(checked_.begin(), checked_.end(), [&](auto& c) { return c.first == shape; });
   if (known == checked_.end()) {
     check_schedule(options_.schedule, shape);
-    if (over_nccl_) check_over_nccl(options_.schedule, shape, collectives_);
+    links_.check(options_.schedule, shape);
     known = checked_.insert(checked_.end(), {shape, options_.schedule(shape, stage_)});
   }
   execute(known->second, shape, run);

@@ -8,7 +8,6 @@
 #include "nn/layer.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/incoming.h"
-#include "parallel/pipeline/launch_order.h"
 #include "parallel/pipeline/links.h"
 
 namespace triax::parallel {
@@ -45,8 +44,8 @@ class Pipeline {
   Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOptions& options);
 
   /// Forward and backward of every micro-batch, as the schedule orders them; it is checked the
-  /// first time that it meets a number of micro-batches (`check_schedule`, and over NCCL
-  /// `check_over_nccl`). Collective.
+  /// first time that it meets a number of micro-batches (`check_schedule`, Links::check).
+  /// Collective.
   void train(const PipelineRun& run);
   /// Forward only; records nothing. Collective.
   void infer(const PipelineRun& run);
@@ -83,8 +82,6 @@ class Pipeline {
 
   int stages_, stage_;
   Device device_;
-  bool over_nccl_;
-  Collectives collectives_;
   std::vector<nn::Layers> chunks_;
   PipelineOptions options_;
   Links links_;

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "parallel/comm/movement.h"
+#include "tests/gpu_on_cpu/nccl_kernel.h"
 #include "tests/gpu_on_cpu/nccl_request.h"
 #include "tests/gpu_on_cpu/runtime.h"
 
@@ -34,14 +35,6 @@ std::vector<nccl::Called> recorded;
 int comms_alive = 0, comms_aborted = 0;
 
 struct Member;
-
-/// What NCCL puts into a stream at once. With NCCL_LAUNCH_ORDER_IMPLICIT=1 it starts when the one
-/// that was launched before it on that device, of whatever communicator, has started.
-struct Kernel {
-  std::shared_ptr<Kernel> before = {};
-  bool started = false;
-};
-auto& last_kernels = *new std::map<int, std::shared_ptr<Kernel>>;  // by device; threads end late
 
 /// One collective of a clique, or one message (sender 0, receiver 1). A graph comes to it again
 /// with every launch.
@@ -148,10 +141,11 @@ struct Part {
 };
 
 /// In a stream: until all of it, which goes on at once, is done, or this rank aborts.
-void take_part(const std::shared_ptr<Member>& m, const std::vector<Part>& parts, Kernel& kernel) {
+void take_part(const std::shared_ptr<Member>& m, const std::vector<Part>& parts,
+               nccl::Kernel& kernel) {
   std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return m->aborted || !kernel.before || kernel.before->started; });
-  kernel = {.started = true};
+  changed.wait(lock, [&] { return m->aborted || kernel.may_start(); });
+  kernel.start();
   changed.notify_all();
   changed.wait(lock, [&] { return !behaviour.hang || m->aborted; });
   if (m->aborted) return;
@@ -227,10 +221,7 @@ Launcher& launcher() {
 
 /// Under the lock. What is captured has no order here.
 void launch(cudaStream_t stream, const std::shared_ptr<Member>& m, std::vector<Part> parts) {
-  const char* implicit = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
-  auto kernel = std::make_shared<Kernel>();
-  if (implicit && std::atoi(implicit) != 0 && !capturing(stream))
-    kernel->before = std::exchange(last_kernels[m->device], kernel);
+  auto kernel = capturing(stream) ? std::make_shared<nccl::Kernel>() : nccl::next_kernel(m->device);
   enqueue(stream, [m, parts = std::move(parts), kernel] { take_part(m, parts, *kernel); });
 }
 
@@ -245,15 +236,12 @@ void begin(const std::vector<Queued>& queued) {
       messages[{q.comm, q.stream}].push_back(part);
       continue;
     }
-    m.begun.push_back([stream = q.stream, member = q.comm->member, part] {
-      launch(stream, member, {part});
-    });
+    m.begun.push_back(
+        [stream = q.stream, member = q.comm->member, part] { launch(stream, member, {part}); });
   }
   for (auto& [where, parts] : messages)
-    where.first->member->begun.push_back(
-        [stream = where.second, member = where.first->member, parts = parts] {
-          launch(stream, member, parts);
-        });
+    where.first->member->begun.push_back([stream = where.second, member = where.first->member,
+                                          parts = parts] { launch(stream, member, parts); });
   std::set<std::shared_ptr<Member>> members;
   for (const Queued& q : queued) members.insert(q.comm->member);
   for (const auto& m : members) m->asked = false, launcher().add(m);
@@ -331,11 +319,6 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memcpy(id->internal, &++ids, sizeof ids);
   return ncclSuccess;
 }
-const char* ncclGetErrorString(ncclResult_t result) {
-  return result == ncclRemoteError ? "remote process exited or there was a network error"
-                                   : "invalid usage";
-}
-const char* ncclGetLastError(ncclComm_t) { return ""; }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {

@@ -270,10 +270,10 @@ TEST(NcclComm, RanksThatShareAGpuAreRefusedBeforeNcclIsAsked) {
       nccl_world(std::move(threads), mine);
     });
   };
-  expect_error(
-      on_one,
-      {"nccl: ranks 0 and 2 have the same GPU (host ", "Start no more ranks on a host than", "--comm mpi"},
-      Exit::config);
+  expect_error(on_one,
+               {"nccl: ranks 0 and 2 have the same GPU (host ",
+                "Start no more ranks on a host than", "--comm mpi"},
+               Exit::config);
   EXPECT_TRUE(nccl::calls().empty());
 }
 
@@ -325,7 +325,8 @@ TEST(World, GivesEachRankAGpuAndTheBestTransport) {
 TEST(World, SeveralGpusDoNotFallBackToTheHost) {
   nccl::behave({.version = 22507});
   auto start = [](const WorldOptions& options) {
-    run_worlds(2, [](World& world) { EXPECT_STRNE(world.comm().transport(), "NCCL"); }, options);
+    run_worlds(
+        2, [](World& world) { EXPECT_STRNE(world.comm().transport(), "NCCL"); }, options);
   };
   int own = WorldOptions::own_gpu;
   expect_error([&] { start(on_gpu(own)); },

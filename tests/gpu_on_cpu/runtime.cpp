@@ -57,7 +57,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
   ++questions;
   int driver = 0;
   cudaDriverGetVersion(&driver);
-  if (options().devices <= 0 || driver / 1000 < CUDART_VERSION / 1000) return remember(cudaErrorInsufficientDriver);  // 35, as without one
+  if (options().devices <= 0 || driver / 1000 < CUDART_VERSION / 1000)
+    return remember(cudaErrorInsufficientDriver);  // 35, as without one
   *count = options().devices;
   return cudaSuccess;
 }

@@ -10,12 +10,12 @@ namespace triax::parallel {
 
 struct GpuRank {
   std::string host;
-  std::string gpu;       ///< a name that no other GPU has, on any host
+  std::string gpu;            ///< a name that no other GPU has, on any host
   std::string nccl = {};      ///< version; empty where there is an obstacle
   std::string obstacle = {};  ///< why this rank cannot use NCCL, with the cure
-  int gpus = 0;          ///< that its process sees
-  int cores = 0;         ///< that it has for itself
-  bool one_queue = false;  ///< CUDA_DEVICE_MAX_CONNECTIONS=1
+  int gpus = 0;               ///< that its process sees
+  int cores = 0;              ///< that it has for itself
+  bool one_queue = false;     ///< CUDA_DEVICE_MAX_CONNECTIONS=1
 };
 
 /// The calling process with its GPU, which exists.

@@ -251,8 +251,7 @@ std::string nccl_version() {
               "  Update it, or use --comm mpi.",
               driver / 1000, driver % 1000 / 10);
   ncclGetVersion(&version);
-  std::string text =
-      fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  std::string text = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
   check_input(version >= oldest, Exit::config,
               "nccl: version {} was found; 2.26 or later is needed\n  Put the directory of another "
               "libnccl.so.2 first in LD_LIBRARY_PATH, or use --comm mpi.",
@@ -262,7 +261,8 @@ std::string nccl_version() {
 
 std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, Device device,
                                          NcclOptions options) {
-  std::string obstacle = nccl_obstacle(gather_gpu_ranks(*world, gpu_rank_of(device, usable_cores())));
+  std::string obstacle =
+      nccl_obstacle(gather_gpu_ranks(*world, gpu_rank_of(device, usable_cores())));
   check_input(obstacle.empty(), Exit::config, "{}", obstacle);
   cuda::context(device.index);
   ncclUniqueId id{};

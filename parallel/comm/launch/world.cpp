@@ -95,10 +95,11 @@ bool World::chooses_nccl(const WorldOptions& options, Device device) {
     return true;
   }
   check_input(automatically, Exit::config, "{}", obstacle);
-  check_input(gpus_of(ranks) == 1, Exit::config,
-              "{}\n  That takes host memory, which is far slower between GPUs: --comm auto takes it "
-              "only where all ranks share one.",
-              obstacle);
+  check_input(
+      gpus_of(ranks) == 1, Exit::config,
+      "{}\n  That takes host memory, which is far slower between GPUs: --comm auto takes it "
+      "only where all ranks share one.",
+      obstacle);
   notices_ = fmt::format("transport: host memory ({})\n", obstacle.substr(0, obstacle.find('\n')));
   return false;
 }

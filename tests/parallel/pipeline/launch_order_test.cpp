@@ -9,9 +9,8 @@
 namespace triax::parallel {
 namespace {
 
-std::string hang(const Schedule& schedule, const PipelineShape& shape,
-                 Collectives collectives = Collectives::none) {
-  return hang_over_nccl(lists_of(schedule, shape), shape, collectives);
+std::string hang(const Schedule& schedule, const PipelineShape& shape) {
+  return hang_over_nccl(lists_of(schedule, shape), shape);
 }
 
 /// As another simulator says, written in Python. Interleaved schedules round the ring hang where
@@ -26,9 +25,8 @@ TEST(LaunchOrder, WhatHangsOverNccl) {
           PipelineShape shape{stages, chunks, micros, schedule.placement};
           bool expected = rounds && micros > 2 * stages && micros % stages != 0;
           EXPECT_NO_THROW(check_schedule(schedule, shape));
-          for (auto collectives : {Collectives::none, Collectives::inside})
-            EXPECT_EQ(!hang(schedule, shape, collectives).empty(), expected)
-                << name << ", " << stages << " stages, " << micros << " micro-batches";
+          EXPECT_EQ(!hang(schedule, shape).empty(), expected)
+              << name << ", " << stages << " stages, " << micros << " micro-batches";
         }
   }
 }
@@ -52,7 +50,7 @@ TEST(LaunchOrder, SaysWhoWaitsForWhom) {
 
 TEST(LaunchOrder, NamesTheNextNumberThatWorks) {
   auto refused = [](const Schedule& schedule, PipelineShape shape, const std::string& cure) {
-    test::expect_error([&] { check_over_nccl(schedule, shape, Collectives::none); },
+    test::expect_error([&] { check_over_nccl(schedule, shape); },
                        {fmt::format("schedule: {} micro-batches on {} stages hang over NCCL",
                                     shape.micros, shape.stages),
                         "stage 0, position ", cure, "1f1b"},
@@ -63,7 +61,7 @@ TEST(LaunchOrder, NamesTheNextNumberThatWorks) {
   refused(interleaved, {4, 2, 9}, "Take 12 micro-batches");
   refused(interleaved, {4, 2, 13}, "Take 16 micro-batches");
   refused(zb_interleaved, {8, 3, 25}, "Take 32 micro-batches");
-  EXPECT_NO_THROW(check_over_nccl(interleaved, {2, 2, 6}, Collectives::none));
+  EXPECT_NO_THROW(check_over_nccl(interleaved, {2, 2, 6}));
 
   // Lists that are made for one number, as those of a file are.
   PipelineShape shape{2, 2, 5};
