@@ -314,6 +314,7 @@ TEST(World, GivesEachRankAGpuAndTheBestTransport) {
   std::string on_host = "threads by way of the host";
   transport(on_gpu(own), "NCCL", nccl_is_there);
   transport(on_gpu(own, GpuTransport::nccl), "NCCL", nccl_is_there);
+  transport(on_gpu(own, GpuTransport::available), "NCCL", nccl_is_there);
   transport(on_gpu(own, GpuTransport::host), on_host.c_str(), "transport: host memory\n");
   transport(on_gpu(0), on_host.c_str(),
             "transport: host memory (nccl: ranks 0 and 1 have the same GPU (host ");
@@ -333,6 +334,7 @@ TEST(World, SeveralGpusDoNotFallBackToTheHost) {
                {"nccl: version 2.25.7 was found", "rank 0 on host ", "far slower", "--comm mpi"},
                Exit::config);
   start(on_gpu(own, GpuTransport::host));
+  start(on_gpu(own, GpuTransport::available));
   start(on_gpu(0));
   nccl::behave({});
 }

@@ -84,9 +84,9 @@ void World::bind(const WorldOptions& options) {
 /// Collective; alike on all ranks.
 bool World::chooses_nccl(const WorldOptions& options, Device device) {
   using enum GpuTransport;
-  bool automatically = options.gpu_transport == automatic;
+  GpuTransport wanted = options.gpu_transport;
   if (size() > 1) notices_ = "transport: host memory\n";
-  if (options.wrap || options.gpu_transport == host || (automatically && size() == 1)) return false;
+  if (options.wrap || wanted == host || (wanted != nccl && size() == 1)) return false;
   int cores = usable_cores() / (session_ ? session_->sharing() : size());
   std::vector<GpuRank> ranks = gather_gpu_ranks(*host_, gpu_rank_of(device, cores));
   std::string obstacle = nccl_obstacle(ranks);
@@ -94,9 +94,9 @@ bool World::chooses_nccl(const WorldOptions& options, Device device) {
     notices_ = fmt::format("transport: NCCL {}\n{}", ranks[0].nccl, nccl_warnings(ranks));
     return true;
   }
-  check_input(automatically, Exit::config, "{}", obstacle);
+  check_input(wanted != nccl, Exit::config, "{}", obstacle);
   check_input(
-      gpus_of(ranks) == 1, Exit::config,
+      wanted == available || gpus_of(ranks) == 1, Exit::config,
       "{}\n  That takes host memory, which is far slower between GPUs: --comm auto takes it "
       "only where all ranks share one.",
       obstacle);

@@ -12,9 +12,9 @@ namespace triax::parallel {
 class Session;
 
 /// What moves tensors of GPUs between ranks: NCCL, or the host's transport by way of the host's
-/// memory. `automatic`: NCCL if there are several ranks and each has a GPU of its own; host memory
-/// if they all share one.
-enum class GpuTransport { automatic, nccl, host };
+/// memory. `available`: NCCL if there are several ranks and they can use it, else the host.
+/// `automatic`: the same, but with several GPUs nothing in place of NCCL.
+enum class GpuTransport { automatic, available, nccl, host };
 
 struct WorldOptions {
   double time_limit = Group::default_time_limit();  ///< seconds
