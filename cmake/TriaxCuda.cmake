@@ -70,7 +70,7 @@ function(triax_use_cuda_library name oldest)
   set(triax_says_${name} "${says}" PARENT_SCOPE)
 endfunction()
 triax_use_cuda_library(cudnn 9.10)
-triax_use_cuda_library(nccl 2.28)
+triax_use_cuda_library(nccl 2.27)
 list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+[a-z]?).*" "sm_\\1"
      OUTPUT_VARIABLE architectures)
 list(JOIN architectures ", " architectures)

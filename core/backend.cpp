@@ -87,12 +87,17 @@ int gpu_count() {
 }
 
 #if TRIAX_CUDA
+std::string gpu_uuid(int index) { return cuda::uuid_of(index); }
 size_t gpu_memory(int index) { return cuda::free_memory(index); }
 std::unique_ptr<ProfileClock> gpu_clock(int index) { return cuda::clock_of(index); }
 void set_gpu_bits(GpuBits bits) { cuda::set_bits(bits); }
 void begin_gpu_range(const char* name) { cuda::begin_range(name); }
 void end_gpu_range() { cuda::end_range(); }
 #else
+std::string gpu_uuid(int index) {
+  backend({Device::Kind::cuda, index});  // throws
+  return {};
+}
 size_t gpu_memory(int index) {
   backend({Device::Kind::cuda, index});  // throws
   return 0;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "core/profile.h"
 
@@ -8,6 +9,8 @@ namespace triax {
 
 /// GPUs that this process may use; 0 in a build without CUDA and where there is no driver.
 int gpu_count();
+/// A name of GPU `index` that no other has, on any host. Throws Error 78 if there is no such GPU.
+std::string gpu_uuid(int index);
 /// Bytes of GPU `index`'s memory that nobody uses. Throws Error 78 if there is no such GPU.
 size_t gpu_memory(int index);
 

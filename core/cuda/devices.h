@@ -10,6 +10,9 @@ int device_count();
 /// Throws Error 78 unless there is a GPU `index`.
 void require_device(int index);
 
+/// See core/gpus.h.
+std::string uuid_of(int index);
+
 /// Bytes of its memory that nobody uses. Throws Error 78 if there is no such GPU.
 size_t free_memory(int index);
 

@@ -20,6 +20,15 @@ int device_count() {
   return 0;
 }
 
+std::string uuid_of(int index) {
+  require_device(index);
+  cudaDeviceProp properties;
+  require(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  std::string text;
+  for (char byte : properties.uuid.bytes) text += fmt::format("{:02x}", uint8_t(byte));
+  return text;
+}
+
 size_t free_memory(int index) {
   require_device(index);
   require(cudaSetDevice(index), "cudaSetDevice");
@@ -33,6 +42,13 @@ void require_device(int index) {
   cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) {
     cudaGetLastError();
+    int driver = 0;
+    cudaDriverGetVersion(&driver);  // 0 without one
+    bool too_old = status == cudaErrorInsufficientDriver && driver / 1000 < CUDART_VERSION / 1000;
+    check_input(driver == 0 || !too_old, Exit::config,
+                "device: cuda:{} asked for, but the driver is one for CUDA {}.{}; this build needs "
+                "one for CUDA {}.0\n  Update the driver: CUDA 13 needs version 580 or later.",
+                index, driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000);
     fail(Exit::config, "device: cuda:{} asked for, but no GPU was found: {}", index,
          cudaGetErrorString(status));
   }

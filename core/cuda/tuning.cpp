@@ -52,7 +52,7 @@ bool is_captured(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-void drain() { require(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
+void drain(cudaStream_t stream) { require(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
 
 float time_of(cudaStream_t stream, const std::function<bool()>& run) {
   constexpr int more = 8;

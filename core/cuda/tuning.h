@@ -9,8 +9,8 @@ namespace triax::cuda {
 
 /// Is what `stream` is given being written into a graph instead of run?
 bool is_captured(cudaStream_t stream);
-/// The host waits for everything on the current device.
-void drain();
+/// The host waits for everything on `stream`.
+void drain(cudaStream_t stream);
 
 /// Milliseconds that run() takes on `stream`, which must be idle; infinity if it returns false:
 /// it could not be queued.
@@ -24,10 +24,9 @@ template <class Key, class Value> class Decisions {
   template <class Make> Value of(const Key& key, cudaStream_t stream, Make make) {
     if (const Value* known = find(key)) return *known;
     if (is_captured(stream)) return make();
-    // Before the lock: what is queued, on streams of transfers too, may wait for other threads'
-    // work, and they for the lock; and code that runs for the first time may wait for all that is
-    // queued.
-    drain();
+    // Before the lock: what is queued may wait for other threads' work, and they for the lock. Not
+    // for other streams: a peer may take what was sent only after it has decided as well.
+    drain(stream);
     std::lock_guard guard(deciding_);
     if (const Value* known = find(key)) return *known;  // meanwhile, by another thread
     Value value = make();

@@ -153,7 +153,10 @@ Replay replay(const Task& given, TrainOptions o, const ReplayPoint& point) {
       fmt::format("step {} of rank {} (dp {}, pp {}, tp {}) of dp {} x pp {} x tp {}, ZeRO {}",
                   point.step, point.rank, at.dp, at.pp, at.tp, m.dp, m.pp, m.tp, int(o.step.zero));
   auto rank = [&](World& world) { Player(task, o, world, point, replay).run(); };
-  run_worlds(m.size(), rank, {.device = device_named(o.launch.device), .wrap = o.launch.wrap});
+  run_worlds(m.size(), rank,
+             {.device = device_named(o.launch.device),
+              .gpu_transport = GpuTransport::available,
+              .wrap = o.launch.wrap});
   return replay;
 }
 

@@ -178,7 +178,9 @@ Trace trace(const Task& task, TrainOptions o, const Trace* lead) {
   board.trace.steps.resize(size_t(o.steps));
   auto rank = [&](World& world) { Watcher(task, o, world, board).run(lead); };
   run_worlds(o.step.mesh.size(), rank,
-             {.device = device_named(o.launch.device), .wrap = o.launch.wrap});
+             {.device = device_named(o.launch.device),
+              .gpu_transport = GpuTransport::available,
+              .wrap = o.launch.wrap});
   return std::move(board.trace);
 }
 

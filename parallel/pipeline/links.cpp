@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
+
+#include "parallel/pipeline/launch_order.h"
 
 namespace triax::parallel {
 namespace {
@@ -51,6 +54,12 @@ Links::Links(Communicator& stages, const PipelineShape& shape) : shape_(shape) {
 
 Communicator& Links::channel(const Handover& what) const {
   return *channels_.at({link_of(shape_, what), what.kind});
+}
+
+void Links::check(const Schedule& schedule, const PipelineShape& shape) const {
+  bool over_nccl =
+      !channels_.empty() && channels_.begin()->second->transport() == std::string_view("NCCL");
+  if (over_nccl) check_over_nccl(schedule, shape);
 }
 
 std::vector<const Communicator*> Links::all() const {

@@ -19,6 +19,9 @@ class Links {
   /// The one that a handover from or to this stage passes.
   Communicator& channel(const Handover& what) const;
   std::vector<const Communicator*> all() const;
+  /// Throws Error 78 if NCCL moves what is handed over and `schedule` hangs there
+  /// (`check_over_nccl`).
+  void check(const Schedule& schedule, const PipelineShape& shape) const;
 
  private:
   PipelineShape shape_;

@@ -44,7 +44,8 @@ class Pipeline {
   Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOptions& options);
 
   /// Forward and backward of every micro-batch, as the schedule orders them; it is checked the
-  /// first time that it meets a number of micro-batches (`check_schedule`). Collective.
+  /// first time that it meets a number of micro-batches (`check_schedule`, Links::check).
+  /// Collective.
   void train(const PipelineRun& run);
   /// Forward only; records nothing. Collective.
   void infer(const PipelineRun& run);

@@ -252,7 +252,8 @@ class Program {
       run.task.foreseen_memory = p.memory;
       return p.text;
     });
-    std::string start = notes_ + describe(o.step.mesh) + stages + run.task.description;
+    std::string start =
+        notes_ + world.notices() + describe(o.step.mesh) + stages + run.task.description;
     if (world.rank() == 0) std::fputs(folded(start).c_str(), stdout);
     try {
       Trainer trainer(std::move(run), world);

@@ -15,23 +15,32 @@ PARAMETERS = {
     "gpt2-350m": 354_823_168,
     "gpt2-774m": 774_030_080,
     "gpt2-1.5b": 1_557_611_200,
+    "gpt2-1.5b-24-heads": 1_552_009_728,
     "tinyllama-1.1b": 1_100_048_384,
     "llama2-7b": 6_738_415_616,
     "llama2-13b": 13_015_864_320,
     "llama2-70b": 68_976_648_192,
 }
+TP = {"gpt2-1.5b-24-heads": (2, 4, 8)}  # which their heads are there for
 CHARACTERS = string.ascii_letters + " \n!$&',-.3:;?"  # the 65 of tiny Shakespeare
 
 root = pathlib.Path(__file__).parents[2]
 programs = pathlib.Path(sys.argv[1])
 
 
-def problems(file, text):
-    """What is wrong with a configuration, on one rank with room for everything."""
+def plan(file, text, *more):
     program = programs / file.parts[-3]
-    flags = ["--config", file, "--data", text, "--ranks", 1, "--micro-batch", 1, "--global-batch", 1,
-             "--memory", "9999TB", "--zero", 0]
-    done = subprocess.run([program, "plan", *map(str, flags)], capture_output=True, text=True, timeout=120)
+    flags = ["--config", file, "--data", text, "--micro-batch", 1, "--global-batch", 1, "--memory", "9999TB", "--zero", 0]
+    return subprocess.run([program, "plan", *map(str, flags), *map(str, more)], capture_output=True, text=True, timeout=120)
+
+
+def problems(file, text):
+    """What is wrong with a configuration, on one rank with room for everything, and with its tp."""
+    for tp in TP.get(file.stem, ()):
+        done = plan(file, text, "--ranks", tp, "--tp", tp)
+        if done.returncode != 0:
+            yield f"tp {tp}: exit code {done.returncode}: {done.stderr}"
+    done = plan(file, text, "--ranks", 1)
     counted = re.search(r"(\d+) parameters", done.stdout)
     if done.returncode != 0 or not counted:
         yield f"exit code {done.returncode}: {done.stderr}"

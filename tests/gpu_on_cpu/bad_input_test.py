@@ -18,11 +18,14 @@ SMALL = dict(steps=2, warmup=0, val_fraction=0)
 del MODEL["val_every"]
 
 
-def expect(folder, name, gpus, flags, code, *parts, ranks=0, again=3):
+def expect(folder, name, gpus, flags, code, *parts, ranks=0, on_rank_1="", again=3):
     """With these GPUs in the environment, the program ends with `code` and one report that holds `parts`. mpirun needs a
-    second now and then to end the ranks after the first report, and others follow: then again."""
+    second now and then to end the ranks after the first report, and others follow: then again. `on_rank_1`: what the
+    environment of that rank has too."""
     defaults = dict(MODEL, data=folder / "text.txt", out=folder / f"out {name}", device="cuda")
     command = [minigpt, "train", *words(**(defaults | SMALL | flags))]
+    if on_rank_1:
+        command = ["sh", "-c", f'[ $OMPI_COMM_WORLD_RANK = 1 ] && export {on_rank_1}; exec "$0" "$@"', *command]
     if ranks:
         command = mpirun(launcher, ranks) + command
     problems = []
@@ -34,7 +37,7 @@ def expect(folder, name, gpus, flags, code, *parts, ranks=0, again=3):
     problems += [f"no `{part}`" for part in parts if part not in error]
     reports = len(re.findall("^triax: error", error, re.M))
     if ranks and reports > 1 and not problems and again > 0:
-        return expect(folder, name, gpus, flags, code, *parts, ranks=ranks, again=again - 1)
+        return expect(folder, name, gpus, flags, code, *parts, ranks=ranks, on_rank_1=on_rank_1, again=again - 1)
     if reports != (code != 0):
         problems.append(f"{reports} reports")
     if problems:
@@ -44,12 +47,14 @@ def expect(folder, name, gpus, flags, code, *parts, ranks=0, again=3):
 def everything(folder):
     def case(name, gpus, flags, *rest, **more):
         memory = gpus.get("memory", 1 << 30)
-        environment = dict(GPU_ON_CPU_DEVICES=str(gpus.get("count", 1)), GPU_ON_CPU_MEMORY=str(memory))
+        environment = dict(GPU_ON_CPU_DEVICES=str(gpus.get("count", 1)), GPU_ON_CPU_MEMORY=str(memory),
+                           GPU_ON_CPU_DRIVER=str(gpus.get("driver", 13000)))
         expect(folder, name, environment, flags, *rest, **more)
 
     two = dict(comm="threads", ranks=2)
     case("one GPU is enough", {}, {}, 0)
     case("no GPU", dict(count=0), {}, 78, "cuda:0 asked for, but no GPU was found")
+    case("an old driver", dict(driver=12040), {}, 78, "the driver is one for CUDA 12.4", "CUDA 13.0", "580 or later")
     case("an index too large", dict(count=2), dict(device="cuda:2"), 78, "cuda:2 asked for", "2 GPUs, numbered from 0")
     case("a head too wide", {}, dict(heads=1, width=257), 78, "head size 257", "at most 256")
     case("threads that are to use NCCL", {}, dict(comm="nccl", ranks=2), 78, "ranks=2 with comm=nccl", "--comm threads")
@@ -69,6 +74,14 @@ def everything(folder):
     if launcher:
         case("more ranks than GPUs with NCCL", {}, dict(comm="nccl"), 78, "ranks 0 and 1 have the same GPU",
              "--comm mpi", ranks=2)
+        # Every rank has a GPU of its own, but one has an NCCL that is too old, or another than the first: all decide alike.
+        old = "nccl: version 2.18.3 was found; 2.26 or later is needed (rank 1 on host "
+        for name, flags, parts in [("auto", {}, [old, "far slower", "--comm mpi"]), ("nccl", dict(comm="nccl"), [old])]:
+            case(f"an old NCCL on one rank, {name}", dict(count=2), flags, 78, *parts, ranks=2,
+                 on_rank_1="GPU_ON_CPU_NCCL=21803")
+        case("another NCCL on one rank", dict(count=2), {}, 78, "nccl: rank 0 on host ", "has 2.26.2; all ranks need the same",
+             ranks=2, on_rank_1="GPU_ON_CPU_NCCL=22602")
+        case("an old NCCL is not asked", dict(count=2), dict(comm="mpi"), 0, ranks=2, on_rank_1="GPU_ON_CPU_NCCL=21803")
 
 
 if __name__ == "__main__":

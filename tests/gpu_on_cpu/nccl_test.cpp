@@ -167,6 +167,7 @@ TEST(NcclComm, RanksLaunchInOneOrder) {
       EXPECT_GE(shared(a, b).size(), 1u + 2u + 3u) << a << ", " << b;
     }
   EXPECT_STREQ(std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1");
+  EXPECT_STREQ(std::getenv("CUDA_MODULE_LOADING"), "EAGER");
 }
 
 /// From here on the library does something else.
@@ -269,16 +270,17 @@ TEST(NcclComm, RanksThatShareAGpuAreRefusedBeforeNcclIsAsked) {
       nccl_world(std::move(threads), mine);
     });
   };
-  expect_error(
-      on_one,
-      {"nccl: ranks 0 and 2 have the same GPU", "Start no more ranks on a host than", "--comm mpi"},
-      Exit::config);
+  expect_error(on_one,
+               {"nccl: ranks 0 and 2 have the same GPU (host ",
+                "Start no more ranks on a host than", "--comm mpi"},
+               Exit::config);
   EXPECT_TRUE(nccl::calls().empty());
 }
 
 TEST(NcclComm, AnOldLibraryIsRefused) {
-  expect_error([] { run({.library = {.version = 22703}}, [](Communicator&) {}); },
-               {"nccl: version 2.27.3 was found; 2.28 or later is needed", "--comm mpi"},
+  expect_error([] { run({.library = {.version = 22507}}, [](Communicator&) {}); },
+               {"nccl: version 2.25.7 was found; 2.26 or later is needed (rank 0 on host ",
+                "LD_LIBRARY_PATH", "--comm mpi"},
                Exit::config);
   EXPECT_TRUE(nccl::calls().empty());
 }
@@ -289,7 +291,7 @@ WorldOptions on_gpu(int index, GpuTransport transport = GpuTransport::automatic)
 
 TEST(World, GivesEachRankAGpuAndTheBestTransport) {
   nccl::behave({});
-  auto transport = [](const WorldOptions& options, const char* expected) {
+  auto transport = [](const WorldOptions& options, const char* expected, const std::string& says) {
     run_worlds(
         2,
         [&](World& world) {
@@ -297,6 +299,7 @@ TEST(World, GivesEachRankAGpuAndTheBestTransport) {
               options.device.index == WorldOptions::own_gpu ? world.rank() : options.device.index;
           EXPECT_EQ(world.comm().device(), gpu(wanted));
           EXPECT_STREQ(world.comm().transport(), expected);
+          EXPECT_EQ(world.notices().substr(0, says.size()), says);
           EXPECT_EQ(world.host().device(), cpu);
           EXPECT_STREQ(world.host().transport(), "threads");
           Tensor x = full({5}, world.rank() + 1, f32, world.comm().device());
@@ -306,12 +309,34 @@ TEST(World, GivesEachRankAGpuAndTheBestTransport) {
         options);
   };
   int own = WorldOptions::own_gpu;
-  transport(on_gpu(own), "NCCL");
-  transport(on_gpu(own, GpuTransport::nccl), "NCCL");
-  transport(on_gpu(own, GpuTransport::host), "threads by way of the host");
-  transport(on_gpu(0), "threads by way of the host");  // they share it
-  auto shared = [&] { transport(on_gpu(1, GpuTransport::nccl), ""); };
+  std::string nccl_is_there =
+      fmt::format("transport: NCCL {}.{}.{}\n", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
+  std::string on_host = "threads by way of the host";
+  transport(on_gpu(own), "NCCL", nccl_is_there);
+  transport(on_gpu(own, GpuTransport::nccl), "NCCL", nccl_is_there);
+  transport(on_gpu(own, GpuTransport::available), "NCCL", nccl_is_there);
+  transport(on_gpu(own, GpuTransport::host), on_host.c_str(), "transport: host memory\n");
+  transport(on_gpu(0), on_host.c_str(),
+            "transport: host memory (nccl: ranks 0 and 1 have the same GPU (host ");
+  auto shared = [&] { transport(on_gpu(1, GpuTransport::nccl), "", ""); };
   expect_error(shared, {"ranks 0 and 1 have the same GPU"}, Exit::config);
+}
+
+/// What is asked for is taken, but nobody gets a slow transport by chance.
+TEST(World, SeveralGpusDoNotFallBackToTheHost) {
+  nccl::behave({.version = 22507});
+  auto start = [](const WorldOptions& options) {
+    run_worlds(
+        2, [](World& world) { EXPECT_STRNE(world.comm().transport(), "NCCL"); }, options);
+  };
+  int own = WorldOptions::own_gpu;
+  expect_error([&] { start(on_gpu(own)); },
+               {"nccl: version 2.25.7 was found", "rank 0 on host ", "far slower", "--comm mpi"},
+               Exit::config);
+  start(on_gpu(own, GpuTransport::host));
+  start(on_gpu(own, GpuTransport::available));
+  start(on_gpu(0));
+  nccl::behave({});
 }
 
 TEST(World, ANumberThatNoGpuHasIsRefused) {

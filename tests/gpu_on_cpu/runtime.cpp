@@ -55,7 +55,10 @@ cudaError_t remember(cudaError_t status) {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   ++questions;
-  if (options().devices <= 0) return remember(cudaErrorInsufficientDriver);  // 35, as without one
+  int driver = 0;
+  cudaDriverGetVersion(&driver);
+  if (options().devices <= 0 || driver / 1000 < CUDART_VERSION / 1000)
+    return remember(cudaErrorInsufficientDriver);  // 35, as without one
   *count = options().devices;
   return cudaSuccess;
 }
@@ -99,7 +102,10 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;
 }
-cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+cudaError_t cudaDriverGetVersion(int* version) {
+  const char* set = std::getenv("GPU_ON_CPU_DRIVER");
+  return set ? (*version = std::atoi(set), cudaSuccess) : cudaRuntimeGetVersion(version);
+}
 
 cudaError_t cudaGetLastError() {
   cudaError_t status = last;

@@ -22,7 +22,8 @@ struct Options {
   int delay = 20;                   ///< microseconds that a stream may idle before each work
 };
 /// Before the first call of CUDA. The program's default comes from GPU_ON_CPU_DEVICES and
-/// GPU_ON_CPU_MEMORY in the environment, if they are there.
+/// GPU_ON_CPU_MEMORY in the environment, if they are there. GPU_ON_CPU_DRIVER is the version of the
+/// driver, like 12040.
 void configure(const Options& options);
 
 /// Append work to a stream, or to the graph that is being captured from it. What it throws becomes

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/gpus.h"
 #include "examples/minigpt/config.h"
@@ -183,6 +184,45 @@ TEST(TrainOnGpu, EverySchedule) {
   expect_equal_on_gpus(deep, expected);
   deep.share({.pp = 2, .tp = 2, .sequence = true, .schedule = "interleaved"});
   expect_equal_on_gpus(deep, expected);
+}
+
+/// In a process of its own, where no product is known before the pipeline begins: each is found
+/// while messages wait for their receiver.
+void expect_equal_alone(const std::string& schedule, int micros) {
+  SCOPED_TRACE(fmt::format("{}, {} micro-batches", schedule, micros));
+  auto alone = [&] {
+    ::setenv("TRIAX_TIMEOUT", "20", 1);
+    Job c = config({});
+    c.model.layers = 4;
+    c.step.global_batch = micros;
+    auto expected = train(c, cpu);
+    c.share({.pp = 2, .schedule = schedule});
+    expect_equal(train(c, own_gpu, GpuTransport::nccl), expected, 1e-6);
+    std::_Exit(testing::Test::HasFailure());
+  };
+  EXPECT_EXIT(alone(), testing::ExitedWithCode(0), "");
+}
+
+TEST(TrainOnGpuDeathTest, SchedulesInProcessesOfTheirOwn) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (const char* schedule : {"1f1b", "zb-h1"}) expect_equal_alone(schedule, 9);
+  for (int micros : {4, 15}) expect_equal_alone("zb-2p", micros);
+  for (const char* schedule : {"zb-v", "dualpipev"}) expect_equal_alone(schedule, 16);
+  for (const char* schedule : {"interleaved", "zb-interleaved"}) expect_equal_alone(schedule, 8);
+}
+
+TEST(TrainOnGpu, WhatHangsOverNcclIsRefused) {
+  Job c = config({});
+  c.model.layers = 4;
+  c.step.global_batch = 5;
+  auto expected = train(c, cpu);
+  for (const char* schedule : {"interleaved", "zb-interleaved"}) {
+    c.share({.pp = 2, .schedule = schedule});
+    expect_equal(train(c, one_gpu), expected, 1e-6);  // through the host nothing is in the way
+    test::expect_error([&] { train(c, own_gpu, GpuTransport::nccl); },
+                       {"schedule: 5 micro-batches on 2 stages hang over NCCL", "Take 6 micro-"},
+                       Exit::config);
+  }
 }
 
 /// Without dropout a GPU with whole layers adds residuals inside of products; with tp it cannot.

@@ -7,13 +7,13 @@ namespace triax::parallel {
 
 void prepare_nccl() {}
 
-std::string nccl_obstacle(Communicator&, Device) {
-  return "nccl: this build has none\n  Use --comm mpi, or build triax where NCCL and CUDA are.";
+std::string nccl_version() {
+  fail(Exit::config,
+       "nccl: this build has none\n  Use --comm mpi, or build triax where NCCL and CUDA are.");
 }
 
-std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, Device device,
-                                         NcclOptions) {
-  fail(Exit::config, "{}", nccl_obstacle(*world, device));
+std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator>, Device, NcclOptions) {
+  fail(Exit::config, "{}", nccl_version());
 }
 
 }  // namespace triax::parallel

@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/cuda/status.h"
 #include "parallel/comm/gpu/device_comm.h"
+#include "parallel/comm/gpu/gpu_ranks.h"
 #include "parallel/comm/gpu/nccl_handle.h"
 #include "parallel/comm/process.h"
 #include "parallel/comm/together.h"
@@ -15,8 +16,7 @@
 namespace triax::parallel {
 namespace {
 
-constexpr int oldest = 22800;  // orders launches of communicators on streams of their own
-static_assert(NCCL_VERSION_CODE >= oldest, "triax needs NCCL 2.28 or later");
+constexpr int oldest = 22600;  // orders launches of communicators on streams of their own
 
 ncclDataType_t type_of(DType dtype) {
   constexpr ncclDataType_t types[dtype_count] = {
@@ -161,9 +161,8 @@ class NcclComm final : public DeviceComm {
       case Call::reduce:
         return ncclReduce(from, to, n, type, op_of(c.op), c.peer, comm, stream);
       case Call::gather:
-        return ncclGather(from, to, n, type, c.peer, comm, stream);
       case Call::scatter:
-        return ncclScatter(from, to, n, type, c.peer, comm, stream);
+        return exchange_with_root(t, comm);
       case Call::send:
         return ncclSend(from, n, type, c.peer, comm, stream);
       case Call::recv:
@@ -176,6 +175,22 @@ class NcclComm final : public DeviceComm {
         break;  // never of tensors on a GPU
     }
     return ncclInvalidUsage;
+  }
+
+  /// As messages: NCCL has gather and scatter from 2.28 on only.
+  ncclResult_t exchange_with_root(const Transfer& t, ncclComm_t comm) const {
+    const Call& c = t.call;
+    bool gathers = c.kind == Call::gather, is_root = rank() == c.peer;
+    size_t bytes = size_t(c.numel) * size_of(c.dtype);
+    auto* from = t.from.defined() ? static_cast<const char*>(t.from.data()) : nullptr;
+    auto* to = t.to.defined() ? static_cast<char*>(t.to.data()) : nullptr;
+    NcclMessages messages(comm, handle_->stream());
+    for (int r = 0; is_root && r < size(); ++r)
+      if (gathers) messages.receive(to + size_t(r) * bytes, bytes, r);
+      else messages.send(from + size_t(r) * bytes, bytes, r);
+    if (gathers) messages.send(from, bytes, c.peer);
+    else messages.receive(to, bytes, c.peer);
+    return messages.end();
   }
 
   ncclResult_t swap_slices(const Transfer& t, ncclComm_t comm) const {
@@ -215,13 +230,6 @@ class NcclComm final : public DeviceComm {
   int64_t calls_ = 0;
 };
 
-/// A name of this GPU that no other has, on any host.
-std::string name_of_gpu(int device) {
-  cudaDeviceProp properties;
-  cuda::require(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-  return {properties.uuid.bytes, sizeof properties.uuid.bytes};
-}
-
 void end_process(const Error& error) {
   report_failure(error, announced_by_launcher().rank);
   std::_Exit(int(error.code()));
@@ -230,41 +238,31 @@ void end_process(const Error& error) {
 }  // namespace
 
 void prepare_nccl() {
-  constexpr const char* order = "NCCL_LAUNCH_ORDER_IMPLICIT";
-  if (!std::getenv(order)) ::setenv(order, "1", 0);
+  ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);  // 0: unless it is set
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
-std::string nccl_obstacle(Communicator& world, Device device) {
+std::string nccl_version() {
   int version = 0, driver = 0;
   cuda::require(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
-  if (std::min(driver, CUDART_VERSION) < 12030)  // NCCL would let communicators wait for each other
-    return fmt::format(
-        "nccl: the driver is one for CUDA {}.{}; 12.3 or later is needed\n"
-        "  Update it, or use --comm mpi.",
-        driver / 1000, driver % 1000 / 10);
+  // NCCL would let communicators wait for each other.
+  check_input(std::min(driver, CUDART_VERSION) >= 12030, Exit::config,
+              "nccl: the driver is one for CUDA {}.{}; 12.3 or later is needed\n"
+              "  Update it, or use --comm mpi.",
+              driver / 1000, driver % 1000 / 10);
   ncclGetVersion(&version);
-  if (version < oldest)
-    return fmt::format(
-        "nccl: version {}.{}.{} was found; 2.28 or later is needed\n"
-        "  Put the directory of another libnccl.so.2 first in LD_LIBRARY_PATH, or use --comm mpi.",
-        version / 10000, version / 100 % 100, version % 100);
-  auto names = gather_text(world, name_of_gpu(device.index));
-  return text_of_first(world, [&]() -> std::string {
-    for (size_t a = 0; a < names.size(); ++a)
-      for (size_t b = a + 1; b < names.size(); ++b)
-        if (names[a] == names[b])
-          return fmt::format(
-              "nccl: ranks {} and {} have the same GPU; NCCL needs one for each rank\n"
-              "  Start no more ranks on a host than it has GPUs (with --device cuda each takes its "
-              "own),\n  or use --comm mpi, which lets ranks share a GPU.",
-              a, b);
-    return {};
-  });
+  std::string text = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  check_input(version >= oldest, Exit::config,
+              "nccl: version {} was found; 2.26 or later is needed\n  Put the directory of another "
+              "libnccl.so.2 first in LD_LIBRARY_PATH, or use --comm mpi.",
+              text);
+  return text;
 }
 
 std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, Device device,
                                          NcclOptions options) {
-  std::string obstacle = nccl_obstacle(*world, device);
+  std::string obstacle =
+      nccl_obstacle(gather_gpu_ranks(*world, gpu_rank_of(device, usable_cores())));
   check_input(obstacle.empty(), Exit::config, "{}", obstacle);
   cuda::context(device.index);
   ncclUniqueId id{};

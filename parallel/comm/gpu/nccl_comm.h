@@ -15,14 +15,15 @@ struct NcclOptions {
   std::function<void(const Error&)> lost = {};
 };
 
-/// Sets what NCCL reads from the environment, unless it is set. Changing the environment is safe
-/// only while the process has one thread, so this comes first: `run_main`, a World of processes and
-/// `run_worlds` call it.
+/// Sets what NCCL and CUDA read from the environment, unless it is set. CUDA is to load all kernels
+/// when it starts: one that is loaded at its first launch may wait for transfers that wait for the
+/// peer. Changing the environment is safe only while the process has one thread, so this comes
+/// first: a process that a launcher started calls it in `run_main` or World, and `run_worlds`.
 void prepare_nccl();
 
-/// Collective over `world`. Why its ranks cannot use NCCL for tensors on their `device`, with the
-/// cure; empty if they can. Alike on all ranks.
-std::string nccl_obstacle(Communicator& world, Device device);
+/// The version of NCCL that this process can use, like `2.28.9`. Throws Error 78, with the cure, if
+/// there is none.
+std::string nccl_version();
 
 /// Collective. Tensors on `device` are moved by NCCL, on a stream for each communicator: after what
 /// this thread's compute stream held when the call was made. `wait()` lets the compute stream go on
@@ -40,7 +41,9 @@ std::string nccl_obstacle(Communicator& world, Device device);
 /// go over two communicators, one for each direction (parallel/pipeline), and may pass each other:
 /// NCCL starts what one GPU was given in the order of this rank's calls
 /// (NCCL_LAUNCH_ORDER_IMPLICIT, which `prepare_nccl` sets), and waits for the start of the one
-/// before only.
+/// before only, so that a send that is not received and another behind it hold up all that is
+/// called later (parallel/pipeline/launch_order.h). CUDA calls its events of a start a best effort:
+/// they may come at the end.
 std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, Device device,
                                          NcclOptions options = {});
 

@@ -42,8 +42,8 @@ int ranks_sharing_cores(MPI_Comm host, int ranks) {
 }  // namespace
 
 Session::Session(int& argc, char**& argv) : alone_(!running() && !launched()) {
-  prepare_nccl();
   if (alone_) return;
+  prepare_nccl();
   Deadline deadline("start of MPI", Deadline::of_start());
   if (!running()) {
     int given = 0;

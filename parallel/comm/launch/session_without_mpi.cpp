@@ -1,13 +1,12 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "parallel/comm/gpu/nccl_comm.h"
 #include "parallel/comm/launch/session.h"
 #include "parallel/comm/process.h"
 
 namespace triax::parallel {
 
-Session::Session(int&, char**&) { prepare_nccl(); }
+Session::Session(int&, char**&) {}
 Session::~Session() = default;
 
 std::unique_ptr<Communicator> Session::open(const WorldOptions& options, bool) {

@@ -15,6 +15,7 @@
 #include "core/files.h"
 #include "core/gpus.h"
 #include "parallel/comm/gpu/device_comm.h"
+#include "parallel/comm/gpu/gpu_ranks.h"
 #include "parallel/comm/gpu/nccl_comm.h"
 #include "parallel/comm/launch/session.h"
 #include "parallel/comm/process.h"
@@ -76,12 +77,31 @@ void World::bind(const WorldOptions& options) {
   check_input(!options.wrap || options.gpu_transport != nccl, Exit::config,
               "comm=nccl with a communicator of the program's own, which NCCL would bypass\n"
               "  Leave --comm out: transfers of GPUs then pass through it, by way of the host.");
-  bool ask = !options.wrap &&
-             (options.gpu_transport == nccl || (options.gpu_transport == automatic && size() > 1));
-  std::string obstacle = ask ? nccl_obstacle(*host_, device) : "not wanted";
-  check_input(options.gpu_transport != nccl || obstacle.empty(), Exit::config, "{}", obstacle);
-  comm_ = obstacle.empty() ? nccl_world(std::move(comm_), device)
-                           : staged_on_host(std::move(comm_), device);
+  comm_ = chooses_nccl(options, device) ? nccl_world(std::move(comm_), device)
+                                        : staged_on_host(std::move(comm_), device);
+}
+
+/// Collective; alike on all ranks.
+bool World::chooses_nccl(const WorldOptions& options, Device device) {
+  using enum GpuTransport;
+  GpuTransport wanted = options.gpu_transport;
+  if (size() > 1) notices_ = "transport: host memory\n";
+  if (options.wrap || wanted == host || (wanted != nccl && size() == 1)) return false;
+  int cores = usable_cores() / (session_ ? session_->sharing() : size());
+  std::vector<GpuRank> ranks = gather_gpu_ranks(*host_, gpu_rank_of(device, cores));
+  std::string obstacle = nccl_obstacle(ranks);
+  if (obstacle.empty()) {
+    notices_ = fmt::format("transport: NCCL {}\n{}", ranks[0].nccl, nccl_warnings(ranks));
+    return true;
+  }
+  check_input(wanted != nccl, Exit::config, "{}", obstacle);
+  check_input(
+      wanted == available || gpus_of(ranks) == 1, Exit::config,
+      "{}\n  That takes host memory, which is far slower between GPUs: --comm auto takes it "
+      "only where all ranks share one.",
+      obstacle);
+  notices_ = fmt::format("transport: host memory ({})\n", obstacle.substr(0, obstacle.find('\n')));
+  return false;
 }
 
 World::~World() {
@@ -92,7 +112,7 @@ World::~World() {
 }
 
 void run_worlds(int ranks, const std::function<void(World&)>& rank, WorldOptions options) {
-  prepare_nccl();
+  if (ranks > 1) prepare_nccl();
   run_thread_ranks(ranks,
                    [&](std::unique_ptr<Communicator> comm) {
                      World world(std::move(comm), set_rank_threads(usable_cores(), ranks), options);

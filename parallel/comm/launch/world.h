@@ -12,9 +12,9 @@ namespace triax::parallel {
 class Session;
 
 /// What moves tensors of GPUs between ranks: NCCL, or the host's transport by way of the host's
-/// memory. `automatic`: NCCL if triax was built with it, there are several ranks, and each has a
-/// GPU of its own.
-enum class GpuTransport { automatic, nccl, host };
+/// memory. `available`: NCCL if there are several ranks and they can use it, else the host.
+/// `automatic`: the same, but with several GPUs nothing in place of NCCL.
+enum class GpuTransport { automatic, available, nccl, host };
 
 struct WorldOptions {
   double time_limit = Group::default_time_limit();  ///< seconds
@@ -33,7 +33,8 @@ class World {
   /// Starts MPI if triax was built with it and a launcher is at work, and gives this rank its share
   /// of the host's cores as OpenMP threads (unless OMP_NUM_THREADS is set). Collective. Throws
   /// Error 78 if a launcher announced more ranks than there are, or the GPUs are not there or not
-  /// enough for the transport asked for. One at a time; argc and argv may lose MPI's arguments.
+  /// enough for the transport asked for, or ranks have several GPUs and `automatic` finds that
+  /// NCCL cannot be used. One at a time; argc and argv may lose MPI's arguments.
   World(int& argc, char**& argv, WorldOptions options = {});
   /// A rank that is a thread.
   World(std::unique_ptr<Communicator> comm, int threads, WorldOptions options = {});
@@ -51,14 +52,19 @@ class World {
   /// Among the ranks of this host.
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
+  /// What moves tensors of GPUs, and what will make it slow: lines to print when a run starts. The
+  /// same on all ranks; empty without several ranks on GPUs.
+  const std::string& notices() const { return notices_; }
   /// OpenMP threads of this rank.
   int threads() const { return threads_; }
 
  private:
   void bind(const WorldOptions& options);
+  bool chooses_nccl(const WorldOptions& options, Device device);
   std::unique_ptr<Session> session_;  ///< none: a thread
   std::unique_ptr<Communicator> comm_, host_;
   int local_rank_ = 0, local_size_ = 1, threads_ = 1;
+  std::string notices_;
 };
 
 /// Run `rank` on `ranks` threads of this process, each with a World. As `run_ranks`.
