@@ -25,7 +25,7 @@ std::string non_finite_data(const StepInput& input, const StepOptions& o) {
               i == 0   ? "input"
               : i == 1 ? "target"
                        : fmt::format("extra {}", i - 2),
-              m, batch.first, batch.first + x.size(0) - 1, v, o.dtype);
+              m, batch.first, batch.first + x.size(0) - 1, unsigned_nan(v), o.dtype);
     }
   }
   return "";

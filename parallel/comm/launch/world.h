@@ -53,12 +53,15 @@ class World {
   int local_size() const { return local_size_; }
   /// OpenMP threads of this rank.
   int threads() const { return threads_; }
+  /// Cores for each rank of this host: with fewer than `threads()` ranks slow each other down.
+  double core_share() const { return core_share_; }
 
  private:
   void bind(const WorldOptions& options);
   std::unique_ptr<Session> session_;  ///< none: a thread
   std::unique_ptr<Communicator> comm_, host_;
   int local_rank_ = 0, local_size_ = 1, threads_ = 1;
+  double core_share_ = 1;
 };
 
 /// Run `rank` on `ranks` threads of this process, each with a World. As `run_ranks`.
