@@ -16,8 +16,7 @@ double quota_in(const std::string& directory) {
   std::ifstream of_version_2(directory + "/cpu.max");
   std::ifstream of_version_1(directory + "/cpu.cfs_quota_us");
   bool known = of_version_2 >> quota >> period ||
-               (of_version_1 >> quota &&
-                std::ifstream(directory + "/cpu.cfs_period_us") >> period);
+               (of_version_1 >> quota && std::ifstream(directory + "/cpu.cfs_period_us") >> period);
   return known && quota > 0 && period > 0 ? quota / period : unlimited;
 }
 

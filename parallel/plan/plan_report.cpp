@@ -19,6 +19,19 @@ std::string precision(DType dtype) {
   return dtype == f32 ? "fp32" : dtype == bf16 ? "bf16" : "fp16";
 }
 
+/// Says so if the batch that was asked for rules out the most replicas that there could be.
+std::string batch_that_limits(const StepOptions& asked, int64_t ranks) {
+  int64_t replicas = ranks / (std::max(1, asked.mesh.pp) * std::max(1, asked.mesh.tp));
+  int64_t unit = replicas * std::max<int64_t>(1, asked.micro_batch);
+  if (asked.mesh.dp > 0 || replicas == 0 || asked.global_batch % unit == 0) return "";
+  return fmt::format(
+      "{} samples a step are no multiple of {} ranks{}, which limits dp; --global-batch {} is "
+      "one\n",
+      asked.global_batch, replicas,
+      unit == replicas ? "" : fmt::format(" x micro-batch {}", unit / replicas),
+      (asked.global_batch / unit + 1) * unit);
+}
+
 /// What the plan assumes.
 void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
   const Hardware& h = found.hardware;
@@ -41,13 +54,7 @@ void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
       h.products * h.peak(s.dtype) / 1e12, h.peak(s.dtype) / 1e12, h.kernels * h.bandwidth / 1e12,
       h.bandwidth / 1e12, h.link_part * h.link / 1e9, h.network_part * h.network / 1e9);
   if (!o.configured.empty()) text += fmt::format("fixed by --config: {}\n", o.configured);
-  if (int64_t unit = ranks * std::max<int64_t>(1, o.train.step.micro_batch);
-      o.train.step.global_batch % unit != 0)
-    text += fmt::format(
-        "{} samples a step are no multiple of {} ranks{}, so dp is less: --global-batch {} would "
-        "allow more\n",
-        s.global_batch, ranks, unit == ranks ? "" : fmt::format(" x micro-batch {}", unit / ranks),
-        (s.global_batch / unit + 1) * unit);
+  text += batch_that_limits(o.train.step, ranks);
   text += fmt::format("{} ways timed, memory of {} rehearsed", found.candidates, found.all.size());
   std::fputs(folded(text).c_str(), stdout);
 }
@@ -156,7 +163,7 @@ void print_rows(const Plans& found, std::span<const Plan> all) {
   }
   if (!left_out.empty())
     std::fputs(
-        folded(fmt::format("left out, for a wider terminal: {}", join(left_out, ", "))).c_str(),
+        folded(fmt::format("more columns on a wider terminal: {}", join(left_out, ", "))).c_str(),
         stdout);
 }
 

@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -62,18 +61,6 @@ std::exception_ptr error_of(const std::function<void()>& f) try {
 } catch (...) {
   return std::current_exception();
 }
-
-/// Removes a directory at the end if nothing is in it.
-struct UnlessUsed {
-  explicit UnlessUsed(std::string path) : path(std::move(path)) {}
-  UnlessUsed(const UnlessUsed&) = delete;
-  UnlessUsed& operator=(const UnlessUsed&) = delete;
-  ~UnlessUsed() {
-    std::error_code not_empty;
-    std::filesystem::remove(path, not_empty);
-  }
-  std::string path;
-};
 
 /// The program with the options of one call: verbs read into these.
 class Program {

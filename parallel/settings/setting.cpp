@@ -164,8 +164,8 @@ std::string expected(const Setting& s) {
 }
 
 void assign(const Setting& s, const std::string& text, const Origin& origin) {
-  bool marked = s.range.min < least(s) && is_unset(s);
-  if (!read(s, text) || !allowed(s) || marked)
+  auto marks = [&] { return s.range.min < least(s) && is_unset(s); };
+  if (!read(s, text) || !allowed(s) || marks())
     fail(origin.code, "{}", refusal(s, origin.where, text));
 }
 

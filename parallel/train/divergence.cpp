@@ -3,6 +3,7 @@
 #include "core/check.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/step.h"
+#include "parallel/train/unsigned_nan.h"
 
 // What a step does whose loss or gradient is not finite.
 namespace triax::parallel {

@@ -80,6 +80,11 @@ std::string make_run_directory(const std::string& program) {
   return path;
 }
 
+UnlessUsed::~UnlessUsed() {
+  std::error_code not_empty;
+  std::filesystem::remove(path_, not_empty);
+}
+
 void replace_file(const std::string& path, const std::string& text, const Files& files) {
   std::string unfinished = path + ".tmp";
   files.remove(unfinished);  // of a run that was killed

@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "core/profile.h"
 #include "parallel/comm/launch/stop_signal.h"
+#include "parallel/train/unsigned_nan.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,5 +1,4 @@
 #pragma once
-#include <cmath>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -27,9 +26,6 @@ struct StepInput {
 struct Diverged : Error {
   explicit Diverged(const Error& e) : Error(e) {}
 };
-
-/// As it is printed: the sign of a NaN says nothing.
-inline double unsigned_nan(double x) { return std::isnan(x) ? NAN : x; }
 
 /// What a step came to, the same on all ranks.
 struct StepResult {

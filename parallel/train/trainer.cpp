@@ -11,6 +11,7 @@
 #include "parallel/train/initial_weights.h"
 #include "parallel/train/options.h"
 #include "parallel/train/report.h"
+#include "parallel/train/unsigned_nan.h"
 
 namespace triax::parallel {
 Trainer::Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer)

@@ -130,7 +130,7 @@ TEST(Program, PlanOnANarrowTerminalKeepsMemoryAndMfu) {
     for (const char* column : {"a step", "MFU", "memory"})
       EXPECT_NE(heading.find(column), heading.npos) << columns << ": " << heading;
     bool whole = heading.find("bubble") != heading.npos && heading.find("free") != heading.npos;
-    EXPECT_EQ(text.find("left out, for a wider terminal: ") == text.npos, whole) << text;
+    EXPECT_EQ(text.find("more columns on a wider terminal: ") == text.npos, whole) << text;
     EXPECT_EQ(std::string(columns) == "300", whole) << text;
   }
 }
