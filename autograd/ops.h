@@ -14,7 +14,8 @@ namespace triax {
 using Dims = std::vector<int>;
 enum class Keep { no, yes };  ///< are reduced dims kept, with size 1?
 
-// -- Elementwise, two operands: shapes broadcast, gradients are summed back.
+// -- Elementwise, two operands: shapes broadcast, gradients are summed back. A product with a
+// number that 16 bits cannot hold is made in the accumulator dtype.
 Tensor operator+(const Tensor& a, const Tensor& b);
 Tensor operator-(const Tensor& a, const Tensor& b);
 Tensor operator*(const Tensor& a, const Tensor& b);
@@ -72,6 +73,7 @@ Tensor move_to(const Tensor& x, Device device);
 
 // -- Reductions over `dims` (none given: all). Sums are made in the accumulator dtype.
 Tensor sum(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);
+/// Of 16 bits, divided in the accumulator dtype: no sum overflows on the way.
 Tensor mean(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);
 /// Equal largest elements share the gradient.
 Tensor max(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);

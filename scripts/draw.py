@@ -10,6 +10,7 @@ scripts/draw.py 1p.json 2p.json --svg bubbles.svg       of `minigpt schedule --s
 
 import argparse
 import json
+import math
 import pathlib
 import sys
 from html import escape
@@ -112,11 +113,18 @@ def draw_stage(svg, t, stage, left, y, scale, lane):
     return y + height
 
 
-LIVE = "number: micro-batch; live: most activations held at once; time 1: the forward of one micro-batch through a stage"
+def live_unit(timelines):
+    """Parts of a stage whose activations are counted, one of which is a chunk of each timeline; and in words."""
+    chunks = {t["chunks"] for t in timelines}
+    parts = math.lcm(*chunks)
+    if parts == 1:
+        return 1, ""
+    return parts, ", each of " + ("one chunk" if len(chunks) == 1 else "half a stage" if parts == 2 else f"1/{parts} stage")
 
 
 def draw_timelines(timelines):
     svg, left, scale, y = Svg(), 74, 28, 26
+    parts, unit = live_unit(timelines)
     longest = max(t["time"] for t in timelines)
     right = left + scale * longest
     column = max(right, left + 420) + 14
@@ -134,7 +142,7 @@ def draw_timelines(timelines):
             lane = 30 if t["chunks"] == 1 else 19
             svg.text(16, y + lane * t["chunks"] / 2 + 4, f"stage {stage}")
             foot = draw_stage(svg, t, stage, left, y, scale, lane)
-            svg.text(column, (y + foot) / 2 + 4, str(t["peak_live"][stage]), bold=True)
+            svg.text(column, (y + foot) / 2 + 4, str(t["peak_live"][stage] * parts // t["chunks"]), bold=True)
             y = foot + 6
         y += 34
     axis = y - 30
@@ -143,7 +151,9 @@ def draw_timelines(timelines):
         svg.path([(left + scale * time, axis), (left + scale * time, axis + 5)])
         svg.text(left + scale * time, axis + 18, str(time), 11, "grey", "middle")
     svg.text(column, axis + 4, "time", color="grey")
-    return svg.str(max(column + 44, 720), draw_legend(svg, timelines, left, axis + 46, LIVE))
+    return svg.str(max(column + 44, 720), draw_legend(
+        svg, timelines, left, axis + 46, f"number: micro-batch; live: most activations held at once{unit}; "
+        "time 1: the forward of one micro-batch through a stage"))
 
 
 def draw_overlay(o):
@@ -239,7 +249,8 @@ def draw_bubbles(searches):
         others = [at(*point) for point in found[1] + found[2]]
         crowded = any(4 < a - x < 70 and abs(b - y) < 14 for a, b in others)
         svg.text(x - 8 if crowded else x + 8, y - 5, name, anchor="end" if crowded else "start")
-    x, y = left, top + high + 46
+    svg.text(left + wide / 2, top + high + 38, "memory: most activations held at once", 11, "grey", "middle")
+    x, y = left, top + high + 66
     for color, round, word in (("blue", 4, "named schedule"), ("green", 4, "found"), ("violet", 4, "found, two chunks in a V"),
                                ("grey", 0, "none of one chunk is below")):
         svg.box(x, y - (8 if round else 4), 8 if round else 12, 8 if round else 1, color, "line" if round else None, round)
@@ -247,7 +258,7 @@ def draw_bubbles(searches):
         x += 42 + width_of(word)
     svg.text(left, y + 20, "p: activations of as many micro-batches as there are stages, on the stage that holds most", 11,
              "grey")
-    return svg.str(left + wide + 40, y + 36)
+    return svg.str(max(left + wide + 40, x), y + 36)
 
 
 # -- Meshes

@@ -39,6 +39,17 @@ Tensor scalar(const Tensor& like, double value) {
   return full({}, value, like.dtype(), like.device());
 }
 
+/// `factor` would be rounded to x's 16 bits: products are made in the accumulator, as PyTorch makes
+/// those with Python's numbers.
+bool rounds(const Tensor& x, double factor) {
+  if (!x.defined() || !is_float(x.dtype()) || accumulator(x.dtype()) == x.dtype()) return false;
+  return full({}, factor, x.dtype(), cpu).item() != factor;
+}
+
+template <class F> Tensor in_accumulator(const Tensor& x, F op) {
+  return cast(op(cast(x, accumulator(x.dtype()))), x.dtype());
+}
+
 }  // namespace
 
 autograd::Rule autograd::bias_rule(const Tensor& b) {
@@ -123,12 +134,21 @@ Tensor equal(const Tensor& a, double b) { return equal(a, scalar(as_float(a), b)
 
 Tensor operator+(const Tensor& a, double b) { return a + scalar(a, b); }
 Tensor operator-(const Tensor& a, double b) { return a - scalar(a, b); }
-Tensor operator*(const Tensor& a, double b) { return a * scalar(a, b); }
-Tensor operator/(const Tensor& a, double b) { return a / scalar(a, b); }
+Tensor operator*(const Tensor& a, double b) {
+  if (rounds(a, b)) return in_accumulator(a, [b](const Tensor& wide) { return wide * b; });
+  return a * scalar(a, b);
+}
+Tensor operator/(const Tensor& a, double b) {
+  if (rounds(a, b)) return in_accumulator(a, [b](const Tensor& wide) { return wide / b; });
+  return a / scalar(a, b);
+}
 Tensor operator+(double a, const Tensor& b) { return b + a; }
 Tensor operator-(double a, const Tensor& b) { return scalar(b, a) - b; }
 Tensor operator*(double a, const Tensor& b) { return b * a; }
-Tensor operator/(double a, const Tensor& b) { return scalar(b, a) / b; }
+Tensor operator/(double a, const Tensor& b) {
+  if (rounds(b, a)) return in_accumulator(b, [a](const Tensor& wide) { return a / wide; });
+  return scalar(b, a) / b;
+}
 
 Tensor mse(const Tensor& x, const Tensor& y) {
   autograd::check_float("mse", x);

@@ -30,12 +30,18 @@ Tensor stretched(const Tensor& dy, const Shape& kept, const Shape& shape) {
   return dy.view(kept).expand(shape);
 }
 
+/// Without history, in x's dtype or its accumulator's.
+Tensor sums(const Tensor& x, const Shape& kept, DType dtype) {
+  Tensor y = empty(kept, dtype, x.device());
+  backend(x).sum(x.detach().contiguous(), y, Write::set);
+  return y;
+}
+
 }  // namespace
 
 Tensor sum(const Tensor& x, const Dims& dims, Keep keep) {
   Reduced r = reduced("sum", x, dims);
-  Tensor y = empty(r.kept, x.dtype(), x.device());
-  backend(x).sum(x.detach().contiguous(), y, Write::set);
+  Tensor y = sums(x, r.kept, x.dtype());
   return record("sum", keep == Keep::yes ? y : y.view(r.gone), {x},
                 [kept = r.kept, shape = x.shape()](const Tensor& dy) {
                   return Tensors{stretched(dy, kept, shape).contiguous()};
@@ -45,7 +51,14 @@ Tensor sum(const Tensor& x, const Dims& dims, Keep keep) {
 Tensor mean(const Tensor& x, const Dims& dims, Keep keep) {
   Reduced r = reduced("mean", x, dims);
   check(x.numel() > 0, "mean: {} has no elements", x);
-  return sum(x, dims, keep) * (double(r.kept.numel()) / double(x.numel()));
+  double count = double(x.numel()) / double(r.kept.numel());
+  DType wide = accumulator(x.dtype());
+  if (x.dtype() == wide) return sum(x, dims, keep) * (1 / count);
+  Tensor y = (sums(x, r.kept, wide) / count).to(x.dtype());
+  return record("mean", keep == Keep::yes ? y : y.view(r.gone), {x},
+                [kept = r.kept, shape = x.shape(), count](const Tensor& dy) {
+                  return Tensors{stretched(dy / count, kept, shape).contiguous()};
+                });
 }
 
 Tensor max(const Tensor& x, const Dims& dims, Keep keep) {

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "core/check.h"
+#include "parallel/comm/cpu_quota.h"
 
 namespace triax::parallel {
 namespace {
@@ -67,6 +68,8 @@ bool of_torchrun() {
   return std::string_view(variable) == torchrun_size;
 }
 
+bool first_of_pod() { return of_torchrun() && number("LOCAL_RANK", 0) == 0; }
+
 void check_announced(int found) try {
   Announced a = announced_by_launcher();
   check_input(
@@ -102,8 +105,12 @@ int usable_cores() {
   return std::max(1, int(std::thread::hardware_concurrency()));
 }
 
-int set_rank_threads(int cores, int ranks) {
-  if (!std::getenv("OMP_NUM_THREADS")) omp_set_num_threads(std::max(1, cores / ranks));
+double core_share(int sharing, int local) {
+  return std::min(double(usable_cores()) / sharing, cpu_quota() / local);
+}
+
+int set_rank_threads(double core_share) {
+  if (!std::getenv("OMP_NUM_THREADS")) omp_set_num_threads(std::max(1, int(core_share)));
   return omp_get_max_threads();
 }
 

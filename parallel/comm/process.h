@@ -14,6 +14,8 @@ struct Announced {
 Announced announced_by_launcher();
 /// Was it torchrun, whose ranks do not meet here? Its variables also stand in a PyTorchJob's pods.
 bool of_torchrun();
+/// Is it, and is this the first process on its host? Nobody reads there what rank 0 says elsewhere.
+bool first_of_pod();
 
 /// Throws Error 78 if more ranks were announced than `found`.
 void check_announced(int found);
@@ -30,9 +32,13 @@ bool launched();
 /// Cores this process may run on (its affinity mask, which launchers narrow).
 int usable_cores();
 
-/// Give the calling thread, one of `ranks` that share this process's or host's `cores`, its share
-/// of OpenMP threads, unless OMP_NUM_THREADS is set. Returns the number.
-int set_rank_threads(int cores, int ranks);
+/// Cores for each rank, perhaps less than one: those of the affinity mask, which `sharing` ranks
+/// have in common, or those that its CPU quota leaves each of the `local` ranks of this host.
+double core_share(int sharing, int local);
+
+/// Gives the calling thread, a rank, as many OpenMP threads as it has whole cores, and at least
+/// one, unless OMP_NUM_THREADS is set. Returns the number.
+int set_rank_threads(double core_share);
 /// Throws Error 78 if OMP_NUM_THREADS asks for more than 256 threads and 8 for each core: so many
 /// hardly start. Before the first parallel loop, and before ranks meet: they may be on other hosts.
 void check_threads();

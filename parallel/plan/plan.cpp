@@ -67,6 +67,18 @@ int fuller(const Rehearsed& r, const std::vector<KeptLayers>& kept) {
   return found;
 }
 
+/// Most layers of a model are alike: their names differ in a number alone.
+std::string describe(const nn::Layers& layers) {
+  std::map<std::string, int64_t> counts;
+  for (auto& layer : layers)
+    ++counts[layer.name.substr(0, layer.name.find_last_not_of("0123456789") + 1)];
+  auto [name, count] = *std::ranges::max_element(counts, {}, [](auto& c) { return c.second; });
+  int64_t all = std::ssize(layers), others = all - count;
+  if (count < 2 || name.empty()) return fmt::format("{} layer{}", all, all == 1 ? "" : "s");
+  std::string rest = fmt::format(" and {} other layer{}", others, others == 1 ? "" : "s");
+  return fmt::format("{} {}s{}", count, name, others > 0 ? rest : "");
+}
+
 class Search {
  public:
   Search(const Task& task, const PlanOptions& o, Plans& found)
@@ -201,7 +213,7 @@ Plans plans(const Task& task, const PlanOptions& given) {
   if (s.global_batch == 0) s.global_batch = std::max<int64_t>(1, s.micro_batch) * o.ranks;
   MetaComm alone(1, 0);
   auto model = model_of(task.build, TensorParallel(alone));
-  found.layers = std::ssize(model->layers());
+  found.layers = describe(model->layers());
   model->bind(0);
   apply_groups(*model, s.groups);
   for (auto* p : model->parameters()) found.parameters.add(*p, p->full.numel());

@@ -21,7 +21,8 @@ struct PlanOptions {
   bool json = false;                       ///< print an object for each candidate, and nothing else
   bool check = false;                      ///< measure a step of the best on threads
   std::vector<std::string> given{};        ///< settings that the user has fixed
-  std::string command;                     ///< `minigpt train --layers 4`: to train what is planned
+  std::string configured{};  ///< those that --config fixes, with their values; empty: none
+  std::string command;       ///< `minigpt train --layers 4`: to train what is planned
 };
 
 /// One way to train, and what it takes.
@@ -44,8 +45,8 @@ struct Plan {
 struct Plans {
   std::vector<Plan> all;  ///< those that fit, fastest first, then the others, smallest first
   size_t candidates = 0;  ///< that were timed
-  int64_t layers = 0;
-  Elements parameters;                ///< of the model, in full
+  std::string layers;     ///< of the model: `32 blocks and 2 other layers`
+  Elements parameters;    ///< of the model, in full
   std::vector<std::string> refusals;  ///< why other meshes are none of this model's
   Hardware hardware;
   double budget = 0;  ///< bytes that tensors of a rank may take

@@ -1,7 +1,9 @@
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <span>
 
 #include "core/check.h"
@@ -17,6 +19,19 @@ std::string precision(DType dtype) {
   return dtype == f32 ? "fp32" : dtype == bf16 ? "bf16" : "fp16";
 }
 
+/// Says so if the batch that was asked for rules out the most replicas that there could be.
+std::string batch_that_limits(const StepOptions& asked, int64_t ranks) {
+  int64_t replicas = ranks / (std::max(1, asked.mesh.pp) * std::max(1, asked.mesh.tp));
+  int64_t unit = replicas * std::max<int64_t>(1, asked.micro_batch);
+  if (asked.mesh.dp > 0 || replicas == 0 || asked.global_batch % unit == 0) return "";
+  return fmt::format(
+      "{} samples a step are no multiple of {} ranks{}, which limits dp; --global-batch {} is "
+      "one\n",
+      asked.global_batch, replicas,
+      unit == replicas ? "" : fmt::format(" x micro-batch {}", unit / replicas),
+      (asked.global_batch / unit + 1) * unit);
+}
+
 /// What the plan assumes.
 void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
   const Hardware& h = found.hardware;
@@ -26,7 +41,7 @@ void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
   const Elements& n = found.parameters;
   std::string trained = n.trained < n.all ? fmt::format(", {} of them trained", n.trained) : "";
   text += fmt::format(
-      "model: {} layers, {} parameters{}, {}; {} samples a step{}\n", found.layers, n.all, trained,
+      "model: {}, {} parameters{}, {}; {} samples a step{}\n", found.layers, n.all, trained,
       precision(s.dtype), s.global_batch,
       o.framework == Framework::megatron ? "; timed as Megatron-LM's steps of 2021" : "");
   if (s.offload != Offloaded::nothing) text += "transfers of offloaded state are not timed\n";
@@ -38,6 +53,8 @@ void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
       o.memory.empty() ? fmt::format(", {} reserved", show_bytes(h.reserve)) : "",
       h.products * h.peak(s.dtype) / 1e12, h.peak(s.dtype) / 1e12, h.kernels * h.bandwidth / 1e12,
       h.bandwidth / 1e12, h.link_part * h.link / 1e9, h.network_part * h.network / 1e9);
+  if (!o.configured.empty()) text += fmt::format("fixed by --config: {}\n", o.configured);
+  text += batch_that_limits(o.train.step, ranks);
   text += fmt::format("{} ways timed, memory of {} rehearsed", found.candidates, found.all.size());
   std::fputs(folded(text).c_str(), stdout);
 }
@@ -81,10 +98,13 @@ std::string signed_bytes(double bytes) {
   return bytes < 0 ? "-" + show_bytes(-bytes) : show_bytes(bytes);
 }
 
+/// Of the terminal; what goes elsewhere is not cut.
+int columns_of_output() { return terminal_columns(1, std::numeric_limits<int>::max()); }
+
 /// A column of the table, from its heading down.
 struct Column {
   std::vector<std::string> cells;
-  int rank;  ///< those of the highest are left out first where a terminal is narrow
+  int rank;  ///< those of the highest are left out first where a terminal is narrow; 0: never
 
   size_t width() const { return std::ranges::max_element(cells, {}, &std::string::size)->size(); }
   /// Is it the same in all rows, of which there are several?
@@ -95,11 +115,11 @@ struct Column {
 };
 
 std::vector<Column> columns_of(const Plans& found, std::span<const Plan> all) {
-  // Columns that tell one row from another stay longest.
+  // What one plans for stays, then what tells one row from another.
   std::vector<Column> columns{{{"dp x pp x tp"}, 0}, {{"ZeRO"}, 2},      {{"schedule"}, 1},
                               {{"micro"}, 1},        {{"recompute"}, 2}, {{"sp"}, 3},
-                              {{"a step"}, 0},       {{"MFU"}, 5},       {{"bubble"}, 6},
-                              {{"memory"}, 7},       {{"free"}, 4},      {{"why"}, 0}};
+                              {{"a step"}, 0},       {{"MFU"}, 0},       {{"bubble"}, 6},
+                              {{"memory"}, 0},       {{"free"}, 5},      {{"why"}, 4}};
   for (const Plan& p : all) {
     const StepOptions& s = p.options.step;
     double need = p.need(found.hardware);
@@ -125,17 +145,26 @@ void print_rows(const Plans& found, std::span<const Plan> all) {
   auto wide = [&] {
     size_t sum = 0;
     for (auto& c : columns) sum += c.width() + 2;
-    return sum > size_t(terminal_columns());
+    return sum > size_t(columns_of_output());
   };
-  constexpr int last = 7;
+  std::vector<std::string> left_out;
+  constexpr int last = 6;
   for (bool any : {false, true})  // first those that are the same in all rows
     for (int rank = last; rank > 0 && wide(); --rank)
-      std::erase_if(columns, [&](auto& c) { return c.rank == rank && (any || c.tells_nothing()); });
+      std::erase_if(columns, [&](auto& c) {
+        bool goes = c.rank == rank && (any || c.tells_nothing());
+        if (goes) left_out.push_back(c.cells[0]);
+        return goes;
+      });
   for (size_t row = 0; row <= all.size(); ++row) {
     std::string line;
     for (auto& c : columns) line += fmt::format("{:>{}}", c.cells[row], c.width() + 2);
     fmt::print("{}{}\n", row == 0 ? "\n" : "", line);
   }
+  if (!left_out.empty())
+    std::fputs(
+        folded(fmt::format("more columns on a wider terminal: {}", join(left_out, ", "))).c_str(),
+        stdout);
 }
 
 /// The whole command that trains this.
@@ -182,14 +211,15 @@ void print_json(const Task& task, const Plans& found) {
   }
 }
 
+/// All where it is no terminal, which has room for a few.
 void print_left_out(const std::vector<std::string>& refusals) {
-  constexpr size_t most = 3;
+  size_t most = ::isatty(STDOUT_FILENO) ? 3 : refusals.size();
   for (size_t i = 0; i < std::min(most, refusals.size()); ++i)
     fmt::print("{}\n", wrapped("left out: " + refusals[i].substr(0, refusals[i].find('\n')),
-                               terminal_columns()));
+                               columns_of_output()));
   if (refusals.size() <= most) return;
   size_t more = refusals.size() - most;
-  fmt::print("left out: for {} more reason{}\n", more, more == 1 ? "" : "s");
+  fmt::print("left out: for {} more reason{}, which `| less` shows\n", more, more == 1 ? "" : "s");
 }
 
 /// What would make the largest part smaller, and is not done yet.

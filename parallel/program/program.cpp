@@ -1,15 +1,13 @@
 #include "parallel/program/program.h"
 
-#include <fmt/chrono.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -230,6 +228,9 @@ class Program {
       Task task = made;
       task.settings = own_.settings;
       task.config = config;
+      bool launched = world.size() > 1 && train_.launch.comm != "threads";
+      task.command = launched ? fmt::format("mpirun -np {} ", world.size()) : "";
+      task.command += shell_word(argv[0]) + " train";
       result = train(std::move(task), world);
     });
     return result;
@@ -239,14 +240,11 @@ class Program {
     Settled run = settle(std::move(given), train_, world);
     TrainOptions& o = run.options;
     check_replicas(o.step.mesh.dp);
-    if (o.out.empty())
-      o.out = text_of_first(world.host(), [&] {
-        std::string now =
-            fmt::format("runs/{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)), own_.name);
-        std::string path = now;  // another run may have begun in this second
-        for (int n = 2; disk().is_directory(path); ++n) path = fmt::format("{}-{}", now, n);
-        return path;
-      });
+    std::optional<UnlessUsed> made;
+    if (o.out.empty()) {
+      o.out = text_of_first(world.host(), [&] { return make_run_directory(own_.name); });
+      made.emplace(o.out);
+    }
     std::string stages = text_of_first(world.host(), [&] {
       Preview p = preview(run.task, o, world);
       run.task.foreseen_memory = p.memory;
@@ -361,6 +359,13 @@ int Program::plan(const Request& request, const char* program) {
                 "plan: --{} is not given for {} ranks, more than this machine's {}\n"
                 "  Its default is for small runs. Add --{} N{}, as the run will have it.",
                 name, ranks, here, name, or_else.empty() ? "" : " or --" + or_else);
+  std::vector<std::string> fixed;
+  for (const Setting& s : request.verb->settings)
+    if (std::ranges::count(request.configured, s.name) >
+            std::ranges::count(request.given, s.name) &&
+        is_planned(s) && s.group != "Plan")
+      fixed.push_back(fmt::format("{} {}", s.name, value_text(s)));
+  plan_.configured = join(fixed, ", ");
   plan_.command = shell_word(program) + " train" + flags_for_train(request);
   return int(parallel::plan(own_.task(), plan_));
 }

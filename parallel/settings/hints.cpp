@@ -17,7 +17,8 @@ struct Synonyms {
 };
 constexpr Synonyms synonyms[] = {
     {"micro-batch", "batch batch-size", " (per replica)"},
-    {"micro-batch", "micro-batch-size per-device-train-batch-size train-micro-batch-size-per-gpu"},
+    {"micro-batch",
+     "bs micro-batch-size per-device-train-batch-size train-micro-batch-size-per-gpu"},
     {"global-batch", "batch batch-size global-batch-size train-batch-size"},
     {"global-batch", "gradient-accumulation-steps"},
     {"lr", "learning-rate"},
@@ -48,7 +49,7 @@ constexpr Synonyms synonyms[] = {
     {"zero", "zero-stage"},
     {"recompute", "activation-checkpointing gradient-checkpointing recompute-granularity"},
     {"comm", "backend distributed-backend"},
-    {"ranks", "world-size nproc nproc-per-node num-gpus ngpus"},
+    {"ranks", "world-size nproc nproc-per-node num-gpus ngpus gpus n-gpus"},
     {"graph", "cuda-graph cuda-graphs"},
     {"deepspeed", "deepspeed-config ds-config"},
     {"lr-schedule", "lr-decay-style lr-scheduler lr-scheduler-type decay-lr"},

@@ -21,6 +21,9 @@ bool in_range(double x, const Range& r) {
          (r.open_max ? x < r.max : x <= r.max);
 }
 
+/// A number below 0 only marks what is unset, where others would not: nobody asks for it.
+double least(const Setting& s) { return s.derived ? std::max(s.range.min, 0.) : s.range.min; }
+
 bool allowed(const Setting& s) {
   auto valid = [&]<class T>(const T& field) {
     if constexpr (std::is_same_v<T, Choice>) return field.get() < field.names.size();
@@ -31,7 +34,7 @@ bool allowed(const Setting& s) {
               (!s.or_file.empty() && field->ends_with(s.or_file)));
     else if constexpr (std::is_same_v<T, uint64_t*>)
       return *field <= uint64_t{INT64_MAX} && in_range(double(*field), s.range);
-    else return in_range(double(*field), s.range);
+    else return double(*field) >= least(s) && in_range(double(*field), s.range);
   };
   return is_unset(s) || std::visit(valid, s.field);
 }
@@ -151,6 +154,7 @@ std::string expected(const Setting& s) {
     return x < int64_limit ? fmt::format("{:.15g}", x) : std::string("2^63 - 1");
   };
   Range r = s.range;
+  r.min = least(s);
   if (std::holds_alternative<int*>(s.field)) r.max = std::min(r.max, double(INT32_MAX));
   if (std::isinf(r.max))
     return r.open_min ? fmt::format("{} above {}", kind, bound(r.min))
@@ -160,7 +164,9 @@ std::string expected(const Setting& s) {
 }
 
 void assign(const Setting& s, const std::string& text, const Origin& origin) {
-  if (!read(s, text) || !allowed(s)) fail(origin.code, "{}", refusal(s, origin.where, text));
+  auto marks = [&] { return s.range.min < least(s) && is_unset(s); };
+  if (!read(s, text) || !allowed(s) || marks())
+    fail(origin.code, "{}", refusal(s, origin.where, text));
 }
 
 void check_values(const Settings& settings) {

@@ -3,6 +3,7 @@
 #include "core/check.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/step.h"
+#include "parallel/train/unsigned_nan.h"
 
 // What a step does whose loss or gradient is not finite.
 namespace triax::parallel {
@@ -25,7 +26,7 @@ std::string non_finite_data(const StepInput& input, const StepOptions& o) {
               i == 0   ? "input"
               : i == 1 ? "target"
                        : fmt::format("extra {}", i - 2),
-              m, batch.first, batch.first + x.size(0) - 1, v, o.dtype);
+              m, batch.first, batch.first + x.size(0) - 1, unsigned_nan(v), o.dtype);
     }
   }
   return "";

@@ -4,12 +4,14 @@
 
 #include <bit>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <optional>
 
 #include "core/check.h"
 #include "core/checksum.h"
+#include "core/files.h"
 #include "parallel/train/trainer.h"
 
 namespace triax::parallel {
@@ -45,11 +47,24 @@ double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// A file is read after those whose names sort before it.
-std::string new_name() {
+constexpr std::string_view prefix = "events.out.tfevents.";
+
+/// A file is read after those whose names sort before it: the clock may have gone back since the
+/// newest was made.
+std::string new_name(const std::string& directory) {
   char host[256] = "?";
   ::gethostname(host, sizeof host - 1);
-  return fmt::format("events.out.tfevents.{:017.6f}.{}", seconds_since_1970(), host);
+  auto at = [&](double seconds) { return fmt::format("{}{:017.6f}.{}", prefix, seconds, host); };
+  std::string name = at(seconds_since_1970());
+  for (auto& other : disk().list(directory)) {
+    double made = 0;
+    bool newer =
+        other.starts_with(prefix) && other >= name &&
+        std::from_chars(other.data() + prefix.size(), other.data() + other.size(), made).ec ==
+            std::errc();
+    if (newer) name = at(made + 1);
+  }
+  return name;
 }
 
 }  // namespace
@@ -57,7 +72,8 @@ std::string new_name() {
 // Fields by number. Event: 1 time, 2 step, 3 version, 5 Summary, 7 SessionLog. Summary: 1 Value, of
 // which 1 is the tag, 2 a float. SessionLog: 1 status, of which 1 is START.
 EventFile::EventFile(const std::string& directory, int64_t first_step)
-    : path_(directory + "/" + new_name()), file_(std::fopen(path_.c_str(), "wbxe"), &std::fclose) {
+    : path_(directory + "/" + new_name(directory)),
+      file_(std::fopen(path_.c_str(), "wbxe"), &std::fclose) {
   check_input(file_ != nullptr, Exit::cannot_write, "tensorboard: cannot write {}: {}", path_,
               std::strerror(errno));
   write(0, field(3, text, "brain.Event:2"));

@@ -1,10 +1,37 @@
 // What a run says when it starts and when it ends.
+#include <cstdlib>
+#include <string_view>
+
 #include "core/check.h"
 #include "parallel/train/profile_steps.h"
 #include "parallel/train/trainer.h"
 
 namespace triax::parallel {
 namespace {
+
+/// The schedule's first or last step may be at 0, as that of a run of one step with min-lr 0.
+std::string steps_at_zero(const TrainOptions& o) {
+  if (o.lr.peak == 0 || o.steps == 0) return "";
+  std::string text;
+  for (int64_t step : {int64_t{1}, o.steps})
+    if (o.lr.at(step) == 0 && (step > 1 || text.empty()))
+      text += fmt::format("step {} has learning rate 0{}: it changes no weights\n", step,
+                          step > o.lr.warmup ? ", which is --min-lr" : "");
+  return text;
+}
+
+/// Do the ranks of this host have more threads than cores, or than its quota is worth?
+std::string crowding(const World& world) {
+  int threads = world.threads(), ranks = world.local_size();
+  if (threads <= world.core_share()) return "";
+  const char* policy = std::getenv("OMP_WAIT_POLICY");
+  bool spins = threads > 1 && !(policy && std::string_view(policy) == "passive");
+  return fmt::format(
+      "{} rank{} of this host x {} thread{} on {:.3g} core{}: they wait for each other{}\n", ranks,
+      ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", world.core_share() * ranks,
+      world.core_share() * ranks == 1 ? "" : "s",
+      spins ? "; set OMP_WAIT_POLICY=passive, or a smaller OMP_NUM_THREADS" : "");
+}
 
 /// Settings that change nothing in this run, and a batch larger than the data, a line each.
 std::string without_effect(const TrainOptions& o, int64_t samples) {
@@ -19,6 +46,9 @@ std::string without_effect(const TrainOptions& o, int64_t samples) {
   if (s.zero != Zero::off && s.mesh.dp == 1 && s.offload != Offloaded::parameters &&
       s.places.empty())
     text += fmt::format("zero={}: dp is 1, so nothing is sharded\n", int(s.zero));
+  if (o.cut_warmup > 0)
+    text += fmt::format("warmup={} is more than steps={}: the warm-up ends with the run\n",
+                        o.cut_warmup, o.steps);
   if (s.global_batch > samples)
     text += fmt::format("warning: a step takes {} samples of {}, so it takes some more than once\n",
                         s.global_batch, samples);
@@ -35,7 +65,8 @@ std::string Trainer::describe_start() const {
   std::string text = fmt::format("{} parameters{}; {} samples a step; {} steps\n", all, frozen,
                                  options_.step.global_batch, options_.steps);
   if (first()) text += weight_warning(*task_.samples);
-  text += without_effect(options_, task_.samples->count());
+  text +=
+      without_effect(options_, task_.samples->count()) + steps_at_zero(options_) + crowding(world_);
   if (!options_.profile.empty() && parse_step_range(options_.profile).last <= begun_)
     text += fmt::format("profile={} is left out: the run goes on after step {}\n", options_.profile,
                         begun_);

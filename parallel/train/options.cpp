@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/check.h"
 #include "core/checksum.h"
@@ -173,10 +174,6 @@ void check_schedule_name(const StepOptions& o) {
 }
 
 void check_rates(const TrainOptions& o) {
-  check_input(o.steps >= 0 && o.lr.warmup <= o.steps, Exit::config,
-              "warmup={} is more than steps={}\n"
-              "  The learning rate would never reach --lr. Valid warmup: 0 to {}.",
-              o.lr.warmup, o.steps, o.steps);
   bool decays = o.lr.decay != optim::Schedule::Decay::constant;
   check_input(!decays || (o.lr.low >= 0 && o.lr.low <= o.lr.peak), Exit::config,
               "min-lr={} with lr={}\n"
@@ -265,7 +262,8 @@ void resolve(TrainOptions& o, int64_t ranks) {
   if (s.chunks == 0) s.chunks = schedule == s.schedules.end() ? 1 : schedule->second.chunks;
   if (s.global_batch == 0) s.global_batch = s.micro_batch * s.mesh.dp;
   if (o.lr.low == -1) o.lr.low = o.lr.peak / 10;
-  if (o.lr.warmup < 0) o.lr.warmup = std::min<int64_t>(100, o.steps / 2);
+  if (o.lr.warmup == -1) o.lr.warmup = std::min<int64_t>(100, o.steps / 2);
+  if (o.steps >= 0 && o.lr.warmup > o.steps) o.cut_warmup = std::exchange(o.lr.warmup, o.steps);
   o.lr.steps = std::max<int64_t>(1, o.steps);
 }
 

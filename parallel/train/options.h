@@ -108,8 +108,8 @@ struct TrainOptions {
   StepOptions step = {};
   LaunchOptions launch = {};
   int64_t steps = 2000;
-  /// Low -1: a tenth of the peak. Warm-up -1: 100 steps, or half of fewer than 200. Its steps
-  /// follow `steps`.
+  /// Low -1: a tenth of the peak. Warm-up -1: 100 steps, or half of fewer than 200; of more than
+  /// `steps` it ends with them. Its steps follow `steps`.
   optim::Schedule lr = {.peak = 1e-3, .low = -1, .warmup = -1, .steps = 0};
   int64_t val_every = 250;  ///< steps between validations; 0: only at the end
   int64_t save_every = 0;   ///< steps between checkpoints; 0: only at the end
@@ -127,9 +127,10 @@ struct TrainOptions {
   std::string profile;          ///< steps to trace, `3` or `3-5`; empty: none
   /// Write event files into the run directory.
   bool tensorboard = false;
-  std::string init;      ///< checkpoint or run directory with the initial weights; empty: random
-  std::string init_new;  ///< patterns of parameters that it leaves as the model makes them
-  bool ledger = false;   ///< print what was communicated and held in memory
+  std::string init;        ///< checkpoint or run directory with the initial weights; empty: random
+  std::string init_new;    ///< patterns of parameters that it leaves as the model makes them
+  bool ledger = false;     ///< print what was communicated and held in memory
+  int64_t cut_warmup = 0;  ///< the warm-up that resolve() cut to `steps`; 0: none
 };
 
 /// The largest size of anything: products of two such sizes fit 64 bits.
@@ -155,7 +156,8 @@ std::map<std::string, std::string> schedule_content(const StepOptions& o);
 std::map<std::string, std::string> values_of(const Settings& settings);
 
 /// Fill in what follows from other values: dp (from `ranks`), chunks, global_batch, warm-up.
-/// Nothing that was given changes. A schedule's file is read here, into `schedules` (Error 65, 66).
+/// Nothing that was given changes, but a warm-up longer than the run ends with it. A schedule's
+/// file is read here, into `schedules` (Error 65, 66).
 void resolve(TrainOptions& o, int64_t ranks);
 
 /// Refuse, before anything starts, what no model could be trained with on `ranks` ranks. `o` is

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,6 +65,24 @@ RunLock::RunLock(const std::string& directory) : file_(nullptr, &std::fclose) {
   std::string who = holder();
   check_written(::ftruncate(descriptor, 0) == 0 &&
                 ::pwrite(descriptor, who.data(), who.size(), 0) == ssize_t(who.size()));
+}
+
+std::string make_run_directory(const std::string& program) {
+  std::string name =
+      fmt::format("runs/{:%Y%m%d-%H%M%S}-{}", fmt::localtime(std::time(nullptr)), program);
+  std::string path = name;
+  disk().make_directory(parent_directory(path));
+  for (int n = 2; ::mkdir(path.c_str(), 0777) != 0; ++n) {
+    check_input(errno == EEXIST, Exit::cannot_write, "run directory: cannot make {}: {}", path,
+                std::strerror(errno));
+    path = fmt::format("{}-{}", name, n);
+  }
+  return path;
+}
+
+UnlessUsed::~UnlessUsed() {
+  std::error_code not_empty;
+  std::filesystem::remove(path_, not_empty);
 }
 
 void replace_file(const std::string& path, const std::string& text, const Files& files) {

@@ -30,6 +30,21 @@ class RunLock {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 
+/// Makes a directory for a run of `program` that has no name, `runs/<date>-<program>`, which no
+/// other has: with a number behind it where another run began in the same second. Returns its path.
+std::string make_run_directory(const std::string& program);
+/// Removes a directory at the end if nothing is in it.
+class UnlessUsed {
+ public:
+  explicit UnlessUsed(std::string path) : path_(std::move(path)) {}
+  UnlessUsed(const UnlessUsed&) = delete;
+  UnlessUsed& operator=(const UnlessUsed&) = delete;
+  ~UnlessUsed();
+
+ private:
+  std::string path_;
+};
+
 /// How far training is.
 struct Position {
   int64_t step = 0;     ///< steps done

@@ -54,13 +54,14 @@ void Trainer::compare_replicas() {
   check_replicas(step_, world_.host(), done_);
 }
 
-/// The flags by which the run continues; its configuration is that of a program.
+/// The command by which the run continues, of a program; else its flags.
 std::string Trainer::resuming() const {
   std::string file = shell_word(options_.out + "/config.toml");
   std::string config = task_.config.empty() ? "" : fmt::format("--config {} ", file);
   bool unsaved = saved_ == begun_ && directory_ && !directory_->allowed().empty();
   bool damaged = options_.resume == "last-good";  // the newest may be
-  return fmt::format("{}--out {} --resume {}{}", config, shell_word(options_.out),
+  std::string command = task_.command.empty() ? "" : task_.command + " ";
+  return fmt::format("{}{}--out {} --resume {}{}", command, config, shell_word(options_.out),
                      damaged ? "last-good" : "auto", unsaved ? " --resume-changed" : "");
 }
 

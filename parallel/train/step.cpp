@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "core/profile.h"
 #include "parallel/comm/launch/stop_signal.h"
+#include "parallel/train/unsigned_nan.h"
 
 namespace triax::parallel {
 namespace {
@@ -138,8 +139,8 @@ StepResult Step::result(const Pending& p) {
   StepTotals totals{.loss = v[0], .squares = v[1], .non_finite = v[2]};
   auto norm = DataParallel::norm_of(std::span(v).subspan(1));
   StepResult r{.step = p.input.number,
-               .loss = totals.loss / p.input.weight,
-               .grad_norm = norm.value / p.request.loss_scale,
+               .loss = unsigned_nan(totals.loss / p.input.weight),
+               .grad_norm = unsigned_nan(norm.value / p.request.loss_scale),
                .lr = p.request.lr,
                .weight = p.input.weight,
                .loss_scale = p.request.loss_scale,

@@ -24,6 +24,7 @@ struct Task {
   std::map<std::string, std::string> attachments = {};
   Settings settings = {};                            ///< options of the model and the data
   std::string config = {};                           ///< a configuration file that repeats the run
+  std::string command = {};                          ///< to go on by: `mpirun -np 4 minigpt train`
   std::map<std::string, std::string> identity = {};  ///< identity_of, once it was asked for
   std::string foreseen_memory = {};  ///< of a rank, for settings.txt; on rank 0; empty: not known
 };

@@ -28,7 +28,8 @@ Settings optimizer_settings(TrainOptions& o) {
            choice(o.lr.decay, {{"cosine", Decay::cosine},
                                {"linear", Decay::linear},
                                {"constant", Decay::constant}}))
-      .add("warmup", "N", "steps of learning-rate warm-up from 0", &o.lr.warmup,
+      .add("warmup", "N", "steps of learning-rate warm-up from 0, at most those of the run",
+           &o.lr.warmup,
            {.range = {-1}, .shown = "100, or half of fewer than 200 steps", .derived = true})
       .add("warmup-shape", "linear|log",
            "share of the learning rate in warm-up step k: k / N, or log k / log N",

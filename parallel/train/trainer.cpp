@@ -11,6 +11,7 @@
 #include "parallel/train/initial_weights.h"
 #include "parallel/train/options.h"
 #include "parallel/train/report.h"
+#include "parallel/train/unsigned_nan.h"
 
 namespace triax::parallel {
 Trainer::Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer)
@@ -137,7 +138,7 @@ std::optional<double> Trainer::pass_over_held_out() {
   size_t at = 0;
   for (auto& [name, score] : task_.scores)
     scores_[name] = (scores.empty() ? 0 : scores[at++]) / weight;
-  return (losses.empty() ? 0 : step_.sums_of(losses)[0]) / weight;
+  return unsigned_nan((losses.empty() ? 0 : step_.sums_of(losses)[0]) / weight);
 }
 
 void Trainer::report(StepRecord& record) {
@@ -175,10 +176,10 @@ Exit Trainer::train() {
   progress_.say(describe_start());
   if (task_.held_out) check_held_out();  // before a profile of the first step begins
   call("start", &Callbacks::start);
-  last_step_ = std::chrono::steady_clock::now();
   auto validates = [&] { return task_.held_out && (due(options_.val_every) || done_ >= steps); };
   bool missing = done_ > 0 && validates() && !val_loss_ && (done_ > begun_ || lacks_validation());
   bool stopping = missing && !make_up_validation();
+  last_step_ = std::chrono::steady_clock::now();
   while (done_ < steps && !stopping) {
     take();
     auto records = results(step_by_step_ ? Step::Upto::all : Step::Upto::lag);

@@ -95,9 +95,14 @@ def tests(path):
     expect("torchrun is refused", done.returncode == 78 and "mpirun -np 2" in done.stderr, done.stderr)
     done = run(*torchrun, minigpt, "train", *common, "--out", path / "none", *threads)
     expect("threads of it too", done.returncode == 78 and not (path / "none").exists(), done.stderr)
-    done = run(*torchrun[:1], "RANK=1", *torchrun[2:], minigpt, "train", *common, "--out", path / "none")
+    other = ["env", "RANK=1", "WORLD_SIZE=2"]
+    done = run(*other, "LOCAL_RANK=1", minigpt, "train", *common, "--out", path / "none")
     expect("its other ranks are silent", done.returncode == 78 and done.stderr == "", done.stderr)
-    second = [*torchrun[:1], "RANK=1", *torchrun[2:], minigpt]
+    for pod in [], ["LOCAL_RANK=0"]:
+        done = run(*other, *pod, minigpt, "train", *common, "--out", path / "none")
+        expect(f"a pod of its own has the message {pod}", done.returncode == 78 and
+               done.stderr.count("mpirun -np 2") == 1, done.stderr)
+    second = [*other, "LOCAL_RANK=0", minigpt]
     done = run(*second, "plan", "--rank", "2")
     expect("of other mistakes nobody else tells", done.returncode == 64 and "--rank" in done.stderr and
            "on rank" not in done.stderr, done.stderr)

@@ -64,6 +64,8 @@ def names(path):
     says(65, f"{path}/folder: this is not a checkpoint", "manifest.json", "RUN/step-N",
          command=f"sample --checkpoint {path}/folder")
     says(66, f"{path}/text.txt: no such directory", command=f"sample --checkpoint {path}/text.txt")
+    says(64, f"`{path}/folder` is no flag; flags are written --name VALUE: --checkpoint {path}/folder",
+         command=f"sample {path}/folder")
     for command in "train --batch-sizes-of-all 3", "bake":
         done = run(*command.split())
         expect(f"{command}: nothing is near", ["a hint: " + done.stderr] if "nearest" in done.stderr else [])

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "parallel/train/run_directory.h"
 #include "tests/support/call_program.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
@@ -73,8 +78,86 @@ TEST(Program, PlanCountsTheReasonsThatItLeavesOut) {
               0);
     return testing::internal::GetCapturedStdout();
   };
-  EXPECT_NE(said("10").find("left out: for 2 more reasons\n"), std::string::npos) << said("10");
-  EXPECT_NE(said("60").find(" more reasons\n"), std::string::npos) << said("60");
+  std::string all = said("10");  // of which a terminal shows three
+  int reasons = 0;
+  for (size_t at = 0; (at = all.find("\nleft out: ", at)) != all.npos; ++at) ++reasons;
+  EXPECT_EQ(reasons, 5) << all;
+  EXPECT_EQ(all.find("more reason"), all.npos) << all;
+}
+
+TEST(Program, PlanSaysWhatIsFixedAndWhatTheBatchForbids) {
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  options.task = [] { return test::task_of(); };
+  test::TemporaryDirectory folder;
+  std::string file = folder / "c.toml";
+  test::write_bytes(file, "micro-batch = 2\nrecompute = \"block\"\nglobal-batch = 12\nseed = 3\n");
+  auto said = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"tiny", "plan", "--ranks", "4"};
+    words.insert(words.end(), more.begin(), more.end());
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(call(options, words), 0);
+    return testing::internal::GetCapturedStdout();
+  };
+  auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != text.npos;
+  };
+  std::string text = said({"--config", file});
+  EXPECT_TRUE(has(text, "\nfixed by --config: recompute block, micro-batch 2, global-batch 12\n"))
+      << text;
+  EXPECT_TRUE(has(text, "12 samples a step are no multiple of 4 ranks x micro-batch 2")) << text;
+  EXPECT_TRUE(has(text, "--global-batch 16")) << text;
+  EXPECT_TRUE(has(text, "model: 2 blocks and 2 other layers, ")) << text;
+  for (const char* column : {"MFU", "bubble", "memory", "free", "why"})
+    EXPECT_TRUE(has(text, std::string("  ") + column)) << column << text;
+  text = said({"--config", file, "--global-batch", "16", "--recompute", "off"});
+  EXPECT_TRUE(has(text, "\nfixed by --config: micro-batch 2\n")) << text;
+  EXPECT_FALSE(has(text, "no multiple")) << text;
+  EXPECT_FALSE(has(said({}), "fixed by")) << text;
+}
+
+// What one plans for is never left out.
+TEST(Program, PlanOnANarrowTerminalKeepsMemoryAndMfu) {
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  options.task = [] { return test::task_of(); };
+  for (const char* columns : {"40", "60", "80", "300"}) {
+    ::setenv("COLUMNS", columns, 1);
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(call(options, {"tiny", "plan", "--ranks", "8"}), 0);
+    std::string text = testing::internal::GetCapturedStdout();
+    ::unsetenv("COLUMNS");
+    size_t table = text.find("dp x pp x tp");
+    std::string heading = text.substr(table, text.find('\n', table) - table);
+    for (const char* column : {"a step", "MFU", "memory"})
+      EXPECT_NE(heading.find(column), heading.npos) << columns << ": " << heading;
+    bool whole = heading.find("bubble") != heading.npos && heading.find("free") != heading.npos;
+    EXPECT_EQ(text.find("more columns on a wider terminal: ") == text.npos, whole) << text;
+    EXPECT_EQ(std::string(columns) == "300", whole) << text;
+  }
+}
+
+TEST(Program, RunsThatBeginInOneSecondHaveDirectoriesOfTheirOwn) {
+  test::TemporaryDirectory folder;
+  auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  std::set<std::string> paths;
+  for (int i = 0; i < 20; ++i) paths.insert(make_run_directory("tiny"));
+  EXPECT_EQ(paths.size(), 20);
+  std::string next = *paths.begin() + "-21";
+  test::write_bytes(next, "a file");
+  for (int i = 0; i < 3; ++i) paths.insert(make_run_directory("tiny"));
+  EXPECT_EQ(paths.size(), 23);
+  EXPECT_FALSE(paths.contains(next));
+
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  options.task = [] { return test::task_of(); };
+  auto runs = [] { return std::distance(std::filesystem::directory_iterator("runs"), {}); };
+  auto count = runs();
+  EXPECT_EQ(call(options, {"tiny", "train", "--steps", "1"}), 0);
+  EXPECT_EQ(runs(), ++count);
+  EXPECT_EQ(call(options, {"tiny", "train", "--steps", "1", "--resume", "/no/such"}),
+            int(Exit::not_found));
+  EXPECT_EQ(runs(), count) << "nothing is left of a run that did not begin";
+  std::filesystem::current_path(before);
 }
 
 // `train` knows no key of `plan` alone: the printed command has flags in place of such a file.

@@ -48,9 +48,9 @@ World::World(int& argc, char**& argv, WorldOptions options)
     : session_(started(argc, argv)),
       local_rank_(session_->local_rank()),
       local_size_(session_->local_size()) {
-  int cores = usable_cores();
-  threads_ = set_rank_threads(cores, session_->sharing());
-  comm_ = session_->open(options, session_->sharing() * threads_ > cores);
+  core_share_ = parallel::core_share(session_->sharing(), local_size_);
+  threads_ = set_rank_threads(core_share_);
+  comm_ = session_->open(options, threads_ > core_share_);
   host_ = host_plane(*comm_);
   bind(options);
 }
@@ -60,7 +60,8 @@ World::World(std::unique_ptr<Communicator> comm, int threads, WorldOptions optio
       host_(host_plane(*comm_)),
       local_rank_(comm_->rank()),
       local_size_(comm_->size()),
-      threads_(threads) {
+      threads_(threads),
+      core_share_(parallel::core_share(local_size_, local_size_)) {
   bind(options);
 }
 
@@ -115,7 +116,8 @@ void run_worlds(int ranks, const std::function<void(World&)>& rank, WorldOptions
   if (ranks > 1) prepare_nccl();
   run_thread_ranks(ranks,
                    [&](std::unique_ptr<Communicator> comm) {
-                     World world(std::move(comm), set_rank_threads(usable_cores(), ranks), options);
+                     World world(std::move(comm),
+                                 set_rank_threads(parallel::core_share(ranks, ranks)), options);
                      rank(world);
                      world.comm().check_usable();
                      world.host().check_usable();
@@ -163,7 +165,8 @@ int run_main(int argc, char** argv, const std::function<int(int, char**)>& body)
     auto* error = dynamic_cast<const Error*>(&e);
     bool announced = error && error->rank() == 0;  // check_announced
     bool all_alike = !met && exit_code(e) == int(Exit::config) && (announced || !of_torchrun());
-    if (!all_alike || rank == 0 || every_rank_may_speak()) report_failure(e, rank);
+    if (!all_alike || rank == 0 || first_of_pod() || every_rank_may_speak())
+      report_failure(e, rank);
     if (met) session->abort(exit_code(e));
     return exit_code(e);
   };

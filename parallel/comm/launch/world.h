@@ -57,6 +57,8 @@ class World {
   const std::string& notices() const { return notices_; }
   /// OpenMP threads of this rank.
   int threads() const { return threads_; }
+  /// Cores for each rank of this host: with fewer than `threads()` ranks slow each other down.
+  double core_share() const { return core_share_; }
 
  private:
   void bind(const WorldOptions& options);
@@ -65,6 +67,7 @@ class World {
   std::unique_ptr<Communicator> comm_, host_;
   int local_rank_ = 0, local_size_ = 1, threads_ = 1;
   std::string notices_;
+  double core_share_ = 1;
 };
 
 /// Run `rank` on `ranks` threads of this process, each with a World. As `run_ranks`.

@@ -149,7 +149,7 @@ void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Commun
   std::exception_ptr first, consequence;
   auto run = [&](int r) {
     memory::set_counter(std::make_shared<memory::Counter>());
-    set_rank_threads(usable_cores(), ranks);
+    set_rank_threads(core_share(ranks, ranks));
     std::string why;
     auto note = [&](std::exception_ptr& place) {
       std::lock_guard guard(mutex);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 
 #include "core/files.h"
@@ -37,6 +38,15 @@ std::string legend(const Runs& runs) {
   return fmt::format("<div class=\"legend\">{}</div>\n", text);
 }
 
+/// 0.00030000000000000003, which a tenth of 0.003 is, as 0.0003.
+std::string rounded(const std::string& value) {
+  double number = 0;
+  auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  bool real = error == std::errc() && end == value.data() + value.size() &&
+              value.find_first_of(".e") != value.npos;
+  return real ? fmt::format("{:.15g}", number) : value;
+}
+
 std::string settings(const Runs& runs) {
   std::set<std::string> keys;
   for (auto& run : runs)
@@ -51,7 +61,7 @@ std::string settings(const Runs& runs) {
     };
     if (std::ranges::all_of(runs, [&](auto& run) { return value(run).empty(); })) continue;
     bool same = std::ranges::all_of(runs, [&](auto& run) { return value(run) == value(runs[0]); });
-    (same ? equal : differ).row(key, value);
+    (same ? equal : differ).row(key, [&](const RunFacts& run) { return rounded(value(run)); });
   }
   std::string some = differ.text();
   std::string first = runs.size() == 1 ? "" : some.empty() ? "<p>All are equal.</p>\n" : some;

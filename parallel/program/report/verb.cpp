@@ -27,8 +27,7 @@ Verb report_verb(ReportOptions& o) {
   SettingGroup group("Report");
   group
       .add("out", "FILE",
-           "page to write; a page of an earlier report is replaced, any other file is not", &o.out,
-           {.shown = "none, must be given"})
+           "page to write; a page of an earlier report is replaced, any other file is not", &o.out)
       .add("hardware", "NAME|FILE",
            fmt::format("also show MFU, the share of this peak that a rank reaches: {}, or a TOML "
                        "file as `calibrate` writes it",
@@ -44,8 +43,6 @@ Verb report_verb(ReportOptions& o) {
 }
 
 Exit make_report(const ReportOptions& o) {
-  check_input(!o.out.empty(), Exit::usage,
-              "report: --out is not given; expected a file to write, like --out report.html");
   std::error_code error;
   check_input(!std::filesystem::exists(o.out, error) || is_our_page(o.out), Exit::config,
               "report: {} exists and is no page of an earlier report\n  Choose another --out, or "

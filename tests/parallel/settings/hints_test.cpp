@@ -32,6 +32,8 @@ TEST(Hints, KnowsWhatOtherProgramsSay) {
   EXPECT_EQ(hint("--batch-size", names, "--{}"),
             "; use --micro-batch (per replica) or --global-batch");
   EXPECT_EQ(hint("--hidden_size", names, "--{}"), "; use --width");
+  EXPECT_EQ(hint("--bs", names, "--{}"), "; use --micro-batch");
+  EXPECT_EQ(hint("--gpus", std::vector<std::string>{"eps", "ranks"}, "--{}"), "; use --ranks");
   EXPECT_EQ(hint("learning-rate", names, "`{}`"), "; use `lr`");
   EXPECT_EQ(hint("--widht", names, "--{}"), "; the nearest is --width");
   // Only of names that there are.

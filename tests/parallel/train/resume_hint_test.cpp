@@ -38,8 +38,9 @@ TEST(ResumeHint, IsReadBackByAShell) {
     ASSERT_NE(at, said.out.npos) << said.out;
     std::string hint = said.out.substr(at + before.size());
     ASSERT_EQ(hint.find('\n'), hint.size() - 1) << "one line: " << hint;
-    EXPECT_EQ(words_of(hint),
-              fmt::format("--config\n{0}/config.toml\n--out\n{0}\n--resume\nauto\n", out));
+    EXPECT_EQ(
+        words_of(hint),
+        fmt::format("tiny\ntrain\n--config\n{0}/config.toml\n--out\n{0}\n--resume\nauto\n", out));
   }
 }
 

@@ -1,7 +1,9 @@
 // Which file a run writes its metrics to.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "core/files.h"
 #include "tests/support/expect_error.h"
@@ -79,6 +81,38 @@ TEST(TrainerMetrics, AResumedRunSaysThatTheyGoElsewhere) {
   std::erase_if(third, [](char c) { return c == ' ' || c == '\n'; });
   EXPECT_NE(third.find("metricswas" + outside + ",now" + own), third.npos) << third;
   EXPECT_EQ(said(5, "").find(line), std::string::npos);
+}
+
+/// Held-out samples that take time.
+struct Slow : nn::Samples {
+  static constexpr std::chrono::milliseconds pause{400};
+  int64_t count() const override { return 8; }
+  nn::Batch batch(std::span<const int64_t> indices) const override {
+    if (indices[0] >= 0) std::this_thread::sleep_for(pause);  // not of blanks
+    return test::noise(8, 4)->batch(indices);
+  }
+  double weight(int64_t) const override { return 1; }
+  std::string identity() const override { return "slow"; }
+};
+
+// The run before was stopped in it.
+TEST(TrainerMetrics, AValidationThatIsMadeUpForIsNoPartOfAStep) {
+  test::TemporaryDirectory directory;
+  Task task = task_of();
+  task.held_out = std::make_shared<Slow>();
+  auto o = tiny_options();
+  o.steps = 4, o.val_every = 2, o.out = directory / "run";
+  std::vector<StepRecord> records;
+  run_worlds(1, [&](World& world) {
+    Trainer trainer(task, o, world);
+    trainer.step(), trainer.step();
+    trainer.on({.step = [&](Trainer&, const StepRecord& r) { records.push_back(r); }});
+    trainer.run();
+  });
+  ASSERT_EQ(records.size(), 2);
+  EXPECT_LT(records[0].seconds, std::chrono::duration<double>(Slow::pause).count());
+  EXPECT_FALSE(records[0].val_loss);
+  EXPECT_TRUE(records[1].val_loss);
 }
 
 }  // namespace

@@ -151,6 +151,25 @@ TEST_F(ReportVerb, ReplacesItsOwnPagesAlone) {
     EXPECT_EQ(read_bytes(other), two_steps);
   }
   EXPECT_EQ(report({a, "--out", a}).code, int(Exit::config)) << "a directory";
+  auto before = std::filesystem::current_path();
+  std::filesystem::current_path(dir_.path());
+  test::Said said = report({a});
+  std::filesystem::current_path(before);
+  EXPECT_TRUE(says(said.out, "report.html: 1 run, "));
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "report.html"));
+}
+
+TEST_F(ReportVerb, ShowsNumbersWithoutNoiseInTheirLastDigits) {
+  std::string a = run("a", two_steps);
+  write_bytes(
+      a + "/settings.txt",
+      "lr = 0.003\nmin-lr = 0.00030000000000000003\nmodel FLOP per step = 12345678901234.0\n"
+      "seed = 12345678901234567\nout = \"v1.0e\"\n# 5 settings\n");
+  EXPECT_EQ(report({a, "--out", dir_ / "page.html"}).code, 0);
+  std::string page = read_bytes(dir_ / "page.html");
+  EXPECT_TRUE(says(page, ">0.0003<"));
+  EXPECT_TRUE(says(page, ">12345678901234567<"));
+  EXPECT_FALSE(page.find("00000003") != page.npos);
 }
 
 TEST_F(ReportVerb, RefusesWhatItCannotDo) {
@@ -160,7 +179,6 @@ TEST_F(ReportVerb, RefusesWhatItCannotDo) {
     EXPECT_EQ(said.code, int(code)) << why;
     EXPECT_TRUE(says(said.err, why));
   };
-  refused({a}, Exit::usage, "--out is not given");
   refused({"--out", dir_ / "x.html"}, Exit::usage, "RUN.. is not given");
   refused({a, "--out", dir_ / "no/where.html"}, Exit::cannot_write, "no/where.html");
   refused({a, dir_ / "b", "--out", dir_ / "x.html"}, Exit::not_found, "there is no ");

@@ -1,0 +1,126 @@
+// Means and products with numbers in 16 bits: what PyTorch computes, by
+// tests/reference/half_means.py.
+#include <functional>
+
+#include "autograd/backward.h"
+#include "autograd/ops.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/tensors.h"
+
+namespace triax {
+namespace {
+
+using test::expect_near;
+using test::test_device;
+using test::values;
+
+constexpr double all = 1e-8;  // digits of the lists
+
+Tensor halves(const std::vector<float>& v, const Shape& shape, DType dtype) {
+  return from_host(v, shape, cpu).to(dtype).to(test_device());
+}
+
+TEST(Halves, AMeanOfValuesThatFitDoesNotOverflow) {
+  struct {
+    DType dtype;
+    int64_t count;
+    double value, seed, mean, gradient;
+  } cases[] = {
+      {f16, 100000, 3, 1, 3, 1.00135803e-05},   {f16, 100000, 3, 1024, 3, 0.0102386475},
+      {f16, 257, 1, 1, 1, 0.00389099121},       {f16, 1000, 3, 1, 3, 0.00100040436},
+      {f16, 1000000, 2, 1, 2, 1.01327896e-06},  {bf16, 100000, 3, 1, 3, 1.00135803e-05},
+      {bf16, 100000, 3, 1024, 3, 0.0102539062}, {bf16, 257, 1, 1, 1, 0.00389099121},
+      {bf16, 1000, 3, 1, 3, 0.000999450684},    {bf16, 1000000, 2, 1, 2, 9.983778e-07},
+  };
+  for (auto& c : cases) {
+    SCOPED_TRACE(fmt::format("{} x {} in {}", c.count, c.value, c.dtype));
+    Tensor x = full({c.count}, c.value, c.dtype, test_device());
+    require_grad(x);
+    Tensor y = mean(x);
+    EXPECT_EQ(y.dtype(), c.dtype);
+    EXPECT_EQ(y.item(), c.mean);
+    backward(y, full({}, c.seed, c.dtype, test_device()));
+    EXPECT_NEAR(values(grad(x))[0] / c.gradient, 1, all);
+    EXPECT_EQ(values(grad(x))[0], values(grad(x)).back());
+  }
+}
+
+TEST(Halves, MeansOverSomeDims) {
+  Tensor x = halves({60000, 30000, 3, 60000, -60000, 0.1F, 50000, 7, -2}, {3, 3}, f16);
+  expect_near(mean(x), {15552}, 0);
+  expect_near(mean(x, {0}), {56672, -10000, 0.366699219}, all);
+  expect_near(mean(x, {-1}, Keep::yes), {30000, 0.0333251953, 16656}, all);
+  EXPECT_EQ(mean(x, {1}, Keep::yes).shape(), (Shape{3, 1}));
+  EXPECT_EQ(values(mean(transpose(x, 0, 1), {1})), values(mean(x, {0})));
+  test::expect_error([] { mean(zeros({0, 3}, f16, test_device())); }, {"mean", "no elements"});
+}
+
+TEST(Halves, MeanSquaredErrors) {
+  struct {
+    DType dtype;
+    int64_t count;
+    double x, y, loss;
+  } cases[] = {
+      {f16, 64, 100, 0, 10000},   {f16, 100000, 1, 0, 1},        {f16, 257, 2, 1, 1},
+      {f16, 3, 300, 0, INFINITY}, {f16, 1000, 100, 0.01, 10000}, {f16, 3, 0.1, 0.3, 0.0400390625},
+      {bf16, 64, 100, 0, 9984},   {bf16, 100000, 1, 0, 1},       {bf16, 257, 2, 1, 1},
+      {bf16, 3, 300, 0, 90112},   {bf16, 1000, 100, 0.01, 9984}, {bf16, 3, 0.1, 0.3, 0.0405273438},
+  };
+  for (auto& c : cases) {
+    SCOPED_TRACE(fmt::format("{} x ({} - {})^2 in {}", c.count, c.x, c.y, c.dtype));
+    Tensor x = full({c.count}, c.x, c.dtype, test_device());
+    Tensor loss = mse(x, full({c.count}, c.y, c.dtype, test_device()));
+    if (std::isinf(c.loss)) EXPECT_EQ(loss.item(), c.loss);
+    else EXPECT_NEAR(loss.item() / c.loss, 1, all);
+  }
+}
+
+TEST(Halves, NumbersThatTheyCannotHoldAreNotRounded) {
+  struct {
+    const char* what;
+    std::function<Tensor(const Tensor&)> f;
+    std::vector<double> in_f16, in_bf16;
+  } cases[] = {
+      {"x / 100000",
+       [](auto& x) { return x / 100000; },
+       {0.600097656, 2.99811363e-05, -7.49826431e-05},
+       {0.59765625, 3.0040741e-05, -7.48634338e-05}},
+      {"x * 1e-5",
+       [](auto& x) { return x * 1e-5; },
+       {0.600097656, 2.99811363e-05, -7.49826431e-05},
+       {0.59765625, 3.0040741e-05, -7.48634338e-05}},
+      {"0.1 * x",
+       [](auto& x) { return 0.1 * x; },
+       {6000, 0.300048828, -0.75},
+       {5984, 0.30078125, -0.75}},
+      {"x / 257",
+       [](auto& x) { return x / 257; },
+       {233.5, 0.0116729736, -0.0291900635},
+       {233, 0.0116577148, -0.0291748047}},
+      {"100000 / x",
+       [](auto& x) { return 100000 / x; },
+       {1.66894531, 33312, -13328},
+       {1.671875, 33280, -13376}},
+      {"0.1 / x",
+       [](auto& x) { return 0.1 / x; },
+       {1.66893005e-06, 0.0333251953, -0.0133285522},
+       {1.66893005e-06, 0.0334472656, -0.0133666992}},
+  };
+  for (auto& c : cases)
+    for (DType dtype : {f16, bf16}) {
+      SCOPED_TRACE(fmt::format("{} in {}", c.what, dtype));
+      auto got = values(c.f(halves({60000, 3, -7.5F}, {3}, dtype)));
+      auto& expected = dtype == f16 ? c.in_f16 : c.in_bf16;
+      for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(got[i] / expected[i], 1, all) << i;
+    }
+}
+
+TEST(Halves, GradientsOfSuchProducts) {
+  Tensor x = halves({60000, 3, -7.5F}, {3}, f16);
+  require_grad(x);
+  backward(sum(x / 100000));
+  for (double g : values(grad(x))) EXPECT_NEAR(g, 1e-5, 3e-8) << "0 where 100000 is inf";
+}
+
+}  // namespace
+}  // namespace triax
