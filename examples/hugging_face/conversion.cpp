@@ -16,14 +16,16 @@ std::vector<parallel::OwnVerb> conversion_verbs(const Architecture& a) {
                "gpt2_*.bin of llm.c"
              : "model directory of Hugging Face: config.json and model.safetensors",
          &from->from, must)
-      .add("out", "DIR", "new run directory, for train --init DIR", &from->out, must);
+      .add("out", "DIR", "new run directory, for train --init DIR", &from->out, must)
+      .add("context", "N", "the first N positions of the model alone", &from->context,
+           {.range = {0, 1 << 30}, .shown = "all"});
   out.add("checkpoint", "DIR", "checkpoint RUN/step-N, or a run directory, whose newest is taken",
           &to->checkpoint, must)
       .add("to", "DIR", "new model directory: config.json and model.safetensors, in fp32", &to->to,
            must)
       .add("tokenizer", "DIR",
            "model directory whose tokenizer, chat template and generation_config.json go along",
-           &to->tokenizer, {.shown = "the checkpoint's"})
+           &to->tokenizer, {.shown = "those of the run, or of the weights that it began with"})
       .add(parallel::weights_setting("Export", to->weights));
   auto alone = [](const char* verb) {
     parallel::check_not_launched(std::string(verb) + " runs in one process");

@@ -27,7 +27,8 @@ struct Rule {
   std::string ours;
   Shape full;
   std::vector<Part> parts;
-  std::string copy = {};  ///< a tensor that may be there too, and then equals the first part: tied
+  /// The first part's other name, tied: either is there, or both and they are equal.
+  std::string copy = {};
 };
 /// A parameter that is a tensor there, as it is.
 inline Rule same(std::string ours, std::string theirs, const Shape& full) {
@@ -56,7 +57,10 @@ struct Architecture {
   std::string type;             ///< `gpt2`
   std::string prefix;           ///< that names of tensors may have or lack: `transformer.`
   parallel::Settings settings;  ///< of the model; all below read or write what they are bound to
+  std::string base;             ///< that names of tensors lack in a model without head: `model.`
   std::string table;            ///< the parameter whose rows are the vocabulary
+  int64_t* context;             ///< the size of the model that is its number of positions
+  std::string positions;        ///< the tensor whose rows they are; empty: there is none
   /// Of config.json: sizes, 1 or more, and what they are bound to. First the number of layers.
   std::vector<std::pair<const char*, int64_t*>> sizes;
   std::vector<FixedKey> fixed;
@@ -70,6 +74,7 @@ struct Architecture {
 
 struct ImportOptions {
   std::string from, out;
+  int64_t context = 0;  ///< the first so many positions; 0: all
 };
 struct ExportOptions {
   std::string checkpoint, to;
@@ -84,14 +89,15 @@ void read_config(const Architecture& a, const ModelConfig& config);
 void check_layers(const Architecture& a, size_t tensors, const std::string& path);
 
 /// Makes a run directory `out` with the checkpoint step-0 of the weights in `from`, in f32, for
-/// --init on any mesh, and the tokenizer's files in `out`/tokenizer. Throws Error 65 for what is
-/// damaged or what a model here cannot express, 66 for missing files, 73 and 74, 78 if `out` is
-/// taken; nothing is left behind then.
+/// --init on any mesh, and the tokenizer's files in `out`/tokenizer. Tensors may have the names of
+/// a base model without head. Throws Error 65 for what is damaged or what a model here cannot
+/// express, 66 for missing files, 73 and 74, 78 if `out` is taken; nothing is left behind then.
 void import_model(const Architecture& a, const ImportOptions& o, const Files& files = disk());
 
 /// The reverse, from a checkpoint of any mesh and precision: config.json, model.safetensors in f32,
 /// and the files of the tokenizer: those of `o.tokenizer`, or beside the checkpoint, or else of the
-/// one in it, whose ends of text config.json names. Throws Error 66 if `o.tokenizer` has none, 78
+/// one in it. config.json names the ends of text of the config.json beside those files, or else of
+/// the tokenizer. Throws Error 66 if `o.tokenizer` has none, 78
 /// for the average of a run that kept none.
 void export_model(const Architecture& a, const ExportOptions& o, const Files& files = disk());
 

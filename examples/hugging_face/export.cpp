@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include "core/check.h"
 #include "examples/hugging_face/conversion.h"
@@ -54,24 +56,62 @@ std::vector<nn::NamedTensor> tensors_of(const std::vector<Rule>& rules, const Re
   return all;
 }
 
-/// Of the directory that was named, or beside the checkpoint, or else what the checkpoint carries.
-std::vector<std::string> give_tokenizer(const std::string& asked,
-                                        const parallel::Checkpoint& checkpoint,
-                                        const std::string& to, const Files& files) {
-  std::string kept = parent_directory(checkpoint.path()) + "/" + tokenizer_folder;
-  auto names = copy_tokenizer_files(asked.empty() ? kept : asked, to, files);
-  bool found = std::ranges::any_of(names, [](auto& name) {
-    return name == "tokenizer.json" || name == "tokenizer.model" || name == "vocab.json";
-  });
-  check_input(found || asked.empty(), Exit::not_found,
-              "export: tokenizer={} has no tokenizer.json, tokenizer.model or vocab.json", asked);
-  return names.empty() ? write_tokenizer_files(checkpoint.state(), to, files) : names;
+bool is_tokenizer(const std::string& name) {
+  return name == "tokenizer.json" || name == "tokenizer.model" || name == "vocab.json";
 }
 
-/// The tokens that begin and end texts, if the tokenizer in `directory` can be read: without them
-/// `generate` of transformers does not end.
-std::string ends_of_text(const std::string& directory, int64_t vocabulary) {
-  std::string keys;
+/// Of the directory that was named, or beside the checkpoint, or else what the checkpoint carries.
+/// Prints which.
+void give_tokenizer(const std::string& from, const ExportOptions& o,
+                    const parallel::Checkpoint& checkpoint, const std::string& to,
+                    const Files& files) {
+  auto names = text::copy_tokenizer_files(from, to, files);
+  bool found = std::ranges::any_of(names, is_tokenizer);
+  check_input(found || o.tokenizer.empty(), Exit::not_found,
+              "export: tokenizer={} has no tokenizer.json, tokenizer.model or vocab.json",
+              o.tokenizer);
+  std::string cure = "--tokenizer DIR names a directory that has some";
+  if (!found) {
+    auto made = write_tokenizer_files(checkpoint.state(), to, files);
+    auto settings = parallel::saved_settings(checkpoint);
+    bool foreign = settings["tokenizer"].starts_with("\"gpt2:") || settings["init"].size() > 2;
+    if (made.empty())
+      fmt::print("no tokenizer files: the checkpoint has no byte-level BPE; {}\n", cure);
+    else if (foreign)
+      fmt::print(
+          "no chat template or other files of the tokenizer are beside the checkpoint, in "
+          "{}; {}\n",
+          from, cure);
+    names.insert(names.begin(), made.begin(), made.end());
+  }
+  if (names.empty()) return;
+  bool any = std::ranges::any_of(names, is_tokenizer);
+  fmt::print("{}: {}\n", any ? "tokenizer files" : "copied", join(names, ", "));
+}
+
+/// The value of a key `eos_token_id` of a config.json as JSON: tokens of a vocabulary of so many,
+/// or null.
+std::optional<std::string> end_in(const nn::JsonReader& config, const char* key,
+                                  int64_t vocabulary) {
+  if (!config.has(key)) return {};
+  auto value = config.at(key);
+  if (value.is_null()) return "null";
+  try {
+    auto limit = uint64_t(vocabulary - 1);
+    std::string text = value.literal();
+    if (!text.starts_with('[')) return std::to_string(value.number(limit));
+    for (auto& one : value.elements(64)) (void)one.number(limit);
+    return text;
+  } catch (const Error&) {  // of another tokenizer
+    return {};
+  }
+}
+
+/// The tokens that begin and end texts: without them `generate` of transformers does not end. Of
+/// the config.json of the model that the tokenizer's files came from, or else of the tokenizer in
+/// `directory`, if it can be read.
+Keys ends_of_text(const std::string& from, const std::string& directory, int64_t vocabulary) {
+  std::map<std::string, std::string> ends{{"bos_token_id", "null"}, {"eos_token_id", "null"}};
   try {
     auto tokenizer = text::find_tokenizer(directory);
     check_input(!tokenizer || tokenizer->size() <= vocabulary, Exit::config,
@@ -79,15 +119,20 @@ std::string ends_of_text(const std::string& directory, int64_t vocabulary) {
                 tokenizer ? tokenizer->size() : 0, vocabulary);
     if (tokenizer)
       for (const Role& r : roles_in(*tokenizer))
-        keys += fmt::format(",\n  \"{}_id\": {}", r.key, r.number);
+        ends[std::string(r.key) + "_id"] = std::to_string(r.number);
   } catch (const Error& e) {
     // A kind of tokenizer, or a set of files, that only transformers reads.
     if (e.code() != Exit::data && e.code() != Exit::not_found) throw;
   }
-  return keys;
+  if (std::ranges::count(disk().list(from), "config.json") > 0) {
+    std::string path = from + "/config.json";
+    nn::JsonReader config(disk().read(path, 1 << 20), path, "the file", 32);
+    for (auto& [key, value] : ends) value = end_in(config, key.c_str(), vocabulary).value_or(value);
+  }
+  return {ends.begin(), ends.end()};
 }
 
-std::string config_text(const Architecture& a, const std::string& ends) {
+std::string config_text(const Architecture& a, const Keys& ends) {
   std::string text = fmt::format("{{\n  \"architectures\": [{}],\n  \"model_type\": {}",
                                  nn::quoted(a.name), nn::quoted(a.type));
   auto add = [&](std::string_view key, std::string_view value) {
@@ -96,10 +141,9 @@ std::string config_text(const Architecture& a, const std::string& ends) {
   for (auto& [key, size] : a.sizes) add(key, std::to_string(*size));
   for (const FixedKey& f : a.fixed) add(f.key, f.allowed[0]);
   for (auto& [key, value] : a.config()) add(key, value);
-  for (const char* key : {"bos_token_id", "eos_token_id"})  // transformers has its own defaults
-    if (ends.find(key) == std::string::npos) add(key, "null");
+  for (auto& [key, value] : ends) add(key, value);  // if null: transformers has its own defaults
   add("torch_dtype", "\"float32\"");
-  return text + ends + "\n}\n";
+  return text + "\n}\n";
 }
 
 }  // namespace
@@ -126,17 +170,14 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
   };
   nn::write_tensors(to.work() + "/model.safetensors", tensors_of(rules, read, progress),
                     {{"format", "pt"}}, files);
-  auto tokenizer = give_tokenizer(o.tokenizer, checkpoint, to.work(), files);
+  std::string kept = parent_directory(checkpoint.path()) + "/" + text::tokenizer_folder,
+              tokenizer = o.tokenizer.empty() ? kept : o.tokenizer;
+  give_tokenizer(tokenizer, o, checkpoint, to.work(), files);
   files.write(to.work() + "/config.json",
-              config_text(a, ends_of_text(to.work(), *a.sizes.back().second)));
+              config_text(a, ends_of_text(tokenizer, to.work(), *a.sizes.back().second)));
   to.publish();
   fmt::print("exported {} parameters of {} to {}, as a {} in f32\n", parameters, checkpoint.path(),
              o.to, a.name);
-  if (tokenizer.empty())
-    fmt::print(
-        "no tokenizer files: the checkpoint has no byte-level BPE; --tokenizer DIR names a "
-        "directory that has some\n");
-  else fmt::print("tokenizer files: {}\n", join(tokenizer, ", "));
 }
 
 }  // namespace triax::hf

@@ -19,16 +19,43 @@ namespace {
 
 using Rules = std::vector<Rule>;
 
-void check_tensor(const Weights& weights, const Part& part, const std::string& path) {
+void check_tensor(const Weights& weights, const Part& part, const std::string& missing) {
   auto found = weights.find(part.name);
-  check_input(found != weights.end(), Exit::data, "{}: tensor {} {} is missing", path, part.name,
-              part.shape);
+  check_input(found != weights.end(), Exit::data, "{}", missing);
   const Stored& stored = found->second;
   check_input(stored.shape == part.shape, Exit::data, "{}: tensor {} is {}; expected {}",
               stored.file, part.name, stored.shape, part.shape);
   check_input(stored.dtype == f32 || stored.dtype == f16 || stored.dtype == bf16, Exit::data,
               "{}: tensor {} is {}; expected f32, f16 or bf16", stored.file, part.name,
               stored.dtype);
+}
+
+void rename(Weights& weights, const std::string& from, const std::string& to) {
+  auto found = weights.extract(from);
+  if (found.empty()) return;
+  found.key() = to;
+  weights.insert(std::move(found));
+}
+
+/// Gives tensors the names that rules have: of a base model's without its head those lack `base`,
+/// and a tied weight may be stored under its other name alone.
+void take_other_names(const Architecture& a, Weights& weights, const Rules& rules) {
+  for (const Rule& rule : rules)
+    for (const Part& part : rule.parts) {
+      if (!a.base.empty() && part.name.starts_with(a.base) && !weights.contains(part.name))
+        rename(weights, part.name.substr(a.base.size()), part.name);
+      if (!weights.contains(part.name)) rename(weights, rule.copy, part.name);
+    }
+}
+
+/// The first is what there should be. Of the head of a model, which a base model lacks, what to do.
+std::string missing(const Rule& rule, const Part& part, const std::string& path) {
+  std::string text = fmt::format("{}: tensor {} {} is missing", path, part.name, part.shape);
+  if (!rule.copy.empty()) text += fmt::format(", and so is {}, to which it is tied", rule.copy);
+  return text +
+         "\n  Save the model again in Python, with its language-model head: save_pretrained(DIR) "
+         "of "
+         "AutoModelForCausalLM.";
 }
 
 /// A tied weight may be stored twice, but there is one place for it.
@@ -52,7 +79,7 @@ void check_tensors(const Architecture& a, const Weights& weights, const Rules& r
   std::set<std::string> wanted;
   for (const Rule& rule : rules)
     for (const Part& part : rule.parts) {
-      check_tensor(weights, part, path);
+      check_tensor(weights, part, missing(rule, part, path));
       wanted.insert(part.name);
     }
   for (const Rule& rule : rules) {
@@ -94,6 +121,23 @@ std::vector<parallel::Piece> pieces_of(const Rules& rules, const Weights& weight
     all.push_back({rule.ours, "", {.full = rule.full}, deferred(rule.full, f32, fill)});
   }
   return all;
+}
+
+/// The model gets fewer positions than it was trained with.
+void crop_positions(const Architecture& a, Weights& weights, int64_t context) {
+  if (context == 0) return;
+  check_input(context >= 1 && context <= *a.context, Exit::config,
+              "import: context={} of a model with {} positions; expected 1 to {}", context,
+              *a.context, *a.context);
+  *a.context = context;
+  auto found = weights.find(a.positions);
+  if (found == weights.end() || found->second.shape.rank() != 2) return;
+  Stored& table = found->second;
+  check_input(table.shape[0] >= context, Exit::data,
+              "{}: tensor {} is {}; expected {} rows or more", table.file, a.positions, table.shape,
+              context);
+  table.shape[0] = context;
+  table.read = [whole = table.read, context] { return whole().narrow(0, 0, context).contiguous(); };
 }
 
 Source open_source(const Architecture& a, const std::string& from, const Files& files) {
@@ -144,7 +188,9 @@ void import_model(const Architecture& a, const ImportOptions& o, const Files& fi
   Source source = open_source(a, o.from, files);
   read_config(a, source.config);
   check_layers(a, source.weights.size(), o.from);
+  crop_positions(a, source.weights, o.context);
   Rules rules = a.rules();
+  take_other_names(a, source.weights, rules);
   check_tensors(a, source.weights, rules, o.from);
   int64_t parameters = 0;
   for (const Rule& rule : rules) parameters += rule.full.numel();
@@ -154,11 +200,11 @@ void import_model(const Architecture& a, const ImportOptions& o, const Files& fi
   auto alone = parallel::single_rank();
   parallel::CheckpointDirectory(out.work(), *alone, files)
       .save(0, pieces_of(rules, source.weights, progress), state_of(a, o.from));
-  auto copied = copy_tokenizer_files(o.from, out.work() + "/" + tokenizer_folder, files);
+  auto copied = text::keep_tokenizer_files(o.from, out.work(), files);
   out.publish();
   fmt::print("imported {} parameters of a {} to {}/step-0\n", parameters, a.name, o.out);
   if (!copied.empty())
-    fmt::print("tokenizer files in {}/{}: {}\n", o.out, tokenizer_folder, join(copied, ", "));
+    fmt::print("tokenizer files in {}/{}: {}\n", o.out, text::tokenizer_folder, join(copied, ", "));
   fmt::print("train it further: {} train --init {} --data FILE\n", a.program, o.out);
 }
 

@@ -22,8 +22,10 @@ ModelConfig::ModelConfig(const std::string& path, const std::string& type, const
 ModelConfig::ModelConfig(const std::string& text, const std::string& path, const std::string& type)
     : ModelConfig(path, nn::JsonReader(text, path, "the file", deepest)) {
   std::string found = json_.at("model_type").text();
-  check_input(found == type, Exit::data, "{}: model_type is `{}`; expected `{}` for this program",
-              path_, printable(found), type);
+  std::string program = found == "gpt2" ? "minigpt" : found == "llama" ? "llama" : "";
+  check_input(found == type, Exit::data, "{}: model_type is `{}`; expected `{}` for this program{}",
+              path_, printable(found), type,
+              program.empty() ? "" : fmt::format("\n  Use the program `{}`.", program));
   expect("quantization_config", {"null"}, "weights here are not quantized");
 }
 

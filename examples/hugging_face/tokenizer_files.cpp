@@ -22,35 +22,13 @@ std::optional<text::Tokenizer> readable_tokenizer(const std::string& from, int64
   return {};
 }
 
-std::vector<std::string> copy_tokenizer_files(const std::string& from, const std::string& to,
-                                              const Files& files) {
-  constexpr uint64_t largest = uint64_t(256) << 20;
-  constexpr const char* known[] = {"vocab.json",
-                                   "merges.txt",
-                                   "tokenizer.json",
-                                   "tokenizer.model",
-                                   "added_tokens.json",
-                                   "chat_template.jinja",
-                                   "tokenizer_config.json",
-                                   "special_tokens_map.json",
-                                   "generation_config.json"};
-  std::vector<std::string> copied;
-  for (const std::string& name : files.list(from)) {
-    if (std::ranges::count(known, name) == 0) continue;
-    if (copied.empty()) files.make_directory(to);
-    files.write(to + "/" + name, files.read(from + "/" + name, largest));
-    copied.push_back(name);
-  }
-  if (!copied.empty()) files.sync_directory(to);
-  return copied;
-}
-
 std::vector<Role> roles_in(const text::Tokenizer& tokenizer) {
   std::vector<Role> found;
   for (auto [key, token] : {std::pair("bos_token", "<|begin_of_text|>"),
                             {"bos_token", "<s>"},
                             {"eos_token", "<|end_of_text|>"},
                             {"eos_token", "</s>"},
+                            {"bos_token", "<|endoftext|>"},
                             {"eos_token", "<|endoftext|>"}}) {
     bool known = std::ranges::any_of(
         found, [&, name = std::string_view(key)](auto& r) { return r.key == name; });
@@ -74,9 +52,10 @@ std::vector<std::string> write_tokenizer_files(const parallel::CheckpointState& 
   std::string config =
       "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", "
       "\"clean_up_tokenization_spaces\": false";
-  for (const Role& r : roles_in(text::Tokenizer::from_json(carried->second, name)))
+  auto tokenizer = text::Tokenizer::from_json(carried->second, name);
+  for (const Role& r : roles_in(tokenizer))
     config += fmt::format(", \"{}\": {}", r.key, nn::quoted(r.token));
-  files.write(to + "/tokenizer.json", carried->second);
+  files.write(to + "/tokenizer.json", tokenizer.json());
   files.write(to + "/tokenizer_config.json", config + "}\n");
   return {"tokenizer.json", "tokenizer_config.json"};
 }

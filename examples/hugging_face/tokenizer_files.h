@@ -5,21 +5,14 @@
 
 #include "core/files.h"
 #include "examples/text/tokenizer.h"
+#include "examples/text/tokenizer_files.h"
 #include "parallel/checkpoint/manifest.h"
 
 namespace triax::hf {
 
-/// In a run directory: what the tokenizer of an imported model was in its own.
-inline constexpr const char* tokenizer_folder = "tokenizer";
-
 /// The tokenizer in the directory of a model whose vocabulary has so many rows. None, which is
 /// printed, if it cannot be read or has more tokens.
 std::optional<text::Tokenizer> readable_tokenizer(const std::string& from, int64_t rows);
-
-/// Copies the files of a tokenizer, and generation_config.json, that are in `from` to `to`, as they
-/// are. Returns their names; makes no directory if there are none.
-std::vector<std::string> copy_tokenizer_files(const std::string& from, const std::string& to,
-                                              const Files& files);
 
 /// Keys of config.json or tokenizer_config.json (`eos_token`) and the token that has this role, by
 /// the names that GPT-2, Llama 2 and Llama 3 give it.

@@ -15,8 +15,11 @@ uint64_t key(int32_t left, int32_t right) { return uint64_t(left) << 32 | uint32
 
 Bpe::Bpe(BpeParts parts) : parts_(std::move(parts)) {
   std::unordered_map<std::string_view, int32_t> numbers;
-  for (size_t i = 0; i < parts_.tokens.size(); ++i)  // of equal bytes the first counts
-    numbers.emplace(parts_.tokens[i], int32_t(i));
+  auto& tokens = parts_.tokens;
+  std::vector<bool> only_added(tokens.size());
+  for (const AddedToken& a : parts_.added) only_added[size_t(a.token)] = !a.ordinary;
+  for (size_t i = 0; i < tokens.size(); ++i)  // of equal bytes the first counts
+    if (!only_added[i]) numbers.emplace(tokens[i], int32_t(i));
   for (size_t i = 0; i < 256; ++i) {
     auto byte = static_cast<char>(i);
     auto found = numbers.find({&byte, 1});
@@ -24,11 +27,13 @@ Bpe::Bpe(BpeParts parts) : parts_(std::move(parts)) {
     byte_token_[i] = found->second;
   }
   for (auto [left, right] : parts_.merges) {
-    const auto& tokens = parts_.tokens;
-    auto both = numbers.find(tokens.at(size_t(left)) + tokens.at(size_t(right)));
+    std::string bytes = tokens.at(size_t(left)) + tokens.at(size_t(right));
+    auto both = numbers.find(bytes);
     check(both != numbers.end(), "bpe: tokens {} and {} make no token", left, right);
     auto rank = int32_t(std::ssize(merges_));
     merges_.try_emplace(key(left, right), Merge{rank, both->second});
+    for (size_t i = 1; i < bytes.size(); ++i)
+      joined_[static_cast<unsigned char>(bytes[i - 1])].set(static_cast<unsigned char>(bytes[i]));
   }
   if (parts_.whole_words) whole_words_ = std::move(numbers);
 }
@@ -51,7 +56,7 @@ class Merger {
     if (is_new) {
       auto whole = bpe_.whole_words_.find(word);
       if (whole != bpe_.whole_words_.end()) tokens_.push_back(whole->second);
-      else merge(word);
+      else merge_parts(word);
       k.count = tokens_.size() - k.begin;
     } else {
       size_t size = tokens_.size();
@@ -67,9 +72,9 @@ class Merger {
   struct Symbol {
     int32_t token, before, after;  // neighbours: -1 for none; a token -1 was merged into another
   };
+  /// The symbol `left` and the one after it are the merge `rank`, if that is still what they are.
   struct Candidate {
-    int32_t rank, left, token;        // the symbol `left` and the one after it make `token`
-    int32_t left_token, right_token;  // as they were
+    int32_t rank, left;
     bool operator>(const Candidate& o) const {
       return rank != o.rank ? rank > o.rank : left > o.left;
     }
@@ -77,23 +82,30 @@ class Merger {
 
   int32_t byte_token(char byte) const { return bpe_.byte_token_[static_cast<unsigned char>(byte)]; }
 
-  void propose(int32_t left) {
+  /// What the symbol and the one after it merge to.
+  const Bpe::Merge* merge_at(int32_t left) const {
     const Symbol& s = symbols_[size_t(left)];
-    if (s.after < 0) return;
-    int32_t right = symbols_[size_t(s.after)].token;
-    if (auto* m = bpe_.merge_of(s.token, right))
-      candidates_.push({m->rank, left, m->token, s.token, right});
+    return s.token < 0 || s.after < 0 ? nullptr
+                                      : bpe_.merge_of(s.token, symbols_[size_t(s.after)].token);
+  }
+  void propose(int32_t left) {
+    if (auto* m = merge_at(left)) candidates_.push({m->rank, left});
   }
 
-  /// A pair may have become another since it was proposed.
-  bool is_stale(const Candidate& c) const {
-    const Symbol& s = symbols_[size_t(c.left)];
-    return s.token != c.left_token || s.after < 0 ||
-           symbols_[size_t(s.after)].token != c.right_token;
+  /// A word may be megabytes: it is cut where no merge can reach across.
+  void merge_parts(std::string_view word) {
+    size_t begin = 0;
+    for (size_t i = 1; i <= word.size(); ++i) {
+      if (i < word.size() && bpe_.joins(word[i - 1], word[i])) continue;
+      merge(word.substr(begin, i - begin));
+      begin = i;
+    }
   }
 
   void merge(std::string_view word) {
+    if (word.size() == 1) return tokens_.push_back(byte_token(word[0]));
     symbols_.clear();
+    symbols_.reserve(word.size());
     auto count = int32_t(word.size());
     for (int32_t i = 0; i < count; ++i)
       symbols_.push_back({byte_token(word[size_t(i)]), i - 1, i + 1 < count ? i + 1 : -1});
@@ -101,21 +113,22 @@ class Merger {
     while (!candidates_.empty()) {
       Candidate c = candidates_.top();
       candidates_.pop();
-      if (!is_stale(c)) join(c);
+      auto* m = merge_at(c.left);
+      if (m && m->rank == c.rank) join(c.left, m->token);
     }
     for (int32_t i = 0; i >= 0; i = symbols_[size_t(i)].after)
       tokens_.push_back(symbols_[size_t(i)].token);
   }
 
-  void join(const Candidate& c) {
-    Symbol& s = symbols_[size_t(c.left)];
+  void join(int32_t left, int32_t token) {
+    Symbol& s = symbols_[size_t(left)];
     Symbol& gone = symbols_[size_t(s.after)];
-    s.token = c.token;
+    s.token = token;
     s.after = gone.after;
-    if (s.after >= 0) symbols_[size_t(s.after)].before = c.left;
+    if (s.after >= 0) symbols_[size_t(s.after)].before = left;
     gone.token = -1;
     if (s.before >= 0) propose(s.before);
-    propose(c.left);
+    propose(left);
   }
 
   const Bpe& bpe_;
@@ -125,41 +138,39 @@ class Merger {
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates_;
 };
 
-/// Where the special tokens of a text are.
-class SpecialSearch {
+/// Where the added tokens of a text are: the late ones, or the others.
+class AddedSearch {
  public:
   struct Found {
     size_t at, bytes;
     int32_t token;
   };
-  SpecialSearch(const BpeParts& parts, const std::vector<int32_t>& specials, std::string_view text,
-                size_t from)
-      : parts_(parts), specials_(specials), text_(text) {
-    for (int32_t token : specials_) next_.push_back(text_.find(bytes_of(token), from));
+  AddedSearch(const std::vector<AddedToken>& added, bool late, std::string_view text, size_t from)
+      : text_(text) {
+    for (const AddedToken& a : added)
+      if (a.late == late) tokens_.push_back({&a, text_.find(a.content, from)});
   }
 
   /// The next one from `from` on, the longest of those that begin at one place; at the end of the
   /// text if there is none.
   Found next(size_t from) {
     Found first{text_.size(), 0, -1};
-    for (size_t i = 0; i < next_.size(); ++i) {
-      int32_t token = specials_[i];
-      const std::string& bytes = bytes_of(token);
-      if (next_[i] < from) next_[i] = text_.find(bytes, from);
-      size_t at = next_[i];
-      if (at < first.at || (at == first.at && bytes.size() > first.bytes))
-        first = {at, bytes.size(), token};
+    for (auto& [added, at] : tokens_) {
+      const std::string& content = added->content;
+      if (at < from) at = text_.find(content, from);
+      if (at < first.at || (at == first.at && content.size() > first.bytes))
+        first = {at, content.size(), added->token};
     }
     return first;
   }
 
  private:
-  const std::string& bytes_of(int32_t token) const { return parts_.tokens[size_t(token)]; }
-
-  const BpeParts& parts_;
-  const std::vector<int32_t>& specials_;
+  struct Next {
+    const AddedToken* added;
+    size_t at;  // npos: nowhere
+  };
   std::string_view text_;
-  std::vector<size_t> next_;  // of each special token; npos: none
+  std::vector<Next> tokens_;
 };
 
 void Bpe::encode(std::string_view text, const Source& source, std::vector<int32_t>& tokens) const {
@@ -173,8 +184,8 @@ void Bpe::encode(std::string_view text, const Source& source, std::vector<int32_
     }
   };
   // Calls between(begin, end) for what is between these tokens.
-  auto each_part = [&](const std::vector<int32_t>& specials, size_t at, size_t end, auto between) {
-    SpecialSearch search(parts_, specials, text.substr(0, end), at);
+  auto each_part = [&](bool late, size_t at, size_t end, auto between) {
+    AddedSearch search(parts_.added, late, text.substr(0, end), at);
     while (at < end) {
       auto [place, bytes, token] = search.next(at);
       between(at, place);
@@ -182,23 +193,20 @@ void Bpe::encode(std::string_view text, const Source& source, std::vector<int32_
       at = place + bytes;
     }
   };
-  each_part(parts_.specials, 0, text.size(),
-            [&](size_t begin, size_t end) { each_part(parts_.late, begin, end, encode_words); });
+  each_part(false, 0, text.size(),
+            [&](size_t begin, size_t end) { each_part(true, begin, end, encode_words); });
 }
 
 size_t Bpe::cut(std::string_view text, const Source& source) const {
   size_t longest = 1;
-  std::vector<int32_t> specials = parts_.specials;
-  specials.insert(specials.end(), parts_.late.begin(), parts_.late.end());
-  for (int32_t token : specials) longest = std::max(longest, parts_.tokens[size_t(token)].size());
-  // No special token may begin before the cut and end behind it, even behind the end of the text.
+  for (const AddedToken& a : parts_.added) longest = std::max(longest, a.content.size());
+  // No added token may begin before the cut and end behind it, even behind the end of the text.
   size_t end = text.size() - std::min(text.size(), longest - 1);
   while ((end = last_word_end(text, end, source, parts_.words)) > 0) {
-    auto begins = [&](int32_t token) {
-      const std::string& bytes = parts_.tokens[size_t(token)];
-      return text.find(bytes, end - std::min(end, bytes.size() - 1)) < end;
+    auto begins = [&](const AddedToken& a) {
+      return text.find(a.content, end - std::min(end, a.content.size() - 1)) < end;
     };
-    if (std::ranges::none_of(specials, begins)) return end;
+    if (std::ranges::none_of(parts_.added, begins)) return end;
     --end;
   }
   return 0;

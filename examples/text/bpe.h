@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <bitset>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -11,15 +12,26 @@
 
 namespace triax::text {
 
+/// A token that a text becomes wherever it holds `content`, before it is cut into words
+/// (`added_tokens`).
+struct AddedToken {
+  int32_t token;
+  std::string content;
+  bool late = false;      ///< found only in the text between those that are not (`normalized`)
+  bool ordinary = false;  ///< also a token of bytes, to which words are merged
+};
+
 /// What byte-level BPE is made of.
 struct BpeParts {
   std::vector<std::string> tokens;  ///< their bytes, by number; every single byte is a token
   /// Two tokens each, whose bytes together are a token; what comes first is merged first.
   std::vector<std::pair<int32_t, int32_t>> merges;
-  std::vector<int32_t> specials;  ///< tokens that stand for themselves in a text, and are not split
-  std::vector<int32_t> late;      ///< the same, found only in the text between those (`normalized`)
+  std::vector<AddedToken> added;  ///< by number
   Words words = Words::gpt2;
   bool whole_words = false;  ///< a word that is a token is not merged (`ignore_merges`)
+  /// The tokenizer.json that all this was read from, if `tokenizers` reads it alike. It may hold
+  /// more: a post-processor, for instance.
+  std::string json = {};
 };
 
 /// Byte-level byte-pair encoding as GPT-2 and Llama 3 have it (Radford et al., 2019; Sennrich et
@@ -38,9 +50,9 @@ class Bpe : public Vocabulary {
     text += parts_.tokens[static_cast<size_t>(token)];
   }
   size_t cut(std::string_view text, const Source& source) const override;
+  /// A tokenizer.json: as it was read, if it was.
   std::string json() const override;
-
-  const BpeParts& parts() const { return parts_; }
+  std::string identity() const override;
 
  private:
   friend class Merger;
@@ -48,9 +60,17 @@ class Bpe : public Vocabulary {
     int32_t rank, token;
   };
   const Merge* merge_of(int32_t left, int32_t right) const;
+  /// `file`: that `tokenizers` reads. `identity`: one text for all that encode alike, in which
+  /// added tokens have a list of their own.
+  enum class Form { file, identity };
+  std::string document(Form form) const;
+  bool joins(char left, char right) const {
+    return joined_[static_cast<unsigned char>(left)][static_cast<unsigned char>(right)];
+  }
 
   BpeParts parts_;
   std::array<int32_t, 256> byte_token_{};
+  std::array<std::bitset<256>, 256> joined_;  // bytes that follow one another in some merged token
   std::unordered_map<uint64_t, Merge> merges_;
   std::unordered_map<std::string_view, int32_t> whole_words_;  // if they are not merged
 };
@@ -63,11 +83,18 @@ constexpr bool prints(int byte) {
 
 /// Of a tokenizer.json of Hugging Face's `tokenizers`; `name` begins messages. Untrusted. Throws
 /// Error 65 for one that is damaged or not byte-level BPE with the words of GPT-2 or Llama 3.
-std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& name);
+/// `text`: what `root` was read from.
+std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& text,
+                                         const std::string& name);
 /// Of `vocab.json` and `merges.txt` in a directory, and `added_tokens.json` if it is there. They do
 /// not say how words are cut: as GPT-2 does. Untrusted. Throws Error 65, and 66 if one is missing.
 std::shared_ptr<const Bpe> bpe_from_two_files(const std::string& directory);
 inline constexpr int deepest_tokenizer = 16;  ///< nesting of a tokenizer.json
+/// What to do about a tokenizer that is not read here.
+inline constexpr const char* other_tokenizers =
+    "\n  Tokens of any tokenizer can be trained on: docs/data.md has the lines of Python that "
+    "write "
+    "them to train.bin and val.bin for --data DIR; export --tokenizer DIR takes its files along.";
 
 /// Learns `size` tokens from a text: the 256 bytes, in the order of GPT-2's, then merges, then
 /// <|endoftext|>. The pair that occurs most often is merged; of equals the one whose left token has

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <initializer_list>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "core/check.h"
@@ -34,14 +36,15 @@ struct Given {
   TokenNumbers vocabulary;
   Pairs merges;
   std::string merges_name;
-  std::map<std::string, int64_t> specials;
-  std::set<std::string> late;  ///< of them: BpeParts::late
+  TokenNumbers added;
+  std::set<std::string> late;  ///< of them: AddedToken::late
   Words words = Words::gpt2;
   bool whole_words = false;
+  std::string json;  ///< BpeParts::json
 };
 
-/// The bytes that a token of a file stands for.
-std::string bytes_of(const std::string& token, const Given& given) {
+/// The bytes that a token of a file stands for; none if a character of it stands for no byte.
+std::optional<std::string> shown_by(const std::string& token, const Given& given) {
   static const auto bytes = [] {
     std::map<char32_t, char> all;
     auto as = shown_bytes();
@@ -50,21 +53,26 @@ std::string bytes_of(const std::string& token, const Given& given) {
   }();
   std::string text;
   for (size_t at = 0; at < token.size();) {
-    char32_t c = next_code_point(token, at, {given.name});
-    auto found = bytes.find(c);
-    check_input(found != bytes.end(), Exit::data,
-                "{}: token `{}`: {} stands for no byte; expected a byte-level vocabulary",
-                given.name, printable(token), describe(c));
+    auto found = bytes.find(next_code_point(token, at, {given.name}));
+    if (found == bytes.end()) return {};
     text.push_back(found->second);
   }
-  check_input(!text.empty(), Exit::data, "{}: a token is empty; expected bytes", given.name);
   return text;
 }
 
-/// Every number from 0 on is one token's.
-void check_numbers(const Given& g) {
+std::string bytes_of(const std::string& token, const Given& given) {
+  check_input(!token.empty(), Exit::data, "{}: a token is empty; expected bytes", given.name);
+  auto bytes = shown_by(token, given);
+  check_input(bytes.has_value(), Exit::data,
+              "{}: token `{}` stands for no bytes; expected a byte-level vocabulary{}", given.name,
+              printable(token), other_tokenizers);
+  return *bytes;
+}
+
+/// Every number from 0 on is one token's. Returns how many there are.
+size_t check_numbers(const Given& g) {
   std::map<int64_t, std::string> tokens;
-  for (auto* list : {&g.vocabulary, &g.specials})
+  for (auto* list : {&g.vocabulary, &g.added})
     for (auto& [token, number] : *list) {
       auto same = g.vocabulary.find(token);
       check_input(same == g.vocabulary.end() || same->second == number, Exit::data,
@@ -80,47 +88,23 @@ void check_numbers(const Given& g) {
   check_input(next == std::ssize(tokens), Exit::data,
               "{}: no token has the number {}; expected 0 to {} without gaps", g.name, next,
               std::ssize(tokens) - 1);
+  return tokens.size();
 }
 
-/// All tokens are made somehow: a file that was cut off would encode otherwise without a word.
-void check_made(const BpeParts& parts, const Given& g) {
-  if (parts.whole_words) return;  // each is made of the word that it is
-  std::vector<bool> made(parts.tokens.size());
-  for (size_t i = 0; i < made.size(); ++i) made[i] = parts.tokens[i].size() == 1;
-  std::map<std::string, size_t> numbers;
-  for (size_t i = 0; i < made.size(); ++i) numbers[parts.tokens[i]] = i;
-  for (auto [left, right] : parts.merges)
-    made[numbers.at(parts.tokens[size_t(left)] + parts.tokens[size_t(right)])] = true;
-  for (auto* list : {&parts.specials, &parts.late})
-    for (int32_t special : *list) made[size_t(special)] = true;
-  for (size_t i = 0; i < made.size(); ++i)
-    check_input(made[i], Exit::data,
-                "{}: no merge makes token {}, `{}`; expected a merge for every token that is "
-                "neither a byte nor special. Is the file cut off?",
-                g.merges_name, i, printable(shown(parts.tokens[i])));
+std::vector<std::string> shown_alphabet() {
+  std::vector<std::string> tokens;
+  for (char32_t byte : shown_bytes()) append_utf8(tokens.emplace_back(), byte);
+  return tokens;
 }
 
-std::shared_ptr<const Bpe> checked(const Given& g) {
-  check_numbers(g);
-  BpeParts parts{.words = g.words, .whole_words = g.whole_words};
-  parts.tokens.resize(g.vocabulary.size());
-  auto put = [&](int64_t number, std::string bytes) {
-    if (size_t(number) >= parts.tokens.size()) parts.tokens.resize(size_t(number) + 1);
-    parts.tokens[size_t(number)] = std::move(bytes);
-  };
-  for (auto& [token, number] : g.vocabulary)
-    if (!g.specials.contains(token)) put(number, bytes_of(token, g));
-  for (auto& [token, number] : g.specials) {
-    check_input(!token.empty(), Exit::data, "{}: a special token is empty", g.name);
-    put(number, token);
-    (g.late.contains(token) ? parts.late : parts.specials).push_back(int32_t(number));
-  }
-  if (parts.specials.empty()) std::swap(parts.specials, parts.late);  // as in GPT-2's own
-  for (auto byte : shown_bytes()) {
-    std::string token;
-    append_utf8(token, byte);
+/// Bytes, and what merges make of them; all in the vocabulary.
+std::set<std::string> made_in(const Given& g) {
+  std::set<std::string> made;
+  for (auto& token : shown_alphabet()) {
     check_input(g.vocabulary.contains(token), Exit::data,
-                "{}: `{}` is missing; expected a token for each of the 256 bytes", g.name, token);
+                "{}: `{}` is missing; expected a token for each of the 256 bytes{}", g.name, token,
+                other_tokenizers);
+    made.insert(token);
   }
   for (size_t i = 0; i < g.merges.size(); ++i) {
     auto& [left, right] = g.merges[i];
@@ -129,9 +113,38 @@ std::shared_ptr<const Bpe> checked(const Given& g) {
                   "{}: merge {}, `{} {}`: `{}` is not in the vocabulary of {} tokens",
                   g.merges_name, i + 1, printable(left), printable(right), printable(token),
                   g.vocabulary.size());
-    parts.merges.emplace_back(int32_t(g.vocabulary.at(left)), int32_t(g.vocabulary.at(right)));
+    made.insert(left + right);
   }
-  check_made(parts, g);
+  return made;
+}
+
+/// May a word become this added token, which then stands for the bytes that it shows too?
+bool is_ordinary(const std::string& content, const std::set<std::string>& made, const Given& g) {
+  bool whole = g.whole_words && g.vocabulary.contains(content) && shown_by(content, g);
+  return whole || made.contains(content);
+}
+
+std::shared_ptr<const Bpe> checked(const Given& g) {
+  BpeParts parts{.words = g.words, .whole_words = g.whole_words, .json = g.json};
+  parts.tokens.resize(check_numbers(g));
+  for (auto& [token, number] : g.vocabulary)
+    if (!g.added.contains(token)) parts.tokens[size_t(number)] = bytes_of(token, g);
+  auto made = made_in(g);
+  for (auto& [token, number] : g.vocabulary)  // a file that was cut off would encode otherwise
+    check_input(g.whole_words || made.contains(token) || g.added.contains(token), Exit::data,
+                "{}: no merge makes token {}, `{}`; expected a merge for every token that is "
+                "neither a byte nor special. Is the file cut off?",
+                g.merges_name, number, printable(token));
+  bool all_late = g.late.size() == g.added.size();  // as in GPT-2's own: between no others
+  for (auto& [content, number] : g.added) {
+    check_input(!content.empty(), Exit::data, "{}: a special token is empty", g.name);
+    bool ordinary = is_ordinary(content, made, g);
+    parts.tokens[size_t(number)] = ordinary ? bytes_of(content, g) : content;
+    parts.added.push_back(
+        {int32_t(number), content, g.late.contains(content) && !all_late, ordinary});
+  }
+  for (auto& [left, right] : g.merges)
+    parts.merges.emplace_back(int32_t(g.vocabulary.at(left)), int32_t(g.vocabulary.at(right)));
   return std::make_shared<Bpe>(std::move(parts));
 }
 
@@ -153,7 +166,7 @@ std::pair<std::string, std::string> merge_in(const std::string& line, const Give
   return {line.substr(0, space), line.substr(space + 1)};
 }
 
-void read_merges(const std::string& text, Given& g) {
+void read_merge_lines(const std::string& text, Given& g) {
   for (size_t at = 0; at < text.size();) {
     size_t end = std::min(text.find('\n', at), text.size());
     std::string line = text.substr(at, end - at);
@@ -184,44 +197,52 @@ void check_split(const nn::JsonReader& split) {
                   printable(pattern)));
 }
 
-/// What would encode another way than Bpe does is refused.
-void read_kind(const nn::JsonReader& root, Given& g) {
-  auto model = root.at("model"), words = root.at("pre_tokenizer");
-  auto absent = [](const nn::JsonReader& object, const char* key) {
-    bool given = object.has(key) && !object.at(key).is_null();
-    bool empty = given && object.at(key).is_text() && object.at(key).text().empty();
-    object.require(!given || empty, fmt::format("has a {}, which is not supported", key));
-  };
-  if (model.has("type"))
-    model.require(model.at("type").text() == "BPE", "has a type other than BPE");
+void read_words(nn::JsonReader words, Given& g) {
   words.require(!words.is_null(), "is null; expected GPT-2's or Llama 3's");
   if (words.at("type").text() == "Sequence") {
     auto steps = words.at("pretokenizers").elements(8);
-    words.require(steps.size() == 2, "has not 2 steps; expected Split and ByteLevel");
-    check_split(steps[0]);
-    words = steps[1];
-    g.words = Words::llama3;
+    words.require(steps.size() == 1 || steps.size() == 2,
+                  fmt::format("has {} steps; expected Split and ByteLevel", steps.size()));
+    if (steps.size() == 2) check_split(steps[0]), g.words = Words::llama3;
+    words = steps.back();
   }
   words.require(words.at("type").text() == "ByteLevel",
                 "is not of type ByteLevel; expected GPT-2's or Llama 3's");
   words.require(!flag_in(words, "add_prefix_space", true), "has add_prefix_space; expected false");
   words.require(flag_in(words, "use_regex", true) == (g.words == Words::gpt2),
                 "has another use_regex; expected true, or false behind a Split");
-  model.require(!flag_in(model, "byte_fallback", false), "has byte_fallback; expected false");
-  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "dropout"})
-    absent(model, key);
-  absent(root, "normalizer");
-  g.whole_words = flag_in(model, "ignore_merges", false);
 }
 
-}  // namespace
+/// Throws unless it changes no text.
+void check_normalizer(const nn::JsonReader& root) {
+  if (!root.has("normalizer") || root.at("normalizer").is_null()) return;
+  auto steps = root.at("normalizer");
+  bool empty = steps.at("type").text() == "Sequence" && steps.at("normalizers").elements(1).empty();
+  root.require(empty, "has a normalizer, which is not supported");
+}
 
-std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& name) {
-  Given g{.name = "tokenizer: " + name, .merges_name = "tokenizer: " + name};
-  read_kind(root, g);
+/// What would encode another way than Bpe does is refused.
+void read_kind(const nn::JsonReader& root, Given& g) try {
   auto model = root.at("model");
-  g.vocabulary = numbers_in(model.at("vocab"));
-  for (auto& merge : model.at("merges").elements(most_tokens)) {
+  auto absent = [&](const char* key, std::initializer_list<const char*> allowed) {
+    bool fits = !model.has(key) || std::ranges::count(allowed, model.at(key).literal()) > 0;
+    model.require(fits, fmt::format("has a {}, which is not supported", key));
+  };
+  if (model.has("type"))
+    model.require(model.at("type").text() == "BPE", "has a type other than BPE");
+  read_words(root.at("pre_tokenizer"), g);
+  model.require(!flag_in(model, "byte_fallback", false), "has byte_fallback; expected false");
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
+    absent(key, {"null", "\"\""});
+  absent("dropout", {"null", "0.0", "0"});
+  check_normalizer(root);
+  g.whole_words = flag_in(model, "ignore_merges", false);
+} catch (const Error& e) {
+  throw e.saying(e.what() + std::string(other_tokenizers));
+}
+
+void read_merges(const nn::JsonReader& merges, Given& g) {
+  for (auto& merge : merges.elements(most_tokens)) {
     if (merge.is_text()) {
       g.merges.push_back(merge_in(merge.text(), g));
       continue;
@@ -230,14 +251,52 @@ std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::
     merge.require(both.size() == 2, "is not a pair of tokens");
     g.merges.emplace_back(both[0].text(), both[1].text());
   }
-  if (root.has("added_tokens"))
-    for (auto& added : root.at("added_tokens").elements(most_tokens)) {
-      for (const char* key : {"lstrip", "rstrip", "single_word"})
-        if (added.has(key)) added.at(key).require(!added.at(key).flag(), "is not supported");
-      std::string token = added.at("content").text();
-      g.specials[token] = int64_t(added.at("id").number(most_tokens));
-      if (flag_in(added, "normalized", false)) g.late.insert(token);
-    }
+}
+
+/// Returns whether `tokenizers` gives them the same numbers: it takes those of the vocabulary, and
+/// counts on from its end.
+bool read_added(const nn::JsonReader& root, Given& g) {
+  bool counts_on = true;
+  auto next = std::ssize(g.vocabulary);
+  for (auto& added : root.at("added_tokens").elements(most_tokens)) {
+    for (const char* key : {"lstrip", "rstrip", "single_word"})
+      if (added.has(key))
+        added.at(key).require(!added.at(key).flag(),
+                              std::string("is not supported") + other_tokenizers);
+    std::string token = added.at("content").text();
+    auto number = int64_t(added.at("id").number(most_tokens));
+    bool is_new = g.added.insert_or_assign(token, number).second;
+    if (is_new && !g.vocabulary.contains(token)) counts_on &= number == next++;
+    if (flag_in(added, "normalized", false)) g.late.insert(token);
+  }
+  return counts_on;
+}
+
+/// Does the vocabulary lack added tokens that are bytes, or that merges take or make?
+bool lacks_added(const Given& g) {
+  auto lacks = [&](const std::string& token) {
+    return g.added.contains(token) && !g.vocabulary.contains(token);
+  };
+  return std::ranges::any_of(shown_alphabet(), lacks) ||
+         std::ranges::any_of(g.merges, [&](auto& merge) {
+           auto& [left, right] = merge;
+           return lacks(left) || lacks(right) || lacks(left + right);
+         });
+}
+
+}  // namespace
+
+std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& text,
+                                         const std::string& name) {
+  Given g{.name = "tokenizer: " + name, .merges_name = "tokenizer: " + name};
+  read_kind(root, g);
+  auto model = root.at("model");
+  g.vocabulary = numbers_in(model.at("vocab"));
+  read_merges(model.at("merges"), g);
+  bool alike = !root.has("added_tokens") || read_added(root, g);
+  // Older runs wrote such files: added tokens were only in their own list.
+  if (!alike || lacks_added(g)) g.vocabulary.insert(g.added.begin(), g.added.end());
+  else g.json = text;
   return checked(g);
 }
 
@@ -248,32 +307,41 @@ std::shared_ptr<const Bpe> bpe_from_two_files(const std::string& directory) {
       numbers_in({disk().read(path, largest_tokenizer_file), g.name, "the vocabulary", 1});
   std::string merges = directory + "/merges.txt";
   g.merges_name = "tokenizer: " + merges;
-  read_merges(disk().read(merges, largest_tokenizer_file), g);
+  read_merge_lines(disk().read(merges, largest_tokenizer_file), g);
   std::set<std::string> made;
   for (auto& [left, right] : g.merges) made.insert(left + right);
   for (auto& [token, number] : g.vocabulary)
-    if (looks_special(token) && !made.contains(token)) g.specials[token] = number;
+    if (looks_special(token) && !made.contains(token)) g.added[token] = number;
   std::string added = directory + "/added_tokens.json";
   if (std::ranges::count(disk().list(directory), "added_tokens.json") > 0) {
     nn::JsonReader json(disk().read(added, largest_tokenizer_file), "tokenizer: " + added, "it", 1);
     for (auto& [token, number] : json.members())
-      g.specials[token] = int64_t(number.number(most_tokens));
+      g.added[token] = int64_t(number.number(most_tokens));
   }
   return checked(g);
 }
 
-std::string Bpe::json() const {
-  std::vector<std::string> vocabulary, merges, specials;
-  std::set<int32_t> special(parts_.specials.begin(), parts_.specials.end()),
-      late(parts_.late.begin(), parts_.late.end());
+std::string Bpe::json() const { return parts_.json.empty() ? document(Form::file) : parts_.json; }
+
+std::string Bpe::identity() const { return document(Form::identity); }
+
+std::string Bpe::document(Form form) const {
+  std::vector<std::string> vocabulary, merges, added;
+  std::map<int32_t, const AddedToken*> added_at;
+  for (const AddedToken& a : parts_.added) added_at[a.token] = &a;
   for (int32_t i = 0; i < int32_t(size()); ++i) {
-    std::string number = std::to_string(i), text = parts_.tokens[size_t(i)];
-    if (special.contains(i) || late.contains(i))
-      specials.push_back(
+    std::string number = std::to_string(i), content = shown(parts_.tokens[size_t(i)]);
+    bool listed = true;
+    if (auto found = added_at.find(i); found != added_at.end()) {
+      const AddedToken& a = *found->second;
+      added.push_back(
           fmt::format(R"({{"id":{},"content":{},"single_word":false,"lstrip":false,"rstrip":false,)"
                       R"("normalized":{},"special":{}}})",
-                      number, nn::quoted(text), late.contains(i), special.contains(i)));
-    else vocabulary.push_back(nn::quoted(shown(text)) + ":" + number);
+                      number, nn::quoted(a.content), a.late, !a.late));
+      listed = form == Form::file || (a.ordinary && a.content != parts_.tokens[size_t(i)]);
+      content = a.content;
+    }
+    if (listed) vocabulary.push_back(nn::quoted(content) + ":" + number);
   }
   for (auto [left, right] : parts_.merges)
     merges.push_back(
@@ -290,7 +358,7 @@ std::string Bpe::json() const {
             nn::quoted(llama3_pattern) + R"(},"behavior":"Isolated","invert":false},)" + words +
             "]}";
   return R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" +
-         join(specials, ",") + R"(],"normalizer":null,"pre_tokenizer":)" + words +
+         join(added, ",") + R"(],"normalizer":null,"pre_tokenizer":)" + words +
          R"(,"post_processor":null,"decoder":)" + byte_level(true, true) +
          R"(,"model":{"type":"BPE","dropout":null,"unk_token":null,)" +
          R"("continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,)" +

@@ -164,7 +164,7 @@ Tokenizer learn_bpe(std::string_view text, int64_t size, const Source& source) {
     parts.merges.push_back(pair);
     learner.merge(pair, at->second);
   }
-  parts.specials = {int32_t(std::ssize(parts.tokens))};
+  parts.added = {{int32_t(std::ssize(parts.tokens)), std::string(separator)}};
   parts.tokens.emplace_back(separator);
   return Tokenizer(std::make_shared<Bpe>(std::move(parts)));
 }

@@ -10,6 +10,7 @@
 #include "examples/text/bpe.h"
 #include "examples/text/characters.h"
 #include "examples/text/text_data.h"
+#include "examples/text/tokenizer_files.h"
 #include "examples/text/words.h"
 #include "parallel/train/run_directory.h"
 
@@ -278,6 +279,8 @@ ShardManifest make_shards(const ShardJob& job, const Tell& tell, const Files& fi
          .shard_size = job.shard_size,
          .inputs = inputs};
     parallel::replace_file(job.out + "/tokenizer.json", tokenizer.json(), files);
+    keep_tokenizer_files(with_tokenizer_files(tokenizer_choice(job.tokenizer).directory), job.out,
+                         files);
     to.save();
   }
   try {

@@ -12,7 +12,9 @@
 #include "examples/text/foreign_files.h"
 #include "examples/text/numbers.h"
 #include "examples/text/token_files.h"
+#include "examples/text/tokenizer_files.h"
 #include "examples/text/words.h"
+#include "parallel/checkpoint/directory.h"
 
 namespace triax::text {
 
@@ -30,9 +32,11 @@ std::string corpus_beside_program() {
 
 }  // namespace
 
-std::function<void(const parallel::CheckpointState&)> initial_tokenizer(TextOptions& o) {
-  return [&o](auto& state) {
+std::function<void(const std::string&, const parallel::CheckpointState&)> initial_tokenizer(
+    TextOptions& o) {
+  return [&o](auto& path, auto& state) {
     o.from_checkpoint = true;
+    o.initial_run = parent_directory(parallel::newest_checkpoint(path));
     if (auto found = state.find("tokenizer"); found != state.end()) o.initial = found->second;
   };
 }
@@ -251,13 +255,21 @@ std::optional<Tokenizer> given_tokenizer(const TextOptions& o, const TokenizerCh
   return Tokenizer::from_json(o.initial, "checkpoint of --init");
 }
 
+/// The directory with the files of the tokenizer that given_tokenizer, or else the data, has.
+std::string files_of_tokenizer(const TextOptions& o, const std::string& data) {
+  if (!o.tokenizer.empty()) return with_tokenizer_files(tokenizer_choice(o.tokenizer).directory);
+  std::string initial = with_tokenizer_files(o.initial_run);
+  return initial.empty() ? with_tokenizer_files(data) : initial;
+}
+
 Tokenizer tokenizer_of(std::string_view text, const TextOptions& o, const std::string& name) {
   auto choice = tokenizer_choice(o.tokenizer);
   if (auto given = given_tokenizer(o, choice)) return *given;
   check_input(!o.from_checkpoint || !o.tokenizer.empty(), Exit::config,
               "{}: the checkpoint of --init has no tokenizer to read the text with\n  Give the one "
-              "of its weights (--tokenizer gpt2:DIR), or tokens in place of a text.",
-              name);
+              "of its weights (--tokenizer gpt2:DIR), if it is byte-level BPE with the words of "
+              "GPT-2 or Llama 3, or tokens in place of a text.{}",
+              name, other_tokenizers);
   if (choice.kind == TokenizerChoice::Kind::characters) return Tokenizer::from_text(text, name);
   size_t end = text.size();
   if (end > learned_from) end = last_character_end(text.substr(0, learned_from));
@@ -367,12 +379,18 @@ Text read(const TextOptions& o, int64_t context, int64_t vocab) {
               "data is not given\n  There is no ../share/triax/corpus.txt beside this program. Add "
               "--data FILE.");
   auto sources = data_sources(path);
-  return sources.size() == 1 ? read_source(sources[0].path, o, context)
-                             : read_mixture(sources, o, context);
+  Text text = sources.size() == 1 ? read_source(sources[0].path, o, context)
+                                  : read_mixture(sources, o, context);
+  text.tokenizer_files = files_of_tokenizer(o, sources[0].path);
+  return text;
 }
 
 parallel::Task Text::task() const {
   parallel::Task made{.unit = "tokens", .attachments = {{"tokenizer", tokenizer.json()}}};
+  made.alike = [](auto& a, auto& b) {
+    return Tokenizer::from_json(a, "checkpoint").hash() == Tokenizer::from_json(b, "data").hash();
+  };
+  made.accompany = [from = tokenizer_files](auto& run) { keep_tokenizer_files(from, run, disk()); };
   made.samples = mixed, made.held_out = held_out;
   if (!mixed) made.samples = data.train_samples(), made.held_out = data.val_samples();
   if (!sources.empty()) {

@@ -110,12 +110,15 @@ struct TextOptions {
   std::string tokenizer = {};
   std::string initial = {};      ///< Tokenizer::json() of the checkpoint of --init, if it has one
   bool from_checkpoint = false;  ///< is there --init?
+  std::string initial_run = {};  ///< the run directory that it is in
   double val_fraction = 0.1;
   std::string document_end = {};  ///< a token, or its number; empty: windows cross documents
   bool shapes_only = false;       ///< for `plan`: see read()
 };
-/// For ProgramOptions::init: fills in `initial` and `from_checkpoint` of options that outlive it.
-std::function<void(const parallel::CheckpointState&)> initial_tokenizer(TextOptions& o);
+/// For ProgramOptions::init: fills in `initial`, `from_checkpoint` and `initial_run` of options
+/// that outlive it.
+std::function<void(const std::string&, const parallel::CheckpointState&)> initial_tokenizer(
+    TextOptions& o);
 /// `--data`, `--tokenizer`, `--val-fraction`, `--document-end`.
 parallel::Settings text_settings(TextOptions& o);
 
@@ -142,6 +145,8 @@ struct Text {
   std::shared_ptr<const Mixture> mixed = {}, held_out = {};
   std::string sources = {};  ///< lines about them
   std::string notes = {};    ///< lines that precede the description
+  /// A directory whose files of the tokenizer (tokenizer_files.h) the run keeps; empty: none.
+  std::string tokenizer_files = {};
   /// All of a task but the model: samples, unit, description, the tokenizer as attachment.
   parallel::Task task() const;
 };

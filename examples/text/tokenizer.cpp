@@ -19,7 +19,7 @@ Tokenizer Tokenizer::from_text(std::string_view text, const std::string& name) {
 
 Tokenizer Tokenizer::from_json(const std::string& json, const std::string& name) {
   nn::JsonReader root(json, "tokenizer: " + name, "the file", deepest_tokenizer);
-  if (root.has("model")) return Tokenizer(bpe_from_json(root, name));
+  if (root.has("model")) return Tokenizer(bpe_from_json(root, json, name));
   if (root.has("rows")) return Tokenizer(std::make_shared<Numbers>(root));
   return Tokenizer(std::make_shared<Characters>(root, name));
 }
@@ -61,8 +61,8 @@ Tokenizer read_tokenizer(const std::string& directory) {
   auto found = find_tokenizer(directory);
   check_input(found.has_value(), Exit::not_found,
               "tokenizer: {}: there is no tokenizer.json, and no vocab.json with a merges.txt\n"
-              "  Expected the directory of GPT-2's tokenizer, or of another byte-level BPE.",
-              directory);
+              "  Expected the directory of GPT-2's tokenizer, or of another byte-level BPE.{}",
+              directory, other_tokenizers);
   return *found;
 }
 

@@ -1,5 +1,7 @@
 #include "parallel/checkpoint/checkpoint.h"
 
+#include <errno.h>  // program_invocation_short_name
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -55,7 +57,11 @@ std::string manifest_text(const std::string& path, const Files& files) {
               "checkpoint {}: this is not a checkpoint: it has no {}\n  Expected RUN/step-N, or a "
               "run directory that has one.{}",
               path, manifest_name,
-              hugging_face ? " Of a model of Hugging Face, `import` makes one." : "");
+              hugging_face
+                  ? fmt::format(" Of a model of Hugging Face, `import` makes one: {} import "
+                                "--from {} --out NEW, and NEW in its place here.",
+                                program_invocation_short_name, path)
+                  : "");
   std::string text;
   as_damage(path, [&] {
     text = files.read(path + "/" + manifest_name, max_manifest_bytes, Links::refuse);

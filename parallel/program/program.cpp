@@ -139,8 +139,9 @@ class Program {
       // A run that is resumed has them itself; the checkpoint that it began with may be gone.
       bool resumes = !train_.resume.empty() && !train_.out.empty() &&
                      newest_checkpoint(train_.out) != train_.out;
-      auto state = take_model_settings(own_.settings, resumes ? train_.out : train_.init);
-      if (own_.init) own_.init(state);
+      const std::string& from = resumes ? train_.out : train_.init;
+      auto state = take_model_settings(own_.settings, from);
+      if (own_.init) own_.init(from, state);
       request = parse(line, std::vector<std::string>(argv + 1, argv + argc), terminal_columns());
     }
     if (name == "parity" || name == "plan" || name == "replay")
@@ -277,7 +278,7 @@ class Program {
 
   Exit replay() {
     auto initial = take_settings(replay_, train_, own_.settings);
-    if (initial && own_.init) own_.init(*initial);
+    if (initial && own_.init) own_.init(train_.init, *initial);
     Task task = own_.task();
     task.settings = own_.settings;
     return replay_and_compare(std::move(task), train_, replay_);

@@ -25,8 +25,9 @@ struct ProgramOptions {
   /// Options of the model and the data, bound to the program's. Those of the group `Model` are
   /// what `--init` takes from a checkpoint.
   Settings settings = {};
-  /// With `--init`: what that checkpoint carries along, before the task is asked for.
-  std::function<void(const CheckpointState&)> init = {};
+  /// With `--init`, before the task is asked for: the checkpoint's path, or its run directory, and
+  /// what it carries along.
+  std::function<void(const std::string& path, const CheckpointState&)> init = {};
   /// The task, once all options are read. On every rank, or once for ranks that are threads.
   std::function<Task()> task;
   std::function<void(Trainer&)> prepare = {};  ///< on every rank before training: callbacks

@@ -27,7 +27,10 @@ void check_same_model(const Checkpoint& checkpoint, const Settings& settings, bo
         "init: checkpoint {} is of a model with {} {}{}; this run asks for {}\n", checkpoint.path(),
         s.name, known->second, named ? fmt::format(" ({})", s.shown) : "", literal(s));
     check_input(any_fresh, Exit::config,
-                "{}  Leave --{} out: the checkpoint's model is the default.", text, s.name);
+                "{}  Leave --{} out: the checkpoint's model is the default.{}", text, s.name,
+                s.name == "context" ? " Of a model of Hugging Face, `import --context N` makes a "
+                                      "checkpoint of fewer positions."
+                                    : "");
     std::fputs(text.c_str(), stdout);
   }
 }
@@ -44,7 +47,8 @@ void check_same_attachments(const Checkpoint& checkpoint, const Task& task) {
                  stdout);
       continue;
     }
-    check_input(known->second == text, Exit::config,
+    check_input(known->second == text || (task.alike && task.alike(known->second, text)),
+                Exit::config,
                 "init: checkpoint {} has another {}, which its weights were trained with\n  Give "
                 "this run the same. Of a text: leave --tokenizer out, and it is the checkpoint's.",
                 checkpoint.path(), name);

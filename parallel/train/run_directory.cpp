@@ -295,6 +295,7 @@ void RunDirectory::write_configuration(const std::string& metrics, int64_t param
     replace_file(path() + "/" + config_file, contents_.task.config);
     for (auto& [name, text] : contents_.task.attachments)
       replace_file(path() + "/" + name + ".json", text);
+    if (contents_.task.accompany) contents_.task.accompany(path());
   });
 }
 

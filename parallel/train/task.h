@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,6 +23,11 @@ struct Task {
   std::string description = {};  ///< lines printed before training
   /// Texts that every checkpoint carries along, and files NAME.json of the run directory.
   std::map<std::string, std::string> attachments = {};
+  /// Are two texts under the name of an attachment the same thing, so that weights of one are of
+  /// the other? None: if they are equal.
+  std::function<bool(const std::string&, const std::string&)> alike = {};
+  /// Writes more into the run directory, beside the attachments; on rank 0. None: nothing.
+  std::function<void(const std::string& directory)> accompany = {};
   Settings settings = {};                            ///< options of the model and the data
   std::string config = {};                           ///< a configuration file that repeats the run
   std::string command = {};                          ///< to go on by: `mpirun -np 4 minigpt train`

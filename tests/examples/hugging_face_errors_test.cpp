@@ -126,7 +126,11 @@ std::vector<Refused> cases() {
        {"tensor wpe.weight has nan at element 24; expected finite weights"}},
       {"llama",
        tensors([](auto& t) { t.erase("lm_head.weight"); }),
-       {"tensor lm_head.weight [96, 24] is missing"}},
+       {"tensor lm_head.weight [96, 24] is missing", "AutoModelForCausalLM"}},
+      {"gpt2",
+       tensors([](auto& t) { t.erase("transformer.wte.weight"); }),
+       {"tensor wte.weight [96, 24] is missing, and so is lm_head.weight, to which it is tied",
+        "save_pretrained(DIR)"}},
       // config.json
       {"gpt2", config("\"n_layer\"", "\"layers\""), {"config.json", "has no n_layer"}},
       {"gpt2", config("\"n_layer\": 2", "\"n_layer\": \"2\""), {"n_layer", "is not a number"}},
@@ -157,7 +161,7 @@ std::vector<Refused> cases() {
        {"quantization_config is {\"bits\":4}"}},
       {"gpt2",
        config("\"model_type\": \"gpt2\"", "\"model_type\": \"llama\""),
-       {"model_type is `llama`; expected `gpt2`"}},
+       {"model_type is `llama`; expected `gpt2`", "Use the program `llama`."}},
       {"llama",
        config("\"model_type\": \"llama\"", "\"model_type\": \"mistral\""),
        {"model_type is `mistral`; expected `llama`"}},
@@ -191,7 +195,11 @@ std::vector<Refused> cases() {
        {"n_layer is 2147483647; expected no more than its 28 tensors"}},
       {"llama3",
        config("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"),
-       {"tensor lm_head.weight [96, 24] is missing"}},
+       {"tensor lm_head.weight [96, 24] is missing", "AutoModelForCausalLM"}},
+      {"gpt2",
+       tensors([](auto& t) { t.erase("transformer.wte.weight"); }),
+       {"tensor wte.weight [96, 24] is missing, and so is lm_head.weight, to which it is tied",
+        "save_pretrained(DIR)"}},
   };
 }
 

@@ -87,6 +87,54 @@ TEST_P(HuggingFace, ReadsSixteenBitsAndOneFileOrSeveral) {
   }
 }
 
+// What transformers loads: a tied weight under either of its names, and a base model's names.
+TEST_P(HuggingFace, TakesEitherNameOfATiedWeightAndThoseOfBaseModels) {
+  const bool gpt2 = model.architecture.type == "gpt2";
+  const std::string prefix = gpt2 ? "transformer." : "model.", head = "lm_head.weight",
+                    table = prefix + (gpt2 ? "wte.weight" : "embed_tokens.weight");
+  import_to(model, model.folder, directory / "run");
+  auto expected = weights_of(directory / "run");
+  int made = 0;
+  auto expect_taken = [&](const std::function<void(std::map<std::string, Tensor>&)>& change) {
+    HubCopy copy(model);
+    copy.rewrite(change);
+    std::string run = directory / fmt::format("run{}", made++);
+    import_to(model, copy.path(), run);
+    expect_same(weights_of(run), expected);
+  };
+  auto to_base_names = [&](auto& tensors) {
+    std::map<std::string, Tensor> base;
+    for (auto& [name, value] : tensors)
+      base[name.starts_with(prefix) ? name.substr(prefix.size()) : name] = value;
+    tensors = base;
+  };
+  expect_taken(to_base_names);
+  if (GetParam() == std::string("llama")) return;  // not tied
+  auto to_head = [&](auto& tensors) {
+    tensors[head] = tensors.at(table);
+    tensors.erase(table);
+  };
+  expect_taken(to_head);
+  expect_taken([&](auto& tensors) { to_head(tensors), to_base_names(tensors); });
+}
+
+TEST_P(HuggingFace, ImportsFewerPositions) {
+  import_to(model, model.folder, directory / "run");
+  auto expected = weights_of(directory / "run");
+  auto import_context = [&](int64_t context) {
+    Silence silence;
+    HubModel m = hub_model(GetParam());
+    hf::import_model(m.architecture, {model.folder, directory / "less", context});
+    EXPECT_EQ(*m.architecture.context, context);
+  };
+  import_context(5);
+  if (auto positions = expected.find("positions.table"); positions != expected.end())
+    positions->second = positions->second.narrow(0, 0, 5).contiguous();
+  expect_same(weights_of(directory / "less"), expected);
+  expect_error([&] { import_context(1000); }, {"import: context=1000 of a model with"},
+               Exit::config);
+}
+
 TEST_P(HuggingFace, AFailureAtAnyMomentLeavesNothingBehind) {
   import_to(model, model.folder, directory / "run");
   auto fails = [&](const std::string& work, const std::function<void(const Files&)>& convert) {

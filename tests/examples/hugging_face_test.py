@@ -104,10 +104,10 @@ def the_tokenizer_goes_along(path):
     assert (path / "bpe-hf/tokenizer.json").read_bytes() == tokenizer
     config = json.loads((path / "bpe-hf/tokenizer_config.json").read_text())
     assert config == {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
-                      "eos_token": "<|endoftext|>"}, config
+                      "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}, config
     model = json.loads((path / "bpe-hf/config.json").read_text())
     end = [t["id"] for t in json.loads(tokenizer)["added_tokens"] if t["content"] == "<|endoftext|>"]
-    assert [model["eos_token_id"]] == end and model["bos_token_id"] is None, model
+    assert [model["eos_token_id"]] == [model["bos_token_id"]] == end, model
     (path / "chat").mkdir()
     for name, content in {"tokenizer.json": tokenizer, "chat_template.jinja": b"{{ messages }}",
                           "generation_config.json": b"{}", "notes.txt": b"mine"}.items():
@@ -142,11 +142,90 @@ def the_tokenizer_goes_along(path):
     said = run("gpt2", f"train --init {path}/characters {further} --data {path}/greek.txt", 65)
     assert f"data: {path}/greek.txt: character '\\u{{3a9}}' U+03A9 at byte 0 is not in the vocabulary" in said, said
     said = run("gpt2", f"train --init {reference}/gpt2 {further} --data {text}", 65)
-    assert "not a checkpoint" in said and "`import` makes one" in said, said
+    assert "not a checkpoint" in said and f"minigpt import --from {reference}/gpt2 --out NEW" in said, said
     said = run("llama", f"sample --checkpoint {path}/characters --prompt a", 65)
     assert "expected a checkpoint of llama" in said, said
     said = run("gpt2", f"export --checkpoint {path}/numbers --to {path}/numbers-hf")
     assert "no tokenizer files: the checkpoint has no byte-level BPE" in said, said
+
+
+def a_tokenizer_is_written_as_it_was_read(path):
+    """By every verb; added tokens may be anywhere in the vocabulary, and be bytes or merged tokens too."""
+    for name in "first", "bytes", "otherwise", "old":
+        folder, out, shards = fixture / "added" / name, path / f"added-{name}", path / f"added-{name}-shards"
+        text = (folder / "tokenizer.json").read_text()
+        run("gpt2", f"train {SMALL} --data {path}/text.txt --tokenizer gpt2:{folder} --out {out}")
+        run("gpt2", f"data {path}/text.txt --tokenizer gpt2:{folder} --out {shards}")
+        assert "tokenizer: " in run("gpt2", f"data inspect {shards}")
+        run("gpt2", f"sample --checkpoint {out} --prompt a --tokens 2")
+        run("gpt2", f"export --checkpoint {out} --to {out}-hf")
+        run("gpt2", f"train --init {out} --micro-batch 2 --global-batch 4 --warmup 0 --steps 1 --data {shards} "
+            f"--out {out}-more")
+        for place in out, shards, pathlib.Path(f"{out}-hf"), pathlib.Path(f"{out}-more"):
+            assert ((place / "tokenizer.json").read_text() == text) == (name != "old"), f"{place} of {name}"
+
+
+def a_trained_model_keeps_the_files_of_its_tokenizer(path):
+    hub, further = path / "hub", "--micro-batch 2 --global-batch 4 --warmup 0 --steps 1"
+    run("gpt2", f"train {SMALL} --data {path}/text.txt --tokenizer gpt2:{fixture}/added/first --vocab 460 "
+        f"--out {path}/for-hub")
+    run("gpt2", f"export --checkpoint {path}/for-hub --to {hub}")
+    (hub / "additional_chat_templates").mkdir()
+    for name, content in {"chat_template.jinja": "{{ messages }}", "generation_config.json": '{"top_k": 5}',
+                          "special_tokens_map.json": '{"bos_token": "<s>"}', "tokenizer.model": "\0\xff",
+                          "additional_chat_templates/rag.jinja": "{{ documents }}",
+                          "tokenizer_config.json": '{"chat_template": "{{ messages }}"}'}.items():
+        (hub / name).write_text(content)
+    config = json.loads((hub / "config.json").read_text())
+    (hub / "config.json").write_text(json.dumps(config | {"bos_token_id": 7, "eos_token_id": [2, 3]}))
+    own = {p.relative_to(hub): p.read_bytes() for p in hub.rglob("*")
+           if p.is_file() and p.name not in ("config.json", "model.safetensors")}
+    run("gpt2", f"import --from {hub} --out {path}/hub-run")
+    run("gpt2", f"data {path}/text.txt --tokenizer gpt2:{hub} --out {path}/hub-shards")
+    runs = {"init": f"--init {path}/hub-run --data {path}/text.txt",
+            "init-shards": f"--init {path}/hub-run --data {path}/hub-shards",
+            "twice": f"--init {path}/hub-init --data {path}/text.txt",
+            "files": f"{SMALL} --vocab 460 --data {path}/text.txt --tokenizer gpt2:{hub}",
+            "shards": f"{SMALL} --vocab 460 --data {path}/hub-shards"}
+    for name, flags in runs.items():
+        out = path / f"hub-{name}"
+        run("gpt2", f"train {flags} {further} --out {out}")
+        run("gpt2", f"train {flags} {further} --out {out} --resume auto --steps 2")
+        run("gpt2", f"export --checkpoint {out} --to {out}-back")
+        back = {p.relative_to(f"{out}-back"): p.read_bytes() for p in pathlib.Path(f"{out}-back").rglob("*")
+                if p.is_file() and p.name not in ("config.json", "model.safetensors")}
+        assert back == own, (name, back.keys() ^ own.keys())
+        config = json.loads((path / f"hub-{name}-back/config.json").read_text())
+        assert (config["bos_token_id"], config["eos_token_id"]) == (7, [2, 3]), config
+    shutil.copytree(path / "hub-init/step-2", path / "alone/step-2")
+    said = run("gpt2", f"export --checkpoint {path}/alone/step-2 --to {path}/alone-hf")
+    assert "no chat template or other files" in said and "--tokenizer DIR names a directory" in said, said
+    assert (path / "alone-hf/tokenizer.json").read_bytes() == own[pathlib.Path("tokenizer.json")]
+    (path / "only-generation").mkdir()
+    for name in "config.json", "model.safetensors":
+        shutil.copy(reference / "gpt2" / name, path / "only-generation")
+    (path / "only-generation/generation_config.json").write_text("{}")
+    run("gpt2", f"import --from {path}/only-generation --out {path}/only-run")
+    said = run("gpt2", f"export --checkpoint {path}/only-run --to {path}/only-back")
+    assert "no tokenizer files" in said and "copied: generation_config.json" in said, said
+
+
+def the_lines_of_python_in_the_docs_make_tokens(path):
+    """Those of docs/data.md, where transformers is installed: see tests/docs/commands_test.py."""
+    python = os.environ.get("TRIAX_TRANSFORMERS_PYTHON", sys.executable)
+    if subprocess.run([python, "-c", "import numpy, transformers"], capture_output=True).returncode != 0:
+        return print(f"skipped: {python} has no transformers")
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs/data.md").read_text()
+    lines = page.split("```python\n")[1].split("```")[0]
+    shutil.copytree(path / "bpe-hf", path / "ids/my-model")
+    shutil.copy(path / "text.txt", path / "ids/my.txt")
+    subprocess.run([python, "-c", lines], cwd=path / "ids", check=True, stderr=subprocess.DEVNULL)
+    run("gpt2", f"train {SMALL} --data {path}/ids/tokens --vocab 447 --out {path}/ids/run")
+    run("gpt2", f"data {path}/text.txt --tokenizer gpt2:{fixture} --out {path}/ids/shards")
+    tokens = (path / "ids/tokens/train.bin").read_bytes()[1024:] + (path / "ids/tokens/val.bin").read_bytes()[1024:]
+    shards = (path / "ids/shards/tokens-00000.bin").read_bytes()
+    assert struct.unpack(f"<{len(tokens) // 4}I", tokens) == struct.unpack(f"<{len(shards) // 2}H", shards)
+    run("gpt2", f"export --checkpoint {path}/ids/run --to {path}/ids/back --tokenizer {path}/ids/my-model")
 
 
 def exports_the_average(path):
@@ -252,12 +331,19 @@ with tempfile.TemporaryDirectory() as folder:
         trains_further_on_a_mesh(name, path)
     exports_master_weights(path)
     the_tokenizer_goes_along(path)
+    the_lines_of_python_in_the_docs_make_tokens(path)
+    a_tokenizer_is_written_as_it_was_read(path)
+    a_trained_model_keeps_the_files_of_its_tokenizer(path)
     exports_the_average(path)
     leaves_alone_what_others_made(path)
     killed_at_any_moment(path)
     samples_what_transformers_would(path)
     a_full_disk_leaves_nothing(path)
-    assert "model_type is `llama`" in run("gpt2", f"import --from {reference}/llama --out {path}/x", 65)
+    assert "Use the program `llama`" in run("gpt2", f"import --from {reference}/llama --out {path}/x", 65)
+    said = run("gpt2", f"train --init {path}/gpt2 --context 8 --data {path}/text.txt --tokenizer char", 78)
+    assert "`import --context N`" in said, said
+    run("gpt2", f"import --from {reference}/gpt2 --context 8 --out {path}/gpt2-8")
+    run("gpt2", f"train --init {path}/gpt2-8 --data {path}/text.txt --tokenizer char --steps 1 --micro-batch 2 --out {path}/8")
     assert "is there already" in run("gpt2", f"import --from {reference}/gpt2 --out {path}/gpt2", 78)
     assert "must be given" in run("gpt2", "export", 78)
 print("ok")

@@ -88,8 +88,7 @@ bool World::chooses_nccl(const WorldOptions& options, Device device) {
   GpuTransport wanted = options.gpu_transport;
   if (size() > 1) notices_ = "transport: host memory\n";
   if (options.wrap || wanted == host || (wanted != nccl && size() == 1)) return false;
-  int cores = usable_cores() / (session_ ? session_->sharing() : size());
-  std::vector<GpuRank> ranks = gather_gpu_ranks(*host_, gpu_rank_of(device, cores));
+  std::vector<GpuRank> ranks = gather_gpu_ranks(*host_, gpu_rank_of(device, int(core_share_)));
   std::string obstacle = nccl_obstacle(ranks);
   if (obstacle.empty()) {
     notices_ = fmt::format("transport: NCCL {}\n{}", ranks[0].nccl, nccl_warnings(ranks));

@@ -1,0 +1,30 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/files.h"
+
+namespace triax::text {
+
+/// In a run directory, and beside shards: what the tokenizer was in its own.
+inline constexpr const char* tokenizer_folder = "tokenizer";
+
+/// Names of the files in a directory that make a tokenizer of Hugging Face, with its chat templates
+/// and generation_config.json.
+std::vector<std::string> tokenizer_files(const std::string& directory, const Files& files = disk());
+
+/// `directory` or its tokenizer_folder, whichever has such files; empty if neither has more than
+/// the tokenizer.json that every run has.
+std::string with_tokenizer_files(const std::string& directory);
+
+/// Copies those files from `from` to `to`, as they are. Returns their names; makes no directory if
+/// there are none.
+std::vector<std::string> copy_tokenizer_files(const std::string& from, const std::string& to,
+                                              const Files& files);
+
+/// Copies them to the tokenizer_folder of `run`, with the config.json beside them, whose ends of
+/// text are the tokenizer's.
+std::vector<std::string> keep_tokenizer_files(const std::string& from, const std::string& run,
+                                              const Files& files);
+
+}  // namespace triax::text
