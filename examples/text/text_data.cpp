@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -152,13 +151,6 @@ void TextData::check_lengths(const Split& split, int64_t held_out) const {
               "data: {}: {} of its {} tokens are held out, too few to validate on; expected 2 or "
               "more, or --val-fraction 0",
               split.name, held_out, tokens());
-}
-
-double TextData::held_out_excess() const {
-  if (val_tokens() < 1000) return 0;
-  if (held_out_) return unigram_excess(*tokens_, *held_out_);
-  return unigram_excess(TokensPart(*tokens_, {0, train_tokens_}),
-                        TokensPart(*tokens_, {train_tokens_, tokens_->size()}));
 }
 
 int64_t TextData::val_tokens() const { return std::max<int64_t>(tokens() - train_tokens_ - 1, 0); }
@@ -402,12 +394,6 @@ parallel::Task Text::task() const {
       fmt::format("{}: {} training tokens, {} held out, {} {}, unigram entropy {:.4f} nats\n", name,
                   data.train_tokens(), data.val_tokens(), tokenizer.size(), tokenizer.unit(),
                   data.unigram_entropy());
-  if (double excess = data.held_out_excess(); std::abs(excess) > 0.5)
-    made.description += fmt::format(
-        "The held-out part is unlike the training part: by the frequencies of the latter, its "
-        "tokens "
-        "cost {:.2f} nats {} each.\n",
-        std::abs(excess), excess > 0 ? "more" : "less");
   return made;
 }
 

@@ -90,8 +90,6 @@ class TextData {
   /// Entropy, in nats per token, of the token frequencies of the text (unigram_entropy): the loss
   /// of the best model that looks at no context. Without what is held out in files of its own.
   double unigram_entropy() const { return text::unigram_entropy(*tokens_); }
-  /// unigram_excess of what is held out; 0 if that is less than 1,000 tokens.
-  double held_out_excess() const;
 
  private:
   void check_lengths(const Split& split, int64_t held_out) const;

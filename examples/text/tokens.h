@@ -51,22 +51,5 @@ void each_place(const Tokens& tokens, const TokenRange& range, int32_t token,
 uint32_t checksum(const Tokens& tokens, int64_t begin, int64_t end);
 /// Entropy of the tokens' frequencies in nats, of all tokens or the first 2^26.
 double unigram_entropy(const Tokens& tokens);
-/// How much more a token of `held_out` costs than one of `training`, in nats, if the frequencies of
-/// `training` are the model: near 0 for two parts of one text. Of both at most the first 2^26.
-double unigram_excess(const Tokens& training, const Tokens& held_out);
-
-/// Tokens [begin, end) of others, which outlive it.
-class TokensPart : public Tokens {
- public:
-  TokensPart(const Tokens& all, const TokenRange& range) : all_(all), range_(range) {}
-  int64_t size() const override { return range_.end - range_.begin; }
-  void read(int64_t begin, std::span<int32_t> to) const override {
-    all_.read(range_.begin + begin, to);
-  }
-
- private:
-  const Tokens& all_;
-  TokenRange range_;
-};
 
 }  // namespace triax::text

@@ -137,21 +137,6 @@ TEST(TextData, SaysThatJsonLinesAreTrainedOnAsTheyAre) {
     EXPECT_EQ(said(text).find("JSON"), std::string::npos) << text;
 }
 
-TEST(TextData, SaysThatTheHeldOutPartIsAnother) {
-  std::string train, same, other;
-  for (int i = 0; i < 9000; ++i) train += char('a' + i * i % 23);
-  for (int i = 0; i < 2000; ++i)
-    same += char('a' + (i + 7) * (i + 7) % 23), other += "abab!"[i % 5];
-  auto said = [&](const std::string& held_out) {
-    test::TemporaryDirectory dir;
-    disk().write(dir / "f", train + held_out);
-    double fraction = double(held_out.size()) / double(train.size() + held_out.size());
-    return read({.data = dir / "f", .val_fraction = fraction + 1e-9}, 4).task().description;
-  };
-  EXPECT_EQ(said(same).find("unlike"), std::string::npos);
-  EXPECT_NE(said(other).find("held-out part is unlike the training part"), std::string::npos);
-}
-
 TEST(Mixture, HasOfEachSourceItsShare) {
   auto source = [](int64_t size, int32_t token) {
     auto tokens = std::make_shared<TokensInMemory>(Ids(size_t(size), token));
