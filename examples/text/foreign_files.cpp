@@ -117,8 +117,8 @@ void check_is_u16(const File& file) {
   auto width = uint64_t(likely_width(begin));
   check_input(width == 2, Exit::data,
               "data: {} looks like {}-bit tokens, of which {} fit; without a header a file is read "
-              "as 16-bit tokens\n  Put a header of 256 int32 in front (docs/data.md): 20240801, 7, "
-              "{} and 32-bit tokens, or 20240520, 1, {} if they are 16-bit.",
+              "as 16-bit tokens\n  Convert it (docs/data.md): 32-bit tokens behind 256 int32 that "
+              "begin with 20240801, 7, {}; or, if they are 16-bit, with 20240520, 1, {}.",
               file.path(), 8 * width, bytes / width, bytes / width, bytes / 2);
 }
 
