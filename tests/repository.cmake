@@ -10,7 +10,7 @@ add_test(NAME repository.setup_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/setup_test.py)
 add_test(NAME repository.launch_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/launch_test.py)
-foreach(script common digits gpu_check gpu_goals launch_elastic launch_restarts offline slurm)
+foreach(script common digits gpu_check gpu_goals launch_elastic launch_restarts launch_start offline slurm)
   add_test(NAME repository.${script}_script COMMAND ${Python3_EXECUTABLE}
     ${CMAKE_CURRENT_LIST_DIR}/scripts/${script}_test.py)
 endforeach()
