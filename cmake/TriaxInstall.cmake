@@ -59,6 +59,10 @@ install(EXPORT triax NAMESPACE triax:: FILE triaxTargets.cmake DESTINATION ${pac
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/launch.sh
   ${PROJECT_SOURCE_DIR}/scripts/launch_restarts.sh
   ${PROJECT_SOURCE_DIR}/scripts/launch_elastic.sh DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/examples/slurm/one_node.sh
+  ${PROJECT_SOURCE_DIR}/examples/slurm/one_node_gpus.sh
+  ${PROJECT_SOURCE_DIR}/examples/slurm/several_nodes.sh
+  ${PROJECT_SOURCE_DIR}/examples/slurm/several_nodes_gpus.sh DESTINATION share/triax/slurm)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE
   DESTINATION ${CMAKE_INSTALL_DOCDIR})

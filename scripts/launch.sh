@@ -248,14 +248,11 @@ make_files() {
 # What a rank runs before it becomes the program: it notes its process, or on another host says that it has begun.
 readonly begun="launch.sh: a rank has begun"
 # shellcheck disable=SC2016
-readonly become='
-  command -v "$2" >/dev/null || {
-    echo "triax: error 66: launch: no such program on $(uname -n): $2" >&2
-    exit 66
-  }
-  { echo $$ >>"$0/ranks"; } 2>/dev/null || echo "$1" >&2
-  shift
-  exec "$@"'
+{
+  missing='{ echo "triax: error 66: launch: no such program on $(uname -n): $2" >&2; exit 66; }'
+  note='{ echo $$ >>"$0/ranks"; } 2>/dev/null || echo "$1" >&2'
+  readonly become='command -v "$2" >/dev/null || '$missing'; '$note'; shift; exec "$@"'
+}
 
 # What the ranks and mpirun write on stderr, but for reports: those wait for the end, and the first
 # one is it, unless it only is about a rank that was lost.

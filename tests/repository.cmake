@@ -10,7 +10,7 @@ add_test(NAME repository.setup_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/setup_test.py)
 add_test(NAME repository.launch_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/launch_test.py)
-foreach(script common digits gpu_check gpu_goals launch_elastic launch_restarts offline)
+foreach(script common digits gpu_check gpu_goals launch_elastic launch_restarts launch_start offline slurm)
   add_test(NAME repository.${script}_script COMMAND ${Python3_EXECUTABLE}
     ${CMAKE_CURRENT_LIST_DIR}/scripts/${script}_test.py)
 endforeach()
@@ -111,7 +111,9 @@ if(TRIAX_INSTALL)
   add_test(NAME package.minigpt COMMAND ${prefix}/bin/minigpt train --help)
   add_test(NAME package.manual COMMAND sh -c "cd ${prefix}/share && grep -q 'sequence..parallel' man/man1/minigpt.1 \
     && test -e bash-completion/completions/llama -a -e zsh/site-functions/_triax")
-  set_tests_properties(package.launcher package.elastic_launcher package.minigpt package.manual
+  add_test(NAME package.slurm_scripts COMMAND sh -c "cd ${prefix}/share/triax/slurm && test -x one_node.sh \
+    -a -x one_node_gpus.sh -a -x several_nodes.sh -a -x several_nodes_gpus.sh")
+  set_tests_properties(package.launcher package.elastic_launcher package.minigpt package.manual package.slurm_scripts
     PROPERTIES FIXTURES_REQUIRED package)
   set_tests_properties(package.consumer PROPERTIES FIXTURES_REQUIRED package FIXTURES_SETUP consumer)
   set(llama ${PROJECT_BINARY_DIR}/package/build/train_llama)

@@ -17,8 +17,9 @@
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.log
 
-program=${PROGRAM:-build/release/bin/minigpt}
-scripts/launch.sh -n "$SLURM_NTASKS" --threads "$SLURM_CPUS_PER_TASK" --restarts 3 -- \
+program=${PROGRAM:-$(command -v minigpt || echo build/release/bin/minigpt)}
+launch=$(command -v launch.sh || echo scripts/launch.sh)
+"$launch" -n "$SLURM_NTASKS" --threads "$SLURM_CPUS_PER_TASK" --restarts 3 -- \
   "$program" train --resume auto "$@" &
 job=$!
 trap 'kill -USR1 $job' USR1

@@ -17,7 +17,7 @@
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.log
 
-program=${PROGRAM:-build/release/bin/minigpt}
+program=${PROGRAM:-$(command -v minigpt || echo build/release/bin/minigpt)}
 srun --mpi=pmix --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 "$program" train --resume auto "$@"
 code=$?
 [ $code != 75 ] || scontrol requeue "$SLURM_JOB_ID" # ends this script

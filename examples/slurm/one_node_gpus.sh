@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Trains on the GPUs of one node, a rank each: scripts/launch.sh starts the ranks, and starts them again
+# if one is killed.
+#
+#   sbatch [OPTIONS OF sbatch] examples/slurm/one_node_gpus.sh --out /shared/runs/mine [FLAGS OF train]
+#
+# Five minutes before the time limit Slurm sends SIGUSR1 to this script (B:), which passes it on. The
+# ranks save a checkpoint and end with 75; the job goes back into the queue, and its next start
+# continues from there. After the loss of the node Slurm itself puts the job back.
+#
+# Other nodes: as many tasks as GPUs, and their share of the cores. NCCL's variables (NCCL_SOCKET_IFNAME,
+# NCCL_IB_HCA, NCCL_DEBUG=INFO ...) are set before sbatch and reach every rank.
+#
+#SBATCH --job-name=minigpt
+#SBATCH --nodes=1
+#SBATCH --gpus-per-node=8
+#SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=12
+#SBATCH --gpu-bind=none
+#SBATCH --exclusive
+#SBATCH --time=24:00:00
+#SBATCH --signal=B:USR1@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=%x-%j.log
+
+ulimit -l unlimited 2>/dev/null ||
+  echo "memory locks are limited to $(ulimit -l) KiB: InfiniBand may need more (LimitMEMLOCK of slurmd)" >&2
+program=${PROGRAM:-$(command -v minigpt || echo build/release/bin/minigpt)}
+launch=$(command -v launch.sh || echo scripts/launch.sh)
+"$launch" -n "$SLURM_NTASKS" --threads "$SLURM_CPUS_PER_TASK" --restarts 3 -- \
+  "$program" train --device cuda --comm nccl --resume auto "$@" &
+job=$!
+trap 'kill -USR1 $job' USR1
+while :; do # SIGUSR1 ends a wait, not the job
+  wait "$job"
+  code=$?
+  [ "$code" = $((128 + 10)) ] || break
+  kill -0 "$job" 2>/dev/null || { wait "$job"; code=$?; break; } # it ended meanwhile: its own code
+done
+[ "$code" != 75 ] || scontrol requeue "$SLURM_JOB_ID"   # ends this script
+exit "$code"
