@@ -32,5 +32,5 @@ for dims in ((0, 1), (0,), (1,)):
 
 x = torch.tensor([60000, 3, -7.5])
 for name, dtype in HALVES.items():
-    for text in ("x / 100000", "x * 1e-5", "x * 0.1", "x / 257", "100000 / x", "0.1 / x", "x * 2", "x / 3e-8"):
+    for text in ("x / 100000", "x * 1e-5", "x * 0.1", "x / 257", "x * 2", "x / 3e-8"):
         print(f"{name} {text}: {exact(eval(text, {'x': x.to(dtype)}))}")
