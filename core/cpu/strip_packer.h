@@ -39,7 +39,7 @@ template <class T, Part part> class StripPacker {
     stride_ = x.inner == 1 ? x.outer : x.inner;
     turns_ = (x.inner == 1) != (part == Part::left);
     piece_ = 0;
-    for (Words& x : largest_) x = Words{};
+    for (Words& seen : largest_) seen = Words{};
   }
   bool done() const { return depth_ <= 0; }
   /// All that is left.
