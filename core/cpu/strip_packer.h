@@ -39,13 +39,12 @@ template <class T, Part part> class StripPacker {
     stride_ = x.inner == 1 ? x.outer : x.inner;
     turns_ = (x.inner == 1) != (part == Part::left);
     piece_ = 0;
-    for (Words& x : largest_) x = Words{};
+    for (Words& seen : largest_) seen = Words{};
   }
   bool done() const { return depth_ <= 0; }
   /// All that is left.
   void finish() {
-    FlushDenormals flush;
-    while (!done()) pack_piece();
+    if (!done()) advance(INT64_MAX);
   }
   /// Of f32.
   Exponents exponents() const { return exponents_of<part>(largest_); }
@@ -53,11 +52,19 @@ template <class T, Part part> class StripPacker {
   /// Packs so many pieces, or what is left. A piece is a step, of f32 (if whole) a quarter of a
   /// transposition or two rows of tiles.
   __attribute__((noinline)) void advance(int64_t pieces) {
-    FlushDenormals flush;
-    while (pieces-- > 0 && !done()) pack_piece();
+    if constexpr (is_f32) {
+      FlushDenormals flush;
+      pack_pieces(pieces);
+    } else {
+      pack_pieces(pieces);
+    }
   }
 
  private:
+  void pack_pieces(int64_t pieces) {
+    while (pieces-- > 0 && !done()) pack_piece();
+  }
+
   void pack_piece() {
     if constexpr (is_f32) {
       if (count_ == side && depth_ >= side) return advance_in_step();
