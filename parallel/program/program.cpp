@@ -244,7 +244,7 @@ class Program {
     std::optional<UnlessUsed> made;
     if (o.out.empty()) {
       o.out = text_of_first(world.host(), [&] { return make_run_directory(own_.name); });
-      made.emplace(o.out);
+      if (world.rank() == 0) made.emplace(o.out);
     }
     std::string stages = text_of_first(world.host(), [&] {
       Preview p = preview(run.task, o, world);

@@ -81,8 +81,11 @@ std::string make_run_directory(const std::string& program) {
 }
 
 UnlessUsed::~UnlessUsed() {
-  std::error_code not_empty;
-  std::filesystem::remove(path_, not_empty);
+  std::error_code error;
+  std::filesystem::directory_iterator files(path_, error);
+  bool used =
+      std::ranges::any_of(files, [](auto& file) { return file.path().filename() != "lock"; });
+  if (!error && !used) std::filesystem::remove_all(path_, error);
 }
 
 void replace_file(const std::string& path, const std::string& text, const Files& files) {

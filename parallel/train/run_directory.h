@@ -33,7 +33,7 @@ class RunLock {
 /// Makes a directory for a run of `program` that has no name, `runs/<date>-<program>`, which no
 /// other has: with a number behind it where another run began in the same second. Returns its path.
 std::string make_run_directory(const std::string& program);
-/// Removes a directory at the end if nothing is in it.
+/// Removes a run directory at the end if nothing but the lock is in it.
 class UnlessUsed {
  public:
   explicit UnlessUsed(std::string path) : path_(std::move(path)) {}

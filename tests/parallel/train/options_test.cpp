@@ -105,9 +105,10 @@ TEST(Options, AWarmUpBelow0IsRefused) {
               assign(s, value, {Exit::usage, "--" + s.name});
             },
             {"--" + s.name, "number, 0 or more"}, Exit::usage);
-  o.lr.warmup = -5;
-  resolve(o, 1);
-  std::string said = error_of([&] { check_values(train_settings(o)); }, Exit::config);
+  TrainOptions in_code;
+  in_code.lr.warmup = -5;
+  resolve(in_code, 1);
+  std::string said = error_of([&] { check_values(train_settings(in_code)); }, Exit::config);
   EXPECT_EQ(said, "warmup: `-5`; expected a whole number, 0 or more");
 }
 
