@@ -60,33 +60,52 @@ bool is_tokenizer(const std::string& name) {
   return name == "tokenizer.json" || name == "tokenizer.model" || name == "vocab.json";
 }
 
-/// Of the directory that was named, or beside the checkpoint, or else what the checkpoint carries.
+/// The config.json in a directory with a tokenizer's files, if there is one.
+std::optional<nn::JsonReader> config_in(const std::string& directory) {
+  std::string path = directory + "/config.json";
+  if (std::ranges::count(disk().list(directory), "config.json") == 0) return {};
+  return nn::JsonReader(disk().read(path, 1 << 20), path, "the file", 32);
+}
+
+/// Do files of a tokenizer say which class transformers is to read them with? By themselves, or as
+/// what a model of this type has.
+bool say_class(const std::vector<std::string>& names, const std::string& from,
+               const std::string& type) {
+  auto config = config_in(from);
+  return std::ranges::count(names, "tokenizer_config.json") > 0 ||
+         (config && config->has("model_type") &&
+          config->at("model_type").literal() == nn::quoted(type));
+}
+
+/// Where the files of the tokenizer are: in the directory that was named, or beside the checkpoint.
+std::string files_beside(const parallel::Checkpoint& checkpoint, const ExportOptions& o) {
+  if (!o.tokenizer.empty()) return o.tokenizer;
+  return parent_directory(checkpoint.path()) + "/" + text::tokenizer_folder;
+}
+
+/// Those files, or else what the checkpoint carries.
 /// Prints which.
-void give_tokenizer(const std::string& from, const ExportOptions& o,
+void give_tokenizer(const ExportOptions& o, const std::string& type,
                     const parallel::Checkpoint& checkpoint, const std::string& to,
                     const Files& files) {
+  std::string from = files_beside(checkpoint, o);
   auto names = text::copy_tokenizer_files(from, to, files);
   bool found = std::ranges::any_of(names, is_tokenizer);
   check_input(found || o.tokenizer.empty(), Exit::not_found,
               "export: tokenizer={} has no tokenizer.json, tokenizer.model or vocab.json",
               o.tokenizer);
+  if (!found || (o.tokenizer.empty() && !say_class(names, from, type)))
+    for (auto& name : write_tokenizer_files(checkpoint.state(), to, files))
+      if (std::ranges::count(names, name) == 0) names.push_back(name);
   std::string cure = "--tokenizer DIR names a directory that has some";
-  if (!found) {
-    auto made = write_tokenizer_files(checkpoint.state(), to, files);
-    auto settings = parallel::saved_settings(checkpoint);
-    bool foreign = settings["tokenizer"].starts_with("\"gpt2:") || settings["init"].size() > 2;
-    if (made.empty())
-      fmt::print("no tokenizer files: the checkpoint has no byte-level BPE; {}\n", cure);
-    else if (foreign)
-      fmt::print(
-          "no chat template or other files of the tokenizer are beside the checkpoint, in "
-          "{}; {}\n",
-          from, cure);
-    names.insert(names.begin(), made.begin(), made.end());
-  }
-  if (names.empty()) return;
+  auto settings = parallel::saved_settings(checkpoint);
+  bool foreign = settings["tokenizer"].starts_with("\"gpt2:") || settings["init"].size() > 2;
+  if (std::ranges::none_of(names, is_tokenizer))
+    fmt::print("no tokenizer files: the checkpoint has no byte-level BPE; {}\n", cure);
+  else if (!found && foreign)
+    fmt::print("no chat template or other files of the tokenizer are in {}; {}\n", from, cure);
   bool any = std::ranges::any_of(names, is_tokenizer);
-  fmt::print("{}: {}\n", any ? "tokenizer files" : "copied", join(names, ", "));
+  if (!names.empty()) fmt::print("{}: {}\n", any ? "tokenizer files" : "copied", join(names, ", "));
 }
 
 /// The value of a key `eos_token_id` of a config.json as JSON: tokens of a vocabulary of so many,
@@ -124,11 +143,9 @@ Keys ends_of_text(const std::string& from, const std::string& directory, int64_t
     // A kind of tokenizer, or a set of files, that only transformers reads.
     if (e.code() != Exit::data && e.code() != Exit::not_found) throw;
   }
-  if (std::ranges::count(disk().list(from), "config.json") > 0) {
-    std::string path = from + "/config.json";
-    nn::JsonReader config(disk().read(path, 1 << 20), path, "the file", 32);
-    for (auto& [key, value] : ends) value = end_in(config, key.c_str(), vocabulary).value_or(value);
-  }
+  if (auto config = config_in(from))
+    for (auto& [key, value] : ends)
+      value = end_in(*config, key.c_str(), vocabulary).value_or(value);
   return {ends.begin(), ends.end()};
 }
 
@@ -170,11 +187,10 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
   };
   nn::write_tensors(to.work() + "/model.safetensors", tensors_of(rules, read, progress),
                     {{"format", "pt"}}, files);
-  std::string kept = parent_directory(checkpoint.path()) + "/" + text::tokenizer_folder,
-              tokenizer = o.tokenizer.empty() ? kept : o.tokenizer;
-  give_tokenizer(tokenizer, o, checkpoint, to.work(), files);
+  give_tokenizer(o, a.type, checkpoint, to.work(), files);
+  std::string from = files_beside(checkpoint, o);
   files.write(to.work() + "/config.json",
-              config_text(a, ends_of_text(tokenizer, to.work(), *a.sizes.back().second)));
+              config_text(a, ends_of_text(from, to.work(), *a.sizes.back().second)));
   to.publish();
   fmt::print("exported {} parameters of {} to {}, as a {} in f32\n", parameters, checkpoint.path(),
              o.to, a.name);

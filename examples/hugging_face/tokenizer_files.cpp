@@ -55,8 +55,8 @@ std::vector<std::string> write_tokenizer_files(const parallel::CheckpointState& 
   auto tokenizer = text::Tokenizer::from_json(carried->second, name);
   for (const Role& r : roles_in(tokenizer))
     config += fmt::format(", \"{}\": {}", r.key, nn::quoted(r.token));
-  files.write(to + "/tokenizer.json", tokenizer.json());
-  files.write(to + "/tokenizer_config.json", config + "}\n");
+  files.replace(to + "/tokenizer.json", tokenizer.json());
+  files.replace(to + "/tokenizer_config.json", config + "}\n");
   return {"tokenizer.json", "tokenizer_config.json"};
 }
 

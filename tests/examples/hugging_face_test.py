@@ -99,7 +99,8 @@ def the_tokenizer_goes_along(path):
     """From a run to a model directory, to its import and to runs that start from it, without --tokenizer."""
     text = f"{path}/text.txt"
     run("gpt2", f"train {SMALL} --data {text} --tokenizer gpt2:{fixture} --out {path}/bpe")
-    assert "tokenizer.json, tokenizer_config.json" in run("gpt2", f"export --checkpoint {path}/bpe --to {path}/bpe-hf")
+    said = run("gpt2", f"export --checkpoint {path}/bpe --to {path}/bpe-hf")
+    assert "tokenizer files: merges.txt, tokenizer.json, vocab.json, tokenizer_config.json" in said, said
     tokenizer = (path / "bpe/tokenizer.json").read_bytes()
     assert (path / "bpe-hf/tokenizer.json").read_bytes() == tokenizer
     config = json.loads((path / "bpe-hf/tokenizer_config.json").read_text())
@@ -184,20 +185,20 @@ def a_trained_model_keeps_the_files_of_its_tokenizer(path):
     run("gpt2", f"data {path}/text.txt --tokenizer gpt2:{hub} --out {path}/hub-shards")
     runs = {"init": f"--init {path}/hub-run --data {path}/text.txt",
             "init-shards": f"--init {path}/hub-run --data {path}/hub-shards",
-            "twice": f"--init {path}/hub-init --data {path}/text.txt",
+            "twice": f"--init {path}/hub-of-init --data {path}/text.txt",
             "files": f"{SMALL} --vocab 460 --data {path}/text.txt --tokenizer gpt2:{hub}",
             "shards": f"{SMALL} --vocab 460 --data {path}/hub-shards"}
     for name, flags in runs.items():
-        out = path / f"hub-{name}"
+        out = path / f"hub-of-{name}"
         run("gpt2", f"train {flags} {further} --out {out}")
         run("gpt2", f"train {flags} {further} --out {out} --resume auto --steps 2")
         run("gpt2", f"export --checkpoint {out} --to {out}-back")
         back = {p.relative_to(f"{out}-back"): p.read_bytes() for p in pathlib.Path(f"{out}-back").rglob("*")
                 if p.is_file() and p.name not in ("config.json", "model.safetensors")}
         assert back == own, (name, back.keys() ^ own.keys())
-        config = json.loads((path / f"hub-{name}-back/config.json").read_text())
+        config = json.loads((path / f"hub-of-{name}-back/config.json").read_text())
         assert (config["bos_token_id"], config["eos_token_id"]) == (7, [2, 3]), config
-    shutil.copytree(path / "hub-init/step-2", path / "alone/step-2")
+    shutil.copytree(path / "hub-of-init/step-2", path / "alone/step-2")
     said = run("gpt2", f"export --checkpoint {path}/alone/step-2 --to {path}/alone-hf")
     assert "no chat template or other files" in said and "--tokenizer DIR names a directory" in said, said
     assert (path / "alone-hf/tokenizer.json").read_bytes() == own[pathlib.Path("tokenizer.json")]
