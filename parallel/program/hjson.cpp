@@ -67,6 +67,11 @@ class HjsonReader {
   size_t find(std::string_view any, size_t from) const {
     return std::min(text_.find_first_of(any, from), text_.size());
   }
+  /// The text of [begin, end) without blanks at its end.
+  std::string stripped(size_t begin, size_t end) const {
+    std::string_view part = std::string_view(text_).substr(begin, end - begin);
+    return std::string(part.substr(0, part.find_last_not_of(" \t") + 1));
+  }
   int64_t line_of(size_t place) const {
     return 1 + std::count(text_.begin(), text_.begin() + ptrdiff_t(place), '\n');
   }
@@ -130,7 +135,8 @@ class HjsonReader {
     size_t colon = text_.find_first_not_of(" \t\n", end);
     if (end == begin || colon == text_.npos || text_[colon] != ':')
       refuse(begin, fmt::format("`{}`; expected a key and a colon",
-                                printable(text_.substr(begin, find("\n", begin) - begin))));
+                                printable(text_.substr(
+                                    begin, std::min<size_t>(find("\n", begin) - begin, 60)))));
     if (at_ == begin) emit_text(text_.substr(begin, end - begin), begin);
     emit(":");
     at_ = colon + 1;
@@ -164,15 +170,13 @@ class HjsonReader {
     if (begin == line || std::string_view("{}[],:").find(text_[begin]) != std::string_view::npos)
       refuse(begin, begin == text_.size() ? "the text ends; expected a value"
                                           : fmt::format("`{}`; expected a value", text_[begin]));
-    for (at_ = begin;; ++at_) {
-      at_ = find(",}]#/\n", at_);
-      if (rest().starts_with('/') && !rest().starts_with("//") && !rest().starts_with("/*"))
-        continue;
-      std::string word = text_.substr(begin, at_ - begin);
-      word.erase(word.find_last_not_of(" \t") + 1);
-      if (word == "null" || word == "true" || word == "false" || is_number(word)) return emit(word);
-      if (at_ == line) return emit_text(word, begin);
-    }
+    at_ = find(",}]#/\n", begin);
+    bool path = rest().starts_with('/') && !rest().starts_with("//") && !rest().starts_with("/*");
+    std::string word = stripped(begin, at_);
+    if (!path && (word == "null" || word == "true" || word == "false" || is_number(word)))
+      return emit(word);
+    at_ = line;
+    emit_text(stripped(begin, at_), begin);
   }
   /// A string in quotes of either kind, as JSON has it.
   std::string in_quotes() {
