@@ -27,10 +27,11 @@ exec {stderr}>&2
 remesh=no
 trap 'remesh=yes' USR2 # may come before --elastic has begun
 
-readonly usage_error=64 not_found=66 internal=70 peer_lost=72 no_write=73 stopped=75 bad_config=78
+environment=$'\n'$(compgen -e)$'\n'
+readonly environment usage_error=64 not_found=66 internal=70 peer_lost=72 no_write=73 stopped=75 bad_config=78
 # Variables that every host gets: those of triax, OpenMP, CUDA and its libraries, NCCL, UCX and libfabric.
 readonly exported='^((TRIAX|G?OMP|CUDA|CUBLAS|CUBLASLT|CUDNN|NCCL|UCX|FI)_.*|NVIDIA_TF32_OVERRIDE|LD_LIBRARY_PATH)$'
-readonly least_room=8192 # KiB, without which Open MPI cannot start ranks on one host
+readonly least_room=9216 # KiB, without which Open MPI cannot start ranks on one host
 
 # report CODE WHAT [LINE]...: the one report of a job that has none of its own, and the end.
 report() {
@@ -76,10 +77,10 @@ parse() {
 export_too() {
   local name=${1%%=*}
   [[ $name =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || report $usage_error "-x $1; expected NAME or NAME=VALUE"
-  [[ $1 != *=* ]] || export "$name=${1#*=}"
-  [[ $'\n'$(compgen -e)$'\n' == *$'\n'$name$'\n'* ]] || report $usage_error \
+  [[ $1 == *=* || $environment == *$'\n'$name$'\n'* ]] || report $usage_error \
     "-x $name, but the environment has no such variable" "-x $name=VALUE sets it."
   extra+=("$name")
+  [[ $1 != *=* ]] || values+=("$1") # mpirun's: they would change variables of this script
 }
 
 check() {
@@ -137,8 +138,8 @@ wrong_word() {
       number = "^(slots|cpu|count|(slots|cpu|count)[-_]max|max[-_](slots|cpu|count)|boards|" \
                "sockets([-_]per[-_]board)?|cores([-_]per[-_]socket)?|port)=[0-9]+$"
     }
+    NF { found = 1 }
     NF && $1 != "rank" { # the form of a rankfile
-      found = 1
       if ($1 !~ name) refuse($1)
       for (i = 2; i <= NF; ++i) if ($i !~ number && $i !~ /^(user[-_]?name|cpu[-_]set)=./) refuse($i)
     }
@@ -174,7 +175,7 @@ slots_of_hosts() {
 choose_options() {
   options=(-np "$ranks")
   [ "$(id -u)" -ne 0 ] || options+=(--allow-run-as-root)
-  local slots crowded=no
+  local slots crowded=no share=${threads:-${OMP_NUM_THREADS:-1}}
   if [ -n "$hosts" ]; then
     # A host that cannot be reached any more is noticed within half a minute, on both sides.
     options+=(--hostfile "$hosts" --mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5
@@ -188,11 +189,11 @@ choose_options() {
     usable=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
     slots=$(physical_cores)
     ((slots > 0 && slots < usable)) || slots=$usable
-    # Elsewhere each rank takes its share of its own host's cores.
-    threads=${threads:-${OMP_NUM_THREADS:-$((usable > ranks ? usable / ranks : 1))}}
-    ((ranks * ${threads%%,*} <= usable)) || crowded=yes
-    [ "$bind" = none ] || ((ranks * ${threads%%,*} <= slots)) || report $bad_config \
-      "--bind core: $ranks ranks of $threads threads need more than the $slots cores there are" \
+    # Each rank takes its share itself, also of a CPU quota, unless threads are given.
+    [ -n "${threads:-${OMP_NUM_THREADS:-}}" ] || share=$((usable > ranks ? usable / ranks : 1))
+    ((ranks * ${share%%,*} <= usable)) || crowded=yes
+    [ "$bind" = none ] || ((ranks * ${share%%,*} <= slots)) || report $bad_config \
+      "--bind core: $ranks ranks of $share threads need more than the $slots cores there are" \
       "Valid: fewer ranks or --threads, or --bind none"
   fi
   [ -z "$slots" ] || ((ranks <= slots)) || { options+=(--oversubscribe) && crowded=yes; }
@@ -202,7 +203,7 @@ choose_options() {
     export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
   fi
   options+=(--bind-to "$bind")
-  [ "$bind" = none ] || ((${threads%%,*} <= 1)) || options+=(--map-by "slot:PE=${threads%%,*}")
+  [ "$bind" = none ] || ((${share%%,*} <= 1)) || options+=(--map-by "slot:PE=${share%%,*}")
 
   export TRIAX_ONE_REPORT=1 # every rank may speak at once: the first is shown
   local name
@@ -234,23 +235,24 @@ make_files() {
     room=$other
     ((${left:-$least_room} >= least_room)) || report $bad_config \
       "too little room for the files of Open MPI: $left KiB in $other, ${free:-0} KiB in /dev/shm" \
-      "It needs 9 MiB, and up to 4 MiB more for each rank: TMPDIR=DIR names a directory that has them." \
+      "It needs $((least_room / 1024)) MiB, and up to 4 MiB more for each rank: TMPDIR=DIR names a directory that has them." \
       "A container gets a larger /dev/shm by --ipc=host or --shm-size=1g."
   fi
   while [ ! -d "$files" ]; do # once more if another start has just removed it
     [ $lock = none ] || exec {lock}<&-
     files=$(mktemp -d "$room/triax-launch.XXXXXXXXXX") || # mode 0700
       report $no_write "no directory can be made in $room"
-    if exec {lock}<"$files"; then flock "$lock"; fi
+    if { exec {lock}<"$files"; } 2>/dev/null; then flock "$lock"; fi
   done
 }
 
 # What a rank runs before it becomes the program: it notes its process, or on another host says that it has begun.
-readonly begun="launch.sh: a rank has begun"
+here=$(uname -n)
+readonly here begun="launch.sh: a rank has begun"
 # shellcheck disable=SC2016
 {
   missing='{ echo "triax: error 66: launch: no such program on $(uname -n): $2" >&2; exit 66; }'
-  note='{ echo $$ >>"$0/ranks"; } 2>/dev/null || echo "$1" >&2'
+  note='{ echo "$$ $(uname -n)" >>"$0/ranks"; } 2>/dev/null || echo "$1" >&2'
   readonly become='command -v "$2" >/dev/null || '$missing'; '$note'; shift; exec "$@"'
 }
 
@@ -258,7 +260,7 @@ readonly begun="launch.sh: a rank has begun"
 # one is it, unless it only is about a rank that was lost.
 pass_on_stderr() {
   trap '' INT TERM HUP QUIT USR1 USR2
-  local line part='' kept=0 lines=0 over_since=-1 elsewhere=no said=no status
+  local line part='' kept=0 lines=0 over_since=-1 said=no status
   while :; do
     status=0
     IFS= read -r -t 1 line || status=$?
@@ -282,7 +284,6 @@ pass_on_line() {
     printf '%s' "${line%mpirun: Forwarding signal *}" >&2
   elif [[ $line == *"$begun"* ]]; then
     printf '%s' "${line%"$begun"*}" >&2
-    elsewhere=yes
     echo elsewhere >>"$files/ranks"
   elif [[ $line =~ ^\[warn\]\ Epoll\ (ADD|MOD|DEL)\([0-9]+\)\ on\ fd\ [0-9]+\ failed ]]; then
     : # libevent inside Open MPI, about pipes that close while a job ends
@@ -307,9 +308,9 @@ pass_on_line() {
 
 # Is a rank at work? Of one on another host it is known only that it has begun.
 at_work() {
-  local rank stat
-  [ $elsewhere = no ] || return 0
-  while read -r rank; do
+  local rank host stat
+  while read -r rank host; do
+    [ "$host" = "$here" ] || return 0
     read -r stat <"/proc/$rank/stat" && [[ ${stat##*) } != [ZX]* ]] && return 0
   done <"$files/ranks"
   return 1
@@ -345,7 +346,7 @@ start() {
   # shellcheck disable=SC2094
   # Open before there are processes: a signal may end one before it opens anything, and the other waits.
   exec {both}<>"$files/stderr" {reader}<"$files/stderr" {writer}>"$files/stderr" {both}>&-
-  OPAL_OUTPUT_STDERR_FD=9 setsid setpriv --pdeathsig TERM mpirun "${options[@]}" "${places[@]}" \
+  OPAL_OUTPUT_STDERR_FD=9 env "${values[@]}" setsid setpriv --pdeathsig TERM mpirun "${options[@]}" "${places[@]}" \
     -x OPAL_OUTPUT_STDERR_FD=2 setpriv --pdeathsig KILL sh -c "$become" "$files" "$begun" "${command[@]}" "${mesh[@]}" \
     <&0 2>&"$writer" 9>"$files/notes" {reader}<&- {writer}>&- &
   job=$!
@@ -444,7 +445,7 @@ could_not_start() {
   [ -z "$set" ] || cures+=("Set in the environment: ${set% }")
   for place in /dev/shm "${TMPDIR:-/tmp}"; do
     free=$(free_room "$place")
-    ((${free:-9216} >= 9216)) || cures+=("$place has only $free KiB free; Open MPI needs 9 MiB and up to 4 MiB for each rank.")
+    ((${free:-$least_room} >= least_room)) || cures+=("$place has only $free KiB free; Open MPI needs $((least_room / 1024)) MiB and up to 4 MiB for each rank.")
   done
   [ ${#said[@]} -gt 0 ] || report $bad_config "mpirun could not start the job" "What it says stands above." "${cures[@]}"
   report $bad_config "mpirun could not start the job; it says:" "${said[@]:0:$((10 - ${#cures[@]}))}" "${cures[@]}"
@@ -526,7 +527,7 @@ run() {
 
 # As a function it is read as a whole: the file may change while the job runs.
 main() {
-  ranks='' least=1 hosts='' threads='' bind=none restarts=0 elastic=no command=() options=() extra=()
+  ranks='' least=1 hosts='' threads='' bind=none restarts=0 elastic=no command=() options=() extra=() values=()
   parse "$@"
   [ ${#command[@]} = 0 ] || become_a_rank
   [ $elastic = yes ] || { remesh=no && trap - USR2; }

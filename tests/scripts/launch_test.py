@@ -117,7 +117,7 @@ class LaunchTest(Launching):
         self.assertIn("--oversubscribe", words)
         self.assertIn("--mca mpi_yield_when_idle 1", words)
         self.assertIn("--bind-to none", words)
-        self.assertIn("OMP_NUM_THREADS=1", environment)
+        self.assertFalse(any(v.startswith("OMP_NUM_THREADS") for v in environment))  # each rank knows its share
         self.assertIn("OMP_WAIT_POLICY=passive", environment)
 
     def test_one_rank_takes_all_cores(self):
@@ -125,14 +125,13 @@ class LaunchTest(Launching):
         words, environment = self.words()
         self.assertNotIn("--oversubscribe", words)
         self.assertNotIn("yield", words)
-        self.assertIn(f"OMP_NUM_THREADS={CORES}", environment)
-        self.assertFalse(any(v.startswith("OMP_WAIT_POLICY") for v in environment))
+        self.assertFalse(any(v.startswith(("OMP_WAIT_POLICY", "OMP_NUM_THREADS")) for v in environment))
 
     def test_a_machine_may_not_know_its_cores(self):
         for body in ("exit 1", "echo '# no cores here'"):
             self.file("lscpu", f"#!/bin/sh\n{body}\n", 0o755)
             self.assertEqual(self.launch("-n", 1, "--", "true"), (0, ""))
-            self.assertIn(f"OMP_NUM_THREADS={CORES}", self.words()[1])
+            self.assertIn("-np 1 ", self.words()[0])
 
     def test_threads_are_the_callers_to_choose(self):
         self.launch("-n", 1, "true", OMP_NUM_THREADS="7")
@@ -339,7 +338,7 @@ class LaunchTest(Launching):
 
     def test_files_are_elsewhere_where_memory_has_no_room_for_them(self):
         self.mpirun('while [ "$1" != orte_tmpdir_base ]; do shift; done; dirname "$2"')
-        for said in "exit 1", "echo 'tmpfs 8192 0 8192 0% /dev/shm'", "echo nothing":
+        for said in "exit 1", "echo 'tmpfs 9216 0 9216 0% /dev/shm'", "echo nothing":
             self.file("df", f"#!/bin/bash\n{said}\n", 0o755)
             self.assertEqual(self.launch("-n", 2, "true", TMPDIR=self.folder), (0, ""), said)
             self.assertEqual(self.output.strip(), str(self.folder), said)
