@@ -34,7 +34,8 @@ def call(*command, code=0):
 
 
 def files(folder):
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "lock"}
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*")
+            if p.is_file() and p.name != "lock" and ".tmp-" not in p.name}
 
 
 def peak_of(pid):

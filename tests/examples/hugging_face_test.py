@@ -124,6 +124,11 @@ def the_tokenizer_goes_along(path):
     further = "--micro-batch 2 --global-batch 4 --warmup 0 --steps 1"
     run("gpt2", f"train --init {path}/bpe-again {further} --data {text} --out {path}/further")
     assert (path / "further/tokenizer.json").read_bytes() == tokenizer
+    (path / "two").mkdir()  # the same tokenizer in other files
+    for name in "vocab.json", "merges.txt":
+        shutil.copy(fixture / name, path / "two")
+    run("gpt2", f"train --init {path}/bpe-again {further} --data {text} --tokenizer gpt2:{path}/two --out {path}/alike")
+    assert (path / "alike/tokenizer.json").read_bytes() != tokenizer
     said = run("gpt2", f"train --init {path}/bpe-again {further} --data {text} --tokenizer char", 78)
     assert "another tokenizer" in said and "leave --tokenizer out" in said, said
     # Token files without a tokenizer are of the checkpoint's.
