@@ -39,15 +39,18 @@ Tensor scalar(const Tensor& like, double value) {
   return full({}, value, like.dtype(), like.device());
 }
 
-/// `factor` would be rounded to x's 16 bits: products are made in the accumulator, as PyTorch makes
-/// those with Python's numbers.
-bool rounds(const Tensor& x, double factor) {
+/// Would `number` be rounded to x's 16 bits? Then the op is made in the accumulator dtype, as
+/// PyTorch makes those with Python's numbers.
+bool rounds(const Tensor& x, double number) {
   if (!x.defined() || !is_float(x.dtype()) || accumulator(x.dtype()) == x.dtype()) return false;
-  return full({}, factor, x.dtype(), cpu).item() != factor;
+  return full({}, number, x.dtype(), cpu).item() != number;
 }
 
-template <class F> Tensor in_accumulator(const Tensor& x, F op) {
-  return cast(op(cast(x, accumulator(x.dtype()))), x.dtype());
+/// y = op(x, number), made in the accumulator dtype; dx = slope(dy).
+template <class Functor, class F> Tensor with_number(const Tensor& x, double number, F slope) {
+  DType wide = accumulator(x.dtype());
+  Tensor y = apply<Functor>(x.detach().to(wide), full({}, number, wide, x.device())).to(x.dtype());
+  return record(Functor::name, y, {x}, [slope](const Tensor& dy) { return Tensors{slope(dy)}; });
 }
 
 }  // namespace
@@ -132,22 +135,27 @@ Tensor operator>(const Tensor& a, double b) { return scalar(as_float(a), b) < a;
 Tensor equal(const Tensor& a, const Tensor& b) { return mask<functors::Equal>(a, b); }
 Tensor equal(const Tensor& a, double b) { return equal(a, scalar(as_float(a), b)); }
 
-Tensor operator+(const Tensor& a, double b) { return a + scalar(a, b); }
-Tensor operator-(const Tensor& a, double b) { return a - scalar(a, b); }
+Tensor operator+(const Tensor& a, double b) {
+  if (rounds(a, b)) return with_number<functors::Add>(a, b, [](const Tensor& dy) { return dy; });
+  return a + scalar(a, b);
+}
+Tensor operator-(const Tensor& a, double b) { return a + -b; }
 Tensor operator*(const Tensor& a, double b) {
-  if (rounds(a, b)) return in_accumulator(a, [b](const Tensor& wide) { return wide * b; });
+  if (rounds(a, b))
+    return with_number<functors::Mul>(a, b, [b](const Tensor& dy) { return dy * b; });
   return a * scalar(a, b);
 }
 Tensor operator/(const Tensor& a, double b) {
-  if (rounds(a, b)) return in_accumulator(a, [b](const Tensor& wide) { return wide / b; });
+  if (rounds(a, b))
+    return with_number<functors::Div>(a, b, [b](const Tensor& dy) { return dy / b; });
   return a / scalar(a, b);
 }
 Tensor operator+(double a, const Tensor& b) { return b + a; }
-Tensor operator-(double a, const Tensor& b) { return scalar(b, a) - b; }
+Tensor operator-(double a, const Tensor& b) { return rounds(b, a) ? b * -1 + a : scalar(b, a) - b; }
 Tensor operator*(double a, const Tensor& b) { return b * a; }
 Tensor operator/(double a, const Tensor& b) {
-  if (rounds(b, a)) return in_accumulator(b, [a](const Tensor& wide) { return a / wide; });
-  return scalar(b, a) / b;
+  if (!rounds(b, a)) return scalar(b, a) / b;
+  return cast(a / cast(b, accumulator(b.dtype())), b.dtype());
 }
 
 Tensor mse(const Tensor& x, const Tensor& y) {

@@ -38,22 +38,24 @@ Tensor with_unit_stride(const Tensor& x) {
   return x.strides()[-1] == 1 || x.strides()[-2] == 1 ? x : x.detach().contiguous();
 }
 
-/// The product p. Of rows `alike` there are many: zeros fill them up.
+/// Makes the product p. Where rows are `alike` and few, zeros fill them up to a block.
 void multiply(const Matmul& p, bool alike) {
   Backend& on = backend(p.c);
   int64_t rows = p.c.size(-2);
-  if (!alike || p.c.rank() > 2 || rows >= Matmul::block) return on.matmul(p);
+  if (!alike || rows >= Matmul::block) return on.matmul(p);
   auto filled = [&](const Tensor& x) {
     if (!x.defined()) return x;
-    Tensor y = zeros({Matmul::block, x.size(1)}, x.dtype(), x.device());
-    on.copy(x, y.narrow(0, 0, rows));
+    Shape shape = x.shape();
+    shape[-2] = Matmul::block;
+    Tensor y = zeros(shape, x.dtype(), x.device());
+    on.copy(x, y.narrow(-2, 0, rows));
     return y;
   };
   Matmul more = p;
   for (Tensor* x : {&more.a, &more.c, &more.before, &more.gelu_of}) *x = filled(*x);
   on.matmul(more);
-  on.copy(more.c.narrow(0, 0, rows), p.c);
-  if (p.before.defined()) on.copy(more.before.narrow(0, 0, rows), p.before);
+  on.copy(more.c.narrow(-2, 0, rows), p.c);
+  if (p.before.defined()) on.copy(more.before.narrow(-2, 0, rows), p.before);
 }
 
 Tensor multiply(const Tensor& a, const Tensor& b, bool alike) {

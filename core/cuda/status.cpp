@@ -47,8 +47,11 @@ void require_device(int index) {
     bool too_old = status == cudaErrorInsufficientDriver && driver / 1000 < CUDART_VERSION / 1000;
     check_input(driver == 0 || !too_old, Exit::config,
                 "device: cuda:{} asked for, but the driver is one for CUDA {}.{}; this build needs "
-                "one for CUDA {}.0\n  Update the driver: CUDA 13 needs version 580 or later.",
-                index, driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000);
+                "one for CUDA {}.0{}",
+                index, driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                CUDART_VERSION >= 13000
+                    ? "\n  Update the driver: CUDA 13 needs version 580 or later."
+                    : "");
     fail(Exit::config, "device: cuda:{} asked for, but no GPU was found: {}", index,
          cudaGetErrorString(status));
   }

@@ -24,8 +24,8 @@ template <class Key, class Value> class Decisions {
   template <class Make> Value of(const Key& key, cudaStream_t stream, Make make) {
     if (const Value* known = find(key)) return *known;
     if (is_captured(stream)) return make();
-    // Before the lock: what is queued may wait for other threads' work, and they for the lock. Not
-    // for other streams: a peer may take what was sent only after it has decided as well.
+    // Before the lock: what is queued may wait for other threads' work, and they for the lock. This
+    // stream alone: a send on another may wait for a peer that stands here, too.
     drain(stream);
     std::lock_guard guard(deciding_);
     if (const Value* known = find(key)) return *known;  // meanwhile, by another thread

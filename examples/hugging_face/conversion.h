@@ -97,8 +97,8 @@ void import_model(const Architecture& a, const ImportOptions& o, const Files& fi
 /// The reverse, from a checkpoint of any mesh and precision: config.json, model.safetensors in f32,
 /// and the files of the tokenizer: those of `o.tokenizer`, or beside the checkpoint, or else of the
 /// one in it. config.json names the ends of text of the config.json beside those files, or else of
-/// the tokenizer. Throws Error 66 if `o.tokenizer` has none, 78
-/// for the average of a run that kept none.
+/// the tokenizer. Throws Error 66 if `o.tokenizer` has none, 78 for the average of a run that kept
+/// none.
 void export_model(const Architecture& a, const ExportOptions& o, const Files& files = disk());
 
 /// The verbs `import` and `export` of a program.

@@ -83,8 +83,7 @@ std::string files_beside(const parallel::Checkpoint& checkpoint, const ExportOpt
   return parent_directory(checkpoint.path()) + "/" + text::tokenizer_folder;
 }
 
-/// Those files, or else what the checkpoint carries.
-/// Prints which.
+/// Copies those files, or else writes what the checkpoint carries; prints which.
 void give_tokenizer(const ExportOptions& o, const std::string& type,
                     const parallel::Checkpoint& checkpoint, const std::string& to,
                     const Files& files) {

@@ -48,14 +48,14 @@ void take_other_names(const Architecture& a, Weights& weights, const Rules& rule
     }
 }
 
-/// The first is what there should be. Of the head of a model, which a base model lacks, what to do.
+/// The error for a tensor that is not there, with what to do where the model was saved without its
+/// head.
 std::string missing(const Rule& rule, const Part& part, const std::string& path) {
   std::string text = fmt::format("{}: tensor {} {} is missing", path, part.name, part.shape);
   if (!rule.copy.empty()) text += fmt::format(", and so is {}, to which it is tied", rule.copy);
   return text +
          "\n  Save the model again in Python, with its language-model head: save_pretrained(DIR) "
-         "of "
-         "AutoModelForCausalLM.";
+         "of AutoModelForCausalLM.";
 }
 
 /// A tied weight may be stored twice, but there is one place for it.

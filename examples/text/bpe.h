@@ -93,8 +93,8 @@ inline constexpr int deepest_tokenizer = 16;  ///< nesting of a tokenizer.json
 /// What to do about a tokenizer that is not read here.
 inline constexpr const char* other_tokenizers =
     "\n  Tokens of any tokenizer can be trained on: docs/data.md has the lines of Python that "
-    "write "
-    "them to train.bin and val.bin for --data DIR; export --tokenizer DIR takes its files along.";
+    "write them to train.bin and val.bin for --data DIR; export --tokenizer DIR takes its files "
+    "along.";
 
 /// Learns `size` tokens from a text: the 256 bytes, in the order of GPT-2's, then merges, then
 /// <|endoftext|>. The pair that occurs most often is merged; of equals the one whose left token has

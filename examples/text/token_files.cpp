@@ -200,9 +200,14 @@ Part part_of(const std::string& name) {
     words += letter ? char(std::tolower(uint8_t(c))) : ' ';
   }
   auto has = [&](const char* word) { return words.find(fmt::format(" {} ", word)) != words.npos; };
-  if (has("test")) return Part::left_out;
-  const char* held_out[] = {"val", "valid", "validation", "eval", "dev"};
-  return std::ranges::any_of(held_out, has) ? Part::held_out : Part::training;
+  auto any = [&](std::initializer_list<const char*> known) {
+    return std::ranges::any_of(known, has);
+  };
+  if (any({"test", "tests", "testing", "testset", "testdata"})) return Part::left_out;
+  return any({"val", "valid", "validation", "valset", "eval", "evalset", "dev", "devset", "heldout",
+              "holdout"})
+             ? Part::held_out
+             : Part::training;
 }
 
 std::string name_of(const std::string& path) { return printable(fs::path(path).filename()); }

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "core/check.h"
+#include "parallel/comm/gpu/nccl_comm.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/groups.h"
 #include "parallel/train/replica.h"
@@ -179,6 +180,7 @@ Exit parity(const Task& given, TrainOptions o, OneRank takes) {
   // What does not fit the mesh is better said of it than of the reference.
   Facts facts = probe(task.build, batch_like(task, o.step.micro_batch), probe_options(o.step));
   (void)place(facts, o.step);
+  if (o.step.mesh.size() > 1) prepare_nccl();  // before the reference starts CUDA
   Trace reference = trace(task, reference_of(o, takes));
   auto difference = compare_with_reference(task, o, reference, [&](const Trace& run, bool another) {
     print(reference, run);

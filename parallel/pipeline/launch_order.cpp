@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "core/check.h"
 
@@ -109,10 +110,13 @@ class Gpus {
 
 /// The first that works above those of `shape`; 0: none of the next few times as many as stages.
 int next_that_works(const Schedule& schedule, PipelineShape shape) {
-  for (int end = shape.micros + 4 * shape.stages; ++shape.micros <= end;) try {
+  for (int more = 0; more < 4 * shape.stages; ++more) {
+    ++shape.micros;
+    try {
       if (hang_over_nccl(lists_of(schedule, shape), shape).empty()) return shape.micros;
     } catch (const Error&) {  // the lists of a file fit one number
     }
+  }
   return 0;
 }
 
@@ -132,8 +136,7 @@ void check_over_nccl(const Schedule& schedule, const PipelineShape& shape) {
            : "";
   fail(Exit::config,
        "schedule: {} micro-batches on {} stages hang over NCCL, which starts a GPU's transfers in "
-       "the order of their calls: {}\n  Take {}another --schedule: 1f1b and zb-h1 run with any "
-       "number.",
+       "the order of their calls: {}\n  Take {}another --schedule, such as 1f1b or zb-h1.",
        shape.micros, shape.stages, hang, other);
 }
 

@@ -24,8 +24,10 @@ void flatten(const JsonReader& object, const std::string& prefix,
     bool block = value.is_object() && !value.members().empty();
     bool is_switch = value.literal() == "true" || value.literal() == "false";
     if (block) flatten(value, name + ".", into);
-    else
-      into.emplace(is_switch && deepspeed::can_be_enabled(name) ? name + ".enabled" : name, value);
+    else if (is_switch && deepspeed::can_be_enabled(name)) name += ".enabled";
+    if (!block)
+      check_input(into.emplace(name, value).second, Exit::config,
+                  "deepspeed: `{}` is given twice, as `bf16` and as `bfloat16`", printable(name));
   }
 }
 

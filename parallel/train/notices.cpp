@@ -10,11 +10,11 @@ namespace triax::parallel {
 namespace {
 
 /// The schedule's first or last step may be at 0, as that of a run of one step with min-lr 0.
-std::string steps_at_zero(const TrainOptions& o) {
+std::string steps_at_zero(const TrainOptions& o, int64_t begun) {
   if (o.lr.peak == 0 || o.steps == 0) return "";
   std::string text;
   for (int64_t step : {int64_t{1}, o.steps})
-    if (o.lr.at(step) == 0 && (step > 1 || text.empty()))
+    if (step > begun && o.lr.at(step) == 0 && (step > 1 || text.empty()))
       text += fmt::format("step {} has learning rate 0{}: it changes no weights\n", step,
                           step > o.lr.warmup ? ", which is --min-lr" : "");
   return text;
@@ -65,8 +65,8 @@ std::string Trainer::describe_start() const {
   std::string text = fmt::format("{} parameters{}; {} samples a step; {} steps\n", all, frozen,
                                  options_.step.global_batch, options_.steps);
   if (first()) text += weight_warning(*task_.samples);
-  text +=
-      without_effect(options_, task_.samples->count()) + steps_at_zero(options_) + crowding(world_);
+  text += without_effect(options_, task_.samples->count()) + steps_at_zero(options_, begun_) +
+          crowding(world_);
   if (!options_.profile.empty() && parse_step_range(options_.profile).last <= begun_)
     text += fmt::format("profile={} is left out: the run goes on after step {}\n", options_.profile,
                         begun_);

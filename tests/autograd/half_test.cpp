@@ -115,11 +115,27 @@ TEST(Halves, NumbersThatTheyCannotHoldAreNotRounded) {
     }
 }
 
-TEST(Halves, GradientsOfSuchProducts) {
+TEST(Halves, SumsWithSuchNumbers) {
+  Tensor x = full({1}, 60000, f16, test_device()), one = full({1}, 1, bf16, test_device());
+  EXPECT_EQ((x - 70000).item(), -10000);
+  EXPECT_EQ((70000 - x).item(), 10000);
+  EXPECT_EQ((x + -70000).item(), -10000);
+  EXPECT_EQ((one + 257).item(), 258);
+  EXPECT_EQ((257 - one).item(), 256);
+}
+
+TEST(Halves, GradientsOfSuchOps) {
   Tensor x = halves({60000, 3, -7.5F}, {3}, f16);
   require_grad(x);
-  backward(sum(x / 100000));
-  for (double g : values(grad(x))) EXPECT_NEAR(g, 1e-5, 3e-8) << "0 where 100000 is inf";
+  auto expect = [&](const Tensor& y, double slope) {
+    grad(x) = {};
+    backward(sum(y));
+    for (double g : values(grad(x))) EXPECT_NEAR(g / slope, 1, 3e-3);
+  };
+  expect(x / 100000, 1e-5);  // not 0, where 100000 is inf
+  expect(x * 0.1, 0.1);
+  expect(x + 70000, 1);
+  expect(70000 - x, -1);
 }
 
 }  // namespace

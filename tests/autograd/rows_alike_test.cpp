@@ -38,6 +38,11 @@ TEST(RowsAlike, FewRowsHaveTheBitsOfMany) {
                     [&](auto& h, auto& r) { return linear_onto(r, h, w, b); },
                     [&](auto& h, auto& r) { return linear_in(dtype, h, w) + r; },
                     [&](auto& h, auto& r) { return matmul(h, w.transpose(0, 1)) + r; },
+                    [&](auto& h, auto& r) {  // in a batch of one
+                      Tensor one = reshape(h, {1, h.size(0), 48});
+                      Tensor y = matmul(one, reshape(w, {1, 24, 48}).transpose(1, 2));
+                      return reshape(y, r.shape()) + r;
+                    },
                     [&](auto& h, auto& r) {
                       return recompute([&](const Tensor& t) { return linear(t, w, b); }, h) + r;
                     }};

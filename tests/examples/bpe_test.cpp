@@ -195,14 +195,6 @@ TEST(Bpe, EncodesAWordOfAnyLength) {
   EXPECT_EQ(t.decode(t.encode(text)), text);
 }
 
-// What it holds of a word does not grow with the square of it, nor hold on to all of a long one.
-TEST(Bpe, EncodesALongWordInLinearTime) {
-  Tokenizer t = from_file();
-  std::string text(std::string("tokens").size() * 400'000, ' ');
-  for (size_t i = 0; i < text.size(); ++i) text[i] = "tokens"[i % 6];
-  EXPECT_EQ(t.decode(t.encode(text)), text);
-}
-
 TEST(Bpe, RefusesWhatIsNotUtf8) {
   Tokenizer t = from_file();
   EXPECT_EQ(error_of(

@@ -100,9 +100,9 @@ TEST(TokenFiles, AreTrainedOnByTheWordsOfTheirNames) {
             "trains on 5 files, festival.bin to train_evaluation.bin");
   EXPECT_EQ(roles({"contest", "latest", "train"}), "trains on contest.bin, latest.bin, train.bin");
   for (const char* name : {"val", "VAL", "valid", "validation-0", "x_val_000", "fineweb.val.3",
-                           "val0", "train_val", "eval", "dev", "Validation"})
+                           "val0", "train_val", "eval", "dev", "Validation", "valset", "heldout"})
     EXPECT_EQ(roles({"a", name}), fmt::format("trains on a.bin; holds out {}.bin", name));
-  for (const char* name : {"test", "x_test_000", "test-1", "TEST", "test_val"})
+  for (const char* name : {"test", "x_test_000", "test-1", "TEST", "test_val", "testset"})
     EXPECT_EQ(roles({"a", name}), fmt::format("trains on a.bin; leaves out {}.bin", name));
 }
 
@@ -153,7 +153,7 @@ TEST(TokenFiles, OfWiderTokensAreNotReadAs16Bits) {
     EXPECT_TRUE(said.starts_with("f.bin looks like 64-bit tokens, of which 500 fit;")) << said;
     EXPECT_NE(said.find("20240801, 7, 500"), said.npos) << said;
   }
-  EXPECT_NE(refusal(bytes_of(drawn<int32_t>(64, 50257))), "");
+  EXPECT_TRUE(refusal(bytes_of(drawn<int32_t>(64, 50257))).starts_with("f.bin looks like 32-bit"));
 }
 
 TEST(TokenFiles, Of16BitsAreNotMistaken) {

@@ -113,7 +113,7 @@ std::string nccl_warnings(const std::vector<GpuRank>& ranks) {
   };
   warn([](auto& r) { return r.cores < enough_cores; },
        fmt::format("has fewer than {} cores to itself, for kernel launches and NCCL's threads\n"
-                   "  srun: --cpus-per-task=12. mpirun: --bind-to none.",
+                   "  srun: --cpus-per-task=12. mpirun: --bind-to none. A container: more CPUs.",
                    enough_cores));
   auto sees_its_own_alone = [&](const GpuRank& r) {
     return r.gpus == 1 && std::ranges::any_of(ranks, [&](const GpuRank& other) {

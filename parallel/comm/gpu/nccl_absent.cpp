@@ -5,15 +5,21 @@
 
 namespace triax::parallel {
 
-void prepare_nccl() {}
+namespace {
 
-std::string nccl_version() {
+[[noreturn]] void refuse() {
   fail(Exit::config,
        "nccl: this build has none\n  Use --comm mpi, or build triax where NCCL and CUDA are.");
 }
 
+}  // namespace
+
+void prepare_nccl() {}
+
+std::string nccl_version() { refuse(); }
+
 std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator>, Device, NcclOptions) {
-  fail(Exit::config, "{}", nccl_version());
+  refuse();
 }
 
 }  // namespace triax::parallel

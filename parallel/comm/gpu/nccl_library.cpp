@@ -1,6 +1,8 @@
 #include <dlfcn.h>
 #include <nccl.h>
 
+#include <string>
+
 #include "core/check.h"
 
 // NCCL is opened when ranks on GPUs first ask for it: linked, one that is missing, or too old to
@@ -9,14 +11,29 @@
 
 namespace {
 
+int version_of(void* library) {
+  int version = 0;
+  if (void* found = dlsym(library, "ncclGetVersion"))
+    reinterpret_cast<decltype(&ncclGetVersion)>(found)(&version);
+  return version;
+}
+
 void* library() {
+  // That of the build where the system has none, or one that is older.
   static void* const opened = [] {
-    for (const char* path : {"libnccl.so.2", TRIAX_NCCL_PATH})
-      if (void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL)) return handle;
-    triax::fail(triax::Exit::config,
-                "nccl: {}\n  Install NCCL and put its directory first in LD_LIBRARY_PATH, or use "
-                "--comm mpi.",
-                dlerror());
+    std::string why;
+    void* old = nullptr;
+    for (const char* path : {"libnccl.so.2", TRIAX_NCCL_PATH}) {
+      void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+      if (handle && version_of(handle) >= NCCL_VERSION_CODE) return handle;
+      if (handle && !old) old = handle;
+      if (!handle) why += (why.empty() ? "" : "; ") + std::string(dlerror());
+    }
+    triax::check_input(old, triax::Exit::config,
+                       "nccl: {}\n  Install NCCL and put its directory first in LD_LIBRARY_PATH, "
+                       "or use --comm mpi.",
+                       why);
+    return old;
   }();
   return opened;
 }

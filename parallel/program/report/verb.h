@@ -15,8 +15,8 @@ struct ReportOptions {
 Verb report_verb(ReportOptions& o);
 
 /// Writes one page about all runs. Run directories are read and not changed; they may be in use.
-/// Throws Error 65, 66 as report::read_runs, 73 if the page cannot be
-/// written, 78 if the file is there and no page that this verb wrote.
+/// Throws Error 65, 66 as report::read_runs, 73 if the page cannot be written, 78 if the file is
+/// there and no page that this verb wrote.
 Exit make_report(const ReportOptions& o);
 
 }  // namespace triax::parallel
