@@ -109,7 +109,6 @@ def command_lines(shop):
     case("a choice that is none", 64, "--comm", "auto, nccl, mpi, threads", comm="rdma")
     case("heads do not divide the width", 78, "heads=3", "Valid heads", heads=3)
     case("a batch that is not whole", 78, "global-batch=7", "Nearest valid: 6, 8", global_batch=7)
-    case("warmup longer than the run", 78, "warmup=30", "0 to 20", warmup=30)
     case("min-lr above lr", 78, "min-lr=0.1", lr=0.01, min_lr=0.1)
     case("more replicas than ranks", 78, "dp 3", "mpirun -np 3", "--ranks 3", dp=3)
     case("ranks without threads", 78, "ranks=2", "--comm threads", ranks=2)

@@ -173,7 +173,6 @@ def bad_calls(shop):
     run = train(shop, "mine", steps=3, warmup=0)
     assert "there is no" in report(shop, shop / "none", code=66)
     assert "exists and is no page" in report(shop, run, out="text.txt", code=78)
-    assert "--out is not given" in call(shop, "report", run, code=64)
     report(shop, run, out="no/such/folder.html", code=73)
     lines = (run / "metrics.jsonl").read_text().splitlines()
     (run / "metrics.jsonl").write_text("\n".join([lines[0], lines[1][:20], lines[2]]) + "\n")

@@ -99,8 +99,9 @@ def files_that_do_not_fit(folder):
     expect("a batch that does not fit is told of its stages",
            says(78, ["this run has 2, 1, 2"], "plan", "--ranks", 2, "--schedule", path, "--global-batch", 4, "--vocab", 96,
                 *MODEL[:-2]))
-    expect("what differs is shown in 80 columns", says(0, ["dp x pp x tp schedule micro a step", "zb-2p"], "plan", "--pp", 2,
-                                                       "--ranks", 2, "--recompute", "off", *MODEL[:-2]))
+    expect("a pipe has all columns",
+           says(0, ["dp x pp x tp ZeRO schedule micro recompute sp a step MFU bubble memory free why", "zb-2p"], "plan",
+                "--pp", 2, "--ranks", 2, "--recompute", "off", *MODEL[:-2]))
     expect("nowhere to save", says(73, ["there is no directory /no/such"], "schedule", "--search", "--pp", 2, "--save",
                                    "/no/such/x.json"))
     (folder / "times.json").write_text('{"times": [[1, 1, 1, 0], [2, 1, 1, 0]]}')
