@@ -14,7 +14,7 @@ namespace triax {
 using Dims = std::vector<int>;
 enum class Keep { no, yes };  ///< are reduced dims kept, with size 1?
 
-// -- Elementwise, two operands: shapes broadcast, gradients are summed back. An op with a
+// -- Elementwise, two operands: shapes broadcast, gradients are summed back. A product with a
 // number that 16 bits cannot hold is made in the accumulator dtype.
 Tensor operator+(const Tensor& a, const Tensor& b);
 Tensor operator-(const Tensor& a, const Tensor& b);

@@ -39,8 +39,8 @@ Tensor scalar(const Tensor& like, double value) {
   return full({}, value, like.dtype(), like.device());
 }
 
-/// Would `number` be rounded to x's 16 bits? Then the op is made in the accumulator dtype, as
-/// PyTorch makes those with Python's numbers.
+/// Would `number` be rounded to x's 16 bits? Then a product is made in the accumulator dtype, as
+/// PyTorch makes those with Python's numbers; sums it rounds.
 bool rounds(const Tensor& x, double number) {
   if (!x.defined() || !is_float(x.dtype()) || accumulator(x.dtype()) == x.dtype()) return false;
   return full({}, number, x.dtype(), cpu).item() != number;
@@ -135,11 +135,8 @@ Tensor operator>(const Tensor& a, double b) { return scalar(as_float(a), b) < a;
 Tensor equal(const Tensor& a, const Tensor& b) { return mask<functors::Equal>(a, b); }
 Tensor equal(const Tensor& a, double b) { return equal(a, scalar(as_float(a), b)); }
 
-Tensor operator+(const Tensor& a, double b) {
-  if (rounds(a, b)) return with_number<functors::Add>(a, b, [](const Tensor& dy) { return dy; });
-  return a + scalar(a, b);
-}
-Tensor operator-(const Tensor& a, double b) { return a + -b; }
+Tensor operator+(const Tensor& a, double b) { return a + scalar(a, b); }
+Tensor operator-(const Tensor& a, double b) { return a - scalar(a, b); }
 Tensor operator*(const Tensor& a, double b) {
   if (rounds(a, b))
     return with_number<functors::Mul>(a, b, [b](const Tensor& dy) { return dy * b; });
@@ -151,7 +148,7 @@ Tensor operator/(const Tensor& a, double b) {
   return a / scalar(a, b);
 }
 Tensor operator+(double a, const Tensor& b) { return b + a; }
-Tensor operator-(double a, const Tensor& b) { return rounds(b, a) ? b * -1 + a : scalar(b, a) - b; }
+Tensor operator-(double a, const Tensor& b) { return scalar(b, a) - b; }
 Tensor operator*(double a, const Tensor& b) { return b * a; }
 Tensor operator/(double a, const Tensor& b) {
   if (!rounds(b, a)) return scalar(b, a) / b;

