@@ -124,8 +124,8 @@ def live_unit(timelines):
 
 def draw_timelines(timelines):
     svg, left, scale, y = Svg(), 74, 28, 26
-    parts, unit = live_unit(timelines)
     longest = max(t["time"] for t in timelines)
+    parts, unit = live_unit(timelines)
     right = left + scale * longest
     column = max(right, left + 420) + 14
     for t in timelines:
