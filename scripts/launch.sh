@@ -176,6 +176,8 @@ choose_options() {
   options=(-np "$ranks")
   [ "$(id -u)" -ne 0 ] || options+=(--allow-run-as-root)
   local slots crowded=no share=${threads:-${OMP_NUM_THREADS:-1}}
+  [[ $share =~ ^[1-9][0-9]{0,5}(,[1-9][0-9]*)*$ ]] ||
+    report $bad_config "OMP_NUM_THREADS=$share; expected a number of threads" "--threads N sets it."
   if [ -n "$hosts" ]; then
     # A host that cannot be reached any more is noticed within half a minute, on both sides.
     options+=(--hostfile "$hosts" --mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5
@@ -267,6 +269,7 @@ pass_on_stderr() {
     line=$part$line part=''
     if ((status > 128)); then # nothing new for a second
       part=$line
+      ask_again
       end_if_over_long_ago
       continue
     fi
@@ -301,7 +304,7 @@ pass_on_line() {
     lines=0
     [ -z "$line" ] && [ "$2" != 0 ] && return
     said=yes
-    [[ $line != *"An error occurred in MPI_Init"* ]] || : >"$files/no_init"
+    [[ ! $line =~ "An error occurred in MPI_Init"|" cannot be selected" ]] || : >"$files/no_init"
     printf '%s\n' "$line" >&2
   fi
 }
@@ -314,6 +317,14 @@ at_work() {
     read -r stat <"/proc/$rank/stat" && [[ ${stat##*) } != [ZX]* ]] && return 0
   done <"$files/ranks"
   return 1
+} 2>/dev/null
+
+# mpirun forwards a signal to the ranks that there are: those that have begun since are asked as well.
+ask_again() {
+  local asked now
+  read -r asked <"$files/asked" && now=$(wc -l <"$files/ranks") && ((now > asked)) || return 0
+  echo "$now" >"$files/asked"
+  kill -USR1 "$job"
 } 2>/dev/null
 
 # mpirun may fail to end a job that is over. It has five seconds if it knows that the job has failed, and
@@ -379,7 +390,7 @@ end_all() {
 # Asks all ranks to stop.
 ask() {
   kill -USR1 "$job" || true
-  [ ! -d "$files" ] || : >"$files/asked" || true
+  [ ! -d "$files" ] || wc -l <"$files/ranks" >"$files/asked" || true
 } 2>/dev/null
 
 # on_signal NUMBER: the first one asks, the second one does not.

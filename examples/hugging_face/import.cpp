@@ -53,9 +53,10 @@ void take_other_names(const Architecture& a, Weights& weights, const Rules& rule
 std::string missing(const Rule& rule, const Part& part, const std::string& path) {
   std::string text = fmt::format("{}: tensor {} {} is missing", path, part.name, part.shape);
   if (!rule.copy.empty()) text += fmt::format(", and so is {}, to which it is tied", rule.copy);
-  return text +
-         "\n  Save the model again in Python, with its language-model head: save_pretrained(DIR) "
-         "of AutoModelForCausalLM.";
+  bool head = !rule.copy.empty() || part.name == "lm_head.weight";
+  return text + (head ? "\n  Save the model again in Python, with its language-model head: "
+                        "save_pretrained(DIR) of AutoModelForCausalLM."
+                      : "");
 }
 
 /// A tied weight may be stored twice, but there is one place for it.

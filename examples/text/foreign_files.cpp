@@ -54,8 +54,9 @@ int likely_width(std::string_view bytes) {
   constexpr size_t least = 32, largest = 7, any_size = 1 << 14;
   for (size_t halves : {4, 2}) {
     size_t tokens = bytes.size() / (2 * halves), zeros = 0, above = 0, high = 0, low = 0, rest = 0;
-    auto half = [&](size_t token, size_t i) {
-      return value_at<uint16_t>(bytes, 2 * (token * halves + i));
+    auto half = [&](size_t token, size_t i) -> uint16_t {
+      auto value = value_at<uint16_t>(bytes, 2 * (token * halves + i));
+      return i > 0 && value == 0xFFFF ? 0 : value;  // of a number below 0, such as a masked label
     };
     for (size_t i = 0; i < tokens; ++i) {
       high = std::max<size_t>(high, half(i, 1));

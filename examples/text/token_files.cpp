@@ -192,20 +192,21 @@ void check_no_shard(const std::string& path) {
 
 enum class Part { training, held_out, left_out };
 
-/// By the words of a name, which are its runs of letters.
+/// By the words of a name, which are its runs of letters: `val`, `vals`, `valset`, `valdata`.
 Part part_of(const std::string& name) {
   std::string words = " ";
   for (char c : name) {
     bool letter = std::isalpha(uint8_t(c)) || uint8_t(c) >= 0x80;
     words += letter ? char(std::tolower(uint8_t(c))) : ' ';
   }
-  auto has = [&](const char* word) { return words.find(fmt::format(" {} ", word)) != words.npos; };
   auto any = [&](std::initializer_list<const char*> known) {
-    return std::ranges::any_of(known, has);
+    for (auto* word : known)
+      for (auto* ending : {"", "s", "set", "sets", "data"})
+        if (words.find(fmt::format(" {}{} ", word, ending)) != words.npos) return true;
+    return false;
   };
-  if (any({"test", "tests", "testing", "testset", "testdata"})) return Part::left_out;
-  return any({"val", "valid", "validation", "valset", "eval", "evalset", "dev", "devset", "heldout",
-              "holdout"})
+  if (any({"test", "testing"})) return Part::left_out;
+  return any({"val", "valid", "validation", "eval", "dev", "heldout", "held out", "holdout"})
              ? Part::held_out
              : Part::training;
 }

@@ -100,7 +100,8 @@ TEST(TokenFiles, AreTrainedOnByTheWordsOfTheirNames) {
             "trains on 5 files, festival.bin to train_evaluation.bin");
   EXPECT_EQ(roles({"contest", "latest", "train"}), "trains on contest.bin, latest.bin, train.bin");
   for (const char* name : {"val", "VAL", "valid", "validation-0", "x_val_000", "fineweb.val.3",
-                           "val0", "train_val", "eval", "dev", "Validation", "valset", "heldout"})
+                           "val0", "train_val", "eval", "dev", "Validation", "valset", "heldout",
+                           "held_out", "validset", "validation-set", "validationset", "devdata"})
     EXPECT_EQ(roles({"a", name}), fmt::format("trains on a.bin; holds out {}.bin", name));
   for (const char* name : {"test", "x_test_000", "test-1", "TEST", "test_val", "testset"})
     EXPECT_EQ(roles({"a", name}), fmt::format("trains on a.bin; leaves out {}.bin", name));

@@ -114,6 +114,13 @@ class LaunchStartTest(Launching):
             self.assertEqual((status, error), (75, "saved\n"))
             self.assertGreater(seconds, 14)
 
+    def test_a_signal_before_the_ranks_reaches_them_when_they_have_begun(self):
+        stops = self.file("stops", "#!/bin/bash\ntrap 'echo asked >&2; exit 75' USR1\nwhile :; do sleep 0.1; done\n", 0o755)
+        late = 'trap : USR1; echo ready; sleep 3; trap "kill -USR1 \\$rank" USR1; ' \
+               'while [ "$1" != setpriv ]; do shift; done; "$@" & rank=$!; wait $rank; wait $rank'
+        (error, status, _), = self.stop((late, "-n", 1, stops))
+        self.assertEqual((status, error), (75, "asked\n"))
+
 
 if __name__ == "__main__":
     unittest.main()
