@@ -73,7 +73,7 @@ Tensor move_to(const Tensor& x, Device device);
 
 // -- Reductions over `dims` (none given: all). Sums are made in the accumulator dtype.
 Tensor sum(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);
-/// Of 16 bits, divided in the accumulator dtype: no sum overflows on the way.
+/// The sum / the number of elements, rounded once: no sum of f16 overflows on the way.
 Tensor mean(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);
 /// Equal largest elements share the gradient.
 Tensor max(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);

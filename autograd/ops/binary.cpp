@@ -2,6 +2,7 @@
 
 #include "autograd/backward.h"
 #include "autograd/ops/common.h"
+#include "core/convert.h"
 
 namespace triax {
 
@@ -42,8 +43,10 @@ Tensor scalar(const Tensor& like, double value) {
 /// Would `number` be rounded to x's 16 bits? Then a product is made in the accumulator dtype, as
 /// PyTorch makes those with Python's numbers; sums it rounds.
 bool rounds(const Tensor& x, double number) {
-  if (!x.defined() || !is_float(x.dtype()) || accumulator(x.dtype()) == x.dtype()) return false;
-  return full({}, number, x.dtype(), cpu).item() != number;
+  if (!x.defined() || (x.dtype() != f16 && x.dtype() != bf16)) return false;
+  return visit_float(x.dtype(), [&]<class T>() {
+    return double(convert<float>(convert<T>(float(number)))) != number;
+  });
 }
 
 /// y = op(x, number), made in the accumulator dtype; dx = slope(dy).

@@ -46,7 +46,7 @@ template <class T, Part part> class StripPacker {
   void finish() {
     if (!done()) advance(INT64_MAX);
   }
-  /// Of f32.
+  /// Returns the largest and smallest exponents that were packed, of f32.
   Exponents exponents() const { return exponents_of<part>(largest_); }
 
   /// Packs so many pieces, or what is left. A piece is a step, of f32 (if whole) a quarter of a

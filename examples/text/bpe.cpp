@@ -82,7 +82,7 @@ class Merger {
 
   int32_t byte_token(char byte) const { return bpe_.byte_token_[static_cast<unsigned char>(byte)]; }
 
-  /// What the symbol and the one after it merge to.
+  /// Returns the merge of the symbol and the one after it; null if there is none.
   const Bpe::Merge* merge_at(int32_t left) const {
     const Symbol& s = symbols_[size_t(left)];
     return s.token < 0 || s.after < 0 ? nullptr

@@ -90,7 +90,7 @@ std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::
 /// not say how words are cut: as GPT-2 does. Untrusted. Throws Error 65, and 66 if one is missing.
 std::shared_ptr<const Bpe> bpe_from_two_files(const std::string& directory);
 inline constexpr int deepest_tokenizer = 16;  ///< nesting of a tokenizer.json
-/// What to do about a tokenizer that is not read here.
+/// The advice behind a refusal of a tokenizer that cannot be read here.
 inline constexpr const char* other_tokenizers =
     "\n  Tokens of any tokenizer can be trained on: docs/data.md has the lines of Python that "
     "write them to train.bin and val.bin for --data DIR; export --tokenizer DIR takes its files "

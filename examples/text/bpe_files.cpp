@@ -221,7 +221,7 @@ void check_normalizer(const nn::JsonReader& root) {
   root.require(empty, "has a normalizer, which is not supported");
 }
 
-/// What would encode another way than Bpe does is refused.
+/// Reads the kind of tokenizer; throws Error 65 for one that encodes in another way than Bpe.
 void read_kind(const nn::JsonReader& root, Given& g) try {
   auto model = root.at("model");
   auto absent = [&](const char* key, std::initializer_list<const char*> allowed) {

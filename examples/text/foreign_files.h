@@ -8,7 +8,7 @@
 
 namespace triax::text {
 
-/// What Megatron-LM says of a file of tokens, x.bin, in its index, x.idx.
+/// The contents of Megatron-LM's index, x.idx, of a file of tokens, x.bin.
 struct MegatronIndex {
   int width = 2;  ///< bytes of a token
   int64_t tokens = 0;

@@ -20,8 +20,8 @@ double quota_in(const std::string& directory) {
   return known && quota > 0 && period > 0 ? quota / period : unlimited;
 }
 
-/// Of the group and all around it. Inside a container its path may be that of the host: then only
-/// the last, the mount itself, is there.
+/// Returns the least quota of a group and of all groups around it. Inside a container its path may
+/// be that of the host: then only the last, the mount itself, is there.
 double least_quota(const std::string& mount, std::string path) {
   double least = unlimited;
   for (; !path.empty(); path.resize(path.rfind('/')))

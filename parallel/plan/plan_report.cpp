@@ -98,7 +98,7 @@ std::string signed_bytes(double bytes) {
   return bytes < 0 ? "-" + show_bytes(-bytes) : show_bytes(bytes);
 }
 
-/// Of the terminal; what goes elsewhere is not cut.
+/// Returns the width of the terminal; output to a pipe or file is not cut.
 int columns_of_output() { return terminal_columns(1, std::numeric_limits<int>::max()); }
 
 /// A column of the table, from its heading down.

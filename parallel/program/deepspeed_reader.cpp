@@ -38,7 +38,7 @@ std::optional<double> number_in(const std::string& text) {
   return whole && std::isfinite(number) ? std::optional(number) : std::nullopt;
 }
 
-/// Of the known keys of a block, what the first is called inside of it.
+/// Returns the name, inside of the block, of its first known key.
 std::string first_inside(const std::string& block, const std::vector<std::string>& known) {
   auto found = std::ranges::find_if(known, [&](auto& key) { return key.starts_with(block + "."); });
   if (found == known.end()) return {};

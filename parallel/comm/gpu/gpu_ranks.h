@@ -30,8 +30,8 @@ std::string nccl_obstacle(const std::vector<GpuRank>& ranks);
 /// How many GPUs they use.
 int gpus_of(const std::vector<GpuRank>& ranks);
 
-/// What makes ranks over NCCL slow or fail later, a line and its cure each; the first rank that has
-/// it is named.
+/// Returns warnings about settings that make ranks over NCCL slow, or fail later: each names the
+/// first such rank, and the cure.
 std::string nccl_warnings(const std::vector<GpuRank>& ranks);
 
 }  // namespace triax::parallel

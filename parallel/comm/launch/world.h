@@ -52,8 +52,8 @@ class World {
   /// Among the ranks of this host.
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
-  /// What moves tensors of GPUs, and what will make it slow: lines to print when a run starts. The
-  /// same on all ranks; empty without several ranks on GPUs.
+  /// Returns lines to print when a run starts: the transport of tensors on GPUs, and warnings about
+  /// it. The same on all ranks; empty without several ranks on GPUs.
   const std::string& notices() const { return notices_; }
   /// OpenMP threads of this rank.
   int threads() const { return threads_; }
