@@ -4,8 +4,8 @@
 #   scripts/test.sh [CTEST OPTIONS]
 #   scripts/test.sh --quick NAME [CTEST OPTIONS]
 #
-#   scripts/test.sh                      everything: 40 minutes on two cores
-#   scripts/test.sh -L quick             what finds most mistakes, without CUDA: 7 minutes on two cores
+#   scripts/test.sh                      everything: 30 to 55 minutes on two cores
+#   scripts/test.sh -L quick             what finds most mistakes, without CUDA: 9 minutes on two cores
 #   scripts/test.sh -R autograd          everything is built; tests whose name matches are run
 #   scripts/test.sh -V -R corpus         with their output
 #   scripts/test.sh --quick Functors     only what tests of this name need is built, without CUDA
