@@ -26,7 +26,9 @@ namespace {
 
 /// One for all: what a rank waits for is nearly always what another one does.
 std::mutex mutex;
-std::condition_variable changed;
+/// Never destroyed: the launcher's thread still waits for it while the process ends, and destroying
+/// it would wait for that thread.
+auto& changed = *new std::condition_variable;
 nccl::Behaviour behaviour = [] {
   const char* version = std::getenv("GPU_ON_CPU_NCCL");
   return version ? nccl::Behaviour{.version = std::atoi(version)} : nccl::Behaviour{};
