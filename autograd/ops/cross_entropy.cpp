@@ -30,9 +30,9 @@ bool gradient_ahead(const Tensor& logits, const CrossEntropyOptions& o) {
          seed.dtype() == accumulator(logits.dtype());
 }
 
-}  // namespace
-
-Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOptions& options) {
+/// Checks what cross_entropy is given; returns the number of classes.
+int64_t checked_classes(const Tensor& logits, const Tensor& targets,
+                        const CrossEntropyOptions& options) {
   autograd::check_float("cross_entropy", logits);
   autograd::check_index("cross_entropy", logits, targets);
   check(logits.rank() == 2 && targets.shape() == Shape{logits.size(0)},
@@ -44,29 +44,50 @@ Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOpt
         logits.size(1));
   check(options.smoothing >= 0 && options.smoothing < 1,
         "cross_entropy: smoothing {}; expected 0 <= smoothing < 1", options.smoothing);
-  const VocabularySlice& slice = options.slice;
-  int64_t rows = logits.size(0), classes = slice.all < 0 ? logits.size(1) : slice.all;
+  int64_t classes = options.slice.all < 0 ? logits.size(1) : options.slice.all;
   check(options.ignore < 0 || options.ignore >= classes,
         "cross_entropy: ignore {} is also a class; expected a value outside 0 to {}",
         options.ignore, classes - 1);
   if (targets.device() == cpu)
     autograd::check_range("cross_entropy", targets, classes, options.ignore);
+  return classes;
+}
 
+/// What the losses divide by, as a factor.
+double factor_of(const CrossEntropyOptions& options, const Tensor& targets) {
+  if (options.reduction != CrossEntropyOptions::Reduction::mean) return 1;
+  int64_t counted = count_targets(targets, options.ignore);
+  return counted ? 1.0 / double(counted) : 0.0;
+}
+
+/// Statistics [parts, rows, 4] of the columns, which are cut in so many equal parts.
+void find_stats(const CrossEntropy& c, const Tensor& stats) {
+  int64_t parts = stats.size(0), rows = stats.size(1), columns = c.logits.size(1) / parts;
+  for (int64_t p = 0; p < parts; ++p) {
+    CrossEntropy part = c;
+    part.logits = c.logits.narrow(1, p * columns, columns).contiguous();
+    part.first += p * columns;
+    backend(c.logits).cross_entropy_stats(part, stats.narrow(0, p, 1).view({rows, 4}));
+  }
+}
+
+}  // namespace
+
+Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOptions& options) {
+  int64_t rows = logits.rank() ? logits.size(0) : 0,
+          classes = checked_classes(logits, targets, options);
   CrossEntropy c{logits.detach().contiguous(),
                  targets.contiguous(),
-                 slice.first,
+                 options.slice.first,
                  classes,
                  options.ignore,
                  options.smoothing};
   DType sums = accumulator(logits.dtype());
   Tensor stats = empty({options.parts, rows, 4}, sums, logits.device());
   Tensor losses = empty({rows}, sums, logits.device()), loss = empty({1}, sums, logits.device());
-  double scale = 1;
-  if (options.reduction == CrossEntropyOptions::Reduction::mean) {
-    int64_t counted = count_targets(c.targets, options.ignore);
-    scale = counted ? 1.0 / double(counted) : 0.0;
-  }
-  auto scaled = [scale](const Tensor& x) { return scale == 1 ? x : x * scale; };
+  auto scaled = [scale = factor_of(options, c.targets)](const Tensor& x) {
+    return scale == 1 ? x : x * scale;
+  };
   bool ahead = gradient_ahead(logits, options);
   if (ahead) logits = without_values(logits);
   ahead = ahead && c.logits.exclusive();
@@ -74,15 +95,7 @@ Tensor cross_entropy(Tensor logits, const Tensor& targets, const CrossEntropyOpt
   if (ahead) {
     NoGrad guard;
     on.cross_entropy_at_once(c, stats.view({rows, 4}), scaled(options.seed.view({1})), c.logits);
-  } else {
-    for (int64_t p = 0; p < options.parts; ++p) {
-      CrossEntropy part = c;
-      int64_t columns = logits.size(1) / options.parts;
-      part.logits = c.logits.narrow(1, p * columns, columns).contiguous();
-      part.first += p * columns;
-      on.cross_entropy_stats(part, stats.narrow(0, p, 1).view({rows, 4}));
-    }
-  }
+  } else find_stats(c, stats);
   stats = options.combine ? options.combine(stats) : stats.view({rows, 4});
   on.cross_entropy_losses(c, stats, losses);
   on.sum(losses, loss, Write::set);

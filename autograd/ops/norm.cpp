@@ -16,6 +16,24 @@ void check_weight(const char* op, const Tensor& x, const Tensor& w) {
         op, w.shape(), x.shape(), x.rank() ? x.size(-1) : 0);
 }
 
+/// Adds or sets the gradients of gamma and, with `shift`, of beta.
+Tensors weight_gradients(const Norm& n, bool shift, const Tensor& dy, Into& into) {
+  Norm part = n;
+  for (Tensor* kept : {&part.x, &part.mean, &part.rstd})
+    if (kept->defined()) *kept = into.rows(*kept);
+  Shape width{n.x.size(-1)};
+  DType sums = accumulator(n.x.dtype());
+  auto [dgamma, write] = into.at(0, width, sums, n.x.device());
+  Tensor dbeta;
+  if (shift) {
+    auto [held, mode] = into.at(1, width, sums, n.x.device());
+    dbeta = mode == write ? held : empty(width, sums, n.x.device());
+    if (mode != write && write == Write::add) fill_(dbeta, 0);
+  }
+  backend(n.x).norm_backward_weights(part, into.rows(rows_of(dy)), dgamma, dbeta, write);
+  return shift ? Tensors{dgamma, dbeta} : Tensors{dgamma};
+}
+
 Tensor normalize(const char* name, const Tensor& input, const Tensor& gamma, const Tensor& beta,
                  double eps) {
   autograd::check_float(name, input);
@@ -41,22 +59,10 @@ Tensor normalize(const char* name, const Tensor& input, const Tensor& gamma, con
   // Without gamma and beta: put off, they may be gone (ZeRO-3).
   Norm saved = n;
   saved.gamma = saved.beta = {};
-  auto weight_rule = [n = saved, parts, sums, shift = beta.defined()](const Tensor& dy,
-                                                                      Into& into) mutable {
+  auto weight_rule = [n = saved, parts, shift = beta.defined()](const Tensor& dy,
+                                                                Into& into) mutable {
     n.parts = std::exchange(*parts, {});
-    Norm part = n;
-    for (Tensor* kept : {&part.x, &part.mean, &part.rstd})
-      if (kept->defined()) *kept = into.rows(*kept);
-    Shape width{n.x.size(-1)};
-    auto [dgamma, write] = into.at(0, width, sums, n.x.device());
-    Tensor dbeta;
-    if (shift) {
-      auto [held, mode] = into.at(1, width, sums, n.x.device());
-      dbeta = mode == write ? held : empty(width, sums, n.x.device());
-      if (mode != write && write == Write::add) fill_(dbeta, 0);
-    }
-    backend(n.x).norm_backward_weights(part, into.rows(rows_of(dy)), dgamma, dbeta, write);
-    return shift ? Tensors{dgamma, dbeta} : Tensors{dgamma};
+    return weight_gradients(n, shift, dy, into);
   };
   Tensors weights{gamma};
   if (beta.defined()) weights.push_back(beta);

@@ -5,7 +5,7 @@
 
 namespace triax::hf {
 
-std::vector<parallel::OwnVerb> conversion_verbs(const Architecture& a) {
+std::vector<parallel::Verb> conversion_verbs(const Architecture& a) {
   auto from = std::make_shared<ImportOptions>();
   auto to = std::make_shared<ExportOptions>();
   parallel::SettingGroup in("Import"), out("Export");
@@ -30,16 +30,16 @@ std::vector<parallel::OwnVerb> conversion_verbs(const Architecture& a) {
   auto alone = [](const char* verb) {
     parallel::check_not_launched(std::string(verb) + " runs in one process");
   };
-  return {{{"import",
-            "Makes a checkpoint of the weights of a Hugging Face " + a.name + ".",
-            in,
-            {a.program + " import --from gpt2 --out runs/pretrained"}},
-           [a, from, alone](int, char**) { return alone("import"), import_model(a, *from), 0; }},
-          {{"export",
-            "Writes a checkpoint as a Hugging Face " + a.name + ".",
-            out,
-            {a.program + " export --checkpoint runs/mine --to mine-hf"}},
-           [a, to, alone](int, char**) { return alone("export"), export_model(a, *to), 0; }}};
+  return {{.name = "import",
+           .what = "Makes a checkpoint of the weights of a Hugging Face " + a.name + ".",
+           .settings = in,
+           .examples = {a.program + " import --from gpt2 --out runs/pretrained"},
+           .run = [a, from, alone](auto&) { return alone("import"), import_model(a, *from), 0; }},
+          {.name = "export",
+           .what = "Writes a checkpoint as a Hugging Face " + a.name + ".",
+           .settings = out,
+           .examples = {a.program + " export --checkpoint runs/mine --to mine-hf"},
+           .run = [a, to, alone](auto&) { return alone("export"), export_model(a, *to), 0; }}};
 }
 
 }  // namespace triax::hf

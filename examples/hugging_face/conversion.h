@@ -102,6 +102,6 @@ void import_model(const Architecture& a, const ImportOptions& o, const Files& fi
 void export_model(const Architecture& a, const ExportOptions& o, const Files& files = disk());
 
 /// The verbs `import` and `export` of a program.
-std::vector<parallel::OwnVerb> conversion_verbs(const Architecture& a);
+std::vector<parallel::Verb> conversion_verbs(const Architecture& a);
 
 }  // namespace triax::hf

@@ -7,19 +7,13 @@
 
 using namespace triax;
 
-int main(int argc, char** argv) {
-  resnet::ResNetConfig c;
-  images::DataOptions data;
-  optim::SgdOptions sgd{.momentum = 0.9, .weight_decay = 5e-4, .form = SgdStep::Form::nesterov};
-  parallel::ProgramOptions o{.name = "resnet",
-                             .what = "Trains a ResNet-18 on images of 32 x 32 pixels."};
-  o.train.step.micro_batch = 64, o.train.step.clip = 0;
-  o.train.lr = {.peak = 0.1, .low = 0, .warmup = -1, .steps = 0};
-  o.train.step.optimizer = [&sgd](auto& slots) { return std::make_unique<optim::Sgd>(slots, sgd); };
+namespace {
+
+parallel::Settings settings_of(resnet::ResNetConfig& c, optim::SgdOptions& sgd) {
   parallel::SettingTraits size{.range = {1, 1 << 16}};
   parallel::SettingTraits say{.on_resume = parallel::OnResume::say};
   parallel::SettingGroup settings("Model");
-  settings.add("width", "N", "channels of the first of four stages", &c.width, size)
+  return settings.add("width", "N", "channels of the first of four stages", &c.width, size)
       .add("blocks", "N", "residual blocks in a stage; 2: ResNet-18", &c.blocks, size)
       .add("bn-samples", "N",
            "samples whose statistics a batch norm shares; more than a micro-batch has: over "
@@ -31,9 +25,21 @@ int main(int argc, char** argv) {
            parallel::choice(sgd.form, {{"heavy-ball", SgdStep::Form::heavy_ball},
                                        {"nesterov", SgdStep::Form::nesterov}}),
            say)
-      .add("weight-decay", "X", "L2 penalty of matrices and convolutions", &sgd.weight_decay, say)
-      .add(images::image_settings(data));
-  o.settings = settings;
+      .add("weight-decay", "X", "L2 penalty of matrices and convolutions", &sgd.weight_decay, say);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  resnet::ResNetConfig c;
+  images::DataOptions data;
+  optim::SgdOptions sgd{.momentum = 0.9, .weight_decay = 5e-4, .form = SgdStep::Form::nesterov};
+  parallel::ProgramOptions o{.name = "resnet",
+                             .what = "Trains a ResNet-18 on images of 32 x 32 pixels."};
+  o.train.step.micro_batch = 64, o.train.step.clip = 0;
+  o.train.lr = {.peak = 0.1, .low = 0, .warmup = -1, .steps = 0};
+  o.train.step.optimizer = [&sgd](auto& slots) { return std::make_unique<optim::Sgd>(slots, sgd); };
+  o.settings = parallel::joined({settings_of(c, sgd), images::image_settings(data)});
   o.parity_defaults = [&c](parallel::TrainOptions& train) {
     c.width = 4, c.bn_samples = 4;
     train.steps = 3;

@@ -106,7 +106,7 @@ int inspect(const std::string& path) {
 
 }  // namespace
 
-std::vector<parallel::OwnVerb> data_verbs(const std::string& program, DataOptions& o) {
+std::vector<parallel::Verb> data_verbs(const std::string& program, DataOptions& o) {
   parallel::SettingGroup group("Data");
   group
       .add("tokenizer", "char|gpt2:DIR|bpe:N",
@@ -118,20 +118,19 @@ std::vector<parallel::OwnVerb> data_verbs(const std::string& program, DataOption
       .add("shard-size", "N", "tokens in a shard", &o.job.shard_size, {.range = {1, 1e12}})
       .add("config", "FILE", "TOML file whose keys are these flags; flags win over it", &o.config,
            {.shown = "none", .key = false});
-  parallel::Verb make_verb{
-      .name = "data",
-      .what = "Turns texts into tokens to train on.",
-      .settings = group,
-      .examples = {program + " data a.txt b.txt --tokenizer bpe:4096 --out shards",
-                   program + " train --data shards"},
-      .operands = {{.name = "INPUT..", .all = &o.job.inputs}}};
-  parallel::Verb inspect_verb{.name = "data inspect",
-                              .what = "Checks and describes files of tokens.",
-                              .settings = {},
-                              .examples = {program + " data inspect shards"},
-                              .operands = {{"DIR", &o.inspected}}};
-  return {{make_verb, [&o](int, char**) { return make(o.job); }},
-          {inspect_verb, [&o](int, char**) { return inspect(o.inspected); }}};
+  return {{.name = "data",
+           .what = "Turns texts into tokens to train on.",
+           .settings = group,
+           .examples = {program + " data a.txt b.txt --tokenizer bpe:4096 --out shards",
+                        program + " train --data shards"},
+           .operands = {{.name = "INPUT..", .all = &o.job.inputs}},
+           .run = [&o](auto&) { return make(o.job); }},
+          {.name = "data inspect",
+           .what = "Checks and describes files of tokens.",
+           .settings = {},
+           .examples = {program + " data inspect shards"},
+           .operands = {{"DIR", &o.inspected}},
+           .run = [&o](auto&) { return inspect(o.inspected); }}};
 }
 
 }  // namespace triax::text

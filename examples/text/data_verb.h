@@ -10,6 +10,6 @@ struct DataOptions {
   ShardJob job;
 };
 /// The verbs of a program that make shards of tokens from texts, and check and describe them.
-std::vector<parallel::OwnVerb> data_verbs(const std::string& program, DataOptions& o);
+std::vector<parallel::Verb> data_verbs(const std::string& program, DataOptions& o);
 
 }  // namespace triax::text

@@ -42,6 +42,6 @@ void check_stored(const parallel::Checkpoint& checkpoint, const std::string& ten
 void sample(const SampleOptions& o, const TextModelOf& model_of, parallel::World& world);
 
 /// The verb `sample` of a program, over options that outlive it.
-parallel::OwnVerb sample_verb(const std::string& program, SampleOptions& o, TextModelOf model_of);
+parallel::Verb sample_verb(const std::string& program, SampleOptions& o, TextModelOf model_of);
 
 }  // namespace triax::text

@@ -59,18 +59,19 @@ parallel::Settings where(SampleOptions& o) {
 
 }  // namespace
 
-parallel::OwnVerb sample_verb(const std::string& program, SampleOptions& o, TextModelOf model_of) {
+parallel::Verb sample_verb(const std::string& program, SampleOptions& o, TextModelOf model_of) {
   std::string call = program + " sample --checkpoint runs/mine ";
-  return {{"sample",
-           "Continues a text with a trained model.",
-           parallel::joined({what(o), how(o), where(o)}),
-           {call + "--prompt \"Once \" --tokens 100", call + "--interactive --top-p 0.9",
-            "cat story.txt | " + call + "--prompt -"}},
-          [&o, model_of = std::move(model_of)](int argc, char** argv) {
-            parallel::on_ranks(o.launch, argc, argv,
-                               [&](parallel::World& world) { sample(o, model_of, world); });
-            return 0;
-          }};
+  auto run = [&o, model_of = std::move(model_of)](const parallel::Invocation& words) {
+    parallel::on_ranks(o.launch, words.argc, words.argv,
+                       [&](parallel::World& world) { sample(o, model_of, world); });
+    return 0;
+  };
+  return {.name = "sample",
+          .what = "Continues a text with a trained model.",
+          .settings = parallel::joined({what(o), how(o), where(o)}),
+          .examples = {call + "--prompt \"Once \" --tokens 100", call + "--interactive --top-p 0.9",
+                       "cat story.txt | " + call + "--prompt -"},
+          .run = run};
 }
 
 }  // namespace triax::text

@@ -201,6 +201,24 @@ std::vector<double> fit(const std::vector<std::vector<double>>& terms,
   return x;
 }
 
+namespace {
+
+/// What is known before anything is measured, and from no other host.
+Hardware known_hardware(const World& world, Device device) {
+  bool on_gpu = device.kind == Device::Kind::cuda;
+  Hardware h = hardware_named(on_gpu ? "h100" : "cpu");  // for what one host cannot tell
+  h.launch = 0;                                          // part of what kernels were seen to take
+  h.memory = on_gpu ? double(gpu_memory(device.index)) : available_memory() / world.local_size();
+  h.reserve = h.memory / 16;
+  if (world.size() > 1) {  // its share of the network of the hardware that is shipped
+    h.network *= double(world.size()) / double(h.per_node);
+    h.per_node = world.size();
+  }
+  return h;
+}
+
+}  // namespace
+
 Calibration calibrate(World& world, const Effort& effort) {
   check_input(
       world.local_size() == world.size(), Exit::config,
@@ -209,15 +227,7 @@ Calibration calibrate(World& world, const Effort& effort) {
       world.size());
   Bench bench(world, effort);
   bool on_gpu = bench.device().kind == Device::Kind::cuda;
-  Hardware h = hardware_named(on_gpu ? "h100" : "cpu");  // for what one host cannot tell
-  h.launch = 0;                                          // part of what kernels were seen to take
-  h.memory =
-      on_gpu ? double(gpu_memory(bench.device().index)) : available_memory() / world.local_size();
-  h.reserve = h.memory / 16;
-  if (world.size() > 1) {  // its share of the network of the hardware that is shipped
-    h.network *= double(world.size()) / double(h.per_node);
-    h.per_node = world.size();
-  }
+  Hardware h = known_hardware(world, bench.device());
   int64_t more = larger_on_gpus(bench.device()), updated = more * updated_on_cpus;
   auto full = stretches(f32, more, effort.less), low = stretches(bf16, more, effort.less);
   auto add = [&](const std::vector<Maker>& makers) {

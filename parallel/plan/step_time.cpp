@@ -198,9 +198,22 @@ double StepTimes::handover(const StepOptions& o) {
   return 2 * o.chunks * hardware_.message(most, stride);
 }
 
+double StepTimes::over_replicas(const MeshShape& m, int64_t calls, double bytes) const {
+  return hardware_.seconds(ring(calls, bytes, m.dp), m.dp, m.tp);
+}
+
+double StepTimes::after_backward(const StepOptions& o, const Slot& s, double hidden) const {
+  double trained = double(s.parameters.trained), sent = double(size_of(o.reduce_dtype)), rest = 0;
+  if (o.zero <= Zero::optimizer)
+    rest = over_replicas(o.mesh, trained > 0, (o.zero == Zero::off ? 2 : 1) * sent * trained);
+  rest = std::max(0., rest - hidden);
+  if (o.zero == Zero::optimizer || o.zero == Zero::gradients)
+    rest += over_replicas(o.mesh, trained > 0, double(size_of(o.dtype)) * trained);
+  return rest;
+}
+
 StepTime StepTimes::operator()(const StepOptions& o) {
   const Hardware& h = hardware_;
-  const MeshShape& m = o.mesh;
   auto micros = double(o.accumulation());
   auto all = slots(o);
   double weight = double(size_of(o.dtype)), sent = double(size_of(o.reduce_dtype)),
@@ -208,10 +221,8 @@ StepTime StepTimes::operator()(const StepOptions& o) {
   // Do collectives of dp travel while kernels run?
   bool behind = !h.on_host() && framework_ == Framework::triax;
   StepTime t, each;  // each: of a micro-batch
-  double sum = 0, slow = 0, last = 0;
-  auto over_dp = [&](int64_t calls, double bytes) {
-    return h.seconds(ring(calls, bytes, m.dp), m.dp, m.tp);
-  };
+  double sum = 0, slow = 0;
+  auto over_dp = [&](int64_t calls, double bytes) { return over_replicas(o.mesh, calls, bytes); };
   for (const Slot& s : all) {
     double total = s.total() + hop, more = 0;
     auto weights = double(s.parameters.all), trained = double(s.parameters.trained);
@@ -222,23 +233,17 @@ StepTime StepTimes::operator()(const StepOptions& o) {
     if (total + more > slow)
       slow = total + more, each = {.compute = s.compute, .tensor = s.tensor, .data = more};
     sum += total + more;
-    double own = trained / (o.zero == Zero::off ? 1 : m.dp);
+    double own = trained / (o.zero == Zero::off ? 1 : o.mesh.dp);
     t.update = std::max(t.update, own * update_bytes(o.dtype) / (h.bandwidth * h.update));
   }
-  for (const Slot& s : all) {
-    double rest = 0, trained = double(s.parameters.trained), kernels = s.total() + hop;
-    if (o.zero <= Zero::optimizer)
-      rest = over_dp(trained > 0, (o.zero == Zero::off ? 2 : 1) * sent * trained);
-    if (behind) rest = std::max(0., rest - (slow - kernels / 3));
-    if (o.zero == Zero::optimizer || o.zero == Zero::gradients)
-      rest += over_dp(trained > 0, weight * trained);
-    last = std::max(last, rest);
-  }
+  double last = 0;
+  for (const Slot& s : all)
+    last = std::max(last, after_backward(o, s, behind ? slow - (s.total() + hop) / 3 : 0));
   t.compute = micros * each.compute;
   t.tensor = micros * each.tensor;
   t.handover = micros * hop;
   t.data = micros * each.data + last;
-  if (m.pp > 1) t.bubble = bubble(o).idle * (sum - slow) / (m.pp - 1);
+  if (o.mesh.pp > 1) t.bubble = bubble(o).idle * (sum - slow) / (o.mesh.pp - 1);
   return t;
 }
 

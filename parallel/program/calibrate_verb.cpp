@@ -1,5 +1,3 @@
-#include "parallel/program/calibrate_verb.h"
-
 #include <cstdio>
 #include <filesystem>
 
@@ -10,22 +8,20 @@
 #include "parallel/comm/together.h"
 #include "parallel/plan/calibrate.h"
 #include "parallel/program/output_file.h"
-#include "parallel/program/program.h"
+#include "parallel/program/verbs.h"
 
 namespace triax::parallel {
 
-Verb calibrate_verb(CalibrateOptions& o, const std::string& program) {
-  SettingGroup group("Calibrate");
-  group.add("out", "FILE", "hardware file to write, for plan --hardware FILE", &o.out,
-            {.shown = "stdout"});
-  return {"calibrate",
-          "Measures kernels and collectives on ranks of this machine, and writes a hardware file.",
-          joined({group, only(launch_settings(o.launch),
-                              {"comm", "ranks", "device", "nondeterministic"})}),
-          {program + " calibrate --comm threads --ranks 2 --out here.toml"}};
-}
+namespace {
 
-void run_calibrate(const CalibrateOptions& o, int argc, char** argv) {
+struct CalibrateOptions {
+  LaunchOptions launch = {};
+  std::string out = {};  ///< empty: stdout
+};
+
+/// Measures and writes. Throws Error 73, before it measures, for a file that is there or cannot be
+/// made.
+void run_calibrate(const CalibrateOptions& o, const Invocation& call) {
   constexpr double much = 0.2;
   std::error_code unreachable;
   check_input(o.out.empty() || !std::filesystem::exists(o.out, unreachable), Exit::cannot_write,
@@ -33,7 +29,7 @@ void run_calibrate(const CalibrateOptions& o, int argc, char** argv) {
               printable(o.out));
   if (!o.out.empty()) check_output("out", o.out);
   if (o.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
-  on_ranks(o.launch, argc, argv, [&](World& world) {
+  on_ranks(o.launch, call.argc, call.argv, [&](World& world) {
     if (world.rank() == 0) std::fputs("calibrate: measuring takes about ten seconds\n", stderr);
     Calibration found = calibrate(world);
     std::string file = hardware_file(found.hardware);
@@ -49,6 +45,23 @@ void run_calibrate(const CalibrateOptions& o, int argc, char** argv) {
       else disk().write(o.out, file);
     });
   });
+}
+
+}  // namespace
+
+Verb calibrate_verb(ProgramOptions& p) {
+  auto o = std::make_shared<CalibrateOptions>();
+  SettingGroup group("Calibrate");
+  group.add("out", "FILE", "hardware file to write, for plan --hardware FILE", &o->out,
+            {.shown = "stdout"});
+  return {.name = "calibrate",
+          .what =
+              "Measures kernels and collectives on ranks of this machine, and writes a "
+              "hardware file.",
+          .settings = joined({group, only(launch_settings(o->launch),
+                                          {"comm", "ranks", "device", "nondeterministic"})}),
+          .examples = {p.name + " calibrate --comm threads --ranks 2 --out here.toml"},
+          .run = [o](const Invocation& call) { return run_calibrate(*o, call), 0; }};
 }
 
 }  // namespace triax::parallel

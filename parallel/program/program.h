@@ -11,12 +11,6 @@
 
 namespace triax::parallel {
 
-/// A verb of the program's own: what it can be told, and what it does then. Returns the exit code.
-struct OwnVerb {
-  Verb verb;
-  std::function<int(int argc, char** argv)> run;
-};
-
 /// What makes a program of a model and its data.
 struct ProgramOptions {
   std::string name;         ///< of the executable
@@ -43,7 +37,7 @@ struct ProgramOptions {
     std::string or_else = {};  ///< another one that decides it too
   };
   std::vector<PlanNeed> plan_needs = {};
-  std::vector<OwnVerb> verbs = {};
+  std::vector<Verb> verbs = {};  ///< of the program's own
 };
 
 /// A whole program, for main to return: `train`, `parity`, `plan`, `replay`, `schedule`,

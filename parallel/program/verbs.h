@@ -1,21 +1,22 @@
 #pragma once
-#include "parallel/plan/plan.h"
+#include <string_view>
+
 #include "parallel/program/program.h"
 
 namespace triax::parallel {
 
-/// The verbs that every program has, their settings bound to the options that are passed.
-/// `mesh_for`: ranks for which to print a mesh, 0 to train.
-Verb train_verb(TrainOptions& o, const ProgramOptions& program, int64_t& mesh_for);
-/// What `parity` compares.
-struct ParityRuns {
-  std::string mesh = "2x2x2";       ///< DPxPPxTP
-  bool same_micro_batches = false;  ///< the one rank takes those of the mesh
-};
-Verb parity_verb(TrainOptions& o, ParityRuns& runs, const ProgramOptions& program);
-Verb plan_verb(PlanOptions& o, const ProgramOptions& program);
-/// Those of its settings that the `train` command of a plan has on its own account, or not at all.
-bool is_planned(const Setting& setting);
+// The verbs that every program has, one file each. Their settings are bound to options that the
+// verb holds, and begin with the defaults of the program.
+
+/// Trains. Its settings are bound to `p.train`.
+Verb train_verb(ProgramOptions& p);
+/// Compares one rank with a mesh. The program's defaults for it apply only where the words ask for
+/// it: they may change the model for all.
+Verb parity_verb(ProgramOptions& p, std::string_view asked);
+/// Predicts memory and time; with the program's defaults for it likewise.
+Verb plan_verb(ProgramOptions& p, std::string_view asked);
+/// Measures this machine.
+Verb calibrate_verb(ProgramOptions& p);
 
 /// `2x2x2` as a mesh. Throws Error 78 for another text.
 MeshShape mesh_of(const std::string& text);

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@ struct Operand {
   std::vector<std::string>* all = nullptr;
 };
 
+struct Invocation;
+
 /// What a program can do: the word after its name, or two words (`checkpoint diff`), then operands
 /// and flags in any order.
 struct Verb {
@@ -23,6 +26,8 @@ struct Verb {
   Settings settings;
   std::vector<std::string> examples = {};  ///< whole command lines
   std::vector<Operand> operands = {};
+  /// Does it, once its words are assigned. Returns the program's exit code.
+  std::function<int(const Invocation&)> run = {};
 };
 
 /// A program of several verbs.
@@ -39,6 +44,14 @@ struct Request {
   Exit code = Exit::ok;                 ///< of a program that has printed the text
   std::vector<std::string> given = {};  ///< names of the verb's flags that the command line has
   std::vector<std::string> configured = {};  ///< those that the configuration file has
+};
+
+/// A verb that is asked for: the words of the whole program, and what was read of them.
+struct Invocation {
+  const Request& request;
+  const CommandLine& line;
+  int& argc;
+  char**& argv;
 };
 
 /// Assigns the words after the verb, and before them the file that the setting `config` names: a

@@ -93,14 +93,22 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
   if (contents_.options.step.bitwise && differs(instruction_level, level))
     changes_.push_back(fmt::format("{} was {}, now {}: from here on bits differ", instruction_level,
                                    printable(before[instruction_level]), level));
-  for (auto& [name, now] : identity_of(contents_.task))
-    check_input(!differs(name, now), Exit::config,
+  check_same_data(checkpoint);
+}
+
+void RunDirectory::check_same_data(const Checkpoint& checkpoint) const {
+  auto before = saved_settings(checkpoint);
+  for (auto& [name, now] : identity_of(contents_.task)) {
+    auto known = before.find(name);
+    check_input(known == before.end() || known->second == now, Exit::config,
                 "checkpoint {} was trained with other {} ({}); this run has {}. Resume with the "
                 "same data, or start a new run directory{}",
                 checkpoint.path(), name, printable(before[name]), now,
-                changes ? "\n  --resume-changed does not allow other data: --init starts a run on "
-                          "them from the checkpoint's weights."
-                        : "");
+                contents_.options.resume_changed
+                    ? "\n  --resume-changed does not allow other data: --init starts a run on "
+                      "them from the checkpoint's weights."
+                    : "");
+  }
 }
 
 Position RunDirectory::resume(Step& step) {

@@ -107,6 +107,7 @@ class RunDirectory {
   Position resume(Step& step);
   void refuse_others() const;
   void check_same_run(const Checkpoint& checkpoint);
+  void check_same_data(const Checkpoint& checkpoint) const;
 
   Contents contents_;
   Communicator& ranks_;

@@ -4,10 +4,50 @@
 
 namespace triax::parallel {
 
-Settings optimizer_settings(TrainOptions& o) {
+namespace {
+
+constexpr const char* optimizer_heading = "Batch and optimizer";
+
+Settings rate_settings(optim::Schedule& lr) {
   using Decay = optim::Schedule::Decay;
   using Warmup = optim::Schedule::Warmup;
-  SettingGroup group("Batch and optimizer", OnResume::say);
+  SettingGroup group(optimizer_heading, OnResume::say);
+  return group.add("lr", "X", "learning rate after warm-up", &lr.peak)
+      .add("min-lr", "X", "learning rate at the end of the schedule, if it falls", &lr.low,
+           {.range = {-1}, .shown = "lr / 10", .derived = true})
+      .add("lr-schedule", "cosine|linear|constant",
+           "learning rate after warm-up: falls to --min-lr along a cosine or a line, or stays",
+           choice(lr.decay, {{"cosine", Decay::cosine},
+                             {"linear", Decay::linear},
+                             {"constant", Decay::constant}}))
+      .add("warmup", "N", "steps of learning-rate warm-up from 0, at most those of the run",
+           &lr.warmup,
+           {.range = {-1}, .shown = "100, or half of fewer than 200 steps", .derived = true})
+      .add("warmup-shape", "linear|log",
+           "share of the learning rate in warm-up step k: k / N, or log k / log N",
+           choice(lr.shape, {{"linear", Warmup::linear}, {"log", Warmup::log}}));
+}
+
+/// Settings of the built-in update rules.
+Settings rule_settings(StepOptions& s) {
+  SettingGroup group(optimizer_heading, OnResume::say);
+  return group
+      .add("optimizer", "adamw|lion|muon",
+           "update rule; muon: of hidden matrices, with AdamW for the rest",
+           choice(
+               s.algorithm,
+               {{"adamw", Algorithm::adamw}, {"lion", Algorithm::lion}, {"muon", Algorithm::muon}}),
+           {.on_resume = OnResume::refuse})
+      .add("weight-decay", "X", "decoupled weight decay, of matrices only", &s.adamw.weight_decay)
+      .add("beta1", "X", "beta1 of AdamW and Lion", &s.adamw.beta1, {.range = {0, 1, true}})
+      .add("beta2", "X", "beta2 of AdamW and Lion", &s.adamw.beta2, {.range = {0, 1, true}})
+      .add("eps", "X", "epsilon of AdamW", &s.adamw.eps, {.range = {1e-30, 1}});
+}
+
+}  // namespace
+
+Settings optimizer_settings(TrainOptions& o) {
+  SettingGroup group(optimizer_heading, OnResume::say);
   StepOptions& s = o.step;
   group.add("steps", "N", "training steps", &o.steps)
       .add("micro-batch", "N", "samples in one micro-batch of one replica", &s.micro_batch,
@@ -20,20 +60,7 @@ Settings optimizer_settings(TrainOptions& o) {
             .shown = "micro-batch x dp",
             .on_resume = OnResume::ask,
             .derived = true})
-      .add("lr", "X", "learning rate after warm-up", &o.lr.peak)
-      .add("min-lr", "X", "learning rate at the end of the schedule, if it falls", &o.lr.low,
-           {.range = {-1}, .shown = "lr / 10", .derived = true})
-      .add("lr-schedule", "cosine|linear|constant",
-           "learning rate after warm-up: falls to --min-lr along a cosine or a line, or stays",
-           choice(o.lr.decay, {{"cosine", Decay::cosine},
-                               {"linear", Decay::linear},
-                               {"constant", Decay::constant}}))
-      .add("warmup", "N", "steps of learning-rate warm-up from 0, at most those of the run",
-           &o.lr.warmup,
-           {.range = {-1}, .shown = "100, or half of fewer than 200 steps", .derived = true})
-      .add("warmup-shape", "linear|log",
-           "share of the learning rate in warm-up step k: k / N, or log k / log N",
-           choice(o.lr.shape, {{"linear", Warmup::linear}, {"log", Warmup::log}}))
+      .add(rate_settings(o.lr))
       .add("clip", "X", "gradient clipping: largest norm of the gradient; 0: none", &s.clip)
       .add("groups", "PATTERN:lr=X,decay=X|frozen;..",
            "parameter groups by name, such as \"*norm*:lr=2,decay=0; block0.*:frozen\": lr "
@@ -45,18 +72,7 @@ Settings optimizer_settings(TrainOptions& o) {
           "also keep an exponential moving average of the weights, such as 0.999, which validation "
           "uses; 0: none",
           &s.average, {.range = {0, 1, true}, .on_resume = OnResume::refuse});
-  if (s.optimizer) return group;  // which has its own
-  return group
-      .add("optimizer", "adamw|lion|muon",
-           "update rule; muon: of hidden matrices, with AdamW for the rest",
-           choice(
-               s.algorithm,
-               {{"adamw", Algorithm::adamw}, {"lion", Algorithm::lion}, {"muon", Algorithm::muon}}),
-           {.on_resume = OnResume::refuse})
-      .add("weight-decay", "X", "decoupled weight decay, of matrices only", &s.adamw.weight_decay)
-      .add("beta1", "X", "beta1 of AdamW and Lion", &s.adamw.beta1, {.range = {0, 1, true}})
-      .add("beta2", "X", "beta2 of AdamW and Lion", &s.adamw.beta2, {.range = {0, 1, true}})
-      .add("eps", "X", "epsilon of AdamW", &s.adamw.eps, {.range = {1e-30, 1}});
+  return s.optimizer ? group : group.add(rule_settings(s));  // a program's own has its own
 }
 
 Settings mesh_settings(StepOptions& s) {

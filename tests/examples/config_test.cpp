@@ -22,10 +22,8 @@ using Words = std::vector<std::string>;
 struct Train {
   Config config;
   text::SampleOptions sample;
-  parallel::TrainOptions train;
   parallel::ProgramOptions program = program_options(config, sample);
-  int64_t mesh_for = 0;
-  Verb verb = train_verb(train, program, mesh_for);
+  Verb verb = train_verb(program);
 
   Train() = default;
   explicit Train(const Words& words) { EXPECT_TRUE(parse("minigpt", verb, words).verb); }
@@ -83,7 +81,7 @@ TEST(Config, DocumentationIsUpToDate) {
       << "run scripts/cli_docs.sh";
   Train train;
   text::SampleOptions sample;
-  for (auto& verb : {train.verb, sample_verb("minigpt", sample, model_of).verb})
+  for (auto& verb : {train.verb, sample_verb("minigpt", sample, model_of)})
     for (const Setting& s : verb.settings)
       EXPECT_NE(page.find("| `--" + s.name + (is_switch(s) ? "`" : " ")), page.npos) << s.name;
 }
@@ -115,7 +113,7 @@ TEST(Config, NamesTheValidValues) {
             "zb-h1, zb-interleaved, zb-v, or a file that ends in .json");
   text::SampleOptions sample;
   auto sampled = [&](const std::string& word) {
-    Verb verb = sample_verb("minigpt", sample, model_of).verb;
+    Verb verb = sample_verb("minigpt", sample, model_of);
     return error_of([&] { parse("minigpt", verb, Words{word}); }, Exit::usage);
   };
   EXPECT_EQ(sampled("--temperature=-1"), "--temperature: `-1`; expected a number, 0 or more");
@@ -130,17 +128,16 @@ TEST(Config, NamesTheValidValues) {
 TEST(Config, ParityHasDefaultsOfItsOwn) {
   Config config;
   text::SampleOptions sample;
-  parallel::TrainOptions train;
   auto program = program_options(config, sample);
-  program.parity_defaults(train);
+  Verb parity = parity_verb(program, "parity");
   EXPECT_LT(config.model.width, ModelConfig{}.width);
-  EXPECT_LT(train.steps, parallel::TrainOptions{}.steps);
-  parallel::ParityRuns runs;
-  EXPECT_TRUE(
-      parse("minigpt", parity_verb(train, runs, program), Words{"--mesh", "1x2x1", "--width", "64"})
-          .verb);
+  auto value = [&](const std::string& name) {
+    return value_text(*std::ranges::find(parity.settings, name, &Setting::name));
+  };
+  EXPECT_LT(std::stoi(value("steps")), parallel::TrainOptions{}.steps);
+  EXPECT_TRUE(parse("minigpt", parity, Words{"--mesh", "1x2x1", "--width", "64"}).verb);
   EXPECT_EQ(config.model.width, 64);
-  EXPECT_EQ(parallel::mesh_of(runs.mesh), (parallel::MeshShape{1, 2, 1}));
+  EXPECT_EQ(parallel::mesh_of(value("mesh")), (parallel::MeshShape{1, 2, 1}));
 }
 
 }  // namespace

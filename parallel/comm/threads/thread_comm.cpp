@@ -1,5 +1,7 @@
 #include "parallel/comm/threads/thread_comm.h"
 
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "core/check.h"
@@ -137,6 +139,40 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, Thread
       options);
 }
 
+namespace {
+
+/// What went wrong on ranks that are threads: the first error, and the first that follows from one.
+class FirstError {
+ public:
+  /// Runs `body`; returns why it failed, or nothing.
+  std::optional<std::string> of(const std::function<void()>& body) try {
+    body();
+    return {};
+  } catch (const PeerFailed& e) {
+    note(consequence_);
+    return e.what();
+  } catch (const std::exception& e) {
+    note(first_);
+    return e.what();
+  } catch (...) {
+    note(first_);
+    return "an exception of unknown type";
+  }
+  void rethrow() const {
+    if (first_ || consequence_) std::rethrow_exception(first_ ? first_ : consequence_);
+  }
+
+ private:
+  void note(std::exception_ptr& place) {
+    std::lock_guard guard(mutex_);
+    if (!place) place = std::current_exception();
+  }
+  std::mutex mutex_;
+  std::exception_ptr first_, consequence_;
+};
+
+}  // namespace
+
 void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Communicator>)>& rank,
                       ThreadOptions options) {
   check_threads();
@@ -145,47 +181,31 @@ void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Commun
   auto peers = std::make_shared<ThreadGroup>(all, status);
   status->add(peers);
 
-  std::mutex mutex;
-  std::exception_ptr first, consequence;
+  FirstError error;
   auto run = [&](int r) {
     memory::set_counter(std::make_shared<memory::Counter>());
     set_rank_threads(core_share(ranks, ranks));
-    std::string why;
-    auto note = [&](std::exception_ptr& place) {
-      std::lock_guard guard(mutex);
-      if (!place) place = std::current_exception();
-    };
-    try {
+    auto why = error.of([&] {
       Group mine = all;
       mine.rank = r;
       rank(std::make_unique<ThreadComm>(peers, mine));
-      return status->end(r);
-    } catch (const PeerFailed& e) {
-      note(consequence);
-      why = e.what();
-    } catch (const std::exception& e) {
-      note(first);
-      why = e.what();
-    } catch (...) {
-      note(first);
-      why = "an exception of unknown type";
-    }
-    status->fail(fmt::format("rank {} failed: {}", r, why));
+    });
+    if (why) status->fail(fmt::format("rank {} failed: {}", r, *why));
+    else status->end(r);
   };
   std::vector<std::thread> threads;
   threads.reserve(size_t(ranks));
-  try {
-    for (int r = 0; r < ranks; ++r) threads.emplace_back(run, r);
-  } catch (const std::system_error& e) {
-    std::lock_guard guard(mutex);
-    if (!first)
-      first = std::make_exception_ptr(
-          Error(Exit::memory, fmt::format("threads: rank {} of {} cannot be started: {}",
-                                          threads.size(), ranks, e.what())));
-    status->fail("a rank could not be started");
-  }
+  auto why = error.of([&] {
+    try {
+      for (int r = 0; r < ranks; ++r) threads.emplace_back(run, r);
+    } catch (const std::system_error& e) {
+      throw Error(Exit::memory, fmt::format("threads: rank {} of {} cannot be started: {}",
+                                            threads.size(), ranks, e.what()));
+    }
+  });
+  if (why) status->fail("a rank could not be started");
   for (auto& t : threads) t.join();
-  if (first || consequence) std::rethrow_exception(first ? first : consequence);
+  error.rethrow();
 }
 
 }  // namespace triax::parallel

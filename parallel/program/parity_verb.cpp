@@ -1,0 +1,82 @@
+#include <algorithm>
+#include <charconv>
+
+#include "core/check.h"
+#include "parallel/comm/launch/world.h"
+#include "parallel/comm/process.h"
+#include "parallel/parity/parity.h"
+#include "parallel/program/verbs.h"
+#include "parallel/train/agreement.h"
+
+namespace triax::parallel {
+namespace {
+
+/// What `parity` compares.
+struct ParityOptions {
+  TrainOptions train;
+  std::string mesh = "2x2x2";       ///< DPxPPxTP
+  bool same_micro_batches = false;  ///< the one rank takes those of the mesh
+};
+
+Exit run_parity(const ProgramOptions& p, ParityOptions& o) {
+  check_not_launched("parity runs in one process");
+  o.train.step.mesh = mesh_of(o.mesh);
+  choose_batch(o.train);
+  resolve(o.train, o.train.step.mesh.size());
+  check_options(o.train, o.train.step.mesh.size());
+  return parity(p.task(), o.train,
+                o.same_micro_batches ? OneRank::same_micro_batches : OneRank::whole_batch);
+}
+
+}  // namespace
+
+Verb parity_verb(ProgramOptions& p, std::string_view asked) {
+  auto o = std::make_shared<ParityOptions>();
+  TrainOptions& train = o->train = p.train;
+  train.steps = std::min<int64_t>(train.steps, 4);  // trained three times
+  train.lr.warmup = -1;                             // follows the steps
+  if (asked == "parity" && p.parity_defaults) p.parity_defaults(train);
+  SettingGroup ranks("Mesh");
+  ranks.add("mesh", "DPxPPxTP", "ranks on each axis, which are threads", &o->mesh)
+      .add(
+          "same-micro-batches", "",
+          "let the one rank take the mesh's micro-batches, not the whole batch at once: for a loss "
+          "that depends on what else is in the micro-batch",
+          &o->same_micro_batches);
+  Settings optimizer = optimizer_settings(train);
+  for (Setting& s : optimizer)
+    if (s.name == "global-batch") s.shown = "micro-batch x dp x the larger of 2 and pp";
+    else if (s.name == "eps") s.help += "; below 1e-6 it counts as 1e-6";
+  return {
+      .name = "parity",
+      .what =
+          "Trains on one rank and on a mesh of threads, and finds the first tensor that differs.",
+      .settings =
+          joined({p.settings, ranks, without(mesh_settings(train.step), {"dp", "pp", "tp"}),
+                  optimizer, memory_settings(train.step),
+                  only(run_settings(train), {"config", "seed", "precision", "loss-scale", "workers"}),
+                  only(launch_settings(train.launch), {"device"})}),
+      .examples = {p.name + " parity --mesh 2x2x2 --zero 3 --schedule zb-h1",
+                   p.name + " parity --mesh 1x1x4 --sequence-parallel --precision bf16"},
+      .run = [&p, o](auto&) { return int(run_parity(p, *o)); }};
+}
+
+MeshShape mesh_of(const std::string& text) {
+  MeshShape shape;
+  int* sizes[] = {&shape.dp, &shape.pp, &shape.tp};
+  std::string_view left = text;
+  for (int* size : sizes) {
+    auto [end, error] = std::from_chars(left.data(), left.data() + left.size(), *size);
+    bool last = size == sizes[2], closed = end == left.data() + left.size();
+    check_input(error == std::errc() && *size >= 1 && *size <= 256 &&
+                    (last ? closed : !closed && *end == 'x'),
+                Exit::config, "mesh `{}`; expected dp x pp x tp, each from 1 to 256, like 2x2x2",
+                printable(text));
+    left = left.substr(size_t(end - left.data()) + (last ? 0 : 1));
+  }
+  check_input(shape.size() <= 4096, Exit::config,
+              "mesh `{}`; expected dp x pp x tp of at most 4096 ranks", printable(text));
+  return shape;
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <thread>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "core/gpus.h"
+#include "parallel/comm/process.h"
+#include "parallel/plan/plan.h"
+#include "parallel/program/verbs.h"
+#include "parallel/settings/terminal.h"
+
+namespace triax::parallel {
+namespace {
+
+constexpr const char* tried = "all are tried";
+
+/// Does the `train` command of a plan have it on its own account, or not at all?
+bool is_planned(const Setting& s) {
+  constexpr std::string_view mesh[] = {
+      "dp",        "pp",          "tp",           "zero",      "schedule",         "chunks",
+      "recompute", "micro-batch", "global-batch", "precision", "sequence-parallel"};
+  return s.group == "Plan" || std::ranges::count(mesh, s.name) > 0;
+}
+
+/// What a request for a plan has and the plan does not decide. `train` refuses a file that has
+/// settings of `plan` alone: what else that has becomes flags.
+std::string flags_for_train(const Request& request) {
+  auto has = [](const std::vector<std::string>& names, const Setting& s) {
+    return std::ranges::count(names, s.name) > 0;
+  };
+  auto& settings = request.verb->settings;
+  std::vector<std::string> names = request.given;
+  if (std::ranges::any_of(settings, [&](const Setting& s) {
+        return s.group == "Plan" && has(request.configured, s);
+      })) {
+    std::erase(names, "config");
+    names.insert(names.end(), request.configured.begin(), request.configured.end());
+  }
+  std::string flags;
+  for (const Setting& s : settings) {
+    bool empty = is_path(s) && value_text(s).empty();  // as a configuration file may have it
+    if (has(names, s) && !empty && !is_planned(s))
+      flags += fmt::format(" --{} {}", s.name, shell_word(value_text(s)));
+  }
+  return flags;
+}
+
+/// Refuses defaults that are for small runs where the plan is for more ranks than this machine's.
+void check_needs(const ProgramOptions& p, const PlanOptions& o) {
+  const MeshShape& m = o.train.step.mesh;
+  double axes = double(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp);
+  double ranks = std::max(double(o.ranks), axes);
+  auto here = std::max(double(std::thread::hardware_concurrency()), double(gpu_count()));
+  auto has = [&](const std::string& name) { return std::ranges::count(o.given, name) > 0; };
+  for (auto& [name, example, or_else] : p.plan_needs)
+    check_input(ranks <= here || has(name) || has(or_else), Exit::config,
+                "plan: --{} is not given for {} ranks, more than this machine's {}\n"
+                "  Its default is for small runs. Add --{} N{}, as the run will have it.",
+                name, ranks, here, name, or_else.empty() ? "" : " or --" + or_else);
+}
+
+/// What the configuration file fixes of that which a plan looks for.
+std::string fixed_by_file(const Request& request) {
+  std::vector<std::string> fixed;
+  for (const Setting& s : request.verb->settings)
+    if (std::ranges::count(request.configured, s.name) >
+            std::ranges::count(request.given, s.name) &&
+        is_planned(s) && s.group != "Plan")
+      fixed.push_back(fmt::format("{} {}", s.name, value_text(s)));
+  return join(fixed, ", ");
+}
+
+Exit run_plan(const ProgramOptions& p, PlanOptions& o, const Invocation& call) {
+  check_not_launched("plan runs in one process");
+  o.given = call.request.given;
+  o.given.insert(o.given.end(), call.request.configured.begin(), call.request.configured.end());
+  check_needs(p, o);
+  o.configured = fixed_by_file(call.request);
+  o.command = shell_word(call.argv[0]) + " train" + flags_for_train(call.request);
+  return plan(p.task(), o);
+}
+
+Settings plan_settings(PlanOptions& o, const ProgramOptions& p) {
+  SettingGroup own("Plan");
+  own.add("ranks", "N", "ranks to plan for", &o.ranks,
+          {.range = {0, 65536}, .shown = "those of the mesh"})
+      .add("hardware", "NAME|FILE",
+           fmt::format("what a rank runs on: {}, or a TOML file as `calibrate` writes it",
+                       join(hardware_names(), ", ")),
+           &o.hardware)
+      .add("memory", "SIZE", "what tensors of a rank may take, like 72GB", &o.memory,
+           {.shown = "the hardware's memory, less its reserve"})
+      .add("attention", "fused|stored",
+           "stored: time steps as Megatron-LM took them until 2022, to compare with its published "
+           "runs: scores in memory, gradients added by separate kernels and summed after backward; "
+           "memory is still predicted without scores",
+           choice(o.framework, {{"fused", Framework::triax}, {"stored", Framework::megatron}}))
+      .add("top", "N", "rows to print", &o.top, {.range = {1, huge}})
+      .add("json", "", "print only an object for each candidate whose memory was rehearsed",
+           &o.json)
+      .add("check", "", "measure the best plan: run one step on threads here and compare memory",
+           &o.check);
+  Settings all =
+      joined({own, p.settings, mesh_settings(o.train.step), memory_settings(o.train.step),
+              only(optimizer_settings(o.train),
+                   {"micro-batch", "global-batch", "average", "optimizer", "groups"}),
+              only(run_settings(o.train), {"precision", "config"})});
+  for (Setting& s : all) {
+    auto is = [&](std::initializer_list<const char*> names) {
+      return std::ranges::count(names, s.name) > 0;
+    };
+    if (is({"dp", "pp", "tp", "micro-batch"})) s.range.min = 0;
+    if (is({"dp", "pp", "tp"})) s.shown = "all that the ranks allow";
+    if (is({"zero", "schedule", "chunks", "sequence-parallel"})) s.shown = tried;
+    if (is({"recompute"})) s.shown = "all but block-split are tried";
+    if (is({"micro-batch"}))
+      s.shown = o.train.step.micro_batch > 0 ? "" : "powers of two up to 64 are tried";
+    if (is({"global-batch"})) s.shown = "micro-batch (1 if it is open) x ranks";
+  }
+  return all;
+}
+
+}  // namespace
+
+Verb plan_verb(ProgramOptions& p, std::string_view asked) {
+  auto o = std::make_shared<PlanOptions>();
+  o->train = p.train;
+  o->train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
+  o->train.step.micro_batch = o->train.step.global_batch = 0;  // open: looked for
+  o->train.step.schedule.clear();
+  if (asked == "plan" && p.plan_defaults) p.plan_defaults(o->train);
+  std::string example =
+      p.name + " plan --ranks 64 --hardware h100 --precision bf16 --global-batch 512";
+  for (auto& need : p.plan_needs) example += fmt::format(" --{} {}", need.name, need.example);
+  return {.name = "plan",
+          .what = "Predicts memory and time of a step for every way to train on so many ranks.",
+          .settings = plan_settings(*o, p),
+          .examples = {example},
+          .run = [&p, o](const Invocation& call) { return int(run_plan(p, *o, call)); }};
+}
+
+}  // namespace triax::parallel
