@@ -2,7 +2,7 @@
 
 #include "core/check.h"
 #include "core/checksum.h"
-#include "parallel/data/data_parallel.h"
+#include "parallel/data/held_model.h"
 
 namespace triax::parallel {
 namespace {
@@ -30,39 +30,37 @@ void check_holders(const HeldParameter& p, int last) {
        p.tied ? "not tied if one layer uses it" : "tied if the first and the last layer use it");
 }
 
-/// Ranks of other models or seeds would add up gradients of other weights, or train apart.
-void DataParallel::check_same_model() const {
-  if (dp_.size() == 1 || dp_.device() == meta_device) return;  // nobody to ask
-  std::string text = fmt::format("seed {}", options_.seed);
-  for (auto* p : declared_)
+void check_same_model(const HeldModel& m) {
+  if (m.dp.size() == 1 || m.dp.device() == meta_device) return;  // nobody to ask
+  std::string text = fmt::format("seed {}", m.options.seed);
+  for (auto* p : m.declared)
     text += fmt::format(", {} {}{}", p->name, p->full, p->frozen ? " frozen" : "");
   auto hash = double(crc32c(text.data(), text.size()));
-  Tensor tops = from_host(std::vector{hash, -hash}, {2}, cpu).to(dp_.device());
-  dp_.all_reduce(tops, ReduceOp::max).wait();
+  Tensor tops = from_host(std::vector{hash, -hash}, {2}, cpu).to(m.dp.device());
+  m.dp.all_reduce(tops, ReduceOp::max).wait();
   auto v = tops.to_host<double>();
   constexpr size_t shown = 200;
   check_input(v[0] == -v[1], Exit::mismatch,
               "data parallel: ranks have different models or seeds; expected the same\n"
               "  Rank {} has {}{}",
-              dp_.group().members[size_t(dp_.rank())], text.substr(0, shown),
+              m.dp.group().members[size_t(m.dp.rank())], text.substr(0, shown),
               text.size() > shown ? " .." : "");
 }
 
-/// A parameter that two stages hold, and nobody sums, would become two.
-void DataParallel::check_held_once(Communicator& pp) const {
+void check_held_once(const HeldModel& m, Communicator& pp) {
   if (pp.size() == 1 || pp.device() == meta_device) return;  // nobody to ask
   std::vector<uint8_t> held;
-  for (auto* p : declared_) held.push_back(holder(p) != nullptr);
+  for (auto* p : m.declared) held.push_back(m.holder(p) != nullptr);
   auto count = int64_t(held.size());
   Tensor mine = from_host(held, {count}, cpu), all = empty({pp.size(), count}, u8, cpu);
   pp.all_gather(mine, all).wait();
   auto held_by = all.to_host<uint8_t>();  // [stage, parameter]
-  for (size_t i = 0; i < declared_.size(); ++i) {
+  for (size_t i = 0; i < m.declared.size(); ++i) {
     std::vector<int> stages;
     for (int s = 0; s < pp.size(); ++s)
-      if (held_by[size_t(s) * declared_.size() + i]) stages.push_back(s);
-    const nn::Parameter& p = *declared_[i];
-    check_holders({p.name, p.tied, stages}, groups_.ends ? pp.size() - 1 : 0);
+      if (held_by[size_t(s) * m.declared.size() + i]) stages.push_back(s);
+    const nn::Parameter& p = *m.declared[i];
+    check_holders({p.name, p.tied, stages}, m.ends ? pp.size() - 1 : 0);
   }
 }
 

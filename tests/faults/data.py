@@ -2,9 +2,11 @@
 
 from fault import INITIAL, Fault, Run, Unseen
 
-DATA, BUCKET_SUM = "parallel/data/data_parallel.cpp", "parallel/comm/movement.cpp"
-BUCKETS, NORM = "parallel/data/buckets.cpp", "parallel/data/norm.cpp"
-SHARDED, SLOTS = "parallel/data/sharded_parameters.cpp", "parallel/data/slots.cpp"
+DATA, SLOTS_OF_ALL = "parallel/data/data_parallel.cpp", "parallel/data/data_parallel.h"
+SUMS, BUCKET_SUM = "parallel/data/gradient_sums.cpp", "parallel/comm/movement.cpp"
+BUCKETS, NORM = "parallel/data/buckets.cpp", "parallel/data/gradient_norm.cpp"
+HELD, SLOTS = "parallel/data/held_model.cpp", "parallel/data/update_slots.cpp"
+GATHERED, SLICES = "parallel/data/gathered_weights.cpp", "parallel/data/slice_store.cpp"
 STEP = "parallel/train/step.cpp"
 VOTE = "mesh_.world().all_reduce(sums).wait();"  # {loss, squares, non-finite}
 VOTE_IN = ("mesh_.world().all_reduce(sums.narrow(0, 0, 1)).wait();\n"
@@ -12,12 +14,12 @@ VOTE_IN = ("mesh_.world().all_reduce(sums.narrow(0, 0, 1)).wait();\n"
 SEQUENCE = "--mesh 1x1x2 --sequence-parallel"
 
 FAULTS = [
-    Fault("gradients_not_summed_over_dp", DATA,
-          [("? dp_.all_reduce(b.sending)", "? Work()")],
+    Fault("gradients_not_summed_over_dp", SUMS,
+          [(": m_.dp.all_reduce(b.sending);", ": Work();")],
           [Run("--mesh 2x1x1", "step 1: gradient on replicas of final_norm.beta"),
            Run("--mesh 2x2x2", "step 1: gradient on replicas of final_norm.beta")]),
     # Within the bounds of parity: only bits tell.
-    Fault("sums_of_a_rank_rounded_before_they_are_added", DATA,
+    Fault("sums_of_a_rank_rounded_before_they_are_added", SUMS,
           [("const Tensor& sum = ", "copy_(b.sending, b.sending.to(f32));\n  const Tensor& sum = ")],
           [Run("--mesh 2x1x1 --bitwise --micro-batch 1", "step 1: gradient of .*")]),
     Fault("losses_of_a_micro_batch_added_in_f32", "parallel/train/replica.cpp",
@@ -37,86 +39,87 @@ FAULTS = [
     Fault("squares_in_the_order_of_elements", "core/cpu/fixed_point.cpp",
           [("rest[i] = fits ? square : 0;", "sums[0][i] += fits ? square : 0;")],
           [Run("--mesh 2x2x1 --zero 1 --bitwise --micro-batch 1", "step 1: gradient norm")]),
-    Fault("bucket_fires_at_its_first_parameter", DATA,
+    Fault("bucket_fires_at_its_first_parameter", SUMS,
           [("bucket->complete > bucket->reductions", "bucket->fired[piece] > bucket->reductions")],
           [Run("--mesh 2x1x1 --zero 2", "step 1: gradient of block1.down.bias")]),
-    Fault("last_micro_batch_only", DATA,
+    Fault("last_micro_batch_only", SUMS,
           [("bucket->fire(piece);",
-            "bucket->fire(piece);\n    if (bucket->fired[piece] < bucket->due && !releases_gradients())\n"
+            "bucket->fire(piece);\n    if (bucket->fired[piece] < bucket->due && !rule_.each_pass)\n"
             "      set_fresh(bucket->layout.pieces[piece].parameter->value);")],
           [Run("--mesh 1x1x1", "step 1: gradient of final_norm.beta", "a part of the sum is missing"),
            Run("--mesh 2x1x1 --zero 1", "step 1: gradient of final_norm.beta",
                "a part of the sum is missing")]),
-    Fault("last_arriving_gradient_only", SHARDED,
+    Fault("last_arriving_gradient_only", SLICES,
           [("else backend(b.my_sums).accumulate(arrived, b.my_sums);", "else copy_(b.my_sums, arrived);")],
           [Run("--mesh 2x1x1 --zero 2", "step 1: gradient of final_norm.beta",
                "a part of the sum is missing")]),
-    Fault("arriving_gradients_not_added", DATA,
-          [("if (b.arriving.defined()) add_arrived(b);", "")],
+    Fault("arriving_gradients_not_added", SUMS,
+          [("if (b.arriving.defined()) slices_.add_arrived(b);", "")],
           [Run("--mesh 2x1x1 --zero 3", "step 1: gradient of final_norm.beta",
                "a part of the sum is missing")]),
-    Fault("first_offloaded_micro_batch_lost", SHARDED,
+    Fault("first_offloaded_micro_batch_lost", SLICES,
           [("bool first = b.reductions == 1;", "bool first = b.reductions <= 2;")],
           [Run("--mesh 2x1x1 --zero 3 --offload params --micro-batch 1", "step 1: gradient of final_norm.beta",
                "a part of the sum is missing")]),
     Fault("offloaded_weights_not_written_back", "optim/adamw.cpp",
           [("c.part.weight.storage()->hold(Access::write);", "c.part.weight.storage()->hold(Access::read);")],
           [Run("--mesh 1x1x1 --zero 3 --offload params --offload-dir .", "step 1: weight of tokens.table")]),
-    Fault("first_micro_batch_lost", DATA,
+    Fault("first_micro_batch_lost", SUMS,
           [("if (b.reductions > 1) b.arriving", "if (b.reductions > 2) b.arriving")],
           [Run("--mesh 2x1x1 --zero 2 --micro-batch 1", "step 1: gradient of final_norm.beta",
                "a part of the sum is missing")]),
-    Fault("gradients_not_cleared_before_the_step", DATA,
+    Fault("gradients_not_cleared_before_the_step", SUMS,
           # Without ZeRO, also on the one rank: only stages that empty their buckets differ from it.
           [("b->begin(micros * b->layout.passes);\n"
             "    for (auto& piece : b->layout.pieces) set_fresh(piece.parameter->value);",
             "b->begin(micros * b->layout.passes);")],
           [Run("--mesh 2x1x1 --zero 2", "step 2: gradient of final_norm.beta")]),
     Fault("slice_of_a_bucket_begins_too_early", DATA,
-          [("cut ? dp_.rank() * slice : 0;", "cut ? dp_.rank() * (slice - 16) : 0;")],
+          [("cut ? dp.rank() * slice : 0;", "cut ? dp.rank() * (slice - 16) : 0;")],
           [Run("--mesh 2x1x1 --zero 2", f"{INITIAL}: moment of tokens.table/m")]),
     Fault("every_rank_starts_with_the_first_slice", DATA,
-          [("b->my_weight = b->weight.narrow(0, b->my_first, slice);",
-            "b->my_weight = b->weight.narrow(0, 0, slice);")],
+          [("b.my_weight = b.weight.narrow(0, b.my_first, slice);",
+            "b.my_weight = b.weight.narrow(0, 0, slice);")],
           [Run("--mesh 2x1x1 --zero 3", f"{INITIAL}: weight of tokens.table")]),
     Fault("replicas_start_differently", DATA,
-          [("model.bind(options_.seed);", "model.bind(options_.seed + uint64_t(dp_.rank()));")],
+          [("model.bind(options.seed);", "model.bind(options.seed + uint64_t(model_.dp.rank()));")],
           [Run("--mesh 2x1x1", f"{INITIAL}: weight on replicas of tokens.table")]),
     Fault("weights_not_published", DATA,
-          [("if (options_.zero != Zero::optimizer && options_.zero != Zero::gradients) return;",
-            "if (options_.zero != Zero::optimizer) return;")],
+          [("if (model_.options.zero != Zero::optimizer && model_.options.zero != Zero::gradients) return;",
+            "if (model_.options.zero != Zero::optimizer) return;")],
           [Run("--mesh 2x1x1 --zero 2", "step 1: weight on replicas of tokens.table"),
            Run("--mesh 2x2x2 --zero 2", "step 1: weight on replicas of tokens.table")]),
     Fault("optimizer_updates_a_stale_copy", SLOTS,
           [(".weight = part(b->my_weight),",
-            ".weight = part(options_.zero == Zero::parameters ? clone(b->my_weight) : b->my_weight),")],
+            ".weight = part(b->weight.storage()->present() ? b->my_weight : clone(b->my_weight)),")],
           [Run("--mesh 2x1x1 --zero 3", "step 1: weight of tokens.table")]),
-    Fault("stale_tied_copy", SLOTS,
-          [("    if (b->layout.frozen()) break;  // as all that follow\n",
-            "    if (b->layout.frozen()) break;  // as all that follow\n"
-            "    if (b->layout.pieces[0].parameter->tied && groups_.ends && groups_.ends->rank() > 0) continue;\n")],
+    Fault("stale_tied_copy", SLOTS_OF_ALL,
+          [("slots() const { return slots_.slots(); }",
+            "slots() const {\n    auto all = slots_.slots();\n    for (size_t i = all.size(); i-- > 0;)\n"
+            "      if (model_.ends && model_.ends->rank() > 0 && slots_.pieces(i)[0].parameter->tied)\n"
+            "        all.erase(all.begin() + long(i));\n    return all;\n  }")],
           [Run("--mesh 1x2x1", "step 1: weight on replicas of tokens.table"),
            Run("--mesh 2x2x2 --zero 1", "step 1: weight on replicas of tokens.table")]),
     Fault("decay_of_everything_in_a_slice", SLOTS,
           # Matrices come first, and biases are zero: the first gamma is the first that shows.
-          [("[](const nn::Parameter& p) { return p.weight_decay || p.decay; }",
-            "[this](const nn::Parameter& p) { return options_.zero != Zero::off || p.decay; }")],
+          [("b->mine(decays)", "b->mine([&, &at = *b](const nn::Parameter& p) {\n"
+            "      return at.my_weight.numel() < at.layout.length || decays(p);\n    })")],
           [Run("--mesh 2x1x1 --zero 1", "step 1: weight of block0.norm1.gamma")]),
     Fault("partial_gradients_not_summed", DATA,
-          [("  sum_partial();\n  for", "  for")],
+          [("  split_.sum_parts();\n", "")],
           [Run(SEQUENCE, "step 1: gradient on replicas of final_norm.beta")]),
     Fault("tied_ends_not_summed", DATA,
-          [("groups_.ends->all_reduce(grad).wait();", "{}")],
+          [("model_.ends->all_reduce(grad).wait();", "{}")],
           [Run("--mesh 1x2x1", "step 1: gradient on replicas of tokens.table"),
            Run("--mesh 2x2x1 --zero 2", "step 1: gradient on replicas of tokens.table")]),
-    Fault("tied_copy_counted_twice_in_the_norm", NORM,
-          [("bool copy = p.tied && groups_.ends && groups_.ends->rank() > 0;", "bool copy = false;")],
+    Fault("tied_copy_counted_twice_in_the_norm", HELD,
+          [("bool copy = p.tied && ends && ends->rank() > 0;", "bool copy = false;")],
           [Run("--mesh 1x2x1", "step 1: gradient norm", "a factor of about 1.")]),
     Fault("norm_of_this_ranks_slice", STEP,
           [(VOTE, VOTE_IN % "pp")],
           [Run("--mesh 2x1x1 --zero 1", "step 1: gradient norm on replicas")]),
-    Fault("norm_of_all_replicas", NORM,
-          [("p.shard.first_replica && (cuts(p.frozen) || dp_.rank() == 0);",
+    Fault("norm_of_all_replicas", HELD,
+          [("p.shard.first_replica && (cuts(p.frozen) || dp.rank() == 0);",
             "p.shard.first_replica;")],
           [Run("--mesh 2x1x1", "step 1: gradient norm", "a factor of about 1.41")]),
     Fault("norm_of_this_stage", STEP,
@@ -128,7 +131,7 @@ FAULTS = [
           # On the first stage it is not the first of its bucket: only the last waits for the sum.
           [Run("--mesh 2x2x1 --zero 1", r"exit status 72: .*no progress in group (ends|world) [\s\S]*")]),
 
-    Fault("gathered_ahead_and_not_awaited", SHARDED,
+    Fault("gathered_ahead_and_not_awaited", GATHERED,
           # What the memory held before: on the first step that can be the right weights.
           [("  start_gather(b);\n  b.gathering.wait();",
             "  bool ahead = b.weight.storage()->present();\n  start_gather(b);\n"
@@ -141,23 +144,22 @@ FAULTS = [
 ]
 
 UNSEEN = [
-    Unseen("unused_parameter_keeps_its_last_gradient", DATA,
+    Unseen("unused_parameter_keeps_its_last_gradient", SUMS,
            [("    if (is_fresh(p->value)) clear(begin, end);\n", "")],
            "every parameter of the GPT is used in every micro-batch",
            "--mesh 2x1x1", "test_parallel", "DataParallelTest.AnyNumber*"),
-    Unseen("bucket_with_an_unused_parameter_not_reduced", DATA,
-           [("    while (b->reductions < (releases_gradients() ? b->due : 1)) reduce(*b);\n", "    {}\n")],
+    Unseen("bucket_with_an_unused_parameter_not_reduced", SUMS,
+           [("    while (b->reductions < (rule_.each_pass ? b->due : 1)) reduce(*b);\n", "    {}\n")],
            "every parameter of the GPT is used in every micro-batch",
            "--mesh 2x1x1", "test_parallel", "DataParallelTest.OneRankWithoutData*"),
-    Unseen("gradients_all_reduced_where_a_slice_is_used", DATA,
-           [("Zero::off ? dp_.all_reduce", "Zero::optimizer ? dp_.all_reduce"),
-            ("options_.zero == Zero::optimizer ? dp_", "options_.zero <= Zero::optimizer ? dp_")],
+    Unseen("gradients_all_reduced_where_a_slice_is_used", SUMS,
+           [("{.scatters = true, .each_pass = false},", "{.scatters = false, .each_pass = false},")],
            "what is sent too much is right",
            "--mesh 2x1x1 --zero 1", "test_examples", "Sharding.Sends*"),
     Unseen("low_precision_weights_not_published", DATA,
-           [("if (options_.zero != Zero::optimizer && options_.zero != Zero::gradients) return;",
-             "if ((options_.zero != Zero::optimizer && options_.zero != Zero::gradients) ||\n"
-             "      options_.dtype != f32)\n    return;")],
+           [("if (model_.options.zero != Zero::optimizer && model_.options.zero != Zero::gradients) return;",
+             "if ((model_.options.zero != Zero::optimizer && model_.options.zero != Zero::gradients) ||\n"
+             "      model_.options.dtype != f32)\n    return;")],
            "parity runs in fp32",
            "--mesh 2x1x1 --zero 1", "test_examples", "Parity.RandomCombinations"),
     Unseen("decay_reaches_over_a_small_parameter", BUCKETS,
@@ -169,9 +171,9 @@ UNSEEN = [
            "two ranks divide every bucket",
            "--mesh 2x1x1 --zero 2", "test_parallel", "OddParameters.*"),
     Unseen("skipping_is_this_ranks_own_decision", NORM,
-           [("  groups_.all->all_reduce(sums).wait();\n  auto v = sums.to_host<double>();",
+           [("  m_.all->all_reduce(sums).wait();\n  auto v = sums.to_host<double>();",
              "  double own = sums.to_host<double>().back();\n"
-             "  groups_.all->all_reduce(sums).wait();\n"
+             "  m_.all->all_reduce(sums).wait();\n"
              "  auto v = sums.to_host<double>();\n"
              "  v.back() = own;")],
            "no gradient of a run is infinite",
@@ -184,13 +186,13 @@ UNSEEN = [
            [("[](const nn::Parameter& p) { return p.weight_decay || p.decay; }", "[](const nn::Parameter&) { return true; }")],
            "one rank decays everything too",
            "--mesh 2x1x1 --zero 1", "test_examples", "*PyTorch*"),
-    Unseen("sums_of_gradients_start_after_backward", DATA,
-           [("    if (!releases_gradients()) launch_full();\n"
+    Unseen("sums_of_gradients_start_after_backward", SUMS,
+           [("    if (!rule_.each_pass) launch_full();\n"
              "    else if (bucket->complete > bucket->reductions) reduce(*bucket);\n", "")],
            "what is late is right",
            "--mesh 2x1x1", "test_parallel", "OverlapTest.AStep*"),
-    Unseen("weights_not_gathered_ahead", SHARDED,
-           [("bool ahead = options_.prefetch == DataParallelOptions::Prefetch::next;", "bool ahead = false;")],
+    Unseen("weights_not_gathered_ahead", GATHERED,
+           [("bool ahead = m_.options.prefetch == DataParallelOptions::Prefetch::next;", "bool ahead = false;")],
            "what is late is right",
            "--mesh 2x1x1 --zero 3", "test_parallel", "OverlapTest.Weights*"),
 ]

@@ -3,7 +3,7 @@ skipped, resuming, stopping, and the run directory."""
 
 from fault import Fault, Run, Unseen
 
-SLOTS, AVERAGE, AVERAGED = "parallel/data/slots.cpp", "parallel/train/average.cpp", "optim/averaged.cpp"
+SLOTS, AVERAGE, AVERAGED = "parallel/data/update_slots.cpp", "parallel/train/average.cpp", "optim/averaged.cpp"
 STEP, TRAINER, FEED = (f"parallel/train/{name}.cpp" for name in ("step", "trainer", "feed"))
 RUN_TEST = "run_directory_test.py"
 EVERYWHERE = "--mesh 2x1x1"
@@ -147,7 +147,7 @@ UNSEEN = [
            [('exact ? "master" : ""', 'exact ? "" : ""')],
            "parity does not resume",
            EVERYWHERE, "test_parallel", "ResumeChanged.Masters*"),
-    Unseen("frozen_weights_are_cut_and_not_gathered", "parallel/data/data_parallel.h",
+    Unseen("frozen_weights_are_cut_and_not_gathered", "parallel/data/held_model.h",
            [("(frozen ? Zero::parameters : Zero::optimizer)", "Zero(frozen || true)")],
            "parity does not start from a checkpoint",
            EVERYWHERE, "test_parallel", "Frozen.Adapters*"),

@@ -1,14 +1,13 @@
-// The slots of an optimizer: parts of this rank's slices of the buckets, each with rates of its
-// own.
+#include "parallel/data/update_slots.h"
+
 #include <algorithm>
 
 #include "optim/prepare.h"
-#include "parallel/data/data_parallel.h"
 
 namespace triax::parallel {
 
-/// The padding behind a parameter is in its slot.
-void DataParallel::cut_slots(Bucket& b) {
+// The padding behind a parameter is in its slot.
+void UpdateSlots::cut(Bucket& b) {
   int64_t end = b.my_weight.numel();
   auto before = places_.size();
   for (auto& piece : b.layout.pieces) {
@@ -22,14 +21,14 @@ void DataParallel::cut_slots(Bucket& b) {
   if (places_.size() == before) places_.push_back({&b, {0, end}, {}});
 }
 
-Tensors DataParallel::weights() const {
+Tensors UpdateSlots::weights() const {
   Tensors all;
   for (auto& [b, range, rates] : places_)
     all.push_back(b->my_weight.narrow(0, range.begin, range.end - range.begin));
   return all;
 }
 
-std::vector<optim::Slot> DataParallel::slots() const {
+std::vector<optim::Slot> UpdateSlots::slots() const {
   auto decays = [](const nn::Parameter& p) { return p.weight_decay || p.decay; };
   std::vector<optim::Slot> slots;
   for (auto& [b, range, rates] : places_) {
@@ -43,7 +42,7 @@ std::vector<optim::Slot> DataParallel::slots() const {
                      .decayed = std::move(decayed),
                      .rates = rates,
                      .state = b->layout.to});
-    for (auto& piece : slot_pieces(slots.size() - 1)) {
+    for (auto& piece : pieces(slots.size() - 1)) {
       const nn::Parameter& p = *piece.parameter;
       if (p.full.rank() < 2 || !p.decay || p.table) continue;
       Range held{piece.begin, piece.begin + piece.length};
@@ -53,17 +52,17 @@ std::vector<optim::Slot> DataParallel::slots() const {
   return slots;
 }
 
-std::vector<FlatPiece> DataParallel::slot_pieces(size_t i) const {
-  std::vector<FlatPiece> pieces;
+std::vector<FlatPiece> UpdateSlots::pieces(size_t i) const {
+  std::vector<FlatPiece> all;
   auto& [b, range, rates] = places_[i];
   for (auto& piece : b->layout.pieces) {
     Range r = b->mine(piece);
     int64_t begin = std::max(r.begin, range.begin), end = std::min(r.end, range.end);
     if (begin < end)
-      pieces.push_back(
+      all.push_back(
           {piece.parameter, begin - range.begin, end - begin, begin + b->my_first - piece.begin});
   }
-  return pieces;
+  return all;
 }
 
 }  // namespace triax::parallel

@@ -1,0 +1,137 @@
+#include "parallel/data/split_gradients.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "core/check.h"
+#include "parallel/data/gradient_norm.h"
+
+namespace triax::parallel {
+namespace {
+
+/// {largest, smallest} over the ranks, element by element.
+std::array<std::vector<double>, 2> extremes(Communicator& tp, const Tensor& mine) {
+  Tensor largest = clone(mine), smallest = clone(mine);
+  tp.all_reduce(largest, ReduceOp::max).wait();
+  tp.all_reduce(smallest, ReduceOp::min).wait();
+  return {largest.to_host<double>(), smallest.to_host<double>()};
+}
+
+/// {sum of squares, are there different elements}: not of a bias under a linear loss, say, whose
+/// gradient is the number of rows.
+std::array<double, 2> described(const Tensor& gradient) {
+  auto v = gradient.to(cpu).to(f64).to_host<double>();
+  double squares = std::inner_product(v.begin(), v.end(), v.begin(), 0.);
+  return {squares, double(std::ranges::adjacent_find(v, std::not_equal_to()) != v.end())};
+}
+
+}  // namespace
+
+void SplitGradients::sum_parts() {
+  if (!m_.tp || m_.tp->size() == 1) return;
+  Tensors parts;
+  int64_t total = 0;
+  for (auto& b : m_.trained())
+    for (auto& piece : b->layout.pieces) {
+      Range r = b->mine(piece);
+      if (!piece.parameter->shard.partial || r.begin == r.end) continue;
+      parts.push_back(b->my_sums.narrow(0, r.begin, r.end - r.begin));
+      total += r.end - r.begin;
+    }
+  auto partial = [](auto* p) { return p->shard.partial && !p->frozen; };
+  if (!looked_at_ && std::ranges::any_of(m_.declared, partial)) look_at_parts();
+  if (parts.empty()) return;
+  Tensor flat = m_.tp->empty({total}, parts[0].dtype());
+  auto each = [&](auto f) {
+    int64_t at = 0;
+    for (auto& part : parts) {
+      auto held = part.storage()->hold(Access::write);
+      f(part, flat.narrow(0, at, part.numel()));
+      at += part.numel();
+    }
+  };
+  each([](const Tensor& part, const Tensor& in_flat) { copy_(in_flat, part); });
+  m_.tp->all_reduce(flat).wait();
+  each([](const Tensor& part, const Tensor& in_flat) { copy_(part, in_flat); });
+}
+
+void SplitGradients::check_replicas(double loss) const {
+  if (!m_.tp || m_.tp->size() == 1) return;
+  int64_t count = std::ssize(m_.declared);
+  Tensor sums = zeros({count + 1, 2}, f64, m_.tp->device());  // the last row: the loss
+  fill_(sums.narrow(0, count, 1), loss);                           // both columns
+  for (size_t i = 0; i < m_.declared.size(); ++i) {
+    Bucket* b = m_.holder(m_.declared[i]);
+    const nn::Parameter& p = *m_.declared[i];
+    if (!b || p.frozen || !p.shard.replicated || p.shard.partial) continue;
+    for (auto& piece : b->layout.pieces)
+      if (piece.parameter == m_.declared[i]) {
+        Range r = b->mine(piece);
+        auto held = b->my_grad.storage()->hold(Access::read);
+        squares(b->my_grad.narrow(0, r.begin, r.end - r.begin),
+                sums.narrow(0, int64_t(i), 1).view({2}));
+      }
+  }
+  auto [high, low] = extremes(*m_.tp, sums);
+  constexpr double rounding = 1e-6, rounding_of_loss = 1e-4;
+  for (size_t i = 0; i < m_.declared.size(); ++i)
+    check_input(
+        !(high[2 * i] - low[2 * i] > rounding * high[2 * i]), Exit::config,
+        "train: the gradient of {} differs between tensor-parallel ranks: its norm is {} to "
+        "{}; expected that all compute it alike\n  Its layer or one behind it lacks enter, "
+        "through or leave (parallel/tensor), or {} is used between them, where a rank sees "
+        "only a part: then its .shard is tp.whole_inside(). With --sequence-parallel a rank "
+        "has rows of its own outside of them: there it is tp.whole().",
+        m_.declared[i]->name, std::sqrt(low[2 * i]), std::sqrt(high[2 * i]), m_.declared[i]->name);
+  double larger = std::max(std::abs(high.back()), std::abs(low.back()));
+  check_input(
+      !(high.back() - low.back() > rounding_of_loss * larger), Exit::config,
+      "train: tensor-parallel ranks have sums of the loss from {} to {}; expected that all compute "
+      "it alike\n  The last layer sees this rank's features or rows alone: it lacks leave, "
+      "leave_product (as in RowLinear) or gather_rows (parallel/tensor).",
+      low.back(), high.back());
+}
+
+void SplitGradients::look_at_parts() {
+  std::vector<double> mine;
+  std::vector<const nn::Parameter*> parts;
+  for (auto& b : m_.trained())
+    for (auto& piece : b->layout.pieces) {
+      Range r = b->mine(piece);
+      if (!piece.parameter->shard.partial || r.begin == r.end) continue;
+      auto held = b->my_sums.storage()->hold(Access::read);
+      for (double x : described(b->my_sums.narrow(0, r.begin, r.end - r.begin))) mine.push_back(x);
+      parts.push_back(piece.parameter);
+    }
+  std::vector<double> high, low;
+  if (!parts.empty()) {
+    Tensor all = from_host(mine, {std::ssize(mine)}, cpu).to(m_.tp->device());
+    auto both = extremes(*m_.tp, all);
+    high = both[0], low = both[1];
+  }
+  const nn::Parameter* same = nullptr;
+  double non_finite = 0, others = 0;  // is there any in the whole model?
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!std::isfinite(high[2 * i])) non_finite = 1;
+    if (high[2 * i] == 0) continue;
+    if (high[2 * i] != low[2 * i]) others = 1;
+    else if (low[2 * i + 1] > 0 && !same) same = parts[i];
+  }
+  Tensor any = from_host(std::vector{non_finite, others}, {2}, m_.all->device());
+  m_.all->all_reduce(any, ReduceOp::max).wait();
+  auto found = any.to_host<double>();
+  if (found[0] > 0) return;
+  looked_at_ = true;
+  check_input(!same || found[1] == 0, Exit::config,
+              "train: all {} tensor-parallel ranks have the same gradient of {} and would add it "
+              "up; expected parts that differ\n  Its .shard says that each rank sees rows or "
+              "features of its own, as tp.whole_inside() does, and tp.whole() with "
+              "--sequence-parallel. Outside of split regions it is tp.whole(); where all ranks "
+              "have all rows, behind gather_rows or before scatter_rows, tp.whole_alike().",
+              m_.tp->size(), same ? same->name : "");
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,27 @@
+#pragma once
+#include "parallel/data/held_model.h"
+
+namespace triax::parallel {
+
+/// The gradients of parameters that tensor-parallel ranks hold alike, of which each has computed
+/// the whole or a part.
+class SplitGradients {
+ public:
+  explicit SplitGradients(const HeldModel& m) : m_(m) {}
+  /// Adds up the parts of parameters that saw only this rank's rows (sequence parallelism) or
+  /// features. Collective over tp.
+  void sum_parts();
+  /// DataParallel::check_replicas.
+  void check_replicas(double loss) const;
+
+ private:
+  /// Before they are summed, in the first step with finite gradients: ranks that see rows or features
+  /// of their own do not compute the same to the last bit. Where all parts are alike, the rows
+  /// themselves may be: nothing is said.
+  void look_at_parts();
+
+  const HeldModel& m_;
+  bool looked_at_ = false;
+};
+
+}  // namespace triax::parallel
