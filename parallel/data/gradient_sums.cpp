@@ -18,8 +18,7 @@ ReductionRule reduction_rule(Zero stage) {
 
 GradientSums::GradientSums(const HeldModel& m, const SliceStore& slices)
     : m_(m), slices_(slices), rule_(reduction_rule(m.options.zero)) {
-  if (m.options.bitwise)
-    fixed_ = std::make_unique<FixedGradients>(m.options.samples, m.dp.size());
+  if (m.options.bitwise) fixed_ = std::make_unique<FixedGradients>(m.options.samples, m.dp.size());
 }
 
 void GradientSums::make(Bucket& b) const {
@@ -69,7 +68,8 @@ void GradientSums::begin(int64_t micros, double scale) {
 /// Buckets go in one fixed order, so that every rank's collectives match, whatever order their
 /// parameters happen to complete in.
 void GradientSums::launch_full() {
-  while (launched_ < m_.trained_buckets && m_.buckets[launched_]->complete >= m_.buckets[launched_]->due)
+  while (launched_ < m_.trained_buckets &&
+         m_.buckets[launched_]->complete >= m_.buckets[launched_]->due)
     reduce(*m_.buckets[launched_++]);
 }
 

@@ -46,7 +46,7 @@ class GradientSums {
   std::unique_ptr<FixedGradients> fixed_;  // `bitwise`
   int64_t due_ = 0;                        // micro-batches of this step; 0: none has begun
   size_t launched_ = 0;                    // buckets whose reduction has started, in order
-  Bucket* in_flight_ = nullptr;  // one reduction at a time where buckets go with it
+  Bucket* in_flight_ = nullptr;            // one reduction at a time where buckets go with it
 };
 
 }  // namespace triax::parallel

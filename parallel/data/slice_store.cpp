@@ -17,13 +17,13 @@ std::string layer_of(const nn::Parameter& p, const std::vector<nn::Layers>& chun
 
 }  // namespace
 
-void SliceStore::place(std::vector<BucketLayout>& layouts,
-                   const std::vector<nn::Layers>& chunks) {
+void SliceStore::place(std::vector<BucketLayout>& layouts, const std::vector<nn::Layers>& chunks) {
   std::vector<size_t> sizes;
   for (auto& l : layouts) {
     auto own = m_.options.layers.find(layer_of(*l.pieces[0].parameter, chunks));
     l.to = own != m_.options.layers.end() ? own->second : m_.options.offload.to;
-    check_input(m_.options.zero == Zero::parameters || l.to == optim::Offload::To::off, Exit::config,
+    check_input(m_.options.zero == Zero::parameters || l.to == optim::Offload::To::off,
+                Exit::config,
                 "data parallel: weights are offloaded with ZeRO stage {}; expected stage 3, which "
                 "has them only while they are used",
                 int(m_.options.zero));

@@ -62,7 +62,7 @@ void SplitGradients::check_replicas(double loss) const {
   if (!m_.tp || m_.tp->size() == 1) return;
   int64_t count = std::ssize(m_.declared);
   Tensor sums = zeros({count + 1, 2}, f64, m_.tp->device());  // the last row: the loss
-  fill_(sums.narrow(0, count, 1), loss);                           // both columns
+  fill_(sums.narrow(0, count, 1), loss);                      // both columns
   for (size_t i = 0; i < m_.declared.size(); ++i) {
     Bucket* b = m_.holder(m_.declared[i]);
     const nn::Parameter& p = *m_.declared[i];

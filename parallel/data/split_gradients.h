@@ -15,9 +15,9 @@ class SplitGradients {
   void check_replicas(double loss) const;
 
  private:
-  /// Before they are summed, in the first step with finite gradients: ranks that see rows or features
-  /// of their own do not compute the same to the last bit. Where all parts are alike, the rows
-  /// themselves may be: nothing is said.
+  /// Before they are summed, in the first step with finite gradients: ranks that see rows or
+  /// features of their own do not compute the same to the last bit. Where all parts are alike, the
+  /// rows themselves may be: nothing is said.
   void look_at_parts();
 
   const HeldModel& m_;

@@ -51,11 +51,11 @@ Verb parity_verb(ProgramOptions& p, std::string_view asked) {
       .name = "parity",
       .what =
           "Trains on one rank and on a mesh of threads, and finds the first tensor that differs.",
-      .settings =
-          joined({p.settings, ranks, without(mesh_settings(train.step), {"dp", "pp", "tp"}),
-                  optimizer, memory_settings(train.step),
-                  only(run_settings(train), {"config", "seed", "precision", "loss-scale", "workers"}),
-                  only(launch_settings(train.launch), {"device"})}),
+      .settings = joined(
+          {p.settings, ranks, without(mesh_settings(train.step), {"dp", "pp", "tp"}), optimizer,
+           memory_settings(train.step),
+           only(run_settings(train), {"config", "seed", "precision", "loss-scale", "workers"}),
+           only(launch_settings(train.launch), {"device"})}),
       .examples = {p.name + " parity --mesh 2x2x2 --zero 3 --schedule zb-h1",
                    p.name + " parity --mesh 1x1x4 --sequence-parallel --precision bf16"},
       .run = [&p, o](auto&) { return int(run_parity(p, *o)); }};

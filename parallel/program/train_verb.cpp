@@ -73,8 +73,8 @@ class TrainCall {
                     : o.comm == "threads" ? std::max<int64_t>(1, o.ranks)
                                           : announced_by_launcher().size;
     deepspeed_dp_ = m.dp > 0 ? m.dp : std::max<int64_t>(1, ranks / (int64_t{m.pp} * m.tp));
-    notes_ = parallel::apply_deepspeed(
-        {train_.deepspeed, own_.name, settings_, given, deepspeed_dp_});
+    notes_ =
+        parallel::apply_deepspeed({train_.deepspeed, own_.name, settings_, given, deepspeed_dp_});
   }
 
   void check_replicas(int dp) const {
@@ -103,10 +103,9 @@ class TrainCall {
     // Training goes on when nobody reads what it prints, and what ends it is still reported.
     std::signal(SIGPIPE, SIG_IGN);
     if (train_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
-    std::string config =
-        to_toml(settings_);  // before anything is derived
-    std::atomic<Exit> result = Exit::ok;                        // the same on all ranks
-    std::once_flag once;  // ranks that are threads share the task
+    std::string config = to_toml(settings_);  // before anything is derived
+    std::atomic<Exit> result = Exit::ok;      // the same on all ranks
+    std::once_flag once;                      // ranks that are threads share the task
     Task made;
     std::exception_ptr error;
     if (!train_.launch.device_map.empty()) {

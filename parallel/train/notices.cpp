@@ -1,4 +1,5 @@
-// What a run says when it starts and when it ends.
+#include "parallel/train/notices.h"
+
 #include <cstdlib>
 #include <string_view>
 
@@ -57,7 +58,18 @@ std::string without_effect(const TrainOptions& o, int64_t samples) {
 
 }  // namespace
 
+std::string warning_of(const StepResult& first, const StepOptions& o) {
+  if (first.grad_norm != 0) return "";
+  return fmt::format(
+      "warning: all gradients of step {} are 0{}\n", first.step,
+      o.bitwise ? "\n  With --bitwise each sample is a micro-batch of its own: a loss that "
+                  "compares samples has no gradient. Leave --bitwise out."
+                : "");
+}
+
 std::string Trainer::describe_start() const {
+  const RunDirectory* directory = saver_.directory();
+  int64_t begun = saver_.begun();
   using Count = DataParallel::Count;
   const DataParallel& data = step_.replica().data();
   int64_t all = data.parameter_count(), trained = data.parameter_count(Count::trained);
@@ -65,17 +77,17 @@ std::string Trainer::describe_start() const {
   std::string text = fmt::format("{} parameters{}; {} samples a step; {} steps\n", all, frozen,
                                  options_.step.global_batch, options_.steps);
   if (first()) text += weight_warning(*task_.samples);
-  text += without_effect(options_, task_.samples->count()) + steps_at_zero(options_, begun_) +
+  text += without_effect(options_, task_.samples->count()) + steps_at_zero(options_, begun) +
           crowding(world_);
-  if (!options_.profile.empty() && parse_step_range(options_.profile).last <= begun_)
+  if (!options_.profile.empty() && parse_step_range(options_.profile).last <= begun)
     text += fmt::format("profile={} is left out: the run goes on after step {}\n", options_.profile,
-                        begun_);
-  if (directory_) {
+                        begun);
+  if (directory) {
     text += fmt::format("run directory {}{}\n", options_.out,
-                        begun_ > 0 ? fmt::format(", resumed after step {}", begun_) : "");
-    for (auto& change : directory_->changes())
+                        begun > 0 ? fmt::format(", resumed after step {}", begun) : "");
+    for (auto& change : directory->changes())
       text += fmt::format("changed since the checkpoint: {}\n", change);
-    for (int64_t step : directory_->damaged())
+    for (int64_t step : directory->damaged())
       text += fmt::format("left out, since damaged: step-{}\n", step);
   }
   if (int64_t n = metrics_ ? metrics_->missing() : 0; n > 0)
@@ -84,30 +96,21 @@ std::string Trainer::describe_start() const {
   return text;
 }
 
-std::string Trainer::warning_of(const StepResult& first) const {
-  if (first.grad_norm != 0) return "";
-  return fmt::format(
-      "warning: all gradients of step {} are 0{}\n", first.step,
-      options_.step.bitwise
-          ? "\n  With --bitwise each sample is a micro-batch of its own: a loss that "
-            "compares samples has no gradient. Leave --bitwise out."
-          : "");
-}
-
-void Trainer::say_end(bool stopped) const {
-  std::string saved = directory_ ? fmt::format("; checkpoint {}/step-{}", options_.out, done_) : "";
-  if (stopped) {
-    std::string is = directory_ ? " is saved" : "";
+void Trainer::say_end() const {
+  const RunDirectory* directory = saver_.directory();
+  std::string saved = directory ? fmt::format("; checkpoint {}/step-{}", options_.out, done_) : "";
+  if (stopping_) {
+    std::string is = directory ? " is saved" : "";
     progress_.say(fmt::format("stopped by a signal after step {}{}{}\n", done_, saved, is));
-    if (directory_) progress_.say_command("  Go on with " + resuming());
-  } else if (begun_ == done_) {
+    if (directory) progress_.say_command("  Go on with " + saver_.resuming());
+  } else if (saver_.begun() == done_) {
     progress_.say(
         fmt::format("already at step {}: nothing to do; raise --steps to train on\n", done_));
   } else {
     progress_.say(fmt::format("finished after step {}{}\n", done_, saved));
-    if (best_)
+    if (auto& best = saver_.best())
       progress_.say(fmt::format("lowest validation loss {:.4f}: checkpoint {}/step-{}\n",
-                                best_->second, options_.out, best_->first));
+                                best->second, options_.out, best->first));
   }
 }
 

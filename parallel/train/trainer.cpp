@@ -7,13 +7,12 @@
 
 #include "core/check.h"
 #include "parallel/comm/launch/stop_signal.h"
-#include "parallel/comm/together.h"
 #include "parallel/train/initial_weights.h"
+#include "parallel/train/notices.h"
 #include "parallel/train/options.h"
-#include "parallel/train/report.h"
-#include "parallel/train/unsigned_nan.h"
 
 namespace triax::parallel {
+
 Trainer::Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer)
     : Trainer(settle(std::move(task), o, world), world, std::move(observer)) {}
 
@@ -23,45 +22,47 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
       options_(std::move(run.options)),
       settings_(joined({train_settings(options_), task_.settings})),
       mesh_(world.comm(), options_.step.mesh),
-      feed_(task_.samples, uint64_t(options_.step.seed), place()),
+      feed_(task_.samples, uint64_t(options_.step.seed),
+            {options_.step.micro_batch, options_.step.global_batch, mesh_.dp().rank(),
+             mesh_.dp().size()}),
       loader_(feed_, options_.workers),
       step_(mesh_, task_.build, options_.step, std::move(run.facts), std::move(observer)),
       progress_(world.rank() == 0 ? Progress::Voice::loud : Progress::Voice::silent, options_.steps,
-                task_.unit) {
+                task_.unit),
+      saver_({task_, options_, settings_}, world, step_,
+             [this](auto& path) { call("checkpoint", &Callbacks::checkpoint, path); }),
+      validation_(task_, world, step_, feed_.place()) {
   check_input(
       !options_.keep_best || (task_.held_out && !options_.out.empty()), Exit::config,
       "keep-best without {}; expected validations, whose losses say which checkpoint is the "
       "best\n  Leave --keep-best out, or hold samples out and name a run directory.",
       task_.held_out ? "a run directory" : "held-out samples");
   if (!options_.out.empty() || !options_.resume.empty()) {
-    directory_.emplace(RunDirectory::Contents{task_, options_, settings_}, world_.host());
-    auto [step, samples] = directory_->open(step_);
-    begun_ = saved_ = done_ = step;
+    auto [step, samples] = saver_.open();
+    done_ = step;
     feed_.set_consumed(step, samples);
-    if (options_.out.empty()) directory_.reset();  // nothing is written
-    else if (disk().is_directory(fmt::format("{}/step-{}", options_.out, begun_)))
-      set_farewell(begun_);
   } else if (!options_.init.empty()) {
     start_from({options_.init, options_.init_new}, task_, step_, world_.host());
   }
-  if (options_.keep_best) best_ = directory_->best();
   if (!options_.profile.empty()) profile_steps(*this);
   if (options_.tensorboard) write_tensorboard(*this, task_.unit);
   open_metrics();
-  if (directory_ && (begun_ == 0 || begun_ < options_.steps))  // else there is nothing to do
-    directory_->write_configuration(options_.metrics, step_.replica().data().parameter_count(),
-                                    begun_ + 1);
+  RunDirectory* directory = saver_.directory();
+  if (directory && (done_ == 0 || done_ < options_.steps))  // else there is nothing to do
+    directory->write_configuration(options_.metrics, step_.replica().data().parameter_count(),
+                                   done_ + 1);
 }
 
 /// A file in the run directory, unless the options name another.
 void Trainer::open_metrics() {
+  const RunDirectory* directory = saver_.directory();
   std::string own =
-      directory_ ? (std::filesystem::path(options_.out) / "metrics.jsonl").string() : "";
+      directory ? (std::filesystem::path(options_.out) / "metrics.jsonl").string() : "";
   if (options_.metrics.empty()) options_.metrics = own;
   if (options_.metrics.empty()) return;
   using Owner = Metrics::Place::Owner;
   Owner owner = options_.metrics == own ? Owner::this_run : Owner::unknown;
-  if (directory_ && directory_->wrote(options_.metrics)) owner = Owner::recorded;
+  if (directory && directory->wrote(options_.metrics)) owner = Owner::recorded;
   on_first(world_.host(), [&] {
     metrics_.emplace(Metrics::Place{options_.metrics, task_.unit, owner}, done_);
   });
@@ -69,24 +70,7 @@ void Trainer::open_metrics() {
 
 void Trainer::on(Callbacks c, On where) {
   step_by_step_ |= where == On::all && c.step;
-  if (where == On::all || first()) callbacks_.push_back({std::move(c), where});
-}
-
-/// What all ranks have to call would hang on the first alone.
-void Trainer::check_call(const char* what, const std::vector<std::string>& allowed) const {
-  if (!inside_) return;
-  bool all = inside_->where == On::all, fits = std::ranges::count(allowed, inside_->name) > 0;
-  check_input(fits && all, Exit::config, "trainer: {} in a callback `{}`{}; expected it {}", what,
-              inside_->name, all ? "" : " of the first rank alone",
-              allowed.empty() ? "outside of callbacks"
-                              : fmt::format("in {}, registered for all ranks: "
-                                            "trainer.on({{..}}, On::all)",
-                                            join(allowed, ", ")));
-}
-
-Feed::Place Trainer::place() const {
-  return {options_.step.micro_batch, options_.step.global_batch, mesh_.dp().rank(),
-          mesh_.dp().size()};
+  if (where == On::all || first()) callbacks_.add(std::move(c), where);
 }
 
 void Trainer::take() {
@@ -99,63 +83,86 @@ void Trainer::take() {
 }
 
 StepResult Trainer::step() {
-  check_call("step()", {});
+  callbacks_.check("step()", {});
   take();
   return step_.results(Step::Upto::all).back();
 }
 
+/// Ranks diverge together: what they have begun to save comes before the error.
+std::vector<StepRecord> Trainer::results(Step::Upto upto) {
+  std::vector<StepRecord> records;
+  try {
+    for (auto& r : step_.results(upto)) records.push_back({r});
+  } catch (const Diverged&) {
+    saver_.end(RunDirectory::Wait::yes);
+    throw;
+  }
+  stopping_ = step_.asked_to_stop();
+  return records;
+}
+
+/// Steps whose results are there; the one just taken is among them where something depends on it.
+std::vector<StepRecord> Trainer::latest() {
+  auto records = results(step_by_step_ ? Step::Upto::all : Step::Upto::lag);
+  bool awaited =
+      due(options_.val_every) || due(options_.save_every) || due(options_.check_replicas) || ends();
+  if (!awaited || (!records.empty() && records.back().result.step == done_)) return records;
+  for (auto& r : records) report(r);
+  return results(Step::Upto::all);
+}
+
 std::optional<double> Trainer::held_out_loss() {
-  ProfileRange range("validation");
-  std::optional<double> loss;
-  step_.with_average([&] { check_held_out(), loss = pass_over_held_out(); });
+  auto loss = validation_.run(done_, progress_);
   if (!loss) return {};
   val_loss_ = loss;
   call("validation", &Callbacks::validation, *loss);
   return loss;
 }
 
-/// In slices, between which ranks ask each other whether to stop: a whole pass may take minutes.
-std::optional<double> Trainer::pass_over_held_out() {
-  Feed all(task_.held_out, 0, place());
-  int64_t micros = all.micros_in_order(), slice = std::max(8, 2 * mesh_.pp().size());
-  double weight = all.weight_in_order();
-  std::vector<double> losses, scores;
-  auto add = [](std::vector<double>& sums, const std::vector<double>& more) {
-    sums.resize(more.size());
-    std::ranges::transform(sums, more, sums.begin(), std::plus());
-  };
-  for (int64_t done = 0; done < micros; done += slice) {
-    Tensor stop = from_host(std::vector<double>{double(StopSignal::seen())}, {1}, cpu);
-    world_.host().all_reduce(stop, ReduceOp::max).wait();
-    if (stop.item() != 0) return {};
-    int64_t now = std::min(slice, micros - done);
-    Batches batches = [&](int64_t micro) { return all.in_order(done + micro); };
-    add(losses, step_.evaluate(batches, now));
-    if (!task_.scores.empty()) add(scores, step_.score(batches, now, task_.scores));
-    progress_.validating(done + now, micros);
-  }
-  scores = step_.sums_of(scores);
-  size_t at = 0;
-  for (auto& [name, score] : task_.scores)
-    scores_[name] = (scores.empty() ? 0 : scores[at++]) / weight;
-  return unsigned_nan((losses.empty() ? 0 : step_.sums_of(losses)[0]) / weight);
+std::optional<double> Trainer::validate() {
+  callbacks_.check("validate()", {"start", "step", "end"});
+  check(task_.held_out != nullptr, "trainer: validate without held-out samples");
+  auto loss = held_out_loss();
+  Validation::check_finite(loss, done_);
+  return loss;
+}
+
+void Trainer::validate(StepRecord& record) {
+  record.val_loss = held_out_loss();
+  record.scores = scores();
+  stopping_ = !record.val_loss;
+}
+
+void Trainer::save() {
+  callbacks_.check("save()", {"start", "step", "validation", "end"});
+  check(saver_.directory(), "trainer: save without a run directory; expected options.out");
+  saver_.begin(position(), val_loss_);
+  saver_.end(RunDirectory::Wait::yes);
+}
+
+void Trainer::save_if_due() {
+  bool failed = val_loss_ && !std::isfinite(*val_loss_);  // the training did not: it is kept
+  if (saver_.reaches_best(done_, val_loss_) || due(options_.save_every) || ends() || failed)
+    saver_.begin(position(), val_loss_);
+  saver_.end(failed ? RunDirectory::Wait::yes : RunDirectory::Wait::no);
+  Validation::check_finite(val_loss_, done_);
 }
 
 void Trainer::report(StepRecord& record) {
   auto now = std::chrono::steady_clock::now();
   record.seconds = std::chrono::duration<double>(now - last_step_).count();
   last_step_ = now;
-  if (directory_ && record.result.step == begun_ + 1)
-    record.changed = join(directory_->allowed(), "; ");
+  if (const RunDirectory* d = saver_.directory(); d && record.result.step == saver_.begun() + 1)
+    record.changed = join(d->allowed(), "; ");
   if (metrics_) metrics_->write(record);
   progress_.step(record);
-  if (!warned_ && !record.result.skipped) progress_.say(warning_of(record.result));
+  if (!warned_ && !record.result.skipped) progress_.say(warning_of(record.result, options_.step));
   warned_ |= !record.result.skipped;
   call("step", &Callbacks::step, record);
 }
 
 Exit Trainer::run() {
-  check_call("run()", {});
+  callbacks_.check("run()", {});
   try {
     Exit code = train();
     if (code == Exit::stopped) StopSignal::set_stopped();
@@ -170,48 +177,47 @@ Exit Trainer::run() {
   }
 }
 
+/// Runs the validation that is due but was not run: the last run was stopped in it, or the caller
+/// took the steps. If the last step has metrics, adds the loss to them.
+void Trainer::catch_up() {
+  if (!task_.held_out || done_ == 0 || val_loss_ || !(due(options_.val_every) || ends())) return;
+  bool lacks = text_of_first(world_.host(), [&] {
+                 return metrics_ && metrics_->lacks_validation() ? "yes" : "";
+               }) == "yes";
+  if (done_ == saver_.begun() && !lacks) return;
+  auto loss = held_out_loss();
+  bool best = saver_.reaches_best(done_, val_loss_);
+  if (saver_.directory() && (best || saver_.saved() != done_)) save();  // what was trained is kept
+  Validation::check_finite(loss, done_);
+  if (loss && metrics_ && done_ == saver_.begun()) metrics_->add_validation(*loss, scores());
+  if (loss) progress_.say(fmt::format("step {}  {}\n", done_, describe(*loss, scores())));
+  stopping_ = !loss;
+}
+
 /// The training loop. It has no branch on any parallel setting.
 Exit Trainer::train() {
-  const int64_t steps = options_.steps;
+  stopping_ = false;
   progress_.say(describe_start());
-  if (task_.held_out) check_held_out();  // before a profile of the first step begins
+  if (task_.held_out) validation_.check_blanks(done_);  // before a profile of the first step begins
   call("start", &Callbacks::start);
-  auto validates = [&] { return task_.held_out && (due(options_.val_every) || done_ >= steps); };
-  bool missing = done_ > 0 && validates() && !val_loss_ && (done_ > begun_ || lacks_validation());
-  bool stopping = missing && !make_up_validation();
+  catch_up();
   last_step_ = std::chrono::steady_clock::now();
-  while (done_ < steps && !stopping) {
+  while (!ends()) {
     take();
-    auto records = results(step_by_step_ ? Step::Upto::all : Step::Upto::lag);
-    stopping = step_.asked_to_stop();
-    bool last = done_ == steps || stopping;
-    bool compares = due(options_.check_replicas);
-    bool known = due(options_.val_every) || due(options_.save_every) || compares || last;
-    if (known && (records.empty() || records.back().result.step < done_)) {
-      for (auto& r : records) report(r);
-      records = results(Step::Upto::all);
-      stopping = step_.asked_to_stop();
-      last = last || stopping;
-    }
-    std::optional<double> loss;
-    if (task_.held_out && !stopping && (due(options_.val_every) || last)) {
-      records.back().val_loss = loss = held_out_loss();
-      records.back().scores = scores_;
-      stopping = !loss;
-    }
+    auto records = latest();
+    if (task_.held_out && !stopping_ && (due(options_.val_every) || ends()))
+      validate(records.back());
     for (auto& r : records) report(r);
-    if (compares) compare_replicas();
-    bool failed = loss && !std::isfinite(*loss);  // the training did not: its steps are kept
-    if (reaches_best() || due(options_.save_every) || last || stopping || failed) begin_save();
-    end_save(failed ? RunDirectory::Wait::yes : RunDirectory::Wait::no);
-    check_finite(loss, done_);
+    if (due(options_.check_replicas)) saver_.compare_replicas(done_);
+    save_if_due();
   }
-  save_rest();
+  if (saver_.saved() != done_) saver_.begin(position(), val_loss_);  // steps that the caller took
+  saver_.end(RunDirectory::Wait::yes);
   if (options_.ledger)
-    progress_.say(describe_ledger(mesh_, step_.replica().pipeline(), done_ - begun_));
-  say_end(stopping);
+    progress_.say(describe_ledger(mesh_, step_.replica().pipeline(), done_ - saver_.begun()));
+  say_end();
   call("end", &Callbacks::end);
-  return stopping ? Exit::stopped : Exit::ok;
+  return stopping_ ? Exit::stopped : Exit::ok;
 }
 
 }  // namespace triax::parallel

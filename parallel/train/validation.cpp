@@ -1,12 +1,16 @@
+#include "parallel/train/validation.h"
+
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "core/check.h"
-#include "parallel/train/trainer.h"
+#include "parallel/comm/launch/stop_signal.h"
+#include "parallel/train/unsigned_nan.h"
 
-// What guards the validations of a trainer.
 namespace triax::parallel {
 
-void Trainer::check_finite(std::optional<double> val_loss, int64_t step) {
+void Validation::check_finite(std::optional<double> val_loss, int64_t step) {
   check_input(
       !val_loss || std::isfinite(*val_loss), Exit::non_finite,
       "validation: loss {} after step {}, whose training loss is finite; expected a finite "
@@ -16,24 +20,21 @@ void Trainer::check_finite(std::optional<double> val_loss, int64_t step) {
       val_loss.value_or(0), step);
 }
 
-std::optional<double> Trainer::validate() {
-  check_call("validate()", {"start", "step", "end"});
-  check(task_.held_out != nullptr, "trainer: validate without held-out samples");
-  auto loss = held_out_loss();
-  check_finite(loss, done_);
+std::optional<double> Validation::run(int64_t done, Progress& progress) {
+  ProfileRange range("validation");
+  std::optional<double> loss;
+  step_.with_average([&] { check_blanks(done), loss = pass(progress); });
   return loss;
 }
 
-/// What would only fail at the first validation, hours later. Blanks pad the last batch: their loss
-/// must be 0, or the mean would depend on the mesh. Initial weights may hide that it is not: where
-/// there are blanks, each validation looks again.
-void Trainer::check_held_out() {
-  Feed all(task_.held_out, 0, place());
-  int64_t at_once = options_.step.micro_batch * options_.step.mesh.dp;
+void Validation::check_blanks(int64_t done) {
+  Feed all(task_.held_out, 0, place_);
+  int64_t at_once = place_.micro_batch * place_.replicas;
   bool padded = all.micros_in_order() * at_once > task_.held_out->count();
-  if (held_out_checked_ && (done_ == begun_ || !padded)) return;
-  if (!held_out_checked_) (void)all.weight_in_order();
-  std::vector<int64_t> blanks(size_t(options_.step.micro_batch), -1);
+  bool first = checked_at_ < 0;
+  if (!first && (done == checked_at_ || !padded)) return;
+  if (first) (void)all.weight_in_order();
+  std::vector<int64_t> blanks(size_t(place_.micro_batch), -1);
   Batches batch = [&](int64_t) {
     return batch_of(*task_.held_out, blanks, nn::evaluation, "validation");
   };
@@ -49,34 +50,34 @@ void Trainer::check_held_out() {
     size_t at = 0;
     for (auto& [name, score] : task_.scores) check_zero(name, scores[at++]);
   }
-  held_out_checked_ = true;
+  checked_at_ = done;
 }
 
-/// Is the validation of the last step the best so far? Remembers it.
-bool Trainer::reaches_best() {
-  bool reached = options_.keep_best && val_loss_ && std::isfinite(*val_loss_) &&
-                 (!best_ || *val_loss_ < best_->second);
-  if (reached) best_ = {done_, *val_loss_};
-  return reached;
-}
-
-bool Trainer::lacks_validation() {
-  return text_of_first(world_.host(), [&] {
-           return metrics_ && metrics_->lacks_validation() ? "yes" : "";
-         }) == "yes";
-}
-
-/// Runs the validation that is due but was not run: the last run was stopped in it, or the caller
-/// took the steps. If the last step has metrics, adds the loss to them. Returns nothing if this run
-/// is asked to stop, too.
-std::optional<double> Trainer::make_up_validation() {
-  auto loss = held_out_loss();
-  bool best = reaches_best();
-  if (directory_ && (best || saved_ != done_)) save();  // what was trained is kept
-  check_finite(loss, done_);
-  if (loss && metrics_ && done_ == begun_) metrics_->add_validation(*loss, scores_);
-  if (loss) progress_.say(fmt::format("step {}  {}\n", done_, describe(*loss, scores_)));
-  return loss;
+/// In slices, between which ranks ask each other whether to stop: a whole pass may take minutes.
+std::optional<double> Validation::pass(Progress& progress) {
+  Feed all(task_.held_out, 0, place_);
+  int64_t micros = all.micros_in_order(), slice = std::max(8, 2 * step_.mesh().pp().size());
+  double weight = all.weight_in_order();
+  std::vector<double> losses, scores;
+  auto add = [](std::vector<double>& sums, const std::vector<double>& more) {
+    sums.resize(more.size());
+    std::ranges::transform(sums, more, sums.begin(), std::plus());
+  };
+  for (int64_t done = 0; done < micros; done += slice) {
+    Tensor stop = from_host(std::vector<double>{double(StopSignal::seen())}, {1}, cpu);
+    world_.host().all_reduce(stop, ReduceOp::max).wait();
+    if (stop.item() != 0) return {};
+    int64_t now = std::min(slice, micros - done);
+    Batches batches = [&](int64_t micro) { return all.in_order(done + micro); };
+    add(losses, step_.evaluate(batches, now));
+    if (!task_.scores.empty()) add(scores, step_.score(batches, now, task_.scores));
+    progress.validating(done + now, micros);
+  }
+  scores = step_.sums_of(scores);
+  size_t at = 0;
+  for (auto& [name, score] : task_.scores)
+    scores_[name] = (scores.empty() ? 0 : scores[at++]) / weight;
+  return unsigned_nan((losses.empty() ? 0 : step_.sums_of(losses)[0]) / weight);
 }
 
 }  // namespace triax::parallel

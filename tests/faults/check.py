@@ -19,12 +19,14 @@ def problems(root):
         if fault.name in names:
             yield f"{fault.name}: two faults of this name"
         names.add(fault.name)
-        path = root / fault.file
-        text = path.read_text() if path.is_file() else ""
-        for old, new in fault.edits:
-            if text.count(old) != 1 or old == new:
-                yield f"{fault.name}: {fault.file} has {text.count(old)} times, expected once:\n{old}"
-            text = text.replace(old, new)
+        texts = {}
+        for old, new, *other in fault.edits:
+            file = other[0] if other else fault.file
+            if file not in texts:
+                texts[file] = (root / file).read_text() if (root / file).is_file() else ""
+            if texts[file].count(old) != 1 or old == new:
+                yield f"{fault.name}: {file} has {texts[file].count(old)} times, expected once:\n{old}"
+            texts[file] = texts[file].replace(old, new)
 
 
 def tests_of(root):

@@ -14,10 +14,10 @@ class Run:
 
 @dataclasses.dataclass
 class Fault:
-    """A small change of one file. Each old text occurs in it exactly once."""
+    """A small change of one file, or of others that an edit names. Each old text occurs exactly once."""
     name: str
     file: str
-    edits: list  # of (old text, new text)
+    edits: list  # of (old text, new text), or (old text, new text, another file)
     runs: list   # of Run
 
 

@@ -64,17 +64,19 @@ class Copy:
 
     @contextlib.contextmanager
     def planted(self, fault):
-        path = self.tree / fault.file
-        healthy = text = path.read_text()
-        for old, new in fault.edits:
-            if text.count(old) != 1:
-                raise Broken(f"{fault.file} has {text.count(old)} times, expected once:\n{old}")
-            text = text.replace(old, new)
-        path.write_text(text)
+        healthy = {}
         try:
+            for old, new, *other in fault.edits:
+                path = self.tree / (other[0] if other else fault.file)
+                text = path.read_text()
+                healthy.setdefault(path, text)
+                if text.count(old) != 1:
+                    raise Broken(f"{path} has {text.count(old)} times, expected once:\n{old}")
+                path.write_text(text.replace(old, new))
             yield
         finally:
-            path.write_text(healthy)
+            for path, text in healthy.items():
+                path.write_text(text)
 
     def parity(self, flags, program="minigpt"):
         """The first difference as it is printed, and the guess under it."""
