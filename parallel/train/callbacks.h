@@ -47,8 +47,8 @@ class CallbackList {
       }
     }
   }
-  /// Throws Error 78 where `what` is called in a callback that is none of `allowed`, or of the first
-  /// rank alone: what all ranks have to call would hang.
+  /// Throws Error 78 where `what` is called in a callback that is none of `allowed`, or of the
+  /// first rank alone: what all ranks have to call would hang.
   void check(const char* what, const std::vector<std::string>& allowed) const;
 
  private:

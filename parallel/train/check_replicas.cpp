@@ -61,18 +61,6 @@ std::string describe(const Holders& holders) {
 
 }  // namespace
 
-void check_replicated(const TrainOptions& o) {
-  const StepOptions& s = o.step;
-  check_input(o.check_replicas == 0 || s.zero == Zero::off, Exit::config,
-              "check-replicas={} with zero={}; expected data-parallel replicas that hold the same "
-              "optimizer state\n  Leave it out, or use --zero 0.",
-              o.check_replicas, int(s.zero));
-  check_input(o.check_replicas == 0 || s.mesh.tp == 1 || !o.launch.nondeterministic, Exit::config,
-              "check-replicas={} with tp={} and nondeterministic\n  Tensor-parallel ranks compute "
-              "some gradients alike, bit for bit only without --nondeterministic.",
-              o.check_replicas, s.mesh.tp);
-}
-
 void check_replicas(const Step& step, Communicator& ranks, int64_t number) {
   std::string mine;
   together(ranks, [&] { mine = checksums(step); });

@@ -3,10 +3,6 @@
 
 namespace triax::parallel {
 
-/// Throws Error 78 for --check-replicas without data-parallel replicas that hold the same optimizer
-/// state (dp 1, or ZeRO), or where tensor-parallel ranks need not have equal bits.
-void check_replicated(const TrainOptions& o);
-
 /// Compares, bit for bit, what several ranks hold of the same weights, buffers and optimizer state
 /// after `number` steps: data-parallel replicas all of it, tensor-parallel ranks what they do not
 /// split, both ends of a pipeline a tied embedding. Equal sums went into all of them, so that on

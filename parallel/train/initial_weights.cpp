@@ -112,13 +112,6 @@ CheckpointState take_model_settings(const Settings& settings, const std::string&
   return state;
 }
 
-bool has_state(const Checkpoint& checkpoint, const std::string& name) {
-  std::string prefix = logical_name(name, "m");
-  prefix.pop_back();  // of any kind
-  auto first = checkpoint.tensors().lower_bound(prefix);
-  return first != checkpoint.tensors().end() && first->first.starts_with(prefix);
-}
-
 Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part& part,
                      Weights which) {
   if (which == Weights::average && has_state(checkpoint, name))

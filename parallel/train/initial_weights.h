@@ -16,10 +16,6 @@ inline constexpr const char* model_group = "Model";
 /// Throws Error 65, 66 or 74.
 CheckpointState take_model_settings(const Settings& settings, const std::string& path);
 
-/// Was the parameter trained? Frozen ones have neither optimizer state nor an average: their
-/// weights stand for it.
-bool has_state(const Checkpoint& checkpoint, const std::string& name);
-
 /// A weight of a checkpoint, in f32 where a run in bf16 or fp16 kept a master copy.
 Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part& part,
                      Weights which = Weights::trained);

@@ -12,9 +12,8 @@
 #include "optim/muon.h"
 #include "parallel/pipeline/partition.h"
 #include "parallel/pipeline/synthesis/schedule_file.h"
-#include "parallel/train/check_replicas.h"
 #include "parallel/train/groups.h"
-#include "parallel/train/profile_steps.h"
+#include "parallel/train/step_range.h"
 
 namespace triax::parallel {
 namespace {
@@ -241,6 +240,21 @@ optim::MakeOptimizer built_in(const StepOptions& o) {
           optim::MuonOptions{.weight_decay = adamw.weight_decay, .adamw = adamw});
   }
   return maker<optim::AdamW>(adamw);
+}
+
+/// Throws Error 78 for --check-replicas without data-parallel replicas that hold the same optimizer
+/// state (dp 1, or ZeRO), or where tensor-parallel ranks need not have equal bits.
+void check_replicated(const TrainOptions& o);
+void check_replicated(const TrainOptions& o) {
+  const StepOptions& s = o.step;
+  check_input(o.check_replicas == 0 || s.zero == Zero::off, Exit::config,
+              "check-replicas={} with zero={}; expected data-parallel replicas that hold the same "
+              "optimizer state\n  Leave it out, or use --zero 0.",
+              o.check_replicas, int(s.zero));
+  check_input(o.check_replicas == 0 || s.mesh.tp == 1 || !o.launch.nondeterministic, Exit::config,
+              "check-replicas={} with tp={} and nondeterministic\n  Tensor-parallel ranks compute "
+              "some gradients alike, bit for bit only without --nondeterministic.",
+              o.check_replicas, s.mesh.tp);
 }
 
 }  // namespace

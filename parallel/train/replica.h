@@ -131,4 +131,8 @@ StepOptions inference_options(const MeshShape& mesh, DType dtype);
 /// What the probe of a run with these options is asked for.
 ProbeOptions probe_options(const StepOptions& o);
 
+/// True if the parameter was trained. Frozen ones have neither optimizer state nor an average:
+/// their weights stand for it.
+bool has_state(const Checkpoint& checkpoint, const std::string& name);
+
 }  // namespace triax::parallel

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "parallel/train/initial_weights.h"
 #include "parallel/train/replica.h"
 
 namespace triax::parallel {
@@ -55,6 +54,13 @@ std::vector<Piece> Replica::pieces(Holder whose) const {
   auto all = weight_pieces(data_, whose);
   std::ranges::move(buffers_.pieces(whose), std::back_inserter(all));
   return all;
+}
+
+bool has_state(const Checkpoint& checkpoint, const std::string& name) {
+  std::string prefix = logical_name(name, "m");
+  prefix.pop_back();  // of any kind
+  auto first = checkpoint.tensors().lower_bound(prefix);
+  return first != checkpoint.tensors().end() && first->first.starts_with(prefix);
 }
 
 void Replica::load(Checkpoint& checkpoint, Weights which, std::optional<DType> saved) {
