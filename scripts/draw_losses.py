@@ -14,7 +14,7 @@ import sys
 
 from draw import Svg, draw_legend, draw_stage, num, width_of
 
-LEFT, TOP, WIDE, HIGH = 74, 48, 640, 130
+LEFT, TOP, WIDE, HIGH = 74, 46, 640, 110
 
 
 def losses(path):

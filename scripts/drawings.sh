@@ -30,7 +30,6 @@ for name in gpipe 1f1b interleaved zb-h1 zb-interleaved zb-v dualpipev; do
 done
 "$programs/minigpt" schedule --schedule zb-2p --pp 4 --micros 12 --json | draw zb-2p
 draw compare "$json"/{1f1b,interleaved,zb-h1,zb-interleaved}
-draw pipelines "$json"/{1f1b,zb-h1}
 "$programs/minigpt" schedule --schedule 1f1b --pp 2 --micros 4 --json >"$json/any-mesh" # as in scripts/any_mesh.sh
 "$root/scripts/draw_losses.py" "$root"/docs/pictures/any-mesh-{1x1x1,2x2x2}.jsonl "$json/any-mesh" --mesh 2x2x2 \
   --svg "$directory/any-mesh.svg"
