@@ -63,6 +63,12 @@ for file in pathlib.Path(sys.argv[1]).iterdir():
     if file.name == "zb-h1.svg":  # forward, backward of the input, of the weights, and the legend
         boxes = [classes.count(f"f-{color}") for color in ("blue", "green", "amber")]
         assert boxes == [4 * 8 + 1] * 3, (file, boxes)
+    if file.name == "any-mesh.svg":  # the curves of 300 steps lie on each other; 2 stages, 4 micro-batches
+        lines = [[float(x) for x in shape.get("d")[1:].replace("L", " ").split()]
+                 for shape in xml.parse(file).getroot().iter() if shape.get("stroke-linejoin")]
+        one, mesh = [line for line in lines if len(line) == 2 * 300]
+        assert max(abs(a - b) for a, b in zip(one, mesh)) < 0.1, file
+        assert [classes.count(f"f-{color}") for color in ("blue", "green")] == [2 * 4 + 1] * 2, (file, classes)
 END
 "$root/scripts/drawings.sh" --help | grep -q 'scripts/drawings.sh \[PROGRAMS\]' || failed "drawings.sh --help"
 
@@ -78,4 +84,18 @@ cannot_draw() {
 cannot_draw "/no/such/file: No such file or directory" /no/such/file
 cannot_draw "KeyError('time'); expected the JSON of \`minigpt schedule\` or \`figures\`" <<<'{}'
 cannot_draw "JSONDecodeError" <<<'1f1b'
+
+# losses_refused TEXT ONE MESH PIPELINE: of draw_losses.py
+losses_refused() {
+  local text=$1 said
+  shift
+  said=$("$root/scripts/draw_losses.py" "$@" --mesh 2x2x2 --svg "$made/none.svg" 2>&1) && failed "draw_losses.py $* draws"
+  [[ $said == "draw_losses.py: $text"* ]] || failed "draw_losses.py $*: it said '$said', expected '$text'"
+}
+one=$root/docs/pictures/any-mesh-1x1x1.jsonl
+"$minigpt" schedule --pp 2 --micros 4 --json >"$made/pp2"
+"$minigpt" schedule --pp 4 --micros 4 --json >"$made/pp4"
+losses_refused "/no/such/file: No such file or directory" "$one" /no/such/file "$made/pp2"
+losses_refused "ValueError('a pipeline of 4 stages for pp 2'); expected" "$one" "$one" "$made/pp4"
+losses_refused "ValueError('zip() argument 2 is shorter than argument 1'); expected" "$one" <(head -n 200 "$one") "$made/pp2"
 [ $failures = 0 ]
