@@ -1,4 +1,4 @@
-#include "parallel/train/profile_steps.h"
+#include "parallel/train/step_range.h"
 
 #include <csignal>
 #include <filesystem>
