@@ -71,6 +71,7 @@ READING = [
     "parallel/tensor/linear.h",
     "parallel/data/data_parallel.h",
     "parallel/data/data_parallel.cpp",
+    "parallel/data/gradient_sums.cpp",
     "parallel/pipeline/pipeline.cpp",
     "parallel/train/replica.cpp",
     "parallel/train/step.h",
