@@ -17,13 +17,13 @@ void add_to(Tensor& held, const Tensor& part) {
   backend(held).accumulate(part, held);
 }
 
-/// Does nothing but leaves wait for it?
+/// True if all inputs of `n` that want a gradient are leaves.
 bool of_leaves(const Node& n) {
   auto leaf = [](auto& i) { return !i || i->is_leaf; };
   return std::all_of(n.inputs.begin(), n.inputs.end(), leaf);
 }
 
-/// Recomputation only awaits leaves, which others hand their parts to.
+/// True if `parts` has a gradient of a leaf: recomputation only awaits leaves, others hand it in.
 bool to_leaf(const Node& n, const Tensors& parts) {
   for (size_t i = 0; i < parts.size(); ++i)
     if (parts[i].defined() && n.inputs[i] && n.inputs[i]->is_leaf) return true;
@@ -57,7 +57,7 @@ void Pass::run(const std::shared_ptr<Node>& root, Tensor dy) {
   }
 }
 
-/// How many consumers will hand a part in, for every node that `root` reaches.
+/// Counts, for every node that `root` reaches, the consumers that will hand in a part.
 void Pass::count(Node& root, Walk& walk) {
   std::vector<Node*> stack{&root};
   auto see = [&](const Node& n) {
@@ -79,8 +79,8 @@ void Pass::count(Node& root, Walk& walk) {
   }
 }
 
-/// Run one rule and hand its results to the inputs. An undefined dy (no part of the loss came this
-/// way) passes through as undefined, so that nobody waits for it.
+/// Runs one rule and hands its results to the inputs. An undefined dy (no part of the loss came
+/// this way) is passed on as undefined, so that nobody waits for it.
 void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
   Into into = offer(n, walk);
   Into given = into;
@@ -98,7 +98,7 @@ void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
     n.seen.clear();  // nothing of it was used
   }
   into.slots_.clear();
-  n.drop_rule();  // what only it held is free when its results are handed on
+  n.drop_rule();  // what only it held is freed before its results are handed on
   collect_all(n, given, parts, walk);
   for (auto& input : n.inputs)
     if (input) handed_in(input, walk);
@@ -109,7 +109,7 @@ void Pass::collect_all(const Node& n, Into& offered, Tensors& parts, Walk& walk)
     if (n.inputs[i]) collect(n, i, offered.slots_[i], std::exchange(parts[i], {}), walk);
 }
 
-/// What has been collected is offered, to be added into.
+/// Returns for each input the gradient collected so far, for the rule to add into.
 Into Pass::offer(const Node& n, Walk& walk) {
   Into into(n.inputs.size());
   into.cuts_ = of_leaves(n);
@@ -137,8 +137,8 @@ Into Pass::offer(const Node& n, Walk& walk) {
     } else {
       Tensor& held = meta ? meta->grad : walk.grads[p];
       if (!held.defined()) continue;
-      // Adding into it rounds once, adding to it twice: which of both must not depend on who else
-      // looks at it.
+      // Adding into it rounds once, adding to it twice: which of the two happens must not depend on
+      // other holders of the tensor.
       if (!held.exclusive()) held = clone(held);
       slot.held = std::exchange(held, {});
     }
@@ -146,7 +146,7 @@ Into Pass::offer(const Node& n, Walk& walk) {
   return into;
 }
 
-/// Add `part` to what input `i` has collected; `offered` is what the rule may have written into.
+/// Adds `part` to what input `i` has collected; `offered` is what the rule may have written into.
 void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Walk& walk) {
   const Node& p = *n.inputs[i];
   check(!part.defined() || part.shape() == p.shape,
@@ -178,7 +178,7 @@ void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Wa
   if (!part.defined() || added) return;
   part = held.defined() ? part.contiguous() : part.to(p.dtype).contiguous();
   if (held.defined()) return add_to(held, part);
-  // Later parts are added to it. A leaf's is its own: no dy that the caller or another leaf has.
+  // Later parts are added to it. A leaf's is its own, no dy that the caller or another leaf holds.
   if (meta && !part.exclusive()) part = clone(part);
   held = std::move(part);
 }

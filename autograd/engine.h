@@ -10,11 +10,11 @@
 
 namespace triax::autograd {
 
-/// One backward pass, with what recomputation nests into it and what is put off out of it.
+/// One backward pass, with recomputation nested into it and deferred rules taken out of it.
 class Pass : public std::enable_shared_from_this<Pass> {
  public:
   explicit Pass(Later* later) : later_(later) {}
-  /// Walk the graph below `root` newest first.
+  /// Walks the graph below `root`, newest node first.
   void run(const std::shared_ptr<Node>& root, Tensor dy);
   void run_later(Node& n, const Tensor& dy);
   void at_end(std::function<void()> f) { ends_.push_back(std::move(f)); }
@@ -27,7 +27,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
     }
   };
   struct Walk {
-    std::unordered_map<Node*, int> pending;  // consumers that have not handed their part in yet
+    std::unordered_map<Node*, int> pending;  // consumers that have not handed in their part yet
     std::unordered_map<Node*, Tensor> grads;
     std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Older> ready;
   };
@@ -41,8 +41,8 @@ class Pass : public std::enable_shared_from_this<Pass> {
 
   Later* later_;
   std::vector<std::function<void()>> ends_;
-  // Of the whole pass, not of one walk: a weight used inside and outside a recomputed part is
-  // complete when all of them are done.
+  // Counts over the whole pass, not over one walk: a weight used inside and outside a recomputed
+  // part is complete when all uses are done.
   std::unordered_map<Node*, int> awaited_;
 };
 

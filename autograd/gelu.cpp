@@ -3,7 +3,7 @@
 namespace triax::autograd {
 
 Tensor record_gelu(Tensor y, const Tensor& x, const Tensor& kept) {
-  // The slope needs x alone, so y goes as early as the op that takes it lets it.
+  // The slope needs x alone, so y is freed as soon as the op that takes it allows.
   y = record("gelu", std::move(y), {x}, [kept](const Tensor& dy, Into& into) {
     auto [dx, write] = into.at(0, kept);
     backend(kept).unary_backward(Unary::gelu, kept, kept, dy, dx, write);

@@ -10,9 +10,9 @@ struct GradcheckOptions {
   double tolerance = 1e-6;  ///< relative to 1 + the larger of the two slopes
 };
 
-/// Compare the gradients of sum(weights * fn(inputs)), with fixed random weights, to central
-/// differences, element by element. Inputs must be f64; they are made leaves. Throws Error 70
-/// naming input, element and both slopes where they differ.
+/// Compares the gradients of sum(weights * fn(inputs)), with fixed random weights, to central
+/// differences, element by element. Inputs must be f64; they are made leaves. Throws Error 70 that
+/// names input, element and both slopes where they differ.
 void gradcheck(const std::function<Tensor(const Tensors&)>& fn, Tensors inputs,
                const GradcheckOptions& options = {});
 

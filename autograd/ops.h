@@ -12,7 +12,7 @@
 namespace triax {
 
 using Dims = std::vector<int>;
-enum class Keep { no, yes };  ///< are reduced dims kept, with size 1?
+enum class Keep { no, yes };  ///< whether reduced dims are kept, with size 1
 
 // -- Elementwise, two operands: shapes broadcast, gradients are summed back. A product with a
 // number that 16 bits cannot hold is made in the accumulator dtype.
@@ -62,18 +62,18 @@ Tensor swiglu(const Tensor& gate, const Tensor& up);
 Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b);
 /// x with `value` where mask (u8, broadcast to x's shape) is not 0.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
-/// x [rows, width] with elements set to 0 where `mask` says so, the others times 1 / (1 - p)
+/// x [rows, width] with the elements that `mask` drops set to 0, the others times 1 / (1 - p)
 /// (Srivastava et al. 2014). mask.p 0 returns x. Throws unless 0 <= p < 1.
 Tensor dropout(const Tensor& x, const random::Mask& mask);
 /// x in another float dtype. x may hold integers; if it is float, its gradient has x's dtype.
 Tensor cast(const Tensor& x, DType dtype);
-/// Its values on another device, so that layers of one process can be on several. The gradient
-/// comes back to x's. x itself if it is there already.
+/// Copies x to another device, so that layers of one process can be on several; returns x itself if
+/// it is there already. The gradient goes back to x's device.
 Tensor move_to(const Tensor& x, Device device);
 
 // -- Reductions over `dims` (none given: all). Sums are made in the accumulator dtype.
 Tensor sum(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);
-/// The sum / the number of elements, rounded once: no sum of f16 overflows on the way.
+/// The sum / the number of elements, rounded once: no sum of f16 overflows before the division.
 Tensor mean(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);
 /// Equal largest elements share the gradient.
 Tensor max(const Tensor& x, const Dims& dims = {}, Keep keep = Keep::no);
@@ -96,7 +96,7 @@ Tensor linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b);
 Tensor transpose(const Tensor& x, int dim0, int dim1);
 /// Dim i of the result is dim order[i] of x; each once.
 Tensor permute(const Tensor& x, const Dims& order);
-/// x itself if it is row-major without gaps, else its values so.
+/// Returns x itself if it is row-major without gaps, else a copy that is.
 Tensor contiguous(const Tensor& x);
 /// One size may be -1. x must be contiguous.
 Tensor view(const Tensor& x, const Shape& shape);
@@ -107,30 +107,30 @@ Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t length);
 /// Views of neighbouring parts of `dim`, whose lengths add up to its size. Backward lays their
 /// gradients into one tensor.
 Tensors split(const Tensor& x, int dim, const std::vector<int64_t>& lengths);
-/// Stretch sizes of 1 and add dims in front.
+/// Stretches sizes of 1 and adds dims in front.
 Tensor expand(const Tensor& x, const Shape& shape);
-/// Along an existing dim; all other sizes equal. A braced list has no type by which a call outside
-/// of namespace triax could find this: concat(Tensors{a, b}, 0), or `using triax::concat`.
+/// Joins along an existing dim; all other sizes equal. A braced list has no type by which a call
+/// outside of namespace triax could find this: concat(Tensors{a, b}, 0), or `using triax::concat`.
 Tensor concat(const Tensors& xs, int dim);
-/// Along a new dim; all shapes equal. Called as concat() is.
+/// Joins tensors along a new dim; all shapes equal. Called as concat() is.
 Tensor stack(const Tensors& xs, int dim);
-/// How many elements are added in front of and behind those of a dim.
+/// The number of elements added in front of and behind those of a dim.
 struct Padding {
   int dim;
   int64_t before = 0, after = 0;
 };
-/// x surrounded by `value`, of any dtype. Backward takes the gradient's part that lies over x.
+/// x surrounded by `value`, of any dtype. Backward returns the gradient's part that lies over x.
 Tensor pad(const Tensor& x, const std::vector<Padding>& paddings, double value = 0);
 
 // -- Indexing. Index tensors are i32 or i64; Error 65 names a value out of range and its position.
-// Of a GPU's index that lets the host wait, so there embedding and cross_entropy do not look: such
-// an id has a row of zeros, the logit of such a target counts as 0.
+// Checking a GPU's index makes the host wait, so there embedding and cross_entropy do not check:
+// such an id has a row of zeros, the logit of such a target counts as 0.
 /// y[.., i, ..] = x[.., index[i], ..] along `dim`; index [n].
 Tensor index_select(const Tensor& x, int dim, const Tensor& index);
 /// y[i][j] = x[i][index[i][j]] on the last dim: x [.., n], index [.., m] -> [.., m].
 Tensor gather(const Tensor& x, const Tensor& index);
-/// The part of a vocabulary that a table or logits hold, when ranks share it. What lies behind the
-/// vocabulary's end is padding: never picked, never part of a softmax, without gradient.
+/// The slice of a vocabulary that a table or logits hold when ranks share it. Rows or columns past
+/// the vocabulary's end are padding: never picked, never part of a softmax, without gradient.
 struct VocabularySlice {
   int64_t first = 0;  ///< id of row or column 0
   int64_t all = -1;   ///< ids of the whole vocabulary; -1: the slice is the whole
@@ -147,21 +147,21 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, doub
 /// x / sqrt(mean(x^2) + eps) * gamma (Zhang and Sennrich 2019).
 Tensor rms_norm(const Tensor& x, const Tensor& gamma, double eps = 1e-5);
 
-/// Over which rows the statistics of a batch_norm are taken.
+/// The rows over which batch_norm takes its statistics.
 struct BatchNormShape {
   double eps = 1e-5;   ///< added to the variance, > 0
   int64_t groups = 1;  ///< of neighbouring rows, each normalised by its own statistics
-  /// Ranks that see equal parts of one group, which `sum_over_ranks` adds up in place, in forward
-  /// and in backward, on all of them alike: SyncBN. More than one rank: one group.
+  /// The number of ranks with equal parts of one group (SyncBN), over which `sum_over_ranks` sums
+  /// in place, in forward and backward, on all of them alike. More than one rank: one group.
   int64_t ranks = 1;
   std::function<void(const Tensor& sums)> sum_over_ranks = {};
 };
-/// The result, and what it was normalised by: f64 [groups, channels], without history; the variance
-/// divided by the number of rows.
+/// The result and the statistics it was normalised by: f64 [groups, channels], without history; the
+/// variance is divided by the number of rows.
 struct BatchNormed {
   Tensor y, mean, variance;
 };
-/// What batch_norm_with normalises by.
+/// The statistics that batch_norm_with normalises by.
 struct BatchMoments {
   Tensor mean, variance;
   double eps = 1e-5;
@@ -171,24 +171,24 @@ struct BatchMoments {
 /// Sums are made in f64. Backward goes through mean and variance.
 BatchNormed batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta,
                        const BatchNormShape& shape = {});
-/// The same with a given mean and variance [channels], any float dtype: evaluation.
+/// Normalises by a given mean and variance [channels] of any float dtype, as evaluation does.
 Tensor batch_norm_with(const Tensor& x, const Tensor& gamma, const Tensor& beta,
                        const BatchMoments& moments);
 
 // -- Images: [n, height, width, channels], channels last.
-/// How windows lie on an image, down and across.
+/// The geometry of windows on an image, down and across.
 struct WindowShape {
-  std::array<int64_t, 2> stride{0, 0};    ///< both 0: 1 for convolutions, for pools the window
+  std::array<int64_t, 2> stride{0, 0};    ///< both 0: 1 for convolutions, the window for pools
   std::array<int64_t, 2> padding{0, 0};   ///< on both sides
-  std::array<int64_t, 2> dilation{1, 1};  ///< from one element of a window to the next
+  std::array<int64_t, 2> dilation{1, 1};  ///< elements from one of a window to the next
 };
 struct ConvShape {
   WindowShape windows = {};
-  int64_t groups = 1;  ///< of channels that see each other; as many as channels: depthwise
+  int64_t groups = 1;  ///< groups of channels that see each other; as many as channels: depthwise
 };
 /// Cross-correlation: x [n, h, w, in], weight [out, kh, kw, in / groups] -> [n, oh, ow, out], oh =
-/// (h + 2 padding - dilation (kh - 1) - 1) / stride + 1. Of PyTorch's weight [out, in / groups, kh,
-/// kw] it is permute(0, 2, 3, 1).
+/// (h + 2 padding - dilation (kh - 1) - 1) / stride + 1. permute(0, 2, 3, 1) makes this weight of
+/// PyTorch's [out, in / groups, kh, kw].
 Tensor conv2d(const Tensor& x, const Tensor& weight, const ConvShape& shape = {});
 /// The largest element of each window, never padding; the first of equal ones gets the gradient.
 /// Padding of pools: at most half a window.
@@ -197,7 +197,7 @@ Tensor max_pool2d(const Tensor& x, std::array<int64_t, 2> window, const WindowSh
 Tensor avg_pool2d(const Tensor& x, std::array<int64_t, 2> window, const WindowShape& shape = {});
 
 // -- Attention and losses.
-/// Tokens are whole sequences of `time` queries and of `key_time` keys.
+/// The sequences that the tokens form, each of `time` queries and `key_time` keys.
 struct AttentionShape {
   int64_t time;
   int64_t key_time = 0;  ///< 0: time; another length is cross attention
@@ -212,8 +212,8 @@ struct AttentionShape {
 /// weights: its columns count head * key_time + key.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape,
                  const random::Mask& mask = {});
-/// The same for one projection qkv [tokens, kv_heads, group + 2, head_dim]: of each key-value head
-/// the queries that read it, its key and its value. The gradient is one tensor too.
+/// Attention for one projection qkv [tokens, kv_heads, group + 2, head_dim]: each key-value head
+/// has the queries that read it, its key and its value. The gradient is one tensor too.
 Tensor attention(const Tensor& qkv, const AttentionShape& shape, const random::Mask& mask = {});
 
 /// Rotary position embedding (Su et al. 2021): x [tokens, .., head_dim] with up to 4 dims, whole
@@ -227,17 +227,17 @@ Tensor rotary(const Tensor& x, const Tensor& table, const RotaryShape& shape);
 
 struct CrossEntropyOptions {
   enum class Reduction { mean, sum } reduction = Reduction::mean;
-  int64_t ignore = -1;   ///< rows with this target count nothing
+  int64_t ignore = -1;   ///< rows with this target do not count
   double smoothing = 0;  ///< label smoothing (Szegedy et al. 2016, section 7), in [0, 1)
   VocabularySlice slice = {};
   int64_t parts = 1;  ///< equal parts of the columns, each with statistics of its own
-  /// Makes of the statistics [parts, rows, 4] of this slice (core/backend.h) those of the whole
-  /// vocabulary [rows, 4].
+  /// Combines the statistics [parts, rows, 4] of this slice (core/backend.h) into those of the
+  /// whole vocabulary [rows, 4].
   std::function<Tensor(const Tensor& stats)> combine = {};
-  /// The very tensor that backward will start this loss from, where it is known: without parts and
-  /// combine the gradient is then made in forward, over logits that nobody else holds. Given
-  /// another one after all, backward multiplies it by their ratio: rounded twice, f16 has lost what
-  /// underflowed at the seed, and the seed must not be 0.
+  /// The very tensor that backward will start this loss from, where it is known. Without parts and
+  /// combine the gradient is then made in forward, over logits that nobody else holds. If backward
+  /// starts from another one after all, it multiplies by their ratio: rounded twice, f16 has lost
+  /// what underflowed at the seed, and the seed must not be 0.
   Tensor seed = {};
 };
 /// Negative log-likelihood of targets [rows] (i32 or i64) under softmax(logits [rows, classes]),

@@ -14,7 +14,7 @@ namespace {
 thread_local Touched* noting = nullptr;
 thread_local bool second_run = false;
 
-/// While one lives, recomputing() is true.
+/// While it lives, recomputing() is true on this thread.
 class SecondRun {
  public:
   SecondRun() : outer_(second_run) { second_run = true; }
@@ -93,7 +93,7 @@ Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x
 
 Tensor remake(const Tensor& y, const Tensor& made, std::function<Tensor()> again) {
   if (!autograd::recording() || !requires_grad(y)) return y;
-  // Below the activation, whose slope the next product may apply; but that reads x.
+  // Goes below the activation, whose slope the next product may apply, unless `made` is that x.
   Tensor x = autograd::gelu_input(y);
   if (x.defined() && x.storage() != made.storage())
     return autograd::record_gelu(y.detach(), remake(x, made, std::move(again)), x.detach());

@@ -48,14 +48,14 @@ Node::Node(const char* op, const Tensor& y, std::vector<std::shared_ptr<Node>> p
   ++alive;
 }
 
-// Was what has changed kept by the rule? Then it has fewer holders once the rule is gone. (Nobody
-// else takes or drops one meanwhile: tensors of a graph belong to one thread.)
+// If the rule kept a changed tensor, that has fewer holders once the rule is gone. (Nobody else
+// takes or drops one meanwhile: tensors of a graph belong to one thread.)
 void Node::drop_rule() {
   std::vector<std::pair<const Seen*, long>> changed;
   for (auto& s : seen)
     if (s.changed()) changed.emplace_back(&s, s.holders());
   rule = nullptr;
-  ran = true;  // a second backward is told apart
+  ran = true;  // so that a second backward is recognised
   for (auto& [s, holders] : changed)
     check(s->holders() == holders,
           "backward: {} has kept values that were overwritten since (by copy_, fill_ or a "
@@ -97,7 +97,7 @@ ProductTarget Into::product(size_t i, const Shape& shape, DType dtype, Device de
 
 Tensor Into::rows(const Tensor& x) {
   if (!cuts_) return x;
-  int64_t each = x.size(0) / samples_;  // of a sample
+  int64_t each = x.size(0) / samples_;  // rows of a sample
   check_input(samples_ == 1 || (each * samples_ == x.size(0) && each % Matmul::block == 0),
               Exit::config,
               "bitwise: a weight is used by {} rows of {} samples; expected a multiple of {} for "
@@ -110,7 +110,7 @@ Tensor Into::rows(const Tensor& x) {
   return x.detach().narrow(0, part_ * each, each);
 }
 
-/// Is there another part to ask for? One that is not cut has been all of them.
+/// Moves on to the next part; false after the last. Throws if rows had to be cut and were not.
 bool Into::next(const char* op) {
   check_input(samples_ == 1 || parts_ > 0, Exit::config,
               "bitwise: {} does not sum the gradient of a weight sample by sample; expected "

@@ -5,27 +5,27 @@
 
 namespace triax {
 
-/// Make `x` a leaf: backward collects its gradient in grad(x), in the accumulator dtype.
+/// Makes `x` a leaf: backward collects its gradient in grad(x), in the accumulator dtype.
 /// Float dtypes only. Returns x.
 Tensor& require_grad(Tensor& x);
-/// Is `x` a leaf, or computed from one while recording?
+/// True if `x` is a leaf or was computed from one while recording.
 bool requires_grad(const Tensor& x);
-/// The gradient collected in a leaf; undefined before the first backward. Assign {} to drop it.
+/// Returns the gradient collected in a leaf; undefined before backward. Assign {} to drop it.
 Tensor& grad(const Tensor& leaf);
-/// Call `hook` once per backward pass, as soon as the leaf's gradient is complete for that pass,
+/// Calls `hook` once per backward pass, as soon as the leaf's gradient is complete for that pass,
 /// however often it was used. Hooks fire in the same order on every rank.
 void on_grad(const Tensor& leaf, std::function<void()> hook);
-/// Let the leaf's gradient live in `view` (accumulator dtype, same shape), a piece of a larger
+/// Makes the leaf's gradient live in `view` (accumulator dtype, same shape), a piece of a larger
 /// buffer. Backward adds to it; after `set_fresh(leaf)` the first write sets instead.
 void set_grad_view(const Tensor& leaf, const Tensor& view);
-/// The same in f64, if `fixed` has a rounding.
+/// Sums the leaf's gradient in `view` as `fixed` says: the view is f64 if that has a rounding.
 void set_grad_view(const Tensor& leaf, const Tensor& view, const autograd::FixedSums& fixed);
-/// How many parts it has rounded since it was last asked.
+/// Returns the number of parts added to the leaf's fixed-point sum since the last call.
 int64_t take_parts(const Tensor& leaf);
 void set_fresh(const Tensor& leaf);
 bool is_fresh(const Tensor& leaf);
 
-/// Switches recording on or off on this thread, for as long as it lives.
+/// Switches recording on or off on this thread while it lives.
 class Recording {
  public:
   enum Mode { off, on };
@@ -37,25 +37,25 @@ class Recording {
  private:
   bool outer_;
 };
-/// While one lives, ops record nothing.
+/// While it lives, ops on this thread record nothing.
 struct NoGrad : Recording {
   NoGrad() : Recording(off) {}
 };
 
-/// Give `y`, computed from `inputs`, its backward rule: this is all there is to a differentiable
-/// function. The rule must not capture y itself (capture y.detach()), else the node owns itself
-/// and never dies. Returns y, unchanged if no input wants a gradient.
+/// Gives `y`, computed from `inputs`, its backward rule: this is all there is to a differentiable
+/// function. The rule must not capture y itself (capture y.detach()), else the node owns itself and
+/// never dies. Returns y, unchanged if no input wants a gradient.
 ///
 /// `later` is the part that only `leaves` wait for (dropped if none wants a gradient): it runs
-/// after `rule`, or later when the caller of backward puts it off (zero-bubble pipelines).
+/// after `rule`, or later if the caller of backward defers it (zero-bubble pipelines).
 Tensor record(const char* name, Tensor y, const Tensors& inputs, autograd::Rule rule,
               const Tensors& leaves = {}, autograd::Rule later = {});
 
-/// Backward of y throws if one of `kept` was overwritten since, in place: what the rule keeps
-/// besides its inputs and y. (Not seen: what a function that recompute() runs reads besides x.)
+/// Makes backward of y throw if one of `kept`, which the rule keeps besides its inputs and y, was
+/// overwritten in place since. (Not seen: what a function that recompute() runs reads besides x.)
 void note_kept(const Tensor& y, const Tensors& kept);
 
-/// The common case: a rule that does not look at what it is offered.
+/// Records a rule that does not use Into, the common case.
 template <class F>
 requires std::is_invocable_r_v<Tensors, F, const Tensor&> Tensor record(const char* name, Tensor y,
                                                                         const Tensors& inputs,

@@ -3,10 +3,10 @@
 
 namespace triax::autograd {
 
-/// Says of what this thread computes while one lives whether `linear` and `matmul` make an element
-/// of a matrix product from its row and its column alone, bit for bit: however few rows there are
-/// beside it. Kernels have faster ways for few rows, which add in another order. What backward or
-/// recomputation makes of an op goes the way that its forward went.
+/// While it lives, an `alike` one makes `linear` and `matmul` on this thread compute an element of
+/// a product from its row and its column alone, bit for bit, however few rows there are beside it.
+/// (Kernels have faster ways for few rows, which add in another order.) Backward and recomputation
+/// of an op use what held for its forward.
 class RowsAlike {
  public:
   explicit RowsAlike(bool alike) : outer_(std::exchange(now_, alike)) {}
@@ -14,7 +14,7 @@ class RowsAlike {
   RowsAlike(const RowsAlike&) = delete;
   RowsAlike& operator=(const RowsAlike&) = delete;
 
-  /// Returns what the innermost on this thread says; false if there is none.
+  /// Returns the setting of the innermost one on this thread; false if there is none.
   static bool now() { return now_; }
 
  private:

@@ -3,8 +3,8 @@
 
 namespace triax::autograd {
 
-/// While one lives, the leaves that ops use without recording are noted in order of first use:
-/// the order in which their hooks will fire must be the same on every rank, so never an address's.
+/// While it lives, it notes the leaves that ops use without recording, in order of first use: their
+/// hooks must fire in the same order on every rank, so the order cannot be that of addresses.
 class Touched {
  public:
   Touched();
@@ -21,7 +21,7 @@ class Touched {
 
 void note_touched(const Tensors& used);
 
-/// Does recompute() run its function a second time, in backward, on this thread?
+/// True while recompute() runs its function a second time, in backward, on this thread.
 bool recomputing();
 
 }  // namespace triax::autograd

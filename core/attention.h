@@ -17,11 +17,11 @@ struct Qkv {
 /// its queries, key and value.
 Qkv unpack(const Tensor& packed);
 
-/// Which keys are seen: query i of a sequence sees keys [i + low, i + high], as far as there are
-/// any. Every query sees at least one, and the last query the last key.
+/// The keys that queries see: query i of a sequence sees keys [i + low, i + high], as far as there
+/// are any. Every query sees at least one, and the last query the last key.
 struct Band {
   int64_t low, high;
-  int64_t keys;  ///< of a sequence
+  int64_t keys;  ///< keys of a sequence
 
   static Band all(int64_t time, int64_t keys) { return {-time, keys, keys}; }
   /// The last query stands at the last key; no query sees later ones or, with a window, more than
@@ -46,7 +46,7 @@ struct Attention {
 
   int64_t sequences() const;
   int64_t kv_heads() const;
-  int64_t group() const;  ///< query heads of a key-value head
+  int64_t group() const;  ///< query heads per key-value head
   int64_t heads() const;  ///< query heads
   int64_t head_dim() const;
 };

@@ -10,30 +10,30 @@
 
 namespace triax {
 
-/// What a kernel does to the values its output holds.
+/// Whether a kernel overwrites its output or adds to it.
 enum class Write { set, add };
-/// Call `f.operator()<write>()`.
+/// Calls `f.operator()<write>()`.
 template <class F> inline __attribute__((always_inline)) void visit_write(Write write, F&& f) {
   if (write == Write::add) f.template operator()<Write::add>();
   else f.template operator()<Write::set>();
 }
 
-/// c = a b, or c += a b; with `bias` c = a b + bias; with `before` also before = that, c =
-/// gelu(it). a [.., m, k], b [.., k, n], c [.., m, n]: any strides with a unit stride in one of the
-/// last two dims, equal batch dims (expand() stretches one). a and b of one float dtype; c of that
-/// dtype or of its accumulator's. Sums are made in f32 (f64 for f64). bias [n] and before [m, n]:
-/// like a. Bits repeat; where a library multiplies (f16, bf16 with AMX), for an equal number of
-/// threads only. On CPUs a product may be made in parts, cut at multiples of `block` rows or
-/// columns: no bit changes.
+/// c = a b, or c += a b. a [.., m, k], b [.., k, n], c [.., m, n]: any strides with a unit stride
+/// in one of the last two dims, equal batch dims (expand() stretches one). a and b have one float
+/// dtype; c has it too or is of the accumulator dtype. Sums are made in f32 (f64 for f64). Bits
+/// repeat; where a library multiplies (f16, bf16 with AMX), for an equal number of threads only. On
+/// CPUs a product may be cut into parts at multiples of `block` rows or columns: no bit changes.
 ///
-/// For backward, without bias, before and batch dims: with `gelu_of` [m, n] c = or += a b times
-/// gelu's slope there, gelu_of and c contiguous and like a; with `row_sums` [m], contiguous and
-/// like c, also row_sums = or += the sums of a's rows, a the transpose of a contiguous matrix.
+/// Forward: `bias` [n] is added; with `before` [m, n] the sum goes there and c = gelu(before). Both
+/// are of a's dtype.
 ///
-/// With `rounding`, and nothing else but batch dims, c is of f64: = or += each sum, rounded as
-/// accumulate_fixed() rounds it (and refused where that is). c is then contiguous, or contiguous
-/// with its first two dims exchanged, or one matrix that is stretched over the batch [b, m, n]: the
-/// sum of all products.
+/// Backward, without bias, before and batch dims: with `gelu_of` [m, n], a b is multiplied by
+/// gelu's slope there (gelu_of and c contiguous, of a's dtype). `row_sums` [m], contiguous, of c's
+/// dtype, = or += the sums of a's rows; a is then the transpose of a contiguous matrix.
+///
+/// Fixed point, with nothing else but batch dims: with `rounding`, c (f64) = or += each sum,
+/// rounded and refused as by accumulate_fixed(). c is contiguous, perhaps with its first two dims
+/// exchanged, or one matrix stretched over the batch [b, m, n]: the sum of all products.
 struct Matmul {
   static constexpr int64_t block = 32;
   Tensor a, b, c;
@@ -41,15 +41,15 @@ struct Matmul {
   Tensor bias = {}, before = {};
   Tensor gelu_of = {}, row_sums = {};
   const FixedPoint* rounding = nullptr;
-  /// Is there anything of backward?
+  /// True if the product has one of the extras of a backward pass.
   bool goes_back() const { return gelu_of.defined() || row_sums.defined() || rounding; }
-  /// Does the whole batch go to one c?
+  /// True if the products of the whole batch are added up in one c.
   bool adds_up() const { return rounding && c.rank() == 3 && c.size(0) > 1 && c.strides()[0] == 0; }
 };
 
-/// Layer norm over rows of x [rows, width]; without mean it is RMS norm (and has no beta).
-/// gamma, beta [width] as x; mean, rstd [rows] in x's accumulator dtype. `parts`: what
-/// norm_backward() returned, for norm_backward_weights().
+/// Layer norm over rows of x [rows, width]; without mean it is RMS norm (and has no beta). gamma,
+/// beta [width] as x; mean, rstd [rows] in x's accumulator dtype. `parts`: the result of
+/// norm_backward(), for norm_backward_weights().
 struct Norm {
   Tensor x, gamma, beta, mean, rstd;
   double eps;
@@ -63,9 +63,9 @@ struct Pool2d;
 struct Windows;
 
 /// Rotary position embedding (Su et al. 2021, section 3.4) of x [tokens, groups, heads, head_dim],
-/// any strides but 1 of the last dim. Each pair of features turns by an angle that its token's
-/// position and its place in the head give; token t stands at position t % time. `table` f32
-/// [positions, head_dim], contiguous: the cosines of the head_dim / 2 angles, then their sines.
+/// any strides but 1 of the last dim. Each pair of features turns by an angle given by its token's
+/// position and its place in the head; token t stands at position t % time. `table` f32 [positions,
+/// head_dim], contiguous: the cosines of the head_dim / 2 angles, then their sines.
 struct Rotary {
   Tensor x, table;
   int64_t time;
@@ -78,9 +78,9 @@ struct Rotary {
 
 /// logits [rows, columns], a slice of the vocabulary starting at `first`; columns at and past
 /// `vocab` (counted from 0 of the whole vocabulary) are padding. targets [rows], i32 or i64, of the
-/// whole vocabulary; rows with `ignore` count nothing. Per row `stats` [rows, 4] (accumulator
-/// dtype) holds: largest logit, sum of exp(logit - largest), the target's logit (0 if another slice
-/// has it), sum of the logits. Slices are combined by the caller.
+/// whole vocabulary; rows with `ignore` do not count. Per row `stats` [rows, 4] (accumulator dtype)
+/// holds: largest logit, sum of exp(logit - largest), the target's logit (0 if another slice has
+/// it), sum of the logits. The caller combines slices.
 struct CrossEntropy {
   Tensor logits, targets;
   int64_t first = 0, vocab = 0, ignore = -1;
@@ -99,16 +99,16 @@ struct OptimizerSlot {
   Tensor weight, grad, master;
   std::vector<Range> decayed;
 };
-/// Decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2). `step` counts from 1. With a
-/// `plan` (a StepDecision on this device) its learning rate, step and scale count, not those here.
+/// Decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2). `step` counts from 1. A `plan`
+/// (a StepDecision on this device) replaces learning rate, step and scale given here.
 struct AdamWStep {
   double lr, beta1, beta2, eps, weight_decay, grad_scale;
   int64_t step;
   Tensor plan = {};
 };
 /// Momentum as in Sutskever et al. 2013, in PyTorch's form: v = momentum v + g; w -= lr v
-/// (Nesterov: w -= lr (g + momentum v)). `step` counts from 1; the first sets v = g. `plan` as
-/// AdamWStep has it.
+/// (Nesterov: w -= lr (g + momentum v)). `step` counts from 1; the first sets v = g. `plan` is
+/// AdamWStep's.
 struct SgdStep {
   double lr, momentum, weight_decay, grad_scale;
   enum class Form { heavy_ball, nesterov } form;
@@ -122,54 +122,54 @@ struct LionStep {
   Tensor plan = {};
 };
 
-/// A step of an exponential moving average: average += rate (scale x - average). With a `plan` (a
+/// One step of an exponential moving average: average += rate (scale x - average). With a `plan` (a
 /// StepDecision on this device) nothing changes unless that step happens.
 struct AverageStep {
   double rate, scale = 1;
   Tensor plan = {};
 };
 
-/// A place in a device's queue of work.
+/// A point in a device's queue of work.
 class Mark {
  public:
   virtual ~Mark();
   virtual bool reached() const = 0;
-  /// The host waits. Throws Error 70 if work before it failed.
+  /// Makes the host wait. Throws Error 70 if work before it failed.
   virtual void wait() const = 0;
 };
 
-/// Work that was captured once and is queued at one stroke.
+/// Work captured once (such as a CUDA graph), which a single launch replays.
 class Graph {
  public:
   virtual ~Graph();
-  /// Queue it. The rows of every dropout mask stand `rows` further on than when it was captured.
+  /// Queues it, with the rows of every dropout mask moved on by `rows` since it was captured.
   virtual void launch(int64_t rows) = 0;
 };
 
-/// What a device must be able to do. The ops validate; kernels trust: tensors lie on this device,
-/// are contiguous unless said otherwise, have fitting shapes, and outputs never overlap inputs
-/// unless they are the same tensor in an elementwise kernel. "dtype" of a rule: all floats work.
+/// The operations of a device. Ops validate; kernels trust: tensors lie on this device, are
+/// contiguous unless said otherwise, have fitting shapes, and outputs never overlap inputs unless
+/// they are the same tensor in an elementwise kernel. Kernels take all float dtypes.
 class Backend {
  public:
   virtual ~Backend();
   virtual std::shared_ptr<Allocator> allocator() = 0;
-  /// Short text for start-up messages: which device, which instruction level.
+  /// Returns a short text for start-up messages: device and instruction level.
   virtual const char* name() const = 0;
 
   // -- Between host and device. What the device is given to do it may do later, in order; only
   //    these and item(), to(cpu) and to_host() of a tensor let the host wait.
-  /// Host memory that the device reads and writes without help: tensors made of it are on `cpu`.
+  /// Returns an allocator of host memory that the device accesses itself: its tensors are on `cpu`.
   virtual std::shared_ptr<Allocator> host_allocator();
-  /// Queue a copy of bytes from or to such memory: contiguous, of one dtype and shape. The host may
-  /// touch neither until a mark() behind it is reached; the tensors may be dropped at once.
+  /// Queues a copy of bytes from or to such memory: contiguous, of one dtype and shape. The host
+  /// may touch neither until a mark() behind it is reached; the tensors may be dropped at once.
   virtual void transfer(const Tensor& from, const Tensor& to);
-  /// Behind all that this thread has queued so far; null where nothing is ever queued.
+  /// Returns a mark behind all that this thread has queued; null where nothing is ever queued.
   virtual std::unique_ptr<Mark> mark();
-  /// What `work` queues from this thread is not done but kept, with the addresses and numbers that
-  /// it was given: tensors made before it are read and written again by every launch(), those made
-  /// in it must live as long as the graph. It must not wait for the device or copy from the host,
-  /// and should have run once as it is. The graph must go before the communicators whose transfers
-  /// it holds. Throws Error 70 if it cannot be captured, 78 on devices without graphs.
+  /// Captures what `work` queues from this thread instead of running it, with the addresses and
+  /// numbers given: every launch() reads and writes tensors made before it again; those made in it
+  /// must live as long as the graph. `work` must not wait for the device or copy from the host, and
+  /// should have run once before. Drop the graph before the communicators whose transfers it holds.
+  /// Throws Error 70 if it cannot be captured, 78 on devices without graphs.
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& work);
 
   // -- Movement. Any strides here.
@@ -188,7 +188,7 @@ class Backend {
 
   // -- Elementwise. a and b may have any strides (expanded to y's shape), the rest is contiguous.
   virtual void unary(Unary op, const Tensor& x, const Tensor& y) = 0;
-  /// dx = dy * slope(x, y), or +=; set may be where dy is.
+  /// dx = dy * slope(x, y), or +=; with `set`, dx may be dy.
   virtual void unary_backward(Unary op, const Tensor& x, const Tensor& y, const Tensor& dy,
                               const Tensor& dx, Write write) = 0;
   virtual void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& y) = 0;
@@ -203,18 +203,18 @@ class Backend {
   virtual void max(const Tensor& x, const Tensor& y) = 0;
   /// out (f64 [2]) += {sum of squares, number of non-finite elements}.
   virtual void squares(const Tensor& x, const Tensor& out) = 0;
-  /// sums (f64) = or += x, rounded element by element (core/fixed_point.h). x may be several such
-  /// terms [n, shape of sums]. Contiguous. These two throw Error 78 on devices without them.
+  /// sums (f64) = or += x, each element rounded (core/fixed_point.h). x may be several such terms
+  /// [n, shape of sums]. Contiguous. This and the next throw Error 78 on devices without them.
   virtual void accumulate_fixed(const Tensor& x, const FixedPoint& f, const Tensor& sums,
                                 Write write);
   /// out (f64 [WideSum::words + 1]) += {sum of squares as a WideSum, number of elements that are
-  /// not finite or whose square is too large for one}: equal bits however a tensor is cut.
+  /// not finite or whose square is too large for one}: the bits are equal however a tensor is cut.
   virtual void squares_fixed(const Tensor& x, const Tensor& out);
 
   // -- Products.
   virtual void matmul(const Matmul& p) = 0;
-  /// p.c = a b + rest, with p.bias if it has one, and nothing else. rest: contiguous, like c, and
-  /// not c itself. Where it is one pass, the result is rounded once.
+  /// p.c = a b + rest, with p.bias if it has one, and nothing else. rest: contiguous, of c's shape
+  /// and dtype, not c itself. Where it is one pass, the result is rounded once.
   virtual void matmul_onto(const Matmul& p, const Tensor& rest);
 
   // -- Rows: over the last dim of [rows, width].
@@ -223,10 +223,10 @@ class Backend {
   virtual void log_softmax(const Tensor& x, const Tensor& y) = 0;
   virtual void log_softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) = 0;
   virtual void norm(const Norm& n, const Tensor& y) = 0;
-  /// Returns parts of the weights' gradients where it makes them in the same pass, else nothing.
+  /// Returns parts of the weights' gradients if it makes them in the same pass, else undefined.
   virtual Tensor norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write write) = 0;
-  /// dgamma, dbeta in the accumulator dtype; dbeta undefined for RMS norm. Reads neither gamma nor
-  /// beta, which may be undefined; with n.parts these alone.
+  /// dgamma, dbeta in the accumulator dtype; dbeta undefined for RMS norm. Does not read gamma and
+  /// beta, which may be undefined; with n.parts it reads nothing else.
   virtual void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor& dgamma,
                                      const Tensor& dbeta, Write write) = 0;
 
@@ -253,7 +253,7 @@ class Backend {
   /// dlogits = scale[0] * (softmax - smoothed target); may be c.logits itself. scale: accumulator.
   virtual void cross_entropy_backward(const CrossEntropy& c, const Tensor& stats,
                                       const Tensor& scale, const Tensor& dlogits) = 0;
-  /// Stats that are not combined, and dlogits from them: logits are read once.
+  /// Makes the stats of this slice alone and dlogits from them, reading the logits once.
   virtual void cross_entropy_at_once(const CrossEntropy& c, const Tensor& stats,
                                      const Tensor& scale, const Tensor& dlogits);
   /// y [tokens, heads * head_dim]; lse [tokens, heads]: log of the sum of exponentials of each
@@ -267,17 +267,17 @@ class Backend {
   virtual void rotary(const Rotary& r, const Tensor& y) = 0;
 
   // -- Images.
-  /// y [n * oh * ow, kh * kw * c]: what each window of x reads, 0 in the padding. x [n, h, w, c]
-  /// may have any strides but 1 of the last dim.
+  /// y [n * oh * ow, kh * kw * c]: the elements of x in each window, 0 in the padding. x [n, h, w,
+  /// c] may have any strides but 1 of the last dim.
   virtual void patches(const Tensor& x, const Windows& windows, const Tensor& y) = 0;
-  /// dx, strided as x: each element's sum over the windows that read it.
+  /// dx, with x's strides: for each element the sum over the windows that read it.
   virtual void patches_backward(const Tensor& dy, const Windows& windows, const Tensor& dx) = 0;
-  /// Made of patches and products unless a backend knows better. dw in the accumulator dtype.
+  /// Made of patches and products unless a backend overrides it. dw in the accumulator dtype.
   virtual void conv2d(const Conv2d& c, const Tensor& y);
   virtual void conv2d_backward_input(const Conv2d& c, const Tensor& dy, const Tensor& dx);
   virtual void conv2d_backward_weight(const Conv2d& c, const Tensor& dy, const Tensor& dw,
                                       Write write);
-  /// `chosen`, of y's shape: which element of the window is the largest, i32; undefined for means.
+  /// `chosen`, of y's shape, i32: the element of the window that is largest; undefined for means.
   virtual void pool(const Pool2d& p, const Tensor& x, const Tensor& y, const Tensor& chosen) = 0;
   virtual void pool_backward(const Pool2d& p, const Tensor& dy, const Tensor& chosen,
                              const Tensor& dx) = 0;
@@ -290,19 +290,19 @@ class Backend {
                      const AdamWStep& o) = 0;
   virtual void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) = 0;
   virtual void lion(const OptimizerSlot& s, const Tensor& m, const LionStep& o) = 0;
-  /// average in x's accumulator dtype.
+  /// `average` is of x's accumulator dtype.
   virtual void average(const Tensor& average, const Tensor& x, const AverageStep& o) = 0;
 };
 
-/// A product that goes back, by members that do one thing each: sum(), matmul(), unary_backward(),
+/// Makes a product with backward's extras by single steps: sum(), matmul(), unary_backward(),
 /// accumulate_fixed().
 void matmul_in_steps(Backend& on, const Matmul& p);
 
-/// The backend of a device; made at first use. Throws Error 78 if there is no such device.
+/// Returns the backend of a device, made at first use. Throws Error 78 without such a device.
 Backend& backend(Device device);
 inline Backend& backend(const Tensor& x) { return backend(x.device()); }
 
-/// Give up cached blocks that nobody uses (all devices, this thread's pool).
+/// Frees cached blocks that nobody uses (all devices, this thread's pool).
 void trim_memory();
 
 }  // namespace triax

@@ -16,7 +16,7 @@ namespace triax {
 class Tensor;
 std::string str(const Tensor& x);
 
-/// What has `{}` and no format of its own, written as `str` or `name` does.
+/// Formats types without a formatter of their own for `{}`, as `str` or `name` does.
 template <class T> struct PlainFormatter {
   constexpr auto parse(fmt::format_parse_context& c) { return c.begin(); }
   template <class Context> auto format(const T& value, Context& c) const {
@@ -37,7 +37,7 @@ template <> struct fmt::formatter<triax::DType> : triax::PlainFormatter<triax::D
 
 namespace triax {
 
-/// The items as `{}` writes them, with `separator` in between.
+/// Returns the items as `{}` writes them, with `separator` in between.
 template <class Range> std::string join(const Range& items, std::string_view separator) {
   std::string text;
   for (auto item = items.begin(); item != items.end(); ++item) {
@@ -59,17 +59,17 @@ template <class... Args> struct LocatedFormat {
   int line;
 };
 
-/// Out of line, since a check is compiled at thousands of places.
+/// Throws; out of line, since a check is compiled at thousands of places.
 [[noreturn]] void throw_error(Exit code, std::string&& what, const char* file, int line);
 
-/// Throw an Error with `code`.
+/// Throws an Error with `code`.
 template <class... Args>
 [[noreturn]] void fail(Exit code, LocatedFormat<std::type_identity_t<Args>...> what,
                        Args&&... args) {
   throw_error(code, fmt::vformat(what.text, fmt::make_format_args(args...)), what.file, what.line);
 }
 
-/// Throw an Error unless `ok`. `check` is for misuse by the caller (code 70), `check_input` for
+/// Throws an Error unless `ok`. `check` is for misuse by the caller (code 70), `check_input` for
 /// what a user brings: configuration, files, data.
 template <class... Args>
 void check(bool ok, LocatedFormat<std::type_identity_t<Args>...> what, Args&&... args) {

@@ -9,17 +9,17 @@
 namespace triax {
 namespace {
 
-/// Products of fewer rows spend their time on packing weights.
+/// The least rows of a product: with fewer, packing weights takes most of the time.
 constexpr int64_t least_rows = 1024;
 
-/// Images whose patches are made together.
+/// Returns the number of images whose patches are made together.
 int64_t images_at_once(const Conv2d& c) {
   return std::clamp<int64_t>((least_rows - 1) / c.windows.of_image() + 1, 1,
                              std::max<int64_t>(1, c.x.size(0)));
 }
 int64_t columns_of(const Conv2d& c) { return c.windows.elements() * c.weight.size(3); }
 
-/// What a convolution of some images [first, first + images) is made of, for one group.
+/// The part of a convolution made at a time: images [first, first + images), of one group.
 struct Piece {
   int64_t first, images, group;
 };
@@ -34,37 +34,37 @@ class Pieces {
 
   int64_t columns() const { return columns_of(c_); }
 
-  /// f(piece), image by image.
+  /// Calls f(piece) for every piece, image by image.
   template <class F> void each(F f) const {
     for (int64_t i = 0; i < c_.x.size(0); i += each_)
       for (int64_t g = 0; g < c_.groups; ++g) f(Piece{i, std::min(each_, c_.x.size(0) - i), g});
   }
 
-  /// The channels of a group in images like x.
+  /// Returns the piece's images and channels of a tensor like x.
   Tensor of_x(const Tensor& x, const Piece& p) const {
     return x.narrow(0, p.first, p.images).narrow(3, p.group * in_, in_);
   }
-  /// The same of y, as a matrix [rows, out / groups].
+  /// Returns the piece's part of a tensor like y as a matrix [rows, out / groups].
   Tensor of_y(const Tensor& y, const Piece& p) const {
     int64_t rows = c_.windows.of_image(), all = y.size(3);
     Tensor matrix = y.view({y.size(0) * rows, all});
     return matrix.narrow(0, p.first * rows, p.images * rows).narrow(1, p.group * out_, out_);
   }
-  /// The same of a tensor like the weight, as a matrix [out / groups, columns].
+  /// Returns the group's part of a tensor like the weight as a matrix [out / groups, columns].
   Tensor of_weight(const Tensor& w, const Piece& p) const {
     return w.view({w.size(0), columns()}).narrow(0, p.group * out_, out_);
   }
 
-  /// Room for a matrix of patches [rows, columns].
+  /// Returns working memory for a matrix of patches [rows, columns].
   Tensor room(const Piece& p) const { return room_.narrow(0, 0, p.images * c_.windows.of_image()); }
-  /// The patches of x; its own elements where each is a window.
+  /// Returns the patches of x; a view of x where each window is one element.
   Tensor patches(Backend& on, const Piece& p) const {
     if (alone()) return matrix(c_.x, p);
     Tensor to = room(p);
     on.patches(of_x(c_.x, p), c_.windows, to);
     return to;
   }
-  /// Images like x as a matrix, where that is all that patches are.
+  /// Returns the piece of a tensor like x as a matrix; only where windows are single elements.
   Tensor matrix(const Tensor& x, const Piece& p) const {
     int64_t rows = c_.windows.of_image();
     return x.view({x.size(0) * rows, x.size(3)})

@@ -4,7 +4,7 @@
 namespace triax {
 
 /// Windows along one dim of images. Element k of window o reads at o * stride - padding + k *
-/// dilation; what lies outside of [0, size) is padding.
+/// dilation; positions outside of [0, size) are padding.
 struct WindowAxis {
   int64_t size = 1, window = 1, stride = 1, padding = 0, dilation = 1;
 
@@ -12,7 +12,7 @@ struct WindowAxis {
     return (size + 2 * padding - dilation * (window - 1) - 1) / stride + 1;
   }
   TRIAX_HD int64_t at(int64_t o, int64_t k) const { return o * stride - padding + k * dilation; }
-  /// The window whose element k reads at i, or -1.
+  /// Returns the window whose element k reads at i, or -1.
   TRIAX_HD int64_t reader(int64_t i, int64_t k) const {
     int64_t from_first = i + padding - k * dilation, o = from_first / stride;
     return from_first >= 0 && o * stride == from_first && o < count() ? o : -1;
@@ -25,7 +25,7 @@ struct Windows {
 
   TRIAX_HD int64_t elements() const { return high.window * wide.window; }
   int64_t of_image() const { return high.count() * wide.count(); }
-  /// Is every window one element, and every element a window?
+  /// True if every window is one element, and every element a window.
   bool are_the_image() const;
 };
 
@@ -45,7 +45,7 @@ template <class T> struct Images {
 };
 
 /// Two-dimensional cross-correlation, as every framework's convolution is: y [n, oh, ow, out] of x
-/// [n, h, w, in] and weight [out, kh, kw, in / groups]: output channel o of group g sums over the
+/// [n, h, w, in] and weight [out, kh, kw, in / groups]. Output channel o of group g sums over the
 /// window's elements and the channels of g. All contiguous, of one float dtype.
 struct Conv2d {
   Tensor x, weight;
@@ -60,24 +60,24 @@ struct TileGrid {
   TRIAX_HD explicit TileGrid(const Windows& w)
       : down((w.high.count() + 1) / 2), across((w.wide.count() + 1) / 2) {}
   TRIAX_HD int64_t of_image() const { return down * across; }
-  /// Images that are computed together, at most: of fewer tiles, weights are packed too often.
+  /// Returns the most images computed together: of fewer tiles, weights are packed too often.
   TRIAX_HD int64_t images_at_once() const { return (512 - 1) / of_image() + 1; }
-  /// The same of a thread that computes alone, and how many threads do: 1 if there are too few.
+  /// Returns the most images for a thread that computes alone; threads() is 1 if there are too few.
   TRIAX_HD int64_t images_of_a_thread() const { return (images_at_once() + 1) / 2; }
   TRIAX_HD int64_t threads(int64_t images, int64_t most) const {
     return most > 1 && images >= 2 * most * images_of_a_thread() ? most : 1;
   }
 };
-/// Is that faster than products with patches? It needs windows of 3 x 3 at stride 1 and enough
+/// True if tiles are faster than products with patches: windows of 3 x 3 at stride 1 and enough
 /// channels. Not in 16 bits, where transformed tiles would be rounded.
 bool tiles_are_faster(const Conv2d& c);
-/// Elements of working memory by either way; of tiles with up to two threads, of which each takes
-/// half.
+/// Returns the elements of working memory that each way takes; tiles for up to two threads, half
+/// each.
 int64_t elements_of_tiles(const Conv2d& c);
 int64_t elements_of_patches(const Conv2d& c);
 
 /// The largest element or the mean of every window: y [n, oh, ow, c] of x [n, h, w, c]. Padding is
-/// never the largest; in a mean it counts as zeros. NaN is larger than all.
+/// never the largest; in a mean it counts as zeros. NaN is larger than all numbers.
 struct Pool2d {
   enum class Kind { max, mean } kind;
   Windows windows;

@@ -7,7 +7,7 @@
 
 namespace triax {
 
-/// `x` rounded to nearest even, on a GPU by its own instruction (which makes another NaN of a NaN).
+/// Returns `x` rounded to nearest even, on a GPU by an instruction (which changes a NaN's bits).
 template <class To> TRIAX_HD To rounded(float x) {
 #if defined(__CUDA_ARCH__)
   To y;
@@ -18,7 +18,7 @@ template <class To> TRIAX_HD To rounded(float x) {
   return To(x);
 #endif
 }
-/// The reverse. Each use stands for itself: what is kept in registers are the 16 bits.
+/// Returns `x` as f32. Each use converts again: registers keep the 16 bits.
 TRIAX_HD float widened(BFloat16 x) {
 #if defined(__CUDA_ARCH__)
   float y;
@@ -38,7 +38,7 @@ TRIAX_HD float widened(Half x) {
 #endif
 }
 
-/// Low-precision floats convert through f32, everything else directly.
+/// Converts low-precision floats through f32, everything else directly.
 template <class To, class From> TRIAX_HD To convert(From x) {
   if constexpr (__is_same(To, From)) return x;
   else if constexpr (__is_same(From, Half) || __is_same(From, BFloat16))
@@ -47,16 +47,16 @@ template <class To, class From> TRIAX_HD To convert(From x) {
   else return To(x);
 }
 
-/// to = value, or to += value with the sum made in the accumulator.
+/// Sets `to` to value, or adds it with the sum made in the accumulator.
 template <Write write, class T, class A> TRIAX_HD void put(T& to, A value) {
   if constexpr (write == Write::add) to = convert<T>(convert<A>(to) + value);
   else to = convert<T>(value);
 }
 
-/// A stored float as its accumulator.
+/// Returns a stored float as its accumulator.
 template <class T> TRIAX_HD Accumulator<T> load(T x) { return convert<Accumulator<T>>(x); }
 
-/// The first element, or null if `x` is undefined.
+/// Returns the address of the first element, or null if `x` is undefined.
 template <class T> inline __attribute__((always_inline)) T* values(const Tensor& x) {
   return x.defined() ? static_cast<T*>(x.data()) : nullptr;
 }

@@ -4,7 +4,7 @@
 
 namespace triax {
 
-/// Where bytes live and kernels run.
+/// The place where bytes live and kernels run.
 struct Device {
   enum class Kind : uint8_t {
     cpu,

@@ -22,7 +22,7 @@ constexpr const char* name(DType t) {
 constexpr bool is_float(DType t) { return t <= DType::bf16; }
 constexpr bool is_index(DType t) { return t == DType::i32 || t == DType::i64; }
 
-/// What sums are made in, and what gradients of leaves are kept in: f64 for f64, f32 otherwise.
+/// Returns the dtype of sums and of leaves' gradients: f64 for f64, f32 otherwise.
 constexpr DType accumulator(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 template <class T> struct AccumulatorOf { using type = float; };
 template <> struct AccumulatorOf<double> { using type = double; };
@@ -38,7 +38,7 @@ template <class T> constexpr DType dtype_of() {
   if constexpr (__is_same(T, uint8_t)) return DType::u8;
 }
 
-/// Call `f.operator()<T>()` with the C++ type of `t`. The op has already refused other dtypes.
+/// Calls `f.operator()<T>()` with the C++ type of `t`. The op has already refused other dtypes.
 template <class F>
 inline __attribute__((always_inline)) decltype(auto) visit_float(DType t, F&& f) {
   switch (t) {
@@ -52,12 +52,12 @@ inline __attribute__((always_inline)) decltype(auto) visit_float(DType t, F&& f)
       return f.template operator()<float>();
   }
 }
-/// Call `f.operator()<U>()` with T's accumulator or T, whichever `t` is.
+/// Calls `f.operator()<U>()` with T's accumulator or T, whichever `t` is.
 template <class T, class F> inline __attribute__((always_inline)) void visit_sum(DType t, F&& f) {
   if (t == dtype_of<Accumulator<T>>()) f.template operator()<Accumulator<T>>();
   else f.template operator()<T>();
 }
-/// Call `f.operator()<U>()` with an unsigned integer as large as an element: for moving bytes.
+/// Calls `f.operator()<U>()` with an unsigned integer as large as an element: for moving bytes.
 template <class F> inline __attribute__((always_inline)) void visit_bits(DType t, F&& f) {
   switch (size_of(t)) {
     case 1:

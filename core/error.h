@@ -28,12 +28,12 @@ class Error : public std::runtime_error {
  public:
   Error(Exit code, const std::string& what, std::string place = {}, int rank = -1)
       : std::runtime_error(what), code_(code), place_(std::move(place)), rank_(rank) {}
-  /// The same with another text.
+  /// Returns this error with another text.
   Error saying(const std::string& what) const { return Error(code_, what, place_, rank_); }
   Exit code() const { return code_; }
-  /// `file:line` of the check that failed.
+  /// Returns `file:line` of the check that failed.
   const std::string& place() const { return place_; }
-  /// World rank on which it arose, where others throw it too; -1: this one.
+  /// Returns the world rank on which it arose, where others throw it too; -1: this one.
   int rank() const { return rank_; }
 
  private:

@@ -31,7 +31,7 @@ enum class For { reading, writing };
   fail(code, "files: {} {}: {}", operation, path, std::generic_category().message(error));
 }
 
-// Runs `call` until it is not interrupted; what it returns, or Error.
+// Runs `call` until it is not interrupted; returns its result or throws Error.
 template <class Call>
 auto attempt(const Files& files, const char* operation, const std::string& path, For purpose,
              Call&& call) {

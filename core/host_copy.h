@@ -5,21 +5,21 @@
 
 namespace triax {
 
-/// A tensor's values on their way to the host, which goes on meanwhile.
+/// An asynchronous copy of a tensor's values to the host.
 class HostCopy {
  public:
-  /// Of what `x` will hold when the work that was queued before is done. `x` is contiguous.
+  /// Copies what `x`, contiguous, will hold when the work queued before is done.
   explicit HostCopy(const Tensor& x);
   HostCopy(HostCopy&&) noexcept = default;
   HostCopy& operator=(HostCopy&&) noexcept = default;
   ~HostCopy();
 
-  /// The values on the CPU; waits for them.
+  /// Returns the values on the CPU; waits for them.
   const Tensor& values() const;
 
  private:
   Tensor values_;
-  mutable std::unique_ptr<Mark> mark_;  ///< none: they are there
+  mutable std::unique_ptr<Mark> mark_;  ///< null: the values are there
 };
 
 }  // namespace triax

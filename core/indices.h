@@ -1,12 +1,12 @@
 #pragma once
 #include "core/backend.h"
 
-// What kernels of every backend read indices by. Always inlined, so that files compiled for
+// The indices that kernels of every backend read. Always inlined, so that files compiled for
 // different instruction levels share no copy.
 
 namespace triax {
 
-/// Indices of i32 or i64; which it is, is looked up when one is read, so that kernels need not be
+/// Indices of i32 or i64; the dtype is looked up when one is read, so that kernels need not be
 /// compiled for both.
 struct Indices {
   const void* data;
@@ -20,14 +20,14 @@ inline __attribute__((always_inline)) Indices indices_of(const Tensor& x) {
   return {x.data(), x.dtype() == DType::i64};
 }
 
-/// The targets of rows, and the slice of the vocabulary that the logits are.
+/// The targets of rows, and the slice of the vocabulary that the logits hold.
 struct Targets {
   Indices ids;
   int64_t columns, valid;  ///< `valid`: columns that are no padding
   int64_t first, ignore;
 
   TRIAX_HD bool ignored(int64_t r) const { return ids[r] == ignore; }
-  /// The target's column here, or -1.
+  /// Returns the target's column here, or -1.
   TRIAX_HD int64_t column(int64_t r) const {
     int64_t c = ids[r] - first;
     return c >= 0 && c < valid && !ignored(r) ? c : -1;

@@ -4,7 +4,7 @@
 
 #include "core/half.h"
 
-// What elementwise formulas are made of, for every backend. Without branches, so that loops over
+// The functions of elementwise formulas, for every backend. Without branches, so that loops over
 // them vectorise, and without library calls in f32, so that an element's bits never depend on its
 // place in a buffer.
 
@@ -31,7 +31,7 @@ template <class T> TRIAX_HD T max(T a, T b) { return a > b ? a : b; }
 template <class T> TRIAX_HD T min(T a, T b) { return a < b ? a : b; }
 template <class T> TRIAX_HD T select(bool c, T a, T b) { return c ? a : b; }
 
-/// e^x within 2 ulp; below -87 zero, above 88.72 infinity, NaN stays (Cephes' polynomial).
+/// Returns e^x within 2 ulp; below -87 zero, above 88.72 infinity, NaN stays (Cephes' polynomial).
 TRIAX_HD float exp(float x) {
   float c = min(89.f, max(-87.4f, x));  // in this order both let NaN through
   // 1.5 * 2^23 rounds the sum to an integer n; 126 on top makes its low bits the exponent of
@@ -63,7 +63,7 @@ TRIAX_HD float tanh(float x) {
 }
 TRIAX_HD double tanh(double x) { return __builtin_tanh(x); }
 
-/// Absolute error below 3e-7 (Cephes below 1, Abramowitz and Stegun 7.1.26 above).
+/// Returns erf(x), absolute error below 3e-7 (Cephes below 1, Abramowitz and Stegun 7.1.26 above).
 TRIAX_HD float erf(float x) {
   float a = __builtin_fabsf(x), z = x * x;
   float p = 7.853861353153693e-5f;
@@ -83,7 +83,7 @@ TRIAX_HD float erf(float x) {
 }
 TRIAX_HD double erf(double x) { return __builtin_erf(x); }
 
-/// ln x within 2 ulp (Cephes); subnormal x included, NaN below zero.
+/// Returns ln x within 2 ulp (Cephes); subnormal x included, NaN below zero.
 TRIAX_HD float log(float x) {
   bool small = x < 0x1p-126f;
   uint32_t u = bit_cast<uint32_t>(small ? x * 0x1p23f : x) - 0x3f3504f3u;  // sqrt(1/2)

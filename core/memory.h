@@ -6,8 +6,8 @@
 
 namespace triax::memory {
 
-/// What bytes are for. `activations` is the default: whatever a step makes and drops. `offloaded`
-/// ones lie in the host's memory or in files by choice: they are no part of the totals below.
+/// The purpose of bytes. `activations` is the default: whatever a step makes and drops. `offloaded`
+/// ones lie in the host's memory or in files by choice: the totals below leave them out.
 enum Kind { activations, parameters, gradients, optimizer, buffers, offloaded };
 inline constexpr int kinds = 6;
 const char* name(Kind kind);
@@ -18,9 +18,9 @@ class Counter {
   void add(Kind kind, int64_t bytes);
   int64_t live(Kind kind) const { return live_[kind]; }
   int64_t peak(Kind kind) const { return peak_[kind]; }
-  /// Of all kinds but `offloaded`.
+  /// Returns the live bytes of all kinds but `offloaded`.
   int64_t live() const { return live_total_; }
-  /// High-water of live() (not the sum of their peaks).
+  /// Returns the high-water mark of live() (not the sum of the kinds' peaks).
   int64_t peak() const { return peak_total_; }
   void reset_peaks();
 
@@ -29,9 +29,9 @@ class Counter {
   std::atomic<int64_t> live_total_ = 0, peak_total_ = 0;
 };
 
-/// The counter of the calling rank. A rank is a thread, so this is per thread.
+/// Returns the counter of the calling rank. A rank is a thread, so this is per thread.
 const std::shared_ptr<Counter>& counter();
-/// Give this thread a counter of its own (a new rank) or share that of another thread.
+/// Gives this thread a counter of its own (a new rank) or that of another thread.
 void set_counter(std::shared_ptr<Counter> c);
 
 /// Storage made on this thread while a Scope lives is counted as `kind`.

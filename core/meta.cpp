@@ -27,13 +27,13 @@ void move(std::initializer_list<Tensor> tensors) {
     if (t.defined()) meta_work().bytes += double(t.bytes());
 }
 
-/// A kernel that reads `x` and changes a product's result: the product reads x instead.
+/// Notes that another kernel reads `x` and changes a product's result: the product reads x instead.
 void fuse(const Tensor& x) {
   meta_work().fused_bytes += 2 * double(x.bytes());
   ++meta_work().fused_kernels;
 }
 
-/// `products` such products a head, of the scores that are seen.
+/// Counts `products` matrix products a head, over the scores that are seen.
 void attend(const Attention& a, double products) {
   double seen = 0;
   for (int64_t i = 0; i < a.time; ++i) seen += double(a.band.end(i) - a.band.begin(i));
@@ -200,8 +200,8 @@ class MetaBackend final : public Backend {
   }
 
  private:
-  /// Of memory, than patches: CPUs compute some convolutions by tiles. The products that are
-  /// counted are those with patches.
+  /// Returns the memory that tiles take beyond patches: CPUs compute some convolutions by tiles.
+  /// The products that are counted are those with patches.
   static Tensor what_tiles_need_more(const Conv2d& c, const Conv2d& tiled) {
     bool by_tiles = target == Device::Kind::cpu && tiles_are_faster(c);
     int64_t more = by_tiles ? elements_of_tiles(tiled) - elements_of_patches(c) : 0;

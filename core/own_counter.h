@@ -3,7 +3,7 @@
 
 namespace triax::memory {
 
-/// Storage made on this thread while it lives is counted apart: it is no memory of the rank.
+/// While it lives, storage made on this thread is counted apart: it is no memory of the rank.
 class OwnCounter {
  public:
   OwnCounter() : outer_(counter()) { set_counter(std::make_shared<Counter>()); }

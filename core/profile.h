@@ -9,22 +9,22 @@
 
 namespace triax {
 
-/// What a rank spends a stretch of its time on. All but the last two are its own work.
+/// The activity that a rank spends a stretch of its time on. All but the last two are its own work.
 enum class Activity : uint8_t { work, action, layer, optimizer, data, communication, waiting };
 inline constexpr size_t activities = 7;
 const char* name(Activity what);
 
-/// Tells a profile the time. A device does later what the host queues now: it says when it came to
-/// a mark only afterwards.
+/// The clock of a profile. A device does later what the host queues now: it says when it came to a
+/// mark only afterwards.
 class ProfileClock {
  public:
   virtual ~ProfileClock();
   virtual int64_t mark() = 0;
-  /// When `mark` was reached, in nanoseconds of Profile::now(). May wait for that.
+  /// Returns when `mark` was reached, in nanoseconds of Profile::now(). May wait for that.
   virtual int64_t time(int64_t mark) = 0;
 };
 
-/// What one rank (one thread) did when: slices of its time, nested, and its operations with other
+/// The timeline of one rank (one thread): slices of its time, nested, and its operations with other
 /// ranks, from the call until the rank saw the end. Times are marks of the clock until settle(),
 /// then nanoseconds of now().
 class Profile {
@@ -41,16 +41,16 @@ class Profile {
   };
   static constexpr int64_t not_seen = -1;
 
-  /// By `clock`; null: the host's, whose marks are times.
+  /// Starts a profile timed by `clock`; null: the host's, whose marks are times.
   explicit Profile(std::unique_ptr<ProfileClock> clock = nullptr);
   ~Profile();
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;
 
-  /// Of the monotonic clock, which all processes of a host share.
+  /// Returns the monotonic clock's time in nanoseconds; all processes of a host share it.
   static int64_t now();
 
-  /// Begins a slice inside of those that are open. `name` of a layer outlives the graph of its ops.
+  /// Begins a slice inside of those that are open. A layer's `name` outlives the graph of its ops.
   void open(const char* name, Activity what);
   /// Ends the innermost one; a `name` given here replaces the first. A layer that goes on after an
   /// interruption is one slice.
@@ -58,16 +58,16 @@ class Profile {
   /// Returns the number that finish() takes.
   size_t start(Operation operation);
   void finish(size_t operation);
-  /// All is recorded: reads the clock. An operation whose end was not seen gets its beginning.
+  /// Ends the recording: reads the clock. An operation whose end was not seen ends where it began.
   void settle();
 
-  /// Those that are closed, in the order of their ends.
+  /// Returns the closed slices, in the order of their ends.
   const std::vector<Slice>& slices() const { return slices_; }
   const std::vector<Operation>& operations() const { return operations_; }
-  /// Nanoseconds by Activity, each counted in the innermost slice alone, in the outermost slices
-  /// that are closed; known when settled.
+  /// Returns nanoseconds by Activity, each counted in the innermost slice alone, within the
+  /// outermost slices that are closed; known when settled.
   const std::array<int64_t, activities>& spent() const { return spent_; }
-  /// The innermost open slice, if that is a layer: the name it was given; else null.
+  /// Returns the name of the innermost open slice if that is a layer, else null.
   const char* layer() const;
 
  private:
@@ -86,26 +86,26 @@ class Profile {
   std::unique_ptr<ProfileClock> clock_;
   std::vector<Frame> open_;
   std::vector<Stretch> closed_;  // also those that are one slice with an earlier one
-  size_t whole_ = 0;             // of them, in outermost slices that are closed
+  size_t whole_ = 0;             // how many of them are in outermost slices that are closed
   std::vector<Slice> slices_;
   std::vector<Operation> operations_;
   std::array<int64_t, activities> spent_{};
 };
 
-/// The profile of the calling rank, null if none is made. A rank is a thread, so this is per
-/// thread.
+/// Returns the profile of the calling rank, null if none is made. A rank is a thread, so this is
+/// per thread.
 Profile* profile();
-/// From now on this thread's slices and operations go there; null: nowhere. `p` outlives its use.
+/// Sends this thread's slices and operations to `p`, which outlives its use; null: nowhere.
 void set_profile(Profile* p);
-/// Profile::layer() of this thread's profile; null without one.
+/// Returns Profile::layer() of this thread's profile; null without one.
 const char* profiled_layer();
 
-/// A stretch of the host's time with a name: a slice of the rank's profile, and a range in
-/// profilers of GPUs (Nsight Systems: NVTX). Costs next to nothing when none is looking.
+/// A named stretch of the host's time: a slice of the rank's profile, and a range in GPU profilers
+/// (Nsight Systems: NVTX). Costs next to nothing when none is looking.
 class ProfileRange {
  public:
   explicit ProfileRange(const char* name, Activity what = Activity::work);
-  /// A rule in backward. In a profile it belongs to the layer that recorded it; null: to none.
+  /// Begins a rule in backward, which a profile gives to the layer that recorded it; null: to none.
   ProfileRange(const char* op, const char* layer);
   ~ProfileRange();
   ProfileRange(const ProfileRange&) = delete;

@@ -1,7 +1,7 @@
 #pragma once
 #include "core/tensor.h"
 
-// How a reduction over any dims becomes reductions over one: for all backends. Always inlined, so
+// Makes a reduction over any dims into reductions over one, for all backends. Always inlined, so
 // that files compiled for different instruction levels share no copy.
 
 namespace triax {
@@ -11,14 +11,14 @@ struct Extent {
   int64_t outer = 1, reduced = 1, inner = 1;
 };
 
-/// Where the innermost group of neighbouring reduced dims lies, and what remains in front of it.
+/// The innermost group of neighbouring reduced dims, and what remains in front of it.
 struct ReductionCut {
   Extent extent;
   int front;             ///< dims in front of the group
   bool reduces = false;  ///< some of those are reduced too
 };
 
-/// Of the first `rank` dims of x. A dim is reduced where y's size is 1 and x's is not.
+/// Cuts the first `rank` dims of x. A dim is reduced where y's size is 1 and x's is not.
 inline __attribute__((always_inline)) ReductionCut innermost(const Tensor& x, const Tensor& y,
                                                              int rank) {
   ReductionCut c{{}, rank};

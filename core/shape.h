@@ -17,7 +17,7 @@ class Shape {
   explicit Shape(std::span<const int64_t> sizes);
 
   int rank() const { return rank_; }
-  /// Negative `dim` counts from the end. Throws if out of range.
+  /// Returns a size; negative `dim` counts from the end. Throws if out of range.
   int64_t operator[](int dim) const { return sizes_[size_t(index(dim))]; }
   int64_t& operator[](int dim) { return sizes_[size_t(index(dim))]; }
   int64_t back() const { return (*this)[-1]; }
@@ -28,9 +28,9 @@ class Shape {
   void insert(int dim, int64_t size);
   bool operator==(const Shape& o) const;
 
-  /// Product of all sizes; 1 for rank 0.
+  /// Returns the product of all sizes; 1 for rank 0.
   int64_t numel() const;
-  /// `dim` as a number from 0; throws if out of range.
+  /// Returns `dim` as a number from 0; throws if out of range.
   int index(int dim) const;
 
  private:
@@ -40,9 +40,9 @@ class Shape {
 
 /// `[2, 3]`.
 std::string str(const Shape& s);
-/// Row-major strides, in elements.
+/// Returns row-major strides, in elements.
 Shape contiguous_strides(const Shape& s);
-/// NumPy's rule: align at the end, a size of 1 stretches. Throws, naming `op` and both shapes.
+/// Broadcasts by NumPy's rule: align at the end, a size of 1 stretches. Errors name op and shapes.
 Shape broadcast(const char* op, const Shape& a, const Shape& b);
 
 }  // namespace triax

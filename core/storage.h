@@ -10,17 +10,17 @@
 
 namespace triax {
 
-/// Where bytes come from: the CPU's or a GPU's cache of blocks, or a communicator's shared arena.
+/// The source of bytes: the CPU's or a GPU's cache of blocks, or a communicator's shared arena.
 /// Safe to call from any thread.
 class Allocator {
  public:
   virtual ~Allocator();
-  /// At least 64-byte aligned, not initialised. Throws Error 71 when there is no memory left.
+  /// Returns bytes, 64-byte aligned or more, not initialised. Throws Error 71 if memory ran out.
   virtual void* allocate(size_t bytes) = 0;
   virtual void deallocate(void* data, size_t bytes) noexcept = 0;
 };
 
-/// What the bytes of a storage are held for.
+/// The purpose for which the bytes of a storage are held.
 enum class Access { read, write };
 
 /// Bytes with an identity: they can go away and come back while tensors that view them live on.
@@ -34,28 +34,28 @@ class Storage {
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
   bool present() const { return present_; }
-  /// Throws while released.
+  /// Returns the address of the bytes; throws while released.
   void* data() const;
 
-  /// Give the bytes back, keep the identity. Nothing if they are not there.
+  /// Frees the bytes and keeps the identity. Does nothing if they are not there.
   void release();
-  /// Fresh bytes, not initialised. Nothing if they are there.
+  /// Allocates fresh bytes, not initialised. Does nothing if they are there.
   void restore();
-  /// Move the bytes to a new storage; this one is released.
+  /// Moves the bytes to a new storage; this one is released.
   std::shared_ptr<Storage> take();
-  /// The reverse: the bytes of `other`, equally many, become those of this released storage, and
-  /// `other` is released.
+  /// Makes the bytes of `other`, equally many, those of this storage, which is released; `other` is
+  /// released.
   void take_from(Storage& other);
 
-  /// How often copy_, fill_ and collectives have written here: what an op has kept must not change.
+  /// Counts the writes by copy_, fill_ and collectives: what an op has kept must not change.
   uint64_t writes() const { return writes_.load(std::memory_order_relaxed); }
   void note_write() { writes_.fetch_add(1, std::memory_order_relaxed); }
 
-  /// Bytes that are elsewhere between uses (optim/window.h) are here for as long as the handle that
-  /// this returns lives; with `write` they are kept when they leave. Null for bytes that never
+  /// Pins bytes that are elsewhere between uses (optim/window.h) in memory while the returned
+  /// handle lives; with `write` they are saved when they leave. Returns null for bytes that never
   /// leave by themselves. Throws what reading them throws.
   std::shared_ptr<void> hold(Access access) const { return hold_ ? hold_(access) : nullptr; }
-  /// Say how to bring them; an empty function: they stay as they are.
+  /// Sets the function that brings them; an empty one: they stay as they are.
   void set_hold(std::function<std::shared_ptr<void>(Access)> hold) { hold_ = std::move(hold); }
 
  private:

@@ -1,20 +1,20 @@
 #pragma once
 #include "core/tensor.h"
 
-// How several strided operands are walked together: for all backends. Always inlined, so that files
-// compiled for different instruction levels share no copy.
+// Walks several strided operands together, for all backends. Always inlined, so that files compiled
+// for different instruction levels share no copy.
 
 namespace triax {
 
-/// The dims that N strided operands are walked along together; may be a kernel's argument. Sizes of
-/// 1 are dropped, and neighbours that every operand allows to be merged are.
+/// The dims along which N strided operands are walked together; may be a kernel's argument. Sizes
+/// of 1 are dropped, and neighbours that every operand allows to be merged are.
 template <int N> struct Strides {
   int rank = 0;
   int64_t numel = 1;
   int64_t size[Shape::max_rank] = {};
   int64_t stride[Shape::max_rank][N] = {};
 
-  /// Add an innermost dim.
+  /// Adds an innermost dim.
   TRIAX_HD void push(int64_t n, const int64_t (&by)[N]) {
     numel *= n;
     if (n == 1) return;
@@ -24,14 +24,14 @@ template <int N> struct Strides {
     size[d] = merges ? size[d] * n : n;
     for (int k = 0; k < N; ++k) stride[d][k] = by[k];
   }
-  /// One run of elements, side by side in every operand.
+  /// True for one run of elements, contiguous in every operand.
   TRIAX_HD bool contiguous() const {
     bool ones = rank <= 1;
     for (int k = 0; k < N && rank == 1; ++k) ones = ones && stride[0][k] == 1;
     return ones;
   }
-  /// Can the innermost dim be walked in packs of `size`? In every operand its elements lie side by
-  /// side, with packs that start at multiples of `size`, or are one that is repeated (stride 0).
+  /// True if the innermost dim can be walked in packs: in every operand its elements lie side by
+  /// side, with packs that start at multiples of `packed`, or are one that is repeated (stride 0).
   TRIAX_HD bool packs(int packed) const {
     bool fit = rank > 0 && size[rank - 1] % packed == 0;
     for (int k = 0; k < N && fit; ++k) {
@@ -41,7 +41,7 @@ template <int N> struct Strides {
     }
     return fit;
   }
-  /// The same, with a pack in the place of an element.
+  /// Returns these strides with a pack in the place of an element.
   TRIAX_HD Strides in_packs(int packed) const {
     Strides s = *this;
     s.numel /= packed;
@@ -49,22 +49,22 @@ template <int N> struct Strides {
     for (int k = 0; k < N; ++k) s.stride[rank - 1][k] *= packed;
     return s;
   }
-  /// Elements of the innermost dim.
+  /// Returns the elements of the innermost dim.
   TRIAX_HD int64_t inner() const { return rank ? size[rank - 1] : 1; }
-  /// The same without the innermost dim.
+  /// Returns these strides without the innermost dim.
   TRIAX_HD Strides outer() const {
     Strides s = *this;
     if (rank) s.numel = numel ? numel / size[--s.rank] : 0;
     return s;
   }
-  /// Operand k's stride of the innermost dim; 0 if one element is repeated along it.
+  /// Returns operand k's stride of the innermost dim; 0 if one element is repeated along it.
   TRIAX_HD int64_t step(int k) const { return rank ? stride[rank - 1][k] : 0; }
 
-  /// Offsets of the element numbered `i` in row-major order.
+  /// Finds the offsets of the element numbered `i` in row-major order.
   TRIAX_HD void at(int64_t i, int64_t (&offset)[N]) const {
     for (int k = 0; k < N; ++k) offset[k] = 0;
     for (int d = rank - 1; d >= 0; --d) {
-      int64_t rest = 0;  // divided in 32 bits where that does: in 64 it is slow
+      int64_t rest = 0;  // divided in 32 bits where they suffice: in 64 it is slow
       if (d > 0) rest = (i | size[d]) >> 32 ? i / size[d] : uint32_t(i) / uint32_t(size[d]);
       int64_t here = d > 0 ? i - rest * size[d] : i;
       for (int k = 0; k < N; ++k) offset[k] += here * stride[d][k];
@@ -73,15 +73,15 @@ template <int N> struct Strides {
   }
 };
 
-/// Element stride of `x` along dim `d` of `rank`: dims in front of x's own, and dims of size 1
-/// that stand for a longer one, have stride 0.
+/// Returns the element stride of `x` along dim `d` of `rank`: dims in front of x's own, and dims of
+/// size 1 that stand for a longer one, have stride 0.
 inline __attribute__((always_inline)) int64_t stride_of(const Tensor& x, int d, int rank,
                                                         int64_t size) {
   int own = d - (rank - x.rank());
   return own < 0 || (x.size(own) == 1 && size != 1) ? 0 : x.strides()[own];
 }
 
-/// The dims of the first operand; the others are expanded to it.
+/// Returns the dims of the first operand; the others are expanded to it.
 template <class... Rest>
 inline __attribute__((always_inline)) Strides<1 + sizeof...(Rest)> strides_of(const Tensor& y,
                                                                               const Rest&... x) {
@@ -91,7 +91,7 @@ inline __attribute__((always_inline)) Strides<1 + sizeof...(Rest)> strides_of(co
   return s;
 }
 
-/// The dims of a copy, the one that `to` walks in the smallest steps last.
+/// Returns the dims of a copy, the one that `to` walks in the smallest steps last.
 inline __attribute__((always_inline)) Strides<2> copy_strides(const Tensor& to,
                                                               const Tensor& from) {
   int order[Shape::max_rank], rank = 0;
@@ -106,8 +106,8 @@ inline __attribute__((always_inline)) Strides<2> copy_strides(const Tensor& to,
   return s;
 }
 
-/// The dim in which the second operand has neighbours, if that is not the last one and both are of
-/// `least` elements or more; else -1. So a copy is a transpose worth doing in tiles.
+/// Returns the dim in which the second operand has neighbours, if that is not the last one and both
+/// are of `least` elements or more, so that a transpose in tiles pays; else -1.
 inline __attribute__((always_inline)) int transposed_dim(const Strides<2>& s, int64_t least) {
   int last = s.rank - 1;
   if (last < 1 || s.step(1) == 1 || s.size[last] < least) return -1;

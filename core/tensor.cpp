@@ -21,7 +21,7 @@ struct Tensor::Impl {
 
 namespace {
 
-/// Views and copies made here have no history: a tensor with one is refused.
+/// Refuses a tensor with a history: views and copies made here have none.
 void check_no_history(const char* what, const Tensor& x) {
   check(!x.meta(),
         "tensor: a {} of {}, which has a gradient history; use the functions of autograd/ops.h, "

@@ -22,7 +22,7 @@ struct Meta;  // defined in autograd/node.h; core only carries the pointer
 class Tensor {
  public:
   Tensor() = default;
-  /// A view of `storage`; offset and strides in elements.
+  /// Views `storage`; offset and strides in elements.
   Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape, const Shape& strides,
          int64_t offset = 0);
 
@@ -38,34 +38,34 @@ class Tensor {
   size_t bytes() const;        ///< numel times the size of an element
   int64_t offset() const;
 
-  /// First element. On CUDA an address of device memory. Throws while the storage is released.
+  /// Returns the address of the first element, on CUDA in device memory. Throws while released.
   void* data() const;
-  /// The same, typed; throws if `T` is not the dtype.
+  /// Returns the first element's address, typed; throws if `T` is not the dtype.
   template <class T> T* data() const {
     require(dtype_of<T>());
     return static_cast<T*>(data());
   }
   const std::shared_ptr<Storage>& storage() const;
 
-  /// Other sizes over the same elements; needs a contiguous tensor. One size may be -1.
+  /// Returns other sizes over the same elements; needs a contiguous tensor. One size may be -1.
   Tensor view(Shape shape) const;
   Tensor transpose(int dim0, int dim1) const;
-  /// Elements [begin, begin + length) of `dim`.
+  /// Returns elements [begin, begin + length) of `dim`.
   Tensor narrow(int dim, int64_t begin, int64_t length) const;
-  /// Stretch sizes of 1 (and add dims in front), without copying.
+  /// Stretches sizes of 1 (and adds dims in front), without copying.
   Tensor expand(const Shape& shape) const;
 
-  /// This tensor if it is contiguous, else a row-major copy, refused as a view is.
+  /// Returns this tensor if it is contiguous, else a row-major copy, refused as a view is.
   Tensor contiguous() const;
-  /// This tensor if it fits, else a converted copy. Throws for a tensor with a history.
+  /// Returns this tensor if it fits, else a converted copy. Throws for a tensor with a history.
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
-  /// A new handle on the same bytes, without history.
+  /// Returns a new handle on the same bytes, without history.
   Tensor detach() const;
 
-  /// The one element, converted to double (of an i64 exact up to 2^53).
+  /// Returns the one element, converted to double (of an i64 exact up to 2^53).
   double item() const;
-  /// A copy in row-major order; `T` must be the dtype.
+  /// Returns a copy in row-major order; `T` must be the dtype.
   template <class T> std::vector<T> to_host() const {
     require(dtype_of<T>());
     std::vector<T> values(static_cast<size_t>(numel()));
@@ -73,13 +73,13 @@ class Tensor {
     return values;
   }
 
-  /// Nobody else can see these values, so they may be changed in place.
+  /// True if nobody else can see these values, so that they may be changed in place.
   bool exclusive() const;
-  /// The same handle (not: equal values).
+  /// True for the same handle (not: equal values).
   bool is(const Tensor& o) const { return impl_ == o.impl_; }
   std::shared_ptr<autograd::Meta>& meta() const;
   bool& is_leaf() const;                     ///< has a gradient, and no op made it
-  std::weak_ptr<const void> handle() const;  ///< what its copies share, to count them
+  std::weak_ptr<const void> handle() const;  ///< shared by its copies, to count them
 
  private:
   struct Impl;
@@ -94,13 +94,13 @@ using Tensors = std::vector<Tensor>;
 /// `[2, 3] f32 on cpu`, for error texts.
 std::string str(const Tensor& x);
 
-/// Contiguous, values not initialised.
+/// Returns a contiguous tensor, values not initialised.
 Tensor empty(const Shape& shape, DType dtype, Device device);
 Tensor empty_like(const Tensor& x);
 Tensor zeros(const Shape& shape, DType dtype, Device device);
 Tensor zeros_like(const Tensor& x);
 Tensor full(const Shape& shape, double value, DType dtype, Device device);
-/// A contiguous copy with bytes of its own. Throws for a tensor with a history.
+/// Returns a contiguous copy with bytes of its own. Throws for a tensor with a history.
 Tensor clone(const Tensor& x);
 /// Copies `values`; there must be as many as `shape` has elements.
 Tensor from_bytes(const void* values, size_t count, const Shape& shape, DType dtype, Device device);
@@ -112,7 +112,7 @@ Tensor from_host(const std::vector<T>& values, const Shape& shape, Device device
   return from_host(std::span<const T>(values), shape, device);
 }
 
-/// In place; `to` keeps shape, dtype and device. Shapes must be equal; dtypes are converted.
+/// Copies in place; `to` keeps shape, dtype and device. Shapes must be equal; dtypes are converted.
 /// Neither may have a history, which would not see it (a leaf has none). Backward throws if an op
 /// has kept what was in the storage that was written to.
 void copy_(const Tensor& to, const Tensor& from);

@@ -6,20 +6,20 @@
 
 namespace triax {
 
-/// What an optimizer's step multiplies gradients by, and whether it happens at all, follows from
+/// The factor of gradients in an optimizer's step, and whether the step happens at all, follow from
 /// the loss and the norm of its gradient, which a device knows before the host does.
 
-/// What the host wants of a step; as f64 in this order it is a tensor.
+/// The host's request for a step; as f64 in this order it is a tensor.
 struct StepRequest {
   double lr;
   double step;        ///< counts from 1
-  double loss_scale;  ///< that gradients were multiplied by
+  double loss_scale;  ///< the factor that the gradients carry
   double clip;        ///< largest norm; 0: any
   double halts;       ///< not 0: after totals that are not finite no later step happens either
   static constexpr int size = 5;
 };
 
-/// What a step came to, added up over all ranks; as f64 in this order it is a tensor.
+/// The totals of a step over all ranks; as f64 in this order they are a tensor.
 struct StepTotals {
   double loss;
   double squares;     ///< of the gradients, loss scale included
@@ -28,7 +28,7 @@ struct StepTotals {
   TRIAX_HD bool finite() const { return loss - loss == 0 && non_finite == 0; }
 };
 
-/// What becomes of it; as f64 in this order it is a tensor. All 0 before the first step.
+/// The decision on a step; as f64 in this order it is a tensor. All 0 before the first step.
 struct StepDecision {
   double lr;
   double step;
@@ -38,15 +38,15 @@ struct StepDecision {
   static constexpr int size = 5;
 };
 
-/// The values of one of these, f64 [size].
+/// Returns the values of one of these, f64 [size].
 template <class T> std::span<const double> values_of(const T& x) {
   return {reinterpret_cast<const double*>(&x), size_t(T::size)};
 }
 
 namespace fn {
 
-/// Factor that brings gradients of norm `norm` down to `limit`: limit / (norm + 1e-6) if that is
-/// below 1, else 1 (Pascanu et al. 2013). limit 0 switches clipping off.
+/// Returns the factor that brings gradients of norm `norm` down to `limit`: limit / (norm + 1e-6)
+/// if that is below 1, else 1 (Pascanu et al. 2013). limit 0 switches clipping off.
 TRIAX_HD double clip_factor(double norm, double limit) {
   double factor = limit / (norm + 1e-6);
   return limit > 0 && factor < 1 ? factor : 1.;

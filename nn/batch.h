@@ -6,7 +6,7 @@
 
 namespace triax::nn {
 
-/// In place of a serial number: evaluation, which drops nothing out.
+/// The serial number that marks evaluation, which drops nothing out.
 inline constexpr int64_t evaluation = -1;
 
 /// The ranks that train on other samples of the same step: data parallelism, as a layer sees it.
@@ -14,26 +14,26 @@ class Replicas {
  public:
   virtual ~Replicas() = default;
   virtual int64_t count() const = 0;
-  /// x, f64, becomes its sum over the `ranks` neighbouring replicas, a divisor of count(), that
-  /// this one belongs to: they hold neighbouring samples. All replicas call it alike.
+  /// Replaces x, f64, by its sum over this rank's group of `ranks` neighbouring replicas (a divisor
+  /// of count()): they hold neighbouring samples. All replicas call it alike.
   virtual void sum(const Tensor& x, int64_t ranks) const = 0;
 };
 
 class KeyValueCache;  // nn/key_value_cache.h
 
-/// One micro-batch, as every layer of a model sees it. Nothing here assumes text. In bf16
-/// and fp16 the step casts what is floating-point of input, target and extra to that dtype.
+/// One micro-batch, as every layer of a model sees it. Nothing here assumes text. In bf16 and fp16
+/// the step casts floating-point tensors of input, target and extra to that dtype.
 struct Batch {
   Tensor input;       ///< any dtype; dim 0 counts samples
-  Tensor target;      ///< dim 0 counts samples; undefined: the model is asked for its prediction
+  Tensor target;      ///< dim 0 counts samples; undefined: the model returns its prediction
   int64_t first = 0;  ///< serial number of sample 0 since the start of training, or evaluation
   const Replicas* replicas = nullptr;  ///< null: this rank has all samples
   KeyValueCache* cache = nullptr;      ///< of the sequence that is decoded; null: no past tokens
-  Tensor seed = {};    ///< in training, for the last layer: what backward of its result starts from
+  Tensor seed = {};    ///< in training, for the last layer: the dL/dy that its backward starts from
   Tensors extra = {};  ///< further inputs, such as a second sequence; dim 0 counts samples
 };
 
-/// `batch` with f(x) in place of each x that holds samples: input, target and extra, where defined.
+/// Returns `batch` with f(x) for each x that holds samples: input, target, extra, where defined.
 template <class F> Batch mapped(Batch batch, F f) {
   auto put = [&](Tensor& x) {
     if (x.defined()) x = f(std::as_const(x));
@@ -43,7 +43,7 @@ template <class F> Batch mapped(Batch batch, F f) {
   return batch;
 }
 
-/// Those tensors, in that order.
+/// Returns the tensors that hold samples: input, target, extra, where defined.
 inline Tensors tensors(const Batch& batch) {
   Tensors all{batch.input, batch.target};
   all.insert(all.end(), batch.extra.begin(), batch.extra.end());
@@ -51,22 +51,22 @@ inline Tensors tensors(const Batch& batch) {
   return all;
 }
 
-/// Shapes of what layers read: input and extra.
+/// Returns the shapes of the tensors that layers read: input and extra.
 inline std::vector<Shape> input_shapes(const Batch& batch) {
   std::vector<Shape> all{batch.input.shape()};
   for (auto& x : batch.extra) all.push_back(x.shape());
   return all;
 }
 
-/// `batch` on `device`, with what is floating-point in `dtype`: the model's precision.
+/// Returns `batch` on `device`, floating-point tensors in `dtype`: the model's precision.
 inline Batch to(const Batch& batch, Device device, DType dtype) {
   return mapped(batch, [&](const Tensor& x) {
     return is_float(x.dtype()) ? x.to(dtype).to(device) : x.to(device);
   });
 }
 
-/// Serial number of the first of a rank's rows, where a sample has `rows_each` rows and the rank's
-/// first row is `first_row` of its micro-batch: what dropout is keyed by.
+/// Returns the serial number of the first of a rank's rows, where a sample has `rows_each` rows and
+/// the rank's first row is `first_row` of its micro-batch: the key of dropout.
 inline int64_t serial_of_row(const Batch& batch, int64_t rows_each, int64_t first_row = 0) {
   return batch.first == evaluation ? evaluation : batch.first * rows_each + first_row;
 }

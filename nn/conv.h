@@ -10,10 +10,10 @@ namespace triax::nn {
 struct Conv2dOptions {
   int64_t kernel = 3, stride = 1;
   int64_t padding = 1;
-  int64_t groups = 1;  ///< of channels that see each other; as many as channels: depthwise
-  bool bias = false;   ///< of no use before a batch norm
-  /// Of the initial weight; 0: sqrt(2 / (kernel^2 out)), which keeps the size of gradients through
-  /// ReLUs (He et al., "Delving deep into rectifiers", 2015, section 2.2).
+  int64_t groups = 1;  ///< groups of channels that see each other; as many as channels: depthwise
+  bool bias = false;   ///< useless before a batch norm
+  /// Standard deviation of the initial weight; 0: sqrt(2 / (kernel^2 out)), which keeps the size of
+  /// gradients through ReLUs (He et al., "Delving deep into rectifiers", 2015, section 2.2).
   double std = 0;
   Shard shard = {};  ///< whole; other tensor-parallel ranks may hold the same
 };

@@ -5,12 +5,12 @@
 
 namespace triax::nn {
 
-/// A random stream named after its place in the model. Which elements it drops depends on (seed,
-/// name, token since the start of training, feature), never on the mesh.
+/// A random stream named after its place in the model. Its mask is a function of (seed, name, token
+/// since the start of training, feature), never of the mesh.
 class Dropout : public Module {
  public:
   explicit Dropout(double p) : p_(float(p)) {}
-  /// The mask of rows whose first has serial number `row` since the start of training.
+  /// Returns the mask of rows; `row`: serial number of the first since the start of training.
   random::Mask mask(int64_t row, int64_t column = 0) const {
     return {row == evaluation ? 0 : p_, key(), row, column};
   }

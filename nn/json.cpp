@@ -12,9 +12,9 @@ namespace {
 
 using nlohmann::json;
 
-/// Refuses, in one pass and without keeping the document, what is no JSON, nests too deep, or gives
-/// a key twice. nlohmann's parser can call a function for this, but then takes a time that grows
-/// with the square of the members of an object.
+/// Refuses invalid JSON, deep nesting and repeated keys, in one pass and without keeping the
+/// document. nlohmann's parser can call a function for this, but then takes a time that grows with
+/// the square of the members of an object.
 class Check final : public nlohmann::json_sax<json> {
  public:
   Check(std::string_view text, const std::string& source, int deepest)
@@ -63,7 +63,7 @@ class Check final : public nlohmann::json_sax<json> {
   std::string_view text_;
   const std::string& source_;
   int deepest_;
-  std::vector<std::set<std::string>> keys_;  ///< of the objects that are open; of arrays none
+  std::vector<std::set<std::string>> keys_;  ///< one set for each open object; none for arrays
 };
 
 json parse(std::string_view text, const std::string& source, int deepest) {

@@ -9,11 +9,11 @@
 
 namespace triax::nn {
 
-/// `text` as a JSON string, in quotes. Error 70 if it is not UTF-8.
+/// Returns `text` as a JSON string, in quotes. Error 70 if it is not UTF-8.
 std::string quoted(std::string_view text);
 
-/// Checked access to untrusted JSON. A value of another type or size is Error 65, which names the
-/// source and the place: `SOURCE, shape of w is not an array of at most 8`.
+/// Checked access to untrusted JSON. A value of another type or size is Error 65 naming source and
+/// place: `SOURCE, shape of w is not an array of at most 8`.
 class JsonReader {
  public:
   /// Reads a document without repeated keys, zero bytes, or nesting deeper than `deepest`. `what`
@@ -28,10 +28,10 @@ class JsonReader {
   std::string text() const;
   bool is_text() const;
   bool is_object() const;
-  /// The value in JSON: `0.1`, `true`, `[0.9,0.95]`, a text in quotes.
+  /// Returns the value as JSON: `0.1`, `true`, `[0.9,0.95]`, a text in quotes.
   std::string literal() const;
   bool is_null() const;
-  /// true or false.
+  /// Returns true or false.
   bool flag() const;
   std::vector<JsonReader> elements(size_t at_most) const;
   std::vector<int64_t> sizes(size_t at_most) const;

@@ -7,9 +7,9 @@
 
 namespace triax::nn {
 
-/// The keys and values of past tokens, of every attention layer that this rank holds, so that the
-/// next token is computed alone. Of one sequence. Its owner decodes, and hands it to the layers as
-/// Batch::cache:
+/// The keys and values of one sequence's past tokens, for every attention layer that this rank
+/// holds, so that the next token is computed alone. Its owner decodes, and hands it to the layers
+/// as Batch::cache:
 ///
 ///   nn::KeyValueCache cache(context);
 ///   nn::Batch batch{.input = ids, .first = nn::evaluation, .cache = &cache};  // ids [1, tokens]
@@ -17,19 +17,19 @@ namespace triax::nn {
 ///   cache.advance(ids.size(1));    // parallel::Replica::predict does this
 class KeyValueCache {
  public:
-  /// `capacity`: tokens, at least 1. Memory for them is taken when a layer first asks.
+  /// `capacity`: tokens, at least 1. Memory is allocated when a layer first asks.
   explicit KeyValueCache(int64_t capacity);
 
   int64_t capacity() const { return capacity_; }
-  /// Past tokens: the position of the batch's first.
+  /// Returns the number of past tokens: the position of the batch's first.
   int64_t tokens() const { return tokens_; }
 
-  /// Causal attention of a batch's queries [tokens, kv_heads, group, head_dim] over the past tokens
-  /// and the batch's own, whose k and v [tokens, kv_heads, 1, head_dim] are stored. `layer` tells
-  /// layers apart. No gradient reaches k and v. Throws Error 70 for more tokens than the capacity.
+  /// Returns causal attention of a batch's queries [tokens, kv_heads, group, head_dim] over past
+  /// and own tokens, and stores the batch's k and v [tokens, kv_heads, 1, head_dim]. `layer` tells
+  /// layers apart. k and v get no gradient. Throws Error 70 for more tokens than the capacity.
   Tensor attend(const Module& layer, const Tensor& q, const Tensor& k, const Tensor& v);
 
-  /// After the last layer: the batch's tokens are past.
+  /// Counts the batch's tokens as past; call it after the last layer.
   void advance(int64_t tokens);
   /// Forgets all but the first `tokens`.
   void truncate(int64_t tokens);
@@ -42,13 +42,13 @@ class KeyValueCache {
   std::map<const Module*, Entry> layers_;
 };
 
-/// Position of a batch's first token.
+/// Returns the position of a batch's first token.
 inline int64_t first_position(const Batch& batch) {
   return batch.cache ? batch.cache->tokens() : 0;
 }
 
-/// The rows [tokens, width] for which a last layer makes predictions: all or, while decoding, the
-/// last one.
+/// Returns the rows [tokens, width] for which a last layer makes predictions: all or, while
+/// decoding, the last one.
 inline Tensor predicted_rows(const Tensor& x, const Batch& batch) {
   return batch.cache ? narrow(x, 0, x.size(0) - 1, 1) : x;
 }

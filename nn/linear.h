@@ -22,7 +22,7 @@ class Linear : public Module {
         bias_(o.bias ? &parameter({.name = "bias", .full = {out}, .shard = o.shard}) : nullptr) {}
 
   Tensor operator()(const Tensor& x) const { return linear(x, weight_, bias()); }
-  /// gelu(x w^T + b) in one pass; needs a bias.
+  /// Returns gelu(x w^T + b) in one pass; needs a bias.
   Tensor gelu(const Tensor& x) const { return linear_gelu(x, weight_, bias()); }
 
  protected:

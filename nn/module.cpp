@@ -58,7 +58,7 @@ Parameter& Module::parameter(Parameter p) {
 }
 
 Buffer& Module::buffer(Buffer b) {
-  take_name(b.name, "parameters");  // one name space: checkpoints hold both
+  take_name(b.name, "parameters");  // one namespace: checkpoints hold both
   buffers_.push_back(std::make_unique<Buffer>(std::move(b)));
   return *buffers_.back();
 }

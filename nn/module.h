@@ -28,16 +28,16 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  /// All parameters: own ones in order of declaration, then each child's.
+  /// Returns all parameters: own ones in order of declaration, then each child's.
   std::vector<Parameter*> parameters();
-  /// All buffers, in the same order.
+  /// Returns all buffers, in that order.
   std::vector<Buffer*> buffers();
-  /// Fix every full name and with it every random stream. Called once, on the root.
+  /// Fixes every full name and with it every random stream. Called once, on the root.
   void bind(uint64_t seed);
-  /// bind, then allocate and initialise every parameter and buffer, each in memory of its own.
-  /// (DataParallel does the same of parameters into flat buckets.)
+  /// Calls bind(), then allocates and initialises every parameter and buffer, each in its own
+  /// memory. (DataParallel puts parameters into flat buckets instead.)
   void materialize(Device device, DType dtype, uint64_t seed);
-  /// Key of this module's random stream (dropout), after bind.
+  /// Returns the key of this module's random stream (dropout), after bind.
   uint64_t key() const { return key_; }
 
  protected:
@@ -46,7 +46,7 @@ class Module {
   /// Throws Error 78 if the name is taken.
   Parameter& parameter(Parameter p);
   Buffer& buffer(Buffer b);
-  /// Made of `args`. Its errors get its name in front.
+  /// Adds a child made of `args`. Its errors get its name in front.
   template <class M, class... Args> M& child(std::string name, Args&&... args) try {
     take_name(name, "children");
     children_.emplace_back(name, std::make_unique<M>(std::forward<Args>(args)...));

@@ -44,7 +44,7 @@ void Parameter::fill_slice(const Tensor& to) const {
   int64_t inner = 1, whole = full.rank() ? full[shard.dim] : 1;
   for (int d = shard.dim + 1; d < full.rank(); ++d) inner *= full[d];
   int64_t run = (full.rank() ? shape[shard.dim] : 1) * inner;
-  // Piece by piece: a copy of the whole would take as much memory again.
+  // By pieces: a copy of the whole would take as much memory again.
   Tensor flat = to.view({-1}), some = empty({std::min<int64_t>(flat.numel(), 8192)}, f32, cpu);
   if (to.device() == meta_device) return;
   float* values = some.data<float>();

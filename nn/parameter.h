@@ -7,8 +7,8 @@
 
 namespace triax::nn {
 
-/// Which slice of the full parameter this rank holds: [begin, begin + length) of `dim`, or all of
-/// it. Written once, used for initialisation, checkpoints, the gradient norm and tensor-parallel
+/// The slice of the full parameter that this rank holds: [begin, begin + length) of `dim`, or all
+/// of it. Written once, used for initialisation, checkpoints, the gradient norm and tensor-parallel
 /// reductions.
 struct Shard {
   int dim = 0;
@@ -18,7 +18,7 @@ struct Shard {
   bool replicated = false;    ///< other tensor-parallel ranks hold the same slice ...
   bool partial = false;       ///< ... but see other tokens or features: gradients are to be summed
   bool first_replica = true;  ///< the one replica that counts in norms and checkpoints
-  int64_t chains = 1;  ///< bitwise: equal parts of a sample's rows here, each of which is summed
+  int64_t chains = 1;  ///< bitwise: equal parts of a sample's rows here, each summed separately
 };
 
 /// Initial values: normal(mean, std), each a function of (seed, full name, position in the full
@@ -27,15 +27,15 @@ struct Init {
   double mean = 0, std = 0;
 };
 
-/// One named parameter of a module: what it is, and (after materialize or DataParallel) its value.
+/// A named parameter of a module: description and (after materialize or DataParallel) value.
 struct Parameter {
   std::string name;  ///< within its module; after bind() the full path, `block0.qkv.weight`
   Shape full;        ///< of the unpadded, unsliced tensor
   Init init = {};
   Shard shard = {};
-  bool decay = false;                       ///< does weight decay apply? (matrices)
-  double lr = 1;                            ///< factor of the learning rate
-  std::optional<double> weight_decay = {};  ///< in the optimizer's place, whatever `decay` says
+  bool decay = false;                       ///< whether weight decay applies (matrices)
+  double lr = 1;                            ///< multiplies the learning rate
+  std::optional<double> weight_decay = {};  ///< replaces the optimizer's, whatever `decay` says
   bool table = false;                       ///< rows of tokens or classes: Muon leaves it to AdamW
   bool tied = false;    ///< used by the first and the last layer: a pipeline holds it at both ends
   bool frozen = false;  ///< never trained: no gradient, no optimizer state; not in the norm
@@ -43,11 +43,11 @@ struct Parameter {
   Tensor value = {};    ///< a leaf of shape local()
 
   operator const Tensor&() const { return value; }
-  /// Shape of this rank's slice.
+  /// Returns the shape of this rank's slice.
   Shape slice() const;
-  /// Shape of what this rank stores: the slice, with its padding.
+  /// Returns the shape that this rank stores: the slice, with its padding.
   Shape local() const;
-  /// Write this rank's initial values into `to`, of shape local().
+  /// Writes this rank's initial values into `to`, of shape local().
   void fill(const Tensor& to) const;
 
  private:

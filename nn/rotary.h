@@ -21,7 +21,7 @@ struct RotaryOptions {
   double low_turns = 1, high_turns = 4;
   Rotary::Pairs pairs = Rotary::Pairs::halves;
 
-  /// Radians a position.
+  /// Returns the frequency in radians a position.
   double frequency(int64_t pair, int64_t head_dim) const {
     double plain = std::pow(base, -2 * double(pair) / double(head_dim)), kept = 0;
     if (original_context > 0) {
@@ -32,7 +32,7 @@ struct RotaryOptions {
   }
 };
 
-/// rotary() for heads of one size. Its table is made at first use, on that device.
+/// rotary() for heads of one size. The table is made at first use, on the device of x.
 class RotaryEmbedding {
  public:
   RotaryEmbedding(int64_t positions, int64_t head_dim, const RotaryOptions& o = {})

@@ -28,7 +28,7 @@ struct TensorEntry {
 
 using Metadata = std::map<std::string, std::string>;
 
-/// Bytes of a tensor; none if they, or one of its strides, overflow.
+/// Returns a tensor's bytes; none if they, or one of its strides, overflow.
 std::optional<uint64_t> checked_bytes(DType dtype, const Shape& shape);
 
 struct TensorHeader {
@@ -36,16 +36,16 @@ struct TensorHeader {
   Metadata metadata;
 };
 
-/// The longest header that is read, the format's own limit.
+/// The longest header that is read, in bytes: the format's own limit.
 inline constexpr uint64_t max_header_bytes = 100'000'000;
 
-/// Read the JSON of a header and check all of it: grammar, duplicates, dtypes, sizes and their
-/// products, byte counts, offsets that tile exactly the `data_bytes` bytes after the header. What
-/// follows may trust the result. Throws Error 65 naming `path`, the tensor, and what is wrong.
+/// Reads the JSON of a header and checks all of it: grammar, duplicates, dtypes, sizes and their
+/// products, byte counts, offsets that tile exactly the `data_bytes` bytes after the header.
+/// Callers may trust the result. Throws Error 65 naming `path`, the tensor, and what is wrong.
 TensorHeader parse_header(std::string_view json, uint64_t data_bytes, const std::string& path);
 
-/// The JSON of a header, keys in the order given, padded with spaces so that the bytes after the
-/// 8 of the length and the JSON start at a multiple of 8.
+/// Returns the JSON of a header, keys in the order given, padded with spaces so that the bytes
+/// after the length (8 bytes) and the JSON start at a multiple of 8.
 std::string format_header(const TensorHeader& header);
 
 }  // namespace triax::nn

@@ -8,7 +8,7 @@
 namespace triax::nn {
 namespace {
 
-/// Rows of x; index -1 gives a row of `blank`.
+/// Returns rows of x; index -1 gives a row of `blank`.
 Tensor rows(const Tensor& x, std::span<const int64_t> indices, double blank) {
   Shape shape = x.shape();
   shape[0] = std::ssize(indices);

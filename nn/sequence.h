@@ -27,9 +27,9 @@ concept LayerCall = Takes<F, Tensor, Batch> || Takes<F, Tensor> || Takes<F, Batc
 /// targets that count, one element, or, of a batch without target, the prediction.
 class Sequence : public Module {
  public:
-  /// They refer to this model.
+  /// Returns the layers, which refer to this model.
   const Layers& layers() const { return layers_; }
-  /// All layers in order, for a model that this rank holds whole.
+  /// Runs all layers in order, for a model that this rank holds whole.
   Tensor operator()(const Batch& batch) const {
     Tensor x;
     for (auto& layer : layers_) x = layer.run(x, batch);
@@ -37,8 +37,8 @@ class Sequence : public Module {
   }
 
  protected:
-  /// A child that is a layer. Its `selective(x, batch)`, if it has one, is Layer::selective, its
-  /// static `independent` Layer::independent.
+  /// Adds a child that is a layer. Its `selective(x, batch)`, if it has one, becomes
+  /// Layer::selective, its static `independent` Layer::independent.
   template <class L, class... Args>
   requires std::derived_from<L, Module> && LayerCall<L> && std::constructible_from<L, Args...> L&
   add(std::string name, Args&&... args) {
@@ -49,7 +49,7 @@ class Sequence : public Module {
     if constexpr (requires { L::independent; }) layers_.back().independent = L::independent;
     return layer;
   }
-  /// A layer over children that exist: tied tables, functions without parameters.
+  /// Adds a layer over existing children: tied tables, functions without parameters.
   template <LayerCall F> Layer& add(std::string name, std::vector<Module*> uses, F run) {
     check_name(name);
     for (auto& layer : layers_)

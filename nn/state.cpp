@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t length_bytes = 8;
 
-// Biggest elements first keeps every tensor at a multiple of its element's size.
+// Returns the order of the file: biggest elements first, which aligns every tensor to its element.
 std::vector<size_t> file_order(const std::vector<NamedTensor>& tensors) {
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t(0));

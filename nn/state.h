@@ -13,24 +13,24 @@ struct NamedTensor {
   Tensor value;
 };
 
-/// Save tensors of any layout and device as a safetensors file: biggest elements first, then by
+/// Saves tensors of any layout and device as a safetensors file: biggest elements first, then by
 /// name, so equal input gives equal bytes. An existing file is replaced in one step, and only once
 /// the new one is on the disk. Throws Error 73 or 74, and leaves nothing behind.
 void save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                   const Metadata& metadata = {}, const Files& files = disk());
 
-/// All tensors of a safetensors file, on the CPU, in the order of their bytes. Throws Error 65 for
-/// a damaged file, 66 if there is none, 74 if it cannot be read.
+/// Returns all tensors of a safetensors file, on the CPU, in the order of their bytes. Throws Error
+/// 65 for a damaged file, 66 if there is none, 74 if it cannot be read.
 std::vector<NamedTensor> load_tensors(const std::string& path, const Files& files = disk());
 
-/// What a written file holds, to recognise damage later (crc32c of core/checksum.h).
+/// The checksums of a written file, to recognise damage later (crc32c of core/checksum.h).
 struct Checksums {
   uint64_t file_bytes = 0;
   uint32_t header = 0;            ///< of the length and the JSON
   std::vector<uint32_t> tensors;  ///< in the order of the tensors given
 };
-/// Write a safetensors file that does not exist yet, and sync it. `save_tensors` and checkpoints
-/// put the file in its place. Tensors are held, and go through the host's memory, one at a time.
+/// Writes a safetensors file that does not exist yet, and syncs it. `save_tensors` and checkpoints
+/// put the file in its place. Tensors are held, and go through host memory, one at a time.
 Checksums write_tensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                         const Metadata& metadata, const Files& files);
 
@@ -45,12 +45,12 @@ class TensorFile {
   uint64_t file_bytes() const { return file_bytes_; }
   const std::vector<TensorEntry>& entries() const { return header_.entries; }
   const Metadata& metadata() const { return header_.metadata; }
-  /// Null if there is no such tensor.
+  /// Returns the entry of a tensor, null if there is none.
   const TensorEntry* find(const std::string& name) const;
 
-  /// A tensor by name; Error 65 if there is none.
+  /// Returns a tensor by name; Error 65 if there is none.
   Tensor read(const std::string& name) const;
-  /// Elements [begin, begin + count) in row-major order, into `to`.
+  /// Reads elements [begin, begin + count) in row-major order into `to`.
   void read_elements(const TensorEntry& entry, int64_t begin, int64_t count, void* to) const;
 
   uint32_t header_checksum() const { return header_checksum_; }

@@ -21,7 +21,7 @@ AdamW::AdamW(const std::vector<Slot>& slots, const AdamWOptions& options) : opti
 
 AdamW::~AdamW() = default;
 
-/// State that stays beside the weights is one chunk.
+/// Cuts a slot's state into chunks; state that stays beside the weights is one chunk.
 void AdamW::cut(size_t index, const Slot& s) {
   check_slot("adamw", s);
   auto to = std::max(options_.offload.to, s.state);
@@ -50,7 +50,7 @@ void AdamW::make_window() {
   window_ = std::make_unique<Window>(options_.offload, device, sizes);
 }
 
-/// For its turn in a pass over all chunks.
+/// Holds a chunk's state for its turn in a pass over all chunks.
 std::shared_ptr<void> AdamW::hold(const Chunk& c) const {
   return c.record ? window_->pass(*c.record) : nullptr;
 }

@@ -21,7 +21,7 @@ struct AdamWOptions {
 /// cores, chunk by chunk; gradients go there, and weights back, by copies where they are elsewhere.
 /// No update runs during backward: clipping and the decision to skip need all gradients first. With
 /// a file, chunks are read ahead and written behind; the last writes, and the reads of the first
-/// chunks of the next step, go on after step() has returned.
+/// chunks of the next step, continue after step() has returned.
 class AdamW final : public Optimizer {
  public:
   AdamW(const std::vector<Slot>& slots, const AdamWOptions& options);
@@ -42,8 +42,8 @@ class AdamW final : public Optimizer {
   void cut(size_t index, const Slot& s);
   void make_window();
   void make_state(Chunk& c);
-  /// Both throw Error 74, on a full disk 73, when state cannot be read or written; then weights and
-  /// state are lost.
+  /// Like apply(), throws Error 74, on a full disk 73, when state cannot be read or written; then
+  /// weights and state are lost.
   void update(const StepDecision& decision) override;
   void apply(const Tensor& decision) override;
   void run(AdamWStep o);

@@ -9,9 +9,9 @@ struct LossScaleOptions {
   double initial = 65536;  ///< 2^16; a fixed scale keeps it
   double minimum = 1;
   int64_t window = 1000;   ///< good steps in a row after which the scale doubles
-  int64_t hysteresis = 2;  ///< overflows that are borne before the scale halves; 1: none
-  /// When spent hysteresis comes back: as Megatron-LM does it, or as DeepSpeed does it with
-  /// `consecutive_hysteresis`.
+  int64_t hysteresis = 2;  ///< overflows until the scale halves; 1: the first does
+  /// Whether spent hysteresis is restored when the scale grows, as in Megatron-LM, or after a good
+  /// step, as in DeepSpeed with `consecutive_hysteresis`.
   enum class Refill { on_growth, on_good_step } refill = Refill::on_growth;
   int64_t most_skips = 50;  ///< in a row, before the run is given up
 };
@@ -26,22 +26,22 @@ class LossScaler {
   explicit LossScaler(const LossScaleOptions& options);
 
   double scale() const { return scale_; }
-  /// Steps skipped in a row.
+  /// Returns the number of steps skipped in a row.
   int64_t skips() const { return skips_; }
-  /// Is another step of no use? After an overflow at the smallest scale, or too many in a row.
+  /// True if another step is useless: an overflow at the smallest scale, or too many in a row.
   bool exhausted() const { return exhausted_; }
   void update(bool overflowed);
 
-  /// All that it knows beside its options, as text that reads back exactly.
+  /// Returns its state beside the options, as text that reads back exactly.
   std::string state() const;
-  /// Throws Error 65 for a text that is no state.
+  /// Restores a state(). Throws Error 65 for any other text.
   void restore(const std::string& state);
 
  private:
   LossScaleOptions options_;
   double scale_;
   int64_t good_ = 0;  // steps in a row
-  int64_t left_;      // hysteresis
+  int64_t left_;      // overflows left before the scale halves
   int64_t skips_ = 0;
   bool exhausted_ = false;
 };

@@ -3,8 +3,8 @@
 
 namespace triax::optim {
 
-/// What optimizers with at most one tensor of state share: it, and f32 master copies of weights in
-/// a lower precision.
+/// The base of optimizers with at most one tensor of state; it holds that, and f32 master copies of
+/// weights in a lower precision.
 class Momentum : public Optimizer {
  public:
   std::vector<SlotState> state() const override;

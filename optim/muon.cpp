@@ -8,7 +8,7 @@
 namespace triax::optim {
 namespace {
 
-/// What of a slot lies in [begin, end).
+/// Returns the part of a slot that lies in [begin, end).
 Slot part_of(const Slot& s, int64_t begin, int64_t end) {
   return {s.weight.narrow(0, begin, end - begin), s.grad.narrow(0, begin, end - begin),
           within(s.decayed, begin, end), s.rates};
@@ -73,7 +73,7 @@ void Muon::update(const StepDecision& d) {
   apply(from_host(values_of(d), {StepDecision::size}, device_));
 }
 
-/// The SGD kernel subtracts the orthogonal matrix, so it multiplies no gradient any more.
+/// Updates by the SGD kernel, which subtracts the orthogonal matrix and so must not scale it.
 void Muon::apply(const Tensor& decision) {
   ProfileRange range("muon");
   NoGrad guard;

@@ -6,15 +6,15 @@ namespace triax::optim {
 struct MuonOptions {
   double momentum = 0.95, weight_decay = 0.1;
   int iterations = 5;       ///< of Newton-Schulz
-  AdamWOptions adamw = {};  ///< for all that is no hidden matrix
+  AdamWOptions adamw = {};  ///< for everything but hidden matrices
 };
 
 /// Muon (Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024): Nesterov
-/// momentum whose matrix is replaced by the nearest orthogonal one, about, by Newton-Schulz
-/// iterations; decoupled weight decay. AdamW updates embeddings, heads, norms and biases. An update
-/// is multiplied by 0.2 sqrt(max(rows, columns)), which gives it the size of AdamW's, so that both
+/// momentum, replaced by roughly the nearest orthogonal matrix by Newton-Schulz iterations;
+/// decoupled weight decay. AdamW updates embeddings, heads, norms and biases. An update is
+/// multiplied by 0.2 sqrt(max(rows, columns)), which gives it the size of AdamW's, so that both
 /// take one learning rate and weight decay (Liu et al., "Muon is scalable for LLM training", 2025,
-/// section 2.2). One tensor of state for a matrix, where AdamW has two.
+/// section 2.2). A matrix has one tensor of state, where AdamW has two.
 class Muon final : public Optimizer {
  public:
   /// Throws Error 78 for a matrix of which this rank holds a part: ZeRO and tensor parallelism cut.
@@ -45,7 +45,7 @@ class Muon final : public Optimizer {
   Device device_ = cpu;
 };
 
-/// About U V^T of x = U S V^T [rows, columns]: singular values come to lie between 0.7 and 1.2.
+/// Returns about U V^T of x = U S V^T [rows, columns]: singular values end up in 0.7 to 1.2.
 Tensor orthogonalized(const Tensor& x, int iterations);
 
 }  // namespace triax::optim

@@ -9,37 +9,37 @@
 
 namespace triax::optim {
 
-/// What training asks of any optimizer: one update over flat slots, whose factors a device decides,
-/// and state by name for checkpoints. An implementation overrides `update`, or `apply` for kernels
-/// that read the decision on the device, so that the host need not wait.
+/// The interface of an optimizer: one update over flat slots, whose factors a device decides, and
+/// state by name for checkpoints. An implementation overrides `update`, or `apply` for kernels that
+/// read the decision on the device, so that the host need not wait.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// One update as `decision` says, a StepDecision on the weights' device (core/update.h). Counts
-  /// as a step, whether it happens or not: see set_steps().
+  /// Makes one update as `decision` says, a StepDecision on the weights' device (core/update.h). It
+  /// counts as a step whether it happens or not: see set_steps().
   void step(const Tensor& decision) {
     ProfileRange range("optimizer", Activity::optimizer);
     ++steps_;
     apply(decision);
   }
-  /// One update with learning rate `lr`; gradients are multiplied by `grad_scale` (clipping, loss
-  /// scale).
+  /// Makes one update with learning rate `lr`; gradients are multiplied by `grad_scale` (clipping,
+  /// loss scale).
   void step(double lr, double grad_scale = 1) {
     ++steps_;
     update({.lr = lr, .step = double(steps_), .grad_scale = grad_scale, .happens = 1, .halted = 0});
   }
 
   int64_t steps() const { return steps_; }
-  /// For checkpoints, and for steps that were skipped.
+  /// Sets the number of steps, for checkpoints and for steps that were skipped.
   void set_steps(int64_t steps) { steps_ = steps; }
-  /// What a checkpoint holds of it: copy into these in place. They must be held while used, and not
-  /// after the optimizer is gone.
+  /// Returns its state for checkpoints: copy into these in place. They must be held while used, and
+  /// not used after the optimizer is gone.
   virtual std::vector<SlotState> state() const = 0;
 
  private:
-  /// Update all slots with the host's numbers. `happens` is not 0.
+  /// Updates all slots with the host's numbers. `happens` is not 0.
   virtual void update(const StepDecision& decision) = 0;
-  /// The same with numbers on the device. By default the host waits for them.
+  /// Updates all slots with numbers on the device. By default the host waits for them.
   virtual void apply(const Tensor& decision) {
     auto v = decision.to_host<double>();
     if (v[3] != 0) update({v[0], v[1], v[2], v[3], v[4]});

@@ -8,12 +8,12 @@
 
 namespace triax::optim {
 
-/// Of a Slot or an OptimizerSlot: do low-precision weights need an f32 master?
+/// True if a Slot's or OptimizerSlot's low-precision weights need an f32 master.
 template <class Slot> bool needs_master(const Slot& s) {
   return s.weight.dtype() != s.grad.dtype();
 }
 
-/// What of sorted ranges lies in [begin, end), counted from `begin`.
+/// Returns the parts of sorted ranges that lie in [begin, end), counted from `begin`.
 inline std::vector<Range> within(const std::vector<Range>& all, int64_t begin, int64_t end) {
   std::vector<Range> cut;
   for (const Range& r : all) {
@@ -40,7 +40,7 @@ inline void check_slot(const char* op, const Slot& s) {
   }
 }
 
-/// A step (AdamWStep, LionStep, SgdStep) as each slot takes it: with the slot's rates.
+/// A step (AdamWStep, LionStep, SgdStep) with each slot's own rates.
 template <class Step> class PerSlot {
  public:
   explicit PerSlot(Step step) : step_(std::move(step)) {}
@@ -55,7 +55,7 @@ template <class Step> class PerSlot {
   }
 
  private:
-  /// The same decision with `factor` times its learning rate.
+  /// Returns the decision with `factor` times its learning rate.
   const Tensor& plan(double factor) {
     Tensor& scaled = plans_[factor];
     if (scaled.defined()) return scaled;

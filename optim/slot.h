@@ -8,38 +8,38 @@
 
 namespace triax::optim {
 
-/// What one slot is updated with that others are not; an optimizer heeds it (PerSlot).
+/// The rates of one slot, where they differ from the optimizer's; it heeds them by PerSlot.
 struct Rates {
-  double lr = 1;                            ///< factor of the step's learning rate
+  double lr = 1;                            ///< multiplies the step's learning rate
   std::optional<double> weight_decay = {};  ///< in place of the optimizer's own
   bool operator==(const Rates&) const = default;
 };
 
-/// Where a hidden matrix lies in a slot, row-major; convolutions are [out, the rest].
+/// The place of a hidden matrix in a slot, row-major; convolutions are [out, the rest].
 struct Matrix {
   std::string name;  ///< of the parameter
   Range range;       ///< in the slot
   int64_t rows, columns;
-  /// False of what ZeRO or tensor parallelism has cut.
+  /// False if ZeRO or tensor parallelism has cut it.
   bool whole() const { return range.end - range.begin == rows * columns; }
 };
 
 /// A flat piece of weights, their gradients (accumulator dtype), the ranges within it that weight
-/// decay applies to, its rates, and the matrices in it, embeddings and heads aside. All an
-/// optimizer knows of a model. What lies in files, of these too, has to be held while it is used:
-/// weight.storage()->hold(access).
+/// decay applies to, its rates, and the matrices in it, embeddings and heads aside. An optimizer
+/// knows nothing else of a model. Weights and gradients that lie in files have to be held while
+/// used: weight.storage()->hold(access).
 struct Slot {
   Tensor weight, grad;
   std::vector<Range> decayed = {};
   Rates rates = {};
   std::vector<Matrix> matrices = {};
-  /// Where its state is kept if the optimizer keeps that of others nearer.
+  /// The place of its state, if farther than where the optimizer keeps that of others.
   Offload::To state = Offload::To::off;
 };
 
-/// One tensor of optimizer state: which slot it belongs to, what it is called (`m`, `v`, `master`),
-/// and the elements of the slot from `begin` on that it is of, flat. What is offloaded to files has
-/// to be held while it is used: value.storage()->hold(access).
+/// One tensor of optimizer state: its slot, its kind (`m`, `v`, `master`), and the elements of the
+/// slot, from `begin` on, that it belongs to, flat. State offloaded to files has to be held while
+/// it is used: value.storage()->hold(access).
 struct SlotState {
   size_t slot;
   const char* kind;

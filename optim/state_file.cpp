@@ -19,7 +19,7 @@ std::string reason(int error) { return std::generic_category().message(error); }
 
 bool no_room(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
 
-/// A new file without a name; where the file system has none, one that loses its name at once.
+/// Opens a new file without a name, or, where the file system has none, unlinks it at once.
 int open_nameless(const std::string& directory) {
   if (int file = ::open(directory.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600); file >= 0)
     return file;
@@ -33,7 +33,7 @@ int open_nameless(const std::string& directory) {
   return file;
 }
 
-/// 0, or why there is no room for so many bytes.
+/// Reserves so many bytes; returns 0, or the errno that says why there is no room.
 int reserve(int file, uint64_t bytes) {
   while (::fallocate(file, 0, 0, off_t(bytes)) != 0) {
     if (errno == EOPNOTSUPP || errno == ENOSYS)
@@ -101,7 +101,7 @@ void StateFile::wait(uint64_t ticket) {
   if (failure_) throw *failure_;
 }
 
-/// The thread: all that was started, also what nobody waits for.
+/// Runs the thread: all transfers that were started, also those that nobody waits for.
 void StateFile::serve() {
   std::unique_lock guard(lock_);
   while (true) {
@@ -118,7 +118,7 @@ void StateFile::serve() {
   }
 }
 
-/// Of a transfer that moved only a part the rest is asked for again: if the file or the disk has
+/// Runs a transfer. If only a part was moved it asks for the rest: if the file or the disk has
 /// ended, that tells.
 std::optional<Error> StateFile::run(Transfer t) const {
   while (t.bytes > 0) {

@@ -16,24 +16,24 @@ namespace triax::optim {
 /// read and written by a thread of its own, in the order of the calls, while the caller computes.
 /// It has no name, so that nothing stays behind however the program ends, and all its bytes are
 /// reserved at its beginning, so that a full disk shows at once (unless the file system cannot
-/// reserve). It goes past the page cache, which is memory too, where the file system allows that.
-/// Errors are `offload: ...` with the directory: what check_offload_directory() refuses, 73 also
-/// where there is no room, then or while it is written; wait() throws 74 when a transfer fails
-/// otherwise or the file is shorter than it was.
+/// reserve). It bypasses the page cache, which is memory too, where the file system allows that.
+/// Errors are `offload: ...` with the directory: those of check_offload_directory(), 73 also where
+/// there is no room, then or while it is written; wait() throws 74 when a transfer fails otherwise
+/// or the file is shorter than it was.
 class StateFile {
  public:
-  /// Offsets, lengths and addresses are multiples of it.
+  /// The alignment of offsets, lengths and addresses, in bytes.
   static constexpr size_t block = 4096;
 
   StateFile(std::string directory, uint64_t bytes);
-  /// Waits for all that is under way.
+  /// Waits for all transfers in flight.
   ~StateFile();
   StateFile(const StateFile&) = delete;
   StateFile& operator=(const StateFile&) = delete;
 
   const std::string& directory() const { return directory_; }
 
-  /// Begin to move bytes; the memory must stay until wait(ticket) has returned or this is gone.
+  /// Starts to move bytes; the memory must stay until wait(ticket) has returned or this is gone.
   uint64_t read(uint64_t offset, void* to, size_t bytes);
   uint64_t write(uint64_t offset, const void* from, size_t bytes);
   /// Returns when that transfer has ended; throws the first failure of any so far, every time.
@@ -56,7 +56,7 @@ class StateFile {
     int value = -1;
     ~Descriptor();
   } file_;
-  std::mutex lock_;  // of what stands below
+  std::mutex lock_;  // guards what stands below
   std::condition_variable changed_;
   std::deque<Transfer> waiting_;
   uint64_t started_ = 0, ended_ = 0;  // tickets

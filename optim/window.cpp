@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t ahead = 2;  // records that are read before their turn
 
-/// Aligned blocks, used again and again by records of the same size.
+/// Aligned blocks, reused by records of the same size.
 class Blocks final : public Allocator {
  public:
   ~Blocks() override { free_all(); }
@@ -44,8 +44,8 @@ class Blocks final : public Allocator {
   }
 
  private:
-  /// Straight from the kernel: malloc would keep what is freed, in pieces that other records do not
-  /// fit in.
+  /// Maps memory straight from the kernel: malloc would keep what is freed, in pieces that other
+  /// records do not fit in.
   static void* map(size_t bytes) {
     return ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
@@ -60,7 +60,7 @@ class Blocks final : public Allocator {
   std::unordered_map<size_t, std::vector<void*>> free_;
 };
 
-/// With room for the stamp.
+/// Returns the bytes with room for the stamp.
 size_t padded(size_t bytes) {
   return (bytes + sizeof(uint64_t) + StateFile::block - 1) / StateFile::block * StateFile::block;
 }
@@ -120,7 +120,7 @@ std::shared_ptr<void> Window::pass(size_t i) {
             held.reset();
             try {
               write(*static_cast<Record*>(p));
-            } catch (...) {  // this may run while another error is on its way
+            } catch (...) {  // this may run while another error unwinds
               failure_ = std::current_exception();
             }
           }};

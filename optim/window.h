@@ -14,25 +14,25 @@ namespace triax::optim {
 /// Records, such as optimizer state, that lie in a file and of which a few are in memory at a time,
 /// counted as `buffers`; the file's bytes count as `offloaded`. A record is a storage: released
 /// while it is out. On the meta device there is no file, all else is the same. For one thread.
-/// Throws what StateFile throws; a write that fails shows at a later hold. Each record ends with a
-/// number of its own, so that zeros in place of what was lost are noticed: Error 74.
+/// Throws StateFile's errors; a write that fails shows at a later hold. Each record ends with a
+/// number of its own, so that zeros in place of lost bytes are noticed: Error 74.
 class Window {
  public:
   /// `sizes`: bytes of each record. Its values are undefined until it was first held to write.
   Window(const Offload& offload, Device device, const std::vector<size_t>& sizes);
-  /// Waits for all that is under way. Records that are out stay out.
+  /// Waits for all transfers in flight. Records that are out stay out.
   ~Window();
 
   const std::shared_ptr<Storage>& storage(size_t i) const { return records_[i].storage; }
 
-  /// Record i is in memory while the handle lives, which the window must outlive;
+  /// Keeps record i in memory while the handle lives, which the window must outlive;
   /// storage(i)->hold() does the same. Throws Error 70 if the window is full of records that are
   /// held.
   std::shared_ptr<void> hold(size_t i, Access access);
-  /// The same, to write all of it: what it held before is not read.
+  /// Holds record i to write all of it: its old contents are not read.
   std::shared_ptr<void> overwrite(size_t i);
-  /// The same, to write, for a pass over all records in order, again and again: starts to read
-  /// those that follow, and to write this one when the handle goes.
+  /// Holds record i to write, for repeated passes over all records in order: starts to read those
+  /// that follow, and to write this one when the handle goes.
   std::shared_ptr<void> pass(size_t i);
 
  private:
@@ -40,9 +40,9 @@ class Window {
     std::shared_ptr<Storage> storage;
     uint64_t offset = 0;
     uint64_t stamp = 0;    // its last eight bytes in the file; 0: was never written
-    bool changed = false;  // has memory other values?
+    bool changed = false;  // memory has other values than the file
     int holders = 0;
-    std::optional<uint64_t> ticket;  // of what is under way
+    std::optional<uint64_t> ticket;  // of the transfer in flight
   };
   enum class Contents { read, undefined };
   void bring(size_t i, Contents contents);

@@ -10,7 +10,7 @@ namespace {
 
 using Fits = std::function<bool(const MeshShape&)>;
 
-/// Up to three shapes with `ranks` ranks, those that keep most of what was asked first.
+/// Returns up to three shapes with `ranks` ranks, those that keep most of `wanted` first.
 std::vector<MeshShape> shapes_like(const MeshShape& wanted, int ranks, const Fits& fits) {
   std::vector<MeshShape> shapes;
   for (int tp = 1; tp <= ranks; ++tp)
@@ -27,7 +27,7 @@ std::vector<MeshShape> shapes_like(const MeshShape& wanted, int ranks, const Fit
   return shapes;
 }
 
-/// `{0, 1} {2, 3}`: the ranks grouped by `color`, in order.
+/// Returns `{0, 1} {2, 3}`: the ranks grouped by `color`, in order.
 template <class Color> std::string groups(const MeshShape& shape, Color color) {
   constexpr size_t most = 8;
   std::vector<std::vector<int>> members(static_cast<size_t>(shape.size()));

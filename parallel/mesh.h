@@ -7,20 +7,20 @@
 
 namespace triax::parallel {
 
-/// How many ranks share the batch (dp), the layers (pp) and each layer (tp).
+/// The number of ranks that share the batch (dp), the layers (pp) and each layer (tp).
 struct MeshShape {
   int dp = 1, pp = 1, tp = 1;
   int size() const { return dp * pp * tp; }
   bool operator==(const MeshShape&) const = default;
 };
 
-/// Where a rank stands on the mesh.
+/// The place of a rank on the mesh.
 struct MeshPoint {
   int dp = 0, pp = 0, tp = 0;
   bool operator==(const MeshPoint&) const = default;
 };
 
-/// rank = (pp * DP + dp) * TP + tp: tensor-parallel ranks, who talk most, are neighbours.
+/// Returns (pp * DP + dp) * TP + tp: tensor-parallel ranks, who communicate most, are neighbours.
 int rank_of(const MeshShape& shape, const MeshPoint& at);
 MeshPoint point_of(const MeshShape& shape, int rank);
 
@@ -28,20 +28,20 @@ MeshPoint point_of(const MeshShape& shape, int rank);
 /// nothing, so code never asks whether an axis is used.
 class Mesh {
  public:
-  /// Collective. Throws Error 78, naming shapes that would do, unless the shape has as many ranks
-  /// as the world. `world` must outlive the mesh.
+  /// Collective. Throws Error 78, naming shapes that fit, unless the shape has as many ranks as the
+  /// world. `world` must outlive the mesh.
   Mesh(Communicator& world, MeshShape shape);
 
   const MeshShape& shape() const { return shape_; }
   Communicator& world() const { return world_; }
-  /// Same layers, same slice of them, other data.
+  /// Returns the ranks with the same layers and slice of them, and other data.
   Communicator& dp() const { return *dp_; }
-  /// Same data and slice, other layers; rank is the stage.
+  /// Returns the ranks with the same data and slice, and other layers; rank is the stage.
   Communicator& pp() const { return *pp_; }
-  /// Same data and layers, other slice.
+  /// Returns the ranks with the same data and layers, and another slice.
   Communicator& tp() const { return *tp_; }
-  /// The first and the last stage of one replica and slice, who share tied parameters: of size 1
-  /// for stages between them, and where there is one stage.
+  /// Returns the first and the last stage of one replica and slice, which share tied parameters: of
+  /// size 1 for stages between them, and where there is one stage.
   Communicator& ends() const { return *ends_; }
 
  private:
@@ -51,11 +51,11 @@ class Mesh {
 };
 
 /// Throws Error 78 unless `shape` has `ranks` ranks, naming up to three shapes that have, those
-/// most like it first. `fits`: which may be named.
+/// most like it first. `fits` says which shapes may be named.
 void check_shape(const MeshShape& shape, int ranks,
                  const std::function<bool(const MeshShape&)>& fits = {});
 
-/// Which ranks form each group, one line per axis that has more than one.
+/// Returns the ranks of each group, one line per axis that has more than one.
 std::string describe(const MeshShape& shape);
 
 }  // namespace triax::parallel

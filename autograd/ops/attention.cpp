@@ -5,8 +5,8 @@
 namespace triax {
 namespace {
 
-/// x [tokens, heads, head_dim] or [tokens, kv_heads, group, head_dim] as the latter, rows of
-/// head_dim elements side by side; copied where they are not.
+/// Returns x [tokens, heads, head_dim] or [tokens, kv_heads, group, head_dim] as the latter, with
+/// rows of head_dim contiguous elements; it copies where they are not.
 Tensor by_group(const Tensor& x, int64_t kv_heads) {
   Tensor y = x.detach();
   if (y.strides().back() != 1) y = y.contiguous();
@@ -17,7 +17,7 @@ Tensor by_group(const Tensor& x, int64_t kv_heads) {
                 {s[0], group * s[1], s[1], s[2]}, y.offset());
 }
 
-/// Query heads and, of k and v, key-value heads.
+/// Returns the number of query heads or, for k and v, of key-value heads.
 int64_t heads_of(const Tensor& x) { return x.rank() == 4 ? x.size(1) * x.size(2) : x.size(1); }
 
 void check_tensors(const Tensor& q, const Tensor& k, const Tensor& v) {
@@ -59,7 +59,7 @@ Attention attention_of(const Tensor& q, const Tensor& k, const Tensor& v,
           mask};
 }
 
-/// What forward makes.
+/// The results of forward.
 struct Results {
   Tensor y, lse;
 };

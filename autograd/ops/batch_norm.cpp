@@ -23,7 +23,7 @@ Tensor rstd_of(const Tensor& variance, double eps) {
   return sqrt(v) / v;
 }
 
-/// f64 [groups, 2, channels]: of each group the sums of p and of p z, of this rank's rows.
+/// Returns f64 [groups, 2, channels]: the sums of p and of p z over this rank's rows of each group.
 Tensor sums_of(const Tensor& p, const Tensor& z) {
   Tensor sums = empty({p.size(0), 2, p.size(2)}, f64, p.device());
   Shape rows{p.size(1), p.size(2)}, pair{2, p.size(2)};
@@ -32,12 +32,12 @@ Tensor sums_of(const Tensor& p, const Tensor& z) {
                             sums.narrow(0, g, 1).view(pair));
   return sums;
 }
-/// The sums of p (0) or of p z (1), [groups, channels].
+/// Returns the sums of p (i = 0) or of p z (i = 1), [groups, channels].
 Tensor part(const Tensor& sums, int64_t i) {
   return sums.narrow(1, i, 1).contiguous().view({sums.size(0), sums.size(2)});
 }
 
-/// y = a x + b (z - m) + c, group by group; factors f64 [groups, channels].
+/// The factors of y = a x + b (z - m) + c, group by group: f64 [groups, channels].
 struct Factors {
   Tensor a, b, m, c;
 };
@@ -53,7 +53,7 @@ Tensor affine(const Tensor& x, const Tensor& z, const Factors& f) {
   return y;
 }
 
-/// dL/dgamma or dL/dbeta, of f64 [groups, channels].
+/// Sums `of`, f64 [groups, channels], over groups: dL/dgamma or dL/dbeta.
 Tensor over_groups(const Tensor& of, size_t input, DType dtype, Into& into) {
   auto [d, write] = into.at(input, {of.size(1)}, dtype, of.device());
   Tensor total = sum(of, {0}).to(dtype);
@@ -62,8 +62,8 @@ Tensor over_groups(const Tensor& of, size_t input, DType dtype, Into& into) {
   return d;
 }
 
-/// With xhat = (x - mean) rstd and means over the rows of a group:
-/// dx = gamma rstd (dy - mean(dy) - xhat mean(dy xhat)); given statistics lack both means.
+/// Returns the gradients. With xhat = (x - mean) rstd and means over the rows of a group, dx =
+/// gamma rstd (dy - mean(dy) - xhat mean(dy xhat)); given statistics lack both means.
 Tensors backward_of(const Normalization& n, const Tensor& given, Into& into) {
   Tensor dy = given.contiguous().view(n.x.shape()), sums = sums_of(dy, n.x);
   auto with_xhat = [&](const Tensor& s) { return n.rstd * (part(s, 1) - n.mean * part(s, 0)); };

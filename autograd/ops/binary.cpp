@@ -11,7 +11,7 @@ using autograd::sum_to;
 
 namespace {
 
-/// Without history: `a op b`, broadcast.
+/// Returns `a op b`, broadcast, without history.
 template <class Functor> Tensor apply(const Tensor& a, const Tensor& b) {
   Shape shape = broadcast(Functor::name, a.shape(), b.shape());
   Tensor y = empty(shape, a.dtype(), a.device());
@@ -28,7 +28,7 @@ template <class Functor> Tensor checked(const Tensor& a, const Tensor& b) {
 Tensor mul(const Tensor& a, const Tensor& b) { return apply<functors::Mul>(a, b); }
 Tensor div(const Tensor& a, const Tensor& b) { return apply<functors::Div>(a, b); }
 
-/// Of integers, the same in f64.
+/// Returns x, converted to f64 if it holds integers.
 Tensor as_float(const Tensor& x) { return x.defined() && !is_float(x.dtype()) ? x.to(f64) : x; }
 
 template <class Functor> Tensor mask(const Tensor& a, const Tensor& b) {
@@ -40,8 +40,8 @@ Tensor scalar(const Tensor& like, double value) {
   return full({}, value, like.dtype(), like.device());
 }
 
-/// Would `number` be rounded to x's 16 bits? Then a product is made in the accumulator dtype, as
-/// PyTorch makes those with Python's numbers; sums it rounds.
+/// True if x's 16 bits would round `number`. A product is then made in the accumulator dtype, as
+/// PyTorch makes those with Python's numbers; for sums PyTorch rounds the number.
 bool rounds(const Tensor& x, double number) {
   if (!x.defined() || (x.dtype() != f16 && x.dtype() != bf16)) return false;
   return visit_float(x.dtype(), [&]<class T>() {
@@ -49,7 +49,7 @@ bool rounds(const Tensor& x, double number) {
   });
 }
 
-/// y = op(x, number), made in the accumulator dtype; dx = slope(dy).
+/// Returns y = op(x, number), made in the accumulator dtype; dx = slope(dy).
 template <class Functor, class F> Tensor with_number(const Tensor& x, double number, F slope) {
   DType wide = accumulator(x.dtype());
   Tensor y = apply<Functor>(x.detach().to(wide), full({}, number, wide, x.device())).to(x.dtype());

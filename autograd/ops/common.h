@@ -6,11 +6,11 @@
 
 namespace triax::autograd {
 
-/// `x` is defined and a float tensor.
+/// Checks that `x` is defined and a float tensor.
 inline void check_float(const char* op, const Tensor& x) {
   check(x.defined() && is_float(x.dtype()), "{}: {}; expected a float tensor", op, x);
 }
-/// `b` has the dtype and device of `a`.
+/// Checks that `b` has the dtype and device of `a`.
 inline void check_same(const char* op, const Tensor& a, const Tensor& b) {
   check(a.defined() && b.defined() && a.dtype() == b.dtype() && a.device() == b.device(),
         "{}: {} with {}; expected one dtype and one device (take cast() or move_to())", op, a, b);
@@ -24,17 +24,17 @@ inline void check_index(const char* op, const Tensor& x, const Tensor& index) {
 void check_range(const char* op, const Tensor& index, int64_t limit,
                  std::optional<int64_t> ignored = {});
 
-/// `x` summed down to `shape`, which broadcasts to x's shape, in `dtype`: x's or its accumulator's.
-/// No history.
+/// Returns `x` summed down to `shape`, which broadcasts to x's shape, in `dtype` (x's or its
+/// accumulator's), without history.
 Tensor sum_to(const Tensor& x, const Shape& shape, DType dtype);
 inline Tensor sum_to(const Tensor& x, const Shape& shape) { return sum_to(x, shape, x.dtype()); }
-/// The same as the gradient of input `i`, undefined if none is wanted: a leaf's, which is collected
-/// in the accumulator's dtype, is not rounded, and so cannot overflow, before that.
+/// Returns `x` so summed as the gradient of input `i`, undefined if none is wanted. A leaf collects
+/// in the accumulator dtype, so its sum is not rounded before, and cannot overflow.
 inline Tensor sum_to(const Tensor& x, const Shape& shape, const Into& into, size_t i) {
   return into.wanted(i) ? sum_to(x, shape, into.dtype(i)) : Tensor();
 }
 
-/// As a matrix [rows, last dim]: contiguous, no history.
+/// Returns x as a matrix [rows, last dim]: contiguous, without history.
 inline Tensor rows_of(const Tensor& x) {
   int64_t width = x.rank() ? x.shape().back() : 1;
   return x.detach().contiguous().view({width ? x.numel() / width : 0, width});

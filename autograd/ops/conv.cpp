@@ -17,7 +17,7 @@ WindowAxis axis(const char* op, int64_t size, int64_t window, const WindowShape&
   return a;
 }
 
-/// `stride`: where none is given.
+/// Returns the windows of `op` on x; `stride` is used where `s` has none.
 Windows windows_of(const char* op, const Tensor& x, const std::array<int64_t, 2>& window,
                    WindowShape s, const std::array<int64_t, 2>& stride) {
   if (s.stride == std::array<int64_t, 2>{0, 0}) s.stride = stride;

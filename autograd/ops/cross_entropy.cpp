@@ -14,7 +14,7 @@ int64_t count_targets(const Tensor& targets, int64_t ignore) {
   return counted;
 }
 
-/// d becomes d times ratio [1], an accumulator.
+/// Multiplies d in place by ratio [1], which is of the accumulator dtype.
 void multiply(const Tensor& d, const Tensor& ratio) {
   Tensor k = zeros({4, d.size(1)}, ratio.dtype(), d.device());
   Tensor factor = k.narrow(0, 1, 1);
@@ -22,7 +22,7 @@ void multiply(const Tensor& d, const Tensor& ratio) {
   backend(d).channel_affine({}, d, k, d);
 }
 
-/// May the gradient be made in forward, if nobody else holds the logits?
+/// True if the gradient may be made in forward, provided that nobody else holds the logits.
 bool gradient_ahead(const Tensor& logits, const CrossEntropyOptions& o) {
   const Tensor& seed = o.seed;
   return seed.defined() && o.parts == 1 && !o.combine && autograd::recording() &&

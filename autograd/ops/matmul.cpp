@@ -11,7 +11,7 @@ using autograd::RowsAlike;
 
 namespace {
 
-/// Batch dims broadcast, then the matrix dims.
+/// Returns the shape of a b: broadcast batch dims, then the matrix dims.
 Shape product_shape(const Tensor& a, const Tensor& b) {
   check(a.rank() >= 2 && b.rank() >= 2 && a.size(-1) == b.size(-2),
         "matmul: {} x {}; expected [.., m, k] x [.., k, n]", a.shape(), b.shape());
@@ -33,12 +33,12 @@ Tensor stretch_batch(const Tensor& x, const Shape& y) {
   return x.expand(s);
 }
 
-/// Kernels want a unit stride in one of the last two dims.
+/// Returns x, copied unless one of its last two dims has a unit stride, which kernels need.
 Tensor with_unit_stride(const Tensor& x) {
   return x.strides()[-1] == 1 || x.strides()[-2] == 1 ? x : x.detach().contiguous();
 }
 
-/// Makes the product p. Where rows are `alike` and few, zeros fill them up to a block.
+/// Makes the product p. Where rows are `alike` and few, they are padded with zeros to a block.
 void multiply(const Matmul& p, bool alike) {
   Backend& on = backend(p.c);
   int64_t rows = p.c.size(-2);
@@ -77,7 +77,7 @@ void check_linear(const char* op, const Tensor& x, const Tensor& w, const Tensor
         w.shape(), w.size(0));
 }
 
-/// dw += dy^T x and db += column sums of dy: what only the weights wait for.
+/// Returns the rule that only the weights wait for: dw += dy^T x and db += column sums of dy.
 autograd::Rule weight_rule(const Tensor& input, int64_t out) {
   return [all_x = input, out](const Tensor& all_dy, Into& into) {
     Tensor x = into.rows(all_x), dy = into.rows(all_dy);
@@ -100,8 +100,8 @@ autograd::Rule weight_rule(const Tensor& input, int64_t out) {
   };
 }
 
-/// y = f(x), or rest + f(x), f a product with w [out, in]: x's gradient, rounded when it is whole,
-/// or, where x is known to be gelu of something, that one's.
+/// Records y = f(x) or rest + f(x), f a product with w [out, in]. The rule makes x's gradient,
+/// rounded when complete, or, where x is known to be gelu(h), that of h.
 Tensor record_product(Tensor y, const Tensor& input, const Tensor& w, const Tensors& leaves,
                       const Tensor& x, const Tensor& rest = {}) {
   Tensor h = autograd::gelu_input(input);
@@ -185,8 +185,8 @@ Tensor linear_in(DType dtype, const Tensor& input, const Tensor& weight) {
 
 Tensor linear_gelu(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   check_linear("linear_gelu", input, weight, bias);
-  // Two nodes, so that both rules of the product see the gradient in front of the activation. Where
-  // the next op is a product, that applies the slope, and the second node is for nobody.
+  // Two nodes, so that both rules of the product see the gradient in front of the activation. A
+  // next op that is a product applies the slope itself and skips the second node.
   Tensor x = input.detach().contiguous(), w = weight.detach().contiguous();
   Tensor y = empty({x.size(0), w.size(0)}, x.dtype(), x.device()), before = empty_like(y);
   multiply({x, w.transpose(0, 1), y, Write::set, bias, before}, RowsAlike::now());

@@ -49,14 +49,14 @@ Tensor normalize(const char* name, const Tensor& input, const Tensor& gamma, con
   }
   Tensor y = empty(input.shape(), input.dtype(), input.device());
   backend(n.x).norm(n, rows_of(y));
-  auto parts = std::make_shared<Tensor>();  // from the one rule to the other
+  auto parts = std::make_shared<Tensor>();  // passed from one rule to the other
   auto input_rule = [n, parts](const Tensor& dy, Into& into) {
     if (!into.wanted(0)) return Tensors{{}};
-    auto [dx, write] = into.at(0, dy);  // often the residual's gradient, which lies there already
+    auto [dx, write] = into.at(0, dy);  // often the residual's gradient, which is there already
     *parts = backend(n.x).norm_backward(n, rows_of(dy), rows_of(dx), write);
     return Tensors{dx};
   };
-  // Without gamma and beta: put off, they may be gone (ZeRO-3).
+  // Without gamma and beta: when a deferred rule runs, they may have been freed (ZeRO-3).
   Norm saved = n;
   saved.gamma = saved.beta = {};
   auto weight_rule = [n = saved, parts, shift = beta.defined()](const Tensor& dy,

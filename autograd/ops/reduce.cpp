@@ -4,7 +4,7 @@
 namespace triax {
 namespace {
 
-/// x's shape with the reduced dims 1, and with them gone.
+/// The shape of x with the reduced dims as 1, and without them.
 struct Reduced {
   Shape kept, gone;
 };
@@ -30,7 +30,7 @@ Tensor stretched(const Tensor& dy, const Shape& kept, const Shape& shape) {
   return dy.view(kept).expand(shape);
 }
 
-/// Without history, in x's dtype or its accumulator's.
+/// Returns the sums without history, in x's dtype or its accumulator's.
 Tensor sums(const Tensor& x, const Shape& kept, DType dtype) {
   Tensor y = empty(kept, dtype, x.device());
   backend(x).sum(x.detach().contiguous(), y, Write::set);

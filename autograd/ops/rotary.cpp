@@ -3,7 +3,7 @@
 namespace triax {
 namespace {
 
-/// As [tokens, groups, heads, head_dim].
+/// Returns x as [tokens, groups, heads, head_dim].
 Tensor four_dims(const Tensor& x) {
   Shape sizes = x.shape(), strides = x.strides();
   while (sizes.rank() < 4) sizes.insert(1, 1), strides.insert(1, 0);

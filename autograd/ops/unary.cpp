@@ -6,7 +6,7 @@
 namespace triax {
 namespace {
 
-enum class Slope { of_x, of_y };  // of which of the two a functor's slope is a function
+enum class Slope { of_x, of_y };  // whether a functor's slope is a function of x or of y
 
 template <class Functor, Slope slope> Tensor unary(const Tensor& input) {
   constexpr const char* name = Functor::name;

@@ -49,18 +49,18 @@ class Cache final : public Allocator {
   }
 
  private:
-  static constexpr size_t mapped = size_t{1} << 17;  // from here on straight from the kernel
+  static constexpr size_t mapped = size_t{1} << 17;  // from this size on, mapped from the kernel
   static constexpr size_t huge_page = size_t{1} << 21;
-  static constexpr size_t reserved = size_t{1} << 26;  // address space, at a time
+  static constexpr size_t reserved = size_t{1} << 26;  // bytes of address space reserved at a time
 
-  /// Eight classes per power of two: at most an eighth is wasted. Whole pages where mapped.
+  /// Rounds up to one of eight classes per power of two (at most an eighth is wasted) or to pages.
   static size_t size_class(size_t bytes) {
     if (bytes <= 512) return (bytes + 63) / 64 * 64;
     size_t step = std::bit_floor(bytes - 1) / 8;
     return (bytes + step - 1) / step * step;
   }
 
-  /// A block that was freed, or a new one; null where there is no memory.
+  /// Returns a block that was freed, or a new one; null where there is no memory.
   void* take(size_t size) {
     std::lock_guard guard(mutex_);
     auto& blocks = free_[size];
@@ -70,8 +70,8 @@ class Cache final : public Allocator {
     return data;
   }
 
-  /// Mapped blocks lie side by side, so that they share huge pages: faults and misses of the
-  /// translation buffer are fewer. A block mapped alone would have small pages at its ends.
+  /// Maps blocks side by side, so that they share huge pages: faults and misses of the translation
+  /// buffer are fewer. A block mapped alone would have small pages at its ends.
   void* map(size_t size) {
     if (size < mapped) return std::aligned_alloc(64, size);
     if (size_t(end_ - next_) < size && !reserve(size)) return nullptr;
@@ -83,8 +83,8 @@ class Cache final : public Allocator {
     else munmap(data, size);
   }
 
-  /// Address space for `size` bytes and more, from a huge page on; where a limit of the process is
-  /// near (ulimit -v, -d), for these alone.
+  /// Reserves address space for `size` bytes and more, from a huge page on; where a limit of the
+  /// process is near (ulimit -v, -d), for `size` bytes alone.
   bool reserve(size_t size) {
     give_back_rest();
     for (size_t more : {std::max(reserved, size) - size + huge_page, size_t{0}}) {

@@ -38,12 +38,12 @@ struct Partial {
   }
 };
 
-/// What is known of each query of a block.
+/// The state of each query of a block.
 struct Queries {
   float largest[side], sum[side], inverse[side], lse[side];
 };
 
-/// Scores to unnormalised weights, as a left operand.
+/// Turns scores into unnormalised weights, as a left operand.
 Queries soften(float* scores, const Block& block, float scale, RowFactors& factors,
                BFloat16* weights) {
   int64_t squares = squares_in(block.end - block.begin);
@@ -82,7 +82,7 @@ Queries soften(float* scores, const Block& block, float scale, RowFactors& facto
   return q;
 }
 
-/// 32 queries from `first` on; keys and values are packed.
+/// Computes 32 queries from `first` on; keys and values are packed.
 void attend(const Head16& h, int64_t first, char* m, BFloat16* y, float* lse) {
   Room r(h.band.keys, h.dim);
   Block b(h, first, side, side);

@@ -3,7 +3,7 @@
 #include "core/cpu/row.h"
 #include "core/cpu/tiles.h"
 
-// What forward and backward of attention in tiles share: 32 queries meet 32 keys at a time,
+// Shared code of attention in tiles, forward and backward: 32 queries meet 32 keys at a time,
 // scores [query][key] are f32, weights and gradients of scores are rounded to bf16 for the products
 // they enter.
 namespace triax::host::TRIAX_LEVEL {
@@ -11,10 +11,10 @@ namespace {
 
 using Head16 = Head<BFloat16>;
 
-/// Squares a length needs.
+/// Returns the number of squares that a length needs.
 constexpr int64_t squares_in(int64_t length) { return (length + side - 1) / side; }
 
-/// Offsets in bytes.
+/// Offsets of working arrays, in bytes.
 struct Bytes : Layout {
   template <class T> int64_t array(int64_t n) { return take(n * int64_t(sizeof(T))); }
 };
@@ -25,12 +25,12 @@ template <class T> TRIAX_HD T* at(char* memory, int64_t offset) {
 /// Dropout factors of one query.
 class RowFactors {
  public:
-  /// Floats of working memory for `keys` keys.
+  /// Returns the floats of working memory for `keys` keys.
   static int64_t room(int64_t keys) { return round_up(keys, side) + 8; }
   RowFactors(const Head16& h, float* memory) : mask_(h.mask), memory_(memory) {}
   bool any() const { return mask_.p > 0; }
 
-  /// What mask.at gives for the head's query `query` and the keys of the block's squares.
+  /// Returns mask.at of the head's query `query` for the keys of the block's squares.
   const float* draw(int64_t query, const Block& b) {
     uint64_t column = uint64_t(mask_.column + b.begin), row = uint64_t(mask_.row + query);
     uint64_t key = mask_.key, group = column / 4, skip = column % 4;
@@ -52,8 +52,8 @@ class RowFactors {
   float* memory_;
 };
 
-/// Scores [query][key] of one square, of queries from `query` and keys from `key` on: to -infinity
-/// where the key is not seen.
+/// Sets the scores [query][key] of one square, of queries from `query` and keys from `key` on, to
+/// -infinity where the key is not seen.
 inline void hide(const Band& band, int64_t query, int64_t key, float* scores) {
   if (band.begin(query + side - 1) <= key && band.end(query) >= key + side) return;
   for (int i = 0; i < side; ++i, scores += side) {

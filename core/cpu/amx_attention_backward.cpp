@@ -4,8 +4,9 @@
 #include "core/cpu/amx_attention.h"
 #include "core/cpu/scratch.h"
 
-// As attention_backward.cpp has it; sums of dK and dV are kept transposed, [dim][key], so that
-// weights and their gradients are right operands, which pairs of rows make as they are rounded.
+// The algorithm of attention_backward.cpp; sums of dK and dV are kept transposed, [dim][key], so
+// that weights and their gradients are right operands, which pairs of rows make as they are
+// rounded.
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
@@ -15,7 +16,7 @@ struct Room : Bytes {
   int64_t queries, grads;                // left operands, over dims
   int64_t queries_by_dim, grads_by_dim;  // left operands, over queries
   int64_t weights, scores;               // one square in f32
-  int64_t weights_right, scores_right;   // the same in bf16
+  int64_t weights_right, scores_right;   // the two above in bf16
   int64_t scores_left;                   // squares of a block of queries
   int64_t dk, dv;                        // sums [dims][keys] of squares
   int64_t factors;
@@ -43,13 +44,13 @@ struct Gradients {
   const Qkv& d;
 };
 
-/// What is known of each query of a block.
+/// The state of each query of a block.
 struct Queries {
   float lse[side] = {}, delta[side] = {};
   const float* factors[side] = {};  // from the block's first key on; null without dropout
 };
 
-/// Elements at even and at odd places, as f32.
+/// Converts elements at even and at odd places to f32.
 TRIAX_HD void split(__m512i row, Vector<float>& even, Vector<float>& odd) {
   using Words = uint32_t __attribute__((vector_size(64)));
   even = Vector<float>(Words(row) << 16);
@@ -66,8 +67,8 @@ TRIAX_HD float dot(const BFloat16* a, const BFloat16* b, int64_t n) {
   return sum_of<float>(16, [&](int64_t l) { return sums[l]; });
 }
 
-/// One square: scores to weights (as right operand) and the gradient of weights to that of scores
-/// (as left and right operand). `key`: the square's first, from the block's first on.
+/// Turns, in one square, scores into weights (right operand) and the gradient of weights into that
+/// of scores (left and right operand). `key`: the square's first, counted from the block's first.
 TRIAX_HD void differentiate(const float* scores, const float* grads, const Queries& q, int64_t key,
                             float scale, BFloat16* weights, BFloat16* left, BFloat16* right) {
   for (int i = 0; i < side; i += 2) {
@@ -97,7 +98,7 @@ TRIAX_HD void differentiate(const float* scores, const float* grads, const Queri
   }
 }
 
-/// What is known of the queries of a block.
+/// Gathers the state of the queries of a block.
 Queries know(const Head16& h, const Gradients& g, const Block& b, float* memory) {
   Queries q;
   int64_t room = RowFactors::room(h.band.keys);
@@ -111,8 +112,8 @@ Queries know(const Head16& h, const Gradients& g, const Block& b, float* memory)
   return q;
 }
 
-/// One block of queries: its dq, and its part of dk and dv, which squares of keys before `begun`
-/// have already.
+/// Computes the dq of one block of queries and its part of dk and dv, which squares of keys before
+/// `begun` already have.
 void differentiate_block(const Head16& h, const Gradients& g, const Block& b, int64_t begun,
                          char* m) {
   Room r(h.band.keys, h.dim);
@@ -156,8 +157,8 @@ void differentiate_block(const Head16& h, const Gradients& g, const Block& b, in
   }
 }
 
-/// All query heads of one key-value head: dk and dv are summed over them and their blocks in order.
-/// `task` counts key-value heads, and these in sequences.
+/// Computes all query heads of one key-value head: dk and dv are summed over them and their blocks
+/// in order. `task` counts key-value heads, and these in sequences.
 void differentiate_group(const Attention& a, const Gradients& g, int64_t task, char* m) {
   int64_t group = a.group(), keys = a.band.keys, dim = a.head_dim();
   Head16 head(a, task * group);

@@ -4,17 +4,17 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// Where a product is mostly packing, vectors are faster.
+/// The size below which a product is mostly packing, and vectors are faster.
 constexpr int64_t least = 16;
 bool small(const Matmul& p) {
   return p.c.size(-2) < least || p.c.size(-1) < least || p.a.size(-1) < least;
 }
-/// Whether tiles compute row_sums, too. A c in columns would be made as its transpose.
+/// True if tiles compute row_sums, too. A c in columns would be made as its transpose.
 bool sums_rows(const Matmul& p) {
   return p.row_sums.defined() && p.a.dtype() == bf16 && p.c.dtype() == f32 && p.c.numel() > 0 &&
          p.c.strides()[-1] == 1 && !p.gelu_of.defined();
 }
-/// One row, and columns that need no packing.
+/// True for one row, with columns that need no packing.
 bool row(const Matmul& p) { return p.c.size(-2) == 1 && p.b.strides()[-2] == 1; }
 
 }  // namespace

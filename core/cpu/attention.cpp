@@ -22,7 +22,7 @@ template <class A> struct Room : Layout {
         out(take(round_up(dim, rows) * cols)) {}
 };
 
-/// Scores [keys][queries] to unnormalised weights, in place; their sums, and log of them.
+/// Turns scores [keys][queries] into unnormalised weights, in place; returns their sums and logs.
 template <class A, int n> void soften(A* scores, int64_t keys, A scale, A (&sum)[n], A (&lse)[n]) {
   A largest[n];
   for (int l = 0; l < n; ++l) largest[l] = -A(__builtin_inff()), sum[l] = 0;
@@ -34,7 +34,7 @@ template <class A, int n> void soften(A* scores, int64_t keys, A scale, A (&sum)
   for (int l = 0; l < n; ++l) lse[l] = largest[l] * scale + fn::log(sum[l]);
 }
 
-/// The block of queries from `first` on; keys and values are packed.
+/// Computes the block of queries from `first` on; keys and values are packed.
 template <class T, class A = Accumulator<T>>
 void attend(const Head<T>& h, int64_t first, A* memory, T* y, A* lse) {
   constexpr int n = Tile<A>::cols, rows = Tile<A>::rows;
@@ -60,7 +60,7 @@ void attend(const Head<T>& h, int64_t first, A* memory, T* y, A* lse) {
   for (int64_t l = 0; l < b.count; ++l) lse[h.place(first + l)] = logs[l];
 }
 
-/// The only query of a head, as decoding has it. Keys and values are read where they lie.
+/// Computes the only query of a head, as decoding has it. Keys and values are read in place.
 template <class T, class A = Accumulator<T>> void attend_alone(const Head<T>& h, T* y, A* lse) {
   constexpr int n = lanes<A>;
   int64_t begin = h.band.begin(0), keys = h.band.end(0) - begin, dim = h.dim;
@@ -87,7 +87,7 @@ template <class T, class A = Accumulator<T>> void attend_alone(const Head<T>& h,
   lse[h.place(0)] = largest * scale + fn::log(sum);
 }
 
-/// Sequences of one query each.
+/// Computes sequences of one query each.
 template <class T> void attend_alone(const Attention& a, const Tensor& y, const Tensor& lse) {
   constexpr int64_t work_of_a_piece = 1 << 17;
   T* out = values<T>(y);

@@ -3,10 +3,9 @@
 #include "core/convert.h"
 #include "core/cpu/gemm.h"
 
-// What forward and backward of attention share. A block of queries (one tile's columns) meets the
-// keys that any of them sees. Scores are kept transposed, [key][query]: that is how the
-// micro-kernel takes its right operand, and everything a softmax does to a query's scores goes on
-// in vector lanes.
+// Shared code of forward and backward. A block of queries (one tile's columns) meets the keys that
+// any of them sees. Scores are kept transposed, [key][query]: that is how the micro-kernel takes
+// its right operand, and everything a softmax does to a query's scores goes on in vector lanes.
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
@@ -15,14 +14,14 @@ template <class T> struct Rows {
   T* data;
   int64_t stride;
 
-  /// From `token` on, of the head numbered kv_head * group + its place in the group.
+  /// Begins at `token`, in the head numbered kv_head * group + its place in the group.
   Rows(const Tensor& x, int64_t token, int64_t head) : stride(x.strides()[0]) {
     int64_t group = x.size(2);
     data = values<T>(x) + token * stride + head / group * x.strides()[1] +
            head % group * x.strides()[2];
   }
   T* at(int64_t row) const { return data + row * stride; }
-  /// As operand of a product: rows along dim, and dims along rows.
+  /// Return operands of a product: rows along dim, and dims along rows.
   Operand<T> by_row(int64_t row = 0) const { return {at(row), stride, 1}; }
   Operand<T> by_dim(int64_t row = 0) const { return {at(row), 1, stride}; }
 };
@@ -56,7 +55,7 @@ template <class T> struct Head {
     mask.row += token;
     mask.column += head * band.keys;
   }
-  /// `i` heads further in the same group.
+  /// Returns the head `i` places further in the same group.
   Head further(int64_t i) const {
     Head h = *this;
     h.head += i;
@@ -64,13 +63,13 @@ template <class T> struct Head {
     h.mask.column += i * band.keys;
     return h;
   }
-  /// Offset of query `row` in y [tokens, heads * dim] and, in units of dim, in lse [tokens, heads].
+  /// Returns the offset of query `row` in lse [tokens, heads]; times dim, that in y.
   int64_t place(int64_t row) const { return (token + row) * heads + head; }
   int64_t y_stride() const { return heads * dim; }
 };
 
-/// How forward shares its work: a task is a key-value head or, with few of them, every `parts`-th
-/// block of its group's queries, for which a thread packs keys and values again.
+/// The cut of forward among threads: a task is a key-value head or, with few of them, every
+/// `parts`-th block of its group's queries, for which a thread packs keys and values again.
 struct Tasks {
   int64_t blocks, of_group;  // of queries: of a head, of all heads that read one key
   int64_t parts, count;
@@ -86,7 +85,7 @@ struct Tasks {
 /// Queries [first, first + count) and the keys [begin, end) that any of them sees.
 struct Block {
   int64_t first, count, begin, end;
-  /// `queries` from `at` on, as far as there are any; `begin` a multiple of `keys`.
+  /// Takes `queries` from `at` on, as far as there are any; `begin` is a multiple of `keys`.
   template <class T>
   Block(const Head<T>& h, int64_t at, int64_t queries, int64_t keys)
       : first(at),
@@ -109,7 +108,7 @@ struct Layout {
 template <class A> class Factors {
  public:
   static constexpr int n = Tile<A>::cols;
-  /// Of queries from `first` on; `mask` is that of a head.
+  /// Takes queries from `first` on; `mask` is that of a head.
   Factors(const random::Mask& mask, int64_t first)
       : mask_(mask), row_(uint64_t(mask.row + first)), column_(uint64_t(mask.column)) {}
   bool any() const { return mask_.p > 0; }
@@ -152,7 +151,7 @@ void multiply_panels(const A* a, int64_t count, int64_t panel_depth, const A* b,
     put<A>(multiply<A>(a + i * panel_depth, b, depth), to + i * cols, cols, Write::set);
 }
 
-/// Scores [key][query], keys from block.begin on to `end`: to -infinity where the key is not seen.
+/// Sets scores [key][query] of keys [block.begin, end) to -infinity where the key is not seen.
 template <class A> void hide(const Band& band, const Block& block, int64_t end, A* scores) {
   constexpr int n = Tile<A>::cols;
   int seen_from[n], seen_to[n];

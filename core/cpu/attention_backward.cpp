@@ -44,7 +44,7 @@ template <class T> struct Gradients {
   const Qkv& d;
 };
 
-/// Scores to weights and the gradient of weights to that of scores, in place; keys from `key` on.
+/// Turns scores to weights, and weights' gradients to scores', in place; keys from `key` on.
 template <class A, int n>
 void differentiate(A* weights, A* grads, int64_t key, int64_t keys, A scale, const A (&lse)[n],
                    const A (&delta)[n], Factors<A>& factors) {
@@ -73,7 +73,7 @@ void add_over_queries(const A* weights, int64_t keys, const A* right, int64_t qu
              sums + j * dim_stride + d, dim_stride, Write::add);
 }
 
-/// One block of queries: its dq, and its part of dk and dv.
+/// Computes the dq of one block of queries and its part of dk and dv.
 template <class T, class A = Accumulator<T>>
 void differentiate_block(const Head<T>& h, const Gradients<T>& g, int64_t first, A* m) {
   constexpr int n = Tile<A>::cols, rows = Tile<A>::rows;
@@ -109,8 +109,8 @@ void differentiate_block(const Head<T>& h, const Gradients<T>& g, int64_t first,
   write_queries<T>(m + r.dq, h.dim, b.count, one, dq.at(first), dq.stride);
 }
 
-/// All query heads of one key-value head: dk and dv are summed over them and their blocks in order.
-/// `task` counts key-value heads, and these in sequences.
+/// Computes all query heads of one key-value head: dk and dv are summed over them and their blocks
+/// in order. `task` counts key-value heads, and these in sequences.
 template <class T, class A = Accumulator<T>>
 void differentiate_group(const Attention& a, const Gradients<T>& g, int64_t task, A* m) {
   constexpr int rows = Tile<A>::rows;

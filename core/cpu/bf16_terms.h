@@ -23,7 +23,7 @@ template <class F> TRIAX_HD uint32_t over_lanes(F f, Words x) {
 }
 TRIAX_HD uint32_t largest_of(const Words& x) { return over_lanes(max, x); }
 TRIAX_HD uint32_t smallest_of(const Words& x) { return over_lanes(min, x); }
-/// Bits without the sign, one to the left.
+/// Returns the bits without the sign, shifted left by one.
 TRIAX_HD Words magnitude(const Vector<float>& x) { return Words(x) << 1; }
 
 /// The range of the exponents that the largest magnitudes of some rows (or columns) have.
@@ -34,22 +34,22 @@ struct Exponents {
   static int of(uint32_t magnitude) {
     return magnitude == 0 ? zero : int(magnitude >> 24) - 127 + (magnitude >> 24 == 0);
   }
-  /// Can terms give the product of a row and a column of these exponents as exactly as f32? Tiles
-  /// take denormals for zeros, so the smallest terms, 2^-18 of the largest numbers, and their
+  /// True if terms give the product of a row and a column of these exponents as exactly as f32.
+  /// Tiles take denormals for zeros, so the smallest terms, 2^-18 of the largest numbers, and their
   /// products must be normal. Near the largest f32 a product of terms could be infinite where the
-  /// sum is not. Numbers below 2^-108 that stand beside larger ones lose bits.
+  /// sum is not. Numbers below 2^-108 beside larger ones lose bits.
   static bool fit(int x, int y) {
     if (x > 126 || y > 126) return false;
     if (x == zero || y == zero) return true;
     return x >= -100 && y >= -100 && x + y >= -100 && x + y <= 116;
   }
-  /// Whether all rows of a fit all columns of b.
+  /// True if all rows of a fit all columns of b.
   static bool all_fit(const Exponents& a, const Exponents& b) {
     return fit(a.least, b.least) && fit(a.most, b.most);
   }
 };
 
-/// Denormal results are zero while it lives: as remainders they cost hundreds of cycles, and tiles
+/// While it lives, denormal results are zero: as remainders they cost hundreds of cycles, and tiles
 /// would take them for zeros anyway. Compilers move no access to memory past its begin and its end.
 class FlushDenormals {
  public:
@@ -68,15 +68,15 @@ class FlushDenormals {
   unsigned before_ = _mm_getcsr();
 };
 
-/// x rounded to bf16, in the upper half of each word. x becomes the remainder, which is exact.
+/// Returns x rounded to bf16, in the upper half of each word. x becomes the (exact) remainder.
 TRIAX_HD Words take_term(Vector<float>& x) {
   Words term = (Words(x) + 0x8000u) & 0xffff0000u;
   x -= Vector<float>(term);
   return term;
 }
 
-/// Rows of pairs of a tile for each term, `square` elements apart: (a[0], b[0]), (a[1], b[1]) ...
-/// What two terms leave of 24 bits has at most seven: the third is that, unrounded but for
+/// Writes rows of pairs of a tile for each term, `square` elements apart: (a[0], b[0]), (a[1],
+/// b[1]) ... Two terms leave at most seven of 24 bits: the third term is these, unrounded but for
 /// denormals, whose lower halves must not reach the partner's term.
 TRIAX_HD void split_row(const float* first, const float* second, Words& largest, BFloat16* to) {
   Vector<float> a = load<float>(first), b = load<float>(second);
@@ -90,7 +90,7 @@ TRIAX_HD void split_row(const float* first, const float* second, Words& largest,
   }
 }
 
-/// 16 x 16 numbers, transposed: rows of `to` are `side` apart.
+/// Transposes 16 x 16 numbers; rows of `to` are `side` apart.
 TRIAX_HD void transpose_part(const float* x, int64_t stride, float* to) {
   Vector<float> rows[16];
 #pragma GCC unroll 16
@@ -99,7 +99,7 @@ TRIAX_HD void transpose_part(const float* x, int64_t stride, float* to) {
 #pragma GCC unroll 16
   for (int r = 0; r < 16; ++r) store<float>(to + r * side, rows[r]);
 }
-/// 32 x 32.
+/// Transposes 32 x 32 numbers.
 TRIAX_HD void transpose_square(const float* x, int64_t stride, float* to) {
   for (int i = 0; i < side; i += 16)
     for (int j = 0; j < side; j += 16)
@@ -134,8 +134,8 @@ template <Part part> TRIAX_HD Exponents exponents_of(const Words* largest) {
   return e;
 }
 
-/// Terms of one step of one strip, at most 32 rows (or columns), at most 32 deep: [term][two
-/// tiles]. Depths l and l + 16 are a pair, in both operands.
+/// Packs the terms of one step of one strip, at most 32 rows (or columns), at most 32 deep:
+/// [term][two tiles]. Depths l and l + 16 are a pair, in both operands.
 template <Part part>
 TRIAX_HD void pack_terms(Operand<float> x, int64_t count, int64_t depth, Words* largest,
                          BFloat16* to) {
@@ -165,7 +165,7 @@ TRIAX_HD void pack_terms(Operand<float> x, int64_t count, int64_t depth, Words* 
   }
 }
 
-/// Which tiles a square of products loads; the others are still there.
+/// Says which tiles a square of products loads; the others are still in registers.
 enum class Fresh { both, left, right };
 
 /// Adds term `l` of a times term `r` of b, each tile loaded just before its first use.
@@ -182,9 +182,9 @@ TRIAX_HD void multiply_square(const BFloat16* a, const BFloat16* b) {
   multiply_tiles<3, 5, 7>();
 }
 
-/// sums = a b, strips of terms: [step][term][two tiles]. Products of small terms come before larger
-/// ones, in an order in which most stay in their tiles. Six times a step, work for the vector units
-/// is done meanwhile().
+/// sums = a b, of strips of terms: [step][term][two tiles]. Products of small terms come before
+/// larger ones, in an order in which most stay in their tiles. Six times a step it calls
+/// meanwhile(), which keeps the vector units busy.
 template <class F>
 TRIAX_HD void multiply_terms(const Strips& strips, const SumSquare& sums, F meanwhile) {
   const BFloat16 *a = strips.a, *b = strips.b;

@@ -7,7 +7,7 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// y[i] of N inputs' elements i, all neighbours.
+/// Makes y[i] of N inputs' elements i, all neighbours.
 template <int N> using Formula = void (*)(const void* const (&in)[N], void* out, int64_t n);
 
 template <class F, class T> void binary_run(const void* const (&in)[2], void* out, int64_t n) {
@@ -25,7 +25,7 @@ template <class T> void where_run(const void* const (&in)[3], void* out, int64_t
   for (int64_t i = 0; i < n; ++i) y[i] = fn::select(m[i] != 0, a[i], b[i]);
 }
 
-/// y, which is contiguous, from inputs that are expanded to it.
+/// Makes y, which is contiguous, from inputs that are expanded to it.
 template <class... In>
 void elementwise(Formula<sizeof...(In)> formula, const Tensor& y, const In&... x) {
   constexpr int N = sizeof...(In);

@@ -34,7 +34,7 @@ void add_rows(const T* x, const T* z, int64_t rows, int64_t channels, double* su
   }
 }
 
-/// Pieces of rows, as many for any number of threads, joined in their order.
+/// Sums pieces of rows, as many for any number of threads, and joins them in order.
 template <class T>
 void sum_channels(const T* x, const T* z, int64_t rows, int64_t channels, double* sums) {
   int64_t pieces = fn::min<int64_t>(64, rows * channels >> 13), n = 2 * channels;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t grain = 1 << 14;
 
-// Rows of one operand, columns of the other: in tiles, so that both sides use whole cache lines.
+// The side of a tile. One operand walks rows, the other columns: in tiles both use whole lines.
 constexpr int64_t tile = 32;
 
 struct Side {
@@ -24,7 +24,7 @@ void copy_tile(const T* x, Side sx, T* y, Side sy, int64_t rows, int64_t columns
     for (int64_t c = 0; c < columns; ++c) y[r * sy.row + c * sy.column] = block[r][c];
 }
 
-// Through tiles, with `unit` the dim in which `from` has neighbours.
+// Copies through tiles; `unit` is the dim in which `from` has neighbours.
 template <class T> void copy_transposed(const T* x, T* y, const Strides<2>& s, int unit) {
   int last = s.rank - 1;
   int64_t rows = s.size[unit], columns = s.size[last];
@@ -56,7 +56,7 @@ template <class To, class From> void convert_run(const char* from, char* to, int
   for (int64_t i = 0; i < n; ++i) y[i] = convert<To>(x[i]);
 }
 
-// In runs; without `convert` the dtypes are the same.
+// Copies in runs; without `convert` the dtypes are the same.
 void copy_in_runs(const Tensor& from, const Tensor& to, const Strides<2>& s, Convert convert) {
   DType dtype_x = from.dtype(), dtype_y = to.dtype();
   char *x = values<char>(from), *y = values<char>(to);

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t block = 256;  // columns whose random words are made at a time
 
-// The words of columns [4 group, 4 group + block): four columns share one Philox call.
+// Makes the words of columns [4 group, 4 group + block): four columns share one Philox call.
 void random_words(const random::Mask& mask, uint64_t row, uint64_t group, uint32_t* words) {
   uint64_t key = mask.key;
 #pragma omp simd

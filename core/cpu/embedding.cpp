@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t block = 256;  // columns summed at a time, on the stack
 
-// For every row of the table the tokens that use it, in ascending order, as linked lists: each row
-// is then summed in the accumulator and written once, whoever works on it.
+// The tokens that use each row of the table, in ascending order, as linked lists: each row is then
+// summed in the accumulator and written once, whoever works on it.
 struct Uses {
   const int64_t *head, *next;  // -1 ends a list
 };

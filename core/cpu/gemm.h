@@ -45,7 +45,7 @@ void pack_scalar(Operand<T> x, int64_t count, int64_t depth, A* to) {
       to[k * panel + i] = i < count ? A(x.data[i * x.outer + k * x.inner]) : A(0);
 }
 
-/// Unit stride over rows: copies, over `panels` neighbouring panels, since each k may be a page
+/// Packs rows of unit stride: copies over `panels` neighbouring panels, since each k may be a page
 /// away. For the same reason no hardware prefetcher sees what comes.
 template <class A, int panel, class T>
 void pack_rows(Operand<T> x, int64_t panels, int64_t depth, A* to) {
@@ -65,7 +65,7 @@ void pack_rows(Operand<T> x, int64_t panels, int64_t depth, A* to) {
   }
 }
 
-/// Unit stride over depth: squares transposed in registers.
+/// Packs a unit stride over depth: squares are transposed in registers.
 template <class A, int panel, class T> void pack_transposed(Operand<T> x, int64_t depth, A* to) {
   constexpr int n = lanes<A>;
   int64_t squares = depth / n * n;
@@ -86,10 +86,10 @@ template <class A, int panel, class T> void pack_transposed(Operand<T> x, int64_
   pack_scalar<A, panel>(x.at(0, squares), panel, depth - squares, to + squares * panel);
 }
 
-/// Panels packed and used together.
+/// The number of panels packed and used together.
 constexpr int64_t together = 4;
 
-/// Pack `count` rows into panels of `panel`, each [depth][panel], the last filled up with zeros.
+/// Packs `count` rows into panels of `panel`, each [depth][panel], the last filled up with zeros.
 template <class A, int panel, class T>
 void pack(Operand<T> x, int64_t count, int64_t depth, A* to) {
   int64_t whole = count / panel;
@@ -112,8 +112,8 @@ void pack(Operand<T> x, int64_t count, int64_t depth, A* to) {
 /// Prefetches part of an operand to the second-level cache, a few lines at a time.
 template <class T> class Fetcher {
  public:
-  /// `count` rows of a or columns of b, `depth` deep, by `calls` of advance(). Nothing without a
-  /// unit stride.
+  /// Starts on `count` rows of a or columns of b, `depth` deep, to be done by `calls` of advance().
+  /// Does nothing without a unit stride.
   void start(Operand<T> x, int64_t count, int64_t depth, int64_t calls) {
     bool along_depth = x.inner == 1;
     row_ = x.data, stride_ = along_depth ? x.outer : x.inner, at_ = 0;
@@ -140,10 +140,10 @@ template <class T> class Fetcher {
 /// A tile of sums, in registers.
 template <class A> struct Sums { Vector<A> c[Tile<A>::rows][2]; };
 
-/// Panels are multiplied in pieces of this depth.
+/// The depth of the pieces in which panels are multiplied.
 constexpr int64_t piece_depth = 192;
 
-/// No work meanwhile.
+/// The work done meanwhile by default: none.
 struct Nothing {
   TRIAX_HD void operator()() const {}
 };

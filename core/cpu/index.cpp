@@ -14,8 +14,8 @@ struct Elements {
   char* at(int64_t i) const { return first + i * bytes; }
 };
 
-// f(whole, picked, n): runs of n elements from `whole` at index[i] and from `picked` at i, i
-// ascending. Parallel over what stands beside `dim`, so no two threads meet in one element.
+// Calls f(whole, picked, n) with runs of n elements from `whole` at index[i] and from `picked` at
+// i, i ascending. Parallel over the dims beside `dim`, so no two threads meet in one element.
 template <class F>
 void for_picks(const Tensor& whole, const Tensor& picked, int dim, const Tensor& index, F f) {
   Strides<2> others;
@@ -42,7 +42,7 @@ template <class U, class T> void add_run(Run whole, Run picked, int64_t n) {
 struct Picks {
   Indices of;
   int64_t first, step;
-  // f(j, index) for j in [0, n); which dtype they have is asked once.
+  // Calls f(j, index) for j in [0, n); the indices' dtype is looked up once.
   template <class F> void each(int64_t n, F f) const {
     auto walk = [=, this](const auto* index) {
       for (int64_t j = 0; j < n; ++j) f(j, int64_t(index[j * step]));
@@ -52,7 +52,7 @@ struct Picks {
   }
 };
 
-// f(whole row, picked row, picks, n): rows of the last dim, in parallel.
+// Calls f(whole row, picked row, picks, n) for rows of the last dim, in parallel.
 void for_rows(const Tensor& whole, const Tensor& picked, const Tensor& index,
               void (*f)(Run whole, Run picked, const Picks& picks, int64_t n)) {
   Strides<3> rows;

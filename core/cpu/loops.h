@@ -7,7 +7,7 @@
 namespace triax::host {
 namespace {
 
-/// f(offset, n) for runs of n elements of the innermost dim, in parallel: from each operand's
+/// Calls f(offset, n) for runs of n elements of the innermost dim, in parallel: from each operand's
 /// offset on, s.step() apart.
 template <int N, class F> void for_runs(const Strides<N>& s, F f) {
   constexpr int64_t grain = 1 << 14;
@@ -30,7 +30,7 @@ struct Run {
   char* at;
   int64_t step;
 };
-/// n elements of one dtype.
+/// Copies n elements of one dtype.
 inline void copy_run(DType dtype, Run from, Run to, int64_t n) {
   visit_bits(dtype, [=]<class T>() {
     const T* x = reinterpret_cast<const T*>(from.at);
@@ -46,8 +46,8 @@ inline void copy_run(DType dtype, Run from, Run to, int64_t n) {
   });
 }
 
-/// Elements that lie apart are brought together on the stack, so many at a time: the loops that
-/// compute are compiled for neighbours alone.
+/// The number of elements, lying apart, that are brought together on the stack at a time: the loops
+/// that compute are compiled for neighbours alone.
 constexpr int64_t block = 512;
 struct Block {
   alignas(64) char at[block * 8];

@@ -10,7 +10,7 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// Columns packed at once: they stay in the second-level cache while the rows pass by.
+/// Returns the columns packed at once: they stay in the second-level cache while rows pass by.
 template <class A> int64_t columns_at_once() {
   long level2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
   int64_t panel_bytes = Tile<A>::depth * Tile<A>::cols * int64_t(sizeof(A));
@@ -40,7 +40,7 @@ void finish(const Product<T, C>& p, const Block& at, bool add, A* sums) {
     if (p.before) {
       T* before = p.before + r * p.before_row + at.col * p.before_col;
       for (int64_t j = 0; j < at.cols; ++j) before[j * p.before_col] = T(sums[j]);
-      // Of what is kept of them, so that gelu(before) gives these bits again.
+      // Taken of the rounded sums that are kept, so that gelu(before) gives these bits again.
       for (int j = 0; j < cols; ++j) sums[j] = functors::Gelu::forward(A(T(sums[j])));
     }
     for (int64_t j = 0; j < at.cols; ++j) c[j * p.c_col] = C(sums[j]);
@@ -54,10 +54,10 @@ template <class T, class C> class Worker {
   using A = Accumulator<T>;
   static constexpr int rows = Tile<A>::rows, cols = Tile<A>::cols;
 
-  /// Whether sums between passes stand in c itself.
+  /// True if sums between passes stand in c itself.
   static bool in_place(const Product<T, C>& p) { return __is_same(A, C) && p.c_col == 1; }
 
-  /// Elements of working memory for blocks of at most this size.
+  /// Returns the elements of working memory for blocks of at most this size.
   static int64_t room(const Product<T, C>& p, int64_t block_rows, int64_t block_cols) {
     int64_t d = fn::min(p.k, Tile<A>::depth);
     int64_t sums = round_up(block_rows, rows) * round_up(block_cols, cols);
@@ -79,7 +79,7 @@ template <class T, class C> class Worker {
   }
 
  private:
-  /// Add what depth [first, first + Tile::depth) gives.
+  /// Adds the products of depth [first, first + Tile::depth).
   void pass(const Block& block, int64_t first) {
     depth_ = p_.k - first < Tile<A>::depth ? p_.k - first : Tile<A>::depth;
     first_ = first == 0;
@@ -112,13 +112,13 @@ template <class T, class C> class Worker {
     }
   }
 
-  /// Pieces of depth in which a block's tiles are multiplied.
+  /// Returns the number of pieces of depth in which a block's tiles are multiplied.
   int64_t pieces(const Block& at) const {
     return (at.rows + rows - 1) / rows * ((at.cols + cols - 1) / cols) *
            ((depth_ + piece_depth - 1) / piece_depth);
   }
 
-  /// The tiles of a block whose rows are packed at a_, and its columns at `b`.
+  /// Multiplies the tiles of a block, its rows packed at a_ and its columns at `b`.
   void tiles(const Block& at, const A* b, A* sums) {
     for (int64_t i = 0; i < at.rows; i += rows)
       for (int64_t j = 0; j < at.cols; j += cols)
@@ -161,8 +161,8 @@ template <class T, class C> class Worker {
   Fetcher<T> next_rows_, next_cols_;
 };
 
-/// A tile takes its rows (two products a cycle), packing a quarter of a cycle for each element;
-/// four times that.
+/// Returns costs in quarters of a cycle: a tile takes two products a cycle for its rows, packing a
+/// quarter of a cycle for each element.
 template <class A> constexpr Costs costs() {
   constexpr int64_t rows = Tile<A>::rows, cols = Tile<A>::cols;
   return {rows, cols, 4 * rows, rows, cols};
@@ -170,7 +170,7 @@ template <class A> constexpr Costs costs() {
 
 constexpr int64_t work_of_a_thread = 1 << 20;  // multiply-adds; starting a team costs microseconds
 
-/// Columns [begin, end) of c, of a product of one row `x`, as `widen` leaves it.
+/// Computes columns [begin, end) of c, a product of one row `x`, as `widen` leaves it.
 template <class T, class C, class A>
 void multiply_row(const Product<T, C>& p, const A* x, int64_t begin, int64_t end) {
   constexpr int n = lanes<A>;
@@ -182,7 +182,7 @@ void multiply_row(const Product<T, C>& p, const A* x, int64_t begin, int64_t end
   }
 }
 
-/// A batch of products of one row, which read b where it lies.
+/// Computes a batch of products of one row, reading b in place.
 template <class T, class C> void row_products(const Matmul& p, int64_t batches) {
   using A = Accumulator<T>;
   constexpr int64_t work_of_a_piece = 1 << 18;  // memory is waited for, not the multiplier

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t grain = 1 << 14;
 
-// f(begin, end, decays) for runs of elements that all decay or all do not, in parallel.
+// Calls f(begin, end, decays) for runs of elements that all decay or all do not, in parallel.
 template <class F> void for_segments(const OptimizerSlot& s, F f) {
   parallel_for(s.grad.numel(), grain, [&](int64_t begin, int64_t end) {
     for (const Range& range : s.decayed) {
@@ -24,7 +24,7 @@ template <class F> void for_segments(const OptimizerSlot& s, F f) {
   });
 }
 
-// What holds the exact weights, and the lower-precision copy of it (null if there is none).
+// The exact weights and the lower-precision copy of them (null if there is none).
 template <class T> struct Weights {
   using A = Accumulator<T>;
   A* exact;
@@ -35,7 +35,7 @@ template <class T> struct Weights {
         cast(__is_same(A, T) ? nullptr : values<T>(s.weight)) {}
 };
 
-// Buffers like `weights.exact`; as many as the update has.
+// Buffers like `weights.exact`, as many as the update has.
 template <class A> struct States { A *first = nullptr, *second = nullptr; };
 
 // One pass: AdamW reads and writes w, m, v and reads g: 28 bytes of an f32 parameter.
@@ -61,7 +61,7 @@ void update_all(const OptimizerSlot& s, const States<A>& state, const Update& gi
   });
 }
 
-/// What a step's plan says, which lies in the host's memory; without one, what the host says.
+/// Returns the step's plan, which lies in the host's memory, or without one the host's numbers.
 template <class Step> StepDecision decision_of(const Step& o, int64_t step) {
   if (o.plan.defined()) return *static_cast<const StepDecision*>(o.plan.data());
   return {o.lr, double(step), o.grad_scale, 1, 0};

@@ -7,18 +7,18 @@
 namespace triax::host {
 namespace {
 
-/// Threads that a parallel region would have here: one within another region.
+/// Returns the threads that a parallel region would have here: one within another region.
 inline __attribute__((always_inline)) int threads_here() {
   return omp_in_parallel() ? 1 : omp_get_max_threads();
 }
 
-/// f(begin, end), compiled once for all places that call it. f by value: nothing else can change
-/// it.
+/// Calls f(begin, end), compiled once for all places that call it. f is taken by value, so that
+/// nothing else can change it.
 template <class F> __attribute__((noinline)) void do_piece(F f, int64_t begin, int64_t end) {
   f(begin, end);
 }
 
-/// Call f(begin, end) for pieces of [0, n) on this thread's OpenMP pool. Pieces are multiples of
+/// Calls f(begin, end) for pieces of [0, n) on this thread's OpenMP pool. Pieces are multiples of
 /// `grain` (but the last); one piece, and no threads, when n <= grain. The cut depends on n, grain
 /// and the number of threads only, so elementwise results never depend on it.
 template <class F> void parallel_for(int64_t n, int64_t grain, F f) {

@@ -1,11 +1,11 @@
 #pragma once
 #include "core/cpu/gemm.h"
 
-// What Backend::matmul asks for, as matrices of a batch, and how one is cut among threads.
+// Backend::matmul as matrices of a batch, and the cut of one among threads.
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// Is something of what backward asks for done before or after the product? All but gelu's slope
+/// True if some of backward's extras are done before or after the product: all but gelu's slope
 /// alone, and row_sums of bf16 on tiles (amx_matmul.cpp).
 inline __attribute__((always_inline)) bool takes_steps(const Matmul& p) {
   return p.row_sums.defined() || (p.gelu_of.defined() && p.write == Write::add);
@@ -23,10 +23,10 @@ template <class T, class C> struct Product {
   T* before;         // or null
   const T* gelu_of;  // or null; laid out as `before`
   int64_t before_row, before_col;
-  float* row_sums;             // or null; of a's rows
-  const FixedPoint* rounding;  // for c of f64
+  float* row_sums;             // or null; sums of a's rows
+  const FixedPoint* rounding;  // if c is f64 in fixed point
 
-  /// The same product as c^T = b^T a^T.
+  /// Returns this product as c^T = b^T a^T.
   Product transposed() const {
     Product t = *this;
     t.a = b, t.b = a, t.m = n, t.n = m;
@@ -35,7 +35,7 @@ template <class T, class C> struct Product {
     t.before_row = before_col, t.before_col = before_row;
     return t;
   }
-  /// Is anything done to sums that are complete?
+  /// True if something is done to sums that are complete.
   bool goes_on() const { return bias || before || gelu_of; }
 };
 
@@ -44,7 +44,7 @@ struct Block {
   int64_t row, col, rows, cols;
 };
 
-/// Matrix `i` of the batch.
+/// Returns matrix `i` of the batch.
 template <class T, class C> Product<T, C> product(const Matmul& p, int64_t i) {
   int r = p.c.rank();
   int64_t a = 0, b = 0, c = 0;
@@ -78,17 +78,17 @@ template <class T, class C> Product<T, C> product(const Matmul& p, int64_t i) {
   return x.c_row == 1 && x.c_col != 1 ? x.transposed() : x;
 }
 
-/// How c is cut among threads: into pieces of rows x columns, whole tiles each.
+/// A cut of c among threads: pieces of rows x columns, whole tiles each.
 struct Cut {
   int64_t rows = 1, cols = 1;
 };
 
-/// What a tile of c costs per unit of depth, and packing a tile's rows of a or columns of b.
+/// The cost of a tile of c per unit of depth, and of packing a tile's rows of a or columns of b.
 struct Costs {
   int64_t rows, cols, tile, pack_rows, pack_cols;
 };
 
-/// The cut that costs the slowest thread least.
+/// Returns the cut that costs the slowest thread least.
 inline __attribute__((always_inline)) Cut cut(int64_t m, int64_t n, int64_t threads,
                                               const Costs& k) {
   int64_t high = (m + k.rows - 1) / k.rows, wide = (n + k.cols - 1) / k.cols, best = INT64_MAX;

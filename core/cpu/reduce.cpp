@@ -18,7 +18,7 @@ struct Sum {
   }
 };
 
-/// NaN wins, as it does in a sum.
+/// The larger value, or NaN if either is: it wins, as it does in a sum.
 struct Max {
   template <class A> static constexpr A start() { return A(-__builtin_inf()); }
   template <class A> TRIAX_HD static A join(A a, A b) {
@@ -72,8 +72,8 @@ template <class Op, class T, class U, Write write> void reduce(const T* x, const
     }
 }
 
-// The innermost group first; the groups in front of it from the partial result. `kept`: elements
-// of y behind the dims still to look at.
+// Reduces the innermost group first, then the groups in front of it from the partial result.
+// `kept`: elements of y behind the dims still to look at.
 template <class Op, class T, class U, Write write>
 void reduce_dims(const Tensor& x, const Tensor& y, const T* from, int rank, int64_t kept) {
   using A = Accumulator<T>;

@@ -5,7 +5,7 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// One head: pair i is features i * step and i * step + other.
+/// Turns one head: pair i is features i * step and i * step + other.
 template <class T>
 void turn(const T* x, const float* angles, T* y, int64_t half, Rotary::Pairs pairs, float sign) {
   bool halves = pairs == Rotary::Pairs::halves;

@@ -7,8 +7,8 @@
 namespace triax::host {
 namespace {
 
-/// term(0) + .. + term(n - 1) as four interleaved vector sums (one would wait for its own adder).
-/// The order depends on n alone.
+/// Returns term(0) + .. + term(n - 1) as four interleaved vector sums (one would wait for its own
+/// adder). The order depends on n alone.
 template <class A, class F> TRIAX_HD A sum_of(int64_t n, F term) {
   int64_t q = n / 4;
   A s0 = 0, s1 = 0, s2 = 0, s3 = 0;
@@ -23,7 +23,7 @@ template <class A, class F> TRIAX_HD A sum_of(int64_t n, F term) {
   return (s0 + s1) + (s2 + s3);
 }
 
-/// Two sums at once; term(i, a, b) adds to both.
+/// Makes two sums at once; term(i, a, b) adds to both.
 template <class A, class F> TRIAX_HD void sums_of(int64_t n, F term, A& first, A& second) {
   int64_t h = n / 2;
   A a0 = 0, a1 = 0, b0 = 0, b1 = 0;
@@ -37,7 +37,7 @@ template <class A, class F> TRIAX_HD void sums_of(int64_t n, F term, A& first, A
   second = b0 + b1;
 }
 
-/// The largest term, at least -inf; NaN terms are passed over.
+/// Returns the largest term, at least -inf; NaN terms are passed over.
 template <class A, class F> TRIAX_HD A max_of(int64_t n, F term) {
   int64_t h = n / 2;
   A m0 = A(-__builtin_inf()), m1 = m0;

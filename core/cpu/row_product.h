@@ -2,16 +2,16 @@
 #include "core/convert.h"
 #include "core/cpu/gemm.h"
 
-// Products of one row, as decoding makes them for each token. Every number of the right operand
-// counts once, so packing it would take longer than the product: it is read where it lies, columns
-// along depth.
+// Products of one row, as decoding makes them for each token. Every number of the right operand is
+// used once, so packing it would take longer than the product: it is read in place, columns along
+// depth.
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// `n` rounded up to whole vectors.
+/// Returns `n` rounded up to whole vectors.
 template <class A> constexpr int64_t whole_vectors(int64_t n) { return round_up(n, lanes<A>); }
 
-/// to = n elements that lie `step` apart; zeros fill up the last vector.
+/// Converts n elements that lie `step` apart; zeros fill up the last vector.
 template <class T, class A> void widen(const T* from, int64_t step, int64_t n, A* to) {
   if (step == 1) {
     for (int64_t i = 0; i < n; ++i) to[i] = convert<A>(from[i]);
@@ -21,8 +21,8 @@ template <class T, class A> void widen(const T* from, int64_t step, int64_t n, A
   for (int64_t i = n; i < whole_vectors<A>(n); ++i) to[i] = 0;
 }
 
-/// The product of x [depth], as `widen` leaves it, and a column: the sum over the lanes of what
-/// this returns. Columns are read one after the other: processors fetch a single stream ahead best.
+/// Returns the product of x [depth], as `widen` leaves it, and a column: the sum over the lanes is
+/// the result. Columns are read one after the other: processors prefetch a single stream best.
 template <class A, class T>
 TRIAX_HD Vector<A> multiply_column(const A* x, const T* column, int64_t depth) {
   constexpr int n = lanes<A>;
@@ -45,8 +45,8 @@ TRIAX_HD Vector<A> multiply_column(const A* x, const T* column, int64_t depth) {
   return even + odd;
 }
 
-/// The products of x [depth] with `count` columns of b, at most as many as a vector has lanes.
-/// Lanes past them repeat the last.
+/// Returns the products of x [depth] with `count` columns of b, at most one per lane. Lanes past
+/// them repeat the last.
 template <class A, class T>
 TRIAX_HD Vector<A> multiply_columns(const A* x, const Operand<T>& b, int64_t count, int64_t depth) {
   constexpr int n = lanes<A>;

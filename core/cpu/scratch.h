@@ -5,7 +5,7 @@
 namespace triax::host {
 namespace {
 
-/// A kernel's own memory, from the calling thread's cache of blocks; not initialised.
+/// Working memory of a kernel, from the calling thread's cache of blocks; not initialised.
 template <class T> class Scratch {
  public:
   explicit Scratch(int64_t n)

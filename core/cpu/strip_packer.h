@@ -6,8 +6,8 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// Before tiles multiply: `count` rows of a or columns of b, a row of memory for each depth, to
-/// [strip][step][two tiles]. In the order of memory; the next 32 rows are prefetched meanwhile.
+/// Packs before tiles multiply: `count` rows of a or columns of b, a row of memory for each depth,
+/// to [strip][step][two tiles]. In the order of memory; the next 32 rows are prefetched meanwhile.
 template <Part part>
 void pack_crossed(Operand<BFloat16> x, int64_t count, int64_t depth, BFloat16* to) {
   int64_t steps = (depth + side - 1) / side;
@@ -27,13 +27,13 @@ void pack_crossed(Operand<BFloat16> x, int64_t count, int64_t depth, BFloat16* t
   }
 }
 
-/// 32 rows of a or columns of b of a product, or fewer, packed step by step.
+/// Packs 32 rows of a or columns of b of a product, or fewer, step by step.
 template <class T, Part part> class StripPacker {
  public:
   static constexpr bool is_f32 = __is_same(T, float);
 
-  /// `count` rows or columns, `depth` deep, to [step][two tiles], of f32 [step][term][two tiles]. A
-  /// unit stride either way.
+  /// Starts on `count` rows or columns, `depth` deep, to [step][two tiles], or for f32 to
+  /// [step][term][two tiles]. The unit stride may be of rows or of depth.
   void start(Operand<T> x, int64_t count, int64_t depth, BFloat16* to) {
     x_ = x, count_ = count, depth_ = depth, to_ = to;
     stride_ = x.inner == 1 ? x.outer : x.inner;
@@ -42,15 +42,15 @@ template <class T, Part part> class StripPacker {
     for (Words& seen : largest_) seen = Words{};
   }
   bool done() const { return depth_ <= 0; }
-  /// All that is left.
+  /// Packs all that is left.
   void finish() {
     if (!done()) advance(INT64_MAX);
   }
-  /// Returns the largest and smallest exponents that were packed, of f32.
+  /// Returns the largest and smallest exponents that were packed; for f32.
   Exponents exponents() const { return exponents_of<part>(largest_); }
 
-  /// Packs so many pieces, or what is left. A piece is a step, of f32 (if whole) a quarter of a
-  /// transposition or two rows of tiles.
+  /// Packs `pieces` pieces, or those left. A piece is a step; for f32 (if whole) it is a quarter of
+  /// a transposition or two rows of tiles.
   __attribute__((noinline)) void advance(int64_t pieces) {
     if constexpr (is_f32) {
       FlushDenormals flush;
@@ -90,7 +90,7 @@ template <class T, Part part> class StripPacker {
     if (++piece_ == quarters + side / 2) end_step();
   }
 
-  /// Rows `pair` of both tiles; of a left operand rows 2 pair and 2 pair + 1.
+  /// Splits rows `pair` of both tiles; for a left operand rows 2 pair and 2 pair + 1.
   TRIAX_HD void split_rows(int pair) {
     const float* from = turns_ ? turned_ : x_.data;
     int64_t stride = turns_ ? side : stride_;
@@ -120,7 +120,7 @@ template <class T, Part part> class StripPacker {
   int64_t count_ = 0, depth_ = 0, stride_ = 0;
   BFloat16* to_ = nullptr;
   bool turns_ = false;  // rows in memory are columns of tiles
-  int piece_ = 0;       // of a step of f32: the next
+  int piece_ = 0;       // of a step of f32: the next piece
   Words largest_[is_f32 ? magnitudes<part> : 1];
   alignas(64) float turned_[is_f32 ? square : 1];
 };

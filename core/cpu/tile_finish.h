@@ -4,7 +4,7 @@
 #include "core/fixed_point.h"
 #include "core/functors/gelu.h"
 
-// What follows a product in tiles: its sums are added to c or rounded to it, with bias and gelu, or
+// The end of a product in tiles: its sums are added to c or rounded to it, with bias and gelu, or
 // rounded to multiples of a unit and added in f64.
 namespace triax::host::TRIAX_LEVEL {
 namespace {
@@ -25,12 +25,12 @@ TRIAX_HD void store_part(const float* row, int64_t n, float* to, int64_t stride)
   for (int64_t j = 0; j < n; ++j) to[j * stride] = row[j];
 }
 
-/// row[j] = from[j], of all 32.
+/// row[j] = from[j], for all 32.
 template <class E> TRIAX_HD void load_whole(const E* from, float* row) {
   store(row, load<float>(from));
   store(row + 16, load<float>(from + 16));
 }
-/// To whole 64-byte lines, past the caches.
+/// Writes to whole 64-byte lines, past the caches.
 TRIAX_HD void stream_whole(const float* row, BFloat16* to) {
   _mm512_stream_si512(reinterpret_cast<__m512i*>(to), round_row(row));
 }
@@ -46,7 +46,7 @@ TRIAX_HD void put_rounded(const float* row, int64_t n, FixedPoint f, double* to,
     at = write == Write::add ? at + rounded : rounded;
   }
 }
-/// Rounds all 32 to T.
+/// Rounds all 32 numbers to T.
 template <class T> TRIAX_HD void round_whole(float* row) {
   if constexpr (!__is_same(T, float)) {
     alignas(64) T rounded[side];
@@ -63,7 +63,7 @@ struct Results {
   bool last;
 };
 
-/// Takes squares of sums of product p to c, some rows at a time: while tiles multiply the next
+/// Finishes squares of sums of product p into c, some rows at a time, while tiles multiply the next
 /// square.
 template <class T, class C> class Finisher {
  public:
@@ -77,10 +77,10 @@ template <class T, class C> class Finisher {
   Finisher(const Finisher&) = delete;
   Finisher& operator=(const Finisher&) = delete;
 
-  /// advance() will prefetch these rows of c and of what gelu was taken of. All at once would delay
-  /// the tiles' own loads.
+  /// Tells advance() which rows of c and of what gelu was taken of to prefetch. All at once would
+  /// delay the tiles' own loads.
   TRIAX_HD void expect(const Results& next) { expected_ = next, fetched_ = 0; }
-  /// `sums`, rows of 32, must stay as they are until finish(), or until the next square is started.
+  /// Starts on `sums`, rows of 32, which must stay until finish() or until the next square starts.
   void start(const Results& results, const float* sums) {
     finish();
     now_ = results, sums_ = sums, row_ = 0;
@@ -88,7 +88,7 @@ template <class T, class C> class Finisher {
                   (!p_.bias || (p_.bias_row == 0 && p_.bias_col == 1)) &&
                   ((!p_.before && !p_.gelu_of) || p_.before_col == 1);
   }
-  /// Whether advance() has nothing left to do.
+  /// True if advance() has nothing left to do.
   bool idle() const { return row_ == now_.at.rows && fetched_ >= expected_.at.rows; }
   /// Prefetches `rows` rows and finishes as many.
   __attribute__((noinline)) void advance(int64_t rows) {
@@ -109,7 +109,7 @@ template <class T, class C> class Finisher {
       fetch<read>(at, p_.gelu_of, p_.before_row);
     fetched_ += rows;
   }
-  /// 32 columns, whatever `at` has.
+  /// Prefetches 32 columns, whatever `at` has.
   template <int use, class E>
   TRIAX_HD static void fetch(const Block& at, const E* x, int64_t stride) {
     constexpr int64_t line = 64 / int64_t(sizeof(E));
@@ -132,7 +132,7 @@ template <class T, class C> class Finisher {
     else finish_rows<f, false>(end);
   }
 
-  /// Of c of f64.
+  /// Finishes rows of an f64 c in fixed point.
   template <Write write> __attribute__((noinline)) void round_rows(int64_t end) {
     for (; row_ < end; ++row_) {
       const float* row = sums_ + row_ * side;
@@ -183,7 +183,7 @@ template <class T, class C> class Finisher {
   }
 
   const Product<T, C>& p_;
-  bool streams_;  // what gelu was taken of, which only backward reads
+  bool streams_;  // past the caches: `before`, which only backward reads
   Results now_{}, expected_{};
   const float* sums_ = nullptr;
   bool contiguous_ = false;        // a whole square of rows with unit strides

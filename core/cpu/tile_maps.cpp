@@ -9,7 +9,7 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// B': inputs.
+/// B', the map of inputs.
 struct Inputs {
   static constexpr int from = 4, to = 4;
   template <class V> TRIAX_HD static void line(const V* x, V* y) {
@@ -19,7 +19,7 @@ struct Inputs {
     y[3] = x[1] - x[3];
   }
 };
-/// G: weights.
+/// G, the map of weights.
 struct Weights {
   static constexpr int from = 3, to = 4;
   template <class V> TRIAX_HD static void line(const V* x, V* y) {
@@ -30,7 +30,7 @@ struct Weights {
     y[3] = x[2];
   }
 };
-/// A': results.
+/// A', the map of results.
 struct Outputs {
   static constexpr int from = 4, to = 2;
   template <class V> TRIAX_HD static void line(const V* x, V* y) {
@@ -38,7 +38,7 @@ struct Outputs {
     y[1] = x[1] - x[2] - x[3];
   }
 };
-/// A: their gradients.
+/// A, the map of the results' gradients.
 struct OutputGradients {
   static constexpr int from = 2, to = 4;
   template <class V> TRIAX_HD static void line(const V* x, V* y) {
@@ -48,7 +48,7 @@ struct OutputGradients {
     y[3] = -x[1];
   }
 };
-/// G': gradients of weights.
+/// G', the map of weight gradients.
 struct WeightGradients {
   static constexpr int from = 4, to = 3;
   template <class V> TRIAX_HD static void line(const V* x, V* y) {
@@ -59,7 +59,7 @@ struct WeightGradients {
   }
 };
 
-/// F along the columns of x, then along the rows.
+/// Applies F along the columns of x, then along the rows.
 template <class F, class V>
 TRIAX_HD void transform(const V (&x)[F::from][F::from], V (&y)[F::to][F::to]) {
   V half[F::to][F::from];
@@ -76,13 +76,13 @@ TRIAX_HD void transform(const V (&x)[F::from][F::from], V (&y)[F::to][F::to]) {
   for (int i = 0; i < F::to; ++i) F::line(half[i], y[i]);
 }
 
-/// Where the elements of a tile begin; null: there are none, zeros to read.
+/// The addresses of the elements of a tile; null: none there, read as zeros.
 template <class F, class A> struct Places {
   const A* from[F::from][F::from];
   A* to[F::to][F::to];
 };
 
-/// V is a vector of channels, or one. With `add` to what is there.
+/// Transforms at one channel; V is a vector of channels, or one. With `add` to what is there.
 template <class F, class V, class A>
 TRIAX_HD void transform_at(const Places<F, A>& at, int64_t channel, Write write) {
   V x[F::from][F::from], y[F::to][F::to], old;
@@ -105,7 +105,7 @@ TRIAX_HD void transform_at(const Places<F, A>& at, int64_t channel, Write write)
   }
 }
 
-/// F of `count` tiles of `channels` channels; place(t) tells where tile t is.
+/// Applies F to `count` tiles of `channels` channels; place(t) returns the places of tile t.
 template <class F, class A, class Place>
 void transform_tiles(int64_t count, int64_t channels, Place place, Write write = Write::set) {
   int64_t grain = (1 << 14) / (16 * channels) + 1;
@@ -119,7 +119,7 @@ void transform_tiles(int64_t count, int64_t channels, Place place, Write write =
   });
 }
 
-/// A square of places, from place(i, j).
+/// Fills a square with place(i, j).
 template <int n, class T, class Place> TRIAX_HD void fill(T* (&square)[n][n], Place place) {
   for (int i = 0; i < n; ++i)
     for (int j = 0; j < n; ++j) square[i][j] = place(i, j);
@@ -130,12 +130,12 @@ template <class T> struct Pixels {
   Images<T> images;
   int64_t height, width;
   TileGrid grid;
-  int64_t padding_high = 0, padding_wide = 0;  // a square begins so far before its tile
+  int64_t padding_high = 0, padding_wide = 0;  // a square begins this far before its tile
 
   Pixels(const Tensor& x, const TileGrid& g)
       : images(x), height(x.size(1)), width(x.size(2)), grid(g) {}
 
-  /// Those of tile t; null outside of the image.
+  /// Finds the pixels of tile t; null outside of the image.
   template <int n> TRIAX_HD void square(int64_t t, T* (&to)[n][n]) const {
     int64_t at = t % grid.of_image(), image = t / grid.of_image();
     int64_t top = at / grid.across * 2 - padding_high, left = at % grid.across * 2 - padding_wide;
@@ -170,7 +170,7 @@ template <class T> struct Taps {
   }
 };
 
-/// F of `count` tiles, [.., channels] each.
+/// Applies F to `count` tiles, [.., channels] each.
 template <class F, class A, class From, class To>
 void transform_all(int64_t count, int64_t channels, const From& from, const To& to,
                    Write write = Write::set) {

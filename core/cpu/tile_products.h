@@ -19,23 +19,23 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// How products are cut for the caches.
+/// Limits by which products are cut for the caches.
 template <class T> struct CacheLimits {
-  /// Depth of one pass, at most: a strip of a fills half of the first-level cache, of f32 more.
+  /// The most depth of one pass: a strip of a fills half of the first-level cache, of f32 more.
   static constexpr int64_t depth = 384;
-  /// Columns (and rows, if they are crossed) packed at once, at most: in the second-level cache.
+  /// The most columns (and rows, if crossed) packed at once: they fit in the second-level cache.
   static constexpr int64_t cols = 704, rows = 704;
-  /// Elements of bf16 for a packed number.
+  /// Elements of bf16 per packed number.
   static constexpr int64_t packed = 1;
 };
 template <> struct CacheLimits<float> {
   static constexpr int64_t depth = 384, cols = 448, rows = 0, packed = terms;
 };
-/// Sums of bf16 that wait for the next pass, at most: in the second-level cache. Those of f32 stand
+/// The most sums of bf16 that wait for the next pass: in the second-level cache. Those of f32 stand
 /// in c.
 constexpr int64_t sums_waiting = 1 << 18;
 
-/// Spreads `n` over as few parts of at most `most` as there can be, of whole multiples of 32.
+/// Spreads `n` over as few parts of at most `most` as possible, whole multiples of 32.
 constexpr int64_t spread(int64_t n, int64_t most) {
   int64_t parts = n > most ? (n + most - 1) / most : 1;
   return round_up((n + parts - 1) / parts, side);
@@ -48,14 +48,14 @@ template <class T, class C> class TileWorker {
   using Limit = CacheLimits<T>;
   static constexpr bool is_f32 = __is_same(T, float);
 
-  /// Bytes of working memory, whatever the piece.
+  /// Returns the bytes of working memory, whatever the piece.
   static int64_t room(const P& p) {
     int64_t depth = spread(p.k, Limit::depth), cols = fn::min(round_up(p.n, side), Limit::cols);
     int64_t sums = waits(p, depth) ? fn::min(sums_waiting, strips_size(p.m, p.n)) : 2 * square;
     return Limit::packed * (cols + rows_packed(p)) * depth * int64_t(sizeof(BFloat16)) + 4 * sums;
   }
 
-  /// For a piece of `cols` columns; `memory` on a cache line.
+  /// Prepares for a piece of `cols` columns; `memory` begins on a cache line.
   TileWorker(const P& p, int64_t cols, char* memory)
       : p_(p), wide_(spread(cols, Limit::cols)), depth_(spread(p.k, Limit::depth)), finisher_(p) {
     b_ = reinterpret_cast<BFloat16*>(memory);
@@ -74,18 +74,18 @@ template <class T, class C> class TileWorker {
   }
 
  private:
-  /// Pieces to pack at a time for a strip to be packed when one square is multiplied: of f32 there
-  /// are up to 20 a step, and 6 times.
+  /// The pieces to pack at a time for a strip to be packed when one square is multiplied: for f32
+  /// up to 20 a step, and 6 times.
   static constexpr int64_t pace = is_f32 ? 4 : 1;
 
-  /// Whether sums of several passes wait in working memory.
+  /// True if sums of several passes wait in working memory.
   static bool waits(const P& p, int64_t depth) { return !is_f32 && p.k > depth; }
 
-  /// Whether rows of memory cross the strips. Of f32, tiles take six times as long, and hide it.
+  /// True if rows of memory cross the strips. For f32 tiles take six times as long, and hide it.
   static bool crossed(const Operand<T>& x) { return !is_f32 && x.inner != 1; }
 
-  /// Rows of a that are packed at a time: two strips where one is packed while the other is
-  /// multiplied.
+  /// Returns the rows of a that are packed at a time: two strips where one is packed while the
+  /// other is multiplied.
   static int64_t rows_packed(const P& p) {
     return crossed(p.a) ? fn::min(round_up(p.m, side), Limit::rows) : 2 * side;
   }
@@ -123,9 +123,9 @@ template <class T, class C> class TileWorker {
     int64_t steps() const { return (depth + side - 1) / side; }
   };
 
-  /// Elements from one packed strip to the next.
+  /// Returns the elements from one packed strip to the next.
   static int64_t strip_size(const Pass& pass) { return pass.steps() * square * Limit::packed; }
-  /// The packed strips from row `i` of a block on, and from column `j`.
+  /// Returns the packed strips from row `i` of a block on, and from column `j`.
   BFloat16* strip_of_a(int64_t i, const Pass& pass) const {
     return a_ + (crossed(p_.a) ? i / side : i / side % 2) * strip_size(pass);
   }
@@ -133,8 +133,8 @@ template <class T, class C> class TileWorker {
     return b_ + j / side * strip_size(pass);
   }
 
-  /// Begins with the strip from row `i` of a block on, or from column `j`, if there is one that is
-  /// not packed yet.
+  /// Starts packing the strip from row `i` of a block on, or from column `j`, if there is one that
+  /// is not packed yet.
   void pack_row(const Block& block, int64_t i, const Pass& pass) {
     Operand<T> x = p_.a.at(block.row + i, pass.first);
     if constexpr (!is_f32)
@@ -152,7 +152,7 @@ template <class T, class C> class TileWorker {
       if (loads_directly(x, block.rows - i, pass))
         now_.a = x.data, now_.a_row = x.outer, now_.a_step = side;
   }
-  /// Adds this pass's part of row_sums: that strip times a tile of ones.
+  /// Adds this pass's part of row_sums: the strip in use times a tile of ones.
   void sum_rows(const Block& block, int64_t i, const Pass& pass) {
     alignas(64) float sums[2 * 16 * 16];  // 16 equal columns
     multiply_ones(now_, sums);
@@ -161,7 +161,7 @@ template <class T, class C> class TileWorker {
     bool adds = pass.first > 0 || p_.write == Write::add;
     for (int64_t r = 0; r < rows; ++r) to[r] = (adds ? to[r] : 0) + sums[r * 16];
   }
-  /// Whether tiles can load the first 32 of `rows` rows of a straight from memory: complete rows,
+  /// True if tiles can load the first 32 of `rows` rows of a straight from memory: complete rows,
   /// whole steps of 32, each step one aligned cache line. Rows a multiple of 2 KiB apart would
   /// compete for a few sets of the first-level cache.
   static bool loads_directly(const Operand<T>& x, int64_t rows, const Pass& pass) {
@@ -174,11 +174,11 @@ template <class T, class C> class TileWorker {
       start(columns_, p_.b.at(block.col + j, pass.first), block.cols - j, pass,
             strip_of_b(j, pass));
   }
-  /// Crossed strips are all packed with the first.
+  /// True if strip `i` has to be packed now: crossed strips are all packed with the first.
   static bool waiting(const Operand<T>& x, int64_t i, int64_t count) {
     return i == 0 || (i < count && !crossed(x));
   }
-  /// One strip, or all of `count` rows or columns.
+  /// Starts packing one strip, or all of `count` rows or columns.
   template <Part part>
   static void start(StripPacker<T, part>& packer, Operand<T> x, int64_t count, const Pass& pass,
                     BFloat16* to) {
@@ -187,8 +187,8 @@ template <class T, class C> class TileWorker {
     packer.start(x, fn::min<int64_t>(side, count), pass.depth, to);
   }
 
-  /// Adds what a pass gives to the square at row `i` and column `j` of a block: in working memory
-  /// or, of f32, in c.
+  /// Adds a pass's products to the square at row `i` and column `j` of a block: in working memory
+  /// or, for f32, in c.
   void make_square(const Block& block, int64_t i, int64_t j, const Pass& pass) {
     Block at{block.row + i, block.col + j, fn::min<int64_t>(side, block.rows - i),
              fn::min<int64_t>(side, block.cols - j)};
@@ -221,7 +221,7 @@ template <class T, class C> class TileWorker {
     }
   }
 
-  /// Makes those elements again, rows 32 apart, whose terms do not fit: rare, and slow. Only those,
+  /// Recomputes the elements, in rows 32 apart, whose terms do not fit: rare, and slow. Only those,
   /// so that no element depends on the rows and columns beside its own.
   void multiply_again(const Block& at, const Pass& pass, float* c) const {
     int of_columns[side];
@@ -249,7 +249,7 @@ template <class T, class C> class TileWorker {
     return Exponents::of(most);
   }
 
-  /// The one that make_block() makes after `at`, without rows if that is the last one.
+  /// Returns the square that make_block() makes after `at`, without rows if that is the last one.
   static Block next_square(Block at, const Block& block) {
     at.col += side;
     if (at.col >= block.col + block.cols) at.col = block.col, at.row += side;
@@ -258,7 +258,7 @@ template <class T, class C> class TileWorker {
     return at;
   }
 
-  /// Of two squares of sums that which is not being finished.
+  /// Returns that of two squares of sums which is not being finished.
   float* other_sums() {
     odd_ = !odd_;
     return sums_ + odd_ * square;
@@ -292,13 +292,13 @@ template <class T, class C> class TileWorker {
   Exponents of_rows_, of_columns_[is_f32 ? Limit::cols / side : 1];  // of f32
 };
 
-/// In cycles of a step: tile products of 16, and packing squares, most of which tiles hide.
+/// Returns costs in cycles a step: tile products of 16, and packing squares, mostly hidden.
 template <class T> constexpr Costs tile_costs() {
   if (__is_same(T, float))
     return {.rows = side, .cols = side, .tile = 384, .pack_rows = 600, .pack_cols = 600};
   return {.rows = side, .cols = side, .tile = 64, .pack_rows = 100, .pack_cols = 80};
 }
-/// Multiply-adds; starting a team costs microseconds.
+/// The multiply-adds that are worth a thread; starting a team costs microseconds.
 template <class T> constexpr int64_t tile_work_of_a_thread = 1 << (__is_same(T, float) ? 20 : 22);
 
 template <class T, class C> void tile_products(const Matmul& p) {

@@ -6,7 +6,7 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// This thread's tiles are set up while it lives. The numbers in them do not outlive it.
+/// While it lives, this thread's tiles are set up. The numbers in them do not outlive it.
 class Tiles {
  public:
   Tiles() {

@@ -9,7 +9,7 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// Products are made of squares of this many rows and columns; depth goes in steps of as many.
+/// The rows and columns of the squares that products are made of; depth goes in steps of as many.
 constexpr int side = 32;
 constexpr int tile_elements = 16 * side;
 constexpr int square = side * side;
@@ -28,7 +28,7 @@ struct SumSquare {
   float* below() const { return data + 16 * stride; }
 };
 
-/// sums = or += a b. Once a step, work for the vector units is done meanwhile().
+/// sums = or += a b. Once a step it calls meanwhile(), which keeps the vector units busy.
 template <class F = Nothing>
 TRIAX_HD void multiply_strips(const Strips& strips, const SumSquare& sums, Write write,
                               F meanwhile = {}) {
@@ -83,19 +83,19 @@ inline void multiply_ones(const Strips& strips, float* sums) {
   store_tile<1>(sums + 16 * 16, 64);
 }
 
-/// 32 elements of bf16; those past `count` zero.
+/// Loads 32 elements of bf16; those past `count` are zero.
 TRIAX_HD __m512i load_row(const BFloat16* from, int64_t count) {
   return _mm512_maskz_loadu_epi16(count < side ? (1u << (count > 0 ? count : 0)) - 1 : ~0u, from);
 }
 TRIAX_HD void store_row(BFloat16* to, __m512i row, int64_t count) {
   _mm512_mask_storeu_epi16(to, count < side ? (1u << (count > 0 ? count : 0)) - 1 : ~0u, row);
 }
-/// 32 numbers rounded to nearest even.
+/// Rounds 32 numbers to nearest even.
 TRIAX_HD __m512i round_row(const float* from) {
   return __m512i(_mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + 16), _mm512_loadu_ps(from)));
 }
-/// In each quarter of a register, elements of the lower (upper) half of that quarter of a and b, in
-/// turn. As intrinsics these make gcc 12 warn of what it leaves undefined itself.
+/// Interleaves, in each quarter of a register, elements of the lower (upper) half of that quarter
+/// of a and b. As intrinsics these make gcc 12 warn of what it leaves undefined itself.
 template <class T, bool upper> struct Unpack {
   typedef T V __attribute__((vector_size(64)));
   static constexpr int n = 64 / int(sizeof(T)), quarter = n / 4;
@@ -113,7 +113,7 @@ template <class T> TRIAX_HD __m512i unpack_upper(__m512i a, __m512i b) {
   return Unpack<T, true>::of(a, b, typename Count<64 / int(sizeof(T))>::type{});
 }
 
-/// Elements of two rows in turn: columns [0, 16) to `left`, [16, 32) to `right`.
+/// Interleaves two rows: columns [0, 16) go to `left`, [16, 32) to `right`.
 TRIAX_HD void interleave(__m512i first, __m512i second, __m512i& left, __m512i& right) {
   first = __m512i(__builtin_shufflevector(first, first, 0, 4, 1, 5, 2, 6, 3, 7));
   second = __m512i(__builtin_shufflevector(second, second, 0, 4, 1, 5, 2, 6, 3, 7));
@@ -121,11 +121,11 @@ TRIAX_HD void interleave(__m512i first, __m512i second, __m512i& left, __m512i& 
   right = unpack_upper<uint16_t>(first, second);
 }
 
-/// Which operand of a product: rows of a are [row][depth] in a tile, columns of b [depth /
-/// 2][column] [2].
+/// The operand of a product: rows of a are [row][depth] in a tile, columns of b [depth / 2][column]
+/// [2].
 enum class Part { left, right };
 
-/// Elements of an operand packed into strips of 32 rows (or columns), zeros where it ends.
+/// Returns the elements of an operand in strips of 32 rows (or columns), zeros where it ends.
 constexpr int64_t strips_size(int64_t count, int64_t depth) {
   return round_up(count, side) * round_up(depth, side);
 }
@@ -134,7 +134,7 @@ constexpr int64_t strips_size(int64_t count, int64_t depth) {
 struct Square {
   const BFloat16* data;
   int64_t stride;
-  /// Elements [8 part, 8 part + 8) of rows i, i + gap, i + 2 gap, i + 3 gap, one in each lane.
+  /// Returns elements [8 part, 8 part + 8) of rows i, i + gap, .., i + 3 gap, one row in each lane.
   TRIAX_HD __m512i lanes_of(int64_t i, int64_t gap, int64_t part) const {
     const BFloat16* from = data + i * stride + 8 * part;
     __m512i v{};
@@ -148,12 +148,12 @@ struct Square {
   }
 };
 
-/// Rows along depth, as a left operand has them.
+/// Copies rows along depth, as a left operand has them.
 TRIAX_HD void copy_rows(Square x, BFloat16* to) {
   for (int i = 0; i < side; ++i)
     store_row(to + i * side, load_row(x.data + i * x.stride, side), side);
 }
-/// Rows along depth to pairs of depth by row: squares of 4 x 4 pairs are turned in their lanes.
+/// Turns rows along depth into pairs of depth by row: squares of 4 x 4 pairs turn in their lanes.
 TRIAX_HD void turn_pairs(Square x, BFloat16* to) {
   for (int half = 0; half < 2; ++half, to += tile_elements, x.data += 16 * x.stride)
 #pragma GCC unroll 4
@@ -169,7 +169,7 @@ TRIAX_HD void turn_pairs(Square x, BFloat16* to) {
       store_row(row + 3 * side, unpack_upper<uint64_t>(ab2, cd2), side);
     }
 }
-/// A row for each depth, to pairs of depth.
+/// Turns a row for each depth into pairs of depth.
 TRIAX_HD void pair_rows(Square x, BFloat16* to) {
 #pragma GCC unroll 4
   for (int i = 0; i < side; i += 2) {
@@ -180,7 +180,7 @@ TRIAX_HD void pair_rows(Square x, BFloat16* to) {
     store_row(to + i * 16 + tile_elements, right, side);
   }
 }
-/// A row for each depth, to rows along depth: squares of 8 x 8 are turned in their lanes.
+/// Turns a row for each depth into rows along depth: squares of 8 x 8 are turned in their lanes.
 TRIAX_HD void turn_rows(Square x, BFloat16* to) {
   for (int part = 0; part < 4; ++part, to += 8 * side) {
     __m512i a[8], b[8];
@@ -206,7 +206,7 @@ TRIAX_HD void turn_rows(Square x, BFloat16* to) {
   }
 }
 
-/// One step of one strip, two tiles: at most 32 rows (or columns), at most 32 deep.
+/// Packs one step of one strip, two tiles: at most 32 rows (or columns), at most 32 deep.
 template <Part part>
 TRIAX_HD void pack_step(Operand<BFloat16> x, int64_t count, int64_t depth, BFloat16* to) {
   bool along_depth = x.inner == 1;
@@ -228,7 +228,7 @@ TRIAX_HD void pack_step(Operand<BFloat16> x, int64_t count, int64_t depth, BFloa
   }
 }
 
-/// Pack `count` rows of a or columns of b: [strip][step][two tiles]. A unit stride either way.
+/// Packs `count` rows of a or columns of b: [strip][step][two tiles]. A unit stride either way.
 template <Part part>
 void pack_strips(Operand<BFloat16> x, int64_t count, int64_t depth, BFloat16* to) {
   int64_t steps = (depth + side - 1) / side;

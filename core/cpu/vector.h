@@ -22,7 +22,7 @@ template <class A> struct VectorOf { typedef A type __attribute__((vector_size(v
 template <class A> using Vector = typename VectorOf<A>::type;
 template <class A> constexpr int lanes = vector_bytes / int(sizeof(A));
 
-/// a * b + c, rounded once where the level can.
+/// Returns a * b + c, rounded once where the level can.
 #if defined(__AVX512F__)
 TRIAX_HD __m512 fma(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
 TRIAX_HD __m512d fma(__m512d a, __m512d b, __m512d c) { return _mm512_fmadd_pd(a, b, c); }
@@ -36,7 +36,7 @@ TRIAX_HD Vector<double> fma(Vector<double> a, Vector<double> b, Vector<double> c
 }
 #endif
 
-/// What BFloat16 converts to. Of scalar conversions compilers make slower vectors, of Half none.
+/// Converts a vector of BFloat16. Of scalar conversions compilers make slower vectors or none.
 TRIAX_HD Vector<float> widened(const BFloat16* from) {
   typedef uint16_t Bits __attribute__((vector_size(vector_bytes / 2)));
   typedef uint32_t Words __attribute__((vector_size(vector_bytes)));
@@ -44,7 +44,7 @@ TRIAX_HD Vector<float> widened(const BFloat16* from) {
   __builtin_memcpy(&bits, from, sizeof(bits));
   return Vector<float>(__builtin_convertvector(bits, Words) << 16);
 }
-/// The same of Half.
+/// Converts a vector of Half.
 TRIAX_HD Vector<float> widened(const Half* from) {
   typedef uint16_t Bits __attribute__((vector_size(vector_bytes / 2)));
   typedef uint32_t Words __attribute__((vector_size(vector_bytes)));
@@ -55,7 +55,7 @@ TRIAX_HD Vector<float> widened(const Half* from) {
   return Vector<float>(sign | (a >= 0x7c00u ? special : finite));
 }
 
-/// Neighbouring elements, converted; any alignment.
+/// Loads neighbouring elements, converted; any alignment.
 template <class A, class T> TRIAX_HD Vector<A> load(const T* from) {
   Vector<A> v;
   if constexpr (__is_same(A, T)) {
@@ -74,7 +74,7 @@ template <class A> TRIAX_HD void store(A* to, const Vector<A>& v) {
 }
 template <class A> TRIAX_HD Vector<A> broadcast(A x) { return x - Vector<A>{}; }
 
-/// Of a number in memory, with one load. Without asm compilers fold the load into each
+/// Loads a number into all lanes, with one load. Without asm compilers fold the load into each
 /// multiplication, which then competes for the ports that load, or hoist too many loads and spill.
 TRIAX_HD Vector<float> broadcast(const float* x) {
 #if defined(__AVX512F__)
@@ -99,7 +99,7 @@ template <int... i> struct Indices {};
 template <int n, int... i> struct Count : Count<n - 1, n - 1, i...> {};
 template <int... i> struct Count<0, i...> { using type = Indices<i...>; };
 
-/// Swap the blocks off the diagonal of each 2 h x 2 h block of rows a (above) and b (h below).
+/// Swaps the blocks off the diagonal of each 2 h x 2 h block of rows a (above) and b (h below).
 template <class A, int h, int... l>
 TRIAX_HD void swap_blocks(Vector<A>& a, Vector<A>& b, Indices<l...>) {
   constexpr int n = sizeof...(l);
@@ -107,7 +107,7 @@ TRIAX_HD void swap_blocks(Vector<A>& a, Vector<A>& b, Indices<l...>) {
   b = __builtin_shufflevector(a, b, ((l & h) ? n + l : l + h)...);
   a = upper;
 }
-/// A square of lanes x lanes, in registers (Eklundh 1972: log2(lanes) rounds of block swaps).
+/// Transposes lanes x lanes in registers (Eklundh 1972: log2(lanes) rounds of block swaps).
 template <class A, int h = 1> TRIAX_HD void transpose(Vector<A> (&rows)[lanes<A>]) {
   if constexpr (h < lanes<A>) {
 #pragma GCC unroll 16

@@ -14,8 +14,8 @@ __attribute__((always_inline)) inline int64_t pieces_of(int64_t elements) {
   return grain / (elements + 1) + 1;
 }
 
-/// `n` elements for each thread, in cache lines of its own. Made before the threads begin: within
-/// them nobody could catch that there is no memory.
+/// Holds `n` elements for each thread, in cache lines of its own. Made before the threads begin:
+/// within them nobody could catch that memory ran out.
 template <class A> class ThreadScratch {
  public:
   explicit ThreadScratch(int64_t n) : n_((n + 15) / 16 * 16), all_(n_ * omp_get_max_threads()) {}
@@ -26,13 +26,13 @@ template <class A> class ThreadScratch {
   Scratch<A> all_;
 };
 
-/// f(k, x) for the elements k of window o that lie inside the image, at x.
+/// Calls f(k, x) for the elements k of window o that lie inside the image, at x.
 template <class F> TRIAX_HD void inside(const WindowAxis& a, int64_t o, F f) {
   for (int64_t k = 0; k < a.window; ++k)
     if (int64_t x = a.at(o, k); x >= 0 && x < a.size) f(k, x);
 }
 
-/// One row of a window: [window][channels].
+/// Copies one row of a window: [window][channels].
 template <class T>
 void read_row(const T* row, const Images<const T>& x, const WindowAxis& wide, int64_t o, T* to) {
   int64_t c = x.channels, left = wide.at(o, 0);
@@ -73,7 +73,7 @@ void add_row(const T* from, const WindowAxis& wide, int64_t o, int64_t channels,
   });
 }
 
-/// Row by row of dx, so that no two threads meet in one.
+/// Adds windows row by row of dx, so that no two threads write to the same one.
 template <class T> void add_windows(const T* dy, const Windows& w, const Images<T>& dx) {
   using A = Accumulator<T>;
   int64_t down = w.high.count(), across = w.wide.count(), channels = dx.channels;
@@ -101,7 +101,7 @@ template <class T> void add_windows(const T* dy, const Windows& w, const Images<
                });
 }
 
-/// The largest of one window, and which it is.
+/// Finds the largest element of one window, and its index.
 template <class T>
 void largest(const Images<const T>& x, const Windows& w, int64_t image, int64_t oy, int64_t ox,
              T* y, int32_t* chosen) {

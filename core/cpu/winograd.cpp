@@ -26,16 +26,16 @@ class Winograd {
  public:
   Winograd(Base& on, const Windows& windows) : on_(on), windows_(windows), grid_(windows) {}
 
-  /// [points, out, in] of a weight.
+  /// Returns a weight as [points, out, in].
   Tensor weights(const Tensor& w, TileMap which) const {
     Tensor u = empty({points, w.size(0), w.size(3)}, w.dtype(), cpu);
     on_.map_tiles(which, windows_, w, u, Write::set);
     return u;
   }
 
-  /// y of x; u [points, in, out], of any strides. Threads take images of their own, and wait for
-  /// each other only at the end, if there are enough; else they share every product. How many
-  /// images are a piece depends on shapes alone, so that bits do not depend on the threads.
+  /// Computes y of x; u [points, in, out], of any strides. With enough images, threads take their
+  /// own and wait for each other only at the end; else they share every product. The number of
+  /// images in a piece depends on shapes alone, so that bits do not depend on the threads.
   void forward(const Tensor& x, const Tensor& u, const Tensor& y) const {
     int64_t count = x.size(0), each = std::min(count, grid_.images_of_a_thread());
     int64_t threads = grid_.threads(count, omp_get_max_threads());
@@ -75,13 +75,13 @@ class Winograd {
   }
 
  private:
-  /// f(first image, images)
+  /// Calls f(first image, images) for every piece.
   template <class F> void each_piece(const Tensor& x, F f) const {
     int64_t count = x.size(0), each = grid_.images_at_once();
     for (int64_t i = 0; i < count; i += each) f(i, std::min(each, count - i));
   }
 
-  /// [points, tiles, channels] of images.
+  /// Returns the tiles of images, [points, tiles, channels].
   Tensor tiles(TileMap which, const Tensor& x) const {
     Tensor v = empty({points, x.size(0) * grid_.of_image(), x.size(3)}, x.dtype(), cpu);
     on_.map_tiles(which, windows_, x, v, Write::set);
@@ -93,7 +93,7 @@ class Winograd {
   TileGrid grid_;
 };
 
-/// Those by which the gradient of x reads that of y.
+/// Returns the windows by which the gradient of x reads that of y.
 Windows turned(Windows w) {
   for (WindowAxis* a : {&w.high, &w.wide}) {
     int64_t size = a->count();

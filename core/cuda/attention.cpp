@@ -1,7 +1,7 @@
 #include "core/cuda/cuda.h"
 #include "core/cuda/cudnn.h"
 
-// Which kernels compute an attention.
+// Chooses the kernels that compute an attention.
 
 namespace triax::cuda::TRIAX_TARGET {
 

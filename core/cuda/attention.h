@@ -9,8 +9,8 @@ namespace triax::cuda::TRIAX_TARGET {
 
 constexpr int64_t widest_attention_head = 256;
 
-/// Call `f.operator()<width>()` with the smallest width of tiles that holds a head. Throws Error 78
-/// if none does.
+/// Calls `f.operator()<width>()` with the smallest width of tiles that holds a head. Throws Error
+/// 78 if none does.
 template <class F> void visit_head_width(int64_t head_dim, F&& f) {
   if (head_dim < 1 || head_dim > widest_attention_head)
     throw Error(Exit::config, "attention: head size " + std::to_string(head_dim) +
@@ -21,20 +21,20 @@ template <class F> void visit_head_width(int64_t head_dim, F&& f) {
   else f.template operator()<256>();
 }
 
-/// x [tokens, kv_heads, group, dim].
+/// Returns x [tokens, kv_heads, group, dim] as kernels take it.
 template <class T> AttentionTensor<T> attention_tensor(const Tensor& x) {
   const Shape& s = x.strides();
   return {values<T>(x), s[0], s[1], x.size(2) == 1 ? 0 : s[2]};
 }
 
-/// Do rows start at multiples of 16 bytes?
+/// True if rows start at multiples of 16 bytes.
 template <class T> bool rows_fit(const AttentionTensor<T>& x) {
   int64_t either = x.token_stride | x.kv_stride | x.head_stride;
   return packs_fit(x.at) && either * int64_t(sizeof(T)) % 16 == 0;
 }
 
-/// `shift`: of the mask's rows, on the device, or null; `others`: all tensors beside q, k and v
-/// that have rows of heads.
+/// Returns the arguments of a kernel. `shift` (on the device, or null) is added to the mask's rows;
+/// `others`: all tensors beside q, k and v that have rows of heads.
 template <class T, class... Others>
 AttentionHeads<T> attention_heads(const Attention& a, const int64_t* shift,
                                   const Others&... others) {
@@ -49,7 +49,7 @@ AttentionHeads<T> attention_heads(const Attention& a, const int64_t* shift,
           a.mask,    shift};
 }
 
-/// A block for every `rows` of `length` rows in each of `heads` heads.
+/// Returns the blocks needed: one for every `rows` of `length` rows in each of `heads` heads.
 inline int64_t attention_blocks(int64_t heads, int64_t length, int rows) {
   return heads * ((length + rows - 1) / rows);
 }

@@ -103,7 +103,7 @@ Description description(const ColumnProduct& p) {
   return d;
 }
 
-/// The largest that any algorithm may ask for; what NVIDIA advises for H100.
+/// The largest workspace of any algorithm; NVIDIA advises this for H100.
 constexpr size_t workspace_bytes = size_t{32} << 20;
 
 struct Choice {
@@ -112,7 +112,7 @@ struct Choice {
   size_t workspace = 0;
 };
 
-/// A product's descriptions, and by which algorithm it is made.
+/// A product's descriptors, and the algorithm that makes it.
 struct Plan {
   explicit Plan(const ColumnProduct& p)
       : call(description(p)),
@@ -146,7 +146,7 @@ Preference preference(const ColumnProduct& p) {
   return f;
 }
 
-/// The library's best, first the one it advises; none if it cannot.
+/// Returns the library's best algorithms, first the one it advises; none if it cannot.
 std::vector<Choice> candidates(cublasLtHandle_t handle, const Plan& plan, const ColumnProduct& p) {
   constexpr int most = 12;
   cublasLtMatmulHeuristicResult_t found[most];
@@ -174,7 +174,7 @@ Decisions<Key, Choice>& decisions() {
   return of_process;
 }
 
-/// What one thread has of cuBLASLt on one GPU.
+/// The state that one thread has in cuBLASLt on one GPU.
 class Blas {
  public:
   explicit Blas(int device) : device_(device) {
@@ -225,7 +225,7 @@ class Blas {
     return status;
   }
 
-  /// The fastest, or the first where nothing is timed.
+  /// Returns the fastest algorithm, or the first where nothing is timed.
   Choice choose(Plan& plan, const ColumnProduct& p, Addresses at, const Context& on) {
     std::vector<Choice> all = candidates(handle_.get(), plan, p);
     if (all.empty()) return {};
@@ -253,7 +253,7 @@ class Blas {
     return all[best];
   }
 
-  /// One for all products of the thread, because they come one after another.
+  /// Returns one workspace for all products of the thread, because they run one after another.
   void* workspace(size_t bytes, const Context& on) {
     if (bytes == 0) return nullptr;
     if (!workspace_) workspace_ = borrow(on.pool(), workspace_bytes);

@@ -10,7 +10,7 @@ namespace triax::cuda {
 
 namespace {
 
-/// Events on the calling thread's stream, read when they are many and in the end.
+/// A clock of events on the calling thread's stream, read when they are many and at the end.
 class EventClock final : public ProfileClock {
  public:
   explicit EventClock(int index) : index_(index) {}

@@ -11,7 +11,7 @@ namespace triax::cuda {
 
 namespace {
 
-/// Lets this thread allocate while its stream is captured, which is no part of the graph.
+/// While it lives, this thread may allocate during a capture of its stream, outside of the graph.
 class RelaxedCapture {
  public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -23,7 +23,7 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// By cudaMalloc or cudaMallocHost; null where no memory is left.
+/// Allocates by cudaMalloc or cudaMallocHost; null where no memory is left.
 void* allocate_by(cudaError_t (*allocate)(void**, size_t), const char* call, size_t bytes) {
   void* data = nullptr;
   cudaError_t status = allocate(&data, bytes);
@@ -35,8 +35,8 @@ void* allocate_by(cudaError_t (*allocate)(void**, size_t), const char* call, siz
   return data;
 }
 
-/// Behind what the calling thread has queued on GPU `device`; null if the device is lost, which its
-/// next call says.
+/// Returns an event behind what the calling thread has queued on GPU `device`; null if the device
+/// is lost, which its next call reports.
 std::shared_ptr<void> event_behind(int device) noexcept {
   try {
     cudaStream_t stream = context(device).stream();  // makes the device current, for the event

@@ -14,42 +14,42 @@ struct DestroyEvent {
 /// A point in a stream's work.
 class Event {
  public:
-  /// Whether the time is kept at which the GPU came there, which costs it a little.
+  /// Whether the event records the time at which the GPU reaches it, which costs it a little.
   enum class Time { unknown, kept };
-  /// On the current device.
+  /// Makes an event of the current device.
   explicit Event(Time time = Time::unknown);
-  /// Stands behind everything queued on `stream` so far.
+  /// Moves the event behind everything queued on `stream` so far.
   void record(cudaStream_t stream);
-  /// `stream` goes on only after the recorded point; the host does not wait.
+  /// Makes `stream` wait for the recorded point; the host does not wait.
   void hold(cudaStream_t stream) const;
-  /// Has the recorded point been reached?
+  /// True if the recorded point was reached.
   bool done() const;
-  /// The host waits for it.
+  /// Makes the host wait for it.
   void wait() const;
-  /// Milliseconds from `earlier` to this. Both are reached, and their times kept.
+  /// Returns milliseconds from `earlier` to this. Both are reached, and their times recorded.
   float since(const Event& earlier) const;
 
  private:
   std::unique_ptr<CUevent_st, DestroyEvent> event_;
 };
 
-/// What one rank (a thread) has on one GPU: the stream its kernels run on and its caches of blocks.
+/// The state of one rank (a thread) on one GPU: its kernels' stream and its caches of blocks.
 class Context {
  public:
   explicit Context(int device);
-  /// Waits for all that was queued: it may use what the pools hold.
+  /// Waits for all that was queued, since it may use the pools' blocks.
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   cudaStream_t stream() const { return stream_.get(); }
   const std::shared_ptr<Pool>& pool() const { return pool_; }
-  /// Pinned memory of the host, which the GPU reads and writes without help of the CPU.
+  /// Returns pinned memory of the host, which the GPU accesses without help of the CPU.
   const std::shared_ptr<Pool>& host_pool() const { return host_pool_; }
-  /// While a graph is captured: where its masks find their shift. Else null.
+  /// Returns, while a graph is captured, the address of the shift of its masks' rows; else null.
   const int64_t* shifted_rows() const { return shifted_rows_; }
   bool capturing() const { return shifted_rows_ != nullptr; }
   void set_shifted_rows(const int64_t* rows) { shifted_rows_ = rows; }
-  /// The host waits for all that was queued. Throws Error 70 if a kernel failed.
+  /// Makes the host wait for all that was queued. Throws Error 70 if a kernel failed.
   void synchronize() const;
 
  private:
@@ -58,8 +58,8 @@ class Context {
   const int64_t* shifted_rows_ = nullptr;
 };
 
-/// The calling thread's context on GPU `index`, made at first use; that device becomes the current
-/// one. Throws Error 78 if there is no such GPU.
+/// Returns the calling thread's context on GPU `index`, made at first use; that device becomes the
+/// current one. Throws Error 78 if there is no such GPU.
 Context& context(int index);
 
 }  // namespace triax::cuda

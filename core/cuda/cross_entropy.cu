@@ -4,7 +4,7 @@
 namespace triax::cuda::TRIAX_TARGET {
 namespace {
 
-// f.operator()<threads, bytes of a row that a block keeps>(): two blocks of 512 fit on an H100.
+// Calls f.operator()<threads, bytes of a row that a block keeps>(): an H100 fits 2 blocks of 512.
 template <class T, class F> void visit_threads(int64_t columns, F f) {
   if (columns <= 2048) f.template operator()<128, 2048 * int(sizeof(T))>();
   else f.template operator()<512, 112 * 1024>();

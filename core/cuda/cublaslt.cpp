@@ -18,7 +18,7 @@ void* library() {
   return loaded;
 }
 
-/// The library's function that has the name and type of `ours`.
+/// Returns the library's function that has the name and type of `ours`.
 template <auto ours, class... Arguments> auto theirs(const char* name, Arguments... arguments) {
   static const auto function = [&] {
     void* found = dlsym(library(), name);

@@ -82,9 +82,9 @@ class Cuda : public Backend {
   void average(const Tensor& average, const Tensor& x, const AverageStep& o) override;
 
  private:
-  /// The calling thread's on this device, which becomes the current one.
+  /// Returns the calling thread's stream on this device, which becomes the current one.
   Stream stream() const;
-  /// What to add to the rows of masks while a graph is captured, in device memory; else null.
+  /// Returns the shift of masks' rows while a graph is captured, in device memory; else null.
   const int64_t* shifted_rows() const;
   /// copy() between tensors of this device.
   void copy_here(const Tensor& from, const Tensor& to);

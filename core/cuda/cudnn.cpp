@@ -18,7 +18,7 @@ namespace {
 using dnn::AttentionShape, dnn::aligned, dnn::execute, dnn::scratch;
 using Pass = AttentionShape::Pass;
 
-/// Of a shape that is supported; null if the library refuses.
+/// Makes a plan for a supported shape; null if the library refuses.
 std::unique_ptr<dnn::Plan> make(const AttentionShape& s, const dnn::Descriptor& gpu) {
   bool packed = dnn::statistics_packed(s.pass, cudnnGetVersion());
   std::string refusal;
@@ -32,14 +32,14 @@ std::unique_ptr<dnn::Plan> make(const AttentionShape& s, const dnn::Descriptor& 
   return plan;
 }
 
-/// Is it one of the forms of dnn::AttentionShape?
+/// True if it is one of the forms of dnn::AttentionShape.
 bool has_graph(const Attention& a) {
   bool causal = a.band.end(0) < a.band.keys;
   bool windowed = a.band.begin(a.time - 1) > 0;
   return a.group() == 1 && !windowed && (!causal || a.time == a.band.keys);
 }
 
-/// `tensors`: all that have rows of heads.
+/// True if cuDNN may compute it; `tensors`: all that have rows of heads.
 bool usable(const Attention& a, const Tensor& lse, const std::vector<Tensor>& tensors) {
   const Tensor& q = a.in.q;
   if (q.dtype() != f16 && q.dtype() != bf16) return false;
@@ -70,17 +70,17 @@ AttentionShape shape_of(const Attention& a, Pass pass) {
           .v = strides_of(a.in.v)};
 }
 
-/// Queries under `id`, keys and values under those after it.
+/// Adds queries under `id`, keys and values under those after it.
 void add_qkv(const Qkv& x, int64_t id, std::vector<dnn::Place>& places) {
   for (const Tensor* each : {&x.q, &x.k, &x.v}) places.push_back({id++, each->data()});
 }
 
-/// Values that the library reads from the host when an execution begins.
+/// Values that the library reads from host memory when an execution begins.
 struct Constants {
   float scale, masked = -std::numeric_limits<float>::infinity(), one = 1;
 };
 
-/// [batch, heads, time] as the library has it, seen as [tokens, heads] is: [batch, time, heads].
+/// Returns the library's [batch, heads, time] as a view [batch, time, heads]: [tokens, heads].
 Tensor turned(const Tensor& statistics) { return statistics.transpose(1, 2); }
 Tensor by_sequence(const Tensor& lse, const AttentionShape& s) {
   return lse.view({s.batch, s.time, s.heads});
@@ -94,7 +94,7 @@ bool fused_attention(const Attention& a, const Tensor& y, const Tensor& lse) {
   if (!usable(a, lse, {a.in.q, a.in.k, a.in.v, y})) return false;
   Device device = y.device();
   AttentionShape shape = shape_of(a, Pass::forward);
-  if (!dnn::is_supported(shape, cudnnGetVersion())) return false;  // and none is kept of it
+  if (!dnn::is_supported(shape, cudnnGetVersion())) return false;  // no plan is kept for it
   const dnn::Plan* plan = dnn::plan_of(shape, device, make);
   if (!plan) return false;
 
@@ -118,7 +118,7 @@ bool fused_attention_backward(const Attention& a, const Tensor& y, const Tensor&
   AttentionShape shape =
       shape_of(a, dnn::deterministic() ? Pass::deterministic_backward : Pass::backward);
   shape.dq = strides_of(d.q), shape.dk = strides_of(d.k), shape.dv = strides_of(d.v);
-  if (!dnn::is_supported(shape, cudnnGetVersion())) return false;  // and none is kept of it
+  if (!dnn::is_supported(shape, cudnnGetVersion())) return false;  // no plan is kept for it
   const dnn::Plan* plan = dnn::plan_of(shape, device, make);
   if (!plan) return false;
 

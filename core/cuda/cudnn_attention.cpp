@@ -5,7 +5,7 @@ namespace {
 
 using Pass = AttentionShape::Pass;
 
-/// Sizes and strides of everything, as (batch, head, row, column).
+/// The sizes and strides of all tensors, as (batch, head, row, column).
 struct Layout {
   explicit Layout(const AttentionShape& s, bool packed_statistics)
       : type(s.type),
@@ -27,7 +27,7 @@ Sizes strides(const RowStrides& s, int64_t length) {
 }
 Sizes turned(const RowStrides& s, int64_t length) { return {length * s.token, s.head, 1, s.token}; }
 
-/// Scores that are not seen to `masked`.
+/// Sets scores that are not seen to `masked`.
 Value hide(Graph& g, const AttentionShape& s, const Value& scores) {
   return s.causal ? g.lower_triangle(scores, g.scalar(masked)) : scores;
 }

@@ -52,7 +52,7 @@ cudnnDataType_t type_of(DType dtype) {
   return dtype == f32 ? CUDNN_DATA_FLOAT : dtype == f16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
 }
 
-/// [first, height, width, channels] as the library counts dims.
+/// Returns [first, height, width, channels] in the library's order of dims.
 Sizes sizes_of(const Tensor& x) { return {x.size(0), x.size(3), x.size(1), x.size(2)}; }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 namespace triax::cuda::dnn {
 
-/// What a plan for a convolution is made for. Images and weights lie in memory with channels last.
+/// The key of a plan for a convolution. Images and weights lie in memory with channels last.
 struct ConvolutionShape {
   Convolution::Pass pass;
   Sizes x, weight, y;                                          // (batch, channel, row, column)
@@ -16,14 +16,14 @@ struct ConvolutionShape {
   auto operator<=>(const ConvolutionShape&) const = default;
 };
 
-/// Of the float dtypes but f64; the tensors need no memory.
+/// Returns the shape of a convolution; all float dtypes but f64. The tensors need no memory.
 ConvolutionShape shape_of(const Conv2d& c, Convolution::Pass pass);
 
 /// The ids of arguments, all in memory: images and their convolution, or the gradients of these.
 /// The gradient of the weight is f32, everything else of the shape's type.
 enum ConvolutionArgument : int64_t { images = 1, filters, maps };
 
-/// Whether the library is to be asked for `shape`. It has no f32 gradient of f16 and bf16 weights
+/// True if the library is to be asked for `shape`. It has no f32 gradient of f16 and bf16 weights
 /// in groups; with few channels it has wrong ones, so their number has to be a multiple of 8.
 bool is_supported(const ConvolutionShape& shape);
 

@@ -23,7 +23,7 @@ bool usable(const Conv2d& c, std::initializer_list<Tensor> tensors) {
   return true;
 }
 
-/// Of a shape that is supported; null if the library refuses.
+/// Makes a plan for a supported shape; null if the library refuses.
 std::unique_ptr<dnn::Plan> make(const dnn::ConvolutionShape& s, const dnn::Descriptor& gpu) {
   std::string refusal;
   auto plan = dnn::Plan::make(convolution(s), gpu, refusal);
@@ -31,7 +31,7 @@ std::unique_ptr<dnn::Plan> make(const dnn::ConvolutionShape& s, const dnn::Descr
   return plan;
 }
 
-/// What a pass reads and writes.
+/// The tensors that a pass reads and writes.
 struct Operands {
   const Tensor &x, &weight, &y;
 };

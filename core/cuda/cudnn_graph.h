@@ -11,14 +11,14 @@
 
 namespace triax::cuda::dnn {
 
-/// Throws `cuda: CALL: what the library says` unless `status` is success: Error 71 where memory ran
-/// out, else Error 70.
+/// Throws `cuda: CALL: the library's text` unless `status` is success: Error 71 if memory ran out,
+/// else Error 70.
 void require(cudnnStatus_t status, const char* call);
 
-/// The library's text for `status` and for what it failed at last on this thread.
+/// Returns the library's text for `status` and for its last failure on this thread.
 std::string describe(cudnnStatus_t status);
 
-/// Whether `status` says that the library has nothing for what was asked (its 2000s and 3000s).
+/// True if `status` says that the library has nothing for the request (its 2000s and 3000s).
 bool is_refusal(cudnnStatus_t status);
 
 template <class T> inline constexpr cudnnBackendAttributeType_t attribute_type = {};
@@ -36,8 +36,8 @@ template <> inline constexpr auto attribute_type<cudnnBackendHeurMode_t> = CUDNN
 template <>
 inline constexpr auto attribute_type<cudnnConvolutionMode_t> = CUDNN_TYPE_CONVOLUTION_MODE;
 
-/// One of the library's objects: made, given attributes, and made final, after which others may
-/// refer to it and nothing more is set.
+/// An object of the library: made, given attributes, and made final; after that others may refer to
+/// it and nothing more is set.
 class Descriptor {
  public:
   explicit Descriptor(cudnnBackendDescriptorType_t type);
@@ -47,7 +47,7 @@ class Descriptor {
   template <class T> Descriptor& set(cudnnBackendAttributeName_t name, std::span<T> values) {
     return set(name, attribute_type<std::remove_const_t<T>>, int64_t(values.size()), values.data());
   }
-  /// References to others, which must live on.
+  /// Sets references to others, which must live on.
   Descriptor& refer(cudnnBackendAttributeName_t name, const Descriptor& to);
   Descriptor& refer(cudnnBackendAttributeName_t name, std::span<const Descriptor> to);
   int64_t number(cudnnBackendAttributeName_t name) const;
@@ -64,19 +64,19 @@ class Descriptor {
   std::unique_ptr<void, Destroy> descriptor_;
 };
 
-/// What the library notes about the numbers of an engine, one of Graph::engines().
+/// Returns the library's notes on the numbers of an engine, one of Graph::engines().
 std::vector<cudnnBackendNumericalNote_t> notes_of(const Descriptor& engine);
 
 using Sizes = std::vector<int64_t>;
 
 /// A tensor of a graph: an argument in memory, or a result that lives in registers only. Sizes are
-/// (batch, head, row, column), of convolutions (batch, channel, row, column).
+/// (batch, head, row, column), for convolutions (batch, channel, row, column).
 struct Value {
   const Descriptor* tensor;
   Sizes sizes, strides;
 };
 
-/// y = mode(x, b), elementwise, with b stretched to x; or where `condition` x, elsewhere b; or the
+/// y = mode(x, b), elementwise, with b stretched to x; or x where `condition`, elsewhere b; or the
 /// index along `axis` of every element of x.
 struct Pointwise {
   cudnnPointwiseMode_t mode;
@@ -99,31 +99,31 @@ struct Convolution {
 /// stored; sums are made in f32.
 class Graph {
  public:
-  /// In memory at an address that the execution gives under `id`, a multiple of 16.
+  /// Adds a tensor in memory, at an address (a multiple of 16) that an execution gives under `id`.
   Value argument(int64_t id, const Sizes& sizes, const Sizes& strides, cudnnDataType_t type);
-  /// One f32 of the host's memory, read when the execution begins.
+  /// Adds one f32 of host memory, read when the execution begins.
   Value scalar(int64_t id);
   Value temporary(const Sizes& sizes, cudnnDataType_t type = CUDNN_DATA_FLOAT);
-  /// An f32 temporary of x's sizes and strides.
+  /// Adds an f32 temporary of x's sizes and strides.
   Value temporary_like(const Value& x);
 
   Value matmul(const Value& a, const Value& b);
   void matmul(const Value& a, const Value& b, const Value& c);
-  /// mode(x), or mode(x, b) with b stretched to x.
+  /// Adds mode(x), or mode(x, b) with b stretched to x.
   Value pointwise(cudnnPointwiseMode_t mode, const Value& x);
   Value pointwise(cudnnPointwiseMode_t mode, const Value& x, const Value& b);
   void add(const Pointwise& p);
   void add(const Convolution& c);
-  /// x where column <= row, else `masked`.
+  /// Adds x where column <= row, else `masked`.
   Value lower_triangle(const Value& x, const Value& masked);
-  /// Over columns.
+  /// Adds a reduction over columns.
   Value reduce(cudnnReduceTensorOp_t op, const Value& x);
-  /// Rows and columns exchanged, as another view of x.
+  /// Adds x with rows and columns exchanged, as another view.
   Value transpose(const Value& x, cudnnDataType_t type);
 
-  /// engines() leaves out those with one of these notes.
+  /// Makes engines() leave out those with one of these notes.
   void avoid(std::vector<cudnnBackendNumericalNote_t> notes) { avoided_ = std::move(notes); }
-  /// The library's engines for this graph and how to set them, best first, for `gpu`, a
+  /// Returns the library's engines for this graph, configured, best first, for `gpu`, a
   /// CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR. Empty, with the reason in `refusal`, if there are none.
   std::vector<Descriptor> engines(const Descriptor& gpu, std::string& refusal);
   size_t ops() const { return ops_.size(); }
@@ -140,21 +140,21 @@ class Graph {
   int64_t next_id_ = 1000;  // of temporaries; arguments stay below
 };
 
-/// Where an argument lies at one execution.
+/// The address of an argument in one execution.
 struct Place {
   int64_t id;
   void* address;
 };
 
-/// A graph that was compiled by one of its engines.
+/// A graph compiled by one of its engines.
 class Plan {
  public:
-  /// By the first of `engines` that can; null, with the reason in `refusal`, if none can. Throws
-  /// Error 70 if compiling failed for another reason than the graph.
+  /// Compiles with the first of `engines` that can; null, with the reason in `refusal`, if none
+  /// can. Throws Error 70 if compiling failed for another reason than the graph.
   static std::unique_ptr<Plan> make(Graph graph, const Descriptor& gpu, std::string& refusal);
   size_t workspace() const { return workspace_; }
-  /// Queued on the handle's stream; `workspace` is that large and a multiple of 16. One thread at a
-  /// time: not all of the library's engines allow more.
+  /// Queues the plan on the handle's stream; `workspace` is large enough and a multiple of 16. One
+  /// thread at a time: not all of the library's engines allow more.
   void execute(cudnnHandle_t handle, std::span<const Place> places, void* workspace) const;
 
  private:

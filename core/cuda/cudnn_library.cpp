@@ -27,7 +27,7 @@ class Handle {
     require(cudnnCreate(&handle), "cudnnCreate");
     handle_.reset(handle);
   }
-  /// Its work is queued on `stream`.
+  /// Returns the handle, which queues its work on `stream`.
   cudnnHandle_t on(cudaStream_t stream) {
     if (stream != stream_) require(cudnnSetStream(handle_.get(), stream), "cudnnSetStream");
     stream_ = stream;
@@ -39,7 +39,7 @@ class Handle {
   cudaStream_t stream_ = nullptr;  // the one that a new handle has
 };
 
-/// After context(): its streams outlive the handles.
+/// Returns this thread's handle. Call context() before: its streams outlive the handles.
 Handle& handle(int device) {
   thread_local std::map<int, Handle> all;
   return all[device];

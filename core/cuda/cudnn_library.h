@@ -5,33 +5,33 @@
 #include "core/cuda/cudnn_graph.h"
 #include "core/tensor.h"
 
-// What attention and convolutions share between tensors and graphs.
+// The part between tensors and graphs that attention and convolutions share.
 
 namespace triax::cuda::dnn {
 
-/// Has the environment TRIAX_CUDNN=0?
+/// True if the environment has TRIAX_CUDNN=0.
 bool switched_off();
-/// Are kernels asked for whose bits repeat (core/gpus.h)?
+/// True if kernels are asked for whose bits repeat (core/gpus.h).
 bool deterministic();
 
-/// Whether a graph can read or write x: at a multiple of 16 bytes.
+/// True if a graph can read or write x: it lies at a multiple of 16 bytes.
 bool aligned(const Tensor& x);
 
-/// Memory of these files' own, which like that of kernels (tensors.h) counts as nobody's.
+/// Returns scratch memory, which like that of kernels (tensors.h) is not counted.
 Tensor scratch(const Shape& shape, DType dtype, Device device);
 
 /// Makes the calling thread's context and the library's handle on `device`, in this order: streams
 /// outlive handles.
 void begin(Device device);
-/// What the library is told about a GPU of this machine when it chooses and compiles.
+/// Describes a GPU of this machine to the library, which chooses and compiles for it.
 Descriptor describe_gpu(int index);
 
 /// Plans of all threads, one for each shape and GPU. They are never given up: captured graphs run
 /// them again.
 template <class Shape> class Plans {
  public:
-  /// That for `shape`, by make() when it comes up for the first time; null, also later, if that is.
-  /// Threads that ask for the same one wait for it, others do not.
+  /// Returns the plan for `shape`, from make() when it first comes up; null, then and later, if
+  /// make() returned null. Threads that ask for the same one wait for it, others do not.
   template <class Make> const Plan* of(const Shape& shape, int device, Make make) {
     Entry& e = entry(shape, device);
     std::lock_guard guard(e.making);
@@ -53,8 +53,8 @@ template <class Shape> class Plans {
   std::map<int, std::map<Shape, Entry>> all_;
 };
 
-/// This process's plan for `shape` on `device`, by make(shape, gpu), for the calling thread to
-/// execute.
+/// Returns this process's plan for `shape` on `device`, from make(shape, gpu), for the calling
+/// thread to execute.
 template <class Shape, class Make>
 const Plan* plan_of(const Shape& shape, Device device, Make make) {
   begin(device);
@@ -64,7 +64,7 @@ const Plan* plan_of(const Shape& shape, Device device, Make make) {
 /// Queues the plan on the calling thread's stream of `device`, with a workspace from its pool.
 void execute(const Plan& plan, Device device, std::span<const Place> places);
 
-/// Once in a process for each `what`: the shape is left to triax's own kernels, which are slower.
+/// Prints, once a process for each `what`, that triax's own, slower kernels take the shape.
 void say_refused(const char* what, const std::string& shape, const std::string& refusal);
 
 }  // namespace triax::cuda::dnn

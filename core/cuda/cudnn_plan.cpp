@@ -8,7 +8,7 @@ namespace triax::cuda::dnn {
 
 namespace {
 
-/// The library is there, but not all of it, or it does not fit the driver or CUDA's runtime.
+/// True if the library is there but incomplete, or does not fit the driver or CUDA's runtime.
 bool is_installation(cudnnStatus_t status) {
   return status == CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDA_DRIVER ||
          status == CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDART ||
@@ -16,7 +16,7 @@ bool is_installation(cudnnStatus_t status) {
          status == CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE;
 }
 
-/// The engines that a search found.
+/// Returns the engines that a search found.
 std::vector<Descriptor> results_of(const Descriptor& search) {
   int64_t count = 0;
   require(cudnnBackendGetAttribute(search.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
@@ -115,7 +115,7 @@ std::vector<Descriptor> Graph::engines(const Descriptor& gpu, std::string& refus
   whole_->refer(CUDNN_ATTR_OPERATIONGRAPH_OPS, ops_);
   cudnnStatus_t status = whole_->try_finalize();
   bool accepted = status == CUDNN_STATUS_SUCCESS;
-  // What is said to be fast first; where all of that is avoided or refused, what works.
+  // Fast ones by its heuristic first; where all of these are avoided or refused, what works.
   for (auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     if (!accepted) break;
     Descriptor search(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);

@@ -6,7 +6,7 @@
 #include "core/cuda/devices.h"
 #include "core/cuda/status.h"
 
-// What a Cuda is on a GPU; tests/cuda/emulation has what it is without one.
+// Cuda's members on a GPU; tests/cuda/emulation has those without one.
 
 namespace triax::cuda {
 

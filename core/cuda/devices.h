@@ -4,7 +4,7 @@
 
 namespace triax::cuda {
 
-/// GPUs that this process may use; 0 without a driver.
+/// Returns the number of GPUs that this process may use; 0 without a driver.
 int device_count();
 
 /// Throws Error 78 unless there is a GPU `index`.
@@ -13,10 +13,10 @@ void require_device(int index);
 /// See core/gpus.h.
 std::string uuid_of(int index);
 
-/// Bytes of its memory that nobody uses. Throws Error 78 if there is no such GPU.
+/// Returns the free bytes of its memory. Throws Error 78 if there is no such GPU.
 size_t free_memory(int index);
 
-/// The backend of GPU `index`, made at first use. Throws Error 78 if there is no such GPU.
+/// Returns the backend of GPU `index`, made at first use. Throws Error 78 if there is no such GPU.
 Backend& backend_of(int index);
 
 /// See core/gpus.h.
@@ -26,16 +26,16 @@ std::unique_ptr<ProfileClock> clock_of(int index);
 void begin_range(const char* name);
 void end_range();
 
-/// Give up the blocks that the calling thread has cached on its GPUs.
+/// Frees the blocks that the calling thread has cached on its GPUs.
 void trim_memory();
 
-/// How one of several algorithms that a library has for a product is chosen.
+/// The way in which one of a library's several algorithms for a product is chosen.
 enum class Tuning {
-  heuristic,  ///< what the library advises: the same in every run on this kind of GPU
+  heuristic,  ///< the one the library advises: the same in every run on this kind of GPU
   timed       ///< the fastest of the best few, measured when a shape comes up for the first time;
               ///< another run may choose otherwise, and then sums are made in another order
 };
-/// For products of `dtype`, in the whole process; heuristic unless set.
+/// Sets the tuning of products of `dtype` in the whole process; heuristic unless set.
 void set_tuning(DType dtype, Tuning tuning);
 Tuning tuning_of(DType dtype);
 

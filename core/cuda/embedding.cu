@@ -9,7 +9,7 @@ namespace {
 
 int64_t blocks_for(int64_t n, int64_t each) { return (n + each - 1) / each; }
 
-// The ids' keys, sorted; `keys` and `spare` have room for one each per token.
+// Returns the ids' keys, sorted; `keys` and `spare` have room for one each per token.
 const Key* sort_tokens(Stream stream, const SortTiles& tiles, Key* spare) {
   int64_t n = tiles.tokens;
   Key *now = tiles.keys, *other = spare;

@@ -16,7 +16,7 @@ struct DestroyGraph {
 };
 using Captured = std::unique_ptr<CUgraph_st, DestroyGraph>;
 
-/// Between its begin and end nothing is done. An exception in between drops what was captured.
+/// While it lives, work is captured and not run. An exception drops what was captured.
 class Capture {
  public:
   Capture(Context& c, const int64_t* shifted_rows) : context_(c) {

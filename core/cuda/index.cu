@@ -4,7 +4,7 @@
 namespace triax::cuda::TRIAX_TARGET {
 namespace {
 
-// y, x and index walked along y's dims: along `dim` the index walks and x stands.
+// Walks y, x and index along y's dims: along `dim` the index walks and x stands.
 template <class T>
 void pick(Stream stream, const Tensor& x, int dim, const Tensor& index, const Tensor& y) {
   Strides<3> strides;
@@ -18,7 +18,7 @@ void pick(Stream stream, const Tensor& x, int dim, const Tensor& index, const Te
               PickElement<T>{values<T>(x), indices_of(index), values<T>(y), x.strides()[dim]});
 }
 
-// dx, dy and index walked along all dims of dy but `dim`.
+// Walks dx, dy and index along all dims of dy but `dim`.
 void add(Stream stream, const Tensor& dy, int dim, const Tensor& index, const Tensor& dx) {
   Strides<3> strides;
   bool rows = index.rank() == dy.rank() && dy.rank() > 1;

@@ -25,21 +25,20 @@
 //     __CUDA_ARCH__ in kernels. Blocks never wait for each other. No thread returns before a
 //     sync() that others reach: a row too many is skipped with `if`, not `return`. All lanes of a
 //     warp take part in a shuffle;
-//   * shared memory holds rubbish when a block starts, and between a write and another thread's
+//   * shared memory is uninitialised when a block starts, and between a write and another thread's
 //     read stands a sync(). Sums are made in the accumulator dtype in an order that depends on
 //     sizes alone: no float atomics, so bits repeat;
 //   * memory is read and written 16 bytes at a time (pack.h), with a tail and a way for addresses
 //     that are no multiple of 16;
 //   * the .cu file beside it is the host's side: a member of Cuda (cuda.h) that picks dtypes and
-//   the
-//     grid and calls launch(). It throws nothing of fmt's (nvcc cannot compile that);
+//     the grid and calls launch(). It throws nothing of fmt's (nvcc cannot compile that);
 //   * tests/cuda/ runs the member against the CPU backend, in three orders of threads with equal
 //     bits, at sizes 0, 1, 31, 33, 1000 (tests/cuda/emulated.h). Take a sync() out once and see the
 //     test fail.
 
 namespace triax::cuda::TRIAX_TARGET {
 
-/// Whether kernels of type K share memory.
+/// True if kernels of type K share memory.
 template <class K>
 concept Sharing = requires {
   typename K::Shared;
@@ -69,8 +68,8 @@ __global__ void __launch_bounds__(K::threads) entry(const __grid_constant__ K ke
   else kernel(t);
 }
 
-/// Does a block of the current GPU have K's shared memory? sm_80 and sm_90 do; sm_86 and sm_89 have
-/// 99 KB. Asked once for each GPU: then K may use all of it.
+/// True if a block of the current GPU has K's shared memory. sm_80 and sm_90 do; sm_86 and sm_89
+/// have 99 KB. Asked once for each GPU: then K may use all of it.
 template <class K> bool fits() {
   constexpr int bytes = int(shared_bytes<K>());
   if (bytes <= 48 * 1024) return true;
@@ -90,7 +89,7 @@ template <class K> bool fits() {
   return true;
 }
 
-/// Start `kernel` on `stream`; returns at once. Throws Error 70 with CUDA's text if it could not
+/// Starts `kernel` on `stream`; returns at once. Throws Error 70 with CUDA's text if it could not
 /// be started. The grid must not be empty.
 template <class K> void launch(Stream stream, const Grid& grid, const K& kernel) {
   check_kernel<K>();

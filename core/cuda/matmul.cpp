@@ -10,9 +10,9 @@
 #include "core/cuda/tuning.h"
 #include "core/strides.h"
 
-// Products by cuBLASLt, which thinks in columns: a row-major c [m, n] is its c^T [n, m] = b^T a^T,
-// and a bias over n stands along the columns, as its epilogue wants it. What the library has no
-// epilogue for is done by other kernels before or after the product.
+// Products by cuBLASLt, which is column-major: a row-major c [m, n] is its c^T [n, m] = b^T a^T,
+// and a bias over n stands along the columns, as its epilogue needs it. Where the library has no
+// epilogue, other kernels work before or after the product.
 
 namespace triax::cuda::TRIAX_TARGET {
 namespace {
@@ -29,11 +29,11 @@ struct Matrix {
     std::swap(t.row, t.col);
     return t;
   }
-  /// Whole columns one after another. Strides of sizes of 1 mean nothing.
+  /// True if whole columns lie one after another. Strides of sizes of 1 do not count.
   bool in_columns() const { return (rows == 1 || row == 1) && (cols == 1 || col >= rows); }
   bool readable() const { return in_columns() || transposed().in_columns(); }
   Columns columns() const { return {.ld = cols == 1 ? rows : col}; }
-  /// Columns of this or of its transpose, whichever are longer.
+  /// Returns the columns of this or of its transpose, whichever are longer.
   Columns either() const {
     Matrix t = transposed();
     if (!t.in_columns() || (in_columns() && rows >= cols)) return columns();
@@ -45,14 +45,14 @@ struct Matrix {
 
 bool readable(const Tensor& x) { return Matrix(x).readable(); }
 
-/// A Matmul in the library's words: one strided batch for every element of `outer`.
+/// A Matmul in the library's terms: one strided batch for every element of `outer`.
 struct Plain {
   ColumnProduct product;
   Addresses at;
   Strides<3> outer;  // of the library's a, b and d
 };
 
-/// The longest of the batch's dims becomes the library's, all others are walked.
+/// Makes the longest of the batch's dims the library's; all others are walked.
 void split_batch(const Strides<3>& batch, Plain& x) {
   int longest = 0;
   for (int d = 1; d < batch.rank; ++d)
@@ -66,7 +66,7 @@ void split_batch(const Strides<3>& batch, Plain& x) {
   x.product.d.step = batch.stride[longest][2];
 }
 
-/// Of every matrix of a batch.
+/// Returns the alignment of every matrix of a batch.
 int alignment(const Tensor& x) {
   uintptr_t bits = reinterpret_cast<uintptr_t>(x.data());
   for (int d = 0; d < x.rank() - 2; ++d)
@@ -74,19 +74,19 @@ int alignment(const Tensor& x) {
   return alignment_of(bits);
 }
 
-/// Can the library read or write `x`, a row of numbers, beside the product?
+/// True if the library can read or write `x`, a row of numbers, beside the product.
 bool beside(const Tensor& x) {
   return (x.strides()[0] == 1 || x.size(0) == 1) && alignment(x) >= 16;
 }
 
-/// The same for a matrix like c, and in columns; 0 if not, else elements from one to the next.
+/// Returns the elements from one column to the next of a matrix like c; 0 if it is not usable so.
 int64_t aux_ld(const Tensor& x) {
   Matrix columns = Matrix(x).transposed();
   int64_t ld = columns.in_columns() ? columns.columns().ld : 0;
   return ld % 8 == 0 && alignment(x) >= 16 ? ld : 0;
 }
 
-/// Adds what comes after the product; false if the library has no such epilogue.
+/// Adds the epilogue; false if the library has none for it.
 bool add_epilogue(const Matmul& p, bool swapped, Plain& x) {
   using enum Epilogue;
   const Tensor& aux = p.before.defined() ? p.before : p.gelu_of;
@@ -114,7 +114,7 @@ bool add_epilogue(const Matmul& p, bool swapped, Plain& x) {
   return true;
 }
 
-/// Nothing if the library cannot do all of it at once. a and b must be readable.
+/// Returns nothing if the library cannot do all of it at once. a and b must be readable.
 std::optional<Plain> translate(const Matmul& p) {
   Matrix c(p.c), d = c.transposed();
   bool swapped = d.in_columns();
@@ -148,7 +148,7 @@ std::optional<Plain> translate(const Matmul& p) {
   return x;
 }
 
-/// False, and nothing was done, if the library refuses.
+/// Returns false, having done nothing, if the library refuses.
 bool multiply_all(int index, const Plain& x) {
   constexpr int64_t most = 65535;  // matrices at once; a grid's z ends there
   size_t in = size_of(x.product.in), out = size_of(x.product.out);
@@ -173,7 +173,7 @@ bool multiply_all(int index, const Plain& x) {
 
 Tensor room(const Tensor& like, DType dtype) { return empty(like.shape(), dtype, like.device()); }
 
-/// The bias first, then the product added to it: rounded once.
+/// Stores the bias first and adds the product to it: rounded once.
 void multiply_after_bias(Backend& on, const Matmul& p) {
   Tensor bias = p.bias.detach().expand(p.c.shape());
   if (p.write == Write::set) {
@@ -189,7 +189,7 @@ void multiply_after_bias(Backend& on, const Matmul& p) {
   if (!c.is(p.c)) on.copy(c, p.c);
 }
 
-/// gelu of what is kept of the sums.
+/// Takes gelu of the rounded sums that are kept.
 void multiply_then_gelu(Backend& on, const Matmul& p) {
   if (p.write == Write::add) {
     Tensor sums = room(p.c, accumulator(p.c.dtype()));
@@ -207,13 +207,13 @@ void multiply_then_gelu(Backend& on, const Matmul& p) {
   on.copy(x, p.c);
 }
 
-/// What comes after the product by other kernels.
+/// Runs the epilogue by other kernels.
 void multiply_outside(Backend& on, const Matmul& p) {
   if (p.goes_back()) return matmul_in_steps(on, p);
   multiply_then_gelu(on, p);
 }
 
-/// What comes after it inside of the product. False, and nothing was done, if the library refuses.
+/// Runs the epilogue inside of the product. Returns false, having done nothing, if it is refused.
 bool multiply_inside(Backend& on, int index, const Matmul& p, Plain x) {
   bool adds = p.row_sums.defined() && p.write == Write::add;  // the library only stores sums
   Tensor sums = adds ? room(p.row_sums, p.row_sums.dtype()) : p.row_sums;
@@ -223,7 +223,7 @@ bool multiply_inside(Backend& on, int index, const Matmul& p, Plain x) {
   return true;
 }
 
-/// Is it faster inside, by the clock? Tried where it may be written often.
+/// Measures whether it is faster inside. Runs only where the result may be written often.
 bool faster_inside(Backend& on, int index, Matmul trial) {
   cudaStream_t stream = context(index).stream();
   if (trial.write == Write::add) {
@@ -237,9 +237,9 @@ bool faster_inside(Backend& on, int index, Matmul trial) {
                       stream, [&] { return multiply_outside(on, trial), true; });
 }
 
-/// Whether what comes after the product is done inside of it: where nothing is timed, if possible,
-/// but for sums, which slow some products down. Inside it takes the product before it is rounded,
-/// so its bits are others.
+/// True if the epilogue is done inside of the product: where nothing is timed, if possible, but for
+/// sums, which slow some products down. Inside it takes the product before it is rounded, so its
+/// bits are others.
 bool pays_inside(Backend& on, int index, const Matmul& p, const Plain& x) {
   static Decisions<std::pair<int, ColumnProduct>, bool> decisions;
   cudaStream_t stream = context(index).stream();
@@ -255,7 +255,7 @@ bool pays_inside(Backend& on, int index, const Matmul& p, const Plain& x) {
   });
 }
 
-/// With all that comes after it.
+/// Multiplies, with epilogue.
 void multiply_and_more(Backend& on, int index, const Matmul& p) {
   if (p.rounding) return multiply_outside(on, p);
   bool nothing = p.c.numel() == 0 || p.a.size(-1) == 0;

@@ -5,7 +5,7 @@
 namespace triax::cuda::TRIAX_TARGET {
 namespace {
 
-// As many pieces as make a few blocks for every processor of a large GPU, of 32 rows at least.
+// Returns as many pieces as make a few blocks per processor of a large GPU, of 32 rows at least.
 int64_t pieces_of(int64_t rows, int64_t groups) {
   return fn::max<int64_t>(1, fn::min((rows + 31) / 32, (1056 + groups - 1) / groups));
 }
@@ -15,7 +15,7 @@ template <class U> struct WeightGradients {
   Write write;
 };
 
-// Of parts [2, pieces, width].
+// Joins parts [2, pieces, width].
 template <class A, class U>
 void join(Stream stream, const A* parts, const WeightGradients<U>& to, Pieces of) {
   visit_write(to.write, [&]<Write write>() {
@@ -26,7 +26,7 @@ void join(Stream stream, const A* parts, const WeightGradients<U>& to, Pieces of
   });
 }
 
-// The sums are made in A.
+// Makes the weights' gradients; sums are made in A.
 template <class T, int size, class A, class U>
 void weights(const Queue& q, const Norm& n, const Tensor& dy, const WeightGradients<U>& to) {
   using Part = NormWeightPieces<T, size, A>;
@@ -54,7 +54,7 @@ template <class Layout>
 using BackwardLayout =
     std::conditional_t<Layout::team == 32 && Layout::most == 8, RowLayout<256, 1, true>, Layout>;
 
-// dx, and parts of the weights' gradients where a row is held in few registers.
+// Makes dx, and parts of the weights' gradients where a row is held in few registers.
 template <class T, class Layout>
 Tensor backward(Stream stream, const Norm& n, const NormGradient<T, Layout>& of) {
   if constexpr (Layout::most == 1 || Layout::most == 4) {

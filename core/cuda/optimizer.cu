@@ -4,8 +4,8 @@
 namespace triax::cuda::TRIAX_TARGET {
 namespace {
 
-// f(segment) for pieces of the slot with as many ranges as a launch can carry: one, unless the
-// slot has very many parameters.
+// Calls f(segment) for pieces of the slot with as many ranges as a launch can carry: one, unless
+// the slot has very many parameters.
 template <class F> void for_segments(const OptimizerSlot& s, F f) {
   int64_t n = s.grad.numel();
   size_t next = 0, total = s.decayed.size();
@@ -40,7 +40,7 @@ void step(Stream stream, const OptimizerSlot& s, const Tensor& first, const Tens
   });
 }
 
-// With what the host says, or with what a plan does.
+// Updates with the host's numbers, or with those of a plan.
 template <class T, class Update, class Step>
 void step(const Queue& q, const OptimizerSlot& s, const Tensor (&states)[2],
           const typename Update::Rates& rates, const Step& o, int64_t number) {

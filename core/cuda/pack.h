@@ -16,12 +16,12 @@ struct alignas(n * sizeof(T) % 16 == 0 ? 16 : 8) Pack {
   T at[n];
 };
 
-/// May packs be read and written there?
+/// True if packs may be read and written there.
 template <class... T> TRIAX_HD bool packs_fit(const T*... address) {
   return ((reinterpret_cast<uintptr_t>(address) % 16 == 0) && ...);
 }
 
-/// `to` and `from` must be multiples of the pack's alignment (packs_fit).
+/// Moves a pack; `to` and `from` must be multiples of its alignment (packs_fit).
 template <class P> TRIAX_HD void move_pack(void* to, const void* from) {
 #if defined(__CUDACC__)
   if constexpr (sizeof(P) == 8) {
@@ -48,8 +48,8 @@ template <class T, int n> TRIAX_HD void store_pack(T* to, const Pack<T, n>& p) {
   move_pack<Pack<T, n>>(to, p.at);
 }
 
-/// The same to global memory, in stores that are named: of a plain one the compiler may make four
-/// small ones.
+/// Writes a pack to global memory, in stores that are named: of a plain one the compiler may make
+/// four small ones.
 template <class T, int n> TRIAX_HD void write_chunk(T* to, const Pack<T, n>& x) {
 #if defined(__CUDA_ARCH__)
   using Part = std::conditional_t<sizeof(x) == 8, uint2, uint4>;
@@ -64,7 +64,7 @@ template <class T, int n> TRIAX_HD void write_chunk(T* to, const Pack<T, n>& x) 
 #endif
 }
 
-/// Asks for the memory at `from`, which is read soon.
+/// Prefetches the memory at `from`, which is read soon.
 TRIAX_HD void prefetch([[maybe_unused]] const void* from) {
 #if defined(__CUDA_ARCH__)
   asm volatile("prefetch.L2 [%0];" ::"l"(from));
@@ -96,7 +96,7 @@ TRIAX_HD void map(const Thread& t, int64_t n, T* to, F f, const In*... in) {
   for (int64_t i = packs * size + t.global(); i < n; i += t.globals()) to[i] = f(in[i]...);
 }
 
-/// Blocks of `threads` that have about 4 packs of `size` elements for each thread.
+/// Returns the blocks of `threads` that have about 4 packs of `size` elements for each thread.
 TRIAX_HD int64_t map_blocks(int64_t n, int size, int threads) {
   int64_t each = int64_t{4} * size * threads;
   return (n + each - 1) / each;

@@ -11,7 +11,7 @@ namespace triax::cuda {
 
 namespace {
 
-// Eight classes per power of two, of at least 512 bytes: at most an eighth is wasted.
+// Rounds up to one of eight classes per power of two (at most an eighth is wasted), at least 512.
 size_t size_class(size_t bytes) {
   if (bytes <= 4096) return (bytes + 511) / 512 * 512;
   size_t step = std::bit_floor(bytes - 1) / 8;

@@ -9,45 +9,45 @@
 
 namespace triax::cuda {
 
-/// Where a pool's blocks come from, and the queue of work that uses them.
+/// The source of a pool's blocks, and the queue of work that uses them.
 class BlockSource {
  public:
   virtual ~BlockSource();
-  /// At least 256-byte aligned; null where no memory is left.
+  /// Returns memory, at least 256-byte aligned; null where none is left.
   virtual void* allocate(size_t bytes) = 0;
   virtual void free(void* data) noexcept = 0;
-  /// May blocks be freed now?
+  /// True if blocks may be freed now.
   virtual bool may_free() const { return true; }
-  /// Stands behind what the calling thread has queued so far; null if that is the pool's own queue.
+  /// Returns a mark behind what this thread has queued; null if that is the pool's own queue.
   virtual std::shared_ptr<void> mark() noexcept = 0;
-  /// The pool's own queue goes on only after `mark`.
+  /// Makes the pool's own queue wait for `mark`.
   virtual void wait_for(const std::shared_ptr<void>& mark) = 0;
-  /// May a block behind `mark` be handed out? Where waiting would stop the host: only once reached;
-  /// not where the pool's own queue cannot wait.
+  /// True if a block behind `mark` may be handed out: where waiting would stop the host, once it is
+  /// reached; never where the pool's own queue cannot wait.
   virtual bool ready(const std::shared_ptr<void>&) const { return true; }
-  /// Whose memory this is, for messages.
+  /// Names the memory, for messages.
   virtual const char* where() const = 0;
 };
 
 /// A rank's cache of device memory, ordered on its stream: a block given back is handed out again
-/// without waiting, because what uses it next is queued behind what used it last (or, of the host's
-/// memory, once the work that used it is done). A steady step asks for the sizes of the step before
-/// and allocates nothing. Safe to call from any thread; allocate() is the owner's, who queues the
-/// work.
+/// without waiting, because its next user is queued behind its last (or, in the host's memory, once
+/// the work that used it is done). A steady step asks for the sizes of the step before and
+/// allocates nothing. Safe to call from any thread; only the owner, who queues the work, calls
+/// allocate().
 class Pool final : public Allocator, public std::enable_shared_from_this<Pool> {
  public:
   explicit Pool(std::unique_ptr<BlockSource> source);
   ~Pool() override;
-  /// 256-byte aligned. Throws Error 71, with who holds what, when there is no memory left even
-  /// after the unused blocks were given up.
+  /// Returns a 256-byte aligned block. Throws Error 71, listing who holds what, if there is no
+  /// memory left even after unused blocks were freed.
   void* allocate(size_t bytes) override;
   void deallocate(void* data, size_t bytes) noexcept override;
-  /// Give up all blocks that nobody uses.
+  /// Frees all blocks that nobody uses.
   void trim();
-  /// Takes the blocks that nobody uses out of the pool for as long as the handle lives: a graph
-  /// goes on writing to those that were used when it was captured.
+  /// Takes the blocks that nobody uses out of the pool while the handle lives: a graph goes on
+  /// writing to those that were used when it was captured.
   std::shared_ptr<void> set_aside();
-  /// Bytes of blocks that nobody uses.
+  /// Returns the bytes of blocks that nobody uses.
   size_t unused() const;
 
  private:

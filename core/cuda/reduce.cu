@@ -4,11 +4,11 @@
 namespace triax::cuda::TRIAX_TARGET {
 namespace {
 
-/// From here on, columns are read by warps, which have several rows to read: `inner` has an element
-/// for each lane. A pack for each asks for more.
+/// True if columns are read by warps, which have several rows to read: `inner` has an element for
+/// each lane. A pack for each asks for more.
 bool tall(const Extent& e) { return e.inner >= 32 && e.reduced >= 64; }
 
-// As many pieces as make a few blocks for every processor of a large GPU, of 32 rows at least.
+// Uses as many pieces as make a few blocks for every processor of a large GPU, of 32 rows at least.
 // They do not depend on where x lies, and neither does the order of sums.
 template <class Op, int size, Write write, class T, class U>
 void reduce_tall(const Queue& q, const T* x, const Extent& extent, U* y) {
@@ -40,7 +40,7 @@ void reduce(const Queue& q, const T* x, const Extent& extent, U* y) {
   launch(q.stream, {(outputs + 127) / 128}, JoinPieces<Op, A, U, write>{parts.data(), y, e});
 }
 
-// The innermost group first; the groups in front of it from the partial result.
+// Reduces the innermost group first, then the groups in front of it from the partial result.
 template <class Op, Write write, class T, class U>
 void reduce_dims(const Queue& q, const Tensor& x, const Tensor& y, const T* from, ReductionCut c) {
   using A = Accumulator<T>;

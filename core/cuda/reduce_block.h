@@ -8,7 +8,7 @@ namespace triax::cuda::TRIAX_TARGET {
 template <class A> struct Partials { A of_warp[32]; };
 template <class A> struct PairOfPartials { Partials<A> a, b; };
 
-/// NaN is passed over. On a GPU one instruction, which a > b ? a : b is not.
+/// The larger of two numbers; NaN is passed over. On a GPU one instruction, unlike a > b ? a : b.
 TRIAX_HD float larger(float a, float b) { return __builtin_fmaxf(a, b); }
 TRIAX_HD double larger(double a, double b) { return __builtin_fmax(a, b); }
 
@@ -22,16 +22,16 @@ struct Max {
   template <class A> TRIAX_HD A operator()(A a, A b) const { return larger(a, b); }
 };
 
-/// op over the 32 values of a warp; every lane has it. The tree is the same on every lane, so
-/// that with an `op` that commutes all get equal bits.
+/// Reduces by op over the 32 values of a warp; every lane has the result. The tree is the same on
+/// every lane, so that with an `op` that commutes all get equal bits.
 template <class A, class Op> TRIAX_HD A reduce_warp(const Thread& t, A value, Op op) {
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2) value = op(value, t.shuffle_xor(value, mask));
   return value;
 }
 
-/// op over the values of a block's threads; every thread has it. All threads must call it; the
-/// partials may be used again at once.
+/// Reduces by op over the values of a block's threads; every thread has the result. All threads
+/// must call it; the partials may be used again at once.
 template <class A, class Op>
 TRIAX_HD A reduce_block(const Thread& t, A value, Op op, Partials<A>& partials) {
   value = reduce_warp(t, value, op);
@@ -43,7 +43,7 @@ TRIAX_HD A reduce_block(const Thread& t, A value, Op op, Partials<A>& partials) 
   return value;
 }
 
-/// The same of two values, with the barriers of one.
+/// Reduces two values, with the barriers of one.
 template <class A, class Op>
 TRIAX_HD void reduce_block(const Thread& t, A& a, A& b, Op op, PairOfPartials<A>& partials) {
   a = reduce_warp(t, a, op);
@@ -56,15 +56,15 @@ TRIAX_HD void reduce_block(const Thread& t, A& a, A& b, Op op, PairOfPartials<A>
   t.sync();
 }
 
-/// Shared memory of join_warps(): what each warp of a block of 256 threads has of 32 * size
-/// columns.
+/// The shared memory of join_warps(): the values of 32 * size columns of each warp of a block of
+/// 256 threads.
 template <class A, int size> struct OfWarps {
   static constexpr int warps = 8;
   A at[warps][32 * size];
 };
 
-/// `mine`: columns [lane * size, lane * size + size) of this warp. Calls put(column, op over the
-/// warps in order) once for every column. All threads must call it; `of_warps` may not be used
+/// Joins `mine`, columns [lane * size, lane * size + size) of this warp: calls put(column, op over
+/// the warps in order) once for every column. All threads must call it; `of_warps` may not be used
 /// again.
 template <class A, int size, class Op, class Put>
 TRIAX_HD void join_warps(const Thread& t, const A (&mine)[size], Op op, OfWarps<A, size>& of_warps,

@@ -5,7 +5,7 @@
 #include "core/cuda/pack.h"
 #include "core/cuda/reduce_block.h"
 
-// How threads share the rows of [rows, width].
+// The sharing of rows of [rows, width] among threads.
 
 namespace triax::cuda::TRIAX_TARGET {
 
@@ -37,13 +37,13 @@ template <int team_, int most_, bool packs_> struct RowLayout {
     constexpr int each = threads / team;
     return {(rows + each - 1) / each};
   }
-  /// op over the team's values; every thread of it has the result.
+  /// Reduces by op over the team's values; every thread of it has the result.
   template <class A, class Op>
   TRIAX_HD static A reduce(const Thread& t, A value, Op op, Partials<A>& partials) {
     if constexpr (team == 32) return reduce_warp(t, value, op);
     else return reduce_block(t, value, op, partials);
   }
-  /// The same of two values.
+  /// Reduces two values.
   template <class A, class Op>
   TRIAX_HD static void reduce(const Thread& t, A& a, A& b, Op op, PairOfPartials<A>& partials) {
     if constexpr (team == 32) a = reduce_warp(t, a, op), b = reduce_warp(t, b, op);
@@ -71,7 +71,7 @@ template <class T, class Layout, int N> struct Row {
 #pragma unroll
         for (int k = 0; k < N; ++k) held[k][p] = read_chunk<size>(from[k] + at(p));
   }
-  /// body(i, parts) for every chunk of this thread: parts[k] are elements [i, i + size) of input k.
+  /// Calls body(i, parts) for this thread's chunks: parts[k] are elements [i, i + size) of input k.
   template <class Body> TRIAX_HD void each(Body body) const {
     if constexpr (most > 0) {
 #pragma unroll
@@ -96,8 +96,8 @@ template <class T, class Layout, int N> struct Row {
   TRIAX_HD int at(int p) const { return (rank + p * Layout::team) * size; }
 };
 
-/// Call `f.operator()<Layout>()` with the one for rows of `width` elements T; `aligned`: each row
-/// begins at a multiple of 16 bytes.
+/// Calls `f.operator()<Layout>()` with the layout for rows of `width` elements T; `aligned`: each
+/// row begins at a multiple of 16 bytes.
 template <class T, class F> void visit_layout(int64_t width, bool aligned, F&& f) {
   if constexpr (!__is_same(T, double))  // f64 is for gradient checks: compiled sooner
     if (aligned) {
@@ -112,18 +112,18 @@ template <class T, class F> void visit_layout(int64_t width, bool aligned, F&& f
   if (width <= 1024) f.template operator()<RowLayout<32, 0, false>>();
   else f.template operator()<RowLayout<256, 0, false>>();
 }
-/// May rows of `width` that begin at these addresses be read in packs?
+/// True if rows of `width` that begin at these addresses may be read in packs.
 template <class T, class... Rest>
 bool rows_aligned(int64_t width, const T* x, const Rest*... rest) {
   return width * int64_t(sizeof(T)) % 16 == 0 && packs_fit(x, rest...);
 }
 
-/// Elements of a row before the first that lies at a multiple of 16 bytes.
+/// Returns the elements of a row before the first that lies at a multiple of 16 bytes.
 template <class T> TRIAX_HD int64_t head_of(const T* row) {
   return int64_t(-reinterpret_cast<uintptr_t>(row) % 16 / sizeof(T));
 }
 
-/// body(i, chunk) for all elements of a row that may begin anywhere, shared among a block's
+/// Calls body(i, chunk) for all elements of a row that may begin anywhere, shared among a block's
 /// threads: single ones up to the first multiple of 16 bytes and behind the last; between them
 /// packs, of which a thread reads four before it uses them. `packs` = false: single ones only.
 /// `read(p, from)`, if given, returns pack number p, which lies at `from`.

@@ -3,8 +3,8 @@
 
 namespace triax::cuda {
 
-/// Throws `cuda: CALL: what the library says` unless `status` is success: Error 71 where memory
-/// ran out, else Error 70.
+/// Throws `cuda: CALL: the library's text` unless `status` is success: Error 71 if memory ran out,
+/// else Error 70.
 void require(cudaError_t status, const char* call);
 
 }  // namespace triax::cuda

@@ -2,7 +2,7 @@
 
 namespace triax::cuda {
 
-/// Where kernels are queued: a cudaStream_t, for files that nvcc does not see too. Null in the
+/// The queue of kernels: a cudaStream_t, for files that nvcc does not see too. Null in the
 /// emulation that has none.
 struct Stream {
   void* handle = nullptr;

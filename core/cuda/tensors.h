@@ -6,13 +6,13 @@
 
 namespace triax::cuda::TRIAX_TARGET {
 
-/// Where a kernel is queued, and what its scratch memory comes from.
+/// The stream on which a kernel is queued, and the source of its scratch memory.
 struct Queue {
   Stream stream;
   std::shared_ptr<Allocator> memory;
 };
 
-/// Sizes of the last dim and of all others together.
+/// The size of the last dim and of all others together.
 struct Rows {
   int64_t rows, width;
 };
@@ -21,33 +21,33 @@ inline Rows rows_of(const Tensor& x) {
   return {width ? x.numel() / width : 0, width};
 }
 
-/// Launch a kernel that walks [0, n) with map() in packs of `size`. Nothing if n is 0.
+/// Launches a kernel that walks [0, n) with map() in packs of `size`; nothing if n is 0.
 template <class K> void launch_map(Stream stream, int64_t n, int size, const K& kernel) {
   if (n > 0) launch(stream, {map_blocks(n, size, K::threads)}, kernel);
 }
 
-/// body(offsets) for every element of `strides`.
+/// Launches body(offsets) for every element of `strides`.
 template <class Body, int N>
 void launch_each(Stream stream, const Strides<N>& strides, const Body& body) {
   launch_map(stream, strides.numel, 1, EachElement<Body, N>{strides, body});
 }
 
-/// Of an elementwise kernel that makes elements T of elements In.
+/// Returns the operands of an elementwise kernel that makes elements T of elements In.
 template <class T, class... In, class F, class... X>
 Operands<F, T, In...> operands(const F& f, const Tensor& y, const X&... x) {
   static_assert(sizeof...(In) == sizeof...(X));
   return {f, {values<void>(y), values<void>(x)...}};
 }
-/// All elements of y; everything is contiguous.
+/// Launches over all elements of y; everything is contiguous.
 template <class O> void launch_run(Stream stream, const Tensor& y, const O& o) {
   launch_map(stream, y.numel(), O::pack, ElementwiseRun<O>{o, y.numel()});
 }
-/// With any strides.
+/// Launches with any strides.
 template <class O> void launch_strided(Stream stream, const Strides<O::count>& s, const O& o) {
   if (s.contiguous()) launch_map(stream, s.numel, O::pack, ElementwiseRun<O>{o, s.numel});
   else launch_each(stream, s, ElementwiseOne<O>{o});
 }
-/// With any strides, and in packs where inputs are rows or are repeated along them.
+/// Launches with any strides, in packs where inputs are rows or are repeated along them.
 template <class O> void launch_broadcast(Stream stream, const Strides<O::count>& s, const O& o) {
   bool fit = !s.contiguous() && s.packs(O::pack);
   for (void* at : o.at) fit = fit && packs_fit(at);
@@ -57,7 +57,7 @@ template <class O> void launch_broadcast(Stream stream, const Strides<O::count>&
   launch_each(stream, s.in_packs(O::pack), body);
 }
 
-/// A kernel's own memory, of the calling thread's cache of blocks; not initialised.
+/// Working memory of a kernel, from the calling thread's cache of blocks; not initialised.
 template <class T> class Scratch {
  public:
   Scratch(std::shared_ptr<Allocator> from, int64_t n)

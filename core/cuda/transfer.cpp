@@ -12,14 +12,14 @@ namespace triax::cuda::TRIAX_TARGET {
 
 namespace {
 
-/// What crosses at once through pinned memory.
+/// The bytes that cross at once through pinned memory.
 constexpr size_t piece = size_t{8} << 20;
 
 void move(const Context& c, void* to, const void* from, size_t bytes) {
   require(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c.stream()), "cudaMemcpyAsync");
 }
 
-// The host goes on at once: what it copied into pinned memory is safe from later changes.
+// Copies; the host goes on at once: what it copied into pinned memory is safe from later changes.
 void to_device(const Context& c, char* to, const char* from, size_t bytes) {
   check(!c.capturing(),
         "cuda: {} bytes of the host's are copied in a step that is captured as a "
@@ -43,7 +43,7 @@ void to_host(const Context& c, char* to, const char* from, size_t bytes) {
   }
 }
 
-// Each device's stream goes on behind what the other had done with these bytes.
+// Copies between devices; each stream goes on behind what the other had done with these bytes.
 void between(int to_index, const Tensor& from, const Tensor& to) {
   const Context& here = context(from.device().index);
   Event written;  // an event belongs to the device that is current when it is made

@@ -7,19 +7,19 @@
 
 namespace triax::cuda {
 
-/// Is what `stream` is given being written into a graph instead of run?
+/// True if the work given to `stream` is captured into a graph instead of run.
 bool is_captured(cudaStream_t stream);
-/// The host waits for everything on `stream`.
+/// Makes the host wait for everything on `stream`.
 void drain(cudaStream_t stream);
 
-/// Milliseconds that run() takes on `stream`, which must be idle; infinity if it returns false:
-/// it could not be queued.
+/// Returns the milliseconds that run() takes on `stream`, which must be idle; infinity if it
+/// returns false: it could not be queued.
 float time_of(cudaStream_t stream, const std::function<bool()>& run);
 
-/// What was decided once for all threads of the process, so that equal work is done alike.
+/// Decisions made once for all threads of the process, so that equal work is done alike.
 template <class Key, class Value> class Decisions {
  public:
-  /// What make() said when `key` came up for the first time; it may measure on `stream`. While the
+  /// Returns the result of make() when `key` first came up; it may measure on `stream`. While the
   /// stream is captured nothing is measured (is_captured) and nothing is remembered.
   template <class Make> Value of(const Key& key, cudaStream_t stream, Make make) {
     if (const Value* known = find(key)) return *known;

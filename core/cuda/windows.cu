@@ -4,7 +4,7 @@
 namespace triax::cuda::TRIAX_TARGET {
 namespace {
 
-/// body({i}) for i in [0, n).
+/// Launches body({i}) for i in [0, n).
 template <class Body> void launch_count(Stream stream, int64_t n, const Body& body) {
   Strides<1> all;
   all.push(n, {1});

@@ -1,12 +1,12 @@
 #pragma once
 #include "core/math.h"
 
-// What activations are made of: on CPUs as in core/math.h, on GPUs by the instructions that there
-// are for it, where the exact functions would be what a kernel waits for.
+// Functions of activations: on CPUs as in core/math.h, on GPUs by instructions, where a kernel
+// would wait for the exact functions.
 
 namespace triax::fn {
 
-/// e^x within 2^-22 (1 + |x|) of itself: on a GPU by its own instruction, of an argument rounded
+/// Returns e^x within 2^-22 (1 + |x|) of itself: on a GPU by an instruction, of an argument rounded
 /// once; 0 where the result would be subnormal. Infinite and NaN x as in fn::exp.
 TRIAX_HD float fast_exp(float x) {
 #if defined(__CUDA_ARCH__)
@@ -19,7 +19,7 @@ TRIAX_HD float fast_exp(float x) {
 }
 TRIAX_HD double fast_exp(double x) { return exp(x); }
 
-/// a / b within 2 ulp: on a GPU with the reciprocal that an instruction gives within 1 ulp, where a
+/// Returns a / b within 2 ulp: on a GPU with an instruction's reciprocal, within 1 ulp, where a
 /// division would call a function; 0 for |b| above 2^126, infinite for subnormal b.
 TRIAX_HD float fast_divide(float a, float b) {
 #if defined(__CUDA_ARCH__)

@@ -3,7 +3,7 @@
 
 namespace triax::functors {
 
-/// Tanh form, as GPT-2 has it (Hendrycks and Gimpel, "Gaussian error linear units", 2016).
+/// x Phi(x) in GPT-2's tanh form (Hendrycks and Gimpel, "Gaussian error linear units", 2016).
 struct Gelu {
   static constexpr const char* name = "gelu";
   // With u = sqrt(2/pi) (x + 0.044715 x^3): (1 + tanh u) / 2 = 1 / (1 + e^-2u).

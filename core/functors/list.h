@@ -17,7 +17,7 @@ template <class... F> struct List {
     ((__is_same(F, G) ? found = i++ : i++), ...);
     return found;
   }
-  /// Call `f.operator()<F>()` with the functor numbered `id`.
+  /// Calls `f.operator()<F>()` with the functor numbered `id`.
   template <class Call> __attribute__((always_inline)) static void visit(int id, Call&& call) {
     int i = 0;
     ((i++ == id ? call.template operator()<F>() : void()), ...);

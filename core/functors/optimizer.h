@@ -4,7 +4,7 @@
 
 namespace triax::functors {
 
-/// What stays the same of a step from step to step.
+/// The numbers of AdamW that stay the same from step to step.
 struct AdamRates {
   double beta1, beta2, eps, weight_decay;
 };
@@ -45,7 +45,7 @@ template <class A> struct Adam {
   }
 };
 
-/// The same of SGD; see SgdStep.
+/// SGD's update of one element; see SgdStep.
 template <class A> struct Sgd {
   using Rates = SgdRates;
   A lr, momentum, decay, scale;
@@ -71,7 +71,7 @@ template <class A> struct Sgd {
   }
 };
 
-/// The same of Lion; see LionStep.
+/// Lion's update of one element; see LionStep.
 template <class A> struct Lion {
   using Rates = LionRates;
   A lr, beta1, beta2, decay, scale;

@@ -62,7 +62,7 @@ struct Softplus {
   }
   template <class T> TRIAX_HD static T slope(T x, T) { return fn::sigmoid(x); }
 };
-/// With the error function.
+/// x Phi(x) with the error function.
 struct GeluErf {
   static constexpr const char* name = "gelu_erf";
   template <class T> TRIAX_HD static T forward(T x) {

@@ -19,7 +19,7 @@ std::vector<Piece> copies_of(const std::vector<Piece>& pieces) {
   return copies;
 }
 
-/// Runs `work` on a thread; where no thread can be had, once it is waited for.
+/// Runs `work` on a thread, or, where no thread can be had, once it is waited for.
 template <class Work> auto in_background(Work work) {
   return std::async(std::launch::async | std::launch::deferred, std::move(work));
 }
@@ -37,13 +37,13 @@ BackgroundSave::BackgroundSave(CheckpointDirectory& to, Communicator& ranks, int
   together(ranks_, [&] { copies = copies_of(pieces); });
   checkpoint_ = to_.begin(step);
   written_ = in_background([this, copies = std::move(copies), stop = stop_.get_token()]() mutable {
-    auto mine = std::move(copies);  // which go as soon as they are written
+    auto mine = std::move(copies);  // freed as soon as they are written
     return to_.write(checkpoint_, mine, stop);
   });
 }
 
-/// Rank 0 ends what it has begun to publish: all of it is on the disk. While ranks write, any of
-/// them may remove the files: without this one, nobody publishes them.
+/// Ends, on rank 0, what it has begun to publish: all of it is on the disk. While ranks write, any
+/// of them may remove the files: without this one, nobody publishes them.
 BackgroundSave::~BackgroundSave() {
   if (published_.valid()) published_.wait();
   if (!written_.valid()) return;

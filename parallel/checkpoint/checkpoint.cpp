@@ -38,7 +38,7 @@ class RunReader {
   std::string bytes_;
 };
 
-// Whatever is wrong with a file that a manifest vouches for is damage.
+// Turns an error in a file that a manifest vouches for into damage.
 template <class Work> void as_damage(const std::string& path, Work&& work) {
   try {
     work();
@@ -164,7 +164,7 @@ const std::string& Checkpoint::state(const std::string& key) const {
 
 namespace {
 
-/// Why only one of checkpoint and model has a tensor, if both have the parameter it belongs to.
+/// Says why only one of checkpoint and model has a tensor, if both have its parameter.
 const char* reason(bool same_parameter) {
   return same_parameter ? ": the optimizer or the frozen parameters differ\n"
                           "  Resume with the same optimizer and --groups, or start a new run "

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view step_prefix = "step-", unfinished_mark = ".tmp-";
 
-// The N of `step-N`, none for any other name (`step-07` would not be found again by its number).
+// Returns the N of `step-N`, none for other names (`step-07` would not be found by its number).
 std::optional<int64_t> step_of(std::string_view name) {
   if (!name.starts_with(step_prefix)) return {};
   std::string_view digits = name.substr(step_prefix.size());
@@ -30,7 +30,7 @@ bool is_leftover(std::string_view name) {
   return mark != name.npos && step_of(name.substr(0, mark)).has_value();
 }
 
-// Parts of a tensor come together.
+// Adds a tensor; parts of one tensor come together.
 void add(Manifest& to, const std::string& name, const StoredTensor& tensor) {
   StoredTensor& all =
       to.tensors.try_emplace(name, StoredTensor{tensor.dtype, tensor.full, {}}).first->second;
@@ -40,7 +40,7 @@ void add(Manifest& to, const std::string& name, const StoredTensor& tensor) {
   all.parts.insert(all.parts.end(), tensor.parts.begin(), tensor.parts.end());
 }
 
-// The same files, until a stop is requested: then every operation fails.
+// The file system until a stop is requested: then every operation fails.
 class UntilStopped final : public Files {
  public:
   UntilStopped(const Files& files, const std::stop_token& stop) : files_(files), stop_(stop) {}
@@ -53,7 +53,7 @@ class UntilStopped final : public Files {
   const std::stop_token& stop_;
 };
 
-// Write this rank's file; a manifest that knows only this file. No pieces, no file.
+// Writes this rank's file; returns a manifest of this file alone. No pieces, no file.
 Manifest write_pieces(const std::string& directory, const std::string& file_name,
                       const std::vector<Piece>& pieces, const Files& files) {
   Manifest mine;
@@ -97,7 +97,7 @@ std::vector<int64_t> steps_in(const std::string& path, const Files& files) {
   return steps;
 }
 
-// After a failure, which says more than another one could.
+// Ignores errors after a failure, which says more than they could.
 template <class Work> void without_errors(Work work) {
   try {
     work();
@@ -105,7 +105,7 @@ template <class Work> void without_errors(Work work) {
   }
 }
 
-// What cannot be removed takes room, but nothing depends on it.
+// Prints an error: a path that cannot be removed takes room, but nothing depends on it.
 template <class Work> void or_say(const std::string& path, Work work) {
   try {
     work();
@@ -210,7 +210,7 @@ void CheckpointDirectory::prune(int keep, std::optional<int64_t> also) {
   });
 }
 
-/// What writers that died have left, after exchanges that they had begun are finished.
+/// Returns what dead writers have left, after finishing exchanges that they had begun.
 std::vector<std::string> CheckpointDirectory::leftovers() const {
   finish_exchanges();
   std::vector<std::string> paths;
@@ -219,7 +219,7 @@ std::vector<std::string> CheckpointDirectory::leftovers() const {
   return paths;
 }
 
-/// A step was set aside, and its writer died: what was to replace it is whole and gets the name.
+/// Gives a complete replacement its name where a step was set aside and the writer died.
 void CheckpointDirectory::finish_exchanges() const {
   for (const std::string& name : files_.list(path_)) {
     std::string before = path_ + "/" + name,
@@ -242,13 +242,13 @@ void CheckpointDirectory::remove_leftovers() {
   });
 }
 
-// Rank 0: a fresh directory for the files of one attempt.
+// Makes a fresh directory for the files of one attempt, on rank 0.
 std::string CheckpointDirectory::make_directory(int64_t step) const {
   if (!files_.is_directory(path_)) {
     files_.make_directory(path_);
     files_.sync_directory(parent_directory(path_));
   }
-  for (auto& path : leftovers())  // what stays has been said
+  for (auto& path : leftovers())  // what stays was reported
     without_errors([&] { files_.remove(path); });
   std::string unfinished = step_path(step) + std::string(unfinished_mark) + unique_suffix();
   files_.make_directory(unfinished);
@@ -284,7 +284,7 @@ std::string CheckpointDirectory::write(const Unfinished& to, const std::vector<P
   return to_text(mine);
 }
 
-// Collective: if the work fails, the files go before anybody throws.
+// Does collective work; if it fails, the files are removed before anybody throws.
 void CheckpointDirectory::guarded(const Unfinished& checkpoint, const std::function<void()>& work) {
   try {
     work();
@@ -329,7 +329,7 @@ void CheckpointDirectory::abandon(const Unfinished& checkpoint) const {
   without_errors([&] { files_.remove(checkpoint.path); });
 }
 
-// Rank 0: complete the directory, then give it its name.
+// Completes the directory, then gives it its name, on rank 0.
 void CheckpointDirectory::name(const std::string& unfinished, const Manifest& manifest) const {
   std::string problem = incomplete(manifest);
   check(problem.empty(), "checkpoint: step {}: {}", manifest.step, problem);

@@ -9,8 +9,8 @@
 
 namespace triax::parallel {
 
-/// Everything that must come back beside tensors, as text: sample position, loss scale, random
-/// key, config, tokenizer hash, ... Values are UTF-8; write floating-point numbers as `{:a}`.
+/// The state that must come back beside tensors, as text: sample position, loss scale, random key,
+/// config, tokenizer hash, ... Values are UTF-8; write floating-point numbers as `{:a}`.
 using CheckpointState = std::map<std::string, std::string>;
 
 struct StoredFile {
@@ -39,26 +39,26 @@ struct Manifest {
   std::map<std::string, StoredTensor> tensors;  ///< by `logical_name`
 };
 
-/// The name under which tensor `name` (`blocks.0.up.weight`) is known, for what belongs to it
-/// (`kind`: `exp_avg`; empty for the parameter itself): `blocks.0.up.weight@exp_avg`.
+/// Returns the logical name of tensor `name` (`blocks.0.up.weight`) and its `kind` (`exp_avg`;
+/// empty for the parameter itself): `blocks.0.up.weight@exp_avg`.
 std::string logical_name(const std::string& name, const std::string& kind);
 
-/// A number in the state of a checkpoint, which is not to be trusted. Throws Error 65, which begins
-/// with `where`, for all but whole numbers from 0 to 2^53.
+/// Returns a number from a checkpoint's untrusted state. Throws Error 65, which begins with
+/// `where`, for all but whole numbers from 0 to 2^53.
 int64_t whole_number(const std::string& text, const std::string& where);
 
-/// JSON that begins with the checksum of all that follows it, so that any damage shows.
+/// Returns JSON that begins with the checksum of all that follows it, so that any damage shows.
 std::string to_text(const Manifest& manifest);
-/// Put the checksum in front of JSON members `"key": value, ...}` (what to_text does last).
+/// Puts the checksum in front of JSON members `"key": value, ...}` (to_text's last step).
 std::string seal(const std::string& members);
 
-/// Read and check the manifest of the checkpoint at `path`: checksum, format version, grammar,
+/// Reads and checks the manifest of the checkpoint at `path`: checksum, format version, grammar,
 /// plain file names, shapes without overflow, parts inside of their tensors, every file's tensor
 /// used once, no more bytes than its file has. Throws Error 65 naming `path`.
 Manifest parse_manifest(const std::string& text, const std::string& path);
 
-/// Which element of which tensor is not held exactly once, in words; empty if all are. Takes a
-/// time in proportion to the elements: compare the files' sizes first.
+/// Says which element of which tensor is not held exactly once; empty if all are. Takes time in
+/// proportion to the elements: compare the files' sizes first.
 std::string incomplete(const Manifest& manifest);
 
 inline constexpr uint64_t max_manifest_bytes = uint64_t(256) << 20;

@@ -28,11 +28,11 @@ class Runs {
   int64_t index(int64_t position) const {
     return position / length_ * period_ + offset_ + position % length_;
   }
-  // Elements from `position` on that are consecutive in the full tensor.
+  // Returns how many elements from `position` on are consecutive in the full tensor.
   int64_t left(int64_t position) const {
     return std::min(length_ - position % length_, end_ - position);
   }
-  // The first held position whose index is at least `index`; end() or more if there is none.
+  // Returns the first held position whose index is at least `index`; end() or more if none.
   int64_t first_from(int64_t index) const {
     int64_t run = index / period_, within = index % period_ - offset_;
     return std::max(begin_, run * length_ + std::clamp<int64_t>(within, 0, length_));

@@ -8,7 +8,7 @@
 
 namespace triax::parallel {
 
-/// Which elements of a full tensor a rank holds: a slice of one dim (tensor parallelism), and of
+/// The elements of a full tensor that a rank holds: a slice of one dim (tensor parallelism), and of
 /// that slice's elements in row-major order possibly only a range (ZeRO cuts anywhere).
 struct Part {
   Shape full;                     ///< of the whole logical tensor
@@ -19,29 +19,29 @@ struct Part {
   bool operator==(const Part&) const = default;
 };
 
-/// What is wrong with a part (a slice beyond its dim, a range beyond its slice), empty if nothing.
+/// Describes the fault of a part (a slice beyond its dim, a range beyond its slice); empty: none.
 std::string problem(const Part& part);
-/// The slice's shape.
+/// Returns the slice's shape.
 Shape slice_shape(const Part& part);
-/// Elements held.
+/// Returns the number of elements held.
 int64_t count(const Part& part);
-/// Does it hold all of its slice? Then its tensor has the slice's shape, else it is flat.
+/// True if it holds all of its slice. Then its tensor has the slice's shape, else it is flat.
 bool is_whole_slice(const Part& part);
-/// The shape of the tensor that holds the part.
+/// Returns the shape of the tensor that holds the part.
 Shape held_shape(const Part& part);
 
-/// `count` elements at `to` in one part are the same as those at `from` in another; both count
-/// from the part's own first element.
+/// A run of `count` elements, at `to` in one part and at `from` in another; both count from the
+/// part's own first element.
 struct Overlap {
   int64_t to, from, count;
 };
-/// Call `visit` for each run of elements that two parts of one tensor share, in ascending order.
+/// Calls `visit` for each run of elements that two parts of one tensor share, in ascending order.
 /// Both must be faultless, with equal `full`.
 void for_each_overlap(const Part& to, const Part& from,
                       const std::function<void(const Overlap&)>& visit);
 
-/// Do faultless parts of one tensor hold each of its elements exactly once? If not, `at` is the
-/// first that is missing or held twice.
+/// Whether faultless parts of one tensor hold each of its elements exactly once. If not, `at` is
+/// the first that is missing or held twice.
 struct Tiling {
   bool exact;
   int64_t at;

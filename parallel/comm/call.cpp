@@ -19,7 +19,7 @@ std::string describe(const Call& c) {
 
 std::string str(Place place) {
   std::string_view file = place.file;
-  while (file.starts_with("../")) file.remove_prefix(3);  // as the compiler saw it
+  while (file.starts_with("../")) file.remove_prefix(3);  // the compiler's path may begin so
   return fmt::format("{}:{}", file, place.line);
 }
 

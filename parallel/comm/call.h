@@ -11,11 +11,11 @@
 
 namespace triax::parallel {
 
-/// How values of several ranks become one. Sums of f16 and bf16 are made in f32 and rounded once,
-/// between hosts once more; integers wrap around. A NaN wins max and min.
+/// The reduction of several ranks' values to one. Sums of f16 and bf16 are made in f32 and rounded
+/// once, between hosts once more; integers wrap around. A NaN wins max and min.
 enum class ReduceOp : uint8_t { sum, max, min };
 
-/// Where a call stands in the source. As a default argument it is the caller's line.
+/// The place of a call in the source. As a default argument it is the caller's line.
 struct Place {
   const char* file;
   int line;
@@ -24,17 +24,17 @@ struct Place {
   }
 };
 
-/// What one rank sends to another in an all_to_all.
+/// The bytes that one rank sends to another in an all_to_all.
 struct Slice {
   size_t bytes;
-  size_t from, to;  ///< where it begins in the sender's `mine` and in the receiver's `all`
-  /// How many of its bytes are among the `count` from `begin` on.
+  size_t from, to;  ///< the offsets in the sender's `mine` and in the receiver's `all`
+  /// Returns how many of its bytes are among the `count` from `begin` on.
   size_t within(size_t begin, size_t count) const {
     return begin < bytes ? std::min(count, bytes - begin) : 0;
   }
 };
 
-/// What a rank asks of its peers; what is compared before any byte moves.
+/// A rank's request to its peers, which is compared before any byte moves.
 struct Call {
   enum Kind : uint8_t {
     all_reduce,
@@ -45,7 +45,7 @@ struct Call {
     gather,
     scatter,
     all_to_all,
-    counts,  ///< what ranks send each other in an all_to_all
+    counts,  ///< row counts that ranks exchange before an all_to_all
     barrier,
     split,
     send,
@@ -59,18 +59,18 @@ struct Call {
   int peer = -1;      ///< root, or the other side of a send or recv
   int64_t numel = 0;  ///< elements of the smaller tensor: `mine`, or x; or of the largest slice
   Place place = {"", 0};
-  /// Of an all_to_all with unequal slices: sender by sender, what each rank gets.
+  /// For an all_to_all with unequal slices: sender by sender, the slices for each rank.
   std::shared_ptr<const std::vector<Slice>> slices = {};
 
-  /// Between two ranks, not a collective.
+  /// True if it is between two ranks, not a collective.
   bool is_message() const { return kind == send || kind == recv; }
-  /// Of an all_to_all among so many ranks: what `sender` sends to `receiver`.
+  /// Returns the slice that `sender` sends to `receiver` in an all_to_all among `ranks`.
   Slice slice(int ranks, int sender, int receiver) const {
     if (slices) return (*slices)[size_t(sender * ranks + receiver)];
     size_t each = size_t(numel) * size_of(dtype);
     return {.bytes = each, .from = size_t(receiver) * each, .to = size_t(sender) * each};
   }
-  /// Whether two ranks of one collective call the same.
+  /// True if two ranks of one collective make the same call.
   bool matches(const Call& o) const {
     return kind == o.kind && op == o.op && dtype == o.dtype && peer == o.peer && numel == o.numel;
   }
@@ -90,17 +90,17 @@ constexpr std::string_view name(Call::Kind kind) {
 std::string describe(const Call& call);
 /// `parallel/mesh.cpp:12`.
 std::string str(Place place);
-/// The call, with its place.
+/// Returns the call, with its place.
 std::string located(const Call& call);
 
 /// A call with its tensors, contiguous and checked. `from` and `to` are undefined on ranks that
-/// bring or take nothing, and the same tensor where a call works in place.
+/// send or receive nothing, and the same tensor where a call works in place.
 struct Transfer {
   Call call;
   Tensor from, to;
 };
 
-/// What this rank asked of one communicator, whatever the transport made of it. Bytes are logical:
+/// The calls that this rank made on one communicator, whatever the transport. Bytes are logical:
 /// those a rank of a ring of n would send. all_reduce 2 (n-1)/n of x; all_gather, reduce_scatter
 /// (n-1)/n of `all`; broadcast, reduce (n-1)/n of x; gather: `mine` if not the root; scatter: all
 /// but its own slice if the root; all_to_all: all but its own slice; send: x; recv: nothing.

@@ -35,7 +35,7 @@ void check_exchange(const Tensor& all, const Tensor& mine) {
         "all_to_all: mine and all share memory; expected tensors that do not overlap");
 }
 
-/// Elements of a row of `x`, which has as many rows as `counts` add up to.
+/// Returns the elements of a row of `x`, which has as many rows as `counts` add up to.
 int64_t row_elements(const char* which, const Tensor& x, const std::vector<int64_t>& counts,
                      int size) {
   int64_t rows = 0;
@@ -51,7 +51,7 @@ int64_t row_elements(const char* which, const Tensor& x, const std::vector<int64
   return elements;
 }
 
-/// The call with what it says of its tensor, `which` in messages.
+/// Returns the call with its tensor's dtype and size; messages call the tensor `which`.
 Call call_on(const char* which, const Tensor& x, Call call) {
   check_tensor(call.kind, which, x);
   call.dtype = x.dtype();
@@ -82,7 +82,7 @@ Work Communicator::begin(Transfer t, double bytes) {
            name(t.call.kind), *x);
     *x = x->detach();
   }
-  // ZeRO-3 gathers the weights that layers keep once more for backward: the same values.
+  // ZeRO-3 gathers weights that layers keep again in backward, with the same values: no write.
   if (t.to.defined() && t.call.kind != Call::all_gather) t.to.storage()->note_write();
   if (size() == 1) return copy_alone(t);
   if (!profile()) return start(std::move(t));
@@ -166,7 +166,7 @@ Work Communicator::all_to_all(const Tensor& mine, const Tensor& all, const std::
   return begin({call, mine, all}, double(mine.bytes() - own));
 }
 
-/// Tells every rank what all send each other, in rows of `row` bytes.
+/// Tells every rank the slices that all send each other, in rows of `row` bytes.
 std::shared_ptr<const std::vector<Slice>> Communicator::compare_counts(
     const std::vector<int64_t>& to, const std::vector<int64_t>& from, size_t row, Place place) {
   auto n = size_t(size());
@@ -224,7 +224,7 @@ std::unique_ptr<Communicator> Communicator::split(const std::function<Seat(int)>
     expected.insert(expected.end(), {color, key});
   }
   const int64_t* own = &expected[size_t(2 * rank())];
-  // No rank needs to be told, but one that sees it otherwise would end in another group.
+  // No rank needs these, but one that has others would end up in another group.
   Tensor mine = from_host(std::vector<int64_t>{own[0], own[1]}, {2}, cpu);
   Tensor all = from_host(expected, {size(), 2}, cpu);
   begin({{.kind = Call::split, .dtype = DType::i64, .numel = 2, .place = place}, mine, all}, 0)

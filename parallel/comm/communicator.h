@@ -39,22 +39,22 @@ class Communicator {
                       Place place = Place::here());
   /// x becomes root's x.
   Work broadcast(const Tensor& x, int root, Place place = Place::here());
-  /// On root x becomes the sum of all ranks' x; elsewhere it stays.
+  /// x becomes the sum of all ranks' x on root; elsewhere it stays.
   Work reduce(const Tensor& x, int root, ReduceOp op = ReduceOp::sum, Place place = Place::here());
-  /// On root all = every rank's mine, by rank; elsewhere `all` may be undefined.
+  /// all = every rank's mine on root, by rank; elsewhere `all` may be undefined.
   Work gather(const Tensor& mine, const Tensor& all, int root, Place place = Place::here());
   /// mine = this rank's slice of root's all; elsewhere `all` may be undefined.
   Work scatter(const Tensor& all, const Tensor& mine, int root, Place place = Place::here());
   /// Slice r of `mine` goes to rank r, slice r of `all` comes from rank r: `size` equal slices of
   /// tensors of one size, which do not overlap.
   Work all_to_all(const Tensor& mine, const Tensor& all, Place place = Place::here());
-  /// The same with to[r] rows (of dim 0) of `mine` for rank r and from[r] rows of `all` from it, in
+  /// Exchanges to[r] rows (of dim 0) of `mine` for rank r against from[r] rows of `all` from it, in
   /// the order of ranks, zero allowed. Ranks compare these counts first, so the call returns when
   /// all have made it; rows sent that are not the rows expected are Error 76 on every rank.
   Work all_to_all(const Tensor& mine, const Tensor& all, const std::vector<int64_t>& to,
                   const std::vector<int64_t>& from, Place place = Place::here());
-  /// To and from another rank. Operations between two ranks match in the order they are posted; a
-  /// send may finish only when its receive is posted.
+  /// Sends x to another rank, or receives it. Operations between two ranks match in the order
+  /// posted; a send may finish only when its receive is posted.
   Work send(const Tensor& x, int to, Place place = Place::here());
   Work recv(const Tensor& x, int from, Place place = Place::here());
   /// Returns when every rank has called it.
@@ -68,17 +68,17 @@ class Communicator {
   std::unique_ptr<Communicator> split(const std::function<Seat(int rank)>& seat_of,
                                       std::string name, Place place = Place::here());
 
-  /// Where the tensors that this transport moves best live, and the memory there in which it
-  /// reduces without copies; else the CPU's own.
+  /// Returns the device of the tensors that this transport moves best; below, the memory there in
+  /// which it reduces without copies, or else the CPU's own.
   virtual Device device() const { return cpu; }
   virtual std::shared_ptr<Allocator> allocator();
-  /// Contiguous, from `allocator()`, values not initialised.
+  /// Returns a contiguous tensor from `allocator()`, values not initialised.
   Tensor empty(const Shape& shape, DType dtype);
 
-  /// What moves the bytes of collectives, for messages: `threads`, `shared memory`, `NCCL`.
+  /// Names the mover of collectives' bytes, for messages: `threads`, `shared memory`, `NCCL`.
   virtual const char* transport() const = 0;
 
-  /// What this rank asked of this communicator since the last reset.
+  /// Returns the calls that this rank made on this communicator since the last reset.
   const Ledger& ledger() const { return ledger_; }
   void reset_ledger() { ledger_ = {}; }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double unlimited = std::numeric_limits<double>::infinity();
 
-/// Files hold `max`, -1 or microseconds of CPU time in each period.
+/// Returns the quota in cores. Files hold `max`, -1 or microseconds of CPU time in each period.
 double quota_in(const std::string& directory) {
   double quota = 0, period = 0;
   std::ifstream of_version_2(directory + "/cpu.max");

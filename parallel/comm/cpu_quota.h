@@ -3,14 +3,14 @@
 
 namespace triax::parallel {
 
-/// Where Linux says which control groups a process is in, and what they may use.
+/// The paths where Linux lists a process's control groups, and their limits.
 struct ControlGroups {
   std::string of_process = "/proc/self/cgroup", mount = "/sys/fs/cgroup";
 };
 
-/// The CPU quota of this process in cores, as containers have it: the least of its control group's
-/// and of those around it, in both versions of control groups (cpu.max; cpu.cfs_quota_us). Infinity
-/// without one.
+/// Returns the CPU quota of this process in cores, as containers have it: the least of its control
+/// group's and of those around it, in both versions of control groups (cpu.max; cpu.cfs_quota_us).
+/// Infinity without one.
 double cpu_quota(const ControlGroups& groups = {});
 
 }  // namespace triax::parallel

@@ -7,17 +7,17 @@
 
 namespace triax::parallel {
 
-/// Which ranks form a communicator, and what it is called in messages.
+/// The ranks that form a communicator, and its name in messages.
 struct Group {
   std::string name = "world";
   std::vector<int> members;  ///< world ranks, by rank in this group
-  int rank = 0;              ///< mine
-  /// How long an operation may wait for its peers, while this process is not suspended, before it
-  /// is Error 72. Default: the environment variable TRIAX_TIMEOUT, else ten minutes.
+  int rank = 0;              ///< of this rank
+  /// Seconds that an operation may wait for its peers, while this process is not suspended, before
+  /// it is Error 72. Default: the environment variable TRIAX_TIMEOUT, else ten minutes.
   double time_limit = default_time_limit();
   static double default_time_limit();
 
-  /// All ranks, as number `rank` of them sees it.
+  /// Returns the group of all ranks, as rank `rank` sees it.
   static Group world(int ranks, int rank, double time_limit = default_time_limit());
 
   int size() const { return int(members.size()); }
@@ -25,16 +25,16 @@ struct Group {
   std::string str() const;
 };
 
-/// What one rank called; `rank` within the group.
+/// A rank's call; `rank` counts within the group.
 struct Called {
   int rank;
   Call call;
 };
 
-/// Error 76: ranks of a group called different things as their `number`th call (from 1; 0 for a
+/// Returns Error 76: ranks of a group made different calls as their `number`th (from 1; 0 for a
 /// send and its receive).
 Error disagreement(const Group& group, int64_t number, const Called& a, const Called& b);
-/// Error 72: the time limit passed while `missing` ranks of the group did not come.
+/// Returns Error 72: the time limit passed while `missing` ranks of the group did not come.
 Error no_progress(const Group& group, const Call& call, const std::vector<int>& missing);
 
 }  // namespace triax::parallel

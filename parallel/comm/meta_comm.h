@@ -3,13 +3,13 @@
 
 namespace triax::parallel {
 
-/// A rank whose peers are only imagined, on the meta device: transfers are noted in the ledger and
-/// finish at once; peers are taken to say what this rank says. Any rank of any mesh can so be run
-/// alone, to see what it would hold, compute and send.
+/// A rank on the meta device whose peers do not exist: transfers are noted in the ledger and finish
+/// at once; peers are taken to answer as this rank does. Any rank of any mesh can so be run alone,
+/// to see what it would hold, compute and send.
 class MetaComm final : public Communicator {
  public:
   explicit MetaComm(Group group) : Communicator(std::move(group)) {}
-  /// Rank `rank` of a world of `ranks`.
+  /// Makes rank `rank` of a world of `ranks`.
   MetaComm(int ranks, int rank) : MetaComm(Group::world(ranks, rank)) {}
 
   Device device() const override { return meta_device; }
@@ -26,7 +26,7 @@ class MetaComm final : public Communicator {
   std::unique_ptr<Communicator> start_split(Group group, int, int) override {
     return std::make_unique<MetaComm>(std::move(group));
   }
-  /// Peers of an all_to_all send what this rank expects, and expect what it sends.
+  /// Fills in an all_to_all's peers, who send what this rank expects and expect what it sends.
   void mirror(const Tensor& mine, const Tensor& all) const {
     auto n = size_t(size()), me = size_t(rank());
     auto own = mine.to_host<int64_t>();

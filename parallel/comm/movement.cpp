@@ -15,7 +15,7 @@ template <> struct WideOf<double> { using type = double; };
 template <> struct WideOf<Half> { using type = float; };
 template <> struct WideOf<BFloat16> { using type = float; };
 
-// Comparisons need the sign back.
+// True if a is less; comparisons need the sign back.
 template <class T, class W> TRIAX_HD bool less(W a, W b) {
   if constexpr (std::is_integral_v<T>) return T(a) < T(b);
   else return a < b;
@@ -27,8 +27,8 @@ template <ReduceOp op, class T, class W> TRIAX_HD W join(W a, W b) {
   else return less<T>(b, a) || b != b ? b : a;
 }
 
-/// Two sources and up to two destinations, which is what two ranks need, in one pass. Destinations
-/// may be sources element by element, hence the promise to the compiler.
+/// Reduces two sources to up to two destinations, as two ranks need, in one pass. Destinations may
+/// be sources element by element, hence the promise to the compiler.
 template <ReduceOp op, class T> void reduce_two(const T* a, const T* b, T* y, T* z, int64_t count) {
   using W = typename WideOf<T>::type;
   if (z) {
@@ -40,7 +40,7 @@ template <ReduceOp op, class T> void reduce_two(const T* a, const T* b, T* y, T*
   }
 }
 
-// Blocks small enough to stay in the first cache while every source is added.
+// The elements of a block, small enough to stay in the first cache while every source is added.
 constexpr int64_t block = 1024;
 
 template <ReduceOp op, class T>
@@ -108,14 +108,14 @@ void copy(const std::byte* from, std::byte* to, size_t bytes) {
   if (to && from != to) std::memcpy(to, from, bytes);
 }
 
-/// One stretch within slice `slice`: where it begins in `all`, and in the slice, which is that
-/// rank's `mine`.
+/// A stretch within slice `slice`: its begin in `all`, and in the slice, which is that rank's
+/// `mine`.
 struct Stretch {
   int slice;
   size_t all, mine, bytes;
 };
 
-/// A stretch of the slice that rank `slice / n` gets from rank `slice % n`.
+/// Moves a stretch of the slice that rank `slice / n` gets from rank `slice % n`.
 void move_across(const Call& c, const RankBuffers& b, const Stretch& s) {
   int n = int(b.from.size()), sender = s.slice % n, receiver = s.slice / n;
   Slice slice = c.slice(n, sender, receiver);

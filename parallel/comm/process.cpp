@@ -27,9 +27,9 @@ int number(const char* variable, int otherwise) {
 
 constexpr const char* torchrun_size = "WORLD_SIZE";
 
-/// What many ranks find wrong at once is reported once: rank 0 reports at once and ends the job,
-/// which reaches the others before their turn. After a failure ranks have no other way to agree:
-/// their communicators can no longer be used.
+/// Delays this rank's report, since many ranks may find one error: rank 0 reports at once and ends
+/// the job, before the others' turn. After a failure ranks cannot agree in another way: their
+/// communicators can no longer be used.
 void wait_for_turn(int rank) {
   constexpr auto turn = std::chrono::milliseconds(400);  // mpirun ends a job in about 300 ms
   std::this_thread::sleep_for(turn * std::min(rank, 4));
@@ -41,7 +41,7 @@ Announced announced_by_launcher() {
   struct Launcher {
     const char *size, *rank;
   };
-  // torchrun's, which also stand in the pods of a PyTorchJob: there mpirun or srun counts.
+  // RANK of torchrun also stands in the pods of a PyTorchJob: there mpirun or srun counts.
   bool torchrun = !launched() && std::getenv("RANK") && std::getenv(torchrun_size);
   if (int size = number(torchrun_size, 1); torchrun && size > 1)
     return {number("RANK", 0), size, torchrun_size};
@@ -88,7 +88,7 @@ void check_announced(int found) try {
       "  one process: --comm threads --ranks {}",
       a.size, a.variable, found, a.size, a.size);
 } catch (const Error& e) {
-  throw Error(e.code(), e.what(), e.place(), 0);  // all ranks throw it, and one tells
+  throw Error(e.code(), e.what(), e.place(), 0);  // all ranks throw it, and one reports it
 }
 
 void check_not_launched(const std::string& why) {
@@ -129,7 +129,7 @@ void report_failure(const std::exception& e, int rank) {
   std::string text = failure_report(e);
   auto* error = dynamic_cast<const Error*>(&e);
   int from = error && error->rank() >= 0 ? error->rank() : rank, code = exit_code(e);
-  bool of_all = code == int(Exit::config) || code == int(Exit::non_finite);  // found together
+  bool of_all = code == int(Exit::config) || code == int(Exit::non_finite);  // on all ranks alike
   if (int ranks = announced_by_launcher().size; ranks > 1 && !of_all && !of_torchrun())
     text += fmt::format("  on rank {} of {}\n", from, ranks);
   std::fputs(text.c_str(), stderr);

@@ -9,7 +9,7 @@
 namespace triax::parallel {
 namespace {
 
-/// Stands in front of an operation and says when it is waited for and done.
+/// Wraps an operation and reports when it is waited for and done.
 class ProfiledOperation final : public Operation {
  public:
   ProfiledOperation(std::shared_ptr<Operation> operation, std::string name,

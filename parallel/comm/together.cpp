@@ -22,7 +22,7 @@ std::string text_of(const Tensor& bytes, int64_t begin, int64_t length) {
   return std::string(static_cast<const char*>(bytes.data()) + begin, static_cast<size_t>(length));
 }
 
-// Over the wire an error is its code, rank, place and text, a line each; success is nothing.
+// Runs `work`; returns its error as code, rank, place and text, a line each, or "" for success.
 std::string attempt(const std::function<void()>& work, int rank) {
   auto lines = [&](const Error& e) {
     int from = e.rank() < 0 ? rank : e.rank();

@@ -9,24 +9,24 @@
 // after every rank has made them.
 namespace triax::parallel {
 
-/// Rank 0's text, on every rank.
+/// Returns rank 0's text, on every rank.
 std::string broadcast_text(Communicator& ranks, const std::string& text);
 
-/// On rank 0 the texts of all ranks, in their order; empty elsewhere.
+/// Returns on rank 0 the texts of all ranks, in their order; empty elsewhere.
 std::vector<std::string> gather_text(Communicator& ranks, const std::string& text);
 
-/// Do `work`, then wait for all: a barrier that carries success or failure. If the work failed on
-/// any rank, every rank throws the Error of the lowest one that failed.
+/// Does `work`, then waits for all: a barrier that carries success or failure. If the work failed
+/// on any rank, every rank throws the Error of the lowest one that failed.
 void together(Communicator& ranks, const std::function<void()>& work);
 
-/// `together` for what only rank 0 does.
+/// Like `together`, with work that only rank 0 does.
 void on_first(Communicator& ranks, const std::function<void()>& work);
-/// The same; every rank gets the text that rank 0's work returns.
+/// Returns, on every rank, the text that rank 0's work returns.
 std::string text_of_first(Communicator& ranks, const std::function<std::string()>& work);
 
-/// In a catch (...): throws on what was caught, with `place` in front of its text. An Error keeps
-/// its code, another std::exception becomes Error 70, or 74 if a stream threw it. Out of memory,
-/// the loss of a peer and what is no std::exception stay as they are.
+/// Rethrows, in a catch (...), with `place` in front of the text. An Error keeps its code, another
+/// std::exception becomes Error 70, or 74 if a stream threw it. Out of memory, the loss of a peer
+/// and anything that is no std::exception stay as they are.
 [[noreturn]] void rethrow_from(const std::string& place);
 
 }  // namespace triax::parallel

@@ -22,7 +22,7 @@ void relax() {
 
 }  // namespace
 
-// A spinning rank keeps the one it waits for from running when there are more ranks than cores.
+// With more ranks than cores it does not spin, which would keep a peer from running.
 Backoff::Backoff(bool crowded, double time_limit)
     : time_limit_(time_limit), count_(0), spins_(crowded ? 0 : spins) {}
 

@@ -5,18 +5,18 @@
 #include <string>
 #include <thread>
 
-// How ranks wait for each other.
+// The waiting of ranks for each other.
 namespace triax::parallel {
 
-/// Seconds in which a rank waited and its process ran. A job that was suspended (Ctrl-Z, a
-/// scheduler) must not find its peers late when it goes on, so the time between two looks counts
+/// Counts the seconds in which a rank waited and its process ran. A job that was suspended (Ctrl-Z,
+/// a scheduler) must not find its peers late when it goes on, so the time between two looks counts
 /// up to a quarter of a second only.
 class WaitClock {
  public:
-  /// Who waits looks at least this often.
+  /// The longest time between two looks of a rank that waits.
   static constexpr std::chrono::duration<double> between_looks{0.05};
 
-  /// Since the clock was made; a look.
+  /// Returns the seconds since the clock was made; counts as a look.
   double seconds() {
     auto now = Clock::now();
     counted_ += std::min(now - last_, most);
@@ -31,12 +31,12 @@ class WaitClock {
   Clock::duration counted_{};
 };
 
-/// How a rank waits for another process: spin a little while every rank has a core of its own,
-/// then let others run, then sleep. Never burns a core for long.
+/// The wait of a rank for another process: it spins briefly while every rank has a core of its own,
+/// then lets others run, then sleeps. It never burns a core for long.
 class Backoff {
  public:
   Backoff(bool crowded, double time_limit);
-  /// False when the time limit has passed; time in which the process was suspended does not count.
+  /// Pauses. False when the time limit has passed; time of a suspended process does not count.
   bool pause();
 
  private:
@@ -46,18 +46,17 @@ class Backoff {
   int spins_;
 };
 
-/// What this environment variable sets, in seconds; ten minutes if it is not there. Throws Error 78
-/// if it is no number above 0.
+/// Returns the seconds that an environment variable sets; ten minutes if it is not set. Throws
+/// Error 78 if it is no number above 0.
 double seconds_from(const char* variable);
 
-/// Put around a call into MPI that waits for other ranks and cannot be interrupted: if it lives
-/// longer than `seconds` in which it was not suspended, this process ends with a report and code
-/// 72, and the launcher ends the others. `what`, for the report, says what the ranks were to do
-/// together.
+/// Guards a call into MPI that waits for other ranks and cannot be interrupted: if it lives longer
+/// than `seconds` in which it was not suspended, this process ends with a report and code 72, and
+/// the launcher ends the others. `what`, for the report, says what the ranks were to do together.
 class Deadline {
  public:
   Deadline(std::string what, double seconds);
-  /// How long all ranks may take to find each other: TRIAX_START_TIMEOUT.
+  /// Returns the time in which all ranks have to find each other: TRIAX_START_TIMEOUT.
   static double of_start() { return seconds_from("TRIAX_START_TIMEOUT"); }
 
  private:

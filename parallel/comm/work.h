@@ -11,19 +11,19 @@ namespace triax::parallel {
 class Operation {
  public:
   virtual ~Operation() = default;
-  /// Go on as far as possible without blocking; true when finished. Throws what ended it.
+  /// Goes on as far as it can without blocking; true when finished. Throws the error that ended it.
   virtual bool advance() = 0;
-  /// Go on until finished.
+  /// Goes on until finished.
   virtual void wait() = 0;
-  /// Nobody will wait: keep the tensors as long as a peer may touch them, and let no later call
-  /// on this communicator begin, because of `error`.
+  /// Called when nobody will wait: keeps the tensors as long as a peer may touch them, and lets no
+  /// later call on this communicator begin, because of `error`.
   virtual void abandon(std::exception_ptr error) noexcept = 0;
 };
 
-/// Why a communicator can no longer be used. Shared by it and its operations.
+/// The reason why a communicator can no longer be used. Shared by it and its operations.
 struct Fault {
   std::exception_ptr error;
-  /// The first one counts.
+  /// Notes an error; the first one counts.
   void note(std::exception_ptr why) noexcept {
     if (!error) error = std::move(why);
   }
@@ -37,20 +37,20 @@ struct Fault {
 /// come: the communicator keeps the tensors and refuses later calls.
 class [[nodiscard]] Work {
  public:
-  /// Finished.
+  /// Makes a handle that is finished.
   Work() = default;
   explicit Work(std::shared_ptr<Operation> operation);
   Work(Work&& other) noexcept = default;
-  /// What this handle held before is waited for, as on destruction.
+  /// Waits for the old operation of this handle, as on destruction.
   Work& operator=(Work&& other) noexcept;
   ~Work() { finish(); }
 
-  /// Throws Error 72 (a peer was lost, or the time limit passed) or 76 (ranks called different
-  /// operations). Nothing if finished.
+  /// Waits for the end. Throws Error 72 (a peer was lost, or the time limit passed) or 76 (ranks
+  /// called different operations). Does nothing if finished.
   void wait();
-  /// Go on without blocking; true when finished. Throws like `wait()`.
+  /// Goes on without blocking; true when finished. Throws like `wait()`.
   bool done();
-  /// The operation, for one that stands in front of it; null if finished. This handle is then so.
+  /// Hands the operation to one that wraps it; null if finished. This handle is then finished.
   std::shared_ptr<Operation> release() { return std::exchange(operation_, nullptr); }
 
  private:
@@ -59,14 +59,14 @@ class [[nodiscard]] Work {
   int unwinding_ = 0;  // exceptions that were unwinding already when the operation started
 };
 
-/// Something that moves on only when its rank looks after it.
+/// The base of things that advance only when their rank attends to them.
 class Engine {
  public:
   virtual ~Engine() = default;
-  /// Go on as far as possible without blocking. Keeps errors for those who wait.
+  /// Goes on as far as possible without blocking. Keeps errors for those who wait.
   virtual void advance() noexcept = 0;
-  /// This rank is about to block: let nothing that peers may wait for depend on a later `advance`,
-  /// if only this rank's own device is to be waited for. Keeps errors likewise.
+  /// Called before this rank blocks on its own device alone: lets nothing that peers may wait for
+  /// depend on a later `advance`. Keeps errors likewise.
   virtual void settle() noexcept {}
 };
 
@@ -85,7 +85,7 @@ class Engines {
   std::vector<Engine*> engines_;
 };
 
-/// Advance what this thread has in flight on any communicator, without blocking. Called from
+/// Advances what this thread has in flight on any communicator, without blocking. Called from
 /// gradient hooks, so that transfers go on while gradients are computed. Errors are kept for the
 /// wait.
 void poll();

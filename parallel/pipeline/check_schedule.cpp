@@ -49,7 +49,7 @@ class Follower {
   }
 
  private:
-  /// Where each kind of pass of one micro-batch through one chunk stands; -1: not yet.
+  /// The position of each kind of pass of one micro-batch through one chunk; -1: not yet.
   using Places = std::array<int, 4>;
 
   Places& places(const Action& a) {
@@ -90,7 +90,7 @@ class Follower {
   int position_ = 0, live_ = 0, peak_ = 0;
 };
 
-/// One end of a handover: where in its list a stage sends or receives.
+/// One end of a handover: the position in its list at which a stage sends or receives.
 struct End {
   Handover handover;
   int stage = 0, position = 0;
@@ -114,8 +114,8 @@ struct Traffic {
   }
 };
 
-/// Both ends of every channel agree on the order. The lists are complete. What stays on a stage is
-/// found by its name.
+/// Checks that both ends of every channel agree on the order. The lists are complete. Handovers
+/// that stay on a stage are found by their names.
 void check_matched(const std::vector<Actions>& lists, const PipelineShape& shape) {
   Traffic traffic(lists, shape);
   for (const auto& [channel, receives] : traffic.receives) {

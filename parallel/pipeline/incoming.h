@@ -9,36 +9,36 @@
 
 namespace triax::parallel {
 
-/// One micro-batch's activation where it passes from one virtual stage to the next.
+/// The activation of one micro-batch between two virtual stages.
 struct Boundary {
   Shape shape;
   DType dtype = f32;
   bool operator==(const Boundary&) const = default;
 };
-/// By cut, in order; a single one stands for all cuts.
+/// Boundaries by cut, in order; a single one stands for all cuts.
 using Boundaries = std::vector<Boundary>;
 
-/// What one stage receives in a run, channel by channel, in the order of its list. A receive is
-/// posted when the one before it on its channel has arrived and was taken, the first at once: what
-/// arrives while the stage computes does not wait for it.
+/// The activations and gradients that one stage receives in a run, channel by channel, in the order
+/// of its list. A receive is posted when the one before it on its channel has arrived and was
+/// taken, the first at once, so that transfers overlap computation.
 class Incoming {
  public:
   struct Ends {
     std::function<Communicator&(const Handover&)> channel;
     std::function<const Boundary&(const Handover&)> boundary;
-    /// On GPUs false: a transfer that waits for its peer there holds up those queued after it, so a
-    /// receive is posted when it is needed.
+    /// False on GPUs: a transfer that waits for its peer there holds up those queued after it, so a
+    /// receive is posted only when it is needed.
     bool ahead = true;
   };
   Incoming() = default;
   Incoming(const std::vector<Handover>& all, Ends ends);
-  /// Waits for the next of its channel, which is `what`.
+  /// Waits for the next tensor of its channel, which is `what`, and returns it.
   Tensor take(const Handover& what);
 
  private:
   struct Line {
     std::deque<Handover> rest;
-    Tensor x;  // on its way
+    Tensor x;  // being received
     Work work;
   };
   void post(Communicator& from, Line& line);

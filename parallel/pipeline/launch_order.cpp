@@ -9,14 +9,14 @@
 namespace triax::parallel {
 namespace {
 
-/// One side of a message.
+/// A rank's side of a message.
 struct Transfer {
   Handover what;
-  size_t after;     // as many actions of its stage
-  int before = -1;  // the number of the one before it on its channel
+  size_t after;     // the actions of its stage that come before it
+  int before = -1;  // the number of the transfer before it on its channel
 };
 
-/// A stage's transfers start in the order of their calls, so that two numbers are its state.
+/// The state of a stage: two numbers, since its transfers start in the order of their calls.
 struct Stage {
   const Actions* list;
   std::vector<Transfer> calls = {};
@@ -30,7 +30,7 @@ class Gpus {
     for (int stage = 0; stage < shape.stages; ++stage) call(stage, lists[size_t(stage)]);
   }
 
-  /// The order in which stages advance does not matter: nothing that may start ever ceases to.
+  /// Runs all stages, in any order: a transfer or action that may start stays able to.
   std::string run() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -105,10 +105,10 @@ class Gpus {
 
   const PipelineShape& shape_;
   std::vector<Stage> stages_;
-  std::map<std::pair<int, Handover>, size_t> numbers_;  // of calls, by stage
+  std::map<std::pair<int, Handover>, size_t> numbers_;  // the number of a call, by stage
 };
 
-/// The first that works above those of `shape`; 0: none of the next few times as many as stages.
+/// Returns the next larger number of micro-batches that works; 0: none up to 4 * stages more.
 int next_that_works(const Schedule& schedule, PipelineShape shape) {
   for (int more = 0; more < 4 * shape.stages; ++more) {
     ++shape.micros;

@@ -6,9 +6,9 @@
 
 namespace triax::parallel {
 
-/// Plays the lists of all stages by NCCL's rules, for messages that wait for their receiver, as
-/// those do that do not fit NCCL's buffers (between hosts 2 MiB of a link). Returns who waits for
-/// whom if some stage never ends, else nothing. The lists are complete and matched
+/// Simulates the lists of all stages by NCCL's rules, with messages that wait for their receiver,
+/// as those do that do not fit NCCL's buffers (between hosts 2 MiB of a link). Returns who waits
+/// for whom if some stage never ends, else nothing. The lists must be complete and matched
 /// (`check_schedule`).
 ///
 /// The host calls ahead of its GPU: the receive of an action, the action, its send
@@ -26,7 +26,7 @@ namespace triax::parallel {
 std::string hang_over_nccl(const std::vector<Actions>& lists, const PipelineShape& shape);
 
 /// Throws Error 78 if `schedule`, which `check_schedule` has found right, hangs over NCCL. It names
-/// the next larger number of micro-batches that does not.
+/// the next larger number of micro-batches that does not hang.
 void check_over_nccl(const Schedule& schedule, const PipelineShape& shape);
 
 }  // namespace triax::parallel

@@ -11,15 +11,15 @@
 namespace triax::parallel {
 namespace {
 
-/// Where a stage is in a round of links: at none, or at one end of one.
+/// The place of a stage in a round of links: at none, or at one end of one.
 struct End {
   int link = -1;
-  int rank = 0;  // 0: where activations come from
+  int rank = 0;  // 0: the end that activations come from
 };
 using Round = std::vector<End>;  // by stage
 
-/// A split gives each stage to one link only, so links are made in rounds: on a ring the even ones,
-/// the odd ones, and with an odd number of stages the last by itself.
+/// Returns the rounds. A split gives each stage to one link only, so links are made in rounds: on a
+/// ring the even ones, the odd ones, and with an odd number of stages the last alone.
 std::vector<Round> rounds_of(const PipelineShape& shape) {
   std::vector<Round> rounds;
   std::set<int> known;

@@ -9,18 +9,17 @@
 
 namespace triax::parallel {
 
-/// What this rank's stage hands over to others by: a communicator of two ranks for each link that
-/// ends here (`link_of`) and kind of handover.
+/// The channels of this rank's stage: a communicator of two ranks for each link that ends here
+/// (`link_of`) and kind of handover.
 class Links {
  public:
   Links() = default;
-  /// Collective over `stages`, whose ranks are the stages of `shape`.
+  /// Makes the channels, collective over `stages`, whose ranks are the stages of `shape`.
   Links(Communicator& stages, const PipelineShape& shape);
-  /// The one that a handover from or to this stage passes.
+  /// Returns the channel of a handover from or to this stage.
   Communicator& channel(const Handover& what) const;
   std::vector<const Communicator*> all() const;
-  /// Throws Error 78 if NCCL moves what is handed over and `schedule` hangs there
-  /// (`check_over_nccl`).
+  /// Throws Error 78 if NCCL moves the handovers and `schedule` hangs there (`check_over_nccl`).
   void check(const Schedule& schedule, const PipelineShape& shape) const;
 
  private:

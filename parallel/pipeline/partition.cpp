@@ -15,7 +15,7 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double rounding = 1e-9;  // relative; sums of equal costs differ by less
 
-/// The best way to cut the first items into the first parts, for a rating that grows with parts.
+/// Finds the best cut of the first items into the first parts, for a rating that grows with parts.
 class Cutter {
  public:
   Cutter(const std::vector<double>& costs, int parts)
@@ -25,8 +25,8 @@ class Cutter {
     least_ = items_ >= parts_ ? 1 : 0;
   }
 
-  /// `rate(so_far, cost)`: the rating of some parts and one more of that cost. Afterwards `counts`
-  /// are those of the lowest rating.
+  /// Returns the lowest rating; `counts` is then that of its cut. `rate(so_far, cost)`: the rating
+  /// of some parts and one more of that cost.
   template <class Rate> double cut(Rate rate) {
     best_.assign(parts_ + 1, std::vector<double>(items_ + 1, infinity));
     from_.assign(parts_ + 1, std::vector<size_t>(items_ + 1, 0));
@@ -35,7 +35,7 @@ class Cutter {
       for (size_t end = 0; end <= items_; ++end)
         for (size_t begin = 0; begin + least_ <= end; ++begin) {
           double rating = rate(best_[part - 1][begin], sums_[end] - sums_[begin]);
-          // Equal ones: the earliest cut, which leaves most to this part.
+          // Among equal ones the earliest cut, which leaves most to this part.
           if (rating < best_[part][end] * (1 - rounding)) {
             best_[part][end] = rating;
             from_[part][end] = begin;
@@ -61,7 +61,7 @@ class Cutter {
   std::vector<std::vector<size_t>> from_;  // where the last of these parts begins
 };
 
-/// How uneven stages are, in all their chunks, and virtual stages: sums of squares.
+/// The unevenness of stages, in all their chunks, and of virtual stages: sums of squares.
 struct Unevenness {
   double stages = 0, virtual_stages = 0, dearest = 0;
   bool above(const Unevenness& o) const {
@@ -86,7 +86,7 @@ Unevenness unevenness(const std::vector<double>& sums, const PipelineShape& shap
   return found;
 }
 
-/// Whole numbers not above `most`, separated by commas; nothing if `text` is something else.
+/// Returns whole numbers up to `most`, separated by commas; none if `text` is something else.
 std::vector<int64_t> counts_in(const std::string& text, int64_t most) {
   std::vector<int64_t> counts;
   const char *at = text.data(), *end = at + text.size();
@@ -127,7 +127,7 @@ std::vector<int64_t> partition_chunks(const std::vector<double>& costs,
     for (auto& from : counts)
       for (auto& to : counts) {
         if (&from == &to || from < 2) continue;
-        --from, ++to;  // of the virtual stages between, each hands one on
+        --from, ++to;  // the virtual stages in between each hand one on
         if (auto now = unevenness(sums, shape, counts); least.above(now)) least = now, moved = true;
         else ++from, --to;
       }

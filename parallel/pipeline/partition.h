@@ -15,15 +15,15 @@ namespace triax::parallel {
 /// finite and not negative.
 std::vector<int64_t> partition(const std::vector<double>& costs, int parts);
 
-/// The same for the virtual stages of `shape`, where a stage has several chunks: partition(), then
-/// single layers are moved from one virtual stage to another as long as that makes the sum of
-/// squares of what stages have in all their chunks smaller, or leaves it and makes that of the
-/// virtual stages smaller. partition() itself unless the dearest stage becomes cheaper.
+/// Partitions over the virtual stages of `shape`, where a stage has several chunks: partition(),
+/// then single layers move from one virtual stage to another as long as that lowers the sum of
+/// squares of the stages' costs over all their chunks, or leaves it and lowers that of the virtual
+/// stages. Returns partition() itself unless the dearest stage becomes cheaper.
 std::vector<int64_t> partition_chunks(const std::vector<double>& costs, const PipelineShape& shape);
 
-/// The placement that a user gave as `3,3,2,4`: how many of the model's `blocks` each virtual stage
-/// holds, in order; none is allowed. Throws Error 78, with one that would do, unless there is one
-/// count per virtual stage and they add up.
+/// Parses a user's placement `3,3,2,4`: how many of the model's `blocks` each virtual stage holds,
+/// in order; none is allowed. Throws Error 78, with one that would do, unless there is one count
+/// per virtual stage and they add up.
 std::vector<int64_t> parse_placement(const std::string& text, const PipelineShape& shape,
                                      int64_t blocks);
 

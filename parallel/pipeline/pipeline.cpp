@@ -44,7 +44,7 @@ Pipeline::Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOpt
   links_ = Links(mesh.pp(), shape(1));
 }
 
-/// A transfer that the two sides see differently would be found only when it happens.
+/// Compares transfers now: sides that see one differently would find out only when it happens.
 void Pipeline::agree(Communicator& stages) const {
   std::string mine =
       fmt::format("{} chunk{} and sends", chunks_.size(), chunks_.size() == 1 ? "" : "s");
@@ -96,9 +96,9 @@ void Pipeline::execute(const Actions& actions, const PipelineShape& shape, const
   sends_.clear();
 }
 
-/// A first stage that only sends would run ahead of the others without end. No group of
-/// micro-batches of `forward_only` is as large as the bound, so that rings of several chunks go on
-/// too.
+/// Bounds the sends in flight, since a first stage that only sends would run ahead without end. No
+/// group of micro-batches of `forward_only` is as large as the bound, so that rings of several
+/// chunks go on too.
 void Pipeline::drop_finished_sends() {
   std::erase_if(sends_, [](Work& w) { return w.done(); });
   while (!autograd::recording() && std::ssize(sends_) >= 2 * stages_) {
@@ -128,7 +128,7 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
   if (to) send(shape, *to, slot.y);
   else if (run.output) run.output(a.micro, slot.y);
   if (!records) return;
-  // What backward needs of the values the layers have kept, in whatever form.
+  // Backward needs this and the values that the layers have kept, in whatever form.
   slots_[{a.chunk, a.micro}] = {slot.dx, without_values(slot.y), {}, slot.seed};
 }
 
@@ -169,7 +169,7 @@ Tensor Pipeline::receive(const Handover& what) {
   return kept ? std::move(kept.mapped()) : incoming_.take(what);
 }
 
-/// Not waited for before the end of the list, so the transfer goes on beside what comes next.
+/// Sends, and waits only at the end of the list, so that the transfer overlaps what comes next.
 void Pipeline::send(const PipelineShape& shape, const Handover& what, const Tensor& x) {
   const Boundary& b = boundary(what);
   check_input(x.defined() && x.shape() == b.shape && x.dtype() == b.dtype, Exit::data,

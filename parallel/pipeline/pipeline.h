@@ -12,9 +12,9 @@
 
 namespace triax::parallel {
 
-/// The layers of one stage: chunk c is `shape.virtual_stage(stage, c)`. `counts` says how many of
-/// the model's layers each virtual stage holds, in order. Throws unless there is one for each
-/// virtual stage and they add up.
+/// Returns the layers of one stage: chunk c is `shape.virtual_stage(stage, c)`. `counts` says how
+/// many of the model's layers each virtual stage holds, in order. Throws unless there is one for
+/// each virtual stage and they add up.
 std::vector<nn::Layers> layers_of_stage(const nn::Layers& model, const std::vector<int64_t>& counts,
                                         const PipelineShape& shape, int stage);
 
@@ -26,9 +26,9 @@ struct PipelineOptions {
 /// Micro-batches to run through the pipeline.
 struct PipelineRun {
   int micros = 1;
-  /// Micro-batch m of this replica. Asked for where a layer reads it.
+  /// Returns micro-batch m of this replica. Called where a layer reads it.
   std::function<nn::Batch(int micro)> batch;
-  /// On the last stage: what the last layer returned.
+  /// Called on the last stage with the result of the last layer.
   std::function<void(int micro, const Tensor& y)> output;
   double seed = 1;             ///< gradient of each element of y, in training
   Boundaries boundaries = {};  ///< of this run; empty: as agreed
@@ -43,24 +43,24 @@ class Pipeline {
   /// chunks or boundaries, or the first has no layers.
   Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOptions& options);
 
-  /// Forward and backward of every micro-batch, as the schedule orders them; it is checked the
+  /// Runs forward and backward of every micro-batch, as the schedule orders them; it is checked the
   /// first time that it meets a number of micro-batches (`check_schedule`, Links::check).
   /// Collective.
   void train(const PipelineRun& run);
-  /// Forward only; records nothing. Collective.
+  /// Runs forward only; records nothing. Collective.
   void infer(const PipelineRun& run);
 
-  /// Does this rank's `output` get called?
+  /// True if this rank's `output` is called.
   bool is_last() const { return stage_ == shape(1).last_stage(); }
-  /// Most activations (one micro-batch in one chunk) this stage held at once in the last
-  /// training run.
+  /// Returns the most activations (one micro-batch in one chunk) that this stage held at once in
+  /// the last training run.
   int peak_live() const { return peak_live_; }
-  /// The communicators between stages that end here.
+  /// Returns the communicators between stages that end here.
   std::vector<const Communicator*> links() const { return links_.all(); }
 
  private:
   struct Slot {  // a micro-batch in a chunk, from its forward to the end of its backward
-    std::shared_ptr<Tensor> dx = std::make_shared<Tensor>();  // of what was received
+    std::shared_ptr<Tensor> dx = std::make_shared<Tensor>();  // received x's gradient
     Tensor y;                                                 // without values after forward
     autograd::Later later;
     Tensor seed;  // on the last stage
@@ -88,7 +88,7 @@ class Pipeline {
   std::vector<std::pair<PipelineShape, Actions>> checked_;
   std::map<Key, Slot> slots_;
   Boundaries boundaries_;                // of the run under way
-  std::map<Handover, Tensor> in_place_;  // between chunks, what stays on this stage
+  std::map<Handover, Tensor> in_place_;  // between chunks, the handovers that stay on this stage
   Incoming incoming_;
   std::vector<Work> sends_;
   int peak_live_ = 0;

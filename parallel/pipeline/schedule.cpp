@@ -20,11 +20,11 @@ void check_one_chunk(const char* who, const PipelineShape& s, const char* instea
               who, s.chunks, instead);
 }
 
-/// Micro-batches go round the ring in groups. One smaller than the ring would come back before the
-/// others have passed, and can deadlock; so what remains makes the groups larger.
+/// Returns the number of groups in which micro-batches go round the ring. A group smaller than the
+/// ring would be back before the others have passed, and can deadlock; the rest enlarges groups.
 int group_count(const PipelineShape& s) { return std::max(1, s.micros / s.stages); }
 
-/// Every chunk and micro-batch once, in the order in which the groups pass a stage.
+/// Returns every chunk and micro-batch once, in the order in which the groups pass a stage.
 Actions passes(const PipelineShape& s, Action::Kind kind) {
   Actions list;
   auto groups = int64_t{group_count(s)};
@@ -36,7 +36,7 @@ Actions passes(const PipelineShape& s, Action::Kind kind) {
   return list;
 }
 
-/// `ahead` forwards, then a forward and a backward in turn, then what is left of the backwards.
+/// Returns `ahead` forwards, then a forward and a backward in turn, then the other backwards.
 Actions alternate(const PipelineShape& s, int ahead) {
   Actions forwards = passes(s, Action::forward), backwards = passes(s, Action::backward), list;
   auto next = forwards.begin() + std::min<ptrdiff_t>(ahead, std::ssize(forwards));
@@ -48,7 +48,7 @@ Actions alternate(const PipelineShape& s, int ahead) {
   return list;
 }
 
-/// The neighbour that `action` receives from (step -1 for a forward) or sends to (+1).
+/// Returns what `action` hands to a neighbour (`sends`) or receives from one; none at the ends.
 std::optional<Handover> handover(const PipelineShape& s, int stage, const Action& a, bool sends) {
   if (a.kind == Action::backward_weight) return {};
   bool up = a.kind == Action::forward;

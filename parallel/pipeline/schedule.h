@@ -15,7 +15,7 @@ struct Action {
     forward,
     backward,         ///< the gradients of the input and of the weights
     backward_input,   ///< the gradient of the input alone: the stage before waits for it
-    backward_weight,  ///< the gradients of the weights, put off: nobody waits for them
+    backward_weight,  ///< the gradients of the weights, deferred: nobody waits for them
   };
   Kind kind = forward;
   int chunk = 0, micro = 0;
@@ -23,17 +23,17 @@ struct Action {
 };
 using Actions = std::vector<Action>;
 
-/// `forward`, `backward`, `backward_input`, `backward_weight`.
+/// Returns `forward`, `backward`, `backward_input`, `backward_weight`.
 const char* name(Action::Kind kind);
-/// Like `F3b`, the forward of micro-batch 3 through the second chunk; F, B, I, W by Action::Kind.
+/// Returns a label: `F3b` is the forward of micro-batch 3 in the second chunk; F, B, I, W by kind.
 std::string label(const Action& action, int chunks);
-/// `forward of micro-batch 3, chunk 1`.
+/// Returns `forward of micro-batch 3, chunk 1`.
 std::string str(const Action& action);
 
-/// Which pieces of the model a stage holds. `ring`: s, stages + s, 2 * stages + s, ...: a
-/// micro-batch goes round the ring of stages once per chunk. `v`: every other chunk runs from the
-/// last stage back to the first, so stage s holds s and 2 * stages - 1 - s, and what turns at the
-/// last stage or, with an even number of chunks, begins and ends on the first, stays there.
+/// The assignment of virtual stages to stages. `ring`: stage s holds s, stages + s, 2 * stages + s,
+/// ...: a micro-batch goes round the ring of stages once per chunk. `v`: every other chunk runs
+/// from the last stage back to the first, so stage s holds s and 2 * stages - 1 - s, and handovers
+/// at the turns, on the last stage or the first, stay there.
 enum class Placement : uint8_t { ring, v };
 /// `ring`, `v`.
 const char* name(Placement placement);
@@ -46,11 +46,11 @@ struct PipelineShape {
 
   int virtual_stages() const { return stages * chunks; }
   int virtual_stage(int stage, int chunk) const { return chunk * stages + along(chunk, stage); }
-  /// The stage that holds a virtual stage.
+  /// Returns the stage that holds a virtual stage.
   int stage_of(int virtual_stage) const {
     return along(virtual_stage / stages, virtual_stage % stages);
   }
-  /// The stage that ends the model.
+  /// Returns the stage that ends the model.
   int last_stage() const { return stage_of(virtual_stages() - 1); }
   bool operator==(const PipelineShape&) const = default;
 
@@ -60,14 +60,14 @@ struct PipelineShape {
   }
 };
 
-/// A schedule is data: the list of what a stage does, in order. `make`, a pure function of its
-/// arguments, makes it; any callable of that kind is a schedule. `check_schedule` says whether one
-/// is right, and any that is can be run. Those below throw Error 78 for a shape that they do not
-/// fit.
+/// A schedule is data: a stage's list of actions, in order. `make`, a pure function of its
+/// arguments, makes the list; any callable of that kind is a schedule. `check_schedule` says
+/// whether one is right, and any that is can be run. Those below throw Error 78 for a shape that
+/// they do not fit.
 struct Schedule {
   std::function<Actions(const PipelineShape& shape, int stage)> make;
   Placement placement = Placement::ring;  ///< of the shapes that it is run on
-  int chunks = 1;                         ///< of a stage, unless a run says how many
+  int chunks = 1;                         ///< per stage, unless a run says how many
 
   Schedule() = default;
   template <std::invocable<const PipelineShape&, int> Make>
@@ -91,20 +91,20 @@ Actions one_f_one_b(const PipelineShape& shape, int stage);
 /// groups of at least `stages`; any number of them does.
 Actions interleaved(const PipelineShape& shape, int stage);
 
-/// Every backward of `whole` in its two halves, that of the weights `delay` >= 0 backwards later.
+/// Splits every backward of `whole` in two halves, the weights' half `delay` >= 0 backwards later.
 Actions split_backward(const Actions& whole, int delay);
 
-/// 1F1B with the weights' gradients put off into what was its bubble: a third of it is left, with
-/// at most `stages` micro-batches live (ZB-H1, Qi et al. 2023, section 2). One chunk a stage.
+/// 1F1B with the weights' gradients deferred into its bubble: a third of it is left, with at most
+/// `stages` micro-batches live (ZB-H1, Qi et al. 2023, section 2). One chunk a stage.
 Actions zb_h1(const PipelineShape& shape, int stage);
 
-/// The same over several chunks.
+/// ZB-H1 over several chunks a stage.
 Actions zb_interleaved(const PipelineShape& shape, int stage);
 
-/// Twice the forwards ahead, the weights' gradients put off for longer: a stage works from its
-/// first action to its last if there are at least 3 * stages micro-batches (ZB-2p, the same paper,
-/// sections 2.2 and 5). At most 2 * stages - 1 micro-batches wait for their backward_input, and
-/// about as many more for their backward_weight, of which the paper counts half. One chunk a stage.
+/// ZB-2p (Qi et al. 2023, sections 2.2 and 5): twice the forwards ahead, weight gradients deferred
+/// for longer: a stage works from its first action to its last if there are at least 3 * stages
+/// micro-batches. At most 2 * stages - 1 micro-batches wait for their backward_input, and about as
+/// many more for their backward_weight, of which the paper counts half. One chunk a stage.
 Actions zb_2p(const PipelineShape& shape, int stage);
 
 /// Two chunks a stage in a V, so that a stage with many live micro-batches in one has few in the
@@ -119,24 +119,24 @@ Actions zb_v(const PipelineShape& shape, int stage);
 /// pairs, made to overlap; here they run one after the other.
 Actions dualpipev(const PipelineShape& shape, int stage);
 
-/// No backward: validation and sampling.
+/// Forwards alone: validation and sampling.
 Actions forward_only(const PipelineShape& shape, int stage);
 
-/// What a schedule checks first: throws Error 78, in the name of `who`, unless the shape has at
+/// Checks a schedule's arguments: throws Error 78, in the name of `who`, unless the shape has at
 /// least one stage, chunk and micro-batch; and unless `stage` is one of its stages.
 void check_arguments(const char* who, const PipelineShape& shape, int stage);
 
-/// The lists of all stages. Throws Error 78 unless the shape has at least one of each, and for an
-/// empty function.
+/// Returns the lists of all stages. Throws Error 78 unless the shape has at least one of each, and
+/// for an empty function.
 std::vector<Actions> lists_of(const Schedule& schedule, const PipelineShape& shape);
 
-/// `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-interleaved`, `zb-2p`, `zb-v`, `dualpipev`.
+/// Returns `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-interleaved`, `zb-2p`, `zb-v`, `dualpipev`.
 std::vector<std::string> schedule_names();
 
-/// The schedule of that name. Throws Error 78 that lists the names.
+/// Returns the schedule of that name. Throws Error 78 that lists the names.
 Schedule schedule_named(const std::string& name);
 
-/// What passes between neighbouring virtual stages.
+/// A tensor that passes between neighbouring virtual stages.
 struct Handover {
   enum Kind : uint8_t { activation, gradient };
   Kind kind = activation;
@@ -145,21 +145,21 @@ struct Handover {
   auto operator<=>(const Handover&) const = default;
 };
 
-/// `activation of micro-batch 3 from virtual stage 4 to 5`.
+/// Returns `activation of micro-batch 3 from virtual stage 4 to 5`.
 std::string str(const Handover& handover);
 
-/// What `action` of `stage` needs before it starts, and what it hands on when it is done. Nothing
-/// at the ends of the model.
+/// Returns the handover that `action` of `stage` needs before it starts; sent_by() the one that it
+/// makes when it is done. None at the ends of the model.
 std::optional<Handover> received_by(const PipelineShape& shape, int stage, const Action& action);
 std::optional<Handover> sent_by(const PipelineShape& shape, int stage, const Action& action);
 
-/// Does it stay on its stage? Where there is one stage, and at the turns of a V.
+/// True if it stays on its stage: where there is one stage, and at the turns of a V.
 bool stays(const PipelineShape& shape, const Handover& handover);
 
-/// The number of the link that a handover passes, activations one way, gradients the other. Each
-/// link has a channel of its own for either direction: with fewer, a send waits behind another that
-/// cannot be received yet, and schedules deadlock. On a ring link l joins stage l and stage
-/// (l + 1) % stages, for all chunks; in a V it joins the virtual stages l and l + 1.
+/// Returns the link that a handover passes: activations one way, gradients the other. Each link has
+/// a channel for either direction: with fewer, a send waits behind another that cannot be received
+/// yet, and schedules deadlock. On a ring link l joins stage l and stage (l + 1) % stages, for all
+/// chunks; in a V it joins the virtual stages l and l + 1.
 int link_of(const PipelineShape& shape, const Handover& handover);
 
 }  // namespace triax::parallel

@@ -17,7 +17,7 @@ struct Posted {
   double at = 0;
 };
 
-/// What one stage has started on one channel and is not done, and when the last one was.
+/// The handovers that a stage has started on one channel, and the end of the last one done.
 struct Queue {
   std::deque<Posted> posted;
   double free_from = 0;
@@ -29,7 +29,7 @@ struct Stage {
   double clock = 0;
   std::map<int, std::deque<Handover>> coming;  // by channel, in order; the first is posted
   std::map<int, Queue> queues;                 // by channel
-  std::multimap<Handover, double> arrived;     // and when; until the action that needs it begins
+  std::multimap<Handover, double> arrived;     // with times, until the action that needs it begins
 };
 
 class Ring {
@@ -40,7 +40,7 @@ class Ring {
     for (int stage = 0; stage < shape.stages; ++stage) line_up(stage);
   }
 
-  /// The order in which stages advance does not matter: each waits for given handovers alone.
+  /// Runs all stages, in any order, since each waits for given handovers alone.
   Simulation run() {
     std::vector<std::vector<TimedAction>> ran(stages_.size());
     for (int s = 0; s < shape_.stages; ++s) ready_.push_back(s);
@@ -63,7 +63,7 @@ class Ring {
     }
   }
 
-  /// The receives of `stage`, and the first of each channel under way.
+  /// Lists the receives of `stage` and posts the first of each channel.
   void line_up(int stage) {
     Stage& s = at(stage);
     for (const Action& a : *s.list)
@@ -71,7 +71,7 @@ class Ring {
     for (auto& [channel, rest] : s.coming) post(stage, {rest.front(), false, 0});
   }
 
-  /// `input` was taken at `time`: the next of its channel is posted.
+  /// Posts the next receive of a channel, whose `input` was taken at `time`.
   void take(int stage, const Handover& input, double time) {
     auto& rest = at(stage).coming[channel(input)];
     rest.pop_front();
@@ -207,7 +207,7 @@ std::string describe_deadlock(const Simulation& simulation, const std::vector<Ac
   if (!simulation.deadlock()) return {};
   std::map<int, Wait> by_stage;
   for (const Wait& w : simulation.waits) by_stage.emplace(w.stage, w);
-  // Along the chain of waits until it closes; what leads into the circle is left out.
+  // Follows the chain of waits until it closes, and leaves out the way into the circle.
   std::vector<Wait> chain;
   std::set<int> seen;
   int stage = simulation.waits.front().stage;

@@ -18,11 +18,11 @@ constexpr const char* meanings[] = {"forward", "backward", "backward of the inpu
 
 constexpr double most_cells = 20'000;  // of a row: the shortest action may be next to nothing
 
-/// All stages' rows from the first cell to the last, and how wide a cell is.
+/// The rows of all stages from the first cell to the last, and the width of a cell.
 struct Grid {
   size_t cell = 0;
   double unit = 0;       // time of a cell
-  bool complete = true;  // has every action a cell?
+  bool complete = true;  // whether every action has a cell
   std::vector<std::string> rows;
 };
 

@@ -6,7 +6,7 @@
 
 namespace triax::parallel {
 
-/// What every stage of a pipeline does when: a schedule that was checked, and its simulation.
+/// The timeline of all stages of a pipeline: a checked schedule, and its simulation.
 struct Timeline {
   std::string name;  ///< of the schedule
   PipelineShape shape;
@@ -16,23 +16,23 @@ struct Timeline {
   double bubble() const;            ///< idle time of the stage that is idle longest
 };
 
-/// Any schedule can be shown; `name` is its title. `per_stage`: how long one micro-batch takes
-/// through a whole stage, that is, through all its chunks. Throws Error 78 as `check_schedule`.
+/// Makes the timeline of any schedule; `name` is its title. `per_stage`: the time of one
+/// micro-batch through all chunks of a stage. Throws Error 78 as `check_schedule`.
 Timeline make_timeline(const std::string& name, const Schedule& schedule,
                        const PipelineShape& shape, const Durations& per_stage = {});
-/// The same with times of their own.
+/// Makes one with a time for each virtual stage.
 Timeline make_timeline(const std::string& name, const Schedule& schedule,
                        const PipelineShape& shape, const StageTimes& times);
-/// The same with times of every action.
+/// Makes one with a time for every action.
 Timeline make_timeline(const std::string& name, const Schedule& schedule,
                        const PipelineShape& shape, const ActionTimes& times);
 
-/// For a terminal: a row per stage, in which `F3b` is the forward of micro-batch 3 through chunk b.
-/// Rows longer than `columns` are continued in further blocks of rows. The shortest action takes
-/// one cell.
+/// Returns text for a terminal: a row per stage, in which `F3b` is the forward of micro-batch 3
+/// through chunk b. Rows longer than `columns` are continued in further blocks of rows. The
+/// shortest action takes one cell.
 std::string timeline_text(const Timeline& timeline, int columns = 100);
 
-/// One JSON object: the fields of Timeline, `time`, `bubble` and `idle`. Each of `actions` has
+/// Returns a JSON object: the fields of Timeline, `time`, `bubble`, `idle`. Each of `actions` has
 /// `stage`, `kind` (`name(Action::Kind)`), `chunk`, `micro`, `begin`, `end`; each of `handovers`
 /// has `kind` (`activation`, `gradient`), `micro` and the virtual stages `from` and `to`.
 std::string timeline_json(const Timeline& timeline);

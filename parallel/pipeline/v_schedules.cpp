@@ -23,8 +23,8 @@ constexpr Pass f0{Action::forward, 0}, f1{Action::forward, 1}, b0{Action::backwa
     b1{Action::backward, 1}, i0{Action::backward_input, 0}, i1{Action::backward_input, 1},
     w{Action::backward_weight};
 
-/// A list made of passes that each take the next micro-batch of their chunk, as long as there is
-/// one: a few micro-batches leave some out. `w` is of the input pass that has waited longest.
+/// Makes a list of passes that each take the next micro-batch of their chunk, as long as there is
+/// one: with few micro-batches some are left out. `w` is of the input pass that has waited longest.
 class Writer {
  public:
   explicit Writer(int micros) : micros_(micros) {}

@@ -8,15 +8,15 @@
 namespace triax::parallel {
 namespace {
 
-/// Seconds of a run beside which those of a barrier are nothing.
+/// Seconds of a run that make those of a barrier negligible.
 constexpr double barrier_is_nothing = 1e-3;
 
-/// Of runs in a turn, and of turns in a round.
+/// The most runs in a turn, and turns in a round.
 constexpr double most = 10000;
 
 }  // namespace
 
-/// Of one run.
+/// Returns the seconds of one run.
 double Bench::time(const Entry& e) {
   using Clock = std::chrono::steady_clock;
   auto start = Clock::now();
@@ -35,7 +35,7 @@ size_t Bench::add(Work work) {
   double once = std::max(1e-7, time(e));
   Tensor least = from_host(std::vector{once}, {1}, cpu);
   world_.host().all_reduce(least, ReduceOp::min).wait();
-  e.once = least.to_host<double>()[0];  // work may be collective: all ranks do it as often
+  e.once = least.to_host<double>()[0];  // work may be collective: all ranks run it equally often
   if (device().kind == Device::Kind::cuda)
     e.runs = int64_t(std::clamp(effort_.round / e.once, 1., most));
   e.waits = e.once > barrier_is_nothing;

@@ -19,7 +19,7 @@ using Work = Bench::Work;
 /// Makes work on a device; its tensors are there when it returns.
 using Maker = std::function<Work(Device)>;
 
-/// `f` of leaves of these shapes, forward and backward.
+/// Makes work of `f`, forward and backward, on leaves of these shapes.
 Maker differentiated(std::vector<Shape> shapes, DType dtype,
                      std::function<Tensor(const Tensors&)> f) {
   return [=](Device device) -> Work {
@@ -33,7 +33,7 @@ Maker differentiated(std::vector<Shape> shapes, DType dtype,
   };
 }
 
-/// Blocks of a transformer, in whose turn the caches have forgotten each one's weights.
+/// Makes blocks of a transformer: when one runs, the caches have lost its weights.
 Maker blocks(int64_t tokens, int64_t width, int64_t heads, int64_t time, DType dtype) {
   constexpr size_t count = 4, each = 7;
   std::vector<Shape> shapes{{tokens, width}};
@@ -53,11 +53,11 @@ Maker blocks(int64_t tokens, int64_t width, int64_t heads, int64_t time, DType d
   });
 }
 
-/// On a GPU a kernel must outlast its start, which takes the host some microseconds, and its
-/// tensors must not stay in the caches: all work is larger by this factor.
+/// Returns the factor by which work is larger on GPUs: a kernel must outlast its start, which takes
+/// the host some microseconds, and its tensors must not stay in the caches.
 int64_t larger_on_gpus(Device device) { return device.kind == Device::Kind::cuda ? 64 : 1; }
 
-/// Of `more` times as many tokens, divided by `less`, which divides lengths of sequences too.
+/// Makes stretches of `more` / `less` times as many tokens; `less` divides sequence lengths too.
 std::vector<Maker> stretches(DType dtype, int64_t more, int64_t less) {
   auto scaled = [=](int64_t tokens) { return tokens * more / less; };
   std::vector<Maker> all;
@@ -83,7 +83,7 @@ std::vector<Maker> stretches(DType dtype, int64_t more, int64_t less) {
   return all;
 }
 
-/// AdamW of parameters in fp32, which moves 28 bytes each.
+/// Makes AdamW's work on fp32 parameters, which moves 28 bytes each.
 constexpr int64_t updated_on_cpus = 1 << 22;
 Maker adamw(int64_t updated) {
   return [=](Device device) -> Work {
@@ -111,7 +111,7 @@ KernelWork counted(const Maker& make, bool on_gpu) {
   return on_gpu ? all.on_gpu() : all;
 }
 
-/// Rates of products, which is returned, attention and bytes, and what a kernel takes to start.
+/// Sets rates of attention and bytes, and a kernel's start; returns the rate of products.
 double set_rates(Hardware& h, const std::vector<Measured>& measured) {
   std::vector<std::vector<double>> terms;
   std::vector<double> times;
@@ -132,7 +132,7 @@ double set_rates(Hardware& h, const std::vector<Measured>& measured) {
   return rate(0);
 }
 
-/// The rate of products in another precision, whose other kernels have the rates of `h`;
+/// Returns the rate of products in another precision, whose other kernels have the rates of `h`;
 /// `otherwise` if products take no time.
 double rate_of_products(const Hardware& h, const std::vector<Measured>& measured,
                         double otherwise) {
@@ -147,12 +147,12 @@ double rate_of_products(const Hardware& h, const std::vector<Measured>& measured
   return terms.empty() ? otherwise : 1 / std::max(fit(terms, times)[0], 1e-30);
 }
 
-/// Elements of fp32 of the smallest all-reduce; each of the others has four times as many.
+/// The fp32 elements of the smallest all-reduce; each of the others has four times as many.
 constexpr int64_t smallest_reduced = 1 << 8;
-/// Short ones are repeated in a run: ranks do not begin it at the same microsecond.
+/// Returns the runs of an all-reduce; short ones are repeated, since ranks start at other times.
 constexpr int64_t times_reduced(int64_t elements) { return elements < 1 << 16 ? 16 : 1; }
 
-/// All-reduces over all ranks, by size.
+/// Adds all-reduces over all ranks, by size.
 std::vector<size_t> add_reductions(Bench& bench, World& world) {
   std::vector<size_t> all;
   if (world.size() == 1) return all;
@@ -207,10 +207,10 @@ namespace {
 Hardware known_hardware(const World& world, Device device) {
   bool on_gpu = device.kind == Device::Kind::cuda;
   Hardware h = hardware_named(on_gpu ? "h100" : "cpu");  // for what one host cannot tell
-  h.launch = 0;                                          // part of what kernels were seen to take
+  h.launch = 0;                                          // is in the times of kernels
   h.memory = on_gpu ? double(gpu_memory(device.index)) : available_memory() / world.local_size();
   h.reserve = h.memory / 16;
-  if (world.size() > 1) {  // its share of the network of the hardware that is shipped
+  if (world.size() > 1) {  // keeps the shipped hardware's share of the network
     h.network *= double(world.size()) / double(h.per_node);
     h.per_node = world.size();
   }
@@ -254,7 +254,7 @@ Calibration calibrate(World& world, const Effort& effort) {
     h.low = rate_of_products(h, of_low, h.fp32);
   }
   double kernels = h.bandwidth, update = 28. * double(updated) / seconds[update_at];
-  h.bandwidth = std::max(kernels, update);  // of which both are parts
+  h.bandwidth = std::max(kernels, update);  // both are parts of it
   h.kernels = kernels / h.bandwidth, h.update = update / h.bandwidth;
   std::vector<double> reductions;
   for (size_t i : reductions_at) reductions.push_back(seconds[i]);

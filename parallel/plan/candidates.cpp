@@ -11,7 +11,7 @@
 namespace triax::parallel {
 namespace {
 
-/// Sizes that an axis may have: the one that is given, else the divisors of `ranks`.
+/// Returns the sizes that an axis may have: the given one, else the divisors of `ranks`.
 std::vector<int> choices(int given, int64_t ranks) {
   if (given > 0) return {given};
   std::vector<int> all;
@@ -26,14 +26,14 @@ std::string shown(int64_t size) { return size > 0 ? std::to_string(size) : "open
 
 int extent(Recompute r) { return r == Recompute::block_split ? 3 : int(r); }
 
-/// Is what the optimizer keeps AdamW's moments, and nothing else?
+/// True if the optimizer keeps AdamW's moments, and nothing else.
 bool known_state(const StepOptions& o) {
   return !o.optimizer && o.algorithm == Algorithm::adamw && o.average == 0 &&
          o.offload == Offloaded::nothing;
 }
 
-/// Bytes of weights, gradients and known optimizer state of so many parameters, as far as ZeRO
-/// leaves them.
+/// Returns the bytes of weights, gradients and known optimizer state of so many parameters, as
+/// sharded by ZeRO.
 double state_bytes(const StepOptions& o, const Elements& parameters) {
   auto shared = [&](Zero from) { return o.zero >= from ? double(o.mesh.dp) : 1; };
   if (o.offload == Offloaded::parameters) return 0;
@@ -72,7 +72,7 @@ class Enumeration {
  private:
   bool is_given(const char* name) const { return std::ranges::count(o_.given, name) > 0; }
 
-  /// What refuses `f`, if anything.
+  /// Returns the refusal of `f`, or "".
   template <class F> static std::string refusal(const F& f) try {
     f();
     return "";
@@ -81,7 +81,7 @@ class Enumeration {
     return e.what();
   }
 
-  /// Once each.
+  /// Remembers a refusal, once.
   void remember(const std::string& refusal) {
     if (!refusal.empty() && std::ranges::count(found_.refusals, refusal) == 0)
       found_.refusals.push_back(refusal);
@@ -105,7 +105,7 @@ class Enumeration {
     }
   }
 
-  /// The one that is given, else all that have something to shard.
+  /// Returns the given ZeRO stage, else all that have something to shard.
   std::vector<Zero> stages_of_zero(const MeshShape& mesh) const {
     if (is_given("zero") || o_.train.step.zero != Zero::off) return {o_.train.step.zero};
     if (o_.train.step.offload == Offloaded::parameters) return {Zero::parameters};  // needs it
@@ -129,13 +129,13 @@ class Enumeration {
     }
   }
 
-  /// Do layers of the model offer what selective recomputation is of?
+  /// True if layers of the model have a `selective` form to recompute.
   bool selects(const Candidate& c) {
     auto& layers = times_.facts(c.options(o_.train).step).layers();
     return std::ranges::any_of(layers, &LayerFacts::selective);
   }
 
-  /// Where there is a choice, not too many chunks.
+  /// Returns the chunks to try: where there is a choice, not too many.
   std::vector<int> chunks_for(const MeshShape& mesh, const std::string& schedule) const {
     const StepOptions& s = o_.train.step;
     if (s.chunks > 0) return {s.chunks};
@@ -147,7 +147,7 @@ class Enumeration {
     return {all.begin(), all.end()};
   }
 
-  /// Those that fit, without those that another beats.
+  /// Returns the schedules that fit, without those that another beats.
   std::vector<std::pair<std::string, int>> schedules_for(Candidate c) {
     const StepOptions& s = o_.train.step;
     struct Way {
@@ -157,7 +157,7 @@ class Enumeration {
       Kept most;
     };
     std::vector<Way> ways;
-    std::string first;  // refusal
+    std::string first;  // the first refusal
     std::vector<std::string> names{s.schedule};
     if (s.schedule.empty())
       names = c.mesh.pp > 1 ? names_of(s.schedules) : std::vector<std::string>{one_stage};
@@ -192,7 +192,7 @@ class Enumeration {
 
   TrainOptions resolved(const Candidate& c) const {
     TrainOptions t = c.options(o_.train);
-    t.launch.device = hardware_.device;  // which refuses some settings
+    t.launch.device = hardware_.device;  // some settings are refused on it
     resolve(t, c.mesh.size());
     StepOptions& s = t.step;
     int64_t all = s.global_batch, unit = s.micro_batch * s.mesh.dp, few = 2 * unit * s.mesh.pp;
@@ -220,13 +220,13 @@ class Enumeration {
     }
   }
 
-  /// State, and the inputs of blocks that forward keeps in any case, of the stage with most.
+  /// Returns the bytes of the fullest stage: state, and inputs of blocks that forward always keeps.
   double least(const StepOptions& o, const std::vector<double>& state) {
     auto& all_kept = times_.bubble(o).kept;
     auto& counts = times_.placement(o);
     auto& layers = times_.facts(o).layers();
     double bytes = std::numeric_limits<double>::infinity(), most = 0;
-    for (size_t i = 0; i + 1 < layers.size(); ++i) {  // what layers hand on: of any, the least
+    for (size_t i = 0; i + 1 < layers.size(); ++i) {  // the smallest output of a layer
       const Boundary& out = layers[i].out;
       bytes = std::min(bytes, double(out.shape.numel()) * double(size_of(out.dtype)));
     }
@@ -267,8 +267,8 @@ double least_beside(const Candidate& c, const Rehearsed& other) {
   if (!(c.mesh == o.mesh) || c.sequence_parallel != o.sequence_parallel) return 0;
   if (c.placement != o.placement) return 0;  // a stage has other layers
   if (extent(c.recompute) > extent(o.recompute)) return 0;
-  if (c.zero != o.zero && o.zero >= Zero::gradients) return 0;  // whose buffers the others lack
-  if (c.zero != o.zero && !c.known_state) return 0;  // it is among the activations, and is sharded
+  if (c.zero != o.zero && o.zero >= Zero::gradients) return 0;  // the others lack its buffers
+  if (c.zero != o.zero && !c.known_state) return 0;  // it is among the activations, sharded
   double share = std::min(1., double(c.micro_batch) / double(o.micro_batch)), most = 0;
   if (c.chunks != o.chunks) share *= 0.6;
   for (auto& [stage, peak] : other.peaks) {
@@ -280,7 +280,7 @@ double least_beside(const Candidate& c, const Rehearsed& other) {
         fewer = std::min(fewer, double(c.kept[s].*count) / c.chunks / (double(there) / o.chunks));
     most = std::max(most, c.state[s] + activations * share * fewer);
   }
-  constexpr double safe = 0.85;  // what is counted as activations has a part that does not scale
+  constexpr double safe = 0.85;  // part of what is counted as activations does not scale
   return most * safe;
 }
 

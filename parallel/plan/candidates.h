@@ -6,7 +6,7 @@
 
 namespace triax::parallel {
 
-/// One way to train, timed.
+/// A way to train, with its time.
 struct Candidate {
   MeshShape mesh;
   Zero zero = Zero::off;
@@ -17,37 +17,37 @@ struct Candidate {
   Recompute recompute = Recompute::off;
   StepTime time = {};
   std::vector<double> state = {};  ///< per stage: bytes of weights, gradients, optimizer of a rank
-  bool known_state = false;        ///< `state` has all that the optimizer keeps
+  bool known_state = false;        ///< `state` has all of the optimizer's state
   std::vector<Kept> kept = {};     ///< per stage, in passes through one of `chunks`
   Placement placement = {};        ///< of the schedule
-  double least = 0;                ///< bytes that a rank surely needs
+  double least = 0;                ///< bytes that a rank certainly needs
 
-  /// `base`, trained this way.
+  /// Returns `base`, trained this way.
   TrainOptions options(const TrainOptions& base) const;
 };
 
-/// What can be trained, and why the rest cannot.
+/// The ways that can be trained, and why others cannot.
 struct Candidates {
   std::vector<Candidate> all;
-  std::vector<std::string> refusals;  ///< different ones
+  std::vector<std::string> refusals;  ///< each once
 };
 
-/// Everything that `o` leaves open, fastest first. Left out: tensor parallelism over more than two
+/// Returns all that `o` leaves open, fastest first. Left out: tensor parallelism over more than two
 /// nodes; schedules that are idle at least as long as another of as many chunks and keep no fewer
 /// activations, also of those that wait for their weight gradients; micro-batches that are no power
 /// of two, or more than 64 samples; selective recomputation where no layer offers it.
 Candidates candidates(const PlanOptions& o, const Hardware& h, StepTimes& times);
 
-/// What some stages of a rehearsed candidate held.
+/// A rehearsed candidate, with the peaks of some of its stages.
 struct Rehearsed {
   Candidate candidate;
   std::vector<std::pair<int, double>> peaks = {};  ///< stage, bytes
 };
-/// Bytes that `c` needs at least, judged by another candidate of the same mesh that was rehearsed.
-/// Its activations are scaled by the size of a micro-batch and by how many are kept (Kept), where
-/// `c` has fewer; 0.85 of that is the bound, since part of what is held does not scale. With
-/// another number of chunks a stage has other layers: activations count 0.6. 0 where no bound is
-/// known: more recomputation, another placement, another ZeRO stage than its 2 or 3.
+/// Returns the least bytes that `c` needs, judged by a rehearsed candidate of the same mesh. Its
+/// activations are scaled by the size of a micro-batch and by how many are kept (Kept), where `c`
+/// has fewer; 0.85 of that is the bound, since part of what is held does not scale. With another
+/// number of chunks a stage has other layers: activations count 0.6. 0 where no bound is known:
+/// more recomputation, another placement, another ZeRO stage than its 2 or 3.
 double least_beside(const Candidate& c, const Rehearsed& other);
 
 }  // namespace triax::parallel

@@ -16,14 +16,14 @@ namespace triax::parallel {
 namespace {
 
 /// Bytes that Megatron-LM moved for each stored attention score: scaling, mask, softmax and dropout
-/// about 9 in forward and 11 in backward, and the products beside them 4 and 8. On average of a
-/// forward, the same again and a backward.
+/// about 9 in forward and 11 in backward, and the products beside them 4 and 8. The mean over
+/// forward, recomputed forward and backward.
 constexpr double stored_bytes_per_score = 15;
 /// Megatron-LM's time on the host for each kernel that the probe counts, relative to `launch`: it
 /// starts more kernels, and from Python. Fitted to the steps that a100.toml is fitted to.
 constexpr double its_launches = 6.4;
 
-/// What `framework` runs of what was counted: on a GPU triax fuses some of it.
+/// Returns the work that `framework` runs of the counted one: on a GPU triax fuses some of it.
 KernelWork as_run(const KernelWork& counted, const Hardware& h, Framework framework) {
   return h.on_host() || framework == Framework::megatron ? counted : counted.on_gpu();
 }
@@ -49,7 +49,7 @@ Hardware read(const std::string& name, const std::string& text, const std::strin
 
 Settings hardware_settings(Hardware& h) {
   SettingGroup group("Hardware");
-  // Outside of these somebody meant GB, GB/s, TFLOP/s or microseconds.
+  // Values outside of these are meant in GB, GB/s, TFLOP/s or microseconds.
   const SettingTraits large{.range = {.min = 1e6}}, start{.range = {.max = 0.01}};
   const SettingTraits bytes{.range = {1e6, 1e15}};
   const SettingTraits part{.range = {.min = 0, .max = 1, .open_min = true}};
@@ -99,7 +99,7 @@ double Hardware::seconds(const Ledger::Line& line, int64_t ranks, int64_t stride
   if (ranks <= 1 || line.calls == 0) return 0;
   double inside = double(std::clamp<int64_t>(per_node / stride, 1, ranks));
   double nodes = std::ceil(double(ranks) / inside);
-  double fewest = double(ranks) - (nodes - 1) * inside;  // on the node that has least of them
+  double fewest = double(ranks) - (nodes - 1) * inside;  // on the node that has the fewest of them
   double whole = line.bytes * double(ranks) / double(ranks - 1);  // as if every byte left
   double within = (inside - 1) / inside * whole / (link_part * link);
   double cards = network_part * network * fewest / double(per_node);

@@ -9,15 +9,15 @@
 
 namespace triax::parallel {
 
-/// Whose steps are timed: triax's, or Megatron-LM's as it published them in 2021 and 2022. There
+/// The framework whose steps are timed: triax, or Megatron-LM as published in 2021 and 2022. There
 /// attention writes all scores and reads them back, in 16 bits; gradients of a micro-batch are
 /// added by kernels of their own, and summed over dp after backward; kernels are started from
 /// Python.
 enum class Framework { triax, megatron };
 
-/// What a rank runs on, and what work reaches of it. Read from a TOML file whose keys are those of
-/// hardware_settings(): `--hardware NAME|FILE`. Rates in FLOP/s and bytes/s of one rank, times in
-/// seconds.
+/// The hardware of a rank, and the rates that work reaches on it. Read from a TOML file whose keys
+/// are those of hardware_settings(): `--hardware NAME|FILE`. Rates in FLOP/s and bytes/s of one
+/// rank, times in seconds.
 struct Hardware {
   std::string name;
   std::string device = "cuda";           ///< where tensors live: `cpu`, `cuda`
@@ -28,34 +28,34 @@ struct Hardware {
   double kernels = 0, update = 0;        ///< part of it that other kernels and AdamW reach
   double kernel_start = 0, launch = 0;   ///< of a kernel: on the device, and on the host before
   double link = 0, link_part = 0;        ///< to ranks of the same node, and the part reached
-  double network = 0, network_part = 0;  ///< the same of a whole node to other nodes
+  double network = 0, network_part = 0;  ///< of a whole node to other nodes, likewise
   double latency = 0;                    ///< of a collective or a message, however small
   int64_t per_node = 0;                  ///< ranks of a node
 
   bool on_host() const { return device == "cpu"; }
   Device::Kind kind() const { return on_host() ? Device::Kind::cpu : Device::Kind::cuda; }
   double peak(DType dtype) const { return dtype == f32 ? fp32 : low; }
-  /// Bytes that tensors of a rank may take.
+  /// Returns the bytes that tensors of a rank may take.
   double room() const { return memory - reserve; }
 
-  /// Seconds of such work on the device.
+  /// Returns the seconds of such work on the device.
   double seconds(const KernelWork& work, DType dtype, Framework framework = Framework::triax) const;
-  /// Seconds that the host takes to start it, while the device does what was started before.
+  /// Returns the host's seconds to start it, while the device does what was started before.
   double launches(const KernelWork& work, Framework framework = Framework::triax) const;
-  /// Seconds of these collectives, by rings over `ranks` ranks that are `stride` apart: as fast as
-  /// the links of a node or, if slower, as the network cards of the members that it has in a node,
-  /// the fewest where nodes differ.
+  /// Returns the seconds of these collectives, by rings over `ranks` ranks that are `stride` apart:
+  /// as fast as the links of a node or, if slower, as the network cards of the ring's members in a
+  /// node, the fewest where nodes differ.
   double seconds(const Ledger::Line& line, int64_t ranks, int64_t stride) const;
-  /// Seconds of a message of so many bytes to the rank `stride` further.
+  /// Returns the seconds of a message of so many bytes to the rank `stride` further.
   double message(double bytes, int64_t stride) const;
 };
 
-/// The keys of a hardware file, bound to `h`.
+/// Returns the keys of a hardware file, bound to `h`.
 Settings hardware_settings(Hardware& h);
-/// Shipped with the program: a100, cpu, h100, h200.
+/// Returns the names shipped with the program: a100, cpu, h100, h200.
 std::vector<std::string> hardware_names();
-/// The hardware of that name, or of that file. Throws Error 78 for an unknown name or a bad key or
-/// value, with file and line, and for a missing key; 66 for a file that is not there.
+/// Returns the hardware of that name, or of that file. Throws Error 78 for an unknown name or a bad
+/// key or value, with file and line, and for a missing key; 66 for a file that is not there.
 Hardware hardware_named(const std::string& name);
 
 }  // namespace triax::parallel

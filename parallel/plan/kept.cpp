@@ -37,7 +37,7 @@ int64_t filling(const StepOptions& o, int stage) {
   int64_t all = o.accumulation(), stages = o.mesh.pp, many = 8 * stages;
   if (!is_built_in(o)) return all;
   Kept full = kept_of(o, stage, many);
-  // Lists of several chunks go through micro-batches in groups of as many as there are stages.
+  // Lists of several chunks take micro-batches in groups of as many as there are stages.
   bool groups = o.chunks > 1;
   for (int64_t micros = groups ? 2 * stages : full.held; micros < std::min(all, many);
        micros += groups ? stages : 1)

@@ -6,7 +6,7 @@
 
 namespace triax::parallel {
 
-/// How many micro-batches (each through one chunk) a stage keeps activations of, at most at once.
+/// The most micro-batches (each in one chunk) whose activations a stage keeps at once.
 struct Kept {
   int live = 0;     ///< from forward until the gradient of the input
   int held = 0;     ///< from forward until the gradients of the weights
@@ -15,13 +15,13 @@ struct Kept {
 };
 Kept most_kept(const Actions& list);
 
-/// Is the schedule one of the library's own (schedule_names)? They take any number of
+/// True if the schedule is one of the library's own (schedule_names). They take any number of
 /// micro-batches, and when the pipeline is full, each further one costs as much as those before it.
 /// That is not known of a program's own schedules, and a schedule from a file has one shape.
 bool is_built_in(const StepOptions& o);
 
-/// The number of micro-batches after which this stage holds no more than before: all of a step's
-/// for gpipe, which keeps every one, and for schedules that are not built in. `o` is resolved.
+/// Returns the micro-batches after which this stage holds no more than before: all of a step's for
+/// gpipe, which keeps every one, and for schedules that are not built in. `o` is resolved.
 int64_t filling(const StepOptions& o, int stage);
 
 }  // namespace triax::parallel

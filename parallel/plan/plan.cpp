@@ -16,16 +16,16 @@
 namespace triax::parallel {
 namespace {
 
-/// So many are all rehearsed.
+/// The number of candidates up to which all are rehearsed.
 constexpr size_t few = 64;
 
-/// Layers of a stage that keep activations, once for each micro-batch.
+/// The layers of a stage that keep activations, counted once for each micro-batch.
 struct KeptLayers {
   double held = 0;     ///< until the gradients of their weights
   double waiting = 0;  ///< those between both halves of backward, which keep more
 };
 
-/// Per stage. Those of the first and the last layer of the model are few, or short-lived.
+/// Returns the kept layers per stage, but for the model's first and last, which keep little.
 std::vector<KeptLayers> kept_layers(StepTimes& times, const StepOptions& o) {
   auto& kept = times.bubble(o).kept;
   auto& counts = times.placement(o);
@@ -40,7 +40,7 @@ std::vector<KeptLayers> kept_layers(StepTimes& times, const StepOptions& o) {
   return all;
 }
 
-/// The one that keeps most layers, the one in which most wait, the first, and the last.
+/// Returns the stages that keep most layers and in which most wait, the first, and the last.
 std::vector<int> likely_fullest(const std::vector<KeptLayers>& kept) {
   auto most = [&](auto key) { return int(std::ranges::max_element(kept, {}, key) - kept.begin()); };
   std::vector<int> all;
@@ -51,8 +51,8 @@ std::vector<int> likely_fullest(const std::vector<KeptLayers>& kept) {
   return all;
 }
 
-/// A stage that may hold more than those that were rehearsed, if a layer keeps as much as in the
-/// first of these; -1: none.
+/// Returns a stage that may hold more than those that were rehearsed, if a layer keeps as much as
+/// in the first of these; -1: none.
 int fuller(const Rehearsed& r, const std::vector<KeptLayers>& kept) {
   auto [first, peak] = r.peaks.front();
   const std::vector<double>& state = r.candidate.state;
@@ -67,7 +67,7 @@ int fuller(const Rehearsed& r, const std::vector<KeptLayers>& kept) {
   return found;
 }
 
-/// Most layers of a model are alike: their names differ in a number alone.
+/// Describes a model's layers, most of which are alike: their names differ in a number alone.
 std::string describe(const nn::Layers& layers) {
   std::map<std::string, int64_t> counts;
   for (auto& layer : layers)
@@ -99,8 +99,8 @@ class Search {
       rehearse(c);
       if (!all && fitting_.size() >= size_t(o_.top)) break;
     }
-    if (fitting_.empty()) {  // what is nearest to it
-      found_.all.clear();    // rehearsed until they were over
+    if (fitting_.empty()) {  // shows what is nearest to it
+      found_.all.clear();    // rehearsed only until they were over
       enough_ = 0;
       std::ranges::stable_sort(ways_.all, {}, [](const Candidate& c) {
         return std::tuple(c.micro_batch, -int(c.recompute), c.least);
@@ -118,7 +118,7 @@ class Search {
 
  private:
   using Group = std::tuple<int, int, int, size_t>;
-  /// A mesh; where only one is asked for, each candidate.
+  /// Returns the group of a candidate: its mesh, or, where only one mesh is asked for, itself.
   Group group(const Candidate& c) const {
     return {c.mesh.dp, c.mesh.pp, c.mesh.tp, one_mesh_ ? size_t(&c - ways_.all.data()) : 0};
   }
@@ -167,10 +167,10 @@ class Search {
   Plans& found_;
   StepTimes times_;
   Candidates ways_;
-  std::map<int64_t, nn::Batch> likes_;  ///< by samples
+  std::map<int64_t, nn::Batch> likes_;  ///< by number of samples
   std::vector<Rehearsed> rehearsed_;
   std::set<Group> fitting_;
-  bool one_mesh_ = false;          ///< only one is asked for
+  bool one_mesh_ = false;          ///< only one mesh is asked for
   double enough_ = found_.budget;  ///< a stage over it ends a rehearsal; 0: none does
   SearchProgress progress_;
 };

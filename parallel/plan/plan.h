@@ -8,54 +8,54 @@
 
 namespace triax::parallel {
 
-/// What to plan for. What is left open is looked for: sizes of the mesh and a micro-batch of 0, an
-/// empty schedule, chunks of 0, and what `given` does not name of `zero`, `recompute` and
-/// `sequence-parallel`, unless it is set.
+/// The options of a search. Open values are searched for: sizes of the mesh and a micro-batch of 0,
+/// an empty schedule, chunks of 0, and those of `zero`, `recompute` and `sequence-parallel` that
+/// `given` does not name and that are not set.
 struct PlanOptions {
   TrainOptions train;
   int64_t ranks = 0;  ///< 0: those of the mesh
   std::string hardware = "h100";
-  std::string memory;  ///< that tensors of a rank may take; empty: the hardware's
-  Framework framework = Framework::triax;  ///< whose steps are timed
+  std::string memory;                      ///< for tensors of a rank; empty: the hardware's
+  Framework framework = Framework::triax;  ///< the one whose steps are timed
   int64_t top = 20;                        ///< rows to print
-  bool json = false;                       ///< print an object for each candidate, and nothing else
+  bool json = false;                       ///< print only an object for each candidate
   bool check = false;                      ///< measure a step of the best on threads
   std::vector<std::string> given{};        ///< settings that the user has fixed
-  std::string configured{};  ///< those that --config fixes, with their values; empty: none
-  std::string command;       ///< `minigpt train --layers 4`: to train what is planned
+  std::string configured{};  ///< settings that --config fixes, with values; empty: none
+  std::string command;       ///< `minigpt train --layers 4`: the command that trains the plan
 };
 
-/// One way to train, and what it takes.
+/// A way to train, with its time and memory.
 struct Plan {
   TrainOptions options;
-  std::vector<Demand> stages;  ///< rehearsed: see Search
+  std::vector<Demand> stages;  ///< the rehearsed ones: see Search
   StepTime time;
-  double mfu = 0;  ///< part of the peak that the model's FLOP reach
+  double mfu = 0;  ///< the part of the peak that the model's FLOP reach
 
   const Demand& fullest() const;  ///< of the stage whose ranks hold most
-  /// Bytes that such a rank needs of its memory: the peak of its tensors, and where that memory is
-  /// the host's what was offloaded into it.
+  /// Returns the bytes that such a rank needs of its memory: the peak of its tensors, and where
+  /// that memory is the host's also those offloaded into it.
   double need(const Hardware& h) const;
 };
 
-/// What a search found. Times are predicted for all candidates. Memory is rehearsed in the order of
-/// time, on the first, the last and the fullest stages, until `top` meshes fit; of each mesh until
-/// something of it fits. What needs more than another that does not fit, or whose weights and kept
-/// inputs alone are too much, is not rehearsed. A search of few candidates rehearses all of them.
+/// The result of a search. Times are predicted for all candidates. Memory is rehearsed in the order
+/// of time, on the first, the last and the fullest stages, until `top` meshes fit; of each mesh
+/// until something fits. Passed over is what needs more than a candidate that does not fit, or
+/// whose weights and kept inputs alone are too much. Few candidates are all rehearsed.
 struct Plans {
   std::vector<Plan> all;  ///< those that fit, fastest first, then the others, smallest first
-  size_t candidates = 0;  ///< that were timed
+  size_t candidates = 0;  ///< the number that was timed
   std::string layers;     ///< of the model: `32 blocks and 2 other layers`
   Elements parameters;    ///< of the model, in full
-  std::vector<std::string> refusals;  ///< why other meshes are none of this model's
+  std::vector<std::string> refusals;  ///< why other meshes do not fit this model
   Hardware hardware;
   double budget = 0;  ///< bytes that tensors of a rank may take
 };
 
-/// Throws Error 78 if the model allows none, for bad sizes and for bad hardware.
+/// Searches. Throws Error 78 if the model allows no plan, for bad sizes and for bad hardware.
 Plans plans(const Task& task, const PlanOptions& o);
 
-/// Prints what fits and what does not. Throws Error 78 if nothing does.
+/// Prints the plans that fit and those that do not. Throws Error 78 if none does.
 Exit plan(const Task& task, const PlanOptions& o);
 
 }  // namespace triax::parallel

@@ -19,7 +19,7 @@ std::string precision(DType dtype) {
   return dtype == f32 ? "fp32" : dtype == bf16 ? "bf16" : "fp16";
 }
 
-/// Says so if the batch that was asked for rules out the most replicas that there could be.
+/// Returns a note if the global batch rules out the largest possible number of replicas.
 std::string batch_that_limits(const StepOptions& asked, int64_t ranks) {
   int64_t replicas = ranks / (std::max(1, asked.mesh.pp) * std::max(1, asked.mesh.tp));
   int64_t unit = replicas * std::max<int64_t>(1, asked.micro_batch);
@@ -32,7 +32,7 @@ std::string batch_that_limits(const StepOptions& asked, int64_t ranks) {
       (asked.global_batch / unit + 1) * unit);
 }
 
-/// What the plan assumes.
+/// Prints the assumptions of the plan.
 void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
   const Hardware& h = found.hardware;
   const StepOptions& s = found.all.front().options.step;
@@ -59,13 +59,13 @@ void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
   std::fputs(folded(text).c_str(), stdout);
 }
 
-/// What most of a rank's memory is taken by.
+/// Returns the kind that takes most of a rank's memory.
 memory::Kind largest(const Demand& d) {
-  auto end = d.peaks.begin() + memory::offloaded;  // the last kind, in no one's way
+  auto end = d.peaks.begin() + memory::offloaded;  // without the last kind, `offloaded`
   return memory::Kind(std::max_element(d.peaks.begin(), end) - d.peaks.begin());
 }
 
-/// Why one way loses against the best, in a word: memory, or what it takes most more time for.
+/// Returns why a plan loses against the best, in a word: memory, or the part that takes most more.
 std::string why(const Plan& p, const Plans& found) {
   if (p.need(found.hardware) > found.budget) return "memory";
   const Plan& best = found.all.front();
@@ -79,7 +79,7 @@ std::string why(const Plan& p, const Plans& found) {
       ->first;
 }
 
-/// `12.3 ms`, `1.2 s`.
+/// Returns `12.3 ms`, `1.2 s`.
 std::string show_time(double seconds) {
   return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
 }
@@ -104,10 +104,10 @@ int columns_of_output() { return terminal_columns(1, std::numeric_limits<int>::m
 /// A column of the table, from its heading down.
 struct Column {
   std::vector<std::string> cells;
-  int rank;  ///< those of the highest are left out first where a terminal is narrow; 0: never
+  int rank;  ///< the highest are left out first on a narrow terminal; 0: never
 
   size_t width() const { return std::ranges::max_element(cells, {}, &std::string::size)->size(); }
-  /// Is it the same in all rows, of which there are several?
+  /// True if it is the same in all of several rows.
   bool tells_nothing() const {
     return cells.size() > 2 &&
            std::count(cells.begin() + 1, cells.end(), cells[1]) + 1 == std::ssize(cells);
@@ -115,7 +115,7 @@ struct Column {
 };
 
 std::vector<Column> columns_of(const Plans& found, std::span<const Plan> all) {
-  // What one plans for stays, then what tells one row from another.
+  // Mesh, time, MFU and memory stay; then the columns that tell rows apart.
   std::vector<Column> columns{{{"dp x pp x tp"}, 0}, {{"ZeRO"}, 2},      {{"schedule"}, 1},
                               {{"micro"}, 1},        {{"recompute"}, 2}, {{"sp"}, 3},
                               {{"a step"}, 0},       {{"MFU"}, 0},       {{"bubble"}, 6},
@@ -167,7 +167,7 @@ void print_rows(const Plans& found, std::span<const Plan> all) {
         stdout);
 }
 
-/// The whole command that trains this.
+/// Returns the whole command that trains this.
 std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h) {
   const StepOptions& s = p.options.step;
   const MeshShape& m = s.mesh;
@@ -180,10 +180,10 @@ std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h
     text += fmt::format(" --schedule {} --chunks {}", shell_word(s.schedule), s.chunks);
   if (s.sequence_parallel) text += " --sequence-parallel";
   else if (std::ranges::count(o.given, "sequence-parallel") > 0)
-    text += " --sequence-parallel false";  // which a configuration file may turn on
+    text += " --sequence-parallel false";  // a configuration file may turn it on
   text += fmt::format(" --recompute {} --micro-batch {} --global-batch {} --precision {}",
                       name_of(s.recompute), s.micro_batch, s.global_batch, precision(s.dtype));
-  // Lines break before a flag alone: values stay beside theirs, and may have spaces in quotes.
+  // Lines break before a flag alone: values stay beside their flags, and may have quoted spaces.
   constexpr char joint = '\x1f';
   for (size_t at = 0; (at = text.find(' ', at)) != text.npos; ++at)
     if (text.compare(at, 3, " --") != 0) text[at] = joint;
@@ -193,7 +193,7 @@ std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h
   return lines;
 }
 
-/// An object for each candidate.
+/// Prints an object for each candidate.
 void print_json(const Task& task, const Plans& found) {
   for (const Plan& p : found.all) {
     const StepOptions& s = p.options.step;
@@ -211,7 +211,7 @@ void print_json(const Task& task, const Plans& found) {
   }
 }
 
-/// All where it is no terminal, which has room for a few.
+/// Prints all refusals or, on a terminal, which has less room, a few.
 void print_left_out(const std::vector<std::string>& refusals) {
   size_t most = ::isatty(STDOUT_FILENO) ? 3 : refusals.size();
   for (size_t i = 0; i < std::min(most, refusals.size()); ++i)
@@ -222,7 +222,7 @@ void print_left_out(const std::vector<std::string>& refusals) {
   fmt::print("left out: for {} more reason{}, which `| less` shows\n", more, more == 1 ? "" : "s");
 }
 
-/// What would make the largest part smaller, and is not done yet.
+/// Suggests what would make the largest part smaller, and is not done yet.
 std::string advice(const Plan& p) {
   const StepOptions& s = p.options.step;
   memory::Kind kind = largest(p.fullest());
@@ -243,14 +243,14 @@ std::string advice(const Plan& p) {
   return fmt::format("Most of it is {}: try {}.", memory::name(kind), join(cures, ", or "));
 }
 
-/// The most that this process has had.
+/// Returns the most memory that this process has had, in bytes.
 double peak_resident_bytes() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return 1024. * double(usage.ru_maxrss);
 }
 
-/// Trains a step on a mesh of threads.
+/// Trains a step on a mesh of threads and compares.
 void check_against_run(const Task& task, const Plan& p) {
   std::fflush(stdout);
   const StepOptions& s = p.options.step;
@@ -258,7 +258,7 @@ void check_against_run(const Task& task, const Plan& p) {
   double needed = 0, room = available_memory(), before = peak_resident_bytes(), tensors = 0;
   auto like = batch_like(task, s.micro_batch);
   auto predicted =
-      foresee(task.build, like, s);  // of this machine's CPUs, whatever the plan is for
+      foresee(task.build, like, s);  // on this machine's CPUs, whatever the plan is for
   for (const Demand& d : predicted) needed += double(d.peak) * double(s.mesh.dp * s.mesh.tp);
   check_input(room == 0 || needed < 0.8 * room, Exit::config,
               "check: {} rank{} on this machine need {} of tensors; {} are free\n"

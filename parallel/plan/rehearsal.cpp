@@ -17,19 +17,19 @@
 namespace triax::parallel {
 namespace {
 
-/// What x is after growing `times` times as much as it has since `before`.
+/// Returns x after growing `times` times as much as it has since `before`.
 Ledger::Line further(const Ledger::Line& x, const Ledger::Line& before, double times) {
   Ledger::Line grown = x - before;
   return {x.calls + std::llround(double(grown.calls) * times), x.bytes + grown.bytes * times};
 }
 
-/// The same shapes on the meta device, for a world that is there.
+/// Returns a batch of the same shapes on the meta device, or `b` itself on a real one.
 nn::Batch on(Device device, const nn::Batch& b) {
   if (device != meta_device) return b;
   return nn::mapped(b, [](auto& x) { return empty(x.shape(), x.dtype(), meta_device); });
 }
 
-/// What a rank sent so far.
+/// Returns the bytes that a rank has sent so far.
 Demand so_far(const Step& step) {
   const Mesh& mesh = step.mesh();
   Demand d{.tp = mesh.tp().ledger().total(), .dp = mesh.dp().ledger().total()};
@@ -49,7 +49,7 @@ Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world) {
   Mesh mesh(world, o.mesh);
   Demand middle;
   StepOptions once = o;
-  once.graph = false;  // one step, which is never captured
+  once.graph = false;  // a single step is never captured
   Step step(mesh, of.build, once, of.facts,
             {.gradients = [&](const Step& s) { middle = so_far(s); }});
   nn::Batch batch = on(world.device(), of.like);
@@ -72,7 +72,7 @@ Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world) {
   return d;
 }
 
-/// A step of so many micro-batches, on the first rank of a stage.
+/// Rehearses a step of so many micro-batches, on the first rank of a stage.
 Demand rehearse_stage(const Subject& of, StepOptions o, int64_t micros, int stage) {
   o.global_batch = micros * o.micro_batch * o.mesh.dp;
   MetaComm world(o.mesh.size(), rank_of(o.mesh, {.pp = stage}));
@@ -107,7 +107,7 @@ std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const Ste
     bool shorter = more < micros;
     Demand& d = stages.emplace_back(rehearse_stage(same, o, shorter ? more : micros, stage));
     if (!shorter) continue;
-    // Two rehearsals of a full pipeline show what each micro-batch sends.
+    // Two rehearsals of a full pipeline show the traffic of each micro-batch.
     Demand before = rehearse_stage(same, o, full, stage);
     double times = double(micros - more) / o.mesh.pp;
     d.tp = further(d.tp, before.tp, times);
@@ -144,12 +144,12 @@ Preview preview(const Task& task, const TrainOptions& o, const World& world) {
   Device device = const_cast<World&>(world).comm().device();
   bool on_gpu = device.kind == Device::Kind::cuda;
   auto stages = foresee(task.build, batch_like(task, o.step.micro_batch), o.step, device.kind);
-  int64_t sharing = world.local_size();  // ranks that this memory is for
+  int64_t sharing = world.local_size();  // ranks that share this memory
   if (on_gpu)
     sharing = o.launch.device == "cuda" ? (sharing + gpu_count() - 1) / gpu_count() : sharing;
   double largest = 0, all = 0, offloaded = 0;
   double room = on_gpu ? double(gpu_memory(device.index)) : available_memory();
-  bool beside = o.step.offload_dir.empty() && !on_gpu;  // what is offloaded is in the same memory
+  bool beside = o.step.offload_dir.empty() && !on_gpu;  // offloaded bytes are in the same memory
   std::string text;
   for (size_t s = 0; s < stages.size(); ++s) {
     const Demand& d = stages[s];

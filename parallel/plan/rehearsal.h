@@ -11,40 +11,39 @@
 
 namespace triax::parallel {
 
-/// What one rank holds and sends.
+/// The memory and traffic of one rank.
 struct Demand {
-  int64_t peak = 0;        ///< bytes of tensors, at their highest
-  int64_t parameters = 0;  ///< elements of this rank's stage, all its ranks together
+  int64_t peak = 0;        ///< the highest bytes of tensors
+  int64_t parameters = 0;  ///< elements of this rank's stage, over all its ranks
   std::vector<std::string> layers = {};
   std::array<int64_t, memory::kinds> peaks{};  ///< of each kind
   Ledger::Line tp, dp, links;                  ///< of one step; dp up to the gradients
 };
 
 /// Runs one Step of `o`, resolved and checked, on batches like `like`. On a world of MetaComm
-/// nothing is computed and the answer is there at once; on any other it is what the run measured.
-/// Collective.
+/// nothing is computed and the result is immediate; on any other it is measured. Collective.
 Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
                 Communicator& world);
 
-/// The first rank of each stage, each alone on the meta device: ranks of a stage ask for the same.
-/// `on`: what the ranks will run on.
+/// Rehearses the first rank of each stage, each alone on the meta device: ranks of a stage need the
+/// same. `on`: the kind of device that the ranks will run on.
 std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const StepOptions& o,
                             Device::Kind on = Device::Kind::cpu);
-/// What to rehearse, and what the ranks will run on.
+/// The stages to rehearse, and the kind of device that the ranks will run on.
 struct StagesOn {
   Device::Kind on = Device::Kind::cpu;
   std::vector<int> stages;
   double enough = 0;  ///< stop after a stage that holds more bytes
 };
-/// What a model is, what a micro-batch is like, and what it means to the model on this mesh.
+/// A model, a micro-batch like its own, and the facts of both on this mesh.
 struct Subject {
   const Build& build;
   const nn::Batch& like;
   Facts facts;
 };
-/// The same of some stages and of memory alone, in their order.
+/// Rehearses some stages, in their order, for memory alone.
 std::vector<Demand> foresee_peaks(const Subject& subject, const StepOptions& o, const StagesOn& of);
-/// The same, measured: runs one step on a mesh of threads.
+/// Measures: runs one step on a mesh of threads.
 std::vector<Demand> measure(const Build& build, const nn::Batch& like, const StepOptions& o);
 
 struct Preview {
@@ -52,10 +51,10 @@ struct Preview {
   std::string
       memory;  ///< of a rank of the fullest stage: `9 MB: activations 5 MB, parameters 2 MB`
 };
-/// What a run will hold. Throws Error 71 if there is less free memory than the ranks on this
-/// machine (or GPU) take, which stands for all machines.
+/// Returns a preview of a run's memory. Throws Error 71 if the ranks on this machine (or GPU),
+/// which stands for all machines, take more than its free memory.
 Preview preview(const Task& task, const TrainOptions& o, const World& world);
-/// What to do then.
+/// The cure that an error about too little memory names.
 inline constexpr const char* less_memory =
     "Try a smaller model or --micro-batch, --recompute block, --zero 3 --offload params "
     "--offload-dir DIR, or --zero 3 on more machines.";

@@ -4,7 +4,7 @@
 
 namespace triax::parallel {
 
-/// The texts of parallel/plan/hardware/*.toml by name, as they were when the library was built.
+/// Returns the texts of parallel/plan/hardware/*.toml by name, as of the library's build.
 const std::map<std::string, std::string>& shipped_hardware();
 
 }  // namespace triax::parallel

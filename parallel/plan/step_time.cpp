@@ -10,11 +10,11 @@
 namespace triax::parallel {
 namespace {
 
-/// Bytes that an update moves for each trained parameter: AdamW's own, the norm, and zeroing the
-/// gradient.
+/// Returns the bytes that an update moves for each trained parameter: AdamW's own, the norm, and
+/// zeroing the gradient.
 double update_bytes(DType dtype) { return dtype == f32 ? 36 : 38; }
 
-/// Of so many calls, in which `bytes` pass, a ring's share as the Ledger counts it.
+/// Returns a ring's share of calls that pass `bytes`, as the Ledger counts it.
 Ledger::Line ring(int64_t calls, double bytes, int64_t ranks) {
   return {calls, bytes * double(ranks - 1) / double(ranks)};
 }
@@ -25,9 +25,9 @@ std::vector<Kept> kept_by_stage(const std::vector<Actions>& lists) {
   return kept;
 }
 
-/// Fewer micro-batches of a built-in schedule, which fill the pipeline, and end as all do: some
+/// Returns fewer micro-batches of a built-in schedule, which fill the pipeline, and end as all do:
 /// whole groups of as many as there are stages are left out, between which nothing differs. With
-/// several chunks each group takes one of the rest, so there have to be more groups than that.
+/// several chunks each group takes one of the rest, so there are more groups than that.
 int enough_micros(const StepOptions& o) {
   PipelineShape shape = o.pipeline();
   if (!is_built_in(o)) return shape.micros;
@@ -36,8 +36,8 @@ int enough_micros(const StepOptions& o) {
   return int(std::min(int64_t{shape.micros}, int64_t{groups} * shape.stages + rest));
 }
 
-/// What is kept after `groups` more, each of which adds what the one from `few` to `more` does:
-/// nothing, but with gpipe, which keeps all.
+/// Returns the kept passes after `groups` more, each of which adds what the one from `few` to
+/// `more` does: nothing, except with gpipe, which keeps all.
 std::vector<Kept> kept_further(std::vector<Kept> few, const std::vector<Kept>& more, int groups) {
   for (size_t s = 0; s < few.size(); ++s)
     for (auto count : {&Kept::live, &Kept::held, &Kept::waiting})
@@ -45,21 +45,21 @@ std::vector<Kept> kept_further(std::vector<Kept> few, const std::vector<Kept>& m
   return few;
 }
 
-/// Bytes that Megatron-LM moves for each trained parameter and micro-batch to add a gradient to the
-/// sum; ours adds it inside the product.
+/// Returns the bytes that Megatron-LM moves for each trained parameter and micro-batch to add a
+/// gradient to the sum; triax adds it inside the product.
 double bytes_to_add(DType gradient) { return 3 * double(size_of(gradient)); }
 
-/// Seconds of kernels that take the device and the host so long in all. Each takes the longer of
-/// its time on the device and the host's time to start it. The latter is the same for all, the
-/// former exponentially distributed: most kernels are short, a few long.
+/// Returns the seconds of kernels that take the device and the host this long in all. Each takes
+/// the longer of its time on the device and the host's time to start it. The latter is equal for
+/// all, the former exponentially distributed: most kernels are short, a few long.
 double with_host(double device, double host) {
   return device > 0 ? host + device * std::exp(-host / device) : host;
 }
 
-/// What Megatron-LM runs of a layer with attention. Its fused softmax takes a multiple of four
-/// matrices of scores (is_kernel_available in megatron/model/fused_softmax.py, 2021 to 2023); any
-/// other number is scaled, masked, normalised and rounded by ops of PyTorch's, in fp32: four more,
-/// which move 32 bytes a score. Counted for models whose input is [samples, context].
+/// Returns Megatron-LM's work for a layer with attention. Its fused softmax takes a multiple of
+/// four matrices of scores (is_kernel_available in megatron/model/fused_softmax.py, 2021 to 2023);
+/// any other number is scaled, masked, normalised and rounded by ops of PyTorch's, in fp32: four
+/// more, which move 32 bytes a score. Counted for models whose input is [samples, context].
 KernelWork with_its_softmax(KernelWork work, const Shape& tokens) {
   if (work.scores == 0 || tokens.rank() < 2) return work;
   auto matrices = int64_t(work.scores / double(tokens[1] * tokens[1]));
@@ -67,8 +67,8 @@ KernelWork with_its_softmax(KernelWork work, const Shape& tokens) {
   return work;
 }
 
-/// Part by which its time on the host grows with every further rank of tp: processes that share the
-/// host and wait for the slowest. Fitted to the steps that a100.toml is fitted to.
+/// The part by which Megatron-LM's time on the host grows with every further rank of tp: processes
+/// that share the host and wait for the slowest. Fitted to the steps that a100.toml is fitted to.
 constexpr double its_wait = 0.03;
 
 bool again(const StepOptions& o) {
@@ -77,7 +77,7 @@ bool again(const StepOptions& o) {
 
 }  // namespace
 
-/// One stage, one micro-batch.
+/// The times of one stage for one micro-batch.
 struct StepTimes::Slot {
   double compute = 0, tensor = 0;
   Elements parameters = {};
@@ -153,7 +153,7 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
   std::vector<size_t> first{0};
   for (int64_t count : counts) first.push_back(first.back() + size_t(count));
   std::vector<Slot> all(size_t(shape.stages));
-  // One stage has both ends of the model, and what they share once.
+  // One stage has both ends of the model, and their shared parameters once.
   int last_on = shape.stage_of(shape.virtual_stages() - 1);
   for (int s = 0; s < shape.stages; ++s)
     for (int c = 0; c < shape.chunks; ++c) {
@@ -218,7 +218,7 @@ StepTime StepTimes::operator()(const StepOptions& o) {
   auto all = slots(o);
   double weight = double(size_of(o.dtype)), sent = double(size_of(o.reduce_dtype)),
          hop = handover(o);
-  // Do collectives of dp travel while kernels run?
+  // Whether collectives of dp overlap kernels.
   bool behind = !h.on_host() && framework_ == Framework::triax;
   StepTime t, each;  // each: of a micro-batch
   double sum = 0, slow = 0;
@@ -254,7 +254,7 @@ std::vector<Elements> StepTimes::parameters(const StepOptions& o) {
 }
 
 double StepTimes::model_flop(const StepOptions& o) {
-  StepOptions one = o;  // what tensor-parallel ranks repeat counts once
+  StepOptions one = o;  // work that tensor-parallel ranks repeat counts once
   one.mesh.tp = 1, one.sequence_parallel = false;
   double flop = 0;
   for (auto& l : facts(one).layers()) flop += l.forward.products + l.backward.products;

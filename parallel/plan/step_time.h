@@ -11,7 +11,7 @@
 
 namespace triax::parallel {
 
-/// Seconds of one step, by what they go to.
+/// The seconds of one step, by their use.
 struct StepTime {
   double compute = 0;   ///< kernels of the slowest stage, all micro-batches
   double tensor = 0;    ///< its collectives of tp, which nothing hides
@@ -22,10 +22,10 @@ struct StepTime {
   double total() const { return compute + tensor + handover + bubble + data + update; }
 };
 
-/// What a schedule costs.
+/// The cost of a schedule.
 struct Bubble {
   double idle = 0;         ///< step time less work, in times of one micro-batch on a stage
-  std::vector<Kept> kept;  ///< by each stage
+  std::vector<Kept> kept;  ///< per stage
 };
 
 /// Predicts step times of one model on one kind of hardware. The work of every layer is that of
@@ -44,23 +44,23 @@ class StepTimes {
   /// Keeps references to both.
   StepTimes(const Task& task, const Hardware& hardware, Framework framework = Framework::triax);
 
-  /// `o` is resolved and checked. Throws Error 78 for what the model cannot be trained with.
+  /// Times a step; `o` is resolved and checked. Throws Error 78 if the model cannot be trained so.
   StepTime operator()(const StepOptions& o);
-  /// Of its schedule. Throws Error 78 for a shape that the schedule does not fit.
+  /// Returns the cost of its schedule. Throws Error 78 for a shape that the schedule does not fit.
   const Bubble& bubble(const StepOptions& o);
-  /// A micro-batch on a rank of tp.
+  /// Returns the facts of a micro-batch on a rank of tp.
   const Facts& facts(const StepOptions& o);
-  /// Layers of each virtual stage.
+  /// Returns the layers of each virtual stage.
   const std::vector<int64_t>& placement(const StepOptions& o);
-  /// What a rank of each stage holds, in full.
+  /// Returns the parameters that a rank of each stage holds, in full.
   std::vector<Elements> parameters(const StepOptions& o);
-  /// FLOP of matrix products and attention in a step, without those computed again.
+  /// Returns the FLOP of matrix products and attention in a step, without recomputation.
   double model_flop(const StepOptions& o);
 
  private:
   struct Slot;
-  /// A layer's forward or backward. Collectives of tp are started as kernels are: on GPUs they take
-  /// no time of those that wait for the host.
+  /// Returns the time of a layer's forward or backward. Collectives of tp are started as kernels
+  /// are: on GPUs they take no time of those that wait for the host.
   Slot pass(const KernelWork& counted, const Ledger::Line& sums, const StepOptions& o);
   std::vector<Slot> slots(const StepOptions& o);
   double handover(const StepOptions& o);

@@ -15,7 +15,7 @@ std::string title(const std::string& program, const Verb& verb) {
   return program + " " + verb.name;
 }
 
-// `program checkpoint diff A B [-h]`.
+// Returns `program checkpoint diff A B [-h]`.
 std::string usage(const std::string& name, const Verb& verb) {
   std::string line = name;
   for (const Operand& o : verb.operands) line += " " + o.name;
@@ -26,13 +26,13 @@ bool one_of(const std::string& word, std::initializer_list<const char*> words) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// -1 and - are values, -x and --x are flags.
+// True for -x and --x; -1 and - are values.
 bool is_flag(const std::string& word) {
   return word.size() > 1 && word[0] == '-' &&
          (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])));
 }
 
-/// Where a directory without a flag belongs.
+/// Suggests the flag of a directory that was given without one.
 std::string flag_for(const std::string& word, const Settings& settings) {
   bool takes_run = std::ranges::count(settings, "checkpoint", &Setting::name) > 0;
   return takes_run && disk().is_directory(word) ? ": --checkpoint " + shell_word(word) : "";
@@ -58,12 +58,12 @@ struct Given {
   std::vector<std::string> operands;
 };
 
-// The last value given for each setting. Values stay texts, so that flags and configuration files
-// are read, and refused, by the same code.
+// Returns the last value given for each setting. Values stay texts, so that flags and configuration
+// files are read, and refused, by the same code.
 Given values_in(std::span<const std::string> words, const std::string& name, const Verb& verb) {
   Given all;
   auto& given = all.values;
-  bool any = !verb.operands.empty() && verb.operands.back().all;  // number of words
+  bool any = !verb.operands.empty() && verb.operands.back().all;  // takes all further words
   for (size_t i = 0; i < words.size(); ++i) {
     if (!words[i].starts_with('-') && (any || all.operands.size() < verb.operands.size())) {
       check_input(is_plain_text(words[i]), Exit::usage, "{}: `{}`; expected UTF-8 text", name,
@@ -90,7 +90,7 @@ Given values_in(std::span<const std::string> words, const std::string& name, con
   return all;
 }
 
-// The verb that the words begin with, the longest; they lose it.
+// Returns the longest verb that the words begin with, and removes it from them.
 const Verb& verb_of(const CommandLine& line, std::span<const std::string>& words) {
   const std::string& word = words.front();
   const std::string both = words.size() > 1 ? word + " " + words[1] : word;
@@ -121,7 +121,7 @@ Request parse(const std::string& program, const Verb& verb, std::span<const std:
   for (const std::string& word : words)
     if (one_of(word, {"--help", "-h"})) return {};
   auto [given, operands] = values_in(words, title(program, verb), verb);
-  for (const auto& [setting, value] : given)  // of a shell variable that is not set
+  for (const auto& [setting, value] : given)  // as from a shell variable that is not set
     check_input(!value.empty() || !is_path(*setting), Exit::usage, "--{} is empty; expected {}",
                 setting->name, setting->value);
   Request request{.verb = &verb};
@@ -165,7 +165,7 @@ namespace {
 
 constexpr int narrowest = 40;
 
-// Two columns: terms, of which the longest has `longest` characters, and what they mean.
+// A text of two columns: terms, the longest of `longest` characters, and their meanings.
 class Table {
  public:
   Table(int columns, size_t longest)
@@ -179,7 +179,7 @@ class Table {
     line.append(size_t(fits ? at_ - written : at_), ' ');
     return line + wrapped(meaning, columns_, at_) + "\n";
   }
-  // A command line; a shell takes it back from several lines.
+  // Returns a command line in lines that a shell joins again.
   std::string command(const std::string& words) const {
     std::string lines = wrapped(words, columns_ - 2, 6);
     for (size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 3) lines.insert(at, " \\");
@@ -194,7 +194,7 @@ std::string flag_of(const Setting& s) {
   return fmt::format("--{}{}{}", s.name, s.value.empty() ? "" : " ", s.value);
 }
 
-// A bar would end the cell.
+// Escapes bars, which would end the cell.
 std::string cell(const std::string& text) {
   std::string escaped;
   for (char c : text) {

@@ -8,17 +8,17 @@
 
 namespace triax::parallel {
 
-/// A word that follows a verb, without a flag: `DIR`. It has to be given.
+/// A required word that follows a verb, without a flag: `DIR`.
 struct Operand {
   std::string name;
   std::string* value = nullptr;
-  /// In place of `value`, of the last operand: this word and all further ones, `INPUT..`.
+  /// Replaces `value` for the last operand: takes this word and all further ones, `INPUT..`.
   std::vector<std::string>* all = nullptr;
 };
 
 struct Invocation;
 
-/// What a program can do: the word after its name, or two words (`checkpoint diff`), then operands
+/// A command of a program: the word after its name, or two words (`checkpoint diff`), then operands
 /// and flags in any order.
 struct Verb {
   std::string name;
@@ -37,13 +37,13 @@ struct CommandLine {
   std::vector<Verb> verbs;
 };
 
-/// What the words of a command line ask for: a verb, or else a text to print.
+/// The request of a command line: a verb, or else a text to print.
 struct Request {
   const Verb* verb = nullptr;
   std::string text = {};
-  Exit code = Exit::ok;                 ///< of a program that has printed the text
-  std::vector<std::string> given = {};  ///< names of the verb's flags that the command line has
-  std::vector<std::string> configured = {};  ///< those that the configuration file has
+  Exit code = Exit::ok;                      ///< for a program that has printed the text
+  std::vector<std::string> given = {};       ///< names of the verb's flags on the command line
+  std::vector<std::string> configured = {};  ///< names of those in the configuration file
 };
 
 /// A verb that is asked for: the words of the whole program, and what was read of them.
@@ -55,26 +55,26 @@ struct Invocation {
 };
 
 /// Assigns the words after the verb, and before them the file that the setting `config` names: a
-/// flag wins over the file, the last of a repeated flag over the others. Nothing is assigned, and
-/// the request has no verb, if --help was among them. Throws Error 64 for a bad flag; for the file
-/// as read_config does, with `elsewhere`.
+/// flag overrides the file, the last of a repeated flag overrides the others. Nothing is assigned,
+/// and the request has no verb, if --help was among them. Throws Error 64 for a bad flag; for the
+/// file as read_config does, with `elsewhere`.
 Request parse(const std::string& program, const Verb& verb, std::span<const std::string> words,
               const Settings& elsewhere = {});
-/// The same for the words after the program's name: `VERB FLAGS`, `help [VERB]`, `--version`. No
-/// words at all ask for the list of verbs, with code 64. `columns` are those of texts. A
-/// configuration file of the first verb serves the others too.
+/// Parses the words after the program's name: `VERB FLAGS`, `help [VERB]`, `--version`. No words at
+/// all request the list of verbs, with code 64. `columns` is the width of texts. A configuration
+/// file of the first verb serves the others too.
 Request parse(const CommandLine& line, std::span<const std::string> words, int columns);
 
-/// Lines for the end of a message about paths: which flags, or lines of the configuration file,
-/// gave those in it.
+/// Returns lines for the end of a message about paths: the flags, or lines of the configuration
+/// file, that gave those in it.
 std::string paths_named(std::string_view message, const Request& request);
 
-/// What --help prints: flags by group, with their values as defaults, in lines of at most `columns`
-/// columns; fewer than 40 count as 40.
+/// Returns the text of --help: flags by group, with their values as defaults, in lines of at most
+/// `columns` columns; fewer than 40 count as 40.
 std::string help(const std::string& program, const Verb& verb, int columns);
-/// The list of verbs.
+/// Returns the list of verbs.
 std::string help(const CommandLine& line, int columns);
-/// The flags of a verb in Markdown.
+/// Returns the flags of a verb in Markdown.
 std::string markdown(const std::string& program, const Verb& verb);
 
 }  // namespace triax::parallel

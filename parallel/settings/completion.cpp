@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* files = "<files>\n";
 
-// The lines of what begins as the word that is typed.
+// The lines offered for words that begin with the one that is typed.
 class Offers {
  public:
   explicit Offers(std::string typed) : typed_(std::move(typed)) {}
@@ -27,8 +27,8 @@ class Offers {
   std::string typed_, text_;
 };
 
-// In --help, `auto|last-good|PATH` stands for the value: words, and names in capitals for what is
-// none. `before` is what stands before the value in the same word: `--zero=`.
+// Offers values of a setting. In --help, `auto|last-good|PATH` stands for the value: words, and
+// names in capitals for anything else. `before` precedes the value in the same word: `--zero=`.
 void add_values(Offers& offers, const Setting& s, const std::string& before = {}) {
   auto* named = std::get_if<Choice>(&s.field);
   std::vector<std::string> names = named ? named->names : s.choices;
@@ -69,7 +69,7 @@ void add_arguments(Offers& offers, const Verb& verb, const std::string& before) 
   offers.add("--help", "print the flags");
 }
 
-// First words of verbs, or the second ones of those that begin with `first`.
+// Offers first words of verbs, or the second ones of those that begin with `first`.
 void add_verbs(Offers& offers, const CommandLine& line, const std::string& first) {
   for (const Verb& verb : line.verbs) {
     size_t space = verb.name.find(' ');

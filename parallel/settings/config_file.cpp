@@ -28,14 +28,14 @@ std::string line_of(std::string_view text, unsigned line) {
 
 bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 
-// With `?` for every byte that is not ASCII: TOML allows both in strings and comments alone.
+// Replaces bytes that are not ASCII by `?`: TOML allows both in strings and comments alone.
 std::string in_ascii(std::string text) {
   if (text.starts_with("\xEF\xBB\xBF")) text.replace(0, 3, "   ");  // a byte order mark
   std::ranges::replace_if(text, std::not_fn(is_ascii), '?');
   return text;
 }
 
-// Read as ASCII first, since toml++ 3.3 has undefined behaviour at most other letters outside of
+// Parses as ASCII first, since toml++ 3.3 has undefined behaviour at most other letters outside of
 // strings and comments.
 toml::table parse_file(const std::string& text, const std::string& path) try {
   (void)toml::parse(in_ascii(text));
@@ -50,7 +50,7 @@ toml::table parse_file(const std::string& text, const std::string& path) try {
   fail(Exit::config, "{}:{}: {}; the line is `{}`", path, line, printable(why), printable(shown));
 }
 
-// In the order of the file, so that the first mistake is the one reported.
+// Returns the entries in the order of the file, so that the first mistake is the one reported.
 std::vector<Entry> entries_of(const toml::table& table) {
   std::vector<Entry> entries;
   for (auto&& [key, value] : table)
@@ -80,7 +80,7 @@ const char* kind_of(const toml::node& value) {
   return value.is_table() ? "a table" : value.is_array() ? "an array" : "a date or time";
 }
 
-// As on a command line; texts are read, and refused, by the same code.
+// Returns a value as on a command line; texts are read, and refused, by the same code.
 std::string text_of(const toml::node& value) {
   if (auto* text = value.as_string()) return text->get();
   if (auto* whole = value.as_integer()) return std::to_string(whole->get());
@@ -88,7 +88,7 @@ std::string text_of(const toml::node& value) {
   return toml_real(value.as_floating_point()->get());
 }
 
-// A whole number may also be the name of a value: `zero = 1`.
+// True if a value has the setting's type. A whole number may also name a value: `zero = 1`.
 bool fits(const Setting& s, const toml::node& value) {
   if (is_switch(s)) return value.is_boolean();
   if (!is_text(s)) return value.is_number();

@@ -10,8 +10,8 @@ namespace triax::parallel {
 
 namespace {
 
-// What is called otherwise in nanoGPT, Hugging Face, Megatron-LM, DeepSpeed and vLLM. A hint is
-// given only if the name exists in the program.
+// Options that have other names in nanoGPT, Hugging Face, Megatron-LM, DeepSpeed and vLLM. A hint
+// is given only if the name exists in the program.
 struct Synonyms {
   std::string_view name, typed, note = "";
 };
@@ -70,7 +70,7 @@ bool holds_word(std::string_view words, std::string_view word) {
   return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
 }
 
-// The distance of Levenshtein (1966), row by row.
+// Returns the distance of Levenshtein (1966), row by row.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -86,7 +86,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Names are compared as they are written here: --Micro_Batch is micro-batch.
+// Returns a name as it is written here: --Micro_Batch is micro-batch.
 std::string normal(std::string_view word) {
   word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
   std::string name(word);

@@ -5,7 +5,7 @@
 namespace triax::parallel {
 namespace {
 
-// Text for roff: dashes that can be copied, no escapes, and no request at the start of a line.
+// Returns text for roff: dashes that can be copied, no escapes, no request at the start of a line.
 std::string plain(std::string_view text) {
   std::string made = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
   for (char c : text)

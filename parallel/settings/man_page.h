@@ -5,10 +5,10 @@
 
 namespace triax::parallel {
 
-/// The man page of a program in section 1, in the macros of man(7): its name and its verbs. What
-/// the verb that comes first does is what the program is for.
+/// Returns the man page of a program in section 1, in the macros of man(7): its name and its verbs.
+/// The first verb describes the program.
 std::string man_page(const CommandLine& line);
-/// A section about a verb, to be added: flags by group with their values as defaults, and examples.
+/// Returns a section about a verb, to be appended: flags by group with defaults, and examples.
 std::string man_page(const std::string& program, const Verb& verb);
 
 }  // namespace triax::parallel

@@ -21,7 +21,7 @@ bool in_range(double x, const Range& r) {
          (r.open_max ? x < r.max : x <= r.max);
 }
 
-/// A number below 0 only marks what is unset, where others would not: nobody asks for it.
+/// Returns the least valid number. Below 0 a derived number is only the mark of an unset one.
 double least(const Setting& s) { return s.derived ? std::max(s.range.min, 0.) : s.range.min; }
 
 bool allowed(const Setting& s) {
@@ -39,7 +39,7 @@ bool allowed(const Setting& s) {
   return is_unset(s) || std::visit(valid, s.field);
 }
 
-// False for text of another type; whether the value is allowed is not asked.
+// False if the text is of another type; does not check whether the value is allowed.
 bool read(const Setting& s, const std::string& text) {
   auto set = [&]<class T>(const T& field) {
     if constexpr (std::is_same_v<T, Choice>) {
@@ -188,7 +188,7 @@ std::string literal(const Setting& s) {
 }
 
 std::string default_of(const Setting& s) {
-  bool given = s.derived && !is_unset(s);  // by the program, which knows better
+  bool given = s.derived && !is_unset(s);  // set by the program, which knows better
   return s.shown.empty() || given ? value_text(s) : s.shown;
 }
 

@@ -15,20 +15,20 @@
 
 namespace triax::parallel {
 
-/// What a changed value means for a run that resumes a checkpoint.
+/// The treatment of a changed value in a run that resumes a checkpoint.
 enum class OnResume {
-  refuse,  ///< another model or other data
-  ask,     ///< another run, unless the user says that it may change: --resume-changed
-  say,     ///< worth a line in the log
-  free     ///< nothing
+  refuse,  ///< it is another model or other data
+  ask,     ///< it is another run, unless the user says that it may change: --resume-changed
+  say,     ///< it is worth a line in the log
+  free     ///< it does not matter
 };
 
-/// What a number may be; it is finite in any case.
+/// The range of a number, which is finite in any case.
 struct Range {
   double min = 0;
   double max = std::numeric_limits<double>::infinity();
   bool open_max = false;  ///< `max` itself is not allowed
-  bool open_min = false;  ///< nor is `min`
+  bool open_min = false;  ///< `min` itself is not allowed
 };
 
 /// A field of any type with named values; made by choice().
@@ -51,18 +51,18 @@ template <class T> Choice choice(T& field, std::vector<std::pair<std::string, T>
   return made;
 }
 
-/// What most settings need not say.
+/// The optional properties of a setting.
 struct SettingTraits {
   Range range = {};
-  std::vector<std::string> choices = {};  ///< of a string; empty: any
+  std::vector<std::string> choices = {};  ///< for a string; empty: any
   std::string or_file = {};               ///< beside the choices, a path that ends so: `.json`
   std::string shown = {};                 ///< the default in words, where the value does not say it
   std::string alone = {};                 ///< the value of a flag without one; empty: it needs one
-  std::optional<OnResume> on_resume = {};  ///< not given: as the group has it
-  /// Follows from other settings while it is unset, that is: an empty string, or `range.min`.
+  std::optional<OnResume> on_resume = {};  ///< none: as the group has it
+  /// True if it follows from other settings while unset: an empty string, or `range.min`.
   bool derived = false;
   bool saved = true;  ///< false: to_toml leaves it out, as it names this run (`out`, `resume`)
-  bool key = true;    ///< may stand in a configuration file
+  bool key = true;    ///< a configuration file may have it
 };
 
 /// One option of a program: a flag of its command line and a key of its configuration files. It
@@ -70,9 +70,9 @@ struct SettingTraits {
 struct Setting : SettingTraits {
   std::string name;   ///< without dashes: `micro-batch`
   std::string group;  ///< heading in --help
-  std::string value;  ///< what stands for the value in --help: `N`; empty for a bool
+  std::string value;  ///< the value's placeholder in --help: `N`; empty for a bool
   std::string help;   ///< one line
-  /// Holds the default until assigned. A uint64_t is at most 2^63 - 1, TOML's largest integer.
+  /// Points to the default until assigned. A uint64_t is at most 2^63 - 1, TOML's largest integer.
   std::variant<int64_t*, int*, double*, uint64_t*, std::string*, bool*, Choice> field;
 };
 using Settings = std::vector<Setting>;
@@ -89,7 +89,7 @@ class SettingGroup {
                     std::move(field)});
     return *this;
   }
-  /// Settings of another heading.
+  /// Adds settings of another heading.
   SettingGroup& add(const Settings& more) {
     all_.insert(all_.end(), more.begin(), more.end());
     return *this;
@@ -102,13 +102,13 @@ class SettingGroup {
   Settings all_;
 };
 
-/// One list after the other. Throws Error 78 for a name that is no flag or there twice.
+/// Joins lists. Throws Error 78 for a name that is no flag or there twice.
 Settings joined(std::initializer_list<Settings> lists);
-/// Those of these names, or all but those.
+/// Return the settings of these names, or all but those.
 Settings only(Settings all, std::initializer_list<std::string_view> names);
 Settings without(Settings all, std::initializer_list<std::string_view> names);
 
-/// Where a value comes from: what begins a message about it, and the code it is refused with.
+/// The origin of a value: the begin of a message about it, and the code it is refused with.
 struct Origin {
   Exit code;
   std::string where;
@@ -119,48 +119,48 @@ void assign(const Setting& setting, const std::string& text, const Origin& origi
 /// Throws Error 78 naming each setting whose value is not allowed: for options set in code.
 void check_values(const Settings& settings);
 
-/// Is the field a bool, so that its name alone is a value?
+/// True if the field is a bool, so that its name alone is a value.
 inline bool is_switch(const Setting& s) { return std::holds_alternative<bool*>(s.field); }
-/// Is the value written as a string?
+/// True if the value is written as a string.
 bool is_text(const Setting& setting);
-/// Does --help call its value FILE, DIR, PATH or CHECKPOINT, alone or as the last of several?
+/// True if --help calls its value FILE, DIR, PATH or CHECKPOINT, alone or as the last of several.
 bool is_path(const Setting& setting);
-/// Is it derived, and was it not given?
+/// True if it is derived and was not given.
 bool is_unset(const Setting& setting);
 
-/// The valid values in words: `a whole number in [1, 8]`.
+/// Returns the valid values in words: `a whole number in [1, 8]`.
 std::string expected(const Setting& setting);
-/// The value as a command line has it, before quoting.
+/// Returns the value as a command line has it, before quoting.
 std::string value_text(const Setting& setting);
-/// The value as a configuration file has it.
+/// Returns the value as a configuration file has it.
 std::string literal(const Setting& setting);
-/// A number as a TOML float: the shortest digits that read back to the same bits.
+/// Returns a TOML float: the shortest digits that read back to the same bits.
 std::string toml_real(double number);
-/// Is it UTF-8 (The Unicode Standard, table 3-7: no overlong forms, no surrogates) without NUL?
+/// True for UTF-8 (The Unicode Standard, table 3-7: no overlong forms, no surrogates) without NUL.
 bool is_plain_text(std::string_view text);
-/// The value as a reader wants it: `shown` if there is one.
+/// Returns the value for a reader: `shown` if there is one.
 std::string default_of(const Setting& setting);
 
-/// A configuration file in TOML from which read_config reads the same values, to the bit. What is
-/// unset or not `saved` is left out. Call it before derived settings are filled in: then nothing
-/// that follows from other settings is pinned for the run that reads the file.
+/// Returns a configuration file in TOML from which read_config reads the same values, to the bit.
+/// Unset values and those not `saved` are left out. Call it before derived settings are filled in:
+/// then nothing that follows from other settings is pinned for the run that reads the file.
 std::string to_toml(const Settings& settings);
-/// Assigns what a configuration file gives. Throws Error 78 with file and line for a bad key or
+/// Assigns the values of a configuration file. Throws Error 78 with file and line for a bad key or
 /// value, 66 if there is no such file, 65 if it is no plain file or larger than 1 MiB. Keys of
 /// `elsewhere`, settings of another verb that reads the same file, are left alone. Returns the keys
-/// that it gives.
+/// that the file has.
 std::vector<std::string> read_config(const Settings& settings, const std::string& path,
                                      const Settings& elsewhere = {});
-/// The same of its text; `path` is for messages.
+/// Assigns the values in a file's text; `path` is for messages.
 std::vector<std::string> read_config_text(const Settings& settings, const std::string& text,
                                           const std::string& path, const Settings& elsewhere = {});
 
-/// The name that a misspelt word is probably meant for: few edits away, or longer; empty if none.
+/// Returns the name that a misspelt word probably means: few edits away, or longer; empty if none.
 std::string nearest(std::string_view word, std::span<const std::string> names);
 
-/// What a message says about a word that is none of `names`: `; use --lr` for --learning-rate, `;
-/// the nearest is --width` for --widht; empty if nothing comes to mind. `around` is how names are
-/// written, such as `--{}`.
+/// Returns the hint in a message about a word that is none of `names`: `; use --lr` for
+/// --learning-rate, `; the nearest is --width` for --widht; empty if nothing is near. `around` is
+/// how names are written, such as `--{}`.
 std::string hint(std::string_view word, std::span<const std::string> names, const char* around);
 
 }  // namespace triax::parallel

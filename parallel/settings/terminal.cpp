@@ -18,7 +18,7 @@ int columns_of(std::string_view text) {
   return int(std::count_if(text.begin(), text.end(), begins_character));
 }
 
-// The bytes of the first `columns` characters.
+// Returns the bytes of the first `columns` characters.
 size_t bytes_of(std::string_view text, int columns) {
   size_t at = 0;
   while (at < text.size() && (columns > 0 || !begins_character(text[at])))

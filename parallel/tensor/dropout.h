@@ -9,9 +9,9 @@ class Dropout : public nn::Dropout {
  public:
   Dropout(double p, const TensorParallel& tp) : nn::Dropout(p), tp_(tp) {}
 
-  /// Does it drop anything of this batch?
+  /// True if it drops anything of this batch.
   bool drops(const nn::Batch& batch) const { return mask(batch.first).p > 0; }
-  /// x as outside [rows, width], of which each sample has `rows_each` over all ranks.
+  /// Drops elements of x as outside [rows, width]; a sample has `rows_each` rows over all ranks.
   Tensor operator()(const Tensor& x, const nn::Batch& batch, int64_t rows_each) const;
 
  private:

@@ -9,12 +9,12 @@ namespace triax::parallel {
 
 struct VocabularyOptions {
   double std = 0.02;  ///< of the initial table
-  bool tied = false;  ///< are `operator()` and `logits` used by the first and by the last layer?
+  bool tied = false;  ///< `operator()` is used by the first layer and `logits` by the last
 };
 
 /// A table [vocabulary, width] whose rows are split over the ranks, used to look tokens up and, if
-/// the head is tied to it, as the weight of the logits (Press and Wolf 2017). Any vocabulary will
-/// do: what the ranks do not divide is padded, and padding takes part in nothing.
+/// the head is tied to it, as the weight of the logits (Press and Wolf 2017). The vocabulary may
+/// have any size: it is padded to a multiple of the ranks, and padding takes part in nothing.
 class VocabularyEmbedding : public nn::Module {
  public:
   VocabularyEmbedding(int64_t vocabulary, int64_t width, const TensorParallel& tp,
@@ -29,17 +29,17 @@ class VocabularyEmbedding : public nn::Module {
                           .table = true,
                           .tied = o.tied})) {}
 
-  /// ids [all rows], of the whole vocabulary -> [rows, width] as outside.
+  /// Looks up ids [all rows], of the whole vocabulary -> [rows, width] as outside.
   Tensor operator()(const Tensor& ids) const {
     return tp_.leave_one(embedding(ids, table_, slice_));
   }
-  /// x as outside [rows, width] -> this rank's slice of the logits [all rows, slice].
+  /// Returns, of x as outside [rows, width], this rank's slice of the logits [all rows, slice].
   Tensor logits(const Tensor& x) const {
     if (tp_.sliced()) return tp_.product_in(x, table_);
     return tp_.through(x, [&](const Tensor& all) { return linear(all, table_); });
   }
-  /// Cross-entropy of these logits; targets [all rows], of the whole vocabulary. Alike on all
-  /// ranks. As triax::cross_entropy otherwise, whose `slice` and `combine` are set here.
+  /// Returns the cross-entropy of these logits, alike on all ranks; targets [all rows], of the
+  /// whole vocabulary. As triax::cross_entropy otherwise, whose `slice` and `combine` are set here.
   Tensor cross_entropy(Tensor logits, const Tensor& targets, CrossEntropyOptions o = {}) const {
     o.slice = slice_;
     o.parts = tp_.slices_here();
@@ -47,17 +47,17 @@ class VocabularyEmbedding : public nn::Module {
       o.combine = [tp = tp_](const Tensor& stats) { return tp.combine(stats); };
     return triax::cross_entropy(std::move(logits), targets, o);
   }
-  /// What a last layer returns of x as outside [rows, width]: the sum of the cross-entropy over all
-  /// of the batch's targets that are not -1, one element; without target the whole logits [rows,
-  /// vocabulary].
+  /// Returns a last layer's result for x as outside [rows, width]: the sum of the cross-entropy
+  /// over all of the batch's targets that are not -1, one element; without target the whole logits
+  /// [rows, vocabulary].
   Tensor loss(const Tensor& x, const nn::Batch& batch) const {
     Tensor mine = logits(x);
     if (!batch.target.defined()) return whole(mine);
     return cross_entropy(std::move(mine), batch.target.view({batch.target.numel()}),
                          {.reduction = CrossEntropyOptions::Reduction::sum, .seed = batch.seed});
   }
-  /// Logits of all ranks, side by side without padding: [rows, vocabulary]. For sampling: no
-  /// gradient passes.
+  /// Returns the logits of all ranks, side by side without padding: [rows, vocabulary]. For
+  /// sampling: no gradient passes.
   Tensor whole(const Tensor& logits) const {
     return tp_.join_columns(logits).narrow(1, 0, slice_.all);
   }
@@ -68,7 +68,7 @@ class VocabularyEmbedding : public nn::Module {
   nn::Parameter& table_;
 };
 
-/// First layer of a language model: rows of a table for ids of any shape.
+/// The first layer of a language model: rows of a table for ids of any shape.
 struct TokenLayer : VocabularyEmbedding {
   using VocabularyEmbedding::VocabularyEmbedding;
   Tensor operator()(const nn::Batch& batch) const {
@@ -76,7 +76,7 @@ struct TokenLayer : VocabularyEmbedding {
   }
 };
 
-/// Last layer of a classifier, with the classes split over the ranks. x [rows, width].
+/// The last layer of a classifier, with the classes split over the ranks. x [rows, width].
 struct ClassHead : VocabularyEmbedding {
   using VocabularyEmbedding::VocabularyEmbedding;
   Tensor operator()(const Tensor& x, const nn::Batch& batch) const {

@@ -8,7 +8,7 @@ namespace triax::parallel {
 struct SplitLinearOptions {
   double std = 0.02;  ///< of the initial weight; the bias starts at 0
   bool bias = true;
-  int64_t unit = 1;  ///< split features that belong together: tp never cuts, say, a head
+  int64_t unit = 1;  ///< split features that belong together, such as a head: tp never cuts them
 };
 
 /// y = x w^T + b with the rows of w [out, in] split: every rank makes out / tp of the features.
@@ -23,7 +23,7 @@ class ColumnLinear : public nn::Linear {
     if (tp_.sliced()) return tp_.product_in(x, weight(), bias());
     return tp_.through(x, [&](const Tensor& all) { return nn::Linear::operator()(all); });
   }
-  /// gelu(x w^T + b) in one pass; needs a bias.
+  /// Returns gelu(x w^T + b) in one pass; needs a bias.
   Tensor gelu(const Tensor& x) const {
     if (tp_.sliced()) return triax::gelu((*this)(x));
     return tp_.through(x, [&](const Tensor& all) { return nn::Linear::gelu(all); });
@@ -33,8 +33,8 @@ class ColumnLinear : public nn::Linear {
   TensorParallel tp_;
 };
 
-/// y = x w^T + b with the columns of w [out, in] split: every rank eats in / tp of the features and
-/// has a part of the sum. The way out: [all rows, in / tp] -> y as outside [rows, out].
+/// y = x w^T + b with the columns of w [out, in] split: every rank takes in / tp of the features
+/// and has a part of the sum. The way out: [all rows, in / tp] -> y as outside [rows, out].
 class RowLinear : public nn::Module {
  public:
   RowLinear(int64_t in, int64_t out, const TensorParallel& tp, const SplitLinearOptions& o = {})
@@ -47,13 +47,13 @@ class RowLinear : public nn::Module {
         bias_(o.bias ? &parameter({.name = "bias", .full = {out}, .shard = tp.whole()}) : nullptr) {
   }
 
-  /// The bias is added once, inside the product of one rank where that can be.
+  /// Adds the bias once, inside the product of one rank where that can be.
   Tensor operator()(const Tensor& x) const {
     if (!tp_.sliced()) return tp_.leave_product(x, weight_, bias_ ? bias_->value : Tensor());
     Tensor y = tp_.product_out(x, weight_);
     return bias_ ? y + *bias_ : y;
   }
-  /// rest + (*this)(x), as outside; in one pass where there is nothing to sum.
+  /// Returns rest + (*this)(x), as outside; in one pass where there is nothing to sum.
   Tensor onto(const Tensor& rest, const Tensor& x) const {
     if (tp_.size() > 1 || tp_.sliced()) return rest + (*this)(x);
     return linear_onto(rest, x, weight_, bias_ ? bias_->value : Tensor());

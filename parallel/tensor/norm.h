@@ -10,7 +10,7 @@ struct LayerNorm : nn::LayerNorm {
       : nn::LayerNorm(width, nn::NormOptions{.shard = tp.whole()}) {}
 };
 
-/// nn::RmsNorm likewise.
+/// nn::RmsNorm outside of split stretches: every tensor-parallel rank holds all of it.
 struct RmsNorm : nn::RmsNorm {
   RmsNorm(int64_t width, const TensorParallel& tp, double eps = 1e-5)
       : nn::RmsNorm(width, nn::NormOptions{eps, tp.whole()}) {}

@@ -8,25 +8,25 @@
 namespace triax::parallel {
 namespace {
 
-/// The n slices of x's rows [n, rows / n, columns], or of its columns [n, rows, columns / n]; x is
-/// contiguous. Each is a matrix of its own in a batch of products.
+/// Return the n slices of x's rows [n, rows / n, columns], or of its columns [n, rows, columns /
+/// n]; x is contiguous. Each slice is a matrix of its own in a batch of products.
 Tensor by_rows(const Tensor& x, int64_t n) { return x.view({n, x.size(0) / n, x.size(1)}); }
 Tensor by_columns(const Tensor& x, int64_t n) {
   return x.view({x.size(0), n, x.size(1) / n}).transpose(0, 1);
 }
-/// The same to read. Products of one row depend on whether there are gaps in a column, and a rank
-/// with one column has none: single columns are copied.
+/// Returns by_columns(), to be read. Products of one row depend on whether there are gaps in a
+/// column, and a rank with one column has none: single columns are copied.
 Tensor columns_of(const Tensor& x, int64_t n) {
   Tensor slices = by_columns(x, n);
   return slices.size(2) == 1 ? clone(slices) : slices;
 }
-/// x itself for each slice.
+/// Returns x itself for each slice.
 Tensor for_each(const Tensor& x, int64_t n) {
   return x.view({1, x.size(0), x.size(1)}).expand({n, x.size(0), x.size(1)});
 }
 Tensor turned(const Tensor& x) { return x.transpose(1, 2); }
 
-/// a b, summed over the slices, of dtype f64: multiples of the unit.
+/// Returns a b, summed over the slices, of dtype f64: multiples of the unit.
 Tensor sum_of_products(const Tensor& a, const Tensor& b, const FixedPoint& fixed) {
   Tensor sum = empty({1, a.size(1), b.size(2)}, f64, a.device());
   Tensor for_all = sum.expand({a.size(0), a.size(1), b.size(2)});
@@ -34,13 +34,13 @@ Tensor sum_of_products(const Tensor& a, const Tensor& b, const FixedPoint& fixed
   return sum.view({a.size(1), b.size(2)});
 }
 
-/// In how many products n slices of `features` are made, where they are not added up: in one if
-/// that gives the same bits.
+/// Returns the number of products in which n slices of `features` are made, where they are not
+/// added up: one if that gives the same bits.
 int64_t products_of(int64_t n, int64_t features) {
   return features / n % Matmul::block == 0 ? 1 : n;
 }
 
-/// Dim `cut` of w is cut into n slices.
+/// Checks that dim `cut` of w can be cut into n slices.
 void check_product(const Tensor& x, const Tensor& w, const Tensor& b, int cut, int64_t n) {
   bool alike = x.dtype() == w.dtype() && (!b.defined() || b.dtype() == x.dtype());
   check(is_float(x.dtype()) && alike && x.device() == w.device(),
@@ -51,7 +51,7 @@ void check_product(const Tensor& x, const Tensor& w, const Tensor& b, int cut, i
         w.shape(), n, cut, n);
 }
 
-/// dw = or += dy^T x, and db the column sums of dy, where one slice of w's rows follows the other.
+/// Returns a rule, dw = or += dy^T x, db the column sums of dy; slices of w's rows in turn.
 autograd::Rule weights_in(const Tensor& all_x, int64_t out, int64_t n) {
   return [=](const Tensor& all_dy, autograd::Into& into) {
     Tensor x = into.rows(all_x), dy = into.rows(all_dy);
@@ -72,7 +72,7 @@ autograd::Rule weights_in(const Tensor& all_x, int64_t out, int64_t n) {
   };
 }
 
-/// dw = or += dy^T x, where one slice of w's columns follows the other.
+/// Returns a rule, dw = or += dy^T x; slices of w's columns follow each other.
 autograd::Rule weights_out(const Tensor& all_x, int64_t out, int64_t n) {
   return [=](const Tensor& all_dy, autograd::Into& into) {
     if (!into.wanted(0)) return Tensors{{}};
@@ -122,7 +122,7 @@ Tensor TensorParallel::product_out(const Tensor& input, const Tensor& weight) co
   check_product(input, weight, {}, 1, n);
   Tensor x = input.detach().contiguous(), w = weight.detach().contiguous();
   Tensor sum = sum_of_products(columns_of(x, n), turned(columns_of(w, n)), slices_.forward());
-  auto all = std::make_shared<Tensor>();  // dy of all rows, from the one rule to the other
+  auto all = std::make_shared<Tensor>();  // dy of all rows, passed from one rule to the other
   auto rule = [tp = *this, w, n, all](const Tensor& above, autograd::Into& into) {
     Tensor dy = *all = tp.sequence_ ? tp.gathered(above) : above;
     if (!into.wanted(0)) return Tensors{{}};

@@ -9,11 +9,11 @@
 namespace triax::parallel {
 namespace {
 
-/// In what parts of a sum are made, sent and added. A part may exceed fp16's range where the sum
-/// does not; bf16's and fp32's range is too large for that.
+/// Returns the dtype in which parts of a sum are made, sent and added. A part may exceed fp16's
+/// range where the sum does not; bf16's and fp32's range is too large for that.
 DType dtype_of_sums(DType values) { return values == f16 ? accumulator(values) : values; }
 
-/// The first dozen multiples of `step` up to `most` that divide n.
+/// Returns the first dozen multiples of `step` up to `most` that divide n.
 std::string divisors(int64_t n, int64_t step, int64_t most) {
   std::vector<int64_t> found;
   for (int64_t d = step; d <= std::min(n, most) && found.size() < 12; d += step)
@@ -21,7 +21,7 @@ std::string divisors(int64_t n, int64_t step, int64_t most) {
   return join(found, ", ");
 }
 
-/// The gradient of an input of `dtype`, rounded once: after what was collected there is added.
+/// Returns the gradient of an input of `dtype`, rounded once: after it was added to what is there.
 Tensor rounded(const Tensor& dx, DType dtype, autograd::Into& into) {
   if (dx.dtype() == dtype) return dx;
   auto [y, write] = into.at(0, dx.shape(), dtype, dx.device());
@@ -195,8 +195,8 @@ Tensor TensorParallel::summed(const Tensor& x) const {
   return y;
 }
 
-// Outside, ranks have [samples][share] of all rows [samples][ranks][share]; collectives see
-// [ranks][samples][share].
+// Joins rows. Outside, ranks have [samples][share] of all rows [samples][ranks][share]; collectives
+// see [ranks][samples][share].
 Tensor TensorParallel::joined(const Tensor& x) const {
   Shape all = x.shape();
   all[0] *= size();
@@ -255,8 +255,8 @@ Tensor TensorParallel::join_columns(const Tensor& x) const {
   return all.transpose(0, 1).contiguous().view({x.size(0), size() * x.size(1)});
 }
 
-// The largest logit of a row is that of its slices; their sums of exponentials, each taken from its
-// own largest, are brought to it (Shoeybi et al. 2019, section 3, for the rest).
+// The largest logit of a row is that of its slices; their sums of exponentials, each relative to
+// its own largest, are rescaled to it (Shoeybi et al. 2019, section 3, for the rest).
 Tensor TensorParallel::combine(const Tensor& stats) const {
   NoGrad guard;
   int64_t parts = stats.size(0), rows = stats.size(1);

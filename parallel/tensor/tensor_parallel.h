@@ -7,23 +7,23 @@
 
 namespace triax::parallel {
 
-/// Slices of split features, for bits that do not depend on the number of ranks: each rank has
+/// The slices of split features, for bits that do not depend on the number of ranks: each rank has
 /// equally many. A sum over all features is made of a product for each slice, in fixed point.
 struct Slices {
   static constexpr int most = 256;
-  int count = 1;  ///< over all ranks; 1: nothing is sliced, ranks add what they have
-  /// For gradients of activations: see set_seed().
+  int count = 1;  ///< over all ranks; 1: nothing is sliced, ranks sum in floating point
+  /// The fixed point of gradients of activations: see set_seed().
   std::shared_ptr<FixedPoint> backward = std::make_shared<FixedPoint>();
 
-  /// For activations: what a slice brings is below 2^20 / count.
+  /// Returns the fixed point of activations: a slice's part is below 2^20 / count.
   FixedPoint forward() const { return FixedPoint::of(0x1p-32, count); }
-  /// Before each backward, whose gradients are multiplied by `seed`: what a slice brings is below
-  /// 2^16 / count seeds.
+  /// Sets the fixed point of a backward whose gradients are multiplied by `seed`: a slice's part is
+  /// below 2^16 / count seeds. Call it before each backward.
   void set_seed(double seed);
 };
 
 struct TensorParallelOptions {
-  /// Outside `enter` and `leave`, hold only this rank's token rows (sequence parallelism:
+  /// Each rank holds only its token rows outside `enter` and `leave` (sequence parallelism:
   /// Korthikanti et al., "Reducing activation recomputation", 2022, section 4.2.2).
   bool sequence = false;
   Slices slices = {};
@@ -41,73 +41,73 @@ class TensorParallel {
 
   int rank() const { return tp_->rank(); }
   int size() const { return tp_->size(); }
-  /// Of these ranks, for collectives of a layer's own.
+  /// Returns the communicator of these ranks, for collectives of a layer's own.
   Communicator& comm() const { return *tp_; }
   bool sequence() const { return sequence_; }
   bool sliced() const { return slices_.count > 1; }
-  /// Of this rank.
+  /// Returns the slices of this rank.
   int slices_here() const { return sliced() ? slices_.count / size() : 1; }
 
-  // -- What this rank holds of a parameter.
-  /// An equal slice of a dim of `length`, which never cuts a `unit`: as many elements as belong
+  // -- The shard of a parameter that this rank holds.
+  /// Returns an equal slice of a dim of `length`, which never cuts a `unit`: elements that belong
   /// together, such as those of an attention head. Throws Error 78 with the valid tp unless every
   /// rank gets equally many units.
   nn::Shard shard(int dim, int64_t length, int64_t unit = 1) const;
-  /// An equal slice of the rows of a vocabulary, padded where the ranks do not divide it.
+  /// Returns an equal slice of a vocabulary's rows, padded where the ranks do not divide it.
   nn::Shard vocabulary(int64_t rows) const;
-  /// All of it, used outside the stretch.
+  /// Returns all of it, used outside the stretch.
   nn::Shard whole() const;
-  /// All of it, used where all ranks have all rows, alike, also with `sequence`: behind gather_rows
-  /// or before scatter_rows. Gradients are not summed.
+  /// Returns all of it, used where all ranks have all rows, alike, also with `sequence`: behind
+  /// gather_rows or before scatter_rows. Gradients are not summed.
   nn::Shard whole_alike() const;
-  /// All of it, used inside, where each rank has features of its own (the gamma of a norm over each
-  /// attention head): gradients are summed. Outside they would count once for each rank.
+  /// Returns all of it, used inside, where each rank has its own features (the gamma of a norm over
+  /// each attention head): gradients are summed. Outside they would count once for each rank.
   nn::Shard whole_inside() const;
 
   // -- The way in and out. x [rows, width]; each is its counterpart's backward.
   // Where features are sliced, those that sum them throw Error 78: the products below do it.
   // In fp16, sums over the ranks are made in fp32 and rounded once, as in one rank's product: else
   // a part could overflow where the sum does not.
-  /// Rows of this rank -> all rows; the parts that ranks have of the gradient are summed.
+  /// Gathers this rank's rows -> all rows; backward sums the ranks' parts of the gradient.
   Tensor enter(const Tensor& x) const;
-  /// product(enter(x)), for a product that keeps its input for the gradient of its weight. With
+  /// Returns product(enter(x)), for a product that keeps its input for its weight's gradient. With
   /// `sequence` it keeps this rank's rows, and backward gathers the others again.
   Tensor through(const Tensor& x, const std::function<Tensor(const Tensor&)>& product) const;
-  /// Parts of a sum -> the sum, its rows of this rank. Moved in, x gives its memory.
+  /// Sums the ranks' parts -> this rank's rows of the sum. Moved in, x gives its memory.
   Tensor leave(Tensor x) const;
-  /// The same of parts that are zero on all ranks but one, element by element.
+  /// Sums parts that are zero on all ranks but one, element by element.
   Tensor leave_one(Tensor x) const;
-  /// leave(linear(x, weight)) + bias, if there is one, of parts that are not rounded before.
+  /// Returns leave(linear(x, weight)) + bias, if there is one, without rounding the parts before.
   Tensor leave_product(const Tensor& x, const Tensor& weight, const Tensor& bias) const;
-  /// Where features are sliced (`slices` > 1): x w^T + b of this rank's rows of w, as in
+  /// Return, where features are sliced (`slices` > 1), x w^T + b of this rank's rows of w, as in
   /// ColumnLinear, and the sum over all ranks of x w^T of its columns, as in RowLinear.
   Tensor product_in(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) const;
   Tensor product_out(const Tensor& x, const Tensor& weight) const;
-  /// All rows, alike on all ranks -> rows of this rank. Throws Error 78 unless ranks divide them.
+  /// Takes this rank's share of rows that all ranks have alike. Throws Error 78 if it is uneven.
   Tensor scatter_rows(const Tensor& x) const;
-  /// Rows of this rank -> all rows, used alike on all ranks.
+  /// Gathers this rank's rows -> all rows, used alike on all ranks.
   Tensor gather_rows(const Tensor& x) const;
 
-  /// For recompute: of an input that all ranks have alike each keeps an equal share of the elements
-  /// (ZeRO-R's partitioned activations: Rajbhandari et al., "ZeRO", 2020, section 6.1), gathered in
-  /// backward. Throws Error 78 unless the ranks divide them. With `sequence` inputs are not alike
-  /// and shared out already: then, and with one rank, nothing is packed.
+  /// Returns the packing for recompute: of an input that all ranks have alike each keeps an equal
+  /// share (ZeRO-R's partitioned activations: Rajbhandari et al., "ZeRO", 2020, section 6.1),
+  /// gathered in backward. Throws Error 78 unless the ranks divide the elements. With `sequence`
+  /// inputs are shared out already: then, and with one rank, nothing is packed.
   Packing split() const;
 
-  /// The columns [rows, columns] of all ranks side by side; no gradient passes.
+  /// Returns the columns [rows, columns] of all ranks side by side; no gradient passes.
   Tensor join_columns(const Tensor& x) const;
 
-  /// How many of `all` rows this rank has outside. Throws Error 78 unless the ranks divide them.
+  /// Returns how many of `all` rows this rank has outside. Throws Error 78 if they are uneven.
   int64_t rows(int64_t all) const;
-  /// Of how many samples this rank has rows, a share of each, one share behind the other: more than
-  /// 1 with `sequence` in a layer that sees several samples at once (autograd::SamplesAtOnce).
+  /// Returns the number of samples of which this rank has rows, a share of each, one after another:
+  /// more than 1 with `sequence` in a layer that sees several at once (autograd::SamplesAtOnce).
   int64_t samples_apart() const;
-  /// Index of the first of this rank's `mine` rows among all rows. Throws Error 78 where it has
-  /// rows of several samples apart.
+  /// Returns the index of the first of this rank's `mine` rows among all rows. Throws Error 78
+  /// where it has rows of several samples apart.
   int64_t first_row(int64_t mine) const;
 
-  /// Makes of each rank's cross-entropy statistics [slices, rows, 4] those of the whole vocabulary
-  /// [rows, 4] (CrossEntropyOptions::combine).
+  /// Combines each rank's cross-entropy statistics [slices, rows, 4] into those of the whole
+  /// vocabulary [rows, 4] (CrossEntropyOptions::combine).
   Tensor combine(const Tensor& stats) const;
 
  private:

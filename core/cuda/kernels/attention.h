@@ -31,7 +31,7 @@ template <class T, int width> struct AttentionForward {
     }
   };
 
-  /// Scores to weights, in place, and what was summed before to the new largest score.
+  /// Turns scores into weights, in place, and rescales earlier sums to the new largest score.
   TRIAX_HD void soften(const Thread& t, typename Tile::Square& scores, Softmax& so_far,
                        typename Tile::Products& out) const {
 #pragma unroll

@@ -10,7 +10,7 @@
 
 namespace triax::cuda::TRIAX_TARGET {
 
-/// The arguments that both have.
+/// The arguments that both kernels have.
 template <class T> struct AttentionGradients {
   AttentionHeads<T> heads;
   const T *y, *dy;            // [tokens, heads, dim]
@@ -39,7 +39,7 @@ template <class T, int width> struct AttentionBackwardQueries {
   };
   AttentionGradients<T> g;
 
-  /// What belongs to the thread's rows.
+  /// The state of the thread's rows.
   struct Known {
     A lse[each], delta[each];
   };
@@ -151,7 +151,7 @@ template <class T, int width> struct AttentionBackwardKeys {
     add_products<Tile>(t, s.scores, s.queries, dk);
   }
 
-  /// The queries of one head.
+  /// Adds the queries of one head.
   TRIAX_HD void add_head(const Thread& t, int64_t head, typename Tile::Products& dk,
                          typename Tile::Products& dv, Shared& s) const {
     const Band& band = g.heads.band;

@@ -6,10 +6,10 @@
 #include "core/math.h"
 #include "core/random.h"
 
-// What the kernels of attention share. A block of 16 x 16 threads works on square tiles of
-// scores: a thread makes those of `each` neighbouring rows with every 16th column, and of the
-// products of these scores with another tile the same rows and every 16th pack of columns. So what
-// is known of a row stays within half a warp.
+// Shared code of attention's kernels. A block of 16 x 16 threads works on square tiles of scores: a
+// thread makes those of `each` neighbouring rows with every 16th column, and of the products of
+// these scores with another tile the same rows and every 16th pack of columns. So the state of a
+// row stays within half a warp.
 
 namespace triax::cuda::TRIAX_TARGET {
 
@@ -24,11 +24,11 @@ template <class A_, int width_> struct AttentionTile {
   static constexpr int each = rows / across, columns = width / across;  // of a thread
   static_assert(each >= 1 && columns % size == 0);
 
-  // In shared memory. With a pack more than needed neighbouring rows start in other banks.
+  // Arrays in shared memory. With a pack more than needed, neighbouring rows start in other banks.
   using Vectors = A[rows][width + size];
   using Scores = A[rows][rows + size];
   using Kept = uint8_t[rows][rows / 4 + 4];
-  // Of a thread.
+  // Registers of a thread.
   using Square = A[each][each];
   using Products = A[each][columns];
 
@@ -55,7 +55,7 @@ template <class T> struct AttentionMatrix {
   int count;
 };
 
-/// The arguments that all kernels have.
+/// The arguments that all attention kernels have.
 template <class T> struct AttentionHeads {
   AttentionTensor<T> q, k, v;
   int64_t time, heads, group;  // heads: of queries
@@ -66,8 +66,8 @@ template <class T> struct AttentionHeads {
   random::Mask mask;
   const int64_t* shift;  // of the mask's rows; null: none
 
-  /// Rows [first, first + rows) of a head, as far as there are any. `head` counts query heads, and
-  /// these in sequences.
+  /// Returns rows [first, first + rows) of a head, as far as there are any. `head` counts query
+  /// heads, and these in sequences.
   TRIAX_HD AttentionRows queries(int64_t head, int64_t first, int rows) const {
     return {head / heads * time + first, int(head % heads), int(first),
             int(fn::min<int64_t>(rows, time - first))};
@@ -77,7 +77,7 @@ template <class T> struct AttentionHeads {
     return {head / heads * band.keys + first, int(head % heads), int(first),
             int(fn::min<int64_t>(rows, left))};
   }
-  /// Where a [tokens, heads] tensor has what belongs to a query.
+  /// Returns the place of a query in a [tokens, heads] tensor.
   TRIAX_HD int64_t place(const AttentionRows& r, int row) const {
     return (r.token + row) * heads + r.head;
   }
@@ -87,13 +87,13 @@ template <class T> struct AttentionHeads {
                 r.head % group * x.head_stride,
             x.token_stride, r.count};
   }
-  /// Of a contiguous tensor [tokens, heads, dim].
+  /// Returns the rows of a contiguous tensor [tokens, heads, dim].
   template <class U> TRIAX_HD AttentionMatrix<U> matrix(U* y, const AttentionRows& r) const {
     return {y + place(r, 0) * dim, heads * dim, r.count};
   }
 };
 
-/// Which keys of one tile the queries of another see; both count from their tile's first row.
+/// The keys of one tile that the queries of another see; both count from their tile's first row.
 struct AttentionSight {
   int low, high, keys;
   TRIAX_HD AttentionSight(const Band& band, const AttentionRows& queries,
@@ -104,7 +104,7 @@ struct AttentionSight {
   TRIAX_HD bool sees(int query, int key) const {
     return key < keys && key >= query + low && key <= query + high;
   }
-  /// All of `rows` keys, each of as many queries.
+  /// True if all of `rows` queries see each of as many keys.
   TRIAX_HD bool sees_all(int rows) const {
     return keys == rows && low <= 1 - rows && high >= rows - 1;
   }
@@ -145,7 +145,7 @@ TRIAX_HD void load_tile(const Thread& t, const AttentionHeads<T>& heads,
   }
 }
 
-/// The thread's rows and columns of `to`.
+/// Stores the thread's rows and columns of `to`.
 template <class Tile, class T>
 TRIAX_HD void store_tile(const Thread& t, const AttentionHeads<T>& heads,
                          const typename Tile::Products& from, const AttentionMatrix<T>& to) {
@@ -219,7 +219,7 @@ TRIAX_HD void add_products(const Thread& t, const typename Tile::Scores& scores,
   }
 }
 
-/// The thread's scores to shared memory, for add_products() by its own half of a warp.
+/// Stores the thread's scores in shared memory, for add_products() by its own half of a warp.
 template <class Tile>
 TRIAX_HD void share_scores(const Thread& t, const typename Tile::Square& from,
                            typename Tile::Scores& to) {
@@ -231,14 +231,14 @@ TRIAX_HD void share_scores(const Thread& t, const typename Tile::Square& from,
   t.sync_warp();
 }
 
-/// op over the 16 threads that share rows; all of them have it.
+/// Reduces by op over the 16 threads that share rows; all of them get the result.
 template <class A, class Op> TRIAX_HD A reduce_half_warp(const Thread& t, A value, Op op) {
 #pragma unroll
   for (int mask = 8; mask > 0; mask /= 2) value = op(value, t.shuffle_xor(value, mask));
   return value;
 }
 
-/// Which weights of one tile dropout keeps: a bit for each, four to a Philox call and a byte.
+/// The weights of one tile that dropout keeps: a bit for each, four to a Philox call and a byte.
 template <class Tile, class T> class AttentionDropout {
  public:
   TRIAX_HD AttentionDropout(const AttentionHeads<T>& heads, const AttentionRows& queries,
@@ -248,7 +248,7 @@ template <class Tile, class T> class AttentionDropout {
         column_(uint64_t(heads.mask.column + queries.head * heads.band.keys + keys.first)) {}
   TRIAX_HD bool any() const { return mask_.p > 0; }
 
-  /// By all threads; a sync() later kept() may be read.
+  /// Draws the bits; all threads must call it. After a sync() kept() may be read.
   TRIAX_HD void draw(const Thread& t, typename Tile::Kept& kept) const {
     constexpr int groups = Tile::rows / 4 + 1;
     if (!any()) return;
@@ -260,7 +260,7 @@ template <class Tile, class T> class AttentionDropout {
       kept[row][group] = uint8_t(bit(w.x) | bit(w.y) << 1 | bit(w.z) << 2 | bit(w.w) << 3);
     }
   }
-  /// What the weight of a tile's query and key is multiplied by.
+  /// Returns the factor of the weight of a tile's query and key.
   TRIAX_HD typename Tile::A factor(const typename Tile::Kept& kept, int query, int key) const {
     using A = typename Tile::A;
     if (!any()) return A(1);

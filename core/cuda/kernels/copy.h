@@ -21,9 +21,9 @@ template <class T> struct Fill {
   TRIAX_HD T operator()() const { return value; }
 };
 
-/// A copy of one dtype where `to` has neighbours in one dim, of `columns` elements, and `from` in
-/// another, of `rows`: through tiles in shared memory, so that both are walked along neighbours. A
-/// block each.
+/// Copies one dtype where `to` has neighbours in one dim, of `columns` elements, and `from` in
+/// another, of `rows`: through tiles in shared memory, so that both are walked along neighbours.
+/// One block per tile.
 template <class T> struct CopyTransposed {
   static constexpr int threads = 256, tile = 32;
   struct Shared {
@@ -53,8 +53,8 @@ template <class T> struct CopyTransposed {
   }
 };
 
-/// One element, with any strides, from any dtype to any other: offsets of to, from. The source's is
-/// looked up, which spares 42 kernels.
+/// Copies one element, with any strides, from any dtype to any other: offsets of to, from. The
+/// source's dtype is looked up, which spares 42 kernels.
 template <class To> struct ConvertElement {
   const void* from;
   DType dtype;

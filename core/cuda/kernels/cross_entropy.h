@@ -8,7 +8,7 @@ namespace triax::cuda::TRIAX_TARGET {
 template <class A> struct OnlineExps {
   A largest = Max::identity<A>(), sum = 0;
 
-  /// What to take off before exp(): never infinite, so that -inf adds 0.
+  /// Returns the number to take off before exp(): never infinite, so that -inf adds 0.
   TRIAX_HD A base() const { return largest == Max::identity<A>() ? A(0) : largest; }
   template <class T, int n> TRIAX_HD void add(const T (&x)[n]) {
     A most = largest;
@@ -24,7 +24,7 @@ template <class A> struct OnlineExps {
   }
 };
 
-/// stats[r] of a row of logits, of one thread of the block that walks it.
+/// Computes stats[r] of a row of logits, in one thread of the block that walks the row.
 template <class T> struct RowStats {
   using A = Accumulator<T>;
   OnlineExps<A> exps;
@@ -39,7 +39,7 @@ template <class T> struct RowStats {
 #pragma unroll
     for (int k = 0; k < part.size; ++k) all += load(part.at[k]);
   }
-  /// All threads must call it; every thread has the largest and the sum.
+  /// Joins the block's threads, all of which must call it; all get the largest and the sum.
   TRIAX_HD void join(const Thread& t, int64_t valid, Partials<A>& shared, A* stats) {
     A largest = reduce_block(t, exps.largest, Max{}, shared);
     bool nothing = largest == Max::identity<A>();  // or only -inf: then 0 / 0
@@ -93,7 +93,7 @@ template <class A> struct CrossEntropyLosses {
   }
 };
 
-/// The gradient of a row of logits, which may lie where they do.
+/// The gradient of a row of logits, which may lie where the logits do.
 template <class T> struct RowGradient {
   using A = Accumulator<T>;
   A largest, factor;  ///< gradient = factor e^(x - largest) - less
@@ -102,19 +102,19 @@ template <class T> struct RowGradient {
   int64_t target;
   T* d;
 
-  /// As if none were the target.
+  /// Stores the gradient of elements from i on as if none were the target.
   template <class P> TRIAX_HD void put(int64_t i, const P& part) const {
     auto out = part;
 #pragma unroll
     for (int k = 0; k < part.size; ++k) out.at[k] = convert<T>(of(load(part.at[k]), off));
     write_chunk(d + i, out);
   }
-  /// All threads must call it, when all elements are put.
+  /// Stores the target's gradient; all threads must call it when all elements are put.
   TRIAX_HD void put_target(const Thread& t) const {
     t.sync();
     if (t.id == 0 && target >= 0) d[target] = convert<T>(of(at_target, on));
   }
-  /// Of columns from `valid` on.
+  /// Clears columns from `valid` on, the padding.
   TRIAX_HD void clear(const Thread& t, int64_t valid, int64_t columns) const {
     walk_row(t, d + valid, columns - valid, true, [&](int64_t i, const auto& part) {
       auto zeros = part;
@@ -128,7 +128,7 @@ template <class T> struct RowGradient {
   TRIAX_HD A of(A x, A less) const { return fn::fma(fast_exp(x - largest), factor, -less); }
 };
 
-/// What the gradient of every row has in common.
+/// The values that the gradients of all rows share.
 template <class T> struct GradientOf {
   using A = Accumulator<T>;
   const A* scale;
@@ -164,8 +164,8 @@ template <class T, int threads_> struct CrossEntropyBackward {
   }
 };
 
-/// Both; a block per row. Between them `kept` bytes of the row stay in shared memory: each thread
-/// reads there what it has written itself. What is longer is read again, mostly from the L2 cache.
+/// Computes stats and gradient; a block per row. Between them `kept` bytes of it stay in shared
+/// memory: each thread reads there what it wrote itself. The rest is read again, mostly from L2.
 template <class T, int threads_, int kept> struct CrossEntropyAtOnce {
   static constexpr int threads = threads_, size = 16 / int(sizeof(T));
   using A = Accumulator<T>;

@@ -11,16 +11,16 @@
 
 namespace triax::cuda::TRIAX_TARGET {
 
-/// A function and the addresses of what it makes and reads.
+/// A function and the addresses of its result and inputs.
 template <class F, class T, class... In> struct Operands {
   static constexpr int count = 1 + int(sizeof...(In)), pack = pack_size<T, In...>();
-  /// Does f also take, first, what y holds? In a run only.
+  /// True if f also takes, first, the old value of y. In a run only.
   static constexpr bool updates = std::is_invocable_v<F, T, In...>;
   F f;
   void* at[count];
 
   TRIAX_HD T* y() const { return static_cast<T*>(at[0]); }
-  /// use(read(x, k)...) with every input x and its number k, from 1.
+  /// Returns use(read(x, k)...) for every input x and its number k, from 1.
   template <class Read, class Use> TRIAX_HD auto apply(Read read, Use use) const {
     return [&]<size_t... k>(std::index_sequence<k...>) {
       return use(read(static_cast<const In*>(at[1 + k]), 1 + k)...);
@@ -29,7 +29,7 @@ template <class F, class T, class... In> struct Operands {
   }
 };
 
-/// `n` neighbours.
+/// Computes `n` neighbours.
 template <class O> struct ElementwiseRun {
   static constexpr int threads = 256;
   O o;
@@ -44,7 +44,7 @@ template <class O> struct ElementwiseRun {
   }
 };
 
-/// body(offsets) for every element, shared among the threads of the launch.
+/// Calls body(offsets) for every element, shared among the threads of the launch.
 template <class Body, int N> struct EachElement {
   static constexpr int threads = 256;
   Strides<N> strides;
@@ -60,7 +60,7 @@ template <class Body, int N> struct EachElement {
   }
 };
 
-/// One element, at these offsets.
+/// Computes one element, at these offsets.
 template <class O> struct ElementwiseOne {
   O o;
 
@@ -69,7 +69,7 @@ template <class O> struct ElementwiseOne {
   }
 };
 
-/// `size` neighbours, or so many times the first one.
+/// Returns `size` neighbours, or the first one repeated.
 template <int size, class T> TRIAX_HD Pack<T, size> pack_or_repeat(const T* from, bool repeats) {
   if (!repeats) return load_pack<size>(from);
   Pack<T, size> p;
@@ -79,7 +79,7 @@ template <int size, class T> TRIAX_HD Pack<T, size> pack_or_repeat(const T* from
   return p;
 }
 
-/// A pack of rows whose inputs may be rows, or one element per row or of all.
+/// Computes a pack of rows whose inputs may be rows, or one element per row or of all.
 template <class O> struct ElementwisePack {
   O o;
   bool repeats[O::count];

@@ -41,7 +41,7 @@ TRIAX_HD Key key_of(int64_t row, int64_t token) { return Key(row) << 32 | Key(to
 TRIAX_HD int64_t row_of(Key k) { return int64_t(k >> 32); }
 TRIAX_HD int64_t token_of(Key k) { return int64_t(k & 0xffffffffu); }
 
-/// How many of the `n` sorted keys lie below `key`.
+/// Returns how many of the `n` sorted keys lie below `key`.
 TRIAX_HD int64_t count_below(const Key* keys, int64_t n, Key key) {
   int64_t low = 0;
   while (n > 0) {
@@ -53,8 +53,8 @@ TRIAX_HD int64_t count_below(const Key* keys, int64_t n, Key key) {
   return low;
 }
 
-/// Where the key at `i` comes when `ways` neighbouring sorted runs of `run` keys become one; the
-/// last of the `n` keys may lack some.
+/// Returns the place of the key at `i` when `ways` neighbouring sorted runs of `run` keys become
+/// one; the last of the `n` keys may lack some.
 constexpr int ways = 8;
 TRIAX_HD int64_t merged_place(const Key* keys, int64_t n, int64_t run, int64_t i) {
   int64_t begin = i / (run * ways) * (run * ways), own = i / run * run, place = begin + (i - own);
@@ -66,7 +66,7 @@ TRIAX_HD int64_t merged_place(const Key* keys, int64_t n, int64_t run, int64_t i
   return place;
 }
 
-/// keys of ids, sorted in tiles. Those that the table has no row for come last.
+/// Makes keys of ids, sorted in tiles. Those that the table has no row for come last.
 struct SortTiles {
   static constexpr int threads = 256, tile = 1024;
   struct Shared {
@@ -120,12 +120,12 @@ struct FindRows {
   }
 };
 
-/// Tokens of a row that one warp adds up. The sum of a row with more is that of its pieces, each of
-/// so many tokens from the row's first on, in order: no slice of a vocabulary changes it.
+/// The tokens of a row that one warp adds up. The sum of a row with more is that of its pieces,
+/// each of this many tokens from the row's first on, in order: no slice of a vocabulary changes it.
 constexpr int64_t most_in_turn = 256;
 
-/// Sums of dy over sorted tokens, in order; a warp for 32 * size columns. A warp with many tokens
-/// has many rows of dy under way.
+/// Sums dy over sorted tokens, in order; a warp for 32 * size columns. A warp with many tokens
+/// loads many rows of dy ahead.
 template <class T, int size> struct TokenSums {
   static constexpr int columns = 32 * size;
   using A = Accumulator<T>;
@@ -136,7 +136,7 @@ template <class T, int size> struct TokenSums {
 
   TRIAX_HD int64_t groups() const { return (width + columns - 1) / columns; }
 
-  /// Tokens k to k + n - 1 of those that the lanes hold.
+  /// Takes tokens k to k + n - 1 of those that the lanes hold.
   template <int n>
   TRIAX_HD void take(const Thread& t, uint32_t token, int k, int64_t column, A (&sum)[size]) const {
     decltype(read_chunk<size>(dy)) part[n];
@@ -154,7 +154,7 @@ template <class T, int size> struct TokenSums {
   TRIAX_HD uint32_t held_token(const Thread& t, int64_t from, int64_t end) const {
     return from + t.lane() < end ? uint32_t(token_of(keys[from + t.lane()])) : 0;
   }
-  /// sum += those of keys [begin, end), of the columns from `column` on.
+  /// Adds keys [begin, end) to sum, columns from `column` on.
   TRIAX_HD void add(const Thread& t, int64_t begin, int64_t end, int64_t column,
                     A (&sum)[size]) const {
     uint32_t next = held_token(t, begin, end);
@@ -171,7 +171,7 @@ template <class T, int size> struct TokenSums {
       for (; k < n; ++k) take<1>(t, token, k, column, sum);
     }
   }
-  /// to = or += sum.
+  /// Stores to = or += sum.
   template <class U> TRIAX_HD static void store(U* to, const A (&sum)[size], Write write) {
     decltype(read_chunk<size>(to)) out;
     if (write == Write::add) out = read_chunk<size>(to);

@@ -17,8 +17,8 @@ template <class T> struct PickElement {
   }
 };
 
-/// The reverse: dx[index[i]] += dy[i] for i in [0, count), ascending, by one thread for everything
-/// that may meet in an element. Offsets of dx, dy and index at i = 0, and their steps.
+/// Adds dx[index[i]] += dy[i] for i in [0, count), ascending, by one thread for everything that may
+/// meet in an element. Offsets of dx, dy and index at i = 0, and their steps.
 template <class U, class T> struct AddPicked {
   U* dx;
   const T* dy;

@@ -73,7 +73,7 @@ template <class T, class Layout> struct NormGradient {
   A inverse;  ///< 1 / width
   Write write;
 
-  /// Asks for what this thread will read of row r.
+  /// Prefetches this thread's part of row r.
   TRIAX_HD void ask(const Thread& t, int64_t r) const {
 #pragma unroll
     for (int p = 0; p < Layout::most; ++p) {
@@ -84,7 +84,7 @@ template <class T, class Layout> struct NormGradient {
       if (write == Write::add) prefetch(dx + r * width + i);
     }
   }
-  /// Row r. Calls add(i, xhat, dy) for each chunk of this thread, of elements from i on.
+  /// Computes row r. Calls add(i, xhat, dy) for each chunk of this thread, of elements from i on.
   template <class Add>
   TRIAX_HD void row(const Thread& t, int64_t r, PairOfPartials<A>& shared, Add add) const {
     int64_t shift = (r - Layout::row(t)) * width;
@@ -123,7 +123,7 @@ template <class T, class Layout> struct NormGradient {
   }
 };
 
-/// dx alone: a team for each row.
+/// Computes dx alone: a team for each row.
 template <class T, class Layout> struct NormBackward {
   static constexpr int threads = Layout::threads;
   using Shared = PairOfPartials<Accumulator<T>>;
@@ -136,9 +136,9 @@ template <class T, class Layout> struct NormBackward {
   }
 };
 
-/// dx, and parts[2, blocks, width] = sums of dy * xhat and of dy over each block's rows: x and dy
-/// are read once for both. The block's teams take its rows in turn. Each has sums of its own in
-/// shared memory, where a thread touches its own columns alone; at the end they are joined in
+/// Computes dx, and parts[2, blocks, width] = sums of dy * xhat and of dy over each block's rows: x
+/// and dy are read once for both. The block's teams take its rows in turn. Each has sums of its own
+/// in shared memory, where a thread touches its own columns alone; at the end they are joined in
 /// order. RMS norm has the first half alone.
 template <class T, class Layout> struct NormBackwardParts {
   static constexpr int threads = Layout::threads, teams = threads / Layout::team;
@@ -153,9 +153,9 @@ template <class T, class Layout> struct NormBackwardParts {
   };
   NormGradient<T, Layout> of;
   A* parts;
-  int64_t each;  ///< rows of a block; no block is without
+  int64_t each;  ///< rows of a block; every block has some
 
-  /// Of element i. Neighbouring threads have neighbouring quads, so that they use all banks.
+  /// Returns the quad of element i: neighbouring threads have neighbouring quads, to use all banks.
   TRIAX_HD static int quad_of(int i) {
     int pack = i / size, high = i % size / quad;
     return (pack / Layout::team * (size / quad) + high) * Layout::team + pack % Layout::team;

@@ -5,14 +5,14 @@
 
 namespace triax::cuda::TRIAX_TARGET {
 
-/// Which of the elements [begin, end) decay: those in one of the sorted ranges.
+/// The elements of [begin, end) that decay: those in one of the sorted ranges.
 struct Segment {
   static constexpr int most = 200;  // 3.2 KB of a kernel's 4 KB of arguments
   int64_t begin, end;
   int count;
   Range decayed[most];
 
-  /// The first range that ends behind `i`, or `count`.
+  /// Returns the first range that ends behind `i`, or `count`.
   TRIAX_HD int find(int64_t i) const {
     int low = 0, high = count;
     while (low < high) {
@@ -22,7 +22,7 @@ struct Segment {
     }
     return low;
   }
-  /// Does `i` decay? `range`: find() of an element not behind it; moves on.
+  /// True if `i` decays. `range`: find() of an element not behind it; moves on.
   TRIAX_HD bool decays(int64_t i, int& range) const {
     while (range < count && decayed[range].end <= i) ++range;
     return range < count && decayed[range].begin <= i;
@@ -84,7 +84,7 @@ template <class Update, class T> struct OptimizerStep {
   }
 };
 
-/// One step of n averages; nothing if `plan`, which may be null, says so.
+/// Makes one step of n averages; none if `plan`, which may be null, says so.
 template <class T> struct AverageElements {
   static constexpr int threads = 256;
   using A = Accumulator<T>;
@@ -101,7 +101,7 @@ template <class T> struct AverageElements {
   }
 };
 
-/// A StepDecision from what the host wants and what the step came to; one thread works.
+/// Makes a StepDecision of the host's request and the step's totals; one thread works.
 struct DecideStep {
   static constexpr int threads = 32;
   const StepRequest* request;
@@ -113,7 +113,7 @@ struct DecideStep {
   }
 };
 
-/// What every thread of a step needs, from what the device has decided; one thread works.
+/// Prepares what every thread of a step needs from the device's decision; one thread works.
 template <class Update> struct PrepareUpdate {
   static constexpr int threads = 32;
   typename Update::Rates rates;

@@ -8,7 +8,7 @@
 
 namespace triax::cuda::TRIAX_TARGET {
 
-/// NaN wins, as it does in a sum.
+/// The larger value, or NaN if either is: it wins, as it does in a sum.
 struct MaxOrNan {
   template <class A> TRIAX_HD static A identity() { return A(-__builtin_inf()); }
   template <class A> TRIAX_HD A operator()(A a, A b) const { return b > a || b != b ? b : a; }
@@ -69,7 +69,7 @@ template <class Op, class T> struct ReduceColumns {
   }
 };
 
-/// The same where columns are many and long: a block for each piece of 32 threads' columns; its
+/// ReduceColumns for many and long columns: a block for each piece of 32 threads' columns; its
 /// warps take rows in turn and are joined in order.
 template <class Op, class T, int size> struct ReduceTallColumns {
   static constexpr int threads = 256, warps = threads / 32, columns = 32 * size;
@@ -118,7 +118,7 @@ template <class Op, class A, class U, Write write> struct JoinPieces {
   }
 };
 
-/// The same, of columns: a block for 32 of them; its warps take pieces in turn and are joined in
+/// JoinPieces for columns: a block for 32 of them; its warps take pieces in turn and are joined in
 /// order.
 template <class Op, class A, class U, Write write> struct JoinColumns {
   static constexpr int threads = 256, warps = threads / 32;
@@ -144,7 +144,7 @@ template <class Op, class A, class U, Write write> struct JoinColumns {
   }
 };
 
-/// One or two in a launch, of `each` blocks.
+/// Runs one or two joins in a launch, of `each` blocks.
 template <class Join> struct JoinPair {
   static constexpr int threads = Join::threads;
   using Shared = typename Join::Shared;
@@ -161,7 +161,7 @@ template <class Join> struct JoinPair {
 struct Squares {
   double sum = 0, bad = 0;
 
-  /// Of all threads of the block, in its first one: to = or += the total.
+  /// Joins all threads of the block; the first one stores to = or += the total.
   template <Write write>
   TRIAX_HD void total(const Thread& t, Partials<double>& partials, double* to) const {
     double all = reduce_block(t, sum, Sum{}, partials);

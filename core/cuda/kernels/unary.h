@@ -8,14 +8,14 @@ template <class F, class T> struct UnaryForward {
   TRIAX_HD T operator()(T x) const { return convert<T>(F::forward(load(x))); }
 };
 
-/// dx of dy, x and y. Where a slope does not use x or y, that may be any readable element: the
-/// compiler drops the load.
+/// Computes dx from dy, x and y. Where a slope does not use x or y, that may be any readable
+/// element: the compiler drops the load.
 template <class F, class T> struct UnaryBackward {
   TRIAX_HD T operator()(T dy, T x, T y) const {
     return convert<T>(load(dy) * F::slope(load(x), load(y)));
   }
 };
-/// The same added to what dx held.
+/// Computes dx and adds it to the old one.
 template <class F, class T> struct UnaryBackwardAdded {
   TRIAX_HD T operator()(T dx, T dy, T x, T y) const {
     return convert<T>(load(dx) + load(dy) * F::slope(load(x), load(y)));

@@ -24,8 +24,8 @@ template <class T> struct PatchElement {
   }
 };
 
-/// What an element of dx [n, h, w, c] is to those that read it: f(window, k), with the number of
-/// the window in all images.
+/// Calls f(window, k) for each window that reads an element of dx [n, h, w, c]; k is the element's
+/// place in it, and windows count over all images.
 template <class F>
 TRIAX_HD void each_reader(const Windows& windows, int64_t image, int64_t iy, int64_t ix, F f) {
   const WindowAxis &high = windows.high, &wide = windows.wide;

@@ -67,7 +67,7 @@ class StagingQueue final : public Engine {
     return s;
   }
 
-  /// It is over on the host: to the GPU with what it brought.
+  /// Copies the results of a transfer that is over on the host back to the GPU.
   void bring_back(Staged& s) {
     if (s.gpu.to.defined() && s.gpu.to.numel()) backend_.transfer(s.host.to, s.gpu.to);
     s.gpu = s.host = {};
@@ -82,7 +82,7 @@ class StagingQueue final : public Engine {
   void settle() noexcept override {
     for (; !waiting_.empty(); start_first()) arrived(*waiting_.front(), Wait::until_it_is);
   }
-  /// The communicator goes. What it did not start never will.
+  /// Closes the queue with its communicator: transfers not started yet never will.
   void close() noexcept {
     for (auto& s : waiting_)
       s->error = std::make_exception_ptr(Error(

@@ -21,7 +21,7 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
-/// Fields, each with its end, in an order that read() knows.
+/// Returns the fields, each with its end, in the order of read().
 std::string written(const GpuRank& r) {
   std::string text;
   for (const std::string& field : {r.host, r.gpu, r.nccl, r.obstacle, std::to_string(r.gpus),

@@ -4,30 +4,30 @@
 
 #include "parallel/comm/communicator.h"
 
-// What the ranks of a world tell each other about their GPUs, so that all decide alike how tensors
-// of GPUs are moved.
+// The facts that ranks of a world exchange about their GPUs, so that all decide alike how GPU
+// tensors are moved.
 namespace triax::parallel {
 
 struct GpuRank {
   std::string host;
-  std::string gpu;            ///< a name that no other GPU has, on any host
+  std::string gpu;            ///< a name unique to this GPU, across hosts
   std::string nccl = {};      ///< version; empty where there is an obstacle
   std::string obstacle = {};  ///< why this rank cannot use NCCL, with the cure
-  int gpus = 0;               ///< that its process sees
-  int cores = 0;              ///< that it has for itself
+  int gpus = 0;               ///< visible to its process
+  int cores = 0;              ///< of its own
   bool one_queue = false;     ///< CUDA_DEVICE_MAX_CONNECTIONS=1
 };
 
-/// The calling process with its GPU, which exists.
+/// Returns the facts of the calling process and its GPU, which exists.
 GpuRank gpu_rank_of(Device gpu, int cores);
 
-/// Collective. Of all ranks, on each of them.
+/// Returns the facts of all ranks, on each of them. Collective.
 std::vector<GpuRank> gather_gpu_ranks(Communicator& world, const GpuRank& mine);
 
-/// Why these ranks cannot use NCCL: what is wrong, on which rank, and the cure. Empty if they can.
+/// Says why these ranks cannot use NCCL: the fault, the rank, and the cure. Empty if they can.
 std::string nccl_obstacle(const std::vector<GpuRank>& ranks);
 
-/// How many GPUs they use.
+/// Returns how many GPUs they use.
 int gpus_of(const std::vector<GpuRank>& ranks);
 
 /// Returns warnings about settings that make ranks over NCCL slow, or fail later: each names the

@@ -28,12 +28,12 @@ ncclRedOp_t op_of(ReduceOp op) {
   return op == ReduceOp::sum ? ncclSum : op == ReduceOp::max ? ncclMax : ncclMin;
 }
 
-/// What one rank has, on all its communicators.
+/// The state of one rank, for all its communicators.
 struct NcclRank {
   NcclRank(int on, std::function<void(const Error&)> lost)
       : device(on), watchdog(on, std::move(lost)) {}
 
-  /// An event that nobody looks at any more, or a new one.
+  /// Returns an event that is no longer used, or a new one.
   std::shared_ptr<cuda::Event> event() {
     if (events.empty() || events.front().use_count() > 1)
       events.push_front(std::make_shared<cuda::Event>());
@@ -77,7 +77,7 @@ class NcclOperation final : public Operation {
   std::shared_ptr<Fault> fault_;
 };
 
-/// Messages that go on at once.
+/// Messages that start together.
 class NcclMessages {
  public:
   NcclMessages(ncclComm_t comm, cudaStream_t stream)
@@ -88,7 +88,7 @@ class NcclMessages {
   void receive(void* data, size_t bytes, int from) {
     if (bytes) note(ncclRecv(data, bytes, ncclUint8, from, comm_, stream_));
   }
-  /// What went wrong first, or how far NCCL is.
+  /// Returns NCCL's first error, or its status.
   ncclResult_t end() {
     ncclResult_t end = ncclGroupEnd();
     return first_ == ncclSuccess ? end : first_;
@@ -127,7 +127,7 @@ class NcclComm final : public DeviceComm {
     return Work(std::make_shared<NcclOperation>(std::move(t), rank_, std::move(done), fault()));
   }
 
-  /// After what the compute stream holds now.
+  /// Queues a call of NCCL after what the compute stream holds now.
   std::shared_ptr<cuda::Event> queue(const Call& call,
                                      const std::function<ncclResult_t(ncclComm_t)>& ask_nccl) {
     ready_.record(cuda::context(rank_->device).stream());
@@ -177,7 +177,7 @@ class NcclComm final : public DeviceComm {
     return ncclInvalidUsage;
   }
 
-  /// As messages: NCCL has gather and scatter from 2.28 on only.
+  /// Done by messages: NCCL has gather and scatter from 2.28 on only.
   ncclResult_t exchange_with_root(const Transfer& t, ncclComm_t comm) const {
     const Call& c = t.call;
     bool gathers = c.kind == Call::gather, is_root = rank() == c.peer;
@@ -203,8 +203,8 @@ class NcclComm final : public DeviceComm {
     return messages.end();
   }
 
-  /// NCCL connects two ranks at their first message and lets neither go on before. A pipeline's
-  /// stages come to their first messages in different orders, so that is done here, where both are.
+  /// Connects two ranks, as NCCL does at their first message, letting neither go on before.
+  /// Pipeline stages send first messages in different orders, so it is done here, where both are.
   void connect() {
     Tensor bytes = empty({2}, u8);
     Call call{.kind = Call::split, .numel = 1, .place = Place::here()};

@@ -7,28 +7,28 @@
 namespace triax::parallel {
 
 struct NcclOptions {
-  /// Called by a thread that watches what is in flight, when a transfer failed or made no progress
-  /// for the group's time limit. Empty: report it and end this process (the launcher ends the
-  /// others), for what follows on the GPU would compute with values that never came. If the
-  /// function returns, all communicators of this world are aborted, and this rank's next call or
-  /// wait throws the error.
+  /// Called by a thread that watches transfers in flight, when one failed or made no progress for
+  /// the group's time limit. Empty: report it and end this process (the launcher ends the others),
+  /// since what follows on the GPU would compute with values that never came. If the function
+  /// returns, all communicators of this world are aborted, and this rank's next call or wait throws
+  /// the error.
   std::function<void(const Error&)> lost = {};
 };
 
-/// Sets what NCCL and CUDA read from the environment, unless it is set. CUDA is to load all kernels
-/// when it starts: one that is loaded at its first launch may wait for transfers that wait for the
-/// peer. Changing the environment is safe only while the process has one thread, so this comes
-/// first: a process that a launcher started calls it in `run_main` or World, and `run_worlds`.
+/// Sets environment variables of NCCL and CUDA that are not set. CUDA is to load all kernels when
+/// it starts: one that is loaded at its first launch may wait for transfers that wait for the peer.
+/// Changing the environment is safe only while the process has one thread, so this comes first: a
+/// process that a launcher started calls it in `run_main` or World, and `run_worlds`.
 void prepare_nccl();
 
-/// The version of NCCL that this process can use, like `2.28.9`. Throws Error 78, with the cure, if
-/// there is none.
+/// Returns the version of NCCL that this process can use, like `2.28.9`. Throws Error 78, with the
+/// cure, if there is none.
 std::string nccl_version();
 
-/// Collective. Tensors on `device` are moved by NCCL, on a stream for each communicator: after what
-/// this thread's compute stream held when the call was made. `wait()` lets the compute stream go on
-/// only after it; the CPU waits until NCCL has queued a transfer, never for the transfer. Others,
-/// barriers and splits go through `world`. Throws Error 78 with the obstacle if there is one.
+/// Collective. Moves tensors on `device` by NCCL, on a stream for each communicator: after what
+/// this thread's compute stream held at the call. `wait()` makes the compute stream wait for it;
+/// the CPU waits until NCCL has queued a transfer, never for the transfer. Other tensors, barriers
+/// and splits go through `world`. Throws Error 78 with the obstacle if there is one.
 ///
 /// Sums are NCCL's: not in rank order, of f16 and bf16 rounded at each addition. The max or min of
 /// floats may lose a NaN. NCCL does not compare what ranks call; a call that differs makes no

@@ -81,8 +81,8 @@ void NcclHandle::start(const char* what, double time_limit,
   settle(result, what, time_limit);
 }
 
-/// A communicator that does not block may still be at work on a call when it returns, with its
-/// kernel not yet in the stream.
+/// Waits until a call is done. A communicator that does not block may still be at work on it when
+/// it returns, with its kernel not yet in the stream.
 void NcclHandle::settle(ncclResult_t result, const char* what, double time_limit) {
   if (result == ncclSuccess && !aborted_) [[likely]]
     return;
@@ -187,7 +187,7 @@ void NcclWatchdog::run(int device, const std::stop_token& over) {
   }
 }
 
-/// Forgets what is over.
+/// Drops transfers that are over, and looks at the first that is not.
 void NcclWatchdog::retire(std::deque<InFlight>& queue) {
   while (!queue.empty()) {
     InFlight& first = queue.front();
@@ -205,7 +205,7 @@ void NcclWatchdog::look(InFlight& f) {
   if (clock_.seconds() - f.since > group.time_limit) throw stuck(group, f.call, f.number);
 }
 
-/// Whoever waits for the GPU goes on when the communicators are aborted, and must find the error.
+/// Ends all. The abort wakes whoever waits for the GPU, and they must then find the error.
 void NcclWatchdog::end(const Error& error, std::unique_lock<std::mutex>& lock) {
   error_ = std::make_unique<Error>(error);
   ended_ = true;

@@ -17,21 +17,21 @@
 #include "parallel/comm/group.h"
 #include "parallel/comm/wait.h"
 
-// One communicator of NCCL, and who watches all of a rank. Not for users; see nccl_comm.h.
+// One communicator of NCCL, and the watchdog of a rank. Not for users; see nccl_comm.h.
 namespace triax::parallel {
 
-/// The Error of a call to NCCL: 72 where the other side or the network failed, else 70.
+/// Returns the Error of a call to NCCL: 72 if the other side or the network failed, else 70.
 Error nccl_error(ncclResult_t result, const char* call, ncclComm_t comm);
 
 /// A communicator of NCCL that never blocks, with the stream that its transfers run on, of high
 /// priority. Used by its rank's thread and by the one that watches, who may abort it at any time.
 class NcclHandle {
  public:
-  /// Collective: rank `group.rank` of those that have this `id`, on the current GPU. Throws Error
-  /// 72 if they have not found each other after TRIAX_START_TIMEOUT.
+  /// Joins as rank `group.rank` of those that have this `id`, on the current GPU. Collective.
+  /// Throws Error 72 if they have not found each other after TRIAX_START_TIMEOUT.
   NcclHandle(Group group, const ncclUniqueId& id);
-  /// Collective over `parent`: those with the same color, which is NCCL_SPLIT_NOCOLOR for a group
-  /// of one.
+  /// Splits `parent`: joins those with the same color, which is NCCL_SPLIT_NOCOLOR for a group of
+  /// one. Collective.
   NcclHandle(Group group, NcclHandle& parent, int color);
   ~NcclHandle() { close(); }
   NcclHandle(const NcclHandle&) = delete;
@@ -40,14 +40,14 @@ class NcclHandle {
   const Group& group() const { return group_; }
   cudaStream_t stream() const { return stream_.get(); }
 
-  /// Queues what `call` asks of NCCL, on `stream()`. The first time NCCL connects the ranks, which
-  /// takes until they all came here.
+  /// Queues NCCL operations of `call` on `stream()`. At the first call NCCL connects the ranks,
+  /// which takes until all are here.
   void run(const char* what, const std::function<ncclResult_t(ncclComm_t)>& call);
-  /// What went wrong since, if anything.
+  /// Returns the error that came up since, if any.
   ncclResult_t async_error();
-  /// Ends all that is in flight, and the communicator. Nothing if it has ended.
+  /// Ends all that is in flight, and the communicator. Does nothing if it has ended.
   void abort() noexcept;
-  /// Ends it when all in flight is over; aborts it if an exception unwinds.
+  /// Ends it when all transfers are over; aborts it if an exception unwinds.
   void close() noexcept;
 
  private:
@@ -60,21 +60,21 @@ class NcclHandle {
   std::atomic<bool> aborted_ = false;
 };
 
-/// Looks after the transfers of one rank while its thread and the CPU do other things: NCCL itself
-/// waits for ever, and says what went wrong only if asked. The first transfer that fails, or that
-/// has made no progress for its group's time limit since it was started and the one before it on
-/// its communicator was over, ends them all.
+/// Watches the transfers of one rank while its thread and the CPU do other things: NCCL itself
+/// waits for ever, and reports errors only if asked. The first transfer that fails, or that makes
+/// no progress for its group's time limit after it was started and the one before it on its
+/// communicator was over, ends them all.
 class NcclWatchdog {
  public:
-  /// `device`: the GPU of the transfers. `lost` as NcclOptions has it.
+  /// `device`: the GPU of the transfers. `lost`: see NcclOptions.
   NcclWatchdog(int device, std::function<void(const Error&)> lost);
 
-  /// To be aborted with the others.
+  /// Adds a communicator that is aborted with the others.
   void add(std::weak_ptr<NcclHandle> comm);
-  /// `call`, the `number`th on `comm` (from 1), is over when `done` is reached.
+  /// Watches `call`, the `number`th on `comm` (from 1), which is over when `done` is reached.
   void watch(const Call& call, int64_t number, std::shared_ptr<NcclHandle> comm,
              std::shared_ptr<cuda::Event> done);
-  /// Throws what ended all transfers, if something did.
+  /// Throws the error that ended all transfers, if there was one.
   void check() const;
 
  private:

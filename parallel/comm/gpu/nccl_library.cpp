@@ -19,7 +19,7 @@ int version_of(void* library) {
 }
 
 void* library() {
-  // That of the build where the system has none, or one that is older.
+  // Opens the build's library where the system has none, or an older one.
   static void* const opened = [] {
     std::string why;
     void* old = nullptr;
@@ -38,7 +38,7 @@ void* library() {
   return opened;
 }
 
-/// The library's function that has the name and type of `ours`.
+/// Returns the library's function that has the name and type of `ours`.
 template <auto ours, class... Arguments> auto theirs(const char* name, Arguments... arguments) {
   static const auto function = [&] {
     void* found = dlsym(library(), name);

@@ -22,8 +22,8 @@ bool running() {
   return initialized && !finalized;
 }
 
-/// Ranks of this host that may run where this one may: all of them, or only itself if the launcher
-/// has bound each to its own cores.
+/// Returns how many ranks of this host may run on this one's cores: all of them, or only itself if
+/// the launcher bound each to its own.
 int ranks_sharing_cores(MPI_Comm host, int ranks) {
   cpu_set_t mine;
   CPU_ZERO(&mine);

@@ -14,7 +14,7 @@
 namespace triax::parallel {
 namespace {
 
-// What a signal handler may touch: lock-free atomics, and bytes that nobody is writing.
+// State that a signal handler may touch: lock-free atomics, and bytes that nobody is writing.
 std::atomic<int> came = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
@@ -22,15 +22,15 @@ struct Farewell {
   char text[StopSignal::max_farewell + 1];
   size_t length;
 };
-/// One is shown while the other is written. The handler ends the process, so it needs the shown one
-/// for the time of one write(2): less than a run takes from one farewell to the next but one.
+/// Two texts: one is shown while the other is written. The handler ends the process, so it needs
+/// the shown one for one write(2): less than a run takes from one farewell to the next but one.
 Farewell farewells[2];
 std::atomic<const Farewell*> farewell = nullptr;
 static_assert(std::atomic<const Farewell*>::is_always_lock_free);
 std::mutex writing;
 std::atomic<bool> has_stopped = false;
 
-/// Who presses Ctrl-C twice does not want to wait. Launchers may send the others more than once.
+/// Handles a signal. A second Ctrl-C ends the process; launchers may repeat the other signals.
 void note(int signal) {
   if (came.exchange(signal) != SIGINT || signal != SIGINT) return;
   if (const Farewell* last = farewell.load()) [[maybe_unused]]
@@ -39,14 +39,14 @@ void note(int signal) {
   std::raise(signal);
 }
 
-/// Under nohup a hang-up stays ignored.
+/// Installs a handler; under nohup a hang-up stays ignored.
 void install(int signal, void (*handler)(int)) {
   struct sigaction now {};
   bool ignored = ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
   if (signal != SIGHUP || !ignored) std::signal(signal, handler);
 }
 
-/// Open MPI and others kill a second after a SIGTERM.
+/// The wait for being killed: Open MPI and others kill a second after a SIGTERM.
 constexpr auto until_killed = std::chrono::milliseconds(1200);
 
 }  // namespace
@@ -58,16 +58,16 @@ StopSignal::StopSignal(std::vector<int> signals) : signals_(std::move(signals)) 
 }
 
 StopSignal::~StopSignal() {
-  // This rank has stopped, and will say so by its exit code. A launcher that sees another one leave
-  // first may send SIGTERM (srun --kill-on-bad-exit), which must not be the end of this one.
+  // This rank has stopped, and will say so by its exit code. A launcher that sees another rank exit
+  // first may send SIGTERM (srun --kill-on-bad-exit), which must not end this one.
   bool stopped = has_stopped.exchange(false) && std::uncaught_exceptions() == 0 && launched();
   for (int s : signals_) install(s, stopped ? SIG_IGN : SIG_DFL);
   bool told_to_end = came == SIGTERM && std::uncaught_exceptions() > 0 && launched();
   came = 0;
   farewell = nullptr;
-  // A launcher sends SIGTERM to all ranks when one has failed, which has reported it. What this
-  // rank throws then is a consequence, and no rank can tell it from an error of its own but by
-  // this: it is killed before it could report it.
+  // A launcher sends SIGTERM to all ranks when one has failed and reported it. An error on this
+  // rank is then a consequence, and no rank can tell it from an error of its own but by this: it is
+  // killed before it could report it.
   if (told_to_end) std::this_thread::sleep_for(until_killed);
 }
 

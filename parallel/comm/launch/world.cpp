@@ -34,8 +34,8 @@ std::unique_ptr<Session> started(int& argc, char**& argv) {
   return std::make_unique<Session>(argc, argv);
 }
 
-/// Else a file that is opened takes the number of a stream that is closed, and what is printed
-/// lands in it.
+/// Opens standard streams that are closed: else a file that is opened takes the number of one, and
+/// printed text lands in it.
 void open_closed_streams() {
   for (int stream : {0, 1, 2})
     if (::fcntl(stream, F_GETFD) < 0)
@@ -82,7 +82,7 @@ void World::bind(const WorldOptions& options) {
                                         : staged_on_host(std::move(comm_), device);
 }
 
-/// Collective; alike on all ranks.
+/// True if NCCL moves GPU tensors. Collective; alike on all ranks.
 bool World::chooses_nccl(const WorldOptions& options, Device device) {
   using enum GpuTransport;
   GpuTransport wanted = options.gpu_transport;
@@ -106,7 +106,7 @@ bool World::chooses_nccl(const WorldOptions& options, Device device) {
 
 World::~World() {
   host_ = nullptr;
-  // The end is collective; a rank that failed does not come to it.
+  // The end is collective; a rank that failed does not take part.
   if (session_ && !std::uncaught_exceptions())
     session_->close(WrapperComm::innermost(std::move(comm_)));
 }
@@ -140,7 +140,7 @@ Device device_named(const std::string& text) {
 
 namespace {
 
-/// Checkpoints of many ranks have as many files, and ranks that are threads share one limit.
+/// Raises the limit of open files: checkpoints have a file for each rank; threads share a limit.
 void raise_limit_of_open_files() {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
@@ -159,8 +159,8 @@ int run_main(int argc, char** argv, const std::function<int(int, char**)>& body)
   auto failed = [&](const std::exception& e) {
     bool met = session && session->size() > 1;
     int rank = met ? session->rank() : announced_by_launcher().rank;
-    // Before ranks know each other only a configuration is wrong for all of them. In the pods of a
-    // PyTorchJob each may have been given another command.
+    // Before ranks know each other only a configuration is wrong for all of them. The pods of a
+    // PyTorchJob may have different commands.
     auto* error = dynamic_cast<const Error*>(&e);
     bool announced = error && error->rank() == 0;  // check_announced
     bool all_alike = !met && exit_code(e) == int(Exit::config) && (announced || !of_torchrun());

@@ -11,18 +11,18 @@ namespace triax::parallel {
 
 class Session;
 
-/// What moves tensors of GPUs between ranks: NCCL, or the host's transport by way of the host's
-/// memory. `available`: NCCL if there are several ranks and they can use it, else the host.
-/// `automatic`: the same, but with several GPUs nothing in place of NCCL.
+/// The transport of GPU tensors between ranks: NCCL, or the host's transport through host memory.
+/// `available`: NCCL if there are several ranks and they can use it, else the host. `automatic`:
+/// likewise, but ranks on several GPUs that cannot use NCCL are an error.
 enum class GpuTransport { automatic, available, nccl, host };
 
 struct WorldOptions {
   double time_limit = Group::default_time_limit();  ///< seconds
-  /// Where tensors live that `comm()` moves. Of GPU `own_gpu`: the one whose number is the rank's
-  /// among the ranks of its host, modulo the GPUs that this process may use.
+  /// The device of the tensors that `comm()` moves. For GPU `own_gpu` it is the one whose number is
+  /// the rank's among the ranks of its host, modulo the GPUs that this process may use.
   Device device = cpu;
   GpuTransport gpu_transport = GpuTransport::automatic;
-  WrapComm wrap = {};  ///< around the transport of `comm()`; below what moves tensors of GPUs
+  WrapComm wrap = {};  ///< wraps the transport of `comm()`, below the mover of GPU tensors
   static constexpr int own_gpu = -1;
 };
 
@@ -32,55 +32,55 @@ class World {
  public:
   /// Starts MPI if triax was built with it and a launcher is at work, and gives this rank its share
   /// of the host's cores as OpenMP threads (unless OMP_NUM_THREADS is set). Collective. Throws
-  /// Error 78 if a launcher announced more ranks than there are, or the GPUs are not there or not
-  /// enough for the transport asked for, or ranks have several GPUs and `automatic` finds that
-  /// NCCL cannot be used. One at a time; argc and argv may lose MPI's arguments.
+  /// Error 78 if a launcher announced more ranks than there are, if GPUs are missing or too few for
+  /// the transport asked for, or if ranks have several GPUs and `automatic` finds that NCCL cannot
+  /// be used. One at a time; argc and argv may lose MPI's arguments.
   World(int& argc, char**& argv, WorldOptions options = {});
-  /// A rank that is a thread.
+  /// Makes the world of a rank that is a thread.
   World(std::unique_ptr<Communicator> comm, int threads, WorldOptions options = {});
-  /// Collective, in normal flow. Communicators split from it must be gone.
+  /// Ends it. Collective, in normal flow. Communicators split from it must be gone.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// The data plane, for tensors on its `device()` and on the CPU.
+  /// Returns the data plane, for tensors on its `device()` and on the CPU.
   Communicator& comm() { return *comm_; }
-  /// A communicator apart, of the CPU, for hashes of configurations, errors, barriers around files.
+  /// Returns a separate CPU communicator: hashes of configurations, errors, barriers around files.
   Communicator& host() { return *host_; }
   int rank() const { return comm_->rank(); }
   int size() const { return comm_->size(); }
-  /// Among the ranks of this host.
+  /// Returns this rank's number among the ranks of this host.
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
-  /// Returns lines to print when a run starts: the transport of tensors on GPUs, and warnings about
-  /// it. The same on all ranks; empty without several ranks on GPUs.
+  /// Returns lines to print when a run starts: the transport of GPU tensors, and warnings about it.
+  /// Alike on all ranks; empty without several ranks on GPUs.
   const std::string& notices() const { return notices_; }
-  /// OpenMP threads of this rank.
+  /// Returns the OpenMP threads of this rank.
   int threads() const { return threads_; }
-  /// Cores for each rank of this host: with fewer than `threads()` ranks slow each other down.
+  /// Returns the cores for each rank of this host; with fewer than `threads()` ranks are slower.
   double core_share() const { return core_share_; }
 
  private:
   void bind(const WorldOptions& options);
   bool chooses_nccl(const WorldOptions& options, Device device);
-  std::unique_ptr<Session> session_;  ///< none: a thread
+  std::unique_ptr<Session> session_;  ///< null: the rank is a thread
   std::unique_ptr<Communicator> comm_, host_;
   int local_rank_ = 0, local_size_ = 1, threads_ = 1;
   std::string notices_;
   double core_share_ = 1;
 };
 
-/// Run `rank` on `ranks` threads of this process, each with a World. As `run_ranks`.
+/// Runs `rank` on `ranks` threads of this process, each with a World. As `run_ranks`.
 void run_worlds(int ranks, const std::function<void(World& world)>& rank,
                 WorldOptions options = {});
 
-/// A whole program: runs `body`, and returns what `main` should. An exception of `body` becomes
+/// Runs `body`, a whole program, and returns the value for `main`. An exception of `body` becomes
 /// its exit code (Error::code; 71 out of memory; 70 others) and one report, last on stderr, from
 /// the rank that failed first; all other ranks are ended and stay silent.
 int run_main(int argc, char** argv, const std::function<int(int argc, char** argv)>& body);
 
-/// `cpu`, `cuda:N`, or `cuda`, which is a GPU of each rank's own (WorldOptions::own_gpu). Throws
-/// Error 78 for another text.
+/// Returns the device of `cpu`, `cuda:N`, or `cuda`, which is a GPU of each rank's own
+/// (WorldOptions::own_gpu). Throws Error 78 for another text.
 Device device_named(const std::string& text);
 
 }  // namespace triax::parallel

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t least_bytes = 1 << 16;  // below, one exchange among all ranks is faster
 constexpr int64_t chunk_bytes = 1 << 22;  // of an all_reduce, whose levels overlap chunk by chunk
 
-/// What happens at the same time: on a host one after the other, and between hosts.
+/// Transfers that overlap: those within a host, one after the other, with those between hosts.
 struct Phase {
   std::deque<Transfer> within, across;
 };
@@ -76,7 +76,7 @@ class AcrossHosts final : public Mover {
     return phases_[i];
   }
 
-  /// While a chunk is between hosts, the next is summed on each, and the one before is spread.
+  /// Overlaps chunks: while one is between hosts, the next is summed, and the one before is spread.
   void all_reduce(const Tensor& x) {
     int64_t unit = l_.within, rest = x.numel() % unit, even = x.numel() - rest;
     int64_t most = std::max<int64_t>(1, chunk_bytes / int64_t(size_of(x.dtype())) / unit) * unit;
@@ -100,7 +100,7 @@ class AcrossHosts final : public Mover {
     return all.narrow(0, host * length, length);
   }
 
-  /// A slice of `mine`'s size for each host.
+  /// Returns memory for a slice of `mine`'s size for each host.
   Tensor gathered(const Tensor& mine) const {
     auto bytes = size_t(l_.hosts) * mine.bytes();
     auto storage = std::make_shared<Storage>(bytes, cpu, l_.allocator);

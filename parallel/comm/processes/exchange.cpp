@@ -16,7 +16,7 @@ struct Part {
   size_t bytes;
 };
 
-/// Transfers in flight, with whom.
+/// Transfers in flight, with their peers.
 class Requests {
  public:
   explicit Requests(PointToPoint& p2p) : p2p_(p2p) {}
@@ -47,8 +47,8 @@ class Requests {
   std::vector<Open> open_;
 };
 
-/// Each rank sends its call to the next one, so that a disagreement is seen by those on both
-/// sides of it. Data of a call that differs has another tag and is never taken for this call's.
+/// An exchange. Each rank sends its call to the next one, so that both sides of a disagreement see
+/// it. Data of a call that differs has another tag and is never taken for this call's.
 class Exchange final : public QueuedOperation {
  public:
   Exchange(std::shared_ptr<OperationQueue> queue, Transfer t, PointToPoint& p2p, int64_t number,
@@ -101,7 +101,7 @@ class Exchange final : public QueuedOperation {
     compared_ = true;
   }
 
-  /// Post the transfers of one round, after those of the one before are over. False at the end.
+  /// Posts the transfers of one round, after those of the one before are over. False at the end.
   bool next_round(int64_t round) {
     if (call().kind == Call::barrier) return meet(round);
     bool sums = call().kind == Call::all_reduce || call().kind == Call::reduce ||
@@ -120,7 +120,7 @@ class Exchange final : public QueuedOperation {
     return true;
   }
 
-  /// After round k everybody knows of 2^k ranks (Hensgen, Finkel and Manber 1988).
+  /// Meets: after round k everybody knows of 2^k ranks (Hensgen, Finkel and Manber 1988).
   bool meet(int64_t round) {
     int64_t step = int64_t{1} << round;
     if (step >= n_) return false;
@@ -131,7 +131,7 @@ class Exchange final : public QueuedOperation {
 
   bool to_slices() const { return call().kind == Call::reduce_scatter; }
 
-  /// Which bytes of the input rank r sums in this chunk.
+  /// Returns the bytes of the input that rank r sums in this chunk.
   Part slice(std::byte* x, int r) const {
     if (to_slices()) return {x + size_t(r) * mine_bytes_ + begin_, bytes_};
     size_t count = bytes_ / size_, n = size_t(n_);

@@ -9,36 +9,36 @@
 // Operations among processes that share no memory. No MPI here.
 namespace triax::parallel {
 
-/// Bytes between two processes of a group, without blocking. Messages of one sender and tag arrive
-/// in the order sent; the receiver knows the size, a longer message is an error.
+/// Non-blocking messages between two processes of a group. Messages of one sender and tag arrive in
+/// the order sent; the receiver knows the size, a longer message is an error.
 class PointToPoint {
  public:
   virtual ~PointToPoint() = default;
-  /// Of a transfer that has begun: asks whether it is over. Throws Error 72 if it failed.
+  /// Asks whether a transfer that has begun is over. Throws Error 72 if it failed.
   using Request = std::function<bool()>;
   virtual Request send(const void* data, size_t bytes, int to, int tag) = 0;
   virtual Request receive(void* data, size_t bytes, int from, int tag) = 0;
 };
 
-/// What moves the data of a collective in place of an exchange among all its ranks.
+/// Moves the data of a collective in place of an exchange among all its ranks.
 class Mover {
  public:
   virtual ~Mover() = default;
-  /// Go on without blocking; true when finished. Throws what ends it.
+  /// Goes on without blocking; true when finished. Throws the error that ends it.
   virtual bool step() = 0;
-  /// Ranks of the group that it waits for.
+  /// Returns the ranks of the group that it waits for.
   virtual std::vector<int> missing() const = 0;
 };
 
-/// A collective in which every rank sums its slice of what all ranks send it, in rank order, and
-/// sends the sum to all: the same bits as any other transport, in all dtypes. Sent in chunks.
+/// Starts a collective in which every rank sums its slice of the data of all ranks, in rank order,
+/// and sends the sum to all: the same bits as any other transport, in all dtypes. Sent in chunks.
 /// `number` counts the collectives of the group. `mover`, if there is one, moves the data instead
 /// when all have called alike.
 std::shared_ptr<QueuedOperation> exchange(std::shared_ptr<OperationQueue> queue, Transfer t,
                                           PointToPoint& p2p, int64_t number,
                                           std::shared_ptr<Mover> mover = {});
 
-/// A send or a receive. The call travels ahead, so that a receive that does not fit is Error 76.
+/// Starts a send or a receive. The call travels ahead, so a receive that does not fit is Error 76.
 std::shared_ptr<QueuedOperation> message(std::shared_ptr<OperationQueue> queue, Transfer t,
                                          PointToPoint& p2p);
 

@@ -48,7 +48,7 @@ class MpiPointToPoint final : public PointToPoint {
   }
 
  private:
-  /// MPI counts in int.
+  /// Posts in parts: MPI counts in int.
   template <class Post> static Request in_parts(size_t bytes, const char* what, Post post) {
     constexpr size_t limit = size_t{1} << 30;
     std::vector<MPI_Request> parts;
@@ -66,25 +66,25 @@ class MpiPointToPoint final : public PointToPoint {
   bool synchronous_ = environment_says("TRIAX_SYNCHRONOUS_SENDS", "on");
 };
 
-/// What a world holds. Communicators can only be freed by all ranks together, so they all wait for
-/// the orderly end.
+/// The resources of a world. Communicators can only be freed by all ranks together, so they all
+/// wait for the orderly end.
 struct Resources {
   MpiOptions options;
   std::vector<MPI_Comm> comms;  ///< in the order made
   MPI_Comm host = MPI_COMM_NULL;
-  std::shared_ptr<SharedMemory> memory;  ///< none: between hosts always
+  std::shared_ptr<SharedMemory> memory;  ///< null: ranks exchange over MPI, as between hosts
   std::shared_ptr<Allocator> allocator;  ///< of that memory
   std::vector<int> host_rank;            ///< by world rank; -1 on another host
   int host_id = 0;                       ///< the world's first rank on this host
 };
 
-/// Room for one rank's segment. Only pages that are used count, so ask for plenty.
+/// Returns the size of one rank's segment. Only pages that are used count, so it is ample.
 int64_t segment_bytes(int ranks) {
   int64_t installed = int64_t(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
   return std::min<int64_t>(installed / 2 / ranks, int64_t{64} << 30) >> 21 << 21;
 }
 
-/// As if there were more hosts, of so many ranks each; frees `host`.
+/// Splits `host`, and frees it, as if there were more hosts of so many ranks each.
 MPI_Comm part_of(MPI_Comm host, const char* ranks) {
   char* end = nullptr;
   long n = std::strtol(ranks, &end, 10);
@@ -120,7 +120,7 @@ void share_memory(Resources& r) {
   }
   MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, r.host);
   if (failed) return;
-  for (Segment& s : segments) s.close();  // all have them
+  for (Segment& s : segments) s.close();  // all ranks have opened them
   r.memory = std::make_shared<SharedMemory>(std::move(segments), mine);
   r.allocator = shared_allocator(r.memory);
 }
@@ -187,7 +187,7 @@ class MpiComm final : public Communicator {
     return std::make_shared<MpiComm>(resources_, comm, std::move(g));
   }
 
-  /// If several hosts have equally many ranks of this group, neighbours in it, and more than one.
+  /// Prepares two levels if several hosts have equally many, neighbouring, ranks, more than one.
   void open_levels() {
     std::vector<int> hosts(static_cast<size_t>(size()));
     MPI_Allgather(&resources_->host_id, 1, MPI_INT, hosts.data(), 1, MPI_INT, comm_);

@@ -5,7 +5,7 @@
 
 #include "parallel/comm/communicator.h"
 
-// What operations between processes have in common. Not for users.
+// The common part of operations between processes. Not for users.
 namespace triax::parallel {
 
 /// A call in a form that can cross to another process.
@@ -22,7 +22,7 @@ struct PackedCall {
     std::memcpy(p.file, tail, std::min(length, room));
     return p;
   }
-  /// The call's `place` points into this.
+  /// Returns the call, whose `place` points into this.
   Call call() const {
     return {Call::Kind(kind), ReduceOp(op), DType(dtype), peer, numel, {file, line}};
   }
@@ -30,7 +30,7 @@ struct PackedCall {
 
 class OperationQueue;
 
-/// An operation that goes on in steps, whenever its rank looks after it.
+/// An operation that advances in steps, whenever its rank attends to it.
 class QueuedOperation : public Operation {
  public:
   QueuedOperation(std::shared_ptr<OperationQueue> queue, Transfer t);
@@ -38,11 +38,11 @@ class QueuedOperation : public Operation {
   void wait() final;
   void abandon(std::exception_ptr error) noexcept final;
 
-  /// Tell the peers of it; called in the order of the calls until it says true.
+  /// Tells the peers of it; called in the order of the calls until it returns true.
   virtual bool announce() { return true; }
-  /// Go on without blocking; true when finished. Throws what ends it.
+  /// Goes on without blocking; true when finished. Throws the error that ends it.
   virtual bool step() = 0;
-  /// Ranks of the group that it waits for.
+  /// Returns the ranks of the group that it waits for.
   virtual std::vector<int> missing() const = 0;
 
  protected:
@@ -62,9 +62,9 @@ class QueuedOperation : public Operation {
   std::exception_ptr error_;
 };
 
-/// What one rank has in flight on one communicator: collectives, one after the other, and messages,
-/// side by side. Operations keep the queue alive until they are finished; one that was abandoned
-/// keeps it, and its tensors, for good, since a peer may still touch them.
+/// The operations of one rank in flight on one communicator: collectives, one after the other, and
+/// messages, side by side. Operations keep the queue alive until they are finished; an abandoned
+/// one keeps it, and its tensors, for good, since a peer may still touch them.
 class OperationQueue final : public Engine {
  public:
   /// `crowded`: ranks that wait must let others run at once.
@@ -77,7 +77,7 @@ class OperationQueue final : public Engine {
   Work add(std::shared_ptr<QueuedOperation> p);
   void advance() noexcept override;
   Fault& fault() { return *fault_; }
-  /// What operations use lives as long as the queue.
+  /// Keeps an object that operations use alive as long as the queue.
   void keep(std::shared_ptr<const void> used) { kept_.push_back(std::move(used)); }
 
  private:

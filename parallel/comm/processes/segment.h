@@ -8,18 +8,18 @@ namespace triax::parallel {
 /// else can open it, and it is gone when the last process that maps it has ended, however it did.
 class Segment {
  public:
-  /// How another process finds it, while the one that made it can still be asked.
+  /// The address by which another process finds it, while the one that made it still runs.
   struct Handle {
     int64_t process = 0;
     int64_t descriptor = -1;
-    uint64_t device = 0, inode = 0;  ///< so that nothing else is taken for it
+    uint64_t device = 0, inode = 0;  ///< so that no other file is taken for it
   };
 
   Segment() = default;
-  /// New ones hold zeros. Pages are taken from the host when they are first touched. Not `usable`
-  /// if the system refuses.
+  /// Makes a segment of zeros. Pages are taken from the host when they are first touched. Not
+  /// `usable` if the system refuses.
   static Segment create(size_t bytes);
-  /// That of another process; not `usable` if it cannot be reached, as from another container.
+  /// Opens another process's; not `usable` if it cannot be reached, as from another container.
   static Segment open(const Handle& handle, size_t bytes);
   Segment(Segment&& o) noexcept;
   Segment& operator=(Segment&&) = delete;
@@ -29,7 +29,7 @@ class Segment {
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   Handle handle() const;
-  /// From now on no further process can open it.
+  /// Closes the segment to further processes.
   void close();
 
  private:

@@ -78,7 +78,7 @@ void SharedMemory::deallocate(void* data, size_t bytes) noexcept {
   free_[first] = size;
 }
 
-// Touching a page that the host cannot give ends the process; asking for it does not.
+// Claims pages. Touching one that the host cannot give ends the process; asking for it does not.
 bool SharedMemory::claim_pages(size_t end) {
   if (end <= claimed_) return true;
   end = std::min(rounded(end, page), bytes_);

@@ -13,7 +13,7 @@ namespace triax::parallel {
 /// from the host when they are first handed out, so a large segment costs nothing by itself.
 class SharedMemory {
  public:
-  /// A place in it, the same for all ranks. segment < 0: not in it.
+  /// A position in it, the same for all ranks. segment < 0: not in it.
   struct Address {
     int32_t segment = -1;
     int64_t offset = 0;
@@ -25,8 +25,8 @@ class SharedMemory {
   std::byte* at(Address a) const { return begin(a.segment) + a.offset; }
   Address find(const void* data) const;
 
-  /// 64-byte aligned bytes of this rank's segment; null if there is no room, or the host has no
-  /// pages left.
+  /// Returns 64-byte aligned bytes of this rank's segment; null if there is no room, or the host
+  /// has no pages left.
   void* allocate(size_t bytes);
   void deallocate(void* data, size_t bytes) noexcept;
 
@@ -41,7 +41,7 @@ class SharedMemory {
   size_t claimed_ = 0;
 };
 
-/// Tensors from this rank's segment, and from the CPU's own memory where there is no room.
+/// Returns an allocator of this rank's segment, or of the CPU's own memory where there is no room.
 std::shared_ptr<Allocator> shared_allocator(std::shared_ptr<SharedMemory> memory);
 
 }  // namespace triax::parallel

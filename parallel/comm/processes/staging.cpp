@@ -8,7 +8,7 @@
 namespace triax::parallel {
 namespace {
 
-/// Kinds whose input is one slice for each rank.
+/// True for kinds whose input is one slice for each rank.
 bool brings_slices(Call::Kind k) {
   return k == Call::reduce_scatter || k == Call::scatter || k == Call::all_to_all;
 }

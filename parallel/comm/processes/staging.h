@@ -6,21 +6,21 @@
 
 namespace triax::parallel {
 
-/// How a collective goes through buffers of fixed size, one per rank, round by round: every rank
-/// puts a part of its input into its buffer; when all have, every rank takes its result out of all
-/// buffers. Pure arithmetic on memory; who waits for whom is the caller's business.
+/// The steps of a collective through buffers of fixed size, one per rank, round by round: every
+/// rank puts a part of its input into its buffer; when all have, every rank takes its result out of
+/// all buffers. Pure arithmetic on memory; the caller does the waiting.
 class Staging {
  public:
   Staging(const Call& call, int rank, int ranks, size_t buffer_bytes);
 
   int64_t rounds() const { return rounds_; }
   void put(int64_t round, const std::byte* from, std::byte* buffer) const;
-  /// Large sums among more than two ranks: each rank first sums one slice of the round, which is
-  /// less work than every rank summing everything. To be called between put and take, each with
-  /// a wait for the others.
+  /// True for large sums among more than two ranks: each rank first sums one slice of the round,
+  /// which is less work than every rank summing everything. reduce_slice() is then called between
+  /// put and take, each with a wait for the others.
   bool reduces_first() const { return reduces_first_; }
   void reduce_slice(int64_t round, const std::vector<std::byte*>& buffers) const;
-  /// Nothing on ranks that get nothing.
+  /// Takes this rank's result of a round; does nothing on ranks that get none.
   void take(int64_t round, const std::vector<std::byte*>& buffers, std::byte* to) const;
 
  private:

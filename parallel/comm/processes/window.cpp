@@ -43,7 +43,7 @@ WindowGroup::WindowGroup(std::shared_ptr<SharedMemory> memory, WindowControl* co
   if (stage_) control_->progress(group_.rank)->stage = memory_->find(stage_);
 }
 
-// A peer may still be taking from this stage; then it stays taken.
+// Keeps the stage if a peer may still be taking from it.
 WindowGroup::~WindowGroup() {
   if (stage_ && all_reached(&WindowControl::Progress::finished, calls_))
     memory_->deallocate(stage_, 2 * stage_bytes);
@@ -59,8 +59,8 @@ std::byte* WindowGroup::stage(int rank, int64_t round) const {
   return memory_->at(control_->progress(rank)->stage) + size_t(round % 2) * stage_bytes;
 }
 
-/// Announced by all, compared, and then either done in place, in pieces that anybody can take, or
-/// round by round through the staging buffers.
+/// A collective that all announce and compare, and then do either in place, in pieces that anybody
+/// can take, or round by round through the staging buffers.
 class WindowOperation final : public QueuedOperation {
  public:
   WindowOperation(std::shared_ptr<OperationQueue> queue, Transfer t, WindowGroup& group)
@@ -158,7 +158,7 @@ class WindowOperation final : public QueuedOperation {
 
   std::atomic<int64_t>& next(int owner) { return c_.progress(owner)->next[number_ % c_.slots]; }
 
-  /// My share, then what others have not come to.
+  /// Takes this rank's pieces, then those that others have not come to.
   void take_pieces() {
     int n = g_.group_.size();
     for (int i = 0; i < n; ++i) {
@@ -174,7 +174,7 @@ class WindowOperation final : public QueuedOperation {
 
   int64_t round() const { return g_.rounds_ + round_; }
 
-  /// My part of this round into my staging buffer, when nobody reads what it held any more.
+  /// Puts this rank's part of the round into its staging buffer, once nobody reads the old one.
   void put() {
     if (put_ || round_ == staging_.rounds()) return;
     if (!g_.all_reached(&WindowControl::Progress::taken, round() - 1)) return;

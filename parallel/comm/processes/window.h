@@ -7,19 +7,19 @@
 // Collectives among the processes of one host, through memory that all of them see. No MPI here.
 namespace triax::parallel {
 
-/// What a group keeps in shared memory. Every counter has one writer, but those of a slot's work.
+/// A group's state in shared memory. Every counter has one writer, but those of a slot's work.
 struct WindowControl {
   static constexpr int slots = 32;  ///< collectives announced and not yet finished by all
   static constexpr int max_ranks = 256;
 
-  /// How far one rank is.
+  /// The progress of one rank.
   struct alignas(64) Progress {
     std::atomic<int64_t> announced;               ///< collectives
     std::atomic<int64_t> finished;                ///< collectives
     std::atomic<int64_t> staged, reduced, taken;  ///< rounds through the staging buffers
     SharedMemory::Address stage;
-    /// By slot: this rank's share of the pieces of a collective that is done in place. Taken by its
-    /// owner first, by others when they have nothing else to do.
+    /// By slot: the next of this rank's share of the pieces of a collective done in place. Its
+    /// owner takes pieces first, others when they have nothing else to do.
     std::atomic<int64_t> next[slots];
   };
   struct Announcement {
@@ -27,7 +27,7 @@ struct WindowControl {
     bool direct;  ///< its tensors lie in shared memory
     SharedMemory::Address from, to;
   };
-  /// By slot: finished pieces.
+  /// By slot: the number of finished pieces.
   struct alignas(64) Work {
     std::atomic<int64_t> done;
   };
@@ -42,11 +42,11 @@ struct WindowControl {
 /// One rank's view of a group on one host.
 class WindowGroup {
  public:
-  /// Bytes of one of the two staging buffers of a rank.
+  /// The bytes of one of the two staging buffers of a rank.
   static constexpr size_t stage_bytes = size_t{1} << 19;
 
   /// `control` is zeroed memory of WindowControl::bytes(), seen by all; before anybody calls, every
-  /// rank must have made its WindowGroup. Takes a stage from `memory`; see `usable()`.
+  /// rank must have made its WindowGroup. Allocates a stage in `memory`; see `usable()`.
   WindowGroup(std::shared_ptr<SharedMemory> memory, WindowControl* control, Group group);
   ~WindowGroup();
   WindowGroup(const WindowGroup&) = delete;

@@ -12,7 +12,7 @@
 namespace triax::parallel {
 namespace {
 
-/// Thrown where the reason lies with another rank.
+/// An error whose reason lies with another rank.
 class PeerFailed final : public Error {
  public:
   using Error::Error;
@@ -71,7 +71,7 @@ class ThreadOperation final : public Operation {
  private:
   int world_rank() const { return p_.peers->group.members[size_t(p_.rank)]; }
 
-  /// Under the lock: everybody is here.
+  /// True if everybody is here. Called under the lock.
   bool everybody_came() {
     if (p_.message) p_.rendezvous = p_.message->rendezvous;
     if (p_.rendezvous && p_.rendezvous->mismatch) throw Error(*p_.rendezvous->mismatch);

@@ -7,12 +7,12 @@ namespace triax::parallel {
 
 struct ThreadGroup;
 
-/// Ranks are threads of one process. Peers work on each other's tensors directly, and whoever waits
-/// does what is left to be done, so a rank that computes holds nobody up once it has called. A send
-/// finishes only with its receive. An error on one rank ends the waits of all others at once.
+/// Ranks that are threads of one process. Peers work on each other's tensors directly, and whoever
+/// waits does the work that is left, so a rank that computes holds nobody up once it has called. A
+/// send finishes only with its receive. An error on one rank ends the waits of all others at once.
 class ThreadComm final : public Communicator {
  public:
-  /// Rank `group.rank` of a group whose members share `peers`.
+  /// Makes rank `group.rank` of a group whose members share `peers`.
   ThreadComm(std::shared_ptr<ThreadGroup> peers, Group group);
   const char* transport() const override { return "threads"; }
 
@@ -27,15 +27,15 @@ struct ThreadOptions {
   double time_limit = Group::default_time_limit();  ///< seconds
 };
 
-/// Run `rank` on `ranks` threads, each with a memory counter and an OpenMP width of its own. Throws
-/// the first error after all have ended; what other ranks threw because of it is dropped.
+/// Runs `rank` on `ranks` threads, each with its own memory counter and OpenMP width. Throws the
+/// first error after all have ended; errors of other ranks that follow from it are dropped.
 void run_ranks(int ranks, const std::function<void(Communicator& world)>& rank,
                ThreadOptions options = {});
-/// `run_ranks`, for a rank that keeps its communicator.
+/// Like `run_ranks`, for a rank that keeps its communicator.
 void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Communicator>)>& rank,
                       ThreadOptions options = {});
 
-/// A world of one rank.
+/// Returns a world of one rank.
 std::unique_ptr<Communicator> single_rank(ThreadOptions options = {});
 
 }  // namespace triax::parallel

@@ -12,7 +12,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/movement.h"
 
-// What the ranks of one process share. Not for users; see thread_comm.h.
+// The state that ranks of one process share. Not for users; see thread_comm.h.
 namespace triax::parallel {
 
 /// One collective, or one send with its receive (sender 0, receiver 1). When everybody has come,
@@ -22,17 +22,17 @@ class Rendezvous {
  public:
   Rendezvous(const Call& call, int ranks);
 
-  /// Under the group's lock. `rank` brings its tensors; the last one makes the rendezvous ready.
+  /// Brings the tensors of `rank`, under the group's lock; the last one makes the rendezvous ready.
   void arrive(int rank, const Transfer& t);
   bool ready() const { return ready_.load(std::memory_order_acquire); }
   bool finished() const { return done_.load(std::memory_order_acquire) == pieces_; }
-  /// Do what is left to be done. True if this call finished the last piece.
+  /// Does the pieces that are left. True if this call finished the last one.
   bool help();
-  /// After `finished()`: this rank's tensors are its own again.
+  /// Gives this rank its tensors back. Call it after `finished()`.
   void leave(int rank);
 
   Call call;
-  int first = -1;  ///< who came first; `call` is its call
+  int first = -1;  ///< the rank that came first; `call` is its call
   std::set<int> missing;
   std::shared_ptr<Error> mismatch;
 
@@ -46,18 +46,18 @@ class Rendezvous {
 
 struct ThreadGroup;
 
-/// Which ranks of the process have returned or failed, which ends the waits of the others.
+/// The ranks of the process that have returned or failed, which ends the waits of the others.
 class RankStatus {
  public:
   explicit RankStatus(int ranks) : ended_(size_t(ranks)) {}
-  /// A rank failed: every wait that can no longer succeed ends with `why`. The first counts.
+  /// Notes that a rank failed: every wait that cannot succeed any more ends with the first `why`.
   void fail(const std::string& why);
-  /// A rank returned; it will not come to any rendezvous.
+  /// Notes that a rank returned; it will not come to any rendezvous.
   void end(int rank);
   bool failed() const { return failed_; }
   bool ended(int rank) const { return ended_[size_t(rank)]; }
   std::string why();
-  /// A group whose waits are woken.
+  /// Adds a group whose waits are woken.
   void add(const std::shared_ptr<ThreadGroup>& group);
 
  private:
@@ -76,10 +76,10 @@ struct PostedMessage {
   std::shared_ptr<Rendezvous> rendezvous;  ///< once matched
 };
 
-/// What the ranks of one group share.
+/// The state that ranks of one group share.
 struct ThreadGroup {
   ThreadGroup(Group g, std::shared_ptr<RankStatus> s) : group(std::move(g)), status(std::move(s)) {}
-  const Group group;  ///< its `rank` means nothing
+  const Group group;  ///< its `rank` is unused
   const std::shared_ptr<RankStatus> status;
   std::mutex mutex;
   std::condition_variable changed;
@@ -91,10 +91,10 @@ struct ThreadGroup {
   };
   std::map<std::pair<int, int>, Child> children;  ///< by number of the split and color
 
-  /// Collective number `number` of `rank`.
+  /// Enters collective number `number` of `rank`.
   std::shared_ptr<Rendezvous> enter(int rank, int64_t number, const Transfer& t);
-  /// Sends and receives match in posting order, as a stream of NCCL does it: only the oldest of a
-  /// rank can match, and a send is done when its receive is.
+  /// Posts a send or receive. They match in posting order, as in a stream of NCCL: only the oldest
+  /// of a rank can match, and a send is done when its receive is.
   std::shared_ptr<PostedMessage> post(int rank, const Transfer& t);
   std::shared_ptr<ThreadGroup> child(const Group& g, int number, int color);
   void notify();

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* found_name = "found";
 
-/// `3`, or `1 to 8` where stages differ.
+/// Returns `3`, or `1 to 8` where stages differ.
 std::string caps(const std::vector<double>& cap) {
   auto [least, most] = std::ranges::minmax(cap);
   return least == most ? fmt::format("{:g}", most) : fmt::format("{:g} to {:g}", least, most);

@@ -8,7 +8,7 @@
 
 namespace triax::parallel {
 
-/// Schedules for the same stages and micro-batches, beside one that was found.
+/// A comparison of schedules for the same stages and micro-batches with one that was found.
 struct Comparison {
   struct Row {
     std::string name;
@@ -18,23 +18,23 @@ struct Comparison {
     double bubble = 0;         ///< share of the cost in which the busiest stage is idle
     std::vector<double> peak;  ///< per stage, in activations of a whole stage
   };
-  std::vector<Row> rows;  ///< those that the shape allows; the found one last
+  std::vector<Row> rows;  ///< of the schedules that the shape allows; the found one last
   ScheduleFile found;
   double best_bubble() const;  ///< of a schedule that costs found.bound
 };
 
-/// The cost of any lists.
+/// Returns the row of any lists.
 Comparison::Row row_of(const std::string& name, const ScheduleFile& lists);
 
-/// `times`: of the virtual stages of that shape; empty where they are not known, and such schedules
-/// are left out. Of schedules with the same lists the first is shown.
+/// Compares. `times`: of the virtual stages of that shape; schedules for which it returns none are
+/// left out. Of schedules with the same lists the first is shown.
 Comparison compare(const std::map<std::string, Schedule>& schedules, const ScheduleFile& found,
                    const std::function<StageTimes(const PipelineShape&)>& times);
 
-/// For a terminal: a table, the bound, and how far the found one is from it.
+/// Returns text for a terminal: a table, the bound, and the found one's distance from it.
 std::string comparison_text(const Comparison& comparison);
-/// One JSON object: the fields of ScheduleFile but its times and lists, `best_bubble`, and `rows`
-/// of `name`, `chunks`, `cost`, `bubble`, `peak`.
+/// Returns one JSON object: the fields of ScheduleFile but its times and lists, `best_bubble`, and
+/// `rows` of `name`, `chunks`, `cost`, `bubble`, `peak`.
 std::string comparison_json(const Comparison& comparison);
 
 }  // namespace triax::parallel

@@ -46,8 +46,8 @@ const Action* ListScheduler::told(const Stage& stage, int s) const {
   return stage.next < list.size() ? &list[stage.next] : nullptr;
 }
 
-/// Has stage s room for a forward? One of an earlier chunk leaves some for one of the last, or
-/// nothing would ever end.
+/// True if stage s has room for a forward. One of an earlier chunk leaves some for one of the last,
+/// or nothing would ever end.
 bool ListScheduler::may_begin(int s, int chunk) const {
   const Stage& x = stages_[size_t(s)];
   double one = p_.activation, spare = (*policy_)[size_t(s)].room;
@@ -56,7 +56,7 @@ bool ListScheduler::may_begin(int s, int chunk) const {
   return fits(s, x.forwards - x.inputs, x.inputs - x.weights, one + spare);
 }
 
-/// When the next forward or backward of virtual stage v has what it receives.
+/// Returns when the next forward or backward of virtual stage v has received its input.
 double ListScheduler::arrival(int v, Action::Kind kind) const {
   const Piece& n = pieces_[size_t(v)];
   bool forward = kind == Action::forward;
@@ -66,8 +66,8 @@ double ListScheduler::arrival(int v, Action::Kind kind) const {
   return std::max(at, forward ? n.forward_taken : n.input_taken) + p_.times[size_t(cut)].latency;
 }
 
-/// Later chunks first: they free memory. A backward for whose growth there is no room is done as a
-/// whole, which needs none; its weights come after those of the micro-batches before.
+/// Returns the next candidates, later chunks first: they free memory. A backward for whose growth
+/// there is no room is done as a whole, which needs none; its weights come after earlier ones.
 ListScheduler::Candidates ListScheduler::candidates(int s) {
   const Stage& x = stages_[size_t(s)];
   const Action* next = order_ ? told(x, s) : nullptr;
@@ -120,7 +120,7 @@ ListScheduler::Choice ListScheduler::choose(int s) {
   return prefers_forward(s, c) ? c.forward : c.input;
 }
 
-/// Does what stage `s` chose.
+/// Runs the action that stage `s` chose.
 void ListScheduler::take(int s) {
   Stage& x = stages_[size_t(s)];
   const Choice now = x.choice;
@@ -155,8 +155,8 @@ void ListScheduler::take(int s) {
   hand_on(v, now, micro, x.free);
 }
 
-/// To the stage that waits for it, whose choice it may change. Behind the last virtual stage a
-/// forward is followed by its own backward.
+/// Hands a result to the stage that waits for it, whose choice it may change. After the last
+/// virtual stage a forward is followed by its own backward.
 void ListScheduler::hand_on(int v, const Choice& choice, int micro, double end) {
   if (choice.kind == Action::backward_weight) return;
   bool up = choice.kind == Action::forward, turns = up && v + 1 == p_.virtual_stages();

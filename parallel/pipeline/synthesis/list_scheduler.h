@@ -5,9 +5,9 @@
 
 namespace triax::parallel::synthesis {
 
-/// How one stage decides, when several actions could begin soon. In general: a backward before a
-/// forward, both before weights, and no waiting for long. Times are in units of the action that
-/// would be begun meanwhile.
+/// The rules by which one stage decides, when several actions could begin soon. In general: a
+/// backward before a forward, both before weights, and no long waits. Times are in units of the
+/// action that would begin meanwhile.
 struct StagePolicy {
   double weight_waits = .5;   ///< no weights if another action could begin within this
   double forward_waits = .2;  ///< no forward if a backward could begin within this,
@@ -20,11 +20,11 @@ struct StagePolicy {
 };
 using Policy = std::vector<StagePolicy>;
 
-/// How good the lists of a try are; infinite if it ended early: with memory full of what cannot
-/// end, or since it would cost more than it may.
+/// The rating of a try's lists; infinite if it ended early: with memory full of activations that
+/// cannot end, or because it would cost more than it may.
 struct Score {
   double cost = infinity;
-  double soft = infinity;  ///< cost, and a little of what the stages take on average
+  double soft = infinity;  ///< cost, plus a small part of the stages' average time
 };
 
 /// Builds all lists at once, action by action in the order in which they begin, under the rules of
@@ -33,14 +33,14 @@ class ListScheduler {
  public:
   explicit ListScheduler(const Problem& problem);
 
-  /// A try, which ends as soon as it is seen to cost more than `limit`. With `order`, forwards and
-  /// backwards in that order, and weights wherever there is time.
+  /// Makes a try, which ends as soon as it is seen to cost more than `limit`. With `order`,
+  /// forwards and backwards are in that order, and weights wherever there is time.
   Score run(const Policy& policy, double limit, const std::vector<Actions>* order = nullptr);
-  /// By how much `soft` is above `cost` at least: no stage takes less than its work.
+  /// Returns the least difference of `soft` and `cost`: no stage takes less than its work.
   double least_difference() const { return softness * work_ / p_.shape.stages; }
-  /// Of the last run.
+  /// Returns the lists of the last run.
   const std::vector<Actions>& lists() const { return lists_; }
-  /// Of one run that does not end early, and done in all runs.
+  /// Returns the actions of one run that does not end early; below, those done in all runs.
   int64_t actions() const { return int64_t{3} * p_.virtual_stages() * p_.shape.micros; }
   int64_t actions_done() const { return actions_done_; }
 
@@ -60,7 +60,7 @@ class ListScheduler {
     size_t next = 0;                      ///< in the order
     Choice choice;
   };
-  /// Of one virtual stage: what is done, and when what it receives was last taken.
+  /// The state of one virtual stage: passes done, and when its last inputs were taken.
   struct Piece {
     int stage = 0;
     int forwards = 0, inputs = 0, weights = 0;
@@ -74,7 +74,7 @@ class ListScheduler {
   void begin(const Policy& policy, const std::vector<Actions>* order);
   Piece& piece(int s, int chunk) { return pieces_[size_t(p_.shape.virtual_stage(s, chunk))]; }
   const Action* told(const Stage& stage, int s) const;
-  /// May stage s hold so many whole activations, so many after their backward_input, and `more`?
+  /// True if stage s may hold `whole` activations, `halves` after their backward_input, and `more`.
   bool fits(int s, int whole, int halves, double more) const {
     double held = p_.activation * (whole + p_.budget.hold * halves);
     return held + more <= p_.budget.cap[size_t(s)] + 1e-9;
@@ -86,7 +86,7 @@ class ListScheduler {
   Choice choose(int s);
   void take(int s);
   void hand_on(int v, const Choice& choice, int micro, double end);
-  /// What the stage takes in the sense of the objective, of what it has done so far.
+  /// Returns the time of the stage's actions so far, in the sense of the objective.
   double span(const Stage& x) const {
     return x.free - (p_.budget.objective == Budget::makespan ? 0 : x.began);
   }

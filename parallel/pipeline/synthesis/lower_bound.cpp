@@ -14,7 +14,7 @@
 namespace triax::parallel::synthesis {
 namespace {
 
-/// How many of `one` fit into `all`, at most `plenty`; the sums of equal parts differ by rounding.
+/// Returns how many of `one` fit into `all`, at most `plenty`; equal sums differ by rounding.
 int64_t count_in(double all, double one) {
   constexpr double plenty = std::numeric_limits<int32_t>::max();
   return one > 0 ? int64_t(std::min(std::floor(all / one + 1e-9), plenty)) : int64_t(plenty);
@@ -52,14 +52,14 @@ class Bounds {
   int first(int s) const { return p_.shape.virtual_stage(s, 0); }
   int last(int s) const { return p_.shape.virtual_stage(s, p_.shape.chunks - 1); }
   int64_t passes() const { return int64_t{p_.shape.micros} * p_.shape.chunks; }
-  /// The activations that stage s may hold whole.
+  /// Returns how many whole activations stage s may hold.
   int64_t places(int s) const { return count_in(p_.budget.cap[size_t(s)], p_.activation); }
-  /// How many W stage s may owe while it holds `others` whole.
+  /// Returns how many W stage s may owe while it holds `others` whole.
   int64_t owed_beside(int s, int64_t others) const {
     double left = p_.budget.cap[size_t(s)] - double(others) * p_.activation;
     return count_in(left, p_.budget.hold * p_.activation);
   }
-  /// Could all forwards go before the first backward?
+  /// True if all forwards could go before the first backward.
   bool all_fit(int s) const { return passes() <= places(s); }
 
   template <class Time> double longest(int s, Time time) const {
@@ -105,8 +105,8 @@ class Bounds {
     return std::max(0., way - fill);
   }
 
-  /// Of as many micro-batches as stage s may hold at once: the next ones wait for their backwards.
-  /// If it may hold one, and nothing is left for what its backward keeps, for its weights too.
+  /// Returns the time of round trips of as many micro-batches at once as stage s may hold, while
+  /// others wait; with their weights, if it may hold one and its backward's rest has no room.
   double round_trips(int s) const {
     auto v = size_t(first(s));
     double trip = there_.back() - there_[v] + back_[v] + p_.times[v].backward_input;
@@ -127,7 +127,7 @@ class Bounds {
   }
 
   const Problem& p_;
-  std::vector<double> there_;  // begin of the first forward of v on an empty pipeline; its end
+  std::vector<double> there_;  // the begin of v's first forward on an empty pipeline; last: the end
   std::vector<double> back_;   // from the last forward's end to the backward of v
 };
 

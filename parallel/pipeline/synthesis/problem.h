@@ -8,10 +8,10 @@ namespace triax::parallel::synthesis {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// What a micro-batch takes, forward and backward.
+/// Returns the time of a micro-batch, forward and backward.
 inline double total(const Durations& t) { return t.forward + t.backward_input + t.backward_weight; }
 
-/// What is looked for, and what every try needs of it.
+/// The problem of a search, with the numbers that every try needs.
 struct Problem {
   Problem(const PipelineShape& shape, const StageTimes& times, const Budget& budget);
 
@@ -21,14 +21,14 @@ struct Problem {
   }
 
   PipelineShape shape;
-  StageTimes times;  ///< latency 0 where what is exchanged stays on its stage
+  StageTimes times;  ///< latency 0 where an exchange stays on its stage
   Budget budget;
   double activation;  ///< of one chunk, in whole stages
   double growth;      ///< of an activation by its backward_input; a whole backward has none
   double rounding;    ///< times that differ by less are the same
 };
 
-/// No schedule within the budget costs less.
+/// Returns a cost that no schedule within the budget can beat.
 double lower_bound(const Problem& problem);
 
 }  // namespace triax::parallel::synthesis

@@ -47,7 +47,7 @@ StageTimes times_in(const nn::JsonReader& all) {
   return times;
 }
 
-/// `F0.3`, the forward of micro-batch 3 through chunk 0. Whether they exist is not asked.
+/// Reads `F0.3`, the forward of micro-batch 3 through chunk 0, which may not exist.
 std::optional<Action> action_of(std::string_view word) {
   size_t kind = std::string_view(letters).find(word[0]);
   if (kind == std::string_view::npos) return {};
@@ -78,7 +78,7 @@ Actions actions_in(const nn::JsonReader& list) {
   return all;
 }
 
-/// What is wrong in a file is no mistake in how the run was configured.
+/// Reports an error in a file as damage: it is no mistake in the run's configuration.
 template <class Check> void as_damage(const std::string& path, Check check) try {
   check();
 } catch (const Error& e) {
@@ -87,7 +87,7 @@ template <class Check> void as_damage(const std::string& path, Check check) try 
 
 bool same(double a, double b) { return std::fabs(a - b) <= 1e-6 * std::fabs(b); }
 
-/// Everything that the file claims.
+/// Checks everything that the file claims.
 void check_claims(const ScheduleFile& f, const nn::JsonReader& all) {
   auto peak = peak_memory(f.lists, f.shape, f.budget.hold);
   for (size_t s = 0; s < peak.size(); ++s)

@@ -6,7 +6,7 @@
 
 namespace triax::parallel {
 
-/// A schedule that was found, and for what: one JSON object
+/// A schedule that was found, with the problem that it solves: one JSON object
 ///
 ///     {"stages": 2, "chunks": 1, "micros": 2, "placement": "ring", "hold": 0.5,
 ///      "objective": "span", "cap": [2, 2], "times": [[1, 1, 1, 0.1], [1, 1, 1, 0]],
@@ -23,22 +23,22 @@ struct ScheduleFile {
   std::vector<Actions> lists;
 };
 
-/// The text of such a file.
+/// Returns the text of a schedule file.
 std::string schedule_json(const ScheduleFile& schedule);
 
 /// Reads such a text and trusts nothing in it: lists (check_schedule), memory, cost and bound are
 /// checked. Throws Error 65 with `path` and the place for what is damaged or wrong.
 ScheduleFile parse_schedule(const std::string& text, const std::string& path);
-/// The same of a file. Throws Error 66 if there is none.
+/// Reads a schedule file likewise. Throws Error 66 if there is none.
 ScheduleFile read_schedule(const std::string& path);
 
-/// `times` of a file like the above, which need hold nothing else. Errors likewise.
+/// Reads the `times` of a file, which need hold nothing else. Errors as read_schedule().
 StageTimes read_times(const std::string& path);
 
-/// Is that where a schedule is read from, and not a schedule's name? Paths end in `.json`.
+/// True if `name` is the path of a schedule file, which ends in `.json`, not a schedule's name.
 bool is_schedule_file(const std::string& name);
 
-/// The lists of the file at `path` as a schedule. It throws Error 78 for another shape than theirs.
+/// Returns the file's lists as a schedule, which throws Error 78 for a shape other than theirs.
 Schedule schedule_from(const ScheduleFile& schedule, const std::string& path);
 
 }  // namespace triax::parallel

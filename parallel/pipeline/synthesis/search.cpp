@@ -46,7 +46,7 @@ void Search::run() {
   if (!best_.empty()) anneal_orders();
 }
 
-/// The same rules on all stages.
+/// Tries policies with the same rules on all stages.
 void Search::try_grid() {
   std::vector<double> rooms = {0};
   if (p_.shape.chunks > 1 || p_.growth > 0) rooms = {0, .1, .2, .3, .4, .5};
@@ -69,7 +69,7 @@ std::pair<int, int> Search::draw_stretch() {
   return {from, std::min(p_.shape.stages - 1, from + draw_.below(p_.shape.stages))};
 }
 
-/// One rule of some stages.
+/// Changes one rule of some stages.
 void Search::change(Policy& policy) {
   auto [from, to] = draw_stretch();
   int which = draw_.below(12), few = draw_.below(3 * p_.shape.stages);

@@ -7,7 +7,7 @@
 
 namespace triax::parallel::synthesis {
 
-/// Numbers that are the same for a seed with every standard library.
+/// Random numbers that are the same for a seed with every standard library.
 class Draw {
  public:
   explicit Draw(uint64_t seed) : bits_(seed) {}
@@ -19,35 +19,35 @@ class Draw {
   std::mt19937_64 bits_;
 };
 
-/// The best lists so far, and how much may still be tried.
+/// A search: the best lists so far, and the budget of tries that is left.
 class Search {
  public:
   Search(const Problem& problem, uint64_t seed, SearchWatch watch);
-  /// Lists that need not be the scheduler's.
+  /// Offers lists that need not be the scheduler's.
   void offer(const std::vector<Actions>& lists, double cost);
-  /// Until the bound is met or the budget is used. Empty lists if nothing was found.
+  /// Runs until the bound is met or the budget is used. lists() is empty if nothing was found.
   void run();
   const std::vector<Actions>& lists() const { return best_; }
   double cost() const { return cost_; }
   double bound() const { return bound_; }
 
  private:
-  /// Is the bound met, or `share` of the budget used?
+  /// True if the bound is met, or `share` of the budget used.
   bool over(double share) const;
-  /// The share of the budget that is left: of the tries that are given, or else of actions.
+  /// Returns the share of the budget that is left: of the given tries, or else of actions.
   double left() const;
-  /// A try, whose score is of no interest if its soft score is above `most` and its cost no lower
+  /// Makes a try. Its score may be infinite if its soft score is above `most` and its cost no lower
   /// than the best one's.
   Score consider(const Policy& policy, double most, const std::vector<Actions>* order = nullptr);
-  /// The soft score up to which the next try is accepted, as simulated annealing has it: `now`, or
-  /// more with a chance that falls with `heat`.
+  /// Returns the soft score up to which the next try is accepted, as in simulated annealing: `now`,
+  /// or more with a chance that falls with `heat`.
   double limit(double now, double heat) { return now - heat * std::log(1 - draw_.up_to(1)); }
 
   void try_grid();
   void anneal_policies();
   void anneal_orders();
 
-  /// Stages from one that is drawn to another; often one alone.
+  /// Draws a range of stages, often one alone.
   std::pair<int, int> draw_stretch();
   void change(Policy& policy);
   void move_one(Actions& order);
@@ -61,7 +61,7 @@ class Search {
   int64_t tried_ = 0;
   std::vector<Actions> best_;
   double cost_ = infinity;
-  Policy policy_;  // of the best that a policy alone made
+  Policy policy_;  // the best one's, of tries by a policy alone
   double policy_soft_ = infinity;
 };
 

@@ -7,14 +7,14 @@
 namespace triax::parallel::synthesis {
 namespace {
 
-/// May two neighbours of a list change places? Passes of one kind through one chunk stay in the
-/// order of micro-batches, as links need it, and a backward behind its forward.
+/// True if two neighbours of a list may change places. Passes of one kind through one chunk stay in
+/// the order of micro-batches, as links need it, and a backward behind its forward.
 bool can_swap(const Action& a, const Action& b) {
   return a.chunk != b.chunk || (a.kind != b.kind && a.micro != b.micro);
 }
 
-/// Moves what stands at `from` by up to `far` places up (step 1) or down (-1), as far as it can.
-/// Returns where it comes to stand.
+/// Moves the action at `from` by up to `far` places up (step 1) or down (-1), as far as it can.
+/// Returns its new place.
 int shift(Actions& list, int from, int step, int far) {
   int at = from;
   for (; far > 0 && at + step >= 0 && at + step < std::ssize(list); --far, at += step) {
@@ -32,8 +32,8 @@ void Search::move_one(Actions& order) {
   shift(order, from, step, 1 + draw_.below(draw_.one_in(2) ? 3 : 2 * p_.shape.stages));
 }
 
-/// The same passes of neighbouring micro-batches on neighbouring stages, which single moves would
-/// have to bring about one by one, each for the worse.
+/// Moves the same passes of neighbouring micro-batches on neighbouring stages together, which
+/// single moves would have to do one by one, each for the worse.
 void Search::move_many(std::vector<Actions>& orders, std::pair<int, int> stretch) {
   auto kind = draw_.one_in(2) ? Action::forward : Action::backward_input;
   int chunk = draw_.below(p_.shape.chunks), first = draw_.below(p_.shape.micros);

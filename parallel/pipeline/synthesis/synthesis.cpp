@@ -24,7 +24,7 @@ Problem::Problem(const PipelineShape& s, const StageTimes& t, const Budget& b)
 
 namespace {
 
-/// In halves and, where those may take more memory, as they are.
+/// Offers the named schedules, in halves and, where those may take more memory, whole.
 void offer_named(Search& search, const Problem& p) {
   auto offer = [&](const Schedule& schedule) {
     auto lists = lists_that_fit(schedule, p.shape);

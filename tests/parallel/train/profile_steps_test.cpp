@@ -1,11 +1,10 @@
-#include "parallel/train/step_range.h"
-
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "parallel/comm/launch/stop_signal.h"
+#include "parallel/train/step_range.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
