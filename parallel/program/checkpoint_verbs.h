@@ -5,21 +5,15 @@
 
 namespace triax::parallel {
 
-/// What the verbs that look at checkpoints are told: `RUN/step-N`, or a run directory, whose newest
-/// checkpoint is taken.
-struct CheckpointPaths {
-  std::string a, b;
-};
-Verb checkpoint_inspect_verb(CheckpointPaths& paths);
-Verb checkpoint_verify_verb(CheckpointPaths& paths);
-Verb checkpoint_diff_verb(CheckpointPaths& paths);
+/// The verbs that look at a checkpoint: `RUN/step-N`, or a run directory, whose newest checkpoint
+/// is taken. They store what they are told in `path`.
+Verb checkpoint_inspect_verb(std::string& path);
+Verb checkpoint_verify_verb(std::string& path);
 
-/// Prints what the manifest of `a` says: step, mesh, tensors, settings. All three throw Error 66 or
-/// 65 for what is no checkpoint.
-Exit inspect_checkpoint(const CheckpointPaths& paths);
-/// Reads all of `a`. Throws Error 65 naming the file and the tensor that is damaged.
-Exit verify_checkpoint(const CheckpointPaths& paths);
-/// Verifies `a` and `b` and compares them, one tensor at a time. Returns ok or differs.
-Exit compare_checkpoints(const CheckpointPaths& paths);
+/// Prints what the manifest says: step, mesh, tensors, settings. Both throw Error 66 or 65 for what
+/// is no checkpoint.
+Exit inspect_checkpoint(const std::string& path);
+/// Reads all of it. Throws Error 65 naming the file and the tensor that is damaged.
+Exit verify_checkpoint(const std::string& path);
 
 }  // namespace triax::parallel

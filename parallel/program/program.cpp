@@ -24,7 +24,6 @@
 #include "parallel/program/deepspeed.h"
 #include "parallel/program/device_map.h"
 #include "parallel/program/replay.h"
-#include "parallel/program/report/verb.h"
 #include "parallel/program/schedule_verb.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/completion.h"
@@ -107,10 +106,8 @@ class Program {
                       replay_verb(replay_, own_.name),
                       calibrate_verb(calibrate_, own_.name),
                       schedule_verb(schedule_, train_.step.schedules),
-                      checkpoint_inspect_verb(paths_),
-                      checkpoint_verify_verb(paths_),
-                      checkpoint_diff_verb(paths_),
-                      report_verb(report_),
+                      checkpoint_inspect_verb(checkpoint_),
+                      checkpoint_verify_verb(checkpoint_),
                       {"flags", "Prints the table of all flags, in Markdown.", {}, {}},
                       {"manual", "Prints the man page, in roff.", {}, {}}}};
     auto behind = line.verbs.begin() + 1;
@@ -159,10 +156,8 @@ class Program {
     if (name == "replay") return int(replay());
     if (name == "schedule")
       return int(show_schedule(schedule_, train_.step.schedules, request.given));
-    if (name == "checkpoint inspect") return int(inspect_checkpoint(paths_));
-    if (name == "checkpoint verify") return int(verify_checkpoint(paths_));
-    if (name == "checkpoint diff") return int(compare_checkpoints(paths_));
-    if (name == "report") return int(make_report(report_));
+    if (name == "checkpoint inspect") return int(inspect_checkpoint(checkpoint_));
+    if (name == "checkpoint verify") return int(verify_checkpoint(checkpoint_));
     if (name == "flags") return flags(line);
     if (name == "manual") return print_all(line, man_page(line), man_page);
     for (auto& verb : own_.verbs)
@@ -316,8 +311,7 @@ class Program {
   ScheduleOptions schedule_;
   ReplayOptions replay_;
   ParityRuns compared_;
-  CheckpointPaths paths_;
-  ReportOptions report_;
+  std::string checkpoint_;    // to look at
   int64_t mesh_for_ = 0;      // ranks to print a mesh for; 0: train
   int64_t deepspeed_dp_ = 0;  // 0: no DeepSpeed configuration
   std::string notes_;         // about it

@@ -10,7 +10,6 @@
 #include "parallel/pipeline/synthesis/comparison.h"
 #include "parallel/pipeline/timeline.h"
 #include "parallel/program/output_file.h"
-#include "parallel/program/report/overlay.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/run_directory.h"
 
@@ -114,13 +113,6 @@ bool contains(const std::vector<std::string>& given, const char* flag) {
 
 /// Flags that would change nothing.
 void check_of_use(const ScheduleOptions& o, const std::vector<std::string>& given) {
-  check_input(!contains(given, "overlay") || !o.overlay.empty(), Exit::config,
-              "overlay is empty\n  Expected a run directory, or its trace.json");
-  for (const std::string& flag : given)
-    check_input(o.overlay.empty() || flag == "overlay" || flag == "json", Exit::config,
-                "{} with overlay={}: the trace says what ran, on how many stages and how long it "
-                "took\n  Leave one out.",
-                flag, printable(o.overlay));
   if (!o.search)
     for (const char* flag : {"memory", "hold", "objective", "tries", "seed", "save"})
       check_input(!contains(given, flag), Exit::config,
@@ -156,12 +148,6 @@ void check_save(const std::string& path) {
   check_output("save", path);
 }
 
-void compare_with_simulation(const ScheduleOptions& o) {
-  report::Overlay overlay = report::read_overlay(o.overlay);
-  if (o.json) fmt::print("{}\n", overlay_json(overlay));
-  else print(overlay_text(overlay));
-}
-
 void show_file(const ScheduleOptions& o, const std::vector<std::string>& given) {
   ScheduleFile file = read_schedule(o.schedule);
   PipelineShape shape = o.shape;  // as far as it was given; its own as far as it was not
@@ -191,10 +177,6 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
            "0.5, 0.1], ..]}",
            &o.times)
       .add("scale", "X,X,..", "factor of each stage's times", &o.scale, {.shown = "1 for all"})
-      .add("overlay", "RUN",
-           "a run with --profile, its directory or its trace.json: compare what was measured with "
-           "the same actions simulated",
-           &o.overlay, {.shown = "none"})
       .add("json", "", "print JSON for scripts/draw.py", &o.json);
   searched
       .add(
@@ -218,11 +200,8 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
       .add("save", "FILE",
            "write what was found, for --schedule FILE; replaces a schedule, but no other file",
            &o.save, {.shown = "none"});
-  return {
-      "schedule",
-      "Shows what every pipeline stage does when, looks for a better schedule, or compares a run "
-      "with its simulation.",
-      joined({shown, searched})};
+  return {"schedule", "Shows what every pipeline stage does when, or looks for a better schedule.",
+          joined({shown, searched})};
 }
 
 Exit show_schedule(const ScheduleOptions& given, const Schedules& schedules,
@@ -230,10 +209,6 @@ Exit show_schedule(const ScheduleOptions& given, const Schedules& schedules,
   ScheduleOptions o = given;
   check_of_use(o, flags);
   check_save(o.save);
-  if (!o.overlay.empty()) {
-    compare_with_simulation(o);
-    return Exit::ok;
-  }
   if (is_schedule_file(o.schedule) && !o.search) {
     show_file(o, flags);
     return Exit::ok;

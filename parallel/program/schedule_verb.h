@@ -20,12 +20,10 @@ struct ScheduleOptions {
   Budget budget = {};         ///< its caps are `memory`
   int64_t seed = 1;
   std::string save;
-  std::string overlay;  ///< a run, or its trace
 };
 Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules);
 
-/// Prints a schedule, or looks for one and prints it beside the others, or compares a measured
-/// pipeline with its simulation. `given`: flags that were.
+/// Prints a schedule, or looks for one and prints it beside the others. `given`: flags that were.
 Exit show_schedule(const ScheduleOptions& o, const Schedules& schedules,
                    const std::vector<std::string>& given);
 

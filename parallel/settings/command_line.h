@@ -15,8 +15,8 @@ struct Operand {
   std::vector<std::string>* all = nullptr;
 };
 
-/// What a program can do: the word after its name, or two words (`checkpoint diff`), then operands
-/// and flags in any order.
+/// What a program can do: the word after its name, or two words (`checkpoint verify`), then
+/// operands and flags in any order.
 struct Verb {
   std::string name;
   std::string what;  ///< one sentence for --help
