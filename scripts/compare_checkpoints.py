@@ -22,7 +22,7 @@ try:
 except ImportError:
     numpy = None
 
-MANIFEST, MOST_MANIFEST, MOST_DIMS = "manifest.json", 256 << 20, 8
+MANIFEST, MOST_MANIFEST, MOST_HEADER, MOST_DIMS = "manifest.json", 256 << 20, 100_000_000, 8
 TYPES = {"f32": ("F32", 4), "f64": ("F64", 8), "f16": ("F16", 2), "bf16": ("BF16", 2), "i32": ("I32", 4), "i64": ("I64", 8),
          "u8": ("U8", 1)}  # by dtype: that of safetensors, bytes
 PLACES = {"out", "metrics", "resume", "config", "deepspeed"}  # where a run is, not what it is
@@ -98,7 +98,7 @@ class Checkpoint:
         data = self.map(name)
         expect(len(data) == size, 65, f"{self.damage}{name}, {len(data)} bytes; expected {size}")
         begin = 8 + struct.unpack_from("<Q", data)[0] if size >= 8 else 8
-        expect(begin <= size, 65, f"{self.damage}{name}, a header of {begin - 8} bytes in a file of {size}")
+        expect(begin <= min(size, MOST_HEADER), 65, f"{self.damage}{name}, a header of {begin - 8} bytes in a file of {size}")
         expect(crc32c(data[:begin]) == file.get("header_crc32c"), 65, f"{self.damage}{name}, header, checksum differs")
         return name, memoryview(data), begin, parse(data[8:begin], f"{self.damage}{name}, header")
 
