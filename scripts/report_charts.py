@@ -68,34 +68,22 @@ def linear_axis(low, high, count=5):
     return Axis(LINEAR, [i * step for i in range(first, last + 1)])
 
 
-def powers_axis(scale, base, low, high, count=5):
-    """Every so many powers that about `count` are left."""
-    first = math.floor(math.log(low) / math.log(base) + 1e-9)
-    last = math.ceil(math.log(high) / math.log(base) - 1e-9)
-    if first == last:
-        first, last = first - 1, last + 1
-    every = max(1, math.ceil((last - first) / count))
-    return Axis(scale, [float(base) ** e for e in range(first, last + every, every)])
-
-
-def digits_axis(low, high):
-    """Of less than two decades: 1, 2, 5, 10, 20 ..."""
+def log_axis(scale, low, high, count=5):
+    """1, 2, 5, 10, 20 ...; of two decades or more, and of doublings, every so many powers that about `count` are left."""
     if high < low * 1.001:
         low, high = low / 1.5, high * 1.5
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [digit * 10.0 ** e for e in exponents for digit in (1, 2, 5)]
-    begin = max([i for i, tick in enumerate(ticks) if tick <= low * (1 + 1e-9)], default=0)
-    end = min([i for i, tick in enumerate(ticks) if tick >= high * (1 - 1e-9)], default=len(ticks) - 1)
-    return Axis(DECADES, ticks[begin:end + 1])
+    base, digits = (2.0, (1,)) if scale == DOUBLINGS else (10.0, (1, 2, 5) if high / low < 100 else (1,))
+    first, last = math.floor(math.log(low, base) + 1e-9), math.ceil(math.log(high, base) - 1e-9)
+    every = max(1, math.ceil((last - first) / count))
+    ticks = [digit * base ** e for e in range(first, last + every, every) for digit in digits]
+    begin = max(i for i, tick in enumerate(ticks) if tick <= low * (1 + 1e-9))
+    end = min((i for i, tick in enumerate(ticks) if tick >= high * (1 - 1e-9)), default=len(ticks) - 1)
+    return Axis(scale, ticks[begin:end + 1])
 
 
 def make_axis(scale, low, high):
     """From a tick at or below `low` to one at or above `high`; logarithmic ones need `low` > 0."""
-    if scale == LINEAR:
-        return linear_axis(low, high)
-    if scale == DOUBLINGS:
-        return powers_axis(scale, 2, low, high)
-    return digits_axis(low, high) if high / low < 100 else powers_axis(scale, 10, low, high)
+    return linear_axis(low, high) if scale == LINEAR else log_axis(scale, low, high)
 
 
 def step_axis(low, high, count=8):
