@@ -4,7 +4,7 @@
 //
 //   bench_pipeline [ROUNDS [overlay | FILE..]]   default: 5
 //
-// overlay: than the simulation that `schedule --overlay` makes of the trace of the step. FILE: of
+// overlay: than the simulation that scripts/overlay.py makes of the trace of the step. FILE: of
 // schedules that `schedule --search --save` has found, with their own times but for the unit.
 #include <fmt/core.h>
 
@@ -12,16 +12,13 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "parallel/program/report/overlay.h"
-#include "tests/support/temporary_directory.h"
-#include "tests/support/timed_pipeline.h"
+#include "tests/support/overlay.h"
 
 namespace {
 
 double longer_than_overlay(const std::string& name, int stages, double unit) {
-  triax::test::TemporaryDirectory directory;
-  triax::test::trace_step(directory / "trace.json", name, stages, unit);
-  return longer(triax::parallel::report::read_overlay(directory / "trace.json"));
+  auto o = triax::test::overlay_of_step(name, stages, unit);
+  return o.measured / o.simulated - 1;
 }
 
 double longer_than_simulation(const std::string& name, int stages, double unit) {

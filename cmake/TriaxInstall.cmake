@@ -1,4 +1,5 @@
-# Installs the libraries, their headers, what find_package(triax) reads, the launcher and the pages.
+# Installs the libraries, their headers, what find_package(triax) reads, the launcher, what reads runs
+# and the pages.
 # The programs are installed by examples/, the corpus by TriaxCorpus.cmake, the digits by
 # TriaxDigits.cmake.
 include(GNUInstallDirs)
@@ -59,6 +60,19 @@ install(EXPORT triax NAMESPACE triax:: FILE triaxTargets.cmake DESTINATION ${pac
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/launch.sh
   ${PROJECT_SOURCE_DIR}/scripts/launch_restarts.sh
   ${PROJECT_SOURCE_DIR}/scripts/launch_elastic.sh DESTINATION ${CMAKE_INSTALL_BINDIR})
+# What reads the files of runs: in Python, which finds the parts of a script where its link leads.
+set(readers report overlay compare_checkpoints)
+list(TRANSFORM readers PREPEND ${PROJECT_SOURCE_DIR}/scripts/ OUTPUT_VARIABLE scripts)
+list(TRANSFORM scripts APPEND .py)
+install(PROGRAMS ${scripts} DESTINATION share/triax/scripts)
+foreach(part report_charts.py report.css report.js pipeline_trace.py run_files.py)
+  install(FILES ${PROJECT_SOURCE_DIR}/scripts/${part} DESTINATION share/triax/scripts)
+endforeach()
+foreach(reader ${readers})
+  string(REPLACE _ - link triax-${reader})
+  file(CREATE_LINK ../share/triax/scripts/${reader}.py ${PROJECT_BINARY_DIR}/${link} SYMBOLIC)
+  install(FILES ${PROJECT_BINARY_DIR}/${link} DESTINATION ${CMAKE_INSTALL_BINDIR})
+endforeach()
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/examples/slurm/one_node.sh
   ${PROJECT_SOURCE_DIR}/examples/slurm/one_node_gpus.sh
   ${PROJECT_SOURCE_DIR}/examples/slurm/several_nodes.sh

@@ -4,7 +4,7 @@
 build/release/bin/minigpt schedule --schedule zb-h1 --json | scripts/draw.py --svg zb-h1.svg
 build/release/bin/figures mesh 2x2x2 | scripts/draw.py --svg mesh.svg
 scripts/draw.py 1f1b.json zb-h1.json --svg both.svg     several schedules, on one time axis
-build/release/bin/minigpt schedule --overlay runs/mine --json | scripts/draw.py --svg overlay.svg
+scripts/overlay.py runs/mine --json | scripts/draw.py --svg overlay.svg
 scripts/draw.py 1p.json 2p.json --svg bubbles.svg       of `minigpt schedule --search --json`: bubble over memory
 """
 

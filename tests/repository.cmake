@@ -10,7 +10,8 @@ add_test(NAME repository.setup_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/setup_test.py)
 add_test(NAME repository.launch_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/launch_test.py)
-foreach(script common digits gpu_check gpu_goals launch_elastic launch_restarts launch_start offline slurm)
+foreach(script common compare_checkpoints digits gpu_check gpu_goals launch_elastic launch_restarts launch_start offline
+    overlay report slurm)
   add_test(NAME repository.${script}_script COMMAND ${Python3_EXECUTABLE}
     ${CMAKE_CURRENT_LIST_DIR}/scripts/${script}_test.py)
 endforeach()
@@ -113,8 +114,12 @@ if(TRIAX_INSTALL)
     && test -e bash-completion/completions/llama -a -e zsh/site-functions/_triax")
   add_test(NAME package.slurm_scripts COMMAND sh -c "cd ${prefix}/share/triax/slurm && test -x one_node.sh \
     -a -x one_node_gpus.sh -a -x several_nodes.sh -a -x several_nodes_gpus.sh")
+  add_test(NAME package.readers COMMAND sh -c "for reader in report overlay compare-checkpoints\; do \
+    ${prefix}/bin/triax-$reader --help || exit\; done\; ${prefix}/bin/triax-report none --hardware h100")
+  set_tests_properties(package.readers PROPERTIES PASS_REGULAR_EXPRESSION
+    "triax: error 66: report: there is no none" FAIL_REGULAR_EXPRESSION Traceback)
   set_tests_properties(package.launcher package.elastic_launcher package.minigpt package.manual package.slurm_scripts
-    PROPERTIES FIXTURES_REQUIRED package)
+    package.readers PROPERTIES FIXTURES_REQUIRED package)
   set_tests_properties(package.consumer PROPERTIES FIXTURES_REQUIRED package FIXTURES_SETUP consumer)
   set(llama ${PROJECT_BINARY_DIR}/package/build/train_llama)
   add_test(NAME package.llama_trains COMMAND sh -c

@@ -1,9 +1,4 @@
-#include "parallel/program/checkpoint_verbs.h"
-
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <set>
 
 #include "core/check.h"
 #include "core/files.h"
@@ -95,139 +90,42 @@ std::string brief(const std::string& text) {
   return text.size() <= most ? printable(text) : fmt::format("{} bytes", text.size());
 }
 
-size_t compare_facts(const Texts& a, const Texts& b) {
-  Texts all = a;
-  all.insert(b.begin(), b.end());
-  size_t differ = 0;
-  auto in = [](const Texts& texts, const std::string& name) {
-    return texts.contains(name) ? brief(texts.at(name)) : std::string("not there");
-  };
-  for (const char* name : {"out", "metrics", "resume", "config", "deepspeed"})
-    all.erase(name);  // where a run is, not what it is
-  for (auto& [name, text] : all) {
-    if (a.contains(name) && b.contains(name) && a.at(name) == b.at(name)) continue;
-    if (differ++ == 0) fmt::print("settings that differ:\n");
-    say(fmt::format("  {}: {} and {}\n", printable(name), in(a, name), in(b, name)));
-  }
-  return differ;
-}
-
-struct Gap {
-  double absolute = 0, relative = 0;  ///< the largest of all elements
-  int64_t elements = 0;               ///< that differ
-};
-
-void widen(Gap& all, const Tensor& a, const Tensor& b) {
-  auto x = a.to(f64).to_host<double>(), y = b.to(f64).to_host<double>();
-  for (size_t i = 0; i < x.size(); ++i) {
-    if (x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) continue;
-    double apart = std::abs(x[i] - y[i]), share = apart / std::max(std::abs(x[i]), std::abs(y[i]));
-    ++all.elements;
-    all.absolute = std::max(all.absolute, std::isnan(apart) ? INFINITY : apart);
-    all.relative = std::max(all.relative, std::isnan(share) ? INFINITY : share);
-  }
-}
-
-/// Of contiguous tensors of one shape, in pieces: f64 needs more memory than what is stored.
-Gap gap(const Tensor& a, const Tensor& b) {
-  constexpr int64_t piece = 1 << 20;
-  Tensor x = a.view({-1}), y = b.view({-1});
-  Gap all;
-  for (int64_t at = 0; at < x.numel(); at += piece) {
-    int64_t n = std::min(piece, x.numel() - at);
-    widen(all, x.narrow(0, at, n), y.narrow(0, at, n));
-  }
-  return all;
-}
-
-/// Why one tensor differs, empty if it does not.
-std::string difference(Checkpoint& a, Checkpoint& b, const std::string& logical) {
-  auto of = [&](Checkpoint& c) {
-    auto found = c.manifest().tensors.find(logical);
-    return found == c.manifest().tensors.end() ? nullptr : &found->second;
-  };
-  const StoredTensor *s = of(a), *t = of(b);
-  if (!s || !t) return fmt::format("only in {}", (s ? a : b).path());
-  if (s->dtype != t->dtype || s->full != t->full)
-    return fmt::format("{} {} and {} {}", s->dtype, s->full, t->dtype, t->full);
-  size_t at = logical.find('@');
-  std::string name = logical.substr(0, at), kind = at == logical.npos ? "" : logical.substr(at + 1);
-  Tensor x = a.read(name, {.full = s->full}, kind), y = b.read(name, {.full = s->full}, kind);
-  if (x.numel() == 0 || std::memcmp(x.data(), y.data(), x.bytes()) == 0) return "";
-  Gap g = gap(x, y);
-  if (g.elements == 0) return "equal values in other bits (signs of zeros, kinds of NaN)";
-  return fmt::format("{} of {} elements, by up to {:.3g}, relatively {:.3g}", g.elements, x.numel(),
-                     g.absolute, g.relative);
-}
-
-size_t compare_tensors(Checkpoint& a, Checkpoint& b) {
-  std::set<std::string> names;
-  for (auto* c : {&a, &b})
-    for (auto& [name, tensor] : c->manifest().tensors) names.insert(name);
-  size_t differ = 0;
-  for (auto& name : names) {
-    std::string why = difference(a, b, name);
-    if (why.empty()) continue;
-    if (differ++ == 0) fmt::print("tensors that differ:\n");
-    say(fmt::format("  {}: {}\n", printable(name), why));
-  }
-  return differ;
-}
-
-}  // namespace
-
-Verb checkpoint_inspect_verb(CheckpointPaths& paths) {
-  return {.name = "checkpoint inspect",
-          .what = "Prints what a checkpoint holds: step, mesh, tensors, settings.",
-          .settings = {},
-          .operands = {{"DIR", &paths.a}}};
-}
-
-Verb checkpoint_verify_verb(CheckpointPaths& paths) {
-  return {.name = "checkpoint verify",
-          .what = "Reads a checkpoint and compares all checksums; exit code 65 if it is damaged.",
-          .settings = {},
-          .operands = {{"DIR", &paths.a}}};
-}
-
-Verb checkpoint_diff_verb(CheckpointPaths& paths) {
-  return {.name = "checkpoint diff",
-          .what = "Compares two checkpoints, of any meshes; exit code 0 if they are equal, else 1.",
-          .settings = {},
-          .operands = {{"A", &paths.a}, {"B", &paths.b}}};
-}
-
-Exit inspect_checkpoint(const CheckpointPaths& paths) {
-  std::string path = newest_checkpoint(paths.a);
+/// Prints what the manifest says: step, mesh, tensors, settings. Throws Error 66 or 65 for what is
+/// no checkpoint.
+int inspect(const std::string& run) {
+  std::string path = newest_checkpoint(run);
   Manifest m = read_manifest(path);
   Texts facts = facts_of(m);
   std::string text = heading(path, m, facts) + "\n" + table(m) + "\nsettings:\n";
   for (auto& [name, text_of] : facts)
     text += fmt::format("  {} = {}\n", printable(name), brief(text_of));
   say(text);
-  return Exit::ok;
+  return int(Exit::ok);
 }
 
-Exit verify_checkpoint(const CheckpointPaths& paths) {
+/// Reads all of it. Throws Error 65 naming the file and the tensor that is damaged.
+int verify(const std::string& path) {
   auto alone = single_rank();
-  Checkpoint c = Checkpoint::open(newest_checkpoint(paths.a), *alone);
+  Checkpoint c = Checkpoint::open(newest_checkpoint(path), *alone);
   say(heading(c.path(), c.manifest(), saved_settings(c.manifest().state)) +
       "every checksum is right\n");
-  return Exit::ok;
+  return int(Exit::ok);
 }
 
-Exit compare_checkpoints(const CheckpointPaths& paths) {
-  auto alone = single_rank();
-  Checkpoint a = Checkpoint::open(newest_checkpoint(paths.a), *alone),
-             b = Checkpoint::open(newest_checkpoint(paths.b), *alone);
-  size_t facts = compare_facts(facts_of(a.manifest()), facts_of(b.manifest()));
-  size_t tensors = compare_tensors(a, b);
-  if (facts + tensors == 0) {
-    say(fmt::format("equal: {} tensors and all settings\n", a.manifest().tensors.size()));
-    return Exit::ok;
-  }
-  say(fmt::format("{} settings and {} tensors differ\n", facts, tensors));
-  return Exit::differs;
+}  // namespace
+
+std::vector<Verb> checkpoint_verbs() {
+  auto path = std::make_shared<std::string>();
+  return {{.name = "checkpoint inspect",
+           .what = "Prints what a checkpoint holds: step, mesh, tensors, settings.",
+           .settings = {},
+           .operands = {{"DIR", path.get()}},
+           .run = [path](auto&) { return inspect(*path); }},
+          {.name = "checkpoint verify",
+           .what = "Reads a checkpoint and compares all checksums; exit code 65 if it is damaged.",
+           .settings = {},
+           .operands = {{"DIR", path.get()}},
+           .run = [path](auto&) { return verify(*path); }}};
 }
 
 }  // namespace triax::parallel

@@ -10,10 +10,7 @@
 #include "core/files.h"
 #include "parallel/comm/launch/world.h"
 #include "parallel/comm/process.h"
-#include "parallel/program/checkpoint_verbs.h"
 #include "parallel/program/replay.h"
-#include "parallel/program/report/verb.h"
-#include "parallel/program/schedule_verb.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/completion.h"
 #include "parallel/settings/man_page.h"
@@ -39,34 +36,6 @@ void check_launch(const LaunchOptions& o) {
               "  This program starts ranks only as threads. Add --comm threads, or "
               "leave --ranks\n  out and start processes: mpirun -np {} with the same command",
               o.ranks, o.comm, o.ranks);
-}
-
-/// What the verbs of one call are told that have no options of their own making yet.
-struct Told {
-  ScheduleOptions schedule;
-  ReplayOptions replay;
-  CheckpointPaths paths;
-  ReportOptions report;
-};
-
-std::vector<Verb> looking_verbs(ProgramOptions& p) {
-  auto o = std::make_shared<Told>();
-  auto with = [](Verb verb, std::function<int(const Invocation&)> run) {
-    verb.run = std::move(run);
-    return verb;
-  };
-  const Schedules& schedules = p.train.step.schedules;
-  return {with(schedule_verb(o->schedule, schedules),
-               [o, &schedules](const Invocation& call) {
-                 return int(show_schedule(o->schedule, schedules, call.request.given));
-               }),
-          with(checkpoint_inspect_verb(o->paths),
-               [o](auto&) { return int(inspect_checkpoint(o->paths)); }),
-          with(checkpoint_verify_verb(o->paths),
-               [o](auto&) { return int(verify_checkpoint(o->paths)); }),
-          with(checkpoint_diff_verb(o->paths),
-               [o](auto&) { return int(compare_checkpoints(o->paths)); }),
-          with(report_verb(o->report), [o](auto&) { return int(make_report(o->report)); })};
 }
 
 Verb replay_verb(ProgramOptions& p) {
@@ -136,8 +105,9 @@ CommandLine command_line(ProgramOptions& p, std::string_view asked) {
                  std::make_move_iterator(more.end()));
   };
   add(p.verbs);
-  add({parity_verb(p, asked), plan_verb(p, asked), replay_verb(p), calibrate_verb(p)});
-  add(looking_verbs(p));
+  add({parity_verb(p, asked), plan_verb(p, asked), replay_verb(p), calibrate_verb(p),
+       schedule_verb(p)});
+  add(checkpoint_verbs());
   add({flags_verb(p), manual_verb(p)});
   return {p.name, "triax 0.1.0, build " + build_id(), std::move(verbs)};
 }

@@ -41,9 +41,9 @@ struct ProgramOptions {
 };
 
 /// A whole program, for main to return: `train`, `parity`, `plan`, `replay`, `schedule`,
-/// `checkpoint inspect`, `verify`, `diff`, `report` and `flags` of the task, on the processes that
-/// mpirun or srun started or on threads of this one, with flags, configuration files, checkpoints,
-/// metrics and signals. Errors become exit codes and one report.
+/// `checkpoint inspect`, `verify` and `flags` of the task, on the processes that mpirun or srun
+/// started or on threads of this one, with flags, configuration files, checkpoints, metrics and
+/// signals. Errors become exit codes and one report.
 int program(int argc, char** argv, ProgramOptions options);
 
 /// Ranks as --comm says: processes, or threads of this process. `body` on each.

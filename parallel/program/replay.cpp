@@ -12,7 +12,7 @@
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/parity/replay.h"
 #include "parallel/program/output_file.h"
-#include "parallel/program/report/runs.h"
+#include "parallel/program/recorded_steps.h"
 #include "parallel/settings/literals.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/run_directory.h"
@@ -138,31 +138,26 @@ bool same(double recorded, double now) {
   return recorded == now || (std::isnan(recorded) && !std::isfinite(now));
 }
 
-std::optional<double> value_at(const report::Points& column, int64_t step) {
-  auto found = std::ranges::lower_bound(column.steps, double(step));
-  if (found == column.steps.end() || *found != double(step)) return {};
-  return column.values[size_t(found - column.steps.begin())];
-}
-
 void compare_metrics(Verdict& v, const Replay& r, const std::string& run) {
-  if (report::metrics_of(run).empty()) return;
-  auto facts = report::read_steps(run);
+  std::string metrics = metrics_of(run);
+  if (metrics.empty()) return;
+  auto recorded = recorded_steps(metrics);
   int64_t equal = 0;
   for (auto& s : r.steps) {
-    auto loss = value_at(facts.column("loss"), s.step);
-    auto norm = value_at(facts.column("grad_norm"), s.step);
-    if (!loss || !norm) continue;  // not written, as by a run that was killed
-    if (same(*loss, s.loss) && same(*norm, s.grad_norm)) {
+    auto found = recorded.find(s.step);
+    if (found == recorded.end()) continue;  // not written, as by a run that was killed
+    auto [loss, norm] = found->second;
+    if (same(loss, s.loss) && same(norm, s.grad_norm)) {
       ++equal;
       continue;
     }
     v.different.push_back(fmt::format("step {} has loss {} and norm {}; {} has {} and {}", s.step,
-                                      s.loss, s.grad_norm, facts.metrics, *loss, *norm));
+                                      s.loss, s.grad_norm, metrics, loss, norm));
     return;
   }
   if (equal > 0)
-    v.equal.push_back(fmt::format("loss and norm of {} step{} as in {}", equal,
-                                  equal == 1 ? "" : "s", facts.metrics));
+    v.equal.push_back(
+        fmt::format("loss and norm of {} step{} as in {}", equal, equal == 1 ? "" : "s", metrics));
 }
 
 void compare_table(Verdict& v, const Replay& r, const std::string& file, const DigestTable& table) {

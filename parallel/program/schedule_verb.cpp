@@ -1,5 +1,3 @@
-#include "parallel/program/schedule_verb.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -8,14 +6,28 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "parallel/pipeline/synthesis/comparison.h"
+#include "parallel/pipeline/synthesis/synthesis.h"
 #include "parallel/pipeline/timeline.h"
 #include "parallel/program/output_file.h"
-#include "parallel/program/report/overlay.h"
+#include "parallel/program/verbs.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/run_directory.h"
 
 namespace triax::parallel {
 namespace {
+
+struct ScheduleOptions {
+  std::string schedule = "1f1b";  ///< a name, or a path (is_schedule_file)
+  PipelineShape shape = {4, 0, 8};
+  bool json = false;
+  std::string times = "1,1,1,0";  ///< F,B,W,C of a whole stage, or a path
+  std::string scale;              ///< factors of the stages' times; empty: 1
+  bool search = false;
+  std::string memory = "1p";  ///< `1.5p`: 1.5 x stages activations; or their number
+  Budget budget = {};         ///< its caps are `memory`
+  int64_t seed = 1;
+  std::string save;
+};
 
 /// `1,1.5,2`: so many positive numbers or 0. Throws Error 78 that begins with the flag.
 std::vector<double> numbers(const char* flag, const std::string& text, int count) {
@@ -114,13 +126,6 @@ bool contains(const std::vector<std::string>& given, const char* flag) {
 
 /// Flags that would change nothing.
 void check_of_use(const ScheduleOptions& o, const std::vector<std::string>& given) {
-  check_input(!contains(given, "overlay") || !o.overlay.empty(), Exit::config,
-              "overlay is empty\n  Expected a run directory, or its trace.json");
-  for (const std::string& flag : given)
-    check_input(o.overlay.empty() || flag == "overlay" || flag == "json", Exit::config,
-                "{} with overlay={}: the trace says what ran, on how many stages and how long it "
-                "took\n  Leave one out.",
-                flag, printable(o.overlay));
   if (!o.search)
     for (const char* flag : {"memory", "hold", "objective", "tries", "seed", "save"})
       check_input(!contains(given, flag), Exit::config,
@@ -156,12 +161,6 @@ void check_save(const std::string& path) {
   check_output("save", path);
 }
 
-void compare_with_simulation(const ScheduleOptions& o) {
-  report::Overlay overlay = report::read_overlay(o.overlay);
-  if (o.json) fmt::print("{}\n", overlay_json(overlay));
-  else print(overlay_text(overlay));
-}
-
 void show_file(const ScheduleOptions& o, const std::vector<std::string>& given) {
   ScheduleFile file = read_schedule(o.schedule);
   PipelineShape shape = o.shape;  // as far as it was given; its own as far as it was not
@@ -174,11 +173,32 @@ void show_file(const ScheduleOptions& o, const std::vector<std::string>& given) 
   if (!o.json) print(comparison_text({{row_of(o.schedule, file)}, file}));
 }
 
-}  // namespace
+/// Prints a schedule, or looks for one and prints it beside the others. `flags`: those given.
+int show_schedule(const ScheduleOptions& given, const Schedules& schedules,
+                  const std::vector<std::string>& flags) {
+  ScheduleOptions o = given;
+  check_of_use(o, flags);
+  check_save(o.save);
+  if (is_schedule_file(o.schedule) && !o.search) {
+    show_file(o, flags);
+    return int(Exit::ok);
+  }
+  if (o.search) {
+    o.shape.chunks = std::max(1, o.shape.chunks);
+    if (o.shape.chunks > 1) o.shape.placement = Placement::v;
+    search(o, schedules);
+    return int(Exit::ok);
+  }
+  const Schedule& chosen = schedules.at(o.schedule);
+  o.shape.placement = chosen.placement;
+  if (o.shape.chunks == 0) o.shape.chunks = chosen.chunks;
+  print(make_timeline(o.schedule, chosen, o.shape, times_of(o, o.shape)), o.json);
+  return int(Exit::ok);
+}
 
-Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
-  SettingGroup shown("Schedule"), searched("Search");
-  shown
+Settings shown_settings(ScheduleOptions& o, const Schedules& schedules) {
+  SettingGroup shown("Schedule");
+  return shown
       .add("schedule", "NAME|FILE", "which; FILE: one that --save wrote, with its shape and times",
            &o.schedule, {.choices = names_of(schedules), .or_file = ".json"})
       .add("pp", "N", "pipeline stages", &o.shape.stages, {.range = {1, 1024}})
@@ -191,12 +211,12 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
            "0.5, 0.1], ..]}",
            &o.times)
       .add("scale", "X,X,..", "factor of each stage's times", &o.scale, {.shown = "1 for all"})
-      .add("overlay", "RUN",
-           "a run with --profile, its directory or its trace.json: compare what was measured with "
-           "the same actions simulated",
-           &o.overlay, {.shown = "none"})
       .add("json", "", "print JSON for scripts/draw.py", &o.json);
-  searched
+}
+
+Settings search_settings(ScheduleOptions& o) {
+  SettingGroup searched("Search");
+  return searched
       .add(
           "search", "",
           "look for the best schedule within --memory, of one chunk per stage or, with --chunks 2, "
@@ -218,37 +238,19 @@ Verb schedule_verb(ScheduleOptions& o, const Schedules& schedules) {
       .add("save", "FILE",
            "write what was found, for --schedule FILE; replaces a schedule, but no other file",
            &o.save, {.shown = "none"});
-  return {
-      "schedule",
-      "Shows what every pipeline stage does when, looks for a better schedule, or compares a run "
-      "with its simulation.",
-      joined({shown, searched})};
 }
 
-Exit show_schedule(const ScheduleOptions& given, const Schedules& schedules,
-                   const std::vector<std::string>& flags) {
-  ScheduleOptions o = given;
-  check_of_use(o, flags);
-  check_save(o.save);
-  if (!o.overlay.empty()) {
-    compare_with_simulation(o);
-    return Exit::ok;
-  }
-  if (is_schedule_file(o.schedule) && !o.search) {
-    show_file(o, flags);
-    return Exit::ok;
-  }
-  if (o.search) {
-    o.shape.chunks = std::max(1, o.shape.chunks);
-    if (o.shape.chunks > 1) o.shape.placement = Placement::v;
-    search(o, schedules);
-    return Exit::ok;
-  }
-  const Schedule& chosen = schedules.at(o.schedule);
-  o.shape.placement = chosen.placement;
-  if (o.shape.chunks == 0) o.shape.chunks = chosen.chunks;
-  print(make_timeline(o.schedule, chosen, o.shape, times_of(o, o.shape)), o.json);
-  return Exit::ok;
+}  // namespace
+
+Verb schedule_verb(ProgramOptions& p) {
+  auto o = std::make_shared<ScheduleOptions>();
+  const Schedules& schedules = p.train.step.schedules;
+  return {.name = "schedule",
+          .what = "Shows what every pipeline stage does when, or looks for a better schedule.",
+          .settings = joined({shown_settings(*o, schedules), search_settings(*o)}),
+          .run = [o, &schedules](const Invocation& call) {
+            return show_schedule(*o, schedules, call.request.given);
+          }};
 }
 
 }  // namespace triax::parallel

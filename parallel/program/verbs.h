@@ -17,6 +17,10 @@ Verb parity_verb(ProgramOptions& p, std::string_view asked);
 Verb plan_verb(ProgramOptions& p, std::string_view asked);
 /// Measures this machine.
 Verb calibrate_verb(ProgramOptions& p);
+/// Shows pipeline schedules, and looks for better ones.
+Verb schedule_verb(ProgramOptions& p);
+/// Look at one checkpoint: `RUN/step-N`, or a run directory, whose newest is taken.
+std::vector<Verb> checkpoint_verbs();
 
 /// `2x2x2` as a mesh. Throws Error 78 for another text.
 MeshShape mesh_of(const std::string& text);

@@ -15,7 +15,7 @@ std::string title(const std::string& program, const Verb& verb) {
   return program + " " + verb.name;
 }
 
-// Returns `program checkpoint diff A B [-h]`.
+// Returns `program checkpoint inspect DIR [-h]`.
 std::string usage(const std::string& name, const Verb& verb) {
   std::string line = name;
   for (const Operand& o : verb.operands) line += " " + o.name;
@@ -107,7 +107,9 @@ const Verb& verb_of(const CommandLine& line, std::span<const std::string>& words
   }
   if (!second.empty())
     fail(Exit::usage, "{} {}: {}expected one of: {}", line.program, word,
-         words.size() > 1 ? fmt::format("unknown verb {}; ", printable(words[1])) : "",
+         words.size() > 1
+             ? fmt::format("unknown verb {}{}; ", printable(words[1]), hint(words[1], second, "{}"))
+             : "",
          join(second, ", "));
   std::string meant = hint(word, names, "{}");
   if (meant.empty()) meant = fmt::format("; `{} --help` lists all verbs", line.program);

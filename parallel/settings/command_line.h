@@ -18,8 +18,8 @@ struct Operand {
 
 struct Invocation;
 
-/// A command of a program: the word after its name, or two words (`checkpoint diff`), then operands
-/// and flags in any order.
+/// A command of a program: the word after its name, or two words (`checkpoint verify`), then
+/// operands and flags in any order.
 struct Verb {
   std::string name;
   std::string what;  ///< one sentence for --help

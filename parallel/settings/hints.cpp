@@ -66,6 +66,11 @@ constexpr Synonyms synonyms[] = {
     {"train", "pretrain fit finetune"},
 };
 
+// Verbs and flags of earlier versions that are scripts now.
+constexpr Synonyms scripts[] = {{"triax-report RUN..", "report"},
+                                {"triax-overlay RUN", "overlay"},
+                                {"triax-compare-checkpoints A B", "diff"}};
+
 bool holds_word(std::string_view words, std::string_view word) {
   return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
 }
@@ -115,6 +120,8 @@ std::string nearest(std::string_view typed, std::span<const std::string> names) 
 std::string hint(std::string_view typed, std::span<const std::string> names, const char* around) {
   auto written = [&](std::string_view name) { return fmt::format(fmt::runtime(around), name); };
   std::string word = normal(typed);
+  for (const Synonyms& s : scripts)
+    if (s.typed == word) return fmt::format("; it is `{}` now", s.name);
   std::vector<std::string> meant;
   for (const Synonyms& s : synonyms)
     if (holds_word(s.typed, word) && std::find(names.begin(), names.end(), s.name) != names.end())

@@ -1,7 +1,8 @@
-"""report_test.py MINIGPT MPIRUN: pages about real runs. They are read with Python's parsers, their curves are held
-against the metrics, their bars against the trace; Chromium, where there is one, draws them light and dark.
+"""report_test.py MINIGPT MPIRUN: pages of scripts/report.py about real runs, and their checkpoints compared. Pages are read
+with Python's parsers, their curves are held against the metrics, their bars against the trace; Chromium, where there is one,
+draws them light and dark.
 
-MPIRUN is not used: a report needs no ranks."""
+MPIRUN is not used: scripts need no ranks."""
 
 import html.parser
 import json
@@ -18,6 +19,7 @@ import zlib
 from minigpt_program import MODEL, Run, some_text, words
 
 minigpt = sys.argv[1]
+SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 CHARTS = {"Loss": "loss", "Gradient norm": "grad_norm", "Learning rate": "lr", "Loss scale": "loss_scale",
           "Throughput": "tokens_per_second", "Memory": "memory_bytes"}
 VOID = {"meta", "br", "link", "img", "input", "hr"}
@@ -73,8 +75,8 @@ def metrics_of(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def call(shop, *command, code=0):
-    with Run([minigpt, *map(str, command)], shop / "err", shop / "out") as job:
+def call(shop, *command, code=0, program=None):
+    with Run([*(program or [minigpt]), *map(str, command)], shop / "err", shop / "out") as job:
         got = job.finish(120)
         said = (shop / "out").read_text() + job.stderr()
         assert got == code, f"exit code {got}, expected {code}\n{said}"
@@ -87,8 +89,12 @@ def train(shop, name, *extra, **flags):
     return shop / name
 
 
+def script(shop, name, *words, code=0):
+    return call(shop, *words, code=code, program=[sys.executable, SCRIPTS / f"{name}.py"])
+
+
 def report(shop, *runs, code=0, out="page.html"):
-    said = call(shop, "report", *runs, "--out", shop / out, code=code)
+    said = script(shop, "report", *runs, "--out", shop / out, code=code)
     return said if code else Page(shop / out)
 
 
@@ -157,6 +163,30 @@ def the_profile_of_a_mesh(shop):
     headings = [text.text for text in pipeline.iter("text")]
     assert any(text.startswith("measured, step 5: ") for text in headings), headings
     assert any(text.startswith("simulated, 1f1b: ") for text in headings), headings
+
+
+def the_schedule_that_was_traced(shop):
+    """That of a resumed run may be another one."""
+    train(shop, "mine", "--profile", "2", layers=2, steps=2, comm="threads", ranks=2, pp=2, schedule="gpipe", warmup=0)
+    run = train(shop, "mine", layers=2, steps=3, comm="threads", ranks=2, pp=2, schedule="zb-h1", warmup=0, resume="auto")
+    page = report(shop, run)
+    assert "simulated, gpipe: " in page.text
+    assert "B, parameters " in page.row("memory foreseen, and the peak of each kind")[0]
+
+
+def checkpoints(shop):
+    one, same = train(shop, "one", steps=3, warmup=0), train(shop, "same", steps=3, warmup=0)
+    assert script(shop, "compare_checkpoints", one, same).startswith("equal: ")
+    other = train(shop, "other", steps=3, warmup=0, lr=0.01)
+    said = script(shop, "compare_checkpoints", one, other, code=1)
+    assert "settings that differ:\n  lr: 0.001 and 0.01\n  min-lr: 0.0001 and 0.001\n" in said, said
+    assert re.search(r"  block0.up.weight: (\d+) of \1 elements, by up to 0\.0\d+, relatively ", said), said
+    # Whole tensors of other meshes: what differs is rounding, and of one step nothing but the mesh.
+    mesh = train(shop, "mesh", steps=3, warmup=0, comm="threads", ranks=8, dp=2, pp=2, tp=2, zero=1, layers=2, bitwise="true",
+                 tp_slices=2, global_batch=32)
+    flat = train(shop, "flat", steps=3, warmup=0, layers=2, bitwise="true", tp_slices=2, global_batch=32)
+    said = script(shop, "compare_checkpoints", flat, mesh, code=1)
+    assert "  tp: 1 and 2\n" in said and "tensors that differ" not in said and " 0 tensors differ" in said, said
 
 
 def while_it_runs_and_after_a_kill(shop):
@@ -236,7 +266,8 @@ def light_and_dark(shop):
 
 
 def main():
-    tests = [several_runs_on_one_axis, the_profile_of_a_mesh, while_it_runs_and_after_a_kill, bad_calls, light_and_dark]
+    tests = [several_runs_on_one_axis, the_profile_of_a_mesh, the_schedule_that_was_traced, checkpoints,
+             while_it_runs_and_after_a_kill, bad_calls, light_and_dark]
     for test in tests:
         if len(sys.argv) > 3 and test.__name__ not in sys.argv[3:]:
             continue

@@ -1,6 +1,6 @@
 """schedule_test.py MINIGPT MPIRUN: `schedule --search` finds schedules that an independent checker accepts and that train
-as one rank does; their files are refused where they are damaged or do not fit; `--overlay` shows what a run did over its
-simulation. MPIRUN may be empty."""
+as one rank does; their files are refused where they are damaged or do not fit; scripts/overlay.py shows what a run did over
+its simulation. MPIRUN may be empty."""
 
 import json
 import os
@@ -36,8 +36,8 @@ def expect(name, problem):
         failures.append(name)
 
 
-def says(code, parts, *command):
-    done = subprocess.run([minigpt, *map(str, command)] if command[0] != launcher else command, text=True,
+def says(code, parts, *command, program=minigpt):
+    done = subprocess.run([program, *map(str, command)] if command[0] != launcher else command, text=True,
                           capture_output=True, env=RANKS_SHARING_CORES, timeout=240)
     said = done.stdout + done.stderr
     missing = [part for part in parts if part not in " ".join(said.split())]
@@ -177,23 +177,24 @@ def resumed_runs(folder):
 
 def overlays(folder):
     """Of a schedule from a file, which the trace need not name, and of one in a V."""
-    draw = pathlib.Path(__file__).resolve().parents[2] / "scripts/draw.py"
+    scripts = pathlib.Path(__file__).resolve().parents[2] / "scripts"
     for schedule, micros in ((folder / "found0.json", 4), ("zb-v", 3)):
         out = folder / pathlib.Path(schedule).stem
         expect(f"traces {out.name}", says(0, ["finished"], "train", "--comm", "threads", "--ranks", 2, "--pp", 2,
                                           "--schedule", schedule, "--global-batch", 2 * micros, "--steps", 2, "--profile", 2,
                                           "--out", out, *MODEL))
         expect("overlay", says(0, ["step 2:", f"2 stages, {micros} micro-batches", "pipeline, simulated", "waits most:"],
-                               "schedule", "--overlay", out))
-        shown = subprocess.run([minigpt, "schedule", "--overlay", out, "--json"], capture_output=True, text=True).stdout
-        drawn = subprocess.run([sys.executable, draw], input=shown, capture_output=True, text=True)
+                               out, program=scripts / "overlay.py"))
+        shown = subprocess.run([scripts / "overlay.py", out, "--json"], capture_output=True, text=True).stdout
+        drawn = subprocess.run([sys.executable, scripts / "draw.py"], input=shown, capture_output=True, text=True)
         both, chunks = json.loads(shown), 2 if schedule == "zb-v" else 1
         boxes = drawn.stdout.count('rx="2"') - 4  # the legend's
         actions = 3 * 2 * chunks * micros
         right = boxes == 2 * actions and all(len(each["actions"]) == actions for each in (both["measured"], both["simulated"]))
         expect("and draws each action twice", "" if right else f"{boxes} boxes for {actions} actions; {drawn.stderr}")
-    expect("a run without a trace", says(66, ["there is no", "trace.json", "--profile"], "schedule", "--overlay",
-                                         folder / "run"))
+    expect("a run without a trace", says(66, ["there is no", "trace.json", "--profile"], folder / "run",
+                                         program=scripts / "overlay.py"))
+    expect("the old flag", says(64, ["unknown flag --overlay; it is `triax-overlay RUN` now"], "schedule", "--overlay", folder))
 
 
 with tempfile.TemporaryDirectory() as name:

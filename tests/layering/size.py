@@ -9,11 +9,11 @@ import re
 PRODUCT = ["core", "autograd", "nn", "optim", "parallel", "examples"]
 CODE = (".h", ".cpp", ".cu", ".cuh")
 
-MAX_LINES, MAX_FILES, MAX_METHODS, MAX_FUNCTION = 57_500, 25, 20, 40
+MAX_LINES, MAX_FILES, MAX_METHODS, MAX_FUNCTION = 56_000, 25, 20, 40
 
 # Files directly in a folder.
 CROWDED = {"bench": 35, "core": 42, "core/cpu": 47, "core/cuda": 60, "examples/text": 41, "nn": 28,
-           "parallel/program/report": 26, "parallel/train": 59, "scripts": 26, "tests/examples": 59, "tests/gpu_on_cpu": 28,
+           "parallel/train": 59, "scripts": 36, "tests/examples": 59, "tests/gpu_on_cpu": 28,
            "tests/parallel": 27, "tests/parallel/train": 32}
 # Methods of a class, without constructors. Interfaces have one for each kernel, op or collective.
 WIDE = {"core/backend.h Backend": 55, "core/cpu/cpu.h Cpu": 45, "core/cuda/cuda.h Cuda": 55, "core/meta.cpp MetaBackend": 52,
@@ -22,7 +22,7 @@ WIDE = {"core/backend.h Backend": 55, "core/cpu/cpu.h Cpu": 45, "core/cuda/cuda.
         "parallel/program/deepspeed_reader.h DeepSpeedReader": 30, "parallel/tensor/tensor_parallel.h TensorParallel": 34,
         "parallel/train/replica.h Replica": 21, "parallel/train/step.h Step": 26, "parallel/train/trainer.h Trainer": 29}
 # Lines of a function's body.
-LONG = {"examples/text/make_shards.cpp make_shards": 44, "parallel/program/schedule_verb.cpp schedule_verb": 46}
+LONG = {"examples/text/make_shards.cpp make_shards": 44}
 
 CLASS = re.compile(r"^(?P<indent> *)(?:template <.*> *)?(?:struct|class) (?:\[\[\w+\]\] |alignas\([^)]*\) )?(?P<name>[\w:]+)"
                    r"(?:<[^;{}]*>)?(?: final)?(?:\s*:[^:;{}][^;{}]*)?\s*\{$")

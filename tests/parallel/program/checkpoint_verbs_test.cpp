@@ -1,5 +1,5 @@
 // The verbs that look at checkpoints: of runs, of other meshes, damaged in every way.
-#include "parallel/program/checkpoint_verbs.h"
+#include "parallel/program/program.h"
 
 #include <gtest/gtest.h>
 
@@ -75,14 +75,10 @@ TEST_F(CheckpointVerbs, VerifyReadsEveryByte) {
     bytes.seekp(std::streamoff(size - 1));
     bytes.put(char(last ^ 1));
   }
-  for (const char* verb : {"verify", "diff"}) {
-    std::vector<std::string> words = {verb, step};
-    if (verb == std::string("diff")) words.push_back(step);
-    test::Said said = checkpoint(words);
-    EXPECT_EQ(said.code, int(Exit::data)) << verb;
-    EXPECT_TRUE(says(said.err, step + " is damaged: rank0.safetensors, tensor "));
-    EXPECT_TRUE(says(said.err, ", checksum differs"));
-  }
+  test::Said said = checkpoint({"verify", step});
+  EXPECT_EQ(said.code, int(Exit::data));
+  EXPECT_TRUE(says(said.err, step + " is damaged: rank0.safetensors, tensor "));
+  EXPECT_TRUE(says(said.err, ", checksum differs"));
   EXPECT_EQ(checkpoint({"inspect", step}).code, 0) << "which reads the manifest alone";
 }
 
@@ -107,43 +103,12 @@ TEST_F(CheckpointVerbs, FilesThatAreCutOrMissing) {
 TEST_F(CheckpointVerbs, DirectoriesThatAreNone) {
   std::filesystem::create_directory(dir_ / "folder");
   std::ofstream(dir_ / "folder/file") << "x";
-  for (std::string verb : {"inspect", "verify", "diff"}) {
-    auto on = [&](const std::string& path) {
-      std::vector<std::string> words = {verb, dir_ / path};
-      if (verb == "diff") words.push_back(dir_ / path);
-      return checkpoint(words);
-    };
-    EXPECT_EQ(on("nowhere").code, int(Exit::not_found)) << verb;
-    test::Said said = on("folder");
+  for (const char* verb : {"inspect", "verify"}) {
+    EXPECT_EQ(checkpoint({verb, dir_ / "nowhere"}).code, int(Exit::not_found)) << verb;
+    test::Said said = checkpoint({verb, dir_ / "folder"});
     EXPECT_EQ(said.code, int(Exit::data)) << verb;
     EXPECT_TRUE(says(said.err, "folder: this is not a checkpoint: it has no manifest.json"));
   }
-}
-
-TEST_F(CheckpointVerbs, DiffOfEqualOnes) {
-  std::string a = run("a"), b = run("b");
-  test::Said said = checkpoint({"diff", a, b});
-  EXPECT_EQ(said.code, 0) << said.out;
-  EXPECT_TRUE(says(said.out, "equal: "));
-}
-
-TEST_F(CheckpointVerbs, DiffNamesWhatDiffers) {
-  std::string a = run("a"), b = run("b", {"--lr", "0.01"});
-  test::Said said = checkpoint({"diff", a, b});
-  EXPECT_EQ(said.code, int(Exit::differs));
-  EXPECT_TRUE(
-      says(said.out, "settings that differ:\n  lr: 0.001 and 0.01\n  min-lr: 0.0001 and 0.001\n"));
-  EXPECT_TRUE(says(said.out, "  block0.up.weight: 512 of 512 elements, by up to 0.0"));
-  EXPECT_TRUE(says(said.out, "  state: val_loss: "));
-  EXPECT_TRUE(says(said.out, "3 settings and "));
-}
-
-TEST_F(CheckpointVerbs, DiffOfMeshesComparesWholeTensors) {
-  std::string a = run("a"), b = run("b", four);
-  test::Said said = checkpoint({"diff", a, b});
-  EXPECT_EQ(said.code, int(Exit::differs));
-  EXPECT_TRUE(says(said.out, "  tp: 1 and 2\n"));
-  EXPECT_EQ(said.out.find("only in"), said.out.npos) << said.out;
 }
 
 TEST_F(CheckpointVerbs, WordsThatAreMissing) {
@@ -152,11 +117,16 @@ TEST_F(CheckpointVerbs, WordsThatAreMissing) {
     EXPECT_EQ(said.code, int(Exit::usage));
     EXPECT_TRUE(says(said.err, why));
   };
-  refuses({}, "tiny checkpoint: expected one of: inspect, verify, diff");
-  refuses({"look"}, "tiny checkpoint: unknown verb look; expected one of: inspect, verify, diff");
-  refuses({"diff", "a"}, "tiny checkpoint diff: B is not given; expected tiny checkpoint diff A B");
+  refuses({}, "tiny checkpoint: expected one of: inspect, verify");
+  refuses({"look"}, "tiny checkpoint: unknown verb look; expected one of: inspect, verify");
+  refuses({"diff", "a", "b"},
+          "tiny checkpoint: unknown verb diff; it is `triax-compare-checkpoints A B` now; expected "
+          "one of: inspect, verify");
+  refuses({"verify"},
+          "tiny checkpoint verify: DIR is not given; expected tiny checkpoint verify DIR");
   refuses({"verify", "a", "b"}, "`b` is no flag");
-  EXPECT_TRUE(says(checkpoint({"diff", "--help"}).out, "Usage: tiny checkpoint diff A B [-h]\n"));
+  EXPECT_TRUE(
+      says(checkpoint({"verify", "--help"}).out, "Usage: tiny checkpoint verify DIR [-h]\n"));
 }
 
 }  // namespace

@@ -152,6 +152,7 @@ TEST(CommandLine, FindsTheVerb) {
   EXPECT_EQ(refused_verb("tran"), "program: unknown verb tran; the nearest is train");
   EXPECT_EQ(refused_verb("generate"), "program: unknown verb generate; use sample");
   EXPECT_EQ(refused_verb("bake"), "program: unknown verb bake; `program --help` lists all verbs");
+  EXPECT_EQ(refused_verb("report"), "program: unknown verb report; it is `triax-report RUN..` now");
 }
 
 TEST(CommandLine, NamesTheFlagsThatWereGiven) {
@@ -180,7 +181,7 @@ TEST(CommandLine, VerbsOfTwoWordsWithOperands) {
   };
   EXPECT_EQ(refuses({"shelf"}), "program shelf: expected one of: diff, look");
   EXPECT_EQ(refuses({"shelf", "dif"}),
-            "program shelf: unknown verb dif; expected one of: diff, look");
+            "program shelf: unknown verb dif; the nearest is diff; expected one of: diff, look");
   EXPECT_EQ(refuses({"shelf", "diff", "x"}),
             "program shelf diff: B is not given; expected program shelf diff A B [-h] [FLAGS]");
   EXPECT_EQ(refuses({"shelf", "look", "x", "y"}),
