@@ -1,5 +1,4 @@
 #pragma once
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -115,6 +114,7 @@ class DataParallel {
   void check_passes() const;
   void sum_partial();
   void look_at_parts();
+  template <class See> void each_gradient(Tensor Bucket::*of, See&& see) const;
   bool releases_gradients() const { return options_.zero >= Zero::gradients; }
   bool narrows() const { return options_.reduce_dtype == bf16 && dp_.size() > 1; }
   /// Are weights of such parameters cut over the ranks of dp?

@@ -93,23 +93,31 @@ void DataParallel::check_passes() const {
     }
 }
 
+/// Calls `see` with the number of each parameter, in order of declaration, and what this rank has
+/// of its gradient, which may be nothing.
+template <class See> void DataParallel::each_gradient(Tensor Bucket::*of, See&& see) const {
+  for (size_t i = 0; i < declared_.size(); ++i) {
+    Bucket* b = holder(declared_[i]);
+    if (!b || declared_[i]->frozen) continue;
+    for (auto& piece : b->layout.pieces) {
+      if (piece.parameter != declared_[i]) continue;
+      Range r = b->mine(piece);
+      auto held = (b->*of).storage()->hold(Access::read);
+      see(i, (b->*of).narrow(0, r.begin, r.end - r.begin));
+    }
+  }
+}
+
 void DataParallel::check_replicas(double loss) const {
   if (!groups_.tp || groups_.tp->size() == 1) return;
   int64_t count = std::ssize(declared_);
   Tensor sums = zeros({count + 1, 2}, f64, groups_.tp->device());  // the last row: the loss
   fill_(sums.narrow(0, count, 1), loss);                           // both columns
-  for (size_t i = 0; i < declared_.size(); ++i) {
-    Bucket* b = holder(declared_[i]);
-    const nn::Parameter& p = *declared_[i];
-    if (!b || p.frozen || !p.shard.replicated || p.shard.partial) continue;
-    for (auto& piece : b->layout.pieces)
-      if (piece.parameter == declared_[i]) {
-        Range r = b->mine(piece);
-        auto held = b->my_grad.storage()->hold(Access::read);
-        squares(b->my_grad.narrow(0, r.begin, r.end - r.begin),
-                sums.narrow(0, int64_t(i), 1).view({2}));
-      }
-  }
+  each_gradient(&Bucket::my_grad, [&](size_t i, const Tensor& gradient) {
+    auto& shard = declared_[i]->shard;
+    if (shard.replicated && !shard.partial)
+      squares(gradient, sums.narrow(0, int64_t(i), 1).view({2}));
+  });
   auto [high, low] = extremes(*groups_.tp, sums);
   constexpr double rounding = 1e-6, rounding_of_loss = 1e-4;
   for (size_t i = 0; i < declared_.size(); ++i)
@@ -136,14 +144,11 @@ void DataParallel::check_replicas(double loss) const {
 void DataParallel::look_at_parts() {
   std::vector<double> mine;
   std::vector<const nn::Parameter*> parts;
-  for (auto& b : trained())
-    for (auto& piece : b->layout.pieces) {
-      Range r = b->mine(piece);
-      if (!piece.parameter->shard.partial || r.begin == r.end) continue;
-      auto held = b->my_sums.storage()->hold(Access::read);
-      for (double x : described(b->my_sums.narrow(0, r.begin, r.end - r.begin))) mine.push_back(x);
-      parts.push_back(piece.parameter);
-    }
+  each_gradient(&Bucket::my_sums, [&](size_t i, const Tensor& gradient) {
+    if (!declared_[i]->shard.partial || gradient.numel() == 0) return;
+    for (double x : described(gradient)) mine.push_back(x);
+    parts.push_back(declared_[i]);
+  });
   std::vector<double> high, low;
   if (!parts.empty()) {
     Tensor all = from_host(mine, {std::ssize(mine)}, cpu).to(groups_.tp->device());
@@ -204,17 +209,10 @@ DataParallel::NonFinite DataParallel::first_non_finite() {
   std::vector<size_t> bad;
   if (watched && seen_ && double(seen_->micro * all.size() + last_first) == order)
     bad.push_back(seen_->parameter);
-  for (size_t i = 0; !watched && i < declared_.size(); ++i) {
-    Bucket* b = holder(declared_[i]);
-    if (!b || declared_[i]->frozen) continue;
-    for (auto& piece : b->layout.pieces) {
-      if (piece.parameter != declared_[i]) continue;
-      Range r = b->mine(piece);
-      auto held = b->my_grad.storage()->hold(Access::read);
-      if (non_finite(b->my_grad.narrow(0, r.begin, r.end - r.begin), dp_.device()) > 0)
-        bad.push_back(i);
-    }
-  }
+  if (!watched)
+    each_gradient(&Bucket::my_grad, [&](size_t i, const Tensor& gradient) {
+      if (non_finite(gradient, dp_.device()) > 0) bad.push_back(i);
+    });
   double first = smallest(all, bad.empty() ? none : double(bad[0]));
   if (first == none) return {};
   double rank = smallest(all, !bad.empty() && double(bad[0]) == first ? all.rank() : none);

@@ -20,7 +20,8 @@ enum class OnResume {
   refuse,  ///< another model or other data
   ask,     ///< another run, unless the user says that it may change: --resume-changed
   say,     ///< worth a line in the log
-  free     ///< nothing
+  free,    ///< nothing: another way to the same training, such as another mesh
+  apart    ///< nothing: how a run is started, watched and saved, which no step depends on
 };
 
 /// What a number may be; it is finite in any case.

@@ -93,14 +93,17 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
   if (contents_.options.step.bitwise && differs(instruction_level, level))
     changes_.push_back(fmt::format("{} was {}, now {}: from here on bits differ", instruction_level,
                                    printable(before[instruction_level]), level));
+  std::string cure =
+      path().empty() ? "\n  A step is computed from the same data: put them back where they were."
+                     : " Resume with the same data, or start a new run directory";
+  if (changes && !path().empty())
+    cure +=
+        "\n  --resume-changed does not allow other data: --init starts a run on them from the "
+        "checkpoint's weights.";
   for (auto& [name, now] : identity_of(contents_.task))
     check_input(!differs(name, now), Exit::config,
-                "checkpoint {} was trained with other {} ({}); this run has {}. Resume with the "
-                "same data, or start a new run directory{}",
-                checkpoint.path(), name, printable(before[name]), now,
-                changes ? "\n  --resume-changed does not allow other data: --init starts a run on "
-                          "them from the checkpoint's weights."
-                        : "");
+                "checkpoint {} was trained with other {} ({}); this run has {}.{}",
+                checkpoint.path(), name, printable(before[name]), now, cure);
 }
 
 Position RunDirectory::resume(Step& step) {
