@@ -46,6 +46,13 @@ std::string describe(const Part& part) {
   return text;
 }
 
+std::string output_of(const std::string& layer, int64_t number) {
+  return fmt::format("{}/output/{}", layer, number);
+}
+
+/// Returns how many samples layers see at once.
+int64_t at_once(const StepOptions& o) { return o.bitwise ? 1 : o.micro_batch; }
+
 /// One rank of the run. If it is the one that is looked at, it is recorded.
 class Player {
  public:
@@ -63,6 +70,9 @@ class Player {
 
   /// `later`: a checkpoint of the step, to compare with; empty: none.
   void run(Communicator& ranks, const std::string& later) {
+    together(ranks, [&] {
+      if (looked_at_ && !what_.tensor.empty()) check_name();
+    });
     while (trainer_.done() < what_.step) step();
     std::optional<Checkpoint> saved;
     if (!later.empty() && !diverged_) saved = Checkpoint::open(later, ranks);
@@ -91,8 +101,7 @@ class Player {
     auto& o = trainer_.options().step;
     int64_t sample = batch.first - trainer_.consumed() + o.global_batch;  // of this step
     int64_t mine = sample / (o.micro_batch * o.mesh.dp) * o.micro_batch + sample % o.micro_batch;
-    int64_t at_once = o.bitwise ? 1 : o.micro_batch;  // samples that layers see
-    note(fmt::format("{}/output/{}", name, mine / at_once), y, "");
+    note(output_of(name, mine / at_once(o)), y, "");
   }
 
   void note(const Piece& p) { note(name_of(p), p.value, describe(p.part)); }
@@ -101,6 +110,23 @@ class Player {
     if (!now() || !noted_.insert(name).second) return;
     seen_.table.rows.push_back(digest_of(name, y));
     if (name == what_.tensor) seen_.value = {name, clone(on_cpu(y))}, seen_.part = part;
+  }
+
+  void check_name() const {
+    std::vector<std::string> names{"loss", "grad_norm"};
+    const Step& s = trainer_.update();
+    int64_t samples = s.options().accumulation() * s.options().micro_batch;
+    for (auto& chunk : s.replica().chunks())
+      for (auto& l : chunk)
+        for (int64_t i = 0; i < samples / at_once(s.options()); ++i)
+          names.push_back(output_of(l.name, i));
+    for (auto* p : s.replica().parameters())
+      if (p->value.defined()) names.push_back(p->name);
+    for (auto& p : gradient_pieces(s.replica().data())) names.push_back(name_of(p));
+    for (auto& p : s.pieces(Holder::any)) names.push_back(name_of(p));
+    check_input(std::ranges::count(names, what_.tensor) > 0, Exit::config,
+                "replay: rank {} has no tensor {}{}\n  Leave --tensor out for a list of all.",
+                what_.rank, printable(what_.tensor), hint(what_.tensor, names, "{}"));
   }
 
   const ReplayOptions& what_;
@@ -125,11 +151,6 @@ Recording record(const Task& task, const TrainOptions& o, const ReplayOptions& w
       fmt::format("step {} of rank {} (dp {}, pp {}, tp {}) of dp {} x pp {} x tp {}, ZeRO {}",
                   what.step, what.rank, at.dp, at.pp, at.tp, m.dp, m.pp, m.tp, int(o.step.zero));
   on_threads(o, [&](World& world) { Player(task, o, world, what, seen).run(world.host(), later); });
-  std::vector<std::string> names;
-  for (auto& d : seen.table.rows) names.push_back(d.name);
-  check_input(what.tensor.empty() || seen.value, Exit::config,
-              "replay: rank {} has no tensor {}{}\n  Leave --tensor out for a list of all.",
-              what.rank, printable(what.tensor), hint(what.tensor, names, "{}"));
   return seen;
 }
 

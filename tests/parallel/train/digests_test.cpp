@@ -19,7 +19,8 @@ TEST(Digests, NameTheFirstThatDiffersInBits) {
   EXPECT_EQ(compare(before, before).count, 0u);
   Digests now{before[0], digest_of("b", numbers({3, -0.f}))};
   EXPECT_EQ(compare(before, now).count, 1u);
-  EXPECT_EQ(compare(before, now).first, "b: f32 [2], norm 3, crc32c 53a9ccbe; there f32 [2], norm 3, crc32c 00000000");
+  EXPECT_EQ(compare(before, now).first,
+            "b: f32 [2], norm 3, crc32c 53a9ccbe; there f32 [2], norm 3, crc32c 00000000");
   now[1] = digest_of("b", numbers({3, 0}).view({2, 1}));
   EXPECT_EQ(compare(before, now).count, 1u) << "same bytes, another shape";
   now[1] = digest_of("c", numbers({3, 0}));
