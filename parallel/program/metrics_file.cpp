@@ -30,6 +30,17 @@ std::string path_of(const fs::path& run) {
   return is_file(own) ? own : "";
 }
 
+std::pair<int64_t, MetricsFile::Step> read(const std::string& line, const std::string& where) try {
+  nn::JsonReader record(line, where, "the record", 1);
+  auto value = [&](const char* key) {
+    auto at = record.at(key);
+    return at.is_null() ? std::numeric_limits<double>::quiet_NaN() : at.real();
+  };
+  return {record.at("step").size(), {value("loss"), value("grad_norm")}};
+} catch (const Error& e) {
+  throw e.saying(fmt::format("{}\n  The file is damaged: delete that line.", e.what()));
+}
+
 }  // namespace
 
 MetricsFile read_metrics(const std::string& run) {
@@ -39,14 +50,8 @@ MetricsFile read_metrics(const std::string& run) {
   check_input(in.is_open(), Exit::io, "replay: cannot read {}: {}", file.path,
               std::strerror(errno));
   int64_t number = 0;
-  for (std::string line; std::getline(in, line) && !in.eof();) {
-    nn::JsonReader record(line, fmt::format("replay: {}:{}", file.path, ++number), "the record", 1);
-    auto value = [&](const char* key) {
-      auto at = record.at(key);
-      return at.is_null() ? std::numeric_limits<double>::quiet_NaN() : at.real();
-    };
-    file.steps[record.at("step").size()] = {value("loss"), value("grad_norm")};
-  }
+  for (std::string line; std::getline(in, line) && !in.eof();)
+    file.steps.insert(read(line, fmt::format("replay: {}:{}", file.path, ++number)));
   return file;
 }
 
