@@ -79,17 +79,10 @@ GradientNorm::NonFinite GradientNorm::first_non_finite() const {
   std::vector<size_t> bad;
   if (watched && seen_ && double(seen_->micro * all.size() + last_first) == order)
     bad.push_back(seen_->parameter);
-  for (size_t i = 0; !watched && i < m_.declared.size(); ++i) {
-    Bucket* b = m_.holder(m_.declared[i]);
-    if (!b || m_.declared[i]->frozen) continue;
-    for (auto& piece : b->layout.pieces) {
-      if (piece.parameter != m_.declared[i]) continue;
-      Range r = b->mine(piece);
-      auto held = b->my_grad.storage()->hold(Access::read);
-      if (non_finite(b->my_grad.narrow(0, r.begin, r.end - r.begin), m_.dp.device()) > 0)
-        bad.push_back(i);
-    }
-  }
+  if (!watched)
+    m_.each_gradient(&Bucket::my_grad, [&](size_t i, const Tensor& gradient) {
+      if (non_finite(gradient, m_.dp.device()) > 0) bad.push_back(i);
+    });
   double first = smallest(all, bad.empty() ? none : double(bad[0]));
   if (first == none) return {};
   double rank = smallest(all, !bad.empty() && double(bad[0]) == first ? all.rank() : none);

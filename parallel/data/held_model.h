@@ -30,6 +30,20 @@ struct HeldModel {
   }
   /// True for one rank of all that hold the same of `p`: it saves it and counts it in the norm.
   bool owns(const nn::Parameter& p) const;
+  /// Calls `see` with the number of each trained parameter, in order of declaration, and what this
+  /// rank has of its gradient (`of`: Bucket::my_grad, or my_sums), which may be nothing.
+  template <class See> void each_gradient(Tensor Bucket::*of, See&& see) const {
+    for (size_t i = 0; i < declared.size(); ++i) {
+      Bucket* b = holder(declared[i]);
+      if (!b || declared[i]->frozen) continue;
+      for (auto& piece : b->layout.pieces) {
+        if (piece.parameter != declared[i]) continue;
+        Range r = b->mine(piece);
+        auto held = (b->*of).storage()->hold(Access::read);
+        see(i, (b->*of).narrow(0, r.begin, r.end - r.begin));
+      }
+    }
+  }
   /// The dtype that gradients are summed in.
   DType sums() const { return options.bitwise ? f64 : accumulator(options.dtype); }
 };

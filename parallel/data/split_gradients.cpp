@@ -63,18 +63,11 @@ void SplitGradients::check_replicas(double loss) const {
   int64_t count = std::ssize(m_.declared);
   Tensor sums = zeros({count + 1, 2}, f64, m_.tp->device());  // the last row: the loss
   fill_(sums.narrow(0, count, 1), loss);                      // both columns
-  for (size_t i = 0; i < m_.declared.size(); ++i) {
-    Bucket* b = m_.holder(m_.declared[i]);
-    const nn::Parameter& p = *m_.declared[i];
-    if (!b || p.frozen || !p.shard.replicated || p.shard.partial) continue;
-    for (auto& piece : b->layout.pieces)
-      if (piece.parameter == m_.declared[i]) {
-        Range r = b->mine(piece);
-        auto held = b->my_grad.storage()->hold(Access::read);
-        squares(b->my_grad.narrow(0, r.begin, r.end - r.begin),
-                sums.narrow(0, int64_t(i), 1).view({2}));
-      }
-  }
+  m_.each_gradient(&Bucket::my_grad, [&](size_t i, const Tensor& gradient) {
+    auto& shard = m_.declared[i]->shard;
+    if (shard.replicated && !shard.partial)
+      squares(gradient, sums.narrow(0, int64_t(i), 1).view({2}));
+  });
   auto [high, low] = extremes(*m_.tp, sums);
   constexpr double rounding = 1e-6, rounding_of_loss = 1e-4;
   for (size_t i = 0; i < m_.declared.size(); ++i)
@@ -98,14 +91,11 @@ void SplitGradients::check_replicas(double loss) const {
 void SplitGradients::look_at_parts() {
   std::vector<double> mine;
   std::vector<const nn::Parameter*> parts;
-  for (auto& b : m_.trained())
-    for (auto& piece : b->layout.pieces) {
-      Range r = b->mine(piece);
-      if (!piece.parameter->shard.partial || r.begin == r.end) continue;
-      auto held = b->my_sums.storage()->hold(Access::read);
-      for (double x : described(b->my_sums.narrow(0, r.begin, r.end - r.begin))) mine.push_back(x);
-      parts.push_back(piece.parameter);
-    }
+  m_.each_gradient(&Bucket::my_sums, [&](size_t i, const Tensor& gradient) {
+    if (!m_.declared[i]->shard.partial || gradient.numel() == 0) return;
+    for (double x : described(gradient)) mine.push_back(x);
+    parts.push_back(m_.declared[i]);
+  });
   std::vector<double> high, low;
   if (!parts.empty()) {
     Tensor all = from_host(mine, {std::ssize(mine)}, cpu).to(m_.tp->device());

@@ -2,10 +2,14 @@
 #include <functional>
 
 #include "parallel/checkpoint/checkpoint.h"
+#include "parallel/comm/launch/world.h"
 #include "parallel/train/step.h"
 
 // What one rank holds of a step, tensor by tensor, on the CPU: what traces and replays are made of.
 namespace triax::parallel {
+
+/// Runs `rank` on the mesh of `o`, whose ranks are threads of this process.
+void on_threads(const TrainOptions& o, const std::function<void(World&)>& rank);
 
 /// Sees a piece, whose tensor is valid until it returns.
 using SeePiece = std::function<void(const Piece&)>;

@@ -3,7 +3,6 @@
 #include <mutex>
 
 #include "core/check.h"
-#include "parallel/comm/launch/world.h"
 #include "parallel/parity/held.h"
 #include "parallel/parity/parity.h"
 #include "parallel/train/trainer.h"
@@ -176,11 +175,7 @@ Trace trace(const Task& task, TrainOptions o, const Trace* lead) {
   o.step.adamw.eps = std::max(o.step.adamw.eps, 1e-6);  // rounding of gradients near 0 stays small
   Board board;
   board.trace.steps.resize(size_t(o.steps));
-  auto rank = [&](World& world) { Watcher(task, o, world, board).run(lead); };
-  run_worlds(o.step.mesh.size(), rank,
-             {.device = device_named(o.launch.device),
-              .gpu_transport = GpuTransport::available,
-              .wrap = o.launch.wrap});
+  on_threads(o, [&](World& world) { Watcher(task, o, world, board).run(lead); });
   return std::move(board.trace);
 }
 

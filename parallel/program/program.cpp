@@ -10,7 +10,6 @@
 #include "core/files.h"
 #include "parallel/comm/launch/world.h"
 #include "parallel/comm/process.h"
-#include "parallel/program/replay.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/completion.h"
 #include "parallel/settings/man_page.h"
@@ -36,20 +35,6 @@ void check_launch(const LaunchOptions& o) {
               "  This program starts ranks only as threads. Add --comm threads, or "
               "leave --ranks\n  out and start processes: mpirun -np {} with the same command",
               o.ranks, o.comm, o.ranks);
-}
-
-Verb replay_verb(ProgramOptions& p) {
-  auto o = std::make_shared<ReplayOptions>();
-  Verb verb = replay_verb(*o, p.name);
-  verb.run = [&p, o](auto&) {
-    check_not_launched("replay runs in one process");
-    auto initial = take_settings(*o, p.train, p.settings);
-    if (initial && p.init) p.init(p.train.init, *initial);
-    Task task = p.task();
-    task.settings = p.settings;
-    return int(replay_and_compare(std::move(task), p.train, *o));
-  };
-  return verb;
 }
 
 /// Prints a page, and what `section` says of each verb that takes words. Those with defaults of

@@ -2,135 +2,173 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
+#include <set>
 
 #include "core/check.h"
 #include "core/files.h"
 #include "core/gpus.h"
-#include "parallel/checkpoint/directory.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/parity/replay.h"
+#include "nn/state.h"
+#include "parallel/comm/process.h"
+#include "parallel/parity/held.h"
+#include "parallel/program/metrics_file.h"
 #include "parallel/program/output_file.h"
-#include "parallel/program/recorded_steps.h"
-#include "parallel/settings/literals.h"
+#include "parallel/program/verbs.h"
 #include "parallel/settings/terminal.h"
-#include "parallel/train/run_directory.h"
+#include "parallel/train/digests.h"
 
 namespace triax::parallel {
 namespace {
 
 void say(const std::string& text) { fmt::print("{}", folded(text)); }
 
-/// Those that decide about the bits of a step; the others are where and when a run writes, and how
-/// its ranks were started.
-Settings of_steps(TrainOptions& o, const Settings& of_program) {
-  return joined(
-      {without(train_settings(o),
-               {"comm",    "ranks",      "device-map",     "config", "deepspeed", "out",
-                "metrics", "profile",    "tensorboard",    "ledger", "val-every", "graph",
-                "workers", "save-every", "check-replicas", "keep",   "keep-best", "save-async",
-                "resume",  "init",       "resume-changed"}),
-       of_program});
-}
-
-/// The checkpoints of the run that one belongs to.
-struct History {
-  std::string run;  ///< directory
-  std::vector<int64_t> steps;
-  explicit History(const std::string& directory) : run(directory) {
-    auto alone = single_rank();
-    steps = CheckpointDirectory(run, *alone).steps();
-  }
-  std::string path(int64_t step) const { return fmt::format("{}/step-{}", run, step); }
-  /// The first of step `from` or later; empty if there is none.
-  std::string from(int64_t step) const {
-    auto found = std::ranges::lower_bound(steps, step);
-    return found == steps.end() ? "" : path(*found);
-  }
+/// What was seen of one rank.
+struct Recording {
+  std::vector<StepResult> steps;  ///< all after the checkpoint; without the last if it diverged
+  /// Outputs of layers `block0/output/2` (micro-batch 2, bitwise sample 2), gradients
+  /// `block0.up.weight/gradient` (summed over all ranks, times the loss scale), `loss` and
+  /// `grad_norm` (unless the step diverged), then weights, buffers and optimizer state
+  /// `block0.up.weight/m` after the step.
+  DigestTable table = {};
+  Digests saved = {};  ///< of the last rows: what the run's checkpoint of the step has
+  std::optional<nn::NamedTensor> value = {};  ///< the tensor that was asked for
+  std::string part = {};                      ///< of what it is; empty for an activation
+  std::exception_ptr diverged = {};           ///< Error 77 of the last step
 };
 
-std::string run_of(const std::string& checkpoint) {
-  bool slash = checkpoint.ends_with('/');
-  return parent_directory(slash ? checkpoint.substr(0, checkpoint.size() - 1) : checkpoint);
+/// `dim 1 from 32 to 63 of [64, 64], elements 0 to 511 of that`.
+std::string describe(const Part& part) {
+  std::string text = fmt::format("all of {}", part.full);
+  if (part.dim >= 0)
+    text = fmt::format("dim {} from {} to {} of {}", part.dim, part.begin,
+                       part.begin + part.length - 1, part.full);
+  if (!is_whole_slice(part))
+    text += fmt::format(", of that elements {} to {}", part.flat_begin,
+                        part.flat_begin + count(part) - 1);
+  return text;
 }
 
-/// Fills in the step, unless it was given: that of the newest checkpoint, or of a lone one, or of a
-/// checkpoint named as such, the one after it. In place of a run directory puts its newest
-/// checkpoint before the step.
-void choose(ReplayOptions& what) {
-  check_input(!what.checkpoint.empty(), Exit::config,
-              "replay: checkpoint is not given\n  Add --checkpoint RUN/step-N, or RUN.");
-  History of(what.checkpoint);
-  if (of.steps.empty()) {  // is one itself
-    if (what.step == 0) what.step = read_manifest(what.checkpoint).step + 1;
-    return;
+std::string output_of(const std::string& layer, int64_t number) {
+  return fmt::format("{}/output/{}", layer, number);
+}
+
+/// Returns how many samples layers see at once.
+int64_t at_once(const StepOptions& o) { return o.bitwise ? 1 : o.micro_batch; }
+
+/// One rank of the run. If it is the one that is looked at, it is recorded.
+class Player {
+ public:
+  Player(const Task& task, const TrainOptions& o, World& world, const ReplayOptions& what,
+         Recording& recording)
+      : what_(what),
+        seen_(recording),
+        looked_at_(world.rank() == what.rank),
+        trainer_(task, o, world,
+                 {.layer = [this](auto& name, auto& y, auto& b) { layer(name, y, b); },
+                  .gradients =
+                      [this](const Step& s) {
+                        if (now()) each_gradient(s, [this](const Piece& p) { note(p); });
+                      }}) {}
+
+  /// `later`: a checkpoint of the step, to compare with; empty: none.
+  void run(Communicator& ranks, const std::string& later) {
+    together(ranks, [&] {
+      if (looked_at_ && !what_.tensor.empty()) check_name();
+    });
+    while (trainer_.done() < what_.step) step();
+    std::optional<Checkpoint> saved;
+    if (!later.empty() && !diverged_) saved = Checkpoint::open(later, ranks);
+    each_state(trainer_.update(), [&](const Piece& p) {
+      note(p);
+      if (saved && looked_at_)
+        seen_.saved.push_back(digest_of(name_of(p), saved->read(p.name, p.part, p.kind)));
+    });
   }
-  if (what.step == 0) what.step = of.steps.back() + (of.steps.size() == 1 ? 1 : 0);
-  auto end = std::ranges::lower_bound(of.steps, what.step);
-  check_input(end != of.steps.begin(), Exit::config,
-              "replay: step={}, and the first checkpoint of {} is step-{}; expected a later step\n"
-              "  A step is computed from a checkpoint before it.",
-              what.step, what.checkpoint, of.steps.front());
-  what.checkpoint = of.path(*(end - 1));
-}
 
-/// What a step was trained with.
-struct Told {
-  std::string path;        ///< of the file that says it
-  CheckpointState state;   ///< `settings`
-  int64_t first_step = 0;  ///< of the start that trained it; 0: not known
+ private:
+  bool now() const { return looked_at_ && trainer_.done() == what_.step; }
+
+  void step() try {
+    StepResult r = trainer_.step();
+    if (looked_at_) seen_.steps.push_back(r);
+    note("loss", from_host(std::vector{r.loss}, {}, cpu), "");
+    note("grad_norm", from_host(std::vector{r.grad_norm}, {}, cpu), "");
+  } catch (const Diverged&) {
+    if (trainer_.done() < what_.step) throw;
+    diverged_ = true;
+    if (looked_at_) seen_.diverged = std::current_exception();
+  }
+
+  void layer(const std::string& name, const Tensor& y, const nn::Batch& batch) {
+    auto& o = trainer_.options().step;
+    int64_t sample = batch.first - trainer_.consumed() + o.global_batch;  // of this step
+    int64_t mine = sample / (o.micro_batch * o.mesh.dp) * o.micro_batch + sample % o.micro_batch;
+    note(output_of(name, mine / at_once(o)), y, "");
+  }
+
+  void note(const Piece& p) { note(name_of(p), p.value, describe(p.part)); }
+  /// Once: a step that is not finite runs its layers again.
+  void note(const std::string& name, const Tensor& y, const std::string& part) {
+    if (!now() || !noted_.insert(name).second) return;
+    seen_.table.rows.push_back(digest_of(name, y));
+    if (name == what_.tensor) seen_.value = {name, clone(on_cpu(y))}, seen_.part = part;
+  }
+
+  void check_name() const {
+    std::vector<std::string> names{"loss", "grad_norm"};
+    const Step& s = trainer_.update();
+    int64_t samples = s.options().accumulation() * s.options().micro_batch;
+    for (auto& chunk : s.replica().chunks())
+      for (auto& l : chunk)
+        for (int64_t i = 0; i < samples / at_once(s.options()); ++i)
+          names.push_back(output_of(l.name, i));
+    for (auto* p : s.replica().parameters())
+      if (p->value.defined()) names.push_back(p->name);
+    for (auto& p : gradient_pieces(s.replica().data())) names.push_back(name_of(p));
+    for (auto& p : s.pieces(Holder::any)) names.push_back(name_of(p));
+    check_input(std::ranges::count(names, what_.tensor) > 0, Exit::config,
+                "replay: rank {} has no tensor {}{}\n  Leave --tensor out for a list of all.",
+                what_.rank, printable(what_.tensor), hint(what_.tensor, names, "{}"));
+  }
+
+  const ReplayOptions& what_;
+  Recording& seen_;
+  bool looked_at_;
+  Trainer trainer_;
+  std::set<std::string> noted_;
+  bool diverged_ = false;  // on all ranks
 };
 
-/// The last start of the run left its settings in the directory. Those of an earlier one are in the
-/// next checkpoint that is not of the last one, or in the one to begin with.
-Told told_of(const History& of, int64_t step, const std::string& begin) {
-  std::string last = of.run + "/settings.txt", next = of.from(step);
-  std::error_code error;
-  if (std::filesystem::is_regular_file(last, error)) {
-    CheckpointState state{{"settings", whole_settings(last)}};
-    int64_t first = std::atoll(saved_settings(state)["first step"].c_str());
-    if (first <= step) return {last, std::move(state), first};
-    if (next == of.from(first)) next = begin;
-  }
-  if (next.empty()) next = begin;
-  return {next, read_manifest(next).state};
-}
-
-/// A run that was resumed with other settings between the checkpoint and the step would be trained
-/// with the wrong ones at first.
-void check_one_start(const Manifest& begin, const Told& told, const Settings& settings,
-                     const ReplayOptions& what) {
-  History of(run_of(what.checkpoint));
-  auto now = saved_settings(told.state);
-  auto check_same = [&](const std::string& path, const CheckpointState& state, int64_t went_on) {
-    auto before = saved_settings(state);
-    for (auto& s : settings)
-      check_input(before[s.name] == now[s.name], Exit::config,
-                  "replay: {} has {} {}, and the run went on after step {} with {}; expected one "
-                  "setting up to step {}\n  Begin where it went on: --checkpoint {}",
-                  path, s.name, before[s.name], went_on, now[s.name], what.step, of.path(went_on));
-  };
-  if (told.first_step > begin.step + 1)
-    check_same(what.checkpoint, begin.state, told.first_step - 1);
-  // The last of an earlier start is where the next one went on.
-  for (auto step = of.steps.rbegin(); step != of.steps.rend(); ++step)
-    if (begin.step < *step && *step < what.step)
-      check_same(of.path(*step), read_manifest(of.path(*step)).state, *step);
-}
-
-void check_same_data(const Task& task, const std::string& checkpoint) {
-  auto saved = saved_settings(read_manifest(checkpoint).state);
-  for (auto& [name, now] : task.identity)
-    check_input(!saved.contains(name) || saved[name] == now, Exit::config,
-                "replay: checkpoint {} was trained with other {} ({}); now it is {}\n"
-                "  A step is computed from the same data: put them back where they were.",
-                checkpoint, name, saved[name], now);
+/// Trains up to the step. Throws Error 78 for a rank or tensor that is not there, and what resuming
+/// throws.
+Recording record(const Task& task, const TrainOptions& o, const ReplayOptions& what,
+                 const std::string& later) {
+  const MeshShape& m = o.step.mesh;
+  check_input(what.rank >= 0 && what.rank < m.size(), Exit::config,
+              "replay: rank={} on a mesh of dp {} x pp {} x tp {}; expected 0 to {}", what.rank,
+              m.dp, m.pp, m.tp, m.size() - 1);
+  Recording seen;
+  auto at = point_of(m, what.rank);
+  seen.table.of =
+      fmt::format("step {} of rank {} (dp {}, pp {}, tp {}) of dp {} x pp {} x tp {}, ZeRO {}",
+                  what.step, what.rank, at.dp, at.pp, at.tp, m.dp, m.pp, m.tp, int(o.step.zero));
+  on_threads(o, [&](World& world) { Player(task, o, world, what, seen).run(world.host(), later); });
+  return seen;
 }
 
 /// What was compared, and what came of it.
 struct Verdict {
   std::vector<std::string> equal, different;
+
+  /// `what` is in a file, and `now` here.
+  void add(std::span<const Digest> before, std::span<const Digest> now, const char* what,
+           const std::string& file) {
+    auto d = compare(before, now);
+    if (d.count == 0) equal.push_back(fmt::format("{} {} as in {}", now.size(), what, file));
+    else
+      different.push_back(fmt::format("{} of {} {} differ from those in {}; the first is {}",
+                                      d.count, now.size(), what, file, d.first));
+  }
 };
 
 /// Numbers that read back to the same bits; null stands for all that are not finite.
@@ -138,37 +176,24 @@ bool same(double recorded, double now) {
   return recorded == now || (std::isnan(recorded) && !std::isfinite(now));
 }
 
-void compare_metrics(Verdict& v, const Replay& r, const std::string& run) {
-  std::string metrics = metrics_of(run);
-  if (metrics.empty()) return;
-  auto recorded = recorded_steps(metrics);
+void compare_metrics(Verdict& v, const Recording& r, const std::string& run) {
+  MetricsFile file = read_metrics(run);
   int64_t equal = 0;
   for (auto& s : r.steps) {
-    auto found = recorded.find(s.step);
-    if (found == recorded.end()) continue;  // not written, as by a run that was killed
+    auto found = file.steps.find(s.step);
+    if (found == file.steps.end()) continue;  // not written, as by a run that was killed
     auto [loss, norm] = found->second;
     if (same(loss, s.loss) && same(norm, s.grad_norm)) {
       ++equal;
       continue;
     }
     v.different.push_back(fmt::format("step {} has loss {} and norm {}; {} has {} and {}", s.step,
-                                      s.loss, s.grad_norm, metrics, loss, norm));
+                                      s.loss, s.grad_norm, file.path, loss, norm));
     return;
   }
   if (equal > 0)
-    v.equal.push_back(
-        fmt::format("loss and norm of {} step{} as in {}", equal, equal == 1 ? "" : "s", metrics));
-}
-
-void compare_table(Verdict& v, const Replay& r, const std::string& file, const DigestTable& table) {
-  check_input(table.of == r.table.of, Exit::data, "replay: {} is of {}; expected one of {}", file,
-              printable(table.of), r.table.of);
-  auto d = compare(table, r.table);
-  if (d.count == 0)
-    v.equal.push_back(fmt::format("{} digests as in {}", r.table.rows.size(), file));
-  else
-    v.different.push_back(fmt::format("{} of {} digests differ from those in {}; the first is {}",
-                                      d.count, r.table.rows.size(), file, d.first));
+    v.equal.push_back(fmt::format("loss and norm of {} step{} as in {}", equal,
+                                  equal == 1 ? "" : "s", file.path));
 }
 
 std::string describe(const nn::NamedTensor& t, const std::string& part) {
@@ -187,7 +212,7 @@ std::string describe(const nn::NamedTensor& t, const std::string& part) {
   return text + (values.size() > most ? " ...\n" : "\n");
 }
 
-void show(const Replay& r, const ReplayOptions& what) {
+void show(const Recording& r, const ReplayOptions& what) {
   for (auto& s : r.steps)
     if (s.step == what.step)
       fmt::print("loss {}, gradient norm {}{}\n", s.loss, s.grad_norm,
@@ -195,89 +220,84 @@ void show(const Replay& r, const ReplayOptions& what) {
   if (r.value && what.out.empty()) say(describe(*r.value, r.part));
   if (r.value && !what.out.empty())
     nn::save_tensors(what.out, {*r.value}, {{"replay", r.table.of}, {"part", r.part}});
-  if (what.tensor.empty() && what.out.empty()) fmt::print("{}", describe(r.table));
+  if (what.tensor.empty() && what.out.empty()) fmt::print("{}", describe(r.table.rows));
   if (what.tensor.empty() && !what.out.empty()) save_table(what.out, r.table);
   if (!what.out.empty()) say(fmt::format("written to {}\n", what.out));
 }
 
-}  // namespace
-
-Verb replay_verb(ReplayOptions& o, const std::string& program) {
-  SettingGroup group("Replay");
-  return {
-      "replay",
-      "Computes a step of a run again, from a checkpoint, with the same bits: its loss, and the "
-      "activations, gradients and weights of one rank.",
-      group
-          .add("checkpoint", "DIR", "RUN/step-N before the step, or a run directory", &o.checkpoint,
-               {.shown = "none, must be given"})
-          .add("step", "N", "the step to look at", &o.step,
-               {.range = {1},
-                .shown = "the one after DIR; of a run directory with several checkpoints, that of "
-                         "the newest"})
-          .add("rank", "N", "the rank to look at", &o.rank)
-          .add("tensor", "NAME", "print this tensor in place of the list of all", &o.tensor,
-               {.shown = "all"})
-          .add("out", "FILE",
-               "write the list to a new file, for --compare; with --tensor, its values as "
-               "safetensors",
-               &o.out, {.shown = "printed"})
-          .add("compare", "FILE", "compare with a list that --out wrote, as of another build",
-               &o.compare, {.shown = "none"}),
-      {program + " replay --checkpoint runs/mine/step-100 --step 105 --rank 3",
-       program + " replay --checkpoint runs/mine --step 105 --tensor block0/output/0"}};
-}
-
-std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& o,
-                                             const Settings& of_program) {
-  choose(what);
-  Manifest begin = read_manifest(what.checkpoint);
-  Settings settings = of_steps(o, of_program);
-  Told told = told_of(History(run_of(what.checkpoint)), what.step, what.checkpoint);
-  check_one_start(begin, told, settings, what);
-  restore(settings, told.path, told.state);
-  check_input(
-      begin.step < o.steps, Exit::config,
-      "replay: checkpoint {} is of the run's last step; expected an earlier one\n"
-      "  A step is computed from a checkpoint before it: train with --save-every and --keep.",
-      what.checkpoint);
-  check_input(what.step <= o.steps, Exit::config,
-              "replay: step={}, and the run has {} steps; expected one of them\n"
-              "  Take another --step, or --checkpoint RUN/step-N of an earlier step.",
-              what.step, o.steps);
-  o.resume_changed = true;  // what the run did
-  if (without_quotes(saved_settings(told.state)["init"]).empty()) return {};
-  return begin.state;
-}
-
-Exit replay_and_compare(Task task, const TrainOptions& o, const ReplayOptions& what) {
+/// Trains `task` on up to the step, on ranks that are threads, observes one of them, and prints
+/// what it held. Only reads the run. Compares with its metrics, its checkpoint of that step, and a
+/// table of an earlier replay. Returns ok or differs. Throws Error, also that of a step which
+/// diverged, once its tensors are printed.
+Exit replay_and_compare(Task task, TrainOptions o, const ReplayOptions& what) {
   std::error_code unreachable;
   check_input(what.out.empty() || !std::filesystem::exists(what.out, unreachable), Exit::config,
               "replay: {} exists; expected another --out", what.out);
   if (!what.out.empty()) check_output("out", what.out);
   std::optional<DigestTable> table;
   if (!what.compare.empty()) table = load_table(what.compare);
-  task.identity = identity_of(task);
-  check_same_data(task, what.checkpoint);
   if (o.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
-  History of(run_of(what.checkpoint));
-  std::string later = of.from(what.step);
-  if (later != of.path(what.step)) later.clear();
-  Replay r = replay(task, o, {what.checkpoint, what.step, what.rank, what.tensor, later});
+  std::string run = parent_directory(what.checkpoint);
+  std::string later = fmt::format("{}/step-{}", run, what.step);
+  if (!disk().is_directory(later)) later.clear();
+  task.identity = identity_of(task);  // read once for all ranks
+  o.out = o.metrics = "";
+  Recording r = record(task, o, what, later);
   say(fmt::format("replay: {}, from {}\n", r.table.of, what.checkpoint));
   show(r, what);
   Verdict v;
-  compare_metrics(v, r, of.run);
-  if (r.compared > 0 && r.differs.empty())
-    v.equal.push_back(fmt::format("{} tensors as in {}", r.compared, later));
-  if (!r.differs.empty())
-    v.different.push_back(fmt::format("{} after the step differs from {}", r.differs, later));
-  if (table) compare_table(v, r, what.compare, *table);
+  std::span<const Digest> rows(r.table.rows);
+  compare_metrics(v, r, run);
+  if (!r.saved.empty()) v.add(r.saved, rows.last(r.saved.size()), "tensors", later);
+  if (table) {
+    check_input(table->of == r.table.of, Exit::data, "replay: {} is of {}; expected one of {}",
+                what.compare, printable(table->of), r.table.of);
+    v.add(table->rows, rows, "digests", what.compare);
+  }
   if (!v.different.empty()) say(fmt::format("DIFFERENT: {}\n", join(v.different, "; ")));
   else if (!v.equal.empty()) say(fmt::format("EQUAL: {}\n", join(v.equal, "; ")));
   else say("nothing to compare with: no metrics of these steps, no checkpoint of this one\n");
   if (r.diverged) std::rethrow_exception(r.diverged);
   return v.different.empty() ? Exit::ok : Exit::differs;
+}
+
+}  // namespace
+
+Verb replay_verb(ProgramOptions& p) {
+  auto o = std::make_shared<ReplayOptions>();
+  SettingGroup group("Replay");
+  group
+      .add("checkpoint", "DIR", "RUN/step-N before the step, or a run directory", &o->checkpoint,
+           {.shown = "none, must be given"})
+      .add("step", "N", "the step to look at", &o->step,
+           {.range = {1},
+            .shown = "the one after DIR; of a run directory with several checkpoints, that of "
+                     "the newest"})
+      .add("rank", "N", "the rank to look at", &o->rank)
+      .add("tensor", "NAME", "print this tensor in place of the list of all", &o->tensor,
+           {.shown = "all"})
+      .add("out", "FILE",
+           "write the list to a new file, for --compare; with --tensor, its values as "
+           "safetensors",
+           &o->out, {.shown = "printed"})
+      .add("compare", "FILE", "compare with a list that --out wrote, as of another build",
+           &o->compare, {.shown = "none"});
+  return {
+      .name = "replay",
+      .what =
+          "Computes a step of a run again, from a checkpoint, with the same bits: its loss, "
+          "and the activations, gradients and weights of one rank.",
+      .settings = group,
+      .examples = {p.name + " replay --checkpoint runs/mine/step-100 --step 105 --rank 3",
+                   p.name + " replay --checkpoint runs/mine --step 105 --tensor block0/output/0"},
+      .run = [&p, o](auto&) {
+        check_not_launched("replay runs in one process");
+        auto initial = take_settings(*o, p.train, p.settings);
+        if (initial && p.init) p.init(p.train.init, *initial);
+        Task task = p.task();
+        task.settings = p.settings;
+        return int(replay_and_compare(std::move(task), p.train, *o));
+      }};
 }
 
 }  // namespace triax::parallel

@@ -14,18 +14,12 @@ struct ReplayOptions {
   int rank = 0;
   std::string tensor, out, compare;
 };
-Verb replay_verb(ReplayOptions& o, const std::string& program);
 
 /// Gives `o` and the program's settings the values that the run had in that step, as its directory
-/// and its checkpoints say. Fills in `what`: the path of the checkpoint to begin with, and the
-/// step. Returns the state of that checkpoint if the run began with --init. Throws Error 78, 66
-/// or 65.
+/// and its checkpoints say, and lets it resume the checkpoint before the step. Fills in `what`: the
+/// path of that checkpoint, and the step. Returns the state of the checkpoint if the run began with
+/// --init. Throws Error 78, 66 or 65.
 std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& o,
                                              const Settings& of_program);
-
-/// Replays the step and prints what came of it. Compares it with the metrics of the run, its
-/// checkpoint of that step, and a table of an earlier replay. Returns ok or differs. Throws Error,
-/// also that of a step which diverged, once its tensors are printed.
-Exit replay_and_compare(Task task, const TrainOptions& o, const ReplayOptions& what);
 
 }  // namespace triax::parallel

@@ -15,6 +15,8 @@ Verb train_verb(ProgramOptions& p);
 Verb parity_verb(ProgramOptions& p, std::string_view asked);
 /// Predicts memory and time; with the program's defaults for it likewise.
 Verb plan_verb(ProgramOptions& p, std::string_view asked);
+/// Computes a step of a run again.
+Verb replay_verb(ProgramOptions& p);
 /// Measures this machine.
 Verb calibrate_verb(ProgramOptions& p);
 /// Shows pipeline schedules, and looks for better ones.

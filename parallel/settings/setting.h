@@ -20,7 +20,8 @@ enum class OnResume {
   refuse,  ///< it is another model or other data
   ask,     ///< it is another run, unless the user says that it may change: --resume-changed
   say,     ///< it is worth a line in the log
-  free     ///< it does not matter
+  free,    ///< nothing: it is another way to the same training, such as another mesh
+  apart    ///< nothing: no step depends on it; how a run is started, watched and saved
 };
 
 /// The range of a number, which is finite in any case.

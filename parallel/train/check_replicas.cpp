@@ -2,41 +2,28 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 
 #include "core/check.h"
-#include "core/checksum.h"
 #include "parallel/comm/together.h"
+#include "parallel/train/digests.h"
 
 namespace triax::parallel {
 namespace {
 
-/// A line for each tensor: checksum, name, and which part of it.
-std::string checksums(const Step& step) {
-  std::string lines;
+/// Each tensor, and which part of it: `block0.up.weight 0 64 0 -1`.
+Digests digests_of(const Step& step) {
+  Digests rows;
   for (const Piece& piece : step.pieces(Holder::any)) {
     auto held = piece.value.storage()->hold(Access::read);  // it may lie in a file
-    Tensor host = piece.value.contiguous().to(cpu);
     const Part& p = piece.part;
-    lines += fmt::format("{:08x} {} {} {} {} {}\n",
-                         crc32c(host.data(), size_t(host.numel()) * size_of(host.dtype())),
-                         name_of(piece), p.begin, p.length, p.flat_begin, p.flat_end);
+    rows.push_back(bits_of(
+        fmt::format("{} {} {} {} {}", name_of(piece), p.begin, p.length, p.flat_begin, p.flat_end),
+        piece.value));
   }
-  return lines;
+  return rows;
 }
 
-using Holders = std::map<std::string, std::vector<size_t>>;  // ranks by checksum
-
-/// Of every tensor.
-std::map<std::string, Holders> holders_of(const std::vector<std::string>& told) {
-  std::map<std::string, Holders> all;
-  for (size_t rank = 0; rank < told.size(); ++rank) {
-    std::istringstream lines(told[rank]);
-    for (std::string checksum, tensor; lines >> checksum && std::getline(lines >> std::ws, tensor);)
-      all[tensor][checksum].push_back(rank);
-  }
-  return all;
-}
+using Holders = std::map<uint32_t, std::vector<size_t>>;  // ranks by checksum
 
 /// `rank 3 differs from ranks 0, 1, 2`; of halves nobody can tell which one is wrong.
 std::string describe(const Holders& holders) {
@@ -63,10 +50,13 @@ std::string describe(const Holders& holders) {
 
 void check_replicas(const Step& step, Communicator& ranks, int64_t number) {
   std::string mine;
-  together(ranks, [&] { mine = checksums(step); });
+  together(ranks, [&] { mine = to_lines(digests_of(step)); });
   auto told = gather_text(ranks, mine);
   on_first(ranks, [&] {
-    auto all = holders_of(told);
+    std::map<std::string, Holders> all;
+    for (size_t rank = 0; rank < told.size(); ++rank)
+      for (auto& d : from_lines(told[rank], fmt::format("rank {}", rank)))
+        all[d.name][d.crc32c].push_back(rank);
     auto differs = [](const auto& tensor) { return tensor.second.size() > 1; };
     auto first = std::ranges::find_if(all, differs);
     if (first == all.end()) return;

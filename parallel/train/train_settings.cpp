@@ -118,7 +118,7 @@ Settings mesh_settings(StepOptions& s) {
 }
 
 Settings launch_settings(LaunchOptions& o) {
-  SettingGroup group("Ranks", OnResume::free);
+  SettingGroup group("Ranks", OnResume::apart);
   return group
       .add("comm", "auto|nccl|mpi|threads",
            "how ranks run and communicate: MPI processes, NCCL, or threads of this process; auto: "
@@ -127,7 +127,8 @@ Settings launch_settings(LaunchOptions& o) {
       .add("ranks", "N", "ranks to start as threads, with --comm threads", &o.ranks,
            {.range = {0, 4096}, .shown = "1", .derived = true})
       .add("device", "cpu|cuda|cuda:N",
-           "device of all tensors; cuda: one GPU per rank of a host, in order", &o.device)
+           "device of all tensors; cuda: one GPU per rank of a host, in order", &o.device,
+           {.on_resume = OnResume::free})
       .add(
           "device-map", "auto|FILE",
           "place layers on GPUs, in host memory and in files of one process: by free memory, or as "
@@ -135,7 +136,7 @@ Settings launch_settings(LaunchOptions& o) {
           &o.device_map, {.shown = "none"})
       .add("nondeterministic", "",
            "on GPUs: atomics and kernels chosen by timing; faster, but not bitwise reproducible",
-           &o.nondeterministic);
+           &o.nondeterministic, {.on_resume = OnResume::free});
 }
 
 namespace {
@@ -161,7 +162,7 @@ Settings scaler_settings(optim::LossScaleOptions& o) {
 }  // namespace
 
 Settings run_settings(TrainOptions& o) {
-  SettingGroup group("Run", OnResume::free);
+  SettingGroup group("Run", OnResume::apart);
   StepOptions& s = o.step;
   return group
       .add("config", "FILE", "TOML file whose keys are these flags; flags win over it", &o.config,
@@ -222,7 +223,7 @@ Settings memory_settings(StepOptions& s) {
 }
 
 Settings checkpoint_settings(TrainOptions& o) {
-  SettingGroup group("Checkpoints", OnResume::free);
+  SettingGroup group("Checkpoints", OnResume::apart);
   return group
       .add("save-every", "N", "steps between checkpoints; 0: only at the end", &o.save_every)
       .add("keep", "N", "newest checkpoints to keep", &o.keep, {.range = {1, huge}})

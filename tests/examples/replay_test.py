@@ -213,6 +213,17 @@ def went_on_otherwise(shop):
         shop.replay(0, f"{point} --rank {ranks - 1}", f"EQUAL: loss and norm of {step - first} step")
         shop.replay(78, f"{point} --rank {ranks}", f"rank={ranks} on a mesh")
     shop.replay(78, "--checkpoint parts/step-2 --step 5", "the run went on after step 4 with", "--checkpoint parts/step-4")
+    shutil.rmtree(shop / "parts/step-8")  # and once more from step 6, with the settings of steps 5 and 6
+    shop.run(0, "train", *SMALL.split(), "--comm", "threads", "--ranks", 4, "--tp", 2, "--global-batch", 12, "--lr", 0.01,
+             "--resume", "auto", "--out", "parts")
+    shop.replay(0, "--checkpoint parts/step-4 --step 8 --rank 3", "EQUAL: loss and norm of 4 steps", "tensors as in parts/step-8")
+
+
+def began_with_weights(shop):
+    """A run that began with the weights of another, all but some."""
+    shop.run(0, "train", *SMALL.split(), "--init", "parts", "--init-new", "final_norm.*", "--out", "tuned")
+    shop.replay(0, "--checkpoint tuned/step-2", "EQUAL: loss and norm of 1 step")
+    shop.replay(0, "--checkpoint tuned/step-2 --tensor loss", "loss: f64 []")
 
 
 def checkpoints_were_pruned(shop):
@@ -238,5 +249,6 @@ if __name__ == "__main__":
         refused(shop)
         not_finite(shop)
         went_on_otherwise(shop)
+        began_with_weights(shop)
         checkpoints_were_pruned(shop)
         draws(shop, count, seed)

@@ -1,5 +1,7 @@
 // metrics.jsonl of a run that resumes after step 7, and as `replay` reads it.
-#include "parallel/program/recorded_steps.h"
+#include <filesystem>
+
+#include "parallel/program/metrics_file.h"
 #include "parallel/train/report.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -8,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static test::FileOf file("metrics.jsonl");
   file.set(data, size);
   return test::accept_or_refuse([&] {
-    (void)parallel::recorded_steps(file.path());
+    (void)parallel::read_metrics(std::filesystem::path(file.path()).parent_path());
     using Owner = parallel::Metrics::Place::Owner;
     parallel::Metrics metrics({file.path(), "tokens", Owner::this_run}, 7);
   });

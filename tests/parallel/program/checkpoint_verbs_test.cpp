@@ -1,11 +1,10 @@
 // The verbs that look at checkpoints: of runs, of other meshes, damaged in every way.
-#include "parallel/program/program.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "parallel/program/program.h"
 #include "tests/support/call_program.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
