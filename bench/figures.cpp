@@ -17,7 +17,7 @@
 #include "parallel/program/verbs.h"
 #include "parallel/tensor/embedding.h"
 #include "parallel/tensor/linear.h"
-#include "parallel/train/step.h"
+#include "parallel/train/step/step.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include "examples/hugging_face/model_config.h"
 #include "examples/hugging_face/weights.h"
 #include "parallel/program/program.h"
-#include "parallel/train/replica.h"
+#include "parallel/train/step/replica.h"
 
 namespace triax::hf {
 

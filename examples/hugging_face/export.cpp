@@ -9,8 +9,8 @@
 #include "nn/state.h"
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/threads/thread_comm.h"
-#include "parallel/train/initial_weights.h"
-#include "parallel/train/run_directory.h"
+#include "parallel/train/runs/initial_weights.h"
+#include "parallel/train/runs/run_directory.h"
 
 namespace triax::hf {
 namespace {

@@ -12,7 +12,7 @@
 #include "examples/hugging_face/weights.h"
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/threads/thread_comm.h"
-#include "parallel/train/run_directory.h"
+#include "parallel/train/runs/run_directory.h"
 
 namespace triax::hf {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "core/files.h"
 #include "core/tensor.h"
-#include "parallel/train/run_directory.h"
+#include "parallel/train/runs/run_directory.h"
 
 // What lets a model of any size pass through memory one tensor at a time.
 namespace triax::hf {

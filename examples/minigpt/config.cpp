@@ -5,7 +5,7 @@
 #include "core/check.h"
 #include "examples/minigpt/hugging_face.h"
 #include "examples/minigpt/model.h"
-#include "parallel/train/options.h"
+#include "parallel/train/options/options.h"
 
 namespace triax::minigpt {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "examples/resnet/images.h"
 #include "parallel/settings/setting.h"
-#include "parallel/train/task.h"
+#include "parallel/train/model/task.h"
 
 namespace triax::images {
 

@@ -7,7 +7,7 @@
 #include "examples/text/foreign_files.h"
 #include "examples/text/words.h"
 #include "parallel/settings/terminal.h"
-#include "parallel/train/report.h"
+#include "parallel/train/runs/report.h"
 
 namespace triax::text {
 namespace {

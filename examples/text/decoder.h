@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "nn/key_value_cache.h"
-#include "parallel/train/replica.h"
+#include "parallel/train/step/replica.h"
 
 namespace triax::text {
 

@@ -12,7 +12,7 @@
 #include "examples/text/text_data.h"
 #include "examples/text/tokenizer_files.h"
 #include "examples/text/words.h"
-#include "parallel/train/run_directory.h"
+#include "parallel/train/runs/run_directory.h"
 
 namespace triax::text {
 namespace {

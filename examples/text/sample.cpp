@@ -15,8 +15,8 @@
 #include "examples/text/utf8.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/together.h"
-#include "parallel/train/initial_weights.h"
-#include "parallel/train/run_directory.h"
+#include "parallel/train/runs/initial_weights.h"
+#include "parallel/train/runs/run_directory.h"
 
 namespace triax::text {
 namespace {

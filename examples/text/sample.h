@@ -6,7 +6,7 @@
 #include "examples/text/sampling.h"
 #include "examples/text/tokenizer.h"
 #include "parallel/program/program.h"
-#include "parallel/train/replica.h"
+#include "parallel/train/step/replica.h"
 
 namespace triax::text {
 

@@ -1,7 +1,7 @@
 #include "core/check.h"
 #include "examples/text/sample.h"
-#include "parallel/train/initial_weights.h"
-#include "parallel/train/options.h"
+#include "parallel/train/options/options.h"
+#include "parallel/train/runs/initial_weights.h"
 
 namespace triax::text {
 namespace {

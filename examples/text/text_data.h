@@ -13,7 +13,7 @@
 #include "nn/samples.h"
 #include "parallel/checkpoint/manifest.h"
 #include "parallel/settings/setting.h"
-#include "parallel/train/task.h"
+#include "parallel/train/model/task.h"
 
 namespace triax::text {
 

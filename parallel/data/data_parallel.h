@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "parallel/data/gathered_weights.h"
+#include "parallel/data/buckets/gathered_weights.h"
+#include "parallel/data/buckets/gradient_sums.h"
+#include "parallel/data/buckets/update_slots.h"
 #include "parallel/data/gradient_norm.h"
-#include "parallel/data/gradient_sums.h"
 #include "parallel/data/split_gradients.h"
-#include "parallel/data/update_slots.h"
 
 namespace triax::parallel {
 

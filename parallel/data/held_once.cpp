@@ -2,7 +2,7 @@
 
 #include "core/check.h"
 #include "core/checksum.h"
-#include "parallel/data/held_model.h"
+#include "parallel/data/buckets/held_model.h"
 
 namespace triax::parallel {
 namespace {

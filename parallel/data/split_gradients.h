@@ -1,5 +1,5 @@
 #pragma once
-#include "parallel/data/held_model.h"
+#include "parallel/data/buckets/held_model.h"
 
 namespace triax::parallel {
 

@@ -3,7 +3,7 @@
 
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/comm/launch/world.h"
-#include "parallel/train/step.h"
+#include "parallel/train/step/step.h"
 
 // What one rank holds of a step, tensor by tensor, on the CPU: what traces and replays are made of.
 namespace triax::parallel {

@@ -7,8 +7,8 @@
 #include "core/check.h"
 #include "parallel/comm/gpu/nccl_comm.h"
 #include "parallel/settings/terminal.h"
-#include "parallel/train/groups.h"
-#include "parallel/train/replica.h"
+#include "parallel/train/options/groups.h"
+#include "parallel/train/step/replica.h"
 
 namespace triax::parallel {
 namespace {

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "parallel/pipeline/schedule.h"
-#include "parallel/train/options.h"
+#include "parallel/train/options/options.h"
 
 namespace triax::parallel {
 

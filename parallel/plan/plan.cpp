@@ -11,7 +11,7 @@
 #include "parallel/plan/candidates.h"
 #include "parallel/settings/bytes.h"
 #include "parallel/settings/terminal.h"
-#include "parallel/train/groups.h"
+#include "parallel/train/options/groups.h"
 
 namespace triax::parallel {
 namespace {

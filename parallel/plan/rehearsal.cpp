@@ -12,7 +12,7 @@
 #include "parallel/plan/kept.h"
 #include "parallel/plan/plan.h"
 #include "parallel/settings/bytes.h"
-#include "parallel/train/step.h"
+#include "parallel/train/step/step.h"
 
 namespace triax::parallel {
 namespace {

@@ -6,8 +6,8 @@
 #include "core/memory.h"
 #include "core/meta.h"
 #include "parallel/comm/launch/world.h"
-#include "parallel/train/options.h"
-#include "parallel/train/task.h"
+#include "parallel/train/model/task.h"
+#include "parallel/train/options/options.h"
 
 namespace triax::parallel {
 

@@ -5,7 +5,7 @@
 
 #include "parallel/pipeline/check_schedule.h"
 #include "parallel/pipeline/simulate.h"
-#include "parallel/train/replica.h"
+#include "parallel/train/step/replica.h"
 
 namespace triax::parallel {
 namespace {

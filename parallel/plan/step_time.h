@@ -6,8 +6,8 @@
 
 #include "parallel/plan/hardware.h"
 #include "parallel/plan/kept.h"
-#include "parallel/train/options.h"
-#include "parallel/train/task.h"
+#include "parallel/train/model/task.h"
+#include "parallel/train/options/options.h"
 
 namespace triax::parallel {
 

@@ -7,7 +7,7 @@
 #include "parallel/settings/bytes.h"
 #include "parallel/settings/literals.h"
 #include "parallel/settings/terminal.h"
-#include "parallel/train/run_directory.h"
+#include "parallel/train/runs/run_directory.h"
 
 namespace triax::parallel {
 namespace {

@@ -16,7 +16,7 @@
 #include "parallel/plan/plan.h"
 #include "parallel/plan/rehearsal.h"
 #include "parallel/settings/bytes.h"
-#include "parallel/train/replica.h"
+#include "parallel/train/step/replica.h"
 
 namespace triax::parallel {
 namespace {

@@ -6,7 +6,7 @@
 #include "parallel/comm/process.h"
 #include "parallel/parity/parity.h"
 #include "parallel/program/verbs.h"
-#include "parallel/train/agreement.h"
+#include "parallel/train/runs/agreement.h"
 
 namespace triax::parallel {
 namespace {

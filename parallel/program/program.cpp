@@ -14,7 +14,7 @@
 #include "parallel/settings/completion.h"
 #include "parallel/settings/man_page.h"
 #include "parallel/settings/terminal.h"
-#include "parallel/train/agreement.h"
+#include "parallel/train/runs/agreement.h"
 
 namespace triax::parallel {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "parallel/comm/launch/world.h"
 #include "parallel/settings/command_line.h"
-#include "parallel/train/options.h"
-#include "parallel/train/task.h"
+#include "parallel/train/model/task.h"
+#include "parallel/train/options/options.h"
 #include "parallel/train/trainer.h"
 
 namespace triax::parallel {

@@ -15,7 +15,7 @@
 #include "parallel/program/output_file.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/terminal.h"
-#include "parallel/train/digests.h"
+#include "parallel/train/step/digests.h"
 
 namespace triax::parallel {
 namespace {

@@ -9,7 +9,7 @@
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/program/replay.h"
 #include "parallel/settings/literals.h"
-#include "parallel/train/run_directory.h"
+#include "parallel/train/runs/run_directory.h"
 
 namespace triax::parallel {
 namespace {

@@ -11,7 +11,7 @@
 #include "parallel/program/output_file.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/terminal.h"
-#include "parallel/train/run_directory.h"
+#include "parallel/train/runs/run_directory.h"
 
 namespace triax::parallel {
 namespace {

@@ -11,13 +11,13 @@
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/process.h"
 #include "parallel/comm/together.h"
-#include "parallel/program/deepspeed.h"
+#include "parallel/program/deepspeed/deepspeed.h"
 #include "parallel/program/device_map.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/terminal.h"
-#include "parallel/train/agreement.h"
-#include "parallel/train/elastic.h"
-#include "parallel/train/initial_weights.h"
+#include "parallel/train/runs/agreement.h"
+#include "parallel/train/runs/initial_weights.h"
+#include "parallel/train/step/elastic.h"
 
 namespace triax::parallel {
 namespace {

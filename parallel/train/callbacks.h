@@ -8,7 +8,7 @@
 
 #include "core/check.h"
 #include "parallel/comm/together.h"
-#include "parallel/train/report.h"
+#include "parallel/train/runs/report.h"
 
 namespace triax::parallel {
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "parallel/train/step.h"
+#include "parallel/train/step/step.h"
 
 namespace triax::parallel {
 

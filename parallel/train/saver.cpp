@@ -6,7 +6,7 @@
 #include "core/files.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/settings/terminal.h"
-#include "parallel/train/check_replicas.h"
+#include "parallel/train/step/check_replicas.h"
 
 namespace triax::parallel {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "parallel/comm/launch/world.h"
-#include "parallel/train/run_directory.h"
+#include "parallel/train/runs/run_directory.h"
 
 namespace triax::parallel {
 

@@ -1,8 +1,8 @@
 // Before anything is built: what a run is, and that all ranks mean the same one.
 #include "core/check.h"
 #include "parallel/comm/together.h"
-#include "parallel/train/agreement.h"
-#include "parallel/train/options.h"
+#include "parallel/train/options/options.h"
+#include "parallel/train/runs/agreement.h"
 #include "parallel/train/trainer.h"
 
 namespace triax::parallel {

@@ -7,9 +7,9 @@
 
 #include "core/check.h"
 #include "parallel/comm/launch/stop_signal.h"
-#include "parallel/train/initial_weights.h"
 #include "parallel/train/notices.h"
-#include "parallel/train/options.h"
+#include "parallel/train/options/options.h"
+#include "parallel/train/runs/initial_weights.h"
 
 namespace triax::parallel {
 

@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 #include "parallel/comm/launch/stop_signal.h"
-#include "parallel/train/unsigned_nan.h"
+#include "parallel/train/step/unsigned_nan.h"
 
 namespace triax::parallel {
 

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "parallel/comm/launch/world.h"
-#include "parallel/train/feed.h"
-#include "parallel/train/report.h"
-#include "parallel/train/task.h"
+#include "parallel/train/model/feed.h"
+#include "parallel/train/model/task.h"
+#include "parallel/train/runs/report.h"
 
 namespace triax::parallel {
 

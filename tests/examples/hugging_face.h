@@ -13,7 +13,7 @@
 #include "nn/state.h"
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/threads/thread_comm.h"
-#include "parallel/train/replica.h"
+#include "parallel/train/step/replica.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tensors.h"
 

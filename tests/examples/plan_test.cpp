@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "parallel/plan/candidates.h"
-#include "parallel/train/options.h"
+#include "parallel/train/options/options.h"
 #include "tests/examples/minigpt_run.h"
 #include "tests/support/temporary_directory.h"
 

@@ -2,7 +2,7 @@
 #include <functional>
 
 #include "examples/text/sample.h"
-#include "parallel/train/options.h"
+#include "parallel/train/options/options.h"
 #include "tests/examples/minigpt_run.h"
 #include "tests/support/expect_error.h"
 

@@ -2,7 +2,7 @@
 
 from fault import Unseen
 
-OP, REPLICA, BUFFERS = "autograd/ops/batch_norm.cpp", "parallel/train/replica.cpp", "parallel/train/buffers.cpp"
+OP, REPLICA, BUFFERS = "autograd/ops/batch_norm.cpp", "parallel/train/step/replica.cpp", "parallel/train/model/buffers.cpp"
 WHY = "minigpt has no batch norm"
 FLAGS = "--mesh 2x1x1"
 
@@ -31,7 +31,7 @@ UNSEEN = [
     Unseen("skipped_step_updates_running_statistics", "nn/buffer.cpp",
            [(".plan = plan}", ".plan = {}}")],
            WHY, FLAGS, "test_parallel", "BatchNormParity.ASkippedStepIsForgotten"),
-    Unseen("running_statistics_not_saved", "parallel/train/state.cpp",
+    Unseen("running_statistics_not_saved", "parallel/train/step/state.cpp",
            [("  std::ranges::move(buffers_.pieces(whose), std::back_inserter(all));\n", "")],
            WHY, FLAGS, "test_parallel", "BatchNormParity.RunningStatisticsGoThroughCheckpoints*"),
     Unseen("accumulated_again_by_recomputation", "nn/buffer.cpp",

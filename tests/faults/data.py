@@ -3,11 +3,11 @@
 from fault import INITIAL, Fault, Run, Unseen
 
 DATA, SLOTS_OF_ALL = "parallel/data/data_parallel.cpp", "parallel/data/data_parallel.h"
-SUMS, BUCKET_SUM = "parallel/data/gradient_sums.cpp", "parallel/comm/movement.cpp"
-BUCKETS, NORM = "parallel/data/buckets.cpp", "parallel/data/gradient_norm.cpp"
-HELD, SLOTS = "parallel/data/held_model.cpp", "parallel/data/update_slots.cpp"
-GATHERED, SLICES = "parallel/data/gathered_weights.cpp", "parallel/data/slice_store.cpp"
-STEP = "parallel/train/step.cpp"
+SUMS, BUCKET_SUM = "parallel/data/buckets/gradient_sums.cpp", "parallel/comm/movement.cpp"
+BUCKETS, NORM = "parallel/data/buckets/buckets.cpp", "parallel/data/gradient_norm.cpp"
+HELD, SLOTS = "parallel/data/buckets/held_model.cpp", "parallel/data/buckets/update_slots.cpp"
+GATHERED, SLICES = "parallel/data/buckets/gathered_weights.cpp", "parallel/data/buckets/slice_store.cpp"
+STEP = "parallel/train/step/step.cpp"
 VOTE = "mesh_.world().all_reduce(sums).wait();"  # {loss, squares, non-finite}
 VOTE_IN = ("mesh_.world().all_reduce(sums.narrow(0, 0, 1)).wait();\n"
            "  mesh_.%s().all_reduce(sums.narrow(0, 1, 2)).wait();")
@@ -22,12 +22,12 @@ FAULTS = [
     Fault("sums_of_a_rank_rounded_before_they_are_added", SUMS,
           [("const Tensor& sum = ", "copy_(b.sending, b.sending.to(f32));\n  const Tensor& sum = ")],
           [Run("--mesh 2x1x1 --bitwise --micro-batch 1", "step 1: gradient of .*")]),
-    Fault("losses_of_a_micro_batch_added_in_f32", "parallel/train/replica.cpp",
+    Fault("losses_of_a_micro_batch_added_in_f32", "parallel/train/step/replica.cpp",
           [("for (double loss : more.to(f64).to_host<double>()) WideSum::add(loss, words.data());",
             "float all = 0;\n    for (double loss : more.to(f64).to_host<double>()) all += float(loss);\n"
             "    WideSum::add(all, words.data());")],
           [Run("--mesh 1x1x1 --bitwise --micro-batch 4", "step 1: loss")]),
-    Fault("sample_takes_the_serial_number_of_the_first", "parallel/train/by_sample.cpp",
+    Fault("sample_takes_the_serial_number_of_the_first", "parallel/train/model/by_sample.cpp",
           [("one.first += i;", "one.first += 0;")],
           [Run("--mesh 1x1x1 --bitwise", "step 1: activation of embedding")]),
     Fault("samples_at_once_rounded_together", "autograd/engine.cpp",

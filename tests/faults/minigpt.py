@@ -7,7 +7,7 @@ tokens.table, the norm, and weights and moments as declared, tokens.table first.
 
 from fault import INITIAL, Fault, Run
 
-FEED, REPLICA = (f"parallel/train/{name}.cpp" for name in ("feed", "replica"))
+FEED, REPLICA = (f"parallel/train/{name}.cpp" for name in ("model/feed", "step/replica"))
 MODEL = "examples/minigpt/model.cpp"
 SEQUENCE = "--mesh 1x1x2 --sequence-parallel"
 
@@ -15,7 +15,7 @@ FAULTS = [
     Fault("order_of_samples_per_replica", FEED,
           [("order_(samples_->count(), seed)", "order_(samples_->count(), seed + uint64_t(place.replica))")],
           [Run("--mesh 2x1x1", "step 1: activation of embedding")]),
-    Fault("replicas_see_the_same_samples", "parallel/train/feed.h",
+    Fault("replicas_see_the_same_samples", "parallel/train/model/feed.h",
           [("(micro * place_.replicas + place_.replica) *", "micro * place_.replicas *")],
           [Run("--mesh 2x1x1", "step 1: activation of embedding")]),
     Fault("serial_number_not_advanced_per_micro_batch", FEED,
@@ -29,7 +29,7 @@ FAULTS = [
     Fault("step_weighed_by_this_replica_alone", FEED,
           [("i < place_.global_batch; ++i)\n    sum +=", "i < place_.global_batch / place_.replicas; ++i)\n    sum +=")],
           [Run("--mesh 2x1x1", "step 1: loss", "a factor of 2: summed once too often")]),
-    Fault("loader_repeats_the_first_micro_batch", "parallel/train/feed.cpp",
+    Fault("loader_repeats_the_first_micro_batch", "parallel/train/model/feed.cpp",
           [("feed_.at(number / micros, number % micros)", "feed_.at(number / micros, 0)")],
           [Run("--mesh 2x1x1 --workers 2", "step 1: activation of embedding")]),
 
@@ -47,7 +47,7 @@ FAULTS = [
           [Run("--mesh 1x1x1", "step 1: gradient of final_norm.beta", "a factor of about 0.25:"),
            Run("--mesh 2x1x1", "step 1: gradient of final_norm.beta",
                "a factor of 1/2: averaged once too often, or not summed, over dp")]),
-    Fault("loss_of_every_tensor_parallel_rank", "parallel/train/step.cpp",
+    Fault("loss_of_every_tensor_parallel_rank", "parallel/train/step/step.cpp",
           [("if (mesh.tp().rank() > 0) fill_(loss, 0);", "(void)mesh, (void)loss;")],
           [Run("--mesh 1x1x2", "step 1: loss", "a factor of 2: summed once too often")]),
     Fault("loss_of_the_last_micro_batch_only", REPLICA,

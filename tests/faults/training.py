@@ -3,8 +3,8 @@ skipped, resuming, stopping, and the run directory."""
 
 from fault import Fault, Run, Unseen
 
-SLOTS, AVERAGE, AVERAGED = "parallel/data/update_slots.cpp", "parallel/train/average.cpp", "optim/averaged.cpp"
-STEP, TRAINER, FEED = (f"parallel/train/{name}.cpp" for name in ("step", "trainer", "feed"))
+SLOTS, AVERAGE, AVERAGED = "parallel/data/buckets/update_slots.cpp", "parallel/train/step/average.cpp", "optim/averaged.cpp"
+STEP, TRAINER, FEED = (f"parallel/train/{name}.cpp" for name in ("step/step", "trainer", "model/feed"))
 RUN_TEST = "run_directory_test.py"
 EVERYWHERE = "--mesh 2x1x1"
 
@@ -83,7 +83,7 @@ UNSEEN = [
            [('s.kind == std::string_view("master")', 's.kind == std::string_view("none")')],
            "parity runs in fp32",
            EVERYWHERE, "test_optim", "Averaged.IsOfTheMasters"),
-    Unseen("average_not_saved", "parallel/train/state.cpp",
+    Unseen("average_not_saved", "parallel/train/step/state.cpp",
            [("    add_pieces(all, data, {state.slot, state.value, state.kind, state.begin}, whose);",
              '    if (std::string(state.kind) != "average")\n'
              "      add_pieces(all, data, {state.slot, state.value, state.kind, state.begin}, whose);")],
@@ -114,19 +114,19 @@ UNSEEN = [
            [("indices.push_back(i < samples_->count() ? i : -1);", "indices.push_back(i % samples_->count());")],
            "parity does not validate",
            EVERYWHERE, RUN_TEST, "validation"),
-    Unseen("ranks_compare_nothing", "parallel/train/agreement.cpp",
+    Unseen("ranks_compare_nothing", "parallel/train/runs/agreement.cpp",
            [("if (told[r] == told[0]) continue;", "if (told[r] == told[0] || r > 0) continue;")],
            "the ranks of a run were told the same",
            EVERYWHERE, "test_parallel", "Guards.RanksThatWereToldDifferentThings"),
-    Unseen("held_out_data_not_identified", "parallel/train/task.cpp",
+    Unseen("held_out_data_not_identified", "parallel/train/model/task.cpp",
            [('identify("held-out", *task.held_out, all);', 'all["held-out samples"] = "some";')],
            "parity does not resume",
            EVERYWHERE, RUN_TEST, "other_data"),
-    Unseen("run_directory_not_locked", "parallel/train/run_directory.cpp",
+    Unseen("run_directory_not_locked", "parallel/train/runs/run_directory.cpp",
            [("::flock(descriptor, LOCK_EX | LOCK_NB)", "::flock(descriptor, LOCK_UN)")],
            "parity has no run directory",
            EVERYWHERE, RUN_TEST, "two_starts"),
-    Unseen("changed_settings_not_said", "parallel/train/resume.cpp",
+    Unseen("changed_settings_not_said", "parallel/train/runs/resume.cpp",
            [("if (!differs(s.name, now)) return;",
              "if (s.on_resume != OnResume::refuse || !differs(s.name, now)) return;")],
            "parity does not resume",
@@ -139,15 +139,15 @@ UNSEEN = [
            [("  ranks_.all_reduce(works, ReduceOp::max).wait();\n", "")],
            "parity does not save",
            EVERYWHERE, "test_parallel", "BackgroundSave.NobodyWaits*"),
-    Unseen("samples_of_another_batch_counted_as_these", "parallel/train/resume.cpp",
+    Unseen("samples_of_another_batch_counted_as_these", "parallel/train/runs/resume.cpp",
            [("if (known != checkpoint.state().end())\n", "if (false)\n")],
            "parity does not resume",
            EVERYWHERE, "test_parallel", "ResumeChanged.AnotherGlobalBatch*"),
-    Unseen("masters_made_of_rounded_weights", "parallel/train/initial_weights.cpp",
+    Unseen("masters_made_of_rounded_weights", "parallel/train/runs/initial_weights.cpp",
            [('exact ? "master" : ""', 'exact ? "" : ""')],
            "parity does not resume",
            EVERYWHERE, "test_parallel", "ResumeChanged.Masters*"),
-    Unseen("frozen_weights_are_cut_and_not_gathered", "parallel/data/held_model.h",
+    Unseen("frozen_weights_are_cut_and_not_gathered", "parallel/data/buckets/held_model.h",
            [("(frozen ? Zero::parameters : Zero::optimizer)", "Zero(frozen || true)")],
            "parity does not start from a checkpoint",
            EVERYWHERE, "test_parallel", "Frozen.Adapters*"),

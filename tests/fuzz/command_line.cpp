@@ -4,8 +4,8 @@
 
 #include <sstream>
 
-#include "parallel/train/groups.h"
-#include "parallel/train/options.h"
+#include "parallel/train/options/groups.h"
+#include "parallel/train/options/options.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,6 +1,6 @@
 // A configuration file in TOML; what was read is written and read again.
 #include "core/check.h"
-#include "parallel/train/options.h"
+#include "parallel/train/options/options.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

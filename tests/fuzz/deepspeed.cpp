@@ -1,7 +1,7 @@
 // DeepSpeed's JSON.
-#include "parallel/program/deepspeed.h"
+#include "parallel/program/deepspeed/deepspeed.h"
 
-#include "parallel/train/options.h"
+#include "parallel/train/options/options.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "parallel/program/metrics_file.h"
-#include "parallel/train/report.h"
+#include "parallel/train/runs/report.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

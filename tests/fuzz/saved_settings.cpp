@@ -1,6 +1,6 @@
 // The settings that a checkpoint keeps, as a run that resumes takes them.
-#include "parallel/train/options.h"
-#include "parallel/train/run_directory.h"
+#include "parallel/train/options/options.h"
+#include "parallel/train/runs/run_directory.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,6 +1,6 @@
 // A table of tensors that `replay --out` wrote; what was read is written and read again.
 #include "core/check.h"
-#include "parallel/train/digests.h"
+#include "parallel/train/step/digests.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

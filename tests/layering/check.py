@@ -16,12 +16,24 @@ FREE = ["tests", "bench"]
 
 # Within a folder: each line of names includes itself and the lines above it; names on one line do
 # not include each other. A name covers its folder, or its files: `parallel/mesh` is mesh.h too.
-# What is in the folder and has no name belongs to the first line, which is written as the folder.
+# What is in the folder and has no name belongs to the line that is written as the folder.
 INSIDE = {
     "parallel/comm": [
         ["parallel/comm"],
         ["parallel/comm/threads", "parallel/comm/processes", "parallel/comm/gpu"],
         ["parallel/comm/launch"],
+    ],
+    "parallel/data": [
+        ["parallel/data/buckets"],
+        ["parallel/data"],
+    ],
+    "parallel/train": [
+        ["parallel/train/options"],
+        ["parallel/train/model"],
+        ["parallel/train/step"],
+        ["parallel/train/runs"],
+        ["parallel/train"],
+        ["parallel/train/watch"],
     ],
     "parallel": [
         ["parallel/comm"],
@@ -71,11 +83,11 @@ READING = [
     "parallel/tensor/linear.h",
     "parallel/data/data_parallel.h",
     "parallel/data/data_parallel.cpp",
-    "parallel/data/gradient_sums.cpp",
+    "parallel/data/buckets/gradient_sums.cpp",
     "parallel/pipeline/pipeline.cpp",
-    "parallel/train/replica.cpp",
-    "parallel/train/step.h",
-    "parallel/train/step.cpp",
+    "parallel/train/step/replica.cpp",
+    "parallel/train/step/step.h",
+    "parallel/train/step/step.cpp",
     "parallel/train/trainer.h",
     "parallel/train/trainer.cpp",
     "examples/mesh_mlp.cpp",

@@ -19,7 +19,7 @@ CLEAN = {
     "parallel/comm/launch/world.h": '#include "parallel/comm/group.h"\n',
     "parallel/mesh.h": '#include "parallel/comm/launch/world.h"\n',
     "parallel/data/bucket.h": '#include "parallel/mesh.h"\n',
-    "parallel/train/step.h": '#include "parallel/data/bucket.h"\n',
+    "parallel/train/step/step.h": '#include "parallel/data/bucket.h"\n',
     "examples/a.cpp": '#include "autograd/ops.h"\n',
     "tests/core/a_test.cpp": '#include <omp.h>\n#include "core/cpu/cpu.h"\n',
 }
@@ -51,7 +51,7 @@ class CheckTest(unittest.TestCase):
                     ":1:", "parallel/comm may not include parallel/mesh")
         self.expect("parallel/mesh.cpp", '#include "parallel/data/bucket.h"\n',
                     "parallel/mesh may not include parallel/data")
-        self.expect("parallel/data/b.cpp", '#include "parallel/train/step.h"\n',
+        self.expect("parallel/data/b.cpp", '#include "parallel/train/step/step.h"\n',
                     "parallel/data may not include parallel/train")
 
     def test_siblings_inside_parallel_do_not_include_each_other(self):
@@ -116,8 +116,8 @@ class CheckTest(unittest.TestCase):
 
     def test_a_long_reading_path(self):
         planted = {"README.md": "\n" * 400, "autograd/engine.cpp": "\n" * 400,
-                   "parallel/train/step.cpp": "\n" * 400, "parallel/train/trainer.h": "\n" * 400,
-                   "parallel/train/replica.cpp": "\n" * 400, "nn/module.h": "\n" * 300,
+                   "parallel/train/step/step.cpp": "\n" * 400, "parallel/train/trainer.h": "\n" * 400,
+                   "parallel/train/step/replica.cpp": "\n" * 400, "nn/module.h": "\n" * 300,
                    "core/tensor.h": "\n" * 199}
         self.assertEqual(self.violations(planted), [])
         planted["core/tensor.h"] += "\n"

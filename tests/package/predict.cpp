@@ -6,7 +6,7 @@
 #include "examples/llama/llama.h"
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/launch/world.h"
-#include "parallel/train/replica.h"
+#include "parallel/train/step/replica.h"
 
 using namespace triax;
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <set>
 
-#include "parallel/train/run_directory.h"
+#include "parallel/train/runs/run_directory.h"
 #include "tests/support/call_program.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"

@@ -7,7 +7,7 @@
 #include "parallel/pipeline/pipeline.h"
 #include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/synthesis/schedule_file.h"
-#include "parallel/train/chrome_trace.h"
+#include "parallel/train/watch/chrome_trace.h"
 #include "tests/support/link_comm.h"
 #include "tests/support/slow_layer.h"
 

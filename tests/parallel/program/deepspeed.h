@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "core/check.h"
-#include "parallel/program/deepspeed.h"
-#include "parallel/train/options.h"
+#include "parallel/program/deepspeed/deepspeed.h"
+#include "parallel/train/options/options.h"
 #include "tests/support/call_program.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"

@@ -1,4 +1,4 @@
-#include "parallel/program/hjson.h"
+#include "parallel/program/deepspeed/hjson.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // TensorBoard reads the event files of a directory in the order of their names.
-#include "parallel/train/event_file.h"
+#include "parallel/train/watch/event_file.h"
 
 #include <gtest/gtest.h>
 

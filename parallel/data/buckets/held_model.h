@@ -1,0 +1,51 @@
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "parallel/data/buckets/buckets.h"
+#include "parallel/data/buckets/options.h"
+#include "parallel/mesh.h"
+
+namespace triax::parallel {
+
+/// A model's weights and gradients as this rank holds them, and the ranks that have the rest.
+struct HeldModel {
+  Communicator& dp;
+  /// Ranks that sum gradients beside dp: null for none. All must agree whether a step is skipped.
+  Communicator *tp = nullptr, *ends = nullptr, *all = nullptr;
+  DataParallelOptions options;
+  std::vector<nn::Parameter*> declared = {};          ///< the whole model's
+  std::vector<std::unique_ptr<Bucket>> buckets = {};  ///< those trained come first
+  size_t trained_buckets = 0;
+
+  std::span<const std::unique_ptr<Bucket>> trained() const {
+    return std::span(buckets).first(trained_buckets);
+  }
+  /// The bucket that has `p`; null where this rank holds none of it.
+  Bucket* holder(const nn::Parameter* p) const;
+  /// True if weights of such parameters are cut over the ranks of dp.
+  bool cuts(bool frozen) const {
+    return options.zero >= (frozen ? Zero::parameters : Zero::optimizer);
+  }
+  /// True for one rank of all that hold the same of `p`: it saves it and counts it in the norm.
+  bool owns(const nn::Parameter& p) const;
+  /// Calls `see` with the number of each trained parameter, in order of declaration, and what this
+  /// rank has of its gradient (`of`: Bucket::my_grad, or my_sums), which may be nothing.
+  template <class See> void each_gradient(Tensor Bucket::*of, See&& see) const {
+    for (size_t i = 0; i < declared.size(); ++i) {
+      Bucket* b = holder(declared[i]);
+      if (!b || declared[i]->frozen) continue;
+      for (auto& piece : b->layout.pieces) {
+        if (piece.parameter != declared[i]) continue;
+        Range r = b->mine(piece);
+        auto held = (b->*of).storage()->hold(Access::read);
+        see(i, (b->*of).narrow(0, r.begin, r.end - r.begin));
+      }
+    }
+  }
+  /// The dtype that gradients are summed in.
+  DType sums() const { return options.bitwise ? f64 : accumulator(options.dtype); }
+};
+
+}  // namespace triax::parallel

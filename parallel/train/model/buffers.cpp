@@ -1,0 +1,50 @@
+#include "parallel/train/model/buffers.h"
+
+#include <algorithm>
+
+#include "core/memory.h"
+
+namespace triax::parallel {
+
+Buffers::Buffers(const std::vector<nn::Layers>& chunks, Mesh& mesh) : mesh_(mesh) {
+  int64_t elements = 0;
+  for (auto& layers : chunks)
+    for (auto& layer : layers)
+      for (auto* module : layer.uses)
+        for (auto* b : module->buffers())
+          if (std::ranges::find(all_, b) == all_.end()) {
+            all_.push_back(b);
+            elements += b->shape.numel();
+          }
+  memory::Scope scope(memory::parameters);
+  Device device = mesh.world().device();
+  sums_ = empty({elements}, f32, device);
+  int64_t at = 0;
+  for (auto* b : all_) {
+    b->sum = sums_.narrow(0, at, b->shape.numel()).view(b->shape);
+    at += b->shape.numel();
+    b->materialize(device);
+  }
+}
+
+void Buffers::begin() {
+  if (all_.empty()) return;
+  fill_(sums_, 0);
+  for (auto* b : all_) b->count = 0;
+}
+
+void Buffers::update(const Tensor& decision) {
+  if (all_.empty()) return;
+  if (mesh_.dp().size() > 1) mesh_.dp().all_reduce(sums_).wait();
+  for (auto* b : all_) b->update(mesh_.dp().size(), decision);
+}
+
+std::vector<Piece> Buffers::pieces(Holder whose) const {
+  std::vector<Piece> pieces;
+  bool owner = mesh_.dp().rank() == 0 && mesh_.tp().rank() == 0;
+  if (whose == Holder::owner && !owner) return pieces;
+  for (auto* b : all_) pieces.push_back({b->name, "", {.full = b->shape}, b->value});
+  return pieces;
+}
+
+}  // namespace triax::parallel

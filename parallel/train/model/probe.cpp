@@ -1,0 +1,288 @@
+#include "parallel/train/model/probe.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "autograd/backward.h"
+#include "autograd/touched.h"
+#include "core/check.h"
+#include "core/own_counter.h"
+#include "nn/key_value_cache.h"
+#include "parallel/comm/meta_comm.h"
+#include "parallel/comm/together.h"
+#include "parallel/train/model/by_sample.h"
+#include "parallel/train/model/model_checks.h"
+#include "parallel/train/options/groups.h"
+
+namespace triax::parallel {
+namespace {
+
+/// A micro-batch like `b` on the meta device, as a step gives it to layers: shapes without values.
+nn::Batch on_meta(const nn::Batch& b, DType dtype) {
+  return nn::mapped(b, [&](const Tensor& x) {
+    return empty(x.shape(), is_float(x.dtype()) ? dtype : x.dtype(), meta_device);
+  });
+}
+
+/// Stands in for the dp ranks during a probe: tensors on the meta device have no values to sum.
+struct AbsentReplicas : nn::Replicas {
+  int64_t of = 1;
+  explicit AbsentReplicas(int64_t count) : of(count) {}
+  int64_t count() const override { return of; }
+  void sum(const Tensor&, int64_t) const override {}
+};
+
+std::vector<SharedParameter> shared_by(const nn::Layers& layers,
+                                       const std::vector<nn::Parameter*>& all) {
+  std::map<nn::Parameter*, std::vector<size_t>> users;
+  for (size_t i = 0; i < layers.size(); ++i)
+    for (auto* p : used_by(layers[i])) users[p].push_back(i);
+  std::vector<SharedParameter> shared;
+  for (auto* p : all)
+    if (users[p].size() > 1 || (p->tied && !users[p].empty()))
+      shared.push_back({p->name, p->tied, users[p]});
+  return shared;
+}
+
+/// Sequence parallelism sums the ranks' gradients, so parameters must see each rank's own rows. The
+/// last of `layers` is as `alone`, the same model's with tp=1, if every rank has all rows.
+void check_rows(const std::vector<LayerFacts>& layers, const std::vector<LayerFacts>& alone,
+                int tp) {
+  size_t at = layers.size() - 1;
+  auto whole = [&](size_t i) {
+    return i < alone.size() && layers[i].out.shape == alone[i].out.shape;
+  };
+  check_input(!whole(at) || (at > 0 && !whole(at - 1)), Exit::config,
+              "sequence-parallel, and each of the {} ranks has all rows of {}; its gradients would "
+              "be {} times too large\n  Begin the model with tp.scatter_rows(x) or "
+              "parallel::TokenLayer, or leave --sequence-parallel out.",
+              tp, layers[at].out.shape, tp);
+}
+
+nn::Layer checked(nn::Layer layer) {
+  layer.run = [run = std::move(layer.run)](const Tensor& x, const nn::Batch& batch) {
+    Tensor y = run(x, batch);
+    check_input(y.defined(), Exit::config,
+                "it returns no tensor; expected an activation, or the loss");
+    return y;
+  };
+  return layer;
+}
+
+/// Runs the layers of a model, on the meta device, and checks what they do.
+class Walk {
+ public:
+  Walk(const Build& build, const nn::Batch& like, const ProbeOptions& o)
+      : o_(o),
+        ranks_(o.tp, 0),
+        tp_(ranks_, {.sequence = o.sequence_parallel, .slices = {.count = o.slices}}),
+        model_(model_of(build, tp_)),
+        batch_(on_meta(like, o.dtype)),
+        replicas_(o.dp),
+        trains_(like.target.defined()),
+        losses_(o.bitwise ? like.input.size(0) : 1) {
+    model_->materialize(meta_device, o.dtype, 0);
+    apply_groups(*model_, o.groups);
+    check_model();
+    batch_.replicas = &replicas_;
+    if (like.cache) batch_.cache = &past_.emplace(like.cache->capacity());
+    if (trains_ && tp_.sequence())
+      alone_ = probe(build, like, {.dp = o.dp, .dtype = o.dtype}).layers();
+    for (auto* p : model_->parameters()) {
+      if (p->frozen) frozen_.push_back(p), p->value = p->value.detach();
+      else
+        on_grad(p->value, [this, p] {
+          if (grad(p->value).defined()) reached_now_.push_back(p);  // a rule may return nothing
+        });
+    }
+  }
+
+  std::vector<LayerFacts> run() {
+    for (auto& layer : model_->layers()) {
+      if (x_.defined()) take_input();
+      try {
+        step(layer);
+      } catch (const Error& e) {
+        std::string with = x_.defined() ? " of " + str(x_) : "";
+        auto code = e.code() == Exit::internal ? Exit::config : e.code();
+        throw Error(code, fmt::format("layer {}{}: {}", layer.name, with, e.what()), e.place());
+      } catch (...) {
+        rethrow_from("layer " + layer.name);
+      }
+    }
+    if (trains_) check_end();
+    return std::move(found_);
+  }
+
+  nn::Sequence& model() { return *model_; }
+
+ private:
+  void check_model() {
+    check_input(!model_->layers().empty(), Exit::config, "model: it has no layers; expected add()");
+    check_shards(*model_, tp_);
+    check_buffers(*model_);
+    check_input(
+        !o_.bitwise || model_->buffers().empty(), Exit::config,
+        "bitwise with a model that has buffers ({}), such as the statistics of batch norm\n"
+        "  They are sums over samples in an order that depends on the mesh. Leave --bitwise "
+        "out.",
+        model_->buffers().empty() ? "" : model_->buffers()[0]->name);
+  }
+
+  /// What the layer before returned, as the input of the next.
+  void take_input() {
+    check_input(is_float(x_.dtype()), Exit::config,
+                "layer {}: it returns {}; expected a floating-point activation, for a gradient\n"
+                "  A layer reads integers, such as ids, from batch.input.",
+                found_.back().name, x_);
+    x_ = graph_input(x_.detach(), dx_);  // not a leaf, whose gradient would be kept in fp32
+  }
+
+  void step(const nn::Layer& layer) {
+    bool last = &layer == &model_->layers().back();
+    if (trains_ && last && !o_.bitwise) batch_.seed = full({}, 1, f32, meta_device);
+    // One object: its function may have state, such as a constant that the first call makes.
+    nn::Layer run = checked(layer);
+    if (o_.bitwise) run = by_sample(std::move(run), nn::input_shapes(batch_));
+    Tensor y = measure(run);
+    bool no_loss = last && y.numel() != losses_;
+    check_input(!trains_ || reached_.empty() || no_loss || dx_->defined(), Exit::config,
+                "no gradient reaches its input, so the layers before it would not be trained; "
+                "expected what it returns to depend on x, without detach()");
+    reached_.insert(reached_now_.begin(), reached_now_.end());
+    note_frozen(run);
+    check_uses(layer, reached_now_);
+    used_.insert(reached_now_.begin(), reached_now_.end());
+    reached_now_.clear();
+    if (trains_) check_keeps_nothing(run, x_, batch_);
+    if (!last && !used_by(layer).empty()) check_rows(found_, alone_, o_.tp);
+    x_ = y, *dx_ = {};
+  }
+
+  /// No gradient tells that frozen parameters are used: for a call they are leaves.
+  void note_frozen(const nn::Layer& layer) {
+    if (frozen_.empty()) return;
+    for (auto* p : frozen_) require_grad(p->value);
+    NoGrad guard;
+    autograd::Touched touched;
+    layer.run(x_, batch_);
+    for (auto* p : frozen_) {
+      auto is_it = [&](const Tensor& leaf) { return leaf.is(p->value); };
+      if (std::ranges::any_of(touched.leaves(), is_it)) reached_now_.push_back(p);
+      p->value = p->value.detach();
+    }
+  }
+
+  /// Forward and backward. Returns what the layer does.
+  Tensor measure(const nn::Layer& layer) {
+    auto sent = [&] { return ranks_.ledger().total(); };
+    KernelWork start = meta_work();
+    Ledger::Line sent_before = sent();
+    Tensor y = layer.run(x_, batch_);
+    KernelWork forward = meta_work() - start;
+    Ledger::Line sent_forward = sent();
+    Tensor dy = zeros(y.shape(), y.dtype(), y.device());
+    start = meta_work();
+    if (requires_grad(y)) backward(without_values(y), std::move(dy));
+    LayerFacts facts{.name = layer.name,
+                     .forward = forward,
+                     .backward = meta_work() - start,
+                     .out = {y.shape(), y.dtype()},
+                     .tp_forward = sent_forward - sent_before,
+                     .tp_backward = sent() - sent_forward,
+                     .selective = bool(layer.selective)};
+    for (auto* p : used_by(layer)) {
+      facts.parameters.add(*p, p->value.numel());
+      if (!counted_.insert(p).second) facts.shared.add(*p, p->value.numel());
+    }
+    found_.push_back(std::move(facts));
+    return y;
+  }
+
+  void check_end() {
+    check_input(x_.numel() == losses_, Exit::config,
+                "model: its last layer, {}, returns {}; expected the sum of the loss, one element",
+                found_.back().name, x_);
+    check_gradients(*model_, used_);
+  }
+
+  const ProbeOptions& o_;
+  MetaComm ranks_;
+  TensorParallel tp_;
+  std::unique_ptr<nn::Sequence> model_;
+  nn::Batch batch_;
+  AbsentReplicas replicas_;
+  std::optional<nn::KeyValueCache> past_;  // of its own: the run's has values
+  bool trains_;
+  int64_t losses_;
+  std::vector<LayerFacts> alone_;  // with tp=1, where sequence parallelism must differ
+  std::vector<LayerFacts> found_;
+  Parameters reached_, used_, counted_;  // used_: frozen ones too
+  std::vector<nn::Parameter*> frozen_;
+  std::vector<nn::Parameter*> reached_now_;  // by the layer at hand
+  Tensor x_;
+  std::shared_ptr<Tensor> dx_ = std::make_shared<Tensor>();
+};
+
+}  // namespace
+
+std::unique_ptr<nn::Sequence> model_of(const Build& build, const TensorParallel& tp) try {
+  auto model = build(tp);
+  check_input(model != nullptr, Exit::config, "build: it returned no model; expected a Sequence");
+  return model;
+} catch (const Error&) {
+  throw;  // names its place
+} catch (...) {
+  rethrow_from("build");
+}
+
+double LayerFacts::cost() const {
+  // FLOP and a kernel launch as bytes moved in the same time.
+  constexpr double flop_per_byte = 8, kernel_cost = 2000;
+  return (forward.products + backward.products) / flop_per_byte + forward.bytes + backward.bytes +
+         kernel_cost * double(forward.kernels + backward.kernels);
+}
+
+int64_t Facts::rows_of_sample() const {
+  int64_t rows = layers_.front().out.shape.rank() > 0 ? layers_.front().out.shape[0] : 0;
+  for (size_t i = 1; i + 1 < layers_.size(); ++i)
+    if (layers_[i].out.shape.rank() == 0 || layers_[i].out.shape[0] != rows) return 0;
+  return rows * (options_.sequence_parallel ? options_.tp : 1) / std::max<int64_t>(1, samples());
+}
+
+const LayerFacts& Facts::of(const std::string& layer) const {
+  auto found =
+      std::find_if(layers_.begin(), layers_.end(), [&](auto& f) { return f.name == layer; });
+  check(found != layers_.end(), "probe: no layer {}", layer);
+  return *found;
+}
+
+Boundaries Facts::boundaries(const std::vector<int64_t>& counts) const {
+  Boundaries all;
+  int64_t end = 0;
+  for (int64_t count : counts) {
+    end += count;
+    all.push_back(end > 0 ? layers_[size_t(end - 1)].out : Boundary{});
+  }
+  all.pop_back();
+  return all;
+}
+
+Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
+  memory::OwnCounter counter;  // or its peak, of the whole model, would be the run's
+  Walk walk(build, like, o);
+  Facts facts;
+  facts.options_ = o;
+  facts.inputs_ = nn::input_shapes(like);
+  auto all = walk.model().parameters();
+  for (auto* b : walk.model().buffers())
+    facts.parameters_ += fmt::format("{} {}\n", b->name, b->shape);
+  for (auto* p : all) facts.parameters_ += fmt::format("{} {}\n", p->name, p->full);
+  facts.layers_ = walk.run();
+  facts.shared_ = shared_by(walk.model().layers(), all);
+  return facts;
+}
+
+}  // namespace triax::parallel

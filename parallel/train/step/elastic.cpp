@@ -1,0 +1,58 @@
+#include "parallel/train/step/elastic.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "parallel/train/step/replica.h"
+
+namespace triax::parallel {
+namespace {
+
+/// Tried of each way to split the model: an error of the model itself would come with any.
+constexpr int most_dps = 4;
+
+/// In the order of the rule: among as many replicas as can share out whole micro-batches, or one.
+std::vector<MeshShape> choices(const StepOptions& o, int64_t ranks) {
+  std::vector<MeshShape> shapes;
+  const MeshShape& plan = o.mesh;
+  for (int tp = plan.tp; tp >= 1; --tp) {
+    if (plan.tp % tp != 0) continue;
+    for (int64_t pp = std::min<int64_t>(plan.pp, ranks / tp); pp >= 1; --pp) {
+      int64_t dp = ranks / (pp * tp);
+      if (plan.dp > 0) dp = std::min<int64_t>(plan.dp, dp);
+      for (int tried = 0; dp >= 1 && tried < most_dps; --dp)
+        if (dp == 1 || o.global_batch % (o.micro_batch * dp) == 0)
+          shapes.push_back({int(dp), int(pp), tp}), ++tried;
+    }
+  }
+  std::ranges::stable_sort(shapes, std::greater(), [](auto& s) { return s.pp * s.tp; });
+  return shapes;
+}
+
+}  // namespace
+
+TrainOptions elastic_options(const Task& task, const TrainOptions& plan, int64_t ranks) {
+  check_task(task);
+  TrainOptions o = plan;
+  if (o.step.global_batch == 0) {
+    int64_t parts = int64_t{o.step.mesh.pp} * o.step.mesh.tp;
+    int64_t dp = o.step.mesh.dp > 0 ? o.step.mesh.dp : std::max<int64_t>(1, ranks / parts);
+    o.step.global_batch = o.step.micro_batch * dp;
+  }
+  std::exception_ptr why;
+  for (const MeshShape& shape : choices(o.step, ranks)) try {
+      TrainOptions on = o;
+      on.step.mesh = shape;
+      resolve(on, shape.size());
+      check_options(on, shape.size());
+      nn::Batch like = batch_like(task, on.step.micro_batch);
+      (void)place(probe(task.build, like, probe_options(on.step)), on.step);
+      return on;
+    } catch (const Error&) {
+      if (!why) why = std::current_exception();
+    }
+  check_input(why != nullptr, Exit::config, "elastic: {} ranks; expected at least 1", ranks);
+  std::rethrow_exception(why);
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,171 @@
+#include "parallel/train/step/replica.h"
+
+#include "autograd/backward.h"
+#include "core/check.h"
+#include "parallel/comm/together.h"
+#include "parallel/train/options/groups.h"
+
+namespace triax::parallel {
+namespace {
+
+/// Says in which layer something was thrown.
+nn::Layer::Run named(const nn::Layer& layer) {
+  return [plain = layer.run, name = layer.name](const Tensor& x, const nn::Batch& batch) {
+    try {
+      return plain(x, batch);
+    } catch (...) {
+      rethrow_from("layer " + name);
+    }
+  };
+}
+
+nn::Layer::Run recomputed(nn::Layer::Run plain, const Packing& packing) {
+  return [plain = std::move(plain), packing](const Tensor& x, const nn::Batch& batch) {
+    return recompute([plain, batch](const Tensor& input) { return plain(input, batch); }, x,
+                     packing);
+  };
+}
+
+nn::Layer::Run observed(const nn::Layer& layer, const LayerObserver& observer) {
+  return [plain = layer.run, name = layer.name, observer](const Tensor& x, const nn::Batch& batch) {
+    Tensor y = plain(x, batch);
+    observer(name, y, batch);
+    return y;
+  };
+}
+
+}  // namespace
+
+ProbeOptions probe_options(const StepOptions& o) {
+  return {.dp = o.mesh.dp,
+          .tp = o.mesh.tp,
+          .sequence_parallel = o.sequence_parallel,
+          .dtype = o.dtype,
+          .slices = o.tp_slices,
+          .bitwise = o.bitwise,
+          .groups = o.groups};
+}
+
+StepOptions inference_options(const MeshShape& mesh, DType dtype) {
+  return {.mesh = mesh,
+          .chunks = 1,
+          .micro_batch = 1,
+          .global_batch = mesh.dp,
+          .dtype = dtype,
+          .purpose = nn::Purpose::inference};
+}
+
+Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts,
+                 const LayerObserver& observer)
+    : options_(o),
+      mesh_(mesh),
+      build_(build),
+      slices_{.count = o.tp_slices},
+      tp_(mesh.tp(), {.sequence = o.sequence_parallel, .slices = slices_}),
+      facts_(std::move(facts)),
+      counts_(place(facts_, o)),
+      model_(model_of(build, tp_)),
+      chunks_(layers_of_stage(prepared(observer), counts_, o.pipeline(), mesh.pp().rank())),
+      data_(*model_, chunks_, mesh,
+            {.dtype = o.dtype,
+             .seed = uint64_t(o.seed),
+             .zero = o.zero,
+             .offload = o.place_of(Offloaded::parameters),
+             .layers = o.places,
+             .purpose = o.purpose,
+             .tune = [groups = o.groups](auto& model) { apply_groups(model, groups); },
+             .bitwise = o.bitwise,
+             .samples = o.micro_batch,
+             .reduce_dtype = o.reduce_dtype,
+             .ties = o.pipeline().last_stage() == 0 ? DataParallelOptions::Ties::first
+                                                    : DataParallelOptions::Ties::both_ends}),
+      buffers_(chunks_, mesh),
+      replicas_(mesh.dp()),
+      pipeline_(
+          mesh, chunks_,
+          {.schedule = o.schedules.at(o.schedule), .boundaries = facts_.boundaries(counts_)}) {
+  check(facts_.options() == probe_options(o), "replica: facts of another mesh or precision");
+}
+
+/// The layers as this run wants them. The first keeps no activation but its output, which is the
+/// second's input; the last's backward mostly follows its forward at once: neither is recomputed.
+nn::Layers Replica::prepared(const LayerObserver& observer) const {
+  nn::Layers layers = model_->layers();
+  bool selects = false;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    auto& layer = layers[i];
+    if (options_.recompute == Recompute::selective && layer.selective)
+      layer.run = layer.selective, selects = true;
+    layer.run = named(layer);
+    if (options_.bitwise) layer.run = apart(layer.run);
+    if (tp_.sliced()) layer.run = rows_alike(layer.run);
+    if (options_.recompute >= Recompute::block && i > 0 && i + 1 < layers.size())
+      layer.run = recomputed(
+          layer.run, options_.recompute == Recompute::block_split ? tp_.split() : Packing{});
+    bool cuts = options_.bitwise && options_.micro_batch > 1;
+    if (observer) layer.run = observed(layer, cuts ? each_sample(observer) : observer);
+    layer.reads_batch |= bool(observer);  // which batch it is tells it where rows belong
+    if (cuts) layer = by_sample(std::move(layer), facts_.inputs());
+  }
+  check_input(options_.recompute != Recompute::selective || selects, Exit::config,
+              "recompute=selective with a model whose layers offer nothing to select\n"
+              "  Valid: off, block, block-split.");
+  return layers;
+}
+
+Tensor Replica::no_loss() const {
+  return zeros({options_.bitwise ? WideSum::words : 1}, f64, mesh_.world().device());
+}
+
+void Replica::add_loss(const Tensor& one, const Tensor& sum) const {
+  Tensor more = one.detach().view({one.numel()});
+  if (options_.bitwise) {
+    std::vector<double> words(WideSum::words);
+    for (double loss : more.to(f64).to_host<double>()) WideSum::add(loss, words.data());
+    more = from_host(words, {WideSum::words}, sum.device());
+  }
+  backend(sum).accumulate(more, sum);
+}
+
+PipelineRun Replica::collect(const Tensor& loss, int64_t micros, const Batches& batches) const {
+  return {.micros = int(micros),
+          .batch =
+              [&batches, device = loss.device(), this](int micro) {
+                nn::Batch batch = nn::to(batches(micro), device, options_.dtype);
+                batch.replicas = &replicas_;
+                return batch;
+              },
+          .output = [loss, this](int, const Tensor& one) { add_loss(one, loss); }};
+}
+
+Tensor Replica::forward_backward(const Batches& batches, const Seed& seed, Watch watch) {
+  Tensor loss = no_loss();
+  auto run = collect(loss, options_.accumulation(), batches);
+  run.seed = seed.loss_scale / seed.weight;
+  slices_.set_seed(run.seed);
+  data_.begin(run.micros, watch, seed.loss_scale);
+  buffers_.begin();
+  try {
+    pipeline_.train(run);
+    data_.finish();
+  } catch (const Error& e) {
+    bool in_order = options_.zero >= Zero::gradients && mesh_.dp().size() > 1;
+    if (e.code() != Exit::mismatch || !in_order) throw;
+    throw e.saying(std::string(e.what()) + if_modules_are_left_out);
+  }
+  return loss;
+}
+
+Tensor Replica::evaluate(const Batches& batches, int64_t micros) {
+  Tensor loss = no_loss();
+  auto run = collect(loss, micros, batches);
+  run.batch = [training = run.batch](int micro) {
+    nn::Batch batch = training(micro);
+    batch.first = nn::evaluation;
+    return batch;
+  };
+  pipeline_.infer(run);
+  return loss;
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,199 @@
+#include "parallel/train/step/step.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "core/check.h"
+#include "core/memory.h"
+#include "core/profile.h"
+#include "parallel/comm/launch/stop_signal.h"
+#include "parallel/train/step/unsigned_nan.h"
+
+namespace triax::parallel {
+namespace {
+
+/// Tensor-parallel ranks all have the loss; the first reports it.
+void report_once(const Mesh& mesh, const Tensor& loss) {
+  if (mesh.tp().rank() > 0) fill_(loss, 0);
+}
+
+}  // namespace
+
+Step::Step(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts, StepObserver observer)
+    : options_(o),
+      observer_(std::move(observer)),
+      mesh_(mesh),
+      replica_(mesh, build, o, std::move(facts), observer_.layer),
+      optimizer_(o.make_optimizer()(replica_.data().slots())),
+      scaler_(o.scaling()),
+      request_(zeros({StepRequest::size}, f64, mesh.world().device())),
+      totals_(zeros({StepTotals::size}, f64, request_.device())),
+      decision_(zeros({StepDecision::size}, f64, request_.device())),
+      lag_(request_.device().kind != Device::Kind::cuda || o.dtype == f16 ? 0 : 1) {
+  if (o.graph) check_graph();
+}
+
+void Step::check_graph() const {
+  const auto& world = mesh_.world();
+  check_input(world.size() == 1 || world.transport() == std::string_view("NCCL"), Exit::config,
+              "graph with {} ranks over {}\n  They meet on the host, which a captured step cannot "
+              "do. Leave --graph out, or give every rank a GPU of its own and --comm nccl.",
+              world.size(), world.transport());
+  check_input(replica_.facts().rows_of_sample() > 0, Exit::config,
+              "graph with a model whose layers have different numbers of rows\n  A replayed step "
+              "moves all dropout masks by one number of rows. Leave --graph out.");
+}
+
+void Step::take(const StepInput& input) {
+  StepRequest request{.lr = input.lr,
+                      .step = double(optimizer_->steps() + 1),
+                      .loss_scale = scaler_.scale(),
+                      .clip = options_.clip,
+                      .halts = options_.dtype == f16 ? 0. : 1.};
+  copy_(request_, from_host(values_of(request), request_.shape(), cpu));
+  if (options_.graph && taken_ >= 2 && optimizer_->steps() > 0) replay(input);
+  else queue(input);
+  ++taken_;
+  pending_.push_back({input, request, HostCopy(totals_), HostCopy(tops())});
+}
+
+/// All that a device does in a step, in order.
+void Step::queue(const StepInput& input) {
+  ProfileRange range("step");
+  Tensor loss = replica_.forward_backward(input.batches, seed(input));
+  if (observer_.gradients) observer_.gradients(*this);
+  else if (mesh_.tp().size() > 1 && (taken_ == 0 || optimizer_->steps() == 0))
+    replica_.data().check_replicas(sums_of(loss.to_host<double>())[0]);
+  report_once(mesh_, loss);
+  add_up(loss);
+  backend(decision_).decide_step(request_, totals_, decision_);
+  optimizer_->step(decision_);
+  replica_.data().publish();
+  replica_.update_buffers(decision_);
+}
+
+/// Loss and norm over all ranks, to the totals. Bitwise, both are sums in words, which are joined
+/// when nothing is added any more.
+void Step::add_up(const Tensor& loss) {
+  constexpr int words = WideSum::words;
+  bool wide = options_.bitwise;
+  Tensor sums = wide ? zeros({2 * words + 1}, f64, totals_.device()) : totals_;
+  int64_t first = loss.numel();
+  if (!wide) fill_(sums, 0);
+  copy_(sums.narrow(0, 0, first), loss);
+  replica_.data().add_squares(sums.narrow(0, first, sums.numel() - first));
+  mesh_.world().all_reduce(sums).wait();
+  if (!wide) return;
+  auto v = sums.to_host<double>();
+  StepTotals totals{WideSum::value(&v[0]), WideSum::value(&v[words]), v[2 * words]};
+  copy_(totals_, from_host(values_of(totals), totals_.shape(), cpu));
+}
+
+/// Launches the captured step on the batches of this one.
+void Step::replay(const StepInput& input) {
+  int64_t updates = optimizer_->steps();
+  if (!captured_ || captured_->loss_scale != scaler_.scale() || captured_->weight != input.weight)
+    capture(input);
+  for (size_t m = 0; m < captured_->batches.size(); ++m) {
+    Tensors now = nn::tensors(nn::to(input.batches(int64_t(m)), cpu, options_.dtype));
+    Tensors fixed = nn::tensors(captured_->batches[m]);
+    check(now.size() == fixed.size(), "graph: {} tensors, not {}", now.size(), fixed.size());
+    for (size_t i = 0; i < now.size(); ++i) copy_(fixed[i], now[i]);
+  }
+  int64_t rows = options_.global_batch * replica_.facts().rows_of_sample();
+  captured_->graph->launch((input.number - captured_->step) * rows);
+  optimizer_->set_steps(updates + 1);
+}
+
+void Step::capture(const StepInput& input) {
+  captured_.reset();
+  Captured c{.step = input.number, .loss_scale = scaler_.scale(), .weight = input.weight};
+  for (int64_t m = 0; m < options_.accumulation(); ++m)
+    c.batches.push_back(nn::to(input.batches(m), decision_.device(), options_.dtype));
+  StepInput fixed = input;
+  fixed.batches = [&c](int64_t micro) { return c.batches[size_t(micro)]; };
+  c.graph = backend(decision_).capture([&] { queue(fixed); });
+  captured_ = std::move(c);
+}
+
+/// {largest peak of tensor memory, was anybody asked to stop} of all ranks.
+Tensor Step::tops() const {
+  auto peak = double(memory::counter()->peak());
+  Tensor tops =
+      from_host(std::vector<double>{peak, double(StopSignal::seen())}, {2}, mesh_.world().device());
+  mesh_.world().all_reduce(tops, ReduceOp::max).wait();
+  return tops;
+}
+
+std::vector<StepResult> Step::results(Upto upto) {
+  std::vector<StepResult> all;
+  for (; pending_.size() > (upto == Upto::all ? 0 : lag_); pending_.pop_front())
+    all.push_back(result(pending_.front()));
+  return all;
+}
+
+StepResult Step::result(const Pending& p) {
+  auto v = p.totals.values().to_host<double>();
+  auto tops = p.tops.values().to_host<double>();
+  StepTotals totals{.loss = v[0], .squares = v[1], .non_finite = v[2]};
+  auto norm = DataParallel::norm_of(std::span(v).subspan(1));
+  StepResult r{.step = p.input.number,
+               .loss = unsigned_nan(totals.loss / p.input.weight),
+               .grad_norm = unsigned_nan(norm.value / p.request.loss_scale),
+               .lr = p.request.lr,
+               .weight = p.input.weight,
+               .loss_scale = p.request.loss_scale,
+               .memory_bytes = tops[0],
+               .skipped = !totals.finite()};
+  stop_ |= tops[1] != 0;
+  if (r.skipped) {
+    optimizer_->set_steps(optimizer_->steps() - 1);
+    r.overflow = trace_overflow(p.input);
+  }
+  scaler_.update(r.skipped);
+  check_finite(r, p.input);
+  return r;
+}
+
+std::vector<double> Step::evaluate(const Batches& batches, int64_t micros) {
+  Tensor mine = replica_.evaluate(batches, micros);
+  report_once(mesh_, mine);
+  mesh_.world().all_reduce(mine).wait();
+  return mine.to_host<double>();
+}
+
+std::vector<double> Step::sums_of(std::span<const double> parts) const {
+  if (!options_.bitwise) return {parts.begin(), parts.end()};
+  std::vector<double> sums;
+  for (size_t i = 0; i < parts.size(); i += WideSum::words)
+    sums.push_back(WideSum::value(&parts[i]));
+  return sums;
+}
+
+std::vector<Piece> Step::pieces(Holder whose) const {
+  auto all = replica_.pieces(whose);
+  std::ranges::move(state_pieces(replica_.data(), *optimizer_, whose), std::back_inserter(all));
+  return all;
+}
+
+CheckpointState Step::state() const {
+  return {
+      {"updates", std::to_string(optimizer_->steps())},  // fewer than steps if some were skipped
+      {"loss_scaler", scaler_.state()}};
+}
+
+void Step::restore(const std::function<void(const std::vector<Piece>&)>& fill,
+                   const CheckpointState& state) {
+  fill(pieces(Holder::any));
+  replica_.data().publish();
+  auto of = [&](const char* key) -> const std::string& {
+    auto found = state.find(key);
+    check_input(found != state.end(), Exit::data, "checkpoint: its state has no {}", key);
+    return found->second;
+  };
+  optimizer_->set_steps(whole_number(of("updates"), "checkpoint: updates"));
+  scaler_.restore(of("loss_scaler"));
+}
+
+}  // namespace triax::parallel

@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "core/gpus.h"
+#include "core/profile.h"
+#include "parallel/comm/clocks.h"
+#include "parallel/settings/terminal.h"
+#include "parallel/train/options/step_range.h"
+#include "parallel/train/trainer.h"
+#include "parallel/train/watch/chrome_trace.h"
+
+namespace triax::parallel {
+
+namespace {
+
+/// How a rank spent the profiled steps, in seconds that add up to theirs.
+struct TimeSpent {
+  double busy = 0, communicating = 0, waiting = 0;
+  explicit TimeSpent(const std::array<int64_t, activities>& spent) {
+    for (size_t a = 0; a < activities; ++a)
+      (Activity(a) == Activity::waiting         ? waiting
+       : Activity(a) == Activity::communication ? communicating
+                                                : busy) += double(spent[a]) * 1e-9;
+  }
+};
+
+std::string title(const MeshShape& shape, int rank) {
+  MeshPoint at = point_of(shape, rank);
+  return fmt::format("rank {} (dp {}, pp {}, tp {})", rank, at.dp, at.pp, at.tp);
+}
+
+/// A line for each of the first ranks.
+std::string table(const MeshShape& shape, const std::vector<double>& seconds) {
+  constexpr int most = 16;
+  std::string text =
+      fmt::format("{:<28} {:>8} {:>14} {:>8}\n", "seconds", "busy", "communicating", "waiting");
+  for (int r = 0; r < std::min(most, shape.size()); ++r) {
+    const double* of = &seconds[size_t(3 * r)];
+    text +=
+        fmt::format("{:<28} {:>8.3f} {:>14.3f} {:>8.3f}\n", title(shape, r), of[0], of[1], of[2]);
+  }
+  if (shape.size() > most) text += fmt::format("and {} more ranks\n", shape.size() - most);
+  return text;
+}
+
+std::vector<std::string> json_of_ranks(const MeshShape& shape, const std::vector<double>& seconds) {
+  std::vector<std::string> ranks;
+  for (int r = 0; r < shape.size(); ++r) {
+    MeshPoint at = point_of(shape, r);
+    const double* of = &seconds[size_t(3 * r)];
+    ranks.push_back(fmt::format(
+        R"({{"rank":{},"dp":{},"pp":{},"tp":{},"busy":{},"communicating":{},"waiting":{}}})", r,
+        at.dp, at.pp, at.tp, of[0], of[1], of[2]));
+  }
+  return ranks;
+}
+
+/// The earliest of the ranks' times, on every rank.
+int64_t earliest(Communicator& ranks, int64_t time) {
+  Tensor all = zeros({ranks.size()}, i64, cpu);
+  ranks.all_gather(from_host(std::vector{time}, {1}, cpu), all).wait();
+  auto times = all.to_host<int64_t>();
+  return *std::min_element(times.begin(), times.end());
+}
+
+/// One rank's profile of the steps of `wanted`.
+class ProfiledSteps {
+ public:
+  ProfiledSteps(StepRange wanted, std::unique_ptr<ProfileClock> clock)
+      : wanted_(wanted), profile_(std::move(clock)) {}
+
+  /// Step `number` is over.
+  void after(Trainer& trainer, int64_t number) {
+    if (profile()) {
+      profile_.close(fmt::format("step {}", number));
+      done_ = {done_.first > 0 ? done_.first : number, number};
+    }
+    if (number == wanted_.last) return end(trainer);
+    if (number + 1 == wanted_.first) set_profile(&profile_);
+    if (profile()) profile_.open("step", Activity::work);
+  }
+  void end(Trainer& trainer) {
+    if (!profile()) return;
+    set_profile(nullptr);
+    if (done_.last > 0) write(trainer);
+  }
+
+ private:
+  void write(Trainer& trainer) {
+    profile_.settle();
+    const Mesh& mesh = trainer.update().mesh();
+    Communicator& ranks = mesh.world();
+    int64_t offset = clock_offset(ranks);  // to rank 0's clock
+    int64_t begin = profile_.slices().front().begin;
+    for (auto& s : profile_.slices()) begin = std::min(begin, s.begin);
+    int64_t zero = earliest(ranks, begin + offset);  // Perfetto drops events before time 0
+    auto events =
+        gather_text(ranks, trace_events(profile_, {.rank = ranks.rank(),
+                                                   .name = title(mesh.shape(), ranks.rank()),
+                                                   .zero = zero - offset}));
+    TimeSpent mine(profile_.spent());
+    Tensor all = zeros({ranks.size(), 3}, f64, cpu);
+    ranks
+        .all_gather(from_host(std::vector{mine.busy, mine.communicating, mine.waiting}, {3}, cpu),
+                    all)
+        .wait();
+    auto seconds = all.to_host<double>();
+    on_first(ranks, [&] {
+      std::string path = trainer.options().out + "/trace.json";
+      const StepOptions& step = trainer.options().step;
+      replace_file(path, trace_text({.first = done_.first,
+                                     .last = done_.last,
+                                     .schedule = step.schedule,
+                                     .placement = step.pipeline().placement,
+                                     .ranks = json_of_ranks(mesh.shape(), seconds)},
+                                    events));
+      std::string said = fmt::format("steps {} to {} in {}; open it in ui.perfetto.dev\n{}",
+                                     done_.first, done_.last, path, table(mesh.shape(), seconds));
+      std::fputs(folded(said).c_str(), stdout);
+    });
+  }
+
+  StepRange wanted_, done_;
+  Profile profile_;
+};
+
+}  // namespace
+
+void profile_steps(Trainer& trainer) {
+  const TrainOptions& o = trainer.options();
+  StepRange steps = parse_step_range(o.profile);
+  check_input(!o.out.empty(), Exit::config,
+              "profile={} without a run directory; expected options.out", o.profile);
+  if (steps.last <= trainer.done()) return;  // as after a restart: describe_start() says so
+  steps.first = std::max(steps.first, trainer.done() + 1);
+  Device device = trainer.update().mesh().world().device();
+  auto steps_profile =
+      std::make_shared<ProfiledSteps>(steps, device == cpu ? nullptr : gpu_clock(device.index));
+  trainer.on(
+      {.start = [=](Trainer& t) { steps_profile->after(t, t.done()); },
+       .end = [=](Trainer& t) { steps_profile->end(t); },
+       .step = [=](Trainer& t, auto& record) { steps_profile->after(t, record.result.step); }},
+      On::all);
+}
+
+}  // namespace triax::parallel

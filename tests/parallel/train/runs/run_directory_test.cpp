@@ -1,0 +1,116 @@
+// A run directory belongs to its run: files of others stay as they are, and what is missing of its
+// own is said.
+#include "parallel/train/runs/run_directory.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/files.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_task.h"
+
+namespace triax::parallel {
+namespace {
+
+namespace fs = std::filesystem;
+using test::read_bytes;
+using test::write_bytes;
+
+/// What `train` prints, in one line of single blanks.
+std::string trained(TrainOptions o, const std::string& out) {
+  o.out = out;
+  Task task = test::task_of();
+  task.attachments["notes"] = "{}";
+  testing::internal::CaptureStdout();
+  try {
+    run_worlds(1, [&](World& world) { Trainer(task, o, world).run(); });
+  } catch (...) {
+    testing::internal::GetCapturedStdout();
+    throw;
+  }
+  std::string said;
+  for (char c : testing::internal::GetCapturedStdout()) {
+    if (c == '\n') c = ' ';
+    if (c != ' ' || !said.ends_with(' ')) said += c;
+  }
+  return said;
+}
+
+TEST(RunDirectory, OverwritesNoFileOfOthers) {
+  for (const char* name : {"config.toml", "settings.txt", "notes.json", "metrics.jsonl"}) {
+    test::TemporaryDirectory directory;
+    write_bytes(directory / name, "mine");
+    test::expect_error([&] { trained(test::tiny_options(), directory.path()); },
+                       {std::string("it holds ") + name + ", and is not that of a run", "--out"},
+                       Exit::config);
+    EXPECT_EQ(read_bytes(directory / name), "mine");
+    EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), {}), 1) << "not even a lock";
+  }
+}
+
+TEST(RunDirectory, MayBeOneThatDiedEarlyOrHoldsOtherFiles) {
+  test::TemporaryDirectory directory;
+  write_bytes(directory / "lock", "");
+  write_bytes(directory / "metrics.jsonl", "");
+  write_bytes(directory / "mine.txt", "mine");
+  EXPECT_NE(trained(test::tiny_options(), directory.path()).find("3 steps"), std::string::npos);
+  fs::remove_all(directory / "step-3");  // it still says where its metrics are
+  EXPECT_NE(trained(test::tiny_options(), directory.path()).find("3 steps"), std::string::npos);
+  EXPECT_EQ(read_bytes(directory / "mine.txt"), "mine");
+}
+
+TEST(RunDirectory, SaysWhichDamagedCheckpointsAreLeftOut) {
+  test::TemporaryDirectory directory;
+  auto o = test::tiny_options();
+  o.save_every = 1, o.keep = 3;
+  trained(o, directory.path());
+  for (int step : {2, 3}) write_bytes(directory / fmt::format("step-{}/manifest.json", step), "{");
+  o.resume = "last-good";
+  std::string said = trained(o, directory.path());
+  EXPECT_NE(said.find("resumed after step 1"), said.npos) << said;
+  EXPECT_NE(said.find("left out, since damaged: step-2 left out, since damaged: step-3"), said.npos)
+      << said;
+}
+
+TEST(RunDirectory, SaysWhatItsMetricsLack) {
+  test::TemporaryDirectory directory;
+  auto o = test::tiny_options();
+  o.steps = 4, o.resume = "auto";
+  trained(o, directory.path());
+  std::string file = directory / "metrics.jsonl", lines = read_bytes(file);
+  size_t second = lines.find('\n') + 1, third = lines.find('\n', second) + 1;
+  write_bytes(file, lines.substr(0, second) + lines.substr(third));
+  o.steps = 5;
+  std::string said = trained(o, directory.path());
+  EXPECT_NE(said.find("lacks the line of 1 step before this start"), said.npos) << said;
+  write_bytes(file, lines.substr(0, second + 9));  // and a torn one
+  o.steps = 6;
+  said = trained(o, directory.path());
+  EXPECT_NE(said.find("lacks the lines of 4 steps before this start"), said.npos) << said;
+  fs::remove(file);
+  o.steps = 7;
+  said = trained(o, directory.path());
+  EXPECT_NE(said.find("lacks the lines of 6 steps before this start"), said.npos) << said;
+  o.resume = directory / "step-7", o.steps = 8;
+  said = trained(o, directory / "another");  // which never had them
+  EXPECT_EQ(said.find("lacks the lines"), said.npos) << said;
+}
+
+TEST(RunDirectory, SettingsThatWereCutAreNotTrusted) {
+  test::TemporaryDirectory directory;
+  trained(test::tiny_options(), directory.path());
+  std::string file = directory / "settings.txt", whole = whole_settings(file);
+  EXPECT_NE(whole.find("first step = 1\n"), whole.npos);
+  for (size_t left : {whole.size() - 1, whole.size() / 2, whole.find('\n') + 1, size_t(0)}) {
+    write_bytes(file, whole.substr(0, left));
+    test::expect_error([&] { whole_settings(file); }, {"settings.txt is cut", "Remove it"},
+                       Exit::data);
+  }
+  write_bytes(file, whole.substr(whole.find('\n') + 1));  // a line less
+  test::expect_error([&] { whole_settings(file); }, {"settings.txt is cut"}, Exit::data);
+}
+
+}  // namespace
+}  // namespace triax::parallel
