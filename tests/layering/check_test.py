@@ -5,6 +5,7 @@ import tempfile
 import unittest
 
 import check
+import size
 
 CLEAN = {
     "core/half.h": "#define TRIAX_HD inline\n",
@@ -25,10 +26,22 @@ CLEAN = {
 }
 
 
+PLATE = "Lives here: a.\nUsed from outside: b.\nNever enters: c.\n"
+
+
+def plates(files):
+    """A door plate for every folder of the product."""
+    return {f"{folder}/README.md": PLATE for folder in {file.rpartition("/")[0] for file in files}
+            if folder.split("/")[0] in size.PRODUCT}
+
+
 class CheckTest(unittest.TestCase):
+    def setUp(self):
+        size.CROWDED, size.WIDE, size.LONG = {}, {}, {}
+
     def violations(self, planted):
         with tempfile.TemporaryDirectory() as folder:
-            for name, text in {**CLEAN, **planted}.items():
+            for name, text in {**plates([*CLEAN, *planted]), **CLEAN, **planted}.items():
                 path = pathlib.Path(folder) / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
@@ -102,17 +115,51 @@ class CheckTest(unittest.TestCase):
         self.expect("core/b.cpp", "#if TRIAX_CUDA\n", "TRIAX_CUDA is known in")
 
     def test_long_files(self):
-        self.assertEqual(self.violations({"nn/b.cpp": "\n" * 400}), [])
-        self.expect("nn/b.cpp", "\n" * 401, "401 lines")
+        self.assertEqual(self.violations({"nn/b.cpp": "\n" * 500}), [])
+        self.expect("nn/b.cpp", "\n" * 501, "501 lines")
 
     def test_long_functions(self):
-        file, head = "parallel/train/trainer.cpp", "  Exit Trainer::train(int a,\n           int b) {\n"
-        declared, after = "  Exit Trainer::train(int a);\n", "  }\n" + "\n" * 50
-        self.assertEqual(self.violations({file: declared + head + "    f();\n" * 40 + after}), [])
-        self.expect(file, declared + head + "    f();\n" * 41 + after, ":2:", "41 lines; 40 is")
-        self.expect(file, "Exit Trainer::train() {\n" + "  }\n" * 41 + "}\n", ":1:", "41 lines")
-        self.expect(file, "Exit go() {\n}\n", "no body of `Exit Trainer::train(...`")
-        self.expect(file, declared, "no body of")
+        head, body = "Exit Trainer::train(int a,\n                    int b) {\n", "  f();\n"
+        file = "nn/b.cpp"
+        self.assertEqual(self.violations({file: head + body * 40 + "}\n" + "\n" * 50}), [])
+        self.expect(file, head + body * 41 + "}\n", "Trainer::train: 41 lines; 40 is")
+        method = "class A {\n public:\n  int f(int x) const {\n" + "    g();\n" * 41 + "  }\n};\n"
+        self.expect("nn/b.h", method, "f: 41 lines")
+        size.LONG = {"nn/b.cpp Trainer::train": 45}
+        self.assertEqual(self.violations({file: head + body * 45 + "}\n"}), [])
+        self.expect(file, head + body * 44 + "}\n", "lower its exception of 45")
+        self.expect(file, head + body * 40 + "}\n", "remove its exception")
+
+    def test_wide_classes(self):
+        methods = [f"  virtual void f{i}(const std::vector<int>& x,\n      std::function<void(int)> y = {{}}) = 0;\n"
+                   for i in range(20)]
+        fields = "  std::function<void(int)> done;\n  int n = g(3);\n  using F = int(int);\n  A(int x);\n"
+        of = lambda count: "class A {\n public:\n" + fields + "".join(methods[:count]) + "};\n"
+        self.assertEqual(self.violations({"nn/b.h": of(20)}), [])
+        methods.append("  bool ends() const { return n > 3; }\n")
+        self.expect("nn/b.h", of(21), "A: 21 methods; 20 is")
+
+    def test_crowded_folders(self):
+        self.assertEqual(self.violations({f"nn/b{i}.h": "" for i in range(25)}), [])
+        found = self.violations({f"nn/b{i}.h": "" for i in range(26)})
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("nn: 26 files; 25 is", found[0])
+
+    def test_the_size_of_the_house(self):
+        before, size.MAX_LINES = size.MAX_LINES, 1000
+        try:
+            self.assertEqual(self.violations({"nn/b.h": "\n" * 400, "nn/c.h": "\n" * 400, "tests/d.h": "\n" * 400}), [])
+            found = self.violations({"nn/b.h": "\n" * 500, "nn/c.h": "\n" * 500})
+            self.assertEqual(len(found), 1, found)
+            self.assertIn("1000 is the ceiling", found[0])
+        finally:
+            size.MAX_LINES = before
+
+    def test_door_plates(self):
+        for plate in ("", "Lives here: a.\nNever enters: c.\n"):
+            found = self.violations({"optim/b.h": "", "optim/README.md": plate})
+            self.assertEqual(len(found), 1, found)
+            self.assertIn("optim/README.md: expected three lines", found[0])
 
     def test_a_long_reading_path(self):
         planted = {"README.md": "\n" * 400, "autograd/engine.cpp": "\n" * 400,

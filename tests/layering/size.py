@@ -103,9 +103,21 @@ def above(found, ceiling, exceptions, say):
         yield f"{name}: is no more; remove its exception from size.py"
 
 
+PLATE = re.compile(r"Lives here: .+\nUsed from outside: .+\nNever enters: .+\n")
+
+
+def check_plates(files, read):
+    """Folders of the product whose README.md does not begin with a door plate."""
+    for folder in sorted({file.rpartition("/")[0] for file in files if file.endswith(CODE)}):
+        plate = f"{folder}/README.md"
+        if folder.split("/")[0] in PRODUCT and not (plate in files and PLATE.match(read(plate))):
+            yield f"{plate}: expected three lines, `Lives here: ...`, `Used from outside: ...`, `Never enters: ...`"
+
+
 def check_sizes(files, read):
     """(notes, violations) of all that git knows; `read` gives the text of a file."""
-    folders = collections.Counter(file.rpartition("/")[0] for file in files if "/" in file)
+    folders = collections.Counter(file.rpartition("/")[0] for file in files
+                                  if "/" in file and not file.endswith("/README.md"))
     methods, functions, lines = {}, {}, collections.Counter()
     for file in files:
         room = file.split("/")[0]
@@ -118,6 +130,7 @@ def check_sizes(files, read):
         for length, name, line in sizes.functions:
             functions[f"{file} {name}"] = max(length, functions.get(f"{file} {name}", 0))
     violations = [
+        *check_plates(files, read),
         *above({"lines": sum(lines.values())}, MAX_LINES, {},
                lambda _, size, limit: f"{' '.join(PRODUCT)}: {size} lines; {limit} is the ceiling, so remove as many as you add"),
         *above(dict(folders), MAX_FILES, CROWDED,
