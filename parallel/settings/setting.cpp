@@ -16,7 +16,7 @@ namespace {
 constexpr auto name_letters = "abcdefghijklmnopqrstuvwxyz0123456789-";
 constexpr double int64_limit = 9223372036854775808.0;  // 2^63
 
-bool in_range(double x, const Range& r) {
+bool in_range(double x, const NumberRange& r) {
   return std::isfinite(x) && (r.open_min ? x > r.min : x >= r.min) &&
          (r.open_max ? x < r.max : x <= r.max);
 }
@@ -153,7 +153,7 @@ std::string expected(const Setting& s) {
   auto bound = [](double x) {
     return x < int64_limit ? fmt::format("{:.15g}", x) : std::string("2^63 - 1");
   };
-  Range r = s.range;
+  NumberRange r = s.range;
   r.min = least(s);
   if (std::holds_alternative<int*>(s.field)) r.max = std::min(r.max, double(INT32_MAX));
   if (std::isinf(r.max))

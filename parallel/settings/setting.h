@@ -25,7 +25,7 @@ enum class OnResume {
 };
 
 /// The range of a number, which is finite in any case.
-struct Range {
+struct NumberRange {
   double min = 0;
   double max = std::numeric_limits<double>::infinity();
   bool open_max = false;  ///< `max` itself is not allowed
@@ -54,7 +54,7 @@ template <class T> Choice choice(T& field, std::vector<std::pair<std::string, T>
 
 /// The optional properties of a setting.
 struct SettingTraits {
-  Range range = {};
+  NumberRange range = {};
   std::vector<std::string> choices = {};  ///< for a string; empty: any
   std::string or_file = {};               ///< beside the choices, a path that ends so: `.json`
   std::string shown = {};                 ///< the default in words, where the value does not say it
