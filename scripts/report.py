@@ -360,7 +360,10 @@ def page_of(runs, hardware):
 
 
 def is_our_page(file):
-    return os.path.isfile(file) and open(file, "rb").read(len(BEGINS)) == BEGINS.encode()
+    if not os.path.isfile(file):
+        return False
+    with open(file, "rb") as page:
+        return page.read(len(BEGINS)) == BEGINS.encode()
 
 
 def replace(file, text):
