@@ -126,7 +126,8 @@ def read_run(where):
 
 
 def read_runs(paths):
-    expect(len(paths) <= MOST_RUNS, 64, f"report: {len(paths)} runs; expected at most {MOST_RUNS}, whose colors can be told apart")
+    expect(len(paths) <= MOST_RUNS, 64, f"report: {len(paths)} runs; expected at most {MOST_RUNS}, whose colors can be told "
+           "apart")
     runs, places = [], set()
     for where in paths:
         runs.append(read_run(where))

@@ -1,4 +1,4 @@
-"""What triax-report, triax-overlay and triax-compare-checkpoints share: how they fail, and how they read the files of a run."""
+"""What report.py, overlay.py and compare_checkpoints.py share: how they fail, and how they read the files of a run."""
 
 import argparse
 import json

@@ -61,7 +61,8 @@ def event(rank, name, kind, begin, end):
 
 def trace(events, steps="[7,7]", schedule="1f1b"):
     """Of two stages."""
-    ranks = ",\n".join(f'{{"rank":{r},"dp":0,"pp":{r},"tp":0,"busy":0.5,"communicating":0.25,"waiting":0.125}}' for r in (0, 1))
+    ranks = ",\n".join(f'{{"rank":{r},"dp":0,"pp":{r},"tp":0,"busy":0.5,"communicating":0.25,"waiting":0.125}}'
+                       for r in (0, 1))
     return (f'{{"displayTimeUnit":"ms","steps":{steps},"schedule":"{schedule}","placement":"ring","ranks":[\n{ranks}],\n'
             '"traceEvents":[\n' + ",\n".join(events) + "]}\n")
 
