@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares two checkpoints, of any meshes: settings and tensors that differ; exit code 0 if they are equal, else 1.
 
-Tensors are compared whole, one at a time. Of their checksums `minigpt checkpoint verify` says whether they are right.
+Tensors are compared whole, one at a time. `minigpt checkpoint verify` says whether all their checksums are right.
 With numpy installed, tensors that differ are compared many times as fast."""
 
 import array
@@ -72,7 +72,8 @@ class Checkpoint:
         source, form = self.damage + MANIFEST, (manifest.get("format"), manifest.get("version"))
         expect(form == ("triax checkpoint", 1), 65, f"checkpoint {self.path}: format {printable(json.dumps(form))}; this "
                'script reads ["triax checkpoint", 1]')
-        self.state = {key: typed(text, str, f"{source}, state") for key, text in member(manifest, "state", dict, source).items()}
+        state = member(manifest, "state", dict, source)
+        self.state = {key: typed(text, str, f"{source}, state") for key, text in state.items()}
         self.step = member(manifest, "step", int, source)
         self.files = [self.open(file, source) for file in member(manifest, "files", list, source)]
         self.tensors = member(manifest, "tensors", dict, source)
@@ -104,7 +105,8 @@ class Checkpoint:
 
     def pieces(self, name):
         """Those of a tensor, which fit it."""
-        source, tensor = f"{self.damage}{MANIFEST}, tensor {printable(name)}", member(self.tensors, name, dict, self.damage + MANIFEST)
+        source = f"{self.damage}{MANIFEST}, tensor {printable(name)}"
+        tensor = typed(self.tensors[name], dict, source)
         shape, parts = member(tensor, "shape", list, source), member(tensor, "parts", list, source)
         expect(member(tensor, "dtype", str, source) in TYPES and len(shape) <= MOST_DIMS, 65,
                f"{source} has an unknown dtype, or too many dims")
@@ -235,7 +237,11 @@ def difference(a, b, name):
     s, t = a.tensors[name], b.tensors[name]
     if (s["dtype"], s["shape"]) != (t["dtype"], t["shape"]):
         return f"{s['dtype']} {s['shape']} and {t['dtype']} {t['shape']}"
-    return values_differ(s["dtype"], a.whole(name), b.whole(name))
+    why = values_differ(s["dtype"], a.whole(name), b.whole(name))
+    sums = [[(part.get("slice"), part.get("range"), part.get("crc32c")) for part in t["parts"]] for t in (s, t)]
+    expect(not why or sums[0] != sums[1], 65, f"checkpoint {a.path} or {b.path} is damaged: tensor {printable(name)} has other "
+           "bytes and the same checksums\n  `checkpoint verify` says which.")
+    return why
 
 
 def compare_tensors(a, b):

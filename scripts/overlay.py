@@ -18,7 +18,8 @@ def read(source):
     file = os.path.join(source, "trace.json") if os.path.isdir(source) else source
     trace = read_trace(file)
     expect(trace, 66, f"overlay: there is no {file}; expected a run with a trace{CURE}")
-    expect(trace.pipeline, 65, f"{file}: step {trace.last} has no actions of a pipeline; expected those of 2 stages or more{CURE}")
+    expect(trace.pipeline, 65, f"{file}: step {trace.last} has no actions of a pipeline; expected those of 2 stages or "
+           f"more{CURE}")
     return trace, simulated(trace, file)
 
 

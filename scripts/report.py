@@ -14,7 +14,7 @@ import tomllib
 import report_charts as charts
 from pipeline_trace import read_trace, simulated
 from report_charts import Chart, Line, escaped, short_number
-from run_files import (Arguments, Fail, expect, literals, member, parse, path, printable, run, small_text, typed, unquoted)
+from run_files import (Arguments, Fail, expect, literals, member, parse, path, printable, run, small_text, unquoted)
 
 BEGINS = "<!doctype html><!-- written by triax report -->\n"
 HERE = pathlib.Path(__file__).resolve().parent
@@ -88,7 +88,7 @@ def add_record(r, record, source):
             text = printable(member(record, key, str, source))
             r.notes.append(f"Step {step} began a run with other settings: {text}.")
         elif key != "step":
-            r.columns[key].append((step, None if value is None else typed(value, float, f"{source}, {printable(key)}")))
+            r.columns[key].append((step, None if value is None else member(record, key, float, source)))
             if key.endswith("_per_second") and not key.startswith("val_"):
                 r.unit = key.removesuffix("_per_second")
 
@@ -126,7 +126,8 @@ def read_run(where):
 
 
 def read_runs(paths):
-    expect(len(paths) <= MOST_RUNS, 64, f"report: {len(paths)} runs; expected at most {MOST_RUNS}, whose colors can be told apart")
+    expect(len(paths) <= MOST_RUNS, 64, f"report: {len(paths)} runs; expected at most {MOST_RUNS}, whose colors can be told "
+           "apart")
     runs, places = [], set()
     for where in paths:
         runs.append(read_run(where))
@@ -360,7 +361,10 @@ def page_of(runs, hardware):
 
 
 def is_our_page(file):
-    return os.path.isfile(file) and open(file, "rb").read(len(BEGINS)) == BEGINS.encode()
+    if not os.path.isfile(file):
+        return False
+    with open(file, "rb") as page:
+        return page.read(len(BEGINS)) == BEGINS.encode()
 
 
 def replace(file, text):

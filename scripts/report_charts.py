@@ -146,7 +146,8 @@ class Chart:
     columns: int = 400  # parts of a line of which no more than the lowest and the highest value are kept
 
     def svg(self):
-        """Its curves carry what they show: `data-p` is `STEP VALUE STEP VALUE ...`, `data-n` the name. Empty without values."""
+        """Its curves carry what they show: `data-p` is `STEP VALUE STEP VALUE ...`, `data-n` the name. Empty if no line has
+        a value."""
         values = [v for line in self.lines for _, v in line.points if v is not None and abs(v) <= LARGEST]
         return Plot(self, values).svg() if values else ""
 

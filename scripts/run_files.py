@@ -1,4 +1,4 @@
-"""What triax-report, triax-overlay and triax-compare-checkpoints share: how they fail, and how they read the files of a run."""
+"""What report.py, overlay.py and compare_checkpoints.py share: how they fail, and how they read the files of a run."""
 
 import argparse
 import json
@@ -106,21 +106,24 @@ def parse(text, source):
     return value
 
 
+def fits(value, kind, most):
+    if kind is int:
+        return type(value) is int and 0 <= value <= most
+    return type(value) is kind if kind is not float else type(value) in (int, float) and abs(value) <= FINITE
+
+
 def typed(value, kind, source, most=1 << 62):
     """The value, if it is of a kind of KINDS."""
-    fine = type(value) is kind
-    if kind is int:
-        fine = fine and 0 <= value <= most
-    elif kind is float:
-        fine = type(value) in (int, float) and abs(value) <= FINITE
-    if not fine:
+    if not fits(value, kind, most):
         raise Fail(65, f"{source} is {printable(json.dumps(value))}; expected {KINDS[kind]}" + f" to {most}" * (kind is int))
     return value
 
 
 def member(record, key, kind, source, most=1 << 62):
-    expect(type(record) is dict and key in record, 65, f"{source}, has no {printable(key)}")
-    return typed(record[key], kind, f"{source}, {printable(key)}", most)
+    if type(record) is not dict or key not in record:
+        raise Fail(65, f"{source}, has no {printable(key)}")
+    value = record[key]
+    return value if fits(value, kind, most) else typed(value, kind, f"{source}, {printable(key)}", most)
 
 
 # Settings: lines `NAME = LITERAL`.

@@ -114,8 +114,8 @@ if(TRIAX_INSTALL)
     && test -e bash-completion/completions/llama -a -e zsh/site-functions/_triax")
   add_test(NAME package.slurm_scripts COMMAND sh -c "cd ${prefix}/share/triax/slurm && test -x one_node.sh \
     -a -x one_node_gpus.sh -a -x several_nodes.sh -a -x several_nodes_gpus.sh")
-  add_test(NAME package.readers COMMAND sh -c "for reader in report overlay compare-checkpoints\; do \
-    ${prefix}/bin/triax-$reader --help || exit\; done\; ${prefix}/bin/triax-report none --hardware h100")
+  add_test(NAME package.readers COMMAND sh -c "cd ${prefix}/bin && ./triax-report --help && ./triax-overlay --help \
+    && ./triax-compare-checkpoints --help && ./triax-report none --hardware h100")
   set_tests_properties(package.readers PROPERTIES PASS_REGULAR_EXPRESSION
     "triax: error 66: report: there is no none" FAIL_REGULAR_EXPRESSION Traceback)
   set_tests_properties(package.launcher package.elastic_launcher package.minigpt package.manual package.slurm_scripts

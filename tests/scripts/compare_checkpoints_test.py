@@ -44,7 +44,7 @@ def write(folder, tensors, settings="lr = 0.001\n", change=lambda manifest: None
                                 "data_offsets": [len(data), len(data) + len(held)]}
                 data += held
                 entry = stored.setdefault(name, {"dtype": t["dtype"], "shape": t["shape"], "parts": []})
-                entry["parts"].append({"file": number, "tensor": name, "crc32c": 0} | part)
+                entry["parts"].append({"file": number, "tensor": name, "crc32c": script.crc32c(held)} | part)
         text = json.dumps(header).encode()
         text = struct.pack("<Q", len(text)) + text
         (folder / f"rank{number}.safetensors").write_bytes(text + data)
@@ -165,6 +165,12 @@ tensors that differ:
             manifest.write_bytes(damaged)
             self.refused(a, "manifest.json, checksum differs")
 
+    def test_bytes_that_their_checksums_do_not_fit(self):
+        a, b = self.checkpoint("a"), pathlib.Path(self.checkpoint("b"))
+        file = b / "rank0.safetensors"
+        file.write_bytes(file.read_bytes()[:-1] + b"\1")
+        self.assertRegex(self.call(a, b, code=65), "a or .*/b is damaged: tensor w has other bytes and the same checksums")
+
     def test_manifests_that_are_hostile(self):
         def with_part(**change):
             return lambda m: m["tensors"]["w"]["parts"][0].update(change)
@@ -191,12 +197,13 @@ tensors that differ:
         twice = tensor("f32", [2, 2], [1, 2, 3, 4], [{"slice": [0, 0, 1]}, {"slice": [0, 0, 1]}])
         self.checkpoint("a", {"w": twice})
         self.refused("a", "missing or stored twice")
-        said = self.call(self.checkpoint("a", {"\x1b[2J": tensor("f32", [1], [1])}), self.checkpoint("b", {"x": tensor("f32", [1], [1])}),
-                         code=1)
+        one = tensor("f32", [1], [1])
+        said = self.call(self.checkpoint("a", {"\x1b[2J": one}), self.checkpoint("b", {"x": one}), code=1)
         self.assertIn("  ?[2J: only in ", said)
 
     def test_whatever_a_manifest_says_is_refused_or_read(self):
-        a = pathlib.Path(self.checkpoint("a", {"w": tensor("f32", [2, 2], [1, 2, 3, 4], [{"slice": [1, 0, 1]}, {"slice": [1, 1, 1]}])}))
+        halves = [{"slice": [1, 0, 1]}, {"slice": [1, 1, 1]}]
+        a = pathlib.Path(self.checkpoint("a", {"w": tensor("f32", [2, 2], [1, 2, 3, 4], halves)}))
 
         def read(file):
             members = file.read_bytes()[21:]

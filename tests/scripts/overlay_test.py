@@ -4,7 +4,7 @@ import json
 import unittest
 
 from run_fixtures import ScriptTest, event, gpipe_trace, small_trace, trace
-from pipeline_trace import action_named, read_trace, simulated
+from pipeline_trace import Action, Pipeline, action_named, read_trace, simulated
 from run_files import Fail
 
 
@@ -59,6 +59,30 @@ stage 0 waits most: 8.50 ms of 14.50 ms
         s = simulated(found, "x")
         self.assertAlmostEqual(s.time, 15e-3)
         self.assertAlmostEqual(s.bubble / s.time, 1 / 3)
+
+    def test_a_receive_is_posted_when_the_one_before_was_taken(self):
+        steps = [event(rank, name, "work", 0, 9000) for rank in (0, 1) for name in ("step 7", "step")]
+        ran = ["0 F0 0 1000", "0 F1 1000 1200", "0 B0 5000 6000", "0 B1 6000 7000", "1 F0 2000 2500", "1 F1 3000 3500",
+               "1 B0 3500 4000", "1 B1 4000 4500"]  # over a link of 1 ms
+        ran = [event(int(rank), name, "action", int(begin), int(end)) for rank, name, begin, end in map(str.split, ran)]
+        found = read_trace(self.trace(trace(steps + ran)))
+        for a, b in zip(found.pipeline.actions, simulated(found, "x").actions):
+            self.assertAlmostEqual(a.begin, b.begin, msg=a)
+
+    def test_two_chunks_in_a_v(self):
+        steps = [event(rank, name, "work", 0, 9000) for rank in (0, 1) for name in ("step 7", "step")]
+        round_trip = [(0, "F0a"), (1, "F0a"), (1, "F0b"), (0, "F0b"), (0, "I0b"), (1, "B0b"), (1, "B0a"), (0, "B0a"), (0, "W0b")]
+        text = trace(steps + [event(rank, name, "action", 1000 * i, 1000 * i + 1000) for i, (rank, name) in enumerate(round_trip)])
+        shown = json.loads(self.call(self.trace(text.replace('"ring"', '"v"')), "--json"))["simulated"]
+        self.assertEqual((shown["chunks"], shown["placement"], shown["peak_live"]), (2, "v", [2, 2]))
+        self.assertAlmostEqual(shown["time"], 9e-3)
+        self.assertEqual([(h["from"], h["to"]) for h in shown["handovers"]], [(0, 1), (3, 2), (1, 2), (2, 3), (2, 1), (1, 0)])
+        self.assertIn("pipeline, simulated      11.00 ms", self.call(self.trace(text)), "on a ring")
+
+    def test_activations_that_are_held(self):
+        for order, most in (("F0 B0 F1 I1 W1", 1), ("F0 F1 B0 F2 B1 B2", 2), ("F0 I0 F1 I1 W0 W1", 2)):
+            ran = [Action(0, *action_named(name), i, i + 1) for i, name in enumerate(order.split())]
+            self.assertEqual(Pipeline(1, "ring", ran).peak_live(), [most], order)
 
     def test_names_of_actions(self):
         for name, action in {"F12": ("F", 0, 12), "B3b": ("B", 1, 3), "W0.30": ("W", 30, 0), "I1a": ("I", 0, 1), "X1": None,

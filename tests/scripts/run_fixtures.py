@@ -61,7 +61,8 @@ def event(rank, name, kind, begin, end):
 
 def trace(events, steps="[7,7]", schedule="1f1b"):
     """Of two stages."""
-    ranks = ",\n".join(f'{{"rank":{r},"dp":0,"pp":{r},"tp":0,"busy":0.5,"communicating":0.25,"waiting":0.125}}' for r in (0, 1))
+    ranks = ",\n".join(f'{{"rank":{r},"dp":0,"pp":{r},"tp":0,"busy":0.5,"communicating":0.25,"waiting":0.125}}'
+                       for r in (0, 1))
     return (f'{{"displayTimeUnit":"ms","steps":{steps},"schedule":"{schedule}","placement":"ring","ranks":[\n{ranks}],\n'
             '"traceEvents":[\n' + ",\n".join(events) + "]}\n")
 
@@ -80,7 +81,7 @@ def gpipe_trace():
     """Two micro-batches in step 3; stage 1 waits 1 ms for each forward. Beside it what belongs to other steps."""
     events = []
     for rank in (0, 1):
-        events += [event(rank, "step 2", "work", 0, 900), event(rank, "F0", "action", 10, 810),
+        events += [event(rank, "step 2", "work", 0, 900), event(rank, "step", "work", 5, 850), event(rank, "F0", "action", 10, 810),
                    event(rank, "step 3", "work", 1000, 31000), event(rank, "step", "work", 1000, 20000),
                    event(rank, "F0", "action", 25000, 25800)]  # of a validation
     for m in (0, 1):
@@ -90,4 +91,5 @@ def gpipe_trace():
                    event(0, "wait all_reduce dp", "waiting", 2500 + 2000 * m, 2600 + 2000 * m),
                    event(1, f"B{m}", "action", 9000 + 3000 * m, 12000 + 3000 * m),
                    event(0, f"B{m}", "action", 12000 + 3000 * m, 15000 + 3000 * m)]
+    events.append(event(0, "wait move link 0 down", "waiting", 6500, 7500))  # after its forwards
     return trace(events, "[2,3]", "gpipe")
