@@ -160,6 +160,9 @@ def looked_at(shop):
     (shop / "run/metrics.jsonl").write_text(re.sub(r'("step":3,"loss":\d\.\d)', r"\g<1>1", lines))
     shop.replay(1, "--checkpoint run/step-2 --step 4", "DIFFERENT: step 3 has loss")
     (shop / "run/metrics.jsonl").write_text(lines)
+    shutil.copytree(shop / "run", shop / "mixed", ignore=shutil.ignore_patterns("step-4"))
+    (shop / "mixed/step-6").rename(shop / "mixed/step-4")
+    shop.replay(1, "--checkpoint mixed/step-2 --step 4 --rank 3", "DIFFERENT: ", "tensors differ from those in mixed/step-4; the first is tokens.table: f32 [")
 
 
 def refused(shop):
