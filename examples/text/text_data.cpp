@@ -7,12 +7,12 @@
 
 #include "core/check.h"
 #include "core/files.h"
-#include "examples/text/bpe.h"
+#include "examples/text/tokenizer/bpe.h"
 #include "examples/text/foreign_files.h"
-#include "examples/text/numbers.h"
+#include "examples/text/tokenizer/numbers.h"
 #include "examples/text/token_files.h"
-#include "examples/text/tokenizer_files.h"
-#include "examples/text/words.h"
+#include "examples/text/tokenizer/tokenizer_files.h"
+#include "examples/text/tokenizer/utf8.h"
 #include "parallel/checkpoint/directory.h"
 
 namespace triax::text {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "examples/text/bpe.h"
+#include "examples/text/tokenizer/bpe.h"
 #include "examples/text/make_shards.h"
 #include "examples/text/text_data.h"
 #include "tests/support/expect_error.h"

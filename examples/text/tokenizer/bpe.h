@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "examples/text/tokenizer.h"
-#include "examples/text/words.h"
+#include "examples/text/tokenizer/tokenizer.h"
+#include "examples/text/tokenizer/words.h"
 #include "nn/json.h"
 
 namespace triax::text {
@@ -27,7 +27,7 @@ struct BpeParts {
   /// Two tokens each, whose bytes together are a token; what comes first is merged first.
   std::vector<std::pair<int32_t, int32_t>> merges;
   std::vector<AddedToken> added;  ///< by number
-  Words words = Words::gpt2;
+  Words words = {};
   bool whole_words = false;  ///< a word that is a token is not merged (`ignore_merges`)
   /// The tokenizer.json that all this was read from, if `tokenizers` reads it alike. It may hold
   /// more: a post-processor, for instance.
@@ -44,17 +44,16 @@ class Bpe : public Vocabulary {
   Bpe(const Bpe&) = delete;
 
   int64_t size() const override { return std::ssize(parts_.tokens); }
-  void encode(std::string_view text, const Source& source,
-              std::vector<int32_t>& tokens) const override;
+  size_t encode(const Passage& passage, std::vector<int32_t>& tokens) const override;
   void decode(int32_t token, std::string& text) const override {
     text += parts_.tokens[static_cast<size_t>(token)];
   }
-  size_t cut(std::string_view text, const Source& source) const override;
   /// A tokenizer.json: as it was read, if it was.
   std::string json() const override;
   std::string identity() const override;
 
  private:
+  friend class Encoding;
   friend class Merger;
   struct Merge {
     int32_t rank, token;
@@ -82,7 +81,7 @@ constexpr bool prints(int byte) {
 }
 
 /// Of a tokenizer.json of Hugging Face's `tokenizers`; `name` begins messages. Untrusted. Throws
-/// Error 65 for one that is damaged or not byte-level BPE with the words of GPT-2 or Llama 3.
+/// Error 65 for one that is damaged or not byte-level BPE.
 /// `text`: what `root` was read from.
 std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& text,
                                          const std::string& name);

@@ -1,4 +1,4 @@
-#include "examples/text/bpe.h"
+#include "examples/text/tokenizer/bpe.h"
 
 #include <algorithm>
 #include <queue>
@@ -26,6 +26,8 @@ Bpe::Bpe(BpeParts parts) : parts_(std::move(parts)) {
     check(found != numbers.end(), "bpe: byte {} is no token", i);
     byte_token_[i] = found->second;
   }
+  merges_.max_load_factor(0.25f);  // most pairs that are looked for are no merge
+  merges_.reserve(parts_.merges.size());
   for (auto [left, right] : parts_.merges) {
     std::string bytes = tokens.at(size_t(left)) + tokens.at(size_t(right));
     auto both = numbers.find(bytes);
@@ -147,10 +149,14 @@ class AddedSearch {
   };
   AddedSearch(const std::vector<AddedToken>& added, bool late, std::string_view text, size_t from)
       : text_(text) {
-    for (const AddedToken& a : added)
-      if (a.late == late) tokens_.push_back({&a, text_.find(a.content, from)});
+    for (const AddedToken& a : added) {
+      if (a.late != late) continue;
+      tokens_.push_back({&a, text_.find(a.content, from)});
+      longest_ = std::max(longest_, a.content.size());
+    }
   }
 
+  size_t longest() const { return longest_; }
   /// The next one from `from` on, the longest of those that begin at one place; at the end of the
   /// text if there is none.
   Found next(size_t from) {
@@ -171,45 +177,55 @@ class AddedSearch {
   };
   std::string_view text_;
   std::vector<Next> tokens_;
+  size_t longest_ = 1;  // bytes
 };
 
-void Bpe::encode(std::string_view text, const Source& source, std::vector<int32_t>& tokens) const {
-  tokens.reserve(tokens.size() + text.size() / 4);
-  Merger merger(*this, tokens);
-  auto encode_words = [&](size_t at, size_t end) {
-    std::string_view plain = text.substr(0, end);
-    for (size_t behind; at < end; at = behind) {
-      behind = word_end(plain, at, source, parts_.words);
-      merger.encode(plain.substr(at, behind - at));
-    }
-  };
-  // Calls between(begin, end) for what is between these tokens.
-  auto each_part = [&](bool late, size_t at, size_t end, auto between) {
-    AddedSearch search(parts_.added, late, text.substr(0, end), at);
-    while (at < end) {
-      auto [place, bytes, token] = search.next(at);
-      between(at, place);
-      if (token >= 0) tokens.push_back(token);
-      at = place + bytes;
-    }
-  };
-  each_part(false, 0, text.size(),
-            [&](size_t begin, size_t end) { each_part(true, begin, end, encode_words); });
-}
+/// A text becomes tokens: added ones, between them late ones, and between those words.
+class Encoding {
+ public:
+  Encoding(const Bpe& bpe, const Passage& passage, std::vector<int32_t>& tokens)
+      : bpe_(bpe),
+        text_(passage.text),
+        tokens_(tokens),
+        words_(bpe.parts_.words, passage.text, passage.source),
+        merger_(bpe, tokens) {}
 
-size_t Bpe::cut(std::string_view text, const Source& source) const {
-  size_t longest = 1;
-  for (const AddedToken& a : parts_.added) longest = std::max(longest, a.content.size());
-  // No added token may begin before the cut and end behind it, even behind the end of the text.
-  size_t end = text.size() - std::min(text.size(), longest - 1);
-  while ((end = last_word_end(text, end, source, parts_.words)) > 0) {
-    auto begins = [&](const AddedToken& a) {
-      return text.find(a.content, end - std::min(end, a.content.size() - 1)) < end;
-    };
-    if (std::ranges::none_of(parts_.added, begins)) return end;
-    --end;
+  /// Returns where the tokens end that stay the same whatever follows.
+  size_t parts(bool late, const Stretch& s) {
+    AddedSearch search(bpe_.parts_.added, late, text_.substr(0, s.end), s.begin);
+    // Behind `sure` another added token may begin, which ends in what follows.
+    size_t sure = s.end - (s.goes_on ? std::min(s.end - s.begin, search.longest() - 1) : 0);
+    auto between = [&](const Stretch& part) { return late ? words(part) : parts(true, part); };
+    for (size_t at = s.begin; at < sure;) {
+      auto [place, bytes, token] = search.next(at);
+      if (place >= sure) return between({at, sure, s.goes_on});
+      between({at, place});
+      tokens_.push_back(token);
+      at = place + bytes;
+      if (at >= sure) return at;
+    }
+    return s.begin;
   }
-  return 0;
+
+ private:
+  size_t words(const Stretch& s) {
+    return words_.read(s, [this](size_t begin, size_t end) {
+      merger_.encode(text_.substr(begin, end - begin));
+    });
+  }
+
+  const Bpe& bpe_;
+  std::string_view text_;
+  std::vector<int32_t>& tokens_;
+  WordReader words_;
+  Merger merger_;
+};
+
+size_t Bpe::encode(const Passage& passage, std::vector<int32_t>& tokens) const {
+  Passage whole = passage;
+  if (whole.goes_on) whole.text = whole.text.substr(0, last_character_end(whole.text));
+  tokens.reserve(tokens.size() + whole.text.size() / 4);
+  return Encoding(*this, whole, tokens).parts(false, {0, whole.text.size(), whole.goes_on});
 }
 
 }  // namespace triax::text
