@@ -7,9 +7,9 @@
 
 #include "core/check.h"
 #include "core/checksum.h"
+#include "examples/text/text_data.h"
 #include "examples/text/tokenizer/bpe.h"
 #include "examples/text/tokenizer/characters.h"
-#include "examples/text/text_data.h"
 #include "examples/text/tokenizer/tokenizer_files.h"
 #include "parallel/train/run_directory.h"
 

@@ -56,8 +56,11 @@ class Bpe : public Vocabulary {
   friend class Encoding;
   friend class Merger;
   struct Merge {
-    int32_t rank, token;
+    uint64_t pair = UINT64_MAX;  // the two tokens; none of them in a free place
+    int32_t rank = 0, token = 0;
   };
+  /// Where the merge of a pair is, or is to be.
+  const Merge& place_of(uint64_t pair) const;
   const Merge* merge_of(int32_t left, int32_t right) const;
   /// `file`: that `tokenizers` reads. `identity`: one text for all that encode alike, in which
   /// added tokens have a list of their own.
@@ -70,7 +73,7 @@ class Bpe : public Vocabulary {
   BpeParts parts_;
   std::array<int32_t, 256> byte_token_{};
   std::array<std::bitset<256>, 256> joined_;  // bytes that follow one another in some merged token
-  std::unordered_map<uint64_t, Merge> merges_;
+  std::vector<Merge> merges_;  // by their hash; a pair whose place is taken has the next free one
   std::unordered_map<std::string_view, int32_t> whole_words_;  // if they are not merged
 };
 

@@ -317,8 +317,7 @@ std::string Bpe::document(Form form) const {
     merges.push_back(
         nn::quoted(shown(parts_.tokens[size_t(left)]) + " " + shown(parts_.tokens[size_t(right)])));
   return R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" +
-         join(added, ",") + R"(],"normalizer":null,"pre_tokenizer":)" +
-         to_json(parts_.words) +
+         join(added, ",") + R"(],"normalizer":null,"pre_tokenizer":)" + to_json(parts_.words) +
          R"(,"post_processor":null,"decoder":{"type":"ByteLevel","add_prefix_space":true,)" +
          R"("trim_offsets":true,"use_regex":true},"model":{"type":"BPE","dropout":null,)" +
          R"("unk_token":null,)" +

@@ -21,12 +21,20 @@ struct Property {
 };
 
 Property property_named(const std::string& name) {
-  static const std::map<std::string, Property> known = {
-      {"L", {"L", "A-Za-z"}}, {"Letter", {"L", "A-Za-z"}}, {"Lu", {"Lu", "A-Z"}},
-      {"Ll", {"Ll", "a-z"}},  {"N", {"N", "0-9"}},         {"Number", {"N", "0-9"}},
-      {"Nd", {"Nd", "0-9"}},  {"Mark", {"M"}},             {"Punctuation", {"P"}},
-      {"Symbol", {"S"}},      {"Separator", {"Z"}},        {"Other", {"C"}},
-      {"Alphabetic", {"Alphabetic"}},                      {"White_Space", {"White_Space"}}};
+  static const std::map<std::string, Property> known = {{"L", {"L", "A-Za-z"}},
+                                                        {"Letter", {"L", "A-Za-z"}},
+                                                        {"Lu", {"Lu", "A-Z"}},
+                                                        {"Ll", {"Ll", "a-z"}},
+                                                        {"N", {"N", "0-9"}},
+                                                        {"Number", {"N", "0-9"}},
+                                                        {"Nd", {"Nd", "0-9"}},
+                                                        {"Mark", {"M"}},
+                                                        {"Punctuation", {"P"}},
+                                                        {"Symbol", {"S"}},
+                                                        {"Separator", {"Z"}},
+                                                        {"Other", {"C"}},
+                                                        {"Alphabetic", {"Alphabetic"}},
+                                                        {"White_Space", {"White_Space"}}};
   if (auto found = known.find(name); found != known.end()) return found->second;
   return {name.size() <= 2 ? name : "sc:" + name};  // else PCRE2 takes script extensions
 }
@@ -126,16 +134,34 @@ class Translation {
     size_t start = at_ - 1;
     char c = next("character behind `\\`");
     switch (c) {
-      case 'a': case 'e': case 'f': case 'n': case 'r': case 't': return {'\\', c};
-      case 'v': return "\\x0B";
-      case 's': return "\\p{White_Space}";  // \s of PCRE2 has U+180E too
-      case 'S': return "\\P{White_Space}";
-      case 'd': return property({"Nd", "0-9"}, false, in_set);
-      case 'D': return property({"Nd", "0-9"}, true, in_set);
-      case 'w': case 'W': return word_character(c == 'W', in_set);
-      case 'p': case 'P': return braced_property(c == 'P', in_set);
-      case 'x': case 'u': return code_point(c == 'u');
-      default: break;
+      case 'a':
+      case 'e':
+      case 'f':
+      case 'n':
+      case 'r':
+      case 't':
+        return {'\\', c};
+      case 'v':
+        return "\\x0B";
+      case 's':
+        return "\\p{White_Space}";  // \s of PCRE2 has U+180E too
+      case 'S':
+        return "\\P{White_Space}";
+      case 'd':
+        return property({"Nd", "0-9"}, false, in_set);
+      case 'D':
+        return property({"Nd", "0-9"}, true, in_set);
+      case 'w':
+      case 'W':
+        return word_character(c == 'W', in_set);
+      case 'p':
+      case 'P':
+        return braced_property(c == 'P', in_set);
+      case 'x':
+      case 'u':
+        return code_point(c == 'u');
+      default:
+        break;
     }
     if (is_letter(c) || is_digit(c)) {
       at_ = start;

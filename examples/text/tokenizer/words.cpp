@@ -36,7 +36,8 @@ std::shared_ptr<pcre2_code> compiled(const std::string& pattern) {
               message_of(error));
   uint32_t empty = 0;
   pcre2_pattern_info(code.get(), PCRE2_INFO_MATCHEMPTY, &empty);
-  check_input(!empty, Exit::data, "pattern `{}` matches where there is nothing", printable(pattern));
+  check_input(!empty, Exit::data, "pattern `{}` matches where there is nothing",
+              printable(pattern));
   // Where a machine allows no such code, matching is slower.
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
   return code;
@@ -52,10 +53,14 @@ char32_t stand_in(char32_t c) {
 bool joins(WordSplit::Match match, bool before, bool after) {
   using enum WordSplit::Match;
   switch (match) {
-    case contiguous: return before == after;
-    case merged_with_previous: return !before && after;
-    case merged_with_next: return before && !after;
-    default: return false;
+    case contiguous:
+      return before == after;
+    case merged_with_previous:
+      return !before && after;
+    case merged_with_next:
+      return before && !after;
+    default:
+      return false;
   }
 }
 
@@ -98,8 +103,9 @@ WordReader::Found WordReader::find(size_t step, const Stretch& s, size_t from) c
   if (result == PCRE2_ERROR_NOMATCH) return {s.end, s.end};
   auto* place = pcre2_get_ovector_pointer(found_.get());
   if (result == PCRE2_ERROR_PARTIAL) return {s.begin + place[0], s.begin + place[0]};
-  check_input(result >= 0, Exit::data, "{}: byte {}: pattern `{}`: {}", source_.name,
-              source_.first + from, printable(words_.splits_[step].pattern), message_of(result));
+  if (result < 0)
+    fail(Exit::data, "{}: byte {}: pattern `{}`: {}", source_.name, source_.first + from,
+         printable(words_.splits_[step].pattern), message_of(result));
   return {s.begin + place[0], s.begin + place[1]};
 }
 

@@ -60,7 +60,8 @@ Words words_from_json(const nn::JsonReader& pre_tokenizer) {
     } else {
       step.require(byte_level, fmt::format("is of type {}; expected Split, Digits or ByteLevel",
                                            printable(type)));
-      step.require(!flag_in(step, "add_prefix_space", true), "has add_prefix_space; expected false");
+      step.require(!flag_in(step, "add_prefix_space", true),
+                   "has add_prefix_space; expected false");
       if (flag_in(step, "use_regex", true)) splits.push_back(gpt2_split);
     }
   }
@@ -79,9 +80,9 @@ std::string to_json(const Words& words) {
   if (use_regex) splits.pop_back();
   std::string steps;
   for (auto& split : splits)
-    steps += fmt::format(
-        R"({{"type":"Split","pattern":{{"Regex":{}}},"behavior":"{}","invert":{}}},)",
-        nn::quoted(split.pattern), matches[size_t(split.match)], split.invert);
+    steps +=
+        fmt::format(R"({{"type":"Split","pattern":{{"Regex":{}}},"behavior":"{}","invert":{}}},)",
+                    nn::quoted(split.pattern), matches[size_t(split.match)], split.invert);
   steps += fmt::format(
       R"({{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":{}}})",
       use_regex);

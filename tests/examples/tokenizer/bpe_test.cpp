@@ -160,8 +160,8 @@ TEST(Bpe, TokenizerJsonIsPreferred) {
   Copies both({"vocab.json", "merges.txt", "llama3/tokenizer.json"});
   EXPECT_EQ(read_tokenizer(both.path()).hash(), read_tokenizer(fixture + "/llama3").hash());
   test::write_bytes(both / "tokenizer.json", "{\"model\": {}, \"pre_tokenizer\": null}");
-  expect_error([&] { read_tokenizer(both.path()); }, {both / "tokenizer.json", "expected ByteLevel"},
-               Exit::data);
+  expect_error([&] { read_tokenizer(both.path()); },
+               {both / "tokenizer.json", "expected ByteLevel"}, Exit::data);
 }
 
 TEST(Bpe, LearnsTheMergesOfTokenizers) {
@@ -294,7 +294,8 @@ TEST(Bpe, RefusesTokenizersThatEncodeAnotherWay) {
                  {"run/t.json", part}, Exit::data);
   };
   refuses("\"type\":\"BPE\"", "\"type\":\"Unigram\"", "a type other than BPE");
-  refuses("\"type\":\"ByteLevel\"", "\"type\":\"Whitespace\"", "is of type Whitespace; expected Split");
+  refuses("\"type\":\"ByteLevel\"", "\"type\":\"Whitespace\"",
+          "is of type Whitespace; expected Split");
   refuses("\"dropout\":null", "\"dropout\":0.1", "has a dropout");
   refuses("\"add_prefix_space\":false", "\"add_prefix_space\":true", "add_prefix_space");
   refuses("\"add_prefix_space\":false", "\"add_prefix_space\":3", "is not true or false");
@@ -310,7 +311,8 @@ TEST(Bpe, RefusesTokenizersThatEncodeAnotherWay) {
   refuses("\"Isolated\"", "\"Gone\"", "is `Gone`; expected Isolated, Removed, Contiguous");
   refuses("\"type\":\"Split\"", "\"type\":\"Metaspace\"", "is of type Metaspace; expected Split");
   refuses("\"pretokenizers\":[", "\"pretokenizers\":[null,", "has no type");
-  refuses("\"pretokenizers\":[", "\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":false},",
+  refuses("\"pretokenizers\":[",
+          "\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":false},",
           "is Split behind ByteLevel; expected nothing");
   json = read_bytes(fixture + "/tokenizer.json");
   refuses("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", "lines of Python");

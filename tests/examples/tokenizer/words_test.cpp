@@ -35,8 +35,7 @@ struct Fixture {
     for (auto& text : first.at("texts").elements(100)) texts.push_back(text.text());
     while (std::getline(lines, line)) {
       nn::JsonReader root(line, "words.jsonl", "line", 8);
-      all.push_back(
-          {root.at("name").text(), words_from_json(root.at("pre_tokenizer")), {}});
+      all.push_back({root.at("name").text(), words_from_json(root.at("pre_tokenizer")), {}});
       for (auto& text : root.at("words").elements(100)) {
         all.back().lengths.emplace_back();
         for (auto& length : text.elements(10'000))
@@ -177,8 +176,11 @@ TEST(Words, APatternThatTakesTooLongIsAnError) {
 
 TEST(Words, RefusesWhatIsNotUtf8) {
   Words words;
-  expect_error([&] { WordReader(words, "ab \xFF", {"data: f", 100}); },
-               {"data: f: byte 103 is 0xFF: no byte of UTF-8; expected UTF-8"}, Exit::data);
+  expect_error(
+      [&] {
+        WordReader(words, "ab \xFF", {"data: f", 100});
+      },
+      {"data: f: byte 103 is 0xFF: no byte of UTF-8; expected UTF-8"}, Exit::data);
 }
 
 }  // namespace
