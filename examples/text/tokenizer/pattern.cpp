@@ -1,7 +1,7 @@
 #include "examples/text/tokenizer/pattern.h"
 
-#include <algorithm>
-#include <map>
+#include <cctype>
+#include <regex>
 
 #include "core/check.h"
 #include "core/files.h"
@@ -14,29 +14,12 @@ constexpr int deepest = 50;  // nesting of groups and classes
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-/// A property's name in PCRE2, and the ASCII characters that have it: those are found faster when
-/// they are listed.
-struct Property {
-  std::string name, ascii = {};
-};
-
-Property property_named(const std::string& name) {
-  static const std::map<std::string, Property> known = {{"L", {"L", "A-Za-z"}},
-                                                        {"Letter", {"L", "A-Za-z"}},
-                                                        {"Lu", {"Lu", "A-Z"}},
-                                                        {"Ll", {"Ll", "a-z"}},
-                                                        {"N", {"N", "0-9"}},
-                                                        {"Number", {"N", "0-9"}},
-                                                        {"Nd", {"Nd", "0-9"}},
-                                                        {"Mark", {"M"}},
-                                                        {"Punctuation", {"P"}},
-                                                        {"Symbol", {"S"}},
-                                                        {"Separator", {"Z"}},
-                                                        {"Other", {"C"}},
-                                                        {"Alphabetic", {"Alphabetic"}},
-                                                        {"White_Space", {"White_Space"}}};
-  if (auto found = known.find(name); found != known.end()) return found->second;
-  return {name.size() <= 2 ? name : "sc:" + name};  // else PCRE2 takes script extensions
+/// The ASCII characters that have a property: they are found faster when they are listed.
+std::string ascii_of(std::string_view property) {
+  if (property == "L") return "A-Za-z";
+  if (property == "Lu") return "A-Z";
+  if (property == "Ll") return "a-z";
+  return property == "N" || property == "Nd" ? "0-9" : "";
 }
 
 class Translation {
@@ -91,12 +74,9 @@ class Translation {
     char c = from_[at_];
     if (ignores_case_) {
       // Other case may be of another length: `ss` matches U+00DF in Oniguruma alone.
-      static constexpr std::string_view joined[] = {"ff", "fi", "fl", "ss", "st"};
-      char low = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
-      std::string pair{before_, low};
-      require((c & 0x80) == 0 && std::ranges::count(joined, pair) == 0,
+      static const std::regex longer("ff|f[il]|s[st]|.?[^\\0-\\x7F]", std::regex::icase);
+      require(!std::regex_match(std::string(from_.substr(at_ - 1, 2)), longer),
               "a character whose other case has another length");
-      before_ = low;
     }
     if (c == '{') to_ += '\\';
     to_ += character();
@@ -110,7 +90,6 @@ class Translation {
 
   void group(int depth) {
     bool ignored_case = ignores_case_;
-    before_ = 0;
     if (take("(?i:")) to_ += "(?i:", ignores_case_ = true;
     else if (take("(?:")) to_ += "(?:";
     else if (take("(?=")) to_ += "(?=";
@@ -125,12 +104,10 @@ class Translation {
     require(take(")"), "a group without end");
     to_ += ')';
     ignores_case_ = ignored_case;
-    before_ = 0;
   }
 
   /// What stands for `\x`, the backslash of which has been read.
   std::string escape(bool in_set) {
-    before_ = 0;
     size_t start = at_ - 1;
     char c = next("character behind `\\`");
     switch (c) {
@@ -148,9 +125,9 @@ class Translation {
       case 'S':
         return "\\P{White_Space}";
       case 'd':
-        return property({"Nd", "0-9"}, false, in_set);
+        return property("Nd", false, in_set);
       case 'D':
-        return property({"Nd", "0-9"}, true, in_set);
+        return property("Nd", true, in_set);
       case 'w':
       case 'W':
         return word_character(c == 'W', in_set);
@@ -179,13 +156,15 @@ class Translation {
       require(is_letter(c) || c == '_' || c == ' ', "a property with a strange name");
       name += c;
     }
-    return property(property_named(name), negated, in_set);
+    return property(name, negated, in_set);
   }
-  std::string property(const Property& p, bool negated, bool in_set) const {
+  std::string property(const std::string& name, bool negated, bool in_set) const {
     require(!ignores_case_, "a property where case is ignored");
-    std::string positive = fmt::format("\\p{{{}}}", p.name);
-    if (negated) return "\\P" + positive.substr(2);
-    return in_set || p.ascii.empty() ? positive + p.ascii : "[" + positive + p.ascii + "]";
+    // Of a script PCRE2 would take the extensions too.
+    std::string inside = fmt::format("{{{}{}}}", name.size() > 2 ? "sc:" : "", name);
+    if (negated) return "\\P" + inside;
+    std::string set = "\\p" + inside + ascii_of(name);
+    return in_set ? set : "[" + set + "]";
   }
   std::string word_character(bool negated, bool in_set) const {
     require(!ignores_case_ && !(negated && in_set), "`\\w` or `\\W` in such a place");
@@ -209,7 +188,6 @@ class Translation {
 
   /// A set of characters, the `[` of which has been read.
   std::string set(int depth) {
-    before_ = 0;
     std::string open = take("^") ? "[^" : "[", inside = set_items(depth);
     if (!take("&&")) {
       require(take("]"), "a set without end");
@@ -248,7 +226,6 @@ class Translation {
     if (sees("*") || sees("+") || sees("?")) repeats = from_[at_++];
     else if (sees("{")) repeats = interval(exact);
     if (repeats.empty()) return;
-    before_ = 0;
     if (sees("?") || sees("+")) suffix = from_[at_++];
     require(!sees("*") && !sees("+") && !sees("?"), "a repetition of a repetition");
     require(!exact || suffix != "?", "`?` behind an exact number");
@@ -260,27 +237,20 @@ class Translation {
   }
   /// `{2}`, `{2,}`, `{2,3}` or `{,3}`; nothing if it is no interval.
   std::string interval(bool& exact) {
-    size_t at = at_ + 1;
-    auto digits = [&] {
-      size_t begin = at;
-      while (at < from_.size() && is_digit(from_[at])) ++at;
-      return std::string(from_.substr(begin, at - begin));
-    };
-    std::string least = digits(), most;
-    bool range = at < from_.size() && from_[at] == ',';
-    if (range) ++at, most = digits();
-    bool ends = at < from_.size() && from_[at] == '}';
-    if (!ends || (least.empty() && most.empty())) return {};
-    at_ = at + 1;
-    exact = !range;
-    return "{" + (least.empty() ? "0" : least) + (range ? "," + most : "") + "}";
+    static const std::regex form(R"(\{(\d{0,5})(,?)(\d{0,5})\})");
+    std::cmatch found;
+    bool is = std::regex_search(from_.data() + at_, from_.data() + from_.size(), found, form,
+                                std::regex_constants::match_continuous);
+    if (!is || found.length() < 3 || found.str() == "{,}") return {};
+    at_ += size_t(found.length());
+    exact = found[2].length() == 0;
+    return (found[1].length() == 0 ? "{0" : "{" + found.str(1)) + found.str(2) + found.str(3) + "}";
   }
 
   std::string_view from_;
   std::string to_;
   size_t at_ = 0;
   bool ignores_case_ = false;
-  char before_ = 0;  // where case is ignored, the letter that stands before
 };
 
 }  // namespace

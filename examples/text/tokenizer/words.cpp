@@ -1,6 +1,5 @@
 #include "examples/text/tokenizer/words.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include <algorithm>

@@ -83,7 +83,7 @@ TEST(Words, OfABeginningStayTheSame) {
   Fixture fixture;
   for (auto& [name, words, lengths] : fixture.all) {
     size_t cuts = 0;
-    for (uint64_t i = 0; i < 600; ++i) {
+    for (uint64_t i = 0; i < 200; ++i) {
       const std::string& all = fixture.texts[i % fixture.texts.size()];
       auto draw = [&](uint64_t n, size_t below) {
         return last_character_end(
@@ -110,7 +110,7 @@ TEST(Words, OfABeginningStayTheSame) {
       ASSERT_EQ(parts, whole) << name << ": " << begin << " " << cut << " " << seen << " " << end;
       cuts += cut > begin;
     }
-    if (name != "nothing") EXPECT_GT(cuts, 20u) << name;
+    if (name != "nothing") EXPECT_GT(cuts, 5u) << name;
   }
 }
 
