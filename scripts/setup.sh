@@ -40,6 +40,7 @@ needs=(
   "header fmt/format.h libfmt-dev"
   "header nlohmann/json.hpp nlohmann-json3-dev"
   "header toml++/toml.h libtomlplusplus-dev"
+  "header pcre2posix.h libpcre2-dev" # pcre2.h alone is an error
   "header gtest/gtest.h libgtest-dev"
   "header benchmark/benchmark.h libbenchmark-dev"
 )

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "examples/text/bpe.h"
+#include "examples/text/tokenizer/bpe.h"
 
 namespace triax::hf {
 

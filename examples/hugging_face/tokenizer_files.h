@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/files.h"
-#include "examples/text/tokenizer.h"
-#include "examples/text/tokenizer_files.h"
+#include "examples/text/tokenizer/tokenizer.h"
+#include "examples/text/tokenizer/tokenizer_files.h"
 #include "parallel/checkpoint/manifest.h"
 
 namespace triax::hf {

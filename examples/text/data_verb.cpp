@@ -5,7 +5,7 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "examples/text/foreign_files.h"
-#include "examples/text/words.h"
+#include "examples/text/tokenizer/utf8.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/runs/report.h"
 

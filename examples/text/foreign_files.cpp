@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "core/check.h"
-#include "examples/text/words.h"
+#include "examples/text/tokenizer/utf8.h"
 #include "parallel/settings/setting.h"
 
 namespace triax::text {

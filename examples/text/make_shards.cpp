@@ -7,11 +7,10 @@
 
 #include "core/check.h"
 #include "core/checksum.h"
-#include "examples/text/bpe.h"
-#include "examples/text/characters.h"
 #include "examples/text/text_data.h"
-#include "examples/text/tokenizer_files.h"
-#include "examples/text/words.h"
+#include "examples/text/tokenizer/bpe.h"
+#include "examples/text/tokenizer/characters.h"
+#include "examples/text/tokenizer/tokenizer_files.h"
 #include "parallel/train/runs/run_directory.h"
 
 namespace triax::text {
@@ -19,7 +18,7 @@ namespace {
 
 using Input = ShardManifest::Input;
 using Next = ShardManifest::Next;
-using Cut = std::function<size_t(std::string_view, const Source&)>;
+using Cut = std::function<size_t(const Passage&)>;
 using Tell = std::function<void(const ShardProgress&)>;
 
 constexpr size_t piece_bytes = size_t{2} << 20, most_piece_bytes = size_t{64} << 20;
@@ -49,7 +48,7 @@ struct Piece {
   uint64_t begin = 0;
 };
 
-/// The inputs in pieces of a few MB, which end where `cut` says, or with the input.
+/// The inputs in pieces of a few MB, which end where `cut` says.
 class Pieces {
  public:
   Pieces(const std::vector<Input>& inputs, const Files& files, Next from = {})
@@ -74,7 +73,7 @@ class Pieces {
                   most_piece_bytes, byte_);
       piece.text.resize(std::min<uint64_t>(left, bytes));
       file_->read_at(byte_, piece.text.data(), piece.text.size());
-      end = left <= bytes ? size_t(left) : cut(piece.text, piece.source);
+      end = cut({piece.text, piece.source, left > bytes});
     }
     piece.text.resize(end);
     byte_ += end;
@@ -90,7 +89,9 @@ class Pieces {
   uint64_t byte_;
 };
 
-size_t whole_characters(std::string_view text, const Source&) { return last_character_end(text); }
+size_t whole_characters(const Passage& p) {
+  return p.goes_on ? last_character_end(p.text) : p.text.size();
+}
 
 Tokenizer characters_of(const std::vector<Input>& inputs, const Files& files, const Tell& tell) {
   CharacterSet characters;
@@ -224,11 +225,12 @@ void write_shards(const Tokenizer& tokenizer, ShardManifest& m, ShardWriter& to,
   uint64_t all = bytes_before(m.inputs, m.inputs.size(), 0);
   int64_t written = m.tokens();
   auto skip = size_t(m.next.skip);
-  auto cut = [&](std::string_view text, const Source& source) {
-    return tokenizer.cut(text, source);
+  std::vector<int32_t> tokens;
+  auto encode = [&](const Passage& passage) {
+    tokens.clear();
+    return tokenizer.encode(passage, tokens);
   };
-  for (Piece piece; pieces.next(cut, piece); skip = 0) {
-    auto tokens = tokenizer.encode(piece.text, piece.source);
+  for (Piece piece; pieces.next(encode, piece); skip = 0) {
     check_input(skip <= tokens.size(), Exit::data,
                 "data: the manifest skips {} of {} tokens of {}; is it of another text?", skip,
                 tokens.size(), m.inputs[piece.input].path);

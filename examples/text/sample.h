@@ -4,7 +4,7 @@
 #include <string>
 
 #include "examples/text/sampling.h"
-#include "examples/text/tokenizer.h"
+#include "examples/text/tokenizer/tokenizer.h"
 #include "parallel/program/program.h"
 #include "parallel/train/step/replica.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "examples/text/mixture.h"
-#include "examples/text/tokenizer.h"
+#include "examples/text/tokenizer/tokenizer.h"
 #include "examples/text/tokens.h"
 #include "nn/samples.h"
 #include "parallel/checkpoint/manifest.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/files.h"
-#include "examples/text/tokenizer.h"
+#include "examples/text/tokenizer/tokenizer.h"
 #include "examples/text/tokens.h"
 
 namespace triax::text {

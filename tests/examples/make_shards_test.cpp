@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <map>
 
-#include "examples/text/bpe.h"
+#include "examples/text/tokenizer/bpe.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/faulty_files.h"
 #include "tests/support/temporary_directory.h"

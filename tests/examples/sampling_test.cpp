@@ -7,7 +7,7 @@
 #include <map>
 
 #include "core/random.h"
-#include "examples/text/utf8.h"
+#include "examples/text/tokenizer/utf8.h"
 #include "tests/support/expect_error.h"
 
 namespace triax::text {

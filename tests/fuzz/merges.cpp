@@ -1,5 +1,5 @@
 // vocab.json and merges.txt of byte-level BPE, with a zero byte between.
-#include "examples/text/bpe.h"
+#include "examples/text/tokenizer/bpe.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // A tokenizer.json, with which text is encoded and decoded, and which is written again.
-#include "examples/text/tokenizer.h"
+#include "examples/text/tokenizer/tokenizer.h"
 
 #include "core/check.h"
 #include "tests/fuzz/fuzz.h"

@@ -67,13 +67,13 @@ class SetupTest(unittest.TestCase):
 
     def test_installs_what_is_missing_and_nothing_else(self):
         machine = self.machine()
-        machine.missing.write_text("fmt/format.h\ngtest/gtest.h\n")
+        machine.missing.write_text("fmt/format.h\ngtest/gtest.h\npcre2posix.h\n")
         status, said, calls = machine.setup()
         self.assertEqual(status, 0, said)
         self.assertEqual(calls, [
             "apt-get -q update",
-            "apt-get -q -y --no-install-recommends install libfmt-dev libgtest-dev"])
-        self.assertIn("installing libfmt-dev libgtest-dev", said)
+            "apt-get -q -y --no-install-recommends install libfmt-dev libpcre2-dev libgtest-dev"])
+        self.assertIn("installing libfmt-dev libpcre2-dev libgtest-dev", said)
         self.assertEqual(machine.setup()[2], calls)  # the second time: nothing
 
     def test_asks_for_everything_without_a_compiler(self):

@@ -3,8 +3,8 @@
 #include <unordered_set>
 
 #include "core/check.h"
-#include "examples/text/bpe.h"
-#include "examples/text/words.h"
+#include "examples/text/tokenizer/bpe.h"
+#include "examples/text/tokenizer/words.h"
 
 namespace triax::text {
 namespace {
@@ -130,13 +130,11 @@ constexpr std::string_view separator = "<|endoftext|>";
 /// Of the text between separators.
 WordCounts count_words(std::string_view text, const Source& source) {
   WordCounts words;
-  for (size_t at = 0; at < text.size(); at += separator.size()) {
-    std::string_view plain = text.substr(0, text.find(separator, at));
-    while (at < plain.size()) {
-      size_t end = word_end(plain, at, source);
-      ++words[plain.substr(at, end - at)];
-      at = end;
-    }
+  Words gpt2;
+  WordReader reader(gpt2, text, source);
+  for (size_t at = 0, end; at < text.size(); at = end + separator.size()) {
+    end = std::min(text.find(separator, at), text.size());
+    reader.read({at, end}, [&](size_t from, size_t to) { ++words[text.substr(from, to - from)]; });
   }
   return words;
 }

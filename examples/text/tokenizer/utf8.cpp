@@ -1,4 +1,4 @@
-#include "examples/text/utf8.h"
+#include "examples/text/tokenizer/utf8.h"
 
 #include <algorithm>
 
@@ -67,6 +67,15 @@ std::string describe(char32_t c) {
   else if (c > 0xFF) shown = fmt::format("\\u{{{:x}}}", unsigned(c));
   else append_utf8(shown, c);
   return fmt::format("'{}' U+{:04X}", shown, unsigned(c));
+}
+
+size_t last_character_end(std::string_view text) {
+  if (text.empty()) return 0;
+  size_t last = text.size() - 1;
+  while (last > 0 && (text[last] & 0xC0) == 0x80) --last;
+  auto lead = static_cast<unsigned char>(text[last]);
+  size_t bytes = lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  return last + bytes > text.size() ? last : text.size();
 }
 
 std::string Utf8Stream::add(std::string_view bytes) {

@@ -1,6 +1,7 @@
-#include "examples/text/bpe.h"
+#include "examples/text/tokenizer/bpe.h"
 
 #include <algorithm>
+#include <bit>
 #include <queue>
 
 #include "core/check.h"
@@ -26,12 +27,15 @@ Bpe::Bpe(BpeParts parts) : parts_(std::move(parts)) {
     check(found != numbers.end(), "bpe: byte {} is no token", i);
     byte_token_[i] = found->second;
   }
+  merges_.resize(std::bit_ceil(4 * parts_.merges.size() + 1));
+  int32_t rank = 0;
   for (auto [left, right] : parts_.merges) {
     std::string bytes = tokens.at(size_t(left)) + tokens.at(size_t(right));
     auto both = numbers.find(bytes);
     check(both != numbers.end(), "bpe: tokens {} and {} make no token", left, right);
-    auto rank = int32_t(std::ssize(merges_));
-    merges_.try_emplace(key(left, right), Merge{rank, both->second});
+    Merge merge{key(left, right), rank, both->second};
+    auto& place = merges_[size_t(&place_of(merge.pair) - merges_.data())];
+    if (place.pair != merge.pair) place = merge, ++rank;
     for (size_t i = 1; i < bytes.size(); ++i)
       joined_[static_cast<unsigned char>(bytes[i - 1])].set(static_cast<unsigned char>(bytes[i]));
   }
@@ -39,9 +43,52 @@ Bpe::Bpe(BpeParts parts) : parts_(std::move(parts)) {
 }
 
 const Bpe::Merge* Bpe::merge_of(int32_t left, int32_t right) const {
-  auto found = merges_.find(key(left, right));
-  return found == merges_.end() ? nullptr : &found->second;
+  const Merge& m = place_of(key(left, right));
+  return m.pair == UINT64_MAX ? nullptr : &m;
 }
+
+const Bpe::Merge& Bpe::place_of(uint64_t pair) const {
+  size_t at = (pair * 0x9E3779B97F4A7C15u) >> 32;
+  while (true) {
+    const Merge& m = merges_[at++ & (merges_.size() - 1)];
+    if (m.pair == pair || m.pair == UINT64_MAX) return m;
+  }
+}
+
+/// Where the tokens of words are, of the first time. A word has a place by its hash, or the next
+/// free one.
+class KnownWords {
+ public:
+  struct Known {
+    std::string_view word;  // empty: a free place
+    size_t hash = 0, begin = 0, count = 0;
+  };
+
+  /// Returns the place of `word`, which has to stay where it is; `count` is 0 if it is new.
+  Known& operator[](std::string_view word) {
+    if (2 * size_ >= places_.size()) grow();
+    size_t hash = std::hash<std::string_view>()(word);
+    Known& k = place_of(word, hash);
+    if (k.word.empty()) k = {word, hash}, ++size_;
+    return k;
+  }
+
+ private:
+  Known& place_of(std::string_view word, size_t hash) {
+    size_t at = hash, mask = places_.size() - 1;
+    auto fits = [&](const Known& k) { return k.hash == hash && k.word == word; };
+    while (!places_[at & mask].word.empty() && !fits(places_[at & mask])) ++at;
+    return places_[at & mask];
+  }
+  void grow() {
+    auto before = std::exchange(places_, std::vector<Known>(2 * places_.size()));
+    for (const Known& k : before)
+      if (!k.word.empty()) place_of(k.word, k.hash) = k;
+  }
+
+  std::vector<Known> places_ = std::vector<Known>(1 << 10);
+  size_t size_ = 0;
+};
 
 /// Encodes words, each different one once.
 class Merger {
@@ -51,9 +98,9 @@ class Merger {
   /// `word` has to stay where it is.
   void encode(std::string_view word) {
     if (word.size() == 1) return tokens_.push_back(byte_token(word[0]));
-    auto [known, is_new] = known_.try_emplace(word, Known{tokens_.size(), 0});
-    Known& k = known->second;
-    if (is_new) {
+    auto& k = known_[word];
+    if (k.count == 0) {
+      k.begin = tokens_.size();
       auto whole = bpe_.whole_words_.find(word);
       if (whole != bpe_.whole_words_.end()) tokens_.push_back(whole->second);
       else merge_parts(word);
@@ -66,9 +113,6 @@ class Merger {
   }
 
  private:
-  struct Known {  // where its tokens are, of the first time
-    size_t begin, count;
-  };
   struct Symbol {
     int32_t token, before, after;  // neighbours: -1 for none; a token -1 was merged into another
   };
@@ -133,7 +177,7 @@ class Merger {
 
   const Bpe& bpe_;
   std::vector<int32_t>& tokens_;
-  std::unordered_map<std::string_view, Known> known_;
+  KnownWords known_;
   std::vector<Symbol> symbols_;
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates_;
 };
@@ -147,10 +191,14 @@ class AddedSearch {
   };
   AddedSearch(const std::vector<AddedToken>& added, bool late, std::string_view text, size_t from)
       : text_(text) {
-    for (const AddedToken& a : added)
-      if (a.late == late) tokens_.push_back({&a, text_.find(a.content, from)});
+    for (const AddedToken& a : added) {
+      if (a.late != late) continue;
+      tokens_.push_back({&a, text_.find(a.content, from)});
+      longest_ = std::max(longest_, a.content.size());
+    }
   }
 
+  size_t longest() const { return longest_; }
   /// The next one from `from` on, the longest of those that begin at one place; at the end of the
   /// text if there is none.
   Found next(size_t from) {
@@ -171,45 +219,54 @@ class AddedSearch {
   };
   std::string_view text_;
   std::vector<Next> tokens_;
+  size_t longest_ = 1;  // bytes
 };
 
-void Bpe::encode(std::string_view text, const Source& source, std::vector<int32_t>& tokens) const {
-  tokens.reserve(tokens.size() + text.size() / 4);
-  Merger merger(*this, tokens);
-  auto encode_words = [&](size_t at, size_t end) {
-    std::string_view plain = text.substr(0, end);
-    for (size_t behind; at < end; at = behind) {
-      behind = word_end(plain, at, source, parts_.words);
-      merger.encode(plain.substr(at, behind - at));
-    }
-  };
-  // Calls between(begin, end) for what is between these tokens.
-  auto each_part = [&](bool late, size_t at, size_t end, auto between) {
-    AddedSearch search(parts_.added, late, text.substr(0, end), at);
-    while (at < end) {
-      auto [place, bytes, token] = search.next(at);
-      between(at, place);
-      if (token >= 0) tokens.push_back(token);
-      at = place + bytes;
-    }
-  };
-  each_part(false, 0, text.size(),
-            [&](size_t begin, size_t end) { each_part(true, begin, end, encode_words); });
-}
+/// A text becomes tokens: added ones, between them late ones, and between those words.
+class Encoding {
+ public:
+  Encoding(const Bpe& bpe, const Passage& passage, std::vector<int32_t>& tokens)
+      : bpe_(bpe),
+        text_(passage.text),
+        tokens_(tokens),
+        words_(bpe.parts_.words, passage.text, passage.source),
+        merger_(bpe, tokens) {}
 
-size_t Bpe::cut(std::string_view text, const Source& source) const {
-  size_t longest = 1;
-  for (const AddedToken& a : parts_.added) longest = std::max(longest, a.content.size());
-  // No added token may begin before the cut and end behind it, even behind the end of the text.
-  size_t end = text.size() - std::min(text.size(), longest - 1);
-  while ((end = last_word_end(text, end, source, parts_.words)) > 0) {
-    auto begins = [&](const AddedToken& a) {
-      return text.find(a.content, end - std::min(end, a.content.size() - 1)) < end;
-    };
-    if (std::ranges::none_of(parts_.added, begins)) return end;
-    --end;
+  /// Returns where the tokens end that stay the same whatever follows.
+  size_t parts(bool late, const Stretch& s) {
+    AddedSearch search(bpe_.parts_.added, late, text_.substr(0, s.end), s.begin);
+    // Behind `sure` another added token may begin, which ends in what follows.
+    size_t sure = s.end - (s.goes_on ? std::min(s.end - s.begin, search.longest() - 1) : 0);
+    auto between = [&](const Stretch& part) { return late ? words(part) : parts(true, part); };
+    for (size_t at = s.begin; at < sure;) {
+      auto [place, bytes, token] = search.next(at);
+      if (place >= sure) return between({at, sure, s.goes_on});
+      between({at, place});
+      tokens_.push_back(token);
+      at = place + bytes;
+      if (at >= sure) return at;
+    }
+    return s.begin;
   }
-  return 0;
+
+ private:
+  size_t words(const Stretch& s) {
+    return words_.read(
+        s, [this](size_t begin, size_t end) { merger_.encode(text_.substr(begin, end - begin)); });
+  }
+
+  const Bpe& bpe_;
+  std::string_view text_;
+  std::vector<int32_t>& tokens_;
+  WordReader words_;
+  Merger merger_;
+};
+
+size_t Bpe::encode(const Passage& passage, std::vector<int32_t>& tokens) const {
+  Passage whole = passage;
+  if (whole.goes_on) whole.text = whole.text.substr(0, last_character_end(whole.text));
+  tokens.reserve(tokens.size() + whole.text.size() / 4);
+  return Encoding(*this, whole, tokens).parts(false, {0, whole.text.size(), whole.goes_on});
 }
 
 }  // namespace triax::text

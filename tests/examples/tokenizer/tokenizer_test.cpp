@@ -1,4 +1,4 @@
-#include "examples/text/tokenizer.h"
+#include "examples/text/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "examples/text/numbers.h"
+#include "examples/text/tokenizer/numbers.h"
 
 #include <charconv>
 #include <sstream>
@@ -8,9 +8,8 @@
 
 namespace triax::text {
 
-void Numbers::encode(std::string_view text, const Source& source,
-                     std::vector<int32_t>& tokens) const {
-  std::istringstream words{std::string(text)};
+size_t Numbers::encode(const Passage& passage, std::vector<int32_t>& tokens) const {
+  std::istringstream words{std::string(passage.text)};
   for (std::string word; words >> word;) {
     int32_t token = -1;
     auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
@@ -20,9 +19,10 @@ void Numbers::encode(std::string_view text, const Source& source,
         "{}: `{}`: the model came without a tokenizer; expected numbers of tokens, 0 to {}, "
         "such as `464 3290`\n  Training on token files, --tokenizer gpt2:DIR says what they stand "
         "for.",
-        source.name, printable(word), rows_ - 1);
+        passage.source.name, printable(word), rows_ - 1);
     tokens.push_back(token);
   }
+  return passage.text.size();
 }
 
 }  // namespace triax::text

@@ -1,4 +1,4 @@
-#include "examples/text/tokenizer_files.h"
+#include "examples/text/tokenizer/tokenizer_files.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -7,9 +7,16 @@
 #include <string_view>
 #include <vector>
 
-#include "examples/text/utf8.h"
+#include "examples/text/tokenizer/utf8.h"
 
 namespace triax::text {
+
+/// A text to encode.
+struct Passage {
+  std::string_view text;
+  Source source = {};
+  bool goes_on = false;  ///< with what is not known yet; it may end inside a character
+};
 
 /// What a kind of tokenizer knows and does: characters (characters.h), byte-level BPE (bpe.h), or
 /// numbers whose meaning nobody knows (numbers.h).
@@ -19,11 +26,9 @@ class Vocabulary {
   virtual int64_t size() const = 0;
   /// What its tokens are: `characters`, `tokens`.
   virtual const char* unit() const { return "tokens"; }
-  virtual void encode(std::string_view text, const Source& source,
-                      std::vector<int32_t>& tokens) const = 0;
+  virtual size_t encode(const Passage& passage, std::vector<int32_t>& tokens) const = 0;
   /// Appends the bytes of a token, 0 to size() - 1.
   virtual void decode(int32_t token, std::string& text) const = 0;
-  virtual size_t cut(std::string_view text, const Source& source) const = 0;
   virtual std::string json() const = 0;
   /// Equal for equal vocabularies, and for no others.
   virtual std::string identity() const { return json(); }
@@ -46,14 +51,14 @@ class Tokenizer {
   /// Throws Error 65 with the byte position for a character without token, and for bytes that are
   /// not UTF-8. From any thread.
   std::vector<int32_t> encode(std::string_view text, const Source& source = {}) const;
+  /// The same, appended. Of a text that goes on: the tokens that stay the same whatever follows.
+  /// Returns how many bytes they stand for; what begins behind them can be encoded on its own.
+  size_t encode(const Passage& passage, std::vector<int32_t>& tokens) const {
+    return v_->encode(passage, tokens);
+  }
   /// Bytes: a token may be a part of a character. Throws Error 65 for a number that is no token (a
   /// model may have more rows than tokens).
   std::string decode(std::span<const int32_t> tokens) const;
-  /// The last place where the text can be cut in two that encode to the same tokens as the whole,
-  /// whatever follows it; 0 if there is none. The text may end inside a character.
-  size_t cut(std::string_view text, const Source& source = {}) const {
-    return v_->cut(text, source);
-  }
 
   /// One JSON document. That of BPE is a tokenizer.json of Hugging Face's `tokenizers`.
   std::string json() const { return v_->json(); }

@@ -6,7 +6,8 @@
 
 #include "core/check.h"
 #include "core/files.h"
-#include "examples/text/bpe.h"
+#include "examples/text/tokenizer/bpe.h"
+#include "examples/text/tokenizer/words_json.h"
 
 namespace triax::text {
 namespace {
@@ -38,7 +39,7 @@ struct Given {
   std::string merges_name;
   TokenNumbers added;
   std::set<std::string> late;  ///< of them: AddedToken::late
-  Words words = Words::gpt2;
+  Words words = {};
   bool whole_words = false;
   std::string json;  ///< BpeParts::json
 };
@@ -182,37 +183,6 @@ bool looks_special(const std::string& token) {
   return token.size() > 2 && token.starts_with('<') && token.ends_with('>');
 }
 
-bool flag_in(const nn::JsonReader& object, const char* key, bool otherwise) {
-  return object.has(key) && !object.at(key).is_null() ? object.at(key).flag() : otherwise;
-}
-
-/// The Split in front of ByteLevel: Llama 3's.
-void check_split(const nn::JsonReader& split) {
-  split.require(split.at("type").text() == "Split", "is not of type Split");
-  std::string pattern = split.at("pattern").at("Regex").text();
-  split.require(
-      pattern == llama3_pattern && split.at("behavior").text() == "Isolated" &&
-          !flag_in(split, "invert", false),
-      fmt::format("cuts words by `{}`; expected the pattern of GPT-2 or Llama 3, isolated",
-                  printable(pattern)));
-}
-
-void read_words(nn::JsonReader words, Given& g) {
-  words.require(!words.is_null(), "is null; expected GPT-2's or Llama 3's");
-  if (words.at("type").text() == "Sequence") {
-    auto steps = words.at("pretokenizers").elements(8);
-    words.require(steps.size() == 1 || steps.size() == 2,
-                  fmt::format("has {} steps; expected Split and ByteLevel", steps.size()));
-    if (steps.size() == 2) check_split(steps[0]), g.words = Words::llama3;
-    words = steps.back();
-  }
-  words.require(words.at("type").text() == "ByteLevel",
-                "is not of type ByteLevel; expected GPT-2's or Llama 3's");
-  words.require(!flag_in(words, "add_prefix_space", true), "has add_prefix_space; expected false");
-  words.require(flag_in(words, "use_regex", true) == (g.words == Words::gpt2),
-                "has another use_regex; expected true, or false behind a Split");
-}
-
 /// Throws unless it changes no text.
 void check_normalizer(const nn::JsonReader& root) {
   if (!root.has("normalizer") || root.at("normalizer").is_null()) return;
@@ -230,7 +200,7 @@ void read_kind(const nn::JsonReader& root, Given& g) try {
   };
   if (model.has("type"))
     model.require(model.at("type").text() == "BPE", "has a type other than BPE");
-  read_words(root.at("pre_tokenizer"), g);
+  g.words = words_from_json(root.at("pre_tokenizer"));
   model.require(!flag_in(model, "byte_fallback", false), "has byte_fallback; expected false");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     absent(key, {"null", "\"\""});
@@ -346,21 +316,11 @@ std::string Bpe::document(Form form) const {
   for (auto [left, right] : parts_.merges)
     merges.push_back(
         nn::quoted(shown(parts_.tokens[size_t(left)]) + " " + shown(parts_.tokens[size_t(right)])));
-  const bool llama3 = parts_.words == Words::llama3;
-  auto byte_level = [](bool prefix, bool regex) {
-    return fmt::format(
-        R"({{"type":"ByteLevel","add_prefix_space":{},"trim_offsets":true,"use_regex":{}}})",
-        prefix, regex);
-  };
-  std::string words = byte_level(false, !llama3);
-  if (llama3)
-    words = R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":)" +
-            nn::quoted(llama3_pattern) + R"(},"behavior":"Isolated","invert":false},)" + words +
-            "]}";
   return R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" +
-         join(added, ",") + R"(],"normalizer":null,"pre_tokenizer":)" + words +
-         R"(,"post_processor":null,"decoder":)" + byte_level(true, true) +
-         R"(,"model":{"type":"BPE","dropout":null,"unk_token":null,)" +
+         join(added, ",") + R"(],"normalizer":null,"pre_tokenizer":)" + to_json(parts_.words) +
+         R"(,"post_processor":null,"decoder":{"type":"ByteLevel","add_prefix_space":true,)" +
+         R"("trim_offsets":true,"use_regex":true},"model":{"type":"BPE","dropout":null,)" +
+         R"("unk_token":null,)" +
          R"("continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,)" +
          fmt::format(R"("byte_fallback":false,"ignore_merges":{},"vocab":{{)", parts_.whole_words) +
          join(vocabulary, ",") + R"(},"merges":[)" + join(merges, ",") + "]}}\n";

@@ -1,4 +1,4 @@
-#include "examples/text/bpe.h"
+#include "examples/text/tokenizer/bpe.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include "core/check.h"
 #include "core/files.h"
 #include "core/random.h"
-#include "examples/text/words.h"
+#include "examples/text/tokenizer/utf8.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 
@@ -81,6 +81,12 @@ TEST(Bpe, EncodesAsTokenizersDoesWithTheWordsOfLlama3) {
   EXPECT_EQ(of_file.json(), again.json());
 }
 
+/// Bytes of the beginning of a text whose tokens stay the same whatever follows.
+size_t cut_of(const Tokenizer& t, std::string_view text) {
+  std::vector<int32_t> tokens;
+  return t.encode({.text = text, .source = {}, .goes_on = true}, tokens);
+}
+
 // Where a text is cut in two must not change its tokens, whatever follows.
 void expect_equal_tokens_of_parts(const Tokenizer& t, const std::string& folder) {
   std::string all;
@@ -92,9 +98,10 @@ void expect_equal_tokens_of_parts(const Tokenizer& t, const std::string& folder)
     text.resize(last_character_end(text));
     std::string_view whole = text;
     auto seen = whole.substr(0, size_t(random::uniform(1, i, 1) * double(whole.size())));
-    size_t cut = t.cut(seen);
+    std::vector<int32_t> tokens;
+    size_t cut = t.encode({.text = seen, .source = {}, .goes_on = true}, tokens);
     ASSERT_LE(cut, seen.size());
-    auto tokens = t.encode(whole.substr(0, cut)), rest = t.encode(whole.substr(cut));
+    auto rest = t.encode(whole.substr(cut));
     tokens.insert(tokens.end(), rest.begin(), rest.end());
     ASSERT_EQ(tokens, t.encode(whole)) << printable(text) << " cut at " << cut;
   }
@@ -153,8 +160,8 @@ TEST(Bpe, TokenizerJsonIsPreferred) {
   Copies both({"vocab.json", "merges.txt", "llama3/tokenizer.json"});
   EXPECT_EQ(read_tokenizer(both.path()).hash(), read_tokenizer(fixture + "/llama3").hash());
   test::write_bytes(both / "tokenizer.json", "{\"model\": {}, \"pre_tokenizer\": null}");
-  expect_error([&] { read_tokenizer(both.path()); }, {both / "tokenizer.json", "expected GPT-2's"},
-               Exit::data);
+  expect_error([&] { read_tokenizer(both.path()); },
+               {both / "tokenizer.json", "expected ByteLevel"}, Exit::data);
 }
 
 TEST(Bpe, LearnsTheMergesOfTokenizers) {
@@ -184,9 +191,9 @@ TEST(Bpe, CutsWhereTokensEnd) {
   Tokenizer t = from_file();
   expect_equal_tokens_of_parts(t, fixture);
   expect_equal_tokens_of_parts(read_tokenizer(fixture + "/llama3"), fixture + "/llama3");
-  EXPECT_EQ(t.cut("one two three four five six"), 13u);  // four may end in a special token
-  EXPECT_EQ(t.cut("one"), 0u);
-  EXPECT_EQ(t.cut(""), 0u);
+  EXPECT_EQ(cut_of(t, "one two three four five six"), 13u);  // four may end in a special token
+  EXPECT_EQ(cut_of(t, "one"), 0u);
+  EXPECT_EQ(cut_of(t, ""), 0u);
 }
 
 TEST(Bpe, EncodesAWordOfAnyLength) {
@@ -233,7 +240,8 @@ TEST(Bpe, FindsNormalizedTokensBetweenTheOthersAsTokenizersDoes) {
   EXPECT_NE(early.hash(), late.hash());
   // What a text ends with may become the token.
   auto wordy = Tokenizer::from_json(with_added("one two three four five six", true), "wordy");
-  EXPECT_EQ(wordy.cut("zero one two three four five s"), 4u);
+  std::string before = "It was long ago that someone counted:";
+  EXPECT_EQ(cut_of(wordy, before + " one two three four five s<|end"), 28u);  // behind `someone`
 }
 
 TEST(Bpe, TakesAddedTokensBesideTwoFiles) {
@@ -286,11 +294,11 @@ TEST(Bpe, RefusesTokenizersThatEncodeAnotherWay) {
                  {"run/t.json", part}, Exit::data);
   };
   refuses("\"type\":\"BPE\"", "\"type\":\"Unigram\"", "a type other than BPE");
-  refuses("\"type\":\"ByteLevel\"", "\"type\":\"Whitespace\"", "is not of type ByteLevel");
+  refuses("\"type\":\"ByteLevel\"", "\"type\":\"Whitespace\"",
+          "is of type Whitespace; expected Split");
   refuses("\"dropout\":null", "\"dropout\":0.1", "has a dropout");
   refuses("\"add_prefix_space\":false", "\"add_prefix_space\":true", "add_prefix_space");
   refuses("\"add_prefix_space\":false", "\"add_prefix_space\":3", "is not true or false");
-  refuses("\"use_regex\":true", "\"use_regex\":false", "use_regex");
   refuses("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", "normalizer");
   refuses("\"lstrip\":false", "\"lstrip\":true", "lstrip");
   refuses("\"byte_fallback\":false", "\"byte_fallback\":true", "byte_fallback");
@@ -298,12 +306,14 @@ TEST(Bpe, RefusesTokenizersThatEncodeAnotherWay) {
   refuses("\"merges\":[", "\"merges\":[[\"a\"],", "is not a pair");
   refuses("\"merges\":[", "\"merges\":[3,", "merges");
   json = read_bytes(fixture + "/llama3/tokenizer.json");
-  refuses("{1,3}", "", "cuts words by `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^");
-  refuses("{1,3}", "", "expected the pattern of GPT-2 or Llama 3");
-  refuses("\"Isolated\"", "\"Removed\"", "isolated");
-  refuses("\"use_regex\":false", "\"use_regex\":true", "use_regex");
-  refuses("\"type\":\"Split\"", "\"type\":\"Digits\"", "is not of type Split");
-  refuses("\"pretokenizers\":[", "\"pretokenizers\":[null,", "has 3 steps; expected Split");
+  refuses("{1,3}", "^", "cuts words in another way: pattern `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^");
+  refuses("{1,3}", "^", "lines of Python");
+  refuses("\"Isolated\"", "\"Gone\"", "is `Gone`; expected Isolated, Removed, Contiguous");
+  refuses("\"type\":\"Split\"", "\"type\":\"Metaspace\"", "is of type Metaspace; expected Split");
+  refuses("\"pretokenizers\":[", "\"pretokenizers\":[null,", "has no type");
+  refuses("\"pretokenizers\":[",
+          "\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":false},",
+          "is Split behind ByteLevel; expected nothing");
   json = read_bytes(fixture + "/tokenizer.json");
   refuses("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", "lines of Python");
   refuses("\"dropout\":null", "\"dropout\":0.1", "export --tokenizer DIR");

@@ -23,6 +23,9 @@ void append_utf8(std::string& text, char32_t code_point);
 /// A code point for a message: `'a' U+0061`, `'\n' U+000A`.
 std::string describe(char32_t code_point);
 
+/// Where the last whole character of a text ends that may be cut off in the middle of one.
+size_t last_character_end(std::string_view text);
+
 /// A text that arrives in pieces, which may end in the middle of a character.
 class Utf8Stream {
  public:

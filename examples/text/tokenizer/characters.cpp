@@ -1,9 +1,8 @@
-#include "examples/text/characters.h"
+#include "examples/text/tokenizer/characters.h"
 
 #include <algorithm>
 
 #include "core/check.h"
-#include "examples/text/words.h"
 
 namespace triax::text {
 
@@ -27,8 +26,10 @@ Characters::Characters(const nn::JsonReader& root, const std::string& name) {
   }
 }
 
-void Characters::encode(std::string_view text, const Source& source,
-                        std::vector<int32_t>& tokens) const {
+size_t Characters::encode(const Passage& passage, std::vector<int32_t>& tokens) const {
+  auto& source = passage.source;
+  auto text = passage.text;
+  if (passage.goes_on) text = text.substr(0, last_character_end(text));
   tokens.reserve(tokens.size() + text.size());
   for (size_t at = 0; at < text.size();) {
     size_t start = at;
@@ -39,14 +40,11 @@ void Characters::encode(std::string_view text, const Source& source,
                 source.name, describe(c), source.first + start, size());
     tokens.push_back(static_cast<int32_t>(found - characters_.begin()));
   }
+  return text.size();
 }
 
 void Characters::decode(int32_t token, std::string& text) const {
   append_utf8(text, characters_[static_cast<size_t>(token)]);
-}
-
-size_t Characters::cut(std::string_view text, const Source&) const {
-  return last_character_end(text);
 }
 
 std::string Characters::json() const {

@@ -1,5 +1,5 @@
 #pragma once
-#include "examples/text/tokenizer.h"
+#include "examples/text/tokenizer/tokenizer.h"
 #include "nn/json.h"
 
 namespace triax::text {
@@ -14,10 +14,8 @@ class Characters : public Vocabulary {
 
   int64_t size() const override { return std::ssize(characters_); }
   const char* unit() const override { return "characters"; }
-  void encode(std::string_view text, const Source& source,
-              std::vector<int32_t>& tokens) const override;
+  size_t encode(const Passage& passage, std::vector<int32_t>& tokens) const override;
   void decode(int32_t token, std::string& text) const override;
-  size_t cut(std::string_view text, const Source& source) const override;
   std::string json() const override;
   /// Four bytes a character, little end first.
   std::string identity() const override;

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "examples/text/tokenizer.h"
-#include "examples/text/words.h"
+#include "examples/text/tokenizer/tokenizer.h"
+#include "examples/text/tokenizer/words.h"
 #include "nn/json.h"
 
 namespace triax::text {
@@ -27,7 +27,7 @@ struct BpeParts {
   /// Two tokens each, whose bytes together are a token; what comes first is merged first.
   std::vector<std::pair<int32_t, int32_t>> merges;
   std::vector<AddedToken> added;  ///< by number
-  Words words = Words::gpt2;
+  Words words = {};
   bool whole_words = false;  ///< a word that is a token is not merged (`ignore_merges`)
   /// The tokenizer.json that all this was read from, if `tokenizers` reads it alike. It may hold
   /// more: a post-processor, for instance.
@@ -44,21 +44,23 @@ class Bpe : public Vocabulary {
   Bpe(const Bpe&) = delete;
 
   int64_t size() const override { return std::ssize(parts_.tokens); }
-  void encode(std::string_view text, const Source& source,
-              std::vector<int32_t>& tokens) const override;
+  size_t encode(const Passage& passage, std::vector<int32_t>& tokens) const override;
   void decode(int32_t token, std::string& text) const override {
     text += parts_.tokens[static_cast<size_t>(token)];
   }
-  size_t cut(std::string_view text, const Source& source) const override;
   /// A tokenizer.json: as it was read, if it was.
   std::string json() const override;
   std::string identity() const override;
 
  private:
+  friend class Encoding;
   friend class Merger;
   struct Merge {
-    int32_t rank, token;
+    uint64_t pair = UINT64_MAX;  // the two tokens; none of them in a free place
+    int32_t rank = 0, token = 0;
   };
+  /// Where the merge of a pair is, or is to be.
+  const Merge& place_of(uint64_t pair) const;
   const Merge* merge_of(int32_t left, int32_t right) const;
   /// `file`: that `tokenizers` reads. `identity`: one text for all that encode alike, in which
   /// added tokens have a list of their own.
@@ -71,7 +73,7 @@ class Bpe : public Vocabulary {
   BpeParts parts_;
   std::array<int32_t, 256> byte_token_{};
   std::array<std::bitset<256>, 256> joined_;  // bytes that follow one another in some merged token
-  std::unordered_map<uint64_t, Merge> merges_;
+  std::vector<Merge> merges_;  // by their hash; a pair whose place is taken has the next free one
   std::unordered_map<std::string_view, int32_t> whole_words_;  // if they are not merged
 };
 
@@ -82,7 +84,7 @@ constexpr bool prints(int byte) {
 }
 
 /// Of a tokenizer.json of Hugging Face's `tokenizers`; `name` begins messages. Untrusted. Throws
-/// Error 65 for one that is damaged or not byte-level BPE with the words of GPT-2 or Llama 3.
+/// Error 65 for one that is damaged or not byte-level BPE.
 /// `text`: what `root` was read from.
 std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& text,
                                          const std::string& name);

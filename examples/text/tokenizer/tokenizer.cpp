@@ -1,12 +1,12 @@
-#include "examples/text/tokenizer.h"
+#include "examples/text/tokenizer/tokenizer.h"
 
 #include <algorithm>
 
 #include "core/check.h"
 #include "core/files.h"
-#include "examples/text/bpe.h"
-#include "examples/text/characters.h"
-#include "examples/text/numbers.h"
+#include "examples/text/tokenizer/bpe.h"
+#include "examples/text/tokenizer/characters.h"
+#include "examples/text/tokenizer/numbers.h"
 #include "nn/json.h"
 
 namespace triax::text {
@@ -26,7 +26,7 @@ Tokenizer Tokenizer::from_json(const std::string& json, const std::string& name)
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const Source& source) const {
   std::vector<int32_t> tokens;
-  v_->encode(text, source, tokens);
+  v_->encode({text, source}, tokens);
   return tokens;
 }
 

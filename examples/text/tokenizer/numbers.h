@@ -1,6 +1,6 @@
 #pragma once
 #include "core/check.h"
-#include "examples/text/tokenizer.h"
+#include "examples/text/tokenizer/tokenizer.h"
 #include "nn/json.h"
 
 namespace triax::text {
@@ -17,12 +17,10 @@ class Numbers : public Vocabulary {
   }
 
   int64_t size() const override { return rows_; }
-  void encode(std::string_view text, const Source& source,
-              std::vector<int32_t>& tokens) const override;
+  size_t encode(const Passage& passage, std::vector<int32_t>& tokens) const override;
   void decode(int32_t token, std::string& text) const override {
     text += fmt::format(" {}", token);
   }
-  size_t cut(std::string_view text, const Source&) const override { return text.size(); }
   std::string json() const override {
     return fmt::format("{{\"format\": \"triax-numbers\", \"rows\": {}}}\n", rows_);
   }

@@ -1,0 +1,81 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "examples/text/tokenizer/utf8.h"
+
+struct pcre2_real_code_8;
+struct pcre2_real_match_data_8;
+
+namespace triax::text {
+
+/// A step in which a text is cut: at the matches of a pattern, in the syntax of `tokenizers`.
+struct WordSplit {
+  /// What becomes of a match: a word, nothing, one word with the matches next to it, or a part of
+  /// the word before or behind it. What is between matches is a word.
+  enum class Match { isolated, removed, contiguous, merged_with_previous, merged_with_next };
+
+  std::string pattern;
+  Match match = Match::isolated;
+  bool invert = false;  ///< what is between matches is a match, and a match is not
+  bool operator==(const WordSplit&) const = default;
+};
+
+/// The pattern of GPT-2 (Radford et al., 2019).
+inline constexpr std::string_view gpt2_pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+/// How a text is cut into words, which byte-level BPE does not merge across: each step cuts the
+/// words of the one before. A cheap handle.
+class Words {
+ public:
+  /// GPT-2's.
+  Words() : Words({{std::string(gpt2_pattern)}}) {}
+  /// Throws Error 65 for a pattern that is damaged or not supported.
+  explicit Words(std::vector<WordSplit> splits);
+
+  const std::vector<WordSplit>& splits() const { return splits_; }
+
+ private:
+  friend class WordReader;
+  std::vector<WordSplit> splits_;
+  std::vector<std::shared_ptr<pcre2_real_code_8>> codes_;
+};
+
+/// Bytes [begin, end) of a text.
+struct Stretch {
+  size_t begin, end;
+  bool goes_on = false;  ///< with what is not known yet
+};
+
+/// Cuts one text into words.
+class WordReader {
+ public:
+  using Take = std::function<void(size_t begin, size_t end)>;
+
+  /// `words` and `text` must outlive it. Throws Error 65 for bytes that are not UTF-8.
+  WordReader(const Words& words, std::string_view text, const Source& source);
+
+  /// Calls `take` for the words of a stretch, as if nothing were around it; of one that goes on,
+  /// for those that stay the same whatever follows. Returns where they end. Throws Error 65 if a
+  /// pattern needs too much time.
+  size_t read(const Stretch& stretch, const Take& take) { return split(0, stretch, take); }
+
+ private:
+  struct Found {
+    size_t begin, end;  // begin == end: no match; it may begin there, if the stretch goes on
+  };
+  size_t split(size_t step, const Stretch& stretch, const Take& take);
+  Found find(size_t step, const Stretch& stretch, size_t from) const;
+
+  const Words& words_;
+  std::string_view text_;
+  Source source_;
+  std::string known_;  // the text, if it has added_characters: others are in their place
+  std::shared_ptr<pcre2_real_match_data_8> found_;
+};
+
+}  // namespace triax::text
