@@ -4,6 +4,7 @@
 #include "core/files.h"
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/threads/thread_comm.h"
+#include "parallel/program/verbs.h"
 #include "parallel/settings/bytes.h"
 #include "parallel/settings/literals.h"
 #include "parallel/settings/terminal.h"

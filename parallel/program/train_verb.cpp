@@ -11,6 +11,7 @@
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/process.h"
 #include "parallel/comm/together.h"
+#include "parallel/plan/rehearsal.h"
 #include "parallel/program/deepspeed/deepspeed.h"
 #include "parallel/program/device_map.h"
 #include "parallel/program/verbs.h"

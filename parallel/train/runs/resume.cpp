@@ -98,16 +98,13 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
 
 void RunDirectory::check_same_data(const Checkpoint& checkpoint) const {
   auto before = saved_settings(checkpoint);
-  std::string cure = path().empty() ? "
-                         A step is computed from the same data
-                                    : put them back where they were."
-      : " Resume with the same data, or start a new run directory";
+  std::string cure =
+      path().empty() ? "\n  A step is computed from the same data: put them back where they were."
+                     : " Resume with the same data, or start a new run directory";
   if (contents_.options.resume_changed && !path().empty())
-    cure += "
-            --resume -
-            changed does not allow other data : --init starts a run on them from the
-                                                "
-                                                "checkpoint's weights.";
+    cure +=
+        "\n  --resume-changed does not allow other data: --init starts a run on them from the "
+        "checkpoint's weights.";
   for (auto& [name, now] : identity_of(contents_.task)) {
     auto known = before.find(name);
     check_input(known == before.end() || known->second == now, Exit::config,
