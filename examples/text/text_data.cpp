@@ -7,10 +7,10 @@
 
 #include "core/check.h"
 #include "core/files.h"
-#include "examples/text/tokenizer/bpe.h"
 #include "examples/text/foreign_files.h"
-#include "examples/text/tokenizer/numbers.h"
 #include "examples/text/token_files.h"
+#include "examples/text/tokenizer/bpe.h"
+#include "examples/text/tokenizer/numbers.h"
 #include "examples/text/tokenizer/tokenizer_files.h"
 #include "examples/text/tokenizer/utf8.h"
 #include "parallel/checkpoint/directory.h"
@@ -257,11 +257,12 @@ std::string files_of_tokenizer(const TextOptions& o, const std::string& data) {
 Tokenizer tokenizer_of(std::string_view text, const TextOptions& o, const std::string& name) {
   auto choice = tokenizer_choice(o.tokenizer);
   if (auto given = given_tokenizer(o, choice)) return *given;
-  check_input(!o.from_checkpoint || !o.tokenizer.empty(), Exit::config,
-              "{}: the checkpoint of --init has no tokenizer to read the text with\n  Give the one "
-              "of its weights (--tokenizer gpt2:DIR), if it is byte-level BPE, or tokens in place of a "
-              "text.{}",
-              name, other_tokenizers);
+  check_input(
+      !o.from_checkpoint || !o.tokenizer.empty(), Exit::config,
+      "{}: the checkpoint of --init has no tokenizer to read the text with\n  Give the one "
+      "of its weights (--tokenizer gpt2:DIR), if it is byte-level BPE, or tokens in place of a "
+      "text.{}",
+      name, other_tokenizers);
   if (choice.kind == TokenizerChoice::Kind::characters) return Tokenizer::from_text(text, name);
   size_t end = text.size();
   if (end > learned_from) end = last_character_end(text.substr(0, learned_from));

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "examples/text/tokenizer/bpe.h"
 #include "examples/text/make_shards.h"
 #include "examples/text/text_data.h"
+#include "examples/text/tokenizer/bpe.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 
