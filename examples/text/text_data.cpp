@@ -259,9 +259,8 @@ Tokenizer tokenizer_of(std::string_view text, const TextOptions& o, const std::s
   if (auto given = given_tokenizer(o, choice)) return *given;
   check_input(
       !o.from_checkpoint || !o.tokenizer.empty(), Exit::config,
-      "{}: the checkpoint of --init has no tokenizer to read the text with\n  Give the one "
-      "of its weights (--tokenizer gpt2:DIR), if it is byte-level BPE, or tokens in place of a "
-      "text.{}",
+      "{}: the checkpoint of --init has no tokenizer to read the text with\n  Give that of "
+      "its weights (--tokenizer gpt2:DIR), if it is byte-level BPE, or tokens for a text.{}",
       name, other_tokenizers);
   if (choice.kind == TokenizerChoice::Kind::characters) return Tokenizer::from_text(text, name);
   size_t end = text.size();

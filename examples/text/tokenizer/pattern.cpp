@@ -74,8 +74,8 @@ class Translation {
     char c = from_[at_];
     if (ignores_case_) {
       // Other case may be of another length: `ss` matches U+00DF in Oniguruma alone.
-      static const std::regex longer("ff|f[il]|s[st]|.?[^\\0-\\x7F]", std::regex::icase);
-      require(!std::regex_match(std::string(from_.substr(at_ - 1, 2)), longer),
+      static const std::regex longer("ff|f[il]|s[st]", std::regex::icase);
+      require((c & 0x80) == 0 && !std::regex_match(std::string(from_.substr(at_ - 1, 2)), longer),
               "a character whose other case has another length");
     }
     if (c == '{') to_ += '\\';
@@ -110,36 +110,14 @@ class Translation {
   std::string escape(bool in_set) {
     size_t start = at_ - 1;
     char c = next("character behind `\\`");
-    switch (c) {
-      case 'a':
-      case 'e':
-      case 'f':
-      case 'n':
-      case 'r':
-      case 't':
-        return {'\\', c};
-      case 'v':
-        return "\\x0B";
-      case 's':
-        return "\\p{White_Space}";  // \s of PCRE2 has U+180E too
-      case 'S':
-        return "\\P{White_Space}";
-      case 'd':
-        return property("Nd", false, in_set);
-      case 'D':
-        return property("Nd", true, in_set);
-      case 'w':
-      case 'W':
-        return word_character(c == 'W', in_set);
-      case 'p':
-      case 'P':
-        return braced_property(c == 'P', in_set);
-      case 'x':
-      case 'u':
-        return code_point(c == 'u');
-      default:
-        break;
-    }
+    if (std::string_view("aefnrt").find(c) != std::string_view::npos) return {'\\', c};
+    if (c == 'v') return "\\x0B";
+    if (c == 's') return "\\p{White_Space}";  // \s of PCRE2 has U+180E too
+    if (c == 'S') return "\\P{White_Space}";
+    if (c == 'd' || c == 'D') return property("Nd", c == 'D', in_set);
+    if (c == 'w' || c == 'W') return word_character(c == 'W', in_set);
+    if (c == 'p' || c == 'P') return braced_property(c == 'P', in_set);
+    if (c == 'x' || c == 'u') return code_point(c == 'u');
     if (is_letter(c) || is_digit(c)) {
       at_ = start;
       refuse(fmt::format("`\\{}`", c));
@@ -227,7 +205,9 @@ class Translation {
     else if (sees("{")) repeats = interval(exact);
     if (repeats.empty()) return;
     if (sees("?") || sees("+")) suffix = from_[at_++];
-    require(!sees("*") && !sees("+") && !sees("?"), "a repetition of a repetition");
+    require(
+        at_ == from_.size() || std::string_view("*+?{").find(from_[at_]) == std::string_view::npos,
+        "a repetition of a repetition");
     require(!exact || suffix != "?", "`?` behind an exact number");
     if (repeats[0] == '{' && suffix == "+") {  // of Ruby: again and again
       to_.insert(atom, "(?:");
