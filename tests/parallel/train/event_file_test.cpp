@@ -35,7 +35,9 @@ TEST(EventFile, SortsBehindOthersThoughTheClockWentBack) {
     std::string name = made_beside(others);
     EXPECT_TRUE(name.starts_with(prefix)) << name;
     for (auto& other : others)
-      if (other.starts_with(prefix)) EXPECT_LT(other, name);
+      if (other.starts_with(prefix)) {
+        EXPECT_LT(other, name);
+      }
   }
   test::TemporaryDirectory directory;  // and behind its own
   test::write_bytes(directory / (prefix + "4000000000.123456.host"), "");

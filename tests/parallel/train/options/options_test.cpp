@@ -91,7 +91,9 @@ TEST(Options, AWarmUpEndsWithTheRun) {
     EXPECT_EQ(o.lr.warmup, steps);
     EXPECT_EQ(o.cut_warmup, steps < 100 ? 100 : 0);
     EXPECT_NO_THROW(check_options(o, 1));
-    if (steps > 0) EXPECT_EQ(o.lr.at(steps), o.lr.peak);
+    if (steps > 0) {
+      EXPECT_EQ(o.lr.at(steps), o.lr.peak);
+    }
   }
 }
 
