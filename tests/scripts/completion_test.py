@@ -33,7 +33,7 @@ def functions():
     files = {"compopt -o default"}
     assert {"train", "parity", "sample", "checkpoint", "help"} <= offered(minigpt, "")
     assert offered(minigpt, "tra") == {"train"}
-    assert offered(minigpt, "checkpoint", "") == {"inspect", "verify", "diff"}
+    assert offered(minigpt, "checkpoint", "") == {"inspect", "verify"}
     assert offered(minigpt, "train", "--zero", "") == set("0123")
     assert offered(minigpt, "train", "--zero", "=", "2") == {"2"}
     assert {"1f1b", "zb-h1"} <= offered(minigpt, "schedule", "--schedule", "")
