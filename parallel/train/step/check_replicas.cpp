@@ -10,7 +10,7 @@
 namespace triax::parallel {
 namespace {
 
-/// Each tensor, and which part of it: `block0.up.weight 0 64 0 -1`.
+/// Returns a digest of each tensor and its part: `block0.up.weight 0 64 0 -1`.
 Digests digests_of(const Step& step) {
   Digests rows;
   for (const Piece& piece : step.pieces(Holder::any)) {
@@ -25,7 +25,7 @@ Digests digests_of(const Step& step) {
 
 using Holders = std::map<uint32_t, std::vector<size_t>>;  // ranks by checksum
 
-/// `rank 3 differs from ranks 0, 1, 2`; of halves nobody can tell which one is wrong.
+/// Returns `rank 3 differs from ranks 0, 1, 2`; of halves nobody can tell which one is wrong.
 std::string describe(const Holders& holders) {
   constexpr size_t most_named = 8;
   auto name = [&](std::vector<size_t> ranks) {
