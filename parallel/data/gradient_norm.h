@@ -45,7 +45,7 @@ class GradientNorm {
 
  private:
   struct Seen {
-    size_t parameter;  // in declared
+    size_t parameter;  // index in declared
     int64_t micro;
   };
   const HeldModel& m_;

@@ -50,7 +50,7 @@ class Replicated {
   }
 
   nn::Module& model_;
-  Tensors parameters_;  // of the model itself
+  Tensors parameters_;  // those of the model itself
   std::vector<nn::Buffer> buffers_;
 };
 

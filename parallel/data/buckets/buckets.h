@@ -15,7 +15,7 @@ struct ParameterGroup {
   bool whole = false;  ///< one bucket however large: a unit that comes and goes as a whole
 };
 
-/// How parameters are grouped. A tied parameter is alone, so that both ends of a pipeline cut it at
+/// The grouping of parameters. A tied parameter is alone, so that both ends of a pipeline cut it at
 /// the same places, and so is one that several chunks use; chunks of a pipeline finish at different
 /// times and share nothing else.
 enum class Grouping {
@@ -30,16 +30,16 @@ std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layer
 /// Elements of a parameter that lie in a flat bucket or optimizer slot.
 struct FlatPiece {
   nn::Parameter* parameter;
-  int64_t begin;  ///< in the flat tensor
+  int64_t begin;  ///< its first element in the flat tensor
   int64_t length;
-  int64_t first = 0;  ///< in the parameter's local() shape, row-major
+  int64_t first = 0;  ///< its first element in the parameter's local() shape, row-major
 };
 
 /// Parameters that are reduced together.
 struct BucketLayout {
-  std::vector<FlatPiece> pieces;                    ///< whole parameters
-  int64_t length = 0;                               ///< with the padding between and behind pieces
-  int passes = 1;                                   ///< of their group
+  std::vector<FlatPiece> pieces;  ///< whole parameters
+  int64_t length = 0;             ///< elements, with the padding between and behind pieces
+  int passes = 1;                 ///< that of their group
   optim::Offload::To to = optim::Offload::To::off;  ///< where this rank's slice is between uses
   size_t record = 0;  ///< index of its weights in a file's window; its sums and gradient follow
   bool frozen() const { return pieces[0].parameter->frozen; }
@@ -63,7 +63,7 @@ struct Bucket {
   BucketLayout layout;
   Tensor weight, grad;        ///< flat, of the layout's length; their bytes may come and go
   Tensor my_weight, my_grad;  ///< flat: the slice that this rank updates, from element `my_first`
-  Tensor my_sums;             ///< in which my_grad is summed: itself, or in fixed point
+  Tensor my_sums;             ///< the sums of my_grad: itself, or fixed point
   int64_t my_first = 0;
 
   // Written by begin() and fire() alone.

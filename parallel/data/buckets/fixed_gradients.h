@@ -27,7 +27,7 @@ class FixedGradients {
 
  private:
   static constexpr double unit = 0x1p-40;  // f32's own rounding of a gradient of 2^-16
-  static constexpr int64_t most_uses = 8;  // of a weight in one pass
+  static constexpr int64_t most_uses = 8;  // uses of a weight in one pass
   int64_t samples_, replicas_;
   std::map<int64_t, std::shared_ptr<FixedPoint>> rounding_;  // by the number of chains of a sample
 };

@@ -7,7 +7,7 @@
 
 namespace triax::parallel {
 
-/// What happens to a full bucket under a ZeRO stage.
+/// The rule of a ZeRO stage for a full bucket.
 struct ReductionRule {
   bool scatters;   ///< each rank gets its slice of the sum (reduce-scatter), not all of it
   bool each_pass;  ///< reduces after each backward pass, and the bytes go with the transfer

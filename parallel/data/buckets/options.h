@@ -25,11 +25,11 @@ inline constexpr const char* if_modules_are_left_out =
     "time, if need be times 0.";
 
 struct DataParallelOptions {
-  DType dtype = f32;  ///< of the weights; gradients are f32 (f64 for f64)
+  DType dtype = f32;  ///< that of the weights; gradients are f32 (f64 for f64)
   uint64_t seed = 0;
   Zero zero = Zero::off;
-  /// Where weights and gradients lie between uses, with ZeRO-3. A step then has those of the layers
-  /// at work on its device, and with files those of a few more on the host.
+  /// The place of weights and gradients between uses, with ZeRO-3. A step then has those of the
+  /// layers at work on its device, and with files those of a few more on the host.
   optim::Offload offload = {};
   std::map<std::string, optim::Offload::To> layers = {};  ///< overrides `offload` by name
   BucketSizes buckets = {};
@@ -40,7 +40,7 @@ struct DataParallelOptions {
   /// True if gradients are summed in fixed point, in f64: bits that do not depend on dp or on the
   /// order of the sum, if layers see one sample at a time. f32, bf16 and f16, on CPUs.
   bool bitwise = false;
-  int64_t samples = 1;  ///< of a backward pass, for `bitwise`
+  int64_t samples = 1;  ///< samples of a backward pass, for `bitwise`
   /// The dtype in which gradients are sent over dp: f32 sends them as they are; with bf16 each rank
   /// rounds its own, sums are made as `ReduceOp` says, arrive in bf16, and go on in f32.
   DType reduce_dtype = f32;

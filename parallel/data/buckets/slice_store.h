@@ -28,7 +28,7 @@ class SliceStore {
 
  private:
   const HeldModel& m_;
-  std::unique_ptr<optim::Window> window_;  // of slices in files
+  std::unique_ptr<optim::Window> window_;  // the slices in files
 };
 
 }  // namespace triax::parallel

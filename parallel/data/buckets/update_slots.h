@@ -20,7 +20,7 @@ class UpdateSlots {
  private:
   struct Place {
     Bucket* bucket;
-    Range range;  // of the bucket's slice
+    Range range;  // a part of the bucket's slice
     optim::Rates rates;
   };
   std::vector<Place> places_;  // one for each of weights()
