@@ -24,7 +24,7 @@ using Wholes = std::map<std::string, Assembled>;
 /// One step, with the full tensors of all ranks.
 struct TraceStep {
   double loss = 0;
-  std::vector<double> norms;  ///< of the gradient, as each rank has it
+  std::vector<double> norms;  ///< norm of the gradient, as each rank has it
   bool skipped = false;
   double loss_scale = 1;
   Wholes activations;  ///< outputs of layers, the micro-batches of all replicas along dim 0
@@ -51,7 +51,7 @@ struct Difference {
   std::string what;      ///< `activation`, `loss`, `gradient`, `gradient norm`, `weight`, `moment`,
                          ///< `buffer`;
                          ///< behind it ` on replicas` if ranks that should have the same have not
-  std::string name;      ///< of the tensor or layer; empty for loss and norm
+  std::string name;      ///< the tensor or layer; empty for loss and norm
   std::string how_much;  ///< largest difference, its place, and the bound
   std::string guess;     ///< a frequent cause; empty: no idea
 };

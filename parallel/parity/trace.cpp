@@ -163,7 +163,7 @@ class Watcher {
   Trainer trainer_;
   int64_t samples_;  // that layers see at once
   Facts one_rank_;
-  std::vector<Shape> inputs_;  // of these
+  std::vector<Shape> inputs_;  // shapes of their inputs
 };
 
 }  // namespace
