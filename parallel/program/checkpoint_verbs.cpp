@@ -29,7 +29,7 @@ struct Row {
 
 std::string table(const Manifest& m) {
   std::map<std::string, Row> rows;
-  std::map<std::string, uint64_t> totals;  // of state, by kind
+  std::map<std::string, uint64_t> totals;  // bytes of state, by kind
   int64_t parameters = 0;
   uint64_t weights = 0;
   for (auto& [name, tensor] : m.tensors) {

@@ -23,7 +23,7 @@ namespace {
 
 using To = optim::Offload::To;
 constexpr int in_memory = -1, on_disk = -2;  // places that are no GPU
-using Places = std::vector<int>;             // of the layers, in order
+using Places = std::vector<int>;             // places of the layers, in order
 
 /// The places, and the layers that each GPU computes; one count without GPUs.
 struct Map {

@@ -13,7 +13,7 @@ namespace triax::parallel {
 
 /// The parts that make a program of a model and its data.
 struct ProgramOptions {
-  std::string name;         ///< of the executable
+  std::string name;         ///< the name of the executable
   std::string what;         ///< one sentence for --help
   TrainOptions train = {};  ///< defaults; schedules of the program's own are added here
   /// The options of the model and the data, bound to the program's. `--init` takes those of the

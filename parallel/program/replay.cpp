@@ -136,7 +136,7 @@ class Player {
   bool looked_at_;
   Trainer trainer_;
   std::set<std::string> noted_;
-  bool diverged_ = false;  // on all ranks
+  bool diverged_ = false;  // alike on all ranks
 };
 
 /// Trains up to the step. Throws Error 78 for a rank or tensor that is not there, and what resuming

@@ -16,7 +16,7 @@ namespace {
 
 struct History {
   std::string run;             ///< directory
-  std::vector<int64_t> steps;  ///< of its checkpoints
+  std::vector<int64_t> steps;  ///< the steps of its checkpoints
   int64_t first = INT64_MAX;   ///< the step with which the last start began, if it is known
 
   explicit History(std::string directory) : run(std::move(directory)) {

@@ -163,7 +163,7 @@ void check_save(const std::string& path) {
 
 void show_file(const ScheduleOptions& o, const std::vector<std::string>& given) {
   ScheduleFile file = read_schedule(o.schedule);
-  PipelineShape shape = o.shape;  // as far as it was given; its own as far as it was not
+  PipelineShape shape = o.shape;  // the given parts; the schedule's own for the rest
   if (!contains(given, "pp")) shape.stages = file.shape.stages;
   if (!contains(given, "micros")) shape.micros = file.shape.micros;
   if (shape.chunks == 0) shape.chunks = file.shape.chunks;

@@ -163,7 +163,7 @@ class TrainCall {
   Settings settings_;
   int64_t mesh_for_ = 0;      // ranks to print a mesh for; 0: train
   int64_t deepspeed_dp_ = 0;  // 0: no DeepSpeed configuration
-  std::string notes_;         // about it
+  std::string notes_;         // notes about that configuration
 };
 
 }  // namespace

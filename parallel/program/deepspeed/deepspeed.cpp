@@ -207,7 +207,7 @@ void batch(DeepSpeedReader& all, int64_t dp) {
                                "gradient_accumulation_steps"};
   auto total = all.whole(sizes[0], "global-batch"), micro = all.whole(sizes[1], "micro-batch"),
        accumulation = all.whole(sizes[2], "global-batch");
-  // In doubles, which do not overflow; sizes that are too large are refused when they are assigned.
+  // Doubles do not overflow; sizes that are too large are refused when they are assigned.
   auto set = [&](const char* flag, double size, const std::string& key) {
     all.choose(flag, fmt::format("{:.0f}", size), key);
   };
