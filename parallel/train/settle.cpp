@@ -1,4 +1,4 @@
-// Before anything is built: settles what a run is, and that all ranks mean the same one.
+// Settles, before anything is built, what a run is, and checks that all ranks mean the same.
 #include "core/check.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/options/options.h"

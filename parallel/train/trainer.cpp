@@ -187,7 +187,7 @@ void Trainer::catch_up() {
   if (done_ == saver_.begun() && !lacks) return;
   auto loss = held_out_loss();
   bool best = saver_.reaches_best(done_, val_loss_);
-  if (saver_.directory() && (best || saver_.saved() != done_)) save();  // what was trained is kept
+  if (saver_.directory() && (best || saver_.saved() != done_)) save();  // trained steps are kept
   Validation::check_finite(loss, done_);
   if (loss && metrics_ && done_ == saver_.begun()) metrics_->add_validation(*loss, scores());
   if (loss) progress_.say(fmt::format("step {}  {}\n", done_, describe(*loss, scores())));

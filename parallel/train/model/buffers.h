@@ -27,7 +27,7 @@ class Buffers {
  private:
   Mesh& mesh_;
   std::vector<nn::Buffer*> all_;
-  Tensor sums_;  // of all of them
+  Tensor sums_;  // the sums of all buffers
 };
 
 }  // namespace triax::parallel

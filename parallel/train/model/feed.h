@@ -81,7 +81,7 @@ class Loader {
   void work(const std::stop_token& stop);
 
   const Feed& feed_;
-  std::shared_ptr<memory::Counter> counter_;  // of the rank
+  std::shared_ptr<memory::Counter> counter_;  // the rank's
   std::mutex lock_;
   std::condition_variable_any wanted_, made_;
   std::map<int64_t, Made> batches_;    // by number: step * micros + micro

@@ -221,7 +221,7 @@ class Walk {
   std::vector<LayerFacts> found_;
   Parameters reached_, used_, counted_;  // used_: frozen ones too
   std::vector<nn::Parameter*> frozen_;
-  std::vector<nn::Parameter*> reached_now_;  // by the layer at hand
+  std::vector<nn::Parameter*> reached_now_;  // by this layer
   Tensor x_;
   std::shared_ptr<Tensor> dx_ = std::make_shared<Tensor>();
 };

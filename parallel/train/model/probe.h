@@ -62,7 +62,7 @@ struct ProbeOptions {
   DType dtype = f32;
   int slices = 1;           ///< Slices::count
   bool bitwise = false;     ///< refuse layers that sum over samples
-  std::string groups = {};  ///< of parameters: which are frozen (apply_groups)
+  std::string groups = {};  ///< groups of parameters: which are frozen (apply_groups)
   bool operator==(const ProbeOptions&) const = default;
 };
 

@@ -16,10 +16,10 @@ namespace triax::parallel {
 /// in it is const or pure.
 struct Task {
   Build build;
-  std::shared_ptr<const nn::Samples> samples;   ///< to train on
-  std::shared_ptr<const nn::Samples> held_out;  ///< to validate on; none: no validation
+  std::shared_ptr<const nn::Samples> samples;   ///< samples to train on
+  std::shared_ptr<const nn::Samples> held_out;  ///< samples to validate on; none: no validation
   Scores scores = {};            ///< means over held-out samples: `val_NAME` of the metrics
-  std::string unit = "samples";  ///< what nn::Samples::weight counts: `tokens`
+  std::string unit = "samples";  ///< the unit of nn::Samples::weight: `tokens`
   std::string description = {};  ///< lines printed before training
   /// The texts that every checkpoint carries along, and files NAME.json of the run directory.
   std::map<std::string, std::string> attachments = {};

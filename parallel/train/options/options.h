@@ -56,16 +56,16 @@ struct StepOptions {
   Zero zero = Zero::off;
   std::string schedule = "1f1b";  ///< a name in `schedules`, or a path (is_schedule_file)
   Schedules schedules = built_in_schedules();
-  int chunks = 0;            ///< of a pipeline stage; 0: as many as the schedule wants
+  int chunks = 0;            ///< chunks of a pipeline stage; 0: as many as the schedule wants
   std::string placement;     ///< layers on each virtual stage, `3,3,2`; empty: balanced by cost
   MakePlacement place = {};  ///< a program's own; `placement`, if given, comes first
   int64_t micro_batch = 12;  ///< samples in a micro-batch of one replica
   int64_t global_batch = 0;  ///< samples in a step over all replicas; 0: micro_batch * dp
-  DType dtype = f32;         ///< of weights and activations
+  DType dtype = f32;         ///< the dtype of weights and activations
   double loss_scale = 0;     ///< f16 only; 0: dynamic
   optim::LossScaleOptions dynamic_scale = {};
   Recompute recompute = Recompute::off;
-  int64_t seed = 1;  ///< of weights, dropout and the order of samples
+  int64_t seed = 1;  ///< the seed of weights, dropout and the order of samples
   double clip = 1;   ///< largest gradient norm; 0: no clipping
   optim::AdamWOptions adamw = adamw_defaults();
   std::string groups;  ///< parameters with rates of their own (parse_groups); empty: none
@@ -77,7 +77,7 @@ struct StepOptions {
   double average = 0;  ///< decay of a moving average of the weights, which validation uses; 0: none
   optim::MakeOptimizer optimizer = {};  ///< a program's own optimizer, in its place
   bool graph = false;                   ///< capture the step as a CUDA graph and replay it
-  bool bitwise = false;      ///< the same bits on every mesh: see DataParallelOptions::bitwise
+  bool bitwise = false;      ///< equal bits on every mesh: see DataParallelOptions::bitwise
   DType reduce_dtype = f32;  ///< DataParallelOptions::reduce_dtype
   int tp_slices = 1;         ///< Slices::count, a multiple of tp
   nn::Purpose purpose = nn::Purpose::training;
@@ -93,7 +93,7 @@ struct StepOptions {
   optim::MakeOptimizer make_optimizer() const;
 };
 
-/// How ranks run and communicate.
+/// The options by which ranks run and communicate.
 struct LaunchOptions {
   std::string comm = "auto";   ///< auto, nccl, mpi, threads
   int64_t ranks = 0;           ///< only with comm = threads; 0: one

@@ -108,7 +108,7 @@ void Metrics::write(const StepRecord& record) {
 }
 
 void Metrics::add_validation(double loss, const std::map<std::string, double>& scores) {
-  constexpr off_t end = 2;  // of the record: a brace and a line break
+  constexpr off_t end = 2;  // the record's end: a brace and a line break
   struct stat status {};
   bool shorter = ::fstat(::fileno(file_.get()), &status) == 0 &&
                  ::ftruncate(::fileno(file_.get()), status.st_size - end) == 0;

@@ -81,7 +81,7 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
     changes_.push_back(fmt::format("{} was {}, now {}", s.name, printable(before[s.name]), now));
     if (asks) allowed_.push_back(changes_.back());
   };
-  // What nothing allows comes first: the way out of others would not help.
+  // Changes that nothing allows come first: the cure of others would not help.
   for (auto& s : contents_.settings)
     if (s.on_resume.value_or(OnResume::refuse) == OnResume::refuse) take(s);
   for (auto& s : contents_.settings)
@@ -135,7 +135,7 @@ Position RunDirectory::resume(Step& step) {
   Position at{checkpoint->step(), samples_of(*checkpoint, before["global-batch"])};
   CheckpointState state = checkpoint->state();
   bool converts = before.contains("precision") && before["precision"] != now["precision"];
-  if (converts) state["loss_scaler"] = step.state().at("loss_scaler");  // which begins afresh
+  if (converts) state["loss_scaler"] = step.state().at("loss_scaler");  // it begins afresh
   step.restore(
       [&](auto& pieces) {
         if (converts) load_converted(*checkpoint, pieces, ranks_);

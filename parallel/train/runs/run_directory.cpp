@@ -191,7 +191,7 @@ Position RunDirectory::open(Step& step) {
 
 namespace {
 
-constexpr const char* metrics_path = "metrics_path";  // which file the metrics are in
+constexpr const char* metrics_path = "metrics_path";  // names the file of the metrics
 constexpr const char* config_file = "config.toml";
 constexpr const char* settings_file = "settings.txt";  // all of them, resolved
 
@@ -211,7 +211,7 @@ std::filesystem::path resolved(const std::string& file) {
 /// Refuses a directory of somebody else: nothing there is overwritten. A run's own directory has
 /// checkpoints, or says where its metrics are; one that died at once has none in its file yet.
 void RunDirectory::refuse_others() const {
-  std::error_code unreachable;  // which what comes next says better
+  std::error_code unreachable;  // the next error says more
   auto holds = [&](const std::string& name) {
     std::string file = path() + "/" + name;
     return std::filesystem::exists(file, unreachable) &&
@@ -231,7 +231,7 @@ void RunDirectory::refuse_others() const {
 void RunDirectory::refuse_own_files() const {
   const std::string& metrics = contents_.options.metrics;
   std::string own = path() + "/metrics.jsonl";
-  std::error_code unreachable;  // which what comes next says better
+  std::error_code unreachable;  // the next error says more
   check_input(!metrics.empty() || !std::filesystem::is_symlink(own, unreachable), Exit::config,
               "metrics: {} is a link, and a run may shorten what it leads to; expected a plain "
               "file, or --metrics {}",

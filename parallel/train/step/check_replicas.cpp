@@ -34,7 +34,7 @@ std::string describe(const Holders& holders) {
     return fmt::format("rank{} {}{}", ranks.size() == 1 ? "" : "s", join(ranks, ", "),
                        others > 0 ? fmt::format(" and {} more", others) : "");
   };
-  auto size = [](const auto& group) {  // of equal ones, that of the lowest rank
+  auto size = [](const auto& group) {  // of equal ones the one with the lowest rank counts
     return std::pair(group.second.size(), -int64_t(group.second.front()));
   };
   const auto& most = std::ranges::max_element(holders, {}, size)->second;

@@ -13,7 +13,7 @@ namespace triax::parallel {
 struct Digest {
   std::string name;
   std::string type;     ///< dtype and shape: `f32 [2, 3]`
-  uint32_t crc32c = 0;  ///< of all bytes, row-major
+  uint32_t crc32c = 0;  ///< checksum of all bytes, row-major
   double norm = 0;      ///< Euclidean; for the reader, not compared
 };
 using Digests = std::vector<Digest>;

@@ -9,7 +9,7 @@
 namespace triax::parallel {
 namespace {
 
-constexpr const char* the_loss = "the loss";  // where all gradients are finite
+constexpr const char* the_loss = "the loss";  // named where all gradients are finite
 
 /// Returns where this rank's data hold inf or NaN, in the model's dtype; empty: nowhere.
 std::string non_finite_data(const StepInput& input, const StepOptions& o) {

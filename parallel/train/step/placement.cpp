@@ -25,7 +25,7 @@ void check_split(const Facts& facts, const StepOptions& o) {
 /// Checks that layers that share a parameter are where its gradients are summed.
 void check_shared(const Facts& facts, const PipelineShape& shape,
                   const std::vector<int64_t>& counts) {
-  std::vector<int> stage;  // of each layer
+  std::vector<int> stage;  // the stage of each layer
   for (int v = 0; v < shape.virtual_stages(); ++v)
     stage.insert(stage.end(), size_t(counts[size_t(v)]), shape.stage_of(v));
   for (auto& p : facts.shared()) {

@@ -58,7 +58,7 @@ std::vector<Piece> Replica::pieces(Holder whose) const {
 
 bool has_state(const Checkpoint& checkpoint, const std::string& name) {
   std::string prefix = logical_name(name, "m");
-  prefix.pop_back();  // of any kind
+  prefix.pop_back();  // state of any kind
   auto first = checkpoint.tensors().lower_bound(prefix);
   return first != checkpoint.tensors().end() && first->first.starts_with(prefix);
 }
@@ -69,7 +69,7 @@ void Replica::load(Checkpoint& checkpoint, Weights which, std::optional<DType> s
   DType own = options_.dtype, dtype = saved.value_or(own);
   if (!average && dtype == own) return checkpoint.load(wanted, Unclaimed::ignore);
   auto weights = weight_pieces(data_, Holder::any);
-  for (size_t i = 0; i < weights.size(); ++i) {  // which pieces() has first
+  for (size_t i = 0; i < weights.size(); ++i) {  // pieces() has them first
     const Piece& w = weights[i];
     bool averaged = average && has_state(checkpoint, w.name);
     if (averaged) wanted[i].kind = "average";

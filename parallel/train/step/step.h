@@ -35,7 +35,7 @@ struct StepResult {
   double lr = 0, weight = 0, loss_scale = 1;
   double memory_bytes = 0;    ///< high-water of tensor memory, largest rank
   bool skipped = false;       ///< loss or gradient was not finite: nothing was changed
-  std::string overflow = {};  ///< where the first inf or NaN of a skipped step came from
+  std::string overflow = {};  ///< the origin of the first inf or NaN of a skipped step
 };
 
 class Step;
@@ -130,7 +130,7 @@ class Step {
   std::deque<Pending> pending_;         // taken, not yet read
   bool stop_ = false;
   std::optional<Captured> captured_;
-  int64_t taken_ = 0;  // since construction
+  int64_t taken_ = 0;  // steps taken since construction
 };
 
 /// Returns `block0.up.weight of rank 1, micro-batch 2`; empty for none.

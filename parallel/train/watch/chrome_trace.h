@@ -12,7 +12,7 @@ namespace triax::parallel {
 /// the first slice, since Perfetto drops events with negative times.
 struct TracedRank {
   int rank = 0;
-  std::string name;  ///< of its track
+  std::string name;  ///< the name of its track
   int64_t zero = 0;
 };
 
@@ -25,7 +25,7 @@ std::string trace_events(const Profile& profile, const TracedRank& of);
 struct TraceHead {
   int64_t first = 0, last = 0;            ///< the steps
   std::string schedule;                   ///< its name
-  Placement placement = Placement::ring;  ///< of its chunks
+  Placement placement = Placement::ring;  ///< that of its chunks
   std::vector<std::string> ranks;         ///< a JSON object each
 };
 
