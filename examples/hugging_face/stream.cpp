@@ -56,7 +56,7 @@ NewDirectory::NewDirectory(const std::string& path, const Files& files)
               "directory\n  Nothing was changed.",
               work_);
   files.make_directory(work_);
-  std::ofstream(work_ + "/" + marker);  // without it, what a kill leaves has to be removed by hand
+  std::ofstream(work_ + "/" + marker);  // without it, leftovers are removed by hand
   lock_ = std::make_unique<parallel::RunLock>(work_);
   for (const std::string& name : left)
     if (name != lock_file && name != marker) files.remove(work_ + "/" + name);

@@ -12,7 +12,7 @@ namespace triax::hf {
 struct Stored {
   DType dtype = f32;
   Shape shape;
-  std::string file;  ///< for messages
+  std::string file;  ///< the file's name, for messages
   std::function<Tensor()> read;
 };
 /// The tensors of a model by name.

@@ -37,7 +37,7 @@ std::vector<Rule> block(const ModelConfig& m, int64_t layer) {
   std::string ours = fmt::format("block{}.", layer), theirs = fmt::format("h.{}.", layer);
   const int64_t w = m.width;
   Shape heads{m.heads, 3, w / m.heads};
-  auto qkv = [=](const Tensor& x) {  // to [w, 3, heads, head_dim]
+  auto qkv = [=](const Tensor& x) {  // returns [w, 3, heads, head_dim]
     return x.view({heads[0], 3, heads[2], w}).transpose(0, 3).transpose(2, 3);
   };
   auto qkv_bias = [=](const Tensor& x) { return x.view(heads).transpose(0, 1); };

@@ -9,7 +9,7 @@ namespace triax::resnet {
 struct ResNetConfig {
   int64_t classes = 10;
   int64_t width = 64;       ///< channels of the first of four stages; each has twice the last's
-  int64_t blocks = 2;       ///< in each stage; 2: ResNet-18
+  int64_t blocks = 2;       ///< blocks in each stage; 2: ResNet-18
   int64_t bn_samples = 64;  ///< samples that share the statistics of a batch norm
 };
 

@@ -253,13 +253,13 @@ void write_shards(const Tokenizer& tokenizer, ShardManifest& m, ShardWriter& to,
 ShardManifest make_shards(const ShardJob& job, const Tell& tell, const Files& files) {
   auto inputs = inputs_of(job, files);
   (void)tokenizer_choice(job.tokenizer);
-  std::error_code unreachable;  // which what comes next says better
+  std::error_code unreachable;  // the next error says more
   auto holds = [&](const char* name) {
     return std::filesystem::exists(job.out + "/" + name, unreachable);
   };
   bool again = holds(ShardManifest::name);
   // A run's directory, or an exported model, would have two tokenizers.
-  bool killed = holds("lock");  // before its first manifest
+  bool killed = holds("lock");  // killed before its first manifest
   for (const char* name : {"metrics_path", "config.toml", "config.json", "tokenizer.json"})
     check_input(again || !holds(name) || (killed && name == std::string_view("tokenizer.json")),
                 Exit::config,

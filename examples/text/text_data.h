@@ -111,7 +111,7 @@ struct TextOptions {
   std::string initial_run = {};  ///< the run directory that it is in
   double val_fraction = 0.1;
   std::string document_end = {};  ///< a token, or its number; empty: windows cross documents
-  bool shapes_only = false;       ///< for `plan`: see read()
+  bool shapes_only = false;       ///< set by `plan`: see read()
 };
 /// Returns a function for ProgramOptions::init that fills in `initial`, `from_checkpoint` and
 /// `initial_run` of options that outlive it.

@@ -233,7 +233,7 @@ std::string roles_of(const TokenSet& set) {
 }  // namespace
 
 bool holds_tokens(const std::string& path) {
-  std::error_code ignored;  // who opens it says why it cannot be read
+  std::error_code ignored;  // opening it says why it cannot be read
   return fs::is_directory(path, ignored) || path.ends_with(".bin");
 }
 

@@ -68,7 +68,7 @@ struct TokenSet {
   std::optional<Tokenizer> tokenizer;  ///< the tokenizer beside them, if any
   int64_t vocabulary = 0;              ///< tokens are below it; 0: nobody says
 };
-/// What is at `path`:
+/// Finds the tokens at `path`:
 ///   a directory with a manifest.json, made by `minigpt data`;
 ///   a file of 16-bit tokens, as nanoGPT writes it; or with the header of llm.c (256 i32: 20240520,
 ///   1, the number of tokens); or with Megatron-LM's index of that name, *.idx, beside it;

@@ -28,7 +28,7 @@ std::string shown(std::string_view bytes) {
   return text;
 }
 
-using TokenNumbers = std::map<std::string, int64_t>;  // of tokens, as files write them
+using TokenNumbers = std::map<std::string, int64_t>;  // numbers of tokens, as files write them
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 /// The content of files; not checked yet.
@@ -38,7 +38,7 @@ struct Given {
   Pairs merges;
   std::string merges_name;
   TokenNumbers added;
-  std::set<std::string> late;  ///< of them: AddedToken::late
+  std::set<std::string> late;  ///< those with AddedToken::late
   Words words = {};
   bool whole_words = false;
   std::string json;  ///< BpeParts::json

@@ -229,7 +229,7 @@ class Translation {
     if (sees("?") || sees("+")) suffix = from_[at_++];
     require(!sees("*") && !sees("+") && !sees("?"), "a repetition of a repetition");
     require(!exact || suffix != "?", "`?` behind an exact number");
-    if (repeats[0] == '{' && suffix == "+") {  // of Ruby: again and again
+    if (repeats[0] == '{' && suffix == "+") {  // in Ruby it repeats the repetition
       to_.insert(atom, "(?:");
       repeats += ")";
     }
