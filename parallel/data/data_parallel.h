@@ -80,7 +80,7 @@ class DataParallel {
   /// True if this rank saves what it holds of `p` and, if trained, counts it in the norm: it is so
   /// for exactly one of all replicas.
   bool owns(const nn::Parameter& p) const { return model_.owns(p); }
-  /// Returns the elements of the whole model, or of its trained part, each logical parameter once.
+  /// Returns the number of elements of the model, or its trained part, each parameter once.
   enum class Count { all, trained };
   int64_t parameter_count(Count which = Count::all) const;
   /// Gathers every parameter this rank holds, whole slices, for as long as the returned handle
