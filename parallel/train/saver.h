@@ -30,7 +30,7 @@ class Saver {
 
   RunDirectory* directory() { return directory_ ? &*directory_ : nullptr; }
   const RunDirectory* directory() const { return directory_ ? &*directory_ : nullptr; }
-  /// Return the steps done when this process began, and those in the newest checkpoint.
+  /// Return the number of steps done when this process began, and in the newest checkpoint.
   int64_t begun() const { return begun_; }
   int64_t saved() const { return saved_; }
   /// Returns the step and the loss of the best validation, with TrainOptions::keep_best.

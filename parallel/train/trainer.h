@@ -57,7 +57,7 @@ class Trainer {
   /// Saves a checkpoint into the run directory, and returns when it is there.
   void save();
 
-  /// Return steps done since training began, in earlier processes too, and their samples.
+  /// Return the numbers of steps done, also in earlier processes, and of their samples.
   int64_t done() const { return done_; }
   int64_t consumed() const { return feed_.consumed(done_); }
   bool first() const { return world_.rank() == 0; }

@@ -40,7 +40,7 @@ class Feed {
 
   /// Returns micro-batch `micro`, from 0, of this replica in `step`, from 1; on the CPU.
   nn::Batch at(int64_t step, int64_t micro) const;
-  /// Returns the targets that count in all of `step`, over all replicas.
+  /// Returns the number of targets that count in all of `step`, over all replicas.
   double weight(int64_t step) const;
 
   /// Return a pass over all samples in order, its length and weight; blanks fill up its last ones.

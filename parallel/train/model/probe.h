@@ -74,7 +74,7 @@ class Facts {
   const ProbeOptions& options() const { return options_; }
   int64_t samples() const { return inputs_[0][0]; }
   const std::vector<Shape>& inputs() const { return inputs_; }  ///< nn::input_shapes of the batch
-  /// Returns the rows that the first layer makes of a sample, over all ranks; 0 if layers differ.
+  /// Returns a sample's number of rows in the first layer, over all ranks; 0 if layers differ.
   int64_t rows_of_sample() const;
   /// Lists full shapes of all buffers and parameters in order of declaration, a line each.
   const std::string& parameters() const { return parameters_; }

@@ -34,9 +34,9 @@ using Schedules = std::map<std::string, Schedule>;
 Schedules built_in_schedules();
 std::vector<std::string> names_of(const Schedules& schedules);
 
-/// Makes a program's own placement, instead of ours (partition.h): the layers, whose relative times
-/// are `costs`, of each virtual stage, in order. Pure: all ranks call it. Not called where one
-/// stage holds all.
+/// Makes a program's own placement, instead of ours (partition.h): the number of layers, whose
+/// relative times are `costs`, on each virtual stage, in order. Pure: all ranks call it. Not called
+/// where one stage holds all.
 using MakePlacement = std::function<std::vector<int64_t>(const std::vector<double>& costs,
                                                          const PipelineShape& shape)>;
 
@@ -82,7 +82,7 @@ struct StepOptions {
   int tp_slices = 1;         ///< Slices::count, a multiple of tp
   nn::Purpose purpose = nn::Purpose::training;
 
-  /// Returns the micro-batches of one replica in one step. Call when resolved.
+  /// Returns the number of micro-batches of one replica in one step. Call when resolved.
   int64_t accumulation() const { return global_batch / (micro_batch * mesh.dp); }
   PipelineShape pipeline() const {
     return {mesh.pp, chunks, int(accumulation()), schedules.at(schedule).placement};
@@ -98,7 +98,7 @@ struct LaunchOptions {
   std::string comm = "auto";   ///< auto, nccl, mpi, threads
   int64_t ranks = 0;           ///< only with comm = threads; 0: one
   std::string device = "cpu";  ///< cpu, cuda, cuda:N
-  std::string device_map;      ///< a program's own (apply_device_map); empty: none
+  std::string device_map;      ///< applied by a program (apply_device_map); empty: none
   bool nondeterministic = false;
   WrapComm wrap = {};  ///< a program's own (WorldOptions::wrap): for `train` and `parity`
 };
@@ -166,8 +166,8 @@ void resolve(TrainOptions& o, int64_t ranks);
 void check_options(const TrainOptions& o, int64_t ranks,
                    const std::function<bool(const MeshShape&)>& fits = {});
 
-/// Returns the layers of each virtual stage, as --placement says it: counts that add up to
-/// `layers`, or to two fewer, when the first and the last layer go with the ends. Throws Error 78.
+/// Returns the number of layers of each virtual stage, as --placement says it: counts that add up
+/// to `layers`, or to two fewer, if the first and the last layer go with the ends. Throws Error 78.
 std::vector<int64_t> placement_of(const std::string& text, const PipelineShape& shape,
                                   int64_t layers);
 

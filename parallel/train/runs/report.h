@@ -37,7 +37,7 @@ class Metrics {
   void write(const StepRecord& record);
   /// True if the resumed run's last record has no validation loss; add_validation adds one.
   bool lacks_validation() const { return lacks_validation_; }
-  /// Returns the steps, up to the one that was resumed from, whose lines a recorded file lacks.
+  /// Returns the number of steps, up to the resumed one, whose lines a recorded file lacks.
   int64_t missing() const { return missing_; }
   /// Adds a validation to the last record. The loss is finite.
   void add_validation(double loss, const std::map<std::string, double>& scores);

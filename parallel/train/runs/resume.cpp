@@ -14,8 +14,8 @@ namespace {
 constexpr const char* consumed_samples = "consumed_samples";
 constexpr const char* instruction_level = "instruction level";  // with --bitwise, which needs it
 
-/// Returns the samples consumed until the checkpoint. That of an older run does not have the
-/// number: such a run never changed its global batch.
+/// Returns the number of samples consumed until the checkpoint. That of an older run does not have
+/// it: such a run never changed its global batch.
 int64_t samples_of(const Checkpoint& checkpoint, const std::string& global_batch) {
   auto where = [&](const char* what) {
     return fmt::format("checkpoint {}: {}", checkpoint.path(), what);

@@ -104,7 +104,7 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
           layer.run, options_.recompute == Recompute::block_split ? tp_.split() : Packing{});
     bool cuts = options_.bitwise && options_.micro_batch > 1;
     if (observer) layer.run = observed(layer, cuts ? each_sample(observer) : observer);
-    layer.reads_batch |= bool(observer);  // it places rows by the batch
+    layer.reads_batch |= bool(observer);  // the observer places rows by the batch
     if (cuts) layer = by_sample(std::move(layer), facts_.inputs());
   }
   check_input(options_.recompute != Recompute::selective || selects, Exit::config,

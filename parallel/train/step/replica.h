@@ -63,7 +63,7 @@ class Replica {
   const DataParallel& data() const { return data_; }
   const Pipeline& pipeline() const { return pipeline_; }
   const Facts& facts() const { return facts_; }
-  /// Returns the layers of each virtual stage.
+  /// Returns the number of layers of each virtual stage.
   const std::vector<int64_t>& placement() const { return counts_; }
   /// Returns the layers of this rank's stage.
   const std::vector<nn::Layers>& chunks() const { return chunks_; }
@@ -120,9 +120,9 @@ std::vector<Piece> gradient_pieces(const DataParallel& data);
 /// Returns `block0.up.weight`, or `block0.up.weight/m` of an optimizer's state.
 std::string name_of(const Piece& piece);
 
-/// Returns the layers of each virtual stage: --placement, or balanced by cost. Throws Error 78,
-/// also where block-split cannot shard a layer's input, or layers that share a parameter are on
-/// stages that do not sum its gradient (check_holders).
+/// Returns the number of layers of each virtual stage: --placement, or balanced by cost. Throws
+/// Error 78, also where block-split cannot shard a layer's input, or layers that share a parameter
+/// are on stages that do not sum its gradient (check_holders).
 std::vector<int64_t> place(const Facts& facts, const StepOptions& o);
 
 /// Returns options for prediction alone: weights only, one micro-batch of one sample.

@@ -90,7 +90,7 @@ class Step {
   const StepOptions& options() const { return options_; }
   const Mesh& mesh() const { return mesh_; }
   const Replica& replica() const { return replica_; }
-  /// Returns the updates that happened, skipped steps not counted.
+  /// Returns the number of updates that happened, skipped steps not counted.
   int64_t updates() const { return optimizer_->steps(); }
   double loss_scale() const { return scaler_.scale(); }
 
