@@ -16,7 +16,7 @@ constexpr double weight_std = 0.02;
 // Every block adds twice to the residual stream: the sum keeps its variance (GPT-2, section 2.3).
 double residual_std(const ModelConfig& c) { return weight_std / std::sqrt(2.0 * double(c.layers)); }
 
-/// Returns the heads of a rank; ranks hold whole ones.
+/// Returns the number of heads of a rank; ranks hold whole ones.
 int64_t heads_of_rank(const ModelConfig& c, const TensorParallel& tp) {
   check_model(c);
   if (c.heads % tp.size() == 0) return c.heads / tp.size();

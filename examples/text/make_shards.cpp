@@ -166,7 +166,7 @@ class ShardWriter {
   ShardWriter(const std::string& directory, ShardManifest& manifest, const Files& files)
       : directory_(directory), manifest_(manifest), files_(files) {}
 
-  /// Returns the tokens that still go into the shard.
+  /// Returns the number of tokens that still go into the shard.
   size_t room() const { return size_t(manifest_.shard_size - shard_.tokens); }
   void append(std::span<const int32_t> tokens) {
     if (!file_) begin();

@@ -17,8 +17,8 @@
 
 namespace triax::text {
 
-/// Returns rows of the embedding: `asked` (--vocab), or the tokenizer's size if that is 0. More
-/// rows than tokens are allowed, fewer are Error 78.
+/// Returns the number of rows of the embedding: `asked` (--vocab), or the tokenizer's size if that
+/// is 0. More rows than tokens are allowed, fewer are Error 78.
 int64_t vocabulary(int64_t asked, const Tokenizer& tokenizer);
 
 /// Windows of `context` tokens of a range of a text; the target of a token is the one that follows.
@@ -80,7 +80,7 @@ class TextData {
 
   int64_t tokens() const { return tokens_->size() + (held_out_ ? held_out_->size() : 0); }
   int64_t train_tokens() const { return train_tokens_; }
-  /// Returns the held-out targets: all tokens of that part but the first. 0 if there is none.
+  /// Returns the number of held-out targets: all tokens of that part but the first, or 0.
   int64_t val_tokens() const;
 
   std::shared_ptr<const Windows> train_samples() const;
