@@ -75,7 +75,7 @@ struct ParityBounds {
   double drift = 0;
 };
 
-/// Compares `run`, on `mesh`, with `reference`, on one rank: within a step in the order of
+/// Compares `run`, on `mesh`, with `reference`, on one rank, within a step in the order of
 /// computation: activations forward, the loss, gradients backward, the norm, then weights and
 /// moments as declared. Everything must be there, and equal bit for bit where ranks hold the same.
 std::optional<Difference> first_difference(const Trace& reference, const Trace& run,
