@@ -15,10 +15,10 @@ namespace triax::parallel {
 /// The record of a step that is over: one line of metrics.jsonl (docs/runs.md).
 struct StepRecord {
   StepResult result;
-  double seconds = 0;  ///< since the step before ended, with its validation
+  double seconds = 0;  ///< since the step before ended, validations included
   std::optional<double> val_loss = {};
   std::map<std::string, double> scores = {};  ///< means of the same validation (Task::scores)
-  std::string changed = {};                   ///< settings, by TrainOptions::resume_changed
+  std::string changed = {};                   ///< settings since the step before (resume_changed)
 };
 
 /// The file with one JSON object per step. Written by one rank.
