@@ -25,7 +25,7 @@ struct Points {
   Tensor x, label;  // [count, 2], [count]
 };
 
-/// Points [first, first + count) of an endless sequence.
+/// Returns points [first, first + count) of an endless sequence.
 Points spirals(int64_t first, int64_t count) {
   std::vector<float> x;
   std::vector<int32_t> label;

@@ -17,8 +17,8 @@ namespace triax::hf {
 struct Part {
   std::string name;
   Shape shape;
-  /// A view of the whole parameter that has these elements, row-major in the same order; of more
-  /// dims where those are needed. None: the parameter as it is.
+  /// Returns a view of these elements in the whole parameter, row-major in the same order; with
+  /// more dims where those are needed. None: the parameter as it is.
   std::function<Tensor(const Tensor& ours)> view = {};
 };
 
@@ -30,7 +30,7 @@ struct Rule {
   /// The first part's other name, tied: either is there, or both and they are equal.
   std::string copy = {};
 };
-/// A parameter that is a tensor there, as it is.
+/// Returns the rule of a parameter that is a tensor there, as it is.
 inline Rule same(std::string ours, std::string theirs, const Shape& full) {
   return {std::move(ours), full, {{std::move(theirs), full}}};
 }
@@ -41,27 +41,27 @@ struct Source {
   Weights weights;
 };
 
-/// Keys of config.json and their values as JSON.
+/// The keys of config.json and their values as JSON.
 using Keys = std::vector<std::pair<std::string, std::string>>;
-/// A key whose value is the same for every model here.
+/// A key with one value for every model here.
 struct FixedKey {
   const char* key;
   std::vector<std::string> allowed;  ///< as JSON; the first is written, and is meant where none is
-  const char* why;                   ///< what a model here has in its place
+  const char* why;                   ///< what models here have instead
 };
 
-/// How a model of this program looks in Hugging Face's transformers.
+/// The form of this program's model in Hugging Face's transformers.
 struct Architecture {
   std::string program;          ///< `minigpt`
   std::string name;             ///< its class: `GPT2LMHeadModel`
   std::string type;             ///< `gpt2`
   std::string prefix;           ///< that names of tensors may have or lack: `transformer.`
-  parallel::Settings settings;  ///< of the model; all below read or write what they are bound to
+  parallel::Settings settings;  ///< the model's; all below read or write what they are bound to
   std::string base;             ///< that names of tensors lack in a model without head: `model.`
   std::string table;            ///< the parameter whose rows are the vocabulary
   int64_t* context;             ///< the size of the model that is its number of positions
   std::string positions;        ///< the tensor whose rows they are; empty: there is none
-  /// Of config.json: sizes, 1 or more, and what they are bound to. First the number of layers.
+  /// The sizes of config.json, 1 or more, and the settings they set. First the number of layers.
   std::vector<std::pair<const char*, int64_t*>> sizes;
   std::vector<FixedKey> fixed;
   std::function<void(const ModelConfig&)> read;  ///< the other keys, behind the sizes; checks all
@@ -74,7 +74,7 @@ struct Architecture {
 
 struct ImportOptions {
   std::string from, out;
-  int64_t context = 0;  ///< the first so many positions; 0: all
+  int64_t context = 0;  ///< positions kept, the first ones; 0: all
 };
 struct ExportOptions {
   std::string checkpoint, to;
@@ -82,26 +82,26 @@ struct ExportOptions {
   std::string tokenizer = {};  ///< a directory with the tokenizer's files; empty: see export_model
 };
 
-/// Gives the settings of the model the values of config.json. Throws Error 65 for what a model here
-/// does not have.
+/// Gives the settings of the model the values of config.json. Throws Error 65 for features that
+/// models here lack.
 void read_config(const Architecture& a, const ModelConfig& config);
-/// Throws Error 65 for more layers than the `tensors` of a file can be of.
+/// Throws Error 65 if a file's `tensors` are too few for the layers.
 void check_layers(const Architecture& a, size_t tensors, const std::string& path);
 
 /// Makes a run directory `out` with the checkpoint step-0 of the weights in `from`, in f32, for
 /// --init on any mesh, and the tokenizer's files in `out`/tokenizer. Tensors may have the names of
-/// a base model without head. Throws Error 65 for what is damaged or what a model here cannot
-/// express, 66 for missing files, 73 and 74, 78 if `out` is taken; nothing is left behind then.
+/// a base model without head. Throws Error 65 for damaged files and for features that models here
+/// lack, 66 for missing files, 73 and 74, 78 if `out` is taken; nothing is left behind then.
 void import_model(const Architecture& a, const ImportOptions& o, const Files& files = disk());
 
-/// The reverse, from a checkpoint of any mesh and precision: config.json, model.safetensors in f32,
-/// and the files of the tokenizer: those of `o.tokenizer`, or beside the checkpoint, or else of the
-/// one in it. config.json names the ends of text of the config.json beside those files, or else of
-/// the tokenizer. Throws Error 66 if `o.tokenizer` has none, 78 for the average of a run that kept
+/// Exports a checkpoint of any mesh and precision: config.json, model.safetensors in f32, and the
+/// files of the tokenizer: those of `o.tokenizer`, or beside the checkpoint, or else of the one in
+/// it. config.json names the ends of text of the config.json beside those files, or else of the
+/// tokenizer. Throws Error 66 if `o.tokenizer` has none, 78 for the average of a run that kept
 /// none.
 void export_model(const Architecture& a, const ExportOptions& o, const Files& files = disk());
 
-/// The verbs `import` and `export` of a program.
+/// Returns the verbs `import` and `export` of a program.
 std::vector<parallel::Verb> conversion_verbs(const Architecture& a);
 
 }  // namespace triax::hf

@@ -39,7 +39,7 @@ void check_tensors(const Architecture& a, const parallel::Checkpoint& checkpoint
 /// Reads a parameter.
 using Read = std::function<Tensor(const Rule&)>;
 
-/// All tensors of the other model, each of which is read when it is written.
+/// Returns all tensors of the other model, each of which is read when it is written.
 std::vector<nn::NamedTensor> tensors_of(const std::vector<Rule>& rules, const Read& read,
                                         Progress& progress) {
   std::vector<nn::NamedTensor> all;
@@ -60,15 +60,15 @@ bool is_tokenizer(const std::string& name) {
   return name == "tokenizer.json" || name == "tokenizer.model" || name == "vocab.json";
 }
 
-/// The config.json in a directory with a tokenizer's files, if there is one.
+/// Returns the config.json in a directory with a tokenizer's files, if there is one.
 std::optional<nn::JsonReader> config_in(const std::string& directory) {
   std::string path = directory + "/config.json";
   if (std::ranges::count(disk().list(directory), "config.json") == 0) return {};
   return nn::JsonReader(disk().read(path, 1 << 20), path, "the file", 32);
 }
 
-/// Do files of a tokenizer say which class transformers is to read them with? By themselves, or as
-/// what a model of this type has.
+/// True if files of a tokenizer name the class that transformers reads them with: by themselves, or
+/// by the type of this model.
 bool say_class(const std::vector<std::string>& names, const std::string& from,
                const std::string& type) {
   auto config = config_in(from);
@@ -77,13 +77,13 @@ bool say_class(const std::vector<std::string>& names, const std::string& from,
           config->at("model_type").literal() == nn::quoted(type));
 }
 
-/// Where the files of the tokenizer are: in the directory that was named, or beside the checkpoint.
+/// Returns the directory of the tokenizer's files: as named, or beside the checkpoint.
 std::string files_beside(const parallel::Checkpoint& checkpoint, const ExportOptions& o) {
   if (!o.tokenizer.empty()) return o.tokenizer;
   return parent_directory(checkpoint.path()) + "/" + text::tokenizer_folder;
 }
 
-/// Copies those files, or else writes what the checkpoint carries; prints which.
+/// Copies those files, or else writes the checkpoint's tokenizer; prints which.
 void give_tokenizer(const ExportOptions& o, const std::string& type,
                     const parallel::Checkpoint& checkpoint, const std::string& to,
                     const Files& files) {
@@ -107,8 +107,8 @@ void give_tokenizer(const ExportOptions& o, const std::string& type,
   if (!names.empty()) fmt::print("{}: {}\n", any ? "tokenizer files" : "copied", join(names, ", "));
 }
 
-/// The value of a key `eos_token_id` of a config.json as JSON: tokens of a vocabulary of so many,
-/// or null.
+/// Returns a key such as `eos_token_id` of a config.json as JSON: null, or tokens below
+/// `vocabulary`.
 std::optional<std::string> end_in(const nn::JsonReader& config, const char* key,
                                   int64_t vocabulary) {
   if (!config.has(key)) return {};
@@ -120,14 +120,14 @@ std::optional<std::string> end_in(const nn::JsonReader& config, const char* key,
     if (!text.starts_with('[')) return std::to_string(value.number(limit));
     for (auto& one : value.elements(64)) (void)one.number(limit);
     return text;
-  } catch (const Error&) {  // of another tokenizer
+  } catch (const Error&) {  // tokens of another tokenizer
     return {};
   }
 }
 
-/// The tokens that begin and end texts: without them `generate` of transformers does not end. Of
-/// the config.json of the model that the tokenizer's files came from, or else of the tokenizer in
-/// `directory`, if it can be read.
+/// Returns the tokens that begin and end texts, without which `generate` of transformers does not
+/// end: those of the config.json of the model that the tokenizer's files came from, or else of the
+/// tokenizer in `directory`, if it can be read.
 Keys ends_of_text(const std::string& from, const std::string& directory, int64_t vocabulary) {
   std::map<std::string, std::string> ends{{"bos_token_id", "null"}, {"eos_token_id", "null"}};
   try {

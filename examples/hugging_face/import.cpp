@@ -48,7 +48,7 @@ void take_other_names(const Architecture& a, Weights& weights, const Rules& rule
     }
 }
 
-/// The error for a tensor that is not there, with what to do where the model was saved without its
+/// Returns the error for a missing tensor, with the cure where the model was saved without its
 /// head.
 std::string missing(const Rule& rule, const Part& part, const std::string& path) {
   std::string text = fmt::format("{}: tensor {} {} is missing", path, part.name, part.shape);
@@ -59,7 +59,7 @@ std::string missing(const Rule& rule, const Part& part, const std::string& path)
                       : "");
 }
 
-/// A tied weight may be stored twice, but there is one place for it.
+/// Checks that both copies of a tied weight are equal: there is one place for it.
 void check_copy(const Weights& weights, const Rule& rule) {
   const std::string &name = rule.copy, &other = rule.parts[0].name;
   auto found = weights.find(name);
@@ -105,7 +105,7 @@ void check_finite(const Stored& stored, const std::string& name, const Tensor& v
          name, *bad, bad - all.begin());
 }
 
-/// All parameters, each of which is read when it is written.
+/// Returns all parameters, each of which is read when it is written.
 std::vector<parallel::Piece> pieces_of(const Rules& rules, const Weights& weights,
                                        Progress& progress) {
   std::vector<parallel::Piece> all;
@@ -124,7 +124,7 @@ std::vector<parallel::Piece> pieces_of(const Rules& rules, const Weights& weight
   return all;
 }
 
-/// The model gets fewer positions than it was trained with.
+/// Gives the model fewer positions than it was trained with.
 void crop_positions(const Architecture& a, Weights& weights, int64_t context) {
   if (context == 0) return;
   check_input(context >= 1 && context <= *a.context, Exit::config,
@@ -169,7 +169,7 @@ void read_config(const Architecture& a, const ModelConfig& config) {
   try {
     a.read(config);
     parallel::check_values(a.settings);
-  } catch (const Error& e) {  // as of a flag
+  } catch (const Error& e) {  // as the error of a flag
     if (e.code() != Exit::config) throw;
     throw Error(Exit::data, fmt::format("{}: {}", config.path(), e.what()), e.place());
   }

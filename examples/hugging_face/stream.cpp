@@ -50,13 +50,13 @@ NewDirectory::NewDirectory(const std::string& path, const Files& files)
               "{} is there already; expected a new or an empty directory\n  Nothing was changed.",
               path_);
   work_ = path_ + ".unfinished";
-  auto left = files.list(work_);  // by a process that was killed
+  auto left = files.list(work_);  // left by a process that was killed
   check_input(left.empty() || std::ranges::count(left, marker) > 0, Exit::config,
               "{} is there already, and was not left by an import or export; expected no such "
               "directory\n  Nothing was changed.",
               work_);
   files.make_directory(work_);
-  std::ofstream(work_ + "/" + marker);  // without it, what a kill leaves has to be removed by hand
+  std::ofstream(work_ + "/" + marker);  // without it, leftovers are removed by hand
   lock_ = std::make_unique<parallel::RunLock>(work_);
   for (const std::string& name : left)
     if (name != lock_file && name != marker) files.remove(work_ + "/" + name);

@@ -8,14 +8,14 @@
 #include "core/tensor.h"
 #include "parallel/train/runs/run_directory.h"
 
-// What lets a model of any size pass through memory one tensor at a time.
+// Streams models of any size through memory, one tensor at a time.
 namespace triax::hf {
 
-/// A tensor on the CPU whose values are made whenever its storage is held, and go away afterwards:
-/// what writes files holds one tensor at a time.
+/// Returns a CPU tensor whose values are made whenever its storage is held, and go away afterwards:
+/// writers of files hold one tensor at a time.
 Tensor deferred(const Shape& shape, DType dtype, std::function<void(const Tensor&)> fill);
 
-/// Says every two seconds how many of `all` bytes are done: nothing for a small model.
+/// Reports every two seconds how many of `all` bytes are done: nothing for a small model.
 class Progress {
  public:
   Progress(std::string what, uint64_t all) : what_(std::move(what)), all_(all) {}
@@ -30,16 +30,16 @@ class Progress {
 /// A directory that is there with all of its files, or not at all.
 class NewDirectory {
  public:
-  /// Error 78 if `path` is there and is no empty directory, or if another process is making it.
-  /// Makes a directory beside it to write to, without what a process that was killed left there.
+  /// Throws Error 78 if `path` exists and is no empty directory, or if another process makes it.
+  /// Makes a directory beside it to write to, without leftovers of a process that was killed.
   NewDirectory(const std::string& path, const Files& files);
   /// Removes it, unless it was published.
   ~NewDirectory();
   NewDirectory(const NewDirectory&) = delete;
 
-  /// Write files here.
+  /// Returns the directory to write files to.
   const std::string& work() const { return work_; }
-  /// All files are written and synced: gives the directory its name.
+  /// Gives the directory its name, once all files are written and synced.
   void publish();
 
  private:

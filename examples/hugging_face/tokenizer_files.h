@@ -10,7 +10,7 @@
 
 namespace triax::hf {
 
-/// The tokenizer in the directory of a model whose vocabulary has so many rows. None, which is
+/// Returns the tokenizer in the directory of a model with `rows` rows of vocabulary; none, which is
 /// printed, if it cannot be read or has more tokens.
 std::optional<text::Tokenizer> readable_tokenizer(const std::string& from, int64_t rows);
 

@@ -15,7 +15,7 @@ constexpr const char* one_file = "model.safetensors";
 constexpr const char* index_file = "model.safetensors.index.json";
 constexpr uint64_t largest_index = uint64_t(64) << 20;
 
-/// Files by tensor, as the index has them.
+/// Returns files by tensor, as the index has them.
 std::map<std::string, std::string> read_index(const std::string& path, const Files& files) {
   nn::JsonReader json(files.read(path, largest_index), path, "the file", 8);
   std::map<std::string, std::string> map;
@@ -52,7 +52,7 @@ void add(Weights& all, const std::shared_ptr<nn::TensorFile>& file, const std::s
   }
 }
 
-/// Of several files.
+/// Opens the tensors of several files.
 Weights open_parts(const std::string& directory, const std::string& prefix, const Files& files) {
   std::string index = directory + "/" + index_file;
   auto names = files.list(directory);

@@ -12,14 +12,14 @@ namespace triax::hf {
 struct Stored {
   DType dtype = f32;
   Shape shape;
-  std::string file;  ///< for messages
+  std::string file;  ///< the file's name, for messages
   std::function<Tensor()> read;
 };
-/// All tensors of a model by name.
+/// The tensors of a model by name.
 using Weights = std::map<std::string, Stored>;
 
-/// The tensors of a Hugging Face model in a directory: of model.safetensors, or of the files that
-/// model.safetensors.index.json names. Headers are read and checked at once. Names are given
+/// Opens the tensors of a Hugging Face model in a directory: of model.safetensors, or of the files
+/// that model.safetensors.index.json names. Headers are read and checked at once. Names are given
 /// without `prefix` (`transformer.`), if they have it. Throws Error 66 for a missing file, 65 for a
 /// damaged one and for an index that does not fit its files.
 Weights open_weights(const std::string& directory, const std::string& prefix, const Files& files);

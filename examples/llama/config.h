@@ -3,7 +3,7 @@
 #include "examples/text/sample.h"
 #include "examples/text/text_data.h"
 
-/// The flags of a Llama.
+/// Returns the flags of a Llama.
 inline triax::parallel::Settings settings(LlamaConfig& c) {
   triax::parallel::SettingGroup group("Model");
   triax::parallel::SettingTraits size{.range = {1, 1 << 24}};
@@ -33,14 +33,14 @@ inline triax::parallel::Settings settings(LlamaConfig& c) {
            {.range = {0, size.range.max}, .shown = "the tokenizer's", .derived = true});
 }
 
-/// Throws Error 78 for heads that do not fit.
+/// Returns how to build a Llama. Throws Error 78 for heads that do not fit.
 inline triax::parallel::Build build_of(LlamaConfig c, const triax::text::Tokenizer& tokenizer) {
   check_heads(c);
   c.vocab = triax::text::vocabulary(c.vocab, tokenizer);
   return [c](auto& tp) { return std::make_unique<Llama>(c, tp); };
 }
 
-/// The Llama that a run has saved. Throws Error 65.
+/// Returns the Llama that a run has saved. Throws Error 65.
 inline triax::text::TextModel llama_of(const triax::parallel::Checkpoint& checkpoint,
                                        const triax::text::Tokenizer& tokenizer) {
   const std::string sign = "block0.gate_up.weight";

@@ -9,7 +9,7 @@ namespace {
 using hf::Rule;
 using hf::same;
 
-/// `rope_theta` and `rope_scaling` of older files; newer ones have all in `rope_parameters`.
+/// Reads `rope_theta` and `rope_scaling` of older files; newer ones have all in `rope_parameters`.
 nn::RotaryOptions read_rope(const hf::ModelConfig& c) {
   auto newer = c.object("rope_parameters"), scaling = newer ? newer : c.object("rope_scaling");
   nn::RotaryOptions rope{.base = c.real("rope_theta", 10000)};
@@ -58,8 +58,8 @@ hf::Keys config(const LlamaConfig& m) {
           {"tie_word_embeddings", m.tied ? "true" : "false"}};
 }
 
-/// Joint projections: features [key-value head][its queries, key, value][head_dim], and gate and up
-/// in turn. Rotary turns halves of a head in both.
+/// Returns the rules of a block. Projections are joint: features [key-value head][its queries, key,
+/// value][head_dim], and gate and up in turn. Rotary turns halves of a head in both.
 std::vector<Rule> block(const LlamaConfig& m, int64_t layer) {
   std::string ours = fmt::format("block{}.", layer),
               theirs = fmt::format("model.layers.{}.", layer);

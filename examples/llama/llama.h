@@ -14,7 +14,7 @@ struct LlamaConfig {
   int64_t vocab = 0;  ///< 0: as many as the tokenizer has
   triax::nn::RotaryOptions rope = {};
   double norm_eps = 1e-5;
-  bool tied = false;  ///< is the head the token table?
+  bool tied = false;  ///< the head is the token table
 };
 
 /// Throws Error 78 unless the heads, all of one even size, fill the width in whole groups, and for

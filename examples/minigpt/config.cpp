@@ -13,7 +13,7 @@ namespace {
 using parallel::huge;
 using parallel::OnResume;
 
-/// The divisors of n that lie nearest to `wanted`, at most `count`, ascending.
+/// Returns the divisors of n that are nearest to `wanted`, at most `count`, ascending.
 std::vector<int64_t> nearest_divisors(int64_t n, int64_t wanted, size_t count) {
   std::vector<int64_t> divisors;
   for (int64_t d = 1; d * d <= n; ++d) {

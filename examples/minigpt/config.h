@@ -20,21 +20,21 @@ struct ModelConfig {
 /// Throws Error 78 for sizes that no GPT can have.
 void check_model(const ModelConfig& c);
 
-/// What minigpt adds to parallel::TrainOptions.
+/// The options of minigpt, with parallel::TrainOptions.
 struct Config {
   ModelConfig model;
   text::TextOptions text;
-  text::DataOptions data;  ///< of the verb `data`
+  text::DataOptions data;  ///< the options of the verb `data`
 };
 parallel::Settings model_settings(ModelConfig& m);
 parallel::Settings settings(Config& c);
-/// The GPT and its text. Throws Error.
+/// Returns the task: the GPT and its text. Throws Error.
 parallel::Task task(const Config& c);
 
-/// The GPT that a run has saved. Throws Error 65.
+/// Returns the GPT that a run has saved. Throws Error 65.
 text::TextModel model_of(const parallel::Checkpoint& checkpoint, const text::Tokenizer& tokenizer);
 
-/// All of minigpt, over configurations that outlive it.
+/// Returns all of minigpt, over configurations that outlive it.
 parallel::ProgramOptions program_options(Config& c, text::SampleOptions& sample);
 
 }  // namespace triax::minigpt

@@ -8,7 +8,7 @@ namespace {
 using hf::Rule;
 using hf::same;
 
-/// There, one probability for each place of dropout.
+/// Reads the dropout: there, one probability for each place of it.
 double read_dropout(const hf::ModelConfig& c) {
   double p = c.real("resid_pdrop", 0.1), e = c.real("embd_pdrop", 0.1),
          a = c.real("attn_pdrop", 0.1);
@@ -31,13 +31,13 @@ hf::Keys config(const ModelConfig& m) {
   return {{"resid_pdrop", dropout}, {"embd_pdrop", dropout}, {"attn_pdrop", dropout}};
 }
 
-/// Weights there are [in, out], here [out, in]; the features of queries, keys and values stand
-/// [3, heads, head_dim] there, [heads, 3, head_dim] here.
+/// Returns the rules of a block. Weights there are [in, out], here [out, in]; the features of
+/// queries, keys and values are [3, heads, head_dim] there, [heads, 3, head_dim] here.
 std::vector<Rule> block(const ModelConfig& m, int64_t layer) {
   std::string ours = fmt::format("block{}.", layer), theirs = fmt::format("h.{}.", layer);
   const int64_t w = m.width;
   Shape heads{m.heads, 3, w / m.heads};
-  auto qkv = [=](const Tensor& x) {  // to [w, 3, heads, head_dim]
+  auto qkv = [=](const Tensor& x) {  // returns [w, 3, heads, head_dim]
     return x.view({heads[0], 3, heads[2], w}).transpose(0, 3).transpose(2, 3);
   };
   auto qkv_bias = [=](const Tensor& x) { return x.view(heads).transpose(0, 1); };

@@ -38,7 +38,7 @@ Header read_header(const File& file) {
   return h;
 }
 
-/// Before anything is listed: a header may name thousands of layers.
+/// Checks the size before anything is listed: a header may name thousands of layers.
 void check_size(const File& file, const Header& h) {
   int64_t w = h.width, of_layer = 12 * w * w + 13 * w;
   int64_t numbers = (h.padded_vocab + h.context + 2) * w + h.layers * of_layer;
@@ -47,7 +47,7 @@ void check_size(const File& file, const Header& h) {
               file.path(), file.size(), bytes);
 }
 
-/// The same as config.json has it; llm.c has no dropout.
+/// Returns the header as config.json has it; llm.c has no dropout.
 std::string config_of(const Header& h) {
   return fmt::format(R"({{"model_type": "gpt2", "n_layer": {}, "n_head": {}, "n_embd": {},
     "n_positions": {}, "vocab_size": {}, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}})",
@@ -60,12 +60,12 @@ class Walk {
   Walk(std::shared_ptr<File> file, const Header& h)
       : file_(std::move(file)), header_(h), at_(header_words * sizeof(int32_t)) {}
 
-  /// A tensor of `rows` rows, of which the first are taken: as many as the shape has.
+  /// Adds a tensor of `rows` rows, of which the first are taken: as many as the shape has.
   void one(const std::string& name, const Shape& shape, int64_t rows) {
     add(name, shape, false);
     at_ += uint64_t(rows * shape.numel() / shape[0]) * size_of(header_.dtype());
   }
-  /// One for each layer. Matrices are [out, in] here; `shape` is theirs, [in, out].
+  /// Adds one for each layer. Matrices are [out, in] here; `shape` is theirs, [in, out].
   void layers(const std::string& name, const Shape& shape) {
     for (int64_t i = 0; i < header_.layers; ++i) {
       add(fmt::format("h.{}.{}", i, name), shape, shape.rank() == 2);

@@ -16,7 +16,7 @@ constexpr double weight_std = 0.02;
 // Every block adds twice to the residual stream: the sum keeps its variance (GPT-2, section 2.3).
 double residual_std(const ModelConfig& c) { return weight_std / std::sqrt(2.0 * double(c.layers)); }
 
-/// Ranks hold whole heads.
+/// Returns the number of heads of a rank; ranks hold whole ones.
 int64_t heads_of_rank(const ModelConfig& c, const TensorParallel& tp) {
   check_model(c);
   if (c.heads % tp.size() == 0) return c.heads / tp.size();
@@ -29,8 +29,8 @@ int64_t heads_of_rank(const ModelConfig& c, const TensorParallel& tp) {
        tp.size(), c.heads, join(valid, ", "));
 }
 
-/// c, which the mesh can split: said before any layer is made, of which it would seem to be a
-/// fault.
+/// Returns c, if the mesh can split it: checked before any layer is made, whose fault it would
+/// seem.
 const ModelConfig& checked(const ModelConfig& c, const TensorParallel& tp) {
   (void)heads_of_rank(c, tp);
   return c;
@@ -38,7 +38,7 @@ const ModelConfig& checked(const ModelConfig& c, const TensorParallel& tp) {
 
 int64_t tokens_of(const nn::Batch& batch) { return batch.input.size(1); }
 
-/// x + drop(product(a)).
+/// Returns x + drop(product(a)).
 Tensor onto(const Tensor& x, const RowLinear& product, const Tensor& a,
             const parallel::Dropout& drop, const nn::Batch& batch) {
   if (!drop.drops(batch)) return product.onto(x, a);
@@ -114,7 +114,7 @@ Tensor Gpt::embed(const nn::Batch& batch) const {
   return drop_(x, batch, tokens_of(batch));
 }
 
-/// Rows of the position table: the positions of a sequence's tokens, again for every sequence.
+/// Returns rows of the position table: a sequence's positions, again for every sequence.
 Tensor Gpt::positions(const nn::Batch& batch) const {
   int64_t rows = tp_.rows(batch.input.numel()), row = tp_.first_row(rows);
   auto& [known, first, time] = known_;  // alike in every step

@@ -30,7 +30,7 @@ class Block : public nn::Module {
   Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
     return run(x, batch, Keep::all);
   }
-  /// Keeps neither what attention nor what GELU returns.
+  /// Keeps neither the output of attention nor that of GELU.
   Tensor selective(const Tensor& x, const nn::Batch& batch) const {
     return run(x, batch, Keep::less);
   }
@@ -71,9 +71,9 @@ class Gpt : public nn::Sequence {
   nn::Embedding& positions_;
   struct Positions {
     Tensor ids;
-    int64_t first = 0, time = 0;  // of each sequence
+    int64_t first = 0, time = 0;  // a sequence's
   };
-  mutable Positions known_;  // of the last batch
+  mutable Positions known_;  // those of the last batch
   parallel::Dropout& drop_;
 };
 

@@ -16,14 +16,14 @@ constexpr auto where_from =
     "  These are the \"CIFAR-10 binary version\" of https://www.cs.toronto.edu/~kriz/cifar.html, "
     "unpacked: cifar-10-batches-bin.";
 
-/// In a build directory as in an installation; empty if there are none.
+/// Returns the path of the digits beside the program; empty if there are none.
 std::string digits_beside_program() {
   auto program = std::filesystem::read_symlink("/proc/self/exe");
   auto path = program.parent_path().parent_path() / "share/triax/digits.bin";
   return std::filesystem::exists(path) ? path.string() : "";
 }
 
-/// Digits are not mirrored: a 2 would look like a 5.
+/// Returns the augmentation. Digits are not mirrored: a 2 would look like a 5.
 std::string augmentation(const DataOptions& o) {
   if (!o.augment.empty()) return o.augment;
   return o.data.empty() ? "crop" : "crop-flip";
@@ -71,7 +71,7 @@ Split read_file(const std::string& path, const DataOptions& o) {
 }  // namespace
 
 std::string read_records(const std::string& path, int64_t classes) {
-  std::error_code ignored;  // any other reason is a matter of reading it
+  std::error_code ignored;  // other reasons show when it is read
   bool missing =
       std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
   check_input(!missing, Exit::not_found, "data: {} is not there{}", path, where_from);
@@ -111,7 +111,7 @@ ImageData read(const DataOptions& o) {
               "data is not given\n  There is no ../share/triax/digits.bin beside this program. Add "
               "--data PATH.{}",
               where_from);
-  std::error_code ignored;  // what cannot be looked at is read as a file, which says why
+  std::error_code ignored;  // an unreachable path is read as a file, whose error says why
   bool directory = std::filesystem::is_directory(path, ignored);
   Split split = directory ? read_directory(path, o.classes) : read_file(path, o);
   int64_t count = std::ssize(split.records) / record_bytes;

@@ -38,7 +38,7 @@ Images::View Images::view(int64_t serial) const {
   return {shift(drawn.x), shift(drawn.y), options_.flip && drawn.z >> 31 == 1};
 }
 
-// `to` [32, 32, 3], `pixels` [3, 32, 32].
+// Writes to `to` [32, 32, 3] from `pixels` [3, 32, 32].
 void Images::write(float* to, const uint8_t* pixels, const View& view) const {
   auto inside = [](int64_t at) { return at >= 0 && at < side; };
   for (int64_t y = 0; y < side; ++y)

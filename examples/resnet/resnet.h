@@ -9,8 +9,8 @@ namespace triax::resnet {
 struct ResNetConfig {
   int64_t classes = 10;
   int64_t width = 64;       ///< channels of the first of four stages; each has twice the last's
-  int64_t blocks = 2;       ///< in each stage; 2: ResNet-18
-  int64_t bn_samples = 64;  ///< that share the statistics of a batch norm
+  int64_t blocks = 2;       ///< blocks in each stage; 2: ResNet-18
+  int64_t bn_samples = 64;  ///< samples that share the statistics of a batch norm
 };
 
 /// A convolution and the batch norm behind it. Tensor-parallel ranks hold all of it.
@@ -28,8 +28,8 @@ class ConvNorm : public nn::Module {
   nn::BatchNorm& norm_;
 };
 
-/// For images of 32 x 32 pixels: a 3 x 3 convolution without pooling (He et al., "Deep residual
-/// learning", 2016, section 4.2).
+/// The first layer, for images of 32 x 32 pixels: a 3 x 3 convolution without pooling (He et al.,
+/// "Deep residual learning", 2016, section 4.2).
 class Stem : public nn::Module {
  public:
   Stem(const ResNetConfig& c, const parallel::TensorParallel& tp)

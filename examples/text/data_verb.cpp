@@ -23,7 +23,7 @@ void say(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// A line every two seconds, and one where something else begins.
+/// Prints a line every two seconds, and one where something else begins.
 class DataProgress {
  public:
   void tell(const ShardProgress& p) {
@@ -68,7 +68,7 @@ int make(const ShardJob& job) {
   return 0;
 }
 
-/// The beginning of a text, fit for a terminal.
+/// Returns the beginning of a text, fit for a terminal.
 std::string beginning(const Tokens& tokens, const Tokenizer& tokenizer) {
   std::vector<int32_t> first(size_t(std::min<int64_t>(tokens.size(), 24)));
   tokens.read(0, first);
@@ -79,7 +79,7 @@ std::string beginning(const Tokens& tokens, const Tokenizer& tokenizer) {
 }
 
 int inspect(const std::string& path) {
-  if (!holds_tokens(path)) (void)disk().open(path);  // is it there?
+  if (!holds_tokens(path)) (void)disk().open(path);  // throws if it is not there
   check_input(holds_tokens(path), Exit::data,
               "data: {} is no directory and no .bin file; expected tokens", path);
   TokenSet set = find_tokens(path);

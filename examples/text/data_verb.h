@@ -4,12 +4,12 @@
 
 namespace triax::text {
 
-/// What `data` and `data inspect` can be told.
+/// The options of `data` and `data inspect`.
 struct DataOptions {
   std::string config, inspected;
   ShardJob job;
 };
-/// The verbs of a program that make shards of tokens from texts, and check and describe them.
+/// Returns the verbs of a program that make shards of tokens from texts, check and describe them.
 std::vector<parallel::Verb> data_verbs(const std::string& program, DataOptions& o);
 
 }  // namespace triax::text

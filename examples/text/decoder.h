@@ -8,7 +8,7 @@
 
 namespace triax::text {
 
-/// Reads texts that grow token by token. What a text shares with the beginning of the one before is
+/// Reads texts that grow token by token. The beginning that a text shares with the one before is
 /// not computed again: its keys and values are cached.
 class Decoder {
  public:
@@ -16,10 +16,10 @@ class Decoder {
   Decoder(parallel::Replica& model, int64_t context) : model_(model), cache_(context) {}
 
   int64_t context() const { return cache_.capacity(); }
-  /// Logits [1, vocabulary] of the token that follows `tokens`, 1 to `context` of them, the same on
-  /// all ranks. Collective.
+  /// Returns logits [1, vocabulary] of the token that follows `tokens`, 1 to `context` of them,
+  /// alike on all ranks. Collective.
   Tensor logits(std::span<const int32_t> tokens);
-  /// Tokens that went through the model so far.
+  /// Returns the number of tokens that went through the model so far.
   int64_t computed() const { return computed_; }
 
  private:
@@ -33,8 +33,8 @@ class Decoder {
 /// Then the part begins `slide` tokens later.
 class Window {
  public:
-  /// slide: 1 to context. With 1 the model always sees as much as it can, and with each token all
-  /// others move and are computed again. With more it is asked to do so once in `slide` tokens.
+  /// Takes a slide of 1 to context. With 1 the model always sees as much as it can, and with each
+  /// token all others move and are computed again. With more that happens once in `slide` tokens.
   Window(int64_t context, int64_t slide) : context_(context), slide_(slide) {}
 
   void append(std::span<const int32_t> tokens);

@@ -32,8 +32,8 @@ std::string beginning_of(const File& file, uint64_t at_most) {
   return bytes;
 }
 
-/// Are these the first bytes of a text? Tokens hardly ever are UTF-8 without control characters,
-/// with blanks at even and at odd places.
+/// True if these are likely the first bytes of a text. Tokens hardly ever are UTF-8 without control
+/// characters, with blanks at even and at odd places.
 bool is_text(std::string_view bytes) {
   if (bytes.size() < 64 || !parallel::is_plain_text(bytes.substr(0, last_character_end(bytes))))
     return false;
@@ -47,16 +47,16 @@ bool is_text(std::string_view bytes) {
   return blank[0] && blank[1];
 }
 
-/// Bytes of a token, 8, 4 or 2. Tokens of 4 have an upper half that is 0, or is small and often 0
-/// while lower ones are of any size, and mostly below the lower one; in those of 8, two more halves
-/// are 0. Every second of a sequence of 16-bit tokens is hardly ever so.
+/// Returns the likely bytes of a token, 8, 4 or 2. Tokens of 4 have an upper half that is 0, or is
+/// small and often 0 while lower ones are of any size, and mostly below the lower one; in those of
+/// 8, two more halves are 0. Every second of a sequence of 16-bit tokens is hardly ever so.
 int likely_width(std::string_view bytes) {
   constexpr size_t least = 32, largest = 7, any_size = 1 << 14;
   for (size_t halves : {4, 2}) {
     size_t tokens = bytes.size() / (2 * halves), zeros = 0, above = 0, high = 0, low = 0, rest = 0;
     auto half = [&](size_t token, size_t i) -> uint16_t {
       auto value = value_at<uint16_t>(bytes, 2 * (token * halves + i));
-      return i > 0 && value == 0xFFFF ? 0 : value;  // of a number below 0, such as a masked label
+      return i > 0 && value == 0xFFFF ? 0 : value;  // a number below 0, such as a masked label
     };
     for (size_t i = 0; i < tokens; ++i) {
       high = std::max<size_t>(high, half(i, 1));

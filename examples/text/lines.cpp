@@ -12,13 +12,13 @@
 namespace triax::text {
 namespace {
 
-/// Ranks wait for each other so many seconds at most, but for a human as long as it takes.
+/// The time between messages of a first rank that waits: humans take longer than ranks may wait.
 constexpr int look_every_ms = 5000;
 
-// What the first rank tells the others begins with one of these.
+// The first byte of each message of the first rank to the others.
 constexpr char nothing_yet = '.', line_follows = ':', end_of_input = '!';
 
-/// Appends what there is. False at the end of the input.
+/// Appends available input. Returns false at its end.
 bool read_some(std::string& to) {
   char bytes[4096];
   ssize_t n = ::read(STDIN_FILENO, bytes, sizeof bytes);

@@ -10,18 +10,18 @@ namespace triax::text {
 class Lines {
  public:
   explicit Lines(parallel::Communicator& ranks) : ranks_(ranks) {}
-  /// Without its line break; none at the end of the input. Collective.
+  /// Returns a line without its break; none at the end of the input. Collective.
   std::optional<std::string> next();
 
  private:
   std::string look();
 
   parallel::Communicator& ranks_;
-  std::string read_;  // and not given out
+  std::string read_;  // bytes not given out yet
   bool ended_ = false;
 };
 
-/// All of standard input, on every rank. Collective. Throws Error 74 if it cannot be read.
+/// Returns all of standard input, on every rank. Collective. Throws Error 74 if it cannot be read.
 std::string all_of_stdin(parallel::Communicator& ranks);
 
 }  // namespace triax::text

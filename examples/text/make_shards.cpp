@@ -54,7 +54,7 @@ class Pieces {
   Pieces(const std::vector<Input>& inputs, const Files& files, Next from = {})
       : inputs_(inputs), files_(files), input_(from.input), byte_(from.byte) {}
 
-  /// False at the end.
+  /// Reads the next piece; returns false at the end.
   bool next(const Cut& cut, Piece& piece) {
     while (input_ < inputs_.size() && byte_ >= inputs_[input_].bytes) {
       ++input_, byte_ = 0;
@@ -108,7 +108,7 @@ Tokenizer learned_of(const std::vector<Input>& inputs, int64_t size, const Files
   std::string text;
   Pieces pieces(inputs, files);
   for (Piece piece; text.size() < learned_from && pieces.next(whole_characters, piece);) {
-    CharacterSet().add(piece.text, piece.source);  // is it UTF-8? Here its place is known
+    CharacterSet().add(piece.text, piece.source);  // throws if it is no UTF-8, with the place
     text += piece.text;
   }
   return learn_bpe(text, size);
@@ -125,7 +125,7 @@ Tokenizer tokenizer_for(const ShardJob& job, const std::vector<Input>& inputs, c
   return learned_of(inputs, choice.size, files);
 }
 
-/// What was done before, in `out`.
+/// Returns the manifest of what was done before, in `out`.
 ShardManifest resumed(const ShardJob& job, const std::vector<Input>& inputs, const Files& files) {
   ShardManifest m = read_manifest(job.out);
   const char* other = m.inputs != inputs               ? "inputs (by path, size and time)"
@@ -166,7 +166,7 @@ class ShardWriter {
   ShardWriter(const std::string& directory, ShardManifest& manifest, const Files& files)
       : directory_(directory), manifest_(manifest), files_(files) {}
 
-  /// Tokens that go into the shard still.
+  /// Returns the number of tokens that still go into the shard.
   size_t room() const { return size_t(manifest_.shard_size - shard_.tokens); }
   void append(std::span<const int32_t> tokens) {
     if (!file_) begin();
@@ -178,7 +178,7 @@ class ShardWriter {
     }
     shard_.tokens += std::ssize(tokens);
   }
-  /// The shard, if there is one, gets its name; `next`: where the one after it begins.
+  /// Gives the shard, if there is one, its name; `next`: where the one after it begins.
   void finish(const Next& next) {
     if (!file_) return;
     file_->sync();
@@ -202,7 +202,7 @@ class ShardWriter {
     return fmt::format("{}/tokens-{:05}.bin.tmp", directory_, manifest_.shards.size());
   }
   void begin() {
-    files_.remove(unfinished());  // of a process that was killed
+    files_.remove(unfinished());  // left by a process that was killed
     file_.emplace(files_.create(unfinished()));
     shard_.file = fmt::format("tokens-{:05}.bin", manifest_.shards.size());
   }
@@ -253,13 +253,13 @@ void write_shards(const Tokenizer& tokenizer, ShardManifest& m, ShardWriter& to,
 ShardManifest make_shards(const ShardJob& job, const Tell& tell, const Files& files) {
   auto inputs = inputs_of(job, files);
   (void)tokenizer_choice(job.tokenizer);
-  std::error_code unreachable;  // which what comes next says better
+  std::error_code unreachable;  // the next error says more
   auto holds = [&](const char* name) {
     return std::filesystem::exists(job.out + "/" + name, unreachable);
   };
   bool again = holds(ShardManifest::name);
   // A run's directory, or an exported model, would have two tokenizers.
-  bool killed = holds("lock");  // before its first manifest
+  bool killed = holds("lock");  // killed before its first manifest
   for (const char* name : {"metrics_path", "config.toml", "config.json", "tokenizer.json"})
     check_input(again || !holds(name) || (killed && name == std::string_view("tokenizer.json")),
                 Exit::config,

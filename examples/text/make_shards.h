@@ -5,7 +5,7 @@
 
 namespace triax::text {
 
-/// What `data` is to do.
+/// The job of `data`.
 struct ShardJob {
   std::vector<std::string> inputs;  ///< text files, UTF-8, taken as one text
   std::string tokenizer = "char";   ///< as --tokenizer
@@ -13,7 +13,7 @@ struct ShardJob {
   int64_t shard_size = 100'000'000;
 };
 
-/// How far it is.
+/// The progress of a job.
 struct ShardProgress {
   const char* doing;           ///< `tokenizing`
   uint64_t done = 0, all = 0;  ///< bytes of the inputs
@@ -22,9 +22,9 @@ struct ShardProgress {
 
 /// Turns texts of any size into shards of tokens, in bounded memory: DIR/tokens-00000.bin .. (u16,
 /// or u32 if there are more than 65,536 tokens, little end first, no header), tokenizer.json and
-/// manifest.json. A word does not go across the end of an input. What is killed at any moment goes
-/// on, when it is called again, behind its last whole shard, and makes the same files; if all are
-/// there, it does nothing. `tell` is called after every few MB.
+/// manifest.json. A word does not go across the end of an input. A call after one that was killed
+/// goes on behind its last whole shard and makes the same files; if all are there, it does nothing.
+/// `tell` is called after every few MB.
 ///
 /// Throws Error 66 or 65 for inputs that are not there, empty or not UTF-8, and for the tokenizer;
 /// 78 if `out` holds shards of other inputs or settings, or is used by another process; 73 if

@@ -95,7 +95,7 @@ void check_no_list(const std::string& data) {
        printable(data), paths.size(), none, join(paths, ","));
 }
 
-/// `PATH:SHARE`; none if it does not end with a number.
+/// Reads `PATH:SHARE`; none if it does not end with a number.
 std::optional<DataSource> source_in(const std::string& text) {
   size_t colon = text.rfind(':');
   if (colon == text.npos || colon == 0) return {};

@@ -6,18 +6,18 @@
 
 namespace triax::text {
 
-/// Several data sets as one, of which each has a share of the samples: a share of 0.7 is 0.7 of a
-/// long run. There are as many samples that every data set occurs whole at least once; one whose
-/// share is larger than its size is repeated.
+/// Several data sets as one, each with a share of the samples: a share of 0.7 is 0.7 of a long run.
+/// There are as many samples that every data set occurs whole at least once; one whose share is
+/// larger than its size is repeated.
 class Mixture : public nn::Samples {
  public:
   struct Part {
     std::shared_ptr<const nn::Samples> samples;
     double share = 0;  ///< > 0; relative to the others
   };
-  /// At least one part; batches of all have the same shapes.
+  /// Takes at least one part; batches of all have the same shapes.
   explicit Mixture(std::vector<Part> parts);
-  /// One after another, each once.
+  /// Returns the sets one after another, each once.
   static std::shared_ptr<const Mixture> joined(
       const std::vector<std::shared_ptr<const nn::Samples>>& sets);
 
@@ -34,7 +34,7 @@ class Mixture : public nn::Samples {
   Place at(int64_t index) const;
 
   std::vector<Part> parts_;
-  std::vector<int64_t> ends_;  // of the parts, in samples
+  std::vector<int64_t> ends_;  // where the parts end, in samples
 };
 
 /// One of the sources that --data names.
@@ -42,9 +42,9 @@ struct DataSource {
   std::string path;
   double share = 1;
 };
-/// `PATH`, or `A:0.7,B:0.3`. A path that exists is taken as it is. Throws Error 78 for a share that
-/// is not above 0 or is less than 1e-9 of another, and for a source without one beside others,
-/// which may have none either if there is a file of one's name.
+/// Reads `PATH`, or `A:0.7,B:0.3`. A path that exists is taken as it is. Throws Error 78 for a
+/// share that is not above 0 or is less than 1e-9 of another, and for a source without one beside
+/// others, which may have none either if there is a file of one's name.
 std::vector<DataSource> data_sources(const std::string& data);
 
 }  // namespace triax::text

@@ -27,7 +27,7 @@ DType precision(const parallel::Checkpoint& c) {
   return saved.step.dtype;
 }
 
-/// What it was trained with. Imported weights may come without: their text is numbers.
+/// Returns the tokenizer it was trained with. Imported weights may lack one: their text is numbers.
 Tokenizer tokenizer_of(const parallel::Checkpoint& c) {
   if (c.state().contains("tokenizer")) return Tokenizer::from_json(c.state("tokenizer"), c.path());
   int64_t rows = 0;
@@ -56,14 +56,14 @@ void check_sample(const SampleOptions& o, int ranks) {
   parallel::check_shape({.pp = o.pp, .tp = o.tp}, ranks);
 }
 
-/// Writes on, on all ranks alike; the first prints.
+/// Continues texts, on all ranks alike; the first prints.
 class Writer {
  public:
   Writer(const SampleOptions& o, parallel::World& world, const Tokenizer& tokenizer,
          Decoder& decoder)
       : o_(o), world_(world), tokenizer_(tokenizer), decoder_(decoder) {}
 
-  /// Text `number` from the prompt.
+  /// Writes text `number` from the prompt.
   void tell(const std::string& prompt, int64_t number) {
     Window text = window();
     std::vector<int32_t> tokens = tokenizer_.encode(prompt, {"prompt"});
@@ -77,7 +77,7 @@ class Writer {
     go_on(text, number, [] { return false; });
   }
 
-  /// A text that goes on with each line of standard input. The prompt begins it.
+  /// Writes a text that goes on with each line of standard input. The prompt begins it.
   void talk(const std::string& prompt) {
     Window text = window();
     text.append(tokenizer_.encode(prompt, {"prompt"}));
@@ -117,7 +117,7 @@ class Writer {
     return lines.next();
   }
 
-  /// What is typed may be wrong without an end to all.
+  /// Appends a typed line; returns false for a wrong one, which ends nothing.
   bool append(Window& text, const std::string& between, const std::string& line) const {
     try {
       (void)tokenizer_.encode(line, {"line"});  // messages count from its first byte
@@ -137,7 +137,7 @@ class Writer {
     }
   }
 
-  /// Did the first rank see Ctrl-C?
+  /// True if the first rank saw Ctrl-C.
   bool interrupted() const {
     auto seen = [] { return std::string(parallel::StopSignal::seen() ? "yes" : ""); };
     return !parallel::text_of_first(world_.host(), seen).empty();

@@ -10,7 +10,7 @@
 
 namespace triax::text {
 
-/// What `sample` can be told.
+/// The options of `sample`.
 struct SampleOptions {
   std::string config, checkpoint;
   parallel::Weights weights = parallel::Weights::trained;
@@ -25,7 +25,7 @@ struct SampleOptions {
   parallel::LaunchOptions launch = {};
 };
 
-/// The model of a checkpoint, which its program knows to build.
+/// The model of a checkpoint, as its program builds it.
 struct TextModel {
   parallel::Build build;
   int64_t context = 1;  ///< tokens
@@ -41,7 +41,7 @@ void check_stored(const parallel::Checkpoint& checkpoint, const std::string& ten
 /// Throws Error.
 void sample(const SampleOptions& o, const TextModelOf& model_of, parallel::World& world);
 
-/// The verb `sample` of a program, over options that outlive it.
+/// Returns the verb `sample` of a program, over options that outlive it.
 parallel::Verb sample_verb(const std::string& program, SampleOptions& o, TextModelOf model_of);
 
 }  // namespace triax::text

@@ -11,7 +11,7 @@ namespace {
 constexpr const char* format = "triax-tokens";
 constexpr int version = 1;
 constexpr size_t most = 1 << 20;
-constexpr uint64_t longest_shard = uint64_t{1} << 40;  // in tokens
+constexpr uint64_t longest_shard = uint64_t{1} << 40;  // tokens
 
 std::string dtype_of(int width) { return width == 2 ? "u16" : "u32"; }
 

@@ -22,7 +22,7 @@ namespace {
 constexpr uint64_t largest_file = uint64_t{2} << 30;
 constexpr int32_t ignored = -1;
 
-/// In a build directory as in an installation; empty if there is none.
+/// Returns the path of the corpus beside the program; empty if there is none.
 std::string corpus_beside_program() {
   auto program = std::filesystem::read_symlink("/proc/self/exe");
   auto path = program.parent_path().parent_path() / "share/triax/corpus.txt";
@@ -211,7 +211,7 @@ std::optional<int32_t> document_end(const std::string& asked, const Tokenizer& t
   std::vector<int32_t> tokens;
   try {
     tokens = tokenizer.encode(asked);
-  } catch (const Error&) {  // not in this vocabulary
+  } catch (const Error&) {  // a token that is not in this vocabulary
   }
   check_input(tokens.size() == 1, Exit::config,
               "document-end=`{}` is {} tokens\n  Expected one, such as <|endoftext|>, or a number "
@@ -240,14 +240,14 @@ TokenizerChoice tokenizer_choice(const std::string& asked) {
 
 namespace {
 
-/// The one that is given, if it does not have to be made of the text.
+/// Returns the given tokenizer, if it does not have to be made of the text.
 std::optional<Tokenizer> given_tokenizer(const TextOptions& o, const TokenizerChoice& choice) {
   if (choice.kind == TokenizerChoice::Kind::files) return read_tokenizer(choice.directory);
   if (!o.tokenizer.empty() || o.initial.empty()) return {};
   return Tokenizer::from_json(o.initial, "checkpoint of --init");
 }
 
-/// The directory with the files of the tokenizer that given_tokenizer, or else the data, has.
+/// Returns the directory of the files of the tokenizer that given_tokenizer, or else the data, has.
 std::string files_of_tokenizer(const TextOptions& o, const std::string& data) {
   if (!o.tokenizer.empty()) return with_tokenizer_files(tokenizer_choice(o.tokenizer).directory);
   std::string initial = with_tokenizer_files(o.initial_run);
@@ -346,7 +346,7 @@ Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o, 
   return all;
 }
 
-/// Nothing is read of data that are not here.
+/// Returns zeros for data that are not here, of which nothing is read.
 std::optional<Text> blank_text(const TextOptions& o, int64_t context, int64_t vocab) {
   std::error_code unreachable;
   auto is_here = [&](auto& source) { return std::filesystem::exists(source.path, unreachable); };

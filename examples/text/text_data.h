@@ -17,8 +17,8 @@
 
 namespace triax::text {
 
-/// Rows of the embedding: `asked` (--vocab), or the tokenizer's size if that is 0. More rows than
-/// tokens are allowed, fewer are Error 78.
+/// Returns the number of rows of the embedding: `asked` (--vocab), or the tokenizer's size if that
+/// is 0. More rows than tokens are allowed, fewer are Error 78.
 int64_t vocabulary(int64_t asked, const Tokenizer& tokenizer);
 
 /// Windows of `context` tokens of a range of a text; the target of a token is the one that follows.
@@ -32,20 +32,20 @@ class Windows : public nn::Samples {
     int64_t begin, end, context, stride = 1;
     std::optional<int32_t> document_end = {};
   };
-  /// `vocabulary`: Tokenizer::hash() of what the tokens stand for. With `document_end` all tokens
-  /// are read, and each window takes 16 bytes; throws Error 65 if no document has two tokens.
+  /// `vocabulary`: Tokenizer::hash() of the tokens. With `document_end` all tokens are read, and
+  /// each window takes 16 bytes; throws Error 65 if no document has two tokens.
   Windows(TokensPtr tokens, std::string vocabulary, const Range& range);
 
   int64_t count() const override;
-  /// Documents that `document_end` ends.
+  /// Returns the number of documents that `document_end` ends.
   int64_t documents() const { return documents_; }
-  /// input and target [samples, context] i32.
+  /// Returns input and target [samples, context] i32.
   nn::Batch batch(std::span<const int64_t> indices) const override;
   double weight(int64_t index) const override;
   std::string identity() const override;
 
  private:
-  /// Tokens [begin, end): all but the first are targets.
+  /// The tokens [begin, end): all but the first are targets.
   struct Window {
     int64_t begin, end;
   };
@@ -59,11 +59,11 @@ class Windows : public nn::Samples {
   int64_t documents_ = 0;
 };
 
-/// How a text is cut.
+/// The way a text is cut.
 struct Split {
-  int64_t context = 1;                       ///< tokens in a window, >= 1
-  double val_fraction = 0;                   ///< of the text, its last part, held out; in [0, 1)
-  std::string name = {};                     ///< begins messages: the path
+  int64_t context = 1;      ///< tokens in a window, >= 1
+  double val_fraction = 0;  ///< the part of the text held out, at its end; in [0, 1)
+  std::string name = {};    ///< begins messages: the path
   std::optional<int32_t> document_end = {};  ///< Windows::Range::document_end
 };
 
@@ -73,22 +73,22 @@ class TextData {
   /// Holds the last part of the text out. Throws Error 65 if the text is not UTF-8, has a character
   /// that `tokenizer` lacks, or is too short for a window in each part.
   TextData(std::string_view text, const Tokenizer& tokenizer, const Split& split);
-  /// The same of tokens. `vocabulary`: hash of their tokenizer.
+  /// Takes tokens. `vocabulary`: hash of their tokenizer.
   TextData(TokensPtr tokens, std::string vocabulary, const Split& split);
-  /// All of `tokens` is to train on; `split.val_fraction` counts for nothing.
+  /// Trains on all of `tokens`; `split.val_fraction` is ignored.
   TextData(TokensPtr tokens, TokensPtr held_out, std::string vocabulary, const Split& split);
 
   int64_t tokens() const { return tokens_->size() + (held_out_ ? held_out_->size() : 0); }
   int64_t train_tokens() const { return train_tokens_; }
-  /// Targets in the held-out part: all its tokens but the first. 0 if nothing is held out.
+  /// Returns the number of held-out targets: all tokens of that part but the first, or 0.
   int64_t val_tokens() const;
 
   std::shared_ptr<const Windows> train_samples() const;
-  /// None if nothing is held out.
+  /// Returns none if nothing is held out.
   std::shared_ptr<const Windows> val_samples() const;
 
-  /// Entropy, in nats per token, of the token frequencies of the text (unigram_entropy): the loss
-  /// of the best model that looks at no context. Without what is held out in files of its own.
+  /// Returns the entropy, in nats per token, of the text's token frequencies (unigram_entropy): the
+  /// loss of the best model without context. Held-out files of their own do not count.
   double unigram_entropy() const { return text::unigram_entropy(*tokens_); }
 
  private:
@@ -107,31 +107,31 @@ struct TextOptions {
   /// char, gpt2:DIR or bpe:N; empty: that of token files or of `initial`, or char.
   std::string tokenizer = {};
   std::string initial = {};      ///< Tokenizer::json() of the checkpoint of --init, if it has one
-  bool from_checkpoint = false;  ///< is there --init?
+  bool from_checkpoint = false;  ///< --init was given
   std::string initial_run = {};  ///< the run directory that it is in
   double val_fraction = 0.1;
   std::string document_end = {};  ///< a token, or its number; empty: windows cross documents
-  bool shapes_only = false;       ///< for `plan`: see read()
+  bool shapes_only = false;       ///< set by `plan`: see read()
 };
-/// For ProgramOptions::init: fills in `initial`, `from_checkpoint` and `initial_run` of options
-/// that outlive it.
+/// Returns a function for ProgramOptions::init that fills in `initial`, `from_checkpoint` and
+/// `initial_run` of options that outlive it.
 std::function<void(const std::string&, const parallel::CheckpointState&)> initial_tokenizer(
     TextOptions& o);
-/// `--data`, `--tokenizer`, `--val-fraction`, `--document-end`.
+/// Returns `--data`, `--tokenizer`, `--val-fraction`, `--document-end`.
 parallel::Settings text_settings(TextOptions& o);
 
-/// The token that TextOptions::document_end names. Throws Error 78 for what is not one token.
+/// Returns the token that TextOptions::document_end names. Throws Error 78 for another text.
 std::optional<int32_t> document_end(const std::string& asked, const Tokenizer& tokenizer);
 
-/// What TextOptions::tokenizer asks for.
+/// The choice of TextOptions::tokenizer.
 struct TokenizerChoice {
   enum class Kind { characters, files, learned } kind = Kind::characters;
-  std::string directory = {};  ///< of files
-  int64_t size = 0;            ///< of what is learned
+  std::string directory = {};  ///< that of the files
+  int64_t size = 0;            ///< the size of a learned vocabulary
 };
-/// Throws Error 78 for a text that asks for none.
+/// Reads a choice. Throws Error 78 for a text that is none.
 TokenizerChoice tokenizer_choice(const std::string& asked);
-/// BPE learns from the first 32 MiB of a text.
+/// The bytes of a text that BPE learns from: the first 32 MiB.
 inline constexpr size_t learned_from = size_t{32} << 20;
 
 /// A text, or files of tokens, to train on.
@@ -139,19 +139,19 @@ struct Text {
   Tokenizer tokenizer;
   TextData data;
   std::string name;  ///< the file, for messages
-  /// Training samples of all sources, if there are several, and what is held out of them.
+  /// The training samples of all sources, if there are several, and their held-out samples.
   std::shared_ptr<const Mixture> mixed = {}, held_out = {};
   std::string sources = {};  ///< lines about them
   std::string notes = {};    ///< lines that precede the description
-  /// A directory whose files of the tokenizer (tokenizer_files.h) the run keeps; empty: none.
+  /// The directory whose tokenizer files (tokenizer_files.h) the run keeps; empty: none.
   std::string tokenizer_files = {};
-  /// All of a task but the model: samples, unit, description, the tokenizer as attachment.
+  /// Returns a task without its model: samples, unit, description, the tokenizer as attachment.
   parallel::Task task() const;
 };
-/// With `shapes_only`, a `vocab` and data that are not given or not here, zeros in their place, and
-/// a description that says so. Throws Error 78 if no file is given and there is no corpus, or if
-/// sources have several tokenizers, 66 if the file is not there, 65 if it is empty or a text larger
-/// than 2 GiB, and what find_tokens, map_tokens, the tokenizer and TextData throw.
+/// Reads a text. With `shapes_only`, a `vocab` and data that are not given or not here, returns
+/// zeros and a description that says so. Throws Error 78 if no file is given and there is no
+/// corpus, or if sources have several tokenizers, 66 if the file is not there, 65 if it is empty or
+/// a text larger than 2 GiB, and what find_tokens, map_tokens, the tokenizer and TextData throw.
 Text read(const TextOptions& o, int64_t context, int64_t vocab = 0);
 
 }  // namespace triax::text

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Header = std::array<int32_t, 256>;  // llm.c's
-/// Of files with the tokens of GPT-2 (u16) and of Llama 3 (u32).
+/// The kinds of headers, of files with the tokens of GPT-2 (u16) and of Llama 3 (u32).
 struct HeaderKind {
   int32_t magic, version;
   int width;  ///< bytes of a token
@@ -60,7 +60,7 @@ class MappedTokens {
     if (file_.width == 2) widen<uint16_t>(from, to);
     else std::memcpy(to.data(), from, to.size_bytes());
   }
-  /// The largest token; Error 65 if the file is not what is known of it.
+  /// Returns the largest token; throws Error 65 if the file is not what is known of it.
   int64_t verify(int64_t vocabulary) const {
     const char* bytes = map_.data() + file_.header;
     size_t count = size_t(file_.tokens) * size_t(file_.width);
@@ -98,7 +98,7 @@ class MappedTokens {
   TokenFile file_;
 };
 
-/// Of several files.
+/// The tokens of several files.
 class JoinedTokens : public Tokens {
  public:
   void add(std::unique_ptr<MappedTokens> file) {
@@ -121,7 +121,7 @@ class JoinedTokens : public Tokens {
   std::vector<int64_t> ends_;
 };
 
-/// Size against what the file or its manifest says of it.
+/// Checks the size against that of the file's header or its manifest.
 void check_size(const TokenFile& f, const char* who) {
   uint64_t bytes = disk().open(f.path).size();
   uint64_t expected = f.header + uint64_t(f.tokens) * uint64_t(f.width);
@@ -130,7 +130,7 @@ void check_size(const TokenFile& f, const char* who) {
               expected, f.tokens, who);
 }
 
-/// nanoGPT's, Megatron-LM's or llm.c's.
+/// Returns a file of nanoGPT, Megatron-LM or llm.c.
 TokenFile plain_file(const std::string& path) {
   File file = disk().open(path);
   uint64_t bytes = file.size();
@@ -192,7 +192,7 @@ void check_no_shard(const std::string& path) {
 
 enum class Part { training, held_out, left_out };
 
-/// By the words of a name, which are its runs of letters: `val`, `vals`, `valset`, `valdata`.
+/// Returns the part by a name's words, its runs of letters: `val`, `vals`, `valset`, `valdata`.
 Part part_of(const std::string& name) {
   std::string words = " ";
   for (char c : name) {
@@ -214,7 +214,7 @@ Part part_of(const std::string& name) {
 std::string name_of(const std::string& path) { return printable(fs::path(path).filename()); }
 std::string name_of(const TokenFile& file) { return name_of(file.path); }
 
-/// `trains on a.bin, b.bin; holds out val.bin; leaves out test.bin`
+/// Returns `trains on a.bin, b.bin; holds out val.bin; leaves out test.bin`.
 std::string roles_of(const TokenSet& set) {
   std::vector<std::string> roles;
   auto add = [&](const char* role, const auto& files) {
@@ -233,7 +233,7 @@ std::string roles_of(const TokenSet& set) {
 }  // namespace
 
 bool holds_tokens(const std::string& path) {
-  std::error_code ignored;  // who opens it says why it cannot be read
+  std::error_code ignored;  // opening it says why it cannot be read
   return fs::is_directory(path, ignored) || path.ends_with(".bin");
 }
 

@@ -15,10 +15,10 @@ struct TokenFile {
   int64_t tokens = 0;
   int width = 2;                        ///< bytes of a token: 2 or 4, unsigned
   uint64_t header = 0;                  ///< bytes in front of the tokens
-  std::optional<uint32_t> crc32c = {};  ///< of the tokens' bytes, if it is known
+  std::optional<uint32_t> crc32c = {};  ///< checksum of the tokens' bytes, if it is known
 };
 
-/// What `minigpt data` knows of a directory of shards: its manifest.json.
+/// The manifest.json that `minigpt data` writes into a directory of shards.
 struct ShardManifest {
   struct Shard {
     std::string file;
@@ -31,7 +31,7 @@ struct ShardManifest {
     int64_t modified = 0;  ///< as the file system counts
     bool operator==(const Input&) const = default;
   };
-  /// Where the next shard begins: the text from `byte` of an input on, without its first `skip`
+  /// The beginning of the next shard: the text from `byte` of an input on, without its first `skip`
   /// tokens.
   struct Next {
     size_t input = 0;
@@ -53,22 +53,22 @@ struct ShardManifest {
   static constexpr const char* name = "manifest.json";
 };
 std::string to_json(const ShardManifest& manifest);
-/// Untrusted. Throws Error 66 if it is not there, 65 if it is damaged.
+/// Reads a manifest, untrusted. Throws Error 66 if it is not there, 65 if it is damaged.
 ShardManifest read_manifest(const std::string& directory);
 
-/// Does a path of --data name files of tokens, not of text? Directories, and files `*.bin`.
+/// True if a path of --data names files of tokens, not text: directories, and files `*.bin`.
 bool holds_tokens(const std::string& path);
 
-/// Tokens to train on, from files.
+/// The tokens to train on, from files.
 struct TokenSet {
   std::vector<TokenFile> training;
   std::vector<TokenFile> held_out;     ///< none: a part of the others has to be held out
   std::vector<std::string> left_out;   ///< paths
-  std::string roles = {};              ///< of a directory that `data` did not make: what is what
-  std::optional<Tokenizer> tokenizer;  ///< if one is beside them
+  std::string roles = {};              ///< roles of files in a directory that `data` did not make
+  std::optional<Tokenizer> tokenizer;  ///< the tokenizer beside them, if any
   int64_t vocabulary = 0;              ///< tokens are below it; 0: nobody says
 };
-/// What is at `path`:
+/// Finds the tokens at `path`:
 ///   a directory with a manifest.json, made by `minigpt data`;
 ///   a file of 16-bit tokens, as nanoGPT writes it; or with the header of llm.c (256 i32: 20240520,
 ///   1, the number of tokens); or with Megatron-LM's index of that name, *.idx, beside it;
@@ -79,9 +79,9 @@ struct TokenSet {
 /// neither a header nor an index announces.
 TokenSet find_tokens(const std::string& path);
 
-/// The tokens of files, one after another, mapped into memory. Reads them all once: throws Error 65
-/// for a file of another size or checksum, and for a token that is not below `vocabulary` (0: any).
-/// `largest`: of all tokens.
+/// Returns the tokens of files, one after another, mapped into memory. Reads them all once: throws
+/// Error 65 for a file of another size or checksum, and for a token that is not below `vocabulary`
+/// (0: any). Sets `largest` to the largest token.
 TokensPtr map_tokens(const std::vector<TokenFile>& files, int64_t vocabulary, int64_t& largest);
 
 }  // namespace triax::text

@@ -8,7 +8,7 @@
 namespace triax::text {
 namespace {
 
-/// `visit(tokens)` for tokens [begin, end), in blocks.
+/// Calls `visit(tokens)` for tokens [begin, end), in blocks.
 template <class Visit>
 void each_block(const Tokens& tokens, int64_t begin, int64_t end, const Visit& visit) {
   std::vector<int32_t> block(1 << 16);

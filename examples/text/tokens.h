@@ -14,7 +14,7 @@ class Tokens {
  public:
   virtual ~Tokens() = default;
   virtual int64_t size() const = 0;
-  /// Tokens [begin, begin + to.size()).
+  /// Reads tokens [begin, begin + to.size()).
   virtual void read(int64_t begin, std::span<int32_t> to) const = 0;
 };
 using TokensPtr = std::shared_ptr<const Tokens>;
@@ -40,16 +40,16 @@ class Zeros : public Tokens {
   int64_t size_;
 };
 
-/// Tokens [begin, end).
+/// The tokens [begin, end).
 struct TokenRange {
   int64_t begin, end;
 };
-/// f(place) for every place in `range` that has `token`, in ascending order.
+/// Calls f(place) for every place in `range` that has `token`, in ascending order.
 void each_place(const Tokens& tokens, const TokenRange& range, int32_t token,
                 const std::function<void(int64_t place)>& f);
-/// CRC-32C of tokens [begin, end) as i32: the same wherever they are.
+/// Returns the CRC-32C of tokens [begin, end) as i32: it does not depend on where they are.
 uint32_t checksum(const Tokens& tokens, int64_t begin, int64_t end);
-/// Entropy of the tokens' frequencies in nats, of all tokens or the first 2^26.
+/// Returns the entropy of the tokens' frequencies in nats, of all tokens or the first 2^26.
 double unigram_entropy(const Tokens& tokens);
 
 }  // namespace triax::text

@@ -33,7 +33,7 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
   model_.declared = model.parameters();
   model.bind(options.seed);
   if (options.tune) options.tune(model);
-  if (!model_.tp) check_same_model(model_);  // that of a mesh, the trainer compares
+  if (!model_.tp) check_same_model(model_);  // the trainer compares the model of a mesh
   auto frozen = [](auto* p) { return p->frozen; };
   bool trains = options.purpose == nn::Purpose::training && !model_.declared.empty();
   check_input(!trains || !std::ranges::all_of(model_.declared, frozen), Exit::config,
@@ -61,7 +61,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
   model_.buckets.push_back(std::move(b));
 }
 
-/// Filled bucket by bucket, so that ZeRO-3 never holds the whole model.
+/// Fills weights bucket by bucket, so that ZeRO-3 never holds the whole model.
 void DataParallel::make_weights(Bucket& b) const {
   const BucketLayout& layout = b.layout;
   const DataParallelOptions& options = model_.options;

@@ -29,7 +29,7 @@ double smallest(Communicator& all, double mine) {
 
 }  // namespace
 
-// One sum: squares of the elements that count here, and non-finite ones anywhere. The norm alone
+// Adds squares of the elements that count here, and non-finite elements anywhere. The norm alone
 // would be no vote: an inf in a tied copy or a replica is not in it.
 void GradientNorm::add_squares(const Tensor& sums) const {
   auto add = [&](const Tensor& x, const Tensor& to) {

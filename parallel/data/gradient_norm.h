@@ -19,7 +19,7 @@ class GradientNorm {
     double value;       ///< Euclidean, over each logical parameter once; infinity if not finite
     double non_finite;  ///< elements that are inf or NaN, anywhere, also in replicas
   };
-  /// Returns that of the whole model, alike on all ranks. Collective.
+  /// Returns the norm of the whole model's gradient, alike on all ranks. Collective.
   Norm norm() const;
   /// Adds this rank's part, without waiting for the device: DataParallel::add_squares.
   void add_squares(const Tensor& sums) const;
@@ -28,24 +28,24 @@ class GradientNorm {
 
   struct NonFinite {
     std::string parameter;  ///< empty: none
-    int rank = -1;          ///< of the world, that made it or (not watched) that holds it
+    int rank = -1;          ///< in the world: made it or (not watched) holds it
     int64_t micro = -1;     ///< its micro-batch of this step; -1: not watched
   };
-  /// DataParallel::first_non_finite.
+  /// Implements DataParallel::first_non_finite.
   NonFinite first_non_finite() const;
 
-  /// Before a step: forgets what was seen, and whether to look at every backward pass.
+  /// Begins a step: forgets what was seen, and sets whether to check every backward pass.
   enum class Watch { off, on };
   void begin(Watch watch) {
     watching_ = watch == Watch::on;
     seen_.reset();
   }
-  /// A backward pass has completed the piece, which is not reduced yet.
+  /// Checks a piece that a backward pass has completed and that is not reduced yet.
   void look_at(const Bucket& b, size_t piece);
 
  private:
   struct Seen {
-    size_t parameter;  // in declared
+    size_t parameter;  // index in declared
     int64_t micro;
   };
   const HeldModel& m_;

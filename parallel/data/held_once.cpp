@@ -7,7 +7,7 @@
 namespace triax::parallel {
 namespace {
 
-/// `stages 0, 3`.
+/// Returns, say, `stages 0, 3`.
 std::string named(const std::vector<int>& stages) {
   if (stages.empty()) return "no stage";
   return fmt::format("stage{} {}", stages.size() > 1 ? "s" : "", join(stages, ", "));

@@ -13,7 +13,7 @@ class DataReplicas : public nn::Replicas {
   /// `dp` must outlive it.
   explicit DataReplicas(Communicator& dp) : dp_(dp) {}
   int64_t count() const override { return dp_.size(); }
-  /// The first call for a number of ranks makes their communicators.
+  /// Sums x; the first call for a number of ranks makes their communicators.
   void sum(const Tensor& x, int64_t ranks) const override;
 
  private:

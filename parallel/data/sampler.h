@@ -12,11 +12,11 @@ namespace triax::parallel {
 /// Rogaway 2002). Nothing is stored.
 class Sampler {
  public:
-  /// `dataset_size` at least 1, else Error 65.
+  /// Throws Error 65 unless `dataset_size` is at least 1.
   Sampler(int64_t dataset_size, uint64_t seed);
 
   int64_t dataset_size() const { return size_; }
-  /// Which sample, in [0, dataset_size), stands at position `consumed` >= 0. Every sample stands
+  /// Returns the sample, in [0, dataset_size), at position `consumed` >= 0. Every sample occurs
   /// once in each epoch: positions [e * dataset_size, (e + 1) * dataset_size).
   int64_t at(int64_t consumed) const;
 

@@ -9,7 +9,7 @@
 namespace triax::parallel {
 namespace {
 
-/// While it lives the parameters and buffers of a model are copies on another device.
+/// Replaces, while it lives, the parameters and buffers of a model by copies on another device.
 class Replicated {
  public:
   Replicated(nn::Module& model, Device device) : model_(model) {
@@ -41,7 +41,7 @@ class Replicated {
   }
 
  private:
-  /// Those of the model and these change places.
+  /// Swaps those of the model with these.
   void exchange(Tensors& weights, std::vector<nn::Buffer>& copies) {
     auto parameters = model_.parameters();
     auto buffers = model_.buffers();
@@ -50,7 +50,7 @@ class Replicated {
   }
 
   nn::Module& model_;
-  Tensors parameters_;  // of the model itself
+  Tensors parameters_;  // those of the model itself
   std::vector<nn::Buffer> buffers_;
 };
 

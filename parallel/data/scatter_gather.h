@@ -7,14 +7,14 @@
 
 namespace triax::parallel {
 
-/// What one device computes of its part of a batch: one value per sample along dim 0, or (the sum
-/// of a loss, say) one element.
+/// Computes one device's part of a batch: one value per sample along dim 0, or (the sum of a loss,
+/// say) one element.
 using Forward = std::function<Tensor(const nn::Batch& part)>;
 
-/// `forward` on several devices of one process, as PyTorch's nn.DataParallel: scatters the samples
-/// of `batch`, copies the weights of `model`, which are on the first device, to the others, runs
-/// `forward` with them on each part, and gathers what it returns on the first device, along dim 0.
-/// Part i has ceil(samples / devices) samples, the last ones fewer; devices without any do nothing.
+/// Runs `forward` on several devices of one process, as PyTorch's nn.DataParallel: scatters the
+/// samples of `batch`, copies the weights of `model`, which are on the first device, to the others,
+/// runs it with them on each part, and gathers the results on the first device, along dim 0. Part i
+/// has ceil(samples / devices) samples, the last ones fewer; devices without any do nothing.
 ///
 ///   std::vector<Device> gpus{device_named("cuda:0"), device_named("cuda:1")};
 ///   Tensor losses = scatter_gather(model, gpus, batch, [&](auto& part) { return model(part); });

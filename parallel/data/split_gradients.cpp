@@ -12,7 +12,7 @@
 namespace triax::parallel {
 namespace {
 
-/// {largest, smallest} over the ranks, element by element.
+/// Returns {largest, smallest} over the ranks, element by element.
 std::array<std::vector<double>, 2> extremes(Communicator& tp, const Tensor& mine) {
   Tensor largest = clone(mine), smallest = clone(mine);
   tp.all_reduce(largest, ReduceOp::max).wait();
@@ -20,8 +20,8 @@ std::array<std::vector<double>, 2> extremes(Communicator& tp, const Tensor& mine
   return {largest.to_host<double>(), smallest.to_host<double>()};
 }
 
-/// {sum of squares, are there different elements}: not of a bias under a linear loss, say, whose
-/// gradient is the number of rows.
+/// Returns {sum of squares, 1 if elements differ, else 0}. Those of a bias under a linear loss,
+/// say, do not: its gradient is the number of rows.
 std::array<double, 2> described(const Tensor& gradient) {
   auto v = gradient.to(cpu).to(f64).to_host<double>();
   double squares = std::inner_product(v.begin(), v.end(), v.begin(), 0.);
@@ -103,7 +103,7 @@ void SplitGradients::look_at_parts() {
     high = both[0], low = both[1];
   }
   const nn::Parameter* same = nullptr;
-  double non_finite = 0, others = 0;  // is there any in the whole model?
+  double non_finite = 0, others = 0;  // 1 if there is any in the whole model
   for (size_t i = 0; i < parts.size(); ++i) {
     if (!std::isfinite(high[2 * i])) non_finite = 1;
     if (high[2 * i] == 0) continue;

@@ -11,13 +11,13 @@ class SplitGradients {
   /// Adds up the parts of parameters that saw only this rank's rows (sequence parallelism) or
   /// features. Collective over tp.
   void sum_parts();
-  /// DataParallel::check_replicas.
+  /// Implements DataParallel::check_replicas.
   void check_replicas(double loss) const;
 
  private:
-  /// Before they are summed, in the first step with finite gradients: ranks that see rows or
-  /// features of their own do not compute the same to the last bit. Where all parts are alike, the
-  /// rows themselves may be: nothing is said.
+  /// Checks the parts before they are summed, in the first step with finite gradients: ranks that
+  /// see rows or features of their own do not compute the same to the last bit. Where all parts are
+  /// alike, the rows themselves may be: nothing is said.
   void look_at_parts();
 
   const HeldModel& m_;

@@ -16,7 +16,7 @@ double largest(const Wholes& all) {
   return top;
 }
 
-/// The best factor that makes `other` of `right`.
+/// Returns the best factor that makes `other` of `right`.
 double factor_of(const Assembled& right, const Assembled& other) {
   double both = 0, square = 0;
   for (size_t i = 0; i < right.values.size(); ++i) {
@@ -26,7 +26,7 @@ double factor_of(const Assembled& right, const Assembled& other) {
   return square > 0 ? both / square : 1;
 }
 
-/// A factor that is the size of an axis, or one over it, says what went wrong.
+/// Returns the likely cause: a factor that is the size of an axis, or one over it, tells it.
 std::string guess(double factor, const MeshShape& mesh) {
   auto near = [&](double x) { return std::abs(factor - x) < 1e-2 * x; };
   for (int size : {mesh.dp, mesh.tp, mesh.pp}) {
@@ -52,7 +52,7 @@ std::string guess(double factor, const MeshShape& mesh) {
   return "";
 }
 
-/// The names in `all` of a parameter's value and of its optimizer state, `name/m`.
+/// Returns the names in `all` of a parameter's value and of its optimizer state, `name/m`.
 std::vector<std::string> names_of(const Wholes& all, const std::string& parameter) {
   std::vector<std::string> names;
   if (all.contains(parameter)) names.push_back(parameter);
@@ -68,7 +68,7 @@ const Assembled& find(const Wholes& all, const std::string& name) {
   return found == all.end() ? nothing : found->second;
 }
 
-/// Two traces, step by step.
+/// Compares two traces, step by step.
 class Runs {
  public:
   Runs(const Trace& reference, const Trace& run, const MeshShape& mesh, const ParityBounds& bounds)
@@ -115,7 +115,7 @@ class Runs {
 
   bool drifted() const { return bounds_.drift > 0 && step_ > 1; }
 
-  /// One tensor against another, within `bound`.
+  /// Compares a tensor with another, within `bound`.
   std::optional<Difference> tensor(const char* what, const std::string& name,
                                    const Assembled& right, const Assembled& other,
                                    const std::function<double(size_t)>& bound) {
@@ -133,7 +133,7 @@ class Runs {
       return d;
     }
     size_t worst = 0;
-    double most = -1;  // beyond its bound
+    double most = -1;  // the largest excess over a bound
     for (size_t i = 0; i < right.values.size(); ++i) {
       double gap = std::abs(double(right.values[i]) - other.values[i]) - bound(i);
       if (!(gap <= most)) most = gap, worst = i;
@@ -154,7 +154,7 @@ class Runs {
                       guess(other / right, mesh_)};
   }
 
-  /// A number that every rank has for itself.
+  /// Compares a number that every rank has for itself.
   std::optional<Difference> numbers(const char* what, double right,
                                     const std::vector<double>& others, double bound) {
     auto [low, high] = std::minmax_element(others.begin(), others.end());
@@ -165,7 +165,7 @@ class Runs {
                       ""};
   }
 
-  /// Elements whose gradient was rounding in some step so far, in one of both.
+  /// Notes elements whose gradient was rounding in some step so far, in one of both.
   void note_noise(const Wholes& gradients, const Wholes& others, double bound) {
     for (auto& [name, whole] : gradients) {
       auto& other = find(others, name).values;
@@ -176,9 +176,9 @@ class Runs {
     }
   }
 
-  /// Lion takes the sign of beta1 m + (1 - beta1) g, of the moment before the step and the clipped
-  /// gradient. Notes elements in which these cancel, so that rounding decides the sign. A led run
-  /// has the reference's moments.
+  /// Notes elements whose sign rounding decides: Lion takes that of beta1 m + (1 - beta1) g, of the
+  /// moment before the step and the clipped gradient, and there these cancel. A led run has the
+  /// reference's moments.
   void note_lost_signs(const TraceStep& right, const TraceStep& other, double gradient_bound) {
     auto [beta1, clip] = bounds_.lion;
     double fresh = (1 - beta1) * optim::clip_factor(right.norms[0], clip) / right.loss_scale;

@@ -5,22 +5,22 @@
 #include "parallel/comm/launch/world.h"
 #include "parallel/train/step/step.h"
 
-// What one rank holds of a step, tensor by tensor, on the CPU: what traces and replays are made of.
+// One rank's tensors of a step, on the CPU: traces and replays are made of them.
 namespace triax::parallel {
 
 /// Runs `rank` on the mesh of `o`, whose ranks are threads of this process.
 void on_threads(const TrainOptions& o, const std::function<void(World&)>& rank);
 
-/// Sees a piece, whose tensor is valid until it returns.
+/// Is called with a piece, whose tensor is valid until it returns.
 using SeePiece = std::function<void(const Piece&)>;
 
-/// The tensor, contiguous and on the CPU.
+/// Returns the tensor, contiguous and on the CPU.
 Tensor on_cpu(const Tensor& x);
 
-/// Weights where layers read them, so that a stale copy shows, buffers, and moments from their
-/// slots. Collective: weights that are released are gathered.
+/// Shows weights where layers read them, so that a stale copy shows, buffers, and moments from
+/// their slots. Collective: weights that are released are gathered.
 void each_state(const Step& step, const SeePiece& see);
-/// Gradients in their slots, of kind `gradient`: summed over all ranks, times the loss scale.
+/// Shows gradients in their slots, of kind `gradient`: summed over all ranks, times the loss scale.
 void each_gradient(const Step& step, const SeePiece& see);
 
 }  // namespace triax::parallel

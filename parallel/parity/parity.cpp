@@ -13,25 +13,25 @@
 namespace triax::parallel {
 namespace {
 
-/// A quarter of the distance between 1 and the next number.
+/// Returns a quarter of the distance between 1 and the next number.
 double roundoff(DType dtype) { return dtype == bf16 ? 0x1p-9 : dtype == f16 ? 0x1p-12 : 0; }
-/// Of gradients, between data-parallel ranks.
+/// Returns the roundoff of gradients sent between data-parallel ranks.
 double rounded_when_sent(const StepOptions& o) {
   return o.mesh.dp > 1 ? roundoff(o.reduce_dtype) : 0;
 }
 
-/// Of any group.
+/// Returns the highest rate of any group.
 double highest_rate(const TrainOptions& o) {
   double factor = 1;
   for (auto& group : parse_groups(o.step.groups)) factor = std::max(factor, group.lr);
   return o.lr.peak * factor;
 }
 
-/// Sums in another order are rounded to the activations' dtype at other places. In units of its
-/// roundoff, six meshes of minigpt were apart by at most 6.7 in activations, 2 in gradients, 0.03
-/// in the loss, 0.2 in the norm, 3.7 in weights and moments, in bf16 and in fp16 alike; a
-/// classifier of 16 samples, whose errors average out less, by 1.6 in the loss, and by 33 in a
-/// gradient behind a ReLU that rounding had switched off.
+/// Returns bounds of a led run. Sums in another order are rounded to the activations' dtype at
+/// other places. In units of its roundoff, six meshes of minigpt were apart by at most 6.7 in
+/// activations, 2 in gradients, 0.03 in the loss, 0.2 in the norm, 3.7 in weights and moments, in
+/// bf16 and in fp16 alike; a classifier of 16 samples, whose errors average out less, by 1.6 in the
+/// loss, and by 33 in a gradient behind a ReLU that rounding had switched off.
 ParityBounds led_bounds(const TrainOptions& o) {
   double u = roundoff(o.step.dtype), rate = highest_rate(o), sent = rounded_when_sent(o.step);
   ParityBounds b{.update = 0.02 * rate, .noise = 2 * rate};
@@ -47,7 +47,7 @@ ParityBounds led_bounds(const TrainOptions& o) {
   return b;
 }
 
-/// Steps of a free run drift apart by rounding alone, a little more each step.
+/// Returns bounds of a free run, whose steps drift apart by rounding alone, more each step.
 ParityBounds free_bounds(const TrainOptions& o) {
   ParityBounds b = led_bounds(o);
   double u = roundoff(o.step.dtype), rate = highest_rate(o), steps = double(o.steps);
@@ -72,7 +72,7 @@ ParityBounds free_bounds(const TrainOptions& o) {
 
 double relative(double right, double other) { return std::abs(other - right) / std::abs(right); }
 
-/// On a narrow terminal without the mesh's numbers.
+/// Prints both runs; on a narrow terminal without the mesh's numbers.
 void print(const Trace& reference, const Trace& run) {
   bool wide = terminal_columns() >= 80;
   auto mesh = [&](const std::string& cell) { return wide ? fmt::format(" {:>11}", cell) : ""; };
@@ -103,8 +103,8 @@ std::string title(const StepOptions& s) {
          (s.reduce_dtype == f32 ? "" : fmt::format(", gradients sent in {}", s.reduce_dtype));
 }
 
-/// What was compared, and which layers' activations were not: the loss aside, those that are not
-/// rows of samples.
+/// Returns what was compared, and which layers' activations were not: the loss aside, those that
+/// are not rows of samples.
 std::string compared(const Trace& reference) {
   const TraceStep& step = reference.steps.front();
   std::vector<std::string> apart;
@@ -177,7 +177,7 @@ Exit parity(const Task& given, TrainOptions o, OneRank takes) {
                          o.step.accumulation(), o.step.accumulation() == 1 ? "" : "es",
                          o.step.micro_batch * o.step.mesh.dp * micros)));
   std::fflush(stdout);
-  // What does not fit the mesh is better said of it than of the reference.
+  // Errors of the mesh come first: they say more than those of the reference.
   Facts facts = probe(task.build, batch_like(task, o.step.micro_batch), probe_options(o.step));
   (void)place(facts, o.step);
   if (o.step.mesh.size() > 1) prepare_nccl();  // before the reference starts CUDA

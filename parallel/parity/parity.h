@@ -14,25 +14,25 @@ namespace triax::parallel {
 /// A full tensor put together from the ranks that hold pieces of it.
 struct Assembled {
   std::vector<float> values;
-  std::vector<bool> known;  ///< per element: has a rank brought it?
+  std::vector<bool> known;  ///< per element: true if a rank has brought it
   std::string conflict;     ///< where two ranks brought different bits; empty: nowhere
   int64_t missing() const;
 };
-/// By name: `block0.qkv.weight`, `block0.qkv.weight/m`, or of a layer.
+/// The full tensors by name: `block0.qkv.weight`, `block0.qkv.weight/m`, or of a layer.
 using Wholes = std::map<std::string, Assembled>;
 
-/// One step, seen whole.
+/// One step, with the full tensors of all ranks.
 struct TraceStep {
   double loss = 0;
-  std::vector<double> norms;  ///< of the gradient, as each rank has it
+  std::vector<double> norms;  ///< norm of the gradient, as each rank has it
   bool skipped = false;
   double loss_scale = 1;
-  Wholes activations;  ///< what layers returned, the micro-batches of all replicas along dim 0
+  Wholes activations;  ///< outputs of layers, the micro-batches of all replicas along dim 0
   Wholes gradients;    ///< times the loss scale
   Wholes state;        ///< weights and optimizer state after the step
 };
 
-/// What a run did, from its first state on.
+/// The record of a run, from its first state on.
 struct Trace {
   std::vector<std::string> layers, parameters;  ///< in the order of computation, of declaration
   std::vector<std::string> buffers = {};
@@ -41,8 +41,8 @@ struct Trace {
 };
 
 /// Trains `task` on the mesh of `o`, whose ranks are threads of this process, for `o.steps` steps,
-/// and notes everything. With `lead`, every step starts from the state that `lead` had before it,
-/// so that what differs differs because of this step.
+/// and returns the trace. With `lead`, every step starts from the state that `lead` had before it,
+/// so that every difference is due to this step.
 Trace trace(const Task& task, TrainOptions o, const Trace* lead = nullptr);
 
 /// The first thing in which two runs differ beyond rounding.
@@ -51,52 +51,52 @@ struct Difference {
   std::string what;      ///< `activation`, `loss`, `gradient`, `gradient norm`, `weight`, `moment`,
                          ///< `buffer`;
                          ///< behind it ` on replicas` if ranks that should have the same have not
-  std::string name;      ///< of the tensor or layer; empty for loss and norm
-  std::string how_much;  ///< largest difference, where, and the bound
-  std::string guess;     ///< what that often means; empty: no idea
+  std::string name;      ///< the tensor or layer; empty for loss and norm
+  std::string how_much;  ///< largest difference, its place, and the bound
+  std::string guess;     ///< a frequent cause; empty: no idea
 };
 
-/// What rounding may do. Loss, norm, weights: relative to their own; gradients, moments and
-/// activations: to the largest of their kind.
+/// The differences that rounding may make. Loss, norm, weights: relative to their own; gradients,
+/// moments and activations: to the largest of their kind.
 struct ParityBounds {
   double loss = 1e-6, norm = 5e-5, gradient = 1e-5, activation = 1e-5, weight = 1e-5;
-  double update = 0;  ///< absolute: what rounding makes of an update, in proportion to the rate
-  /// Absolute: of weights whose gradient is rounding alone (such as key biases, whose true gradient
-  /// is 0), which AdamW turns into whole updates; with Lion also of weights whose moment and
-  /// gradient cancel, so that rounding decides the sign of the update.
+  double update = 0;  ///< absolute: the effect of rounding on an update, in proportion to the rate
+  /// The absolute bound for weights whose gradient is rounding alone (such as key biases, whose
+  /// true gradient is 0), which AdamW turns into whole updates; with Lion also for weights whose
+  /// moment and gradient cancel, so that rounding decides the sign of the update.
   double noise = 0;
   struct LostSigns {
     double beta1 = 0, clip = 0;  ///< Lion's; beta1 0: only the gradient counts
   } lion = {};
-  /// Absolute, for the matrices that Muon updates: `update`, where that is larger.
+  /// The absolute bound for the matrices that Muon updates, where it is larger than `update`.
   double muon = 0;
-  /// Above 0: weights drift apart by that noise, and from the second step on this counts, relative,
-  /// for the norm; activations, gradients and moments must be there, and equal on replicas.
+  /// The relative bound of the norm from the second step on, if above 0, where weights drift apart
+  /// by that noise; activations, gradients and moments must be there, and equal on replicas.
   double drift = 0;
 };
 
-/// Compares `run`, on `mesh`, with `reference`, on one rank: within a step, what is computed first
-/// is compared first: activations forward, the loss, gradients backward, the norm, then weights and
+/// Compares `run`, on `mesh`, with `reference`, on one rank, within a step in the order of
+/// computation: activations forward, the loss, gradients backward, the norm, then weights and
 /// moments as declared. Everything must be there, and equal bit for bit where ranks hold the same.
 std::optional<Difference> first_difference(const Trace& reference, const Trace& run,
                                            const MeshShape& mesh, const ParityBounds& bounds);
 
-/// Micro-batches of the reference: the whole batch as one, or those of the mesh.
+/// The micro-batches of the reference: the whole batch as one, or those of the mesh.
 enum class OneRank { whole_batch, same_micro_batches };
-/// The same model and data on one rank: no recomputation, nothing sharded.
+/// Returns the options of the same model and data on one rank: no recomputation, nothing sharded.
 TrainOptions reference_of(TrainOptions o, OneRank takes = OneRank::whole_batch);
 
-/// Sees a run when it is over; does `another` come?
+/// Is called with a run when it is over; `another`: one more run follows.
 using SeeRun = std::function<void(const Trace& run, bool another)>;
-/// Both comparisons of a mesh with `reference`, a trace of reference_of(o): led by the reference,
-/// within tight bounds; then running free, where rounding drifts, but where what a step leaves
-/// behind counts (a forgotten publish shows here alone).
+/// Compares a mesh twice with `reference`, a trace of reference_of(o): led by the reference, within
+/// tight bounds; then running free, where rounding drifts, but where what a step leaves behind
+/// counts (a forgotten publish shows here alone).
 std::optional<Difference> compare_with_reference(const Task& task, const TrainOptions& o,
                                                  const Trace& reference, const SeeRun& see = {});
 
-/// Fills in `o.step.global_batch`, unless it is given: so that a replica has several micro-batches,
-/// and as many as pipeline stages. The reference has one, unless it is asked for the same: what is
-/// wrong only over several would not be seen otherwise.
+/// Fills in `o.step.global_batch`, unless it is given, so that a replica has several micro-batches,
+/// and as many as pipeline stages. The reference has one, unless it is asked for the same: faults
+/// that several alone have would not be seen otherwise.
 void choose_batch(TrainOptions& o);
 
 /// Trains `task` on one rank and on the mesh of `o` for `o.steps` steps, with ranks that are

@@ -32,7 +32,7 @@ void bring(Assembled& whole, const Part& part, const Tensor& value) {
   });
 }
 
-/// `value` lies at `begin` in a whole of shape `full`; what of it lies outside is padding.
+/// Writes `value` at `begin` into a whole of shape `full`; elements outside of it are padding.
 void bring_at(Assembled& whole, const Shape& full, const Shape& begin, const Tensor& value) {
   whole.values.resize(size_t(full.numel()));
   whole.known.resize(whole.values.size());
@@ -50,7 +50,7 @@ void bring_at(Assembled& whole, const Shape& full, const Shape& begin, const Ten
   }
 }
 
-/// The part of a whole tensor that a piece holds, written into the piece.
+/// Writes the part of a whole tensor that a piece holds into the piece.
 void take(const Piece& piece, const Assembled& whole) {
   std::vector<float> mine(size_t(piece.value.numel()));
   for_each_overlap(piece.part, {.full = piece.part.full}, [&](const Overlap& run) {
@@ -59,13 +59,13 @@ void take(const Piece& piece, const Assembled& whole) {
   copy_(piece.value, from_host(mine, piece.value.shape(), cpu));
 }
 
-/// Where all ranks of a trace write, one at a time.
+/// The trace that all ranks write to, one at a time.
 struct Board {
   std::mutex lock;
   Trace trace;
 };
 
-/// One rank of a trace: a trainer, watched.
+/// One rank of a trace: a trainer, observed.
 class Watcher {
  public:
   Watcher(const Task& task, const TrainOptions& o, World& world, Board& board)
@@ -107,8 +107,8 @@ class Watcher {
       board_.trace.buffers.push_back(b->name);
   }
 
-  /// Where this rank's part of what a layer returned lies follows from the shapes: what one rank
-  /// would return of this micro-batch, and what this one did.
+  /// Records a layer's output. The place of this rank's part follows from the shapes: one rank's
+  /// output for this micro-batch, and this one's.
   void layer(const std::string& name, const Tensor& y, const nn::Batch& batch) {
     auto inputs = batch.input.defined() ? nn::input_shapes(batch) : inputs_;  // some read none
     check_input(
@@ -122,7 +122,7 @@ class Watcher {
     if (loss || y.rank() == 0 || y.rank() != whole.rank() || whole[0] % samples_ != 0) return;
     for (int d = 0; d < y.rank(); ++d)
       begin[d] = y.size(d) == whole[d] ? 0 : trainer_.update().mesh().tp().rank() * y.size(d);
-    int64_t rows = whole[0] / samples_;  // of a sample
+    int64_t rows = whole[0] / samples_;  // the rows of a sample
     begin[0] += rows * (batch.first - (trainer_.done() - 1) * o.global_batch);
     whole[0] = rows * o.global_batch;
     check(begin[0] >= 0 && begin[0] < whole[0], "trace: row {} of layer {}; expected 0 to {}",
@@ -143,8 +143,8 @@ class Watcher {
     each_state(trainer_.update(), [&](const Piece& piece) { bring_one(piece, to); });
   }
 
-  /// The value is on the CPU before the lock is taken: a rank that waited for its device while it
-  /// holds it would keep others from queueing what the device waits for.
+  /// Records a piece. Its value is on the CPU before the lock is taken: a rank that waited for its
+  /// device while it holds it would keep others from queueing what the device waits for.
   void bring_one(const Piece& piece, Wholes& to) {
     std::lock_guard guard(board_.lock);
     bring(to[name_of(piece)], piece.part, piece.value);
@@ -163,7 +163,7 @@ class Watcher {
   Trainer trainer_;
   int64_t samples_;  // that layers see at once
   Facts one_rank_;
-  std::vector<Shape> inputs_;  // of these
+  std::vector<Shape> inputs_;  // shapes of their inputs
 };
 
 }  // namespace

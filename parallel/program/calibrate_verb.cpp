@@ -19,8 +19,8 @@ struct CalibrateOptions {
   std::string out = {};  ///< empty: stdout
 };
 
-/// Measures and writes. Throws Error 73, before it measures, for a file that is there or cannot be
-/// made.
+/// Measures, and writes the result. Throws Error 73, before it measures, for a file that is there
+/// or cannot be made.
 void run_calibrate(const CalibrateOptions& o, const Invocation& call) {
   constexpr double much = 0.2;
   std::error_code unreachable;

@@ -21,7 +21,7 @@ uint64_t bytes_of(const StoredTensor& t) { return uint64_t(t.full.numel()) * siz
 
 std::string shown(uint64_t bytes) { return show_bytes(double(bytes)); }
 
-/// One parameter, and the bytes of what belongs to it, such as the moments of AdamW.
+/// One parameter, and the bytes of its state, such as the moments of AdamW.
 struct Row {
   const StoredTensor* parameter = nullptr;
   uint64_t state = 0;
@@ -29,7 +29,7 @@ struct Row {
 
 std::string table(const Manifest& m) {
   std::map<std::string, Row> rows;
-  std::map<std::string, uint64_t> totals;  // of state, by kind
+  std::map<std::string, uint64_t> totals;  // bytes of state, by kind
   int64_t parameters = 0;
   uint64_t weights = 0;
   for (auto& [name, tensor] : m.tensors) {
@@ -76,7 +76,7 @@ std::string heading(const std::string& path, const Manifest& m, const Texts& set
                             m.files.size() == 1 ? "" : "s", shown(bytes));
 }
 
-/// All that is known beside tensors, but for what says it a second time.
+/// Returns all facts beside tensors, each once.
 Texts facts_of(const Manifest& m) {
   Texts all = saved_settings(m.state);
   for (auto& [name, text] : m.state)
@@ -85,13 +85,13 @@ Texts facts_of(const Manifest& m) {
   return all;
 }
 
-/// A text of a tokenizer is long.
+/// Returns a text, or its length if it is long, as that of a tokenizer is.
 std::string brief(const std::string& text) {
   constexpr size_t most = 60;
   return text.size() <= most ? printable(text) : fmt::format("{} bytes", text.size());
 }
 
-/// Prints what the manifest says: step, mesh, tensors, settings. Throws Error 66 or 65 for what is
+/// Prints what the manifest says: step, mesh, tensors, settings. Throws Error 66 or 65 if there is
 /// no checkpoint.
 int inspect(const std::string& run) {
   std::string path = newest_checkpoint(run);
@@ -104,7 +104,7 @@ int inspect(const std::string& run) {
   return int(Exit::ok);
 }
 
-/// Reads all of it. Throws Error 65 naming the file and the tensor that is damaged.
+/// Reads a whole checkpoint. Throws Error 65 naming the file and the tensor that is damaged.
 int verify(const std::string& path) {
   auto alone = single_rank();
   Checkpoint c = Checkpoint::open(newest_checkpoint(path), *alone);

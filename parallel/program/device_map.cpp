@@ -23,9 +23,9 @@ namespace {
 
 using To = optim::Offload::To;
 constexpr int in_memory = -1, on_disk = -2;  // places that are no GPU
-using Places = std::vector<int>;             // of the layers, in order
+using Places = std::vector<int>;             // places of the layers, in order
 
-/// Places, and how many layers each GPU computes; one count without GPUs.
+/// The places, and the layers that each GPU computes; one count without GPUs.
 struct Map {
   Places places;
   std::vector<int64_t> counts;
@@ -82,7 +82,7 @@ Places read_map(const std::string& path, const Names& layers) {
   return places;
 }
 
-/// What this process may still allocate, as far as limits (ulimit -d, -v) and the machine say.
+/// Returns the bytes this process may still allocate by its limits (ulimit -d, -v) and the machine.
 double free_memory() {
   double room = available_memory(), kind[7] = {};
   std::ifstream file("/proc/self/statm");  // pages: size, resident, shared, text, 0, data, 0
@@ -98,12 +98,12 @@ double free_memory() {
   return room;
 }
 
-/// What tensors may take of free memory: allocators keep blocks and round sizes up, threads have
-/// stacks.
+/// Returns the bytes of free memory that tensors may take: allocators keep blocks and round sizes
+/// up, threads have stacks.
 double for_tensors(double room) { return std::max(0., 0.8 * room - (32 << 20)); }
 
-/// The smallest number of layers of each stage, its last ones, that have to go to `to` for the
-/// stages to fit into `rooms`: to the host what GPUs have no room for, to files what it has not.
+/// Returns the fewest layers of each stage, its last ones, that have to go to `to` for the stages
+/// to fit into `rooms`: to the host what GPUs have no room for, to files what it has not.
 std::vector<int64_t> least_offloaded(const Task& task, const StepOptions& o, To to,
                                      const std::vector<double>& rooms) {
   Names names = layers_of(task);
@@ -134,7 +134,7 @@ std::vector<int64_t> least_offloaded(const Task& task, const StepOptions& o, To 
   return least;
 }
 
-/// The last layers on the host that its memory has no room for go to files.
+/// Moves the last layers on the host that its memory has no room for to files.
 void spill(Places& places, const Task& task, const StepOptions& o) {
   MetaComm alone(1, 0);
   TensorParallel tp(alone);
@@ -197,7 +197,7 @@ std::vector<int64_t> stages_of(const Places& places) {
   return counts;
 }
 
-/// A map says itself what these say.
+/// Checks that flags do not set what a map sets.
 void check_alone(const TrainOptions& o) {
   const MeshShape& m = o.step.mesh;
   bool alone = m.dp <= 1 && m.pp == 1 && m.tp == 1 && o.launch.ranks == 0 &&

@@ -15,11 +15,11 @@ namespace triax::parallel {
 ///
 /// where "" stands for all layers that it does not name, or `auto`: as many layers as fit stay on
 /// the GPUs of `--device cuda` (without it, in the host's memory), the last ones go to the host and
-/// then to files. What fits is rehearsed (foresee) and compared with the memory that is free now.
+/// then to files. The need is rehearsed (foresee) and compared with the memory that is free now.
 /// "cpu" and "disk" are computed on the GPU of the layer before, without GPUs on the CPU.
 ///
-/// Returns lines that say what is where. Throws Error 66 or 65 for the file, 78 for a map that does
-/// not fit the model, the GPUs or `o`, 71 if nothing fits.
+/// Returns lines that say where each layer is. Throws Error 66 or 65 for the file, 78 for a map
+/// that does not fit the model, the GPUs or `o`, 71 if nothing fits.
 std::string apply_device_map(const std::string& what, const Task& task, TrainOptions& o);
 
 }  // namespace triax::parallel

@@ -20,7 +20,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, unreachable);
 }
 
-/// A copied directory still names the file of the run that it was copied from.
+/// Returns a run's file of metrics. A copied directory still names that of the original.
 std::string path_of(const fs::path& run) {
   std::string said, own = run / "metrics.jsonl";
   std::ifstream in(run / "metrics_path");
@@ -33,7 +33,7 @@ std::string path_of(const fs::path& run) {
 
 using Record = std::pair<int64_t, MetricsFile::Step>;
 
-/// Nothing for a line that has no norm.
+/// Reads a record; nothing for a line that has no norm.
 std::optional<Record> read(const std::string& line, const std::string& where) try {
   nn::JsonReader record(line, where, "the record", 1);
   auto value = [&](const char* key) {

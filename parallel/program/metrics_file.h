@@ -5,7 +5,7 @@
 
 namespace triax::parallel {
 
-/// What the metrics of a run say of its steps (docs/runs.md).
+/// The metrics of a run's steps (docs/runs.md).
 struct MetricsFile {
   struct Step {
     double loss, grad_norm;  ///< NaN where they were not finite

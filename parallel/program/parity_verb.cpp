@@ -11,11 +11,11 @@
 namespace triax::parallel {
 namespace {
 
-/// What `parity` compares.
+/// The options of `parity`.
 struct ParityOptions {
   TrainOptions train;
   std::string mesh = "2x2x2";       ///< DPxPPxTP
-  bool same_micro_batches = false;  ///< the one rank takes those of the mesh
+  bool same_micro_batches = false;  ///< the one rank takes the micro-batches of the mesh
 };
 
 Exit run_parity(const ProgramOptions& p, ParityOptions& o) {

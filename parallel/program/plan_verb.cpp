@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* tried = "all are tried";
 
-/// Does the `train` command of a plan have it on its own account, or not at all?
+/// True if the `train` command of a plan sets it on its own account, or cannot have it.
 bool is_planned(const Setting& s) {
   constexpr std::string_view mesh[] = {
       "dp",        "pp",          "tp",           "zero",      "schedule",         "chunks",
@@ -22,8 +22,8 @@ bool is_planned(const Setting& s) {
   return s.group == "Plan" || std::ranges::count(mesh, s.name) > 0;
 }
 
-/// What a request for a plan has and the plan does not decide. `train` refuses a file that has
-/// settings of `plan` alone: what else that has becomes flags.
+/// Returns flags for settings of the request that the plan does not decide. `train` refuses a file
+/// that has settings of `plan` alone: its other settings become flags.
 std::string flags_for_train(const Request& request) {
   auto has = [](const std::vector<std::string>& names, const Setting& s) {
     return std::ranges::count(names, s.name) > 0;
@@ -59,7 +59,7 @@ void check_needs(const ProgramOptions& p, const PlanOptions& o) {
                 name, ranks, here, name, or_else.empty() ? "" : " or --" + or_else);
 }
 
-/// What the configuration file fixes of that which a plan looks for.
+/// Returns the settings that a plan looks for but the configuration file fixes.
 std::string fixed_by_file(const Request& request) {
   std::vector<std::string> fixed;
   for (const Setting& s : request.verb->settings)

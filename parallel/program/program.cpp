@@ -37,8 +37,8 @@ void check_launch(const LaunchOptions& o) {
               o.ranks, o.comm, o.ranks);
 }
 
-/// Prints a page, and what `section` says of each verb that takes words. Those with defaults of
-/// their own come last, since these may change the model for all.
+/// Prints a page, and the `section` of each verb that takes words. Those with defaults of their own
+/// come last, since these may change the model for all.
 int print_all(ProgramOptions& p, const CommandLine& line, std::string page,
               std::string (*section)(const std::string&, const Verb&)) {
   auto add = [&](const Verb& verb) {
@@ -76,7 +76,7 @@ Verb manual_verb(ProgramOptions& p) {
           }};
 }
 
-/// The verb that the words ask for, or for help with.
+/// Returns the verb that the words ask for, or for help with.
 std::string_view asked_for(std::span<const std::string> words) {
   auto is_help = [](const std::string& w) { return w == "help" || w == "--help" || w == "-h"; };
   if (words.empty()) return {};
@@ -100,7 +100,7 @@ CommandLine command_line(ProgramOptions& p, std::string_view asked) {
 int call(ProgramOptions& p, int argc, char** argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   CommandLine line = command_line(p, asked_for(words));
-  if (asked_for(words) == "complete") {  // of the shells; not among the verbs
+  if (asked_for(words) == "complete") {  // for shells; not among the verbs
     std::fputs(completions(line, std::span(words).subspan(1)).c_str(), stdout);
     return 0;
   }
@@ -117,13 +117,13 @@ int call(ProgramOptions& p, int argc, char** argv) {
   }
 }
 
-/// The exit code. What a verb prints must have arrived, but training goes on without a reader.
+/// Returns the exit code. A verb's output must have arrived, but training goes on without a reader.
 int run(ProgramOptions& p, int argc, char** argv) {
   std::string verb = argc > 1 ? argv[1] : "";
   int code = 0;
   try {
     code = call(p, argc, argv);
-  } catch (const std::system_error&) {  // of fmt::print, which no training calls
+  } catch (const std::system_error&) {  // thrown by fmt::print, which no training calls
     if (verb == "train" || !std::ferror(stdout)) throw;
   }
   bool printed = std::fflush(stdout) == 0 && !std::ferror(stdout);

@@ -22,7 +22,7 @@ namespace {
 
 void say(const std::string& text) { fmt::print("{}", folded(text)); }
 
-/// What was seen of one rank.
+/// The record of one rank.
 struct Recording {
   std::vector<StepResult> steps;  ///< all after the checkpoint; without the last if it diverged
   /// Outputs of layers `block0/output/2` (micro-batch 2, bitwise sample 2), gradients
@@ -30,13 +30,13 @@ struct Recording {
   /// `grad_norm` (unless the step diverged), then weights, buffers and optimizer state
   /// `block0.up.weight/m` after the step.
   DigestTable table = {};
-  Digests saved = {};  ///< of the last rows: what the run's checkpoint of the step has
+  Digests saved = {};  ///< the last rows, of the run's checkpoint of the step
   std::optional<nn::NamedTensor> value = {};  ///< the tensor that was asked for
-  std::string part = {};                      ///< of what it is; empty for an activation
+  std::string part = {};                      ///< its place; empty for an activation
   std::exception_ptr diverged = {};           ///< Error 77 of the last step
 };
 
-/// `dim 1 from 32 to 63 of [64, 64], elements 0 to 511 of that`.
+/// Returns `dim 1 from 32 to 63 of [64, 64], elements 0 to 511 of that`.
 std::string describe(const Part& part) {
   std::string text = fmt::format("all of {}", part.full);
   if (part.dim >= 0)
@@ -55,7 +55,7 @@ std::string output_of(const std::string& layer, int64_t number) {
 /// Returns how many samples layers see at once.
 int64_t at_once(const StepOptions& o) { return o.bitwise ? 1 : o.micro_batch; }
 
-/// One rank of the run. If it is the one that is looked at, it is recorded.
+/// One rank of the run, recorded if it is the one that is observed.
 class Player {
  public:
   Player(const Task& task, const TrainOptions& o, World& world, const ReplayOptions& what,
@@ -70,7 +70,7 @@ class Player {
                         if (now()) each_gradient(s, [this](const Piece& p) { note(p); });
                       }}) {}
 
-  /// `later`: a checkpoint of the step, to compare with; empty: none.
+  /// Trains up to the step. `later`: a checkpoint of the step, to compare with; empty: none.
   void run(Communicator& ranks, const std::string& later) {
     together(ranks, [&] {
       if (looked_at_ && !what_.tensor.empty()) check_name();
@@ -101,13 +101,13 @@ class Player {
 
   void layer(const std::string& name, const Tensor& y, const nn::Batch& batch) {
     auto& o = trainer_.options().step;
-    int64_t sample = batch.first - trainer_.consumed() + o.global_batch;  // of this step
+    int64_t sample = batch.first - trainer_.consumed() + o.global_batch;  // its index in this step
     int64_t mine = sample / (o.micro_batch * o.mesh.dp) * o.micro_batch + sample % o.micro_batch;
     note(output_of(name, mine / at_once(o)), y, "");
   }
 
   void note(const Piece& p) { note(name_of(p), p.value, describe(p.part)); }
-  /// Once: a step that is not finite runs its layers again.
+  /// Records a tensor once: a step that is not finite runs its layers again.
   void note(const std::string& name, const Tensor& y, const std::string& part) {
     if (!now() || !noted_.insert(name).second) return;
     seen_.table.rows.push_back(digest_of(name, y));
@@ -136,7 +136,7 @@ class Player {
   bool looked_at_;
   Trainer trainer_;
   std::set<std::string> noted_;
-  bool diverged_ = false;  // on all ranks
+  bool diverged_ = false;  // alike on all ranks
 };
 
 /// Trains up to the step. Throws Error 78 for a rank or tensor that is not there, and what resuming
@@ -156,11 +156,11 @@ Recording record(const Task& task, const TrainOptions& o, const ReplayOptions& w
   return seen;
 }
 
-/// What was compared, and what came of it.
+/// The results of the comparisons.
 struct Verdict {
   std::vector<std::string> equal, different;
 
-  /// `what` is in a file, and `now` here.
+  /// Compares `before`, the `what` of a file, with `now`.
   void add(std::span<const Digest> before, std::span<const Digest> now, const char* what,
            const std::string& file) {
     auto d = compare(before, now);
@@ -171,7 +171,7 @@ struct Verdict {
   }
 };
 
-/// Numbers that read back to the same bits; null stands for all that are not finite.
+/// True if numbers read back to the same bits; null stands for all that are not finite.
 bool same(double recorded, double now) {
   return recorded == now || (std::isnan(recorded) && !std::isfinite(now));
 }
@@ -225,10 +225,10 @@ void show(const Recording& r, const ReplayOptions& what) {
   if (!what.out.empty()) say(fmt::format("written to {}\n", what.out));
 }
 
-/// Trains `task` on up to the step, on ranks that are threads, observes one of them, and prints
-/// what it held. Only reads the run. Compares with its metrics, its checkpoint of that step, and a
-/// table of an earlier replay. Returns ok or differs. Throws Error, also that of a step which
-/// diverged, once its tensors are printed.
+/// Trains `task` on up to the step, on ranks that are threads, observes one of them, and prints its
+/// tensors. Only reads the run. Compares with its metrics, its checkpoint of that step, and a table
+/// of an earlier replay. Returns ok or differs. Throws Error, also that of a step which diverged,
+/// once its tensors are printed.
 Exit replay_and_compare(Task task, TrainOptions o, const ReplayOptions& what) {
   std::error_code unreachable;
   check_input(what.out.empty() || !std::filesystem::exists(what.out, unreachable), Exit::config,

@@ -7,7 +7,7 @@
 
 namespace triax::parallel {
 
-/// What `replay` can be told.
+/// The options of `replay`.
 struct ReplayOptions {
   std::string checkpoint;  ///< `RUN/step-N`, or a run directory
   int64_t step = 0;        ///< 0: the one after the checkpoint

@@ -1,4 +1,4 @@
-// What a step of a run was trained with, as the run's directory tells it.
+// The settings of a step of a run, as the run's directory has them.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace {
 
 struct History {
   std::string run;             ///< directory
-  std::vector<int64_t> steps;  ///< of its checkpoints
+  std::vector<int64_t> steps;  ///< the steps of its checkpoints
   int64_t first = INT64_MAX;   ///< the step with which the last start began, if it is known
 
   explicit History(std::string directory) : run(std::move(directory)) {
@@ -43,15 +43,15 @@ struct History {
   std::string last_start() const { return run + "/settings.txt"; }
 };
 
-/// Fills in the step, unless it was given: that of the newest checkpoint, or of a lone one, or of a
-/// checkpoint named as such, the one after it. In place of a run directory puts its newest
-/// checkpoint before the step.
+/// Fills in the step, unless it was given: the newest checkpoint's, or a lone one's, or the one
+/// after a checkpoint that is named as such. Replaces a run directory by its newest checkpoint
+/// before the step.
 void choose(ReplayOptions& what) {
   check_input(!what.checkpoint.empty(), Exit::config,
               "replay: checkpoint is not given\n  Add --checkpoint RUN/step-N, or RUN.");
   while (what.checkpoint.size() > 1 && what.checkpoint.ends_with('/')) what.checkpoint.pop_back();
   History of(what.checkpoint);
-  if (of.steps.empty()) {  // is one itself
+  if (of.steps.empty()) {  // it is a checkpoint itself
     if (what.step == 0) what.step = read_manifest(what.checkpoint).step + 1;
     return;
   }
@@ -64,8 +64,8 @@ void choose(ReplayOptions& what) {
   what.checkpoint = of.path(*(end - 1));
 }
 
-/// A run that was resumed with other settings between the checkpoint, of step `begin`, and the step
-/// would be trained with the wrong ones at first.
+/// Refuses a run that was resumed with other settings between the checkpoint, of step `begin`, and
+/// the step: it would be trained with the wrong ones at first.
 void check_one_start(const History& of, const ReplayOptions& what, int64_t begin,
                      const Settings& settings) {
   std::string path = of.told(what.step, what.checkpoint);
@@ -105,7 +105,7 @@ std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& 
               what.step, what.checkpoint, begin.step, o.steps);
   check_one_start(of, what, begin.step, settings);
   o.resume = what.checkpoint;
-  o.resume_changed = true;  // what the run did
+  o.resume_changed = true;  // as the run did
   if (without_quotes(saved_settings(state)["init"]).empty()) return {};
   return begin.state;
 }

@@ -29,7 +29,7 @@ struct ScheduleOptions {
   std::string save;
 };
 
-/// `1,1.5,2`: so many positive numbers or 0. Throws Error 78 that begins with the flag.
+/// Reads `1,1.5,2`: `count` positive numbers or 0. Throws Error 78 that begins with the flag.
 std::vector<double> numbers(const char* flag, const std::string& text, int count) {
   std::vector<double> all;
   for (const char *at = text.data(), *end = at + text.size();; ++at) {
@@ -46,7 +46,7 @@ std::vector<double> numbers(const char* flag, const std::string& text, int count
   }
 }
 
-/// What --times and --scale say; nothing for chunks that a file has no times of.
+/// Returns the times of --times and --scale; nothing for chunks that a file has no times of.
 StageTimes times_of(const ScheduleOptions& o, const PipelineShape& shape) {
   std::vector<double> scale(size_t(shape.stages), 1);
   if (!o.scale.empty()) scale = numbers("scale", o.scale, shape.stages);
@@ -84,7 +84,7 @@ double cap_of(const ScheduleOptions& o) {
 
 void print(const std::string& text) { fmt::print("{}", folded(text)); }
 
-/// The drawing, or its JSON.
+/// Prints the drawing, or its JSON.
 void print(const Timeline& timeline, bool json) {
   if (json) fmt::print("{}\n", timeline_json(timeline));
   else print(timeline_text(timeline, terminal_columns()) + "\n");
@@ -124,7 +124,7 @@ bool contains(const std::vector<std::string>& given, const char* flag) {
   return std::count(given.begin(), given.end(), flag) > 0;
 }
 
-/// Flags that would change nothing.
+/// Refuses flags that would change nothing.
 void check_of_use(const ScheduleOptions& o, const std::vector<std::string>& given) {
   if (!o.search)
     for (const char* flag : {"memory", "hold", "objective", "tries", "seed", "save"})
@@ -148,7 +148,7 @@ bool is_a_schedule(const std::string& path) try {
   return false;
 }
 
-/// Before a search, whose result could not be saved. Replaces nothing but a schedule.
+/// Refuses, before a search, a file that cannot be saved. Replaces nothing but a schedule.
 void check_save(const std::string& path) {
   if (path.empty()) return;
   check_input(is_schedule_file(path), Exit::config, "save={}\n  Expected --search --save FILE.json",
@@ -163,7 +163,7 @@ void check_save(const std::string& path) {
 
 void show_file(const ScheduleOptions& o, const std::vector<std::string>& given) {
   ScheduleFile file = read_schedule(o.schedule);
-  PipelineShape shape = o.shape;  // as far as it was given; its own as far as it was not
+  PipelineShape shape = o.shape;  // the given parts; the schedule's own for the rest
   if (!contains(given, "pp")) shape.stages = file.shape.stages;
   if (!contains(given, "micros")) shape.micros = file.shape.micros;
   if (shape.chunks == 0) shape.chunks = file.shape.chunks;
@@ -173,7 +173,7 @@ void show_file(const ScheduleOptions& o, const std::vector<std::string>& given) 
   if (!o.json) print(comparison_text({{row_of(o.schedule, file)}, file}));
 }
 
-/// Prints a schedule, or looks for one and prints it beside the others. `flags`: those given.
+/// Prints a schedule, or searches for one and prints it beside the others. `flags`: those given.
 int show_schedule(const ScheduleOptions& given, const Schedules& schedules,
                   const std::vector<std::string>& flags) {
   ScheduleOptions o = given;

@@ -53,7 +53,7 @@ class TrainCall {
   }
 
  private:
-  /// Model settings of the checkpoint that --init names become the defaults.
+  /// Makes the model settings of the checkpoint that --init names the defaults.
   void take_initial(const Invocation& call) {
     // A run that is resumed has them itself; the checkpoint that it began with may be gone.
     bool resumes = !train_.resume.empty() && !train_.out.empty() &&
@@ -65,7 +65,7 @@ class TrainCall {
                 terminal_columns());
   }
 
-  /// Ranks as they are announced; check_replicas() compares them with those that came.
+  /// Applies the file for the announced ranks; check_replicas() compares them with the real ones.
   void apply_deepspeed(const std::vector<std::string>& given) {
     if (train_.deepspeed.empty()) return;
     const LaunchOptions& o = train_.launch;
@@ -85,7 +85,7 @@ class TrainCall {
                 train_.deepspeed, deepspeed_dp_, dp, dp);
   }
 
-  /// How many ranks the mesh has, and the flags that say what it is: for launch.sh --elastic.
+  /// Prints the ranks of the mesh, and its flags: for launch.sh --elastic.
   int print_mesh() {
     StepOptions on = elastic_options(own_.task(), train_, mesh_for_).step;
     fmt::print("{} --dp {} --pp {} --tp {} --micro-batch {} --global-batch {}\n", on.mesh.size(),
@@ -101,7 +101,7 @@ class TrainCall {
         "directory.",
         train_.resume);
     StopSignal stop;
-    // Training goes on when nobody reads what it prints, and what ends it is still reported.
+    // Training goes on when nobody reads what it prints, and its end is still reported.
     std::signal(SIGPIPE, SIG_IGN);
     if (train_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
     std::string config = to_toml(settings_);  // before anything is derived
@@ -163,7 +163,7 @@ class TrainCall {
   Settings settings_;
   int64_t mesh_for_ = 0;      // ranks to print a mesh for; 0: train
   int64_t deepspeed_dp_ = 0;  // 0: no DeepSpeed configuration
-  std::string notes_;         // about it
+  std::string notes_;         // notes about that configuration
 };
 
 }  // namespace

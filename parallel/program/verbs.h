@@ -19,12 +19,12 @@ Verb plan_verb(ProgramOptions& p, std::string_view asked);
 Verb replay_verb(ProgramOptions& p);
 /// Measures this machine.
 Verb calibrate_verb(ProgramOptions& p);
-/// Shows pipeline schedules, and looks for better ones.
+/// Shows pipeline schedules, and searches for better ones.
 Verb schedule_verb(ProgramOptions& p);
-/// Look at one checkpoint: `RUN/step-N`, or a run directory, whose newest is taken.
+/// Return verbs that show one checkpoint: `RUN/step-N`, or a run directory, whose newest is taken.
 std::vector<Verb> checkpoint_verbs();
 
-/// `2x2x2` as a mesh. Throws Error 78 for another text.
+/// Returns `2x2x2` as a mesh. Throws Error 78 for another text.
 MeshShape mesh_of(const std::string& text);
 
 }  // namespace triax::parallel

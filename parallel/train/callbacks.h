@@ -12,24 +12,24 @@
 
 namespace triax::parallel {
 
-/// Called at the usual places of a run. Any may be empty. None may step or run. On all ranks start,
-/// step and end may save and validate, and validation may save.
+/// Functions that a run calls at its usual places. Any may be empty. None may step or run. On all
+/// ranks start, step and end may save and validate, and validation may save.
 struct Callbacks {
   std::function<void(Trainer&)> start = {}, end = {};
   std::function<void(Trainer&, const StepRecord&)> step = {};
   std::function<void(Trainer&, double loss)> validation = {};
-  /// Of what is on the disk now: with `save_async`, of an earlier step.
+  /// Gets the path of a checkpoint now on the disk: with `save_async`, an earlier step's.
   std::function<void(Trainer&, const std::string& path)> checkpoint = {};
   std::function<void(Trainer&, const std::exception&)> error = {};
 };
-/// On which ranks: what communicates has to be called on all.
+/// The ranks that call it: what communicates has to be called on all.
 enum class On { all, first };
 
 /// The callbacks of a run, and which of them is running.
 class CallbackList {
  public:
   void add(Callbacks c, On where) { all_.push_back({std::move(c), where}); }
-  /// Calls a member of each, whose name is `name`. An error says after which step it came.
+  /// Calls the member of each, named `name`. An error says after which step it came.
   template <class Member, class... Args>
   void call(Trainer& trainer, int64_t step, std::string_view name, Member member,
             const Args&... args) {
@@ -47,8 +47,8 @@ class CallbackList {
       }
     }
   }
-  /// Throws Error 78 where `what` is called in a callback that is none of `allowed`, or of the
-  /// first rank alone: what all ranks have to call would hang.
+  /// Throws Error 78 where `what` is called in a callback that is none of `allowed`, or that runs
+  /// on the first rank alone: a function that all ranks must call would hang.
   void check(const char* what, const std::vector<std::string>& allowed) const;
 
  private:

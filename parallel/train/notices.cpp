@@ -10,7 +10,7 @@
 namespace triax::parallel {
 namespace {
 
-/// The schedule's first or last step may be at 0, as that of a run of one step with min-lr 0.
+/// Returns a notice of steps with rate 0: the first or the last of a schedule, as with min-lr 0.
 std::string steps_at_zero(const TrainOptions& o, int64_t begun) {
   if (o.lr.peak == 0 || o.steps == 0) return "";
   std::string text;
@@ -21,7 +21,7 @@ std::string steps_at_zero(const TrainOptions& o, int64_t begun) {
   return text;
 }
 
-/// Do the ranks of this host have more threads than cores, or than its quota is worth?
+/// Returns a warning if this host's ranks have more threads than cores, or than its CPU quota.
 std::string crowding(const World& world) {
   int threads = world.threads(), ranks = world.local_size();
   if (threads <= world.core_share()) return "";
@@ -34,7 +34,7 @@ std::string crowding(const World& world) {
       spins ? "; set OMP_WAIT_POLICY=passive, or a smaller OMP_NUM_THREADS" : "");
 }
 
-/// Settings that change nothing in this run, and a batch larger than the data, a line each.
+/// Returns settings that change nothing in this run, and a batch larger than the data, a line each.
 std::string without_effect(const TrainOptions& o, int64_t samples) {
   const StepOptions& s = o.step;
   std::string text;
@@ -43,7 +43,7 @@ std::string without_effect(const TrainOptions& o, int64_t samples) {
                         o.check_replicas);
   if (s.sequence_parallel && s.mesh.tp == 1)
     text += "sequence-parallel: tp is 1, so there are no ranks to share out rows over\n";
-  // Offloaded parameters, and a map of places, need ZeRO 3 on one rank, too.
+  // Offloaded parameters and a map of places need ZeRO-3 on one rank too.
   if (s.zero != Zero::off && s.mesh.dp == 1 && s.offload != Offloaded::parameters &&
       s.places.empty())
     text += fmt::format("zero={}: dp is 1, so nothing is sharded\n", int(s.zero));

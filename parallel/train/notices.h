@@ -5,8 +5,8 @@
 
 namespace triax::parallel {
 
-/// Returns a warning of a first step that changes nothing, since all its gradients are 0; empty for
-/// any other.
+/// Returns a warning if a first step changes nothing, since all its gradients are 0; else an empty
+/// text.
 std::string warning_of(const StepResult& first, const StepOptions& o);
 
 }  // namespace triax::parallel

@@ -11,7 +11,7 @@
 namespace triax::parallel {
 namespace {
 
-/// What cannot be written is no reason to train again from the start.
+/// Adds the cure to an error of writing: training need not start again for it.
 template <class F> auto with_cure(const std::string& cure, F&& write) {
   try {
     return write();
@@ -55,7 +55,7 @@ void Saver::end(RunDirectory::Wait wait) {
 
 void Saver::compare_replicas(int64_t done) {
   if (run_.options.check_replicas == 0 || std::exchange(compared_, done) == done) return;
-  end(RunDirectory::Wait::yes);  // of an earlier step, whose replicas were equal
+  end(RunDirectory::Wait::yes);  // a save of an earlier step, whose replicas were equal
   check_replicas(step_, world_.host(), done);
 }
 
@@ -76,13 +76,13 @@ std::string Saver::resuming() const {
                      damaged ? "last-good" : "auto", unsaved ? " --resume-changed" : "");
 }
 
-/// After an error, for a run whose disk is full, say.
+/// Returns how to go on after an error, of a full disk, say.
 std::string Saver::way_on() const {
   if (!newest_) return "No checkpoint of this run is there yet.";
   return fmt::format("step-{} is whole. Go on with {}", *newest_, resuming());
 }
 
-/// For a user who does not wait for the end.
+/// Sets the last line of a run that is stopped at once.
 void Saver::set_farewell(int64_t step) {
   newest_ = step;
   if (world_.rank() == 0)

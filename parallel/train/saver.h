@@ -12,30 +12,30 @@ namespace triax::parallel {
 /// Saves checkpoints of a run into its directory, if it has one, and says how the run goes on.
 class Saver {
  public:
-  /// Called when a checkpoint is on the disk: with `save_async`, that of an earlier step.
+  /// Is called when a checkpoint is on the disk: with `save_async`, that of an earlier step.
   using OnDisk = std::function<void(const std::string& path)>;
   /// All must outlive it.
   Saver(const RunDirectory::Contents& run, World& world, Step& step, OnDisk on_disk);
 
-  /// RunDirectory::open. Without TrainOptions::out, a checkpoint is only read.
+  /// Calls RunDirectory::open. Without TrainOptions::out, a checkpoint is only read.
   Position open();
-  /// Saves, where there is a directory; end() says when it is on the disk. Collective.
+  /// Saves, where there is a directory; end() puts the checkpoint on the disk. Collective.
   void begin(const Position& at, std::optional<double> val_loss);
   void end(RunDirectory::Wait wait);
-  /// Compares replicas once after a step, if that is asked for at all: no checkpoint hides what
-  /// differs. Collective.
+  /// Compares replicas once after a step, with TrainOptions::check_replicas, so that no checkpoint
+  /// hides a difference. Collective.
   void compare_replicas(int64_t done);
   /// True if the validation after `done` steps is the best so far, which is remembered.
   bool reaches_best(int64_t done, std::optional<double> val_loss);
 
   RunDirectory* directory() { return directory_ ? &*directory_ : nullptr; }
   const RunDirectory* directory() const { return directory_ ? &*directory_ : nullptr; }
-  /// Steps done when this process began, and in the newest checkpoint.
+  /// Return the number of steps done when this process began, and in the newest checkpoint.
   int64_t begun() const { return begun_; }
   int64_t saved() const { return saved_; }
-  /// The step and the loss of the best validation, with TrainOptions::keep_best.
+  /// Returns the step and the loss of the best validation, with TrainOptions::keep_best.
   const std::optional<std::pair<int64_t, double>>& best() const { return best_; }
-  /// The command by which the run continues, of a program; else its flags.
+  /// Returns the command that continues the run; its flags alone without Task::command.
   std::string resuming() const;
 
  private:

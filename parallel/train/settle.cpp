@@ -1,4 +1,4 @@
-// Before anything is built: what a run is, and that all ranks mean the same one.
+// Settles, before anything is built, what a run is, and checks that all ranks mean the same.
 #include "core/check.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/options/options.h"
@@ -12,7 +12,7 @@ Facts facts_of(const Task& task, const StepOptions& o) {
   return probe(task.build, batch_like(task, o.micro_batch), probe_options(o));
 }
 
-/// May the model be sharded like this? A probe says it.
+/// True if a probe shows that the model may be sharded like this.
 bool fits(const Task& task, const StepOptions& o, const MeshShape& shape) {
   try {
     StepOptions on = o;
@@ -27,8 +27,8 @@ Settings settings_of(TrainOptions& o, const Task& task) {
   return joined({train_settings(o), task.settings});
 }
 
-/// A fingerprint of the samples themselves, because `identity()` may be only a name. Ranks that
-/// read different samples would train on the inputs of one and the targets of another.
+/// Returns a fingerprint of the samples themselves, because `identity()` may be only a name. Ranks
+/// that read different samples would train on the inputs of one and the targets of another.
 std::map<std::string, std::string> data_of(const Task& task, int64_t samples) {
   std::string first = digest(batch_like(task, samples)), again = digest(batch_like(task, samples));
   check_input(first == again, Exit::config,

@@ -53,7 +53,7 @@ Trainer::Trainer(Settled run, World& world, StepObserver observer)
                                    done_ + 1);
 }
 
-/// A file in the run directory, unless the options name another.
+/// Opens the file of metrics in the run directory, unless the options name another.
 void Trainer::open_metrics() {
   const RunDirectory* directory = saver_.directory();
   std::string own =
@@ -88,7 +88,7 @@ StepResult Trainer::step() {
   return step_.results(Step::Upto::all).back();
 }
 
-/// Ranks diverge together: what they have begun to save comes before the error.
+/// Returns the results of steps. Ranks diverge together: a save under way ends before the error.
 std::vector<StepRecord> Trainer::results(Step::Upto upto) {
   std::vector<StepRecord> records;
   try {
@@ -101,7 +101,7 @@ std::vector<StepRecord> Trainer::results(Step::Upto upto) {
   return records;
 }
 
-/// Steps whose results are there; the one just taken is among them where something depends on it.
+/// Returns available results; that of the step just taken too where something depends on it.
 std::vector<StepRecord> Trainer::latest() {
   auto records = results(step_by_step_ ? Step::Upto::all : Step::Upto::lag);
   bool awaited =
@@ -177,7 +177,7 @@ Exit Trainer::run() {
   }
 }
 
-/// Runs the validation that is due but was not run: the last run was stopped in it, or the caller
+/// Runs a validation that is due but was not run: the last run was stopped in it, or the caller
 /// took the steps. If the last step has metrics, adds the loss to them.
 void Trainer::catch_up() {
   if (!task_.held_out || done_ == 0 || val_loss_ || !(due(options_.val_every) || ends())) return;
@@ -187,7 +187,7 @@ void Trainer::catch_up() {
   if (done_ == saver_.begun() && !lacks) return;
   auto loss = held_out_loss();
   bool best = saver_.reaches_best(done_, val_loss_);
-  if (saver_.directory() && (best || saver_.saved() != done_)) save();  // what was trained is kept
+  if (saver_.directory() && (best || saver_.saved() != done_)) save();  // trained steps are kept
   Validation::check_finite(loss, done_);
   if (loss && metrics_ && done_ == saver_.begun()) metrics_->add_validation(*loss, scores());
   if (loss) progress_.say(fmt::format("step {}  {}\n", done_, describe(*loss, scores())));

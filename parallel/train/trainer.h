@@ -16,7 +16,7 @@ namespace triax::parallel {
 struct Settled {
   Task task;
   TrainOptions options;  ///< resolved
-  Facts facts;           ///< of the model
+  Facts facts;           ///< the model's
 };
 /// Resolves the options for the ranks of `world` and checks that ranks agree about them and the
 /// data, and that the task's model can be trained with them. Collective. Throws Error 78 on all
@@ -35,35 +35,35 @@ class Trainer {
   /// Resumes if `o.resume` says so; without `o.out`, only reads. `world` must outlive it. Throws
   /// Error 78 on all ranks if the options do not fit ranks or model, or differ between ranks.
   Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer = {});
-  /// The same for a run that is settled already.
+  /// Takes a run that is settled already.
   Trainer(Settled run, World& world, StepObserver observer = {});
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
   void on(Callbacks c, On where = On::first);
 
-  /// Until `o.steps` are done or a signal asks to stop: then a checkpoint is saved first. Returns
-  /// ok or stopped. Throws Error.
+  /// Trains until `o.steps` are done or a signal asks to stop: then a checkpoint is saved first.
+  /// Returns ok or stopped. Throws Error.
   Exit run();
 
-  /// One step, its result waited for; run() goes on from there. Metrics, validations and
+  /// Takes one step and waits for its result; run() goes on from there. Metrics, validations and
   /// checkpoints are those of run().
   StepResult step();
-  /// Mean loss over all held-out targets; nothing if a rank was asked to stop meanwhile. Throws
-  /// Error 77 if it is not finite.
+  /// Returns the mean loss over all held-out targets; nothing if a rank was asked to stop
+  /// meanwhile. Throws Error 77 if it is not finite.
   std::optional<double> validate();
-  /// Of the last validation, by name (Task::scores): means over all held-out targets.
+  /// Returns the last validation's scores by name (Task::scores): means over all held-out targets.
   const std::map<std::string, double>& scores() const { return validation_.scores(); }
   /// Saves a checkpoint into the run directory, and returns when it is there.
   void save();
 
-  /// Steps done since the start of training, in this process or before; samples that they consumed.
+  /// Return the numbers of steps done, also in earlier processes, and of their samples.
   int64_t done() const { return done_; }
   int64_t consumed() const { return feed_.consumed(done_); }
   bool first() const { return world_.rank() == 0; }
   const TrainOptions& options() const { return options_; }
   const Step& update() const { return step_; }
-  /// For parity: `fill` writes weights and optimizer state, as Step::restore.
+  /// Lets `fill` write weights and optimizer state, as Step::restore; for parity.
   void restore(const std::function<void(const std::vector<Piece>&)>& fill) {
     step_.restore(fill, step_.state());
   }
@@ -92,7 +92,7 @@ class Trainer {
   Task task_;
   World& world_;
   TrainOptions options_;
-  Settings settings_;  // of options_, and the task's
+  Settings settings_;  // those of options_, and the task's
   Mesh mesh_;
   Feed feed_;
   Loader loader_;
@@ -104,9 +104,9 @@ class Trainer {
   std::optional<Metrics> metrics_;  // on rank 0
   int64_t done_ = 0;
   bool stopping_ = false;           // a rank was asked to stop
-  std::optional<double> val_loss_;  // of the last step
+  std::optional<double> val_loss_;  // the last step's
   bool step_by_step_ = false;       // callbacks on all ranks see a step before the next is queued
-  bool warned_ = false;             // of gradients, after a first step that was not skipped
+  bool warned_ = false;             // about gradients, after a first step that was not skipped
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
 };
 

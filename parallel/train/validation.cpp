@@ -53,7 +53,7 @@ void Validation::check_blanks(int64_t done) {
   checked_at_ = done;
 }
 
-/// In slices, between which ranks ask each other whether to stop: a whole pass may take minutes.
+/// Validates in slices, between which ranks ask each other to stop: a pass may take minutes.
 std::optional<double> Validation::pass(Progress& progress) {
   Feed all(task_.held_out, 0, place_);
   int64_t micros = all.micros_in_order(), slice = std::max(8, 2 * step_.mesh().pp().size());

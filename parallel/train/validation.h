@@ -13,7 +13,7 @@ namespace triax::parallel {
 /// Passes over the held-out samples of a task.
 class Validation {
  public:
-  /// All must outlive it. `place`: this rank's in training.
+  /// All must outlive it but `place`, which is this rank's in training.
   Validation(const Task& task, World& world, Step& step, const Feed::Place& place)
       : task_(task), world_(world), step_(step), place_(place) {}
 
@@ -22,9 +22,9 @@ class Validation {
   std::optional<double> run(int64_t done, Progress& progress);
   /// The scores of the last pass by name (Task::scores): means over all held-out targets.
   const std::map<std::string, double>& scores() const { return scores_; }
-  /// Finds what would only fail at the first validation, hours later. Blanks pad the last batch:
-  /// their loss must be 0, or the mean would depend on the mesh. Initial weights may hide that it
-  /// is not: where there are blanks, each validation looks again. Throws Error 78. Collective.
+  /// Finds faults that would only show at the first validation, hours later. Blanks pad the last
+  /// batch: their loss must be 0, or the mean would depend on the mesh. Initial weights may hide
+  /// that it is not: where there are blanks, each validation checks. Throws Error 78. Collective.
   void check_blanks(int64_t done);
   /// Throws Error 77 for a loss that is not finite, after `step` steps.
   static void check_finite(std::optional<double> val_loss, int64_t step);

@@ -55,8 +55,8 @@ const Bpe::Merge& Bpe::place_of(uint64_t pair) const {
   }
 }
 
-/// Where the tokens of words are, of the first time. A word has a place by its hash, or the next
-/// free one.
+/// The places of words' tokens at their first occurrence. A word has a place by its hash, or the
+/// next free one.
 class KnownWords {
  public:
   struct Known {
@@ -95,7 +95,7 @@ class Merger {
  public:
   Merger(const Bpe& bpe, std::vector<int32_t>& tokens) : bpe_(bpe), tokens_(tokens) {}
 
-  /// `word` has to stay where it is.
+  /// Encodes a word, which has to stay where it is.
   void encode(std::string_view word) {
     if (word.size() == 1) return tokens_.push_back(byte_token(word[0]));
     auto& k = known_[word];
@@ -116,7 +116,7 @@ class Merger {
   struct Symbol {
     int32_t token, before, after;  // neighbours: -1 for none; a token -1 was merged into another
   };
-  /// The symbol `left` and the one after it are the merge `rank`, if that is still what they are.
+  /// The merge `rank` of the symbol `left` and the one after it, if they still are that.
   struct Candidate {
     int32_t rank, left;
     bool operator>(const Candidate& o) const {
@@ -136,7 +136,7 @@ class Merger {
     if (auto* m = merge_at(left)) candidates_.push({m->rank, left});
   }
 
-  /// A word may be megabytes: it is cut where no merge can reach across.
+  /// Cuts a word, which may be megabytes, where no merge can reach across.
   void merge_parts(std::string_view word) {
     size_t begin = 0;
     for (size_t i = 1; i <= word.size(); ++i) {
@@ -182,7 +182,7 @@ class Merger {
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates_;
 };
 
-/// Where the added tokens of a text are: the late ones, or the others.
+/// Finds the added tokens of a text: the late ones, or the others.
 class AddedSearch {
  public:
   struct Found {
@@ -199,8 +199,8 @@ class AddedSearch {
   }
 
   size_t longest() const { return longest_; }
-  /// The next one from `from` on, the longest of those that begin at one place; at the end of the
-  /// text if there is none.
+  /// Returns the next one from `from` on, the longest of those that begin at one place; at the end
+  /// of the text if there is none.
   Found next(size_t from) {
     Found first{text_.size(), 0, -1};
     for (auto& [added, at] : tokens_) {
@@ -222,7 +222,7 @@ class AddedSearch {
   size_t longest_ = 1;  // bytes
 };
 
-/// A text becomes tokens: added ones, between them late ones, and between those words.
+/// Encodes a text: added tokens, between them late ones, and between those words.
 class Encoding {
  public:
   Encoding(const Bpe& bpe, const Passage& passage, std::vector<int32_t>& tokens)

@@ -21,10 +21,10 @@ struct AddedToken {
   bool ordinary = false;  ///< also a token of bytes, to which words are merged
 };
 
-/// What byte-level BPE is made of.
+/// The parts of byte-level BPE.
 struct BpeParts {
   std::vector<std::string> tokens;  ///< their bytes, by number; every single byte is a token
-  /// Two tokens each, whose bytes together are a token; what comes first is merged first.
+  /// The merges, two tokens each, whose bytes together are a token; the first are merged first.
   std::vector<std::pair<int32_t, int32_t>> merges;
   std::vector<AddedToken> added;  ///< by number
   Words words = {};
@@ -48,7 +48,7 @@ class Bpe : public Vocabulary {
   void decode(int32_t token, std::string& text) const override {
     text += parts_.tokens[static_cast<size_t>(token)];
   }
-  /// A tokenizer.json: as it was read, if it was.
+  /// Returns a tokenizer.json: as it was read, if it was.
   std::string json() const override;
   std::string identity() const override;
 
@@ -59,11 +59,11 @@ class Bpe : public Vocabulary {
     uint64_t pair = UINT64_MAX;  // the two tokens; none of them in a free place
     int32_t rank = 0, token = 0;
   };
-  /// Where the merge of a pair is, or is to be.
+  /// Returns the place of a pair's merge, free if there is none.
   const Merge& place_of(uint64_t pair) const;
   const Merge* merge_of(int32_t left, int32_t right) const;
-  /// `file`: that `tokenizers` reads. `identity`: one text for all that encode alike, in which
-  /// added tokens have a list of their own.
+  /// Returns a tokenizer.json. `file`: that `tokenizers` reads. `identity`: one text for all that
+  /// encode alike, in which added tokens have a list of their own.
   enum class Form { file, identity };
   std::string document(Form form) const;
   bool joins(char left, char right) const {
@@ -77,19 +77,19 @@ class Bpe : public Vocabulary {
   std::unordered_map<std::string_view, int32_t> whole_words_;  // if they are not merged
 };
 
-/// Does a byte print as Latin-1? Such bytes stand for themselves in files, and are the first
+/// True if a byte prints as Latin-1. Such bytes stand for themselves in files, and are the first
 /// tokens.
 constexpr bool prints(int byte) {
   return (byte > 0x20 && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD);
 }
 
-/// Of a tokenizer.json of Hugging Face's `tokenizers`; `name` begins messages. Untrusted. Throws
-/// Error 65 for one that is damaged or not byte-level BPE.
-/// `text`: what `root` was read from.
+/// Reads a tokenizer.json of Hugging Face's `tokenizers`; `name` begins messages. Untrusted. Throws
+/// Error 65 for one that is damaged or not byte-level BPE. `text`: the source of `root`.
 std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& text,
                                          const std::string& name);
-/// Of `vocab.json` and `merges.txt` in a directory, and `added_tokens.json` if it is there. They do
-/// not say how words are cut: as GPT-2 does. Untrusted. Throws Error 65, and 66 if one is missing.
+/// Reads `vocab.json` and `merges.txt` of a directory, and `added_tokens.json` if it is there. They
+/// do not say how words are cut: as GPT-2 does. Untrusted. Throws Error 65, and 66 if one is
+/// missing.
 std::shared_ptr<const Bpe> bpe_from_two_files(const std::string& directory);
 inline constexpr int deepest_tokenizer = 16;  ///< nesting of a tokenizer.json
 /// The advice behind a refusal of a tokenizer that cannot be read here.

@@ -12,8 +12,8 @@
 namespace triax::text {
 namespace {
 
-/// Bytes as files write them: those that print as Latin-1 stand for themselves, the others are
-/// U+0100 and following, so that no token holds a space or a control character.
+/// Returns bytes as files write them: those that print as Latin-1 stand for themselves, the others
+/// are U+0100 and following, so that no token holds a space or a control character.
 std::array<char32_t, 256> shown_bytes() {
   std::array<char32_t, 256> shown{};
   char32_t next = 0x100;
@@ -28,23 +28,23 @@ std::string shown(std::string_view bytes) {
   return text;
 }
 
-using TokenNumbers = std::map<std::string, int64_t>;  // of tokens, as files write them
+using TokenNumbers = std::map<std::string, int64_t>;  // numbers of tokens, as files write them
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-/// What files say; not checked yet.
+/// The content of files; not checked yet.
 struct Given {
   std::string name;  ///< begins messages
   TokenNumbers vocabulary;
   Pairs merges;
   std::string merges_name;
   TokenNumbers added;
-  std::set<std::string> late;  ///< of them: AddedToken::late
+  std::set<std::string> late;  ///< those with AddedToken::late
   Words words = {};
   bool whole_words = false;
   std::string json;  ///< BpeParts::json
 };
 
-/// The bytes that a token of a file stands for; none if a character of it stands for no byte.
+/// Returns the bytes of a token in a file; none if a character of it stands for no byte.
 std::optional<std::string> shown_by(const std::string& token, const Given& given) {
   static const auto bytes = [] {
     std::map<char32_t, char> all;
@@ -70,7 +70,7 @@ std::string bytes_of(const std::string& token, const Given& given) {
   return *bytes;
 }
 
-/// Every number from 0 on is one token's. Returns how many there are.
+/// Checks that every number from 0 on is one token's. Returns how many there are.
 size_t check_numbers(const Given& g) {
   std::map<int64_t, std::string> tokens;
   for (auto* list : {&g.vocabulary, &g.added})
@@ -98,7 +98,7 @@ std::vector<std::string> shown_alphabet() {
   return tokens;
 }
 
-/// Bytes, and what merges make of them; all in the vocabulary.
+/// Returns bytes, and the results of merges; all in the vocabulary.
 std::set<std::string> made_in(const Given& g) {
   std::set<std::string> made;
   for (auto& token : shown_alphabet()) {
@@ -119,7 +119,7 @@ std::set<std::string> made_in(const Given& g) {
   return made;
 }
 
-/// May a word become this added token, which then stands for the bytes that it shows too?
+/// True if a word may become this added token, which then stands for the bytes that it shows too.
 bool is_ordinary(const std::string& content, const std::set<std::string>& made, const Given& g) {
   bool whole = g.whole_words && g.vocabulary.contains(content) && shown_by(content, g);
   return whole || made.contains(content);
@@ -178,7 +178,7 @@ void read_merge_lines(const std::string& text, Given& g) {
   }
 }
 
-/// Files of this kind do not say which tokens are special; by custom they are written like this.
+/// True for names that are special by custom: files of this kind do not say which tokens are.
 bool looks_special(const std::string& token) {
   return token.size() > 2 && token.starts_with('<') && token.ends_with('>');
 }
@@ -223,7 +223,7 @@ void read_merges(const nn::JsonReader& merges, Given& g) {
   }
 }
 
-/// Returns whether `tokenizers` gives them the same numbers: it takes those of the vocabulary, and
+/// Returns true if `tokenizers` gives them the same numbers: it takes those of the vocabulary, and
 /// counts on from its end.
 bool read_added(const nn::JsonReader& root, Given& g) {
   bool counts_on = true;
@@ -242,7 +242,7 @@ bool read_added(const nn::JsonReader& root, Given& g) {
   return counts_on;
 }
 
-/// Does the vocabulary lack added tokens that are bytes, or that merges take or make?
+/// True if the vocabulary lacks added tokens that are bytes, or that merges take or make.
 bool lacks_added(const Given& g) {
   auto lacks = [&](const std::string& token) {
     return g.added.contains(token) && !g.vocabulary.contains(token);

@@ -35,8 +35,8 @@ class Learner {
     for (auto& [pair, found] : pairs_) queue_.push({found.count, pair});
   }
 
-  /// The pair that occurs most often, at least twice; {-1, -1} if there is none. Counts in the
-  /// queue are those of the time when they were pushed: too large, never too small.
+  /// Returns the pair that occurs most often, at least twice; {-1, -1} if there is none. Counts in
+  /// the queue are those of the time when they were pushed: too large, never too small.
   Pair most_frequent() {
     while (!queue_.empty()) {
       Entry top = queue_.top();
@@ -67,7 +67,7 @@ class Learner {
   };
   struct Found {
     int64_t count = 0;
-    std::vector<size_t> words = {};  // that have it, or had it once; some more than once
+    std::vector<size_t> words = {};  // words that have it, or had it once; some more than once
   };
   struct Entry {
     int64_t count;
@@ -116,7 +116,7 @@ class Learner {
   std::priority_queue<Entry> queue_;
 };
 
-/// Bytes in the order of GPT-2's vocabulary: those that print first.
+/// Returns bytes in the order of GPT-2's vocabulary: those that print first.
 std::vector<std::string> byte_tokens() {
   std::vector<std::string> tokens;
   for (bool wanted : {true, false})
@@ -127,7 +127,7 @@ std::vector<std::string> byte_tokens() {
 
 constexpr std::string_view separator = "<|endoftext|>";
 
-/// Of the text between separators.
+/// Counts the words of the text between separators.
 WordCounts count_words(std::string_view text, const Source& source) {
   WordCounts words;
   Words gpt2;

@@ -4,12 +4,12 @@
 
 namespace triax::text {
 
-/// Characters to numbers: token i is the i-th of a sorted set of Unicode code points.
+/// Maps characters to numbers: token i is the i-th of a sorted set of Unicode code points.
 class Characters : public Vocabulary {
  public:
-  /// Ascending, at least one.
+  /// Takes characters in ascending order, at least one.
   explicit Characters(std::vector<char32_t> characters) : characters_(std::move(characters)) {}
-  /// What json() gave. Throws Error 65.
+  /// Reads a text of json(). Throws Error 65.
   Characters(const nn::JsonReader& root, const std::string& name);
 
   int64_t size() const override { return std::ssize(characters_); }
@@ -17,7 +17,7 @@ class Characters : public Vocabulary {
   size_t encode(const Passage& passage, std::vector<int32_t>& tokens) const override;
   void decode(int32_t token, std::string& text) const override;
   std::string json() const override;
-  /// Four bytes a character, little end first.
+  /// Returns four bytes a character, little end first.
   std::string identity() const override;
 
  private:
@@ -28,7 +28,7 @@ class Characters : public Vocabulary {
 class CharacterSet {
  public:
   void add(std::string_view text, const Source& source);
-  /// Throws Error 65 if there are none.
+  /// Returns their vocabulary. Throws Error 65 if there are none.
   std::shared_ptr<const Characters> vocabulary(const std::string& name) const;
 
  private:

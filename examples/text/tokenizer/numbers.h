@@ -10,7 +10,7 @@ namespace triax::text {
 class Numbers : public Vocabulary {
  public:
   explicit Numbers(int64_t rows) : rows_(rows) {}
-  /// What json() gave. Throws Error 65.
+  /// Reads a text of json(). Throws Error 65.
   explicit Numbers(const nn::JsonReader& root) : rows_(int64_t(root.at("rows").number(1 << 30))) {
     root.require(root.at("format").text() == "triax-numbers" && rows_ > 0,
                  "is of another format; expected triax-numbers");

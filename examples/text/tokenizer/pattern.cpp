@@ -14,7 +14,7 @@ constexpr int deepest = 50;  // nesting of groups and classes
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-/// The ASCII characters that have a property: they are found faster when they are listed.
+/// Returns the ASCII characters that have a property: they are found faster when they are listed.
 std::string ascii_of(std::string_view property) {
   if (property == "L") return "A-Za-z";
   if (property == "Lu") return "A-Z";
@@ -69,7 +69,7 @@ class Translation {
     }
   }
 
-  /// A character that stands for itself, `.`, `$` or `|`.
+  /// Translates a character that stands for itself, `.`, `$` or `|`.
   void literal() {
     char c = from_[at_];
     if (ignores_case_) {
@@ -106,7 +106,7 @@ class Translation {
     ignores_case_ = ignored_case;
   }
 
-  /// What stands for `\x`, the backslash of which has been read.
+  /// Returns the translation of `\x`, the backslash of which has been read.
   std::string escape(bool in_set) {
     size_t start = at_ - 1;
     char c = next("character behind `\\`");
@@ -138,7 +138,7 @@ class Translation {
   }
   std::string property(const std::string& name, bool negated, bool in_set) const {
     require(!ignores_case_, "a property where case is ignored");
-    // Of a script PCRE2 would take the extensions too.
+    // For a script PCRE2 would take the extensions too.
     std::string inside = fmt::format("{{{}{}}}", name.size() > 2 ? "sc:" : "", name);
     if (negated) return "\\P" + inside;
     std::string set = "\\p" + inside + ascii_of(name);
@@ -164,7 +164,7 @@ class Translation {
     return "\\x{" + digits + "}";
   }
 
-  /// A set of characters, the `[` of which has been read.
+  /// Returns a set of characters, the `[` of which has been read.
   std::string set(int depth) {
     std::string open = take("^") ? "[^" : "[", inside = set_items(depth);
     if (!take("&&")) {
@@ -197,7 +197,7 @@ class Translation {
     return items;
   }
 
-  /// What repeats the atom that begins at `atom` of to_, if something does.
+  /// Translates the repetition of the atom that begins at `atom` of to_, if there is one.
   void repetition(size_t atom) {
     std::string repeats, suffix;
     bool exact = false;
@@ -209,13 +209,13 @@ class Translation {
         at_ == from_.size() || std::string_view("*+?{").find(from_[at_]) == std::string_view::npos,
         "a repetition of a repetition");
     require(!exact || suffix != "?", "`?` behind an exact number");
-    if (repeats[0] == '{' && suffix == "+") {  // of Ruby: again and again
+    if (repeats[0] == '{' && suffix == "+") {  // in Ruby it repeats the repetition
       to_.insert(atom, "(?:");
       repeats += ")";
     }
     to_ += repeats + suffix;
   }
-  /// `{2}`, `{2,}`, `{2,3}` or `{,3}`; nothing if it is no interval.
+  /// Reads `{2}`, `{2,}`, `{2,3}` or `{,3}`; nothing if it is no interval.
   std::string interval(bool& exact) {
     static const std::regex form(R"(\{(\d{0,5})(,?)(\d{0,5})\})");
     std::cmatch found;

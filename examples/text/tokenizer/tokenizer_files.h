@@ -6,15 +6,15 @@
 
 namespace triax::text {
 
-/// In a run directory, and beside shards: what the tokenizer was in its own.
+/// The folder, in a run directory and beside shards, with the tokenizer's files as they were.
 inline constexpr const char* tokenizer_folder = "tokenizer";
 
-/// Names of the files in a directory that make a tokenizer of Hugging Face, with its chat templates
-/// and generation_config.json.
+/// Returns names of the files in a directory that make a tokenizer of Hugging Face, with its chat
+/// templates and generation_config.json.
 std::vector<std::string> tokenizer_files(const std::string& directory, const Files& files = disk());
 
-/// `directory` or its tokenizer_folder, whichever has such files; empty if neither has more than
-/// the tokenizer.json that every run has.
+/// Returns `directory` or its tokenizer_folder, whichever has such files; empty if neither has more
+/// than the tokenizer.json that every run has.
 std::string with_tokenizer_files(const std::string& directory);
 
 /// Copies those files from `from` to `to`, as they are. Returns their names; makes no directory if

@@ -9,7 +9,7 @@ namespace {
 
 constexpr char32_t replacement = 0xFFFD;
 
-/// Do these bytes begin a character of more bytes?
+/// True if these bytes begin a character of more bytes.
 bool is_incomplete(std::string_view bytes) {
   auto lead = static_cast<unsigned char>(bytes[0]);
   size_t length = lead > 0xF4 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 1;

@@ -42,7 +42,7 @@ std::shared_ptr<pcre2_code> compiled(const std::string& pattern) {
   return code;
 }
 
-/// The character of Unicode 14 in place of one that was added later; 0 for all others.
+/// Returns the character of Unicode 14 in place of one that was added later; 0 for all others.
 char32_t stand_in(char32_t c) {
   auto* end = std::end(added_characters);
   auto* row = std::ranges::lower_bound(added_characters, c, {}, &AddedCharacters::last);

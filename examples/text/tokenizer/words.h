@@ -14,13 +14,13 @@ namespace triax::text {
 
 /// A step in which a text is cut: at the matches of a pattern, in the syntax of `tokenizers`.
 struct WordSplit {
-  /// What becomes of a match: a word, nothing, one word with the matches next to it, or a part of
-  /// the word before or behind it. What is between matches is a word.
+  /// The fate of a match: a word, nothing, one word with the matches next to it, or a part of the
+  /// word before or behind it. The text between matches is a word.
   enum class Match { isolated, removed, contiguous, merged_with_previous, merged_with_next };
 
   std::string pattern;
   Match match = Match::isolated;
-  bool invert = false;  ///< what is between matches is a match, and a match is not
+  bool invert = false;  ///< the text between matches is a match, and a match is not
   bool operator==(const WordSplit&) const = default;
 };
 
@@ -28,11 +28,11 @@ struct WordSplit {
 inline constexpr std::string_view gpt2_pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// How a text is cut into words, which byte-level BPE does not merge across: each step cuts the
-/// words of the one before. A cheap handle.
+/// The rule that cuts a text into words, which byte-level BPE does not merge across: each step cuts
+/// the words of the one before. A cheap handle.
 class Words {
  public:
-  /// GPT-2's.
+  /// Cuts texts as GPT-2 does.
   Words() : Words({{std::string(gpt2_pattern)}}) {}
   /// Throws Error 65 for a pattern that is damaged or not supported.
   explicit Words(std::vector<WordSplit> splits);
@@ -45,10 +45,10 @@ class Words {
   std::vector<std::shared_ptr<pcre2_real_code_8>> codes_;
 };
 
-/// Bytes [begin, end) of a text.
+/// The bytes [begin, end) of a text.
 struct Stretch {
   size_t begin, end;
-  bool goes_on = false;  ///< with what is not known yet
+  bool goes_on = false;  ///< more text follows, not known yet
 };
 
 /// Cuts one text into words.

@@ -15,7 +15,7 @@ constexpr const char* matches[] = {"Isolated", "Removed", "Contiguous", "MergedW
                                    "MergedWithNext"};
 const WordSplit gpt2_split{std::string(gpt2_pattern)};
 
-/// The pattern that matches a text and nothing else.
+/// Returns the pattern that matches a text and nothing else.
 std::string escaped(const std::string& text) {
   std::string pattern;
   for (char c : text) {

@@ -11,7 +11,7 @@ constexpr int64_t align = 16;  // one AVX-512 register of f32, one cache line
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-/// In how many of the chunks layers use each parameter.
+/// Returns how many of the chunks use each parameter, in their layers.
 std::map<const nn::Parameter*, int> passes_of(const std::vector<nn::Layers>& chunks) {
   std::map<const nn::Parameter*, int> passes;
   for (auto& chunk : chunks) {
@@ -24,7 +24,7 @@ std::map<const nn::Parameter*, int> passes_of(const std::vector<nn::Layers>& chu
   return passes;
 }
 
-/// Each group as one of what is trained and one of what is frozen, the frozen ones last.
+/// Splits each group into trained and frozen parameters; the frozen groups come last.
 std::vector<ParameterGroup> frozen_last(const std::vector<ParameterGroup>& groups) {
   std::vector<ParameterGroup> parted;
   for (bool frozen : {false, true})
@@ -59,7 +59,7 @@ std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layer
     else
       for (auto layer = chunk->rbegin(); layer != chunk->rend(); ++layer) place({*layer});
   }
-  // In order of declaration, the same at both ends of a pipeline.
+  // In order of declaration, which is alike at both ends of a pipeline.
   for (auto* p : model.parameters())
     if (shared.contains(p)) groups.push_back({{p}, passes[p], true});
   return frozen_last(groups);
@@ -107,7 +107,7 @@ Range Bucket::mine(const FlatPiece& piece) const {
 
 std::vector<Range> Bucket::mine(const std::function<bool(const nn::Parameter&)>& such) const {
   std::vector<Range> ranges;
-  bool joins = false;  // is the piece before one of them?
+  bool joins = false;  // the piece before counts too
   for (auto& piece : layout.pieces) {
     Range r = mine(piece);
     if (r.begin == r.end) continue;

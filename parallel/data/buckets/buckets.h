@@ -15,33 +15,33 @@ struct ParameterGroup {
   bool whole = false;  ///< one bucket however large: a unit that comes and goes as a whole
 };
 
-/// How parameters are grouped. A tied parameter is alone, so that both ends of a pipeline cut it at
+/// The grouping of parameters. A tied parameter is alone, so that both ends of a pipeline cut it at
 /// the same places, and so is one that several chunks use; chunks of a pipeline finish at different
 /// times and share nothing else.
 enum class Grouping {
   by_chunk,  ///< reduced together: one group for each chunk
   by_layer   ///< gathered together: one group for each layer
 };
-/// Groups in about the order in which backward completes them, frozen ones last. Without chunks,
-/// all of `model`.
+/// Groups parameters in about the order in which backward completes them, frozen ones last; without
+/// chunks, all of `model`.
 std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layers>& chunks,
                                   Grouping grouping);
 
 /// Elements of a parameter that lie in a flat bucket or optimizer slot.
 struct FlatPiece {
   nn::Parameter* parameter;
-  int64_t begin;  ///< in the flat tensor
+  int64_t begin;  ///< its first element in the flat tensor
   int64_t length;
-  int64_t first = 0;  ///< in the parameter's local() shape, row-major
+  int64_t first = 0;  ///< its first element in the parameter's local() shape, row-major
 };
 
 /// Parameters that are reduced together.
 struct BucketLayout {
-  std::vector<FlatPiece> pieces;                    ///< whole parameters
-  int64_t length = 0;                               ///< with the padding between and behind pieces
-  int passes = 1;                                   ///< of their group
+  std::vector<FlatPiece> pieces;  ///< whole parameters
+  int64_t length = 0;             ///< elements, with the padding between and behind pieces
+  int passes = 1;                 ///< that of their group
   optim::Offload::To to = optim::Offload::To::off;  ///< where this rank's slice is between uses
-  size_t record = 0;  ///< of its weights in a file's window; its sums and gradient follow
+  size_t record = 0;  ///< index of its weights in a file's window; its sums and gradient follow
   bool frozen() const { return pieces[0].parameter->frozen; }
 };
 
@@ -51,19 +51,19 @@ struct BucketSizes {
   int64_t other = 25 * first;  ///< elements
 };
 
-/// Cut groups into buckets, each in reverse order of declaration, which is about the order in which
-/// backward completes them. A bucket is closed before it would exceed its size; a larger parameter
-/// gets one of its own. Pieces start at multiples of 16 elements, and `ranks` equal slices of a
-/// bucket do too.
+/// Cuts groups into buckets, each in reverse order of declaration, which is about the order in
+/// which backward completes them. A bucket is closed before it would exceed its size; a larger
+/// parameter gets one of its own. Pieces start at multiples of 16 elements, and so do the `ranks`
+/// equal slices of a bucket.
 std::vector<BucketLayout> lay_out(const std::vector<ParameterGroup>& groups,
                                   const BucketSizes& sizes, int ranks);
 
-/// What one rank has of one bucket, and what is under way with it.
+/// One rank's share of a bucket, and the communication under way with it.
 struct Bucket {
   BucketLayout layout;
   Tensor weight, grad;        ///< flat, of the layout's length; their bytes may come and go
-  Tensor my_weight, my_grad;  ///< flat: what this rank's optimizer updates, from element `my_first`
-  Tensor my_sums;             ///< in which my_grad is summed: itself, or in fixed point
+  Tensor my_weight, my_grad;  ///< flat: the slice that this rank updates, from element `my_first`
+  Tensor my_sums;             ///< the sums of my_grad: itself, or fixed point
   int64_t my_first = 0;
 
   // Written by begin() and fire() alone.
@@ -80,14 +80,14 @@ struct Bucket {
   Bucket(const BucketLayout& l) : layout(l), fired(l.pieces.size()), behind_(fired.size()) {}
   bool offloaded() const { return layout.to != optim::Offload::To::off; }
   bool in_file() const { return layout.to == optim::Offload::To::file; }
-  /// Before a step in which each piece sees so many passes.
+  /// Prepares a step in which each piece sees this many passes.
   void begin(int64_t passes);
-  /// A backward pass has completed this piece.
+  /// Counts a backward pass that has completed this piece.
   void fire(size_t piece);
-  /// The range of a piece that lies in this rank's slice, from the slice's first element.
+  /// Returns the range of a piece that lies in this rank's slice, from the slice's first element.
   Range mine(const FlatPiece& piece) const;
-  /// What of the slice belongs to such parameters. Neighbours are one range, with the padding
-  /// between them, which is zero and stays zero.
+  /// Returns the ranges of the slice that belong to such parameters. Neighbours are one range, with
+  /// the padding between them, which is zero and stays zero.
   std::vector<Range> mine(const std::function<bool(const nn::Parameter&)>& such) const;
 
  private:

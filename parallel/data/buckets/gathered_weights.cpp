@@ -14,7 +14,7 @@ void GatheredWeights::start_gather(Bucket& b) const {
   b.weight.storage()->restore();
   if (b.offloaded()) {
     mine = b.weight.narrow(0, b.my_first, mine.numel());
-    backend(m_.dp.device()).copy(b.my_weight, mine);  // the same values as before: no change
+    backend(m_.dp.device()).copy(b.my_weight, mine);  // values as before: no change
   }
   b.gathering = m_.dp.all_gather(mine, b.weight);
 }

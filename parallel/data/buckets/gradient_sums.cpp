@@ -65,8 +65,8 @@ void GradientSums::begin(int64_t micros, double scale) {
   }
 }
 
-/// Buckets go in one fixed order, so that every rank's collectives match, whatever order their
-/// parameters happen to complete in.
+/// Starts full buckets in one fixed order, so that every rank's collectives match, whatever order
+/// their parameters complete in.
 void GradientSums::launch_full() {
   while (launched_ < m_.trained_buckets &&
          m_.buckets[launched_]->complete >= m_.buckets[launched_]->due)
@@ -105,7 +105,7 @@ void GradientSums::settle(Bucket& b) {
   if (in_flight_ == &b) in_flight_ = nullptr;
 }
 
-/// Parameters that took no part, and (in bytes that are new) the padding.
+/// Zeroes gradients of unused parameters and (in bytes that are new) the padding.
 void GradientSums::zero_unwritten(Bucket& b) {
   int64_t end = 0;
   auto clear = [&](int64_t from, int64_t to) {
@@ -119,8 +119,8 @@ void GradientSums::zero_unwritten(Bucket& b) {
   if (rule_.each_pass) clear(end, b.layout.length);
 }
 
-/// With ZeRO-2 and 3 buckets are reduced as passes complete them. A rank whose pass leaves one out
-/// would add up another bucket than the others do.
+/// Checks, with ZeRO-2 and 3, that each pass completed all buckets: a rank whose pass leaves one
+/// out would add up another bucket than the others do.
 void GradientSums::check_passes() const {
   check(due_ > 0, "data parallel: finish without begin");
   for (auto& b : m_.trained())

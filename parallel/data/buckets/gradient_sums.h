@@ -7,12 +7,12 @@
 
 namespace triax::parallel {
 
-/// What happens to a full bucket under a ZeRO stage.
+/// The rule of a ZeRO stage for a full bucket.
 struct ReductionRule {
   bool scatters;   ///< each rank gets its slice of the sum (reduce-scatter), not all of it
-  bool each_pass;  ///< after each backward pass, and the bytes go with the transfer
+  bool each_pass;  ///< reduces after each backward pass, and the bytes go with the transfer
 };
-/// Throws Error 78 for a stage that is none.
+/// Returns the rule of a stage; throws Error 78 for a stage that does not exist.
 ReductionRule reduction_rule(Zero stage);
 
 /// Sums the gradients of buckets over the ranks of dp, while backward still runs.
@@ -25,10 +25,10 @@ class GradientSums {
   /// Makes value and gradient of a parameter views of its bucket. `seen` is called when a backward
   /// pass has completed it.
   void hook(Bucket& b, size_t piece, std::function<void(const Bucket&, size_t piece)> seen);
-  /// Before the first backward of a step: DataParallel::begin.
+  /// Prepares the first backward of a step: DataParallel::begin.
   void begin(int64_t micros, double scale);
-  /// Reduces what did not fire, and waits for all sums. Throws Error 78 where a pass had to use a
-  /// parameter.
+  /// Reduces the remaining buckets, and waits for all sums. Throws Error 78 where a pass had to use
+  /// a parameter.
   void finish();
   const FixedGradients* fixed() const { return fixed_.get(); }
 
@@ -43,7 +43,7 @@ class GradientSums {
   const HeldModel& m_;
   const SliceStore& slices_;
   ReductionRule rule_;
-  std::unique_ptr<FixedGradients> fixed_;  // `bitwise`
+  std::unique_ptr<FixedGradients> fixed_;  // null unless `bitwise`
   int64_t due_ = 0;                        // micro-batches of this step; 0: none has begun
   size_t launched_ = 0;                    // buckets whose reduction has started, in order
   Bucket* in_flight_ = nullptr;            // one reduction at a time where buckets go with it

@@ -9,7 +9,7 @@ Bucket* HeldModel::holder(const nn::Parameter* p) const {
   return nullptr;
 }
 
-/// Of tensor-parallel replicas, of tied copies and, where dp does not slice it, of dp replicas one.
+/// True for one of tp replicas, of tied copies and, where dp does not slice it, of dp replicas.
 bool HeldModel::owns(const nn::Parameter& p) const {
   bool copy = p.tied && ends && ends->rank() > 0;
   return !copy && p.shard.first_replica && (cuts(p.frozen) || dp.rank() == 0);

@@ -12,17 +12,17 @@ namespace triax::parallel {
 /// A model's weights and gradients as this rank holds them, and the ranks that have the rest.
 struct HeldModel {
   Communicator& dp;
-  /// Ranks that sum gradients beside dp: null for none. All must agree whether a step is skipped.
+  /// Ranks that sum gradients beside dp; null for none. All of `all` agree about skipping a step.
   Communicator *tp = nullptr, *ends = nullptr, *all = nullptr;
   DataParallelOptions options;
-  std::vector<nn::Parameter*> declared = {};          ///< the whole model's
-  std::vector<std::unique_ptr<Bucket>> buckets = {};  ///< those trained come first
+  std::vector<nn::Parameter*> declared = {};          ///< the parameters of the whole model
+  std::vector<std::unique_ptr<Bucket>> buckets = {};  ///< the trained ones come first
   size_t trained_buckets = 0;
 
   std::span<const std::unique_ptr<Bucket>> trained() const {
     return std::span(buckets).first(trained_buckets);
   }
-  /// The bucket that has `p`; null where this rank holds none of it.
+  /// Returns the bucket that has `p`; null where this rank holds none of it.
   Bucket* holder(const nn::Parameter* p) const;
   /// True if weights of such parameters are cut over the ranks of dp.
   bool cuts(bool frozen) const {
@@ -30,8 +30,8 @@ struct HeldModel {
   }
   /// True for one rank of all that hold the same of `p`: it saves it and counts it in the norm.
   bool owns(const nn::Parameter& p) const;
-  /// Calls `see` with the number of each trained parameter, in order of declaration, and what this
-  /// rank has of its gradient (`of`: Bucket::my_grad, or my_sums), which may be nothing.
+  /// Calls `see` with the number of each trained parameter, in order of declaration, and this
+  /// rank's part of its gradient (`of`: Bucket::my_grad, or my_sums), which may be nothing.
   template <class See> void each_gradient(Tensor Bucket::*of, See&& see) const {
     for (size_t i = 0; i < declared.size(); ++i) {
       Bucket* b = holder(declared[i]);
@@ -44,7 +44,7 @@ struct HeldModel {
       }
     }
   }
-  /// The dtype that gradients are summed in.
+  /// Returns the dtype that gradients are summed in.
   DType sums() const { return options.bitwise ? f64 : accumulator(options.dtype); }
 };
 

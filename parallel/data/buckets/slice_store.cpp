@@ -36,7 +36,7 @@ void SliceStore::place(std::vector<BucketLayout>& layouts, const std::vector<nn:
   }
   if (sizes.empty()) return;
   optim::Offload offload = m_.options.offload;
-  // Whole layers: the weights and the gradient of one, bitwise its sums too, and something to come.
+  // Whole layers: one's weights and gradient, with bitwise its sums, and one that is read ahead.
   offload.window = m_.options.bitwise ? 4 : 3;
   window_ = std::make_unique<optim::Window>(offload, optim::host_of(m_.dp.device()), sizes);
 }

@@ -32,7 +32,7 @@ std::vector<optim::Slot> UpdateSlots::slots() const {
   auto decays = [](const nn::Parameter& p) { return p.weight_decay || p.decay; };
   std::vector<optim::Slot> slots;
   for (auto& [b, range, rates] : places_) {
-    if (b->layout.frozen()) break;  // as all that follow
+    if (b->layout.frozen()) break;  // so are all that follow
     auto part = [&, &range = range](const Tensor& x) {
       return x.defined() ? x.narrow(0, range.begin, range.end - range.begin) : x;
     };

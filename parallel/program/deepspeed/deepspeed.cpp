@@ -20,7 +20,7 @@ void drop_without_effect(DeepSpeedReader& all) {
   all.drop_empty(deepspeed::known_keys());
 }
 
-/// As it was written before ZeRO had stages, and as DeepSpeed reads it still.
+/// Reads the form from before ZeRO had stages, which DeepSpeed still reads.
 void zero_without_stage(DeepSpeedReader& all) {
   const std::string key = "zero_optimization";
   if (!all.has(key) || (all.literal_of(key) != "true" && all.literal_of(key) != "false")) return;
@@ -89,7 +89,7 @@ void betas(DeepSpeedReader& all, const std::string& second) {
   all.choose("beta2", both[1], key);
 }
 
-/// With DeepSpeed's defaults.
+/// Reads the optimizer, with DeepSpeed's defaults.
 void optimizer(DeepSpeedReader& all, const std::string& program) {
   if (!all.has_block("optimizer")) return;
   const std::string type = "optimizer.type", params = "optimizer.params.";
@@ -115,7 +115,7 @@ void optimizer(DeepSpeedReader& all, const std::string& program) {
   all.copy(params + "lr", "lr");
 }
 
-/// Down to a share of the learning rate.
+/// Reads the cosine, down to a share of the learning rate.
 void cosine(DeepSpeedReader& all) {
   const std::string key = "scheduler.params.cos_min_ratio";
   bool open = all.is_auto(key);
@@ -125,8 +125,8 @@ void cosine(DeepSpeedReader& all) {
                fmt::format("{}", share * std::strtod(all.value_of("lr").c_str(), nullptr)), key);
 }
 
-/// Without warmup_max_lr, WarmupLR rises to the optimizer's rate, WarmupDecayLR to 0.001, whatever
-/// the optimizer's is: DeepSpeed's defaults.
+/// Reads a warm-up. Without warmup_max_lr, WarmupLR rises to the optimizer's rate, WarmupDecayLR to
+/// 0.001, whatever the optimizer's is: DeepSpeed's defaults.
 void warmup_then(DeepSpeedReader& all, const std::string& type) {
   const std::string key = "scheduler.params.warmup_max_lr";
   std::string before = all.chosen_by("lr");
@@ -141,7 +141,7 @@ void warmup_then(DeepSpeedReader& all, const std::string& type) {
   if (decays) all.choose("min-lr", "0", "scheduler.type");
 }
 
-/// With DeepSpeed's defaults.
+/// Reads the scheduler, with DeepSpeed's defaults.
 void scheduler(DeepSpeedReader& all) {
   if (!all.has_block("scheduler")) return;
   const std::string type = "scheduler.type", params = "scheduler.params.";
@@ -158,7 +158,7 @@ void scheduler(DeepSpeedReader& all) {
   else warmup_then(all, name);
 }
 
-/// none, cpu, or the directory that stands for nvme; empty: flags say it.
+/// Returns none, cpu, or the directory that stands for nvme; empty: flags say it.
 std::string place(DeepSpeedReader& all, const std::string& block) {
   auto device = all.word(block + ".device", "offload");
   auto path = all.word(block + ".nvme_path", "offload-dir");
@@ -200,14 +200,14 @@ void check_stage_of_offload(DeepSpeedReader& all) {
                                 stage));
 }
 
-/// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x dp. What is
-/// not given follows from the others.
+/// Sets the batch: train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps
+/// x dp. A size that is not given follows from the others.
 void batch(DeepSpeedReader& all, int64_t dp) {
   const std::string sizes[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
                                "gradient_accumulation_steps"};
   auto total = all.whole(sizes[0], "global-batch"), micro = all.whole(sizes[1], "micro-batch"),
        accumulation = all.whole(sizes[2], "global-batch");
-  // In doubles, which do not overflow; sizes that are too large are refused when they are assigned.
+  // Doubles do not overflow; sizes that are too large are refused when they are assigned.
   auto set = [&](const char* flag, double size, const std::string& key) {
     all.choose(flag, fmt::format("{:.0f}", size), key);
   };

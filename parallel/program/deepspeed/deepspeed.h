@@ -11,16 +11,16 @@ namespace triax::parallel {
 struct DeepSpeedFile {
   std::string path;
   std::string program;
-  const Settings& settings;               ///< of `train`
+  const Settings& settings;               ///< those of `train`
   const std::vector<std::string>& given;  ///< names of flags on the command line, which win
   int64_t dp = 1;                         ///< data-parallel replicas: DeepSpeed's world size
 };
 
-/// Assigns what the file says to the settings; returns lines that name what became of every key.
-/// The file is Hjson, as DeepSpeed reads it; "auto" leaves a key to its flag. A key is a setting
-/// here, or has no effect, or is refused: no key is ignored in silence. `optimizer` and `scheduler`
-/// bring DeepSpeed's defaults along. Throws Error 78 naming the file, the key and what was
-/// expected; 66 and 65 for what cannot be read.
+/// Assigns what the file says to the settings; returns lines with the effect of every key. The file
+/// is Hjson, as DeepSpeed reads it; "auto" leaves a key to its flag. A key is a setting here, or
+/// has no effect, or is refused: no key is ignored in silence. `optimizer` and `scheduler` bring
+/// DeepSpeed's defaults along. Throws Error 78 naming the file, the key and what was expected; 66
+/// and 65 for what cannot be read.
 std::string apply_deepspeed(const DeepSpeedFile& file);
 
 }  // namespace triax::parallel

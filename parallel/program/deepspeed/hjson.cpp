@@ -13,7 +13,7 @@ namespace {
 constexpr int deepest = 200;
 constexpr char end_of_text = '\0';
 
-/// As Python opens a text: lines end with '\n', and there is no byte order mark.
+/// Returns a text as Python opens it: lines end with '\n', and there is no byte order mark.
 std::string plain_lines(std::string_view text) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   std::string plain;
@@ -24,7 +24,7 @@ std::string plain_lines(std::string_view text) {
   return plain;
 }
 
-/// In JSON's grammar.
+/// True for a number in JSON's grammar.
 bool is_number(std::string_view text) {
   size_t at = text.starts_with('-');
   auto digits = [&] {
@@ -67,7 +67,7 @@ class HjsonReader {
   size_t find(std::string_view any, size_t from) const {
     return std::min(text_.find_first_of(any, from), text_.size());
   }
-  /// The text of [begin, end) without blanks at its end.
+  /// Returns the text of [begin, end) without blanks at its end.
   std::string stripped(size_t begin, size_t end) const {
     std::string_view part = std::string_view(text_).substr(begin, end - begin);
     return std::string(part.substr(0, part.find_last_not_of(" \t") + 1));
@@ -78,7 +78,7 @@ class HjsonReader {
   [[noreturn]] void refuse(size_t place, const std::string& why) const {
     fail(Exit::data, "{}, line {}: {}", source_, line_of(place), why);
   }
-  /// A part of the result, on the line where it is in the text.
+  /// Appends a part of the result, on the line where it is in the text.
   void emit(std::string_view part) {
     if (!json_.empty()) {
       auto lines =
@@ -93,7 +93,7 @@ class HjsonReader {
     emit(nn::quoted(content));
   }
 
-  /// The character behind blanks and comments.
+  /// Returns the character behind blanks and comments.
   char next() {
     for (;;) {
       at_ = std::min(text_.find_first_not_of(" \t\n", at_), text_.size());
@@ -109,7 +109,7 @@ class HjsonReader {
     }
   }
 
-  /// Members up to `close`.
+  /// Reads members up to `close`.
   void object(char close) {
     size_t begin = at_;
     emit("{");
@@ -163,8 +163,8 @@ class HjsonReader {
     else without_quotes();
     --depth_;
   }
-  /// null, true, false and numbers end where JSON lets them end. All else goes on to the end of its
-  /// line, commas and braces included.
+  /// Reads a value without quotes: null, true, false and numbers end where JSON lets them end. All
+  /// else goes on to the end of its line, commas and braces included.
   void without_quotes() {
     size_t begin = at_, line = find("\n", at_);
     if (begin == line || std::string_view("{}[],:").find(text_[begin]) != std::string_view::npos)
@@ -178,7 +178,7 @@ class HjsonReader {
     at_ = line;
     emit_text(stripped(begin, at_), begin);
   }
-  /// A string in quotes of either kind, as JSON has it.
+  /// Reads a string in quotes of either kind; returns it as JSON has it.
   std::string in_quotes() {
     size_t begin = at_;
     char quote = text_[at_++];
@@ -198,7 +198,7 @@ class HjsonReader {
     if (!is_plain_text(json)) refuse(begin, "a string is not UTF-8");
     return json + "\"";
   }
-  /// A string of several lines in ''', without the indentation of the first.
+  /// Reads a string of several lines in ''', without the indentation of the first.
   void lines() {
     size_t begin = at_, indentation = begin - (text_.rfind('\n', begin) + 1);
     auto skip = [&](size_t at_most) {

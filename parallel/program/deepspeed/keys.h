@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-// What DeepSpeed's keys are here (deepspeed.ai, "DeepSpeed Configuration JSON"), as tables. A key
-// is a path: `fp16.loss_scale`. Those that need a decision are in deepspeed.cpp.
+// The meaning of DeepSpeed's keys here (deepspeed.ai, "DeepSpeed Configuration JSON"), as tables. A
+// key is a path: `fp16.loss_scale`. Those that need a decision are in deepspeed.cpp.
 namespace triax::parallel::deepspeed {
 
 /// A key whose value is that of a flag.
@@ -20,7 +20,7 @@ struct WithoutEffect {
 };
 std::span<const WithoutEffect> without_effect();
 
-/// A key that triax has nothing for: only the values that switch it off are allowed.
+/// A key of a feature that triax lacks: only the values that switch it off are allowed.
 struct Only {
   const char* key;
   const char* allowed;  ///< JSON, separated by spaces
@@ -28,13 +28,13 @@ struct Only {
 };
 std::span<const Only> only_off();
 
-/// Blocks that change training unless their `enabled` is false.
+/// Returns blocks that change training unless their `enabled` is false.
 std::span<const char* const> blocks_to_disable();
 
-/// Is it a block with a key `enabled`?
+/// True for a block with a key `enabled`.
 bool can_be_enabled(std::string_view block);
 
-/// Keys by name, for a hint: of the tables, and those of deepspeed.cpp.
+/// Returns keys by name, for a hint: those of the tables, and of deepspeed.cpp.
 std::vector<std::string> known_keys();
 
 }  // namespace triax::parallel::deepspeed

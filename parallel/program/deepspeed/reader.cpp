@@ -16,7 +16,7 @@ namespace {
 
 using nn::JsonReader;
 
-/// A block that is true or false alone is the one that has this as its `enabled`.
+/// Flattens blocks to paths. A block that is true or false alone is one with this as its `enabled`.
 void flatten(const JsonReader& object, const std::string& prefix,
              std::map<std::string, JsonReader>& into) {
   for (auto& [key, value] : object.members()) {
@@ -46,11 +46,11 @@ std::string first_inside(const std::string& block, const std::vector<std::string
   return inside.substr(0, inside.find('.'));
 }
 
-/// The last part of a path.
+/// Returns the last part of a path.
 std::string_view last_of(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
-/// As a flag has it: 2e8 is 200000000. What is no number stays JSON, which no flag of a number
-/// takes.
+/// Returns a value as a flag has it: 2e8 is 200000000. Other text than a number stays JSON, which
+/// no flag of a number takes.
 std::string flag_text(const std::string& json) {
   auto number = number_in(json);
   bool whole = number && std::abs(*number) < 0x1p53 && *number == std::floor(*number);

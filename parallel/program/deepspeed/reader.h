@@ -12,60 +12,60 @@
 
 namespace triax::parallel {
 
-/// Returns a value as JSON. A number, true or false in quotes, which DeepSpeed takes for most keys,
-/// is without them for all.
+/// Returns a value as JSON. A number, true or false in quotes, as DeepSpeed takes for most keys,
+/// loses them for all.
 std::string plain(const nn::JsonReader& value);
 
-/// The keys of a DeepSpeed configuration that nobody has dealt with yet, and what became of the
-/// others. A key is a path: `fp16.enabled`.
+/// The keys of a DeepSpeed configuration that are not handled yet, and the effects of the others. A
+/// key is a path: `fp16.enabled`.
 class DeepSpeedReader {
  public:
   /// Throws Error 65 for a text that is no object in Hjson.
   DeepSpeedReader(const DeepSpeedFile& file, const std::string& text);
 
-  /// Runs a part of the reading. What it refuses is said by `finish`, with what others refuse.
+  /// Runs a part of the reading. `finish` reports its errors together with those of other parts.
   void attempt(const std::function<void()>& part);
 
   bool has(const std::string& key) const { return left_.contains(key); }
   bool has_block(const std::string& name) const;
   bool is_auto(const std::string& key) const;
-  /// Does the program have this flag? Is it on the command line?
+  /// True if the program has this flag; true if it is on the command line.
   bool knows(const std::string& flag) const { return find(flag) != nullptr; }
   bool given(const std::string& flag) const;
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const;
 
-  /// The value of a key, unless it is not there, or "auto", which leaves it to `flag`.
+  /// Takes the value of a key, unless it is not there, or "auto", which leaves it to `flag`.
   std::optional<nn::JsonReader> take(const std::string& key, const std::string& flag = {});
   std::optional<bool> truth(const std::string& key, const std::string& flag);
   std::optional<std::string> word(const std::string& key, const std::string& flag = {});
   std::optional<double> number(const std::string& key, const std::string& flag);
-  /// From 1 on.
+  /// Takes a whole number from 1 on.
   std::optional<int64_t> whole(const std::string& key, const std::string& flag);
 
-  /// `key` sets the flag, unless the command line does. The last choice counts.
+  /// Sets the flag for `key`, unless the command line does. The last choice counts.
   void choose(const std::string& flag, const std::string& text, const std::string& key);
-  /// The same for a key that is not there.
+  /// Does so for a key that is not there.
   void choose_default(const std::string& flag, const std::string& text, const std::string& key);
-  /// A key that is there sets the flag to its own value.
+  /// Sets the flag to the value of a key that is there.
   void copy(const std::string& key, const std::string& flag);
   void leave_to_flag(const std::string& flag) { from_flags_.insert(flag); }
-  /// The value that the flag will have, and which key chose it; empty if none did.
+  /// Return the value that the flag will have, and the key that chose it; empty if none did.
   std::string value_of(const std::string& flag) const;
   std::string chosen_by(const std::string& flag) const;
 
-  /// Keys that have no effect here, and why. Of a block: all that is left of it.
+  /// Record keys without effect here, and why; for a block, all that is left of it.
   void note(const std::string& key, const std::string& why) { without_[why].push_back(key); }
   void drop(const std::string& key, const std::string& why);
   void drop_block(const std::string& block, const std::string& why);
-  /// `{}` and null, and false for a block of the known keys.
+  /// Drops `{}` and null, and false for a block of the known keys.
   void drop_empty(const std::vector<std::string>& known);
   void note_overridden(const std::string& key) { overridden_.push_back(key); }
-  /// The value of a key that is there, by `plain`.
+  /// Returns the value of a key that is there, by `plain`.
   std::string literal_of(const std::string& key) const { return plain(left_.at(key)); }
-  /// A line of the notes.
+  /// Adds a line to the notes.
   void say(const std::string& line) { said_.push_back(line); }
 
-  /// Assigns what was chosen. Throws Error 78 with all that was refused: keys that are left, too.
+  /// Assigns the chosen values. Throws Error 78 with all that was refused, and keys that are left.
   /// `known`: names for a hint.
   void finish(const std::vector<std::string>& known);
   std::string notes() const;

@@ -7,8 +7,8 @@
 namespace triax::parallel {
 namespace {
 
-/// Rows [begin, begin + count) of x, all of whose users take rows of their own: their gradients are
-/// laid side by side, and nothing is added.
+/// Returns rows [begin, begin + count) of x. All users of x take rows of their own: their gradients
+/// are laid side by side, and nothing is added.
 Tensor own_rows(const Tensor& x, int64_t begin, int64_t count) {
   Tensor y = x.detach().narrow(0, begin, count);
   return record("sample", y, {x},
@@ -20,7 +20,7 @@ Tensor own_rows(const Tensor& x, int64_t begin, int64_t count) {
                 });
 }
 
-/// Sample `i` of a micro-batch, as a micro-batch of its own.
+/// Returns sample `i` of a micro-batch, as a micro-batch of its own.
 nn::Batch sample_of(const nn::Batch& batch, int64_t i) {
   nn::Batch one = nn::mapped(batch, [&](const Tensor& x) { return x.narrow(0, i, 1); });
   if (batch.first != nn::evaluation) one.first += i;

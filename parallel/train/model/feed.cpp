@@ -101,7 +101,7 @@ Loader::Loader(const Feed& feed, int workers) : feed_(feed), counter_(memory::co
     workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
 }
 
-/// All workers are told to stop before the first is waited for: none begins another batch.
+/// Tells all workers to stop before it waits for the first: none begins another batch.
 Loader::~Loader() {
   for (auto& w : workers_) w.request_stop();
 }

@@ -13,14 +13,14 @@
 
 namespace triax::parallel {
 
-/// The batch of these samples: augmented, with serial numbers from `first` on; as they are if that
-/// is nn::evaluation. Its tensors must be on the CPU with a dim 0 that counts the samples: else
-/// Error 65. Whatever goes wrong names `of` (the step, or validation) and the indices.
+/// Returns the batch of these samples: augmented, with serial numbers from `first` on; unchanged if
+/// that is nn::evaluation. Its tensors must be on the CPU with a dim 0 that counts the samples:
+/// else Error 65. Every error names `of` (the step, or validation) and the indices.
 nn::Batch batch_of(const nn::Samples& samples, const std::vector<int64_t>& indices, int64_t first,
                    const std::string& of);
 
-/// Which samples a rank gets. The samples of a step are cut over micro-batches, then replicas:
-/// which they are depends on the step alone, not on the mesh.
+/// Decides which samples a rank gets. The samples of a step are cut over micro-batches, then
+/// replicas: which they are depends on the step alone, not on the mesh.
 class Feed {
  public:
   struct Place {
@@ -30,20 +30,20 @@ class Feed {
   };
   Feed(std::shared_ptr<const nn::Samples> samples, uint64_t seed, const Place& place);
 
-  /// Samples that all steps up to `step` consume: the next step begins with those that follow.
+  /// Returns the number of samples that all steps up to `step` consume: the next begins there.
   int64_t consumed(int64_t step) const { return step * place_.global_batch + before_; }
-  /// Steps up to `step` have consumed `samples`, with another global batch. Before any batch is
-  /// made.
+  /// Records that steps up to `step` consumed `samples`, with another global batch. Call it before
+  /// any batch is made.
   void set_consumed(int64_t step, int64_t samples) {
     before_ = samples - step * place_.global_batch;
   }
 
-  /// Micro-batch `micro`, from 0, of this replica in `step`, from 1; on the CPU.
+  /// Returns micro-batch `micro`, from 0, of this replica in `step`, from 1; on the CPU.
   nn::Batch at(int64_t step, int64_t micro) const;
-  /// Targets that count in all of `step`, over all replicas.
+  /// Returns the number of targets that count in all of `step`, over all replicas.
   double weight(int64_t step) const;
 
-  /// The same for a pass over all samples in their order; blanks fill up the last micro-batches.
+  /// Return a pass over all samples in order, its length and weight; blanks fill up its last ones.
   nn::Batch in_order(int64_t micro) const;
   int64_t micros_in_order() const;
   double weight_in_order() const;
@@ -60,15 +60,15 @@ class Feed {
   int64_t before_ = 0;  // consumed more than global_batch a step
 };
 
-/// A feed whose batches worker threads make ahead of their use. Which batch comes when is the
-/// feed's business, so any number of workers gives the same training.
+/// A feed whose batches worker threads make ahead of their use. The feed alone decides their order,
+/// so training does not depend on the number of workers.
 class Loader {
  public:
-  /// `workers` 0: batches are made when they are asked for. `feed` must outlive it.
+  /// Takes the number of threads; 0: batches are made when asked for. `feed` must outlive it.
   Loader(const Feed& feed, int workers);
   ~Loader();
 
-  /// Feed::at(step, micro). Batches of earlier steps are forgotten, `workers` and two more are made
+  /// Returns Feed::at(step, micro). Drops batches of earlier steps; `workers` + 2 more are made
   /// ahead. Throws what the samples threw.
   nn::Batch at(int64_t step, int64_t micro);
 
@@ -81,7 +81,7 @@ class Loader {
   void work(const std::stop_token& stop);
 
   const Feed& feed_;
-  std::shared_ptr<memory::Counter> counter_;  // of the rank
+  std::shared_ptr<memory::Counter> counter_;  // the rank's
   std::mutex lock_;
   std::condition_variable_any wanted_, made_;
   std::map<int64_t, Made> batches_;    // by number: step * micros + micro

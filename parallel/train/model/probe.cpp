@@ -19,7 +19,7 @@
 namespace triax::parallel {
 namespace {
 
-/// A micro-batch like `b` on the meta device, as a step gives it to layers: shapes without values.
+/// Returns a micro-batch like `b` on the meta device, as a step gives it to layers, without values.
 nn::Batch on_meta(const nn::Batch& b, DType dtype) {
   return nn::mapped(b, [&](const Tensor& x) {
     return empty(x.shape(), is_float(x.dtype()) ? dtype : x.dtype(), meta_device);
@@ -46,8 +46,8 @@ std::vector<SharedParameter> shared_by(const nn::Layers& layers,
   return shared;
 }
 
-/// Sequence parallelism sums the ranks' gradients, so parameters must see each rank's own rows. The
-/// last of `layers` is as `alone`, the same model's with tp=1, if every rank has all rows.
+/// Checks that parameters see each rank's own rows: sequence parallelism sums the ranks' gradients.
+/// The last of `layers` is as `alone`, the same model's with tp=1, if every rank has all rows.
 void check_rows(const std::vector<LayerFacts>& layers, const std::vector<LayerFacts>& alone,
                 int tp) {
   size_t at = layers.size() - 1;
@@ -131,7 +131,7 @@ class Walk {
         model_->buffers().empty() ? "" : model_->buffers()[0]->name);
   }
 
-  /// What the layer before returned, as the input of the next.
+  /// Takes the output of the layer before as the input of the next.
   void take_input() {
     check_input(is_float(x_.dtype()), Exit::config,
                 "layer {}: it returns {}; expected a floating-point activation, for a gradient\n"
@@ -161,7 +161,7 @@ class Walk {
     x_ = y, *dx_ = {};
   }
 
-  /// No gradient tells that frozen parameters are used: for a call they are leaves.
+  /// Notes which frozen parameters a call uses: it makes them leaves for it, as no gradient tells.
   void note_frozen(const nn::Layer& layer) {
     if (frozen_.empty()) return;
     for (auto* p : frozen_) require_grad(p->value);
@@ -175,7 +175,7 @@ class Walk {
     }
   }
 
-  /// Forward and backward. Returns what the layer does.
+  /// Runs forward and backward. Returns the layer's output.
   Tensor measure(const nn::Layer& layer) {
     auto sent = [&] { return ranks_.ledger().total(); };
     KernelWork start = meta_work();
@@ -214,14 +214,14 @@ class Walk {
   std::unique_ptr<nn::Sequence> model_;
   nn::Batch batch_;
   AbsentReplicas replicas_;
-  std::optional<nn::KeyValueCache> past_;  // of its own: the run's has values
+  std::optional<nn::KeyValueCache> past_;  // the probe's own: the run's has values
   bool trains_;
   int64_t losses_;
   std::vector<LayerFacts> alone_;  // with tp=1, where sequence parallelism must differ
   std::vector<LayerFacts> found_;
   Parameters reached_, used_, counted_;  // used_: frozen ones too
   std::vector<nn::Parameter*> frozen_;
-  std::vector<nn::Parameter*> reached_now_;  // by the layer at hand
+  std::vector<nn::Parameter*> reached_now_;  // by this layer
   Tensor x_;
   std::shared_ptr<Tensor> dx_ = std::make_shared<Tensor>();
 };
@@ -233,13 +233,13 @@ std::unique_ptr<nn::Sequence> model_of(const Build& build, const TensorParallel&
   check_input(model != nullptr, Exit::config, "build: it returned no model; expected a Sequence");
   return model;
 } catch (const Error&) {
-  throw;  // names its place
+  throw;  // it names its place
 } catch (...) {
   rethrow_from("build");
 }
 
 double LayerFacts::cost() const {
-  // FLOP and a kernel launch as bytes moved in the same time.
+  // A FLOP and a kernel launch, as the bytes moved in the same time.
   constexpr double flop_per_byte = 8, kernel_cost = 2000;
   return (forward.products + backward.products) / flop_per_byte + forward.bytes + backward.bytes +
          kernel_cost * double(forward.kernels + backward.kernels);
@@ -271,7 +271,7 @@ Boundaries Facts::boundaries(const std::vector<int64_t>& counts) const {
 }
 
 Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
-  memory::OwnCounter counter;  // or its peak, of the whole model, would be the run's
+  memory::OwnCounter counter;  // else its peak, of the whole model, would be the run's
   Walk walk(build, like, o);
   Facts facts;
   facts.options_ = o;

@@ -15,10 +15,10 @@ namespace triax::parallel {
 /// again for the run.
 using Build = std::function<std::unique_ptr<nn::Sequence>(const TensorParallel& tp)>;
 
-/// The model that it makes. Throws Error 78 if that is none.
+/// Returns the model that `build` makes. Throws Error 78 if that is none.
 std::unique_ptr<nn::Sequence> model_of(const Build& build, const TensorParallel& tp);
 
-/// Elements of parameters, and of those among them that are trained: not frozen.
+/// The elements of parameters, and of the trained ones among them, which are not frozen.
 struct Elements {
   int64_t all = 0, trained = 0;
   void add(const nn::Parameter& p, int64_t elements) {
@@ -35,17 +35,17 @@ struct Elements {
   }
 };
 
-/// What one micro-batch means to a layer.
+/// The work, output and parameters of a layer in one micro-batch.
 struct LayerFacts {
   std::string name;
   KernelWork forward, backward;
-  Boundary out;  ///< what it returns
-  /// Collectives of the tensor-parallel ranks.
+  Boundary out;  ///< its output
+  /// The collectives of the tensor-parallel ranks.
   Ledger::Line tp_forward = {}, tp_backward = {};
-  /// What a rank holds of the parameters it uses, and what of it an earlier layer uses too.
+  /// A rank's elements of the parameters it uses, and of those that an earlier layer uses too.
   Elements parameters = {}, shared = {};
-  bool selective = false;  ///< has something to recompute by itself: nn::Layer::selective
-  /// Relative time of forward and backward.
+  bool selective = false;  ///< it can recompute a part of itself: nn::Layer::selective
+  /// Returns the relative time of forward and backward.
   double cost() const;
 };
 
@@ -61,8 +61,8 @@ struct ProbeOptions {
   bool sequence_parallel = false;
   DType dtype = f32;
   int slices = 1;           ///< Slices::count
-  bool bitwise = false;     ///< refuse what sums over samples
-  std::string groups = {};  ///< of parameters: which are frozen (apply_groups)
+  bool bitwise = false;     ///< refuse layers that sum over samples
+  std::string groups = {};  ///< groups of parameters: which are frozen (apply_groups)
   bool operator==(const ProbeOptions&) const = default;
 };
 
@@ -74,19 +74,19 @@ class Facts {
   const ProbeOptions& options() const { return options_; }
   int64_t samples() const { return inputs_[0][0]; }
   const std::vector<Shape>& inputs() const { return inputs_; }  ///< nn::input_shapes of the batch
-  /// Rows that the first layer makes of a sample, over all ranks; 0 if layers differ in that.
+  /// Returns a sample's number of rows in the first layer, over all ranks; 0 if layers differ.
   int64_t rows_of_sample() const;
-  /// Full shapes of all buffers and parameters in order of declaration, a line each.
+  /// Lists full shapes of all buffers and parameters in order of declaration, a line each.
   const std::string& parameters() const { return parameters_; }
   const LayerFacts& of(const std::string& layer) const;
   const std::vector<SharedParameter>& shared() const { return shared_; }
-  /// The same of another number of replicas: no work, shape or check depends on it.
+  /// Returns the facts for another number of replicas: no work, shape or check depends on it.
   Facts with_replicas(int dp) const {
     Facts same = *this;
     same.options_.dp = dp;
     return same;
   }
-  /// What passes at every cut between virtual stages of so many layers.
+  /// Returns shape and dtype at every cut between virtual stages of so many layers each.
   Boundaries boundaries(const std::vector<int64_t>& counts) const;
 
  private:

@@ -7,12 +7,12 @@
 
 namespace triax::parallel {
 
-/// Adds something up over a micro-batch: `prediction` is what the last layer returns of it without
+/// Adds something up over a micro-batch: `prediction` is the last layer's output for it without
 /// target. Both are on the CPU. Blanks, which fill up the last micro-batch, must add nothing.
 using Score = std::function<double(const Tensor& prediction, const Tensor& target)>;
 using Scores = std::map<std::string, Score>;  ///< by name
 
-/// How many targets [rows] (i32 or i64) are among the k largest predictions [rows, classes]; of
+/// Counts targets [rows] (i32 or i64) that are among the k largest predictions [rows, classes]; of
 /// equal ones the first counts. A target of -1, or of a prediction of NaN, is among none. k >= 1.
 Score top_k(int64_t k);
 

@@ -12,11 +12,11 @@
 namespace triax::parallel {
 namespace {
 
-/// Keys of a line of metrics.jsonl (report.cpp).
+/// The keys of a line of metrics.jsonl (report.cpp).
 const std::set<std::string> metrics_keys = {"step",       "loss",    "grad_norm", "lr",
                                             "loss_scale", "skipped", "seconds",   "memory_bytes",
                                             "overflow",   "changed", "val_loss"};
-/// Texts that a checkpoint has of its own (run_directory.cpp, resume.cpp, step.cpp).
+/// The texts that a checkpoint has of its own (run_directory.cpp, resume.cpp, step.cpp).
 const std::set<std::string> checkpoint_texts = {"settings",    "config",           "updates",
                                                 "loss_scaler", "consumed_samples", "val_loss"};
 constexpr auto letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
@@ -56,7 +56,7 @@ void check_task(const Task& task) {
 
 namespace {
 
-/// Linux overcommits: an allocation that is too large succeeds, and the process is killed later.
+/// Checks memory: Linux overcommits, so a large allocation succeeds, and kills the process later.
 void check_room(const Task& task, int64_t samples) {
   nn::Batch one = batch_like(task, 1);
   double each = sizeof samples;
@@ -109,8 +109,8 @@ std::string weight_warning(const nn::Samples& samples) {
 
 namespace {
 
-/// Of `which` samples, into `all`. identity() may be only a name: data of another size or with
-/// another beginning are others.
+/// Adds the identity of `which` samples to `all`. identity() may be only a name: data of another
+/// size or with another beginning are others.
 void identify(const std::string& which, const nn::Samples& samples,
               std::map<std::string, std::string>& all) {
   std::string own = samples.identity();

@@ -20,7 +20,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(' ') - first + 1);
 }
 
-/// The parts between separators, without spaces around them.
+/// Returns the parts between separators, without spaces around them.
 std::vector<std::string_view> parts_of(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (;;) {
@@ -67,7 +67,7 @@ OptimizerGroup group_in(std::string_view text) {
   return group;
 }
 
-/// What a pattern that matches nothing was probably meant for.
+/// Returns the likely meaning of a pattern that matches nothing.
 std::string hint_of(const std::string& pattern, const std::vector<std::string>& names) {
   if (!pattern.ends_with(".*")) return hint(pattern, names, "{}");
   std::vector<std::string> modules;
@@ -77,7 +77,7 @@ std::string hint_of(const std::string& pattern, const std::vector<std::string>& 
   return hint(pattern.substr(0, pattern.size() - 2), modules, "{}.*");
 }
 
-/// Some of the names, for a message.
+/// Returns some of the names, for a message.
 std::string some_of(const std::vector<std::string>& names) {
   constexpr size_t most = 8;
   std::vector<std::string> some(names.begin(), names.begin() + long(std::min(most, names.size())));
@@ -87,8 +87,7 @@ std::string some_of(const std::vector<std::string>& names) {
 
 }  // namespace
 
-// What lies between two stars is taken where it comes first: any later place leaves less for the
-// rest.
+// Takes the text between two stars at its first place: any later place leaves less for the rest.
 bool matches(std::string_view pattern, std::string_view name) {
   auto star = pattern.find('*');
   if (star == pattern.npos) return pattern == name;

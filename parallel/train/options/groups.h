@@ -13,17 +13,17 @@ namespace triax::parallel {
 struct OptimizerGroup {
   std::string match;  ///< full names, where `*` stands for any characters: `head.*`
   double lr = 1;      ///< factor of the learning rate
-  /// Of every parameter of the group, biases too, in place of the optimizer's; none: as without the
-  /// group.
+  /// The weight decay of every parameter of the group, biases too, in place of the optimizer's;
+  /// none: unchanged.
   std::optional<double> weight_decay = {};
   bool frozen = false;
 };
 
-/// Does the name match? `*` stands for any characters, none too.
+/// True if the name matches; `*` stands for any characters, none too.
 bool matches(std::string_view pattern, std::string_view name);
-/// The patterns of a list such as `head.*; *lora*`. Throws Error 78 for an empty one.
+/// Returns the patterns of a list such as `head.*; *lora*`. Throws Error 78 for an empty one.
 std::vector<std::string> parse_patterns(const std::string& text);
-/// What a pattern that matches none of the names was probably meant for, and some of these.
+/// Returns the likely meaning of a pattern that matches none of the names, and some of these.
 std::string unmatched(const std::string& pattern, const std::vector<std::string>& names);
 
 /// Reads `*norm*:lr=2,decay=0; head.*:decay=0.05; *:frozen`. Throws Error 78.

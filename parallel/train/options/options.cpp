@@ -26,7 +26,7 @@ const char* name_of(Offloaded what) {
 
 void check_offload(const TrainOptions& o) {
   const StepOptions& s = o.step;
-  bool has_map = !o.launch.device_map.empty();  // which may keep all in memory
+  bool has_map = !o.launch.device_map.empty();  // it may keep all in memory
   bool off = s.offload == Offloaded::nothing && s.places.empty();
   std::string what =
       s.places.empty() ? fmt::format("offload={}", name_of(s.offload)) : "device-map";
@@ -68,7 +68,7 @@ void check_saving(const TrainOptions& o) {
               "--resume auto, or leave it out.");
 }
 
-/// What a captured step cannot contain: the host's part of it, and layers that wait for each other.
+/// Refuses what a CUDA graph cannot capture: work of the host, and layers that wait for each other.
 void check_graph(const TrainOptions& o) {
   const StepOptions& s = o.step;
   if (!s.graph) return;
@@ -90,7 +90,7 @@ void check_graph(const TrainOptions& o) {
   without(!o.ledger, "ledger", "It counts what the host asks for, which is once");
 }
 
-/// What sums in an order, or in pieces, that depend on the mesh.
+/// Refuses options whose sums have an order, or pieces, that depend on the mesh.
 void check_bitwise(const TrainOptions& o) {
   const StepOptions& s = o.step;
   check_input(s.bitwise || s.tp_slices == 1, Exit::config,
@@ -116,8 +116,8 @@ void check_bitwise(const TrainOptions& o) {
             "Expected a power of two, which rounds nothing");
 }
 
-/// Orthogonalizing a part of a matrix would be another optimizer. Replicas orthogonalize the same
-/// gradient, each for itself: with other bits their weights would drift apart.
+/// Checks options of Muon: on parts of a matrix it would be another optimizer. Replicas
+/// orthogonalize the same gradient, each for itself: with other bits their weights would drift.
 void check_muon(const TrainOptions& o) {
   const StepOptions& s = o.step;
   if (s.optimizer || s.algorithm != Algorithm::muon) return;
@@ -169,7 +169,7 @@ void check_schedule_name(const StepOptions& o) {
               printable(o.schedule), join(names_of(o.schedules), ", "));
   check_input(bool(found->second.make), Exit::config,
               "schedule `{}`: an empty function; expected one that makes lists", o.schedule);
-  found->second(o.pipeline(), 0);  // refuses chunks that it cannot have
+  found->second(o.pipeline(), 0);  // it refuses chunks that it cannot have
 }
 
 void check_rates(const TrainOptions& o) {
@@ -215,7 +215,7 @@ optim::LossScaleOptions StepOptions::scaling() const {
 optim::Offload StepOptions::place_of(Offloaded what) const {
   using To = optim::Offload::To;
   To to = offload < what ? To::off : offload_dir.empty() ? To::host : To::file;
-  return {.to = to, .directory = offload_dir};  // which places of single layers need too
+  return {.to = to, .directory = offload_dir};  // places of single layers need it too
 }
 
 namespace {
@@ -226,7 +226,7 @@ template <class Optimizer, class Options> optim::MakeOptimizer maker(const Optio
   };
 }
 
-/// The optimizer that --optimizer names.
+/// Returns the optimizer that --optimizer names.
 optim::MakeOptimizer built_in(const StepOptions& o) {
   optim::AdamWOptions adamw = o.adamw;
   adamw.offload = o.place_of(Offloaded::optimizer);
@@ -272,7 +272,7 @@ void resolve(TrainOptions& o, int64_t ranks) {
   int64_t others = int64_t(s.mesh.pp) * s.mesh.tp;
   if (s.mesh.dp == 0) s.mesh.dp = int(std::max<int64_t>(1, others > 0 ? ranks / others : 1));
   read_schedule_file(s);
-  auto schedule = s.schedules.find(s.schedule);  // or refused by check_options()
+  auto schedule = s.schedules.find(s.schedule);  // else check_options() refuses it
   if (s.chunks == 0) s.chunks = schedule == s.schedules.end() ? 1 : schedule->second.chunks;
   if (s.global_batch == 0) s.global_batch = s.micro_batch * s.mesh.dp;
   if (o.lr.low == -1) o.lr.low = o.lr.peak / 10;

@@ -6,7 +6,7 @@
 
 namespace triax::parallel {
 
-/// Steps that --profile names.
+/// The steps that --profile names.
 struct StepRange {
   int64_t first = 0, last = 0;
 };

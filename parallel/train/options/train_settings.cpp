@@ -28,7 +28,7 @@ Settings rate_settings(optim::Schedule& lr) {
            choice(lr.shape, {{"linear", Warmup::linear}, {"log", Warmup::log}}));
 }
 
-/// Settings of the built-in update rules.
+/// Returns the settings of the built-in update rules.
 Settings rule_settings(StepOptions& s) {
   SettingGroup group(optimizer_heading, OnResume::say);
   return group

@@ -12,7 +12,7 @@
 namespace triax::parallel {
 namespace {
 
-/// The note of type NT_GNU_BUILD_ID in a segment of notes; empty if there is none.
+/// Returns the note of type NT_GNU_BUILD_ID in a segment of notes; empty if there is none.
 std::string build_id_in(const char* at, const char* end) {
   auto padded = [](size_t n) { return (n + 3) & ~size_t{3}; };
   while (at + sizeof(ElfW(Nhdr)) <= end) {

@@ -15,7 +15,7 @@
 namespace triax::parallel {
 namespace {
 
-/// With parameters that start afresh the model may be another, on purpose: that is said.
+/// Checks the model's settings. With fresh parameters the model may differ on purpose: a warning.
 void check_same_model(const Checkpoint& checkpoint, const Settings& settings, bool any_fresh) {
   auto saved = saved_settings(checkpoint);
   for (auto& s : settings) {
@@ -35,7 +35,7 @@ void check_same_model(const Checkpoint& checkpoint, const Settings& settings, bo
   }
 }
 
-/// Weights of other tokens would be trained on as if they were of these.
+/// Checks attachments: weights of other tokens would be trained on as if they were of these.
 void check_same_attachments(const Checkpoint& checkpoint, const Task& task) {
   for (auto& [name, text] : task.attachments) {
     auto known = checkpoint.state().find(name);
@@ -61,7 +61,7 @@ bool is_fresh(const Patterns& fresh, const std::string& name) {
   return std::ranges::any_of(fresh, [&](auto& pattern) { return matches(pattern, name); });
 }
 
-/// Nothing of a model's weights is left out in silence.
+/// Checks that no weight of the checkpoint is left out in silence.
 void check_claimed(const Checkpoint& checkpoint, const Replica& replica, const Patterns& fresh) {
   std::map<std::string, Shape> here;
   for (auto* p : replica.parameters()) here[p->name] = p->full;
@@ -95,7 +95,7 @@ void check_claimed(const Checkpoint& checkpoint, const Replica& replica, const P
   }
 }
 
-/// Kinds of tensors that begin as copies of the weights.
+/// True for tensors that begin as copies of the weights.
 bool begins_as_weight(const Piece& p) {
   return p.kind.empty() || p.kind == "master" || p.kind == "average";
 }

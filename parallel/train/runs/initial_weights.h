@@ -8,38 +8,38 @@
 
 namespace triax::parallel {
 
-/// Settings under this heading make the model: `--init` takes them from the checkpoint.
+/// The heading of settings that make the model: `--init` takes them from the checkpoint.
 inline constexpr const char* model_group = "Model";
 
-/// Gives those of `settings` that make the model the values that the checkpoint was saved with, and
+/// Gives the settings that make the model the values that the checkpoint was saved with, and
 /// returns what else it carries. `path`: a checkpoint, or a run directory, whose newest is taken.
 /// Throws Error 65, 66 or 74.
 CheckpointState take_model_settings(const Settings& settings, const std::string& path);
 
-/// A weight of a checkpoint, in f32 where a run in bf16 or fp16 kept a master copy.
+/// Returns a checkpoint's weight, in f32 where a run in bf16 or fp16 kept a master copy.
 Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part& part,
                      Weights which = Weights::trained);
 
-/// Collective. Writes those weights into pieces of parameters, whatever their dtype, one at a time.
+/// Collective. Writes such weights into pieces of parameters, whatever their dtype, one at a time.
 void fill_weights(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Communicator& ranks);
 
-/// The flag `--weights trained|average`.
+/// Returns the flag `--weights trained|average`.
 Settings weights_setting(const std::string& group, Weights& which);
-/// Throws Error 78 if the run that saved the checkpoint kept no average, and it is asked for.
+/// Throws Error 78 if an average is asked for, and the run that saved the checkpoint kept none.
 void check_weights(const Checkpoint& checkpoint, Weights which);
 
-/// Where weights begin: those of a checkpoint, or of a run directory's newest, but for parameters
+/// The initial weights: those of a checkpoint, or of a run directory's newest, but for parameters
 /// that match a pattern of `fresh` (parse_patterns), which stay as the model makes them.
 struct InitialWeights {
   std::string path, fresh = {};
 };
 
-/// Collective. Writes them, of any mesh and dtype, into a step that has not updated anything yet.
-/// Optimizer state stays as it is, but for copies of the weights in it. Throws Error 78 if the
-/// checkpoint is of a model with other settings (said, and no error, with `fresh`), has another
-/// text under the name of one of the task's attachments (a tokenizer: its weights are of other
-/// tokens), or no parameter matches a pattern; 65 if one of the two has a tensor that the other
-/// lacks or has of another shape.
+/// Collective. Writes initial weights, saved on any mesh in any dtype, into a step that has not
+/// updated anything yet. Optimizer state stays as it is, but for copies of the weights in it.
+/// Throws Error 78 if the checkpoint is of a model with other settings (said, and no error, with
+/// `fresh`), has another text under the name of one of the task's attachments (a tokenizer: its
+/// weights are of other tokens), or no parameter matches a pattern; 65 if one of the two has a
+/// tensor that the other lacks or has of another shape.
 void start_from(const InitialWeights& from, const Task& task, Step& step, Communicator& ranks);
 
 }  // namespace triax::parallel

@@ -26,10 +26,10 @@
 namespace triax::parallel {
 namespace {
 
-/// Reads back exactly; null where it is no number.
+/// Returns a number that reads back exactly; null where it is not finite.
 std::string exact(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
 
-/// Of a validation.
+/// Returns the JSON fields of a validation.
 std::string fields(double loss, const std::map<std::string, double>& scores) {
   std::string all = fmt::format(R"(,"val_loss":{})", loss);
   for (auto& [name, value] : scores) all += fmt::format(R"(,"val_{}":{})", name, exact(value));
@@ -108,7 +108,7 @@ void Metrics::write(const StepRecord& record) {
 }
 
 void Metrics::add_validation(double loss, const std::map<std::string, double>& scores) {
-  constexpr off_t end = 2;  // of the record: a brace and a line break
+  constexpr off_t end = 2;  // the record's end: a brace and a line break
   struct stat status {};
   bool shorter = ::fstat(::fileno(file_.get()), &status) == 0 &&
                  ::ftruncate(::fileno(file_.get()), status.st_size - end) == 0;
@@ -125,7 +125,7 @@ void Metrics::put(const std::string& line) {
 
 namespace {
 
-/// Parts of a line, least wanted last: those that do not fit are left out.
+/// Joins parts of a line, least wanted last: those that do not fit are left out.
 std::string fitted(const std::vector<std::string>& parts, int columns) {
   std::string line;
   for (auto& part : parts)
@@ -205,7 +205,7 @@ void Progress::validating(int64_t done, int64_t all) {
 
 namespace {
 
-/// `  dp     all_reduce    1.0 calls   217856 bytes` for each collective that was called.
+/// Returns `  dp     all_reduce    1.0 calls   217856 bytes` for each collective that was called.
 std::string lines(const std::string& group, const Ledger& ledger, int64_t steps) {
   std::string text;
   for (int k = 0; k < Call::kinds; ++k) {

@@ -9,25 +9,25 @@
 #include "parallel/pipeline/pipeline.h"
 #include "parallel/train/step/step.h"
 
-// What a run tells: a line of metrics for each step, lines on the terminal, traces.
+// The output of a run: a line of metrics for each step, lines on the terminal, traces.
 namespace triax::parallel {
 
-/// What is known of a step once it is over: one line of metrics.jsonl (docs/runs.md).
+/// The record of a step that is over: one line of metrics.jsonl (docs/runs.md).
 struct StepRecord {
   StepResult result;
-  double seconds = 0;  ///< since the step before it was over; a validation counts in
+  double seconds = 0;  ///< since the step before ended, validations included
   std::optional<double> val_loss = {};
-  std::map<std::string, double> scores = {};  ///< of the same validation (Task::scores)
-  std::string changed = {};  ///< since the step before, by TrainOptions::resume_changed
+  std::map<std::string, double> scores = {};  ///< means of the same validation (Task::scores)
+  std::string changed = {};                   ///< settings since the step before (resume_changed)
 };
 
 /// The file with one JSON object per step. Written by one rank.
 class Metrics {
  public:
-  /// `unit`: what a step's weight counts. `owner`: whose a file is that is there already. Keeps the
-  /// lines of steps up to `step`, the one that was resumed from (0: a fresh start). Throws Error
-  /// 65, naming file and line, for a file that is none of metrics, 78 for one that is or may be
-  /// another run's, 73 if it cannot be written.
+  /// `unit`: what a step's weight counts. `owner`: the run of a file that exists. Keeps the lines
+  /// of steps up to `step`, the one that was resumed from (0: a fresh start). Throws Error 65,
+  /// naming file and line, for a file that is none of metrics, 78 for one that is or may be another
+  /// run's, 73 if it cannot be written.
   struct Place {
     std::string path, unit;
     /// recorded: this run's, which has written there before.
@@ -35,11 +35,11 @@ class Metrics {
   };
   Metrics(const Place& place, int64_t step);
   void write(const StepRecord& record);
-  /// Whether the last record of the resumed run has no validation loss; add_validation adds one.
+  /// True if the resumed run's last record has no validation loss; add_validation adds one.
   bool lacks_validation() const { return lacks_validation_; }
-  /// Steps up to the one that was resumed from whose lines a recorded file lacks.
+  /// Returns the number of steps, up to the resumed one, whose lines a recorded file lacks.
   int64_t missing() const { return missing_; }
-  /// Of a loss that is finite.
+  /// Adds a validation to the last record. The loss is finite.
   void add_validation(double loss, const std::map<std::string, double>& scores);
 
  private:
@@ -51,19 +51,19 @@ class Metrics {
   int64_t missing_ = 0;
 };
 
-/// What a user sees of a run on the terminal. Silent on all ranks but the first.
+/// The output of a run on the terminal. Silent on all ranks but the first.
 class Progress {
  public:
   enum class Voice { loud, silent };
-  /// `steps` of the whole run; `unit`: what a step's weight counts.
+  /// Takes the `steps` of the whole run; `unit`: what a step's weight counts.
   Progress(Voice voice, int64_t steps, std::string unit);
 
   void say(const std::string& text) const;
-  /// A line as it is, however long: a shell would not take it back from several.
+  /// Prints a line as it is, however long: a shell would not take it back from several.
   void say_command(const std::string& line) const;
-  /// A step is over. About a line every two seconds, and those nobody wants to miss.
+  /// Reports a step that is over: about a line every two seconds, and those nobody wants to miss.
   void step(const StepRecord& r);
-  /// A validation has done `done` of `all` micro-batches: a line every five seconds.
+  /// Reports `done` of `all` micro-batches of a validation: a line every five seconds.
   void validating(int64_t done, int64_t all);
 
  private:
@@ -73,15 +73,15 @@ class Progress {
   std::string unit_;
   int columns_;
   double mean_seconds_ = 0;
-  // The step that it was told of first, and when.
+  // The first reported step, and when.
   std::optional<std::pair<int64_t, Clock::time_point>> first_;
   Clock::time_point last_line_;
 };
 
-/// `val loss 0.1234  top1 0.9876`.
+/// Returns text such as `val loss 0.1234  top1 0.9876`.
 std::string describe(double val_loss, const std::map<std::string, double>& scores);
 
-/// `42s`, `3m07s`, `2h15m`.
+/// Returns text such as `42s`, `3m07s`, `2h15m`.
 std::string duration(double seconds);
 
 class Trainer;
@@ -92,13 +92,13 @@ class Trainer;
 /// steps that are done already; later, on all ranks, 73 if the file cannot be written. Collective.
 void profile_steps(Trainer& trainer);
 
-/// Writes what the metrics say to an EventFile in the run directory, of which Error 78 if there is
-/// none. `unit`: what a step's weight counts.
+/// Writes the metrics to an EventFile in the run directory; throws Error 78 if there is none.
+/// `unit`: what a step's weight counts.
 void write_tensorboard(Trainer& trainer, const std::string& unit);
 
-/// What one rank of each pipeline stage asked of its groups since the start, per step (validations
-/// included), and the peak of each kind of tensor memory. Collective over `mesh.world()`; the text
-/// is whole on rank 0.
+/// Returns the calls of one rank of each pipeline stage to its groups since the start, per step
+/// (validations included), and the peak of each kind of tensor memory. Collective over
+/// `mesh.world()`; the text is whole on rank 0.
 std::string describe_ledger(const Mesh& mesh, const Pipeline& pipeline, int64_t steps);
 
 }  // namespace triax::parallel

@@ -1,4 +1,4 @@
-// What a run takes over from the checkpoint that it resumes, and what may differ.
+// Compares a run with the checkpoint that it resumes, and loads that.
 #include <string_view>
 
 #include "core/check.h"
@@ -14,8 +14,8 @@ namespace {
 constexpr const char* consumed_samples = "consumed_samples";
 constexpr const char* instruction_level = "instruction level";  // with --bitwise, which needs it
 
-/// Samples consumed until the checkpoint. One of an older run does not say it: that run never
-/// changed its global batch.
+/// Returns the number of samples consumed until the checkpoint. That of an older run does not have
+/// it: such a run never changed its global batch.
 int64_t samples_of(const Checkpoint& checkpoint, const std::string& global_batch) {
   auto where = [&](const char* what) {
     return fmt::format("checkpoint {}: {}", checkpoint.path(), what);
@@ -29,7 +29,7 @@ int64_t samples_of(const Checkpoint& checkpoint, const std::string& global_batch
   return samples;
 }
 
-/// As Checkpoint::load, into pieces of a run in another precision: parameters and their fp32
+/// Loads as Checkpoint::load, into pieces of a run in another precision: parameters and their fp32
 /// masters come from the checkpoint's masters, or its parameters.
 void load_converted(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Communicator& ranks) {
   std::vector<Piece> weights, others, claimed;
@@ -44,7 +44,7 @@ void load_converted(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Co
   fill_weights(checkpoint, weights, ranks);
 }
 
-/// What to do about a setting that may not change. `changes`: was --resume-changed given?
+/// Returns the cure for a setting that may not change. `changes`: --resume-changed was given.
 std::string way_out(const Setting& s, bool changes, const std::string& checkpoint) {
   if (s.on_resume == OnResume::ask) return "\n  --resume-changed allows the change.";
   std::string why = changes
@@ -57,8 +57,8 @@ std::string way_out(const Setting& s, bool changes, const std::string& checkpoin
 
 }  // namespace
 
-/// Another model or other data would be another run; what else changed is worth saying. Settings
-/// first: data may differ because of one, which says more.
+/// Checks settings and data: another model or other data would be another run; other changes are
+/// reported. Settings first: data may differ because of one, which says more.
 void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
   auto before = saved_settings(checkpoint);
   auto differs = [&](const std::string& name, const std::string& now) {
@@ -81,7 +81,7 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
     changes_.push_back(fmt::format("{} was {}, now {}", s.name, printable(before[s.name]), now));
     if (asks) allowed_.push_back(changes_.back());
   };
-  // What nothing allows comes first: the way out of others would not help.
+  // Changes that nothing allows come first: the cure of others would not help.
   for (auto& s : contents_.settings)
     if (s.on_resume.value_or(OnResume::refuse) == OnResume::refuse) take(s);
   for (auto& s : contents_.settings)
@@ -135,7 +135,7 @@ Position RunDirectory::resume(Step& step) {
   Position at{checkpoint->step(), samples_of(*checkpoint, before["global-batch"])};
   CheckpointState state = checkpoint->state();
   bool converts = before.contains("precision") && before["precision"] != now["precision"];
-  if (converts) state["loss_scaler"] = step.state().at("loss_scaler");  // which begins afresh
+  if (converts) state["loss_scaler"] = step.state().at("loss_scaler");  // it begins afresh
   step.restore(
       [&](auto& pieces) {
         if (converts) load_converted(*checkpoint, pieces, ranks_);

@@ -90,7 +90,7 @@ UnlessUsed::~UnlessUsed() {
 
 void replace_file(const std::string& path, const std::string& text, const Files& files) {
   std::string unfinished = path + ".tmp";
-  files.remove(unfinished);  // of a run that was killed
+  files.remove(unfinished);  // left by a run that was killed
   files.write(unfinished, text);
   files.rename(unfinished, path);
   files.sync_directory(parent_directory(path));
@@ -191,7 +191,7 @@ Position RunDirectory::open(Step& step) {
 
 namespace {
 
-constexpr const char* metrics_path = "metrics_path";  // which file the metrics are in
+constexpr const char* metrics_path = "metrics_path";  // names the file of the metrics
 constexpr const char* config_file = "config.toml";
 constexpr const char* settings_file = "settings.txt";  // all of them, resolved
 
@@ -199,7 +199,7 @@ std::string absolute(const std::string& file) {
   return file.empty() ? "" : std::filesystem::absolute(file).lexically_normal().string();
 }
 
-/// Without links, as far as the path exists.
+/// Returns the path without links, as far as it exists.
 std::filesystem::path resolved(const std::string& file) {
   std::error_code error;
   auto path = std::filesystem::weakly_canonical(std::filesystem::absolute(file), error);
@@ -208,10 +208,10 @@ std::filesystem::path resolved(const std::string& file) {
 
 }  // namespace
 
-/// Nothing that somebody else left there is overwritten. A run's own directory has checkpoints, or
-/// says where its metrics are; one that died at once has none in its file yet.
+/// Refuses a directory of somebody else: nothing there is overwritten. A run's own directory has
+/// checkpoints, or says where its metrics are; one that died at once has none in its file yet.
 void RunDirectory::refuse_others() const {
-  std::error_code unreachable;  // which what comes next says better
+  std::error_code unreachable;  // the next error says more
   auto holds = [&](const std::string& name) {
     std::string file = path() + "/" + name;
     return std::filesystem::exists(file, unreachable) &&
@@ -227,11 +227,11 @@ void RunDirectory::refuse_others() const {
                 path(), name);
 }
 
-/// What is written to a file that is replaced, removed or renamed is lost.
+/// Refuses metrics in a file that the run replaces, removes or renames: they would be lost.
 void RunDirectory::refuse_own_files() const {
   const std::string& metrics = contents_.options.metrics;
   std::string own = path() + "/metrics.jsonl";
-  std::error_code unreachable;  // which what comes next says better
+  std::error_code unreachable;  // the next error says more
   check_input(!metrics.empty() || !std::filesystem::is_symlink(own, unreachable), Exit::config,
               "metrics: {} is a link, and a run may shorten what it leads to; expected a plain "
               "file, or --metrics {}",
@@ -258,7 +258,7 @@ bool RunDirectory::wrote(const std::string& metrics) const {
   return metrics_before() == absolute(metrics);
 }
 
-/// A new file lacks the steps before: worth saying.
+/// Reports a new file of metrics, which lacks the steps before.
 void RunDirectory::compare_metrics() {
   const std::string& asked = contents_.options.metrics;
   std::string before = metrics_before();
@@ -269,8 +269,8 @@ void RunDirectory::compare_metrics() {
 
 namespace {
 
-/// Of matrix products and attention, forward and backward. Without the work that ranks repeat and
-/// that of recomputation.
+/// Returns the FLOP of matrix products and attention, forward and backward, without the work that
+/// ranks repeat and that of recomputation.
 double flop_per_step(const Task& task, const StepOptions& o) {
   Facts facts = probe(task.build, batch_like(task, o.micro_batch),
                       {.dp = o.mesh.dp, .dtype = o.dtype, .groups = o.groups});
@@ -285,7 +285,7 @@ void RunDirectory::write_configuration(const std::string& metrics, int64_t param
                                        int64_t first_step) {
   on_first(ranks_, [&] {
     Settings all = contents_.settings;
-    std::erase_if(all, [](auto& s) { return !s.saved; });  // what names this start of the run
+    std::erase_if(all, [](auto& s) { return !s.saved; });  // those that name this start of the run
     auto settings = values_of(all);
     settings["first step"] = std::to_string(first_step);
     settings["model parameters"] = std::to_string(parameters);
@@ -302,8 +302,8 @@ void RunDirectory::write_configuration(const std::string& metrics, int64_t param
   });
 }
 
-/// A run that began below them would leave checkpoints of two histories side by side, and pruning
-/// and --resume auto would take the wrong ones. Only last-good may: what is newer is damaged.
+/// Refuses to begin below newer checkpoints: two histories would lie side by side, and pruning and
+/// --resume auto would take the wrong ones. Only last-good may: what is newer is damaged.
 void RunDirectory::refuse_newer_than(int64_t number) const {
   auto steps = checkpoints_.steps();
   check_input(contents_.options.resume == "last-good" || steps.empty() || steps.back() <= number,

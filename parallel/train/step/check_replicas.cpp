@@ -10,7 +10,7 @@
 namespace triax::parallel {
 namespace {
 
-/// Each tensor, and which part of it: `block0.up.weight 0 64 0 -1`.
+/// Returns a digest of each tensor and its part: `block0.up.weight 0 64 0 -1`.
 Digests digests_of(const Step& step) {
   Digests rows;
   for (const Piece& piece : step.pieces(Holder::any)) {
@@ -25,7 +25,7 @@ Digests digests_of(const Step& step) {
 
 using Holders = std::map<uint32_t, std::vector<size_t>>;  // ranks by checksum
 
-/// `rank 3 differs from ranks 0, 1, 2`; of halves nobody can tell which one is wrong.
+/// Returns `rank 3 differs from ranks 0, 1, 2`; of halves nobody can tell which one is wrong.
 std::string describe(const Holders& holders) {
   constexpr size_t most_named = 8;
   auto name = [&](std::vector<size_t> ranks) {
@@ -34,7 +34,7 @@ std::string describe(const Holders& holders) {
     return fmt::format("rank{} {}{}", ranks.size() == 1 ? "" : "s", join(ranks, ", "),
                        others > 0 ? fmt::format(" and {} more", others) : "");
   };
-  auto size = [](const auto& group) {  // of equal ones, that of the lowest rank
+  auto size = [](const auto& group) {  // of equal ones the one with the lowest rank counts
     return std::pair(group.second.size(), -int64_t(group.second.front()));
   };
   const auto& most = std::ranges::max_element(holders, {}, size)->second;

@@ -22,7 +22,7 @@ template <class T, class... Base> bool parses(const std::string& text, T& value,
   return error == std::errc() && end == text.data() + text.size();
 }
 
-/// Reads a line of to_text. Returns whether it is one.
+/// Reads a line of to_lines. Returns true if it is one.
 bool read(const std::string& line, Digest& d) {
   std::istringstream cells(line);
   std::string norm, crc;

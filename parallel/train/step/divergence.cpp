@@ -5,13 +5,13 @@
 #include "parallel/train/step/step.h"
 #include "parallel/train/step/unsigned_nan.h"
 
-// What a step does whose loss or gradient is not finite.
+// The diagnosis of a step whose loss or gradient is not finite.
 namespace triax::parallel {
 namespace {
 
-constexpr const char* the_loss = "the loss";  // where all gradients are finite
+constexpr const char* the_loss = "the loss";  // named where all gradients are finite
 
-/// Where the data of this rank hold inf or NaN, in the model's dtype; empty: nowhere.
+/// Returns where this rank's data hold inf or NaN, in the model's dtype; empty: nowhere.
 std::string non_finite_data(const StepInput& input, const StepOptions& o) {
   for (int64_t m = 0; m < o.accumulation(); ++m) {
     nn::Batch batch = nn::to(input.batches(m), cpu, o.dtype);
@@ -34,7 +34,7 @@ std::string non_finite_data(const StepInput& input, const StepOptions& o) {
 
 }  // namespace
 
-/// Runs the unchanged step once more, watched: where did the first inf or NaN come from?
+/// Runs the unchanged step once more, watched; returns where the first inf or NaN came from.
 std::string Step::trace_overflow(const StepInput& input) {
   replica_.forward_backward(input.batches, seed(input), Replica::Watch::on);
   std::string found = describe(replica_.data().first_non_finite());

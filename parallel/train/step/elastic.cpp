@@ -8,10 +8,10 @@
 namespace triax::parallel {
 namespace {
 
-/// Tried of each way to split the model: an error of the model itself would come with any.
+/// The dp tried for each split of the model: an error of the model itself would come with any.
 constexpr int most_dps = 4;
 
-/// In the order of the rule: among as many replicas as can share out whole micro-batches, or one.
+/// Returns meshes in the order of the rule: with a dp that can share out whole micro-batches, or 1.
 std::vector<MeshShape> choices(const StepOptions& o, int64_t ranks) {
   std::vector<MeshShape> shapes;
   const MeshShape& plan = o.mesh;

@@ -4,7 +4,7 @@
 
 namespace triax::parallel {
 
-/// The mesh on which a run goes on when it has `ranks` ranks instead of those it was planned for.
+/// Chooses the mesh on which a run goes on with `ranks` ranks instead of those it was planned for.
 /// `o` holds the plan: its pp and tp, its dp if that is given (else as many replicas as the ranks
 /// allow), and its global batch, which never changes. By this rule:
 ///
@@ -12,7 +12,7 @@ namespace triax::parallel {
 ///    rank then holds as little more as can be. pp may be any number up to the plan's, tp a divisor
 ///    of the plan's. Of splits into equally many parts the one with the larger tp is taken.
 /// 2. dp is the largest that divides global batch / micro-batch, at most the plan's if it is given.
-/// 3. What this model or another option refuses does not count: three smaller dp are tried,
+/// 3. A mesh that this model or another option refuses does not count: three smaller dp are tried,
 ///    then the next split.
 ///
 /// Ranks may be left over. Without a global batch in `o` it is micro-batch x dp of the plan on

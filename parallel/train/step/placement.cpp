@@ -10,7 +10,7 @@
 namespace triax::parallel {
 namespace {
 
-/// Each rank keeps an equal share of the elements of a recomputed layer's input.
+/// Checks that each rank keeps an equal share of the elements of a recomputed layer's input.
 void check_split(const Facts& facts, const StepOptions& o) {
   if (o.recompute != Recompute::block_split) return;
   for (size_t i = 1; i + 1 < facts.layers().size(); ++i) {
@@ -22,10 +22,10 @@ void check_split(const Facts& facts, const StepOptions& o) {
   }
 }
 
-/// Layers that share a parameter have to be where its gradients are summed.
+/// Checks that layers that share a parameter are where its gradients are summed.
 void check_shared(const Facts& facts, const PipelineShape& shape,
                   const std::vector<int64_t>& counts) {
-  std::vector<int> stage;  // of each layer
+  std::vector<int> stage;  // the stage of each layer
   for (int v = 0; v < shape.virtual_stages(); ++v)
     stage.insert(stage.end(), size_t(counts[size_t(v)]), shape.stage_of(v));
   for (auto& p : facts.shared()) {

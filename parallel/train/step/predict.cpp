@@ -4,7 +4,7 @@
 
 namespace triax::parallel {
 
-/// Decoding asks for one shape again and again.
+/// Returns the facts of a batch, kept for the next: decoding asks for one shape again and again.
 const Facts& Replica::facts_of(const nn::Batch& batch) {
   auto shapes = nn::input_shapes(batch);
   bool decoded = batch.cache != nullptr;

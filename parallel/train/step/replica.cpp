@@ -8,7 +8,7 @@
 namespace triax::parallel {
 namespace {
 
-/// Says in which layer something was thrown.
+/// Returns a layer whose errors name it.
 nn::Layer::Run named(const nn::Layer& layer) {
   return [plain = layer.run, name = layer.name](const Tensor& x, const nn::Batch& batch) {
     try {
@@ -87,8 +87,8 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
   check(facts_.options() == probe_options(o), "replica: facts of another mesh or precision");
 }
 
-/// The layers as this run wants them. The first keeps no activation but its output, which is the
-/// second's input; the last's backward mostly follows its forward at once: neither is recomputed.
+/// Returns this run's layers. The first keeps no activation but its output, which is the second's
+/// input; the last's backward mostly follows its forward at once: neither is recomputed.
 nn::Layers Replica::prepared(const LayerObserver& observer) const {
   nn::Layers layers = model_->layers();
   bool selects = false;
@@ -104,7 +104,7 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
           layer.run, options_.recompute == Recompute::block_split ? tp_.split() : Packing{});
     bool cuts = options_.bitwise && options_.micro_batch > 1;
     if (observer) layer.run = observed(layer, cuts ? each_sample(observer) : observer);
-    layer.reads_batch |= bool(observer);  // which batch it is tells it where rows belong
+    layer.reads_batch |= bool(observer);  // the observer places rows by the batch
     if (cuts) layer = by_sample(std::move(layer), facts_.inputs());
   }
   check_input(options_.recompute != Recompute::selective || selects, Exit::config,

@@ -14,10 +14,10 @@
 
 namespace triax::parallel {
 
-/// Which weights of a checkpoint inference uses.
+/// The weights of a checkpoint that inference uses.
 enum class Weights { trained, average };
 
-/// Micro-batch `micro`, from 0, of this replica in some step.
+/// Returns micro-batch `micro`, from 0, of this replica in some step.
 using Batches = std::function<nn::Batch(int64_t micro)>;
 
 /// This rank's share of a model on a mesh: the layers of its stage, its slice of each, its slice of
@@ -29,32 +29,32 @@ class Replica {
   Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts,
           const LayerObserver& observer = {});
 
-  /// What the gradient of the loss, a sum over targets, is multiplied by: loss_scale / weight.
+  /// The factor of the gradient of the loss, a sum over targets: loss_scale / weight.
   struct Seed {
     double loss_scale = 1, weight = 1;
   };
-  /// Forward and backward of one step's micro-batches: every gradient is complete afterwards.
+  /// Runs forward and backward of one step's micro-batches: every gradient is complete afterwards.
   /// Returns the sum of the loss over this replica's targets, f64 [1], or, bitwise, a WideSum: the
   /// whole sum on every tensor-parallel rank of the stage with the last layer, 0 on other stages.
   /// Collective.
   using Watch = DataParallel::Watch;
   Tensor forward_backward(const Batches& batches, const Seed& seed, Watch watch = Watch::off);
-  /// The same without gradients, for any number of micro-batches.
+  /// Returns that sum without gradients, for any number of micro-batches.
   Tensor evaluate(const Batches& batches, int64_t micros);
-  /// The same of predictions: this rank's part of each score's sum, in the order of names.
-  /// Bitwise, each is a WideSum.
+  /// Returns this rank's part of each score's sum over predictions, in the order of names. Bitwise,
+  /// each is a WideSum.
   std::vector<double> score(const Batches& batches, int64_t micros, const Scores& scores);
-  /// What the last layer returns of a batch without target, the same on every rank. With a cache,
+  /// Returns the last layer's output for a batch without target, alike on every rank. With a cache,
   /// each rank's own, the batch's tokens are past afterwards. Collective.
   Tensor predict(const nn::Batch& batch);
 
-  /// Collective over dp: after the decision about a step (a StepDecision on the device), updates
-  /// the buffers with what its layers have accumulated.
+  /// Updates the buffers after the decision about a step (a StepDecision on the device), from what
+  /// its layers have accumulated. Collective over dp.
   void update_buffers(const Tensor& decision) { buffers_.update(decision); }
-  /// Weights and buffers by logical name, without padding: what inference needs.
+  /// Returns weights and buffers by logical name, without padding: all that inference needs.
   std::vector<Piece> pieces(Holder whose) const;
-  /// Those of a checkpoint of any mesh; of a run with an average of its weights (kind `average`),
-  /// this in their place. `saved`: the precision of that run, if it is another. Throws Error 65.
+  /// Loads the weights of a checkpoint of any mesh; for `average`, those of kind `average`, if the
+  /// run kept them. `saved`: the precision of that run, if it is another. Throws Error 65.
   void load(Checkpoint& checkpoint, Weights which = Weights::trained,
             std::optional<DType> saved = {});
 
@@ -63,16 +63,16 @@ class Replica {
   const DataParallel& data() const { return data_; }
   const Pipeline& pipeline() const { return pipeline_; }
   const Facts& facts() const { return facts_; }
-  /// Layers of each virtual stage.
+  /// Returns the number of layers of each virtual stage.
   const std::vector<int64_t>& placement() const { return counts_; }
-  /// The layers of this rank's stage.
+  /// Returns the layers of this rank's stage.
   const std::vector<nn::Layers>& chunks() const { return chunks_; }
-  /// All of the model's, those that other stages hold without value.
+  /// Returns all parameters of the model; those of other stages have no value.
   std::vector<const nn::Parameter*> parameters() const {
     auto all = model_->parameters();
     return {all.begin(), all.end()};
   }
-  /// The same of buffers.
+  /// Returns all buffers of the model, likewise.
   std::vector<const nn::Buffer*> all_buffers() const {
     auto all = model_->buffers();
     return {all.begin(), all.end()};
@@ -106,29 +106,29 @@ class Replica {
   std::optional<Predicted> predicted_;  // the last batch
 };
 
-/// Which elements of the whole parameter this rank's tensor-parallel slice is.
+/// Returns which elements of the whole parameter this rank's tensor-parallel slice is.
 Part part_of(const nn::Parameter& p);
 
-/// The weights by logical name, without padding.
+/// Returns the weights by logical name, without padding.
 std::vector<Piece> weight_pieces(const DataParallel& data, Holder whose);
-/// The optimizer's state, the same way.
+/// Returns the optimizer's state, likewise.
 std::vector<Piece> state_pieces(const DataParallel& data, const optim::Optimizer& optimizer,
                                 Holder whose);
-/// The gradients alone, after finish().
+/// Returns the gradients alone, after finish().
 std::vector<Piece> gradient_pieces(const DataParallel& data);
 
-/// `block0.up.weight`, or `block0.up.weight/m` of an optimizer's state.
+/// Returns `block0.up.weight`, or `block0.up.weight/m` of an optimizer's state.
 std::string name_of(const Piece& piece);
 
-/// How many layers each virtual stage holds: --placement, or balanced by cost. Throws Error 78,
-/// also where block-split cannot shard a layer's input, or layers that share a parameter are on
-/// stages that do not sum its gradient (check_holders).
+/// Returns the number of layers of each virtual stage: --placement, or balanced by cost. Throws
+/// Error 78, also where block-split cannot shard a layer's input, or layers that share a parameter
+/// are on stages that do not sum its gradient (check_holders).
 std::vector<int64_t> place(const Facts& facts, const StepOptions& o);
 
-/// Of a replica that predicts and never trains: weights alone, one micro-batch of one sample.
+/// Returns options for prediction alone: weights only, one micro-batch of one sample.
 StepOptions inference_options(const MeshShape& mesh, DType dtype);
 
-/// What the probe of a run with these options is asked for.
+/// Returns the options of a probe for a run with these.
 ProbeOptions probe_options(const StepOptions& o);
 
 /// True if the parameter was trained. Frozen ones have neither optimizer state nor an average:

@@ -30,8 +30,8 @@ Score top_k(int64_t k) {
   };
 }
 
-/// As evaluate(), of batches without target. The ranks of a tensor-parallel group all have the
-/// predictions; the first adds them up.
+/// Adds scores up as evaluate() does the loss, for batches without target. All ranks of a
+/// tensor-parallel group have the predictions; the first adds them up.
 std::vector<double> Replica::score(const Batches& batches, int64_t micros, const Scores& scores) {
   size_t width = options_.bitwise ? WideSum::words : 1;
   std::vector<double> sums(scores.size() * width);

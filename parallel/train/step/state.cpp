@@ -6,8 +6,8 @@
 namespace triax::parallel {
 namespace {
 
-/// A tensor laid out as optimizer slot `slot` from element `begin` on, and what it is of the
-/// parameters.
+/// A tensor laid out as optimizer slot `slot` from element `begin` on, and its kind in names of
+/// pieces.
 struct Flat {
   size_t slot;
   Tensor value;
@@ -15,11 +15,11 @@ struct Flat {
   int64_t begin = 0;
 };
 
-/// Add what it holds, parameter by parameter, without padding.
+/// Adds the elements that it holds, parameter by parameter, without padding.
 void add_pieces(std::vector<Piece>& all, const DataParallel& data, const Flat& flat, Holder whose) {
   for (const FlatPiece& at : data.slot_pieces(flat.slot)) {
     const nn::Parameter& p = *at.parameter;
-    // What both have of the slot, from `from` to `to`; in the parameter's slice `shift` further on.
+    // Both overlap in [from, to) of the slot; in the parameter's slice that is `shift` further on.
     int64_t from = std::max(at.begin, flat.begin), shift = at.first - at.begin;
     int64_t to = std::min(at.begin + at.length, flat.begin + flat.value.numel());
     int64_t slice = p.slice().numel(), first = from + shift, end = std::min(to + shift, slice);
@@ -58,7 +58,7 @@ std::vector<Piece> Replica::pieces(Holder whose) const {
 
 bool has_state(const Checkpoint& checkpoint, const std::string& name) {
   std::string prefix = logical_name(name, "m");
-  prefix.pop_back();  // of any kind
+  prefix.pop_back();  // state of any kind
   auto first = checkpoint.tensors().lower_bound(prefix);
   return first != checkpoint.tensors().end() && first->first.starts_with(prefix);
 }
@@ -69,7 +69,7 @@ void Replica::load(Checkpoint& checkpoint, Weights which, std::optional<DType> s
   DType own = options_.dtype, dtype = saved.value_or(own);
   if (!average && dtype == own) return checkpoint.load(wanted, Unclaimed::ignore);
   auto weights = weight_pieces(data_, Holder::any);
-  for (size_t i = 0; i < weights.size(); ++i) {  // which pieces() has first
+  for (size_t i = 0; i < weights.size(); ++i) {  // pieces() has them first
     const Piece& w = weights[i];
     bool averaged = average && has_state(checkpoint, w.name);
     if (averaged) wanted[i].kind = "average";

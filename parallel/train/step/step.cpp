@@ -13,7 +13,7 @@
 namespace triax::parallel {
 namespace {
 
-/// Tensor-parallel ranks all have the loss; the first reports it.
+/// Zeroes the loss on all tensor-parallel ranks but the first, which reports it: all have it.
 void report_once(const Mesh& mesh, const Tensor& loss) {
   if (mesh.tp().rank() > 0) fill_(loss, 0);
 }
@@ -58,7 +58,7 @@ void Step::take(const StepInput& input) {
   pending_.push_back({input, request, HostCopy(totals_), HostCopy(tops())});
 }
 
-/// All that a device does in a step, in order.
+/// Queues all that a device does in a step, in order.
 void Step::queue(const StepInput& input) {
   ProfileRange range("step");
   Tensor loss = replica_.forward_backward(input.batches, seed(input));
@@ -73,8 +73,8 @@ void Step::queue(const StepInput& input) {
   replica_.update_buffers(decision_);
 }
 
-/// Loss and norm over all ranks, to the totals. Bitwise, both are sums in words, which are joined
-/// when nothing is added any more.
+/// Adds loss and norm over all ranks to the totals. Bitwise, both are sums in words, which are
+/// joined when all are added.
 void Step::add_up(const Tensor& loss) {
   constexpr int words = WideSum::words;
   bool wide = options_.bitwise;
@@ -117,7 +117,7 @@ void Step::capture(const StepInput& input) {
   captured_ = std::move(c);
 }
 
-/// {largest peak of tensor memory, was anybody asked to stop} of all ranks.
+/// Returns {largest peak of tensor memory in bytes, 1 if a rank was asked to stop} of all ranks.
 Tensor Step::tops() const {
   auto peak = double(memory::counter()->peak());
   Tensor tops =

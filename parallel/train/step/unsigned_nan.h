@@ -3,7 +3,7 @@
 
 namespace triax::parallel {
 
-/// The number as it is printed: the sign of a NaN says nothing.
+/// Returns the number as it is printed: a NaN without its sign, which means nothing.
 inline double unsigned_nan(double x) { return std::isnan(x) ? NAN : x; }
 
 }  // namespace triax::parallel

@@ -14,13 +14,13 @@ class Events {
  public:
   explicit Events(const TracedRank& of) : of_(of) {}
 
-  /// `kind`: the format's `ph`.
+  /// Adds an event; `kind`: the format's `ph`.
   void add(char kind, const std::string& name, const std::string& fields) {
     text_ +=
         fmt::format(R"({}{{"ph":"{}","pid":{},"tid":{},"name":{},{}}})", text_.empty() ? "" : ",\n",
                     kind, of_.rank + 1, of_.rank + 1, nn::quoted(name), fields);
   }
-  /// Microseconds.
+  /// Returns microseconds since the trace began.
   std::string at(int64_t time) const { return micros(time - of_.zero); }
   static std::string micros(int64_t nanos) {
     return fmt::format("{}.{:03}", nanos / 1000, nanos % 1000);

@@ -30,14 +30,14 @@ std::string varint(uint64_t value) {
   return bytes;
 }
 
-/// How the wire format writes a field: its key is (number << 3) | kind.
+/// The encoding of a field: its key in the wire format is (number << 3) | kind.
 enum Wire : uint64_t { whole = 0, fixed64 = 1, text = 2, fixed32 = 5 };
 std::string field(int number, Wire kind, const std::string& value) {
   std::string length = kind == text ? varint(value.size()) : "";
   return varint(uint64_t(number) << 3 | kind) + length + value;
 }
 
-/// The checksum that TFRecords carry: https://www.tensorflow.org/tutorials/load_data/tfrecord.
+/// Returns the checksum of TFRecords: https://www.tensorflow.org/tutorials/load_data/tfrecord.
 std::string masked_checksum(const std::string& bytes) {
   uint32_t crc = crc32c(bytes.data(), bytes.size());
   return bytes_of(std::rotr(crc, 15) + uint32_t{0xa282ead8});
@@ -49,8 +49,8 @@ double seconds_since_1970() {
 
 constexpr std::string_view prefix = "events.out.tfevents.";
 
-/// A file is read after those whose names sort before it: the clock may have gone back since the
-/// newest was made.
+/// Returns a file name that sorts after those there, as files are read in this order: the clock may
+/// have gone back since the newest was made.
 std::string new_name(const std::string& directory) {
   char host[256] = "?";
   ::gethostname(host, sizeof host - 1);

@@ -11,10 +11,10 @@ namespace triax::parallel {
 /// tensorflow.Event in Protocol Buffers' wire format. Throws Error 73 if it cannot be written.
 class EventFile {
  public:
-  /// What earlier files there say of `first_step` and later steps counts no more.
+  /// Makes the file. Earlier files' scalars of `first_step` and later steps no longer count.
   EventFile(const std::string& directory, int64_t first_step);
   void scalar(int64_t step, std::string_view tag, double value);
-  /// Hands to the system what was written.
+  /// Hands everything written to the system.
   void flush();
 
  private:

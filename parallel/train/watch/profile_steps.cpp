@@ -15,7 +15,7 @@ namespace triax::parallel {
 
 namespace {
 
-/// How a rank spent the profiled steps, in seconds that add up to theirs.
+/// The time of a rank in the profiled steps, in seconds that add up to theirs.
 struct TimeSpent {
   double busy = 0, communicating = 0, waiting = 0;
   explicit TimeSpent(const std::array<int64_t, activities>& spent) {
@@ -31,7 +31,7 @@ std::string title(const MeshShape& shape, int rank) {
   return fmt::format("rank {} (dp {}, pp {}, tp {})", rank, at.dp, at.pp, at.tp);
 }
 
-/// A line for each of the first ranks.
+/// Returns a table with a line for each of the first ranks.
 std::string table(const MeshShape& shape, const std::vector<double>& seconds) {
   constexpr int most = 16;
   std::string text =
@@ -57,7 +57,7 @@ std::vector<std::string> json_of_ranks(const MeshShape& shape, const std::vector
   return ranks;
 }
 
-/// The earliest of the ranks' times, on every rank.
+/// Returns the earliest of the ranks' times, on every rank.
 int64_t earliest(Communicator& ranks, int64_t time) {
   Tensor all = zeros({ranks.size()}, i64, cpu);
   ranks.all_gather(from_host(std::vector{time}, {1}, cpu), all).wait();
@@ -65,13 +65,13 @@ int64_t earliest(Communicator& ranks, int64_t time) {
   return *std::min_element(times.begin(), times.end());
 }
 
-/// One rank's profile of the steps of `wanted`.
+/// A rank's profile of the steps of `wanted`.
 class ProfiledSteps {
  public:
   ProfiledSteps(StepRange wanted, std::unique_ptr<ProfileClock> clock)
       : wanted_(wanted), profile_(std::move(clock)) {}
 
-  /// Step `number` is over.
+  /// Closes step `number`, which is over.
   void after(Trainer& trainer, int64_t number) {
     if (profile()) {
       profile_.close(fmt::format("step {}", number));
