@@ -6,6 +6,7 @@ import pathlib
 import random
 import signal
 import subprocess
+import sys
 import time
 
 MODEL = dict(layers=1, heads=2, width=16, context=8, dropout=0.1, micro_batch=2, global_batch=8,
@@ -174,3 +175,11 @@ def assert_same_run(run, reference, steps, not_validated=0):
 def assert_no_leftovers(run):
     left = [p.name for p in run.iterdir() if ".tmp" in p.name]
     assert not left, f"{run}: left behind: {left}"
+
+
+def other_tensors(folder, a, b):
+    """What differs in the tensors of two checkpoints; empty for nothing. Their settings may: the mesh is one."""
+    script = pathlib.Path(__file__).resolve().parents[2] / "scripts/compare_checkpoints.py"
+    done = subprocess.run([sys.executable, script, a, b], cwd=folder, capture_output=True, text=True)
+    alike = done.returncode == 0 or " settings and 0 tensors differ" in done.stdout
+    return "" if alike else done.stdout + done.stderr
