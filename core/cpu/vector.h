@@ -3,6 +3,8 @@
 #include <immintrin.h>
 #endif
 
+#include <type_traits>
+
 #include "core/cpu/cpu.h"
 
 // Vectors as wide as the level's registers, in the compilers' own vector extension.
@@ -17,7 +19,12 @@ constexpr int vector_bytes = 32;
 constexpr int vector_bytes = 16;
 #endif
 
-template <class A> struct VectorOf { typedef A type __attribute__((vector_size(vector_bytes))); };
+/// Constrained, so that clang leaves out an overload for pointers in place of refusing it.
+template <class A>
+requires std::is_arithmetic_v<A>
+struct VectorOf {
+  typedef A type __attribute__((vector_size(vector_bytes)));
+};
 /// A register of float or double.
 template <class A> using Vector = typename VectorOf<A>::type;
 template <class A> constexpr int lanes = vector_bytes / int(sizeof(A));
