@@ -53,7 +53,7 @@ int64_t checked_classes(const Tensor& logits, const Tensor& targets,
   return classes;
 }
 
-/// What the losses divide by, as a factor.
+/// Returns the factor of the summed losses: 1, or of a mean one over the targets that count.
 double factor_of(const CrossEntropyOptions& options, const Tensor& targets) {
   if (options.reduction != CrossEntropyOptions::Reduction::mean) return 1;
   int64_t counted = count_targets(targets, options.ignore);

@@ -203,7 +203,7 @@ std::vector<double> fit(const std::vector<std::vector<double>>& terms,
 
 namespace {
 
-/// What is known before anything is measured, and from no other host.
+/// Returns the hardware as far as this host knows it without a measurement.
 Hardware known_hardware(const World& world, Device device) {
   bool on_gpu = device.kind == Device::Kind::cuda;
   Hardware h = hardware_named(on_gpu ? "h100" : "cpu");  // for what one host cannot tell

@@ -21,7 +21,7 @@ Verb replay_verb(ProgramOptions& p);
 Verb calibrate_verb(ProgramOptions& p);
 /// Shows pipeline schedules, and searches for better ones.
 Verb schedule_verb(ProgramOptions& p);
-/// Return verbs that show one checkpoint: `RUN/step-N`, or a run directory, whose newest is taken.
+/// Returns verbs that show one checkpoint: `RUN/step-N`, or a run directory, whose newest is taken.
 std::vector<Verb> checkpoint_verbs();
 
 /// Returns `2x2x2` as a mesh. Throws Error 78 for another text.

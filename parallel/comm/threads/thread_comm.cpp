@@ -141,7 +141,7 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, Thread
 
 namespace {
 
-/// What went wrong on ranks that are threads: the first error, and the first that follows from one.
+/// Holds the first error of ranks that are threads, and the first that only follows from another.
 class FirstError {
  public:
   /// Runs `body`; returns why it failed, or nothing.

@@ -17,7 +17,7 @@ using test::expect_error;
 
 using Lengths = std::vector<int64_t>;
 
-/// What `tokenizers` makes of texts (tests/fixtures/make_words.py).
+/// Holds a pre-tokenizer and what `tokenizers` cuts each text into (tests/fixtures/make_words.py).
 struct Expected {
   std::string name;
   Words words;
