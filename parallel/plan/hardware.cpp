@@ -15,17 +15,9 @@
 namespace triax::parallel {
 namespace {
 
-/// Bytes that Megatron-LM moved for each stored attention score: scaling, mask, softmax and dropout
-/// about 9 in forward and 11 in backward, and the products beside them 4 and 8. The mean over
-/// forward, recomputed forward and backward.
-constexpr double stored_bytes_per_score = 15;
-/// Megatron-LM's time on the host for each kernel that the probe counts, relative to `launch`: it
-/// starts more kernels, and from Python. Fitted to the steps that a100.toml is fitted to.
-constexpr double its_launches = 6.4;
-
-/// Returns the work that `framework` runs of the counted one: on a GPU triax fuses some of it.
-KernelWork as_run(const KernelWork& counted, const Hardware& h, Framework framework) {
-  return h.on_host() || framework == Framework::megatron ? counted : counted.on_gpu();
+/// Returns the work that triax runs of the counted one: on a GPU it fuses some of it.
+KernelWork as_run(const KernelWork& counted, const Hardware& h) {
+  return h.on_host() ? counted : counted.on_gpu();
 }
 
 Hardware read(const std::string& name, const std::string& text, const std::string& path) {
@@ -78,21 +70,16 @@ Settings hardware_settings(Hardware& h) {
       .add("ranks-per-node", "N", "ranks (GPUs) of a node", &h.per_node, {.range = {1, 65536}});
 }
 
-double Hardware::seconds(const KernelWork& counted, DType dtype, Framework framework) const {
-  KernelWork work = as_run(counted, *this, framework);
-  double core = work.attention, bytes = work.bytes;
-  double time = (work.products - core) / (products * peak(dtype)) +
-                double(work.kernels + work.matmuls) * kernel_start;
-  if (framework == Framework::megatron)
-    bytes += stored_bytes_per_score * work.scores;  // takes longer than their FLOP
-  else time += core / (attention * peak(dtype));
-  return time + bytes / kernels / bandwidth;
+double Hardware::seconds(const KernelWork& counted, DType dtype) const {
+  KernelWork work = as_run(counted, *this);
+  double core = work.attention, others = work.products - core;
+  return others / (products * peak(dtype)) + core / (attention * peak(dtype)) +
+         double(work.kernels + work.matmuls) * kernel_start + work.bytes / kernels / bandwidth;
 }
 
-double Hardware::launches(const KernelWork& counted, Framework framework) const {
-  KernelWork work = as_run(counted, *this, framework);
-  return double(work.kernels + work.matmuls) * launch *
-         (framework == Framework::megatron ? its_launches : 1);
+double Hardware::launches(const KernelWork& counted) const {
+  KernelWork work = as_run(counted, *this);
+  return double(work.kernels + work.matmuls) * launch;
 }
 
 double Hardware::seconds(const Ledger::Line& line, int64_t ranks, int64_t stride) const {

@@ -9,12 +9,6 @@
 
 namespace triax::parallel {
 
-/// The framework whose steps are timed: triax, or Megatron-LM as published in 2021 and 2022. There
-/// attention writes all scores and reads them back, in 16 bits; gradients of a micro-batch are
-/// added by kernels of their own, and summed over dp after backward; kernels are started from
-/// Python.
-enum class Framework { triax, megatron };
-
 /// The hardware of a rank, and the rates that work reaches on it. Read from a TOML file whose keys
 /// are those of hardware_settings(): `--hardware NAME|FILE`. Rates in FLOP/s and bytes/s of one
 /// rank, times in seconds.
@@ -39,9 +33,9 @@ struct Hardware {
   double room() const { return memory - reserve; }
 
   /// Returns the seconds of such work on the device.
-  double seconds(const KernelWork& work, DType dtype, Framework framework = Framework::triax) const;
+  double seconds(const KernelWork& work, DType dtype) const;
   /// Returns the host's seconds to start it, while the device does what was started before.
-  double launches(const KernelWork& work, Framework framework = Framework::triax) const;
+  double launches(const KernelWork& work) const;
   /// Returns the seconds of these collectives, by rings over `ranks` ranks that are `stride` apart:
   /// as fast as the links of a node or, if slower, as the network cards of the ring's members in a
   /// node, the fewest where nodes differ.

@@ -85,7 +85,7 @@ class Search {
       : task_(task),
         o_(o),
         found_(found),
-        times_(task, found.hardware, o.framework),
+        times_(task, found.hardware),
         ways_(candidates(o, found.hardware, times_)) {}
 
   void run() {

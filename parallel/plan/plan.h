@@ -15,14 +15,13 @@ struct PlanOptions {
   TrainOptions train;
   int64_t ranks = 0;  ///< 0: those of the mesh
   std::string hardware = "h100";
-  std::string memory;                      ///< for tensors of a rank; empty: the hardware's
-  Framework framework = Framework::triax;  ///< the one whose steps are timed
-  int64_t top = 20;                        ///< rows to print
-  bool json = false;                       ///< print only an object for each candidate
-  bool check = false;                      ///< measure a step of the best on threads
-  std::vector<std::string> given{};        ///< settings that the user has fixed
-  std::string configured{};  ///< settings that --config fixes, with values; empty: none
-  std::string command;       ///< `minigpt train --layers 4`: the command that trains the plan
+  std::string memory;                ///< for tensors of a rank; empty: the hardware's
+  int64_t top = 20;                  ///< rows to print
+  bool json = false;                 ///< print only an object for each candidate
+  bool check = false;                ///< measure a step of the best on threads
+  std::vector<std::string> given{};  ///< settings that the user has fixed
+  std::string configured{};          ///< settings that --config fixes, with values; empty: none
+  std::string command;  ///< `minigpt train --layers 4`: the command that trains the plan
 };
 
 /// A way to train, with its time and memory.

@@ -40,10 +40,8 @@ void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
   std::string text = task.description;
   const Elements& n = found.parameters;
   std::string trained = n.trained < n.all ? fmt::format(", {} of them trained", n.trained) : "";
-  text += fmt::format(
-      "model: {}, {} parameters{}, {}; {} samples a step{}\n", found.layers, n.all, trained,
-      precision(s.dtype), s.global_batch,
-      o.framework == Framework::megatron ? "; timed as Megatron-LM's steps of 2021" : "");
+  text += fmt::format("model: {}, {} parameters{}, {}; {} samples a step\n", found.layers, n.all,
+                      trained, precision(s.dtype), s.global_batch);
   if (s.offload != Offloaded::nothing) text += "transfers of offloaded state are not timed\n";
   if (s.optimizer || s.algorithm != Algorithm::adamw) text += "updates are timed as AdamW's\n";
   text += fmt::format(

@@ -45,31 +45,12 @@ std::vector<Kept> kept_further(std::vector<Kept> few, const std::vector<Kept>& m
   return few;
 }
 
-/// Returns the bytes that Megatron-LM moves for each trained parameter and micro-batch to add a
-/// gradient to the sum; triax adds it inside the product.
-double bytes_to_add(DType gradient) { return 3 * double(size_of(gradient)); }
-
 /// Returns the seconds of kernels that take the device and the host this long in all. Each takes
 /// the longer of its time on the device and the host's time to start it. The latter is equal for
 /// all, the former exponentially distributed: most kernels are short, a few long.
 double with_host(double device, double host) {
   return device > 0 ? host + device * std::exp(-host / device) : host;
 }
-
-/// Returns Megatron-LM's work for a layer with attention. Its fused softmax takes a multiple of
-/// four matrices of scores (is_kernel_available in megatron/model/fused_softmax.py, 2021 to 2023);
-/// any other number is scaled, masked, normalised and rounded by ops of PyTorch's, in fp32: four
-/// more, which move 32 bytes a score. Counted for models whose input is [samples, context].
-KernelWork with_its_softmax(KernelWork work, const Shape& tokens) {
-  if (work.scores == 0 || tokens.rank() < 2) return work;
-  auto matrices = int64_t(work.scores / double(tokens[1] * tokens[1]));
-  if (matrices % 4 != 0) work.kernels += 4, work.bytes += 32 * work.scores;
-  return work;
-}
-
-/// The part by which Megatron-LM's time on the host grows with every further rank of tp: processes
-/// that share the host and wait for the slowest. Fitted to the steps that a100.toml is fitted to.
-constexpr double its_wait = 0.03;
 
 bool again(const StepOptions& o) {
   return o.recompute == Recompute::block || o.recompute == Recompute::block_split;
@@ -85,8 +66,9 @@ struct StepTimes::Slot {
   double total() const { return compute + tensor; }
 };
 
-StepTimes::StepTimes(const Task& task, const Hardware& hardware, Framework framework)
-    : task_(task), hardware_(hardware), framework_(framework) {}
+StepTimes::StepTimes(const Task& task, const Hardware& hardware,
+                     std::shared_ptr<const KernelTimes> kernels)
+    : task_(task), hardware_(hardware), kernels_(std::move(kernels)) {}
 
 const Facts& StepTimes::facts(const StepOptions& o) {
   FactsKey key{o.mesh.tp, o.sequence_parallel, o.micro_batch, o.dtype, o.groups};
@@ -134,13 +116,10 @@ const Bubble& StepTimes::bubble(const StepOptions& o) {
   return bubbles_.emplace(key, made).first->second;
 }
 
-StepTimes::Slot StepTimes::pass(const KernelWork& counted, const Ledger::Line& sums,
+StepTimes::Slot StepTimes::pass(const KernelWork& work, const Ledger::Line& sums,
                                 const StepOptions& o) {
   const Hardware& h = hardware_;
-  bool its = framework_ == Framework::megatron;
-  KernelWork work = its ? with_its_softmax(counted, facts(o).inputs()[0]) : counted;
-  double device = h.seconds(work, o.dtype, framework_), host = h.launches(work, framework_);
-  if (its) host *= 1 + its_wait * (o.mesh.tp - 1);
+  double device = kernels_->device(work, h, o.dtype), host = kernels_->host(work, h, o.mesh.tp);
   double collectives = h.seconds(sums, o.mesh.tp, 1), compute = with_host(device, host);
   return {compute, h.on_host() ? collectives : with_host(device + collectives, host) - compute};
 }
@@ -165,21 +144,17 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
         Slot backward = pass(l.backward, l.tp_backward, o);
         slot.compute += forward.compute + backward.compute;
         slot.tensor += forward.tensor + backward.tensor;
-        if (framework_ == Framework::megatron)
-          slot.compute +=
-              bytes_to_add(o.reduce_dtype) * double(l.parameters.trained) / h.kernels / h.bandwidth;
+        slot.compute += kernels_->gradients(double(l.parameters.trained), h, o.reduce_dtype);
         slot.parameters += l.parameters;
         if (s == 0 && last_on == 0) slot.parameters -= l.shared;
         ++slot.layers, slot.trained_layers += l.parameters.trained > 0;
         bool block = i > 0 && i + 1 < layers.size();  // the first and the last are never repeated
         if (block && again(o)) slot.compute += forward.compute, slot.tensor += forward.tensor;
         if (block && o.recompute == Recompute::selective) {
-          KernelWork core{.products = l.forward.attention, .attention = l.forward.attention};
-          if (framework_ == Framework::megatron) {
-            core.scores = l.forward.scores;
-            core = with_its_softmax(core, facts(o).inputs()[0]);
-          }
-          slot.compute += h.seconds(core, o.dtype, framework_);
+          KernelWork core{.products = l.forward.attention,
+                          .attention = l.forward.attention,
+                          .scores = l.forward.scores};
+          slot.compute += kernels_->device(core, h, o.dtype);
         }
       }
     }
@@ -219,7 +194,7 @@ StepTime StepTimes::operator()(const StepOptions& o) {
   double weight = double(size_of(o.dtype)), sent = double(size_of(o.reduce_dtype)),
          hop = handover(o);
   // Whether collectives of dp overlap kernels.
-  bool behind = !h.on_host() && framework_ == Framework::triax;
+  bool behind = !h.on_host() && kernels_->overlap();
   StepTime t, each;  // each: of a micro-batch
   double sum = 0, slow = 0;
   auto over_dp = [&](int64_t calls, double bytes) { return over_replicas(o.mesh, calls, bytes); };

@@ -1,5 +1,6 @@
 #pragma once
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -28,6 +29,25 @@ struct Bubble {
   std::vector<Kept> kept;  ///< per stage
 };
 
+/// The seconds that kernels of a step take on a rank: triax's own. A derived class times the steps
+/// of another framework, to compare them with what was measured.
+class KernelTimes {
+ public:
+  virtual ~KernelTimes() = default;
+  /// Returns the seconds of work on the device.
+  virtual double device(const KernelWork& work, const Hardware& h, DType dtype) const {
+    return h.seconds(work, dtype);
+  }
+  /// Returns the host's seconds to start it, on each of `tp` ranks.
+  virtual double host(const KernelWork& work, const Hardware& h, int /*tp*/) const {
+    return h.launches(work);
+  }
+  /// Returns the seconds to add so many gradients of a micro-batch, outside of backward's kernels.
+  virtual double gradients(double /*elements*/, const Hardware&, DType) const { return 0; }
+  /// True if collectives of dp overlap kernels.
+  virtual bool overlap() const { return true; }
+};
+
 /// Predicts step times of one model on one kind of hardware. The work of every layer is that of
 /// kernels on the meta device (probe), so it is remembered by what it depends on.
 ///
@@ -42,7 +62,8 @@ struct Bubble {
 class StepTimes {
  public:
   /// Keeps references to both.
-  StepTimes(const Task& task, const Hardware& hardware, Framework framework = Framework::triax);
+  StepTimes(const Task& task, const Hardware& hardware,
+            std::shared_ptr<const KernelTimes> kernels = std::make_shared<KernelTimes>());
 
   /// Times a step; `o` is resolved and checked. Throws Error 78 if the model cannot be trained so.
   StepTime operator()(const StepOptions& o);
@@ -61,7 +82,7 @@ class StepTimes {
   struct Slot;
   /// Returns the time of a layer's forward or backward. Collectives of tp are started as kernels
   /// are: on GPUs they take no time of those that wait for the host.
-  Slot pass(const KernelWork& counted, const Ledger::Line& sums, const StepOptions& o);
+  Slot pass(const KernelWork& work, const Ledger::Line& sums, const StepOptions& o);
   std::vector<Slot> slots(const StepOptions& o);
   double handover(const StepOptions& o);
   double over_replicas(const MeshShape& m, int64_t calls, double bytes) const;
@@ -71,7 +92,7 @@ class StepTimes {
 
   const Task& task_;
   const Hardware& hardware_;
-  Framework framework_;
+  std::shared_ptr<const KernelTimes> kernels_;
   using FactsKey = std::tuple<int, bool, int64_t, DType, std::string>;
   std::map<FactsKey, Facts> facts_;
   std::map<std::tuple<FactsKey, int, int, int, Placement, std::string>, std::vector<int64_t>>

@@ -90,11 +90,6 @@ Settings plan_settings(PlanOptions& o, const ProgramOptions& p) {
            &o.hardware)
       .add("memory", "SIZE", "what tensors of a rank may take, like 72GB", &o.memory,
            {.shown = "the hardware's memory, less its reserve"})
-      .add("attention", "fused|stored",
-           "stored: time steps as Megatron-LM took them until 2022, to compare with its published "
-           "runs: scores in memory, gradients added by separate kernels and summed after backward; "
-           "memory is still predicted without scores",
-           choice(o.framework, {{"fused", Framework::triax}, {"stored", Framework::megatron}}))
       .add("top", "N", "rows to print", &o.top, {.range = {1, huge}})
       .add("json", "", "print only an object for each candidate whose memory was rehearsed",
            &o.json)

@@ -13,8 +13,47 @@
 /// the fit of what data sheets do not say.
 namespace triax::minigpt {
 
-using parallel::Framework;
 using parallel::Hardware;
+
+/// The kernels of Megatron-LM as published in 2021 and 2022: attention writes all scores and reads
+/// them back, in 16 bits; gradients of a micro-batch are added by kernels of their own, and summed
+/// over dp after backward; kernels are started from Python.
+class MegatronKernels : public parallel::KernelTimes {
+ public:
+  explicit MegatronKernels(int64_t context) : context_(double(context)) {}
+  double device(const KernelWork& counted, const Hardware& h, DType dtype) const override {
+    // Bytes moved for each score: scaling, mask, softmax and dropout about 9 in forward and 11 in
+    // backward, and the products beside them 4 and 8. The mean over forward, recomputed forward and
+    // backward; they take longer than their FLOP.
+    constexpr double bytes_per_score = 15;
+    KernelWork work = with_softmax(counted);
+    return (work.products - work.attention) / (h.products * h.peak(dtype)) +
+           double(work.kernels + work.matmuls) * h.kernel_start +
+           (work.bytes + bytes_per_score * work.scores) / h.kernels / h.bandwidth;
+  }
+  double host(const KernelWork& counted, const Hardware& h, int tp) const override {
+    // Both fitted to the steps that a100.toml is fitted to: more kernels, and from Python; and with
+    // every further rank processes that share the host and wait for the slowest.
+    constexpr double launches = 6.4, wait = 0.03;
+    KernelWork work = with_softmax(counted);
+    return double(work.kernels + work.matmuls) * h.launch * launches * (1 + wait * (tp - 1));
+  }
+  double gradients(double elements, const Hardware& h, DType dtype) const override {
+    return 3 * double(size_of(dtype)) * elements / h.kernels / h.bandwidth;
+  }
+  bool overlap() const override { return false; }
+
+ private:
+  /// Its fused softmax takes a multiple of four matrices of scores (is_kernel_available in
+  /// megatron/model/fused_softmax.py, 2021 to 2023); any other number is scaled, masked, normalised
+  /// and rounded by ops of PyTorch's, in fp32: four more, which move 32 bytes a score.
+  KernelWork with_softmax(KernelWork work) const {
+    auto matrices = int64_t(work.scores / (context_ * context_));
+    if (work.scores > 0 && matrices % 4 != 0) work.kernels += 4, work.bytes += 32 * work.scores;
+    return work;
+  }
+  double context_;
+};
 
 struct Row {
   std::string group;  ///< billions of parameters; of steps on one node, width x layers
@@ -135,7 +174,8 @@ class Predictions {
       Job job;
       job.model = row.model;
       auto& task = tasks_.emplace(row.group, task_of(job, long_text())).first->second;
-      times_.emplace(row.group, parallel::StepTimes(task, hardware, Framework::megatron));
+      auto kernels = std::make_shared<MegatronKernels>(row.model.context);
+      times_.emplace(row.group, parallel::StepTimes(task, hardware, kernels));
     }
   }
   double operator()(const Row& row) { return times_.at(row.group)(row.options.step).total(); }
