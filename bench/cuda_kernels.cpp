@@ -258,16 +258,11 @@ void adamw(Bench& bench) {
                   .master = values({parameters}, f32),
                   .decayed = {{0, parameters}}};
   Tensor m = full({parameters}, 0, f32, gpu), v = full({parameters}, 0, f32, gpu);
-  AdamWStep o{.lr = 1e-6,
-              .beta1 = 0.9,
-              .beta2 = 0.95,
-              .eps = 1e-8,
-              .weight_decay = 0.1,
-              .grad_scale = 1,
-              .step = 1};
+  AdamWRule rule{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
   // Reads gradient, master and two moments, writes the master, the moments and the bf16 weight.
-  bench.run("adamw/bf16 with master", {.bytes = 30.0 * double(parameters)},
-            [&] { backend(gpu).adamw(s, m, v, o); });
+  bench.run("adamw/bf16 with master", {.bytes = 30.0 * double(parameters)}, [&] {
+    backend(gpu).update(s, {m, v}, rule, {.lr = 1e-6});
+  });
 }
 
 /// Of a block or a step, what is left.

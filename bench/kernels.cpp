@@ -180,14 +180,8 @@ void adamw(benchmark::State& state) {
   const int64_t n = 8 << 20;
   OptimizerSlot s{.weight = values({n}), .grad = values({n}), .master = {}, .decayed = {{0, n}}};
   Tensor m = zeros({n}, f32, cpu), v = zeros({n}, f32, cpu);
-  AdamWStep step{.lr = 1e-6,
-                 .beta1 = 0.9,
-                 .beta2 = 0.999,
-                 .eps = 1e-8,
-                 .weight_decay = 0.1,
-                 .grad_scale = 1,
-                 .step = 1};
-  for (auto _ : state) backend(cpu).adamw(s, m, v, step);
+  AdamWRule rule{.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1};
+  for (auto _ : state) backend(cpu).update(s, {m, v}, rule, {.lr = 1e-6});
   count_bytes(state, 28.0 * double(n));
 }
 BENCHMARK(adamw)->UseRealTime();

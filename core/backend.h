@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <variant>
 
 #include "core/fixed_point.h"
 #include "core/functors/list.h"
@@ -92,33 +93,36 @@ struct Range {
   int64_t begin, end;
 };
 
-/// One step over flat, contiguous buffers of equal length. grad is in the accumulator dtype and is
-/// multiplied by `grad_scale` first. weight f32, f64 (master undefined) or f16, bf16 (then `master`
-/// f32 is updated and weight is its cast). Weight decay applies in `decayed` only (sorted).
+/// Flat, contiguous buffers of equal length. grad is in the accumulator dtype. weight f32, f64
+/// (master undefined) or f16, bf16 (then `master` f32 is updated and weight is its cast). Weight
+/// decay applies in `decayed` only (sorted).
 struct OptimizerSlot {
   Tensor weight, grad, master;
   std::vector<Range> decayed;
 };
-/// Decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2). `step` counts from 1. A `plan`
-/// (a StepDecision on this device) replaces learning rate, step and scale given here.
-struct AdamWStep {
-  double lr, beta1, beta2, eps, weight_decay, grad_scale;
-  int64_t step;
-  Tensor plan = {};
+/// Adam with decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2). States: m, v.
+struct AdamWRule {
+  double beta1, beta2, eps, weight_decay;
 };
 /// Momentum as in Sutskever et al. 2013, in PyTorch's form: v = momentum v + g; w -= lr v
-/// (Nesterov: w -= lr (g + momentum v)). `step` counts from 1; the first sets v = g. `plan` is
-/// AdamWStep's.
-struct SgdStep {
-  double lr, momentum, weight_decay, grad_scale;
-  enum class Form { heavy_ball, nesterov } form;
-  int64_t step;
-  Tensor plan = {};
+/// (Nesterov: w -= lr (g + momentum v)). The first step sets v = g. States: v, or none without
+/// momentum.
+struct SgdRule {
+  double momentum = 0, weight_decay = 0;
+  enum class Form { heavy_ball, nesterov } form = Form::heavy_ball;
 };
 /// Lion (Chen et al., "Symbolic discovery of optimization algorithms", 2023, algorithm 2):
 /// w -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay w), then m = beta2 m + (1 - beta2) g.
-struct LionStep {
-  double lr, beta1, beta2, weight_decay, grad_scale;
+/// States: m.
+struct LionRule {
+  double beta1 = 0.9, beta2 = 0.99, weight_decay = 0.1;
+};
+using UpdateRule = std::variant<AdamWRule, SgdRule, LionRule>;
+/// The numbers of one update. Gradients are multiplied by `grad_scale` first; `step` counts from 1.
+/// A `plan` (a StepDecision on this device) replaces them all.
+struct UpdateStep {
+  double lr = 0, grad_scale = 1;
+  int64_t step = 1;
   Tensor plan = {};
 };
 
@@ -286,10 +290,9 @@ class Backend {
   /// decision = fn::decide_step(request, totals, decision): a StepRequest, StepTotals and a
   /// StepDecision.
   virtual void decide_step(const Tensor& request, const Tensor& totals, const Tensor& decision);
-  virtual void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v,
-                     const AdamWStep& o) = 0;
-  virtual void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) = 0;
-  virtual void lion(const OptimizerSlot& s, const Tensor& m, const LionStep& o) = 0;
+  /// Updates weights and `states`, which are the rule's.
+  virtual void update(const OptimizerSlot& s, const Tensors& states, const UpdateRule& rule,
+                      const UpdateStep& step) = 0;
   /// `average` is of x's accumulator dtype.
   virtual void average(const Tensor& average, const Tensor& x, const AverageStep& o) = 0;
 };

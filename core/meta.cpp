@@ -186,14 +186,11 @@ class MetaBackend final : public Backend {
   }
 
   void decide_step(const Tensor&, const Tensor&, const Tensor&) override {}
-  void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep&) override {
-    move({s.weight, s.weight, s.master, s.master, s.grad, m, m, v, v});
-  }
-  void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep&) override {
-    move({s.weight, s.weight, s.master, s.master, s.grad, velocity, velocity});
-  }
-  void lion(const OptimizerSlot& s, const Tensor& m, const LionStep&) override {
-    move({s.weight, s.weight, s.master, s.master, s.grad, m, m});
+  void update(const OptimizerSlot& s, const Tensors& states, const UpdateRule&,
+              const UpdateStep&) override {
+    Tensors moved{s.weight, s.weight, s.master, s.master, s.grad};
+    for (const Tensor& x : states) moved.insert(moved.end(), {x, x});
+    move(moved);
   }
   void average(const Tensor& average, const Tensor& x, const AverageStep&) override {
     move({x, average, average});

@@ -77,20 +77,19 @@ void AdamW::make_state(Chunk& c) {
 void AdamW::update(const StepDecision& d) { run({.lr = d.lr, .grad_scale = d.grad_scale}); }
 void AdamW::apply(const Tensor& decision) { run({.plan = decision}); }
 
-void AdamW::run(AdamWStep o) {
+void AdamW::run(UpdateStep o) {
   ProfileRange range("adamw");
-  o.beta1 = options_.beta1, o.beta2 = options_.beta2;
-  o.eps = options_.eps, o.weight_decay = options_.weight_decay;
   o.step = steps();
+  AdamWRule rule{options_.beta1, options_.beta2, options_.eps, options_.weight_decay};
   memory::Scope scope(memory::buffers);  // for copies of what is on another device
-  AdamWStep on_host = o;
+  UpdateStep on_host = o;
   bool far = o.plan.defined() && std::any_of(chunks_.begin(), chunks_.end(), [&](auto& c) {
                return c.m.device() != o.plan.device();
              });
   if (far) on_host.plan = o.plan.to(host_of(o.plan.device()));
   bool known = window_ && o.plan.defined() && on_host.plan.device() == cpu;
   if (known && on_host.plan.to_host<double>()[3] == 0) return;  // nothing changes: no file is read
-  PerSlot<AdamWStep> here(o), there(on_host);
+  UpdateSlots here(rule, o), there(rule, on_host);
   for (const Chunk& c : chunks_) {
     auto held = hold(c);
     auto weight_held = c.part.weight.storage()->hold(Access::write);
@@ -99,7 +98,7 @@ void AdamW::run(AdamWStep o) {
     part.weight = part.weight.to(c.m.device());
     part.grad = part.grad.to(c.m.device());
     bool near = !o.plan.defined() || c.m.device() == o.plan.device();
-    backend(c.m).adamw(part, c.m, c.v, (near ? here : there).at(c.rates));
+    (near ? here : there)(part, {c.m, c.v}, c.rates);
     if (!part.weight.is(c.part.weight)) copy_(c.part.weight, part.weight);
   }
 }

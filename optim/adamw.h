@@ -46,7 +46,7 @@ class AdamW final : public Optimizer {
   /// weights and state are lost.
   void update(const StepDecision& decision) override;
   void apply(const Tensor& decision) override;
-  void run(AdamWStep o);
+  void run(UpdateStep o);
 
   AdamWOptions options_;
   std::vector<Chunk> chunks_;

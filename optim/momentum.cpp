@@ -4,21 +4,33 @@
 
 namespace triax::optim {
 
-Momentum::Momentum(const char* op, const std::vector<Slot>& slots, const char* kind) : kind_(kind) {
+Momentum::Momentum(const char* op, const std::vector<Slot>& slots, const char* kind,
+                   const UpdateRule& rule)
+    : kind_(kind), rule_(rule) {
   memory::Scope scope(memory::optimizer);
   for (auto& s : slots) {
     check_slot(op, s);
     Entry e{{s.weight, s.grad, {}, s.decayed}, s.rates};
     if (needs_master(s)) e.slot.master = s.weight.to(s.grad.dtype());
-    if (kind) e.momentum = zeros_like(s.grad);
+    if (kind) e.states = {zeros_like(s.grad)};
     entries_.push_back(std::move(e));
   }
+}
+
+void Momentum::update(const StepDecision& d) {
+  run({.lr = d.lr, .grad_scale = d.grad_scale, .step = steps()});
+}
+void Momentum::apply(const Tensor& decision) { run({.plan = decision}); }
+
+void Momentum::run(const UpdateStep& step) {
+  UpdateSlots update(rule_, step);
+  for (auto& e : entries_) update(e.slot, e.states, e.rates);
 }
 
 std::vector<SlotState> Momentum::state() const {
   std::vector<SlotState> all;
   for (size_t i = 0; i < entries_.size(); ++i) {
-    if (entries_[i].momentum.defined()) all.push_back({i, kind_, entries_[i].momentum});
+    for (const Tensor& state : entries_[i].states) all.push_back({i, kind_, state});
     if (entries_[i].slot.master.defined()) all.push_back({i, "master", entries_[i].slot.master});
   }
   return all;

@@ -10,18 +10,23 @@ class Momentum : public Optimizer {
   std::vector<SlotState> state() const override;
 
  protected:
+  /// `op` begins messages; `kind` names the state of the rule, which starts at 0; null: none.
+  Momentum(const char* op, const std::vector<Slot>& slots, const char* kind,
+           const UpdateRule& rule);
+
+ private:
   struct Entry {
     OptimizerSlot slot;
     Rates rates;
-    Tensor momentum = {};  // undefined: none
+    Tensors states = {};  // one, or none
   };
-  /// `op` begins messages; `kind` names the state, which starts at 0; null: none.
-  Momentum(const char* op, const std::vector<Slot>& slots, const char* kind);
-  const std::vector<Entry>& entries() const { return entries_; }
+  void update(const StepDecision& decision) override;
+  void apply(const Tensor& decision) override;
+  void run(const UpdateStep& step);
 
- private:
   std::vector<Entry> entries_;
   const char* kind_;
+  UpdateRule rule_;
 };
 
 }  // namespace triax::optim

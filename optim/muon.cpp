@@ -73,7 +73,7 @@ void Muon::update(const StepDecision& d) {
   apply(from_host(values_of(d), {StepDecision::size}, device_));
 }
 
-/// Updates by the SGD kernel, which subtracts the orthogonal matrix and so must not scale it.
+/// Updates by the rule of SGD, which subtracts the orthogonal matrix and so must not scale it.
 void Muon::apply(const Tensor& decision) {
   ProfileRange range("muon");
   NoGrad guard;
@@ -82,7 +82,7 @@ void Muon::apply(const Tensor& decision) {
   memory::Scope scope(memory::buffers);
   Tensor unscaled = clone(decision);
   fill_(unscaled.narrow(0, 2, 1), 1);
-  PerSlot<SgdStep> all({.weight_decay = options_.weight_decay, .plan = unscaled});
+  UpdateSlots update(SgdRule{.weight_decay = options_.weight_decay}, {.plan = unscaled});
   const double mu = options_.momentum;
   for (auto& e : entries_) {
     OptimizerSlot part = e.part;
@@ -93,7 +93,7 @@ void Muon::apply(const Tensor& decision) {
     Tensor o = orthogonalized(part.weight.dtype() == bf16 ? u.to(bf16) : u, options_.iterations);
     double size = 0.2 * std::sqrt(double(std::max(e.rows, e.columns)));
     part.grad = (o.to(part.grad.dtype()) * size).view({o.numel()});
-    backend(part.weight).sgd(part, {}, all.at(e.rates));
+    update(part, {}, e.rates);
   }
 }
 

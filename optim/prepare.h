@@ -40,18 +40,19 @@ inline void check_slot(const char* op, const Slot& s) {
   }
 }
 
-/// A step (AdamWStep, LionStep, SgdStep) with each slot's own rates.
-template <class Step> class PerSlot {
+/// Updates slots by one rule and step, each with rates of its own.
+class UpdateSlots {
  public:
-  explicit PerSlot(Step step) : step_(std::move(step)) {}
+  UpdateSlots(const UpdateRule& rule, UpdateStep step) : rule_(rule), step_(std::move(step)) {}
 
-  Step at(const Rates& rates) {
-    Step o = step_;
-    o.weight_decay = rates.weight_decay.value_or(o.weight_decay);
-    if (rates.lr == 1) return o;
-    o.lr *= rates.lr;
-    if (o.plan.defined()) o.plan = plan(rates.lr);
-    return o;
+  void operator()(const OptimizerSlot& slot, const Tensors& states, const Rates& rates) {
+    UpdateRule rule = rule_;
+    if (rates.weight_decay)
+      std::visit([&](auto& r) { r.weight_decay = *rates.weight_decay; }, rule);
+    UpdateStep step = step_;
+    step.lr *= rates.lr;
+    if (rates.lr != 1 && step.plan.defined()) step.plan = plan(rates.lr);
+    backend(slot.weight).update(slot, states, rule, step);
   }
 
  private:
@@ -63,7 +64,8 @@ template <class Step> class PerSlot {
     copy_(scaled.narrow(0, 0, 1), step_.plan.narrow(0, 0, 1) * factor);
     return scaled;
   }
-  Step step_;
+  UpdateRule rule_;
+  UpdateStep step_;
   std::map<double, Tensor> plans_;  // by factor
 };
 

@@ -62,41 +62,30 @@ void update_all(const OptimizerSlot& s, const States<A>& state, const Update& gi
 }
 
 /// Returns the step's plan, which lies in the host's memory, or without one the host's numbers.
-template <class Step> StepDecision decision_of(const Step& o, int64_t step) {
+StepDecision decision_of(const UpdateStep& o) {
   if (o.plan.defined()) return *static_cast<const StepDecision*>(o.plan.data());
-  return {o.lr, double(step), o.grad_scale, 1, 0};
+  return {o.lr, double(o.step), o.grad_scale, 1, 0};
 }
 
 }  // namespace
 
-void Cpu::adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) {
-  StepDecision decision = decision_of(o, o.step);
+void Cpu::update(const OptimizerSlot& s, const Tensors& states, const UpdateRule& rule,
+                 const UpdateStep& o) {
+  StepDecision decision = decision_of(o);
   if (decision.happens == 0) return;
   visit_float(s.weight.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    auto update = functors::Adam<A>::of({o.beta1, o.beta2, o.eps, o.weight_decay}, decision);
-    update_all<2, T>(s, States<A>{values<A>(m), values<A>(v)}, update);
-  });
-}
-
-void Cpu::sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) {
-  StepDecision decision = decision_of(o, o.step);
-  if (decision.happens == 0) return;
-  visit_float(s.weight.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    auto update = functors::Sgd<A>::of({o.momentum, o.weight_decay, o.form}, decision);
-    if (update.remembers) update_all<1, T>(s, States<A>{values<A>(velocity)}, update);
-    else update_all<0, T>(s, States<A>{}, update);
-  });
-}
-
-void Cpu::lion(const OptimizerSlot& s, const Tensor& m, const LionStep& o) {
-  StepDecision decision = decision_of(o, 0);
-  if (decision.happens == 0) return;
-  visit_float(s.weight.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    auto update = functors::Lion<A>::of({o.beta1, o.beta2, o.weight_decay}, decision);
-    update_all<1, T>(s, States<A>{values<A>(m)}, update);
+    auto by = [&]<int count>(const auto& given) {
+      States<A> held;
+      if constexpr (count > 0) held.first = values<A>(states[0]);
+      if constexpr (count > 1) held.second = values<A>(states[1]);
+      update_all<count, T>(s, held, functors::update_by<A>(given, decision));
+    };
+    if (auto* adamw = std::get_if<AdamWRule>(&rule)) by.template operator()<2>(*adamw);
+    else if (auto* lion = std::get_if<LionRule>(&rule)) by.template operator()<1>(*lion);
+    else if (auto& sgd = *std::get_if<SgdRule>(&rule); sgd.momentum != 0)
+      by.template operator()<1>(sgd);
+    else by.template operator()<0>(sgd);
   });
 }
 

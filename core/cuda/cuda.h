@@ -76,9 +76,8 @@ class Cuda : public Backend {
   void pool_backward(const Pool2d& p, const Tensor& dy, const Tensor& chosen,
                      const Tensor& dx) override;
 
-  void adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) override;
-  void sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) override;
-  void lion(const OptimizerSlot& s, const Tensor& m, const LionStep& o) override;
+  void update(const OptimizerSlot& s, const Tensors& states, const UpdateRule& rule,
+              const UpdateStep& o) override;
   void average(const Tensor& average, const Tensor& x, const AverageStep& o) override;
 
  private:

@@ -40,42 +40,27 @@ void step(Stream stream, const OptimizerSlot& s, const Tensor& first, const Tens
   });
 }
 
-// Updates with the host's numbers, or with those of a plan.
-template <class T, class Update, class Step>
-void step(const Queue& q, const OptimizerSlot& s, const Tensor (&states)[2],
-          const typename Update::Rates& rates, const Step& o, int64_t number) {
-  StepDecision decision{o.lr, double(number), o.grad_scale, 1, 0};
-  if (!o.plan.defined())
-    return step<T>(q.stream, s, states[0], states[1], Update::of(rates, decision));
-  Scratch<Update> decided(q.memory, 1);
-  launch(q.stream, {}, PrepareUpdate<Update>{rates, values<StepDecision>(o.plan), decided.data()});
-  step<T>(q.stream, s, states[0], states[1], Update{}, decided.data());
-}
-
 }  // namespace
 
-void Cuda::adamw(const OptimizerSlot& s, const Tensor& m, const Tensor& v, const AdamWStep& o) {
+// With the host's numbers, or with those of a plan.
+void Cuda::update(const OptimizerSlot& s, const Tensors& states, const UpdateRule& rule,
+                  const UpdateStep& o) {
   Queue q{stream(), allocator()};
-  functors::AdamRates rates{o.beta1, o.beta2, o.eps, o.weight_decay};
+  Tensor first = states.empty() ? Tensor() : states[0];
+  Tensor second = states.size() > 1 ? states[1] : Tensor();
+  StepDecision decision{o.lr, double(o.step), o.grad_scale, 1, 0};
   visit_float(s.weight.dtype(), [&]<class T>() {
-    step<T, functors::Adam<Accumulator<T>>>(q, s, {m, v}, rates, o, o.step);
-  });
-}
-
-void Cuda::sgd(const OptimizerSlot& s, const Tensor& velocity, const SgdStep& o) {
-  Queue q{stream(), allocator()};
-  functors::SgdRates rates{o.momentum, o.weight_decay, o.form};
-  visit_float(s.weight.dtype(), [&]<class T>() {
-    step<T, functors::Sgd<Accumulator<T>>>(q, s, {o.momentum != 0 ? velocity : Tensor(), {}}, rates,
-                                           o, o.step);
-  });
-}
-
-void Cuda::lion(const OptimizerSlot& s, const Tensor& m, const LionStep& o) {
-  Queue q{stream(), allocator()};
-  functors::LionRates rates{o.beta1, o.beta2, o.weight_decay};
-  visit_float(s.weight.dtype(), [&]<class T>() {
-    step<T, functors::Lion<Accumulator<T>>>(q, s, {m, {}}, rates, o, 0);
+    using A = Accumulator<T>;
+    auto by = [&](const auto& given) {
+      auto update = functors::update_by<A>(given, decision);
+      if (!o.plan.defined()) return step<T>(q.stream, s, first, second, update);
+      Scratch<decltype(update)> decided(q.memory, 1);
+      launch(q.stream, {},
+             PrepareUpdate<A, std::decay_t<decltype(given)>>{given, values<StepDecision>(o.plan),
+                                                             decided.data()});
+      step<T>(q.stream, s, first, second, decltype(update){}, decided.data());
+    };
+    std::visit(by, rule);
   });
 }
 

@@ -4,38 +4,10 @@
 
 namespace triax::functors {
 
-/// The numbers of AdamW that stay the same from step to step.
-struct AdamRates {
-  double beta1, beta2, eps, weight_decay;
-};
-struct SgdRates {
-  double momentum, weight_decay;
-  SgdStep::Form form;
-};
-struct LionRates {
-  double beta1, beta2, weight_decay;
-};
-
-/// AdamW's update of one element, and whether a step makes it; see AdamWStep.
+/// AdamW's update of one element, and whether a step makes it; see AdamWRule.
 template <class A> struct Adam {
-  using Rates = AdamRates;
   A shrink, beta1, beta2, rest1, rest2, rate, root, eps, scale;
   bool happens;
-
-  TRIAX_HD static Adam of(const AdamRates& r, const StepDecision& p) {
-    double rate = p.lr / (1 - __builtin_pow(r.beta1, p.step));
-    double root = 1 / __builtin_sqrt(1 - __builtin_pow(r.beta2, p.step));
-    return {A(1 - p.lr * r.weight_decay),
-            A(r.beta1),
-            A(r.beta2),
-            A(1 - r.beta1),
-            A(1 - r.beta2),
-            A(rate),
-            A(root),
-            A(r.eps),
-            A(p.grad_scale),
-            p.happens != 0};
-  }
 
   TRIAX_HD void operator()(bool decays, A g, A& w, A& m, A& v) const {
     A d = g * scale;
@@ -45,22 +17,10 @@ template <class A> struct Adam {
   }
 };
 
-/// SGD's update of one element; see SgdStep.
+/// SGD's update of one element; see SgdRule.
 template <class A> struct Sgd {
-  using Rates = SgdRates;
   A lr, momentum, decay, scale;
   bool remembers, starts, nesterov, happens;
-
-  TRIAX_HD static Sgd of(const SgdRates& r, const StepDecision& p) {
-    return {A(p.lr),
-            A(r.momentum),
-            A(r.weight_decay),
-            A(p.grad_scale),
-            r.momentum != 0,
-            p.step == 1,
-            r.form == SgdStep::Form::nesterov,
-            p.happens != 0};
-  }
 
   TRIAX_HD void operator()(bool decays, A g, A& w, A& velocity, A&) const {
     A d = g * scale + (decays ? decay : A(0)) * w;
@@ -71,15 +31,10 @@ template <class A> struct Sgd {
   }
 };
 
-/// Lion's update of one element; see LionStep.
+/// Lion's update of one element; see LionRule.
 template <class A> struct Lion {
-  using Rates = LionRates;
   A lr, beta1, beta2, decay, scale;
   bool happens;
-
-  TRIAX_HD static Lion of(const LionRates& r, const StepDecision& p) {
-    return {A(p.lr), A(r.beta1), A(r.beta2), A(r.weight_decay), A(p.grad_scale), p.happens != 0};
-  }
 
   TRIAX_HD void operator()(bool decays, A g, A& w, A& m, A&) const {
     A d = g * scale, c = beta1 * m + (A(1) - beta1) * d;
@@ -88,6 +43,35 @@ template <class A> struct Lion {
     w = w - lr * (sign + (decays ? decay : A(0)) * w);
   }
 };
+
+/// Returns a rule's update, of one element and step.
+template <class A> TRIAX_HD Adam<A> update_by(const AdamWRule& r, const StepDecision& p) {
+  double rate = p.lr / (1 - __builtin_pow(r.beta1, p.step));
+  double root = 1 / __builtin_sqrt(1 - __builtin_pow(r.beta2, p.step));
+  return {A(1 - p.lr * r.weight_decay),
+          A(r.beta1),
+          A(r.beta2),
+          A(1 - r.beta1),
+          A(1 - r.beta2),
+          A(rate),
+          A(root),
+          A(r.eps),
+          A(p.grad_scale),
+          p.happens != 0};
+}
+template <class A> TRIAX_HD Sgd<A> update_by(const SgdRule& r, const StepDecision& p) {
+  return {A(p.lr),
+          A(r.momentum),
+          A(r.weight_decay),
+          A(p.grad_scale),
+          r.momentum != 0,
+          p.step == 1,
+          r.form == SgdRule::Form::nesterov,
+          p.happens != 0};
+}
+template <class A> TRIAX_HD Lion<A> update_by(const LionRule& r, const StepDecision& p) {
+  return {A(p.lr), A(r.beta1), A(r.beta2), A(r.weight_decay), A(p.grad_scale), p.happens != 0};
+}
 
 /// An average's step of one element; see AverageStep.
 template <class A> struct MovingAverage {

@@ -22,8 +22,8 @@ parallel::Settings settings_of(resnet::ResNetConfig& c, optim::SgdOptions& sgd) 
       .add("momentum", "X", "of SGD", &sgd.momentum,
            {.range = {0, 1, true}, .on_resume = parallel::OnResume::say})
       .add("momentum-form", "NAME", "heavy-ball or nesterov",
-           parallel::choice(sgd.form, {{"heavy-ball", SgdStep::Form::heavy_ball},
-                                       {"nesterov", SgdStep::Form::nesterov}}),
+           parallel::choice(sgd.form, {{"heavy-ball", SgdRule::Form::heavy_ball},
+                                       {"nesterov", SgdRule::Form::nesterov}}),
            say)
       .add("weight-decay", "X", "L2 penalty of matrices and convolutions", &sgd.weight_decay, say);
 }
@@ -33,7 +33,7 @@ parallel::Settings settings_of(resnet::ResNetConfig& c, optim::SgdOptions& sgd) 
 int main(int argc, char** argv) {
   resnet::ResNetConfig c;
   images::DataOptions data;
-  optim::SgdOptions sgd{.momentum = 0.9, .weight_decay = 5e-4, .form = SgdStep::Form::nesterov};
+  optim::SgdOptions sgd{.momentum = 0.9, .weight_decay = 5e-4, .form = SgdRule::Form::nesterov};
   parallel::ProgramOptions o{.name = "resnet",
                              .what = "Trains a ResNet-18 on images of 32 x 32 pixels."};
   o.train.step.micro_batch = 64, o.train.step.clip = 0;

@@ -91,14 +91,8 @@ Maker adamw(int64_t updated) {
     OptimizerSlot slot{.weight = flat(), .grad = flat(), .master = {}, .decayed = {{0, updated}}};
     Tensor m = flat(), v = flat();
     return [=] {
-      AdamWStep step{.lr = 1e-6,
-                     .beta1 = 0.9,
-                     .beta2 = 0.99,
-                     .eps = 1e-8,
-                     .weight_decay = 0.1,
-                     .grad_scale = 1,
-                     .step = 1};
-      backend(device).adamw(slot, m, v, step);
+      AdamWRule rule{.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1};
+      backend(device).update(slot, {m, v}, rule, {.lr = 1e-6});
     };
   };
 }

@@ -35,7 +35,7 @@ TEST_P(Optimizer, AdamW) {
       OptimizerSlot s = copy_of(start);
       Tensor m = zeros({n}, sums, cpu), v = zeros({n}, sums, cpu);
       for (int64_t step = 1; step <= 3; ++step)
-        b.adamw(s, m, v, {1e-2, 0.9, 0.99, 1e-8, 0.1, 0.5, step});
+        b.update(s, {m, v}, AdamWRule{0.9, 0.99, 1e-8, 0.1}, {1e-2, 0.5, step});
       return Tensors{exact(s), s.weight, m, v};
     };
     Tensors got = on_any_threads(run);
@@ -61,7 +61,8 @@ TEST_P(Optimizer, AdamWOfASliceEqualsTheWhole) {
   const int64_t n = 1000, cut = 333;
   OptimizerSlot whole = slot(n), base = copy_of(whole);
   Tensor m = zeros({n}, sums, cpu), v = zeros({n}, sums, cpu);
-  b.adamw(whole, m, v, {1e-2, 0.9, 0.99, 1e-8, 0.1, 1, 1});
+  const AdamWRule rule{0.9, 0.99, 1e-8, 0.1};
+  b.update(whole, {m, v}, rule, {.lr = 1e-2});
   auto part = [&](int64_t begin, int64_t end) {
     auto of = [&](const Tensor& x) { return x.defined() ? x.narrow(0, begin, end - begin) : x; };
     OptimizerSlot s{of(base.weight), of(base.grad), of(base.master), {}};
@@ -69,7 +70,7 @@ TEST_P(Optimizer, AdamWOfASliceEqualsTheWhole) {
       if (r.end > begin && r.begin < end)
         s.decayed.push_back({std::max(r.begin, begin) - begin, std::min(r.end, end) - begin});
     Tensor pm = zeros({end - begin}, sums, cpu), pv = zeros_like(pm);
-    b.adamw(s, pm, pv, {1e-2, 0.9, 0.99, 1e-8, 0.1, 1, 1});
+    b.update(s, {pm, pv}, rule, {.lr = 1e-2});
   };
   part(0, cut);
   part(cut, n);
@@ -78,14 +79,14 @@ TEST_P(Optimizer, AdamWOfASliceEqualsTheWhole) {
 
 TEST_P(Optimizer, Sgd) {
   for (double momentum : {0., 0.9})
-    for (auto form : {SgdStep::Form::heavy_ball, SgdStep::Form::nesterov})
+    for (auto form : {SgdRule::Form::heavy_ball, SgdRule::Form::nesterov})
       for (int64_t n : {0, 1, 33, 20000}) {
         OptimizerSlot start = slot(n);
         Tensors got = on_any_threads([&] {
           OptimizerSlot s = copy_of(start);
           Tensor velocity = full({n}, NAN, sums, cpu);  // the first step must not read it
           for (int64_t step = 1; step <= 3; ++step)
-            b.sgd(s, velocity, {1e-2, momentum, 0.1, 0.5, form, step});
+            b.update(s, {velocity}, SgdRule{momentum, 0.1, form}, {1e-2, 0.5, step});
           return Tensors{exact(s), s.weight};
         });
         std::vector<double> w = doubles(exact(start)), grad = doubles(start.grad), v(w.size());
@@ -93,7 +94,7 @@ TEST_P(Optimizer, Sgd) {
           for (size_t i = 0; i < w.size(); ++i) {
             double g = grad[i] * 0.5 + (decays(start, i) ? 0.1 * w[i] : 0);
             v[i] = step == 1 ? g : momentum * v[i] + g;
-            w[i] -= 1e-2 * (form == SgdStep::Form::nesterov ? g + momentum * v[i] : v[i]);
+            w[i] -= 1e-2 * (form == SgdRule::Form::nesterov ? g + momentum * v[i] : v[i]);
           }
         expect_near(got[0], w, tolerance(sums));
         EXPECT_TRUE(same_bits(got[1], got[0].to(dtype)));
@@ -107,7 +108,8 @@ TEST_P(Optimizer, Lion) {
     Tensors got = on_any_threads([&] {
       OptimizerSlot s = copy_of(start);
       Tensor m = zeros({n}, sums, cpu);
-      for (int64_t step = 1; step <= 3; ++step) b.lion(s, m, {1e-2, 0.9, 0.99, 0.1, 0.5});
+      for (int64_t step = 1; step <= 3; ++step)
+        b.update(s, {m}, LionRule{0.9, 0.99, 0.1}, {1e-2, 0.5});
       return Tensors{exact(s), m, s.weight};
     });
     std::vector<double> w = doubles(exact(start)), grad = doubles(start.grad), m(w.size());

@@ -35,15 +35,9 @@ std::vector<Range> many(int64_t n) {
 }
 
 TEST_P(CudaOptimizer, AdamW) {
-  AdamWStep step{.lr = 0.1,
-                 .beta1 = 0.9,
-                 .beta2 = 0.95,
-                 .eps = 1e-8,
-                 .weight_decay = 0.1,
-                 .grad_scale = 0.5,
-                 .step = 3};
+  AdamWRule rule{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
   auto run = [&](Backend& on, const OptimizerSlot& s, const Tensor& m, const Tensor& v) {
-    on.adamw(s, m, v, step);
+    on.update(s, {m, v}, rule, {.lr = 0.1, .grad_scale = 0.5, .step = 3});
   };
   for (int64_t n : odd_sizes) {
     expect_equal_steps(n, {}, run);
@@ -63,21 +57,16 @@ TEST_P(CudaOptimizer, AdamW) {
 }
 
 TEST_P(CudaOptimizer, Sgd) {
-  for (auto form : {SgdStep::Form::heavy_ball, SgdStep::Form::nesterov})
+  for (auto form : {SgdRule::Form::heavy_ball, SgdRule::Form::nesterov})
     for (double momentum : {0., 0.9})
       for (int64_t at : {1, 2}) {
-        SgdStep step{.lr = 0.1,
-                     .momentum = momentum,
-                     .weight_decay = 0.1,
-                     .grad_scale = 0.5,
-                     .form = form,
-                     .step = at};
+        SgdRule rule{momentum, 0.1, form};
         for (int64_t n : odd_sizes)
           expect_equal_steps(
               n, {{n / 3, n / 2}},
               [&](Backend& on, const OptimizerSlot& s, const Tensor& m, const Tensor&) {
                 if (at == 1) fill_(m, NAN);
-                on.sgd(s, momentum == 0 ? Tensor() : m, step);
+                on.update(s, momentum == 0 ? Tensors{} : Tensors{m}, rule, {0.1, 0.5, at});
               });
       }
 }
@@ -86,7 +75,7 @@ TEST_P(CudaOptimizer, Lion) {
   for (int64_t n : odd_sizes)
     expect_equal_steps(n, {{n / 3, n / 2}},
                        [](Backend& on, const OptimizerSlot& s, const Tensor& m, const Tensor&) {
-                         on.lion(s, m, {0.1, 0.9, 0.99, 0.1, 0.5});
+                         on.update(s, {m}, LionRule{0.9, 0.99, 0.1}, {0.1, 0.5});
                        });
 }
 
@@ -96,8 +85,8 @@ TEST_P(CudaOptimizer, DecidedOnTheDevice) {
     StepDecision d{.lr = 0.1, .step = 2, .grad_scale = 0.5, .happens = happens};
     Tensor plan = exact(from_host(values_of(d), {StepDecision::size}, cpu));
     auto run = [&](Backend& on, const OptimizerSlot& s, const Tensor& m, const Tensor&) {
-      on.sgd(s, m, {NAN, 0.9, 0.1, NAN, SgdStep::Form::nesterov, 1, plan});
-      on.lion(s, m, {NAN, 0.9, 0.99, 0.1, NAN, plan});
+      on.update(s, {m}, SgdRule{0.9, 0.1, SgdRule::Form::nesterov}, {NAN, NAN, 1, plan});
+      on.update(s, {m}, LionRule{0.9, 0.99, 0.1}, {NAN, NAN, 1, plan});
     };
     expect_equal_steps(1000, {{10, 400}}, run);
   }

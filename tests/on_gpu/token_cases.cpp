@@ -96,7 +96,7 @@ void adamw(On& on) {
     OptimizerSlot s = slot(on, n);
     Tensor m = on.state(zeros({n}, on.sums, on.device)), v = on.state(zeros_like(m));
     for (int64_t step = 1; step <= 3; ++step)
-      on.backend.adamw(s, m, v, {1e-2, 0.9, 0.99, 1e-8, 0.1, 0.5, step});
+      on.backend.update(s, {m, v}, AdamWRule{0.9, 0.99, 1e-8, 0.1}, {1e-2, 0.5, step});
   }
 }
 
@@ -114,19 +114,18 @@ void planned(On& on) {
     if (step == 4) fill_(totals.narrow(0, 0, 1), NAN);
     on.backend.decide_step(from_host(values_of(request), {StepRequest::size}, on.device), totals,
                            decision);
-    on.backend.adamw(
-        s, m, v, {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .plan = decision});
+    on.backend.update(s, {m, v}, AdamWRule{0.9, 0.99, 1e-8, 0.1}, {.plan = decision});
   }
 }
 
 void sgd(On& on) {
   for (int64_t n : sizes)
     for (double momentum : {0., 0.9})
-      for (auto form : {SgdStep::Form::heavy_ball, SgdStep::Form::nesterov}) {
+      for (auto form : {SgdRule::Form::heavy_ball, SgdRule::Form::nesterov}) {
         OptimizerSlot s = slot(on, n);
         Tensor velocity = full({n}, NAN, on.sums, on.device);  // the first step must not read it
         for (int64_t step = 1; step <= 3; ++step)
-          on.backend.sgd(s, velocity, {1e-2, momentum, 0.1, 0.5, form, step});
+          on.backend.update(s, {velocity}, SgdRule{momentum, 0.1, form}, {1e-2, 0.5, step});
       }
 }
 

@@ -74,7 +74,7 @@ TEST(OptimTest, StateRoundTrips) {
 }
 
 TEST(OptimTest, SgdWithMomentumAndNesterov) {
-  using enum SgdStep::Form;
+  using enum SgdRule::Form;
   for (auto form : {heavy_ball, nesterov}) {
     Tensor w = filled({9}, 1), g = filled({9}, 2);
     SgdOptions o{.momentum = 0.9, .weight_decay = 0.01, .form = form};

@@ -76,7 +76,7 @@ template <class O, class Options> MakeOptimizer maker(const Options& options) {
 const std::vector<Kind> kinds{
     {"sgd", maker<Sgd>(SgdOptions{.weight_decay = 0.1})},
     {"momentum", maker<Sgd>(SgdOptions{.momentum = 0.9})},
-    {"nesterov", maker<Sgd>(SgdOptions{.momentum = 0.9, .form = SgdStep::Form::nesterov})},
+    {"nesterov", maker<Sgd>(SgdOptions{.momentum = 0.9, .form = SgdRule::Form::nesterov})},
     {"lion", maker<Lion>(LionOptions{})},
     {"adamw", maker<AdamW>(AdamWOptions{})},
     {"muon", maker<Muon>(MuonOptions{})},

@@ -114,14 +114,14 @@ struct DecideStep {
 };
 
 /// Prepares what every thread of a step needs from the device's decision; one thread works.
-template <class Update> struct PrepareUpdate {
+template <class A, class Rule> struct PrepareUpdate {
   static constexpr int threads = 32;
-  typename Update::Rates rates;
+  Rule rule;
   const StepDecision* decision;
-  Update* to;
+  decltype(functors::update_by<A>(Rule{}, StepDecision{}))* to;
 
   TRIAX_HD void operator()(const Thread& t) const {
-    if (t.id == 0) *to = Update::of(rates, *decision);
+    if (t.id == 0) *to = functors::update_by<A>(rule, *decision);
   }
 };
 
