@@ -200,13 +200,12 @@ def numbers(dtype, data):
 def gap(x, y):
     """How many elements differ, and the largest absolute and relative difference."""
     if numpy:
-        x, y = x.astype("f8"), y.astype("f8")
-        differ = ~((x == y) | (numpy.isnan(x) & numpy.isnan(y)))
-        x, y = x[differ], y[differ]
+        differ = ~((x == y) | ((x != x) & (y != y)))
+        x, y = (side[differ].astype("f8" if side.dtype.kind == "f" else object) for side in (x, y))
         with numpy.errstate(all="ignore"):
             apart = abs(x - y)
             shares = apart / numpy.maximum(abs(x), abs(y))
-        return len(x), *(float(numpy.nan_to_num(v, nan=math.inf).max(initial=0)) for v in (apart, shares))
+        return len(x), *(float(numpy.nan_to_num(v.astype("f8"), nan=math.inf, posinf=math.inf).max(initial=0)) for v in (apart, shares))
     differ = [(a, b) for a, b in zip(x, y) if a != b and (a == a or b == b)]
     apart = [abs(a - b) for a, b in differ]
     shares = [far / max(abs(a), abs(b)) for far, (a, b) in zip(apart, differ)]

@@ -35,7 +35,7 @@ class Arguments(argparse.ArgumentParser):
 
 
 def path(text):
-    """The type of an argument that a shell variable which is not set leaves empty."""
+    """Returns the text of a path. Refuses an empty one, as a shell variable that is not set gives it."""
     if not text:
         raise argparse.ArgumentTypeError("it is empty")
     return text

@@ -60,7 +60,7 @@ double factor_of(const CrossEntropyOptions& options, const Tensor& targets) {
   return counted ? 1.0 / double(counted) : 0.0;
 }
 
-/// Statistics [parts, rows, 4] of the columns, which are cut in so many equal parts.
+/// Finds the statistics [parts, rows, 4] of the columns, which are cut in so many equal parts.
 void find_stats(const CrossEntropy& c, const Tensor& stats) {
   int64_t parts = stats.size(0), rows = stats.size(1), columns = c.logits.size(1) / parts;
   for (int64_t p = 0; p < parts; ++p) {

@@ -35,13 +35,13 @@ class DataParallel {
   DataParallel(const DataParallel&) = delete;  // its parts refer to one another
   DataParallel& operator=(const DataParallel&) = delete;
 
+  using Watch = GradientNorm::Watch;
   /// Begins a step, before its first backward: gradients start afresh, and each parameter will see
   /// `micros` backward passes for each chunk that uses it. A bucket is reduced as soon as all its
   /// parameters have had theirs: with `off` and `optimizer` always in the same order; with the
   /// other stages after each pass, which then must use all of them.
   /// With `Watch::on` every pass is checked for first_non_finite(), which takes time.
   /// With `bitwise`, gradients come multiplied by `scale`, a power of two, alike on all ranks.
-  using Watch = GradientNorm::Watch;
   void begin(int64_t micros = 1, Watch watch = Watch::off, double scale = 1);
   /// Returns, if `bitwise`, the most a sample may add to a gradient, unscaled; more is NaN.
   double largest_part() const { return sums_.fixed()->largest_part(); }
@@ -80,8 +80,8 @@ class DataParallel {
   /// True if this rank saves what it holds of `p` and, if trained, counts it in the norm: it is so
   /// for exactly one of all replicas.
   bool owns(const nn::Parameter& p) const { return model_.owns(p); }
-  /// Returns the number of elements of the model, or its trained part, each parameter once.
   enum class Count { all, trained };
+  /// Returns the number of elements of the model, or its trained part, each parameter once.
   int64_t parameter_count(Count which = Count::all) const;
   /// Gathers every parameter this rank holds, whole slices, for as long as the returned handle
   /// lives, which is not beyond an optimizer's step. Collective.

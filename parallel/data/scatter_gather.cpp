@@ -58,7 +58,7 @@ nn::Batch part_of(const nn::Batch& batch, int64_t begin, int64_t length, Device 
   nn::Batch part = nn::mapped(
       batch, [&](const Tensor& x) { return x.narrow(0, begin, length).contiguous().to(device); });
   if (batch.first != nn::evaluation) part.first += begin;
-  part.cache = nullptr, part.seed = {};
+  part.cache = nullptr, part.loss.seed = {};
   return part;
 }
 

@@ -100,7 +100,7 @@ CommandLine command_line(ProgramOptions& p, std::string_view asked) {
 int call(ProgramOptions& p, int argc, char** argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   CommandLine line = command_line(p, asked_for(words));
-  if (asked_for(words) == "complete") {  // for shells; not among the verbs
+  if (!words.empty() && words[0] == "complete") {  // for shells; not among the verbs
     std::fputs(completions(line, std::span(words).subspan(1)).c_str(), stdout);
     return 0;
   }

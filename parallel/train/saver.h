@@ -14,7 +14,7 @@ class Saver {
  public:
   /// Is called when a checkpoint is on the disk: with `save_async`, that of an earlier step.
   using OnDisk = std::function<void(const std::string& path)>;
-  /// All must outlive it.
+  /// `world`, `step` and what `run` refers to must outlive it.
   Saver(const RunDirectory::Contents& run, World& world, Step& step, OnDisk on_disk);
 
   /// Calls RunDirectory::open. Without TrainOptions::out, a checkpoint is only read.

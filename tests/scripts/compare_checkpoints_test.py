@@ -93,13 +93,16 @@ tensors that differ:
         cases = {dtype: (tensor(dtype, [8], floats[0])["data"], tensor(dtype, [8], floats[1])["data"], (3, inf, inf))
                  for dtype in ("f16", "f32", "f64")}
         cases["bf16"] = [b"".join(struct.pack("<f", x)[2:] for x in side) for side in floats] + [(3, inf, inf)]
+        cases["f32"] = (*(tensor("f32", [2], side)["data"] for side in ([inf, 1], [5, 1])), (1, inf, inf))
+        cases["i64 beyond f64"] = (*(tensor("i64", [2], side)["data"] for side in ([2 ** 60, 1], [2 ** 60 + 1, 1])), (1, 1, 1 / (2 ** 60 + 1)))
         for dtype, top in (("u8", 255), ("i32", -2 ** 31), ("i64", 2 ** 60)):
             cases[dtype] = (tensor(dtype, [3], [1, top, 0])["data"], tensor(dtype, [3], [1, 0, 4])["data"], (2, abs(top), 1))
         numpy = script.numpy
         for which in {None, numpy}:
             script.numpy = which
             for dtype, (x, y, expected) in cases.items():
-                self.assertEqual(script.gap(script.numbers(dtype, x), script.numbers(dtype, y)), expected, (which, dtype))
+                got = script.gap(*(script.numbers(dtype.split()[0], side) for side in (x, y)))
+                self.assertEqual((got[0], *map(float, got[1:])), expected, (which, dtype))
         script.numpy = numpy
 
     def test_parts_of_any_mesh(self):

@@ -237,6 +237,7 @@ class Encoding {
     AddedSearch search(bpe_.parts_.added, late, text_.substr(0, s.end), s.begin);
     // Behind `sure` another added token may begin, which ends in what follows.
     size_t sure = s.end - (s.goes_on ? std::min(s.end - s.begin, search.longest() - 1) : 0);
+    sure = s.begin + last_character_end(text_.substr(s.begin, sure - s.begin));
     auto between = [&](const Stretch& part) { return late ? words(part) : parts(true, part); };
     for (size_t at = s.begin; at < sure;) {
       auto [place, bytes, token] = search.next(at);

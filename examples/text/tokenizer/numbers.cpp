@@ -9,11 +9,13 @@
 namespace triax::text {
 
 size_t Numbers::encode(const Passage& passage, std::vector<int32_t>& tokens) const {
-  std::istringstream words{std::string(passage.text)};
+  size_t end = passage.text.size();  // what follows may go on with the last number
+  if (passage.goes_on) end = passage.text.find_last_of(" \t\n\v\f\r") + 1;
+  std::istringstream words{std::string(passage.text.substr(0, end))};
   for (std::string word; words >> word;) {
     int32_t token = -1;
-    auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
-    bool whole = error == std::errc() && end == word.data() + word.size();
+    auto [last, error] = std::from_chars(word.data(), word.data() + word.size(), token);
+    bool whole = error == std::errc() && last == word.data() + word.size();
     check_input(
         whole && token >= 0 && token < rows_, Exit::data,
         "{}: `{}`: the model came without a tokenizer; expected numbers of tokens, 0 to {}, "
@@ -22,7 +24,7 @@ size_t Numbers::encode(const Passage& passage, std::vector<int32_t>& tokens) con
         passage.source.name, printable(word), rows_ - 1);
     tokens.push_back(token);
   }
-  return passage.text.size();
+  return end;
 }
 
 }  // namespace triax::text

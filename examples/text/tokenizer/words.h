@@ -58,6 +58,7 @@ class WordReader {
 
   /// `words` and `text` must outlive it. Throws Error 65 for bytes that are not UTF-8.
   WordReader(const Words& words, std::string_view text, const Source& source);
+  WordReader(const WordReader&) = delete;  // text_ may view known_
 
   /// Calls `take` for the words of a stretch, as if nothing were around it; of one that goes on,
   /// for those that stay the same whatever follows. Returns where they end. Throws Error 65 if a

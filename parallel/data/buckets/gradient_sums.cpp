@@ -23,10 +23,10 @@ GradientSums::GradientSums(const HeldModel& m, const SliceStore& slices)
 
 void GradientSums::make(Bucket& b) const {
   memory::Scope scope(memory::gradients);
-  b.grad = m_.dp.empty({b.layout.length}, m_.sums());
+  b.grad = m_.dp.empty({b.layout.length}, m_.sum_dtype());
   if (rule_.each_pass) {
     b.grad.storage()->release();
-    b.my_sums = slices_.make(b, m_.sums(), b.layout.record + 1);
+    b.my_sums = slices_.make(b, m_.sum_dtype(), b.layout.record + 1);
   } else {
     fill_(b.grad, 0);  // the padding stays zero for good
     b.my_sums = b.grad.narrow(0, b.my_first, b.my_weight.numel());

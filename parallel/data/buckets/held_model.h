@@ -30,7 +30,7 @@ struct HeldModel {
   }
   /// True for one rank of all that hold the same of `p`: it saves it and counts it in the norm.
   bool owns(const nn::Parameter& p) const;
-  /// Calls `see` with the number of each trained parameter, in order of declaration, and this
+  /// Calls `see` with the index of each trained parameter, in order of declaration, and this
   /// rank's part of its gradient (`of`: Bucket::my_grad, or my_sums), which may be nothing.
   template <class See> void each_gradient(Tensor Bucket::*of, See&& see) const {
     for (size_t i = 0; i < declared.size(); ++i) {
@@ -45,7 +45,7 @@ struct HeldModel {
     }
   }
   /// Returns the dtype that gradients are summed in.
-  DType sums() const { return options.bitwise ? f64 : accumulator(options.dtype); }
+  DType sum_dtype() const { return options.bitwise ? f64 : accumulator(options.dtype); }
 };
 
 }  // namespace triax::parallel

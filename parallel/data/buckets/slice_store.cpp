@@ -30,7 +30,7 @@ void SliceStore::place(std::vector<BucketLayout>& layouts, const std::vector<nn:
     if (l.to != optim::Offload::To::file) continue;
     l.record = sizes.size();
     std::vector<DType> dtypes{m_.options.dtype};
-    if (!l.frozen()) dtypes.push_back(m_.sums());
+    if (!l.frozen()) dtypes.push_back(m_.sum_dtype());
     if (!l.frozen() && m_.options.bitwise) dtypes.push_back(accumulator(m_.options.dtype));
     for (DType dtype : dtypes) sizes.push_back(size_t(l.length / m_.dp.size()) * size_of(dtype));
   }

@@ -99,7 +99,7 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
 void RunDirectory::check_same_data(const Checkpoint& checkpoint) const {
   auto before = saved_settings(checkpoint);
   std::string cure =
-      path().empty() ? "\n  A step is computed from the same data: put them back where they were."
+      path().empty() ? "\n  Expected the same data: put them back where they were."
                      : " Resume with the same data, or start a new run directory";
   if (contents_.options.resume_changed && !path().empty())
     cure +=
