@@ -2,7 +2,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/tensor.h"
+#include "autograd/ops.h"
 
 namespace triax::nn {
 
@@ -29,8 +29,10 @@ struct Batch {
   int64_t first = 0;  ///< serial number of sample 0 since the start of training, or evaluation
   const Replicas* replicas = nullptr;  ///< null: this rank has all samples
   KeyValueCache* cache = nullptr;      ///< of the sequence that is decoded; null: no past tokens
-  Tensor seed = {};    ///< in training, for the last layer: the dL/dy that its backward starts from
   Tensors extra = {};  ///< further inputs, such as a second sequence; dim 0 counts samples
+  /// The loss that the samples ask of a last layer that makes a cross-entropy: `ignore` and
+  /// `smoothing`. In training `seed` is the dL/dy that backward starts from.
+  CrossEntropyOptions loss = {};
 };
 
 /// Returns `batch` with f(x) for each x that holds samples: input, target, extra, where defined.

@@ -3,34 +3,55 @@
 #include "examples/text/sample.h"
 #include "examples/text/text_data.h"
 
+/// Returns the flags of rotary positions.
+inline triax::parallel::Settings rope_settings(decltype(LlamaConfig::rope)& rope) {
+  triax::parallel::SettingGroup group("Model");
+  return group.add("rope-theta", "X", "base of the rotary angles", &rope.base, {.range = {1}})
+      .add("rope-factor", "X", "rotary frequencies are divided by it, to extend the context",
+           &rope.scale, {.range = {1}})
+      .add("rope-original-context", "N",
+           "context that is extended by dividing low frequencies alone, as in Llama 3.1; 0: all",
+           &rope.original_context, {.range = {0, 1 << 24}})
+      .add("rope-low-turns", "X",
+           "low_freq_factor of Llama 3's rope scaling: slower frequencies are divided by "
+           "rope-factor",
+           &rope.low_turns, {.range = {0}})
+      .add("rope-high-turns", "X", "high_freq_factor: faster frequencies stay", &rope.high_turns,
+           {.range = {0}});
+}
+
 /// Returns the flags of a Llama.
 inline triax::parallel::Settings settings(LlamaConfig& c) {
   triax::parallel::SettingGroup group("Model");
   triax::parallel::SettingTraits size{.range = {1, 1 << 24}};
-  return group.add("layers", "N", "transformer blocks", &c.layers, size)
-      .add("width", "N", "embedding size (d_model)", &c.width, size)
-      .add("heads", "N", "query heads", &c.heads, size)
-      .add("kv-heads", "N", "key-value heads", &c.kv_heads, size)
-      .add("hidden", "N", "features of the MLP", &c.hidden, size)
+  auto known_as = [&](const char* elsewhere) {
+    auto traits = size;
+    traits.elsewhere = elsewhere;
+    return traits;
+  };
+  return group
+      .add("layers", "N", "transformer blocks", &c.layers,
+           known_as("num-layers num-hidden-layers n-layers n-layer depth"))
+      .add("width", "N", "embedding size (d_model)", &c.width,
+           known_as("d-model hidden-size embedding-size n-embd embed-dim dim"))
+      .add("heads", "N", "query heads", &c.heads,
+           known_as("num-heads n-heads n-head num-attention-heads"))
+      .add("kv-heads", "N", "key-value heads", &c.kv_heads,
+           known_as("num-key-value-heads n-kv-heads num-query-groups"))
+      .add("hidden", "N", "features of the MLP", &c.hidden,
+           known_as("intermediate-size ffn-hidden-size ffn-dim"))
       .add("context", "N", "context length in tokens", &c.context,
            {.range = size.range,
-            .on_resume = triax::parallel::OnResume::say})  // the data would differ
-      .add("rope-theta", "X", "base of the rotary angles", &c.rope.base, {.range = {1}})
-      .add("rope-factor", "X", "rotary frequencies are divided by it, to extend the context",
-           &c.rope.scale, {.range = {1}})
-      .add("rope-original-context", "N",
-           "context that is extended by dividing low frequencies alone, as in Llama 3.1; 0: all",
-           &c.rope.original_context, {.range = {0, size.range.max}})
-      .add("rope-low-turns", "X",
-           "low_freq_factor of Llama 3's rope scaling: slower frequencies are divided by "
-           "rope-factor",
-           &c.rope.low_turns, {.range = {0}})
-      .add("rope-high-turns", "X", "high_freq_factor: faster frequencies stay", &c.rope.high_turns,
-           {.range = {0}})
+            .on_resume = triax::parallel::OnResume::say,  // the data would differ
+            .elsewhere = "context-length seq-len seq-length sequence-length block-size"})
+      .add(rope_settings(c.rope))
       .add("tie-embeddings", "", "the head is the token table", &c.tied)
       .add("norm-eps", "X", "epsilon of RMS norms", &c.norm_eps, {.range = {1e-12, 1}})
       .add("vocab", "N", "rows of the embedding table", &c.vocab,
-           {.range = {0, size.range.max}, .shown = "the tokenizer's", .derived = true});
+           {.range = {0, size.range.max},
+            .shown = "the tokenizer's",
+            .derived = true,
+            .elsewhere = "vocab-size"});
 }
 
 /// Returns how to build a Llama. Throws Error 78 for heads that do not fit.

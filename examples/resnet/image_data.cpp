@@ -95,7 +95,8 @@ parallel::Settings image_settings(DataOptions& o) {
            "images: a file of CIFAR-10's binary format, or the directory of its files", &o.data,
            {.shown = "the digits that come with triax",
             .on_resume = OnResume::free,
-            .derived = true})
+            .derived = true,
+            .elsewhere = "dataset data-path data-dir"})
       .add("val-fraction", "X", "last part of a single file, held out for validation",
            &o.val_fraction, {.range = {0, 1, true}})
       .add("augment", "NAME", "random changes of training images: crops, and mirrored images",

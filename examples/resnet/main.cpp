@@ -20,12 +20,17 @@ parallel::Settings settings_of(resnet::ResNetConfig& c, optim::SgdOptions& sgd) 
            "replicas (SyncBN)",
            &c.bn_samples, {.range = {1, 1 << 20}})
       .add("momentum", "X", "of SGD", &sgd.momentum,
-           {.range = {0, 1, true}, .on_resume = parallel::OnResume::say})
+           {.range = {0, 1, true},
+            .on_resume = parallel::OnResume::say,
+            .deepspeed = "optimizer.params.momentum"})
       .add("momentum-form", "NAME", "heavy-ball or nesterov",
            parallel::choice(sgd.form, {{"heavy-ball", SgdRule::Form::heavy_ball},
                                        {"nesterov", SgdRule::Form::nesterov}}),
            say)
-      .add("weight-decay", "X", "L2 penalty of matrices and convolutions", &sgd.weight_decay, say);
+      .add("weight-decay", "X", "L2 penalty of matrices and convolutions", &sgd.weight_decay,
+           {.on_resume = parallel::OnResume::say,
+            .elsewhere = "wd",
+            .deepspeed = "optimizer.params.weight_decay"});
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ std::vector<parallel::Verb> data_verbs(const std::string& program, DataOptions& 
       .add("tokenizer", "char|gpt2:DIR|bpe:N",
            "characters, byte-level BPE from the files in DIR, or N tokens of it learned from the "
            "first 32 MiB",
-           &o.job.tokenizer)
+           &o.job.tokenizer, {.elsewhere = "tokenize"})
       .add("out", "DIR", "where the shards go; what is there of the same is not made again",
            &o.job.out, {.shown = "none, must be given", .saved = false})
       .add("shard-size", "N", "tokens in a shard", &o.job.shard_size, {.range = {1, 1e12}})
@@ -124,7 +124,8 @@ std::vector<parallel::Verb> data_verbs(const std::string& program, DataOptions& 
            .examples = {program + " data a.txt b.txt --tokenizer bpe:4096 --out shards",
                         program + " train --data shards"},
            .operands = {{.name = "INPUT..", .all = &o.job.inputs}},
-           .run = [&o](auto&) { return make(o.job); }},
+           .run = [&o](auto&) { return make(o.job); },
+           .elsewhere = "prepare tokenize preprocess"},
           {.name = "data inspect",
            .what = "Checks and describes files of tokens.",
            .settings = {},

@@ -13,15 +13,17 @@ parallel::Settings what(SampleOptions& o) {
   SettingGroup group("Sampling");
   return group
       .add("checkpoint", "DIR", "checkpoint RUN/step-N, or a run directory, whose newest is taken",
-           &o.checkpoint, {.shown = "none, must be given"})
+           &o.checkpoint,
+           {.shown = "none, must be given", .elsewhere = "ckpt ckpt-path model model-path out-dir"})
       .add(parallel::weights_setting("Sampling", o.weights))
       .add("prompt", "TEXT", "text to continue; `-`: standard input", &o.prompt,
-           {.shown = "a line break"})
+           {.shown = "a line break", .elsewhere = "start"})
       .add("interactive", "", "continue each line that is typed; Ctrl-C ends an answer, Ctrl-D all",
            &o.interactive)
-      .add("tokens", "N", "tokens to generate", &o.tokens, {.range = {0, huge}})
+      .add("tokens", "N", "tokens to generate", &o.tokens,
+           {.range = {0, huge}, .elsewhere = "max-tokens max-new-tokens"})
       .add("samples", "N", "texts to generate, each from the prompt", &o.samples,
-           {.range = {1, huge}})
+           {.range = {1, huge}, .elsewhere = "num-samples num-return-sequences"})
       .add("slide", "N",
            "tokens that leave a full context together; 0: half of it, 1: as few as possible, which "
            "computes the whole context for each token",
@@ -32,7 +34,7 @@ parallel::Settings how(SampleOptions& o) {
   SettingGroup group("Sampling");
   return group
       .add("temperature", "X", "divides the logits; 0: always the most likely token",
-           &o.sampling.temperature)
+           &o.sampling.temperature, {.elsewhere = "temp"})
       .add("top-k", "N", "sample among the N most likely tokens; 0: among all", &o.sampling.top_k,
            {.range = {0, huge}})
       .add("top-p", "X",
@@ -71,7 +73,8 @@ parallel::Verb sample_verb(const std::string& program, SampleOptions& o, TextMod
           .settings = parallel::joined({what(o), how(o), where(o)}),
           .examples = {call + "--prompt \"Once \" --tokens 100", call + "--interactive --top-p 0.9",
                        "cat story.txt | " + call + "--prompt -"},
-          .run = run};
+          .run = run,
+          .elsewhere = "generate inference infer"};
 }
 
 }  // namespace triax::text

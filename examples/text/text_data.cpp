@@ -184,21 +184,30 @@ parallel::Settings text_settings(TextOptions& o) {
            &o.data,
            {.shown = "the corpus that comes with triax",
             .on_resume = OnResume::free,
-            .derived = true})
+            .derived = true,
+            .elsewhere = "dataset data-path data-dir"})
       .add("tokenizer", "char|gpt2:DIR|bpe:N",
            "characters, byte-level BPE from the files in DIR, or N tokens of it learned from the "
            "text",
            &o.tokenizer,
            {.shown = "char, or that of the tokens or of --init",
             .on_resume = OnResume::free,
-            .derived = true})
+            .derived = true,
+            .elsewhere = "tokenize"})
       .add("val-fraction", "X", "last part of the text, held out for validation", &o.val_fraction,
            {.range = {0, 1, true}})
       .add("document-end", "TOKEN",
            "the token, or its number, that ends each document, such as \"<|endoftext|>\" or 50256: "
            "no sequence then "
            "has tokens of two documents",
-           &o.document_end, {.shown = "none: sequences cross documents"});
+           &o.document_end, {.shown = "none: sequences cross documents"})
+      .add("label-smoothing", "X",
+           "share of each target that is spread evenly over the vocabulary; in the loss of steps, "
+           "not of validations",
+           &o.label_smoothing,
+           {.range = {0, 1, true},
+            .on_resume = OnResume::say,
+            .elsewhere = "label-smoothing-factor"});
 }
 
 std::optional<int32_t> document_end(const std::string& asked, const Tokenizer& tokenizer) {
@@ -374,8 +383,35 @@ Text read(const TextOptions& o, int64_t context, int64_t vocab) {
   Text text = sources.size() == 1 ? read_source(sources[0].path, o, context)
                                   : read_mixture(sources, o, context);
   text.tokenizer_files = files_of_tokenizer(o, sources[0].path);
+  text.label_smoothing = o.label_smoothing;
   return text;
 }
+
+namespace {
+
+/// Samples whose loss in training has smoothed labels.
+class Smoothed : public nn::Samples {
+ public:
+  Smoothed(std::shared_ptr<const nn::Samples> samples, double smoothing)
+      : samples_(std::move(samples)), smoothing_(smoothing) {}
+  int64_t count() const override { return samples_->count(); }
+  nn::Batch batch(std::span<const int64_t> indices) const override {
+    return samples_->batch(indices);
+  }
+  nn::Batch augmented(std::span<const int64_t> indices, int64_t first) const override {
+    nn::Batch batch = samples_->augmented(indices, first);
+    batch.loss.smoothing = smoothing_;
+    return batch;
+  }
+  double weight(int64_t index) const override { return samples_->weight(index); }
+  std::string identity() const override { return samples_->identity(); }
+
+ private:
+  std::shared_ptr<const nn::Samples> samples_;
+  double smoothing_;
+};
+
+}  // namespace
 
 parallel::Task Text::task() const {
   parallel::Task made{.unit = "tokens", .attachments = {{"tokenizer", tokenizer.json()}}};
@@ -385,6 +421,7 @@ parallel::Task Text::task() const {
   made.accompany = [from = tokenizer_files](auto& run) { keep_tokenizer_files(from, run, disk()); };
   made.samples = mixed, made.held_out = held_out;
   if (!mixed) made.samples = data.train_samples(), made.held_out = data.val_samples();
+  if (label_smoothing > 0) made.samples = std::make_shared<Smoothed>(made.samples, label_smoothing);
   if (!sources.empty()) {
     made.description = sources + fmt::format("{} {}\n", tokenizer.size(), tokenizer.unit());
     return made;

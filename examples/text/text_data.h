@@ -111,6 +111,7 @@ struct TextOptions {
   std::string initial_run = {};  ///< the run directory that it is in
   double val_fraction = 0.1;
   std::string document_end = {};  ///< a token, or its number; empty: windows cross documents
+  double label_smoothing = 0;     ///< of the loss in training (CrossEntropyOptions::smoothing)
   bool shapes_only = false;       ///< set by `plan`: see read()
 };
 /// Returns a function for ProgramOptions::init that fills in `initial`, `from_checkpoint` and
@@ -145,6 +146,7 @@ struct Text {
   std::string notes = {};    ///< lines that precede the description
   /// The directory whose tokenizer files (tokenizer_files.h) the run keeps; empty: none.
   std::string tokenizer_files = {};
+  double label_smoothing = 0;  ///< TextOptions::label_smoothing
   /// Returns a task without its model: samples, unit, description, the tokenizer as attachment.
   parallel::Task task() const;
 };

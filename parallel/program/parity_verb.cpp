@@ -36,26 +36,23 @@ Verb parity_verb(ProgramOptions& p, std::string_view asked) {
   train.steps = std::min<int64_t>(train.steps, 4);  // trained three times
   train.lr.warmup = -1;                             // follows the steps
   if (asked == "parity" && p.parity_defaults) p.parity_defaults(train);
-  SettingGroup ranks("Mesh");
-  ranks.add("mesh", "DPxPPxTP", "ranks on each axis, which are threads", &o->mesh)
+  SettingGroup own("Parity");
+  own.add("mesh", "DPxPPxTP", "ranks on each axis, which are threads", &o->mesh)
       .add(
           "same-micro-batches", "",
           "let the one rank take the mesh's micro-batches, not the whole batch at once: for a loss "
           "that depends on what else is in the micro-batch",
           &o->same_micro_batches);
-  Settings optimizer = optimizer_settings(train);
-  for (Setting& s : optimizer)
+  Settings training = train_settings(train);
+  std::erase_if(training, [](auto& s) { return s.parity != true; });
+  for (Setting& s : training)
     if (s.name == "global-batch") s.shown = "micro-batch x dp x the larger of 2 and pp";
     else if (s.name == "eps") s.help += "; below 1e-6 it counts as 1e-6";
   return {
       .name = "parity",
       .what =
           "Trains on one rank and on a mesh of threads, and finds the first tensor that differs.",
-      .settings = joined(
-          {p.settings, ranks, without(mesh_settings(train.step), {"dp", "pp", "tp"}), optimizer,
-           memory_settings(train.step),
-           only(run_settings(train), {"config", "seed", "precision", "loss-scale", "workers"}),
-           only(launch_settings(train.launch), {"device"})}),
+      .settings = joined({own, p.settings, training}),
       .examples = {p.name + " parity --mesh 2x2x2 --zero 3 --schedule zb-h1",
                    p.name + " parity --mesh 1x1x4 --sequence-parallel --precision bf16"},
       .run = [&p, o](auto&) { return int(run_parity(p, *o)); }};

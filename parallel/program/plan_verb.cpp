@@ -12,15 +12,8 @@
 namespace triax::parallel {
 namespace {
 
-constexpr const char* tried = "all are tried";
-
 /// True if the `train` command of a plan sets it on its own account, or cannot have it.
-bool is_planned(const Setting& s) {
-  constexpr std::string_view mesh[] = {
-      "dp",        "pp",          "tp",           "zero",      "schedule",         "chunks",
-      "recompute", "micro-batch", "global-batch", "precision", "sequence-parallel"};
-  return s.group == "Plan" || std::ranges::count(mesh, s.name) > 0;
-}
+bool is_planned(const Setting& s) { return s.group == "Plan" || s.plan == InPlan::sought; }
 
 /// Returns flags for settings of the request that the plan does not decide. `train` refuses a file
 /// that has settings of `plan` alone: its other settings become flags.
@@ -95,24 +88,21 @@ Settings plan_settings(PlanOptions& o, const ProgramOptions& p) {
            &o.json)
       .add("check", "", "measure the best plan: run one step on threads here and compare memory",
            &o.check);
-  Settings all =
-      joined({own, p.settings, mesh_settings(o.train.step), memory_settings(o.train.step),
-              only(optimizer_settings(o.train),
-                   {"micro-batch", "global-batch", "average", "optimizer", "groups"}),
-              only(run_settings(o.train), {"precision", "config"})});
-  for (Setting& s : all) {
+  Settings training = train_settings(o.train);
+  std::erase_if(training, [](auto& s) { return s.plan == InPlan::absent; });
+  for (Setting& s : training) {
     auto is = [&](std::initializer_list<const char*> names) {
       return std::ranges::count(names, s.name) > 0;
     };
     if (is({"dp", "pp", "tp", "micro-batch"})) s.range.min = 0;
     if (is({"dp", "pp", "tp"})) s.shown = "all that the ranks allow";
-    if (is({"zero", "schedule", "chunks", "sequence-parallel"})) s.shown = tried;
+    if (is({"zero", "schedule", "chunks", "sequence-parallel"})) s.shown = "all are tried";
     if (is({"recompute"})) s.shown = "all but block-split are tried";
     if (is({"micro-batch"}))
       s.shown = o.train.step.micro_batch > 0 ? "" : "powers of two up to 64 are tried";
     if (is({"global-batch"})) s.shown = "micro-batch (1 if it is open) x ranks";
   }
-  return all;
+  return joined({own, p.settings, training});
 }
 
 }  // namespace

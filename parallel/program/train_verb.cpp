@@ -176,7 +176,8 @@ Verb train_verb(ProgramOptions& p) {
           .examples = {p.name + " train --steps 500",
                        p.name + " train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2",
                        "mpirun -np 4 " + p.name + " train --tp 2 --zero 1"},
-          .run = [call](const Invocation& words) { return call->run(words); }};
+          .run = [call](const Invocation& words) { return call->run(words); },
+          .elsewhere = "pretrain fit finetune"};
 }
 
 }  // namespace triax::parallel

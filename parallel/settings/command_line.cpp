@@ -43,11 +43,10 @@ const Setting& setting_of(const std::string& name, const Settings& settings,
   if (!flag.starts_with('-'))
     fail(Exit::usage, "{}: `{}` is no flag; flags are written --name VALUE{}", name,
          printable(flag), flag_for(flag, settings));
-  std::vector<std::string> names{"help"};
-  for (const Setting& s : settings) {
+  for (const Setting& s : settings)
     if (flag == "--" + s.name) return s;
-    names.push_back(s.name);
-  }
+  auto names = names_of(settings);
+  names.push_back({"help", ""});
   std::string meant = hint(flag, names, "--{}");
   if (meant.empty()) meant = fmt::format("; `{} --help` lists all flags", name);
   fail(Exit::usage, "{}: unknown flag {}{}", name, printable(flag), meant);
@@ -100,10 +99,11 @@ const Verb& verb_of(const CommandLine& line, std::span<const std::string>& words
         words = words.subspan(name == word ? 1 : 2);
         return verb;
       }
-  std::vector<std::string> names{"help"}, second;
+  std::vector<Elsewhere> names{{"help", ""}};
+  std::vector<std::string> second;
   for (const Verb& verb : line.verbs) {
     if (verb.name.starts_with(word + " ")) second.push_back(verb.name.substr(word.size() + 1));
-    names.push_back(verb.name);
+    names.push_back({verb.name, verb.elsewhere});
   }
   if (!second.empty())
     fail(Exit::usage, "{} {}: {}expected one of: {}", line.program, word,

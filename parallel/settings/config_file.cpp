@@ -61,11 +61,13 @@ std::vector<Entry> entries_of(const toml::table& table) {
 
 const Setting& setting_of(const Entry& entry, const Settings& settings, const std::string& path) {
   std::vector<std::string> keys;
+  std::vector<Elsewhere> names;
   for (const Setting& s : settings) {
-    if (s.key && s.name == entry.key) return s;
-    if (s.key) keys.push_back(s.name);
+    if (!s.key) continue;
+    if (s.name == entry.key) return s;
+    keys.push_back(s.name), names.push_back({s.name, s.elsewhere});
   }
-  std::string meant = hint(entry.key, keys, "`{}`");
+  std::string meant = hint(entry.key, names, "`{}`");
   constexpr size_t few = 20;  // a hardware file's, but not a run's
   if (meant.empty())
     meant = keys.size() < few ? "; expected one of: " + join(keys, ", ")

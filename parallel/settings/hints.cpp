@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cctype>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
@@ -10,70 +11,11 @@ namespace triax::parallel {
 
 namespace {
 
-// Options that have other names in nanoGPT, Hugging Face, Megatron-LM, DeepSpeed and vLLM. A hint
-// is given only if the name exists in the program.
-struct Synonyms {
-  std::string_view name, typed, note = "";
-};
-constexpr Synonyms synonyms[] = {
-    {"micro-batch", "batch batch-size", " (per replica)"},
-    {"micro-batch",
-     "bs micro-batch-size per-device-train-batch-size train-micro-batch-size-per-gpu"},
-    {"global-batch", "batch batch-size global-batch-size train-batch-size"},
-    {"global-batch", "gradient-accumulation-steps"},
-    {"lr", "learning-rate"},
-    {"min-lr", "min-learning-rate"},
-    {"warmup", "warmup-steps warmup-iters lr-warmup-iters"},
-    {"weight-decay", "wd"},
-    {"average", "ema ema-decay model-ema model-ema-decay"},
-    {"groups", "param-groups parameter-groups"},
-    {"beta1", "adam-beta1"},
-    {"beta2", "adam-beta2"},
-    {"clip", "grad-clip clip-grad max-grad-norm gradient-clipping"},
-    {"steps", "max-steps max-iters train-iters iters iterations epochs num-epochs"},
-    {"layers", "num-layers n-layers n-layer depth"},
-    {"heads", "num-heads n-heads n-head num-attention-heads"},
-    {"width", "d-model hidden-size embedding-size n-embd embed-dim dim"},
-    {"context", "context-length seq-len seq-length sequence-length block-size"},
-    {"vocab", "vocab-size"},
-    {"data", "dataset data-path data-dir"},
-    {"out", "out-dir output output-dir save"},
-    {"resume", "load resume-from resume-from-checkpoint"},
-    {"init", "init-from from-pretrained pretrained model-name-or-path"},
-    {"save-every", "save-interval save-steps"},
-    {"val-every", "eval-every eval-interval eval-steps"},
-    {"precision", "dtype bf16 fp16 fp32 mixed-precision"},
-    {"dp", "data-parallel data-parallel-size"},
-    {"pp", "pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size"},
-    {"tp", "tensor-parallel tensor-parallel-size tensor-model-parallel-size"},
-    {"zero", "zero-stage"},
-    {"recompute", "activation-checkpointing gradient-checkpointing recompute-granularity"},
-    {"comm", "backend distributed-backend"},
-    {"ranks", "world-size nproc nproc-per-node num-gpus ngpus gpus n-gpus"},
-    {"graph", "cuda-graph cuda-graphs"},
-    {"deepspeed", "deepspeed-config ds-config"},
-    {"lr-schedule", "lr-decay-style lr-scheduler lr-scheduler-type decay-lr"},
-    {"eps", "adam-eps adam-epsilon epsilon"},
-    {"tokens", "max-tokens max-new-tokens"},
-    {"prompt", "start"},
-    {"samples", "num-samples num-return-sequences"},
-    {"temperature", "temp"},
-    {"checkpoint", "ckpt ckpt-path model model-path out-dir"},
-    {"from", "model model-name-or-path pretrained"},
-    {"tokenizer", "tokenize"},
-    {"data", "prepare tokenize preprocess"},
-    {"sample", "generate inference infer"},
-    {"train", "pretrain fit finetune"},
-};
-
 // Verbs and flags of earlier versions that are scripts now.
-constexpr Synonyms scripts[] = {{"triax-report RUN..", "report"},
-                                {"triax-overlay RUN", "overlay"},
-                                {"triax-compare-checkpoints A B", "diff"}};
-
-bool holds_word(std::string_view words, std::string_view word) {
-  return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
-}
+constexpr std::pair<std::string_view, const char*> scripts[] = {
+    {"report", "triax-report RUN.."},
+    {"overlay", "triax-overlay RUN"},
+    {"diff", "triax-compare-checkpoints A B"}};
 
 // Returns the distance of Levenshtein (1966), row by row.
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -117,18 +59,31 @@ std::string nearest(std::string_view typed, std::span<const std::string> names) 
   return found == names.end() ? "" : *found;
 }
 
+bool holds_word(std::string_view words, std::string_view word) {
+  return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
+}
+
+std::vector<Elsewhere> names_of(const Settings& settings) {
+  std::vector<Elsewhere> names;
+  for (const Setting& s : settings) names.push_back({s.name, s.elsewhere});
+  return names;
+}
+
 std::string hint(std::string_view typed, std::span<const std::string> names, const char* around) {
-  auto written = [&](std::string_view name) { return fmt::format(fmt::runtime(around), name); };
+  std::string word = normal(typed), near = nearest(word, names);
+  for (auto& [was, is] : scripts)
+    if (was == word) return fmt::format("; it is `{}` now", is);
+  return near.empty() ? "" : "; the nearest is " + fmt::format(fmt::runtime(around), near);
+}
+
+std::string hint(std::string_view typed, const std::vector<Elsewhere>& known, const char* around) {
   std::string word = normal(typed);
-  for (const Synonyms& s : scripts)
-    if (s.typed == word) return fmt::format("; it is `{}` now", s.name);
-  std::vector<std::string> meant;
-  for (const Synonyms& s : synonyms)
-    if (holds_word(s.typed, word) && std::find(names.begin(), names.end(), s.name) != names.end())
-      meant.push_back(fmt::format("{}{}", written(s.name), s.note));
-  if (!meant.empty()) return fmt::format("; use {}", join(meant, " or "));
-  std::string near = nearest(word, names);
-  return near.empty() ? "" : "; the nearest is " + written(near);
+  std::vector<std::string> meant, names;
+  for (auto& [name, others] : known) {
+    if (holds_word(others, word)) meant.push_back(fmt::format(fmt::runtime(around), name));
+    names.push_back(name);
+  }
+  return meant.empty() ? hint(typed, names, around) : "; use " + join(meant, " or ");
 }
 
 }  // namespace triax::parallel

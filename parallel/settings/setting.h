@@ -24,6 +24,13 @@ enum class OnResume {
   apart    ///< nothing: no step depends on it; how a run is started, watched and saved
 };
 
+/// The meaning of an option of `train` to `plan`.
+enum class InPlan {
+  absent,
+  taken,  ///< it plans with the value
+  sought  ///< it tries all values, unless one is given, and prints the best
+};
+
 /// The range of a number, which is finite in any case.
 struct NumberRange {
   double min = 0;
@@ -64,6 +71,13 @@ struct SettingTraits {
   bool derived = false;
   bool saved = true;  ///< false: to_toml leaves it out, as it names this run (`out`, `resume`)
   bool key = true;    ///< a configuration file may have it
+  std::optional<InPlan> plan = {};  ///< none: as the group has it
+  std::optional<bool> parity = {};  ///< `parity` has it too; none: as the group has it
+  /// Its names in nanoGPT, Hugging Face, Megatron-LM, DeepSpeed and vLLM, for hints: `bs
+  /// batch-size`.
+  std::string elsewhere = {};
+  /// The keys of DeepSpeed's JSON that have its values: `optimizer.params.lr`.
+  std::string deepspeed = {};
 };
 
 /// One option of a program: a flag of its command line and a key of its configuration files. It
@@ -78,14 +92,23 @@ struct Setting : SettingTraits {
 };
 using Settings = std::vector<Setting>;
 
+/// The verbs beside `train` that have an option.
+struct InVerbs {
+  InPlan plan = InPlan::absent;
+  bool parity = false;
+};
+
 /// Settings under one heading of --help, one call each.
 class SettingGroup {
  public:
-  explicit SettingGroup(std::string heading, OnResume on_resume = OnResume::refuse)
-      : heading_(std::move(heading)), on_resume_(on_resume) {}
+  explicit SettingGroup(std::string heading, OnResume on_resume = OnResume::refuse,
+                        InVerbs verbs = {})
+      : heading_(std::move(heading)), on_resume_(on_resume), verbs_(verbs) {}
   SettingGroup& add(std::string name, std::string value, std::string help,
                     decltype(Setting::field) field, SettingTraits traits = {}) {
-    if (!traits.on_resume) traits.on_resume = on_resume_;
+    traits.on_resume = traits.on_resume.value_or(on_resume_);
+    traits.plan = traits.plan.value_or(verbs_.plan);
+    traits.parity = traits.parity.value_or(verbs_.parity);
     all_.push_back({std::move(traits), std::move(name), heading_, std::move(value), std::move(help),
                     std::move(field)});
     return *this;
@@ -100,6 +123,7 @@ class SettingGroup {
  private:
   std::string heading_;
   OnResume on_resume_;
+  InVerbs verbs_;
   Settings all_;
 };
 
@@ -156,12 +180,23 @@ std::vector<std::string> read_config(const Settings& settings, const std::string
 std::vector<std::string> read_config_text(const Settings& settings, const std::string& text,
                                           const std::string& path, const Settings& elsewhere = {});
 
+/// A name, and what others call the thing: words, separated by spaces.
+struct Elsewhere {
+  std::string name, others;
+};
+
 /// Returns the name that a misspelt word probably means: few edits away, or longer; empty if none.
 std::string nearest(std::string_view word, std::span<const std::string> names);
 
-/// Returns the hint in a message about a word that is none of `names`: `; use --lr` for
-/// --learning-rate, `; the nearest is --width` for --widht; empty if nothing is near. `around` is
-/// how names are written, such as `--{}`.
+/// Returns the hint in a message about a word that is none of `names`: `; the nearest is --width`
+/// for --widht; empty if nothing is near. `around` is how names are written, such as `--{}`.
 std::string hint(std::string_view word, std::span<const std::string> names, const char* around);
+/// Returns the hint about a word that names none of these: `; use --lr` for --learning-rate, if a
+/// name elsewhere is meant, else as for names.
+std::string hint(std::string_view word, const std::vector<Elsewhere>& known, const char* around);
+/// Returns the names of settings, for hints.
+std::vector<Elsewhere> names_of(const Settings& settings);
+/// True if `words`, separated by spaces, has `word`.
+bool holds_word(std::string_view words, std::string_view word);
 
 }  // namespace triax::parallel

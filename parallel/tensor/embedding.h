@@ -48,13 +48,14 @@ class VocabularyEmbedding : public nn::Module {
     return triax::cross_entropy(std::move(logits), targets, o);
   }
   /// Returns a last layer's result for x as outside [rows, width]: the sum of the cross-entropy
-  /// over all of the batch's targets that are not -1, one element; without target the whole logits
-  /// [rows, vocabulary].
+  /// over all of the batch's targets, as Batch::loss has it, one element; without target the whole
+  /// logits [rows, vocabulary].
   Tensor loss(const Tensor& x, const nn::Batch& batch) const {
     Tensor mine = logits(x);
     if (!batch.target.defined()) return whole(mine);
-    return cross_entropy(std::move(mine), batch.target.view({batch.target.numel()}),
-                         {.reduction = CrossEntropyOptions::Reduction::sum, .seed = batch.seed});
+    CrossEntropyOptions o = batch.loss;
+    o.reduction = CrossEntropyOptions::Reduction::sum;
+    return cross_entropy(std::move(mine), batch.target.view({batch.target.numel()}), o);
   }
   /// Returns the logits of all ranks, side by side without padding: [rows, vocabulary]. For
   /// sampling: no gradient passes.

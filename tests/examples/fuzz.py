@@ -84,6 +84,7 @@ def draw(pick, program, text, exact):
         if sequence and flags["--context"] % tp:  # ranks share the rows of a sequence
             flags["--context"] = 96
         flags |= optimizer(pick, whole=tp == 1 and (zero == 0 or dp == 1)) | {"--data": text}
+        flags["--label-smoothing"] = chance([0, 0, 0.1])
         recompute = ["off", "block", *["selective"] * (program == "minigpt"), *["block-split"] * (tp > 1 and not sequence)]
         flags["--recompute"] = chance(recompute)
         if chance([True, False, False, False]):  # any number of blocks on each stage, none too

@@ -69,7 +69,9 @@ inline parallel::Build build_of(const ModelConfig& model) {
 inline parallel::Task task_of(const Job& job, const std::string& content = some_text()) {
   auto tokenizer = text::Tokenizer::from_text(content, "text");
   text::TextData data(content, tokenizer, {.context = job.model.context, .name = "text"});
-  parallel::Task task = text::Text{tokenizer, data, "text"}.task();
+  text::Text text{tokenizer, data, "text"};
+  text.label_smoothing = job.text.label_smoothing;
+  parallel::Task task = text.task();
   ModelConfig model = job.model;
   model.vocab = text::vocabulary(model.vocab, tokenizer);
   task.build = build_of(model);

@@ -190,6 +190,18 @@ TEST_F(Parity, OddSizes) {
   }
 }
 
+TEST_F(Parity, SmoothedLabels) {
+  start(small());
+  double plain = reference_.steps[0].loss;
+  Job c = small();
+  c.text.label_smoothing = 0.3;
+  start(c);
+  EXPECT_GT(std::abs(reference_.steps[0].loss - plain), 1e-4);
+  for (int zero : {0, 3}) expect_equal({.dp = 3, .pp = 2, .zero = zero});
+  expect_equal({.pp = 2, .tp = 2, .sequence_parallel = true, .schedule = "zb-h1"});
+  expect_equal({.tp = 4});
+}
+
 // Of a micro-batch; the reference has several.
 TEST_F(Parity, ActivationsOfOneElement) {
   Job c = small();

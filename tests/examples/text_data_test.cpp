@@ -60,6 +60,19 @@ TEST(TextData, ValidatesOnEveryHeldOutTokenOnce) {
   EXPECT_EQ(cut(3, 0.35).val_samples()->count(), 2);  // six targets, no ragged window
 }
 
+TEST(TextData, LabelsAreSmoothedInTrainingAlone) {
+  auto tokenizer = Tokenizer::from_text("abcdefgh", "text");
+  TextData data("abcdefgh", tokenizer, {.context = 2, .val_fraction = 0.4});
+  Text text{tokenizer, data, "text"};
+  text.label_smoothing = 0.25;
+  auto task = text.task();
+  const int64_t first[] = {0};
+  EXPECT_EQ(task.samples->augmented(first, 0).loss.smoothing, 0.25);
+  EXPECT_EQ(task.samples->batch(first).loss.smoothing, 0);
+  EXPECT_EQ(task.held_out->augmented(first, 0).loss.smoothing, 0);
+  EXPECT_EQ(task.samples->identity(), data.train_samples()->identity());
+}
+
 TEST(TextData, MayHoldOutNothing) {
   auto data = cut(19, 0);
   EXPECT_EQ(data.train_samples()->count(), 1);

@@ -39,6 +39,8 @@ MESHES = [
     "--mesh 2x2x2", "--mesh 2x2x2 --zero 3 --sequence-parallel",
     "--mesh 2x2x2 --zero 2 --sequence-parallel --layers 4 --schedule zb-interleaved",
     "--mesh 2x2x1 --zero 2 --schedule gpipe --recompute block",
+    "--mesh 2x2x2 --zero 1 --label-smoothing 0.2",
+    "--mesh 2x2x2 --bitwise --tp-slices 4 --micro-batch 4 --label-smoothing 0.2",
     "--mesh 2x2x2 --zero 3 --schedule zb-h1 --recompute block-split",
     "--mesh 2x2x2 --zero 3 --sequence-parallel --recompute selective",
 ]

@@ -13,11 +13,11 @@
 namespace triax::parallel {
 namespace {
 
-void drop_without_effect(DeepSpeedReader& all) {
+void drop_without_effect(DeepSpeedReader& all, const std::vector<std::string>& known) {
   for (auto [key, why] : deepspeed::without_effect())
     if (std::string_view(key).ends_with('.')) all.drop_block(key, why);
     else all.drop(key, why);
-  all.drop_empty(deepspeed::known_keys());
+  all.drop_empty(known);
 }
 
 /// Reads the form from before ZeRO had stages, which DeepSpeed still reads.
@@ -241,8 +241,9 @@ std::string apply_deepspeed(const DeepSpeedFile& file) {
   std::string text = disk().read(file.path, 1 << 20);
   try {
     DeepSpeedReader all(file, text);
+    const auto known = deepspeed::known_keys(file.settings);
     zero_without_stage(all);
-    drop_without_effect(all);
+    drop_without_effect(all, known);
     drop_what_is_off(all);
     all.attempt([&] { precision(all); });
     all.attempt([&] { loss_scale(all); });
@@ -250,10 +251,11 @@ std::string apply_deepspeed(const DeepSpeedFile& file) {
     all.attempt([&] { scheduler(all); });
     all.attempt([&] { offload(all); });
     all.attempt([&] { batch(all, file.dp); });
-    for (auto& [key, flag] : deepspeed::same())
-      all.attempt([&, key = key, flag = flag] { all.copy(key, flag); });
+    for (auto& setting : file.settings)
+      for (auto& key : deepspeed::keys_of(setting))
+        all.attempt([&] { all.copy(key, setting.name); });
     all.attempt([&] { check_stage_of_offload(all); });
-    all.finish(deepspeed::known_keys());
+    all.finish(known);
     return all.notes();
   } catch (const Error& e) {
     if (e.code() != Exit::data) throw;

@@ -1,29 +1,12 @@
 #include "parallel/program/deepspeed/keys.h"
 
 #include <algorithm>
+#include <iterator>
+#include <sstream>
 #include <string_view>
 
 namespace triax::parallel::deepspeed {
 namespace {
-
-constexpr Same sames[] = {
-    {"gradient_clipping", "clip"},
-    {"tensorboard.enabled", "tensorboard"},
-    {"communication_data_type", "reduce-dtype"},
-    {"zero_optimization.stage", "zero"},
-    {"fp16.loss_scale", "loss-scale"},
-    {"fp16.loss_scale_window", "loss-scale-window"},
-    {"fp16.hysteresis", "hysteresis"},
-    {"fp16.min_loss_scale", "min-loss-scale"},
-    {"optimizer.params.lr", "lr"},
-    {"optimizer.params.eps", "eps"},
-    {"optimizer.params.weight_decay", "weight-decay"},
-    {"optimizer.params.momentum", "momentum"},
-    {"scheduler.params.warmup_max_lr", "lr"},
-    {"scheduler.params.warmup_num_steps", "warmup"},
-    {"scheduler.params.warmup_type", "warmup-shape"},
-    {"scheduler.params.total_num_steps", "steps"},
-};
 
 constexpr auto* buckets = "triax chooses buckets and overlaps communication with backward";
 constexpr auto* pinned = "copies to and from offloaded memory are arranged by triax";
@@ -131,7 +114,6 @@ constexpr const char* switches[] = {"fp16",  "bf16",        "tensorboard",    "w
 
 }  // namespace
 
-std::span<const Same> same() { return sames; }
 std::span<const WithoutEffect> without_effect() { return withouts; }
 std::span<const Only> only_off() { return onlys; }
 std::span<const char* const> blocks_to_disable() { return blocks; }
@@ -140,7 +122,12 @@ bool can_be_enabled(std::string_view block) {
   return std::ranges::count(blocks, block) + std::ranges::count(switches, block) > 0;
 }
 
-std::vector<std::string> known_keys() {
+std::vector<std::string> keys_of(const Setting& setting) {
+  std::istringstream words(setting.deepspeed);
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+std::vector<std::string> known_keys(const Settings& settings) {
   std::vector<std::string> known = {"fp16.enabled",
                                     "fp16.initial_scale_power",
                                     "fp16.consecutive_hysteresis",
@@ -157,7 +144,8 @@ std::vector<std::string> known_keys() {
                                     "zero_optimization.offload_optimizer.nvme_path",
                                     "zero_optimization.offload_param.device",
                                     "zero_optimization.offload_param.nvme_path"};
-  for (auto& same : sames) known.emplace_back(same.key);
+  for (auto& setting : settings)
+    for (auto& key : keys_of(setting)) known.push_back(key);
   for (auto& without : withouts)
     if (!std::string_view(without.key).ends_with('.')) known.emplace_back(without.key);
   for (auto& only : onlys) known.emplace_back(only.key);

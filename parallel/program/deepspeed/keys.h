@@ -4,15 +4,12 @@
 #include <string_view>
 #include <vector>
 
-// The meaning of DeepSpeed's keys here (deepspeed.ai, "DeepSpeed Configuration JSON"), as tables. A
-// key is a path: `fp16.loss_scale`. Those that need a decision are in deepspeed.cpp.
-namespace triax::parallel::deepspeed {
+#include "parallel/settings/setting.h"
 
-/// A key whose value is that of a flag.
-struct Same {
-  const char *key, *flag;
-};
-std::span<const Same> same();
+// The meaning of DeepSpeed's keys here (deepspeed.ai, "DeepSpeed Configuration JSON"), as tables. A
+// key is a path: `fp16.loss_scale`. Those that need a decision are in deepspeed.cpp, and those
+// whose value is a flag's beside the flag (SettingTraits::deepspeed).
+namespace triax::parallel::deepspeed {
 
 /// A key that changes no result here. A key that ends with a dot is a whole block.
 struct WithoutEffect {
@@ -34,7 +31,9 @@ std::span<const char* const> blocks_to_disable();
 /// True for a block with a key `enabled`.
 bool can_be_enabled(std::string_view block);
 
-/// Returns keys by name, for a hint: those of the tables, and of deepspeed.cpp.
-std::vector<std::string> known_keys();
+/// Returns keys by name, for a hint: those of the tables, of deepspeed.cpp and of the settings.
+std::vector<std::string> known_keys(const Settings& settings);
+/// Returns the keys whose values a setting has.
+std::vector<std::string> keys_of(const Setting& setting);
 
 }  // namespace triax::parallel::deepspeed

@@ -142,7 +142,7 @@ class Walk {
 
   void step(const nn::Layer& layer) {
     bool last = &layer == &model_->layers().back();
-    if (trains_ && last && !o_.bitwise) batch_.seed = full({}, 1, f32, meta_device);
+    if (trains_ && last && !o_.bitwise) batch_.loss.seed = full({}, 1, f32, meta_device);
     // One object: its function may have state, such as a constant that the first call makes.
     nn::Layer run = checked(layer);
     if (o_.bitwise) run = by_sample(std::move(run), nn::input_shapes(batch_));

@@ -137,8 +137,8 @@ struct TrainOptions {
 constexpr double huge = 2147483647;
 
 /// Return the options of a training run, each once: command-line flags, keys of configuration
-/// files, agreement of ranks and the checks of a resumed run are all made of these. They write to
-/// the options that are passed, which outlive them.
+/// files, `plan`, `parity`, DeepSpeed's keys, agreement of ranks and the checks of a resumed run
+/// are all made of these. They write to the options that are passed, which outlive them.
 Settings optimizer_settings(TrainOptions& o);
 Settings mesh_settings(StepOptions& o);
 Settings launch_settings(LaunchOptions& o);
@@ -160,11 +160,13 @@ std::map<std::string, std::string> values_of(const Settings& settings);
 /// read here, into `schedules` (Error 65, 66).
 void resolve(TrainOptions& o, int64_t ranks);
 
+/// Says which meshes an error may suggest.
+using FittingMesh = std::function<bool(const MeshShape&)>;
+
 /// Refuses, before anything starts, options with which no model can train on `ranks` ranks. `o` is
 /// resolved; `fits` says which meshes may be suggested. Throws Error 78 with what, why and the
 /// valid values; for an unusable directory to offload to 66 or 73.
-void check_options(const TrainOptions& o, int64_t ranks,
-                   const std::function<bool(const MeshShape&)>& fits = {});
+void check_options(const TrainOptions& o, int64_t ranks, const FittingMesh& fits = {});
 
 /// Returns the number of layers of each virtual stage, as --placement says it: counts that add up
 /// to `layers`, or to two fewer, if the first and the last layer go with the ends. Throws Error 78.

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "parallel/settings/setting.h"
+#include "parallel/train/options/options.h"
 
 namespace triax::parallel {
 namespace {
@@ -29,17 +32,33 @@ TEST(Hints, NearestTakesTheBeginningOfAName) {
 }
 
 TEST(Hints, KnowsWhatOtherProgramsSay) {
-  EXPECT_EQ(hint("--batch-size", names, "--{}"),
-            "; use --micro-batch (per replica) or --global-batch");
-  EXPECT_EQ(hint("--hidden_size", names, "--{}"), "; use --width");
-  EXPECT_EQ(hint("--bs", names, "--{}"), "; use --micro-batch");
-  EXPECT_EQ(hint("--gpus", std::vector<std::string>{"eps", "ranks"}, "--{}"), "; use --ranks");
-  EXPECT_EQ(hint("learning-rate", names, "`{}`"), "; use `lr`");
-  EXPECT_EQ(hint("--widht", names, "--{}"), "; the nearest is --width");
-  // Only of names that there are.
-  EXPECT_EQ(hint("--batch-size", std::vector<std::string>{"global-batch"}, "--{}"),
-            "; use --global-batch");
-  EXPECT_EQ(hint("--num-heads", names, "--{}"), "");
+  const std::vector<Elsewhere> known{{"micro-batch", "bs batch-size"},
+                                     {"global-batch", "batch-size"},
+                                     {"width", "hidden-size"},
+                                     {"lr", "learning-rate"}};
+  EXPECT_EQ(hint("--batch-size", known, "--{}"), "; use --micro-batch or --global-batch");
+  EXPECT_EQ(hint("--hidden_size", known, "--{}"), "; use --width");
+  EXPECT_EQ(hint("--bs", known, "--{}"), "; use --micro-batch");
+  EXPECT_EQ(hint("learning-rate", known, "`{}`"), "; use `lr`");
+  EXPECT_EQ(hint("--widht", known, "--{}"), "; the nearest is --width");
+  EXPECT_EQ(hint("--num-heads", known, "--{}"), "");
+}
+
+TEST(Hints, KnowsWhatIsAScriptNow) {
+  EXPECT_EQ(hint("overlay", names, "{}"), "; it is `triax-overlay RUN` now");
+}
+
+// No two settings of a program claim a name, but sizes of a batch, which may be either.
+TEST(Hints, NamesElsewhereBelongToOneSetting) {
+  TrainOptions o;
+  std::map<std::string, std::string> owner;
+  for (auto& [name, others] : names_of(train_settings(o))) {
+    std::istringstream words(others);
+    for (std::string word; words >> word;)
+      if (word != "batch" && word != "batch-size")
+        EXPECT_TRUE(owner.emplace(word, name).second) << word << ": " << owner[word] << ", " << name;
+  }
+  EXPECT_EQ(owner.at("wd"), "weight-decay");
 }
 
 }  // namespace

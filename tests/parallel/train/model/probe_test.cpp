@@ -81,7 +81,7 @@ TEST(Probe, LayersAddUpToTheModel) {
     auto model = build(TensorParallel(alone));
     model->materialize(meta_device, dtype, 0);
     nn::Batch batch = nn::to(batch_like(test::task_of(), 8), meta_device, dtype);
-    batch.seed = full({}, 1, f32, meta_device);
+    batch.loss.seed = full({}, 1, f32, meta_device);
     KernelWork start = meta_work();
     Tensor y;
     for (auto& layer : model->layers()) y = layer.run(y, batch);

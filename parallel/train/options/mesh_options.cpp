@@ -1,0 +1,152 @@
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+#include "core/checksum.h"
+#include "core/files.h"
+#include "parallel/pipeline/partition.h"
+#include "parallel/pipeline/synthesis/schedule_file.h"
+#include "parallel/tensor/tensor_parallel.h"
+#include "parallel/train/options/option_groups.h"
+
+namespace triax::parallel {
+namespace {
+
+void read_schedule_file(StepOptions& o) {
+  if (!is_schedule_file(o.schedule) || o.schedules.contains(o.schedule)) return;
+  o.schedules[o.schedule] = schedule_from(read_schedule(o.schedule), o.schedule);
+}
+
+void check_schedule_name(const StepOptions& o) {
+  auto found = o.schedules.find(o.schedule);
+  check_input(found != o.schedules.end(), Exit::config, "schedule `{}`; expected one of: {}",
+              printable(o.schedule), join(names_of(o.schedules), ", "));
+  check_input(bool(found->second.make), Exit::config,
+              "schedule `{}`: an empty function; expected one that makes lists", o.schedule);
+  found->second(o.pipeline(), 0);  // it refuses chunks that it cannot have
+}
+
+/// Refuses options whose sums have an order, or pieces, that depend on the mesh.
+void check_bitwise(const TrainOptions& o) {
+  const StepOptions& s = o.step;
+  check_input(s.bitwise || s.tp_slices == 1, Exit::config,
+              "tp-slices={} without bitwise\n  Slices cost time, for equal bits alone. Add "
+              "--bitwise, or leave --tp-slices out.",
+              s.tp_slices);
+  if (!s.bitwise) return;
+  auto without = [](bool fine, const std::string& flag, const std::string& why) {
+    check_input(fine, Exit::config, "bitwise with {}\n  {}. Leave --bitwise out, or change that.",
+                flag, why);
+  };
+  without(s.tp_slices % s.mesh.tp == 0, fmt::format("tp={}, tp-slices={}", s.mesh.tp, s.tp_slices),
+          fmt::format("Split layers are summed in slices, equally many on every rank: expected "
+                      "--tp-slices N, a multiple\n  of each tp that is to have the same bits, such "
+                      "as {}, the same N on all meshes",
+                      s.mesh.tp));
+  without(s.reduce_dtype == f32, "reduce-dtype=bf16", "A rank's part of a gradient is rounded");
+  without(o.launch.device == "cpu", fmt::format("device={}", o.launch.device),
+          "GPUs have no fixed-point sums yet; expected --device cpu, for `plan` --hardware cpu");
+  for (double scale : {s.loss_scale, s.dynamic_scale.initial, s.dynamic_scale.minimum})
+    without(scale == 0 || std::exp2(std::round(std::log2(scale))) == scale,
+            fmt::format("a loss scale of {}", scale),
+            "Expected a power of two, which rounds nothing");
+}
+
+}  // namespace
+
+Settings mesh_settings(StepOptions& s) {
+  SettingGroup group("Mesh", OnResume::free, {.plan = InPlan::taken, .parity = true});
+  auto names = names_of(s.schedules);
+  return group
+      .add("dp", "N", "data-parallel replicas", &s.mesh.dp,
+           {.range = {0, huge},
+            .shown = "what pp and tp leave of the ranks started",
+            .derived = true, .plan = InPlan::sought, .parity = false, .elsewhere = "data-parallel data-parallel-size"})
+      .add("pp", "N", "pipeline stages", &s.mesh.pp, {.range = {1, huge}, .plan = InPlan::sought, .parity = false, .elsewhere = "pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size"})
+      .add("tp", "N", "tensor-parallel ranks that split each layer", &s.mesh.tp,
+           {.range = {1, huge}, .plan = InPlan::sought, .parity = false, .elsewhere = "tensor-parallel tensor-parallel-size tensor-model-parallel-size"})
+      .add("sequence-parallel", "",
+           "shard the rows outside of split layers over tp (sequence parallelism)",
+           &s.sequence_parallel, {.plan = InPlan::sought})
+      .add("zero", "0|1|2|3",
+           "ZeRO stage: what dp shards; 1 optimizer state, 2 gradients too, 3 weights too",
+           choice(s.zero, {{"0", Zero::off},
+                           {"1", Zero::optimizer},
+                           {"2", Zero::gradients},
+                           {"3", Zero::parameters}}), {.plan = InPlan::sought, .elsewhere = "zero-stage", .deepspeed = "zero_optimization.stage"})
+      .add("reduce-dtype", "fp32|bf16",
+           "what gradients are sent in between data-parallel ranks; bf16: half the bytes, rounded "
+           "before and after each sum",
+           choice(s.reduce_dtype, {{"fp32", f32}, {"bf16", bf16}}), {.on_resume = OnResume::say, .deepspeed = "communication_data_type"})
+      .add("schedule", "NAME|FILE",
+           fmt::format("pipeline schedule: {}, or a .json file of `schedule --search`",
+                       join(names, ", ")),
+           &s.schedule, {.choices = names, .or_file = ".json", .plan = InPlan::sought})
+      .add("chunks", "N", "model chunks on each stage", &s.chunks,
+           {.range = {0, 1024}, .shown = "1, or 2 for schedules of several", .derived = true, .plan = InPlan::sought})
+      .add("bitwise", "",
+           "the same bits of loss, weights and optimizer state on every mesh; on CPUs", &s.bitwise,
+           {.on_resume = OnResume::ask})
+      .add("tp-slices", "N",
+           "with --bitwise: slices in which split layers are summed, on any mesh whose tp divides "
+           "N",
+           &s.tp_slices, {.range = {1, Slices::most}, .on_resume = OnResume::ask})
+      .add("placement", "N,N,..",
+           "layers (all, or those between first and last) on each stage and chunk", &s.placement,
+           {.shown = "balanced by cost", .derived = true});
+}
+
+void resolve_mesh(StepOptions& o, int64_t ranks) {
+  int64_t others = int64_t(o.mesh.pp) * o.mesh.tp;
+  if (o.mesh.dp == 0) o.mesh.dp = int(std::max<int64_t>(1, others > 0 ? ranks / others : 1));
+  read_schedule_file(o);
+  auto schedule = o.schedules.find(o.schedule);  // else check_mesh() refuses it
+  if (o.chunks == 0) o.chunks = schedule == o.schedules.end() ? 1 : schedule->second.chunks;
+}
+
+void check_mesh(const TrainOptions& o, int64_t ranks, const FittingMesh& fits) {
+  check_shape(o.step.mesh, int(ranks), fits);
+  check_bitwise(o);
+  check_schedule_name(o.step);
+}
+
+Schedules built_in_schedules() {
+  Schedules all;
+  for (auto& name : schedule_names()) all[name] = schedule_named(name);
+  return all;
+}
+
+std::vector<std::string> names_of(const Schedules& schedules) {
+  std::vector<std::string> names;
+  for (auto& [name, schedule] : schedules) names.push_back(name);
+  return names;
+}
+
+std::map<std::string, std::string> schedule_content(const StepOptions& o) {
+  if (!is_schedule_file(o.schedule)) return {};
+  uint32_t sum = 0;
+  for (const Actions& list : lists_of(o.schedules.at(o.schedule), o.pipeline()))
+    for (const Action& a : list) {
+      std::string text = label(a, o.chunks);
+      sum = crc32c(text.data(), text.size() + 1, sum);
+    }
+  return {{"lists of the schedule", fmt::format("crc32c {:08x}", sum)}};
+}
+
+std::vector<int64_t> placement_of(const std::string& text, const PipelineShape& shape,
+                                  int64_t layers) {
+  int64_t sum = 0;
+  for (size_t at = 0; at < text.size(); at = std::min(text.find(',', at), text.size() - 1) + 1)
+    sum += std::clamp<int64_t>(std::atoll(text.c_str() + at), 0, layers);
+  bool whole = sum == layers;  // else without the ends
+  auto counts = parse_placement(text, shape, whole ? layers : layers - 2);
+  if (!whole) ++counts.front(), ++counts.back();
+  check_input(
+      counts.front() > 0 && counts.back() > 0, Exit::config,
+      "placement: {} leaves the {} stage without layers; expected one at least: it reads the "
+      "batch, and the last makes the loss",
+      text, counts.front() > 0 ? "last" : "first");
+  return counts;
+}
+
+}  // namespace triax::parallel
