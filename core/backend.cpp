@@ -7,7 +7,7 @@
 #endif
 #include "core/functors/binary.h"
 #include "core/gpus.h"
-#include "core/meta.h"
+#include "core/meta/meta.h"
 
 namespace triax {
 

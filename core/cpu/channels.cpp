@@ -1,7 +1,7 @@
-#include "core/convert.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/scratch.h"
+#include "core/shared/convert.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {

@@ -1,9 +1,9 @@
-#include "core/convert.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/row.h"
 #include "core/cpu/scratch.h"
-#include "core/indices.h"
+#include "core/shared/convert.h"
+#include "core/shared/indices.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {

@@ -1,8 +1,8 @@
-#include "core/conv.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/vector.h"
-#include "core/math.h"
+#include "core/numbers/math.h"
+#include "core/shared/conv.h"
 
 // The linear maps of Winograd's filtering (winograd.cpp), tile by tile, vectors of channels at
 // once.

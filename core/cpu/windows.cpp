@@ -1,10 +1,10 @@
 #include <omp.h>
 
-#include "core/conv.h"
-#include "core/convert.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/scratch.h"
+#include "core/shared/conv.h"
+#include "core/shared/convert.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <exception>
 
-#include "core/conv.h"
 #include "core/cpu/base.h"
+#include "core/shared/conv.h"
 
 // Convolutions by windows of 3 x 3 at stride 1: 2 x 2 results of a tile of 4 x 4 inputs d take 16
 // products in place of 36 (minimal filtering F(2 x 2, 3 x 3): Winograd, "Arithmetic complexity of

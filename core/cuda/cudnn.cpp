@@ -6,9 +6,9 @@
 #include <limits>
 #include <vector>
 
-#include "core/attention.h"
 #include "core/cuda/cudnn_attention.h"
 #include "core/cuda/cudnn_library.h"
+#include "core/shared/attention.h"
 
 // The tensors of attention in cuDNN's words.
 

@@ -22,10 +22,10 @@ struct AttentionShape {
   auto operator<=>(const AttentionShape&) const = default;
 };
 
-/// The ids of arguments. Memory: queries, keys and values of core/attention.h and their gradients,
-/// `lse` [tokens, heads], or [batch, heads, time] where statistics_packed(). Scratch of the
-/// backward, f32: `delta` [batch, heads, time], `dquery_sum` [batch, heads, time, head_dim] (not
-/// when deterministic). Host: `scale` 1 / sqrt(head_dim), `masked` -infinity, `one` 1.
+/// The ids of arguments. Memory: queries, keys and values of core/shared/attention.h and their
+/// gradients, `lse` [tokens, heads], or [batch, heads, time] where statistics_packed(). Scratch of
+/// the backward, f32: `delta` [batch, heads, time], `dquery_sum` [batch, heads, time, head_dim]
+/// (not when deterministic). Host: `scale` 1 / sqrt(head_dim), `masked` -infinity, `one` 1.
 enum AttentionArgument : int64_t {
   query = 1,
   key,

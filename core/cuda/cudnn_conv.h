@@ -1,8 +1,8 @@
 #pragma once
 #include <compare>
 
-#include "core/conv.h"
 #include "core/cuda/cudnn_graph.h"
+#include "core/shared/conv.h"
 
 namespace triax::cuda::dnn {
 

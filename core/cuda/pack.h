@@ -2,7 +2,7 @@
 #include <type_traits>
 
 #include "core/cuda/thread.h"
-#include "core/half.h"
+#include "core/numbers/half.h"
 
 // Memory 16 bytes at a time, what a GPU's loads and stores are fastest at.
 

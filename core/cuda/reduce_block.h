@@ -1,6 +1,6 @@
 #pragma once
 #include "core/cuda/thread.h"
-#include "core/math.h"
+#include "core/numbers/math.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

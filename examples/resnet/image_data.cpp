@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 
 namespace triax::images {
 namespace {

@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "examples/text/foreign_files.h"
 #include "examples/text/tokenizer/utf8.h"
 #include "parallel/settings/terminal.h"

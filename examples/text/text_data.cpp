@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "examples/text/foreign_files.h"
 #include "examples/text/token_files.h"
 #include "examples/text/tokenizer/bpe.h"

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/plan/shipped.h"
 #include "parallel/settings/bytes.h"
 

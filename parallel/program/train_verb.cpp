@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "core/check.h"
-#include "core/files.h"
 #include "core/gpus.h"
+#include "core/io/files.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/process.h"
 #include "parallel/comm/together.h"

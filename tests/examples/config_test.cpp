@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/program/verbs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 

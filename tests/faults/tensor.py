@@ -4,7 +4,7 @@ table and 6 with one of padding."""
 from fault import INITIAL, Fault, Run, Unseen
 
 LOSS = "core/cpu/cross_entropy.cpp"
-TARGETS = "core/indices.h"
+TARGETS = "core/shared/indices.h"
 TENSOR, LINEAR, EMBEDDING, SLICES = (f"parallel/tensor/{name}" for name in
                                      ("tensor_parallel.cpp", "linear.h", "embedding.h", "slices.cpp"))
 PLAIN, SEQUENCE = "--mesh 1x1x2", "--mesh 1x1x2 --sequence-parallel"

@@ -18,6 +18,13 @@ FREE = ["tests", "bench"]
 # not include each other. A name covers its folder, or its files: `parallel/mesh` is mesh.h too.
 # What is in the folder and has no name belongs to the line that is written as the folder.
 INSIDE = {
+    "core": [
+        ["core/numbers", "core/functors/list"],
+        ["core"],
+        ["core/io", "core/functors", "core/shared"],
+        ["core/cpu", "core/cuda", "core/meta"],
+        ["core/backend.cpp"],
+    ],
     "parallel/comm": [
         ["parallel/comm"],
         ["parallel/comm/threads", "parallel/comm/processes", "parallel/comm/gpu"],

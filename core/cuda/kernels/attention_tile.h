@@ -1,10 +1,10 @@
 #pragma once
-#include "core/attention.h"
 #include "core/cuda/convert.h"
 #include "core/cuda/pack.h"
 #include "core/cuda/reduce_block.h"
-#include "core/math.h"
+#include "core/numbers/math.h"
 #include "core/random.h"
+#include "core/shared/attention.h"
 
 // Shared code of attention's kernels. A block of 16 x 16 threads works on square tiles of scores: a
 // thread makes those of `each` neighbouring rows with every 16th column, and of the products of

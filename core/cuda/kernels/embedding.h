@@ -1,7 +1,7 @@
 #pragma once
 #include "core/backend.h"
 #include "core/cuda/row.h"
-#include "core/indices.h"
+#include "core/shared/indices.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

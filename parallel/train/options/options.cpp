@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/checksum.h"
-#include "core/files.h"
+#include "core/io/checksum.h"
+#include "core/io/files.h"
 #include "optim/averaged.h"
 #include "optim/lion.h"
 #include "optim/muon.h"

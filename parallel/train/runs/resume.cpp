@@ -2,7 +2,7 @@
 #include <string_view>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/options/options.h"
 #include "parallel/train/runs/initial_weights.h"

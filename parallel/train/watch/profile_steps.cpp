@@ -2,8 +2,8 @@
 #include <cstdio>
 
 #include "core/check.h"
-#include "core/files.h"
 #include "core/gpus.h"
+#include "core/io/files.h"
 #include "core/profile.h"
 #include "parallel/comm/clocks.h"
 #include "parallel/settings/terminal.h"

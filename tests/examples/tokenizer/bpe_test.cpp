@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "core/random.h"
 #include "examples/text/tokenizer/utf8.h"
 #include "tests/support/expect_error.h"

@@ -1,11 +1,11 @@
-#include "nn/json.h"
+#include "core/io/json.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 
 namespace triax::nn {
 namespace {

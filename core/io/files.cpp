@@ -1,4 +1,4 @@
-#include "core/files.h"
+#include "core/io/files.h"
 
 #include <fcntl.h>
 #include <stdio.h>

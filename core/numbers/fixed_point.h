@@ -1,5 +1,5 @@
 #pragma once
-#include "core/half.h"
+#include "core/numbers/half.h"
 
 namespace triax {
 

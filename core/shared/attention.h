@@ -1,5 +1,5 @@
 #pragma once
-#include "core/math.h"
+#include "core/numbers/math.h"
 #include "core/random.h"
 #include "core/tensor.h"
 

@@ -1,11 +1,11 @@
-#include "nn/safetensors.h"
+#include "core/io/safetensors.h"
 
 #include <algorithm>
 #include <set>
 
 #include "core/check.h"
-#include "core/files.h"
-#include "nn/json.h"
+#include "core/io/files.h"
+#include "core/io/json.h"
 
 namespace triax::nn {
 

@@ -1,4 +1,4 @@
-#include "core/checksum.h"
+#include "core/io/checksum.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "core/meta.h"
+#include "core/meta/meta.h"
 
 #include <algorithm>
 #include <initializer_list>
 #include <utility>
 
-#include "core/attention.h"
-#include "core/conv.h"
+#include "core/shared/attention.h"
+#include "core/shared/conv.h"
 
 namespace triax {
 namespace {
