@@ -54,7 +54,7 @@ struct Conv2d {
 };
 
 /// Tiles of 2 x 2 results of an image, as convolutions on CPUs compute them
-/// (core/cpu/winograd.cpp).
+/// (core/cpu/images/winograd.cpp).
 struct TileGrid {
   int64_t down, across;
   TRIAX_HD explicit TileGrid(const Windows& w)

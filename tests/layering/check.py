@@ -25,6 +25,11 @@ INSIDE = {
         ["core/cpu", "core/cuda", "core/meta"],
         ["core/backend.cpp"],
     ],
+    "core/cpu": [
+        ["core/cpu"],
+        ["core/cpu/products", "core/cpu/rows", "core/cpu/images"],
+        ["core/cpu/attention"],
+    ],
     "parallel/comm": [
         ["parallel/comm"],
         ["parallel/comm/threads", "parallel/comm/processes", "parallel/comm/gpu"],

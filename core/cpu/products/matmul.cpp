@@ -2,8 +2,8 @@
 #include <unistd.h>
 
 #include "core/cpu/parallel.h"
-#include "core/cpu/products.h"
-#include "core/cpu/row_product.h"
+#include "core/cpu/products/products.h"
+#include "core/cpu/products/row_product.h"
 #include "core/cpu/scratch.h"
 #include "core/functors/gelu.h"
 

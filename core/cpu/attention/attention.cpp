@@ -1,10 +1,10 @@
-#include "core/cpu/attention.h"
+#include "core/cpu/attention/attention.h"
 
 #include <omp.h>
 
 #include "core/cpu/parallel.h"
-#include "core/cpu/row.h"
-#include "core/cpu/row_product.h"
+#include "core/cpu/products/row_product.h"
+#include "core/cpu/rows/row.h"
 #include "core/cpu/scratch.h"
 
 namespace triax::host::TRIAX_LEVEL {

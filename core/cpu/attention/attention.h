@@ -1,5 +1,5 @@
 #pragma once
-#include "core/cpu/gemm.h"
+#include "core/cpu/products/gemm.h"
 #include "core/shared/attention.h"
 #include "core/shared/convert.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/cpu/gemm.h"
+#include "core/cpu/products/gemm.h"
 #include "core/shared/convert.h"
 
 // Products of one row, as decoding makes them for each token. Every number of the right operand is

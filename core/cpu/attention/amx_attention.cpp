@@ -1,4 +1,4 @@
-#include "core/cpu/amx_attention.h"
+#include "core/cpu/attention/amx_attention.h"
 
 #include <omp.h>
 

@@ -1,7 +1,7 @@
 #include <omp.h>
 
-#include "core/cpu/attention.h"
-#include "core/cpu/row.h"
+#include "core/cpu/attention/attention.h"
+#include "core/cpu/rows/row.h"
 #include "core/cpu/scratch.h"
 
 // Weights are made again from the saved logarithms (Dao et al., "FlashAttention", 2022, algorithm

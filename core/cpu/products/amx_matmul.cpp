@@ -1,5 +1,5 @@
 #include "core/cpu/amx.h"
-#include "core/cpu/tile_products.h"
+#include "core/cpu/products/tile_products.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {

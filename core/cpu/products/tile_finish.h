@@ -1,5 +1,5 @@
 #pragma once
-#include "core/cpu/tiles.h"
+#include "core/cpu/products/tiles.h"
 #include "core/functors/gelu.h"
 #include "core/numbers/fixed_point.h"
 #include "core/shared/convert.h"

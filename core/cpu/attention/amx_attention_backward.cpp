@@ -1,7 +1,7 @@
 #include <omp.h>
 
 #include "core/cpu/amx.h"
-#include "core/cpu/amx_attention.h"
+#include "core/cpu/attention/amx_attention.h"
 #include "core/cpu/scratch.h"
 
 // The algorithm of attention_backward.cpp; sums of dK and dV are kept transposed, [dim][key], so

@@ -2,9 +2,9 @@
 #include <omp.h>
 
 #include "core/cpu/parallel.h"
+#include "core/cpu/products/strip_packer.h"
+#include "core/cpu/products/tile_finish.h"
 #include "core/cpu/scratch.h"
-#include "core/cpu/strip_packer.h"
-#include "core/cpu/tile_finish.h"
 
 // Products of bf16 and of f32 in tiles. Strips of a (32 rows) are packed one at a time and stay
 // close to the core while the strips of a block of columns pass by, so that c, and what is read
@@ -15,7 +15,7 @@
 // block are packed first then. Cuts in rows and columns change no bit. Nor do those in depth for
 // bf16: a sum of f32 is what it was after a tile was put down and taken up again. For f32 they
 // depend on the depth alone, and what passes give is added in f32, so that sums stay as exact as in
-// core/cpu/matmul.cpp.
+// core/cpu/products/matmul.cpp.
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 

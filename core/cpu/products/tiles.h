@@ -1,6 +1,6 @@
 #pragma once
-#include "core/cpu/gemm.h"
-#include "core/cpu/tile_registers.h"
+#include "core/cpu/products/gemm.h"
+#include "core/cpu/products/tile_registers.h"
 
 // Products of bf16 in AMX tiles (Intel, "Architecture instruction set extensions programming
 // reference", chapter 3): a tile holds 16 rows of 64 bytes. tdpbf16ps adds to 16 x 16 sums in f32

@@ -1,8 +1,8 @@
 #pragma once
 #include "core/cpu/vector.h"
 
-// What core/cpu/tile_registers.h has, in plain C++: the results have the bits that AMX gives
-// (Intel, "Architecture instruction set extensions programming reference", TDPBF16PS).
+// What core/cpu/products/tile_registers.h has, in plain C++: the results have the bits that AMX
+// gives (Intel, "Architecture instruction set extensions programming reference", TDPBF16PS).
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
