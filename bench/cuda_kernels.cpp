@@ -11,8 +11,8 @@
 
 #include "core/backend.h"
 #include "core/check.h"
-#include "core/cuda/context.h"
-#include "core/cuda/status.h"
+#include "core/cuda/runtime/context.h"
+#include "core/cuda/runtime/status.h"
 #include "core/functors/binary.h"
 #include "core/shared/attention.h"
 

@@ -2,11 +2,11 @@
 #include <set>
 #include <thread>
 
-#include "core/cuda/cudnn_attention.h"
-#include "core/cuda/cudnn_library.h"
+#include "core/cuda/libraries/cudnn_attention.h"
+#include "core/cuda/libraries/cudnn_library.h"
 #include "tests/cudnn/gpus.h"
 
-// What cuDNN says to the graphs of core/cuda/cudnn_attention.cpp, without a GPU.
+// What cuDNN says to the graphs of core/cuda/libraries/cudnn_attention.cpp, without a GPU.
 
 namespace triax::test {
 namespace {

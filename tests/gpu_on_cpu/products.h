@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "core/cuda/devices.h"
+#include "core/cuda/runtime/devices.h"
 #include "tests/core/kernels.h"
 #include "tests/gpu_on_cpu/blas.h"
 

@@ -30,6 +30,16 @@ INSIDE = {
         ["core/cpu/products", "core/cpu/rows", "core/cpu/images"],
         ["core/cpu/attention"],
     ],
+    "core/cuda": [
+        ["core/cuda/runtime"],
+        ["core/cuda/libraries"],
+        ["core/cuda"],
+        ["core/cuda/kernels"],
+    ],
+    "core/cuda/kernels": [
+        ["core/cuda/kernels"],
+        ["core/cuda/kernels/rows", "core/cuda/kernels/attention"],
+    ],
     "parallel/comm": [
         ["parallel/comm"],
         ["parallel/comm/threads", "parallel/comm/processes", "parallel/comm/gpu"],
@@ -65,8 +75,8 @@ OWNED = {
     r"core/cpu/.*": [r"core/cpu/.*", r"core/backend\.cpp", r"tests/.*", r"bench/.*"],
     r"mpi\.h": [r"parallel/comm/processes/mpi_.*", r"parallel/comm/launch/session\.cpp", r"tests/.*",
                  r"bench/.*"],
-    r"cudnn\.h": [r"core/cuda/cudnn.*", r"tests/cudnn/.*"],
-    r"cublasLt\.h": [r"core/cuda/.*", r"tests/gpu_on_cpu/.*", r"tests/cudnn/.*"],
+    r"cudnn\.h": [r"core/cuda/libraries/cudnn.*", r"tests/cudnn/.*"],
+    r"cublasLt\.h": [r"core/cuda/libraries/.*", r"tests/gpu_on_cpu/.*", r"tests/cudnn/.*"],
     r"nccl\.h": [r"parallel/comm/gpu/nccl_\w+\..*", r"tests/gpu_on_cpu/.*"],
     r"cuda_runtime\.h": [r"core/cuda/.*", r"parallel/comm/gpu/nccl_\w+\..*",
                           r"tests/gpu_on_cpu/.*", r"bench/.*"],
