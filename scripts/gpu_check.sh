@@ -161,7 +161,7 @@ table() {
 report() {
   failed=0
   table >"$out/table"
-  "$python" bench/gpu_table.py "$out" || die "gpu_check: gpu_table.py failed"
+  "$python" bench/gpu/gpu_table.py "$out" || die "gpu_check: gpu_table.py failed"
 }
 
 main() {

@@ -77,13 +77,13 @@ meshes() {
   with_libraries "$python" tests/examples/gpu_meshes.py "$build/bin/minigpt" "$text" "$@"
 }
 
-# beside_pytorch RESULTS [OPTIONS]: bench/compare_gpu.py; where there is no PyTorch, of triax alone.
+# beside_pytorch RESULTS [OPTIONS]: bench/gpu/compare_gpu.py; where there is no PyTorch, of triax alone.
 beside_pytorch() {
   local results=$1 alone=()
   shift
   needs_program minigpt
   has_pytorch || alone=(--without-pytorch)
-  "$python" bench/compare_gpu.py --minigpt "$build/bin/minigpt" --data "$text" --python "$python" \
+  "$python" bench/gpu/compare_gpu.py --minigpt "$build/bin/minigpt" --data "$text" --python "$python" \
     --libraries "$(library_path)" --out "$out/$results" "${alone[@]}" "$@"
   [ ${#alone[@]} = 0 ] || why_not "triax was measured, but $python has no PyTorch that finds a GPU" \
     "scripts/gpu_check.sh --only $part --python FILE"
@@ -100,7 +100,7 @@ part_build() {
 part_device() {
   nvidia-smi
   needs_program minigpt
-  with_libraries "$python" bench/gpu_facts.py "$build/bin/minigpt" "$out/device.json"
+  with_libraries "$python" bench/gpu/gpu_facts.py "$build/bin/minigpt" "$out/device.json"
   rm -rf "$out/first"
   with_libraries "$build/bin/minigpt" train --device cuda:0 --layers 2 --heads 2 --width 64 --context 32 --steps 3 \
     --warmup 0 --val-fraction 0 --data "$text" --out "$out/first"
@@ -127,13 +127,13 @@ part_batches() { beside_pytorch batches.json --cases b64-repeating,b64-fp16,b32-
 part_ceilings() {
   needs_program bench_cuda_kernels
   with_libraries "$build/bin/bench_cuda_kernels" | tee "$out/ceilings.jsonl"
-  "$python" bench/gpu_goals.py "$out/ceilings.jsonl"
+  "$python" bench/gpu/gpu_goals.py "$out/ceilings.jsonl"
 }
 
 part_loss() {
   needs_program minigpt
   has_pytorch || why_not "$python has no PyTorch that finds a GPU" "scripts/gpu_check.sh --only loss --python FILE"
-  "$python" bench/compare_loss.py --minigpt "$build/bin/minigpt" --data "$text" --python "$python" \
+  "$python" bench/gpu/compare_loss.py --minigpt "$build/bin/minigpt" --data "$text" --python "$python" \
     --libraries "$(library_path)" --out "$out/loss.json"
 }
 

@@ -78,7 +78,7 @@ TEST_P(CudnnAttention, Compiles) {
   }
 }
 
-/// GPT-2 124M at T 1024, as bench/gpu_jobs.py measures it.
+/// GPT-2 124M at T 1024, as bench/gpu/gpu_jobs.py measures it.
 std::vector<AttentionShape> measured() {
   std::vector<AttentionShape> all;
   for (int64_t batch : {64, 32, 16, 8})

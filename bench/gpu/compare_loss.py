@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The loss of minigpt and of PyTorch from the same weights on the same batches, step by step.
 
-    python3 bench/compare_loss.py --minigpt build/release/bin/minigpt --data FILE --out loss.json
+    python3 bench/gpu/compare_loss.py --minigpt build/release/bin/minigpt --data FILE --out loss.json
 
 minigpt's first weights (in bf16 and fp16 the masters: what was rounded once) are taken from the
 checkpoint of a step with learning rate 0. PyTorch runs twice: with the residual stream in the
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from gpu_jobs import CONTEXT, MODELS, TINY, VOCAB, Work, add_arguments
 from gpu_jobs import pytorch_job, triax_job, whole_triax_job
-from measure import run
+from measure import run  # in bench, where gpu_jobs looks
 
 
 def first_weights(a: argparse.Namespace, work: Work, directory: Path) -> Path:

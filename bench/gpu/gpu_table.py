@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What scripts/gpu_check.sh left in a folder, as results.json and as Markdown for docs/gpu.md.
 
-    python3 bench/gpu_table.py runs/gpu-check
+    python3 bench/gpu/gpu_table.py runs/gpu-check
 """
 
 import json

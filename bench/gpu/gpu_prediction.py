@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What every kernel of a training step of GPT-2 124M should take on an H200, beside what it took.
 
-    python3 bench/gpu_prediction.py [ceilings.jsonl]     the second of bench_cuda_kernels, as bench/h200.jsonl
+    python3 bench/gpu/gpu_prediction.py [ceilings.jsonl]     the second of bench_cuda_kernels, as bench/gpu/h200.jsonl
 
 Markdown: a line a kernel, with its bytes and FLOP in a step of B 64, T 1024 in bf16. A product takes
 its FLOP at a rate, another kernel its bytes at SHARE of the rate of a copy; rates are RATES and COPY.

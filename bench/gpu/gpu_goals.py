@@ -1,6 +1,6 @@
 """What the figures of compare_gpu.py and bench_cuda_kernels have to reach.
 
-    python3 bench/gpu_goals.py ceilings.jsonl       of the latter; exit status 1 if one is missed
+    python3 bench/gpu/gpu_goals.py ceilings.jsonl       of the latter; exit status 1 if one is missed
 """
 
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """minigpt against PyTorch, eager and compiled, on one GPU: the same model, tokens and steps.
 
-    python3 bench/compare_gpu.py --minigpt build/release/bin/minigpt --data FILE --out speed.json
+    python3 bench/gpu/compare_gpu.py --minigpt build/release/bin/minigpt --data FILE --out speed.json
 
 In every round of a case each side runs once, as a process of its own; ratios are taken within a
 round. Tokens per second are those of the median of 30 steps after the warm-up, in which products
@@ -23,7 +23,7 @@ from pathlib import Path
 from gpu_goals import goals
 from gpu_jobs import CONTEXT, MODELS, TINY, VOCAB, Work, add_arguments, pytorch_job, triax_job
 from gpu_watch import Watch, index_of, query
-from measure import run
+from measure import run  # in bench, where gpu_jobs looks
 
 WARMUP = 15  # steps not counted
 

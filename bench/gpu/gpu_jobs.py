@@ -7,9 +7,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from measure import Job
-
-HERE = Path(__file__).resolve().parent
+BENCH = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(BENCH))
+from measure import Job  # noqa: E402
 CONTEXT = 1024
 # 50,257 rounded up to a multiple of 128, for both sides: rows of odd length slow products down.
 VOCAB = 50304
@@ -75,7 +75,7 @@ def whole_triax_job(a: argparse.Namespace, work: Work, directory: Path, *more: s
 
 def pytorch_job(a: argparse.Namespace, work: Work, directory: Path, *more: str) -> Job:
     metrics = directory / "pytorch.jsonl"
-    script = str(HERE / "train_pytorch.py")
+    script = str(BENCH / "peers/train_pytorch.py")
     return Job([a.python, script, *work.flags(a, metrics), *more], metrics, a.threads)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The GPU, its driver, and the libraries that a program is linked to, printed and as JSON.
 
-    python3 bench/gpu_facts.py build/release/bin/minigpt device.json
+    python3 bench/gpu/gpu_facts.py build/release/bin/minigpt device.json
 """
 
 import ctypes
