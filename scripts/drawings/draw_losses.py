@@ -3,7 +3,7 @@
 
 MESH and ONE are metrics.jsonl of the runs, PIPELINE is what `minigpt schedule --json` prints for the shape of the mesh.
 
-scripts/draw_losses.py ONE MESH PIPELINE --mesh 2x2x2 --svg any-mesh.svg
+scripts/drawings/draw_losses.py ONE MESH PIPELINE --mesh 2x2x2 --svg any-mesh.svg
 """
 
 import argparse
@@ -12,7 +12,8 @@ import math
 import pathlib
 import sys
 
-from draw import Svg, draw_legend, draw_stage, num, width_of
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from draw import Svg, draw_legend, draw_stage, num, width_of  # noqa: E402
 
 LEFT, TOP, WIDE, HIGH = 74, 46, 640, 110
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # One part of scripts/gpu_check.sh, which calls it under a time limit and says what the parts are.
 #
-#   scripts/gpu_part.sh NAME OUT BUILD PYTHON
+#   scripts/gpu/gpu_part.sh NAME OUT BUILD PYTHON
 #
 # Exit status 200: this machine cannot show it, OUT/parts/NAME.why says why.
 # shellcheck disable=SC2317 # parts are called by their names
 
 set -euo pipefail
 # shellcheck source=scripts/common.sh
-. "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../common.sh"
 readonly part=$1 out=$2 build=$3 python=$4 text=$2/text.txt not_shown=200
 
 # why_not WHY COMMAND: ends a part that cannot be shown here.

@@ -4,8 +4,8 @@
 Every pixel becomes 4 x 4 of 32 x 32, in three equal channels. The order is shuffled, always in the
 same way: the last fifth is a fair sample.
 
-scripts/digits.py digits.bin
-scripts/digits.py digits.bin --from scikit_learn-1.7.2-cp311-cp311-manylinux2014_x86_64.whl
+cmake/digits.py digits.bin
+cmake/digits.py digits.bin --from scikit_learn-1.7.2-cp311-cp311-manylinux2014_x86_64.whl
 """
 
 import argparse

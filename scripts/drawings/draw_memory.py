@@ -2,14 +2,16 @@
 """Draws the memory of runs: of each FILE, what `minigpt train --ledger` printed, the highest that a rank held of each
 kind. The name of a run is that of its file.
 
-scripts/draw_memory.py off selective block --title Recomputation --svg recomputation.svg
+scripts/drawings/draw_memory.py off selective block --title Recomputation --svg recomputation.svg
 """
 
 import argparse
 import pathlib
 import re
+import sys
 
-from draw import Svg, width_of
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from draw import Svg, width_of  # noqa: E402
 
 KINDS = {"parameters": "blue", "gradients": "amber", "optimizer": "green", "activations": "pink"}
 LEFT, WIDE, HIGH = 110, 560, 22
