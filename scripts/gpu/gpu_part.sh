@@ -74,7 +74,7 @@ tests() {
 
 # meshes DEVICE COMM RANKS
 meshes() {
-  with_libraries "$python" tests/examples/gpu_meshes.py "$build/bin/minigpt" "$text" "$@"
+  with_libraries "$python" tests/examples/meshes/gpu_meshes.py "$build/bin/minigpt" "$text" "$@"
 }
 
 # beside_pytorch RESULTS [OPTIONS]: bench/gpu/compare_gpu.py; where there is no PyTorch, of triax alone.
