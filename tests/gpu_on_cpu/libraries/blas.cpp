@@ -1,4 +1,4 @@
-#include "tests/gpu_on_cpu/blas.h"
+#include "tests/gpu_on_cpu/libraries/blas.h"
 
 #include <cublasLt.h>
 
@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "tests/gpu_on_cpu/product.h"
+#include "tests/gpu_on_cpu/libraries/product.h"
 #include "tests/gpu_on_cpu/runtime.h"
 
 // A stand-in for cuBLASLt: the functions that core/cuda calls, with plain loops in f32 and f64

@@ -1,4 +1,4 @@
-#include "tests/gpu_on_cpu/product.h"
+#include "tests/gpu_on_cpu/libraries/product.h"
 
 #include <utility>
 #include <vector>

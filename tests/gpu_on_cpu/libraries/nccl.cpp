@@ -1,4 +1,4 @@
-#include "tests/gpu_on_cpu/nccl.h"
+#include "tests/gpu_on_cpu/libraries/nccl.h"
 
 #include <algorithm>
 #include <atomic>
@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "parallel/comm/movement.h"
-#include "tests/gpu_on_cpu/nccl_kernel.h"
-#include "tests/gpu_on_cpu/nccl_request.h"
+#include "tests/gpu_on_cpu/libraries/nccl_kernel.h"
+#include "tests/gpu_on_cpu/libraries/nccl_request.h"
 #include "tests/gpu_on_cpu/runtime.h"
 
 using triax::parallel::Call;
