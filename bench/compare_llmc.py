@@ -22,10 +22,11 @@ from pathlib import Path
 
 from compare_pytorch import CORPUS, MODEL_FLAGS, WORKLOADS, Comparison
 from measure import Job, Run, machine
-from minigpt_run import Sampler, read_weights
 from pairs import Pair, Pairs
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "peers"))
+from minigpt_run import Sampler, read_weights  # noqa: E402
 FLAGS = ["-Ofast", "-march=native", "-fopenmp", "-DOMP"]
 WARMUP = 2  # steps not counted
 STEPS = {"mini": 8, "mini-b16": 5, "gpt2-124m": 6, "tiny": 40}  # llm.c takes seconds a step
@@ -49,7 +50,7 @@ class Llmc:
         self.write_windows(comparison.a.data)
 
     def compile(self, a: argparse.Namespace) -> None:
-        command = [a.cc, *FLAGS, "-I", str(a.llmc), str(HERE / "llmc_train.c")]
+        command = [a.cc, *FLAGS, "-I", str(a.llmc), str(HERE / "peers/llmc_train.c")]
         command += ["-o", str(self.program), "-lm"]
         result = subprocess.run(command, capture_output=True, text=True)
         if result.returncode != 0:

@@ -119,7 +119,7 @@ def run_torch(a: argparse.Namespace, mesh: Torch, directory: Path) -> Run:
     metrics = directory / "metrics.jsonl"
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(mesh.ranks)]
     vocab = len(set(a.data.read_text(encoding="utf-8")))  # as minigpt counts it
-    command = [a.python, *(launch if mesh.ranks > 1 else []), str(ROOT / "bench/train_pytorch.py")]
+    command = [a.python, *(launch if mesh.ranks > 1 else []), str(ROOT / "bench/peers/train_pytorch.py")]
     command += [*MODEL.split(), *mesh.flags.split(), "--vocab", str(vocab), "--steps", str(a.steps)]
     command += ["--micro-batch", str(a.batch // mesh.ranks), "--precision", a.precision]
     command += ["--data", str(a.data), "--metrics", str(metrics)]

@@ -104,7 +104,7 @@ class Comparison:
 
     def run_torch(self, setting: Setting, steps: int, *more: str) -> Run:
         metrics = self.directory / "torch.jsonl"
-        command = [self.a.python, str(HERE / "train_pytorch.py"), *self.flags(metrics, steps)]
+        command = [self.a.python, str(HERE / "peers/train_pytorch.py"), *self.flags(metrics, steps)]
         command += ["--vocab", str(self.model["vocab"]), *more]
         if setting.mode == "compile":
             command.append("--compile")

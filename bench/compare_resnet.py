@@ -53,7 +53,7 @@ def main() -> None:
             return run(Job(command, metrics, a.threads, until=a.steps, unit="images"))
 
         def run_torch() -> Run:
-            command = [a.python, str(HERE / "train_resnet.py"), *common]
+            command = [a.python, str(HERE / "peers/train_resnet.py"), *common]
             command += ["--channels-last"] * (a.layout == "last") + ["--compile"] * a.compile
             kept = malloc_environments()["kept"]
             return run(Job(command, metrics, a.threads, environment=kept, unit="images"))

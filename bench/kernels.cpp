@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bench/shapes.h"
-#include "core/attention.h"
+#include "core/shared/attention.h"
 
 // What the CPU kernels reach: products and attention in GFLOP/s; memory-bound kernels in GB/s,
 // beside memcpy. OMP_NUM_THREADS sets the threads. Machines are noisy:

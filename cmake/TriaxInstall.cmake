@@ -66,7 +66,7 @@ list(TRANSFORM readers PREPEND ${PROJECT_SOURCE_DIR}/scripts/ OUTPUT_VARIABLE sc
 list(TRANSFORM scripts APPEND .py)
 install(PROGRAMS ${scripts} DESTINATION share/triax/scripts)
 foreach(part report_charts.py report.css report.js pipeline_trace.py run_files.py)
-  install(FILES ${PROJECT_SOURCE_DIR}/scripts/${part} DESTINATION share/triax/scripts)
+  install(FILES ${PROJECT_SOURCE_DIR}/scripts/readers/${part} DESTINATION share/triax/scripts/readers)
 endforeach()
 foreach(reader ${readers})
   string(REPLACE _ - link triax-${reader})

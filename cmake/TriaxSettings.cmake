@@ -39,7 +39,7 @@ function(triax_library name)
   # but the communicators themselves; nor what reads JSON.
   set(internal ${headers})
   list(FILTER internal INCLUDE REGEX
-    "/core/(cpu|cuda)/|/nn/json|/program/deepspeed/|/comm/(threads|processes|gpu)/")
+    "/core/(cpu|cuda)/|/core/io/json|/program/deepspeed/|/comm/(threads|processes|gpu)/")
   list(FILTER internal EXCLUDE REGEX "/comm/.*_comm\\.h$")
   list(REMOVE_ITEM headers ${internal} "")
   target_sources(triax_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}

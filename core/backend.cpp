@@ -3,11 +3,11 @@
 #include "core/check.h"
 #include "core/cpu/levels.h"
 #if TRIAX_CUDA
-#include "core/cuda/devices.h"
+#include "core/cuda/runtime/devices.h"
 #endif
 #include "core/functors/binary.h"
 #include "core/gpus.h"
-#include "core/meta.h"
+#include "core/meta/meta.h"
 
 namespace triax {
 

@@ -3,11 +3,11 @@
 #include <memory>
 #include <variant>
 
-#include "core/fixed_point.h"
 #include "core/functors/list.h"
+#include "core/numbers/fixed_point.h"
+#include "core/numbers/update.h"
 #include "core/random.h"
 #include "core/tensor.h"
-#include "core/update.h"
 
 namespace triax {
 
@@ -57,9 +57,9 @@ struct Norm {
   Tensor parts = {};
 };
 
-struct Attention;  // core/attention.h
+struct Attention;  // core/shared/attention.h
 struct Qkv;
-struct Conv2d;  // core/conv.h
+struct Conv2d;  // core/shared/conv.h
 struct Pool2d;
 struct Windows;
 
@@ -207,8 +207,9 @@ class Backend {
   virtual void max(const Tensor& x, const Tensor& y) = 0;
   /// out (f64 [2]) += {sum of squares, number of non-finite elements}.
   virtual void squares(const Tensor& x, const Tensor& out) = 0;
-  /// sums (f64) = or += x, each element rounded (core/fixed_point.h). x may be several such terms
-  /// [n, shape of sums]. Contiguous. This and the next throw Error 78 on devices without them.
+  /// sums (f64) = or += x, each element rounded (core/numbers/fixed_point.h). x may be several such
+  /// terms [n, shape of sums]. Contiguous. This and the next throw Error 78 on devices without
+  /// them.
   virtual void accumulate_fixed(const Tensor& x, const FixedPoint& f, const Tensor& sums,
                                 Write write);
   /// out (f64 [WideSum::words + 1]) += {sum of squares as a WideSum, number of elements that are

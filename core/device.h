@@ -9,7 +9,7 @@ struct Device {
   enum class Kind : uint8_t {
     cpu,
     cuda,
-    meta  ///< shapes without bytes, for programs that plan (core/meta.h)
+    meta  ///< shapes without bytes, for programs that plan (core/meta/meta.h)
   };
   Kind kind = Kind::cpu;
   int index = 0;

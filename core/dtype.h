@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/half.h"
+#include "core/numbers/half.h"
 
 namespace triax {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/checksum.h"
+#include "core/io/checksum.h"
 
 namespace triax::nn {
 namespace {

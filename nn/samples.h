@@ -27,7 +27,7 @@ class Samples {
   }
   /// Returns how many targets of a sample count. The total over replicas divides the loss, a sum.
   virtual double weight(int64_t /*index*/) const { return 1; }
-  /// Returns a hash of all the data (core/checksum.h), which tells data sets apart.
+  /// Returns a hash of all the data (core/io/checksum.h), which tells data sets apart.
   virtual std::string identity() const = 0;
 };
 

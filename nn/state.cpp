@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "core/check.h"
-#include "core/checksum.h"
+#include "core/io/checksum.h"
 
 namespace triax::nn {
 

@@ -2,9 +2,9 @@
 #include <string>
 #include <vector>
 
-#include "core/files.h"
+#include "core/io/files.h"
+#include "core/io/safetensors.h"
 #include "core/tensor.h"
-#include "nn/safetensors.h"
 
 namespace triax::nn {
 
@@ -23,7 +23,7 @@ void save_tensors(const std::string& path, const std::vector<NamedTensor>& tenso
 /// 65 for a damaged file, 66 if there is none, 74 if it cannot be read.
 std::vector<NamedTensor> load_tensors(const std::string& path, const Files& files = disk());
 
-/// The checksums of a written file, to recognise damage later (crc32c of core/checksum.h).
+/// The checksums of a written file, to recognise damage later (crc32c of core/io/checksum.h).
 struct Checksums {
   uint64_t file_bytes = 0;
   uint32_t header = 0;            ///< of the length and the JSON

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 
 namespace triax::optim {
 

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "core/numbers/update.h"
 #include "core/profile.h"
-#include "core/update.h"
 #include "optim/slot.h"
 
 namespace triax::optim {
@@ -15,8 +15,8 @@ namespace triax::optim {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// Makes one update as `decision` says, a StepDecision on the weights' device (core/update.h). It
-  /// counts as a step whether it happens or not: see set_steps().
+  /// Makes one update as `decision` says, a StepDecision on the weights' device
+  /// (core/numbers/update.h). It counts as a step whether it happens or not: see set_steps().
   void step(const Tensor& decision) {
     ProfileRange range("optimizer", Activity::optimizer);
     ++steps_;

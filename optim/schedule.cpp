@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "core/check.h"
-#include "core/update.h"
+#include "core/numbers/update.h"
 
 namespace triax::optim {
 

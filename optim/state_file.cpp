@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "optim/offload.h"
 
 namespace triax::optim {

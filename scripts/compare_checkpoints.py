@@ -11,11 +11,14 @@ import json
 import math
 import mmap
 import os
+import pathlib
 import re
 import stat
 import struct
+import sys
 
-from run_files import Arguments, Fail, expect, literals, member, parse, path, printable, run, typed
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "readers"))
+from run_files import Arguments, Fail, expect, literals, member, parse, path, printable, run, typed  # noqa: E402
 
 try:
     import numpy

@@ -349,6 +349,7 @@ def draw(inputs):
         return draw_overlay(inputs[0])
     if any("lists" in one for one in inputs):
         sys.exit("draw.py: a schedule of --save; expected what `minigpt schedule --schedule FILE --json` prints")
+    sys.path.append(str(pathlib.Path(__file__).resolve().parent / "drawings"))
     from draw_tensor import draw_tensor, draw_vocabulary  # which draws with what is above
     for key, one in (("mesh", draw_mesh), ("zero", draw_zero), ("tensor", draw_tensor),
                      ("vocabulary", draw_vocabulary)):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes docs/drawings: scripts/draw.py draws what `minigpt schedule` and bench/figures.cpp print, scripts/draw_memory.py
-# the memory of `minigpt train --ledger`, scripts/draw_losses.py the losses that scripts/any_mesh.sh keeps.
+# Makes docs/drawings: scripts/draw.py draws what `minigpt schedule` and bench/figures.cpp print, scripts/drawings/draw_memory.py
+# the memory of `minigpt train --ledger`, scripts/drawings/draw_losses.py the losses that scripts/any_mesh.sh keeps.
 #
 #   scripts/drawings.sh [PROGRAMS] [DIRECTORY]   default: build/release/bin docs/drawings
 
@@ -31,7 +31,7 @@ done
 "$programs/minigpt" schedule --schedule zb-2p --pp 4 --micros 12 --json | draw zb-2p
 draw compare "$json"/{1f1b,interleaved,zb-h1,zb-interleaved}
 "$programs/minigpt" schedule --schedule 1f1b --pp 2 --micros 4 --json >"$json/any-mesh" # as in scripts/any_mesh.sh
-"$root/scripts/draw_losses.py" "$root"/docs/pictures/any-mesh-{1x1x1,2x2x2}.jsonl "$json/any-mesh" --mesh 2x2x2 \
+"$root/scripts/drawings/draw_losses.py" "$root"/docs/pictures/any-mesh-{1x1x1,2x2x2}.jsonl "$json/any-mesh" --mesh 2x2x2 \
   --svg "$directory/any-mesh.svg"
 for found in 1/1 1/1.25 1/1.5 1/1.75 1/2 2/1 2/1.25; do # chunks, memory: the 6.2B model of Qi et al. 2023, Table 6
   "$programs/minigpt" schedule --search --pp 8 --micros 24 --times 29.718,29.444,19.927,0.527 --chunks "${found%/*}" \
@@ -44,7 +44,7 @@ ledger() {
   OMP_NUM_THREADS=1 COLUMNS=200 "$programs/minigpt" train --config "$root/docs/strategies/example.toml" \
     --global-batch 4 --out "$json/run-$1" "${@:2}" >"$json/$1"
 }
-memory() { "$root/scripts/draw_memory.py" "${@:2}" --svg "$directory/$1.svg"; }
+memory() { "$root/scripts/drawings/draw_memory.py" "${@:2}" --svg "$directory/$1.svg"; }
 for mode in off selective block; do ledger "$mode" --recompute "$mode"; done
 memory recomputation "$json"/{off,selective,block} --title "Memory of a rank, by --recompute"
 ledger optimizer --offload optimizer

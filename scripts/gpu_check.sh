@@ -119,14 +119,14 @@ run() {
   rm -f "$out/parts/$name" "$out/parts/$name.why"
   say "$name: at most $limit s"
   printf '\n==> %s, %s\n' "$name" "$(date -Is)" >>"$out/log"
-  timeout --kill-after=10 "$limit" scripts/gpu_part.sh "$name" "$out" "$build" "$python" \
+  timeout --kill-after=10 "$limit" scripts/gpu/gpu_part.sh "$name" "$out" "$build" "$python" \
     >>"$out/log" 2>&1 </dev/null &
   child=$!
   wait "$child" || status=$?
   child=
   case $status in
     0) result=ok ;;
-    200) result=not-shown ;; # as scripts/gpu_part.sh has it
+    200) result=not-shown ;; # as scripts/gpu/gpu_part.sh has it
     124 | 137) result=timed-out ;;
     *) result=failed ;;
   esac
@@ -161,7 +161,7 @@ table() {
 report() {
   failed=0
   table >"$out/table"
-  "$python" bench/gpu_table.py "$out" || die "gpu_check: gpu_table.py failed"
+  "$python" bench/gpu/gpu_table.py "$out" || die "gpu_check: gpu_table.py failed"
 }
 
 main() {

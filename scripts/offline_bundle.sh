@@ -50,7 +50,7 @@ main() {
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   mkdir -p "$work/offline/packages" "$(dirname -- "$file")"
-  cp scripts/offline_unpack.sh "$work/offline/unpack.sh"
+  cp scripts/gpu/offline_unpack.sh "$work/offline/unpack.sh"
   for all in "${packages[@]}"; do names+=("$(known "$all")"); done
   say "offline_bundle: ${#names[@]} packages"
   cd "$work/offline/packages"

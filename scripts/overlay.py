@@ -5,9 +5,12 @@ The last traced step is used, on replica 0 and tensor-parallel rank 0."""
 
 import json
 import os
+import pathlib
+import sys
 
-from pipeline_trace import KINDS, read_trace, simulated
-from run_files import Arguments, expect, path, printable, run
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "readers"))
+from pipeline_trace import KINDS, read_trace, simulated  # noqa: E402
+from run_files import Arguments, expect, path, printable, run  # noqa: E402
 
 CURE = "\n  Trace some steps of it: train --pp 2 --profile, or --profile 100-102."
 

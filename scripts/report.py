@@ -9,15 +9,18 @@ import math
 import os
 import pathlib
 import secrets
+import sys
 import tomllib
 
-import report_charts as charts
-from pipeline_trace import read_trace, simulated
-from report_charts import Chart, Line, escaped, short_number
-from run_files import (Arguments, Fail, expect, literals, member, parse, path, printable, run, small_text, unquoted)
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "readers"))
+import report_charts as charts  # noqa: E402
+from pipeline_trace import read_trace, simulated  # noqa: E402
+from report_charts import Chart, Line, escaped, short_number  # noqa: E402
+from run_files import (Arguments, Fail, expect, literals, member, parse, path, printable, run,  # noqa: E402
+                       small_text, unquoted)
 
 BEGINS = "<!doctype html><!-- written by triax report -->\n"
-HERE = pathlib.Path(__file__).resolve().parent
 HARDWARE = [HERE.parent / "parallel/plan/hardware", HERE.parent / "hardware"]  # in the sources, installed
 MOST_RUNS, MOST_OVERFLOWS, MOST_RANKS = 16, 10, 64  # in colors; that are listed
 PAGE_POINTS = 15000  # about 30 bytes each, and twice
@@ -338,7 +341,7 @@ def settings(runs):
 
 def page_of(runs, hardware):
     title = ", ".join(escaped(r.name) for r in runs)
-    style = (HERE / "report.css").read_text() + "".join(
+    style = (HERE / "readers/report.css").read_text() + "".join(
         f"path.r{i},circle.r{i}{{stroke:var(--r{i % 8});{'stroke-dasharray:7 4' if i > 7 else ''}}}"
         f"path.skipped.r{i}{{fill:var(--r{i % 8})}}" for i in range(MOST_RUNS))
     parts = [BEGINS, '<html lang="en"><head><meta charset="utf-8">\n'
@@ -354,7 +357,7 @@ def page_of(runs, hardware):
     for r in runs:
         of_run = [f"metrics of {r.metrics}", *r.notes, *(f"skipped {text}" for text in r.overflows[:MOST_OVERFLOWS])]
         parts += [f"<li>{escaped(f'{r.name}: {note}')}</li>\n" for note in of_run]
-    return "".join([*parts, f"</ul>\n<script>{(HERE / 'report.js').read_text()}</script>\n</body></html>\n"])
+    return "".join([*parts, f"</ul>\n<script>{(HERE / 'readers/report.js').read_text()}</script>\n</body></html>\n"])
 
 
 # -- The program

@@ -1,4 +1,4 @@
-#include "core/attention.h"
+#include "core/shared/attention.h"
 
 #include "autograd/ops/common.h"
 

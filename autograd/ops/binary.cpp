@@ -2,7 +2,7 @@
 
 #include "autograd/backward.h"
 #include "autograd/ops/common.h"
-#include "core/convert.h"
+#include "core/shared/convert.h"
 
 namespace triax {
 

@@ -1,4 +1,4 @@
-#include "core/conv.h"
+#include "core/shared/conv.h"
 
 #include "autograd/ops/common.h"
 

@@ -1,6 +1,6 @@
-#include "core/convert.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
+#include "core/shared/convert.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {

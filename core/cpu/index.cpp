@@ -1,7 +1,7 @@
-#include "core/convert.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/loops.h"
-#include "core/indices.h"
+#include "core/shared/convert.h"
+#include "core/shared/indices.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {

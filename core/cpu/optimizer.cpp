@@ -1,8 +1,8 @@
 #include "core/functors/optimizer.h"
 
-#include "core/convert.h"
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
+#include "core/shared/convert.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {

@@ -1,5 +1,5 @@
 #include "core/cuda/cuda.h"
-#include "core/cuda/cudnn.h"
+#include "core/cuda/libraries/cudnn.h"
 
 // Chooses the kernels that compute an attention.
 

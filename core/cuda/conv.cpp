@@ -1,6 +1,6 @@
 #include "core/cuda/conv.h"
 
-#include "core/cuda/cudnn.h"
+#include "core/cuda/libraries/cudnn.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "core/backend.h"
-#include "core/cuda/launch.h"
+#include "core/cuda/runtime/launch.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

@@ -1,10 +1,10 @@
 #include <mutex>
 
 #include "core/check.h"
-#include "core/cuda/context.h"
 #include "core/cuda/conv.h"
-#include "core/cuda/devices.h"
-#include "core/cuda/status.h"
+#include "core/cuda/runtime/context.h"
+#include "core/cuda/runtime/devices.h"
+#include "core/cuda/runtime/status.h"
 
 // Cuda's members on a GPU; tests/cuda/emulation has those without one.
 

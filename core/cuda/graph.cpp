@@ -1,7 +1,7 @@
 #include "core/check.h"
-#include "core/cuda/context.h"
 #include "core/cuda/cuda.h"
-#include "core/cuda/status.h"
+#include "core/cuda/runtime/context.h"
+#include "core/cuda/runtime/status.h"
 
 // A whole step captured from the calling thread's stream. Streams that join by events (transfers
 // between ranks) are captured with it.

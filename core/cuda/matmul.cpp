@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/cuda/blas.h"
-#include "core/cuda/context.h"
 #include "core/cuda/cuda.h"
-#include "core/cuda/devices.h"
-#include "core/cuda/tuning.h"
-#include "core/strides.h"
+#include "core/cuda/libraries/blas.h"
+#include "core/cuda/libraries/tuning.h"
+#include "core/cuda/runtime/context.h"
+#include "core/cuda/runtime/devices.h"
+#include "core/shared/strides.h"
 
 // Products by cuBLASLt, which is column-major: a row-major c [m, n] is its c^T [n, m] = b^T a^T,
 // and a bias over n stands along the columns, as its epilogue needs it. Where the library has no

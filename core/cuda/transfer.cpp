@@ -2,9 +2,9 @@
 #include <cstring>
 
 #include "core/check.h"
-#include "core/cuda/context.h"
 #include "core/cuda/cuda.h"
-#include "core/cuda/status.h"
+#include "core/cuda/runtime/context.h"
+#include "core/cuda/runtime/status.h"
 
 // Bytes between the host and a GPU, and between GPUs.
 

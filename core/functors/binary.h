@@ -1,7 +1,7 @@
 #pragma once
 #include "core/functors/list.h"
 #include "core/functors/silu.h"
-#include "core/half.h"
+#include "core/numbers/half.h"
 
 namespace triax {
 

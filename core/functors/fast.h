@@ -1,8 +1,8 @@
 #pragma once
-#include "core/math.h"
+#include "core/numbers/math.h"
 
-// Functions of activations: on CPUs as in core/math.h, on GPUs by instructions, where a kernel
-// would wait for the exact functions.
+// Functions of activations: on CPUs as in core/numbers/math.h, on GPUs by instructions, where a
+// kernel would wait for the exact functions.
 
 namespace triax::fn {
 

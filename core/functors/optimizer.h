@@ -1,6 +1,6 @@
 #pragma once
 #include "core/backend.h"
-#include "core/math.h"
+#include "core/numbers/math.h"
 
 namespace triax::functors {
 

@@ -5,9 +5,10 @@
 
 namespace triax {
 
-/// Elementwise formulas of one operand, written once for every backend, with what core/math.h has.
-/// Each has the op's `name`, `forward(x)` and `slope(x, y)`, the derivative at x, where y =
-/// forward(x); CONTRIBUTING.md adds one. `T` is float (also for f16 and bf16 tensors) or double.
+/// Elementwise formulas of one operand, written once for every backend, with what
+/// core/numbers/math.h has. Each has the op's `name`, `forward(x)` and `slope(x, y)`, the
+/// derivative at x, where y = forward(x); CONTRIBUTING.md adds one. `T` is float (also for f16 and
+/// bf16 tensors) or double.
 namespace functors {
 
 struct Neg {

@@ -10,18 +10,18 @@ std::vector<parallel::Verb> conversion_verbs(const Architecture& a) {
   auto to = std::make_shared<ExportOptions>();
   parallel::SettingGroup in("Import"), out("Export");
   parallel::SettingTraits must{.shown = "none, must be given"};
-  in.add("from", "DIR",
+  in.add("from|model|model-name-or-path|pretrained", "DIR",
          a.open_file
              ? "model directory of Hugging Face (config.json and model.safetensors), or a file "
                "gpt2_*.bin of llm.c"
              : "model directory of Hugging Face: config.json and model.safetensors",
-         &from->from, {.shown = must.shown, .elsewhere = "model model-name-or-path pretrained"})
+         &from->from, {.shown = must.shown})
       .add("out", "DIR", "new run directory, for train --init DIR", &from->out, must)
       .add("context", "N", "the first N positions of the model alone", &from->context,
            {.range = {0, 1 << 30}, .shown = "all"});
-  out.add("checkpoint", "DIR", "checkpoint RUN/step-N, or a run directory, whose newest is taken",
-          &to->checkpoint,
-          {.shown = must.shown, .elsewhere = "ckpt ckpt-path model model-path out-dir"})
+  out.add("checkpoint|ckpt|ckpt-path|model|model-path|out-dir", "DIR",
+          "checkpoint RUN/step-N, or a run directory, whose newest is taken", &to->checkpoint,
+          {.shown = must.shown})
       .add("to", "DIR", "new model directory: config.json and model.safetensors, in fp32", &to->to,
            must)
       .add("tokenizer", "DIR",

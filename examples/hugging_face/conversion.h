@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "core/tensor.h"
 #include "examples/hugging_face/model_config.h"
 #include "examples/hugging_face/weights.h"

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "core/files.h"
-#include "nn/json.h"
+#include "core/io/files.h"
+#include "core/io/json.h"
 
 namespace triax::hf {
 

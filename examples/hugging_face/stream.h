@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "core/tensor.h"
 #include "parallel/train/runs/run_directory.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "examples/text/tokenizer/tokenizer.h"
 #include "examples/text/tokenizer/tokenizer_files.h"
 #include "parallel/checkpoint/manifest.h"

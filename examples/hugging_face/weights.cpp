@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/check.h"
-#include "nn/json.h"
+#include "core/io/json.h"
 #include "nn/state.h"
 
 namespace triax::hf {

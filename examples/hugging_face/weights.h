@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "core/tensor.h"
 
 namespace triax::hf {

@@ -24,34 +24,27 @@ inline triax::parallel::Settings rope_settings(decltype(LlamaConfig::rope)& rope
 inline triax::parallel::Settings settings(LlamaConfig& c) {
   triax::parallel::SettingGroup group("Model");
   triax::parallel::SettingTraits size{.range = {1, 1 << 24}};
-  auto known_as = [&](const char* elsewhere) {
-    auto traits = size;
-    traits.elsewhere = elsewhere;
-    return traits;
-  };
   return group
-      .add("layers", "N", "transformer blocks", &c.layers,
-           known_as("num-layers num-hidden-layers n-layers n-layer depth"))
-      .add("width", "N", "embedding size (d_model)", &c.width,
-           known_as("d-model hidden-size embedding-size n-embd embed-dim dim"))
-      .add("heads", "N", "query heads", &c.heads,
-           known_as("num-heads n-heads n-head num-attention-heads"))
-      .add("kv-heads", "N", "key-value heads", &c.kv_heads,
-           known_as("num-key-value-heads n-kv-heads num-query-groups"))
-      .add("hidden", "N", "features of the MLP", &c.hidden,
-           known_as("intermediate-size ffn-hidden-size ffn-dim"))
-      .add("context", "N", "context length in tokens", &c.context,
-           {.range = size.range,
-            .on_resume = triax::parallel::OnResume::say,  // the data would differ
-            .elsewhere = "context-length seq-len seq-length sequence-length block-size"})
+      .add("layers|num-layers|num-hidden-layers|n-layers|n-layer|depth", "N", "transformer blocks",
+           &c.layers, size)
+      .add("width|d-model|hidden-size|embedding-size|n-embd|embed-dim|dim", "N",
+           "embedding size (d_model)", &c.width, size)
+      .add("heads|num-heads|n-heads|n-head|num-attention-heads", "N", "query heads", &c.heads, size)
+      .add("kv-heads|num-key-value-heads|n-kv-heads|num-query-groups", "N", "key-value heads",
+           &c.kv_heads, size)
+      .add("hidden|intermediate-size|ffn-hidden-size|ffn-dim", "N", "features of the MLP",
+           &c.hidden, size)
+      .add("context|context-length|seq-len|seq-length|sequence-length|block-size", "N",
+           "context length in tokens", &c.context,
+           {
+               .range = size.range,
+               .on_resume = triax::parallel::OnResume::say,  // the data would differ
+           })
       .add(rope_settings(c.rope))
       .add("tie-embeddings", "", "the head is the token table", &c.tied)
       .add("norm-eps", "X", "epsilon of RMS norms", &c.norm_eps, {.range = {1e-12, 1}})
-      .add("vocab", "N", "rows of the embedding table", &c.vocab,
-           {.range = {0, size.range.max},
-            .shown = "the tokenizer's",
-            .derived = true,
-            .elsewhere = "vocab-size"});
+      .add("vocab|vocab-size", "N", "rows of the embedding table", &c.vocab,
+           {.range = {0, size.range.max}, .shown = "the tokenizer's", .derived = true});
 }
 
 /// Returns how to build a Llama. Throws Error 78 for heads that do not fit.

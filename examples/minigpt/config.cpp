@@ -48,23 +48,18 @@ void check_model(const ModelConfig& m) {
 parallel::Settings model_settings(ModelConfig& m) {
   parallel::SettingGroup group("Model");
   return group
-      .add("layers", "N", "transformer blocks", &m.layers,
-           {.range = {1, huge}, .elsewhere = "num-layers n-layers n-layer depth"})
-      .add("heads", "N", "attention heads", &m.heads,
-           {.range = {1, huge}, .elsewhere = "num-heads n-heads n-head num-attention-heads"})
-      .add("width", "N", "embedding size (d_model)", &m.width,
-           {.range = {1, huge},
-            .elsewhere = "d-model hidden-size embedding-size n-embd embed-dim dim"})
-      .add("context", "N", "context length in tokens", &m.context,
-           {.range = {1, huge},
-            .elsewhere = "context-length seq-len seq-length sequence-length block-size"})
+      .add("layers|num-layers|n-layers|n-layer|depth", "N", "transformer blocks", &m.layers,
+           {.range = {1, huge}})
+      .add("heads|num-heads|n-heads|n-head|num-attention-heads", "N", "attention heads", &m.heads,
+           {.range = {1, huge}})
+      .add("width|d-model|hidden-size|embedding-size|n-embd|embed-dim|dim", "N",
+           "embedding size (d_model)", &m.width, {.range = {1, huge}})
+      .add("context|context-length|seq-len|seq-length|sequence-length|block-size", "N",
+           "context length in tokens", &m.context, {.range = {1, huge}})
       .add("dropout", "P", "dropout probability", &m.dropout,
            {.range = {0, 1, true}, .on_resume = OnResume::say})
-      .add("vocab", "N", "rows of the embedding table", &m.vocab,
-           {.range = {0, huge},
-            .shown = "the tokenizer's",
-            .derived = true,
-            .elsewhere = "vocab-size"});
+      .add("vocab|vocab-size", "N", "rows of the embedding table", &m.vocab,
+           {.range = {0, huge}, .shown = "the tokenizer's", .derived = true});
 }
 
 parallel::Settings settings(Config& c) {

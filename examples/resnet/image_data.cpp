@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 
 namespace triax::images {
 namespace {
@@ -91,12 +91,11 @@ std::string read_records(const std::string& path, int64_t classes) {
 parallel::Settings image_settings(DataOptions& o) {
   using parallel::OnResume;
   return parallel::SettingGroup("Data")
-      .add("data", "PATH",
+      .add("data|dataset|data-path|data-dir", "PATH",
            "images: a file of CIFAR-10's binary format, or the directory of its files", &o.data,
            {.shown = "the digits that come with triax",
             .on_resume = OnResume::free,
-            .derived = true,
-            .elsewhere = "dataset data-path data-dir"})
+            .derived = true})
       .add("val-fraction", "X", "last part of a single file, held out for validation",
            &o.val_fraction, {.range = {0, 1, true}})
       .add("augment", "NAME", "random changes of training images: crops, and mirrored images",

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/checksum.h"
+#include "core/io/checksum.h"
 #include "core/random.h"
 
 namespace triax::images {

@@ -27,10 +27,8 @@ parallel::Settings settings_of(resnet::ResNetConfig& c, optim::SgdOptions& sgd) 
            parallel::choice(sgd.form, {{"heavy-ball", SgdRule::Form::heavy_ball},
                                        {"nesterov", SgdRule::Form::nesterov}}),
            say)
-      .add("weight-decay", "X", "L2 penalty of matrices and convolutions", &sgd.weight_decay,
-           {.on_resume = parallel::OnResume::say,
-            .elsewhere = "wd",
-            .deepspeed = "optimizer.params.weight_decay"});
+      .add("weight-decay|wd", "X", "L2 penalty of matrices and convolutions", &sgd.weight_decay,
+           {.on_resume = parallel::OnResume::say, .deepspeed = "optimizer.params.weight_decay"});
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "examples/text/foreign_files.h"
 #include "examples/text/tokenizer/utf8.h"
 #include "parallel/settings/terminal.h"
@@ -109,14 +109,15 @@ int inspect(const std::string& path) {
 std::vector<parallel::Verb> data_verbs(const std::string& program, DataOptions& o) {
   parallel::SettingGroup group("Data");
   group
-      .add("tokenizer", "char|gpt2:DIR|bpe:N",
+      .add("tokenizer|tokenize", "char|gpt2:DIR|bpe:N",
            "characters, byte-level BPE from the files in DIR, or N tokens of it learned from the "
            "first 32 MiB",
-           &o.job.tokenizer, {.elsewhere = "tokenize"})
+           &o.job.tokenizer)
       .add("out", "DIR", "where the shards go; what is there of the same is not made again",
            &o.job.out, {.shown = "none, must be given", .saved = false})
       .add("shard-size", "N", "tokens in a shard", &o.job.shard_size, {.range = {1, 1e12}})
-      .add("config", "FILE", "TOML file whose keys are these flags; flags win over it", &o.config,
+      .add("config|prepare|tokenize|preprocess", "FILE",
+           "TOML file whose keys are these flags; flags win over it", &o.config,
            {.shown = "none", .key = false});
   return {{.name = "data",
            .what = "Turns texts into tokens to train on.",
@@ -124,8 +125,7 @@ std::vector<parallel::Verb> data_verbs(const std::string& program, DataOptions& 
            .examples = {program + " data a.txt b.txt --tokenizer bpe:4096 --out shards",
                         program + " train --data shards"},
            .operands = {{.name = "INPUT..", .all = &o.job.inputs}},
-           .run = [&o](auto&) { return make(o.job); },
-           .elsewhere = "prepare tokenize preprocess"},
+           .run = [&o](auto&) { return make(o.job); }},
           {.name = "data inspect",
            .what = "Checks and describes files of tokens.",
            .settings = {},

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "core/check.h"
-#include "core/checksum.h"
+#include "core/io/checksum.h"
 #include "examples/text/text_data.h"
 #include "examples/text/tokenizer/bpe.h"
 #include "examples/text/tokenizer/characters.h"

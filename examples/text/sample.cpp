@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "examples/text/decoder.h"
 #include "examples/text/lines.h"
 #include "examples/text/tokenizer/numbers.h"

@@ -12,18 +12,18 @@ using parallel::SettingGroup;
 parallel::Settings what(SampleOptions& o) {
   SettingGroup group("Sampling");
   return group
-      .add("checkpoint", "DIR", "checkpoint RUN/step-N, or a run directory, whose newest is taken",
-           &o.checkpoint,
-           {.shown = "none, must be given", .elsewhere = "ckpt ckpt-path model model-path out-dir"})
+      .add("checkpoint|ckpt|ckpt-path|model|model-path|out-dir", "DIR",
+           "checkpoint RUN/step-N, or a run directory, whose newest is taken", &o.checkpoint,
+           {.shown = "none, must be given"})
       .add(parallel::weights_setting("Sampling", o.weights))
-      .add("prompt", "TEXT", "text to continue; `-`: standard input", &o.prompt,
-           {.shown = "a line break", .elsewhere = "start"})
+      .add("prompt|start", "TEXT", "text to continue; `-`: standard input", &o.prompt,
+           {.shown = "a line break"})
       .add("interactive", "", "continue each line that is typed; Ctrl-C ends an answer, Ctrl-D all",
            &o.interactive)
-      .add("tokens", "N", "tokens to generate", &o.tokens,
-           {.range = {0, huge}, .elsewhere = "max-tokens max-new-tokens"})
-      .add("samples", "N", "texts to generate, each from the prompt", &o.samples,
-           {.range = {1, huge}, .elsewhere = "num-samples num-return-sequences"})
+      .add("tokens|max-tokens|max-new-tokens", "N", "tokens to generate", &o.tokens,
+           {.range = {0, huge}})
+      .add("samples|num-samples|num-return-sequences", "N",
+           "texts to generate, each from the prompt", &o.samples, {.range = {1, huge}})
       .add("slide", "N",
            "tokens that leave a full context together; 0: half of it, 1: as few as possible, which "
            "computes the whole context for each token",
@@ -33,8 +33,8 @@ parallel::Settings what(SampleOptions& o) {
 parallel::Settings how(SampleOptions& o) {
   SettingGroup group("Sampling");
   return group
-      .add("temperature", "X", "divides the logits; 0: always the most likely token",
-           &o.sampling.temperature, {.elsewhere = "temp"})
+      .add("temperature|temp", "X", "divides the logits; 0: always the most likely token",
+           &o.sampling.temperature)
       .add("top-k", "N", "sample among the N most likely tokens; 0: among all", &o.sampling.top_k,
            {.range = {0, huge}})
       .add("top-p", "X",
@@ -54,7 +54,8 @@ parallel::Settings where(SampleOptions& o) {
           parallel::choice(o.precision,
                            {{"saved", Precision()}, {"fp32", f32}, {"bf16", bf16}, {"fp16", f16}}));
   mesh.add("pp", "N", "pipeline stages", &o.pp, {.range = {1, huge}})
-      .add("tp", "N", "tensor-parallel ranks that split each layer", &o.tp, {.range = {1, huge}});
+      .add("tp|generate|inference|infer", "N", "tensor-parallel ranks that split each layer", &o.tp,
+           {.range = {1, huge}});
   return parallel::joined(
       {run, mesh, without(launch_settings(o.launch), {"nondeterministic", "device-map"})});
 }
@@ -73,8 +74,7 @@ parallel::Verb sample_verb(const std::string& program, SampleOptions& o, TextMod
           .settings = parallel::joined({what(o), how(o), where(o)}),
           .examples = {call + "--prompt \"Once \" --tokens 100", call + "--interactive --top-p 0.9",
                        "cat story.txt | " + call + "--prompt -"},
-          .run = run,
-          .elsewhere = "generate inference infer"};
+          .run = run};
 }
 
 }  // namespace triax::text

@@ -1,9 +1,9 @@
 #include <charconv>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
+#include "core/io/json.h"
 #include "examples/text/token_files.h"
-#include "nn/json.h"
 
 namespace triax::text {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "examples/text/foreign_files.h"
 #include "examples/text/token_files.h"
 #include "examples/text/tokenizer/bpe.h"
@@ -178,22 +178,20 @@ std::shared_ptr<const Windows> TextData::val_samples() const {
 parallel::Settings text_settings(TextOptions& o) {
   using parallel::OnResume;
   return parallel::SettingGroup("Data")
-      .add("data", "PATH",
+      .add("data|dataset|data-path|data-dir", "PATH",
            "text file, UTF-8, or tokens: a directory that `data` made, or .bin files; several with "
            "their shares: A:0.7,B:0.3",
            &o.data,
            {.shown = "the corpus that comes with triax",
             .on_resume = OnResume::free,
-            .derived = true,
-            .elsewhere = "dataset data-path data-dir"})
-      .add("tokenizer", "char|gpt2:DIR|bpe:N",
+            .derived = true})
+      .add("tokenizer|tokenize", "char|gpt2:DIR|bpe:N",
            "characters, byte-level BPE from the files in DIR, or N tokens of it learned from the "
            "text",
            &o.tokenizer,
            {.shown = "char, or that of the tokens or of --init",
             .on_resume = OnResume::free,
-            .derived = true,
-            .elsewhere = "tokenize"})
+            .derived = true})
       .add("val-fraction", "X", "last part of the text, held out for validation", &o.val_fraction,
            {.range = {0, 1, true}})
       .add("document-end", "TOKEN",
@@ -201,13 +199,10 @@ parallel::Settings text_settings(TextOptions& o) {
            "no sequence then "
            "has tokens of two documents",
            &o.document_end, {.shown = "none: sequences cross documents"})
-      .add("label-smoothing", "X",
+      .add("label-smoothing|label-smoothing-factor", "X",
            "share of each target that is spread evenly over the vocabulary; in the loss of steps, "
            "not of validations",
-           &o.label_smoothing,
-           {.range = {0, 1, true},
-            .on_resume = OnResume::say,
-            .elsewhere = "label-smoothing-factor"});
+           &o.label_smoothing, {.range = {0, 1, true}, .on_resume = OnResume::say});
 }
 
 std::optional<int32_t> document_end(const std::string& asked, const Tokenizer& tokenizer) {
@@ -344,7 +339,7 @@ Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o, 
                 texts[0].name, text.name, texts[0].tokenizer.hash(), text.tokenizer.hash());
     parts.push_back({text.data.train_samples(), source.share});
     if (auto samples = text.data.val_samples()) held_out.push_back(samples);
-    lines += std::exchange(texts.back().notes, {});
+    lines += std::exchange(texts.back().notes);
     lines += fmt::format("{}: share {:g}, {} training tokens, {} held out\n", text.name,
                          source.share, text.data.train_tokens(), text.data.val_tokens());
   }

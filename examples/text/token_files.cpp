@@ -12,7 +12,7 @@
 #include <filesystem>
 
 #include "core/check.h"
-#include "core/checksum.h"
+#include "core/io/checksum.h"
 #include "examples/text/foreign_files.h"
 
 namespace triax::text {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/checksum.h"
+#include "core/io/checksum.h"
 
 namespace triax::text {
 namespace {

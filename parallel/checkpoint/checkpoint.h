@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "core/tensor.h"
 #include "nn/state.h"
 #include "parallel/checkpoint/manifest.h"

@@ -4,10 +4,10 @@
 #include <set>
 
 #include "core/check.h"
-#include "core/checksum.h"
-#include "core/files.h"
-#include "nn/json.h"
-#include "nn/safetensors.h"
+#include "core/io/checksum.h"
+#include "core/io/files.h"
+#include "core/io/json.h"
+#include "core/io/safetensors.h"
 
 namespace triax::parallel {
 

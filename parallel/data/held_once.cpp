@@ -1,7 +1,7 @@
 #include "parallel/data/held_once.h"
 
 #include "core/check.h"
-#include "core/checksum.h"
+#include "core/io/checksum.h"
 #include "parallel/data/buckets/held_model.h"
 
 namespace triax::parallel {

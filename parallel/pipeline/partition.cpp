@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 
 namespace triax::parallel {
 namespace {

@@ -8,17 +8,12 @@
 #include <fstream>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/plan/shipped.h"
 #include "parallel/settings/bytes.h"
 
 namespace triax::parallel {
 namespace {
-
-/// Returns the work that triax runs of the counted one: on a GPU it fuses some of it.
-KernelWork as_run(const KernelWork& counted, const Hardware& h) {
-  return h.on_host() ? counted : counted.on_gpu();
-}
 
 Hardware read(const std::string& name, const std::string& text, const std::string& path) {
   Hardware h{.name = name};
@@ -71,14 +66,14 @@ Settings hardware_settings(Hardware& h) {
 }
 
 double Hardware::seconds(const KernelWork& counted, DType dtype) const {
-  KernelWork work = as_run(counted, *this);
+  KernelWork work = on_host() ? counted : counted.on_gpu();
   double core = work.attention, others = work.products - core;
   return others / (products * peak(dtype)) + core / (attention * peak(dtype)) +
          double(work.kernels + work.matmuls) * kernel_start + work.bytes / kernels / bandwidth;
 }
 
 double Hardware::launches(const KernelWork& counted) const {
-  KernelWork work = as_run(counted, *this);
+  KernelWork work = on_host() ? counted : counted.on_gpu();
   return double(work.kernels + work.matmuls) * launch;
 }
 

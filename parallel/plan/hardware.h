@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/device.h"
-#include "core/meta.h"
+#include "core/meta/meta.h"
 #include "parallel/comm/call.h"
 #include "parallel/settings/setting.h"
 

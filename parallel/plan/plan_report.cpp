@@ -7,7 +7,7 @@
 #include <span>
 
 #include "core/check.h"
-#include "nn/json.h"
+#include "core/io/json.h"
 #include "parallel/plan/plan.h"
 #include "parallel/settings/bytes.h"
 #include "parallel/settings/terminal.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/memory.h"
-#include "core/meta.h"
+#include "core/meta/meta.h"
 #include "parallel/comm/launch/world.h"
 #include "parallel/train/model/task.h"
 #include "parallel/train/options/options.h"

@@ -2,8 +2,8 @@
 #include <filesystem>
 
 #include "core/check.h"
-#include "core/files.h"
 #include "core/gpus.h"
+#include "core/io/files.h"
 #include "parallel/comm/launch/world.h"
 #include "parallel/comm/together.h"
 #include "parallel/plan/calibrate.h"

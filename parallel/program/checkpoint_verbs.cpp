@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/program/verbs.h"

@@ -9,9 +9,9 @@
 #include <numeric>
 
 #include "core/check.h"
-#include "core/files.h"
 #include "core/gpus.h"
-#include "nn/json.h"
+#include "core/io/files.h"
+#include "core/io/json.h"
 #include "parallel/comm/meta_comm.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/rehearsal.h"

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "core/check.h"
-#include "nn/json.h"
+#include "core/io/json.h"
 
 namespace triax::parallel {
 namespace {

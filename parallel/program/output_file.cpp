@@ -1,7 +1,7 @@
 #include "parallel/program/output_file.h"
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 
 namespace triax::parallel {
 

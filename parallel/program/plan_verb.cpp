@@ -2,8 +2,8 @@
 #include <thread>
 
 #include "core/check.h"
-#include "core/files.h"
 #include "core/gpus.h"
+#include "core/io/files.h"
 #include "parallel/comm/process.h"
 #include "parallel/plan/plan.h"
 #include "parallel/program/verbs.h"

@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/comm/launch/world.h"
 #include "parallel/comm/process.h"
 #include "parallel/program/verbs.h"

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "core/check.h"
-#include "core/files.h"
 #include "core/gpus.h"
+#include "core/io/files.h"
 #include "nn/state.h"
 #include "parallel/comm/process.h"
 #include "parallel/parity/held.h"

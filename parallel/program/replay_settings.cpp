@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/program/replay.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/pipeline/synthesis/comparison.h"
 #include "parallel/pipeline/synthesis/synthesis.h"
 #include "parallel/pipeline/timeline.h"

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "core/check.h"
-#include "core/files.h"
 #include "core/gpus.h"
+#include "core/io/files.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/process.h"
 #include "parallel/comm/together.h"
@@ -35,7 +35,7 @@ class TrainCall {
  public:
   explicit TrainCall(ProgramOptions& program) : own_(program), train_(program.train) {
     SettingGroup elastic("Elastic restarts");
-    elastic.add("mesh-for", "N",
+    elastic.add("mesh-for|pretrain|fit|finetune", "N",
                 "print the mesh that this run would use on N ranks, and do not train "
                 "(for launch.sh --elastic)",
                 &mesh_for_, {.range = {0, 65536}, .shown = "off", .saved = false, .key = false});
@@ -176,8 +176,7 @@ Verb train_verb(ProgramOptions& p) {
           .examples = {p.name + " train --steps 500",
                        p.name + " train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2",
                        "mpirun -np 4 " + p.name + " train --tp 2 --zero 1"},
-          .run = [call](const Invocation& words) { return call->run(words); },
-          .elsewhere = "pretrain fit finetune"};
+          .run = [call](const Invocation& words) { return call->run(words); }};
 }
 
 }  // namespace triax::parallel

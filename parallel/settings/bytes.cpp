@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 
 namespace triax::parallel {
 namespace {

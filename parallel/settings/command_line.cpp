@@ -5,7 +5,7 @@
 #include <map>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/settings/terminal.h"
 
 namespace triax::parallel {

@@ -28,7 +28,7 @@ struct Verb {
   std::vector<Operand> operands = {};
   /// Does it, once its words are assigned. Returns the program's exit code.
   std::function<int(const Invocation&)> run = {};
-  std::string elsewhere = {};  ///< its names in other programs, for hints: `pretrain fit`
+  std::string elsewhere = {};  ///< its names in other programs, for hints: `pretrain|fit`
 };
 
 /// A program of several verbs.

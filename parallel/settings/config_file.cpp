@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/settings/setting.h"
 
 namespace triax::parallel {

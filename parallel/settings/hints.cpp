@@ -59,10 +59,6 @@ std::string nearest(std::string_view typed, std::span<const std::string> names) 
   return found == names.end() ? "" : *found;
 }
 
-bool holds_word(std::string_view words, std::string_view word) {
-  return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
-}
-
 std::vector<Elsewhere> names_of(const Settings& settings) {
   std::vector<Elsewhere> names;
   for (const Setting& s : settings) names.push_back({s.name, s.elsewhere});
@@ -80,7 +76,8 @@ std::string hint(std::string_view typed, const std::vector<Elsewhere>& known, co
   std::string word = normal(typed);
   std::vector<std::string> meant, names;
   for (auto& [name, others] : known) {
-    if (holds_word(others, word)) meant.push_back(fmt::format(fmt::runtime(around), name));
+    if (fmt::format("|{}|", others).find(fmt::format("|{}|", word)) != std::string::npos)
+      meant.push_back(fmt::format(fmt::runtime(around), name));
     names.push_back(name);
   }
   return meant.empty() ? hint(typed, names, around) : "; use " + join(meant, " or ");

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/settings/literals.h"
 
 namespace triax::parallel {

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -73,9 +74,6 @@ struct SettingTraits {
   bool key = true;    ///< a configuration file may have it
   std::optional<InPlan> plan = {};  ///< none: as the group has it
   std::optional<bool> parity = {};  ///< `parity` has it too; none: as the group has it
-  /// Its names in nanoGPT, Hugging Face, Megatron-LM, DeepSpeed and vLLM, for hints: `bs
-  /// batch-size`.
-  std::string elsewhere = {};
   /// The keys of DeepSpeed's JSON that have its values: `optimizer.params.lr`.
   std::string deepspeed = {};
 };
@@ -83,7 +81,9 @@ struct SettingTraits {
 /// One option of a program: a flag of its command line and a key of its configuration files. It
 /// points into the program's options, which outlive it.
 struct Setting : SettingTraits {
-  std::string name;   ///< without dashes: `micro-batch`
+  std::string name;  ///< without dashes: `micro-batch`
+  /// Its names in nanoGPT, Hugging Face, Megatron-LM, DeepSpeed and vLLM, for hints: `wd|decay`.
+  std::string elsewhere;
   std::string group;  ///< heading in --help
   std::string value;  ///< the value's placeholder in --help: `N`; empty for a bool
   std::string help;   ///< one line
@@ -104,13 +104,16 @@ class SettingGroup {
   explicit SettingGroup(std::string heading, OnResume on_resume = OnResume::refuse,
                         InVerbs verbs = {})
       : heading_(std::move(heading)), on_resume_(on_resume), verbs_(verbs) {}
-  SettingGroup& add(std::string name, std::string value, std::string help,
+  /// Adds a setting. `name` may go on with names that it has elsewhere: `weight-decay|wd`.
+  SettingGroup& add(const std::string& name, std::string value, std::string help,
                     decltype(Setting::field) field, SettingTraits traits = {}) {
     traits.on_resume = traits.on_resume.value_or(on_resume_);
     traits.plan = traits.plan.value_or(verbs_.plan);
     traits.parity = traits.parity.value_or(verbs_.parity);
-    all_.push_back({std::move(traits), std::move(name), heading_, std::move(value), std::move(help),
-                    std::move(field)});
+    size_t end = std::min(name.find('|'), name.size());
+    std::string elsewhere = name.substr(std::min(end + 1, name.size()));
+    all_.push_back({std::move(traits), name.substr(0, end), std::move(elsewhere), heading_,
+                    std::move(value), std::move(help), std::move(field)});
     return *this;
   }
   /// Adds settings of another heading.
@@ -180,7 +183,7 @@ std::vector<std::string> read_config(const Settings& settings, const std::string
 std::vector<std::string> read_config_text(const Settings& settings, const std::string& text,
                                           const std::string& path, const Settings& elsewhere = {});
 
-/// A name, and what others call the thing: words, separated by spaces.
+/// A name, and what others call the thing: `bs|batch-size`.
 struct Elsewhere {
   std::string name, others;
 };
@@ -196,7 +199,5 @@ std::string hint(std::string_view word, std::span<const std::string> names, cons
 std::string hint(std::string_view word, const std::vector<Elsewhere>& known, const char* around);
 /// Returns the names of settings, for hints.
 std::vector<Elsewhere> names_of(const Settings& settings);
-/// True if `words`, separated by spaces, has `word`.
-bool holds_word(std::string_view words, std::string_view word);
 
 }  // namespace triax::parallel

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "core/check.h"
-#include "parallel/train/options/step_range.h"
+#include "parallel/train/options/options.h"
 #include "parallel/train/trainer.h"
 
 namespace triax::parallel {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/step/check_replicas.h"

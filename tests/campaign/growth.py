@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples/programs"))
 from minigpt_program import MODEL, Run, mpirun, ranks_of, some_text, words  # noqa: E402
 
 minigpt, launcher = sys.argv[1:3]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples/programs"))
 from minigpt_program import RANKS_SHARING_CORES, other_tensors, some_text  # noqa: E402
 
 minigpt, seed, count = os.path.abspath(sys.argv[1]), int((sys.argv[2:] + ["1"])[0]), int((sys.argv[3:] + ["20"])[0])

@@ -56,19 +56,19 @@ def promises(bin_dir):
     every = dict(found="", repeats=False)
     rows = [
         Promise("kill", "a rank killed at any moment, also while it saves or loads: resumed, bitwise", (2, 40, 1000),
-                lambda n, s: python("examples/kill_test.py", minigpt, MPIRUN, TRIAX_KILLS=n, TRIAX_SEED=s,
+                lambda n, s: python("examples/programs/kill_test.py", minigpt, MPIRUN, TRIAX_KILLS=n, TRIAX_SEED=s,
                                     TRIAX_ONLY="killed_and_resumed"), 20, ""),
         Promise("restart", "a rank killed, and one more while the restart loads: ends bitwise by itself", (0, 3, 100),
-                lambda n, s: python("examples/restart_test.py", minigpt, MPIRUN), 1, "", False) if MPIRUN else None,
+                lambda n, s: python("examples/programs/restart_test.py", minigpt, MPIRUN), 1, "", False) if MPIRUN else None,
         Promise("elastic", "one to three ranks killed: goes on with those that are left, and ends with the bits of a "
-                "quiet run", (0, 3, 100), lambda n, s: python("examples/elastic_test.py", minigpt, MPIRUN, n, s), found="")
+                "quiet run", (0, 3, 100), lambda n, s: python("examples/programs/elastic_test.py", minigpt, MPIRUN, n, s), found="")
         if MPIRUN else None,
         Promise("replay", "a random step of a random rank, computed again: loss, norm, weights and moments bitwise",
-                (0, 10, 100), lambda n, s: python("examples/replay_test.py", minigpt, MPIRUN, llama, resnet, n, s), found=""),
+                (0, 10, 100), lambda n, s: python("examples/programs/replay_test.py", minigpt, MPIRUN, llama, resnet, n, s), found=""),
         Promise("bits", "100 steps with --bitwise on 24 meshes x ZeRO 0 to 3 and on drawn ones: all bits of one rank's",
-                (0, 0, 200), lambda n, s: python("examples/fuzz.py", minigpt, n, s, 100), found=r"(\d+) of (\d+), \d+ drawn"),
+                (0, 0, 200), lambda n, s: python("examples/meshes/fuzz.py", minigpt, n, s, 100), found=r"(\d+) of (\d+), \d+ drawn"),
         Promise("fp16", "pairs of meshes skip the steps that one rank skips", (0, 5, 60),
-                lambda n, s: python("examples/fuzz_fp16.py", minigpt, n, s), found=r"(\d+) of (\d+) pairs"),
+                lambda n, s: python("examples/meshes/fuzz_fp16.py", minigpt, n, s), found=r"(\d+) of (\d+) pairs"),
         Promise("writer", "a process killed within its saves: the newest checkpoint is whole", (10, 100, 1000),
                 lambda n, s: gtest("KilledWriter.*", TRIAX_KILLS=n), **every),
         Promise("reshard", "ordered pairs of meshes: saved on one, goes on bitwise on the other", (2, 380, 380),

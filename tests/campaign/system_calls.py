@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples/programs"))
 from minigpt_program import MODEL, RANKS_SHARING_CORES, some_text, tensors, words  # noqa: E402
 
 minigpt, library = sys.argv[1:3]

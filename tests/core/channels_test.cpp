@@ -1,5 +1,5 @@
 // Kernels over channels, and averages, on every instruction level against naive loops.
-#include "core/update.h"
+#include "core/numbers/update.h"
 #include "tests/core/kernels.h"
 
 namespace triax::test {

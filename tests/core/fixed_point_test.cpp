@@ -1,4 +1,4 @@
-#include "core/fixed_point.h"
+#include "core/numbers/fixed_point.h"
 
 #include <algorithm>
 #include <bit>

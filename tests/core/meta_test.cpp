@@ -1,10 +1,10 @@
-#include "core/meta.h"
+#include "core/meta/meta.h"
 
 #include <gtest/gtest.h>
 
 #include "autograd/backward.h"
 #include "autograd/ops.h"
-#include "core/conv.h"
+#include "core/shared/conv.h"
 
 namespace triax {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/attention.h"
+#include "core/shared/attention.h"
 
 #include "tests/cuda/emulated.h"
 #include "tests/support/expect_error.h"

@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "core/cuda/cuda.h"
-#include "core/cuda/emulation.h"
+#include "core/cuda/runtime/emulation.h"
 #include "tests/core/kernels.h"
 
 namespace triax::test {

@@ -1,9 +1,9 @@
-#include "core/cuda/emulation.h"
+#include "core/cuda/runtime/emulation.h"
 
 #include <gtest/gtest.h>
 
-#include "core/cuda/launch.h"
-#include "core/cuda/reduce_block.h"
+#include "core/cuda/kernels/reduce_block.h"
+#include "core/cuda/runtime/launch.h"
 #include "tests/cuda/emulated.h"
 #include "tests/cuda/emulation/races.h"
 #include "tests/support/expect_error.h"

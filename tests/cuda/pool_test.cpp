@@ -1,4 +1,4 @@
-#include "core/cuda/pool.h"
+#include "core/cuda/runtime/pool.h"
 
 #include <gtest/gtest.h>
 

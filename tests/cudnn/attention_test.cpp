@@ -2,11 +2,11 @@
 #include <set>
 #include <thread>
 
-#include "core/cuda/cudnn_attention.h"
-#include "core/cuda/cudnn_library.h"
+#include "core/cuda/libraries/cudnn_attention.h"
+#include "core/cuda/libraries/cudnn_library.h"
 #include "tests/cudnn/gpus.h"
 
-// What cuDNN says to the graphs of core/cuda/cudnn_attention.cpp, without a GPU.
+// What cuDNN says to the graphs of core/cuda/libraries/cudnn_attention.cpp, without a GPU.
 
 namespace triax::test {
 namespace {
@@ -78,7 +78,7 @@ TEST_P(CudnnAttention, Compiles) {
   }
 }
 
-/// GPT-2 124M at T 1024, as bench/gpu_jobs.py measures it.
+/// GPT-2 124M at T 1024, as bench/gpu/gpu_jobs.py measures it.
 std::vector<AttentionShape> measured() {
   std::vector<AttentionShape> all;
   for (int64_t batch : {64, 32, 16, 8})

@@ -1,10 +1,10 @@
 #include <set>
 
-#include "core/cuda/cudnn_conv.h"
+#include "core/cuda/libraries/cudnn_conv.h"
 #include "tests/cudnn/gpus.h"
 #include "tests/support/windows.h"
 
-// What cuDNN says to the graphs of core/cuda/cudnn_conv.cpp, without a GPU.
+// What cuDNN says to the graphs of core/cuda/libraries/cudnn_conv.cpp, without a GPU.
 
 namespace triax::test {
 namespace {

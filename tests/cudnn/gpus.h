@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/cuda/cudnn_graph.h"
+#include "core/cuda/libraries/cudnn_graph.h"
 #include "core/error.h"
 
 /// @file GPUs that are not here. cuDNN chooses engines and compiles for the properties that

@@ -89,7 +89,7 @@ cannot_draw "JSONDecodeError" <<<'1f1b'
 losses_refused() {
   local text=$1 said
   shift
-  said=$("$root/scripts/draw_losses.py" "$@" --mesh 2x2x2 --svg "$made/none.svg" 2>&1) && failed "draw_losses.py $* draws"
+  said=$("$root/scripts/drawings/draw_losses.py" "$@" --mesh 2x2x2 --svg "$made/none.svg" 2>&1) && failed "draw_losses.py $* draws"
   [[ $said == "draw_losses.py: $text"* ]] || failed "draw_losses.py $*: it said '$said', expected '$text'"
 }
 one=$root/docs/pictures/any-mesh-1x1x1.jsonl

@@ -40,7 +40,7 @@ def without_tests(root):
     names += [f"Instance/{name}/0" for name in names]
     for fault in UNSEEN:
         if fault.program.endswith(".py"):
-            text = (root / "tests/examples" / fault.program).read_text()
+            text = (root / "tests/examples/programs" / fault.program).read_text()
             missing = [name for name in fault.tests.split() if f"\ndef {name}(" not in text]
         else:
             missing = [pattern for pattern in fault.tests.split(":") if not fnmatch.filter(names, pattern)]

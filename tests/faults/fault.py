@@ -24,7 +24,7 @@ class Fault:
 @dataclasses.dataclass
 class Unseen:
     """A fault that is alike on every mesh, or asleep in every run: parity says EQUAL, and these tests
-    of the test program `program` fail; of a Python program in tests/examples, these functions."""
+    of the test program `program` fail; of a Python program in tests/examples/programs, these functions."""
     name: str
     file: str
     edits: list

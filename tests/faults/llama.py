@@ -3,7 +3,7 @@ one key-value head for each query head, and a table of positions."""
 
 from fault import Fault, Run, Unseen
 
-HEADS = "core/cpu/attention.h"
+HEADS = "core/cpu/attention/attention.h"
 
 FAULTS = [
     # Right where a rank has one key-value head: with 2 of them on 2 ranks, wrong on one rank.

@@ -14,7 +14,7 @@ FAULTS = [
 ]
 
 UNSEEN = [
-    Unseen("gradient_of_a_norm_without_its_mean", "core/cpu/norm.cpp",
+    Unseen("gradient_of_a_norm_without_its_mean", "core/cpu/rows/norm.cpp",
            [("rstd * (g - a - (load(x[i]) - mean) * b)", "rstd * (g - A(0) * a - (load(x[i]) - mean) * b)")],
            WHY, FLAGS, "test_autograd", "*RowsAndNorms*"),
     Unseen("one_branch_of_a_diamond_lost", ENGINE,

@@ -98,7 +98,7 @@ class Copy:
     def tests_fail(self, program, tests):
         """Do all of them fail that this filter picks?"""
         if program.endswith(".py"):
-            script = self.tree / "tests/examples" / program
+            script = self.tree / "tests/examples/programs" / program
             done = subprocess.run(["python3", script, self.build / "bin/minigpt", shutil.which("mpirun") or "",
                                    *tests.split()], capture_output=True, text=True, env=self.environment,
                                   timeout=SECONDS)

@@ -3,8 +3,8 @@ table and 6 with one of padding."""
 
 from fault import INITIAL, Fault, Run, Unseen
 
-LOSS = "core/cpu/cross_entropy.cpp"
-TARGETS = "core/indices.h"
+LOSS = "core/cpu/rows/cross_entropy.cpp"
+TARGETS = "core/shared/indices.h"
 TENSOR, LINEAR, EMBEDDING, SLICES = (f"parallel/tensor/{name}" for name in
                                      ("tensor_parallel.cpp", "linear.h", "embedding.h", "slices.cpp"))
 PLAIN, SEQUENCE = "--mesh 1x1x2", "--mesh 1x1x2 --sequence-parallel"

@@ -1,5 +1,5 @@
 // The JSON of a safetensors file's header; the first byte says how much data follows it.
-#include "nn/safetensors.h"
+#include "core/io/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

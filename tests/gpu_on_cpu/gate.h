@@ -2,7 +2,7 @@
 #include <future>
 #include <utility>
 
-#include "core/cuda/context.h"
+#include "core/cuda/runtime/context.h"
 #include "tests/gpu_on_cpu/runtime.h"
 
 namespace triax::gpu_on_cpu {

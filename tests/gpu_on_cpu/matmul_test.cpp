@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "core/cuda/context.h"
+#include "core/cuda/runtime/context.h"
 #include "tests/gpu_on_cpu/products.h"
 #include "tests/support/expect_error.h"
 

@@ -1,4 +1,4 @@
-#include "tests/gpu_on_cpu/nccl.h"
+#include "tests/gpu_on_cpu/libraries/nccl.h"
 
 #include <gtest/gtest.h>
 

@@ -4,9 +4,9 @@
 #include <array>
 #include <utility>
 
-#include "core/cuda/devices.h"
+#include "core/cuda/runtime/devices.h"
 #include "tests/core/kernels.h"
-#include "tests/gpu_on_cpu/blas.h"
+#include "tests/gpu_on_cpu/libraries/blas.h"
 
 // Products by Cuda on the stand-in for cuBLASLt, against those of the CPU.
 

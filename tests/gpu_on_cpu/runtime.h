@@ -7,7 +7,8 @@
 #include <vector>
 
 /// A GPU made of CPU threads, for tests: definitions of the functions of the CUDA runtime that
-/// triax calls, to be linked in place of libcudart. Kernels run in fibers (core/cuda/emulation.h).
+/// triax calls, to be linked in place of libcudart. Kernels run in fibers
+/// (core/cuda/runtime/emulation.h).
 ///
 /// A stream is a thread that takes its work in order, later than the host and at its own pace;
 /// events are the only order between streams. Device memory can be touched only while some stream

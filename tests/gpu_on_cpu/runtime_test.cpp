@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "core/backend.h"
-#include "core/cuda/context.h"
+#include "core/cuda/runtime/context.h"
 #include "tests/core/kernels.h"
 #include "tests/support/expect_error.h"
 

@@ -4,7 +4,7 @@
 #include <random>
 #include <set>
 
-#include "core/cuda/emulation.h"
+#include "core/cuda/runtime/emulation.h"
 #include "tests/gpu_on_cpu/device.h"
 
 using namespace triax::gpu_on_cpu;

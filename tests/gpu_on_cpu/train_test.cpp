@@ -11,7 +11,7 @@
 #include "examples/minigpt/model.h"
 #include "parallel/train/model/feed.h"
 #include "parallel/train/step/step.h"
-#include "tests/gpu_on_cpu/blas.h"
+#include "tests/gpu_on_cpu/libraries/blas.h"
 #include "tests/gpu_on_cpu/runtime.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"

@@ -18,6 +18,28 @@ FREE = ["tests", "bench"]
 # not include each other. A name covers its folder, or its files: `parallel/mesh` is mesh.h too.
 # What is in the folder and has no name belongs to the line that is written as the folder.
 INSIDE = {
+    "core": [
+        ["core/numbers", "core/functors/list"],
+        ["core"],
+        ["core/io", "core/functors", "core/shared"],
+        ["core/cpu", "core/cuda", "core/meta"],
+        ["core/backend.cpp"],
+    ],
+    "core/cpu": [
+        ["core/cpu"],
+        ["core/cpu/products", "core/cpu/rows", "core/cpu/images"],
+        ["core/cpu/attention"],
+    ],
+    "core/cuda": [
+        ["core/cuda/runtime"],
+        ["core/cuda/libraries"],
+        ["core/cuda"],
+        ["core/cuda/kernels"],
+    ],
+    "core/cuda/kernels": [
+        ["core/cuda/kernels"],
+        ["core/cuda/kernels/rows", "core/cuda/kernels/attention"],
+    ],
     "parallel/comm": [
         ["parallel/comm"],
         ["parallel/comm/threads", "parallel/comm/processes", "parallel/comm/gpu"],
@@ -53,8 +75,8 @@ OWNED = {
     r"core/cpu/.*": [r"core/cpu/.*", r"core/backend\.cpp", r"tests/.*", r"bench/.*"],
     r"mpi\.h": [r"parallel/comm/processes/mpi_.*", r"parallel/comm/launch/session\.cpp", r"tests/.*",
                  r"bench/.*"],
-    r"cudnn\.h": [r"core/cuda/cudnn.*", r"tests/cudnn/.*"],
-    r"cublasLt\.h": [r"core/cuda/.*", r"tests/gpu_on_cpu/.*", r"tests/cudnn/.*"],
+    r"cudnn\.h": [r"core/cuda/libraries/cudnn.*", r"tests/cudnn/.*"],
+    r"cublasLt\.h": [r"core/cuda/libraries/.*", r"tests/gpu_on_cpu/.*", r"tests/cudnn/.*"],
     r"nccl\.h": [r"parallel/comm/gpu/nccl_\w+\..*", r"tests/gpu_on_cpu/.*"],
     r"cuda_runtime\.h": [r"core/cuda/.*", r"parallel/comm/gpu/nccl_\w+\..*",
                           r"tests/gpu_on_cpu/.*", r"bench/.*"],

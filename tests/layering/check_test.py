@@ -8,8 +8,8 @@ import check
 import size
 
 CLEAN = {
-    "core/half.h": "#define TRIAX_HD inline\n",
-    "core/tensor.h": '#include <vector>\n#include "core/half.h"\n',
+    "core/numbers/half.h": "#define TRIAX_HD inline\n",
+    "core/tensor.h": '#include <vector>\n#include "core/numbers/half.h"\n',
     "core/cpu/cpu.h": '#include <omp.h>\n#include "core/tensor.h"\n',
     "core/backend.cpp": '#include "core/cpu/cpu.h"\n#if TRIAX_CUDA\n#include "core/cuda/cuda.h"\n#endif\n',
     "core/cuda/cuda.h": "#include <cuda_runtime.h>\n",
@@ -99,7 +99,7 @@ class CheckTest(unittest.TestCase):
         self.expect("examples/research/b.cpp", '#include "c.h"\n', "there is no c.h")
 
     def test_headers_with_an_owner(self):
-        self.expect("core/b.cpp", '#include "core/cuda/cuda.h"\n', "core/cuda/cuda.h belongs to")
+        self.expect("nn/b.cpp", '#include "core/cuda/cuda.h"\n', "core/cuda/cuda.h belongs to")
         self.expect("nn/b.cpp", '#include "core/cpu/cpu.h"\n', "core/cpu/cpu.h belongs to")
         self.expect("parallel/comm/b.cpp", "#include <mpi.h>\n", "mpi.h belongs to")
         self.expect("parallel/comm/b.cpp", "#include <nccl.h>\n", "nccl.h belongs to")

@@ -2,7 +2,7 @@
 #include "nn/batch_norm.h"
 
 #include "autograd/backward.h"
-#include "core/update.h"
+#include "core/numbers/update.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 

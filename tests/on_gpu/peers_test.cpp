@@ -1,7 +1,7 @@
 // Between GPUs, where there are two.
 #include "autograd/backward.h"
 #include "autograd/ops.h"
-#include "core/cuda/devices.h"
+#include "core/cuda/runtime/devices.h"
 #include "tests/core/kernels.h"
 #include "tests/support/device.h"
 

@@ -1,5 +1,5 @@
-#include "core/attention.h"
-#include "core/update.h"
+#include "core/numbers/update.h"
+#include "core/shared/attention.h"
 #include "tests/on_gpu/on.h"
 
 namespace triax::test {

@@ -28,7 +28,7 @@ add_executable(test_recipes core/elementwise_test.cpp core/functors_test.cpp aut
 target_link_libraries(test_recipes PRIVATE triax_autograd triax_test_support GTest::gtest_main)
 triax_warnings(test_recipes)
 """
-KERNELS = ["tests/CMakeFiles/triax_kernels_emulated.dir/__/core/cuda/flip.cu.o"]
+KERNELS = ["tests/CMakeFiles/triax_kernels_emulated.dir/__/core/cuda/kernels/flip.cu.o"]
 FILTER = "Slope/*:*Elementwise.Unary*:OpsTest.UnaryGradients:OpsTest.Flip:*Schedule*:*Simulat*"
 MUST_RUN = ["Slope/softsign.IsTheDerivative", "OpsTest.UnaryGradients", "OpsTest.Flip"]
 

@@ -6,7 +6,7 @@
 Everything is computed in float64 from inputs that are exactly float32, and stored as F32 (ids as
 I64), so the files are right to half a unit of float32. Both files are deterministic.
 
-gpt.safetensors: the model of bench/reference_gpt.py; the sizes and hyperparameters are metadata.
+gpt.safetensors: the model of bench/peers/reference_gpt.py; the sizes and hyperparameters are metadata.
     tokens, targets [batch, context]
     weights/NAME            the start; biases, gammas and betas are random here, so that none hides
     logits [batch * context, vocab], loss [1]
@@ -39,7 +39,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "bench"))
+sys.path.insert(0, str(HERE.parents[1] / "bench/peers"))
 from reference_gpt import Config, Gpt, adamw  # noqa: E402
 
 PRECISION = "computed in float64, stored as float32"

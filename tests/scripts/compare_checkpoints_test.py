@@ -1,5 +1,5 @@
 """scripts/compare_checkpoints.py: what differs, on other meshes too, and checkpoints that are damaged or none.
-tests/examples/report_test.py has those of real runs."""
+tests/examples/programs/report_test.py has those of real runs."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""scripts/digits.py: what it writes of a digit, where it finds them, and what it refuses."""
+"""cmake/digits.py: what it writes of a digit, where it finds them, and what it refuses."""
 
 import gzip
 import pathlib
@@ -9,7 +9,7 @@ import unittest
 import zipfile
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-SCRIPT, DIGITS = REPOSITORY / "scripts/digits.py", REPOSITORY / "tests/fixtures/digits.csv.gz"
+SCRIPT, DIGITS = REPOSITORY / "cmake/digits.py", REPOSITORY / "tests/fixtures/digits.csv.gz"
 
 
 class DigitsTest(unittest.TestCase):

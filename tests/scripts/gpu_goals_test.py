@@ -1,11 +1,11 @@
-"""bench/gpu_goals.py and bench/gpu_watch.py: what figures of a GPU are good, and which cannot be true."""
+"""bench/gpu/gpu_goals.py and bench/gpu/gpu_watch.py: what figures of a GPU are good, and which cannot be true."""
 
 import pathlib
 import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path.insert(0, str(ROOT / "bench/gpu"))
 
 import gpu_prediction as prediction  # noqa: E402
 from gpu_goals import CEILING, goals, kernel_goals  # noqa: E402
@@ -30,7 +30,7 @@ def missed(found):
 
 class PredictionTest(unittest.TestCase):
     def test_stands_in_the_documentation_as_it_is_computed(self):
-        said = prediction.markdown(prediction.read_kernels(ROOT / "bench/h200.jsonl"))
+        said = prediction.markdown(prediction.read_kernels(ROOT / "bench/gpu/h200.jsonl"))
         self.assertIn(said, (ROOT / "docs/gpu.md").read_text())
 
     def test_products_are_those_of_the_model_three_times(self):
@@ -42,7 +42,7 @@ class PredictionTest(unittest.TestCase):
         self.assertLess(65536 / prediction.total(prediction.kernels()) * 1e3, CEILING)
 
     def test_every_line_is_one_of_the_benchmark(self):
-        source = (ROOT / "bench/cuda_kernels.cpp").read_text()
+        source = (ROOT / "bench/gpu/cuda_kernels.cpp").read_text()
         for kernel in prediction.kernels():
             name = kernel.line.split("/")[1].split("+")[0].split("*")[0] if kernel.rate else kernel.line
             self.assertIn(f'"{kernel.line}"' if "matmul" not in kernel.line else f'"{name}"', source)

@@ -1,6 +1,6 @@
 """On which hosts and ranks scripts/launch.sh --elastic starts a job again, and what it says.
 
-mpirun, ssh, sleep and the program are stand-ins. With the real ones: tests/examples/elastic_test.py.
+mpirun, ssh, sleep and the program are stand-ins. With the real ones: tests/examples/programs/elastic_test.py.
 """
 
 import signal

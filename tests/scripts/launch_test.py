@@ -1,7 +1,7 @@
 """What scripts/launch.sh asks of mpirun and makes of what comes back.
 
 mpirun is a stand-in that notes how it was called and then does what a test wants. With the real one:
-tests/examples/launch_test.py.
+tests/examples/programs/launch_test.py.
 """
 
 import os

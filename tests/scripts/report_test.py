@@ -1,4 +1,4 @@
-"""scripts/report.py: what its pages hold, what it leaves alone, what it refuses. tests/examples/report_test.py has pages about
+"""scripts/report.py: what its pages hold, what it leaves alone, what it refuses. tests/examples/programs/report_test.py has pages about
 real runs."""
 
 import math

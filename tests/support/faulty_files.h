@@ -2,7 +2,7 @@
 #include <atomic>
 #include <string>
 
-#include "core/files.h"
+#include "core/io/files.h"
 
 namespace triax::test {
 

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <string>
 
-#include "core/files.h"
+#include "core/io/files.h"
 
 namespace triax::test {
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/conv.h"
+#include "core/shared/conv.h"
 #include "tests/core/kernels.h"
 
 /// @file Convolutions and pools as loops over every index, and the shapes to try them at.

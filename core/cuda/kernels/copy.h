@@ -1,7 +1,7 @@
 #pragma once
-#include "core/cuda/convert.h"
-#include "core/cuda/pack.h"
-#include "core/strides.h"
+#include "core/cuda/kernels/convert.h"
+#include "core/cuda/kernels/pack.h"
+#include "core/shared/strides.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

@@ -1,6 +1,6 @@
 #pragma once
-#include "core/cuda/convert.h"
-#include "core/indices.h"
+#include "core/cuda/kernels/convert.h"
+#include "core/shared/indices.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

@@ -1,6 +1,6 @@
 #pragma once
-#include "core/cuda/convert.h"
-#include "core/cuda/pack.h"
+#include "core/cuda/kernels/convert.h"
+#include "core/cuda/kernels/pack.h"
 #include "core/functors/optimizer.h"
 
 namespace triax::cuda::TRIAX_TARGET {

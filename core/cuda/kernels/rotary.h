@@ -1,7 +1,7 @@
 #pragma once
 #include "core/backend.h"
-#include "core/cuda/convert.h"
-#include "core/strides.h"
+#include "core/cuda/kernels/convert.h"
+#include "core/shared/strides.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

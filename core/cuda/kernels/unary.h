@@ -1,5 +1,5 @@
 #pragma once
-#include "core/cuda/convert.h"
+#include "core/cuda/kernels/convert.h"
 #include "core/functors/unary.h"
 
 namespace triax::cuda::TRIAX_TARGET {

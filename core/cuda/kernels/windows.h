@@ -1,6 +1,6 @@
 #pragma once
-#include "core/conv.h"
-#include "core/cuda/convert.h"
+#include "core/cuda/kernels/convert.h"
+#include "core/shared/conv.h"
 
 // A thread for each element that is written.
 

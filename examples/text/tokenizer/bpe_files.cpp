@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "examples/text/tokenizer/bpe.h"
 #include "examples/text/tokenizer/words_json.h"
 

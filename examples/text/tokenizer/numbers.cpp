@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 
 namespace triax::text {
 

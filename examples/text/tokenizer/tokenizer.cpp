@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
+#include "core/io/json.h"
 #include "examples/text/tokenizer/bpe.h"
 #include "examples/text/tokenizer/characters.h"
 #include "examples/text/tokenizer/numbers.h"
-#include "nn/json.h"
 
 namespace triax::text {
 

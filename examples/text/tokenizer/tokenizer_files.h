@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "core/files.h"
+#include "core/io/files.h"
 
 namespace triax::text {
 

@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "examples/text/tokenizer/added_characters.h"
 #include "examples/text/tokenizer/pattern.h"
 

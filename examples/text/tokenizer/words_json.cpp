@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 
 namespace triax::text {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 #include <string>
 
+#include "core/io/json.h"
 #include "examples/text/tokenizer/words.h"
-#include "nn/json.h"
 
 namespace triax::text {
 

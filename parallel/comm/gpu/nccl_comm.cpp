@@ -6,7 +6,7 @@
 #include <deque>
 
 #include "core/check.h"
-#include "core/cuda/status.h"
+#include "core/cuda/runtime/status.h"
 #include "parallel/comm/gpu/device_comm.h"
 #include "parallel/comm/gpu/gpu_ranks.h"
 #include "parallel/comm/gpu/nccl_handle.h"

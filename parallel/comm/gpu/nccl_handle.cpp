@@ -4,7 +4,7 @@
 #include <exception>
 
 #include "core/check.h"
-#include "core/cuda/status.h"
+#include "core/cuda/runtime/status.h"
 
 namespace triax::parallel {
 namespace {

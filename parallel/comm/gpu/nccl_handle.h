@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/cuda/context.h"
+#include "core/cuda/runtime/context.h"
 #include "core/error.h"
 #include "parallel/comm/call.h"
 #include "parallel/comm/group.h"

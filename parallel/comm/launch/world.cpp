@@ -12,8 +12,8 @@
 
 #include "core/backend.h"
 #include "core/check.h"
-#include "core/files.h"
 #include "core/gpus.h"
+#include "core/io/files.h"
 #include "parallel/comm/gpu/device_comm.h"
 #include "parallel/comm/gpu/gpu_ranks.h"
 #include "parallel/comm/gpu/nccl_comm.h"

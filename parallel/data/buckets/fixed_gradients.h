@@ -7,8 +7,8 @@
 
 namespace triax::parallel {
 
-/// Gradients that are summed in fixed point (core/fixed_point.h), each sample's part by itself: the
-/// bits do not depend on the order of the sum.
+/// Gradients that are summed in fixed point (core/numbers/fixed_point.h), each sample's part by
+/// itself: the bits do not depend on the order of the sum.
 class FixedGradients {
  public:
   /// Takes the `samples` of a pass and the number of `replicas`, which are ranks.

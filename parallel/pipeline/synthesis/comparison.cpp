@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "nn/json.h"
+#include "core/io/json.h"
 #include "parallel/pipeline/check_schedule.h"
 
 namespace triax::parallel {

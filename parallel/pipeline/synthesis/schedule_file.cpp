@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "core/files.h"
-#include "nn/json.h"
+#include "core/io/files.h"
+#include "core/io/json.h"
 #include "parallel/pipeline/check_schedule.h"
 
 namespace triax::parallel {

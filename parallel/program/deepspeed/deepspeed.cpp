@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/program/deepspeed/keys.h"
 #include "parallel/program/deepspeed/reader.h"
 

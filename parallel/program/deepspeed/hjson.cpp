@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/files.h"
-#include "nn/json.h"
+#include "core/io/files.h"
+#include "core/io/json.h"
 #include "parallel/settings/setting.h"
 
 namespace triax::parallel {

@@ -112,6 +112,11 @@ constexpr const char* blocks[] = {
 constexpr const char* switches[] = {"fp16",  "bf16",        "tensorboard",    "wandb",
                                     "comet", "csv_monitor", "flops_profiler", "comms_logger"};
 
+std::vector<std::string> words_in(const std::string& text) {
+  std::istringstream words(text);
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
 }  // namespace
 
 std::span<const WithoutEffect> without_effect() { return withouts; }
@@ -122,28 +127,15 @@ bool can_be_enabled(std::string_view block) {
   return std::ranges::count(blocks, block) + std::ranges::count(switches, block) > 0;
 }
 
-std::vector<std::string> keys_of(const Setting& setting) {
-  std::istringstream words(setting.deepspeed);
-  return {std::istream_iterator<std::string>(words), {}};
-}
+std::vector<std::string> keys_of(const Setting& setting) { return words_in(setting.deepspeed); }
 
 std::vector<std::string> known_keys(const Settings& settings) {
-  std::vector<std::string> known = {"fp16.enabled",
-                                    "fp16.initial_scale_power",
-                                    "fp16.consecutive_hysteresis",
-                                    "bf16.enabled",
-                                    "optimizer.type",
-                                    "optimizer.params.betas",
-                                    "scheduler.type",
-                                    "scheduler.params.cos_min_ratio",
-                                    "train_batch_size",
-                                    "zero_optimization.stage",
-                                    "train_micro_batch_size_per_gpu",
-                                    "gradient_accumulation_steps",
-                                    "zero_optimization.offload_optimizer.device",
-                                    "zero_optimization.offload_optimizer.nvme_path",
-                                    "zero_optimization.offload_param.device",
-                                    "zero_optimization.offload_param.nvme_path"};
+  std::vector<std::string> known = words_in(
+      "fp16.enabled fp16.initial_scale_power fp16.consecutive_hysteresis bf16.enabled "
+      "optimizer.type optimizer.params.betas scheduler.type scheduler.params.cos_min_ratio "
+      "train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps "
+      "zero_optimization.offload_optimizer.device zero_optimization.offload_optimizer.nvme_path "
+      "zero_optimization.offload_param.device zero_optimization.offload_param.nvme_path");
   for (auto& setting : settings)
     for (auto& key : keys_of(setting)) known.push_back(key);
   for (auto& without : withouts)

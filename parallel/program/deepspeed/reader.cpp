@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/program/deepspeed/hjson.h"
 #include "parallel/program/deepspeed/keys.h"
 #include "parallel/settings/literals.h"

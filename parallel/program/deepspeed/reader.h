@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/json.h"
+#include "core/io/json.h"
 #include "parallel/program/deepspeed/deepspeed.h"
 
 namespace triax::parallel {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/meta.h"
+#include "core/meta/meta.h"
 #include "nn/sequence.h"
 #include "parallel/pipeline/pipeline.h"
 #include "parallel/tensor/tensor_parallel.h"

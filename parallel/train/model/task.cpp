@@ -3,8 +3,8 @@
 #include <set>
 
 #include "core/check.h"
-#include "core/checksum.h"
-#include "core/files.h"
+#include "core/io/checksum.h"
+#include "core/io/files.h"
 #include "parallel/comm/together.h"
 #include "parallel/settings/bytes.h"
 #include "parallel/train/model/feed.h"

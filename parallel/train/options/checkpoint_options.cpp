@@ -1,5 +1,5 @@
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/train/options/option_groups.h"
 
 namespace triax::parallel {
@@ -7,7 +7,8 @@ namespace triax::parallel {
 Settings checkpoint_settings(TrainOptions& o) {
   SettingGroup group("Checkpoints", OnResume::apart);
   return group
-      .add("save-every", "N", "steps between checkpoints; 0: only at the end", &o.save_every, {.elsewhere = "save-interval save-steps"})
+      .add("save-every|save-interval|save-steps", "N",
+           "steps between checkpoints; 0: only at the end", &o.save_every)
       .add("keep", "N", "newest checkpoints to keep", &o.keep, {.range = {1, huge}})
       .add("keep-best", "",
            "save a checkpoint after each validation that reaches the lowest loss so far, and keep "
@@ -15,19 +16,19 @@ Settings checkpoint_settings(TrainOptions& o) {
            &o.keep_best)
       .add("save-async", "", "write checkpoints while training goes on, from a copy in host memory",
            &o.save_async)
-      .add("resume", "auto|last-good|PATH",
+      .add("resume|load|resume-from|resume-from-checkpoint", "auto|last-good|PATH",
            "continue from the newest checkpoint of the run directory (auto: if there is one), the "
            "newest undamaged one (last-good), or PATH: a checkpoint, or a run directory, whose "
            "newest is taken",
-           &o.resume, {.shown = "start afresh", .derived = true, .saved = false, .elsewhere = "load resume-from resume-from-checkpoint"})
+           &o.resume, {.shown = "start afresh", .derived = true, .saved = false})
       .add("resume-changed", "",
            "resume with another --global-batch, --precision, --seed, --bitwise or --tp-slices than "
            "the checkpoint's",
            &o.resume_changed, {.saved = false})
-      .add("init", "CHECKPOINT",
+      .add("init|init-from|from-pretrained|pretrained|model-name-or-path", "CHECKPOINT",
            "initial weights: a checkpoint, or a run directory, whose newest is taken; its model "
            "settings and tokenizer become the defaults",
-           &o.init, {.shown = "random", .derived = true, .elsewhere = "init-from from-pretrained pretrained model-name-or-path"})
+           &o.init, {.shown = "random", .derived = true})
       .add("init-new", "PATTERN;..",
            "parameters and buffers that --init leaves as the model makes them, such as "
            "\"head.*; *lora*\", whatever the checkpoint has of that name",

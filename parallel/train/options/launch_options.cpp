@@ -5,12 +5,13 @@ namespace triax::parallel {
 Settings launch_settings(LaunchOptions& o) {
   SettingGroup group("Ranks", OnResume::apart);
   return group
-      .add("comm", "auto|nccl|mpi|threads",
+      .add("comm|backend|distributed-backend", "auto|nccl|mpi|threads",
            "how ranks run and communicate: MPI processes, NCCL, or threads of this process; auto: "
            "nccl where every rank has a GPU of its own, else mpi under a launcher",
-           &o.comm, {.choices = {"auto", "nccl", "mpi", "threads"}, .elsewhere = "backend distributed-backend"})
-      .add("ranks", "N", "ranks to start as threads, with --comm threads", &o.ranks,
-           {.range = {0, 4096}, .shown = "1", .derived = true, .elsewhere = "world-size nproc nproc-per-node num-gpus ngpus gpus n-gpus"})
+           &o.comm, {.choices = {"auto", "nccl", "mpi", "threads"}})
+      .add("ranks|world-size|nproc|nproc-per-node|num-gpus|ngpus|gpus|n-gpus", "N",
+           "ranks to start as threads, with --comm threads", &o.ranks,
+           {.range = {0, 4096}, .shown = "1", .derived = true})
       .add("device", "cpu|cuda|cuda:N",
            "device of all tensors; cuda: one GPU per rank of a host, in order", &o.device,
            {.on_resume = OnResume::free, .parity = true})

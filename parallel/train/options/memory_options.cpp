@@ -1,5 +1,5 @@
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/train/options/option_groups.h"
 
 namespace triax::parallel {
@@ -50,14 +50,16 @@ void check_recompute(const StepOptions& o) {
 Settings memory_settings(StepOptions& s) {
   SettingGroup group("Memory", OnResume::free, {.plan = InPlan::taken, .parity = true});
   return group
-      .add("recompute", "NAME",
+      .add("recompute|activation-checkpointing|gradient-checkpointing|recompute-granularity",
+           "NAME",
            "activation recomputation: off, selective (attention and activation function), block "
            "(all of a block but its input), block-split (as block, with the saved input sharded "
            "over tp)",
            choice(s.recompute, {{"off", Recompute::off},
                                 {"selective", Recompute::selective},
                                 {"block", Recompute::block},
-                                {"block-split", Recompute::block_split}}), {.plan = InPlan::sought, .elsewhere = "activation-checkpointing gradient-checkpointing recompute-granularity"})
+                                {"block-split", Recompute::block_split}}),
+           {.plan = InPlan::sought})
       .add("offload", "off|optimizer|params",
            "what is kept in host memory between uses: nothing, optimizer state, or (with --zero 3) "
            "weights and gradients too; results are the same",

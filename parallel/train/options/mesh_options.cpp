@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "core/checksum.h"
-#include "core/files.h"
+#include "core/io/checksum.h"
+#include "core/io/files.h"
 #include "parallel/pipeline/partition.h"
 #include "parallel/pipeline/synthesis/schedule_file.h"
 #include "parallel/tensor/tensor_parallel.h"
@@ -52,38 +52,54 @@ void check_bitwise(const TrainOptions& o) {
             "Expected a power of two, which rounds nothing");
 }
 
-}  // namespace
+constexpr const char* mesh_heading = "Mesh";
 
-Settings mesh_settings(StepOptions& s) {
-  SettingGroup group("Mesh", OnResume::free, {.plan = InPlan::taken, .parity = true});
-  auto names = names_of(s.schedules);
+Settings axis_settings(MeshShape& m) {
+  SettingGroup group(mesh_heading, OnResume::free, {.plan = InPlan::sought});
   return group
-      .add("dp", "N", "data-parallel replicas", &s.mesh.dp,
+      .add("dp|data-parallel|data-parallel-size", "N", "data-parallel replicas", &m.dp,
            {.range = {0, huge},
             .shown = "what pp and tp leave of the ranks started",
-            .derived = true, .plan = InPlan::sought, .parity = false, .elsewhere = "data-parallel data-parallel-size"})
-      .add("pp", "N", "pipeline stages", &s.mesh.pp, {.range = {1, huge}, .plan = InPlan::sought, .parity = false, .elsewhere = "pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size"})
-      .add("tp", "N", "tensor-parallel ranks that split each layer", &s.mesh.tp,
-           {.range = {1, huge}, .plan = InPlan::sought, .parity = false, .elsewhere = "tensor-parallel tensor-parallel-size tensor-model-parallel-size"})
+            .derived = true})
+      .add("pp|pipeline-parallel|pipeline-parallel-size|pipeline-model-parallel-size", "N",
+           "pipeline stages", &m.pp, {.range = {1, huge}})
+      .add("tp|tensor-parallel|tensor-parallel-size|tensor-model-parallel-size", "N",
+           "tensor-parallel ranks that split each layer", &m.tp, {.range = {1, huge}});
+}
+
+Settings way_settings(StepOptions& s) {
+  SettingGroup group(mesh_heading, OnResume::free, {.plan = InPlan::sought, .parity = true});
+  auto names = names_of(s.schedules);
+  return group
       .add("sequence-parallel", "",
            "shard the rows outside of split layers over tp (sequence parallelism)",
-           &s.sequence_parallel, {.plan = InPlan::sought})
-      .add("zero", "0|1|2|3",
+           &s.sequence_parallel)
+      .add("zero|zero-stage", "0|1|2|3",
            "ZeRO stage: what dp shards; 1 optimizer state, 2 gradients too, 3 weights too",
            choice(s.zero, {{"0", Zero::off},
                            {"1", Zero::optimizer},
                            {"2", Zero::gradients},
-                           {"3", Zero::parameters}}), {.plan = InPlan::sought, .elsewhere = "zero-stage", .deepspeed = "zero_optimization.stage"})
-      .add("reduce-dtype", "fp32|bf16",
-           "what gradients are sent in between data-parallel ranks; bf16: half the bytes, rounded "
-           "before and after each sum",
-           choice(s.reduce_dtype, {{"fp32", f32}, {"bf16", bf16}}), {.on_resume = OnResume::say, .deepspeed = "communication_data_type"})
+                           {"3", Zero::parameters}}),
+           {.deepspeed = "zero_optimization.stage"})
       .add("schedule", "NAME|FILE",
            fmt::format("pipeline schedule: {}, or a .json file of `schedule --search`",
                        join(names, ", ")),
-           &s.schedule, {.choices = names, .or_file = ".json", .plan = InPlan::sought})
+           &s.schedule, {.choices = names, .or_file = ".json"})
       .add("chunks", "N", "model chunks on each stage", &s.chunks,
-           {.range = {0, 1024}, .shown = "1, or 2 for schedules of several", .derived = true, .plan = InPlan::sought})
+           {.range = {0, 1024}, .shown = "1, or 2 for schedules of several", .derived = true});
+}
+
+}  // namespace
+
+Settings mesh_settings(StepOptions& s) {
+  SettingGroup group(mesh_heading, OnResume::free, {.plan = InPlan::taken, .parity = true});
+  return group.add(axis_settings(s.mesh))
+      .add(way_settings(s))
+      .add("reduce-dtype", "fp32|bf16",
+           "what gradients are sent in between data-parallel ranks; bf16: half the bytes, rounded "
+           "before and after each sum",
+           choice(s.reduce_dtype, {{"fp32", f32}, {"bf16", bf16}}),
+           {.on_resume = OnResume::say, .deepspeed = "communication_data_type"})
       .add("bitwise", "",
            "the same bits of loss, weights and optimizer state on every mesh; on CPUs", &s.bitwise,
            {.on_resume = OnResume::ask})

@@ -17,20 +17,27 @@ Settings rate_settings(optim::Schedule& lr) {
   using Decay = optim::Schedule::Decay;
   using Warmup = optim::Schedule::Warmup;
   SettingGroup group(optimizer_heading, OnResume::say, {.parity = true});
-  return group.add("lr", "X", "learning rate after warm-up", &lr.peak, {.elsewhere = "learning-rate", .deepspeed = "optimizer.params.lr scheduler.params.warmup_max_lr"})
-      .add("min-lr", "X", "learning rate at the end of the schedule, if it falls", &lr.low,
-           {.range = {-1}, .shown = "lr / 10", .derived = true, .elsewhere = "min-learning-rate"})
-      .add("lr-schedule", "cosine|linear|constant",
+  return group
+      .add("lr|learning-rate", "X", "learning rate after warm-up", &lr.peak,
+           {.deepspeed = "optimizer.params.lr scheduler.params.warmup_max_lr"})
+      .add("min-lr|min-learning-rate", "X", "learning rate at the end of the schedule, if it falls",
+           &lr.low, {.range = {-1}, .shown = "lr / 10", .derived = true})
+      .add("lr-schedule|lr-decay-style|lr-scheduler|lr-scheduler-type|decay-lr",
+           "cosine|linear|constant",
            "learning rate after warm-up: falls to --min-lr along a cosine or a line, or stays",
            choice(lr.decay, {{"cosine", Decay::cosine},
                              {"linear", Decay::linear},
-                             {"constant", Decay::constant}}), {.elsewhere = "lr-decay-style lr-scheduler lr-scheduler-type decay-lr"})
-      .add("warmup", "N", "steps of learning-rate warm-up from 0, at most those of the run",
-           &lr.warmup,
-           {.range = {-1}, .shown = "100, or half of fewer than 200 steps", .derived = true, .elsewhere = "warmup-steps warmup-iters lr-warmup-iters", .deepspeed = "scheduler.params.warmup_num_steps"})
+                             {"constant", Decay::constant}}))
+      .add("warmup|warmup-steps|warmup-iters|lr-warmup-iters", "N",
+           "steps of learning-rate warm-up from 0, at most those of the run", &lr.warmup,
+           {.range = {-1},
+            .shown = "100, or half of fewer than 200 steps",
+            .derived = true,
+            .deepspeed = "scheduler.params.warmup_num_steps"})
       .add("warmup-shape", "linear|log",
            "share of the learning rate in warm-up step k: k / N, or log k / log N",
-           choice(lr.shape, {{"linear", Warmup::linear}, {"log", Warmup::log}}), {.deepspeed = "scheduler.params.warmup_type"});
+           choice(lr.shape, {{"linear", Warmup::linear}, {"log", Warmup::log}}),
+           {.deepspeed = "scheduler.params.warmup_type"});
 }
 
 /// Returns the settings of the built-in update rules.
@@ -43,10 +50,14 @@ Settings rule_settings(StepOptions& s) {
                s.algorithm,
                {{"adamw", Algorithm::adamw}, {"lion", Algorithm::lion}, {"muon", Algorithm::muon}}),
            {.on_resume = OnResume::refuse, .plan = InPlan::taken})
-      .add("weight-decay", "X", "decoupled weight decay, of matrices only", &s.adamw.weight_decay, {.elsewhere = "wd", .deepspeed = "optimizer.params.weight_decay"})
-      .add("beta1", "X", "beta1 of AdamW and Lion", &s.adamw.beta1, {.range = {0, 1, true}, .elsewhere = "adam-beta1"})
-      .add("beta2", "X", "beta2 of AdamW and Lion", &s.adamw.beta2, {.range = {0, 1, true}, .elsewhere = "adam-beta2"})
-      .add("eps", "X", "epsilon of AdamW", &s.adamw.eps, {.range = {1e-30, 1}, .elsewhere = "adam-eps adam-epsilon epsilon", .deepspeed = "optimizer.params.eps"});
+      .add("weight-decay|wd", "X", "decoupled weight decay, of matrices only",
+           &s.adamw.weight_decay, {.deepspeed = "optimizer.params.weight_decay"})
+      .add("beta1|adam-beta1", "X", "beta1 of AdamW and Lion", &s.adamw.beta1,
+           {.range = {0, 1, true}})
+      .add("beta2|adam-beta2", "X", "beta2 of AdamW and Lion", &s.adamw.beta2,
+           {.range = {0, 1, true}})
+      .add("eps|adam-eps|adam-epsilon|epsilon", "X", "epsilon of AdamW", &s.adamw.eps,
+           {.range = {1e-30, 1}, .deepspeed = "optimizer.params.eps"});
 }
 
 void check_batch(const StepOptions& o) {
@@ -116,9 +127,14 @@ optim::MakeOptimizer built_in(const StepOptions& o) {
 Settings optimizer_settings(TrainOptions& o) {
   SettingGroup group(optimizer_heading, OnResume::say, {.parity = true});
   StepOptions& s = o.step;
-  group.add("steps", "N", "training steps", &o.steps, {.elsewhere = "max-steps max-iters train-iters iters iterations epochs num-epochs", .deepspeed = "scheduler.params.total_num_steps"})
-      .add("micro-batch", "N", "samples in one micro-batch of one replica", &s.micro_batch,
-           {.range = {1, huge}, .on_resume = OnResume::free, .plan = InPlan::sought, .elsewhere = "batch batch-size bs micro-batch-size per-device-train-batch-size train-micro-batch-size-per-gpu"})
+  group
+      .add("steps|max-steps|max-iters|train-iters|iters|iterations|epochs|num-epochs", "N",
+           "training steps", &o.steps, {.deepspeed = "scheduler.params.total_num_steps"})
+      .add(
+          "micro-batch|batch|batch-size|bs|micro-batch-size|per-device-train-batch-size|train-"
+          "micro-batch-size-per-gpu",
+          "N", "samples in one micro-batch of one replica", &s.micro_batch,
+          {.range = {1, huge}, .on_resume = OnResume::free, .plan = InPlan::sought})
       .add("global-batch", "N",
            "samples in one step over all replicas; gradients are accumulated over global / (micro "
            "x dp) micro-batches",
@@ -126,19 +142,25 @@ Settings optimizer_settings(TrainOptions& o) {
            {.range = {0, huge},
             .shown = "micro-batch x dp",
             .on_resume = OnResume::ask,
-            .derived = true, .plan = InPlan::sought, .elsewhere = "batch batch-size global-batch-size train-batch-size gradient-accumulation-steps"})
+            .derived = true,
+            .plan = InPlan::sought,
+            .elsewhere =
+                "batch batch-size global-batch-size train-batch-size gradient-accumulation-steps"})
       .add(rate_settings(o.lr))
-      .add("clip", "X", "gradient clipping: largest norm of the gradient; 0: none", &s.clip, {.elsewhere = "grad-clip clip-grad max-grad-norm gradient-clipping", .deepspeed = "gradient_clipping"})
-      .add("groups", "PATTERN:lr=X,decay=X|frozen;..",
+      .add("clip|grad-clip|clip-grad|max-grad-norm|gradient-clipping", "X",
+           "gradient clipping: largest norm of the gradient; 0: none", &s.clip,
+           {.deepspeed = "gradient_clipping"})
+      .add("groups|param-groups|parameter-groups", "PATTERN:lr=X,decay=X|frozen;..",
            "parameter groups by name, such as \"*norm*:lr=2,decay=0; block0.*:frozen\": lr "
            "multiplies the learning rate, decay replaces the weight decay, frozen parameters are "
            "not trained; the first match counts",
-           &s.groups, {.shown = "none", .plan = InPlan::taken, .elsewhere = "param-groups parameter-groups"})
+           &s.groups, {.shown = "none", .plan = InPlan::taken})
       .add(
-          "average", "DECAY",
+          "average|ema|ema-decay|model-ema|model-ema-decay", "DECAY",
           "also keep an exponential moving average of the weights, such as 0.999, which validation "
           "uses; 0: none",
-          &s.average, {.range = {0, 1, true}, .on_resume = OnResume::refuse, .plan = InPlan::taken, .elsewhere = "ema ema-decay model-ema model-ema-decay"});
+          &s.average,
+          {.range = {0, 1, true}, .on_resume = OnResume::refuse, .plan = InPlan::taken});
   return s.optimizer ? group : group.add(rule_settings(s));  // a program's own has its own
 }
 

@@ -133,6 +133,13 @@ struct TrainOptions {
   int64_t cut_warmup = 0;  ///< the warm-up that resolve() cut to `steps`; 0: none
 };
 
+/// The steps that --profile names.
+struct StepRange {
+  int64_t first = 0, last = 0;
+};
+/// Reads `3-5`, or `3`. Throws Error 78.
+StepRange parse_step_range(const std::string& text);
+
 /// The largest value of any size: products of two such sizes fit 64 bits.
 constexpr double huge = 2147483647;
 

@@ -1,6 +1,8 @@
+#include <charconv>
+
 #include "core/check.h"
+#include "core/io/files.h"
 #include "parallel/train/options/option_groups.h"
-#include "parallel/train/options/step_range.h"
 
 namespace triax::parallel {
 namespace {
@@ -21,6 +23,18 @@ Settings scaler_settings(optim::LossScaleOptions& o) {
       .add("hysteresis-refill", "growth|good-step",
            "when that count resets: when the scale doubles, or after every finite step",
            choice(o.refill, {{"growth", Refill::on_growth}, {"good-step", Refill::on_good_step}}));
+}
+
+Settings precision_settings(StepOptions& s) {
+  SettingGroup group("Run", OnResume::say, {.parity = true});
+  return group
+      .add("precision|dtype|bf16|fp16|fp32|mixed-precision", "fp32|bf16|fp16",
+           "of weights and activations; weight gradients and optimizer state stay fp32",
+           choice(s.dtype, {{"fp32", f32}, {"bf16", bf16}, {"fp16", f16}}),
+           {.on_resume = OnResume::ask, .plan = InPlan::sought})
+      .add("loss-scale", "X", "fp16 loss scale; 0: dynamic", &s.loss_scale,
+           {.range = {0, 1e14}, .deepspeed = "fp16.loss_scale"})
+      .add(scaler_settings(s.dynamic_scale));
 }
 
 void check_loss_scale(const StepOptions& s) {
@@ -56,6 +70,16 @@ void check_graph(const TrainOptions& o) {
   without(!o.ledger, "ledger", "It counts what the host asks for, which is once");
 }
 
+void check_profile(const TrainOptions& o) {
+  if (o.profile.empty()) return;
+  check_input(!o.step.graph, Exit::config,
+              "profile with graph\n  A replayed step is one launch, without layers or operations. "
+              "Leave --profile or --graph out.");
+  check_input(parse_step_range(o.profile).last <= o.steps, Exit::config,
+              "profile={} with steps={}\n  The run ends before. Valid: steps from 1 to {}.",
+              o.profile, o.steps, o.steps);
+}
+
 /// Throws Error 78 for --check-replicas without data-parallel replicas that hold the same optimizer
 /// state (dp 1, or ZeRO), or where tensor-parallel ranks need not have equal bits.
 void check_replicated(const TrainOptions& o) {
@@ -78,21 +102,24 @@ Settings run_settings(TrainOptions& o) {
   return group
       .add("config", "FILE", "TOML file whose keys are these flags; flags win over it", &o.config,
            {.shown = "none", .saved = false, .key = false, .plan = InPlan::taken, .parity = true})
-      .add("deepspeed", "FILE",
+      .add("deepspeed|deepspeed-config|ds-config", "FILE",
            "DeepSpeed's JSON (ds_config.json), whose keys set these flags; it wins over --config, "
            "flags win over it",
-           &o.deepspeed, {.shown = "none", .saved = false, .key = false, .elsewhere = "deepspeed-config ds-config"})
-      .add("out", "DIR", "run directory: configuration, metrics, checkpoints", &o.out,
-           {.shown = "runs/<date>-<name>", .derived = true, .saved = false, .elsewhere = "out-dir output output-dir save"})
+           &o.deepspeed, {.shown = "none", .saved = false, .key = false})
+      .add("out|out-dir|output|output-dir|save", "DIR",
+           "run directory: configuration, metrics, checkpoints", &o.out,
+           {.shown = "runs/<date>-<name>", .derived = true, .saved = false})
       .add("metrics", "FILE", "one JSON object per step", &o.metrics,
            {.shown = "OUT/metrics.jsonl", .derived = true, .saved = false})
       .add("profile", "[STEPS]",
            "trace what every rank does in these steps, such as 3 or 3-5 (alone: 3-5), in "
            "OUT/trace.json for ui.perfetto.dev",
            &o.profile, {.shown = "none", .alone = "3-5", .saved = false})
-      .add("tensorboard", "", "also write event files for TensorBoard into OUT", &o.tensorboard, {.deepspeed = "tensorboard.enabled"})
+      .add("tensorboard", "", "also write event files for TensorBoard into OUT", &o.tensorboard,
+           {.deepspeed = "tensorboard.enabled"})
       .add("ledger", "", "print communication volume and memory by kind at the end", &o.ledger)
-      .add("val-every", "N", "steps between validations; 0: only at the end", &o.val_every, {.elsewhere = "eval-every eval-interval eval-steps"})
+      .add("val-every|eval-every|eval-interval|eval-steps", "N",
+           "steps between validations; 0: only at the end", &o.val_every)
       .add("check-replicas", "N",
            "compare what data-parallel replicas hold, bit for bit, every N steps and before each "
            "checkpoint; 0: never",
@@ -101,14 +128,24 @@ Settings run_settings(TrainOptions& o) {
            &o.workers, {.range = {0, 64}, .parity = true})
       .add("seed", "N", "of weights, dropout and the order of samples", &s.seed,
            {.on_resume = OnResume::ask, .parity = true})
-      .add("graph", "", "capture the step as a CUDA graph and replay it", &s.graph, {.elsewhere = "cuda-graph cuda-graphs"})
-      .add("precision", "fp32|bf16|fp16",
-           "of weights and activations; weight gradients and optimizer state stay fp32",
-           choice(s.dtype, {{"fp32", f32}, {"bf16", bf16}, {"fp16", f16}}),
-           {.on_resume = OnResume::ask, .plan = InPlan::sought, .parity = true, .elsewhere = "dtype bf16 fp16 fp32 mixed-precision"})
-      .add("loss-scale", "X", "fp16 loss scale; 0: dynamic", &s.loss_scale,
-           {.range = {0, 1e14}, .on_resume = OnResume::say, .parity = true, .deepspeed = "fp16.loss_scale"})
-      .add(scaler_settings(s.dynamic_scale));
+      .add("graph|cuda-graph|cuda-graphs", "", "capture the step as a CUDA graph and replay it",
+           &s.graph)
+      .add(precision_settings(s));
+}
+
+StepRange parse_step_range(const std::string& text) {
+  StepRange r;
+  const char *at = text.data(), *end = at + text.size();
+  auto first = std::from_chars(at, end, r.first), last = first;
+  r.last = r.first;
+  if (first.ptr != end && *first.ptr == '-') last = std::from_chars(first.ptr + 1, end, r.last);
+  check_input(first.ec == std::errc() && last.ec == std::errc() && last.ptr == end &&
+                  r.first >= 1 && r.first <= r.last,
+              Exit::config,
+              "profile `{}`; expected a step or the first and the last of several, like "
+              "3 or 3-5",
+              printable(text));
+  return r;
 }
 
 void check_run(const TrainOptions& o) {

@@ -6,7 +6,7 @@
 #include <ranges>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/options/groups.h"

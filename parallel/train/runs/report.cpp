@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/io/json.h"
 #include "core/memory.h"
-#include "nn/json.h"
 #include "parallel/comm/together.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/runs/run_directory.h"

@@ -2,7 +2,7 @@
 #include <string_view>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/options/options.h"
 #include "parallel/train/runs/initial_weights.h"
@@ -98,9 +98,8 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
 
 void RunDirectory::check_same_data(const Checkpoint& checkpoint) const {
   auto before = saved_settings(checkpoint);
-  std::string cure =
-      path().empty() ? "\n  Expected the same data: put them back where they were."
-                     : " Resume with the same data, or start a new run directory";
+  std::string cure = path().empty() ? "\n  Expected the same data: put them back where they were."
+                                    : " Resume with the same data, or start a new run directory";
   if (contents_.options.resume_changed && !path().empty())
     cure +=
         "\n  --resume-changed does not allow other data: --init starts a run on them from the "

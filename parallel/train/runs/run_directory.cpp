@@ -17,7 +17,7 @@
 #include <sstream>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "core/profile.h"
 #include "parallel/comm/together.h"
 #include "parallel/settings/literals.h"

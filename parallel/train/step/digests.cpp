@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "core/check.h"
-#include "core/checksum.h"
-#include "core/files.h"
+#include "core/io/checksum.h"
+#include "core/io/files.h"
 
 namespace triax::parallel {
 namespace {

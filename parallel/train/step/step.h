@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/host_copy.h"
-#include "core/update.h"
+#include "core/numbers/update.h"
 #include "optim/loss_scaler.h"
 #include "parallel/train/step/replica.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/check.h"
-#include "nn/json.h"
+#include "core/io/json.h"
 
 namespace triax::parallel {
 namespace {

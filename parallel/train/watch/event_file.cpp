@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "core/check.h"
-#include "core/checksum.h"
-#include "core/files.h"
+#include "core/io/checksum.h"
+#include "core/io/files.h"
 #include "parallel/train/trainer.h"
 
 namespace triax::parallel {

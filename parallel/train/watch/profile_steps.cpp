@@ -2,12 +2,12 @@
 #include <cstdio>
 
 #include "core/check.h"
-#include "core/files.h"
 #include "core/gpus.h"
+#include "core/io/files.h"
 #include "core/profile.h"
 #include "parallel/comm/clocks.h"
 #include "parallel/settings/terminal.h"
-#include "parallel/train/options/step_range.h"
+#include "parallel/train/options/options.h"
 #include "parallel/train/trainer.h"
 #include "parallel/train/watch/chrome_trace.h"
 

@@ -8,8 +8,8 @@
 #include "core/random.h"
 #include "tests/core/emulated/products.h"
 
-// Products of f32 out of bf16 tiles (core/cpu/bf16_terms.h), with emulated tiles: machines without
-// AMX check the arithmetic, too.
+// Products of f32 out of bf16 tiles (core/cpu/products/bf16_terms.h), with emulated tiles: machines
+// without AMX check the arithmetic, too.
 namespace triax {
 namespace {
 

@@ -1,4 +1,4 @@
-#include "core/cuda/emulation.h"
+#include "core/cuda/runtime/emulation.h"
 
 #include <setjmp.h>
 #include <ucontext.h>

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/error.h"
-#include "nn/json.h"
+#include "core/io/json.h"
 
 namespace triax::parallel {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "tests/parallel/settings/options.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"

@@ -32,7 +32,7 @@ TEST(Hints, NearestTakesTheBeginningOfAName) {
 }
 
 TEST(Hints, KnowsWhatOtherProgramsSay) {
-  const std::vector<Elsewhere> known{{"micro-batch", "bs batch-size"},
+  const std::vector<Elsewhere> known{{"micro-batch", "bs|batch-size"},
                                      {"global-batch", "batch-size"},
                                      {"width", "hidden-size"},
                                      {"lr", "learning-rate"}};
@@ -54,9 +54,10 @@ TEST(Hints, NamesElsewhereBelongToOneSetting) {
   std::map<std::string, std::string> owner;
   for (auto& [name, others] : names_of(train_settings(o))) {
     std::istringstream words(others);
-    for (std::string word; words >> word;)
+    for (std::string word; std::getline(words, word, '|');)
       if (word != "batch" && word != "batch-size")
-        EXPECT_TRUE(owner.emplace(word, name).second) << word << ": " << owner[word] << ", " << name;
+        EXPECT_TRUE(owner.emplace(word, name).second)
+            << word << ": " << owner[word] << ", " << name;
   }
   EXPECT_EQ(owner.at("wd"), "weight-decay");
 }

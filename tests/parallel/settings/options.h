@@ -34,7 +34,7 @@ inline parallel::Settings settings_of(Options& o) {
   run.add("comm", "auto|mpi|threads", "how ranks communicate", &o.comm,
           {.choices = {"auto", "mpi", "threads"}})
       .add("precision", "fp32|bf16", "dtype of weights and activations", precision)
-      .add("lr", "X", "peak learning rate", &o.lr, {.elsewhere = "learning-rate"})
+      .add("lr|learning-rate", "X", "peak learning rate", &o.lr)
       .add("workers", "N", "threads that read the data", &o.workers)
       .add("seed", "N", "seed of the random numbers", &o.seed)
       .add("text", "TEXT", "text to continue", &o.text)

@@ -1,7 +1,7 @@
 // What callbacks may do, and steps that the caller takes before run().
 #include <gtest/gtest.h>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"

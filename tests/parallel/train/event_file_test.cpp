@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "tests/support/temporary_directory.h"
 
 namespace triax::parallel {

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "parallel/comm/launch/stop_signal.h"
-#include "parallel/train/options/step_range.h"
+#include "parallel/train/options/options.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"

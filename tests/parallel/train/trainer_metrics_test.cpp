@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"

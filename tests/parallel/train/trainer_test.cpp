@@ -12,7 +12,7 @@
 #include <set>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "optim/sgd.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "tests/support/expect_error.h"

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"

@@ -1,7 +1,7 @@
 // A trainer that resumes a checkpoint without a run directory of its own, as `replay` does.
 #include <gtest/gtest.h>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/train/trainer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"

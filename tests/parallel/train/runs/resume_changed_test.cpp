@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "core/check.h"
-#include "core/files.h"
+#include "core/io/files.h"
 #include "parallel/train/runs/initial_weights.h"
 #include "parallel/train/trainer.h"
 #include "tests/support/expect_error.h"

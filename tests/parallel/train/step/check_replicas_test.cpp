@@ -1,7 +1,7 @@
 // One flipped bit in what one replica holds is found, and no other run is refused.
 #include <gtest/gtest.h>
 
-#include "core/files.h"
+#include "core/io/files.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"

@@ -1,0 +1,347 @@
+// What is wrong with a model directory, a checkpoint or a target: said with file, tensor or key,
+// value and what was expected; nothing is written.
+#include <cmath>
+#include <cstring>
+
+#include "tests/examples/hugging_face/hugging_face.h"
+#include "tests/support/expect_error.h"
+
+namespace triax::test {
+namespace {
+
+/// A model directory, changed, is refused.
+struct Refused {
+  const char* model;
+  std::function<void(const HubCopy&)> change;
+  std::vector<std::string> parts;
+  Exit code = Exit::data;
+};
+
+auto replace(const std::string& file, const std::string& from, const std::string& to) {
+  return [=](const HubCopy& m) { m.replace(file, from, to); };
+}
+auto config(const std::string& from, const std::string& to) {
+  return replace("config.json", from, to);
+}
+/// A further key.
+auto key(const std::string& member) {
+  return config("\"model_type\"", member + ", \"model_type\"");
+}
+auto tensors(std::function<void(std::map<std::string, Tensor>&)> change) {
+  return [=](const HubCopy& m) { m.rewrite(change); };
+}
+auto bytes(const std::string& file, std::function<std::string(std::string)> change) {
+  return [=](const HubCopy& m) { write_bytes(m / file, change(read_bytes(m / file))); };
+}
+auto gone(const std::string& file) {
+  return [=](const HubCopy& m) { std::filesystem::remove(m / file); };
+}
+
+const std::string first_part = "model-00001-of-00003.safetensors";
+
+std::vector<Refused> cases() {
+  return {
+      // files
+      {"gpt2", gone("config.json"), {"config.json", "No such file"}, Exit::not_found},
+      {"gpt2", gone("model.safetensors"), {"neither model.safetensors nor"}, Exit::not_found},
+      {"gpt2",
+       [](const HubCopy& m) {
+         std::filesystem::rename(m / "model.safetensors", m / "pytorch_model.bin");
+       },
+       {"pytorch_model.bin is not read", "save_pretrained"},
+       Exit::not_found},
+      {"gpt2",
+       bytes("model.safetensors", [](std::string s) { return s.substr(0, s.size() - 5); }),
+       {"model.safetensors", "bytes of data; the header describes"}},
+      {"gpt2",
+       bytes("model.safetensors", [](std::string s) { return s.substr(0, 100); }),
+       {"model.safetensors", "a header of"}},
+      {"gpt2",
+       bytes("model.safetensors", [](std::string) { return std::string("abc"); }),
+       {"3 bytes; expected at least the 8"}},
+      {"gpt2",
+       bytes("model.safetensors",
+             [](std::string) { return std::string("version https://git-lfs.github.com/spec/v1"); }),
+       {"model.safetensors: this is a pointer of Git LFS", "git lfs pull"}},
+      {"gpt2",
+       bytes(
+           "model.safetensors",
+           [](std::string s) { return std::string("\xFF\xFF\xFF\xFF\0\0\0\0", 8) + s.substr(8); }),
+       {"a header of 4294967295 bytes"}},
+      {"llama", gone(first_part), {"weight_map names", first_part, "not there"}, Exit::not_found},
+      {"llama",
+       [](const HubCopy& m) {
+         write_bytes(m / "model.safetensors.index.json",
+                     R"({"weight_map": {"a": "../model.safetensors"}})");
+       },
+       {"weight_map has tensor a in `../model.safetensors`"}},
+      {"llama",
+       [](const HubCopy& m) {
+         write_bytes(m / "model.safetensors.index.json",
+                     R"({"weight_map": {"a": ")" + first_part + "\"}}");
+       },
+       {"weight_map has tensor a in " + first_part + ", which has none"}},
+      {"llama",
+       replace("model.safetensors.index.json", "weight_map", "map"),
+       {"index.json", "has no weight_map"}},
+      {"llama",
+       [](const HubCopy& m) {
+         Tensor x = zeros({24}, f32, cpu);
+         nn::save_tensors(m / "model-00009-of-00003.safetensors",
+                          {{"model.norm.weight", x}, {"x", x}});
+         m.replace("model.safetensors.index.json", "\"weight_map\": {",
+                   R"("weight_map": {"x": "model-00009-of-00003.safetensors",)");
+       },
+       {"tensor model.norm.weight is there twice"}},
+      // tensors
+      {"gpt2",
+       tensors([](auto& t) { t.erase("transformer.h.1.ln_2.bias"); }),
+       {"tensor h.1.ln_2.bias [24] is missing"}},
+      {"gpt2",
+       tensors([](auto& t) { t["transformer.h.2.ln_1.bias"] = zeros({24}, f32, cpu); }),
+       {"tensor h.2.ln_1.bias [24] has no place"}},
+      {"gpt2",
+       tensors([](auto& t) {
+         t["transformer.h.0.mlp.c_fc.weight"] = zeros({96, 24}, f32, cpu);
+       }),
+       {"tensor h.0.mlp.c_fc.weight is [96, 24]; expected [24, 96]"}},
+      {"gpt2",
+       tensors([](auto& t) {
+         auto& w = t["transformer.wpe.weight"];
+         w = w.to(f64);
+       }),
+       {"tensor wpe.weight is f64; expected f32, f16 or bf16"}},
+      {"gpt2",
+       tensors([](auto& t) {
+         t["lm_head.weight"] = zeros({96, 24}, f32, cpu);
+       }),
+       {"tensors lm_head.weight and wte.weight differ"}},
+      {"gpt2",
+       tensors([](auto& t) {
+         t["wte.weight"] = zeros({96, 24}, f32, cpu);
+       }),
+       {"tensor wte.weight is there twice"}},
+      {"gpt2",
+       tensors([](auto& t) { fill_(t["transformer.wpe.weight"].narrow(0, 1, 1), std::nan("")); }),
+       {"tensor wpe.weight has nan at element 24; expected finite weights"}},
+      {"llama",
+       tensors([](auto& t) { t.erase("lm_head.weight"); }),
+       {"tensor lm_head.weight [96, 24] is missing", "AutoModelForCausalLM"}},
+      {"gpt2",
+       tensors([](auto& t) { t.erase("transformer.wte.weight"); }),
+       {"tensor wte.weight [96, 24] is missing, and so is lm_head.weight, to which it is tied",
+        "save_pretrained(DIR)"}},
+      // config.json
+      {"gpt2", config("\"n_layer\"", "\"layers\""), {"config.json", "has no n_layer"}},
+      {"gpt2", config("\"n_layer\": 2", "\"n_layer\": \"2\""), {"n_layer", "is not a number"}},
+      {"gpt2", config("\"n_layer\": 2", "\"n_layer\": 0"), {"n_layer is 0; expected 1 or more"}},
+      {"gpt2", config("\"n_head\": 4", "\"n_head\": 5"), {"config.json: heads=5 does not divide"}},
+      {"gpt2", config("{\n", "\n"), {"config.json"}},
+      {"gpt2",
+       config("gelu_new", "relu"),
+       {"activation_function is \"relu\"; expected", "gelu_new"}},
+      {"gpt2",
+       config("\"layer_norm_epsilon\": 1e-05", "\"layer_norm_epsilon\": 1e-06"),
+       {"layer_norm_epsilon is 1e-06; expected 1e-05"}},
+      {"gpt2",
+       config("\"resid_pdrop\": 0.0", "\"resid_pdrop\": 0.1"),
+       {"resid_pdrop 0.1, embd_pdrop 0"}},
+      {"gpt2",
+       config("\"n_inner\": null", "\"n_inner\": 48"),
+       {"n_inner is 48; expected null or 96"}},
+      {"gpt2",
+       config("\"scale_attn_by_inverse_layer_idx\": false",
+              "\"scale_attn_by_inverse_layer_idx\": true"),
+       {"scale_attn_by_inverse_layer_idx is true; expected false"}},
+      {"gpt2",
+       config("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"),
+       {"tie_word_embeddings is false; expected true"}},
+      {"gpt2",
+       key("\"quantization_config\": {\"bits\": 4}"),
+       {"quantization_config is {\"bits\":4}"}},
+      {"gpt2",
+       config("\"model_type\": \"gpt2\"", "\"model_type\": \"llama\""),
+       {"model_type is `llama`; expected `gpt2`", "Use the program `llama`."}},
+      {"llama",
+       config("\"model_type\": \"llama\"", "\"model_type\": \"mistral\""),
+       {"model_type is `mistral`; expected `llama`"}},
+      {"llama",
+       config("\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\""),
+       {"hidden_act is \"gelu\"; expected \"silu\""}},
+      {"llama",
+       config("\"attention_bias\": false", "\"attention_bias\": true"),
+       {"attention_bias is true; expected false"}},
+      {"llama",
+       config("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true"),
+       {"tensors lm_head.weight and model.embed_tokens.weight differ"}},
+      {"llama",
+       config("\"head_dim\": 6", "\"head_dim\": 8"),
+       {"head_dim is 8; expected null or 6"}},
+      {"llama",
+       config("\"rope_parameters\"", "\"rope_scaling\": {\"factor\": 8.0}, \"rope_parts\""),
+       {"config.json", "has no rope_type"}},
+      {"llama",
+       config("\"rope_type\": \"default\"", "\"rope_type\": \"yarn\""),
+       {"rope_type is \"yarn\"; expected \"default\" or \"linear\" or \"llama3\""}},
+      {"llama",
+       config("\"rope_type\": \"default\"", "\"rope_type\": \"linear\""),
+       {"rope_parameters", "has no factor"}},
+      {"llama3",
+       config("\"low_freq_factor\": 1.0", "\"low_freq_factor\": 4.0"),
+       {"config.json: rope-low-turns=4 with rope-high-turns=4"}},
+      {"llama3", config("\"factor\": 4.0", "\"factor\": 0.5"), {"config.json: rope-factor"}},
+      {"gpt2",
+       config("\"n_layer\": 2", "\"n_layer\": 2147483647"),
+       {"n_layer is 2147483647; expected no more than its 28 tensors"}},
+      {"llama3",
+       config("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"),
+       {"tensor lm_head.weight [96, 24] is missing", "AutoModelForCausalLM"}},
+  };
+}
+
+TEST(HuggingFaceErrors, OfModelDirectories) {
+  for (auto& c : cases()) {
+    HubModel model = hub_model(c.model);
+    HubCopy copy(model);
+    c.change(copy);
+    TemporaryDirectory directory;
+    SCOPED_TRACE(c.parts[0]);
+    expect_error([&] { import_to(model, copy.path(), directory / "run"); }, c.parts, c.code);
+    EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+  }
+}
+
+TEST(HuggingFaceErrors, OfPaths) {
+  HubModel gpt2 = gpt2_model(), llama = llama_model();
+  TemporaryDirectory directory;
+  auto refused = [&](auto work, std::vector<std::string> parts, Exit code) {
+    expect_error(work, parts, code);
+  };
+  refused([&] { import_to(gpt2, directory / "none", directory / "run"); },
+          {"none: no such directory"}, Exit::not_found);
+  refused([&] { import_to(gpt2, "", directory / "run"); }, {"--from and --out"}, Exit::config);
+  refused([&] { import_to(gpt2, llama.folder, directory / "run"); }, {"model_type is `llama`"},
+          Exit::data);
+  import_to(gpt2, gpt2.folder, directory / "run");
+  std::string before = read_bytes(directory / "run/step-0/manifest.json");
+  refused([&] { import_to(gpt2, gpt2.folder, directory / "run"); },
+          {"run is there already; expected a new or an empty directory"}, Exit::config);
+  refused([&] { export_to(gpt2, directory / "run", directory / "run"); }, {"is there already"},
+          Exit::config);
+  write_bytes(directory / "file", "in the way");
+  refused([&] { export_to(gpt2, directory / "run", directory / "file"); }, {"is there already"},
+          Exit::config);
+  refused([&] { export_to(gpt2, "", directory / "back"); }, {"--checkpoint and --to"},
+          Exit::config);
+  refused([&] { export_to(gpt2, directory / "none", directory / "back"); },
+          {"none: no such directory"}, Exit::not_found);
+  refused([&] { export_to(llama, directory / "run", directory / "back"); },
+          {"tensor block0.out.weight is missing; expected [24, 24], in a checkpoint of llama"},
+          Exit::data);
+  EXPECT_EQ(read_bytes(directory / "run/step-0/manifest.json"), before);
+  EXPECT_FALSE(std::filesystem::exists(directory / "back"));
+  std::filesystem::create_directory(directory / "empty");
+  export_to(gpt2, directory / "run", directory / "empty/");  // an empty one will do
+  EXPECT_TRUE(std::filesystem::exists(directory / "empty/config.json"));
+}
+
+TEST(HuggingFaceErrors, ADamagedCheckpointIsNotExported) {
+  HubModel model = gpt2_model();
+  TemporaryDirectory directory;
+  import_to(model, model.folder, directory / "run");
+  std::string file = directory / "run/step-0/rank0.safetensors", text = read_bytes(file);
+  text[text.size() - 100] ^= 1;
+  write_bytes(file, text);
+  expect_error([&] { export_to(model, directory / "run", directory / "back"); },
+               {"is damaged", "checksum differs"}, Exit::data);
+  EXPECT_FALSE(std::filesystem::exists(directory / "back"));
+}
+
+// Masks and a tied head that is stored twice are no weights; a tokenizer's files come along.
+TEST(HuggingFace, TakesWhatOlderFilesHave) {
+  HubModel model = gpt2_model();
+  HubCopy copy(model);
+  copy.rewrite([](auto& t) {
+    t["transformer.h.0.attn.bias"] = zeros({1, 1, 16, 16}, u8, cpu);
+    t["transformer.h.0.attn.masked_bias"] = zeros({}, f32, cpu);
+    t["lm_head.weight"] = t["transformer.wte.weight"];
+  });
+  TemporaryDirectory directory;
+  import_to(model, copy.path(), directory / "run");
+  export_to(model, directory / "run", directory / "back");
+  EXPECT_FALSE(hub_tensors(directory / "back").contains("lm_head.weight"));
+  for (std::string file : {"vocab.json", "merges.txt"}) {
+    EXPECT_EQ(read_bytes(directory / "run/tokenizer/" + file), read_bytes(copy / file));
+    EXPECT_EQ(read_bytes(directory / "back/" + file), read_bytes(copy / file));
+  }
+}
+
+/// The file that llm.c's train_gpt2.py would write of the model in tests/reference.
+std::string llm_c_file(DType dtype) {
+  constexpr int padded = 128;
+  std::vector<int32_t> header(256);
+  std::vector<int32_t> sizes = {20240326, dtype == f32 ? 3 : 5, 16, 96, 2, 4, 24, padded};
+  std::ranges::copy(sizes, header.begin());
+  std::string file(reinterpret_cast<char*>(header.data()), 1024);
+  auto tensors = hub_tensors(gpt2_model().folder);
+  auto put = [&](Tensor x) {
+    x = x.to(dtype).contiguous();
+    file.append(static_cast<char*>(x.data()), x.bytes());
+  };
+  put(tensors.at("transformer.wte.weight"));
+  put(zeros({padded - 96, 24}, f32, cpu));
+  put(tensors.at("transformer.wpe.weight"));
+  for (const char* name :
+       {"ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight",
+        "attn.c_proj.bias", "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias",
+        "mlp.c_proj.weight", "mlp.c_proj.bias"})
+    for (int layer : {0, 1}) {
+      Tensor x = tensors.at(fmt::format("transformer.h.{}.{}", layer, name));
+      put(x.rank() == 2 ? x.transpose(0, 1) : x);
+    }
+  put(tensors.at("transformer.ln_f.weight"));
+  put(tensors.at("transformer.ln_f.bias"));
+  return file;
+}
+
+TEST(LlmC, ItsCheckpointsAreReadLikeThoseOfTransformers) {
+  HubModel model = gpt2_model();
+  for (DType dtype : {f32, bf16}) {
+    TemporaryDirectory directory;
+    HubCopy copy(model);
+    copy.rewrite([&](auto& tensors) {
+      for (auto& [name, value] : tensors) value = value.to(dtype);
+    });
+    write_bytes(directory / "gpt2.bin", llm_c_file(dtype));
+    import_to(model, copy.path(), directory / "run");
+    import_to(model, directory / "gpt2.bin", directory / "llm.c");
+    for (const char* file : {"rank0.safetensors", "manifest.json"})
+      EXPECT_EQ(read_bytes(directory / "llm.c/step-0/" + file),
+                read_bytes(directory / "run/step-0/" + file));
+  }
+}
+
+TEST(LlmC, RefusesOtherFiles) {
+  TemporaryDirectory directory;
+  std::string good = llm_c_file(f32), path = directory / "gpt2.bin";
+  auto refused = [&](const std::string& file, const std::vector<std::string>& parts) {
+    write_bytes(path, file);
+    expect_error([&] { import_to(gpt2_model(), path, directory / "run"); }, parts, Exit::data);
+    EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+  };
+  auto with = [&](size_t word, int32_t value) {
+    std::string file = good;
+    std::memcpy(&file[4 * word], &value, 4);
+    return file;
+  };
+  refused("abc", {"3 bytes; expected a header of 1024"});
+  refused(with(0, 7), {"magic 7, version 3; expected"});
+  refused(with(1, 1), {"version 1; expected"});
+  refused(with(4, -1), {"-1 layers"});
+  refused(with(4, 1 << 30), {"1073741824 layers"});
+  refused(with(4, 3), {"bytes; expected", "by its header"});
+  refused(good.substr(0, good.size() - 4), {"bytes; expected", "by its header"});
+}
+
+}  // namespace
+}  // namespace triax::test

@@ -1,0 +1,355 @@
+"""hugging_face_test.py MINIGPT LLAMA: weights of Hugging Face's transformers through the programs: imported,
+sampled, trained further on a mesh, exported with their tokenizer; and what a full disk and a kill leave.
+
+TRIAX_KILLS: how often to kill import, and export (6)."""
+
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from minigpt_program import Run, kill, metrics, some_text
+
+programs = {"gpt2": sys.argv[1], "llama": sys.argv[2], "llama3": sys.argv[2]}
+reference = pathlib.Path(__file__).resolve().parents[2] / "reference"
+fixture = pathlib.Path(__file__).resolve().parents[2] / "fixtures/bpe"
+kills = int(os.environ.get("TRIAX_KILLS", "6"))
+choice = random.Random(int(os.environ.get("TRIAX_SEED", "1")))
+THREADS = "--comm threads --ranks 4"
+
+
+def run(name, words, code=0, **more):
+    done = subprocess.run([programs[name], *words.split()], capture_output=True, text=True, timeout=120, **more)
+    said = done.stdout + done.stderr
+    assert done.returncode == code, f"{name} {words}: exit code {done.returncode}, expected {code}\n{said}"
+    return done.stdout if code == 0 else said
+
+
+def tensor(path, name):
+    """Its values, row-major."""
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    entry = json.loads(data[8:end])[name]
+    begin, stop = entry["data_offsets"]
+    kind = {"F32": "f", "I64": "q"}[entry["dtype"]]
+    return struct.unpack(f"<{(stop - begin) // struct.calcsize(kind)}{kind}", data[end + begin:end + stop])
+
+
+def samples_what_transformers_would(path):
+    file = reference / "gpt2/reference.safetensors"
+    ids, last = tensor(file, "ids")[:12], tensor(file, "logits")[11 * 96:12 * 96]
+    command = [programs["gpt2"], "sample", "--checkpoint", str(path / "gpt2"), "--prompt",
+               " ".join(map(str, ids)), "--tokens", "3", "--temperature", "0"]
+    texts = [subprocess.run(command + more.split(), capture_output=True, text=True, check=True).stdout
+             for more in ("", f"{THREADS} --pp 2 --tp 2")]
+    assert texts[0] == texts[1], texts
+    assert texts[0].split()[:13] == [str(i) for i in (*ids, last.index(max(last)))], texts[0]
+    assert len(texts[0].split()) == 15, texts[0]
+    said = run("gpt2", f"sample --checkpoint {path}/gpt2 --prompt a", 65)
+    assert "`a`: the model came without a tokenizer; expected numbers of tokens, 0 to 95" in said, said
+    said = run("gpt2", f"sample --checkpoint {path}/gpt2", 78)  # a line break
+    assert "prompt has no tokens" in said, said
+
+
+def exports_master_weights(path):
+    said = run("gpt2", f"train --init {path}/gpt2 --data {path}/text.txt --steps 2 --out {path}/half", 78)
+    assert "the checkpoint of --init has no tokenizer" in said, said
+    run("gpt2", f"train --init {path}/gpt2 --data {path}/text.txt --tokenizer char --steps 2 --warmup 0 --micro-batch 2 "
+        f"--global-batch 4 --precision bf16 --out {path}/half")
+    run("gpt2", f"export --checkpoint {path}/half --to {path}/half-out")
+    exact = (path / "half-out/model.safetensors").read_bytes()
+    values = tensor(path / "half-out/model.safetensors", "transformer.wte.weight" if b"transformer.wte" in exact
+                    else "wte.weight")
+    assert any(struct.pack("<f", v)[:2] != b"\0\0" for v in values), "weights of bf16 precision"
+
+
+def trains_further_on_a_mesh(name, path):
+    flags = (f"--init {path}/{name} --data {path}/text.txt --steps 3 --warmup 0 --micro-batch 2 --global-batch 8 "
+             "--val-every 3 --tokenizer char")
+    run(name, f"train {flags} --out {path}/{name}-one")
+    run(name, f"train {flags} --out {path}/{name}-many {THREADS} --pp 2 --tp 2 --zero 1")
+    one, many = metrics(path / f"{name}-one"), metrics(path / f"{name}-many")
+    assert len(one) == len(many) == 3
+    for a, b in zip(one, many):
+        assert abs(a["loss"] - b["loss"]) < 1e-4 * a["loss"], (a, b)
+        assert abs(a["grad_norm"] - b["grad_norm"]) < 1e-3 * a["grad_norm"], (a, b)
+    run(name, f"export --checkpoint {path}/{name}-many --to {path}/{name}-back")
+    run(name, f"import --from {path}/{name}-back --out {path}/{name}-again")
+    again = f"--init {path}/{name}-again --steps 1 --out {path}/{name}-next"
+    said = run(name, f"train {flags} {again} --layers 3", 78)
+    assert "layers 2; this run asks for 3" in said, said
+    run(name, f"train {flags} {again}")
+    assert f"--init {path}/{name}-again" not in (path / f"{name}-next/config.toml").read_text()
+    assert f'init = "{path}/{name}-again"' in (path / f"{name}-next/config.toml").read_text()
+    said = run(name, f"train {flags} --resume {path}/{name}/step-0 --out {path}/{name}-resumed", 78)
+    assert "holds weights alone" in said, said
+
+
+SMALL = "--layers 1 --heads 2 --width 16 --context 8 --micro-batch 2 --global-batch 4 --warmup 0 --steps 2"
+
+
+def the_tokenizer_goes_along(path):
+    """From a run to a model directory, to its import and to runs that start from it, without --tokenizer."""
+    text = f"{path}/text.txt"
+    run("gpt2", f"train {SMALL} --data {text} --tokenizer gpt2:{fixture} --out {path}/bpe")
+    said = run("gpt2", f"export --checkpoint {path}/bpe --to {path}/bpe-hf")
+    assert "tokenizer files: merges.txt, tokenizer.json, vocab.json, tokenizer_config.json" in said, said
+    tokenizer = (path / "bpe/tokenizer.json").read_bytes()
+    assert (path / "bpe-hf/tokenizer.json").read_bytes() == tokenizer
+    config = json.loads((path / "bpe-hf/tokenizer_config.json").read_text())
+    assert config == {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
+                      "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}, config
+    model = json.loads((path / "bpe-hf/config.json").read_text())
+    end = [t["id"] for t in json.loads(tokenizer)["added_tokens"] if t["content"] == "<|endoftext|>"]
+    assert [model["eos_token_id"]] == [model["bos_token_id"]] == end, model
+    (path / "chat").mkdir()
+    for name, content in {"tokenizer.json": tokenizer, "chat_template.jinja": b"{{ messages }}",
+                          "generation_config.json": b"{}", "notes.txt": b"mine"}.items():
+        (path / "chat" / name).write_bytes(content)
+    run("gpt2", f"export --checkpoint {path}/bpe --to {path}/bpe-chat --tokenizer {path}/chat")
+    assert sorted(f.name for f in (path / "bpe-chat").iterdir()) == [
+        "chat_template.jinja", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json"]
+    assert json.loads((path / "bpe-chat/config.json").read_text())["eos_token_id"] == end[0]
+    (path / "empty").mkdir()
+    said = run("gpt2", f"export --checkpoint {path}/bpe --to {path}/x --tokenizer {path}/empty", 66)
+    assert "has no tokenizer.json" in said and not (path / "x").exists(), said
+    run("gpt2", f"import --from {path}/bpe-hf --out {path}/bpe-again")
+    further = "--micro-batch 2 --global-batch 4 --warmup 0 --steps 1"
+    run("gpt2", f"train --init {path}/bpe-again {further} --data {text} --out {path}/further")
+    assert (path / "further/tokenizer.json").read_bytes() == tokenizer
+    (path / "two").mkdir()  # the same tokenizer in other files
+    for name in "vocab.json", "merges.txt":
+        shutil.copy(fixture / name, path / "two")
+    run("gpt2", f"train --init {path}/bpe-again {further} --data {text} --tokenizer gpt2:{path}/two --out {path}/alike")
+    assert (path / "alike/tokenizer.json").read_bytes() != tokenizer
+    said = run("gpt2", f"train --init {path}/bpe-again {further} --data {text} --tokenizer char", 78)
+    assert "another tokenizer" in said and "leave --tokenizer out" in said, said
+    # Token files without a tokenizer are of the checkpoint's.
+    tokens = [i * i % 440 for i in range(200)]
+    (path / "tokens.bin").write_bytes(struct.pack("<200H", *tokens))
+    run("gpt2", f"train --init {path}/bpe-again {further} --data {path}/tokens.bin --out {path}/tokens")
+    assert (path / "tokens/tokenizer.json").read_bytes() == tokenizer
+    run("gpt2", f"train {SMALL} --data {path}/tokens.bin --out {path}/numbers")
+    for init, rows in (("bpe-again", 447), ("numbers", max(tokens) + 1)):
+        (path / "more.bin").write_bytes(struct.pack("<200H", *[1] * 199, rows))
+        said = run("gpt2", f"train --init {path}/{init} {further} --data {path}/more.bin", 65)
+        assert f"token 199 is {rows}, which the vocabulary of {rows} tokens does not have" in said, said
+        (path / "fewer.bin").write_bytes(struct.pack("<200H", *[1] * 200))
+        run("gpt2", f"train --init {path}/{init} {further} --data {path}/fewer.bin --out {path}/{init}-fewer")
+    (path / "greek.txt").write_text("\u03a9" * 100)  # a character that the run did not have
+    run("gpt2", f"train {SMALL} --data {text} --out {path}/characters")
+    said = run("gpt2", f"train --init {path}/characters {further} --data {path}/greek.txt", 65)
+    assert f"data: {path}/greek.txt: character '\\u{{3a9}}' U+03A9 at byte 0 is not in the vocabulary" in said, said
+    said = run("gpt2", f"train --init {reference}/gpt2 {further} --data {text}", 65)
+    assert "not a checkpoint" in said and f"minigpt import --from {reference}/gpt2 --out NEW" in said, said
+    said = run("llama", f"sample --checkpoint {path}/characters --prompt a", 65)
+    assert "expected a checkpoint of llama" in said, said
+    said = run("gpt2", f"export --checkpoint {path}/numbers --to {path}/numbers-hf")
+    assert "no tokenizer files: the checkpoint has no byte-level BPE" in said, said
+
+
+def a_tokenizer_is_written_as_it_was_read(path):
+    """By every verb; added tokens may be anywhere in the vocabulary, and be bytes or merged tokens too."""
+    for name in "first", "bytes", "otherwise", "old":
+        folder, out, shards = fixture / "added" / name, path / f"added-{name}", path / f"added-{name}-shards"
+        text = (folder / "tokenizer.json").read_text()
+        run("gpt2", f"train {SMALL} --data {path}/text.txt --tokenizer gpt2:{folder} --out {out}")
+        run("gpt2", f"data {path}/text.txt --tokenizer gpt2:{folder} --out {shards}")
+        assert "tokenizer: " in run("gpt2", f"data inspect {shards}")
+        run("gpt2", f"sample --checkpoint {out} --prompt a --tokens 2")
+        run("gpt2", f"export --checkpoint {out} --to {out}-hf")
+        run("gpt2", f"train --init {out} --micro-batch 2 --global-batch 4 --warmup 0 --steps 1 --data {shards} "
+            f"--out {out}-more")
+        for place in out, shards, pathlib.Path(f"{out}-hf"), pathlib.Path(f"{out}-more"):
+            assert ((place / "tokenizer.json").read_text() == text) == (name != "old"), f"{place} of {name}"
+
+
+def a_trained_model_keeps_the_files_of_its_tokenizer(path):
+    hub, further = path / "hub", "--micro-batch 2 --global-batch 4 --warmup 0 --steps 1"
+    run("gpt2", f"train {SMALL} --data {path}/text.txt --tokenizer gpt2:{fixture}/added/first --vocab 460 "
+        f"--out {path}/for-hub")
+    run("gpt2", f"export --checkpoint {path}/for-hub --to {hub}")
+    (hub / "additional_chat_templates").mkdir()
+    for name, content in {"chat_template.jinja": "{{ messages }}", "generation_config.json": '{"top_k": 5}',
+                          "special_tokens_map.json": '{"bos_token": "<s>"}', "tokenizer.model": "\0\xff",
+                          "additional_chat_templates/rag.jinja": "{{ documents }}",
+                          "tokenizer_config.json": '{"chat_template": "{{ messages }}"}'}.items():
+        (hub / name).write_text(content)
+    config = json.loads((hub / "config.json").read_text())
+    (hub / "config.json").write_text(json.dumps(config | {"bos_token_id": 7, "eos_token_id": [2, 3]}))
+    own = {p.relative_to(hub): p.read_bytes() for p in hub.rglob("*")
+           if p.is_file() and p.name not in ("config.json", "model.safetensors")}
+    run("gpt2", f"import --from {hub} --out {path}/hub-run")
+    run("gpt2", f"data {path}/text.txt --tokenizer gpt2:{hub} --out {path}/hub-shards")
+    runs = {"init": f"--init {path}/hub-run --data {path}/text.txt",
+            "init-shards": f"--init {path}/hub-run --data {path}/hub-shards",
+            "twice": f"--init {path}/hub-of-init --data {path}/text.txt",
+            "files": f"{SMALL} --vocab 460 --data {path}/text.txt --tokenizer gpt2:{hub}",
+            "shards": f"{SMALL} --vocab 460 --data {path}/hub-shards"}
+    for name, flags in runs.items():
+        out = path / f"hub-of-{name}"
+        run("gpt2", f"train {flags} {further} --out {out}")
+        run("gpt2", f"train {flags} {further} --out {out} --resume auto --steps 2")
+        run("gpt2", f"export --checkpoint {out} --to {out}-back")
+        back = {p.relative_to(f"{out}-back"): p.read_bytes() for p in pathlib.Path(f"{out}-back").rglob("*")
+                if p.is_file() and p.name not in ("config.json", "model.safetensors")}
+        assert back == own, (name, back.keys() ^ own.keys())
+        config = json.loads((path / f"hub-of-{name}-back/config.json").read_text())
+        assert (config["bos_token_id"], config["eos_token_id"]) == (7, [2, 3]), config
+    shutil.copytree(path / "hub-of-init/step-2", path / "alone/step-2")
+    said = run("gpt2", f"export --checkpoint {path}/alone/step-2 --to {path}/alone-hf")
+    assert "no chat template or other files" in said and "--tokenizer DIR names a directory" in said, said
+    assert (path / "alone-hf/tokenizer.json").read_bytes() == own[pathlib.Path("tokenizer.json")]
+    (path / "only-generation").mkdir()
+    for name in "config.json", "model.safetensors":
+        shutil.copy(reference / "gpt2" / name, path / "only-generation")
+    (path / "only-generation/generation_config.json").write_text("{}")
+    run("gpt2", f"import --from {path}/only-generation --out {path}/only-run")
+    said = run("gpt2", f"export --checkpoint {path}/only-run --to {path}/only-back")
+    assert "no tokenizer files" in said and "copied: generation_config.json" in said, said
+
+
+def the_lines_of_python_in_the_docs_make_tokens(path):
+    """Those of docs/data.md, where transformers is installed: see tests/docs/commands_test.py."""
+    python = os.environ.get("TRIAX_TRANSFORMERS_PYTHON", sys.executable)
+    if subprocess.run([python, "-c", "import numpy, transformers"], capture_output=True).returncode != 0:
+        return print(f"skipped: {python} has no transformers")
+    page = (pathlib.Path(__file__).resolve().parents[3] / "docs/data.md").read_text()
+    lines = page.split("```python\n")[1].split("```")[0]
+    shutil.copytree(path / "bpe-hf", path / "ids/my-model")
+    shutil.copy(path / "text.txt", path / "ids/my.txt")
+    subprocess.run([python, "-c", lines], cwd=path / "ids", check=True, stderr=subprocess.DEVNULL)
+    run("gpt2", f"train {SMALL} --data {path}/ids/tokens --vocab 447 --out {path}/ids/run")
+    run("gpt2", f"data {path}/text.txt --tokenizer gpt2:{fixture} --out {path}/ids/shards")
+    tokens = (path / "ids/tokens/train.bin").read_bytes()[1024:] + (path / "ids/tokens/val.bin").read_bytes()[1024:]
+    shards = (path / "ids/shards/tokens-00000.bin").read_bytes()
+    assert struct.unpack(f"<{len(tokens) // 4}I", tokens) == struct.unpack(f"<{len(shards) // 2}H", shards)
+    run("gpt2", f"export --checkpoint {path}/ids/run --to {path}/ids/back --tokenizer {path}/ids/my-model")
+
+
+def exports_the_average(path):
+    run("gpt2", f"train {SMALL} --data {path}/text.txt --average 0.9 --lr 0.01 --out {path}/averaged")
+    run("gpt2", f"export --checkpoint {path}/averaged --weights average --to {path}/averaged-hf")
+    run("gpt2", f"export --checkpoint {path}/averaged --to {path}/trained-hf")
+    stored = path / "averaged/step-2/rank0.safetensors"
+    name, average, trained = "wpe.weight", path / "averaged-hf", path / "trained-hf"
+    assert tensor(average / "model.safetensors", name) == tensor(stored, "positions.table@average")
+    assert tensor(trained / "model.safetensors", name) == tensor(stored, "positions.table")
+    assert tensor(average / "model.safetensors", name) != tensor(trained / "model.safetensors", name)
+    said = run("gpt2", f"export --checkpoint {path}/bpe --weights average --to {path}/x", 78)
+    assert "weights=average of checkpoint" in said and "had none" in said, said
+
+
+def write_gpt2(folder, layers, width):
+    """A model directory of any size; the weights are not random."""
+    shapes = {"wte.weight": (96, width), "wpe.weight": (16, width), "ln_f.weight": (width,), "ln_f.bias": (width,)}
+    for i in range(layers):
+        for name, shape in (("attn.c_attn", (width, 3 * width)), ("attn.c_proj", (width, width)),
+                            ("mlp.c_fc", (width, 4 * width)), ("mlp.c_proj", (4 * width, width))):
+            shapes[f"h.{i}.{name}.weight"], shapes[f"h.{i}.{name}.bias"] = shape, shape[1:]
+        for name in "ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias":
+            shapes[f"h.{i}.{name}"] = (width,)
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        size = 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    pattern = struct.pack("<1009f", *(i / 1009 for i in range(1009)))
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text +
+                                               (pattern * (at // len(pattern) + 1))[:at])
+    config = dict(model_type="gpt2", n_layer=layers, n_head=4, n_embd=width, n_positions=16, vocab_size=96)
+    (folder / "config.json").write_text(json.dumps(config))
+    for name in "vocab.json", "merges.txt":
+        shutil.copy(reference / "gpt2" / name, folder)
+
+
+def leaves_alone_what_others_made(path):
+    (path / "mine.unfinished").mkdir()
+    (path / "mine.unfinished/notes").write_text("mine")
+    (path / "mine.unfinished/lock").write_text("of a run that was set aside")
+    said = run("gpt2", f"import --from {reference}/gpt2 --out {path}/mine", 78)
+    assert "was not left by an import or export" in said, said
+    assert (path / "mine.unfinished/notes").read_text() == "mine" and not (path / "mine").exists()
+
+
+def killed_at_any_moment(path):
+    """What is there under its name is whole, and the next call makes it and leaves nothing else."""
+    def files(folder):
+        return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "lock"}
+
+    write_gpt2(path / "large", 4, 384)
+    for verb, words in (("import", ["--from", path / "large", "--out"]),
+                        ("export", ["--checkpoint", path / "large-run", "--to"])):
+        command = [programs["gpt2"], verb, *map(str, words)]
+        whole, out = path / f"large-{'run' if verb == 'import' else 'back'}", path / f"{verb}-killed"
+        took = 60.0
+        for to in whole, out:
+            begun = time.monotonic()
+            subprocess.run([*command, to], check=True, stdout=subprocess.DEVNULL)
+            took = min(took, time.monotonic() - begun)
+        expected = files(whole)
+        shutil.rmtree(out)
+        done = hit = unfinished = published = 0
+        while done < kills or (unfinished == 0 and done < 10 * kills):
+            done += 1
+            with Run([*command, str(out)], path / "stderr.txt") as job:
+                time.sleep(choice.uniform(0, took))
+                hit += job.process.poll() is None
+                kill(job.process.pid)
+            unfinished += pathlib.Path(f"{out}.unfinished").exists()
+            if out.exists():
+                assert files(out) == expected, f"{verb}: half of it got its name"
+                shutil.rmtree(out)
+                published += 1
+        subprocess.run([*command, out], check=True, stdout=subprocess.DEVNULL)
+        assert files(out) == expected and not (out / "lock").exists(), f"{verb} after kills differs"
+        assert not pathlib.Path(f"{out}.unfinished").exists(), f"{verb}: something was left behind"
+        print(f"{verb}: {hit} of {done} kills met a living process, {unfinished} left something unfinished, "
+              f"{published} came after it was done; {took:.2f} s")
+        assert unfinished > 0, "no kill came at a time that means anything"
+
+
+def a_full_disk_leaves_nothing(path):
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+
+    before = sorted(p.name for p in path.iterdir())
+    for words in f"import --from {reference}/gpt2 --out {path}/x", f"export --checkpoint {path}/gpt2 --to {path}/x":
+        said = run("gpt2", words, 73, preexec_fn=small_files, restore_signals=False)  # SIGXFSZ stays ignored
+        assert "File too large" in said, said
+    assert sorted(p.name for p in path.iterdir()) == before
+
+
+with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder)
+    (path / "text.txt").write_text(some_text())
+    for name in programs:
+        run(name, f"import --from {reference}/{name} --out {path}/{name}")
+        trains_further_on_a_mesh(name, path)
+    exports_master_weights(path)
+    the_tokenizer_goes_along(path)
+    the_lines_of_python_in_the_docs_make_tokens(path)
+    a_tokenizer_is_written_as_it_was_read(path)
+    a_trained_model_keeps_the_files_of_its_tokenizer(path)
+    exports_the_average(path)
+    leaves_alone_what_others_made(path)
+    killed_at_any_moment(path)
+    samples_what_transformers_would(path)
+    a_full_disk_leaves_nothing(path)
+    assert "Use the program `llama`" in run("gpt2", f"import --from {reference}/llama --out {path}/x", 65)
+    said = run("gpt2", f"train --init {path}/gpt2 --context 8 --data {path}/text.txt --tokenizer char", 78)
+    assert "`import --context N`" in said, said
+    run("gpt2", f"import --from {reference}/gpt2 --context 8 --out {path}/gpt2-8")
+    run("gpt2", f"train --init {path}/gpt2-8 --data {path}/text.txt --tokenizer char --steps 1 --micro-batch 2 --out {path}/8")
+    assert "is there already" in run("gpt2", f"import --from {reference}/gpt2 --out {path}/gpt2", 78)
+    assert "must be given" in run("gpt2", "export", 78)
+print("ok")
