@@ -5,7 +5,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(libraries triax_core triax_autograd triax_nn triax_optim triax_parallel)
+set(libraries triax_core triax_autograd triax_nn triax_optim triax_parallel triax_program)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/triax)
 
 # Static libraries hand on what they link, so a user's project has to find it too.

@@ -26,7 +26,7 @@ CLEAN = {
 }
 
 
-PLATE = "Lives here: a.\nUsed from outside: b.\nNever enters: c.\n"
+PLATE = "Lives here: a.\nUsed from outside: all headers.\nNever enters: c.\n"
 
 
 def plates(files):
@@ -160,6 +160,14 @@ class CheckTest(unittest.TestCase):
             found = self.violations({"optim/b.h": "", "optim/README.md": plate})
             self.assertEqual(len(found), 1, found)
             self.assertIn("optim/README.md: expected three lines", found[0])
+
+    def test_door_plates_name_what_is_used(self):
+        planted = {"optim/b.h": "", "optim/c.h": "", "optim/d/e.h": '#include "optim/c.h"\n', "examples/f.cpp": '#include "optim/b.h"\n'}
+        for says, count in (("`b.h`.", 0), ("all headers.", 0), ("`c.h`.", 1), ("nothing.", 1)):
+            plate = f"Lives here: a.\nUsed from outside: {says}\nNever enters: c.\n"
+            found = self.violations({**planted, "optim/README.md": plate})
+            self.assertEqual(len(found), count, found)
+            self.assertTrue(all("optim/README.md: `Used from outside` does not name b.h" in line for line in found), found)
 
     def test_a_long_reading_path(self):
         planted = {"README.md": "\n" * 400, "autograd/engine.cpp": "\n" * 400,

@@ -103,15 +103,25 @@ def above(found, ceiling, exceptions, say):
         yield f"{name}: is no more; remove its exception from size.py"
 
 
-PLATE = re.compile(r"Lives here: .+\nUsed from outside: .+\nNever enters: .+\n")
+PLATE = re.compile(r"Lives here: .+\nUsed from outside: (?P<used>.+)\nNever enters: .+\n")
 
 
 def check_plates(files, read):
-    """Folders of the product whose README.md does not begin with a door plate."""
-    for folder in sorted({file.rpartition("/")[0] for file in files if file.endswith(CODE)}):
-        plate = f"{folder}/README.md"
-        if folder.split("/")[0] in PRODUCT and not (plate in files and PLATE.match(read(plate))):
-            yield f"{plate}: expected three lines, `Lives here: ...`, `Used from outside: ...`, `Never enters: ...`"
+    """Folders of the product whose README.md does not begin with a door plate, or does not name a header in it that is
+    included from outside of the folder and those below it."""
+    product = [file for file in files if file.endswith(CODE) and file.split("/")[0] in PRODUCT]
+    used = collections.defaultdict(set)
+    for file in product:
+        for folder, header in re.findall(r'^#include "([\w/]+)/(\w+\.h)"', read(file), re.MULTILINE):
+            if not file.startswith(folder + "/"):
+                used[folder].add(header)
+    for folder in sorted({file.rpartition("/")[0] for file in product}):
+        name = f"{folder}/README.md"
+        plate = name in files and PLATE.match(read(name))
+        if not plate:
+            yield f"{name}: expected three lines, `Lives here: ...`, `Used from outside: ...`, `Never enters: ...`"
+        elif missing := sorted(header for header in used[folder] if not re.search(rf"\ball\b|`{header}`", plate["used"])):
+            yield f"{name}: `Used from outside` does not name {', '.join(missing)}"
 
 
 def check_sizes(files, read):
