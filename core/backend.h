@@ -43,7 +43,7 @@ struct Matmul {
   Tensor gelu_of = {}, row_sums = {};
   const FixedPoint* rounding = nullptr;
   /// True if the product has one of the extras of a backward pass.
-  bool goes_back() const { return gelu_of.defined() || row_sums.defined() || rounding; }
+  bool has_backward_extras() const { return gelu_of.defined() || row_sums.defined() || rounding; }
   /// True if the products of the whole batch are added up in one c.
   bool adds_up() const { return rounding && c.rank() == 3 && c.size(0) > 1 && c.strides()[0] == 0; }
 };

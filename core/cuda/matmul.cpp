@@ -209,7 +209,7 @@ void multiply_then_gelu(Backend& on, const Matmul& p) {
 
 /// Runs the epilogue by other kernels.
 void multiply_outside(Backend& on, const Matmul& p) {
-  if (p.goes_back()) return matmul_in_steps(on, p);
+  if (p.has_backward_extras()) return matmul_in_steps(on, p);
   multiply_then_gelu(on, p);
 }
 
@@ -278,7 +278,7 @@ void Cuda::matmul(const Matmul& p) {
       }
     return matmul(copies);
   }
-  if (p.before.defined() || p.goes_back()) return multiply_and_more(*this, index_, p);
+  if (p.before.defined() || p.has_backward_extras()) return multiply_and_more(*this, index_, p);
   bool empty_sum = p.a.size(-1) == 0;
   std::optional<Plain> at_once = empty_sum ? std::nullopt : translate(p);
   if (at_once && multiply_all(index_, *at_once)) return;

@@ -88,7 +88,7 @@ class MetaBackend final : public Backend {
 
   void matmul(const Matmul& p) override {
     bool narrow = size_of(p.a.dtype()) == 2;  // cuBLASLt has gelu in 16 bits alone
-    if (p.goes_back()) {
+    if (p.has_backward_extras()) {
       if (narrow && p.gelu_of.defined() && p.write == Write::set) fuse(p.gelu_of);
       return matmul_in_steps(*this, p);
     }

@@ -106,7 +106,7 @@ template <class Work> void without_errors(Work work) {
 }
 
 // Prints an error: a path that cannot be removed takes room, but nothing depends on it.
-template <class Work> void or_say(const std::string& path, Work work) {
+template <class Work> void warn_on_error(const std::string& path, Work work) {
   try {
     work();
   } catch (const Error& e) {
@@ -202,7 +202,7 @@ void CheckpointDirectory::prune(int keep, std::optional<int64_t> also) {
       if (step == also) continue;
       // Renamed first, so that dying half-way does not leave what looks like a damaged checkpoint.
       std::string gone = step_path(step) + std::string(unfinished_mark) + unique_suffix();
-      or_say(step_path(step), [&] {
+      warn_on_error(step_path(step), [&] {
         files_.rename(step_path(step), gone);
         files_.remove(gone);
       });
@@ -238,7 +238,7 @@ void CheckpointDirectory::finish_exchanges() const {
 
 void CheckpointDirectory::remove_leftovers() {
   on_first(ranks_, [&] {
-    for (auto& path : leftovers()) or_say(path, [&] { files_.remove(path); });
+    for (auto& path : leftovers()) warn_on_error(path, [&] { files_.remove(path); });
   });
 }
 
@@ -350,7 +350,7 @@ void CheckpointDirectory::name(const std::string& unfinished, const Manifest& ma
   if (replaces) files_.exchange(unfinished, named);
   else files_.rename(unfinished, named);
   files_.sync_directory(path_);
-  if (replaces) or_say(unfinished, [&] { files_.remove(unfinished); });
+  if (replaces) warn_on_error(unfinished, [&] { files_.remove(unfinished); });
 }
 
 std::string newest_checkpoint(const std::string& path, const Files& files) {

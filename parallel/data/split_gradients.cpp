@@ -76,7 +76,7 @@ void SplitGradients::check_replicas(double loss) const {
         "train: the gradient of {} differs between tensor-parallel ranks: its norm is {} to "
         "{}; expected that all compute it alike\n  Its layer or one behind it lacks enter, "
         "through or leave (parallel/tensor), or {} is used between them, where a rank sees "
-        "only a part: then its .shard is tp.whole_inside(). With --sequence-parallel a rank "
+        "only a part: then its .shard is tp.whole_always_summed(). With --sequence-parallel a rank "
         "has rows of its own outside of them: there it is tp.whole().",
         m_.declared[i]->name, std::sqrt(low[2 * i]), std::sqrt(high[2 * i]), m_.declared[i]->name);
   double larger = std::max(std::abs(high.back()), std::abs(low.back()));
@@ -118,9 +118,9 @@ void SplitGradients::look_at_parts() {
   check_input(!same || found[1] == 0, Exit::config,
               "train: all {} tensor-parallel ranks have the same gradient of {} and would add it "
               "up; expected parts that differ\n  Its .shard says that each rank sees rows or "
-              "features of its own, as tp.whole_inside() does, and tp.whole() with "
+              "features of its own, as tp.whole_always_summed() does, and tp.whole() with "
               "--sequence-parallel. Outside of split regions it is tp.whole(); where all ranks "
-              "have all rows, behind gather_rows or before scatter_rows, tp.whole_alike().",
+              "have all rows, behind gather_rows or before scatter_rows, tp.whole_never_summed().",
               m_.tp->size(), same ? same->name : "");
 }
 

@@ -132,7 +132,7 @@ class TrainCall {
   }
 
   Exit train(Task given, World& world) {
-    Settled run = settle(std::move(given), train_, world);
+    ResolvedRun run = resolve_run(std::move(given), train_, world);
     TrainOptions& o = run.options;
     check_replicas(o.step.mesh.dp);
     std::optional<UnlessUsed> made;

@@ -64,17 +64,17 @@ nn::Shard TensorParallel::vocabulary(int64_t rows) const {
 }
 
 nn::Shard TensorParallel::whole() const {
-  nn::Shard shard = whole_alike();
+  nn::Shard shard = whole_never_summed();
   if (sequence_) shard.partial = true, shard.chains = slices_here();
   return shard;
 }
 
-nn::Shard TensorParallel::whole_alike() const {
+nn::Shard TensorParallel::whole_never_summed() const {
   return {.replicated = size() > 1, .first_replica = rank() == 0, .chains = slices_.count};
 }
 
-nn::Shard TensorParallel::whole_inside() const {
-  check_whole("whole_inside");
+nn::Shard TensorParallel::whole_always_summed() const {
+  check_whole("whole_always_summed");
   nn::Shard shard = whole();
   shard.partial = shard.replicated;
   return shard;

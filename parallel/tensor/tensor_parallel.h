@@ -59,10 +59,10 @@ class TensorParallel {
   nn::Shard whole() const;
   /// Returns all of it, used where all ranks have all rows, alike, also with `sequence`: behind
   /// gather_rows or before scatter_rows. Gradients are not summed.
-  nn::Shard whole_alike() const;
+  nn::Shard whole_never_summed() const;
   /// Returns all of it, used inside, where each rank has its own features (the gamma of a norm over
   /// each attention head): gradients are summed. Outside they would count once for each rank.
-  nn::Shard whole_inside() const;
+  nn::Shard whole_always_summed() const;
 
   // -- The way in and out. x [rows, width]; each is its counterpart's backward.
   // Where features are sliced, those that sum them throw Error 78: the products below do it.

@@ -41,13 +41,13 @@ void Saver::begin(const Position& at, std::optional<double> val_loss) {
   if (!directory_) return;
   end(RunDirectory::Wait::yes);
   compare_replicas(at.step);
-  with_cure(way_on(), [&] { directory_->begin_save(at, step_, val_loss); });
+  with_cure(how_to_resume(), [&] { directory_->begin_save(at, step_, val_loss); });
   saved_ = at.step;
 }
 
 void Saver::end(RunDirectory::Wait wait) {
-  auto step =
-      directory_ ? with_cure(way_on(), [&] { return directory_->end_save(wait); }) : std::nullopt;
+  auto step = directory_ ? with_cure(how_to_resume(), [&] { return directory_->end_save(wait); })
+                         : std::nullopt;
   if (!step) return;
   set_farewell(*step);
   on_disk_(fmt::format("{}/step-{}", directory_->path(), *step));
@@ -77,7 +77,7 @@ std::string Saver::resuming() const {
 }
 
 /// Returns how to go on after an error, of a full disk, say.
-std::string Saver::way_on() const {
+std::string Saver::how_to_resume() const {
   if (!newest_) return "No checkpoint of this run is there yet.";
   return fmt::format("step-{} is whole. Go on with {}", *newest_, resuming());
 }

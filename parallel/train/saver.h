@@ -39,7 +39,7 @@ class Saver {
   std::string resuming() const;
 
  private:
-  std::string way_on() const;
+  std::string how_to_resume() const;
   void set_farewell(int64_t step);
 
   RunDirectory::Contents run_;

@@ -14,9 +14,9 @@
 namespace triax::parallel {
 
 Trainer::Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer)
-    : Trainer(settle(std::move(task), o, world), world, std::move(observer)) {}
+    : Trainer(resolve_run(std::move(task), o, world), world, std::move(observer)) {}
 
-Trainer::Trainer(Settled run, World& world, StepObserver observer)
+Trainer::Trainer(ResolvedRun run, World& world, StepObserver observer)
     : task_(std::move(run.task)),
       world_(world),
       options_(std::move(run.options)),
@@ -85,14 +85,14 @@ void Trainer::take() {
 StepResult Trainer::step() {
   callbacks_.check("step()", {});
   take();
-  return step_.results(Step::Upto::all).back();
+  return step_.results(Step::Pending::none).back();
 }
 
 /// Returns the results of steps. Ranks diverge together: a save under way ends before the error.
-std::vector<StepRecord> Trainer::results(Step::Upto upto) {
+std::vector<StepRecord> Trainer::results(Step::Pending pending) {
   std::vector<StepRecord> records;
   try {
-    for (auto& r : step_.results(upto)) records.push_back({r});
+    for (auto& r : step_.results(pending)) records.push_back({r});
   } catch (const Diverged&) {
     saver_.end(RunDirectory::Wait::yes);
     throw;
@@ -103,12 +103,12 @@ std::vector<StepRecord> Trainer::results(Step::Upto upto) {
 
 /// Returns available results; that of the step just taken too where something depends on it.
 std::vector<StepRecord> Trainer::latest() {
-  auto records = results(step_by_step_ ? Step::Upto::all : Step::Upto::lag);
+  auto records = results(step_by_step_ ? Step::Pending::none : Step::Pending::may_stay);
   bool awaited =
       due(options_.val_every) || due(options_.save_every) || due(options_.check_replicas) || ends();
   if (!awaited || (!records.empty() && records.back().result.step == done_)) return records;
   for (auto& r : records) report(r);
-  return results(Step::Upto::all);
+  return results(Step::Pending::none);
 }
 
 std::optional<double> Trainer::held_out_loss() {

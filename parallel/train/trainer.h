@@ -13,7 +13,7 @@
 namespace triax::parallel {
 
 /// A run that every rank agrees on.
-struct Settled {
+struct ResolvedRun {
   Task task;
   TrainOptions options;  ///< resolved
   Facts facts;           ///< the model's
@@ -21,7 +21,7 @@ struct Settled {
 /// Resolves the options for the ranks of `world` and checks that ranks agree about them and the
 /// data, and that the task's model can be trained with them. Collective. Throws Error 78 on all
 /// ranks, 65 for a task without samples.
-Settled settle(Task task, const TrainOptions& o, World& world);
+ResolvedRun resolve_run(Task task, const TrainOptions& o, World& world);
 
 /// Trains a task on this rank's share of a mesh: data, steps, validation, metrics, progress,
 /// checkpoints, resume and signals. Everything is collective.
@@ -35,8 +35,8 @@ class Trainer {
   /// Resumes if `o.resume` says so; without `o.out`, only reads. `world` must outlive it. Throws
   /// Error 78 on all ranks if the options do not fit ranks or model, or differ between ranks.
   Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer = {});
-  /// Takes a run that is settled already.
-  Trainer(Settled run, World& world, StepObserver observer = {});
+  /// Takes a run that is resolved already.
+  Trainer(ResolvedRun run, World& world, StepObserver observer = {});
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
@@ -72,7 +72,7 @@ class Trainer {
   void open_metrics();
   Exit train();
   void take();
-  std::vector<StepRecord> results(Step::Upto upto);
+  std::vector<StepRecord> results(Step::Pending pending);
   std::vector<StepRecord> latest();
   void catch_up();
   void validate(StepRecord& record);

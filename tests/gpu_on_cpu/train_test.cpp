@@ -78,7 +78,9 @@ class Steps {
                 .weight = feed_.weight(number),
                 .lr = rate_.at(step_.updates() + 1)});
   }
-  std::vector<StepResult> results(parallel::Step::Upto upto) { return step_.results(upto); }
+  std::vector<StepResult> results(parallel::Step::Pending pending) {
+    return step_.results(pending);
+  }
 
  private:
   static parallel::Build build(const Job& c) {
@@ -103,8 +105,9 @@ std::vector<StepResult> train(const Job& c, Device device,
     Steps all(c, world);
     for (int64_t step = 1; step <= c.steps; ++step) {
       all.take(step);
-      auto upto = step == c.steps ? parallel::Step::Upto::all : parallel::Step::Upto::lag;
-      for (auto& r : all.results(upto))
+      auto upto =
+          step == c.steps ? parallel::Step::Pending::none : parallel::Step::Pending::may_stay;
+      for (auto& r : all.results(pending))
         if (world.rank() == 0) results.push_back(r);
     }
   };
@@ -363,7 +366,7 @@ TEST(TrainOnGpu, AStepNeitherAllocatesNorWaits) {
     for (int64_t step = 1; step <= 8; ++step) {
       if (step == 6) before = gpu_on_cpu::calls();
       all.take(step);
-      (void)all.results(parallel::Step::Upto::lag);
+      (void)all.results(parallel::Step::Pending::may_stay);
     }
     auto after = gpu_on_cpu::calls();
     EXPECT_EQ(after.allocations, before.allocations);

@@ -74,7 +74,7 @@ class SlurmScriptsTest(unittest.TestCase):
                            "--exclusive", "--requeue"):
                 self.assertIn(option, asked)
 
-    def test_a_job_that_was_stopped_goes_back(self):
+    def test_a_job_that_was_stopped_has_backward_extras(self):
         for name, starts in STARTS.items():
             for script in name, f"{name}_gpus":
                 self.stand_in(f"bin/{starts}", 75)

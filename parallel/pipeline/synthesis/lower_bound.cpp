@@ -37,7 +37,7 @@ class Bounds {
   double best() const {
     double bound = 0;
     for (int s = 0; s < p_.shape.stages; ++s) {
-      double idle = all_fit(s) ? std::max(ramp(s), way_out(s)) : ramp(s) + way_out(s);
+      double idle = all_fit(s) ? std::max(ramp(s), drain_after(s)) : ramp(s) + drain_after(s);
       double stage = std::max(work(s) + idle, round_trips(s));
       bound = std::max(bound, stage + (makespan() ? there_[size_t(first(s))] : 0));
       for (int k = 0; k < p_.shape.stages; ++k)
@@ -90,7 +90,7 @@ class Bounds {
     return std::max(0., way - double(std::min(places(s), passes())) * forward(s));
   }
 
-  double way_out(int s) const {
+  double drain_after(int s) const {
     // x wait for both halves beside the last forward, y for their weights: all that the stage has.
     double fill = 0;
     for (int64_t x = 0; x < std::min(places(s), passes()); ++x) {

@@ -45,7 +45,7 @@ void load_converted(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Co
 }
 
 /// Returns the cure for a setting that may not change. `changes`: --resume-changed was given.
-std::string way_out(const Setting& s, bool changes, const std::string& checkpoint) {
+std::string cure_for(const Setting& s, bool changes, const std::string& checkpoint) {
   if (s.on_resume == OnResume::ask) return "\n  --resume-changed allows the change.";
   std::string why = changes
                         ? "\n  --resume-changed does not allow it: it decides which tensors the "
@@ -77,7 +77,7 @@ void RunDirectory::check_same_run(const Checkpoint& checkpoint) {
         "checkpoint {} was trained with {} {}; this run asks for {}. Resume with --{} {}, or "
         "start a new run directory{}",
         checkpoint.path(), s.name, printable(before[s.name]), now, s.name,
-        printable(before[s.name]), way_out(s, changes, checkpoint.path()));
+        printable(before[s.name]), cure_for(s, changes, checkpoint.path()));
     changes_.push_back(fmt::format("{} was {}, now {}", s.name, printable(before[s.name]), now));
     if (asks) allowed_.push_back(changes_.back());
   };

@@ -43,7 +43,7 @@ TEST(AnyModelParity, MeshesZeroAndSchedules) {
 struct HeadNorm : nn::Module {
   explicit HeadNorm(const TensorParallel& tp)
       : up(child<ColumnLinear>("up", 16, 32, tp, SplitLinearOptions{.std = 0.3, .unit = 8})),
-        norm(child<nn::RmsNorm>("norm", 8, nn::NormOptions{.shard = tp.whole_inside()})),
+        norm(child<nn::RmsNorm>("norm", 8, nn::NormOptions{.shard = tp.whole_always_summed()})),
         down(child<RowLinear>("down", 32, 16, tp, SplitLinearOptions{.std = 0.3, .unit = 8})) {}
   Tensor operator()(const Tensor& x) const {
     Tensor h = up(x);
@@ -67,7 +67,7 @@ template <bool right> struct Mixes : nn::Module {
       : tp(ranks),
         before(parameter({"before", {16}, {.std = 0.3}, shard()})),
         mix(child<nn::Linear>("mix", 16, 16, nn::LinearOptions{.std = 0.3, .shard = shard()})) {}
-  nn::Shard shard() const { return right ? tp.whole_alike() : tp.whole(); }
+  nn::Shard shard() const { return right ? tp.whole_never_summed() : tp.whole(); }
   Tensor operator()(const Tensor& x) const {
     Tensor all = tp.gather_rows(x);
     Tensor mixed = tanh(mix(all)) + expand(before.value, all.shape());
@@ -105,7 +105,8 @@ TEST(AnyModelParity, WholeParametersOfGatheredRows) {
         }
         if (sequence)
           test::expect_error([&] { apart(task_of<MixingNet<false>>()); },
-                             {"the same gradient of mixes.", "tp.whole_alike()"}, Exit::config);
+                             {"the same gradient of mixes.", "tp.whole_never_summed()"},
+                             Exit::config);
         else EXPECT_EQ(apart(task_of<MixingNet<false>>()), "");
       }
 }

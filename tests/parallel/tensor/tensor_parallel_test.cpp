@@ -355,7 +355,7 @@ TEST(TensorParallelTest, WholeParametersCountOnce) {
     EXPECT_EQ(s.replicated, tp.size() > 1);
     EXPECT_EQ(s.partial, tp.sequence());
     EXPECT_EQ(s.first_replica, tp.rank() == 0);
-    nn::Shard inside = tp.whole_inside();
+    nn::Shard inside = tp.whole_always_summed();
     EXPECT_EQ(inside.length, -1);
     EXPECT_EQ(inside.replicated, s.replicated);
     EXPECT_EQ(inside.partial, tp.size() > 1);

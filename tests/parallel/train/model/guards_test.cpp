@@ -107,7 +107,8 @@ TEST(Guards, NormThatDoesNotSayWhatRanksHold) {
 
 struct AlikeNorm : nn::Module {
   AlikeNorm(int64_t width, const TensorParallel& tp)
-      : norm(child<nn::RmsNorm>("norm", width, nn::NormOptions{.shard = tp.whole_alike()})) {}
+      : norm(child<nn::RmsNorm>("norm", width, nn::NormOptions{.shard = tp.whole_never_summed()})) {
+  }
   Tensor operator()(const Tensor& x) const { return norm(x); }
   nn::RmsNorm& norm;
 };
@@ -150,7 +151,7 @@ TEST(Guards, SplitStretchesThatAreNotClosed) {
   EXPECT_EQ(outcome(task_of<OpenNet<0>>(), tp), "");
   EXPECT_TRUE(refused(outcome(task_of<OpenNet<1>>(), tp), "the gradient of open.norm.", "enter"));
   EXPECT_TRUE(refused(outcome(task_of<OpenNet<2>>(), tp), "the gradient of open.scale",
-                      "only a part: then its .shard is tp.whole_inside()"));
+                      "only a part: then its .shard is tp.whole_always_summed()"));
   EXPECT_TRUE(refused(outcome(task_of<OpenNet<3>>(), tp), "the gradient of open.", "leave"));
 }
 

@@ -151,7 +151,7 @@ TEST(FirstStep, PartsThatAreAlikeOnAStageOfTheirOwn) {
       o.step.sequence_parallel = true, o.step.placement = "2,2";
       o.step.zero = Zero(zero), o.step.dtype = dtype;
       EXPECT_TRUE(refused(outcome(task_of<MixesFirst>(), o), "the same gradient of mixes.mix.",
-                          "tp.whole_alike()"))
+                          "tp.whole_never_summed()"))
           << zero << name(dtype);
     }
 }

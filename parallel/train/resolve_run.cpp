@@ -43,8 +43,8 @@ std::map<std::string, std::string> data_of(const Task& task, int64_t samples) {
 
 }  // namespace
 
-Settled settle(Task given, const TrainOptions& options, World& world) {
-  Settled run{std::move(given), options, {}};
+ResolvedRun resolve_run(Task given, const TrainOptions& options, World& world) {
+  ResolvedRun run{std::move(given), options, {}};
   Task& task = run.task;
   TrainOptions& o = run.options;
   Facts& facts = run.facts;
