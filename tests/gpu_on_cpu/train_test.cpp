@@ -105,7 +105,7 @@ std::vector<StepResult> train(const Job& c, Device device,
     Steps all(c, world);
     for (int64_t step = 1; step <= c.steps; ++step) {
       all.take(step);
-      auto upto =
+      auto pending =
           step == c.steps ? parallel::Step::Pending::none : parallel::Step::Pending::may_stay;
       for (auto& r : all.results(pending))
         if (world.rank() == 0) results.push_back(r);
