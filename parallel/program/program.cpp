@@ -11,8 +11,6 @@
 #include "parallel/comm/launch/world.h"
 #include "parallel/comm/process.h"
 #include "parallel/program/verbs.h"
-#include "parallel/settings/completion.h"
-#include "parallel/settings/man_page.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/runs/agreement.h"
 

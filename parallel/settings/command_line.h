@@ -78,4 +78,16 @@ std::string help(const CommandLine& line, int columns);
 /// Returns the flags of a verb in Markdown.
 std::string markdown(const std::string& program, const Verb& verb);
 
+/// Returns a shell's completions of the last of `words`, which is typed in part; the others stand
+/// between it and the program's name. A line `WORD<tab>MEANING` for each that begins with the typed
+/// part: verbs, flags, values of flags that have named ones. The line `<files>` asks for names of
+/// files. Words that make no sense give no lines. The scripts in scripts/completion read this.
+std::string completions(const CommandLine& line, std::span<const std::string> words);
+
+/// Returns the man page of a program in section 1, in the macros of man(7): its name and its verbs.
+/// The first verb describes the program.
+std::string man_page(const CommandLine& line);
+/// Returns a section about a verb, to be appended: flags by group with defaults, and examples.
+std::string man_page(const std::string& program, const Verb& verb);
+
 }  // namespace triax::parallel

@@ -1,9 +1,8 @@
-#include "parallel/settings/completion.h"
-
 #include <algorithm>
 #include <cctype>
 
 #include "core/check.h"
+#include "parallel/settings/command_line.h"
 
 namespace triax::parallel {
 namespace {

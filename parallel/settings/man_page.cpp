@@ -1,6 +1,5 @@
-#include "parallel/settings/man_page.h"
-
 #include "core/check.h"
+#include "parallel/settings/command_line.h"
 
 namespace triax::parallel {
 namespace {

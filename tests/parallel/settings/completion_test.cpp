@@ -1,8 +1,6 @@
-#include "parallel/settings/completion.h"
-
 #include <gtest/gtest.h>
 
-#include "parallel/settings/man_page.h"
+#include "parallel/settings/command_line.h"
 #include "tests/parallel/settings/options.h"
 
 namespace triax::parallel {
