@@ -85,14 +85,14 @@ void Trainer::take() {
 StepResult Trainer::step() {
   callbacks_.check("step()", {});
   take();
-  return step_.results(Step::Pending::none).back();
+  return step_.results(Step::Await::all).back();
 }
 
 /// Returns the results of steps. Ranks diverge together: a save under way ends before the error.
-std::vector<StepRecord> Trainer::results(Step::Pending pending) {
+std::vector<StepRecord> Trainer::results(Step::Await await) {
   std::vector<StepRecord> records;
   try {
-    for (auto& r : step_.results(pending)) records.push_back({r});
+    for (auto& r : step_.results(await)) records.push_back({r});
   } catch (const Diverged&) {
     saver_.end(RunDirectory::Wait::yes);
     throw;
@@ -103,12 +103,12 @@ std::vector<StepRecord> Trainer::results(Step::Pending pending) {
 
 /// Returns available results; that of the step just taken too where something depends on it.
 std::vector<StepRecord> Trainer::latest() {
-  auto records = results(step_by_step_ ? Step::Pending::none : Step::Pending::may_stay);
+  auto records = results(step_by_step_ ? Step::Await::all : Step::Await::oldest);
   bool awaited =
       due(options_.val_every) || due(options_.save_every) || due(options_.check_replicas) || ends();
   if (!awaited || (!records.empty() && records.back().result.step == done_)) return records;
   for (auto& r : records) report(r);
-  return results(Step::Pending::none);
+  return results(Step::Await::all);
 }
 
 std::optional<double> Trainer::held_out_loss() {

@@ -72,7 +72,7 @@ class Trainer {
   void open_metrics();
   Exit train();
   void take();
-  std::vector<StepRecord> results(Step::Pending pending);
+  std::vector<StepRecord> results(Step::Await await);
   std::vector<StepRecord> latest();
   void catch_up();
   void validate(StepRecord& record);

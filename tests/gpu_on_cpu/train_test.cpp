@@ -78,9 +78,7 @@ class Steps {
                 .weight = feed_.weight(number),
                 .lr = rate_.at(step_.updates() + 1)});
   }
-  std::vector<StepResult> results(parallel::Step::Pending pending) {
-    return step_.results(pending);
-  }
+  std::vector<StepResult> results(parallel::Step::Await await) { return step_.results(await); }
 
  private:
   static parallel::Build build(const Job& c) {
@@ -105,9 +103,8 @@ std::vector<StepResult> train(const Job& c, Device device,
     Steps all(c, world);
     for (int64_t step = 1; step <= c.steps; ++step) {
       all.take(step);
-      auto pending =
-          step == c.steps ? parallel::Step::Pending::none : parallel::Step::Pending::may_stay;
-      for (auto& r : all.results(pending))
+      auto await = step == c.steps ? parallel::Step::Await::all : parallel::Step::Await::oldest;
+      for (auto& r : all.results(await))
         if (world.rank() == 0) results.push_back(r);
     }
   };
@@ -366,7 +363,7 @@ TEST(TrainOnGpu, AStepNeitherAllocatesNorWaits) {
     for (int64_t step = 1; step <= 8; ++step) {
       if (step == 6) before = gpu_on_cpu::calls();
       all.take(step);
-      (void)all.results(parallel::Step::Pending::may_stay);
+      (void)all.results(parallel::Step::Await::oldest);
     }
     auto after = gpu_on_cpu::calls();
     EXPECT_EQ(after.allocations, before.allocations);

@@ -126,9 +126,9 @@ Tensor Step::tops() const {
   return tops;
 }
 
-std::vector<StepResult> Step::results(Pending pending) {
+std::vector<StepResult> Step::results(Await await) {
   std::vector<StepResult> all;
-  for (; pending_.size() > (pending == Pending::none ? 0 : lag_); pending_.pop_front())
+  for (; pending_.size() > (await == Await::all ? 0 : lag_); pending_.pop_front())
     all.push_back(result(pending_.front()));
   return all;
 }

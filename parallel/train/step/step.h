@@ -63,10 +63,10 @@ class Step {
 
   /// Queues a step: forward, backward and, if loss and gradient are finite, the update.
   void take(const StepInput& input);
-  /// Returns results of the oldest steps: all but those that may still be queued, or (`none`) of
+  /// Returns results of the oldest steps: all but those that may still be queued (`oldest`), or of
   /// every step taken. Throws Error 77 for a step that diverged.
-  enum class Pending { may_stay, none };
-  std::vector<StepResult> results(Pending pending);
+  enum class Await { oldest, all };
+  std::vector<StepResult> results(Await await);
   /// True if a rank was asked to stop, as far as results() told.
   bool asked_to_stop() const { return stop_; }
   /// Calls `f` with the optimizer's averaged weights (state of kind `average`), if it has some, in

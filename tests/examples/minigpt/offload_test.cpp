@@ -86,7 +86,7 @@ Outcome run(const Case& given) {
                  .batches = [&, number](int64_t micro) { return feed.at(number, micro); },
                  .weight = overflows ? 1e-24 : feed.weight(number),
                  .lr = 1e-2});
-      auto result = step.results(parallel::Step::Pending::none).back();
+      auto result = step.results(parallel::Step::Await::all).back();
       if (world.rank() > 0) continue;
       all.losses.push_back(result.loss);
       all.skipped.push_back(result.skipped);

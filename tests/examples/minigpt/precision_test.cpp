@@ -183,7 +183,7 @@ TEST(Precision, WeightsAreTheCastOfTheirMasters) {
                      .batches = [&](int64_t micro) { return feed.at(number, micro); },
                      .weight = feed.weight(number),
                      .lr = 1e-3});
-          EXPECT_FALSE(step.results(parallel::Step::Pending::none).back().skipped);
+          EXPECT_FALSE(step.results(parallel::Step::Await::all).back().skipped);
           std::map<std::string, Tensor> weights;
           int64_t masters = 0;
           auto pieces = step.pieces(parallel::Holder::any);

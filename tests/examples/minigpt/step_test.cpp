@@ -60,8 +60,8 @@ void expect_unchanged(const Layout& layout, DType dtype) {
     if (mesh.world().rank() == 0) spoil_target(step, target);
     auto before = weights(step);
     step.take({.batches = [&](int64_t) { return batch; }, .weight = double(layout.dp), .lr = 1e-3});
-    std::string error = test::error_of([&] { (void)step.results(parallel::Step::Pending::none); },
-                                       Exit::non_finite);
+    std::string error =
+        test::error_of([&] { (void)step.results(parallel::Step::Await::all); }, Exit::non_finite);
     EXPECT_NE(error.find("first in the loss; no weight was changed"), error.npos) << error;
     EXPECT_EQ(error.find("cast(x, f32)") != error.npos, dtype != f32) << error;
     EXPECT_TRUE(std::isfinite(gradient_norm(step)));
