@@ -339,7 +339,7 @@ Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o, 
                 texts[0].name, text.name, texts[0].tokenizer.hash(), text.tokenizer.hash());
     parts.push_back({text.data.train_samples(), source.share});
     if (auto samples = text.data.val_samples()) held_out.push_back(samples);
-    lines += std::exchange(texts.back().notes);
+    lines += std::exchange(texts.back().notes, {});
     lines += fmt::format("{}: share {:g}, {} training tokens, {} held out\n", text.name,
                          source.share, text.data.train_tokens(), text.data.val_tokens());
   }

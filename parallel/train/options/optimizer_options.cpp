@@ -135,17 +135,18 @@ Settings optimizer_settings(TrainOptions& o) {
           "micro-batch-size-per-gpu",
           "N", "samples in one micro-batch of one replica", &s.micro_batch,
           {.range = {1, huge}, .on_resume = OnResume::free, .plan = InPlan::sought})
-      .add("global-batch", "N",
-           "samples in one step over all replicas; gradients are accumulated over global / (micro "
-           "x dp) micro-batches",
-           &s.global_batch,
-           {.range = {0, huge},
-            .shown = "micro-batch x dp",
-            .on_resume = OnResume::ask,
-            .derived = true,
-            .plan = InPlan::sought,
-            .elsewhere =
-                "batch batch-size global-batch-size train-batch-size gradient-accumulation-steps"})
+      .add(
+          "global-batch|batch|batch-size|global-batch-size|train-batch-size|gradient-accumulation-"
+          "steps",
+          "N",
+          "samples in one step over all replicas; gradients are accumulated over global / (micro "
+          "x dp) micro-batches",
+          &s.global_batch,
+          {.range = {0, huge},
+           .shown = "micro-batch x dp",
+           .on_resume = OnResume::ask,
+           .derived = true,
+           .plan = InPlan::sought})
       .add(rate_settings(o.lr))
       .add("clip|grad-clip|clip-grad|max-grad-norm|gradient-clipping", "X",
            "gradient clipping: largest norm of the gradient; 0: none", &s.clip,

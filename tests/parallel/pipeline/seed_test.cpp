@@ -15,11 +15,12 @@ TEST(PipelineTest, TheLastLayerIsToldWhatBackwardStartsFrom) {
     require_grad(w);
     int right = 0;
     auto run = [&](const Tensor&, const nn::Batch& b) {
-      return record("last", full({}, 2, f32, cpu), {w}, [&right, told = b.seed](const Tensor& dy) {
-        EXPECT_EQ(dy.item(), 0.5);
-        right += told.defined() && told.data() == dy.data();
-        return Tensors{full({2}, 1, f32, cpu)};
-      });
+      return record("last", full({}, 2, f32, cpu), {w},
+                    [&right, told = b.loss.seed](const Tensor& dy) {
+                      EXPECT_EQ(dy.item(), 0.5);
+                      right += told.defined() && told.data() == dy.data();
+                      return Tensors{full({2}, 1, f32, cpu)};
+                    });
     };
     Pipeline pipeline(mesh, {{{"last", {}, run}}}, {});
     pipeline.train({.micros = 2, .batch = [](int) { return nn::Batch{}; }, .seed = 0.5});
