@@ -7,7 +7,6 @@
 #include "parallel/comm/launch/world.h"
 #include "parallel/comm/together.h"
 #include "parallel/plan/calibrate.h"
-#include "parallel/program/output_file.h"
 #include "parallel/program/verbs.h"
 
 namespace triax::parallel {

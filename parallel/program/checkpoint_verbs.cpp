@@ -6,7 +6,7 @@
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/bytes.h"
-#include "parallel/settings/literals.h"
+#include "parallel/settings/setting.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/runs/run_directory.h"
 

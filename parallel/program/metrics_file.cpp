@@ -41,7 +41,7 @@ std::optional<Record> read(const std::string& line, const std::string& where) tr
     return at.is_null() ? std::numeric_limits<double>::quiet_NaN() : at.real();
   };
   if (!record.has("grad_norm")) return {};
-  return Record{record.at("step").size(), {value("loss"), value("grad_norm")}};
+  return Record{record.at("step").size(), {value("loss"), value("grad_norm"), value("lr")}};
 } catch (const Error& e) {
   throw e.saying(fmt::format("{}\n  The file is damaged: delete that line.", e.what()));
 }

@@ -8,7 +8,7 @@ namespace triax::parallel {
 /// The metrics of a run's steps (docs/runs.md).
 struct MetricsFile {
   struct Step {
-    double loss, grad_norm;  ///< NaN where they were not finite
+    double loss, grad_norm, lr;  ///< NaN where they were not finite
   };
   std::string path;               ///< empty: there is none
   std::map<int64_t, Step> steps;  ///< by number

@@ -1,7 +1,6 @@
-#include "parallel/program/output_file.h"
-
 #include "core/check.h"
 #include "core/io/files.h"
+#include "parallel/program/verbs.h"
 
 namespace triax::parallel {
 

@@ -12,7 +12,6 @@
 #include "parallel/comm/process.h"
 #include "parallel/parity/held.h"
 #include "parallel/program/metrics_file.h"
-#include "parallel/program/output_file.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/step/digests.h"
@@ -182,13 +181,14 @@ void compare_metrics(Verdict& v, const Recording& r, const std::string& run) {
   for (auto& s : r.steps) {
     auto found = file.steps.find(s.step);
     if (found == file.steps.end()) continue;  // not written, as by a run that was killed
-    auto [loss, norm] = found->second;
-    if (same(loss, s.loss) && same(norm, s.grad_norm)) {
+    auto [loss, norm, lr] = found->second;
+    if (same(loss, s.loss) && same(norm, s.grad_norm) && same(lr, s.lr)) {
       ++equal;
       continue;
     }
-    v.different.push_back(fmt::format("step {} has loss {} and norm {}; {} has {} and {}", s.step,
-                                      s.loss, s.grad_norm, file.path, loss, norm));
+    v.different.push_back(fmt::format("step {} has loss {}, norm {}, lr {}; {} has {}, {}, {}",
+                                      s.step, s.loss, s.grad_norm, s.lr, file.path, loss, norm,
+                                      lr));
     return;
   }
   if (equal > 0)

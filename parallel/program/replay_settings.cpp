@@ -8,7 +8,7 @@
 #include "parallel/checkpoint/directory.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/program/replay.h"
-#include "parallel/settings/literals.h"
+#include "parallel/settings/setting.h"
 #include "parallel/train/runs/run_directory.h"
 
 namespace triax::parallel {
@@ -28,11 +28,26 @@ struct History {
   }
   std::string path(int64_t step) const { return fmt::format("{}/step-{}", run, step); }
   /// Returns the path of what says how a step was trained: settings.txt, or of an earlier start the
-  /// next checkpoint, or, where that is of the last start, the one `before`.
-  std::string told(int64_t step, const std::string& before) const {
+  /// next checkpoint. Where that is of the last start, the one `before` says it, unless the last
+  /// start has other `settings`: there may have been others between, whose checkpoints are gone.
+  std::string told(int64_t step, const std::string& before, const Settings& settings) const {
     if (step >= first) return last_start();
     auto next = std::ranges::lower_bound(steps, step);
-    return next == steps.end() || *next >= first ? before : path(*next);
+    if (next != steps.end() && *next < first) return path(*next);
+    if (first == INT64_MAX) return before;
+    auto then = saved_settings(state(before)), now = saved_settings(state(last_start()));
+    for (auto& s : settings)
+      check_input(then[s.name] == now[s.name], Exit::config,
+                  "replay: {} has {} {}, and the run began again with step {} and {}; the "
+                  "checkpoints between are gone, and with them how step {} was trained\n  Expected "
+                  "a step that a checkpoint of its start follows: train with a larger --keep.",
+                  before, s.name, then[s.name], first, now[s.name], step);
+    return before;
+  }
+  /// Returns a checkpoint to begin with after `step`.
+  std::string from(int64_t step) const {
+    return std::ranges::count(steps, step) > 0 ? "--checkpoint " + path(step)
+                                               : "its checkpoint is gone";
   }
   CheckpointState state(const std::string& path) const {
     if (path == last_start()) return {{"settings", whole_settings(path)}};
@@ -68,17 +83,17 @@ void choose(ReplayOptions& what) {
 /// the step: it would be trained with the wrong ones at first.
 void check_one_start(const History& of, const ReplayOptions& what, int64_t begin,
                      const Settings& settings) {
-  std::string path = of.told(what.step, what.checkpoint);
+  std::string path = of.told(what.step, what.checkpoint, settings);
   auto now = saved_settings(of.state(path));
   for (int64_t step = what.step - 1; step > begin; --step) {
-    std::string other = of.told(step, what.checkpoint);
+    std::string other = of.told(step, what.checkpoint, settings);
     if (std::exchange(path, other) == other) continue;
     auto before = saved_settings(of.state(other));
     for (auto& s : settings)
       check_input(before[s.name] == now[s.name], Exit::config,
                   "replay: {} has {} {}, and the run went on after step {} with {}; expected one "
-                  "setting up to step {}\n  Begin where it went on: --checkpoint {}",
-                  other, s.name, before[s.name], step, now[s.name], what.step, of.path(step));
+                  "setting up to step {}\n  Begin where it went on: {}",
+                  other, s.name, before[s.name], step, now[s.name], what.step, of.from(step));
   }
 }
 
@@ -91,7 +106,7 @@ std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& 
   Settings settings = joined({train_settings(o), of_program});
   std::erase_if(settings, [](auto& s) { return s.on_resume == OnResume::apart; });
   History of(parent_directory(what.checkpoint));
-  std::string told = of.told(what.step, what.checkpoint);
+  std::string told = of.told(what.step, what.checkpoint, settings);
   CheckpointState state = of.state(told);
   restore(settings, told, state);
   check_input(

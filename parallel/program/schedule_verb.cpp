@@ -8,7 +8,6 @@
 #include "parallel/pipeline/synthesis/comparison.h"
 #include "parallel/pipeline/synthesis/synthesis.h"
 #include "parallel/pipeline/timeline.h"
-#include "parallel/program/output_file.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/runs/run_directory.h"

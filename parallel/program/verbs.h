@@ -27,4 +27,8 @@ std::vector<Verb> checkpoint_verbs();
 /// Returns `2x2x2` as a mesh. Throws Error 78 for another text.
 MeshShape mesh_of(const std::string& text);
 
+/// Throws Error 73, which names the flag, if no file can be made at `path`: for a check before long
+/// work whose result goes there. Leaves nothing there.
+void check_output(const std::string& flag, const std::string& path);
+
 }  // namespace triax::parallel

@@ -1,8 +1,8 @@
-#include "parallel/settings/literals.h"
-
 #include <fmt/core.h>
 
 #include <charconv>
+
+#include "parallel/settings/setting.h"
 
 namespace triax::parallel {
 

@@ -7,7 +7,6 @@
 
 #include "core/check.h"
 #include "core/io/files.h"
-#include "parallel/settings/literals.h"
 
 namespace triax::parallel {
 

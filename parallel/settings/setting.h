@@ -162,6 +162,11 @@ std::string expected(const Setting& setting);
 std::string value_text(const Setting& setting);
 /// Returns the value as a configuration file has it.
 std::string literal(const Setting& setting);
+/// Returns a text as a basic string of TOML, with escapes.
+std::string with_quotes(std::string_view text);
+/// Returns a literal of a configuration as a command line has it: the argument of `with_quotes`,
+/// or, without quotes around it, the literal itself.
+std::string without_quotes(const std::string& literal);
 /// Returns a TOML float: the shortest digits that read back to the same bits.
 std::string toml_real(double number);
 /// True for UTF-8 (The Unicode Standard, table 3-7: no overlong forms, no surrogates) without NUL.

@@ -6,7 +6,7 @@
 #include "core/io/files.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/settings/terminal.h"
-#include "parallel/train/step/check_replicas.h"
+#include "parallel/train/step/step.h"
 
 namespace triax::parallel {
 namespace {
@@ -51,6 +51,11 @@ void Saver::end(RunDirectory::Wait wait) {
   if (!step) return;
   set_farewell(*step);
   on_disk_(fmt::format("{}/step-{}", directory_->path(), *step));
+}
+
+bool Saver::add_validation(int64_t done, double val_loss) {
+  end(RunDirectory::Wait::yes);
+  return saved_ == done && std::isfinite(val_loss) && directory_->add_validation(done, val_loss);
 }
 
 void Saver::compare_replicas(int64_t done) {

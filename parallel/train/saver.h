@@ -22,6 +22,9 @@ class Saver {
   /// Saves, where there is a directory; end() puts the checkpoint on the disk. Collective.
   void begin(const Position& at, std::optional<double> val_loss);
   void end(RunDirectory::Wait wait);
+  /// Adds a validation's loss to the checkpoint of `done` steps. False if there is none.
+  /// Collective.
+  bool add_validation(int64_t done, double val_loss);
   /// Compares replicas once after a step, with TrainOptions::check_replicas, so that no checkpoint
   /// hides a difference. Collective.
   void compare_replicas(int64_t done);

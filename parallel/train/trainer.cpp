@@ -187,7 +187,8 @@ void Trainer::catch_up() {
   if (done_ == saver_.begun() && !lacks) return;
   auto loss = held_out_loss();
   bool best = saver_.reaches_best(done_, val_loss_);
-  if (saver_.directory() && (best || saver_.saved() != done_)) save();  // trained steps are kept
+  bool noted = saver_.directory() && loss && saver_.add_validation(done_, *loss);
+  if (saver_.directory() && !noted && (best || saver_.saved() != done_)) save();
   Validation::check_finite(loss, done_);
   if (loss && metrics_ && done_ == saver_.begun()) metrics_->add_validation(*loss, scores());
   if (loss) progress_.say(fmt::format("step {}  {}\n", done_, describe(*loss, scores())));

@@ -6,7 +6,6 @@
 
 #include "core/check.h"
 #include "parallel/comm/launch/stop_signal.h"
-#include "parallel/train/step/unsigned_nan.h"
 
 namespace triax::parallel {
 

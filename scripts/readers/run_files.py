@@ -44,8 +44,9 @@ def path(text):
 def run(main):
     """Ends the process with what main() returns, or with a message in the form of all triax programs."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        expect(sys.stdout, 73, "cannot write to stdout: it is closed")
+        sys.stdout.reconfigure(errors="backslashreplace")
         code = main()
         sys.stdout.flush()
         sys.exit(code)

@@ -7,7 +7,7 @@
 #include "core/check.h"
 #include "core/io/files.h"
 #include "examples/text/tokenizer/bpe.h"
-#include "examples/text/tokenizer/words_json.h"
+#include "examples/text/tokenizer/words.h"
 
 namespace triax::text {
 namespace {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/io/json.h"
 #include "examples/text/tokenizer/utf8.h"
 
 struct pcre2_real_code_8;
@@ -78,5 +79,14 @@ class WordReader {
   std::string known_;  // the text, if it has added_characters: others are in their place
   std::shared_ptr<pcre2_real_match_data_8> found_;
 };
+
+/// Reads the pre_tokenizer of a tokenizer.json: ByteLevel, alone or as the last of a Sequence of
+/// Split and Digits. Throws Error 65 for another one.
+Words words_from_json(const nn::JsonReader& pre_tokenizer);
+/// Returns a pre_tokenizer that cuts texts in the same way; equal for equal splits.
+std::string to_json(const Words& words);
+
+/// Returns the flag `key`; `otherwise` where it is absent or null.
+bool flag_in(const nn::JsonReader& object, const char* key, bool otherwise);
 
 }  // namespace triax::text

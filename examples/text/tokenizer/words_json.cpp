@@ -1,9 +1,8 @@
-#include "examples/text/tokenizer/words_json.h"
-
 #include <algorithm>
 
 #include "core/check.h"
 #include "core/io/files.h"
+#include "examples/text/tokenizer/words.h"
 
 namespace triax::text {
 namespace {

@@ -8,7 +8,6 @@
 #include "core/io/files.h"
 #include "parallel/program/deepspeed/hjson.h"
 #include "parallel/program/deepspeed/keys.h"
-#include "parallel/settings/literals.h"
 #include "parallel/train/options/options.h"
 
 namespace triax::parallel {

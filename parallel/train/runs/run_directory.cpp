@@ -20,7 +20,6 @@
 #include "core/io/files.h"
 #include "core/profile.h"
 #include "parallel/comm/together.h"
-#include "parallel/settings/literals.h"
 #include "parallel/train/options/options.h"
 #include "parallel/train/runs/initial_weights.h"
 
@@ -331,6 +330,17 @@ void RunDirectory::begin_save(const Position& at, const Step& step,
     background_ = std::make_unique<BackgroundSave>(checkpoints_, ranks_, at.step, pieces, state);
   else checkpoints_.save(at.step, pieces, state);
   saving_ = at.step;
+}
+
+bool RunDirectory::add_validation(int64_t step, double val_loss) {
+  return !text_of_first(ranks_, [&] {
+            std::string checkpoint = fmt::format("{}/step-{}", path(), step);
+            if (!disk().is_directory(checkpoint)) return std::string();
+            Manifest manifest = read_manifest(checkpoint);
+            manifest.state["val_loss"] = fmt::format("{}", val_loss);
+            replace_file(checkpoint + "/" + manifest_name, to_text(manifest));
+            return checkpoint;
+          }).empty();
 }
 
 std::optional<int64_t> RunDirectory::end_save(Wait wait) {

@@ -95,6 +95,9 @@ class RunDirectory {
   /// and a rank still writes. Throws what saving throws.
   enum class Wait { no, yes };
   std::optional<int64_t> end_save(Wait wait);
+  /// Collective. Adds the loss of a validation after `step` to the checkpoint of that step, all
+  /// else of which stays: it may be an earlier start's. False if this directory has none.
+  bool add_validation(int64_t step, double val_loss);
   /// Collective. Returns the step and value of the lowest validation loss of all checkpoints.
   std::optional<std::pair<int64_t, double>> best() { return checkpoints_.lowest("val_loss"); }
 

@@ -1,11 +1,10 @@
-#include "parallel/train/step/check_replicas.h"
-
 #include <algorithm>
 #include <map>
 
 #include "core/check.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/step/digests.h"
+#include "parallel/train/step/step.h"
 
 namespace triax::parallel {
 namespace {

@@ -3,7 +3,6 @@
 #include "core/check.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/step/step.h"
-#include "parallel/train/step/unsigned_nan.h"
 
 // The diagnosis of a step whose loss or gradient is not finite.
 namespace triax::parallel {

@@ -8,7 +8,6 @@
 #include "core/memory.h"
 #include "core/profile.h"
 #include "parallel/comm/launch/stop_signal.h"
-#include "parallel/train/step/unsigned_nan.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,4 +1,5 @@
 #pragma once
+#include <cmath>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -135,5 +136,15 @@ class Step {
 
 /// Returns `block0.up.weight of rank 1, micro-batch 2`; empty for none.
 std::string describe(const DataParallel::NonFinite& found);
+
+/// Compares, bit for bit, replicated weights, buffers and optimizer state after `number` steps:
+/// data-parallel replicas all of it, tensor-parallel ranks what they do not split, both ends of a
+/// pipeline a tied embedding. Equal sums went into all of them, so that on hosts of one instruction
+/// level any difference is a fault of a machine. Collective. Throws Error 76 on all ranks, which
+/// names the ranks outside of the majority and the first tensor that differs.
+void check_replicas(const Step& step, Communicator& ranks, int64_t number);
+
+/// Returns the number as it is printed: a NaN without its sign, which means nothing.
+inline double unsigned_nan(double x) { return std::isnan(x) ? NAN : x; }
 
 }  // namespace triax::parallel

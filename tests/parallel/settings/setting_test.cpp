@@ -5,7 +5,6 @@
 #include <map>
 
 #include "core/check.h"
-#include "parallel/settings/literals.h"
 #include "tests/parallel/settings/options.h"
 #include "tests/support/expect_error.h"
 

@@ -6,7 +6,6 @@
 
 #include "core/check.h"
 #include "core/random.h"
-#include "examples/text/tokenizer/words_json.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 
