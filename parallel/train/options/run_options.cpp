@@ -150,8 +150,8 @@ StepRange parse_step_range(const std::string& text) {
 
 void check_run(const TrainOptions& o) {
   check_loss_scale(o.step);
-  check_graph(o);
   check_profile(o);
+  check_graph(o);
   check_replicated(o);
 }
 

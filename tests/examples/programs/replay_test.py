@@ -241,9 +241,33 @@ def checkpoints_were_pruned(shop):
     shop.run(0, "train", *small, "--lr", 0.01, "--resume", "auto", "--resume-changed", "--out", "pruned")
     for step in 4, 6:
         shutil.rmtree(shop / f"pruned/step-{step}")
-    for step in 3, 4:
-        shop.replay(0, f"--checkpoint pruned/step-2 --step {step}", f"EQUAL: loss and norm of {step - 2} step")
-    shop.replay(78, "--checkpoint pruned/step-2 --step 5", "the run went on after step 4 with", "--checkpoint pruned/step-4")
+    for step in 3, 4, 5:  # nothing says that there was no start between: of a step's loss its update tells nothing
+        shop.replay(78, f"--checkpoint pruned/step-2 --step {step}", "the run began again with step 5 and ", "with them how step ")
+
+
+def start_that_nothing_describes(shop):
+    """A start whose checkpoints are gone, between two with equal settings: metrics tell its rate."""
+    words = [*SMALL.split(), "--lr-schedule", "constant", "--warmup", 0, "--resume", "auto", "--out", "between"]
+    for lr, gone in (0.003, [6, 8]), (0.9, [8]), (0.003, [6]):
+        shop.run(0, "train", *words, "--lr", lr)
+        for step in gone:
+            shutil.rmtree(shop / f"between/step-{step}")
+    shop.replay(0, "--checkpoint between/step-2 --step 4", "EQUAL")
+    shop.replay(1, "--checkpoint between/step-4 --step 5", "DIFFERENT", "lr 0.003", "0.9")
+
+
+def made_up_validation(shop):
+    """A resumed run makes up for a validation: the checkpoint gets its loss, and stays that of the start which made it."""
+    words = [*SMALL.split(), "--lr-schedule", "constant", "--warmup", 0, "--out", "made-up"]
+    shop.run(0, "train", *words)
+    for step in 6, 8:
+        shutil.rmtree(shop / f"made-up/step-{step}")
+    before = json.loads((shop / "made-up/step-4/manifest.json").read_text())["state"]
+    shop.run(0, "train", *words, "--lr", 0.01, "--val-every", 1, "--keep-best", "--resume", "auto")
+    after = json.loads((shop / "made-up/step-4/manifest.json").read_text())["state"]
+    assert float(after.pop("val_loss")) > 0 and after == before, (before, after)
+    shop.replay(0, "--checkpoint made-up/step-2 --step 4", "EQUAL")
+    shop.run(0, "checkpoint", "verify", "made-up/step-4")
 
 
 if __name__ == "__main__":
@@ -255,5 +279,7 @@ if __name__ == "__main__":
         not_finite(shop)
         went_on_otherwise(shop)
         began_with_weights(shop)
+        start_that_nothing_describes(shop)
+        made_up_validation(shop)
         checkpoints_were_pruned(shop)
         draws(shop, count, seed)

@@ -71,7 +71,7 @@ TEST_F(Completion, OfFiles) {
   EXPECT_EQ(offered({"train", "--config", ""}), "<files> ");
   EXPECT_EQ(offered({"shelf", "look", "x"}), "<files> ");
   EXPECT_EQ(offered({"shelf", "diff", "x", "--l"}), "--lr ");
-  Setting resume{{}, "resume", "Run", "auto|last-good|PATH", "continue", &file_};
+  Setting resume{{}, "resume", "", "Run", "auto|last-good|PATH", "continue", &file_};
   line_.verbs[3].settings = {resume};
   EXPECT_EQ(offered({"flags", "--resume", ""}), "auto last-good <files> ");
   EXPECT_EQ(offered({"flags", "--resume", "l"}), "last-good <files> ");

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "parallel/comm/launch/stop_signal.h"
-#include "parallel/train/options/options.h"
+#include "parallel/train/options/option_groups.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
@@ -145,7 +145,7 @@ TEST(ProfileSteps, AreRefusedWhereThereAreNone) {
   expect_error([&] { train(task_of(), o); },
                {"profile=3-4 with steps=3", "Valid: steps from 1 to 3"}, Exit::config);
   o.profile = "2-3", o.step.graph = true;
-  expect_error([&] { check_profile(o); }, {"profile with graph", "one launch"}, Exit::config);
+  expect_error([&] { check_run(o); }, {"profile with graph", "one launch"}, Exit::config);
   o = options("", "2");
   expect_error([&] { train(task_of(), o); }, {"profile=2 without a run directory"}, Exit::config);
   o = options(directory / "resumed", "");
