@@ -9,7 +9,6 @@
 
 #include "core/check.h"
 #include "core/io/files.h"
-#include "parallel/plan/shipped.h"
 #include "parallel/settings/bytes.h"
 
 namespace triax::parallel {

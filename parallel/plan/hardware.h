@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -51,5 +52,8 @@ std::vector<std::string> hardware_names();
 /// Returns the hardware of that name, or of that file. Throws Error 78 for an unknown name or a bad
 /// key or value, with file and line, and for a missing key; 66 for a file that is not there.
 Hardware hardware_named(const std::string& name);
+
+/// Returns the texts of parallel/plan/hardware/*.toml by name, as of the library's build.
+const std::map<std::string, std::string>& shipped_hardware();
 
 }  // namespace triax::parallel

@@ -1,5 +1,3 @@
-#include "parallel/train/notices.h"
-
 #include <cstdlib>
 #include <string_view>
 

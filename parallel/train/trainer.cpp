@@ -7,7 +7,6 @@
 
 #include "core/check.h"
 #include "parallel/comm/launch/stop_signal.h"
-#include "parallel/train/notices.h"
 #include "parallel/train/options/options.h"
 #include "parallel/train/runs/initial_weights.h"
 

@@ -110,4 +110,8 @@ class Trainer {
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
 };
 
+/// Returns a warning if a first step changes nothing, since all its gradients are 0; else an empty
+/// text.
+std::string warning_of(const StepResult& first, const StepOptions& o);
+
 }  // namespace triax::parallel

@@ -3,7 +3,9 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
+#include <utility>
 
 #include "core/check.h"
 #include "core/io/files.h"
@@ -42,6 +44,25 @@ std::shared_ptr<pcre2_code> compiled(const std::string& pattern) {
   return code;
 }
 
+/// Adds the characters that a PCRE2 expression names, in ranges. One that names a script may mean
+/// any letter; what is between U+1F000 and U+1FFFF are symbols of all scripts.
+void add_named(const std::string& e, std::vector<std::pair<char32_t, char32_t>>& all) {
+  for (size_t at = 0, seen = 0, dash = 0; at < e.size();) {
+    bool number = e.compare(at, 3, "\\x{") == 0;
+    if (!number && (e[at] & 0x80) == 0) {
+      dash = seen && e[at] == '-', seen = 0, ++at;
+      continue;
+    }
+    char32_t c =
+        number ? char32_t(std::strtoul(&e[at + 3], nullptr, 16)) : next_code_point(e, at, {});
+    if (number) at = e.find('}', at) + 1;
+    if (std::exchange(dash, 0)) all.back().second = c;
+    else all.emplace_back(c, c);
+    seen = 1;
+  }
+  if (e.find("{sc:") != e.npos) all.insert(all.end(), {{0x80, 0x1EFFF}, {0x20000, 0x10FFFF}});
+}
+
 /// Returns the character of Unicode 14 in place of one that was added later; 0 for all others.
 char32_t stand_in(char32_t c) {
   auto* end = std::end(added_characters);
@@ -66,7 +87,10 @@ bool joins(WordSplit::Match match, bool before, bool after) {
 }  // namespace
 
 Words::Words(std::vector<WordSplit> splits) : splits_(std::move(splits)) {
-  for (auto& split : splits_) codes_.push_back(compiled(split.pattern));
+  for (auto& split : splits_) {
+    codes_.push_back(compiled(split.pattern));
+    add_named(to_pcre2(split.pattern), named_);
+  }
 }
 
 WordReader::WordReader(const Words& words, std::string_view text, const Source& source)
@@ -80,8 +104,13 @@ WordReader::WordReader(const Words& words, std::string_view text, const Source& 
       continue;
     }
     size_t begin = at;
-    char32_t like = stand_in(next_code_point(text, at, source));
+    char32_t c = next_code_point(text, at, source), like = stand_in(c);
     if (like == 0) continue;
+    for (auto [first, last] : words.named_)
+      check_input((c < first || c > last) && (like < first || like > last), Exit::data,
+                  "{}: byte {}: U+{:04X} came with Unicode 15 or later, and a pattern names such "
+                  "characters; expected a text without it",
+                  source.name, source.first + begin, uint32_t(c));
     if (known_.empty()) known_ = text;
     std::string other;
     append_utf8(other, like);

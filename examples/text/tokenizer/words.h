@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/io/json.h"
@@ -44,6 +45,7 @@ class Words {
   friend class WordReader;
   std::vector<WordSplit> splits_;
   std::vector<std::shared_ptr<pcre2_real_code_8>> codes_;
+  std::vector<std::pair<char32_t, char32_t>> named_;  // characters in patterns: first, last
 };
 
 /// The bytes [begin, end) of a text.
@@ -57,7 +59,8 @@ class WordReader {
  public:
   using Take = std::function<void(size_t begin, size_t end)>;
 
-  /// `words` and `text` must outlive it. Throws Error 65 for bytes that are not UTF-8.
+  /// `words` and `text` must outlive it. Throws Error 65 for bytes that are not UTF-8, and for a
+  /// character newer than PCRE2's Unicode that a pattern names, or whose script it may name.
   WordReader(const Words& words, std::string_view text, const Source& source);
   WordReader(const WordReader&) = delete;  // text_ may view known_
 

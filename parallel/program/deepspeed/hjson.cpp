@@ -1,10 +1,9 @@
-#include "parallel/program/deepspeed/hjson.h"
-
 #include <algorithm>
 
 #include "core/check.h"
 #include "core/io/files.h"
 #include "core/io/json.h"
+#include "parallel/program/deepspeed/reader.h"
 #include "parallel/settings/setting.h"
 
 namespace triax::parallel {

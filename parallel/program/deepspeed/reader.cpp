@@ -6,7 +6,6 @@
 
 #include "core/check.h"
 #include "core/io/files.h"
-#include "parallel/program/deepspeed/hjson.h"
 #include "parallel/program/deepspeed/keys.h"
 #include "parallel/train/options/options.h"
 

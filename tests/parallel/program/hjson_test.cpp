@@ -1,5 +1,3 @@
-#include "parallel/program/deepspeed/hjson.h"
-
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -8,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/io/json.h"
+#include "parallel/program/deepspeed/reader.h"
 
 namespace triax::parallel {
 namespace {

@@ -158,6 +158,24 @@ TEST(Words, RefusesPatternsThatAreReadInOtherWays) {
   refuses(std::string(60, '[') + "a", "too many sets");
 }
 
+TEST(Words, RefusesNewCharactersThatAPatternNames) {
+  auto read = [](const std::string& pattern, const std::string& text) {
+    Words words = splitting(pattern);
+    WordReader(words, text, {"text"});
+  };
+  const std::string shaking_face = "a \U0001FAE8", tje = "a \u1C89";
+  for (const char* pattern :
+       {"[\U0001F300-\U0001FAFF]", "[\\x{1F300}-\\x{1FAFF}]", "\U0001FAE8", "\\x{1FAE8}+"})
+    expect_error([&] { read(pattern, shaking_face); }, {"text: byte 2: U+1FAE8", "a pattern names"},
+                 Exit::data);
+  expect_error([&] { read("\\p{Cyrillic}+", tje); }, {"text: byte 2: U+1C89"}, Exit::data);
+  for (const char* pattern : {"\\p{L}+|\\s", "[^\\s\\p{L}]+", "[\u4E00-\u9FA5]+", "x-y"}) {
+    read(pattern, shaking_face);
+    read(pattern, tje);
+  }
+  read("\\p{Han}+", shaking_face);
+}
+
 TEST(Words, OfAnyLength) {
   const std::string text(1'000'000, 'a');
   for (const char* pattern : {R"(\p{L}+)", "(?:\\p{L}\\p{M}?)+", "(?:a|b|c)+"}) {
