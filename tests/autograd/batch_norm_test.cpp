@@ -9,9 +9,7 @@
 namespace triax {
 namespace {
 
-using test::expect_error;
-using test::expect_near;
-using test::filled;
+using namespace test;
 
 struct Weights {
   Tensor gamma, beta;
@@ -24,7 +22,7 @@ TEST(BatchNorm, ValuesAndStatisticsAreThoseOfALoop) {
     Tensor x = (filled({3, 2, 2, 5}, 1, f64) + 2).to(dtype);
     Weights w(5, dtype);
     auto got = batch_norm(x, w.gamma, w.beta, {.eps = 1e-3});
-    auto v = test::values(x), gamma = test::values(w.gamma), beta = test::values(w.beta);
+    auto v = values(x), gamma = values(w.gamma), beta = values(w.beta);
     std::vector<double> expected(v.size()), mean(5), variance(5);
     for (size_t i = 0; i < v.size(); ++i) mean[i % 5] += v[i] / 12;
     for (size_t i = 0; i < v.size(); ++i) variance[i % 5] += std::pow(v[i] - mean[i % 5], 2) / 12;
@@ -63,8 +61,8 @@ TEST(BatchNorm, GroupsAreNormalisedEachByItself) {
   EXPECT_EQ(together.mean.shape(), (Shape{3, 3}));
   for (int64_t g = 0; g < 3; ++g) {
     auto alone = batch_norm(x.narrow(0, 2 * g, 2), w.gamma, w.beta);
-    test::expect_bitwise(together.y.narrow(0, 2 * g, 2), alone.y);
-    test::expect_bitwise(together.variance.narrow(0, g, 1), alone.variance);
+    expect_bitwise(together.y.narrow(0, 2 * g, 2), alone.y);
+    expect_bitwise(together.variance.narrow(0, g, 1), alone.variance);
   }
 }
 
@@ -91,13 +89,13 @@ TEST(BatchNorm, RanksThatShareStatisticsAreOneGroup) {
     auto half = batch_norm(part, g, b, {.ranks = 2, .sum_over_ranks = sum});
     backward(half.y, clone(dy.narrow(0, 2 * rank, 2)));
     EXPECT_EQ(calls, 2);
-    expect_near(half.y, test::values(one.y.detach().narrow(0, 2 * rank, 2)), 1e-12);
-    expect_near(half.variance, test::values(one.variance), 1e-12);
-    expect_near(grad(part), test::values(grad(whole).narrow(0, 2 * rank, 2)), 1e-12);
+    expect_near(half.y, values(one.y.detach().narrow(0, 2 * rank, 2)), 1e-12);
+    expect_near(half.variance, values(one.variance), 1e-12);
+    expect_near(grad(part), values(grad(whole).narrow(0, 2 * rank, 2)), 1e-12);
     dgamma = dgamma + grad(g), dbeta = dbeta + grad(b);
   }
-  expect_near(dgamma, test::values(grad(gamma)), 1e-12);
-  expect_near(dbeta, test::values(grad(beta)), 1e-12);
+  expect_near(dgamma, values(grad(gamma)), 1e-12);
+  expect_near(dbeta, values(grad(beta)), 1e-12);
 }
 
 TEST(BatchNorm, AChannelFarFromZeroKeepsItsVariance) {

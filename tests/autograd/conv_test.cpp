@@ -8,8 +8,7 @@
 namespace triax {
 namespace {
 
-using test::expect_error;
-using test::filled;
+using namespace test;
 
 TEST(ConvOp, Gradients) {
   auto conv = [](const ConvShape& shape) {

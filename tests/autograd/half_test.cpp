@@ -10,9 +10,7 @@
 namespace triax {
 namespace {
 
-using test::expect_near;
-using test::test_device;
-using test::values;
+using namespace test;
 
 constexpr double all = 1e-8;  // digits of the lists
 
@@ -52,7 +50,7 @@ TEST(Halves, MeansOverSomeDims) {
   expect_near(mean(x, {-1}, Keep::yes), {30000, 3338, 16656}, all);
   EXPECT_EQ(mean(x, {1}, Keep::yes).shape(), (Shape{3, 1}));
   EXPECT_EQ(values(mean(transpose(x, 0, 1), {1})), values(mean(x, {0})));
-  test::expect_error([] { mean(zeros({0, 3}, f16, test_device())); }, {"mean", "no elements"});
+  expect_error([] { mean(zeros({0, 3}, f16, test_device())); }, {"mean", "no elements"});
 }
 
 TEST(Halves, MeanSquaredErrors) {

@@ -8,8 +8,7 @@
 namespace triax {
 namespace {
 
-using test::expect_near;
-using test::test_device;
+using namespace test;
 
 constexpr double inf = INFINITY;
 

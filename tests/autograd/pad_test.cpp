@@ -7,9 +7,7 @@
 namespace triax {
 namespace {
 
-using test::expect_error;
-using test::filled;
-using test::test_device;
+using namespace test;
 
 TEST(PadOp, SurroundsWithAConstant) {
   constexpr int64_t a = 3, b = 5, before = 2, after = 1, behind = 4;

@@ -10,8 +10,7 @@
 namespace triax {
 namespace {
 
-using test::expect_bitwise;
-using test::filled;
+using namespace test;
 
 /// What a form of product makes of rows x, onto or beside `rest`, and the gradients of both.
 using Form = std::function<Tensor(const Tensor& x, const Tensor& rest)>;

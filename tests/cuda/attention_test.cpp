@@ -141,8 +141,8 @@ TEST_P(CudaAttention, RefusesHeadsThatDoNotFit) {
   Tensor y = empty({2, 257}, dtype, cpu), lse = empty({2, 1}, sums, cpu);
   Attention a{unpack(empty({2, 1, 3, 257}, dtype, cpu)), 2, Band::causal(2, 2)};
   std::vector<std::string> parts = {"attention", "head size 257", "at most 256 on cuda"};
-  expect_error([&] { b.attention(a, y, lse); }, parts, Exit::config);
-  expect_error([&] { b.attention_backward(a, y, lse, y, a.in); }, parts, Exit::config);
+  expect_config_error([&] { b.attention(a, y, lse); }, parts);
+  expect_config_error([&] { b.attention_backward(a, y, lse, y, a.in); }, parts);
 }
 
 }  // namespace

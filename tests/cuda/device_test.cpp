@@ -7,12 +7,8 @@ namespace triax::test {
 namespace {
 
 TEST(CudaDevice, OneThatIsNotThereIsRefused) {
-  expect_error(
-      [] {
-        backend({Device::Kind::cuda, 99});
-      },
-      {"device: cuda:99 asked for"}, Exit::config);
-  expect_error([] { empty({2}, f32, {Device::Kind::cuda, 99}); }, {"cuda:99"}, Exit::config);
+  expect_config_error([] { backend({Device::Kind::cuda, 99}); }, {"device: cuda:99 asked for"});
+  expect_config_error([] { empty({2}, f32, {Device::Kind::cuda, 99}); }, {"cuda:99"});
 }
 
 }  // namespace

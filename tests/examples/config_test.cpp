@@ -15,7 +15,7 @@ using parallel::Choice;
 using parallel::Setting;
 using parallel::Settings;
 using parallel::Verb;
-using test::error_of;
+using namespace test;
 using Words = std::vector<std::string>;
 
 /// What `minigpt train` can be told.
@@ -48,11 +48,11 @@ void change(const Settings& settings) {
 }
 
 TEST(Config, EveryKeyReadsBackExactly) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   Train given, defaults;
   change(given.verb.settings);
   std::string toml = to_toml(given.verb.settings), path = directory / "run.toml";
-  test::write_bytes(path, toml);
+  write_bytes(path, toml);
   Train again({"--config", path});
   const Settings &a = given.verb.settings, &b = again.verb.settings, &d = defaults.verb.settings;
   for (size_t i = 0; i < a.size(); ++i) {

@@ -252,8 +252,8 @@ TEST(HuggingFaceErrors, ADamagedCheckpointIsNotExported) {
   std::string file = directory / "run/step-0/rank0.safetensors", text = read_bytes(file);
   text[text.size() - 100] ^= 1;
   write_bytes(file, text);
-  expect_error([&] { export_to(model, directory / "run", directory / "back"); },
-               {"is damaged", "checksum differs"}, Exit::data);
+  expect_data_error([&] { export_to(model, directory / "run", directory / "back"); },
+                    {"is damaged", "checksum differs"});
   EXPECT_FALSE(std::filesystem::exists(directory / "back"));
 }
 
@@ -326,7 +326,7 @@ TEST(LlmC, RefusesOtherFiles) {
   std::string good = llm_c_file(f32), path = directory / "gpt2.bin";
   auto refused = [&](const std::string& file, const std::vector<std::string>& parts) {
     write_bytes(path, file);
-    expect_error([&] { import_to(gpt2_model(), path, directory / "run"); }, parts, Exit::data);
+    expect_data_error([&] { import_to(gpt2_model(), path, directory / "run"); }, parts);
     EXPECT_FALSE(std::filesystem::exists(directory / "run"));
   };
   auto with = [&](size_t word, int32_t value) {

@@ -18,10 +18,7 @@ namespace triax::minigpt {
 namespace {
 
 namespace fs = std::filesystem;
-using test::expect_error;
-using test::read_bytes;
-using test::TemporaryDirectory;
-using test::write_bytes;
+using namespace test;
 
 constexpr int64_t half = 6, whole = 2 * half;
 
@@ -264,7 +261,7 @@ TEST_F(Resume, RefusesAnotherRunsCheckpointAndLeavesItAlone) {
     Job other = straight;
     other.train.resume = "auto";
     change(other);
-    expect_error([&] { run(other, 2); }, {words}, Exit::config);
+    expect_config_error([&] { run(other, 2); }, {words});
     EXPECT_EQ(names_in(straight.train.out), before);
     for (size_t i = 0; i < bytes.size(); ++i)
       EXPECT_EQ(read_bytes(straight.train.out + "/" + files[i]), bytes[i]) << files[i];
@@ -296,9 +293,9 @@ TEST_F(Resume, AFreshStartDoesNotMixWithAnOldRun) {
   Job c = config("run");
   EXPECT_EQ(run(c), Exit::ok);
   auto before = metrics(c);
-  expect_error([&] { run(c); }, {"holds step-"}, Exit::config);
+  expect_config_error([&] { run(c); }, {"holds step-"});
   c.train.resume = c.train.out + "/step-6";  // goes back behind the newest
-  expect_error([&] { run(c); }, {"go on after step 6"}, Exit::config);
+  expect_config_error([&] { run(c); }, {"go on after step 6"});
   EXPECT_EQ(metrics(c), before);
 }
 

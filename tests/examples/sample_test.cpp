@@ -42,23 +42,22 @@ TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
   for (const char* key : {"layers", "heads", "width", "context", "vocab"})
     for (const char* value : {"many", "", "0", "-1", "1.5", "99999999999999999999"}) {
       if (key == std::string("vocab") && value == std::string("0")) continue;  // the tokenizer's
-      test::expect_error([&] { sample_with(key, value); },
-                         {fmt::format("{}: `{}`; expected a whole number", key, value)},
-                         Exit::data);
+      test::expect_data_error([&] { sample_with(key, value); },
+                              {fmt::format("{}: `{}`; expected a whole number", key, value)});
     }
-  test::expect_error([&] { sample_with("precision", "\"fp8\""); },
-                     {"precision: `fp8`; expected one of: fp32"}, Exit::data);
+  test::expect_data_error([&] { sample_with("precision", "\"fp8\""); },
+                          {"precision: `fp8`; expected one of: fp32"});
   for (auto [key, value, tensor] : {std::tuple("layers", "2000000000", "block1.proj"),
                                     {"context", "2000000000", "positions.table [2000000000, 4]"},
                                     {"vocab", "2000000000", "tokens.table [2000000000, 4]"},
                                     {"width", "2", "block0.proj.weight [2, 2]"}})
-    test::expect_error([&] { sample_with(key, value); },
-                       {std::string("its settings describe a tensor ") + tensor}, Exit::data);
+    test::expect_data_error([&] { sample_with(key, value); },
+                            {std::string("its settings describe a tensor ") + tensor});
   for (const char* vocab : {"0", "3"})
-    test::expect_error([&] { sample_with("vocab", vocab); }, {"it has no tensor "}, Exit::data);
+    test::expect_data_error([&] { sample_with("vocab", vocab); }, {"it has no tensor "});
   tokenizer = "abc";
-  test::expect_error([&] { sample_with("width", "4"); }, {"does not start with an open brace"},
-                     Exit::data);
+  test::expect_data_error([&] { sample_with("width", "4"); },
+                          {"does not start with an open brace"});
 }
 
 // correctness 29: the same text from any mesh.
@@ -117,8 +116,7 @@ TEST(Sample, TakesTheAverageIfThereIsOne) {
   using parallel::Weights;
   EXPECT_NE(text(0.9, Weights::average), text(0.9, Weights::trained));
   EXPECT_EQ(text(0.9, Weights::trained), text(0, Weights::trained));
-  test::expect_error([&] { text(0, Weights::average); }, {"weights=average of checkpoint"},
-                     Exit::config);
+  test::expect_config_error([&] { text(0, Weights::average); }, {"weights=average of checkpoint"});
   (void)testing::internal::GetCapturedStdout();
 }
 

@@ -6,7 +6,7 @@
 namespace triax::nn {
 namespace {
 
-using test::values;
+using namespace test;
 using Values = std::vector<double>;
 
 TensorSamples samples(const std::vector<uint8_t>& input, const std::vector<int64_t>& target) {
@@ -37,13 +37,12 @@ TEST(TensorSamplesTest, RefusesOtherTensorsAndIndices) {
                              {two, none},
                              {none, zeros({1}, i32, cpu)},
                              {zeros({0}, f32, cpu), zeros({0}, i32, cpu)}})
-    test::expect_error([&] { TensorSamples(bad[0], bad[1]); },
-                       {"samples: input " + str(bad[0]) + ", target " + str(bad[1]),
-                        "expected dim 0 of each to count samples"},
-                       Exit::data);
+    expect_data_error([&] { TensorSamples(bad[0], bad[1]); },
+                      {"samples: input " + str(bad[0]) + ", target " + str(bad[1]),
+                       "expected dim 0 of each to count samples"});
   TensorSamples all(two, zeros({2}, i32, cpu));
   for (int64_t i : {-2, 2})
-    test::expect_error([&] { all.batch({&i, 1}); }, {fmt::format("index {}; expected 0 to 1", i)});
+    expect_error([&] { all.batch({&i, 1}); }, {fmt::format("index {}; expected 0 to 1", i)});
 }
 
 }  // namespace

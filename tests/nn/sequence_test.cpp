@@ -8,7 +8,7 @@
 namespace triax::nn {
 namespace {
 
-using test::values;
+using namespace test;
 using Values = std::vector<double>;
 
 Tensor row(const Values& v) { return from_host(v, {int64_t(v.size())}, cpu).to(f64); }
@@ -140,7 +140,7 @@ TEST(SequenceTest, ANameIsGivenOnce) {
       for (int i = 0; i < 2; ++i) add("act", {}, [](const Tensor& x) { return x; });
     }
   };
-  test::expect_error([] { Repeats r; }, {"sequence: layer `act` is there already"}, Exit::config);
+  expect_config_error([] { Repeats r; }, {"sequence: layer `act` is there already"});
 }
 
 TEST(SequenceTest, LayersWithoutAChildHavePlainNamesToo) {
@@ -149,8 +149,7 @@ TEST(SequenceTest, LayersWithoutAChildHavePlainNamesToo) {
       add("a@b", {}, [](const Tensor& x, const Batch&) { return x; });
     }
   };
-  test::expect_error([] { Named n; }, {"'a@b'", "expected letters, digits, `_` and `-`"},
-                     Exit::config);
+  expect_config_error([] { Named n; }, {"'a@b'", "expected letters, digits, `_` and `-`"});
 }
 
 }  // namespace

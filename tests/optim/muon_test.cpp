@@ -6,10 +6,7 @@
 namespace triax::optim {
 namespace {
 
-using test::expect_error;
-using test::filled;
-using test::test_device;
-using test::values;
+using namespace test;
 
 using Rows = std::vector<std::vector<double>>;
 
@@ -117,9 +114,9 @@ TEST(Muon, StateNamesItsPlaceInTheSlot) {
 
 TEST(Muon, MatricesThatAreCutAreRefused) {
   Slot slot{filled({20}, 1), filled({20}, 2), {}, {}, {{"block0.up.weight", {0, 20}, 3, 8}}};
-  expect_error([&] { Muon muon({slot}); },
-               {"muon: this rank holds 20 of the 3 x 8 elements of block0.up.weight", "--zero 0"},
-               Exit::config);
+  expect_config_error(
+      [&] { Muon muon({slot}); },
+      {"muon: this rank holds 20 of the 3 x 8 elements of block0.up.weight", "--zero 0"});
   expect_error([&] { Muon muon({}, {.momentum = 1}); }, {"muon: momentum 1"});
 }
 

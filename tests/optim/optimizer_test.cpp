@@ -13,10 +13,7 @@
 namespace triax::optim {
 namespace {
 
-using test::expect_bitwise;
-using test::filled;
-using test::test_device;
-using test::values;
+using namespace test;
 
 /// The decision of a step, on the device of these tests.
 Tensor decided(const StepDecision& d) {

@@ -15,18 +15,18 @@
 namespace triax::parallel {
 namespace {
 
-using test::call;
+using namespace test;
 
 // Reading data may take minutes, and a task may change what it captured.
 TEST(Program, RanksThatAreThreadsShareOneTask) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   int made = 0;
   bool fails = false;
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = tiny_options()};
   options.task = [&] {
     ++made;
     check_input(!fails, Exit::data, "no data");
-    return test::task_of();
+    return task_of();
   };
   std::vector<std::string> words = {
       "tiny",  "train",           "--comm",  "threads", "--ranks",       "4", "--dp",     "4",
@@ -40,23 +40,23 @@ TEST(Program, RanksThatAreThreadsShareOneTask) {
 
 // A directory made now holds nothing to resume: a job that is queued again would begin again.
 TEST(Program, ResumesOnlyARunThatIsNamed) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
-  options.task = [] { return test::task_of(); };
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = tiny_options()};
+  options.task = [] { return task_of(); };
   for (const char* which : {"auto", "last-good"})
     EXPECT_EQ(call(options, {"tiny", "train", "--resume", which}), int(Exit::config));
 }
 
 TEST(Program, ParityTakesAProgramsOwnWarmUp) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = tiny_options()};
   options.train.steps = 1000, options.train.lr.warmup = 50;
-  options.task = [] { return test::task_of(); };
+  options.task = [] { return task_of(); };
   EXPECT_EQ(call(options, {"tiny", "parity", "--mesh", "2x1x1"}), 0);
 }
 
 TEST(Program, AScheduleWithoutAFunctionIsRefused) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = tiny_options()};
   options.train.step.schedules["mine"] = {};
-  options.task = [] { return test::task_of(); };
+  options.task = [] { return task_of(); };
   for (const char* verb : {"train", "parity", "plan", "schedule"}) {
     testing::internal::CaptureStderr();
     EXPECT_EQ(call(options, {"tiny", verb, "--schedule", "mine"}), int(Exit::config)) << verb;
@@ -69,8 +69,8 @@ TEST(Program, AScheduleWithoutAFunctionIsRefused) {
 // 10 ranks: tp 5 and 10 do not divide the features, pp 5 and 10 are more than the layers, and tp 2
 // does not divide the rows for sequence parallelism.
 TEST(Program, PlanCountsTheReasonsThatItLeavesOut) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
-  options.task = [] { return test::task_of(); };
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = tiny_options()};
+  options.task = [] { return task_of(); };
   auto said = [&](const std::string& ranks) {
     testing::internal::CaptureStdout();
     EXPECT_EQ(call(options, {"tiny", "plan", "--ranks", ranks, "--global-batch", ranks,
@@ -86,11 +86,11 @@ TEST(Program, PlanCountsTheReasonsThatItLeavesOut) {
 }
 
 TEST(Program, PlanSaysWhatIsFixedAndWhatTheBatchForbids) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
-  options.task = [] { return test::task_of(); };
-  test::TemporaryDirectory folder;
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = tiny_options()};
+  options.task = [] { return task_of(); };
+  TemporaryDirectory folder;
   std::string file = folder / "c.toml";
-  test::write_bytes(file, "micro-batch = 2\nrecompute = \"block\"\nglobal-batch = 12\nseed = 3\n");
+  write_bytes(file, "micro-batch = 2\nrecompute = \"block\"\nglobal-batch = 12\nseed = 3\n");
   auto said = [&](std::vector<std::string> more) {
     std::vector<std::string> words = {"tiny", "plan", "--ranks", "4"};
     words.insert(words.end(), more.begin(), more.end());
@@ -117,8 +117,8 @@ TEST(Program, PlanSaysWhatIsFixedAndWhatTheBatchForbids) {
 
 // What one plans for is never left out.
 TEST(Program, PlanOnANarrowTerminalKeepsMemoryAndMfu) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
-  options.task = [] { return test::task_of(); };
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = tiny_options()};
+  options.task = [] { return task_of(); };
   for (const char* columns : {"40", "60", "80", "300"}) {
     ::setenv("COLUMNS", columns, 1);
     testing::internal::CaptureStdout();
@@ -136,20 +136,20 @@ TEST(Program, PlanOnANarrowTerminalKeepsMemoryAndMfu) {
 }
 
 TEST(Program, RunsThatBeginInOneSecondHaveDirectoriesOfTheirOwn) {
-  test::TemporaryDirectory folder;
+  TemporaryDirectory folder;
   auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
   std::set<std::string> paths;
   for (int i = 0; i < 20; ++i) paths.insert(make_run_directory("tiny"));
   EXPECT_EQ(paths.size(), 20);
   std::string next = *paths.begin() + "-21";
-  test::write_bytes(next, "a file");
+  write_bytes(next, "a file");
   for (int i = 0; i < 3; ++i) paths.insert(make_run_directory("tiny"));
   EXPECT_EQ(paths.size(), 23);
   EXPECT_FALSE(paths.contains(next));
 
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
-  options.task = [] { return test::task_of(); };
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = tiny_options()};
+  options.task = [] { return task_of(); };
   auto runs = [] { return std::distance(std::filesystem::directory_iterator("runs"), {}); };
   auto count = runs();
   EXPECT_EQ(call(options, {"tiny", "train", "--steps", "1"}), 0);
@@ -162,12 +162,12 @@ TEST(Program, RunsThatBeginInOneSecondHaveDirectoriesOfTheirOwn) {
 
 // `train` knows no key of `plan` alone: the printed command has flags in place of such a file.
 TEST(Program, PlanPrintsACommandThatTrainTakes) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
-  options.task = [] { return test::task_of(); };
-  test::TemporaryDirectory folder;
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = tiny_options()};
+  options.task = [] { return task_of(); };
+  TemporaryDirectory folder;
   std::string file = folder / "c.toml";
   auto said = [&](const std::string& keys) {
-    test::write_bytes(file, keys + "offload = \"optimizer\"\n");
+    write_bytes(file, keys + "offload = \"optimizer\"\n");
     testing::internal::CaptureStdout();
     EXPECT_EQ(call(options, {"tiny", "plan", "--config", file, "--dp", "2"}), 0);
     return testing::internal::GetCapturedStdout();

@@ -28,5 +28,12 @@ void expect_error(F work, const std::vector<std::string>& parts, Exit code = Exi
   for (const std::string& part : parts)
     EXPECT_NE(text.find(part), text.npos) << "'" << text << "' does not hold '" << part << "'";
 }
+/// Of settings, or of data.
+template <class F> void expect_config_error(F work, const std::vector<std::string>& parts) {
+  expect_error(work, parts, Exit::config);
+}
+template <class F> void expect_data_error(F work, const std::vector<std::string>& parts) {
+  expect_error(work, parts, Exit::data);
+}
 
 }  // namespace triax::test

@@ -17,9 +17,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::TemporaryDirectory;
-using test::thrown_by_ranks;
+using namespace test;
 
 /// What a rank of two holds: half of a matrix, and on rank 0 a vector, seen through a larger one.
 std::vector<Piece> pieces_of(int rank) {
@@ -53,8 +51,8 @@ TEST(BackgroundSave, WritesTheBytesThatSavingWrites) {
   EXPECT_EQ(files.size(), 3u);
   EXPECT_EQ(names_in(dir / "later/step-3"), files);
   for (auto& file : files)
-    EXPECT_TRUE(test::read_bytes(dir / ("now/step-3/" + file)) ==
-                test::read_bytes(dir / ("later/step-3/" + file)))
+    EXPECT_TRUE(read_bytes(dir / ("now/step-3/" + file)) ==
+                read_bytes(dir / ("later/step-3/" + file)))
         << file << " differs";
 }
 
@@ -183,9 +181,9 @@ TEST(CheckpointDirectory, WhatDoesNotReadBackIsNotKept) {
   struct Damages final : Files {
     int fault(const char* operation, const std::string& path) const override {
       if (std::string_view(operation) == "open" && path.ends_with("rank0.safetensors")) {
-        std::string bytes = test::read_bytes(path);
+        std::string bytes = read_bytes(path);
         bytes.back() ^= 1;
-        test::write_bytes(path, bytes);
+        write_bytes(path, bytes);
       }
       return 0;
     }

@@ -80,11 +80,11 @@ TEST(Manifest, NamesWhatIsWrong) {
   for (const auto& [from, to, why] : cases) {
     const std::string text = edited(from, to);
     for (const std::string& part : {why, std::string("step-12")})
-      test::expect_error([&] { parse_manifest(text, "step-12"); }, {part}, Exit::data);
+      test::expect_data_error([&] { parse_manifest(text, "step-12"); }, {part});
   }
   for (const std::string& text : {std::string(), std::string("{}"), to_text(example) + " "})
-    test::expect_error([&] { parse_manifest(text, "step-12"); },
-                       {"manifest.json, checksum differs"}, Exit::data);
+    test::expect_data_error([&] { parse_manifest(text, "step-12"); },
+                            {"manifest.json, checksum differs"});
 }
 
 TEST(Manifest, HolesAndOverlapsAreNamed) {

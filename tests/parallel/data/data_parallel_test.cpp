@@ -17,9 +17,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::filled;
-using test::values;
+using namespace test;
 
 /// A weight used twice, one never, odd sizes, and a part that some micro-batches leave out.
 struct Net : nn::Module {

@@ -11,7 +11,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
+using namespace test;
 
 struct Stage : nn::Module {
   nn::Parameter& weight = parameter({.name = "weight", .full = {2}, .init = {.std = 0.5}});
@@ -51,28 +51,26 @@ TEST(HeldOnce, ByBothEndsOfAnyNumberOfStagesIfTied) {
 
 TEST(HeldOnce, RefusesOtherHoldersAndNamesThem) {
   const int stages = 66;
-  expect_error([&] { build(stages, [](int s) { return s == 0; }); },
-               {"tied.table (tied) is used on stage 0; expected stages 0 and 65", "--pp"},
-               Exit::config);
-  expect_error([&] { build(stages, [](int s) { return s == 0 || s == 64; }); },
-               {"tied.table (tied) is used on stages 0, 64; expected stages 0 and 65"},
-               Exit::config);
-  expect_error([&] { build(stages, [](int) { return false; }); },
-               {"tied.table (tied) is used on no stage;"}, Exit::config);
-  expect_error(
+  expect_config_error([&] { build(stages, [](int s) { return s == 0; }); },
+                      {"tied.table (tied) is used on stage 0; expected stages 0 and 65", "--pp"});
+  expect_config_error([&] { build(stages, [](int s) { return s == 0 || s == 64; }); },
+                      {"tied.table (tied) is used on stages 0, 64; expected stages 0 and 65"});
+  expect_config_error([&] { build(stages, [](int) { return false; }); },
+                      {"tied.table (tied) is used on no stage;"});
+  expect_config_error(
       [&] {
         build(
             stages, [&](int s) { return s == 0 || s == stages - 1; }, 65);
       },
-      {"stage1.weight (not tied) is used on stages 1, 65; expected one stage"}, Exit::config);
+      {"stage1.weight (not tied) is used on stages 1, 65; expected one stage"});
 }
 
 TEST(ZeroStage, OfNoKnownNumberIsRefused) {
   auto alone = single_rank();
   Stage model;
   for (int stage : {7, 4, -1})
-    expect_error([&] { DataParallel(model, *alone, {.zero = Zero(stage)}); },
-                 {fmt::format("ZeRO stage {}; expected 0, 1, 2 or 3", stage)}, Exit::config);
+    expect_config_error([&] { DataParallel(model, *alone, {.zero = Zero(stage)}); },
+                        {fmt::format("ZeRO stage {}; expected 0, 1, 2 or 3", stage)});
 }
 
 }  // namespace

@@ -96,8 +96,8 @@ TEST(ReduceDtype, RoundsWhatEachRankBringsAndEachSumOnce) {
 
 TEST(ReduceDtype, OtherDtypesAndBitwiseAreRefused) {
   auto refused = [](DataParallelOptions o, const char* what) {
-    test::expect_error([&] { reduce(1, 1, o, [](auto&) {}); }, {what, "expected f32 or bf16"},
-                       Exit::config);
+    test::expect_config_error([&] { reduce(1, 1, o, [](auto&) {}); },
+                              {what, "expected f32 or bf16"});
   };
   refused({.reduce_dtype = f16}, "gradients sent in f16;");
   refused({.bitwise = true, .reduce_dtype = bf16}, "gradients sent in bf16 with bitwise;");

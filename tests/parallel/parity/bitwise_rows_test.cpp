@@ -94,9 +94,8 @@ TEST(Bitwise, AProductWithAWeightIsNotIndependent) {
   auto o = bitwise_options({2, 1, 1});
   o.step.micro_batch = 3;
   auto run = [&] { trace(test::task_of<RowNet<32, Independent<Scaled>>>(), o); };
-  test::expect_error(
-      run, {"mul does not sum the gradient of a weight sample by sample", "Take --micro-batch 1"},
-      Exit::config);
+  test::expect_config_error(
+      run, {"mul does not sum the gradient of a weight sample by sample", "Take --micro-batch 1"});
   o.step.bitwise = false;
   EXPECT_NO_THROW(run());
 }
@@ -167,8 +166,7 @@ TEST(Bitwise, SamplesApartHaveNoFirstRow) {
   auto o = bitwise_options({1, 1, 2});
   o.step.tp_slices = 2, o.step.micro_batch = 3, o.step.sequence_parallel = true;
   auto run = [&] { trace(test::task_of<RowNet<64, Asking>>(), o); };
-  test::expect_error(run, {"asks for its first row", "3 samples", "parallel::Dropout"},
-                     Exit::config);
+  test::expect_config_error(run, {"asks for its first row", "3 samples", "parallel::Dropout"});
   o.step.micro_batch = 1;
   EXPECT_NO_THROW(run());
 }

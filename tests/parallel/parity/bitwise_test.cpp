@@ -175,7 +175,7 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
   auto refused = [](const char* said, auto change) {
     auto o = bitwise_options({2, 1, 1});
     change(o);
-    test::expect_error([&] { trace(test::task_of(), o); }, {"bitwise with", said}, Exit::config);
+    test::expect_config_error([&] { trace(test::task_of(), o); }, {"bitwise with", said});
   };
   refused("tp=2, tp-slices=1", [](auto& o) { o.step.mesh = {1, 1, 2}; });
   refused("tp=2, tp-slices=3", [](auto& o) { o.step.mesh = {1, 1, 2}, o.step.tp_slices = 3; });
@@ -183,33 +183,30 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
   refused("a loss scale of 1000", [](auto& o) { o.step.dtype = f16, o.step.loss_scale = 1000; });
   auto o = bitwise_options({1, 1, 1});
   o.step.tp_slices = 3;
-  test::expect_error(
+  test::expect_config_error(
       [&] { trace(test::task_of(), o); },
-      {"3 slices do not divide 32 features", "--tp-slices for them: 1, 2, 4, 8, 16, 32."},
-      Exit::config);
+      {"3 slices do not divide 32 features", "--tp-slices for them: 1, 2, 4, 8, 16, 32."});
   o.step.tp_slices = 2;
-  test::expect_error([&] { trace(test::task_of<OwnSumNet>(), o); },
-                     {"bitwise with tp-slices=2: leave sums features"}, Exit::config);
+  test::expect_config_error([&] { trace(test::task_of<OwnSumNet>(), o); },
+                            {"bitwise with tp-slices=2: leave sums features"});
   o.step.bitwise = false;
-  test::expect_error([&] { trace(test::task_of(), o); }, {"tp-slices=2 without bitwise"},
-                     Exit::config);
+  test::expect_config_error([&] { trace(test::task_of(), o); }, {"tp-slices=2 without bitwise"});
   o = bitwise_options({1, 1, 2});
   o.step.sequence_parallel = true, o.step.tp_slices = 2;
-  test::expect_error([&] { trace(test::task_of<RowNet<32, Scaled>>(), o); },
-                     {"bitwise with sequence-parallel: mul does not sum", "x + bias"},
-                     Exit::config);
+  test::expect_config_error([&] { trace(test::task_of<RowNet<32, Scaled>>(), o); },
+                            {"bitwise with sequence-parallel: mul does not sum", "x + bias"});
   o.step.tp_slices = 16;  // of four rows a rank
-  test::expect_error([&] { trace(test::task_of<BlockNet<8>>(), o); },
-                     {"bitwise with sequence-parallel:", "in 8 equal parts"}, Exit::config);
+  test::expect_config_error([&] { trace(test::task_of<BlockNet<8>>(), o); },
+                            {"bitwise with sequence-parallel:", "in 8 equal parts"});
   o = bitwise_options({1, 1, 1});
   o.step.micro_batch = 2;
-  test::expect_error([&] { trace(test::task_of<OftenScaledNet>(), o); },
-                     {"bitwise: parameter scaled.by is used 9 times in a pass; expected at most 8"},
-                     Exit::config);
+  test::expect_config_error(
+      [&] { trace(test::task_of<OftenScaledNet>(), o); },
+      {"bitwise: parameter scaled.by is used 9 times in a pass; expected at most 8"});
   o = bitwise_options({2, 1, 1});
-  test::expect_error([&] { trace(test::task_of<BatchNormNet>(), o); },
-                     {"bitwise with a model that has buffers (channels.norm.", "batch norm"},
-                     Exit::config);
+  test::expect_config_error(
+      [&] { trace(test::task_of<BatchNormNet>(), o); },
+      {"bitwise with a model that has buffers (channels.norm.", "batch norm"});
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::tiny_options;
+using namespace test;
 
 constexpr int64_t width = 16, source_time = 5, time = 3;
 
@@ -46,7 +46,7 @@ struct Decoder : nn::Module {
 struct TwoInputs : nn::Sequence {
   explicit TwoInputs(const TensorParallel& tp) {
     add<Source>("source", tp);
-    add<test::Block>("encoder", tp);
+    add<Block>("encoder", tp);
     add<Decoder>("decoder", tp);
     add<ClassHead>("head", 4, width, tp, VocabularyOptions{.std = 0.3});
   }
@@ -134,15 +134,15 @@ TEST(ExtraInputs, CountTheSamples) {
   auto rows = zeros({8, time, width}, f32, cpu);
   Tensors extra{zeros({8, source_time}, i32, cpu), zeros({8}, f32, cpu)};
   short_task.samples = std::make_shared<Short>(rows, zeros({8, time}, i32, cpu), extra);
-  EXPECT_TRUE(test::refused(test::outcome(short_task, tiny_options()),
-                            "extra [8, 5] i32 on cpu, extra [1] f32 on cpu",
-                            "expected dim 0 of each to count them", 65));
+  EXPECT_TRUE(refused(outcome(short_task, tiny_options()),
+                      "extra [8, 5] i32 on cpu, extra [1] f32 on cpu",
+                      "expected dim 0 of each to count them", 65));
   extra.pop_back(), extra.push_back(zeros({7}, f32, cpu));
-  test::expect_error(
+  expect_data_error(
       [&] {
         nn::TensorSamples(rows, zeros({8, time}, i32, cpu), extra);
       },
-      {"extra [8, 5] i32 on cpu, [7] f32 on cpu; expected dim 0 of each to count"}, Exit::data);
+      {"extra [8, 5] i32 on cpu, [7] f32 on cpu; expected dim 0 of each to count"});
 }
 
 }  // namespace

@@ -17,9 +17,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::filled;
-using test::values;
+using namespace test;
 
 constexpr int64_t samples = 3;
 constexpr double seed = 0.25;
@@ -154,7 +152,7 @@ void on_all(int micros,
             const std::function<void(const Schedule& schedule, const PipelineShape& shape)>& body) {
   for (auto& name : schedule_names())
     for (int stages = 1; stages <= 4; ++stages)
-      for (int chunks : test::chunks_of(name, 2)) {
+      for (int chunks : chunks_of(name, 2)) {
         SCOPED_TRACE(fmt::format("{}, {} stages, {} chunks", name, stages, chunks));
         Schedule schedule = schedule_named(name);
         body(schedule, {stages, chunks, micros, schedule.placement});
@@ -215,10 +213,9 @@ TEST(BoundariesTest, ThereIsOneForEachCut) {
                  {"3 boundaries; expected one, or one for each of the 2 cuts"});
     expect_error([&] { make({}); }, {"0 boundaries"});
     other[1].dtype = f16;
-    expect_error([&] { make(world.rank() == 2 ? other : right); },
-                 {"stage 2 has 1 chunk and sends [3, 2, 3] f32 [3, 5] f16",
-                  "stage 0 has 1 chunk and sends [3, 2, 3] f32 [3, 5] f64"},
-                 Exit::config);
+    expect_config_error([&] { make(world.rank() == 2 ? other : right); },
+                        {"stage 2 has 1 chunk and sends [3, 2, 3] f32 [3, 5] f16",
+                         "stage 0 has 1 chunk and sends [3, 2, 3] f32 [3, 5] f64"});
   });
 }
 

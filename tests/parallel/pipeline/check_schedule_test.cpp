@@ -22,7 +22,7 @@ Schedule changed(const Schedule& schedule, int where, const std::function<void(A
 
 void expect_fault(const Schedule& schedule, const std::string& what,
                   nn::Purpose purpose = nn::Purpose::training) {
-  test::expect_error([&] { check_schedule(schedule, shape, purpose); }, {what}, Exit::config);
+  test::expect_config_error([&] { check_schedule(schedule, shape, purpose); }, {what});
 }
 
 // On stage 0: F0 F1 B0 F2 B1 B2; on stage 1: F0 B0 F1 B1 F2 B2.

@@ -50,11 +50,10 @@ TEST(LaunchOrder, SaysWhoWaitsForWhom) {
 
 TEST(LaunchOrder, NamesTheNextNumberThatWorks) {
   auto refused = [](const Schedule& schedule, PipelineShape shape, const std::string& cure) {
-    test::expect_error([&] { check_over_nccl(schedule, shape); },
-                       {fmt::format("schedule: {} micro-batches on {} stages hang over NCCL",
-                                    shape.micros, shape.stages),
-                        "stage 0, position ", cure, "1f1b"},
-                       Exit::config);
+    test::expect_config_error([&] { check_over_nccl(schedule, shape); },
+                              {fmt::format("schedule: {} micro-batches on {} stages hang over NCCL",
+                                           shape.micros, shape.stages),
+                               "stage 0, position ", cure, "1f1b"});
   };
   refused(interleaved, {2, 2, 5}, "Take 6 micro-batches (--global-batch divided by dp and");
   refused(interleaved, {2, 2, 9}, "Take 10 micro-batches");

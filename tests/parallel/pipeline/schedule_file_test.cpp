@@ -82,12 +82,11 @@ TEST(ScheduleFile, RefusesDamage) {
     size_t at = bad.find(d.from);
     ASSERT_NE(at, bad.npos) << d.from << " in " << good;
     bad.replace(at, std::string(d.from).size(), d.to);
-    test::expect_error([&] { parse_schedule(bad, "some.json"); }, {"some.json", d.says},
-                       Exit::data);
+    test::expect_data_error([&] { parse_schedule(bad, "some.json"); }, {"some.json", d.says});
   }
   for (size_t size = 0; size + 2 < good.size(); ++size)  // without the last brace and newline
-    test::expect_error([&] { parse_schedule(good.substr(0, size), "some.json"); }, {"some.json"},
-                       Exit::data);
+    test::expect_data_error([&] { parse_schedule(good.substr(0, size), "some.json"); },
+                            {"some.json"});
 }
 
 TEST(ScheduleFile, RunsItsOwnShapeAlone) {
@@ -95,11 +94,11 @@ TEST(ScheduleFile, RunsItsOwnShapeAlone) {
   Schedule schedule = schedule_from(f, "some.json");
   EXPECT_EQ(lists_of(schedule, f.shape), f.lists);
   EXPECT_EQ(check_schedule(schedule, f.shape), check_schedule(zb_h1, f.shape));
-  test::expect_error([&] { check_schedule(schedule, {.stages = 2, .micros = 6}); },
-                     {"schedule some.json: found for 3 stages, 1 chunk, 6 micro-batches; this run "
-                      "has 2, 1, 6",
-                      "--pp 3 --chunks 1", "schedule --search --pp 2 --micros 6"},
-                     Exit::config);
+  test::expect_config_error(
+      [&] { check_schedule(schedule, {.stages = 2, .micros = 6}); },
+      {"schedule some.json: found for 3 stages, 1 chunk, 6 micro-batches; this run "
+       "has 2, 1, 6",
+       "--pp 3 --chunks 1", "schedule --search --pp 2 --micros 6"});
 }
 
 TEST(ScheduleFile, IsNotThere) {

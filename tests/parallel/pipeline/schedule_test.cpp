@@ -9,8 +9,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::text;
+using namespace test;
 
 TEST(Schedule, ListsAsInThePapers) {
   EXPECT_EQ(text(gpipe({.stages = 2, .micros = 3}, 1)), "F0.0 F0.1 F0.2 B0.0 B0.1 B0.2");
@@ -52,14 +51,14 @@ TEST(Schedule, OfOneStageAccumulatesGradients) {
 }
 
 TEST(Schedule, EveryOneIsRightOnEveryShape) {
-  for (const test::Case& c : test::cases()) {
+  for (const Case& c : cases()) {
     SCOPED_TRACE(c.str());
     ASSERT_NO_THROW(check_schedule(schedule_named(c.name), c.shape));
   }
 }
 
 TEST(Schedule, ForwardOnlyIsRightOnEveryShape) {
-  for (const test::Case& c : test::cases()) {
+  for (const Case& c : cases()) {
     SCOPED_TRACE(c.str());
     std::vector<int> peak;
     ASSERT_NO_THROW(peak = check_schedule(forward_only, c.shape, nn::Purpose::inference));
@@ -68,7 +67,7 @@ TEST(Schedule, ForwardOnlyIsRightOnEveryShape) {
 }
 
 TEST(Schedule, LiveActivations) {
-  for (const test::Case& c : test::cases()) {
+  for (const Case& c : cases()) {
     SCOPED_TRACE(c.str());
     auto [stages, chunks, micros, placement] = c.shape;
     auto peak = check_schedule(schedule_named(c.name), c.shape);
@@ -130,42 +129,40 @@ TEST(Schedule, ByName) {
   PipelineShape chunked{.stages = 2, .chunks = 2, .micros = 3};
   EXPECT_EQ(schedule_named("interleaved")(chunked, 1), interleaved(chunked, 1));
   EXPECT_EQ(schedule_named("zb-interleaved")(chunked, 1), zb_interleaved(chunked, 1));
-  expect_error([] { schedule_named("1F1B"); },
-               {"schedule: unknown name `1F1B`; expected one of gpipe, 1f1b, interleaved, zb-h1, "
-                "zb-interleaved, zb-2p, zb-v, dualpipev"},
-               Exit::config);
+  expect_config_error(
+      [] { schedule_named("1F1B"); },
+      {"schedule: unknown name `1F1B`; expected one of gpipe, 1f1b, interleaved, zb-h1, "
+       "zb-interleaved, zb-2p, zb-v, dualpipev"});
 }
 
 TEST(Schedule, RefusesShapes) {
   PipelineShape chunked{.stages = 2, .chunks = 2, .micros = 4};
-  expect_error([&] { one_f_one_b(chunked, 0); },
-               {"schedule 1f1b: 2 chunks a stage; expected 1, or --schedule interleaved"},
-               Exit::config);
-  expect_error([&] { zb_h1(chunked, 0); },
-               {"schedule zb-h1: 2 chunks a stage; expected 1, or --schedule zb-interleaved"},
-               Exit::config);
-  expect_error([&] { zb_2p(chunked, 0); },
-               {"schedule zb-2p: 2 chunks a stage; expected 1, or --schedule zb-v"}, Exit::config);
+  expect_config_error([&] { one_f_one_b(chunked, 0); },
+                      {"schedule 1f1b: 2 chunks a stage; expected 1, or --schedule interleaved"});
+  expect_config_error(
+      [&] { zb_h1(chunked, 0); },
+      {"schedule zb-h1: 2 chunks a stage; expected 1, or --schedule zb-interleaved"});
+  expect_config_error([&] { zb_2p(chunked, 0); },
+                      {"schedule zb-2p: 2 chunks a stage; expected 1, or --schedule zb-v"});
   for (std::string name : {"zb-v", "dualpipev"}) {
     auto schedule = schedule_named(name);
-    expect_error([&] { schedule({.stages = 2, .micros = 4}, 0); },
-                 {"schedule " + name + ": 1 chunk a stage; expected 2, down and up the V"},
-                 Exit::config);
-    expect_error([&] { schedule(chunked, 0); },
-                 {"schedule " + name +
-                  ": the pieces of the model go round the ring of stages; expected them in a V"},
-                 Exit::config);
+    expect_config_error([&] { schedule({.stages = 2, .micros = 4}, 0); },
+                        {"schedule " + name + ": 1 chunk a stage; expected 2, down and up the V"});
+    expect_config_error(
+        [&] { schedule(chunked, 0); },
+        {"schedule " + name +
+         ": the pieces of the model go round the ring of stages; expected them in a V"});
   }
   for (const std::string& name : schedule_names()) {
-    expect_error([&] { schedule_named(name)({.stages = 4, .micros = 0}, 0); },
-                 {"schedule " + name +
-                  ": 4 stages, 1 chunks a stage, 0 micro-batches; expected at least 1 each"},
-                 Exit::config);
+    expect_config_error(
+        [&] { schedule_named(name)({.stages = 4, .micros = 0}, 0); },
+        {"schedule " + name +
+         ": 4 stages, 1 chunks a stage, 0 micro-batches; expected at least 1 each"});
     expect_error([&] { schedule_named(name)({.stages = 4, .micros = 8}, 4); },
                  {"schedule " + name + ": stage 4; expected 0 to 3"});
   }
-  expect_error([] { lists_of(gpipe, {.stages = 0}); }, {"schedule: 0 stages,"}, Exit::config);
-  expect_error([] { lists_of({}, {}); }, {"schedule: an empty function"}, Exit::config);
+  expect_config_error([] { lists_of(gpipe, {.stages = 0}); }, {"schedule: 0 stages,"});
+  expect_config_error([] { lists_of({}, {}); }, {"schedule: an empty function"});
 }
 
 TEST(Schedule, HandoversGoRoundTheRing) {

@@ -88,7 +88,7 @@ TEST(Timeline, TextGoesOnInFurtherBlocksWhereColumnsEnd) {
 
 TEST(Timeline, RefusesAWrongSchedule) {
   auto wrong = [](const PipelineShape&, int) { return Actions{{Action::forward, 0, 0}}; };
-  test::expect_error([&] { make_timeline("wrong", wrong, {}); }, {"expected"}, Exit::config);
+  test::expect_config_error([&] { make_timeline("wrong", wrong, {}); }, {"expected"});
 }
 
 }  // namespace

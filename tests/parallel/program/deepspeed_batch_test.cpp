@@ -4,8 +4,8 @@
 namespace triax::parallel {
 namespace {
 
-using test::says;
-using DeepSpeedBatch = test::DeepSpeedFixture;
+using namespace test;
+using DeepSpeedBatch = DeepSpeedFixture;
 
 TEST_F(DeepSpeedBatch, TheBatchEquation) {
   auto batch = [&](const std::string& total, const std::string& micro, const std::string& steps) {
@@ -215,7 +215,7 @@ TEST_F(DeepSpeedBatch, FilesThatAreNone) {
   EXPECT_EQ(refused("[1]"), "ds.json does not start with an open brace" + cure);
   EXPECT_EQ(refused(R"({"a": 1, "a": 2})"), "ds.json, a is given twice" + cure);
   Settings settings = train_settings(o_);
-  test::expect_error(
+  expect_error(
       [&] {
         apply_deepspeed({dir_ / "no.json", "tiny", settings, {}, 1});
       },

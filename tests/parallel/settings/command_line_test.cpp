@@ -11,11 +11,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::error_of;
-using test::Options;
-using test::read;
-using test::settings_of;
-using test::verb_of;
+using namespace test;
 using Words = std::vector<std::string>;
 
 std::string refused(const Words& words) {

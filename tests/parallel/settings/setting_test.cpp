@@ -12,11 +12,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::error_of;
-using test::Options;
-using test::Precision;
-using test::read;
-using test::settings_of;
+using namespace test;
 
 TEST(Setting, NamesTheValidValues) {
   auto bad = [](const std::string& word) { return error_of([&] { read({word}); }, Exit::usage); };

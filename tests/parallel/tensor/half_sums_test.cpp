@@ -10,8 +10,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_bitwise;
-using test::values;
+using namespace test;
 
 constexpr int64_t rows = 12, width = 12, features = 12;  // 1, 2, 3, 4 and 6 ranks divide them
 

@@ -15,8 +15,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::filled;
-using test::values;
+using namespace test;
 
 TEST(Slices, LimitsAndMistakesAreAlikeOnAnyNumberOfRanks) {
   constexpr int slices = 4;
@@ -94,18 +93,18 @@ TEST(Slices, ProductsCheckWhatTheyAreGiven) {
   auto comm = single_rank();
   TensorParallel tp(*comm, {.slices = {.count = 2}});
   Tensor x = zeros({2, 4}, f32, cpu);
-  test::expect_error([&] { tp.product_in(x, zeros({4, 4}, bf16, cpu)); }, {"one float dtype"});
-  test::expect_error(
+  expect_error([&] { tp.product_in(x, zeros({4, 4}, bf16, cpu)); }, {"one float dtype"});
+  expect_error(
       [&] {
         tp.product_out(x, zeros({4, 6}, f32, cpu));
       },
       {"expected [rows, in] and [out, in]"});
-  test::expect_error(
+  expect_error(
       [&] {
         tp.product_in(x, zeros({3, 4}, f32, cpu));
       },
       {"[3, 4] in 2 slices of dim 0; expected a multiple of 2"});
-  test::expect_error(
+  expect_error(
       [&] {
         tp.product_out(zeros({2, 3}, f32, cpu), zeros({4, 3}, f32, cpu));
       },

@@ -13,9 +13,7 @@ namespace triax::parallel {
 namespace {
 
 using nlohmann::json;
-using test::expect_error;
-using test::task_of;
-using test::tiny_options;
+using namespace test;
 
 constexpr double nap = 0.06;  // seconds
 
@@ -30,9 +28,9 @@ struct Nap : nn::Module {
 
 struct SleepyNet : nn::Sequence {
   SleepyNet(const TensorParallel& tp, double seconds) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     add<Nap>("nap", seconds);
-    add<test::Block>("block0", tp);
+    add<Block>("block0", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };
@@ -54,13 +52,11 @@ Exit train(const Task& task, const TrainOptions& o, const Callbacks& callbacks =
   return code;
 }
 
-json trace_of(const TrainOptions& o) {
-  return json::parse(test::read_bytes(o.out + "/trace.json"));
-}
+json trace_of(const TrainOptions& o) { return json::parse(read_bytes(o.out + "/trace.json")); }
 
 // One rank sleeps in a layer: that is its work, and the other waits for its gradients.
 TEST(ProfileSteps, ShowWhoWaitsForWhom) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options({.dp = 2});
   o.out = directory / "run", o.profile = "2-3";
   run_worlds(2, [&](World& world) {
@@ -86,7 +82,7 @@ TEST(ProfileSteps, ShowWhoWaitsForWhom) {
 
 // Validation's first batch is tried before.
 TEST(ProfileSteps, OfTheFirstStepAreItsSeconds) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = options(directory / "run", "1");
   Task task = task_of();
   task.build = [](auto& tp) { return std::make_unique<SleepyNet>(tp, nap); };
@@ -104,7 +100,7 @@ TEST(ProfileSteps, OfTheFirstStepAreItsSeconds) {
 
 // Perfetto drops events before time 0, so it is the begin of the rank that begins first.
 TEST(ProfileSteps, BeginAtZeroWithTheFirstRank) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options({.dp = 2});
   o.out = directory / "run", o.profile = "1";
   run_worlds(2, [&](World& world) {
@@ -122,7 +118,7 @@ TEST(ProfileSteps, BeginAtZeroWithTheFirstRank) {
 }
 
 TEST(ProfileSteps, OfARunThatIsStoppedEndWithIt) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   StopSignal stop;
   auto o = options(directory / "run", "2-9");
   o.steps = 9;
@@ -139,15 +135,15 @@ TEST(ProfileSteps, OfARunThatIsStoppedEndWithIt) {
 
 TEST(ProfileSteps, AreRefusedWhereThereAreNone) {
   for (const char* text : {"x", "0", "-3", "3-", "3-2", "2-3-4", "3 ", "", "99999999999999999999"})
-    expect_error([&] { parse_step_range(text); }, {"profile `", "like 3 or 3-5"}, Exit::config);
-  test::TemporaryDirectory directory;
+    expect_config_error([&] { parse_step_range(text); }, {"profile `", "like 3 or 3-5"});
+  TemporaryDirectory directory;
   auto o = options(directory / "run", "3-4");
-  expect_error([&] { train(task_of(), o); },
-               {"profile=3-4 with steps=3", "Valid: steps from 1 to 3"}, Exit::config);
+  expect_config_error([&] { train(task_of(), o); },
+                      {"profile=3-4 with steps=3", "Valid: steps from 1 to 3"});
   o.profile = "2-3", o.step.graph = true;
-  expect_error([&] { check_profile(o); }, {"profile with graph", "one launch"}, Exit::config);
+  expect_config_error([&] { check_profile(o); }, {"profile with graph", "one launch"});
   o = options("", "2");
-  expect_error([&] { train(task_of(), o); }, {"profile=2 without a run directory"}, Exit::config);
+  expect_config_error([&] { train(task_of(), o); }, {"profile=2 without a run directory"});
   o = options(directory / "resumed", "");
   EXPECT_EQ(train(task_of(), o), Exit::ok);
   o.resume = "auto", o.steps = 5, o.profile = "2-3";
@@ -159,7 +155,7 @@ TEST(ProfileSteps, AreRefusedWhereThereAreNone) {
 }
 
 TEST(ProfileSteps, NeedAFileThatCanBeWritten) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = options(directory / "run", "1-2");
   std::filesystem::create_directories(o.out + "/trace.json");
   expect_error([&] { train(task_of(), o); }, {"trace.json"}, Exit::cannot_write);

@@ -13,8 +13,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::task_of;
-using test::tiny_options;
+using namespace test;
 
 Exit train(const Task& task, const TrainOptions& o) {
   Exit code = Exit::internal;
@@ -24,7 +23,7 @@ Exit train(const Task& task, const TrainOptions& o) {
 
 // They are replaced when the metrics are open already.
 TEST(TrainerMetrics, AreNoFileThatTheRunDirectoryKeeps) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   std::filesystem::create_directory_symlink(directory.path(), directory / "link");
   Task task = task_of();
   task.attachments["notes"] = "{}";
@@ -34,8 +33,8 @@ TEST(TrainerMetrics, AreNoFileThatTheRunDirectoryKeeps) {
                            "run/notes.json", "run/step-3", "run/config.toml.tmp", "run/step-3/x",
                            "link/run/lock", "run/../run/./lock"}) {
     o.metrics = directory / name;
-    test::expect_error([&] { train(task, o); },
-                       {"metrics: " + o.metrics + ": the run directory keeps"}, Exit::config);
+    expect_config_error([&] { train(task, o); },
+                        {"metrics: " + o.metrics + ": the run directory keeps"});
     EXPECT_FALSE(disk().is_directory(o.out)) << "what is refused makes nothing";
   }
   o.metrics = directory / "run/mine.jsonl";
@@ -45,27 +44,26 @@ TEST(TrainerMetrics, AreNoFileThatTheRunDirectoryKeeps) {
 
 // A run directory that came from somebody else must not lead to a file of ours.
 TEST(TrainerMetrics, OfTheRunDirectoryAreNoLink) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory / "run";
   std::filesystem::create_directory(o.out);
-  test::write_bytes(directory / "mine", "kept");
+  write_bytes(directory / "mine", "kept");
   std::filesystem::create_symlink(directory / "mine", directory / "run/metrics.jsonl");
-  test::expect_error([&] { train(task_of(), o); }, {"run/metrics.jsonl is a link", "--metrics "},
-                     Exit::config);
-  EXPECT_EQ(test::read_bytes(directory / "mine"), "kept");
+  expect_config_error([&] { train(task_of(), o); }, {"run/metrics.jsonl is a link", "--metrics "});
+  EXPECT_EQ(read_bytes(directory / "mine"), "kept");
 }
 
 TEST(TrainerMetrics, OfADirectoryThatCannotBeMadeAreNamed) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory / std::string(300, 'x');
-  test::expect_error([&] { train(task_of(), o); }, {"files: list " + o.out, "File name too long"},
-                     Exit::io);
+  expect_error([&] { train(task_of(), o); }, {"files: list " + o.out, "File name too long"},
+               Exit::io);
 }
 
 TEST(TrainerMetrics, AResumedRunSaysThatTheyGoElsewhere) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto said = [&](int64_t steps, const std::string& metrics) {
     auto o = tiny_options();
     o.steps = steps, o.out = directory / "run", o.resume = "auto", o.metrics = metrics;
@@ -89,7 +87,7 @@ struct Slow : nn::Samples {
   int64_t count() const override { return 8; }
   nn::Batch batch(std::span<const int64_t> indices) const override {
     if (indices[0] >= 0) std::this_thread::sleep_for(pause);  // not of blanks
-    return test::noise(8, 4)->batch(indices);
+    return noise(8, 4)->batch(indices);
   }
   double weight(int64_t) const override { return 1; }
   std::string identity() const override { return "slow"; }
@@ -97,7 +95,7 @@ struct Slow : nn::Samples {
 
 // The run before was stopped in it.
 TEST(TrainerMetrics, AValidationThatIsMadeUpForIsNoPartOfAStep) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   Task task = task_of();
   task.held_out = std::make_shared<Slow>();
   auto o = tiny_options();

@@ -22,8 +22,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::task_of;
-using test::tiny_options;
+using namespace test;
 
 /// Losses of the steps that `o` trains, as the first rank has them; `with` sees the trainer first.
 std::vector<double> train(const Task& task, const TrainOptions& o, Exit* end = nullptr,
@@ -40,7 +39,7 @@ std::vector<double> train(const Task& task, const TrainOptions& o, Exit* end = n
 }
 
 TEST(Trainer, CallsBackOnTheFirstRankOrOnAll) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options({.dp = 2});
   o.out = directory.path() + "/run", o.val_every = 2, o.save_every = 2, o.steps = 4;
   std::mutex lock;
@@ -68,14 +67,14 @@ TEST(Trainer, CallsBackOnTheFirstRankOrOnAll) {
 TEST(Trainer, ErrorsReachTheCallback) {
   std::string seen;
   auto o = tiny_options();
-  test::expect_error(
+  expect_data_error(
       [&] {
         train(task_of(), o, nullptr, [&](Trainer& t) {
           t.on({.step = [](Trainer&, const StepRecord&) { fail(Exit::data, "on purpose"); },
                 .error = [&](Trainer&, const std::exception& e) { seen = e.what(); }});
         });
       },
-      {"on purpose"}, Exit::data);
+      {"on purpose"});
   EXPECT_EQ(seen, "callback after step 1: on purpose");
 }
 
@@ -99,7 +98,7 @@ TEST(Trainer, ValidationIsAMeanOverAllHeldOutTargets) {
 }
 
 TEST(Trainer, ResumesOnAnotherMeshWithAnOptimizerOfTheProgramsOwn) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto options = [&](MeshShape mesh, int64_t steps, const std::string& out) {
     auto o = tiny_options(mesh);
     o.step.micro_batch = 4, o.steps = steps, o.out = directory.path() + "/" + out;
@@ -120,7 +119,7 @@ TEST(Trainer, ResumesOnAnotherMeshWithAnOptimizerOfTheProgramsOwn) {
 }
 
 TEST(Trainer, ResumingWithAnotherOptimizerIsNamed) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   auto with_sgd = [&](double momentum) {
     auto own = o;
@@ -130,8 +129,8 @@ TEST(Trainer, ResumingWithAnotherOptimizerIsNamed) {
     return own;
   };
   auto refuses = [&](const TrainOptions& options, const std::string& tensor) {
-    test::expect_error([&] { train(task_of(), options); },
-                       {tensor, "frozen parameters differ", "Resume with the same"}, Exit::data);
+    expect_data_error([&] { train(task_of(), options); },
+                      {tensor, "frozen parameters differ", "Resume with the same"});
   };
   o.out = directory / "adamw";
   train(task_of(), o);
@@ -145,7 +144,7 @@ TEST(Trainer, ResumingWithAnotherOptimizerIsNamed) {
 }
 
 TEST(Trainer, AFinishedRunSaysWhatToDo) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory.path() + "/run";
   train(task_of(), o);
@@ -159,7 +158,7 @@ TEST(Trainer, AFinishedRunSaysWhatToDo) {
 /// noise(), which asks for a stop as the first validation begins: when its weights are summed once
 /// more than before the first step.
 struct Stops : nn::Samples {
-  std::shared_ptr<nn::Samples> all = test::noise(50, 4);
+  std::shared_ptr<nn::Samples> all = noise(50, 4);
   mutable int sums = 0;
   int64_t count() const override { return all->count(); }
   nn::Batch batch(std::span<const int64_t> indices) const override { return all->batch(indices); }
@@ -171,7 +170,7 @@ struct Stops : nn::Samples {
 };
 
 TEST(Trainer, AValidationThatWasStoppedIsMadeUp) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory.path() + "/run", o.keep_best = true;
   auto last_record = [&] {
@@ -188,7 +187,7 @@ TEST(Trainer, AValidationThatWasStoppedIsMadeUp) {
   EXPECT_EQ(end, Exit::stopped);
   std::string before = last_record();
   EXPECT_EQ(before.find("val_loss"), before.npos) << before;
-  task.held_out = test::noise(50, 4);
+  task.held_out = noise(50, 4);
   o.resume = "auto";
   train(task, o, &end);
   EXPECT_EQ(end, Exit::ok);
@@ -202,7 +201,7 @@ TEST(Trainer, AValidationThatWasStoppedIsMadeUp) {
 
 // A file outside of the run directory may be another run's.
 TEST(Trainer, AResumedRunGoesOnWithItsOwnMetricsOnly) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto options = [&](int64_t steps, const std::string& out, const std::string& metrics) {
     auto o = tiny_options();
     o.steps = steps, o.out = directory / out, o.metrics = directory / metrics;
@@ -210,13 +209,13 @@ TEST(Trainer, AResumedRunGoesOnWithItsOwnMetricsOnly) {
     return o;
   };
   train(task_of(), options(5, "a", "a.jsonl"));
-  std::string of_a = test::read_bytes(directory / "a.jsonl");
+  std::string of_a = read_bytes(directory / "a.jsonl");
   train(task_of(), options(3, "b", "b.jsonl"));
-  test::expect_error([&] { train(task_of(), options(4, "b", "a.jsonl")); },
-                     {"a.jsonl exists, and the resumed run wrote elsewhere"}, Exit::config);
-  EXPECT_EQ(test::read_bytes(directory / "a.jsonl"), of_a);
+  expect_config_error([&] { train(task_of(), options(4, "b", "a.jsonl")); },
+                      {"a.jsonl exists, and the resumed run wrote elsewhere"});
+  EXPECT_EQ(read_bytes(directory / "a.jsonl"), of_a);
   EXPECT_EQ(train(task_of(), options(4, "b", "b.jsonl")).size(), 1u);
-  std::string of_b = test::read_bytes(directory / "b.jsonl");
+  std::string of_b = read_bytes(directory / "b.jsonl");
   EXPECT_EQ(std::count(of_b.begin(), of_b.end(), '\n'), 4);
 
   // Killed before its first checkpoint, with metrics in another file than before: begun again
@@ -224,18 +223,18 @@ TEST(Trainer, AResumedRunGoesOnWithItsOwnMetricsOnly) {
   train(task_of(), options(5, "b", "c.jsonl"));
   std::filesystem::remove_all(directory / "b/step-5");
   train(task_of(), options(5, "b", "c.jsonl"));
-  std::string of_c = test::read_bytes(directory / "c.jsonl");
+  std::string of_c = read_bytes(directory / "c.jsonl");
   EXPECT_EQ(std::count(of_c.begin(), of_c.end(), '\n'), 1);
 
   // Another directory goes on from a's checkpoint, but a's metrics are a's.
   auto fork = options(6, "fork", "a.jsonl");
   fork.resume = directory / "a/step-5";
-  test::expect_error([&] { train(task_of(), fork); }, {"a.jsonl exists"}, Exit::config);
-  EXPECT_EQ(test::read_bytes(directory / "a.jsonl"), of_a);
+  expect_config_error([&] { train(task_of(), fork); }, {"a.jsonl exists"});
+  EXPECT_EQ(read_bytes(directory / "a.jsonl"), of_a);
 }
 
 TEST(Trainer, ASignalSavesFirstAndSkipsValidation) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory.path() + "/run", o.steps = 100;
   int validations = 0;
@@ -254,20 +253,18 @@ TEST(Trainer, ASignalSavesFirstAndSkipsValidation) {
 }
 
 TEST(Trainer, OtherDataOrSettingsAreRefusedOrSaidOnResume) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory.path() + "/run";
   train(task_of(), o);
   o.resume = "auto", o.steps = 5;
   Task other = task_of();
-  other.held_out = test::noise(50, 5);
-  test::expect_error(
-      [&] { train(other, o); },
-      {"other held-out samples", test::noise(50, 4)->identity(), other.held_out->identity()},
-      Exit::config);
+  other.held_out = noise(50, 5);
+  expect_config_error([&] { train(other, o); }, {"other held-out samples", noise(50, 4)->identity(),
+                                                 other.held_out->identity()});
   TrainOptions seed = o;
   seed.step.seed = 2;
-  test::expect_error([&] { train(task_of(), seed); }, {"with seed 1", "asks for 2"}, Exit::config);
+  expect_config_error([&] { train(task_of(), seed); }, {"with seed 1", "asks for 2"});
   o.step.clip = 0.5;
   testing::internal::CaptureStdout();
   EXPECT_EQ(train(task_of(), o).size(), 2u);
@@ -277,7 +274,7 @@ TEST(Trainer, OtherDataOrSettingsAreRefusedOrSaidOnResume) {
 
 // Learning too fast, the loss of held-out samples rises again.
 TEST(Trainer, KeepsTheCheckpointOfTheLowestValidationLoss) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options({.dp = 2});
   o.out = directory / "run", o.keep = 1, o.keep_best = true;
   o.steps = 8, o.val_every = 1, o.lr = {.peak = 0.3, .low = 0.3, .warmup = 0, .steps = 8};
@@ -304,8 +301,7 @@ TEST(Trainer, KeepsTheCheckpointOfTheLowestValidationLoss) {
   EXPECT_NE(said.find(line), said.npos) << said;
   Task blind = task_of();
   blind.held_out = {};
-  test::expect_error([&] { train(blind, o); }, {"keep-best without held-out samples"},
-                     Exit::config);
+  expect_config_error([&] { train(blind, o); }, {"keep-best without held-out samples"});
 }
 
 /// Data whose identity is only a name.
@@ -316,7 +312,7 @@ struct Nameless : nn::TensorSamples {
 };
 
 TEST(Trainer, OtherDataOfTheSameNameAreRefusedOnResume) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory / "run";
   Task task = task_of();
@@ -324,10 +320,9 @@ TEST(Trainer, OtherDataOfTheSameNameAreRefusedOnResume) {
   train(task, o);
   o.resume = "auto", o.steps = 5;
   task.samples = std::make_shared<Nameless>(41, 1);
-  test::expect_error([&] { train(task, o); }, {"other training samples: number (40)"},
-                     Exit::config);
+  expect_config_error([&] { train(task, o); }, {"other training samples: number (40)"});
   task.samples = std::make_shared<Nameless>(40, 2);
-  test::expect_error([&] { train(task, o); }, {"other training samples: first ("}, Exit::config);
+  expect_config_error([&] { train(task, o); }, {"other training samples: first ("});
 }
 
 // Weights that are not the number of targets may be meant; forgotten ones train, at another rate.
@@ -355,10 +350,9 @@ TEST(Trainer, InputsThatAreNotFiniteAreNamed) {
     Tensor x = zeros({16, 16}, f32, cpu);
     fill_(x.narrow(0, 5, 1), value);
     task.samples = std::make_shared<nn::TensorSamples>(x, zeros({16}, i32, cpu));
-    test::expect_error([&] { train(task, o); },
-                       {"samples: step", "on rank", "the input of micro-batch 0 (samples",
-                        "expected finite numbers"},
-                       Exit::data);
+    expect_data_error([&] { train(task, o); },
+                      {"samples: step", "on rank", "the input of micro-batch 0 (samples",
+                       "expected finite numbers"});
   }
 }
 
@@ -374,7 +368,7 @@ struct Asked : nn::TensorSamples {
 
 // A flag may be named as the data are; they are compared all the same. All of them is read once.
 TEST(Trainer, TheDataAreComparedUnderANameOfTheirOwnAndReadOnce) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   int64_t samples = 1;
   auto task = [&](float value) {
     Task made = task_of();
@@ -392,8 +386,8 @@ TEST(Trainer, TheDataAreComparedUnderANameOfTheirOwnAndReadOnce) {
   EXPECT_EQ(asked->times, 1);
   o.resume = "auto", o.steps = 5;
   auto [other, again] = task(2);
-  test::expect_error([&, task = other] { train(task, o); },
-                     {"other training samples", again->identity()}, Exit::config);
+  expect_config_error([&, task = other] { train(task, o); },
+                      {"other training samples", again->identity()});
 }
 
 }  // namespace

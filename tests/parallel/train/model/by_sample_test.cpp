@@ -14,9 +14,9 @@ TEST(BySample, AnIndependentLayerReturnsRowsOfEachSample) {
   Tensor x = zeros({2 * Matmul::block, 3}, f32, cpu);
   EXPECT_EQ(by_sample(total, nn::input_shapes(batch)).run(x, batch).shape(), Shape{2});
   total.independent = true;
-  test::expect_error([&] { by_sample(total, nn::input_shapes(batch)).run(x, batch); },
-                     {"of 2 samples; expected rows of each", "independent", "--micro-batch 1"},
-                     Exit::config);
+  test::expect_config_error(
+      [&] { by_sample(total, nn::input_shapes(batch)).run(x, batch); },
+      {"of 2 samples; expected rows of each", "independent", "--micro-batch 1"});
   Tensor few = zeros({2 * Matmul::block - 2, 3}, f32, cpu);  // so it sees one after the other
   EXPECT_EQ(by_sample(total, nn::input_shapes(batch)).run(few, batch).shape(), Shape{2});
 }
@@ -28,13 +28,12 @@ TEST(BySample, TrainingBatchesHaveOneShape) {
     layer.run({}, {.input = zeros(shape, f32, cpu), .first = first});
   };
   run({2, 4}, 2);
-  test::expect_error(
+  test::expect_data_error(
       [&] {
         run({2, 5}, 4);
       },
       {"bitwise: a batch has input [2, 5], the first samples have [2, 4]", "Pad all samples",
-       "--micro-batch 1"},
-      Exit::data);
+       "--micro-batch 1"});
   run({1, 5}, 4);  // alone, nothing is padded
   run({2, 5}, nn::evaluation);
 }

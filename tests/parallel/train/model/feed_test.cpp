@@ -15,9 +15,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::Numbers;
-using test::numbers;
+using namespace test;
 using Indices = std::vector<int64_t>;
 
 constexpr int64_t count = 29, global_batch = 12;
@@ -116,10 +114,9 @@ TEST(FeedTest, WeightsAreThoseOfAllReplicas) {
     double weight(int64_t) const override { return 0; }
   };
   Feed none(std::make_shared<Weightless>(4), seed, {.micro_batch = 2, .global_batch = 2});
-  expect_error([&] { none.weight(5); },
-               {"samples: no target of step 5 counts: its 2 samples have weight 0",
-                "Leave samples without targets out of the data, or raise --global-batch"},
-               Exit::data);
+  expect_data_error([&] { none.weight(5); },
+                    {"samples: no target of step 5 counts: its 2 samples have weight 0",
+                     "Leave samples without targets out of the data, or raise --global-batch"});
 }
 
 TEST(FeedTest, WhatSamplesThrowSaysWhereAndOtherWeightsAreRefused) {
@@ -149,8 +146,7 @@ TEST(FeedTest, WhatSamplesThrowSaysWhereAndOtherWeightsAreRefused) {
   Feed one(samples, seed, {});
   for (double bad : {-1., double(NAN), double(INFINITY)}) {
     samples->weighs = bad;
-    expect_error([&] { one.weight(1); }, {"samples: weight of sample 0: it is ", "0 or more"},
-                 Exit::data);
+    expect_data_error([&] { one.weight(1); }, {"samples: weight of sample 0: it is ", "0 or more"});
   }
 }
 
@@ -188,7 +184,7 @@ TEST(FeedTest, HeldOutSamplesThatCountNothingAreRefused) {
   auto nothing =
       std::make_shared<nn::TensorSamples>(zeros({2, 1}, f32, cpu), full({2}, -1, i32, cpu));
   Feed feed(nothing, 0, {.micro_batch = 2, .global_batch = 2});
-  test::expect_error([&] { feed.weight_in_order(); }, {"no held-out target counts"}, Exit::data);
+  expect_data_error([&] { feed.weight_in_order(); }, {"no held-out target counts"});
 }
 
 TEST(FeedTest, ABatchOfAnotherSizeIsRefused) {
@@ -208,13 +204,12 @@ TEST(FeedTest, ABatchOfAnotherSizeIsRefused) {
   };
   Feed::Place place{.micro_batch = 3, .global_batch = 3};
   Feed more(std::make_shared<OneMore>(5), seed, place);
-  expect_error([&] { more.at(1, 0); },
-               {"samples: batch of step 1, indices ", ": a batch of 3 has input", "target [4]",
-                "expected dim 0 of each"},
-               Exit::data);
-  expect_error([&] { more.in_order(0); }, {"target [4]"}, Exit::data);
+  expect_data_error([&] { more.at(1, 0); },
+                    {"samples: batch of step 1, indices ", ": a batch of 3 has input", "target [4]",
+                     "expected dim 0 of each"});
+  expect_data_error([&] { more.in_order(0); }, {"target [4]"});
   Feed none(std::make_shared<WithoutTarget>(5), seed, place);
-  expect_error([&] { none.at(1, 0); }, {"and target an undefined tensor"}, Exit::data);
+  expect_data_error([&] { none.at(1, 0); }, {"and target an undefined tensor"});
 }
 
 }  // namespace

@@ -13,11 +13,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::outcome;
-using test::task_of;
-using test::TemporaryDirectory;
-using test::tiny_options;
+using namespace test;
 
 /// y = W x + b + B A x: low-rank adapters (Hu et al., "LoRA", 2021, section 4) beside a layer whose
 /// parameters keep their names.
@@ -33,7 +29,7 @@ struct Adapted : ColumnLinear {
   ColumnLinear& up;
 };
 
-/// test::Block with adapters, or without.
+/// Block with adapters, or without.
 template <class Up> struct Adapts : nn::Module {
   template <class... Std>
   explicit Adapts(const TensorParallel& tp, Std... std)
@@ -49,8 +45,8 @@ template <class Up> struct Adapts : nn::Module {
 /// Layers rows, in, block0, block1, head; `in` is a first layer with parameters.
 struct AdaptedNet : nn::Sequence {
   explicit AdaptedNet(const TensorParallel& tp, double std = 0.3) {
-    add<test::Rows>("rows", tp);
-    add<test::Block>("in", tp);
+    add<Rows>("rows", tp);
+    add<Block>("in", tp);
     add<Adapts<Adapted>>("block0", tp, std);
     add<Adapts<Adapted>>("block1", tp, std);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
@@ -62,10 +58,10 @@ struct FreshNet : AdaptedNet {
 };
 struct PlainNet : nn::Sequence {
   explicit PlainNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
-    add<test::Block>("in", tp);
-    add<test::Block>("block0", tp);
-    add<test::Block>("block1", tp);
+    add<Rows>("rows", tp);
+    add<Block>("in", tp);
+    add<Block>("block0", tp);
+    add<Block>("block1", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };
@@ -171,7 +167,7 @@ template <bool used> struct Scaled : nn::Module {
 };
 template <bool used> struct ScaledNet : nn::Sequence {
   explicit ScaledNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     auto& scaled = child<Scaled<used>>("scaled", tp);
     add("scaled", {&scaled}, [&](const Tensor& x) { return scaled(x); });
     add("again", {}, [&](const Tensor& x) { return scaled(x); });
@@ -180,10 +176,10 @@ template <bool used> struct ScaledNet : nn::Sequence {
 };
 
 TEST(Frozen, UsesAreCheckedAsThoseOfOthers) {
-  EXPECT_TRUE(test::refused(outcome(task_of<ScaledNet<true>>(), tiny_options()),
-                            "it uses parameter scaled.scale", "layer again"));
-  EXPECT_TRUE(test::refused(outcome(task_of<ScaledNet<false>>(), tiny_options()),
-                            "parameter scaled.scale: no op reaches it", "returns"));
+  EXPECT_TRUE(refused(outcome(task_of<ScaledNet<true>>(), tiny_options()),
+                      "it uses parameter scaled.scale", "layer again"));
+  EXPECT_TRUE(refused(outcome(task_of<ScaledNet<false>>(), tiny_options()),
+                      "parameter scaled.scale: no op reaches it", "returns"));
 }
 
 TEST(Frozen, IsWhatRunsAndParitySay) {
@@ -222,7 +218,7 @@ TEST(Frozen, ParametersHaveNeitherGradientNorState) {
 TEST(Frozen, NothingToTrainIsAnError) {
   auto o = tiny_options();
   o.step.groups = "*:frozen";
-  EXPECT_TRUE(test::refused(outcome(task_of(), o), "all 13 parameters are frozen", "one to train"));
+  EXPECT_TRUE(refused(outcome(task_of(), o), "all 13 parameters are frozen", "one to train"));
 }
 
 /// The losses of a run.
@@ -252,20 +248,19 @@ TEST(Frozen, AdaptersStartBesideTheWeightsOfACheckpoint) {
     auto o = tiny_options(mesh);
     o.init = plain, o.steps = 1, o.step.micro_batch = 4, o.step.zero = Zero::gradients;
     double without = losses(task_of<PlainNet>(), o)[0];
-    expect_error([&] { losses(task_of<FreshNet>(), o); },
-                 {"has no tensor block0.up.lora_a.weight", "the model's own: --init-new"},
-                 Exit::data);
+    expect_data_error([&] { losses(task_of<FreshNet>(), o); },
+                      {"has no tensor block0.up.lora_a.weight", "the model's own: --init-new"});
     o.init_new = "*.lora_*", o.step.groups = lora, o.steps = 6;
     auto with = losses(task_of<FreshNet>(), o);
     EXPECT_NEAR(with[0], without, 1e-6);
     if (one.empty()) one = with;
     for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(with[i], one[i], 1e-5) << i;
     o.init_new = "*.lroa_*", o.init = "";
-    expect_error([&] { losses(task_of<FreshNet>(), o); }, {"init-new=*.lroa_* without init"},
-                 Exit::config);
+    expect_config_error([&] { losses(task_of<FreshNet>(), o); },
+                        {"init-new=*.lroa_* without init"});
     o.init = plain;
-    expect_error([&] { losses(task_of<FreshNet>(), o); },
-                 {"init-new: `*.lroa_*` matches no parameter", "Parameters: "}, Exit::config);
+    expect_config_error([&] { losses(task_of<FreshNet>(), o); },
+                        {"init-new: `*.lroa_*` matches no parameter", "Parameters: "});
   }
 }
 
@@ -279,7 +274,7 @@ TEST(Frozen, ModelsWithOtherSettingsAreSaid) {
   losses(task, o);
   o.init = std::exchange(o.out, ""), classes = 5;
   std::string other = "is of a model with classes 4; this run asks for 5";
-  expect_error([&] { losses(task, o); }, {other, "Leave --classes out"}, Exit::config);
+  expect_config_error([&] { losses(task, o); }, {other, "Leave --classes out"});
   o.init_new = "head.*";
   testing::internal::CaptureStdout();
   EXPECT_EQ(losses(task, o).size(), 3u);
@@ -292,13 +287,13 @@ TEST(Frozen, WhatACheckpointHasBesidesIsLeftOutIfNamed) {
   o.out = directory / "adapted";
   losses(task_of<AdaptedNet>(), o);
   o.init = std::exchange(o.out, "");
-  expect_error([&] { losses(task_of<PlainNet>(), o); },
-               {"has no place in this model", "--init-new \"block0.up.lora_"}, Exit::data);
+  expect_data_error([&] { losses(task_of<PlainNet>(), o); },
+                    {"has no place in this model", "--init-new \"block0.up.lora_"});
   o.init_new = "*lora*; head.*";
   EXPECT_EQ(losses(task_of<PlainNet>(), o).size(), 3u);
   for (const char* text : {"*lora*;", "; head.*"}) {
     o.init_new = text;
-    expect_error([&] { losses(task_of<PlainNet>(), o); }, {"an empty one"}, Exit::config);
+    expect_config_error([&] { losses(task_of<PlainNet>(), o); }, {"an empty one"});
   }
 }
 
@@ -324,8 +319,8 @@ TEST(Frozen, RunsResumeOnAnotherMesh) {
   for (const char* groups : {"", "*lora_a*:lr=1; *:frozen"}) {
     auto other = options({}, 9, "straight");
     other.resume = "auto", other.step.groups = groups;
-    expect_error([&] { losses(task_of<AdaptedNet>(), other); },
-                 {"the optimizer or the frozen parameters differ", "--groups"}, Exit::data);
+    expect_data_error([&] { losses(task_of<AdaptedNet>(), other); },
+                      {"the optimizer or the frozen parameters differ", "--groups"});
   }
 }
 

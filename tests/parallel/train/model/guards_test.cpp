@@ -12,15 +12,12 @@
 namespace triax::parallel {
 namespace {
 
-using test::outcome;
-using test::refused;
-using test::task_of;
-using test::tiny_options;
+using namespace test;
 
 /// A norm or head in place of the right ones.
 template <class Norm, class Head> struct Net : nn::Sequence {
   explicit Net(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     if constexpr (std::is_constructible_v<Norm, int64_t, const TensorParallel&>)
       add<Norm>("norm", 16, tp);
     else if constexpr (std::is_default_constructible_v<Norm>) add<Norm>("norm");
@@ -162,7 +159,7 @@ TEST(Guards, SplitStretchesThatAreNotClosedAfterStepsThatOverflow) {
     run_worlds(2, [&](World& world) { Trainer(task_of<OpenNet<1>>(), o, world).run(); });
   };
   testing::internal::CaptureStdout();
-  test::expect_error(train, {"the gradient of open.norm.", "enter"}, Exit::config);
+  expect_config_error(train, {"the gradient of open.norm.", "enter"});
   std::string said = testing::internal::GetCapturedStdout();
   EXPECT_NE(said.find("overflow"), said.npos) << said;
 }

@@ -13,9 +13,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::Numbers;
-using test::numbers;
+using namespace test;
 
 constexpr Feed::Place place{.micro_batch = 2, .global_batch = 6};  // 3 micro-batches in a step
 
@@ -121,7 +119,7 @@ TEST(LoaderTest, WhatSamplesThrowArrivesWithItsBatch) {
           continue;
         }
         for (int again = 0; again < 2; ++again)
-          expect_error(ask, {"samples: batch of step ", "13", ": planted: sample 13"}, Exit::data);
+          expect_data_error(ask, {"samples: batch of step ", "13", ": planted: sample 13"});
       }
     EXPECT_EQ(failed, 2);  // once in each of two epochs
   }

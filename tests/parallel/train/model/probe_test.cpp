@@ -122,10 +122,10 @@ TEST(Probe, StagesAreBalancedByIt) {
 TEST(Probe, NamesTheLayerWhoseInputCannotBeSharded) {
   StepOptions o;
   o.mesh = {.tp = 3}, o.recompute = Recompute::block_split;
-  test::expect_error([&] { place(facts_of(build_of<test::TinyNet>()), o); },
-                     {"layer block0: recompute=block-split: tp=3 does not divide the 128 elements",
-                      "--micro-batch"},
-                     Exit::config);
+  test::expect_config_error(
+      [&] { place(facts_of(build_of<test::TinyNet>()), o); },
+      {"layer block0: recompute=block-split: tp=3 does not divide the 128 elements",
+       "--micro-batch"});
 }
 
 TEST(Probe, NamesTheLayerThatCannotRun) {

@@ -11,8 +11,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::error_of;
-using test::expect_error;
+using namespace test;
 
 /// The message for options that `change` was done to, on two ranks.
 std::string message(const std::function<void(TrainOptions&)>& change) {
@@ -231,7 +230,7 @@ TEST(Options, OffloadOfAnOptimizerOfTheProgramsOwn) {
 TEST(Options, MoreChunksThanAnyModelHasLayers) {
   TrainOptions o;
   o.step.chunks = 1 << 30;
-  expect_error([&] { check_values(train_settings(o)); }, {"chunks", "in [0, 1024]"}, Exit::config);
+  expect_config_error([&] { check_values(train_settings(o)); }, {"chunks", "in [0, 1024]"});
 }
 
 TEST(Options, PlacementOfAllLayersOrOfThoseBetweenTheEnds) {
@@ -240,8 +239,7 @@ TEST(Options, PlacementOfAllLayersOrOfThoseBetweenTheEnds) {
   EXPECT_EQ(placement_of("1,3", two, 6), (std::vector<int64_t>{2, 4}));
   EXPECT_EQ(placement_of("0,4", two, 6), (std::vector<int64_t>{1, 5}));
   for (const char* wrong : {"3,2", "4", "1,1,2", "-1,5", "x", ","})
-    expect_error([&] { placement_of(wrong, two, 6); }, {"placement: ", "--placement 2,2"},
-                 Exit::config);
+    expect_config_error([&] { placement_of(wrong, two, 6); }, {"placement: ", "--placement 2,2"});
 }
 
 // Refused before a rank is started.
@@ -268,8 +266,8 @@ TEST(TrainSettings, TakeANumberForTheNameOfAValue) {
     read_config_text(settings, text, "run.toml");
     EXPECT_EQ(o.step.zero, Zero::gradients) << text;
   }
-  test::expect_error([&] { read_config_text(settings, "zero = 4\n", "run.toml"); },
-                     {"run.toml:1: zero is a number; expected one of: 0, 1, 2, 3"}, Exit::config);
+  expect_config_error([&] { read_config_text(settings, "zero = 4\n", "run.toml"); },
+                      {"run.toml:1: zero is a number; expected one of: 0, 1, 2, 3"});
 }
 
 }  // namespace

@@ -9,10 +9,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::outcome;
-using test::refused;
-using test::task_of;
-using test::tiny_options;
+using namespace test;
 
 struct OneLayer : nn::Sequence {
   explicit OneLayer(const TensorParallel& tp) { add<ClassHead>("head", 4, 16, tp); }
@@ -62,11 +59,11 @@ TEST(Guards, RanksWithOtherModelsOrData) {
               "ranks disagree", "rank 1: "));
   auto other_samples = [](int rank) {
     Task task = task_of();
-    if (rank == 1) task.samples = test::noise(256, 9);
+    if (rank == 1) task.samples = noise(256, 9);
     return task;
   };
-  EXPECT_TRUE(refused(outcome_of_tasks(other_samples), "samples = " + test::noise()->identity(),
-                      test::noise(256, 9)->identity()));
+  EXPECT_TRUE(refused(outcome_of_tasks(other_samples), "samples = " + noise()->identity(),
+                      noise(256, 9)->identity()));
   auto other_held_out = [](int rank) {
     Task task = task_of();
     if (rank == 1) task.held_out = nullptr;
@@ -79,7 +76,7 @@ TEST(Guards, RanksWithOtherModelsOrData) {
 /// noise() under the name it has, with what `change` makes of its batches and weights.
 struct Changed : nn::Samples {
   std::function<nn::Batch(std::span<const int64_t>)> make = [](auto indices) {
-    return test::noise(256)->batch(indices);
+    return noise(256)->batch(indices);
   };
   double each = 1;
   int64_t count() const override { return 256; }
@@ -93,7 +90,7 @@ TEST(Guards, RanksThatSeeOtherDataUnderOneName) {
     Task task = task_of();
     auto mine = std::make_shared<Changed>();
     if (weights) mine->each = 1 + rank;
-    else mine->make = [rank](auto i) { return test::noise(256, uint64_t(rank))->batch(i); };
+    else mine->make = [rank](auto i) { return noise(256, uint64_t(rank))->batch(i); };
     task.samples = mine;
     return task;
   };
@@ -107,7 +104,7 @@ TEST(Guards, RanksThatSeeOtherDataUnderOneName) {
 TEST(Guards, BatchesThatAreNoFunctionOfTheirIndices) {
   auto calls = std::make_shared<std::atomic<uint64_t>>(0);
   auto augmented = std::make_shared<Changed>();
-  augmented->make = [calls](auto i) { return test::noise(256, ++*calls)->batch(i); };
+  augmented->make = [calls](auto i) { return noise(256, ++*calls)->batch(i); };
   Task task = task_of();
   task.samples = augmented;
   EXPECT_TRUE(refused(outcome(task, tiny_options()), "asked twice for samples 0 to 7",
@@ -117,7 +114,7 @@ TEST(Guards, BatchesThatAreNoFunctionOfTheirIndices) {
 TEST(Guards, AugmentationThatIsNoFunctionOfIndicesAndSerialNumbers) {
   struct Drawn : Changed {
     nn::Batch augmented(std::span<const int64_t> indices, int64_t) const override {
-      return test::noise(256, ++calls)->batch(indices);
+      return noise(256, ++calls)->batch(indices);
     }
     mutable std::atomic<uint64_t> calls = 0;
   };
@@ -132,7 +129,7 @@ TEST(Guards, BlanksThatCount) {
   no_blanks->make = [](auto indices) {
     std::vector<int64_t> known;
     for (int64_t i : indices) known.push_back(std::max<int64_t>(i, 0));
-    return test::noise(256)->batch(known);
+    return noise(256)->batch(known);
   };
   auto o = tiny_options({.dp = 2});
   EXPECT_TRUE(refused(outcome_of_runs(
@@ -190,8 +187,7 @@ TEST(Guards, BlanksThatCountWithTrainedWeightsAlone) {
     run_worlds(1, [&](World& world) { Trainer(task, o, world).run(); });
   };
   train(16);  // no blank is needed
-  test::expect_error([&] { train(13); }, {"a batch of blanks (index -1)", "expected 0"},
-                     Exit::config);
+  expect_config_error([&] { train(13); }, {"a batch of blanks (index -1)", "expected 0"});
 }
 
 }  // namespace

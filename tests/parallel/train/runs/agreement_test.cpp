@@ -9,7 +9,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
+using namespace test;
 using Told = std::map<std::string, std::string>;
 
 const Told same{{"lr", "0.1"}, {"build", "4f2a"}, {"samples", "abc"}, {"note", ""}};
@@ -27,11 +27,10 @@ void expect_refused(int odd, const Told& other, const std::string& first, const 
   run_ranks(3, [&](Communicator& world) {
     // Rank 0 is what others are compared with: if it is odd, rank 1 is named.
     int named = odd == 0 ? 1 : odd;
-    expect_error([&] { check_agreement(world, world.rank() == odd ? other : same); },
-                 {"ranks disagree about the run\n  rank 0: " + (odd == 0 ? mine : first) +
-                  "\n  rank " + std::to_string(named) + ": " + (odd == 0 ? first : mine) +
-                  "\n  Start every rank with the same program"},
-                 Exit::config);
+    expect_config_error([&] { check_agreement(world, world.rank() == odd ? other : same); },
+                        {"ranks disagree about the run\n  rank 0: " + (odd == 0 ? mine : first) +
+                         "\n  rank " + std::to_string(named) + ": " + (odd == 0 ? first : mine) +
+                         "\n  Start every rank with the same program"});
     check_agreement(world, same);  // ranks may go on
   });
 }
@@ -55,8 +54,8 @@ TEST(AgreementTest, TheLowestRankThatDiffersIsNamed) {
   run_ranks(4, [](Communicator& world) {
     Told mine = same;
     if (world.rank() >= 2) mine["lr"] = std::to_string(world.rank());
-    expect_error([&] { check_agreement(world, mine); }, {"rank 0: lr = 0.1", "rank 2: lr = 2"},
-                 Exit::config);
+    expect_config_error([&] { check_agreement(world, mine); },
+                        {"rank 0: lr = 0.1", "rank 2: lr = 2"});
   });
 }
 

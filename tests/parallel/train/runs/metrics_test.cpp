@@ -13,10 +13,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::read_bytes;
-using test::TemporaryDirectory;
-using test::write_bytes;
+using namespace test;
 using Owner = Metrics::Place::Owner;
 
 StepRecord record(int64_t step) {
@@ -114,12 +111,11 @@ TEST_F(MetricsTest, HalfALineGoesAndAFreshStartEmptiesItsOwnFile) {
 TEST_F(MetricsTest, AnotherRunsFileIsNotTouched) {
   write(1, 5);
   std::string before = read_bytes(path);
-  expect_error([&] { open(0, Owner::unknown); },
-               {"metrics: " + path + " exists, and this run starts afresh",
-                "move it away, or choose another --metrics"},
-               Exit::config);
-  expect_error([&] { open(3, Owner::unknown); },
-               {"metrics: " + path + " exists, and the resumed run wrote elsewhere"}, Exit::config);
+  expect_config_error([&] { open(0, Owner::unknown); },
+                      {"metrics: " + path + " exists, and this run starts afresh",
+                       "move it away, or choose another --metrics"});
+  expect_config_error([&] { open(3, Owner::unknown); },
+                      {"metrics: " + path + " exists, and the resumed run wrote elsewhere"});
   EXPECT_EQ(read_bytes(path), before);
 }
 
@@ -127,9 +123,9 @@ TEST_F(MetricsTest, AnotherRunsFileIsNotTouched) {
 TEST_F(MetricsTest, OneRunAtATimeWrites) {
   {
     Metrics first = open(0, Owner::unknown);
-    expect_error([&] { open(0, Owner::unknown); },
-                 {"metrics: " + path + " is in use by another run", "choose another --metrics"},
-                 Exit::config);
+    expect_config_error(
+        [&] { open(0, Owner::unknown); },
+        {"metrics: " + path + " is in use by another run", "choose another --metrics"});
     first.write(record(1));
   }
   write(2, 2);
@@ -158,10 +154,8 @@ TEST_F(MetricsTest, ALineThatIsNoStepIsNamed) {
     SCOPED_TRACE(line);
     std::string bad = good + line + "\n" + R"({"step":4})" + "\n";
     write_bytes(path, bad);
-    expect_error(
-        [&] { open(9); },
-        {"metrics: " + path + ":3" + why, "Move the file away, or choose another --metrics"},
-        Exit::data);
+    expect_data_error([&] { open(9); }, {"metrics: " + path + ":3" + why,
+                                         "Move the file away, or choose another --metrics"});
     EXPECT_EQ(read_bytes(path), bad) << "and nothing is lost";
     { Metrics m = open(0); }  // a fresh start of this run reads no line
     EXPECT_EQ(read_bytes(path), "");

@@ -10,8 +10,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::task_of;
-using test::tiny_options;
+using namespace test;
 
 void train(const TrainOptions& o) {
   run_worlds(o.step.mesh.size(), [&](World& world) {
@@ -21,7 +20,7 @@ void train(const TrainOptions& o) {
 }
 
 TEST(ReadOnly, ACheckpointWithoutARunDirectoryIsOnlyRead) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options({.dp = 2});
   o.out = directory / "run", o.save_every = 2;
   train(o);
@@ -32,12 +31,12 @@ TEST(ReadOnly, ACheckpointWithoutARunDirectoryIsOnlyRead) {
     EXPECT_EQ(trainer.done(), 2);
     EXPECT_EQ(trainer.consumed(), 32);
     trainer.step();
-    test::expect_error([&] { trainer.save(); }, {"save without a run directory"}, Exit::internal);
+    expect_error([&] { trainer.save(); }, {"save without a run directory"}, Exit::internal);
   });
   EXPECT_EQ(disk().list(directory / "run"), names);
   for (const char* how : {"auto", "last-good"}) {
     o.resume = how;
-    test::expect_error([&] { train(o); }, {"without a run directory"}, Exit::config);
+    expect_config_error([&] { train(o); }, {"without a run directory"});
   }
 }
 

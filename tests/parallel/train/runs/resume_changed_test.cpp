@@ -17,10 +17,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::task_of;
-using test::TemporaryDirectory;
-using test::tiny_options;
+using namespace test;
 
 /// Returns what it says.
 std::string train(const TrainOptions& o, const Task& task = task_of(),
@@ -42,7 +39,7 @@ std::string train(const TrainOptions& o, const Task& task = task_of(),
 /// Samples that note which of them were trained on, and under which serial numbers, once told to:
 /// a trainer asks for some before it starts.
 struct Noted : nn::Samples {
-  std::shared_ptr<nn::Samples> all = test::noise(100);
+  std::shared_ptr<nn::Samples> all = noise(100);
   mutable std::mutex lock;
   mutable std::map<int64_t, int64_t> seen;  // index by serial number
   std::atomic<bool> noting = false;
@@ -63,7 +60,7 @@ struct Noted : nn::Samples {
 void change_state(const std::string& run, const std::function<void(CheckpointState&)>& change) {
   Manifest m = read_manifest(run + "/step-3");
   change(m.state);
-  test::write_bytes(run + "/step-3/manifest.json", to_text(m));
+  write_bytes(run + "/step-3/manifest.json", to_text(m));
 }
 
 /// In the text `settings` of its state.
@@ -104,8 +101,8 @@ TEST(ResumeChanged, AnotherGlobalBatchGoesOnWithTheNextSample) {
   };
   go();
   o.resume = "auto", o.steps = 5, o.step.global_batch = 8;
-  expect_error([&] { train(o, task); },
-               {"global-batch 16; this run asks for 8", "--resume-changed allows"}, Exit::config);
+  expect_config_error([&] { train(o, task); },
+                      {"global-batch 16; this run asks for 8", "--resume-changed allows"});
   o.resume_changed = true, o.step.mesh = {.dp = 2}, o.step.micro_batch = 4;
   go();
   o.resume_changed = false, o.steps = 6, o.step.mesh = {};
@@ -128,7 +125,7 @@ TEST(ResumeChanged, SaysWhatChangedOnceInTheMetrics) {
   std::string said = testing::internal::GetCapturedStdout();
   for (const char* change : {"global-batch was 16, now 32\n", "seed was 1, now 2\n", "lr was "})
     EXPECT_NE(said.find(std::string("changed since the checkpoint: ") + change), said.npos) << said;
-  std::string lines = test::read_bytes(o.out + "/metrics.jsonl");
+  std::string lines = read_bytes(o.out + "/metrics.jsonl");
   std::string changed = R"(,"changed":"global-batch was 16, now 32; seed was 1, now 2")";
   size_t at = lines.find(changed);
   ASSERT_NE(at, lines.npos) << lines;
@@ -149,8 +146,7 @@ TEST(ResumeChanged, OtherTensorsOrDataStayRefused) {
   train(o, task);
   o.resume = "auto", o.resume_changed = true, o.steps = 5;
   auto refuses = [&](const TrainOptions& changed, const std::string& what, const Task& with) {
-    expect_error([&] { train(changed, with); }, {what, "--resume-changed does not allow"},
-                 Exit::config);
+    expect_config_error([&] { train(changed, with); }, {what, "--resume-changed does not allow"});
   };
   width = 2;
   refuses(o, "with width 1; this run asks for 2", task);
@@ -162,10 +158,10 @@ TEST(ResumeChanged, OtherTensorsOrDataStayRefused) {
   other.step.average = 0.5;
   refuses(other, "with average 0.0", task);
   Task data = task;
-  data.samples = test::noise(256, 9);
+  data.samples = noise(256, 9);
   refuses(o, "other training samples", data);
   o.resume = "";
-  expect_error([&] { train(o, task); }, {"resume-changed without resume"}, Exit::config);
+  expect_config_error([&] { train(o, task); }, {"resume-changed without resume"});
 }
 
 /// Tensors as the resumed run of `o` has them before its first step, by name and kind, whole.
@@ -223,7 +219,7 @@ TEST(ResumeChanged, MastersOfAnotherPrecisionAreNotRounded) {
     auto changed = o;
     changed.step.mesh = mesh, changed.step.micro_batch = 4, changed.step.zero = zero;
     changed.step.dtype = to, changed.resume = "auto", changed.step.dynamic_scale.initial = 1024;
-    expect_error([&] { resumed(changed); }, {"precision", "--resume-changed allows"}, Exit::config);
+    expect_config_error([&] { resumed(changed); }, {"precision", "--resume-changed allows"});
     changed.resume_changed = true;
     double scale = 0;
     auto after = resumed(changed, &scale);

@@ -15,13 +15,12 @@ namespace triax::parallel {
 namespace {
 
 namespace fs = std::filesystem;
-using test::read_bytes;
-using test::write_bytes;
+using namespace test;
 
 /// What `train` prints, in one line of single blanks.
 std::string trained(TrainOptions o, const std::string& out) {
   o.out = out;
-  Task task = test::task_of();
+  Task task = task_of();
   task.attachments["notes"] = "{}";
   testing::internal::CaptureStdout();
   try {
@@ -40,30 +39,29 @@ std::string trained(TrainOptions o, const std::string& out) {
 
 TEST(RunDirectory, OverwritesNoFileOfOthers) {
   for (const char* name : {"config.toml", "settings.txt", "notes.json", "metrics.jsonl"}) {
-    test::TemporaryDirectory directory;
+    TemporaryDirectory directory;
     write_bytes(directory / name, "mine");
-    test::expect_error([&] { trained(test::tiny_options(), directory.path()); },
-                       {std::string("it holds ") + name + ", and is not that of a run", "--out"},
-                       Exit::config);
+    expect_config_error([&] { trained(tiny_options(), directory.path()); },
+                        {std::string("it holds ") + name + ", and is not that of a run", "--out"});
     EXPECT_EQ(read_bytes(directory / name), "mine");
     EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), {}), 1) << "not even a lock";
   }
 }
 
 TEST(RunDirectory, MayBeOneThatDiedEarlyOrHoldsOtherFiles) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   write_bytes(directory / "lock", "");
   write_bytes(directory / "metrics.jsonl", "");
   write_bytes(directory / "mine.txt", "mine");
-  EXPECT_NE(trained(test::tiny_options(), directory.path()).find("3 steps"), std::string::npos);
+  EXPECT_NE(trained(tiny_options(), directory.path()).find("3 steps"), std::string::npos);
   fs::remove_all(directory / "step-3");  // it still says where its metrics are
-  EXPECT_NE(trained(test::tiny_options(), directory.path()).find("3 steps"), std::string::npos);
+  EXPECT_NE(trained(tiny_options(), directory.path()).find("3 steps"), std::string::npos);
   EXPECT_EQ(read_bytes(directory / "mine.txt"), "mine");
 }
 
 TEST(RunDirectory, SaysWhichDamagedCheckpointsAreLeftOut) {
-  test::TemporaryDirectory directory;
-  auto o = test::tiny_options();
+  TemporaryDirectory directory;
+  auto o = tiny_options();
   o.save_every = 1, o.keep = 3;
   trained(o, directory.path());
   for (int step : {2, 3}) write_bytes(directory / fmt::format("step-{}/manifest.json", step), "{");
@@ -75,8 +73,8 @@ TEST(RunDirectory, SaysWhichDamagedCheckpointsAreLeftOut) {
 }
 
 TEST(RunDirectory, SaysWhatItsMetricsLack) {
-  test::TemporaryDirectory directory;
-  auto o = test::tiny_options();
+  TemporaryDirectory directory;
+  auto o = tiny_options();
   o.steps = 4, o.resume = "auto";
   trained(o, directory.path());
   std::string file = directory / "metrics.jsonl", lines = read_bytes(file);
@@ -99,17 +97,16 @@ TEST(RunDirectory, SaysWhatItsMetricsLack) {
 }
 
 TEST(RunDirectory, SettingsThatWereCutAreNotTrusted) {
-  test::TemporaryDirectory directory;
-  trained(test::tiny_options(), directory.path());
+  TemporaryDirectory directory;
+  trained(tiny_options(), directory.path());
   std::string file = directory / "settings.txt", whole = whole_settings(file);
   EXPECT_NE(whole.find("first step = 1\n"), whole.npos);
   for (size_t left : {whole.size() - 1, whole.size() / 2, whole.find('\n') + 1, size_t(0)}) {
     write_bytes(file, whole.substr(0, left));
-    test::expect_error([&] { whole_settings(file); }, {"settings.txt is cut", "Remove it"},
-                       Exit::data);
+    expect_data_error([&] { whole_settings(file); }, {"settings.txt is cut", "Remove it"});
   }
   write_bytes(file, whole.substr(whole.find('\n') + 1));  // a line less
-  test::expect_error([&] { whole_settings(file); }, {"settings.txt is cut"}, Exit::data);
+  expect_data_error([&] { whole_settings(file); }, {"settings.txt is cut"});
 }
 
 }  // namespace

@@ -14,9 +14,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::task_of;
-using test::TemporaryDirectory;
-using test::tiny_options;
+using namespace test;
 
 /// Paths of the checkpoints that `o` saves, as the callback is told.
 std::vector<std::string> train(const TrainOptions& o, Exit* end = nullptr,
@@ -61,7 +59,7 @@ void expect_same_checkpoints(const std::string& a, const std::string& b) {
     EXPECT_EQ(contents_of(left), contents_of(right));
     for (auto& file : disk().list(left)) {
       if (file == manifest_name) continue;
-      EXPECT_TRUE(test::read_bytes(left + "/" + file) == test::read_bytes(right + "/" + file))
+      EXPECT_TRUE(read_bytes(left + "/" + file) == read_bytes(right + "/" + file))
           << right << "/" << file;
     }
   }
@@ -150,7 +148,7 @@ TEST(SaveAsync, ADivergedRunEndsWithItsCheckpoint) {
   auto o = tiny_options({.dp = 2});
   o.out = dir / "run", o.steps = 20, o.save_every = 1, o.save_async = true, o.keep = 1;
   o.lr = {.decay = optim::Schedule::Decay::constant, .peak = 1e37, .warmup = 0};
-  std::string error = test::error_of([&] { train(o); }, Exit::non_finite);
+  std::string error = error_of([&] { train(o); }, Exit::non_finite);
   int64_t step = 0;
   ASSERT_EQ(std::sscanf(error.c_str() + error.find("at step "), "at step %ld", &step), 1) << error;
   EXPECT_EQ(checkpoints_in(o.out), std::vector<std::string>{fmt::format("step-{}", step - 1)});
@@ -165,7 +163,7 @@ TEST(SaveAsync, ARunWithBadDataEndsWithItsCheckpoint) {
   Tensor x = zeros({256, 16}, f32, cpu);
   fill_(x.narrow(0, 77, 1), double(NAN));
   task.samples = std::make_shared<nn::TensorSamples>(x, zeros({256}, i32, cpu));
-  std::string error = test::error_of([&] { train(o, nullptr, {}, task); }, Exit::data);
+  std::string error = error_of([&] { train(o, nullptr, {}, task); }, Exit::data);
   int64_t step = 0;
   ASSERT_EQ(std::sscanf(error.c_str(), "samples: step %ld", &step), 1) << error;
   ASSERT_GT(step, 1);
@@ -177,7 +175,7 @@ TEST(SaveAsync, AnErrorOfOneRankLeavesTheCheckpointBefore) {
   TemporaryDirectory dir;
   auto o = tiny_options({.dp = 2});
   o.out = dir / "run", o.steps = 20, o.save_every = 1, o.save_async = true;
-  test::expect_error(
+  expect_data_error(
       [&] {
         train(o, nullptr, [](Trainer& t) {
           t.on({.step = [](Trainer& own, const StepRecord&) {
@@ -185,7 +183,7 @@ TEST(SaveAsync, AnErrorOfOneRankLeavesTheCheckpointBefore) {
           }});
         });
       },
-      {"on purpose"}, Exit::data);
+      {"on purpose"});
   auto left = checkpoints_in(o.out);
   std::erase_if(left, [](auto& name) { return name.find(".tmp-") == name.npos; });
   EXPECT_TRUE(left.empty()) << left[0];

@@ -16,10 +16,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::error_of;
-using test::task_of;
-using test::TemporaryDirectory;
-using test::tiny_options;
+using namespace test;
 
 TrainOptions options(MeshShape mesh, Zero zero = Zero::off, double average = 0.8) {
   auto o = tiny_options(mesh);
@@ -135,7 +132,7 @@ TEST(Average, AValidationThatFailsPutsTheWeightsBack) {
     auto weights = [&] {
       std::vector<std::vector<double>> all;
       for (auto& slot : trainer.update().replica().data().slots())
-        all.push_back(test::values(slot.weight));
+        all.push_back(values(slot.weight));
       return all;
     };
     trainer.step();
@@ -187,9 +184,9 @@ TEST(Average, IsLoadedForInference) {
       model.load(checkpoint, Weights::average);
       for (auto& piece : model.pieces(Holder::any)) {
         Tensor average = checkpoint.read(piece.name, piece.part, "average");
-        EXPECT_EQ(test::values(piece.value), test::values(average.to(dtype))) << piece.name;
+        EXPECT_EQ(values(piece.value), values(average.to(dtype))) << piece.name;
         Tensor trained = checkpoint.read(piece.name, piece.part);
-        bool same = test::values(trained) == test::values(average);
+        bool same = values(trained) == values(average);
         EXPECT_FALSE(same && dtype == f32) << piece.name;
       }
     });

@@ -9,8 +9,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::task_of;
-using test::tiny_options;
+using namespace test;
 
 /// After step `step`, in element 1 of the tensor called `name`, of what `rank` holds.
 struct Flip {
@@ -49,11 +48,11 @@ TrainOptions options(const MeshShape& mesh) {
 void expect_difference(const TrainOptions& o, const Flip& flip,
                        const std::vector<std::string>& parts) {
   auto broken = [&] { train(o, flip); };
-  test::expect_error(broken, parts, Exit::mismatch);
+  expect_error(broken, parts, Exit::mismatch);
 }
 
 TEST(CheckReplicas, NamesTheRankAndTheTensor) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   for (std::string name : {"block0.up.weight", "block0.up.weight/m"}) {
     SCOPED_TRACE(name);
     // One step later the optimizer has spread it to the tensor's other state.
@@ -68,7 +67,7 @@ TEST(CheckReplicas, NamesTheRankAndTheTensor) {
 }
 
 TEST(CheckReplicas, NothingIsSavedOfReplicasThatDiffer) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = options({.dp = 3});
   o.check_replicas = 1000, o.save_every = 2, o.out = directory / "run";
   expect_difference(o, {1, "block0.up.weight"}, {"after step 4", "rank 1 differs"});
@@ -77,7 +76,7 @@ TEST(CheckReplicas, NothingIsSavedOfReplicasThatDiffer) {
 }
 
 TEST(CheckReplicas, ASaveThatIsUnderWayIsFinished) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = options({.dp = 2});
   o.check_replicas = 1, o.save_every = 3, o.save_async = true, o.out = directory / "run";
   expect_difference(o, {1, "block0.up.weight", 4}, {"after step 4", "rank 1"});
@@ -85,7 +84,7 @@ TEST(CheckReplicas, ASaveThatIsUnderWayIsFinished) {
 }
 
 TEST(CheckReplicas, ReadsWhatLiesInFiles) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = options({.dp = 2});
   o.step.offload = Offloaded::optimizer, o.step.offload_dir = directory.path();
   EXPECT_NO_THROW(train(o));
@@ -109,10 +108,10 @@ TEST(CheckReplicas, EqualReplicasTrainOn) {
 TEST(CheckReplicas, RefusesWhatDoesNotHoldTheSame) {
   auto o = options({.dp = 2});
   o.step.zero = Zero::optimizer;
-  test::expect_error([&] { train(o); }, {"check-replicas=2 with zero=1"}, Exit::config);
+  expect_config_error([&] { train(o); }, {"check-replicas=2 with zero=1"});
   o = options({.dp = 2, .tp = 2});
   o.launch.nondeterministic = true;
-  test::expect_error([&] { train(o); }, {"with tp=2 and nondeterministic"}, Exit::config);
+  expect_config_error([&] { train(o); }, {"with tp=2 and nondeterministic"});
 }
 
 }  // namespace

@@ -39,8 +39,7 @@ TEST(Digests, AreReadAsTheyWereWritten) {
   std::string line = "a\tf32 [2]\t1\t00000000";
   for (std::string text :
        std::vector<std::string>{line, "\n", line + "\n" + line + "\n", line + "\t\n", line + "g\n"})
-    test::expect_error([&] { from_lines(text, "here"); }, {"here:", "expected a table"},
-                       Exit::data);
+    test::expect_data_error([&] { from_lines(text, "here"); }, {"here:", "expected a table"});
 }
 
 }  // namespace

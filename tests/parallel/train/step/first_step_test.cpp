@@ -9,10 +9,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::outcome;
-using test::refused;
-using test::task_of;
-using test::tiny_options;
+using namespace test;
 
 /// Leaves `rare` out for the samples of every rank but the first.
 struct Conditional : nn::Module {
@@ -26,8 +23,8 @@ struct Conditional : nn::Module {
 };
 struct ConditionalNet : nn::Sequence {
   explicit ConditionalNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
-    add<test::Block>("block", tp);
+    add<Rows>("rows", tp);
+    add<Block>("block", tp);
     add<Conditional>("conditional", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
@@ -79,8 +76,8 @@ struct Together : nn::Module {
 };
 struct TogetherNet : nn::Sequence {
   explicit TogetherNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
-    add<test::Block>("block", tp);
+    add<Rows>("rows", tp);
+    add<Block>("block", tp);
     add<Together>("together");
   }
 };
@@ -104,7 +101,7 @@ struct Turns : nn::Module {
 };
 struct TurningNet : nn::Sequence {
   explicit TurningNet(const TensorParallel& tp) {
-    add<test::Block>("block", tp);
+    add<Block>("block", tp);
     add<Turns>("there");
     add<Turns>("back");
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
@@ -136,9 +133,9 @@ struct Mixes : nn::Module {
 };
 struct MixesFirst : nn::Sequence {
   explicit MixesFirst(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     add<Mixes>("mixes", tp);
-    add<test::Block>("block", tp);
+    add<Block>("block", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };
@@ -168,8 +165,8 @@ struct OpenRegion : nn::Module {
 };
 struct OpenNet : nn::Sequence {
   explicit OpenNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
-    add<test::Block>("block", tp);
+    add<Rows>("rows", tp);
+    add<Block>("block", tp);
     add<OpenRegion>("open", tp);
   }
 };

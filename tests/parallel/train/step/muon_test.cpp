@@ -18,10 +18,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::error_of;
-using test::outcome;
-using test::task_of;
-using test::tiny_options;
+using namespace test;
 
 TrainOptions options(MeshShape mesh, Zero zero = Zero::off, Algorithm algorithm = Algorithm::muon) {
   auto o = tiny_options(mesh);
@@ -78,7 +75,7 @@ TEST(MuonOnMeshes, CutMatricesAreRefused) {
   EXPECT_EQ(message({2, 1, 1}, Zero::optimizer).substr(0, 26), "optimizer=muon with zero=1");
   auto o = options({4, 1, 1}, Zero::gradients);  // a program's own is refused by what it is given
   o.step.optimizer = [](auto& slots) { return std::make_unique<optim::Muon>(slots); };
-  EXPECT_TRUE(test::refused(outcome(task_of(), o), "muon: this rank holds", "whole matrices"));
+  EXPECT_TRUE(refused(outcome(task_of(), o), "muon: this rank holds", "whole matrices"));
 }
 
 TEST(MuonOnMeshes, WhereItCannotBe) {
@@ -119,7 +116,7 @@ std::vector<double> losses(TrainOptions o, int64_t steps, const std::string& out
 }
 
 TEST(MuonOnMeshes, IsResumedOnAnotherMeshAndLearns) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto straight = losses(options({}), 12, directory / "straight");
   auto all = losses(options({.dp = 2}), 6, directory / "halves");
   for (double loss : losses(options({.pp = 2}), 12, directory / "halves")) all.push_back(loss);
