@@ -1,10 +1,12 @@
 // What passes between stages may be of another shape and dtype at each cut, and only stages that
 // read the batch are given one.
 #include <fmt/core.h>
+#include <gtest/gtest.h>
 
 #include <map>
 #include <mutex>
 
+#include "autograd/record.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
 #include "nn/sequence.h"
@@ -216,6 +218,26 @@ TEST(BoundariesTest, ThereIsOneForEachCut) {
     expect_config_error([&] { make(world.rank() == 2 ? other : right); },
                         {"stage 2 has 1 chunk and sends [3, 2, 3] f32 [3, 5] f16",
                          "stage 0 has 1 chunk and sends [3, 2, 3] f32 [3, 5] f64"});
+  });
+}
+
+// So that a loss can make its gradient in forward.
+TEST(PipelineTest, TheLastLayerIsToldWhatBackwardStartsFrom) {
+  run_ranks(1, [&](Communicator& world) {
+    Mesh mesh(world, {});
+    Tensor w = full({2}, 1, f32, cpu);
+    require_grad(w);
+    int right = 0;
+    auto run = [&](const Tensor&, const nn::Batch& b) {
+      return record("last", full({}, 2, f32, cpu), {w}, [&right, told = b.seed](const Tensor& dy) {
+        EXPECT_EQ(dy.item(), 0.5);
+        right += told.defined() && told.data() == dy.data();
+        return Tensors{full({2}, 1, f32, cpu)};
+      });
+    };
+    Pipeline pipeline(mesh, {{{"last", {}, run}}}, {});
+    pipeline.train({.micros = 2, .batch = [](int) { return nn::Batch{}; }, .seed = 0.5});
+    EXPECT_EQ(right, 2);
   });
 }
 

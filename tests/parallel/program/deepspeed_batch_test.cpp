@@ -1,4 +1,13 @@
 // DeepSpeed's JSON: its batch, who wins over whom, and files that are none.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/error.h"
+#include "nn/json.h"
+#include "parallel/program/deepspeed/hjson.h"
 #include "tests/parallel/program/deepspeed.h"
 
 namespace triax::parallel {
@@ -6,6 +15,7 @@ namespace {
 
 using namespace test;
 using DeepSpeedBatch = DeepSpeedFixture;
+using nlohmann::json;
 
 TEST_F(DeepSpeedBatch, TheBatchEquation) {
   auto batch = [&](const std::string& total, const std::string& micro, const std::string& steps) {
@@ -230,6 +240,39 @@ TEST_F(DeepSpeedBatch, LoggingWarmUp) {
   EXPECT_DOUBLE_EQ(o_.lr.at(2), 1 / 3.);
   EXPECT_DOUBLE_EQ(o_.lr.at(8), 1);
   EXPECT_EQ(o_.lr.at(2000), 1);
+}
+
+/// The object that a text stands for; none if it is refused.
+std::optional<json> read(const std::string& text) {
+  try {
+    nn::JsonReader object(json_of_hjson(text, "t"), "t", "the text", 16);
+    return json::parse(object.literal());
+  } catch (const Error& e) {
+    EXPECT_EQ(int(e.code()), int(Exit::data)) << e.what();
+    return {};
+  }
+}
+
+// tests/fixtures/make_hjson.py
+TEST(Hjson, IsReadAsThePythonPackageReadsIt) {
+  std::ifstream file(TRIAX_TEST_FIXTURES "/hjson.jsonl");
+  int cases = 0, objects = 0;
+  for (std::string line; std::getline(file, line); ++cases) {
+    json expected = json::parse(line);
+    auto text = expected["hjson"].get<std::string>();
+    auto object = read(text);
+    EXPECT_EQ(object.has_value(), expected.contains("json")) << text;
+    if (!object || !expected.contains("json")) continue;
+    EXPECT_EQ(*object, expected["json"]) << text;
+    ++objects;
+  }
+  EXPECT_GE(cases, 200);
+  EXPECT_GE(objects, 80);
+}
+
+TEST(Hjson, KeepsValuesOnTheirLines) {
+  EXPECT_EQ(json_of_hjson("// one\n{\n  a: 1 # two\n\n  b: [x\n  2]\n}", "t"),
+            "{\n\n\"a\":1\n\n,\"b\":[\"x\"\n,2]\n}");
 }
 
 }  // namespace

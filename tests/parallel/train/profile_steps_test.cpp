@@ -1,10 +1,15 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/files.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/train/options/step_range.h"
+#include "parallel/train/watch/event_file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
@@ -12,8 +17,8 @@
 namespace triax::parallel {
 namespace {
 
-using nlohmann::json;
 using namespace test;
+using nlohmann::json;
 
 constexpr double nap = 0.06;  // seconds
 
@@ -159,6 +164,43 @@ TEST(ProfileSteps, NeedAFileThatCanBeWritten) {
   auto o = options(directory / "run", "1-2");
   std::filesystem::create_directories(o.out + "/trace.json");
   expect_error([&] { train(task_of(), o); }, {"trace.json"}, Exit::cannot_write);
+}
+
+// TensorBoard reads the event files of a directory in the order of their names.
+
+/// The one that EventFile makes beside `others`.
+std::string made_beside(const std::vector<std::string>& others) {
+  test::TemporaryDirectory directory;
+  for (auto& name : others) test::write_bytes(directory / name, "");
+  EventFile file(directory.path(), 1);
+  for (auto& name : disk().list(directory.path()))
+    if (std::ranges::count(others, name) == 0) return name;
+  return "";
+}
+
+TEST(EventFile, SortsBehindOthersThoughTheClockWentBack) {
+  const std::string prefix = "events.out.tfevents.";
+  std::vector<std::vector<std::string>> cases = {
+      {},
+      {prefix + "1700000000.123456.host"},
+      {prefix + "4000000000.123456.host"},
+      {prefix + "4000000000.123456.a", prefix + "4000000001.123456.z", prefix + "1700000000.1.b"},
+      {prefix + "4000000000.host.77.0"},  // PyTorch's
+      {prefix + "4000000000.123456.host", "metrics.jsonl", "step-3", "zzz"},
+  };
+  for (auto& others : cases) {
+    std::string name = made_beside(others);
+    EXPECT_TRUE(name.starts_with(prefix)) << name;
+    for (auto& other : others)
+      if (other.starts_with(prefix)) {
+        EXPECT_LT(other, name);
+      }
+  }
+  test::TemporaryDirectory directory;  // and behind its own
+  test::write_bytes(directory / (prefix + "4000000000.123456.host"), "");
+  for (int i = 0; i < 3; ++i) EventFile(directory.path(), i);
+  EXPECT_EQ(disk().list(directory.path()).size(), 4);
+  EXPECT_NE(made_beside({prefix + "x"}), "") << "what is no number is left alone";
 }
 
 }  // namespace

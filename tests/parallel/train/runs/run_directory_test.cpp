@@ -4,15 +4,22 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
 
 #include "core/files.h"
+#include "parallel/train/trainer.h"
+#include "tests/support/call_program.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
 namespace {
+
+using namespace test;
 
 namespace fs = std::filesystem;
 using namespace test;
@@ -107,6 +114,70 @@ TEST(RunDirectory, SettingsThatWereCutAreNotTrusted) {
   }
   write_bytes(file, whole.substr(whole.find('\n') + 1));  // a line less
   expect_data_error([&] { whole_settings(file); }, {"settings.txt is cut"});
+}
+
+// A trainer that resumes a checkpoint without a run directory of its own, as `replay` does.
+
+void train(const TrainOptions& o) {
+  run_worlds(o.step.mesh.size(), [&](World& world) {
+    Trainer trainer(task_of(), o, world);
+    trainer.run();
+  });
+}
+
+TEST(ReadOnly, ACheckpointWithoutARunDirectoryIsOnlyRead) {
+  TemporaryDirectory directory;
+  auto o = tiny_options({.dp = 2});
+  o.out = directory / "run", o.save_every = 2;
+  train(o);
+  auto names = disk().list(o.out);
+  o.resume = o.out + "/step-2", o.out = "";
+  run_worlds(2, [&](World& world) {
+    Trainer trainer(task_of(), o, world);
+    EXPECT_EQ(trainer.done(), 2);
+    EXPECT_EQ(trainer.consumed(), 32);
+    trainer.step();
+    expect_error([&] { trainer.save(); }, {"save without a run directory"}, Exit::internal);
+  });
+  EXPECT_EQ(disk().list(directory / "run"), names);
+  for (const char* how : {"auto", "last-good"}) {
+    o.resume = how;
+    expect_config_error([&] { train(o); }, {"without a run directory"});
+  }
+}
+
+// A run that is stopped says how to go on: words that a shell takes back, whatever the path.
+
+/// A word a line, as a shell reads them.
+std::string words_of(const std::string& line) {
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> shell(
+      ::popen(("printf '%s\\n' " + line).c_str(), "r"), &::pclose);
+  std::string words;
+  std::array<char, 256> part;
+  while (size_t n = std::fread(part.data(), 1, part.size(), shell.get()))
+    words.append(part.data(), n);
+  return words;
+}
+
+TEST(ResumeHint, IsReadBackByAShell) {
+  test::TemporaryDirectory directory;
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  options.task = [] { return test::task_of(); };
+  options.prepare = [](Trainer& t) { t.on({.step = [](auto&, auto&) { std::raise(SIGUSR1); }}); };
+  for (const char* name :
+       {"plain", "with spaces, 'quotes' and $HOME; longer than a terminal is wide"}) {
+    std::string out = directory / name;
+    test::Said said = test::said_by(options, {"tiny", "train", "--warmup", "0", "--out", out});
+    EXPECT_EQ(said.code, int(Exit::stopped)) << said.err;
+    const std::string before = "  Go on with ";
+    size_t at = said.out.find(before);
+    ASSERT_NE(at, said.out.npos) << said.out;
+    std::string hint = said.out.substr(at + before.size());
+    ASSERT_EQ(hint.find('\n'), hint.size() - 1) << "one line: " << hint;
+    EXPECT_EQ(
+        words_of(hint),
+        fmt::format("tiny\ntrain\n--config\n{0}/config.toml\n--out\n{0}\n--resume\nauto\n", out));
+  }
 }
 
 }  // namespace
