@@ -8,6 +8,12 @@
 
 namespace triax::test {
 
+/// Does a text hold a part?
+inline testing::AssertionResult says(const std::string& text, const std::string& part) {
+  return (text.find(part) != text.npos ? testing::AssertionSuccess() : testing::AssertionFailure())
+         << "no `" << part << "` in: " << text;
+}
+
 /// The whole text of the Error that `work` throws, which must have `code`; empty if it throws none,
 /// and then the test has failed.
 template <class F> std::string error_of(F work, Exit code = Exit::internal) {

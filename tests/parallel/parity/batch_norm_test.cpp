@@ -6,17 +6,12 @@
 #include "parallel/parity/parity.h"
 #include "tests/support/conv_net.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
 using namespace test;
-
-std::string difference(int64_t samples, const TrainOptions& o) {
-  Task task = conv_task(samples);
-  auto d = compare_with_reference(task, o, trace(task, reference_of(o)));
-  return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
-}
 
 TEST(BatchNormParity, MeshesAndGroups) {
   int number = 0;
@@ -35,7 +30,7 @@ TEST(BatchNormParity, MeshesAndGroups) {
         const char* schedules[] = {"1f1b", "gpipe", "zb-h1"};
         o.step.zero = Zero(++number % 4), o.step.schedule = schedules[number % 3];
         o.step.recompute = number % 5 == 0 ? Recompute::block : Recompute::off;
-        EXPECT_EQ(difference(samples, o), "")
+        EXPECT_EQ(difference(conv_task(samples), o), "")
             << mesh.dp << mesh.pp << mesh.tp << " micro-batch " << micro_batch << ", statistics of "
             << samples << ", ZeRO " << int(o.step.zero) << ", " << o.step.schedule;
       }
@@ -47,14 +42,14 @@ TEST(BatchNormParity, FeaturesThatMeet) {
       auto o = conv_options({.dp = 2, .pp = 2}, 4);
       o.step.dtype = dtype, o.step.schedule = schedule, o.step.chunks = 2;
       o.step.zero = Zero::parameters, o.step.recompute = Recompute::block;
-      EXPECT_EQ(difference(8, o), "") << name(dtype) << " " << schedule;
+      EXPECT_EQ(difference(conv_task(8), o), "") << name(dtype) << " " << schedule;
     }
   auto split = conv_options({.dp = 2, .tp = 2}, 4);
   split.step.recompute = Recompute::block_split, split.step.zero = Zero::gradients;
-  EXPECT_EQ(difference(8, split), "") << "block-split";
+  EXPECT_EQ(difference(conv_task(8), split), "") << "block-split";
   auto four = conv_options({.dp = 4}, 2);
   four.step.zero = Zero::parameters, four.step.recompute = Recompute::block;
-  for (int64_t samples : {4, 8}) EXPECT_EQ(difference(samples, four), "") << samples;
+  for (int64_t samples : {4, 8}) EXPECT_EQ(difference(conv_task(samples), four), "") << samples;
 }
 
 TEST(BatchNormParity, ParametersAndBuffersThatNoLayerUsesAreRefused) {
@@ -86,11 +81,9 @@ std::vector<double> losses(const std::vector<std::pair<MeshShape, int64_t>>& leg
     auto o = conv_options(mesh, 4);
     o.out = directory / "run", o.resume = "auto", o.steps = steps, o.step.zero = Zero::optimizer;
     o.lr = {.peak = 1e-2, .low = 1e-2, .warmup = 0};
-    run_worlds(mesh.size(), [&](World& world) {
-      Trainer trainer(conv_task(4), o, world);
-      trainer.on({.step = [&](Trainer&, const StepRecord& r) { all.push_back(r.result.loss); },
-                  .validation = [&](Trainer&, double loss) { all.push_back(loss); }});
-      trainer.run();
+    train(conv_task(4), o, [&](Trainer& t) {
+      t.on({.step = [&](auto&, const StepRecord& r) { all.push_back(r.result.loss); },
+            .validation = [&](auto&, double loss) { all.push_back(loss); }});
     });
   }
   return all;

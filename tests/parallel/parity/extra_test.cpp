@@ -6,6 +6,7 @@
 #include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
@@ -75,11 +76,6 @@ Task task() {
           .held_out = samples(9)};
 }
 
-std::string difference(const TrainOptions& o) {
-  auto d = compare_with_reference(task(), o, trace(task(), reference_of(o)));
-  return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
-}
-
 TEST(ExtraInputs, AnyMeshTrainsTheSame) {
   int number = 0;
   for (MeshShape mesh : {MeshShape{1, 1, 1}, {2, 1, 1}, {1, 3, 1}, {1, 1, 2}, {2, 2, 2}})
@@ -88,7 +84,7 @@ TEST(ExtraInputs, AnyMeshTrainsTheSame) {
         auto o = tiny_options(mesh);
         o.step.micro_batch = 2, o.step.zero = Zero(zero), o.step.dtype = dtype, o.steps = 2;
         o.step.recompute = ++number % 2 == 0 ? Recompute::block : Recompute::off;
-        EXPECT_EQ(difference(o), "")
+        EXPECT_EQ(difference(task(), o), "")
             << mesh.dp << mesh.pp << mesh.tp << " ZeRO " << zero << " " << name(dtype);
       }
 }
@@ -97,7 +93,7 @@ TEST(ExtraInputs, BitForBitToo) {
   for (MeshShape mesh : {MeshShape{2, 1, 1}, {1, 2, 1}, {2, 2, 1}}) {
     auto o = tiny_options(mesh);
     o.step.bitwise = true, o.step.micro_batch = 4, o.steps = 2;
-    EXPECT_EQ(difference(o), "") << mesh.dp << mesh.pp << mesh.tp;
+    EXPECT_EQ(difference(task(), o), "") << mesh.dp << mesh.pp << mesh.tp;
   }
 }
 

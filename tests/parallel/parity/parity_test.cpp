@@ -9,18 +9,12 @@
 #include "optim/sgd.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
 using namespace test;
-
-/// The first difference in words; empty if there is none.
-std::string difference(const Task& task, const TrainOptions& o) {
-  TrainOptions one = reference_of(o);
-  auto d = compare_with_reference(task, o, trace(task, one));
-  return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
-}
 
 TEST(AnyModelParity, MeshesZeroAndSchedules) {
   int number = 0;

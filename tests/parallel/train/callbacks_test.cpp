@@ -5,22 +5,16 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
 using namespace test;
 
-void train(const TrainOptions& o, const std::function<void(Trainer&)>& with) {
-  run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(task_of(), o, world);
-    with(trainer);
-    trainer.run();
-  });
-}
-
 void calls_in_a_step(const TrainOptions& o, On where, const std::function<void(Trainer&)>& f) {
-  train(o, [&](Trainer& t) { t.on({.step = [&](Trainer& own, auto&) { f(own); }}, where); });
+  train(task_of(), o,
+        [&](Trainer& t) { t.on({.step = [&](Trainer& own, auto&) { f(own); }}, where); });
 }
 
 TEST(Callbacks, OfTheFirstRankCannotSaveOrValidate) {
@@ -76,7 +70,9 @@ TEST(Callbacks, DoNotCallThemselves) {
   TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory / "run";
-  auto with = [&](const Callbacks& c) { train(o, [&](Trainer& t) { t.on(c, On::all); }); };
+  auto with = [&](const Callbacks& c) {
+    train(task_of(), o, [&](Trainer& t) { t.on(c, On::all); });
+  };
   expect_config_error(
       [&] { with({.checkpoint = [](Trainer& t, auto&) { t.save(); }}); },
       {"save() in a callback `checkpoint`; expected it in start, step, validation, end"});
@@ -90,16 +86,14 @@ TEST(Callbacks, StepsBeforeRunAreValidatedAndSaved) {
   auto o = tiny_options();
   o.out = directory / "run";
   int validations = 0;
-  testing::internal::CaptureStdout();
-  train(o, [&](Trainer& t) {
+  Ran ran = train(task_of(), o, [&](Trainer& t) {
     t.on({.validation = [&](Trainer&, double) { ++validations; }});
     for (int64_t i = 0; i < o.steps; ++i) t.step();
   });
-  std::string said = testing::internal::GetCapturedStdout();
   EXPECT_TRUE(disk().is_directory(o.out + "/step-3"));
   EXPECT_EQ(validations, 1);
-  EXPECT_EQ(said.find("resumed"), said.npos) << said;
-  EXPECT_NE(said.find("finished after step 3"), said.npos) << said;
+  EXPECT_FALSE(says(ran.said, "resumed"));
+  EXPECT_TRUE(says(ran.said, "finished after step 3"));
 }
 
 }  // namespace

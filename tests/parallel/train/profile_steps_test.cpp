@@ -13,6 +13,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
@@ -46,15 +47,8 @@ TrainOptions options(const std::string& out, const std::string& steps) {
   return o;
 }
 
-Exit train(const Task& task, const TrainOptions& o, const Callbacks& callbacks = {}) {
-  Exit code = Exit::internal;
-  run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(task, o, world);
-    trainer.on(callbacks);
-    Exit mine = trainer.run();
-    if (world.rank() == 0) code = mine;
-  });
-  return code;
+Exit train_with(const Task& task, const TrainOptions& o, const Callbacks& callbacks) {
+  return train(task, o, [&](Trainer& t) { t.on(callbacks); }).code;
 }
 
 json trace_of(const TrainOptions& o) { return json::parse(read_bytes(o.out + "/trace.json")); }
@@ -95,7 +89,7 @@ TEST(ProfileSteps, OfTheFirstStepAreItsSeconds) {
   auto first = [&](Trainer&, const StepRecord& r) {
     if (r.result.step == 1) seconds = r.seconds;
   };
-  EXPECT_EQ(train(task, o, {.step = first}), Exit::ok);
+  EXPECT_EQ(train_with(task, o, {.step = first}), Exit::ok);
   json rank = trace_of(o)["ranks"][0];
   double told = 0;
   for (const char* how : {"busy", "communicating", "waiting"}) told += rank[how].get<double>();
@@ -130,11 +124,11 @@ TEST(ProfileSteps, OfARunThatIsStoppedEndWithIt) {
   auto at_3 = [](Trainer&, const StepRecord& r) {
     if (r.result.step == 3) std::raise(SIGTERM);
   };
-  EXPECT_EQ(train(task_of(), o, {.step = at_3}), Exit::stopped);
+  EXPECT_EQ(train_with(task_of(), o, {.step = at_3}), Exit::stopped);
   EXPECT_EQ(trace_of(o)["steps"], json({2, 4}));
   // Stopped before: nothing to write.
   o.out = directory / "early", o.profile = "8";
-  EXPECT_EQ(train(task_of(), o), Exit::stopped);
+  EXPECT_EQ(train(o).code, Exit::stopped);
   EXPECT_FALSE(std::filesystem::exists(o.out + "/trace.json"));
 }
 
@@ -143,19 +137,18 @@ TEST(ProfileSteps, AreRefusedWhereThereAreNone) {
     expect_config_error([&] { parse_step_range(text); }, {"profile `", "like 3 or 3-5"});
   TemporaryDirectory directory;
   auto o = options(directory / "run", "3-4");
-  expect_config_error([&] { train(task_of(), o); },
-                      {"profile=3-4 with steps=3", "Valid: steps from 1 to 3"});
+  expect_config_error([&] { train(o); }, {"profile=3-4 with steps=3", "Valid: steps from 1 to 3"});
   o.profile = "2-3", o.step.graph = true;
   expect_config_error([&] { check_profile(o); }, {"profile with graph", "one launch"});
   o = options("", "2");
-  expect_config_error([&] { train(task_of(), o); }, {"profile=2 without a run directory"});
+  expect_config_error([&] { train(o); }, {"profile=2 without a run directory"});
   o = options(directory / "resumed", "");
-  EXPECT_EQ(train(task_of(), o), Exit::ok);
+  EXPECT_EQ(train(o).code, Exit::ok);
   o.resume = "auto", o.steps = 5, o.profile = "2-3";
-  EXPECT_EQ(train(task_of(), o), Exit::ok);
+  EXPECT_EQ(train(o).code, Exit::ok);
   EXPECT_FALSE(std::filesystem::exists(o.out + "/trace.json")) << "they are over";
   o.steps = 7, o.profile = "5-7";  // what is left of them
-  EXPECT_EQ(train(task_of(), o), Exit::ok);
+  EXPECT_EQ(train(o).code, Exit::ok);
   EXPECT_TRUE(std::filesystem::exists(o.out + "/trace.json"));
 }
 
@@ -163,7 +156,7 @@ TEST(ProfileSteps, NeedAFileThatCanBeWritten) {
   TemporaryDirectory directory;
   auto o = options(directory / "run", "1-2");
   std::filesystem::create_directories(o.out + "/trace.json");
-  expect_error([&] { train(task_of(), o); }, {"trace.json"}, Exit::cannot_write);
+  expect_error([&] { train(o); }, {"trace.json"}, Exit::cannot_write);
 }
 
 // TensorBoard reads the event files of a directory in the order of their names.

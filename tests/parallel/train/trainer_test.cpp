@@ -18,25 +18,12 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
 using namespace test;
-
-/// Losses of the steps that `o` trains, as the first rank has them; `with` sees the trainer first.
-std::vector<double> train(const Task& task, const TrainOptions& o, Exit* end = nullptr,
-                          const std::function<void(Trainer&)>& with = {}) {
-  std::vector<double> losses;
-  run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(task, o, world);
-    trainer.on({.step = [&](Trainer&, const StepRecord& r) { losses.push_back(r.result.loss); }});
-    if (with) with(trainer);
-    Exit code = trainer.run();
-    if (world.rank() == 0 && end) *end = code;
-  });
-  return losses;
-}
 
 TEST(Trainer, CallsBackOnTheFirstRankOrOnAll) {
   TemporaryDirectory directory;
@@ -44,7 +31,7 @@ TEST(Trainer, CallsBackOnTheFirstRankOrOnAll) {
   o.out = directory.path() + "/run", o.val_every = 2, o.save_every = 2, o.steps = 4;
   std::mutex lock;
   std::map<std::string, int> all, first;
-  train(task_of(), o, nullptr, [&](Trainer& t) {
+  train(task_of(), o, [&](Trainer& t) {
     for (auto [counts, where] : {std::pair{&all, On::all}, {&first, On::first}}) {
       auto count = [&lock, counts = counts](const char* what) {
         std::lock_guard guard(lock);
@@ -69,7 +56,7 @@ TEST(Trainer, ErrorsReachTheCallback) {
   auto o = tiny_options();
   expect_data_error(
       [&] {
-        train(task_of(), o, nullptr, [&](Trainer& t) {
+        train(task_of(), o, [&](Trainer& t) {
           t.on({.step = [](Trainer&, const StepRecord&) { fail(Exit::data, "on purpose"); },
                 .error = [&](Trainer&, const std::exception& e) { seen = e.what(); }});
         });
@@ -108,14 +95,9 @@ TEST(Trainer, ResumesOnAnotherMeshWithAnOptimizerOfTheProgramsOwn) {
     };
     return o;
   };
-  auto straight = train(task_of(), options({}, 6, "straight"));
-  auto half = train(task_of(), options({.dp = 2}, 3, "halves"));
   auto second = options({.pp = 2, .tp = 2}, 6, "halves");
-  second.resume = "auto", second.step.zero = Zero::optimizer;
-  auto rest = train(task_of(), second);
-  half.insert(half.end(), rest.begin(), rest.end());
-  ASSERT_EQ(half.size(), 6u);
-  for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(half[i], straight[i], 1e-5) << i;
+  second.step.zero = Zero::optimizer;
+  expect_resumed(task_of(), options({}, 6, "straight"), options({.dp = 2}, 3, "halves"), second);
 }
 
 TEST(Trainer, ResumingWithAnotherOptimizerIsNamed) {
@@ -129,11 +111,11 @@ TEST(Trainer, ResumingWithAnotherOptimizerIsNamed) {
     return own;
   };
   auto refuses = [&](const TrainOptions& options, const std::string& tensor) {
-    expect_data_error([&] { train(task_of(), options); },
+    expect_data_error([&] { train(options); },
                       {tensor, "frozen parameters differ", "Resume with the same"});
   };
   o.out = directory / "adamw";
-  train(task_of(), o);
+  train(o);
   o.resume = "auto";
   refuses(with_sgd(0.9), "@");
   refuses(with_sgd(0), "@m [");
@@ -147,12 +129,11 @@ TEST(Trainer, AFinishedRunSaysWhatToDo) {
   TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory.path() + "/run";
-  train(task_of(), o);
+  train(o);
   o.resume = "auto";
-  testing::internal::CaptureStdout();
-  EXPECT_TRUE(train(task_of(), o).empty());
-  std::string said = testing::internal::GetCapturedStdout();
-  EXPECT_NE(said.find("already at step 3: nothing to do; raise --steps"), said.npos) << said;
+  Ran ran = train(o);
+  EXPECT_TRUE(ran.losses.empty());
+  EXPECT_TRUE(says(ran.said, "already at step 3: nothing to do; raise --steps"));
 }
 
 /// noise(), which asks for a stop as the first validation begins: when its weights are summed once
@@ -178,24 +159,21 @@ TEST(Trainer, AValidationThatWasStoppedIsMadeUp) {
     return all.substr(all.find_last_of('{'));
   };
   Task task = task_of();
-  Exit end = Exit::ok;
   {
     StopSignal stop;
     task.held_out = std::make_shared<Stops>();
-    train(task, o, &end);
+    EXPECT_EQ(train(task, o).code, Exit::stopped);
   }
-  EXPECT_EQ(end, Exit::stopped);
   std::string before = last_record();
   EXPECT_EQ(before.find("val_loss"), before.npos) << before;
   task.held_out = noise(50, 4);
   o.resume = "auto";
-  train(task, o, &end);
-  EXPECT_EQ(end, Exit::ok);
+  EXPECT_EQ(train(task, o).code, Exit::ok);
   EXPECT_TRUE(last_record().starts_with(before.substr(0, before.size() - 2) + ",\"val_loss\":"))
       << last_record();
   EXPECT_NE(disk().read(o.out + "/step-3/manifest.json", 1 << 20).find("val_loss"), before.npos);
   std::string once = last_record();
-  train(task, o, &end);  // nothing is missing any more
+  train(task, o);  // nothing is missing any more
   EXPECT_EQ(last_record(), once);
 }
 
@@ -208,28 +186,28 @@ TEST(Trainer, AResumedRunGoesOnWithItsOwnMetricsOnly) {
     o.resume = "auto";
     return o;
   };
-  train(task_of(), options(5, "a", "a.jsonl"));
+  train(options(5, "a", "a.jsonl"));
   std::string of_a = read_bytes(directory / "a.jsonl");
-  train(task_of(), options(3, "b", "b.jsonl"));
-  expect_config_error([&] { train(task_of(), options(4, "b", "a.jsonl")); },
+  train(options(3, "b", "b.jsonl"));
+  expect_config_error([&] { train(options(4, "b", "a.jsonl")); },
                       {"a.jsonl exists, and the resumed run wrote elsewhere"});
   EXPECT_EQ(read_bytes(directory / "a.jsonl"), of_a);
-  EXPECT_EQ(train(task_of(), options(4, "b", "b.jsonl")).size(), 1u);
+  EXPECT_EQ(train(options(4, "b", "b.jsonl")).losses.size(), 1u);
   std::string of_b = read_bytes(directory / "b.jsonl");
   EXPECT_EQ(std::count(of_b.begin(), of_b.end(), '\n'), 4);
 
   // Killed before its first checkpoint, with metrics in another file than before: begun again
   // alike.
-  train(task_of(), options(5, "b", "c.jsonl"));
+  train(options(5, "b", "c.jsonl"));
   std::filesystem::remove_all(directory / "b/step-5");
-  train(task_of(), options(5, "b", "c.jsonl"));
+  train(options(5, "b", "c.jsonl"));
   std::string of_c = read_bytes(directory / "c.jsonl");
   EXPECT_EQ(std::count(of_c.begin(), of_c.end(), '\n'), 1);
 
   // Another directory goes on from a's checkpoint, but a's metrics are a's.
   auto fork = options(6, "fork", "a.jsonl");
   fork.resume = directory / "a/step-5";
-  expect_config_error([&] { train(task_of(), fork); }, {"a.jsonl exists"});
+  expect_config_error([&] { train(fork); }, {"a.jsonl exists"});
   EXPECT_EQ(read_bytes(directory / "a.jsonl"), of_a);
 }
 
@@ -238,16 +216,15 @@ TEST(Trainer, ASignalSavesFirstAndSkipsValidation) {
   auto o = tiny_options();
   o.out = directory.path() + "/run", o.steps = 100;
   int validations = 0;
-  Exit end = Exit::ok;
   StopSignal stop;
-  train(task_of(), o, &end, [&](Trainer& t) {
+  Ran ran = train(task_of(), o, [&](Trainer& t) {
     t.on({.step =
               [](Trainer& own, const StepRecord&) {
                 if (own.done() == 2) std::raise(SIGTERM);
               },
           .validation = [&](Trainer&, double) { ++validations; }});
   });
-  EXPECT_EQ(end, Exit::stopped);
+  EXPECT_EQ(ran.code, Exit::stopped);
   EXPECT_EQ(validations, 0);
   EXPECT_TRUE(disk().is_directory(o.out + "/step-3"));
 }
@@ -256,7 +233,7 @@ TEST(Trainer, OtherDataOrSettingsAreRefusedOrSaidOnResume) {
   TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory.path() + "/run";
-  train(task_of(), o);
+  train(o);
   o.resume = "auto", o.steps = 5;
   Task other = task_of();
   other.held_out = noise(50, 5);
@@ -264,12 +241,11 @@ TEST(Trainer, OtherDataOrSettingsAreRefusedOrSaidOnResume) {
                                                  other.held_out->identity()});
   TrainOptions seed = o;
   seed.step.seed = 2;
-  expect_config_error([&] { train(task_of(), seed); }, {"with seed 1", "asks for 2"});
+  expect_config_error([&] { train(seed); }, {"with seed 1", "asks for 2"});
   o.step.clip = 0.5;
-  testing::internal::CaptureStdout();
-  EXPECT_EQ(train(task_of(), o).size(), 2u);
-  std::string said = testing::internal::GetCapturedStdout();
-  EXPECT_NE(said.find("changed since the checkpoint: clip was 1.0, now 0.5"), said.npos) << said;
+  Ran ran = train(o);
+  EXPECT_EQ(ran.losses.size(), 2u);
+  EXPECT_TRUE(says(ran.said, "changed since the checkpoint: clip was 1.0, now 0.5"));
 }
 
 // Learning too fast, the loss of held-out samples rises again.
@@ -289,16 +265,14 @@ TEST(Trainer, KeepsTheCheckpointOfTheLowestValidationLoss) {
     return names;
   };
   auto best = [&] { return std::ranges::min_element(losses) - losses.begin() + 1; };
-  train(task_of(), o, nullptr, note);
+  train(task_of(), o, note);
   ASSERT_LT(best(), 8);
   EXPECT_EQ(steps(), (std::set<std::string>{fmt::format("step-{}", best()), "step-8"}));
   o.resume = "auto", o.steps = 10;
-  testing::internal::CaptureStdout();
-  train(task_of(), o, nullptr, note);
-  std::string said = testing::internal::GetCapturedStdout();
+  std::string said = train(task_of(), o, note).said;
   EXPECT_EQ(steps(), (std::set<std::string>{fmt::format("step-{}", best()), "step-10"}));
-  auto line = fmt::format("lowest validation loss {:.4f}: checkpoint", losses[size_t(best() - 1)]);
-  EXPECT_NE(said.find(line), said.npos) << said;
+  EXPECT_TRUE(says(
+      said, fmt::format("lowest validation loss {:.4f}: checkpoint", losses[size_t(best() - 1)])));
   Task blind = task_of();
   blind.held_out = {};
   expect_config_error([&] { train(blind, o); }, {"keep-best without held-out samples"});
@@ -335,10 +309,9 @@ TEST(Trainer, SaysThatWeightsAreNotTheNumberOfTargets) {
          none = full({1, 1}, -1, i32, cpu);
   auto said = [](const nn::Samples& s) { return weight_warning(s); };
   Tensor x = zeros({1, 16}, f32, cpu);
-  EXPECT_NE(
-      said(Plain(x, some)).find("sample 0 has 3 targets that are not -1, but its weight is 1"),
-      std::string::npos);
-  EXPECT_NE(said(Plain(x, none)).find("sample 0 has 0 targets"), std::string::npos);
+  EXPECT_TRUE(
+      says(said(Plain(x, some)), "sample 0 has 3 targets that are not -1, but its weight is 1"));
+  EXPECT_TRUE(says(said(Plain(x, none)), "sample 0 has 0 targets"));
   EXPECT_EQ(said(nn::TensorSamples(x, some)), "");
 }
 

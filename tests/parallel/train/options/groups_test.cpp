@@ -9,6 +9,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
@@ -131,11 +132,6 @@ TrainOptions options(MeshShape mesh, Zero zero) {
   return o;
 }
 
-std::string difference(const TrainOptions& o, const Trace& reference) {
-  auto d = compare_with_reference(task_of(), o, reference);
-  return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
-}
-
 TEST(Groups, TrainAlikeOnEveryMesh) {
   const optim::MakeOptimizer lion = [](auto& slots) {
     return std::make_unique<optim::Lion>(slots);
@@ -148,8 +144,7 @@ TEST(Groups, TrainAlikeOnEveryMesh) {
       for (Zero zero : {Zero::off, Zero::optimizer, Zero::gradients, Zero::parameters}) {
         auto o = options(mesh, zero);
         o.step.optimizer = optimizer;
-        EXPECT_EQ(difference(o, reference), "")
-            << fmt::format("dp {} pp {} tp {} zero {}", mesh.dp, mesh.pp, mesh.tp, int(zero));
+        EXPECT_EQ(difference(task_of(), o, reference), "") << name_of_run(o);
       }
   }
 }
@@ -166,7 +161,7 @@ TEST(Groups, TrainAlikeOffloadedAndInHalfPrecision) {
         bool all = what == Offloaded::parameters;
         auto o = options({.dp = 2}, all ? Zero::parameters : Zero::optimizer);
         o.step.dtype = dtype, o.step.offload = what, o.step.offload_dir = files;
-        EXPECT_EQ(difference(o, reference), "") << name(dtype) << " " << int(what) << " " << files;
+        EXPECT_EQ(difference(task_of(), o, reference), "") << name(dtype) << int(what) << files;
       }
   }
 }
@@ -183,30 +178,16 @@ TEST(Groups, ARateOfNoneMovesNothing) {
   }
 }
 
-std::vector<double> losses(TrainOptions o) {
-  std::vector<double> all;
-  run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(task_of(), o, world);
-    trainer.on({.step = [&](Trainer&, const StepRecord& r) { all.push_back(r.result.loss); }});
-    trainer.run();
-  });
-  return all;
-}
-
 // Groups cut the optimizer's slots elsewhere on every mesh; a checkpoint knows nothing of slots.
 TEST(Groups, AreResumedOnAnotherMesh) {
   TemporaryDirectory directory;
   auto o = options({.dp = 1}, Zero::off);
   o.steps = 6, o.lr.warmup = 0;
-  auto straight = losses(o);
   auto half = options({.dp = 2, .tp = 2}, Zero::gradients);
   half.steps = 3, half.out = directory / "run";
-  auto all = losses(half);
   auto rest = options({.dp = 2, .pp = 2}, Zero::optimizer);
-  rest.steps = 6, rest.out = half.out, rest.resume = "auto";
-  for (double loss : losses(rest)) all.push_back(loss);
-  ASSERT_EQ(all.size(), straight.size());
-  for (size_t i = 0; i < all.size(); ++i) EXPECT_NEAR(all[i], straight[i], 1e-5) << i;
+  rest.steps = 6;
+  expect_resumed(task_of(), o, half, rest);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "parallel/comm/threads/thread_comm.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
@@ -100,20 +101,6 @@ std::string outcome_of_tasks(const std::function<Task(int rank)>& task) {
   }
 }
 
-/// A whole run of a task.
-std::string outcome_of_runs(const std::function<Task()>& task, const TrainOptions& o) {
-  try {
-    run_worlds(o.step.mesh.size(), [&](World& world) {
-      Trainer trainer(task(), o, world);
-      trainer.on({.step = [](auto&, auto&) { FAIL() << "a step was taken"; }}, On::all);
-      trainer.run();
-    });
-    return "";
-  } catch (const Error& e) {
-    return fmt::format("{}: {}", int(e.code()), e.what());
-  }
-}
-
 TEST(Guards, RanksWithOtherModelsOrData) {
   EXPECT_TRUE(
       refused(outcome_of_tasks([](int rank) { return rank ? task_of<OneLayer>() : task_of(); }),
@@ -193,14 +180,13 @@ TEST(Guards, BlanksThatCount) {
     return noise(256)->batch(known);
   };
   auto o = tiny_options({.dp = 2});
-  EXPECT_TRUE(refused(outcome_of_runs(
-                          [&] {
-                            Task task = task_of();
-                            task.held_out = no_blanks;
-                            return task;
-                          },
-                          o),
-                      "a batch of blanks (index -1)", "expected 0"));
+  Task task = task_of();
+  task.held_out = no_blanks;
+  auto no_step = [](Trainer& t) {
+    t.on({.step = [](auto&, auto&) { FAIL() << "a step was taken"; }}, On::all);
+  };
+  expect_config_error([&] { train(task, o, no_step); },
+                      {"a batch of blanks (index -1)", "expected 0"});
 }
 
 /// A line through points; its bias is zero at the start.
@@ -241,14 +227,14 @@ struct Points : nn::Samples {
 TEST(Guards, BlanksThatCountWithTrainedWeightsAlone) {
   auto o = tiny_options();
   o.step.micro_batch = o.step.global_batch = 8, o.steps = 2;
-  auto train = [&](int64_t held_out) {
+  auto hold_out = [&](int64_t held_out) {
     Task task = task_of<RegressionNet>();
     task.samples = std::make_shared<Points>(64);
     task.held_out = std::make_shared<Points>(held_out);
-    run_worlds(1, [&](World& world) { Trainer(task, o, world).run(); });
+    train(task, o);
   };
-  train(16);  // no blank is needed
-  expect_config_error([&] { train(13); }, {"a batch of blanks (index -1)", "expected 0"});
+  hold_out(16);  // no blank is needed
+  expect_config_error([&] { hold_out(13); }, {"a batch of blanks (index -1)", "expected 0"});
 }
 
 }  // namespace

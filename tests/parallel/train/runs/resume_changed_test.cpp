@@ -13,28 +13,12 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
 using namespace test;
-
-/// Returns what it says.
-std::string train(const TrainOptions& o, const Task& task = task_of(),
-                  const Callbacks& calls = {}) {
-  testing::internal::CaptureStdout();
-  try {
-    run_worlds(o.step.mesh.size(), [&](World& world) {
-      Trainer trainer(task, o, world);
-      trainer.on(calls, On::all);
-      trainer.run();
-    });
-  } catch (...) {
-    testing::internal::GetCapturedStdout();
-    throw;
-  }
-  return testing::internal::GetCapturedStdout();
-}
 
 /// Samples that note which of them were trained on, and under which serial numbers, once told to:
 /// a trainer asks for some before it starts.
@@ -82,8 +66,7 @@ TEST(ResumeChanged, ABitwiseRunSaysThatTheInstructionLevelIsAnother) {
   std::string level = "instruction level = ", now = backend(cpu).name();
   change_setting(o.out, level + now, level + "other");
   o.resume = "auto", o.steps = 4;
-  std::string said = train(o);
-  EXPECT_NE(said.find("instruction level was other, now " + now), said.npos) << said;
+  EXPECT_TRUE(says(train(o).said, "instruction level was other, now " + now));
 }
 
 // 3 steps of 16, 2 of 8, and one more of 8 that needs no flag: the sixth begins at sample 64.
@@ -95,13 +78,15 @@ TEST(ResumeChanged, AnotherGlobalBatchGoesOnWithTheNextSample) {
   auto o = tiny_options();
   o.out = dir / "run", o.val_every = 0;
   auto go = [&] {
-    train(o, task,
-          {.start = [&](Trainer&) { noted->noting = true; },
-           .end = [&](Trainer&) { noted->noting = false; }});
+    train(task, o, [&](Trainer& t) {
+      t.on({.start = [&](Trainer&) { noted->noting = true; },
+            .end = [&](Trainer&) { noted->noting = false; }},
+           On::all);
+    });
   };
   go();
   o.resume = "auto", o.steps = 5, o.step.global_batch = 8;
-  expect_config_error([&] { train(o, task); },
+  expect_config_error([&] { train(task, o); },
                       {"global-batch 16; this run asks for 8", "--resume-changed allows"});
   o.resume_changed = true, o.step.mesh = {.dp = 2}, o.step.micro_batch = 4;
   go();
@@ -120,11 +105,9 @@ TEST(ResumeChanged, SaysWhatChangedOnceInTheMetrics) {
   train(o);
   o.resume = "auto", o.resume_changed = true, o.steps = 6;
   o.step.global_batch = 32, o.step.seed = 2, o.lr.peak = 0.5;
-  testing::internal::CaptureStdout();
-  run_worlds(1, [&](World& world) { Trainer(task_of(), o, world).run(); });
-  std::string said = testing::internal::GetCapturedStdout();
-  for (const char* change : {"global-batch was 16, now 32\n", "seed was 1, now 2\n", "lr was "})
-    EXPECT_NE(said.find(std::string("changed since the checkpoint: ") + change), said.npos) << said;
+  std::string said = train(o).said;
+  for (std::string change : {"global-batch was 16, now 32 ", "seed was 1, now 2 ", "lr was "})
+    EXPECT_TRUE(says(said, "changed since the checkpoint: " + change));
   std::string lines = read_bytes(o.out + "/metrics.jsonl");
   std::string changed = R"(,"changed":"global-batch was 16, now 32; seed was 1, now 2")";
   size_t at = lines.find(changed);
@@ -143,10 +126,10 @@ TEST(ResumeChanged, OtherTensorsOrDataStayRefused) {
   int64_t width = 1;
   Task task = task_of();
   task.settings = SettingGroup(model_group).add("width", "N", "of the model", &width);
-  train(o, task);
+  train(task, o);
   o.resume = "auto", o.resume_changed = true, o.steps = 5;
   auto refuses = [&](const TrainOptions& changed, const std::string& what, const Task& with) {
-    expect_config_error([&] { train(changed, with); }, {what, "--resume-changed does not allow"});
+    expect_config_error([&] { train(with, changed); }, {what, "--resume-changed does not allow"});
   };
   width = 2;
   refuses(o, "with width 1; this run asks for 2", task);
@@ -161,7 +144,7 @@ TEST(ResumeChanged, OtherTensorsOrDataStayRefused) {
   data.samples = noise(256, 9);
   refuses(o, "other training samples", data);
   o.resume = "";
-  expect_config_error([&] { train(o, task); }, {"resume-changed without resume"});
+  expect_config_error([&] { train(task, o); }, {"resume-changed without resume"});
 }
 
 /// Tensors as the resumed run of `o` has them before its first step, by name and kind, whole.

@@ -15,33 +15,20 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
 using namespace test;
-
 namespace fs = std::filesystem;
-using namespace test;
 
-/// What `train` prints, in one line of single blanks.
+/// What a run with an attachment prints.
 std::string trained(TrainOptions o, const std::string& out) {
   o.out = out;
   Task task = task_of();
   task.attachments["notes"] = "{}";
-  testing::internal::CaptureStdout();
-  try {
-    run_worlds(1, [&](World& world) { Trainer(task, o, world).run(); });
-  } catch (...) {
-    testing::internal::GetCapturedStdout();
-    throw;
-  }
-  std::string said;
-  for (char c : testing::internal::GetCapturedStdout()) {
-    if (c == '\n') c = ' ';
-    if (c != ' ' || !said.ends_with(' ')) said += c;
-  }
-  return said;
+  return train(task, o).said;
 }
 
 TEST(RunDirectory, OverwritesNoFileOfOthers) {
@@ -60,9 +47,9 @@ TEST(RunDirectory, MayBeOneThatDiedEarlyOrHoldsOtherFiles) {
   write_bytes(directory / "lock", "");
   write_bytes(directory / "metrics.jsonl", "");
   write_bytes(directory / "mine.txt", "mine");
-  EXPECT_NE(trained(tiny_options(), directory.path()).find("3 steps"), std::string::npos);
+  EXPECT_TRUE(says(trained(tiny_options(), directory.path()), "3 steps"));
   fs::remove_all(directory / "step-3");  // it still says where its metrics are
-  EXPECT_NE(trained(tiny_options(), directory.path()).find("3 steps"), std::string::npos);
+  EXPECT_TRUE(says(trained(tiny_options(), directory.path()), "3 steps"));
   EXPECT_EQ(read_bytes(directory / "mine.txt"), "mine");
 }
 
@@ -74,9 +61,8 @@ TEST(RunDirectory, SaysWhichDamagedCheckpointsAreLeftOut) {
   for (int step : {2, 3}) write_bytes(directory / fmt::format("step-{}/manifest.json", step), "{");
   o.resume = "last-good";
   std::string said = trained(o, directory.path());
-  EXPECT_NE(said.find("resumed after step 1"), said.npos) << said;
-  EXPECT_NE(said.find("left out, since damaged: step-2 left out, since damaged: step-3"), said.npos)
-      << said;
+  EXPECT_TRUE(says(said, "resumed after step 1"));
+  EXPECT_TRUE(says(said, "left out, since damaged: step-2 left out, since damaged: step-3"));
 }
 
 TEST(RunDirectory, SaysWhatItsMetricsLack) {
@@ -88,26 +74,22 @@ TEST(RunDirectory, SaysWhatItsMetricsLack) {
   size_t second = lines.find('\n') + 1, third = lines.find('\n', second) + 1;
   write_bytes(file, lines.substr(0, second) + lines.substr(third));
   o.steps = 5;
-  std::string said = trained(o, directory.path());
-  EXPECT_NE(said.find("lacks the line of 1 step before this start"), said.npos) << said;
+  EXPECT_TRUE(says(trained(o, directory.path()), "lacks the line of 1 step before this start"));
   write_bytes(file, lines.substr(0, second + 9));  // and a torn one
   o.steps = 6;
-  said = trained(o, directory.path());
-  EXPECT_NE(said.find("lacks the lines of 4 steps before this start"), said.npos) << said;
+  EXPECT_TRUE(says(trained(o, directory.path()), "lacks the lines of 4 steps before this start"));
   fs::remove(file);
   o.steps = 7;
-  said = trained(o, directory.path());
-  EXPECT_NE(said.find("lacks the lines of 6 steps before this start"), said.npos) << said;
+  EXPECT_TRUE(says(trained(o, directory.path()), "lacks the lines of 6 steps before this start"));
   o.resume = directory / "step-7", o.steps = 8;
-  said = trained(o, directory / "another");  // which never had them
-  EXPECT_EQ(said.find("lacks the lines"), said.npos) << said;
+  EXPECT_FALSE(says(trained(o, directory / "another"), "lacks the lines")) << "it never had them";
 }
 
 TEST(RunDirectory, SettingsThatWereCutAreNotTrusted) {
   TemporaryDirectory directory;
   trained(tiny_options(), directory.path());
   std::string file = directory / "settings.txt", whole = whole_settings(file);
-  EXPECT_NE(whole.find("first step = 1\n"), whole.npos);
+  EXPECT_TRUE(says(whole, "first step = 1\n"));
   for (size_t left : {whole.size() - 1, whole.size() / 2, whole.find('\n') + 1, size_t(0)}) {
     write_bytes(file, whole.substr(0, left));
     expect_data_error([&] { whole_settings(file); }, {"settings.txt is cut", "Remove it"});
@@ -117,13 +99,6 @@ TEST(RunDirectory, SettingsThatWereCutAreNotTrusted) {
 }
 
 // A trainer that resumes a checkpoint without a run directory of its own, as `replay` does.
-
-void train(const TrainOptions& o) {
-  run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(task_of(), o, world);
-    trainer.run();
-  });
-}
 
 TEST(ReadOnly, ACheckpointWithoutARunDirectoryIsOnlyRead) {
   TemporaryDirectory directory;

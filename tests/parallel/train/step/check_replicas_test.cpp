@@ -9,6 +9,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
@@ -31,17 +32,6 @@ void flip_bit(const Trainer& trainer, const std::string& name) {
   fail(Exit::internal, "no tensor {}", name);
 }
 
-void train(const TrainOptions& o, const Flip& flip = {}) {
-  run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(task_of(), o, world);
-    auto step = [&](Trainer& t, const StepRecord& r) {
-      if (world.rank() == flip.rank && r.result.step == flip.step) flip_bit(t, flip.name);
-    };
-    trainer.on({.step = step}, On::all);
-    trainer.run();
-  });
-}
-
 TrainOptions options(const MeshShape& mesh) {
   auto o = tiny_options(mesh);
   o.steps = 8, o.check_replicas = 2;
@@ -51,8 +41,15 @@ TrainOptions options(const MeshShape& mesh) {
 
 void expect_difference(const TrainOptions& o, const Flip& flip,
                        const std::vector<std::string>& parts) {
-  auto broken = [&] { train(o, flip); };
-  expect_error(broken, parts, Exit::mismatch);
+  auto broken = [&](World& world) {
+    Trainer trainer(task_of(), o, world);
+    auto step = [&](Trainer& t, const StepRecord& r) {
+      if (world.rank() == flip.rank && r.result.step == flip.step) flip_bit(t, flip.name);
+    };
+    trainer.on({.step = step}, On::all);
+    trainer.run();
+  };
+  expect_error([&] { run_worlds(o.step.mesh.size(), broken); }, parts, Exit::mismatch);
 }
 
 TEST(CheckReplicas, NamesTheRankAndTheTensor) {
@@ -105,7 +102,7 @@ TEST(CheckReplicas, EqualReplicasTrainOn) {
       auto o = options(mesh);
       o.check_replicas = 1, o.step.dtype = dtype;
       o.step.sequence_parallel = mesh.tp > 1;
-      EXPECT_NO_THROW(train(o)) << fmt::format("{}x{}x{} {}", mesh.dp, mesh.pp, mesh.tp, dtype);
+      EXPECT_NO_THROW(train(o)) << name_of_run(o);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
@@ -30,16 +31,9 @@ struct ConditionalNet : nn::Sequence {
   }
 };
 
-/// What a run prints.
-std::string printed(const TrainOptions& o) {
-  testing::internal::CaptureStdout();
-  run_worlds(o.step.mesh.size(), [&](World& world) { Trainer(task_of(), o, world).run(); });
-  return testing::internal::GetCapturedStdout();
-}
-
 TEST(FirstStep, SettingsThatChangeNothingAreSaid) {
   auto says = [&](const TrainOptions& o, const char* text) {
-    return printed(o).find(text) != std::string::npos;
+    return bool(test::says(train(o).said, text));
   };
   auto o = tiny_options(), two = tiny_options({.dp = 2}), split = tiny_options({.tp = 2});
   for (auto* each : {&o, &two, &split}) {
@@ -88,11 +82,9 @@ TEST(FirstStep, WithoutAnyGradientIsSaid) {
     o.step.bitwise = bitwise;
     Task task = task_of<TogetherNet>();
     task.held_out = nullptr;
-    testing::internal::CaptureStdout();
-    run_worlds(1, [&](World& world) { Trainer(task, o, world).run(); });
-    std::string said = testing::internal::GetCapturedStdout();
-    EXPECT_EQ(said.find("warning: all gradients of step 1 are 0") != said.npos, bitwise) << said;
-    EXPECT_EQ(said.find("Leave --bitwise out") != said.npos, bitwise) << said;
+    std::string said = train(task, o).said;
+    for (const char* part : {"warning: all gradients of step 1 are 0", "Leave --bitwise out"})
+      EXPECT_EQ(bool(says(said, part)), bitwise) << said;
   }
 }
 
@@ -111,11 +103,11 @@ struct TurningNet : nn::Sequence {
 TEST(FirstStep, ParityNamesTheActivationsThatItLeavesOut) {
   auto o = tiny_options({.dp = 2});
   o.step.micro_batch = 3, o.step.global_batch = 12, o.steps = 1;  // which do not divide 16 columns
-  testing::internal::CaptureStdout();
+  Printed printed;
   EXPECT_EQ(parity(task_of<TurningNet>(), o, OneRank::same_micro_batches), Exit::ok);
-  std::string said = testing::internal::GetCapturedStdout();
-  EXPECT_NE(said.find("2 activations"), said.npos) << said;
-  EXPECT_NE(said.find("not compared: the activations of there,"), said.npos) << said;
+  std::string said = printed.text();
+  EXPECT_TRUE(says(said, "2 activations"));
+  EXPECT_TRUE(says(said, "not compared: the activations of there,"));
 }
 
 /// All of its rows on every rank, though its parameters are declared as if each had rows of its

@@ -8,15 +8,12 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
 using namespace test;
-
-void train(const Task& task, const TrainOptions& o) {
-  run_worlds(o.step.mesh.size(), [&](World& world) { Trainer(task, o, world).run(); });
-}
 
 TEST(Scores, TopKCountsTargetsAmongTheLargest) {
   Tensor logits = from_host(std::vector<float>{1, 3, 2, 0, 5, 5, 5, 1, 0, 0, 0, 9}, {3, 4}, cpu);
@@ -42,14 +39,11 @@ TEST(Scores, ScoresOfHeldOutSamplesAreThoseOfOneRank) {
     auto o = tiny_options(mesh);
     o.out = directory / "run";
     std::map<std::string, double> found;
-    run_worlds(mesh.size(), [&](World& world) {
-      Trainer trainer(task, o, world);
-      trainer.run();
-      if (trainer.first()) found = trainer.scores();
+    train(task, o, [&](Trainer& t) {
+      t.on({.validation = [&](Trainer& own, double) { found = own.scores(); }});
     });
-    std::string all = read_bytes(directory / "run/metrics.jsonl");
-    EXPECT_NE(all.find(fmt::format("\"val_top1\":{},\"val_top4\":1}}", found["top1"])), all.npos)
-        << all;
+    EXPECT_TRUE(says(read_bytes(directory / "run/metrics.jsonl"),
+                     fmt::format("\"val_top1\":{},\"val_top4\":1}}", found["top1"])));
     return found;
   };
   auto one = scores({});
@@ -60,15 +54,8 @@ TEST(Scores, ScoresOfHeldOutSamplesAreThoseOfOneRank) {
     EXPECT_EQ(scores(mesh), one) << mesh.dp << mesh.pp << mesh.tp;
   Task task = task_of();
   task.scores = {{"rows", [](const Tensor& p, const Tensor&) { return double(p.size(0)); }}};
-  std::string text;
-  try {
-    train(task, tiny_options());
-  } catch (const Error& e) {
-    text = e.what();
-  }
-  EXPECT_NE(text.find("blanks (index -1) of the held-out samples has rows 8; expected 0"),
-            text.npos)
-      << text;
+  expect_error([&] { train(task, tiny_options()); },
+               {"blanks (index -1) of the held-out samples has rows 8; expected 0"}, Exit::config);
   task.scores = {{"loss", top_k(1)}};
   EXPECT_TRUE(refused(outcome(task, tiny_options()), "task: score `loss`", "not loss"));
 }
