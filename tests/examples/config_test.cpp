@@ -83,7 +83,7 @@ TEST(Config, DocumentationIsUpToDate) {
   text::SampleOptions sample;
   for (auto& verb : {train.verb, sample_verb("minigpt", sample, model_of)})
     for (const Setting& s : verb.settings)
-      EXPECT_NE(page.find("| `--" + s.name + (is_switch(s) ? "`" : " ")), page.npos) << s.name;
+      EXPECT_TRUE(says(page, "| `--" + s.name + (is_switch(s) ? "`" : " "))) << s.name;
 }
 
 TEST(Config, NamesTheNearestFlag) {

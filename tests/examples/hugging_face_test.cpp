@@ -146,7 +146,7 @@ TEST_P(HuggingFace, AFailureAtAnyMomentLeavesNothingBehind) {
         convert(full);
       } catch (const Error& e) {
         thrown = true;
-        EXPECT_NE(std::string(e.what()).find("No space"), std::string::npos) << e.what();
+        EXPECT_TRUE(says(std::string(e.what()), "No space")) << e.what();
       }
       reached = !full.failed().empty();
       bool late = full.failed_path() == directory / work;  // of the parent, after the rename

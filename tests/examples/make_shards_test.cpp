@@ -109,7 +109,7 @@ TEST_F(MakeShards, GoOnAfterAnyFailure) {
                      faulty.failed() == "read" || faulty.failed() == "size of" ||
                      faulty.failed() == "list";
       EXPECT_EQ(e.code() == Exit::cannot_write, !reading) << e.what();
-      EXPECT_NE(std::string(e.what()).find("No space left"), std::string::npos) << e.what();
+      EXPECT_TRUE(says(std::string(e.what()), "No space left")) << e.what();
       ++failed;
       for (auto& [name, bytes] : content(out))
         EXPECT_TRUE(!name.ends_with(".bin") || bytes == expected.at(name)) << name;

@@ -77,7 +77,7 @@ std::vector<nlohmann::json> metrics(const Job& c) {
 /// The tensors of a checkpoint: weights and moments, with their names and places.
 std::string tensors(const Job& c, int64_t step = whole) {
   std::string bytes = read_bytes(fmt::format("{}/step-{}/rank0.safetensors", c.train.out, step));
-  EXPECT_NE(bytes.find("tokens.table@v"), bytes.npos);
+  EXPECT_TRUE(says(bytes, "tokens.table@v"));
   return bytes;
 }
 

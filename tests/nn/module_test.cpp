@@ -79,7 +79,7 @@ TEST(ModuleTest, ErrorsOfConstructorsNameTheLayer) {
     EXPECT_EQ(e.code(), Exit::config);
     place = e.place();
   }
-  EXPECT_NE(place.find("module_test.cpp:"), std::string::npos) << place;
+  EXPECT_TRUE(says(place, "module_test.cpp:"));
 }
 
 // Two models with the same names start alike; another seed or another name starts otherwise.

@@ -138,8 +138,8 @@ TEST(State, AFailureAtAnyOperationKeepsTheOldFile) {
         ADD_FAILURE() << files.failed() << " failed and nobody noticed";
       } catch (const Error& e) {
         EXPECT_EQ(int(e.code()), int(error == EIO ? Exit::io : Exit::cannot_write)) << e.what();
-        EXPECT_NE(std::string(e.what()).find(std::strerror(error)), std::string::npos);
-        EXPECT_NE(std::string(e.what()).find(files.failed_path()), std::string::npos);
+        EXPECT_TRUE(says(std::string(e.what()), std::strerror(error)));
+        EXPECT_TRUE(says(std::string(e.what()), files.failed_path()));
       }
       bool renamed = files.failed_path() == dir.path();  // only its directory was not synced
       EXPECT_EQ(read_bytes(dir / "a") == before, !renamed) << files.failed();

@@ -163,7 +163,7 @@ TEST(Offload, ACutFileEndsTheStep) {
   model.train(adam, 2);
   ASSERT_EQ(cut_offload_files(directory.path(), 4096), 1);
   auto text = error_of([&] { model.train(adam, 2); }, Exit::io);
-  EXPECT_NE(text.find("offload: "), text.npos) << text;
+  EXPECT_TRUE(says(text, "offload: "));
   // A write still under way makes the file longer again, with zeros in it.
   EXPECT_TRUE(text.find("ends there") != text.npos ||
               text.find("not those that were written") != text.npos)

@@ -93,11 +93,6 @@ class LaunchRestartsTest(launch_test.Launching):
             self.assertEqual(self.restarted(code, "--out", "out"), (["--out out"], []))
             self.assertEqual(self.error, "")
 
-    def test_a_report_has_twelve_lines_at_most(self):
-        self.starts("echo 'triax: error 70: long' >&2; for i in {1..30}; do echo \"  $i\" >&2; done; exit 70")
-        self.restarted(70, "--out", "out")
-        self.assertEqual(len(self.error.splitlines()), 12)
-
     def signalled(self, number, when):
         """Sends a signal once the file `when` is there."""
         clean = dict(PATH=f"{self.folder}:/usr/bin:/bin", LC_ALL="C")

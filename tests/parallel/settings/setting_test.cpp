@@ -50,8 +50,7 @@ TEST(Setting, JoinedNamesAreFlagsAndUnique) {
                           "name",
                           taken));
   for (const char* name : {"", "a b", "a=b", "Samples", "\xC3\xA9", "a_b"})
-    EXPECT_NE(error_of([&] { joins(name); }, Exit::config).find("expected a name of a-z, 0-9"),
-              std::string::npos)
+    EXPECT_TRUE(says(error_of([&] { joins(name); }, Exit::config), "expected a name of a-z, 0-9"))
         << name;
 }
 

@@ -165,13 +165,13 @@ TEST(Trainer, AValidationThatWasStoppedIsMadeUp) {
     EXPECT_EQ(train(task, o).code, Exit::stopped);
   }
   std::string before = last_record();
-  EXPECT_EQ(before.find("val_loss"), before.npos) << before;
+  EXPECT_FALSE(says(before, "val_loss"));
   task.held_out = noise(50, 4);
   o.resume = "auto";
   EXPECT_EQ(train(task, o).code, Exit::ok);
   EXPECT_TRUE(last_record().starts_with(before.substr(0, before.size() - 2) + ",\"val_loss\":"))
       << last_record();
-  EXPECT_NE(disk().read(o.out + "/step-3/manifest.json", 1 << 20).find("val_loss"), before.npos);
+  EXPECT_TRUE(says(disk().read(o.out + "/step-3/manifest.json", 1 << 20), "val_loss"));
   std::string once = last_record();
   train(task, o);  // nothing is missing any more
   EXPECT_EQ(last_record(), once);
