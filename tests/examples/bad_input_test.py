@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from minigpt_program import MODEL, Run, mpirun, some_text, wait_until, words
+from minigpt_program import MODEL, Run, limited, mpirun, some_text, wait_until, words
 
 minigpt, launcher = sys.argv[1], sys.argv[2]
 seconds = float(os.environ.get("TRIAX_SECONDS", "3"))
@@ -170,8 +170,8 @@ def offloads(shop):
     def case(name, directory, *parts, code=73, limit="", **flags):
         flags = dict(offload="params", zero=3, offload_dir=directory) | flags
         command = shop.train(**flags)
-        if limit:  # what no file may exceed, in 512 bytes
-            command = ["sh", "-c", f'ulimit -f {limit}; exec "$@"', "sh", *command]
+        if limit:
+            command = limited(f"-f {limit}", command)
         expect(shop, name, command, code, f"offload: {directory}", *parts, "expected")
 
     case("offload into no directory", shop("nowhere"), "No such file", code=66)
@@ -194,7 +194,7 @@ def outputs(shop):
     case("a run directory where nobody can write", "/proc/triax", out="/proc/triax")
     for flags in {}, dict(save_async=True), dict(save_async=True, comm="threads", ranks=2, zero=1):
         run = shop(f"no-room{len(flags)}")
-        command = ["sh", "-c", 'ulimit -f 24; exec "$@"', "sh", *shop.train(out=run, save_every=2, **flags)]
+        command = limited("-f 24", shop.train(out=run, save_every=2, **flags))
         expect(shop, f"a checkpoint onto a full disk {flags}", command, 73, f"{run}/step-", "File too large")
         if left := list(run.glob("step-*")):
             failures.append(f"a checkpoint that failed left {left}")

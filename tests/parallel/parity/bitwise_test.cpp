@@ -15,6 +15,8 @@
 namespace triax::parallel {
 namespace {
 
+using namespace test;
+
 TEST(Bitwise, MeshesZeroAndSchedules) {
   const char* schedules[] = {"1f1b", "gpipe", "zb-h1"};
   int number = 0;
@@ -38,7 +40,7 @@ TEST(Bitwise, TrainsAsWithoutIt) {
     o.steps = 3, o.step.tp_slices = slices;
     auto plain = o;
     plain.step.bitwise = false, plain.step.tp_slices = 1, plain.step.micro_batch = 24;
-    Task task = test::task_of();
+    Task task = task_of();
     Trace reference = trace(task, plain), run = trace(task, o, &reference);
     double rate = o.lr.peak;
     auto d =
@@ -71,7 +73,7 @@ TEST(Bitwise, PrecisionsOptimizersAndOffload) {
 /// What one rank and a mesh do within the bounds of parity, and not bit by bit.
 TEST(Bitwise, IsMoreThanParity) {
   auto o = bitwise_options({3, 1, 1});
-  Task task = test::task_of();
+  Task task = task_of();
   Trace reference = trace(task, reference_of(o));
   o.step.bitwise = false;
   Trace run = trace(task, o);
@@ -89,7 +91,7 @@ struct Channels : nn::Module {
 };
 struct BatchNormNet : nn::Sequence {
   explicit BatchNormNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     add<Channels>("channels", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
@@ -136,7 +138,7 @@ struct Large : nn::Module {
 };
 struct LargeNet : nn::Sequence {
   explicit LargeNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     add<Large>("large", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
@@ -144,18 +146,18 @@ struct LargeNet : nn::Sequence {
 
 TEST(Bitwise, AGradientTooLargeForItsSumsIsNoSum) {
   auto o = bitwise_options({2, 1, 1});
-  test::expect_error([&] { trace(test::task_of<LargeNet>(), o); },
+  expect_error([&] { trace(task_of<LargeNet>(), o); },
                      {"first in head.table of rank",
                       "a sample's part of a gradient must be less "
                       "than 21.3"},
                      Exit::non_finite);
   o.step.bitwise = false;
-  EXPECT_NO_THROW(trace(test::task_of<LargeNet>(), o));
+  EXPECT_NO_THROW(trace(task_of<LargeNet>(), o));
 }
 
 struct OftenScaledNet : nn::Sequence {
   explicit OftenScaledNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     add<Scaled>("scaled", tp).times = 9;
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
@@ -169,7 +171,7 @@ struct OwnSum : nn::Module {
 };
 struct OwnSumNet : nn::Sequence {
   explicit OwnSumNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     add<OwnSum>("sum", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
@@ -179,7 +181,7 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
   auto refused = [](const char* said, auto change) {
     auto o = bitwise_options({2, 1, 1});
     change(o);
-    test::expect_config_error([&] { trace(test::task_of(), o); }, {"bitwise with", said});
+    expect_config_error([&] { trace(task_of(), o); }, {"bitwise with", said});
   };
   refused("tp=2, tp-slices=1", [](auto& o) { o.step.mesh = {1, 1, 2}; });
   refused("tp=2, tp-slices=3", [](auto& o) { o.step.mesh = {1, 1, 2}, o.step.tp_slices = 3; });
@@ -187,29 +189,29 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
   refused("a loss scale of 1000", [](auto& o) { o.step.dtype = f16, o.step.loss_scale = 1000; });
   auto o = bitwise_options({1, 1, 1});
   o.step.tp_slices = 3;
-  test::expect_config_error(
-      [&] { trace(test::task_of(), o); },
+  expect_config_error(
+      [&] { trace(task_of(), o); },
       {"3 slices do not divide 32 features", "--tp-slices for them: 1, 2, 4, 8, 16, 32."});
   o.step.tp_slices = 2;
-  test::expect_config_error([&] { trace(test::task_of<OwnSumNet>(), o); },
+  expect_config_error([&] { trace(task_of<OwnSumNet>(), o); },
                             {"bitwise with tp-slices=2: leave sums features"});
   o.step.bitwise = false;
-  test::expect_config_error([&] { trace(test::task_of(), o); }, {"tp-slices=2 without bitwise"});
+  expect_config_error([&] { trace(task_of(), o); }, {"tp-slices=2 without bitwise"});
   o = bitwise_options({1, 1, 2});
   o.step.sequence_parallel = true, o.step.tp_slices = 2;
-  test::expect_config_error([&] { trace(test::task_of<RowNet<32, Scaled>>(), o); },
+  expect_config_error([&] { trace(task_of<RowNet<32, Scaled>>(), o); },
                             {"bitwise with sequence-parallel: mul does not sum", "x + bias"});
   o.step.tp_slices = 16;  // of four rows a rank
-  test::expect_config_error([&] { trace(test::task_of<BlockNet<8>>(), o); },
+  expect_config_error([&] { trace(task_of<BlockNet<8>>(), o); },
                             {"bitwise with sequence-parallel:", "in 8 equal parts"});
   o = bitwise_options({1, 1, 1});
   o.step.micro_batch = 2;
-  test::expect_config_error(
-      [&] { trace(test::task_of<OftenScaledNet>(), o); },
+  expect_config_error(
+      [&] { trace(task_of<OftenScaledNet>(), o); },
       {"bitwise: parameter scaled.by is used 9 times in a pass; expected at most 8"});
   o = bitwise_options({2, 1, 1});
-  test::expect_config_error(
-      [&] { trace(test::task_of<BatchNormNet>(), o); },
+  expect_config_error(
+      [&] { trace(task_of<BatchNormNet>(), o); },
       {"bitwise with a model that has buffers (channels.norm.", "batch norm"});
 }
 
@@ -231,7 +233,7 @@ class BitwiseRows : public testing::Test {
     EXPECT_FALSE(d) << d->what << " of " << d->name << " at step " << d->step << ": "
                     << d->how_much;
   }
-  Task task_ = test::task_of<BlockNet<Matmul::block>>();
+  Task task_ = task_of<BlockNet<Matmul::block>>();
   std::map<DType, Trace> references_;
 };
 
@@ -297,20 +299,20 @@ TEST(Bitwise, ProductsWithAWeightAreOfAllRows) {
 TEST(Bitwise, AProductWithAWeightIsNotIndependent) {
   auto o = bitwise_options({2, 1, 1});
   o.step.micro_batch = 3;
-  auto run = [&] { trace(test::task_of<RowNet<32, Independent<Scaled>>>(), o); };
-  test::expect_config_error(
+  auto run = [&] { trace(task_of<RowNet<32, Independent<Scaled>>>(), o); };
+  expect_config_error(
       run, {"mul does not sum the gradient of a weight sample by sample", "Take --micro-batch 1"});
   o.step.bitwise = false;
   EXPECT_NO_THROW(run());
 }
 
 /// A block whose result is dropped in part.
-struct Dropping : test::Block {
+struct Dropping : Block {
   static constexpr bool independent = true;
   explicit Dropping(const TensorParallel& tp)
-      : test::Block(tp), drop(child<Dropout>("drop", 0.3, tp)) {}
+      : Block(tp), drop(child<Dropout>("drop", 0.3, tp)) {}
   Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
-    return x + drop(test::Block::operator()(x), batch, rows);
+    return x + drop(Block::operator()(x), batch, rows);
   }
   static constexpr int64_t rows = 4 * Matmul::block;  // of a sample, over all ranks
   Dropout& drop;
@@ -344,7 +346,7 @@ template <int64_t rows> void expect_equal_shares(DType dtype) {
     o.step.sequence_parallel = true;
     if (tp == 2) o.step.recompute = Recompute::block;
     else o.step.groups = "layer0.*:frozen";
-    EXPECT_EQ((difference<RowNet<rows, Outside, test::Block>>(o)), "")
+    EXPECT_EQ((difference<RowNet<rows, Outside, Block>>(o)), "")
         << rows << " rows, tp " << tp << ' ' << name(dtype);
   }
 }
@@ -369,8 +371,8 @@ struct Asking : nn::Module {
 TEST(Bitwise, SamplesApartHaveNoFirstRow) {
   auto o = bitwise_options({1, 1, 2});
   o.step.tp_slices = 2, o.step.micro_batch = 3, o.step.sequence_parallel = true;
-  auto run = [&] { trace(test::task_of<RowNet<64, Asking>>(), o); };
-  test::expect_config_error(run, {"asks for its first row", "3 samples", "parallel::Dropout"});
+  auto run = [&] { trace(task_of<RowNet<64, Asking>>(), o); };
+  expect_config_error(run, {"asks for its first row", "3 samples", "parallel::Dropout"});
   o.step.micro_batch = 1;
   EXPECT_NO_THROW(run());
 }

@@ -131,19 +131,18 @@ TEST(Executor, AlsoOfASynthesizedSchedule) {
 
 // Stages sleep where others compute, so that 8 of them need no 8 cores.
 TEST(Overlay, OfStagesThatSleepIsWithinFivePercent) {
-  constexpr double unit = 0.01;
   struct Case {
     const char* schedule;
     int stages;
   };
   for (auto [name, stages] : {Case{"1f1b", 2}, {"zb-v", 4}, {"zb-h1", 8}}) {
-    auto apart = [&] {
-      auto o = test::overlay_of_step(name, stages, unit);
+    auto differs = [&] {
+      auto o = test::overlay_of_step(name, stages, 0.01);
       EXPECT_GT(o.simulated, 0);
       EXPECT_LE(o.measured, o.whole);
       return std::max(std::abs(o.measured / o.simulated - 1), std::abs(o.clock / o.measured - 1));
     };
-    EXPECT_LE(test::least(0.05, apart), 0.05) << name;
+    EXPECT_LE(test::least(0.05, differs), 0.05) << name;
   }
 }
 

@@ -173,8 +173,8 @@ TEST(CheckSchedule, StatesLiveActivations) {
   EXPECT_EQ(peak(interleaved, {.stages = 4, .chunks = 2, .micros = 8}), (Peak{11, 9, 7, 5}));
 }
 
-std::string hang(const Schedule& schedule, const PipelineShape& shape) {
-  return hang_over_nccl(lists_of(schedule, shape), shape);
+std::string hang(const Schedule& schedule, const PipelineShape& s) {
+  return hang_over_nccl(lists_of(schedule, s), s);
 }
 
 /// As another simulator says, written in Python. Interleaved schedules round the ring hang where
@@ -186,10 +186,10 @@ TEST(LaunchOrder, WhatHangsOverNccl) {
     for (int stages = 2; stages <= 8; ++stages)
       for (int micros = 1; micros <= 4 * stages + 1; ++micros)
         for (int chunks : rounds ? std::vector{2, 3} : std::vector{schedule.chunks}) {
-          PipelineShape shape{stages, chunks, micros, schedule.placement};
+          PipelineShape s{stages, chunks, micros, schedule.placement};
           bool expected = rounds && micros > 2 * stages && micros % stages != 0;
-          EXPECT_NO_THROW(check_schedule(schedule, shape));
-          EXPECT_EQ(!hang(schedule, shape).empty(), expected)
+          EXPECT_NO_THROW(check_schedule(schedule, s));
+          EXPECT_EQ(!hang(schedule, s).empty(), expected)
               << name << ", " << stages << " stages, " << micros << " micro-batches";
         }
   }
@@ -213,11 +213,11 @@ TEST(LaunchOrder, SaysWhoWaitsForWhom) {
 }
 
 TEST(LaunchOrder, NamesTheNextNumberThatWorks) {
-  auto refused = [](const Schedule& schedule, PipelineShape shape, const std::string& cure) {
-    test::expect_config_error([&] { check_over_nccl(schedule, shape); },
-                              {fmt::format("schedule: {} micro-batches on {} stages hang over NCCL",
-                                           shape.micros, shape.stages),
-                               "stage 0, position ", cure, "1f1b"});
+  auto refused = [](const Schedule& schedule, PipelineShape s, const std::string& cure) {
+    test::expect_config_error(
+        [&] { check_over_nccl(schedule, s); },
+        {fmt::format("schedule: {} micro-batches on {} stages hang over NCCL", s.micros, s.stages),
+         "stage 0, position ", cure, "1f1b"});
   };
   refused(interleaved, {2, 2, 5}, "Take 6 micro-batches (--global-batch divided by dp and");
   refused(interleaved, {2, 2, 9}, "Take 10 micro-batches");
@@ -227,12 +227,12 @@ TEST(LaunchOrder, NamesTheNextNumberThatWorks) {
   EXPECT_NO_THROW(check_over_nccl(interleaved, {2, 2, 6}));
 
   // Lists that are made for one number, as those of a file are.
-  PipelineShape shape{2, 2, 5};
-  Schedule fixed = [=](const PipelineShape& s, int stage) {
-    if (s != shape) fail(Exit::config, "for 5 micro-batches");
-    return interleaved(s, stage);
+  PipelineShape s{2, 2, 5};
+  Schedule fixed = [=](const PipelineShape& other, int stage) {
+    if (other != s) fail(Exit::config, "for 5 micro-batches");
+    return interleaved(other, stage);
   };
-  refused(fixed, shape, "Take another --schedule");
+  refused(fixed, s, "Take another --schedule");
 }
 
 }  // namespace
