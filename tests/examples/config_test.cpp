@@ -86,15 +86,6 @@ TEST(Config, DocumentationIsUpToDate) {
       EXPECT_TRUE(says(page, "| `--" + s.name + (is_switch(s) ? "`" : " "))) << s.name;
 }
 
-TEST(Config, NamesTheNearestFlag) {
-  auto unknown = [](const Words& words) { return error_of([&] { Train{words}; }, Exit::usage); };
-  EXPECT_EQ(unknown({"--layer", "3"}),
-            "minigpt train: unknown flag --layer; the nearest is --layers");
-  EXPECT_EQ(unknown({"--micro_batch=3"}),
-            "minigpt train: unknown flag --micro_batch; the nearest is --micro-batch");
-  EXPECT_EQ(unknown({"-steps", "3"}), "minigpt train: unknown flag -steps; the nearest is --steps");
-}
-
 TEST(Config, NamesTheValidValues) {
   auto bad = [](const std::string& word) { return error_of([&] { Train{{word}}; }, Exit::usage); };
   EXPECT_EQ(bad("--layers=0"), "--layers: `0`; expected a whole number in [1, 2147483647]");

@@ -196,20 +196,6 @@ def allowed_changes(shop):
     assert "changed since the checkpoint: steps was 24, now 26" in shop.output and "was 8" not in shop.output
 
 
-def metrics_that_are_none(shop):
-    for number, bad in enumerate(['{"step": "three"}', "rubbish", '{"loss": 1}', "[3]"]):
-        run = shop / f"metrics{number}"
-        shop.ends(0, out=run)
-        path = run / "metrics.jsonl"
-        lines = path.read_text().splitlines()
-        lines[2] = bad
-        path.write_text("\n".join(lines) + "\n")
-        before = files_of(run)
-        shop.ends(65, f"{path}:3", "--metrics", out=run, resume="auto", steps=25)
-        assert files_of(run) == before, "what was refused changed the run"
-        shop.ends(0, out=run, resume="auto", steps=25, metrics=shop / f"new{number}.jsonl")
-
-
 def nothing_left_to_do(shop):
     run = shop / "finished"
     shop.ends(0, out=run)
@@ -276,9 +262,8 @@ def reader_that_leaves(shop):
     assert newest_step(run) == 20, newest_step(run)
 
 
-TESTS = [configuration_of_another_run, two_starts, stops, other_data, changes, allowed_changes,
-         metrics_that_are_none,
-         nothing_left_to_do, skipped_steps, slices, validation, closed_stdout, reader_that_leaves]
+TESTS = [configuration_of_another_run, two_starts, stops, other_data, changes, allowed_changes, nothing_left_to_do,
+         skipped_steps, slices, validation, closed_stdout, reader_that_leaves]
 with tempfile.TemporaryDirectory(prefix="triax-run-") as path:
     workshop = Workshop(path)
     for test in TESTS:

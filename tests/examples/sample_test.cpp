@@ -60,39 +60,6 @@ TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
                           {"does not start with an open brace"});
 }
 
-// correctness 29: the same text from any mesh.
-TEST(Sample, SaysTheSameOnAnyMesh) {
-  test::TemporaryDirectory directory;
-  test::write_bytes(directory / "text.txt",
-                    std::string(300, 'a') + std::string(300, 'b') + "cdefg");
-  Job t;
-  t.model = {.layers = 3, .heads = 4, .width = 16, .context = 8};
-  t.text.data = directory / "text.txt";
-  t.train.steps = 2;
-  t.train.lr.warmup = 0;
-  t.train.out = directory / "run";
-  EXPECT_EQ(train(t, 1), Exit::ok);
-  auto text = [&](int64_t slide, int pp, int tp) {
-    testing::internal::CaptureStdout();
-    parallel::run_worlds(pp * tp, [&](parallel::World& world) {
-      text::sample({.checkpoint = t.train.out,
-                    .prompt = "ab",
-                    .tokens = 30,
-                    .slide = slide,
-                    .pp = pp,
-                    .tp = tp},
-                   model_of, world);
-    });
-    return testing::internal::GetCapturedStdout();
-  };
-  for (int64_t slide : {1, 0}) {
-    std::string one = text(slide, 1, 1);
-    EXPECT_EQ(one.size(), 2u + 30 + 1);
-    for (auto [pp, tp] : {std::pair{1, 2}, {1, 4}, {2, 1}, {3, 1}, {2, 2}, {3, 4}})
-      EXPECT_EQ(text(slide, pp, tp), one) << "slide " << slide << ", pp " << pp << ", tp " << tp;
-  }
-}
-
 TEST(Sample, TakesTheAverageIfThereIsOne) {
   test::TemporaryDirectory directory;
   test::write_bytes(directory / "text.txt",

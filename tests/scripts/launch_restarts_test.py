@@ -1,6 +1,6 @@
 """When scripts/launch.sh --restarts starts a job again, with which words, and what it says.
 
-mpirun and sleep are stand-ins. With the real ones: tests/examples/restart_test.py.
+mpirun and sleep are stand-ins. With the real ones: tests/examples/elastic_test.py.
 """
 
 import signal

@@ -125,17 +125,6 @@ TEST(Trainer, ResumingWithAnotherOptimizerIsNamed) {
   refuses(o, "it has no tensor ");
 }
 
-TEST(Trainer, AFinishedRunSaysWhatToDo) {
-  TemporaryDirectory directory;
-  auto o = tiny_options();
-  o.out = directory.path() + "/run";
-  train(o);
-  o.resume = "auto";
-  Ran ran = train(o);
-  EXPECT_TRUE(ran.losses.empty());
-  EXPECT_TRUE(says(ran.said, "already at step 3: nothing to do; raise --steps"));
-}
-
 /// noise(), which asks for a stop as the first validation begins: when its weights are summed once
 /// more than before the first step.
 struct Stops : nn::Samples {
