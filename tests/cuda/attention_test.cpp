@@ -43,7 +43,7 @@ class CudaAttention : public CudaKernels {
     Tensor saved = empty({tokens, width}, dtype, cpu), logs = empty({tokens, heads}, sums, cpu);
     host.attention(a, saved, logs);
     Tensor saved_y = exact(saved, c.skip), saved_lse = exact(logs);
-    expect_equal(3 * within, [&](Run& on) {
+    expect_equal(3 * within, [&](Outputs& on) {
       on->attention(a, on.out(saved.shape(), dtype, c.skip), on.out(logs.shape(), sums));
       Qkv d = qkv(c, [&](const Shape& s, uint64_t) { return on.out(s, dtype, c.skip); });
       on->attention_backward(a, saved_y, saved_lse, dy, d);
@@ -113,7 +113,7 @@ TEST_P(CudaAttention, AnyAddress) {
 // Scores far from zero neither overflow nor lose the largest weight.
 TEST_P(CudaAttention, LargeScores) {
   Attention a{unpack(exact(randn({70, 1, 3, 4}, dtype, 5, 30))), 70, Band::causal(70, 70)};
-  expect_equal(std::max(within, 1000 * tolerance(sums)), [&](Run& on) {
+  expect_equal(std::max(within, 1000 * tolerance(sums)), [&](Outputs& on) {
     on->attention(a, on.out({70, 4}), on.out({70, 1}, sums));
   });
 }

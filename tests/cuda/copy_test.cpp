@@ -20,7 +20,7 @@ TEST_P(CudaCopy, ConvertsEveryDType) {
         Tensor x = empty({n}, f64, cpu);
         for (int64_t i = 0; i < n; ++i) x.data<double>()[i] = double(i % 100) + 0.3;
         Tensor from = exact(x.to(dtype), skip), back = exact(x.to(other), skip);
-        expect_equal(0, [&](Run& on) {
+        expect_equal(0, [&](Outputs& on) {
           on->copy(from, on.out({n}, other, skip));
           on->copy(back, on.out({n}, dtype, skip));
         });
@@ -30,7 +30,7 @@ TEST_P(CudaCopy, ConvertsEveryDType) {
 TEST_P(CudaCopy, FollowsAnyStrides) {
   Tensor x = exact(randn({5, 7, 33}, dtype, 1));
   for (DType other : {dtype, f32, i64})
-    expect_equal(0, [&](Run& on) {
+    expect_equal(0, [&](Outputs& on) {
       on->copy(x.transpose(0, 2), on.out({33, 7, 5}, other));
       on->copy(x, on.out({5, 9, 40}, other).narrow(1, 1, 7).narrow(2, 3, 33));
       on->copy(x, on.out({7, 5, 33}, other).transpose(0, 1));
@@ -45,7 +45,7 @@ TEST_P(CudaCopy, TransposesThroughTiles) {
       SCOPED_TRACE(testing::Message() << batch << " x " << rows << " x " << columns);
       Tensor x = exact(randn({batch, rows, columns}, dtype, 1), 1);
       Tensor wide = exact(randn({rows, batch, columns}, dtype, 2));
-      expect_equal(0, [&](Run& on) {
+      expect_equal(0, [&](Outputs& on) {
         on->copy(x.transpose(1, 2), on.out({batch, columns, rows}));
         on->copy(x.transpose(1, 2),
                  on.out({batch, columns + 2, rows}, dtype, 1).narrow(1, 1, columns));
@@ -57,7 +57,7 @@ TEST_P(CudaCopy, TransposesThroughTiles) {
 TEST_P(CudaCopy, Fills) {
   for (DType t : dtypes)
     for (int64_t n : odd_sizes)
-      expect_equal(0, [&](Run& on) {
+      expect_equal(0, [&](Outputs& on) {
         on->fill(on.out({n}, t, n == 33), 3.3);
         on->fill(on.out({3, n + 2}, t).narrow(1, 1, n), 2);
       });
@@ -68,7 +68,7 @@ TEST_P(CudaCopy, Accumulates) {
     for (int64_t n : odd_sizes)
       for (int64_t skip : {0, 1}) {
         Tensor x = exact(randn({n}, other, 4), skip);
-        expect_equal(0, [&](Run& on) { on->accumulate(x, on.out({n}, dtype, skip)); });
+        expect_equal(0, [&](Outputs& on) { on->accumulate(x, on.out({n}, dtype, skip)); });
       }
 }
 

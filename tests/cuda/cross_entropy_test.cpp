@@ -30,12 +30,12 @@ class CudaCrossEntropy : public CudaKernels {
                  std::to_string(c.vocab) + ", skip " + std::to_string(c.skip));
     CrossEntropy inputs = this->inputs(c);
     int64_t rows = c.shape[0];
-    expect_equal(10 * tolerance(sums), [&](Run& on) {
+    expect_equal(10 * tolerance(sums), [&](Outputs& on) {
       on->cross_entropy_stats(inputs, on.out({rows, 4}, sums));
     });
     Tensor stats = sevens({rows, 4}, sums), scale = exact(full({1}, 0.5, sums, cpu));
     host.cross_entropy_stats(inputs, stats);
-    expect_equal([&](Run& on) {
+    expect_equal([&](Outputs& on) {
       Tensor apart = on.out(c.shape, dtype, c.skip);
       CrossEntropy placed = inputs;
       placed.logits = exact(inputs.logits, c.skip);
@@ -50,7 +50,7 @@ class CudaCrossEntropy : public CudaKernels {
     SCOPED_TRACE(str(c.shape) + ", skip " + std::to_string(c.skip));
     CrossEntropy inputs = this->inputs(c);
     Tensor scale = exact(full({1}, 0.5, sums, cpu));
-    expect_equal([&](Run& on) {
+    expect_equal([&](Outputs& on) {
       Tensor apart = on.out(c.shape, dtype, c.skip);
       Shape four{c.shape[0], 4};
       Tensor stats = sevens(four, sums), two = sevens(four, sums);
@@ -71,7 +71,7 @@ class CudaCrossEntropy : public CudaKernels {
     Tensor stats = sevens({rows, 4}, sums);
     host.cross_entropy_stats(c, stats);
     expect_equal(tolerance(sums),
-                 [&](Run& on) { on->cross_entropy_losses(c, stats, on.out({rows}, sums)); });
+                 [&](Outputs& on) { on->cross_entropy_losses(c, stats, on.out({rows}, sums)); });
   }
 };
 INSTANTIATE_TEST_SUITE_P(Emulated, CudaCrossEntropy, every_dtype(), name_of_dtype);
@@ -117,7 +117,7 @@ TEST_P(CudaCrossEntropy, GradientElsewhereAligned) {  // than the logits are
   CrossEntropy c = inputs({.shape = {5, 64}, .first = 0, .vocab = 61});
   Tensor stats = sevens({5, 4}, sums), scale = exact(full({1}, 0.5, sums, cpu));
   host.cross_entropy_stats(c, stats);
-  expect_equal([&](Run& on) {
+  expect_equal([&](Outputs& on) {
     on->cross_entropy_backward(c, stats, scale, on.out({5, 64}, dtype, 1));
   });
 }
@@ -134,7 +134,7 @@ TEST_P(CudaCrossEntropy, OfWhatIsNotFinite) {
     at[2 * columns] = inf;
     Tensor targets = exact(from_host(std::vector<int64_t>{5, 3, 0, 0}, {4}, cpu));
     CrossEntropy c{exact(x.to(dtype)), targets, 0, columns};
-    expect_equal([&](Run& on) { on->cross_entropy_stats(c, on.out({4, 4}, sums)); });
+    expect_equal([&](Outputs& on) { on->cross_entropy_stats(c, on.out({4, 4}, sums)); });
   }
 }
 
@@ -144,7 +144,7 @@ TEST_P(CudaCrossEntropy, OfFallingAndRisingLogits) {  // the largest so far chan
     for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] = step * double(i % 5000);
     Tensor targets = exact(from_host(std::vector<int64_t>{5, 4999}, {2}, cpu));
     CrossEntropy c{exact(x.to(dtype)), targets, 0, 5000};
-    expect_equal(10 * tolerance(sums), [&](Run& on) {
+    expect_equal(10 * tolerance(sums), [&](Outputs& on) {
       on->cross_entropy_stats(c, on.out({2, 4}, sums));
     });
   }

@@ -14,7 +14,7 @@ class CudaEmbedding : public CudaKernels {
     std::vector<DType> tables = {sums};
     if (dtype != sums) tables.push_back(dtype);
     for (DType to : tables)
-      expect_equal(difference, [&](Run& on) {
+      expect_equal(difference, [&](Outputs& on) {
         Tensor added = on.add(exact(randn(table, to, 3), skip));
         on->embedding_backward(ids, dy, first, added, Write::add);
         on->embedding_backward(ids, dy, first, on.out(table, to, skip), Write::set);
@@ -38,7 +38,7 @@ TEST_P(CudaEmbedding, OfASlice) {
         if (tokens == 1000 ? width != 33 : width == 1000 && tokens != 33) continue;
         Tensor table = exact(randn({rows, width}, dtype, 1), skip);
         Tensor ids = some_ids(tokens, 40, skip ? i32 : i64);
-        expect_equal(0, [&](Run& on) {
+        expect_equal(0, [&](Outputs& on) {
           on->embedding(ids, table, first, on.out({tokens, width}, dtype, skip));
         });
       }
@@ -115,7 +115,7 @@ TEST_P(CudaIndex, SelectAndAdd) {
         Shape picked = x.shape();
         picked[dim] = n;
         Tensor dy = exact(randn(picked, dtype, 2));
-        expect_equal(0, [&](Run& on) {
+        expect_equal(0, [&](Outputs& on) {
           on->index_select(x, dim, index, on.out(picked));
           on->index_add(dy, dim, index, on.out(x.shape()));
           on->index_add(dy, dim, index, on.out(x.shape(), sums));
@@ -127,7 +127,7 @@ TEST_P(CudaIndex, SelectAndAdd) {
 TEST_P(CudaIndex, OneDim) {
   Tensor x = exact(randn({33}, dtype, 1)), dy = exact(randn({100}, dtype, 2));
   Tensor index = indices({100}, 33, i32);
-  expect_equal(0, [&](Run& on) {
+  expect_equal(0, [&](Outputs& on) {
     on->index_select(x, 0, index, on.out({100}));
     on->gather(x, index, on.out({100}));
     on->index_add(dy, 0, index, on.out({33}));
@@ -140,7 +140,7 @@ TEST_P(CudaIndex, GatherAndScatterAdd) {
     for (int64_t n : {1, 31, 33}) {
       Tensor x = exact(randn({4, 5, 33}, dtype, 1)), dy = exact(randn({4, 5, n}, dtype, 2));
       Tensor index = indices({4, 5, n}, 33, of);
-      expect_equal(0, [&](Run& on) {
+      expect_equal(0, [&](Outputs& on) {
         on->gather(x, index, on.out(dy.shape()));
         on->scatter_add(dy, index, on.out(x.shape()));
         on->scatter_add(dy, index, on.out(x.shape(), sums));

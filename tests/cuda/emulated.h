@@ -52,12 +52,12 @@ template <class F> Tensors in_any_order(F f) {
 }
 
 /// Calls of a backend, and the outputs that are compared.
-struct Run {
+struct Outputs {
   Backend& backend;
   DType dtype;
-  Tensors outputs = {};
+  Tensors all = {};
   Backend* operator->() const { return &backend; }
-  Tensor add(const Tensor& x) { return outputs.emplace_back(x); }
+  Tensor add(const Tensor& x) { return all.emplace_back(x); }
   Tensor out(const Shape& shape, DType of, int64_t skip = 0) {
     return add(sevens(shape, of, skip));
   }
@@ -73,12 +73,12 @@ class CudaKernels : public testing::TestWithParam<DType> {
   DType sums = accumulator(dtype);
   double within = tolerance(dtype);
 
-  /// The outputs of f(run): emulated, in any order, they equal the CPU's.
+  /// The outputs of f(outputs): emulated, in any order, they equal the CPU's.
   template <class F> void expect_equal(double difference, F f) {
     auto outputs_on = [&](Backend& backend) {
-      Run run{backend, dtype};
-      f(run);
-      return run.outputs;
+      Outputs made{backend, dtype};
+      f(made);
+      return made.all;
     };
     Tensors got = in_any_order([&] { return outputs_on(b); }), expected = outputs_on(host);
     ASSERT_EQ(got.size(), expected.size());

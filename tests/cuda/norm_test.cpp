@@ -57,7 +57,7 @@ TEST_P(CudaNorm, Forward) {
   each_case([&](const Case& c) {
     Norm n = inputs(c);
     // The CPU's sum over a long row, where it is not made in lanes, is less exact.
-    expect_equal((c.shape[-1] > 10000 ? 5 : 1) * within, [&](Run& on) {
+    expect_equal((c.shape[-1] > 10000 ? 5 : 1) * within, [&](Outputs& on) {
       add_statistics(n, c);
       on->norm(n, on.out(c.shape, dtype, c.skip));
       on.add(n.rstd);
@@ -70,7 +70,7 @@ TEST_P(CudaNorm, Backward) {
   each_case([&](const Case& c) {
     Norm n = known(c);
     Tensor dy = exact(randn(c.shape, dtype, 4), c.skip);
-    expect_equal(2 * within, [&](Run& on) {
+    expect_equal(2 * within, [&](Outputs& on) {
       on->norm_backward(n, dy, on.out(c.shape, dtype, c.skip), Write::set);
       on->norm_backward(n, dy, on.out(c.shape, dtype, c.skip), Write::add);
     });
@@ -87,7 +87,7 @@ TEST_P(CudaNorm, BackwardInOnePass) {
       Norm n = known({shape, 0, layer});
       Tensor dy = exact(randn(shape, dtype, 4));
       Shape width{shape[-1]};
-      expect_equal(50 * tolerance(sums), [&](Run& on) {
+      expect_equal(50 * tolerance(sums), [&](Outputs& on) {
         Tensor dgamma = on.out(width, sums), dbeta = layer ? on.out(width, sums) : Tensor();
         Norm second = n;
         second.parts = on->norm_backward(n, dy, sevens(shape, dtype), Write::set);
@@ -125,7 +125,7 @@ TEST_P(CudaNorm, BackwardOfWeights) {
           Tensor dy = exact(randn(shape, dtype, 4), skip);
           DType to = write == Write::set ? dtype : sums;
           Shape width{shape[-1]};
-          expect_equal(tolerance(to) + 20 * tolerance(sums), [&](Run& on) {
+          expect_equal(tolerance(to) + 20 * tolerance(sums), [&](Outputs& on) {
             Tensor dgamma = on.out(width, to), dbeta = layer ? on.out(width, to) : Tensor();
             on->norm_backward_weights(n, dy, dgamma, dbeta, write);
           });
@@ -140,8 +140,8 @@ TEST_P(CudaNorm, Channels) {
       SCOPED_TRACE(str(shape) + (skip ? ", not aligned" : ""));
       Tensor x = exact(randn(shape, dtype, 1), skip), z = exact(randn(shape, dtype, 2), skip);
       Tensor k = exact(randn({4, shape[1]}, sums, 3), skip);
-      expect_equal(1e-12, [&](Run& on) { on->channel_sums(x, z, on.out({2, shape[1]}, f64)); });
-      expect_equal([&](Run& on) {
+      expect_equal(1e-12, [&](Outputs& on) { on->channel_sums(x, z, on.out({2, shape[1]}, f64)); });
+      expect_equal([&](Outputs& on) {
         on->channel_affine(x, z, k, on.out(shape, dtype, skip));
         on->channel_affine({}, z, k, on.out(shape, dtype, skip));
       });
@@ -174,7 +174,7 @@ TEST_P(CudaSoftmax, OfRows) {
     for (int64_t skip : {0, 1}) {
       SCOPED_TRACE(str(shape) + (skip ? ", not aligned" : ""));
       Tensor x = exact(randn(shape, dtype, 3, 4), skip);
-      expect_equal(shape[-1] > 10000 ? 3 * within : within, [&](Run& on) {
+      expect_equal(shape[-1] > 10000 ? 3 * within : within, [&](Outputs& on) {
         on->softmax(x, on.out(shape, dtype, skip));
         on->log_softmax(x, on.out(shape, dtype, skip));
       });
@@ -191,7 +191,7 @@ TEST_P(CudaSoftmax, Backward) {
       p = exact(p, skip);
       l = exact(l, skip);
       Tensor dy = exact(randn(shape, dtype, 4), skip);
-      expect_equal(10 * within, [&](Run& on) {
+      expect_equal(10 * within, [&](Outputs& on) {
         on->softmax_backward(p, dy, on.out(shape, dtype, skip));
         on->log_softmax_backward(l, dy, on.out(shape, dtype, skip));
       });
@@ -202,7 +202,7 @@ TEST_P(CudaSoftmax, OfHugeAndMaskedLogits) {
   double big = dtype == f16 ? 6e4 : 1e30, inf = INFINITY;
   Tensor x = from_host(std::vector<double>{big, -big, -inf, big, -inf, 0, -inf, -inf}, {2, 4}, cpu);
   x = exact(x.to(dtype));
-  expect_equal([&](Run& on) { on->softmax(x, on.out({2, 4})); });
+  expect_equal([&](Outputs& on) { on->softmax(x, on.out({2, 4})); });
 }
 
 class CudaRotary : public CudaKernels {};
@@ -216,7 +216,7 @@ TEST_P(CudaRotary, IsTheCpus) {
           SCOPED_TRACE(testing::Message() << tokens << " tokens of width " << width);
           Tensor all = exact(randn({tokens, 2, 5, width}, dtype, 1));
           Rotary r{all.narrow(2, 1, 3), exact(randn({4, width}, f32, 2)), 3, pairs, turn};
-          expect_equal([&](Run& on) { on->rotary(r, on.out(r.x.shape())); });
+          expect_equal([&](Outputs& on) { on->rotary(r, on.out(r.x.shape())); });
         }
 }
 

@@ -40,7 +40,7 @@ TEST_P(CudaReduce, Sum) {
         if (dtype != sums && to == sums && write == Write::set) continue;  // as with `add`
         SCOPED_TRACE(str(c.x) + " to " + str(c.y));
         Tensor x = exact(randn(c.x, dtype, 5), c.x.numel() % 2);
-        expect_equal(10 * within, [&](Run& on) { on->sum(x, on.out(c.y, to), write); });
+        expect_equal(10 * within, [&](Outputs& on) { on->sum(x, on.out(c.y, to), write); });
       }
 }
 
@@ -49,7 +49,7 @@ TEST_P(CudaReduce, Max) {
     SCOPED_TRACE(str(c.x) + " to " + str(c.y));
     Tensor x = exact(randn(c.x, dtype, 5)), holes = exact(x);
     if (x.numel() > 3) fill_(holes.view({-1}).narrow(0, 2, 1), NAN);
-    expect_equal(0, [&](Run& on) {
+    expect_equal(0, [&](Outputs& on) {
       on->max(x, on.out(c.y));
       on->max(holes, on.out(c.y));
     });
@@ -70,7 +70,7 @@ TEST_P(CudaReduce, SquaresCountWhatIsNotFinite) {
         fill_(x.narrow(0, 1, 1), NAN);
         fill_(x.narrow(0, n - 1, 1), INFINITY);
       }
-      expect_equal(1e-12, [&](Run& on) {
+      expect_equal(1e-12, [&](Outputs& on) {
         Tensor out = sevens({2}, f64);
         on->squares(x, out);
         on.add(holes ? out.narrow(0, 1, 1) : out);
