@@ -12,7 +12,7 @@ CODE = (".h", ".cpp", ".cu", ".cuh")
 MAX_LINES, MAX_FILES, MAX_METHODS, MAX_FUNCTION = 56_200, 25, 20, 40
 
 # Files directly in a folder.
-CROWDED = {"bench": 35, "core": 42, "core/cpu": 47, "core/cuda": 60, "nn": 28, "scripts": 35, "tests/examples": 57, "tests/gpu_on_cpu": 28}
+CROWDED = {"bench": 35, "core": 42, "core/cpu": 47, "core/cuda": 60, "nn": 28, "scripts": 35, "tests/examples": 56, "tests/gpu_on_cpu": 28}
 # Methods of a class, without constructors. Interfaces have one for each kernel, op or collective.
 WIDE = {"core/backend.h Backend": 55, "core/cpu/cpu.h Cpu": 45, "core/cuda/cuda.h Cuda": 55, "core/meta.cpp MetaBackend": 52,
         "core/tensor.h Tensor": 33, "parallel/comm/communicator.h Communicator": 30,

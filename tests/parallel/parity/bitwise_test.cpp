@@ -147,10 +147,10 @@ struct LargeNet : nn::Sequence {
 TEST(Bitwise, AGradientTooLargeForItsSumsIsNoSum) {
   auto o = bitwise_options({2, 1, 1});
   expect_error([&] { trace(task_of<LargeNet>(), o); },
-                     {"first in head.table of rank",
-                      "a sample's part of a gradient must be less "
-                      "than 21.3"},
-                     Exit::non_finite);
+               {"first in head.table of rank",
+                "a sample's part of a gradient must be less "
+                "than 21.3"},
+               Exit::non_finite);
   o.step.bitwise = false;
   EXPECT_NO_THROW(trace(task_of<LargeNet>(), o));
 }
@@ -189,30 +189,28 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
   refused("a loss scale of 1000", [](auto& o) { o.step.dtype = f16, o.step.loss_scale = 1000; });
   auto o = bitwise_options({1, 1, 1});
   o.step.tp_slices = 3;
-  expect_config_error(
-      [&] { trace(task_of(), o); },
-      {"3 slices do not divide 32 features", "--tp-slices for them: 1, 2, 4, 8, 16, 32."});
+  expect_config_error([&] { trace(task_of(), o); }, {"3 slices do not divide 32 features",
+                                                     "--tp-slices for them: 1, 2, 4, 8, 16, 32."});
   o.step.tp_slices = 2;
   expect_config_error([&] { trace(task_of<OwnSumNet>(), o); },
-                            {"bitwise with tp-slices=2: leave sums features"});
+                      {"bitwise with tp-slices=2: leave sums features"});
   o.step.bitwise = false;
   expect_config_error([&] { trace(task_of(), o); }, {"tp-slices=2 without bitwise"});
   o = bitwise_options({1, 1, 2});
   o.step.sequence_parallel = true, o.step.tp_slices = 2;
   expect_config_error([&] { trace(task_of<RowNet<32, Scaled>>(), o); },
-                            {"bitwise with sequence-parallel: mul does not sum", "x + bias"});
+                      {"bitwise with sequence-parallel: mul does not sum", "x + bias"});
   o.step.tp_slices = 16;  // of four rows a rank
   expect_config_error([&] { trace(task_of<BlockNet<8>>(), o); },
-                            {"bitwise with sequence-parallel:", "in 8 equal parts"});
+                      {"bitwise with sequence-parallel:", "in 8 equal parts"});
   o = bitwise_options({1, 1, 1});
   o.step.micro_batch = 2;
   expect_config_error(
       [&] { trace(task_of<OftenScaledNet>(), o); },
       {"bitwise: parameter scaled.by is used 9 times in a pass; expected at most 8"});
   o = bitwise_options({2, 1, 1});
-  expect_config_error(
-      [&] { trace(task_of<BatchNormNet>(), o); },
-      {"bitwise with a model that has buffers (channels.norm.", "batch norm"});
+  expect_config_error([&] { trace(task_of<BatchNormNet>(), o); },
+                      {"bitwise with a model that has buffers (channels.norm.", "batch norm"});
 }
 
 // Equal bits where a layer sees several samples of many rows at once.
@@ -309,8 +307,7 @@ TEST(Bitwise, AProductWithAWeightIsNotIndependent) {
 /// A block whose result is dropped in part.
 struct Dropping : Block {
   static constexpr bool independent = true;
-  explicit Dropping(const TensorParallel& tp)
-      : Block(tp), drop(child<Dropout>("drop", 0.3, tp)) {}
+  explicit Dropping(const TensorParallel& tp) : Block(tp), drop(child<Dropout>("drop", 0.3, tp)) {}
   Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
     return x + drop(Block::operator()(x), batch, rows);
   }
