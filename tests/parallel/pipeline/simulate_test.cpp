@@ -135,30 +135,6 @@ TEST(Simulate, ActionsBeginWhenTheyCan) {
     }
 }
 
-TEST(Simulate, SaysWhoWaitsForWhom) {
-  PipelineShape shape{.stages = 2, .micros = 2};
-  auto backward_first = [](const PipelineShape& s, int stage) {
-    Actions list = one_f_one_b(s, stage);
-    if (stage == 0) std::swap(list[1], list[2]);  // F0 B0 F1 B1
-    else std::swap(list[1], list[2]);             // F0 F1 B0 B1
-    return list;
-  };
-  auto lists = lists_of(backward_first, shape);
-  Simulation s = simulate(lists, shape);
-  ASSERT_EQ(s.waits.size(), 2u);
-  EXPECT_EQ(s.actions.size(), 2u);
-  EXPECT_EQ(s.waits[1].stage, 1);
-  EXPECT_EQ(s.waits[1].position, 1);
-  EXPECT_EQ(s.waits[1].on, 0);
-  EXPECT_EQ(s.waits[1].handover, (Handover{Handover::activation, 0, 1, 1}));
-  EXPECT_EQ(
-      describe_deadlock(s, lists),
-      "stage 0, position 1 (backward of micro-batch 0, chunk 0), waits for stage 1 to send the "
-      "gradient of micro-batch 0 from virtual stage 1 to 0; "
-      "stage 1, position 1 (forward of micro-batch 1, chunk 0), waits for stage 0 to send the "
-      "activation of micro-batch 1 from virtual stage 0 to 1");
-}
-
 TEST(Simulate, SaysWhichSendNobodyTakes) {
   PipelineShape shape{.stages = 2, .micros = 1};
   std::vector<Actions> lists{{{Action::forward, 0, 0}}, {}};

@@ -226,16 +226,6 @@ TEST_F(DeepSpeedBatch, FilesThatAreNone) {
       {"no.json"}, Exit::not_found);
 }
 
-TEST_F(DeepSpeedBatch, LoggingWarmUp) {
-  apply(
-      R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1, "warmup_num_steps": 8}}})");
-  resolve(o_, 1);
-  EXPECT_EQ(o_.lr.at(1), 0);
-  EXPECT_DOUBLE_EQ(o_.lr.at(2), 1 / 3.);
-  EXPECT_DOUBLE_EQ(o_.lr.at(8), 1);
-  EXPECT_EQ(o_.lr.at(2000), 1);
-}
-
 /// The object that a text stands for; none if it is refused.
 std::optional<json> read(const std::string& text) {
   try {
